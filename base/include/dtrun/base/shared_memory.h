@@ -1,0 +1,36 @@
+// SharedMemory: a memfd and its mapping. Nothing named exists in the file system, so nothing can be
+// left behind. Move-only owner of both the fd and the mapping.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "dtrun/base/unique_fd.h"
+
+namespace dtrun::base {
+
+class SharedMemory {
+ public:
+  SharedMemory() = default;
+  /// A new memfd of `size` bytes, committed (fallocate): a lack of memory is an Error here, never a
+  /// SIGBUS later. @throws Error kSystem
+  static SharedMemory create(const std::string& name, std::size_t size);
+  /// Maps what a peer or parent made. @throws Error kSystem
+  static SharedMemory map(UniqueFd fd, std::size_t size);
+
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  int fd() const { return fd_.get(); }
+  bool valid() const { return data_ != nullptr; }
+
+ private:
+  UniqueFd fd_;
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace dtrun::base

@@ -1,0 +1,47 @@
+// TCP and Unix sockets: addresses, listening, connecting with a deadline. Every fd is
+// close-on-exec. Blocking I/O of exact lengths for small control messages; the data path of
+// collectives has its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "dtrun/base/deadline.h"
+#include "dtrun/base/unique_fd.h"
+
+namespace dtrun::base {
+
+/// "host", "host:port", "[v6]", "[v6]:port".
+struct HostPort {
+  std::string host;
+  std::optional<std::uint16_t> port;
+  /// @throws Error kInvalidArgument
+  static HostPort parse(std::string_view text);
+  std::string to_string() const;
+};
+
+/// Listens on one address; port 0 lets the kernel choose. @throws Error kSystem (address in use
+/// names the port)
+UniqueFd listen_tcp(const std::string& host, std::uint16_t port);
+std::uint16_t local_port(int socket_fd);
+/// Numeric local / remote address of a connected socket, without the port.
+std::string local_address(int socket_fd);
+std::string peer_address(int socket_fd);
+
+/// Tries every address of both families, again and again with jittered backoff while the peer
+/// refuses or its name does not resolve yet, until the deadline. TCP_NODELAY is set; the fd is
+/// blocking.
+/// @throws Error kConnection naming host, port, the last cause and how long it tried
+UniqueFd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadline);
+
+/// @throws Error kConnection (peer closed), kTimeout
+void send_all(int fd, const void* data, std::size_t size, Deadline deadline);
+void receive_all(int fd, void* data, std::size_t size, Deadline deadline);
+
+void set_nonblocking(int fd);
+std::string host_name();
+
+}  // namespace dtrun::base

@@ -1,0 +1,49 @@
+#include "dtrun/base/shared_memory.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::base {
+
+SharedMemory SharedMemory::create(const std::string& name, std::size_t size) {
+  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
+  if (!fd) throw system_error("create a memfd");
+  if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(size)) != 0)
+    throw system_error(fmt::format("commit {} bytes of shared memory", size),
+                       "free memory, or raise the memory limit of the job");
+  return map(std::move(fd), size);
+}
+
+SharedMemory SharedMemory::map(UniqueFd fd, std::size_t size) {
+  void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (address == MAP_FAILED) throw system_error(fmt::format("map {} bytes of shared memory", size));
+  SharedMemory result;
+  result.fd_ = std::move(fd);
+  result.data_ = static_cast<std::byte*>(address);
+  result.size_ = size;
+  return result;
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+SharedMemory::~SharedMemory() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+}  // namespace dtrun::base

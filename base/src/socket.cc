@@ -1,0 +1,265 @@
+#include "dtrun/base/socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <random>
+
+#include "dtrun/base/env.h"
+#include "dtrun/base/error.h"
+
+namespace dtrun::base {
+namespace {
+
+struct AddressListDelete {
+  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
+};
+using AddressList = std::unique_ptr<addrinfo, AddressListDelete>;
+
+// Null, with the reason in `cause`, where the name does not resolve.
+AddressList resolve(const std::string& host, std::uint16_t port, int flags, std::string& cause) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | flags;
+  addrinfo* list = nullptr;
+  const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (status != 0) {
+    cause = status == EAI_SYSTEM ? strerrordesc_np(errno) : ::gai_strerror(status);
+    return nullptr;
+  }
+  return AddressList(list);
+}
+
+std::string numeric_address(const sockaddr_storage& address, socklen_t length) {
+  char text[NI_MAXHOST] = "";
+  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, text, sizeof text, nullptr,
+                    0, NI_NUMERICHOST) != 0)
+    return "?";
+  const std::string_view mapped = "::ffff:";
+  std::string result(text);
+  if (result.rfind(mapped, 0) == 0) result.erase(0, mapped.size());
+  return result;
+}
+
+// One attempt at one address; an invalid fd and `cause` on refusal.
+UniqueFd try_connect(const addrinfo& address, Deadline deadline, std::string& cause) {
+  UniqueFd fd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) {
+    cause = strerrordesc_np(errno);
+    return {};
+  }
+  if (::connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) {
+      cause = strerrordesc_np(errno);
+      return {};
+    }
+    pollfd wait{fd.get(), POLLOUT, 0};
+    if (::poll(&wait, 1, deadline.poll_timeout_ms()) <= 0) {
+      cause = "no answer";
+      return {};
+    }
+    int error_number = 0;
+    socklen_t length = sizeof error_number;
+    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error_number, &length);
+    if (error_number != 0) {
+      cause = strerrordesc_np(error_number);
+      return {};
+    }
+  }
+  const int on = 1;
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
+  return fd;
+}
+
+// Waits until the fd is ready for `events` or throws kTimeout.
+void wait_ready(int fd, short events, Deadline deadline, const char* action) {
+  pollfd wait{fd, events, 0};
+  while (true) {
+    const int ready = ::poll(&wait, 1, deadline.poll_timeout_ms());
+    if (ready > 0) return;
+    if (ready == 0)
+      throw Error(ErrorCode::kTimeout,
+                  fmt::format("timed out while {} {}", action, peer_address(fd)));
+    if (errno != EINTR) throw system_error("poll a socket");
+  }
+}
+
+}  // namespace
+
+HostPort HostPort::parse(std::string_view text) {
+  HostPort result;
+  std::string_view port;
+  bool has_port = false;
+  if (!text.empty() && text.front() == '[') {
+    const auto close = text.find(']');
+    if (close == std::string_view::npos)
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' has '[' without ']'", text));
+    result.host = std::string(text.substr(1, close - 1));
+    const std::string_view rest = text.substr(close + 1);
+    if (!rest.empty() && rest.front() != ':')
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("'{}' has text after ']' that is no port", text));
+    has_port = !rest.empty();
+    if (has_port) port = rest.substr(1);
+  } else {
+    const auto colon = text.rfind(':');
+    has_port = colon != std::string_view::npos && text.find(':') == colon;
+    result.host = std::string(has_port ? text.substr(0, colon) : text);
+    if (has_port) port = text.substr(colon + 1);
+  }
+  if (result.host.empty())
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' names no host", text), "",
+                "write host:port");
+  if (has_port) {
+    const auto number = parse_integer(port);
+    if (!number || *number < 0 || *number > 65535)
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is no port number", port),
+                  fmt::format("it stands in '{}'", text), "use 0 to 65535");
+    result.port = static_cast<std::uint16_t>(*number);
+  }
+  return result;
+}
+
+std::string HostPort::to_string() const {
+  const bool v6 = host.find(':') != std::string::npos;
+  const std::string name = v6 ? "[" + host + "]" : host;
+  return port ? fmt::format("{}:{}", name, *port) : name;
+}
+
+UniqueFd listen_tcp(const std::string& host, std::uint16_t port) {
+  std::string cause;
+  const AddressList list = resolve(host, port, AI_PASSIVE, cause);
+  if (!list)
+    throw Error(ErrorCode::kConnection, fmt::format("cannot listen on {}", host), cause,
+                "name an address of this machine");
+  int error_number = 0;
+  for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
+    UniqueFd fd(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    if (fd && ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        ::bind(fd.get(), address->ai_addr, address->ai_addrlen) == 0 &&
+        ::listen(fd.get(), SOMAXCONN) == 0)
+      return fd;
+    error_number = errno;
+  }
+  throw system_error(fmt::format("listen on {}", HostPort{host, port}.to_string()), error_number,
+                     error_number == EADDRINUSE
+                         ? "another program holds that port: end it (ss -ltnp shows it), choose "
+                           "another port, or 0 for a free one"
+                         : "name an address of this machine");
+}
+
+std::uint16_t local_port(int socket_fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(socket_fd, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    throw system_error("read a socket's address");
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+std::string local_address(int socket_fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(socket_fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "?";
+  return numeric_address(address, length);
+}
+
+std::string peer_address(int socket_fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getpeername(socket_fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "?";
+  return numeric_address(address, length);
+}
+
+UniqueFd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadline) {
+  const auto start = Deadline::Clock::now();
+  std::string cause = "no attempt was made";
+  std::minstd_rand random(static_cast<unsigned>(::getpid()) ^
+                          static_cast<unsigned>(start.time_since_epoch().count()));
+  auto pause = std::chrono::milliseconds(5);
+  while (true) {
+    if (const AddressList list = resolve(host, port, AI_ADDRCONFIG, cause); list) {
+      for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
+        UniqueFd fd = try_connect(*address, deadline, cause);
+        if (fd) return fd;
+      }
+    }
+    if (deadline.expired()) break;
+    // Backoff with 50 % jitter, so that a whole job does not knock in step; poll() on nothing is
+    // the wait.
+    const auto jittered =
+        pause / 2 + std::chrono::milliseconds(random() % static_cast<unsigned>(pause.count() + 1));
+    ::poll(nullptr, 0,
+           std::min(deadline.poll_timeout_ms() < 0 ? INT32_MAX : deadline.poll_timeout_ms(),
+                    static_cast<int>(jittered.count())));
+    pause = std::min(pause * 2, std::chrono::milliseconds(1000));
+  }
+  throw Error(
+      ErrorCode::kConnection,
+      fmt::format("cannot reach {} for {}", HostPort{host, port}.to_string(),
+                  format_duration(Deadline::Clock::now() - start)),
+      cause,
+      "start the process that listens there first; check the address, the port and the firewall");
+}
+
+void send_all(int fd, const void* data, std::size_t size, Deadline deadline) {
+  const char* left = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t n = ::send(fd, left, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) {
+      wait_ready(fd, POLLOUT, deadline, "sending to");
+    } else if (n < 0 && errno != EINTR) {
+      throw Error(ErrorCode::kConnection, fmt::format("cannot send to {}", peer_address(fd)),
+                  strerrordesc_np(errno));
+    } else if (n > 0) {
+      left += n;
+      size -= static_cast<std::size_t>(n);
+    }
+  }
+}
+
+void receive_all(int fd, void* data, std::size_t size, Deadline deadline) {
+  char* left = static_cast<char*>(data);
+  while (size > 0) {
+    const ssize_t n = ::recv(fd, left, size, MSG_DONTWAIT);
+    if (n == 0)
+      throw Error(ErrorCode::kConnection,
+                  fmt::format("{} closed the connection", peer_address(fd)));
+    if (n < 0 && errno == EAGAIN) {
+      wait_ready(fd, POLLIN, deadline, "waiting for");
+    } else if (n < 0 && errno != EINTR) {
+      throw Error(ErrorCode::kConnection, fmt::format("cannot receive from {}", peer_address(fd)),
+                  strerrordesc_np(errno));
+    } else if (n > 0) {
+      left += n;
+      size -= static_cast<std::size_t>(n);
+    }
+  }
+}
+
+void set_nonblocking(int fd) {
+  if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) != 0)
+    throw system_error("make a descriptor non-blocking");
+}
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace dtrun::base

@@ -1,0 +1,29 @@
+#include "dtrun/base/unique_fd.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::base {
+
+UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+void UniqueFd::reset() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+Pipe make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    throw system_error("make a pipe", "raise the limit of open files (ulimit -n)");
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+}  // namespace dtrun::base

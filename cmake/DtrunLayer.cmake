@@ -1,0 +1,69 @@
+# What every target of the project has in common, in one place.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+add_library(dtrun_flags INTERFACE)
+target_compile_options(dtrun_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow>)
+if(DTRUN_WARNINGS_AS_ERRORS)
+  target_compile_options(dtrun_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+target_compile_definitions(dtrun_flags INTERFACE
+  BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED BOOST_FILESYSTEM_NO_DEPRECATED)
+if(DTRUN_SANITIZE STREQUAL "address")
+  target_compile_options(dtrun_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  target_link_options(dtrun_flags INTERFACE -fsanitize=address,undefined)
+elseif(DTRUN_SANITIZE STREQUAL "thread")
+  target_compile_options(dtrun_flags INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_link_options(dtrun_flags INTERFACE -fsanitize=thread)
+  # TSan does not model std::atomic_thread_fence, which Asio's fenced blocks use.
+  target_compile_definitions(dtrun_flags INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
+elseif(NOT DTRUN_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "DTRUN_SANITIZE is '${DTRUN_SANITIZE}'; it must be empty, address or thread")
+endif()
+
+# dtrun_layer(<name> SOURCES <files...> [LINKS <public targets...>] [PRIVATE_LINKS <targets...>])
+# The static library of one layer: target dtrun_<name>, alias dtrun::<name>, public headers in
+# <name>/include, private ones in <name>/src.
+function(dtrun_layer name)
+  cmake_parse_arguments(layer "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  add_library(dtrun_${name} STATIC ${layer_SOURCES})
+  add_library(dtrun::${name} ALIAS dtrun_${name})
+  target_include_directories(dtrun_${name}
+    PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
+    PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
+  target_link_libraries(dtrun_${name} PUBLIC ${layer_LINKS} PRIVATE ${layer_PRIVATE_LINKS} $<BUILD_INTERFACE:dtrun_flags>)
+endfunction()
+
+# dtrun_test(<layer>/<file>_test.cc [LINKS <targets...>] [LABELS <labels...>] [PROCESSORS n] [TIMEOUT s])
+# One GoogleTest program per file, found by CTest test by test.
+function(dtrun_test source)
+  cmake_parse_arguments(test "" "PROCESSORS;TIMEOUT" "LINKS;LABELS" ${ARGN})
+  string(REPLACE "/" "_" target ${source})
+  string(REPLACE ".cc" "" target ${target})
+  get_filename_component(layer ${source} DIRECTORY)
+  add_executable(${target} ${source})
+  target_link_libraries(${target} PRIVATE dtrun_test_support ${test_LINKS} GTest::gtest_main dtrun_flags)
+  # The private headers of the layer under test may be tested too.
+  if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${layer}/src)
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/${layer}/src)
+  endif()
+  if(NOT test_TIMEOUT)
+    set(test_TIMEOUT 120)
+  endif()
+  if(NOT test_PROCESSORS)
+    set(test_PROCESSORS 1)
+  endif()
+  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "${layer};${test_LABELS}" TIMEOUT ${test_TIMEOUT} PROCESSORS ${test_PROCESSORS})
+endfunction()

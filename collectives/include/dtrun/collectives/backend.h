@@ -1,0 +1,80 @@
+// Backend: what carries out collectives on raw buffers. ProcessGroup checks arguments, makes
+// buffers contiguous and builds the fingerprint; a Backend moves and reduces bytes. One per group
+// and device type, owned by its ProcessGroup. Calls of one group come from one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/deadline.h"
+#include "dtrun/collectives/fingerprint.h"
+#include "dtrun/collectives/reduce_op.h"
+#include "dtrun/collectives/work.h"
+#include "dtrun/tensor/dtype.h"
+
+namespace dtrun::collectives {
+
+/// Elements of one dtype, contiguous; empty is fine (data may then be null).
+struct Buffer {
+  void* data = nullptr;
+  std::int64_t count = 0;
+  tensors::DType dtype = tensors::DType::u8;
+  std::size_t bytes() const { return static_cast<std::size_t>(count) * tensors::item_size(dtype); }
+};
+
+/// What every call carries.
+struct Call {
+  Fingerprint fingerprint;
+  base::Deadline deadline = base::Deadline::never();
+  bool async = false;
+  /// Kept until the operation is done: tensors, temporary copies, and what copies results out of
+  /// them.
+  std::shared_ptr<void> keep_alive;
+};
+
+/// Bytes moved by this rank for this group, by transport.
+struct TransportCounters {
+  std::uint64_t shared_memory_bytes_sent = 0;
+  std::uint64_t shared_memory_bytes_received = 0;
+  std::uint64_t tcp_bytes_sent = 0;
+  std::uint64_t tcp_bytes_received = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Ranks are the group's. Lists have one entry per rank, in rank order; entries may be empty and
+  // of different counts. Every call returns a Work that is done already unless call.async.
+  virtual Work broadcast(Buffer buffer, int source, Call call) = 0;
+  virtual Work all_reduce(Buffer buffer, ReduceOp op, Call call) = 0;
+  /// `output` is written at `destination` only; inputs of the others are left as they are.
+  virtual Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) = 0;
+  virtual Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) = 0;
+  /// outputs: at `destination` only, else empty.
+  virtual Work gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) = 0;
+  /// inputs: at `source` only, else empty.
+  virtual Work scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) = 0;
+  /// inputs[r] is this rank's contribution to rank r's output.
+  virtual Work reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op,
+                              Call call) = 0;
+  virtual Work all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) = 0;
+  virtual Work barrier(Call call) = 0;
+  virtual Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) = 0;
+  /// source -1: from any rank; Work::source_rank() tells which.
+  virtual Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) = 0;
+
+  virtual TransportCounters counters() const = 0;
+  /// Waits for sends in flight, tells the peers that this rank leaves. Idempotent; never throws for
+  /// a peer's death.
+  virtual void shutdown() = 0;
+};
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,53 @@
+// Fingerprint: what every rank of a group must agree on in one collective. It travels with the
+// operation; the first rank that sees two different ones reports both sides. The call site is for
+// the message only.
+#pragma once
+
+#include <cstdint>
+#include <source_location>
+#include <string>
+
+#include "dtrun/collectives/reduce_op.h"
+#include "dtrun/tensor/dtype.h"
+
+namespace dtrun::collectives {
+
+enum class OpKind : std::uint8_t {
+  none,
+  broadcast,
+  all_reduce,
+  reduce,
+  all_gather,
+  gather,
+  scatter,
+  reduce_scatter,
+  all_to_all,
+  barrier,
+  send,
+  receive,
+  split,
+};
+const char* op_kind_name(OpKind kind);
+
+/// 64 bytes, trivially copyable: it lies in shared memory and in message headers as it is.
+struct Fingerprint {
+  std::uint64_t sequence = 0;  ///< the group's count of collectives, from 1
+  OpKind kind = OpKind::none;
+  tensors::DType dtype = tensors::DType::u8;
+  ReduceOp reduce_op = ReduceOp::sum;
+  std::uint8_t reserved = 0;
+  std::int32_t root = -1;    ///< source or destination, group rank; -1: none
+  std::uint64_t counts = 0;  ///< the element count, or a hash of all counts where they must be
+                             ///< equal on all ranks; 0: free
+  char site[40] = {};        ///< "train.cc:212", NUL-terminated; never compared
+
+  /// Everything but the site.
+  bool agrees_with(const Fingerprint& other) const;
+  /// "all_reduce #41 (f32 x 1024, sum) at train.cc:212".
+  std::string describe() const;
+};
+static_assert(sizeof(Fingerprint) == 64);
+
+void set_site(Fingerprint& fingerprint, const std::source_location& where);
+
+}  // namespace dtrun::collectives

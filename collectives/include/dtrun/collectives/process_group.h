@@ -1,0 +1,118 @@
+// ProcessGroup: some of the job's ranks, and the collectives among them. A handle: copies share the
+// group. Every rank of the group calls the same collectives in the same order. Calls block; {.async
+// = true} returns a Work in flight. One thread at a time per group; different groups may be used
+// from different threads. Errors: kInvalidArgument (this rank's argument is wrong; its peers are
+// told and fail too), kDisagreement, kPeerFailed, kTimeout, kAborted. After any of these but a
+// local kInvalidArgument found before the peers could be involved, the group is poisoned: later
+// calls throw the first error.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/deadline.h"
+#include "dtrun/collectives/backend.h"
+#include "dtrun/collectives/reduce_op.h"
+#include "dtrun/collectives/work.h"
+#include "dtrun/rendezvous/job_page.h"
+#include "dtrun/rendezvous/store.h"
+#include "dtrun/tensor/tensor.h"
+
+namespace dtrun::collectives {
+
+using tensors::Tensor;
+
+struct CallOptions {
+  bool async = false;
+  /// Default: the group's.
+  std::optional<base::Deadline::Duration> timeout;
+};
+
+/// Where the group's ranks run and how they find each other. Made by runtime, or by a test.
+struct GroupOptions {
+  std::shared_ptr<rendezvous::Store> store;  ///< already prefixed for this group's life
+  int rank = 0;                              ///< in this group
+  std::vector<int> global_ranks;             ///< of the members, in group order
+  std::string name = "world";
+  std::string backend = "cpu";
+  base::Deadline::Duration timeout = std::chrono::minutes(30);
+  std::shared_ptr<rendezvous::JobPage> job_page;  ///< null: none, peers are watched by pidfd
+  int local_rank = 0;                             ///< this rank's slot in the job page
+  /// Address that peers on other hosts reach this rank at; empty: not needed or loopback.
+  std::string address = "127.0.0.1";
+};
+
+class ProcessGroup {
+ public:
+  ProcessGroup() = default;  ///< no group: this rank is no member
+  /// Collective over the members: returns when all have joined. @throws Error kTimeout naming who
+  /// is missing
+  static ProcessGroup create(GroupOptions options);
+
+  bool valid() const { return impl_ != nullptr; }
+  int rank() const;
+  int size() const;
+  const std::string& name() const;
+  std::string backend_name() const;
+  const std::vector<int>& global_ranks() const;
+  base::Deadline::Duration timeout() const;
+  /// "ProcessGroup(name=world, backend=cpu, rank=0, ranks=[0, 1, 2, 3])".
+  std::string to_string() const;
+
+  using Site = std::source_location;
+  // In place on `tensor` where there is one tensor. Roots are group ranks. Tensors may be
+  // non-contiguous.
+  Work broadcast(const Tensor& tensor, int source, CallOptions options = {},
+                 Site site = Site::current()) const;
+  Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum, CallOptions options = {},
+                  Site site = Site::current()) const;
+  /// In place at `destination`; the others' tensors stay as they are.
+  Work reduce(const Tensor& tensor, int destination, ReduceOp op = ReduceOp::sum,
+              CallOptions options = {}, Site site = Site::current()) const;
+  /// outputs[r] receives rank r's tensor: any shapes, dtype of the input, as long as both sides
+  /// agree per rank.
+  Work all_gather(const std::vector<Tensor>& outputs, const Tensor& input, CallOptions options = {},
+                  Site site = Site::current()) const;
+  /// outputs: at `destination` only, empty elsewhere.
+  Work gather(const Tensor& input, const std::vector<Tensor>& outputs, int destination,
+              CallOptions options = {}, Site site = Site::current()) const;
+  /// inputs: at `source` only, empty elsewhere.
+  Work scatter(const Tensor& output, const std::vector<Tensor>& inputs, int source,
+               CallOptions options = {}, Site site = Site::current()) const;
+  Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
+                      ReduceOp op = ReduceOp::sum, CallOptions options = {},
+                      Site site = Site::current()) const;
+  Work all_to_all(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                  CallOptions options = {}, Site site = Site::current()) const;
+  Work barrier(CallOptions options = {}, Site site = Site::current()) const;
+
+  void send(const Tensor& tensor, int destination, std::uint32_t tag = 0, CallOptions options = {},
+            Site site = Site::current()) const;
+  /// @param source -1: any rank. @return the sender's group rank
+  int recv(const Tensor& tensor, int source, std::uint32_t tag = 0, CallOptions options = {},
+           Site site = Site::current()) const;
+  Work isend(const Tensor& tensor, int destination, std::uint32_t tag = 0, CallOptions options = {},
+             Site site = Site::current()) const;
+  Work irecv(const Tensor& tensor, int source, std::uint32_t tag = 0, CallOptions options = {},
+             Site site = Site::current()) const;
+
+  /// Collective over the whole group, every member passing the same lists: one new group per list;
+  /// returns the one that this rank is in, an invalid one where it is in none. Lists hold group
+  /// ranks and must not overlap.
+  ProcessGroup split(const std::vector<std::vector<int>>& rank_lists, const std::string& name,
+                     Site site = Site::current()) const;
+
+  TransportCounters counters() const;
+  /// Leaves the group: flushes sends, tells the peers. Idempotent. Destruction does the same.
+  void shutdown() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,21 @@
+// ReduceOp: how a collective combines the ranks' elements.
+#pragma once
+
+#include <string_view>
+
+#include "dtrun/tensor/dtype.h"
+
+namespace dtrun::collectives {
+
+/// avg is sum, then division by the group's size (integers truncate). band, bor, bxor: integers and
+/// bool only.
+enum class ReduceOp : unsigned char { sum, avg, product, min, max, band, bor, bxor };
+
+std::string_view reduce_op_name(ReduceOp op);
+/// "sum", "avg", ... @throws Error kInvalidArgument
+ReduceOp parse_reduce_op(std::string_view name);
+/// bool: sum, max and bor are "or"; product, min and band are "and". False: band.. on floats, avg
+/// on bool.
+bool reduce_op_supports(ReduceOp op, tensors::DType dtype);
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,42 @@
+// Shard layout: which box of the global tensor a mesh coordinate holds. Pure; no communication, no
+// I/O. The rule is torch.chunk's, nested: n over p ranks gives chunks of ceil(n/p); chunk r is
+// [min(n, r c), min(n, (r+1) c)). Each further axis cuts what the axes before it left. An empty
+// chunk's offset is n, the dim's global size.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "dtrun/dtensor/placement.h"
+#include "dtrun/tensor/shape.h"
+
+namespace dtrun::dtensor {
+
+struct Chunk {
+  std::int64_t offset = 0;
+  std::int64_t size = 0;
+};
+/// Part `index` of n elements over `parts` (offset relative to those n; n where it is empty).
+Chunk chunk_of(std::int64_t n, int parts, int index);
+
+/// For every tensor dim the mesh axes that cut it, outermost first. Only dims that are sharded.
+using ShardOrder = std::map<int, std::vector<int>>;
+/// Ascending axes, as the placements stand.
+ShardOrder default_shard_order(const Placements& placements);
+
+struct Box {
+  tensors::Shape offsets;
+  tensors::Shape shape;
+  friend bool operator==(const Box&, const Box&) = default;
+};
+
+/// The box of the rank at `coordinate`. Replicate and Partial axes cut nothing.
+/// @throws Error kInvalidArgument for a placement that does not fit the shape
+Box local_box(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
+              const std::vector<int>& coordinate, const Placements& placements,
+              const ShardOrder& order);
+Box local_box(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
+              const std::vector<int>& coordinate, const Placements& placements);
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,44 @@
+// The worker environment: what the launcher writes and the worker reads, by torchrun's names and
+// values, and the two names of our own. Written by launcher, read by runtime; frozen
+// (docs/architecture.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/env.h"
+
+namespace dtrun::rendezvous {
+
+struct WorkerEnv {
+  int rank = 0;
+  int local_rank = 0;
+  int world_size = 1;
+  int local_world_size = 1;
+  int group_rank = 0;        ///< the node's number
+  int group_world_size = 1;  ///< how many nodes
+  int role_rank = 0;
+  int role_world_size = 1;
+  std::string role_name = "default";
+  std::string master_addr;
+  std::uint16_t master_port = 0;
+  int restart_count = 0;
+  int max_restarts = 0;
+  std::string run_id = "none";
+  bool use_agent_store = true;  ///< every rank connects; nobody hosts the store
+  std::string error_file;       ///< empty: none
+  int job_page_fd = -1;         ///< DTRUN_JOB_PAGE_FD; -1: none (started by torchrun or by hand)
+};
+
+/// Sets every variable of torchrun's contract (RANK ... TORCHELASTIC_ERROR_FILE,
+/// TORCH_NCCL_ASYNC_ERROR_HANDLING where unset) and DTRUN_JOB_PAGE_FD. OMP_NUM_THREADS is the
+/// plan's.
+void write_worker_env(const WorkerEnv& worker, base::Environment& environment);
+
+/// Reads it back. Missing of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: all missing names in one
+/// Error kUsage, with how to start. LOCAL_RANK defaults to RANK, LOCAL_WORLD_SIZE to WORLD_SIZE
+/// where MASTER_ADDR is local... values that contradict (RANK >= WORLD_SIZE) are an Error too.
+WorkerEnv read_worker_env(const base::Environment& environment);
+
+}  // namespace dtrun::rendezvous

@@ -1,0 +1,56 @@
+// Worker: one rank's place in the job: its numbers, its store, its world group. `Worker worker =
+// dtrun::init();` owns the world; groups, meshes and tensors hang off it. Move-only; teardown is in
+// its destructor. Nothing here is process-wide, so N ranks can live as N threads of one process.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "dtrun/base/deadline.h"
+#include "dtrun/base/env.h"
+#include "dtrun/collectives/process_group.h"
+#include "dtrun/rendezvous/store.h"
+#include "dtrun/rendezvous/worker_env.h"
+#include "dtrun/tensor/device.h"
+
+namespace dtrun::runtime {
+
+struct InitOptions {
+  std::string backend = "cpu";
+  /// For joining, and the default of every collective.
+  base::Deadline::Duration timeout = std::chrono::minutes(30);
+  /// Default: this process's environment.
+  base::Environment environment = base::Environment::current();
+};
+
+class Worker {
+ public:
+  Worker(Worker&&) noexcept;
+  Worker& operator=(Worker&&) noexcept;
+  /// Leaves the world: flushes sends, tells the peers, closes the store.
+  ~Worker();
+
+  int rank() const;
+  int local_rank() const;
+  int world_size() const;
+  int local_world_size() const;
+  const rendezvous::WorkerEnv& env() const;
+  /// cpu, or this rank's CUDA device where the backend is nccl.
+  tensors::Device device() const;
+  const std::shared_ptr<rendezvous::Store>& store() const;
+  /// All ranks.
+  const collectives::ProcessGroup& world() const;
+
+ private:
+  friend Worker init(InitOptions options);
+  struct Impl;
+  explicit Worker(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Joins the job that the environment describes. Collective over the world.
+/// @throws Error kUsage naming every missing variable, kTimeout naming who is missing, kPeerFailed
+Worker init(InitOptions options = {});
+
+}  // namespace dtrun::runtime

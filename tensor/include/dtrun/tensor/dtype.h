@@ -1,0 +1,23 @@
+// DType: element types, their sizes, names and promotion, as PyTorch's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace dtrun::tensors {
+
+enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
+
+std::size_t item_size(DType dtype);
+bool is_floating_point(DType dtype);
+/// PyTorch's: "float32", "bfloat16", "bool".
+std::string_view dtype_name(DType dtype);
+/// The vectors' and messages': "f32", "bf16", "bool".
+std::string_view dtype_short_name(DType dtype);
+/// @throws Error kInvalidArgument; accepts both names
+DType parse_dtype(std::string_view name);
+/// What a binary operation of two tensors computes in (torch.promote_types).
+DType promote_types(DType a, DType b);
+
+}  // namespace dtrun::tensors

@@ -1,0 +1,52 @@
+// tensor({...}): a tensor from nested braces, as torch.tensor([...]).
+#pragma once
+
+#include <concepts>
+#include <initializer_list>
+#include <optional>
+#include <vector>
+
+#include "dtrun/tensor/tensor.h"
+
+namespace dtrun::tensors {
+
+/// A number, or a list of literals of equal shape. Made by braces; not for keeping.
+class TensorLiteral {
+ public:
+  TensorLiteral(bool value);  // NOLINT: braces convert
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) TensorLiteral(T value)
+      : TensorLiteral(Integer{static_cast<std::int64_t>(value)}) {}  // NOLINT
+  TensorLiteral(double value);                                       // NOLINT
+  TensorLiteral(
+      std::initializer_list<TensorLiteral> items);  // NOLINT: @throws Error on ragged lists
+
+  const Shape& shape() const { return shape_; }
+  /// f32 when any number is floating point, else i64, or boolean when all are bool.
+  DType natural_dtype() const;
+  /// Fills a new tensor. i64 values are kept exactly.
+  Tensor make(std::optional<DType> dtype, Device device) const;
+
+ private:
+  struct Integer {
+    std::int64_t value;
+  };
+  explicit TensorLiteral(Integer value);
+  enum class Kind { boolean, integer, floating };
+  Kind kind_;
+  Shape shape_;
+  std::vector<double> doubles_;
+  std::vector<std::int64_t> integers_;
+};
+
+struct LiteralOptions {
+  std::optional<DType> dtype;
+  Device device = kCpu;
+};
+
+/// tensor({1., 2.}) is f32, tensor({{1, 2}, {3, 4}}) is i64 [2, 2], tensor(3.5) is 0-dim.
+/// @throws Error kInvalidArgument for ragged lists
+Tensor tensor(std::initializer_list<TensorLiteral> items, LiteralOptions options = {});
+Tensor tensor(TensorLiteral value, LiteralOptions options = {});
+
+}  // namespace dtrun::tensors

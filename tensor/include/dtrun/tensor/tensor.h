@@ -1,0 +1,91 @@
+// Tensor: a strided view of a Storage: shape, strides, offset, dtype. A handle: copies share the
+// elements, and `const Tensor&` says nothing about them (as PyTorch's). No graph: gradients are
+// dtensor's. Thread-safe for concurrent reads; writers of the same elements must be ordered by the
+// caller.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtrun/tensor/device.h"
+#include "dtrun/tensor/dtype.h"
+#include "dtrun/tensor/shape.h"
+#include "dtrun/tensor/storage.h"
+
+namespace dtrun::tensors {
+
+class Tensor {
+ public:
+  /// An undefined tensor: only defined(), assignment and destruction are allowed.
+  Tensor() = default;
+  /// @param strides, offset in elements. Every element must lie inside the storage (DT_CHECK).
+  Tensor(std::shared_ptr<Storage> storage, DType dtype, Shape shape, Strides strides,
+         std::int64_t offset = 0);
+
+  bool defined() const { return storage_ != nullptr; }
+  const Shape& shape() const { return shape_; }
+  const Strides& strides() const { return strides_; }
+  std::int64_t offset() const { return offset_; }
+  std::int64_t size(int dim) const;
+  int dim() const { return static_cast<int>(shape_.size()); }
+  std::int64_t numel() const;
+  DType dtype() const { return dtype_; }
+  Device device() const { return storage_->device(); }
+  std::size_t bytes() const { return static_cast<std::size_t>(numel()) * item_size(dtype_); }
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
+  /// Address of the first element.
+  void* data() const;
+  template <typename T>
+  T* data_as() const {
+    return static_cast<T*>(data());
+  }
+  /// Elements lie one after the other in row-major order (true for no elements).
+  bool is_contiguous() const;
+
+  // Views: share the elements. Errors: kInvalidArgument.
+  Tensor view(Shape shape) const;  ///< -1 is inferred; needs a layout that allows it, else throws
+  Tensor reshape(Shape shape) const;  ///< view, or a copy where no view is possible
+  Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
+  Tensor select(int dim, std::int64_t index) const;
+  Tensor transpose(int dim0, int dim1) const;
+  Tensor permute(const std::vector<int>& dims) const;
+  Tensor unsqueeze(int dim) const;
+  Tensor squeeze(int dim) const;
+  Tensor expand(const Shape& shape) const;
+  Tensor operator[](std::int64_t index) const { return select(0, index); }
+
+  // Copies.
+  Tensor contiguous() const;  ///< itself where it is contiguous
+  Tensor clone() const;       ///< always a contiguous copy
+  Tensor to(DType dtype) const;
+  Tensor to(Device device) const;
+  /// Copies the elements of `source` (broadcast to this shape, converted) into this one.
+  const Tensor& copy_(const Tensor& source) const;
+  const Tensor& fill_(double value) const;
+
+  /// The only element, converted. @throws Error kInvalidArgument unless numel() is 1
+  double item() const;
+  /// All elements in row-major order, converted. i64 beyond 2^53 loses precision: use
+  /// to_vector_i64.
+  std::vector<double> to_vector() const;
+  std::vector<std::int64_t> to_vector_i64() const;
+
+  /// As PyTorch 2.11's str(tensor) with default print options, byte for byte.
+  std::string to_string() const;
+
+ private:
+  std::shared_ptr<Storage> storage_;
+  DType dtype_ = DType::f32;
+  Shape shape_;
+  Strides strides_;
+  std::int64_t offset_ = 0;
+};
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+}  // namespace dtrun::tensors

@@ -1,0 +1,1 @@
+dtrun_test(base/deadline_test.cc LINKS dtrun::base)
