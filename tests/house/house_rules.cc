@@ -1,0 +1,251 @@
+#include "house/house_rules.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+#include <sstream>
+
+namespace dtrun::house {
+namespace {
+
+constexpr std::size_t kMaxFileLines = 700;
+constexpr std::size_t kMaxFunctionLines = 70;
+
+// Who may include whom. "tests" and the umbrella header see everything.
+const std::map<std::string, std::set<std::string>>& allowed_includes() {
+  static const std::map<std::string, std::set<std::string>> kAllowed = {
+      {"base", {"base"}},
+      {"rendezvous", {"base", "rendezvous"}},
+      {"launcher", {"base", "rendezvous", "launcher"}},
+      {"tensor", {"base", "tensor"}},
+      {"collectives", {"base", "rendezvous", "tensor", "collectives"}},
+      {"dtensor", {"base", "rendezvous", "tensor", "collectives", "dtensor"}},
+      {"runtime", {"base", "rendezvous", "tensor", "collectives", "dtensor", "runtime"}},
+  };
+  return kAllowed;
+}
+
+std::string first_folder(const std::string& path) {
+  return path.substr(0, path.find('/'));
+}
+
+bool is_cpp(const std::string& path) {
+  for (const char* ending : {".h", ".cc", ".cu", ".cuh"})
+    if (path.ends_with(ending)) return true;
+  return false;
+}
+
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  std::istringstream stream{std::string(text)};
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string at(const SourceFile& file, std::size_t line, const std::string& what) {
+  return file.path + ":" + std::to_string(line) + ": " + what;
+}
+
+bool has_word(std::string_view text, std::string_view word) {
+  const auto is_word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+  };
+  for (auto found = text.find(word); found != std::string_view::npos;
+       found = text.find(word, found + 1)) {
+    const bool starts = found == 0 || !is_word(text[found - 1]);
+    const bool ends = found + word.size() == text.size() || !is_word(text[found + word.size()]);
+    if (starts && ends) return true;
+  }
+  return false;
+}
+
+// Whether the text before a '{' opens a function's body: it has a parameter list and is no type,
+// namespace, or initializer.
+bool opens_function(std::string_view head) {
+  for (const char* word : {"namespace", "class", "struct", "union", "enum"})
+    if (has_word(head, word) && head.find('(') == std::string_view::npos) return false;
+  const auto close = head.rfind(')');
+  if (close == std::string_view::npos) return false;
+  return head.substr(0, close).find('=') == std::string_view::npos || has_word(head, "operator");
+}
+
+}  // namespace
+
+std::string without_comments_and_strings(std::string_view text) {
+  std::string result(text);
+  enum class State {
+    code,
+    line_comment,
+    block_comment,
+    string,
+    character,
+    raw
+  } state = State::code;
+  std::string raw_end;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const char c = text[i];
+    const char next = i + 1 < text.size() ? text[i + 1] : '\0';
+    switch (state) {
+      case State::code:
+        if (c == '/' && next == '/') state = State::line_comment;
+        if (c == '/' && next == '*') state = State::block_comment;
+        if (c == '"' && i > 0 && text[i - 1] == 'R') {
+          raw_end = ")" + std::string(text.substr(i + 1, text.find('(', i) - i - 1)) + "\"";
+          state = State::raw;
+        } else if (c == '"') {
+          state = State::string;
+        } else if (c == '\'' && !(i > 0 && std::isalnum(static_cast<unsigned char>(text[i - 1])))) {
+          state = State::character;
+        }
+        break;
+      case State::line_comment:
+        if (c == '\n') state = State::code;
+        break;
+      case State::block_comment:
+        if (c == '/' && text[i - 1] == '*') {
+          state = State::code;
+          result[i] = ' ';
+        }
+        break;
+      case State::string:
+      case State::character: {
+        const char quote = state == State::string ? '"' : '\'';
+        if (c == '\\') {
+          result[i] = ' ';
+          if (next != '\n') result[++i] = ' ';
+        } else if (c == quote || c == '\n') {
+          state = State::code;
+        }
+        break;
+      }
+      case State::raw:
+        if (text.substr(i, raw_end.size()) == raw_end) {
+          i += raw_end.size() - 1;
+          state = State::code;
+        }
+        break;
+    }
+    if (state != State::code && result[i] != '\n' && result[i] != '"' && result[i] != '\'')
+      result[i] = ' ';
+  }
+  return result;
+}
+
+Findings climbing_includes(const SourceFile& file) {
+  Findings findings;
+  const auto layer = allowed_includes().find(first_folder(file.path));
+  if (!is_cpp(file.path) || layer == allowed_includes().end()) return findings;
+  const bool umbrella = file.path == "runtime/include/dtrun/dtrun.h";
+  const auto lines = lines_of(file.text);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view prefix = "#include \"dtrun/";
+    if (lines[i].rfind(prefix, 0) != 0) continue;
+    const std::string target = lines[i].substr(prefix.size());
+    if (target.rfind("dtrun.h", 0) == 0) {
+      findings.push_back(at(file, i + 1, "the umbrella header is for users only"));
+    } else if (!umbrella && !layer->second.count(first_folder(target))) {
+      findings.push_back(
+          at(file, i + 1, layer->first + " may not include " + first_folder(target)));
+    }
+  }
+  return findings;
+}
+
+Findings long_files(const SourceFile& file) {
+  const auto count = static_cast<std::size_t>(std::count(file.text.begin(), file.text.end(), '\n'));
+  if (!is_cpp(file.path) || count <= kMaxFileLines) return {};
+  return {at(file, count,
+             "the file has " + std::to_string(count) + " lines; at most " +
+                 std::to_string(kMaxFileLines))};
+}
+
+Findings long_functions(const SourceFile& file) {
+  Findings findings;
+  if (!is_cpp(file.path)) return findings;
+  const std::string code = without_comments_and_strings(file.text);
+  std::size_t line = 1, head_start = 0, function_line = 0;
+  int depth = 0, function_depth = -1;
+  for (std::size_t i = 0; i < code.size(); ++i) {
+    const char c = code[i];
+    if (c == '\n') ++line;
+    if (c == '{') {
+      if (function_depth < 0 &&
+          opens_function(std::string_view(code).substr(head_start, i - head_start))) {
+        function_depth = depth;
+        function_line = line;
+      }
+      ++depth;
+    }
+    if (c == '}') {
+      --depth;
+      if (depth == function_depth) {
+        const std::size_t length = line - function_line + 1;
+        if (length > kMaxFunctionLines)
+          findings.push_back(at(file, function_line,
+                                "a function of " + std::to_string(length) + " lines; at most " +
+                                    std::to_string(kMaxFunctionLines)));
+        function_depth = -1;
+      }
+    }
+    // A preprocessor line belongs to no declaration.
+    if (c == '#' && (i == 0 || code[i - 1] == '\n')) {
+      while (i < code.size() && code[i] != '\n') ++i;
+      ++line;
+      head_start = i;
+    }
+    if (c == '{' || c == '}' || c == ';') head_start = i + 1;
+  }
+  return findings;
+}
+
+Findings empty_names(const SourceFile& file) {
+  static const std::set<std::string> kEmpty = {"util",    "utils", "common",  "helper",
+                                               "helpers", "misc",  "manager", "managers"};
+  Findings findings;
+  std::string word;
+  for (const char c : file.path + "/") {
+    if (std::isalnum(static_cast<unsigned char>(c))) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      continue;
+    }
+    if (kEmpty.count(word)) findings.push_back(at(file, 1, "the name '" + word + "' says nothing"));
+    word.clear();
+  }
+  return findings;
+}
+
+Findings banned_texts(const SourceFile& file) {
+  Findings findings;
+  if (!is_cpp(file.path) || file.path.starts_with("tests/house/")) return findings;
+  const std::string folder = first_folder(file.path);
+  const bool may_sleep =
+      folder == "bench" || folder == "examples" || file.path.find("/workers/") != std::string::npos;
+  const bool is_public = file.path.find("/include/") != std::string::npos;
+  const auto code = lines_of(without_comments_and_strings(file.text));
+  const auto lines = lines_of(file.text);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string& text = lines[i];
+    if (text.find("<boost/asio.hpp>") != std::string::npos)
+      findings.push_back(at(file, i + 1, "include the parts of Asio that are used"));
+    for (const char* sleeper : {"sleep_for", "sleep_until", "usleep", "nanosleep", "sleep"})
+      if (!may_sleep && i < code.size() && has_word(code[i], sleeper))
+        findings.push_back(at(file, i + 1, std::string(sleeper) + ": wait for the event instead"));
+    for (const char* foreign :
+         {"#include <boost/asio", "#include <spdlog", "#include <CLI", "#include <cuda",
+          "#include <nccl", "#include <mpi", "#include <gloo"})
+      if (is_public && text.rfind(foreign, 0) == 0)
+        findings.push_back(
+            at(file, i + 1, "a public header shows a library that should stay inside"));
+    for (const char* open : {"TODO", "FIXME", "XXX"})
+      if (has_word(text, open))
+        findings.push_back(
+            at(file, i + 1, std::string(open) + ": finish it, or say in docs/ what is missing"));
+    for (const char* root : {"\"/work/", "\"/root/", "\"/farm/", "\"/home/"})
+      if (text.find(root) != std::string::npos)
+        findings.push_back(at(file, i + 1, "a path of one machine"));
+  }
+  return findings;
+}
+
+}  // namespace dtrun::house

@@ -1,0 +1,36 @@
+// The house rules that a program can see, as pure functions over file names and texts.
+// house_test.cc applies them to the tree, and tests each rule on a text that breaks it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::house {
+
+struct SourceFile {
+  std::string path;  ///< relative to the repository, with '/'
+  std::string text;
+};
+
+/// One line each, "path:line: what is wrong". Empty: nothing to say.
+using Findings = std::vector<std::string>;
+
+/// An include of a layer that stands above (or beside) the including file's own, or of another's
+/// private header.
+Findings climbing_includes(const SourceFile& file);
+/// More than 700 lines.
+Findings long_files(const SourceFile& file);
+/// A function body of more than 70 lines.
+Findings long_functions(const SourceFile& file);
+/// A file or folder whose name says nothing: util, common, helper, misc, manager.
+Findings empty_names(const SourceFile& file);
+/// <boost/asio.hpp>, sleeping outside bench and examples, a third-party type's header in a public
+/// one, work left open, a path of one machine.
+Findings banned_texts(const SourceFile& file);
+
+/// The text with comments and the insides of strings and characters blanked; lines stay where they
+/// are.
+std::string without_comments_and_strings(std::string_view text);
+
+}  // namespace dtrun::house

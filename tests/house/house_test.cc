@@ -1,0 +1,118 @@
+// The house rules, applied to the tree; and each rule tested on a text that breaks it.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "house/house_rules.h"
+
+namespace dtrun::house {
+namespace {
+
+// Every file that git tracks or would add, read whole.
+std::vector<SourceFile> tree() {
+  const std::string root = DTRUN_SOURCE_DIR;
+  const std::string command =
+      "git -c safe.directory='*' -C '" + root + "' ls-files --cached --others --exclude-standard";
+  std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::vector<SourceFile> files;
+  char line[4096];
+  while (pipe && std::fgets(line, sizeof line, pipe.get())) {
+    std::string path(line);
+    path.pop_back();
+    std::ifstream stream(root + "/" + path, std::ios::binary);
+    if (!stream) continue;  // deleted in the working tree
+    std::ostringstream text;
+    text << stream.rdbuf();
+    files.push_back({path, text.str()});
+  }
+  return files;
+}
+
+void expect_clean(Findings (*rule)(const SourceFile&)) {
+  const auto files = tree();
+  ASSERT_GT(files.size(), 50u) << "git listed too few files for this to be the tree";
+  for (const SourceFile& file : files)
+    for (const std::string& finding : rule(file)) ADD_FAILURE() << finding;
+}
+
+TEST(HouseTest, NoIncludeClimbsALayer) {
+  expect_clean(climbing_includes);
+}
+TEST(HouseTest, NoFileIsTooLong) {
+  expect_clean(long_files);
+}
+TEST(HouseTest, NoFunctionIsTooLong) {
+  expect_clean(long_functions);
+}
+TEST(HouseTest, EveryNameSaysSomething) {
+  expect_clean(empty_names);
+}
+TEST(HouseTest, NoBannedTextStands) {
+  expect_clean(banned_texts);
+}
+
+TEST(HouseRuleTest, AnIncludeThatClimbsIsFoundAndOneThatDoesNotIsLeft) {
+  EXPECT_EQ(climbing_includes({"base/src/a.cc", "#include \"dtrun/rendezvous/store.h\"\n"}).size(),
+            1u);
+  EXPECT_EQ(climbing_includes({"launcher/src/a.cc", "#include \"dtrun/tensor/tensor.h\"\n"}).size(),
+            1u);
+  EXPECT_EQ(
+      climbing_includes({"tensor/src/a.cc", "#include \"dtrun/rendezvous/store.h\"\n"}).size(), 1u);
+  EXPECT_EQ(climbing_includes({"dtensor/src/a.cc", "#include \"dtrun/dtrun.h\"\n"}).size(), 1u);
+  EXPECT_TRUE(climbing_includes({"collectives/src/a.cc", "#include \"dtrun/rendezvous/store.h\"\n"})
+                  .empty());
+  EXPECT_TRUE(
+      climbing_includes({"tests/base/a.cc", "#include \"dtrun/dtensor/dtensor.h\"\n"}).empty());
+}
+
+TEST(HouseRuleTest, AFileOfSevenHundredAndOneLinesIsFound) {
+  EXPECT_TRUE(long_files({"base/a.cc", std::string(700, '\n')}).empty());
+  EXPECT_EQ(long_files({"base/a.cc", std::string(701, '\n')}).size(), 1u);
+}
+
+TEST(HouseRuleTest, AFunctionOfSeventyOneLinesIsFoundWhereverItStands) {
+  const std::string longest(69, '\n');
+  for (const std::string head : {"void f() ", "namespace n {\nclass C {\n  int g(int a) const ",
+                                 "Type::Type(int a) : a_(a) "}) {
+    const std::string tail = head.find("class") == std::string::npos ? "" : "};\n}\n";
+    EXPECT_TRUE(long_functions({"base/a.cc", head + "{" + longest + "}\n" + tail}).empty()) << head;
+    EXPECT_EQ(long_functions({"base/a.cc", head + "{" + longest + "\n}\n" + tail}).size(), 1u)
+        << head;
+  }
+}
+
+TEST(HouseRuleTest, ALongTypeOrTableIsNoFunction) {
+  EXPECT_TRUE(long_functions({"base/a.h", "struct S {" + std::string(200, '\n') + "};\n"}).empty());
+  EXPECT_TRUE(
+      long_functions({"base/a.cc", "const int kTable[] = {" + std::string(200, '\n') + "};\n"})
+          .empty());
+}
+
+TEST(HouseRuleTest, BracesInStringsAndCommentsDoNotCount) {
+  EXPECT_EQ(without_comments_and_strings("a(\"{\"); // {\n'{' /* { */ b"),
+            "a(\" \");     \n' '         b");
+  EXPECT_TRUE(
+      long_functions({"base/a.cc", "void f() { g(\"{\"); }\n" + std::string(100, '\n')}).empty());
+}
+
+TEST(HouseRuleTest, ANameThatSaysNothingIsFoundInFilesAndFolders) {
+  EXPECT_EQ(empty_names({"base/src/string_util.cc", ""}).size(), 1u);
+  EXPECT_EQ(empty_names({"base/common/a.cc", ""}).size(), 1u);
+  EXPECT_TRUE(empty_names({"base/src/utility_of_time.cc", ""}).empty());
+}
+
+TEST(HouseRuleTest, EachBannedTextIsFound) {
+  EXPECT_EQ(banned_texts({"base/src/a.cc", "#include <boost/asio.hpp>\n"}).size(), 1u);
+  EXPECT_EQ(banned_texts({"base/src/a.cc", "std::this_thread::sleep_for(x);\n"}).size(), 1u);
+  EXPECT_EQ(banned_texts({"base/include/dtrun/base/a.h", "#include <spdlog/spdlog.h>\n"}).size(),
+            1u);
+  EXPECT_EQ(banned_texts({"base/src/a.cc", "// TODO later\n"}).size(), 1u);
+  EXPECT_TRUE(banned_texts({"bench/a.cc", "usleep(1);\n"}).empty());
+  EXPECT_TRUE(banned_texts({"base/src/a.cc", "// it may sleep here\n"}).empty());
+}
+
+}  // namespace
+}  // namespace dtrun::house
