@@ -54,6 +54,11 @@ function(dtrun_test source)
   get_filename_component(layer ${source} DIRECTORY)
   add_executable(${target} ${source})
   target_link_libraries(${target} PRIVATE dtrun_test_support ${test_LINKS} GTest::gtest_main dtrun_flags)
+  # tests_<layer> builds the tests of one layer.
+  if(NOT TARGET tests_${layer})
+    add_custom_target(tests_${layer})
+  endif()
+  add_dependencies(tests_${layer} ${target})
   # The private headers of the layer under test may be tested too.
   if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${layer}/src)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/${layer}/src)

@@ -5,13 +5,34 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "dtrun/base/error.h"
 
 namespace dtrun::base {
+namespace {
+
+// Bytes that the machine could still give, as the kernel estimates them; no limit where that is not known.
+std::size_t available_memory() {
+  const UniqueFd fd(::open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
+  char text[4096] = "";
+  if (!fd || ::read(fd.get(), text, sizeof text - 1) <= 0) return SIZE_MAX;
+  const char* line = std::strstr(text, "MemAvailable:");
+  unsigned long long kib = 0;
+  if (line == nullptr || std::sscanf(line, "MemAvailable: %llu", &kib) != 1) return SIZE_MAX;
+  return static_cast<std::size_t>(kib) << 10;
+}
+
+}  // namespace
 
 SharedMemory SharedMemory::create(const std::string& name, std::size_t size) {
+  // A memfd knows no limit of its own: fallocate would take all there is and wake the OOM killer.
+  if (const std::size_t available = available_memory(); size > available)
+    throw Error(ErrorCode::kSystem, fmt::format("cannot commit {} bytes of shared memory", size),
+                fmt::format("this machine has {} bytes left", available), "ask for less, or free memory");
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
   if (!fd) throw system_error("create a memfd");
   if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(size)) != 0)

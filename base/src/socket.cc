@@ -185,6 +185,20 @@ std::string peer_address(int socket_fd) {
   return numeric_address(address, length);
 }
 
+std::string source_address_towards(const std::string& host) {
+  std::string cause;
+  const AddressList list = resolve(host, 9, AI_ADDRCONFIG, cause);
+  for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
+    // connect(2) of a datagram socket asks the routing table and sends nothing.
+    const UniqueFd fd(::socket(address->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (fd && ::connect(fd.get(), address->ai_addr, address->ai_addrlen) == 0)
+      return local_address(fd.get());
+    cause = strerrordesc_np(errno);
+  }
+  throw Error(ErrorCode::kConnection, fmt::format("there is no way from here to {}", host), cause,
+              "check the host's name and this machine's network");
+}
+
 UniqueFd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadline) {
   const auto start = Deadline::Clock::now();
   std::string cause = "no attempt was made";

@@ -30,6 +30,9 @@ std::uint16_t local_port(int socket_fd);
 /// Numeric local / remote address of a connected socket, without the port.
 std::string local_address(int socket_fd);
 std::string peer_address(int socket_fd);
+/// The local address from which this machine would reach `host`; nothing is sent.
+/// @throws Error kConnection when the name does not resolve or there is no route
+std::string source_address_towards(const std::string& host);
 
 /// Tries every address of both families, again and again with jittered backoff while the peer
 /// refuses or its name does not resolve yet, until the deadline. TCP_NODELAY is set; the fd is

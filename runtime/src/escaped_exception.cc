@@ -1,0 +1,93 @@
+#include "escaped_exception.h"
+
+#include <cxxabi.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <typeinfo>
+
+#include "dtrun/base/error.h"
+#include "dtrun/rendezvous/failure_report.h"
+
+namespace dtrun::runtime {
+namespace {
+
+struct Reporter {
+  int rank;
+  std::string error_file;
+};
+// std::set_terminate takes a plain function, so what it needs must be reachable without an
+// argument.
+Reporter* the_reporter = nullptr;
+
+std::string type_name(const std::type_info& type) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), &std::free);
+  return status == 0 ? name.get() : type.name();
+}
+
+std::string describe_current_exception() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return type_name(typeid(error)) + ": " + error.what();
+  } catch (...) {
+    const std::type_info* type = abi::__cxa_current_exception_type();
+    return "an exception of type " + (type != nullptr ? type_name(*type) : std::string("?"));
+  }
+}
+
+void print_with_rank(const std::string& text) {
+  const std::string prefix = "[rank" + std::to_string(the_reporter->rank) + "]: ";
+  std::string out = prefix;
+  for (const char c : text) {
+    out += c;
+    if (c == '\n') out += prefix;
+  }
+  out += '\n';
+  std::fflush(stdout);
+  std::fwrite(out.data(), 1, out.size(), stderr);
+  std::fflush(stderr);
+}
+
+void write_report(const std::string& text) {
+  if (the_reporter->error_file.empty()) return;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  try {
+    rendezvous::write_failure_report(
+        the_reporter->error_file,
+        {.message = text,
+         .call_stack = "",
+         .timestamp = std::chrono::duration_cast<std::chrono::seconds>(now).count()});
+  } catch (const base::Error& error) {
+    print_with_rank(std::string("the reason of this failure could not be saved: ") + error.what());
+  }
+}
+
+[[noreturn]] void on_terminate() {
+  if (!std::current_exception()) std::abort();
+  const std::string text = describe_current_exception();
+  print_with_rank(text);
+  write_report(text);
+  // Not abort(): an error that the program reported is no crash, and its peers learn of it by the
+  // exit.
+  ::_exit(1);
+}
+
+}  // namespace
+
+void report_escaped_exceptions(int rank, const std::string& error_file) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    the_reporter = new Reporter{rank, error_file};
+    std::set_terminate(on_terminate);
+  });
+}
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,138 @@
+#include "dtrun/runtime/worker.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <numeric>
+#include <optional>
+
+#include "dtrun/base/log.h"
+#include "dtrun/base/socket.h"
+#include "dtrun/rendezvous/job_page.h"
+#include "dtrun/rendezvous/prefix_store.h"
+#include "dtrun/rendezvous/tcp_store.h"
+#include "escaped_exception.h"
+#include "store_host.h"
+
+namespace dtrun::runtime {
+
+using base::Deadline;
+using base::log::Component;
+using rendezvous::RankState;
+
+// Torn down from the bottom up: the group says goodbye while the store still answers.
+struct Worker::Impl {
+  rendezvous::WorkerEnv env;
+  std::shared_ptr<rendezvous::JobPage> job_page;
+  std::unique_ptr<StoreHost> store_host;
+  std::shared_ptr<rendezvous::Store> store;
+  collectives::ProcessGroup world;
+
+  void set_state(RankState state) const {
+    if (job_page) job_page->slot(env.local_rank).state.store(static_cast<std::uint32_t>(state));
+  }
+};
+
+namespace {
+
+std::shared_ptr<rendezvous::JobPage> open_job_page(const rendezvous::WorkerEnv& env) {
+  if (env.job_page_fd < 0) {
+    base::log::info(Component::kRuntime,
+                    "no launcher of ours: peers on this machine are watched by pidfd");
+    return nullptr;
+  }
+  auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::open(env.job_page_fd));
+  rendezvous::RankSlot& slot = page->slot(env.local_rank);
+  slot.pid.store(::getpid());
+  slot.global_rank.store(env.rank);
+  return page;
+}
+
+// Nobody but this rank serves the store of a job that was started by hand.
+bool hosts_store(const rendezvous::WorkerEnv& env) {
+  return !env.use_agent_store && env.rank == 0;
+}
+
+collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const InitOptions& options,
+                                     std::shared_ptr<rendezvous::Store> store,
+                                     std::shared_ptr<rendezvous::JobPage> job_page) {
+  std::vector<int> ranks(static_cast<std::size_t>(env.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  collectives::GroupOptions group;
+  // A restarted job must not meet the keys of its last attempt.
+  group.store = rendezvous::make_prefix_store(
+      fmt::format("dtrun/{}/{}", env.run_id, env.restart_count), std::move(store));
+  group.rank = env.rank;
+  group.global_ranks = std::move(ranks);
+  group.backend = options.backend;
+  group.timeout = options.timeout;
+  group.job_page = std::move(job_page);
+  group.local_rank = env.local_rank;
+  group.address = base::source_address_towards(env.master_addr);
+  return collectives::ProcessGroup::create(std::move(group));
+}
+
+}  // namespace
+
+Worker::Worker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Worker::Worker(Worker&&) noexcept = default;
+
+Worker& Worker::operator=(Worker&& other) noexcept {
+  std::swap(impl_, other.impl_);
+  return *this;
+}
+
+Worker::~Worker() {
+  if (!impl_) return;
+  impl_->world.shutdown();
+  impl_->set_state(RankState::kLeft);
+}
+
+int Worker::rank() const {
+  return impl_->env.rank;
+}
+int Worker::local_rank() const {
+  return impl_->env.local_rank;
+}
+int Worker::world_size() const {
+  return impl_->env.world_size;
+}
+int Worker::local_world_size() const {
+  return impl_->env.local_world_size;
+}
+const rendezvous::WorkerEnv& Worker::env() const {
+  return impl_->env;
+}
+const std::shared_ptr<rendezvous::Store>& Worker::store() const {
+  return impl_->store;
+}
+const collectives::ProcessGroup& Worker::world() const {
+  return impl_->world;
+}
+
+tensors::Device Worker::device() const {
+  if (impl_->world.backend_name() == "nccl")
+    return {tensors::DeviceType::cuda, impl_->env.local_rank};
+  return tensors::kCpu;
+}
+
+Worker init(InitOptions options) {
+  auto impl = std::make_unique<Worker::Impl>();
+  impl->env = rendezvous::read_worker_env(options.environment);
+  const rendezvous::WorkerEnv& env = impl->env;
+  base::log::set_prefix(fmt::format("rank {}", env.rank));
+  report_escaped_exceptions(env.rank, env.error_file);
+
+  impl->job_page = open_job_page(env);
+  impl->set_state(RankState::kInit);
+  if (hosts_store(env))
+    impl->store_host = std::make_unique<StoreHost>(env.master_addr, env.master_port);
+  impl->store = rendezvous::connect_tcp_store(
+      {.host = env.master_addr, .port = env.master_port, .connect_timeout = options.timeout});
+  impl->world = join_world(env, options, impl->store, impl->job_page);
+  impl->set_state(RankState::kRunning);
+  base::log::info(Component::kRuntime, "joined {}", impl->world.to_string());
+  return Worker(std::move(impl));
+}
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,78 @@
+#include "dtrun/base/json.h"
+
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::base {
+namespace {
+
+class JsonFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "dtrun_json_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::size_t files() const {
+    return static_cast<std::size_t>(
+        std::distance(std::filesystem::directory_iterator(folder_), {}));
+  }
+  std::string folder_;
+};
+
+TEST(JsonTest, AMistakeIsNamedWithItsSourceAndPlace) {
+  try {
+    parse_json("{\"a\": 1,}", "plan.json");
+    FAIL() << "no Error was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kProtocol);
+    EXPECT_NE(std::string(error.what()).find("plan.json"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("at byte"), std::string::npos);
+  }
+}
+
+TEST(JsonTest, AnIncompleteTextIsAMistake) {
+  EXPECT_THROW(parse_json("{\"a\": ", "x"), Error);
+}
+
+TEST_F(JsonFileTest, WhatIsWrittenIsReadBackAndNothingElseIsLeft) {
+  write_file_atomically(path("a.json"), "{\"n\": 3}");
+  write_file_atomically(path("a.json"), "{\"n\": 4}");
+  EXPECT_EQ(read_json_file(path("a.json")).at("n").as_int64(), 4);
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(JsonFileTest, AMissingFileAndAMissingFolderAreErrors) {
+  try {
+    read_json_file(path("none.json"));
+    FAIL() << "no Error was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  }
+  EXPECT_THROW(write_file_atomically(path("no/such/folder.json"), "{}"), Error);
+}
+
+TEST_F(JsonFileTest, OnAFullDiskTheOldFileStaysAndNoPartIsLeft) {
+  if (::mount("tmpfs", folder_.c_str(), "tmpfs", 0, "size=16k") != 0)
+    GTEST_SKIP() << "needs root, to mount a small tmpfs";
+  write_file_atomically(path("a.json"), "{\"old\": true}");
+  EXPECT_THROW(write_file_atomically(path("a.json"), std::string(1 << 20, ' ')), Error);
+  EXPECT_TRUE(read_json_file(path("a.json")).as_object().contains("old"));
+  EXPECT_EQ(files(), 1u);
+  EXPECT_EQ(::umount(folder_.c_str()), 0);
+}
+
+}  // namespace
+}  // namespace dtrun::base

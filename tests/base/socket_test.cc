@@ -1,0 +1,112 @@
+#include "dtrun/base/socket.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <functional>
+
+#include <string>
+#include <thread>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::base {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+ErrorCode code_of(const std::function<void()>& call, std::string* text = nullptr) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (text != nullptr) *text = error.what();
+    return error.code();
+  }
+  ADD_FAILURE() << "no Error was thrown";
+  return ErrorCode::kAborted;
+}
+
+TEST(HostPortTest, AllSpellingsAreUnderstood) {
+  EXPECT_EQ(HostPort::parse("n0").host, "n0");
+  EXPECT_FALSE(HostPort::parse("n0").port.has_value());
+  EXPECT_EQ(HostPort::parse("n0:29500").port, 29500);
+  EXPECT_EQ(HostPort::parse("[::1]:80").host, "::1");
+  EXPECT_EQ(HostPort::parse("[::1]:80").port, 80);
+  EXPECT_EQ(HostPort::parse("::1").host, "::1");
+  EXPECT_EQ(HostPort::parse("[::1]:80").to_string(), "[::1]:80");
+}
+
+TEST(HostPortTest, WhatIsNoAddressIsRefusedByName) {
+  for (const char* bad : {"", ":80", "n0:x", "n0:65536", "n0:-1", "[::1", "[::1]80", "n0:"}) {
+    std::string text;
+    EXPECT_EQ(code_of([&] { HostPort::parse(bad); }, &text), ErrorCode::kInvalidArgument) << bad;
+  }
+}
+
+TEST(SocketTest, BytesCrossAConnectionWhole) {
+  const UniqueFd listener = listen_tcp("127.0.0.1", 0);
+  const std::uint16_t port = local_port(listener.get());
+  ASSERT_NE(port, 0);
+  std::string received(1 << 20, '\0');
+  std::thread server([&] {
+    const UniqueFd connection(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    receive_all(connection.get(), received.data(), received.size(), Deadline::after(seconds(10)));
+  });
+  const UniqueFd client = connect_tcp("127.0.0.1", port, Deadline::after(seconds(10)));
+  const std::string sent(received.size(), 'x');
+  send_all(client.get(), sent.data(), sent.size(), Deadline::after(seconds(10)));
+  server.join();
+  EXPECT_EQ(received, sent);
+  EXPECT_EQ(peer_address(client.get()), "127.0.0.1");
+}
+
+TEST(SocketTest, APortInUseIsNamedWithARemedy) {
+  const UniqueFd listener = listen_tcp("127.0.0.1", 0);
+  std::string text;
+  EXPECT_EQ(code_of([&] { listen_tcp("127.0.0.1", local_port(listener.get())); }, &text),
+            ErrorCode::kSystem);
+  EXPECT_NE(text.find(std::to_string(local_port(listener.get()))), std::string::npos);
+  EXPECT_NE(text.find("EADDRINUSE"), std::string::npos);
+  EXPECT_NE(text.find("try: "), std::string::npos);
+}
+
+TEST(SocketTest, ConnectingWhereNobodyListensEndsAtTheDeadlineAndSaysWhy) {
+  UniqueFd listener = listen_tcp("127.0.0.1", 0);
+  const std::uint16_t port = local_port(listener.get());
+  listener.reset();
+  std::string text;
+  EXPECT_EQ(
+      code_of([&] { connect_tcp("127.0.0.1", port, Deadline::after(milliseconds(30))); }, &text),
+      ErrorCode::kConnection);
+  EXPECT_NE(text.find("Connection refused"), std::string::npos);
+}
+
+TEST(SocketTest, ANameThatDoesNotResolveEndsAtTheDeadline) {
+  EXPECT_EQ(
+      code_of([&] { connect_tcp("no-such-host.invalid", 1, Deadline::after(milliseconds(30))); }),
+      ErrorCode::kConnection);
+}
+
+TEST(SocketTest, ASilentPeerIsATimeoutAndAClosedOneAConnectionError) {
+  const UniqueFd listener = listen_tcp("127.0.0.1", 0);
+  const UniqueFd client =
+      connect_tcp("127.0.0.1", local_port(listener.get()), Deadline::after(seconds(5)));
+  UniqueFd server(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  char byte = 0;
+  EXPECT_EQ(
+      code_of([&] { receive_all(client.get(), &byte, 1, Deadline::after(milliseconds(10))); }),
+      ErrorCode::kTimeout);
+  server.reset();
+  EXPECT_EQ(code_of([&] { receive_all(client.get(), &byte, 1, Deadline::after(seconds(5))); }),
+            ErrorCode::kConnection);
+}
+
+TEST(SocketTest, TheSourceAddressTowardsThisMachineIsLoopback) {
+  EXPECT_EQ(source_address_towards("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(code_of([] { source_address_towards("no-such-host.invalid"); }),
+            ErrorCode::kConnection);
+}
+
+}  // namespace
+}  // namespace dtrun::base
