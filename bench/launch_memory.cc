@@ -1,0 +1,72 @@
+// How much memory do dtrun's own processes take while N ranks sleep? Sums the proportional set size
+// (PSS) of the agent and the guard.
+//
+//     launch_memory [--dtrun PATH] [N]        default: 64
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+std::vector<int> children_of(int pid) {
+  std::ifstream stream(fmt::format("/proc/{0}/task/{0}/children", pid));
+  std::vector<int> children;
+  for (int child; stream >> child;) children.push_back(child);
+  return children;
+}
+
+long pss_kib(int pid) {
+  std::ifstream stream(fmt::format("/proc/{}/smaps_rollup", pid));
+  for (std::string line; std::getline(stream, line);)
+    if (line.rfind("Pss:", 0) == 0) return std::stol(line.substr(4));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string self = argv[0];
+  std::string dtrun = self.substr(0, self.rfind('/') + 1) + "dtrun";
+  int n = 64;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--dtrun") == 0 && i + 1 < argc) {
+      dtrun = argv[++i];
+    } else {
+      n = std::atoi(argv[i]);
+    }
+  }
+  const pid_t agent = ::fork();
+  if (agent == 0) {
+    const std::string count = fmt::format("--nproc_per_node={}", n);
+    ::execl(dtrun.c_str(), dtrun.c_str(), count.c_str(), "/bin/sleep", "600", nullptr);
+    ::_exit(127);
+  }
+  // The guard is the agent's only child; the ranks are the guard's.
+  std::vector<int> guards;
+  for (int tries = 0; tries < 1000; ++tries) {
+    guards = children_of(agent);
+    if (guards.size() == 1 && children_of(guards[0]).size() == static_cast<std::size_t>(n)) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  if (guards.size() != 1) {
+    fmt::print("the {} ranks did not come up under one guard\n", n);
+    ::kill(agent, SIGKILL);
+    return 1;
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const long agent_kib = pss_kib(agent), guard_kib = pss_kib(guards[0]);
+  fmt::print("{} sleeping ranks: agent {:.1f} MB, guard {:.1f} MB, together {:.1f} MB (PSS)\n", n,
+             agent_kib / 1e3, guard_kib / 1e3, (agent_kib + guard_kib) / 1e3);
+  ::kill(agent, SIGTERM);
+  ::kill(agent, SIGTERM);
+  ::waitpid(agent, nullptr, 0);
+}
