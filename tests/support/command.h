@@ -1,0 +1,65 @@
+// Command: a real program run by a test, with its output and end. For tests of programs; the
+// library's own way to start processes is base::ChildProcess.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrun::testing_support {
+
+struct CommandOptions {
+  /// Set for the program, on top of this process's environment; nullopt removes the variable. RANK,
+  /// WORLD_SIZE and the rest of the worker environment are always removed first.
+  std::map<std::string, std::optional<std::string>> environment;
+  std::chrono::seconds limit{60};
+  std::string folder;  ///< working directory; empty: the test's
+};
+
+struct CommandResult {
+  int exit_code = -1;  ///< -1 when a signal ended it
+  int signal = 0;
+  bool killed_at_limit = false;
+  std::string out;
+  std::string err;
+  std::chrono::duration<double> elapsed{};
+
+  /// Lines of `out`, sorted: ranks print in any order.
+  std::vector<std::string> sorted_lines() const;
+  /// Everything, for the message of a failed expectation.
+  std::string describe() const;
+};
+
+/// A program in the background. Destroyed while it runs: killed and reaped.
+class Command {
+ public:
+  explicit Command(const std::vector<std::string>& argv, CommandOptions options = {});
+  ~Command();
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void signal(int signal_number) const;
+  /// Reads output until `text` has appeared on the program's standard output (true), or it closed
+  /// or the limit passed.
+  bool wait_for_output(const std::string& text);
+  /// Reads all output and reaps.
+  CommandResult finish();
+
+ private:
+  bool pump(std::chrono::steady_clock::time_point until);
+  pid_t pid_ = -1;
+  int out_fd_ = -1;
+  int err_fd_ = -1;
+  std::chrono::steady_clock::time_point start_;
+  CommandOptions options_;
+  CommandResult result_;
+};
+
+CommandResult run_command(const std::vector<std::string>& argv, CommandOptions options = {});
+
+}  // namespace dtrun::testing_support
