@@ -1,0 +1,98 @@
+// Whole jobs in which one rank fails: dtrun, its guard and the ranks together. Who is reported,
+// with which exit code, and how soon.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "support/command.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing_support::Command;
+using testing_support::CommandOptions;
+using testing_support::CommandResult;
+using testing_support::run_command;
+
+const std::string kDtrun = DTRUN_BIN "/dtrun";
+const std::string kMisbehave = DTRUN_BIN "/misbehave";
+
+CommandResult run_job(std::vector<std::string> arguments, const std::string& exit_code = "0") {
+  std::vector<std::string> command = {kDtrun, "--nproc_per_node=4", kMisbehave};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  CommandOptions options;
+  options.environment["EXIT_CODE"] = exit_code;
+  return run_command(command, options);
+}
+
+TEST(JobTest, ARankKilledInsideAnAllReduceIsTheOneReported) {
+  for (int run = 0; run < DTRUN_KILL_RUNS; ++run) {
+    const CommandResult result = run_job({"kill-in-collective"});
+    ASSERT_EQ(result.exit_code, 137) << "run " << run << ": " << result.describe();
+    ASSERT_THAT(result.err, HasSubstr("rank      : 2 (local_rank: 2)"));
+    ASSERT_THAT(result.err, HasSubstr("SIGKILL"));
+  }
+}
+
+TEST(JobTest, ARankThatThrowsIsTheOneReportedThoughItsPeersFailToo) {
+  const CommandResult result = run_job({"throw", "1"});
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("the data is"));
+}
+
+TEST(JobTest, ARankThatExitsBeforeInitFailsTheJobWithinASecondAndBothSidesAreNamed) {
+  for (const char* code : {"0", "3"}) {
+    const CommandResult result = run_job({"exit-before-init", "2", code});
+    EXPECT_NE(result.exit_code, 0) << result.describe();
+    EXPECT_LT(result.elapsed.count(), 2.0) << result.describe();
+    EXPECT_THAT(result.err, HasSubstr("rank 2")) << result.describe();
+  }
+}
+
+TEST(JobTest, ARankThatExitsInsideACollectiveFailsTheJob) {
+  for (const char* code : {"0", "7"}) {
+    const CommandResult result = run_job({"exit-in-collective", "2"}, code);
+    EXPECT_NE(result.exit_code, 0) << result.describe();
+    EXPECT_LT(result.elapsed.count(), 5.0) << result.describe();
+    EXPECT_THAT(result.err, HasSubstr("rank 2")) << result.describe();
+  }
+}
+
+TEST(JobTest, ARankThatLeavesWhileOthersNeedItIsNamedByThem) {
+  const CommandResult result = run_job({"leave-early", "2"});
+  EXPECT_NE(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("rank 2")) << result.describe();
+  EXPECT_LT(result.elapsed.count(), 5.0);
+}
+
+TEST(JobTest, TensorsOfDifferentShapeInOneAllReduceAreNamedOnBothSides) {
+  const CommandResult result = run_job({"other-shape"});
+  EXPECT_NE(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("f32 x 4"));
+  EXPECT_THAT(result.err, HasSubstr("f32 x 5"));
+  EXPECT_THAT(result.err, HasSubstr("misbehave.cc:"));
+}
+
+TEST(JobTest, DifferentCollectivesAreNamedOnBothSides) {
+  const CommandResult result = run_job({"other-operation"});
+  EXPECT_NE(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("barrier"));
+  EXPECT_THAT(result.err, HasSubstr("all_reduce"));
+  EXPECT_LT(result.elapsed.count(), 5.0);
+}
+
+TEST(JobTest, AnInterruptStopsAJobThatIsInACollective) {
+  for (const int signal_number : {SIGINT, SIGTERM}) {
+    Command job({kDtrun, "--nproc_per_node=4", kMisbehave, "loop"});
+    ASSERT_TRUE(job.wait_for_output("has reduced"));
+    job.signal(signal_number);
+    const CommandResult result = job.finish();
+    EXPECT_EQ(result.exit_code, 128 + signal_number) << result.describe();
+    EXPECT_LT(result.elapsed.count(), 20.0);
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::runtime

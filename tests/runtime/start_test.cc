@@ -1,0 +1,133 @@
+// How a worker comes into its world: by hand, alone, with half an environment, with a wrong one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <boost/json/object.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+#include "dtrun/base/json.h"
+#include "dtrun/base/socket.h"
+#include "support/command.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing_support::Command;
+using testing_support::CommandOptions;
+using testing_support::CommandResult;
+using testing_support::run_command;
+
+const std::string kHello = DTRUN_BIN "/hello";
+const std::string kMisbehave = DTRUN_BIN "/misbehave";
+
+// A port that was free a moment ago: jobs started by hand must name one.
+std::string free_port() {
+  return std::to_string(base::local_port(base::listen_tcp("127.0.0.1", 0).get()));
+}
+
+CommandOptions by_hand(int rank, int world_size, const std::string& port) {
+  CommandOptions options;
+  options.environment = {{"RANK", std::to_string(rank)},
+                         {"WORLD_SIZE", std::to_string(world_size)},
+                         {"MASTER_ADDR", "127.0.0.1"},
+                         {"MASTER_PORT", port}};
+  return options;
+}
+
+TEST(StartTest, WithoutAnEnvironmentAllMissingNamesAreListedAndTheRemedyIsGiven) {
+  const CommandResult result = run_command({kHello});
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  for (const char* name :
+       {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "dtrun --nproc_per_node="})
+    EXPECT_THAT(result.err, HasSubstr(name));
+}
+
+TEST(StartTest, OnlyTheNamesThatAreMissingAreListed) {
+  CommandOptions options = by_hand(0, 1, "1");
+  options.environment["MASTER_ADDR"] = std::nullopt;
+  const CommandResult result = run_command({kHello}, options);
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("MASTER_ADDR"));
+  EXPECT_THAT(result.err, Not(HasSubstr("MASTER_PORT,")));
+}
+
+TEST(StartTest, AloneWithWorldSizeOneByHand) {
+  const CommandResult result = run_command({kHello}, by_hand(0, 1, free_port()));
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.out, "hello from rank 0 (local rank 0) of 1\n");
+}
+
+TEST(StartTest, TwoRanksByHandMeetAtTheStoreOfRankZero) {
+  const std::string port = free_port();
+  Command first({kHello}, by_hand(0, 2, port));
+  Command second({kHello}, by_hand(1, 2, port));
+  const CommandResult results[] = {first.finish(), second.finish()};
+  for (const CommandResult& result : results) EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(results[1].out, "hello from rank 1 (local rank 1) of 2\n");
+}
+
+TEST(StartTest, RanksWithDifferentWorldSizesBothFailAndBothValuesAreNamed) {
+  const std::string port = free_port();
+  Command first({kHello}, by_hand(0, 2, port));
+  Command second({kHello}, by_hand(1, 3, port));
+  for (const CommandResult& result : {first.finish(), second.finish()}) {
+    EXPECT_NE(result.exit_code, 0) << result.describe();
+    EXPECT_LT(result.elapsed.count(), 30.0);
+    EXPECT_FALSE(result.killed_at_limit);
+  }
+}
+
+TEST(StartTest, AnImpossibleRankIsRefusedByName) {
+  const CommandResult result = run_command({kHello}, by_hand(3, 2, "29500"));
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("RANK"));
+}
+
+class EscapedExceptionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "dtrun_error_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  CommandResult run(const std::string& how) {
+    CommandOptions options = by_hand(0, 1, free_port());
+    options.environment["TORCHELASTIC_ERROR_FILE"] = folder_ + "/error.json";
+    return run_command({kMisbehave, how, "0"}, options);
+  }
+  std::string folder_;
+};
+
+TEST_F(EscapedExceptionTest, ItsTextGoesToStderrLineByLineAndToErrorJson) {
+  const CommandResult result = run("throw");
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("[rank0]: std::runtime_error: the data is\n[rank0]: bad\n"));
+  const auto report = base::read_json_file(folder_ + "/error.json");
+  EXPECT_EQ(report.at("message").at("message").as_string(), "std::runtime_error: the data is\nbad");
+  EXPECT_FALSE(report.at("message").at("extraInfo").at("timestamp").as_string().empty());
+}
+
+TEST_F(EscapedExceptionTest, WhatIsNoStdExceptionIsNamedByItsType) {
+  const CommandResult result = run("throw-int");
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("[rank0]: an exception of type int\n"));
+}
+
+TEST_F(EscapedExceptionTest, AFullDiskUnderErrorJsonIsSaidAndHidesNothing) {
+  if (::mount("tmpfs", folder_.c_str(), "tmpfs", 0, "size=4k,nr_inodes=1") != 0)
+    GTEST_SKIP() << "needs root, to mount a full file system";
+  const CommandResult result = run("throw");
+  EXPECT_EQ(::umount(folder_.c_str()), 0);
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("the data is"));
+  EXPECT_THAT(result.err, HasSubstr("could not be saved"));
+  EXPECT_THAT(result.err, HasSubstr("ENOSPC"));
+}
+
+}  // namespace
+}  // namespace dtrun::runtime
