@@ -1,0 +1,45 @@
+#include "copy_kernel.h"
+
+#include <cstring>
+
+#include "element.h"
+#include "multiversion.h"
+
+namespace dtrun::tensors {
+namespace {
+
+template <typename To, typename From>
+DTRUN_MULTIVERSION void convert_run(To* target, const From* source, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) target[i] = convert_element<To>(source[i]);
+}
+
+template <typename To, typename From>
+void convert_row(char* const* operands, const std::int64_t* strides, std::int64_t count) {
+  char* target = operands[0];
+  const char* source = operands[1];
+  if (strides[0] == sizeof(To) && strides[1] == sizeof(From)) {
+    if constexpr (std::is_same_v<To, From>) {
+      std::memcpy(target, source, static_cast<std::size_t>(count) * sizeof(To));
+    } else {
+      convert_run(reinterpret_cast<To*>(target), reinterpret_cast<const From*>(source), count);
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    *reinterpret_cast<To*>(target) = convert_element<To>(*reinterpret_cast<const From*>(source));
+    target += strides[0];
+    source += strides[1];
+  }
+}
+
+}  // namespace
+
+RowKernel copy_kernel(DType target, DType source) {
+  return dispatch(target, [source](auto to) {
+    return dispatch(source, [](auto from) -> RowKernel {
+      return &convert_row<typename decltype(to)::Type, typename decltype(from)::Type>;
+    });
+  });
+}
+
+}  // namespace dtrun::tensors

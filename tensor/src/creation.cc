@@ -1,0 +1,80 @@
+#include <fmt/core.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+
+namespace dtrun::tensors {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+template <typename T>
+Tensor from_values(const std::vector<T>& values, DType values_dtype, const Shape& shape,
+                   DType dtype) {
+  if (numel(shape) != static_cast<std::int64_t>(values.size())) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} values do not fill a tensor of shape {}", values.size(),
+                            shape_to_string(shape)));
+  }
+  const Tensor whole = empty(shape, {.dtype = values_dtype});
+  if (!values.empty()) std::memcpy(whole.data(), values.data(), whole.bytes());
+  return whole.to(dtype);
+}
+
+}  // namespace
+
+Tensor empty(const Shape& shape, TensorOptions options) {
+  const std::int64_t count = numel(shape);
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(static_cast<std::size_t>(count), item_size(options.dtype), &bytes)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("a {} tensor of shape {} has more bytes than 64 bits count",
+                            dtype_name(options.dtype), shape_to_string(shape)));
+  }
+  return Tensor(Storage::allocate(bytes, options.device), options.dtype, shape,
+                contiguous_strides(shape));
+}
+
+Tensor zeros(const Shape& shape, TensorOptions options) {
+  return full(shape, 0, options);
+}
+
+Tensor ones(const Shape& shape, TensorOptions options) {
+  return full(shape, 1, options);
+}
+
+Tensor full(const Shape& shape, double value, TensorOptions options) {
+  return empty(shape, options).fill_(value);
+}
+
+Tensor arange(std::int64_t n, TensorOptions options) {
+  if (n < 0) throw Error(ErrorCode::kInvalidArgument, fmt::format("arange({}) is negative", n));
+  std::vector<std::int64_t> values(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(i);
+  return tensor_from(values, {n}, options.dtype).to(options.device);
+}
+
+Tensor arange(double start, double end, double step, TensorOptions options) {
+  const double count = std::ceil((end - start) / step);
+  if (!(count >= 0 && count < 0x1p53)) {  // a step of 0 makes it NaN or infinite
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("arange from {} to {} by {} does not get there", start, end, step));
+  }
+  std::vector<double> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = start + static_cast<double>(i) * step;
+  return tensor_from(values, {static_cast<std::int64_t>(count)}, options.dtype).to(options.device);
+}
+
+Tensor tensor_from(const std::vector<double>& values, const Shape& shape, DType dtype) {
+  return from_values(values, DType::f64, shape, dtype);
+}
+
+Tensor tensor_from(const std::vector<std::int64_t>& values, const Shape& shape, DType dtype) {
+  return from_values(values, DType::i64, shape, dtype);
+}
+
+}  // namespace dtrun::tensors

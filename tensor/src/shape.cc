@@ -1,0 +1,77 @@
+#include "dtrun/tensor/shape.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::tensors {
+
+using base::Error;
+using base::ErrorCode;
+
+std::int64_t numel(const Shape& shape) {
+  std::int64_t count = 1;
+  bool overflow = false;
+  for (const std::int64_t size : shape) {
+    if (size < 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("shape {} has a negative size", shape_to_string(shape)));
+    }
+    overflow = __builtin_mul_overflow(count, size, &count) || overflow;
+  }
+  // A size of 0 anywhere makes the product 0, whatever the others are.
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  if (overflow) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("shape {} has more elements than 63 bits count", shape_to_string(shape)));
+  }
+  return count;
+}
+
+Strides contiguous_strides(const Shape& shape) {
+  Strides strides(shape.size());
+  std::int64_t step = 1;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    strides[d] = step;
+    step *= std::max<std::int64_t>(shape[d], 1);
+  }
+  return strides;
+}
+
+int normalize_dim(int dim, std::size_t rank) {
+  const int dims = static_cast<int>(rank);
+  if (dim < -dims || dim >= dims) {
+    throw Error(ErrorCode::kInvalidArgument,
+                dims == 0 ? fmt::format("dim {} of a tensor without dims", dim)
+                          : fmt::format("dim {} is out of range [{}, {}]", dim, -dims, dims - 1));
+  }
+  return dim < 0 ? dim + dims : dim;
+}
+
+Shape broadcast_shapes(const Shape& a, const Shape& b) {
+  const std::size_t rank = std::max(a.size(), b.size());
+  Shape result(rank);
+  for (std::size_t from_end = 1; from_end <= rank; ++from_end) {
+    const std::int64_t size_a = from_end <= a.size() ? a[a.size() - from_end] : 1;
+    const std::int64_t size_b = from_end <= b.size() ? b[b.size() - from_end] : 1;
+    if (size_a != size_b && size_a != 1 && size_b != 1) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("shapes {} and {} do not broadcast", shape_to_string(a), shape_to_string(b)),
+          fmt::format("at dim {} one has {} and the other {}", rank - from_end, size_a, size_b),
+          "sizes must be equal, or one of them 1");
+    }
+    result[rank - from_end] = size_a == 1 ? size_b : size_a;
+  }
+  return result;
+}
+
+std::string shape_to_string(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+}  // namespace dtrun::tensors

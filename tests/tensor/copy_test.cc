@@ -1,0 +1,175 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+
+// The sanitizers' allocators abort on a request that is too large, unless told otherwise.
+extern "C" const char* __asan_default_options() {
+  return "allocator_may_return_null=1";
+}
+extern "C" const char* __tsan_default_options() {
+  return "allocator_may_return_null=1";
+}
+
+namespace dtrun::tensors {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using Values = std::vector<double>;
+constexpr DType kAll[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
+                          DType::i64, DType::i32, DType::u8,  DType::boolean};
+
+TEST(StorageTest, MemoryIsAlignedTo64BytesAndZeroBytesAreFine) {
+  for (const std::size_t bytes : {0, 1, 63, 4096}) {
+    const auto storage = Storage::allocate(bytes, kCpu);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(storage->data()) % 64, 0u);
+    EXPECT_EQ(storage->bytes(), bytes);
+  }
+}
+
+TEST(StorageTest, WrappedMemoryIsReleasedOnceWhenTheLastUserIsGone) {
+  int released = 0;
+  float values[] = {1, 2, 3};
+  {
+    const auto storage = Storage::wrap(values, sizeof values, kCpu, [&released] { ++released; });
+    const Tensor whole(storage, DType::f32, {3}, {1});
+    const Tensor part = whole.slice(0, 1, 3);
+    part.fill_(7);
+    EXPECT_EQ(released, 0);
+  }
+  EXPECT_EQ(released, 1);
+  EXPECT_EQ(values[2], 7);
+}
+
+TEST(StorageTest, MemoryThatIsNotThereIsAnError) {
+  for (const std::size_t bytes : {std::size_t{1} << 60, ~std::size_t{0}}) {
+    try {
+      Storage::allocate(bytes, kCpu);
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kSystem);
+    }
+  }
+  EXPECT_THROW(empty({std::int64_t{1} << 62}, {DType::f64}), Error);
+}
+
+TEST(TensorDeathTest, ATensorOutsideItsStorageIsOurBug) {
+  const auto storage = Storage::allocate(8, kCpu);
+  EXPECT_DEATH(Tensor(storage, DType::f32, {3}, {1}), "capacity");
+  EXPECT_DEATH(Tensor(storage, DType::f32, {2}, {1}, 1), "capacity");
+  EXPECT_DEATH(Tensor(storage, DType::f32, {2}, {-1}), "first >= 0");
+}
+
+TEST(CopyTest, EveryDTypeConvertsToEveryOther) {
+  const Tensor source = tensor_from(Values{0, 1, 2, 100}, {4}, DType::f64);
+  for (const DType from : kAll) {
+    for (const DType to : kAll) {
+      const bool was_bool = from == DType::boolean || to == DType::boolean;
+      const Values expected = was_bool ? Values{0, 1, 1, 1} : Values{0, 1, 2, 100};
+      EXPECT_EQ(source.to(from).to(to).to_vector(), expected)
+          << dtype_name(from) << " to " << dtype_name(to);
+      const Tensor spread = zeros({4, 3}, {to});
+      spread.select(1, 1).copy_(source.to(from));
+      EXPECT_EQ(spread.select(1, 1).to_vector(), expected);
+      EXPECT_EQ(spread.select(1, 0).to_vector(), (Values{0, 0, 0, 0}));
+    }
+  }
+}
+
+TEST(CopyTest, FloatingPointTruncatesToIntegersAndWhatDoesNotFitIsTheLowest) {
+  const Tensor values = tensor_from(Values{-1.9, 2.9, 300, -3}, {4}, DType::f32);
+  EXPECT_EQ(values.to(DType::i32).to_vector_i64(), (std::vector<std::int64_t>{-1, 2, 300, -3}));
+  EXPECT_EQ(values.to(DType::u8).to_vector_i64(), (std::vector<std::int64_t>{255, 2, 44, 253}));
+  const Tensor wild = tensor_from(Values{NAN, INFINITY, -1e30}, {3}, DType::f64);
+  constexpr auto kLow = std::numeric_limits<std::int64_t>::min();
+  EXPECT_EQ(wild.to(DType::i64).to_vector_i64(), (std::vector<std::int64_t>{kLow, kLow, kLow}));
+  EXPECT_EQ(wild.to(DType::boolean).to_vector(), (Values{1, 1, 1}));
+}
+
+TEST(CopyTest, LargeIntegersSurvive) {
+  const std::vector<std::int64_t> values = {std::numeric_limits<std::int64_t>::max(),
+                                            (std::int64_t{1} << 53) + 1};
+  EXPECT_EQ(tensor_from(values, {2}, DType::i64).to_vector_i64(), values);
+}
+
+TEST(CopyTest, ASourceIsBroadcast) {
+  const Tensor target = zeros({2, 3});
+  target.copy_(arange(3));
+  EXPECT_EQ(target.to_vector(), (Values{0, 1, 2, 0, 1, 2}));
+  EXPECT_THROW(target.copy_(arange(2)), Error);
+  EXPECT_THROW(arange(3).copy_(target), Error);
+}
+
+TEST(CopyTest, OverlappingViewsCopyAsIfThroughATemporary) {
+  const Tensor numbers = arange(6);
+  numbers.slice(0, 1, 6).copy_(numbers.slice(0, 0, 5));
+  EXPECT_EQ(numbers.to_vector(), (Values{0, 0, 1, 2, 3, 4}));
+  const Tensor square = arange(4).view({2, 2});
+  square.copy_(square.transpose(0, 1));
+  EXPECT_EQ(square.to_vector(), (Values{0, 2, 1, 3}));
+  square.copy_(square);
+  EXPECT_EQ(square.to_vector(), (Values{0, 2, 1, 3}));
+}
+
+TEST(CopyTest, LargeTransposesGoThroughTilesAndStayRight) {
+  constexpr std::int64_t kRows = 130;
+  constexpr std::int64_t kColumns = 71;
+  const Tensor source = arange(2 * kRows * kColumns).view({2, kRows, kColumns});
+  const Tensor turned = source.transpose(1, 2).clone();
+  ASSERT_TRUE(turned.is_contiguous());
+  const std::int64_t* values = turned.data_as<std::int64_t>();
+  for (std::int64_t b = 0; b < 2; ++b) {
+    for (std::int64_t c = 0; c < kColumns; ++c) {
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        ASSERT_EQ(*values++, (b * kRows + r) * kColumns + c);
+      }
+    }
+  }
+}
+
+TEST(CopyTest, ItemWantsOneElement) {
+  EXPECT_EQ(full({1, 1}, 2.5).item(), 2.5);
+  EXPECT_THROW(zeros({2}).item(), Error);
+  EXPECT_THROW(zeros({0}).item(), Error);
+}
+
+TEST(CreationTest, FilledTensorsHoldTheirValue) {
+  for (const DType dtype : kAll) {
+    EXPECT_EQ(zeros({2}, {dtype}).to_vector(), (Values{0, 0}));
+    EXPECT_EQ(ones({2}, {dtype}).to_vector(), (Values{1, 1}));
+  }
+  EXPECT_EQ(full({2, 0}, 3).numel(), 0);
+  EXPECT_EQ(full({}, 3, {DType::bf16}).item(), 3);
+}
+
+TEST(CreationTest, ArangeCounts) {
+  EXPECT_EQ(arange(3).dtype(), DType::i64);
+  EXPECT_EQ(arange(1, 2, 0.25, {DType::f32}).to_vector(), (Values{1, 1.25, 1.5, 1.75}));
+  EXPECT_EQ(arange(5, 0, -2, {DType::i32}).to_vector(), (Values{5, 3, 1}));
+  EXPECT_THROW(arange(-1), Error);
+  EXPECT_THROW(arange(0, 1, 0, {}), Error);
+  EXPECT_THROW(arange(0, 1, -1, {}), Error);
+}
+
+TEST(CreationTest, ValuesMustFillTheShape) {
+  EXPECT_THROW(tensor_from(Values{1, 2}, {3}, DType::f32), Error);
+}
+
+TEST(EqualTest, ComparesShapeAndElements) {
+  EXPECT_TRUE(equal(arange(3), arange(3)));
+  EXPECT_TRUE(equal(arange(4).view({2, 2}).transpose(0, 1).clone(),
+                    arange(4).view({2, 2}).transpose(0, 1)));
+  EXPECT_FALSE(equal(arange(3), arange(3).view({3, 1})));
+  EXPECT_FALSE(equal(arange(2), tensor_from(Values{0, 2}, {2}, DType::i64)));
+  EXPECT_FALSE(equal(full({1}, NAN), full({1}, NAN)));
+  EXPECT_TRUE(equal(full({1}, -0.0), full({1}, 0.0)));
+  EXPECT_TRUE(equal(zeros({0, 2}), zeros({0, 2})));
+  EXPECT_THROW(equal(zeros({1}), zeros({1}, {DType::f64})), Error);
+}
+
+}  // namespace
+}  // namespace dtrun::tensors

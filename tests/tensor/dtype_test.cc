@@ -1,0 +1,52 @@
+#include "dtrun/tensor/dtype.h"
+
+#include <gtest/gtest.h>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/device.h"
+
+namespace dtrun::tensors {
+namespace {
+
+constexpr DType kAll[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
+                          DType::i64, DType::i32, DType::u8,  DType::boolean};
+
+TEST(DTypeTest, BothNamesOfEachParseToIt) {
+  for (const DType dtype : kAll) {
+    EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);
+    EXPECT_EQ(parse_dtype(dtype_short_name(dtype)), dtype);
+  }
+  EXPECT_THROW(parse_dtype("float8"), base::Error);
+}
+
+TEST(DTypeTest, SizesAreThoseOfTheTypes) {
+  EXPECT_EQ(item_size(DType::f64), 8u);
+  EXPECT_EQ(item_size(DType::bf16), 2u);
+  EXPECT_EQ(item_size(DType::boolean), 1u);
+}
+
+TEST(DTypeTest, PromotionIsSymmetricAndKeepsEqualTypes) {
+  for (const DType a : kAll) {
+    EXPECT_EQ(promote_types(a, a), a);
+    for (const DType b : kAll) EXPECT_EQ(promote_types(a, b), promote_types(b, a));
+  }
+  EXPECT_EQ(promote_types(DType::f16, DType::bf16), DType::f32);
+  EXPECT_EQ(promote_types(DType::i64, DType::f16), DType::f16);
+  EXPECT_EQ(promote_types(DType::u8, DType::boolean), DType::u8);
+}
+
+TEST(DeviceTest, ParsesWhatItPrints) {
+  EXPECT_EQ(Device::parse("cpu"), kCpu);
+  EXPECT_EQ(Device::parse("cuda"), (Device{DeviceType::cuda, 0}));
+  EXPECT_EQ(Device::parse("cuda:3").to_string(), "cuda:3");
+  EXPECT_EQ(kCpu.to_string(), "cpu");
+}
+
+TEST(DeviceTest, RefusesWhatIsNoDevice) {
+  for (const char* text : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cpu:0"}) {
+    EXPECT_THROW(Device::parse(text), base::Error) << text;
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::tensors

@@ -1,0 +1,3 @@
+foreach(test half dtype shape view copy)
+  dtrun_test(tensor/${test}_test.cc LINKS dtrun::tensor)
+endforeach()
