@@ -36,9 +36,10 @@ struct WorkerEnv {
 /// plan's.
 void write_worker_env(const WorkerEnv& worker, base::Environment& environment);
 
-/// Reads it back. Missing of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: all missing names in one
-/// Error kUsage, with how to start. LOCAL_RANK defaults to RANK, LOCAL_WORLD_SIZE to WORLD_SIZE
-/// where MASTER_ADDR is local... values that contradict (RANK >= WORLD_SIZE) are an Error too.
+/// Reads it back. Where unset: LOCAL_RANK is RANK, LOCAL_WORLD_SIZE is WORLD_SIZE, the roles' are
+/// the world's, GROUP_RANK is 0, use_agent_store is false (RANK 0 hosts the store).
+/// @throws Error kUsage: one for all that is missing of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
+/// with how to start; a number that is none; numbers that contradict (RANK >= WORLD_SIZE)
 WorkerEnv read_worker_env(const base::Environment& environment);
 
 }  // namespace dtrun::rendezvous

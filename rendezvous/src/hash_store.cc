@@ -1,0 +1,179 @@
+#include "dtrun/rendezvous/hash_store.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "store_core.h"
+#include "store_errors.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using base::Deadline;
+using Keys = std::vector<std::string>;
+
+// A thread that sleeps in wait(); its own condition variable, so that a set wakes only those whom
+// it concerns.
+class SleepingThread : public Waiter {
+ public:
+  bool released_by(std::unique_lock<std::mutex>& lock, Deadline deadline) {
+    const auto done = [this] { return released_; };
+    if (!deadline.is_never()) return wake_.wait_until(lock, deadline.when(), done);
+    wake_.wait(lock, done);
+    return true;
+  }
+
+ private:
+  void released() override {
+    released_ = true;
+    wake_.notify_one();
+  }
+
+  std::condition_variable wake_;
+  bool released_ = false;
+};
+
+class HashStore : public Store {
+ public:
+  void set(const std::string& key, std::string_view value) override {
+    const std::lock_guard lock(mutex_);
+    core_.set(key, std::string(value));
+  }
+
+  std::string get(const std::string& key, Deadline deadline) override {
+    return multi_get({key}, deadline).front();
+  }
+
+  std::optional<std::string> try_get(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    const Value value = core_.get(key);
+    if (!value) return std::nullopt;
+    return *value;
+  }
+
+  std::int64_t add(const std::string& key, std::int64_t delta) override {
+    const std::lock_guard lock(mutex_);
+    const std::optional<std::int64_t> sum = core_.add(key, delta);
+    if (!sum) throw not_a_number(key, *core_.get(key));
+    return *sum;
+  }
+
+  std::string compare_set(const std::string& key, std::string_view expected,
+                          std::string_view desired) override {
+    const std::lock_guard lock(mutex_);
+    return *core_.compare_set(key, std::string(expected), std::string(desired));
+  }
+
+  bool check(const Keys& keys) override {
+    const std::lock_guard lock(mutex_);
+    return core_.check(keys);
+  }
+
+  void wait(const Keys& keys, Deadline deadline) override {
+    std::unique_lock lock(mutex_);
+    wait_locked(lock, keys, deadline, deadline.remaining());
+  }
+
+  bool delete_key(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    return core_.remove(key);
+  }
+
+  std::int64_t num_keys() override {
+    const std::lock_guard lock(mutex_);
+    return static_cast<std::int64_t>(core_.key_count());
+  }
+
+  void append(const std::string& key, std::string_view value) override {
+    const std::lock_guard lock(mutex_);
+    core_.append(key, value);
+  }
+
+  Keys multi_get(const Keys& keys, Deadline deadline) override {
+    const Deadline::Duration budget = deadline.remaining();
+    std::unique_lock lock(mutex_);
+    while (true) {
+      wait_locked(lock, keys, deadline, budget);
+      Keys values;
+      for (const std::string& key : keys) {
+        const Value value = core_.get(key);
+        if (!value) break;
+        values.push_back(*value);
+      }
+      if (values.size() == keys.size()) return values;
+      // A key was deleted again before we looked, or there is only a queue of that name.
+      if (core_.check(keys)) throw not_a_value(keys);
+    }
+  }
+
+  void multi_set(const std::vector<std::pair<std::string, std::string>>& pairs) override {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, value] : pairs) core_.set(key, value);
+  }
+
+  void queue_push(const std::string& key, std::string_view value) override {
+    const std::lock_guard lock(mutex_);
+    core_.queue_push(key, std::string(value));
+  }
+
+  std::string queue_pop(const std::string& key, Deadline deadline) override {
+    const Deadline::Duration budget = deadline.remaining();
+    std::unique_lock lock(mutex_);
+    while (true) {
+      if (const Value value = core_.queue_pop(key)) return *value;
+      if (core_.check({key})) throw not_a_queue(key);
+      wait_locked(lock, {key}, deadline, budget);
+    }
+  }
+
+  std::int64_t queue_len(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    return static_cast<std::int64_t>(core_.queue_length(key));
+  }
+
+  Keys list_keys() override {
+    const std::lock_guard lock(mutex_);
+    return core_.list_keys();
+  }
+
+  void barrier(const std::string& key, std::int64_t world, Deadline deadline) override {
+    const Deadline::Duration budget = deadline.remaining();
+    std::unique_lock lock(mutex_);
+    SleepingThread thread;
+    switch (core_.barrier(thread, key, world)) {
+      case StoreCore::Barrier::kPassed:
+        return;
+      case StoreCore::Barrier::kNotANumber:
+        throw not_a_number(key, *core_.get(key));
+      case StoreCore::Barrier::kWaiting:
+        break;
+    }
+    if (thread.released_by(lock, deadline)) return;
+    core_.cancel(thread);
+    throw barrier_timeout(budget, key, *core_.get(key), world);
+  }
+
+ private:
+  void wait_locked(std::unique_lock<std::mutex>& lock, const Keys& keys, Deadline deadline,
+                   Deadline::Duration budget) {
+    SleepingThread thread;
+    if (core_.wait(thread, keys)) return;
+    if (thread.released_by(lock, deadline)) return core_.settle(thread);
+    core_.cancel(thread);
+    Keys missing;
+    for (const std::string& key : keys)
+      if (!core_.check({key})) missing.push_back(key);
+    throw wait_timeout(budget, keys, missing);
+  }
+
+  std::mutex mutex_;
+  StoreCore core_;  // guarded by mutex_
+};
+
+}  // namespace
+
+std::shared_ptr<Store> make_hash_store() {
+  return std::make_shared<HashStore>();
+}
+
+}  // namespace dtrun::rendezvous

@@ -1,0 +1,183 @@
+#include "dtrun/rendezvous/job_page.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <new>
+#include <string_view>
+
+#include "dtrun/base/check.h"
+#include "dtrun/base/error.h"
+#include "dtrun/base/futex.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+// The layout is frozen (see the header): a worker may be older or newer than its launcher.
+static_assert(sizeof(Operation) == 88);
+static_assert(sizeof(RankSlot) == 1536);
+static_assert(sizeof(Cause) == 280);
+static_assert(sizeof(JobPageHeader) == 512);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+constexpr std::uint32_t kCauseNone = 0;
+constexpr std::uint32_t kCauseBeingWritten = 1;
+constexpr std::uint32_t kCauseThere = 2;
+
+// How long a reader waits for a cause that another process has begun to write: a few hundred bytes
+// of memcpy, unless that process was killed in the middle of it.
+constexpr base::Deadline::Duration kCauseBudget = std::chrono::milliseconds(100);
+
+std::string_view bounded(const char* text, std::size_t capacity) {
+  return {text, ::strnlen(text, capacity)};
+}
+
+Error not_a_page(int fd, std::string why) {
+  return Error(ErrorCode::kProtocol, fmt::format("file descriptor {} is no job page", fd),
+               std::move(why),
+               "start the worker with the dtrun of the same version, and let it inherit the "
+               "descriptor in DTRUN_JOB_PAGE_FD");
+}
+
+// What the first bytes of every version hold.
+struct Preamble {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t slot_count;
+  std::uint64_t size;
+  std::uint64_t slots_offset;
+};
+
+void demand_page(int fd, const Preamble& preamble, std::uint64_t file_size) {
+  if (preamble.magic != JobPage::kMagic)
+    throw not_a_page(fd, "its first bytes are not a job page's");
+  if (preamble.version != JobPage::kVersion)
+    throw not_a_page(fd, fmt::format("it has version {}, this program reads version {}",
+                                     preamble.version, JobPage::kVersion));
+  const bool slots_fit =
+      preamble.slots_offset >= sizeof(JobPageHeader) &&
+      preamble.slots_offset % alignof(RankSlot) == 0 && preamble.slots_offset <= preamble.size &&
+      preamble.slot_count <= (preamble.size - preamble.slots_offset) / sizeof(RankSlot);
+  if (preamble.size > file_size || !slots_fit)
+    throw not_a_page(fd, fmt::format("its {} bytes do not hold what its header says", file_size));
+}
+
+// Only of a rank that is dead: its ring is written without locks.
+std::string last_operation(const RankSlot& slot) {
+  const std::uint64_t begun = slot.operations.load(std::memory_order_acquire);
+  if (begun == 0) return "a collective";
+  const Operation& operation = slot.ring[(begun - 1) % kOperationRing];
+  return fmt::format("{} #{} of group '{}'", bounded(operation.name, sizeof operation.name),
+                     operation.sequence, bounded(operation.group, sizeof operation.group));
+}
+
+}  // namespace
+
+JobPage JobPage::create(int local_ranks) {
+  DT_CHECK(local_ranks > 0);
+  const std::size_t size =
+      sizeof(JobPageHeader) + static_cast<std::size_t>(local_ranks) * sizeof(RankSlot);
+  base::SharedMemory memory = base::SharedMemory::create("dtrun-job-page", size);
+  JobPageHeader* header = new (memory.data()) JobPageHeader();
+  header->magic = kMagic;
+  header->version = kVersion;
+  header->slot_count = static_cast<std::uint32_t>(local_ranks);
+  header->size = size;
+  header->slots_offset = sizeof(JobPageHeader);
+  for (int i = 0; i < local_ranks; ++i)
+    new (memory.data() + header->slots_offset + static_cast<std::size_t>(i) * sizeof(RankSlot))
+        RankSlot();
+  return JobPage(std::move(memory));
+}
+
+JobPage JobPage::open(int fd) {
+  base::UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!own) throw not_a_page(fd, "it is not open");
+  struct stat status {};
+  Preamble preamble{};
+  // Read before it is mapped: a mapping of something shorter would end in SIGBUS.
+  if (::fstat(own.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      ::pread(own.get(), &preamble, sizeof preamble, 0) != sizeof preamble)
+    throw not_a_page(fd, "it is no file, or too short");
+  demand_page(fd, preamble, static_cast<std::uint64_t>(status.st_size));
+  return JobPage(base::SharedMemory::map(std::move(own), preamble.size));
+}
+
+JobPageHeader& JobPage::header() const {
+  return *std::launder(reinterpret_cast<JobPageHeader*>(memory_.data()));
+}
+
+RankSlot& JobPage::slot(int local_rank) const {
+  DT_CHECK(local_rank >= 0 && local_rank < slot_count());
+  std::byte* const slots = memory_.data() + header().slots_offset;
+  return *std::launder(
+      reinterpret_cast<RankSlot*>(slots + static_cast<std::size_t>(local_rank) * sizeof(RankSlot)));
+}
+
+bool JobPage::abort(const Cause& cause) {
+  JobPageHeader& page = header();
+  std::uint32_t none = kCauseNone;
+  const bool first =
+      page.cause_state.compare_exchange_strong(none, kCauseBeingWritten, std::memory_order_acq_rel);
+  if (first) {
+    page.cause = cause;
+    page.cause_state.store(kCauseThere, std::memory_order_release);
+    base::futex_wake_all(page.cause_state);
+  }
+  // Also by those who come second: the first may have been killed between its two stores.
+  page.abort.store(1, std::memory_order_release);
+  base::futex_wake_all(page.abort);
+  return first;
+}
+
+std::string JobPage::describe_cause() const {
+  const JobPageHeader& page = header();
+  const base::Deadline deadline = base::Deadline::after(kCauseBudget);
+  std::uint32_t state = page.cause_state.load(std::memory_order_acquire);
+  while (state == kCauseBeingWritten && !deadline.expired()) {
+    base::futex_wait(page.cause_state, kCauseBeingWritten, deadline);
+    state = page.cause_state.load(std::memory_order_acquire);
+  }
+  if (state != kCauseThere) return {};
+
+  const Cause& cause = page.cause;
+  const std::string text(bounded(cause.text, sizeof cause.text));
+  if (cause.global_rank < 0) return text.empty() ? "the launcher ended the job" : text;
+  std::string result = fmt::format("rank {} (pid {})", cause.global_rank, cause.pid);
+  const bool dead = cause.signal != 0 || cause.exit_code != 0;
+  if (cause.signal != 0) {
+    result += " was killed by " + base::signal_name(cause.signal);
+  } else if (cause.exit_code != 0) {
+    result += fmt::format(" exited with code {}", cause.exit_code);
+  } else {
+    result += " failed";
+  }
+  switch (static_cast<RankState>(cause.state_at_death)) {
+    case RankState::kSpawned:
+      result += " before its init";
+      break;
+    case RankState::kInit:
+      result += " in its init";
+      break;
+    case RankState::kInCollective:
+      if (dead && cause.local_rank >= 0 && cause.local_rank < slot_count())
+        result += " in " + last_operation(slot(cause.local_rank));
+      break;
+    case RankState::kNone:
+    case RankState::kRunning:
+    case RankState::kLeft:
+    case RankState::kExited:
+      break;
+  }
+  if (!text.empty()) result += ": " + text;
+  return result;
+}
+
+}  // namespace dtrun::rendezvous

@@ -1,0 +1,134 @@
+#include "dtrun/rendezvous/worker_env.h"
+
+#include <fmt/core.h>
+
+#include <optional>
+#include <utility>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using base::Environment;
+using base::Error;
+using base::ErrorCode;
+
+constexpr const char* kHowToStart =
+    "start me with `dtrun --nproc_per_node=N program`, or set these by hand";
+
+struct Range {
+  long long lowest;
+  long long highest;
+};
+constexpr Range kCount{1, 1 << 30};
+constexpr Range kIndex{0, (1 << 30) - 1};
+
+// An empty value counts as unset: shells write it for a variable that they do not have.
+std::optional<std::string> text_of(const Environment& environment, const char* name) {
+  std::optional<std::string> text = environment.get(name);
+  if (text && text->empty()) return std::nullopt;
+  return text;
+}
+
+int number_of(const Environment& environment, const char* name, Range range, int fallback) {
+  const std::optional<std::string> text = text_of(environment, name);
+  if (!text) return fallback;
+  const std::optional<long long> number = base::parse_integer(*text);
+  if (!number || *number < range.lowest || *number > range.highest)
+    throw Error(
+        ErrorCode::kUsage, fmt::format("the environment has {}={}", name, *text),
+        fmt::format("it must be a whole number from {} to {}", range.lowest, range.highest),
+        fmt::format("set {} to such a number, or start me with `dtrun --nproc_per_node=N program`",
+                    name));
+  return static_cast<int>(*number);
+}
+
+void demand_all_needed(const Environment& environment) {
+  std::string missing;
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    if (text_of(environment, name)) continue;
+    if (!missing.empty()) missing += ", ";
+    missing += name;
+  }
+  if (!missing.empty())
+    throw Error(ErrorCode::kUsage, fmt::format("the environment lacks {}", missing),
+                "a worker learns its place in the job from them", kHowToStart);
+}
+
+void demand_below(const char* index_name, int index, const char* count_name, int count) {
+  if (index < count) return;
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("the environment has {}={}, but {}={}", index_name, index, count_name, count),
+      fmt::format("{} counts from 0, so it must be less than {}", index_name, count_name),
+      "correct the two, or start me with `dtrun --nproc_per_node=N program`");
+}
+
+}  // namespace
+
+void write_worker_env(const WorkerEnv& worker, Environment& environment) {
+  const std::pair<const char*, int> numbers[] = {
+      {"RANK", worker.rank},
+      {"LOCAL_RANK", worker.local_rank},
+      {"WORLD_SIZE", worker.world_size},
+      {"LOCAL_WORLD_SIZE", worker.local_world_size},
+      {"GROUP_RANK", worker.group_rank},
+      {"GROUP_WORLD_SIZE", worker.group_world_size},
+      {"ROLE_RANK", worker.role_rank},
+      {"ROLE_WORLD_SIZE", worker.role_world_size},
+      {"MASTER_PORT", worker.master_port},
+      {"TORCHELASTIC_RESTART_COUNT", worker.restart_count},
+      {"TORCHELASTIC_MAX_RESTARTS", worker.max_restarts},
+  };
+  for (const auto& [name, value] : numbers) environment.set(name, std::to_string(value));
+  environment.set("ROLE_NAME", worker.role_name);
+  environment.set("MASTER_ADDR", worker.master_addr);
+  environment.set("TORCHELASTIC_RUN_ID", worker.run_id);
+  environment.set("TORCHELASTIC_USE_AGENT_STORE", worker.use_agent_store ? "True" : "False");
+  environment.set("TORCHELASTIC_ERROR_FILE", worker.error_file);
+  if (!environment.contains("TORCH_NCCL_ASYNC_ERROR_HANDLING"))
+    environment.set("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  // A launcher inside a job must not hand on the page of the job around it.
+  environment.unset("DTRUN_JOB_PAGE_FD");
+  if (worker.job_page_fd >= 0)
+    environment.set("DTRUN_JOB_PAGE_FD", std::to_string(worker.job_page_fd));
+}
+
+WorkerEnv read_worker_env(const Environment& environment) {
+  demand_all_needed(environment);
+  const auto number = [&](const char* name, Range range, int fallback) {
+    return number_of(environment, name, range, fallback);
+  };
+  WorkerEnv worker;
+  worker.rank = number("RANK", kIndex, 0);
+  worker.world_size = number("WORLD_SIZE", kCount, 1);
+  worker.local_rank = number("LOCAL_RANK", kIndex, worker.rank);
+  worker.local_world_size = number("LOCAL_WORLD_SIZE", kCount, worker.world_size);
+  const int nodes = (worker.world_size - 1) / worker.local_world_size + 1;
+  worker.group_rank = number("GROUP_RANK", kIndex, 0);
+  worker.group_world_size = number("GROUP_WORLD_SIZE", kCount, nodes);
+  worker.role_rank = number("ROLE_RANK", kIndex, worker.rank);
+  worker.role_world_size = number("ROLE_WORLD_SIZE", kCount, worker.world_size);
+  worker.role_name = text_of(environment, "ROLE_NAME").value_or(worker.role_name);
+  worker.master_addr = *text_of(environment, "MASTER_ADDR");
+  worker.master_port = static_cast<std::uint16_t>(number("MASTER_PORT", {1, 65535}, 0));
+  worker.restart_count = number("TORCHELASTIC_RESTART_COUNT", kIndex, 0);
+  worker.max_restarts = number("TORCHELASTIC_MAX_RESTARTS", kIndex, 0);
+  worker.run_id = text_of(environment, "TORCHELASTIC_RUN_ID").value_or(worker.run_id);
+  worker.use_agent_store = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  worker.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
+  worker.job_page_fd = number("DTRUN_JOB_PAGE_FD", kIndex, -1);
+
+  demand_below("RANK", worker.rank, "WORLD_SIZE", worker.world_size);
+  demand_below("LOCAL_RANK", worker.local_rank, "LOCAL_WORLD_SIZE", worker.local_world_size);
+  demand_below("GROUP_RANK", worker.group_rank, "GROUP_WORLD_SIZE", worker.group_world_size);
+  if (worker.local_world_size > worker.world_size)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("the environment has LOCAL_WORLD_SIZE={}, but WORLD_SIZE={}",
+                            worker.local_world_size, worker.world_size),
+                "one node cannot have more workers than the job", kHowToStart);
+  return worker;
+}
+
+}  // namespace dtrun::rendezvous
