@@ -45,16 +45,20 @@ void copy_on_device(const Tensor& target, const Tensor& source) {
                      target.device().index);
 }
 
+[[noreturn]] void refuse_conversion_on_device(const Tensor& source, DType dtype) {
+  throw Error(ErrorCode::kUnavailable,
+              fmt::format("cannot convert {} to {} on {}", dtype_name(source.dtype()),
+                          dtype_name(dtype), source.device().to_string()),
+              "conversions run on the cpu only", "to(kCpu) first");
+}
+
 /// At least one of the two is on a CUDA device; shapes are equal.
 void copy_with_device(const Tensor& target, const Tensor& source) {
   if (target.dtype() != source.dtype()) {
     // Converts on whichever side is the host.
     if (source.device().is_cpu()) return copy_with_device(target, source.to(target.dtype()));
     if (target.device().is_cpu()) return copy_on_host(target, source.to(kCpu));
-    throw Error(ErrorCode::kUnavailable,
-                fmt::format("cannot convert {} to {} on {}", dtype_name(source.dtype()),
-                            dtype_name(target.dtype()), target.device().to_string()),
-                "conversions run on the cpu only", "to(kCpu) first");
+    refuse_conversion_on_device(source, target.dtype());
   }
   if (target.device() == source.device()) return copy_on_device(target, source);
   if (!source.is_contiguous()) return copy_with_device(target, source.clone());
@@ -125,7 +129,9 @@ Tensor Tensor::contiguous() const {
 }
 
 Tensor Tensor::to(DType dtype) const {
-  return dtype == dtype_ ? *this : empty(shape_, {dtype, device()}).copy_(*this);
+  if (dtype == dtype_) return *this;
+  if (!device().is_cpu()) refuse_conversion_on_device(*this, dtype);
+  return empty(shape_, {.dtype = dtype}).copy_(*this);
 }
 
 Tensor Tensor::to(Device device) const {

@@ -5,25 +5,65 @@
 #include "dtrun/tensor/ops.h"
 #include "require.h"
 #include "strided_loop.h"
+#include "sum_kernel.h"
 
 namespace dtrun::tensors {
+namespace {
 
 using base::Error;
 using base::ErrorCode;
 
+/// Which dims are reduced; all of them where none is named, as PyTorch reads it.
+std::vector<bool> marked_dims(const std::vector<int>& dims, std::size_t rank) {
+  std::vector<bool> marked(rank, dims.empty());
+  for (const int dim : dims) {
+    if (rank == 0 && (dim == 0 || dim == -1)) continue;
+    const std::size_t d = static_cast<std::size_t>(normalize_dim(dim, rank));
+    if (marked[d]) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("sum was given dim {} twice", d));
+    }
+    marked[d] = true;
+  }
+  return marked;
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& a) {
+  return sum(a, {});
+}
+
+Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
+  require_cpu("sum", {a});
+  const std::vector<bool> reduced = marked_dims(dims, a.shape().size());
+  std::vector<int> order;
+  Shape shape;
+  std::int64_t row_size = 1;
+  for (std::size_t d = 0; d < reduced.size(); ++d) {
+    if (!reduced[d]) order.push_back(static_cast<int>(d));
+    if (reduced[d]) row_size *= a.shape()[d];
+    if (!reduced[d] || keepdim) shape.push_back(reduced[d] ? 1 : a.shape()[d]);
+  }
+  for (std::size_t d = 0; d < reduced.size(); ++d) {
+    if (reduced[d]) order.push_back(static_cast<int>(d));
+  }
+  // What is summed lies in one run per result, so that every layout adds in the same order.
+  const Tensor rows = a.permute(order).contiguous();
+  const Tensor result = empty(shape, {.dtype = sum_dtype(a.dtype())});
+  sum_rows(a.dtype(), result.data(), rows.data(), result.numel(), row_size);
+  return result;
+}
+
 bool equal(const Tensor& a, const Tensor& b) {
   require_cpu("equal", {a, b});
-  if (a.dtype() != b.dtype()) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("equal was given {} and {}", dtype_name(a.dtype()), dtype_name(b.dtype())), "",
-        "to() one of them");
-  }
   if (a.shape() != b.shape()) return false;
+  const DType dtype = promote_types(a.dtype(), b.dtype());
+  const Tensor left = a.to(dtype);
+  const Tensor right = b.to(dtype);
   std::uint8_t all_equal = 1;
   const LoopOperand operands[] = {
-      {&all_equal, Strides(a.shape().size(), 0), 1}, LoopOperand::of(a), LoopOperand::of(b)};
-  for_each_row(a.shape(), operands, all_equal_kernel(a.dtype()));
+      {&all_equal, Strides(a.shape().size(), 0), 1}, LoopOperand::of(left), LoopOperand::of(right)};
+  for_each_row(a.shape(), operands, all_equal_kernel(dtype));
   return all_equal != 0;
 }
 

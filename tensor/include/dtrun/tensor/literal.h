@@ -13,13 +13,15 @@ namespace dtrun::tensors {
 /// A number, or a list of literals of equal shape. Made by braces; not for keeping.
 class TensorLiteral {
  public:
-  TensorLiteral(bool value);  // NOLINT: braces convert
+  template <std::same_as<bool> T>  // a plain bool parameter would take pointers as well
+  TensorLiteral(T value)           // NOLINT: braces convert
+      : TensorLiteral(Boolean{value}) {}
   template <std::integral T>
-  requires(!std::same_as<T, bool>) TensorLiteral(T value)
-      : TensorLiteral(Integer{static_cast<std::int64_t>(value)}) {}  // NOLINT
-  TensorLiteral(double value);                                       // NOLINT
-  TensorLiteral(
-      std::initializer_list<TensorLiteral> items);  // NOLINT: @throws Error on ragged lists
+  requires(!std::same_as<T, bool>) TensorLiteral(T value)  // NOLINT
+      : TensorLiteral(Integer{static_cast<std::int64_t>(value)}) {}
+  TensorLiteral(double value);  // NOLINT
+  /// @throws Error kInvalidArgument for ragged lists
+  TensorLiteral(std::initializer_list<TensorLiteral> items);  // NOLINT
 
   const Shape& shape() const { return shape_; }
   /// f32 when any number is floating point, else i64, or boolean when all are bool.
@@ -31,12 +33,17 @@ class TensorLiteral {
   struct Integer {
     std::int64_t value;
   };
+  struct Boolean {
+    bool value;
+  };
   explicit TensorLiteral(Integer value);
+  explicit TensorLiteral(Boolean value);
+  /// In the order in which one kind swallows another.
   enum class Kind { boolean, integer, floating };
   Kind kind_;
   Shape shape_;
-  std::vector<double> doubles_;
-  std::vector<std::int64_t> integers_;
+  std::vector<double> doubles_;         ///< all values
+  std::vector<std::int64_t> integers_;  ///< all values as long as none is floating point
 };
 
 struct LiteralOptions {

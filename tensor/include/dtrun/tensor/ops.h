@@ -25,8 +25,9 @@ Tensor arange(std::int64_t n, TensorOptions options = {.dtype = DType::i64});
 Tensor arange(double start, double end, double step, TensorOptions options);
 
 /// Standard normal numbers keyed by seed and global element index (Philox 4x32-10 and Box-Muller):
-/// element `index` of a tensor of `global_shape` is the same on every layout. This makes the block
-/// that starts at `offsets`.
+/// element `index` of a tensor of `global_shape` is the same on every layout, to the last bit on
+/// every machine. randn_block makes the block that starts at `offsets`. Made in f64 and converted;
+/// integer dtypes truncate.
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint64_t stream = 0;  ///< tells tensors of one seed apart
@@ -48,6 +49,8 @@ Tensor add(const Tensor& a, double b);
 Tensor sub(const Tensor& a, double b);
 Tensor mul(const Tensor& a, double b);
 Tensor div(const Tensor& a, double b);
+Tensor sub(double a, const Tensor& b);
+Tensor div(double a, const Tensor& b);
 inline Tensor operator+(const Tensor& a, const Tensor& b) {
   return add(a, b);
 }
@@ -72,12 +75,25 @@ inline Tensor operator*(const Tensor& a, double b) {
 inline Tensor operator/(const Tensor& a, double b) {
   return div(a, b);
 }
+inline Tensor operator+(double a, const Tensor& b) {
+  return add(b, a);
+}
+inline Tensor operator-(double a, const Tensor& b) {
+  return sub(a, b);
+}
+inline Tensor operator*(double a, const Tensor& b) {
+  return mul(b, a);
+}
+inline Tensor operator/(double a, const Tensor& b) {
+  return div(a, b);
+}
 
 // Reductions (reduction.cc)
-/// Integers and bool sum in i64, f16 and bf16 in f32 and round once.
+/// Integers and bool sum in i64, f16 and bf16 in f32 and round once. The order of the additions
+/// depends on the number of elements only: the same result on every machine and layout.
 Tensor sum(const Tensor& a);
 Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim = false);
-/// Same shape and same elements, NaN equal to nothing (torch.equal).
+/// Same shape and same elements, NaN equal to nothing (torch.equal: different dtypes promote).
 bool equal(const Tensor& a, const Tensor& b);
 
 // Matrix (matmul.cc): torch.matmul's shapes: 1-D, 2-D and batched. OpenBLAS for f32 and f64.

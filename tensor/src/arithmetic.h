@@ -1,0 +1,90 @@
+// The binary functions on compute types, written once for pointwise.cc's kernels and for
+// reduce_kernel.cc's. Integers wrap; bool is or for add and max, and for mul and min; NaN wins in
+// min and max.
+#pragma once
+
+#include <type_traits>
+
+namespace dtrun::tensors {
+
+/// Where overflow wraps instead of being undefined.
+template <typename T, bool = std::is_integral_v<T> && !std::is_same_v<T, bool>>
+struct WrappingType {
+  using Type = T;
+};
+template <typename T>
+struct WrappingType<T, true> {
+  using Type = std::make_unsigned_t<T>;
+};
+template <typename T>
+using Wrapping = typename WrappingType<T>::Type;
+
+struct Add {
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+  }
+  static bool apply(bool a, bool b) { return a | b; }
+};
+
+struct Subtract {
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) - static_cast<Wrapping<T>>(b));
+  }
+};
+
+struct Multiply {
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+  }
+  static bool apply(bool a, bool b) { return a & b; }
+};
+
+struct Divide {
+  template <typename T>
+  static T apply(T a, T b) {
+    static_assert(std::is_floating_point_v<T>);
+    return a / b;
+  }
+};
+
+struct Min {
+  template <typename T>
+  static T apply(T a, T b) {
+    return (a < b) | (a != a) ? a : b;
+  }
+  static bool apply(bool a, bool b) { return a & b; }
+};
+
+struct Max {
+  template <typename T>
+  static T apply(T a, T b) {
+    return (a > b) | (a != a) ? a : b;
+  }
+  static bool apply(bool a, bool b) { return a | b; }
+};
+
+struct BitAnd {
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+
+struct BitOr {
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+
+struct BitXor {
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+}  // namespace dtrun::tensors

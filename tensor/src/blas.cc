@@ -1,0 +1,116 @@
+#include "blas.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "arithmetic.h"
+#include "dtrun/base/check.h"
+#include "multiversion.h"
+
+namespace dtrun::tensors {
+namespace {
+
+/// How BLAS is told of one matrix: the distance between its rows, or columns if transposed.
+struct BlasOperand {
+  CBLAS_TRANSPOSE transpose;
+  int leading;
+};
+
+bool has_dense_rows(const MatrixView& matrix) {
+  return (matrix.column_stride == 1 || matrix.columns == 1) &&
+         (matrix.rows == 1 || matrix.row_stride >= matrix.columns);
+}
+
+bool has_dense_columns(const MatrixView& matrix) {
+  return (matrix.row_stride == 1 || matrix.rows == 1) &&
+         (matrix.columns == 1 || matrix.column_stride >= matrix.rows);
+}
+
+BlasOperand blas_operand(const MatrixView& matrix) {
+  // A single row's or column's distance is never used, but checked.
+  if (has_dense_rows(matrix)) {
+    const std::int64_t leading = matrix.rows == 1 ? matrix.columns : matrix.row_stride;
+    return {CblasNoTrans, static_cast<int>(leading)};
+  }
+  const std::int64_t leading = matrix.columns == 1 ? matrix.rows : matrix.column_stride;
+  return {CblasTrans, static_cast<int>(leading)};
+}
+
+void gemm(const MatrixView& a, const MatrixView& b, float* result) {
+  const BlasOperand left = blas_operand(a);
+  const BlasOperand right = blas_operand(b);
+  cblas_sgemm(CblasRowMajor, left.transpose, right.transpose, static_cast<int>(a.rows),
+              static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0f,
+              static_cast<const float*>(a.data), left.leading, static_cast<const float*>(b.data),
+              right.leading, 0.0f, result, static_cast<int>(b.columns));
+}
+
+void gemm(const MatrixView& a, const MatrixView& b, double* result) {
+  const BlasOperand left = blas_operand(a);
+  const BlasOperand right = blas_operand(b);
+  cblas_dgemm(CblasRowMajor, left.transpose, right.transpose, static_cast<int>(a.rows),
+              static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0,
+              static_cast<const double*>(a.data), left.leading, static_cast<const double*>(b.data),
+              right.leading, 0.0, result, static_cast<int>(b.columns));
+}
+
+template <typename T>
+DTRUN_MULTIVERSION void add_scaled_row(T* result, const T* row, T factor, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    result[i] = Add::apply(result[i], Multiply::apply(factor, row[i]));
+  }
+}
+
+/// Tiles of b's rows stay in the cache while all rows of a pass over them.
+template <typename T>
+void multiply_integers(const MatrixView& a, const MatrixView& b, T* result) {
+  constexpr std::int64_t kTile = 64;
+  const T* left = static_cast<const T*>(a.data);
+  const T* right = static_cast<const T*>(b.data);
+  std::fill_n(result, a.rows * b.columns, T{0});
+  for (std::int64_t tile = 0; tile < a.columns; tile += kTile) {
+    const std::int64_t tile_end = std::min(tile + kTile, a.columns);
+    for (std::int64_t i = 0; i < a.rows; ++i) {
+      for (std::int64_t k = tile; k < tile_end; ++k) {
+        add_scaled_row(result + i * b.columns, right + k * b.columns, left[i * a.columns + k],
+                       b.columns);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool is_blas_layout(const MatrixView& matrix) {
+  constexpr std::int64_t kMax = std::numeric_limits<int>::max();
+  return matrix.row_stride <= kMax && matrix.column_stride <= kMax &&
+         (has_dense_rows(matrix) || has_dense_columns(matrix));
+}
+
+void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, void* result) {
+  DT_CHECK(a.columns == b.rows);
+  if (a.rows == 0 || b.columns == 0) return;
+  if (a.columns == 0) {
+    std::memset(result, 0, static_cast<std::size_t>(a.rows * b.columns) * item_size(dtype));
+    return;
+  }
+  switch (dtype) {
+    case DType::f32:
+      return gemm(a, b, static_cast<float*>(result));
+    case DType::f64:
+      return gemm(a, b, static_cast<double*>(result));
+    case DType::i64:
+      return multiply_integers(a, b, static_cast<std::int64_t*>(result));
+    case DType::i32:
+      return multiply_integers(a, b, static_cast<std::int32_t*>(result));
+    case DType::u8:
+      return multiply_integers(a, b, static_cast<std::uint8_t*>(result));
+    default:
+      DT_CHECK(!"a dtype without a matrix product");
+  }
+}
+
+}  // namespace dtrun::tensors

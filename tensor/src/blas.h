@@ -1,0 +1,27 @@
+// One matrix product. The only file behind it that knows OpenBLAS is blas.cc.
+#pragma once
+
+#include <cstdint>
+
+#include "dtrun/tensor/dtype.h"
+
+namespace dtrun::tensors {
+
+/// Strides in elements. One of them must be 1, unless that dim has one element (see
+/// is_blas_layout).
+struct MatrixView {
+  const void* data;
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t row_stride;
+  std::int64_t column_stride;
+};
+
+/// Rows or columns lie in one run each, at a distance that BLAS takes.
+bool is_blas_layout(const MatrixView& matrix);
+
+/// result = a * b, row-major. f32, f64: OpenBLAS; i64, i32, u8: own loops, which wrap and want
+/// row-major inputs. Other dtypes: DT_CHECK.
+void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, void* result);
+
+}  // namespace dtrun::tensors

@@ -1,0 +1,148 @@
+// Which dtype an operation runs in and gives back, as PyTorch decides it; binary_kernel.cc has the
+// loops.
+#include <fmt/core.h>
+
+#include <cmath>
+
+#include "binary_kernel.h"
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+#include "require.h"
+
+namespace dtrun::tensors {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+constexpr const char* name_of(BinaryOp op) {
+  switch (op) {
+    case BinaryOp::add:
+      return "add";
+    case BinaryOp::sub:
+      return "sub";
+    case BinaryOp::mul:
+      return "mul";
+    case BinaryOp::div:
+      return "div";
+  }
+  return "";
+}
+
+bool is_half(DType dtype) {
+  return dtype == DType::f16 || dtype == DType::bf16;
+}
+
+/// A tensor without dims does not widen one with dims, unless it is of a higher kind: bool,
+/// integer, floating point.
+DType combine_with_zero_dim(DType dims, DType zero_dim) {
+  if (is_floating_point(dims)) return dims;
+  if (dims == DType::boolean || is_floating_point(zero_dim)) return promote_types(dims, zero_dim);
+  return dims;
+}
+
+DType common_dtype(const Tensor& a, const Tensor& b) {
+  if ((a.dim() == 0) == (b.dim() == 0)) return promote_types(a.dtype(), b.dtype());
+  return a.dim() == 0 ? combine_with_zero_dim(b.dtype(), a.dtype())
+                      : combine_with_zero_dim(a.dtype(), b.dtype());
+}
+
+bool is_whole(double number) {
+  return number == std::trunc(number) && std::abs(number) < 0x1p63;
+}
+
+/// The number's kind counts, as that of a tensor without dims.
+DType common_dtype(const Tensor& a, double number) {
+  return combine_with_zero_dim(a.dtype(), is_whole(number) ? DType::i64 : DType::f32);
+}
+
+void require_fits(BinaryOp op, double number, DType dtype) {
+  const bool fits = dtype == DType::u8    ? std::abs(number) <= 0xff
+                    : dtype == DType::i32 ? number >= -0x1p31 && number < 0x1p31
+                                          : true;
+  if (fits) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} of a {} tensor and {}", name_of(op), dtype_name(dtype), number),
+              "the number does not fit that dtype", "to(DType::i64) first");
+}
+
+DType result_dtype(BinaryOp op, DType common) {
+  return op == BinaryOp::div && !is_floating_point(common) ? DType::f32 : common;
+}
+
+Tensor run(BinaryOp op, const Tensor& a, const Tensor& b, DType result) {
+  require_cpu(name_of(op), {a, b});
+  const Shape shape = broadcast_shapes(a.shape(), b.shape());
+  // As in PyTorch, a single element on the right meets half types in float, unrounded.
+  const bool keeps_precision = is_half(result) && b.numel() == 1;
+  const DType dtype = keeps_precision ? DType::f32 : result;
+  const Tensor left = a.to(result).to(dtype).expand(shape);
+  const Tensor right = b.to(dtype).expand(shape);
+  const Tensor out = empty(shape, {.dtype = dtype});
+  const LoopOperand operands[] = {LoopOperand::of(out), LoopOperand::of(left),
+                                  LoopOperand::of(right)};
+  for_each_row(shape, operands, binary_kernel(op, dtype));
+  return out.to(result);
+}
+
+[[noreturn]] void refuse_bool_subtraction() {
+  throw Error(ErrorCode::kInvalidArgument, "sub does not take bool tensors", "",
+              "to(DType::i64) first");
+}
+
+Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
+  const DType common = common_dtype(a, b);
+  if (op == BinaryOp::sub && (a.dtype() == DType::boolean || b.dtype() == DType::boolean)) {
+    refuse_bool_subtraction();
+  }
+  return run(op, a, b, result_dtype(op, common));
+}
+
+enum class NumberSide { left, right };
+
+Tensor binary(BinaryOp op, const Tensor& a, double number, NumberSide side) {
+  if (op == BinaryOp::sub && a.dtype() == DType::boolean) refuse_bool_subtraction();
+  const DType result = result_dtype(op, common_dtype(a, number));
+  require_fits(op, number, result);
+  const Tensor scalar =
+      full({}, number, {.dtype = is_half(result) ? DType::f32 : result, .device = a.device()});
+  return side == NumberSide::right ? run(op, a, scalar, result) : run(op, scalar, a, result);
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  return binary(BinaryOp::add, a, b);
+}
+Tensor sub(const Tensor& a, const Tensor& b) {
+  return binary(BinaryOp::sub, a, b);
+}
+Tensor mul(const Tensor& a, const Tensor& b) {
+  return binary(BinaryOp::mul, a, b);
+}
+Tensor div(const Tensor& a, const Tensor& b) {
+  return binary(BinaryOp::div, a, b);
+}
+
+Tensor add(const Tensor& a, double b) {
+  return binary(BinaryOp::add, a, b, NumberSide::right);
+}
+Tensor sub(const Tensor& a, double b) {
+  return binary(BinaryOp::sub, a, b, NumberSide::right);
+}
+Tensor mul(const Tensor& a, double b) {
+  return binary(BinaryOp::mul, a, b, NumberSide::right);
+}
+Tensor div(const Tensor& a, double b) {
+  return binary(BinaryOp::div, a, b, NumberSide::right);
+}
+
+Tensor sub(double a, const Tensor& b) {
+  return binary(BinaryOp::sub, b, a, NumberSide::left);
+}
+Tensor div(double a, const Tensor& b) {
+  // PyTorch's result, rounding included, is that of the reciprocal.
+  return mul(binary(BinaryOp::div, b, 1, NumberSide::left), a);
+}
+
+}  // namespace dtrun::tensors

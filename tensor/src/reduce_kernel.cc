@@ -1,0 +1,163 @@
+#include "dtrun/tensor/reduce_kernel.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "arithmetic.h"
+#include "dtrun/base/check.h"
+#include "dtrun/base/error.h"
+#include "element.h"
+#include "multiversion.h"
+
+namespace dtrun::tensors {
+namespace {
+
+/// A block of accumulators of any type stays in the first-level cache.
+constexpr std::int64_t kBlock = 1024;
+
+/// A is T, or T's compute type.
+template <typename Op, typename A, typename T>
+DTRUN_MULTIVERSION void accumulate(A* accumulator, const T* input, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    accumulator[i] =
+        Element<A>::store(Op::apply(Element<A>::load(accumulator[i]), Element<T>::load(input[i])));
+  }
+}
+
+template <typename To, typename From>
+DTRUN_MULTIVERSION void convert(To* target, const From* source, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) target[i] = convert_element<To>(source[i]);
+}
+
+/// Half types accumulate in float, the others as they are.
+template <typename T>
+using Accumulator = std::conditional_t<std::is_same_v<ComputeType<T>, float>, float, T>;
+
+template <typename Op, typename T>
+void combine_elements(void* accumulator, const void* input, std::int64_t count) {
+  accumulate<Op>(static_cast<T*>(accumulator), static_cast<const T*>(input), count);
+}
+
+template <typename Op, typename T>
+void combine_all_elements(void* output, const void* const* inputs, int n, std::int64_t count) {
+  Accumulator<T> block[kBlock];
+  for (std::int64_t start = 0; start < count; start += kBlock) {
+    const std::int64_t length = std::min(kBlock, count - start);
+    convert(block, static_cast<const T*>(inputs[0]) + start, length);
+    for (int k = 1; k < n; ++k) {
+      accumulate<Op>(block, static_cast<const T*>(inputs[k]) + start, length);
+    }
+    convert(static_cast<T*>(output) + start, block, length);
+  }
+}
+
+struct Kernels {
+  void (*combine)(void*, const void*, std::int64_t);
+  void (*combine_all)(void*, const void* const*, int, std::int64_t);
+};
+
+template <typename Op>
+constexpr bool is_bitwise =
+    std::is_same_v<Op, BitAnd> || std::is_same_v<Op, BitOr> || std::is_same_v<Op, BitXor>;
+
+template <typename Op>
+Kernels kernels_for(DType dtype) {
+  return dispatch(dtype, [](auto tag) -> Kernels {
+    using T = typename decltype(tag)::Type;
+    if constexpr (is_bitwise<Op> && std::is_floating_point_v<ComputeType<T>>) {
+      return {};
+    } else {
+      return {&combine_elements<Op, T>, &combine_all_elements<Op, T>};
+    }
+  });
+}
+
+Kernels kernels_for(CombineOp op, DType dtype) {
+  if (!combine_supports(op, dtype)) {
+    throw base::Error(
+        base::ErrorCode::kInvalidArgument,
+        fmt::format("cannot reduce {} elements with {}", dtype_name(dtype), combine_op_name(op)),
+        "bitwise operations are for integers and bool");
+  }
+  switch (op) {
+    case CombineOp::sum:
+      return kernels_for<Add>(dtype);
+    case CombineOp::product:
+      return kernels_for<Multiply>(dtype);
+    case CombineOp::min:
+      return kernels_for<Min>(dtype);
+    case CombineOp::max:
+      return kernels_for<Max>(dtype);
+    case CombineOp::band:
+      return kernels_for<BitAnd>(dtype);
+    case CombineOp::bor:
+      return kernels_for<BitOr>(dtype);
+    case CombineOp::bxor:
+      break;
+  }
+  return kernels_for<BitXor>(dtype);
+}
+
+template <typename T>
+void divide_elements(T* data, std::int64_t count, std::int64_t divisor) {
+  if constexpr (std::is_same_v<T, Boolean>) {
+    throw base::Error(base::ErrorCode::kInvalidArgument, "cannot average bool elements", "",
+                      "max for 'any', min for 'all'");
+  } else {
+    using Compute = ComputeType<T>;
+    for (std::int64_t i = 0; i < count; ++i) {
+      if constexpr (std::is_floating_point_v<Compute>) {
+        data[i] = Element<T>::store(Element<T>::load(data[i]) / static_cast<Compute>(divisor));
+      } else {
+        data[i] = static_cast<T>(static_cast<std::int64_t>(data[i]) / divisor);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view combine_op_name(CombineOp op) {
+  switch (op) {
+    case CombineOp::sum:
+      return "sum";
+    case CombineOp::product:
+      return "product";
+    case CombineOp::min:
+      return "min";
+    case CombineOp::max:
+      return "max";
+    case CombineOp::band:
+      return "band";
+    case CombineOp::bor:
+      return "bor";
+    case CombineOp::bxor:
+      return "bxor";
+  }
+  return "unknown";
+}
+
+bool combine_supports(CombineOp op, DType dtype) {
+  const bool on_bits = op == CombineOp::band || op == CombineOp::bor || op == CombineOp::bxor;
+  return !on_bits || !is_floating_point(dtype);
+}
+
+void combine(CombineOp op, DType dtype, void* accumulator, const void* input, std::int64_t count) {
+  kernels_for(op, dtype).combine(accumulator, input, count);
+}
+
+void combine_all(CombineOp op, DType dtype, void* output, const void* const* inputs, int n,
+                 std::int64_t count) {
+  DT_CHECK(n >= 1);
+  kernels_for(op, dtype).combine_all(output, inputs, n, count);
+}
+
+void divide(DType dtype, void* data, std::int64_t count, std::int64_t divisor) {
+  DT_CHECK(divisor != 0);
+  dispatch(dtype, [&](auto tag) {
+    divide_elements(static_cast<typename decltype(tag)::Type*>(data), count, divisor);
+  });
+}
+
+}  // namespace dtrun::tensors

@@ -1,0 +1,137 @@
+// What the goldens do not show: errors, devices, exactness and order. Values: golden_ops_test.cc.
+#include "dtrun/tensor/ops.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/literal.h"
+
+namespace dtrun::tensors {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using Values = std::vector<double>;
+
+/// Says that it is on a device; nobody may touch its elements.
+Tensor device_tensor() {
+  const Device device{DeviceType::cuda, 0};
+  static float element = 0;
+  return Tensor(Storage::wrap(&element, sizeof element, device, {}), DType::f32, {1, 1}, {1, 1});
+}
+
+std::string summary_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_TRUE(error.code() == ErrorCode::kInvalidArgument ||
+                error.code() == ErrorCode::kUnavailable);
+    return error.summary();
+  }
+  return "no error";
+}
+
+TEST(OpsTest, WhatACudaTensorCannotDoIsNamed) {
+  const Tensor remote = device_tensor();
+  const std::string rest = " does not run on cuda:0 tensors yet";
+  EXPECT_EQ(summary_of([&] { add(remote, remote); }), "add" + rest);
+  EXPECT_EQ(summary_of([&] { sub(ones({1, 1}), remote); }), "sub" + rest);
+  EXPECT_EQ(summary_of([&] { sum(remote); }), "sum" + rest);
+  EXPECT_EQ(summary_of([&] { matmul(remote, remote); }), "matmul" + rest);
+  EXPECT_EQ(summary_of([&] { equal(remote, remote); }), "equal" + rest);
+  EXPECT_EQ(summary_of([&] { remote.to(DType::f64); }),
+            "cannot convert float32 to float64 on cuda:0");
+}
+
+TEST(OpsTest, BadShapesNameBothSides) {
+  EXPECT_EQ(summary_of([] { ones({2}) + ones({3}); }), "shapes [2] and [3] do not broadcast");
+  EXPECT_EQ(summary_of([] {
+              matmul(ones({2, 3}), ones({2, 3}));
+            }),
+            "matmul of float32 [2, 3] and float32 [2, 3]");
+  EXPECT_EQ(summary_of([] { matmul(ones({}), ones({1})); }),
+            "matmul of float32 [] and float32 [1]");
+  EXPECT_EQ(summary_of([] {
+              matmul(ones({2, 3, 3}), ones({3, 3, 3}));
+            }),
+            "shapes [2] and [3] do not broadcast");
+}
+
+TEST(OpsTest, MatmulRefusesDTypesThatDifferAndBool) {
+  EXPECT_EQ(summary_of([] { matmul(ones({1}), ones({1}, {DType::f64})); }),
+            "matmul of float32 [1] and float64 [1]");
+  EXPECT_EQ(summary_of([] { matmul(tensor({true}), tensor({true})); }),
+            "matmul of bool [1] and bool [1]");
+}
+
+TEST(OpsTest, MatmulRefusesMoreRowsThanBlasCounts) {
+  const Tensor tall = ones({1, 1}).expand({std::int64_t{1} << 31, 1});
+  EXPECT_EQ(summary_of([&] {
+              matmul(tall, ones({1, 1}));
+            }),
+            "matmul of float32 [2147483648, 1] and float32 [1, 1]");
+}
+
+TEST(OpsTest, MatmulOfARepeatedRowIsRight) {
+  const Tensor repeated = arange(3).to(DType::f32).expand({4, 3});
+  EXPECT_EQ(matmul(repeated, ones({3, 2})).to_vector(), Values(8, 3));
+  EXPECT_EQ(matmul(ones({2, 3}), repeated.transpose(0, 1)).to_vector(), Values(8, 3));
+}
+
+TEST(OpsTest, BoolsDoNotSubtractAndNumbersMustFit) {
+  EXPECT_EQ(summary_of([] { tensor({true}) - tensor({true}); }), "sub does not take bool tensors");
+  EXPECT_EQ(summary_of([] { tensor({true}) - 1; }), "sub does not take bool tensors");
+  EXPECT_EQ(summary_of([] { tensor({1}, {DType::u8}) + 300; }), "add of a uint8 tensor and 300");
+  EXPECT_EQ(summary_of([] { tensor({1}, {DType::i32}) * 4e9; }),
+            "mul of a int32 tensor and 4000000000");
+}
+
+TEST(OpsTest, AFractionMakesAnIntegerTensorFloatAndAWholeNumberDoesNot) {
+  EXPECT_EQ((tensor({1, 2}) * 2).dtype(), DType::i64);
+  EXPECT_EQ((tensor({1, 2}) * 2.5).dtype(), DType::f32);
+  EXPECT_EQ((tensor({1, 2}) + NAN).dtype(), DType::f32);
+  EXPECT_EQ((tensor({true}) * 2).dtype(), DType::i64);
+  EXPECT_EQ((tensor({1, 2}) / 2).to_vector(), (Values{0.5, 1}));
+  EXPECT_EQ((1 - tensor({1, 2})).to_vector(), (Values{0, -1}));
+}
+
+TEST(SumTest, TheOrderDependsOnTheNumberOfElementsOnly) {
+  const Tensor values = randn({37, 5001}, {.seed = 7});
+  const Tensor rows = sum(values, {1});
+  const Tensor turned = values.transpose(0, 1).clone();
+  EXPECT_TRUE(equal(rows, sum(turned, {0})));
+  EXPECT_EQ(sum(values[3]).item(), rows[3].item());
+  EXPECT_EQ(sum(turned.select(1, 3)).item(), rows[3].item());
+}
+
+TEST(SumTest, SixteenLanesThenPairs) {
+  // The definition, written out: lanes within blocks of 1024, halves of the list of blocks.
+  const std::vector<double> values = randn({3000}, {.seed = 1}).to_vector();
+  const auto block = [&](std::size_t begin, std::size_t end) {
+    float lanes[16] = {};
+    for (std::size_t i = begin; i < end; ++i)
+      lanes[(i - begin) % 16] += static_cast<float>(values[i]);
+    for (int half = 8; half > 0; half /= 2) {
+      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    }
+    return lanes[0];
+  };
+  const float expected = block(0, 1024) + (block(1024, 2048) + block(2048, 3000));
+  EXPECT_EQ(sum(randn({3000}, {.seed = 1})).item(), expected);
+}
+
+TEST(SumTest, ManyHalvesDoNotSaturate) {
+  EXPECT_EQ(sum(ones({10000}, {DType::f16})).item(), 10000);
+  EXPECT_EQ(sum(ones({70000}, {DType::bf16})).item(), 70144);  // the bfloat16 next to 70,000
+}
+
+TEST(SumTest, ADimNamedTwiceIsAnError) {
+  EXPECT_THROW(sum(ones({2, 2}), {0, -2}), Error);
+  EXPECT_THROW(sum(ones({2, 2}), {2}), Error);
+}
+
+}  // namespace
+}  // namespace dtrun::tensors

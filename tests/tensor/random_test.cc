@@ -1,0 +1,120 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+#include "philox.h"
+
+namespace dtrun::tensors {
+namespace {
+
+constexpr DType kAll[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
+                          DType::i64, DType::i32, DType::u8,  DType::boolean};
+
+TEST(PhiloxTest, GivesThePublishedKnownAnswers) {
+  EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}),
+            (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
+            (PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(RandomTest, ElementsAreBoxAndMullersOfTheirPairsBits) {
+  const RandomKey key{.seed = 0x123456789abcdef0, .stream = 3};
+  const std::vector<double> values = randn({1000}, key, {DType::f64}).to_vector();
+  for (std::uint32_t pair = 0; pair < 500; ++pair) {
+    const PhiloxCounter bits = philox({pair, 0, 3, 0}, {0x9abcdef0, 0x12345678});
+    const auto unit = [&bits](std::size_t k) {
+      const std::uint64_t both = std::uint64_t{bits[k + 1]} << 32 | bits[k];
+      return (static_cast<double>(both >> 11) + 1) * 0x1p-53;
+    };
+    const double radius = std::sqrt(-2 * std::log(unit(0)));
+    const double angle = 2 * std::numbers::pi * (1 - unit(2));
+    // Relative to the radius: the angle itself is rounded here.
+    ASSERT_NEAR(values[2 * pair], radius * std::cos(angle), 2e-15 * (1 + radius));
+    ASSERT_NEAR(values[2 * pair + 1], radius * std::sin(angle), 2e-15 * (1 + radius));
+  }
+}
+
+TEST(RandomTest, TheFirstNumbersNeverChange) {
+  const std::vector<double> values = randn({3}, {.seed = 42}, {DType::f64}).to_vector();
+  EXPECT_EQ(values, (std::vector<double>{-0x1.54ac03c1a0331p-1, -0x1.0938db380d75fp+0,
+                                         -0x1.6f135c80fefcbp+0}));
+}
+
+TEST(RandomTest, ABlockHoldsTheValuesThatTheWholeHasThere) {
+  const Shape global = {5, 7, 9};
+  const RandomKey key{.seed = 11, .stream = 2};
+  for (const DType dtype : kAll) {
+    const Tensor whole = randn(global, key, {dtype});
+    for (const auto& [offsets, shape] :
+         std::vector<std::pair<Shape, Shape>>{{{0, 0, 0}, {5, 7, 9}},
+                                              {{1, 2, 3}, {3, 4, 5}},
+                                              {{4, 6, 8}, {1, 1, 1}},
+                                              {{0, 3, 0}, {5, 1, 9}},
+                                              {{5, 0, 0}, {0, 7, 9}},
+                                              {{2, 0, 9}, {1, 7, 0}}}) {
+      const Tensor part = whole.narrow(0, offsets[0], shape[0])
+                              .narrow(1, offsets[1], shape[1])
+                              .narrow(2, offsets[2], shape[2]);
+      EXPECT_TRUE(equal(randn_block(global, offsets, shape, key, {dtype}), part))
+          << dtype_name(dtype) << shape_to_string(shape);
+    }
+  }
+}
+
+TEST(RandomTest, NarrowerTypesHoldTheSameNumbersRounded) {
+  const Tensor exact = randn({999}, {.seed = 5}, {DType::f64});
+  for (const DType dtype : kAll) {
+    EXPECT_TRUE(equal(randn({999}, {.seed = 5}, {dtype}), exact.to(dtype)));
+  }
+  EXPECT_EQ(randn({}, {.seed = 5}, {DType::f64}).item(), exact[0].item());
+}
+
+TEST(RandomTest, SeedsAndStreamsGiveDifferentNumbers) {
+  const Tensor one = randn({4}, {.seed = 1, .stream = 0});
+  EXPECT_TRUE(equal(one, randn({4}, {.seed = 1, .stream = 0})));
+  for (const RandomKey key : {RandomKey{2, 0}, RandomKey{1, 1}, RandomKey{1ull << 32 | 1, 0}}) {
+    EXPECT_FALSE(equal(one, randn({4}, key)));
+  }
+}
+
+TEST(RandomTest, TheNumbersAreStandardNormal) {
+  constexpr std::int64_t kCount = 1 << 20;
+  const std::vector<double> values = randn({kCount}, {.seed = 99}, {DType::f64}).to_vector();
+  double mean = 0;
+  double square = 0;
+  double cube = 0;
+  double fourth = 0;
+  double neighbours = 0;
+  double tail = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double x = values[i];
+    mean += x / kCount;
+    square += x * x / kCount;
+    cube += x * x * x / kCount;
+    fourth += x * x * x * x / kCount;
+    if (i > 0) neighbours += x * values[i - 1] / kCount;
+    tail += (std::abs(x) > 1.959963984540054) * 1.0 / kCount;
+  }
+  // Five standard errors of each.
+  const double error = 5 / std::sqrt(static_cast<double>(kCount));
+  EXPECT_NEAR(mean, 0, error);
+  EXPECT_NEAR(square, 1, error * std::sqrt(2.0));
+  EXPECT_NEAR(cube, 0, error * std::sqrt(15.0));
+  EXPECT_NEAR(fourth, 3, error * std::sqrt(96.0));
+  EXPECT_NEAR(neighbours, 0, error);
+  EXPECT_NEAR(tail, 0.05, error * std::sqrt(0.05 * 0.95));
+}
+
+TEST(RandomTest, ABlockOutsideTheWholeIsAnError) {
+  EXPECT_THROW(randn_block({4}, {3}, {2}, {}), base::Error);
+  EXPECT_THROW(randn_block({4}, {-1}, {2}, {}), base::Error);
+  EXPECT_THROW(randn_block({4}, {0, 0}, {2}, {}), base::Error);
+}
+
+}  // namespace
+}  // namespace dtrun::tensors
