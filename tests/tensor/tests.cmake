@@ -15,7 +15,7 @@ target_compile_definitions(dtrun_tensor_goldens PRIVATE DTRUN_GOLDEN_FOLDER="${g
 target_link_libraries(dtrun_tensor_goldens
   PUBLIC dtrun_test_support dtrun::tensor PRIVATE dtrun_flags)
 
-foreach(test half dtype shape view copy literal reduce_kernel ops random)
+foreach(test half dtype shape view copy literal reduce_kernel ops random cuda)
   dtrun_test(tensor/${test}_test.cc LINKS dtrun::tensor)
 endforeach()
 foreach(test printing golden_ops)
