@@ -15,7 +15,8 @@
 namespace dtrun::base {
 namespace {
 
-// Bytes that the machine could still give, as the kernel estimates them; no limit where that is not known.
+// Bytes that the machine could still give, as the kernel estimates them; no limit where that is not
+// known.
 std::size_t available_memory() {
   const UniqueFd fd(::open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
   char text[4096] = "";
@@ -26,19 +27,37 @@ std::size_t available_memory() {
   return static_cast<std::size_t>(kib) << 10;
 }
 
-}  // namespace
-
-SharedMemory SharedMemory::create(const std::string& name, std::size_t size) {
+void commit_bytes(int fd, std::size_t offset, std::size_t size) {
   // A memfd knows no limit of its own: fallocate would take all there is and wake the OOM killer.
   if (const std::size_t available = available_memory(); size > available)
     throw Error(ErrorCode::kSystem, fmt::format("cannot commit {} bytes of shared memory", size),
-                fmt::format("this machine has {} bytes left", available), "ask for less, or free memory");
-  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
-  if (!fd) throw system_error("create a memfd");
-  if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(size)) != 0)
+                fmt::format("this machine has {} bytes left", available),
+                "ask for less, or free memory");
+  if (::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(size)) != 0)
     throw system_error(fmt::format("commit {} bytes of shared memory", size),
                        "free memory, or raise the memory limit of the job");
+}
+
+}  // namespace
+
+SharedMemory SharedMemory::create(const std::string& name, std::size_t size) {
+  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
+  if (!fd) throw system_error("create a memfd");
+  commit_bytes(fd.get(), 0, size);
   return map(std::move(fd), size);
+}
+
+SharedMemory SharedMemory::reserve(const std::string& name, std::size_t span) {
+  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
+  if (!fd) throw system_error("create a memfd");
+  if (::ftruncate(fd.get(), static_cast<off_t>(span)) != 0)
+    throw system_error(fmt::format("reserve {} bytes of shared memory", span),
+                       "raise the limit of file sizes (ulimit -f)");
+  return map(std::move(fd), span);
+}
+
+void SharedMemory::commit(std::size_t offset, std::size_t size) const {
+  commit_bytes(fd_.get(), offset, size);
 }
 
 SharedMemory SharedMemory::map(UniqueFd fd, std::size_t size) {

@@ -33,6 +33,32 @@ TEST(SharedMemoryTest, MoreThanThereIsIsAnErrorAtOnce) {
   EXPECT_THROW(SharedMemory::create("test", std::size_t{1} << 50), Error);
 }
 
+TEST(SharedMemoryTest, WhatIsReservedIsUsableOnceCommitted) {
+  const SharedMemory memory = SharedMemory::reserve("test", std::size_t{1} << 30);
+  memory.commit(1 << 20, 4096);
+  memory.data()[(1 << 20) + 4095] = std::byte{3};
+  EXPECT_EQ(memory.data()[(1 << 20) + 4095], std::byte{3});
+  EXPECT_THROW(memory.commit(0, std::size_t{1} << 50), Error);
+  EXPECT_THROW(SharedMemory::reserve("test", std::size_t{1} << 63), Error);
+}
+
+TEST(FutexTest, AnyOfSeveralWordsWakesTheWaiter) {
+  Word first(0);
+  Word second(0);
+  const FutexWord words[] = {{&first, 0}, {&second, 0}};
+  std::thread waker([&second] {
+    second.store(1);
+    futex_wake_all(second);
+  });
+  const Deadline deadline = Deadline::after(seconds(20));
+  while (second.load() == 0 && !deadline.expired()) futex_wait_any(words, deadline);
+  waker.join();
+  EXPECT_EQ(second.load(), 1U);
+  futex_wait_any(words, Deadline::never());  // one of them has changed: does not block
+  const FutexWord unchanged[] = {{&first, 0}, {&second, 1}};
+  futex_wait_any(unchanged, Deadline::after(milliseconds(5)));
+}
+
 TEST(FutexTest, AWaiterInAnotherProcessIsWoken) {
   const SharedMemory memory = SharedMemory::create("test", 4096);
   auto* word = new (memory.data()) Word(0);

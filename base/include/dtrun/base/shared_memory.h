@@ -15,12 +15,17 @@ class SharedMemory {
   /// A new memfd of `size` bytes, committed (fallocate): a lack of memory is an Error here, never a
   /// SIGBUS later. @throws Error kSystem
   static SharedMemory create(const std::string& name, std::size_t size);
+  /// A new memfd that spans `span` bytes of which none is committed: commit() before touching any.
+  static SharedMemory reserve(const std::string& name, std::size_t span);
   /// Maps what a peer or parent made. @throws Error kSystem
   static SharedMemory map(UniqueFd fd, std::size_t size);
 
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
+
+  /// Takes real memory for these bytes of what was reserved. @throws Error kSystem
+  void commit(std::size_t offset, std::size_t size) const;
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }

@@ -5,15 +5,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "dtrun/base/deadline.h"
+#include "dtrun/base/error.h"
 #include "dtrun/collectives/fingerprint.h"
 #include "dtrun/collectives/reduce_op.h"
 #include "dtrun/collectives/work.h"
+#include "dtrun/tensor/device.h"
 #include "dtrun/tensor/dtype.h"
 
 namespace dtrun::collectives {
@@ -31,9 +33,11 @@ struct Call {
   Fingerprint fingerprint;
   base::Deadline deadline = base::Deadline::never();
   bool async = false;
-  /// Kept until the operation is done: tensors, temporary copies, and what copies results out of
-  /// them.
+  /// Kept until the operation is done: tensors and temporary copies.
   std::shared_ptr<void> keep_alive;
+  /// Runs once when the operation has succeeded, before it counts as done, on the thread that
+  /// finished it: copies results out of temporaries. May be empty.
+  std::function<void()> finish;
 };
 
 /// Bytes moved by this rank for this group, by transport.
@@ -48,6 +52,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string name() const = 0;
+  /// Of the buffers that it takes.
+  virtual tensors::DeviceType device_type() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
@@ -70,6 +76,14 @@ class Backend {
   virtual Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) = 0;
   /// source -1: from any rank; Work::source_rank() tells which.
   virtual Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) = 0;
+
+  /// Collective over this group: makes the group of those ranks, all of which pass the same list;
+  /// ranks of no list pass an empty one and get null. @param list_index tells the lists of one call
+  /// apart
+  virtual std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
+                                         const std::string& name, Call call) = 0;
+  /// Tells the members that this rank's call failed before the backend saw it: they fail as well.
+  virtual void reject(const Fingerprint& fingerprint, const base::Error& error) = 0;
 
   virtual TransportCounters counters() const = 0;
   /// Waits for sends in flight, tells the peers that this rank leaves. Idempotent; never throws for

@@ -29,8 +29,11 @@ using tensors::Tensor;
 struct CallOptions {
   bool async = false;
   /// Default: the group's.
-  std::optional<base::Deadline::Duration> timeout;
+  std::optional<base::Deadline::Duration> timeout = std::nullopt;
 };
+
+/// How the cpu backend reaches peers. automatic: shared memory where it can be had, else TCP.
+enum class Transport { automatic, tcp };
 
 /// Where the group's ranks run and how they find each other. Made by runtime, or by a test.
 struct GroupOptions {
@@ -44,6 +47,8 @@ struct GroupOptions {
   int local_rank = 0;                             ///< this rank's slot in the job page
   /// Address that peers on other hosts reach this rank at; empty: not needed or loopback.
   std::string address = "127.0.0.1";
+  /// tcp: also towards peers on this machine.
+  Transport transport = Transport::automatic;
 };
 
 class ProcessGroup {
@@ -112,6 +117,9 @@ class ProcessGroup {
 
  private:
   struct Impl;
+  /// @throws Error kUsage where this rank is no member
+  Impl& impl() const;
+
   std::shared_ptr<Impl> impl_;
 };
 

@@ -1,0 +1,36 @@
+// Channel: the bytes from one rank to another, of one group and lane, in order. Neither side ever
+// blocks: a call moves what can be moved now. A shared-memory ring or a TCP connection behind the
+// same two classes. Used under the group's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace dtrun::collectives::cpu {
+
+/// Collectives and point-to-point messages do not wait for each other.
+enum class Lane : std::uint8_t { collective, point_to_point };
+inline constexpr int kLanes = 2;
+
+using Bytes = std::span<const std::byte>;
+
+class SendChannel {
+ public:
+  virtual ~SendChannel() = default;
+  /// Takes from the front of `first`, then of `second`. Returns how many bytes it took.
+  virtual std::size_t write(Bytes first, Bytes second) = 0;
+  /// The connection has ended; nothing more will be taken.
+  virtual bool broken() const { return false; }
+};
+
+class ReceiveChannel {
+ public:
+  virtual ~ReceiveChannel() = default;
+  /// Fills the front of `target`. Returns how many bytes came.
+  virtual std::size_t read(std::span<std::byte> target) = 0;
+  /// The connection has ended; nothing more will come.
+  virtual bool broken() const { return false; }
+};
+
+}  // namespace dtrun::collectives::cpu

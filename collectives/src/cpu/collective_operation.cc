@@ -1,0 +1,166 @@
+#include "collective_operation.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "channel.h"
+#include "disagreement.h"
+#include "dtrun/base/check.h"
+#include "dtrun/tensor/reduce_kernel.h"
+#include "group_channels.h"
+
+namespace dtrun::collectives::cpu {
+
+using tensors::CombineOp;
+using tensors::DType;
+
+namespace {
+
+CombineOp combine_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::avg:
+      return CombineOp::sum;
+    case ReduceOp::product:
+      return CombineOp::product;
+    case ReduceOp::min:
+      return CombineOp::min;
+    case ReduceOp::max:
+      return CombineOp::max;
+    case ReduceOp::band:
+      return CombineOp::band;
+    case ReduceOp::bor:
+      return CombineOp::bor;
+    case ReduceOp::bxor:
+      return CombineOp::bxor;
+  }
+  return CombineOp::sum;
+}
+
+}  // namespace
+
+CollectiveOperation::CollectiveOperation(std::shared_ptr<GroupEngine> engine, Call call,
+                                         Schedule schedule, CollectiveBuffers buffers, int size)
+    : Operation(std::move(engine), std::move(call)),
+      schedule_(std::move(schedule)),
+      buffers_(std::move(buffers)),
+      size_(size),
+      scratch_(schedule_.scratch_bytes == 0 ? nullptr : new std::byte[schedule_.scratch_bytes]) {
+  for (const Buffer& buffer : buffers_.inputs) bytes_ += buffer.bytes();
+  for (const Buffer& buffer : buffers_.outputs) bytes_ += buffer.bytes();
+}
+
+std::span<std::byte> CollectiveOperation::resolve(const Slice& slice) const {
+  if (slice.region == Region::scratch) {
+    DT_CHECK(slice.offset + slice.bytes <= schedule_.scratch_bytes);
+    return {scratch_.get() + slice.offset, slice.bytes};
+  }
+  if (slice.bytes == 0) return {};
+  const std::vector<Buffer>& list =
+      slice.region == Region::input ? buffers_.inputs : buffers_.outputs;
+  const Buffer& buffer = list[static_cast<std::size_t>(slice.index)];
+  DT_CHECK(slice.offset + slice.bytes <= buffer.bytes());
+  return {static_cast<std::byte*>(buffer.data) + slice.offset, slice.bytes};
+}
+
+bool CollectiveOperation::step(GroupChannels& channels) {
+  bool moved = false;
+  while (stage_ < schedule_.stages.size()) {
+    if (!stage_begun_) begin_stage();
+    moved |= step_stage(channels);
+    if (!sends_.empty() || !receives_.empty()) return moved;
+    for (const LocalStep& local : schedule_.stages[stage_].local) do_local(local);
+    stage_begun_ = false;
+    ++stage_;
+  }
+  complete();
+  return true;
+}
+
+void CollectiveOperation::begin_stage() {
+  const Stage& stage = schedule_.stages[stage_];
+  for (const Transfer& transfer : stage.sends)
+    sends_.emplace_back(transfer.peer, fingerprint(), 0, resolve(transfer.slice));
+  for (const Transfer& transfer : stage.receives)
+    receives_.push_back({transfer.peer, resolve(transfer.slice), {}});
+  stage_begun_ = true;
+}
+
+bool CollectiveOperation::step_stage(GroupChannels& channels) {
+  std::size_t moved = 0;
+  for (OutgoingMessage& send : sends_) moved += step_send(channels, send);
+  for (Receive& receive : receives_) moved += step_receive(channels, receive);
+  if (moved == 0) return false;
+  std::erase_if(sends_, [](const OutgoingMessage& send) { return send.complete(); });
+  std::erase_if(receives_, [](const Receive& receive) { return receive.message.complete(); });
+  return true;
+}
+
+std::size_t CollectiveOperation::step_send(GroupChannels& channels, OutgoingMessage& send) {
+  if (channels.has_left(send.peer())) throw LeftError{send.peer()};
+  SendChannel& channel = channels.to(send.peer(), Lane::collective);
+  const Progress progress = send.step(channel);
+  channels.count_sent(send.peer(), Lane::collective, progress);
+  if (!send.complete() && channel.broken()) throw BrokenConnection{send.peer()};
+  return progress.bytes;
+}
+
+std::size_t CollectiveOperation::step_receive(GroupChannels& channels, Receive& receive) {
+  ReceiveChannel* channel = channels.from(receive.peer, Lane::collective);
+  std::size_t moved = 0;
+  const auto count = [&](const Progress& progress) {
+    channels.count_received(receive.peer, Lane::collective, progress);
+    moved += progress.bytes;
+  };
+  if (channel != nullptr && !receive.message.has_header()) {
+    count(receive.message.step_header(*channel));
+    if (receive.message.has_header()) check(receive);
+  }
+  if (receive.message.has_header() && !receive.message.complete())
+    count(receive.message.step_payload(*channel, receive.target));
+  if (receive.message.complete()) return moved;
+  if (channels.exhausted(receive.peer, Lane::collective)) throw LeftError{receive.peer};
+  if (channel != nullptr && channel->broken()) throw BrokenConnection{receive.peer};
+  return moved;
+}
+
+void CollectiveOperation::check(const Receive& receive) const {
+  const MessageHeader& header = receive.message.header();
+  if (header.magic != MessageHeader::kMagic || !header.fingerprint.agrees_with(fingerprint()))
+    throw Disagreement{receive.peer, header.fingerprint, fingerprint(), ""};
+  if (header.bytes != receive.target.size())
+    throw Disagreement{
+        receive.peer, header.fingerprint, fingerprint(),
+        fmt::format("{} bytes came where {} were expected", header.bytes, receive.target.size())};
+}
+
+void CollectiveOperation::do_local(const LocalStep& step) {
+  const std::span<std::byte> destination = resolve(step.destination);
+  if (step.kind == LocalStep::Kind::copy || step.sources.size() == 1) {
+    const std::span<std::byte> source = resolve(step.sources[0]);
+    if (source.data() != destination.data())
+      std::memcpy(destination.data(), source.data(), source.size());
+    return;
+  }
+  const DType dtype = fingerprint().dtype;
+  const ReduceOp op = fingerprint().reduce_op;
+  const auto count = static_cast<std::int64_t>(destination.size() / tensors::item_size(dtype));
+  std::vector<const void*> sources;
+  for (const Slice& source : step.sources) sources.push_back(resolve(source).data());
+  tensors::combine_all(combine_op(op), dtype, destination.data(), sources.data(),
+                       static_cast<int>(sources.size()), count);
+  if (op == ReduceOp::avg) tensors::divide(dtype, destination.data(), count, size_);
+}
+
+std::vector<int> CollectiveOperation::missing() const {
+  std::vector<int> peers;
+  for (const Receive& receive : receives_) peers.push_back(receive.peer);
+  if (peers.empty())
+    for (const OutgoingMessage& send : sends_) peers.push_back(send.peer());
+  std::sort(peers.begin(), peers.end());
+  return peers;
+}
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,57 @@
+// CollectiveOperation: carries out one rank's Schedule, bit by bit, without ever blocking.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "dtrun/collectives/reduce_op.h"
+#include "message.h"
+#include "operation.h"
+#include "schedule.h"
+
+namespace dtrun::collectives::cpu {
+
+/// A collective's buffers, as its Schedule's regions know them.
+struct CollectiveBuffers {
+  std::vector<Buffer> inputs;
+  std::vector<Buffer> outputs;
+};
+
+class CollectiveOperation : public Operation {
+ public:
+  CollectiveOperation(std::shared_ptr<GroupEngine> engine, Call call, Schedule schedule,
+                      CollectiveBuffers buffers, int size);
+
+  bool step(GroupChannels& channels) override;
+  std::vector<int> missing() const override;
+  std::uint64_t bytes() const override { return bytes_; }
+
+ private:
+  struct Receive {
+    int peer;
+    std::span<std::byte> target;
+    IncomingMessage message;
+  };
+
+  void begin_stage();
+  bool step_stage(GroupChannels& channels);
+  std::size_t step_send(GroupChannels& channels, OutgoingMessage& send);
+  std::size_t step_receive(GroupChannels& channels, Receive& receive);
+  void check(const Receive& receive) const;
+  void do_local(const LocalStep& step);
+  std::span<std::byte> resolve(const Slice& slice) const;
+
+  const Schedule schedule_;
+  const CollectiveBuffers buffers_;
+  const int size_;
+  std::unique_ptr<std::byte[]> scratch_;
+  std::uint64_t bytes_ = 0;
+  std::size_t stage_ = 0;
+  bool stage_begun_ = false;
+  std::vector<OutgoingMessage> sends_;
+  std::vector<Receive> receives_;
+};
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,55 @@
+// CpuBackend: collectives on host memory: shared-memory rings between ranks of one machine, TCP
+// between others. Reductions are combined in rank order: every rank gets the same bits, in every
+// run.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtrun/collectives/backend.h"
+#include "dtrun/collectives/process_group.h"
+#include "group_engine.h"
+
+namespace dtrun::collectives::cpu {
+
+class CpuBackend : public Backend {
+ public:
+  /// Collective over the members of a new world.
+  static std::unique_ptr<CpuBackend> create(const GroupOptions& options);
+  CpuBackend(std::shared_ptr<World> world, GroupSpec spec, base::Deadline::Duration timeout);
+  ~CpuBackend() override;
+
+  std::string name() const override { return "cpu"; }
+  tensors::DeviceType device_type() const override { return tensors::DeviceType::cpu; }
+  int rank() const override { return engine_->spec().rank; }
+  int size() const override { return engine_->size(); }
+
+  Work broadcast(Buffer buffer, int source, Call call) override;
+  Work all_reduce(Buffer buffer, ReduceOp op, Call call) override;
+  Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) override;
+  Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) override;
+  Work gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) override;
+  Work scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) override;
+  Work reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op, Call call) override;
+  Work all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) override;
+  Work barrier(Call call) override;
+  Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) override;
+  Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) override;
+
+  std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
+                                 const std::string& name, Call call) override;
+  void reject(const Fingerprint& fingerprint, const base::Error& error) override;
+  TransportCounters counters() const override { return engine_->counters(); }
+  void shutdown() override { engine_->shutdown(); }
+
+ private:
+  Work run(OpKind kind, int root, std::vector<Buffer> inputs, std::vector<Buffer> outputs,
+           Call call);
+  Work finish(const std::shared_ptr<Operation>& operation);
+
+  const base::Deadline::Duration timeout_;
+  const std::shared_ptr<GroupEngine> engine_;
+};
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,46 @@
+// Doorbell: the word on which one rank's threads sleep, in that rank's heap, where every local peer
+// can ring it. A sleeper takes a ticket, says that it is about to sleep, looks once more for
+// something to do, and sleeps until the ticket is old. Whoever has published something rings after
+// it. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "dtrun/base/futex.h"
+
+namespace dtrun::collectives::cpu {
+
+struct alignas(128) Doorbell {
+  std::atomic<std::uint32_t> word{0};
+  std::atomic<std::uint32_t> sleepers{0};
+
+  /// For events that a spinning thread may not see by itself.
+  void ring() {
+    word.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers.load(std::memory_order_seq_cst) != 0) base::futex_wake_all(word);
+  }
+  /// For data that a spinning thread sees by itself. The publishing store must be seq_cst: either
+  /// the sleeper's last look sees the data, or this sees the sleeper.
+  void ring_sleepers() {
+    if (sleepers.load(std::memory_order_seq_cst) != 0) ring();
+  }
+  std::uint32_t ticket() const { return word.load(std::memory_order_seq_cst); }
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+/// Counts its owner among a doorbell's sleepers.
+class Sleeper {
+ public:
+  explicit Sleeper(Doorbell& doorbell) : doorbell_(doorbell) {
+    doorbell_.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  }
+  ~Sleeper() { doorbell_.sleepers.fetch_sub(1, std::memory_order_seq_cst); }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+ private:
+  Doorbell& doorbell_;
+};
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,377 @@
+#include "group_engine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "dtrun/base/check.h"
+
+namespace dtrun::collectives::cpu {
+
+using base::Deadline;
+using base::Error;
+using base::ErrorCode;
+
+namespace {
+
+/// After this long a waiting rank asks the others what they are doing.
+constexpr auto kPatience = std::chrono::milliseconds(100);
+/// How long an ended connection may wait for the watcher to say why.
+constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
+constexpr std::size_t kHistory = 64;
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+GroupEngine::GroupEngine(std::shared_ptr<World> world, GroupSpec spec, Deadline::Duration timeout)
+    : world_(std::move(world)),
+      spec_(std::move(spec)),
+      timeout_(timeout),
+      channels_(*world_, spec_),
+      point_to_point_(spec_.rank, static_cast<int>(spec_.world_ranks.size()),
+                      [this](Operation& operation) { finished(operation); }),
+      history_(kHistory) {
+  world_->add_group(spec_.id, *this);
+}
+
+GroupEngine::~GroupEngine() {
+  shutdown();
+}
+
+TransportCounters GroupEngine::counters() {
+  const std::scoped_lock lock(mutex_);
+  return channels_.counters();
+}
+
+void GroupEngine::throw_if_failed() const {
+  if (failure_) throw failure_->error;
+  if (shut_down_) throw Error(ErrorCode::kAborted, "this rank has left group '" + spec_.name + "'");
+}
+
+void GroupEngine::admit(const std::shared_ptr<Operation>& operation) {
+  throw_if_failed();
+  operation->started = Deadline::Clock::now();
+  operation->record_number =
+      world_->record().begin(operation->fingerprint(), spec_.name, operation->bytes());
+}
+
+void GroupEngine::submit_collective(const std::shared_ptr<Operation>& operation) {
+  const std::scoped_lock lock(mutex_);
+  admit(operation);
+  const Fingerprint& fingerprint = operation->fingerprint();
+  history_[fingerprint.sequence % kHistory] = fingerprint;
+  collectives_.push_back(operation);
+  for (const auto& [rank, theirs] : announced_)
+    if (theirs.sequence == fingerprint.sequence) return compare(rank, theirs, fingerprint);
+}
+
+void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
+  const std::scoped_lock lock(mutex_);
+  admit(send);
+  point_to_point_.add(send);
+}
+
+void GroupEngine::submit_receive(const std::shared_ptr<ReceiveOperation>& receive) {
+  const std::scoped_lock lock(mutex_);
+  admit(receive);
+  point_to_point_.add(receive);
+}
+
+void GroupEngine::drive_in_background() {
+  world_->progress_thread().add(*this);
+}
+
+// ---- driving
+
+bool GroupEngine::step() {
+  bool moved = false;
+  while (!collectives_.empty()) {
+    const std::shared_ptr<Operation> head = collectives_.front();
+    moved |= head->step(channels_);
+    if (!head->done()) break;
+    collectives_.pop_front();
+    finished(*head);
+  }
+  moved |= point_to_point_.step(channels_);
+  broken_.reset();
+  return moved;
+}
+
+bool GroupEngine::step_all() {
+  if (failure_ || idle()) return false;
+  try {
+    return step();
+  } catch (const Disagreement& found) {
+    fail(disagreement(found), Tell::members);
+  } catch (const LeftError& error) {
+    fail(left(error.peer), Tell::members);
+  } catch (const BrokenConnection& error) {
+    if (!broken_ || broken_->first != error.peer)
+      broken_.emplace(error.peer, Deadline::after(kBrokenGrace));
+    if (broken_->second.expired()) fail(broken(error.peer), Tell::members);
+    return false;
+  } catch (const Error& error) {
+    fail({error, -1}, Tell::members);
+  }
+  return true;
+}
+
+Drivable::Outcome GroupEngine::drive() {
+  const std::scoped_lock lock(mutex_);
+  const bool moved = step_all();
+  if (!moved) look_around();
+  if (idle()) {
+    // Waiters of this rank sleep on the doorbell, not on the operation.
+    if (moved) world_->doorbell().ring();
+    return Outcome::idle;
+  }
+  if (moved) world_->doorbell().ring();
+  return moved ? Outcome::moved : Outcome::waiting;
+}
+
+std::vector<std::shared_ptr<Operation>> GroupEngine::in_flight() const {
+  std::vector<std::shared_ptr<Operation>> all = point_to_point_.operations();
+  all.insert(all.end(), collectives_.begin(), collectives_.end());
+  return all;
+}
+
+Deadline GroupEngine::next_look() {
+  const std::scoped_lock lock(mutex_);
+  Deadline next = broken_ ? broken_->second : Deadline::never();
+  for (const std::shared_ptr<Operation>& operation : in_flight())
+    next = next.earlier(operation->call().deadline);
+  if (!collectives_.empty() && !collectives_.front()->announced)
+    next = next.earlier(Deadline::at(collectives_.front()->started + kPatience));
+  return next;
+}
+
+/// What a rank does that waits: has the job ended, is a deadline over, is it time to ask?
+void GroupEngine::look_around() {
+  if (failure_) return;
+  if (std::optional<GroupFailure> job = world_->job_failure())
+    return fail(std::move(*job), Tell::nobody);
+  for (const std::shared_ptr<Operation>& operation : in_flight())
+    if (operation->call().deadline.expired()) return fail(timed_out(*operation), Tell::members);
+  if (collectives_.empty() || collectives_.front()->announced) return;
+  if (Deadline::Clock::now() - collectives_.front()->started >= kPatience)
+    announce(*collectives_.front());
+}
+
+void GroupEngine::wait(Operation& operation, Deadline deadline) {
+  while (!operation.done()) {
+    if (!spin(operation)) await_ring(operation, deadline);
+    if (operation.done()) break;
+    if (deadline.expired())
+      throw Error(
+          ErrorCode::kTimeout,
+          operation.fingerprint().describe() + " of group '" + spec_.name + "' is not done yet",
+          "the wait had a deadline of its own; the operation goes on");
+  }
+  if (const std::exception_ptr error = operation.exception()) std::rethrow_exception(error);
+}
+
+/// Moves the operation for as long as something moves or a short while. @return whether it is done
+bool GroupEngine::spin(const Operation& operation) {
+  const Deadline::Duration budget = world_->spin_budget();
+  constexpr int kLooksPerClock = 8;
+  Deadline::Clock::time_point idle_since{};
+  for (int look = 0; !operation.done(); ++look) {
+    bool moved;
+    {
+      const std::scoped_lock lock(mutex_);
+      moved = step_all();
+    }
+    if (moved) {
+      idle_since = {};
+      continue;
+    }
+    pause_briefly();
+    if (look % kLooksPerClock != 0) continue;
+    const Deadline::Clock::time_point now = Deadline::Clock::now();
+    if (idle_since == Deadline::Clock::time_point{}) idle_since = now;
+    if (now - idle_since >= budget) return operation.done();
+  }
+  return true;
+}
+
+void GroupEngine::await_ring(Operation& operation, Deadline deadline) {
+  const std::uint32_t ticket = world_->doorbell().ticket();
+  const Sleeper sleeper(world_->doorbell());
+  int waiting_for = -1;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (step_all() || operation.done()) return;
+    look_around();
+    if (operation.done()) return;
+    const std::vector<int> missing = operation.missing();
+    if (missing.size() == 1) waiting_for = global_rank(missing.front());
+  }
+  world_->record().waiting_for(operation.record_number, waiting_for);
+  world_->await_ring(ticket, next_look().earlier(deadline));
+}
+
+void GroupEngine::finished(Operation& operation) {
+  world_->record().end(operation.record_number);
+}
+
+// ---- what the members say
+
+void GroupEngine::announce(Operation& operation) {
+  operation.announced = true;
+  Frame frame{FrameKind::announce, spec_.id, ""};
+  frame.payload.assign(reinterpret_cast<const char*>(&operation.fingerprint()),
+                       sizeof(Fingerprint));
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != spec_.rank) world_->send(spec_.world_ranks[static_cast<std::size_t>(rank)], frame);
+}
+
+void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
+  BoardLine line = world_->record().line();
+  const std::int64_t now = monotonic_ns();
+  // The clocks of two machines have nothing in common: times travel as ages.
+  line.started_ns -= now;
+  if (line.ended_ns != 0) line.ended_ns -= now;
+  Frame status{FrameKind::status, spec_.id, ""};
+  status.payload.assign(reinterpret_cast<const char*>(&line), sizeof(line));
+  world_->send(spec_.world_ranks[static_cast<std::size_t>(rank)], status);
+
+  const Fingerprint& ours = history_[theirs.sequence % kHistory];
+  if (ours.kind != OpKind::none && ours.sequence == theirs.sequence) {
+    compare(rank, theirs, ours);
+  } else {
+    announced_[rank] = theirs;
+  }
+}
+
+void GroupEngine::compare(int rank, const Fingerprint& theirs, const Fingerprint& ours) {
+  if (!failure_ && !theirs.agrees_with(ours))
+    fail(disagreement({rank, theirs, ours, ""}), Tell::members);
+}
+
+std::optional<int> GroupEngine::group_rank(int world_rank) const {
+  const auto found = std::find(spec_.world_ranks.begin(), spec_.world_ranks.end(), world_rank);
+  if (found == spec_.world_ranks.end()) return std::nullopt;
+  return static_cast<int>(found - spec_.world_ranks.begin());
+}
+
+void GroupEngine::on_frame(int world_rank, const Frame& frame) {
+  const std::optional<int> rank = group_rank(world_rank);
+  if (!rank) return;
+  const auto read = [&](auto& record) {
+    if (frame.payload.size() != sizeof(record)) return false;
+    std::memcpy(&record, frame.payload.data(), sizeof(record));
+    return true;
+  };
+  const std::scoped_lock lock(mutex_);
+  switch (frame.kind) {
+    case FrameKind::poison:
+      fail(GroupFailure::decode(frame.payload), Tell::nobody);
+      break;
+    case FrameKind::announce:
+      if (Fingerprint theirs; read(theirs)) on_announce(*rank, theirs);
+      break;
+    case FrameKind::status:
+      if (BoardLine line; read(line)) world_->store_status(world_rank, line);
+      break;
+    case FrameKind::left:
+      if (LeftRecord record; read(record)) channels_.set_left(*rank, record);
+      break;
+    case FrameKind::goodbye:
+      channels_.set_left(*rank, {});
+      break;
+  }
+  world_->doorbell().ring();
+}
+
+void GroupEngine::on_data_connection(int world_rank, Lane lane, base::UniqueFd fd) {
+  const std::optional<int> rank = group_rank(world_rank);
+  if (!rank) return;
+  const std::scoped_lock lock(mutex_);
+  channels_.attach(*rank, lane, std::move(fd));
+  world_->doorbell().ring();
+}
+
+void GroupEngine::on_member_lost(int world_rank, const Error& error) {
+  if (!group_rank(world_rank)) return;
+  const std::scoped_lock lock(mutex_);
+  fail({error, world_->card(world_rank).global_rank}, Tell::nobody);
+}
+
+// ---- failing and leaving
+
+void GroupEngine::fail(GroupFailure failure, Tell tell) {
+  if (failure_ || shut_down_) return;
+  failure_ = std::move(failure);
+  if (failure_->failed_rank >= 0 && failure_->error.code() == ErrorCode::kPeerFailed)
+    world_->record().set_victim_of(failure_->failed_rank);
+  const std::exception_ptr error = std::make_exception_ptr(failure_->error);
+  for (const std::shared_ptr<Operation>& operation : in_flight()) {
+    operation->complete(error);
+    finished(*operation);
+  }
+  collectives_.clear();
+  point_to_point_.clear();
+  if (tell == Tell::members) {
+    const Frame frame{FrameKind::poison, spec_.id, failure_->encode()};
+    for (int rank = 0; rank < size(); ++rank)
+      if (rank != spec_.rank)
+        world_->send(spec_.world_ranks[static_cast<std::size_t>(rank)], frame);
+  }
+  world_->doorbell().ring();
+}
+
+void GroupEngine::reject(const Fingerprint& fingerprint, const Error& error) {
+  const std::scoped_lock lock(mutex_);
+  if (size() == 1) return;
+  const Card& me = card(spec_.rank);
+  GroupFailure failure{Error(ErrorCode::kPeerFailed,
+                             describe_member(me) + " rejected its " + fingerprint.describe() +
+                                 " of group '" + spec_.name + "': " + error.summary(),
+                             error.why(), error.remedy()),
+                       me.global_rank};
+  fail(std::move(failure), Tell::members);
+}
+
+void GroupEngine::shutdown() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (shut_down_) return;
+  }
+  const Deadline deadline = Deadline::after(timeout_);
+  for (;;) {
+    std::shared_ptr<Operation> last;
+    {
+      const std::scoped_lock lock(mutex_);
+      for (const std::shared_ptr<Operation>& operation : in_flight())
+        if (operation->fingerprint().kind != OpKind::receive) last = operation;
+    }
+    if (!last) break;
+    try {
+      wait(*last, deadline);
+    } catch (const Error&) {
+      // The group has failed or its time is over: leaving goes on either way.
+      if (deadline.expired()) break;
+    }
+  }
+  world_->progress_thread().remove(*this);
+  world_->remove_group(spec_.id);
+  const std::scoped_lock lock(mutex_);
+  fail({Error(ErrorCode::kAborted, "this rank has left group '" + spec_.name + "'"), -1},
+       Tell::nobody);
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == spec_.rank) continue;
+    const LeftRecord record = channels_.sent_to(rank);
+    Frame frame{FrameKind::left, spec_.id, ""};
+    frame.payload.assign(reinterpret_cast<const char*>(&record), sizeof(record));
+    world_->send(spec_.world_ranks[static_cast<std::size_t>(rank)], frame);
+  }
+  channels_.depart();
+  shut_down_ = true;
+}
+
+}  // namespace dtrun::collectives::cpu

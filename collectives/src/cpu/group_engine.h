@@ -1,0 +1,104 @@
+// GroupEngine: one group's operations in flight on this rank. Collectives run one after the other
+// in the order of their calls; sends and receives beside them. Nobody owns the job of moving them:
+// a blocking call, a wait() or the progress thread drives the engine, whoever has time. It holds
+// the group's failure, from which there is no way back. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "disagreement.h"
+#include "group_channels.h"
+#include "operation.h"
+#include "point_to_point.h"
+#include "progress_thread.h"
+#include "world.h"
+
+namespace dtrun::collectives::cpu {
+
+class GroupEngine : public GroupListener, public Drivable {
+ public:
+  GroupEngine(std::shared_ptr<World> world, GroupSpec spec, base::Deadline::Duration timeout);
+  ~GroupEngine() override;
+  GroupEngine(const GroupEngine&) = delete;
+  GroupEngine& operator=(const GroupEngine&) = delete;
+
+  const GroupSpec& spec() const { return spec_; }
+  const std::shared_ptr<World>& world() const { return world_; }
+  int size() const { return static_cast<int>(spec_.world_ranks.size()); }
+  TransportCounters counters();
+
+  /// Takes the operation in; from now on it is moved. @throws the group's first error
+  void submit_collective(const std::shared_ptr<Operation>& operation);
+  void submit_send(const std::shared_ptr<SendOperation>& send);
+  void submit_receive(const std::shared_ptr<ReceiveOperation>& receive);
+  /// Drives until the operation is done, and rethrows its error.
+  /// @throws Error kTimeout at the deadline; the operation goes on
+  void wait(Operation& operation, base::Deadline deadline);
+  /// Lets the progress thread drive until nothing is in flight.
+  void drive_in_background();
+  /// This rank rejects its own call: the group fails everywhere.
+  void reject(const Fingerprint& fingerprint, const base::Error& error);
+  /// Leaves the group: finishes what was sent, tells the members. Idempotent.
+  void shutdown();
+
+  Outcome drive() override;
+  base::Deadline next_look() override;
+
+  void on_frame(int world_rank, const Frame& frame) override;
+  void on_data_connection(int world_rank, Lane lane, base::UniqueFd fd) override;
+  void on_member_lost(int world_rank, const base::Error& error) override;
+
+ private:
+  enum class Tell { nobody, members };
+
+  // All under mutex_.
+  void admit(const std::shared_ptr<Operation>& operation);
+  bool step_all();
+  /// May throw what an operation throws.
+  bool step();
+  void look_around();
+  void announce(Operation& operation);
+  void on_announce(int rank, const Fingerprint& theirs);
+  void compare(int rank, const Fingerprint& theirs, const Fingerprint& ours);
+  void finished(Operation& operation);
+  void fail(GroupFailure failure, Tell tell);
+  void throw_if_failed() const;
+  bool idle() const { return collectives_.empty() && point_to_point_.idle(); }
+  std::vector<std::shared_ptr<Operation>> in_flight() const;
+
+  // Texts.
+  GroupFailure disagreement(const Disagreement& found) const;
+  GroupFailure left(int peer) const;
+  GroupFailure broken(int peer) const;
+  GroupFailure timed_out(const Operation& operation);
+  const Card& card(int rank) const;
+  int global_rank(int rank) const { return card(rank).global_rank; }
+  std::optional<int> group_rank(int world_rank) const;
+
+  bool spin(const Operation& operation);
+  void await_ring(Operation& operation, base::Deadline deadline);
+
+  const std::shared_ptr<World> world_;
+  const GroupSpec spec_;
+  const base::Deadline::Duration timeout_;
+
+  std::mutex mutex_;
+  GroupChannels channels_;
+  std::deque<std::shared_ptr<Operation>> collectives_;
+  PointToPoint point_to_point_;
+  std::optional<GroupFailure> failure_;
+  bool shut_down_ = false;
+  /// A connection has ended whose reason the watcher has not told yet.
+  std::optional<std::pair<int, base::Deadline>> broken_;
+  std::vector<Fingerprint> history_;      ///< of the last collectives, by sequence
+  std::map<int, Fingerprint> announced_;  ///< group rank to what it waits in
+};
+
+}  // namespace dtrun::collectives::cpu

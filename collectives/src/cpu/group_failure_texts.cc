@@ -1,0 +1,63 @@
+// What a group's engine says when the group fails: who, what, where, since when.
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include "group_engine.h"
+
+namespace dtrun::collectives::cpu {
+
+using base::Error;
+using base::ErrorCode;
+
+const Card& GroupEngine::card(int rank) const {
+  return world_->card(spec_.world_ranks[static_cast<std::size_t>(rank)]);
+}
+
+GroupFailure GroupEngine::disagreement(const Disagreement& found) const {
+  const std::string in = difference(found.theirs, found.ours);
+  return {Error(ErrorCode::kDisagreement,
+                fmt::format("ranks of group '{}' disagree: rank {} called {}, rank {} called {}",
+                            spec_.name, global_rank(found.peer), found.theirs.describe(),
+                            global_rank(spec_.rank), found.ours.describe()),
+                found.detail.empty() ? fmt::format("the calls differ in {}", in)
+                                     : fmt::format("the calls differ in {}: {}", in, found.detail),
+                "every rank of a group must make the same calls in the same order"),
+          -1};
+}
+
+GroupFailure GroupEngine::left(int peer) const {
+  return {Error(ErrorCode::kPeerFailed,
+                fmt::format("{} has left group '{}', and rank {} still needs it",
+                            describe_member(card(peer)), spec_.name, global_rank(spec_.rank)),
+                fmt::format("this rank is {}", world_->record().line().describe(monotonic_ns())),
+                "let all ranks make the same number of calls before they leave"),
+          global_rank(peer)};
+}
+
+GroupFailure GroupEngine::broken(int peer) const {
+  return {Error(ErrorCode::kPeerFailed,
+                fmt::format("the connection between rank {} and {} broke", global_rank(spec_.rank),
+                            describe_member(card(peer))),
+                "the peer or the network between the hosts failed", "look at that rank's output"),
+          global_rank(peer)};
+}
+
+GroupFailure GroupEngine::timed_out(const Operation& operation) {
+  std::vector<int> missing;
+  std::string where;
+  for (const int rank : operation.missing()) {
+    missing.push_back(global_rank(rank));
+    where += fmt::format("{}{} is {}", where.empty() ? "" : "; ", describe_member(card(rank)),
+                         world_->whereabouts(spec_.world_ranks[static_cast<std::size_t>(rank)]));
+  }
+  const auto waited = base::Deadline::Clock::now() - operation.started;
+  return {Error(ErrorCode::kTimeout,
+                fmt::format("rank {} waited {} in {} of group '{}' for rank{} {}",
+                            global_rank(spec_.rank), base::format_duration(waited),
+                            operation.fingerprint().describe(), spec_.name,
+                            missing.size() == 1 ? "" : "s", fmt::join(missing, ", ")),
+                where, "raise the timeout if they only need longer"),
+          missing.size() == 1 ? missing.front() : -1};
+}
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,83 @@
+// Message: a header and its payload on a channel, sent or received bit by bit as the channel takes
+// and gives. The header travels also when there is no payload.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "channel.h"
+#include "dtrun/collectives/fingerprint.h"
+
+namespace dtrun::collectives::cpu {
+
+struct MessageHeader {
+  static constexpr std::uint32_t kMagic = 0x6567734d;  // "Msge"
+
+  std::uint32_t magic = kMagic;
+  std::uint32_t tag = 0;
+  std::uint64_t bytes = 0;
+  Fingerprint fingerprint;
+};
+static_assert(sizeof(MessageHeader) == 80);
+
+/// How far a step got.
+struct Progress {
+  std::size_t bytes = 0;  ///< header and payload
+  std::size_t payload_bytes = 0;
+};
+
+class OutgoingMessage {
+ public:
+  OutgoingMessage(int peer, const Fingerprint& fingerprint, std::uint32_t tag, Bytes payload)
+      : peer_(peer), payload_(payload) {
+    header_.tag = tag;
+    header_.bytes = payload.size();
+    header_.fingerprint = fingerprint;
+  }
+
+  int peer() const { return peer_; }
+  bool complete() const { return done_ == sizeof(header_) + payload_.size(); }
+  Progress step(SendChannel& channel) {
+    const Bytes header = std::as_bytes(std::span(&header_, 1));
+    const std::size_t of_header = std::min(done_, header.size());
+    const std::size_t of_payload = done_ - of_header;
+    const std::size_t taken =
+        channel.write(header.subspan(of_header), payload_.subspan(of_payload));
+    done_ += taken;
+    return {taken, done_ - std::min(done_, header.size()) - of_payload};
+  }
+
+ private:
+  int peer_;
+  MessageHeader header_;
+  Bytes payload_;
+  std::size_t done_ = 0;
+};
+
+/// A message's way in: first the header; then its reader says where the payload goes.
+class IncomingMessage {
+ public:
+  bool has_header() const { return header_done_ == sizeof(header_); }
+  const MessageHeader& header() const { return header_; }
+  bool complete() const { return has_header() && payload_done_ == header_.bytes; }
+  Progress step_header(ReceiveChannel& channel) {
+    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(&header_, 1));
+    const std::size_t count = channel.read(bytes.subspan(header_done_));
+    header_done_ += count;
+    return {count, 0};
+  }
+  /// @param target as large as the payload
+  Progress step_payload(ReceiveChannel& channel, std::span<std::byte> target) {
+    const std::size_t count = channel.read(target.subspan(payload_done_));
+    payload_done_ += count;
+    return {count, count};
+  }
+
+ private:
+  MessageHeader header_;
+  std::size_t header_done_ = 0;
+  std::size_t payload_done_ = 0;
+};
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,31 @@
+#include "operation.h"
+
+#include "group_engine.h"
+
+namespace dtrun::collectives::cpu {
+
+void Operation::wait(base::Deadline deadline) {
+  engine_->wait(*this, deadline);
+}
+
+bool Operation::is_completed() {
+  if (!done()) engine_->drive();
+  return done();
+}
+
+void Operation::complete(std::exception_ptr error) {
+  if (done()) return;
+  error_ = std::move(error);
+  if (!error_ && call_.finish) {
+    try {
+      call_.finish();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+  call_.finish = nullptr;
+  call_.keep_alive.reset();
+  done_.store(true, std::memory_order_release);
+}
+
+}  // namespace dtrun::collectives::cpu

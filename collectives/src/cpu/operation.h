@@ -1,0 +1,57 @@
+// Operation: one collective, send or receive in flight in a group's engine. Made by the backend,
+// moved on by whoever drives the engine, under the engine's lock; its Work may be asked from any
+// thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "dtrun/base/deadline.h"
+#include "dtrun/collectives/backend.h"
+#include "dtrun/collectives/work.h"
+
+namespace dtrun::collectives::cpu {
+
+class GroupEngine;
+class GroupChannels;
+
+class Operation : public Work::State {
+ public:
+  Operation(std::shared_ptr<GroupEngine> engine, Call call)
+      : engine_(std::move(engine)), call_(std::move(call)) {}
+
+  // Any thread.
+  void wait(base::Deadline deadline) override;
+  bool is_completed() override;
+  std::exception_ptr exception() override { return done() ? error_ : nullptr; }
+  bool done() const { return done_.load(std::memory_order_acquire); }
+
+  // Under the engine's lock.
+  /// Moves what can be moved; complete() once all is. @return whether anything moved.
+  /// @throws Error, after which the group has failed
+  virtual bool step(GroupChannels& channels) = 0;
+  /// Group ranks that this waits for, in order.
+  virtual std::vector<int> missing() const = 0;
+  virtual std::uint64_t bytes() const = 0;
+  /// The operation is over: with an error, or well.
+  void complete(std::exception_ptr error = nullptr);
+
+  const Call& call() const { return call_; }
+  const Fingerprint& fingerprint() const { return call_.fingerprint; }
+
+  /// For the engine's books.
+  std::uint64_t record_number = 0;
+  base::Deadline::Clock::time_point started{};
+  bool announced = false;
+
+ private:
+  const std::shared_ptr<GroupEngine> engine_;
+  Call call_;
+  std::exception_ptr error_;
+  std::atomic<bool> done_{false};
+};
+
+}  // namespace dtrun::collectives::cpu

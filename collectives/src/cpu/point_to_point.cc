@@ -1,0 +1,200 @@
+#include "point_to_point.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "disagreement.h"
+
+namespace dtrun::collectives::cpu {
+
+SendOperation::SendOperation(std::shared_ptr<GroupEngine> engine, Call call, Buffer buffer,
+                             int destination, std::uint32_t tag)
+    : Operation(std::move(engine), std::move(call)),
+      buffer_(buffer),
+      tag_(tag),
+      message_(destination, fingerprint(), tag,
+               {static_cast<const std::byte*>(buffer.data), buffer.bytes()}) {}
+
+bool SendOperation::step(GroupChannels& channels) {
+  const int peer = destination();
+  if (channels.has_left(peer)) throw LeftError{peer};
+  SendChannel& channel = channels.to(peer, Lane::point_to_point);
+  const Progress progress = message_.step(channel);
+  channels.count_sent(peer, Lane::point_to_point, progress);
+  if (message_.complete()) {
+    complete();
+  } else if (channel.broken()) {
+    throw BrokenConnection{peer};
+  }
+  return progress.bytes != 0;
+}
+
+void ReceiveOperation::match(int peer, const MessageHeader& header) {
+  const Fingerprint& theirs = header.fingerprint;
+  if (header.magic != MessageHeader::kMagic || theirs.dtype != fingerprint().dtype ||
+      theirs.counts != fingerprint().counts || header.bytes != buffer_.bytes())
+    throw Disagreement{
+        peer, theirs, fingerprint(),
+        fmt::format("{} bytes came where {} were expected", header.bytes, buffer_.bytes())};
+  matched_ = true;
+  matched_from_ = peer;
+  possible_sources_ = {peer};
+}
+
+PointToPoint::PointToPoint(int rank, int size, Finished finished)
+    : rank_(rank), finished_(std::move(finished)), peers_(static_cast<std::size_t>(size)) {}
+
+void PointToPoint::add(std::shared_ptr<SendOperation> send) {
+  Peer& peer = peers_[static_cast<std::size_t>(send->destination())];
+  if (send->destination() != rank_) {
+    peer.sends.push_back(std::move(send));
+    return;
+  }
+  // To oneself: the message waits for its receive aside.
+  Unexpected message;
+  message.header.tag = send->tag();
+  message.header.bytes = send->buffer().bytes();
+  message.header.fingerprint = send->fingerprint();
+  const auto* begin = static_cast<const std::byte*>(send->buffer().data);
+  message.payload.assign(begin, begin + send->buffer().bytes());
+  peer.unexpected.push_back(std::move(message));
+  send->complete();
+  finished_(*send);
+}
+
+void PointToPoint::add(std::shared_ptr<ReceiveOperation> receive) {
+  receives_.push_back(std::move(receive));
+}
+
+bool PointToPoint::sending() const {
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return !peer.sends.empty(); });
+}
+
+std::vector<std::shared_ptr<Operation>> PointToPoint::operations() const {
+  std::vector<std::shared_ptr<Operation>> all(receives_.begin(), receives_.end());
+  for (const Peer& peer : peers_) all.insert(all.end(), peer.sends.begin(), peer.sends.end());
+  return all;
+}
+
+void PointToPoint::clear() {
+  receives_.clear();
+  for (Peer& peer : peers_) peer = Peer();
+}
+
+bool PointToPoint::step(GroupChannels& channels) {
+  bool moved = false;
+  for (Peer& peer : peers_)
+    if (!peer.sends.empty()) moved |= step_sends(channels, peer);
+  if (receives_.empty()) return moved;
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank)
+    if (wanted(rank)) moved |= step_receives(channels, rank);
+  return moved;
+}
+
+bool PointToPoint::step_sends(GroupChannels& channels, Peer& peer) {
+  bool moved = false;
+  while (!peer.sends.empty()) {
+    const std::shared_ptr<SendOperation> send = peer.sends.front();
+    moved |= send->step(channels);
+    if (!send->done()) break;
+    peer.sends.pop_front();
+    finished_(*send);
+  }
+  return moved;
+}
+
+/// Whether something that may come from that rank is waited for.
+bool PointToPoint::wanted(int rank) const {
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer.active()) return true;
+  return std::any_of(receives_.begin(), receives_.end(),
+                     [&](const auto& receive) { return receive->may_come_from(rank); });
+}
+
+bool PointToPoint::step_receives(GroupChannels& channels, int rank) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  bool moved = false;
+  const std::vector<std::shared_ptr<ReceiveOperation>> posted = receives_;
+  if (!peer.unexpected.empty())
+    for (const auto& receive : posted) moved |= take_unexpected(receive, rank);
+  if (rank == rank_) return moved;
+  const auto step = [&](const Progress& progress) {
+    channels.count_received(rank, Lane::point_to_point, progress);
+    moved |= progress.bytes != 0;
+  };
+  ReceiveChannel* channel = channels.from(rank, Lane::point_to_point);
+  while (channel != nullptr && wanted(rank)) {
+    if (!peer.incoming.has_header()) {
+      step(peer.incoming.step_header(*channel));
+      if (!peer.incoming.has_header()) break;
+      place(rank);
+    }
+    step(peer.incoming.step_payload(
+        *channel, peer.receive ? peer.receive->target() : std::span(peer.aside->payload)));
+    if (!peer.incoming.complete()) break;
+    end_message(peer);
+  }
+  if (!wanted(rank) || moved) return moved;
+  // Someone waits for this peer in particular, and nothing comes.
+  const bool in_particular =
+      peer.active() || std::any_of(receives_.begin(), receives_.end(), [rank](const auto& receive) {
+        return receive->source() == rank;
+      });
+  if (in_particular && channels.exhausted(rank, Lane::point_to_point)) throw LeftError{rank};
+  if (in_particular && channel != nullptr && channel->broken()) throw BrokenConnection{rank};
+  return moved;
+}
+
+/// Decides where the message whose header has come goes.
+void PointToPoint::place(int rank) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const MessageHeader& header = peer.incoming.header();
+  for (const auto& receive : receives_) {
+    if (!receive->wants(rank, header.tag)) continue;
+    receive->match(rank, header);
+    peer.receive = receive;
+    return;
+  }
+  peer.aside = Unexpected{header, std::vector<std::byte>(header.bytes)};
+}
+
+void PointToPoint::end_message(Peer& peer) {
+  peer.incoming = IncomingMessage();
+  if (peer.receive) {
+    finish(std::exchange(peer.receive, nullptr));
+    return;
+  }
+  peer.unexpected.push_back(std::move(*peer.aside));
+  peer.aside.reset();
+  // It may have been asked for since it began to come.
+  const std::vector<std::shared_ptr<ReceiveOperation>> posted = receives_;
+  const int rank = static_cast<int>(&peer - peers_.data());
+  for (const auto& receive : posted)
+    if (take_unexpected(receive, rank)) return;
+}
+
+bool PointToPoint::take_unexpected(const std::shared_ptr<ReceiveOperation>& receive, int rank) {
+  std::list<Unexpected>& unexpected = peers_[static_cast<std::size_t>(rank)].unexpected;
+  const auto found = std::find_if(unexpected.begin(), unexpected.end(), [&](const auto& message) {
+    return receive->wants(rank, message.header.tag);
+  });
+  if (found == unexpected.end()) return false;
+  receive->match(rank, found->header);
+  if (!found->payload.empty())
+    std::memcpy(receive->target().data(), found->payload.data(), found->payload.size());
+  unexpected.erase(found);
+  finish(receive);
+  return true;
+}
+
+void PointToPoint::finish(const std::shared_ptr<ReceiveOperation>& receive) {
+  std::erase(receives_, receive);
+  receive->complete();
+  finished_(*receive);
+}
+
+}  // namespace dtrun::collectives::cpu

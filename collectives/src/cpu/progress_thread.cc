@@ -1,0 +1,73 @@
+#include "progress_thread.h"
+
+#include <algorithm>
+
+namespace dtrun::collectives::cpu {
+
+ProgressThread::~ProgressThread() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  doorbell_.ring();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ProgressThread::add(Drivable& drivable) {
+  const std::scoped_lock lock(mutex_);
+  if (std::find(drivables_.begin(), drivables_.end(), &drivable) == drivables_.end())
+    drivables_.push_back(&drivable);
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_all();
+  doorbell_.ring();
+}
+
+void ProgressThread::remove(Drivable& drivable) {
+  std::unique_lock lock(mutex_);
+  std::erase(drivables_, &drivable);
+  changed_.wait(lock, [this] { return !driving_; });
+}
+
+void ProgressThread::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    changed_.wait(lock, [this] { return stopping_ || !drivables_.empty(); });
+    // Always counted as asleep: it does not spin, so peers must ring for all that they publish.
+    const Sleeper sleeper(doorbell_);
+    while (!stopping_ && !drivables_.empty()) round(lock);
+  }
+}
+
+void ProgressThread::round(std::unique_lock<std::mutex>& lock) {
+  const std::uint32_t ticket = doorbell_.ticket();
+  const std::vector<Drivable*> now = drivables_;
+  std::vector<Drivable*> idle;
+  bool moved = false;
+  base::Deadline next = base::Deadline::never();
+  driving_ = true;
+  lock.unlock();
+  for (Drivable* drivable : now) {
+    const Drivable::Outcome outcome = drivable->drive();
+    if (outcome == Drivable::Outcome::idle) {
+      idle.push_back(drivable);
+    } else {
+      moved |= outcome == Drivable::Outcome::moved;
+      next = next.earlier(drivable->next_look());
+    }
+  }
+  lock.lock();
+  driving_ = false;
+  changed_.notify_all();
+  // add() rings: with an old ticket an idle one may have got work since it was driven.
+  if (moved || stopping_ || doorbell_.ticket() != ticket) return;
+  std::erase_if(drivables_, [&](Drivable* drivable) {
+    return std::find(idle.begin(), idle.end(), drivable) != idle.end();
+  });
+  if (drivables_.empty()) return;
+  lock.unlock();
+  sleep_(ticket, next);
+  lock.lock();
+}
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,58 @@
+// ProgressThread: moves asynchronous operations on while their owner computes. One per world,
+// started with the first such operation. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "doorbell.h"
+#include "dtrun/base/deadline.h"
+
+namespace dtrun::collectives::cpu {
+
+/// Something that can be moved on.
+class Drivable {
+ public:
+  virtual ~Drivable() = default;
+  enum class Outcome { moved, waiting, idle };
+  /// Never blocks, never throws. idle: nothing is in flight.
+  virtual Outcome drive() = 0;
+  /// By when drive() must be called again although nobody rang.
+  virtual base::Deadline next_look() = 0;
+};
+
+class ProgressThread {
+ public:
+  /// Sleeps until the doorbell's ticket is old or the deadline.
+  using Sleep = std::function<void(std::uint32_t ticket, base::Deadline until)>;
+
+  /// @param doorbell outlives the thread
+  ProgressThread(Doorbell& doorbell, Sleep sleep_until_rung) : doorbell_(doorbell), sleep_(std::move(sleep_until_rung)) {}
+  ~ProgressThread();
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
+
+  /// Drives it until it is idle.
+  void add(Drivable& drivable);
+  /// When this returns, the thread neither drives it nor will.
+  void remove(Drivable& drivable);
+
+ private:
+  void run();
+  void round(std::unique_lock<std::mutex>& lock);
+
+  Doorbell& doorbell_;
+  const Sleep sleep_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Drivable*> drivables_;
+  bool driving_ = false;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace dtrun::collectives::cpu

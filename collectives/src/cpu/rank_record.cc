@@ -1,0 +1,89 @@
+#include "rank_record.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace dtrun::collectives::cpu {
+
+using rendezvous::Operation;
+using rendezvous::RankState;
+
+namespace {
+
+template <std::size_t N>
+void copy_text(char (&target)[N], std::string_view text) {
+  const std::size_t length = std::min(text.size(), N - 1);
+  std::memcpy(target, text.data(), length);
+  target[length] = '\0';
+}
+
+}  // namespace
+
+RankRecord::RankRecord(RankBoard& board, std::shared_ptr<rendezvous::JobPage> job_page,
+                       int local_rank)
+    : board_(board), job_page_(std::move(job_page)) {
+  if (!job_page_ || local_rank >= job_page_->slot_count()) return;
+  slot_ = &job_page_->slot(local_rank);
+  begun_ = slot_->operations.load();
+}
+
+Operation* RankRecord::entry(std::uint64_t number) {
+  // An operation older than the ring has lost its entry.
+  if (slot_ == nullptr || begun_ - number >= rendezvous::kOperationRing) return nullptr;
+  return &slot_->ring[(number - 1) % rendezvous::kOperationRing];
+}
+
+std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, std::string_view group,
+                                std::uint64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  const std::uint64_t number = ++begun_;
+  ++active_;
+  line_.fingerprint = fingerprint;
+  copy_text(line_.group, group);
+  line_.started_ns = monotonic_ns();
+  line_.ended_ns = 0;
+  line_.waiting_for = -1;
+  board_.write(line_);
+  if (Operation* operation = entry(number)) {
+    *operation = Operation{};
+    copy_text(operation->name, op_kind_name(fingerprint.kind));
+    copy_text(operation->group, group);
+    operation->sequence = fingerprint.sequence;
+    operation->started_ns = line_.started_ns;
+    operation->bytes = bytes;
+    slot_->operations.store(number, std::memory_order_release);
+    slot_->state.store(static_cast<std::uint32_t>(RankState::kInCollective),
+                       std::memory_order_relaxed);
+  }
+  return number;
+}
+
+void RankRecord::waiting_for(std::uint64_t number, int global_rank) {
+  const std::scoped_lock lock(mutex_);
+  if (Operation* operation = entry(number)) operation->waiting_for = global_rank;
+  if (number != begun_ || line_.waiting_for == global_rank) return;
+  line_.waiting_for = global_rank;
+  board_.write(line_);
+}
+
+void RankRecord::end(std::uint64_t number) {
+  const std::scoped_lock lock(mutex_);
+  const std::int64_t now = monotonic_ns();
+  if (Operation* operation = entry(number)) operation->ended_ns = now;
+  if (--active_ == 0 && slot_ != nullptr)
+    slot_->state.store(static_cast<std::uint32_t>(RankState::kRunning), std::memory_order_relaxed);
+  if (number != begun_) return;
+  line_.ended_ns = now;
+  board_.write(line_);
+}
+
+void RankRecord::set_victim_of(int global_rank) {
+  if (slot_ != nullptr) slot_->victim_of.store(global_rank);
+}
+
+BoardLine RankRecord::line() {
+  const std::scoped_lock lock(mutex_);
+  return line_;
+}
+
+}  // namespace dtrun::collectives::cpu

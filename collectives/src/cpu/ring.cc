@@ -1,0 +1,67 @@
+#include "ring.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace dtrun::collectives::cpu {
+
+namespace {
+// Large messages are published piece by piece, so that both sides copy at the same time.
+constexpr std::size_t kPublishBytes = 32 << 10;
+}  // namespace
+
+std::size_t RingSendChannel::put(Bytes bytes) {
+  const std::size_t position = written_ & (ring_.capacity - 1);
+  const std::size_t until_end = std::min<std::size_t>(bytes.size(), ring_.capacity - position);
+  if (until_end != 0) std::memcpy(ring_.bytes() + position, bytes.data(), until_end);
+  if (until_end != bytes.size())
+    std::memcpy(ring_.bytes(), bytes.data() + until_end, bytes.size() - until_end);
+  written_ += bytes.size();
+  return bytes.size();
+}
+
+std::size_t RingSendChannel::write(Bytes first, Bytes second) {
+  const std::size_t wanted = first.size() + second.size();
+  std::size_t taken = 0;
+  while (taken < wanted) {
+    std::size_t space = ring_.capacity - (written_ - read_);
+    if (space < wanted - taken) {
+      read_ = ring_.read.load(std::memory_order_seq_cst);
+      space = ring_.capacity - (written_ - read_);
+    }
+    if (space == 0) break;
+    const std::size_t budget = std::min(space, kPublishBytes);
+    std::size_t put_now = 0;
+    if (taken < first.size())
+      put_now += put(first.subspan(taken, std::min(first.size() - taken, budget)));
+    if (taken + put_now >= first.size() && put_now < budget) {
+      const std::size_t offset = taken + put_now - first.size();
+      put_now += put(second.subspan(offset, std::min(second.size() - offset, budget - put_now)));
+    }
+    taken += put_now;
+    ring_.written.store(written_, std::memory_order_seq_cst);
+    peer_.ring_sleepers();
+  }
+  return taken;
+}
+
+std::size_t RingReceiveChannel::read(std::span<std::byte> target) {
+  std::size_t filled = 0;
+  while (filled < target.size()) {
+    if (written_ == read_) {
+      written_ = ring_.written.load(std::memory_order_seq_cst);
+      if (written_ == read_) break;
+    }
+    const std::size_t position = read_ & (ring_.capacity - 1);
+    const std::size_t count = std::min({target.size() - filled, std::size_t{written_ - read_},
+                                        std::size_t{ring_.capacity - position}, kPublishBytes});
+    std::memcpy(target.data() + filled, ring_.bytes() + position, count);
+    filled += count;
+    read_ += count;
+    ring_.read.store(read_, std::memory_order_seq_cst);
+    peer_.ring_sleepers();
+  }
+  return filled;
+}
+
+}  // namespace dtrun::collectives::cpu

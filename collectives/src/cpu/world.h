@@ -1,0 +1,161 @@
+// World: what one rank shares among all groups that stem from one ProcessGroup::create: its heap,
+// the peers' heaps, the control connections, and the watcher thread, which sleeps in epoll until a
+// connection has something to say, a peer dies, or a data socket is ready. Groups hold it by
+// shared_ptr; the last one says goodbye to the peers. Ranks in here are world ranks: places in the
+// member list of that create(). Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "channel.h"
+#include "control_connection.h"
+#include "data_hello.h"
+#include "dtrun/base/deadline.h"
+#include "dtrun/base/error.h"
+#include "dtrun/collectives/process_group.h"
+#include "heap.h"
+#include "local_link.h"
+#include "membership.h"
+#include "progress_thread.h"
+#include "rank_record.h"
+
+namespace dtrun::collectives::cpu {
+
+enum class Route { self, shared_memory, tcp };
+
+/// What a group wants to hear. Called on the watcher thread, for one group never at the same time.
+class GroupListener {
+ public:
+  virtual ~GroupListener() = default;
+  virtual void on_frame(int world_rank, const Frame& frame) = 0;
+  /// A data connection from that rank has come.
+  virtual void on_data_connection(int world_rank, Lane lane, base::UniqueFd fd) = 0;
+  virtual void on_member_lost(int world_rank, const base::Error& error) = 0;
+};
+
+class World : public std::enable_shared_from_this<World> {
+ public:
+  /// Collective over the members. @throws Error kTimeout naming who is missing
+  static std::shared_ptr<World> create(const GroupOptions& options);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(cards_.size()); }
+  const Card& card(int world_rank) const { return cards_[static_cast<std::size_t>(world_rank)]; }
+  Route route(int world_rank) const;
+  /// Routes of shared memory only.
+  const PeerHeap& peer_heap(int world_rank) const;
+  /// Where that rank's block of the first group lies in its heap.
+  Offset root_block(int world_rank) const;
+  Heap& heap() { return heap_; }
+  Offset make_group_block(std::size_t members);
+  /// Memory of a group that this rank has left; used anew once its local peers have left, too.
+  struct Retired {
+    Offset block;
+    std::vector<Offset> rings;
+    std::uint32_t local_peers;
+  };
+  void retire(Retired retired);
+  Doorbell& doorbell() { return heap_.header().doorbell; }
+  RankRecord& record() { return record_; }
+  ProgressThread& progress_thread() { return progress_thread_; }
+
+  // Groups.
+  /// What came early for the group is delivered before this returns.
+  void add_group(std::uint64_t id, GroupListener& group);
+  /// When this returns, the group is not called any more.
+  void remove_group(std::uint64_t id);
+  void send(int world_rank, const Frame& frame);
+  /// A data socket towards that rank, still connecting; the doorbell rings when it moves.
+  /// @throws Error kConnection, kSystem
+  base::UniqueFd connect_data(int world_rank);
+  /// What goes out first on a connection of this rank's.
+  DataHello make_hello(ConnectionKind kind, std::uint64_t group, Lane lane) const;
+  /// The doorbell rings whenever this socket can be read or written anew.
+  void watch_data(int fd);
+
+  // Waiting.
+  /// Sleeps until the doorbell rings, the job is aborted, or the deadline.
+  void await_ring(std::uint32_t ticket, base::Deadline until);
+  /// Set once the launcher has aborted the job.
+  std::optional<GroupFailure> job_failure() const;
+  /// How long waiting for a peer spins before it sleeps.
+  base::Deadline::Duration spin_budget() const { return spin_budget_; }
+  /// "in all_reduce #41 ... for 2.1 s, waiting for rank 0"; where that is known.
+  std::string whereabouts(int world_rank);
+  void store_status(int world_rank, const BoardLine& line);
+
+ private:
+  struct Peer {
+    std::optional<LocalLink> local;
+    base::UniqueFd pidfd;
+    std::shared_ptr<ControlConnection> control;  ///< guarded by mutex_
+    bool said_goodbye = false;                   ///< watcher thread only
+    bool lost = false;                           ///< watcher thread only
+    std::optional<BoardLine> status;             ///< guarded by mutex_; times as ages when it came
+    std::int64_t status_at_ns = 0;
+  };
+  explicit World(const GroupOptions& options);
+  void join(const GroupOptions& options);
+  void listen(const GroupOptions& options, Card& mine);
+  void connect_control(base::Deadline deadline);
+  std::shared_ptr<ControlConnection> control(int world_rank);
+  void set_control(int world_rank, base::UniqueFd fd);
+
+  // The watcher thread.
+  void start_watcher();
+  void stop_watcher();
+  void watch();
+  void watch_fd(int fd, std::uint32_t events, std::uint64_t tag);
+  void on_listener();
+  void on_pending(int fd);
+  void on_control(int world_rank);
+  void on_process(int world_rank);
+  void on_lost(int world_rank);
+  base::Error describe_loss(int world_rank);
+  void deliver(std::uint64_t group, std::function<void(GroupListener&)> event);
+
+  const std::string name_;
+  const int rank_;
+  std::vector<Card> cards_;
+  std::shared_ptr<rendezvous::JobPage> job_page_;
+  Heap heap_;
+  Offset own_root_block_ = 0;
+  RankRecord record_;
+  std::vector<Peer> peers_;
+  base::Deadline::Duration spin_budget_{};
+
+  base::UniqueFd epoll_;
+  base::UniqueFd stop_event_;
+  base::UniqueFd listener_;
+  std::map<int, base::UniqueFd> pending_;  ///< accepted, silent so far; watcher thread only
+
+  std::mutex mutex_;
+  std::condition_variable peer_connected_;
+  std::vector<Retired> retired_;  ///< guarded by mutex_
+
+  /// Guards what follows; held while a listener is called.
+  std::mutex groups_mutex_;
+  std::map<std::uint64_t, GroupListener*> groups_;
+  std::set<std::uint64_t> finished_groups_;
+  /// What came for groups that this rank has not made yet.
+  std::map<std::uint64_t, std::vector<std::function<void(GroupListener&)>>> early_;
+  std::vector<std::pair<int, base::Error>> losses_;
+
+  std::thread watcher_;
+  ProgressThread progress_thread_;
+};
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,89 @@
+#include "dtrun/collectives/fingerprint.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+namespace dtrun::collectives {
+
+const char* op_kind_name(OpKind kind) {
+  switch (kind) {
+    case OpKind::none:
+      return "none";
+    case OpKind::broadcast:
+      return "broadcast";
+    case OpKind::all_reduce:
+      return "all_reduce";
+    case OpKind::reduce:
+      return "reduce";
+    case OpKind::all_gather:
+      return "all_gather";
+    case OpKind::gather:
+      return "gather";
+    case OpKind::scatter:
+      return "scatter";
+    case OpKind::reduce_scatter:
+      return "reduce_scatter";
+    case OpKind::all_to_all:
+      return "all_to_all";
+    case OpKind::barrier:
+      return "barrier";
+    case OpKind::send:
+      return "send";
+    case OpKind::receive:
+      return "recv";
+    case OpKind::split:
+      return "split";
+  }
+  return "unknown";
+}
+
+namespace {
+
+bool reduces(OpKind kind) {
+  return kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::reduce_scatter;
+}
+
+bool counts_are_elements(OpKind kind) {
+  return kind == OpKind::broadcast || kind == OpKind::all_reduce || kind == OpKind::reduce ||
+         kind == OpKind::send || kind == OpKind::receive;
+}
+
+}  // namespace
+
+bool Fingerprint::agrees_with(const Fingerprint& other) const {
+  return sequence == other.sequence && kind == other.kind && dtype == other.dtype &&
+         reduce_op == other.reduce_op && root == other.root && counts == other.counts;
+}
+
+std::string Fingerprint::describe() const {
+  std::string text = fmt::format("{} #{}", op_kind_name(kind), sequence);
+  if (kind != OpKind::barrier && kind != OpKind::split) {
+    text += fmt::format(" ({}", tensors::dtype_short_name(dtype));
+    if (counts_are_elements(kind)) {
+      text += fmt::format(" x {}", counts);
+    } else if (counts != 0) {
+      text += fmt::format(", counts hash {:x}", counts & 0xffffff);
+    }
+    if (reduces(kind)) text += fmt::format(", {}", reduce_op_name(reduce_op));
+    if (root >= 0) text += fmt::format(", root {}", root);
+    text += ")";
+  }
+  if (site[0] != '\0') text += fmt::format(" at {}", site);
+  return text;
+}
+
+void set_site(Fingerprint& fingerprint, const std::source_location& where) {
+  std::string_view file = where.file_name();
+  file.remove_prefix(std::min(file.size(), file.rfind('/') + 1));
+  // The end of a long name says more than its start; the line must stay whole.
+  constexpr std::size_t kLongestFile = sizeof(fingerprint.site) - 12;
+  if (file.size() > kLongestFile) file.remove_prefix(file.size() - kLongestFile);
+  const auto end =
+      fmt::format_to_n(fingerprint.site, sizeof(fingerprint.site) - 1, "{}:{}", file, where.line());
+  *end.out = '\0';
+}
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,34 @@
+// Membership: how the members of a new group find one another through the store: every rank puts up
+// a card and reads the others'. Ranks that disagree about the group's size all fail, with both
+// sides named.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/deadline.h"
+#include "dtrun/collectives/process_group.h"
+
+namespace dtrun::collectives {
+
+struct Card {
+  int global_rank = 0;
+  int pid = 0;
+  std::string host;          ///< for messages
+  std::string locality;      ///< equal texts: the same machine and network namespace
+  std::string local_socket;  ///< name of an abstract Unix socket; empty: none
+  std::string address;       ///< numeric
+  std::uint16_t port = 0;    ///< 0: does not listen
+  std::uint64_t token = 0;   ///< the group's is that of rank 0; keeps strangers out
+};
+
+/// Collective over the members. @return the cards in rank order
+/// @throws Error kTimeout naming who is missing, kDisagreement naming both sides
+std::vector<Card> exchange_cards(const GroupOptions& options, const Card& mine,
+                                 base::Deadline deadline);
+
+/// "rank 3 (pid 812 on n0)".
+std::string describe_member(const Card& card);
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,76 @@
+// Schedule: what one rank does in one collective, as data: stages of messages that travel at the
+// same time, each followed by local work. Made without I/O, clock or threads from what all ranks
+// know; the cpu backend's CollectiveOperation carries it out, and a test runs all ranks' schedules
+// in one loop. Values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "dtrun/collectives/fingerprint.h"
+#include "dtrun/collectives/reduce_op.h"
+#include "dtrun/tensor/dtype.h"
+
+namespace dtrun::collectives {
+
+/// Which of an operation's memory blocks. inputs and outputs are the caller's lists; scratch is the
+/// operation's own.
+enum class Region : std::uint8_t { input, output, scratch };
+
+/// Bytes of one block.
+struct Slice {
+  Region region = Region::input;
+  int index = 0;  ///< in the caller's list; 0 where there is one buffer
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+};
+
+/// One message from or to a peer (group rank). It travels also when it has no bytes: its header
+/// carries the fingerprint.
+struct Transfer {
+  int peer = 0;
+  Slice slice;
+};
+
+/// Local work after a stage's messages: destination = copy of sources[0], or the sources combined
+/// in the order given. The destination may be one of the sources.
+struct LocalStep {
+  enum class Kind : std::uint8_t { copy, combine };
+  Kind kind = Kind::copy;
+  Slice destination;
+  std::vector<Slice> sources;
+};
+
+struct Stage {
+  std::vector<Transfer> sends;
+  std::vector<Transfer> receives;
+  std::vector<LocalStep> local;
+};
+
+struct Schedule {
+  std::vector<Stage> stages;
+  std::size_t scratch_bytes = 0;
+};
+
+/// What a schedule depends on.
+struct CollectiveShape {
+  OpKind kind = OpKind::none;
+  int rank = 0;
+  int size = 1;
+  int root = -1;
+  std::size_t item_bytes = 1;
+  /// Elements. Of the one buffer for broadcast, all_reduce, reduce; of rank r's piece for
+  /// all_gather and reduce_scatter (known to all), gather and scatter (known to the root; elsewhere
+  /// only the own entry is read); to and from rank r for all_to_all.
+  std::vector<std::int64_t> input_counts;
+  std::vector<std::int64_t> output_counts;
+};
+
+/// Reductions of at most this many bytes go to everybody whole, in one stage; larger ones are cut
+/// into one chunk per rank, whose owner combines it.
+inline constexpr std::size_t kWholeReduceBytes = 16 << 10;
+
+Schedule make_schedule(const CollectiveShape& shape);
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,268 @@
+// Every operation among ranks that are threads, over shared memory and over TCP.
+#include "dtrun/collectives/process_group.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+
+#include "dtrun/tensor/ops.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::collectives {
+namespace {
+
+using tensors::DType;
+using tensors::Tensor;
+using tensors::tensor_from;
+using test::run_ranks;
+using Values = std::vector<double>;
+
+struct Setting {
+  int size;
+  Transport transport;
+};
+
+std::string setting_name(const testing::TestParamInfo<Setting>& info) {
+  return (info.param.transport == Transport::tcp ? "Tcp" : "Automatic") +
+         std::to_string(info.param.size);
+}
+
+class ProcessGroupTest : public testing::TestWithParam<Setting> {
+ protected:
+  int size() const { return GetParam().size; }
+  int last() const { return size() - 1; }
+  void run(const test::RankBody& body) const {
+    run_ranks(size(), {.transport = GetParam().transport}, body);
+  }
+  static Values values(int rank, std::int64_t count) {
+    Values result(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < result.size(); ++i)
+      result[i] = static_cast<double>((static_cast<int>(i) * 3 + rank * 7) % 11);
+    return result;
+  }
+  static Tensor make(int rank, std::int64_t count, DType dtype = DType::f32) {
+    return tensor_from(values(rank, count), {count}, dtype);
+  }
+  Values sum(std::int64_t count) const {
+    Values total(static_cast<std::size_t>(count), 0);
+    for (int rank = 0; rank < size(); ++rank) {
+      const Values more = values(rank, count);
+      for (std::size_t i = 0; i < total.size(); ++i) total[i] += more[i];
+    }
+    return total;
+  }
+};
+
+TEST_P(ProcessGroupTest, TheGroupKnowsItself) {
+  run([this](const ProcessGroup& group) {
+    EXPECT_EQ(group.size(), size());
+    EXPECT_EQ(group.backend_name(), "cpu");
+    EXPECT_TRUE(group.to_string().starts_with("ProcessGroup(name=world, backend=cpu, rank=" +
+                                              std::to_string(group.rank())));
+  });
+}
+
+TEST_P(ProcessGroupTest, AllReduceSumsSmallAndLarge) {
+  run([this](const ProcessGroup& group) {
+    for (const std::int64_t count : {0, 1, 7, 5000, 400003}) {
+      const Tensor tensor = make(group.rank(), count);
+      group.all_reduce(tensor);
+      EXPECT_EQ(tensor.to_vector(), sum(count)) << count;
+    }
+  });
+}
+
+TEST_P(ProcessGroupTest, BroadcastFromEveryRank) {
+  run([this](const ProcessGroup& group) {
+    for (int source = 0; source < size(); ++source)
+      for (const std::int64_t count : {0, 1, 100001}) {
+        const Tensor tensor = make(group.rank(), count, DType::i64);
+        group.broadcast(tensor, source);
+        EXPECT_EQ(tensor.to_vector(), values(source, count));
+      }
+  });
+}
+
+TEST_P(ProcessGroupTest, ReduceLeavesTheOthersTensorsAlone) {
+  run([this](const ProcessGroup& group) {
+    for (const std::int64_t count : {3, 60001}) {
+      const Tensor tensor = make(group.rank(), count);
+      group.reduce(tensor, last());
+      EXPECT_EQ(tensor.to_vector(),
+                group.rank() == last() ? sum(count) : values(group.rank(), count));
+    }
+  });
+}
+
+TEST_P(ProcessGroupTest, UnevenAndEmptyPiecesAreGathered) {
+  run([this](const ProcessGroup& group) {
+    const auto count = [](int rank) { return std::int64_t{(rank * 5) % 4}; };
+    std::vector<Tensor> outputs;
+    for (int rank = 0; rank < size(); ++rank) outputs.push_back(tensors::zeros({count(rank)}));
+    const Tensor input = make(group.rank(), count(group.rank()));
+    group.all_gather(outputs, input);
+    for (int rank = 0; rank < size(); ++rank)
+      EXPECT_EQ(outputs[static_cast<std::size_t>(rank)].to_vector(), values(rank, count(rank)));
+    const bool root = group.rank() == last();
+    if (root)
+      for (const Tensor& output : outputs) output.fill_(-1);
+    group.gather(input, root ? outputs : std::vector<Tensor>(), last());
+    for (int rank = 0; rank < size(); ++rank)
+      EXPECT_EQ(outputs[static_cast<std::size_t>(rank)].to_vector(), values(rank, count(rank)));
+  });
+}
+
+TEST_P(ProcessGroupTest, ScatterReduceScatterAndAllToAllExchangePieces) {
+  run([this](const ProcessGroup& group) {
+    const int rank = group.rank();
+    std::vector<Tensor> inputs;
+    std::vector<Tensor> outputs;
+    for (int peer = 0; peer < size(); ++peer) {
+      inputs.push_back(make(100 * rank + peer, peer + 1));
+      outputs.push_back(tensors::zeros({rank + 1}));
+    }
+    const Tensor output = tensors::zeros({rank + 1});
+    group.scatter(output, rank == 0 ? inputs : std::vector<Tensor>(), 0);
+    EXPECT_EQ(output.to_vector(), values(rank, rank + 1));
+
+    group.reduce_scatter(output, inputs);
+    Values total(static_cast<std::size_t>(rank + 1), 0);
+    for (int from = 0; from < size(); ++from) {
+      const Values more = values(100 * from + rank, rank + 1);
+      for (std::size_t i = 0; i < total.size(); ++i) total[i] += more[i];
+    }
+    EXPECT_EQ(output.to_vector(), total);
+
+    group.all_to_all(outputs, inputs);
+    for (int from = 0; from < size(); ++from)
+      EXPECT_EQ(outputs[static_cast<std::size_t>(from)].to_vector(),
+                values(100 * from + rank, rank + 1));
+  });
+}
+
+TEST_P(ProcessGroupTest, TensorsOfAnyLayoutTakePart) {
+  run([this](const ProcessGroup& group) {
+    const Tensor whole = tensors::zeros({3, 4});
+    const Tensor column = whole.transpose(0, 1).select(0, 1);
+    column.fill_(group.rank() + 1);
+    group.all_reduce(column);
+    const double expected = size() * (size() + 1) / 2.0;
+    EXPECT_EQ(whole.to_vector(), (Values{0, expected, 0, 0, 0, expected, 0, 0, 0, expected, 0, 0}));
+    const Tensor scalar = tensors::full({}, group.rank() == last() ? 5 : 0);
+    group.broadcast(scalar, last());
+    EXPECT_EQ(scalar.item(), 5);
+  });
+}
+
+TEST_P(ProcessGroupTest, MessagesGoAroundTheRing) {
+  run([this](const ProcessGroup& group) {
+    const int right = (group.rank() + 1) % size();
+    const int left = (group.rank() + size() - 1) % size();
+    for (const std::int64_t count : {0, 5, 200000}) {
+      const Tensor incoming = tensors::zeros({count});
+      const Work receive = group.irecv(incoming, left);
+      const Work send = group.isend(make(group.rank(), count), right);
+      send.wait();
+      receive.wait();
+      EXPECT_TRUE(receive.is_completed());
+      EXPECT_EQ(receive.source_rank(), left);
+      EXPECT_EQ(incoming.to_vector(), values(left, count));
+    }
+  });
+}
+
+TEST_P(ProcessGroupTest, TagsAndAnySourceChooseMessages) {
+  run([this](const ProcessGroup& group) {
+    if (group.rank() != 0) {
+      group.send(make(group.rank(), 4), 0, 1);
+      group.send(make(group.rank() + 50, 4), 0, 2);
+      return;
+    }
+    for (int peer = 1; peer < size(); ++peer) {
+      const Tensor second = tensors::zeros({4});
+      EXPECT_EQ(group.recv(second, peer, 2), peer);
+      EXPECT_EQ(second.to_vector(), values(peer + 50, 4));
+    }
+    std::vector<bool> heard(static_cast<std::size_t>(size()));
+    for (int peer = 1; peer < size(); ++peer) {
+      const Tensor first = tensors::zeros({4});
+      const int from = group.recv(first, -1, 1);
+      EXPECT_FALSE(heard.at(static_cast<std::size_t>(from)));
+      heard[static_cast<std::size_t>(from)] = true;
+      EXPECT_EQ(first.to_vector(), values(from, 4));
+    }
+  });
+}
+
+TEST_P(ProcessGroupTest, AsynchronousOperationsRunInTheirOrder) {
+  run([this](const ProcessGroup& group) {
+    std::vector<Tensor> tensors;
+    std::vector<Work> works;
+    for (int i = 0; i < 20; ++i) {
+      tensors.push_back(make(group.rank() + i, 1 + 3000 * (i % 5)));
+      works.push_back(i % 2 == 0 ? group.all_reduce(tensors.back(), ReduceOp::sum, {.async = true})
+                                 : group.broadcast(tensors.back(), i % size(), {.async = true}));
+    }
+    group.barrier();
+    for (const Work& work : works) {
+      EXPECT_TRUE(work.is_completed());
+      work.wait();
+    }
+    for (int i = 0; i < 20; ++i) {
+      Values expected = values(i % size() + i, 1 + 3000 * (i % 5));
+      if (i % 2 == 0) {
+        std::fill(expected.begin(), expected.end(), 0);
+        for (int rank = 0; rank < size(); ++rank) {
+          const Values more = values(rank + i, 1 + 3000 * (i % 5));
+          for (std::size_t k = 0; k < expected.size(); ++k) expected[k] += more[k];
+        }
+      }
+      EXPECT_EQ(tensors[static_cast<std::size_t>(i)].to_vector(), expected) << i;
+    }
+  });
+}
+
+TEST_P(ProcessGroupTest, SplitMakesGroupsThatWorkSideBySide) {
+  run([this](const ProcessGroup& group) {
+    std::vector<int> even;
+    std::vector<int> odd;
+    for (int rank = 0; rank < size(); ++rank) (rank % 2 == 0 ? even : odd).push_back(rank);
+    const ProcessGroup half = group.split({even, odd}, "half");
+    ASSERT_TRUE(half.valid());
+    EXPECT_EQ(half.global_ranks(), group.rank() % 2 == 0 ? even : odd);
+    EXPECT_EQ(half.rank(), group.rank() / 2);
+    const Tensor tensor = tensors::full({3}, group.rank());
+    half.all_reduce(tensor);
+    const std::vector<int>& members = half.global_ranks();
+    EXPECT_EQ(tensor.to_vector(), Values(3, std::accumulate(members.begin(), members.end(), 0.0)));
+    const ProcessGroup first = group.split({{0}}, "first");
+    EXPECT_EQ(first.valid(), group.rank() == 0);
+    group.barrier();
+  });
+}
+
+TEST_P(ProcessGroupTest, CountersTellTheTransport) {
+  run([this](const ProcessGroup& group) {
+    group.all_gather(std::vector<Tensor>(static_cast<std::size_t>(size()), tensors::zeros({8})),
+                     tensors::zeros({8}));
+    const TransportCounters counters = group.counters();
+    const auto bytes = static_cast<std::uint64_t>(32 * (size() - 1));
+    const bool tcp = GetParam().transport == Transport::tcp;
+    EXPECT_EQ(counters.tcp_bytes_sent, tcp ? bytes : 0);
+    EXPECT_EQ(counters.tcp_bytes_received, tcp ? bytes : 0);
+    EXPECT_EQ(counters.shared_memory_bytes_sent, tcp ? 0 : bytes);
+    EXPECT_EQ(counters.shared_memory_bytes_received, tcp ? 0 : bytes);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Worlds, ProcessGroupTest,
+    testing::Values(Setting{1, Transport::automatic}, Setting{2, Transport::automatic},
+                    Setting{3, Transport::automatic}, Setting{5, Transport::automatic},
+                    Setting{8, Transport::automatic}, Setting{2, Transport::tcp},
+                    Setting{3, Transport::tcp}, Setting{8, Transport::tcp}),
+    setting_name);
+
+}  // namespace
+}  // namespace dtrun::collectives

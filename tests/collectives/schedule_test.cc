@@ -1,0 +1,237 @@
+// Runs all ranks' schedules in one loop, without I/O: bytes are single numbers, combining is
+// addition. Checks that every message has one sender and one receiver that agree on its size, that
+// nothing is read before it is written, and that the results are right.
+#include "schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace dtrun::collectives {
+namespace {
+
+using Memory = std::vector<std::vector<int>>;
+
+struct Simulated {
+  CollectiveShape shape;
+  Memory inputs;
+  Memory outputs;
+  std::vector<int> scratch;
+  Schedule schedule;
+  std::size_t stage = 0;
+  bool sent = false;
+
+  std::vector<int> read(const Slice& slice) { return {begin(slice), begin(slice) + length(slice)}; }
+  void write(const Slice& slice, const std::vector<int>& values) {
+    std::copy(values.begin(), values.end(), begin(slice));
+  }
+  static std::ptrdiff_t length(const Slice& slice) {
+    return static_cast<std::ptrdiff_t>(slice.bytes);
+  }
+  std::vector<int>::iterator begin(const Slice& slice) {
+    static std::vector<int> nothing;
+    if (slice.bytes == 0) return nothing.begin();
+    std::vector<int>& block = slice.region == Region::scratch ? scratch
+                              : slice.region == Region::input
+                                  ? inputs.at(static_cast<std::size_t>(slice.index))
+                                  : outputs.at(static_cast<std::size_t>(slice.index));
+    EXPECT_LE(slice.offset + slice.bytes, block.size());
+    return block.begin() + static_cast<std::ptrdiff_t>(slice.offset);
+  }
+};
+
+class Simulator {
+ public:
+  explicit Simulator(std::vector<Simulated> ranks) : ranks_(std::move(ranks)) {
+    for (Simulated& rank : ranks_) {
+      for (const std::vector<int>& input : rank.inputs)
+        rank.shape.input_counts.push_back(static_cast<std::int64_t>(input.size()));
+      for (const std::vector<int>& output : rank.outputs)
+        rank.shape.output_counts.push_back(static_cast<std::int64_t>(output.size()));
+      rank.schedule = make_schedule(rank.shape);
+      rank.scratch.assign(rank.schedule.scratch_bytes, -1000000);
+    }
+  }
+
+  std::vector<Simulated> run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) moved |= step(rank);
+    }
+    for (const Simulated& rank : ranks_) EXPECT_EQ(rank.stage, rank.schedule.stages.size());
+    for (const auto& [edge, messages] : network_) EXPECT_TRUE(messages.empty());
+    return std::move(ranks_);
+  }
+
+ private:
+  bool step(std::size_t number) {
+    Simulated& rank = ranks_[number];
+    if (rank.stage == rank.schedule.stages.size()) return false;
+    const Stage& stage = rank.schedule.stages[rank.stage];
+    const int self = static_cast<int>(number);
+    if (!rank.sent)
+      for (const Transfer& send : stage.sends)
+        network_[{self, send.peer}].push_back(rank.read(send.slice));
+    const bool sent_now = !rank.sent;
+    rank.sent = true;
+    for (const Transfer& receive : stage.receives)
+      if (network_[{receive.peer, self}].empty()) return sent_now;
+    for (const Transfer& receive : stage.receives) {
+      auto& messages = network_[{receive.peer, self}];
+      EXPECT_EQ(messages.front().size(), receive.slice.bytes);
+      rank.write(receive.slice, messages.front());
+      messages.pop_front();
+    }
+    for (const LocalStep& local : stage.local) {
+      std::vector<int> result = rank.read(local.sources.front());
+      for (std::size_t i = 1; i < local.sources.size(); ++i) {
+        const std::vector<int> more = rank.read(local.sources[i]);
+        for (std::size_t k = 0; k < result.size(); ++k) result[k] += more.at(k);
+      }
+      rank.write(local.destination, result);
+    }
+    rank.sent = false;
+    ++rank.stage;
+    return true;
+  }
+
+  std::vector<Simulated> ranks_;
+  std::map<std::pair<int, int>, std::deque<std::vector<int>>> network_;
+};
+
+/// Element i of what rank `from` has for rank `to`.
+int value(int from, int to, std::size_t i) {
+  return 1000 * from + 100 * to + static_cast<int>(i % 97);
+}
+std::vector<int> block(int from, int to, std::size_t count) {
+  std::vector<int> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = value(from, to, i);
+  return values;
+}
+std::vector<int> sum_over_ranks(int size, int to, std::size_t count) {
+  std::vector<int> total(count, 0);
+  for (int rank = 0; rank < size; ++rank)
+    for (std::size_t i = 0; i < count; ++i) total[i] += value(rank, to, i);
+  return total;
+}
+/// Uneven, with empty ones.
+std::size_t count_of(int rank) {
+  return static_cast<std::size_t>((rank * 7) % 5);
+}
+
+std::vector<Simulated> ranks_of(int size, OpKind kind, int root) {
+  std::vector<Simulated> ranks(static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    CollectiveShape& shape = ranks[static_cast<std::size_t>(rank)].shape;
+    shape.kind = kind;
+    shape.rank = rank;
+    shape.size = size;
+    shape.root = root;
+  }
+  return ranks;
+}
+
+class ScheduleTest : public testing::TestWithParam<int> {
+ protected:
+  int size() const { return GetParam(); }
+  int last() const { return size() - 1; }
+};
+
+TEST_P(ScheduleTest, BroadcastGivesEverybodyTheRootsElements) {
+  std::vector<Simulated> ranks = ranks_of(size(), OpKind::broadcast, last());
+  for (Simulated& rank : ranks) rank.outputs = {block(rank.shape.rank, 0, 11)};
+  for (const Simulated& rank : Simulator(ranks).run())
+    EXPECT_EQ(rank.outputs[0], block(last(), 0, 11));
+}
+
+TEST_P(ScheduleTest, AllReduceSumsAtEverySize) {
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7}, kWholeReduceBytes,
+                                  kWholeReduceBytes + 1, 2 * kWholeReduceBytes + 13}) {
+    std::vector<Simulated> ranks = ranks_of(size(), OpKind::all_reduce, -1);
+    for (Simulated& rank : ranks) rank.outputs = {block(rank.shape.rank, 0, count)};
+    for (const Simulated& rank : Simulator(ranks).run())
+      EXPECT_EQ(rank.outputs[0], sum_over_ranks(size(), 0, count)) << count;
+  }
+}
+
+TEST_P(ScheduleTest, ReduceWritesAtTheRootAndNowhereElse) {
+  for (const std::size_t count : {std::size_t{0}, std::size_t{7}, kWholeReduceBytes + 19}) {
+    std::vector<Simulated> ranks = ranks_of(size(), OpKind::reduce, last());
+    for (Simulated& rank : ranks) {
+      rank.inputs = {block(rank.shape.rank, 0, count)};
+      rank.outputs = {std::vector<int>(rank.shape.rank == last() ? count : 0)};
+    }
+    for (const Simulated& rank : Simulator(ranks).run()) {
+      EXPECT_EQ(rank.inputs[0], block(rank.shape.rank, 0, count));
+      if (rank.shape.rank == last()) {
+        EXPECT_EQ(rank.outputs[0], sum_over_ranks(size(), 0, count));
+      }
+    }
+  }
+}
+
+TEST_P(ScheduleTest, AllGatherAndGatherCollectUnevenPieces) {
+  for (const OpKind kind : {OpKind::all_gather, OpKind::gather}) {
+    const int root = kind == OpKind::gather ? last() : -1;
+    std::vector<Simulated> ranks = ranks_of(size(), kind, root);
+    for (Simulated& rank : ranks) {
+      rank.inputs = {block(rank.shape.rank, 0, count_of(rank.shape.rank))};
+      if (root < 0 || rank.shape.rank == root)
+        for (int from = 0; from < size(); ++from) rank.outputs.emplace_back(count_of(from));
+    }
+    for (const Simulated& rank : Simulator(ranks).run())
+      for (std::size_t from = 0; from < rank.outputs.size(); ++from)
+        EXPECT_EQ(rank.outputs[from], block(static_cast<int>(from), 0, rank.outputs[from].size()));
+  }
+}
+
+TEST_P(ScheduleTest, ScatterGivesEachRankItsPiece) {
+  std::vector<Simulated> ranks = ranks_of(size(), OpKind::scatter, last());
+  for (Simulated& rank : ranks) {
+    rank.outputs = {std::vector<int>(count_of(rank.shape.rank))};
+    if (rank.shape.rank == last())
+      for (int to = 0; to < size(); ++to) rank.inputs.push_back(block(last(), to, count_of(to)));
+  }
+  for (const Simulated& rank : Simulator(ranks).run())
+    EXPECT_EQ(rank.outputs[0], block(last(), rank.shape.rank, count_of(rank.shape.rank)));
+}
+
+TEST_P(ScheduleTest, ReduceScatterSumsUnevenPieces) {
+  std::vector<Simulated> ranks = ranks_of(size(), OpKind::reduce_scatter, -1);
+  for (Simulated& rank : ranks) {
+    rank.outputs = {std::vector<int>(count_of(rank.shape.rank))};
+    for (int to = 0; to < size(); ++to)
+      rank.inputs.push_back(block(rank.shape.rank, to, count_of(to)));
+  }
+  for (const Simulated& rank : Simulator(ranks).run())
+    EXPECT_EQ(rank.outputs[0], sum_over_ranks(size(), rank.shape.rank, count_of(rank.shape.rank)));
+}
+
+TEST_P(ScheduleTest, AllToAllExchangesEveryPair) {
+  std::vector<Simulated> ranks = ranks_of(size(), OpKind::all_to_all, -1);
+  for (Simulated& rank : ranks)
+    for (int peer = 0; peer < size(); ++peer) {
+      rank.inputs.push_back(block(rank.shape.rank, peer, count_of(rank.shape.rank + 2 * peer)));
+      rank.outputs.emplace_back(count_of(peer + 2 * rank.shape.rank));
+    }
+  for (const Simulated& rank : Simulator(ranks).run())
+    for (int from = 0; from < size(); ++from)
+      EXPECT_EQ(rank.outputs[static_cast<std::size_t>(from)],
+                block(from, rank.shape.rank, count_of(from + 2 * rank.shape.rank)));
+}
+
+TEST_P(ScheduleTest, InABarrierEveryRankHearsFromEveryOther) {
+  const std::vector<Simulated> ranks = Simulator(ranks_of(size(), OpKind::barrier, -1)).run();
+  for (const Simulated& rank : ranks)
+    EXPECT_EQ(rank.schedule.stages[0].receives.size(), static_cast<std::size_t>(last()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, ScheduleTest, testing::Values(1, 2, 3, 4, 5, 8, 17));
+
+}  // namespace
+}  // namespace dtrun::collectives

@@ -1,0 +1,56 @@
+#include "support/rank_threads.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+
+#include "dtrun/rendezvous/hash_store.h"
+
+namespace dtrun::test {
+
+using collectives::GroupOptions;
+using collectives::ProcessGroup;
+
+GroupOptions group_options(std::shared_ptr<rendezvous::Store> store, int rank, int size,
+                           const RankOptions& options) {
+  GroupOptions group;
+  group.store = std::move(store);
+  group.rank = rank;
+  group.global_ranks.resize(static_cast<std::size_t>(size));
+  std::iota(group.global_ranks.begin(), group.global_ranks.end(), 0);
+  group.timeout = options.timeout;
+  group.transport = options.transport;
+  return group;
+}
+
+std::vector<std::optional<Thrown>> run_failing_ranks(int size, const RankOptions& options,
+                                                     const RankBody& body) {
+  const std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
+  std::vector<std::optional<Thrown>> thrown(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::optional<Thrown>& mine = thrown[static_cast<std::size_t>(rank)];
+      try {
+        body(ProcessGroup::create(group_options(store, rank, size, options)));
+      } catch (const base::Error& error) {
+        mine = Thrown{error.code(), error.what()};
+      } catch (const std::exception& error) {
+        mine = Thrown{base::ErrorCode::kSystem, error.what()};
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return thrown;
+}
+
+void run_ranks(int size, const RankOptions& options, const RankBody& body) {
+  const std::vector<std::optional<Thrown>> thrown = run_failing_ranks(size, options, body);
+  for (int rank = 0; rank < size; ++rank) {
+    const std::optional<Thrown>& mine = thrown[static_cast<std::size_t>(rank)];
+    EXPECT_FALSE(mine.has_value()) << "rank " << rank << " of " << size << ": " << mine->text;
+  }
+}
+
+}  // namespace dtrun::test

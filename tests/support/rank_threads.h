@@ -1,0 +1,40 @@
+// Ranks as threads of this process: each with its own ProcessGroup over one HashStore. For breadth;
+// rank_processes.h has ranks as processes, for deaths.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/error.h"
+#include "dtrun/collectives/process_group.h"
+
+namespace dtrun::test {
+
+struct RankOptions {
+  collectives::Transport transport = collectives::Transport::automatic;
+  base::Deadline::Duration timeout = std::chrono::seconds(60);
+};
+
+/// Group options of one rank.
+collectives::GroupOptions group_options(std::shared_ptr<rendezvous::Store> store, int rank,
+                                        int size, const RankOptions& options = {});
+
+using RankBody = std::function<void(const collectives::ProcessGroup& group)>;
+
+/// Runs the body on every rank of a new group. An exception of a rank fails the test, unless
+/// another rank's came first.
+void run_ranks(int size, const RankOptions& options, const RankBody& body);
+inline void run_ranks(int size, const RankBody& body) {
+  run_ranks(size, {}, body);
+}
+
+/// What each rank's body threw; nullopt where it returned.
+struct Thrown {
+  base::ErrorCode code;
+  std::string text;
+};
+std::vector<std::optional<Thrown>> run_failing_ranks(int size, const RankOptions& options,
+                                                     const RankBody& body);
+
+}  // namespace dtrun::test
