@@ -20,19 +20,21 @@ void unlink(WaitLink& link) {
   link.list = nullptr;
 }
 
-std::optional<std::int64_t> parse_counter(const std::string& text) {
-  char* end = nullptr;
-  errno = 0;
-  const long long number = std::strtoll(text.c_str(), &end, 10);
-  if (end == text.c_str() || errno == ERANGE) return std::nullopt;
-  return number;
-}
-
 Value shared(std::string text) {
   return std::make_shared<const std::string>(std::move(text));
 }
 
 }  // namespace
+
+std::optional<std::int64_t> counter_sum(const std::string& text, std::int64_t delta) {
+  char* end = nullptr;
+  errno = 0;
+  const std::int64_t number = std::strtoll(text.c_str(), &end, 10);
+  std::int64_t sum = 0;
+  if (end == text.c_str() || errno == ERANGE || __builtin_add_overflow(number, delta, &sum))
+    return std::nullopt;
+  return sum;
+}
 
 StoreEntry& StoreCore::entry_of(const std::string& key) {
   const auto [found, created] = entries_.try_emplace(key);
@@ -73,12 +75,10 @@ Value StoreCore::get(const std::string& key) const {
 }
 
 std::optional<std::int64_t> StoreCore::count_up(StoreEntry& entry, std::int64_t delta) {
-  std::int64_t sum = delta;
-  if (entry.value) {
-    const std::optional<std::int64_t> number = parse_counter(*entry.value);
-    if (!number || __builtin_add_overflow(*number, delta, &sum)) return std::nullopt;
-  }
-  store(entry, std::to_string(sum));
+  const std::optional<std::int64_t> sum =
+      entry.value ? counter_sum(*entry.value, delta) : std::optional(delta);
+  if (!sum) return std::nullopt;
+  store(entry, std::to_string(*sum));
   release_all(entry.waiters);
   return sum;
 }

@@ -70,6 +70,10 @@ class Waiter {
   std::optional<std::string> granted_queue_;  ///< released by a push, and nothing asked since
 };
 
+/// A counter's text and a number to add. nullopt: the text is no number, as C's strtoll reads it,
+/// or the sum does not fit.
+std::optional<std::int64_t> counter_sum(const std::string& text, std::int64_t delta);
+
 class StoreCore {
  public:
   StoreCore() = default;
@@ -79,8 +83,7 @@ class StoreCore {
   void set(const std::string& key, std::string value);
   /// Null when there is none.
   Value get(const std::string& key) const;
-  /// nullopt, and nothing changed: the value is no number (as C's strtoll reads it), or the sum
-  /// does not fit.
+  /// nullopt, and nothing changed: see counter_sum().
   std::optional<std::int64_t> add(const std::string& key, std::int64_t delta);
   /// The answer of Store::compare_set.
   Value compare_set(const std::string& key, std::string expected, std::string desired);

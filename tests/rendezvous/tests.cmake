@@ -1,3 +1,6 @@
-foreach(name failure_report job_page store_core store worker_env)
+foreach(name failure_report job_page request_parser store_core store_session store worker_env)
   dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous)
+endforeach()
+foreach(name tcp_store tcp_store_server)
+  dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous PROCESSORS 2)
 endforeach()

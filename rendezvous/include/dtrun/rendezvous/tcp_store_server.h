@@ -3,21 +3,34 @@
 // of group rank 0, or by rank 0 of a job started by hand; lives on its loop's thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
+#include "dtrun/base/deadline.h"
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/unique_fd.h"
 
 namespace dtrun::rendezvous {
 
+/// PyTorch renumbered its operations in 2.1 without a mark on the wire.
+enum class LegacyNumbering { kTorch19To20, kTorch21 };
+
 struct TcpStoreServerOptions {
   std::size_t max_key_bytes = 8 << 10;
   std::size_t max_value_bytes = 8 << 20;
   std::size_t max_keys_per_request = 1 << 20;
-  /// First byte >= 0x80: not a store client but an agent; the connection and the bytes read so far
-  /// are handed over. Empty: such connections are closed.
+  /// Of those clients that do not open with the modern handshake.
+  LegacyNumbering legacy_numbering = LegacyNumbering::kTorch19To20;
+  /// A connection that has not opened the conversation by then is closed. The second, silent
+  /// connection of a live legacy client is spared.
+  base::Deadline::Duration handshake_timeout = std::chrono::seconds(30);
+  /// Of connections that have not opened the conversation; beyond it the oldest is closed.
+  std::size_t max_newcomers = 4096;
+  /// First byte >= 0x80: not a store client but an agent; the connection (non-blocking) and the
+  /// bytes read so far are handed over. Empty: such connections are closed.
   std::function<void(base::UniqueFd connection, std::string first_bytes)> on_agent;
 };
 
@@ -26,6 +39,7 @@ class TcpStoreServer {
   /// Serves `listener`, a bound and listening socket, until destroyed.
   TcpStoreServer(base::EventLoop& loop, base::UniqueFd listener,
                  TcpStoreServerOptions options = {});
+  /// Closes every connection: blocked clients see it end.
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;

@@ -1,0 +1,50 @@
+// OutputQueue: the bytes that a connection has yet to send. Small ones are gathered, large values
+// are kept by reference: a thousand readers of one value share it. Not thread-safe.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store_core.h"
+#include "store_protocol.h"
+
+namespace dtrun::rendezvous {
+
+class OutputQueue {
+ public:
+  bool empty() const { return size_ == 0; }
+  std::size_t size() const { return size_; }
+
+  template <typename Number>
+  void append_integer(Number number) {
+    append_number(tail(), number);
+    size_ += sizeof number;
+  }
+  void append_length_and(std::string_view text);
+  /// Null: an empty text.
+  void append_length_and(const Value& value);
+
+  /// Fills up to `count` pieces with what comes first; returns how many.
+  std::size_t front(iovec* pieces, std::size_t count) const;
+  /// Forgets the first `bytes`.
+  void pop(std::size_t bytes);
+
+ private:
+  struct Chunk {
+    std::string own;
+    Value shared;  ///< where set: instead of own
+    std::string_view view() const { return shared ? std::string_view(*shared) : own; }
+  };
+  std::string& tail();
+
+  std::vector<Chunk> chunks_;
+  std::size_t first_ = 0;       // chunks before it are sent
+  std::size_t first_sent_ = 0;  // bytes of chunks_[first_] that are sent
+  std::size_t size_ = 0;
+};
+
+}  // namespace dtrun::rendezvous

@@ -1,0 +1,548 @@
+// How many threads share one client: one connection is `current_`; every short operation uses it,
+// so that a write without reply is seen by whatever the same program asks next. A wait takes the
+// connection out of the others' way (after a round trip, if writes are still unseen on it) and the
+// next operation takes an idle one or opens another. A program with one thread has one connection.
+#include "dtrun/rendezvous/tcp_store.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <span>
+#include <utility>
+
+#include "dtrun/base/error.h"
+#include "store_connection.h"
+#include "store_core.h"
+#include "store_errors.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using base::Deadline;
+using base::Error;
+using base::ErrorCode;
+using Keys = std::vector<std::string>;
+
+/// For the answer to what does not wait for anybody.
+constexpr Deadline::Duration kAnswerBudget = std::chrono::seconds(300);
+/// For one more connection to a store that has been reached before.
+constexpr Deadline::Duration kReconnectBudget = std::chrono::seconds(5);
+/// To end a wait properly, or to find out more for an error's text.
+constexpr Deadline::Duration kCourtesyBudget = std::chrono::seconds(1);
+constexpr std::size_t kMostIdle = 8;
+constexpr std::size_t kMostKeysAskedOneByOne = 1024;
+
+std::string wire_key(const std::string& key) {
+  if (key.size() >= kMaxKeyBytes)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("a key of {} bytes is too long for a store", key.size()),
+                fmt::format("at most {} are allowed", kMaxKeyBytes - 1), "shorten the key");
+  return "/" + key;
+}
+
+void demand_value(const std::string& key, std::string_view value) {
+  if (value.size() > kMaxValueBytes)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the value of {} bytes for the key {} is too long for a store",
+                            value.size(), key),
+                fmt::format("at most {} are allowed", kMaxValueBytes),
+                "split it over several keys; large data belongs into collectives");
+}
+
+std::string request_of(StoreOp op) {
+  return std::string(1, static_cast<char>(op));
+}
+
+std::string request_of(StoreOp op, const std::string& key) {
+  std::string request = request_of(op);
+  append_text(request, wire_key(key));
+  return request;
+}
+
+std::string request_of(StoreOp op, const std::string& key, std::string_view value) {
+  demand_value(key, value);
+  std::string request = request_of(op, key);
+  append_text(request, value);
+  return request;
+}
+
+std::string request_of(StoreOp op, std::span<const std::string> keys) {
+  std::string request = request_of(op);
+  append_number<std::uint64_t>(request, keys.size());
+  for (const std::string& key : keys) append_text(request, wire_key(key));
+  return request;
+}
+
+Keys wire_keys(const Keys& keys) {
+  Keys result;
+  for (const std::string& key : keys) result.push_back(wire_key(key));
+  return result;
+}
+
+// A text that no value equals by chance.
+std::string unlikely_value() {
+  std::random_device random;
+  std::string text = "dtrun:absent:";
+  for (int i = 0; i < 4; ++i) append_number<std::uint32_t>(text, random());
+  return text;
+}
+
+class TcpStore : public Store {
+ public:
+  explicit TcpStore(const TcpStoreOptions& options)
+      : options_(options), name_(base::HostPort{options.host, options.port}.to_string()) {
+    current_ =
+        StoreConnection::open(options.host, options.port, Deadline::after(options.connect_timeout));
+  }
+
+  void set(const std::string& key, std::string_view value) override {
+    write(request_of(StoreOp::kSet, key, value));
+  }
+  void append(const std::string& key, std::string_view value) override {
+    write(request_of(StoreOp::kAppend, key, value));
+  }
+  void queue_push(const std::string& key, std::string_view value) override;
+  void multi_set(const std::vector<std::pair<std::string, std::string>>& pairs) override;
+
+  std::string get(const std::string& key, Deadline deadline) override;
+  std::optional<std::string> try_get(const std::string& key) override;
+  Keys multi_get(const Keys& keys, Deadline deadline) override;
+  std::int64_t add(const std::string& key, std::int64_t delta) override;
+  std::string compare_set(const std::string& key, std::string_view expected,
+                          std::string_view desired) override;
+  bool check(const Keys& keys) override;
+  void wait(const Keys& keys, Deadline deadline) override;
+  bool delete_key(const std::string& key) override;
+  std::int64_t num_keys() override;
+  std::string queue_pop(const std::string& key, Deadline deadline) override;
+  std::int64_t queue_len(const std::string& key) override;
+  Keys list_keys() override;
+  void barrier(const std::string& key, std::int64_t world, Deadline deadline) override;
+
+ private:
+  class Lease;
+  enum class Place { kCurrent, kAside };
+
+  void write(const std::string& request);
+  std::int64_t ask_number(const std::string& request);
+  static bool ask_ready(Lease& lease, std::span<const std::string> keys, Deadline deadline);
+  static std::string ask_value(Lease& lease, const std::string& key, Deadline deadline);
+  static bool is_there(Lease& lease, const std::string& key, Deadline deadline);
+  void wait_on(Lease& lease, std::span<const std::string> keys, Deadline deadline,
+               Deadline::Duration budget);
+  static bool cancel_wait(Lease& lease, std::span<const std::string> keys,
+                          Deadline::Duration budget);
+  static Error wait_error(Lease& lease, std::span<const std::string> keys,
+                          Deadline::Duration budget);
+  void demand_queues();
+  Error unless_gone(StoreOp op, const Error& error);
+
+  std::unique_ptr<StoreConnection> take(Deadline deadline);
+  void step_aside();
+  /// Null: it broke.
+  void give_back(std::unique_ptr<StoreConnection> connection, Place place);
+
+  const TcpStoreOptions options_;
+  const std::string name_;               // host:port
+  std::atomic<bool> has_queues_{false};  // false: not known yet
+  std::mutex mutex_;
+  std::condition_variable current_free_;
+  // Guarded by mutex_:
+  bool current_taken_ = false;
+  std::unique_ptr<StoreConnection> current_;
+  std::vector<std::unique_ptr<StoreConnection>> idle_;  // no unseen writes on them
+};
+
+// The right to use one connection. Without done() the connection is dropped: what stands on it is
+// out of step.
+class TcpStore::Lease {
+ public:
+  Lease(TcpStore& store, Deadline deadline) : store_(store), connection_(store.take(deadline)) {}
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  ~Lease() {
+    if (!in_step_) connection_.reset();
+    store_.give_back(std::move(connection_), place_);
+  }
+
+  StoreConnection* operator->() { return connection_.get(); }
+  /// All that was asked has been answered.
+  void done() { in_step_ = true; }
+  void begin() { in_step_ = false; }
+  /// From here on this connection may block: others use another.
+  void step_aside() {
+    if (place_ == Place::kCurrent) store_.step_aside();
+    place_ = Place::kAside;
+  }
+
+ private:
+  TcpStore& store_;
+  std::unique_ptr<StoreConnection> connection_;
+  Place place_ = Place::kCurrent;
+  bool in_step_ = false;
+};
+
+std::unique_ptr<StoreConnection> TcpStore::take(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const auto free = [this] { return !current_taken_; };
+  if (deadline.is_never()) {
+    current_free_.wait(lock, free);
+  } else if (!current_free_.wait_until(lock, deadline.when(), free)) {
+    throw Error(ErrorCode::kTimeout, fmt::format("the store at {} does not answer", name_),
+                "another thread of this process has been waiting for its answer all the time");
+  }
+  current_taken_ = true;
+  if (current_) return std::move(current_);
+  if (!idle_.empty()) {
+    std::unique_ptr<StoreConnection> connection = std::move(idle_.back());
+    idle_.pop_back();
+    return connection;
+  }
+  lock.unlock();
+  try {
+    const Deadline reconnect =
+        Deadline::after(std::min(kReconnectBudget, options_.connect_timeout));
+    return StoreConnection::open(options_.host, options_.port, reconnect);
+  } catch (...) {
+    step_aside();
+    throw;
+  }
+}
+
+void TcpStore::step_aside() {
+  const std::lock_guard lock(mutex_);
+  current_taken_ = false;
+  current_free_.notify_one();
+}
+
+// In one step: were the right to be current freed before the connection is back, another thread's
+// question could overtake this one's write.
+void TcpStore::give_back(std::unique_ptr<StoreConnection> connection, Place place) {
+  const std::lock_guard lock(mutex_);
+  if (place == Place::kCurrent) {
+    current_taken_ = false;
+    current_ = std::move(connection);
+    current_free_.notify_one();
+  } else if (!current_ && !current_taken_) {
+    current_ = std::move(connection);
+  } else if (connection && idle_.size() < kMostIdle) {
+    idle_.push_back(std::move(connection));
+  }
+}
+
+void TcpStore::write(const std::string& request) {
+  const Deadline deadline = Deadline::after(kAnswerBudget);
+  Lease lease(*this, deadline);
+  lease->set_unseen_writes();
+  lease->send(request, deadline);
+  lease.done();
+}
+
+std::int64_t TcpStore::ask_number(const std::string& request) {
+  const Deadline deadline = Deadline::after(kAnswerBudget);
+  Lease lease(*this, deadline);
+  lease->send(request, deadline);
+  const std::int64_t number = lease->read_i64(deadline);
+  lease.done();
+  return number;
+}
+
+bool TcpStore::ask_ready(Lease& lease, std::span<const std::string> keys, Deadline deadline) {
+  lease->send(request_of(StoreOp::kCheck, keys), deadline);
+  return lease->read_u8(deadline) == kReady;
+}
+
+std::string TcpStore::ask_value(Lease& lease, const std::string& key, Deadline deadline) {
+  lease->send(request_of(StoreOp::kGet, key), deadline);
+  return lease->read_text(deadline);
+}
+
+// GET answers a missing key like an empty value. A compare_set that cannot store tells them apart.
+bool TcpStore::is_there(Lease& lease, const std::string& key, Deadline deadline) {
+  const std::string absent = unlikely_value();
+  std::string request = request_of(StoreOp::kCompareSet, key, absent);
+  append_text(request, absent);
+  lease->send(request, deadline);
+  return lease->read_text(deadline) != absent;
+}
+
+// Returns with the lease in step; @throws Error kTimeout likewise.
+void TcpStore::wait_on(Lease& lease, std::span<const std::string> keys, Deadline deadline,
+                       Deadline::Duration budget) {
+  lease.begin();
+  const Deadline answer = Deadline::after(std::max(deadline.remaining(), kCourtesyBudget));
+  // Others may only overtake this connection when nothing written on it is unseen. And a deadline
+  // that has passed means: look, but do not wait.
+  if ((lease->has_unseen_writes() || deadline.expired()) && ask_ready(lease, keys, answer))
+    return lease.done();
+  lease.step_aside();
+  lease->send(request_of(StoreOp::kWait, keys), answer);
+  bool released = true;
+  try {
+    lease->read_u8(deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    released = false;
+  }
+  if (released || cancel_wait(lease, keys, budget)) return lease.done();
+  const Error error = wait_error(lease, keys, budget);
+  lease.done();
+  throw error;
+}
+
+// True when the release crossed the cancel: two answers then, in that order.
+bool TcpStore::cancel_wait(Lease& lease, std::span<const std::string> keys,
+                           Deadline::Duration budget) {
+  try {
+    const Deadline deadline = Deadline::after(kCourtesyBudget);
+    lease->send(request_of(StoreOp::kCancelWait), deadline);
+    if (lease->read_u8(deadline) == kWaitCanceled) return false;
+    lease->read_u8(deadline);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    const Error timeout = wait_timeout(budget, wire_keys({keys.begin(), keys.end()}), {});
+    throw Error(ErrorCode::kTimeout, timeout.summary(), error.summary() + " either: " + error.why(),
+                "look at the process that holds the store (the launcher, or rank 0)");
+  }
+}
+
+Error TcpStore::wait_error(Lease& lease, std::span<const std::string> keys,
+                           Deadline::Duration budget) {
+  const Keys all = wire_keys({keys.begin(), keys.end()});
+  if (keys.size() == 1) return wait_timeout(budget, all, all);
+  if (keys.size() > kMostKeysAskedOneByOne) return wait_timeout(budget, all, {});
+  const Deadline deadline = Deadline::after(kCourtesyBudget);
+  std::string requests;
+  for (const std::string& key : keys) requests += request_of(StoreOp::kCheck, {&key, 1});
+  lease->send(requests, deadline);
+  Keys missing;
+  for (const std::string& key : all)
+    if (lease->read_u8(deadline) == kNotReady) missing.push_back(key);
+  return wait_timeout(budget, all, missing);
+}
+
+void TcpStore::multi_set(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  std::string texts;
+  std::int64_t count = 0;
+  const auto send = [&] {
+    std::string request = request_of(StoreOp::kMultiSet);
+    append_number(request, count);
+    write(request + texts);
+    texts.clear();
+    count = 0;
+  };
+  for (const auto& [key, value] : pairs) {
+    demand_value(key, value);
+    append_text(texts, wire_key(key));
+    append_text(texts, value);
+    if (++count == kMaxKeysSent || texts.size() > kMaxRequestBytes / 4) send();
+  }
+  if (count > 0) send();
+}
+
+std::string TcpStore::get(const std::string& key, Deadline deadline) {
+  const Deadline::Duration budget = deadline.remaining();
+  Lease lease(*this, Deadline::after(std::max(budget, kCourtesyBudget)));
+  while (true) {
+    wait_on(lease, {&key, 1}, deadline, budget);
+    lease.begin();
+    const Deadline answer = Deadline::after(std::max(deadline.remaining(), kCourtesyBudget));
+    std::string value = ask_value(lease, key, answer);
+    const bool there = !value.empty() || is_there(lease, key, answer);
+    const bool is_queue = !there && ask_ready(lease, {&key, 1}, answer);
+    lease.done();
+    if (there) return value;
+    if (is_queue) throw not_a_value({wire_key(key)});
+    // Deleted between the two questions: wait for the next one.
+  }
+}
+
+std::optional<std::string> TcpStore::try_get(const std::string& key) {
+  const Deadline deadline = Deadline::after(kAnswerBudget);
+  Lease lease(*this, deadline);
+  std::optional<std::string> value;
+  // Not GET alone: PyTorch's older server closes the connection on a missing key.
+  if (ask_ready(lease, {&key, 1}, deadline)) value = ask_value(lease, key, deadline);
+  if (value && value->empty() && !is_there(lease, key, deadline)) value.reset();
+  lease.done();
+  return value;
+}
+
+Keys TcpStore::multi_get(const Keys& keys, Deadline deadline) {
+  const Deadline::Duration budget = deadline.remaining();
+  Keys values;
+  values.reserve(keys.size());
+  for (std::size_t begin = 0; begin < keys.size(); begin += kMaxKeysSent) {
+    const std::span<const std::string> batch =
+        std::span(keys).subspan(begin, std::min(kMaxKeysSent, keys.size() - begin));
+    Lease lease(*this, Deadline::after(std::max(budget, kCourtesyBudget)));
+    wait_on(lease, batch, deadline, budget);
+    lease.begin();
+    const Deadline answer = Deadline::after(std::max(deadline.remaining(), kCourtesyBudget));
+    lease->send(request_of(StoreOp::kMultiGet, batch), answer);
+    for (std::size_t i = 0; i < batch.size(); ++i) values.push_back(lease->read_text(answer));
+    lease.done();
+  }
+  return values;
+}
+
+std::int64_t TcpStore::add(const std::string& key, std::int64_t delta) {
+  std::string request = request_of(StoreOp::kAdd, key);
+  append_number(request, delta);
+  try {
+    return ask_number(request);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kConnection) throw;
+    // A store has no other way to say that the value is no number.
+    std::optional<std::string> value;
+    try {
+      value = try_get(key);
+    } catch (const Error&) {
+      throw error;
+    }
+    if (value && !counter_sum(*value, delta)) throw not_a_number(wire_key(key), *value);
+    throw;
+  }
+}
+
+std::string TcpStore::compare_set(const std::string& key, std::string_view expected,
+                                  std::string_view desired) {
+  demand_value(key, desired);
+  std::string request = request_of(StoreOp::kCompareSet, key, expected);
+  append_text(request, desired);
+  const Deadline deadline = Deadline::after(kAnswerBudget);
+  Lease lease(*this, deadline);
+  lease->send(request, deadline);
+  std::string value = lease->read_text(deadline);
+  lease.done();
+  return value;
+}
+
+bool TcpStore::check(const Keys& keys) {
+  const Deadline deadline = Deadline::after(kAnswerBudget);
+  Lease lease(*this, deadline);
+  bool ready = true;
+  for (std::size_t begin = 0; ready && begin < keys.size(); begin += kMaxKeysSent)
+    ready = ask_ready(lease,
+                      std::span(keys).subspan(begin, std::min(kMaxKeysSent, keys.size() - begin)),
+                      deadline);
+  lease.done();
+  return ready;
+}
+
+void TcpStore::wait(const Keys& keys, Deadline deadline) {
+  const Deadline::Duration budget = deadline.remaining();
+  for (std::size_t begin = 0; begin < keys.size(); begin += kMaxKeysSent) {
+    Lease lease(*this, Deadline::after(std::max(budget, kCourtesyBudget)));
+    wait_on(lease, std::span(keys).subspan(begin, std::min(kMaxKeysSent, keys.size() - begin)),
+            deadline, budget);
+  }
+}
+
+bool TcpStore::delete_key(const std::string& key) {
+  return ask_number(request_of(StoreOp::kDeleteKey, key)) > 0;
+}
+
+std::int64_t TcpStore::num_keys() {
+  return ask_number(request_of(StoreOp::kNumKeys));
+}
+
+// The store is still there, so that it closed the connection because of what we asked.
+Error TcpStore::unless_gone(StoreOp op, const Error& error) {
+  if (error.code() != ErrorCode::kConnection) return error;
+  try {
+    num_keys();
+  } catch (const Error&) {
+    return error;
+  }
+  return Error(ErrorCode::kUnavailable,
+               fmt::format("the store at {} does not know {}", name_, store_op_name(op)),
+               "it closed the connection on it; PyTorch's has queues since 2.8 and LIST_KEYS since "
+               "2.10, and only with use_libuv=True",
+               "use a store of dtrun or of a newer PyTorch");
+}
+
+std::int64_t TcpStore::queue_len(const std::string& key) {
+  try {
+    return ask_number(request_of(StoreOp::kQueueLength, key));
+  } catch (const Error& error) {
+    throw unless_gone(StoreOp::kQueueLength, error);
+  }
+}
+
+// QUEUE_PUSH has no reply: a store that does not know it would seem lost in whatever comes next.
+void TcpStore::demand_queues() {
+  if (has_queues_.load(std::memory_order_relaxed)) return;
+  queue_len("");
+  has_queues_.store(true, std::memory_order_relaxed);
+}
+
+void TcpStore::queue_push(const std::string& key, std::string_view value) {
+  demand_queues();
+  write(request_of(StoreOp::kQueuePush, key, value));
+}
+
+std::string TcpStore::queue_pop(const std::string& key, Deadline deadline) {
+  const Deadline::Duration budget = deadline.remaining();
+  demand_queues();
+  Lease lease(*this, Deadline::after(std::max(budget, kCourtesyBudget)));
+  while (true) {
+    const Deadline answer = Deadline::after(std::max(deadline.remaining(), kCourtesyBudget));
+    lease->send(request_of(StoreOp::kQueuePop, key), answer);
+    if (lease->read_i64(answer) > 0) {
+      std::string value = lease->read_text(answer);
+      lease.done();
+      return value;
+    }
+    // Empty, or another consumer was faster. A plain key of that name would end each wait at once.
+    if (ask_ready(lease, {&key, 1}, answer) && is_there(lease, key, answer)) {
+      lease.done();
+      throw not_a_queue(wire_key(key));
+    }
+    wait_on(lease, {&key, 1}, deadline, budget);
+    lease.begin();
+  }
+}
+
+Keys TcpStore::list_keys() {
+  const Deadline deadline = Deadline::after(kAnswerBudget);
+  Keys keys;
+  try {
+    Lease lease(*this, deadline);
+    lease->send(request_of(StoreOp::kListKeys), deadline);
+    for (std::int64_t left = lease->read_i64(deadline); left > 0; --left) {
+      const std::string key = lease->read_text(deadline);
+      if (key.starts_with('/')) keys.push_back(key.substr(1));
+    }
+    lease.done();
+  } catch (const Error& error) {
+    throw unless_gone(StoreOp::kListKeys, error);
+  }
+  return keys;
+}
+
+// Not the protocol's BARRIER: PyTorch's stores up to 2.11 close the connection on it.
+void TcpStore::barrier(const std::string& key, std::int64_t world, Deadline deadline) {
+  const Deadline::Duration budget = deadline.remaining();
+  const std::string passed = key + "/passed";
+  if (add(key, 1) >= world) return set(passed, "1");
+  try {
+    wait({passed}, deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    throw barrier_timeout(budget, wire_key(key), try_get(key).value_or("none"), world);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Store> connect_tcp_store(const TcpStoreOptions& options) {
+  return std::make_shared<TcpStore>(options);
+}
+
+}  // namespace dtrun::rendezvous

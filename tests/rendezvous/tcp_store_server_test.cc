@@ -1,0 +1,280 @@
+#include "dtrun/rendezvous/tcp_store_server.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <future>
+#include <optional>
+#include <random>
+
+#include "rendezvous/served_store.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A reset instead of a FIN.
+void reset(RawClient& client) {
+  const linger now{1, 0};
+  ::setsockopt(client.fd(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  client.close();
+}
+
+TEST(TcpStoreServerTest, TheGoldenBytesGoOverARealSocket) {
+  const ServedStore server;
+  RawClient client(server.port());
+  client.handshake();
+  client.exchange("01 | 02 0*7 2f 6b | 01 0*7 76", "");
+  client.exchange("06 | 01 0*7 | 02 0*7 2f 6b", "00");
+  client.exchange("03 | 02 0*7 2f 6b", "01 0*7 76");
+  client.exchange("01 | 02 0*7 2f 6e | 01 0*7 '5' | 04 | 02 0*7 2f 6e | f9 ff*7", "fe ff*7");
+  client.exchange("03 | 02 0*7 2f 6e", "02 0*7 '-2'");
+  client.exchange("06 | 01 0*7 | 02 0*7 '/w' | 0c", "01");
+  client.exchange("0f | 02 0*7 '/e'", "0*8");
+  client.expect_in_step();
+}
+
+TEST(TcpStoreServerTest, ASlowSenderHoldsUpNobody) {
+  const ServedStore server;
+  RawClient slow(server.port()), quick(server.port());
+  slow.send(bytes("00 ce f7"));
+  quick.handshake();
+  slow.send(bytes("85 3c 01 02 0*7 '/s' 05 0*7 'ab'"));
+  quick.exchange("05 01 0*7 02 0*7 '/s'", "01");
+  slow.send("cde");
+  slow.expect_in_step();
+  quick.exchange("03 02 0*7 '/s'", "05 0*7 'abcde'");
+}
+
+TEST(TcpStoreServerTest, ASlowReaderCostsItselfOnlyAndGetsAllInTheEnd) {
+  const ServedStore server;
+  const auto store = server.client();
+  const std::string value(4 << 20, 'x');
+  store->set("big", value);
+  ASSERT_TRUE(store->check({"big"}));  // has no reply: a round trip after it has
+  RawClient slow(server.port());
+  slow.handshake();
+  constexpr int kGets = 40;
+  std::string gets;
+  for (int i = 0; i < kGets; ++i) gets += bytes("03 04 0*7 '/big'");
+  slow.send(gets);
+  // 160 MB are asked for and nobody reads: the others must not notice.
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(store->add("n", 1), i + 1);
+  for (int i = 0; i < kGets; ++i) {
+    slow.receive(8);
+    EXPECT_TRUE(slow.receive(value.size()) == value);
+  }
+  slow.expect_in_step();
+}
+
+TEST(TcpStoreServerTest, WhatAClientSentBeforeItEndedIsServed) {
+  const ServedStore server;
+  RawClient client(server.port());
+  client.send(bytes("00 ce f7 85 3c 01 02 0*7 '/k' 01 0*7 'v'"));
+  client.close();
+  EXPECT_EQ(server.client()->get("k", RawClient::limit()), "v");
+}
+
+TEST(TcpStoreServerTest, WhatIsNoRequestEndsThatConnectionOnly) {
+  const ServedStore server;
+  const auto store = server.client();
+  for (const char* bad :
+       {"00 ce f7 85 3c 13", "00 ce f7 85 3c 03 ff*8", "00 cf f7 85 3c 0d 'pid1'",
+        "'GET / HTTP/1.1'", "09", "00 ce f7 85 3c 00 01 02 03 04", "80 'agent'"}) {
+    RawClient client(server.port());
+    client.send(bytes(bad));
+    EXPECT_TRUE(client.closed_by_peer()) << bad;
+  }
+  EXPECT_EQ(store->add("n", 1), 1);
+}
+
+TEST(TcpStoreServerTest, RepliesBeforeABadRequestAreStillSent) {
+  const ServedStore server;
+  RawClient client(server.port());
+  client.exchange("00 ce f7 85 3c 0d 'pid1' ff", "'pid1'");
+  EXPECT_TRUE(client.closed_by_peer());
+}
+
+TEST(TcpStoreServerTest, AnAgentsConnectionIsHandedOverWithItsFirstBytes) {
+  std::promise<std::string> handed_over;
+  TcpStoreServerOptions options;
+  options.on_agent = [&](base::UniqueFd fd, std::string first_bytes) {
+    RawClient agent(std::move(fd));
+    agent.send("welcome");
+    handed_over.set_value(std::move(first_bytes));
+  };
+  const ServedStore server(std::move(options));
+  RawClient agent(server.port());
+  agent.exchange("80 'dtrun'", "'welcome'");
+  EXPECT_EQ(handed_over.get_future().get(), bytes("80 'dtrun'"));
+  EXPECT_TRUE(agent.closed_by_peer());
+}
+
+TEST(TcpStoreServerTest, ASilentConnectionIsClosedAfterTheHandshakesTime) {
+  TcpStoreServerOptions options;
+  options.handshake_timeout = milliseconds(20);
+  const ServedStore server(options);
+  RawClient silent(server.port()), halfway(server.port()), legacy(server.port());
+  halfway.send(bytes("00 ce"));
+  legacy.send(bytes("03"));
+  EXPECT_TRUE(silent.closed_by_peer());
+  EXPECT_TRUE(halfway.closed_by_peer());
+  EXPECT_TRUE(legacy.closed_by_peer());
+}
+
+TEST(TcpStoreServerTest, OfTooManySilentConnectionsTheOldestIsClosed) {
+  TcpStoreServerOptions options;
+  options.max_newcomers = 2;
+  const ServedStore server(options);
+  RawClient greeted(server.port());
+  greeted.handshake();
+  RawClient first(server.port()), second(server.port()), third(server.port());
+  EXPECT_TRUE(first.closed_by_peer());
+  second.handshake();
+  third.handshake();
+  greeted.expect_in_step();
+}
+
+TEST(TcpStoreServerTest, ALegacyClientsSecondSilentConnectionIsSpared) {
+  TcpStoreServerOptions options;
+  options.handshake_timeout = milliseconds(20);
+  const ServedStore server(options);
+  RawClient speaking(server.port());
+  speaking.exchange("03 05 0*7 'init/' 01 0*7", "01 0*7");
+  RawClient silent(server.port()), one_too_many(server.port());
+  EXPECT_TRUE(one_too_many.closed_by_peer());
+  // It may speak after all, as a legacy client.
+  silent.exchange("06", "01 0*7");
+  RawClient second_silent(server.port()), third_silent(server.port());
+  speaking.close();
+  EXPECT_TRUE(third_silent.closed_by_peer());
+  silent.close();
+  EXPECT_TRUE(second_silent.closed_by_peer());
+}
+
+TEST(TcpStoreServerTest, TheLegacyDialectIsServedBesideTheModernOne) {
+  const ServedStore server;
+  RawClient legacy(server.port());
+  legacy.exchange("03 05 0*7 'init/' 01 0*7", "01 0*7");
+  legacy.exchange("00 02 0*7 '/k' 01 0*7 'v' | 02 02 0*7 '/k'", "01 0*7 'v'");
+  legacy.exchange("01 02 0*7 '/k' 01 0*7 'v' 01 0*7 'w'", "01 0*7 'w'");
+  legacy.exchange("04 01 0*7 02 0*7 '/k'", "00");
+  legacy.exchange("05 01 0*7 02 0*7 '/k'", "00");
+  legacy.exchange("06", "02 0*7");
+  legacy.exchange("08 02 0*7 '/k'", "01 0*7");
+  legacy.send(bytes("05 01 0*7 02 0*7 '/m'"));
+  server.client()->set("m", "modern");
+  EXPECT_EQ(hex(legacy.receive(1)), hex(bytes("00")));
+}
+
+TEST(TcpStoreServerTest, OneSetReleasesAllWhoWait) {
+  const ServedStore server;
+  std::vector<RawClient> waiters;
+  for (int i = 0; i < 128; ++i) {
+    waiters.emplace_back(server.port());
+    waiters.back().handshake();
+    waiters.back().send(bytes("06 01 0*7 02 0*7 '/k'"));
+  }
+  for (std::size_t i = 0; i < waiters.size(); i += 2) reset(waiters[i]);
+  server.client()->set("k", "");
+  for (std::size_t i = 1; i < waiters.size(); i += 2)
+    EXPECT_EQ(hex(waiters[i].receive(1)), hex(bytes("00")));
+}
+
+TEST(TcpStoreServerTest, WithoutDescriptorsNewClientsAreTurnedAwayAndOldOnesServed) {
+  const ServedStore server;
+  const auto store = server.client();
+  store->set("k", "v");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  // Our end and the server's come from the same table: all of it is taken, but for one to connect.
+  std::vector<base::UniqueFd> fill;
+  const int highest = ::fcntl(0, F_DUPFD, 0);
+  ::close(highest);
+  const rlimit low{static_cast<rlim_t>(highest) + 20, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (int fd; (fd = ::fcntl(0, F_DUPFD_CLOEXEC, 0)) >= 0;) fill.emplace_back(fd);
+  fill.pop_back();
+  RawClient turned_away(server.port());
+  EXPECT_TRUE(turned_away.closed_by_peer());
+  EXPECT_EQ(store->get("k", RawClient::limit()), "v");
+  fill.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  RawClient(server.port()).handshake();
+}
+
+TEST(TcpStoreServerTest, TheEndOfTheServerEndsItsConnections) {
+  ServedStore server;
+  RawClient waiting(server.port());
+  waiting.handshake();
+  waiting.send(bytes("06 01 0*7 02 0*7 '/k'"));
+  waiting.expect_in_step();
+  server.stop();
+  EXPECT_TRUE(waiting.closed_by_peer());
+}
+
+// Clients that wait, cancel, set, pop and vanish in all orders; those that stay must stay in step.
+TEST(TcpStoreServerTest, RandomWaitsCancelsAndDisconnectsLeaveAllOthersInStep) {
+  const ServedStore server;
+  for (unsigned seed = 1; seed <= 10; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<std::optional<RawClient>> clients(16);
+    std::vector<bool> waits(clients.size(), false);
+    const auto key = [&] { return std::string(1, static_cast<char>('a' + random() % 4)); };
+    for (int step = 0; step < 300; ++step) {
+      const std::size_t who = random() % clients.size();
+      std::optional<RawClient>& client = clients[who];
+      if (!client) {
+        client.emplace(server.port());
+        client->handshake();
+        waits[who] = false;
+      }
+      if (waits[who]) {
+        // Either answer order is right: 01, or 00 01.
+        client->send(bytes("0c"));
+        const std::string first = client->receive(1);
+        if (first == bytes("00")) {
+          EXPECT_EQ(hex(client->receive(1)), hex(bytes("01")));
+        } else {
+          EXPECT_EQ(hex(first), hex(bytes("01")));
+        }
+        waits[who] = false;
+      }
+      switch (random() % 8) {
+        case 0:
+          reset(*client);
+          client.reset();
+          continue;
+        case 1:
+        case 2:
+          client->send(bytes("06 02 0*7 01 0*7 '" + key() + "' 01 0*7 '" + key() + "'"));
+          waits[who] = true;
+          continue;
+        case 3:
+          client->send(bytes("12 01 0*7 'B' 40 0*7"));
+          waits[who] = true;
+          continue;
+        case 4:
+          client->send(bytes("01 01 0*7 '" + key() + "' 0*8"));
+          break;
+        case 5:
+          client->send(bytes("08 01 0*7 '" + key() + "'"));
+          client->receive(8);
+          break;
+        case 6:
+          client->send(bytes("0e 01 0*7 '" + key() + "' 0*8"));
+          break;
+        default:
+          client->send(bytes("0f 01 0*7 '" + key() + "'"));
+          if (client->receive(8) != bytes("0*8")) client->receive(8);
+      }
+      client->expect_in_step();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::rendezvous
