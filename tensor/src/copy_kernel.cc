@@ -1,5 +1,6 @@
 #include "copy_kernel.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "element.h"
@@ -23,6 +24,11 @@ void convert_row(char* const* operands, const std::int64_t* strides, std::int64_
     } else {
       convert_run(reinterpret_cast<To*>(target), reinterpret_cast<const From*>(source), count);
     }
+    return;
+  }
+  if (strides[0] == sizeof(To) && strides[1] == 0) {
+    const To value = convert_element<To>(*reinterpret_cast<const From*>(source));
+    std::fill_n(reinterpret_cast<To*>(target), count, value);
     return;
   }
   for (std::int64_t i = 0; i < count; ++i) {

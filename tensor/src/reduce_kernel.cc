@@ -100,18 +100,16 @@ Kernels kernels_for(CombineOp op, DType dtype) {
 }
 
 template <typename T>
-void divide_elements(T* data, std::int64_t count, std::int64_t divisor) {
-  if constexpr (std::is_same_v<T, Boolean>) {
-    throw base::Error(base::ErrorCode::kInvalidArgument, "cannot average bool elements", "",
-                      "max for 'any', min for 'all'");
-  } else {
-    using Compute = ComputeType<T>;
+DTRUN_MULTIVERSION void divide_elements(T* data, std::int64_t count, std::int64_t divisor) {
+  using Compute = ComputeType<T>;
+  if constexpr (std::is_floating_point_v<Compute>) {
+    const Compute by = static_cast<Compute>(divisor);
     for (std::int64_t i = 0; i < count; ++i) {
-      if constexpr (std::is_floating_point_v<Compute>) {
-        data[i] = Element<T>::store(Element<T>::load(data[i]) / static_cast<Compute>(divisor));
-      } else {
-        data[i] = static_cast<T>(static_cast<std::int64_t>(data[i]) / divisor);
-      }
+      data[i] = Element<T>::store(Element<T>::load(data[i]) / by);
+    }
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) {
+      data[i] = static_cast<T>(static_cast<std::int64_t>(data[i]) / divisor);
     }
   }
 }
@@ -154,9 +152,15 @@ void combine_all(CombineOp op, DType dtype, void* output, const void* const* inp
 }
 
 void divide(DType dtype, void* data, std::int64_t count, std::int64_t divisor) {
-  DT_CHECK(divisor != 0);
+  DT_CHECK(divisor > 0);
   dispatch(dtype, [&](auto tag) {
-    divide_elements(static_cast<typename decltype(tag)::Type*>(data), count, divisor);
+    using T = typename decltype(tag)::Type;
+    if constexpr (std::is_same_v<T, Boolean>) {
+      throw base::Error(base::ErrorCode::kInvalidArgument, "cannot average bool elements", "",
+                        "max for 'any', min for 'all'");
+    } else {
+      divide_elements(static_cast<T*>(data), count, divisor);
+    }
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <thread>
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
@@ -96,6 +97,19 @@ TEST(OpsTest, AFractionMakesAnIntegerTensorFloatAndAWholeNumberDoesNot) {
   EXPECT_EQ((tensor({true}) * 2).dtype(), DType::i64);
   EXPECT_EQ((tensor({1, 2}) / 2).to_vector(), (Values{0.5, 1}));
   EXPECT_EQ((1 - tensor({1, 2})).to_vector(), (Values{0, -1}));
+}
+
+TEST(OpsTest, ThreadsMayReadOneTensorTogether) {
+  const Tensor shared = randn({64, 64}, {.seed = 3});
+  const Tensor expected = matmul(shared, shared.transpose(0, 1)) + sum(shared, {0});
+  std::vector<Tensor> results(4);
+  std::vector<std::thread> ranks;
+  for (Tensor& result : results) {
+    ranks.emplace_back(
+        [&result, shared] { result = matmul(shared, shared.transpose(0, 1)) + sum(shared, {0}); });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const Tensor& result : results) EXPECT_TRUE(equal(result, expected));
 }
 
 TEST(SumTest, TheOrderDependsOnTheNumberOfElementsOnly) {

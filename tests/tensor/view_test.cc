@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <random>
+#include <utility>
+
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 
@@ -143,6 +146,85 @@ TEST(SplitTest, ChunkAlwaysGivesAsManyPiecesAsAsked) {
   EXPECT_EQ(sizes(3, 4), (std::vector<std::int64_t>{1, 1, 1, 0}));
   EXPECT_EQ(sizes(0, 2), (std::vector<std::int64_t>{0, 0}));
   EXPECT_THROW(chunk(arange(3), 0), Error);
+}
+
+// Against plain index arithmetic, over many random strided tensors.
+
+/// Where each element lies, in row-major order.
+std::vector<std::int64_t> positions_of(const Shape& shape, const Strides& strides,
+                                       std::int64_t offset) {
+  std::vector<std::int64_t> positions;
+  for (std::int64_t i = 0; i < numel(shape); ++i) {
+    std::int64_t position = offset;
+    std::int64_t rest = i;
+    for (std::size_t d = shape.size(); d-- > 0;) {
+      position += rest % shape[d] * strides[d];
+      rest /= shape[d];
+    }
+    positions.push_back(position);
+  }
+  return positions;
+}
+
+/// Takes steps of 1 along each dim of `shape` and sees whether they explain all positions.
+bool can_be_viewed(const std::vector<std::int64_t>& positions, const Shape& shape) {
+  const Strides steps = contiguous_strides(shape);
+  Strides strides(shape.size(), 0);
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] > 1) strides[d] = positions[static_cast<std::size_t>(steps[d])] - positions[0];
+  }
+  return positions_of(shape, strides, positions[0]) == positions;
+}
+
+Tensor random_view(std::mt19937& random) {
+  const auto draw = [&random](int limit) { return static_cast<int>(random() % limit); };
+  Shape shape;
+  for (int d = 0; d < 4; ++d) shape.push_back(1 + draw(4));
+  Tensor tensor = arange(numel(shape)).view(shape);
+  for (int step = 0; step < 3; ++step) {
+    const int d = draw(4);
+    if (draw(2) == 0) tensor = tensor.transpose(d, draw(4));
+    if (draw(3) == 0) tensor = tensor.slice(d, draw(2), 4, 1 + draw(2));
+    if (draw(4) == 0 && tensor.size(d) == 1) {
+      Shape wider = tensor.shape();
+      wider[static_cast<std::size_t>(d)] = 3;
+      tensor = tensor.expand(wider);
+    }
+  }
+  return tensor;
+}
+
+TEST(ViewPropertyTest, RandomViewsReadCopyAndReshapeAsIndexArithmeticSays) {
+  std::mt19937 random(3);
+  int views = 0;
+  int refusals = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const Tensor tensor = random_view(random);
+    if (tensor.numel() == 0) continue;
+    const auto positions = positions_of(tensor.shape(), tensor.strides(), tensor.offset());
+    // arange: each element's value is its position.
+    ASSERT_EQ(tensor.clone().to_vector_i64(), positions);
+    ASSERT_EQ(tensor.to(DType::f32).to_vector_i64(), positions);
+    Shape shape = {1, tensor.numel(), 1};
+    for (const std::int64_t factor : {2, 3, 4}) {
+      if (random() % 2 == 0 && shape[1] % factor == 0) {
+        shape[1] /= factor;
+        shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(random() % shape.size()), factor);
+        std::swap(shape[1], shape[shape.size() - 2]);
+      }
+    }
+    ASSERT_EQ(tensor.reshape(shape).to_vector_i64(), positions);
+    if (can_be_viewed(positions, shape)) {
+      ASSERT_EQ(tensor.view(shape).to_vector_i64(), positions) << shape_to_string(shape);
+      ASSERT_EQ(tensor.view(shape).storage(), tensor.storage());
+      ++views;
+    } else {
+      ASSERT_THROW(tensor.view(shape), Error);
+      ++refusals;
+    }
+  }
+  EXPECT_GT(views, 200);
+  EXPECT_GT(refusals, 200);
 }
 
 }  // namespace

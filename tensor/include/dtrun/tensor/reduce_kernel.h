@@ -26,7 +26,7 @@ void combine(CombineOp op, DType dtype, void* accumulator, const void* input, st
 void combine_all(CombineOp op, DType dtype, void* output, const void* const* inputs, int n,
                  std::int64_t count);
 
-/// data[i] /= divisor, for averages; integers truncate. @param divisor not 0
+/// data[i] /= divisor, for averages; integers truncate. @param divisor positive
 /// @throws Error kInvalidArgument for bool
 void divide(DType dtype, void* data, std::int64_t count, std::int64_t divisor);
 
