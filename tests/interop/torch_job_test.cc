@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "support/command.h"
+#include "support/torch_home.h"
 
 namespace dtrun {
 namespace {
@@ -13,33 +14,11 @@ using testing_support::CommandOptions;
 using testing_support::CommandResult;
 using testing_support::run_command;
 
-// The folder of a PyTorch that tests/lab/torch-up has made; empty, with the reason, where it cannot
-// be had.
-struct TorchHome {
-  std::string folder;
-  std::string reason;
-};
-
-TorchHome torch_home() {
-  static const TorchHome kHome = [] {
-    CommandOptions options;
-    options.limit = std::chrono::seconds(280);
-    const CommandResult result = run_command({DTRUN_SOURCE_DIR "/tests/lab/torch-up"}, options);
-    if (result.exit_code != 0) return TorchHome{"", result.describe()};
-    return TorchHome{result.out.substr(0, result.out.find('\n')), ""};
-  }();
-  return kHome;
-}
-
-#define REQUIRE_TORCH(home)            \
-  const TorchHome home = torch_home(); \
-  if (home.folder.empty()) GTEST_SKIP() << "no PyTorch here: " << home.reason
-
 TEST(TorchJobTest, AnUnmodifiedGlooProgramRunsUnderDtrun) {
   REQUIRE_TORCH(home);
   CommandOptions options;
   options.limit = std::chrono::seconds(120);
-  options.environment["PYTHON_EXEC"] = home.folder + "/bin/python";
+  options.environment["PYTHON_EXEC"] = home.python();
   const CommandResult result =
       run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=4",
                    DTRUN_SOURCE_DIR "/tests/interop/gloo_job.py", "--lr", "0.1"},

@@ -13,8 +13,8 @@ namespace dtrun::rendezvous {
 namespace {
 
 using base::ErrorCode;
-using support::contains;
-using support::error_of;
+using testing_support::contains;
+using testing_support::error_of;
 
 class FailureReportTest : public testing::Test {
  protected:

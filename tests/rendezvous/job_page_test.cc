@@ -18,8 +18,8 @@ namespace {
 using base::Deadline;
 using base::ErrorCode;
 using base::UniqueFd;
-using support::contains;
-using support::error_of;
+using testing_support::contains;
+using testing_support::error_of;
 
 Cause cause_of_rank(int rank) {
   Cause cause;

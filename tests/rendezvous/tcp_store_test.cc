@@ -12,8 +12,8 @@ namespace {
 
 using base::Deadline;
 using base::ErrorCode;
-using support::contains;
-using support::error_of;
+using testing_support::contains;
+using testing_support::error_of;
 
 std::shared_ptr<Store> served() {
   struct Both {

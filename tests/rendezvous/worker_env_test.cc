@@ -9,8 +9,8 @@ namespace {
 
 using base::Environment;
 using base::ErrorCode;
-using support::contains;
-using support::error_of;
+using testing_support::contains;
+using testing_support::error_of;
 
 Environment by_hand() {
   Environment environment;

@@ -7,7 +7,7 @@
 
 #include "dtrun/base/error.h"
 
-namespace dtrun::support {
+namespace dtrun::testing_support {
 
 /// The Error that `action` throws; nullopt when it throws none.
 inline std::optional<base::Error> error_of(const std::function<void()>& action) {
@@ -23,4 +23,4 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-}  // namespace dtrun::support
+}  // namespace dtrun::testing_support

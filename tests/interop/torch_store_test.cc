@@ -1,0 +1,211 @@
+// Our store and PyTorch 2.11's, each server with the other's client, over both of its backends.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "dtrun/rendezvous/prefix_store.h"
+#include "rendezvous/served_store.h"
+#include "rendezvous/store_promises.h"
+#include "support/command.h"
+#include "support/thrown_error.h"
+#include "support/torch_home.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using base::ErrorCode;
+using testing_support::Command;
+using testing_support::CommandOptions;
+using testing_support::CommandResult;
+using testing_support::contains;
+using testing_support::error_of;
+using testing_support::run_command;
+
+const std::string kScripts = DTRUN_SOURCE_DIR "/tests/interop";
+
+base::Deadline late() {
+  return base::Deadline::after(std::chrono::seconds(60));
+}
+
+TEST(TorchStoreTest, PyTorchsClientsFindInOurServerWhatTheirsPromises) {
+  REQUIRE_TORCH(home);
+  const ServedStore server;
+  const CommandResult result =
+      run_command({home.python(), kScripts + "/store_client.py", std::to_string(server.port())});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.out, "all as PyTorch documents\n");
+}
+
+TEST(TorchStoreTest, FourPyTorchProcessesMeetAtOurServerAndReduce) {
+  REQUIRE_TORCH(home);
+  const ServedStore server;
+  std::vector<std::unique_ptr<Command>> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    CommandOptions options;
+    options.environment = {{"RANK", std::to_string(rank)},
+                           {"WORLD_SIZE", "4"},
+                           {"MASTER_ADDR", "127.0.0.1"},
+                           {"MASTER_PORT", std::to_string(server.port())},
+                           {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                           {"OMP_NUM_THREADS", "1"}};
+    ranks.push_back(std::make_unique<Command>(
+        std::vector<std::string>{home.python(), kScripts + "/gloo_job.py"}, options));
+  }
+  for (int rank = 0; rank < 4; ++rank) {
+    const CommandResult result = ranks[static_cast<std::size_t>(rank)]->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_EQ(result.out, "rank " + std::to_string(rank) + " of 4: [10.0, 10.0, 10.0] []\n");
+  }
+}
+
+// PyTorch's server in a process of its own, for all tests of this program.
+class TorchServer {
+ public:
+  TorchServer(const std::string& python, const std::string& backend)
+      : port_file_(testing::TempDir() + "torch_store_port." + std::to_string(::getpid()) + backend),
+        command_({python, kScripts + "/store_server.py", backend, port_file_}) {
+    if (!command_.wait_for_output("serving")) ADD_FAILURE() << command_.finish().describe();
+    std::ifstream(port_file_) >> port_;
+    std::filesystem::remove(port_file_);
+  }
+  std::shared_ptr<Store> client() const {
+    return connect_tcp_store({"127.0.0.1", port_, std::chrono::seconds(30)});
+  }
+  std::uint16_t port() const { return port_; }
+
+ private:
+  std::string port_file_;
+  Command command_;
+  std::uint16_t port_ = 0;
+};
+
+const TorchServer& torch_server(const std::string& backend) {
+  static std::map<std::string, std::unique_ptr<TorchServer>> servers;
+  std::unique_ptr<TorchServer>& server = servers[backend];
+  if (!server)
+    server = std::make_unique<TorchServer>(testing_support::torch_home().python(), backend);
+  return *server;
+}
+
+// A fresh corner of the one server for each test; null where there is no PyTorch.
+std::shared_ptr<Store> corner_of_torch_server() {
+  if (testing_support::torch_home().folder.empty()) return nullptr;
+  static int count = 0;
+  return make_prefix_store("test" + std::to_string(++count), torch_server("libuv").client());
+}
+
+INSTANTIATE_TEST_SUITE_P(Torch, StorePromises,
+                         testing::Values(StoreFactory{"Libuv", corner_of_torch_server}), name_of);
+
+TEST(TorchStoreTest, OurClientGetsFromTheOlderBackendWhatThatHas) {
+  REQUIRE_TORCH(home);
+  const auto store = torch_server("poll").client();
+  store->set("k", "v");
+  store->set("empty", "");
+  EXPECT_EQ(store->get("k", late()), "v");
+  EXPECT_EQ(store->get("empty", late()), "");
+  EXPECT_EQ(store->try_get("none"), std::nullopt);
+  EXPECT_EQ(store->try_get("empty"), "");
+  EXPECT_EQ(store->add("n", 5), 5);
+  EXPECT_EQ(error_of([&] { store->add("k", 1); })->code(), ErrorCode::kProtocol);
+  EXPECT_EQ(store->compare_set("c", "x", "y"), "x");
+  EXPECT_EQ(store->compare_set("c", "", "y"), "y");
+  store->append("k", "w");
+  store->multi_set({{"a", "1"}, {"b", "2"}});
+  EXPECT_EQ(store->multi_get({"b", "k"}, late()), (std::vector<std::string>{"2", "vw"}));
+  EXPECT_FALSE(store->check({"a", "none"}));
+  EXPECT_TRUE(store->delete_key("a"));
+  const auto timeout = error_of([&] {
+    store->wait({"k", "none"}, base::Deadline::after(std::chrono::milliseconds(30)));
+  });
+  ASSERT_TRUE(timeout);
+  EXPECT_EQ(timeout->summary(), "wait timeout after 30ms, keys: /k, /none");
+  EXPECT_EQ(store->num_keys(), 5);
+  EXPECT_EQ(store->list_keys().size(), 5u);
+  std::thread first([&] { store->barrier("meet", 2, late()); });
+  store->barrier("meet", 2, late());
+  first.join();
+  const auto no_queues = error_of([&] { store->queue_push("q", "1"); });
+  ASSERT_TRUE(no_queues);
+  EXPECT_EQ(no_queues->code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(store->get("k", late()), "vw");
+}
+
+std::string text(const std::string& content) {
+  std::string result(8, '\0');
+  result[0] = static_cast<char>(content.size());
+  return result + content;
+}
+
+// A request at random, and how many bytes answer it: fixed, or a text (with what is before it).
+struct Question {
+  std::string request;
+  std::size_t fixed = 0;
+  int texts = 0;
+};
+
+Question random_question(std::mt19937& random) {
+  const auto key = [&] { return text("/fuzz" + std::string(1, "abc"[random() % 3])); };
+  const auto value = [&] { return text(std::to_string(random() % 3)); };
+  const auto number = [&] {
+    return std::string(1, static_cast<char>(random() % 9)) + bytes("0*7");
+  };
+  switch (random() % 11) {
+    case 0:
+      return {bytes("01") + key() + value()};
+    case 1:
+      return {bytes("02") + key() + (random() % 2 ? value() : text("")) + value(), 0, 1};
+    case 2:
+      return {bytes("03") + key(), 0, 1};
+    case 3:
+      return {bytes("04") + key() + number(), 8};
+    case 4:
+      return {bytes("05 02 0*7") + key() + key(), 1};
+    case 5:
+      return {bytes("08") + key(), 8};
+    case 6:
+      return {bytes("09") + key() + value()};
+    case 7:
+      return {bytes("0a 02 0*7") + key() + key(), 0, 2};
+    case 8:
+      return {bytes("0b 02 0*7") + key() + value() + key() + value()};
+    case 9:
+      return {bytes("0e") + text("/queue") + value() + bytes("10") + text("/queue"), 8};
+    default:
+      return {bytes("0c"), 1};
+  }
+}
+
+std::string answer_to(RawClient& client, const Question& question) {
+  client.send(question.request);
+  std::string answer = client.receive(question.fixed);
+  for (int i = 0; i < question.texts; ++i) {
+    const std::string length = client.receive(8);
+    answer += length + client.receive(static_cast<unsigned char>(length[0]));
+  }
+  return answer;
+}
+
+TEST(TorchStoreTest, OurServerAnswersRandomQuestionsWithTheBytesOfTheLibuvServer) {
+  REQUIRE_TORCH(home);
+  const ServedStore ours;
+  RawClient mine(ours.port()), theirs(torch_server("libuv").port());
+  mine.handshake();
+  theirs.handshake();
+  std::mt19937 random(11);
+  for (int i = 0; i < 5000; ++i) {
+    const Question question = random_question(random);
+    ASSERT_EQ(hex(answer_to(mine, question)), hex(answer_to(theirs, question)))
+        << "question " << i << ": " << hex(question.request);
+  }
+  mine.expect_in_step();
+  theirs.expect_in_step();
+}
+
+}  // namespace
+}  // namespace dtrun::rendezvous
