@@ -53,7 +53,7 @@ struct Divide {
 struct Min {
   template <typename T>
   static T apply(T a, T b) {
-    return (a < b) | (a != a) ? a : b;
+    return ((a < b) | (a != a)) ? a : b;
   }
   static bool apply(bool a, bool b) { return a & b; }
 };
@@ -61,7 +61,7 @@ struct Min {
 struct Max {
   template <typename T>
   static T apply(T a, T b) {
-    return (a > b) | (a != a) ? a : b;
+    return ((a > b) | (a != a)) ? a : b;
   }
   static bool apply(bool a, bool b) { return a | b; }
 };

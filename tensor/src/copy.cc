@@ -114,7 +114,7 @@ const Tensor& Tensor::fill_(double value) const {
 }
 
 Tensor Tensor::clone() const {
-  const Tensor copy = empty(shape_, {dtype_, device()});
+  Tensor copy = empty(shape_, {dtype_, device()});
   if (numel() == 0) return copy;
   if (device().is_cpu()) {
     copy_on_host(copy, *this);

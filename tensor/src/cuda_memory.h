@@ -24,10 +24,10 @@ struct StridedElements {
   Strides strides;
 };
 /// Copies elements of item_size bytes (1, 2, 4 or 8) within one device.
-void copy_strided(const Shape& shape, StridedElements target, StridedElements source,
+void copy_strided(const Shape& shape, const StridedElements& target, const StridedElements& source,
                   std::size_t item_size, int device_index);
 /// Sets every element to the first item_size bytes of `bits`.
-void fill_strided(const Shape& shape, StridedElements target, std::uint64_t bits,
+void fill_strided(const Shape& shape, const StridedElements& target, std::uint64_t bits,
                   std::size_t item_size, int device_index);
 
 }  // namespace dtrun::tensors::cuda

@@ -62,7 +62,7 @@ Tensor tensor(std::initializer_list<TensorLiteral> items, LiteralOptions options
   return TensorLiteral(items).make(options.dtype, options.device);
 }
 
-Tensor tensor(TensorLiteral value, LiteralOptions options) {
+Tensor tensor(const TensorLiteral& value, LiteralOptions options) {
   return value.make(options.dtype, options.device);
 }
 

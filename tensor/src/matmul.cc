@@ -88,7 +88,7 @@ Tensor multiply(const Tensor& a, const Tensor& b) {
   Shape shape = batch;
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));
-  const Tensor result = empty(shape, {.dtype = a.dtype()});
+  Tensor result = empty(shape, {.dtype = a.dtype()});
   if (result.numel() == 0) return result;
   multiply_batches(with_batch(prepared(a), batch), with_batch(prepared(b), batch), result);
   return result;

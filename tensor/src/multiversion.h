@@ -1,8 +1,9 @@
 // DTRUN_MULTIVERSION: before an inner loop, compiles it for several generations of x86; the loader
-// picks one. ThreadSanitizer cannot start a program with such functions, so there it is empty.
+// picks one. ThreadSanitizer cannot start a program with such functions, and clang does not take
+// them as templates, so there it is empty.
 #pragma once
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define DTRUN_MULTIVERSION \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else

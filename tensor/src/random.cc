@@ -42,8 +42,8 @@ struct SinCos {
 
 /// Of 2 pi `turns`, for turns in [0, 1). The Taylor series on an eighth of a turn to either side.
 SinCos sin_cos_of_turns(double turns) {
-  const int quarter = static_cast<int>(turns * 4 + 0.5);
-  const double x = (turns - quarter * 0.25) * kTwoPi;
+  const std::int64_t quarter = std::lround(turns * 4);
+  const double x = (turns - static_cast<double>(quarter) * 0.25) * kTwoPi;
   const double square = x * x;
   double sin_series = 0;
   double cos_series = 0;
@@ -130,7 +130,7 @@ Tensor randn(const Shape& shape, RandomKey key, TensorOptions options) {
 Tensor randn_block(const Shape& global_shape, const Shape& offsets, const Shape& shape,
                    RandomKey key, TensorOptions options) {
   check_block(global_shape, offsets, shape);
-  const Tensor block = empty(shape, {.dtype = options.dtype});
+  Tensor block = empty(shape, {.dtype = options.dtype});
   if (block.numel() == 0) return block.to(options.device);
   const Strides steps = contiguous_strides(global_shape);
   const std::int64_t row_size = shape.empty() ? 1 : shape.back();

@@ -58,14 +58,14 @@ struct Kernels {
 };
 
 template <typename Op>
-constexpr bool is_bitwise =
+constexpr bool kIsBitwise =
     std::is_same_v<Op, BitAnd> || std::is_same_v<Op, BitOr> || std::is_same_v<Op, BitXor>;
 
 template <typename Op>
 Kernels kernels_for(DType dtype) {
   return dispatch(dtype, [](auto tag) -> Kernels {
     using T = typename decltype(tag)::Type;
-    if constexpr (is_bitwise<Op> && std::is_floating_point_v<ComputeType<T>>) {
+    if constexpr (kIsBitwise<Op> && std::is_floating_point_v<ComputeType<T>>) {
       return {};
     } else {
       return {&combine_elements<Op, T>, &combine_all_elements<Op, T>};

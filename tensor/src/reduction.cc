@@ -49,7 +49,7 @@ Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
   }
   // What is summed lies in one run per result, so that every layout adds in the same order.
   const Tensor rows = a.permute(order).contiguous();
-  const Tensor result = empty(shape, {.dtype = sum_dtype(a.dtype())});
+  Tensor result = empty(shape, {.dtype = sum_dtype(a.dtype())});
   sum_rows(a.dtype(), result.data(), rows.data(), result.numel(), row_size);
   return result;
 }

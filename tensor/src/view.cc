@@ -221,7 +221,7 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
     }
     shape[d] += tensor.shape()[d];
   }
-  const Tensor result = empty(shape, {dtype, model.device()});
+  Tensor result = empty(shape, {dtype, model.device()});
   std::int64_t start = 0;
   for (const Tensor& tensor : tensors) {
     if (is_nothing(tensor)) continue;

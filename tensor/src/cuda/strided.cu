@@ -87,7 +87,7 @@ void launch_fill(const Layout& layout, void* target, std::uint64_t bits) {
 
 }  // namespace
 
-void copy_strided(const Shape& shape, StridedElements target, StridedElements source,
+void copy_strided(const Shape& shape, const StridedElements& target, const StridedElements& source,
                   std::size_t item_size, int device_index) {
   const Layout layout = make_layout(shape, target.strides, source.strides);
   if (layout.count == 0) return;
@@ -109,7 +109,7 @@ void copy_strided(const Shape& shape, StridedElements target, StridedElements so
   DT_CUDA(cudaDeviceSynchronize());
 }
 
-void fill_strided(const Shape& shape, StridedElements target, std::uint64_t bits,
+void fill_strided(const Shape& shape, const StridedElements& target, std::uint64_t bits,
                   std::size_t item_size, int device_index) {
   const Layout layout = make_layout(shape, target.strides, target.strides);
   if (layout.count == 0) return;

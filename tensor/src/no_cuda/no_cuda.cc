@@ -34,11 +34,13 @@ void copy(void*, Device target_device, const void*, Device source_device, std::s
   unavailable(target_device.is_cpu() ? source_device.index : target_device.index);
 }
 
-void copy_strided(const Shape&, StridedElements, StridedElements, std::size_t, int device_index) {
+void copy_strided(const Shape&, const StridedElements&, const StridedElements&, std::size_t,
+                  int device_index) {
   unavailable(device_index);
 }
 
-void fill_strided(const Shape&, StridedElements, std::uint64_t, std::size_t, int device_index) {
+void fill_strided(const Shape&, const StridedElements&, std::uint64_t, std::size_t,
+                  int device_index) {
   unavailable(device_index);
 }
 

@@ -54,6 +54,6 @@ struct LiteralOptions {
 /// tensor({1., 2.}) is f32, tensor({{1, 2}, {3, 4}}) is i64 [2, 2], tensor(3.5) is 0-dim.
 /// @throws Error kInvalidArgument for ragged lists
 Tensor tensor(std::initializer_list<TensorLiteral> items, LiteralOptions options = {});
-Tensor tensor(TensorLiteral value, LiteralOptions options = {});
+Tensor tensor(const TensorLiteral& value, LiteralOptions options = {});
 
 }  // namespace dtrun::tensors
