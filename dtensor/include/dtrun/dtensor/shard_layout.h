@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "dtrun/dtensor/placement.h"
@@ -25,6 +26,21 @@ using ShardOrder = std::map<int, std::vector<int>>;
 /// Ascending axes, as the placements stand.
 ShardOrder default_shard_order(const Placements& placements);
 
+/// A layout is placements with the order in which axes cut each dim.
+struct Layout {
+  Placements placements;
+  ShardOrder order;
+  /// "[S(0), R]", and " order {0: [1, 0]}" after it where the order is not the default one.
+  std::string to_string() const;
+  friend bool operator==(const Layout&, const Layout&) = default;
+};
+/// Normalizes dims and fills the order; dims that `order` does not name get the default one.
+/// @throws Error kInvalidArgument: as many placements as axes, dims in range, partial ops on
+/// different axes that do not mix (only sum with avg does), an order that does not list just the
+/// axes that shard its dim
+Layout make_layout(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
+                   Placements placements, ShardOrder order = {});
+
 struct Box {
   tensors::Shape offsets;
   tensors::Shape shape;
@@ -32,6 +48,9 @@ struct Box {
 };
 
 /// The box of the rank at `coordinate`. Replicate and Partial axes cut nothing.
+/// @param layout made by make_layout for this shape and mesh
+Box local_box(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
+              const std::vector<int>& coordinate, const Layout& layout);
 /// @throws Error kInvalidArgument for a placement that does not fit the shape
 Box local_box(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
               const std::vector<int>& coordinate, const Placements& placements,

@@ -19,7 +19,9 @@ struct Spec {
   tensors::Shape shape;    ///< global
   tensors::DType dtype = tensors::DType::f32;
 
+  /// This rank's box.
   Box local_box() const;
+  Layout layout() const;
   /// "f32[8, 4] on (2, 2): [S(0), R]".
   std::string to_string() const;
   friend bool operator==(const Spec&, const Spec&) = default;

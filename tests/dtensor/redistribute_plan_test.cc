@@ -1,0 +1,285 @@
+#include "dtrun/dtensor/redistribute_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "dtensor/plan_simulator.h"
+#include "support/vector_file.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using tensors::Shape;
+
+/// "S0 R Pmax" as the tests below write layouts, with ascending order.
+Layout layout_of(const std::string& text, const Shape& shape, const std::vector<int>& mesh,
+                 ShardOrder order = {}) {
+  Placements placements;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == 'R') placements.push_back(Replicate());
+    if (text[i] == 'P') placements.push_back(Partial());
+    if (text[i] == 'S') placements.push_back(Shard(text[i + 1] - '0'));
+  }
+  return make_layout(shape, mesh, placements, std::move(order));
+}
+
+int collectives_of(const std::vector<Step>& steps) {
+  return static_cast<int>(
+      std::ranges::count_if(steps, [](const Step& step) { return is_collective(step.kind); }));
+}
+
+std::vector<StepKind> kinds_of(const std::vector<Step>& steps) {
+  std::vector<StepKind> kinds;
+  for (const Step& step : steps) kinds.push_back(step.kind);
+  return kinds;
+}
+
+/// Every layout of a tensor of that shape on that mesh, with every order of axes.
+std::vector<Layout> all_layouts(const Shape& shape, const std::vector<int>& mesh,
+                                const std::vector<ReduceOp>& ops) {
+  Placements choices = {Replicate()};
+  for (std::size_t d = 0; d < shape.size(); ++d) choices.push_back(Shard(static_cast<int>(d)));
+  for (const ReduceOp op : ops) choices.push_back(Partial(op));
+  std::vector<Placements> rows = {{}};
+  for (std::size_t a = 0; a < mesh.size(); ++a) {
+    std::vector<Placements> longer;
+    for (const Placements& row : rows) {
+      for (const Placement& choice : choices) {
+        longer.push_back(row);
+        longer.back().push_back(choice);
+      }
+    }
+    rows = std::move(longer);
+  }
+  std::vector<Layout> layouts;
+  for (const Placements& row : rows) {
+    std::set<int> partial_ops;
+    for (const Placement& p : row) {
+      if (p.is_partial()) partial_ops.insert(static_cast<int>(p.reduce_op()));
+    }
+    partial_ops.erase(static_cast<int>(ReduceOp::avg));
+    if (partial_ops.size() > 1) continue;
+    if (std::ranges::count(row, Partial(ReduceOp::avg)) > 0 && !partial_ops.empty() &&
+        *partial_ops.begin() != static_cast<int>(ReduceOp::sum)) {
+      continue;
+    }
+    std::vector<Layout> orders = {make_layout(shape, mesh, row)};
+    for (const auto& [dim, axes] : default_shard_order(row)) {
+      std::vector<Layout> more;
+      for (Layout layout : orders) {
+        std::vector<int> order = axes;
+        do {
+          layout.order[dim] = order;
+          more.push_back(layout);
+        } while (std::ranges::next_permutation(order).found);
+      }
+      orders = std::move(more);
+    }
+    layouts.insert(layouts.end(), orders.begin(), orders.end());
+  }
+  return layouts;
+}
+
+std::vector<double> iota(const Shape& shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<double>(i - 3));
+  return values;
+}
+
+/// Every rank's every element is right after the plan, whatever the layouts.
+void expect_right(const Shape& shape, const std::vector<int>& mesh, const Layout& from,
+                  const Layout& to) {
+  const std::vector<Step> steps = plan_redistribute(shape, mesh, from, to);
+  SCOPED_TRACE(from.to_string() + " -> " + to.to_string() + " of " + std::to_string(shape.size()) +
+               " dims\n" + plan_to_string(steps));
+  PlanSimulator simulator(shape, mesh);
+  const std::vector<double> global = iota(shape);
+  simulator.fill(global, from);
+  ASSERT_NO_THROW(simulator.run(steps));
+  ASSERT_EQ(simulator.layout(), to);
+  for (int rank = 0; rank < simulator.world(); ++rank) {
+    PlanSimulator::for_each_index(simulator.box_of(rank, to), [&](const Shape& index) {
+      ASSERT_EQ(simulator.value_at(rank, index), global[simulator.flat(index)]) << "rank " << rank;
+    });
+  }
+}
+
+void expect_all_pairs_right(const std::vector<int>& mesh, const std::vector<Shape>& shapes,
+                            const std::vector<ReduceOp>& ops) {
+  for (const Shape& shape : shapes) {
+    const std::vector<Layout> layouts = all_layouts(shape, mesh, ops);
+    for (const Layout& from : layouts) {
+      for (const Layout& to : layouts) {
+        expect_right(shape, mesh, from, to);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+const std::vector<ReduceOp> kOps = {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::min,
+                                    ReduceOp::product};
+
+TEST(RedistributePlanTest, EveryPairOfLayoutsOnOneAxisGivesTheRightElements) {
+  std::vector<Shape> shapes = {{}};
+  for (const std::int64_t rows : {0, 1, 2, 3, 5, 7, 8}) {
+    shapes.push_back({rows});
+    for (const std::int64_t columns : {0, 1, 2, 3, 5, 7, 8}) shapes.push_back({rows, columns});
+  }
+  for (int size = 1; size <= 5; ++size) expect_all_pairs_right({size}, shapes, kOps);
+}
+
+TEST(RedistributePlanTest, EveryPairOfLayoutsAndOrdersOnTwoAxesGivesTheRightElements) {
+  const std::vector<ReduceOp> ops = {ReduceOp::sum, ReduceOp::avg, ReduceOp::max};
+  for (const std::vector<int>& mesh :
+       std::vector<std::vector<int>>{{2, 2}, {3, 2}, {2, 4}, {1, 3}, {3, 1}, {1, 1}}) {
+    expect_all_pairs_right(mesh, {{}, {5}, {7, 3}, {1, 8}, {5, 0}}, ops);
+  }
+  expect_all_pairs_right({2, 2}, {{3, 5, 2}}, {ReduceOp::sum, ReduceOp::min, ReduceOp::product});
+}
+
+TEST(RedistributePlanTest, EveryPairOfLayoutsAndOrdersOnThreeAxesGivesTheRightElements) {
+  expect_all_pairs_right({2, 2, 2}, {{7, 3}}, {ReduceOp::sum});
+  expect_all_pairs_right({2, 1, 3}, {{5}}, {ReduceOp::sum, ReduceOp::max});
+}
+
+TEST(RedistributePlanTest, ManyAxesAreStillPlannedRight) {
+  const std::vector<int> mesh = {2, 2, 2, 2, 2, 2};
+  const Shape shape = {9, 5, 3};
+  expect_right(shape, mesh, layout_of("S0 S0 S1 P S2 S1", shape, mesh),
+               layout_of("S1 S0 S0 S2 R P", shape, mesh, {{0, {2, 1}}}));
+}
+
+TEST(RedistributePlanTest, OneAxisTakesTheCollectiveThatIsMadeForIt) {
+  const Shape shape = {7, 5};
+  const std::vector<int> mesh = {4};
+  const auto kinds = [&](const Placement& from, const Placement& to) {
+    return kinds_of(plan_redistribute(shape, mesh, make_layout(shape, mesh, {from}),
+                                      make_layout(shape, mesh, {to})));
+  };
+  using Kinds = std::vector<StepKind>;
+  EXPECT_EQ(kinds(Shard(0), Shard(1)), Kinds{StepKind::all_to_all});
+  EXPECT_EQ(kinds(Shard(0), Replicate()), Kinds{StepKind::all_gather});
+  EXPECT_EQ(kinds(Replicate(), Shard(1)), Kinds{StepKind::local_chunk});
+  EXPECT_EQ(kinds(Partial(), Replicate()), Kinds{StepKind::all_reduce});
+  EXPECT_EQ(kinds(Partial(), Shard(0)), Kinds{StepKind::reduce_scatter});
+  EXPECT_EQ(kinds(Replicate(), Partial()), Kinds{StepKind::to_partial});
+  EXPECT_EQ(kinds(Shard(0), Partial()), Kinds{StepKind::to_partial});
+  EXPECT_EQ(kinds(Shard(0), Partial(ReduceOp::avg)),
+            (Kinds{StepKind::all_gather, StepKind::to_partial}));
+  EXPECT_EQ(kinds(Partial(), Partial(ReduceOp::max)),
+            (Kinds{StepKind::all_reduce, StepKind::to_partial}));
+  EXPECT_EQ(kinds(Partial(), Partial()), Kinds{});
+}
+
+TEST(RedistributePlanTest, PlansTakeNoMoreCollectivesThanPyTorchsPlannersTake) {
+  struct Known {
+    const char* from;
+    const char* to;
+    int count;
+  };
+  const Known known[] = {
+      {"S0 S1", "S0 S0", 1},       {"S0 S1", "S1 S0", 2},       {"S0 S0", "S1 S1", 2},
+      {"S0 S2", "S1 S0", 2},       {"S1 S1", "S1 S2", 1},       {"S0 S0 S0", "S1 S1 S1", 3},
+      {"S0 S1 S0", "S1 S0 S0", 3}, {"S0 S1 S2", "S2 S1 S0", 2}, {"S1 S0 S0", "R S0 S0", 1},
+      {"S1 R S0", "R S0 S0", 2},   {"S0 S0 S1", "S0 S1 S2", 2},
+  };
+  for (const Known& item : known) {
+    SCOPED_TRACE(std::string(item.from) + " -> " + item.to);
+    const std::string from = item.from;
+    const std::vector<int> mesh(std::ranges::count(from, ' ') + 1U, 2);
+    const Shape shape = {8, 8, 8};
+    EXPECT_LE(collectives_of(plan_redistribute(shape, mesh, layout_of(from, shape, mesh),
+                                               layout_of(item.to, shape, mesh))),
+              item.count);
+  }
+}
+
+TEST(RedistributePlanTest, PlansTakeNoMoreCollectivesThanPyTorchTookOnTheVectors) {
+  std::size_t compared = 0;
+  for (const test::VectorCase& item : test::read_vector_file("redistribute")) {
+    const boost::json::object& torch = item.at("torch").as_object();
+    if (item.at("op") != "redistribute" || !torch.contains("comm") ||
+        item.at("demand") == "error") {
+      continue;
+    }
+    SCOPED_TRACE(test::text_of(item.at("id")));
+    const boost::json::object& input = item.at("inputs").at(0).as_object();
+    const std::vector<int> mesh = test::ints_of(item.at("mesh"));
+    const Shape shape = test::sizes_of(input.at("shape"));
+    const auto layout = [&](const boost::json::value& texts, const boost::json::value* orders) {
+      Placements placements;
+      for (const std::string& text : test::texts_of(texts)) {
+        placements.push_back(Placement::parse(text));
+      }
+      ShardOrder order;
+      if (orders != nullptr) {
+        for (const auto& [dim, axes] : orders->as_object()) {
+          order[std::stoi(std::string(dim))] = test::ints_of(axes);
+        }
+      }
+      return make_layout(shape, mesh, placements, order);
+    };
+    const boost::json::object& args = item.at("args").as_object();
+    const Layout from = layout(input.at("placements"), input.if_contains("shard_order"));
+    const Layout to = layout(args.at("to"), args.if_contains("to_order"));
+    std::int64_t count = 0;
+    for (const auto& [kind, times] : torch.at("comm").as_object()) count += times.as_int64();
+    const std::vector<Step> steps = plan_redistribute(shape, mesh, from, to);
+    EXPECT_LE(collectives_of(steps), count) << plan_to_string(steps);
+    EXPECT_EQ(plan_cost(shape, mesh, steps).collectives, collectives_of(steps));
+    ++compared;
+  }
+  EXPECT_EQ(compared, 2375U);
+}
+
+TEST(RedistributePlanTest, AmongPlansOfAsManyCollectivesTheOneOfFewestElementsIsTaken) {
+  const Shape shape = {8, 8};
+  const std::vector<int> mesh = {2, 2};
+  // Cutting first halves what is reduced.
+  EXPECT_EQ(plan_to_string(plan_redistribute(shape, mesh, layout_of("P R", shape, mesh),
+                                             layout_of("R S0", shape, mesh))),
+            "local_chunk on axis 1: [P(sum), R] -> [P(sum), S(0)]\n"
+            "all_reduce on axis 0: [P(sum), S(0)] -> [R, S(0)]\n");
+  // Reducing to the shard first, then gathering, would be one more.
+  EXPECT_EQ(kinds_of(plan_redistribute(shape, mesh, layout_of("P P", shape, mesh),
+                                       layout_of("S0 R", shape, mesh))),
+            (std::vector<StepKind>{StepKind::reduce_scatter, StepKind::all_reduce}));
+}
+
+TEST(RedistributePlanTest, TheSimulatorRefusesStepsThatNoLineOfRanksCanTake) {
+  const Shape shape = {7, 5};
+  const std::vector<int> mesh = {2, 2};
+  const Layout nested = layout_of("S0 S0", shape, mesh);
+  const auto run = [&](const Layout& from, StepKind kind, int axis, const Layout& to) {
+    PlanSimulator simulator(shape, mesh);
+    simulator.fill(iota(shape), from);
+    simulator.run({{kind, axis, from, to}});
+  };
+  EXPECT_THROW(run(nested, StepKind::all_gather, 0, layout_of("R S0", shape, mesh)),
+               std::logic_error);
+  EXPECT_THROW(run(nested, StepKind::all_to_all, 1, layout_of("S0 R", shape, mesh)),
+               std::logic_error);
+  EXPECT_THROW(run(nested, StepKind::all_gather, 1, layout_of("R R", shape, mesh)),
+               std::logic_error);
+  EXPECT_NO_THROW(run(nested, StepKind::all_gather, 1, layout_of("S0 R", shape, mesh)));
+}
+
+TEST(RedistributePlanTest, AnAxisOfOneRankIsOnlyRelabelled) {
+  const Shape shape = {8, 8};
+  const std::vector<int> mesh = {1, 2};
+  const std::vector<Step> steps = plan_redistribute(shape, mesh, layout_of("S0 S0", shape, mesh),
+                                                    layout_of("R S0", shape, mesh));
+  EXPECT_EQ(kinds_of(steps), std::vector<StepKind>{StepKind::relabel});
+  const std::vector<Step> reorder = plan_redistribute(
+      shape, mesh, layout_of("S0 S0", shape, mesh), layout_of("S0 S0", shape, mesh, {{0, {1, 0}}}));
+  EXPECT_EQ(kinds_of(reorder), std::vector<StepKind>{StepKind::relabel});
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor

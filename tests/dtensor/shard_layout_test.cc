@@ -1,0 +1,128 @@
+#include "dtrun/dtensor/shard_layout.h"
+
+#include <gtest/gtest.h>
+
+#include "dtrun/base/error.h"
+#include "support/vector_file.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using tensors::Shape;
+
+std::vector<int> coordinate_of(int rank, const std::vector<int>& mesh) {
+  std::vector<int> at(mesh.size());
+  for (std::size_t a = at.size(); a-- > 0;) {
+    at[a] = rank % mesh[a];
+    rank /= mesh[a];
+  }
+  return at;
+}
+
+std::vector<std::int64_t> chunk_sizes(std::int64_t n, int parts) {
+  std::vector<std::int64_t> sizes;
+  for (int i = 0; i < parts; ++i) sizes.push_back(chunk_of(n, parts, i).size);
+  return sizes;
+}
+
+TEST(ShardLayoutTest, ChunksAreThoseOfTorchChunk) {
+  EXPECT_EQ(chunk_sizes(7, 4), (std::vector<std::int64_t>{2, 2, 2, 1}));
+  EXPECT_EQ(chunk_sizes(5, 4), (std::vector<std::int64_t>{2, 2, 1, 0}));
+  EXPECT_EQ(chunk_sizes(6, 4), (std::vector<std::int64_t>{2, 2, 2, 0}));
+  EXPECT_EQ(chunk_sizes(0, 3), (std::vector<std::int64_t>{0, 0, 0}));
+}
+
+TEST(ShardLayoutTest, AnEmptyChunkBeginsAtTheEnd) {
+  EXPECT_EQ(chunk_of(5, 4, 3).offset, 5);
+  EXPECT_EQ(chunk_of(1, 8, 7).offset, 1);
+  EXPECT_EQ(chunk_of(0, 2, 0).offset, 0);
+}
+
+TEST(ShardLayoutTest, AHugeDimDoesNotOverflow) {
+  const std::int64_t n = INT64_MAX;
+  const Chunk last = chunk_of(n, 8, 7);
+  EXPECT_EQ(last.offset + last.size, n);
+}
+
+TEST(ShardLayoutTest, ChunksOfEverySizeTileTheDim) {
+  for (int parts = 1; parts <= 8; ++parts) {
+    for (std::int64_t n = 0; n <= 2 * parts + 1; ++n) {
+      std::int64_t next = 0;
+      for (int i = 0; i < parts; ++i) {
+        const Chunk chunk = chunk_of(n, parts, i);
+        EXPECT_EQ(chunk.offset, chunk.size > 0 ? next : n);
+        next += chunk.size;
+      }
+      EXPECT_EQ(next, n);
+    }
+  }
+}
+
+TEST(ShardLayoutTest, BoxesAreThoseOfTheVectors) {
+  std::size_t boxes = 0;
+  const std::vector<test::VectorCase> cases = test::read_vector_file("layout");
+  ASSERT_EQ(cases.size(), 1084U);
+  for (const test::VectorCase& item : cases) {
+    SCOPED_TRACE(test::text_of(item.at("id")));
+    const std::vector<int> mesh = test::ints_of(item.at("mesh"));
+    Placements placements;
+    for (const std::string& text : test::texts_of(item.at("placements"))) {
+      placements.push_back(Placement::parse(text));
+    }
+    ShardOrder order;
+    if (item.contains("shard_order")) {
+      for (const auto& [dim, axes] : item.at("shard_order").as_object()) {
+        order[std::stoi(std::string(dim))] = test::ints_of(axes);
+      }
+    }
+    const auto& shapes = item.at("ranks").at("shapes").as_array();
+    const auto& offsets = item.at("ranks").at("offsets").as_array();
+    for (std::size_t rank = 0; rank < shapes.size(); ++rank) {
+      const Box box = local_box(test::sizes_of(item.at("shape")), mesh,
+                                coordinate_of(static_cast<int>(rank), mesh), placements, order);
+      EXPECT_EQ(box.shape, test::sizes_of(shapes[rank])) << "rank " << rank;
+      EXPECT_EQ(box.offsets, test::sizes_of(offsets[rank])) << "rank " << rank;
+      ++boxes;
+    }
+  }
+  EXPECT_GT(boxes, 6000U);
+}
+
+void expect_refused(const Shape& shape, const std::vector<int>& mesh, const Placements& placements,
+                    const ShardOrder& order, const std::string& what) {
+  try {
+    make_layout(shape, mesh, placements, order);
+    FAIL() << "no error: " << what;
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.code(), base::ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+  }
+}
+
+TEST(ShardLayoutTest, WhatDoesNotFitIsRefusedWithTheReason) {
+  expect_refused({4}, {2}, {Replicate(), Replicate()}, {}, "2 placements and 1 axes");
+  expect_refused({4, 4}, {2}, {Shard(2)}, {}, "its dims are -2 to 1");
+  expect_refused({4, 4}, {2}, {Shard(-3)}, {}, "S(-3)");
+  expect_refused({}, {2}, {Shard(0)}, {}, "cannot shard a 0-dim tensor");
+  expect_refused({4}, {2, 2}, {Partial(), Partial(ReduceOp::max)}, {}, "cannot mix partial ops");
+  expect_refused({4}, {2, 2}, {Shard(0), Shard(0)}, {{0, {1}}}, "shard order {0: [1]}");
+  expect_refused({4}, {2, 2}, {Shard(0), Replicate()}, {{0, {0, 1}}}, "{0: [0]} in any order");
+  expect_refused({4, 4}, {2, 2}, {Shard(0), Shard(0)}, {{1, {0, 1}}}, "does not fit");
+}
+
+TEST(ShardLayoutTest, SumMixesWithAvgOnly) {
+  const Placements mixed = {Partial(), Partial(ReduceOp::avg)};
+  EXPECT_EQ(make_layout({4}, {2, 2}, mixed).placements, mixed);
+}
+
+TEST(ShardLayoutTest, DimsAreNormalizedAndTheOrderIsFilled) {
+  const Layout layout = make_layout({4, 4}, {2, 2, 2}, {Shard(-1), Shard(0), Shard(1)});
+  EXPECT_EQ(layout.placements, (Placements{Shard(1), Shard(0), Shard(1)}));
+  EXPECT_EQ(layout.order, (ShardOrder{{0, {1}}, {1, {0, 2}}}));
+  EXPECT_EQ(layout.to_string(), "[S(1), S(0), S(1)]");
+  EXPECT_EQ(make_layout({4}, {2, 2}, {Shard(0), Shard(0)}, {{0, {1, 0}}}).to_string(),
+            "[S(0), S(0)] order {0: [1, 0]}");
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor

@@ -1,0 +1,19 @@
+# The vectors lie compressed in the tree and are unpacked beside the tests' programs.
+set(vector_folder ${CMAKE_CURRENT_BINARY_DIR}/vectors)
+set(vector_files)
+foreach(name layout redistribute ops)
+  set(packed ${CMAKE_CURRENT_SOURCE_DIR}/vectors/${name}.jsonl.gz)
+  set(unpacked ${vector_folder}/${name}.jsonl)
+  add_custom_command(OUTPUT ${unpacked}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${vector_folder}
+    COMMAND gzip -dkc ${packed} > ${unpacked}
+    DEPENDS ${packed} VERBATIM)
+  list(APPEND vector_files ${unpacked})
+endforeach()
+add_library(dtrun_test_vectors STATIC support/vector_file.cc ${vector_files})
+target_compile_definitions(dtrun_test_vectors PRIVATE DTRUN_VECTOR_FOLDER="${vector_folder}")
+target_link_libraries(dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base PRIVATE dtrun_flags)
+
+dtrun_test(dtensor/placement_test.cc LINKS dtrun::dtensor)
+dtrun_test(dtensor/shard_layout_test.cc LINKS dtrun::dtensor dtrun_test_vectors)
+dtrun_test(dtensor/redistribute_plan_test.cc LINKS dtrun::dtensor dtrun_test_vectors)
