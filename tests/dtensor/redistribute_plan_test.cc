@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 #include <stdexcept>
 
+#include "dtensor/layout_catalogue.h"
 #include "dtensor/plan_simulator.h"
 #include "support/vector_file.h"
 
@@ -35,52 +35,6 @@ std::vector<StepKind> kinds_of(const std::vector<Step>& steps) {
   std::vector<StepKind> kinds;
   for (const Step& step : steps) kinds.push_back(step.kind);
   return kinds;
-}
-
-/// Every layout of a tensor of that shape on that mesh, with every order of axes.
-std::vector<Layout> all_layouts(const Shape& shape, const std::vector<int>& mesh,
-                                const std::vector<ReduceOp>& ops) {
-  Placements choices = {Replicate()};
-  for (std::size_t d = 0; d < shape.size(); ++d) choices.push_back(Shard(static_cast<int>(d)));
-  for (const ReduceOp op : ops) choices.push_back(Partial(op));
-  std::vector<Placements> rows = {{}};
-  for (std::size_t a = 0; a < mesh.size(); ++a) {
-    std::vector<Placements> longer;
-    for (const Placements& row : rows) {
-      for (const Placement& choice : choices) {
-        longer.push_back(row);
-        longer.back().push_back(choice);
-      }
-    }
-    rows = std::move(longer);
-  }
-  std::vector<Layout> layouts;
-  for (const Placements& row : rows) {
-    std::set<int> partial_ops;
-    for (const Placement& p : row) {
-      if (p.is_partial()) partial_ops.insert(static_cast<int>(p.reduce_op()));
-    }
-    partial_ops.erase(static_cast<int>(ReduceOp::avg));
-    if (partial_ops.size() > 1) continue;
-    if (std::ranges::count(row, Partial(ReduceOp::avg)) > 0 && !partial_ops.empty() &&
-        *partial_ops.begin() != static_cast<int>(ReduceOp::sum)) {
-      continue;
-    }
-    std::vector<Layout> orders = {make_layout(shape, mesh, row)};
-    for (const auto& [dim, axes] : default_shard_order(row)) {
-      std::vector<Layout> more;
-      for (Layout layout : orders) {
-        std::vector<int> order = axes;
-        do {
-          layout.order[dim] = order;
-          more.push_back(layout);
-        } while (std::ranges::next_permutation(order).found);
-      }
-      orders = std::move(more);
-    }
-    layouts.insert(layouts.end(), orders.begin(), orders.end());
-  }
-  return layouts;
 }
 
 std::vector<double> iota(const Shape& shape) {

@@ -32,10 +32,11 @@ class DeviceMesh {
   /// This rank's coordinate, one per axis.
   const std::vector<int>& coordinate() const;
   int local_rank(int axis) const { return coordinate()[static_cast<std::size_t>(axis)]; }
-  /// Coordinate of any rank of the mesh.
+  /// Coordinate of any rank of the mesh. @throws Error kInvalidArgument
   std::vector<int> coordinate_of(int rank) const;
   int rank() const;
-  /// The line through this rank along the axis.
+  /// The line through this rank along the axis; its ranks are the coordinates there.
+  /// @throws Error kInvalidArgument
   const ProcessGroup& group(int axis) const;
   /// All of the mesh.
   const ProcessGroup& group() const;

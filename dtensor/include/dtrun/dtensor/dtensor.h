@@ -15,19 +15,21 @@ namespace dtrun::dtensor {
 
 using tensors::Tensor;
 
+struct FromLocalOptions {
+  /// The global shape. Not given: the local sizes times the axis sizes that shard them (all ranks
+  /// must hold equal shapes).
+  tensors::Shape shape;
+  bool has_shape = false;  ///< shape is given; {} is that of a 0-dim tensor
+  ShardOrder shard_order;
+};
+
 class DTensor {
  public:
   DTensor() = default;
   /// @param local exactly the shape of spec.local_box() (DT_CHECK)
   DTensor(Spec spec, Tensor local);
 
-  struct FromLocal {
-    /// The global shape; empty: local size times the axis sizes that shard it (all ranks must hold
-    /// equal shapes).
-    std::vector<std::int64_t> shape;
-    bool has_shape = false;
-    ShardOrder shard_order;
-  };
+  using FromLocal = FromLocalOptions;
   /// No communication. @throws Error kInvalidArgument when local is not this rank's box of the
   /// given shape
   static DTensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placements,
@@ -37,7 +39,8 @@ class DTensor {
   /// The whole tensor on every rank. Collective.
   Tensor full_tensor() const;
   /// Any placements to any placements on the same mesh. Collective. Target Partial keeps the value
-  /// on the first rank of the axis and the neutral element elsewhere (avg: the value everywhere).
+  /// on the first rank of the axis, or each chunk on the rank that has it, and the neutral element
+  /// elsewhere (avg: the value everywhere). @throws Error kInvalidArgument
   DTensor redistribute(const Placements& placements, const ShardOrder& order = {}) const;
 
   const Spec& spec() const { return spec_; }

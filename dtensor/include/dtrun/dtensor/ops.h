@@ -11,7 +11,7 @@ namespace dtrun::dtensor {
 DTensor add(const DTensor& a, const DTensor& b);
 DTensor mul(const DTensor& a, const DTensor& b);
 DTensor mul(const DTensor& a, double b);
-/// 2-D by 2-D.
+/// torch.matmul's shapes: 1-D, 2-D and batched.
 DTensor matmul(const DTensor& a, const DTensor& b);
 inline DTensor operator+(const DTensor& a, const DTensor& b) {
   return add(a, b);

@@ -1,0 +1,195 @@
+// Every step is one collective on the group of its axis. The ranks of a line differ only in the
+// chunk that the axis gives them, so each rank knows what every other one sends: the chunks of the
+// box that the line holds together.
+#include "redistribute.h"
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "dtrun/tensor/ops.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using tensors::DType;
+using tensors::Shape;
+using tensors::Tensor;
+
+Tensor empty_like(const Tensor& tensor, const Shape& shape) {
+  return tensors::empty(shape, {.dtype = tensor.dtype(), .device = tensor.device()});
+}
+
+/// The views of `tensor` along `dim` that the ranks of an axis hold.
+std::vector<Tensor> chunks_of(const Tensor& tensor, int dim, int parts) {
+  std::vector<Tensor> chunks;
+  for (int i = 0; i < parts; ++i) {
+    const Chunk chunk = chunk_of(tensor.size(dim), parts, i);
+    chunks.push_back(tensor.narrow(dim, chunk.offset, chunk.size));
+  }
+  return chunks;
+}
+
+std::int64_t largest_integer(DType dtype) {
+  switch (dtype) {
+    case DType::i64:
+      return std::numeric_limits<std::int64_t>::max();
+    case DType::i32:
+      return std::numeric_limits<std::int32_t>::max();
+    case DType::u8:
+      return std::numeric_limits<std::uint8_t>::max();
+    default:
+      return 1;
+  }
+}
+
+std::int64_t smallest_integer(DType dtype) {
+  switch (dtype) {
+    case DType::i64:
+      return std::numeric_limits<std::int64_t>::min();
+    case DType::i32:
+      return std::numeric_limits<std::int32_t>::min();
+    default:
+      return 0;
+  }
+}
+
+/// What `op` leaves unchanged. All bits set is -1 for signed integers, the largest for others.
+std::int64_t neutral_integer(ReduceOp op, DType dtype) {
+  switch (op) {
+    case ReduceOp::product:
+      return 1;
+    case ReduceOp::min:
+      return largest_integer(dtype);
+    case ReduceOp::max:
+      return smallest_integer(dtype);
+    case ReduceOp::band:
+      return smallest_integer(dtype) < 0 ? -1 : largest_integer(dtype);
+    case ReduceOp::sum:
+    case ReduceOp::avg:
+    case ReduceOp::bor:
+    case ReduceOp::bxor:
+      break;
+  }
+  return 0;
+}
+
+double neutral_floating(ReduceOp op) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  if (op == ReduceOp::product) return 1;
+  if (op == ReduceOp::min) return infinity;
+  return op == ReduceOp::max ? -infinity : 0;
+}
+
+Tensor neutral_like(const Tensor& tensor, const Shape& shape, ReduceOp op) {
+  const Tensor result = empty_like(tensor, shape);
+  if (tensors::is_floating_point(tensor.dtype())) {
+    result.fill_(neutral_floating(op));
+    return result;
+  }
+  // Not fill_, which takes a double: the largest i64 is none.
+  const std::vector<std::int64_t> value = {neutral_integer(op, tensor.dtype())};
+  result.copy_(tensors::tensor_from(value, {}, tensor.dtype()).to(tensor.device()));
+  return result;
+}
+
+class StepRun {
+ public:
+  StepRun(const PlanSite& site, const Step& step, const Tensor& local)
+      : step_(step),
+        axis_(static_cast<std::size_t>(step.axis)),
+        before_(step.before.placements[axis_]),
+        after_(step.after.placements[axis_]),
+        group_(site.mesh.group(step.axis)),
+        local_(local),
+        after_shape_(
+            local_box(site.global_shape, site.mesh.shape(), site.mesh.coordinate(), step.after)
+                .shape) {}
+
+  Tensor run() const {
+    switch (step_.kind) {
+      case StepKind::all_gather:
+        return all_gather();
+      case StepKind::all_to_all:
+        return all_to_all();
+      case StepKind::all_reduce:
+        return all_reduce();
+      case StepKind::reduce_scatter:
+        return reduce_scatter();
+      case StepKind::local_chunk:
+        // A copy, so that the rest of the memory can go.
+        return chunks_of(local_, after_.dim(),
+                         group_.size())[static_cast<std::size_t>(group_.rank())]
+            .clone();
+      case StepKind::to_partial:
+        return to_partial();
+      case StepKind::relabel:
+        break;
+    }
+    return local_;
+  }
+
+ private:
+  Tensor all_gather() const {
+    const Tensor whole = empty_like(local_, after_shape_);
+    group_.all_gather(chunks_of(whole, before_.dim(), group_.size()), local_);
+    return whole;
+  }
+
+  Tensor all_to_all() const {
+    const Tensor result = empty_like(local_, after_shape_);
+    group_.all_to_all(chunks_of(result, before_.dim(), group_.size()),
+                      chunks_of(local_, after_.dim(), group_.size()));
+    return result;
+  }
+
+  Tensor all_reduce() const {
+    const Tensor result = local_.clone();
+    group_.all_reduce(result, before_.reduce_op());
+    return result;
+  }
+
+  Tensor reduce_scatter() const {
+    const Tensor result = empty_like(local_, after_shape_);
+    group_.reduce_scatter(result, chunks_of(local_, after_.dim(), group_.size()),
+                          before_.reduce_op());
+    return result;
+  }
+
+  Tensor to_partial() const {
+    const ReduceOp op = after_.reduce_op();
+    if (before_.is_replicate()) {
+      if (group_.rank() == 0 || op == ReduceOp::avg) return local_;
+      return neutral_like(local_, after_shape_, op);
+    }
+    const Tensor result = neutral_like(local_, after_shape_, op);
+    chunks_of(result, before_.dim(), group_.size())[static_cast<std::size_t>(group_.rank())].copy_(
+        local_);
+    return result;
+  }
+
+  const Step& step_;
+  const std::size_t axis_;
+  const Placement before_;
+  const Placement after_;
+  const ProcessGroup& group_;
+  const Tensor& local_;
+  const Shape after_shape_;
+};
+
+}  // namespace
+
+Tensor run_plan(const PlanSite& site, const std::vector<Step>& steps, Tensor local) {
+  for (const Step& step : steps) {
+    Tensor next = StepRun(site, step, local).run();
+    local = std::move(next);
+  }
+  return local;
+}
+
+Tensor redistribute_local(const PlanSite& site, const Layout& from, const Layout& to,
+                          const Tensor& local) {
+  return run_plan(site, plan_redistribute(site.global_shape, site.mesh.shape(), from, to), local);
+}
+
+}  // namespace dtrun::dtensor

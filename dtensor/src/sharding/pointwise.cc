@@ -1,0 +1,47 @@
+#include "sharding/pointwise.h"
+
+#include <utility>
+
+namespace dtrun::dtensor::sharding {
+
+Operation pointwise_operation(const std::vector<Operand>& inputs, tensors::DType output_dtype) {
+  Operation operation{inputs, {}, {}, output_dtype};
+  for (const Operand& input : inputs) {
+    operation.output_shape = tensors::broadcast_shapes(operation.output_shape, input.shape);
+  }
+  const tensors::Shape& result = operation.output_shape;
+  for (std::size_t d = 0; d < result.size(); ++d) operation.output.push_back(static_cast<int>(d));
+  for (Operand& input : operation.inputs) {
+    const std::size_t missing = result.size() - input.shape.size();
+    input.indices.clear();
+    for (std::size_t d = 0; d < input.shape.size(); ++d) {
+      const bool stretched = input.shape[d] != result[d + missing];
+      input.indices.push_back(stretched ? kBroadcast : static_cast<int>(d + missing));
+    }
+  }
+  return operation;
+}
+
+std::vector<AxisRule> additive_rules(const Operation& operation) {
+  std::vector<AxisRule> rules = {replicate_rule(operation)};
+  append_cut_rules(operation, rules);
+  for (const ReduceOp op : linear_ops(operation)) {
+    rules.push_back({Placements(operation.inputs.size(), Partial(op)), Partial(op)});
+  }
+  return rules;
+}
+
+std::vector<AxisRule> multiplicative_rules(const Operation& operation) {
+  std::vector<AxisRule> rules = {replicate_rule(operation)};
+  append_cut_rules(operation, rules);
+  for (const ReduceOp op : linear_ops(operation)) {
+    for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
+      AxisRule rule{Placements(operation.inputs.size(), Replicate()), Partial(op)};
+      rule.inputs[i] = Partial(op);
+      rules.push_back(std::move(rule));
+    }
+  }
+  return rules;
+}
+
+}  // namespace dtrun::dtensor::sharding
