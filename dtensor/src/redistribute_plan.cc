@@ -135,12 +135,23 @@ class Search {
     });
   }
 
+  /// Averages come after the sums that are due: a division rounds, or truncates, only once then.
+  bool waits_for_sums(const State& state, const Slot& now) const {
+    if (now.op() != ReduceOp::avg) return false;
+    for (std::size_t axis = 0; axis < mesh_shape_.size(); ++axis) {
+      const Slot& other = state[axis];
+      const bool sum = other.is_partial() && other.op() == ReduceOp::sum;
+      if (sum && target_[axis] != other) return true;
+    }
+    return false;
+  }
+
   void expand(const State& state, const PlanCost& cost) {
     for (std::size_t axis = 0; axis < mesh_shape_.size(); ++axis) {
       const Slot& now = state[axis];
       const Slot& target = target_[axis];
       if (now.is_partial()) {
-        if (now == target) continue;
+        if (now == target || waits_for_sums(state, now)) continue;
         reach(state, cost, {StepKind::all_reduce, axis, {}});
         if (target.is_shard()) reach(state, cost, shard(StepKind::reduce_scatter, axis, state));
       } else if (now.is_replicate()) {

@@ -206,6 +206,20 @@ TEST(RedistributePlanTest, AmongPlansOfAsManyCollectivesTheOneOfFewestElementsIs
             (std::vector<StepKind>{StepKind::reduce_scatter, StepKind::all_reduce}));
 }
 
+TEST(RedistributePlanTest, AveragesComeAfterSumsSoThatTheyRoundOnce) {
+  const Shape shape = {8, 8};
+  const std::vector<int> mesh = {2, 3};
+  const Layout from = make_layout(shape, mesh, {Partial(), Partial(ReduceOp::avg)});
+  const auto axes = [&](const Layout& to) {
+    std::vector<int> order;
+    for (const Step& step : plan_redistribute(shape, mesh, from, to)) order.push_back(step.axis);
+    return order;
+  };
+  EXPECT_EQ(axes(layout_of("R S0", shape, mesh)), (std::vector<int>{0, 1}));
+  EXPECT_EQ(axes(layout_of("R R", shape, mesh)), (std::vector<int>{0, 1}));
+  EXPECT_EQ(axes(layout_of("P R", shape, mesh)), (std::vector<int>{1}));
+}
+
 TEST(RedistributePlanTest, TheSimulatorRefusesStepsThatNoLineOfRanksCanTake) {
   const Shape shape = {7, 5};
   const std::vector<int> mesh = {2, 2};

@@ -18,9 +18,9 @@ using tensors::Tensor;
 struct FromLocalOptions {
   /// The global shape. Not given: the local sizes times the axis sizes that shard them (all ranks
   /// must hold equal shapes).
-  tensors::Shape shape;
+  tensors::Shape shape = {};
   bool has_shape = false;  ///< shape is given; {} is that of a 0-dim tensor
-  ShardOrder shard_order;
+  ShardOrder shard_order = {};
 };
 
 class DTensor {
@@ -63,7 +63,7 @@ struct DistributeOptions {
   /// Whose data counts, group rank on every axis; -1: no communication, every rank's own data is
   /// trusted.
   int source_rank = 0;
-  ShardOrder shard_order;
+  ShardOrder shard_order = {};
 };
 /// Cuts `tensor` (same shape and dtype on every rank; only the source rank's data counts) as the
 /// placements say. Collective: scatter on sharded axes, broadcast on replicated ones. Partial: as

@@ -1,0 +1,192 @@
+// All pairs of layouts on ranks that are threads, against the global tensor.
+#include "redistribute.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "dtensor/layout_catalogue.h"
+#include "dtensor/plan_simulator.h"
+#include "dtensor/vector_tensor.h"
+#include "dtrun/dtensor/dtensor.h"
+#include "support/run_ranks.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using collectives::ProcessGroup;
+using tensors::DType;
+using tensors::Shape;
+
+Tensor global_tensor(const Shape& shape) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < tensors::numel(shape); ++i) {
+    values.push_back(static_cast<double>(i - 3));
+  }
+  return tensors::tensor_from(values, shape, DType::f64);
+}
+
+/// A tensor of one shape in every layout that it can have, with what every rank holds then.
+struct Catalogue {
+  Shape shape;
+  std::vector<Layout> layouts;
+  std::vector<std::vector<std::vector<double>>> locals;  ///< by layout and rank
+};
+Catalogue catalogue_of(const Shape& shape, const std::vector<int>& mesh,
+                       const std::vector<ReduceOp>& ops) {
+  Catalogue catalogue{shape, all_layouts(shape, mesh, ops), {}};
+  PlanSimulator simulator(shape, mesh);
+  for (const Layout& layout : catalogue.layouts) {
+    simulator.fill(global_tensor(shape).to_vector(), layout);
+    std::vector<std::vector<double>>& locals = catalogue.locals.emplace_back();
+    for (int rank = 0; rank < simulator.world(); ++rank) {
+      locals.push_back(simulator.local_of(rank));
+    }
+  }
+  return catalogue;
+}
+
+DTensor placed(const Catalogue& catalogue, std::size_t index, const DeviceMesh& mesh) {
+  const Layout& layout = catalogue.layouts[index];
+  const Spec spec = make_spec(mesh, layout.placements, catalogue.shape, DType::f64, layout.order);
+  const std::vector<double>& local = catalogue.locals[index][static_cast<std::size_t>(mesh.rank())];
+  return DTensor(spec, tensors::tensor_from(local, spec.local_box().shape, DType::f64));
+}
+
+bool has_partial(const Layout& layout) {
+  return std::ranges::any_of(layout.placements,
+                             [](const Placement& placement) { return placement.is_partial(); });
+}
+
+/// The local tensor is its box of the global one; a Partial one combines to it. Collective.
+void expect_holds(const DTensor& tensor, const Tensor& global) {
+  if (has_partial(tensor.spec().layout())) {
+    EXPECT_EQ(difference(tensor.full_tensor(), global, {0, 0}), "");
+  } else {
+    EXPECT_EQ(difference(tensor.to_local(), cut(global, tensor.spec().local_box()), {0, 0}), "");
+  }
+}
+
+enum class RoundTrip { no, yes };
+
+void expect_all_pairs_right(const std::vector<int>& mesh_shape, const std::vector<Shape>& shapes,
+                            const std::vector<ReduceOp>& ops, RoundTrip round_trip) {
+  int world = 1;
+  for (const int size : mesh_shape) world *= size;
+  std::vector<Catalogue> catalogues;
+  for (const Shape& shape : shapes) catalogues.push_back(catalogue_of(shape, mesh_shape, ops));
+  test::run_ranks(world, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, mesh_shape);
+    for (const Catalogue& catalogue : catalogues) {
+      const Tensor global = global_tensor(catalogue.shape);
+      for (std::size_t i = 0; i < catalogue.layouts.size(); ++i) {
+        const DTensor from = placed(catalogue, i, mesh);
+        for (const Layout& to : catalogue.layouts) {
+          SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+          const DTensor there = from.redistribute(to.placements, to.order);
+          EXPECT_EQ(there.spec().layout(), to);
+          expect_holds(there, global);
+          if (round_trip == RoundTrip::no) continue;
+          const Layout& back = catalogue.layouts[i];
+          expect_holds(there.redistribute(back.placements, back.order), global);
+        }
+      }
+    }
+  });
+}
+
+const std::vector<ReduceOp> kOps = {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::min,
+                                    ReduceOp::product};
+
+TEST(RedistributeTest, EveryPairAndItsReturnOnOneAxisKeepsTheValue) {
+  const std::vector<Shape> shapes = {{},     {0},    {1},    {2},    {3},    {5},      {7},
+                                     {8},    {1, 1}, {2, 3}, {7, 5}, {8, 2}, {0, 3},   {5, 0},
+                                     {3, 8}, {5, 7}, {1, 8}, {8, 8}, {2, 7}, {3, 2, 5}};
+  for (int size = 1; size <= 5; ++size) {
+    expect_all_pairs_right({size}, shapes, kOps, RoundTrip::yes);
+  }
+}
+
+TEST(RedistributeTest, EveryPairOfLayoutsAndOrdersOnATwoByTwoMeshKeepsTheValue) {
+  expect_all_pairs_right({2, 2}, {{}, {5}, {7, 3}, {1, 8}, {3, 0}},
+                         {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::min},
+                         RoundTrip::yes);
+}
+
+TEST(RedistributeTest, EveryPairOfLayoutsAndOrdersOnAThreeByTwoMeshKeepsTheValue) {
+  expect_all_pairs_right({3, 2}, {{8}, {5, 7}}, {ReduceOp::sum, ReduceOp::avg, ReduceOp::max},
+                         RoundTrip::no);
+}
+
+TEST(RedistributeTest, EveryPairOfLayoutsAndOrdersOnATwoByFourMeshKeepsTheValue) {
+  expect_all_pairs_right({2, 4}, {{7}, {5, 3}}, {ReduceOp::sum, ReduceOp::min}, RoundTrip::no);
+}
+
+TEST(RedistributeTest, EveryDtypeGoesThroughEveryPartialThatItSupports) {
+  test::run_ranks(3, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
+                              DType::i32, DType::u8, DType::boolean}) {
+      const std::vector<double> values = dtype == DType::boolean ? std::vector<double>{0, 1, 1, 0}
+                                         : dtype == DType::u8    ? std::vector<double>{0, 1, 7, 85}
+                                                              : std::vector<double>{-5, 0, 3, -1};
+      const Tensor global = tensors::tensor_from(values, {4}, dtype);
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::product, ReduceOp::min,
+                                ReduceOp::max, ReduceOp::band, ReduceOp::bor, ReduceOp::bxor}) {
+        if (!collectives::reduce_op_supports(op, dtype)) continue;
+        for (const Placement& start : {Replicate(), Shard(0)}) {
+          SCOPED_TRACE(std::string(tensors::dtype_name(dtype)) + " " + Partial(op).to_string());
+          const DTensor from = distribute_tensor(global, mesh, {start}, {.source_rank = -1});
+          const DTensor partial = from.redistribute({Partial(op)});
+          EXPECT_EQ(difference(partial.full_tensor(), global, tolerance_of(dtype)), "");
+        }
+      }
+    }
+  });
+}
+
+TEST(RedistributeTest, TheExtremesOfI64SurviveMinAndMax) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const std::vector<std::int64_t> values = {INT64_MAX, INT64_MIN, 1};
+    const DTensor from = distribute_tensor(tensors::tensor_from(values, {3}, DType::i64), mesh,
+                                           {Replicate()}, {.source_rank = -1});
+    for (const ReduceOp op : {ReduceOp::min, ReduceOp::max, ReduceOp::band}) {
+      EXPECT_EQ(from.redistribute({Partial(op)}).full_tensor().to_vector_i64(), values);
+    }
+  });
+}
+
+TEST(RedistributeTest, ToPartialKeepsTheValueOnTheFirstRankOnly) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const DTensor from =
+        distribute_tensor(tensors::tensor_from(std::vector<double>{4, 5}, {2}, DType::f32), mesh,
+                          {Replicate()}, {.source_rank = -1});
+    const auto local = [&](ReduceOp op) {
+      return from.redistribute({Partial(op)}).to_local().to_vector();
+    };
+    const bool first = group.rank() == 0;
+    const std::vector<double> value = {4, 5};
+    EXPECT_EQ(local(ReduceOp::sum), first ? value : (std::vector<double>{0, 0}));
+    EXPECT_EQ(local(ReduceOp::product), first ? value : (std::vector<double>{1, 1}));
+    EXPECT_EQ(local(ReduceOp::max), first ? value : (std::vector<double>{-INFINITY, -INFINITY}));
+    EXPECT_EQ(local(ReduceOp::avg), value);
+  });
+}
+
+TEST(RedistributeTest, TheSourceIsLeftAsItIs) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor mine = tensors::full({2, 2}, group.rank() + 1, {.dtype = DType::f64});
+    const DTensor partial = DTensor::from_local(mine, mesh, {Partial()});
+    EXPECT_EQ(partial.full_tensor().to_vector(), (std::vector<double>{3, 3, 3, 3}));
+    EXPECT_EQ(mine.to_vector(), std::vector<double>(4, group.rank() + 1));
+    const DTensor whole = partial.redistribute({Replicate()});
+    whole.redistribute({Shard(0)}).to_local().fill_(-1);
+    EXPECT_EQ(whole.to_local().to_vector(), (std::vector<double>{3, 3, 3, 3}));
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor

@@ -1,0 +1,137 @@
+// Every case of the redistribute vectors, on ranks that are threads.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "dtensor/vector_tensor.h"
+#include "dtrun/base/error.h"
+#include "support/run_ranks.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using boost::json::object;
+using test::VectorCase;
+
+bool stands_at(int coordinate, const DeviceMesh& mesh) {
+  return std::ranges::all_of(mesh.coordinate(), [=](int c) { return c == coordinate; });
+}
+
+/// The case's result on this rank.
+DTensor result_of(const VectorCase& item, const DeviceMesh& mesh) {
+  const std::string op = test::text_of(item.at("op"));
+  const object& args = item.at("args").as_object();
+  if (op == "factory") {
+    const tensors::Shape shape = test::sizes_of(args.at("shape"));
+    const Placements to = placements_of(args.at("to"));
+    const tensors::DType dtype = tensors::parse_dtype(test::text_of(args.at("dtype")));
+    const std::string name = test::text_of(args.at("name"));
+    if (name == "full") return full(shape, args.at("value").to_number<double>(), mesh, to, dtype);
+    return name == "ones" ? ones(shape, mesh, to, dtype) : zeros(shape, mesh, to, dtype);
+  }
+  const object& input = item.at("inputs").as_array().at(0).as_object();
+  if (op == "distribute_tensor") {
+    DistributeOptions options;
+    const boost::json::value& source = args.at("src_data_rank");
+    options.source_rank = source.is_null() ? -1 : static_cast<int>(source.as_int64());
+    options.shard_order = order_of(args.if_contains("to_order"));
+    Tensor tensor = tensor_of(input);
+    if (options.source_rank >= 0 && !stands_at(options.source_rank, mesh)) {
+      // Only the source rank's data counts.
+      tensor = tensors::full(tensor.shape(), 99, {.dtype = tensor.dtype()});
+    }
+    return distribute_tensor(tensor, mesh, placements_of(args.at("to")), options);
+  }
+  if (op == "from_local") {
+    const object& local =
+        item.at("from_locals").as_array()[static_cast<std::size_t>(mesh.rank())].as_object();
+    const tensors::DType dtype = tensors::parse_dtype(test::text_of(input.at("dtype")));
+    DTensor::FromLocal options;
+    options.has_shape = args.at("give_shape").as_bool();
+    if (options.has_shape) options.shape = test::sizes_of(input.at("shape"));
+    return DTensor::from_local(
+        tensor_of(local.at("value"), test::sizes_of(local.at("shape")), dtype), mesh,
+        placements_of(args.at("placements")), options);
+  }
+  const DTensor placed = placed_input(input, mesh);
+  if (op == "full_tensor") return placed;
+  return placed.redistribute(placements_of(args.at("to")), order_of(args.if_contains("to_order")));
+}
+
+/// Everything that the case says of the result. Collective.
+void expect_as_demanded(const VectorCase& item, const DTensor& result) {
+  const Tensor expected = tensor_of(item.at("outputs").as_array().at(0).as_object());
+  const Tolerance tolerance = tolerance_of(item);
+  EXPECT_EQ(difference(result.full_tensor(), expected, tolerance), "");
+  const Box box = result.spec().local_box();
+  if (const boost::json::value* ranks = item.if_contains("ranks")) {
+    const std::size_t rank = static_cast<std::size_t>(result.device_mesh().rank());
+    EXPECT_EQ(result.to_local().shape(), test::sizes_of(ranks->at("shapes").as_array()[rank]));
+    EXPECT_EQ(box.offsets, test::sizes_of(ranks->at("offsets").as_array()[rank]));
+  }
+  for (const Placement& placement : result.placements()) {
+    if (placement.is_partial()) return;
+  }
+  EXPECT_EQ(difference(result.to_local(), cut(expected, box), tolerance), "");
+}
+
+void run_case(const VectorCase& item, const DeviceMesh& mesh) {
+  SCOPED_TRACE(test::text_of(item.at("id")));
+  const bool refusal_allowed = item.at("demand") != "value";
+  try {
+    const DTensor result = result_of(item, mesh);
+    EXPECT_NE(item.at("demand"), "error");
+    if (item.at("demand") != "error") expect_as_demanded(item, result);
+  } catch (const Error& error) {
+    EXPECT_TRUE(refusal_allowed) << error.what();
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
+    // Only what makes no sense is refused.
+    EXPECT_EQ(item.at("demand"), "error") << error.what();
+  }
+}
+
+/// Shards that are not cut as torch.chunk cuts, passed without the global shape.
+bool is_ragged(const VectorCase& item) {
+  return item.at("op") == "from_local" && item.at("demand") != "value";
+}
+
+TEST(RedistributeVectorsTest, EveryCaseGivesWhatItDemands) {
+  std::map<std::vector<int>, std::vector<VectorCase>> by_mesh;
+  std::size_t cases = 0;
+  for (VectorCase& item : test::read_vector_file("redistribute")) {
+    if (!is_ragged(item)) {
+      by_mesh[test::ints_of(item.at("mesh"))].push_back(std::move(item));
+      ++cases;
+    }
+  }
+  EXPECT_EQ(cases, 3075U);
+  for (const auto& [shape, items] : by_mesh) {
+    int world = 1;
+    for (const int size : shape) world *= size;
+    test::run_ranks(world, [&](const collectives::ProcessGroup& group) {
+      const DeviceMesh mesh(group, shape);
+      for (const VectorCase& item : items) run_case(item, mesh);
+    });
+  }
+}
+
+TEST(RedistributeVectorsTest, RaggedShardsAreRefusedAndNeverAnsweredWrongly) {
+  std::size_t cases = 0;
+  for (const VectorCase& item : test::read_vector_file("redistribute")) {
+    if (!is_ragged(item)) continue;
+    SCOPED_TRACE(test::text_of(item.at("id")));
+    ++cases;
+    const std::vector<int> shape = test::ints_of(item.at("mesh"));
+    test::run_ranks(shape[0], [&](const collectives::ProcessGroup& group) {
+      const DeviceMesh mesh(group, shape);
+      EXPECT_THROW(result_of(item, mesh).full_tensor(), Error);
+    });
+  }
+  EXPECT_EQ(cases, 4U);
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
