@@ -7,7 +7,7 @@
 
 #include "dtensor/layout_catalogue.h"
 #include "dtensor/plan_simulator.h"
-#include "support/vector_file.h"
+#include "dtensor/vector_layout.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -166,22 +166,11 @@ TEST(RedistributePlanTest, PlansTakeNoMoreCollectivesThanPyTorchTookOnTheVectors
     const boost::json::object& input = item.at("inputs").at(0).as_object();
     const std::vector<int> mesh = test::ints_of(item.at("mesh"));
     const Shape shape = test::sizes_of(input.at("shape"));
-    const auto layout = [&](const boost::json::value& texts, const boost::json::value* orders) {
-      Placements placements;
-      for (const std::string& text : test::texts_of(texts)) {
-        placements.push_back(Placement::parse(text));
-      }
-      ShardOrder order;
-      if (orders != nullptr) {
-        for (const auto& [dim, axes] : orders->as_object()) {
-          order[std::stoi(std::string(dim))] = test::ints_of(axes);
-        }
-      }
-      return make_layout(shape, mesh, placements, order);
-    };
     const boost::json::object& args = item.at("args").as_object();
-    const Layout from = layout(input.at("placements"), input.if_contains("shard_order"));
-    const Layout to = layout(args.at("to"), args.if_contains("to_order"));
+    const Layout from = make_layout(shape, mesh, placements_of(input.at("placements")),
+                                    order_of(input.if_contains("shard_order")));
+    const Layout to = make_layout(shape, mesh, placements_of(args.at("to")),
+                                  order_of(args.if_contains("to_order")));
     std::int64_t count = 0;
     for (const auto& [kind, times] : torch.at("comm").as_object()) count += times.as_int64();
     const std::vector<Step> steps = plan_redistribute(shape, mesh, from, to);

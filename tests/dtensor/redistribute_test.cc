@@ -5,8 +5,7 @@
 
 #include <vector>
 
-#include "dtensor/layout_catalogue.h"
-#include "dtensor/plan_simulator.h"
+#include "dtensor/catalogue.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/dtensor.h"
 #include "support/run_ranks.h"
@@ -17,41 +16,6 @@ namespace {
 using collectives::ProcessGroup;
 using tensors::DType;
 using tensors::Shape;
-
-Tensor global_tensor(const Shape& shape) {
-  std::vector<double> values;
-  for (std::int64_t i = 0; i < tensors::numel(shape); ++i) {
-    values.push_back(static_cast<double>(i - 3));
-  }
-  return tensors::tensor_from(values, shape, DType::f64);
-}
-
-/// A tensor of one shape in every layout that it can have, with what every rank holds then.
-struct Catalogue {
-  Shape shape;
-  std::vector<Layout> layouts;
-  std::vector<std::vector<std::vector<double>>> locals;  ///< by layout and rank
-};
-Catalogue catalogue_of(const Shape& shape, const std::vector<int>& mesh,
-                       const std::vector<ReduceOp>& ops) {
-  Catalogue catalogue{shape, all_layouts(shape, mesh, ops), {}};
-  PlanSimulator simulator(shape, mesh);
-  for (const Layout& layout : catalogue.layouts) {
-    simulator.fill(global_tensor(shape).to_vector(), layout);
-    std::vector<std::vector<double>>& locals = catalogue.locals.emplace_back();
-    for (int rank = 0; rank < simulator.world(); ++rank) {
-      locals.push_back(simulator.local_of(rank));
-    }
-  }
-  return catalogue;
-}
-
-DTensor placed(const Catalogue& catalogue, std::size_t index, const DeviceMesh& mesh) {
-  const Layout& layout = catalogue.layouts[index];
-  const Spec spec = make_spec(mesh, layout.placements, catalogue.shape, DType::f64, layout.order);
-  const std::vector<double>& local = catalogue.locals[index][static_cast<std::size_t>(mesh.rank())];
-  return DTensor(spec, tensors::tensor_from(local, spec.local_box().shape, DType::f64));
-}
 
 bool has_partial(const Layout& layout) {
   return std::ranges::any_of(layout.placements,

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "dtensor/vector_layout.h"
 #include "dtrun/base/error.h"
-#include "support/vector_file.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -65,16 +65,8 @@ TEST(ShardLayoutTest, BoxesAreThoseOfTheVectors) {
   for (const test::VectorCase& item : cases) {
     SCOPED_TRACE(test::text_of(item.at("id")));
     const std::vector<int> mesh = test::ints_of(item.at("mesh"));
-    Placements placements;
-    for (const std::string& text : test::texts_of(item.at("placements"))) {
-      placements.push_back(Placement::parse(text));
-    }
-    ShardOrder order;
-    if (item.contains("shard_order")) {
-      for (const auto& [dim, axes] : item.at("shard_order").as_object()) {
-        order[std::stoi(std::string(dim))] = test::ints_of(axes);
-      }
-    }
+    const Placements placements = placements_of(item.at("placements"));
+    const ShardOrder order = order_of(item.if_contains("shard_order"));
     const auto& shapes = item.at("ranks").at("shapes").as_array();
     const auto& offsets = item.at("ranks").at("offsets").as_array();
     for (std::size_t rank = 0; rank < shapes.size(); ++rank) {

@@ -15,5 +15,13 @@ target_compile_definitions(dtrun_test_vectors PRIVATE DTRUN_VECTOR_FOLDER="${vec
 target_link_libraries(dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base PRIVATE dtrun_flags)
 
 dtrun_test(dtensor/placement_test.cc LINKS dtrun::dtensor)
-dtrun_test(dtensor/shard_layout_test.cc LINKS dtrun::dtensor dtrun_test_vectors)
-dtrun_test(dtensor/redistribute_plan_test.cc LINKS dtrun::dtensor dtrun_test_vectors)
+foreach(test shard_layout redistribute_plan choice)
+  dtrun_test(dtensor/${test}_test.cc LINKS dtrun::dtensor dtrun_test_vectors)
+endforeach()
+# Ranks are threads.
+foreach(test device_mesh dtensor)
+  dtrun_test(dtensor/${test}_test.cc LINKS dtrun::dtensor PROCESSORS 2)
+endforeach()
+foreach(test redistribute redistribute_vectors ops)
+  dtrun_test(dtensor/${test}_test.cc LINKS dtrun::dtensor dtrun_test_vectors PROCESSORS 2)
+endforeach()

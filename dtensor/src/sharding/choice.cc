@@ -42,7 +42,7 @@ class Chooser {
       const Placement& now = layouts_[i].placements[axis];
       any_cut = any_cut || now.is_shard();
       any_partial = any_partial || (rule.inputs[i].is_partial() && now == rule.inputs[i]);
-      if (rule.inputs[i].is_partial() && !now.is_replicate() && now != rule.inputs[i]) return false;
+      if (rule.inputs[i].is_partial() && now.is_shard()) return false;
     }
     const auto is_cut = [](const Placement& placement) { return placement.is_shard(); };
     const auto is_partial = [](const Placement& placement) { return placement.is_partial(); };

@@ -1,0 +1,115 @@
+#include "dtrun/dtensor/device_mesh.h"
+
+#include <gtest/gtest.h>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+#include "support/run_ranks.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using tensors::DType;
+
+TEST(DeviceMeshTest, RanksStandAtTheirRowMajorCoordinates) {
+  test::run_ranks(6, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3, 2}, {"dp", "tp"});
+    const int rank = group.rank();
+    EXPECT_EQ(mesh.rank(), rank);
+    EXPECT_EQ(mesh.size(), 6);
+    EXPECT_EQ(mesh.ndim(), 2);
+    EXPECT_EQ(mesh.size(0), 3);
+    EXPECT_EQ(mesh.size(1), 2);
+    EXPECT_EQ(mesh.coordinate(), (std::vector<int>{rank / 2, rank % 2}));
+    EXPECT_EQ(mesh.local_rank(0), rank / 2);
+    EXPECT_EQ(mesh.coordinate_of(5), (std::vector<int>{2, 1}));
+    EXPECT_EQ(mesh.axis_index("tp"), 1);
+    EXPECT_EQ(mesh.axis_names(), (std::vector<std::string>{"dp", "tp"}));
+    EXPECT_EQ(mesh.device_type(), tensors::DeviceType::cpu);
+  });
+}
+
+TEST(DeviceMeshTest, EveryLineOfEveryAxisHasItsOwnGroup) {
+  test::run_ranks(8, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2, 2});
+    for (int axis = 0; axis < 3; ++axis) {
+      const ProcessGroup& line = mesh.group(axis);
+      EXPECT_EQ(line.size(), 2);
+      EXPECT_EQ(line.rank(), mesh.local_rank(axis));
+      const tensors::Tensor sum = tensors::full({1}, group.rank(), {.dtype = DType::i64});
+      line.all_reduce(sum);
+      const int stride = axis == 0 ? 4 : axis == 1 ? 2 : 1;
+      const int first = group.rank() - mesh.local_rank(axis) * stride;
+      EXPECT_EQ(sum.item(), first + first + stride);
+    }
+    EXPECT_EQ(mesh.group().size(), 8);
+  });
+}
+
+TEST(DeviceMeshTest, AnAxisAsLongAsTheGroupUsesTheGroupItself) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh line(group, {2});
+    EXPECT_EQ(line.group(0).name(), group.name());
+    const DeviceMesh flat(group, {1, 2});
+    EXPECT_EQ(flat.group(1).name(), group.name());
+    EXPECT_EQ(flat.group(0).size(), 1);
+  });
+}
+
+TEST(DeviceMeshTest, ReprIsThatOfPyTorch) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    EXPECT_EQ(DeviceMesh(group, {4}).to_string(), "DeviceMesh((4,), 'cpu', stride=(1,))");
+    EXPECT_EQ(DeviceMesh(group, {4}, {"dp"}).to_string(), "DeviceMesh((dp=4), 'cpu', stride=(1,))");
+    EXPECT_EQ(DeviceMesh(group, {2, 2}).to_string(), "DeviceMesh((2, 2), 'cpu', stride=(2, 1))");
+    EXPECT_EQ(DeviceMesh(group, {2, 2}, {"dp", "tp"}).to_string(),
+              "DeviceMesh((dp=2, tp=2), 'cpu', stride=(2, 1))");
+  });
+}
+
+TEST(DeviceMeshTest, MeshesAreEqualByRanksShapeNamesAndDeviceType) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2}, {"a", "b"});
+    const DeviceMesh copy = mesh;
+    EXPECT_EQ(mesh, copy);
+    EXPECT_EQ(mesh, DeviceMesh(group, {2, 2}, {"a", "b"}));
+    EXPECT_FALSE(mesh == DeviceMesh(group, {2, 2}));
+    EXPECT_FALSE(mesh == DeviceMesh(group, {4}));
+    EXPECT_FALSE(DeviceMesh(group, {4}) == DeviceMesh(group, {4}, {}, tensors::DeviceType::cuda));
+    EXPECT_FALSE(mesh == DeviceMesh());
+    EXPECT_EQ(DeviceMesh(), DeviceMesh());
+  });
+}
+
+void expect_refused(const std::function<void()>& call, const std::string& what) {
+  try {
+    call();
+    FAIL() << "no error: " << what;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+  }
+}
+
+TEST(DeviceMeshTest, WhatDoesNotFitIsRefusedBeforeAnyoneIsInvolved) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    expect_refused([&] { DeviceMesh(group, {3}); }, "the group has 4 ranks");
+    expect_refused([&] { DeviceMesh(group, {3, 2}); }, "whose product is 4");
+    expect_refused([&] { DeviceMesh(group, {4, 0}); }, "at least one rank");
+    expect_refused([&] { DeviceMesh(group, {}); }, "cannot have 0 axes");
+    expect_refused([&] { DeviceMesh(group, {4, 1, 1, 1, 1, 1, 1, 1, 1}); }, "cannot have 9 axes");
+    expect_refused([&] { DeviceMesh(group, {2, 2}, {"dp"}); }, "one name per axis");
+    expect_refused([&] { DeviceMesh(group, {2, 2}, {"dp", "dp"}); }, "'dp' cannot name");
+    expect_refused([&] { DeviceMesh(group, {2, 2}, {"dp", ""}); }, "'' cannot name");
+    expect_refused([&] { DeviceMesh(ProcessGroup(), {1}); }, "no group");
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    expect_refused([&] { mesh.axis_index("pp"); }, "its axes are dp, tp");
+    expect_refused([&] { mesh.group(2); }, "no axis 2");
+    expect_refused([&] { mesh.coordinate_of(4); }, "no rank 4");
+    expect_refused([&] { DeviceMesh(group, {4}).axis_index("dp"); }, "have no names");
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor

@@ -1,0 +1,193 @@
+#include "dtrun/dtensor/dtensor.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <sstream>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+#include "support/run_ranks.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using tensors::DType;
+using tensors::Shape;
+
+Tensor counting(const Shape& shape) {
+  return tensors::arange(tensors::numel(shape), {.dtype = DType::f32}).view(shape);
+}
+
+void expect_refused(const std::function<void()>& call, const std::string& what,
+                    ErrorCode code = ErrorCode::kInvalidArgument) {
+  try {
+    call();
+    FAIL() << "no error: " << what;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+  }
+}
+
+TEST(DTensorTest, ReprIsThatOfPyTorch) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh line(group, {4});
+    const Tensor two = tensors::tensor_from(std::vector<double>{0, 1}, {2}, DType::f32);
+    const DTensor vector = DTensor::from_local(two, line, {Shard(0)});
+    EXPECT_EQ(vector.to_string(),
+              "DTensor(local_tensor=tensor([0., 1.]), device_mesh=DeviceMesh((4,), 'cpu', "
+              "stride=(1,)), placements=(Shard(dim=0),))");
+    const DeviceMesh grid(group, {2, 2}, {"dp", "tp"});
+    std::ostringstream stream;
+    stream << DTensor::from_local(tensors::zeros({2, 3}), grid, {Shard(0), Partial()});
+    EXPECT_EQ(stream.str(),
+              "DTensor(local_tensor=tensor([[0., 0., 0.],\n        [0., 0., 0.]]), "
+              "device_mesh=DeviceMesh((dp=2, tp=2), 'cpu', stride=(2, 1)), "
+              "placements=(Shard(dim=0), Partial(sum)))");
+  });
+}
+
+TEST(DTensorTest, FromLocalWithoutAShapeGrowsTheShardedDims) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    const Tensor local = tensors::zeros({2, 3});
+    EXPECT_EQ(DTensor::from_local(local, mesh, {Shard(0), Shard(-1)}).shape(), (Shape{4, 6}));
+    EXPECT_EQ(DTensor::from_local(local, mesh, {Shard(0), Shard(0)}).shape(), (Shape{8, 3}));
+    EXPECT_EQ(DTensor::from_local(local, mesh, {Replicate(), Partial()}).shape(), (Shape{2, 3}));
+    const DTensor tensor = DTensor::from_local(local, mesh, {Shard(0), Replicate()});
+    EXPECT_EQ(tensor.to_local().storage(), local.storage());
+    EXPECT_EQ(tensor.spec().to_string(), "f32[4, 3] on (2, 2): [S(0), R]");
+    EXPECT_EQ(tensor.dtype(), DType::f32);
+    EXPECT_EQ(tensor.device_mesh(), mesh);
+  });
+}
+
+TEST(DTensorTest, FromLocalRefusesWhatIsNotTheRanksBox) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const auto from_local = [&](const Tensor& local, const Placement& placement, Shape shape) {
+      DTensor::FromLocal options;
+      options.has_shape = true;
+      options.shape = std::move(shape);
+      return DTensor::from_local(local, mesh, {placement}, options);
+    };
+    EXPECT_EQ(from_local(tensors::zeros({group.rank() == 0 ? 3 : 2}), Shard(0), {5}).shape(),
+              Shape{5});
+    expect_refused([&] { from_local(tensors::zeros({4}), Shard(0), {5}); },
+                   "f32[5] on (2): [S(0)] gives it");
+    expect_refused([&] { from_local(tensors::zeros({5}), Replicate(), {5, 1}); }, "[5]");
+    expect_refused([&] { from_local(Tensor(), Replicate(), {}); }, "undefined tensor");
+    expect_refused([&] { from_local(tensors::zeros({}), Shard(0), {}); }, "0-dim");
+    expect_refused([&] { from_local(tensors::zeros({2}), Partial(ReduceOp::band), {2}); },
+                   "f32 cannot be P(band)");
+    const DeviceMesh gpus(group, {2}, {}, tensors::DeviceType::cuda);
+    expect_refused([&] { DTensor::from_local(tensors::zeros({2}), gpus, {Replicate()}); },
+                   "a tensor on cpu does not fit");
+  });
+}
+
+TEST(DTensorTest, OnlyTheSourceRanksDataCounts) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    for (int source = 0; source < 2; ++source) {
+      const bool is_source = group.rank() == 3 * source;
+      const Tensor mine = is_source ? counting({5, 3}) : tensors::full({5, 3}, -7);
+      for (const Placements& placements :
+           std::vector<Placements>{{Shard(0), Shard(1)},
+                                   {Shard(1), Shard(1)},
+                                   {Replicate(), Shard(0)},
+                                   {Replicate(), Replicate()},
+                                   {Partial(), Shard(0)},
+                                   {Replicate(), Partial(ReduceOp::max)}}) {
+        const DTensor tensor = distribute_tensor(mine, mesh, placements, {.source_rank = source});
+        EXPECT_TRUE(tensors::equal(tensor.full_tensor(), counting({5, 3})))
+            << placements_to_string(placements);
+      }
+      const DTensor ordered = distribute_tensor(
+          mine, mesh, {Shard(0), Shard(0)}, {.source_rank = source, .shard_order = {{0, {1, 0}}}});
+      EXPECT_TRUE(tensors::equal(ordered.full_tensor(), counting({5, 3})));
+    }
+  });
+}
+
+TEST(DTensorTest, WithoutASourceEveryRankCutsItsOwnTensor) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor mine = tensors::full({3}, group.rank());
+    const DTensor tensor = distribute_tensor(mine, mesh, {Shard(0)}, {.source_rank = -1});
+    EXPECT_EQ(tensor.full_tensor().to_vector(), (std::vector<double>{0, 0, 1}));
+  });
+}
+
+TEST(DTensorTest, ADistributedTensorIsItsOwnCopy) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    for (const int source : {-1, 0}) {
+      const Tensor mine = counting({4});
+      const DTensor tensor = distribute_tensor(mine, mesh, {Replicate()}, {.source_rank = source});
+      mine.fill_(9);
+      EXPECT_TRUE(tensors::equal(tensor.to_local(), counting({4})));
+    }
+  });
+}
+
+TEST(DTensorTest, DistributeTensorRefusesWhatItCannotPlace) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor tensor = counting({4});
+    expect_refused([&] { distribute_tensor(tensor, mesh, {Shard(0)}, {.source_rank = 2}); },
+                   "from -1 to 1");
+    expect_refused([&] { distribute_tensor(Tensor(), mesh, {Shard(0)}); }, "undefined");
+    expect_refused([&] { distribute_tensor(tensor, mesh, {Shard(1)}); }, "its dims are -1 to 0");
+    expect_refused([&] { distribute_tensor(tensor, mesh, {}); }, "0 placements and 1 axes");
+    const DeviceMesh gpus(group, {2}, {}, tensors::DeviceType::cuda);
+    expect_refused([&] { distribute_tensor(tensor, gpus, {Shard(0)}); }, "this one is on cpu");
+  });
+}
+
+TEST(DTensorTest, FactoriesFillTheGlobalTensorWhateverThePlacements) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    for (const Placements& placements :
+         std::vector<Placements>{{Shard(0), Shard(1)},
+                                 {Partial(), Shard(0)},
+                                 {Replicate(), Partial(ReduceOp::avg)},
+                                 {Partial(ReduceOp::min), Partial(ReduceOp::min)}}) {
+      const Shape shape = {3, 5};
+      EXPECT_TRUE(tensors::equal(full(shape, 2.5, mesh, placements).full_tensor(),
+                                 tensors::full(shape, 2.5)));
+      EXPECT_TRUE(tensors::equal(zeros(shape, mesh, placements, DType::i64).full_tensor(),
+                                 tensors::zeros(shape, {.dtype = DType::i64})));
+      EXPECT_TRUE(
+          tensors::equal(ones(shape, mesh, placements).full_tensor(), tensors::ones(shape)));
+    }
+    const DeviceMesh gpus(group, {4}, {}, tensors::DeviceType::cuda);
+    expect_refused([&] { zeros({2}, gpus, {Replicate()}); }, "on CPUs only",
+                   ErrorCode::kUnavailable);
+  });
+}
+
+TEST(DTensorTest, RedistributeRefusesPlacementsThatDoNotFit) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const DTensor tensor = zeros({4}, mesh, {Shard(0)});
+    expect_refused([&] { tensor.redistribute({Shard(1)}); }, "S(1)");
+    expect_refused([&] { tensor.redistribute({Shard(0), Shard(0)}); }, "2 placements");
+    expect_refused([&] { tensor.redistribute({Partial(ReduceOp::bor)}); }, "P(bor)");
+    expect_refused([&] { tensor.redistribute({Shard(0)}, {{0, {1}}}); }, "shard order");
+  });
+}
+
+TEST(DTensorTest, TheSameLayoutIsReachedWithoutACopy) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const DTensor tensor = zeros({4}, mesh, {Shard(0)});
+    EXPECT_EQ(tensor.redistribute({Shard(-1)}).to_local().storage(), tensor.to_local().storage());
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
