@@ -83,8 +83,12 @@ DTensor mul(const DTensor& a, double b) {
 
 DTensor matmul(const DTensor& a, const DTensor& b) {
   check_meshes("matmul", a, b);
-  const Operation operation = sharding::matmul_operation(
-      operand_of(a), operand_of(b), tensors::promote_types(a.dtype(), b.dtype()));
+  if (a.dtype() != b.dtype()) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "matmul of " + a.spec().to_string() + " and " + b.spec().to_string(),
+                      "the dtypes differ", "");
+  }
+  const Operation operation = sharding::matmul_operation(operand_of(a), operand_of(b), a.dtype());
   Prepared prepared = prepare(operation, sharding::matmul_rules(operation), {&a, &b});
   Tensor local = tensors::matmul(prepared.locals[0], prepared.locals[1]);
   return DTensor(std::move(prepared.result), std::move(local));

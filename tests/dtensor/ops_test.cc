@@ -180,6 +180,11 @@ TEST(OpsTest, WhatDoesNotFitIsRefusedOnEveryRankBeforeAnythingIsSent) {
         "add of tensors on different meshes");
     expect_refused([&] { mul(a, ones({2}, mesh, {Shard(0)})); }, "[2, 3]");
     expect_refused([&] { matmul(a, a); }, "shapes [2, 3] and [2, 3]");
+    expect_refused(
+        [&] {
+          matmul(a, ones({3, 2}, mesh, {Shard(0)}, DType::f64));
+        },
+        "the dtypes differ");
     expect_refused([&] { matmul(a, ones({}, mesh, {Replicate()})); }, "0-dim tensor is no matrix");
   });
 }
