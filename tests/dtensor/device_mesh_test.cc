@@ -2,15 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include "dtrun/base/error.h"
+#include "dtensor/refusal.h"
 #include "dtrun/tensor/ops.h"
-#include "support/run_ranks.h"
+#include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
 namespace {
 
-using base::Error;
-using base::ErrorCode;
 using tensors::DType;
 
 TEST(DeviceMeshTest, RanksStandAtTheirRowMajorCoordinates) {
@@ -80,16 +78,6 @@ TEST(DeviceMeshTest, MeshesAreEqualByRanksShapeNamesAndDeviceType) {
     EXPECT_FALSE(mesh == DeviceMesh());
     EXPECT_EQ(DeviceMesh(), DeviceMesh());
   });
-}
-
-void expect_refused(const std::function<void()>& call, const std::string& what) {
-  try {
-    call();
-    FAIL() << "no error: " << what;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
-  }
 }
 
 TEST(DeviceMeshTest, WhatDoesNotFitIsRefusedBeforeAnyoneIsInvolved) {

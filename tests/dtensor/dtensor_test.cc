@@ -2,34 +2,20 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <sstream>
 
-#include "dtrun/base/error.h"
+#include "dtensor/refusal.h"
 #include "dtrun/tensor/ops.h"
-#include "support/run_ranks.h"
+#include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
 namespace {
 
-using base::Error;
-using base::ErrorCode;
 using tensors::DType;
 using tensors::Shape;
 
 Tensor counting(const Shape& shape) {
   return tensors::arange(tensors::numel(shape), {.dtype = DType::f32}).view(shape);
-}
-
-void expect_refused(const std::function<void()>& call, const std::string& what,
-                    ErrorCode code = ErrorCode::kInvalidArgument) {
-  try {
-    call();
-    FAIL() << "no error: " << what;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
-  }
 }
 
 TEST(DTensorTest, ReprIsThatOfPyTorch) {
@@ -166,7 +152,7 @@ TEST(DTensorTest, FactoriesFillTheGlobalTensorWhateverThePlacements) {
     }
     const DeviceMesh gpus(group, {4}, {}, tensors::DeviceType::cuda);
     expect_refused([&] { zeros({2}, gpus, {Replicate()}); }, "on CPUs only",
-                   ErrorCode::kUnavailable);
+                   base::ErrorCode::kUnavailable);
   });
 }
 

@@ -8,7 +8,7 @@
 #include "dtensor/catalogue.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/dtensor.h"
-#include "support/run_ranks.h"
+#include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "dtensor/vector_tensor.h"
 #include "dtrun/base/error.h"
-#include "support/run_ranks.h"
+#include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
 namespace {

@@ -6,7 +6,7 @@ foreach(name layout redistribute ops)
   set(unpacked ${vector_folder}/${name}.jsonl)
   add_custom_command(OUTPUT ${unpacked}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${vector_folder}
-    COMMAND gzip -dkc ${packed} > ${unpacked}
+    COMMAND gzip -dc ${packed} > ${unpacked}
     DEPENDS ${packed} VERBATIM)
   list(APPEND vector_files ${unpacked})
 endforeach()
@@ -20,8 +20,9 @@ foreach(test shard_layout redistribute_plan choice)
 endforeach()
 # Ranks are threads.
 foreach(test device_mesh dtensor)
-  dtrun_test(dtensor/${test}_test.cc LINKS dtrun::dtensor PROCESSORS 2)
+  dtrun_test(dtensor/${test}_test.cc LINKS dtrun::dtensor dtrun_rank_support PROCESSORS 2)
 endforeach()
 foreach(test redistribute redistribute_vectors ops)
-  dtrun_test(dtensor/${test}_test.cc LINKS dtrun::dtensor dtrun_test_vectors PROCESSORS 2)
+  dtrun_test(dtensor/${test}_test.cc
+    LINKS dtrun::dtensor dtrun_rank_support dtrun_test_vectors PROCESSORS 2)
 endforeach()
