@@ -1,0 +1,43 @@
+// What hangs below this process: becoming the one that orphaned descendants come back to
+// (subreaper), listing and ending them. A descendant cannot leave: when its parent dies it becomes
+// a direct child here, whatever session it made for itself.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <vector>
+
+#include "dtrun/base/deadline.h"
+#include "dtrun/base/event_loop.h"
+#include "dtrun/base/exit_status.h"
+
+namespace dtrun::base {
+
+/// @throws Error kSystem
+void become_subreaper();
+
+/// The direct children of all threads of this process, adopted and ended ones included.
+/// @throws Error kSystem where the kernel does not list them (CONFIG_PROC_CHILDREN)
+std::vector<pid_t> child_pids();
+
+/// Kills (SIGKILL) and reaps every child, and the children that come back to us by that, until none
+/// is left but `spare`. Blocks. Returns how many would not die before the deadline.
+int kill_descendants(const std::vector<pid_t>& spare, Deadline deadline);
+
+/// Reaps every child that ends, adopted ones included, and tells which. For a process whose
+/// children are all of its own making: never for a library inside somebody's program.
+class ChildReaper {
+ public:
+  using Callback = std::function<void(pid_t, ExitStatus)>;
+  ChildReaper(EventLoop& loop, Callback on_exit);
+
+  /// Reaps what has ended by now, without waiting for the signal.
+  void reap();
+
+ private:
+  Callback on_exit_;
+  SignalWatch watch_;
+};
+
+}  // namespace dtrun::base
