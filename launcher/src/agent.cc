@@ -1,0 +1,187 @@
+#include "agent.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "dtrun/base/error.h"
+#include "dtrun/base/event_loop.h"
+#include "dtrun/base/exit_status.h"
+#include "dtrun/base/log.h"
+#include "dtrun/base/process_tree.h"
+#include "dtrun/base/socket.h"
+#include "nodes.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Deadline;
+using base::log::Component;
+
+constexpr auto kKillPatience = std::chrono::seconds(10);
+
+// SIGHUP that was ignored when dtrun started (nohup) stays so.
+std::vector<int> stop_signals() {
+  std::vector<int> result = {SIGINT, SIGTERM, SIGQUIT};
+  struct sigaction action {};
+  ::sigaction(SIGHUP, nullptr, &action);
+  if (action.sa_handler != SIG_IGN) result.push_back(SIGHUP);
+  return result;
+}
+
+class Agent {
+ public:
+  Agent(const LaunchPlan& plan, base::UniqueFd listener, GuardHandle guard,
+        std::vector<pid_t> not_ours)
+      : plan_(plan),
+        not_ours_(std::move(not_ours)),
+        guard_(guard.pid),
+        link_(std::move(guard.link)),
+        link_watch_(loop_, link_.fd()),
+        nodes_(make_nodes(loop_, plan, std::move(listener), callbacks())) {
+    link_watch_.on_readable([this] { on_guard_message(); });
+  }
+
+  JobOutcome run() {
+    // Before the signals are taken over: a member blocks here, and may be interrupted.
+    nodes_->join();
+    signals_ = std::make_unique<base::SignalWatch>(loop_, stop_signals(),
+                                                   [this](int number) { on_signal(number); });
+    loop_.run();
+    return std::move(outcome_);
+  }
+
+ private:
+  NodesCallbacks callbacks() {
+    NodesCallbacks callbacks;
+    callbacks.on_ready = [this](const StartOrder& order) {
+      outcome_.base_rank = order.base_rank;
+      link_.send(MessageKind::kStart, order);
+    };
+    callbacks.on_failure = [this](const JobFailure& failure) { on_failure_elsewhere(failure); };
+    callbacks.on_release = [this] { loop_.stop(); };
+    return callbacks;
+  }
+
+  void on_signal(int number) {
+    StopOrder order;
+    order.signal = number;
+    if (outcome_.stop_signal != 0) {
+      order.urgency = Urgency::kNow;
+      if (job_ended_) loop_.stop();  // only other nodes are waited for
+    } else {
+      outcome_.stop_signal = number;
+      base::log::info(Component::kLauncher, "{}: the job is being stopped",
+                      base::signal_name(number));
+      JobFailure failure = failure_here();
+      failure.signal = number;
+      failure.text = fmt::format("dtrun on node {} ({}) was stopped by {}", failure.node_rank,
+                                 failure.host, base::signal_name(number));
+      nodes_->tell_failure(failure);
+    }
+    link_.send(MessageKind::kStop, order);
+  }
+
+  JobFailure failure_here() const {
+    JobFailure failure;
+    failure.node_rank = plan_.options.node_rank;
+    failure.host = base::host_name();
+    return failure;
+  }
+
+  void on_failure_elsewhere(const JobFailure& failure) {
+    outcome_.failed_elsewhere = failure;
+    StopOrder order;
+    order.failed_rank = failure.rank;
+    failure.describe().copy(order.cause, sizeof order.cause - 1);
+    link_.send(MessageKind::kStop, order);
+  }
+
+  void on_guard_message() {
+    const std::optional<GuardMessage> message = link_.receive();
+    if (!message) return on_guard_gone();
+    switch (message->kind) {
+      case MessageKind::kRankEnd:
+        outcome_.ranks.push_back({message->as<RankEnd>(), message->text_after<RankEnd>(), "", {}});
+        break;
+      case MessageKind::kSpawnFailure:
+        outcome_.spawn_failure = {message->as<SpawnFailure>(), message->text_after<SpawnFailure>()};
+        tell_failure(outcome_.spawn_failure->text);
+        break;
+      case MessageKind::kFirstFailure:
+        on_first_failure(message->as<RankEnd>(), message->text_after<RankEnd>());
+        break;
+      case MessageKind::kJobEnd:
+        outcome_.job_end = message->as<JobEnd>();
+        job_ended_ = true;
+        break;
+      case MessageKind::kStart:
+      case MessageKind::kStop:
+        break;
+    }
+  }
+
+  void on_first_failure(const RankEnd& end, const std::string& cause) {
+    if (!cause.empty()) {
+      outcome_.missing_rank = end;
+      outcome_.missing_cause = cause;
+    }
+    JobFailure failure = failure_here();
+    failure.rank = outcome_.base_rank + end.local_rank;
+    failure.code = end.code;
+    failure.signal = end.signal;
+    failure.pid = end.pid;
+    failure.text = cause;
+    nodes_->tell_failure(failure);
+  }
+
+  void tell_failure(const std::string& text) {
+    JobFailure failure = failure_here();
+    failure.code = 1;
+    failure.text = text;
+    nodes_->tell_failure(failure);
+  }
+
+  // Its last word was said, or it was killed.
+  void on_guard_gone() {
+    link_watch_.on_readable(nullptr);
+    int status = 0;
+    while (::waitpid(guard_, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (!job_ended_) {
+      // The ranks have died with their parent; what they had started has come to this process.
+      outcome_.job_end.unkillable =
+          base::kill_descendants(not_ours_, Deadline::after(kKillPatience));
+      outcome_.guard_died = true;
+      outcome_.guard_end = base::ExitStatus::from_wait_status(status).describe();
+      tell_failure(fmt::format("the guard of node {} has died", plan_.options.node_rank));
+    }
+    job_ended_ = true;
+    nodes_->tell_done();
+  }
+
+  const LaunchPlan& plan_;
+  std::vector<pid_t> not_ours_;
+  pid_t guard_;
+  base::EventLoop loop_;
+  GuardLink link_;
+  base::FdWatch link_watch_;
+  JobOutcome outcome_;
+  std::unique_ptr<Nodes> nodes_;
+  std::unique_ptr<base::SignalWatch> signals_;
+  bool job_ended_ = false;
+};
+
+}  // namespace
+
+JobOutcome run_agent(const LaunchPlan& plan, base::UniqueFd listener, GuardHandle guard,
+                     std::vector<pid_t> not_ours) {
+  return Agent(plan, std::move(listener), std::move(guard), std::move(not_ours)).run();
+}
+
+}  // namespace dtrun::launcher

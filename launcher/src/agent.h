@@ -1,0 +1,28 @@
+// The agent: the dtrun process itself once its guard runs. Finds the other nodes, serves the ranks'
+// store, passes on what the operator and the other nodes want to the guard, and collects what
+// happened. Should the guard die, it ends everything that the guard has left.
+#pragma once
+
+#include <sys/types.h>
+
+#include <vector>
+
+#include "dtrun/base/unique_fd.h"
+#include "guard_link.h"
+#include "job_outcome.h"
+#include "launch_plan.h"
+
+namespace dtrun::launcher {
+
+struct GuardHandle {
+  pid_t pid = 0;
+  GuardLink link;
+};
+
+/// Runs the job to its end.
+/// @param not_ours children that this process had before it was dtrun (shells exec)
+/// @throws Error when the nodes do not come together; then the guard runs on until the link closes
+JobOutcome run_agent(const LaunchPlan& plan, base::UniqueFd listener, GuardHandle guard,
+                     std::vector<pid_t> not_ours);
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,29 @@
+// ErrorFolder: where the ranks of this node put their error.json. Below --log_dir in torchrun's
+// layout, where it stays; else a private folder that is removed at the end, by whoever of agent and
+// guard is left to do it.
+#pragma once
+
+#include <string>
+
+#include "launch_plan.h"
+
+namespace dtrun::launcher {
+
+class ErrorFolder {
+ public:
+  /// @throws Error kSystem
+  static ErrorFolder create(const LaunchPlan& plan);
+
+  std::string file_of(int local_rank) const;
+  /// Whether the files outlive the job.
+  bool kept() const { return kept_; }
+  /// Nothing happens when it is kept, or gone.
+  void remove() const;
+
+ private:
+  std::string folder_;
+  bool kept_ = false;
+  int local_ranks_ = 0;
+};
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,48 @@
+#include "guard_link.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+constexpr std::size_t kMostBytes = 64 << 10;
+
+}  // namespace
+
+GuardLink::Ends GuardLink::make() {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) != 0)
+    throw base::system_error("make a socket pair", "raise the limit of open files (ulimit -n)");
+  return {GuardLink(base::UniqueFd(fds[0])), GuardLink(base::UniqueFd(fds[1]))};
+}
+
+void GuardLink::send_bytes(MessageKind kind, const void* value, std::size_t size,
+                           const std::string& text) {
+  std::string packet(reinterpret_cast<const char*>(&kind), sizeof kind);
+  packet.append(static_cast<const char*>(value), size);
+  packet.append(text, 0, kMostBytes - packet.size());
+  while (::send(fd_.get(), packet.data(), packet.size(), MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  }
+}
+
+std::optional<GuardMessage> GuardLink::receive() {
+  std::vector<char> packet(kMostBytes);
+  ssize_t n;
+  // ECONNRESET: the other side went without reading all we sent; what it said before still comes.
+  while ((n = ::recv(fd_.get(), packet.data(), packet.size(), 0)) < 0 &&
+         (errno == EINTR || errno == ECONNRESET)) {
+  }
+  if (n < static_cast<ssize_t>(sizeof(MessageKind))) return std::nullopt;
+  GuardMessage message;
+  std::memcpy(&message.kind, packet.data(), sizeof message.kind);
+  message.payload.assign(packet.data() + sizeof message.kind,
+                         static_cast<std::size_t>(n) - sizeof message.kind);
+  return message;
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,112 @@
+// GuardLink: the socket between agent and guard, one message per packet, and what is said on it.
+// Both ends are the same binary (fork without exec), so structs travel as they lie in memory. The
+// end of the connection means the death of the other side.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "dtrun/base/unique_fd.h"
+
+namespace dtrun::launcher {
+
+enum class MessageKind : std::uint32_t {
+  kStart,         ///< agent: StartOrder
+  kStop,          ///< agent: StopOrder
+  kRankEnd,       ///< guard: RankEnd, then the end of its standard error
+  kSpawnFailure,  ///< guard: SpawnFailure, then the Error's text
+  kFirstFailure,  ///< guard: RankEnd of the rank for which the job is ended; then, when it exited
+                  ///< with 0, why that is a failure
+  kJobEnd,        ///< guard: JobEnd; its last word
+};
+
+/// Where this node's ranks stand in the world.
+struct StartOrder {
+  int base_rank = 0;
+  int world_size = 1;
+  std::uint16_t master_port = 0;
+};
+
+enum class Urgency : std::uint32_t { kClean, kNow };
+
+struct StopOrder {
+  int signal = 15;  ///< the first signal of the ladder
+  Urgency urgency = Urgency::kClean;
+  int failed_rank = -1;  ///< a rank of another node that has failed; -1: nobody
+  char cause[256] = {};  ///< for the job page; empty: none
+};
+
+struct RankEnd {
+  int local_rank = 0;
+  int pid = 0;
+  int code = 0;
+  int signal = 0;
+  int order = 0;          ///< 0 for the first that was reaped, and so on
+  int victim_of = -1;     ///< the rank whose failure this one reported before it ended
+  int stopped = 0;        ///< 1: ended after, and as, the guard had told it to
+  std::int64_t time = 0;  ///< seconds since the epoch
+  bool success() const { return code == 0 && signal == 0; }
+};
+
+struct SpawnFailure {
+  int local_rank = 0;
+  int error_number = 0;
+};
+
+struct JobEnd {
+  std::uint64_t lost_output_bytes = 0;
+  int output_error = 0;  ///< errno of the first failed write to our own output
+  int unkillable = 0;    ///< processes that SIGKILL did not end
+};
+
+struct GuardMessage {
+  MessageKind kind{};
+  std::string payload;
+
+  template <typename T>
+  T as() const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    std::memcpy(static_cast<void*>(&value), payload.data(), sizeof value);
+    return value;
+  }
+  template <typename T>
+  std::string text_after() const {
+    return payload.substr(sizeof(T));
+  }
+};
+
+class GuardLink {
+ public:
+  GuardLink() = default;
+  explicit GuardLink(base::UniqueFd fd) : fd_(std::move(fd)) {}
+  struct Ends;
+  /// @throws Error kSystem
+  static Ends make();
+
+  int fd() const { return fd_.get(); }
+  void close() { fd_.reset(); }
+
+  template <typename T>
+  void send(MessageKind kind, const T& value, const std::string& text = {}) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    send_bytes(kind, &value, sizeof value, text);
+  }
+  /// The next message; nullopt when the other side is gone. Blocks.
+  std::optional<GuardMessage> receive();
+
+ private:
+  // A peer that is gone is learnt of by receive(), not here.
+  void send_bytes(MessageKind kind, const void* value, std::size_t size, const std::string& text);
+  base::UniqueFd fd_;
+};
+
+struct GuardLink::Ends {
+  GuardLink agent;
+  GuardLink guard;
+};
+
+}  // namespace dtrun::launcher

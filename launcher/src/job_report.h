@@ -1,0 +1,19 @@
+// What the operator reads at the end of a job, and the exit code that goes with it.
+#pragma once
+
+#include <string>
+
+#include "error_folder.h"
+#include "job_outcome.h"
+#include "launch_plan.h"
+
+namespace dtrun::launcher {
+
+/// "dtrun: error: ..." on standard error.
+void print_error(const std::string& text);
+
+/// Reads the ranks' error.json, prints what went wrong, copies the first cause's file to this
+/// launcher's own TORCHELASTIC_ERROR_FILE. Returns the exit code.
+int report_job(const LaunchPlan& plan, const ErrorFolder& errors, JobOutcome& outcome);
+
+}  // namespace dtrun::launcher

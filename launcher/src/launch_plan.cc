@@ -1,0 +1,119 @@
+#include "launch_plan.h"
+
+#include <fmt/core.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include "device_count.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+constexpr const char* kNcclAsync = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+
+int decide_local_ranks(const std::string& wish, const base::Environment& environment) {
+  if (const auto number = base::parse_integer(wish)) return static_cast<int>(*number);
+  if (wish == "cpu") return count_cpus();
+  const auto visible = environment.get("CUDA_VISIBLE_DEVICES");
+  const int gpus = count_gpus(visible);
+  if (gpus > 0) return gpus;
+  if (wish == "auto") return count_cpus();
+  throw Error(ErrorCode::kUnavailable, "--nproc_per_node=gpu, but there is no GPU here",
+              visible ? fmt::format("CUDA_VISIBLE_DEVICES='{}' is in force", *visible)
+                      : "neither NVML nor /proc/driver/nvidia shows one",
+              "--nproc_per_node=cpu, auto or a number");
+}
+
+std::string new_run_id() {
+  unsigned char bytes[8] = {};
+  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+    throw base::system_error("get random bytes");
+  std::string result;
+  for (const unsigned char byte : bytes) result += fmt::format("{:02x}", byte);
+  return result;
+}
+
+// The limit that this process raises for itself is not the ranks' business.
+std::size_t raise_open_files_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const std::size_t before = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return before;
+}
+
+bool ends_with_py(const std::string& name) {
+  return name.size() > 3 && name.compare(name.size() - 3, 3, ".py") == 0;
+}
+
+base::ChildCommand make_command(const Options& options, const base::Environment& environment) {
+  base::ChildCommand command;
+  command.open_files_soft_limit = raise_open_files_limit();
+  const std::string path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  const bool python = !options.no_python && (options.module || ends_with_py(options.program[0]));
+  if (python) {
+    const std::string interpreter = environment.get("PYTHON_EXEC").value_or("python3");
+    command.path = base::find_program(interpreter, path);
+    command.arguments = {interpreter, "-u"};
+    if (options.module) command.arguments.emplace_back("-m");
+  } else {
+    command.path = base::find_program(options.program[0], path);
+  }
+  command.arguments.insert(command.arguments.end(), options.program.begin(), options.program.end());
+  return command;
+}
+
+// torchrun's rule, and its text: people look for it.
+void limit_omp_threads(const LaunchPlan& plan, base::Environment& environment,
+                       std::vector<std::string>& warnings) {
+  if (plan.local_ranks == 1 || environment.contains("OMP_NUM_THREADS")) return;
+  environment.set("OMP_NUM_THREADS", "1");
+  warnings.push_back(
+      "\n*****************************************\n"
+      "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid "
+      "your system being overloaded, please further tune the variable for optimal performance in "
+      "your application as needed. \n"
+      "*****************************************");
+}
+
+}  // namespace
+
+LaunchPlan make_plan(Options options, const base::Environment& environment) {
+  LaunchPlan plan;
+  plan.local_ranks = decide_local_ranks(options.local_ranks, environment);
+  plan.program_name = options.program[0];
+  plan.command = make_command(options, environment);
+  plan.run_id = !options.run_id.empty()   ? options.run_id
+                : options.node_count == 1 ? new_run_id()
+                                          : "none";
+  plan.report_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
+  plan.nccl_async = environment.get(kNcclAsync).value_or("");
+  plan.colour = environment.get("NO_COLOR").value_or("").empty() &&
+                environment.get("TERM").value_or("dumb") != "dumb";
+  base::Environment common = environment;
+  limit_omp_threads(plan, common, plan.warnings);
+  // What each rank gets for itself must not come from outside as well.
+  base::Environment own;
+  rendezvous::write_worker_env({}, own);
+  for (const auto& [name, value] : own.variables()) common.unset(name);
+  common.unset("TORCHELASTIC_ERROR_FILE");
+  common.unset("DTRUN_JOB_PAGE_FD");
+  common.set("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+  plan.command.environment = common.as_strings();
+  plan.options = std::move(options);
+  return plan;
+}
+
+std::vector<std::string> rank_environment(const LaunchPlan& plan,
+                                          const rendezvous::WorkerEnv& worker) {
+  base::Environment own;
+  if (!plan.nccl_async.empty()) own.set(kNcclAsync, plan.nccl_async);
+  rendezvous::write_worker_env(worker, own);
+  return own.as_strings();
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,34 @@
+// LaunchPlan: everything that is decided before anything happens: which program, how many ranks,
+// with which environment. Made once from the options; read by agent and guard.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dtrun/base/child_process.h"
+#include "dtrun/base/env.h"
+#include "dtrun/rendezvous/worker_env.h"
+#include "options.h"
+
+namespace dtrun::launcher {
+
+struct LaunchPlan {
+  Options options;
+  int local_ranks = 1;
+  std::string run_id;
+  std::string program_name;    ///< as the user wrote it; for reports
+  base::ChildCommand command;  ///< with the environment that all ranks share
+  std::string nccl_async;      ///< TORCH_NCCL_ASYNC_ERROR_HANDLING of this environment; may be ""
+  std::string report_file;     ///< this launcher's own TORCHELASTIC_ERROR_FILE; empty: none
+  bool colour = false;         ///< tags may be coloured where they are seen
+  std::vector<std::string> warnings;
+};
+
+/// @throws Error (kUsage, kUnavailable), SpawnError when the program cannot be found or executed
+LaunchPlan make_plan(Options options, const base::Environment& environment);
+
+/// What one rank has beside the common environment.
+std::vector<std::string> rank_environment(const LaunchPlan& plan,
+                                          const rendezvous::WorkerEnv& worker);
+
+}  // namespace dtrun::launcher

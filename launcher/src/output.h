@@ -1,0 +1,47 @@
+// Output: what the ranks of this node write, on its way to this process's standard output and
+// error. Lines come whole and in order per stream; each rank's last error lines are kept.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/line_relay.h"
+#include "launch_plan.h"
+
+namespace dtrun::launcher {
+
+class Output {
+ public:
+  Output(base::EventLoop& loop, const LaunchPlan& plan);
+
+  /// The streams of the next local rank.
+  void add(int rank, base::UniqueFd out, base::UniqueFd err, base::EventLoop::Callback on_end);
+
+  /// All streams have ended, and all they brought is in the sinks.
+  bool ended() const;
+  /// The sinks have passed on all they have.
+  bool idle() const;
+  void on_idle(const base::EventLoop::Callback& callback);
+  /// Takes what the pipes hold and ends the streams.
+  void finish();
+  /// Drops what is still to be written.
+  void abandon();
+
+  /// The last lines of what the rank wrote to its standard error.
+  std::string error_tail(int local_rank) const;
+  std::uint64_t lost_bytes() const;
+  int error_number() const;
+
+ private:
+  base::OutputSink& error_sink() { return error_ ? *error_ : *out_; }
+  std::string tag(int rank, int fd) const;
+
+  base::EventLoop& loop_;
+  const LaunchPlan& plan_;
+  std::unique_ptr<base::OutputSink> out_;
+  std::unique_ptr<base::OutputSink> error_;  // none: both go to the same place, through one sink
+  std::vector<std::unique_ptr<base::LineRelay>> relays_;  // out and err of each local rank
+};
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,24 @@
+// What the job page says about ranks that go before their time. Pure decisions over what was read
+// from the page; the guard reads and acts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dtrun/rendezvous/job_page.h"
+
+namespace dtrun::launcher {
+
+struct RankView {
+  int rank = 0;  ///< global
+  int pid = 0;
+  bool alive = true;
+  rendezvous::RankState state = rendezvous::RankState::kNone;  ///< of a dead rank: its last
+  std::string operation;  ///< "all_reduce #41 of group 'world'"; empty: none
+};
+
+/// A rank has exited with 0, and others can now wait for it for ever: why the job has failed,
+/// naming both sides. Empty: nothing is wrong.
+std::string missing_rank_cause(const std::vector<RankView>& ranks, const RankView& exited);
+
+}  // namespace dtrun::launcher
