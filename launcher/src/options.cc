@@ -150,6 +150,9 @@ void check_combinations(const Values& values, const Options& options) {
     throw Error(ErrorCode::kUsage, "a job of several nodes needs --master_addr",
                 "the other nodes must find node 0",
                 "--master_addr=HOST --master_port=PORT, the same on every node");
+  if (options.node_count > 1 && options.master_port == 0)
+    throw Error(ErrorCode::kUsage, "--master_port=0 is for one node", "",
+                "the other nodes must know the port of node 0: name one");
   if (options.node_count > 1 && values.has("standalone"))
     throw Error(ErrorCode::kUsage, "--standalone is for one node, and --nnodes names more", "",
                 "leave one of them out");

@@ -1,3 +1,6 @@
 foreach(name deadline env error event_loop json log shared_memory socket)
   dtrun_test(base/${name}_test.cc LINKS dtrun::base)
 endforeach()
+dtrun_test(base/child_process_test.cc LINKS dtrun::base)
+dtrun_test(base/process_tree_test.cc LINKS dtrun::base)
+dtrun_test(base/line_relay_test.cc LINKS dtrun::base)

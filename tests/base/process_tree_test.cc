@@ -1,0 +1,147 @@
+#include "dtrun/base/process_tree.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "dtrun/base/child_process.h"
+#include "dtrun/base/kill_ladder.h"
+
+namespace dtrun::base {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+ChildProcess start(const std::string& script, int stdout_fd = 1) {
+  ChildSetup setup;
+  setup.stdout_fd = stdout_fd;
+  return ChildProcess::spawn({"/bin/sh", {"sh", "-c", script}, {"PATH=/usr/bin:/bin"}, {}}, setup);
+}
+
+// Starts a script that prints a line once it is as the test wants it.
+ChildProcess start_ready(const std::string& script) {
+  Pipe pipe = make_pipe();
+  ChildProcess child = start(script, pipe.write_end.get());
+  char line[64];
+  EXPECT_GT(::read(pipe.read_end.get(), line, sizeof line), 0);
+  return child;
+}
+
+TEST(ProcessTreeTest, ADetachedGrandchildComesBackAndIsKilled) {
+  become_subreaper();
+  ChildProcess child = start_ready("setsid sh -c 'setsid sleep 1000 & echo ready; wait' & wait");
+  child.signal_group(SIGKILL);
+  EXPECT_EQ(child.wait(Deadline::after(seconds(5)))->signal, SIGKILL);
+  EXPECT_FALSE(child_pids().empty());
+  EXPECT_EQ(kill_descendants({}, Deadline::after(seconds(5))), 0);
+  EXPECT_TRUE(child_pids().empty());
+}
+
+TEST(ProcessTreeTest, ThoseToBeSparedAreSpared) {
+  become_subreaper();
+  ChildProcess spared = start("sleep 1000");
+  ChildProcess other = start("sleep 1000");
+  EXPECT_EQ(kill_descendants({spared.pid()}, Deadline::after(seconds(5))), 0);
+  other.mark_reaped();
+  EXPECT_EQ(child_pids(), std::vector<pid_t>{spared.pid()});
+}
+
+TEST(ProcessTreeTest, AForkStormIsEnded) {
+  become_subreaper();
+  ChildProcess child = start_ready(
+      "for i in 1 2 3 4 5 6 7 8; do setsid sh -c "
+      "'while :; do setsid sleep 5 & sleep 0.01; done' & done; echo ready; wait");
+  kill_descendants({}, Deadline::after(seconds(20)));
+  child.mark_reaped();
+  EXPECT_TRUE(child_pids().empty());
+}
+
+TEST(ChildReaperTest, TellsOfChildrenAndReapsWhatItAdopts) {
+  become_subreaper();
+  EventLoop loop;
+  std::vector<std::pair<pid_t, ExitStatus>> ends;
+  ChildReaper reaper(loop, [&](pid_t pid, ExitStatus status) { ends.emplace_back(pid, status); });
+  ChildProcess child = start("(exit 5) & exec sh -c 'sleep 0.05 & exit 3'");
+  const Deadline deadline = Deadline::after(seconds(10));
+  while ((ends.size() < 2 || !child_pids().empty()) && !deadline.expired()) loop.run_some(deadline);
+  const auto found = std::find_if(ends.begin(), ends.end(),
+                                  [&](const auto& end) { return end.first == child.pid(); });
+  ASSERT_NE(found, ends.end());
+  EXPECT_EQ(found->second.code, 3);
+  EXPECT_TRUE(child_pids().empty());
+  child.mark_reaped();
+}
+
+// Runs the ladder until the child has ended; how it ended.
+ExitStatus climb(EventLoop& loop, KillLadder& ladder, ChildProcess& child) {
+  ExitStatus result;
+  ChildReaper reaper(loop, [&](pid_t pid, ExitStatus status) {
+    if (pid != child.pid()) return;
+    result = status;
+    ladder.remove(pid);
+    child.mark_reaped();
+  });
+  reaper.reap();
+  const Deadline deadline = Deadline::after(seconds(20));
+  while (child.running() && !deadline.expired()) loop.run_some(deadline);
+  EXPECT_TRUE(ladder.empty());
+  return result;
+}
+
+TEST(KillLadderTest, AProcessThatObeysIsEndedByTheFirstSignal) {
+  EventLoop loop;
+  KillLadder ladder(loop, seconds(60));
+  ChildProcess child = start("sleep 1000");
+  ladder.add(child.pid());
+  ladder.start(SIGTERM);
+  EXPECT_TRUE(ladder.started());
+  EXPECT_EQ(climb(loop, ladder, child).signal, SIGTERM);
+}
+
+TEST(KillLadderTest, AProcessThatIgnoresTheFirstSignalIsKilledAfterTheGrace) {
+  EventLoop loop;
+  KillLadder ladder(loop, milliseconds(100));
+  std::vector<int> steps;
+  ladder.on_step([&](int signal_number) { steps.push_back(signal_number); });
+  ChildProcess child = start_ready("trap '' TERM; echo ready; while :; do sleep 1; done");
+  ladder.add(child.pid());
+  ladder.start(SIGTERM);
+  EXPECT_EQ(climb(loop, ladder, child).signal, SIGKILL);
+  EXPECT_EQ(steps, (std::vector<int>{SIGTERM, SIGKILL}));
+}
+
+TEST(KillLadderTest, AStoppedProcessCanActOnTheFirstSignal) {
+  EventLoop loop;
+  KillLadder ladder(loop, seconds(60));
+  ChildProcess child = start_ready("trap 'exit 9' TERM; echo ready; kill -STOP $$; sleep 1000");
+  ladder.add(child.pid());
+  ladder.start(SIGTERM);
+  EXPECT_EQ(climb(loop, ladder, child).code, 9);
+}
+
+TEST(KillLadderTest, KillNowSkipsTheGraceAndZeroGraceHasNone) {
+  EventLoop loop;
+  for (const auto grace : {seconds(60), seconds(0)}) {
+    KillLadder ladder(loop, grace);
+    ChildProcess child = start_ready("trap '' TERM; echo ready; while :; do sleep 1; done");
+    ladder.add(child.pid());
+    ladder.start(SIGTERM);
+    ladder.kill_now();
+    EXPECT_EQ(climb(loop, ladder, child).signal, SIGKILL);
+  }
+}
+
+TEST(KillLadderTest, AGroupAddedLateGetsTheStepThatIsOn) {
+  EventLoop loop;
+  KillLadder ladder(loop, seconds(60));
+  ladder.start(SIGTERM);
+  ChildProcess child = start("sleep 1000");
+  ladder.add(child.pid());
+  EXPECT_EQ(climb(loop, ladder, child).signal, SIGTERM);
+}
+
+}  // namespace
+}  // namespace dtrun::base

@@ -1,0 +1,140 @@
+// Command lines that cannot work: each says what, why and what to try, with the exit code that
+// docs/errors.md promises, and leaves nothing behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "dtrun/base/socket.h"
+#include "launcher/launcher_job.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing_support::CommandResult;
+
+struct BadInput {
+  std::vector<std::string> arguments;
+  int exit_code;
+  std::vector<std::string> words;
+};
+
+std::ostream& operator<<(std::ostream& out, const BadInput& input) {
+  for (const std::string& word : input.arguments) out << word << ' ';
+  return out;
+}
+
+class BadInputTest : public testing::TestWithParam<BadInput> {};
+
+TEST_P(BadInputTest, IsAnErrorThatSaysWhatAndWhatToTry) {
+  LauncherJob job;
+  job.options().environment["CUDA_VISIBLE_DEVICES"] = "";
+  const CommandResult result = job.run(GetParam().arguments);
+  EXPECT_EQ(result.exit_code, GetParam().exit_code) << result.describe();
+  EXPECT_THAT(result.err, testing::StartsWith("dtrun: error: "));
+  for (const std::string& word : GetParam().words) EXPECT_THAT(result.err, HasSubstr(word));
+  EXPECT_THAT(result.err, HasSubstr("\n  try: "));
+  EXPECT_THAT(result.out, IsEmpty());
+  EXPECT_THAT(job.left_behind(), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    CommandLines, BadInputTest,
+    testing::Values(
+        BadInput{{"--nporc_per_node=4", "true"},
+                 64,
+                 {"--nporc_per_node", "did you mean --nproc_per_node"}},
+        BadInput{{"--xyzzy", "true"}, 64, {"--xyzzy"}}, BadInput{{"-q", "true"}, 64, {"-q"}},
+        BadInput{{"-vv", "true"}, 64, {"-vv"}},
+        BadInput{{"--n", "true"}, 64, {"ambiguous", "--nnodes", "--nproc_per_node"}},
+        BadInput{{"--nproc_per_node"}, 64, {"--nproc_per_node", "needs a value"}},
+        BadInput{{"--standalone=1", "true"}, 64, {"--standalone", "takes no value"}},
+        BadInput{{"--nproc_per_node=0", "true"}, 64, {"--nproc_per_node=0", "from 1"}},
+        BadInput{{"--nproc_per_node=-3", "true"}, 64, {"--nproc_per_node=-3", "from 1"}},
+        BadInput{{"--nproc_per_node=abc", "true"}, 64, {"--nproc_per_node=abc", "gpu or auto"}},
+        BadInput{{"--nproc_per_node=99999999999999999999", "true"}, 64, {"must be"}},
+        BadInput{{"--nproc_per_node=", "true"}, 64, {"--nproc_per_node="}},
+        BadInput{{"--nproc_per_node=gpu", "true"}, 64, {"no GPU", "CUDA_VISIBLE_DEVICES"}},
+        BadInput{{"--nnodes=0", "true"}, 64, {"--nnodes=0"}},
+        BadInput{{"--nnodes=1:2", "true"}, 64, {"--nnodes=1:2", "elastic"}},
+        BadInput{{"--node_rank=1", "true"}, 64, {"--node_rank=1", "1 node"}},
+        BadInput{{"--nnodes=2", "true"}, 64, {"--master_addr"}},
+        BadInput{{"--nnodes=2", "--master_addr=127.0.0.1", "--master_port=0", "true"},
+                 64,
+                 {"--master_port"}},
+        BadInput{{"--nnodes=2", "--master_addr=h", "--standalone", "true"}, 64, {"--standalone"}},
+        BadInput{{"--master_port=70000", "true"}, 64, {"--master_port=70000", "65535"}},
+        BadInput{{"--master_addr=no.such.host.invalid", "true"}, 69, {"no.such.host.invalid"}},
+        BadInput{{"--max_restarts=3", "true"}, 64, {"--max_restarts=3", "not yet"}},
+        BadInput{{"--max_restarts=x", "true"}, 64, {"--max_restarts=x", "no number"}},
+        BadInput{{"--rdzv_backend=c10d", "true"}, 64, {"--rdzv_backend=c10d", "not yet"}},
+        BadInput{{"--tee", "3", "true"}, 64, {"--tee", "not yet"}},
+        BadInput{{"-r", "3", "true"}, 64, {"-r", "not yet"}},
+        BadInput{{"--redirect=3", "true"}, 64, {"--redirect", "not yet"}},
+        BadInput{{"--run-path", "true"}, 64, {"--run-path", "not yet"}},
+        BadInput{{"--tag=maybe", "true"}, 64, {"--tag=maybe", "always"}},
+        BadInput{{"--shutdown_timeout=-1", "true"}, 64, {"--shutdown_timeout=-1"}},
+        BadInput{{"--shutdown_timeout=soon", "true"}, 64, {"--shutdown_timeout=soon"}},
+        BadInput{{"--module", "--no_python", "true"}, 64, {"--module", "--no_python"}},
+        BadInput{{}, 64, {"no program"}},
+        BadInput{{"--nproc_per_node=2", "--"}, 64, {"no program"}},
+        BadInput{{"no-such-program-here"}, 127, {"no-such-program-here", "PATH"}},
+        BadInput{{"./no-such-program-here"}, 127, {"no such file"}},
+        BadInput{{"/etc/fstab"}, 126, {"/etc/fstab"}}, BadInput{{"/etc"}, 126, {"/etc", "folder"}},
+        BadInput{{"--log_dir=/dev/null/x", "true"}, 71, {"/dev/null/x", "--log_dir"}}));
+
+TEST(BadInputTest, AValueFromTheEnvironmentIsBlamedOnItsVariable) {
+  for (const char* name : {"PET_NPROC_PER_NODE", "DTRUN_NPROC_PER_NODE"}) {
+    LauncherJob job;
+    job.options().environment[name] = "abc";
+    const CommandResult result = job.run({"true"});
+    EXPECT_EQ(result.exit_code, 64);
+    EXPECT_THAT(result.err, HasSubstr(std::string(name) + "=abc"));
+  }
+  LauncherJob job;
+  job.options().environment["PET_STANDALONE"] = "yes";
+  EXPECT_THAT(job.run({"true"}).err, HasSubstr("PET_STANDALONE=yes"));
+  job.options().environment["PET_STANDALONE"] = std::nullopt;
+  job.options().environment["PET_RDZV_ENDPOINT"] = "h:1";
+  EXPECT_THAT(job.run({"true"}).err, AllOf(HasSubstr("PET_RDZV_ENDPOINT"), HasSubstr("not yet")));
+}
+
+TEST(BadInputTest, APortThatIsTakenIsNamedAndNothingIsStarted) {
+  const base::UniqueFd taken = base::listen_tcp("127.0.0.1", 0);
+  const std::string port = std::to_string(base::local_port(taken.get()));
+  LauncherJob job;
+  const CommandResult result = job.run({"--master_port=" + port, "echo", "started"});
+  EXPECT_EQ(result.exit_code, 71);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("127.0.0.1:" + port), HasSubstr("EADDRINUSE"), HasSubstr("try: ")));
+  EXPECT_THAT(result.out, IsEmpty());
+  EXPECT_THAT(job.left_behind(), IsEmpty());
+}
+
+TEST(BadInputTest, AScriptWhoseInterpreterIsMissingIsFoundOutAtTheStart) {
+  LauncherJob job;
+  const std::string script = job.folder() + "/script";
+  std::ofstream(script) << "#!/no/such/interpreter\n";
+  ::chmod(script.c_str(), 0755);
+  CommandResult result = job.run({"--nproc_per_node=3", script});
+  EXPECT_EQ(result.exit_code, 127) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("interpreter after its '#!'"));
+  std::ofstream(script) << "no header\n";
+  result = job.run({script});
+  EXPECT_EQ(result.exit_code, 126) << result.describe();
+}
+
+TEST(BadInputTest, AFolderForTemporaryFilesThatIsNotThereIsNamed) {
+  LauncherJob job;
+  job.options().environment["TMPDIR"] = "/no/such/folder";
+  const CommandResult result = job.run({"true"});
+  EXPECT_EQ(result.exit_code, 71);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("/no/such/folder"), HasSubstr("TMPDIR")));
+}
+
+}  // namespace
+}  // namespace dtrun::launcher

@@ -1,0 +1,40 @@
+#include "launcher/launcher_job.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+
+namespace dtrun::launcher {
+
+LauncherJob::LauncherJob() : folder_(std::filesystem::temp_directory_path() / "dtrun_test_XXXXXX") {
+  if (::mkdtemp(folder_.data()) == nullptr) ::abort();
+  options_.environment = {{"TMPDIR", folder_}, {"OMP_NUM_THREADS", "1"}};
+}
+
+LauncherJob::~LauncherJob() {
+  std::error_code ignored;  // the test has ended; what it left is not its claim
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+testing_support::CommandResult LauncherJob::run(std::vector<std::string> arguments) const {
+  arguments.insert(arguments.begin(), DTRUN_BINARY);
+  return testing_support::run_command(arguments, options_);
+}
+
+testing_support::Command LauncherJob::start(std::vector<std::string> arguments) const {
+  arguments.insert(arguments.begin(), DTRUN_BINARY);
+  return testing_support::Command(arguments, options_);
+}
+
+std::vector<std::string> LauncherJob::left_behind() const {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    names.push_back(entry.path().filename());
+  return names;
+}
+
+testing_support::CommandResult run_dtrun(std::vector<std::string> arguments) {
+  return LauncherJob().run(std::move(arguments));
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,77 @@
+#include "launcher/living_processes.h"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace dtrun::launcher {
+namespace {
+
+std::string command_line(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+  std::ostringstream text;
+  text << file.rdbuf();
+  std::string result = text.str();
+  std::replace(result.begin(), result.end(), '\0', ' ');
+  return result;
+}
+
+}  // namespace
+
+std::string unique_token() {
+  static int count = 0;
+  return "86400." + std::to_string(::getpid()) + std::to_string(100 + count++);
+}
+
+std::vector<pid_t> processes_with(const std::string& token) {
+  std::vector<pid_t> result;
+  std::error_code vanished;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", vanished)) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const pid_t pid = std::stoi(name);
+    if (command_line(pid).find(token) != std::string::npos) result.push_back(pid);
+  }
+  return result;
+}
+
+bool all_gone_within(const std::string& token, std::chrono::milliseconds limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  while (true) {
+    // A process that has ended but is not reaped has an empty command line: it does not count.
+    const std::vector<pid_t> pids = processes_with(token);
+    if (pids.empty()) return true;
+    for (const pid_t pid : pids) {
+      const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+      if (pidfd < 0) continue;
+      pollfd ended{pidfd, POLLIN, 0};
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          until - std::chrono::steady_clock::now());
+      const int ready = ::poll(&ended, 1, static_cast<int>(std::max<long>(left.count(), 0)));
+      ::close(pidfd);
+      if (ready == 0) return false;
+    }
+  }
+}
+
+std::string describe_processes_with(const std::string& token) {
+  std::string result;
+  for (const pid_t pid : processes_with(token))
+    result += std::to_string(pid) + ": " + command_line(pid) + "\n";
+  return result;
+}
+
+std::vector<pid_t> children_of(pid_t pid) {
+  const std::string text = std::to_string(pid);
+  std::ifstream file("/proc/" + text + "/task/" + text + "/children");
+  std::vector<pid_t> result;
+  for (pid_t child; file >> child;) result.push_back(child);
+  return result;
+}
+
+}  // namespace dtrun::launcher

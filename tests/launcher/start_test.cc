@@ -1,0 +1,190 @@
+// What ranks are started with, and with what dtrun itself ends when all is well or nothing could be
+// started.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "dtrun/base/socket.h"
+#include "launcher/launcher_job.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing_support::CommandResult;
+
+TEST(StartTest, EveryRankGetsItsPlaceInTheWorld) {
+  const CommandResult result =
+      run_dtrun({"--nproc_per_node=3", "--role=trainer", "--rdzv_id=job7", "sh", "-c",
+                 "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK "
+                 "$GROUP_WORLD_SIZE $ROLE_RANK $ROLE_NAME $ROLE_WORLD_SIZE $MASTER_ADDR "
+                 "$TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID "
+                 "$TORCHELASTIC_USE_AGENT_STORE $TORCH_NCCL_ASYNC_ERROR_HANDLING"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.sorted_lines(),
+              ElementsAre("0 0 3 3 0 1 0 trainer 3 127.0.0.1 0 0 job7 True 1",
+                          "1 1 3 3 0 1 1 trainer 3 127.0.0.1 0 0 job7 True 1",
+                          "2 2 3 3 0 1 2 trainer 3 127.0.0.1 0 0 job7 True 1"));
+}
+
+TEST(StartTest, RanksShareThePortOfTheStoreAndEachHasAnErrorFileAndTheJobPage) {
+  const CommandResult result =
+      run_dtrun({"--nproc_per_node=2", "sh", "-c",
+                 "echo $MASTER_PORT; readlink /proc/self/fd/$DTRUN_JOB_PAGE_FD; "
+                 "echo $TORCHELASTIC_ERROR_FILE"});
+  const std::vector<std::string> lines = result.sorted_lines();
+  ASSERT_EQ(lines.size(), 6u) << result.describe();
+  EXPECT_NE(lines[0], lines[1]);  // the files
+  EXPECT_THAT(lines[2], HasSubstr("memfd:"));
+  EXPECT_EQ(lines[2], lines[3]);
+  EXPECT_EQ(lines[4], lines[5]);
+  EXPECT_GT(std::stoi(lines[4]), 1023);
+}
+
+TEST(StartTest, WhatTheEnvironmentSaysOfAnotherJobDoesNotReachTheRanks) {
+  LauncherJob job;
+  job.options().environment["RANK"] = "77";
+  job.options().environment["GROUP_RANK"] = "77";
+  job.options().environment["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "3";
+  job.options().environment["KEPT"] = "kept";
+  const CommandResult result =
+      job.run({"sh", "-c",
+               "env | grep -cE '^(RANK|GROUP_RANK)='; echo $RANK $GROUP_RANK $KEPT; "
+               "echo $TORCH_NCCL_ASYNC_ERROR_HANDLING"});
+  EXPECT_EQ(result.out, "2\n0 0 kept\n3\n");
+}
+
+TEST(StartTest, EverythingAfterTheProgramGoesToItVerbatim) {
+  const CommandResult result =
+      run_dtrun({"--nproc-per-node", "1", "printf", "<%s>", "--nproc_per_node=9", "-v", "--help",
+                 "--", "a b", "", "${local_rank}", "--no"});
+  EXPECT_EQ(result.out, "<--nproc_per_node=9><-v><--help><--><a b><><${local_rank}><--no>");
+  EXPECT_EQ(run_dtrun({"--", "printf", "<%s>", "--", "x"}).out, "<--><x>");
+}
+
+TEST(StartTest, DashesAndUnderscoresAndUniquePrefixesAreTheSameOption) {
+  for (const char* option :
+       {"--nproc-per-node=2", "--nproc_per_node=2", "--nproc-per_node=2", "--nproc=2", "--np=2"})
+    EXPECT_EQ(run_dtrun({option, "echo", "x"}).out, "x\nx\n") << option;
+}
+
+TEST(StartTest, VariablesGiveDefaultsPetBeforeOursAndTheCommandLineBeforeBoth) {
+  LauncherJob job;
+  job.options().environment["DTRUN_NPROC_PER_NODE"] = "3";
+  EXPECT_EQ(job.run({"echo", "x"}).out, "x\nx\nx\n");
+  job.options().environment["PET_NPROC_PER_NODE"] = "2";
+  EXPECT_EQ(job.run({"echo", "x"}).out, "x\nx\n");
+  EXPECT_EQ(job.run({"--nproc_per_node=1", "echo", "x"}).out, "x\n");
+  job.options().environment["PET_STANDALONE"] = "0";
+  EXPECT_EQ(job.run({"echo", "x"}).exit_code, 0);
+}
+
+TEST(StartTest, OmpNumThreadsIsOneWithAWarningUnlessItIsSetOrThereIsOneRank) {
+  LauncherJob job;
+  job.options().environment["OMP_NUM_THREADS"] = std::nullopt;
+  CommandResult result = job.run({"--nproc_per_node=2", "sh", "-c", "echo $OMP_NUM_THREADS"});
+  EXPECT_EQ(result.out, "1\n1\n");
+  EXPECT_THAT(result.err,
+              HasSubstr("Setting OMP_NUM_THREADS environment variable for each process to be 1"));
+  result = job.run({"sh", "-c", "echo .$OMP_NUM_THREADS"});
+  EXPECT_EQ(result.out, ".\n");
+  EXPECT_THAT(result.err, IsEmpty());
+  job.options().environment["OMP_NUM_THREADS"] = "5";
+  result = job.run({"--nproc_per_node=2", "sh", "-c", "echo $OMP_NUM_THREADS"});
+  EXPECT_EQ(result.out, "5\n5\n");
+  EXPECT_THAT(result.err, IsEmpty());
+}
+
+TEST(StartTest, CpuIsTheNumberOfCpusAndAutoToWhereThereIsNoGpu) {
+  LauncherJob job;
+  job.options().environment["CUDA_VISIBLE_DEVICES"] = "";
+  const CommandResult cpus = job.run({"--nproc_per_node=cpu", "sh", "-c", "echo $WORLD_SIZE"});
+  EXPECT_EQ(cpus.exit_code, 0);
+  const std::string count = cpus.out.substr(0, cpus.out.find('\n'));
+  EXPECT_EQ(std::stol(count), std::stol(testing_support::run_command({"nproc"}).out));
+  EXPECT_EQ(job.run({"--nproc_per_node=auto", "sh", "-c", "echo $WORLD_SIZE"}).out, cpus.out);
+}
+
+TEST(StartTest, PythonProgramsAreRunByTheInterpreterUnbuffered) {
+  LauncherJob job;
+  std::ofstream(job.folder() + "/script.py")
+      << "import sys\nprint(sys.argv[1:], sys.stdout.write_through)\n";
+  EXPECT_EQ(job.run({job.folder() + "/script.py", "-u", "--x"}).out, "['-u', '--x'] True\n");
+  job.options().environment["PYTHONPATH"] = job.folder();
+  EXPECT_EQ(job.run({"-m", "script", "a"}).out, "['a'] True\n");
+  std::ofstream(job.folder() + "/other") << "#!/bin/sh\necho other \"$@\"\n";
+  ::chmod((job.folder() + "/other").c_str(), 0755);
+  job.options().environment["PYTHON_EXEC"] = job.folder() + "/other";
+  EXPECT_EQ(job.run({"script.py", "x"}).out, "other -u script.py x\n");
+  EXPECT_EQ(job.run({"--no-python", "script.py"}).exit_code, 127);
+}
+
+TEST(StartTest, RanksReadNothingAndHaveOnlyTheirDescriptors) {
+  const CommandResult result =
+      run_dtrun({"sh", "-c",
+                 "cat; for i in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do "
+                 "[ -e /proc/$$/fd/$i ] && [ $i != $DTRUN_JOB_PAGE_FD ] && echo $i; done"});
+  EXPECT_EQ(result.out, "0\n1\n2\n") << result.describe();
+}
+
+TEST(StartTest, StandardStreamsThatAreClosedDoNotBecomeSomethingElse) {
+  for (const char* closed : {"<&-", ">&-", "2>&-", "<&- >&- 2>&-"}) {
+    const CommandResult result = testing_support::run_command(
+        {"sh", "-c", std::string(DTRUN_BINARY) + " --nproc_per_node=2 sh -c 'exit 5' " + closed});
+    EXPECT_EQ(result.exit_code, 5) << closed << result.describe();
+  }
+}
+
+TEST(StartTest, ManyRanksStartUnderASmallLimitOfOpenFilesWhenItMayBeRaised) {
+  const CommandResult result =
+      testing_support::run_command({"sh", "-c",
+                                    "ulimit -S -n 64; export OMP_NUM_THREADS=1; exec " DTRUN_BINARY
+                                    " --nproc_per_node=40 sh -c 'ulimit -n'"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.sorted_lines(), testing::Each("64"));
+}
+
+TEST(StartTest, WhereTheLimitOfOpenFilesIsTooSmallTheWholeJobIsUndoneAndSaysSo) {
+  const CommandResult result =
+      testing_support::run_command({"sh", "-c",
+                                    "ulimit -n 40; export OMP_NUM_THREADS=1; exec " DTRUN_BINARY
+                                    " --nproc_per_node=40 sh -c 'sleep 1000'"});
+  EXPECT_EQ(result.exit_code, 71) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("ulimit -n"));
+}
+
+TEST(StartTest, VerboseTellsTheContainmentAndItsLimit) {
+  const CommandResult result = run_dtrun({"-v", "true"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("containment"), HasSubstr("Its limit")));
+}
+
+TEST(StartTest, HelpListsWhatIsBuiltAndNothingElse) {
+  const CommandResult result = run_dtrun({"--help"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("--nproc_per_node"), HasSubstr("--shutdown_timeout"),
+                                Not(HasSubstr("--tee")), Not(HasSubstr("rdzv_endpoint"))));
+  EXPECT_THAT(run_dtrun({"--version"}).out, testing::StartsWith("dtrun "));
+}
+
+TEST(StartTest, LogDirKeepsTheErrorFilesInTorchrunsLayout) {
+  LauncherJob job;
+  const CommandResult result =
+      job.run({"--nproc_per_node=2", "--rdzv_id=r1", "--log_dir=" + job.folder() + "/logs", "sh",
+               "-c", "echo $TORCHELASTIC_ERROR_FILE"});
+  for (const std::string& line : result.sorted_lines()) {
+    EXPECT_THAT(line, testing::MatchesRegex(".*/logs/r1_[A-Za-z0-9]+/attempt_0/[01]/error.json"));
+    EXPECT_EQ(::access(line.substr(0, line.rfind('/')).c_str(), W_OK), 0) << line;
+  }
+  EXPECT_THAT(job.left_behind(), ElementsAre("logs"));
+}
+
+}  // namespace
+}  // namespace dtrun::launcher
