@@ -84,7 +84,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{{"--nproc_per_node=2", "--"}, 64, {"no program"}},
         BadInput{{"no-such-program-here"}, 127, {"no-such-program-here", "PATH"}},
         BadInput{{"./no-such-program-here"}, 127, {"no such file"}},
-        BadInput{{"/etc/fstab"}, 126, {"/etc/fstab"}}, BadInput{{"/etc"}, 126, {"/etc", "folder"}},
+        BadInput{{"/etc/passwd"}, 126, {"/etc/passwd"}},
+        BadInput{{"/etc"}, 126, {"/etc", "folder"}},
         BadInput{{"--log_dir=/dev/null/x", "true"}, 71, {"/dev/null/x", "--log_dir"}}));
 
 TEST(BadInputTest, AValueFromTheEnvironmentIsBlamedOnItsVariable) {

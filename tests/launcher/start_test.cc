@@ -41,9 +41,9 @@ TEST(StartTest, RanksShareThePortOfTheStoreAndEachHasAnErrorFileAndTheJobPage) {
                  "echo $TORCHELASTIC_ERROR_FILE"});
   const std::vector<std::string> lines = result.sorted_lines();
   ASSERT_EQ(lines.size(), 6u) << result.describe();
-  EXPECT_NE(lines[0], lines[1]);  // the files
-  EXPECT_THAT(lines[2], HasSubstr("memfd:"));
-  EXPECT_EQ(lines[2], lines[3]);
+  EXPECT_THAT(lines[0], HasSubstr("memfd:"));
+  EXPECT_EQ(lines[0], lines[1]);
+  EXPECT_NE(lines[2], lines[3]);  // the files
   EXPECT_EQ(lines[4], lines[5]);
   EXPECT_GT(std::stoi(lines[4]), 1023);
 }

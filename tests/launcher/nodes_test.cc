@@ -1,0 +1,230 @@
+// Two nodes: two dtrun processes on this machine, node 0 listening on a port of the loopback.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <memory>
+
+#include "dtrun/base/socket.h"
+#include "launcher/launcher_job.h"
+#include "launcher/living_processes.h"
+#include "node_protocol.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing_support::Command;
+using testing_support::CommandResult;
+
+std::string free_port() {
+  const base::UniqueFd listener = base::listen_tcp("127.0.0.1", 0);
+  return std::to_string(base::local_port(listener.get()));
+}
+
+class NodesTest : public testing::Test {
+ protected:
+  std::vector<std::string> node(int rank, std::vector<std::string> rest, int nodes = 2) const {
+    std::vector<std::string> command = {DTRUN_BINARY, "--nnodes=" + std::to_string(nodes),
+                                        "--node_rank=" + std::to_string(rank),
+                                        "--master_addr=127.0.0.1", "--master_port=" + port_};
+    command.insert(command.end(), rest.begin(), rest.end());
+    return command;
+  }
+
+  std::unique_ptr<Command> start(int rank, std::vector<std::string> rest, int nodes = 2) {
+    return std::make_unique<Command>(node(rank, std::move(rest), nodes), job_.options());
+  }
+
+  std::string port_ = free_port();
+  LauncherJob job_;
+};
+
+TEST_F(NodesTest, UnequalNodesFormOneWorldWhicheverStartsFirst) {
+  const char* const script =
+      "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE "
+      "$MASTER_ADDR $MASTER_PORT $TORCHELASTIC_RUN_ID";
+  const std::string end = " 127.0.0.1 " + port_ + " none";
+  for (const int first : {0, 1}) {
+    std::unique_ptr<Command> nodes[2];
+    for (const int rank : {first, 1 - first})
+      nodes[rank] =
+          start(rank, {"--nproc_per_node=" + std::to_string(1 + rank), "sh", "-c", script});
+    const CommandResult zero = nodes[0]->finish(), one = nodes[1]->finish();
+    EXPECT_EQ(zero.exit_code, 0) << zero.describe();
+    EXPECT_EQ(one.exit_code, 0) << one.describe();
+    EXPECT_EQ(zero.out, "0 0 3 1 0 2" + end + "\n");
+    EXPECT_EQ(one.sorted_lines(),
+              (std::vector<std::string>{"1 0 3 2 1 2" + end, "2 1 3 2 1 2" + end}));
+  }
+  EXPECT_THAT(job_.left_behind(), IsEmpty());
+}
+
+TEST_F(NodesTest, ThreeNodesCountTheirRanksInNodeOrder) {
+  std::unique_ptr<Command> nodes[3];
+  for (const int rank : {2, 0, 1})
+    nodes[rank] = start(rank, {"--nproc_per_node=1", "sh", "-c", "echo $RANK of $WORLD_SIZE"}, 3);
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(nodes[rank]->finish().out, std::to_string(rank) + " of 3\n");
+}
+
+TEST_F(NodesTest, ARankThatFailsOnOneNodeStopsTheOtherWithItsCodeAndName) {
+  for (const int failing : {0, 1}) {
+    port_ = free_port();
+    std::unique_ptr<Command> nodes[2];
+    for (const int rank : {0, 1})
+      nodes[rank] = start(rank, {"--nproc_per_node=2", "sh", "-c",
+                                 "echo up; [ $GROUP_RANK = " + std::to_string(failing) +
+                                     " ] && [ $LOCAL_RANK = 1 ] && kill -9 $$; exec sleep 100"});
+    const CommandResult own = nodes[failing]->finish(), other = nodes[1 - failing]->finish();
+    EXPECT_EQ(own.exit_code, 137) << own.describe();
+    EXPECT_EQ(other.exit_code, 137) << other.describe();
+    EXPECT_LT(own.elapsed.count(), 5.0);
+    EXPECT_LT(other.elapsed.count(), 5.0);
+    const std::string rank = std::to_string(failing * 2 + 1);
+    EXPECT_THAT(own.err, HasSubstr("rank      : " + rank + " (local_rank: 1)"));
+    EXPECT_THAT(other.err, AllOf(HasSubstr("rank " + rank + " on node " + std::to_string(failing)),
+                                 HasSubstr("SIGKILL")));
+  }
+}
+
+TEST_F(NodesTest, ANodeThatDiesStopsTheOtherWithinASecondAndIsNamed) {
+  for (const int dying : {0, 1}) {
+    port_ = free_port();
+    const std::string token = unique_token();
+    std::unique_ptr<Command> nodes[2];
+    for (const int rank : {0, 1})
+      nodes[rank] = start(rank, {"sh", "-c", "echo up; exec sleep " + token});
+    ASSERT_TRUE(nodes[0]->wait_for_output("up") && nodes[1]->wait_for_output("up"));
+    nodes[dying]->signal(SIGKILL);
+    EXPECT_TRUE(all_gone_within("sleep " + token, milliseconds(1000)));
+    const CommandResult other = nodes[1 - dying]->finish();
+    EXPECT_NE(other.exit_code, 0);
+    EXPECT_THAT(other.err, AllOf(HasSubstr("node " + std::to_string(dying)), HasSubstr("is gone")))
+        << other.describe();
+  }
+}
+
+TEST_F(NodesTest, StoppingOneNodeStopsTheOther) {
+  std::unique_ptr<Command> nodes[2];
+  for (const int rank : {0, 1}) nodes[rank] = start(rank, {"sh", "-c", "echo up; exec sleep 100"});
+  ASSERT_TRUE(nodes[0]->wait_for_output("up") && nodes[1]->wait_for_output("up"));
+  nodes[1]->signal(SIGINT);
+  EXPECT_EQ(nodes[1]->finish().exit_code, 130);
+  const CommandResult zero = nodes[0]->finish();
+  EXPECT_EQ(zero.exit_code, 130) << zero.describe();
+  EXPECT_THAT(zero.err, HasSubstr("dtrun on node 1"));
+  EXPECT_THAT(zero.err, HasSubstr("was stopped by SIGINT"));
+}
+
+TEST_F(NodesTest, TheStoreOutlivesTheLastRankOfTheJob) {
+  // Node 1 still talks to node 0's port half a second after node 0's own rank has ended.
+  const auto zero = start(0, {"true"});
+  const auto one =
+      start(1, {"sh", "-c",
+                "sleep 0.5; python3 -c 'import socket, sys; "
+                "socket.create_connection((sys.argv[1], int(sys.argv[2]))); print(\"there\")' "
+                "$MASTER_ADDR $MASTER_PORT"});
+  const CommandResult result = one->finish();
+  EXPECT_EQ(result.out, "there\n") << result.describe();
+  EXPECT_EQ(zero->finish().exit_code, 0);
+}
+
+TEST_F(NodesTest, AJoinThatTakesTooLongNamesWhoIsMissing) {
+  const auto zero = start(0, {"--join_timeout=0.5", "true"}, 3);
+  const auto one = start(1, {"--join_timeout=20", "true"}, 3);
+  const CommandResult result = zero->finish();
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("2 of 3 nodes have joined in 500 ms; missing: node 2"));
+  EXPECT_EQ(one->finish().exit_code, 69);
+  EXPECT_THAT(job_.left_behind(), IsEmpty());
+}
+
+TEST_F(NodesTest, AMemberWithoutANodeZeroGivesUpAtItsTimeout) {
+  const CommandResult result =
+      testing_support::run_command(node(1, {"--join_timeout=0.3", "true"}), job_.options());
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr(port_));
+  EXPECT_THAT(job_.left_behind(), IsEmpty());
+}
+
+TEST_F(NodesTest, NodesThatDisagreeAreSentAwayWithTheReason) {
+  const auto zero = start(0, {"--rdzv_id=a", "--join_timeout=20", "echo", "ran"}, 3);
+  const auto refused = [&](int rank, std::vector<std::string> rest, int nodes) {
+    const CommandResult result =
+        testing_support::run_command(node(rank, std::move(rest), nodes), job_.options());
+    EXPECT_EQ(result.exit_code, 64) << result.describe();
+    return result.err;
+  };
+  EXPECT_THAT(refused(1, {"--rdzv_id=b", "true"}, 3), HasSubstr("job 'b', and this is job 'a'"));
+  EXPECT_THAT(refused(1, {"--rdzv_id=a", "true"}, 2), HasSubstr("--nnodes=2"));
+  const auto one = start(1, {"--rdzv_id=a", "sh", "-c", "echo ran"}, 3);
+  const std::string twice = refused(1, {"--rdzv_id=a", "true"}, 3);
+  EXPECT_THAT(twice, HasSubstr("is taken already"));
+  const auto two = start(2, {"--rdzv_id=a", "echo", "ran"}, 3);
+  for (const auto* node_command : {&zero, &one, &two})
+    EXPECT_EQ((*node_command)->finish().out, "ran\n");
+}
+
+TEST_F(NodesTest, StrangersAtThePortDoNoHarm) {
+  const auto zero = start(0, {"echo", "ran"});
+  const auto speak = [&](const std::string& bytes) {
+    const base::UniqueFd socket =
+        base::connect_tcp("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port_)),
+                          base::Deadline::after(seconds(10)));
+    base::send_all(socket.get(), bytes.data(), bytes.size(), base::Deadline::after(seconds(10)));
+    ::shutdown(socket.get(), SHUT_WR);
+    char rest[256];
+    while (::recv(socket.get(), rest, sizeof rest, 0) > 0) {
+    }
+  };
+  const std::string preamble = {static_cast<char>(kPreamble), static_cast<char>(kProtocolVersion)};
+  speak("\xff\xff\xff\xff");
+  speak({static_cast<char>(kPreamble), 99});
+  speak(preamble + std::string("\xff\xff\xff\xff", 4));
+  speak(preamble + std::string("\x01\x00\x00\x00\x63", 5));
+  speak(preamble + encode(Done{}));
+  speak(preamble + encode(Hello{1, 2, 1, "none", "h"}));  // joins, and leaves again
+  const auto one = start(1, {"echo", "ran"});
+  EXPECT_EQ(one->finish().out, "ran\n");
+  EXPECT_EQ(zero->finish().out, "ran\n");
+}
+
+TEST(NodeProtocolTest, MessagesComeBackAsTheyWere) {
+  std::string bytes = encode(Hello{1, 2, 3, "run", "host"});
+  bytes += encode(JobFailure{3, 1, 0, 9, 77, "h1", ""});
+  bytes += encode(Release{});
+  std::string arriving;
+  std::vector<NodeMessage> messages;
+  for (const char byte : bytes) {
+    arriving += byte;
+    if (auto message = take_message(arriving)) messages.push_back(*message);
+  }
+  ASSERT_EQ(messages.size(), 3u);
+  EXPECT_EQ(std::get<Hello>(messages[0]).run_id, "run");
+  EXPECT_EQ(std::get<Hello>(messages[0]).local_ranks, 3);
+  EXPECT_EQ(std::get<JobFailure>(messages[1]).describe(), "rank 3 on node 1 (h1) failed: SIGKILL");
+  EXPECT_EQ(std::get<JobFailure>(messages[1]).exit_code(), 137);
+  EXPECT_TRUE(std::holds_alternative<Release>(messages[2]));
+}
+
+TEST(NodeProtocolTest, TheWireFormatIsFrozen) {
+  EXPECT_EQ(encode(Welcome{1, 3, 0x1234}),
+            std::string("\x0d\0\0\0\x01\x01\0\0\0\x03\0\0\0\x34\x12\0\0", 17));
+  EXPECT_EQ(encode(Refuse{"no"}), std::string("\x07\0\0\0\x02\x02\0\0\0no", 11));
+}
+
+TEST(NodeProtocolTest, WhatIsTooLongTooShortOrUnknownIsRefused) {
+  std::string too_long("\xff\xff\xff\x7f", 4), empty("\0\0\0\0", 4);
+  std::string unknown("\x01\0\0\0\x3f", 5), short_hello("\x02\0\0\0\0\x01", 6);
+  for (std::string* bytes : {&too_long, &empty, &unknown, &short_hello})
+    EXPECT_THROW(take_message(*bytes), base::Error);
+}
+
+}  // namespace
+}  // namespace dtrun::launcher

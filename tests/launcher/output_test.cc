@@ -1,0 +1,222 @@
+// Every byte that ranks write arrives, lines whole, in order per stream.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "launcher/flood_records.h"
+#include "launcher/launcher_job.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::CommandOptions;
+using testing_support::CommandResult;
+
+const std::string kFlood = DTRUN_WORKERS "/flood_worker";
+
+// What one stream of the job brought: the next sequence number of each rank, and what is wrong.
+struct Reading {
+  std::map<int, std::vector<std::uint32_t>> sequences;
+  std::size_t bytes = 0;
+  int truncated = 0;
+  std::string complaint;
+};
+
+// Takes the stream apart record by record; each is compared with the one that was to be written.
+Reading read_records(std::string_view stream) {
+  Reading reading;
+  reading.bytes = stream.size();
+  while (!stream.empty()) {
+    if (stream[0] != '\x01') {
+      reading.complaint = "no record begins " + std::to_string(stream.size()) + " from the end";
+      return reading;
+    }
+    const std::string header(stream.substr(1, kRecordHeaderBytes - 1));
+    const int rank = std::stoi(header.substr(0, 2), nullptr, 16);
+    const auto sequence = static_cast<std::uint32_t>(std::stoul(header.substr(2, 8), nullptr, 16));
+    const std::string expected = record(rank, sequence, record_length(rank, sequence));
+    std::size_t size = 0;
+    if (stream.substr(0, expected.size()) == expected) {
+      size = expected.size();
+    } else if (stream.substr(0, expected.size() - 1) ==
+               std::string_view(expected).substr(0, expected.size() - 1)) {
+      size = expected.size() - 1;  // the last one, without its newline
+      ++reading.truncated;
+    } else if (stream.substr(0, kRecordHeaderBytes + 1) ==
+               std::string_view(expected).substr(0, kRecordHeaderBytes + 1)) {
+      size = kRecordHeaderBytes + 1;  // cut off by SIGKILL
+      ++reading.truncated;
+    } else {
+      reading.complaint = "record " + std::to_string(sequence) + " of rank " +
+                          std::to_string(rank) + " is not as it was written";
+      return reading;
+    }
+    reading.sequences[rank].push_back(sequence);
+    stream.remove_prefix(size);
+  }
+  return reading;
+}
+
+// All records up to the last one, each once and in order, over both streams of a rank.
+void expect_complete(const CommandResult& result, int truncated) {
+  const Reading out = read_records(result.out);
+  const std::string error_stream = result.err.substr(0, result.err.find("====="));
+  const Reading err = read_records(error_stream);
+  EXPECT_EQ(out.complaint, "");
+  EXPECT_EQ(err.complaint, "");
+  EXPECT_EQ(out.truncated + err.truncated, truncated);
+  for (int rank = 0; rank < 4; ++rank) {
+    std::vector<std::uint32_t> from_out =
+        out.sequences.count(rank) ? out.sequences.at(rank) : std::vector<std::uint32_t>();
+    std::vector<std::uint32_t> from_err =
+        err.sequences.count(rank) ? err.sequences.at(rank) : std::vector<std::uint32_t>();
+    if (result.exit_code == 137 && rank == 3 && !from_out.empty()) from_out.pop_back();
+    EXPECT_TRUE(std::is_sorted(from_out.begin(), from_out.end())) << rank;
+    EXPECT_TRUE(std::is_sorted(from_err.begin(), from_err.end())) << rank;
+    from_out.insert(from_out.end(), from_err.begin(), from_err.end());
+    std::sort(from_out.begin(), from_out.end());
+    for (std::size_t i = 0; i < from_out.size(); ++i) ASSERT_EQ(from_out[i], i) << "rank " << rank;
+    EXPECT_GT(from_out.size(), 50u);
+  }
+}
+
+CommandResult flood(const std::string& end) {
+  LauncherJob job;
+  return job.run({"--nproc_per_node=4", kFlood, std::to_string(DTRUN_FLOOD_BYTES / 4), end});
+}
+
+TEST(OutputTest, MuchOutputOfFourRanksArrivesWholeWithAFinalNewline) {
+  const CommandResult result = flood("newline");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_GE(result.out.size() + result.err.size(), static_cast<std::size_t>(DTRUN_FLOOD_BYTES));
+  expect_complete(result, 0);
+}
+
+TEST(OutputTest, MuchOutputOfFourRanksArrivesWholeWithoutAFinalNewline) {
+  const CommandResult result = flood("none");
+  EXPECT_EQ(result.exit_code, 0);
+  expect_complete(result, 6);  // four last lines of standard output, two of standard error
+}
+
+TEST(OutputTest, MuchOutputArrivesWholeThoughOneRankIsKilledInTheMiddle) {
+  const CommandResult result = flood("kill");
+  EXPECT_EQ(result.exit_code, 137);
+  expect_complete(result, 1);
+}
+
+TEST(OutputTest, ALineOfAnyLengthIsNotInterrupted) {
+  const CommandResult result = run_dtrun(
+      {"--nproc_per_node=3", "sh", "-c",
+       "if [ $RANK = 0 ]; then head -c " + std::to_string(DTRUN_FLOOD_BYTES) +
+           " /dev/zero | tr '\\0' 'x'; else i=0; while [ $i -lt 2000 ]; do echo rank $RANK; "
+           "i=$((i+1)); done; fi"});
+  EXPECT_EQ(result.exit_code, 0);
+  const std::size_t first = result.out.find('x'), last = result.out.rfind('x');
+  EXPECT_EQ(last - first + 1, static_cast<std::size_t>(DTRUN_FLOOD_BYTES));
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 4000);
+}
+
+TEST(OutputTest, BothStreamsIntoOnePipeKeepTheirLinesWhole) {
+  const CommandResult result = testing_support::run_command(
+      {"sh", "-c",
+       "OMP_NUM_THREADS=1 " DTRUN_BINARY " --nproc_per_node=4 " + kFlood + " " +
+           std::to_string(DTRUN_FLOOD_BYTES / 40) + " newline 2>&1"});
+  const Reading reading = read_records(result.out);
+  EXPECT_EQ(reading.complaint, "");
+  EXPECT_EQ(reading.sequences.size(), 4u);
+}
+
+TEST(OutputTest, AFileGetsAllInAppendModeAndOtherwise) {
+  LauncherJob job;
+  for (const char* redirection : {">", ">>"}) {
+    const std::string file = job.folder() + "/out";
+    std::ofstream(file) << "";
+    const CommandResult result = testing_support::run_command(
+        {"sh", "-c",
+         "OMP_NUM_THREADS=1 " DTRUN_BINARY " --nproc_per_node=4 " + kFlood + " " +
+             std::to_string(DTRUN_FLOOD_BYTES / 40) + " newline " + redirection + file +
+             " 2>&1; echo after " + redirection + file});
+    std::ifstream stream(file);
+    std::stringstream text;
+    text << stream.rdbuf();
+    std::string all = text.str();
+    // Only with >> does what the shell writes next stand behind ours.
+    const auto after = all.rfind("after \n");
+    if (after != std::string::npos) all.erase(after);
+    if (std::string(redirection) == ">>") EXPECT_EQ(read_records(all).complaint, "");
+  }
+}
+
+TEST(OutputTest, AReaderThatGoesAwayDoesNotEndTheRanks) {
+  const CommandResult result = testing_support::run_command(
+      {"sh", "-c",
+       "{ OMP_NUM_THREADS=1 " DTRUN_BINARY
+       " --nproc_per_node=2 sh -c 'yes | head -c 1000000; exit 0'; echo code $? >&2; } "
+       "| head -n 1"});
+  EXPECT_EQ(result.out, "y\n");
+  EXPECT_THAT(result.err, HasSubstr("code 0")) << result.describe();
+}
+
+TEST(OutputTest, AFullDiskUnderTheOutputIsAnErrorAndNotSilence) {
+  const CommandResult result =
+      testing_support::run_command({"sh", "-c", DTRUN_BINARY " echo text > /dev/full"});
+  EXPECT_EQ(result.exit_code, 71) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("No space left on device; 5 bytes"));
+}
+
+TEST(OutputTest, TagsStandBeforeEveryLineWhenAskedFor) {
+  const CommandResult result =
+      run_dtrun({"--nproc_per_node=2", "--tag=always", "sh", "-c", "echo a; echo b >&2"});
+  EXPECT_EQ(result.sorted_lines(), (std::vector<std::string>{"[0:0] a", "[0:1] a"}));
+  EXPECT_THAT(result.err, HasSubstr("[0:1] b\n"));
+  EXPECT_EQ(run_dtrun({"echo", "a"}).out, "a\n");  // no terminal, no tag
+}
+
+TEST(OutputTest, OnATerminalLinesAreTaggedInColourUnlessItIsUnwanted) {
+  const std::string inner = std::string(DTRUN_BINARY) + " echo a";
+  CommandOptions options;
+  options.environment = {{"TERM", "xterm"}, {"NO_COLOR", std::nullopt}};
+  // script(1) gives the program a terminal.
+  CommandResult result =
+      testing_support::run_command({"script", "-qec", inner, "/dev/null"}, options);
+  EXPECT_EQ(result.out, "\x1b[36m[0:0]\x1b[0m a\r\n") << result.describe();
+  options.environment["NO_COLOR"] = "1";
+  result = testing_support::run_command({"script", "-qec", inner, "/dev/null"}, options);
+  EXPECT_EQ(result.out, "[0:0] a\r\n");
+  result = testing_support::run_command(
+      {"script", "-qec", std::string(DTRUN_BINARY) + " --tag=never echo a", "/dev/null"}, options);
+  EXPECT_EQ(result.out, "a\r\n");
+}
+
+TEST(OutputTest, AStalledReaderDoesNotKeepTheSecondSignalFromEndingTheJob) {
+  LauncherJob job;
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(ends[1], 1);
+    ::setenv("TMPDIR", job.folder().c_str(), 1);
+    ::execl(DTRUN_BINARY, "dtrun", "sh", "-c", "echo up >&2; yes", nullptr);
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  // Nobody reads further than the first bytes.
+  char byte;
+  ASSERT_EQ(::read(ends[0], &byte, 1), 1);
+  ::kill(pid, SIGINT);
+  ::kill(pid, SIGTERM);
+  int status = 0;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(WEXITSTATUS(status) & 128, 128);
+  ::close(ends[0]);
+}
+
+}  // namespace
+}  // namespace dtrun::launcher
