@@ -64,6 +64,7 @@ void MemberNode::on_lost(const std::string& why) {
     throw Error(ErrorCode::kConnection,
                 fmt::format("node 0 at {} has gone before the job began", head_name()), why,
                 "look at node 0's own messages; is it a dtrun that listens there?");
+  gone_ = true;
   if (done_) return callbacks_.on_release();
   if (failed_) return;
   failed_ = true;
@@ -74,11 +75,12 @@ void MemberNode::on_lost(const std::string& why) {
 
 void MemberNode::tell_failure(const JobFailure& failure) {
   failed_ = true;
-  head_->send(failure);
+  if (head_ && !gone_) head_->send(failure);
 }
 
 void MemberNode::tell_done() {
   done_ = true;
+  if (gone_) return callbacks_.on_release();
   timer_.start(Deadline::after(kExitBarrier), [this] { callbacks_.on_release(); });
   head_->send(Done{});
 }

@@ -30,6 +30,7 @@ class MemberNode : public Nodes {
   std::unique_ptr<NodeConnection> head_;
   bool started_ = false;
   bool failed_ = false;
+  bool gone_ = false;  // the head
   bool done_ = false;
 };
 

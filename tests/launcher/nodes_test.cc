@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
@@ -172,7 +173,7 @@ TEST_F(NodesTest, NodesThatDisagreeAreSentAwayWithTheReason) {
 }
 
 TEST_F(NodesTest, StrangersAtThePortDoNoHarm) {
-  const auto zero = start(0, {"echo", "ran"});
+  const auto zero = start(0, {"echo", "ran"}, 3);
   const auto speak = [&](const std::string& bytes) {
     const base::UniqueFd socket =
         base::connect_tcp("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port_)),
@@ -189,10 +190,10 @@ TEST_F(NodesTest, StrangersAtThePortDoNoHarm) {
   speak(preamble + std::string("\xff\xff\xff\xff", 4));
   speak(preamble + std::string("\x01\x00\x00\x00\x63", 5));
   speak(preamble + encode(Done{}));
-  speak(preamble + encode(Hello{1, 2, 1, "none", "h"}));  // joins, and leaves again
-  const auto one = start(1, {"echo", "ran"});
-  EXPECT_EQ(one->finish().out, "ran\n");
-  EXPECT_EQ(zero->finish().out, "ran\n");
+  speak(preamble + encode(Hello{1, 3, 1, "none", "h"}));  // joins, and leaves again
+  const auto one = start(1, {"echo", "ran"}, 3), two = start(2, {"echo", "ran"}, 3);
+  for (const auto* node_command : {&zero, &one, &two})
+    EXPECT_EQ((*node_command)->finish().out, "ran\n");
 }
 
 TEST(NodeProtocolTest, MessagesComeBackAsTheyWere) {
