@@ -19,6 +19,7 @@ namespace {
 
 // torchrun's exit barrier waits as long.
 constexpr auto kExitBarrier = std::chrono::seconds(300);
+constexpr auto kStopPatience = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -177,14 +178,17 @@ void HeadNode::tell_failure(const JobFailure& failure) {
 
 void HeadNode::tell_done() {
   done_ = true;
-  timer_.start(Deadline::after(kExitBarrier), [this] { release(); });
+  // A node that was told to stop has its grace for it.
+  const Deadline::Duration patience =
+      failed_ ? plan_.options.shutdown_grace + kStopPatience : Deadline::Duration(kExitBarrier);
+  timer_.start(Deadline::after(patience), [this] { release(); });
   release_if_all_are_done();
 }
 
 void HeadNode::release_if_all_are_done() {
   if (!done_) return;
   for (const auto& [id, member] : members_)
-    if (member.hello && !member.done) return;
+    if (started_ && member.hello && !member.done) return;
   release();
 }
 

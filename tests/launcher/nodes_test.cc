@@ -42,6 +42,11 @@ class NodesTest : public testing::Test {
     return std::make_unique<Command>(node(rank, std::move(rest), nodes), job_.options());
   }
 
+  base::UniqueFd connect_to_head() const {
+    return base::connect_tcp("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port_)),
+                             base::Deadline::after(seconds(10)));
+  }
+
   std::string port_ = free_port();
   LauncherJob job_;
 };
@@ -164,20 +169,25 @@ TEST_F(NodesTest, NodesThatDisagreeAreSentAwayWithTheReason) {
   };
   EXPECT_THAT(refused(1, {"--rdzv_id=b", "true"}, 3), HasSubstr("job 'b', and this is job 'a'"));
   EXPECT_THAT(refused(1, {"--rdzv_id=a", "true"}, 2), HasSubstr("--nnodes=2"));
-  const auto one = start(1, {"--rdzv_id=a", "sh", "-c", "echo ran"}, 3);
-  const std::string twice = refused(1, {"--rdzv_id=a", "true"}, 3);
-  EXPECT_THAT(twice, HasSubstr("is taken already"));
-  const auto two = start(2, {"--rdzv_id=a", "echo", "ran"}, 3);
-  for (const auto* node_command : {&zero, &one, &two})
-    EXPECT_EQ((*node_command)->finish().out, "ran\n");
+  EXPECT_THAT(refused(3, {"--rdzv_id=a", "true"}, 4), HasSubstr("--nnodes=4"));
+
+  // A node 1 of the test's own. The answer to its second Hello proves that the first was taken.
+  const base::UniqueFd member = connect_to_head();
+  const std::string preamble = {static_cast<char>(kPreamble), static_cast<char>(kProtocolVersion)};
+  const std::string hello = encode(Hello{1, 3, 1, "a", "h1"});
+  const std::string bytes = preamble + hello + hello;
+  base::send_all(member.get(), bytes.data(), bytes.size(), base::Deadline::after(seconds(10)));
+  char answer[16];
+  base::receive_all(member.get(), answer, sizeof answer, base::Deadline::after(seconds(10)));
+  EXPECT_THAT(refused(1, {"--rdzv_id=a", "true"}, 3), HasSubstr("is taken already, by h1"));
+  zero->signal(SIGTERM);
+  EXPECT_EQ(zero->finish().exit_code, 143);
 }
 
 TEST_F(NodesTest, StrangersAtThePortDoNoHarm) {
   const auto zero = start(0, {"echo", "ran"}, 3);
   const auto speak = [&](const std::string& bytes) {
-    const base::UniqueFd socket =
-        base::connect_tcp("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port_)),
-                          base::Deadline::after(seconds(10)));
+    const base::UniqueFd socket = connect_to_head();
     base::send_all(socket.get(), bytes.data(), bytes.size(), base::Deadline::after(seconds(10)));
     ::shutdown(socket.get(), SHUT_WR);
     char rest[256];
