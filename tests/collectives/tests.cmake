@@ -5,3 +5,4 @@ target_link_libraries(dtrun_rank_support
 dtrun_test(collectives/fingerprint_test.cc LINKS dtrun::collectives)
 dtrun_test(collectives/schedule_test.cc LINKS dtrun::collectives)
 dtrun_test(collectives/process_group_test.cc LINKS dtrun_rank_support PROCESSORS 2)
+dtrun_test(collectives/disagreement_test.cc LINKS dtrun_rank_support PROCESSORS 2)

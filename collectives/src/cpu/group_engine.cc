@@ -103,11 +103,11 @@ bool GroupEngine::step() {
 }
 
 bool GroupEngine::step_all() {
-  if (failure_ || idle()) return false;
+  if (failure_ || doubt_ || idle()) return false;
   try {
     return step();
   } catch (const Disagreement& found) {
-    fail(disagreement(found), Tell::members);
+    on_disagreement(found);
   } catch (const LeftError& error) {
     fail(left(error.peer), Tell::members);
   } catch (const BrokenConnection& error) {
@@ -143,6 +143,7 @@ std::vector<std::shared_ptr<Operation>> GroupEngine::in_flight() const {
 Deadline GroupEngine::next_look() {
   const std::scoped_lock lock(mutex_);
   Deadline next = broken_ ? broken_->second : Deadline::never();
+  if (doubt_) next = next.earlier(doubt_->second);
   for (const std::shared_ptr<Operation>& operation : in_flight())
     next = next.earlier(operation->call().deadline);
   if (!collectives_.empty() && !collectives_.front()->announced)
@@ -157,6 +158,7 @@ void GroupEngine::look_around() {
     return fail(std::move(*job), Tell::nobody);
   for (const std::shared_ptr<Operation>& operation : in_flight())
     if (operation->call().deadline.expired()) return fail(timed_out(*operation), Tell::members);
+  if (doubt_ && doubt_->second.expired()) return fail(disagreement(doubt_->first), Tell::members);
   if (collectives_.empty() || collectives_.front()->announced) return;
   if (Deadline::Clock::now() - collectives_.front()->started >= kPatience)
     announce(*collectives_.front());
@@ -226,6 +228,10 @@ void GroupEngine::announce(Operation& operation) {
   Frame frame{FrameKind::announce, spec_.id, ""};
   frame.payload.assign(reinterpret_cast<const char*>(&operation.fingerprint()),
                        sizeof(Fingerprint));
+  tell_members(frame);
+}
+
+void GroupEngine::tell_members(const Frame& frame) {
   for (int rank = 0; rank < size(); ++rank)
     if (rank != spec_.rank) world_->send(spec_.world_ranks[static_cast<std::size_t>(rank)], frame);
 }
@@ -235,7 +241,7 @@ void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
   const std::int64_t now = monotonic_ns();
   // The clocks of two machines have nothing in common: times travel as ages.
   line.started_ns -= now;
-  if (line.ended_ns != 0) line.ended_ns -= now;
+  if (line.ended_ns != 0) line.ended_ns = std::min<std::int64_t>(line.ended_ns - now, -1);
   Frame status{FrameKind::status, spec_.id, ""};
   status.payload.assign(reinterpret_cast<const char*>(&line), sizeof(line));
   world_->send(spec_.world_ranks[static_cast<std::size_t>(rank)], status);
@@ -251,6 +257,23 @@ void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
 void GroupEngine::compare(int rank, const Fingerprint& theirs, const Fingerprint& ours) {
   if (!failure_ && !theirs.agrees_with(ours))
     fail(disagreement({rank, theirs, ours, ""}), Tell::members);
+}
+
+// The two calls that met are the first that differ only where the calls before them have met, too.
+// A peer that is behind shows what it called in a place that this rank has passed; one that is
+// ahead is asked to look into its own history.
+void GroupEngine::on_disagreement(const Disagreement& found) {
+  const std::uint64_t sequence = found.theirs.sequence;
+  const bool message = found.ours.kind == OpKind::receive;
+  if (message || sequence == found.ours.sequence) return fail(disagreement(found), Tell::members);
+  const Fingerprint& ours = history_[sequence % kHistory];
+  if (sequence < found.ours.sequence) {
+    const bool known = ours.sequence == sequence && !found.theirs.agrees_with(ours);
+    return fail(disagreement({found.peer, found.theirs, known ? ours : found.ours, found.detail}),
+                Tell::members);
+  }
+  doubt_.emplace(found, Deadline::after(kPatience));
+  announce(*collectives_.front());
 }
 
 std::optional<int> GroupEngine::group_rank(int world_rank) const {
@@ -316,12 +339,7 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
   }
   collectives_.clear();
   point_to_point_.clear();
-  if (tell == Tell::members) {
-    const Frame frame{FrameKind::poison, spec_.id, failure_->encode()};
-    for (int rank = 0; rank < size(); ++rank)
-      if (rank != spec_.rank)
-        world_->send(spec_.world_ranks[static_cast<std::size_t>(rank)], frame);
-  }
+  if (tell == Tell::members) tell_members({FrameKind::poison, spec_.id, failure_->encode()});
   world_->doorbell().ring();
 }
 
@@ -361,6 +379,9 @@ void GroupEngine::shutdown() {
   world_->progress_thread().remove(*this);
   world_->remove_group(spec_.id);
   const std::scoped_lock lock(mutex_);
+  // Whoever leaves because of a failure that another rank has told it of may be faster than that
+  // rank's word to the others: then they must not take this for the first failure.
+  if (failure_) tell_members({FrameKind::poison, spec_.id, failure_->encode()});
   fail({Error(ErrorCode::kAborted, "this rank has left group '" + spec_.name + "'"), -1},
        Tell::nobody);
   for (int rank = 0; rank < size(); ++rank) {

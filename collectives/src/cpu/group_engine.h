@@ -65,8 +65,10 @@ class GroupEngine : public GroupListener, public Drivable {
   bool step();
   void look_around();
   void announce(Operation& operation);
+  void tell_members(const Frame& frame);
   void on_announce(int rank, const Fingerprint& theirs);
   void compare(int rank, const Fingerprint& theirs, const Fingerprint& ours);
+  void on_disagreement(const Disagreement& found);
   void finished(Operation& operation);
   void fail(GroupFailure failure, Tell tell);
   void throw_if_failed() const;
@@ -97,6 +99,8 @@ class GroupEngine : public GroupListener, public Drivable {
   bool shut_down_ = false;
   /// A connection has ended whose reason the watcher has not told yet.
   std::optional<std::pair<int, base::Deadline>> broken_;
+  /// A peer is ahead of this rank, without having taken part: it has been asked what it called.
+  std::optional<std::pair<Disagreement, base::Deadline>> doubt_;
   std::vector<Fingerprint> history_;      ///< of the last collectives, by sequence
   std::map<int, Fingerprint> announced_;  ///< group rank to what it waits in
 };

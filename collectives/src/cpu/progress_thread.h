@@ -31,7 +31,8 @@ class ProgressThread {
   using Sleep = std::function<void(std::uint32_t ticket, base::Deadline until)>;
 
   /// @param doorbell outlives the thread
-  ProgressThread(Doorbell& doorbell, Sleep sleep_until_rung) : doorbell_(doorbell), sleep_(std::move(sleep_until_rung)) {}
+  ProgressThread(Doorbell& doorbell, Sleep sleep_until_rung)
+      : doorbell_(doorbell), sleep_(std::move(sleep_until_rung)) {}
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;

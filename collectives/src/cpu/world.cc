@@ -58,8 +58,9 @@ World::World(const GroupOptions& options)
       rank_(options.rank),
       job_page_(options.job_page),
       record_(heap_.header().board, options.job_page, options.local_rank),
-      progress_thread_(heap_.header().doorbell,
-                       [this](std::uint32_t ticket, Deadline until) { await_ring(ticket, until); }) {}
+      progress_thread_(heap_.header().doorbell, [this](std::uint32_t ticket, Deadline until) {
+        await_ring(ticket, until);
+      }) {}
 
 void World::listen(const GroupOptions& options, Card& mine) {
   listener_ = base::listen_tcp(options.address.empty() ? "127.0.0.1" : options.address, 0);

@@ -1,0 +1,254 @@
+// Ranks that call different things: every rank must get an error that names both sides, within a
+// second, whatever the operations' message edges are.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "dtrun/collectives/process_group.h"
+#include "dtrun/tensor/ops.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::collectives {
+namespace {
+
+using base::ErrorCode;
+using tensors::DType;
+using tensors::Tensor;
+using test::run_failing_ranks;
+using test::Thrown;
+using Body = void (*)(const ProcessGroup&);
+
+/// Goes on after the call: a rank whose own call was over before the others'
+/// disagreed learns of it in its next one.
+void call_and_go_on(const ProcessGroup& group, Body body) {
+  body(group);
+  group.barrier();
+  group.barrier();
+}
+
+struct Mismatch {
+  const char* name;
+  Body most;
+  Body odd;            ///< the last rank's
+  const char* differ;  ///< what the message must say
+};
+
+Tensor ones(std::int64_t count, DType dtype = DType::f32) {
+  return tensors::ones({count}, {.dtype = dtype});
+}
+std::vector<Tensor> list(const ProcessGroup& group, std::int64_t count) {
+  std::vector<Tensor> tensors;
+  for (int rank = 0; rank < group.size(); ++rank) tensors.push_back(ones(count));
+  return tensors;
+}
+
+const Mismatch kMismatches[] = {
+    {"BroadcastAgainstAllReduce", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
+     [](const ProcessGroup& g) { g.broadcast(ones(4), g.size() - 1); }, "the operation"},
+    {"BroadcastFromAnotherAgainstAllReduce", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
+     [](const ProcessGroup& g) { g.broadcast(ones(4), 0); }, "the operation"},
+    {"GatherAgainstScatter",
+     [](const ProcessGroup& g) {
+       g.gather(ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
+     },
+     [](const ProcessGroup& g) { g.scatter(ones(2), {}, 0); }, "the operation"},
+    {"ScatterAgainstGather",
+     [](const ProcessGroup& g) {
+       g.scatter(ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
+     },
+     [](const ProcessGroup& g) { g.gather(ones(2), {}, 0); }, "the operation"},
+    {"BarrierAgainstReduce", [](const ProcessGroup& g) { g.barrier(); },
+     [](const ProcessGroup& g) { g.reduce(ones(1), 0); }, "the operation"},
+    {"Dtype", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
+     [](const ProcessGroup& g) { g.all_reduce(ones(4, DType::i32)); }, "the dtype"},
+    {"ReduceOp", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
+     [](const ProcessGroup& g) { g.all_reduce(ones(4), ReduceOp::max); }, "the reduce op"},
+    {"Count", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
+     [](const ProcessGroup& g) { g.all_reduce(ones(5)); }, "the element counts"},
+    {"EmptyAgainstSome", [](const ProcessGroup& g) { g.all_reduce(ones(0)); },
+     [](const ProcessGroup& g) { g.all_reduce(ones(5)); }, "the element counts"},
+    {"LargeAgainstSmall", [](const ProcessGroup& g) { g.all_reduce(ones(500000)); },
+     [](const ProcessGroup& g) { g.all_reduce(ones(3)); }, "the element counts"},
+    {"Root", [](const ProcessGroup& g) { g.broadcast(ones(4), 0); },
+     [](const ProcessGroup& g) { g.broadcast(ones(4), g.size() - 1); }, "the root"},
+    {"ReduceRoot", [](const ProcessGroup& g) { g.reduce(ones(4), 0); },
+     [](const ProcessGroup& g) { g.reduce(ones(4), g.size() - 1); }, "the root"},
+    {"GatherSize",
+     [](const ProcessGroup& g) {
+       g.gather(ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
+     },
+     [](const ProcessGroup& g) { g.gather(ones(3), {}, 0); }, "12 bytes came where 8"},
+    {"AllGatherSizes", [](const ProcessGroup& g) { g.all_gather(list(g, 2), ones(2)); },
+     [](const ProcessGroup& g) { g.all_gather(list(g, 3), ones(3)); }, "the element counts"},
+    {"Order",
+     [](const ProcessGroup& g) {
+       g.all_reduce(ones(4));
+       g.barrier();
+     },
+     [](const ProcessGroup& g) {
+       g.barrier();
+       g.all_reduce(ones(4));
+     },
+     "the operation"},
+    {"OneCallTooMany", [](const ProcessGroup& g) { g.broadcast(ones(4), 0); },
+     [](const ProcessGroup& g) {
+       g.broadcast(ones(4), 0);
+       g.broadcast(ones(4), 0);
+     },
+     "the operation"},
+    {"SplitLists",
+     [](const ProcessGroup& g) {
+       g.split({{0, 1}}, "a");
+     },
+     [](const ProcessGroup& g) { g.split({{0}}, "a"); }, "the element counts"},
+};
+
+struct Case {
+  Mismatch mismatch;
+  int size;
+  Transport transport;
+};
+
+class DisagreementTest : public testing::TestWithParam<Case> {};
+
+TEST_P(DisagreementTest, EveryRankIsToldOfBothSidesWithinASecond) {
+  const Case& now = GetParam();
+  const auto start = base::Deadline::Clock::now();
+  const std::vector<std::optional<Thrown>> thrown =
+      run_failing_ranks(now.size, {.transport = now.transport}, [&](const ProcessGroup& group) {
+        const bool odd = group.rank() == now.size - 1;
+        call_and_go_on(group, odd ? now.mismatch.odd : now.mismatch.most);
+      });
+  EXPECT_LT(base::Deadline::Clock::now() - start, std::chrono::seconds(1));
+  for (const std::optional<Thrown>& mine : thrown) {
+    ASSERT_TRUE(mine.has_value());
+    EXPECT_EQ(mine->code, ErrorCode::kDisagreement) << mine->text;
+    EXPECT_NE(mine->text.find(now.mismatch.differ), std::string::npos) << mine->text;
+    EXPECT_NE(mine->text.find("rank " + std::to_string(now.size - 1) + " called"),
+              std::string::npos)
+        << mine->text;
+    EXPECT_NE(mine->text.find("disagreement_test.cc:"), std::string::npos) << mine->text;
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Mismatch& mismatch : kMismatches)
+    for (const int size : {2, 4})
+      for (const Transport transport : {Transport::automatic, Transport::tcp})
+        all.push_back({mismatch, size, transport});
+  return all;
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& tested) {
+  return std::string(tested.param.mismatch.name) +
+         (tested.param.transport == Transport::tcp ? "Tcp" : "Automatic") +
+         std::to_string(tested.param.size);
+}
+INSTANTIATE_TEST_SUITE_P(All, DisagreementTest, testing::ValuesIn(cases()), case_name);
+
+TEST(RejectionTest, ACallThatOneRankRejectsFailsOnAll) {
+  const auto thrown = run_failing_ranks(3, {}, [](const ProcessGroup& group) {
+    if (group.rank() == 1) {
+      group.all_gather({ones(1)}, ones(1));
+    } else {
+      group.all_gather(list(group, 1), ones(1));
+      group.barrier();
+    }
+  });
+  ASSERT_TRUE(thrown[0] && thrown[1] && thrown[2]);
+  EXPECT_EQ(thrown[1]->code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(thrown[1]->text.find("outputs has 1 tensors, and the group 3 ranks"),
+            std::string::npos);
+  for (const int peer : {0, 2}) {
+    const Thrown& mine = *thrown[static_cast<std::size_t>(peer)];
+    EXPECT_EQ(mine.code, ErrorCode::kPeerFailed) << mine.text;
+    EXPECT_TRUE(mine.text.starts_with("rank 1 (pid ")) << mine.text;
+    EXPECT_NE(mine.text.find("rejected its all_gather #1"), std::string::npos) << mine.text;
+  }
+}
+
+TEST(RejectionTest, AMessageToNobodyHarmsNobody) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    EXPECT_THROW(group.send(ones(1), 2), base::Error);
+    EXPECT_THROW(group.recv(ones(1), -2), base::Error);
+    EXPECT_THROW(group.isend(Tensor(), 0), base::Error);
+    group.barrier();
+  });
+}
+
+TEST(RejectionTest, EveryWrongArgumentIsNamed) {
+  test::run_ranks(1, [](const ProcessGroup& group) {
+    const auto rejected = [](auto call, const std::string& text) {
+      try {
+        call();
+        ADD_FAILURE() << "accepted: " << text;
+      } catch (const base::Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+        EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+      }
+    };
+    rejected([&] { group.all_reduce(Tensor()); }, "the tensor is an undefined tensor");
+    rejected([&] { group.all_reduce(ones(1), ReduceOp::bor); }, "cannot be reduced by bor");
+    rejected([&] { group.all_reduce(ones(1, DType::boolean), ReduceOp::avg); }, "no mean");
+    rejected([&] { group.broadcast(ones(1), 1); }, "source is 1");
+    rejected([&] { group.reduce(ones(1), -1); }, "destination is -1");
+    rejected([&] { group.gather(ones(1), {ones(2)}, 0); }, "the input has 1 elements");
+    rejected([&] { group.scatter(ones(1), {ones(1, DType::f64)}, 0); }, "inputs[0] is float64");
+    rejected([&] { group.all_to_all({}, {}); }, "inputs has 0 tensors");
+    rejected([&] { group.reduce_scatter(ones(1), {}); }, "inputs has 0 tensors");
+    rejected([&] { group.split({{0}, {0}}, "twice"); }, "stands twice");
+    rejected([&] { group.split({{1}}, "far"); }, "a rank of the split is 1");
+    // Alone in a group there is nobody to poison it for.
+    group.barrier();
+  });
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const int other = 1 - group.rank();
+    EXPECT_THROW(group.gather(ones(1), {ones(1)}, other), base::Error);
+  });
+}
+
+TEST(MessageTest, ASendAndAReceiveOfDifferentSizeFailOnBothSides) {
+  const auto thrown = run_failing_ranks(2, {}, [](const ProcessGroup& group) {
+    if (group.rank() == 0) {
+      group.send(ones(4), 1);
+    } else {
+      group.recv(ones(3), 0);
+    }
+    group.barrier();
+  });
+  for (const std::optional<Thrown>& mine : thrown) {
+    ASSERT_TRUE(mine.has_value());
+    EXPECT_EQ(mine->code, ErrorCode::kDisagreement);
+    EXPECT_NE(mine->text.find("rank 0 called send #1 (f32 x 4)"), std::string::npos) << mine->text;
+    EXPECT_NE(mine->text.find("rank 1 called recv #1 (f32 x 3)"), std::string::npos) << mine->text;
+    EXPECT_NE(mine->text.find("the element counts"), std::string::npos) << mine->text;
+  }
+}
+
+TEST(PoisonTest, LaterCallsThrowTheFirstErrorAndOtherGroupsLive) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const ProcessGroup other = group.split({{0, 1}}, "other");
+    std::string first;
+    try {
+      group.all_reduce(ones(group.rank() + 1));
+      ADD_FAILURE() << "different counts went through";
+    } catch (const base::Error& error) {
+      first = error.what();
+    }
+    for (int again = 0; again < 2; ++again) {
+      try {
+        group.barrier();
+        ADD_FAILURE() << "a poisoned group worked";
+      } catch (const base::Error& error) {
+        EXPECT_EQ(error.what(), first);
+      }
+      EXPECT_THROW(group.isend(ones(1), 0), base::Error);
+    }
+    other.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::collectives
