@@ -1,4 +1,4 @@
-add_library(dtrun_rank_support STATIC support/rank_threads.cc)
+add_library(dtrun_rank_support STATIC support/rank_processes.cc support/rank_threads.cc)
 target_link_libraries(dtrun_rank_support
   PUBLIC dtrun_test_support dtrun::collectives PRIVATE GTest::gtest dtrun_flags)
 
@@ -6,3 +6,4 @@ dtrun_test(collectives/fingerprint_test.cc LINKS dtrun::collectives)
 dtrun_test(collectives/schedule_test.cc LINKS dtrun::collectives)
 dtrun_test(collectives/process_group_test.cc LINKS dtrun_rank_support PROCESSORS 2)
 dtrun_test(collectives/disagreement_test.cc LINKS dtrun_rank_support PROCESSORS 2)
+dtrun_test(collectives/failure_test.cc LINKS dtrun_rank_support PROCESSORS 2)

@@ -48,7 +48,8 @@ GroupFailure GroupEngine::timed_out(const Operation& operation) {
   for (const int rank : operation.missing()) {
     missing.push_back(global_rank(rank));
     where += fmt::format("{}{} is {}", where.empty() ? "" : "; ", describe_member(card(rank)),
-                         world_->whereabouts(spec_.world_ranks[static_cast<std::size_t>(rank)]));
+                         world_->whereabouts(spec_.world_ranks[static_cast<std::size_t>(rank)])
+                             .value_or("not answering"));
   }
   const auto waited = base::Deadline::Clock::now() - operation.started;
   return {Error(ErrorCode::kTimeout,

@@ -201,17 +201,25 @@ void World::on_lost(int world_rank) {
   for (const auto& [id, group] : groups_) group->on_member_lost(world_rank, error);
 }
 
+bool World::on_job_page(int world_rank) const {
+  if (!job_page_) return false;
+  for (int slot = 0; slot < job_page_->slot_count(); ++slot)
+    if (job_page_->slot(slot).global_rank.load() == card(world_rank).global_rank) return true;
+  return false;
+}
+
 Error World::describe_loss(int world_rank) {
-  if (job_page_ && route(world_rank) == Route::shared_memory) {
+  if (on_job_page(world_rank)) {
     const Deadline grace = Deadline::after(kCauseGrace);
     while (!job_page_->aborted() && !grace.expired())
       base::futex_wait(job_page_->header().abort, 0, grace);
     if (const std::optional<GroupFailure> failure = job_failure()) return failure->error;
   }
+  const std::optional<std::string> where = whereabouts(world_rank);
   return Error(
       ErrorCode::kPeerFailed,
       fmt::format("{} ended without leaving its groups", describe_member(card(world_rank))),
-      fmt::format("it was {}", whereabouts(world_rank)), "look at that rank's output first");
+      where ? fmt::format("it was {}", *where) : "", "look at that rank's output first");
 }
 
 void World::deliver(std::uint64_t group, std::function<void(GroupListener&)> event) {

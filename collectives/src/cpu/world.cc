@@ -215,7 +215,7 @@ std::optional<GroupFailure> World::job_failure() const {
                       failed};
 }
 
-std::string World::whereabouts(int world_rank) {
+std::optional<std::string> World::whereabouts(int world_rank) {
   std::optional<BoardLine> line;
   std::int64_t now = monotonic_ns();
   if (route(world_rank) == Route::shared_memory) {
@@ -227,7 +227,8 @@ std::string World::whereabouts(int world_rank) {
     // Times came as ages, negated; the clocks of two machines have nothing in common.
     if (line) now -= peer.status_at_ns;
   }
-  return line ? line->describe(now) : "not answering";
+  if (!line) return std::nullopt;
+  return line->describe(now);
 }
 
 void World::store_status(int world_rank, const BoardLine& line) {

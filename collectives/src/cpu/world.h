@@ -94,7 +94,7 @@ class World : public std::enable_shared_from_this<World> {
   /// How long waiting for a peer spins before it sleeps.
   base::Deadline::Duration spin_budget() const { return spin_budget_; }
   /// "in all_reduce #41 ... for 2.1 s, waiting for rank 0"; where that is known.
-  std::string whereabouts(int world_rank);
+  std::optional<std::string> whereabouts(int world_rank);
   void store_status(int world_rank, const BoardLine& line);
 
  private:
@@ -124,6 +124,8 @@ class World : public std::enable_shared_from_this<World> {
   void on_control(int world_rank);
   void on_process(int world_rank);
   void on_lost(int world_rank);
+  /// The launcher that watches this rank watches that one.
+  bool on_job_page(int world_rank) const;
   base::Error describe_loss(int world_rank);
   void deliver(std::uint64_t group, std::function<void(GroupListener&)> event);
 

@@ -1,0 +1,230 @@
+// Ranks that die, stop, or leave: the others must say who and where, and never hang.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "dtrun/collectives/process_group.h"
+#include "dtrun/tensor/ops.h"
+#include "support/rank_processes.h"
+
+namespace dtrun::collectives {
+namespace {
+
+using base::Deadline;
+using base::ErrorCode;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using tensors::Tensor;
+using test::RankProcesses;
+using test::run_failing_ranks;
+using test::Thrown;
+using Guard = RankProcesses::Guard;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class FailureTest : public testing::TestWithParam<Transport> {
+ protected:
+  test::RankOptions options(Deadline::Duration timeout = seconds(60)) const {
+    return {.transport = GetParam(), .timeout = timeout};
+  }
+};
+
+void all_reduce_without_end(const ProcessGroup& group, std::int64_t count) {
+  const Tensor tensor = tensors::ones({count});
+  for (;;) group.all_reduce(tensor);
+}
+
+TEST_P(FailureTest, AKilledRankIsNamedByEverySurvivor) {
+  for (const std::int64_t count : {1, 1000000}) {
+    RankProcesses ranks(4, options(), Guard::none, [count](const ProcessGroup& group) {
+      if (group.rank() != 2) all_reduce_without_end(group, count);
+      const Tensor tensor = tensors::ones({count});
+      for (int i = 0; i < 5; ++i) group.all_reduce(tensor);
+      ::raise(SIGKILL);
+    });
+    EXPECT_EQ(ranks.wait(2).status, SIGKILL);
+    const auto death = Deadline::Clock::now();
+    for (const int rank : {0, 1, 3}) {
+      const RankProcesses::Ended ended = ranks.wait(rank);
+      ASSERT_TRUE(ended.thrown.has_value());
+      EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed);
+      EXPECT_TRUE(ended.thrown->text.starts_with("rank 2 (pid ")) << ended.thrown->text;
+      EXPECT_TRUE(contains(ended.thrown->text, "ended without leaving its groups"));
+    }
+    EXPECT_LT(Deadline::Clock::now() - death, seconds(1));
+  }
+}
+
+TEST_P(FailureTest, WithAJobPageTheCauseIsTheGuards) {
+  RankProcesses ranks(4, options(), Guard::job_page, [](const ProcessGroup& group) {
+    if (group.rank() == 3) ::pause();
+    group.all_reduce(tensors::ones({5}));
+  });
+  for (const int rank : {0, 1, 2}) ranks.await_operation(rank, 1);
+  ranks.signal(2, SIGKILL);
+  EXPECT_EQ(ranks.wait(2).status, SIGKILL);
+  for (const int rank : {0, 1}) {
+    const RankProcesses::Ended ended = ranks.wait(rank);
+    ASSERT_TRUE(ended.thrown.has_value());
+    EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed);
+    EXPECT_TRUE(contains(ended.thrown->text, ranks.job_page().describe_cause()))
+        << ended.thrown->text;
+    EXPECT_TRUE(contains(ended.thrown->text, "all_reduce #1 of group 'world'"))
+        << ended.thrown->text;
+    const rendezvous::RankSlot& slot = ranks.job_page().slot(rank);
+    EXPECT_EQ(slot.victim_of.load(), 2);
+    EXPECT_EQ(std::string(slot.ring[0].name), "all_reduce");
+    EXPECT_EQ(std::string(slot.ring[0].group), "world");
+    EXPECT_EQ(slot.ring[0].sequence, 1U);
+    EXPECT_NE(slot.ring[0].ended_ns, 0);
+  }
+  // Its last operation stays readable.
+  EXPECT_EQ(ranks.job_page().slot(2).ring[0].ended_ns, 0);
+}
+
+TEST_P(FailureTest, ARankThatDiesInTheMiddleOfMuchDataIsNamed) {
+  for (int round = 0; round < 10; ++round) {
+    RankProcesses ranks(3, options(), Guard::job_page,
+                        [](const ProcessGroup& group) { all_reduce_without_end(group, 300000); });
+    ranks.await_operation(1, static_cast<std::uint64_t>(1 + 3 * round));
+    ranks.signal(1, SIGKILL);
+    EXPECT_EQ(ranks.wait(1).status, SIGKILL);
+    for (const int rank : {0, 2}) {
+      const RankProcesses::Ended ended = ranks.wait(rank);
+      ASSERT_TRUE(ended.thrown.has_value());
+      EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed) << ended.thrown->text;
+      EXPECT_TRUE(contains(ended.thrown->text, "rank 1 ")) << ended.thrown->text;
+    }
+  }
+}
+
+TEST_P(FailureTest, AStoppedRankIsNamedWithWhereItIs) {
+  RankProcesses ranks(3, options(seconds(30)), Guard::job_page, [](const ProcessGroup& group) {
+    group.barrier();
+    if (group.rank() == 1) group.recv(tensors::ones({1}), 0, 0);
+    group.all_reduce(tensors::ones({7}), ReduceOp::sum, {.timeout = milliseconds(600)});
+  });
+  ranks.await_operation(1, 2);
+  ranks.signal(1, SIGSTOP);
+  for (const int rank : {0, 2}) {
+    const RankProcesses::Ended ended = ranks.wait(rank);
+    ASSERT_TRUE(ended.thrown.has_value());
+    EXPECT_EQ(ended.thrown->code, ErrorCode::kTimeout);
+    EXPECT_TRUE(contains(ended.thrown->text, "in all_reduce #2 (f32 x 7, sum) at failure_test.cc:"))
+        << ended.thrown->text;
+    EXPECT_TRUE(contains(ended.thrown->text, "of group 'world' for rank 1")) << ended.thrown->text;
+    EXPECT_TRUE(contains(ended.thrown->text, "rank 1 (pid " + std::to_string(ranks.pid(1))));
+    // A stopped rank's board can be read on its machine; over TCP it does not answer.
+    EXPECT_TRUE(contains(ended.thrown->text, GetParam() == Transport::automatic
+                                                 ? "is in recv #1 (f32 x 1)"
+                                                 : "is not answering"))
+        << ended.thrown->text;
+  }
+  ranks.signal(1, SIGCONT);
+  const RankProcesses::Ended late = ranks.wait(1);
+  ASSERT_TRUE(late.thrown.has_value());
+  EXPECT_EQ(late.thrown->code, ErrorCode::kTimeout) << late.thrown->text;
+}
+
+TEST_P(FailureTest, ExitingWithoutAGoodbyeIsAFailureToo) {
+  RankProcesses ranks(2, options(), Guard::none, [](const ProcessGroup& group) {
+    if (group.rank() == 1) ::_exit(0);
+    group.barrier();
+  });
+  EXPECT_EQ(ranks.wait(1).status, 0);
+  const RankProcesses::Ended ended = ranks.wait(0);
+  ASSERT_TRUE(ended.thrown.has_value());
+  EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed);
+  EXPECT_TRUE(contains(ended.thrown->text, "rank 1 (pid ")) << ended.thrown->text;
+  // Only its machine knows what it did.
+  EXPECT_EQ(contains(ended.thrown->text, "it was in no collective yet"),
+            GetParam() == Transport::automatic)
+      << ended.thrown->text;
+}
+
+TEST_P(FailureTest, ARankThatLeavesEarlyIsNamedByThoseWhoNeedIt) {
+  const auto thrown = run_failing_ranks(3, options(), [](const ProcessGroup& group) {
+    group.barrier();
+    if (group.rank() != 1) group.barrier();
+  });
+  EXPECT_FALSE(thrown[1].has_value());
+  for (const std::size_t rank : {0, 2}) {
+    ASSERT_TRUE(thrown[rank].has_value());
+    EXPECT_EQ(thrown[rank]->code, ErrorCode::kPeerFailed);
+    EXPECT_TRUE(contains(thrown[rank]->text, "has left group 'world'")) << thrown[rank]->text;
+    EXPECT_TRUE(thrown[rank]->text.starts_with("rank 1 (pid")) << thrown[rank]->text;
+  }
+}
+
+TEST_P(FailureTest, WhatWasSentBeforeLeavingArrives) {
+  test::run_ranks(2, options(), [](const ProcessGroup& group) {
+    constexpr std::int64_t kCount = 300000;
+    if (group.rank() == 0) {
+      group.isend(tensors::full({kCount}, 1), 1, 1);
+      group.isend(tensors::full({3}, 2), 1, 2);
+      group.shutdown();
+      EXPECT_THROW(group.barrier(), base::Error);
+      return;
+    }
+    const Tensor small = tensors::zeros({3});
+    group.recv(small, 0, 2);
+    EXPECT_EQ(small.to_vector(), std::vector<double>(3, 2));
+    const Tensor large = tensors::zeros({kCount});
+    group.recv(large, 0, 1);
+    EXPECT_EQ(tensors::sum(large).item(), kCount);
+  });
+}
+
+TEST_P(FailureTest, CrossedOrderOnTwoGroupsShowsWhoWaitsForWhom) {
+  const auto thrown = run_failing_ranks(2, options(), [](const ProcessGroup& group) {
+    const ProcessGroup other = group.split({{0, 1}}, "other");
+    const Tensor tensor = tensors::ones({4});
+    if (group.rank() == 0) {
+      group.all_reduce(tensor, ReduceOp::sum, {.timeout = milliseconds(400)});
+    } else {
+      other.all_reduce(tensor);
+    }
+  });
+  ASSERT_TRUE(thrown[0] && thrown[1]);
+  EXPECT_EQ(thrown[0]->code, ErrorCode::kTimeout);
+  const std::string& text = thrown[0]->text;
+  EXPECT_TRUE(text.starts_with("rank 0 waited ")) << text;
+  EXPECT_TRUE(contains(text, "in all_reduce #2 (f32 x 4, sum) at failure_test.cc:")) << text;
+  EXPECT_TRUE(contains(text, "of group 'world' for rank 1")) << text;
+  EXPECT_TRUE(contains(text, "is in all_reduce #1 (f32 x 4, sum) at failure_test.cc:")) << text;
+  EXPECT_TRUE(contains(text, ", waiting for rank 0")) << text;
+  EXPECT_EQ(thrown[1]->code, ErrorCode::kPeerFailed) << thrown[1]->text;
+}
+
+TEST_P(FailureTest, AWaitMayEndBeforeItsOperation) {
+  test::run_ranks(2, options(), [](const ProcessGroup& group) {
+    if (group.rank() == 0) {
+      const Tensor tensor = tensors::zeros({2});
+      const Work work = group.irecv(tensor, 1);
+      EXPECT_FALSE(work.is_completed());
+      EXPECT_THROW(work.wait(Deadline::after(milliseconds(20))), base::Error);
+      EXPECT_EQ(work.exception(), nullptr);
+      group.barrier();
+      work.wait();
+      EXPECT_EQ(tensor.to_vector(), (std::vector<double>{1, 1}));
+    } else {
+      group.barrier();
+      group.send(tensors::ones({2}), 0);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, FailureTest,
+                         testing::Values(Transport::automatic, Transport::tcp),
+                         [](const testing::TestParamInfo<Transport>& tested) {
+                           return std::string(tested.param == Transport::tcp ? "Tcp" : "Automatic");
+                         });
+
+}  // namespace
+}  // namespace dtrun::collectives
