@@ -129,8 +129,9 @@ inline constexpr unsigned char kWaitCanceled = 1;
 /// PyTorch's server closes the connection on more than these; so does ours unless told otherwise.
 inline constexpr std::size_t kMaxKeyBytes = 8 << 10;
 inline constexpr std::size_t kMaxValueBytes = 8 << 20;
-/// A client sends at most so many keys in one request: PyTorch's server takes 131072.
-inline constexpr std::size_t kMaxKeysSent = 1 << 16;
+/// A client sends at most so many keys in one request: PyTorch's server takes 131072, and no
+/// longest keys may exceed kMaxRequestBytes.
+inline constexpr std::size_t kMaxKeysSent = 1 << 14;
 /// Of one request in all, so that many allowed parts cannot fill the memory.
 inline constexpr std::size_t kMaxRequestBytes = 256 << 20;
 /// Of one reply's text: values grow by APPEND.

@@ -1,21 +1,17 @@
-// How many threads share one client: one connection is `current_`; every short operation uses it,
-// so that a write without reply is seen by whatever the same program asks next. A wait takes the
-// connection out of the others' way (after a round trip, if writes are still unseen on it) and the
-// next operation takes an idle one or opens another. A program with one thread has one connection.
+// Each operation of Store as requests and replies on a leased connection. What no reply tells (an
+// empty value or none, an operation that the server does not know) is found out by asking more.
 #include "dtrun/rendezvous/tcp_store.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <random>
 #include <span>
 #include <utility>
 
 #include "dtrun/base/error.h"
-#include "store_connection.h"
+#include "store_connection_pool.h"
 #include "store_core.h"
 #include "store_errors.h"
 
@@ -29,11 +25,8 @@ using Keys = std::vector<std::string>;
 
 /// For the answer to what does not wait for anybody.
 constexpr Deadline::Duration kAnswerBudget = std::chrono::seconds(300);
-/// For one more connection to a store that has been reached before.
-constexpr Deadline::Duration kReconnectBudget = std::chrono::seconds(5);
 /// To end a wait properly, or to find out more for an error's text.
 constexpr Deadline::Duration kCourtesyBudget = std::chrono::seconds(1);
-constexpr std::size_t kMostIdle = 8;
 constexpr std::size_t kMostKeysAskedOneByOne = 1024;
 
 std::string wire_key(const std::string& key) {
@@ -94,10 +87,7 @@ std::string unlikely_value() {
 class TcpStore : public Store {
  public:
   explicit TcpStore(const TcpStoreOptions& options)
-      : options_(options), name_(base::HostPort{options.host, options.port}.to_string()) {
-    current_ =
-        StoreConnection::open(options.host, options.port, Deadline::after(options.connect_timeout));
-  }
+      : pool_(options.host, options.port, options.connect_timeout) {}
 
   void set(const std::string& key, std::string_view value) override {
     write(request_of(StoreOp::kSet, key, value));
@@ -124,8 +114,7 @@ class TcpStore : public Store {
   void barrier(const std::string& key, std::int64_t world, Deadline deadline) override;
 
  private:
-  class Lease;
-  enum class Place { kCurrent, kAside };
+  using Lease = StoreConnectionPool::Lease;
 
   void write(const std::string& request);
   std::int64_t ask_number(const std::string& request);
@@ -141,102 +130,13 @@ class TcpStore : public Store {
   void demand_queues();
   Error unless_gone(StoreOp op, const Error& error);
 
-  std::unique_ptr<StoreConnection> take(Deadline deadline);
-  void step_aside();
-  /// Null: it broke.
-  void give_back(std::unique_ptr<StoreConnection> connection, Place place);
-
-  const TcpStoreOptions options_;
-  const std::string name_;               // host:port
+  StoreConnectionPool pool_;
   std::atomic<bool> has_queues_{false};  // false: not known yet
-  std::mutex mutex_;
-  std::condition_variable current_free_;
-  // Guarded by mutex_:
-  bool current_taken_ = false;
-  std::unique_ptr<StoreConnection> current_;
-  std::vector<std::unique_ptr<StoreConnection>> idle_;  // no unseen writes on them
 };
-
-// The right to use one connection. Without done() the connection is dropped: what stands on it is
-// out of step.
-class TcpStore::Lease {
- public:
-  Lease(TcpStore& store, Deadline deadline) : store_(store), connection_(store.take(deadline)) {}
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-  ~Lease() {
-    if (!in_step_) connection_.reset();
-    store_.give_back(std::move(connection_), place_);
-  }
-
-  StoreConnection* operator->() { return connection_.get(); }
-  /// All that was asked has been answered.
-  void done() { in_step_ = true; }
-  void begin() { in_step_ = false; }
-  /// From here on this connection may block: others use another.
-  void step_aside() {
-    if (place_ == Place::kCurrent) store_.step_aside();
-    place_ = Place::kAside;
-  }
-
- private:
-  TcpStore& store_;
-  std::unique_ptr<StoreConnection> connection_;
-  Place place_ = Place::kCurrent;
-  bool in_step_ = false;
-};
-
-std::unique_ptr<StoreConnection> TcpStore::take(Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  const auto free = [this] { return !current_taken_; };
-  if (deadline.is_never()) {
-    current_free_.wait(lock, free);
-  } else if (!current_free_.wait_until(lock, deadline.when(), free)) {
-    throw Error(ErrorCode::kTimeout, fmt::format("the store at {} does not answer", name_),
-                "another thread of this process has been waiting for its answer all the time");
-  }
-  current_taken_ = true;
-  if (current_) return std::move(current_);
-  if (!idle_.empty()) {
-    std::unique_ptr<StoreConnection> connection = std::move(idle_.back());
-    idle_.pop_back();
-    return connection;
-  }
-  lock.unlock();
-  try {
-    const Deadline reconnect =
-        Deadline::after(std::min(kReconnectBudget, options_.connect_timeout));
-    return StoreConnection::open(options_.host, options_.port, reconnect);
-  } catch (...) {
-    step_aside();
-    throw;
-  }
-}
-
-void TcpStore::step_aside() {
-  const std::lock_guard lock(mutex_);
-  current_taken_ = false;
-  current_free_.notify_one();
-}
-
-// In one step: were the right to be current freed before the connection is back, another thread's
-// question could overtake this one's write.
-void TcpStore::give_back(std::unique_ptr<StoreConnection> connection, Place place) {
-  const std::lock_guard lock(mutex_);
-  if (place == Place::kCurrent) {
-    current_taken_ = false;
-    current_ = std::move(connection);
-    current_free_.notify_one();
-  } else if (!current_ && !current_taken_) {
-    current_ = std::move(connection);
-  } else if (connection && idle_.size() < kMostIdle) {
-    idle_.push_back(std::move(connection));
-  }
-}
 
 void TcpStore::write(const std::string& request) {
   const Deadline deadline = Deadline::after(kAnswerBudget);
-  Lease lease(*this, deadline);
+  Lease lease(pool_, deadline);
   lease->set_unseen_writes();
   lease->send(request, deadline);
   lease.done();
@@ -244,7 +144,7 @@ void TcpStore::write(const std::string& request) {
 
 std::int64_t TcpStore::ask_number(const std::string& request) {
   const Deadline deadline = Deadline::after(kAnswerBudget);
-  Lease lease(*this, deadline);
+  Lease lease(pool_, deadline);
   lease->send(request, deadline);
   const std::int64_t number = lease->read_i64(deadline);
   lease.done();
@@ -347,7 +247,7 @@ void TcpStore::multi_set(const std::vector<std::pair<std::string, std::string>>&
 
 std::string TcpStore::get(const std::string& key, Deadline deadline) {
   const Deadline::Duration budget = deadline.remaining();
-  Lease lease(*this, Deadline::after(std::max(budget, kCourtesyBudget)));
+  Lease lease(pool_, Deadline::after(std::max(budget, kCourtesyBudget)));
   while (true) {
     wait_on(lease, {&key, 1}, deadline, budget);
     lease.begin();
@@ -364,7 +264,7 @@ std::string TcpStore::get(const std::string& key, Deadline deadline) {
 
 std::optional<std::string> TcpStore::try_get(const std::string& key) {
   const Deadline deadline = Deadline::after(kAnswerBudget);
-  Lease lease(*this, deadline);
+  Lease lease(pool_, deadline);
   std::optional<std::string> value;
   // Not GET alone: PyTorch's older server closes the connection on a missing key.
   if (ask_ready(lease, {&key, 1}, deadline)) value = ask_value(lease, key, deadline);
@@ -380,7 +280,7 @@ Keys TcpStore::multi_get(const Keys& keys, Deadline deadline) {
   for (std::size_t begin = 0; begin < keys.size(); begin += kMaxKeysSent) {
     const std::span<const std::string> batch =
         std::span(keys).subspan(begin, std::min(kMaxKeysSent, keys.size() - begin));
-    Lease lease(*this, Deadline::after(std::max(budget, kCourtesyBudget)));
+    Lease lease(pool_, Deadline::after(std::max(budget, kCourtesyBudget)));
     wait_on(lease, batch, deadline, budget);
     lease.begin();
     const Deadline answer = Deadline::after(std::max(deadline.remaining(), kCourtesyBudget));
@@ -416,7 +316,7 @@ std::string TcpStore::compare_set(const std::string& key, std::string_view expec
   std::string request = request_of(StoreOp::kCompareSet, key, expected);
   append_text(request, desired);
   const Deadline deadline = Deadline::after(kAnswerBudget);
-  Lease lease(*this, deadline);
+  Lease lease(pool_, deadline);
   lease->send(request, deadline);
   std::string value = lease->read_text(deadline);
   lease.done();
@@ -425,7 +325,7 @@ std::string TcpStore::compare_set(const std::string& key, std::string_view expec
 
 bool TcpStore::check(const Keys& keys) {
   const Deadline deadline = Deadline::after(kAnswerBudget);
-  Lease lease(*this, deadline);
+  Lease lease(pool_, deadline);
   bool ready = true;
   for (std::size_t begin = 0; ready && begin < keys.size(); begin += kMaxKeysSent)
     ready = ask_ready(lease,
@@ -438,7 +338,7 @@ bool TcpStore::check(const Keys& keys) {
 void TcpStore::wait(const Keys& keys, Deadline deadline) {
   const Deadline::Duration budget = deadline.remaining();
   for (std::size_t begin = 0; begin < keys.size(); begin += kMaxKeysSent) {
-    Lease lease(*this, Deadline::after(std::max(budget, kCourtesyBudget)));
+    Lease lease(pool_, Deadline::after(std::max(budget, kCourtesyBudget)));
     wait_on(lease, std::span(keys).subspan(begin, std::min(kMaxKeysSent, keys.size() - begin)),
             deadline, budget);
   }
@@ -461,7 +361,7 @@ Error TcpStore::unless_gone(StoreOp op, const Error& error) {
     return error;
   }
   return Error(ErrorCode::kUnavailable,
-               fmt::format("the store at {} does not know {}", name_, store_op_name(op)),
+               fmt::format("the store at {} does not know {}", pool_.name(), store_op_name(op)),
                "it closed the connection on it; PyTorch's has queues since 2.8 and LIST_KEYS since "
                "2.10, and only with use_libuv=True",
                "use a store of dtrun or of a newer PyTorch");
@@ -490,7 +390,7 @@ void TcpStore::queue_push(const std::string& key, std::string_view value) {
 std::string TcpStore::queue_pop(const std::string& key, Deadline deadline) {
   const Deadline::Duration budget = deadline.remaining();
   demand_queues();
-  Lease lease(*this, Deadline::after(std::max(budget, kCourtesyBudget)));
+  Lease lease(pool_, Deadline::after(std::max(budget, kCourtesyBudget)));
   while (true) {
     const Deadline answer = Deadline::after(std::max(deadline.remaining(), kCourtesyBudget));
     lease->send(request_of(StoreOp::kQueuePop, key), answer);
@@ -513,7 +413,7 @@ Keys TcpStore::list_keys() {
   const Deadline deadline = Deadline::after(kAnswerBudget);
   Keys keys;
   try {
-    Lease lease(*this, deadline);
+    Lease lease(pool_, deadline);
     lease->send(request_of(StoreOp::kListKeys), deadline);
     for (std::int64_t left = lease->read_i64(deadline); left > 0; --left) {
       const std::string key = lease->read_text(deadline);

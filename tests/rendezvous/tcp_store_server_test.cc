@@ -185,6 +185,9 @@ TEST(TcpStoreServerTest, OneSetReleasesAllWhoWait) {
 }
 
 TEST(TcpStoreServerTest, WithoutDescriptorsNewClientsAreTurnedAwayAndOldOnesServed) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "UBSan opens a pipe to check a pointer, and finds none valid where it cannot";
+#endif
   const ServedStore server;
   const auto store = server.client();
   store->set("k", "v");

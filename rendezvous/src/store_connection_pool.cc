@@ -1,0 +1,93 @@
+#include "store_connection_pool.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "dtrun/base/check.h"
+#include "dtrun/base/error.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using base::Deadline;
+
+// For one more connection to a store that has been reached before.
+constexpr Deadline::Duration kReconnectBudget = std::chrono::seconds(5);
+constexpr std::size_t kMostIdle = 8;
+
+}  // namespace
+
+StoreConnectionPool::StoreConnectionPool(std::string host, std::uint16_t port,
+                                         Deadline::Duration connect_timeout)
+    : host_(std::move(host)),
+      port_(port),
+      connect_timeout_(connect_timeout),
+      name_(base::HostPort{host_, port_}.to_string()),
+      current_(StoreConnection::open(host_, port_, Deadline::after(connect_timeout))) {}
+
+std::unique_ptr<StoreConnection> StoreConnectionPool::take(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const auto free = [this] { return !current_taken_; };
+  if (deadline.is_never()) {
+    current_free_.wait(lock, free);
+  } else if (!current_free_.wait_until(lock, deadline.when(), free)) {
+    throw base::Error(
+        base::ErrorCode::kTimeout, fmt::format("the store at {} does not answer", name_),
+        "another thread of this process has been waiting for its answer all the time");
+  }
+  current_taken_ = true;
+  if (current_) return std::move(current_);
+  if (!idle_.empty()) {
+    std::unique_ptr<StoreConnection> connection = std::move(idle_.back());
+    idle_.pop_back();
+    return connection;
+  }
+  lock.unlock();
+  try {
+    const Deadline reconnect = Deadline::after(std::min(kReconnectBudget, connect_timeout_));
+    return StoreConnection::open(host_, port_, reconnect);
+  } catch (...) {
+    step_aside();
+    throw;
+  }
+}
+
+void StoreConnectionPool::step_aside() {
+  const std::lock_guard lock(mutex_);
+  current_taken_ = false;
+  current_free_.notify_one();
+}
+
+// In one step: were the right to be current freed before the connection is back, another thread's
+// question could overtake this one's write.
+void StoreConnectionPool::give_back(std::unique_ptr<StoreConnection> connection, Place place) {
+  const std::lock_guard lock(mutex_);
+  if (place == Place::kCurrent) {
+    current_taken_ = false;
+    current_ = std::move(connection);
+    current_free_.notify_one();
+  } else if (!current_ && !current_taken_) {
+    current_ = std::move(connection);
+  } else if (connection && idle_.size() < kMostIdle) {
+    idle_.push_back(std::move(connection));
+  }
+}
+
+StoreConnectionPool::Lease::Lease(StoreConnectionPool& pool, Deadline deadline)
+    : pool_(pool), connection_(pool.take(deadline)) {}
+
+StoreConnectionPool::Lease::~Lease() {
+  if (!in_step_) connection_.reset();
+  pool_.give_back(std::move(connection_), place_);
+}
+
+void StoreConnectionPool::Lease::step_aside() {
+  DT_CHECK(!connection_->has_unseen_writes());
+  if (place_ == Place::kCurrent) pool_.step_aside();
+  place_ = Place::kAside;
+  in_step_ = false;
+}
+
+}  // namespace dtrun::rendezvous
