@@ -124,7 +124,7 @@ TEST(TorchStoreTest, OurClientGetsFromTheOlderBackendWhatThatHas) {
     store->wait({"k", "none"}, base::Deadline::after(std::chrono::milliseconds(30)));
   });
   ASSERT_TRUE(timeout);
-  EXPECT_EQ(timeout->summary(), "wait timeout after 30ms, keys: /k, /none");
+  EXPECT_TRUE(timeout->summary().ends_with("ms, keys: /k, /none")) << timeout->what();
   EXPECT_EQ(store->num_keys(), 5);
   EXPECT_EQ(store->list_keys().size(), 5u);
   std::thread first([&] { store->barrier("meet", 2, late()); });

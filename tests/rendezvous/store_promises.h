@@ -153,8 +153,9 @@ TEST_P(StorePromises, ATimeoutNamesTheKeysInPyTorchsWordsAndWhoIsMissing) {
   const auto error = testing_support::error_of([&] { store_->wait({"there", "absent"}, soon()); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), base::ErrorCode::kTimeout);
-  EXPECT_TRUE(testing_support::contains(error->summary(), "wait timeout after 30ms, keys: "))
-      << error->what();
+  // The milliseconds are those left when the wait began: 30, or less on a busy machine.
+  EXPECT_TRUE(error->summary().starts_with("wait timeout after ")) << error->what();
+  EXPECT_TRUE(testing_support::contains(error->summary(), "ms, keys: ")) << error->what();
   EXPECT_TRUE(testing_support::contains(error->summary(), "there, "));
   EXPECT_TRUE(testing_support::contains(error->why(), "nobody has set "));
   EXPECT_TRUE(testing_support::contains(error->why(), "absent"));

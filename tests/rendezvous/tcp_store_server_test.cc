@@ -140,7 +140,7 @@ TEST(TcpStoreServerTest, OfTooManySilentConnectionsTheOldestIsClosed) {
 
 TEST(TcpStoreServerTest, ALegacyClientsSecondSilentConnectionIsSpared) {
   TcpStoreServerOptions options;
-  options.handshake_timeout = milliseconds(20);
+  options.handshake_timeout = milliseconds(200);
   const ServedStore server(options);
   RawClient speaking(server.port());
   speaking.exchange("03 05 0*7 'init/' 01 0*7", "01 0*7");
@@ -148,9 +148,8 @@ TEST(TcpStoreServerTest, ALegacyClientsSecondSilentConnectionIsSpared) {
   EXPECT_TRUE(one_too_many.closed_by_peer());
   // It may speak after all, as a legacy client.
   silent.exchange("06", "01 0*7");
-  RawClient second_silent(server.port()), third_silent(server.port());
+  RawClient second_silent(server.port());
   speaking.close();
-  EXPECT_TRUE(third_silent.closed_by_peer());
   silent.close();
   EXPECT_TRUE(second_silent.closed_by_peer());
 }

@@ -186,7 +186,8 @@ TEST(TcpStoreTest, AStoreThatStandsStillIsToldFromAKeyThatNobodySets) {
   const auto error = error_of([&] { store->wait({"k"}, soon()); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::kTimeout);
-  EXPECT_EQ(error->summary(), "wait timeout after 20ms, keys: /k");
+  EXPECT_TRUE(error->summary().starts_with("wait timeout after ")) << error->what();
+  EXPECT_TRUE(error->summary().ends_with("ms, keys: /k")) << error->what();
   EXPECT_TRUE(contains(error->why(), "does not answer either"));
 }
 
