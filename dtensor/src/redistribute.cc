@@ -82,7 +82,7 @@ double neutral_floating(ReduceOp op) {
 }
 
 Tensor neutral_like(const Tensor& tensor, const Shape& shape, ReduceOp op) {
-  const Tensor result = empty_like(tensor, shape);
+  Tensor result = empty_like(tensor, shape);
   if (tensors::is_floating_point(tensor.dtype())) {
     result.fill_(neutral_floating(op));
     return result;
@@ -131,26 +131,26 @@ class StepRun {
 
  private:
   Tensor all_gather() const {
-    const Tensor whole = empty_like(local_, after_shape_);
+    Tensor whole = empty_like(local_, after_shape_);
     group_.all_gather(chunks_of(whole, before_.dim(), group_.size()), local_);
     return whole;
   }
 
   Tensor all_to_all() const {
-    const Tensor result = empty_like(local_, after_shape_);
+    Tensor result = empty_like(local_, after_shape_);
     group_.all_to_all(chunks_of(result, before_.dim(), group_.size()),
                       chunks_of(local_, after_.dim(), group_.size()));
     return result;
   }
 
   Tensor all_reduce() const {
-    const Tensor result = local_.clone();
+    Tensor result = local_.clone();
     group_.all_reduce(result, before_.reduce_op());
     return result;
   }
 
   Tensor reduce_scatter() const {
-    const Tensor result = empty_like(local_, after_shape_);
+    Tensor result = empty_like(local_, after_shape_);
     group_.reduce_scatter(result, chunks_of(local_, after_.dim(), group_.size()),
                           before_.reduce_op());
     return result;
@@ -162,7 +162,7 @@ class StepRun {
       if (group_.rank() == 0 || op == ReduceOp::avg) return local_;
       return neutral_like(local_, after_shape_, op);
     }
-    const Tensor result = neutral_like(local_, after_shape_, op);
+    Tensor result = neutral_like(local_, after_shape_, op);
     chunks_of(result, before_.dim(), group_.size())[static_cast<std::size_t>(group_.rank())].copy_(
         local_);
     return result;

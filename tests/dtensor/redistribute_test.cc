@@ -139,6 +139,29 @@ TEST(RedistributeTest, ToPartialKeepsTheValueOnTheFirstRankOnly) {
   });
 }
 
+std::uint64_t bytes_sent(const DeviceMesh& mesh) {
+  std::uint64_t bytes = 0;
+  for (int axis = 0; axis < mesh.ndim(); ++axis) {
+    const collectives::TransportCounters counters = mesh.group(axis).counters();
+    bytes += counters.shared_memory_bytes_sent + counters.tcp_bytes_sent;
+  }
+  return bytes;
+}
+
+TEST(RedistributeTest, LocalStepsSendNothing) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    const DTensor whole = ones({8, 8}, mesh, {Replicate(), Replicate()});
+    const std::uint64_t before = bytes_sent(mesh);
+    const DTensor cut_twice = whole.redistribute({Shard(0), Shard(1)});
+    whole.redistribute({Partial(), Shard(0)});
+    cut_twice.redistribute({Partial(), Partial()});
+    EXPECT_EQ(bytes_sent(mesh), before);
+    cut_twice.full_tensor();
+    EXPECT_GT(bytes_sent(mesh), before);
+  });
+}
+
 TEST(RedistributeTest, TheSourceIsLeftAsItIs) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
