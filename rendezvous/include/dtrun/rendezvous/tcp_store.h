@@ -1,4 +1,7 @@
-// TcpStore: the client of a c10d TCP store, ours or PyTorch's (>= 2.2).
+// TcpStore: the client of a c10d TCP store, ours or PyTorch's (>= 2.2). Keys stand in the store
+// with a "/" before them, as PyTorch's client writes them, and errors show them so. Thread-safe: a
+// thread that waits has a connection of its own. queue_* and list_keys throw kUnavailable where an
+// older PyTorch serves. After the store is lost every operation throws kConnection, within seconds.
 #pragma once
 
 #include <cstdint>
