@@ -142,10 +142,10 @@ TEST_P(FailureTest, ExitingWithoutAGoodbyeIsAFailureToo) {
   ASSERT_TRUE(ended.thrown.has_value());
   EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed);
   EXPECT_TRUE(contains(ended.thrown->text, "rank 1 (pid ")) << ended.thrown->text;
-  // Only its machine knows what it did.
-  EXPECT_EQ(contains(ended.thrown->text, "it was in no collective yet"),
-            GetParam() == Transport::automatic)
-      << ended.thrown->text;
+  // Over TCP it may not have answered before it ended.
+  if (GetParam() == Transport::automatic) {
+    EXPECT_TRUE(contains(ended.thrown->text, "it was in no collective yet")) << ended.thrown->text;
+  }
 }
 
 TEST_P(FailureTest, ARankThatLeavesEarlyIsNamedByThoseWhoNeedIt) {

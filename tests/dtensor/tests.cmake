@@ -1,7 +1,7 @@
 # The vectors lie compressed in the tree and are unpacked beside the tests' programs.
 set(vector_folder ${CMAKE_CURRENT_BINARY_DIR}/vectors)
 set(vector_files)
-foreach(name layout redistribute ops)
+foreach(name collectives layout redistribute ops)
   set(packed ${CMAKE_CURRENT_SOURCE_DIR}/vectors/${name}.jsonl.gz)
   set(unpacked ${vector_folder}/${name}.jsonl)
   add_custom_command(OUTPUT ${unpacked}

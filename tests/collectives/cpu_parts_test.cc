@@ -1,0 +1,245 @@
+// The parts below the engine: heap, ring, board, control connection; and what a group leaves
+// behind.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <thread>
+
+#include "cpu/control_connection.h"
+#include "cpu/heap.h"
+#include "cpu/rank_board.h"
+#include "cpu/ring.h"
+#include "dtrun/base/socket.h"
+#include "dtrun/tensor/ops.h"
+#include "support/rank_threads.h"
+#include "support/thrown_error.h"
+
+namespace dtrun::collectives::cpu {
+namespace {
+
+using base::ErrorCode;
+using testing_support::contains;
+using testing_support::error_of;
+
+TEST(HeapTest, BlocksAreZeroAlignedAndUsedAgain) {
+  Heap heap;
+  const Offset first = heap.allocate(1000);
+  EXPECT_EQ(first % 128, 0U);
+  heap.at(first)[999] = std::byte{1};
+  const Offset second = heap.allocate(1000);
+  EXPECT_GE(second, first + 1000);
+  heap.free(first);
+  EXPECT_EQ(heap.allocate(900), first);
+  EXPECT_EQ(heap.at(first)[899], std::byte{0});
+}
+
+TEST(HeapTest, AFullHeapIsAnError) {
+  Heap heap;
+  const auto error = error_of([&] { heap.allocate(std::size_t{2} << 30); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->code(), ErrorCode::kSystem);
+  EXPECT_TRUE(contains(error->what(), "heap is full"));
+}
+
+TEST(HeapTest, ALackOfSharedMemoryIsAnErrorAndNoSignal) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // The limit of file sizes holds for memfds, too, and stands in for a machine that gives none.
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{1 << 20, 1 << 20};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const auto error = error_of([] { const Heap heap; });
+    ::_exit(error && contains(error->what(), "bytes of shared memory") &&
+                    error->code() == ErrorCode::kSystem
+                ? 0
+                : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(RingTest, BytesComeOutInOrderHoweverTheyAreCut) {
+  Heap heap;
+  constexpr std::size_t kCapacity = 64 << 10;
+  auto* ring = new (heap.at(heap.allocate(ring_bytes(kCapacity)))) RingHeader();
+  ring->capacity = kCapacity;
+  Doorbell doorbell;
+  RingSendChannel sender(*ring, doorbell);
+  RingReceiveChannel receiver(*ring, doorbell);
+  std::vector<std::byte> sent(5'000'011);
+  for (std::size_t i = 0; i < sent.size(); ++i)
+    sent[i] = static_cast<std::byte>((i * 2654435761u) >> 13);
+  std::thread producer([&] {
+    std::size_t done = 0;
+    while (done < sent.size()) {
+      // A header and a payload, of sizes that hit the ring's end in every way.
+      const Bytes rest = Bytes(sent).subspan(done);
+      const std::size_t first = std::min<std::size_t>(rest.size(), 1 + done % 97);
+      const std::size_t second = std::min<std::size_t>(rest.size() - first, done % 100'003);
+      done += sender.write(rest.first(first), rest.subspan(first, second));
+    }
+  });
+  std::vector<std::byte> received(sent.size());
+  std::size_t done = 0;
+  while (done < received.size())
+    done += receiver.read(std::span(received).subspan(
+        done, std::min<std::size_t>(received.size() - done, 1 + done % 70'001)));
+  producer.join();
+  EXPECT_TRUE(received == sent);
+  std::byte more;
+  EXPECT_EQ(receiver.read({&more, 1}), 0U);
+}
+
+TEST(RankBoardTest, AReaderNeverSeesHalfALine) {
+  RankBoard board;
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (std::int64_t i = 1; !stop.load(); ++i) {
+      BoardLine line;
+      line.fingerprint.sequence = static_cast<std::uint64_t>(i);
+      line.started_ns = i;
+      line.ended_ns = i;
+      board.write(line);
+    }
+  });
+  for (int i = 0; i < 2000; ++i) {
+    const std::optional<BoardLine> line = board.read();
+    if (!line) continue;
+    EXPECT_EQ(line->started_ns, line->ended_ns);
+    EXPECT_EQ(line->fingerprint.sequence, static_cast<std::uint64_t>(line->started_ns));
+  }
+  stop = true;
+  writer.join();
+}
+
+TEST(RankBoardTest, ALineReadsAsASentence) {
+  BoardLine line;
+  EXPECT_EQ(line.describe(0), "in no collective yet");
+  line.fingerprint.kind = OpKind::barrier;
+  line.fingerprint.sequence = 4;
+  std::snprintf(line.group, sizeof(line.group), "dp");
+  line.started_ns = 1'000'000'000;
+  EXPECT_EQ(line.describe(3'000'000'000), "in barrier #4 of group 'dp' for 2 s");
+  line.waiting_for = 7;
+  EXPECT_EQ(line.describe(3'000'000'000),
+            "in barrier #4 of group 'dp' for 2 s, waiting for rank 7");
+  line.ended_ns = 2'500'000'000;
+  EXPECT_EQ(line.describe(3'000'000'000),
+            "in no collective, 500 ms after barrier #4 of group 'dp'");
+}
+
+struct ConnectedPair {
+  ConnectedPair() {
+    int fds[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    a = std::make_unique<ControlConnection>(base::UniqueFd(fds[0]));
+    b = std::make_unique<ControlConnection>(base::UniqueFd(fds[1]));
+  }
+  std::unique_ptr<ControlConnection> a;
+  std::unique_ptr<ControlConnection> b;
+};
+
+TEST(ControlConnectionTest, FramesComeWholeAndInOrderHoweverMuchIsWaiting) {
+  ConnectedPair pair;
+  // More than the socket takes at once: the rest goes out with flush().
+  constexpr int kFrames = 400;
+  for (int i = 0; i < kFrames; ++i)
+    pair.a->send({FrameKind::poison, static_cast<std::uint64_t>(i), std::string(2000, 'x')});
+  std::uint64_t next = 0;
+  while (next < kFrames) {
+    for (const Frame& frame : pair.b->receive()) {
+      EXPECT_EQ(frame.group, next++);
+      EXPECT_EQ(frame.payload.size(), 2000U);
+    }
+    pair.a->flush();
+  }
+  EXPECT_TRUE(pair.b->open());
+}
+
+TEST(ControlConnectionTest, WhatWasSaidLastIsReadAlsoWhenThePeerDidNotReadEverything) {
+  ConnectedPair pair;
+  pair.b->send({FrameKind::announce, 1, "unread"});
+  pair.a->send({FrameKind::goodbye, 2, ""});
+  pair.a.reset();
+  const std::vector<Frame> frames = pair.b->receive();
+  ASSERT_EQ(frames.size(), 1U);
+  EXPECT_EQ(frames[0].kind, FrameKind::goodbye);
+  EXPECT_FALSE(pair.b->open());
+  pair.b->send({FrameKind::announce, 1, "to nobody"});
+}
+
+TEST(ControlConnectionTest, StrangersBytesEndTheConnection) {
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  const base::UniqueFd stranger(fds[0]);
+  ControlConnection connection{base::UniqueFd(fds[1])};
+  const std::string noise(64, '?');
+  ASSERT_EQ(::write(stranger.get(), noise.data(), noise.size()), 64);
+  EXPECT_TRUE(connection.receive().empty());
+  EXPECT_FALSE(connection.open());
+}
+
+TEST(ControlConnectionTest, AFailureKeepsItsPartsOnTheWay) {
+  const GroupFailure sent{base::Error(ErrorCode::kTimeout, "what", "why", "remedy"), 3};
+  const GroupFailure received = GroupFailure::decode(sent.encode());
+  EXPECT_EQ(received.error.code(), ErrorCode::kTimeout);
+  EXPECT_STREQ(received.error.what(), sent.error.what());
+  EXPECT_EQ(received.failed_rank, 3);
+}
+
+struct Footprint {
+  std::ptrdiff_t descriptors;
+  std::ptrdiff_t mappings;
+  std::ptrdiff_t threads;
+};
+std::ptrdiff_t entries(const char* folder) {
+  return std::distance(std::filesystem::directory_iterator(folder),
+                       std::filesystem::directory_iterator());
+}
+Footprint footprint() {
+  std::ifstream maps("/proc/self/maps");
+  std::ptrdiff_t heaps = 0;
+  for (std::string line; std::getline(maps, line);) heaps += contains(line, "dtrun-heap");
+  return {entries("/proc/self/fd"), heaps, entries("/proc/self/task")};
+}
+
+TEST(LeakTest, NothingStaysOfGroupsThatWereMadeAndLeft) {
+  const auto use = [](const ProcessGroup& group) {
+    const ProcessGroup half = group.split({{0}, {1}}, "half");
+    group.all_reduce(tensors::ones({4}), ReduceOp::sum, {.async = true}).wait();
+    group.barrier();
+  };
+  for (const Transport transport : {Transport::automatic, Transport::tcp}) {
+    test::run_ranks(2, {.transport = transport}, use);
+    const Footprint before = footprint();
+    for (int i = 0; i < 100; ++i) test::run_ranks(2, {.transport = transport}, use);
+    const Footprint after = footprint();
+    EXPECT_EQ(after.descriptors, before.descriptors);
+    EXPECT_EQ(after.mappings, 0);
+    EXPECT_LE(after.threads, before.threads);
+  }
+}
+
+TEST(LeakTest, SplitGroupsGiveTheirSharedMemoryBack) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    // 3,000 groups with two rings each way would not fit into a heap without being used again.
+    for (int i = 0; i < 3000; ++i) {
+      const ProcessGroup pair = group.split({{0, 1}}, "pair");
+      pair.barrier();
+      const Work receive = pair.irecv(tensors::zeros({1}), 1 - pair.rank());
+      pair.send(tensors::ones({1}), 1 - pair.rank());
+      receive.wait();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::collectives::cpu

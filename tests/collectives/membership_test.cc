@@ -1,0 +1,101 @@
+// Joining a group: who is missing is named, and ranks that contradict each other all fail.
+#include "membership.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "dtrun/rendezvous/hash_store.h"
+#include "support/rank_threads.h"
+#include "support/thrown_error.h"
+
+namespace dtrun::collectives {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using std::chrono::milliseconds;
+using test::group_options;
+using testing_support::contains;
+using testing_support::error_of;
+
+TEST(MembershipTest, WhoIsMissingIsNamed) {
+  const auto store = rendezvous::make_hash_store();
+  const std::optional<Error> error = error_of(
+      [&] { ProcessGroup::create(group_options(store, 1, 4, {.timeout = milliseconds(50)})); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->code(), ErrorCode::kTimeout);
+  EXPECT_TRUE(contains(error->what(), "missing ranks 0, 2, 3")) << error->what();
+  EXPECT_TRUE(contains(error->what(), "group 'world' of 4 ranks")) << error->what();
+}
+
+TEST(MembershipTest, RanksThatDisagreeAboutTheSizeAllFailAndNameBoth) {
+  // Whoever comes first, and also those who wait for ranks that one side does not know of.
+  for (const bool odd_first : {true, false}) {
+    const auto store = rendezvous::make_hash_store();
+    const auto join = [&store](int rank, int size) {
+      return error_of([&] { ProcessGroup::create(group_options(store, rank, size)); });
+    };
+    std::vector<std::optional<Error>> errors(3);
+    std::vector<std::thread> threads;
+    const auto start = [&](std::size_t rank) {
+      threads.emplace_back(
+          [&, rank] { errors[rank] = join(static_cast<int>(rank), rank == 1 ? 5 : 4); });
+    };
+    for (const std::size_t rank :
+         odd_first ? std::vector<std::size_t>{1, 0, 2} : std::vector<std::size_t>{0, 2, 1})
+      start(rank);
+    for (std::thread& thread : threads) thread.join();
+    for (const std::optional<Error>& error : errors) {
+      ASSERT_TRUE(error.has_value());
+      EXPECT_EQ(error->code(), ErrorCode::kDisagreement);
+      EXPECT_TRUE(contains(error->what(), "rank 1 says 5")) << error->what();
+      EXPECT_TRUE(contains(error->what(), " says 4")) << error->what();
+    }
+  }
+}
+
+TEST(MembershipTest, TwoProcessesCannotBeOneRank) {
+  const auto store = rendezvous::make_hash_store();
+  std::thread first([&] {
+    const auto error = error_of(
+        [&] { ProcessGroup::create(group_options(store, 0, 2, {.timeout = milliseconds(300)})); });
+    EXPECT_TRUE(error.has_value());
+  });
+  store->get("member/0", base::Deadline::never());
+  const std::optional<Error> second =
+      error_of([&] { ProcessGroup::create(group_options(store, 0, 2)); });
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->code(), ErrorCode::kDisagreement);
+  EXPECT_TRUE(contains(second->what(), "two processes are rank 0 of group 'world'"))
+      << second->what();
+  first.join();
+}
+
+TEST(MembershipTest, AForeignCardIsRefused) {
+  const auto store = rendezvous::make_hash_store();
+  store->set("member/1", "something else\n");
+  const std::optional<Error> error =
+      error_of([&] { ProcessGroup::create(group_options(store, 0, 2)); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->code(), ErrorCode::kProtocol);
+  EXPECT_TRUE(contains(error->what(), "the card of rank 1 cannot be read")) << error->what();
+}
+
+TEST(MakeBackendTest, UnknownAndUnbuiltBackendsAreRefusedWithTheListOfThoseThereAre) {
+  auto options = group_options(rendezvous::make_hash_store(), 0, 1);
+  options.backend = "smoke";
+  std::optional<Error> error = error_of([&] { ProcessGroup::create(options); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(contains(error->what(), "no backend 'smoke'")) << error->what();
+  EXPECT_TRUE(contains(error->what(), "built in are: cpu")) << error->what();
+  options.store = nullptr;
+  error = error_of([&] { ProcessGroup::create(options); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_TRUE(contains(error->what(), "a group needs a store"));
+  EXPECT_TRUE(error_of([] { ProcessGroup().rank(); }).has_value());
+}
+
+}  // namespace
+}  // namespace dtrun::collectives
