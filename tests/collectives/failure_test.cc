@@ -202,6 +202,37 @@ TEST_P(FailureTest, CrossedOrderOnTwoGroupsShowsWhoWaitsForWhom) {
   EXPECT_EQ(thrown[1]->code, ErrorCode::kPeerFailed) << thrown[1]->text;
 }
 
+TEST_P(FailureTest, AForkedChildMayNeitherUseTheGroupNorHarmIt) {
+  RankProcesses ranks(2, options(), Guard::none, [](const ProcessGroup& group) {
+    {
+      const ProcessGroup pair = group.split({{0, 1}}, "pair");
+      pair.all_reduce(tensors::ones({1}), ReduceOp::sum, {.async = true}).wait();
+      const pid_t child = ::fork();
+      if (child == 0) {
+        bool refused = false;
+        try {
+          group.barrier();
+        } catch (const base::Error& error) {
+          refused = error.code() == ErrorCode::kUsage;
+        }
+        { const ProcessGroup dies = pair; }
+        group.shutdown();
+        ::_exit(refused ? 0 : 1);
+      }
+      int status = -1;
+      EXPECT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+      pair.barrier();
+    }
+    group.barrier();
+  });
+  for (const int rank : {0, 1}) {
+    const RankProcesses::Ended ended = ranks.wait(rank);
+    EXPECT_EQ(ended.status, 0);
+    EXPECT_FALSE(ended.thrown.has_value()) << ended.thrown->text;
+  }
+}
+
 TEST_P(FailureTest, AWaitMayEndBeforeItsOperation) {
   test::run_ranks(2, options(), [](const ProcessGroup& group) {
     if (group.rank() == 0) {

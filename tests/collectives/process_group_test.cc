@@ -5,7 +5,9 @@
 
 #include <numeric>
 #include <string>
+#include <thread>
 
+#include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/tensor/ops.h"
 #include "support/rank_threads.h"
 
@@ -256,8 +258,49 @@ TEST_P(ProcessGroupTest, CountersTellTheTransport) {
   });
 }
 
+TEST(MixedTransportTest, SharedMemoryAndTcpWorkInOneGroup) {
+  const auto store = rendezvous::make_hash_store();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank)
+    threads.emplace_back([rank, store] {
+      // Two ranks of a machine, and two that are reached by TCP only.
+      const Transport transport = rank < 2 ? Transport::automatic : Transport::tcp;
+      const ProcessGroup group =
+          ProcessGroup::create(test::group_options(store, rank, 4, {.transport = transport}));
+      for (const std::int64_t count : {1, 70001}) {
+        const Tensor tensor = tensors::full({count}, rank);
+        group.all_reduce(tensor);
+        EXPECT_EQ(tensor.to_vector(), Values(static_cast<std::size_t>(count), 6));
+      }
+      const TransportCounters counters = group.counters();
+      EXPECT_GT(counters.tcp_bytes_sent, 0U);
+      EXPECT_EQ(counters.shared_memory_bytes_sent > 0, rank < 2);
+      EXPECT_EQ(counters.shared_memory_bytes_received > 0, rank < 2);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ThreadsTest, GroupsMayBeUsedFromDifferentThreadsAtOnce) {
+  run_ranks(3, [](const ProcessGroup& group) {
+    std::vector<ProcessGroup> groups;
+    for (int i = 0; i < 3; ++i) groups.push_back(group.split({{0, 1, 2}}, "g"));
+    std::vector<std::thread> threads;
+    for (const ProcessGroup& own : groups)
+      threads.emplace_back([&own] {
+        for (int i = 0; i < 50; ++i) {
+          const Tensor tensor = tensors::full({1 + 400 * (i % 7)}, own.rank());
+          const Work work = own.all_reduce(tensor, ReduceOp::sum, {.async = i % 2 == 0});
+          own.barrier();
+          work.wait();
+          EXPECT_EQ(tensor.to_vector().back(), 3);
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(
-    Worlds, ProcessGroupTest,
+    , ProcessGroupTest,
     testing::Values(Setting{1, Transport::automatic}, Setting{2, Transport::automatic},
                     Setting{3, Transport::automatic}, Setting{5, Transport::automatic},
                     Setting{8, Transport::automatic}, Setting{2, Transport::tcp},

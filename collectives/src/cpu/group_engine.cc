@@ -1,5 +1,7 @@
 #include "group_engine.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -19,8 +21,15 @@ constexpr auto kPatience = std::chrono::milliseconds(100);
 /// How long an ended connection may wait for the watcher to say why.
 constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
 constexpr std::size_t kHistory = 64;
+/// Waiting looks this long for something to do before it sleeps: longer than a wake-up would cost.
+constexpr auto kSpin = std::chrono::microseconds(30);
 
-void pause_briefly() {
+/// Between two looks: a crowded machine has better use for this core.
+void pause_briefly(Crowding crowding) {
+  if (crowding == Crowding::crowded) {
+    ::sched_yield();
+    return;
+  }
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
@@ -49,6 +58,10 @@ TransportCounters GroupEngine::counters() {
 }
 
 void GroupEngine::throw_if_failed() const {
+  if (world_->in_child())
+    throw Error(ErrorCode::kUsage, "group '" + spec_.name + "' is used in a forked child",
+                "its connections and shared memory belong to the parent process",
+                "fork before joining the job, or use the group in the parent only");
   if (failure_) throw failure_->error;
   if (shut_down_) throw Error(ErrorCode::kAborted, "this rank has left group '" + spec_.name + "'");
 }
@@ -179,7 +192,6 @@ void GroupEngine::wait(Operation& operation, Deadline deadline) {
 
 /// Moves the operation for as long as something moves or a short while. @return whether it is done
 bool GroupEngine::spin(const Operation& operation) {
-  const Deadline::Duration budget = world_->spin_budget();
   constexpr int kLooksPerClock = 8;
   Deadline::Clock::time_point idle_since{};
   for (int look = 0; !operation.done(); ++look) {
@@ -192,11 +204,11 @@ bool GroupEngine::spin(const Operation& operation) {
       idle_since = {};
       continue;
     }
-    pause_briefly();
+    pause_briefly(world_->crowding());
     if (look % kLooksPerClock != 0) continue;
     const Deadline::Clock::time_point now = Deadline::Clock::now();
     if (idle_since == Deadline::Clock::time_point{}) idle_since = now;
-    if (now - idle_since >= budget) return operation.done();
+    if (now - idle_since >= kSpin) return operation.done();
   }
   return true;
 }
@@ -356,6 +368,7 @@ void GroupEngine::reject(const Fingerprint& fingerprint, const Error& error) {
 }
 
 void GroupEngine::shutdown() {
+  if (world_->in_child()) return;
   {
     const std::scoped_lock lock(mutex_);
     if (shut_down_) return;

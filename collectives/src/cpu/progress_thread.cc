@@ -2,23 +2,26 @@
 
 #include <algorithm>
 
+#include "quiet_thread.h"
+
 namespace dtrun::collectives::cpu {
 
 ProgressThread::~ProgressThread() {
+  if (!thread_.joinable()) return;
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
   }
   doorbell_.ring();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 void ProgressThread::add(Drivable& drivable) {
   const std::scoped_lock lock(mutex_);
   if (std::find(drivables_.begin(), drivables_.end(), &drivable) == drivables_.end())
     drivables_.push_back(&drivable);
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = start_quiet_thread("dtrun-progress", [this] { run(); });
   changed_.notify_all();
   doorbell_.ring();
 }

@@ -39,6 +39,10 @@ class ProgressThread {
 
   /// Drives it until it is idle.
   void add(Drivable& drivable);
+  /// In a child after fork: the thread is the parent's.
+  void forget() {
+    if (thread_.joinable()) thread_.detach();
+  }
   /// When this returns, the thread neither drives it nor will.
   void remove(Drivable& drivable);
 

@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -17,6 +16,7 @@
 #include "data_hello.h"
 #include "dtrun/base/futex.h"
 #include "dtrun/base/socket.h"
+#include "quiet_thread.h"
 #include "world.h"
 
 namespace dtrun::collectives::cpu {
@@ -75,11 +75,12 @@ void World::start_watcher() {
   } else {
     watch_fd(listener_.get(), EPOLLIN, tag(Source::listener, 0));
   }
-  if (size() > 1) watcher_ = std::thread([this] { watch(); });
+  if (size() > 1) watcher_ = start_quiet_thread("dtrun-watcher", [this] { watch(); });
 }
 
 void World::stop_watcher() {
   if (!watcher_.joinable()) return;
+  if (in_child()) return watcher_.detach();  // the thread is the parent's
   const std::uint64_t one = 1;
   if (::write(stop_event_.get(), &one, sizeof(one)) != static_cast<ssize_t>(sizeof(one)))
     std::terminate();  // an eventfd that nobody else writes to takes a one
@@ -98,7 +99,6 @@ void World::set_control(int world_rank, UniqueFd fd) {
 }
 
 void World::watch() {
-  ::pthread_setname_np(::pthread_self(), "dtrun-watcher");
   std::array<epoll_event, 64> events;
   for (;;) {
     const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), -1);

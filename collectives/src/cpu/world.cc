@@ -41,10 +41,6 @@ int allowed_cpus() {
   return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// Longer than a peer's wake-up would cost, where a core is free to spin on.
-constexpr auto kSpinAlone = std::chrono::microseconds(30);
-constexpr auto kSpinCrowded = std::chrono::microseconds(3);
-
 }  // namespace
 
 std::shared_ptr<World> World::create(const GroupOptions& options) {
@@ -99,7 +95,7 @@ void World::join(const GroupOptions& options) {
     ++local_ranks;
     peers_[rank].local = std::move(links[rank]);
   }
-  spin_budget_ = local_ranks > allowed_cpus() ? kSpinCrowded : kSpinAlone;
+  crowding_ = local_ranks > allowed_cpus() ? Crowding::crowded : Crowding::alone;
   start_watcher();
   if (local_ranks < size()) {
     connect_control(deadline);
@@ -137,6 +133,11 @@ void World::connect_control(Deadline deadline) {
 }
 
 World::~World() {
+  if (in_child()) {
+    progress_thread_.forget();
+    stop_watcher();
+    return;
+  }
   for (int rank = 0; rank < size(); ++rank)
     if (rank != rank_ && !peers_.empty()) send(rank, {FrameKind::goodbye, 0, ""});
   stop_watcher();

@@ -23,6 +23,7 @@
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/process_group.h"
+#include "fork_mark.h"
 #include "heap.h"
 #include "local_link.h"
 #include "membership.h"
@@ -32,6 +33,9 @@
 namespace dtrun::collectives::cpu {
 
 enum class Route { self, shared_memory, tcp };
+
+/// Whether this machine has a core for each of the world's ranks on it.
+enum class Crowding { alone, crowded };
 
 /// What a group wants to hear. Called on the watcher thread, for one group never at the same time.
 class GroupListener {
@@ -91,8 +95,9 @@ class World : public std::enable_shared_from_this<World> {
   void await_ring(std::uint32_t ticket, base::Deadline until);
   /// Set once the launcher has aborted the job.
   std::optional<GroupFailure> job_failure() const;
-  /// How long waiting for a peer spins before it sleeps.
-  base::Deadline::Duration spin_budget() const { return spin_budget_; }
+  Crowding crowding() const { return crowding_; }
+  /// This process was forked from the rank, and is not it.
+  bool in_child() const { return fork_mark_.in_child(); }
   /// "in all_reduce #41 ... for 2.1 s, waiting for rank 0"; where that is known.
   std::optional<std::string> whereabouts(int world_rank);
   void store_status(int world_rank, const BoardLine& line);
@@ -137,7 +142,8 @@ class World : public std::enable_shared_from_this<World> {
   Offset own_root_block_ = 0;
   RankRecord record_;
   std::vector<Peer> peers_;
-  base::Deadline::Duration spin_budget_{};
+  Crowding crowding_ = Crowding::alone;
+  const ForkMark fork_mark_;
 
   base::UniqueFd epoll_;
   base::UniqueFd stop_event_;
