@@ -154,6 +154,7 @@ class Guard {
     setup.stdout_fd = out.write_end.get();
     setup.stderr_fd = err.write_end.get();
     setup.inherited_fds = {page_.fd()};
+    setup.group = base::ChildSetup::Group::kProcessGroup;
     rendezvous::RankSlot& slot = page_.slot(local_rank);
     slot.global_rank = order_.base_rank + local_rank;
     slot.state = static_cast<std::uint32_t>(RankState::kSpawned);

@@ -36,11 +36,18 @@ std::string new_run_id() {
   return result;
 }
 
-// The limit that this process raises for itself is not the ranks' business.
-std::size_t raise_open_files_limit() {
+// The limit that this process raises for itself is not the ranks' business. Returns what it was.
+std::size_t raise_open_files_limit(int local_ranks) {
+  // Of the guard: two pipes and a pidfd for each rank, and its own.
+  constexpr std::size_t kOwn = 32, kPerRank = 3;
+  const std::size_t needed = kOwn + kPerRank * static_cast<std::size_t>(local_ranks);
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   const std::size_t before = limit.rlim_cur;
+  if (limit.rlim_max < needed)
+    throw Error(ErrorCode::kSystem, fmt::format("{} ranks need {} open files", local_ranks, needed),
+                fmt::format("the limit is {}", limit.rlim_max),
+                "raise the limit of open files (ulimit -n), or start fewer ranks");
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
   return before;
@@ -52,7 +59,6 @@ bool ends_with_py(const std::string& name) {
 
 base::ChildCommand make_command(const Options& options, const base::Environment& environment) {
   base::ChildCommand command;
-  command.open_files_soft_limit = raise_open_files_limit();
   const std::string path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
   const bool python = !options.no_python && (options.module || ends_with_py(options.program[0]));
   if (python) {
@@ -87,6 +93,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   plan.local_ranks = decide_local_ranks(options.local_ranks, environment);
   plan.program_name = options.program[0];
   plan.command = make_command(options, environment);
+  plan.command.open_files_soft_limit = raise_open_files_limit(plan.local_ranks);
   plan.run_id = !options.run_id.empty()   ? options.run_id
                 : options.node_count == 1 ? new_run_id()
                                           : "none";

@@ -151,13 +151,14 @@ TEST(StartTest, ManyRanksStartUnderASmallLimitOfOpenFilesWhenItMayBeRaised) {
   EXPECT_THAT(result.sorted_lines(), testing::Each("64"));
 }
 
-TEST(StartTest, WhereTheLimitOfOpenFilesIsTooSmallTheWholeJobIsUndoneAndSaysSo) {
+TEST(StartTest, WhereTheLimitOfOpenFilesIsTooSmallNothingIsStarted) {
   const CommandResult result =
       testing_support::run_command({"sh", "-c",
                                     "ulimit -n 40; export OMP_NUM_THREADS=1; exec " DTRUN_BINARY
                                     " --nproc_per_node=40 sh -c 'sleep 1000'"});
   EXPECT_EQ(result.exit_code, 71) << result.describe();
-  EXPECT_THAT(result.err, HasSubstr("ulimit -n"));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("40 ranks need 152 open files"),
+                                HasSubstr("the limit is 40"), HasSubstr("ulimit -n")));
 }
 
 TEST(StartTest, VerboseTellsTheContainmentAndItsLimit) {
