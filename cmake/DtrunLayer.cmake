@@ -38,6 +38,7 @@ endif()
 function(dtrun_layer name)
   cmake_parse_arguments(layer "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   add_library(dtrun_${name} STATIC ${layer_SOURCES})
+  set_property(GLOBAL APPEND PROPERTY DTRUN_LAYERS ${name})
   add_library(dtrun::${name} ALIAS dtrun_${name})
   target_include_directories(dtrun_${name}
     PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>

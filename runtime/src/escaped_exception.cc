@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <typeinfo>
 
 #include "dtrun/base/error.h"
@@ -18,7 +19,7 @@ namespace dtrun::runtime {
 namespace {
 
 struct Reporter {
-  int rank;
+  std::string prefix;  // of every line: "[rank3]: "
   std::string error_file;
 };
 // std::set_terminate takes a plain function, so what it needs must be reachable without an
@@ -44,7 +45,7 @@ std::string describe_current_exception() {
 }
 
 void print_with_rank(const std::string& text) {
-  const std::string prefix = "[rank" + std::to_string(the_reporter->rank) + "]: ";
+  const std::string& prefix = the_reporter->prefix;
   std::string out = prefix;
   for (const char c : text) {
     out += c;
@@ -82,10 +83,12 @@ void write_report(const std::string& text) {
 
 }  // namespace
 
-void report_escaped_exceptions(int rank, const std::string& error_file) {
+void report_escaped_exceptions(const base::Environment& environment) {
   static std::once_flag once;
   std::call_once(once, [&] {
-    the_reporter = new Reporter{rank, error_file};
+    const auto rank = environment.get("RANK");
+    the_reporter = new Reporter{rank ? "[rank" + *rank + "]: " : "",
+                                environment.get("TORCHELASTIC_ERROR_FILE").value_or("")};
     std::set_terminate(on_terminate);
   });
 }

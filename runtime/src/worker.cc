@@ -118,10 +118,10 @@ tensors::Device Worker::device() const {
 
 Worker init(InitOptions options) {
   auto impl = std::make_unique<Worker::Impl>();
+  report_escaped_exceptions(options.environment);
   impl->env = rendezvous::read_worker_env(options.environment);
   const rendezvous::WorkerEnv& env = impl->env;
   base::log::set_prefix(fmt::format("rank {}", env.rank));
-  report_escaped_exceptions(env.rank, env.error_file);
 
   impl->job_page = open_job_page(env);
   impl->set_state(RankState::kInit);

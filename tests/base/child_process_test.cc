@@ -219,7 +219,8 @@ TEST(ChildProcessTest, AChildDiesWithTheProcessThatStartedIt) {
   Pipe pipe = make_pipe();
   const pid_t parent = ::fork();
   if (parent == 0) {
-    ChildProcess child = ChildProcess::spawn(shell("sleep 1000"), {});
+    // exec: a shell between would leave the sleeper, which is not this test's subject.
+    ChildProcess child = ChildProcess::spawn(shell("exec sleep 1000"), {});
     const pid_t pid = child.pid();
     if (::write(pipe.write_end.get(), &pid, sizeof pid) != sizeof pid) ::_exit(1);
     ::kill(::getpid(), SIGKILL);
