@@ -22,9 +22,9 @@ std::string local_time(std::int64_t seconds) {
 }
 
 std::string reason(const JobOutcome& outcome, const RankOutcome& rank) {
+  if (rank.report && !rank.report->message.empty()) return rank.report->message;
   if (outcome.missing_rank && outcome.missing_rank->local_rank == rank.end.local_rank)
     return outcome.missing_cause;
-  if (rank.report && !rank.report->message.empty()) return rank.report->message;
   if (rank.end.signal != 0)
     return fmt::format("Signal {} ({}) received by PID {}", rank.end.signal,
                        base::signal_name(rank.end.signal), rank.end.pid);

@@ -234,6 +234,10 @@ class Guard {
     }
     if (root != nullptr) {
       end_job_for(*root);
+    } else if (const Rank* victim = victim_of_a_clean_exit()) {
+      const RankView exited = view(victim->end->victim_of - order_.base_rank);
+      end_job_for_missing(exited,
+                          missing_rank_cause_by_victim(view(victim->end->local_rank), exited));
     } else if (!waiting_for_root_) {
       waiting_for_root_ = true;
       patience_.start(Deadline::after(kVictimPatience), [this] {
@@ -241,6 +245,18 @@ class Guard {
           if (rank.end && !rank.end->success() && !ladder_.started()) end_job_for(rank);
       });
     }
+  }
+
+  // A rank that failed because one on this node had exited with 0.
+  const Rank* victim_of_a_clean_exit() const {
+    for (const Rank& rank : ranks_) {
+      if (!rank.end || rank.end->success() || rank.end->victim_of < 0) continue;
+      const int local_rank = rank.end->victim_of - order_.base_rank;
+      if (local_rank < 0 || local_rank >= static_cast<int>(ranks_.size())) continue;
+      const Rank& cause = ranks_[static_cast<std::size_t>(local_rank)];
+      if (cause.end && cause.end->success()) return &rank;
+    }
+    return nullptr;
   }
 
   void end_job_for(const Rank& rank) {
@@ -251,8 +267,11 @@ class Guard {
     cause.exit_code = rank.end->code;
     cause.signal = rank.end->signal;
     cause.state_at_death = static_cast<std::int32_t>(rank.state_at_end);
+    // Who waited for it is known only before they are woken.
+    const std::string waiting =
+        rank.end->signal == 0 ? missing_rank_cause(views(), view(rank.end->local_rank)) : "";
     page_.abort(cause);
-    link_.send(MessageKind::kFirstFailure, *rank.end);
+    link_.send(MessageKind::kFirstFailure, *rank.end, waiting);
     ladder_.start(SIGTERM);
   }
 
@@ -263,6 +282,7 @@ class Guard {
     result.rank = order_.base_rank + local_rank;
     result.pid = rank.pid;
     result.alive = !rank.end.has_value();
+    result.code = rank.end ? rank.end->code : 0;
     result.state = result.alive ? static_cast<RankState>(slot.state.load()) : rank.state_at_end;
     const std::uint64_t count = slot.operations.load();
     if (count > 0) {
@@ -273,13 +293,19 @@ class Guard {
     return result;
   }
 
+  std::vector<RankView> views() const {
+    std::vector<RankView> result;
+    for (int i = 0; i < plan_.local_ranks; ++i) result.push_back(view(i));
+    return result;
+  }
+
+  // Ranks that come to wait only later find the exited one in the job page by themselves.
   void look_for_missing_ranks() {
     if (ladder_.started()) return;
-    std::vector<RankView> views;
-    for (int i = 0; i < plan_.local_ranks; ++i) views.push_back(view(i));
-    for (const RankView& exited : views) {
+    const std::vector<RankView> all = views();
+    for (const RankView& exited : all) {
       if (exited.alive) continue;
-      const std::string text = missing_rank_cause(views, exited);
+      const std::string text = missing_rank_cause(all, exited);
       if (!text.empty()) return end_job_for_missing(exited, text);
     }
   }

@@ -28,7 +28,7 @@ struct JobOutcome {
   int base_rank = 0;
   std::vector<RankOutcome> ranks;
   std::optional<SpawnOutcome> spawn_failure;
-  std::optional<RankEnd> missing_rank;  ///< exited with 0 while others needed it
+  std::optional<RankEnd> missing_rank;  ///< exited while others needed it
   std::string missing_cause;
   std::optional<JobFailure> failed_elsewhere;
   int stop_signal = 0;  ///< the signal by which the operator stopped the job

@@ -36,22 +36,22 @@ std::string missing_rank_cause(const std::vector<RankView>& ranks, const RankVie
     case RankState::kSpawned:
       if (waiting_in_init.empty()) return "";
       return fmt::format(
-          "rank {} (pid {}) exited with code 0 before it joined, while {} waited for it in init",
-          exited.rank, exited.pid, name_ranks(waiting_in_init));
+          "rank {} (pid {}) exited with code {} before it joined, while {} waited for it in init",
+          exited.rank, exited.pid, exited.code, name_ranks(waiting_in_init));
     case RankState::kInit:
       if (waiting_in_init.empty() && waiting_in_collective.empty()) return "";
       return fmt::format(
-          "rank {} (pid {}) exited with code 0 inside init, while {} waited for it", exited.rank,
-          exited.pid,
+          "rank {} (pid {}) exited with code {} inside init, while {} waited for it", exited.rank,
+          exited.pid, exited.code,
           name_ranks(waiting_in_init.empty() ? waiting_in_collective : waiting_in_init));
     case RankState::kInCollective:
-      return fmt::format("rank {} (pid {}) exited with code 0 inside {}", exited.rank, exited.pid,
-                         exited.operation.empty() ? "a collective" : exited.operation);
+      return fmt::format("rank {} (pid {}) exited with code {} inside {}", exited.rank, exited.pid,
+                         exited.code, exited.operation.empty() ? "a collective" : exited.operation);
     case RankState::kRunning:
       if (waiting_in_collective.empty()) return "";
       return fmt::format(
-          "rank {} (pid {}) exited with code 0 without leaving, while {} waited in {}", exited.rank,
-          exited.pid, name_ranks(waiting_in_collective),
+          "rank {} (pid {}) exited with code {} without leaving, while {} waited in {}",
+          exited.rank, exited.pid, exited.code, name_ranks(waiting_in_collective),
           waiting_in_collective.front()->operation.empty()
               ? "a collective"
               : waiting_in_collective.front()->operation);
@@ -61,6 +61,11 @@ std::string missing_rank_cause(const std::vector<RankView>& ranks, const RankVie
       return "";
   }
   return "";
+}
+
+std::string missing_rank_cause_by_victim(const RankView& victim, const RankView& exited) {
+  return fmt::format("rank {} (pid {}) exited with code {}, and rank {} (pid {}) needed it",
+                     exited.rank, exited.pid, exited.code, victim.rank, victim.pid);
 }
 
 }  // namespace dtrun::launcher

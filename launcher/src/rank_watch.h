@@ -15,10 +15,14 @@ struct RankView {
   bool alive = true;
   rendezvous::RankState state = rendezvous::RankState::kNone;  ///< of a dead rank: its last
   std::string operation;  ///< "all_reduce #41 of group 'world'"; empty: none
+  int code = 0;           ///< of a dead rank: its exit code
 };
 
-/// A rank has exited with 0, and others can now wait for it for ever: why the job has failed,
-/// naming both sides. Empty: nothing is wrong.
+/// A rank has exited, and others can now wait for it for ever: why the job has failed, naming both
+/// sides. Empty: nobody is seen to wait, and an exit with 0 is nothing wrong.
 std::string missing_rank_cause(const std::vector<RankView>& ranks, const RankView& exited);
+
+/// The same, told by a rank that found out by itself and failed for it.
+std::string missing_rank_cause_by_victim(const RankView& victim, const RankView& exited);
 
 }  // namespace dtrun::launcher

@@ -48,6 +48,23 @@ std::shared_ptr<rendezvous::JobPage> open_job_page(const rendezvous::WorkerEnv& 
   return page;
 }
 
+// Says that this rank waits in init from now on, and looks whether one of its node has gone
+// already. The guard does it the other way round: it notes an exit in the page, then looks who
+// waits. So of the two at least one sees the other.
+void wait_in_init(const rendezvous::JobPage& page, const rendezvous::WorkerEnv& env) {
+  page.slot(env.local_rank).state.store(static_cast<std::uint32_t>(RankState::kInit));
+  for (int i = 0; i < page.slot_count(); ++i) {
+    const rendezvous::RankSlot& slot = page.slot(i);
+    if (slot.state.load() != static_cast<std::uint32_t>(RankState::kExited)) continue;
+    page.slot(env.local_rank).victim_of.store(slot.global_rank.load());
+    throw base::Error(
+        base::ErrorCode::kPeerFailed,
+        fmt::format("rank {} (pid {}) exited before it joined; rank {} cannot start without it",
+                    slot.global_rank.load(), slot.pid.load(), env.rank),
+        "every rank of a job must come to init", "look at what that rank printed");
+  }
+}
+
 // Nobody but this rank serves the store of a job that was started by hand.
 bool hosts_store(const rendezvous::WorkerEnv& env) {
   return !env.use_agent_store && env.rank == 0;
@@ -124,7 +141,7 @@ Worker init(InitOptions options) {
   base::log::set_prefix(fmt::format("rank {}", env.rank));
 
   impl->job_page = open_job_page(env);
-  impl->set_state(RankState::kInit);
+  if (impl->job_page) wait_in_init(*impl->job_page, env);
   if (hosts_store(env))
     impl->store_host = std::make_unique<StoreHost>(env.master_addr, env.master_port);
   impl->store = rendezvous::connect_tcp_store(

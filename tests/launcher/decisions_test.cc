@@ -101,7 +101,7 @@ TEST(ExitCodeTest, ASpawnFailureIsNotFoundNotExecutableOrTheSystems) {
 }
 
 RankView view(int rank, RankState state, bool alive = true) {
-  return {rank, 100 + rank, alive, state, ""};
+  return {rank, 100 + rank, alive, state, "", 0};
 }
 
 std::string cause(std::vector<RankView> ranks) {
@@ -121,6 +121,15 @@ TEST(MissingRankTest, BothSidesAreNamedAndManyAreCounted) {
   ranks.push_back(view(9, RankState::kSpawned, false));
   EXPECT_THAT(cause(ranks), HasSubstr("rank 9 (pid 109)"));
   EXPECT_THAT(cause(ranks), HasSubstr("ranks 0, 1, 2, 3, 4, 5 and 3 more"));
+}
+
+TEST(MissingRankTest, TheExitCodeIsSaidAndAVictimsWordCounts) {
+  RankView exited = view(2, RankState::kSpawned, false);
+  exited.code = 3;
+  EXPECT_THAT(cause({view(0, RankState::kInit), exited}),
+              HasSubstr("exited with code 3 before it joined"));
+  EXPECT_EQ(missing_rank_cause_by_victim(view(0, RankState::kInit), exited),
+            "rank 2 (pid 102) exited with code 3, and rank 0 (pid 100) needed it");
 }
 
 TEST(DeviceCountTest, TheVisibleListIsReadAsCudaReadsIt) {
