@@ -46,10 +46,10 @@ function(dtrun_layer name)
   target_link_libraries(dtrun_${name} PUBLIC ${layer_LINKS} PRIVATE ${layer_PRIVATE_LINKS} $<BUILD_INTERFACE:dtrun_flags>)
 endfunction()
 
-# dtrun_test(<layer>/<file>_test.cc [LINKS <targets...>] [LABELS <labels...>] [PROCESSORS n] [TIMEOUT s])
-# One GoogleTest program per file, found by CTest test by test.
+# dtrun_test(<layer>/<file>_test.cc [LINKS <targets...>] [LABEL <label>] [PROCESSORS n] [TIMEOUT s])
+# One GoogleTest program per file, found by CTest test by test. Its label is the layer, or `long` or `torch`.
 function(dtrun_test source)
-  cmake_parse_arguments(test "" "PROCESSORS;TIMEOUT" "LINKS;LABELS" ${ARGN})
+  cmake_parse_arguments(test "" "PROCESSORS;TIMEOUT;LABEL" "LINKS" ${ARGN})
   string(REPLACE "/" "_" target ${source})
   string(REPLACE ".cc" "" target ${target})
   get_filename_component(layer ${source} DIRECTORY)
@@ -67,9 +67,13 @@ function(dtrun_test source)
   if(NOT test_TIMEOUT)
     set(test_TIMEOUT 120)
   endif()
+  # One label only: gtest_discover_tests takes a list of them apart.
+  if(NOT test_LABEL)
+    set(test_LABEL ${layer})
+  endif()
   if(NOT test_PROCESSORS)
     set(test_PROCESSORS 1)
   endif()
   gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS "${layer};${test_LABELS}" TIMEOUT ${test_TIMEOUT} PROCESSORS ${test_PROCESSORS})
+    PROPERTIES LABELS ${test_LABEL} TIMEOUT ${test_TIMEOUT} PROCESSORS ${test_PROCESSORS})
 endfunction()

@@ -25,7 +25,7 @@ add_executable(launcher_containment_long_test launcher/containment_test.cc)
 target_compile_definitions(launcher_containment_long_test PRIVATE DTRUN_KILL_TIMES=100 DTRUN_LONG)
 target_link_libraries(launcher_containment_long_test PRIVATE dtrun_launcher_test_support GTest::gmock GTest::gtest_main dtrun_flags)
 gtest_discover_tests(launcher_containment_long_test TEST_PREFIX Long. DISCOVERY_MODE PRE_TEST
-  PROPERTIES LABELS "launcher;long" TIMEOUT 600 PROCESSORS 2)
+  PROPERTIES LABELS long TIMEOUT 600 PROCESSORS 2)
 foreach(worker page_worker flood_worker)
   add_executable(${worker} launcher/workers/${worker}.cc)
   target_include_directories(${worker} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
