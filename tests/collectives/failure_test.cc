@@ -162,6 +162,18 @@ TEST_P(FailureTest, ARankThatLeavesEarlyIsNamedByThoseWhoNeedIt) {
   }
 }
 
+TEST_P(FailureTest, AReceiveFromAnybodyEndsWhenEverybodyHasLeft) {
+  const auto thrown = run_failing_ranks(3, options(), [](const ProcessGroup& group) {
+    if (group.rank() == 2) group.send(tensors::ones({1}), 0);
+    if (group.rank() != 0) return;
+    EXPECT_EQ(group.recv(tensors::ones({1}), -1), 2);
+    group.recv(tensors::ones({1}), -1);
+  });
+  ASSERT_TRUE(thrown[0].has_value());
+  EXPECT_EQ(thrown[0]->code, ErrorCode::kPeerFailed);
+  EXPECT_TRUE(contains(thrown[0]->text, "has left group 'world'")) << thrown[0]->text;
+}
+
 TEST_P(FailureTest, WhatWasSentBeforeLeavingArrives) {
   test::run_ranks(2, options(), [](const ProcessGroup& group) {
     constexpr std::int64_t kCount = 300000;

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <thread>
 
+#include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/hash_store.h"
 #include "support/rank_threads.h"
 #include "support/thrown_error.h"
@@ -15,6 +17,7 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 using test::group_options;
 using testing_support::contains;
 using testing_support::error_of;
@@ -70,6 +73,52 @@ TEST(MembershipTest, TwoProcessesCannotBeOneRank) {
   EXPECT_TRUE(contains(second->what(), "two processes are rank 0 of group 'world'"))
       << second->what();
   first.join();
+}
+
+TEST(MembershipTest, ARankThatStopsHalfwayIsNamed) {
+  const auto store = rendezvous::make_hash_store();
+  std::optional<Error> error;
+  std::thread first([&] {
+    error = error_of(
+        [&] { ProcessGroup::create(group_options(store, 0, 2, {.timeout = milliseconds(300)})); });
+  });
+  // Rank 1 puts up a card that looks like one of this machine, and does no more.
+  std::string card = store->get("member/0", base::Deadline::never());
+  store->set("member/1", card.replace(card.find("\n0\n"), 3, "\n1\n"));
+  first.join();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->code(), ErrorCode::kTimeout);
+  EXPECT_TRUE(contains(error->what(), "rank 1 (pid ")) << error->what();
+}
+
+TEST(MembershipTest, StrangersAtTheDoorAreSentAway) {
+  const auto store = rendezvous::make_hash_store();
+  const auto options = [&](int rank) {
+    return group_options(store, rank, 2, {.transport = Transport::tcp});
+  };
+  std::thread peer([&] {
+    const ProcessGroup group = ProcessGroup::create(options(1));
+    group.barrier();
+    group.barrier();
+  });
+  const ProcessGroup group = ProcessGroup::create(options(0));
+  group.barrier();
+  // The last lines of a card are address, port and token.
+  std::istringstream card(store->get("member/1", base::Deadline::never()));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(card, line);) lines.push_back(line);
+  const auto port = static_cast<std::uint16_t>(std::stoi(lines[lines.size() - 2]));
+  const std::string noise(200, '!');
+  for (int i = 0; i < 3; ++i) {
+    const base::Deadline deadline = base::Deadline::after(seconds(10));
+    const base::UniqueFd stranger = base::connect_tcp(lines[lines.size() - 3], port, deadline);
+    base::send_all(stranger.get(), noise.data(), noise.size(), deadline);
+    // It is closed by the other side.
+    char byte;
+    EXPECT_THROW(base::receive_all(stranger.get(), &byte, 1, deadline), Error);
+  }
+  group.barrier();
+  peer.join();
 }
 
 TEST(MembershipTest, AForeignCardIsRefused) {

@@ -280,6 +280,21 @@ TEST(MixedTransportTest, SharedMemoryAndTcpWorkInOneGroup) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(LargeWorldTest, TwentyFourRanksReduceAndTalk) {
+  run_ranks(24, [](const ProcessGroup& group) {
+    for (const std::int64_t count : {1, 20000}) {
+      const Tensor tensor = tensors::ones({count});
+      group.all_reduce(tensor);
+      EXPECT_EQ(tensor.to_vector(), Values(static_cast<std::size_t>(count), 24));
+    }
+    const Tensor incoming = tensors::zeros({1});
+    const Work receive = group.irecv(incoming, (group.rank() + 23) % 24);
+    group.send(tensors::full({1}, group.rank()), (group.rank() + 1) % 24);
+    receive.wait();
+    EXPECT_EQ(incoming.item(), (group.rank() + 23) % 24);
+  });
+}
+
 TEST(ThreadsTest, GroupsMayBeUsedFromDifferentThreadsAtOnce) {
   run_ranks(3, [](const ProcessGroup& group) {
     std::vector<ProcessGroup> groups;

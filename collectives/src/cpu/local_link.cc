@@ -197,13 +197,24 @@ class Linker {
     return fd;
   }
 
+  std::string get_row(int rank) const {
+    try {
+      return options_.store.get(row_key(rank), options_.deadline);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kTimeout) throw;
+      throw Error(ErrorCode::kTimeout,
+                  fmt::format("{} came, but stopped or ended before the group was made",
+                              describe_member(options_.cards[static_cast<std::size_t>(rank)])),
+                  "", "look at that rank's output");
+    }
+  }
+
   void accept_higher_ranks() {
     std::size_t expected = 0;
     for (std::size_t rank = static_cast<std::size_t>(options_.rank) + 1;
          rank < options_.cards.size(); ++rank) {
       if (!is_candidate(rank)) continue;
-      const std::string row =
-          options_.store.get(row_key(static_cast<int>(rank)), options_.deadline);
+      const std::string row = get_row(static_cast<int>(rank));
       expected += row[static_cast<std::size_t>(options_.rank)] == '1';
     }
     while (expected != 0) expected -= accept_one();

@@ -92,7 +92,23 @@ bool PointToPoint::step(GroupChannels& channels) {
   if (receives_.empty()) return moved;
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank)
     if (wanted(rank)) moved |= step_receives(channels, rank);
+  if (!moved) check_any_source(channels);
   return moved;
+}
+
+/// A receive from any rank is in vain once all have left and said all.
+void PointToPoint::check_any_source(const GroupChannels& channels) const {
+  const bool waiting = std::any_of(receives_.begin(), receives_.end(), [](const auto& receive) {
+    return receive->source() < 0 && !receive->matched();
+  });
+  if (!waiting || peers_.size() == 1) return;
+  int last = -1;
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    if (rank == rank_) continue;
+    if (!channels.exhausted(rank, Lane::point_to_point)) return;
+    last = rank;
+  }
+  throw LeftError{last};
 }
 
 bool PointToPoint::step_sends(GroupChannels& channels, Peer& peer) {
