@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 
 #include "dtrun/base/env.h"
@@ -12,29 +14,33 @@
 
 namespace dtrun::launcher {
 
-ErrorFolder ErrorFolder::create(const LaunchPlan& plan) {
+ErrorFolder ErrorFolder::choose(const LaunchPlan& plan) {
+  std::uint64_t unique = 0;
+  if (::getrandom(&unique, sizeof unique, 0) != sizeof unique)
+    throw base::system_error("get random bytes");
   ErrorFolder result;
   result.kept_ = !plan.options.log_dir.empty();
   result.local_ranks_ = plan.local_ranks;
-  std::string pattern;
-  if (result.kept_) {
-    std::error_code error;
-    std::filesystem::create_directories(plan.options.log_dir, error);
-    if (error)
-      throw base::system_error(fmt::format("make the folder {}", plan.options.log_dir),
-                               error.value(), "name another folder with --log_dir");
-    pattern = fmt::format("{}/{}_XXXXXX", plan.options.log_dir, plan.run_id);
-  } else {
-    pattern = base::get_env("TMPDIR").value_or(P_tmpdir) + "/dtrun_XXXXXX";
-  }
-  if (::mkdtemp(pattern.data()) == nullptr)
-    throw base::system_error(fmt::format("make the folder {}", pattern),
-                             "set TMPDIR to a folder that can be written to, or use --log_dir");
-  result.folder_ = pattern;
-  if (result.kept_)
-    for (int i = 0; i < plan.local_ranks; ++i)
-      std::filesystem::create_directories(fmt::format("{}/attempt_0/{}", result.folder_, i));
+  result.folder_ =
+      result.kept_
+          ? fmt::format("{}/{}_{:016x}", plan.options.log_dir, plan.run_id, unique)
+          : fmt::format("{}/dtrun_{:016x}", base::get_env("TMPDIR").value_or(P_tmpdir), unique);
   return result;
+}
+
+void ErrorFolder::make() const {
+  if (!kept_) {
+    if (::mkdir(folder_.c_str(), 0700) != 0)
+      throw base::system_error(fmt::format("make the folder {}", folder_),
+                               "set TMPDIR to a folder that can be written to, or use --log_dir");
+    return;
+  }
+  std::error_code error;
+  for (int i = 0; i < local_ranks_ && !error; ++i)
+    std::filesystem::create_directories(fmt::format("{}/attempt_0/{}", folder_, i), error);
+  if (error)
+    throw base::system_error(fmt::format("make the folder {}", folder_), error.value(),
+                             "name another folder with --log_dir");
 }
 
 std::string ErrorFolder::file_of(int local_rank) const {

@@ -11,8 +11,12 @@ namespace dtrun::launcher {
 
 class ErrorFolder {
  public:
-  /// @throws Error kSystem
-  static ErrorFolder create(const LaunchPlan& plan);
+  /// Only names it: agent and guard must both know the name before it can be there, lest a folder
+  /// be left that nobody knows of.
+  static ErrorFolder choose(const LaunchPlan& plan);
+
+  /// The guard's part. @throws Error kSystem
+  void make() const;
 
   std::string file_of(int local_rank) const;
   /// Whether the files outlive the job.

@@ -137,13 +137,12 @@ class Guard {
     order_ = order;
     started_ = true;
     ranks_.resize(static_cast<std::size_t>(plan_.local_ranks));
-    for (int i = 0; i < plan_.local_ranks; ++i) {
-      try {
-        start_rank(i);
-      } catch (const base::Error& error) {
-        on_spawn_failure(i, error);
-        return;
-      }
+    int local_rank = 0;
+    try {
+      errors_.make();
+      for (; local_rank < plan_.local_ranks; ++local_rank) start_rank(local_rank);
+    } catch (const base::Error& error) {
+      on_spawn_failure(local_rank, error);
     }
   }
 

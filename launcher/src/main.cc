@@ -85,7 +85,7 @@ int run_job(const LaunchPlan& plan) {
   const std::vector<pid_t> not_ours = base::child_pids();
   base::become_subreaper();
   base::UniqueFd listener = listen_for_job(plan);
-  const ErrorFolder errors = ErrorFolder::create(plan);
+  const ErrorFolder errors = ErrorFolder::choose(plan);
   GuardHandle guard = start_guard(plan, errors, listener.get());
   int code = kExitInternal;
   try {

@@ -97,8 +97,10 @@ class KillTest : public testing::TestWithParam<Kill> {
   void check_after_both(const std::string& token) {
     EXPECT_TRUE(all_gone_within("sh -c " + script_with(token), kLimit))
         << describe_processes_with(token);
-    for (const pid_t pid : processes_with(token)) ::kill(pid, SIGKILL);
-    EXPECT_TRUE(all_gone_within(token, kLimit));
+    // One that is just forking may be missed once.
+    do {
+      for (const pid_t pid : processes_with(token)) ::kill(pid, SIGKILL);
+    } while (!all_gone_within(token, milliseconds(100)));
   }
 
   void kill_times(int times) {
