@@ -35,9 +35,16 @@ std::string script_with(const std::string& token) {
   return "setsid sleep " + token + " & sleep " + token + " & echo up $RANK; wait";
 }
 
-std::vector<std::string> job_command(const std::string& token) {
-  return {DTRUN_BINARY, "--nproc_per_node=" + std::to_string(kRanks), "sh", "-c",
-          script_with(token)};
+// The same with a rank that is blocked as one inside a collective is: on the job page.
+std::string collective_script_with(const std::string& token) {
+  return "setsid sleep " + token + " & sleep " + token +
+         " & echo up $RANK; exec " DTRUN_WORKERS
+         "/page_worker wait-in-collective wait-in-collective wait-in-collective " +
+         token;
+}
+
+std::vector<std::string> job_command(const std::string& script) {
+  return {DTRUN_BINARY, "--nproc_per_node=" + std::to_string(kRanks), "sh", "-c", script};
 }
 
 bool wait_until_up(Command& command) {
@@ -54,7 +61,7 @@ pid_t wait_for_guard(pid_t agent) {
 }
 
 enum class Victim { kAgent, kGuard, kBoth };
-enum class Moment { kStart, kIdle };
+enum class Moment { kStart, kIdle, kCollective };
 
 struct Kill {
   Victim victim;
@@ -67,8 +74,10 @@ class KillTest : public testing::TestWithParam<Kill> {
   void kill_once(int delay) {
     const std::string token = unique_token();
     LauncherJob job;
-    Command command(job_command(token), job.options());
-    if (GetParam().moment == Moment::kIdle) {
+    const bool collective = GetParam().moment == Moment::kCollective;
+    const std::string script = collective ? collective_script_with(token) : script_with(token);
+    Command command(job_command(script), job.options());
+    if (GetParam().moment != Moment::kStart) {
       ASSERT_TRUE(wait_until_up(command));
     } else {
       for (int i = 0; i < delay; ++i) (void)children_of(command.pid());
@@ -79,7 +88,7 @@ class KillTest : public testing::TestWithParam<Kill> {
     }
     if (GetParam().victim != Victim::kGuard) command.signal(SIGKILL);
     if (GetParam().victim == Victim::kBoth) {
-      check_after_both(token);
+      check_after_both(token, script);
     } else {
       EXPECT_TRUE(all_gone_within(token, kLimit)) << describe_processes_with(token);
       EXPECT_THAT(job.left_behind(), IsEmpty());
@@ -94,9 +103,9 @@ class KillTest : public testing::TestWithParam<Kill> {
   }
 
   // The limit that -v states: ranks die with the guard, what they have detached may live on.
-  void check_after_both(const std::string& token) {
-    EXPECT_TRUE(all_gone_within("sh -c " + script_with(token), kLimit))
-        << describe_processes_with(token);
+  void check_after_both(const std::string& token, const std::string& script) {
+    for (const std::string& rank : {"sh -c " + script, "wait-in-collective " + token})
+      EXPECT_TRUE(all_gone_within(rank, kLimit)) << describe_processes_with(token);
     // One that is just forking may be missed once.
     do {
       for (const pid_t pid : processes_with(token)) ::kill(pid, SIGKILL);
@@ -118,14 +127,19 @@ std::string name_of(const testing::TestParamInfo<Kill>& info) {
   const char* const victim = info.param.victim == Victim::kAgent   ? "Agent"
                              : info.param.victim == Victim::kGuard ? "Guard"
                                                                    : "Both";
-  return std::string(victim) + (info.param.moment == Moment::kStart ? "AtStart" : "Idle");
+  const char* const moment = info.param.moment == Moment::kStart  ? "AtStart"
+                             : info.param.moment == Moment::kIdle ? "Idle"
+                                                                  : "InACollective";
+  return std::string(victim) + moment;
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Matrix, KillTest,
     testing::Values(Kill{Victim::kAgent, Moment::kStart}, Kill{Victim::kAgent, Moment::kIdle},
-                    Kill{Victim::kGuard, Moment::kStart}, Kill{Victim::kGuard, Moment::kIdle},
-                    Kill{Victim::kBoth, Moment::kStart}, Kill{Victim::kBoth, Moment::kIdle}),
+                    Kill{Victim::kAgent, Moment::kCollective}, Kill{Victim::kGuard, Moment::kStart},
+                    Kill{Victim::kGuard, Moment::kIdle}, Kill{Victim::kGuard, Moment::kCollective},
+                    Kill{Victim::kBoth, Moment::kStart}, Kill{Victim::kBoth, Moment::kIdle},
+                    Kill{Victim::kBoth, Moment::kCollective}),
     name_of);
 
 #ifndef DTRUN_LONG
@@ -154,7 +168,7 @@ TEST(ContainmentTest, ChildrenOfRanksThatSucceedGoWithTheJobAndHoldNothingUp) {
 TEST(ContainmentTest, AStoppedJobTakesDetachedGrandchildrenAlong) {
   const std::string token = unique_token();
   LauncherJob job;
-  Command command(job_command(token), job.options());
+  Command command(job_command(script_with(token)), job.options());
   ASSERT_TRUE(wait_until_up(command));
   command.signal(SIGTERM);
   EXPECT_EQ(command.finish().exit_code, 143);
