@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -140,10 +141,17 @@ TEST(FailureTest, AFullDiskUnderTheCopyOfTheErrorFileIsToldAndTheCodeStays) {
 }
 
 TEST(FailureTest, TheOthersGetSigtermAndTheirOutputStillComes) {
-  const CommandResult result =
-      run_ranks(3,
-                "trap 'echo saved $RANK; exit 0' TERM; echo up; [ $RANK = 2 ] && exit 6; "
-                "while :; do sleep 0.05; done");
+  const LauncherJob job;
+  // Rank 2 fails once the others have set their traps and said so: opening a fifo waits for its
+  // other side.
+  const std::string script =
+      "cd " + job.folder() +
+      "; trap 'echo saved $RANK; exit 0' TERM; "
+      "[ $RANK = 2 ] && { read a <up0; read a <up1; exit 6; }; echo up >up$RANK; "
+      "while :; do sleep 0.05; done";
+  for (const char* name : {"/up0", "/up1"})
+    ASSERT_EQ(::mkfifo((job.folder() + name).c_str(), 0600), 0);
+  const CommandResult result = job.run({"--nproc_per_node=3", "sh", "-c", script});
   EXPECT_EQ(result.exit_code, 6) << result.describe();
   EXPECT_THAT(result.out, HasSubstr("saved 0\n"));
   EXPECT_THAT(result.out, HasSubstr("saved 1\n"));
