@@ -80,6 +80,13 @@ std::uint64_t hash_counts(const std::vector<Tensor>& list) {
       {reinterpret_cast<const char*>(counts.data()), counts.size() * sizeof(counts[0])});
 }
 
+std::uint32_t hash_shape(const Tensor& tensor) {
+  const tensors::Shape& shape = tensor.shape();
+  return static_cast<std::uint32_t>(hash_bytes(
+             {reinterpret_cast<const char*>(shape.data()), shape.size() * sizeof(shape[0])})) |
+         1U;
+}
+
 Buffer Staging::keep(const Tensor& contiguous) {
   kept_.push_back(contiguous);
   return {contiguous.numel() == 0 ? nullptr : contiguous.data(), contiguous.numel(),

@@ -37,6 +37,8 @@ void require_reduce_op(ReduceOp op, tensors::DType dtype);
 
 /// Never 0; equal for equal lists of counts.
 std::uint64_t hash_counts(const std::vector<Tensor>& list);
+/// Of the sizes per dim; never 0.
+std::uint32_t hash_shape(const Tensor& tensor);
 /// Of anything that all ranks must pass alike.
 std::uint64_t hash_bytes(std::string_view bytes);
 

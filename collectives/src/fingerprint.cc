@@ -55,7 +55,8 @@ bool counts_are_elements(OpKind kind) {
 
 bool Fingerprint::agrees_with(const Fingerprint& other) const {
   return sequence == other.sequence && kind == other.kind && dtype == other.dtype &&
-         reduce_op == other.reduce_op && root == other.root && counts == other.counts;
+         reduce_op == other.reduce_op && root == other.root && counts == other.counts &&
+         shape == other.shape;
 }
 
 std::string Fingerprint::describe() const {

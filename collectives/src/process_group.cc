@@ -174,6 +174,7 @@ Work ProcessGroup::broadcast(const Tensor& tensor, int source, CallOptions optio
   print.dtype = tensor.dtype();
   print.root = source;
   print.counts = static_cast<std::uint64_t>(tensor.numel());
+  print.shape = hash_shape(tensor);
   Staging staging;
   const Buffer buffer = rank() == source ? staging.input(tensor) : staging.output(tensor);
   return impl_->backend->broadcast(buffer, source, impl_->call(print, options, std::move(staging)));
@@ -189,6 +190,7 @@ Work ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op, CallOptions opt
   print.dtype = tensor.dtype();
   print.reduce_op = op;
   print.counts = static_cast<std::uint64_t>(tensor.numel());
+  print.shape = hash_shape(tensor);
   Staging staging;
   const Buffer buffer = staging.in_place(tensor);
   return impl_->backend->all_reduce(buffer, op, impl_->call(print, options, std::move(staging)));
@@ -206,6 +208,7 @@ Work ProcessGroup::reduce(const Tensor& tensor, int destination, ReduceOp op, Ca
   print.reduce_op = op;
   print.root = destination;
   print.counts = static_cast<std::uint64_t>(tensor.numel());
+  print.shape = hash_shape(tensor);
   Staging staging;
   const Buffer input = staging.input(tensor);
   Buffer output{nullptr, 0, tensor.dtype()};

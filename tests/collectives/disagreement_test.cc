@@ -44,6 +44,14 @@ std::vector<Tensor> list(const ProcessGroup& group, std::int64_t count) {
 }
 
 const Mismatch kMismatches[] = {
+    {"ShapeOfAsManyElements",
+     [](const ProcessGroup& g) {
+       g.all_reduce(tensors::ones({2, 3}));
+     },
+     [](const ProcessGroup& g) {
+       g.all_reduce(tensors::ones({3, 2}));
+     },
+     "the shape"},
     {"BroadcastAgainstAllReduce", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
      [](const ProcessGroup& g) { g.broadcast(ones(4), g.size() - 1); }, "the operation"},
     {"BroadcastFromAnotherAgainstAllReduce", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },

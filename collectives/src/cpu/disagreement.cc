@@ -16,6 +16,7 @@ std::string difference(const Fingerprint& a, const Fingerprint& b) {
   if (a.reduce_op != b.reduce_op) return "the reduce op";
   if (a.root != b.root && !pair) return "the root";
   if (a.counts != b.counts) return "the element counts";
+  if (a.shape != b.shape && !pair) return "the shape";
   return "the sizes of the buffers";
 }
 

@@ -39,7 +39,8 @@ struct Fingerprint {
   std::int32_t root = -1;    ///< source or destination, group rank; -1: none
   std::uint64_t counts = 0;  ///< the element count, or a hash of all counts where they must be
                              ///< equal on all ranks; 0: free
-  char site[40] = {};        ///< "train.cc:212", NUL-terminated; never compared
+  std::uint32_t shape = 0;   ///< hash of the tensor's sizes where they must be equal; 0: free
+  char site[36] = {};        ///< "train.cc:212", NUL-terminated; never compared
 
   /// Everything but the site.
   bool agrees_with(const Fingerprint& other) const;
