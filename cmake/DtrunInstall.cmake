@@ -11,6 +11,7 @@ foreach(layer ${layers})
 endforeach()
 set_target_properties(dtrun_dtrun PROPERTIES EXPORT_NAME dtrun)
 install(TARGETS dtrun_dtrun EXPORT dtrun_targets)
+# dtrun_launch, the launcher as a library, stays at home.
 install(TARGETS dtrun_launcher RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(EXPORT dtrun_targets NAMESPACE dtrun:: DESTINATION ${package_folder})
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "launcher/living_processes.h"
 #include "support/command.h"
 
 namespace dtrun::runtime {
@@ -33,13 +34,39 @@ CommandResult run_job(std::vector<std::string> arguments, const std::string& exi
   return run_command(command, options);
 }
 
-TEST(JobTest, ARankKilledInsideAnAllReduceIsTheOneReported) {
-  for (int run = 0; run < DTRUN_KILL_RUNS; ++run) {
+TEST(JobKillTest, ARankKilledInsideAnAllReduceIsTheOneReported) {
+  for (int run = 0; run < DTRUN_RANK_KILLS; ++run) {
     const CommandResult result = run_job({"kill-in-collective"});
     ASSERT_EQ(result.exit_code, 137) << "run " << run << ": " << result.describe();
     ASSERT_THAT(result.err, HasSubstr("rank      : 2 (local_rank: 2)"));
     ASSERT_THAT(result.err, HasSubstr("SIGKILL"));
   }
+}
+
+// Agent or guard dies while the ranks are in all_reduce after all_reduce.
+void expect_nothing_left(bool kill_guard) {
+  for (int run = 0; run < DTRUN_LAUNCHER_KILLS; ++run) {
+    const std::string token = launcher::unique_token();
+    Command job({kDtrun, "--nproc_per_node=4", kMisbehave, "loop", "2", token});
+    ASSERT_TRUE(job.wait_for_output("has reduced"));
+    const auto children = launcher::children_of(job.pid());
+    ASSERT_EQ(children.size(), 1U);
+    ::kill(kill_guard ? children[0] : job.pid(), SIGKILL);
+    if (kill_guard) {
+      EXPECT_EQ(job.finish().exit_code, 125) << "run " << run;
+    }
+    EXPECT_TRUE(launcher::all_gone_within(token, std::chrono::milliseconds(1000)))
+        << "run " << run << ": " << launcher::describe_processes_with(token);
+    if (!kill_guard) job.finish();
+  }
+}
+
+TEST(JobKillTest, NothingIsLeftWhenTheAgentDiesDuringACollective) {
+  expect_nothing_left(/*kill_guard=*/false);
+}
+
+TEST(JobKillTest, NothingIsLeftWhenTheGuardDiesDuringACollective) {
+  expect_nothing_left(/*kill_guard=*/true);
 }
 
 TEST(JobTest, ARankThatThrowsIsTheOneReportedThoughItsPeersFailToo) {
