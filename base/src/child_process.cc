@@ -231,7 +231,9 @@ void ChildProcess::kill_and_reap() noexcept {
 
 // The number stays ours, even when the child has ended, until it is reaped.
 void ChildProcess::signal_group(int signal_number) const {
-  if (pid_ != 0) ::kill(-pid_, signal_number);
+  if (pid_ == 0) return;
+  ::kill(-pid_, signal_number);
+  if (::getpgid(pid_) != pid_) ::kill(pid_, signal_number);  // it has left its group
 }
 
 std::optional<ExitStatus> ChildProcess::wait(Deadline deadline) {

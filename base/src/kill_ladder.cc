@@ -1,13 +1,19 @@
 #include "dtrun/base/kill_ladder.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 namespace dtrun::base {
 namespace {
 
 void signal_group(pid_t group, int signal_number) {
+  // A leader that has gone over to another group is not reaped yet, so its number is still its own.
+  const bool leader_left = ::getpgid(group) != group;
   ::kill(-group, signal_number);
-  if (signal_number != SIGKILL) ::kill(-group, SIGCONT);
+  if (leader_left) ::kill(group, signal_number);
+  if (signal_number == SIGKILL) return;
+  ::kill(-group, SIGCONT);
+  if (leader_left) ::kill(group, SIGCONT);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
@@ -41,23 +42,28 @@ OutputSink::OutputSink(EventLoop& loop, int fd)
     return;
   }
   if (S_ISSOCK(status.st_mode)) {
-    // Asio would set O_NONBLOCK, which everyone who shares the socket would see; so it gets an
-    // epoll set that is readable when the socket is writable.
     kind_ = Kind::kSocket;
-    socket_readiness_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
-    epoll_event event{};
-    event.events = EPOLLOUT;
-    if (::epoll_ctl(socket_readiness_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-      throw system_error("watch the standard output");
+    watch_readiness(fd);
   } else if (S_ISFIFO(status.st_mode) || ::isatty(fd)) {
     reopened_ = UniqueFd(::open(fmt::format("/proc/self/fd/{}", fd).c_str(),
                                 O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
-    // Not ours to open (another user's pipe): then writing to it blocks.
     if (reopened_) {
       kind_ = Kind::kPollable;
       fd_ = reopened_.get();
+    } else {  // another user's
+      kind_ = Kind::kShared;
+      watch_readiness(fd);
     }
   }
+}
+
+// Asio would set O_NONBLOCK, which everyone who shares the descriptor would see.
+void OutputSink::watch_readiness(int fd) {
+  readiness_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLOUT;
+  if (::epoll_ctl(readiness_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    throw system_error("watch the standard output");
 }
 
 OutputSink::~OutputSink() {
@@ -68,13 +74,26 @@ bool OutputSink::congested() const {
   return queue_.size() - sent_ >= kHighWater;
 }
 
+ssize_t OutputSink::write_once(const char* bytes, std::size_t size) const {
+  if (kind_ == Kind::kSocket) return ::send(fd_, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (kind_ == Kind::kShared) {
+    // A pipe that polls as writable takes PIPE_BUF bytes without blocking.
+    pollfd writable{fd_, POLLOUT, 0};
+    if (::poll(&writable, 1, 0) <= 0) {
+      errno = EAGAIN;
+      return -1;
+    }
+    size = std::min<std::size_t>(size, PIPE_BUF);
+  }
+  return ::write(fd_, bytes, size);
+}
+
 std::size_t OutputSink::write_some(std::string_view bytes) {
   std::size_t done = 0;
   while (done < bytes.size() && !broken_) {
     const char* const at = bytes.data() + done;
     const std::size_t left = bytes.size() - done;
-    const ssize_t n = kind_ == Kind::kSocket ? ::send(fd_, at, left, MSG_DONTWAIT | MSG_NOSIGNAL)
-                                             : ::write(fd_, at, left);
+    const ssize_t n = write_once(at, left);
     if (n >= 0) {
       done += static_cast<std::size_t>(n);
     } else if (errno == EAGAIN && kind_ != Kind::kPlain) {
@@ -104,9 +123,8 @@ void OutputSink::put(std::string_view bytes) {
   }
   queue_.append(bytes);
   if (!watch_) {
-    watch_ =
-        std::make_unique<FdWatch>(loop_, kind_ == Kind::kSocket ? socket_readiness_.get() : fd_);
-    if (kind_ == Kind::kSocket) {
+    watch_ = std::make_unique<FdWatch>(loop_, readiness_watched() ? readiness_.get() : fd_);
+    if (readiness_watched()) {
       watch_->on_readable([this] { drain(); });
     } else {
       watch_->on_writable([this] { drain(); });

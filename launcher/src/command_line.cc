@@ -198,7 +198,7 @@ std::string help_text() {
   CLI::App app(
       "dtrun starts a program once per rank, on one node or several, as torchrun does, and ends\n"
       "them all when one fails.");
-  app.name("dtrun [options]");
+  app.name("dtrun");
   app.set_help_flag();
   for (const OptionRow& row : option_table()) {
     if (row.help == nullptr) continue;
@@ -210,6 +210,8 @@ std::string help_text() {
       app.add_option(name, row.help)->type_name(row.value);
     }
   }
+  // Stands between brackets of the formatter's own.
+  app.get_formatter()->label("OPTIONS", "options] PROGRAM [ARGUMENTS...");
   app.footer(
       "PROGRAM [ARGUMENTS...] comes after the options and gets everything after its name.\n"
       "*.py programs are run by $PYTHON_EXEC, or python3, with -u.\n"

@@ -21,10 +21,15 @@ ErrorFolder ErrorFolder::choose(const LaunchPlan& plan) {
   ErrorFolder result;
   result.kept_ = !plan.options.log_dir.empty();
   result.local_ranks_ = plan.local_ranks;
-  result.folder_ =
-      result.kept_
-          ? fmt::format("{}/{}_{:016x}", plan.options.log_dir, plan.run_id, unique)
-          : fmt::format("{}/dtrun_{:016x}", base::get_env("TMPDIR").value_or(P_tmpdir), unique);
+  std::string temporary = base::get_env("TMPDIR").value_or("");
+  if (temporary.empty()) temporary = P_tmpdir;
+  result.folder_ = result.kept_
+                       ? fmt::format("{}/{}_{:016x}", plan.options.log_dir, plan.run_id, unique)
+                       : fmt::format("{}/dtrun_{:016x}", temporary, unique);
+  // Ranks may change their folder before they need it. A deleted one leaves the path as it is.
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(result.folder_, error);
+  if (!error) result.folder_ = whole.string();
   return result;
 }
 

@@ -81,7 +81,7 @@ class Guard {
     const std::optional<GuardMessage> message = link_.receive();
     if (!message) {
       on_agent_gone();
-    } else if (message->kind == MessageKind::kStart) {
+    } else if (message->kind == MessageKind::kStart && !started_) {
       start_ranks(message->as<StartOrder>());
     } else if (message->kind == MessageKind::kStop) {
       on_stop(message->as<StopOrder>());
@@ -97,6 +97,7 @@ class Guard {
   }
 
   void on_stop(const StopOrder& order) {
+    stopped_ = true;
     if (order.cause[0] != '\0') {
       rendezvous::Cause cause;
       cause.global_rank = order.failed_rank;
@@ -343,6 +344,14 @@ class Guard {
   void finish() {
     if (finishing_) return;
     finishing_ = true;
+    // Nobody is left who could be the cause: the patience with victims ends here.
+    if (waiting_for_root_ && !ladder_.started()) {
+      for (const Rank& rank : ranks_)
+        if (rank.end && !rank.end->success()) {
+          end_job_for(rank);
+          break;
+        }
+    }
     if (!has_children()) {
       drain();
     } else if (last_signal_ == SIGKILL) {
@@ -371,13 +380,15 @@ class Guard {
   void drain() {
     if (draining_) return;
     draining_ = true;
+    drain_limit_ = Deadline::after(plan_.options.shutdown_grace);
     watch_drain();
     on_stream_end();
   }
 
   void watch_drain() {
     patience_.start(Deadline::after(kPipePatience), [this] {
-      if (hurry_) output_.abandon();
+      // Who told us to stop is not kept longer than the grace by a reader that has stopped.
+      if (hurry_ || (stopped_ && drain_limit_.expired())) output_.abandon();
       // A reader of ours that takes its time is waited for; a pipe that nobody of ours holds is
       // not.
       if (output_.idle()) output_.finish();
@@ -434,6 +445,8 @@ class Guard {
   bool draining_ = false;
   bool reported_ = false;
   bool hurry_ = false;
+  bool stopped_ = false;
+  Deadline drain_limit_ = Deadline::never();
 };
 
 }  // namespace

@@ -84,6 +84,8 @@ void HeadNode::on_hello(int id, const Hello& hello) {
 }
 
 std::string HeadNode::objection_to(const Hello& hello) const {
+  if (started_ || failed_ || done_)
+    return "the job has begun already, or is ending: start it anew on all nodes";
   if (hello.run_id != plan_.run_id)
     return fmt::format("it belongs to job '{}', and this is job '{}' (--rdzv_id)", hello.run_id,
                        plan_.run_id);

@@ -140,6 +140,28 @@ TEST(FailureTest, AFullDiskUnderTheCopyOfTheErrorFileIsToldAndTheCodeStays) {
                                 HasSubstr("traceback : text")));
 }
 
+TEST(FailureTest, ARankThatWentToAnotherProcessGroupIsEndedToo) {
+  const CommandResult result =
+      run_dtrun({"--nproc_per_node=2", "--shutdown-timeout=5", "python3", "-c",
+                 "import os, sys, time\n"
+                 "if os.environ['RANK'] == '1': sys.exit(6)\n"
+                 "os.setpgid(0, os.getppid()); time.sleep(100)"});
+  EXPECT_EQ(result.exit_code, 6) << result.describe();
+  EXPECT_LT(result.elapsed.count(), 5.0) << result.describe();
+}
+
+TEST(FailureTest, ErrorFilesAreNamedByWholePathsAndAnEmptyTmpdirIsNone) {
+  LauncherJob job;
+  job.options().folder = job.folder();
+  job.options().environment["TMPDIR"] = "";
+  for (const char* option : {"--log_dir=logs", "--nproc_per_node=1"}) {
+    const CommandResult result = job.run({option, "sh", "-c", "echo $TORCHELASTIC_ERROR_FILE"});
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    const std::string folder = option[2] == 'l' ? job.folder() + "/logs/" : "/tmp/dtrun_";
+    EXPECT_EQ(result.out.rfind(folder, 0), 0U) << result.out;
+  }
+}
+
 TEST(FailureTest, TheOthersGetSigtermAndTheirOutputStillComes) {
   const LauncherJob job;
   // Rank 2 fails once the others have set their traps and said so: opening a fifo waits for its

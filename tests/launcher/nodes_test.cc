@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <memory>
 
@@ -50,6 +51,30 @@ class NodesTest : public testing::Test {
   std::string port_ = free_port();
   LauncherJob job_;
 };
+
+TEST_F(NodesTest, ANodeThatComesBackIsSentAwayAndTheRanksKeepTheirGrace) {
+  const std::vector<std::string> program = {
+      "--shutdown_timeout=20", "sh", "-c",
+      "trap 'echo saving; read x <gate; echo saved; exit 0' TERM; echo up; "
+      "while :; do sleep 0.05; done"};
+  job_.options().folder = job_.folder();
+  ASSERT_EQ(::mkfifo((job_.folder() + "/gate").c_str(), 0600), 0);
+  const auto head = start(0, program);
+  auto member = start(1, {"sleep", "100"});
+  ASSERT_TRUE(head->wait_for_output("up"));
+  member->signal(SIGKILL);
+  ASSERT_TRUE(head->wait_for_output("saving"));
+  const CommandResult again = start(1, {"sleep", "100"})->finish();
+  EXPECT_NE(again.exit_code, 0) << again.describe();
+  EXPECT_THAT(again.err, HasSubstr("has begun already"));
+  // Only now may the rank end; opening the fifo waits for it.
+  const CommandResult gate =
+      testing_support::run_command({"sh", "-c", "echo go >" + job_.folder() + "/gate"});
+  EXPECT_EQ(gate.exit_code, 0);
+  const CommandResult result = head->finish();
+  EXPECT_NE(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("saved"));
+}
 
 TEST_F(NodesTest, UnequalNodesFormOneWorldWhicheverStartsFirst) {
   const char* const script =

@@ -9,6 +9,8 @@
 // ignored.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,8 +46,14 @@ class OutputSink {
  private:
   friend class LineRelay;
 
-  enum class Kind { kPlain, kPollable, kSocket };
+  // kShared: a pipe or terminal that could not be opened anew. It stays blocking for everyone, so
+  // it is written to only as much as it is known to take.
+  enum class Kind { kPlain, kPollable, kSocket, kShared };
 
+  // Readable when `fd` is writable; leaves the flags of a descriptor that others share alone.
+  void watch_readiness(int fd);
+  bool readiness_watched() const { return kind_ == Kind::kSocket || kind_ == Kind::kShared; }
+  ssize_t write_once(const char* bytes, std::size_t size) const;
   void put(std::string_view bytes);
   // How much of the bytes the destination takes now.
   std::size_t write_some(std::string_view bytes);
@@ -59,7 +67,7 @@ class OutputSink {
 
   EventLoop& loop_;
   UniqueFd reopened_;
-  UniqueFd socket_readiness_;
+  UniqueFd readiness_;
   int fd_;
   Kind kind_ = Kind::kPlain;
   std::unique_ptr<FdWatch> watch_;
