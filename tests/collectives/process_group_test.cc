@@ -295,6 +295,17 @@ TEST(LargeWorldTest, TwentyFourRanksReduceAndTalk) {
   });
 }
 
+TEST(ThreadsTest, ASendToOneselfWakesAThreadThatWaitsForIt) {
+  run_ranks(1, [](const ProcessGroup& group) {
+    const Tensor received = tensors::zeros({2});
+    const Work work = group.irecv(received, 0);
+    std::thread waiter([&work] { work.wait(base::Deadline::after(std::chrono::seconds(20))); });
+    group.send(tensors::ones({2}), 0);
+    waiter.join();
+    EXPECT_TRUE(equal(received, tensors::ones({2})));
+  });
+}
+
 TEST(ThreadsTest, GroupsMayBeUsedFromDifferentThreadsAtOnce) {
   run_ranks(3, [](const ProcessGroup& group) {
     std::vector<ProcessGroup> groups;

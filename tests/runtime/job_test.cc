@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <memory>
+
+#include "dtrun/base/socket.h"
 #include "launcher/living_processes.h"
 #include "support/command.h"
 
@@ -98,6 +101,19 @@ TEST(JobTest, ARankThatLeavesWhileOthersNeedItIsNamedByThem) {
   EXPECT_NE(result.exit_code, 0) << result.describe();
   EXPECT_THAT(result.err, names_rank(2)) << result.describe();
   EXPECT_LT(result.elapsed.count(), 5.0);
+}
+
+TEST(JobTest, AVictimOnAnotherNodeFailsTheJobOnBothNodes) {
+  const std::string port = std::to_string(base::local_port(base::listen_tcp("127.0.0.1", 0).get()));
+  std::unique_ptr<Command> nodes[2];
+  for (int node = 0; node < 2; ++node)
+    nodes[node] = std::make_unique<Command>(std::vector<std::string>{
+        kDtrun, "--nnodes=2", "--node_rank=" + std::to_string(node), "--master_addr=127.0.0.1",
+        "--master_port=" + port, kMisbehave, "leave-early", "0"});
+  for (const auto& node : nodes) {
+    const CommandResult result = node->finish();
+    EXPECT_EQ(result.exit_code, 1) << result.describe();
+  }
 }
 
 TEST(JobTest, TensorsOfDifferentShapeInOneAllReduceAreNamedOnBothSides) {

@@ -131,7 +131,14 @@ std::unique_ptr<Backend> CpuBackend::split(const std::vector<int>& ranks, int li
                                            const std::string& name, Call call) {
   const std::uint64_t sequence = call.fingerprint.sequence;
   const std::shared_ptr<World>& world = engine_->world();
-  std::uint64_t own_block = ranks.empty() ? 0 : world->make_group_block(ranks.size());
+  std::uint64_t own_block = 0;
+  try {
+    if (!ranks.empty()) own_block = world->make_group_block(ranks.size());
+  } catch (const base::Error& error) {
+    // The peers are on their way into the exchange below: they must not wait for this rank.
+    engine_->reject(call.fingerprint, error);
+    throw;
+  }
   std::vector<std::uint64_t> blocks(static_cast<std::size_t>(size()));
   std::vector<Buffer> outputs;
   for (std::uint64_t& block : blocks) outputs.push_back({&block, 1, call.fingerprint.dtype});

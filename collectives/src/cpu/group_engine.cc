@@ -1,5 +1,7 @@
 #include "group_engine.h"
 
+#include <fmt/core.h>
+
 #include <sched.h>
 
 #include <algorithm>
@@ -87,6 +89,8 @@ void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
   const std::scoped_lock lock(mutex_);
   admit(send);
   point_to_point_.add(send);
+  // To oneself: no peer will ring for a thread that waits for the receive.
+  if (send->done()) world_->doorbell().ring();
 }
 
 void GroupEngine::submit_receive(const std::shared_ptr<ReceiveOperation>& receive) {
@@ -130,6 +134,9 @@ bool GroupEngine::step_all() {
     return false;
   } catch (const Error& error) {
     fail({error, -1}, Tell::members);
+  } catch (const std::exception& error) {
+    fail({Error(ErrorCode::kSystem, fmt::format("cannot go on: {}", error.what())), -1},
+         Tell::members);
   }
   return true;
 }
@@ -317,8 +324,7 @@ void GroupEngine::on_frame(int world_rank, const Frame& frame) {
       if (LeftRecord record; read(record)) channels_.set_left(*rank, record);
       break;
     case FrameKind::goodbye:
-      channels_.set_left(*rank, {});
-      break;
+      break;  // the world's, not a group's
   }
   world_->doorbell().ring();
 }

@@ -223,6 +223,9 @@ class Linker {
   bool accept_one() {
     wait_readable(options_.listener.fd.get(), options_.deadline, "a local peer to connect");
     UniqueFd fd(::accept4(options_.listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!fd && errno != EINTR && errno != ECONNABORTED && errno != EAGAIN)
+      throw base::system_error("accept a peer of this machine",
+                               "raise the limit of open files (ulimit -n)");
     // An abstract socket has no file permissions: strangers are sent away here.
     if (!fd || !same_user(fd.get())) return false;
     std::optional<Received> received = receive_hello(fd.get(), options_.deadline);

@@ -11,7 +11,7 @@ ProgressThread::~ProgressThread() {
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
-    changed_.notify_all();
+    changed_->notify_all();
   }
   doorbell_.ring();
   thread_.join();
@@ -22,20 +22,20 @@ void ProgressThread::add(Drivable& drivable) {
   if (std::find(drivables_.begin(), drivables_.end(), &drivable) == drivables_.end())
     drivables_.push_back(&drivable);
   if (!thread_.joinable()) thread_ = start_quiet_thread("dtrun-progress", [this] { run(); });
-  changed_.notify_all();
+  changed_->notify_all();
   doorbell_.ring();
 }
 
 void ProgressThread::remove(Drivable& drivable) {
   std::unique_lock lock(mutex_);
   std::erase(drivables_, &drivable);
-  changed_.wait(lock, [this] { return !driving_; });
+  changed_->wait(lock, [this] { return !driving_; });
 }
 
 void ProgressThread::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    changed_.wait(lock, [this] { return stopping_ || !drivables_.empty(); });
+    changed_->wait(lock, [this] { return stopping_ || !drivables_.empty(); });
     // Always counted as asleep: it does not spin, so peers must ring for all that they publish.
     const Sleeper sleeper(doorbell_);
     while (!stopping_ && !drivables_.empty()) round(lock);
@@ -61,7 +61,7 @@ void ProgressThread::round(std::unique_lock<std::mutex>& lock) {
   }
   lock.lock();
   driving_ = false;
-  changed_.notify_all();
+  changed_->notify_all();
   // add() rings: with an old ticket an idle one may have got work since it was driven.
   if (moved || stopping_ || doorbell_.ticket() != ticket) return;
   std::erase_if(drivables_, [&](Drivable* drivable) {

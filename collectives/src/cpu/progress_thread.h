@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -42,6 +43,8 @@ class ProgressThread {
   /// In a child after fork: the thread is the parent's.
   void forget() {
     if (thread_.joinable()) thread_.detach();
+    // Its copy counts the parent's thread as a waiter, for whom its destructor would wait.
+    (void)changed_.release();
   }
   /// When this returns, the thread neither drives it nor will.
   void remove(Drivable& drivable);
@@ -53,7 +56,7 @@ class ProgressThread {
   Doorbell& doorbell_;
   const Sleep sleep_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
   std::vector<Drivable*> drivables_;
   bool driving_ = false;
   bool stopping_ = false;

@@ -133,6 +133,17 @@ void World::watch() {
 
 void World::on_listener() {
   UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  // Who connects and stays silent makes room, oldest first, for those who have something to say.
+  const bool out_of_descriptors = !fd && (errno == EMFILE || errno == ENFILE);
+  if ((out_of_descriptors || pending_.size() >= kMostPending) && !pending_order_.empty()) {
+    pending_.erase(pending_order_.front());
+    pending_order_.pop_front();
+  } else if (out_of_descriptors) {
+    // Turned away with the descriptor that was kept for this, or it would stay readable for ever.
+    spare_.reset();
+    UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
+    spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+  }
   if (!fd) return;
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -141,12 +152,14 @@ void World::on_listener() {
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVLOWAT, &whole, sizeof(whole));
   const int number = fd.get();
   pending_[number] = std::move(fd);
+  pending_order_.push_back(number);
   watch_fd(number, EPOLLIN | EPOLLRDHUP, tag(Source::pending, number));
 }
 
 void World::on_pending(int number) {
   UniqueFd fd = std::move(pending_[number]);
   pending_.erase(number);
+  std::erase(pending_order_, number);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, number, nullptr);
   DataHello hello;
   const ssize_t count = ::recv(number, &hello, sizeof(hello), MSG_DONTWAIT);

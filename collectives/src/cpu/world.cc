@@ -46,6 +46,7 @@ int allowed_cpus() {
 std::shared_ptr<World> World::create(const GroupOptions& options) {
   std::shared_ptr<World> world(new World(options));
   world->join(options);
+  world->joined_ = true;
   return world;
 }
 
@@ -88,6 +89,7 @@ void World::join(const GroupOptions& options) {
       {cards_, rank_, local_listener, heap_, own_root_block_, *options.store, deadline});
   epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   stop_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
   if (!epoll_ || !stop_event_) throw system_error("make an epoll instance");
   int local_ranks = 1;
   for (std::size_t rank = 0; rank < links.size(); ++rank) {
@@ -138,8 +140,9 @@ World::~World() {
     stop_watcher();
     return;
   }
-  for (int rank = 0; rank < size(); ++rank)
-    if (rank != rank_ && !peers_.empty()) send(rank, {FrameKind::goodbye, 0, ""});
+  // A rank that could not join has not left: its end must look like a death to those who did.
+  for (int rank = 0; joined_ && rank < size(); ++rank)
+    if (rank != rank_) send(rank, {FrameKind::goodbye, 0, ""});
   stop_watcher();
 }
 

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -140,6 +141,7 @@ class World : public std::enable_shared_from_this<World> {
   std::shared_ptr<rendezvous::JobPage> job_page_;
   Heap heap_;
   Offset own_root_block_ = 0;
+  bool joined_ = false;
   RankRecord record_;
   std::vector<Peer> peers_;
   Crowding crowding_ = Crowding::alone;
@@ -148,6 +150,10 @@ class World : public std::enable_shared_from_this<World> {
   base::UniqueFd epoll_;
   base::UniqueFd stop_event_;
   base::UniqueFd listener_;
+  base::UniqueFd spare_;  ///< given up to turn a connection away when descriptors run out
+  /// Accepted connections that have not said who they are; more than this are strangers'.
+  static constexpr std::size_t kMostPending = 1024;
+  std::deque<int> pending_order_;          ///< by age; watcher thread only
   std::map<int, base::UniqueFd> pending_;  ///< accepted, silent so far; watcher thread only
 
   std::mutex mutex_;
