@@ -51,13 +51,16 @@ Error unknown_option(const std::string& word, const std::string& name) {
   const OptionRow* nearest = nullptr;
   std::size_t least = 0;
   for (const OptionRow& row : option_table()) {
-    const std::size_t distance = edit_distance(name, row.name);
+    // Unique beginnings are options too, so a mistyped beginning is near its option.
+    const std::string_view whole = row.name;
+    const std::size_t distance =
+        std::min(edit_distance(name, whole), edit_distance(name, whole.substr(0, name.size())));
     if (nearest == nullptr || distance < least) {
       nearest = &row;
       least = distance;
     }
   }
-  if (nearest != nullptr && least <= 3 && least < name.size())
+  if (nearest != nullptr && least <= 3 && 2 * least <= name.size())
     return usage_error(fmt::format("unknown option {}", word), "",
                        fmt::format("did you mean --{}?", with_underscores(nearest->name)));
   return usage_error(fmt::format("unknown option {}", word));

@@ -45,6 +45,7 @@ TEST_P(BadInputTest, IsAnErrorThatSaysWhatAndWhatToTry) {
 INSTANTIATE_TEST_SUITE_P(
     CommandLines, BadInputTest,
     testing::Values(
+        BadInput{{"--nporc=4", "true"}, 64, {"--nporc", "did you mean --nproc_per_node"}},
         BadInput{{"--nporc_per_node=4", "true"},
                  64,
                  {"--nporc_per_node", "did you mean --nproc_per_node"}},
