@@ -147,6 +147,8 @@ Worker init(InitOptions options) {
   impl->store = rendezvous::connect_tcp_store(
       {.host = env.master_addr, .port = env.master_port, .connect_timeout = options.timeout});
   impl->world = join_world(env, options, impl->store, impl->job_page);
+  // Where rank 0 hosts the store, nobody may still be joining when rank 0 ends.
+  if (!env.use_agent_store) impl->world.barrier();
   impl->set_state(RankState::kRunning);
   base::log::info(Component::kRuntime, "joined {}", impl->world.to_string());
   return Worker(std::move(impl));

@@ -38,6 +38,12 @@ CommandOptions by_hand(int rank, int world_size, const std::string& port) {
   return options;
 }
 
+// In the order in which they came.
+testing::Matcher<std::string> names_both_sizes() {
+  return testing::AnyOf(HasSubstr("rank 1 says 3, rank 0 says 2"),
+                        HasSubstr("rank 0 says 2, rank 1 says 3"));
+}
+
 TEST(StartTest, WithoutAnEnvironmentAllMissingNamesAreListedAndTheRemedyIsGiven) {
   const CommandResult result = run_command({kHello});
   EXPECT_EQ(result.exit_code, 1) << result.describe();
@@ -74,11 +80,23 @@ TEST(StartTest, RanksWithDifferentWorldSizesBothFailAndBothValuesAreNamed) {
   const std::string port = free_port();
   Command first({kHello}, by_hand(0, 2, port));
   Command second({kHello}, by_hand(1, 3, port));
-  for (const CommandResult& result : {first.finish(), second.finish()}) {
+  const CommandResult results[] = {first.finish(), second.finish()};
+  for (const CommandResult& result : results) {
     EXPECT_NE(result.exit_code, 0) << result.describe();
     EXPECT_LT(result.elapsed.count(), 30.0);
     EXPECT_FALSE(result.killed_at_limit);
   }
+  // Rank 1 may find the store gone, which rank 0 held.
+  EXPECT_THAT(results[0].err, names_both_sizes());
+}
+
+TEST(StartTest, UnderDtrunRanksWithDifferentWorldSizesFailTheJobAndBothValuesAreNamed) {
+  const CommandResult result =
+      run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=2", "sh", "-c",
+                   "export WORLD_SIZE=$((WORLD_SIZE + RANK)); exec " + kHello});
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_THAT(result.err, names_both_sizes());
+  EXPECT_LT(result.elapsed.count(), 5.0);
 }
 
 TEST(StartTest, AnImpossibleRankIsRefusedByName) {
