@@ -110,6 +110,8 @@ TEST(HouseRuleTest, EachBannedTextIsFound) {
   EXPECT_EQ(banned_texts({"base/include/dtrun/base/a.h", "#include <spdlog/spdlog.h>\n"}).size(),
             1u);
   EXPECT_EQ(banned_texts({"base/src/a.cc", "// TODO later\n"}).size(), 1u);
+  EXPECT_EQ(banned_texts({"base/src/a.cc", std::string("open(\"/") + "home/me/x\");\n"}).size(),
+            1u);
   EXPECT_TRUE(banned_texts({"bench/a.cc", "usleep(1);\n"}).empty());
   EXPECT_TRUE(banned_texts({"base/src/a.cc", "// it may sleep here\n"}).empty());
 }
