@@ -243,6 +243,7 @@ class Guard {
       patience_.start(Deadline::after(kVictimPatience), [this] {
         for (const Rank& rank : ranks_)
           if (rank.end && !rank.end->success() && !ladder_.started()) end_job_for(rank);
+        if (alive_ == 0) finish();
       });
     }
   }
@@ -343,15 +344,10 @@ class Guard {
 
   void finish() {
     if (finishing_) return;
+    // All are gone, and only as victims of a rank on another node: its word may be on its way, and
+    // is waited for as long as the patience lasts.
+    if (waiting_for_root_ && !ladder_.started()) return;
     finishing_ = true;
-    // Nobody is left who could be the cause: the patience with victims ends here.
-    if (waiting_for_root_ && !ladder_.started()) {
-      for (const Rank& rank : ranks_)
-        if (rank.end && !rank.end->success()) {
-          end_job_for(rank);
-          break;
-        }
-    }
     if (!has_children()) {
       drain();
     } else if (last_signal_ == SIGKILL) {
