@@ -16,6 +16,8 @@
 #include <cerrno>
 #include <memory>
 
+#include "dtrun/base/process_tree.h"
+
 // The child's functions run on borrowed memory: no instrumentation may touch the parent's shadow.
 #define DT_IN_CHILD __attribute__((no_sanitize("address,thread,undefined")))
 
@@ -231,9 +233,7 @@ void ChildProcess::kill_and_reap() noexcept {
 
 // The number stays ours, even when the child has ended, until it is reaped.
 void ChildProcess::signal_group(int signal_number) const {
-  if (pid_ == 0) return;
-  ::kill(-pid_, signal_number);
-  if (::getpgid(pid_) != pid_) ::kill(pid_, signal_number);  // it has left its group
+  if (pid_ != 0) signal_process_group(pid_, signal_number);
 }
 
 std::optional<ExitStatus> ChildProcess::wait(Deadline deadline) {

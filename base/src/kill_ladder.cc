@@ -1,26 +1,23 @@
 #include "dtrun/base/kill_ladder.h"
 
 #include <signal.h>
-#include <unistd.h>
+
+#include "dtrun/base/process_tree.h"
 
 namespace dtrun::base {
 namespace {
 
-void signal_group(pid_t group, int signal_number) {
-  // A leader that has gone over to another group is not reaped yet, so its number is still its own.
-  const bool leader_left = ::getpgid(group) != group;
-  ::kill(-group, signal_number);
-  if (leader_left) ::kill(group, signal_number);
-  if (signal_number == SIGKILL) return;
-  ::kill(-group, SIGCONT);
-  if (leader_left) ::kill(group, SIGCONT);
+void send_step(pid_t group, int signal_number) {
+  signal_process_group(group, signal_number);
+  // A stopped process acts on a signal only once it goes on.
+  if (signal_number != SIGKILL) signal_process_group(group, SIGCONT);
 }
 
 }  // namespace
 
 void KillLadder::add(pid_t group) {
   groups_.insert(group);
-  if (step_ != 0) signal_group(group, step_);
+  if (step_ != 0) send_step(group, step_);
 }
 
 void KillLadder::start(int first_signal) {
@@ -41,7 +38,7 @@ void KillLadder::kill_now() {
 
 void KillLadder::send(int signal_number) {
   step_ = signal_number;
-  for (const pid_t group : groups_) signal_group(group, signal_number);
+  for (const pid_t group : groups_) send_step(group, signal_number);
   if (on_step_) on_step_(signal_number);
 }
 

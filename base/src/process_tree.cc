@@ -68,6 +68,12 @@ void become_subreaper() {
     throw system_error("become the reaper of orphaned processes");
 }
 
+void signal_process_group(pid_t leader, int signal_number) {
+  const bool leader_left = ::getpgid(leader) != leader;
+  ::kill(-leader, signal_number);
+  if (leader_left) ::kill(leader, signal_number);
+}
+
 std::vector<pid_t> child_pids() {
   const std::unique_ptr<DIR, int (*)(DIR*)> threads(::opendir("/proc/self/task"), ::closedir);
   if (!threads) throw system_error("list the threads of this process", "dtrun needs /proc");

@@ -17,6 +17,10 @@ namespace dtrun::base {
 /// @throws Error kSystem
 void become_subreaper();
 
+/// Signals the group that `leader`, a child that is not reaped yet, was started in, and the child
+/// itself where it has gone over to another group: its number is still its own.
+void signal_process_group(pid_t leader, int signal_number);
+
 /// The direct children of all threads of this process, adopted and ended ones included.
 /// @throws Error kSystem where the kernel does not list them (CONFIG_PROC_CHILDREN)
 std::vector<pid_t> child_pids();
