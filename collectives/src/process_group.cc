@@ -345,7 +345,10 @@ Work ProcessGroup::irecv(const Tensor& tensor, int source, std::uint32_t tag, Ca
 }
 
 ProcessGroup ProcessGroup::split(const std::vector<std::vector<int>>& rank_lists,
-                                 const std::string& new_name, Site site) const {
+                                 const std::string& new_name, SplitOptions options,
+                                 Site site) const {
+  if (options.backend && *options.backend != backend_name())
+    throw Error(ErrorCode::kUnavailable, "a subgroup cannot have another backend yet");
   Fingerprint print = impl().fingerprint(OpKind::split, site);
   impl_->check(print, [&](const GroupShape& group) { check_lists(group, rank_lists); });
   print.dtype = tensors::DType::i64;
@@ -360,7 +363,7 @@ ProcessGroup ProcessGroup::split(const std::vector<std::vector<int>>& rank_lists
   group.impl_ = std::make_shared<Impl>();
   group.impl_->backend = std::move(backend);
   group.impl_->name = new_name;
-  group.impl_->timeout = impl_->timeout;
+  group.impl_->timeout = options.timeout.value_or(impl_->timeout);
   for (const int member : ranks)
     group.impl_->global_ranks.push_back(impl_->global_ranks[static_cast<std::size_t>(member)]);
   return group;

@@ -32,6 +32,28 @@ struct CallOptions {
   std::optional<base::Deadline::Duration> timeout = std::nullopt;
 };
 
+/// What a subgroup has otherwise than the group it is made from.
+struct SplitOptions {
+  /// As GroupOptions::backend; default: the parent's.
+  std::optional<std::string> backend = std::nullopt;
+  std::optional<base::Deadline::Duration> timeout = std::nullopt;
+};
+
+/// One message of batch_isend_irecv().
+struct P2POp {
+  enum class Kind { send, receive };
+  Kind kind;
+  Tensor tensor;
+  int peer = 0;  ///< group rank; -1 for a receive from any rank
+  std::uint32_t tag = 0;
+};
+
+struct MonitoredBarrierOptions {
+  std::optional<base::Deadline::Duration> timeout = std::nullopt;
+  /// Rank 0 waits for all ranks and names every one that is missing, instead of the first.
+  bool wait_all_ranks = false;
+};
+
 /// How the cpu backend reaches peers. automatic: shared memory where it can be had, else TCP.
 enum class Transport { automatic, tcp };
 
@@ -41,6 +63,7 @@ struct GroupOptions {
   int rank = 0;                              ///< in this group
   std::vector<int> global_ranks;             ///< of the members, in group order
   std::string name = "world";
+  /// One name ("cpu", "gloo", "mpi", "nccl", "staged"), or one per device: "cpu:gloo,cuda:nccl".
   std::string backend = "cpu";
   base::Deadline::Duration timeout = std::chrono::minutes(30);
   std::shared_ptr<rendezvous::JobPage> job_page;  ///< null: none, peers are watched by pidfd
@@ -93,7 +116,22 @@ class ProcessGroup {
                       Site site = Site::current()) const;
   Work all_to_all(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                   CallOptions options = {}, Site site = Site::current()) const;
+  /// The outputs of all_gather as one tensor: rank r's part is the r-th of size() equal parts along
+  /// dim 0, or, where `output` has one dim more than `input`, output[r].
+  Work all_gather_into_tensor(const Tensor& output, const Tensor& input, CallOptions options = {},
+                              Site site = Site::current()) const;
+  /// The inputs of reduce_scatter as one tensor, laid out as all_gather_into_tensor's output.
+  Work reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
+                             CallOptions options = {}, Site site = Site::current()) const;
+  /// Parts of dim 0, in rank order: split_sizes[r] rows to (from) rank r. Empty: equal parts.
+  Work all_to_all_single(const Tensor& output, const Tensor& input,
+                         const std::vector<std::int64_t>& output_split_sizes = {},
+                         const std::vector<std::int64_t>& input_split_sizes = {},
+                         CallOptions options = {}, Site site = Site::current()) const;
   Work barrier(CallOptions options = {}, Site site = Site::current()) const;
+  /// A barrier that says who did not come: rank 0 hears from every rank, then lets all go.
+  /// @throws Error kTimeout naming the missing ranks, on rank 0; the others are told
+  void monitored_barrier(MonitoredBarrierOptions options = {}, Site site = Site::current()) const;
 
   void send(const Tensor& tensor, int destination, std::uint32_t tag = 0, CallOptions options = {},
             Site site = Site::current()) const;
@@ -104,12 +142,16 @@ class ProcessGroup {
              Site site = Site::current()) const;
   Work irecv(const Tensor& tensor, int source, std::uint32_t tag = 0, CallOptions options = {},
              Site site = Site::current()) const;
+  /// Starts all of them; their order within the batch does not matter. One Work per message, in the
+  /// order of `operations`.
+  std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& operations,
+                                      Site site = Site::current()) const;
 
   /// Collective over the whole group, every member passing the same lists: one new group per list;
   /// returns the one that this rank is in, an invalid one where it is in none. Lists hold group
   /// ranks and must not overlap.
   ProcessGroup split(const std::vector<std::vector<int>>& rank_lists, const std::string& name,
-                     Site site = Site::current()) const;
+                     SplitOptions options = {}, Site site = Site::current()) const;
 
   TransportCounters counters() const;
   /// Leaves the group: flushes sends, tells the peers. Idempotent. Destruction does the same.

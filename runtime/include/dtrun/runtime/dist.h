@@ -1,9 +1,11 @@
 // dist: torch.distributed's names over the current Worker of the calling thread, so that a program
-// can be ported line by line. Each call is one line over the Worker and its world group. Calls
-// before init_process_group() throw Error kUsage. Nothing inside the library uses this.
+// can be ported line by line. Each call is one line over the Worker and its groups. Ranks are
+// global ranks, as in torch.distributed, also where a group is given. Calls before
+// init_process_group() throw Error kUsage. Nothing inside the library uses this.
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,35 +17,127 @@ namespace dtrun::dist {
 
 using collectives::ProcessGroup;
 using collectives::ReduceOp;
+using collectives::Work;
 using tensors::Tensor;
 using Site = std::source_location;
 
 struct InitProcessGroup {
+  /// "cpu", "gloo", "mpi", "nccl", "staged", or one per device: "cpu:cpu,cuda:nccl".
   std::string backend = "cpu";
+  /// "env://", "tcp://HOST:PORT" (rank 0 serves the store there) or "file:///PATH" (a file that all
+  /// ranks can reach). The last two need rank and world_size.
+  std::string init_method = "env://";
+  int rank = -1;        ///< -1: RANK of the environment
+  int world_size = -1;  ///< -1: WORLD_SIZE of the environment
   base::Deadline::Duration timeout = std::chrono::minutes(30);
 };
-/// Reads the environment that the launcher made and joins the job. @throws Error kUsage when called
-/// twice
+/// Joins the job, and makes this rank's GPU the current device where the backend serves CUDA
+/// tensors. Collective. @throws Error kUsage when called twice, or naming every missing variable
 void init_process_group(InitProcessGroup options = {});
+/// init_process_group("gloo").
+void init_process_group(const std::string& backend);
 /// Leaves the job. @throws Error kUsage when there is nothing to leave
 void destroy_process_group();
 bool is_initialized();
 
 runtime::Worker& current_worker();
-int get_rank();
-int get_world_size();
-std::string get_backend();
+/// All ranks: the default group.
+const ProcessGroup& world();
+/// Where this rank's tensors belong: its GPU where the backend serves CUDA tensors, else the cpu.
+tensors::Device device();
+
+/// In `group`, by default the world; -1 where this rank is no member of it.
+int get_rank(const ProcessGroup& group = {});
+int get_world_size(const ProcessGroup& group = {});
+std::string get_backend(const ProcessGroup& group = {});
+std::vector<int> get_process_group_ranks(const ProcessGroup& group = {});
+/// @throws Error kInvalidArgument where the rank is not in the group
+int get_group_rank(const ProcessGroup& group, int global_rank);
+int get_global_rank(const ProcessGroup& group, int group_rank);
+
+/// Whether a backend of that name is built in and can be used on this machine.
+bool is_backend_available(const std::string& backend);
+bool is_nccl_available();
+bool is_gloo_available();
+bool is_mpi_available();
+
+struct NewGroup {
+  std::optional<std::string> backend = std::nullopt;               ///< default: the world's
+  std::optional<base::Deadline::Duration> timeout = std::nullopt;  ///< default: the world's
+  std::string name = "";                                           ///< default: "group-N"
+};
+/// Collective over the world: every rank passes the same list, members or not. Ranks that are not
+/// in the list get an invalid group. Empty: all ranks.
+ProcessGroup new_group(std::vector<int> ranks = {}, NewGroup options = {},
+                       Site site = Site::current());
 
 /// The world in an N-dimensional grid. @param device_type "cpu" or "cuda"
 dtensor::DeviceMesh init_device_mesh(const std::string& device_type, std::vector<int> shape,
                                      std::vector<std::string> axis_names = {});
 
-// On the world group; see collectives::ProcessGroup for what each does.
-void broadcast(const Tensor& tensor, int src, Site site = Site::current());
-void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum, Site site = Site::current());
-void send(const Tensor& tensor, int dst, Site site = Site::current());
-/// @return the sender's rank
-int recv(const Tensor& tensor, int src, Site site = Site::current());
-void barrier(Site site = Site::current());
+/// What every collective takes, torch.distributed's keyword arguments.
+struct OpOptions {
+  ProcessGroup group = {};  ///< default: the world
+  bool async_op = false;
+  std::optional<base::Deadline::Duration> timeout = std::nullopt;  ///< default: the group's
+};
+
+// See collectives::ProcessGroup for what each does. Without async_op the Work is done already.
+Work broadcast(const Tensor& tensor, int src, OpOptions options = {}, Site site = Site::current());
+Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum, OpOptions options = {},
+                Site site = Site::current());
+Work reduce(const Tensor& tensor, int dst, ReduceOp op = ReduceOp::sum, OpOptions options = {},
+            Site site = Site::current());
+Work all_gather(const std::vector<Tensor>& tensor_list, const Tensor& tensor,
+                OpOptions options = {}, Site site = Site::current());
+Work all_gather_into_tensor(const Tensor& output, const Tensor& input, OpOptions options = {},
+                            Site site = Site::current());
+/// @param gather_list on rank dst only
+Work gather(const Tensor& tensor, const std::vector<Tensor>& gather_list, int dst,
+            OpOptions options = {}, Site site = Site::current());
+/// @param scatter_list on rank src only
+Work scatter(const Tensor& tensor, const std::vector<Tensor>& scatter_list, int src,
+             OpOptions options = {}, Site site = Site::current());
+Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& input_list,
+                    ReduceOp op = ReduceOp::sum, OpOptions options = {},
+                    Site site = Site::current());
+Work reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
+                           OpOptions options = {}, Site site = Site::current());
+Work all_to_all(const std::vector<Tensor>& output_list, const std::vector<Tensor>& input_list,
+                OpOptions options = {}, Site site = Site::current());
+Work all_to_all_single(const Tensor& output, const Tensor& input,
+                       const std::vector<std::int64_t>& output_split_sizes = {},
+                       const std::vector<std::int64_t>& input_split_sizes = {},
+                       OpOptions options = {}, Site site = Site::current());
+Work barrier(OpOptions options = {}, Site site = Site::current());
+
+struct MonitoredBarrier {
+  ProcessGroup group = {};
+  std::optional<base::Deadline::Duration> timeout = std::nullopt;
+  bool wait_all_ranks = false;
+};
+void monitored_barrier(MonitoredBarrier options = {}, Site site = Site::current());
+
+struct MessageOptions {
+  ProcessGroup group = {};
+  std::uint32_t tag = 0;
+  std::optional<base::Deadline::Duration> timeout = std::nullopt;
+};
+void send(const Tensor& tensor, int dst, MessageOptions options = {}, Site site = Site::current());
+/// @param src -1: from any rank. @return the sender's global rank
+int recv(const Tensor& tensor, int src = -1, MessageOptions options = {},
+         Site site = Site::current());
+Work isend(const Tensor& tensor, int dst, MessageOptions options = {}, Site site = Site::current());
+Work irecv(const Tensor& tensor, int src = -1, MessageOptions options = {},
+           Site site = Site::current());
+
+struct P2POp {
+  collectives::P2POp::Kind kind;
+  Tensor tensor;
+  int peer = 0;  ///< global rank
+  std::uint32_t tag = 0;
+};
+std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& operations,
+                                    const ProcessGroup& group = {}, Site site = Site::current());
 
 }  // namespace dtrun::dist
