@@ -98,8 +98,10 @@ void publish(const GroupOptions& options, const std::string& text) {
   if (stored == text) return;
   if (stored.front() == kRefusal) refuse(stored.substr(1));
   const Card other = decode(stored, options.rank).card;
-  refuse(fmt::format("two processes are rank {} of group '{}': pid {} on {}, and this one",
-                     options.rank, options.name, other.pid, other.host));
+  refuse_for_all(options,
+                 fmt::format("two processes are rank {} of group '{}': pid {} on {}, and this one",
+                             options.rank, options.name, other.pid, other.host),
+                 options.global_ranks.size());
 }
 
 [[noreturn]] void throw_missing(const GroupOptions& options, base::Deadline::Duration waited) {
