@@ -135,8 +135,12 @@ ProcessGroup ProcessGroup::create(GroupOptions options) {
 
 ProcessGroup::Impl& ProcessGroup::impl() const {
   if (!impl_)
-    throw Error(ErrorCode::kUsage, "this rank is no member of the group", "",
-                "ask valid() before using what split() returned");
+    throw Error(ErrorCode::kUsage,
+                stranger_to_.empty()
+                    ? "there is no group here"
+                    : fmt::format("this rank is no member of group '{}'", stranger_to_),
+                "only the ranks of a group can take part in its calls",
+                "ask valid() before using what split() or new_group() returned");
   return *impl_;
 }
 
@@ -147,7 +151,7 @@ int ProcessGroup::size() const {
   return impl().backend->size();
 }
 const std::string& ProcessGroup::name() const {
-  return impl().name;
+  return impl_ ? impl_->name : stranger_to_;
 }
 std::string ProcessGroup::backend_name() const {
   return impl().backend->name();
@@ -160,6 +164,10 @@ Deadline::Duration ProcessGroup::timeout() const {
 }
 
 std::string ProcessGroup::to_string() const {
+  if (!valid())
+    return stranger_to_.empty()
+               ? "ProcessGroup(none)"
+               : fmt::format("ProcessGroup(name={}, this rank is no member)", stranger_to_);
   return fmt::format("ProcessGroup(name={}, backend={}, rank={}, ranks=[{}])", name(),
                      backend_name(), rank(), fmt::join(global_ranks(), ", "));
 }
@@ -359,7 +367,10 @@ ProcessGroup ProcessGroup::split(const std::vector<std::vector<int>>& rank_lists
   std::unique_ptr<Backend> backend =
       impl_->backend->split(ranks, list, new_name, impl_->call(print, {}, {}));
   ProcessGroup group;
-  if (!backend) return group;
+  if (!backend) {
+    group.stranger_to_ = new_name;
+    return group;
+  }
   group.impl_ = std::make_shared<Impl>();
   group.impl_->backend = std::move(backend);
   group.impl_->name = new_name;
@@ -367,6 +378,11 @@ ProcessGroup ProcessGroup::split(const std::vector<std::vector<int>>& rank_lists
   for (const int member : ranks)
     group.impl_->global_ranks.push_back(impl_->global_ranks[static_cast<std::size_t>(member)]);
   return group;
+}
+
+void ProcessGroup::refuse(OpKind kind, const Error& error, Site site) const {
+  impl().backend->reject(impl_->fingerprint(kind, site), error);
+  throw error;
 }
 
 TransportCounters ProcessGroup::counters() const {

@@ -76,19 +76,21 @@ struct GroupOptions {
 
 class ProcessGroup {
  public:
-  ProcessGroup() = default;  ///< no group: this rank is no member
+  ProcessGroup() = default;  ///< no group at all: invalid, without a name
   /// Collective over the members: returns when all have joined. @throws Error kTimeout naming who
   /// is missing
   static ProcessGroup create(GroupOptions options);
 
+  /// False: no group at all, or one that this rank is no member of, of which the name is known.
   bool valid() const { return impl_ != nullptr; }
   int rank() const;
   int size() const;
-  const std::string& name() const;
+  const std::string& name() const;  ///< also of an invalid group
   std::string backend_name() const;
   const std::vector<int>& global_ranks() const;
   base::Deadline::Duration timeout() const;
-  /// "ProcessGroup(name=world, backend=cpu, rank=0, ranks=[0, 1, 2, 3])".
+  /// "ProcessGroup(name=world, backend=cpu, rank=0, ranks=[0, 1, 2, 3])"; also of an invalid group:
+  /// "ProcessGroup(name=tp-1, this rank is no member)".
   std::string to_string() const;
 
   using Site = std::source_location;
@@ -148,14 +150,24 @@ class ProcessGroup {
                                       Site site = Site::current()) const;
 
   /// Collective over the whole group, every member passing the same lists: one new group per list;
-  /// returns the one that this rank is in, an invalid one where it is in none. Lists hold group
+  /// returns the one that this rank is in, an invalid one, which knows the name, where it is in
+  /// none. Lists hold group
   /// ranks and must not overlap.
   ProcessGroup split(const std::vector<std::vector<int>>& rank_lists, const std::string& name,
                      SplitOptions options = {}, Site site = Site::current()) const;
 
+  /// For a caller that finds a collective's argument wrong before the group can see it: tells the
+  /// members that this rank's call of that kind fails, so that none waits for it, and throws the
+  /// error.
+  [[noreturn]] void refuse(OpKind kind, const base::Error& error,
+                           Site site = Site::current()) const;
+
   TransportCounters counters() const;
   /// Leaves the group: flushes sends, tells the peers. Idempotent. Destruction does the same.
   void shutdown() const;
+
+  /// Handles of the same group.
+  friend bool operator==(const ProcessGroup&, const ProcessGroup&) = default;
 
  private:
   struct Impl;
@@ -163,6 +175,7 @@ class ProcessGroup {
   Impl& impl() const;
 
   std::shared_ptr<Impl> impl_;
+  std::string stranger_to_;  ///< the name of the group that this rank is no member of
 };
 
 }  // namespace dtrun::collectives
