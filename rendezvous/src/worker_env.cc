@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "dtrun/base/error.h"
 
@@ -15,7 +17,9 @@ using base::Error;
 using base::ErrorCode;
 
 constexpr const char* kHowToStart =
-    "start me with `dtrun --nproc_per_node=N program`, or set these by hand";
+    "start me with `dtrun --nproc_per_node=N program`, or set these by hand (rank and world_size "
+    "can "
+    "also be arguments of init)";
 
 struct Range {
   long long lowest;
@@ -24,29 +28,63 @@ struct Range {
 constexpr Range kCount{1, 1 << 30};
 constexpr Range kIndex{0, (1 << 30) - 1};
 
-// An empty value counts as unset: shells write it for a variable that they do not have.
+// What Open MPI and the launchers of MPICH's family (Hydra, Slurm's pmi2) tell their processes.
+struct MpiNames {
+  const char* ours;
+  const char* open_mpi;
+  const char* mpich;
+};
+constexpr MpiNames kMpiNames[] = {
+    {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"},
+    {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"},
+    {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"},
+    {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"},
+};
+
+struct Variable {
+  std::string name;  ///< under which it was found
+  std::string text;
+};
+
+std::optional<Variable> find_variable(const Environment& environment, const char* name) {
+  std::vector<const char*> names = {name};
+  // Whoever sets RANK has numbered the ranks: then mpirun's numbers are of something else.
+  const bool numbered_by_hand = !environment.get("RANK").value_or("").empty();
+  for (const MpiNames& mpi : kMpiNames)
+    if (!numbered_by_hand && std::string_view(mpi.ours) == name)
+      names.insert(names.end(), {mpi.open_mpi, mpi.mpich});
+  for (const char* candidate : names) {
+    std::optional<std::string> text = environment.get(candidate);
+    // An empty value counts as unset: shells write it for a variable that they do not have.
+    if (text && !text->empty()) return Variable{candidate, std::move(*text)};
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> text_of(const Environment& environment, const char* name) {
-  std::optional<std::string> text = environment.get(name);
-  if (text && text->empty()) return std::nullopt;
-  return text;
+  std::optional<Variable> found = find_variable(environment, name);
+  if (!found) return std::nullopt;
+  return std::move(found->text);
 }
 
 int number_of(const Environment& environment, const char* name, Range range, int fallback) {
-  const std::optional<std::string> text = text_of(environment, name);
-  if (!text) return fallback;
-  const std::optional<long long> number = base::parse_integer(*text);
+  const std::optional<Variable> found = find_variable(environment, name);
+  if (!found) return fallback;
+  const std::optional<long long> number = base::parse_integer(found->text);
   if (!number || *number < range.lowest || *number > range.highest)
     throw Error(
-        ErrorCode::kUsage, fmt::format("the environment has {}={}", name, *text),
+        ErrorCode::kUsage, fmt::format("the environment has {}={}", found->name, found->text),
         fmt::format("it must be a whole number from {} to {}", range.lowest, range.highest),
         fmt::format("set {} to such a number, or start me with `dtrun --nproc_per_node=N program`",
-                    name));
+                    found->name));
   return static_cast<int>(*number);
 }
 
-void demand_all_needed(const Environment& environment) {
+void demand_all_needed(const Environment& environment, MasterAddress master) {
+  std::vector<const char*> needed = {"RANK", "WORLD_SIZE"};
+  if (master == MasterAddress::needed) needed.insert(needed.end(), {"MASTER_ADDR", "MASTER_PORT"});
   std::string missing;
-  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+  for (const char* name : needed) {
     if (text_of(environment, name)) continue;
     if (!missing.empty()) missing += ", ";
     missing += name;
@@ -95,8 +133,8 @@ void write_worker_env(const WorkerEnv& worker, Environment& environment) {
     environment.set("DTRUN_JOB_PAGE_FD", std::to_string(worker.job_page_fd));
 }
 
-WorkerEnv read_worker_env(const Environment& environment) {
-  demand_all_needed(environment);
+WorkerEnv read_worker_env(const Environment& environment, MasterAddress master) {
+  demand_all_needed(environment, master);
   const auto number = [&](const char* name, Range range, int fallback) {
     return number_of(environment, name, range, fallback);
   };
@@ -111,7 +149,7 @@ WorkerEnv read_worker_env(const Environment& environment) {
   worker.role_rank = number("ROLE_RANK", kIndex, worker.rank);
   worker.role_world_size = number("ROLE_WORLD_SIZE", kCount, worker.world_size);
   worker.role_name = text_of(environment, "ROLE_NAME").value_or(worker.role_name);
-  worker.master_addr = *text_of(environment, "MASTER_ADDR");
+  worker.master_addr = text_of(environment, "MASTER_ADDR").value_or("");
   worker.master_port = static_cast<std::uint16_t>(number("MASTER_PORT", {1, 65535}, 0));
   worker.restart_count = number("TORCHELASTIC_RESTART_COUNT", kIndex, 0);
   worker.max_restarts = number("TORCHELASTIC_MAX_RESTARTS", kIndex, 0);

@@ -133,7 +133,44 @@ TEST(WorkerEnvTest, AllThatIsMissingIsNamedAtOnceWithTheWayToStart) {
   EXPECT_EQ(error->code(), ErrorCode::kUsage);
   EXPECT_EQ(error->summary(), "the environment lacks RANK, MASTER_ADDR, MASTER_PORT");
   EXPECT_EQ(error->remedy(),
-            "start me with `dtrun --nproc_per_node=N program`, or set these by hand");
+            "start me with `dtrun --nproc_per_node=N program`, or set these by hand (rank and "
+            "world_size can also be arguments of init)");
+}
+
+TEST(WorkerEnvTest, RanksThatMeetElsewhereNeedNoMasterAddress) {
+  Environment environment = by_hand();
+  environment.unset("MASTER_ADDR");
+  environment.unset("MASTER_PORT");
+  const WorkerEnv worker = read_worker_env(environment, MasterAddress::optional);
+  EXPECT_EQ(worker.rank, 1);
+  EXPECT_EQ(worker.master_addr, "");
+  EXPECT_EQ(worker.master_port, 0);
+}
+
+TEST(WorkerEnvTest, MpirunsNumbersCountWhereNobodyHasSetRank) {
+  Environment open_mpi;
+  for (const auto& [name, value] : {std::pair{"OMPI_COMM_WORLD_RANK", "5"},
+                                    {"OMPI_COMM_WORLD_SIZE", "8"},
+                                    {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}})
+    open_mpi.set(name, value);
+  const WorkerEnv worker = read_worker_env(open_mpi, MasterAddress::optional);
+  EXPECT_EQ(worker.rank, 5);
+  EXPECT_EQ(worker.world_size, 8);
+  EXPECT_EQ(worker.local_rank, 1);
+  EXPECT_EQ(worker.local_world_size, 4);
+
+  Environment mpich;
+  mpich.set("PMI_RANK", "2");
+  mpich.set("PMI_SIZE", "3");
+  EXPECT_EQ(read_worker_env(mpich, MasterAddress::optional).rank, 2);
+  mpich.set("PMI_RANK", "x");
+  EXPECT_EQ(error_of([&] { read_worker_env(mpich, MasterAddress::optional); })->summary(),
+            "the environment has PMI_RANK=x");
+
+  open_mpi.set("RANK", "0");
+  EXPECT_EQ(error_of([&] { read_worker_env(open_mpi, MasterAddress::optional); })->summary(),
+            "the environment lacks WORLD_SIZE");
 }
 
 TEST(WorkerEnvTest, ABadNumberIsShownWithItsName) {

@@ -36,10 +36,16 @@ struct WorkerEnv {
 /// plan's.
 void write_worker_env(const WorkerEnv& worker, base::Environment& environment);
 
-/// Reads it back. Where unset: LOCAL_RANK is RANK, LOCAL_WORLD_SIZE is WORLD_SIZE, the roles' are
-/// the world's, GROUP_RANK is 0, use_agent_store is false (RANK 0 hosts the store).
+/// optional: for ranks that meet elsewhere than at the store of MASTER_ADDR and MASTER_PORT.
+enum class MasterAddress { needed, optional };
+
+/// Reads it back. Where unset: RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE are those of
+/// mpirun (OMPI_COMM_WORLD_*, PMI_RANK, PMI_SIZE, MPI_LOCAL*); LOCAL_RANK is RANK, LOCAL_WORLD_SIZE
+/// is WORLD_SIZE, the roles' are the world's, GROUP_RANK is 0, use_agent_store is false (RANK 0
+/// hosts the store).
 /// @throws Error kUsage: one for all that is missing of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
 /// with how to start; a number that is none; numbers that contradict (RANK >= WORLD_SIZE)
-WorkerEnv read_worker_env(const base::Environment& environment);
+WorkerEnv read_worker_env(const base::Environment& environment,
+                          MasterAddress master = MasterAddress::needed);
 
 }  // namespace dtrun::rendezvous
