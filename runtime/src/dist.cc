@@ -3,10 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
+#include "current_world.h"
 #include "dtrun/base/error.h"
+#include "exit_warning.h"
 
 namespace dtrun::dist {
 namespace {
@@ -14,36 +17,68 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-thread_local std::optional<runtime::Worker> the_worker;
+// What init_process_group() makes and destroy_process_group() ends.
+struct World {
+  explicit World(runtime::Worker joined) : worker(std::move(joined)), open(worker.rank()) {}
+  runtime::Worker worker;
+  runtime::OpenWorld open;
+  int groups_made = 0;
+};
 
-/// The group that a call means: none given is the world.
-const ProcessGroup& chosen(const ProcessGroup& group) {
-  return group.valid() ? group : world();
-}
+enum class Phase { never_initialized, initialized, destroyed };
 
-collectives::CallOptions call_options(const OpOptions& options) {
-  return {.async = options.async_op, .timeout = options.timeout};
-}
+struct Current {
+  std::optional<World> world;
+  Phase phase = Phase::never_initialized;
+  // The thread ends, and with the main thread the program.
+  ~Current() {
+    if (world) world->open.warn();
+  }
+};
 
-collectives::CallOptions call_options(const MessageOptions& options) {
-  return {.timeout = options.timeout};
-}
+thread_local Current current;
 
-/// -1, any rank, stays what it is.
-int peer_in(const ProcessGroup& group, int global_rank) {
-  return global_rank == -1 ? -1 : get_group_rank(group, global_rank);
+World& current_world() {
+  if (current.world) return *current.world;
+  if (current.phase == Phase::destroyed)
+    throw Error(ErrorCode::kUsage, "the default process group has been destroyed", "",
+                "call dist::destroy_process_group() last, or dist::init_process_group() again");
+  throw Error(ErrorCode::kUsage, "the default process group has not been initialized", "",
+              "call dist::init_process_group() first, on this thread");
 }
 
 }  // namespace
 
+const ProcessGroup& chosen(const ProcessGroup& group) {
+  const ProcessGroup& all = world();
+  const bool given = group.valid() || !group.name().empty();
+  return given ? group : all;
+}
+
+int find_in(const ProcessGroup& group, int global_rank) {
+  const std::vector<int>& ranks = group.global_ranks();
+  const auto found = std::find(ranks.begin(), ranks.end(), global_rank);
+  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+}
+
+Error not_in_group(const ProcessGroup& group, int global_rank) {
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("rank {} is not in {}", global_rank, group.to_string()), "",
+               "dist:: names ranks by their global rank, also within a group");
+}
+
 void init_process_group(InitProcessGroup options) {
-  if (the_worker)
+  if (current.world)
     throw Error(ErrorCode::kUsage, "trying to initialize the default process group twice", "",
                 "call dist::destroy_process_group() first");
   runtime::InitOptions init;
   init.backend = std::move(options.backend);
+  init.init_method = std::move(options.init_method);
+  init.rank = options.rank;
+  init.world_size = options.world_size;
   init.timeout = options.timeout;
-  the_worker.emplace(runtime::init(std::move(init)));
+  current.world.emplace(runtime::init(std::move(init)));
+  current.phase = Phase::initialized;
 }
 
 void init_process_group(const std::string& backend) {
@@ -51,21 +86,24 @@ void init_process_group(const std::string& backend) {
 }
 
 void destroy_process_group() {
-  current_worker();
-  the_worker.reset();
+  current_world();
+  current.world.reset();
+  current.phase = Phase::destroyed;
+}
+
+void destroy_process_group(const ProcessGroup& group) {
+  const ProcessGroup& left = chosen(group);
+  if (left == world()) return destroy_process_group();
+  left.shutdown();
 }
 
 bool is_initialized() {
-  return the_worker.has_value();
+  return current.world.has_value();
 }
 
 runtime::Worker& current_worker() {
-  if (!the_worker)
-    throw Error(ErrorCode::kUsage, "the default process group has not been initialized", "",
-                "call dist::init_process_group() first, on this thread");
-  return *the_worker;
+  return current_world().worker;
 }
-
 const ProcessGroup& world() {
   return current_worker().world();
 }
@@ -74,12 +112,12 @@ tensors::Device device() {
 }
 
 int get_rank(const ProcessGroup& group) {
-  const std::vector<int> ranks = chosen(group).global_ranks();
-  const auto found = std::find(ranks.begin(), ranks.end(), current_worker().rank());
-  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+  const ProcessGroup& meant = chosen(group);
+  return meant.valid() ? meant.rank() : -1;
 }
 int get_world_size(const ProcessGroup& group) {
-  return chosen(group).size();
+  const ProcessGroup& meant = chosen(group);
+  return meant.valid() ? meant.size() : -1;
 }
 std::string get_backend(const ProcessGroup& group) {
   return chosen(group).backend_name();
@@ -89,47 +127,37 @@ std::vector<int> get_process_group_ranks(const ProcessGroup& group) {
 }
 
 int get_group_rank(const ProcessGroup& group, int global_rank) {
-  const std::vector<int>& ranks = chosen(group).global_ranks();
-  const auto found = std::find(ranks.begin(), ranks.end(), global_rank);
-  if (found == ranks.end())
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("rank {} is not in {}", global_rank, chosen(group).to_string()), "",
-                "dist:: names ranks by their global rank, also within a group");
-  return static_cast<int>(found - ranks.begin());
+  const int rank = find_in(chosen(group), global_rank);
+  if (rank < 0) throw not_in_group(chosen(group), global_rank);
+  return rank;
 }
 
 int get_global_rank(const ProcessGroup& group, int group_rank) {
   const std::vector<int>& ranks = chosen(group).global_ranks();
   if (group_rank < 0 || static_cast<std::size_t>(group_rank) >= ranks.size())
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("no rank {} in {}", group_rank, chosen(group).to_string()));
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no group rank {} in {}",
+                                                         group_rank, chosen(group).to_string()));
   return ranks[static_cast<std::size_t>(group_rank)];
+}
+
+ProcessGroup new_group(std::vector<int> ranks, NewGroup options, Site site) {
+  World& mine = current_world();
+  const int number = mine.groups_made++;
+  if (ranks.empty()) {
+    ranks.resize(static_cast<std::size_t>(world().size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  const std::string name =
+      options.name.empty() ? fmt::format("group-{}", number) : std::move(options.name);
+  return world().split({ranks}, name, {.backend = options.backend, .timeout = options.timeout},
+                       site);
 }
 
 dtensor::DeviceMesh init_device_mesh(const std::string& device_type, std::vector<int> shape,
                                      std::vector<std::string> axis_names) {
   return {world(), std::move(shape), std::move(axis_names),
           tensors::Device::parse(device_type).type};
-}
-
-Work broadcast(const Tensor& tensor, int src, OpOptions options, Site site) {
-  const ProcessGroup& group = chosen(options.group);
-  return group.broadcast(tensor, get_group_rank(group, src), call_options(options), site);
-}
-Work all_reduce(const Tensor& tensor, ReduceOp op, OpOptions options, Site site) {
-  return chosen(options.group).all_reduce(tensor, op, call_options(options), site);
-}
-void send(const Tensor& tensor, int dst, MessageOptions options, Site site) {
-  const ProcessGroup& group = chosen(options.group);
-  group.send(tensor, get_group_rank(group, dst), options.tag, call_options(options), site);
-}
-int recv(const Tensor& tensor, int src, MessageOptions options, Site site) {
-  const ProcessGroup& group = chosen(options.group);
-  return get_global_rank(
-      group, group.recv(tensor, peer_in(group, src), options.tag, call_options(options), site));
-}
-Work barrier(OpOptions options, Site site) {
-  return chosen(options.group).barrier(call_options(options), site);
 }
 
 }  // namespace dtrun::dist

@@ -12,6 +12,8 @@
 #include "dtrun/rendezvous/prefix_store.h"
 #include "dtrun/rendezvous/tcp_store.h"
 #include "escaped_exception.h"
+#include "init_method.h"
+#include "job_place.h"
 #include "store_host.h"
 
 namespace dtrun::runtime {
@@ -66,8 +68,26 @@ void wait_in_init(const rendezvous::JobPage& page, const rendezvous::WorkerEnv& 
 }
 
 // Nobody but this rank serves the store of a job that was started by hand.
-bool hosts_store(const rendezvous::WorkerEnv& env) {
-  return !env.use_agent_store && env.rank == 0;
+std::unique_ptr<StoreHost> host_store(const rendezvous::WorkerEnv& env) {
+  if (env.use_agent_store || env.rank != 0) return nullptr;
+  try {
+    return std::make_unique<StoreHost>(env.master_addr, env.master_port);
+  } catch (const base::Error& error) {
+    throw base::Error(
+        error.code(),
+        fmt::format("rank 0 cannot serve the job's store at {}:{}", env.master_addr,
+                    env.master_port),
+        error.why(),
+        fmt::format("where the port is in use: another job may have it, or another process that is "
+                    "rank 0 of this job, too (`ss -ltnp` shows it); end that, or set another "
+                    "MASTER_PORT than {} for all ranks",
+                    env.master_port));
+  }
+}
+
+std::string own_address(const rendezvous::WorkerEnv& env) {
+  return base::source_address_towards(env.master_addr.empty() ? base::host_name()
+                                                              : env.master_addr);
 }
 
 collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const InitOptions& options,
@@ -85,7 +105,7 @@ collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const Ini
   group.timeout = options.timeout;
   group.job_page = std::move(job_page);
   group.local_rank = env.local_rank;
-  group.address = base::source_address_towards(env.master_addr);
+  group.address = own_address(env);
   return collectives::ProcessGroup::create(std::move(group));
 }
 
@@ -135,15 +155,16 @@ tensors::Device Worker::device() const {
 
 Worker init(InitOptions options) {
   auto impl = std::make_unique<Worker::Impl>();
+  if (options.rank >= 0) options.environment.set("RANK", std::to_string(options.rank));
   report_escaped_exceptions(options.environment);
-  impl->env = rendezvous::read_worker_env(options.environment);
+  const InitMethod method = parse_init_method(options.init_method);
+  impl->env = find_place(options, method);
   const rendezvous::WorkerEnv& env = impl->env;
   base::log::set_prefix(fmt::format("rank {}", env.rank));
 
   impl->job_page = open_job_page(env);
   if (impl->job_page) wait_in_init(*impl->job_page, env);
-  if (hosts_store(env))
-    impl->store_host = std::make_unique<StoreHost>(env.master_addr, env.master_port);
+  impl->store_host = host_store(env);
   impl->store = rendezvous::connect_tcp_store(
       {.host = env.master_addr, .port = env.master_port, .connect_timeout = options.timeout});
   impl->world = join_world(env, options, impl->store, impl->job_page);

@@ -99,6 +99,31 @@ TEST(StartTest, UnderDtrunRanksWithDifferentWorldSizesFailTheJobAndBothValuesAre
   EXPECT_LT(result.elapsed.count(), 5.0);
 }
 
+TEST(StartTest, ASecondRankZeroIsToldOfThePortAndWhoMayHoldIt) {
+  const base::UniqueFd holder = base::listen_tcp("127.0.0.1", 0);
+  const std::string port = std::to_string(base::local_port(holder.get()));
+  const CommandResult result = run_command({kHello}, by_hand(0, 2, port));
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("rank 0 cannot serve the job's store at 127.0.0.1:" + port));
+  EXPECT_THAT(result.err, HasSubstr("EADDRINUSE"));
+  EXPECT_THAT(result.err, HasSubstr("another process that is rank 0 of this job"));
+}
+
+TEST(StartTest, TwoProcessesThatAreTheSameRankFailAtOnceWithAllWhoWaitForTheMissingOne) {
+  const std::string port = free_port();
+  Command ranks[] = {Command({kHello}, by_hand(0, 3, port)), Command({kHello}, by_hand(1, 3, port)),
+                     Command({kHello}, by_hand(1, 3, port))};
+  int told = 0;
+  for (Command& rank : ranks) {
+    const CommandResult result = rank.finish();
+    EXPECT_EQ(result.exit_code, 1) << result.describe();
+    EXPECT_LT(result.elapsed.count(), 30.0);
+    told += testing::Value(result.err, HasSubstr("two processes are rank 1 of group 'world'"));
+  }
+  // Whoever comes last may find the store gone, which rank 0 held.
+  EXPECT_GE(told, 1);
+}
+
 TEST(StartTest, AnImpossibleRankIsRefusedByName) {
   const CommandResult result = run_command({kHello}, by_hand(3, 2, "29500"));
   EXPECT_EQ(result.exit_code, 1) << result.describe();

@@ -1,10 +1,13 @@
 add_executable(misbehave runtime/workers/misbehave.cc)
 target_link_libraries(misbehave PRIVATE dtrun::dtrun dtrun_flags)
 
-foreach(name job start)
+add_executable(leaving runtime/workers/leaving.cc)
+target_link_libraries(leaving PRIVATE dtrun::dtrun dtrun_flags)
+
+foreach(name exit_warning job start)
   dtrun_test(runtime/${name}_test.cc LINKS dtrun::base GTest::gmock PROCESSORS 2)
   target_compile_definitions(runtime_${name}_test PRIVATE DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
-  add_dependencies(runtime_${name}_test misbehave hello dtrun_launcher)
+  add_dependencies(runtime_${name}_test misbehave leaving hello dtrun_launcher)
 endforeach()
 # The promise is a thousand kills of a thousand; the long form keeps it, every run of the suite shows a part.
 target_link_libraries(runtime_job_test PRIVATE dtrun_launcher_test_support)
@@ -16,3 +19,9 @@ target_compile_definitions(runtime_job_long_test PRIVATE
 add_dependencies(runtime_job_long_test misbehave dtrun_launcher)
 gtest_discover_tests(runtime_job_long_test TEST_PREFIX Long. TEST_FILTER JobKillTest.* DISCOVERY_MODE PRE_TEST
   PROPERTIES LABELS long TIMEOUT 600 PROCESSORS 2)
+
+add_library(dtrun_runtime_test_support STATIC runtime/dist_ranks.cc)
+target_include_directories(dtrun_runtime_test_support PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+target_link_libraries(dtrun_runtime_test_support PUBLIC dtrun::dtrun GTest::gmock PRIVATE dtrun_flags)
+dtrun_test(runtime/dist_test.cc LINKS dtrun_runtime_test_support PROCESSORS 2)
+dtrun_test(runtime/init_method_test.cc LINKS dtrun::dtrun GTest::gmock)

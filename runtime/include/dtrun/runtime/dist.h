@@ -1,7 +1,9 @@
 // dist: torch.distributed's names over the current Worker of the calling thread, so that a program
-// can be ported line by line. Each call is one line over the Worker and its groups. Ranks are
-// global ranks, as in torch.distributed, also where a group is given. Calls before
-// init_process_group() throw Error kUsage. Nothing inside the library uses this.
+// can be ported line by line (docs/dist.md). Each call is one line over the Worker and its groups.
+// Ranks are global ranks, as in torch.distributed, also where a group is given; a rank that is not
+// in the group fails the call on all of the group's ranks. Calls before init_process_group(), after
+// destroy_process_group(), or with a group that this rank is no member of throw Error kUsage.
+// Nothing inside the library uses this.
 #pragma once
 
 #include <chrono>
@@ -36,8 +38,11 @@ struct InitProcessGroup {
 void init_process_group(InitProcessGroup options = {});
 /// init_process_group("gloo").
 void init_process_group(const std::string& backend);
-/// Leaves the job. @throws Error kUsage when there is nothing to leave
+/// Leaves the job. A thread or program that ends without it leaves as well, and is warned on
+/// standard error. @throws Error kUsage when there is nothing to leave
 void destroy_process_group();
+/// Leaves that group only; the job where it is the world.
+void destroy_process_group(const ProcessGroup& group);
 bool is_initialized();
 
 runtime::Worker& current_worker();
@@ -46,7 +51,7 @@ const ProcessGroup& world();
 /// Where this rank's tensors belong: its GPU where the backend serves CUDA tensors, else the cpu.
 tensors::Device device();
 
-/// In `group`, by default the world; -1 where this rank is no member of it.
+/// In `group`, by default the world; both are -1 where this rank is no member of it.
 int get_rank(const ProcessGroup& group = {});
 int get_world_size(const ProcessGroup& group = {});
 std::string get_backend(const ProcessGroup& group = {});
@@ -67,7 +72,8 @@ struct NewGroup {
   std::string name = "";                                           ///< default: "group-N"
 };
 /// Collective over the world: every rank passes the same list, members or not. Ranks that are not
-/// in the list get an invalid group. Empty: all ranks.
+/// in the list get an invalid group, which no call takes. Empty: all ranks. Group ranks follow the
+/// order of the global ranks, not of the list.
 ProcessGroup new_group(std::vector<int> ranks = {}, NewGroup options = {},
                        Site site = Site::current());
 

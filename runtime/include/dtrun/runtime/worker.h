@@ -17,7 +17,14 @@
 namespace dtrun::runtime {
 
 struct InitOptions {
+  /// "cpu", "gloo", "mpi", "nccl", "staged", or one per device: "cpu:cpu,cuda:nccl".
   std::string backend = "cpu";
+  /// How the ranks meet. "env://": at the store of MASTER_ADDR and MASTER_PORT. "tcp://HOST:PORT":
+  /// rank 0 serves the store there. "file:///PATH": at a file that all ranks can reach. Each may
+  /// end in "?rank=R&world_size=N".
+  std::string init_method = "env://";
+  int rank = -1;        ///< -1: that of the init method, else RANK of the environment
+  int world_size = -1;  ///< -1: that of the init method, else WORLD_SIZE of the environment
   /// For joining, and the default of every collective.
   base::Deadline::Duration timeout = std::chrono::minutes(30);
   /// Default: this process's environment.

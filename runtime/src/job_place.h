@@ -1,0 +1,16 @@
+// This process's place in the job: what init() was given, laid over the environment.
+#pragma once
+
+#include "dtrun/base/env.h"
+#include "dtrun/rendezvous/worker_env.h"
+#include "dtrun/runtime/worker.h"
+#include "init_method.h"
+
+namespace dtrun::runtime {
+
+/// The arguments of init() count before the init method's, and both before the environment.
+/// @throws Error kInvalidArgument for a rank, world size or timeout that cannot be; what
+/// rendezvous::read_worker_env throws
+rendezvous::WorkerEnv find_place(const InitOptions& options, const InitMethod& method);
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,175 @@
+// torch.distributed's names: what each call means, among ranks that are threads.
+#include "dtrun/runtime/dist.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dtrun/tensor/ops.h"
+#include "runtime/dist_ranks.h"
+#include "support/thrown_error.h"
+
+namespace dtrun::dist {
+namespace {
+
+using base::ErrorCode;
+using tensors::tensor_from;
+using testing::HasSubstr;
+using testing_support::error_of;
+using Values = std::vector<double>;
+
+Tensor vector_of(const Values& values) {
+  return tensor_from(values, {static_cast<std::int64_t>(values.size())}, tensors::DType::f32);
+}
+Values values_of(const Tensor& tensor) {
+  return tensor.to_vector();
+}
+
+TEST(DistTest, RanksAndGroupsHaveTorchsNumbers) {
+  run_dist_ranks(4, [](int rank) {
+    EXPECT_TRUE(is_initialized());
+    EXPECT_EQ(get_rank(), rank);
+    EXPECT_EQ(get_world_size(), 4);
+    EXPECT_EQ(get_backend(), "cpu");
+    EXPECT_EQ(device(), tensors::kCpu);
+    // Group ranks follow the global ranks, whatever the order of the list.
+    const ProcessGroup odd = new_group({3, 1});
+    EXPECT_EQ(get_rank(odd), rank % 2 == 1 ? rank / 2 : -1);
+    EXPECT_EQ(get_world_size(odd), rank % 2 == 1 ? 2 : -1);
+    if (rank % 2 == 0) return;
+    EXPECT_EQ(get_process_group_ranks(odd), (std::vector<int>{1, 3}));
+    EXPECT_EQ(get_group_rank(odd, 3), 1);
+    EXPECT_EQ(get_global_rank(odd, 0), 1);
+    EXPECT_EQ(odd.to_string(),
+              rank == 1 ? "ProcessGroup(name=group-0, backend=cpu, rank=0, ranks=[1, 3])"
+                        : "ProcessGroup(name=group-0, backend=cpu, rank=1, ranks=[1, 3])");
+    EXPECT_EQ(error_of([&] { get_group_rank(odd, 2); })->code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(error_of([&] { get_global_rank(odd, 2); })->code(), ErrorCode::kInvalidArgument);
+  });
+}
+
+TEST(DistTest, CollectivesNameGlobalRanksAlsoInAGroup) {
+  run_dist_ranks(4, [](int rank) {
+    const double mine = rank;
+    const ProcessGroup odd = new_group({1, 3}, {.name = "odd"});
+    if (rank % 2 == 0) return;
+    const OpOptions in_odd = {.group = odd};
+    Tensor tensor = vector_of({mine});
+    broadcast(tensor, 3, in_odd);
+    EXPECT_EQ(values_of(tensor), Values{3});
+    tensor = vector_of({mine});
+    reduce(tensor, 3, ReduceOp::sum, in_odd);
+    EXPECT_EQ(values_of(tensor), Values{rank == 3 ? 4.0 : 1.0});
+    const std::vector<Tensor> two = {vector_of({10}), vector_of({30})};
+    const std::vector<Tensor> none;
+    scatter(tensor, rank == 3 ? two : none, 3, in_odd);
+    EXPECT_EQ(values_of(tensor), Values{10 * mine});
+    gather(tensor, rank == 1 ? std::vector<Tensor>{tensors::zeros({1}), vector_of({0})} : none, 1,
+           in_odd);
+    if (rank == 1) {
+      isend(tensor, 3, {.group = odd, .tag = 7}).wait();
+    } else {
+      EXPECT_EQ(recv(tensor, -1, {.group = odd, .tag = 7}), 1);
+      EXPECT_EQ(values_of(tensor), Values{10});
+    }
+  });
+}
+
+TEST(DistTest, CollectivesOfTheWorldTakeWhatTheirNamesakesTake) {
+  run_dist_ranks(2, [](int rank) {
+    const double mine = rank;
+    Tensor tensor = vector_of({mine, 1});
+    all_reduce(tensor, ReduceOp::max);
+    EXPECT_EQ(values_of(tensor), (Values{1, 1}));
+    const Work work = all_reduce(tensor, ReduceOp::sum, {.async_op = true});
+    work.wait();
+    EXPECT_EQ(values_of(tensor), (Values{2, 2}));
+    const std::vector<Tensor> all = {vector_of({0}), vector_of({0})};
+    all_gather(all, vector_of({mine}));
+    EXPECT_EQ(values_of(all[1]), Values{1});
+    Tensor output = vector_of({0});
+    reduce_scatter(output, {vector_of({mine}), vector_of({mine + 10})});
+    EXPECT_EQ(values_of(output), Values{rank == 0 ? 1.0 : 21.0});
+    const std::vector<Tensor> from = {vector_of({mine}), vector_of({mine + 10})};
+    all_to_all(all, from);
+    EXPECT_EQ(values_of(all[1]), Values{rank == 0 ? 1.0 : 11.0});
+    barrier();
+    if (rank == 0) {
+      send(tensor, 1);
+    } else {
+      const Work received = irecv(tensor, 0);
+      received.wait();
+    }
+  });
+}
+
+TEST(DistTest, ARootOutsideTheGroupFailsTheCallOnAllItsRanksAndIsNamedByItsGlobalNumber) {
+  const std::vector<Ended> ended = run_failing_dist_ranks(3, [](int rank) {
+    const ProcessGroup pair = new_group({1, 2}, {.name = "pair"});
+    if (rank == 0) return;
+    broadcast(tensors::zeros({1}), rank == 1 ? 0 : 1, {.group = pair});
+  });
+  EXPECT_FALSE(ended[0].error);
+  ASSERT_TRUE(ended[1].error && ended[2].error);
+  EXPECT_EQ(ended[1].error->code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(ended[1].error->what(), HasSubstr("rank 0 is not in ProcessGroup(name=pair"));
+  EXPECT_THAT(ended[1].error->what(), HasSubstr("ranks=[1, 2]"));
+  EXPECT_EQ(ended[2].error->code(), ErrorCode::kPeerFailed);
+  EXPECT_THAT(ended[2].error->what(), HasSubstr("rank 0 is not in ProcessGroup(name=pair"));
+  EXPECT_THAT(ended[2].error->what(), HasSubstr("dist_test.cc:"));
+}
+
+TEST(DistTest, AGroupThatThisRankIsNoMemberOfIsRefusedByNameAndIsNotTheWorld) {
+  run_dist_ranks(2, [](int rank) {
+    const ProcessGroup first = new_group({0}, {.name = "first"});
+    if (rank == 0) return all_reduce(tensors::zeros({1}), ReduceOp::sum, {.group = first}).wait();
+    EXPECT_EQ(first.to_string(), "ProcessGroup(name=first, this rank is no member)");
+    const std::function<void()> calls[] = {
+        [&] { all_reduce(tensors::zeros({1}), ReduceOp::sum, {.group = first}); },
+        [&] { broadcast(tensors::zeros({1}), 0, {.group = first}); },
+        [&] { barrier({.group = first}); },
+        [&] { send(tensors::zeros({1}), 0, {.group = first}); },
+        [&] { get_backend(first); },
+        [&] { get_process_group_ranks(first); },
+    };
+    for (const auto& call : calls) {
+      const auto error = error_of(call);
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), ErrorCode::kUsage);
+      EXPECT_THAT(error->what(), HasSubstr("this rank is no member of group 'first'"));
+    }
+  });
+}
+
+TEST(DistTest, CallsBeforeInitAndAfterDestroyAndASecondInitAreNamed) {
+  const auto text_of = [](const std::function<void()>& call) {
+    const auto error = error_of(call);
+    EXPECT_TRUE(error && error->code() == ErrorCode::kUsage);
+    return error ? error->summary() : "";
+  };
+  EXPECT_FALSE(is_initialized());
+  EXPECT_EQ(text_of([] { barrier(); }), "the default process group has not been initialized");
+  EXPECT_EQ(text_of([] { destroy_process_group(); }),
+            "the default process group has not been initialized");
+  run_uninitialized_ranks(2, [&](const InitProcessGroup& mine) {
+    init_process_group(mine);
+    EXPECT_EQ(text_of([&] { init_process_group(mine); }),
+              "trying to initialize the default process group twice");
+    const ProcessGroup group = new_group();
+    const ProcessGroup all = world();
+    barrier({.group = group});
+    destroy_process_group(group);
+    EXPECT_EQ(error_of([&] { barrier({.group = group}); })->code(), ErrorCode::kAborted);
+    barrier();
+    destroy_process_group(all);
+    EXPECT_FALSE(is_initialized());
+    for (const auto& call : std::vector<std::function<void()>>{
+             [] { barrier(); }, [&] { barrier({.group = group}); },
+             [&] { all_reduce(tensors::zeros({1}), ReduceOp::sum, {.group = all}); },
+             [] { destroy_process_group(); }, [] { get_rank(); }})
+      EXPECT_EQ(text_of(call), "the default process group has been destroyed");
+    EXPECT_EQ(error_of([&] { all.barrier(); })->code(), ErrorCode::kAborted);
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::dist
