@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -41,15 +43,18 @@ AddressList resolve(const std::string& host, std::uint16_t port, int flags, std:
   return AddressList(list);
 }
 
-std::string numeric_address(const sockaddr_storage& address, socklen_t length) {
+std::string numeric_address(const sockaddr* address, socklen_t length) {
   char text[NI_MAXHOST] = "";
-  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, text, sizeof text, nullptr,
-                    0, NI_NUMERICHOST) != 0)
+  if (::getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
     return "?";
   const std::string_view mapped = "::ffff:";
   std::string result(text);
   if (result.rfind(mapped, 0) == 0) result.erase(0, mapped.size());
   return result;
+}
+
+std::string numeric_address(const sockaddr_storage& address, socklen_t length) {
+  return numeric_address(reinterpret_cast<const sockaddr*>(&address), length);
 }
 
 // One attempt at one address; an invalid fd and `cause` on refusal.
@@ -96,6 +101,14 @@ void wait_ready(int fd, short events, Deadline deadline, const char* action) {
   }
 }
 
+Error listen_error(const std::string& host, std::uint16_t port, int error_number) {
+  return system_error(fmt::format("listen on {}", HostPort{host, port}.to_string()), error_number,
+                      error_number == EADDRINUSE
+                          ? "another program holds that port: end it (ss -ltnp shows it), choose "
+                            "another port, or 0 for a free one"
+                          : "name an address of this machine");
+}
+
 }  // namespace
 
 HostPort HostPort::parse(std::string_view text) {
@@ -138,7 +151,42 @@ std::string HostPort::to_string() const {
   return port ? fmt::format("{}:{}", name, *port) : name;
 }
 
+std::vector<std::string> resolve_addresses(const std::string& host) {
+  std::string cause;
+  const AddressList list = resolve(host, 0, 0, cause);
+  if (!list)
+    throw Error(ErrorCode::kConnection, fmt::format("the name '{}' does not resolve", host), cause,
+                "check the name; getent hosts NAME shows what this machine knows of it");
+  std::vector<std::string> result;
+  for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
+    const std::string text = numeric_address(address->ai_addr, address->ai_addrlen);
+    if (std::find(result.begin(), result.end(), text) == result.end()) result.push_back(text);
+  }
+  return result;
+}
+
+std::vector<std::string> interface_addresses() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) throw system_error("list this machine's network interfaces");
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+  std::vector<std::string> result;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family == AF_INET) result.push_back(numeric_address(entry->ifa_addr, sizeof(sockaddr_in)));
+    if (family == AF_INET6)
+      result.push_back(numeric_address(entry->ifa_addr, sizeof(sockaddr_in6)));
+  }
+  return result;
+}
+
 UniqueFd listen_tcp(const std::string& host, std::uint16_t port) {
+  UniqueFd fd = listen_tcp_unless_taken(host, port);
+  if (!fd) throw listen_error(host, port, EADDRINUSE);
+  return fd;
+}
+
+UniqueFd listen_tcp_unless_taken(const std::string& host, std::uint16_t port) {
   std::string cause;
   const AddressList list = resolve(host, port, AI_PASSIVE, cause);
   if (!list)
@@ -154,11 +202,8 @@ UniqueFd listen_tcp(const std::string& host, std::uint16_t port) {
       return fd;
     error_number = errno;
   }
-  throw system_error(fmt::format("listen on {}", HostPort{host, port}.to_string()), error_number,
-                     error_number == EADDRINUSE
-                         ? "another program holds that port: end it (ss -ltnp shows it), choose "
-                           "another port, or 0 for a free one"
-                         : "name an address of this machine");
+  if (error_number == EADDRINUSE) return {};
+  throw listen_error(host, port, error_number);
 }
 
 std::uint16_t local_port(int socket_fd) {
@@ -274,6 +319,13 @@ std::string host_name() {
   char name[256] = "";
   ::gethostname(name, sizeof name - 1);
   return name;
+}
+
+std::string whole_host_name() {
+  const std::string name = host_name();
+  std::string cause;
+  const AddressList list = resolve(name, 0, AI_CANONNAME, cause);
+  return list && list->ai_canonname != nullptr ? list->ai_canonname : name;
 }
 
 }  // namespace dtrun::base

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <functional>
 
 #include <string>
@@ -106,6 +107,21 @@ TEST(SocketTest, TheSourceAddressTowardsThisMachineIsLoopback) {
   EXPECT_EQ(source_address_towards("127.0.0.1"), "127.0.0.1");
   EXPECT_EQ(code_of([] { source_address_towards("no-such-host.invalid"); }),
             ErrorCode::kConnection);
+}
+
+TEST(SocketTest, NamesAndThisMachinesOwnAddressesAreNumeric) {
+  EXPECT_EQ(resolve_addresses("127.0.0.1"), std::vector<std::string>{"127.0.0.1"});
+  EXPECT_EQ(code_of([] { resolve_addresses("no-such-host.invalid"); }), ErrorCode::kConnection);
+  const std::vector<std::string> own = interface_addresses();
+  EXPECT_NE(std::find(own.begin(), own.end(), "127.0.0.1"), own.end());
+  EXPECT_TRUE(whole_host_name().starts_with(host_name().substr(0, host_name().find('.'))));
+}
+
+TEST(SocketTest, AListenerMayAskWhetherThePortIsTaken) {
+  const UniqueFd listener = listen_tcp_unless_taken("127.0.0.1", 0);
+  ASSERT_TRUE(listener);
+  EXPECT_FALSE(listen_tcp_unless_taken("127.0.0.1", local_port(listener.get())));
+  EXPECT_EQ(code_of([] { listen_tcp_unless_taken("192.0.2.99", 0); }), ErrorCode::kSystem);
 }
 
 }  // namespace

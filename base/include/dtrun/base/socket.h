@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/unique_fd.h"
@@ -23,9 +24,17 @@ struct HostPort {
   std::string to_string() const;
 };
 
+/// Numeric addresses of a name, in the resolver's order, each once.
+/// @throws Error kConnection when it does not resolve
+std::vector<std::string> resolve_addresses(const std::string& host);
+/// Numeric addresses of this machine's interfaces that are up, loopback included.
+std::vector<std::string> interface_addresses();
+
 /// Listens on one address; port 0 lets the kernel choose. @throws Error kSystem (address in use
 /// names the port)
 UniqueFd listen_tcp(const std::string& host, std::uint16_t port);
+/// The same; an invalid fd where the port is in use. @throws Error kSystem
+UniqueFd listen_tcp_unless_taken(const std::string& host, std::uint16_t port);
 std::uint16_t local_port(int socket_fd);
 /// Numeric local / remote address of a connected socket, without the port.
 std::string local_address(int socket_fd);
@@ -46,5 +55,7 @@ void receive_all(int fd, void* data, std::size_t size, Deadline deadline);
 
 void set_nonblocking(int fd);
 std::string host_name();
+/// host_name() as the resolver completes it ("node1.cluster"); host_name() where it knows no more.
+std::string whole_host_name();
 
 }  // namespace dtrun::base
