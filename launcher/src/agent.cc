@@ -15,6 +15,7 @@
 #include "dtrun/base/log.h"
 #include "dtrun/base/process_tree.h"
 #include "dtrun/base/socket.h"
+#include "node_roster.h"
 #include "nodes.h"
 
 namespace dtrun::launcher {
@@ -36,14 +37,14 @@ std::vector<int> stop_signals() {
 
 class Agent {
  public:
-  Agent(const LaunchPlan& plan, base::UniqueFd listener, GuardHandle guard,
+  Agent(const LaunchPlan& plan, MeetingPoint meeting_point, GuardHandle guard,
         std::vector<pid_t> not_ours)
-      : plan_(plan),
+      : node_rank_(plan.options.node_rank),
         not_ours_(std::move(not_ours)),
         guard_(guard.pid),
         link_(std::move(guard.link)),
         link_watch_(loop_, link_.fd()),
-        nodes_(make_nodes(loop_, plan, std::move(listener), callbacks())) {
+        nodes_(make_nodes(loop_, plan, std::move(meeting_point), callbacks())) {
     link_watch_.on_readable([this] { on_guard_message(); });
   }
 
@@ -61,6 +62,7 @@ class Agent {
     NodesCallbacks callbacks;
     callbacks.on_ready = [this](const StartOrder& order) {
       outcome_.base_rank = order.base_rank;
+      node_rank_ = order.node_rank;
       link_.send(MessageKind::kStart, order);
     };
     callbacks.on_failure = [this](const JobFailure& failure) { on_failure_elsewhere(failure); };
@@ -80,8 +82,8 @@ class Agent {
                       base::signal_name(number));
       JobFailure failure = failure_here();
       failure.signal = number;
-      failure.text = fmt::format("dtrun on node {} ({}) was stopped by {}", failure.node_rank,
-                                 failure.host, base::signal_name(number));
+      failure.text =
+          fmt::format("dtrun on {} was stopped by {}", this_node(), base::signal_name(number));
       nodes_->tell_failure(failure);
     }
     link_.send(MessageKind::kStop, order);
@@ -89,9 +91,15 @@ class Agent {
 
   JobFailure failure_here() const {
     JobFailure failure;
-    failure.node_rank = plan_.options.node_rank;
+    failure.node_rank = node_rank_.value_or(kNoNodeRank);
     failure.host = base::host_name();
     return failure;
+  }
+
+  // Its number may be given out only when all have joined.
+  std::string this_node() const {
+    return node_rank_ ? fmt::format("node {} ({})", *node_rank_, base::host_name())
+                      : base::host_name();
   }
 
   void on_failure_elsewhere(const JobFailure& failure) {
@@ -159,13 +167,13 @@ class Agent {
           base::kill_descendants(not_ours_, Deadline::after(kKillPatience));
       outcome_.guard_died = true;
       outcome_.guard_end = base::ExitStatus::from_wait_status(status).describe();
-      tell_failure(fmt::format("the guard of node {} has died", plan_.options.node_rank));
+      tell_failure(fmt::format("the guard of {} has died", this_node()));
     }
     job_ended_ = true;
     nodes_->tell_done();
   }
 
-  const LaunchPlan& plan_;
+  std::optional<int> node_rank_;
   std::vector<pid_t> not_ours_;
   pid_t guard_;
   base::EventLoop loop_;
@@ -179,9 +187,9 @@ class Agent {
 
 }  // namespace
 
-JobOutcome run_agent(const LaunchPlan& plan, base::UniqueFd listener, GuardHandle guard,
+JobOutcome run_agent(const LaunchPlan& plan, MeetingPoint meeting_point, GuardHandle guard,
                      std::vector<pid_t> not_ours) {
-  return Agent(plan, std::move(listener), std::move(guard), std::move(not_ours)).run();
+  return Agent(plan, std::move(meeting_point), std::move(guard), std::move(not_ours)).run();
 }
 
 }  // namespace dtrun::launcher

@@ -7,10 +7,10 @@
 
 #include <vector>
 
-#include "dtrun/base/unique_fd.h"
 #include "guard_link.h"
 #include "job_outcome.h"
 #include "launch_plan.h"
+#include "meeting_point.h"
 
 namespace dtrun::launcher {
 
@@ -22,7 +22,7 @@ struct GuardHandle {
 /// Runs the job to its end.
 /// @param not_ours children that this process had before it was dtrun (shells exec)
 /// @throws Error when the nodes do not come together; then the guard runs on until the link closes
-JobOutcome run_agent(const LaunchPlan& plan, base::UniqueFd listener, GuardHandle guard,
+JobOutcome run_agent(const LaunchPlan& plan, MeetingPoint meeting_point, GuardHandle guard,
                      std::vector<pid_t> not_ours);
 
 }  // namespace dtrun::launcher

@@ -217,6 +217,7 @@ std::string help_text() {
   app.get_formatter()->label("OPTIONS", "options] PROGRAM [ARGUMENTS...");
   app.footer(
       "PROGRAM [ARGUMENTS...] comes after the options and gets everything after its name.\n"
+      "${local_rank} in them becomes each rank's number on its node.\n"
       "*.py programs are run by $PYTHON_EXEC, or python3, with -u.\n"
       "Every option can be set as PET_NAME or DTRUN_NAME too; '-' and '_' are the same.");
   return app.help();

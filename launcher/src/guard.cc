@@ -121,12 +121,12 @@ class Guard {
     env.local_rank = local_rank;
     env.world_size = order_.world_size;
     env.local_world_size = plan_.local_ranks;
-    env.group_rank = plan_.options.node_rank;
+    env.group_rank = order_.node_rank;
     env.group_world_size = plan_.options.node_count;
     env.role_rank = env.rank;
     env.role_world_size = env.world_size;
     env.role_name = plan_.options.role;
-    env.master_addr = plan_.options.master_addr;
+    env.master_addr = order_.master_addr;
     env.master_port = order_.master_port;
     env.run_id = plan_.run_id;
     env.error_file = errors_.file_of(local_rank);
@@ -159,14 +159,14 @@ class Guard {
     slot.global_rank = order_.base_rank + local_rank;
     slot.state = static_cast<std::uint32_t>(RankState::kSpawned);
     Rank& rank = ranks_[static_cast<std::size_t>(local_rank)];
-    rank.process = base::ChildProcess::spawn(plan_.command, setup);
+    rank.process = base::ChildProcess::spawn(command_of_rank(plan_, local_rank), setup);
     rank.pid = rank.process.pid();
     slot.pid = rank.pid;
     by_pid_[rank.pid] = local_rank;
     ++alive_;
     ladder_.add(rank.pid);
-    output_.add(order_.base_rank + local_rank, std::move(out.read_end), std::move(err.read_end),
-                [this] { on_stream_end(); });
+    output_.add({order_.node_rank, order_.base_rank + local_rank}, std::move(out.read_end),
+                std::move(err.read_end), [this] { on_stream_end(); });
   }
 
   void on_spawn_failure(int local_rank, const base::Error& error) {

@@ -25,9 +25,11 @@ enum class MessageKind : std::uint32_t {
 
 /// Where this node's ranks stand in the world.
 struct StartOrder {
+  int node_rank = 0;
   int base_rank = 0;
   int world_size = 1;
   std::uint16_t master_port = 0;
+  char master_addr[256] = {};
 };
 
 enum class Urgency : std::uint32_t { kClean, kNow };

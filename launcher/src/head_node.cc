@@ -7,6 +7,8 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
+#include "exit_code.h"
+#include "host_election.h"
 
 namespace dtrun::launcher {
 
@@ -20,6 +22,8 @@ namespace {
 // torchrun's exit barrier waits as long.
 constexpr auto kExitBarrier = std::chrono::seconds(300);
 constexpr auto kStopPatience = std::chrono::seconds(10);
+// For the others to read why, before this node's end closes their connections.
+constexpr auto kFarewellPatience = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -29,6 +33,9 @@ HeadNode::HeadNode(base::EventLoop& loop, const LaunchPlan& plan, base::UniqueFd
       plan_(plan),
       callbacks_(std::move(callbacks)),
       timer_(loop),
+      listening_at_(base::local_address(listener.get())),
+      roster_(Hello{plan.options.node_rank.value_or(kNoNodeRank), plan.options.node_count,
+                    plan.local_ranks, plan.run_id, base::host_name()}),
       server_(loop, std::move(listener), store_options()) {}
 
 rendezvous::TcpStoreServerOptions HeadNode::store_options() {
@@ -42,12 +49,14 @@ rendezvous::TcpStoreServerOptions HeadNode::store_options() {
 
 void HeadNode::join() {
   if (plan_.options.node_count == 1) return start_job();
-  timer_.start(Deadline::after(plan_.options.join_timeout), [this] { give_up_joining(); });
+  timer_.start(Deadline::after(plan_.options.join_timeout),
+               [this] { fail_joining(joined_too_few()); });
 }
 
 void HeadNode::accept(base::UniqueFd socket, std::string bytes) {
   const int id = next_id_++;
   Member& member = members_[id];
+  member.reached_at = base::local_address(socket.get());
   member.connection = std::make_unique<NodeConnection>(loop_, NodeConnection::Side::kAccepted,
                                                        std::move(socket), std::move(bytes));
   member.connection->start([this, id](const NodeMessage& message) { on_message(id, message); },
@@ -64,100 +73,125 @@ void HeadNode::on_message(int id, const NodeMessage& message) {
     pass_on(*failure, id);
   } else if (std::holds_alternative<Done>(message)) {
     member.done = true;
+    if (farewell_) return member.connection->send(Release{});
     release_if_all_are_done();
   }
 }
 
 void HeadNode::on_hello(int id, const Hello& hello) {
-  const std::string objection = objection_to(hello);
-  if (!objection.empty()) {
-    base::log::warning(Component::kLauncher, "node {} ({}) was sent away: {}", hello.node_rank,
-                       hello.host, objection);
-    members_.at(id).connection->send(Refuse{objection});
-    // The connection stays until the other side closes it: a close here could overtake the words.
-    return;
-  }
+  const Objection objection = roster_.objection_to(hello);
+  if (objection.kind != Objection::Kind::kNone) return send_away(id, hello, objection);
   members_.at(id).hello = hello;
-  base::log::info(Component::kLauncher, "node {} ({}) has joined with {} ranks", hello.node_rank,
-                  hello.host, hello.local_ranks);
-  if (joined() == plan_.options.node_count) start_job();
+  roster_.add(id, hello);
+  members_.at(id).connection->send(Joined{});
+  base::log::info(Component::kLauncher, "{} has joined with {} ranks", hello.describe(),
+                  hello.local_ranks);
+  if (roster_.complete()) start_job();
 }
 
-std::string HeadNode::objection_to(const Hello& hello) const {
-  if (started_ || failed_ || done_)
-    return "the job has begun already, or is ending: start it anew on all nodes";
-  if (hello.run_id != plan_.run_id)
-    return fmt::format("it belongs to job '{}', and this is job '{}' (--rdzv_id)", hello.run_id,
-                       plan_.run_id);
-  if (hello.node_count != plan_.options.node_count)
-    return fmt::format("it was started with --nnodes={}, node 0 with --nnodes={}", hello.node_count,
-                       plan_.options.node_count);
-  if (hello.node_rank < 1 || hello.node_rank >= plan_.options.node_count || hello.local_ranks < 1)
-    return fmt::format("there is no node {} in a job of {}", hello.node_rank,
-                       plan_.options.node_count);
-  for (const auto& [id, member] : members_)
-    if (member.hello && member.hello->node_rank == hello.node_rank)
-      return fmt::format("--node_rank={} is taken already, by {}", hello.node_rank,
-                         member.hello->host);
-  return "";
-}
-
-int HeadNode::joined() const {
-  int count = 1;
-  for (const auto& [id, member] : members_) count += member.hello ? 1 : 0;
-  return count;
+void HeadNode::send_away(int id, const Hello& hello, const Objection& objection) {
+  base::log::warning(Component::kLauncher, "{} was sent away: {}", hello.describe(),
+                     objection.text);
+  // The connection stays until the other side closes it: a close here could overtake the words.
+  members_.at(id).connection->send(Refuse{objection.text});
+  // One line started all of them, so the job cannot come about. The static rendezvous, where every
+  // node has a line of its own, waits for the right one.
+  if (objection.kind == Objection::Kind::kContradiction &&
+      plan_.options.rendezvous == Rendezvous::kC10d)
+    fail_joining(Error(ErrorCode::kUsage,
+                       fmt::format("the nodes of job '{}' contradict each other: {} was sent away",
+                                   plan_.run_id, hello.describe()),
+                       objection.text, "start all nodes with the same line"));
 }
 
 void HeadNode::start_job() {
   started_ = true;
+  roster_.set_phase(NodeRoster::Phase::kStarted);
   timer_.cancel();
-  std::map<int, Member*> by_rank;
-  int world_size = plan_.local_ranks;
-  for (auto& [id, member] : members_)
-    if (member.hello) {
-      by_rank[member.hello->node_rank] = &member;
-      world_size += member.hello->local_ranks;
-    }
-  int base_rank = plan_.local_ranks;
-  for (const auto& [node_rank, member] : by_rank) {
-    member->connection->send(Welcome{base_rank, world_size, server_.port()});
-    base_rank += member->hello->local_ranks;
+  places_ = roster_.places();
+  for (const auto& [id, place] : places_) {
+    if (id == NodeRoster::kHead) continue;
+    members_.at(id).hello->node_rank = place.node_rank;
+    base::log::info(Component::kLauncher, "{} has ranks {} to {}",
+                    members_.at(id).hello->describe(), place.base_rank,
+                    place.base_rank + members_.at(id).hello->local_ranks - 1);
+    members_.at(id).connection->send(
+        Welcome{place.base_rank, roster_.world_size(), server_.port(), place.node_rank});
   }
-  callbacks_.on_ready(StartOrder{0, world_size, server_.port()});
+  callbacks_.on_ready(order_for(places_.at(NodeRoster::kHead)));
 }
 
-void HeadNode::give_up_joining() {
-  std::vector<bool> here(static_cast<std::size_t>(plan_.options.node_count));
-  here[0] = true;
+StartOrder HeadNode::order_for(const NodePlace& place) const {
+  std::vector<std::string> reached_at;
   for (const auto& [id, member] : members_)
-    if (member.hello) here[static_cast<std::size_t>(member.hello->node_rank)] = true;
-  std::string missing;
-  for (std::size_t i = 0; i < here.size(); ++i)
-    if (!here[i]) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", i);
-  throw Error(ErrorCode::kTimeout,
-              fmt::format("{} of {} nodes have joined in {}; missing: node {}", joined(),
-                          plan_.options.node_count,
-                          base::format_duration(plan_.options.join_timeout), missing),
-              "their dtrun was not started, or cannot reach this port",
-              fmt::format("start dtrun there with --master_addr={} --master_port={}; a longer "
-                          "--join_timeout waits longer",
-                          plan_.options.master_addr, server_.port()));
+    if (member.hello) reached_at.push_back(member.reached_at);
+  StartOrder order{place.node_rank, place.base_rank, roster_.world_size(), server_.port(), {}};
+  const std::string address =
+      plan_.options.rendezvous == Rendezvous::kC10d
+          ? master_address(plan_.options.master_addr, listening_at_, reached_at)
+          : plan_.options.master_addr;
+  address.copy(order.master_addr, sizeof order.master_addr - 1);
+  return order;
+}
+
+Error HeadNode::joined_too_few() const {
+  const Options& options = plan_.options;
+  const std::string what = roster_.who_is_here(base::format_duration(options.join_timeout));
+  if (options.rendezvous == Rendezvous::kStatic)
+    return Error(ErrorCode::kTimeout, what,
+                 "their dtrun was not started, or cannot reach this port",
+                 fmt::format("start dtrun there with --master_addr={} --master_port={}; a longer "
+                             "--join_timeout waits longer",
+                             options.master_addr, server_.port()));
+  const std::string endpoint = base::HostPort{options.master_addr, server_.port()}.to_string();
+  const bool everywhere = options.master_addr == "localhost" || is_loopback(options.master_addr);
+  return Error(
+      ErrorCode::kTimeout, what,
+      everywhere ? fmt::format("{} is every machine itself: agents on other machines do not come "
+                               "here by it",
+                               options.master_addr)
+                 : fmt::format("their dtrun was not started, or cannot reach {}", endpoint),
+      everywhere ? "name one of the nodes in --rdzv_endpoint, by a name that all of them know"
+                 : fmt::format("start dtrun there with --rdzv_endpoint={}; a longer "
+                               "--join_timeout waits longer",
+                               endpoint));
+}
+
+void HeadNode::set_failed() {
+  failed_ = true;
+  if (!started_) roster_.set_phase(NodeRoster::Phase::kEnding);
+}
+
+void HeadNode::fail_joining(const Error& error) {
+  if (failed_) return;
+  set_failed();
+  farewell_ = error;
+  JobFailure failure;
+  failure.host = base::host_name();
+  failure.code = error.code() == ErrorCode::kTimeout ? kExitUnreachable : kExitUsage;
+  failure.text = error.what();
+  for (auto& [id, member] : members_)
+    if (member.hello) member.connection->send(failure);
+  if (members_.empty()) throw Error(error);
+  timer_.start(Deadline::after(kFarewellPatience), [this] { throw Error(*farewell_); });
 }
 
 void HeadNode::on_lost(int id, const std::string& why) {
   const Member member = std::move(members_.at(id));
   members_.erase(id);
+  if (farewell_ && members_.empty()) throw Error(*farewell_);
   if (!member.hello) return;
   if (!started_) {
-    base::log::warning(Component::kLauncher, "node {} ({}) has left before the start: {}",
-                       member.hello->node_rank, member.hello->host, why);
+    roster_.remove(id);
+    base::log::warning(Component::kLauncher, "{} has left before the start: {}",
+                       member.hello->describe(), why);
     return;
   }
   if (!member.done && !failed_) {
     JobFailure failure;
     failure.node_rank = member.hello->node_rank;
     failure.host = member.hello->host;
-    failure.text = fmt::format("node {} ({}) is gone: {}", failure.node_rank, failure.host, why);
+    failure.text = fmt::format("{} is gone: {}", member.hello->describe(), why);
     pass_on(failure, -1);
   }
   release_if_all_are_done();
@@ -165,7 +199,7 @@ void HeadNode::on_lost(int id, const std::string& why) {
 
 void HeadNode::pass_on(const JobFailure& failure, int except) {
   if (failed_) return;
-  failed_ = true;
+  set_failed();
   for (auto& [id, member] : members_)
     if (id != except && member.hello) member.connection->send(failure);
   callbacks_.on_failure(failure);
@@ -173,7 +207,7 @@ void HeadNode::pass_on(const JobFailure& failure, int except) {
 
 void HeadNode::tell_failure(const JobFailure& failure) {
   if (failed_) return;
-  failed_ = true;
+  set_failed();
   for (auto& [id, member] : members_)
     if (member.hello) member.connection->send(failure);
 }

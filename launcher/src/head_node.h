@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 
+#include "dtrun/base/error.h"
 #include "dtrun/rendezvous/tcp_store_server.h"
 #include "node_connection.h"
+#include "node_roster.h"
 #include "nodes.h"
 
 namespace dtrun::launcher {
@@ -25,6 +27,7 @@ class HeadNode : public Nodes {
  private:
   struct Member {
     std::unique_ptr<NodeConnection> connection;
+    std::string reached_at;      // the address of this machine that it came in by
     std::optional<Hello> hello;  // none: it has not said yet who it is
     bool done = false;
   };
@@ -34,10 +37,12 @@ class HeadNode : public Nodes {
   void on_message(int id, const NodeMessage& message);
   void on_hello(int id, const Hello& hello);
   void on_lost(int id, const std::string& why);
-  std::string objection_to(const Hello& hello) const;
-  int joined() const;
+  void send_away(int id, const Hello& hello, const Objection& objection);
   void start_job();
-  void give_up_joining();
+  StartOrder order_for(const NodePlace& place) const;
+  base::Error joined_too_few() const;
+  void fail_joining(const base::Error& error);
+  void set_failed();
   void pass_on(const JobFailure& failure, int except);
   void release_if_all_are_done();
   void release();
@@ -46,7 +51,11 @@ class HeadNode : public Nodes {
   const LaunchPlan& plan_;
   NodesCallbacks callbacks_;
   base::Timer timer_;
-  std::map<int, Member> members_;  // by order of arrival
+  std::string listening_at_;
+  NodeRoster roster_;
+  std::map<int, NodePlace> places_;      // once the job has started
+  std::optional<base::Error> farewell_;  // joining has failed: thrown once the others know
+  std::map<int, Member> members_;        // by order of arrival
   rendezvous::TcpStoreServer server_;
   int next_id_ = 0;
   bool started_ = false;

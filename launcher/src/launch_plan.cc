@@ -12,6 +12,7 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
+constexpr std::string_view kLocalRankMacro = "${local_rank}";
 constexpr const char* kNcclAsync = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
 int decide_local_ranks(const std::string& wish, const base::Environment& environment) {
@@ -69,7 +70,12 @@ base::ChildCommand make_command(const Options& options, const base::Environment&
   } else {
     command.path = base::find_program(options.program[0], path);
   }
-  command.arguments.insert(command.arguments.end(), options.program.begin(), options.program.end());
+  command.arguments.push_back(options.program[0]);
+  // torch.distributed.launch puts it there, before the program's own.
+  if (options.pass_local_rank)
+    command.arguments.push_back(fmt::format("--local-rank={}", kLocalRankMacro));
+  command.arguments.insert(command.arguments.end(), options.program.begin() + 1,
+                           options.program.end());
   return command;
 }
 
@@ -111,8 +117,19 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   common.unset("DTRUN_JOB_PAGE_FD");
   common.set("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
   plan.command.environment = common.as_strings();
+  plan.warnings.insert(plan.warnings.end(), options.warnings.begin(), options.warnings.end());
   plan.options = std::move(options);
   return plan;
+}
+
+base::ChildCommand command_of_rank(const LaunchPlan& plan, int local_rank) {
+  base::ChildCommand command = plan.command;
+  const std::string number = std::to_string(local_rank);
+  for (std::string& argument : command.arguments)
+    for (auto at = argument.find(kLocalRankMacro); at != std::string::npos;
+         at = argument.find(kLocalRankMacro, at + number.size()))
+      argument.replace(at, kLocalRankMacro.size(), number);
+  return command;
 }
 
 std::vector<std::string> rank_environment(const LaunchPlan& plan,

@@ -27,6 +27,9 @@ struct LaunchPlan {
 /// @throws Error (kUsage, kUnavailable), SpawnError when the program cannot be found or executed
 LaunchPlan make_plan(Options options, const base::Environment& environment);
 
+/// The command with `${local_rank}` in its arguments replaced, as torchrun does.
+base::ChildCommand command_of_rank(const LaunchPlan& plan, int local_rank);
+
 /// What one rank has beside the common environment.
 std::vector<std::string> rank_environment(const LaunchPlan& plan,
                                           const rendezvous::WorkerEnv& worker);

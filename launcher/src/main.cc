@@ -13,12 +13,12 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
 #include "dtrun/base/process_tree.h"
-#include "dtrun/base/socket.h"
 #include "error_folder.h"
 #include "exit_code.h"
 #include "guard.h"
 #include "job_report.h"
 #include "launch_plan.h"
+#include "meeting_point.h"
 #include "options.h"
 
 namespace dtrun::launcher {
@@ -56,11 +56,6 @@ void tell_containment() {
       "same instant, all ranks die, but a process that a rank has detached can outlive them");
 }
 
-base::UniqueFd listen_for_job(const LaunchPlan& plan) {
-  if (plan.options.node_rank != 0) return {};
-  return base::listen_tcp(plan.options.master_addr, plan.options.master_port.value_or(0));
-}
-
 // Forked without exec, before this process has a thread or an event loop.
 GuardHandle start_guard(const LaunchPlan& plan, const ErrorFolder& errors, int listener) {
   GuardLink::Ends ends = GuardLink::make();
@@ -84,12 +79,12 @@ int run_job(const LaunchPlan& plan) {
   std::fflush(stderr);
   const std::vector<pid_t> not_ours = base::child_pids();
   base::become_subreaper();
-  base::UniqueFd listener = listen_for_job(plan);
+  MeetingPoint meeting_point = find_meeting_point(plan);
   const ErrorFolder errors = ErrorFolder::choose(plan);
-  GuardHandle guard = start_guard(plan, errors, listener.get());
+  GuardHandle guard = start_guard(plan, errors, meeting_point.listener.get());
   int code = kExitInternal;
   try {
-    JobOutcome outcome = run_agent(plan, std::move(listener), std::move(guard), not_ours);
+    JobOutcome outcome = run_agent(plan, std::move(meeting_point), std::move(guard), not_ours);
     code = report_job(plan, errors, outcome);
   } catch (...) {
     base::kill_descendants(not_ours, base::Deadline::after(std::chrono::seconds(10)));
@@ -119,11 +114,11 @@ int exit_code_of_error(const Error& error) {
   }
 }
 
-int run(const std::vector<std::string>& arguments) {
+int run(const std::string& called_as, const std::vector<std::string>& arguments) {
   fill_standard_streams();
   reset_signals();
   const base::Environment environment = base::Environment::current();
-  Options options = parse_options(arguments, environment);
+  Options options = parse_options(called_as, arguments, environment);
   if (options.request == Request::kHelp) {
     fmt::print("{}", help_text());
     return 0;
@@ -144,7 +139,7 @@ int run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   using namespace dtrun;
   try {
-    return launcher::run(std::vector<std::string>(argv + 1, argv + argc));
+    return launcher::run(argc > 0 ? argv[0] : "", std::vector<std::string>(argv + 1, argv + argc));
   } catch (const base::Error& error) {
     launcher::print_error(error.what());
     return launcher::exit_code_of_error(error);

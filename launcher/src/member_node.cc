@@ -4,6 +4,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
+#include "node_roster.h"
 
 namespace dtrun::launcher {
 
@@ -17,41 +18,88 @@ constexpr auto kExitBarrier = std::chrono::seconds(300);
 
 }  // namespace
 
-MemberNode::MemberNode(base::EventLoop& loop, const LaunchPlan& plan, NodesCallbacks callbacks)
-    : loop_(loop), plan_(plan), callbacks_(std::move(callbacks)), timer_(loop) {}
+MemberNode::MemberNode(base::EventLoop& loop, const LaunchPlan& plan, std::string reason,
+                       NodesCallbacks callbacks)
+    : loop_(loop),
+      plan_(plan),
+      reason_(std::move(reason)),
+      callbacks_(std::move(callbacks)),
+      timer_(loop) {}
 
 std::string MemberNode::head_name() const {
   return base::HostPort{plan_.options.master_addr, plan_.options.master_port}.to_string();
 }
 
 void MemberNode::join() {
-  const Deadline deadline = Deadline::after(plan_.options.join_timeout);
-  head_ = std::make_unique<NodeConnection>(
-      loop_, NodeConnection::Side::kConnected,
-      base::connect_tcp(plan_.options.master_addr, *plan_.options.master_port, deadline));
+  join_limit_ = Deadline::after(plan_.options.join_timeout);
+  head_ = std::make_unique<NodeConnection>(loop_, NodeConnection::Side::kConnected,
+                                           connect(join_limit_));
   head_->start([this](const NodeMessage& message) { on_message(message); },
                [this](const std::string& why) { on_lost(why); });
-  head_->send(Hello{plan_.options.node_rank, plan_.options.node_count, plan_.local_ranks,
-                    plan_.run_id, base::host_name()});
-  timer_.start(deadline, [this] {
-    throw Error(ErrorCode::kTimeout,
-                fmt::format("node 0 at {} has not started the job for {}", head_name(),
-                            base::format_duration(plan_.options.join_timeout)),
-                "it waits for other nodes; its own message names them",
-                "start dtrun on all nodes; a longer --join_timeout waits longer");
+  head_->send(Hello{plan_.options.node_rank.value_or(kNoNodeRank), plan_.options.node_count,
+                    plan_.local_ranks, plan_.run_id, base::host_name()});
+  timer_.start(Deadline::after(plan_.options.answer_timeout), [this] {
+    throw no_dtrun_there(fmt::format("it did not answer in {}",
+                                     base::format_duration(plan_.options.answer_timeout)));
   });
 }
 
+base::UniqueFd MemberNode::connect(Deadline deadline) const {
+  try {
+    return base::connect_tcp(plan_.options.master_addr, *plan_.options.master_port, deadline);
+  } catch (const Error& error) {
+    if (reason_.empty()) throw;
+    throw Error(ErrorCode::kConnection,
+                fmt::format("no dtrun hosts the rendezvous: {}", error.summary()),
+                fmt::format("{}; {}", error.why(), reason_),
+                "--rdzv_endpoint must name one of the job's nodes: name it as all of them know "
+                "it, start dtrun there, too, and see that no firewall is between");
+  }
+}
+
+Error MemberNode::no_dtrun_there(const std::string& why) const {
+  return Error(ErrorCode::kConnection,
+               fmt::format("what listens at {} is no dtrun that this job could join", head_name()),
+               why,
+               "another program holds that port (ss -ltnp there shows it): end it, or choose "
+               "another port for all nodes");
+}
+
+Error MemberNode::not_started() const {
+  return Error(ErrorCode::kTimeout,
+               fmt::format("node 0 at {} has not started the job for {}", head_name(),
+                           base::format_duration(plan_.options.join_timeout)),
+               "it waits for other nodes; its own message names them",
+               "start dtrun on all nodes; a longer --join_timeout waits longer");
+}
+
+Error MemberNode::refused(const std::string& text) const {
+  return Error(ErrorCode::kUsage, fmt::format("node 0 at {} refused this node", head_name()), text,
+               "start all nodes with the same --nnodes and --rdzv_id, and jobs that run at the "
+               "same time with different ports");
+}
+
+StartOrder MemberNode::order_of(const Welcome& welcome) const {
+  StartOrder order{welcome.node_rank,
+                   welcome.base_rank,
+                   welcome.world_size,
+                   static_cast<std::uint16_t>(welcome.store_port),
+                   {}};
+  plan_.options.master_addr.copy(order.master_addr, sizeof order.master_addr - 1);
+  return order;
+}
+
 void MemberNode::on_message(const NodeMessage& message) {
-  if (const auto* refuse = std::get_if<Refuse>(&message)) {
-    throw Error(ErrorCode::kUsage, fmt::format("node 0 at {} refused this node", head_name()),
-                refuse->text, "start all nodes with the same --nnodes and --rdzv_id");
+  answered_ = true;
+  if (const auto* refuse = std::get_if<Refuse>(&message)) throw refused(refuse->text);
+  if (std::holds_alternative<Joined>(message)) {
+    timer_.start(join_limit_, [this] { throw not_started(); });
   } else if (const auto* welcome = std::get_if<Welcome>(&message)) {
     started_ = true;
     timer_.cancel();
-    callbacks_.on_ready(StartOrder{welcome->base_rank, welcome->world_size,
-                                   static_cast<std::uint16_t>(welcome->store_port)});
+    callbacks_.on_ready(order_of(*welcome));
   } else if (const auto* failure = std::get_if<JobFailure>(&message)) {
+    timer_.cancel();
     if (!failed_) callbacks_.on_failure(*failure);
     failed_ = true;
   } else if (std::holds_alternative<Release>(message) && done_) {
@@ -60,10 +108,11 @@ void MemberNode::on_message(const NodeMessage& message) {
 }
 
 void MemberNode::on_lost(const std::string& why) {
-  if (!started_)
+  if (!answered_ && !failed_) throw no_dtrun_there(why);
+  if (!started_ && !failed_)
     throw Error(ErrorCode::kConnection,
                 fmt::format("node 0 at {} has gone before the job began", head_name()), why,
-                "look at node 0's own messages; is it a dtrun that listens there?");
+                "look at node 0's own messages");
   gone_ = true;
   if (done_) return callbacks_.on_release();
   if (failed_) return;

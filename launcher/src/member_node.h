@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
+#include "dtrun/base/error.h"
 #include "node_connection.h"
 #include "nodes.h"
 
@@ -11,7 +13,9 @@ namespace dtrun::launcher {
 
 class MemberNode : public Nodes {
  public:
-  MemberNode(base::EventLoop& loop, const LaunchPlan& plan, NodesCallbacks callbacks);
+  /// @param reason why another node hosts; for errors
+  MemberNode(base::EventLoop& loop, const LaunchPlan& plan, std::string reason,
+             NodesCallbacks callbacks);
 
   /// Blocks while the head cannot be reached yet.
   void join() override;
@@ -20,14 +24,22 @@ class MemberNode : public Nodes {
 
  private:
   std::string head_name() const;
+  base::UniqueFd connect(base::Deadline deadline) const;
+  base::Error no_dtrun_there(const std::string& why) const;
+  base::Error not_started() const;
+  base::Error refused(const std::string& text) const;
+  StartOrder order_of(const Welcome& welcome) const;
   void on_message(const NodeMessage& message);
   void on_lost(const std::string& why);
 
   base::EventLoop& loop_;
   const LaunchPlan& plan_;
+  std::string reason_;
   NodesCallbacks callbacks_;
   base::Timer timer_;
   std::unique_ptr<NodeConnection> head_;
+  base::Deadline join_limit_ = base::Deadline::never();
+  bool answered_ = false;  // whoever listens there is a dtrun
   bool started_ = false;
   bool failed_ = false;
   bool gone_ = false;  // the head

@@ -88,7 +88,10 @@ void NodeConnection::deliver() {
       on_message_(*message);
     }
   } catch (const base::Error& error) {
-    if (!alive.expired() && error.code() == base::ErrorCode::kProtocol) return lose(error.what());
+    if (!alive.expired() && error.code() == base::ErrorCode::kProtocol) {
+      return lose(error.why().empty() ? error.summary()
+                                      : fmt::format("{} ({})", error.summary(), error.why()));
+    }
     throw;
   }
 }

@@ -18,7 +18,7 @@ void fields(Archive& archive, Hello& m) {
 }
 template <typename Archive>
 void fields(Archive& archive, Welcome& m) {
-  archive(m.base_rank, m.world_size, m.store_port);
+  archive(m.base_rank, m.world_size, m.store_port, m.node_rank);
 }
 template <typename Archive>
 void fields(Archive& archive, Refuse& m) {
@@ -32,6 +32,8 @@ template <typename Archive>
 void fields(Archive&, Done&) {}
 template <typename Archive>
 void fields(Archive&, Release&) {}
+template <typename Archive>
+void fields(Archive&, Joined&) {}
 
 struct Writer {
   std::string bytes;
@@ -97,6 +99,10 @@ NodeMessage read_kind(std::size_t kind, Reader& reader, std::index_sequence<kKin
 }
 
 }  // namespace
+
+std::string Hello::describe() const {
+  return node_rank < 0 ? host : fmt::format("node {} ({})", node_rank, host);
+}
 
 std::string JobFailure::describe() const {
   if (!text.empty()) return text;

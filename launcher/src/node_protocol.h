@@ -1,12 +1,13 @@
 // What the agents of a job's nodes say to each other, and how it lies on the wire. Frozen: the
 // first byte of a connection (kPreamble, >= 0x80, which tells agents from store clients on the
-// shared port), then the version, then frames. Version 1.
+// shared port), then the version, then frames. Version 2.
 //
 //   member -> head  preamble byte, u8 version
 //   frame           u32 length of what follows, u8 kind, fields; integers little-endian,
 //                   a string is u32 length and bytes
-//   Hello           member: node rank, node count, local ranks, run id, host
-//   Welcome         head: base rank, world size, store port; sent when all nodes are in
+//   Hello           member: node rank (-1: to be given out), node count, local ranks, run id, host
+//   Joined          head: the Hello is right, and others are waited for
+//   Welcome         head: base rank, world size, store port, node rank; sent when all nodes are in
 //   Refuse          head: text; the connection ends
 //   Failure         either way: the job has failed, and by whom; the receiver stops its ranks
 //   Done            member: its ranks have ended
@@ -21,7 +22,7 @@
 namespace dtrun::launcher {
 
 inline constexpr unsigned char kPreamble = 0xD7;
-inline constexpr std::uint8_t kProtocolVersion = 1;
+inline constexpr std::uint8_t kProtocolVersion = 2;
 inline constexpr std::uint32_t kMostFrameBytes = 64 << 10;
 
 struct Hello {
@@ -30,12 +31,16 @@ struct Hello {
   std::int32_t local_ranks = 0;
   std::string run_id;
   std::string host;
+
+  /// "node 1 (h1)"; "h1" while it has no number.
+  std::string describe() const;
 };
 
 struct Welcome {
   std::int32_t base_rank = 0;
   std::int32_t world_size = 0;
   std::int32_t store_port = 0;
+  std::int32_t node_rank = 0;
 };
 
 struct Refuse {
@@ -59,8 +64,9 @@ struct JobFailure {
 
 struct Done {};
 struct Release {};
+struct Joined {};
 
-using NodeMessage = std::variant<Hello, Welcome, Refuse, JobFailure, Done, Release>;
+using NodeMessage = std::variant<Hello, Welcome, Refuse, JobFailure, Done, Release, Joined>;
 
 std::string encode(const NodeMessage& message);
 

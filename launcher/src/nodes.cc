@@ -6,10 +6,12 @@
 namespace dtrun::launcher {
 
 std::unique_ptr<Nodes> make_nodes(base::EventLoop& loop, const LaunchPlan& plan,
-                                  base::UniqueFd listener, NodesCallbacks callbacks) {
-  if (plan.options.node_rank == 0)
-    return std::make_unique<HeadNode>(loop, plan, std::move(listener), std::move(callbacks));
-  return std::make_unique<MemberNode>(loop, plan, std::move(callbacks));
+                                  MeetingPoint meeting_point, NodesCallbacks callbacks) {
+  if (meeting_point.listener)
+    return std::make_unique<HeadNode>(loop, plan, std::move(meeting_point.listener),
+                                      std::move(callbacks));
+  return std::make_unique<MemberNode>(loop, plan, std::move(meeting_point.reason),
+                                      std::move(callbacks));
 }
 
 }  // namespace dtrun::launcher

@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "dtrun/base/event_loop.h"
-#include "dtrun/base/unique_fd.h"
 #include "guard_link.h"
 #include "launch_plan.h"
+#include "meeting_point.h"
 #include "node_protocol.h"
 
 namespace dtrun::launcher {
@@ -34,8 +34,8 @@ class Nodes {
   virtual void tell_done() = 0;
 };
 
-/// @param listener where the ranks' store, and the other agents, are served; of node 0 only
+/// Node 0's where the meeting point is this agent's own: it serves the ranks' store there, too.
 std::unique_ptr<Nodes> make_nodes(base::EventLoop& loop, const LaunchPlan& plan,
-                                  base::UniqueFd listener, NodesCallbacks callbacks);
+                                  MeetingPoint meeting_point, NodesCallbacks callbacks);
 
 }  // namespace dtrun::launcher

@@ -28,23 +28,24 @@ Output::Output(base::EventLoop& loop, const LaunchPlan& plan)
     error_ = std::make_unique<base::OutputSink>(loop, STDERR_FILENO);
 }
 
-std::string Output::tag(int rank, int fd) const {
+std::string Output::tag(OutputOrigin origin, int fd) const {
   const bool terminal = ::isatty(fd) == 1;
   const Tagging tagging = plan_.options.tagging;
   if (tagging == Tagging::kNever || (tagging == Tagging::kAuto && !terminal)) return "";
-  const std::string text = fmt::format("[{}:{}]", plan_.options.node_rank, rank);
+  const std::string text = fmt::format("[{}:{}]", origin.node_rank, origin.rank);
   if (!terminal || !plan_.colour) return text + " ";
   static constexpr int kColours[] = {36, 32, 33, 35, 34, 96, 92, 93};
-  return fmt::format("\x1b[{}m{}\x1b[0m ", kColours[static_cast<std::size_t>(rank) % 8], text);
+  return fmt::format("\x1b[{}m{}\x1b[0m ", kColours[static_cast<std::size_t>(origin.rank) % 8],
+                     text);
 }
 
-void Output::add(int rank, base::UniqueFd out, base::UniqueFd err,
+void Output::add(OutputOrigin origin, base::UniqueFd out, base::UniqueFd err,
                  base::EventLoop::Callback on_end) {
   relays_.push_back(std::make_unique<base::LineRelay>(
-      loop_, std::move(out), *out_, base::LineRelayOptions{tag(rank, STDOUT_FILENO), 0}, on_end));
+      loop_, std::move(out), *out_, base::LineRelayOptions{tag(origin, STDOUT_FILENO), 0}, on_end));
   relays_.push_back(std::make_unique<base::LineRelay>(
       loop_, std::move(err), error_sink(),
-      base::LineRelayOptions{tag(rank, STDERR_FILENO), kTailBytes}, std::move(on_end)));
+      base::LineRelayOptions{tag(origin, STDERR_FILENO), kTailBytes}, std::move(on_end)));
 }
 
 bool Output::ended() const {

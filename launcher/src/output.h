@@ -11,12 +11,19 @@
 
 namespace dtrun::launcher {
 
+/// Whose output it is, for its tag.
+struct OutputOrigin {
+  int node_rank = 0;
+  int rank = 0;
+};
+
 class Output {
  public:
   Output(base::EventLoop& loop, const LaunchPlan& plan);
 
   /// The streams of the next local rank.
-  void add(int rank, base::UniqueFd out, base::UniqueFd err, base::EventLoop::Callback on_end);
+  void add(OutputOrigin origin, base::UniqueFd out, base::UniqueFd err,
+           base::EventLoop::Callback on_end);
 
   /// All streams have ended, and all they brought is in the sinks.
   bool ended() const;
@@ -35,7 +42,7 @@ class Output {
 
  private:
   base::OutputSink& error_sink() { return error_ ? *error_ : *out_; }
-  std::string tag(int rank, int fd) const;
+  std::string tag(OutputOrigin origin, int fd) const;
 
   base::EventLoop& loop_;
   const LaunchPlan& plan_;

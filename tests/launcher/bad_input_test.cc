@@ -72,7 +72,37 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{{"--master_addr=no.such.host.invalid", "true"}, 69, {"no.such.host.invalid"}},
         BadInput{{"--max_restarts=3", "true"}, 64, {"--max_restarts=3", "not yet"}},
         BadInput{{"--max_restarts=x", "true"}, 64, {"--max_restarts=x", "no number"}},
-        BadInput{{"--rdzv_backend=c10d", "true"}, 64, {"--rdzv_backend=c10d", "not yet"}},
+        BadInput{{"--rdzv_backend=etcd-v2", "true"}, 64, {"--rdzv_backend=etcd-v2", "not yet"}},
+        BadInput{{"--rdzv_backend=zookeeper", "true"}, 64, {"zookeeper", "static or c10d"}},
+        BadInput{{"--rdzv_backend=c10d", "--nnodes=2", "true"}, 64, {"needs --rdzv_endpoint"}},
+        BadInput{{"--rdzv_backend=c10d", "--nnodes=1:2", "--rdzv_endpoint=h", "true"},
+                 64,
+                 {"--nnodes=1:2", "elastic"}},
+        BadInput{
+            {"--rdzv_backend=c10d", "--nnodes=2", "--rdzv_endpoint=h:0", "true"}, 64, {"port 0"}},
+        BadInput{{"--rdzv_backend=c10d", "--rdzv_endpoint=h:70000", "true"},
+                 64,
+                 {"--rdzv_endpoint=h:70000", "no port number"}},
+        BadInput{{"--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--standalone", "true"},
+                 64,
+                 {"--standalone", "--rdzv_endpoint"}},
+        BadInput{{"--rdzv_endpoint=h:1", "--master_port=2", "true"}, 64, {"the same thing"}},
+        BadInput{{"--rdzv_conf=is_host=true", "true"}, 64, {"is_host", "c10d"}},
+        BadInput{{"--rdzv_backend=c10d", "--nnodes=2", "--rdzv_endpoint=h:1", "--node_rank=1",
+                  "--rdzv_conf=is_host=1", "true"},
+                 64,
+                 {"--node_rank=1", "is_host=true"}},
+        BadInput{{"--rdzv_conf=speed=9", "true"}, 64, {"'speed=9'", "join_timeout=SECONDS"}},
+        BadInput{{"--rdzv_conf=join_timeout", "true"}, 64, {"'join_timeout' is not key=value"}},
+        BadInput{{"--rdzv_conf=read_timeout=0", "true"}, 64, {"read_timeout=0", "more than 0"}},
+        BadInput{{"--rdzv_conf=is_host=maybe", "true"}, 64, {"is_host=maybe", "true or false"}},
+        BadInput{{"--rdzv_conf=timeout=1,timeout=2", "true"}, 64, {"timeout=2", "twice"}},
+        BadInput{{"--rdzv_conf=last_call_timeout=1", "true"}, 64, {"not yet", "elastic"}},
+        BadInput{{"--rdzv_backend=c10d", "--rdzv_endpoint=no.such.host.invalid:1",
+                  "--join_timeout=0.1", "true"},
+                 69,
+                 {"no.such.host.invalid", "--rdzv_endpoint", "getent"}},
+        BadInput{{"--pass_local_rank", "--use_env", "true"}, 64, {"--use_env"}},
         BadInput{{"--tee", "3", "true"}, 64, {"--tee", "not yet"}},
         BadInput{{"-r", "3", "true"}, 64, {"-r", "not yet"}},
         BadInput{{"--redirect=3", "true"}, 64, {"--redirect", "not yet"}},
@@ -101,8 +131,8 @@ TEST(BadInputTest, AValueFromTheEnvironmentIsBlamedOnItsVariable) {
   job.options().environment["PET_STANDALONE"] = "yes";
   EXPECT_THAT(job.run({"true"}).err, HasSubstr("PET_STANDALONE=yes"));
   job.options().environment["PET_STANDALONE"] = std::nullopt;
-  job.options().environment["PET_RDZV_ENDPOINT"] = "h:1";
-  EXPECT_THAT(job.run({"true"}).err, AllOf(HasSubstr("PET_RDZV_ENDPOINT"), HasSubstr("not yet")));
+  job.options().environment["PET_TEE"] = "3";
+  EXPECT_THAT(job.run({"true"}).err, AllOf(HasSubstr("PET_TEE"), HasSubstr("not yet")));
 }
 
 TEST(BadInputTest, APortThatIsTakenIsNamedAndNothingIsStarted) {

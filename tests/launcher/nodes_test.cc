@@ -250,8 +250,9 @@ TEST(NodeProtocolTest, MessagesComeBackAsTheyWere) {
 }
 
 TEST(NodeProtocolTest, TheWireFormatIsFrozen) {
-  EXPECT_EQ(encode(Welcome{1, 3, 0x1234}),
-            std::string("\x0d\0\0\0\x01\x01\0\0\0\x03\0\0\0\x34\x12\0\0", 17));
+  EXPECT_EQ(encode(Welcome{1, 3, 0x1234, 2}),
+            std::string("\x11\0\0\0\x01\x01\0\0\0\x03\0\0\0\x34\x12\0\0\x02\0\0\0", 21));
+  EXPECT_EQ(encode(Joined{}), std::string("\x01\0\0\0\x06", 5));
   EXPECT_EQ(encode(Refuse{"no"}), std::string("\x07\0\0\0\x02\x02\0\0\0no", 11));
 }
 

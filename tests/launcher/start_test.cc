@@ -64,8 +64,8 @@ TEST(StartTest, WhatTheEnvironmentSaysOfAnotherJobDoesNotReachTheRanks) {
 TEST(StartTest, EverythingAfterTheProgramGoesToItVerbatim) {
   const CommandResult result =
       run_dtrun({"--nproc-per-node", "1", "printf", "<%s>", "--nproc_per_node=9", "-v", "--help",
-                 "--", "a b", "", "${local_rank}", "--no"});
-  EXPECT_EQ(result.out, "<--nproc_per_node=9><-v><--help><--><a b><><${local_rank}><--no>");
+                 "--", "a b", "", "$local_rank", "--no"});
+  EXPECT_EQ(result.out, "<--nproc_per_node=9><-v><--help><--><a b><><$local_rank><--no>");
   EXPECT_EQ(run_dtrun({"--", "printf", "<%s>", "--", "x"}).out, "<--><x>");
 }
 
@@ -171,8 +171,32 @@ TEST(StartTest, HelpListsWhatIsBuiltAndNothingElse) {
   const CommandResult result = run_dtrun({"--help"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, AllOf(HasSubstr("--nproc_per_node"), HasSubstr("--shutdown_timeout"),
-                                Not(HasSubstr("--tee")), Not(HasSubstr("rdzv_endpoint"))));
+                                HasSubstr("--rdzv_endpoint"), Not(HasSubstr("--tee"))));
   EXPECT_THAT(run_dtrun({"--version"}).out, testing::StartsWith("dtrun "));
+}
+
+TEST(StartTest, TheLocalRankIsPassedWhereTorchDistributedLaunchPassesIt) {
+  LauncherJob job;
+  const std::string link = job.folder() + "/torch.distributed.launch",
+                    same = job.folder() + "/torchrun";
+  ASSERT_EQ(::symlink(DTRUN_BINARY, link.c_str()), 0);
+  ASSERT_EQ(::symlink(DTRUN_BINARY, same.c_str()), 0);
+  const auto lines = [&](std::vector<std::string> command) {
+    for (const char* word : {"echo", "x", "${local_rank}/$LOCAL_RANK"}) command.emplace_back(word);
+    const CommandResult result = testing_support::run_command(command, job.options());
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    return result.sorted_lines();
+  };
+  const std::string nproc = "--nproc_per_node=2";
+  const auto passed =
+      ElementsAre("--local-rank=0 x 0/$LOCAL_RANK", "--local-rank=1 x 1/$LOCAL_RANK");
+  const auto not_passed = ElementsAre("x 0/$LOCAL_RANK", "x 1/$LOCAL_RANK");
+  EXPECT_THAT(lines({link, nproc}), passed);
+  EXPECT_THAT(lines({DTRUN_BINARY, nproc, "--pass-local-rank"}), passed);
+  EXPECT_THAT(lines({link, nproc, "--use_env"}), not_passed);
+  EXPECT_THAT(lines({link, nproc, "--use-env"}), not_passed);
+  EXPECT_THAT(lines({same, nproc}), not_passed);
+  EXPECT_THAT(lines({DTRUN_BINARY, nproc, "--use-env"}), not_passed);
 }
 
 TEST(StartTest, LogDirKeepsTheErrorFilesInTorchrunsLayout) {

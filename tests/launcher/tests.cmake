@@ -7,11 +7,12 @@ add_dependencies(dtrun_launcher_test_support dtrun_launcher)
 foreach(name start bad_input)
   dtrun_test(launcher/${name}_test.cc LINKS dtrun_launcher_test_support dtrun::base GTest::gmock PROCESSORS 2)
 endforeach()
-foreach(name containment failure output nodes)
+foreach(name containment failure output nodes rendezvous)
   dtrun_test(launcher/${name}_test.cc
     LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
 endforeach()
 dtrun_test(launcher/decisions_test.cc LINKS dtrun::launcher GTest::gmock)
+dtrun_test(launcher/rendezvous_decisions_test.cc LINKS dtrun::launcher GTest::gmock)
 target_compile_definitions(launcher_containment_test PRIVATE DTRUN_KILL_TIMES=5)
 # What is checked by the byte is as much as the issue demands, and less under sanitizers.
 if(DTRUN_SANITIZE STREQUAL "")

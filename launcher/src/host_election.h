@@ -1,0 +1,40 @@
+// HostElection: which of the agents that were started with the same --rdzv_endpoint serves it: the
+// one on the machine that the endpoint names. Pure; meeting_point.h finds the facts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "options.h"
+
+namespace dtrun::launcher {
+
+/// The endpoint's host as it is seen from this machine.
+struct EndpointFacts {
+  std::vector<std::string> addresses;      ///< numeric; empty: the name does not resolve here
+  std::string resolve_error;               ///< why not
+  std::vector<std::string> own_addresses;  ///< of this machine's interfaces
+  std::vector<std::string> own_names;      ///< host name, and the whole name where there is one
+};
+
+struct HostElection {
+  enum class Role { kHost, kMember };
+  Role role = Role::kMember;
+  std::string reason;          ///< for -v and for errors: "node1 is an address of this machine"
+  std::string listen_address;  ///< of the host: numeric
+};
+
+/// @throws Error kConnection when the name does not resolve; kUsage when --node_rank contradicts
+HostElection elect_host(const Options& options, const EndpointFacts& facts);
+
+bool is_loopback(const std::string& numeric_address);
+
+/// MASTER_ADDR of the ranks on node 0: the name that the user gave; but the address at which the
+/// others came in where that name means the loopback here (Debian's 127.0.1.1), so that the ranks
+/// of this node do not give themselves out under it.
+/// @param listening_at numeric
+/// @param reached_at the local addresses of the other agents' connections, numeric
+std::string master_address(const std::string& endpoint_host, const std::string& listening_at,
+                           const std::vector<std::string>& reached_at);
+
+}  // namespace dtrun::launcher
