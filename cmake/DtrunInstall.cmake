@@ -13,6 +13,11 @@ set_target_properties(dtrun_dtrun PROPERTIES EXPORT_NAME dtrun)
 install(TARGETS dtrun_dtrun EXPORT dtrun_targets)
 # dtrun_launch, the launcher as a library, stays at home.
 install(TARGETS dtrun_launcher RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# Only when asked for (cmake --install BUILD --component torch_links): PyTorch's own torchrun may be in the same folder.
+foreach(link torchrun torch.distributed.launch)
+  install(CODE "file(CREATE_LINK dtrun \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/${link}\" SYMBOLIC)"
+    COMPONENT torch_links EXCLUDE_FROM_ALL)
+endforeach()
 install(EXPORT dtrun_targets NAMESPACE dtrun:: DESTINATION ${package_folder})
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/dtrunConfig.cmake.in ${PROJECT_BINARY_DIR}/dtrunConfig.cmake
