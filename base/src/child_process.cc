@@ -257,6 +257,10 @@ void ChildProcess::mark_reaped() {
   pidfd_.reset();
 }
 
+std::pair<pid_t, UniqueFd> ChildProcess::release() {
+  return {std::exchange(pid_, 0), std::move(pidfd_)};
+}
+
 std::string find_program(const std::string& name, const std::string& search_path) {
   const bool searched = name.find('/') == std::string::npos;
   std::string path = name;

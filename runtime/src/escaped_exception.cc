@@ -1,19 +1,17 @@
 #include "escaped_exception.h"
 
-#include <cxxabi.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <string>
-#include <typeinfo>
 
 #include "dtrun/base/error.h"
 #include "dtrun/rendezvous/failure_report.h"
+#include "exception_text.h"
 
 namespace dtrun::runtime {
 namespace {
@@ -25,24 +23,6 @@ struct Reporter {
 // std::set_terminate takes a plain function, so what it needs must be reachable without an
 // argument.
 Reporter* the_reporter = nullptr;
-
-std::string type_name(const std::type_info& type) {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(
-      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), &std::free);
-  return status == 0 ? name.get() : type.name();
-}
-
-std::string describe_current_exception() {
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    return type_name(typeid(error)) + ": " + error.what();
-  } catch (...) {
-    const std::type_info* type = abi::__cxa_current_exception_type();
-    return "an exception of type " + (type != nullptr ? type_name(*type) : std::string("?"));
-  }
-}
 
 void print_with_rank(const std::string& text) {
   const std::string& prefix = the_reporter->prefix;
@@ -73,7 +53,7 @@ void write_report(const std::string& text) {
 
 [[noreturn]] void on_terminate() {
   if (!std::current_exception()) std::abort();
-  const std::string text = describe_current_exception();
+  const std::string text = current_exception_text().describe();
   print_with_rank(text);
   write_report(text);
   // Not abort(): an error that the program reported is no crash, and its peers learn of it by the

@@ -9,6 +9,7 @@ foreach(name exit_warning job start)
   target_compile_definitions(runtime_${name}_test PRIVATE DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   add_dependencies(runtime_${name}_test misbehave leaving hello dtrun_launcher)
 endforeach()
+dtrun_test(runtime/mp_test.cc LINKS dtrun::dtrun GTest::gmock PROCESSORS 2)
 # The promise is a thousand kills of a thousand; the long form keeps it, every run of the suite shows a part.
 target_link_libraries(runtime_job_test PRIVATE dtrun_launcher_test_support)
 target_compile_definitions(runtime_job_test PRIVATE DTRUN_RANK_KILLS=30 DTRUN_LAUNCHER_KILLS=5)

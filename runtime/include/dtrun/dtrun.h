@@ -9,6 +9,7 @@
 #include "dtrun/dtensor/ops.h"
 #include "dtrun/dtensor/placement.h"
 #include "dtrun/runtime/dist.h"
+#include "dtrun/runtime/mp.h"
 #include "dtrun/runtime/print.h"
 #include "dtrun/runtime/worker.h"
 #include "dtrun/tensor/literal.h"

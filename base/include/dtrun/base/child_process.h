@@ -17,6 +17,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtrun/base/deadline.h"
@@ -78,6 +79,8 @@ class ChildProcess {
   std::optional<ExitStatus> wait(Deadline deadline);
   /// Somebody else (ChildReaper) has reaped it.
   void mark_reaped();
+  /// Gives the child up: whoever takes its number and pidfd reaps it.
+  std::pair<pid_t, UniqueFd> release();
 
  private:
   ChildProcess(pid_t pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}

@@ -1,0 +1,59 @@
+#include <cstring>
+
+#include "dtrun/base/check.h"
+#include "dtrun/runtime/mp_arguments.h"
+
+namespace dtrun::mp::wire {
+
+using tensors::Tensor;
+
+std::string_view Reader::take(std::size_t bytes) {
+  DT_CHECK(bytes <= rest_.size());
+  const std::string_view taken = rest_.substr(0, bytes);
+  rest_.remove_prefix(bytes);
+  return taken;
+}
+
+void put(std::string& out, const std::string& text) {
+  put(out, text.size());
+  out += text;
+}
+
+void get(Reader& reader, std::string& text) {
+  std::size_t size = 0;
+  get(reader, size);
+  text = reader.take(size);
+}
+
+void put(std::string& out, const Tensor& tensor) {
+  put(out, tensor.defined());
+  if (!tensor.defined()) return;
+  put(out, tensor.dtype());
+  put(out, tensor.device().type);
+  put(out, tensor.device().index);
+  put(out, std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end()));
+  const Tensor host = tensor.to(tensors::kCpu).contiguous();
+  out.append(host.data_as<const char>(), host.bytes());
+}
+
+void get(Reader& reader, Tensor& tensor) {
+  bool defined = false;
+  get(reader, defined);
+  if (!defined) return;
+  tensors::DType dtype{};
+  tensors::Device device;
+  std::vector<std::int64_t> sizes;
+  get(reader, dtype);
+  get(reader, device.type);
+  get(reader, device.index);
+  get(reader, sizes);
+  const tensors::Shape shape(sizes.begin(), sizes.end());
+  std::size_t bytes = tensors::item_size(dtype);
+  for (const std::int64_t size : sizes) bytes *= static_cast<std::size_t>(size);
+  const auto storage = tensors::Storage::allocate(bytes, tensors::kCpu);
+  const std::string_view elements = reader.take(bytes);
+  if (bytes != 0) std::memcpy(storage->data(), elements.data(), bytes);
+  tensor = Tensor(storage, dtype, shape, tensors::contiguous_strides(shape)).to(device);
+}
+
+}  // namespace dtrun::mp::wire

@@ -1,0 +1,21 @@
+// What a child does with the function, and how it ends.
+#pragma once
+
+#include <functional>
+
+#include "hand_over.h"
+
+namespace dtrun::mp {
+
+/// Runs the body; an exception goes into the hand-over, and to standard error if so ordered.
+/// @return the exit code: 0, or 1 after an exception
+int run_body(int hand_over, const Order& order, const std::function<void()>& body);
+
+/// A copy's last act: no exit handler and no destructor of the process that it was copied from may
+/// run in it, but what it has printed shall appear, and its own children end as at exit().
+[[noreturn]] void leave_copy(int exit_code);
+
+/// What stdio and iostreams hold back.
+void flush_standard_streams();
+
+}  // namespace dtrun::mp

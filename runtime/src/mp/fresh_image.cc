@@ -1,0 +1,56 @@
+#include "fresh_image.h"
+
+#include <fmt/core.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "child_environment.h"
+#include "lasting_thread.h"
+
+namespace dtrun::mp {
+namespace {
+
+// What stands between the NULs of a file of /proc.
+std::vector<std::string> strings_of(const char* path) {
+  std::ifstream stream(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  std::vector<std::string> result;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\0', begin), text.size());
+    result.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string program_name() {
+  char name[16] = {};
+  ::prctl(PR_GET_NAME, name);
+  return name;
+}
+
+base::ChildProcess start_fresh_image(int hand_over, std::vector<int> inherited_fds) {
+  base::ChildCommand command;
+  // Not the path that it stands for: the file may have been replaced since.
+  command.path = "/proc/self/exe";
+  command.arguments = strings_of("/proc/self/cmdline");
+  if (command.arguments.empty()) command.arguments = {program_name()};
+  base::Environment environment = child_environment();
+  environment.set(kHandOverVariable, fmt::format("{}:{}", hand_over, ::getpid()));
+  command.environment = environment.as_strings();
+  base::ChildSetup setup;
+  setup.group = base::ChildSetup::Group::kProcessGroup;
+  setup.inherited_fds = std::move(inherited_fds);
+  setup.inherited_fds.push_back(hand_over);
+  base::ChildProcess child;
+  // The parent-death signal follows the thread that starts the child.
+  on_lasting_thread([&] { child = base::ChildProcess::spawn(command, setup); });
+  return child;
+}
+
+}  // namespace dtrun::mp
