@@ -144,6 +144,11 @@ void StoreCore::queue_push(const std::string& key, std::string value) {
   wake_one_for_queue(entry);
 }
 
+Value StoreCore::queue_front(const std::string& key) const {
+  const StoreEntry* entry = find(key);
+  return entry != nullptr && entry->queue ? entry->queue->front() : nullptr;
+}
+
 Value StoreCore::queue_pop(const std::string& key) {
   const auto found = entries_.find(key);
   if (found == entries_.end() || !found->second.queue) return nullptr;

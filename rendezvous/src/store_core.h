@@ -94,7 +94,8 @@ class StoreCore {
   std::vector<std::string> list_keys() const;
 
   void queue_push(const std::string& key, std::string value);
-  /// Null when the queue is empty.
+  /// Null when the queue is empty; so queue_pop().
+  Value queue_front(const std::string& key) const;
   Value queue_pop(const std::string& key);
   std::size_t queue_length(const std::string& key) const;
 

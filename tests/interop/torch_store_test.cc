@@ -8,6 +8,7 @@
 #include <memory>
 #include <random>
 
+#include "dtrun/rendezvous/file_store.h"
 #include "dtrun/rendezvous/prefix_store.h"
 #include "rendezvous/served_store.h"
 #include "rendezvous/store_promises.h"
@@ -39,6 +40,32 @@ TEST(TorchStoreTest, PyTorchsClientsFindInOurServerWhatTheirsPromises) {
       run_command({home.python(), kScripts + "/store_client.py", std::to_string(server.port())});
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(result.out, "all as PyTorch documents\n");
+}
+
+TEST(TorchStoreTest, OurFileStoreAndPyTorchsUseOneFile) {
+  REQUIRE_TORCH(home);
+  const std::string path = testing::TempDir() + "dtrun_torch_store_" + std::to_string(::getpid());
+  {
+    const auto store = open_file_store({.path = path, .workers = 2});
+    store->add("n", 7);
+    store->set("gone", "1");
+    store->set("c", "ours");
+    Command torch({home.python(), kScripts + "/store_file.py", path});
+    std::string bytes(256, '\0');
+    for (int i = 0; i < 256; ++i) bytes[static_cast<std::size_t>(i)] = static_cast<char>(i);
+    EXPECT_EQ(store->get("from torch", late()), bytes);
+    store->set("from dtrun", "2");
+    EXPECT_EQ(store->get("done", late()), "");
+    EXPECT_EQ(store->try_get("n"), "12");
+    EXPECT_EQ(store->try_get("c"), "theirs");
+    EXPECT_FALSE(store->check({"gone"}));
+    store->set("bye", "");
+    const CommandResult result = torch.finish();
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_EQ(result.out, "met\n");
+    EXPECT_TRUE(std::filesystem::exists(path));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path)) << "two workers have come and gone";
 }
 
 TEST(TorchStoreTest, FourPyTorchProcessesMeetAtOurServerAndReduce) {

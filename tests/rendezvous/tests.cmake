@@ -1,6 +1,7 @@
 foreach(name failure_report job_page request_parser store_core store_session store worker_env)
   dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous)
 endforeach()
+dtrun_test(rendezvous/file_store_test.cc LINKS dtrun::rendezvous GTest::gmock PROCESSORS 2)
 foreach(name tcp_store tcp_store_server)
   dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous PROCESSORS 2)
 endforeach()

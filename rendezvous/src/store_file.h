@@ -1,0 +1,72 @@
+// StoreFile: the file of a FileStore: records one behind the other, locks, and who has it open.
+// Not thread-safe.
+//
+// A record is a key and a value, each with its length before it (32 bits, this machine's byte
+// order). PyTorch's FileStore writes the same: "/k" sets the key k, "-/k" deletes it; "refcount/"
+// and "cleanup/" count who has come and gone. Ours alone are "+/q", an element pushed to the queue
+// q, and "!/q", one popped. The first record is always one of "refcount/".
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtrun/base/unique_fd.h"
+#include "dtrun/rendezvous/file_store.h"
+
+namespace dtrun::rendezvous {
+
+struct StoreRecord {
+  std::string key;
+  std::string value;
+};
+
+class StoreFile {
+ public:
+  StoreFile(std::string path, FileStoreOptions::Leftover leftover);
+
+  /// The file's lock, from construction to destruction. The kernel takes it from a process that
+  /// dies.
+  class Lock {
+   public:
+    enum class Kind { shared, exclusive };
+    Lock(const StoreFile& file, Kind kind);
+    ~Lock();
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    int fd_;
+  };
+
+  /// The records that came since the last call; under a lock. One that is not whole is not there.
+  std::vector<StoreRecord> read_new();
+  /// Under an exclusive lock, after read_new(). All or nothing, unless the process dies in it.
+  void append(const std::vector<StoreRecord>& records);
+  /// Under an exclusive lock: whether the path still leads to this file.
+  bool is_in_place() const;
+  /// Under an exclusive lock.
+  void remove();
+
+  int fd() const { return fd_.get(); }
+  const std::string& path() const { return path_; }
+  /// Whether other machines may change it.
+  bool is_on_network() const { return on_network_; }
+
+ private:
+  void open();
+  void check_is_store() const;
+  bool alone();
+  void mark_open();
+  off_t size() const;
+  void cut_to(off_t size) const;
+
+  std::string path_;
+  base::UniqueFd fd_;
+  bool on_network_ = false;
+  off_t position_ = 0;  ///< the end of the last whole record that was read
+};
+
+}  // namespace dtrun::rendezvous

@@ -1,0 +1,306 @@
+// The FileStore: the promises of every store, several processes, their deaths, and files that are
+// not as they should be.
+#include "dtrun/rendezvous/file_store.h"
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "dtrun/base/unique_fd.h"
+#include "dtrun/rendezvous/prefix_store.h"
+#include "rendezvous/store_promises.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using base::Deadline;
+using base::ErrorCode;
+using testing::HasSubstr;
+using testing_support::error_of;
+using Leftover = FileStoreOptions::Leftover;
+
+// A folder of the test's own, removed at its end.
+class Folder {
+ public:
+  Folder() {
+    std::string name = testing::TempDir() + "dtrun_store_XXXXXX";
+    if (::mkdtemp(name.data()) == nullptr) ::abort();
+    path_ = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string file() const { return path_ + "/store"; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+Deadline late() {
+  return Deadline::after(std::chrono::seconds(60));
+}
+
+std::shared_ptr<Store> fresh_store() {
+  static int made = 0;
+  static const Folder folder;
+  return open_file_store({.path = folder.file() + std::to_string(++made)});
+}
+
+// Two handles on one file: what one does the other must see.
+class TwoHandles : public Store {
+ public:
+  TwoHandles() : second_(open_file_store({.path = folder_.file()})) {
+    first_ = open_file_store({.path = folder_.file()});
+  }
+  void set(const std::string& key, std::string_view value) override { next()->set(key, value); }
+  std::string get(const std::string& key, Deadline deadline) override {
+    return next()->get(key, deadline);
+  }
+  std::optional<std::string> try_get(const std::string& key) override {
+    return next()->try_get(key);
+  }
+  std::int64_t add(const std::string& key, std::int64_t delta) override {
+    return next()->add(key, delta);
+  }
+  std::string compare_set(const std::string& key, std::string_view expected,
+                          std::string_view desired) override {
+    return next()->compare_set(key, expected, desired);
+  }
+  bool check(const std::vector<std::string>& keys) override { return next()->check(keys); }
+  void wait(const std::vector<std::string>& keys, Deadline deadline) override {
+    next()->wait(keys, deadline);
+  }
+  bool delete_key(const std::string& key) override { return next()->delete_key(key); }
+  std::int64_t num_keys() override { return next()->num_keys(); }
+  void append(const std::string& key, std::string_view value) override {
+    next()->append(key, value);
+  }
+  std::vector<std::string> multi_get(const std::vector<std::string>& keys,
+                                     Deadline deadline) override {
+    return next()->multi_get(keys, deadline);
+  }
+  void multi_set(const std::vector<std::pair<std::string, std::string>>& pairs) override {
+    next()->multi_set(pairs);
+  }
+  void queue_push(const std::string& key, std::string_view value) override {
+    next()->queue_push(key, value);
+  }
+  std::string queue_pop(const std::string& key, Deadline deadline) override {
+    return next()->queue_pop(key, deadline);
+  }
+  std::int64_t queue_len(const std::string& key) override { return next()->queue_len(key); }
+  std::vector<std::string> list_keys() override { return next()->list_keys(); }
+  void barrier(const std::string& key, std::int64_t world, Deadline deadline) override {
+    next()->barrier(key, world, deadline);
+  }
+
+ private:
+  std::shared_ptr<Store> next() { return ++calls_ % 2 == 0 ? first_ : second_; }
+
+  Folder folder_;
+  std::shared_ptr<Store> first_;
+  std::shared_ptr<Store> second_;
+  std::atomic<int> calls_{0};
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    File, StorePromises,
+    testing::Values(
+        StoreFactory{"File", fresh_store},
+        StoreFactory{"PrefixOverFile", [] { return make_prefix_store("outer", fresh_store()); }},
+        StoreFactory{"TwoHandlesOfOneFile", [] { return std::make_shared<TwoHandles>(); }}),
+    name_of);
+
+// Forks; the body's process ends with it.
+pid_t in_process(const std::function<void()>& body) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  try {
+    body();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    ::_exit(1);
+  }
+  ::_exit(testing::Test::HasFailure() ? 2 : 0);
+}
+
+void expect_success(pid_t child) {
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(FileStoreTest, ProcessesCountAndMeetAndTheLastRemovesTheFile) {
+  const Folder folder;
+  constexpr int kProcesses = 6;
+  constexpr int kRounds = 200;
+  std::vector<pid_t> children;
+  for (int i = 0; i < kProcesses; ++i)
+    children.push_back(in_process([&] {
+      const auto store = open_file_store({.path = folder.file(), .workers = kProcesses});
+      for (int round = 0; round < kRounds; ++round) store->add("n", 1);
+      store->barrier("all", kProcesses, late());
+      EXPECT_EQ(store->get("n", late()), std::to_string(kProcesses * kRounds));
+      store->set("from " + std::to_string(i), "");
+      for (int peer = 0; peer < kProcesses; ++peer)
+        store->wait({"from " + std::to_string(peer)}, late());
+    }));
+  for (const pid_t child : children) expect_success(child);
+  EXPECT_FALSE(std::filesystem::exists(folder.file()));
+}
+
+TEST(FileStoreTest, AProcessThatIsKilledInItsWritesLosesNothingThatItWasToldIsThere) {
+  const std::string value(40000, 'v');
+  for (int run = 0; run < 25; ++run) {
+    const Folder folder;
+    const auto store = open_file_store({.path = folder.file()});
+    base::Pipe pipe = base::make_pipe();
+    const std::string name = fmt::format("run {} step ", run);
+    const pid_t child = in_process([&] {
+      const auto mine = open_file_store({.path = folder.file()});
+      for (int step = 0;; ++step) {
+        mine->set(name + std::to_string(step), value);
+        if (::write(pipe.write_end.get(), &step, sizeof step) < 0) ::_exit(3);
+      }
+    });
+    pipe.write_end.reset();
+    int acknowledged = -1;
+    for (int i = 0; i <= run % 5; ++i)
+      ASSERT_GT(::read(pipe.read_end.get(), &acknowledged, sizeof acknowledged), 0);
+    ::kill(child, SIGKILL);
+    // Nobody is held up by its lock, and nothing of its last, half record is in the way.
+    store->set("alive", std::to_string(run));
+    while (::read(pipe.read_end.get(), &acknowledged, sizeof acknowledged) > 0) continue;
+    for (int step = 0; step <= acknowledged; ++step)
+      ASSERT_EQ(store->try_get(name + std::to_string(step)), value) << name << step;
+    ASSERT_EQ(open_file_store({.path = folder.file()})->get("alive", late()), std::to_string(run));
+    ::waitpid(child, nullptr, 0);
+  }
+}
+
+TEST(FileStoreTest, ARecordThatIsNotWholeIsNotThereAndTheNextWriterRemovesIt) {
+  const Folder folder;
+  const auto store = open_file_store({.path = folder.file()});
+  store->set("a", "1");
+  const std::string whole = contents(folder.file());
+  const std::string record("\x02\0\0\0/b\x03\0\0\0two", 13);
+  for (std::size_t length = 1; length < record.size(); ++length) {
+    std::ofstream(folder.file(), std::ios::app | std::ios::binary) << record.substr(0, length);
+    ASSERT_FALSE(store->check({"b"})) << length;
+    ASSERT_EQ(open_file_store({.path = folder.file()})->try_get("a"), "1") << length;
+    store->set("a", "1");
+    ASSERT_FALSE(store->check({"b"})) << length;
+  }
+  std::ofstream(folder.file(), std::ios::app | std::ios::binary) << record;
+  EXPECT_EQ(store->get("b", late()), "two");
+}
+
+TEST(FileStoreTest, WhatAnEarlierJobLeftIsDiscardedOnRequestWhereNobodyHasItOpen) {
+  const Folder folder;
+  expect_success(in_process([&] {
+    const auto store = open_file_store({.path = folder.file(), .workers = 2});
+    store->set("k", "old");
+    ::_exit(0);  // as a process that is killed
+  }));
+  EXPECT_EQ(open_file_store({.path = folder.file()})->try_get("k"), "old");
+  const auto first = open_file_store({.path = folder.file(), .leftover = Leftover::discard});
+  EXPECT_EQ(first->try_get("k"), std::nullopt);
+  first->set("k", "new");
+  const auto second = open_file_store({.path = folder.file(), .leftover = Leftover::discard});
+  EXPECT_EQ(second->try_get("k"), "new");
+}
+
+TEST(FileStoreTest, TheFileStaysWhereSomebodyMayStillCome) {
+  const Folder folder;
+  open_file_store({.path = folder.file(), .workers = 2})->set("k", "v");
+  EXPECT_EQ(open_file_store({.path = folder.file(), .workers = 2})->try_get("k"), "v");
+  EXPECT_FALSE(std::filesystem::exists(folder.file()));
+  open_file_store({.path = folder.file()});
+  EXPECT_TRUE(std::filesystem::exists(folder.file()));
+}
+
+TEST(FileStoreTest, AFileThatIsNoStoreIsRefusedAndLeftAsItIs) {
+  const Folder folder;
+  const std::string data = "somebody's data";
+  std::ofstream(folder.file()) << data;
+  for (const Leftover leftover : {Leftover::keep, Leftover::discard}) {
+    const auto error =
+        error_of([&] { open_file_store({.path = folder.file(), .leftover = leftover}); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error->what(), HasSubstr("is not a store's file"));
+    EXPECT_EQ(contents(folder.file()), data);
+  }
+}
+
+TEST(FileStoreTest, WhatTheSystemRefusesIsNamedWithThePath) {
+  const Folder folder;
+  const auto no_folder = error_of([&] { open_file_store({.path = folder.path() + "/no/store"}); });
+  ASSERT_TRUE(no_folder);
+  EXPECT_EQ(no_folder->code(), ErrorCode::kSystem);
+  EXPECT_THAT(no_folder->what(), HasSubstr(folder.path() + "/no/store"));
+  EXPECT_THAT(no_folder->what(), HasSubstr("ENOENT"));
+  EXPECT_THAT(error_of([&] { open_file_store({.path = folder.path()}); })->what(),
+              HasSubstr("EISDIR"));
+  const auto store = open_file_store({.path = folder.file()});
+  const auto too_long = error_of([&] { store->set("k", std::string((64 << 20) + 1, 'v')); });
+  ASSERT_TRUE(too_long);
+  EXPECT_EQ(too_long->code(), ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(store->check({"k"}));
+  std::filesystem::resize_file(folder.file(), 3);
+  const auto shorter = error_of([&] { store->set("k", "v"); });
+  ASSERT_TRUE(shorter);
+  EXPECT_EQ(shorter->code(), ErrorCode::kProtocol);
+  EXPECT_THAT(shorter->what(), HasSubstr("has become shorter"));
+}
+
+TEST(FileStoreTest, AFullDiskIsSaidAndTheStoreGoesOn) {
+  const Folder folder;
+  if (::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=64k") != 0)
+    GTEST_SKIP() << "needs root, to mount a file system of its own";
+  {
+    const auto store = open_file_store({.path = folder.file()});
+    const auto error = error_of([&] { store->set("big", std::string(100000, 'v')); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::kSystem);
+    EXPECT_THAT(error->what(), HasSubstr("ENOSPC"));
+    EXPECT_FALSE(store->check({"big"}));
+    store->set("small", "1");
+    EXPECT_EQ(store->get("small", late()), "1");
+  }
+  EXPECT_EQ(::umount(folder.path().c_str()), 0);
+}
+
+TEST(FileStoreTest, WithoutAnInotifyInstanceTheFileIsLookedAtAgainAndAgain) {
+  const Folder folder;
+  expect_success(in_process([&] {
+    const auto waiting = open_file_store({.path = folder.file()});
+    const auto setting = open_file_store({.path = folder.file()});
+    const base::UniqueFd next(::dup(0));
+    const rlimit limit{static_cast<rlim_t>(next.get()) + 1, static_cast<rlim_t>(next.get()) + 1};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    std::thread thread([&] { setting->set("k", "v"); });
+    EXPECT_EQ(waiting->get("k", late()), "v");
+    EXPECT_TRUE(
+        error_of([&] { waiting->get("none", Deadline::after(std::chrono::milliseconds(120))); }));
+    thread.join();
+  }));
+}
+
+}  // namespace
+}  // namespace dtrun::rendezvous
