@@ -43,8 +43,10 @@ WorkerEnv find_place(const InitOptions& options, const InitMethod& method) {
   if (world_size != -1) environment.set("WORLD_SIZE", std::to_string(world_size));
   if (method.kind == InitMethod::Kind::environment)
     return rendezvous::read_worker_env(environment, MasterAddress::needed);
-  if (method.kind == InitMethod::Kind::file)
+  if (method.kind == InitMethod::Kind::file) {
+    environment.unset("TORCHELASTIC_USE_AGENT_STORE");
     return rendezvous::read_worker_env(environment, MasterAddress::optional);
+  }
   // The launcher's store is used where the method names just that; else rank 0 serves one.
   const std::string port = std::to_string(method.port);
   if (environment.get("MASTER_ADDR") != method.host || environment.get("MASTER_PORT") != port)

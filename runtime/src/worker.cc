@@ -8,6 +8,7 @@
 
 #include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/rendezvous/file_store.h"
 #include "dtrun/rendezvous/job_page.h"
 #include "dtrun/rendezvous/prefix_store.h"
 #include "dtrun/rendezvous/tcp_store.h"
@@ -85,9 +86,28 @@ std::unique_ptr<StoreHost> host_store(const rendezvous::WorkerEnv& env) {
   }
 }
 
+// At the store of the launcher, of rank 0, or in the file that the init method names.
+std::shared_ptr<rendezvous::Store> open_store(const rendezvous::WorkerEnv& env,
+                                              const InitMethod& method,
+                                              Deadline::Duration timeout) {
+  if (method.kind == InitMethod::Kind::file)
+    return rendezvous::open_file_store(
+        {.path = method.path,
+         .workers = env.world_size,
+         .leftover = rendezvous::FileStoreOptions::Leftover::discard});
+  return rendezvous::connect_tcp_store(
+      {.host = env.master_addr, .port = env.master_port, .connect_timeout = timeout});
+}
+
 std::string own_address(const rendezvous::WorkerEnv& env) {
-  return base::source_address_towards(env.master_addr.empty() ? base::host_name()
-                                                              : env.master_addr);
+  if (!env.master_addr.empty()) return base::source_address_towards(env.master_addr);
+  // Ranks that meet in a file know no other host; only peers elsewhere would need the address.
+  try {
+    return base::source_address_towards(base::host_name());
+  } catch (const base::Error& error) {
+    base::log::info(Component::kRuntime, "peers must be on this machine: {}", error.what());
+    return "127.0.0.1";
+  }
 }
 
 collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const InitOptions& options,
@@ -164,11 +184,10 @@ Worker init(InitOptions options) {
 
   impl->job_page = open_job_page(env);
   if (impl->job_page) wait_in_init(*impl->job_page, env);
-  impl->store_host = host_store(env);
-  impl->store = rendezvous::connect_tcp_store(
-      {.host = env.master_addr, .port = env.master_port, .connect_timeout = options.timeout});
+  if (method.kind != InitMethod::Kind::file) impl->store_host = host_store(env);
+  impl->store = open_store(env, method, options.timeout);
   impl->world = join_world(env, options, impl->store, impl->job_page);
-  // Where rank 0 hosts the store, nobody may still be joining when rank 0 ends.
+  // Where the ranks themselves keep the store, nobody may still be joining when one of them ends.
   if (!env.use_agent_store) impl->world.barrier();
   impl->set_state(RankState::kRunning);
   base::log::info(Component::kRuntime, "joined {}", impl->world.to_string());

@@ -1,28 +1,30 @@
 #include "runtime/dist_ranks.h"
 
-#include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <thread>
-
-#include "dtrun/base/socket.h"
 
 namespace dtrun::dist {
 
 void run_uninitialized_ranks(int size,
                              const std::function<void(const InitProcessGroup& mine)>& body) {
-  const int port = base::local_port(base::listen_tcp("127.0.0.1", 0).get());
+  std::string folder = testing::TempDir() + "dtrun_dist_XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr) ::abort();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
       InitProcessGroup mine;
-      mine.init_method = fmt::format("tcp://127.0.0.1:{}", port);
+      mine.init_method = "file://" + folder + "/store";
       mine.rank = rank;
       mine.world_size = size;
       mine.timeout = std::chrono::seconds(60);
       body(mine);
     });
   for (std::thread& thread : threads) thread.join();
+  // The last of the ranks has removed the file.
+  EXPECT_TRUE(std::filesystem::remove(folder));
 }
 
 std::vector<Ended> run_failing_dist_ranks(int size, const std::function<void(int rank)>& body) {

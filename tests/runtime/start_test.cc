@@ -1,11 +1,15 @@
 // How a worker comes into its world: by hand, alone, with half an environment, with a wrong one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mount.h>
+#include <unistd.h>
 
 #include <boost/json/object.hpp>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <vector>
 
 #include "dtrun/base/json.h"
 #include "dtrun/base/socket.h"
@@ -23,6 +27,7 @@ using testing_support::run_command;
 
 const std::string kHello = DTRUN_BIN "/hello";
 const std::string kMisbehave = DTRUN_BIN "/misbehave";
+const std::string kMeet = DTRUN_BIN "/meet";
 
 // A port that was free a moment ago: jobs started by hand must name one.
 std::string free_port() {
@@ -128,6 +133,72 @@ TEST(StartTest, AnImpossibleRankIsRefusedByName) {
   const CommandResult result = run_command({kHello}, by_hand(3, 2, "29500"));
   EXPECT_EQ(result.exit_code, 1) << result.describe();
   EXPECT_THAT(result.err, HasSubstr("RANK"));
+}
+
+// All ranks of a world that meets as `method` says.
+void expect_meeting(const std::string& method, int world_size, CommandOptions options = {}) {
+  std::vector<std::unique_ptr<Command>> ranks;
+  const std::string size = std::to_string(world_size);
+  for (int rank = 0; rank < world_size; ++rank)
+    ranks.push_back(std::make_unique<Command>(
+        std::vector<std::string>{kMeet, method, std::to_string(rank), size}, options));
+  for (int rank = 0; rank < world_size; ++rank) {
+    const CommandResult result = ranks[static_cast<std::size_t>(rank)]->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_EQ(result.out,
+              "rank " + std::to_string(rank) + " of " + size + ": tensor([" + size + ".])\n");
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+TEST(InitMethodStartTest, RanksMeetByTcpAndByAnEnvironmentThatTheProgramSets) {
+  expect_meeting("tcp://localhost:" + free_port(), 2);
+  expect_meeting("setenv:" + free_port(), 2);
+}
+
+TEST(InitMethodStartTest, RanksMeetAtAFileThatIsGoneAfterThemAndWhateverAnEarlierJobLeftInIt) {
+  const std::string path = testing::TempDir() + "dtrun_meet_" + std::to_string(::getpid());
+  expect_meeting("file://" + path, 3);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  {
+    Command alone({kMeet, "file://" + path, "0", "2"});
+    while (!std::filesystem::exists(path) || std::filesystem::file_size(path) < 100)
+      ::sched_yield();
+  }  // killed
+  EXPECT_TRUE(std::filesystem::exists(path));
+  expect_meeting("file://" + path, 2);
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(InitMethodStartTest, UnderDtrunAFileServesAsWell) {
+  const std::string path = testing::TempDir() + "dtrun_meet_" + std::to_string(::getpid());
+  const CommandResult result =
+      run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=2", "sh", "-c",
+                   "exec " + kMeet + " file://" + path + " $RANK $WORLD_SIZE"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("rank 1 of 2: tensor([2.])"));
+}
+
+TEST(InitMethodStartTest, WhatIsMissingComesBeforeWhatIsNotBuiltIn) {
+  const CommandResult result = run_command({kMeet, "env://", "0", "1", "nccl"});
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("the environment lacks MASTER_ADDR, MASTER_PORT\n"));
+  EXPECT_THAT(result.err, HasSubstr("[rank0]: "));
+  EXPECT_THAT(result.err, HasSubstr("dtrun --nproc_per_node="));
+  EXPECT_THAT(result.err, Not(HasSubstr("nccl")));
+}
+
+TEST(InitMethodStartTest, AMethodOrPlaceThatCannotBeEndsTheProgramByName) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"zoo://n0:2181", "0", "1", "there is no kind 'zoo'"},
+      {"file:///no/such/folder/store", "0", "1", "/no/such/folder/store"},
+      {"tcp://127.0.0.1:1", "2", "2", "rank 2 and world_size 2"},
+  };
+  for (const auto& arguments : cases) {
+    const CommandResult result = run_command({kMeet, arguments[0], arguments[1], arguments[2]});
+    EXPECT_EQ(result.exit_code, 1) << result.describe();
+    EXPECT_THAT(result.err, HasSubstr(arguments[3]));
+  }
 }
 
 class EscapedExceptionTest : public testing::Test {

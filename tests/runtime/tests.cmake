@@ -1,13 +1,15 @@
 add_executable(misbehave runtime/workers/misbehave.cc)
 target_link_libraries(misbehave PRIVATE dtrun::dtrun dtrun_flags)
 
-add_executable(leaving runtime/workers/leaving.cc)
-target_link_libraries(leaving PRIVATE dtrun::dtrun dtrun_flags)
+foreach(worker leaving meet)
+  add_executable(${worker} runtime/workers/${worker}.cc)
+  target_link_libraries(${worker} PRIVATE dtrun::dtrun dtrun_flags)
+endforeach()
 
 foreach(name exit_warning job start)
   dtrun_test(runtime/${name}_test.cc LINKS dtrun::base GTest::gmock PROCESSORS 2)
   target_compile_definitions(runtime_${name}_test PRIVATE DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
-  add_dependencies(runtime_${name}_test misbehave leaving hello dtrun_launcher)
+  add_dependencies(runtime_${name}_test misbehave leaving meet hello dtrun_launcher)
 endforeach()
 dtrun_test(runtime/mp_test.cc LINKS dtrun::dtrun GTest::gmock PROCESSORS 2)
 # The promise is a thousand kills of a thousand; the long form keeps it, every run of the suite shows a part.
