@@ -49,10 +49,9 @@ class Agent {
   }
 
   JobOutcome run() {
-    // Before the signals are taken over: a member blocks here, and may be interrupted.
-    nodes_->join();
     signals_ = std::make_unique<base::SignalWatch>(loop_, stop_signals(),
                                                    [this](int number) { on_signal(number); });
+    nodes_->join();
     loop_.run();
     return std::move(outcome_);
   }

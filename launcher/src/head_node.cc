@@ -22,8 +22,9 @@ namespace {
 // torchrun's exit barrier waits as long.
 constexpr auto kExitBarrier = std::chrono::seconds(300);
 constexpr auto kStopPatience = std::chrono::seconds(10);
-// For the others to read why, before this node's end closes their connections.
-constexpr auto kFarewellPatience = std::chrono::seconds(1);
+// For the others to read why before this node's end closes their connections, and for those to
+// come who are about to.
+constexpr auto kFarewellPatience = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -94,6 +95,7 @@ void HeadNode::send_away(int id, const Hello& hello, const Objection& objection)
                      objection.text);
   // The connection stays until the other side closes it: a close here could overtake the words.
   members_.at(id).connection->send(Refuse{objection.text});
+  if (hello.run_id == plan_.run_id) ++told_;
   // One line started all of them, so the job cannot come about. The static rendezvous, where every
   // node has a line of its own, waits for the right one.
   if (objection.kind == Objection::Kind::kContradiction &&
@@ -106,7 +108,7 @@ void HeadNode::send_away(int id, const Hello& hello, const Objection& objection)
 
 void HeadNode::start_job() {
   started_ = true;
-  roster_.set_phase(NodeRoster::Phase::kStarted);
+  roster_.start();
   timer_.cancel();
   places_ = roster_.places();
   for (const auto& [id, place] : places_) {
@@ -157,29 +159,38 @@ Error HeadNode::joined_too_few() const {
                                endpoint));
 }
 
-void HeadNode::set_failed() {
+void HeadNode::set_failed(const std::string& why) {
   failed_ = true;
-  if (!started_) roster_.set_phase(NodeRoster::Phase::kEnding);
+  if (!started_) roster_.end(why);
 }
 
 void HeadNode::fail_joining(const Error& error) {
   if (failed_) return;
-  set_failed();
+  set_failed(error.why());
   farewell_ = error;
   JobFailure failure;
   failure.host = base::host_name();
   failure.code = error.code() == ErrorCode::kTimeout ? kExitUnreachable : kExitUsage;
   failure.text = error.what();
-  for (auto& [id, member] : members_)
-    if (member.hello) member.connection->send(failure);
-  if (members_.empty()) throw Error(error);
+  for (auto& [id, member] : members_) {
+    if (!member.hello) continue;
+    member.connection->send(failure);
+    ++told_;
+  }
+  if (all_are_told()) throw Error(error);
   timer_.start(Deadline::after(kFarewellPatience), [this] { throw Error(*farewell_); });
+}
+
+// And have gone. Those who have not come at all are waited for only where they may be on their way.
+bool HeadNode::all_are_told() const {
+  const bool more_may_come = farewell_->code() != ErrorCode::kTimeout;
+  return members_.empty() && (!more_may_come || told_ + 1 >= plan_.options.node_count);
 }
 
 void HeadNode::on_lost(int id, const std::string& why) {
   const Member member = std::move(members_.at(id));
   members_.erase(id);
-  if (farewell_ && members_.empty()) throw Error(*farewell_);
+  if (farewell_ && all_are_told()) throw Error(*farewell_);
   if (!member.hello) return;
   if (!started_) {
     roster_.remove(id);
@@ -199,7 +210,7 @@ void HeadNode::on_lost(int id, const std::string& why) {
 
 void HeadNode::pass_on(const JobFailure& failure, int except) {
   if (failed_) return;
-  set_failed();
+  set_failed(failure.describe());
   for (auto& [id, member] : members_)
     if (id != except && member.hello) member.connection->send(failure);
   callbacks_.on_failure(failure);
@@ -207,7 +218,7 @@ void HeadNode::pass_on(const JobFailure& failure, int except) {
 
 void HeadNode::tell_failure(const JobFailure& failure) {
   if (failed_) return;
-  set_failed();
+  set_failed(failure.describe());
   for (auto& [id, member] : members_)
     if (member.hello) member.connection->send(failure);
 }

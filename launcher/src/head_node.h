@@ -42,7 +42,8 @@ class HeadNode : public Nodes {
   StartOrder order_for(const NodePlace& place) const;
   base::Error joined_too_few() const;
   void fail_joining(const base::Error& error);
-  void set_failed();
+  void set_failed(const std::string& why);
+  bool all_are_told() const;
   void pass_on(const JobFailure& failure, int except);
   void release_if_all_are_done();
   void release();
@@ -58,6 +59,7 @@ class HeadNode : public Nodes {
   std::map<int, Member> members_;        // by order of arrival
   rendezvous::TcpStoreServer server_;
   int next_id_ = 0;
+  int told_ = 0;  // nodes that know that joining has failed
   bool started_ = false;
   bool failed_ = false;
   bool done_ = false;

@@ -15,6 +15,7 @@ using base::ErrorCode;
 namespace {
 
 constexpr auto kExitBarrier = std::chrono::seconds(300);
+constexpr auto kConnectSlice = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -31,9 +32,29 @@ std::string MemberNode::head_name() const {
 }
 
 void MemberNode::join() {
+  start_ = Deadline::Clock::now();
   join_limit_ = Deadline::after(plan_.options.join_timeout);
-  head_ = std::make_unique<NodeConnection>(loop_, NodeConnection::Side::kConnected,
-                                           connect(join_limit_));
+  loop_.post([this] { connect(); });
+}
+
+// By slices, so that the signals that stop this dtrun are seen in between.
+void MemberNode::connect() {
+  if (done_ || failed_) return;
+  base::UniqueFd socket;
+  try {
+    socket = base::connect_tcp(plan_.options.master_addr, *plan_.options.master_port,
+                               join_limit_.earlier(Deadline::after(kConnectSlice)));
+  } catch (const Error& error) {
+    if (join_limit_.expired()) throw unreachable(error.why());
+    loop_.post([this] { connect(); });
+    return;
+  }
+  say_hello(std::move(socket));
+}
+
+void MemberNode::say_hello(base::UniqueFd socket) {
+  head_ =
+      std::make_unique<NodeConnection>(loop_, NodeConnection::Side::kConnected, std::move(socket));
   head_->start([this](const NodeMessage& message) { on_message(message); },
                [this](const std::string& why) { on_lost(why); });
   head_->send(Hello{plan_.options.node_rank.value_or(kNoNodeRank), plan_.options.node_count,
@@ -44,17 +65,16 @@ void MemberNode::join() {
   });
 }
 
-base::UniqueFd MemberNode::connect(Deadline deadline) const {
-  try {
-    return base::connect_tcp(plan_.options.master_addr, *plan_.options.master_port, deadline);
-  } catch (const Error& error) {
-    if (reason_.empty()) throw;
-    throw Error(ErrorCode::kConnection,
-                fmt::format("no dtrun hosts the rendezvous: {}", error.summary()),
-                fmt::format("{}; {}", error.why(), reason_),
-                "--rdzv_endpoint must name one of the job's nodes: name it as all of them know "
-                "it, start dtrun there, too, and see that no firewall is between");
-  }
+Error MemberNode::unreachable(const std::string& cause) const {
+  const std::string what = fmt::format("cannot reach {} for {}", head_name(),
+                                       base::format_duration(Deadline::Clock::now() - start_));
+  if (reason_.empty())
+    return Error(ErrorCode::kConnection, what, cause,
+                 "start node 0 first; check --master_addr, --master_port and the firewall");
+  return Error(ErrorCode::kConnection, fmt::format("no dtrun hosts the rendezvous: {}", what),
+               fmt::format("{}; {}", cause, reason_),
+               "--rdzv_endpoint must name one of the job's nodes: name it as all of them know it, "
+               "start dtrun there, too, and see that no firewall is between");
 }
 
 Error MemberNode::no_dtrun_there(const std::string& why) const {
@@ -129,7 +149,7 @@ void MemberNode::tell_failure(const JobFailure& failure) {
 
 void MemberNode::tell_done() {
   done_ = true;
-  if (gone_) return callbacks_.on_release();
+  if (gone_ || !head_) return callbacks_.on_release();
   timer_.start(Deadline::after(kExitBarrier), [this] { callbacks_.on_release(); });
   head_->send(Done{});
 }

@@ -17,14 +17,15 @@ class MemberNode : public Nodes {
   MemberNode(base::EventLoop& loop, const LaunchPlan& plan, std::string reason,
              NodesCallbacks callbacks);
 
-  /// Blocks while the head cannot be reached yet.
   void join() override;
   void tell_failure(const JobFailure& failure) override;
   void tell_done() override;
 
  private:
   std::string head_name() const;
-  base::UniqueFd connect(base::Deadline deadline) const;
+  void connect();
+  void say_hello(base::UniqueFd socket);
+  base::Error unreachable(const std::string& cause) const;
   base::Error no_dtrun_there(const std::string& why) const;
   base::Error not_started() const;
   base::Error refused(const std::string& text) const;
@@ -38,6 +39,7 @@ class MemberNode : public Nodes {
   NodesCallbacks callbacks_;
   base::Timer timer_;
   std::unique_ptr<NodeConnection> head_;
+  base::Deadline::Clock::time_point start_;
   base::Deadline join_limit_ = base::Deadline::never();
   bool answered_ = false;  // whoever listens there is a dtrun
   bool started_ = false;

@@ -55,7 +55,7 @@ Objection NodeRoster::objection_to(const Hello& hello) const {
                         head.run_id, head.node_count, hosts())};
   if (phase_ == Phase::kEnding)
     return {Objection::Kind::kStranger,
-            fmt::format("job '{}' is ending: start it anew on all nodes", head.run_id)};
+            fmt::format("job '{}' is ending before it has begun: {}", head.run_id, why_ending_)};
   if (hello.node_count != head.node_count)
     return contradiction(fmt::format("it was started with --nnodes={}, node 0 with --nnodes={}",
                                      hello.node_count, head.node_count));

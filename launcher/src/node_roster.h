@@ -43,7 +43,12 @@ class NodeRoster {
   int count() const { return static_cast<int>(nodes_.size()); }
   bool complete() const { return count() == head().node_count; }
   Phase phase() const { return phase_; }
-  void set_phase(Phase phase) { phase_ = phase; }
+  void start() { phase_ = Phase::kStarted; }
+  /// @param why for those who come now
+  void end(std::string why) {
+    phase_ = Phase::kEnding;
+    why_ending_ = std::move(why);
+  }
 
   /// By --node_rank where all have given it; else node 0, then the others in the natural order of
   /// their host names (node2 before node10), those of one host as they came.
@@ -59,6 +64,7 @@ class NodeRoster {
 
   std::map<int, Hello> nodes_;  // the head first, then as they came
   Phase phase_ = Phase::kJoining;
+  std::string why_ending_;
 };
 
 /// "node2" before "node10": runs of digits compare as numbers.

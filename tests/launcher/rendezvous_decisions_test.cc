@@ -173,10 +173,11 @@ TEST(NodeRosterTest, WhoDoesNotFitIsToldWhy) {
   other.local_ranks = 0;
   EXPECT_THAT(objection(other, Kind::kContradiction), HasSubstr("no rank"));
   EXPECT_THAT(objection(hello("h1", 2), Kind::kContradiction), HasSubstr("node 0 without"));
-  roster.set_phase(NodeRoster::Phase::kEnding);
-  EXPECT_THAT(objection(hello("h1"), Kind::kStranger), HasSubstr("is ending"));
+  roster.end("node 0 was stopped");
+  EXPECT_THAT(objection(hello("h1"), Kind::kStranger),
+              HasSubstr("is ending before it has begun: node 0 was stopped"));
   roster.add(0, hello("h1"));
-  roster.set_phase(NodeRoster::Phase::kStarted);
+  roster.start();
   EXPECT_THAT(objection(hello("h2"), Kind::kStranger), HasSubstr("4 nodes (h0, h1)"));
 
   roster = NodeRoster(hello("h0", 0));
