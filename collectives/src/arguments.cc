@@ -1,6 +1,9 @@
 #include "arguments.h"
 
 #include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
@@ -20,13 +23,17 @@ namespace {
 
 }  // namespace
 
-void require_tensor(const GroupShape& group, const Tensor& tensor, std::string_view what) {
+void require_tensor(const GroupShape& group, const Tensor& tensor, DType dtype,
+                    std::string_view what) {
   if (!tensor.defined()) refuse(fmt::format("{} is an undefined tensor", what));
   if (tensor.device().type != group.device)
-    refuse(fmt::format("{} is on {}, and the group's backend '{}' works on {} tensors", what,
-                       tensor.device().to_string(), group.backend,
-                       tensors::Device{group.device, 0}.to_string()),
-           "", "move the tensor, or make the group with the backend of its device");
+    refuse(fmt::format("{} is on {}, and the call's first tensor on {}", what,
+                       tensor.device().to_string(), tensors::Device{group.device, 0}.to_string()),
+           "the first tensor's device chooses the backend, which works on one device type",
+           "move the tensor");
+  if (tensor.dtype() != dtype)
+    refuse(fmt::format("{} is {}, and the other tensor of the call {}", what,
+                       dtype_name(tensor.dtype()), dtype_name(dtype)));
 }
 
 void require_rank(const GroupShape& group, int rank, std::string_view what) {
@@ -34,31 +41,102 @@ void require_rank(const GroupShape& group, int rank, std::string_view what) {
     refuse(fmt::format("{} is {}, and the group's ranks are 0 to {}", what, rank, group.size - 1));
 }
 
-void require_list(const GroupShape& group, const std::vector<Tensor>& list, DType dtype,
-                  std::string_view what) {
+void require_length(const GroupShape& group, const std::vector<Tensor>& list,
+                    std::string_view what) {
   if (list.size() != static_cast<std::size_t>(group.size))
     refuse(fmt::format("{} has {} tensors, and the group {} ranks", what, list.size(), group.size),
            "", "give one tensor per rank");
-  for (std::size_t rank = 0; rank < list.size(); ++rank) {
-    const std::string entry = fmt::format("{}[{}]", what, rank);
-    require_tensor(group, list[rank], entry);
-    if (list[rank].dtype() != dtype)
-      refuse(fmt::format("{} is {}, and the other tensor of the call {}", entry,
-                         dtype_name(list[rank].dtype()), dtype_name(dtype)));
+}
+
+void require_list(const GroupShape& group, const std::vector<Tensor>& list, DType dtype,
+                  std::string_view what) {
+  require_length(group, list, what);
+  for (std::size_t rank = 0; rank < list.size(); ++rank)
+    require_tensor(group, list[rank], dtype, fmt::format("{}[{}]", what, rank));
+}
+
+void require_same_count(NamedTensor a, NamedTensor b) {
+  if (a.tensor.numel() != b.tensor.numel())
+    refuse(fmt::format("{} has {} elements, {} has {}", a.name, a.tensor.numel(), b.name,
+                       b.tensor.numel()));
+}
+
+void require_same_rows(NamedTensor a, NamedTensor b) {
+  const tensors::Shape& left = a.tensor.shape();
+  const tensors::Shape& right = b.tensor.shape();
+  if (left.size() != right.size() || !std::equal(left.begin() + 1, left.end(), right.begin() + 1))
+    refuse(fmt::format("{} has the shape [{}], {} has [{}]", a.name, fmt::join(left, ", "), b.name,
+                       fmt::join(right, ", ")),
+           "they may differ in dim 0 only");
+}
+
+void require_pieces(const GroupShape& group, NamedTensor own, NamedList all) {
+  require_list(group, all.tensors, own.tensor.dtype(), all.name);
+  const std::string mine = fmt::format("{}[{}]", all.name, group.rank);
+  require_same_count(own, {all.tensors[static_cast<std::size_t>(group.rank)], mine});
+}
+
+void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList all,
+                           NamedRank root) {
+  require_rank(group, root.rank, root.name);
+  if (group.rank == root.rank) return require_pieces(group, own, all);
+  if (!all.tensors.empty())
+    refuse(fmt::format("{} has {} tensors on a rank that is not the {}", all.name,
+                       all.tensors.size(), root.name),
+           "", fmt::format("pass an empty list everywhere but at the {}", root.name));
+}
+
+std::vector<Tensor> equal_parts(const GroupShape& group, NamedTensor whole, NamedTensor part) {
+  const tensors::Shape& shape = part.tensor.shape();
+  tensors::Shape stacked = shape;
+  stacked.insert(stacked.begin(), group.size);
+  tensors::Shape joined = shape;
+  if (!joined.empty()) joined[0] *= group.size;
+  std::vector<Tensor> parts;
+  for (int rank = 0; rank < group.size; ++rank) {
+    if (whole.tensor.shape() == stacked) {
+      parts.push_back(whole.tensor.select(0, rank));
+    } else if (whole.tensor.shape() == joined && !shape.empty()) {
+      parts.push_back(whole.tensor.narrow(0, rank * shape[0], shape[0]));
+    } else {
+      refuse(fmt::format("{} has the shape [{}], and {} [{}] in a group of {}", whole.name,
+                         fmt::join(whole.tensor.shape(), ", "), part.name, fmt::join(shape, ", "),
+                         group.size),
+             "",
+             fmt::format("give {} the shape [{}]", whole.name,
+                         fmt::join(shape.empty() ? stacked : joined, ", ")));
+    }
   }
+  return parts;
 }
 
-void require_no_list(const std::vector<Tensor>& list, std::string_view what,
-                     std::string_view root) {
-  if (!list.empty())
-    refuse(fmt::format("{} has {} tensors on a rank that is not the {}", what, list.size(), root),
-           "", fmt::format("pass an empty list everywhere but at the {}", root));
-}
-
-void require_same_count(const Tensor& a, std::string_view what_a, const Tensor& b,
-                        std::string_view what_b) {
-  if (a.numel() != b.numel())
-    refuse(fmt::format("{} has {} elements, {} has {}", what_a, a.numel(), what_b, b.numel()));
+std::vector<Tensor> split_parts(const GroupShape& group, NamedTensor whole,
+                                const std::vector<std::int64_t>& sizes, std::string_view what) {
+  if (whole.tensor.dim() == 0) refuse(fmt::format("{} has no dims to split", whole.name));
+  const std::int64_t rows = whole.tensor.size(0);
+  if (sizes.empty()) {
+    if (rows % group.size != 0)
+      refuse(fmt::format("{} has {} rows, which {} ranks cannot share evenly", whole.name, rows,
+                         group.size),
+             "", fmt::format("give {}", what));
+    return tensors::split(
+        whole.tensor,
+        std::vector<std::int64_t>(static_cast<std::size_t>(group.size), rows / group.size), 0);
+  }
+  if (sizes.size() != static_cast<std::size_t>(group.size))
+    refuse(
+        fmt::format("{} has {} entries, and the group {} ranks", what, sizes.size(), group.size));
+  std::int64_t sum = 0;
+  for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
+    if (sizes[rank] < 0) refuse(fmt::format("{}[{}] is {}", what, rank, sizes[rank]));
+    if (sizes[rank] > rows)
+      refuse(fmt::format("{}[{}] is {}, and {} has {} rows", what, rank, sizes[rank], whole.name,
+                         rows));
+    sum += sizes[rank];
+  }
+  if (sum != rows)
+    refuse(fmt::format("{} are {} rows together, and {} has {}", what, sum, whole.name, rows));
+  return tensors::split(whole.tensor, sizes, 0);
 }
 
 void require_reduce_op(ReduceOp op, DType dtype) {

@@ -2,6 +2,7 @@
 // contiguous, and keeps what must live until the operation is done.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -23,17 +24,46 @@ struct GroupShape {
   std::string_view backend;  ///< its name, for messages
 };
 
+/// An argument and its name, for messages.
+struct NamedTensor {
+  const Tensor& tensor;
+  std::string_view name;
+};
+struct NamedList {
+  const std::vector<Tensor>& tensors;
+  std::string_view name;
+};
+struct NamedRank {
+  int rank;
+  std::string_view name;
+};
+
 // All throw Error kInvalidArgument naming the argument.
-void require_tensor(const GroupShape& group, const Tensor& tensor, std::string_view what);
+/// Defined, on the group's device and of that dtype, which the call's first tensor has.
+void require_tensor(const GroupShape& group, const Tensor& tensor, tensors::DType dtype,
+                    std::string_view what);
 void require_rank(const GroupShape& group, int rank, std::string_view what);
-/// One tensor per rank, all of that dtype.
+/// One tensor per rank.
+void require_length(const GroupShape& group, const std::vector<Tensor>& list,
+                    std::string_view what);
+/// The same, all of that dtype.
 void require_list(const GroupShape& group, const std::vector<Tensor>& list, tensors::DType dtype,
                   std::string_view what);
-/// No tensors: the list belongs to the root alone.
-void require_no_list(const std::vector<Tensor>& list, std::string_view what, std::string_view root);
-void require_same_count(const Tensor& a, std::string_view what_a, const Tensor& b,
-                        std::string_view what_b);
+void require_same_count(NamedTensor a, NamedTensor b);
+/// The shapes differ in dim 0 at most.
+void require_same_rows(NamedTensor a, NamedTensor b);
+/// One piece per rank in `all`; this rank's own is like `own`.
+void require_pieces(const GroupShape& group, NamedTensor own, NamedList all);
+/// The same at the root; elsewhere no list.
+void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList all, NamedRank root);
 void require_reduce_op(ReduceOp op, tensors::DType dtype);
+
+/// Views of `whole`, one per rank, each of the shape of `part`: equal parts of dim 0, or, where
+/// `whole` has one dim more, whole[r].
+std::vector<Tensor> equal_parts(const GroupShape& group, NamedTensor whole, NamedTensor part);
+/// Views of `whole`: sizes[r] rows for rank r; equal parts where there are no sizes.
+std::vector<Tensor> split_parts(const GroupShape& group, NamedTensor whole,
+                                const std::vector<std::int64_t>& sizes, std::string_view what);
 
 /// Never 0; equal for equal lists of counts.
 std::uint64_t hash_counts(const std::vector<Tensor>& list);

@@ -36,11 +36,17 @@ const char* op_kind_name(OpKind kind) {
       return "recv";
     case OpKind::split:
       return "split";
+    case OpKind::monitored_barrier:
+      return "monitored_barrier";
   }
   return "unknown";
 }
 
 namespace {
+
+bool has_tensors(OpKind kind) {
+  return kind != OpKind::barrier && kind != OpKind::split && kind != OpKind::monitored_barrier;
+}
 
 bool reduces(OpKind kind) {
   return kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::reduce_scatter;
@@ -61,7 +67,7 @@ bool Fingerprint::agrees_with(const Fingerprint& other) const {
 
 std::string Fingerprint::describe() const {
   std::string text = fmt::format("{} #{}", op_kind_name(kind), sequence);
-  if (kind != OpKind::barrier && kind != OpKind::split) {
+  if (has_tensors(kind)) {
     text += fmt::format(" ({}", tensors::dtype_short_name(dtype));
     if (counts_are_elements(kind)) {
       text += fmt::format(" x {}", counts);

@@ -256,6 +256,7 @@ Schedule make_schedule(const CollectiveShape& shape) {
     case OpKind::none:
     case OpKind::send:
     case OpKind::receive:
+    case OpKind::monitored_barrier:
       break;
   }
   DT_CHECK(false);

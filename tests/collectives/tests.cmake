@@ -2,6 +2,7 @@ add_library(dtrun_rank_support STATIC support/rank_processes.cc support/rank_thr
 target_link_libraries(dtrun_rank_support
   PUBLIC dtrun_test_support dtrun::collectives PRIVATE GTest::gtest dtrun_flags)
 
+dtrun_test(collectives/backend_spec_test.cc LINKS dtrun_rank_support)
 dtrun_test(collectives/fingerprint_test.cc LINKS dtrun::collectives)
 dtrun_test(collectives/schedule_test.cc LINKS dtrun::collectives)
 dtrun_test(collectives/process_group_test.cc LINKS dtrun_rank_support PROCESSORS 2)

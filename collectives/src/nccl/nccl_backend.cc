@@ -356,8 +356,11 @@ ncclUniqueId share_id(const GroupOptions& options, Deadline deadline) {
 
 }  // namespace
 
-bool nccl_is_built() {
-  return true;
+std::optional<Error> nccl_obstacle() {
+  if (tensors::cuda::device_count() > 0) return std::nullopt;
+  return Error(ErrorCode::kUnavailable,
+               "backend 'nccl' needs one GPU per rank: this machine has none",
+               "no CUDA device, or no driver, was found", "start the ranks where GPUs are");
 }
 
 std::unique_ptr<Backend> make_nccl_backend(const GroupOptions& options) {

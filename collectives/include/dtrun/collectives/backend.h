@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,15 @@ struct Call {
   std::function<void()> finish;
 };
 
+/// One of several messages that start at the same time.
+struct Message {
+  OpKind kind = OpKind::send;  ///< or receive
+  Buffer buffer;
+  int peer = 0;  ///< -1 for a receive from any rank
+  std::uint32_t tag = 0;
+  Call call;
+};
+
 /// Bytes moved by this rank for this group, by transport.
 struct TransportCounters {
   std::uint64_t shared_memory_bytes_sent = 0;
@@ -56,6 +66,13 @@ class Backend {
   virtual tensors::DeviceType device_type() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+
+  /// Why the backend cannot do this with such tensors: kUnavailable; nullopt: it can. Asked before
+  /// each call, so that peers are told.
+  virtual std::optional<base::Error> lacks(OpKind kind, tensors::DType dtype, ReduceOp op) const {
+    static_cast<void>(kind), static_cast<void>(dtype), static_cast<void>(op);
+    return std::nullopt;
+  }
 
   // Ranks are the group's. Lists have one entry per rank, in rank order; entries may be empty and
   // of different counts. Every call returns a Work that is done already unless call.async.
@@ -76,6 +93,9 @@ class Backend {
   virtual Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) = 0;
   /// source -1: from any rank; Work::source_rank() tells which.
   virtual Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) = 0;
+
+  /// Asynchronous messages whose order must not matter. @return a Work each, in that order
+  virtual std::vector<Work> exchange(std::vector<Message> messages);
 
   /// Collective over this group: makes the group of those ranks, all of which pass the same list;
   /// ranks of no list pass an empty one and get null. @param list_index tells the lists of one call

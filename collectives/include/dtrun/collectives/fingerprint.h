@@ -26,6 +26,7 @@ enum class OpKind : std::uint8_t {
   send,
   receive,
   split,
+  monitored_barrier,
 };
 const char* op_kind_name(OpKind kind);
 

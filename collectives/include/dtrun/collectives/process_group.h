@@ -1,10 +1,12 @@
 // ProcessGroup: some of the job's ranks, and the collectives among them. A handle: copies share the
 // group. Every rank of the group calls the same collectives in the same order. Calls block; {.async
 // = true} returns a Work in flight. One thread at a time per group; different groups may be used
-// from different threads. Errors: kInvalidArgument (this rank's argument is wrong; its peers are
-// told and fail too), kDisagreement, kPeerFailed, kTimeout, kAborted. After any of these but a
-// local kInvalidArgument found before the peers could be involved, the group is poisoned: later
-// calls throw the first error.
+// from different threads. A group has one backend per device type; the tensors' device chooses it,
+// and all tensors of a call are on one device type. Errors: kInvalidArgument (this rank's argument
+// is wrong, a timeout of zero too; its peers are told and fail too), kUnavailable (the backend has
+// no such operation or dtype), kDisagreement, kPeerFailed, kTimeout, kAborted (also: after
+// shutdown()). After any of these but a wrong argument of a message, which concerns nobody else
+// yet, the group is poisoned: later calls throw the first error.
 #pragma once
 
 #include <chrono>
@@ -12,6 +14,7 @@
 #include <optional>
 #include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtrun/base/deadline.h"
@@ -74,6 +77,8 @@ struct GroupOptions {
   Transport transport = Transport::automatic;
 };
 
+class GroupCore;
+
 class ProcessGroup {
  public:
   ProcessGroup() = default;  ///< no group at all: invalid, without a name
@@ -82,13 +87,16 @@ class ProcessGroup {
   static ProcessGroup create(GroupOptions options);
 
   /// False: no group at all, or one that this rank is no member of, of which the name is known.
-  bool valid() const { return impl_ != nullptr; }
+  bool valid() const { return core_ != nullptr; }
   int rank() const;
   int size() const;
   const std::string& name() const;  ///< also of an invalid group
-  std::string backend_name() const;
   const std::vector<int>& global_ranks() const;
   base::Deadline::Duration timeout() const;
+  /// "cpu", or "cpu:cpu,cuda:nccl" where there are two.
+  std::string backend_name() const;
+  /// Whether tensors of that device type are served.
+  bool serves(tensors::DeviceType type) const;
   /// "ProcessGroup(name=world, backend=cpu, rank=0, ranks=[0, 1, 2, 3])"; also of an invalid group:
   /// "ProcessGroup(name=tp-1, this rank is no member)".
   std::string to_string() const;
@@ -131,10 +139,13 @@ class ProcessGroup {
                          const std::vector<std::int64_t>& input_split_sizes = {},
                          CallOptions options = {}, Site site = Site::current()) const;
   Work barrier(CallOptions options = {}, Site site = Site::current()) const;
-  /// A barrier that says who did not come: rank 0 hears from every rank, then lets all go.
-  /// @throws Error kTimeout naming the missing ranks, on rank 0; the others are told
+  /// A barrier that says who did not come: rank 0 hears from every rank, then lets all go. The
+  /// others wait for rank 0's verdict twice as long. @throws Error kTimeout naming the missing
+  /// ranks, on rank 0; the others are told. kUnavailable in a group without a backend for the cpu
   void monitored_barrier(MonitoredBarrierOptions options = {}, Site site = Site::current()) const;
 
+  // Messages between two ranks, which are not the same. Tags up to kLastTag.
+  static constexpr std::uint32_t kLastTag = 0xfffffffe;
   void send(const Tensor& tensor, int destination, std::uint32_t tag = 0, CallOptions options = {},
             Site site = Site::current()) const;
   /// @param source -1: any rank. @return the sender's group rank
@@ -151,8 +162,8 @@ class ProcessGroup {
 
   /// Collective over the whole group, every member passing the same lists: one new group per list;
   /// returns the one that this rank is in, an invalid one, which knows the name, where it is in
-  /// none. Lists hold group
-  /// ranks and must not overlap.
+  /// none. Lists hold group ranks and must not overlap. With another backend the new group's members
+  /// meet in the store.
   ProcessGroup split(const std::vector<std::vector<int>>& rank_lists, const std::string& name,
                      SplitOptions options = {}, Site site = Site::current()) const;
 
@@ -170,11 +181,11 @@ class ProcessGroup {
   friend bool operator==(const ProcessGroup&, const ProcessGroup&) = default;
 
  private:
-  struct Impl;
+  explicit ProcessGroup(std::shared_ptr<GroupCore> core) : core_(std::move(core)) {}
   /// @throws Error kUsage where this rank is no member
-  Impl& impl() const;
+  GroupCore& core() const;
 
-  std::shared_ptr<Impl> impl_;
+  std::shared_ptr<GroupCore> core_;
   std::string stranger_to_;  ///< the name of the group that this rank is no member of
 };
 

@@ -1,0 +1,28 @@
+#include "group_call.h"
+
+#include <optional>
+#include <utility>
+
+namespace dtrun::collectives {
+
+void GroupCall::require_possible() const {
+  if (options_.timeout) require_timeout(*options_.timeout, op_kind_name(print.kind));
+  if (std::optional<base::Error> lack = backend_->lacks(print.kind, print.dtype, print.reduce_op))
+    throw *std::move(lack);
+}
+
+void GroupCall::refuse(const base::Error& error) const {
+  // A message that was never sent concerns nobody yet: the group lives on.
+  if (print.kind != OpKind::send && print.kind != OpKind::receive) core_.reject(print, error);
+}
+
+Call GroupCall::take() {
+  Call call;
+  call.fingerprint = print;
+  call.deadline = base::Deadline::after(options_.timeout.value_or(core_.options().timeout));
+  call.async = options_.async;
+  std::move(staging).attach_to(call);
+  return call;
+}
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,76 @@
+// GroupCall: one call of a ProcessGroup from its arguments to a backend: counted, checked, its
+// tensors contiguous. Lives for the call, on its thread.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string_view>
+#include <vector>
+
+#include "arguments.h"
+#include "dtrun/base/error.h"
+#include "group_core.h"
+
+namespace dtrun::collectives {
+
+class GroupCall {
+ public:
+  /// @throws Error kAborted in a group that this rank has left
+  GroupCall(GroupCore& core, OpKind kind, const CallOptions& options,
+            const std::source_location& site)
+      : core_(core), options_(options) {
+    core.require_open(kind);
+    print = core.next_fingerprint(kind, site);
+  }
+
+  /// Chooses the backend by that tensor, then runs `arguments(const GroupShape&)`. What any of it
+  /// throws is told to the peers of a collective, who would wait for this rank.
+  template <typename Arguments>
+  void check(const Tensor& tensor, std::string_view what, Arguments arguments) {
+    try {
+      backend_ = &core_.backend_for(tensor, what);
+      print.dtype = tensor.dtype();
+      arguments(core_.shape(tensor.device().type));
+      require_possible();
+    } catch (const base::Error& error) {
+      refuse(error);
+      throw;
+    }
+  }
+  /// The same, by the first tensor of a list with one entry per rank.
+  template <typename Arguments>
+  void check(const std::vector<Tensor>& list, std::string_view what, Arguments arguments) {
+    check([&](const GroupShape& group) { require_length(group, list, what); });
+    check(list.front(), fmt::format("{}[0]", what), arguments);
+  }
+  /// The same for a call without tensors.
+  template <typename Arguments>
+  void check(Arguments arguments) {
+    try {
+      backend_ = &core_.main_backend();
+      arguments(core_.shape(backend_->device_type()));
+      require_possible();
+    } catch (const base::Error& error) {
+      refuse(error);
+      throw;
+    }
+  }
+
+  Backend& backend() { return *backend_; }
+  /// What the backend gets; once.
+  Call take();
+
+  Fingerprint print;
+  Staging staging;
+
+ private:
+  /// @throws Error for a timeout of nothing, and for what the backend lacks
+  void require_possible() const;
+  void refuse(const base::Error& error) const;
+
+  GroupCore& core_;
+  const CallOptions options_;
+  Backend* backend_ = nullptr;
+};
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,83 @@
+#include "group_core.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::collectives {
+
+using base::Error;
+using base::ErrorCode;
+using tensors::DeviceType;
+
+GroupCore::GroupCore(GroupOptions options, BackendSpec spec, BackendSet backends)
+    : options_(std::move(options)), spec_(std::move(spec)), backends_(std::move(backends)) {}
+
+Backend& GroupCore::backend_for(const Tensor& tensor, std::string_view what) const {
+  if (!tensor.defined())
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is an undefined tensor", what));
+  const DeviceType type = tensor.device().type;
+  if (Backend* backend = backend_of(type)) return *backend;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} is on {}, and group '{}' has no backend for it: its backend is '{}'",
+                          what, tensor.device().to_string(), options_.name, spec_.to_string()),
+              "",
+              fmt::format("move the tensor, or make the group with one backend per device, as "
+                          "cpu:cpu,cuda:nccl; usable here are: {}",
+                          usable_backends()));
+}
+
+Fingerprint GroupCore::next_fingerprint(OpKind kind, const std::source_location& site) {
+  Fingerprint print;
+  const bool message = kind == OpKind::send || kind == OpKind::receive;
+  print.sequence = message ? ++messages_ : ++collectives_;
+  print.kind = kind;
+  set_site(print, site);
+  return print;
+}
+
+void GroupCore::reject(const Fingerprint& fingerprint, const Error& error) const {
+  for (const DeviceType type : {DeviceType::cpu, DeviceType::cuda})
+    if (Backend* backend = backend_of(type)) backend->reject(fingerprint, error);
+}
+
+void GroupCore::require_open(OpKind kind) const {
+  if (!left_) return;
+  throw Error(ErrorCode::kAborted,
+              fmt::format("{} in group '{}', which rank {} has left", op_kind_name(kind),
+                          options_.name, options_.global_ranks[static_cast<std::size_t>(rank())]),
+              "the group was shut down before this call",
+              "make all calls before shutdown() or destroy_process_group()");
+}
+
+TransportCounters GroupCore::counters() const {
+  TransportCounters sum;
+  for (const DeviceType type : {DeviceType::cpu, DeviceType::cuda}) {
+    const Backend* backend = backend_of(type);
+    if (backend == nullptr) continue;
+    const TransportCounters more = backend->counters();
+    sum.shared_memory_bytes_sent += more.shared_memory_bytes_sent;
+    sum.shared_memory_bytes_received += more.shared_memory_bytes_received;
+    sum.tcp_bytes_sent += more.tcp_bytes_sent;
+    sum.tcp_bytes_received += more.tcp_bytes_received;
+  }
+  return sum;
+}
+
+void GroupCore::leave() {
+  left_ = true;
+  // The GPU's work may need the cpu's backend until it is over.
+  for (const DeviceType type : {DeviceType::cuda, DeviceType::cpu})
+    if (Backend* backend = backend_of(type)) backend->shutdown();
+}
+
+void require_timeout(base::Deadline::Duration timeout, std::string_view whose) {
+  if (timeout > base::Deadline::Duration::zero()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("the timeout of {} is {}", whose, base::format_duration(timeout)),
+              "nothing could be done in that time", "give a time, or leave the timeout out");
+}
+
+}  // namespace dtrun::collectives

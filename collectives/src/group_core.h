@@ -1,0 +1,60 @@
+// GroupCore: what the copies of a ProcessGroup share: its options, its backends and the count of
+// its calls. One thread at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include "arguments.h"
+#include "dtrun/collectives/backend_spec.h"
+#include "dtrun/collectives/process_group.h"
+#include "make_backend.h"
+
+namespace dtrun::collectives {
+
+class GroupCore {
+ public:
+  /// @param options of this group; the store lives as long as the group, for splits that meet there
+  GroupCore(GroupOptions options, BackendSpec spec, BackendSet backends);
+
+  const GroupOptions& options() const { return options_; }
+  const BackendSpec& spec() const { return spec_; }
+  int rank() const { return options_.rank; }
+  int size() const { return static_cast<int>(options_.global_ranks.size()); }
+
+  /// nullptr: tensors of that device type are refused.
+  Backend* backend_of(tensors::DeviceType type) const {
+    return type == tensors::DeviceType::cuda ? backends_.cuda.get() : backends_.cpu.get();
+  }
+  /// For what has no tensors: the cpu's where there is one.
+  Backend& main_backend() const { return backends_.cpu ? *backends_.cpu : *backends_.cuda; }
+  /// @throws Error kInvalidArgument for an undefined tensor, or one whose device has no backend
+  Backend& backend_for(const Tensor& tensor, std::string_view what) const;
+  GroupShape shape(tensors::DeviceType type) const {
+    return {rank(), size(), type, spec_.of(type)};
+  }
+
+  /// Counts the call. Collectives of all backends have one order, messages another.
+  Fingerprint next_fingerprint(OpKind kind, const std::source_location& site);
+  /// Tells the members, whichever backend they wait in, that this rank's call is wrong.
+  void reject(const Fingerprint& fingerprint, const base::Error& error) const;
+  /// @throws Error kAborted after leave()
+  void require_open(OpKind kind) const;
+
+  TransportCounters counters() const;
+  void leave();
+
+ private:
+  const GroupOptions options_;
+  const BackendSpec spec_;
+  const BackendSet backends_;
+  std::uint64_t collectives_ = 0;
+  std::uint64_t messages_ = 0;
+  std::atomic<bool> left_ = false;  ///< a waiting thread may leave for another one
+};
+
+/// @throws Error kInvalidArgument unless it is more than nothing
+void require_timeout(base::Deadline::Duration timeout, std::string_view whose);
+
+}  // namespace dtrun::collectives

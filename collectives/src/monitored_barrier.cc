@@ -1,0 +1,116 @@
+// ProcessGroup::monitored_barrier: every rank sends rank 0 a word and waits for its answer.
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "dtrun/base/error.h"
+#include "dtrun/collectives/process_group.h"
+#include "group_call.h"
+
+namespace dtrun::collectives {
+
+using base::Deadline;
+using base::Error;
+using base::ErrorCode;
+
+namespace {
+
+/// Not a user's, whose messages must not be taken for these.
+constexpr std::uint32_t kTag = ProcessGroup::kLastTag + 1;
+
+/// One monitored barrier on one rank.
+class MonitoredBarrier {
+ public:
+  MonitoredBarrier(const GroupCore& core, Backend& backend, const Fingerprint& print,
+                   Deadline::Duration timeout)
+      : core_(core), backend_(backend), print_(print), timeout_(timeout) {}
+
+  void lead(const MonitoredBarrierOptions& options) {
+    const Deadline deadline = Deadline::after(timeout_);
+    std::vector<Work> words;
+    for (int rank = 1; rank < core_.size(); ++rank)
+      words.push_back(backend_.receive({}, rank, kTag, call(deadline)));
+    const std::vector<int> missing = wait_for(words);
+    if (!missing.empty()) {
+      const Error error = missing_error(missing, options.wait_all_ranks);
+      core_.reject(print_, error);
+      throw error;
+    }
+    std::vector<Work> answers;
+    for (int rank = 1; rank < core_.size(); ++rank)
+      answers.push_back(backend_.send({}, rank, kTag, call(deadline)));
+    for (const Work& answer : answers) answer.wait();
+  }
+
+  void follow() {
+    // Rank 0's verdict names whom it missed: it must come before this rank's own deadline.
+    const Deadline deadline = Deadline::after(2 * timeout_);
+    backend_.send({}, 0, kTag, call(deadline)).wait();
+    backend_.receive({}, 0, kTag, call(deadline)).wait();
+  }
+
+ private:
+  Call call(Deadline deadline) const {
+    Call result;
+    result.fingerprint = print_;
+    result.deadline = deadline;
+    result.async = true;
+    return result;
+  }
+
+  /// @return the global ranks whose word has not come in time
+  std::vector<int> wait_for(const std::vector<Work>& words) const {
+    std::vector<int> missing;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      try {
+        words[i].wait();
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kTimeout) throw;
+        missing.push_back(core_.options().global_ranks[i + 1]);
+      }
+    }
+    return missing;
+  }
+
+  Error missing_error(const std::vector<int>& missing, bool all) const {
+    const bool one = missing.size() == 1 || !all;
+    return Error(ErrorCode::kTimeout,
+                 fmt::format("rank {} waited {} in {} of group '{}' for rank{} {}",
+                             core_.options().global_ranks[0], base::format_duration(timeout_),
+                             print_.describe(), core_.options().name, one ? "" : "s",
+                             one ? fmt::to_string(missing.front())
+                                 : fmt::format("{}", fmt::join(missing, ", "))),
+                 missing.size() > 1 && !all
+                     ? "it is the first one missing; with wait_all_ranks all are named"
+                     : "",
+                 "look at the missing ranks' output; raise the timeout if they only need longer");
+  }
+
+  const GroupCore& core_;
+  Backend& backend_;
+  const Fingerprint print_;
+  const Deadline::Duration timeout_;
+};
+
+}  // namespace
+
+void ProcessGroup::monitored_barrier(MonitoredBarrierOptions options, Site site) const {
+  GroupCall call(core(), OpKind::monitored_barrier, {.timeout = options.timeout}, site);
+  call.check([&](const GroupShape& group) {
+    if (group.device == tensors::DeviceType::cpu) return;
+    throw Error(
+        ErrorCode::kUnavailable,
+        fmt::format("group '{}' of backend '{}' has no monitored_barrier", name(), group.backend),
+        "its messages go over the cpu", "make the group with cpu:cpu,cuda:nccl");
+  });
+  MonitoredBarrier barrier(*core_, call.backend(), call.print, options.timeout.value_or(timeout()));
+  if (rank() == 0) {
+    barrier.lead(options);
+  } else {
+    barrier.follow();
+  }
+}
+
+}  // namespace dtrun::collectives

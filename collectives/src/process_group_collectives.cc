@@ -1,0 +1,179 @@
+// The collectives of a ProcessGroup: each is counted, checked, made contiguous, and handed to the
+// backend of its tensors.
+#include <utility>
+
+#include "dtrun/collectives/process_group.h"
+#include "group_call.h"
+
+namespace dtrun::collectives {
+
+namespace {
+
+/// For calls in which all ranks' tensors have one shape.
+void agree_on_shape(Fingerprint& print, const Tensor& tensor) {
+  print.counts = static_cast<std::uint64_t>(tensor.numel());
+  print.shape = hash_shape(tensor);
+}
+
+}  // namespace
+
+Work ProcessGroup::broadcast(const Tensor& tensor, int source, CallOptions options,
+                             Site site) const {
+  GroupCall call(core(), OpKind::broadcast, options, site);
+  call.check(tensor, "the tensor",
+             [&](const GroupShape& group) { require_rank(group, source, "source"); });
+  call.print.root = source;
+  agree_on_shape(call.print, tensor);
+  const Buffer buffer = rank() == source ? call.staging.input(tensor) : call.staging.output(tensor);
+  return call.backend().broadcast(buffer, source, call.take());
+}
+
+Work ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op, CallOptions options,
+                              Site site) const {
+  GroupCall call(core(), OpKind::all_reduce, options, site);
+  call.print.reduce_op = op;
+  call.check(tensor, "the tensor",
+             [&](const GroupShape&) { require_reduce_op(op, tensor.dtype()); });
+  agree_on_shape(call.print, tensor);
+  const Buffer buffer = call.staging.in_place(tensor);
+  return call.backend().all_reduce(buffer, op, call.take());
+}
+
+Work ProcessGroup::reduce(const Tensor& tensor, int destination, ReduceOp op, CallOptions options,
+                          Site site) const {
+  GroupCall call(core(), OpKind::reduce, options, site);
+  call.print.reduce_op = op;
+  call.check(tensor, "the tensor", [&](const GroupShape& group) {
+    require_rank(group, destination, "destination");
+    require_reduce_op(op, tensor.dtype());
+  });
+  call.print.root = destination;
+  agree_on_shape(call.print, tensor);
+  const Buffer input = call.staging.input(tensor);
+  Buffer output{nullptr, 0, tensor.dtype()};
+  if (rank() == destination) output = call.staging.output(tensor);
+  return call.backend().reduce(input, output, destination, op, call.take());
+}
+
+Work ProcessGroup::all_gather(const std::vector<Tensor>& outputs, const Tensor& input,
+                              CallOptions options, Site site) const {
+  GroupCall call(core(), OpKind::all_gather, options, site);
+  call.check(input, "the input", [&](const GroupShape& group) {
+    require_pieces(group, {input, "the input"}, {outputs, "outputs"});
+  });
+  call.print.counts = hash_counts(outputs);
+  const Buffer own = call.staging.input(input);
+  std::vector<Buffer> buffers = call.staging.outputs(outputs);
+  return call.backend().all_gather(own, std::move(buffers), call.take());
+}
+
+Work ProcessGroup::gather(const Tensor& input, const std::vector<Tensor>& outputs, int destination,
+                          CallOptions options, Site site) const {
+  GroupCall call(core(), OpKind::gather, options, site);
+  call.check(input, "the input", [&](const GroupShape& group) {
+    require_rooted_pieces(group, {input, "the input"}, {outputs, "outputs"},
+                          {destination, "destination"});
+  });
+  call.print.root = destination;
+  const Buffer own = call.staging.input(input);
+  std::vector<Buffer> buffers = call.staging.outputs(outputs);
+  return call.backend().gather(own, std::move(buffers), destination, call.take());
+}
+
+Work ProcessGroup::scatter(const Tensor& output, const std::vector<Tensor>& inputs, int source,
+                           CallOptions options, Site site) const {
+  GroupCall call(core(), OpKind::scatter, options, site);
+  call.check(output, "the output", [&](const GroupShape& group) {
+    require_rooted_pieces(group, {output, "the output"}, {inputs, "inputs"}, {source, "source"});
+  });
+  call.print.root = source;
+  const Buffer own = call.staging.output(output);
+  std::vector<Buffer> buffers = call.staging.inputs(inputs);
+  return call.backend().scatter(own, std::move(buffers), source, call.take());
+}
+
+Work ProcessGroup::reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
+                                  ReduceOp op, CallOptions options, Site site) const {
+  GroupCall call(core(), OpKind::reduce_scatter, options, site);
+  call.print.reduce_op = op;
+  call.check(output, "the output", [&](const GroupShape& group) {
+    require_reduce_op(op, output.dtype());
+    require_pieces(group, {output, "the output"}, {inputs, "inputs"});
+  });
+  call.print.counts = hash_counts(inputs);
+  const Buffer own = call.staging.output(output);
+  std::vector<Buffer> buffers = call.staging.inputs(inputs);
+  return call.backend().reduce_scatter(own, std::move(buffers), op, call.take());
+}
+
+Work ProcessGroup::all_to_all(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                              CallOptions options, Site site) const {
+  GroupCall call(core(), OpKind::all_to_all, options, site);
+  call.check(inputs, "inputs", [&](const GroupShape& group) {
+    const std::size_t own = static_cast<std::size_t>(group.rank);
+    require_list(group, inputs, inputs[own].dtype(), "inputs");
+    require_pieces(group, {inputs[own], "this rank's own input"}, {outputs, "outputs"});
+  });
+  std::vector<Buffer> targets = call.staging.outputs(outputs);
+  std::vector<Buffer> sources = call.staging.inputs(inputs);
+  return call.backend().all_to_all(std::move(targets), std::move(sources), call.take());
+}
+
+Work ProcessGroup::all_gather_into_tensor(const Tensor& output, const Tensor& input,
+                                          CallOptions options, Site site) const {
+  GroupCall call(core(), OpKind::all_gather, options, site);
+  std::vector<Tensor> parts;
+  call.check(input, "the input", [&](const GroupShape& group) {
+    require_tensor(group, output, input.dtype(), "the output");
+    parts = equal_parts(group, {output, "the output"}, {input, "the input"});
+  });
+  call.print.counts = hash_counts(parts);
+  const Buffer own = call.staging.input(input);
+  std::vector<Buffer> buffers = call.staging.outputs(parts);
+  return call.backend().all_gather(own, std::move(buffers), call.take());
+}
+
+Work ProcessGroup::reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op,
+                                         CallOptions options, Site site) const {
+  GroupCall call(core(), OpKind::reduce_scatter, options, site);
+  call.print.reduce_op = op;
+  std::vector<Tensor> parts;
+  call.check(output, "the output", [&](const GroupShape& group) {
+    require_reduce_op(op, output.dtype());
+    require_tensor(group, input, output.dtype(), "the input");
+    parts = equal_parts(group, {input, "the input"}, {output, "the output"});
+  });
+  call.print.counts = hash_counts(parts);
+  const Buffer own = call.staging.output(output);
+  std::vector<Buffer> buffers = call.staging.inputs(parts);
+  return call.backend().reduce_scatter(own, std::move(buffers), op, call.take());
+}
+
+Work ProcessGroup::all_to_all_single(const Tensor& output, const Tensor& input,
+                                     const std::vector<std::int64_t>& output_split_sizes,
+                                     const std::vector<std::int64_t>& input_split_sizes,
+                                     CallOptions options, Site site) const {
+  GroupCall call(core(), OpKind::all_to_all, options, site);
+  std::vector<Tensor> outputs;
+  std::vector<Tensor> inputs;
+  call.check(input, "the input", [&](const GroupShape& group) {
+    require_tensor(group, output, input.dtype(), "the output");
+    inputs = split_parts(group, {input, "the input"}, input_split_sizes, "input_split_sizes");
+    outputs = split_parts(group, {output, "the output"}, output_split_sizes, "output_split_sizes");
+    require_same_rows({output, "the output"}, {input, "the input"});
+    const std::size_t own = static_cast<std::size_t>(group.rank);
+    require_same_count({inputs[own], "this rank's own input"},
+                       {outputs[own], "this rank's own output"});
+  });
+  std::vector<Buffer> targets = call.staging.outputs(outputs);
+  std::vector<Buffer> sources = call.staging.inputs(inputs);
+  return call.backend().all_to_all(std::move(targets), std::move(sources), call.take());
+}
+
+Work ProcessGroup::barrier(CallOptions options, Site site) const {
+  GroupCall call(core(), OpKind::barrier, options, site);
+  call.check([](const GroupShape&) {});
+  return call.backend().barrier(call.take());
+}
+
+}  // namespace dtrun::collectives

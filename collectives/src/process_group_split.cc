@@ -1,0 +1,117 @@
+// The subgroups of a ProcessGroup.
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "dtrun/base/error.h"
+#include "dtrun/collectives/process_group.h"
+#include "dtrun/rendezvous/prefix_store.h"
+#include "group_call.h"
+
+namespace dtrun::collectives {
+
+using base::Error;
+using base::ErrorCode;
+using RankLists = std::vector<std::vector<int>>;
+
+namespace {
+
+/// The list that `rank` is in; -1: none.
+int find_list(const RankLists& lists, int rank) {
+  for (std::size_t i = 0; i < lists.size(); ++i)
+    if (std::find(lists[i].begin(), lists[i].end(), rank) != lists[i].end())
+      return static_cast<int>(i);
+  return -1;
+}
+
+void check_lists(const GroupShape& group, const RankLists& lists) {
+  std::vector<bool> seen(static_cast<std::size_t>(group.size));
+  for (const std::vector<int>& list : lists) {
+    for (const int rank : list) {
+      require_rank(group, rank, "a rank of the split");
+      if (seen[static_cast<std::size_t>(rank)])
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("rank {} stands twice in the lists of a split", rank), "",
+                    "lists must not overlap; split twice for groups that do");
+      seen[static_cast<std::size_t>(rank)] = true;
+    }
+  }
+}
+
+std::uint64_t hash_lists(const RankLists& lists, const std::string& name,
+                         const std::string& backend) {
+  std::string text = fmt::format("{}\n{}", name, backend);
+  for (const std::vector<int>& list : lists) text += fmt::format(";{}", fmt::join(list, ","));
+  return hash_bytes(text);
+}
+
+/// Options of the group of those ranks of the parent; the members meet under keys of their own.
+GroupOptions child_options(const GroupCore& parent, const std::vector<int>& ranks,
+                           const std::string& name, std::uint64_t sequence) {
+  GroupOptions child = parent.options();
+  child.name = name;
+  child.global_ranks.clear();
+  for (const int member : ranks) {
+    if (member == parent.rank()) child.rank = static_cast<int>(child.global_ranks.size());
+    child.global_ranks.push_back(parent.options().global_ranks[static_cast<std::size_t>(member)]);
+  }
+  // The first member tells the lists of one call apart.
+  if (!ranks.empty())
+    child.store = rendezvous::make_prefix_store(fmt::format("split/{}/{}", sequence, ranks.front()),
+                                                parent.options().store);
+  return child;
+}
+
+/// The members of every list from the parent's backends.
+BackendSet split_backends(const GroupCore& parent, const Call& call, const std::vector<int>& ranks,
+                          int list, const std::string& name) {
+  BackendSet set;
+  using tensors::DeviceType;
+  if (Backend* cpu = parent.backend_of(DeviceType::cpu))
+    set.cpu = cpu->split(ranks, list, name, call);
+  if (Backend* cuda = parent.backend_of(DeviceType::cuda))
+    set.cuda = cuda->split(ranks, list, name, call);
+  return set;
+}
+
+}  // namespace
+
+ProcessGroup ProcessGroup::split(const RankLists& rank_lists, const std::string& new_name,
+                                 SplitOptions options, Site site) const {
+  GroupCall call(core(), OpKind::split, {}, site);
+  BackendSpec spec = core_->spec();
+  call.print.dtype = tensors::DType::i64;
+  call.check([&](const GroupShape& group) {
+    check_lists(group, rank_lists);
+    if (options.timeout) require_timeout(*options.timeout, fmt::format("group '{}'", new_name));
+    if (options.backend) spec = parse_backend_spec(*options.backend);
+  });
+  const std::string backend = spec.to_string();
+  call.print.counts = hash_lists(rank_lists, new_name, backend);
+  const std::uint64_t sequence = call.print.sequence;
+  const int list = find_list(rank_lists, rank());
+  const std::vector<int> ranks =
+      list < 0 ? std::vector<int>() : rank_lists[static_cast<std::size_t>(list)];
+  GroupOptions child = child_options(*core_, ranks, new_name, sequence);
+  child.timeout = options.timeout.value_or(child.timeout);
+  child.backend = backend;
+  BackendSet backends;
+  if (backend == backend_name()) {
+    backends = split_backends(*core_, call.take(), ranks, list, new_name);
+  } else {
+    // All must want the same before some of them wait for each other in the store.
+    call.backend().barrier(call.take());
+    if (list >= 0) backends = make_backends(child);
+  }
+  if (list < 0) {
+    ProcessGroup group;
+    group.stranger_to_ = new_name;
+    return group;
+  }
+  return ProcessGroup(
+      std::make_shared<GroupCore>(std::move(child), std::move(spec), std::move(backends)));
+}
+
+}  // namespace dtrun::collectives
