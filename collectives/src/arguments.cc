@@ -168,7 +168,7 @@ std::uint32_t hash_shape(const Tensor& tensor) {
 Buffer Staging::keep(const Tensor& contiguous) {
   kept_.push_back(contiguous);
   return {contiguous.numel() == 0 ? nullptr : contiguous.data(), contiguous.numel(),
-          contiguous.dtype()};
+          contiguous.dtype(), contiguous.device().index};
 }
 
 void Staging::copy_back(const Tensor& target, const Tensor& temporary) {

@@ -47,7 +47,7 @@ TEST(NcclTest, AGroupOfOneReducesOnItsGpu) {
   group.broadcast(tensor, 0, {.async = true}).wait();
   group.reduce(tensor, 0, ReduceOp::avg);
   EXPECT_EQ(tensor.to(tensors::kCpu).to_vector(), std::vector<double>(3, 2));
-  EXPECT_TRUE(error_of([&] { group.barrier(); }).has_value());
+  group.barrier();
   const std::optional<Error> wrong_device = error_of([&] { group.all_reduce(tensors::ones({1})); });
   ASSERT_TRUE(wrong_device.has_value());
   EXPECT_TRUE(contains(wrong_device->what(), "is on cpu")) << wrong_device->what();

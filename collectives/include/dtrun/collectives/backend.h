@@ -26,6 +26,7 @@ struct Buffer {
   void* data = nullptr;
   std::int64_t count = 0;
   tensors::DType dtype = tensors::DType::u8;
+  int device_index = 0;  ///< of the memory; 0 for the cpu
   std::size_t bytes() const { return static_cast<std::size_t>(count) * tensors::item_size(dtype); }
 };
 

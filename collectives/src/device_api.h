@@ -1,0 +1,77 @@
+// DeviceApi: what the backends for CUDA tensors ask of CUDA: streams, events, copies, memory. One
+// table of functions, so that what is above it is tested without a GPU, against a table that
+// simulates one. The real one is in cuda/, its absence in no_cuda/. Thread-safe. Every function
+// throws Error kUnavailable or kSystem where the driver refuses; streams and events belong to the
+// device that was current when they were made.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace dtrun::collectives {
+
+using DeviceStream = struct DeviceStreamTag*;
+using DeviceEvent = struct DeviceEventTag*;
+
+class DeviceApi {
+ public:
+  virtual ~DeviceApi() = default;
+
+  /// 0 where there is no driver; never throws.
+  virtual int device_count() = 0;
+  virtual int current_device() = 0;
+  virtual void set_current_device(int device) = 0;
+  /// Equal for equal GPUs of one machine: "0000:1b:00.0".
+  virtual std::string bus_id(int device) = 0;
+
+  /// The calling thread's, on which its tensors are computed.
+  virtual DeviceStream current_stream(int device) = 0;
+  /// `work` computes on tensors: what it gives the device goes to that stream. It may run at once,
+  /// or when the stream comes to it.
+  virtual void run_on(int device, DeviceStream stream, std::function<void()> work) = 0;
+  /// Of high priority, and not ordered with the default stream.
+  virtual DeviceStream make_stream() = 0;
+  virtual void destroy_stream(DeviceStream stream) noexcept = 0;
+
+  virtual DeviceEvent make_event() = 0;
+  virtual void destroy_event(DeviceEvent event) noexcept = 0;
+  virtual void record(DeviceEvent event, DeviceStream stream) = 0;
+  /// Whether all that was in the stream before the record is done. Never blocks.
+  virtual bool has_passed(DeviceEvent event) = 0;
+  /// What is enqueued from now on waits for the event. Never blocks the caller.
+  virtual void make_wait(DeviceStream stream, DeviceEvent event) = 0;
+
+  /// Between any of device memory and pinned host memory, in the stream's order.
+  virtual void copy(void* target, const void* source, std::size_t bytes, DeviceStream stream) = 0;
+  virtual std::shared_ptr<void> allocate(std::size_t bytes, int device) = 0;
+  virtual std::shared_ptr<void> allocate_pinned(std::size_t bytes) = 0;
+};
+
+/// In a build without CUDA it has no devices, and whatever else is asked of it throws kUnavailable.
+std::shared_ptr<DeviceApi> real_device_api();
+
+/// Makes a device the thread's current one for the guard's life.
+class CurrentDevice {
+ public:
+  CurrentDevice(DeviceApi& api, int device) : api_(api), previous_(api.current_device()) {
+    if (previous_ != device) api_.set_current_device(device);
+    changed_ = previous_ != device;
+  }
+  ~CurrentDevice() {
+    try {
+      if (changed_) api_.set_current_device(previous_);
+    } catch (...) {  // it was current before: nothing to report
+    }
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  DeviceApi& api_;
+  const int previous_;
+  bool changed_ = false;
+};
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,207 @@
+#include "nccl/composition.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "nccl/nccl_types.h"
+
+namespace dtrun::collectives::nccl {
+
+namespace {
+
+Source source_of(const Buffer& buffer) {
+  return {buffer.data, static_cast<std::size_t>(buffer.count), data_type(buffer.dtype)};
+}
+
+/// Remembers the first call of a group that failed.
+class CallGroup {
+ public:
+  explicit CallGroup(NcclApi& api) : api_(api), result_(api.group_start()) {}
+  void add(Result result) {
+    if (result_ == Result::success || result_ == Result::in_progress) result_ = result;
+  }
+  Result end() {
+    const Result ended = api_.group_end();
+    add(ended);
+    return result_;
+  }
+
+ private:
+  NcclApi& api_;
+  Result result_;
+};
+
+bool counts_are_equal(const std::vector<Buffer>& buffers) {
+  return std::all_of(buffers.begin(), buffers.end(),
+                     [&](const Buffer& buffer) { return buffer.count == buffers.front().count; });
+}
+
+bool lie_one_after_the_other(const std::vector<Buffer>& buffers) {
+  const char* expected = static_cast<const char*>(buffers.front().data);
+  for (const Buffer& buffer : buffers) {
+    if (buffer.data != expected) return false;
+    expected += buffer.bytes();
+  }
+  return true;
+}
+
+}  // namespace
+
+Launch Composer::launch(std::function<Result(Communicator, DeviceStream)> issue) const {
+  Launch result;
+  result.lane.device = device_index;
+  result.issue = std::move(issue);
+  return result;
+}
+
+Launch Composer::broadcast(Buffer buffer, int source) const {
+  return launch([api = nccl, buffer, source](Communicator communicator, DeviceStream stream) {
+    if (buffer.count == 0) return Result::success;
+    return api->broadcast(source_of(buffer), buffer.data, source, communicator, stream);
+  });
+}
+
+Launch Composer::all_reduce(Buffer buffer, Reduction op) const {
+  return launch([api = nccl, buffer, op](Communicator communicator, DeviceStream stream) {
+    if (buffer.count == 0) return Result::success;
+    return api->all_reduce(source_of(buffer), buffer.data, op, communicator, stream);
+  });
+}
+
+Launch Composer::reduce(Buffer input, Buffer output, int destination, Reduction op) const {
+  return launch(
+      [api = nccl, input, output, destination, op](Communicator communicator, DeviceStream stream) {
+        if (input.count == 0) return Result::success;
+        return api->reduce(source_of(input), output.data, op, destination, communicator, stream);
+      });
+}
+
+Launch Composer::all_gather(Buffer input, std::vector<Buffer> outputs) const {
+  if (!counts_are_equal(outputs)) {
+    return launch([api = nccl, me = rank, input, outputs = std::move(outputs)](
+                      Communicator communicator, DeviceStream stream) {
+      CallGroup group(*api);
+      for (std::size_t root = 0; root < outputs.size(); ++root) {
+        if (outputs[root].count == 0) continue;
+        const Buffer& from = static_cast<int>(root) == me ? input : outputs[root];
+        group.add(api->broadcast(source_of(from), outputs[root].data, static_cast<int>(root),
+                                 communicator, stream));
+      }
+      return group.end();
+    });
+  }
+  std::shared_ptr<void> scratch;
+  if (!lie_one_after_the_other(outputs))
+    scratch = device->allocate(input.bytes() * outputs.size(), device_index);
+  void* const target = scratch ? scratch.get() : outputs.front().data;
+  Launch result =
+      launch([api = nccl, input, target, scratch](Communicator communicator, DeviceStream stream) {
+        if (input.count == 0) return Result::success;
+        return api->all_gather(source_of(input), target, communicator, stream);
+      });
+  if (scratch)
+    result.after = [cuda = device, outputs = std::move(outputs), scratch](DeviceStream stream) {
+      const char* part = static_cast<const char*>(scratch.get());
+      for (const Buffer& output : outputs) {
+        cuda->copy(output.data, part, output.bytes(), stream);
+        part += output.bytes();
+      }
+    };
+  return result;
+}
+
+Launch Composer::reduce_scatter(Buffer output, std::vector<Buffer> inputs, Reduction op) const {
+  if (!counts_are_equal(inputs)) {
+    return launch([api = nccl, me = rank, output, inputs = std::move(inputs), op](
+                      Communicator communicator, DeviceStream stream) {
+      CallGroup group(*api);
+      for (std::size_t root = 0; root < inputs.size(); ++root) {
+        if (inputs[root].count == 0) continue;
+        void* const target = static_cast<int>(root) == me ? output.data : nullptr;
+        group.add(api->reduce(source_of(inputs[root]), target, op, static_cast<int>(root),
+                              communicator, stream));
+      }
+      return group.end();
+    });
+  }
+  std::shared_ptr<void> scratch;
+  if (!lie_one_after_the_other(inputs))
+    scratch = device->allocate(output.bytes() * inputs.size(), device_index);
+  return launch([api = nccl, cuda = device, output, inputs = std::move(inputs), op, scratch](
+                    Communicator communicator, DeviceStream stream) {
+    if (output.count == 0) return Result::success;
+    Source source = source_of(output);
+    source.data = scratch ? scratch.get() : inputs.front().data;
+    char* part = static_cast<char*>(scratch.get());
+    for (std::size_t i = 0; scratch && i < inputs.size(); ++i, part += output.bytes())
+      cuda->copy(part, inputs[i].data, inputs[i].bytes(), stream);
+    return api->reduce_scatter(source, output.data, op, communicator, stream);
+  });
+}
+
+Launch Composer::exchange(std::vector<Buffer> outputs, std::vector<Buffer> inputs) const {
+  return launch([api = nccl, cuda = device, me = static_cast<std::size_t>(rank),
+                 outputs = std::move(outputs),
+                 inputs = std::move(inputs)](Communicator communicator, DeviceStream stream) {
+    if (me < outputs.size() && me < inputs.size())
+      cuda->copy(outputs[me].data, inputs[me].data, outputs[me].bytes(), stream);
+    CallGroup group(*api);
+    for (std::size_t peer = 0; peer < std::max(outputs.size(), inputs.size()); ++peer) {
+      if (peer == me) continue;
+      if (peer < inputs.size() && inputs[peer].count > 0)
+        group.add(api->send(source_of(inputs[peer]), static_cast<int>(peer), communicator, stream));
+      if (peer < outputs.size() && outputs[peer].count > 0)
+        group.add(api->receive(outputs[peer].data, static_cast<std::size_t>(outputs[peer].count),
+                               data_type(outputs[peer].dtype), static_cast<int>(peer), communicator,
+                               stream));
+    }
+    return group.end();
+  });
+}
+
+Launch Composer::gather(Buffer input, std::vector<Buffer> outputs, int destination) const {
+  std::vector<Buffer> inputs(static_cast<std::size_t>(std::max(rank, destination)) + 1);
+  inputs[static_cast<std::size_t>(destination)] = input;
+  return exchange(std::move(outputs), std::move(inputs));
+}
+
+Launch Composer::scatter(Buffer output, std::vector<Buffer> inputs, int source) const {
+  std::vector<Buffer> outputs(static_cast<std::size_t>(std::max(rank, source)) + 1);
+  outputs[static_cast<std::size_t>(source)] = output;
+  return exchange(std::move(outputs), std::move(inputs));
+}
+
+Launch Composer::all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs) const {
+  return exchange(std::move(outputs), std::move(inputs));
+}
+
+Launch Composer::barrier() const {
+  const std::shared_ptr<void> byte = device->allocate(1, device_index);
+  Launch result = launch([api = nccl, byte](Communicator communicator, DeviceStream stream) {
+    return api->all_reduce({byte.get(), 1, DataType::u8}, byte.get(), Reduction::max, communicator,
+                           stream);
+  });
+  result.host_wait = HostWait::yes;
+  return result;
+}
+
+Launch Composer::send(Buffer buffer, LaneKey lane) const {
+  Launch result = launch([api = nccl, buffer](Communicator communicator, DeviceStream stream) {
+    if (buffer.count == 0) return Result::success;
+    return api->send(source_of(buffer), 1, communicator, stream);
+  });
+  result.lane = lane;
+  return result;
+}
+
+Launch Composer::receive(Buffer buffer, LaneKey lane) const {
+  Launch result = launch([api = nccl, buffer](Communicator communicator, DeviceStream stream) {
+    if (buffer.count == 0) return Result::success;
+    return api->receive(buffer.data, static_cast<std::size_t>(buffer.count),
+                        data_type(buffer.dtype), 0, communicator, stream);
+  });
+  result.lane = lane;
+  return result;
+}
+
+}  // namespace dtrun::collectives::nccl

@@ -1,0 +1,133 @@
+#include "nccl/lane.h"
+
+#include <utility>
+
+#include "nccl/nccl_types.h"
+
+namespace dtrun::collectives::nccl {
+
+namespace {
+
+/// Between two questions to the store. Making a communicator takes NCCL longer than this.
+constexpr auto kQuestionInterval = std::chrono::milliseconds(2);
+
+}  // namespace
+
+Lane::Lane(std::shared_ptr<NcclApi> nccl, std::shared_ptr<DeviceApi> device, int device_index,
+           MeetingPlace place)
+    : nccl_(std::move(nccl)),
+      device_(std::move(device)),
+      device_index_(device_index),
+      stream_(device_->make_stream()),
+      rank_(place.rank),
+      size_(static_cast<int>(place.global_ranks.size())),
+      phase_(Phase::meeting),
+      slot_(std::make_unique<Communicator>(nullptr)) {
+  meeting_.emplace(*nccl_, std::move(place));
+}
+
+Lane::Lane(std::shared_ptr<NcclApi> nccl, std::shared_ptr<DeviceApi> device, int device_index,
+           std::unique_ptr<Communicator> slot)
+    : nccl_(std::move(nccl)),
+      device_(std::move(device)),
+      device_index_(device_index),
+      stream_(device_->make_stream()),
+      phase_(Phase::starting),
+      slot_(std::move(slot)),
+      communicator_(*slot_) {}
+
+Lane::~Lane() {
+  device_->destroy_stream(stream_);
+}
+
+void Lane::push(std::shared_ptr<Operation> operation) {
+  queue_.push_back(std::move(operation));
+}
+
+void Lane::advance() {
+  if (phase_ == Phase::closed) return;
+  if (phase_ == Phase::meeting) meet();
+  if (phase_ == Phase::starting) start();
+  if (phase_ != Phase::ready) return;
+  while (!queue_.empty() && issue(*queue_.front())) {
+    running_.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+  retire();
+}
+
+void Lane::meet() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_question_) return;
+  next_question_ = now + kQuestionInterval;
+  const std::optional<UniqueId> id = meeting_->ask();
+  if (!id) return;
+  const CurrentDevice current(*device_, device_index_);
+  phase_ = Phase::starting;
+  const Result result = nccl_->init_rank(slot_.get(), size_, *id, rank_);
+  communicator_ = *slot_;
+  check(*nccl_, result, "make a communicator", communicator_);
+}
+
+void Lane::start() {
+  if (!is_busy("make a communicator")) phase_ = Phase::ready;
+}
+
+bool Lane::is_busy(std::string_view action) {
+  Result state = Result::success;
+  check(*nccl_, nccl_->async_error(communicator_, state), action, communicator_);
+  return check(*nccl_, state, action, communicator_) == Result::in_progress;
+}
+
+bool Lane::issue(Operation& operation) {
+  const char* const name = op_kind_name(operation.fingerprint().kind);
+  const CurrentDevice current(*device_, device_index_);
+  if (operation.stage == Operation::Stage::waiting) {
+    device_->make_wait(stream_, operation.begin.get());
+    operation.stage = Operation::Stage::issued;
+    check(*nccl_, operation.launch.issue(communicator_, stream_), name, communicator_);
+  }
+  // An event recorded before NCCL has enqueued its kernels would pass without them.
+  if (is_busy(name)) return false;
+  if (operation.launch.after) operation.launch.after(stream_);
+  if (operation.call.finish)
+    device_->run_on(device_index_, stream_, std::exchange(operation.call.finish, nullptr));
+  device_->record(operation.end.get(), stream_);
+  operation.stage = Operation::Stage::enqueued;
+  return true;
+}
+
+void Lane::retire() {
+  while (!running_.empty() && device_->has_passed(running_.front()->end.get())) {
+    running_.front()->stage = Operation::Stage::done;
+    running_.front()->release();
+    running_.pop_front();
+  }
+}
+
+void Lane::check_running() {
+  if (phase_ == Phase::ready && has_work()) is_busy("go on");
+}
+
+const Operation* Lane::oldest() const {
+  if (!running_.empty()) return running_.front().get();
+  return queue_.empty() ? nullptr : queue_.front().get();
+}
+
+std::vector<int> Lane::missing() const {
+  return phase_ == Phase::meeting ? meeting_->missing() : std::vector<int>();
+}
+
+Communicator Lane::take() {
+  phase_ = Phase::closed;
+  return std::exchange(communicator_, nullptr);
+}
+
+void Lane::drop_operations() {
+  for (const auto& operation : running_) operation->release();
+  for (const auto& operation : queue_) operation->release();
+  running_.clear();
+  queue_.clear();
+}
+
+}  // namespace dtrun::collectives::nccl

@@ -1,0 +1,53 @@
+// NcclBackend: collectives on CUDA tensors by NCCL, one GPU per rank. A call enqueues and returns:
+// what the caller's stream does next waits for it, the calling thread does not, except in a
+// barrier, in a wait with a deadline, and while a communicator is being made, which happens on the
+// first collective of a group, or the first message between two ranks. After a failure, results of
+// unfinished calls are garbage until a call has thrown it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtrun/collectives/backend.h"
+#include "nccl/composition.h"
+#include "nccl/nccl_group.h"
+
+namespace dtrun::collectives::nccl {
+
+class NcclBackend : public Backend {
+ public:
+  explicit NcclBackend(std::shared_ptr<NcclGroup> group);
+  ~NcclBackend() override;
+
+  std::string name() const override { return "nccl"; }
+  tensors::DeviceType device_type() const override { return tensors::DeviceType::cuda; }
+  int rank() const override { return group_->spec().rank; }
+  int size() const override { return group_->size(); }
+
+  Work broadcast(Buffer buffer, int source, Call call) override;
+  Work all_reduce(Buffer buffer, ReduceOp op, Call call) override;
+  Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) override;
+  Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) override;
+  Work gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) override;
+  Work scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) override;
+  Work reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op, Call call) override;
+  Work all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) override;
+  Work barrier(Call call) override;
+  Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) override;
+  Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) override;
+
+  std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
+                                 const std::string& name, Call call) override;
+  void reject(const Fingerprint& fingerprint, const base::Error& error) override;
+  TransportCounters counters() const override { return {}; }
+  void shutdown() override { group_->shutdown(); }
+
+ private:
+  Composer composer(const Buffer& buffer, const std::vector<Buffer>& list = {}) const;
+  Work message(Buffer buffer, LaneKey lane, std::uint32_t tag, Call call);
+
+  const std::shared_ptr<NcclGroup> group_;
+};
+
+}  // namespace dtrun::collectives::nccl

@@ -1,0 +1,242 @@
+#include "nccl/nccl_group.h"
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "dtrun/base/log.h"
+#include "nccl/nccl_types.h"
+
+namespace dtrun::collectives::nccl {
+
+using base::Deadline;
+using base::Error;
+using base::ErrorCode;
+using Stage = Operation::Stage;
+
+namespace {
+
+/// How often a waiting thread looks before it sleeps between looks, and how long it then sleeps.
+constexpr int kQuickLooks = 200;
+constexpr auto kLookInterval = std::chrono::microseconds(200);
+
+}  // namespace
+
+NcclGroup::NcclGroup(std::shared_ptr<NcclWorld> world, NcclGroupSpec spec)
+    : world_(std::move(world)),
+      spec_(std::move(spec)),
+      board_(world_->store, spec_.key, spec_.rank, spec_.global_ranks) {
+  world_->watchdog.add(*this);
+}
+
+NcclGroup::~NcclGroup() {
+  shutdown();
+}
+
+int NcclGroup::default_device() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (first_device_ >= 0) return first_device_;
+  }
+  // With one GPU made visible to each rank, its number is 0 whatever the rank's slot.
+  if (world_->local_rank < world_->device->device_count()) return world_->local_rank;
+  return world_->device->current_device();
+}
+
+Lane& NcclGroup::lane(const LaneKey& key) {
+  std::unique_ptr<Lane>& lane = lanes_[key];
+  if (lane) return *lane;
+  MeetingPlace place;
+  place.store = world_->store;
+  place.gpu_name = fmt::format("cuda:{} of {}", key.device, world_->host);
+  if (!world_->gpus_are_shared)
+    place.gpu = world_->machine + " " + world_->device->bus_id(key.device);
+  if (key.from < 0) {
+    // Its device is no part of the key: each rank has its own number for the GPU that it brings. A
+    // second device of a rank is a second communicator of all.
+    const auto of_the_group = [](const auto& entry) { return entry.first.from < 0; };
+    const auto number = std::count_if(lanes_.begin(), lanes_.end(), of_the_group);
+    place.key = fmt::format("{}/lane/{}", spec_.key, number);
+    place.rank = spec_.rank;
+    place.global_ranks = spec_.global_ranks;
+    if (first_device_ < 0) first_device_ = key.device;
+  } else {
+    place.key = fmt::format("{}/lane/{}-{}", spec_.key, key.from, key.to);
+    place.rank = key.from == spec_.rank ? 0 : 1;
+    for (const int rank : {key.from, key.to})
+      place.global_ranks.push_back(spec_.global_ranks[static_cast<std::size_t>(rank)]);
+  }
+  const CurrentDevice current(*world_->device, key.device);
+  lane = std::make_unique<Lane>(world_->nccl, world_->device, key.device, std::move(place));
+  return *lane;
+}
+
+void NcclGroup::add_split_lane(int device, std::unique_ptr<Communicator> slot) {
+  const std::scoped_lock lock(mutex_);
+  const CurrentDevice current(*world_->device, device);
+  lanes_[{device}] = std::make_unique<Lane>(world_->nccl, world_->device, device, std::move(slot));
+  first_device_ = device;
+}
+
+std::string NcclGroup::own_name() const {
+  return fmt::format("rank {}", spec_.global_ranks[static_cast<std::size_t>(spec_.rank)]);
+}
+
+void NcclGroup::throw_if_failed() const {
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+Work NcclGroup::run(Launch launch, Call call) {
+  const bool async = call.async;
+  const OpKind kind = call.fingerprint.kind;
+  if (world_->compare_calls && kind != OpKind::send && kind != OpKind::receive) compare(call);
+  std::shared_ptr<Operation> operation;
+  {
+    const std::scoped_lock lock(mutex_);
+    throw_if_failed();
+    try {
+      operation = enqueue(std::move(launch), std::move(call));
+    } catch (const Error& error) {
+      fail(error, Tell::members);
+      throw_if_failed();
+    }
+  }
+  if (async) return Work(operation);
+  operation->wait(Deadline::never());
+  return Work();
+}
+
+std::shared_ptr<Operation> NcclGroup::enqueue(Launch launch, Call call) {
+  const LaneKey key = launch.lane;
+  const CurrentDevice current(*world_->device, key.device);
+  last_ = call.fingerprint;
+  last_call_ = std::chrono::steady_clock::now();
+  auto operation = std::make_shared<Operation>(shared_from_this(), world_->device,
+                                               std::move(launch), std::move(call));
+  // What the caller's stream does after this is no business of the operation's.
+  world_->device->record(operation->begin.get(), world_->device->current_stream(key.device));
+  Lane& queue = lane(key);
+  queue.push(operation);
+  queue.advance();
+  if (std::exchange(watchdog_sleeps_, false)) world_->watchdog.call();
+  return operation;
+}
+
+void NcclGroup::wait(Operation& operation, Deadline deadline) {
+  Lock lock(mutex_);
+  await(lock, operation, Stage::enqueued, deadline);
+  const int device = operation.launch.lane.device;
+  {
+    const CurrentDevice current(*world_->device, device);
+    world_->device->make_wait(world_->device->current_stream(device), operation.end.get());
+  }
+  const bool host_waits = operation.launch.host_wait == HostWait::yes ||
+                          world_->host_wait == HostWait::yes || !deadline.is_never();
+  if (host_waits) await(lock, operation, Stage::done, deadline);
+}
+
+void NcclGroup::await(Lock& lock, Operation& operation, Stage stage, Deadline deadline) {
+  for (int looks = 0;;) {
+    if (!failure_ && operation.stage < stage) advance_all();
+    // What was done before the group failed is done.
+    if (operation.stage == Stage::done) return;
+    throw_if_failed();
+    if (operation.stage >= stage) return;
+    if (operation.call.deadline.expired()) {
+      fail(timed_out(operation), Tell::members);
+      throw_if_failed();
+    }
+    if (deadline.expired())
+      throw Error(ErrorCode::kTimeout, operation.fingerprint().describe() + " is not done yet",
+                  "the wait had a deadline of its own; the operation goes on");
+    pause(lock, looks, deadline.earlier(operation.call.deadline));
+  }
+}
+
+void NcclGroup::pause(Lock& lock, int& looks, Deadline deadline) {
+  if (++looks < kQuickLooks) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+    return;
+  }
+  // NCCL and CUDA ring no bell that a thread with a deadline could sleep on.
+  changed_.wait_until(lock,
+                      std::min(deadline.when(), std::chrono::steady_clock::now() + kLookInterval));
+}
+
+void NcclGroup::advance_all() {
+  try {
+    for (const auto& [key, lane] : lanes_) lane->advance();
+  } catch (const Error& error) {
+    fail(error, Tell::members);
+  }
+}
+
+bool NcclGroup::is_completed(Operation& operation) {
+  const std::scoped_lock lock(mutex_);
+  if (!failure_) advance_all();
+  return operation.stage == Stage::done || failure_ != nullptr;
+}
+
+std::exception_ptr NcclGroup::exception(Operation& operation) {
+  const std::scoped_lock lock(mutex_);
+  return operation.stage == Stage::done ? nullptr : failure_;
+}
+
+void NcclGroup::fail(const Error& error, Tell tell) {
+  if (failure_) return;
+  failure_ = std::make_exception_ptr(error);
+  for (const auto& [key, lane] : lanes_)
+    if (const Communicator communicator = lane->take()) doomed_.push_back(communicator);
+  // Sync calls return before the device is done: whoever reads results now reads garbage.
+  base::log::error(base::log::Component::kCollectives,
+                   "group '{}' failed; results of its unfinished calls are not to be used:\n{}",
+                   spec_.name, error.what());
+  if (tell == Tell::members && size() > 1) {
+    try {
+      board_.publish_failure(error);
+    } catch (const Error&) {  // without the store they meet their own deadline
+    }
+  }
+  changed_.notify_all();
+  world_->watchdog.call();
+}
+
+Error NcclGroup::timed_out(const Operation& operation) {
+  std::string where;
+  std::string for_whom;
+  try {
+    const auto lane = lanes_.find(operation.launch.lane);
+    const std::vector<int> missing =
+        lane == lanes_.end() ? std::vector<int>() : lane->second->missing();
+    if (!missing.empty())
+      for_whom =
+          fmt::format(" for rank{} {}", missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
+    where = board_.describe_others(operation.fingerprint());
+    if (lane != lanes_.end() && lane->second->phase() == Lane::Phase::starting)
+      where = "NCCL has not made its communicator; " + where;
+  } catch (const Error& error) {
+    where = "nothing is known of the others: " + error.summary();
+  }
+  const auto waited = std::chrono::steady_clock::now() - operation.started;
+  return Error(
+      ErrorCode::kTimeout,
+      fmt::format("{} waited {} in {} of group '{}'{}", own_name(), base::format_duration(waited),
+                  operation.fingerprint().describe(), spec_.name, for_whom),
+      where, "raise the timeout if they only need longer; look at the other ranks' output");
+}
+
+void NcclGroup::reject(const Fingerprint& fingerprint, const Error& error) {
+  if (size() == 1) return;
+  const std::scoped_lock lock(mutex_);
+  fail(Error(error.code(),
+             fmt::format("{} was rejected: {}", fingerprint.describe(), error.summary()),
+             error.why(), error.remedy()),
+       Tell::members);
+}
+
+}  // namespace dtrun::collectives::nccl

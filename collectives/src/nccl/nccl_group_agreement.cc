@@ -1,0 +1,144 @@
+// What the members of a group do together besides operations: compare their calls, split.
+#include <fmt/core.h>
+
+#include <cstring>
+#include <utility>
+
+#include "nccl/nccl_group.h"
+#include "nccl/nccl_types.h"
+
+namespace dtrun::collectives::nccl {
+
+using base::Deadline;
+using base::Error;
+using base::ErrorCode;
+
+namespace {
+
+/// A wait for a peer's word is cut into these: the job may end meanwhile.
+constexpr auto kSlice = std::chrono::milliseconds(200);
+
+}  // namespace
+
+std::string NcclGroup::hear(const std::string& key, Deadline deadline) {
+  for (;;) {
+    const Deadline slice = deadline.earlier(Deadline::after(kSlice));
+    try {
+      return world_->store->get(key, slice);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kTimeout || deadline.expired()) throw;
+    }
+    if (const std::optional<Error> failure = job_failure()) throw *failure;
+  }
+}
+
+std::optional<Error> NcclGroup::difference(const Fingerprint& mine, int rank, Deadline deadline) {
+  const int their_rank = spec_.global_ranks[static_cast<std::size_t>(rank)];
+  std::string bytes;
+  try {
+    bytes = hear(call_key(mine.sequence, rank), deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) return error;
+    return Error(ErrorCode::kTimeout,
+                 fmt::format("rank {} has not come to {} of group '{}'", their_rank,
+                             mine.describe(), spec_.name),
+                 board_.describe_others(mine), "look at that rank's output");
+  }
+  Fingerprint theirs;
+  if (bytes.size() != sizeof(theirs))
+    return Error(ErrorCode::kProtocol,
+                 fmt::format("rank {} says what this build of dtrun does not know", their_rank));
+  std::memcpy(&theirs, bytes.data(), sizeof(theirs));
+  if (theirs.agrees_with(mine)) return std::nullopt;
+  return Error(ErrorCode::kDisagreement,
+               fmt::format("ranks of group '{}' disagree: rank {} called {}, {} called {}",
+                           spec_.name, their_rank, theirs.describe(), own_name(), mine.describe()),
+               "", "every rank of a group must make the same calls in the same order");
+}
+
+std::string NcclGroup::call_key(std::uint64_t sequence, int rank) const {
+  return fmt::format("{}/call/{}/{}", spec_.key, sequence, rank);
+}
+
+void NcclGroup::compare(const Call& call) {
+  const Fingerprint& mine = call.fingerprint;
+  world_->store->set(call_key(mine.sequence, spec_.rank),
+                     {reinterpret_cast<const char*>(&mine), sizeof(mine)});
+  std::optional<Error> found;
+  for (int rank = 0; rank < size() && !found; ++rank)
+    if (rank != spec_.rank) found = difference(mine, rank, call.deadline);
+  if (!found) {
+    // All have come to this call, so all have read what this rank said in the one before.
+    if (mine.sequence > 1) world_->store->delete_key(call_key(mine.sequence - 1, spec_.rank));
+    return;
+  }
+  const std::scoped_lock lock(mutex_);
+  fail(*found, Tell::members);
+  throw_if_failed();
+}
+
+Lane* NcclGroup::group_lane() {
+  Lane* result = nullptr;
+  for (const auto& [key, lane] : lanes_) {
+    if (key.from >= 0) continue;
+    if (result != nullptr) return nullptr;  // which one, the members could answer differently
+    result = lane.get();
+  }
+  return result;
+}
+
+std::unique_ptr<Communicator> NcclGroup::split_communicator(Lock& lock, Lane& parent,
+                                                            std::optional<int> color, int key,
+                                                            const Call& call) {
+  const auto wait_while = [&](const auto& busy) {
+    for (int looks = 0; busy();) {
+      throw_if_failed();
+      if (call.deadline.expired())
+        throw Error(ErrorCode::kTimeout,
+                    fmt::format("{} waited too long in {} of group '{}'", own_name(),
+                                call.fingerprint.describe(), spec_.name),
+                    board_.describe_others(call.fingerprint), "look at the other ranks' output");
+      pause(lock, looks, call.deadline);
+    }
+  };
+  auto slot = std::make_unique<Communicator>(nullptr);
+  const CurrentDevice current(*world_->device, parent.device());
+  try {
+    wait_while([&] {
+      if (!failure_) parent.advance();
+      return failure_ || !parent.is_settled();
+    });
+    check(*world_->nccl, world_->nccl->split(parent.communicator(), color, key, slot.get()),
+          "split a communicator", parent.communicator());
+    // The child's handle is not there before.
+    wait_while([&] { return failure_ || parent.is_busy("split a communicator"); });
+  } catch (const Error& error) {
+    // NCCL may still write the handle: where it points to must outlive the communicator.
+    lost_slots_.push_back(std::move(slot));
+    fail(error, Tell::members);
+    throw_if_failed();
+  }
+  return slot;
+}
+
+std::shared_ptr<NcclGroup> NcclGroup::split(NcclGroupSpec child, std::optional<int> color,
+                                            const Call& call) {
+  compare(call);
+  std::unique_ptr<Communicator> slot;
+  int device = -1;
+  {
+    Lock lock(mutex_);
+    throw_if_failed();
+    // Calls are in the same order everywhere: either all members have a communicator, or none has.
+    if (Lane* const parent = group_lane()) {
+      device = parent->device();
+      slot = split_communicator(lock, *parent, color, child.rank, call);
+    }
+  }
+  if (!color) return nullptr;
+  auto group = std::make_shared<NcclGroup>(world_, std::move(child));
+  if (slot && *slot != nullptr) group->add_split_lane(device, std::move(slot));
+  return group;
+}
+
+}  // namespace dtrun::collectives::nccl

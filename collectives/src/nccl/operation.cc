@@ -1,0 +1,36 @@
+#include "nccl/operation.h"
+
+#include <utility>
+
+#include "nccl/nccl_group.h"
+
+namespace dtrun::collectives::nccl {
+
+Operation::Operation(std::shared_ptr<NcclGroup> group, const std::shared_ptr<DeviceApi>& device,
+                     Launch given, Call given_call)
+    : launch(std::move(given)),
+      call(std::move(given_call)),
+      begin(device),
+      end(device),
+      group_(std::move(group)) {}
+
+void Operation::wait(base::Deadline deadline) {
+  group_->wait(*this, deadline);
+}
+
+bool Operation::is_completed() {
+  return group_->is_completed(*this);
+}
+
+std::exception_ptr Operation::exception() {
+  return group_->exception(*this);
+}
+
+void Operation::release() {
+  launch.issue = nullptr;
+  launch.after = nullptr;
+  call.finish = nullptr;
+  call.keep_alive.reset();
+}
+
+}  // namespace dtrun::collectives::nccl

@@ -1,0 +1,84 @@
+// Operation: one call on its way to the device. It waits for its lane's communicator, is issued to
+// NCCL, counts as enqueued once NCCL has put it on the lane's stream and its end is marked by an
+// event, and is done once the event has passed. Guarded by its group's mutex; what Work does goes
+// through the group.
+#pragma once
+
+#include <chrono>
+#include <compare>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "device_api.h"
+#include "dtrun/collectives/backend.h"
+#include "nccl/nccl_api.h"
+
+namespace dtrun::collectives::nccl {
+
+class NcclGroup;
+
+/// Which communicator an operation runs on. Messages have one per pair of ranks and direction: a
+/// lane is a queue, and what goes the other way must not stand behind it.
+struct LaneKey {
+  int device = 0;
+  int from = -1;  ///< group rank of the sender; -1: the lane of the whole group
+  int to = -1;
+  auto operator<=>(const LaneKey&) const = default;
+};
+
+/// Whether wait() lets the calling thread go on while the device still works.
+enum class HostWait { no, yes };
+
+struct Launch {
+  LaneKey lane;
+  /// NCCL's calls, all in one group, and copies before them. Runs once, on the lane's device.
+  std::function<Result(Communicator, DeviceStream)> issue;
+  /// Copies after them. May be empty.
+  std::function<void(DeviceStream)> after;
+  HostWait host_wait = HostWait::no;
+};
+
+/// An event, owned.
+class Event {
+ public:
+  explicit Event(std::shared_ptr<DeviceApi> api)
+      : api_(std::move(api)), event_(api_->make_event()) {}
+  ~Event() { api_->destroy_event(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  DeviceEvent get() const { return event_; }
+
+ private:
+  const std::shared_ptr<DeviceApi> api_;
+  const DeviceEvent event_;
+};
+
+class Operation : public Work::State {
+ public:
+  enum class Stage { waiting, issued, enqueued, done };
+
+  /// On the device of the launch.
+  Operation(std::shared_ptr<NcclGroup> group, const std::shared_ptr<DeviceApi>& device,
+            Launch launch, Call call);
+
+  void wait(base::Deadline deadline) override;
+  bool is_completed() override;
+  std::exception_ptr exception() override;
+
+  const Fingerprint& fingerprint() const { return call.fingerprint; }
+  /// Gives back what the operation held for the device's sake.
+  void release();
+
+  const std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+  Launch launch;
+  Call call;
+  Stage stage = Stage::waiting;
+  Event begin;  ///< the caller's stream has come to the call
+  Event end;
+
+ private:
+  const std::shared_ptr<NcclGroup> group_;
+};
+
+}  // namespace dtrun::collectives::nccl

@@ -1,0 +1,117 @@
+// Ranks of the nccl backend as threads over one simulation, and values to send.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "collectives/nccl_simulation.h"
+#include "dtrun/rendezvous/hash_store.h"
+#include "nccl/nccl_backend.h"
+#include "support/thrown_error.h"
+
+namespace dtrun::test {
+
+using base::Deadline;
+using base::Error;
+using base::ErrorCode;
+using collectives::Backend;
+using collectives::Buffer;
+using collectives::Call;
+using collectives::OpKind;
+using collectives::ReduceOp;
+using collectives::Work;
+using collectives::nccl::HostWait;
+using collectives::nccl::NcclBackend;
+using collectives::nccl::NcclGroup;
+using collectives::nccl::NcclGroupSpec;
+using collectives::nccl::NcclWorld;
+using tensors::DType;
+using testing_support::contains;
+using testing_support::error_of;
+
+using Values = std::vector<std::int64_t>;
+
+struct NcclJob {
+  explicit NcclJob(int ranks, NcclSimulation::Options options = {})
+      : size(ranks), simulation(options) {}
+
+  const int size;
+  NcclSimulation simulation;
+  std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
+  Deadline::Duration timeout = std::chrono::seconds(60);
+  HostWait host_wait = HostWait::no;
+  bool compare_calls = false;
+  std::shared_ptr<rendezvous::JobPage> job_page;
+
+  std::unique_ptr<Backend> backend(int rank) {
+    auto world = std::make_shared<NcclWorld>();
+    world->nccl = simulation.nccl_of(rank);
+    world->device = simulation.device_of(rank);
+    world->store = store;
+    world->job_page = job_page;
+    world->host = "n0";
+    world->machine = "machine";
+    world->host_wait = host_wait;
+    world->compare_calls = compare_calls;
+    NcclGroupSpec spec;
+    spec.key = "nccl";
+    spec.name = "world";
+    spec.rank = rank;
+    spec.timeout = timeout;
+    spec.global_ranks.resize(static_cast<std::size_t>(size));
+    std::iota(spec.global_ranks.begin(), spec.global_ranks.end(), 0);
+    return std::make_unique<NcclBackend>(
+        std::make_shared<NcclGroup>(std::move(world), std::move(spec)));
+  }
+
+  /// Runs the body on every rank. @return what each rank's body threw
+  std::vector<std::optional<Error>> run(const std::function<void(Backend&)>& body) {
+    std::vector<std::optional<Error>> thrown(static_cast<std::size_t>(size));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank)
+      threads.emplace_back([&, rank] {
+        thrown[static_cast<std::size_t>(rank)] = error_of([&] { body(*backend(rank)); });
+      });
+    for (std::thread& thread : threads) thread.join();
+    return thrown;
+  }
+
+  /// All ranks must return, and NCCL must have been treated well.
+  void run_well(const std::function<void(Backend&)>& body) {
+    for (const std::optional<Error>& error : run(body)) EXPECT_FALSE(error) << error->what();
+    for (const std::string& violation : simulation.violations()) ADD_FAILURE() << violation;
+    for (int rank = 0; rank < size; ++rank) EXPECT_EQ(simulation.count(rank, "abort"), 0);
+  }
+};
+
+inline Buffer buffer_of(Values& values) {
+  return {values.data(), static_cast<std::int64_t>(values.size()), DType::i64};
+}
+inline std::vector<Buffer> buffers_of(std::vector<Values>& lists) {
+  std::vector<Buffer> buffers;
+  for (Values& values : lists) buffers.push_back(buffer_of(values));
+  return buffers;
+}
+
+inline Call call_of(OpKind kind, std::uint64_t sequence,
+                    Deadline deadline = Deadline::after(std::chrono::seconds(60))) {
+  Call call;
+  call.fingerprint.kind = kind;
+  call.fingerprint.sequence = sequence;
+  call.fingerprint.dtype = DType::i64;
+  call.deadline = deadline;
+  return call;
+}
+inline Call async_call(OpKind kind, std::uint64_t sequence) {
+  Call call = call_of(kind, sequence);
+  call.async = true;
+  return call;
+}
+
+}  // namespace dtrun::test

@@ -1,0 +1,52 @@
+// NcclSimulation: GPUs and NCCL in host memory, for ranks that are threads: streams are queues that
+// run in their order, events pass when a stream has come to them, communicators are made when all
+// ranks have asked, and collectives move real bytes once all ranks' streams are at them. It does
+// not forgive: calls that NCCL forbids are written down as violations. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "device_api.h"
+#include "nccl/nccl_api.h"
+
+namespace dtrun::test {
+
+class NcclSimulation {
+ public:
+  struct Options {
+    int devices = 1;        ///< that each rank sees
+    bool one_gpu = false;   ///< all ranks see the same one
+    int busy_polls = 3;     ///< how often a call says in_progress before it is done
+    bool init_ends = true;  ///< false: communicators are never made
+  };
+
+  NcclSimulation() : NcclSimulation(Options{}) {}
+  explicit NcclSimulation(Options options);
+  ~NcclSimulation();
+
+  std::shared_ptr<collectives::DeviceApi> device_of(int rank);
+  std::shared_ptr<collectives::nccl::NcclApi> nccl_of(int rank);
+
+  /// Nothing runs on the devices until it is thawed.
+  void freeze(bool frozen);
+  /// What that rank's communicators answer from now on.
+  void break_rank(int rank, collectives::nccl::Result result);
+
+  /// "rank 1: an event was recorded while NCCL was at it".
+  std::vector<std::string> violations();
+  /// That rank's calls, in their order: "record", "make_wait", "all_reduce", ...
+  std::vector<std::string> calls(int rank);
+  int count(int rank, const std::string& call);
+
+  struct State;
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace dtrun::test
