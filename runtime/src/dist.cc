@@ -9,6 +9,7 @@
 
 #include "current_world.h"
 #include "dtrun/base/error.h"
+#include "dtrun/collectives/available_backends.h"
 #include "exit_warning.h"
 
 namespace dtrun::dist {
@@ -138,6 +139,19 @@ int get_global_rank(const ProcessGroup& group, int group_rank) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no group rank {} in {}",
                                                          group_rank, chosen(group).to_string()));
   return ranks[static_cast<std::size_t>(group_rank)];
+}
+
+bool is_backend_available(const std::string& backend) {
+  return collectives::is_backend_available(backend);
+}
+bool is_nccl_available() {
+  return is_backend_available("nccl");
+}
+bool is_gloo_available() {
+  return is_backend_available("gloo");
+}
+bool is_mpi_available() {
+  return is_backend_available("mpi");
 }
 
 ProcessGroup new_group(std::vector<int> ranks, NewGroup options, Site site) {

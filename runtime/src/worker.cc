@@ -8,13 +8,16 @@
 
 #include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/collectives/backend_spec.h"
 #include "dtrun/rendezvous/file_store.h"
 #include "dtrun/rendezvous/job_page.h"
 #include "dtrun/rendezvous/prefix_store.h"
 #include "dtrun/rendezvous/tcp_store.h"
+#include "dtrun/tensor/cuda.h"
 #include "escaped_exception.h"
 #include "init_method.h"
 #include "job_place.h"
+#include "rank_device.h"
 #include "store_host.h"
 
 namespace dtrun::runtime {
@@ -26,6 +29,7 @@ using rendezvous::RankState;
 // Torn down from the bottom up: the group says goodbye while the store still answers.
 struct Worker::Impl {
   rendezvous::WorkerEnv env;
+  tensors::Device device;
   std::shared_ptr<rendezvous::JobPage> job_page;
   std::unique_ptr<StoreHost> store_host;
   std::shared_ptr<rendezvous::Store> store;
@@ -168,9 +172,7 @@ const collectives::ProcessGroup& Worker::world() const {
 }
 
 tensors::Device Worker::device() const {
-  if (impl_->world.backend_name() == "nccl")
-    return {tensors::DeviceType::cuda, impl_->env.local_rank};
-  return tensors::kCpu;
+  return impl_->device;
 }
 
 Worker init(InitOptions options) {
@@ -181,6 +183,8 @@ Worker init(InitOptions options) {
   impl->env = find_place(options, method);
   const rendezvous::WorkerEnv& env = impl->env;
   base::log::set_prefix(fmt::format("rank {}", env.rank));
+  impl->device = device_of_rank(collectives::parse_backend_spec(options.backend), env,
+                                tensors::cuda::device_count());
 
   impl->job_page = open_job_page(env);
   if (impl->job_page) wait_in_init(*impl->job_page, env);

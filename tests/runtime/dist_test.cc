@@ -102,6 +102,61 @@ TEST(DistTest, CollectivesOfTheWorldTakeWhatTheirNamesakesTake) {
   });
 }
 
+TEST(DistTest, TheFlatCallsTakeOneTensorForAllRanks) {
+  run_dist_ranks(2, [](int rank) {
+    const double mine = rank;
+    Tensor output = vector_of({0, 0});
+    all_gather_into_tensor(output, vector_of({mine}));
+    EXPECT_EQ(values_of(output), (Values{0, 1}));
+    Tensor one = vector_of({0});
+    reduce_scatter_tensor(one, vector_of({mine, mine + 10}));
+    EXPECT_EQ(values_of(one), Values{rank == 0 ? 1.0 : 21.0});
+    all_to_all_single(output, vector_of({mine, mine + 10}));
+    EXPECT_EQ(values_of(output), (rank == 0 ? Values{0, 1} : Values{10, 11}));
+    monitored_barrier({.timeout = std::chrono::seconds(30), .wait_all_ranks = true});
+  });
+}
+
+TEST(DistTest, ABatchOfMessagesNamesGlobalRanks) {
+  run_dist_ranks(3, [](int rank) {
+    const ProcessGroup pair = new_group({1, 2}, {.timeout = std::chrono::seconds(30)});
+    if (rank == 0) return;
+    EXPECT_EQ(pair.timeout(), std::chrono::seconds(30));
+    const double mine = rank;
+    const int peer = 3 - rank;
+    const Tensor incoming = vector_of({0});
+    const std::vector<P2POp> batch = {{P2POp::Kind::receive, incoming, peer},
+                                      {P2POp::Kind::send, vector_of({mine}), peer}};
+    for (const Work& work : batch_isend_irecv(batch, pair)) work.wait();
+    EXPECT_EQ(values_of(incoming), Values{static_cast<double>(peer)});
+    const std::vector<P2POp> foreign = {{P2POp::Kind::send, incoming, 0}};
+    EXPECT_THAT(error_of([&] { batch_isend_irecv(foreign, pair); })->what(),
+                HasSubstr("rank 0 is not in ProcessGroup(name=group-0"));
+  });
+}
+
+TEST(DistTest, OnlyWhatCanBeUsedHereIsAvailable) {
+  EXPECT_TRUE(is_backend_available("cpu"));
+  EXPECT_FALSE(is_backend_available("smoke"));
+  EXPECT_EQ(is_nccl_available(), is_backend_available("nccl"));
+  EXPECT_EQ(is_gloo_available(), is_backend_available("gloo"));
+  EXPECT_EQ(is_mpi_available(), is_backend_available("mpi"));
+}
+
+TEST(DistTest, ABackendThatDoesNotExistIsRefusedWithTheListOfWhatThereIs) {
+  InitProcessGroup options;
+  options.backend = "smoke";
+  options.init_method = "tcp://127.0.0.1:1";
+  options.rank = 0;
+  options.world_size = 1;
+  const auto error = error_of([&] { init_process_group(options); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error->what(), HasSubstr("smoke"));
+  EXPECT_THAT(error->remedy(), HasSubstr("cpu"));
+  EXPECT_FALSE(is_initialized());
+}
+
 TEST(DistTest, ARootOutsideTheGroupFailsTheCallOnAllItsRanksAndIsNamedByItsGlobalNumber) {
   const std::vector<Ended> ended = run_failing_dist_ranks(3, [](int rank) {
     const ProcessGroup pair = new_group({1, 2}, {.name = "pair"});

@@ -138,7 +138,8 @@ Work irecv(const Tensor& tensor, int src = -1, MessageOptions options = {},
            Site site = Site::current());
 
 struct P2POp {
-  collectives::P2POp::Kind kind;
+  using Kind = collectives::P2POp::Kind;
+  Kind kind;
   Tensor tensor;
   int peer = 0;  ///< global rank
   std::uint32_t tag = 0;

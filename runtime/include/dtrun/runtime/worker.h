@@ -43,7 +43,8 @@ class Worker {
   int world_size() const;
   int local_world_size() const;
   const rendezvous::WorkerEnv& env() const;
-  /// cpu, or this rank's CUDA device where the backend is nccl.
+  /// This rank's GPU where the backend serves CUDA tensors: the one whose number is the local rank;
+  /// with the backend staged local ranks go round. Else the cpu.
   tensors::Device device() const;
   const std::shared_ptr<rendezvous::Store>& store() const;
   /// All ranks.
