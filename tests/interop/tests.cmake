@@ -5,7 +5,5 @@ target_link_libraries(interop_torch_store_test PRIVATE dtrun_test_support dtrun:
 target_compile_definitions(interop_torch_store_test PRIVATE DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 add_test(NAME TorchStoreTest COMMAND interop_torch_store_test)
 set_tests_properties(TorchStoreTest PROPERTIES LABELS torch TIMEOUT 600 PROCESSORS 2)
-dtrun_test(interop/torch_job_test.cc PROCESSORS 2 TIMEOUT 300 LABEL torch)
-target_compile_definitions(interop_torch_job_test PRIVATE
-  DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+dtrun_test(interop/torch_job_test.cc LINKS dtrun_slurm_lab PROCESSORS 2 TIMEOUT 300 LABEL torch)
 add_dependencies(interop_torch_job_test examples dtrun_launcher)

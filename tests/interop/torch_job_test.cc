@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "support/command.h"
+#include "support/slurm_lab.h"
 #include "support/torch_home.h"
 
 namespace dtrun {
@@ -29,6 +31,37 @@ TEST(TorchJobTest, AnUnmodifiedGlooProgramRunsUnderDtrun) {
     expected.push_back("rank " + std::to_string(rank) +
                        " of 4: [10.0, 10.0, 10.0] ['--lr', '0.1']");
   EXPECT_EQ(result.sorted_lines(), expected) << result.describe();
+}
+
+TEST(TorchJobTest, ALinkNamedTorchDistributedLaunchPassesTheLocalRankAsTheModuleDoes) {
+  REQUIRE_TORCH(home);
+  const std::string link = testing::TempDir() + "torch.distributed.launch";
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink(DTRUN_BIN "/dtrun", link);
+  CommandOptions options;
+  options.limit = std::chrono::seconds(120);
+  options.environment["PYTHON_EXEC"] = home.python();
+  const CommandResult result =
+      run_command({link, "--nproc_per_node=2", DTRUN_SOURCE_DIR "/tests/interop/local_rank_job.py",
+                   "--lr", "0.5"},
+                  options);
+  std::filesystem::remove(link);
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.sorted_lines(),
+            (std::vector<std::string>{"rank 0: [0, 0] lr 0.5", "rank 1: [1, 1] lr 0.5"}));
+}
+
+TEST(TorchJobTest, AGlooProgramRunsOnTwoNodesByTheTutorialsLine) {
+  REQUIRE_TORCH(home);
+  testing_support::SlurmLab lab(2);
+  REQUIRE_SLURM(lab);
+  lab.options().limit = std::chrono::seconds(120);
+  lab.options().environment["PYTHON_EXEC"] = home.python();
+  const CommandResult result =
+      lab.run_on_all({DTRUN_SOURCE_DIR "/tests/interop/gloo_job.py"}, /*ranks_per_node=*/1);
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.sorted_lines(), (std::vector<std::string>{"rank 0 of 2: [3.0, 3.0, 3.0] []",
+                                                             "rank 1 of 2: [3.0, 3.0, 3.0] []"}));
 }
 
 TEST(TorchJobTest, OurWorkersRunUnderTorchrun) {
