@@ -14,4 +14,8 @@ const collectives::ProcessGroup& chosen(const collectives::ProcessGroup& group);
 int find_in(const collectives::ProcessGroup& group, int global_rank);
 base::Error not_in_group(const collectives::ProcessGroup& group, int global_rank);
 
+/// What the main thread's end does for a world that is still open: for a process that ends without
+/// running destructors. Also leaves it.
+void leave_world_at_exit();
+
 }  // namespace dtrun::dist

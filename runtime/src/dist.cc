@@ -50,6 +50,12 @@ World& current_world() {
 
 }  // namespace
 
+void leave_world_at_exit() {
+  if (!current.world) return;
+  current.world->open.warn();
+  current.world.reset();
+}
+
 const ProcessGroup& chosen(const ProcessGroup& group) {
   const ProcessGroup& all = world();
   const bool given = group.valid() || !group.name().empty();

@@ -17,6 +17,7 @@
 #include "escaped_exception.h"
 #include "init_method.h"
 #include "job_place.h"
+#include "live_workers.h"
 #include "rank_device.h"
 #include "store_host.h"
 
@@ -28,6 +29,7 @@ using rendezvous::RankState;
 
 // Torn down from the bottom up: the group says goodbye while the store still answers.
 struct Worker::Impl {
+  LiveWorker live;
   rendezvous::WorkerEnv env;
   tensors::Device device;
   std::shared_ptr<rendezvous::JobPage> job_page;

@@ -5,9 +5,10 @@
 
 #include <chrono>
 #include <cstdio>
-#include <iostream>
 
+#include "current_world.h"
 #include "exception_text.h"
+#include "standard_streams.h"
 #include "this_process.h"
 
 namespace dtrun::mp {
@@ -35,13 +36,8 @@ int run_body(int hand_over, const Order& order, const std::function<void()>& bod
   }
 }
 
-void flush_standard_streams() {
-  std::cout.flush();
-  std::fflush(stdout);
-  std::fflush(stderr);
-}
-
 void leave_copy(int exit_code) {
+  dist::leave_world_at_exit();
   ThisProcess::get().end_children();
   flush_standard_streams();
   ::_exit(exit_code);

@@ -15,7 +15,4 @@ int run_body(int hand_over, const Order& order, const std::function<void()>& bod
 /// run in it, but what it has printed shall appear, and its own children end as at exit().
 [[noreturn]] void leave_copy(int exit_code);
 
-/// What stdio and iostreams hold back.
-void flush_standard_streams();
-
 }  // namespace dtrun::mp

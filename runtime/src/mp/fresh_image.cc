@@ -9,6 +9,7 @@
 
 #include "child_environment.h"
 #include "lasting_thread.h"
+#include "standard_streams.h"
 
 namespace dtrun::mp {
 namespace {
@@ -45,6 +46,10 @@ base::ChildProcess start_fresh_image(int hand_over, std::vector<int> inherited_f
   command.environment = environment.as_strings();
   base::ChildSetup setup;
   setup.group = base::ChildSetup::Group::kProcessGroup;
+  const base::UniqueFd output = duplicate_stream(STDOUT_FILENO);
+  const base::UniqueFd error = duplicate_stream(STDERR_FILENO);
+  setup.stdout_fd = output.get();
+  setup.stderr_fd = error.get();
   setup.inherited_fds = std::move(inherited_fds);
   setup.inherited_fds.push_back(hand_over);
   base::ChildProcess child;

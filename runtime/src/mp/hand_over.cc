@@ -78,6 +78,7 @@ base::UniqueFd make_hand_over(const Order& order) {
   wire::put(body, order.start_method);
   wire::put(body, order.daemon);
   wire::put(body, order.print_exception);
+  wire::put(body, order.control_fd);
   wire::put(body, order.environment);
   wire::put(body, order.working_folder);
   wire::put(body, order.arguments);
@@ -107,6 +108,7 @@ Order take_order(int fd) {
   wire::get(reader, order.start_method);
   wire::get(reader, order.daemon);
   wire::get(reader, order.print_exception);
+  wire::get(reader, order.control_fd);
   wire::get(reader, order.environment);
   wire::get(reader, order.working_folder);
   wire::get(reader, order.arguments);

@@ -26,6 +26,7 @@ struct Order {
   std::string start_method;  ///< the child's default
   bool daemon = false;
   bool print_exception = true;  ///< false: the parent throws it
+  int control_fd = -1;          ///< of the forkserver: where requests come in
   // For a child of the forkserver, which began in another environment.
   std::vector<std::string> environment;
   std::string working_folder;

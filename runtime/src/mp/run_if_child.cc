@@ -39,7 +39,7 @@ void run_if_child() {
   if (!hand_over) return;
   const Order order = take_order(hand_over.get());
   ::prctl(PR_SET_NAME, order.program_name.c_str());
-  if (order.kind == Order::Kind::kServe) serve_forks();
+  if (order.kind == Order::Kind::kServe) serve_forks(base::UniqueFd(order.control_fd));
   ThisProcess::begin_as_child(order);
   std::exit(run_body(hand_over.get(), order, [&] {
     const FunctionEntry entry = find_function(order.function);
