@@ -1,9 +1,11 @@
-// The binary functions on compute types, written once for pointwise.cc's kernels and for
-// reduce_kernel.cc's. Integers wrap; bool is or for add and max, and for mul and min; NaN wins in
+// The binary functions on compute types, written once for the kernels of the host
+// and of CUDA devices. Integers wrap; bool is or for add and max, and for mul and min; NaN wins in
 // min and max.
 #pragma once
 
 #include <type_traits>
+
+#include "host_device.h"
 
 namespace dtrun::tensors {
 
@@ -21,30 +23,30 @@ using Wrapping = typename WrappingType<T>::Type;
 
 struct Add {
   template <typename T>
-  static T apply(T a, T b) {
+  DTRUN_BOTH static T apply(T a, T b) {
     return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
   }
-  static bool apply(bool a, bool b) { return a | b; }
+  DTRUN_BOTH static bool apply(bool a, bool b) { return a | b; }
 };
 
 struct Subtract {
   template <typename T>
-  static T apply(T a, T b) {
+  DTRUN_BOTH static T apply(T a, T b) {
     return static_cast<T>(static_cast<Wrapping<T>>(a) - static_cast<Wrapping<T>>(b));
   }
 };
 
 struct Multiply {
   template <typename T>
-  static T apply(T a, T b) {
+  DTRUN_BOTH static T apply(T a, T b) {
     return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
   }
-  static bool apply(bool a, bool b) { return a & b; }
+  DTRUN_BOTH static bool apply(bool a, bool b) { return a & b; }
 };
 
 struct Divide {
   template <typename T>
-  static T apply(T a, T b) {
+  DTRUN_BOTH static T apply(T a, T b) {
     static_assert(std::is_floating_point_v<T>);
     return a / b;
   }
@@ -52,37 +54,37 @@ struct Divide {
 
 struct Min {
   template <typename T>
-  static T apply(T a, T b) {
+  DTRUN_BOTH static T apply(T a, T b) {
     return ((a < b) | (a != a)) ? a : b;
   }
-  static bool apply(bool a, bool b) { return a & b; }
+  DTRUN_BOTH static bool apply(bool a, bool b) { return a & b; }
 };
 
 struct Max {
   template <typename T>
-  static T apply(T a, T b) {
+  DTRUN_BOTH static T apply(T a, T b) {
     return ((a > b) | (a != a)) ? a : b;
   }
-  static bool apply(bool a, bool b) { return a | b; }
+  DTRUN_BOTH static bool apply(bool a, bool b) { return a | b; }
 };
 
 struct BitAnd {
   template <typename T>
-  static T apply(T a, T b) {
+  DTRUN_BOTH static T apply(T a, T b) {
     return static_cast<T>(a & b);
   }
 };
 
 struct BitOr {
   template <typename T>
-  static T apply(T a, T b) {
+  DTRUN_BOTH static T apply(T a, T b) {
     return static_cast<T>(a | b);
   }
 };
 
 struct BitXor {
   template <typename T>
-  static T apply(T a, T b) {
+  DTRUN_BOTH static T apply(T a, T b) {
     return static_cast<T>(a ^ b);
   }
 };

@@ -13,12 +13,6 @@
 namespace dtrun::tensors {
 namespace {
 
-/// How BLAS is told of one matrix: the distance between its rows, or columns if transposed.
-struct BlasOperand {
-  CBLAS_TRANSPOSE transpose;
-  int leading;
-};
-
 bool has_dense_rows(const MatrixView& matrix) {
   return (matrix.column_stride == 1 || matrix.columns == 1) &&
          (matrix.rows == 1 || matrix.row_stride >= matrix.columns);
@@ -29,20 +23,14 @@ bool has_dense_columns(const MatrixView& matrix) {
          (matrix.columns == 1 || matrix.column_stride >= matrix.rows);
 }
 
-BlasOperand blas_operand(const MatrixView& matrix) {
-  // A single row's or column's distance is never used, but checked.
-  if (has_dense_rows(matrix)) {
-    const std::int64_t leading = matrix.rows == 1 ? matrix.columns : matrix.row_stride;
-    return {CblasNoTrans, static_cast<int>(leading)};
-  }
-  const std::int64_t leading = matrix.columns == 1 ? matrix.rows : matrix.column_stride;
-  return {CblasTrans, static_cast<int>(leading)};
+CBLAS_TRANSPOSE transpose_of(const BlasOperand& operand) {
+  return operand.runs == Runs::rows ? CblasNoTrans : CblasTrans;
 }
 
 void gemm(const MatrixView& a, const MatrixView& b, float* result) {
   const BlasOperand left = blas_operand(a);
   const BlasOperand right = blas_operand(b);
-  cblas_sgemm(CblasRowMajor, left.transpose, right.transpose, static_cast<int>(a.rows),
+  cblas_sgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
               static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0f,
               static_cast<const float*>(a.data), left.leading, static_cast<const float*>(b.data),
               right.leading, 0.0f, result, static_cast<int>(b.columns));
@@ -51,7 +39,7 @@ void gemm(const MatrixView& a, const MatrixView& b, float* result) {
 void gemm(const MatrixView& a, const MatrixView& b, double* result) {
   const BlasOperand left = blas_operand(a);
   const BlasOperand right = blas_operand(b);
-  cblas_dgemm(CblasRowMajor, left.transpose, right.transpose, static_cast<int>(a.rows),
+  cblas_dgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
               static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0,
               static_cast<const double*>(a.data), left.leading, static_cast<const double*>(b.data),
               right.leading, 0.0, result, static_cast<int>(b.columns));
@@ -83,6 +71,22 @@ void multiply_integers(const MatrixView& a, const MatrixView& b, T* result) {
 }
 
 }  // namespace
+
+MatrixView matrix_of(const Tensor& tensor) {
+  const std::size_t rank = tensor.shape().size();
+  return {tensor.data(), tensor.shape()[rank - 2], tensor.shape()[rank - 1],
+          tensor.strides()[rank - 2], tensor.strides()[rank - 1]};
+}
+
+BlasOperand blas_operand(const MatrixView& matrix) {
+  // A single row's or column's distance is never used, but checked.
+  if (has_dense_rows(matrix)) {
+    const std::int64_t leading = matrix.rows == 1 ? matrix.columns : matrix.row_stride;
+    return {Runs::rows, static_cast<int>(leading)};
+  }
+  const std::int64_t leading = matrix.columns == 1 ? matrix.rows : matrix.column_stride;
+  return {Runs::columns, static_cast<int>(leading)};
+}
 
 bool is_blas_layout(const MatrixView& matrix) {
   constexpr std::int64_t kMax = std::numeric_limits<int>::max();

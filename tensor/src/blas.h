@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "dtrun/tensor/dtype.h"
+#include "dtrun/tensor/tensor.h"
 
 namespace dtrun::tensors {
 
@@ -17,8 +17,21 @@ struct MatrixView {
   std::int64_t column_stride;
 };
 
+/// The last two dims of a tensor.
+MatrixView matrix_of(const Tensor& tensor);
+
 /// Rows or columns lie in one run each, at a distance that BLAS takes.
 bool is_blas_layout(const MatrixView& matrix);
+
+/// How BLAS is told of a matrix: what lies in runs, and the distance between those. Rows are read
+/// as they are by a row-major BLAS, columns as the transposed matrix.
+enum class Runs { rows, columns };
+struct BlasOperand {
+  Runs runs;
+  int leading;
+};
+/// @param matrix of a BLAS layout
+BlasOperand blas_operand(const MatrixView& matrix);
 
 /// result = a * b, row-major. f32, f64: OpenBLAS; i64, i32, u8: own loops, which wrap and want
 /// row-major inputs. Other dtypes: DT_CHECK.

@@ -5,7 +5,8 @@
 #include <utility>
 
 #include "copy_kernel.h"
-#include "cuda_memory.h"
+#include "cuda/kernels.h"
+#include "cuda/memory.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "element.h"
@@ -39,28 +40,15 @@ void copy_on_host(const Tensor& target, const Tensor& source) {
   for_each_row(target.shape(), operands, copy_kernel(target.dtype(), source.dtype()));
 }
 
-void copy_on_device(const Tensor& target, const Tensor& source) {
-  cuda::copy_strided(target.shape(), {target.data(), target.strides()},
-                     {source.data(), source.strides()}, item_size(target.dtype()),
-                     target.device().index);
-}
-
-[[noreturn]] void refuse_conversion_on_device(const Tensor& source, DType dtype) {
-  throw Error(ErrorCode::kUnavailable,
-              fmt::format("cannot convert {} to {} on {}", dtype_name(source.dtype()),
-                          dtype_name(dtype), source.device().to_string()),
-              "conversions run on the cpu only", "to(kCpu) first");
-}
-
 /// At least one of the two is on a CUDA device; shapes are equal.
 void copy_with_device(const Tensor& target, const Tensor& source) {
-  if (target.dtype() != source.dtype()) {
-    // Converts on whichever side is the host.
-    if (source.device().is_cpu()) return copy_with_device(target, source.to(target.dtype()));
-    if (target.device().is_cpu()) return copy_on_host(target, source.to(kCpu));
-    refuse_conversion_on_device(source, target.dtype());
+  const bool same_dtype = target.dtype() == source.dtype();
+  const bool both_dense = target.is_contiguous() && source.is_contiguous();
+  if (target.device() == source.device() && !(same_dtype && both_dense)) {
+    return cuda::convert(target, source);
   }
-  if (target.device() == source.device()) return copy_on_device(target, source);
+  // Bytes travel as they are: converted before, gathered before, and scattered behind.
+  if (!same_dtype) return copy_with_device(target, source.to(target.dtype()));
   if (!source.is_contiguous()) return copy_with_device(target, source.clone());
   if (!target.is_contiguous()) {
     const Tensor staged = empty(target.shape(), {target.dtype(), target.device()});
@@ -68,19 +56,17 @@ void copy_with_device(const Tensor& target, const Tensor& source) {
     target.copy_(staged);
     return;
   }
-  cuda::copy(target.data(), target.device(), source.data(), source.device(), target.bytes());
+  cuda::copy_bytes(target, source);
 }
 
 }  // namespace
 
-void require_cpu(std::string_view operation, std::initializer_list<Tensor> tensors) {
-  for (const Tensor& tensor : tensors) {
-    if (tensor.device().is_cpu()) continue;
-    throw Error(
-        ErrorCode::kUnavailable,
-        fmt::format("{} does not run on {} tensors yet", operation, tensor.device().to_string()),
-        "CUDA tensors are created, filled, copied and printed only", "to(kCpu) first");
-  }
+void require_one_device(std::string_view operation, const Tensor& a, const Tensor& b) {
+  if (a.device() == b.device()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} of tensors on {} and {}", operation, a.device().to_string(),
+                          b.device().to_string()),
+              "all tensors of an operation must lie on the same device", "to() one of them");
 }
 
 const Tensor& Tensor::copy_(const Tensor& source) const {
@@ -105,7 +91,7 @@ const Tensor& Tensor::fill_(double value) const {
   char* const one[] = {reinterpret_cast<char*>(&bits), reinterpret_cast<char*>(&value)};
   copy_kernel(dtype_, DType::f64)(one, one_step, 1);
   if (!device().is_cpu()) {
-    cuda::fill_strided(shape_, {data(), strides_}, bits, item_size(dtype_), device().index);
+    cuda::fill(*this, bits);
     return *this;
   }
   const LoopOperand operands[] = {LoopOperand::of(*this), {&bits, everywhere, item_size(dtype_)}};
@@ -119,7 +105,7 @@ Tensor Tensor::clone() const {
   if (device().is_cpu()) {
     copy_on_host(copy, *this);
   } else {
-    copy_on_device(copy, *this);
+    copy_with_device(copy, *this);
   }
   return copy;
 }
@@ -130,8 +116,7 @@ Tensor Tensor::contiguous() const {
 
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
-  if (!device().is_cpu()) refuse_conversion_on_device(*this, dtype);
-  return empty(shape_, {.dtype = dtype}).copy_(*this);
+  return empty(shape_, {dtype, device()}).copy_(*this);
 }
 
 Tensor Tensor::to(Device device) const {

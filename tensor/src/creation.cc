@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "cuda/kernels.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 
@@ -23,6 +24,13 @@ Tensor from_values(const std::vector<T>& values, DType values_dtype, const Shape
   const Tensor whole = empty(shape, {.dtype = values_dtype});
   if (!values.empty()) std::memcpy(whole.data(), values.data(), whole.bytes());
   return whole.to(dtype);
+}
+
+Tensor sequence_on_device(std::int64_t count, DType computed, double start, double step,
+                          TensorOptions options) {
+  const Tensor values = empty({count}, {computed, options.device});
+  if (count != 0) cuda::fill_sequence(values, start, step);
+  return values.to(options.dtype);
 }
 
 }  // namespace
@@ -53,9 +61,10 @@ Tensor full(const Shape& shape, double value, TensorOptions options) {
 
 Tensor arange(std::int64_t n, TensorOptions options) {
   if (n < 0) throw Error(ErrorCode::kInvalidArgument, fmt::format("arange({}) is negative", n));
+  if (!options.device.is_cpu()) return sequence_on_device(n, DType::i64, 0, 1, options);
   std::vector<std::int64_t> values(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(i);
-  return tensor_from(values, {n}, options.dtype).to(options.device);
+  return tensor_from(values, {n}, options.dtype);
 }
 
 Tensor arange(double start, double end, double step, TensorOptions options) {
@@ -64,9 +73,12 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("arange from {} to {} by {} does not get there", start, end, step));
   }
+  if (!options.device.is_cpu()) {
+    return sequence_on_device(static_cast<std::int64_t>(count), DType::f64, start, step, options);
+  }
   std::vector<double> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = start + static_cast<double>(i) * step;
-  return tensor_from(values, {static_cast<std::int64_t>(count)}, options.dtype).to(options.device);
+  return tensor_from(values, {static_cast<std::int64_t>(count)}, options.dtype);
 }
 
 Tensor tensor_from(const std::vector<double>& values, const Shape& shape, DType dtype) {

@@ -8,6 +8,7 @@
 
 #include "dtrun/tensor/dtype.h"
 #include "half.h"
+#include "host_device.h"
 
 namespace dtrun::tensors {
 
@@ -20,29 +21,29 @@ struct Boolean {
 template <typename T>
 struct Element {
   using Compute = T;
-  static Compute load(T value) { return value; }
-  static T store(Compute value) { return value; }
+  DTRUN_BOTH static Compute load(T value) { return value; }
+  DTRUN_BOTH static T store(Compute value) { return value; }
 };
 
 template <>
 struct Element<Float16> {
   using Compute = float;
-  static float load(Float16 value) { return to_float(value); }
-  static Float16 store(float value) { return to_float16(value); }
+  DTRUN_BOTH static float load(Float16 value) { return to_float(value); }
+  DTRUN_BOTH static Float16 store(float value) { return to_float16(value); }
 };
 
 template <>
 struct Element<BFloat16> {
   using Compute = float;
-  static float load(BFloat16 value) { return to_float(value); }
-  static BFloat16 store(float value) { return to_bfloat16(value); }
+  DTRUN_BOTH static float load(BFloat16 value) { return to_float(value); }
+  DTRUN_BOTH static BFloat16 store(float value) { return to_bfloat16(value); }
 };
 
 template <>
 struct Element<Boolean> {
   using Compute = bool;
-  static bool load(Boolean value) { return value.byte != 0; }
-  static Boolean store(bool value) { return Boolean{static_cast<std::uint8_t>(value)}; }
+  DTRUN_BOTH static bool load(Boolean value) { return value.byte != 0; }
+  DTRUN_BOTH static Boolean store(bool value) { return Boolean{static_cast<std::uint8_t>(value)}; }
 };
 
 template <typename T>
@@ -51,7 +52,7 @@ using ComputeType = typename Element<T>::Compute;
 /// Floating point to integer truncates. What does not fit becomes the lowest number, as x86 does
 /// it; u8 goes through i64 and wraps.
 template <typename To, typename From>
-To convert_number(From value) {
+DTRUN_BOTH To convert_number(From value) {
   if constexpr (std::is_same_v<To, bool>) {
     return value != From{0};
   } else if constexpr (std::is_same_v<To, std::uint8_t> && std::is_floating_point_v<From>) {
@@ -65,7 +66,7 @@ To convert_number(From value) {
 }
 
 template <typename To, typename From>
-To convert_element(From value) {
+DTRUN_BOTH To convert_element(From value) {
   if constexpr (std::is_same_v<To, From>) {
     return value;
   } else {
@@ -80,7 +81,7 @@ struct TypeTag {
 
 /// Calls function(TypeTag<T>{}) with the dtype's T.
 template <typename Function>
-decltype(auto) dispatch(DType dtype, Function&& function) {
+DTRUN_BOTH decltype(auto) dispatch(DType dtype, Function&& function) {
   switch (dtype) {
     case DType::f64:
       return function(TypeTag<double>{});

@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "host_device.h"
+
 namespace dtrun::tensors {
 
 struct Float16 {
@@ -15,7 +17,7 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-inline float to_float(Float16 half) {
+DTRUN_BOTH inline float to_float(Float16 half) {
   const std::uint32_t sign = (half.bits & 0x8000u) << 16;
   const std::uint32_t magnitude = (half.bits & 0x7fffu) << 13;
   // Read as a float, the magnitude is 2^112 too small, subnormals included.
@@ -25,7 +27,7 @@ inline float to_float(Float16 half) {
   return std::bit_cast<float>(sign | (magnitude >= 0x0f800000u ? special : finite));
 }
 
-inline Float16 to_float16(float value) {
+DTRUN_BOTH inline Float16 to_float16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -41,11 +43,11 @@ inline Float16 to_float16(float value) {
   return Float16{static_cast<std::uint16_t>(sign | result)};
 }
 
-inline float to_float(BFloat16 half) {
+DTRUN_BOTH inline float to_float(BFloat16 half) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(half.bits) << 16);
 }
 
-inline BFloat16 to_bfloat16(float value) {
+DTRUN_BOTH inline BFloat16 to_bfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;

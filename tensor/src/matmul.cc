@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "blas.h"
+#include "cuda/matmul.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "require.h"
@@ -25,7 +26,7 @@ using base::ErrorCode;
 }
 
 void check(const Tensor& a, const Tensor& b) {
-  require_cpu("matmul", {a, b});
+  require_one_device("matmul", a, b);
   if (a.dim() == 0 || b.dim() == 0) refuse(a, b, "both need a dim at least", "mul()");
   if (a.dtype() != b.dtype()) refuse(a, b, "the dtypes differ", "to() one of them");
   if (a.dtype() == DType::boolean) refuse(a, b, "bool has no products", "to(DType::i64)");
@@ -39,12 +40,6 @@ void check(const Tensor& a, const Tensor& b) {
       std::any_of(b.shape().end() - std::min(b.dim(), 2), b.shape().end(), too_long)) {
     refuse(a, b, "BLAS counts rows and columns in 31 bits");
   }
-}
-
-MatrixView matrix_of(const Tensor& tensor) {
-  const std::size_t rank = tensor.shape().size();
-  return {tensor.data(), tensor.shape()[rank - 2], tensor.shape()[rank - 1],
-          tensor.strides()[rank - 2], tensor.strides()[rank - 1]};
 }
 
 /// A layout that multiply_matrices takes.
@@ -66,6 +61,7 @@ Tensor with_batch(const Tensor& tensor, const Shape& batch) {
 
 /// Walks the batch dims of all three in step.
 void multiply_batches(const Tensor& a, const Tensor& b, const Tensor& result) {
+  if (!result.device().is_cpu()) return cuda::multiply_batches(a, b, result);
   if (result.dim() == 2) {
     multiply_matrices(a.dtype(), matrix_of(a), matrix_of(b), result.data());
     return;
@@ -88,7 +84,7 @@ Tensor multiply(const Tensor& a, const Tensor& b) {
   Shape shape = batch;
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));
-  Tensor result = empty(shape, {.dtype = a.dtype()});
+  Tensor result = empty(shape, {a.dtype(), a.device()});
   if (result.numel() == 0) return result;
   multiply_batches(with_batch(prepared(a), batch), with_batch(prepared(b), batch), result);
   return result;
@@ -100,7 +96,8 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   check(a, b);
   const DType dtype = a.dtype();
   const bool is_half = dtype == DType::f16 || dtype == DType::bf16;
-  const DType compute = is_half ? DType::f32 : dtype;
+  // cuBLAS takes half types, and sums them in f32 as well.
+  const DType compute = is_half && a.device().is_cpu() ? DType::f32 : dtype;
   const Tensor left = (a.dim() == 1 ? a.unsqueeze(0) : a).to(compute);
   const Tensor right = (b.dim() == 1 ? b.unsqueeze(1) : b).to(compute);
   Tensor result = multiply(left, right);

@@ -5,12 +5,14 @@
 #include <array>
 #include <cstdint>
 
+#include "host_device.h"
+
 namespace dtrun::tensors {
 
 using PhiloxCounter = std::array<std::uint32_t, 4>;
 using PhiloxKey = std::array<std::uint32_t, 2>;
 
-constexpr PhiloxCounter philox(PhiloxCounter counter, PhiloxKey key) {
+DTRUN_BOTH constexpr PhiloxCounter philox(PhiloxCounter counter, PhiloxKey key) {
   constexpr int kRounds = 10;
   for (int round = 0; round < kRounds; ++round) {
     const std::uint64_t product0 = std::uint64_t{0xD2511F53} * counter[0];

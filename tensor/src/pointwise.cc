@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "binary_kernel.h"
+#include "cuda/kernels.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "require.h"
@@ -70,18 +71,29 @@ DType result_dtype(BinaryOp op, DType common) {
   return op == BinaryOp::div && !is_floating_point(common) ? DType::f32 : common;
 }
 
+void run_kernel(BinaryOp op, const Tensor& out, const Tensor& a, const Tensor& b) {
+  if (!out.device().is_cpu()) return cuda::binary(op, out, a, b);
+  const LoopOperand operands[] = {LoopOperand::of(out), LoopOperand::of(a), LoopOperand::of(b)};
+  for_each_row(out.shape(), operands, binary_kernel(op, out.dtype()));
+}
+
 Tensor run(BinaryOp op, const Tensor& a, const Tensor& b, DType result) {
-  require_cpu(name_of(op), {a, b});
+  // A number is a number on every device; it is the other one's operation.
+  if (a.device() != b.device() && a.device().is_cpu() && a.dim() == 0) {
+    return run(op, a.to(b.device()), b, result);
+  }
+  if (a.device() != b.device() && b.device().is_cpu() && b.dim() == 0) {
+    return run(op, a, b.to(a.device()), result);
+  }
+  require_one_device(name_of(op), a, b);
   const Shape shape = broadcast_shapes(a.shape(), b.shape());
   // As in PyTorch, a single element on the right meets half types in float, unrounded.
   const bool keeps_precision = is_half(result) && b.numel() == 1;
   const DType dtype = keeps_precision ? DType::f32 : result;
   const Tensor left = a.to(result).to(dtype).expand(shape);
   const Tensor right = b.to(dtype).expand(shape);
-  const Tensor out = empty(shape, {.dtype = dtype});
-  const LoopOperand operands[] = {LoopOperand::of(out), LoopOperand::of(left),
-                                  LoopOperand::of(right)};
-  for_each_row(shape, operands, binary_kernel(op, dtype));
+  const Tensor out = empty(shape, {dtype, a.device()});
+  run_kernel(op, out, left, right);
   return out.to(result);
 }
 

@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include "compare_kernel.h"
+#include "cuda/kernels.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "require.h"
@@ -34,7 +35,6 @@ Tensor sum(const Tensor& a) {
 }
 
 Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
-  require_cpu("sum", {a});
   const std::vector<bool> reduced = marked_dims(dims, a.shape().size());
   std::vector<int> order;
   Shape shape;
@@ -49,17 +49,26 @@ Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
   }
   // What is summed lies in one run per result, so that every layout adds in the same order.
   const Tensor rows = a.permute(order).contiguous();
-  Tensor result = empty(shape, {.dtype = sum_dtype(a.dtype())});
-  sum_rows(a.dtype(), result.data(), rows.data(), result.numel(), row_size);
+  Tensor result = empty(shape, {sum_dtype(a.dtype()), a.device()});
+  if (a.device().is_cpu()) {
+    sum_rows(a.dtype(), result.data(), rows.data(), result.numel(), row_size);
+  } else {
+    cuda::sum_rows(result, rows, row_size);
+  }
   return result;
 }
 
 bool equal(const Tensor& a, const Tensor& b) {
-  require_cpu("equal", {a, b});
+  require_one_device("equal", a, b);
   if (a.shape() != b.shape()) return false;
   const DType dtype = promote_types(a.dtype(), b.dtype());
   const Tensor left = a.to(dtype);
   const Tensor right = b.to(dtype);
+  if (!a.device().is_cpu()) {
+    const Tensor flag = ones({1}, {DType::u8, a.device()});
+    cuda::clear_if_different(flag, left, right);
+    return flag.item() != 0;
+  }
   std::uint8_t all_equal = 1;
   const LoopOperand operands[] = {
       {&all_equal, Strides(a.shape().size(), 0), 1}, LoopOperand::of(left), LoopOperand::of(right)};

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "cuda_memory.h"
+#include "cuda/memory.h"
 #include "dtrun/base/error.h"
 
 namespace dtrun::tensors {

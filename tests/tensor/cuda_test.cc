@@ -93,17 +93,6 @@ TEST_F(CudaTest, StridedCopiesGoAllWays) {
   EXPECT_EQ(remote[0].to_vector(), (Values{0, 0, 3, 3}));
 }
 
-TEST_F(CudaTest, ConversionsOnTheDeviceAreRefusedByName) {
-  EXPECT_THROW(ones({2}, {DType::f32, kGpu}).to(DType::f64), Error);
-  EXPECT_THROW(ones({2}, {DType::f32, kGpu}).copy_(ones({2}, {DType::f64, kGpu})), Error);
-  EXPECT_EQ(ones({2}, {DType::f32, kGpu}).copy_(full({2}, 3, {DType::i32})).to_vector(),
-            (Values{3, 3}));
-}
-
-TEST_F(CudaTest, MoreThanTwelveDimsAreRefused) {
-  EXPECT_THROW(ones(Shape(13, 1), {DType::f32, kGpu}), Error);
-}
-
 TEST_F(CudaTest, MemoryThatIsNotThereIsAnError) {
   try {
     empty({std::int64_t{1} << 50}, {DType::f32, kGpu});

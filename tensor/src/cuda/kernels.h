@@ -1,0 +1,50 @@
+// The kernels of CUDA tensors, by family. All tensors of a call lie on one device; the work is
+// enqueued on its current stream, and the call returns at once. Shapes and dtypes have been checked
+// by the caller (DT_CHECK). Implemented in *.cu; a build without CUDA throws kUnavailable.
+#pragma once
+
+#include <cstdint>
+
+#include "binary_kernel.h"
+#include "dtrun/tensor/cuda.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/reduce_kernel.h"
+
+namespace dtrun::tensors::cuda {
+
+// copy.cu
+/// Copies and converts; equal shapes.
+void convert(const Tensor& target, const Tensor& source);
+/// Sets every element to the first item_size bytes of `bits`.
+void fill(const Tensor& target, std::uint64_t bits);
+
+// binary.cu
+/// out = a op b; one dtype and shape, out contiguous, a and b may repeat elements.
+void binary(BinaryOp op, const Tensor& out, const Tensor& a, const Tensor& b);
+/// Clears the one element of `flag` (u8) where a pair differs; NaN equals nothing.
+void clear_if_different(const Tensor& flag, const Tensor& a, const Tensor& b);
+
+// sum.cu
+/// target[r] = the sum of the r-th row_size elements of `rows` (contiguous), in sum_kernel.h's
+/// order of additions: the same bits as on the host.
+void sum_rows(const Tensor& target, const Tensor& rows, std::int64_t row_size);
+
+// generate.cu
+/// f64, contiguous: the block at `offsets` of randn's tensor of global_shape.
+void fill_normal(const Tensor& block, const Shape& global_shape, const Shape& offsets,
+                 RandomKey key);
+/// start + i * step; f64 or i64, contiguous.
+void fill_sequence(const Tensor& target, double start, double step);
+
+// matmul.cu
+/// Integers, 2-D, result contiguous.
+void multiply_integers(const Tensor& result, const Tensor& a, const Tensor& b);
+
+// reduce.cu
+/// combine() and divide() of reduce_kernel.h, on device memory and a stream.
+void enqueue_combine(CombineOp op, DType dtype, void* accumulator, const void* input,
+                     std::int64_t count, const Stream& stream);
+void enqueue_divide(DType dtype, void* data, std::int64_t count, std::int64_t divisor,
+                    const Stream& stream);
+
+}  // namespace dtrun::tensors::cuda

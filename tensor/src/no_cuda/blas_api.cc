@@ -1,0 +1,26 @@
+// cuBLAS in a build without CUDA. Nothing gets here: there are no tensors to multiply.
+#include "cuda/blas_api.h"
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::tensors::cuda {
+namespace {
+
+constexpr BlasApi kNothing{
+    .require =
+        [] {
+          throw base::Error(base::ErrorCode::kUnavailable, "cannot multiply matrices with cuBLAS",
+                            "built without CUDA");
+        },
+    .create = [](BlasHandle*, StreamHandle) { return 1; },
+    .multiply = [](BlasHandle, const Gemm&) { return 1; },
+    .status_text = [](int) { return "built without CUDA"; },
+};
+
+}  // namespace
+
+const BlasApi& library_blas() {
+  return kNothing;
+}
+
+}  // namespace dtrun::tensors::cuda
