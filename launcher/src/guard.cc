@@ -246,6 +246,7 @@ class Guard {
         if (alive_ == 0) finish();
       });
     }
+    look_for_missing_ranks();
   }
 
   // A rank that failed because one on this node had exited with 0.
@@ -302,10 +303,13 @@ class Guard {
 
   // Ranks that come to wait only later find the exited one in the job page by themselves.
   void look_for_missing_ranks() {
-    if (ladder_.started()) return;
+    // A rank that failed is decide()'s, and a cause before any that exited with 0.
+    if (ladder_.started() || deciding_) return;
     const std::vector<RankView> all = views();
     for (const RankView& exited : all) {
-      if (exited.alive) continue;
+      if (exited.alive ||
+          !ranks_[static_cast<std::size_t>(exited.rank - order_.base_rank)].end->success())
+        continue;
       const std::string text = missing_rank_cause(all, exited);
       if (!text.empty()) return end_job_for_missing(exited, text);
     }
