@@ -63,7 +63,8 @@ void wait_readable(int fd, Deadline deadline, const char* what) {
   }
 }
 
-void send_hello(int fd, const Hello& hello, int heap_fd) {
+/// @return false: the peer has closed the connection
+bool send_hello(int fd, const Hello& hello, int heap_fd) {
   iovec part{const_cast<Hello*>(&hello), sizeof(hello)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
@@ -76,8 +77,11 @@ void send_hello(int fd, const Hello& hello, int heap_fd) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &heap_fd, sizeof(int));
-  if (::sendmsg(fd, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(hello)))
+  const ssize_t sent = ::sendmsg(fd, &message, MSG_NOSIGNAL);
+  if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return false;
+  if (sent != static_cast<ssize_t>(sizeof(hello)))
     throw system_error("send a shared-memory descriptor to a local peer");
+  return true;
 }
 
 struct Received {
@@ -141,9 +145,7 @@ class Linker {
     for (std::size_t rank = 0; rank < connections_.size(); ++rank) {
       if (!connections_[rank]) continue;
       std::optional<Received> received = receive_hello(connections_[rank].get(), options_.deadline);
-      if (!received)
-        throw Error(ErrorCode::kPeerFailed, fmt::format("{} died while the group was being made",
-                                                        describe_member(options_.cards[rank])));
+      if (!received) throw_died(rank);
       links_[rank] = make_link(std::move(connections_[rank]), std::move(*received));
     }
     return std::move(links_);
@@ -165,6 +167,12 @@ class Linker {
     return false;
   }
 
+  [[noreturn]] void throw_died(std::size_t rank) const {
+    options_.record.set_victim_of(options_.cards[rank].global_rank);
+    throw Error(ErrorCode::kPeerFailed, fmt::format("{} died while the group was being made",
+                                                    describe_member(options_.cards[rank])));
+  }
+
   Hello my_hello() const {
     Hello hello;
     hello.token = options_.cards[0].token;
@@ -180,7 +188,7 @@ class Linker {
     for (std::size_t rank = 0; rank < static_cast<std::size_t>(options_.rank); ++rank) {
       UniqueFd fd = is_candidate(rank) ? connect_to(options_.cards[rank]) : UniqueFd();
       row += fd ? '1' : '0';
-      if (fd) send_hello(fd.get(), my_hello(), options_.heap.fd());
+      if (fd && !send_hello(fd.get(), my_hello(), options_.heap.fd())) throw_died(rank);
       connections_[rank] = std::move(fd);
     }
     return row;
@@ -232,7 +240,7 @@ class Linker {
     if (!received || received->hello.token != options_.cards[0].token) return false;
     const std::size_t rank = static_cast<std::size_t>(received->hello.rank);
     if (rank >= links_.size() || links_[rank]) return false;
-    send_hello(fd.get(), my_hello(), options_.heap.fd());
+    if (!send_hello(fd.get(), my_hello(), options_.heap.fd())) throw_died(rank);
     links_[rank] = make_link(std::move(fd), std::move(*received));
     return true;
   }

@@ -16,6 +16,7 @@
 #include "dtrun/rendezvous/store.h"
 #include "heap.h"
 #include "membership.h"
+#include "rank_record.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -42,11 +43,13 @@ struct LinkOptions {
   const LocalListener& listener;
   const Heap& heap;
   Offset root_block;
+  RankRecord& record;  ///< learns of whose death this rank is a victim
   rendezvous::Store& store;
   base::Deadline deadline;
 };
 /// Collective over all members that share the rank's locality. @return per rank: a link, or nothing
-/// where the peer is elsewhere or could not be reached. @throws Error kTimeout, kSystem
+/// where the peer is elsewhere or could not be reached. @throws Error kTimeout, kPeerFailed,
+/// kSystem
 std::vector<std::optional<LocalLink>> link_local_peers(const LinkOptions& options);
 
 }  // namespace dtrun::collectives::cpu

@@ -86,7 +86,7 @@ void World::join(const GroupOptions& options) {
   peers_ = std::vector<Peer>(cards_.size());
 
   std::vector<std::optional<LocalLink>> links = link_local_peers(
-      {cards_, rank_, local_listener, heap_, own_root_block_, *options.store, deadline});
+      {cards_, rank_, local_listener, heap_, own_root_block_, record_, *options.store, deadline});
   epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   stop_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
