@@ -12,8 +12,9 @@
 namespace dtrun::launcher {
 namespace {
 
-std::string command_line(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+// "cmdline" or "environ" of the process.
+std::string words_of(pid_t pid, const std::string& which) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/" + which);
   std::ostringstream text;
   text << file.rdbuf();
   std::string result = text.str();
@@ -35,7 +36,9 @@ std::vector<pid_t> processes_with(const std::string& token) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     const pid_t pid = std::stoi(name);
-    if (command_line(pid).find(token) != std::string::npos) result.push_back(pid);
+    if (words_of(pid, "cmdline").find(token) != std::string::npos ||
+        words_of(pid, "environ").find(token) != std::string::npos)
+      result.push_back(pid);
   }
   return result;
 }
@@ -45,7 +48,8 @@ bool all_gone_within(const std::string& token, std::chrono::milliseconds limit) 
   // A process may also leave by executing something else, which no descriptor tells: look again.
   constexpr int kLookAgainMs = 50;
   while (true) {
-    // A process that has ended but is not reaped has an empty command line: it does not count.
+    // A process that has ended but is not reaped has an empty command line and environment: it does
+    // not count.
     const std::vector<pid_t> pids = processes_with(token);
     if (pids.empty()) return true;
     if (std::chrono::steady_clock::now() >= until) return false;
@@ -60,7 +64,7 @@ bool all_gone_within(const std::string& token, std::chrono::milliseconds limit) 
 std::string describe_processes_with(const std::string& token) {
   std::string result;
   for (const pid_t pid : processes_with(token))
-    result += std::to_string(pid) + ": " + command_line(pid) + "\n";
+    result += std::to_string(pid) + ": " + words_of(pid, "cmdline") + "\n";
   return result;
 }
 

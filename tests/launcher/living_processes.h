@@ -1,4 +1,4 @@
-// LivingProcesses: those on this machine whose command line contains a token that a test made up.
+// LivingProcesses: those on this machine whose command line or environment contains a token that a test made up.
 // For the claim that nothing of a job is left.
 #pragma once
 
