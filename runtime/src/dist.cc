@@ -88,10 +88,6 @@ void init_process_group(InitProcessGroup options) {
   current.phase = Phase::initialized;
 }
 
-void init_process_group(const std::string& backend) {
-  init_process_group(InitProcessGroup{.backend = backend});
-}
-
 void destroy_process_group() {
   current_world();
   current.world.reset();

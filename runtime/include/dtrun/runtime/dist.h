@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,8 +37,11 @@ struct InitProcessGroup {
 /// Joins the job, and makes this rank's GPU the current device where the backend serves CUDA
 /// tensors. Collective. @throws Error kUsage when called twice, or naming every missing variable
 void init_process_group(InitProcessGroup options = {});
-/// init_process_group("gloo").
-void init_process_group(const std::string& backend);
+/// init_process_group("gloo"). A template, so that braces mean the options.
+template <std::convertible_to<std::string> Name>
+void init_process_group(const Name& backend) {
+  init_process_group(InitProcessGroup{.backend = backend});
+}
 /// Leaves the job. A thread or program that ends without it leaves as well, and is warned on
 /// standard error. @throws Error kUsage when there is nothing to leave
 void destroy_process_group();
