@@ -8,6 +8,7 @@
 #include "command_line.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
+#include "host_election.h"
 #include "rendezvous_conf.h"
 
 namespace dtrun::launcher {
@@ -19,7 +20,7 @@ const std::vector<OptionRow>& option_table() {
   static const std::vector<OptionRow> table = {
       {"nproc-per-node", 0, "N|cpu|gpu|auto", "ranks on this node (1); auto: GPUs, else CPUs"},
       {"nnodes", 0, "N", "nodes of the job (1)"},
-      {"node-rank", 0, "N", "this node's number, from 0 (0)"},
+      {"node-rank", 0, "N", "this node's number, from 0 (static: 0; c10d: given out)"},
       {"master-addr", 0, "HOST", "static: address of node 0 (127.0.0.1)"},
       {"master-port", 0, "PORT", "static: port of node 0 (one node: a free one; else 29500)"},
       {"rdzv-backend", 0, "static|c10d",
@@ -255,6 +256,19 @@ void check_combinations(const Values& values, const Options& options) {
                 "dtrun [options] PROGRAM [ARGUMENTS...]; dtrun --help lists the options");
 }
 
+// Each node would wait for the others at its own.
+void check_slurm_step(const Options& options, const base::Environment& environment) {
+  const auto nodes = base::parse_integer(environment.get("SLURM_STEP_NUM_NODES").value_or("1"));
+  const bool everywhere = options.master_addr == "localhost" || is_loopback(options.master_addr);
+  if (options.node_count == 1 || !everywhere || nodes.value_or(1) < 2) return;
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("'{}' is every node itself, and this Slurm step has {} nodes",
+                  options.master_addr, *nodes),
+      fmt::format("SLURM_STEP_NODELIST={}", environment.get("SLURM_STEP_NODELIST").value_or("?")),
+      "name one of these nodes in --rdzv_endpoint or --master_addr");
+}
+
 bool called_as_legacy_launcher(const std::string& called_as) {
   return called_as.substr(called_as.rfind('/') + 1) == "torch.distributed.launch";
 }
@@ -285,6 +299,7 @@ Options parse_options(const std::string& called_as, const std::vector<std::strin
   options.verbose = values.has("verbose");
   reject_what_is_not_built(values);
   check_rendezvous(values, options);
+  check_slurm_step(options, environment);
   check_combinations(values, options);
   return options;
 }

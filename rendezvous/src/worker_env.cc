@@ -133,6 +133,14 @@ void write_worker_env(const WorkerEnv& worker, Environment& environment) {
     environment.set("DTRUN_JOB_PAGE_FD", std::to_string(worker.job_page_fd));
 }
 
+std::string mpirun_folder(const Environment& environment) {
+  const auto value = [&](const char* name) { return environment.get(name).value_or(""); };
+  for (const char* by_hand : {"RANK", "MASTER_ADDR", "MASTER_PORT"})
+    if (!value(by_hand).empty()) return "";
+  if (value("OMPI_COMM_WORLD_SIZE") != value("OMPI_COMM_WORLD_LOCAL_SIZE")) return "";
+  return value("OMPI_COMM_WORLD_SIZE").empty() ? "" : value("PMIX_SERVER_TMPDIR");
+}
+
 WorkerEnv read_worker_env(const Environment& environment, MasterAddress master) {
   demand_all_needed(environment, master);
   const auto number = [&](const char* name, Range range, int fallback) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/log.h"
 
 namespace dtrun::runtime {
 namespace {
@@ -32,6 +33,18 @@ void check_arguments(const InitOptions& options, int rank, int world_size) {
 }
 
 }  // namespace
+
+InitMethod find_meeting(const InitOptions& options) {
+  InitMethod method = parse_init_method(options.init_method);
+  if (method.kind != InitMethod::Kind::environment) return method;
+  const std::string folder = rendezvous::mpirun_folder(options.environment);
+  if (folder.empty()) return method;
+  method.kind = InitMethod::Kind::file;
+  method.path = folder + "/dtrun-store";
+  base::log::info(base::log::Component::kRuntime, "mpirun has started us: we meet at {}",
+                  method.path);
+  return method;
+}
 
 WorkerEnv find_place(const InitOptions& options, const InitMethod& method) {
   const int rank = options.rank != -1 ? options.rank : method.rank.value_or(-1);

@@ -8,6 +8,9 @@
 
 namespace dtrun::runtime {
 
+/// Where the options say to meet. For env:// under mpirun, without an address: in mpirun's folder.
+InitMethod find_meeting(const InitOptions& options);
+
 /// The arguments of init() count before the init method's, and both before the environment.
 /// @throws Error kInvalidArgument for a rank, world size or timeout that cannot be; what
 /// rendezvous::read_worker_env throws

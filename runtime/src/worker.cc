@@ -181,12 +181,13 @@ Worker init(InitOptions options) {
   auto impl = std::make_unique<Worker::Impl>();
   if (options.rank >= 0) options.environment.set("RANK", std::to_string(options.rank));
   report_escaped_exceptions(options.environment);
-  const InitMethod method = parse_init_method(options.init_method);
+  const InitMethod method = find_meeting(options);
   impl->env = find_place(options, method);
   const rendezvous::WorkerEnv& env = impl->env;
   base::log::set_prefix(fmt::format("rank {}", env.rank));
   impl->device = device_of_rank(collectives::parse_backend_spec(options.backend), env,
                                 tensors::cuda::device_count());
+  if (!impl->device.is_cpu()) tensors::cuda::set_device(impl->device.index);
 
   impl->job_page = open_job_page(env);
   if (impl->job_page) wait_in_init(*impl->job_page, env);

@@ -1,6 +1,14 @@
 add_library(dtrun_rank_support STATIC support/rank_processes.cc support/rank_threads.cc)
 target_link_libraries(dtrun_rank_support
   PUBLIC dtrun_test_support dtrun::collectives PRIVATE GTest::gtest dtrun_flags)
+# Every operation against a reference, for the backends' tests.
+add_library(dtrun_conformance STATIC support/conformance_messages.cc support/conformance_rank.cc
+  support/conformance_suite.cc support/conformance_values.cc)
+target_link_libraries(dtrun_conformance
+  PUBLIC dtrun_rank_support PRIVATE GTest::gtest dtrun_flags)
+if(NOT DTRUN_SANITIZE STREQUAL "")
+  target_compile_definitions(dtrun_conformance PRIVATE DTRUN_CONFORMANCE_SMALL)
+endif()
 
 dtrun_test(collectives/backend_spec_test.cc LINKS dtrun_rank_support)
 dtrun_test(collectives/fingerprint_test.cc LINKS dtrun::collectives)
@@ -11,6 +19,7 @@ dtrun_test(collectives/failure_test.cc LINKS dtrun_rank_support PROCESSORS 2)
 dtrun_test(collectives/cpu_parts_test.cc LINKS dtrun_rank_support PROCESSORS 2)
 dtrun_test(collectives/membership_test.cc LINKS dtrun_rank_support)
 dtrun_test(collectives/vectors_test.cc LINKS dtrun_rank_support dtrun_test_vectors PROCESSORS 2)
+dtrun_test(collectives/conformance_test.cc LINKS dtrun_conformance PROCESSORS 2)
 dtrun_test(collectives/nccl_test.cc LINKS dtrun_rank_support)
 add_library(dtrun_nccl_simulation STATIC collectives/nccl_simulation.cc)
 target_include_directories(dtrun_nccl_simulation PUBLIC ${PROJECT_SOURCE_DIR}/collectives/src)

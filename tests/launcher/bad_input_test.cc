@@ -135,6 +135,18 @@ TEST(BadInputTest, AValueFromTheEnvironmentIsBlamedOnItsVariable) {
   EXPECT_THAT(job.run({"true"}).err, AllOf(HasSubstr("PET_TEE"), HasSubstr("not yet")));
 }
 
+TEST(BadInputTest, AnEndpointThatIsEveryNodeItselfIsRefusedInAStepOfSeveral) {
+  LauncherJob job;
+  job.options().environment["SLURM_STEP_NUM_NODES"] = "2";
+  job.options().environment["SLURM_STEP_NODELIST"] = "node[1-2]";
+  const CommandResult result =
+      job.run({"--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:1", "true"});
+  EXPECT_EQ(result.exit_code, 64) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("'localhost' is every node itself"),
+                                HasSubstr("step has 2 nodes"), HasSubstr("node[1-2]")));
+  EXPECT_EQ(job.run({"true"}).exit_code, 0);
+}
+
 TEST(BadInputTest, APortThatIsTakenIsNamedAndNothingIsStarted) {
   const base::UniqueFd taken = base::listen_tcp("127.0.0.1", 0);
   const std::string port = std::to_string(base::local_port(taken.get()));

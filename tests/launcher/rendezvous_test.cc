@@ -85,10 +85,10 @@ TEST_F(RendezvousTest, TheSameLineOnEveryNodeFormsOneWorld) {
 TEST_F(RendezvousTest, NumbersThatAllNodesGiveAreHonoured) {
   std::unique_ptr<Command> nodes[2];
   for (const int rank : {1, 0})
-    nodes[rank] =
-        start(2, {"--node_rank=" + std::to_string(rank), "sh", "-c", "echo $RANK $GROUP_RANK"});
-  EXPECT_EQ(nodes[0]->finish().out, "0 0\n");
-  EXPECT_EQ(nodes[1]->finish().out, "1 1\n");
+    nodes[rank] = start(2, {"--node_rank=" + std::to_string(rank), "--tag=always", "sh", "-c",
+                            "echo $RANK $GROUP_RANK"});
+  EXPECT_EQ(nodes[0]->finish().out, "[0:0] 0 0\n");
+  EXPECT_EQ(nodes[1]->finish().out, "[1:1] 1 1\n");
 }
 
 TEST_F(RendezvousTest, OneNodeNeedsNoEndpointAndMayLeaveThePortToTheKernel) {
@@ -216,6 +216,20 @@ TEST_F(RendezvousTest, AHostThatIsKilledWhileOthersWaitIsNamedAtOnce) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("node 0 at 127.0.0.1:" + port_),
                                 HasSubstr("has gone before the job began")));
   EXPECT_THAT(job_.left_behind(), IsEmpty());
+}
+
+TEST_F(RendezvousTest, AMemberThatIsKilledWhileItWaitsLeavesItsPlaceToAnother) {
+  const auto host = start_host(3, {"sh", "-c", "echo $WORLD_SIZE"});
+  const auto killed = start(3, {"true"});
+  ASSERT_TRUE(host->wait_for_output("has joined"));
+  killed->signal(SIGKILL);
+  ASSERT_TRUE(host->wait_for_output("has left before the start"));
+  const auto second = start(3, {"true"}), third = start(3, {"true"});
+  const CommandResult result = host->finish();
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("\n3\n"));
+  EXPECT_EQ(second->finish().exit_code, 0);
+  EXPECT_EQ(third->finish().exit_code, 0);
 }
 
 TEST_F(RendezvousTest, WhoIsStoppedWhileItJoinsEndsAtOnceAndTheOthersAreTold) {

@@ -173,6 +173,23 @@ TEST(WorkerEnvTest, MpirunsNumbersCountWhereNobodyHasSetRank) {
             "the environment lacks WORLD_SIZE");
 }
 
+TEST(WorkerEnvTest, MpirunsFolderCountsWhereAllRanksAreHereAndNobodySaysWhereToMeet) {
+  Environment environment;
+  EXPECT_EQ(mpirun_folder(environment), "");
+  environment.set("PMIX_SERVER_TMPDIR", "/tmp/ompi.n0");
+  EXPECT_EQ(mpirun_folder(environment), "");
+  environment.set("OMPI_COMM_WORLD_SIZE", "4");
+  environment.set("OMPI_COMM_WORLD_LOCAL_SIZE", "2");
+  EXPECT_EQ(mpirun_folder(environment), "");
+  environment.set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
+  EXPECT_EQ(mpirun_folder(environment), "/tmp/ompi.n0");
+  for (const char* by_hand : {"RANK", "MASTER_ADDR", "MASTER_PORT"}) {
+    Environment other = environment;
+    other.set(by_hand, "1");
+    EXPECT_EQ(mpirun_folder(other), "");
+  }
+}
+
 TEST(WorkerEnvTest, ABadNumberIsShownWithItsName) {
   for (const auto& [name, value] : {std::pair{"RANK", "one"},
                                     {"WORLD_SIZE", "0"},

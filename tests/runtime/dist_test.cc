@@ -1,9 +1,11 @@
 // torch.distributed's names: what each call means, among ranks that are threads.
 #include "dtrun/runtime/dist.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
 #include "runtime/dist_ranks.h"
 #include "support/thrown_error.h"
@@ -141,6 +143,30 @@ TEST(DistTest, OnlyWhatCanBeUsedHereIsAvailable) {
   EXPECT_EQ(is_nccl_available(), is_backend_available("nccl"));
   EXPECT_EQ(is_gloo_available(), is_backend_available("gloo"));
   EXPECT_EQ(is_mpi_available(), is_backend_available("mpi"));
+}
+
+TEST(DistTest, InitMakesTheLocalRanksGpuCurrentAndRefusesARankWithoutOne) {
+  const int gpus = tensors::cuda::device_count();
+  if (gpus == 0 || !is_nccl_available()) GTEST_SKIP() << "no GPU here";
+  for (const char* backend : {"nccl", "cpu:cpu,cuda:nccl"})
+    run_uninitialized_ranks(1, [&](InitProcessGroup mine) {
+      mine.backend = backend;
+      init_process_group(mine);
+      EXPECT_EQ(device(), (tensors::Device{tensors::DeviceType::cuda, 0}));
+      EXPECT_EQ(tensors::cuda::current_device(), 0);
+      const Tensor tensor = tensors::ones({4}, {.device = device()});
+      all_reduce(tensor);
+      EXPECT_EQ(values_of(tensor.to(tensors::kCpu)), (Values{1, 1, 1, 1}));
+      destroy_process_group();
+    });
+  InitProcessGroup beyond;
+  beyond.backend = "nccl";
+  beyond.init_method = "tcp://127.0.0.1:1";
+  beyond.rank = gpus;
+  beyond.world_size = gpus + 1;
+  const auto error = error_of([&] { init_process_group(beyond); });
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->what(), HasSubstr(fmt::format("has LOCAL_RANK {}", gpus)));
 }
 
 TEST(DistTest, ABackendThatDoesNotExistIsRefusedWithTheListOfWhatThereIs) {

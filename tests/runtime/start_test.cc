@@ -201,6 +201,17 @@ TEST(InitMethodStartTest, AMethodOrPlaceThatCannotBeEndsTheProgramByName) {
   }
 }
 
+TEST(InitMethodStartTest, UnderMpirunOnOneMachineNothingNeedsToBeSaid) {
+  if (run_command({"sh", "-c", "command -v mpirun.openmpi"}).exit_code != 0)
+    GTEST_SKIP() << "Open MPI's mpirun is not here";
+  const CommandResult result =
+      run_command({"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2", kHello});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.sorted_lines(),
+            (std::vector<std::string>{"hello from rank 0 (local rank 0) of 2",
+                                      "hello from rank 1 (local rank 1) of 2"}));
+}
+
 class EscapedExceptionTest : public testing::Test {
  protected:
   void SetUp() override {

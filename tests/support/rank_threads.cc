@@ -19,6 +19,7 @@ GroupOptions group_options(std::shared_ptr<rendezvous::Store> store, int rank, i
   group.rank = rank;
   group.global_ranks.resize(static_cast<std::size_t>(size));
   std::iota(group.global_ranks.begin(), group.global_ranks.end(), 0);
+  group.backend = options.backend;
   group.timeout = options.timeout;
   group.transport = options.transport;
   return group;

@@ -12,6 +12,7 @@
 namespace dtrun::test {
 
 struct RankOptions {
+  std::string backend = "cpu";
   collectives::Transport transport = collectives::Transport::automatic;
   base::Deadline::Duration timeout = std::chrono::seconds(60);
 };

@@ -36,6 +36,10 @@ struct WorkerEnv {
 /// plan's.
 void write_worker_env(const WorkerEnv& worker, base::Environment& environment);
 
+/// A folder that Open MPI's mpirun has made for this run of its, where it has started all ranks on
+/// this machine and nobody has said where they meet (MASTER_ADDR, MASTER_PORT, RANK); else empty.
+std::string mpirun_folder(const base::Environment& environment);
+
 /// optional: for ranks that meet elsewhere than at the store of MASTER_ADDR and MASTER_PORT.
 enum class MasterAddress { needed, optional };
 

@@ -1,0 +1,157 @@
+#include "support/conformance_suite.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "support/conformance_rank.h"
+
+namespace dtrun::conformance {
+
+namespace {
+
+using collectives::ProcessGroup;
+
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::product, ReduceOp::min,
+                             ReduceOp::max, ReduceOp::band, ReduceOp::bor,     ReduceOp::bxor};
+constexpr OpKind kReductions[] = {OpKind::all_reduce, OpKind::reduce, OpKind::reduce_scatter};
+constexpr std::int64_t kSmall[] = {0, 1, 7, 1023};
+constexpr std::int64_t kLarge = 65536 + 3;
+constexpr Layout kLayouts[] = {Layout::contiguous, Layout::strided};
+constexpr Mode kModes[] = {Mode::sync, Mode::async};
+
+using Reduction = std::pair<DType, ReduceOp>;
+
+std::vector<Reduction> reductions(const Subject& subject) {
+  std::vector<Reduction> all;
+  for (const DType dtype : subject.dtypes)
+    for (const ReduceOp op : kOps)
+      if (collectives::reduce_op_supports(op, dtype)) all.emplace_back(dtype, op);
+  return all;
+}
+
+/// The whole product of the small sizes for all_reduce; the other kinds take turns at layout and
+/// mode, and the large size at the dtypes and ops.
+void run_reductions(const Subject& subject, const ProcessGroup& group) {
+  RankCases rank(subject, group);
+  int turn = 0;
+  for (const auto& [dtype, op] : reductions(subject)) {
+    ++turn;
+    for (const std::int64_t count : kSmall) {
+      if (subject.breadth == Breadth::small && count > 7 && turn % 4 != 0) continue;
+      for (const Layout layout : kLayouts)
+        for (const Mode mode : kModes) rank.all_reduce({dtype, op, count, layout, mode});
+      ++turn;
+      const Setting turning{dtype, op, count, kLayouts[turn % 2], kModes[turn / 2 % 2]};
+      rank.reduce(turning, turn % group.size());
+      rank.reduce_scatter(turning);
+      rank.reduce_scatter_tensor(turning);
+    }
+    if (turn % 5 != group.size() % 5) continue;
+    const Setting large{dtype, op, kLarge, kLayouts[turn % 2], kModes[turn / 2 % 2]};
+    rank.all_reduce(large);
+    rank.reduce(large, turn % group.size());
+    rank.reduce_scatter(large);
+  }
+}
+
+/// The large sizes take turns at all else.
+void run_pieces(const Subject& subject, const ProcessGroup& group) {
+  RankCases rank(subject, group);
+  int turn = group.size();
+  for (const DType dtype : subject.dtypes) {
+    for (const std::int64_t count : {kSmall[0], kSmall[1], kSmall[2], kSmall[3], kLarge}) {
+      if (count == kLarge && ++turn % 3 != 0) continue;
+      for (const Layout layout : kLayouts)
+        for (const Mode mode : kModes) {
+          if (count > kSmall[2] && ++turn % 4 != 0) continue;
+          const Setting setting{dtype, ReduceOp::sum, count, layout, mode};
+          const int root = ++turn % group.size();
+          rank.broadcast(setting, root);
+          rank.all_gather(setting);
+          rank.gather(setting, root);
+          rank.scatter(setting, root);
+          rank.all_to_all(setting);
+          rank.all_gather_into_tensor(setting);
+          rank.all_to_all_single(setting);
+          rank.barrier(setting);
+        }
+    }
+  }
+  rank.tensors_without_dims();
+}
+
+void run_messages(const Subject& subject, const ProcessGroup& group) {
+  RankCases rank(subject, group);
+  if (group.size() == 1) return;
+  for (const DType dtype : subject.dtypes)
+    for (const std::int64_t count : {kSmall[0], kSmall[2], kSmall[3], kLarge})
+      for (const Layout layout : kLayouts) {
+        if (count == kLarge && dtype != DType::f32 && dtype != DType::u8) continue;
+        const Setting setting{dtype, ReduceOp::sum, count, layout, Mode::async};
+        rank.ring(setting);
+        rank.batch(setting);
+        rank.tags(setting);
+        if (subject.any_source) rank.any_source(setting);
+      }
+}
+
+void run_groups(const Subject& subject, const ProcessGroup& group) {
+  RankCases rank(subject, group);
+  rank.subgroups();
+  rank.groups_at_once();
+  rank.threads_with_groups_of_their_own();
+}
+
+void run_refusals(const Subject& subject) {
+  for (const DType dtype : subject.dtypes)
+    for (const ReduceOp op : kOps)
+      for (const OpKind kind : kReductions) {
+        if (!collectives::reduce_op_supports(op, dtype) || subject.supports(kind, dtype, op))
+          continue;
+        // A refused collective ends its group.
+        subject.run(2, [&](const ProcessGroup& group) {
+          RankCases(subject, group)
+              .is_refused({dtype, op, 3, Layout::contiguous, Mode::sync}, kind);
+        });
+      }
+}
+
+}  // namespace
+
+Breadth build_breadth() {
+#ifdef DTRUN_CONFORMANCE_SMALL
+  return Breadth::small;
+#else
+  return Breadth::full;
+#endif
+}
+
+void run_part(const Subject& subject, Part part) {
+  std::vector<int> worlds = subject.worlds;
+  if (subject.breadth == Breadth::small) {
+    std::erase_if(worlds, [](int size) { return size == 4 || size > 5; });
+    std::printf("%s: the small product, for the sake of the sanitizer\n", subject.name.c_str());
+  }
+  if (part == Part::refusals) return run_refusals(subject);
+  for (const int size : worlds)
+    subject.run(size, [&](const ProcessGroup& group) {
+      switch (part) {
+        case Part::reductions:
+          return run_reductions(subject, group);
+        case Part::pieces:
+          return run_pieces(subject, group);
+        case Part::messages:
+          return run_messages(subject, group);
+        case Part::groups:
+          return run_groups(subject, group);
+        case Part::refusals:
+          return;
+      }
+    });
+}
+
+}  // namespace dtrun::conformance
