@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace dtrun::collectives {
 
@@ -40,6 +41,8 @@ class DeviceApi {
   virtual void record(DeviceEvent event, DeviceStream stream) = 0;
   /// Whether all that was in the stream before the record is done. Never blocks.
   virtual bool has_passed(DeviceEvent event) = 0;
+  /// Blocks until it has passed.
+  virtual void synchronize(DeviceEvent event) = 0;
   /// What is enqueued from now on waits for the event. Never blocks the caller.
   virtual void make_wait(DeviceStream stream, DeviceEvent event) = 0;
 
@@ -72,6 +75,21 @@ class CurrentDevice {
   DeviceApi& api_;
   const int previous_;
   bool changed_ = false;
+};
+
+/// An event, owned.
+class Event {
+ public:
+  explicit Event(std::shared_ptr<DeviceApi> api)
+      : api_(std::move(api)), event_(api_->make_event()) {}
+  ~Event() { api_->destroy_event(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  DeviceEvent get() const { return event_; }
+
+ private:
+  const std::shared_ptr<DeviceApi> api_;
+  const DeviceEvent event_;
 };
 
 }  // namespace dtrun::collectives

@@ -320,6 +320,13 @@ class SimulatedDevice : public collectives::DeviceApi {
     state_->run();
     return event_of(event)->passed >= event_of(event)->recorded;
   }
+  void synchronize(DeviceEvent event) override {
+    {
+      const std::scoped_lock lock(state_->mutex);
+      state_->note(rank_, "synchronize");
+    }
+    while (!has_passed(event)) std::this_thread::yield();
+  }
   void make_wait(DeviceStream stream, DeviceEvent handle) override {
     const std::scoped_lock lock(state_->mutex);
     state_->note(rank_, "make_wait");
@@ -528,8 +535,19 @@ class SimulatedNccl : public collectives::nccl::NcclApi {
     if (std::exchange(end.is_aborted, true)) state_->violate(rank_, name + " twice");
     if (name == "destroy" && !end.finalizing) state_->violate(rank_, "destroy before finalize");
     end.enqueuing.clear();
+    withdraw(end);
     state_->run();
     return Result::success;
+  }
+
+  /// What it has not done is never done: its peers hang.
+  static void withdraw(const End& end) {
+    Clique& clique = *end.clique;
+    clique.collectives[static_cast<std::size_t>(end.rank)].clear();
+    for (auto& [pair, sends] : clique.sends)
+      if (pair.first == end.rank) sends.clear();
+    for (auto& [pair, receives] : clique.receives)
+      if (pair.second == end.rank) receives.clear();
   }
 
   Result add(const std::string& name, Op op, Communicator communicator, DeviceStream stream) {

@@ -47,7 +47,11 @@ class CudaDeviceApi : public DeviceApi {
 
   // Tensors are computed on the default stream.
   DeviceStream current_stream(int) override { return nullptr; }
-  void run_on(int, DeviceStream, std::function<void()> work) override { work(); }
+  void run_on(int, DeviceStream stream, std::function<void()> work) override {
+    // Tensors' own operations are on the default stream, and done when they return.
+    check(cudaStreamSynchronize(handle(stream)), "wait for a stream");
+    work();
+  }
   DeviceStream make_stream() override {
     int lowest = 0;
     int highest = 0;
@@ -79,6 +83,9 @@ class CudaDeviceApi : public DeviceApi {
     }
     check(status, "finish what was enqueued before an event");
     return true;
+  }
+  void synchronize(DeviceEvent event) override {
+    check(cudaEventSynchronize(handle(event)), "wait for an event");
   }
   void make_wait(DeviceStream stream, DeviceEvent event) override {
     check(cudaStreamWaitEvent(handle(stream), handle(event), 0), "let a stream wait for an event");

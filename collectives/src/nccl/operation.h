@@ -39,21 +39,6 @@ struct Launch {
   HostWait host_wait = HostWait::no;
 };
 
-/// An event, owned.
-class Event {
- public:
-  explicit Event(std::shared_ptr<DeviceApi> api)
-      : api_(std::move(api)), event_(api_->make_event()) {}
-  ~Event() { api_->destroy_event(event_); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  DeviceEvent get() const { return event_; }
-
- private:
-  const std::shared_ptr<DeviceApi> api_;
-  const DeviceEvent event_;
-};
-
 class Operation : public Work::State {
  public:
   enum class Stage { waiting, issued, enqueued, done };

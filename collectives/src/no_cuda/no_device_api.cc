@@ -25,6 +25,7 @@ class NoDeviceApi : public DeviceApi {
   void destroy_event(DeviceEvent) noexcept override {}
   void record(DeviceEvent, DeviceStream) override { refuse(); }
   bool has_passed(DeviceEvent) override { refuse(); }
+  void synchronize(DeviceEvent) override { refuse(); }
   void make_wait(DeviceStream, DeviceEvent) override { refuse(); }
   void copy(void*, const void*, std::size_t, DeviceStream) override { refuse(); }
   std::shared_ptr<void> allocate(std::size_t, int) override { refuse(); }

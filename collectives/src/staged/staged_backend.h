@@ -1,0 +1,62 @@
+// StagedBackend: collectives on CUDA tensors through pinned host memory, over another backend: any
+// number of ranks may share a GPU, which NCCL refuses. A call waits for the caller's stream; it
+// returns, or its Work is done, when the results are on the device.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dtrun/collectives/backend.h"
+#include "staged/staged_call.h"
+
+namespace dtrun::collectives::staged {
+
+class StagedBackend : public Backend {
+ public:
+  /// @param host its buffers are host memory
+  StagedBackend(std::unique_ptr<Backend> host, std::shared_ptr<DeviceApi> device,
+                std::shared_ptr<PinnedPool> pool);
+  ~StagedBackend() override;
+
+  std::string name() const override { return "staged"; }
+  tensors::DeviceType device_type() const override { return tensors::DeviceType::cuda; }
+  int rank() const override { return host_->rank(); }
+  int size() const override { return host_->size(); }
+  std::optional<base::Error> lacks(OpKind kind, tensors::DType dtype, ReduceOp op) const override {
+    return host_->lacks(kind, dtype, op);
+  }
+
+  Work broadcast(Buffer buffer, int source, Call call) override;
+  Work all_reduce(Buffer buffer, ReduceOp op, Call call) override;
+  Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) override;
+  Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) override;
+  Work gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) override;
+  Work scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) override;
+  Work reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op, Call call) override;
+  Work all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) override;
+  /// After it, also what the ranks' streams had before it is done.
+  Work barrier(Call call) override;
+  Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) override;
+  Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) override;
+
+  std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
+                                 const std::string& name, Call call) override;
+  void reject(const Fingerprint& fingerprint, const base::Error& error) override {
+    host_->reject(fingerprint, error);
+  }
+  TransportCounters counters() const override { return host_->counters(); }
+  void shutdown() override { host_->shutdown(); }
+
+ private:
+  StagedCall staged(int device, Call call);
+
+  const std::unique_ptr<Backend> host_;
+  const std::shared_ptr<DeviceApi> device_;
+  const std::shared_ptr<PinnedPool> pool_;
+  std::map<int, std::shared_ptr<CopyStream>> streams_;  ///< by device
+};
+
+}  // namespace dtrun::collectives::staged
