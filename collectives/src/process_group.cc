@@ -35,6 +35,24 @@ ProcessGroup ProcessGroup::create(GroupOptions options) {
       std::make_shared<GroupCore>(std::move(options), std::move(spec), std::move(backends)));
 }
 
+ProcessGroup ProcessGroup::over(GroupOptions options, std::unique_ptr<Backend> backend) {
+  if (!backend || backend->rank() != options.rank ||
+      static_cast<std::size_t>(backend->size()) != options.global_ranks.size())
+    throw Error(ErrorCode::kInvalidArgument, "a group's backend must have its rank and size");
+  BackendSpec spec;
+  BackendSet backends;
+  if (backend->device_type() == tensors::DeviceType::cpu) {
+    spec.cpu = backend->name();
+    backends.cpu = std::move(backend);
+  } else {
+    spec.cuda = backend->name();
+    backends.cuda = std::move(backend);
+  }
+  options.backend = spec.to_string();
+  return ProcessGroup(
+      std::make_shared<GroupCore>(std::move(options), std::move(spec), std::move(backends)));
+}
+
 GroupCore& ProcessGroup::core() const {
   if (!core_)
     throw Error(ErrorCode::kUsage,

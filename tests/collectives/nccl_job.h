@@ -48,6 +48,7 @@ struct NcclJob {
   HostWait host_wait = HostWait::no;
   bool compare_calls = false;
   std::shared_ptr<rendezvous::JobPage> job_page;
+  tensors::DeviceType tensors_of = tensors::DeviceType::cuda;
 
   std::unique_ptr<Backend> backend(int rank) {
     auto world = std::make_shared<NcclWorld>();
@@ -55,6 +56,7 @@ struct NcclJob {
     world->device = simulation.device_of(rank);
     world->store = store;
     world->job_page = job_page;
+    world->tensors_of = tensors_of;
     world->host = "n0";
     world->machine = "machine";
     world->host_wait = host_wait;
@@ -72,19 +74,24 @@ struct NcclJob {
 
   /// Runs the body on every rank. @return what each rank's body threw
   std::vector<std::optional<Error>> run(const std::function<void(Backend&)>& body) {
+    return run_owners([&](std::unique_ptr<Backend> backend) { body(*backend); });
+  }
+  std::vector<std::optional<Error>> run_owners(
+      const std::function<void(std::unique_ptr<Backend>)>& body) {
     std::vector<std::optional<Error>> thrown(static_cast<std::size_t>(size));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank)
       threads.emplace_back([&, rank] {
-        thrown[static_cast<std::size_t>(rank)] = error_of([&] { body(*backend(rank)); });
+        thrown[static_cast<std::size_t>(rank)] = error_of([&] { body(backend(rank)); });
       });
     for (std::thread& thread : threads) thread.join();
     return thrown;
   }
 
   /// All ranks must return, and NCCL must have been treated well.
-  void run_well(const std::function<void(Backend&)>& body) {
-    for (const std::optional<Error>& error : run(body)) EXPECT_FALSE(error) << error->what();
+  void run_well(const std::function<void(Backend&)>& body) { expect_well(run(body)); }
+  void expect_well(const std::vector<std::optional<Error>>& thrown) {
+    for (const std::optional<Error>& error : thrown) EXPECT_FALSE(error) << error->what();
     for (const std::string& violation : simulation.violations()) ADD_FAILURE() << violation;
     for (int rank = 0; rank < size; ++rank) EXPECT_EQ(simulation.count(rank, "abort"), 0);
   }

@@ -6,6 +6,7 @@
 #include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
+#include "nccl/nccl_api.h"
 #include "support/rank_threads.h"
 #include "support/thrown_error.h"
 
@@ -35,6 +36,11 @@ TEST(NcclTest, ARankWithoutAGpuIsRefusedWithTheRemedy) {
                        tensors::cuda::is_built() ? "needs one GPU per rank" : "is not built in"))
       << error->what();
   EXPECT_TRUE(contains(error->remedy(), "cpu")) << error->remedy();
+}
+
+TEST(NcclTest, TheLibraryHasAllThatIsCalled) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA";
+  EXPECT_GE(nccl::real_nccl_api()->version(), 21800);
 }
 
 TEST(NcclTest, AGroupOfOneReducesOnItsGpu) {

@@ -45,11 +45,11 @@ class CudaDeviceApi : public DeviceApi {
     return text;
   }
 
-  // Tensors are computed on the default stream.
-  DeviceStream current_stream(int) override { return nullptr; }
-  void run_on(int, DeviceStream stream, std::function<void()> work) override {
-    // Tensors' own operations are on the default stream, and done when they return.
-    check(cudaStreamSynchronize(handle(stream)), "wait for a stream");
+  DeviceStream current_stream(int device) override {
+    return reinterpret_cast<DeviceStream>(tensors::cuda::current_stream(device).handle());
+  }
+  void run_on(int device, DeviceStream stream, std::function<void()> work) override {
+    const tensors::cuda::StreamGuard guard({device, handle(stream)});
     work();
   }
   DeviceStream make_stream() override {

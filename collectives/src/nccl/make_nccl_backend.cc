@@ -38,7 +38,14 @@ std::shared_ptr<nccl::NcclWorld> make_world(const GroupOptions& options, const s
 }  // namespace
 
 std::optional<Error> nccl_obstacle() {
-  if (real_device_api()->device_count() > 0) return std::nullopt;
+  if (real_device_api()->device_count() > 0) {
+    try {
+      nccl::real_nccl_api();
+    } catch (const Error& error) {
+      return error;
+    }
+    return std::nullopt;
+  }
   return Error(ErrorCode::kUnavailable,
                "backend 'nccl' needs one GPU per rank: this machine has none",
                "no driver, or no device that this process may use (CUDA_VISIBLE_DEVICES)",

@@ -86,6 +86,7 @@ class NcclApi {
                          Communicator communicator, DeviceStream stream) = 0;
 };
 
+/// @throws Error kUnavailable where the library is not, or lacks something
 std::shared_ptr<NcclApi> real_nccl_api();
 
 }  // namespace dtrun::collectives::nccl

@@ -18,6 +18,17 @@ NcclBackend::~NcclBackend() {
   group_->shutdown();
 }
 
+std::optional<Error> NcclBackend::lacks(OpKind kind, tensors::DType dtype, ReduceOp op) const {
+  if (kind != OpKind::all_reduce && kind != OpKind::reduce && kind != OpKind::reduce_scatter)
+    return std::nullopt;
+  try {
+    reduction(op, dtype);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
 Composer NcclBackend::composer(const Buffer& buffer, const std::vector<Buffer>& list) const {
   for (const Buffer& other : list)
     if (other.device_index != buffer.device_index)

@@ -21,9 +21,11 @@ class NcclBackend : public Backend {
   ~NcclBackend() override;
 
   std::string name() const override { return "nccl"; }
-  tensors::DeviceType device_type() const override { return tensors::DeviceType::cuda; }
+  tensors::DeviceType device_type() const override { return group_->world().tensors_of; }
   int rank() const override { return group_->spec().rank; }
   int size() const override { return group_->size(); }
+
+  std::optional<base::Error> lacks(OpKind kind, tensors::DType dtype, ReduceOp op) const override;
 
   Work broadcast(Buffer buffer, int source, Call call) override;
   Work all_reduce(Buffer buffer, ReduceOp op, Call call) override;

@@ -31,6 +31,8 @@ struct NcclWorld {
   std::string host;                               ///< for messages
   std::string machine;                            ///< equal texts: the same machine
   int local_rank = 0;
+  /// Of the tensors that the group takes: a simulated device's memory is the host's.
+  tensors::DeviceType tensors_of = tensors::DeviceType::cuda;
   /// TORCH_NCCL_BLOCKING_WAIT: calls and waits return when the device is done.
   HostWait host_wait = HostWait::no;
   /// Compares the ranks' calls before each: TORCH_DISTRIBUTED_DEBUG=DETAIL.

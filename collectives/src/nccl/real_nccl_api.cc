@@ -1,11 +1,17 @@
 // The one file that knows NCCL.
+#include <dlfcn.h>
+#include <fmt/core.h>
 #include <nccl.h>
 
 #include <cstring>
 
+#include "dtrun/base/error.h"
 #include "nccl/nccl_api.h"
 
 namespace dtrun::collectives::nccl {
+
+using base::Error;
+using base::ErrorCode;
 
 namespace {
 
@@ -61,24 +67,98 @@ ncclConfig_t non_blocking() {
   return config;
 }
 
+/// NCCL's functions. It is opened at its first use, not linked: programs of the job start on
+/// machines without it, and without a GPU.
+struct Library {
+  decltype(&::ncclGetVersion) get_version;
+  decltype(&::ncclGetErrorString) get_error_string;
+  decltype(&::ncclGetLastError) get_last_error;
+  decltype(&::ncclGetUniqueId) get_unique_id;
+  decltype(&::ncclCommInitRankConfig) comm_init_rank_config;
+  decltype(&::ncclCommSplit) comm_split;
+  decltype(&::ncclCommGetAsyncError) comm_get_async_error;
+  decltype(&::ncclCommFinalize) comm_finalize;
+  decltype(&::ncclCommDestroy) comm_destroy;
+  decltype(&::ncclCommAbort) comm_abort;
+  decltype(&::ncclGroupStart) group_start;
+  decltype(&::ncclGroupEnd) group_end;
+  decltype(&::ncclAllReduce) all_reduce;
+  decltype(&::ncclBroadcast) broadcast;
+  decltype(&::ncclReduce) reduce;
+  decltype(&::ncclAllGather) all_gather;
+  decltype(&::ncclReduceScatter) reduce_scatter;
+  decltype(&::ncclSend) send;
+  decltype(&::ncclRecv) recv;
+};
+
+Error unusable(std::string why) {
+  return Error(ErrorCode::kUnavailable, "backend 'nccl' finds no NCCL", std::move(why),
+               "install NCCL 2.18 or later, or name its folder in LD_LIBRARY_PATH");
+}
+
+/// The library by the loader's search; else where the toolkit was when this was built.
+void* open_library() {
+  constexpr const char* kName = "libnccl.so.2";
+  if (void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL)) return library;
+  const std::string reason = dlerror();
+  if (void* library = dlopen(DTRUN_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL)) return library;
+  throw unusable(reason);
+}
+
+template <typename Function>
+void load(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (function == nullptr) throw unusable(fmt::format("the library has no {}", name));
+}
+
+Library load_all() {
+  void* const library = open_library();  // for the life of the process
+  Library nccl{};
+  load(library, "ncclGetVersion", nccl.get_version);
+  load(library, "ncclGetErrorString", nccl.get_error_string);
+  load(library, "ncclGetLastError", nccl.get_last_error);
+  load(library, "ncclGetUniqueId", nccl.get_unique_id);
+  load(library, "ncclCommInitRankConfig", nccl.comm_init_rank_config);
+  load(library, "ncclCommSplit", nccl.comm_split);
+  load(library, "ncclCommGetAsyncError", nccl.comm_get_async_error);
+  load(library, "ncclCommFinalize", nccl.comm_finalize);
+  load(library, "ncclCommDestroy", nccl.comm_destroy);
+  load(library, "ncclCommAbort", nccl.comm_abort);
+  load(library, "ncclGroupStart", nccl.group_start);
+  load(library, "ncclGroupEnd", nccl.group_end);
+  load(library, "ncclAllReduce", nccl.all_reduce);
+  load(library, "ncclBroadcast", nccl.broadcast);
+  load(library, "ncclReduce", nccl.reduce);
+  load(library, "ncclAllGather", nccl.all_gather);
+  load(library, "ncclReduceScatter", nccl.reduce_scatter);
+  load(library, "ncclSend", nccl.send);
+  load(library, "ncclRecv", nccl.recv);
+  return nccl;
+}
+
+const Library& nccl() {
+  static const Library loaded = load_all();
+  return loaded;
+}
+
 class RealNcclApi : public NcclApi {
  public:
   int version() override {
     int number = 0;
-    return ncclGetVersion(&number) == ncclSuccess ? number : 0;
+    return nccl().get_version(&number) == ncclSuccess ? number : 0;
   }
   std::string error_text(Result value) override {
-    const char* text = ncclGetErrorString(static_cast<ncclResult_t>(value));
+    const char* text = nccl().get_error_string(static_cast<ncclResult_t>(value));
     return text == nullptr ? "" : text;
   }
   std::string last_error(Communicator communicator) override {
-    const char* text = ncclGetLastError(handle(communicator));
+    const char* text = nccl().get_last_error(handle(communicator));
     return text == nullptr ? "" : text;
   }
 
   Result unique_id(UniqueId& id) override {
     ncclUniqueId made;
-    const ncclResult_t code = ncclGetUniqueId(&made);
+    const ncclResult_t code = nccl().get_unique_id(&made);
     std::memcpy(&id, &made, sizeof(id));
     return result(code);
   }
@@ -86,71 +166,72 @@ class RealNcclApi : public NcclApi {
     ncclUniqueId given;
     std::memcpy(&given, &id, sizeof(given));
     ncclConfig_t config = non_blocking();
-    return result(ncclCommInitRankConfig(slot(made), size, given, rank, &config));
+    return result(nccl().comm_init_rank_config(slot(made), size, given, rank, &config));
   }
   Result split(Communicator parent, std::optional<int> color, int key,
                Communicator* made) override {
     ncclConfig_t config = non_blocking();
-    return result(ncclCommSplit(handle(parent), color.value_or(NCCL_SPLIT_NOCOLOR), key, slot(made),
-                                &config));
+    return result(nccl().comm_split(handle(parent), color.value_or(NCCL_SPLIT_NOCOLOR), key,
+                                    slot(made), &config));
   }
   Result async_error(Communicator communicator, Result& state) override {
     ncclResult_t value = ncclSuccess;
-    const ncclResult_t code = ncclCommGetAsyncError(handle(communicator), &value);
+    const ncclResult_t code = nccl().comm_get_async_error(handle(communicator), &value);
     state = result(value);
     return result(code);
   }
   Result finalize(Communicator communicator) override {
-    return result(ncclCommFinalize(handle(communicator)));
+    return result(nccl().comm_finalize(handle(communicator)));
   }
   Result destroy(Communicator communicator) override {
-    return result(ncclCommDestroy(handle(communicator)));
+    return result(nccl().comm_destroy(handle(communicator)));
   }
   Result abort(Communicator communicator) override {
-    return result(ncclCommAbort(handle(communicator)));
+    return result(nccl().comm_abort(handle(communicator)));
   }
 
-  Result group_start() override { return result(ncclGroupStart()); }
-  Result group_end() override { return result(ncclGroupEnd()); }
+  Result group_start() override { return result(nccl().group_start()); }
+  Result group_end() override { return result(nccl().group_end()); }
   Result all_reduce(Source source, void* target, Reduction op, Communicator communicator,
                     DeviceStream stream) override {
-    return result(ncclAllReduce(source.data, target, source.count, type(source.type), reduction(op),
-                                handle(communicator), handle(stream)));
+    return result(nccl().all_reduce(source.data, target, source.count, type(source.type),
+                                    reduction(op), handle(communicator), handle(stream)));
   }
   Result broadcast(Source source, void* target, int root, Communicator communicator,
                    DeviceStream stream) override {
-    return result(ncclBroadcast(source.data, target, source.count, type(source.type), root,
-                                handle(communicator), handle(stream)));
+    return result(nccl().broadcast(source.data, target, source.count, type(source.type), root,
+                                   handle(communicator), handle(stream)));
   }
   Result reduce(Source source, void* target, Reduction op, int root, Communicator communicator,
                 DeviceStream stream) override {
-    return result(ncclReduce(source.data, target, source.count, type(source.type), reduction(op),
-                             root, handle(communicator), handle(stream)));
+    return result(nccl().reduce(source.data, target, source.count, type(source.type), reduction(op),
+                                root, handle(communicator), handle(stream)));
   }
   Result all_gather(Source source, void* target, Communicator communicator,
                     DeviceStream stream) override {
-    return result(ncclAllGather(source.data, target, source.count, type(source.type),
-                                handle(communicator), handle(stream)));
+    return result(nccl().all_gather(source.data, target, source.count, type(source.type),
+                                    handle(communicator), handle(stream)));
   }
   Result reduce_scatter(Source source, void* target, Reduction op, Communicator communicator,
                         DeviceStream stream) override {
-    return result(ncclReduceScatter(source.data, target, source.count, type(source.type),
-                                    reduction(op), handle(communicator), handle(stream)));
+    return result(nccl().reduce_scatter(source.data, target, source.count, type(source.type),
+                                        reduction(op), handle(communicator), handle(stream)));
   }
   Result send(Source source, int peer, Communicator communicator, DeviceStream stream) override {
-    return result(ncclSend(source.data, source.count, type(source.type), peer, handle(communicator),
-                           handle(stream)));
+    return result(nccl().send(source.data, source.count, type(source.type), peer,
+                              handle(communicator), handle(stream)));
   }
   Result receive(void* target, std::size_t count, DataType data_type, int peer,
                  Communicator communicator, DeviceStream stream) override {
     return result(
-        ncclRecv(target, count, type(data_type), peer, handle(communicator), handle(stream)));
+        nccl().recv(target, count, type(data_type), peer, handle(communicator), handle(stream)));
   }
 };
 
 }  // namespace
 
 std::shared_ptr<NcclApi> real_nccl_api() {
+  nccl();
   return std::make_shared<RealNcclApi>();
 }
 

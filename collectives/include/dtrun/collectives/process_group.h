@@ -87,6 +87,10 @@ class ProcessGroup {
   static ProcessGroup create(GroupOptions options);
 
   /// False: no group at all, or one that this rank is no member of, of which the name is known.
+  /// Over a backend that is there already, dtrun's or another. Not collective. Only rank,
+  /// global_ranks, name and timeout of the options are looked at. @throws Error kInvalidArgument
+  static ProcessGroup over(GroupOptions options, std::unique_ptr<Backend> backend);
+
   bool valid() const { return core_ != nullptr; }
   int rank() const;
   int size() const;
