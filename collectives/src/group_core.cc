@@ -76,7 +76,8 @@ void GroupCore::leave() {
 void require_timeout(base::Deadline::Duration timeout, std::string_view whose) {
   if (timeout > base::Deadline::Duration::zero()) return;
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("the timeout of {} is {}", whose, base::format_duration(timeout)),
+              fmt::format("the timeout of {} is {}", whose,
+                          timeout == base::Deadline::Duration::zero() ? "0 s" : "negative"),
               "nothing could be done in that time", "give a time, or leave the timeout out");
 }
 

@@ -105,6 +105,28 @@ const Mismatch kMismatches[] = {
        g.broadcast(ones(4), 0);
      },
      "the operation"},
+    {"ReduceScatterSizes", [](const ProcessGroup& g) { g.reduce_scatter(ones(2), list(g, 2)); },
+     [](const ProcessGroup& g) { g.reduce_scatter(ones(3), list(g, 3)); }, "the element counts"},
+    {"ReduceScatterOp", [](const ProcessGroup& g) { g.reduce_scatter(ones(2), list(g, 2)); },
+     [](const ProcessGroup& g) { g.reduce_scatter(ones(2), list(g, 2), ReduceOp::min); },
+     "the reduce op"},
+    {"AllGatherIntoTensorSize",
+     [](const ProcessGroup& g) { g.all_gather_into_tensor(ones(2 * g.size()), ones(2)); },
+     [](const ProcessGroup& g) { g.all_gather_into_tensor(ones(3 * g.size()), ones(3)); },
+     "the element counts"},
+    {"AllToAllSingleSize",
+     [](const ProcessGroup& g) { g.all_to_all_single(ones(2 * g.size()), ones(2 * g.size())); },
+     [](const ProcessGroup& g) { g.all_to_all_single(ones(4 * g.size()), ones(4 * g.size())); },
+     "bytes came where"},
+    {"ScatterDtype",
+     [](const ProcessGroup& g) {
+       g.scatter(ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
+     },
+     [](const ProcessGroup& g) { g.scatter(ones(2, DType::i64), {}, 0); }, "the dtype"},
+    {"MonitoredBarrierAgainstBarrier", [](const ProcessGroup& g) { g.monitored_barrier(); },
+     [](const ProcessGroup& g) { g.barrier(); }, "the operation"},
+    {"AllReduceAgainstMonitoredBarrier", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
+     [](const ProcessGroup& g) { g.monitored_barrier(); }, "the operation"},
     {"SplitLists",
      [](const ProcessGroup& g) {
        g.split({{0, 1}}, "a");

@@ -78,17 +78,22 @@ void GroupEngine::admit(const std::shared_ptr<Operation>& operation) {
 void GroupEngine::submit_collective(const std::shared_ptr<Operation>& operation) {
   const std::scoped_lock lock(mutex_);
   admit(operation);
-  const Fingerprint& fingerprint = operation->fingerprint();
-  history_[fingerprint.sequence % kHistory] = fingerprint;
   collectives_.push_back(operation);
+  remember(operation->fingerprint());
+}
+
+/// For peers that say, or have said, what they called in this place.
+void GroupEngine::remember(const Fingerprint& ours) {
+  history_[ours.sequence % kHistory] = ours;
   for (const auto& [rank, theirs] : announced_)
-    if (theirs.sequence == fingerprint.sequence) return compare(rank, theirs, fingerprint);
+    if (theirs.sequence == ours.sequence) return compare(rank, theirs, ours);
 }
 
 void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
   const std::scoped_lock lock(mutex_);
   admit(send);
   point_to_point_.add(send);
+  if (send->fingerprint().kind == OpKind::monitored_barrier) remember(send->fingerprint());
   // To oneself: no peer will ring for a thread that waits for the receive.
   if (send->done()) world_->doorbell().ring();
 }
@@ -97,6 +102,7 @@ void GroupEngine::submit_receive(const std::shared_ptr<ReceiveOperation>& receiv
   const std::scoped_lock lock(mutex_);
   admit(receive);
   point_to_point_.add(receive);
+  if (receive->fingerprint().kind == OpKind::monitored_barrier) remember(receive->fingerprint());
 }
 
 void GroupEngine::drive_in_background() {

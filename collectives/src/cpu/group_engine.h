@@ -67,6 +67,7 @@ class GroupEngine : public GroupListener, public Drivable {
   void announce(Operation& operation);
   void tell_members(const Frame& frame);
   void on_announce(int rank, const Fingerprint& theirs);
+  void remember(const Fingerprint& ours);
   void compare(int rank, const Fingerprint& theirs, const Fingerprint& ours);
   void on_disagreement(const Disagreement& found);
   void finished(Operation& operation);

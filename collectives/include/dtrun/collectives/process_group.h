@@ -85,6 +85,8 @@ class ProcessGroup {
   /// Collective over the members: returns when all have joined. @throws Error kTimeout naming who
   /// is missing
   static ProcessGroup create(GroupOptions options);
+  /// For whoever has made the backends: the library, and tests.
+  explicit ProcessGroup(std::shared_ptr<GroupCore> core) : core_(std::move(core)) {}
 
   /// False: no group at all, or one that this rank is no member of, of which the name is known.
   /// Over a backend that is there already, dtrun's or another. Not collective. Only rank,
@@ -185,7 +187,6 @@ class ProcessGroup {
   friend bool operator==(const ProcessGroup&, const ProcessGroup&) = default;
 
  private:
-  explicit ProcessGroup(std::shared_ptr<GroupCore> core) : core_(std::move(core)) {}
   /// @throws Error kUsage where this rank is no member
   GroupCore& core() const;
 

@@ -1,0 +1,252 @@
+// What a group's calls refuse, and what they tell the peers: the tensor forms, messages, timeouts,
+// calls after the end. Their results are the conformance suite's.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "dtrun/collectives/process_group.h"
+#include "dtrun/tensor/ops.h"
+#include "support/rank_threads.h"
+#include "support/thrown_error.h"
+
+namespace dtrun::collectives {
+namespace {
+
+using base::Deadline;
+using base::Error;
+using base::ErrorCode;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using tensors::DType;
+using tensors::ones;
+using tensors::Tensor;
+using test::run_failing_ranks;
+using test::run_ranks;
+using testing_support::contains;
+using testing_support::error_of;
+
+void refuses(const std::function<void()>& call, const std::string& text) {
+  const std::optional<Error> error = error_of(call);
+  ASSERT_TRUE(error.has_value()) << "accepted: " << text;
+  EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument) << error->what();
+  EXPECT_TRUE(contains(error->what(), text)) << error->what();
+}
+
+/// A tensor that says it is on a GPU; its elements are never looked at.
+Tensor on_gpu() {
+  static float element = 0;
+  return Tensor(
+      tensors::Storage::wrap(&element, sizeof(element), {tensors::DeviceType::cuda, 0}, [] {}),
+      DType::f32, {1}, {1});
+}
+
+TEST(TensorFormsTest, WrongShapesAndSplitsAreNamed) {
+  // Alone in a group there is nobody to poison it for.
+  run_ranks(1, [](const ProcessGroup& group) {
+    const Tensor row = ones({2, 3});
+    refuses(
+        [&] {
+          group.all_gather_into_tensor(ones({3, 2}), row);
+        },
+        "the output has the shape [3, 2], and the input [2, 3] in a group of 1");
+    refuses(
+        [&] {
+          group.all_gather_into_tensor(ones({2, 3}, {DType::f64}), row);
+        },
+        "the output is float64");
+    refuses([&] { group.all_gather_into_tensor(Tensor(), row); }, "the output is an undefined");
+    refuses([&] { group.all_gather_into_tensor(ones({}), ones({})); }, "the shape []");
+    refuses([&] { group.reduce_scatter_tensor(row, ones({6})); },
+            "the input has the shape [6], and the output [2, 3]");
+    refuses([&] { group.reduce_scatter_tensor(row, row, ReduceOp::bxor); }, "reduced by bxor");
+    refuses([&] { group.all_to_all_single(ones({}), ones({})); }, "the input has no dims");
+    refuses(
+        [&] {
+          group.all_to_all_single(row, ones({2, 4}));
+        },
+        "the output has the shape [2, 3], the input has [2, 4]");
+    refuses([&] { group.all_to_all_single(row, ones({1, 3})); }, "this rank's own input has 3");
+    refuses([&] { group.all_to_all_single(row, row, {}, {-2}); }, "input_split_sizes[0] is -2");
+    refuses([&] { group.all_to_all_single(row, row, {1}, {}); },
+            "output_split_sizes are 1 rows together, and the output has 2");
+    refuses([&] { group.all_to_all_single(row, row, {3}, {}); },
+            "output_split_sizes[0] is 3, and the output has 2 rows");
+    refuses(
+        [&] {
+          group.all_to_all_single(row, row, {1, 1}, {});
+        },
+        "output_split_sizes has 2 entries, and the group 1 ranks");
+    refuses([&] { group.all_reduce(on_gpu()); },
+            "the tensor is on cuda:0, and group 'world' has no backend for it: its backend is "
+            "'cpu'");
+    refuses([&] { group.all_gather({on_gpu()}, ones({1})); },
+            "outputs[0] is on cuda:0, and the call's first tensor on cpu");
+    group.barrier();
+  });
+}
+
+TEST(TensorFormsTest, UnevenRowsNeedSplits) {
+  run_ranks(2, [](const ProcessGroup& group) {
+    refuses([&] { group.all_to_all_single(ones({4}), ones({3})); },
+            "the input has 3 rows, which 2 ranks cannot share evenly");
+  });
+}
+
+TEST(TensorFormsTest, ATensorOnTheWrongDeviceFailsOnAllRanks) {
+  const auto thrown = run_failing_ranks(3, {}, [](const ProcessGroup& group) {
+    group.all_reduce(group.rank() == 1 ? on_gpu() : ones({1}));
+    group.barrier();
+  });
+  ASSERT_TRUE(thrown[0] && thrown[1] && thrown[2]);
+  EXPECT_EQ(thrown[1]->code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(contains(thrown[1]->text, "usable here are: cpu")) << thrown[1]->text;
+  for (const std::size_t peer : {0, 2}) {
+    EXPECT_EQ(thrown[peer]->code, ErrorCode::kPeerFailed) << thrown[peer]->text;
+    EXPECT_TRUE(contains(thrown[peer]->text, "rejected its all_reduce #1")) << thrown[peer]->text;
+  }
+}
+
+TEST(MessageRulesTest, WhatCannotBeSentHarmsNobody) {
+  run_ranks(2, [](const ProcessGroup& group) {
+    const int self = group.rank();
+    const int other = 1 - self;
+    const Tensor one = ones({1});
+    const std::string name = std::to_string(self);
+    refuses([&] { group.send(one, self); }, "rank " + name + " cannot send a message to itself");
+    refuses([&] { group.irecv(one, self); },
+            "rank " + name + " cannot receive a message from itself");
+    refuses([&] { group.send(one, -1); }, "destination is -1");
+    refuses([&] { group.recv(one, 2); }, "source is 2, and the group's ranks are 0 to 1");
+    refuses([&] { group.send(one, other, ProcessGroup::kLastTag + 1); }, "the group's own");
+    refuses([&] { group.recv(on_gpu(), other); }, "the tensor is on cuda:0");
+    refuses([&] { group.recv(one, other, 0, {.timeout = milliseconds(0)}); },
+            "the timeout of recv is 0 s");
+    const P2POp good{P2POp::Kind::send, one, other, 5};
+    // None of a batch is started where one is wrong.
+    refuses(
+        [&] {
+          group.batch_isend_irecv({good, {P2POp::Kind::send, one, self, 0}});
+        },
+        "to itself");
+    EXPECT_TRUE(group.batch_isend_irecv({}).empty());
+    const Tensor received = tensors::zeros({1});
+    const Work work = group.irecv(received, other, 5);
+    group.send(tensors::full({1}, 9), other, 5);
+    work.wait();
+    EXPECT_EQ(received.item(), 9);
+    group.barrier();
+  });
+}
+
+TEST(MessageRulesTest, AMessageToARankThatHasEndedSaysSo) {
+  for (const Transport transport : {Transport::automatic, Transport::tcp})
+    for (const bool sends : {true, false}) {
+      const auto thrown =
+          run_failing_ranks(3, {.transport = transport}, [&](const ProcessGroup& group) {
+            if (group.rank() != 0) return;
+            // More than fits on the way: a send cannot end before the peer has.
+            const Tensor tensor = ones({4 << 20});
+            sends ? group.send(tensor, 1) : void(group.recv(tensor, 1));
+          });
+      ASSERT_TRUE(thrown[0].has_value());
+      EXPECT_EQ(thrown[0]->code, ErrorCode::kPeerFailed) << thrown[0]->text;
+      EXPECT_TRUE(thrown[0]->text.starts_with("rank 1 (pid ")) << thrown[0]->text;
+      EXPECT_TRUE(contains(thrown[0]->text, "has left group 'world'")) << thrown[0]->text;
+    }
+}
+
+TEST(ShutdownTest, EveryCallAfterItIsRefusedByItsName) {
+  run_ranks(2, [](const ProcessGroup& group) {
+    group.shutdown();
+    group.shutdown();
+    const auto refused = [&](const std::function<void()>& call, const std::string& name) {
+      const std::optional<Error> error = error_of(call);
+      ASSERT_TRUE(error.has_value()) << name;
+      EXPECT_EQ(error->code(), ErrorCode::kAborted);
+      EXPECT_TRUE(error->summary().starts_with(name + " in group 'world', which rank " +
+                                               std::to_string(group.rank()) + " has left"))
+          << error->what();
+    };
+    const Tensor one = ones({1});
+    refused([&] { group.all_reduce(one); }, "all_reduce");
+    refused([&] { group.barrier({.async = true}); }, "barrier");
+    refused([&] { group.monitored_barrier(); }, "monitored_barrier");
+    refused([&] { group.send(one, 1 - group.rank()); }, "send");
+    refused([&] { group.irecv(one, -1); }, "recv");
+    refused([&] { group.split({{0}}, "late"); }, "split");
+    EXPECT_EQ(group.size(), 2);
+  });
+}
+
+TEST(TimeoutTest, ATimeoutOfNothingIsRefusedAndThePeersAreTold) {
+  const auto thrown = run_failing_ranks(2, {}, [](const ProcessGroup& group) {
+    if (group.rank() == 0) group.all_reduce(ones({1}));
+    group.all_reduce(ones({1}), ReduceOp::sum, {.timeout = seconds(-1)});
+  });
+  ASSERT_TRUE(thrown[0] && thrown[1]);
+  EXPECT_EQ(thrown[1]->code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(contains(thrown[1]->text, "the timeout of all_reduce is negative"))
+      << thrown[1]->text;
+  EXPECT_EQ(thrown[0]->code, ErrorCode::kPeerFailed) << thrown[0]->text;
+}
+
+TEST(TimeoutTest, AMissingRankIsNamedOnEveryRankAndToldToTheLateOne) {
+  for (const Transport transport : {Transport::automatic, Transport::tcp}) {
+    const auto thrown =
+        run_failing_ranks(3, {.transport = transport}, [](const ProcessGroup& group) {
+          if (group.rank() == 2) {
+            // It comes when the others have given up.
+            const std::optional<Error> error = error_of([&] { group.recv(ones({1}), 0); });
+            ASSERT_TRUE(error.has_value());
+          }
+          group.all_reduce(ones({1}), ReduceOp::sum, {.timeout = milliseconds(150)});
+        });
+    for (const auto& mine : thrown) {
+      ASSERT_TRUE(mine.has_value());
+      EXPECT_EQ(mine->code, ErrorCode::kTimeout) << mine->text;
+      EXPECT_TRUE(contains(mine->text, "all_reduce #1")) << mine->text;
+      EXPECT_TRUE(contains(mine->text, "of group 'world' for rank 2")) << mine->text;
+    }
+  }
+}
+
+TEST(WorkTest, AnOperationThatFailsKeepsItsError) {
+  run_ranks(2, [](const ProcessGroup& group) {
+    const Tensor tensor = ones({4});
+    const Work work = group.rank() == 0 ? group.all_reduce(tensor, ReduceOp::sum, {.async = true})
+                                        : group.all_reduce(tensor, ReduceOp::max, {.async = true});
+    const std::optional<Error> error = error_of([&] { work.wait(); });
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->code(), ErrorCode::kDisagreement);
+    EXPECT_TRUE(work.is_completed());
+    ASSERT_TRUE(work.exception() != nullptr);
+    EXPECT_THROW(std::rethrow_exception(work.exception()), Error);
+    // Also for a copy, and again.
+    const Work copy = work;
+    EXPECT_THROW(copy.wait(), Error);
+  });
+}
+
+TEST(WorkTest, AWaitOfNoTimeEndsAtOnce) {
+  run_ranks(2, [](const ProcessGroup& group) {
+    const Tensor tensor = ones({4});
+    if (group.rank() == 0) {
+      const Work work = group.irecv(tensor, 1);
+      const std::optional<Error> error =
+          error_of([&] { work.wait(Deadline::after(Deadline::Duration::zero())); });
+      ASSERT_TRUE(error.has_value());
+      EXPECT_EQ(error->code(), ErrorCode::kTimeout);
+      EXPECT_TRUE(contains(error->what(), "is not done yet")) << error->what();
+      group.barrier();
+      work.wait();
+    } else {
+      group.barrier();
+      group.send(tensor, 0);
+    }
+  });
+  EXPECT_TRUE(Work().is_completed());
+}
+
+}  // namespace
+}  // namespace dtrun::collectives
