@@ -1,0 +1,65 @@
+// print: what a line looks like, and that it is written whole or not silently.
+#include "dtrun/runtime/print.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/unique_fd.h"
+#include "dtrun/collectives/process_group.h"
+#include "dtrun/tensor/ops.h"
+#include "support/thrown_error.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using tensors::full;
+using tensors::Tensor;
+
+std::string printed(const std::function<void()>& action) {
+  testing::internal::CaptureStdout();
+  action();
+  return testing::internal::GetCapturedStdout();
+}
+
+TEST(PrintTest, OneValueStandsByItself) {
+  EXPECT_EQ(printed([] { print(full({1}, 2)); }), "tensor([2.])\n");
+  EXPECT_EQ(printed([] { print(collectives::ProcessGroup()); }), "ProcessGroup(none)\n");
+  EXPECT_EQ(printed([] { print(42); }), "42\n");
+}
+
+TEST(PrintTest, AVectorLooksLikePythonsList) {
+  const std::vector<Tensor> list = {full({1}, 0), full({1}, 1)};
+  EXPECT_EQ(printed([&] { print(list); }), "[tensor([0.]), tensor([1.])]\n");
+  EXPECT_EQ(printed([&] { print("[Rank {}] {}", 3, list); }),
+            "[Rank 3] [tensor([0.]), tensor([1.])]\n");
+  EXPECT_EQ(printed([] {
+              print(std::vector<Tensor>{full({2, 1}, 6), full({1}, 1)});
+            }),
+            "[tensor([[6.],\n        [6.]]), tensor([1.])]\n");
+  EXPECT_EQ(printed([] { print(std::vector<Tensor>{}); }), "[]\n");
+  EXPECT_EQ(printed([] { print(std::vector<std::vector<int>>{{1, 2}, {}}); }), "[[1, 2], []]\n");
+}
+
+TEST(PrintTest, TextIsAFormat) {
+  const std::string text = "rank {} of {}";
+  EXPECT_EQ(printed([&] { print(text, 1, 4); }), "rank 1 of 4\n");
+  EXPECT_EQ(printed([] { print("plain"); }), "plain\n");
+}
+
+TEST(PrintTest, ALineThatCannotBeWrittenIsAnError) {
+  const base::UniqueFd real(::dup(STDOUT_FILENO));
+  const base::UniqueFd full_disk(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  ::dup2(full_disk.get(), STDOUT_FILENO);
+  const auto error = testing_support::error_of([] { print("lost"); });
+  ::dup2(real.get(), STDOUT_FILENO);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), base::ErrorCode::kSystem);
+}
+
+}  // namespace
+}  // namespace dtrun::runtime
