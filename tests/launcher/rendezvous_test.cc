@@ -176,6 +176,16 @@ TEST_F(RendezvousTest, ANodeThatDoesNotComeIsMissedOnAllNodes) {
   }
 }
 
+TEST_F(RendezvousTest, AMemberGivesUpAtItsOwnTimeoutAndTheOthersGoOnWaiting) {
+  const auto host = start_host(3, {"true"});
+  const CommandResult member = start(3, {"--join_timeout=0.3", "true"})->finish();
+  EXPECT_EQ(member.exit_code, 69) << member.describe();
+  EXPECT_THAT(member.err, HasSubstr("has not started the job for 300 ms"));
+  ASSERT_TRUE(host->wait_for_output("has left before the start"));
+  host->signal(SIGTERM);
+  EXPECT_EQ(host->finish().exit_code, 143);
+}
+
 TEST_F(RendezvousTest, WhereNobodyHostsTheEndpointAndTheLastErrorAreNamed) {
   const CommandResult result =
       start(2, {"--rdzv_conf=is_host=no,join_timeout=0.5", "true"})->finish();

@@ -161,6 +161,15 @@ TEST_F(SlurmTest, AnEndpointThatIsNoNodeOfTheJobIsSaidOnBoth) {
                                  HasSubstr("is not known on node2")));
 }
 
+TEST_F(SlurmTest, ANodeThatDoesNotComeIsMissed) {
+  const CommandResult result =
+      lab_->run_on(1, {DTRUN_BIN "/dtrun", "--nnodes=2", "--rdzv_backend=c10d",
+                       "--rdzv_endpoint=node1:12347", "--join_timeout=0.2", "true"});
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("1 of 2 nodes have joined in 200 ms (node1)"),
+                                HasSubstr("cannot reach node1:12347")));
+}
+
 TEST_F(SlurmTest, ANodeOfAnotherJobIsSentAwayByName) {
   // The id comes from a variable that differs per task, as in a script that is wrong.
   std::vector<std::string> words = lab_->launch_line();
