@@ -3,12 +3,15 @@
 // runs this same loop; rank 0 prints a line per size: bytes, minimum and median in microseconds.
 #pragma once
 
+#include <sched.h>
+
 #include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
 namespace dtrun::bench {
@@ -89,8 +92,19 @@ class CollectiveTiming {
   float* data_ = nullptr;
 };
 
+/// Every rank on a core of its own, where there are enough: on a busy machine two ranks on one core
+/// would say nothing about either library. mpirun does the same.
+inline void bind_to_core(const CollectiveContender& contender) {
+  if (contender.size() > static_cast<int>(std::thread::hardware_concurrency())) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<std::size_t>(contender.rank()), &set);
+  if (::sched_setaffinity(0, sizeof(set), &set) != 0) std::perror("bind to a core");
+}
+
 /// main() of a contender: arguments are pairs of bytes and samples.
 inline int run_contender(CollectiveContender& contender, int argc, char** argv) {
+  bind_to_core(contender);
   CollectiveTiming timing(contender);
   for (int i = 1; i + 1 < argc; i += 2)
     timing.run(std::strtoull(argv[i], nullptr, 10), std::atoi(argv[i + 1]));

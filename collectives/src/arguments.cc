@@ -159,16 +159,22 @@ std::uint64_t hash_counts(const std::vector<Tensor>& list) {
 }
 
 std::uint32_t hash_shape(const Tensor& tensor) {
-  const tensors::Shape& shape = tensor.shape();
-  return static_cast<std::uint32_t>(hash_bytes(
-             {reinterpret_cast<const char*>(shape.data()), shape.size() * sizeof(shape[0])})) |
-         1U;
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const std::int64_t size : tensor.shape()) {
+    hash = (hash ^ static_cast<std::uint64_t>(size)) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 29;
+  }
+  return static_cast<std::uint32_t>(hash) | 1U;
+}
+
+Buffer buffer_of(const Tensor& contiguous) {
+  return {contiguous.numel() == 0 ? nullptr : contiguous.data(), contiguous.numel(),
+          contiguous.dtype(), contiguous.device().index};
 }
 
 Buffer Staging::keep(const Tensor& contiguous) {
   kept_.push_back(contiguous);
-  return {contiguous.numel() == 0 ? nullptr : contiguous.data(), contiguous.numel(),
-          contiguous.dtype(), contiguous.device().index};
+  return buffer_of(contiguous);
 }
 
 void Staging::copy_back(const Tensor& target, const Tensor& temporary) {

@@ -72,6 +72,8 @@ std::uint32_t hash_shape(const Tensor& tensor);
 /// Of anything that all ranks must pass alike.
 std::uint64_t hash_bytes(std::string_view bytes);
 
+Buffer buffer_of(const Tensor& contiguous);
+
 /// A call's buffers: contiguous, with copies where the tensors are not.
 class Staging {
  public:

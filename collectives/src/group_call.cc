@@ -16,6 +16,13 @@ void GroupCall::refuse(const base::Error& error) const {
   if (print.kind != OpKind::send && print.kind != OpKind::receive) core_.reject(print, error);
 }
 
+bool GroupCall::run_now(std::initializer_list<Buffer> inputs,
+                        std::initializer_list<Buffer> outputs) {
+  return !options_.async && backend_->run_now(print, {inputs.begin(), inputs.size()},
+                                              {outputs.begin(), outputs.size()},
+                                              options_.timeout.value_or(core_.options().timeout));
+}
+
 Call GroupCall::take() {
   Call call;
   call.fingerprint = print;

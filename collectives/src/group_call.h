@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -57,6 +58,9 @@ class GroupCall {
   }
 
   Backend& backend() { return *backend_; }
+  /// A blocking call on contiguous tensors, where the backend has a short way for it. @return
+  /// false: nothing was done
+  bool run_now(std::initializer_list<Buffer> inputs, std::initializer_list<Buffer> outputs);
   /// What the backend gets; once.
   Call take();
 

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "dtrun/base/error.h"
@@ -34,7 +36,11 @@ Fingerprint GroupCore::next_fingerprint(OpKind kind, const std::source_location&
   const bool message = kind == OpKind::send || kind == OpKind::receive;
   print.sequence = message ? ++messages_ : ++collectives_;
   print.kind = kind;
-  set_site(print, site);
+  if (last_site_.file_name() != site.file_name() || last_site_.line() != site.line()) {
+    set_site(last_print_, site);
+    last_site_ = site;
+  }
+  std::copy(std::begin(last_print_.site), std::end(last_print_.site), print.site);
   return print;
 }
 

@@ -51,6 +51,9 @@ class GroupCore {
   const BackendSet backends_;
   std::uint64_t collectives_ = 0;
   std::uint64_t messages_ = 0;
+  /// Loops call from one line, and writing its text takes as long as a small collective.
+  std::source_location last_site_;
+  Fingerprint last_print_;  ///< has its text
   std::atomic<bool> left_ = false;  ///< a waiting thread may leave for another one
 };
 

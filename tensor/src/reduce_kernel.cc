@@ -39,8 +39,20 @@ void combine_elements(void* accumulator, const void* input, std::int64_t count) 
   accumulate<Op>(static_cast<T*>(accumulator), static_cast<const T*>(input), count);
 }
 
+/// Two inputs need no accumulators.
+template <typename Op, typename T>
+DTRUN_MULTIVERSION void combine_pair(T* output, const T* a, const T* b, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    output[i] = Element<T>::store(Op::apply(Element<T>::load(a[i]), Element<T>::load(b[i])));
+  }
+}
+
 template <typename Op, typename T>
 void combine_all_elements(void* output, const void* const* inputs, int n, std::int64_t count) {
+  if (n == 2) {
+    return combine_pair<Op>(static_cast<T*>(output), static_cast<const T*>(inputs[0]),
+                            static_cast<const T*>(inputs[1]), count);
+  }
   Accumulator<T> block[kBlock];
   for (std::int64_t start = 0; start < count; start += kBlock) {
     const std::int64_t length = std::min(kBlock, count - start);

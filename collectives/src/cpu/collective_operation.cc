@@ -8,38 +8,12 @@
 #include "channel.h"
 #include "disagreement.h"
 #include "dtrun/base/check.h"
-#include "dtrun/tensor/reduce_kernel.h"
 #include "group_channels.h"
+#include "reduction.h"
 
 namespace dtrun::collectives::cpu {
 
-using tensors::CombineOp;
 using tensors::DType;
-
-namespace {
-
-CombineOp combine_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::avg:
-      return CombineOp::sum;
-    case ReduceOp::product:
-      return CombineOp::product;
-    case ReduceOp::min:
-      return CombineOp::min;
-    case ReduceOp::max:
-      return CombineOp::max;
-    case ReduceOp::band:
-      return CombineOp::band;
-    case ReduceOp::bor:
-      return CombineOp::bor;
-    case ReduceOp::bxor:
-      return CombineOp::bxor;
-  }
-  return CombineOp::sum;
-}
-
-}  // namespace
 
 CollectiveOperation::CollectiveOperation(std::shared_ptr<GroupEngine> engine, Call call,
                                          Schedule schedule, CollectiveBuffers buffers, int size)
@@ -145,13 +119,11 @@ void CollectiveOperation::do_local(const LocalStep& step) {
     return;
   }
   const DType dtype = fingerprint().dtype;
-  const ReduceOp op = fingerprint().reduce_op;
   const auto count = static_cast<std::int64_t>(destination.size() / tensors::item_size(dtype));
   std::vector<const void*> sources;
   for (const Slice& source : step.sources) sources.push_back(resolve(source).data());
-  tensors::combine_all(combine_op(op), dtype, destination.data(), sources.data(),
-                       static_cast<int>(sources.size()), count);
-  if (op == ReduceOp::avg) tensors::divide(dtype, destination.data(), count, size_);
+  DT_CHECK(sources.size() == static_cast<std::size_t>(size_));
+  reduce_pieces(fingerprint().reduce_op, dtype, destination.data(), sources.data(), size_, count);
 }
 
 std::vector<int> CollectiveOperation::missing() const {

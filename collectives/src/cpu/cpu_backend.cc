@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collective_operation.h"
+#include "direct_operation.h"
 #include "point_to_point.h"
 #include "schedule.h"
 
@@ -64,6 +65,13 @@ Work CpuBackend::finish(const std::shared_ptr<Operation>& operation) {
 
 Work CpuBackend::run(OpKind kind, int root, std::vector<Buffer> inputs, std::vector<Buffer> outputs,
                      Call call) {
+  if (engine_->goes_direct(call.fingerprint, inputs, outputs)) {
+    auto operation =
+        std::make_shared<DirectOperation>(engine_, engine_->meeting(), std::move(call),
+                                          CollectiveBuffers{std::move(inputs), std::move(outputs)});
+    engine_->submit_collective(operation);
+    return finish(operation);
+  }
   CollectiveShape shape;
   shape.kind = kind;
   shape.rank = rank();
@@ -155,6 +163,11 @@ std::unique_ptr<Backend> CpuBackend::split(const std::vector<int>& ranks, int li
     spec.block_offsets.push_back(blocks[index]);
   }
   return std::make_unique<CpuBackend>(world, std::move(spec), timeout_);
+}
+
+bool CpuBackend::run_now(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
+                         std::span<const Buffer> outputs, base::Deadline::Duration timeout) {
+  return engine_->run_now(fingerprint, inputs, outputs, timeout);
 }
 
 void CpuBackend::reject(const Fingerprint& fingerprint, const base::Error& error) {

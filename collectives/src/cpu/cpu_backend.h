@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ class CpuBackend : public Backend {
 
   std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
                                  const std::string& name, Call call) override;
+  bool run_now(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
+               std::span<const Buffer> outputs, base::Deadline::Duration timeout) override;
   void reject(const Fingerprint& fingerprint, const base::Error& error) override;
   TransportCounters counters() const override { return engine_->counters(); }
   void shutdown() override { engine_->shutdown(); }

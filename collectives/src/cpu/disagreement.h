@@ -16,6 +16,11 @@ struct Disagreement {
   std::string detail;  ///< may be empty
 };
 
+/// The peer called something else some calls ago, where neither had to wait for the other.
+struct EarlierDisagreement {
+  int peer;
+};
+
 /// The peer has left the group, and this operation needs it.
 struct LeftError {
   int peer;

@@ -24,7 +24,17 @@ std::size_t ring_capacity(std::size_t members) {
 }  // namespace
 
 GroupChannels::GroupChannels(World& world, const GroupSpec& spec)
-    : world_(world), spec_(spec), peers_(spec.world_ranks.size()) {}
+    : world_(world),
+      spec_(spec),
+      peers_(spec.world_ranks.size()),
+      meeting_(world, spec.rank, spec.world_ranks, spec.block_offsets) {}
+
+TransportCounters GroupChannels::counters() {
+  TransportCounters all = counters_;
+  all.shared_memory_bytes_sent += meeting_.counters().shared_memory_bytes_sent;
+  all.shared_memory_bytes_received += meeting_.counters().shared_memory_bytes_received;
+  return all;
+}
 
 GroupBlock& GroupChannels::own_block() const {
   return *reinterpret_cast<GroupBlock*>(world_.heap().at(spec_.block_offsets[index(spec_.rank)]));
@@ -118,6 +128,7 @@ void GroupChannels::depart() {
     ++local_peers;
     peer_block(static_cast<int>(peer)).departed.fetch_add(1, std::memory_order_seq_cst);
   }
+  if (meeting_.own_stage() != 0) rings_.push_back(meeting_.own_stage());
   world_.retire({spec_.block_offsets[index(spec_.rank)], std::move(rings_), local_peers});
 }
 

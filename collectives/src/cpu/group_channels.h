@@ -14,6 +14,7 @@
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/collectives/backend.h"
 #include "group_block.h"
+#include "meeting.h"
 #include "message.h"
 #include "world.h"
 
@@ -54,10 +55,11 @@ class GroupChannels {
 
   void count_sent(int peer, Lane lane, const Progress& progress);
   void count_received(int peer, Lane lane, const Progress& progress);
+  Meeting& meeting() { return meeting_; }
   /// Tells the local members that this rank looks at nothing of theirs any more, and gives this
   /// rank's rings and block back. The last call on this object.
   void depart();
-  const TransportCounters& counters() const { return counters_; }
+  TransportCounters counters();
 
  private:
   struct Peer {
@@ -76,6 +78,7 @@ class GroupChannels {
   World& world_;
   const GroupSpec& spec_;
   std::vector<Peer> peers_;
+  Meeting meeting_;
   std::vector<Offset> rings_;
   TransportCounters counters_;
 };

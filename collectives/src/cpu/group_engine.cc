@@ -71,12 +71,17 @@ void GroupEngine::throw_if_failed() const {
 void GroupEngine::admit(const std::shared_ptr<Operation>& operation) {
   throw_if_failed();
   operation->started = Deadline::Clock::now();
-  operation->record_number =
-      world_->record().begin(operation->fingerprint(), spec_.name, operation->bytes());
+  if (operation->record_number == 0)
+    operation->record_number =
+        world_->record().begin(operation->fingerprint(), spec_.name, operation->bytes());
 }
 
 void GroupEngine::submit_collective(const std::shared_ptr<Operation>& operation) {
   const std::scoped_lock lock(mutex_);
+  enqueue(operation);
+}
+
+void GroupEngine::enqueue(const std::shared_ptr<Operation>& operation) {
   admit(operation);
   collectives_.push_back(operation);
   remember(operation->fingerprint());
@@ -118,6 +123,7 @@ bool GroupEngine::step() {
     moved |= head->step(channels_);
     if (!head->done()) break;
     collectives_.pop_front();
+    if (head->by_messages()) meeting().pass(head->fingerprint());
     finished(*head);
   }
   moved |= point_to_point_.step(channels_);
@@ -130,6 +136,8 @@ bool GroupEngine::step_all() {
   try {
     return step();
   } catch (const Disagreement& found) {
+    on_disagreement(found);
+  } catch (const EarlierDisagreement& found) {
     on_disagreement(found);
   } catch (const LeftError& error) {
     fail(left(error.peer), Tell::members);
@@ -187,7 +195,7 @@ void GroupEngine::look_around() {
   if (doubt_ && doubt_->second.expired()) return fail(disagreement(doubt_->first), Tell::members);
   if (collectives_.empty() || collectives_.front()->announced) return;
   if (Deadline::Clock::now() - collectives_.front()->started >= kPatience)
-    announce(*collectives_.front());
+    announce(collectives_.front()->fingerprint());
 }
 
 void GroupEngine::wait(Operation& operation, Deadline deadline) {
@@ -248,11 +256,11 @@ void GroupEngine::finished(Operation& operation) {
 
 // ---- what the members say
 
-void GroupEngine::announce(Operation& operation) {
-  operation.announced = true;
+void GroupEngine::announce(const Fingerprint& fingerprint) {
+  if (fingerprint.sequence == collectives_.front()->fingerprint().sequence)
+    collectives_.front()->announced = true;
   Frame frame{FrameKind::announce, spec_.id, ""};
-  frame.payload.assign(reinterpret_cast<const char*>(&operation.fingerprint()),
-                       sizeof(Fingerprint));
+  frame.payload.assign(reinterpret_cast<const char*>(&fingerprint), sizeof(Fingerprint));
   tell_members(frame);
 }
 
@@ -298,7 +306,16 @@ void GroupEngine::on_disagreement(const Disagreement& found) {
                 Tell::members);
   }
   doubt_.emplace(found, Deadline::after(kPatience));
-  announce(*collectives_.front());
+  announce(found.ours);
+}
+
+// The calls that went by messages since the members have last met do not agree; which one, the
+// peer's history knows.
+void GroupEngine::on_disagreement(const EarlierDisagreement& found) {
+  const Fingerprint& now = collectives_.front()->fingerprint();
+  doubt_.emplace(Disagreement{found.peer, now, now, "a call before this one"},
+                 Deadline::after(kPatience));
+  for (const Fingerprint& fingerprint : meeting().passed()) announce(fingerprint);
 }
 
 std::optional<int> GroupEngine::group_rank(int world_rank) const {

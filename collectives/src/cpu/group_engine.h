@@ -10,11 +10,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "direct_shape.h"
 #include "disagreement.h"
 #include "group_channels.h"
+#include "one_shot.h"
 #include "operation.h"
 #include "point_to_point.h"
 #include "progress_thread.h"
@@ -22,7 +25,9 @@
 
 namespace dtrun::collectives::cpu {
 
-class GroupEngine : public GroupListener, public Drivable {
+class GroupEngine : public GroupListener,
+                    public Drivable,
+                    public std::enable_shared_from_this<GroupEngine> {
  public:
   GroupEngine(std::shared_ptr<World> world, GroupSpec spec, base::Deadline::Duration timeout);
   ~GroupEngine() override;
@@ -36,6 +41,14 @@ class GroupEngine : public GroupListener, public Drivable {
 
   /// Takes the operation in; from now on it is moved. @throws the group's first error
   void submit_collective(const std::shared_ptr<Operation>& operation);
+  /// The collective goes by posts and stages: the same answer on all members.
+  bool goes_direct(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
+                   std::span<const Buffer> outputs);
+  Meeting& meeting() { return channels_.meeting(); }
+  /// A blocking collective that goes by posts, without an Operation unless somebody is late.
+  /// @return false: it does not go by posts, nothing was done
+  bool run_now(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
+               std::span<const Buffer> outputs, base::Deadline::Duration timeout);
   void submit_send(const std::shared_ptr<SendOperation>& send);
   void submit_receive(const std::shared_ptr<ReceiveOperation>& receive);
   /// Drives until the operation is done, and rethrows its error.
@@ -60,16 +73,19 @@ class GroupEngine : public GroupListener, public Drivable {
 
   // All under mutex_.
   void admit(const std::shared_ptr<Operation>& operation);
+  void enqueue(const std::shared_ptr<Operation>& operation);
+  bool take_now(const DirectShape& shape, OneShot& one_shot, std::uint64_t& number);
   bool step_all();
   /// May throw what an operation throws.
   bool step();
   void look_around();
-  void announce(Operation& operation);
+  void announce(const Fingerprint& fingerprint);
   void tell_members(const Frame& frame);
   void on_announce(int rank, const Fingerprint& theirs);
   void remember(const Fingerprint& ours);
   void compare(int rank, const Fingerprint& theirs, const Fingerprint& ours);
   void on_disagreement(const Disagreement& found);
+  void on_disagreement(const EarlierDisagreement& found);
   void finished(Operation& operation);
   void fail(GroupFailure failure, Tell tell);
   void throw_if_failed() const;

@@ -136,10 +136,14 @@ bool same_user(int fd) {
 class Linker {
  public:
   explicit Linker(const LinkOptions& options)
-      : options_(options), links_(options.cards.size()), connections_(options.cards.size()) {}
+      : options_(options),
+        links_(options.cards.size()),
+        reached_(options.cards.size()),
+        connections_(options.cards.size()) {}
 
-  std::vector<std::optional<LocalLink>> run() {
+  LocalLinks run() {
     const std::string row = connect_to_lower_ranks();
+    reached_[static_cast<std::size_t>(options_.rank)] = row;
     if (is_candidate_of_anybody()) options_.store.set(row_key(options_.rank), row);
     accept_higher_ranks();
     for (std::size_t rank = 0; rank < connections_.size(); ++rank) {
@@ -147,8 +151,9 @@ class Linker {
       std::optional<Received> received = receive_hello(connections_[rank].get(), options_.deadline);
       if (!received) throw_died(rank);
       links_[rank] = make_link(std::move(connections_[rank]), std::move(*received));
+      if (rank != 0) reached_[rank] = get_row(static_cast<int>(rank));
     }
-    return std::move(links_);
+    return {std::move(links_), std::move(reached_)};
   }
 
  private:
@@ -222,8 +227,8 @@ class Linker {
     for (std::size_t rank = static_cast<std::size_t>(options_.rank) + 1;
          rank < options_.cards.size(); ++rank) {
       if (!is_candidate(rank)) continue;
-      const std::string row = get_row(static_cast<int>(rank));
-      expected += row[static_cast<std::size_t>(options_.rank)] == '1';
+      reached_[rank] = get_row(static_cast<int>(rank));
+      expected += reached_[rank][static_cast<std::size_t>(options_.rank)] == '1';
     }
     while (expected != 0) expected -= accept_one();
   }
@@ -247,6 +252,7 @@ class Linker {
 
   const LinkOptions& options_;
   std::vector<std::optional<LocalLink>> links_;
+  std::vector<std::string> reached_;
   std::vector<UniqueFd> connections_;
 };
 
@@ -275,7 +281,7 @@ LocalListener listen_locally() {
   return listener;
 }
 
-std::vector<std::optional<LocalLink>> link_local_peers(const LinkOptions& options) {
+LocalLinks link_local_peers(const LinkOptions& options) {
   return Linker(options).run();
 }
 

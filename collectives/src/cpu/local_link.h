@@ -47,9 +47,15 @@ struct LinkOptions {
   rendezvous::Store& store;
   base::Deadline deadline;
 };
-/// Collective over all members that share the rank's locality. @return per rank: a link, or nothing
-/// where the peer is elsewhere or could not be reached. @throws Error kTimeout, kPeerFailed,
+struct LocalLinks {
+  /// Per rank: nothing where the peer is elsewhere or could not be reached.
+  std::vector<std::optional<LocalLink>> links;
+  /// Per rank that this one is linked to, and for itself: whom of the lower ranks it has reached,
+  /// one character each: '1' or '0'.
+  std::vector<std::string> reached;
+};
+/// Collective over all members that share the rank's locality. @throws Error kTimeout, kPeerFailed,
 /// kSystem
-std::vector<std::optional<LocalLink>> link_local_peers(const LinkOptions& options);
+LocalLinks link_local_peers(const LinkOptions& options);
 
 }  // namespace dtrun::collectives::cpu

@@ -40,6 +40,15 @@ void RankBoard::write(const BoardLine& line) {
   version_.store(version + 2, std::memory_order_release);
 }
 
+void RankBoard::write_end(std::int64_t ended_ns) {
+  constexpr std::size_t kWord = offsetof(BoardLine, ended_ns) / sizeof(std::uint64_t);
+  static_assert(offsetof(BoardLine, ended_ns) % sizeof(std::uint64_t) == 0);
+  const std::uint64_t version = version_.load(std::memory_order_relaxed);
+  version_.store(version + 1, std::memory_order_relaxed);
+  words_[kWord].store(static_cast<std::uint64_t>(ended_ns), std::memory_order_release);
+  version_.store(version + 2, std::memory_order_release);
+}
+
 std::optional<BoardLine> RankBoard::read() const {
   constexpr int kAttempts = 10000;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {

@@ -32,6 +32,8 @@ std::int64_t monotonic_ns();
 class RankBoard {
  public:
   void write(const BoardLine& line);
+  /// The line is as it was, but for its ended_ns.
+  void write_end(std::int64_t ended_ns);
   /// nullopt when the writer died, or is stopped, halfway through a line.
   std::optional<BoardLine> read() const;
 

@@ -85,8 +85,9 @@ void World::join(const GroupOptions& options) {
   cards_ = exchange_cards(options, mine, deadline);
   peers_ = std::vector<Peer>(cards_.size());
 
-  std::vector<std::optional<LocalLink>> links = link_local_peers(
+  auto [links, reached] = link_local_peers(
       {cards_, rank_, local_listener, heap_, own_root_block_, record_, *options.store, deadline});
+  reached_ = std::move(reached);
   epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   stop_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
@@ -153,6 +154,17 @@ Route World::route(int world_rank) const {
 
 const PeerHeap& World::peer_heap(int world_rank) const {
   return peers_[static_cast<std::size_t>(world_rank)].local->heap;
+}
+
+bool World::all_linked(const std::vector<int>& world_ranks) const {
+  for (const int a : world_ranks)
+    for (const int b : world_ranks) {
+      const std::string& row = reached_[static_cast<std::size_t>(b)];
+      if (a < b &&
+          (row.size() <= static_cast<std::size_t>(a) || row[static_cast<std::size_t>(a)] != '1'))
+        return false;
+    }
+  return true;
 }
 
 Offset World::root_block(int world_rank) const {

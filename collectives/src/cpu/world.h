@@ -62,6 +62,8 @@ class World : public std::enable_shared_from_this<World> {
   Route route(int world_rank) const;
   /// Routes of shared memory only.
   const PeerHeap& peer_heap(int world_rank) const;
+  /// Every two of them share memory, as all of them know.
+  bool all_linked(const std::vector<int>& world_ranks) const;
   /// Where that rank's block of the first group lies in its heap.
   Offset root_block(int world_rank) const;
   Heap& heap() { return heap_; }
@@ -144,6 +146,7 @@ class World : public std::enable_shared_from_this<World> {
   bool joined_ = false;
   RankRecord record_;
   std::vector<Peer> peers_;
+  std::vector<std::string> reached_;  ///< as LocalLinks::reached
   Crowding crowding_ = Crowding::alone;
   const ForkMark fork_mark_;
 

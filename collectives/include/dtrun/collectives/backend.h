@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,12 @@ class Backend {
   /// apart
   virtual std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
                                          const std::string& name, Call call) = 0;
+  /// Carries out a blocking collective on buffers that need no copies, if this backend has a short
+  /// way for it, with less around it than a Call. @return false: nothing was done
+  virtual bool run_now(const Fingerprint&, std::span<const Buffer>, std::span<const Buffer>,
+                       base::Deadline::Duration) {
+    return false;
+  }
   /// Tells the members that this rank's call failed before the backend saw it: they fail as well.
   virtual void reject(const Fingerprint& fingerprint, const base::Error& error) = 0;
 

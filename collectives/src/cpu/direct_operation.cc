@@ -1,0 +1,57 @@
+#include "direct_operation.h"
+
+#include "disagreement.h"
+#include "group_channels.h"
+
+namespace dtrun::collectives::cpu {
+
+DirectOperation::DirectOperation(std::shared_ptr<GroupEngine> engine, Meeting& meeting, Call call,
+                                 CollectiveBuffers buffers, OneShot one_shot)
+    : Operation(std::move(engine), std::move(call)),
+      meeting_(meeting),
+      buffers_(std::move(buffers)),
+      shape_(fingerprint(), meeting.rank(), meeting.size(), buffers_.inputs, buffers_.outputs),
+      one_shot_(one_shot),
+      staged_(shape_) {
+  for (const Buffer& buffer : buffers_.inputs) bytes_ += buffer.bytes();
+  for (const Buffer& buffer : buffers_.outputs) bytes_ += buffer.bytes();
+}
+
+bool DirectOperation::step(GroupChannels& channels) {
+  if (advance()) return true;
+  // What a member did before it left can be seen by whoever knows that it has left.
+  for (int peer = 0; peer < shape_.size; ++peer)
+    if (channels.has_left(peer) && waits_for(peer)) throw LeftError{peer};
+  return false;
+}
+
+bool DirectOperation::advance() {
+  if (met_) {
+    const Staged::Progress progress = staged_.advance(shape_, meeting_);
+    if (progress == Staged::Progress::done) complete();
+    return progress != Staged::Progress::waiting;
+  }
+  const bool show = !one_shot_.shown();
+  if (show) {
+    if (shape_.way == DirectWay::stage) meeting_.open_stage();
+    if (!one_shot_.show(shape_, meeting_)) return false;
+  }
+  if (!one_shot_.take(shape_, meeting_)) return show;
+  met_ = true;
+  if (shape_.way == DirectWay::post) complete();
+  return true;
+}
+
+bool DirectOperation::waits_for(int peer) const {
+  return met_ ? staged_.waits_for(peer, shape_, meeting_)
+              : one_shot_.waits_for(peer, shape_, meeting_);
+}
+
+std::vector<int> DirectOperation::missing() const {
+  std::vector<int> peers;
+  for (int peer = 0; peer < shape_.size; ++peer)
+    if (waits_for(peer)) peers.push_back(peer);
+  return peers;
+}
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,112 @@
+// Meeting: where the members of a group meet who share memory: each leaves a post for a collective
+// and looks at the others' posts, and, in long collectives, at their stages, step by step. Nobody
+// writes to another's memory. All members count turns and steps alike. Owned by the group's
+// channels and used under the engine's lock.
+//
+// A post is used every other turn, a half of a stage every other step. Who writes there must know
+// that all have read what lay there before: a member that has come to turn t - 1 has left turn
+// t - 2.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "dtrun/collectives/backend.h"
+#include "dtrun/collectives/fingerprint.h"
+#include "group_block.h"
+#include "world.h"
+
+namespace dtrun::collectives::cpu {
+
+/// Of each half of a stage.
+inline constexpr std::size_t kStageBytes = 256 << 10;
+
+class Meeting {
+ public:
+  /// @param world_ranks of the members; @param block_offsets of their group blocks
+  Meeting(World& world, int rank, const std::vector<int>& world_ranks,
+          const std::vector<Offset>& block_offsets);
+
+  /// Every two members share memory. The same answer on all of them.
+  bool possible() const { return !members_.empty(); }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+
+  // Posts: begin_turn(), write to payload(), post(), look for the others'.
+  /// false: not everybody has come to the last turn yet. @throws Disagreement about the last turn
+  bool begin_turn();
+  /// Where this turn's payload goes.
+  std::byte* payload(std::size_t bytes) const { return payload_of(*own().block, bytes); }
+  /// Peers that sleep are rung.
+  void post(const Fingerprint& fingerprint);
+  /// Whether the peer's post of this turn is there. @throws Disagreement
+  bool look(int peer) const {
+    const Post& post = post_of(peer);
+    if (post.turn.load(std::memory_order_seq_cst) != turn_) return false;
+    if (!(post.head == post_of(rank_).head)) disagree(peer);
+    return true;
+  }
+  bool has_come(int peer) const {
+    return post_of(peer).turn.load(std::memory_order_seq_cst) == turn_;
+  }
+  const std::byte* payload(int peer, std::size_t bytes) const {
+    return payload_of(*member(peer).block, bytes);
+  }
+  /// This rank has seen everybody's post of this turn.
+  void met() { met_ = turn_; }
+
+  // Stages, after a turn in which all have met: begin_step(), write to stage(), step(), look for
+  // the others'.
+  /// Before post(): a peer that sees the post can see the stage. @throws Error kSystem when the
+  /// machine has no more memory
+  void open_stage();
+  /// false: not everybody has come to the last step yet.
+  bool begin_step();
+  std::byte* stage() const { return half_of(own().stage); }
+  /// Peers that sleep are rung.
+  void step();
+  /// The peer's half of its stage of this step; null: not there yet.
+  const std::byte* look_at_stage(int peer);
+  /// To be given back when the group is left; 0: never opened.
+  Offset own_stage() const { return stage_; }
+
+  /// A collective has gone by messages instead.
+  void pass(const Fingerprint& fingerprint);
+  /// The last of those that have passed between this turn and the one before.
+  const std::deque<Fingerprint>& passed() const { return passed_; }
+
+  TransportCounters& counters() { return counters_; }
+
+ private:
+  struct Member {
+    GroupBlock* block = nullptr;
+    Doorbell* doorbell = nullptr;
+    std::byte* heap = nullptr;
+    std::byte* stage = nullptr;  ///< null: not known yet
+  };
+  const Member& member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  const Member& own() const { return member(rank_); }
+  Post& post_of(int rank) const { return member(rank).block->posts[turn_ % 2]; }
+  [[noreturn]] void disagree(int peer) const;
+  std::byte* payload_of(GroupBlock& block, std::size_t bytes) const {
+    return bytes <= Post::kInline ? block.posts[turn_ % 2].payload : block.payloads[turn_ % 2];
+  }
+  std::byte* half_of(std::byte* stage) const { return stage + (step_ % 2) * kStageBytes; }
+  void ring_sleepers() const;
+
+  World& world_;
+  const int rank_;
+  std::vector<Member> members_;
+  Turn turn_ = kFirstTurn - 1;  ///< the last that was begun
+  Turn met_ = kFirstTurn - 1;
+  Turn step_ = kFirstTurn - 1;  ///< the last that was begun
+  Offset stage_ = 0;
+  std::deque<Fingerprint> passing_;  ///< since this turn
+  std::deque<Fingerprint> passed_;   ///< before it
+  std::uint32_t passing_hash_ = 0;   ///< of all that have passed, not only of the last
+  TransportCounters counters_;
+};
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,60 @@
+// Post: what a rank shows the members of its group about one collective: its fingerprint and, where
+// they are few, its bytes. It lies in the rank's heap; everybody else only reads it. A rank has two
+// posts per group and uses them in turn. What a reader needs of a small collective lies in one
+// cache line; the call site, which only a message about a disagreement needs, lies in the next one,
+// which stays with its writer.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "dtrun/collectives/fingerprint.h"
+
+namespace dtrun::collectives::cpu {
+
+/// Turns count a group's collectives that go by posts, modulo 2^32. The first one lies shortly
+/// before the end of the numbers, so that every longer run goes around it.
+using Turn = std::uint32_t;
+inline constexpr Turn kFirstTurn = 0xffffff00;
+
+/// What all members must show alike. It has no padding: it is compared as bytes.
+struct PostHead {
+  std::uint32_t passed =
+      0;  ///< hash of the collectives since the last turn, which went by messages
+  std::byte fingerprint[offsetof(Fingerprint, site)] = {};
+
+  bool operator==(const PostHead& other) const {
+    return std::memcmp(this, &other, sizeof(PostHead)) == 0;
+  }
+};
+
+struct alignas(128) Post {
+  static constexpr std::size_t kInline = 64 - sizeof(Turn) - sizeof(PostHead);
+
+  std::atomic<Turn> turn{0};  ///< stored last
+  PostHead head;
+  std::byte payload[kInline] = {};  ///< of up to kInline bytes; more lie in the post's area
+  char site[sizeof(Fingerprint::site)] = {};
+
+  void show(std::uint32_t passed, const Fingerprint& fingerprint) {
+    head.passed = passed;
+    std::memcpy(head.fingerprint, &fingerprint, sizeof(head.fingerprint));
+    std::memcpy(site, fingerprint.site, sizeof(site));
+  }
+  Fingerprint fingerprint() const {
+    Fingerprint result;
+    std::memcpy(static_cast<void*>(&result), head.fingerprint, sizeof(head.fingerprint));
+    std::memcpy(result.site, site, sizeof(site));
+    return result;
+  }
+};
+static_assert(sizeof(PostHead) == 32);
+static_assert(sizeof(Post) == 128);
+static_assert(offsetof(Post, site) == 64);
+
+/// Longer payloads do not go by post.
+inline constexpr std::size_t kPostBytes = 16 << 10;
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,72 @@
+// The short way of a group's engine: a blocking collective that goes by posts is carried out on the
+// caller's stack, under the engine's lock and without a clock, a queue or an allocation. Where
+// somebody is late, what is left of it becomes an Operation like any other.
+#include "direct_operation.h"
+#include "group_engine.h"
+
+namespace dtrun::collectives::cpu {
+
+using base::Deadline;
+
+namespace {
+/// Some tens of microseconds, as long as other threads can do without the lock.
+constexpr int kLooks = 1000;
+}  // namespace
+
+bool GroupEngine::goes_direct(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
+                              std::span<const Buffer> outputs) {
+  return meeting().possible() &&
+         DirectShape(fingerprint, spec_.rank, size(), inputs, outputs).way != DirectWay::rings;
+}
+
+bool GroupEngine::run_now(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
+                          std::span<const Buffer> outputs, Deadline::Duration timeout) {
+  if (!meeting().possible()) return false;
+  const DirectShape shape(fingerprint, spec_.rank, size(), inputs, outputs);
+  if (shape.way != DirectWay::post) return false;
+  std::shared_ptr<Operation> operation;
+  {
+    const std::scoped_lock lock(mutex_);
+    throw_if_failed();
+    OneShot one_shot;
+    std::uint64_t number = 0;
+    if (idle() && announced_.empty() && take_now(shape, one_shot, number)) return true;
+    Call call;
+    call.fingerprint = fingerprint;
+    call.deadline = Deadline::after(timeout);
+    operation = std::make_shared<DirectOperation>(
+        shared_from_this(), meeting(), std::move(call),
+        CollectiveBuffers{{inputs.begin(), inputs.end()}, {outputs.begin(), outputs.end()}},
+        one_shot);
+    operation->record_number = number;
+    enqueue(operation);
+  }
+  wait(*operation, Deadline::never());
+  return true;
+}
+
+bool GroupEngine::take_now(const DirectShape& shape, OneShot& one_shot, std::uint64_t& number) {
+  // A crowded machine has better use for this core.
+  const int looks = world_->crowding() == Crowding::crowded ? 1 : kLooks;
+  try {
+    if (!one_shot.show(shape, meeting())) return false;
+    // Bookkeeping costs nothing while the others' posts are on their way.
+    history_[shape.fingerprint.sequence % history_.size()] = shape.fingerprint;
+    number = world_->record().begin(shape.fingerprint, spec_.name, shape.shown_bytes);
+    for (int look = 0; look < looks; ++look) {
+      if (one_shot.take(shape, meeting())) {
+        world_->record().end(number);
+        return true;
+      }
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    }
+  } catch (const Disagreement&) {
+    // Both are found again by the Operation, whose engine knows what to say.
+  } catch (const EarlierDisagreement&) {
+  }
+  return false;
+}
+
+}  // namespace dtrun::collectives::cpu
