@@ -55,7 +55,12 @@ class Meeting {
     return payload_of(*member(peer).block, bytes);
   }
   /// This rank has seen everybody's post of this turn.
-  void met() { met_ = turn_; }
+  void met() {
+    met_ = turn_;
+    // All have left the turn before, whose post is the next one's: taking its line back from their
+    // caches now, with any store, overlaps with what the caller does until then.
+    own().block->posts[(turn_ + 1) % 2].payload[0] = std::byte{0};
+  }
 
   // Stages, after a turn in which all have met: begin_step(), write to stage(), step(), look for
   // the others'.

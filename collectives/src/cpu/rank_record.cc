@@ -43,29 +43,59 @@ Operation* RankRecord::entry(std::uint64_t number) {
   return &slot_->ring[(number - 1) % rendezvous::kOperationRing];
 }
 
+/// The newest operation, as line_'s times say it is.
+void RankRecord::write(const Fingerprint& fingerprint, std::string_view group,
+                       std::uint64_t bytes) {
+  ++begun_;
+  line_.fingerprint = fingerprint;
+  copy_text(line_.group, group);
+  line_.waiting_for = -1;
+  board_.write(line_);
+  Operation* operation = entry(begun_);
+  if (operation == nullptr) return;
+  *operation = Operation{};
+  copy_text(operation->name, op_kind_name(fingerprint.kind));
+  copy_text(operation->group, group);
+  operation->sequence = fingerprint.sequence;
+  operation->started_ns = line_.started_ns;
+  operation->ended_ns = line_.ended_ns;
+  operation->bytes = bytes;
+  slot_->operations.store(begun_, std::memory_order_release);
+}
+
+void RankRecord::set_state(RankState state) {
+  if (slot_ != nullptr)
+    slot_->state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
+}
+
 std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, std::string_view group,
                                 std::uint64_t bytes) {
   const std::scoped_lock lock(mutex_);
-  const std::uint64_t number = ++begun_;
-  ++active_;
-  line_.fingerprint = fingerprint;
-  copy_text(line_.group, group);
   line_.started_ns = recent_ns();
   line_.ended_ns = 0;
-  line_.waiting_for = -1;
+  ++active_;
+  write(fingerprint, group, bytes);
+  set_state(RankState::kInCollective);
+  return begun_;
+}
+
+std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, std::string_view group,
+                               std::uint64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  line_.started_ns = recent_ns();
+  line_.ended_ns = line_.started_ns;
+  write(fingerprint, group, bytes);
+  return begun_;
+}
+
+void RankRecord::go_on(std::uint64_t number) {
+  const std::scoped_lock lock(mutex_);
+  if (Operation* operation = entry(number)) operation->ended_ns = 0;
+  ++active_;
+  set_state(RankState::kInCollective);
+  if (number != begun_) return;
+  line_.ended_ns = 0;
   board_.write(line_);
-  if (Operation* operation = entry(number)) {
-    *operation = Operation{};
-    copy_text(operation->name, op_kind_name(fingerprint.kind));
-    copy_text(operation->group, group);
-    operation->sequence = fingerprint.sequence;
-    operation->started_ns = line_.started_ns;
-    operation->bytes = bytes;
-    slot_->operations.store(number, std::memory_order_release);
-    slot_->state.store(static_cast<std::uint32_t>(RankState::kInCollective),
-                       std::memory_order_relaxed);
-  }
-  return number;
 }
 
 void RankRecord::waiting_for(std::uint64_t number, int global_rank) {
@@ -80,8 +110,7 @@ void RankRecord::end(std::uint64_t number) {
   const std::scoped_lock lock(mutex_);
   const std::int64_t now = recent_ns();
   if (Operation* operation = entry(number)) operation->ended_ns = now;
-  if (--active_ == 0 && slot_ != nullptr)
-    slot_->state.store(static_cast<std::uint32_t>(RankState::kRunning), std::memory_order_relaxed);
+  if (--active_ == 0) set_state(RankState::kRunning);
   if (number != begun_) return;
   line_.ended_ns = now;
   board_.write_end(now);

@@ -21,6 +21,10 @@ class RankRecord {
 
   /// @return the operation's number, for end()
   std::uint64_t begin(const Fingerprint& fingerprint, std::string_view group, std::uint64_t bytes);
+  /// begin() and end() in one, for an operation that is about to be over. @return as begin()
+  std::uint64_t pass(const Fingerprint& fingerprint, std::string_view group, std::uint64_t bytes);
+  /// It was not over.
+  void go_on(std::uint64_t number);
   void waiting_for(std::uint64_t number, int global_rank);
   void end(std::uint64_t number);
   /// This rank fails because of that one.
@@ -28,6 +32,8 @@ class RankRecord {
   BoardLine line();
 
  private:
+  void write(const Fingerprint& fingerprint, std::string_view group, std::uint64_t bytes);
+  void set_state(rendezvous::RankState state);
   rendezvous::Operation* entry(std::uint64_t number);
 
   RankBoard& board_;

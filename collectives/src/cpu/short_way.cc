@@ -52,12 +52,9 @@ bool GroupEngine::take_now(const DirectShape& shape, OneShot& one_shot, std::uin
     if (!one_shot.show(shape, meeting())) return false;
     // Bookkeeping costs nothing while the others' posts are on their way.
     history_[shape.fingerprint.sequence % history_.size()] = shape.fingerprint;
-    number = world_->record().begin(shape.fingerprint, spec_.name, shape.shown_bytes);
+    number = world_->record().pass(shape.fingerprint, spec_.name, shape.shown_bytes);
     for (int look = 0; look < looks; ++look) {
-      if (one_shot.take(shape, meeting())) {
-        world_->record().end(number);
-        return true;
-      }
+      if (one_shot.take(shape, meeting())) return true;
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #endif
@@ -66,6 +63,7 @@ bool GroupEngine::take_now(const DirectShape& shape, OneShot& one_shot, std::uin
     // Both are found again by the Operation, whose engine knows what to say.
   } catch (const EarlierDisagreement&) {
   }
+  if (number != 0) world_->record().go_on(number);
   return false;
 }
 
