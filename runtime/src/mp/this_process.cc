@@ -38,6 +38,7 @@ void ThisProcess::begin_as_child(const Order& order) {
   ThisProcess& before = get();
   auto* const process = new ThisProcess;
   process->announced_ = before.is_announced();
+  process->copied_from_ = &before;
   process->name_ = order.process_name;
   process->daemon_ = order.daemon;
   process->inherited_start_method_ = order.start_method;

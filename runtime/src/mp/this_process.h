@@ -47,6 +47,7 @@ class ThisProcess {
   void forget_ended_children();
 
   const pid_t owner_;
+  ThisProcess* copied_from_ = nullptr;  // kept, untouched; the leak sanitizer sees it here
   std::string name_;
   bool daemon_ = false;
   std::atomic<bool> announced_ = false;
