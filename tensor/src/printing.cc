@@ -179,9 +179,10 @@ std::string Tensor::to_string() const {
   if (numel() == 0) {
     text += "[]";
   } else {
-    const Tensor host = to(kCpu);
     const Extent extent = numel() > kThreshold ? Extent::edges : Extent::whole;
-    text += ElementPrinter(host, extent).print(host, kPrefix.size());
+    // Of a large tensor on a device only the elements that are shown come to the host.
+    const Tensor shown = extent == Extent::whole ? to(kCpu) : *this;
+    text += ElementPrinter(shown, extent).print(shown, kPrefix.size());
   }
   // As PyTorch counts it: one more than the line has, two more on the first line.
   const std::size_t newline = text.rfind('\n');

@@ -4,11 +4,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <functional>
+#include <thread>
 
+#include "cuda/context.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
+#include "tensor/device_suite.h"
+#include "tensor/golden_operations.h"
+#include "tensor/simulated_cuda.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -60,12 +68,153 @@ TEST(CudaAbsenceTest, WhatNeedsTheElementsOfAnAbsentDeviceIsUnavailable) {
   }
 }
 
+TEST(CudaAbsenceTest, OnlyAKernelCanBeMissingWhereADeviceIsSimulated) {
+  cuda::SimulatedCuda simulation;
+  cuda::CudaContext context(cuda::SimulatedCuda::api(), cuda::library_blas());
+  const cuda::ContextGuard guard(context);
+  if (cuda::is_built()) GTEST_SKIP() << "built with CUDA";
+  const Tensor remote = ones({2, 2}).to(kGpu);
+  EXPECT_EQ(remote.to_vector(), Values(4, 1));
+  for (const std::function<void()>& action : std::vector<std::function<void()>>{
+           [&] { remote.fill_(1); }, [&] { matmul(remote, remote); }}) {
+    try {
+      action();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+      EXPECT_EQ(error.why(), "built without CUDA");
+    }
+  }
+}
+
+// What follows needs a GPU. scripts/gpu-check runs it where there is one.
+
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device here";
   }
+  void TearDown() override {
+    if (!IsSkipped()) cuda::synchronize(0);  // a kernel's fault belongs to its test
+  }
 };
+
+TEST_F(CudaTest, GoldenOperationsGivePyTorchsResult) {
+  expect_golden_operations(kGpu);
+}
+TEST_F(CudaTest, CreationIsAsOnTheHost) {
+  expect_creation_as_on_host(kGpu);
+}
+TEST_F(CudaTest, CopiesAreAsOnTheHost) {
+  expect_copies_as_on_host(kGpu);
+}
+TEST_F(CudaTest, ConversionsAreAsOnTheHost) {
+  expect_conversions_as_on_host(kGpu);
+}
+TEST_F(CudaTest, PointwiseOperationsAreAsOnTheHost) {
+  expect_pointwise_as_on_host(kGpu);
+}
+TEST_F(CudaTest, SumsHaveTheBitsOfTheHosts) {
+  expect_sums_as_on_host(kGpu);
+}
+TEST_F(CudaTest, ProductsAreAsOnTheHost) {
+  expect_products_as_on_host(kGpu);
+}
+TEST_F(CudaTest, CombinationsAreAsOnTheHost) {
+  expect_combinations_as_on_host(kGpu);
+}
+TEST_F(CudaTest, JoiningIsAsOnTheHost) {
+  expect_joining_as_on_host(kGpu);
+}
+TEST_F(CudaTest, StreamsAreInOrder) {
+  expect_ordered_streams(kGpu);
+}
+
+TEST_F(CudaTest, EveryGoldenTensorPrintsAsPyTorchPrintsIt) {
+  int wrong = 0;
+  for (const GoldenCase& golden : read_golden_file("tensor_prints")) {
+    if (golden.at("device").as_string() != "cuda:0") continue;
+    const std::string got = golden_tensor(golden).to(kGpu).to_string();
+    EXPECT_EQ(got, std::string(golden.at("device_text").as_string()));
+    wrong += got != std::string(golden.at("device_text").as_string());
+    ASSERT_LT(wrong, 5) << "and more";
+  }
+}
+
+TEST_F(CudaTest, LargeProductsAreAsExactAsTheirDtype) {
+  const Tensor a = randn({300, 500}, {1, 1}, {.dtype = DType::f64});
+  const Tensor b = randn({500, 200}, {1, 2}, {.dtype = DType::f64});
+  for (const auto& [dtype, tolerance] : std::vector<std::pair<DType, double>>{
+           {DType::f64, 1e-12}, {DType::f32, 1e-4}, {DType::f16, 0.1}, {DType::bf16, 0.6}}) {
+    const Values exact = matmul(a.to(dtype).to(DType::f64), b.to(dtype).to(DType::f64)).to_vector();
+    const Values got = matmul(a.to(dtype).to(kGpu), b.to(dtype).to(kGpu)).to_vector();
+    double worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i)
+      worst = std::max(worst, std::abs(got[i] - exact[i]));
+    EXPECT_LT(worst, tolerance) << dtype_name(dtype);
+  }
+}
+
+TEST_F(CudaTest, MoreThan31BitsOfElementsAreCounted) {
+  const std::int64_t count = (std::int64_t{1} << 31) + 5;
+  const Tensor bytes = ones({count}, {DType::u8, kGpu});
+  EXPECT_EQ(sum(bytes.slice(0, count - 100, count)).item(), 100);
+  const Tensor doubled = bytes + bytes;
+  EXPECT_EQ(doubled[count - 1].item(), 2);
+  EXPECT_EQ((doubled.slice(0, 0, count, 2) + bytes.slice(0, 0, count, 2))[count / 2].item(), 3);
+}
+
+TEST_F(CudaTest, ThreadsWorkOnStreamsOfTheirOwn) {
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([t, &wrong] {
+      const cuda::StreamGuard guard(cuda::Stream::from_pool(0));
+      for (int round = 0; round < 50; ++round) {
+        const Tensor a = full({1000 + t * 77}, t, {DType::f32, kGpu});
+        const Tensor b = a * 2.0 + 1.0;
+        wrong += sum(b).item() != (2.0 * t + 1) * (1000 + t * 77);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(CudaTest, PinnedCopiesAndTimingEventsWork) {
+  const Tensor pinned = cuda::empty_pinned({1 << 20}, DType::f32);
+  pinned.fill_(3);
+  const Tensor remote = empty({1 << 20}, {DType::f32, kGpu});
+  const cuda::DeviceGuard guard(0);
+  const cuda::Event start(cuda::EventTiming::on);
+  const cuda::Event end(cuda::EventTiming::on);
+  const cuda::Stream stream = cuda::current_stream(0);
+  stream.record(start);
+  cuda::copy_async(remote, pinned);
+  stream.record(end);
+  end.synchronize();
+  EXPECT_TRUE(start.is_done());
+  EXPECT_GT(end.milliseconds_since(start), 0);
+  EXPECT_EQ(sum(remote).item(), 3.0 * (1 << 20));
+}
+
+TEST_F(CudaTest, FreedMemoryIsReusedAndGivenBack) {
+  cuda::empty_cache();
+  const std::size_t before = cuda::memory_stats(0).allocated;
+  const void* first = empty({1000}, {DType::f32, kGpu}).data();
+  const Tensor second = empty({1000}, {DType::f32, kGpu});
+  EXPECT_EQ(second.data(), first);
+  EXPECT_GT(cuda::memory_stats(0).allocated, before);
+  EXPECT_GE(cuda::memory_stats(0).reserved, cuda::memory_stats(0).allocated);
+}
+
+TEST_F(CudaTest, TensorsGoFromDeviceToDevice) {
+  if (cuda::device_count() < 2) GTEST_SKIP() << "one CUDA device here; this needs two";
+  const Tensor a = arange(1000, {DType::f32, kGpu}) + 1.0;
+  const Tensor b = a.to(Device{DeviceType::cuda, 1}) * 2.0;
+  EXPECT_EQ(sum(b).item(), 2 * 500500.0);
+  EXPECT_TRUE(equal(b.to(kGpu), a * 2.0));
+}
 
 TEST_F(CudaTest, TensorsAreFilledCopiedAndPrinted) {
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32,

@@ -2,9 +2,11 @@
 
 #include <sstream>
 
+#include "cuda/context.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
 #include "tensor/golden_file.h"
+#include "tensor/simulated_cuda.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -18,6 +20,21 @@ TEST(PrintingTest, EveryGoldenTensorPrintsAsPyTorchPrintsIt) {
     const std::string text(golden.at("text").as_string());
     EXPECT_EQ(tensor.to_string(), text);
     wrong += tensor.to_string() != text;
+    ASSERT_LT(wrong, 5) << "and more";
+  }
+}
+
+TEST(PrintingTest, EveryGoldenTensorPrintsAsPyTorchPrintsItOnADevice) {
+  cuda::SimulatedCuda simulation({.devices = 13});
+  cuda::CudaContext context(cuda::SimulatedCuda::api(), cuda::SimulatedCuda::blas());
+  const cuda::ContextGuard guard(context);
+  int wrong = 0;
+  for (const GoldenCase& golden : read_golden_file("tensor_prints")) {
+    const Device device = Device::parse(std::string(golden.at("device").as_string()));
+    const std::string text(golden.at("device_text").as_string());
+    const std::string got = golden_tensor(golden).contiguous().to(device).to_string();
+    EXPECT_EQ(got, text);
+    wrong += got != text;
     ASSERT_LT(wrong, 5) << "and more";
   }
 }

@@ -10,14 +10,25 @@ foreach(name tensor_prints tensor_ops)
     DEPENDS ${packed} VERBATIM)
   list(APPEND golden_files ${unpacked})
 endforeach()
-add_library(dtrun_tensor_goldens STATIC tensor/golden_file.cc ${golden_files})
+add_library(dtrun_tensor_goldens STATIC
+  tensor/golden_file.cc tensor/golden_operations.cc ${golden_files})
 target_compile_definitions(dtrun_tensor_goldens PRIVATE DTRUN_GOLDEN_FOLDER="${golden_folder}")
 target_link_libraries(dtrun_tensor_goldens
-  PUBLIC dtrun_test_support dtrun::tensor PRIVATE dtrun_flags)
+  PUBLIC dtrun_test_support dtrun::tensor PRIVATE GTest::gtest dtrun_flags)
 
-foreach(test half dtype shape view copy literal reduce_kernel ops random cuda)
+# A CUDA device whose memory is the host's, and what every device must do.
+add_library(dtrun_simulated_cuda STATIC tensor/device_suite.cc tensor/simulated_cuda.cc)
+target_include_directories(dtrun_simulated_cuda PRIVATE ${PROJECT_SOURCE_DIR}/tensor/src)
+target_link_libraries(dtrun_simulated_cuda
+  PUBLIC dtrun_test_support dtrun::tensor PRIVATE GTest::gtest dtrun_flags)
+
+foreach(test half dtype shape view copy literal reduce_kernel ops random)
   dtrun_test(tensor/${test}_test.cc LINKS dtrun::tensor)
 endforeach()
-foreach(test printing golden_ops)
-  dtrun_test(tensor/${test}_test.cc LINKS dtrun::tensor dtrun_tensor_goldens)
+foreach(test caching_allocator cuda_stream)
+  dtrun_test(tensor/${test}_test.cc LINKS dtrun_simulated_cuda)
 endforeach()
+foreach(test cuda device_operations printing)
+  dtrun_test(tensor/${test}_test.cc LINKS dtrun_simulated_cuda dtrun_tensor_goldens)
+endforeach()
+dtrun_test(tensor/golden_ops_test.cc LINKS dtrun_tensor_goldens)

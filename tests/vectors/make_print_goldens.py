@@ -6,7 +6,7 @@ PYTHON_WITH_TORCH is the interpreter in the folder that tests/lab's torch-up pri
 gives the same bytes.
 
 A tensor is {"dtype", "shape", "strides", "offset", "storage"}; storage is the raw little-endian bytes
-in hexadecimal. A print is a tensor with "text". An operation is {"op", "a", "b"?, ...arguments} with
+in hexadecimal. A print is a tensor with "text", and "device_text", as it prints on "device". An operation is {"op", "a", "b"?, ...arguments} with
 "result", a tensor, or "error", true where PyTorch refuses. A number in place of a tensor is
 {"number"}. Results are demanded to the bit (NaN of any kind for NaN), or, where the operation has
 "tolerance", to that relative error, because the order of additions is free.
@@ -145,6 +145,28 @@ def prints():
     yield torch.tensor([1.5, 2.5]).expand(3, 2)
 
 
+def text_on(tensor, device):
+    """As PyTorch prints it on a CUDA device: its own code, on a CPU tensor that says it were there."""
+    add_suffixes = torch._tensor_str._add_suffixes
+    default_device = torch._C._get_default_device
+
+    def with_device(text, suffixes, indent, force_newline):
+        return add_suffixes(text, [s.replace("'cpu'", f"'{device}'") for s in suffixes], indent, force_newline)
+
+    torch._tensor_str._add_suffixes = with_device
+    torch._C._get_default_device = lambda: "cuda"
+    try:
+        return str(tensor)
+    finally:
+        torch._tensor_str._add_suffixes = add_suffixes
+        torch._C._get_default_device = default_device
+
+
+def print_case(index, tensor):
+    device = ["cuda:0", "cuda:1", "cuda:12"][index % 3]
+    return {**describe(tensor), "text": str(tensor), "device": device, "device_text": text_on(tensor, device)}
+
+
 # Operations
 
 BINARY = {
@@ -260,7 +282,7 @@ def matmuls():
 
 def main(folder):
     assert torch.__version__.startswith("2.11"), torch.__version__
-    write(f"{folder}/tensor_prints.jsonl.gz", [{**describe(t), "text": str(t)} for t in prints()])
+    write(f"{folder}/tensor_prints.jsonl.gz", [print_case(i, t) for i, t in enumerate(prints())])
     generators = [promotions(), with_numbers(), strided(), conversions(), sums(), matmuls()]
     write(f"{folder}/tensor_ops.jsonl.gz", list(itertools.chain(*generators)))
 
