@@ -1,0 +1,218 @@
+// Collectives by posts and stages: around every size at which the way changes, around the end of
+// the turns' numbers, mixed with messages and asynchronous calls, and with ranks that disagree,
+// die or do not come.
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <chrono>
+#include <csignal>
+#include <numeric>
+
+#include "cpu/direct_shape.h"
+#include "cpu/meeting.h"
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+#include "support/rank_processes.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::collectives::cpu {
+namespace {
+
+using base::ErrorCode;
+using tensors::DType;
+using tensors::Tensor;
+using test::run_failing_ranks;
+using test::run_ranks;
+using Values = std::vector<double>;
+
+Tensor ramp(std::int64_t count, int rank) {
+  Values values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<double>((i * 3 + static_cast<std::size_t>(rank) * 7) % 11);
+  return tensors::tensor_from(values, {count}, DType::f32);
+}
+
+/// What all ranks' ramps add up to.
+Values sum(std::int64_t count, int size) {
+  Values total(static_cast<std::size_t>(count), 0);
+  for (int rank = 0; rank < size; ++rank)
+    for (std::size_t i = 0; i < total.size(); ++i)
+      total[i] += static_cast<double>((i * 3 + static_cast<std::size_t>(rank) * 7) % 11);
+  return total;
+}
+
+/// Elements of f32 around each size at which a way begins or a stage is full.
+std::vector<std::int64_t> counts_around_thresholds(int size) {
+  const auto stage = static_cast<std::int64_t>(kStageBytes / 4);
+  std::vector<std::int64_t> counts = {0, 1, 2, 3};
+  for (const std::int64_t edge :
+       {static_cast<std::int64_t>(Post::kInline / 4), static_cast<std::int64_t>(kPostBytes / 4),
+        static_cast<std::int64_t>(kAllPostsBytes / 4) / size, stage / (size + 1) / 16 * 16 * size,
+        stage, 2 * stage})
+    for (const std::int64_t offset : {-1, 0, 1}) counts.push_back(edge + offset);
+  return counts;
+}
+
+class DirectTest : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, DirectTest, testing::Values(2, 3, 5));
+
+TEST_P(DirectTest, ReductionsAreRightAroundEveryThreshold) {
+  const int size = GetParam();
+  run_ranks(size, [size](const ProcessGroup& group) {
+    for (const std::int64_t count : counts_around_thresholds(size)) {
+      const Values expected = sum(count, size);
+      const Tensor all = ramp(count, group.rank());
+      group.all_reduce(all);
+      EXPECT_EQ(all.to_vector(), expected) << count;
+      const Tensor one = ramp(count, group.rank());
+      group.reduce(one, size - 1);
+      EXPECT_EQ(one.to_vector(),
+                group.rank() == size - 1 ? expected : ramp(count, group.rank()).to_vector());
+    }
+  });
+}
+
+TEST_P(DirectTest, CopiesAreRightAroundEveryThreshold) {
+  const int size = GetParam();
+  run_ranks(size, [size](const ProcessGroup& group) {
+    for (const std::int64_t count : counts_around_thresholds(size)) {
+      for (int root = 0; root < 2; ++root) {
+        const Tensor tensor = ramp(count, group.rank());
+        group.broadcast(tensor, root);
+        EXPECT_EQ(tensor.to_vector(), ramp(count, root).to_vector()) << count;
+      }
+      std::vector<Tensor> gathered;
+      std::vector<Tensor> pieces;
+      // Pieces of different length, among them an empty one.
+      for (int rank = 0; rank < size; ++rank) {
+        gathered.push_back(tensors::zeros({count * rank / size}));
+        pieces.push_back(ramp(count * rank / size, group.rank()));
+      }
+      group.all_gather(gathered, ramp(count * group.rank() / size, group.rank()));
+      for (int rank = 0; rank < size; ++rank)
+        EXPECT_EQ(gathered[static_cast<std::size_t>(rank)].to_vector(),
+                  ramp(count * rank / size, rank).to_vector());
+      const Tensor mine = tensors::zeros({count * group.rank() / size});
+      group.reduce_scatter(mine, pieces);
+      EXPECT_EQ(mine.to_vector(), sum(count * group.rank() / size, size));
+    }
+  });
+}
+
+TEST_P(DirectTest, TurnsGoAroundTheEndOfTheirNumbers) {
+  // Turns start 256 before 2^32; steps of stages, too.
+  static_assert(static_cast<Turn>(kFirstTurn + 300) < kFirstTurn);
+  const int size = GetParam();
+  run_ranks(size, [size](const ProcessGroup& group) {
+    for (int call = 0; call < 600; ++call) {
+      const std::int64_t count = call % 3 == 0 ? 100000 : 5;
+      const Tensor tensor = tensors::full({count}, call + group.rank());
+      group.all_reduce(tensor);
+      EXPECT_EQ(tensors::sum(tensor).item(),
+                static_cast<double>(count) * (call * size + size * (size - 1) / 2));
+    }
+  });
+}
+
+TEST_P(DirectTest, EveryKindOfCallMixes) {
+  const int size = GetParam();
+  run_ranks(size, [size](const ProcessGroup& group) {
+    const ProcessGroup twin = group.split({[size] {
+                                            std::vector<int> all(static_cast<std::size_t>(size));
+                                            std::iota(all.begin(), all.end(), 0);
+                                            return all;
+                                          }()},
+                                          "twin");
+    for (int call = 0; call < 100; ++call) {
+      const ProcessGroup& now = call % 2 == 0 ? group : twin;
+      const Tensor large = tensors::ones({70000});
+      const Tensor small = tensors::ones({3});
+      const Work first = now.all_reduce(large, ReduceOp::sum, {.async = true});
+      const Work second = now.all_reduce(small, ReduceOp::sum, {.async = call % 3 == 0});
+      const Tensor from_root = tensors::full({4}, group.rank());
+      now.broadcast(from_root, call % size);
+      // A scatter goes by messages, and no rank waits for all.
+      const std::vector<Tensor> pieces(static_cast<std::size_t>(size), tensors::full({2}, call));
+      const Tensor piece = tensors::zeros({2});
+      now.scatter(piece, group.rank() == 0 ? pieces : std::vector<Tensor>(), 0);
+      first.wait();
+      second.wait();
+      EXPECT_EQ(tensors::sum(large).item(), 70000.0 * size);
+      EXPECT_EQ(small.to_vector(), Values(3, size));
+      EXPECT_EQ(from_root.to_vector(), Values(4, call % size));
+      EXPECT_EQ(piece.to_vector(), Values(2, call));
+    }
+  });
+}
+
+TEST(DirectDisagreementTest, CallsInWhichNobodyWaitedAreComparedLater) {
+  const auto thrown = run_failing_ranks(2, {}, [](const ProcessGroup& group) {
+    // The root's scatter and the other rank's gather need nobody; the barriers that follow agree.
+    if (group.rank() == 0) {
+      group.scatter(tensors::ones({2}), {tensors::ones({2}), tensors::ones({2})}, 0);
+    } else {
+      group.gather(tensors::ones({2}), {}, 0);
+    }
+    group.barrier();
+    group.barrier();
+  });
+  for (const auto& mine : thrown) {
+    ASSERT_TRUE(mine.has_value());
+    EXPECT_EQ(mine->code, ErrorCode::kDisagreement) << mine->text;
+    EXPECT_NE(mine->text.find("rank 0 called scatter #1"), std::string::npos) << mine->text;
+    EXPECT_NE(mine->text.find("rank 1 called gather #1"), std::string::npos) << mine->text;
+  }
+}
+
+TEST(DirectFailureTest, ARankThatDoesNotComeIsNamedAtEverySize) {
+  for (const std::int64_t count : {1, 4000, 100000}) {
+    const auto thrown = run_failing_ranks(3, {}, [count](const ProcessGroup& group) {
+      group.barrier();
+      if (group.rank() == 2) group.recv(tensors::ones({1}), 0);
+      group.all_reduce(tensors::ones({count}), ReduceOp::sum,
+                       {.timeout = std::chrono::milliseconds(50)});
+    });
+    for (const auto& mine : thrown) {
+      ASSERT_TRUE(mine.has_value());
+      EXPECT_EQ(mine->code, ErrorCode::kTimeout) << mine->text;
+      EXPECT_NE(mine->text.find("for rank 2"), std::string::npos) << mine->text;
+      EXPECT_NE(mine->text.find("is in recv #1"), std::string::npos) << mine->text;
+    }
+  }
+}
+
+TEST(DirectFailureTest, ARankThatHasLeftIsNamed) {
+  for (const std::int64_t count : {1, 100000}) {
+    const auto thrown = run_failing_ranks(2, {}, [count](const ProcessGroup& group) {
+      const Tensor tensor = tensors::ones({count});
+      group.broadcast(tensor, 1);
+      if (group.rank() == 0) group.all_reduce(tensor);
+    });
+    ASSERT_TRUE(thrown[0].has_value());
+    EXPECT_EQ(thrown[0]->code, ErrorCode::kPeerFailed) << thrown[0]->text;
+    EXPECT_NE(thrown[0]->text.find("has left group"), std::string::npos) << thrown[0]->text;
+  }
+}
+
+TEST(DirectFailureTest, ARankThatIsKilledAmongShortCallsIsNamed) {
+  for (const std::int64_t count : {1, 100000}) {
+    test::RankProcesses ranks(3, {}, test::RankProcesses::Guard::job_page,
+                              [count](const ProcessGroup& group) {
+                                const Tensor tensor = tensors::ones({count});
+                                for (;;) group.all_reduce(tensor, ReduceOp::max);
+                              });
+    const auto begun = [&] { return ranks.job_page().slot(1).operations.load(); };
+    while (begun() < 20) ::sched_yield();
+    ranks.signal(1, SIGKILL);
+    ranks.wait(1);
+    for (const int rank : {0, 2}) {
+      const auto ended = ranks.wait(rank);
+      ASSERT_TRUE(ended.thrown.has_value());
+      EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed) << ended.thrown->text;
+      EXPECT_NE(ended.thrown->text.find("rank 1 "), std::string::npos) << ended.thrown->text;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::collectives::cpu
