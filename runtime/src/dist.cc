@@ -31,6 +31,7 @@ enum class Phase { never_initialized, initialized, destroyed };
 struct Current {
   std::optional<World> world;
   Phase phase = Phase::never_initialized;
+  int worlds_begun = 0;
   // The thread ends, and with the main thread the program.
   ~Current() {
     if (world) world->open.warn();
@@ -84,6 +85,7 @@ void init_process_group(InitProcessGroup options) {
   init.rank = options.rank;
   init.world_size = options.world_size;
   init.timeout = options.timeout;
+  init.generation = current.worlds_begun++;
   current.world.emplace(runtime::init(std::move(init)));
   current.phase = Phase::initialized;
 }

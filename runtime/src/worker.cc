@@ -122,9 +122,10 @@ collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const Ini
   std::vector<int> ranks(static_cast<std::size_t>(env.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   collectives::GroupOptions group;
-  // A restarted job must not meet the keys of its last attempt.
+  // A restarted job must not meet the keys of its last attempt, nor a second world the first's.
   group.store = rendezvous::make_prefix_store(
-      fmt::format("dtrun/{}/{}", env.run_id, env.restart_count), std::move(store));
+      fmt::format("dtrun/{}/{}/{}", env.run_id, env.restart_count, options.generation),
+      std::move(store));
   group.rank = env.rank;
   group.global_ranks = std::move(ranks);
   group.backend = options.backend;

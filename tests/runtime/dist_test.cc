@@ -137,6 +137,18 @@ TEST(DistTest, ABatchOfMessagesNamesGlobalRanks) {
   });
 }
 
+TEST(DistTest, AThreadMayInitAgainAfterDestroyAtTheSameFile) {
+  run_uninitialized_ranks(3, [&](const InitProcessGroup& mine) {
+    for (int world_number = 0; world_number < 5; ++world_number) {
+      init_process_group(mine);
+      const Tensor tensor = vector_of({1});
+      all_reduce(tensor);
+      EXPECT_EQ(values_of(tensor), Values{3});
+      destroy_process_group();
+    }
+  });
+}
+
 TEST(DistTest, OnlyWhatCanBeUsedHereIsAvailable) {
   EXPECT_TRUE(is_backend_available("cpu"));
   EXPECT_FALSE(is_backend_available("smoke"));

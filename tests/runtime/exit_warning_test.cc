@@ -31,6 +31,13 @@ TEST(ExitWarningTest, WhoeverDestroysIsNotWarned) {
   EXPECT_THAT(result.err, Not(HasSubstr(kWarning)));
 }
 
+TEST(ExitWarningTest, WhoeverDestroysMayInitAgain) {
+  const CommandResult result = run_leaving("init-again");
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(count_of(result.out, ": tensor([2.])"), 10) << result.describe();
+  EXPECT_EQ(count_of(result.err, kWarning), 0) << result.describe();
+}
+
 TEST(ExitWarningTest, WhoeverDoesNotIsWarnedOnceAndTheJobSucceeds) {
   for (const char* how : {"return", "exit", "send-last"}) {
     const CommandResult result = run_leaving(how);

@@ -16,6 +16,14 @@ int main(int, char** argv) {
   dist::all_reduce(ones({4}));
   print("rank {} has reduced", dist::get_rank());
   if (how == "destroy") dist::destroy_process_group();
+  for (int again = 0; how == "init-again" && again < 5; ++again) {
+    dist::destroy_process_group();
+    dist::init_process_group();
+    const Tensor tensor = ones({1});
+    dist::all_reduce(tensor);
+    print("rank {} world {}: {}", dist::get_rank(), again, tensor);
+  }
+  if (how == "init-again") dist::destroy_process_group();
   if (how == "exit") ::exit(0);
   if (how == "throw" && dist::get_rank() == 0) throw std::runtime_error("the data is bad");
   if (how == "send-last") {
