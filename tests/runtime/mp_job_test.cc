@@ -1,6 +1,7 @@
 // Whole programs that start processes: what is left when one of them is killed, what exit() does,
 // and how they run under dtrun.
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -39,9 +40,18 @@ class MpJobTest : public testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(By, MpJobTest, testing::Values("spawn", "fork", "forkserver"),
                          [](const auto& of) { return std::string(of.param); });
 
-std::string free_port() {
-  return std::to_string(base::local_port(base::listen_tcp("127.0.0.1", 0).get()));
-}
+// A loopback address that no other test uses at the same time, and a port that is free there:
+// between here and the child that listens, nobody can take it.
+struct OwnAddress {
+  OwnAddress() {
+    static int count = 0;
+    const int number = (::getpid() << 2 | (count++ & 3)) & 0x3fffff;
+    host = fmt::format("127.{}.{}.{}", 1 + (number >> 16), number >> 8 & 0xff, number & 0xff);
+    port = std::to_string(base::local_port(base::listen_tcp(host, 0).get()));
+  }
+  std::string host;
+  std::string port;
+};
 
 TEST_P(MpJobTest, AParentKilledWhileAllWaitLeavesNothingNotEvenGrandchildren) {
   const std::string token = unique_token();
@@ -100,8 +110,9 @@ TEST_P(MpJobTest, WhatChildrenPrintAppearsOnceAndAtTheirEnd) {
 }
 
 TEST_P(MpJobTest, ChildrenJoinAWorldOfTheirOwnByTheEnvironmentOfTheirParent) {
+  const OwnAddress own;
   CommandOptions options;
-  options.environment = {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", free_port()}};
+  options.environment = {{"MASTER_ADDR", own.host}, {"MASTER_PORT", own.port}};
   const CommandResult result = run_command({kParent, "reduce", method()}, options);
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_THAT(result.sorted_lines(), testing::ElementsAre("rank 0 of 2: tensor([2., 2.])",
@@ -109,12 +120,12 @@ TEST_P(MpJobTest, ChildrenJoinAWorldOfTheirOwnByTheEnvironmentOfTheirParent) {
 }
 
 TEST_P(MpJobTest, UnderDtrunChildrenMakeAWorldOfTheirOwnAndLeaveTheirParentItsPlace) {
-  const std::string ports[] = {free_port(), free_port()};
-  const CommandResult result =
-      run_command({kDtrun, "--nproc_per_node=2", "sh", "-c",
-                   "export OUTER_PORT=$MASTER_PORT; if [ $RANK = 0 ]; then INNER_PORT=" + ports[0] +
-                       "; else INNER_PORT=" + ports[1] + "; fi; export INNER_PORT; exec " +
-                       kParent + " reduce-twice " + method()});
+  const OwnAddress inner[2];
+  const CommandResult result = run_command(
+      {kDtrun, "--nproc_per_node=2", "sh", "-c",
+       fmt::format("if [ $RANK = 0 ]; then INNER='{} {}'; else INNER='{} {}'; fi; "
+                   "exec {} reduce-twice {} $INNER",
+                   inner[0].host, inner[0].port, inner[1].host, inner[1].port, kParent, method())});
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_THAT(
       result.sorted_lines(),

@@ -478,9 +478,11 @@ TEST(ForkTest, IsRefusedWhereThereIsAnotherThread) {
 
 TEST(ForkTest, IsRefusedAfterInit) {
   runtime::InitOptions options;
-  const std::string port = std::to_string(base::local_port(base::listen_tcp("127.0.0.1", 0).get()));
-  options.environment.set("MASTER_ADDR", "127.0.0.1");
-  options.environment.set("MASTER_PORT", port);
+  // A loopback address of this process alone: nobody takes the port meanwhile.
+  const std::string host = fmt::format("127.200.{}.{}", ::getpid() >> 8 & 0xff, ::getpid() & 0xff);
+  const int port = base::local_port(base::listen_tcp(host, 0).get());
+  options.environment.set("MASTER_ADDR", host);
+  options.environment.set("MASTER_PORT", std::to_string(port));
   options.environment.set("RANK", "0");
   options.environment.set("WORLD_SIZE", "1");
   {

@@ -18,7 +18,7 @@ target_compile_definitions(runtime_mp_compile_error_test PRIVATE
 dtrun_test(runtime/mp_decision_test.cc LINKS dtrun::dtrun GTest::gmock)
 add_executable(mp_parent runtime/workers/mp_parent.cc)
 target_link_libraries(mp_parent PRIVATE dtrun::dtrun dtrun_flags)
-dtrun_test(runtime/mp_job_test.cc LINKS dtrun_launcher_test_support dtrun::base GTest::gmock PROCESSORS 2)
+dtrun_test(runtime/mp_job_test.cc LINKS dtrun_launcher_test_support dtrun::base fmt::fmt GTest::gmock PROCESSORS 2)
 target_compile_definitions(runtime_mp_job_test PRIVATE DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 add_dependencies(runtime_mp_job_test mp_parent dtrun_launcher)
 # The promise is a thousand kills of a thousand; the long form keeps it, every run of the suite shows a part.

@@ -83,10 +83,14 @@ int leave(const std::string& method, const char* fifo, bool daemon) {
 }
 
 // A job of its own inside each rank of dtrun's, then dtrun's.
-int reduce_twice(const std::string& method) {
-  ::setenv("MASTER_PORT", ::getenv("INNER_PORT"), 1);
+int reduce_twice(const std::string& method, const char* inner_host, const char* inner_port) {
+  const std::string host = ::getenv("MASTER_ADDR");
+  const std::string port = ::getenv("MASTER_PORT");
+  ::setenv("MASTER_ADDR", inner_host, 1);
+  ::setenv("MASTER_PORT", inner_port, 1);
   mp::spawn(reduce, mp::args(2), {.nprocs = 2, .start_method = method});
-  ::setenv("MASTER_PORT", ::getenv("OUTER_PORT"), 1);
+  ::setenv("MASTER_ADDR", host.c_str(), 1);
+  ::setenv("MASTER_PORT", port.c_str(), 1);
   Worker worker = init();
   const Tensor tensor = ones({1});
   worker.world().all_reduce(tensor);
@@ -94,13 +98,14 @@ int reduce_twice(const std::string& method) {
   return 0;
 }
 
-int run(const std::string& how, const std::string& method, const char* argument) {
+int run(const std::string& how, const std::string& method, const char* argument,
+        const char* second) {
   if (how == "hold") return hold(method);
   if (how == "thread") return start_on_a_thread(method);
   if (how == "leave-daemon") return leave(method, argument, true);
   if (how == "leave-child") return leave(method, argument, false);
   if (how == "reduce") mp::spawn(reduce, mp::args(2), {.nprocs = 2, .start_method = method});
-  if (how == "reduce-twice") return reduce_twice(method);
+  if (how == "reduce-twice") return reduce_twice(method, argument, second);
   if (how == "stdio") {
     std::printf("parent ");
     mp::spawn(print_by_stdio, {}, {.nprocs = 2, .start_method = method});
@@ -121,7 +126,7 @@ int main(int argc, char** argv) {
   if (how == "announced-late" && ::getenv("MP_PARENT_RETURNS") != nullptr) return 5;
   if (how != "not-announced") mp::run_if_child();
   try {
-    return run(how, argc > 2 ? argv[2] : "spawn", argc > 3 ? argv[3] : "");
+    return run(how, argc > 2 ? argv[2] : "spawn", argc > 3 ? argv[3] : "", argc > 4 ? argv[4] : "");
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
