@@ -87,6 +87,12 @@ TEST(CudaAbsenceTest, OnlyAKernelCanBeMissingWhereADeviceIsSimulated) {
   }
 }
 
+TEST(CudaAbsenceTest, CublasOpensWithoutADevice) {
+  if (!cuda::is_built()) GTEST_SKIP() << "built without CUDA";
+  EXPECT_NO_THROW(cuda::library_blas().require());
+  EXPECT_STRNE(cuda::library_blas().status_text(1), nullptr);
+}
+
 // What follows needs a GPU. scripts/gpu-check runs it where there is one.
 
 class CudaTest : public ::testing::Test {
