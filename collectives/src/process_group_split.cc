@@ -101,7 +101,9 @@ ProcessGroup ProcessGroup::split(const RankLists& rank_lists, const std::string&
   if (backend == backend_name()) {
     backends = split_backends(*core_, call.take(), ranks, list, new_name);
   } else {
-    // All must want the same before some of them wait for each other in the store.
+    // All must want the same before some of them wait for each other in the store. To the backends
+    // this is a barrier: a split has data of their own.
+    call.print.kind = OpKind::barrier;
     call.backend().barrier(call.take());
     if (list >= 0) backends = make_backends(child);
   }

@@ -200,7 +200,7 @@ TEST(TimeoutTest, AMissingRankIsNamedOnEveryRankAndToldToTheLateOne) {
             const std::optional<Error> error = error_of([&] { group.recv(ones({1}), 0); });
             ASSERT_TRUE(error.has_value());
           }
-          group.all_reduce(ones({1}), ReduceOp::sum, {.timeout = milliseconds(150)});
+          group.all_reduce(ones({1}), ReduceOp::sum, {.timeout = milliseconds(500)});
         });
     for (const auto& mine : thrown) {
       ASSERT_TRUE(mine.has_value());

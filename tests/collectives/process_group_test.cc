@@ -281,6 +281,24 @@ TEST(MixedTransportTest, SharedMemoryAndTcpWorkInOneGroup) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(IntegerMeanTest, ItIsTheSumThatTheDtypeHoldsTruncatedTowardsZero) {
+  run_ranks(3, [](const ProcessGroup& group) {
+    // In one message, and in chunks.
+    for (const std::int64_t count : {3, 30000}) {
+      const auto mean = [&](double value, DType dtype) {
+        const Tensor tensor = tensors::full({count}, value, {dtype});
+        group.all_reduce(tensor, ReduceOp::avg);
+        EXPECT_EQ(tensor.to_vector(),
+                  Values(static_cast<std::size_t>(count), tensor.to_vector()[0]));
+        return tensor.to_vector()[0];
+      };
+      EXPECT_EQ(mean(group.rank() == 0 ? 2 : 3, DType::i32), 2);     // 8 / 3
+      EXPECT_EQ(mean(group.rank() == 0 ? -2 : -3, DType::i64), -2);  // -8 / 3
+      EXPECT_EQ(mean(100, DType::u8), 14);                           // 300 is 44 in u8
+    }
+  });
+}
+
 TEST(LargeWorldTest, TwentyFourRanksReduceAndTalk) {
   run_ranks(24, [](const ProcessGroup& group) {
     for (const std::int64_t count : {1, 20000}) {

@@ -7,8 +7,9 @@
 
 namespace dtrun::collectives {
 
-/// avg is sum, then division by the group's size (integers truncate). band, bor, bxor: integers and
-/// bool only.
+/// avg is sum, then division by the group's size. Of integers: the exact sum as far as the dtype
+/// holds it (it wraps, as sum does), then division truncated towards zero. band, bor, bxor:
+/// integers and bool only.
 enum class ReduceOp : unsigned char { sum, avg, product, min, max, band, bor, bxor };
 
 std::string_view reduce_op_name(ReduceOp op);
