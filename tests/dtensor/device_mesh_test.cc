@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <numeric>
+
 #include "dtensor/refusal.h"
 #include "dtrun/tensor/ops.h"
 #include "support/rank_threads.h"
@@ -29,21 +32,34 @@ TEST(DeviceMeshTest, RanksStandAtTheirRowMajorCoordinates) {
   });
 }
 
+// The sum of the ranks that differ from this one along the axis alone, this one included.
+int sum_of_line(const DeviceMesh& mesh, int axis) {
+  int sum = 0;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    std::vector<int> coordinate = mesh.coordinate_of(rank);
+    coordinate[static_cast<std::size_t>(axis)] = mesh.local_rank(axis);
+    if (coordinate == mesh.coordinate()) sum += rank;
+  }
+  return sum;
+}
+
 TEST(DeviceMeshTest, EveryLineOfEveryAxisHasItsOwnGroup) {
-  test::run_ranks(8, [](const ProcessGroup& group) {
-    const DeviceMesh mesh(group, {2, 2, 2});
-    for (int axis = 0; axis < 3; ++axis) {
-      const ProcessGroup& line = mesh.group(axis);
-      EXPECT_EQ(line.size(), 2);
-      EXPECT_EQ(line.rank(), mesh.local_rank(axis));
-      const tensors::Tensor sum = tensors::full({1}, group.rank(), {.dtype = DType::i64});
-      line.all_reduce(sum);
-      const int stride = axis == 0 ? 4 : axis == 1 ? 2 : 1;
-      const int first = group.rank() - mesh.local_rank(axis) * stride;
-      EXPECT_EQ(sum.item(), first + first + stride);
-    }
-    EXPECT_EQ(mesh.group().size(), 8);
-  });
+  for (const std::vector<int>& shape :
+       std::vector<std::vector<int>>{{3, 2}, {2, 2, 2}, {2, 3, 1, 2}}) {
+    const int size = std::accumulate(shape.begin(), shape.end(), 1, std::multiplies<>());
+    test::run_ranks(size, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, shape);
+      for (int axis = 0; axis < mesh.ndim(); ++axis) {
+        const ProcessGroup& line = mesh.group(axis);
+        EXPECT_EQ(line.size(), shape[static_cast<std::size_t>(axis)]);
+        EXPECT_EQ(line.rank(), mesh.local_rank(axis));
+        const tensors::Tensor sum = tensors::full({1}, group.rank(), {.dtype = DType::i64});
+        line.all_reduce(sum);
+        EXPECT_EQ(sum.item(), sum_of_line(mesh, axis));
+      }
+      EXPECT_EQ(mesh.group().size(), size);
+    });
+  }
 }
 
 TEST(DeviceMeshTest, AnAxisAsLongAsTheGroupUsesTheGroupItself) {
