@@ -11,7 +11,11 @@ namespace {
 Subject simulated_nccl() {
   Subject subject;
   subject.name = "nccl, simulated";
-  subject.worlds = {1, 2, 3, 5};
+  if (build_breadth() == Breadth::full)
+    subject.worlds = {1, 2, 3};
+  else
+    subject.worlds = {2};
+  subject.breadth = Breadth::small;
   subject.any_source = false;
   subject.supports = [](OpKind kind, DType dtype, ReduceOp op) {
     const bool reduces =

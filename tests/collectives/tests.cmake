@@ -33,3 +33,16 @@ dtrun_test(collectives/nccl_state_test.cc LINKS dtrun_nccl_simulation PROCESSORS
 dtrun_test(collectives/nccl_conformance_test.cc LINKS dtrun_nccl_simulation dtrun_conformance PROCESSORS 2)
 dtrun_test(collectives/staged_test.cc LINKS dtrun_nccl_simulation PROCESSORS 2)
 dtrun_test(collectives/nccl_failure_test.cc LINKS dtrun_nccl_simulation PROCESSORS 2)
+dtrun_test(collectives/nccl_gpu_test.cc LINKS dtrun_conformance PROCESSORS 2)
+add_executable(gpu_program collectives/workers/gpu_program.cc)
+target_link_libraries(gpu_program PRIVATE dtrun::dtrun dtrun_flags)
+# What scripts/gpu-check takes to a machine with a GPU.
+add_custom_target(gpu_check_programs)
+add_dependencies(gpu_check_programs
+  tensor_cuda_test collectives_nccl_gpu_test collectives_nccl_test gpu_program dtrun_launcher)
+if(DTRUN_HAVE_CUDA)
+  dtrun_test(collectives/gpu_check_test.cc)
+  target_compile_definitions(collectives_gpu_check_test PRIVATE
+    DTRUN_SOURCE="${PROJECT_SOURCE_DIR}" DTRUN_BUILD="${PROJECT_BINARY_DIR}")
+  add_dependencies(collectives_gpu_check_test gpu_check_programs)
+endif()
