@@ -13,7 +13,7 @@ namespace {
 TEST(GpuCheckTest, TheBundleIsWholeAndSaysWhatItCannotShow) {
   const std::string folder = "gpu-check-test." + std::to_string(::getpid());
   const CommandResult built =
-      run({DTRUN_SOURCE "/scripts/gpu-check", "--built", DTRUN_BUILD, folder});
+      run_command({DTRUN_SOURCE "/scripts/gpu-check", "--built", DTRUN_BUILD, folder});
   ASSERT_EQ(built.exit_code, 0) << built.describe();
   EXPECT_LT(std::filesystem::file_size(folder + ".tar.gz"), 60U << 20);
   // The programs start without CUDA's libraries and without the loader's help.

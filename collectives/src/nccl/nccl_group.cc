@@ -127,15 +127,15 @@ std::shared_ptr<Operation> NcclGroup::enqueue(Launch launch, Call call) {
 
 void NcclGroup::wait(Operation& operation, Deadline deadline) {
   Lock lock(mutex_);
+  // A stream is not made to wait for what the host has waited for: threads that share a stream and
+  // use two groups in another order than their peers would wait for each other there.
+  if (operation.launch.host_wait == HostWait::yes || world_->host_wait == HostWait::yes ||
+      !deadline.is_never())
+    return await(lock, operation, Stage::done, deadline);
   await(lock, operation, Stage::enqueued, deadline);
   const int device = operation.launch.lane.device;
-  {
-    const CurrentDevice current(*world_->device, device);
-    world_->device->make_wait(world_->device->current_stream(device), operation.end.get());
-  }
-  const bool host_waits = operation.launch.host_wait == HostWait::yes ||
-                          world_->host_wait == HostWait::yes || !deadline.is_never();
-  if (host_waits) await(lock, operation, Stage::done, deadline);
+  const CurrentDevice current(*world_->device, device);
+  world_->device->make_wait(world_->device->current_stream(device), operation.end.get());
 }
 
 void NcclGroup::await(Lock& lock, Operation& operation, Stage stage, Deadline deadline) {
