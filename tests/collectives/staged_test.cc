@@ -40,19 +40,21 @@ TEST(StagedTest, EveryOperationGoesThroughHostMemory) {
     std::uint64_t sequence = 0;
     for (const std::size_t count : {0UL, 5UL, 3000UL}) {
       Values values(count, me + 1);
-      const auto call = [&](OpKind kind) {
+      const auto call = [&](OpKind kind, int root = -1) {
         Call made = call_of(kind, ++sequence);
+        made.fingerprint.root = root;
         made.fingerprint.counts = count;
         return made;
       };
       backend.all_reduce(buffer_of(values), ReduceOp::sum, call(OpKind::all_reduce));
       EXPECT_EQ(values, Values(count, 6));
       values.assign(count, me);
-      backend.broadcast(buffer_of(values), 1, call(OpKind::broadcast));
+      backend.broadcast(buffer_of(values), 1, call(OpKind::broadcast, 1));
       EXPECT_EQ(values, Values(count, 1));
       Values input(count, me + 1);
       Values output(count, -1);
-      backend.reduce(buffer_of(input), buffer_of(output), 2, ReduceOp::sum, call(OpKind::reduce));
+      backend.reduce(buffer_of(input), buffer_of(output), 2, ReduceOp::sum,
+                     call(OpKind::reduce, 2));
       EXPECT_EQ(input, Values(count, me + 1));
       EXPECT_EQ(output, Values(count, me == 2 ? 6 : -1));
       std::vector<Values> all(3, Values(count));
@@ -68,11 +70,11 @@ TEST(StagedTest, EveryOperationGoesThroughHostMemory) {
       EXPECT_EQ(received,
                 (std::vector<Values>{Values(count, 0), Values(count, 1), Values(count, 2)}));
       std::vector<Values> gathered(me == 0 ? 3 : 0, Values(count));
-      backend.gather(buffer_of(input), buffers_of(gathered), 0, call(OpKind::gather));
+      backend.gather(buffer_of(input), buffers_of(gathered), 0, call(OpKind::gather, 0));
       if (me == 0) {
         EXPECT_EQ(gathered.back(), Values(count, 3));
       }
-      backend.scatter(buffer_of(output), buffers_of(gathered), 0, call(OpKind::scatter));
+      backend.scatter(buffer_of(output), buffers_of(gathered), 0, call(OpKind::scatter, 0));
       EXPECT_EQ(output, Values(count, me + 1));
       backend.barrier(call_of(OpKind::barrier, ++sequence));
     }
