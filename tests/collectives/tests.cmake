@@ -46,3 +46,12 @@ if(DTRUN_HAVE_CUDA)
     DTRUN_SOURCE="${PROJECT_SOURCE_DIR}" DTRUN_BUILD="${PROJECT_BINARY_DIR}")
   add_dependencies(collectives_gpu_check_test gpu_check_programs)
 endif()
+
+if(DTRUN_HAVE_GLOO)
+  dtrun_test(collectives/gloo_test.cc LINKS dtrun_rank_support PROCESSORS 2)
+  dtrun_test(collectives/gloo_conformance_test.cc LINKS dtrun_conformance PROCESSORS 2)
+endif()
+# What stands in where a library was not found is tested also where it was.
+dtrun_test(collectives/absent_backends_test.cc LINKS dtrun::collectives)
+target_sources(collectives_absent_backends_test PRIVATE
+  ${PROJECT_SOURCE_DIR}/collectives/src/no_gloo/no_gloo.cc ${PROJECT_SOURCE_DIR}/collectives/src/no_mpi/no_mpi.cc)

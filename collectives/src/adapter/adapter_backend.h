@@ -1,0 +1,126 @@
+// AdapterBackend: a Backend over a MessageLibrary. What the library has no word for is done here:
+// all ranks compare their calls' fingerprints before a collective begins, a failure of one rank
+// fails the group on all, and asynchronous calls run on threads of the group's own. Collectives run
+// one after the other; messages run beside them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "adapter/adapter_operation.h"
+#include "adapter/call_card.h"
+#include "adapter/message_library.h"
+#include "adapter/worker_threads.h"
+#include "cpu/disagreement.h"
+#include "cpu/rank_record.h"
+#include "membership.h"
+
+namespace dtrun::collectives::adapter {
+
+/// What a rank shows of itself: one for all its groups that were split from one another.
+struct RankDisplay {
+  explicit RankDisplay(const GroupOptions& options)
+      : record(board, options.job_page, options.local_rank) {}
+  cpu::RankBoard board;
+  cpu::RankRecord record;
+};
+
+class AdapterBackend : public Backend {
+ public:
+  /// The group's members have met.
+  /// @param options of this group; its store is for this group alone @param members in rank order
+  AdapterBackend(std::unique_ptr<MessageLibrary> library, GroupOptions options,
+                 std::vector<Card> members, std::shared_ptr<RankDisplay> display);
+  ~AdapterBackend() override;
+
+  std::string name() const override { return library_->name(); }
+  tensors::DeviceType device_type() const override { return tensors::DeviceType::cpu; }
+  int rank() const override { return options_.rank; }
+  int size() const override { return static_cast<int>(members_.size()); }
+
+  Work broadcast(Buffer buffer, int source, Call call) override;
+  Work all_reduce(Buffer buffer, ReduceOp op, Call call) override;
+  Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) override;
+  Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) override;
+  Work gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) override;
+  Work scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) override;
+  Work reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op, Call call) override;
+  Work all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) override;
+  Work barrier(Call call) override;
+  Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) override;
+  Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) override;
+
+  std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
+                                 const std::string& name, Call call) override;
+  void reject(const Fingerprint& fingerprint, const base::Error& error) override;
+  TransportCounters counters() const override;
+  void shutdown() override;
+
+ private:
+  /// Blocks until the operation is done. @return the source of a receive, else -1
+  using Body = std::function<int(base::Deadline)>;
+  using Operation = std::shared_ptr<AdapterOperation>;
+  /// A list of pieces, one per rank; empty: nothing to or from anybody.
+  using Pieces = std::vector<Buffer>;
+
+  // Collectives.
+  Work collective(Call call, Pieces inputs, Pieces outputs, Body body);
+  Work exchange_pieces(Call call, Pieces inputs, Pieces outputs);
+  void run_in_order(std::function<void()> job, const Operation& operation);
+  void drain();
+  void agree(const Fingerprint& fingerprint, const Pieces& inputs, const Pieces& outputs,
+             base::Deadline deadline);
+  void transfer(const Pieces& inputs, const Pieces& outputs, base::Deadline deadline);
+
+  // Messages.
+  /// @param state what they need besides the caller's buffers @param start posts what can be posted
+  /// at once, so that calls keep their order
+  Work message(Call call, std::shared_ptr<void> state, std::size_t bytes,
+               const std::function<void()>& start, Body finish);
+  void require_peer(int peer, std::uint32_t tag) const;
+
+  // Any operation.
+  void perform(const Operation& operation, std::size_t bytes, const Body& body);
+  void track(const Operation& operation);
+  std::exception_ptr failure();
+  std::exception_ptr fail(const GroupFailure& failure);
+  /// What an exception of the library's means.
+  GroupFailure explain(const AdapterOperation& operation, const std::exception_ptr& error) const;
+  GroupFailure disagreement(const cpu::Disagreement& found) const;
+  GroupFailure late(const AdapterOperation& operation, const std::vector<int>& missing) const;
+  GroupFailure lost(const AdapterOperation& operation, int peer) const;
+  GroupFailure left(int peer) const;
+  int global_rank(int rank) const;
+  void wait_for_operations(base::Deadline deadline);
+  void say_farewell();
+
+  const GroupOptions options_;
+  const std::vector<Card> members_;
+  const std::shared_ptr<RankDisplay> display_;
+  const std::unique_ptr<MessageLibrary> library_;
+  std::atomic<std::uint64_t> bytes_sent_{0};
+  std::atomic<std::uint64_t> bytes_received_{0};
+  std::vector<std::uint32_t> messages_sent_;  ///< to each rank
+
+  std::mutex mutex_;
+  std::exception_ptr failure_;                 ///< the first
+  std::deque<std::function<void()>> waiting_;  ///< collectives behind the one that runs
+  bool running_ = false;                       ///< a collective, on whichever thread
+  std::vector<std::weak_ptr<AdapterOperation>> in_flight_;
+  bool shut_down_ = false;
+  WorkerThreads threads_;  ///< last: its jobs use the rest
+};
+
+/// Collective over the members of a new group that are to meet through the store.
+std::vector<Card> meet_members(const GroupOptions& options, base::Deadline deadline);
+
+}  // namespace dtrun::collectives::adapter

@@ -1,0 +1,155 @@
+// How the ranks of an AdapterBackend's group agree before a collective, and move its pieces.
+#include <fmt/core.h>
+
+#include <cstring>
+
+#include "adapter/adapter_backend.h"
+
+namespace dtrun::collectives::adapter {
+
+using base::Deadline;
+
+namespace {
+
+using Messages = std::vector<std::unique_ptr<MessageInFlight>>;
+
+/// The messages of one stage, and the cards that they carry where it is about cards. When the stage
+/// fails it is handed to the library whole, which alone knows when it touches nothing of it any
+/// more.
+struct Stage {
+  explicit Stage(std::size_t size) : ours(size), theirs(size), receives(size), sends(size) {}
+  std::vector<CallCard> ours;
+  std::vector<CallCard> theirs;
+  Messages receives;  ///< destroyed before what they write to
+  Messages sends;
+};
+
+/// Collects who has not come by the deadline.
+class Absent {
+ public:
+  bool has_come(int peer, MessageInFlight& message, Deadline deadline) {
+    try {
+      message.wait(deadline);
+      return true;
+    } catch (const Late&) {
+    } catch (...) {
+      // Once one is late the library may have given up the connections to the others, too.
+      if (peers_.empty()) throw;
+    }
+    peers_.push_back(peer);
+    return false;
+  }
+  void throw_if_any() const {
+    if (!peers_.empty()) throw Late{peers_};
+  }
+
+ private:
+  std::vector<int> peers_;
+};
+
+void wait_for_all(const Messages& messages, Deadline deadline) {
+  Absent absent;
+  for (std::size_t peer = 0; peer < messages.size(); ++peer)
+    if (messages[peer]) absent.has_come(static_cast<int>(peer), *messages[peer], deadline);
+  absent.throw_if_any();
+}
+
+std::string unequal(std::uint64_t came, std::uint64_t expected) {
+  return fmt::format("{} bytes came where {} were expected", came, expected);
+}
+
+void compare(int peer, const CallCard& ours, const CallCard& theirs) {
+  if (theirs.kind == CallCard::kFarewell) throw PeerLeft{peer};
+  std::string detail;
+  if (theirs.bytes_to_reader != ours.bytes_from_reader) {
+    detail = unequal(theirs.bytes_to_reader, ours.bytes_from_reader);
+  } else if (ours.bytes_to_reader != theirs.bytes_from_reader) {
+    detail = unequal(ours.bytes_to_reader, theirs.bytes_from_reader);
+  }
+  if (!ours.fingerprint.agrees_with(theirs.fingerprint) || !detail.empty())
+    throw cpu::Disagreement{peer, theirs.fingerprint, ours.fingerprint, detail};
+}
+
+}  // namespace
+
+void AdapterBackend::agree(const Fingerprint& fingerprint, const Pieces& inputs,
+                           const Pieces& outputs, Deadline deadline) {
+  if (size() == 1) return;
+  const auto stage = std::make_shared<Stage>(members_.size());
+  try {
+    for (int step = 1; step < size(); ++step) {
+      const int peer = (rank() + step) % size();
+      const std::size_t index = static_cast<std::size_t>(peer);
+      stage->receives[index] =
+          library_->receive(&stage->theirs[index], sizeof(CallCard), peer, Lane::call, 0);
+      stage->ours[index] = {CallCard::kCall, inputs[index].bytes(), outputs[index].bytes(),
+                            fingerprint};
+      stage->sends[index] =
+          library_->send(&stage->ours[index], sizeof(CallCard), peer, Lane::call, 0);
+    }
+    Absent absent;
+    for (std::size_t peer = 0; peer < members_.size(); ++peer)
+      if (stage->receives[peer] &&
+          absent.has_come(static_cast<int>(peer), *stage->receives[peer], deadline))
+        compare(static_cast<int>(peer), stage->ours[peer], stage->theirs[peer]);
+    absent.throw_if_any();
+    wait_for_all(stage->sends, deadline);
+  } catch (...) {
+    library_->keep(stage);
+    throw;
+  }
+}
+
+void AdapterBackend::transfer(const Pieces& inputs, const Pieces& outputs, Deadline deadline) {
+  const auto stage = std::make_shared<Stage>(members_.size());
+  try {
+    for (int step = 0; step < size(); ++step) {
+      const int peer = (rank() + step) % size();
+      const std::size_t index = static_cast<std::size_t>(peer);
+      const Buffer& input = inputs[index];
+      const Buffer& output = outputs[index];
+      if (peer == rank()) {
+        if (output.count > 0 && output.data != input.data)
+          std::memmove(output.data, input.data, output.bytes());
+        continue;
+      }
+      if (output.count > 0)
+        stage->receives[index] =
+            library_->receive(output.data, output.bytes(), peer, Lane::data, 0);
+      if (input.count > 0)
+        stage->sends[index] = library_->send(input.data, input.bytes(), peer, Lane::data, 0);
+      bytes_received_ += output.bytes();
+      bytes_sent_ += input.bytes();
+    }
+    wait_for_all(stage->receives, deadline);
+    wait_for_all(stage->sends, deadline);
+  } catch (...) {
+    library_->keep(stage);
+    throw;
+  }
+}
+
+// Whoever is in a call meets the farewell in the call card's place, and so learns it at once.
+void AdapterBackend::say_farewell() {
+  const Deadline deadline = Deadline::after(library_->patience());
+  if (size() == 1 || deadline.expired()) return;
+  const auto stage = std::make_shared<Stage>(members_.size());
+  // The farewell of one that does not leave yet does not come.
+  library_->keep(stage);
+  try {
+    for (std::size_t peer = 0; peer < members_.size(); ++peer) {
+      if (static_cast<int>(peer) == rank()) continue;
+      stage->ours[peer].kind = CallCard::kFarewell;
+      stage->receives[peer] = library_->receive(&stage->theirs[peer], sizeof(CallCard),
+                                                static_cast<int>(peer), Lane::call, 0);
+      stage->sends[peer] = library_->send(&stage->ours[peer], sizeof(CallCard),
+                                          static_cast<int>(peer), Lane::call, 0);
+    }
+    wait_for_all(stage->receives, deadline);
+    wait_for_all(stage->sends, deadline);
+  } catch (...) {
+    // Somebody is busy, has left before, or has died: this rank leaves all the same.
+  }
+}
+
+}  // namespace dtrun::collectives::adapter
