@@ -11,6 +11,7 @@
 
 #include "cpu/quiet_thread.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/socket.h"
 #include "gloo/gloo_store.h"
 #include "gloo/held_pipe_signal.h"
 
@@ -85,6 +86,13 @@ std::string word_key(int rank) {
 Device make_device(const GroupOptions& options) {
   ::gloo::transport::tcp::attr where;
   where.hostname = options.address.empty() ? "127.0.0.1" : options.address;
+  // Asked first, because gloo leaks what it looked the address up with where it cannot listen.
+  try {
+    base::listen_tcp(where.hostname, 0);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kConnection, fmt::format("gloo cannot listen on {}", where.hostname),
+                error.what(), "the address must be one of this machine's");
+  }
   Device device;
   std::exception_ptr error;
   // gloo's thread inherits the signal mask of the one that makes the device.
