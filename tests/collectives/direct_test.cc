@@ -99,6 +99,17 @@ TEST_P(DirectTest, CopiesAreRightAroundEveryThreshold) {
   });
 }
 
+TEST_P(DirectTest, ElementsOfEverySizeLieAligned) {
+  run_ranks(GetParam(), [](const ProcessGroup& group) {
+    for (const DType dtype : {DType::u8, DType::f16, DType::f32, DType::f64, DType::i64})
+      for (const std::int64_t count : {1, 2, 3, 4, 100}) {
+        const Tensor tensor = tensors::ones({count}, {.dtype = dtype});
+        group.all_reduce(tensor);
+        EXPECT_EQ(tensor.to_vector(), Values(static_cast<std::size_t>(count), group.size()));
+      }
+  });
+}
+
 TEST_P(DirectTest, TurnsGoAroundTheEndOfTheirNumbers) {
   // Turns start 256 before 2^32; steps of stages, too.
   static_assert(static_cast<Turn>(kFirstTurn + 300) < kFirstTurn);

@@ -31,11 +31,12 @@ struct PostHead {
 };
 
 struct alignas(128) Post {
-  static constexpr std::size_t kInline = 64 - sizeof(Turn) - sizeof(PostHead);
+  static constexpr std::size_t kInline = 24;  ///< what is left of the line, for any element
 
   std::atomic<Turn> turn{0};  ///< stored last
   PostHead head;
-  std::byte payload[kInline] = {};  ///< of up to kInline bytes; more lie in the post's area
+  alignas(
+      8) std::byte payload[kInline] = {};  ///< of up to kInline bytes; more lie in the post's area
   char site[sizeof(Fingerprint::site)] = {};
 
   void show(std::uint32_t passed, const Fingerprint& fingerprint) {
@@ -52,7 +53,7 @@ struct alignas(128) Post {
 };
 static_assert(sizeof(PostHead) == 32);
 static_assert(sizeof(Post) == 128);
-static_assert(offsetof(Post, site) == 64);
+static_assert(offsetof(Post, site) == 64 && offsetof(Post, payload) % 8 == 0);
 
 /// Longer payloads do not go by post.
 inline constexpr std::size_t kPostBytes = 16 << 10;
