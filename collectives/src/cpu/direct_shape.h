@@ -39,7 +39,11 @@ struct DirectShape {
   const std::size_t shown_bytes;  ///< the most that one member shows to all
   const DirectWay way;
 
-  OpKind kind() const { return fingerprint.kind; }
+  /// A collective without buffers is a meeting, whatever it is called: a split into a group of
+  /// another backend.
+  OpKind kind() const {
+    return inputs.empty() && outputs.empty() ? OpKind::barrier : fingerprint.kind;
+  }
   bool is_root() const { return rank == fingerprint.root; }
 
   /// This rank shows its bytes to others.
