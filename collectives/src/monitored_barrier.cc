@@ -46,7 +46,8 @@ class MonitoredBarrier {
 
   void follow() {
     // Rank 0's verdict names whom it missed: it must come before this rank's own deadline.
-    const Deadline deadline = Deadline::after(2 * timeout_);
+    const Deadline deadline =
+        Deadline::after(timeout_ > Deadline::Duration::max() / 2 ? timeout_ : 2 * timeout_);
     backend_.send({}, 0, kTag, call(deadline)).wait();
     backend_.receive({}, 0, kTag, call(deadline)).wait();
   }

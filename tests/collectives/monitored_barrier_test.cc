@@ -29,6 +29,8 @@ TEST_P(MonitoredBarrierTest, AllGoOnTogether) {
         group.monitored_barrier({.timeout = seconds(30)});
         group.barrier();
       }
+      // Twice as long would be before now.
+      group.monitored_barrier({.timeout = base::Deadline::Duration::max()});
       // A user's message with any tag is not taken for the barrier's.
       if (group.size() == 1) return;
       const tensors::Tensor tensor = tensors::zeros({2});
