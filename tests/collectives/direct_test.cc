@@ -175,6 +175,21 @@ TEST(DirectDisagreementTest, CallsInWhichNobodyWaitedAreComparedLater) {
   }
 }
 
+TEST(DirectFailureTest, AGroupThatHasFailedTakesNoMoreMemory) {
+  const auto thrown = run_failing_ranks(2, {}, [](const ProcessGroup& group) {
+    if (group.rank() == 0) group.broadcast(Tensor(), 0);
+    // Each try would take more than 32 KiB of the heap's 1 GiB.
+    for (int attempt = 0; attempt < 40000; ++attempt) {
+      try {
+        group.split({{0, 1}}, "never");
+      } catch (const base::Error& error) {
+        ASSERT_EQ(error.code(), ErrorCode::kPeerFailed) << error.what();
+      }
+    }
+  });
+  EXPECT_TRUE(thrown[0].has_value());
+}
+
 TEST(DirectFailureTest, ARankThatDoesNotComeIsNamedAtEverySize) {
   for (const std::int64_t count : {1, 4000, 100000}) {
     const auto thrown = run_failing_ranks(3, {}, [count](const ProcessGroup& group) {

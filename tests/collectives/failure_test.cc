@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -214,27 +215,52 @@ TEST_P(FailureTest, CrossedOrderOnTwoGroupsShowsWhoWaitsForWhom) {
   EXPECT_EQ(thrown[1]->code, ErrorCode::kPeerFailed) << thrown[1]->text;
 }
 
+constexpr int kCallsOfAChild = 7;
+
+/// How many of a forked child's calls are refused because it is one.
+int count_refused(const ProcessGroup& group, const ProcessGroup& pair, const Work& in_flight) {
+  int refused = 0;
+  const std::function<void()> calls[kCallsOfAChild] = {
+      [&] { group.barrier(); },
+      [&] { group.all_reduce(tensors::ones({100000}), ReduceOp::sum, {.async = true}); },
+      [&] { group.send(tensors::ones({1}), 1 - group.rank()); },
+      [&] { group.recv(tensors::ones({1}), 1 - group.rank()); },
+      [&] {
+        group.split({{0, 1}}, "child's");
+      },
+      [&] { in_flight.wait(); },
+      [&] { static_cast<void>(in_flight.is_completed()); }};
+  for (const std::function<void()>& call : calls) {
+    try {
+      call();
+    } catch (const base::Error& error) {
+      refused += error.code() == ErrorCode::kUsage ? 1 : 0;
+    }
+  }
+  try {
+    group.broadcast(Tensor(), 0);
+  } catch (const base::Error&) {
+    // Wrong arguments are told to the peers, but not by a child: they go on.
+  }
+  { const ProcessGroup dies = pair; }
+  group.shutdown();
+  return refused;
+}
+
 TEST_P(FailureTest, AForkedChildMayNeitherUseTheGroupNorHarmIt) {
   RankProcesses ranks(2, options(), Guard::none, [](const ProcessGroup& group) {
     {
       const ProcessGroup pair = group.split({{0, 1}}, "pair");
       pair.all_reduce(tensors::ones({1}), ReduceOp::sum, {.async = true}).wait();
+      const Work in_flight = pair.irecv(tensors::ones({1}), 1 - group.rank());
       const pid_t child = ::fork();
-      if (child == 0) {
-        bool refused = false;
-        try {
-          group.barrier();
-        } catch (const base::Error& error) {
-          refused = error.code() == ErrorCode::kUsage;
-        }
-        { const ProcessGroup dies = pair; }
-        group.shutdown();
-        ::_exit(refused ? 0 : 1);
-      }
+      if (child == 0) ::_exit(count_refused(group, pair, in_flight));
       int status = -1;
       EXPECT_EQ(::waitpid(child, &status, 0), child);
-      EXPECT_EQ(status, 0);
+      EXPECT_EQ(status, W_EXITCODE(kCallsOfAChild, 0));
       pair.barrier();
+      pair.send(tensors::ones({1}), 1 - group.rank());
+      in_flight.wait();
     }
     group.barrier();
   });

@@ -139,6 +139,8 @@ std::unique_ptr<Backend> CpuBackend::split(const std::vector<int>& ranks, int li
                                            const std::string& name, Call call) {
   const std::uint64_t sequence = call.fingerprint.sequence;
   const std::shared_ptr<World>& world = engine_->world();
+  // Memory for a group that will not be is never given back; a forked child has none to give.
+  engine_->require_open();
   std::uint64_t own_block = 0;
   try {
     if (!ranks.empty()) own_block = world->make_group_block(ranks.size());

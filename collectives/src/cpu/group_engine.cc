@@ -59,13 +59,23 @@ TransportCounters GroupEngine::counters() {
   return channels_.counters();
 }
 
-void GroupEngine::throw_if_failed() const {
+/// Before any lock, which a thread may have held that the child does not have.
+void GroupEngine::require_own_process() const {
   if (world_->in_child())
     throw Error(ErrorCode::kUsage, "group '" + spec_.name + "' is used in a forked child",
                 "its connections and shared memory belong to the parent process",
                 "fork before joining the job, or use the group in the parent only");
+}
+
+void GroupEngine::throw_if_failed() const {
   if (failure_) throw failure_->error;
   if (shut_down_) throw Error(ErrorCode::kAborted, "this rank has left group '" + spec_.name + "'");
+}
+
+void GroupEngine::require_open() {
+  require_own_process();
+  const std::scoped_lock lock(mutex_);
+  throw_if_failed();
 }
 
 void GroupEngine::admit(const std::shared_ptr<Operation>& operation) {
@@ -77,6 +87,7 @@ void GroupEngine::admit(const std::shared_ptr<Operation>& operation) {
 }
 
 void GroupEngine::submit_collective(const std::shared_ptr<Operation>& operation) {
+  require_own_process();
   const std::scoped_lock lock(mutex_);
   enqueue(operation);
 }
@@ -95,6 +106,7 @@ void GroupEngine::remember(const Fingerprint& ours) {
 }
 
 void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
+  require_own_process();
   const std::scoped_lock lock(mutex_);
   admit(send);
   point_to_point_.add(send);
@@ -104,6 +116,7 @@ void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
 }
 
 void GroupEngine::submit_receive(const std::shared_ptr<ReceiveOperation>& receive) {
+  require_own_process();
   const std::scoped_lock lock(mutex_);
   admit(receive);
   point_to_point_.add(receive);
@@ -199,6 +212,7 @@ void GroupEngine::look_around() {
 }
 
 void GroupEngine::wait(Operation& operation, Deadline deadline) {
+  if (!operation.done()) require_own_process();
   while (!operation.done()) {
     if (!spin(operation)) await_ring(operation, deadline);
     if (operation.done()) break;
@@ -385,6 +399,8 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
 }
 
 void GroupEngine::reject(const Fingerprint& fingerprint, const Error& error) {
+  // A child's mistakes are not its parent's.
+  if (world_->in_child()) return;
   const std::scoped_lock lock(mutex_);
   if (size() == 1) return;
   const Card& me = card(spec_.rank);

@@ -39,6 +39,10 @@ class GroupEngine : public GroupListener,
   int size() const { return static_cast<int>(spec_.world_ranks.size()); }
   TransportCounters counters();
 
+  /// @throws Error kUsage in a forked child
+  void require_own_process() const;
+  /// The same. @throws the group's first error
+  void require_open();
   /// Takes the operation in; from now on it is moved. @throws the group's first error
   void submit_collective(const std::shared_ptr<Operation>& operation);
   /// The collective goes by posts and stages: the same answer on all members.

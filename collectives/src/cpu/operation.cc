@@ -9,7 +9,9 @@ void Operation::wait(base::Deadline deadline) {
 }
 
 bool Operation::is_completed() {
-  if (!done()) engine_->drive();
+  if (done()) return true;
+  engine_->require_own_process();
+  engine_->drive();
   return done();
 }
 

@@ -24,6 +24,7 @@ bool GroupEngine::run_now(const Fingerprint& fingerprint, std::span<const Buffer
   if (!meeting().possible()) return false;
   const DirectShape shape(fingerprint, spec_.rank, size(), inputs, outputs);
   if (shape.way != DirectWay::post) return false;
+  require_own_process();
   std::shared_ptr<Operation> operation;
   {
     const std::scoped_lock lock(mutex_);
