@@ -101,8 +101,12 @@ void GroupEngine::enqueue(const std::shared_ptr<Operation>& operation) {
 /// For peers that say, or have said, what they called in this place.
 void GroupEngine::remember(const Fingerprint& ours) {
   history_[ours.sequence % kHistory] = ours;
-  for (const auto& [rank, theirs] : announced_)
-    if (theirs.sequence == ours.sequence) return compare(rank, theirs, ours);
+  // What has been said is used up: the short way is for ranks that nobody waits for.
+  std::erase_if(announced_, [&](const auto& said) {
+    const auto& [rank, theirs] = said;
+    if (theirs.sequence == ours.sequence) compare(rank, theirs, ours);
+    return theirs.sequence <= ours.sequence;
+  });
 }
 
 void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
