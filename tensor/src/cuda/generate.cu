@@ -1,19 +1,18 @@
 #include "cuda/for_each.h"
 #include "cuda/kernels.h"
+#include "cuda/strided_layout.h"
 #include "dtrun/base/check.h"
 #include "normal_number.h"
 
 namespace dtrun::tensors::cuda {
 namespace {
 
-constexpr int kMaxDims = 12;
-
 /// A block of a larger tensor: the global index of its element i.
 struct BlockIndex {
   int rank;
-  std::int64_t sizes[kMaxDims];  ///< of the block, innermost first
-  std::int64_t offsets[kMaxDims];
-  std::int64_t steps[kMaxDims];  ///< of the global tensor
+  std::int64_t sizes[kMaxLayoutDims];  ///< of the block, innermost first
+  std::int64_t offsets[kMaxLayoutDims];
+  std::int64_t steps[kMaxLayoutDims];  ///< of the global tensor
 
   DTRUN_BOTH std::int64_t of(std::int64_t i) const {
     std::int64_t index = 0;
@@ -52,7 +51,8 @@ struct FillSequence {
 
 void fill_normal(const Tensor& block, const Shape& global_shape, const Shape& offsets,
                  RandomKey key) {
-  DT_CHECK(block.dtype() == DType::f64 && block.shape().size() <= kMaxDims);
+  DT_CHECK(block.dtype() == DType::f64);
+  if (block.shape().size() > kMaxLayoutDims) refuse_dims(block.shape());
   const Strides steps = contiguous_strides(global_shape);
   BlockIndex index{static_cast<int>(offsets.size()), {}, {}, {}};
   for (std::size_t d = offsets.size(), k = 0; d-- > 0; ++k) {
