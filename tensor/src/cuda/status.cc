@@ -44,6 +44,11 @@ void check(const CudaApi& api, Status status, std::string_view action) {
     throw Error(ErrorCode::kUnavailable, what, reason,
                 "a machine with an NVIDIA driver and that device, or the cpu");
   }
+  constexpr int kNoKernelImage = 209;
+  if (static_cast<int>(status) == kNoKernelImage) {
+    throw Error(ErrorCode::kUnavailable, what, reason,
+                "configure with -DCMAKE_CUDA_ARCHITECTURES=<this GPU's>, 80 for an A100");
+  }
   if (is_sticky(status)) {
     throw Error(ErrorCode::kSystem, what,
                 reason +
