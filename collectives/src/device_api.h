@@ -24,6 +24,9 @@ class DeviceApi {
   virtual int device_count() = 0;
   virtual int current_device() = 0;
   virtual void set_current_device(int device) = 0;
+  /// Makes a device current that was before, unless that would be the process's first use of it:
+  /// threads of our own start on device 0, where other ranks' memory is scarce.
+  virtual void restore_device(int device) noexcept = 0;
   /// Equal for equal GPUs of one machine: "0000:1b:00.0".
   virtual std::string bus_id(int device) = 0;
 
@@ -59,22 +62,15 @@ std::shared_ptr<DeviceApi> real_device_api();
 class CurrentDevice {
  public:
   CurrentDevice(DeviceApi& api, int device) : api_(api), previous_(api.current_device()) {
-    if (previous_ != device) api_.set_current_device(device);
-    changed_ = previous_ != device;
+    api_.set_current_device(device);
   }
-  ~CurrentDevice() {
-    try {
-      if (changed_) api_.set_current_device(previous_);
-    } catch (...) {  // it was current before: nothing to report
-    }
-  }
+  ~CurrentDevice() { api_.restore_device(previous_); }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
  private:
   DeviceApi& api_;
   const int previous_;
-  bool changed_ = false;
 };
 
 /// An event, owned.

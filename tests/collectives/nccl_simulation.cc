@@ -276,6 +276,7 @@ class SimulatedDevice : public collectives::DeviceApi {
   int device_count() override { return state_->options.devices; }
   int current_device() override { return 0; }
   void set_current_device(int) override {}
+  void restore_device(int) noexcept override {}
   std::string bus_id(int device) override {
     return "gpu " + std::to_string(state_->options.one_gpu ? 0 : rank_) + "." +
            std::to_string(device);

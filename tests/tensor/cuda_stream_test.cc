@@ -51,6 +51,27 @@ TEST_F(CudaStreamTest, GuardsGiveBackWhatWasCurrent) {
   EXPECT_EQ(current_device(), 1);
 }
 
+TEST_F(CudaStreamTest, ADeviceThatIsNotUsedGetsNoContext) {
+  const auto has_context = [](int device) {
+    bool has = true;
+    SimulatedCuda::api().has_context(device, &has);
+    return has;
+  };
+  const Tensor first = empty({1}, {DType::i32, {DeviceType::cuda, 1}});
+  const Tensor second = empty({1}, {DType::i32, {DeviceType::cuda, 1}});
+  EXPECT_EQ(current_device(), 0);
+  EXPECT_FALSE(has_context(0));
+  // What is made on the current device is made on that one all the same.
+  const Event event;
+  Stream::of_default(0).record(event);
+  event.synchronize();
+  EXPECT_TRUE(has_context(0));
+  { const DeviceGuard guard(1); }
+  int current = -1;
+  SimulatedCuda::api().get_device(&current);
+  EXPECT_EQ(current, 0);
+}
+
 TEST_F(CudaStreamTest, ADeviceThatIsNotThereIsUnavailable) {
   const Error error = thrown([] { set_device(7); });
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
@@ -139,6 +160,10 @@ TEST_F(CudaStreamTest, EveryCallThatFailsSaysWhatWasTried) {
     EXPECT_EQ(error.summary(), summary);
     EXPECT_EQ(error.code(), ErrorCode::kSystem);
   }
+  simulation_.fail_next("stream_create", Status{209});  // cudaErrorNoKernelImageForDevice
+  const Error foreign = thrown([] { Stream::from_pool(0); });
+  EXPECT_EQ(foreign.code(), ErrorCode::kUnavailable);
+  EXPECT_NE(foreign.remedy().find("CMAKE_CUDA_ARCHITECTURES"), std::string::npos);
   simulation_.break_context();
   EXPECT_EQ(thrown([&] { event.is_done(); }).summary(), "cannot ask for an event");
   EXPECT_EQ(thrown([] { current_device(); }).summary(), "cannot tell the current CUDA device");

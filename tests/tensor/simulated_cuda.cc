@@ -39,6 +39,7 @@ int& SimulatedCuda::current_device_of_thread() {
 
 Status SimulatedCuda::begin(const char* call) {
   calls_.push_back(call);
+  contexts_.insert(current_device_of_thread());
   Status status = broken_ ? Status::illegal_address : Status::success;
   if (const auto found = failures_.find(call); found != failures_.end()) {
     status = found->second;
@@ -155,6 +156,12 @@ struct SimulatedCalls {
       return simulator->last_error_ = Status::invalid_device;
     }
     SimulatedCuda::current_device_of_thread() = index;
+    simulator->contexts_.insert(index);
+    return Status::success;
+  }
+  static Status has_context(int index, bool* has) {
+    const Lock lock(simulator->mutex_);
+    *has = simulator->contexts_.count(index) > 0;
     return Status::success;
   }
   static Status device_synchronize() {
@@ -338,6 +345,7 @@ const CudaApi& SimulatedCuda::api() {
           },
       .get_device = &Calls::get_device,
       .set_device = &Calls::set_device,
+      .has_context = &Calls::has_context,
       .device_synchronize = &Calls::device_synchronize,
       .memory_info = &Calls::memory_info,
       .malloc = &Calls::malloc,

@@ -79,6 +79,7 @@ class SimulatedCuda {
   std::map<EventHandle, Event> events_;
   std::map<void*, std::pair<std::size_t, int>> memory_;  ///< bytes and device
   std::set<void*> pinned_;
+  std::set<int> contexts_;  ///< devices that the process has made current, or used
   std::vector<std::size_t> used_;
   std::map<std::string, Status> failures_;
   std::vector<std::string> calls_;

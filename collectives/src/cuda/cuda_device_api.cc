@@ -30,14 +30,9 @@ cudaEvent_t handle(DeviceEvent event) {
 class CudaDeviceApi : public DeviceApi {
  public:
   int device_count() override { return tensors::cuda::device_count(); }
-  int current_device() override {
-    int device = 0;
-    check(cudaGetDevice(&device), "tell the current device");
-    return device;
-  }
-  void set_current_device(int device) override {
-    check(cudaSetDevice(device), fmt::format("use device {}", device));
-  }
+  int current_device() override { return tensors::cuda::current_device(); }
+  void set_current_device(int device) override { tensors::cuda::set_device(device); }
+  void restore_device(int device) noexcept override { tensors::cuda::restore_device(device); }
   std::string bus_id(int device) override {
     char text[32] = {};
     check(cudaDeviceGetPCIBusId(text, sizeof(text), device),

@@ -46,6 +46,8 @@ void Lane::push(std::shared_ptr<Operation> operation) {
 
 void Lane::advance() {
   if (phase_ == Phase::closed) return;
+  // Also for questions: on a thread of ours, the runtime would begin to use device 0 for them.
+  const CurrentDevice current(*device_, device_index_);
   if (phase_ == Phase::meeting) meet();
   if (phase_ == Phase::starting) start();
   if (phase_ != Phase::ready) return;
@@ -62,7 +64,6 @@ void Lane::meet() {
   next_question_ = now + kQuestionInterval;
   const std::optional<UniqueId> id = meeting_->ask();
   if (!id) return;
-  const CurrentDevice current(*device_, device_index_);
   phase_ = Phase::starting;
   const Result result = nccl_->init_rank(slot_.get(), size_, *id, rank_);
   communicator_ = *slot_;
@@ -81,7 +82,6 @@ bool Lane::is_busy(std::string_view action) {
 
 bool Lane::issue(Operation& operation) {
   const char* const name = op_kind_name(operation.fingerprint().kind);
-  const CurrentDevice current(*device_, device_index_);
   if (operation.stage == Operation::Stage::waiting) {
     device_->make_wait(stream_, operation.begin.get());
     operation.stage = Operation::Stage::issued;
@@ -106,7 +106,9 @@ void Lane::retire() {
 }
 
 void Lane::check_running() {
-  if (phase_ == Phase::ready && has_work()) is_busy("go on");
+  if (phase_ != Phase::ready || !has_work()) return;
+  const CurrentDevice current(*device_, device_index_);
+  is_busy("go on");
 }
 
 const Operation* Lane::oldest() const {

@@ -16,6 +16,7 @@ class NoDeviceApi : public DeviceApi {
   int device_count() override { return 0; }
   int current_device() override { refuse(); }
   void set_current_device(int) override { refuse(); }
+  void restore_device(int) noexcept override {}
   std::string bus_id(int) override { refuse(); }
   DeviceStream current_stream(int) override { refuse(); }
   void run_on(int, DeviceStream, std::function<void()>) override { refuse(); }

@@ -2,6 +2,7 @@
 #include "dtrun/tensor/cuda_api.h"
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include "dtrun/tensor/cuda.h"
 
@@ -19,6 +20,20 @@ static_assert(static_cast<int>(Status::illegal_address) == cudaErrorIllegalAddre
 
 Status as_status(cudaError_t error) {
   return static_cast<Status>(error);
+}
+
+/// The runtime has no such call. Its driver is loaded: a device was current before.
+Status has_context(int index, bool* has) {
+  using GetState = int (*)(int device, unsigned* flags, int* active);
+  static const GetState kGetState = [] {
+    void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void* call = driver == nullptr ? nullptr : dlsym(driver, "cuDevicePrimaryCtxGetState");
+    return reinterpret_cast<GetState>(call);
+  }();
+  unsigned flags = 0;
+  int active = 1;
+  *has = kGetState == nullptr || kGetState(index, &flags, &active) != 0 || active != 0;
+  return Status::success;
 }
 
 Status memory_info(MemoryInfo* info) {
@@ -58,6 +73,7 @@ constexpr CudaApi kRuntime{
     .get_device_count = [](int* count) { return as_status(cudaGetDeviceCount(count)); },
     .get_device = [](int* index) { return as_status(cudaGetDevice(index)); },
     .set_device = [](int index) { return as_status(cudaSetDevice(index)); },
+    .has_context = &has_context,
     .device_synchronize = [] { return as_status(cudaDeviceSynchronize()); },
     .memory_info = &memory_info,
     .malloc = &allocate,

@@ -30,6 +30,19 @@ void enqueue_between_devices(void* target, int target_index, const void* source,
   to.wait(from);
 }
 
+/// Any device that the process uses may still be at a copy.
+void release_pinned(const CudaApi& api, void* data) noexcept {
+  try {
+    for (int index = device_count() - 1; index >= 0; --index) {
+      bool is_used = false;
+      api.has_context(index, &is_used);
+      if (is_used) synchronize(index);
+    }
+  } catch (const Error&) {  // at exit the runtime may be gone before
+  }
+  api.host_free(data);
+}
+
 void enqueue(const Tensor& target, const Tensor& source) {
   const Device from = source.device();
   const Device to = target.device();
@@ -80,13 +93,8 @@ Tensor empty_pinned(const Shape& shape, DType dtype) {
   const CudaApi& api = context().api;
   void* data = nullptr;
   check(api, api.host_malloc(&data, std::max<std::size_t>(bytes, 1)), "allocate pinned memory");
-  // A copy that is still under way must not outlive it. At exit the runtime may be gone before.
-  const auto release_pinned = [data, &api] {
-    api.device_synchronize();
-    api.host_free(data);
-  };
-  return Tensor(Storage::wrap(data, bytes, kCpu, release_pinned), dtype, shape,
-                contiguous_strides(shape));
+  return Tensor(Storage::wrap(data, bytes, kCpu, [data, &api] { release_pinned(api, data); }),
+                dtype, shape, contiguous_strides(shape));
 }
 
 void copy_async(const Tensor& target, const Tensor& source) {

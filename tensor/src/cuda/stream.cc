@@ -8,6 +8,26 @@
 
 namespace dtrun::tensors::cuda {
 
+namespace {
+
+/// What is current for a thread, of one context: two threads may work on two streams of one device.
+struct ThreadState {
+  std::uint64_t context_number = 0;
+  std::map<int, StreamHandle> streams;
+  /// What is current to the user where the driver was not told; see restore_device().
+  int untold_device = -1;
+};
+
+thread_local ThreadState thread_state;
+
+ThreadState& this_thread() {
+  const std::uint64_t number = context().number;
+  if (thread_state.context_number != number) thread_state = {number, {}, -1};
+  return thread_state;
+}
+
+}  // namespace
+
 bool is_available() {
   return device_count() > 0;
 }
@@ -21,6 +41,7 @@ int device_count() {
 }
 
 int current_device() {
+  if (const int untold = this_thread().untold_device; untold >= 0) return untold;
   int index = 0;
   check(context().api.get_device(&index), "tell the current CUDA device");
   return index;
@@ -28,32 +49,48 @@ int current_device() {
 
 void set_device(int device_index) {
   check(context().api.set_device(device_index), fmt::format("use cuda:{}", device_index));
+  this_thread().untold_device = -1;
+}
+
+void restore_device(int device_index) noexcept {
+  // It was current before: nothing to report.
+  int now = device_index;
+  const CudaApi& api = context().api;
+  if (api.get_device(&now) != Status::success || now == device_index) return;
+  bool has_context = true;
+  api.has_context(device_index, &has_context);
+  if (has_context) {
+    api.set_device(device_index);
+  } else {
+    this_thread().untold_device = device_index;
+  }
 }
 
 void synchronize(int device_index) {
   const DeviceGuard guard(device_index);
-  synchronize();
-}
-
-void synchronize() {
   check(context().api.device_synchronize(), "wait for the device");
 }
 
+void synchronize() {
+  synchronize(current_device());
+}
+
 DeviceGuard::DeviceGuard(int device_index) : previous_(device_index) {
-  check(context().api.get_device(&previous_), fmt::format("use cuda:{}", device_index));
-  if (previous_ != device_index) set_device(device_index);
+  int now = device_index;
+  check(context().api.get_device(&now), fmt::format("use cuda:{}", device_index));
+  const int untold = this_thread().untold_device;
+  previous_ = untold >= 0 ? untold : now;
+  if (now != device_index) set_device(device_index);
+  this_thread().untold_device = -1;
 }
 
 DeviceGuard::~DeviceGuard() {
-  // It was current before: nothing to report. A thread that changes nothing is left alone, because
-  // set_device makes a context on a device that has none yet.
-  int index = previous_;
-  const CudaApi& api = context().api;
-  if (api.get_device(&index) == Status::success && index != previous_) api.set_device(previous_);
+  restore_device(previous_);
 }
 
 struct Event::Owner {
   explicit Owner(EventTiming timing) : api(context().api) {
+    const DeviceGuard guard(current_device());
     check(api.event_create(&handle, timing), "make an event");
   }
   ~Owner() { api.event_destroy(handle); }
@@ -129,32 +166,14 @@ void Stream::wait(const Stream& other) const {
   wait(event);  // CUDA keeps a destroyed event until it has passed
 }
 
-namespace {
-
-struct CurrentStreams {
-  std::uint64_t context_number = 0;
-  std::map<int, StreamHandle> handles;
-};
-
-/// A thread's own: two threads may work on two streams of one device.
-thread_local CurrentStreams current_streams;
-
-std::map<int, StreamHandle>& handles_of_this_thread() {
-  const std::uint64_t number = context().number;
-  if (current_streams.context_number != number) current_streams = {number, {}};
-  return current_streams.handles;
-}
-
-}  // namespace
-
 Stream current_stream(int device_index) {
-  const std::map<int, StreamHandle>& handles = handles_of_this_thread();
+  const std::map<int, StreamHandle>& handles = this_thread().streams;
   const auto found = handles.find(device_index);
   return {device_index, found == handles.end() ? nullptr : found->second};
 }
 
 void set_current_stream(const Stream& stream) {
-  handles_of_this_thread()[stream.device_index()] = stream.handle();
+  this_thread().streams[stream.device_index()] = stream.handle();
 }
 
 StreamGuard::StreamGuard(const Stream& stream)

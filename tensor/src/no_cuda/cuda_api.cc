@@ -15,6 +15,7 @@ constexpr CudaApi kNothing{
     .get_device_count = &not_built,
     .get_device = &not_built,
     .set_device = &not_built,
+    .has_context = &not_built,
     .device_synchronize = &not_built,
     .memory_info = &not_built,
     .malloc = &not_built,

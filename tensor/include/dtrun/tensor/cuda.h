@@ -20,6 +20,9 @@ bool is_available();
 int device_count();
 int current_device();
 void set_device(int device_index);
+/// Makes a device current again that was current before. Where the process has never used it, only
+/// this thread's current_device() says so: the driver would make a context there. For guards.
+void restore_device(int device_index) noexcept;
 /// Waits for all that was enqueued on a device.
 void synchronize(int device_index);
 void synchronize();  ///< the current device

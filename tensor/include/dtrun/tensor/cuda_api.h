@@ -55,6 +55,9 @@ struct CudaApi {
   Status (*get_device_count)(int* count);
   Status (*get_device)(int* index);
   Status (*set_device)(int index);
+  /// Whether the process works on that device already: set_device() makes a context where it does
+  /// not, which takes some 500 MB there.
+  Status (*has_context)(int index, bool* has);
   Status (*device_synchronize)();
 
   // Memory. malloc's is the current device's; host_malloc's is pinned, for all devices.
