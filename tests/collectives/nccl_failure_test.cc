@@ -230,6 +230,18 @@ TEST(NcclFailureTest, WhatNcclDoesNotHaveIsRefusedWithTheRemedy) {
   });
 }
 
+TEST(NcclFailureTest, ALaneThatCannotBeMadeFailsTheGroup) {
+  NcclJob job(2, {.has_streams = false});
+  const auto thrown = job.run([&](Backend& backend) {
+    Values values = {1};
+    backend.all_reduce(buffer_of(values), ReduceOp::sum, call_of(OpKind::all_reduce, 1));
+  });
+  for (const auto& error : thrown) {
+    ASSERT_TRUE(error);
+    EXPECT_TRUE(contains(error->what(), "no simulated stream")) << error->what();
+  }
+}
+
 TEST(NcclFailureTest, AGroupThatIsLeftTakesNoCalls) {
   NcclJob job(1);
   job.run_well([&](Backend& backend) {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "dtrun/base/error.h"
 #include "dtrun/tensor/reduce_kernel.h"
 
 namespace dtrun::test {
@@ -22,6 +23,9 @@ using collectives::nccl::Source;
 using collectives::nccl::UniqueId;
 using tensors::CombineOp;
 using tensors::DType;
+
+using base::Error;
+using base::ErrorCode;
 
 namespace {
 
@@ -290,6 +294,7 @@ class SimulatedDevice : public collectives::DeviceApi {
   }
   DeviceStream make_stream() override {
     const std::scoped_lock lock(state_->mutex);
+    if (!state_->options.has_streams) throw Error(ErrorCode::kSystem, "no simulated stream");
     return reinterpret_cast<DeviceStream>(state_->make_stream());
   }
   // Its tasks may not be done: kept until the end.

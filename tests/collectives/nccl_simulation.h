@@ -23,6 +23,7 @@ class NcclSimulation {
     bool one_gpu = false;   ///< all ranks see the same one
     int busy_polls = 3;     ///< how often a call says in_progress before it is done
     bool init_ends = true;  ///< false: communicators are never made
+    bool has_streams = true;
   };
 
   NcclSimulation() : NcclSimulation(Options{}) {}

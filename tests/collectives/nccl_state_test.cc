@@ -128,6 +128,23 @@ TEST(NcclStateTest, MessagesNeverWaitForThoseThatGoTheOtherWay) {
   }
 }
 
+TEST(NcclStateTest, MessagesFromASecondDeviceHaveACommunicatorOfTheirOwn) {
+  NcclJob job(2, {.devices = 2});
+  job.run_well([&](Backend& backend) {
+    const bool sends = backend.rank() == 0;
+    for (const int device : {0, 1, 0}) {
+      Values values = {sends ? device + 5 : 0};
+      Buffer buffer = buffer_of(values);
+      buffer.device_index = device;
+      const Work work = sends ? backend.send(buffer, 1, 0, async_call(OpKind::send, 1))
+                              : backend.receive(buffer, 0, 0, async_call(OpKind::receive, 1));
+      work.wait(Deadline::after(std::chrono::seconds(60)));
+      EXPECT_EQ(values, Values{device + 5});
+    }
+  });
+  EXPECT_EQ(job.simulation.count(0, "init_rank"), 2);
+}
+
 TEST(NcclStateTest, ASubgroupIsSplitFromACommunicatorThatIsThere) {
   for (const bool has_parent : {true, false}) {
     NcclJob job(4);

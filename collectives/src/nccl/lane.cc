@@ -83,6 +83,8 @@ bool Lane::is_busy(std::string_view action) {
 bool Lane::issue(Operation& operation) {
   const char* const name = op_kind_name(operation.fingerprint().kind);
   if (operation.stage == Operation::Stage::waiting) {
+    // At a split that another thread has asked for.
+    if (is_busy(name)) return false;
     device_->make_wait(stream_, operation.begin.get());
     operation.stage = Operation::Stage::issued;
     check(*nccl_, operation.launch.issue(communicator_, stream_), name, communicator_);

@@ -47,31 +47,33 @@ int NcclGroup::default_device() {
 }
 
 Lane& NcclGroup::lane(const LaneKey& key) {
-  std::unique_ptr<Lane>& lane = lanes_[key];
-  if (lane) return *lane;
+  if (const auto found = lanes_.find(key); found != lanes_.end()) return *found->second;
   MeetingPlace place;
   place.store = world_->store;
   place.gpu_name = fmt::format("cuda:{} of {}", key.device, world_->host);
   if (!world_->gpus_are_shared)
     place.gpu = world_->machine + " " + world_->device->bus_id(key.device);
+  // Its device is no part of the key: each rank has its own number for the GPU that it brings. A
+  // second device of a rank is a second communicator of all.
+  const auto of_the_same = [&](const auto& entry) {
+    return entry.first.from == key.from && entry.first.to == key.to;
+  };
+  const auto number = std::count_if(lanes_.begin(), lanes_.end(), of_the_same);
   if (key.from < 0) {
-    // Its device is no part of the key: each rank has its own number for the GPU that it brings. A
-    // second device of a rank is a second communicator of all.
-    const auto of_the_group = [](const auto& entry) { return entry.first.from < 0; };
-    const auto number = std::count_if(lanes_.begin(), lanes_.end(), of_the_group);
     place.key = fmt::format("{}/lane/{}", spec_.key, number);
     place.rank = spec_.rank;
     place.global_ranks = spec_.global_ranks;
     if (first_device_ < 0) first_device_ = key.device;
   } else {
-    place.key = fmt::format("{}/lane/{}-{}", spec_.key, key.from, key.to);
+    place.key = fmt::format("{}/lane/{}-{}/{}", spec_.key, key.from, key.to, number);
     place.rank = key.from == spec_.rank ? 0 : 1;
     for (const int rank : {key.from, key.to})
       place.global_ranks.push_back(spec_.global_ranks[static_cast<std::size_t>(rank)]);
   }
   const CurrentDevice current(*world_->device, key.device);
-  lane = std::make_unique<Lane>(world_->nccl, world_->device, key.device, std::move(place));
-  return *lane;
+  // Made before it has a place: fail() closes all that have one.
+  return *(lanes_[key] =
+               std::make_unique<Lane>(world_->nccl, world_->device, key.device, std::move(place)));
 }
 
 void NcclGroup::add_split_lane(int device, std::unique_ptr<Communicator> slot) {
