@@ -97,6 +97,22 @@ TEST_P(MonitoredBarrierTest, ARankThatHasLeftIsNamedAtOnce) {
   }
 }
 
+TEST_P(MonitoredBarrierTest, PeersThatHavePassedItAreFound) {
+  // Nobody waits for rank 1 in the broadcast, and no message of the next call meets the barrier's.
+  const auto thrown = run_failing_ranks(3, options(), [](const ProcessGroup& group) {
+    const tensors::Tensor tensor = tensors::zeros({2});
+    if (group.rank() == 1) return group.monitored_barrier({.timeout = seconds(50)});
+    group.broadcast(tensor, 0);
+    group.all_reduce(tensor);
+  });
+  for (const std::optional<Thrown>& mine : thrown) {
+    ASSERT_TRUE(mine.has_value());
+    EXPECT_EQ(mine->code, ErrorCode::kDisagreement) << mine->text;
+    EXPECT_TRUE(contains(mine->text, "rank 1 called monitored_barrier #1")) << mine->text;
+    EXPECT_TRUE(contains(mine->text, "called broadcast #1")) << mine->text;
+  }
+}
+
 TEST_P(MonitoredBarrierTest, ATimeoutOfNothingIsRefused) {
   test::run_ranks(2, options(), [](const ProcessGroup& group) {
     const auto error = error_of([&] { group.monitored_barrier({.timeout = milliseconds(0)}); });

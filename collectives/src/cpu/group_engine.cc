@@ -195,11 +195,19 @@ Deadline GroupEngine::next_look() {
   const std::scoped_lock lock(mutex_);
   Deadline next = broken_ ? broken_->second : Deadline::never();
   if (doubt_) next = next.earlier(doubt_->second);
-  for (const std::shared_ptr<Operation>& operation : in_flight())
+  for (const std::shared_ptr<Operation>& operation : in_flight()) {
     next = next.earlier(operation->call().deadline);
-  if (!collectives_.empty() && !collectives_.front()->announced)
-    next = next.earlier(Deadline::at(collectives_.front()->started + kPatience));
+    if (is_to_announce(*operation))
+      next = next.earlier(Deadline::at(operation->started + kPatience));
+  }
   return next;
+}
+
+/// All members call it, in this place, and do not know yet that this rank waits in it.
+bool GroupEngine::is_to_announce(const Operation& operation) const {
+  if (operation.announced) return false;
+  if (operation.fingerprint().kind == OpKind::monitored_barrier) return true;
+  return !collectives_.empty() && collectives_.front().get() == &operation;
 }
 
 /// What a rank does that waits: has the job ended, is a deadline over, is it time to ask?
@@ -210,9 +218,9 @@ void GroupEngine::look_around() {
   for (const std::shared_ptr<Operation>& operation : in_flight())
     if (operation->call().deadline.expired()) return fail(timed_out(*operation), Tell::members);
   if (doubt_ && doubt_->second.expired()) return fail(disagreement(doubt_->first), Tell::members);
-  if (collectives_.empty() || collectives_.front()->announced) return;
-  if (Deadline::Clock::now() - collectives_.front()->started >= kPatience)
-    announce(collectives_.front()->fingerprint());
+  for (const std::shared_ptr<Operation>& operation : in_flight())
+    if (is_to_announce(*operation) && Deadline::Clock::now() - operation->started >= kPatience)
+      announce(operation->fingerprint());
 }
 
 void GroupEngine::wait(Operation& operation, Deadline deadline) {
@@ -275,8 +283,9 @@ void GroupEngine::finished(Operation& operation) {
 // ---- what the members say
 
 void GroupEngine::announce(const Fingerprint& fingerprint) {
-  if (fingerprint.sequence == collectives_.front()->fingerprint().sequence)
-    collectives_.front()->announced = true;
+  // A monitored barrier has a message per member.
+  for (const std::shared_ptr<Operation>& operation : in_flight())
+    if (operation->fingerprint().sequence == fingerprint.sequence) operation->announced = true;
   Frame frame{FrameKind::announce, spec_.id, ""};
   frame.payload.assign(reinterpret_cast<const char*>(&fingerprint), sizeof(Fingerprint));
   tell_members(frame);

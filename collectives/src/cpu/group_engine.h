@@ -83,6 +83,7 @@ class GroupEngine : public GroupListener,
   /// May throw what an operation throws.
   bool step();
   void look_around();
+  bool is_to_announce(const Operation& operation) const;
   void announce(const Fingerprint& fingerprint);
   void tell_members(const Frame& frame);
   void on_announce(int rank, const Fingerprint& theirs);
