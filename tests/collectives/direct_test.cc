@@ -1,11 +1,14 @@
 // Collectives by posts and stages: around every size at which the way changes, around the end of
 // the turns' numbers, mixed with messages and asynchronous calls, and with ranks that disagree,
 // die or do not come.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <numeric>
 
 #include "cpu/direct_shape.h"
@@ -188,6 +191,33 @@ TEST(DirectFailureTest, AGroupThatHasFailedTakesNoMoreMemory) {
     }
   });
   EXPECT_TRUE(thrown[0].has_value());
+}
+
+/// Takes this process's heaps the memory that they could still get.
+void spoil_heaps() {
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (target.find("dtrun-heap") == std::string::npos) continue;
+    EXPECT_GE(::dup2(nothing, std::stoi(entry.path().filename())), 0);
+  }
+}
+
+TEST(DirectFailureTest, ARankThatGetsNoMemoryIsNamed) {
+  test::RankProcesses ranks(2, {}, test::RankProcesses::Guard::none, [](const ProcessGroup& group) {
+    if (group.rank() == 1) spoil_heaps();
+    group.all_reduce(tensors::ones({100000}));
+  });
+  const auto first = ranks.wait(0);
+  const auto second = ranks.wait(1);
+  ASSERT_TRUE(first.thrown && second.thrown);
+  EXPECT_EQ(second.thrown->code, ErrorCode::kSystem) << second.thrown->text;
+  EXPECT_EQ(first.thrown->code, ErrorCode::kPeerFailed) << first.thrown->text;
+  EXPECT_TRUE(first.thrown->text.starts_with("rank 1 ")) << first.thrown->text;
+  EXPECT_NE(first.thrown->text.find(" cannot go on in group 'world': cannot commit 5"),
+            std::string::npos)
+      << first.thrown->text;
 }
 
 TEST(DirectFailureTest, ARankThatDoesNotComeIsNamedAtEverySize) {

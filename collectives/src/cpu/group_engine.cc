@@ -164,10 +164,9 @@ bool GroupEngine::step_all() {
     if (broken_->second.expired()) fail(broken(error.peer), Tell::members);
     return false;
   } catch (const Error& error) {
-    fail({error, -1}, Tell::members);
+    fail_alone(error);
   } catch (const std::exception& error) {
-    fail({Error(ErrorCode::kSystem, fmt::format("cannot go on: {}", error.what())), -1},
-         Tell::members);
+    fail_alone(Error(ErrorCode::kSystem, fmt::format("cannot go on: {}", error.what())));
   }
   return true;
 }
@@ -409,6 +408,13 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
   point_to_point_.clear();
   if (tell == Tell::members) tell_members({FrameKind::poison, spec_.id, failure_->encode()});
   world_->doorbell().ring();
+}
+
+/// What went wrong concerns this rank; the members hear whose trouble it is.
+void GroupEngine::fail_alone(const Error& error) {
+  const GroupFailure told = stuck(error);
+  fail({error, -1}, Tell::nobody);
+  tell_members({FrameKind::poison, spec_.id, told.encode()});
 }
 
 void GroupEngine::reject(const Fingerprint& fingerprint, const Error& error) {

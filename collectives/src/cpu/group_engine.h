@@ -93,6 +93,7 @@ class GroupEngine : public GroupListener,
   void on_disagreement(const EarlierDisagreement& found);
   void finished(Operation& operation);
   void fail(GroupFailure failure, Tell tell);
+  void fail_alone(const base::Error& error);
   void throw_if_failed() const;
   bool idle() const { return collectives_.empty() && point_to_point_.idle(); }
   std::vector<std::shared_ptr<Operation>> in_flight() const;
@@ -101,6 +102,7 @@ class GroupEngine : public GroupListener,
   GroupFailure disagreement(const Disagreement& found) const;
   GroupFailure left(int peer) const;
   GroupFailure broken(int peer) const;
+  GroupFailure stuck(const base::Error& error) const;
   GroupFailure timed_out(const Operation& operation);
   const Card& card(int rank) const;
   int global_rank(int rank) const { return card(rank).global_rank; }

@@ -42,6 +42,15 @@ GroupFailure GroupEngine::broken(int peer) const {
           global_rank(peer)};
 }
 
+GroupFailure GroupEngine::stuck(const Error& error) const {
+  const Card& me = card(spec_.rank);
+  return {Error(ErrorCode::kPeerFailed,
+                fmt::format("{} cannot go on in group '{}': {}", describe_member(me), spec_.name,
+                            error.summary()),
+                error.why(), error.remedy()),
+          me.global_rank};
+}
+
 GroupFailure GroupEngine::timed_out(const Operation& operation) {
   std::vector<int> missing;
   std::string where;

@@ -51,7 +51,7 @@ Address abstract_address(const std::string& name) {
   return address;
 }
 
-void wait_readable(int fd, Deadline deadline, const char* what) {
+void wait_readable(int fd, Deadline deadline, const std::string& what) {
   pollfd entry{fd, POLLIN, 0};
   for (;;) {
     const int ready = ::poll(&entry, 1, deadline.poll_timeout_ms());
@@ -89,8 +89,8 @@ struct Received {
   UniqueFd heap;
 };
 /// nullopt: no hello of ours.
-std::optional<Received> receive_hello(int fd, Deadline deadline) {
-  wait_readable(fd, deadline, "a local peer's shared memory");
+std::optional<Received> receive_hello(int fd, Deadline deadline, const std::string& peer) {
+  wait_readable(fd, deadline, "the shared memory of " + peer);
   Received received;
   iovec part{&received.hello, sizeof(received.hello)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -148,7 +148,8 @@ class Linker {
     accept_higher_ranks();
     for (std::size_t rank = 0; rank < connections_.size(); ++rank) {
       if (!connections_[rank]) continue;
-      std::optional<Received> received = receive_hello(connections_[rank].get(), options_.deadline);
+      std::optional<Received> received = receive_hello(connections_[rank].get(), options_.deadline,
+                                                       describe_member(options_.cards[rank]));
       if (!received) throw_died(rank);
       links_[rank] = make_link(std::move(connections_[rank]), std::move(*received));
       if (rank != 0) reached_[rank] = get_row(static_cast<int>(rank));
@@ -241,7 +242,7 @@ class Linker {
                                "raise the limit of open files (ulimit -n)");
     // An abstract socket has no file permissions: strangers are sent away here.
     if (!fd || !same_user(fd.get())) return false;
-    std::optional<Received> received = receive_hello(fd.get(), options_.deadline);
+    std::optional<Received> received = receive_hello(fd.get(), options_.deadline, "a local peer");
     if (!received || received->hello.token != options_.cards[0].token) return false;
     const std::size_t rank = static_cast<std::size_t>(received->hello.rank);
     if (rank >= links_.size() || links_[rank]) return false;
