@@ -17,6 +17,7 @@
 #include "dtrun/tensor/ops.h"
 #include "support/rank_processes.h"
 #include "support/rank_threads.h"
+#include "support/thrown_error.h"
 
 namespace dtrun::collectives::cpu {
 namespace {
@@ -26,6 +27,8 @@ using tensors::DType;
 using tensors::Tensor;
 using test::run_failing_ranks;
 using test::run_ranks;
+using testing_support::contains;
+using testing_support::error_of;
 using Values = std::vector<double>;
 
 Tensor ramp(std::int64_t count, int rank) {
@@ -248,6 +251,23 @@ TEST(DirectFailureTest, ARankThatHasLeftIsNamed) {
     EXPECT_EQ(thrown[0]->code, ErrorCode::kPeerFailed) << thrown[0]->text;
     EXPECT_NE(thrown[0]->text.find("has left group"), std::string::npos) << thrown[0]->text;
   }
+}
+
+TEST(DirectFailureTest, ARootIsToldOfARankThatHasLeft) {
+  run_failing_ranks(3, {}, [](const ProcessGroup& group) {
+    const ProcessGroup twin = group.split({{0, 1, 2}}, "twin");
+    if (group.rank() == 1) twin.shutdown();
+    // Who hears of this has heard of rank 1's leaving before.
+    EXPECT_THROW(group.broadcast(group.rank() == 1 ? Tensor() : tensors::ones({1}), 1),
+                 base::Error);
+    if (group.rank() != 0) return;
+    // A root needs nobody, but somebody may need the broadcast.
+    const auto error = error_of([&] { twin.broadcast(tensors::ones({3}), 0); });
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->code(), ErrorCode::kPeerFailed) << error->what();
+    EXPECT_TRUE(std::string(error->what()).starts_with("rank 1 ")) << error->what();
+    EXPECT_TRUE(contains(error->what(), "has left group 'twin'")) << error->what();
+  });
 }
 
 TEST(DirectFailureTest, ARankThatIsKilledAmongShortCallsIsNamed) {

@@ -18,6 +18,9 @@ DirectOperation::DirectOperation(std::shared_ptr<GroupEngine> engine, Meeting& m
 }
 
 bool DirectOperation::step(GroupChannels& channels) {
+  // Who has left will not come any more, even where this rank could go on without it.
+  for (int peer = 0; channels.anybody_left() && peer < shape_.size; ++peer)
+    if (channels.has_left(peer) && !one_shot_.has_come(peer, meeting_)) throw LeftError{peer};
   if (advance()) return true;
   // What a member did before it left can be seen by whoever knows that it has left.
   for (int peer = 0; peer < shape_.size; ++peer)

@@ -94,6 +94,7 @@ void GroupChannels::attach(int peer, Lane lane, base::UniqueFd fd) {
 
 void GroupChannels::set_left(int peer, const LeftRecord& record) {
   if (!has_left(peer)) peers_[index(peer)].left = record;
+  anybody_left_ = true;
 }
 
 bool GroupChannels::exhausted(int peer, Lane lane) const {

@@ -47,6 +47,7 @@ class GroupChannels {
   void attach(int peer, Lane lane, base::UniqueFd fd);
 
   void set_left(int peer, const LeftRecord& record);
+  bool anybody_left() const { return anybody_left_; }
   bool has_left(int peer) const { return peers_[index(peer)].left.has_value(); }
   /// The peer has left and nothing that it sent is still to come.
   bool exhausted(int peer, Lane lane) const;
@@ -78,6 +79,7 @@ class GroupChannels {
   World& world_;
   const GroupSpec& spec_;
   std::vector<Peer> peers_;
+  bool anybody_left_ = false;
   Meeting meeting_;
   std::vector<Offset> rings_;
   TransportCounters counters_;

@@ -51,6 +51,11 @@ class Meeting {
   bool has_come(int peer) const {
     return post_of(peer).turn.load(std::memory_order_seq_cst) == turn_;
   }
+  /// The peer has come to the next turn, which this rank has not begun.
+  bool is_ahead(int peer) const {
+    const Post& next = member(peer).block->posts[(turn_ + 1) % 2];
+    return next.turn.load(std::memory_order_seq_cst) == static_cast<Turn>(turn_ + 1);
+  }
   const std::byte* payload(int peer, std::size_t bytes) const {
     return payload_of(*member(peer).block, bytes);
   }

@@ -121,6 +121,10 @@ bool OneShot::take(const DirectShape& shape, Meeting& meeting) {
   return true;
 }
 
+bool OneShot::has_come(int peer, const Meeting& meeting) const {
+  return shown_ ? meeting.has_come(peer) : meeting.is_ahead(peer);
+}
+
 bool OneShot::waits_for(int peer, const DirectShape& shape, const Meeting& meeting) const {
   // Before this rank has shown anything, it waits for all that are still in the turn before.
   const bool matters = peer != shape.rank && (!shown_ || needs(peer, shape));

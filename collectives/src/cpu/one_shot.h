@@ -15,6 +15,8 @@ class OneShot {
   bool shown() const { return shown_; }
   /// Takes what the others show. @return false: not all of them have come. @throws Disagreement
   bool take(const DirectShape& shape, Meeting& meeting);
+  /// The peer, who does nothing any more, has come to this turn.
+  bool has_come(int peer, const Meeting& meeting) const;
   bool waits_for(int peer, const DirectShape& shape, const Meeting& meeting) const;
 
  private:

@@ -31,7 +31,8 @@ bool GroupEngine::run_now(const Fingerprint& fingerprint, std::span<const Buffer
     throw_if_failed();
     OneShot one_shot;
     std::uint64_t number = 0;
-    if (idle() && announced_.empty() && take_now(shape, one_shot, number)) return true;
+    const bool eventless = idle() && announced_.empty() && !channels_.anybody_left();
+    if (eventless && take_now(shape, one_shot, number)) return true;
     Call call;
     call.fingerprint = fingerprint;
     call.deadline = Deadline::after(timeout);
