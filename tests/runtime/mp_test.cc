@@ -7,11 +7,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <stdexcept>
 #include <thread>
@@ -342,6 +345,68 @@ TEST(SpawnTest, AnExitOrASignalIsNamedWithRankAndPid) {
     }
 }
 
+void wait_at_gate_by_rank(int rank, std::string path) {
+  if (rank == 0) Gate::wait_at(path);
+}
+DTRUN_MP_FUNCTION(wait_at_gate_by_rank);
+
+// As a program that makes itself a daemon. With `reuse`, another file takes the hand-over's number.
+void close_all_and_throw(int rank, std::string reuse) {
+  if (rank != 1) return;
+  constexpr int kNumbers = 100;
+  for (int fd = 3; fd < kNumbers; ++fd) ::close(fd);
+  while (!reuse.empty() && ::open(reuse.c_str(), O_RDWR | O_CLOEXEC) < kNumbers - 1) {
+  }
+  throw std::runtime_error("the data is bad");
+}
+DTRUN_MP_FUNCTION(close_all_and_throw);
+
+TEST(SpawnTest, AChildThatHasClosedTheWayBackStillTellsAndHarmsNoFile) {
+  const std::string path = testing::TempDir() + "mp_other_file_" + std::to_string(::getpid());
+  for (const std::string method : kMethods)
+    for (const std::string& reuse : {std::string(), path}) {
+      std::ofstream(path) << "untouched";
+      testing::internal::CaptureStderr();
+      try {
+        spawn(close_all_and_throw, args(reuse), {.nprocs = 3, .start_method = method});
+        ADD_FAILURE() << method;
+      } catch (const ProcessExitedException& error) {
+        EXPECT_EQ(error.rank(), 1);
+        EXPECT_EQ(error.exit_code(), 1);
+      }
+      EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                  AllOf(HasSubstr("cannot be told of the exception"),
+                        HasSubstr("std::runtime_error: the data is bad")))
+          << method;
+      std::string content;
+      std::getline(std::ifstream(path), content);
+      EXPECT_EQ(content, "untouched") << method;
+    }
+  std::filesystem::remove(path);
+}
+
+TEST(ProcessTest, OneThatAnotherPartOfTheProgramHasReapedIsNamedAndHoldsNobodyUp) {
+  const Gate gate;
+  ProcessContext context = spawn(wait_at_gate_by_rank, args(gate.path()),
+                                 {.nprocs = 2, .join = false, .grace_period = 20ms});
+  const std::vector<pid_t> pids = context.pids();
+  ASSERT_EQ(::waitpid(pids[1], nullptr, 0), pids[1]);
+  for (int time = 0; time < 2; ++time) {
+    const auto error = error_of([&] { context.join(); });
+    ASSERT_TRUE(error);
+    EXPECT_THAT(error->what(), AllOf(HasSubstr(std::to_string(pids[1])),
+                                     HasSubstr("another part of this program has reaped it")));
+  }
+  EXPECT_NE(::kill(pids[0], 0), 0) << "the other was not ended";
+  Process process(exit_with, args(0));
+  process.start();
+  ASSERT_EQ(::waitpid(*process.pid(), nullptr, 0), *process.pid());
+  EXPECT_FALSE(process.is_alive());
+  process.terminate();  // its number is nobody's, or somebody else's
+  EXPECT_TRUE(error_of([&] { process.join(); }));
+  spawn(fail_on, args(-1, ""));
+}
+
 // Rank 0 fails when the others are there; they would wait for ever, one even through SIGTERM.
 void fail_when_both_are_there(int rank, std::string folder) {
   const std::string own = folder + std::to_string(rank);
@@ -369,11 +434,6 @@ TEST(SpawnTest, TheOthersAreEndedWhenOneFailsAlsoThoseThatIgnoreSigterm) {
     for (const pid_t pid : pids) EXPECT_NE(::kill(pid, 0), 0) << method;
   }
 }
-
-void wait_at_gate_by_rank(int rank, std::string path) {
-  if (rank == 0) Gate::wait_at(path);
-}
-DTRUN_MP_FUNCTION(wait_at_gate_by_rank);
 
 TEST(SpawnTest, WithoutJoinItReturnsAtOnceAndTheContextWaits) {
   for (const std::string method : kMethods) {

@@ -13,30 +13,46 @@
 
 namespace dtrun::mp {
 
-int run_body(int hand_over, const Order& order, const std::function<void()>& body) {
+namespace {
+
+void print_to_stderr(const Order& order, const std::string& text) {
+  std::fflush(stdout);
+  const std::string line = fmt::format("{} (pid {}): {}\n", order.process_name, ::getpid(), text);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+// False where the parent cannot be told, which is no reason to keep the exception from everybody.
+bool tell_parent(int hand_over, const Order& order, const runtime::ExceptionText& thrown) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
   try {
-    mark_begun(hand_over);
-    body();
-    return 0;
-  } catch (...) {
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    const runtime::ExceptionText thrown = runtime::current_exception_text();
     write_raised(hand_over, {.state = Outcome::State::kRaised,
                              .time_ns = std::chrono::nanoseconds(now).count(),
                              .error_code = thrown.error_code,
                              .type = thrown.type,
                              .text = thrown.text});
-    if (order.print_exception) {
-      std::fflush(stdout);
-      const std::string line =
-          fmt::format("{} (pid {}): {}\n", order.process_name, ::getpid(), thrown.describe());
-      std::fwrite(line.data(), 1, line.size(), stderr);
-    }
+    return true;
+  } catch (const base::Error& error) {
+    print_to_stderr(order, error.what());
+    return false;
+  }
+}
+
+}  // namespace
+
+int run_body(int hand_over, const Order& order, const std::function<void()>& body) noexcept {
+  try {
+    mark_begun(hand_over);
+    body();
+    return 0;
+  } catch (...) {
+    const runtime::ExceptionText thrown = runtime::current_exception_text();
+    const bool told = tell_parent(hand_over, order, thrown);
+    if (!told || order.print_exception) print_to_stderr(order, thrown.describe());
     return 1;
   }
 }
 
-void leave_copy(int exit_code) {
+void leave_copy(int exit_code) noexcept {
   dist::leave_world_at_exit();
   ThisProcess::get().end_children();
   flush_standard_streams();

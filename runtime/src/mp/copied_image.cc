@@ -33,7 +33,7 @@ bool is_let_go(int gate) {
 }
 
 [[noreturn]] void live_as_copy(int hand_over, const Order& order,
-                               const std::function<void()>& call) {
+                               const std::function<void()>& call) noexcept {
   close_standard_input();
   hide_variables();
   ThisProcess::begin_as_child(order);
@@ -78,7 +78,8 @@ StartedProcess::Parts start_copy(const Order& order, const std::function<void()>
     while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }
     refuse(danger);
-    throw base::system_error("watch a copy of this process", error_number);
+    throw base::system_error("watch a copy of this process", error_number,
+                             "raise the limit of open files (ulimit -n)");
   }
   return {pid, std::move(pidfd), std::move(hand_over), {}};
 }

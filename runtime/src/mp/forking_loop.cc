@@ -48,7 +48,7 @@ void close_all_but(int fd) {
   ::syscall(SYS_close_range, fd + 1, ~0U, 0);
 }
 
-[[noreturn]] void live_as_served(const std::vector<base::UniqueFd>& fds) {
+[[noreturn]] void live_as_served(const std::vector<base::UniqueFd>& fds) noexcept {
   const int hand_over = fds[kHandOver].get();
   ::dup2(fds[kStandardOutput].get(), STDOUT_FILENO);
   ::dup2(fds[kStandardError].get(), STDERR_FILENO);

@@ -1,6 +1,7 @@
 #include "hand_over.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -58,9 +59,18 @@ Head read_head(int fd) {
   return head;
 }
 
+// Where a program closes descriptors that are none of its own, another file may have taken the
+// number.
+bool is_hand_over(int fd) {
+  Head head;
+  return ::pread(fd, &head, sizeof head, 0) == sizeof head && head.magic == kMagic;
+}
+
 base::UniqueFd make_memory() {
   base::UniqueFd fd(::memfd_create("dtrun-mp", MFD_CLOEXEC));
-  if (!fd) throw base::system_error("make memory to hand arguments over (memfd_create)");
+  if (!fd)
+    throw base::system_error("make memory to hand arguments over (memfd_create)",
+                             "raise the limit of open files (ulimit -n)");
   // A program may have closed its standard streams; a child's are not ours to take.
   if (fd.get() <= STDERR_FILENO)
     fd = base::UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
@@ -124,6 +134,11 @@ void mark_begun(int fd) {
 }
 
 void write_raised(int fd, const Outcome& outcome) {
+  if (!is_hand_over(fd))
+    throw base::Error(base::ErrorCode::kUsage,
+                      "the parent cannot be told of the exception that follows",
+                      fmt::format("descriptor {}, which is there for that, has been closed", fd),
+                      "close only descriptors that the function itself has opened");
   std::string body;
   wire::put(body, outcome.type);
   wire::put(body, outcome.text);

@@ -53,6 +53,7 @@ Outcome read_outcome(int fd);
 /// The child's side.
 Order take_order(int fd);
 void mark_begun(int fd);
+/// @throws Error kUsage where the descriptor is not the hand-over any more
 void write_raised(int fd, const Outcome& outcome);
 
 }  // namespace dtrun::mp
