@@ -127,7 +127,8 @@ base::Error never_begun(const std::string& who, const base::ExitStatus& status) 
 
 bool Process::is_alive() {
   if (!state_->started) return false;
-  return !state_->require_started("is_alive").wait(Deadline::after(Deadline::Duration::zero()));
+  return !state_->require_started("is_alive")
+              .wait_for_end(Deadline::after(Deadline::Duration::zero()));
 }
 
 std::optional<int> Process::exitcode() {

@@ -28,11 +28,12 @@ struct ProcessContext::State {
   void await_an_end(Deadline deadline) const;
   void end_all() const noexcept;
   [[noreturn]] void fail(SpawnFailure failure);
+  [[noreturn]] void fail(std::exception_ptr what);
 };
 
 bool ProcessContext::State::all_ended() const {
   return std::all_of(processes.begin(), processes.end(), [](const auto& process) {
-    return process->wait(Deadline::after(Deadline::Duration::zero())).has_value();
+    return process->wait_for_end(Deadline::after(Deadline::Duration::zero()));
   });
 }
 
@@ -54,7 +55,7 @@ std::optional<SpawnFailure> ProcessContext::State::first_failure() const {
 void ProcessContext::State::await_an_end(Deadline deadline) const {
   std::vector<pollfd> running;
   for (const auto& process : processes)
-    if (!process->wait(Deadline::after(Deadline::Duration::zero())))
+    if (!process->wait_for_end(Deadline::after(Deadline::Duration::zero())))
       running.push_back({process->end_fd(), POLLIN, 0});
   ::poll(running.data(), running.size(), running.empty() ? 0 : deadline.poll_timeout_ms());
 }
@@ -63,20 +64,26 @@ void ProcessContext::State::end_all() const noexcept {
   for (const auto& process : processes) process->signal(SIGTERM);
   const Deadline grace = Deadline::after(grace_period);
   for (const auto& process : processes) {
-    if (process->wait(grace)) continue;
+    if (process->wait_for_end(grace)) continue;
     process->signal(SIGKILL);
-    process->wait(Deadline::never());
+    process->wait_for_end(Deadline::never());
   }
 }
 
 void ProcessContext::State::fail(SpawnFailure first) {
   const Deadline patience = Deadline::after(kPatienceWithVictims);
-  while (first.is_victim() && !all_ended() && !patience.expired()) {
-    await_an_end(patience);
+  while (first.is_victim()) {
+    const bool is_final = all_ended() || patience.expired();
     first = *first_failure();
+    if (is_final) break;
+    if (first.is_victim()) await_an_end(patience);
   }
+  fail(exception_of(first));
+}
+
+void ProcessContext::State::fail(std::exception_ptr what) {
+  thrown = std::move(what);
   end_all();
-  thrown = exception_of(first);
   std::rethrow_exception(thrown);
 }
 
@@ -85,14 +92,19 @@ ProcessContext::ProcessContext(ProcessContext&&) noexcept = default;
 ProcessContext& ProcessContext::operator=(ProcessContext&&) noexcept = default;
 ProcessContext::~ProcessContext() = default;
 
-bool ProcessContext::join(Deadline deadline) {
+bool ProcessContext::join(Deadline deadline) try {
   if (state_->thrown) std::rethrow_exception(state_->thrown);
   while (true) {
+    // In this order: one that ends in between must not be taken for one that ended well.
+    const bool all_have_ended = state_->all_ended();
     if (auto failure = state_->first_failure()) state_->fail(std::move(*failure));
-    if (state_->all_ended()) return true;
+    if (all_have_ended) return true;
     if (deadline.expired()) return false;
     state_->await_an_end(deadline);
   }
+} catch (const Error&) {
+  if (!state_->thrown) state_->fail(std::current_exception());  // how one ended is not known
+  throw;
 }
 
 std::vector<pid_t> ProcessContext::pids() const {

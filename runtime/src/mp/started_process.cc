@@ -25,48 +25,55 @@ int StartedProcess::end_fd() const {
   return parts_.status_socket ? parts_.status_socket.get() : parts_.pidfd.get();
 }
 
-// Nobody closes what is polled here: the descriptors live as long as this object.
 std::optional<ExitStatus> StartedProcess::wait(Deadline deadline) {
-  while (true) {
-    if (const auto status = reap()) return status;
-    if (deadline.expired()) return std::nullopt;
+  if (!wait_for_end(deadline)) return std::nullopt;
+  const std::lock_guard held(lock_);
+  if (!status_)
+    throw base::system_error(
+        fmt::format("wait for process '{}' (pid {})", name_, parts_.pid), ECHILD,
+        "another part of this program has reaped it: wait for particular children only");
+  return status_;
+}
+
+// Nobody closes what is polled here: the descriptors live as long as this object.
+bool StartedProcess::wait_for_end(Deadline deadline) {
+  while (!has_ended()) {
+    if (deadline.expired()) return false;
     pollfd ended{end_fd(), POLLIN, 0};
     ::poll(&ended, 1, deadline.poll_timeout_ms());
   }
+  return true;
 }
 
-std::optional<ExitStatus> StartedProcess::reap() {
+bool StartedProcess::has_ended() {
   const std::lock_guard held(lock_);
-  if (status_) return status_;
+  if (ended_) return true;
   int status = 0;
+  bool known = true;
   if (parts_.status_socket) {
     const ssize_t n = ::recv(parts_.status_socket.get(), &status, sizeof status, MSG_DONTWAIT);
-    if (n < 0) return std::nullopt;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     // The forkserver has died, and its children with it, by their parent-death signal.
     if (n != sizeof status) status = SIGKILL;
     ::shutdown(parts_.status_socket.get(), SHUT_RDWR);  // the server may reap it now
   } else {
     const pid_t reaped = ::waitpid(parts_.pid, &status, WNOHANG);
-    if (reaped == 0 || (reaped < 0 && errno == EINTR)) return std::nullopt;
-    if (reaped < 0)
-      throw base::system_error(
-          fmt::format("wait for process '{}' (pid {})", name_, parts_.pid),
-          "another part of this program has reaped it: wait for particular children only");
+    if (reaped == 0 || (reaped < 0 && errno == EINTR)) return false;
+    known = reaped > 0;  // else ECHILD
   }
-  status_ = ExitStatus::from_wait_status(status);
+  if (known) status_ = ExitStatus::from_wait_status(status);
   outcome_ = read_outcome(parts_.hand_over.get());
   parts_.hand_over.reset();
-  return status_;
+  ended_ = true;
+  return true;
 }
 
 void StartedProcess::signal(int signal_number) {
   const std::lock_guard held(lock_);
-  if (status_) return;
-  // Not yet reaped, its number is still its own; but for the forkserver's child, should the
-  // server have died.
-  if (parts_.status_socket &&
-      ::syscall(SYS_pidfd_send_signal, parts_.pidfd.get(), 0, nullptr, 0) != 0)
-    return;
+  if (ended_) return;
+  // Not yet reaped, its number is still its own; unless the forkserver, whose child it is, has
+  // died, or another part of this program has reaped it.
+  if (::syscall(SYS_pidfd_send_signal, parts_.pidfd.get(), 0, nullptr, 0) != 0) return;
   base::signal_process_group(parts_.pid, signal_number);
   if (signal_number != SIGKILL) base::signal_process_group(parts_.pid, SIGCONT);
 }

@@ -35,21 +35,25 @@ class StartedProcess {
   /// Readable once it has ended; valid as long as this object.
   int end_fd() const;
 
-  /// How it ended, if it did before the deadline.
+  /// How it ended, if it did before the deadline. @throws Error kSystem when another part of the
+  /// program has reaped it, so that nobody knows
   std::optional<base::ExitStatus> wait(base::Deadline deadline);
+  /// Whether it ended before the deadline, also where nobody knows how.
+  bool wait_for_end(base::Deadline deadline);
   /// To the process and its process group. Nothing happens when it has ended.
   void signal(int signal_number);
   /// Once it has ended.
   Outcome outcome();
 
  private:
-  std::optional<base::ExitStatus> reap();
+  bool has_ended();
 
   const std::string name_;
   const bool daemon_;
   Parts parts_;
   std::mutex lock_;
-  std::optional<base::ExitStatus> status_;
+  bool ended_ = false;
+  std::optional<base::ExitStatus> status_;  // none after the end: reaped by somebody else
   std::optional<Outcome> outcome_;
 };
 

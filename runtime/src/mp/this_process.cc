@@ -79,7 +79,7 @@ std::vector<std::shared_ptr<StartedProcess>> ThisProcess::children() {
 void ThisProcess::forget_ended_children() {
   const std::lock_guard held(lock_);
   std::erase_if(children_, [](const auto& child) {
-    return child->wait(Deadline::after(Deadline::Duration::zero())).has_value();
+    return child->wait_for_end(Deadline::after(Deadline::Duration::zero()));
   });
 }
 
@@ -92,11 +92,11 @@ void ThisProcess::end_children() noexcept {
       if (child->daemon()) child->signal(SIGTERM);
     const Deadline grace = Deadline::after(kGrace);
     for (const auto& child : children) {
-      if (!child->daemon() || child->wait(grace)) continue;
+      if (!child->daemon() || child->wait_for_end(grace)) continue;
       child->signal(SIGKILL);
-      child->wait(Deadline::never());
+      child->wait_for_end(Deadline::never());
     }
-    for (const auto& child : children) child->wait(Deadline::never());
+    for (const auto& child : children) child->wait_for_end(Deadline::never());
     stop_fork_server();
   } catch (const base::Error& error) {
     base::log::error(base::log::Component::kRuntime, "at exit: {}", error.what());
