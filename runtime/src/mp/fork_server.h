@@ -11,7 +11,14 @@
 
 namespace dtrun::mp {
 
-enum RequestFd { kHandOver, kStatusSocket, kStandardOutput, kStandardError, kRequestFds };
+enum RequestFd {
+  kHandOver,
+  kStatusSocket,
+  kStandardOutput,
+  kStandardError,
+  kWorkingFolder,
+  kRequestFds
+};
 
 /// The server's life: until its parent ends.
 [[noreturn]] void serve_forks(base::UniqueFd control);

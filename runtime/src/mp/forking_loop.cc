@@ -32,14 +32,12 @@ struct ServedChild {
   int awaited_fd() const { return told ? status_socket.get() : pidfd.get(); }
 };
 
-void take_surroundings(const Order& order) {
+void take_environment(const Order& order) {
   ::clearenv();
   for (const std::string& entry : order.environment) {
     const auto equals = entry.find('=');
     ::setenv(entry.substr(0, equals).c_str(), entry.substr(equals + 1).c_str(), 1);
   }
-  if (::chdir(order.working_folder.c_str()) != 0)
-    throw base::system_error(fmt::format("go to the folder '{}'", order.working_folder));
 }
 
 // Whatever the server has open is none of its children's business.
@@ -52,11 +50,15 @@ void close_all_but(int fd) {
   const int hand_over = fds[kHandOver].get();
   ::dup2(fds[kStandardOutput].get(), STDOUT_FILENO);
   ::dup2(fds[kStandardError].get(), STDERR_FILENO);
+  // Only a folder that its own user may not enter any more can be refused.
+  const int folder_error = ::fchdir(fds[kWorkingFolder].get()) == 0 ? 0 : errno;
   close_all_but(hand_over);
   const Order order = take_order(hand_over);
   ThisProcess::begin_as_child(order);
   leave_copy(run_body(hand_over, order, [&] {
-    take_surroundings(order);
+    take_environment(order);
+    if (folder_error != 0)
+      throw base::system_error("go to the folder that the parent is in", folder_error);
     const FunctionEntry entry = find_function(order.function);
     wire::Reader arguments(order.arguments);
     entry.run(entry.function, arguments);

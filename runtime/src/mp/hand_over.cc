@@ -90,7 +90,6 @@ base::UniqueFd make_hand_over(const Order& order) {
   wire::put(body, order.print_exception);
   wire::put(body, order.control_fd);
   wire::put(body, order.environment);
-  wire::put(body, order.working_folder);
   wire::put(body, order.arguments);
   base::UniqueFd fd = make_memory();
   Head head;
@@ -120,7 +119,6 @@ Order take_order(int fd) {
   wire::get(reader, order.print_exception);
   wire::get(reader, order.control_fd);
   wire::get(reader, order.environment);
-  wire::get(reader, order.working_folder);
   wire::get(reader, order.arguments);
   return order;
 }

@@ -27,9 +27,8 @@ struct Order {
   bool daemon = false;
   bool print_exception = true;  ///< false: the parent throws it
   int control_fd = -1;          ///< of the forkserver: where requests come in
-  // For a child of the forkserver, which began in another environment.
+  /// For a child of the forkserver, which began in another environment.
   std::vector<std::string> environment;
-  std::string working_folder;
 };
 
 /// How far the child came.
