@@ -123,6 +123,19 @@ TEST(ArgumentsTest, ComeToTheFunctionAsTheyWereWithEveryStartMethod) {
   }
 }
 
+void check_small(std::int8_t, unsigned, std::uint64_t) {}
+DTRUN_MP_FUNCTION(check_small);
+
+TEST(ArgumentsTest, ANumberThatDoesNotFitIsRefused) {
+  expect_runs(Process(check_small, args(-128L, 4'000'000'000L, 1)));
+  EXPECT_THAT(error_of([] { Process(check_small, args(128, 0, 0)); })->what(),
+              HasSubstr("the number 128 does not fit in a parameter of type signed char"));
+  EXPECT_THAT(error_of([] { Process(check_small, args(0, 5'000'000'000L, 0)); })->what(),
+              HasSubstr("5000000000"));
+  EXPECT_THAT(error_of([] { Process(check_small, args(0, 0, -1)); })->what(), HasSubstr("-1"));
+  EXPECT_TRUE(error_of([] { Process(check_small, args(~std::uint64_t{0}, 0, 0)); }));
+}
+
 TEST(ArgumentsTest, TensorsTravelByValue) {
   for (const std::string method : kMethods) {
     const Tensor dense = tensors::arange(6).view({2, 3});

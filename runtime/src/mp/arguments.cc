@@ -1,7 +1,11 @@
+#include <fmt/core.h>
+
 #include <cstring>
 
 #include "dtrun/base/check.h"
+#include "dtrun/base/error.h"
 #include "dtrun/runtime/mp_arguments.h"
+#include "exception_text.h"
 
 namespace dtrun::mp::wire {
 
@@ -12,6 +16,13 @@ std::string_view Reader::take(std::size_t bytes) {
   const std::string_view taken = rest_.substr(0, bytes);
   rest_.remove_prefix(bytes);
   return taken;
+}
+
+void reject_number(const std::string& number, const char* mangled_type) {
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    fmt::format("mp::args: the number {} does not fit in a parameter of type {}",
+                                number, runtime::readable_type(mangled_type)),
+                    "it would arrive as another number", "give the function a wider parameter");
 }
 
 void put(std::string& out, const std::string& text) {

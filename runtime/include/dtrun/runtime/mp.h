@@ -79,7 +79,8 @@ struct ProcessOptions {
 class Process {
  public:
   /// Starts nothing yet. @param callable a function that DTRUN_MP_FUNCTION names; for fork,
-  /// anything that can be called with the arguments
+  /// anything that can be called with the arguments. @throws Error kInvalidArgument for an integer
+  /// that does not fit in its parameter
   template <typename Callable, typename... T>
   requires(!std::is_same_v<std::decay_t<Callable>, Process>) explicit Process(
       Callable&& callable, Arguments<T...> arguments = {}, ProcessOptions options = {},
@@ -257,7 +258,7 @@ Task function_task(Result (*function)(Parameters...), std::tuple<T...> values) {
     auto stored = std::make_shared<std::tuple<wire::Stored<Parameters>...>>(std::apply(
         [](auto&... value) {
           return std::tuple<wire::Stored<Parameters>...>(
-              static_cast<wire::Stored<Parameters>>(std::move(value))...);
+              wire::converted<wire::Stored<Parameters>>(std::move(value))...);
         },
         values));
     return {reinterpret_cast<void (*)()>(function), typeid(function).name(),

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -143,7 +144,8 @@ void get(Reader& reader, std::pair<A, B>& pair) {
 template <typename Parameter>
 using Stored = Kept<std::decay_t<Parameter>>;
 
-/// No conversion that loses something unseen: a bool from a bool only, no integer from a fraction.
+/// No conversion that loses something unseen: a bool from a bool only, no integer from a fraction;
+/// whether an integer fits, converted() sees.
 template <typename Target, typename Given>
 constexpr bool accepts() {
   if constexpr (std::is_same_v<Target, bool> || std::is_enum_v<Target>)
@@ -153,6 +155,26 @@ constexpr bool accepts() {
            (std::is_floating_point_v<Target> || !std::is_floating_point_v<Given>);
   else
     return std::is_convertible_v<Given, Target>;
+}
+
+[[noreturn]] void reject_number(const std::string& number, const char* mangled_type);
+
+template <typename T>
+inline constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
+/// @throws Error kInvalidArgument for an integer that the target cannot hold
+template <typename Target, typename Given>
+Target converted(Given value) {
+  if constexpr (kIsInteger<Target> && kIsInteger<Given>) {
+    const auto target = static_cast<Target>(value);
+    bool fits = static_cast<Given>(target) == value;
+    if constexpr (std::is_signed_v<Given> && !std::is_signed_v<Target>) fits = fits && value >= 0;
+    if constexpr (!std::is_signed_v<Given> && std::is_signed_v<Target>) fits = fits && target >= 0;
+    if (!fits) reject_number(std::to_string(value), typeid(Target).name());
+    return target;
+  } else {
+    return static_cast<Target>(std::move(value));
+  }
 }
 
 template <typename Parameter>
