@@ -276,6 +276,12 @@ void check_default_method(int, std::string expected) {
 }
 DTRUN_MP_FUNCTION(check_default_method);
 
+TEST(StartMethodTest, OfOneProcessIsNotItsChildrensDefault) {
+  for (const std::string method : kMethods)
+    expect_runs(
+        Process(check_default_method, args(0, get_start_method()), {.start_method = method}));
+}
+
 TEST(StartMethodTest, IsSetOnceAndChildrenHaveTheirParents) {
   EXPECT_EQ(get_start_method(), "spawn");
   const auto unknown = error_of([] { set_start_method("thread"); });
@@ -293,18 +299,42 @@ TEST(StartMethodTest, IsSetOnceAndChildrenHaveTheirParents) {
   EXPECT_TRUE(error_of([] { spawn(exit_with, {}, {.start_method = "thread"}); }));
 }
 
-void check_variable(int, std::string value) {
+std::uint64_t working_folder() {
+  struct stat folder {};
+  REQUIRE(::stat(".", &folder) == 0);
+  return folder.st_ino;
+}
+
+void check_surroundings(int, std::string value, std::uint64_t folder) {
   const char* text = std::getenv("MP_TEST_VARIABLE");
   REQUIRE(text != nullptr && value == text);
+  REQUIRE(working_folder() == folder);
 }
-DTRUN_MP_FUNCTION(check_variable);
+DTRUN_MP_FUNCTION(check_surroundings);
 
 TEST(SpawnTest, ChildrenSeeTheEnvironmentAndFolderOfTheMoment) {
   for (const std::string method : kMethods)
     for (const char* value : {"first", "second"}) {
       ::setenv("MP_TEST_VARIABLE", value, 1);
-      spawn(check_variable, args(value), {.nprocs = 2, .start_method = method});
+      spawn(check_surroundings, args(value, working_folder()),
+            {.nprocs = 2, .start_method = method});
     }
+}
+
+// Not by a fresh image: gtest does not start in such a place.
+TEST(SpawnTest, AParentInAFolderThatIsNoMoreHasItsChildrenThere) {
+  ::setenv("MP_TEST_VARIABLE", "there", 1);
+  expect_runs(Process(check_surroundings, args(0, "there", working_folder()),
+                      {.start_method = "forkserver"}));  // its server is there now
+  const auto before = std::filesystem::current_path();
+  std::string folder = testing::TempDir() + "mp_folder_XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  std::filesystem::current_path(folder);
+  std::filesystem::remove(folder);
+  for (const char* method : {"fork", "forkserver"})
+    expect_runs(
+        Process(check_surroundings, args(0, "there", working_folder()), {.start_method = method}));
+  std::filesystem::current_path(before);
   ::unsetenv("MP_TEST_VARIABLE");
 }
 
@@ -470,6 +500,50 @@ TEST(SpawnTest, FewerThanOneProcessIsRefused) {
   }
 }
 
+// The way back is as long for every start method: none may fail half-way, or with another error.
+TEST(SpawnTest, AtTheLimitOfOpenFilesItFailsByNameAndLaterStarts) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer looks at every object by way of a pipe of its own";
+#endif
+  for (const std::string method : kMethods) {
+    spawn(fail_on, args(-1, ""), {.start_method = method});  // the server is there
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const rlimit before = limit;
+    int failures = 0;
+    bool started = false;
+    for (limit.rlim_cur = 3; !started && limit.rlim_cur < 100; ++limit.rlim_cur) {
+      ::setrlimit(RLIMIT_NOFILE, &limit);
+      const auto error = error_of([&] { spawn(fail_on, args(-1, ""), {.start_method = method}); });
+      ::setrlimit(RLIMIT_NOFILE, &before);
+      started = !error;
+      if (!error) continue;
+      ++failures;
+      EXPECT_THAT(error->what(), HasSubstr("raise the limit of open files")) << method;
+    }
+    EXPECT_TRUE(started && failures > 2) << method;
+  }
+}
+
+// The first start after the death is the one that finds out.
+TEST(SpawnTest, AForkserverThatWasKilledIsReplacedByTheNextStart) {
+  for (int time = 0; time < 5; ++time) {
+    const Gate gate;
+    ProcessContext context = spawn(wait_at_gate_by_rank, args(gate.path()),
+                                   {.join = false, .start_method = "forkserver"});
+    pid_t server = 0;
+    std::string word;
+    std::ifstream stat(fmt::format("/proc/{}/stat", context.pids()[0]));
+    while (stat >> word && !word.ends_with(')')) {
+    }
+    stat >> word >> server;
+    ASSERT_NE(server, ::getpid());
+    ::kill(server, SIGKILL);
+    expect_runs(Process(exit_with, args(0), {.start_method = "forkserver"}));
+    EXPECT_THROW(context.join(), ProcessExitedException);
+  }
+}
+
 std::size_t open_descriptors() {
   std::size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
@@ -543,7 +617,7 @@ void expect_fork_refused(const std::string& reason) {
 TEST(ForkTest, IsRefusedWhereThereIsAnotherThread) {
   std::promise<void> go;
   std::thread other([&] { go.get_future().wait(); });
-  expect_fork_refused("other threads in this process");
+  expect_fork_refused("other thread");
   go.set_value();
   other.join();
   spawn([](int) {}, {}, {.start_method = "fork"});

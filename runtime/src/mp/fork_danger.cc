@@ -69,7 +69,8 @@ std::optional<Error> fork_danger(int live_workers, const std::vector<std::string
     names += fmt::format("{}{} '{}'", names.empty() ? "" : ", ", thread.tid, thread.name);
   return Error(
       ErrorCode::kUsage,
-      fmt::format("fork with {} other threads in this process", other_threads.size()),
+      fmt::format("fork with {} other thread{} in this process", other_threads.size(),
+                  other_threads.size() == 1 ? "" : "s"),
       fmt::format("they do not exist in a copy, and what they hold stays locked there: {}", names),
       kRemedy);
 }

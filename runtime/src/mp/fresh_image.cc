@@ -1,7 +1,6 @@
 #include "fresh_image.h"
 
 #include <fmt/core.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -30,8 +29,9 @@ std::vector<std::string> strings_of(const char* path) {
 }  // namespace
 
 std::string program_name() {
-  char name[16] = {};
-  ::prctl(PR_GET_NAME, name);
+  std::string name;  // the main thread's
+  std::ifstream stream("/proc/self/comm");
+  std::getline(stream, name);
   return name;
 }
 

@@ -1,5 +1,7 @@
 #include "lasting_thread.h"
 
+#include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -17,6 +19,12 @@ struct LastingThread {
   std::deque<std::packaged_task<void()>> tasks;
 
   [[noreturn]] void run() {
+    // So that the refusal of fork() says whose thread is in its way.
+    ::prctl(PR_SET_NAME, "dtrun-mp");
+    // The program's handlers run where the program expects them.
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
     while (true) {
       std::unique_lock held(lock);
       added.wait(held, [&] { return !tasks.empty(); });

@@ -84,7 +84,8 @@ void Process::start() {
                             state.started->pid()),
                 "", "a Process runs once: make another");
   Order order = state.make_order();
-  const StartMethod method = parse_start_method(order.start_method);
+  const StartMethod method = parse_start_method(
+      state.options.start_method.empty() ? order.start_method : state.options.start_method);
   require_not_daemonic();
   require_exit_statuses();
   require_announced(method);
@@ -105,7 +106,7 @@ Order Process::State::make_order() const {
   Order order;
   order.process_name = options.name;
   order.program_name = program_name();
-  order.start_method = options.start_method.empty() ? get_start_method() : options.start_method;
+  order.start_method = get_start_method();
   order.daemon = options.daemon;
   order.print_exception = print_exception;
   return order;

@@ -48,7 +48,7 @@ struct SetStartMethod {
 };
 /// Once, as in Python. @throws Error kInvalidArgument for an unknown name, kUsage the second time
 void set_start_method(const std::string& method, SetStartMethod options = {});
-/// "spawn" unless set. A child has its parent's.
+/// "spawn" unless set. A child has its parent's, whichever way it was itself started.
 std::string get_start_method();
 
 /// What a new process shall run; made by Process and spawn().
