@@ -16,6 +16,7 @@ TEST(GpuCheckTest, TheBundleIsWholeAndSaysWhatItCannotShow) {
       run_command({DTRUN_SOURCE "/scripts/gpu-check", "--built", DTRUN_BUILD, folder});
   ASSERT_EQ(built.exit_code, 0) << built.describe();
   EXPECT_LT(std::filesystem::file_size(folder + ".tar.gz"), 60U << 20);
+  EXPECT_TRUE(std::filesystem::exists(folder + "/goldens/tensor_prints.jsonl"));
   // The programs start without CUDA's libraries and without the loader's help.
   const CommandResult tests = run_command({folder + "/bin/collectives_nccl_gpu_test"});
   EXPECT_EQ(tests.exit_code, 0) << tests.describe();

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "dtrun/base/env.h"
 #include "dtrun/base/json.h"
 
 namespace dtrun::tensors {
@@ -16,7 +17,9 @@ unsigned hex_digit(char digit) {
 }  // namespace
 
 std::vector<GoldenCase> read_golden_file(const std::string& name) {
-  const std::string path = std::string(DTRUN_GOLDEN_FOLDER) + "/" + name + ".jsonl";
+  // scripts/gpu-check takes them to another machine.
+  const std::string folder = base::get_env("DTRUN_GOLDEN_FOLDER").value_or(DTRUN_GOLDEN_FOLDER);
+  const std::string path = folder + "/" + name + ".jsonl";
   std::ifstream file(path);
   if (!file) throw std::runtime_error("cannot open " + path);
   std::vector<GoldenCase> cases;
