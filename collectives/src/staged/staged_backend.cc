@@ -14,9 +14,15 @@ StagedBackend::~StagedBackend() {
 }
 
 StagedCall StagedBackend::staged(int device, Call call) {
-  std::shared_ptr<CopyStream>& stream = streams_[device];
-  if (!stream) stream = std::make_shared<CopyStream>(device_, device);
-  return {stream, pool_, std::move(call)};
+  std::shared_ptr<CopyStream> stream;
+  {
+    // Threads may send and receive at the same time.
+    const std::scoped_lock lock(mutex_);
+    std::shared_ptr<CopyStream>& place = streams_[device];
+    if (!place) place = std::make_shared<CopyStream>(device_, device);
+    stream = place;
+  }
+  return {std::move(stream), pool_, std::move(call)};
 }
 
 Work StagedBackend::broadcast(Buffer buffer, int source, Call call) {

@@ -56,6 +56,7 @@ class StagedBackend : public Backend {
   const std::unique_ptr<Backend> host_;
   const std::shared_ptr<DeviceApi> device_;
   const std::shared_ptr<PinnedPool> pool_;
+  std::mutex mutex_;                                    ///< of streams_
   std::map<int, std::shared_ptr<CopyStream>> streams_;  ///< by device
 };
 
