@@ -24,6 +24,7 @@ namespace dtrun::launcher {
 inline constexpr unsigned char kPreamble = 0xD7;
 inline constexpr std::uint8_t kProtocolVersion = 2;
 inline constexpr std::uint32_t kMostFrameBytes = 64 << 10;
+inline constexpr int kMostLocalRanks = 65536;
 
 struct Hello {
   std::int32_t node_rank = 0;

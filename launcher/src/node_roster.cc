@@ -60,6 +60,9 @@ Objection NodeRoster::objection_to(const Hello& hello) const {
     return contradiction(fmt::format("it was started with --nnodes={}, node 0 with --nnodes={}",
                                      hello.node_count, head.node_count));
   if (hello.local_ranks < 1) return contradiction("it brings no rank");
+  if (hello.local_ranks > kMostLocalRanks)
+    return contradiction(
+        fmt::format("it brings {} ranks, and {} are allowed", hello.local_ranks, kMostLocalRanks));
   return check_node_rank(hello);
 }
 

@@ -9,6 +9,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
 #include "host_election.h"
+#include "node_protocol.h"
 #include "rendezvous_conf.h"
 
 namespace dtrun::launcher {
@@ -115,8 +116,7 @@ std::string read_local_ranks(const Values& values) {
   if (text == "cpu" || text == "gpu" || text == "auto") return text;
   if (!base::parse_integer(text))
     values.reject("nproc-per-node", "must be a number, cpu, gpu or auto");
-  constexpr int kMostRanks = 65536;
-  return std::to_string(values.integer("nproc-per-node", 1, 1, kMostRanks));
+  return std::to_string(values.integer("nproc-per-node", 1, 1, kMostLocalRanks));
 }
 
 int read_node_count(const Values& values) {

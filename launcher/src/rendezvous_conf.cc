@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <map>
 
@@ -67,7 +68,7 @@ std::chrono::nanoseconds read_seconds(const std::string& key, const std::string&
 
 Hosting read_hosting(const std::string& text) {
   std::string lower = text;
-  std::transform(lower.begin(), lower.end(), lower.begin(), ::tolower);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (const char* word : {"1", "true", "t", "yes", "y"})
     if (lower == word) return Hosting::kAlways;
   for (const char* word : {"0", "false", "f", "no", "n"})

@@ -172,6 +172,8 @@ TEST(NodeRosterTest, WhoDoesNotFitIsToldWhy) {
   other = hello("h1");
   other.local_ranks = 0;
   EXPECT_THAT(objection(other, Kind::kContradiction), HasSubstr("no rank"));
+  other.local_ranks = kMostLocalRanks + 1;
+  EXPECT_THAT(objection(other, Kind::kContradiction), HasSubstr("brings 65537 ranks"));
   EXPECT_THAT(objection(hello("h1", 2), Kind::kContradiction), HasSubstr("node 0 without"));
   roster.end("node 0 was stopped");
   EXPECT_THAT(objection(hello("h1"), Kind::kStranger),
