@@ -48,3 +48,19 @@ if(NOT DTRUN_GLOO STREQUAL "OFF" AND GLOO_LIBRARY AND GLOO_INCLUDE_DIR)
   set(DTRUN_HAVE_GLOO ON)
 endif()
 message(STATUS "dtrun: gloo ${DTRUN_HAVE_GLOO}")
+
+# Open MPI's header only: the library itself is opened by the program that needs it.
+set(DTRUN_MPI AUTO CACHE STRING "OFF or AUTO: AUTO builds backend mpi where Open MPI is found")
+find_path(OPEN_MPI_INCLUDE_DIR mpi.h
+  HINTS ENV MPI_HOME
+  PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openmpi /usr/lib64/openmpi /usr/lib/openmpi
+  PATH_SUFFIXES include NO_DEFAULT_PATH)
+find_library(OPEN_MPI_LIBRARY mpi HINTS ${OPEN_MPI_INCLUDE_DIR}/../lib NO_DEFAULT_PATH)
+set(DTRUN_HAVE_MPI OFF)
+if(NOT DTRUN_MPI STREQUAL "OFF" AND OPEN_MPI_INCLUDE_DIR AND OPEN_MPI_LIBRARY)
+  set(DTRUN_HAVE_MPI ON)
+  # libmpi.so -> libmpi.so.40.30.4, whose interface is libmpi.so.40.
+  file(REAL_PATH ${OPEN_MPI_LIBRARY} OPEN_MPI_FILE)
+  string(REGEX MATCH "libmpi\\.so\\.[0-9]+" OPEN_MPI_SONAME ${OPEN_MPI_FILE})
+endif()
+message(STATUS "dtrun: mpi ${DTRUN_HAVE_MPI}")

@@ -1,5 +1,5 @@
-// The backends that a build does without: gloo where no libgloo was found, and mpi. Compiled into
-// this test whatever this build found, in the place of the library's own.
+// The backends that a build does without: gloo and mpi where their libraries were not found. Compiled
+// into this test whatever this build found, in the place of the library's own.
 #include <gtest/gtest.h>
 
 #include "dtrun/collectives/process_group.h"
@@ -26,7 +26,7 @@ void expect_refusal(const std::function<void()>& make, const std::string& name,
 
 TEST(AbsentBackendsTest, TheRefusalNamesTheRemedy) {
   expect_refusal([] { make_gloo_backend({}); }, "gloo", "libgloo-dev");
-  expect_refusal([] { make_mpi_backend({}); }, "mpi", "use backend cpu or gloo");
+  expect_refusal([] { make_mpi_backend({}); }, "mpi", "libopenmpi-dev");
 }
 
 TEST(AbsentBackendsTest, AGroupOfThatBackendIsRefused) {
