@@ -29,7 +29,13 @@ using testing_support::run_command;
 const std::string kRank = DTRUN_BIN "/mpi_rank";
 
 std::vector<std::string> mpirun(int ranks, std::vector<std::string> program) {
-  std::vector<std::string> all = {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n",
+  std::vector<std::string> all = {"mpirun.openmpi",
+                                  "--allow-run-as-root",
+                                  "--oversubscribe",
+                                  "--mca",
+                                  "mpi_yield_when_idle",
+                                  "0",
+                                  "-n",
                                   std::to_string(ranks)};
   all.insert(all.end(), program.begin(), program.end());
   return all;
@@ -51,7 +57,7 @@ int count_lines(const CommandResult& result, const std::string& text) {
 }
 
 TEST_F(MpiTest, EveryOperationIsThatOfTheReference) {
-  for (const int size : {1, 2, 3, 5}) {
+  for (const int size : {1, 2, 3}) {
     const CommandResult result =
         run_command(mpirun(size, {kRank, "conformance", "--gtest_color=no", "--gtest_brief=1"}));
     EXPECT_EQ(result.exit_code, 0) << result.describe();

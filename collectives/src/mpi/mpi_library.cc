@@ -50,20 +50,23 @@ class MpiMessage : public MessageInFlight {
 }  // namespace
 
 /// Between two questions: at first at once, later seldom, for there may be nothing to get for long.
+/// Never by yielding: on a busy machine that gives a whole time slice away, where a timed wait is
+/// over soon.
 class MpiLibrary::Pace {
  public:
   void pause(MpiLibrary& library) {
-    constexpr int kAtOnce = 500;
+    constexpr auto kAtOnce = std::chrono::microseconds(50);
     constexpr auto kShortest = std::chrono::microseconds(20);
     constexpr auto kLongest = std::chrono::microseconds(500);
-    if (++turn_ < kAtOnce) return std::this_thread::yield();
-    const auto pause = std::min(kShortest * (1 + (turn_ - kAtOnce) / 50), kLongest);
+    const auto waited = Deadline::Clock::now() - begun_;
+    if (waited < kAtOnce) return;
+    const auto pause = std::clamp<Deadline::Duration>(waited / 16, kShortest, kLongest);
     std::unique_lock lock(library.mutex_);
     if (!library.stopped_) library.changed_.wait_for(lock, pause);
   }
 
  private:
-  int turn_ = 0;
+  const Time begun_ = Deadline::Clock::now();
 };
 
 MpiLibrary::MpiLibrary(MpiProcess& process, MPI_Comm communicator)

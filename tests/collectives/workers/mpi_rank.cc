@@ -35,6 +35,7 @@ void run(Part part) {
     body(the_world->split(all_of(*the_world), "case"));
   };
   subject.worlds = {the_world->size()};
+  subject.breadth = conformance::Breadth::small;
   run_part(subject, part);
 }
 
