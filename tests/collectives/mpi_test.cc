@@ -28,25 +28,34 @@ using testing_support::run_command;
 
 const std::string kRank = DTRUN_BIN "/mpi_rank";
 
-std::vector<std::string> mpirun(int ranks, std::vector<std::string> program) {
-  std::vector<std::string> all = {"mpirun.openmpi",
-                                  "--allow-run-as-root",
-                                  "--oversubscribe",
-                                  "--mca",
-                                  "mpi_yield_when_idle",
-                                  "0",
-                                  "-n",
-                                  std::to_string(ranks)};
-  all.insert(all.end(), program.begin(), program.end());
-  return all;
-}
-
 class MpiTest : public testing::Test {
  protected:
   void SetUp() override {
     if (run_command({"sh", "-c", "command -v mpirun.openmpi"}).exit_code != 0)
       GTEST_SKIP() << "Open MPI's mpirun is not here (openmpi-bin)";
+    folder_ = testing::TempDir() + "dtrun_mpi_XXXXXX";
+    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
   }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::vector<std::string> mpirun(int ranks, std::vector<std::string> program) const {
+    std::vector<std::string> all = {
+        "mpirun.openmpi",
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "--mca",
+        "mpi_yield_when_idle",
+        "0",
+        "--mca",  // a killed rank's segment stays, by default in /dev/shm
+        "btl_vader_backing_directory",
+        folder_,
+        "-n",
+        std::to_string(ranks)};
+    all.insert(all.end(), program.begin(), program.end());
+    return all;
+  }
+
+  std::string folder_;
 };
 
 /// The lines of the output in which that stands.
@@ -85,7 +94,6 @@ TEST_F(MpiTest, EveryRankIsToldWhyAGroupHasFailed) {
       {3, "disagree: ", "the calls differ in the element counts"},
       {3, "disagree: ", "rank 1 called all_reduce"},
       {3, "reject: ", "outputs has 1 tensors, and the group 3 ranks   try"},
-
       {2, "reject: ", "rejected its all_gather #1"},
       {3, "late: ", "of group 'late' for rank 1"},
       {3, "late: ", "no answer came from rank 1 (pid "},
@@ -119,12 +127,9 @@ TEST_F(MpiTest, ASubgroupOfAnotherBackendsWorldMayUseIt) {
 }
 
 TEST_F(MpiTest, RanksThatAreNotMpisAreRefusedOnAll) {
-  std::string folder = testing::TempDir() + "dtrun_mpi_XXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   const std::string swapped = "RANK=$((1 - OMPI_COMM_WORLD_RANK)) WORLD_SIZE=2 exec \"$0\" \"$@\"";
   const CommandResult result =
-      run_command(mpirun(2, {"sh", "-c", swapped, kRank, "join", "file://" + folder + "/store"}));
-  std::filesystem::remove_all(folder);
+      run_command(mpirun(2, {"sh", "-c", swapped, kRank, "join", "file://" + folder_ + "/store"}));
   EXPECT_EQ(count_lines(result, "refused: rank 0 of group 'world' is rank 1 of 2 in MPI"), 2)
       << result.describe();
   EXPECT_EQ(count_lines(result, "leave RANK and WORLD_SIZE to it"), 2) << result.describe();
