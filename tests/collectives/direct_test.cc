@@ -235,7 +235,8 @@ TEST(DirectFailureTest, ARankThatDoesNotComeIsNamedAtEverySize) {
       ASSERT_TRUE(mine.has_value());
       EXPECT_EQ(mine->code, ErrorCode::kTimeout) << mine->text;
       EXPECT_NE(mine->text.find("for rank 2"), std::string::npos) << mine->text;
-      EXPECT_NE(mine->text.find("is in recv #1"), std::string::npos) << mine->text;
+      // Who is a little later than the first to give up may find rank 2 gone from there already.
+      EXPECT_NE(mine->text.find("recv #1"), std::string::npos) << mine->text;
     }
   }
 }
