@@ -1,11 +1,14 @@
 #include "mpi/mpi_api.h"
 
-#include <dlfcn.h>
+#include <fmt/core.h>
 
 #include <string>
 
+#include "dtrun/base/dynamic_library.h"
+
 namespace dtrun::collectives::mpi {
 
+using base::DynamicLibrary;
 using base::Error;
 using base::ErrorCode;
 
@@ -20,7 +23,7 @@ Error obstacle(const std::string& linker_says) {
 /// Finds names until one is missing.
 class Finder {
  public:
-  explicit Finder(void* library) : library_(library) {}
+  explicit Finder(const DynamicLibrary& library) : library_(library) {}
 
   template <typename Function>
   void function(Function& to, const char* name) {
@@ -34,12 +37,13 @@ class Finder {
 
  private:
   void* find(const char* name) {
-    void* found = ::dlsym(library_, name);
-    if (found == nullptr && !obstacle_) obstacle_ = mpi::obstacle(::dlerror());
+    void* found = library_.find(name);
+    if (found == nullptr && !obstacle_)
+      obstacle_ = mpi::obstacle(fmt::format("the library has no {}", name));
     return found;
   }
 
-  void* const library_;
+  const DynamicLibrary& library_;
   std::optional<Error> obstacle_;
 };
 
@@ -93,9 +97,9 @@ const OpenedMpi& opened() {
 // Open MPI's own plugins look for its names, too: they must be global.
 OpenedMpi open_library(const char* file) {
   OpenedMpi opened;
-  void* library = ::dlopen(file, RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) {
-    opened.obstacle = obstacle(::dlerror());
+  const DynamicLibrary library({file}, DynamicLibrary::Visibility::global);
+  if (!library.opened()) {
+    opened.obstacle = obstacle(library.reason());
     return opened;
   }
   Finder finder(library);

@@ -1,15 +1,16 @@
 // The one file that knows NCCL.
-#include <dlfcn.h>
 #include <fmt/core.h>
 #include <nccl.h>
 
 #include <cstring>
 
+#include "dtrun/base/dynamic_library.h"
 #include "dtrun/base/error.h"
 #include "nccl/nccl_api.h"
 
 namespace dtrun::collectives::nccl {
 
+using base::DynamicLibrary;
 using base::Error;
 using base::ErrorCode;
 
@@ -97,22 +98,19 @@ Error unusable(std::string why) {
 }
 
 /// The library by the loader's search; else where the toolkit was when this was built.
-void* open_library() {
-  constexpr const char* kName = "libnccl.so.2";
-  if (void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL)) return library;
-  const std::string reason = dlerror();
-  if (void* library = dlopen(DTRUN_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL)) return library;
-  throw unusable(reason);
+DynamicLibrary open_library() {
+  DynamicLibrary library({"libnccl.so.2", DTRUN_NCCL_LIBRARY});
+  if (!library.opened()) throw unusable(library.reason());
+  return library;
 }
 
 template <typename Function>
-void load(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) throw unusable(fmt::format("the library has no {}", name));
+void load(const DynamicLibrary& library, const char* name, Function& function) {
+  if (!library.find(name, function)) throw unusable(fmt::format("the library has no {}", name));
 }
 
 Library load_all() {
-  void* const library = open_library();  // for the life of the process
+  const DynamicLibrary library = open_library();
   Library nccl{};
   load(library, "ncclGetVersion", nccl.get_version);
   load(library, "ncclGetErrorString", nccl.get_error_string);

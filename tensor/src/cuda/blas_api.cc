@@ -2,28 +2,27 @@
 #include "cuda/blas_api.h"
 
 #include <cublas_v2.h>
-#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include "dtrun/base/check.h"
+#include "dtrun/base/dynamic_library.h"
 #include "dtrun/base/error.h"
 
 namespace dtrun::tensors::cuda {
 namespace {
 
+using base::DynamicLibrary;
 using base::Error;
 using base::ErrorCode;
 
 /// The newest library of the version that the headers belong to, by the loader's search; else where
 /// the toolkit was when this was built.
-void* open_library() {
+DynamicLibrary open_library() {
   const std::string name = fmt::format("libcublas.so.{}", CUBLAS_VER_MAJOR);
-  if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  const std::string reason = dlerror();
-  const std::string path = std::string(DTRUN_CUDA_LIBRARY_FOLDER "/") + name;
-  if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  throw Error(ErrorCode::kUnavailable, "cannot multiply matrices on a CUDA device", reason,
-              "install cuBLAS, or name its folder in LD_LIBRARY_PATH");
+  DynamicLibrary library({name, DTRUN_CUDA_LIBRARY_FOLDER "/" + name});
+  if (library.opened()) return library;
+  throw Error(ErrorCode::kUnavailable, "cannot multiply matrices on a CUDA device",
+              library.reason(), "install cuBLAS, or name its folder in LD_LIBRARY_PATH");
 }
 
 /// The header has an older overload of that name.
@@ -44,16 +43,15 @@ struct Cublas {
 };
 
 template <typename Function>
-void load(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) {
+void load(const DynamicLibrary& library, const char* name, Function& function) {
+  if (!library.find(name, function)) {
     throw Error(ErrorCode::kUnavailable, "cannot multiply matrices on a CUDA device",
                 fmt::format("cuBLAS has no {}", name), "a cuBLAS of this build's version");
   }
 }
 
 Cublas load_all() {
-  void* library = open_library();  // for the life of the process
+  const DynamicLibrary library = open_library();
   Cublas cublas{};
   load(library, "cublasCreate_v2", cublas.create);
   load(library, "cublasDestroy_v2", cublas.destroy);
