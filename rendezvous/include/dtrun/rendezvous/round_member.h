@@ -1,0 +1,160 @@
+// RoundMember: one agent's part in the rounds: joins, starts and stops its workers when the head
+// says so, tells how they end, and knows what to do when the head is gone. Pure, as round_head.h.
+//
+//   joining --Accepted--> waiting --Start--> running --workers ended well--> done --Close--> ended
+//      ^                    ^  |                |  |                                            ^
+//      |                    |  +--Prepare: opens the store         Close, or the operator       |
+//      |                    |                   v                       v                       |
+//      |                    +--Stopped-- stopping                    ending --workers are gone--+
+//      +------- the connection is lost, workers are gone, head_loss says rejoin
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "dtrun/base/error.h"
+#include "dtrun/rendezvous/round_messages.h"
+
+namespace dtrun::rendezvous::rounds {
+
+/// What an agent does when the connection to the head is lost.
+enum class AfterLoss {
+  kEnd,     ///< the job is over: it has a fixed number of nodes
+  kRejoin,  ///< ends its workers and joins again, here or wherever the next head is
+};
+
+struct MemberSettings {
+  Hello hello;
+  Moment join_timeout = std::chrono::seconds(600);
+  Moment read_timeout = std::chrono::seconds(60);  ///< for the answer to Hello
+  /// After a loss: how long nobody may answer at the endpoint before the head counts as gone.
+  Moment rejoin_timeout = std::chrono::seconds(15);
+  AfterLoss after_loss = AfterLoss::kEnd;
+  std::string head_name;   ///< "n0:29500", for messages
+  std::string why_not_me;  ///< why this agent does not host; may be empty
+};
+
+// --- events
+struct Connected {};
+/// The attempt that Connect asked for has failed; the next Connect makes another one.
+struct Unreachable {
+  std::string why;
+};
+struct Disconnected {
+  std::string why;
+};
+struct Received {
+  HeadMessage message;
+};
+struct StoreOpened {
+  std::int32_t round = kNoRound;
+  std::string address;  ///< as in StoreReady
+  std::int32_t port = 0;
+};
+struct StoreFailed {
+  std::int32_t round = kNoRound;
+  std::string why;
+};
+/// The first failure among this node's workers; the rest of them is being ended.
+struct WorkersFailed {
+  std::int32_t round = kNoRound;
+  JobFailure failure;
+};
+/// No process of that round is left.
+struct WorkersGone {
+  enum class How { kAllSucceeded, kOtherwise };
+  std::int32_t round = kNoRound;
+  How how = How::kOtherwise;
+};
+struct OperatorStop {
+  int signal = 15;
+};
+/// The head is at another address from now on (etcd's election).
+struct HeadMoved {
+  std::string head_name;
+};
+struct MemberTick {};
+using MemberEvent =
+    std::variant<Connected, Unreachable, Disconnected, Received, StoreOpened, StoreFailed,
+                 WorkersFailed, WorkersGone, OperatorStop, HeadMoved, MemberTick>;
+
+// --- actions
+/// Try to connect; answered by Connected or Unreachable. The driver spaces attempts out.
+struct Connect {};
+struct Say {
+  AgentMessage message;
+};
+/// Closes the connection once all is sent; no Disconnected follows.
+struct Disconnect {};
+/// A fresh store; whatever store an earlier round had here is closed. Answered by StoreOpened or
+/// StoreFailed.
+struct OpenStore {
+  std::int32_t round = kNoRound;
+};
+struct StartWorkers {
+  Start start;
+};
+enum class StopUrgency { kClean, kNow };
+/// Answered by WorkersGone, unless that has come already.
+struct StopWorkers {
+  std::int32_t round = kNoRound;
+  StopUrgency urgency = StopUrgency::kClean;
+  int signal = 15;
+  JobFailure cause;
+};
+/// This agent's job is over; its last action. It has no live workers.
+struct Finish {
+  enum class Kind {
+    kSucceeded,
+    kFailed,   ///< failure says why
+    kStopped,  ///< by its operator
+    kError,    ///< it never came to a round: error says why
+  };
+  Kind kind = Kind::kSucceeded;
+  JobFailure failure;
+  std::optional<base::Error> error;
+};
+struct MemberNote {
+  std::string text;
+};
+using MemberAction = std::variant<Connect, Say, Disconnect, OpenStore, StartWorkers, StopWorkers,
+                                  Finish, MemberNote>;
+
+enum class MemberPhase {
+  kJoining,
+  kWaiting,
+  kRunning,
+  kStopping,   ///< its workers are being ended, then it goes on
+  kRejoining,  ///< the same, and then it joins again
+  kDone,
+  kEnding,  ///< its workers are being ended, then it finishes
+  kEnded,
+};
+
+struct MemberState {
+  MemberSettings settings;
+  MemberPhase phase = MemberPhase::kJoining;
+  bool connected = false;
+  bool accepted = false;  ///< by the present head
+  int round = kNoRound;   ///< whose workers it has, or had last
+  int group_rank = kNoNodeRank;
+  int prepared = kNoRound;  ///< the round for which it was asked for a store
+  bool workers = false;     ///< live ones may exist
+  Moment since{};           ///< it has been joining
+  std::optional<Moment> join_deadline;
+  std::optional<Moment> answer_deadline;
+  std::optional<Moment> beat_at;
+  Moment keep_alive_interval{};
+  int stop_signal = 0;  ///< the operator's
+  Finish verdict;       ///< of kEnding
+};
+
+/// The first actions: connects.
+std::vector<MemberAction> begin(MemberState& state, Moment now);
+std::vector<MemberAction> step(MemberState& state, const MemberEvent& event, Moment now);
+/// When a MemberTick is due at the latest; Moment::max(): never.
+Moment member_deadline(const MemberState& state);
+
+}  // namespace dtrun::rendezvous::rounds

@@ -1,0 +1,149 @@
+// What the agents of a job say to the head, the agent that gathers them into rounds, and what it
+// says to them; and the settings of the whole. Values without behaviour: the wire (agent_protocol),
+// the two state machines (round_head.h, round_member.h) and the simulator share them.
+//
+// A *round* is one incarnation of the job: a set of participants, their ranks, a store of its own.
+// Rounds are numbered from 0 and never reused; whatever carries another number is out of date.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <variant>
+
+namespace dtrun::rendezvous::rounds {
+
+/// A point on some monotonic clock, since an origin of its own. The state machines are given it;
+/// they read no clock.
+using Moment = std::chrono::nanoseconds;
+
+inline constexpr int kNoNodeRank = -1;  ///< to be given out
+inline constexpr int kNoRound = -1;
+inline constexpr int kMostLocalRanks = 65536;
+
+/// The names and defaults are those of torchrun's --rdzv_conf.
+struct RoundSettings {
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int max_restarts = 0;  ///< of the whole job
+  Moment join_timeout = std::chrono::seconds(600);
+  /// From the moment min_nodes are here: how long others may still come in.
+  Moment last_call_timeout = std::chrono::seconds(30);
+  /// How long a closed head stays to tell the others so.
+  Moment close_timeout = std::chrono::seconds(30);
+  Moment keep_alive_interval = std::chrono::seconds(5);
+  /// A member of whom nothing has come for so long is lost.
+  Moment silence_window = std::chrono::seconds(15);
+  /// What a dead agent's workers get to die, too, before others take their place.
+  Moment death_grace = std::chrono::milliseconds(200);
+
+  bool elastic() const { return min_nodes < max_nodes; }
+  /// The first loss of any node ends the job.
+  bool one_round() const { return !elastic() && max_restarts == 0; }
+};
+
+/// Why workers are being stopped, or the job ends.
+struct JobFailure {
+  std::int32_t rank = -1;       ///< -1: no rank but a node, see text
+  std::int32_t node_rank = -1;  ///< -1: not known, or none
+  std::int32_t code = 0;
+  std::int32_t signal = 0;
+  std::int32_t pid = 0;
+  std::string host;
+  std::string text;  ///< where code and signal do not say it: "node 1 (h1) is gone"
+
+  /// "rank 3 on node 1 (h1) failed: SIGKILL"
+  std::string describe() const;
+  int exit_code() const;
+  friend bool operator==(const JobFailure&, const JobFailure&) = default;
+};
+
+// --- an agent to the head
+
+/// The first word. Whoever says it has no live workers.
+struct Hello {
+  std::string run_id;
+  std::string host;
+  std::int32_t node_rank = kNoNodeRank;
+  std::int32_t local_ranks = 1;
+  std::int32_t min_nodes = 1;
+  std::int32_t max_nodes = 1;
+  std::uint64_t agent = 0;  ///< random; the same when this agent comes back
+  std::int32_t last_round = kNoRound;
+  std::int32_t last_group_rank = kNoNodeRank;  ///< in last_round
+
+  /// "node 1 (h1)"; "h1" while it has no number.
+  std::string describe() const;
+};
+/// Nothing new. Every message says as much.
+struct Beat {};
+/// The answer to Prepare.
+struct StoreReady {
+  std::int32_t round = kNoRound;
+  std::string address;  ///< empty: that by which the head sees this agent
+  std::int32_t port = 0;
+};
+/// The answer to Stop, or after Failed: no process of that round's workers is left.
+struct Stopped {
+  std::int32_t round = kNoRound;
+};
+/// A worker has failed, or could not be started; the agent is stopping the others of its own.
+struct Failed {
+  std::int32_t round = kNoRound;
+  JobFailure failure;
+};
+/// All its workers have ended well, and nothing is left of them.
+struct Done {
+  std::int32_t round = kNoRound;
+};
+/// Its operator stops it. Its connection ends when its workers are gone.
+struct Leaving {
+  JobFailure why;
+};
+
+using AgentMessage = std::variant<Hello, Beat, StoreReady, Stopped, Failed, Done, Leaving>;
+
+// --- the head to an agent
+
+struct Accepted {
+  Moment keep_alive_interval{};
+  Moment silence_window{};
+};
+struct Refused {
+  std::string text;
+};
+/// Told on change: what a member that is in no round waits for.
+struct Standing {
+  enum class Kind : std::int32_t { kWaiting, kSpare };
+  Kind kind = Kind::kWaiting;
+  std::int32_t nodes = 0;  ///< that are here
+};
+/// To the agent that will be group rank 0: open an empty store for the workers of this round.
+struct Prepare {
+  std::int32_t round = kNoRound;
+};
+struct Start {
+  std::int32_t round = kNoRound;
+  std::int32_t group_rank = 0;
+  std::int32_t group_world_size = 1;
+  std::int32_t base_rank = 0;
+  std::int32_t world_size = 1;
+  std::int32_t restart_count = 0;  ///< failures so far; changes of membership do not count
+  std::string master_address;
+  std::int32_t master_port = 0;
+};
+/// End the workers of this round and say Stopped.
+struct Stop {
+  std::int32_t round = kNoRound;
+  JobFailure cause;
+};
+/// The job is over, for good.
+struct Close {
+  enum class Outcome : std::int32_t { kSucceeded, kFailed };
+  Outcome outcome = Outcome::kSucceeded;
+  JobFailure failure;  ///< of kFailed
+};
+
+using HeadMessage = std::variant<Accepted, Refused, Standing, Prepare, Start, Stop, Close>;
+
+}  // namespace dtrun::rendezvous::rounds
