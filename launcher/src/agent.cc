@@ -37,12 +37,12 @@ std::vector<int> stop_signals() {
 
 class Agent {
  public:
-  Agent(const LaunchPlan& plan, MeetingPoint meeting_point, GuardHandle guard,
+  Agent(const LaunchPlan& plan, MeetingPoint meeting_point, GuardHandle& guard,
         std::vector<pid_t> not_ours)
       : node_rank_(plan.options.node_rank),
         not_ours_(std::move(not_ours)),
         guard_(guard.pid),
-        link_(std::move(guard.link)),
+        link_(guard.link),
         link_watch_(loop_, link_.fd()),
         nodes_(make_nodes(loop_, plan, std::move(meeting_point), callbacks())) {
     link_watch_.on_readable([this] { on_guard_message(); });
@@ -60,8 +60,11 @@ class Agent {
   NodesCallbacks callbacks() {
     NodesCallbacks callbacks;
     callbacks.on_ready = [this](const StartOrder& order) {
+      if (ended_) return;
+      outcome_.round = order.round;
       outcome_.base_rank = order.base_rank;
-      node_rank_ = order.node_rank;
+      node_rank_ = order.group_rank;
+      running_ = true;
       link_.send(MessageKind::kStart, order);
     };
     callbacks.on_failure = [this](const JobFailure& failure) { on_failure_elsewhere(failure); };
@@ -74,7 +77,7 @@ class Agent {
     order.signal = number;
     if (outcome_.stop_signal != 0) {
       order.urgency = Urgency::kNow;
-      if (job_ended_) loop_.stop();  // only other nodes are waited for
+      if (ended_) loop_.stop();  // only other nodes are waited for
     } else {
       outcome_.stop_signal = number;
       base::log::info(Component::kLauncher, "{}: the job is being stopped",
@@ -85,7 +88,19 @@ class Agent {
           fmt::format("dtrun on {} was stopped by {}", this_node(), base::signal_name(number));
       nodes_->tell_failure(failure);
     }
+    stop_ranks(order);
+  }
+
+  void stop_ranks(StopOrder order) {
+    if (!running_) return loop_.post([this] { end_here(); });
+    order.round = outcome_.round;
     link_.send(MessageKind::kStop, order);
+  }
+
+  void end_here() {
+    if (ended_) return;
+    ended_ = true;
+    nodes_->tell_done();
   }
 
   JobFailure failure_here() const {
@@ -106,7 +121,7 @@ class Agent {
     StopOrder order;
     order.failed_rank = failure.rank;
     failure.describe().copy(order.cause, sizeof order.cause - 1);
-    link_.send(MessageKind::kStop, order);
+    stop_ranks(order);
   }
 
   void on_guard_message() {
@@ -123,9 +138,10 @@ class Agent {
       case MessageKind::kFirstFailure:
         on_first_failure(message->as<RankEnd>(), message->text_after<RankEnd>());
         break;
-      case MessageKind::kJobEnd:
-        outcome_.job_end = message->as<JobEnd>();
-        job_ended_ = true;
+      case MessageKind::kGroupEnd:
+        outcome_.group_end = message->as<GroupEnd>();
+        running_ = false;
+        end_here();
         break;
       case MessageKind::kStart:
       case MessageKind::kStop:
@@ -154,41 +170,42 @@ class Agent {
     nodes_->tell_failure(failure);
   }
 
-  // Its last word was said, or it was killed.
+  // It was killed: by itself it stays until this process ends.
   void on_guard_gone() {
     link_watch_.on_readable(nullptr);
     int status = 0;
     while (::waitpid(guard_, &status, 0) < 0 && errno == EINTR) {
     }
-    if (!job_ended_) {
+    if (!ended_) {
       // The ranks have died with their parent; what they had started has come to this process.
-      outcome_.job_end.unkillable =
+      outcome_.group_end.unkillable =
           base::kill_descendants(not_ours_, Deadline::after(kKillPatience));
       outcome_.guard_died = true;
       outcome_.guard_end = base::ExitStatus::from_wait_status(status).describe();
       tell_failure(fmt::format("the guard of {} has died", this_node()));
     }
-    job_ended_ = true;
-    nodes_->tell_done();
+    running_ = false;
+    end_here();
   }
 
   std::optional<int> node_rank_;
   std::vector<pid_t> not_ours_;
   pid_t guard_;
   base::EventLoop loop_;
-  GuardLink link_;
+  GuardLink& link_;
   base::FdWatch link_watch_;
   JobOutcome outcome_;
   std::unique_ptr<Nodes> nodes_;
   std::unique_ptr<base::SignalWatch> signals_;
-  bool job_ended_ = false;
+  bool running_ = false;  // the guard has a round's ranks
+  bool ended_ = false;    // there will be no round any more on this node
 };
 
 }  // namespace
 
-JobOutcome run_agent(const LaunchPlan& plan, MeetingPoint meeting_point, GuardHandle guard,
+JobOutcome run_agent(const LaunchPlan& plan, MeetingPoint meeting_point, GuardHandle& guard,
                      std::vector<pid_t> not_ours) {
-  return Agent(plan, std::move(meeting_point), std::move(guard), std::move(not_ours)).run();
+  return Agent(plan, std::move(meeting_point), guard, std::move(not_ours)).run();
 }
 
 }  // namespace dtrun::launcher

@@ -20,9 +20,11 @@ struct GuardHandle {
 };
 
 /// Runs the job to its end.
+/// @param guard stays until the caller kills it: should this process die before it has told what
+/// happened, there is still somebody to clean up
 /// @param not_ours children that this process had before it was dtrun (shells exec)
 /// @throws Error when the nodes do not come together; then the guard runs on until the link closes
-JobOutcome run_agent(const LaunchPlan& plan, MeetingPoint meeting_point, GuardHandle guard,
+JobOutcome run_agent(const LaunchPlan& plan, MeetingPoint meeting_point, GuardHandle& guard,
                      std::vector<pid_t> not_ours);
 
 }  // namespace dtrun::launcher

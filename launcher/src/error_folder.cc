@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 
@@ -13,6 +14,16 @@
 #include "dtrun/base/error.h"
 
 namespace dtrun::launcher {
+namespace {
+
+// Of the round before.
+bool is_own_folder(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == ::geteuid();
+}
+
+}  // namespace
 
 ErrorFolder ErrorFolder::choose(const LaunchPlan& plan) {
   std::uint64_t unique = 0;
@@ -33,24 +44,24 @@ ErrorFolder ErrorFolder::choose(const LaunchPlan& plan) {
   return result;
 }
 
-void ErrorFolder::make() const {
+void ErrorFolder::make(int round) const {
   if (!kept_) {
-    if (::mkdir(folder_.c_str(), 0700) != 0)
+    if (::mkdir(folder_.c_str(), 0700) != 0 && !(errno == EEXIST && is_own_folder(folder_)))
       throw base::system_error(fmt::format("make the folder {}", folder_),
                                "set TMPDIR to a folder that can be written to, or use --log_dir");
     return;
   }
   std::error_code error;
   for (int i = 0; i < local_ranks_ && !error; ++i)
-    std::filesystem::create_directories(fmt::format("{}/attempt_0/{}", folder_, i), error);
+    std::filesystem::create_directories(fmt::format("{}/attempt_{}/{}", folder_, round, i), error);
   if (error)
     throw base::system_error(fmt::format("make the folder {}", folder_), error.value(),
                              "name another folder with --log_dir");
 }
 
-std::string ErrorFolder::file_of(int local_rank) const {
-  return kept_ ? fmt::format("{}/attempt_0/{}/error.json", folder_, local_rank)
-               : fmt::format("{}/{}.json", folder_, local_rank);
+std::string ErrorFolder::file_of(int round, int local_rank) const {
+  return kept_ ? fmt::format("{}/attempt_{}/{}/error.json", folder_, round, local_rank)
+               : fmt::format("{}/{}_{}.json", folder_, round, local_rank);
 }
 
 void ErrorFolder::remove() const {

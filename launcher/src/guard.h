@@ -1,6 +1,6 @@
 // The guard: the process between agent and ranks. It is the parent of the ranks and the reaper of
-// all that they start; it relays their output, writes the job page, ends the ranks in steps, and
-// tells the agent what happened. Forked from the agent without exec, in a session of its own;
+// all that they start; it relays their output and runs a WorkerGroup for each round, one after the
+// other, as the agent says. Forked from the agent without exec, in a session of its own;
 // single-threaded. When the agent dies, everything dies: the end of the link says so.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace dtrun::launcher {
 
-/// Runs the guard in the calling (just forked) process until the job has ended or the agent has
-/// gone. Returns its exit code.
+/// Runs the guard in the calling (just forked) process until the agent has gone, or has no more use
+/// for it and kills it: between rounds it has nothing to lose. Returns its exit code.
 int run_guard(const LaunchPlan& plan, const ErrorFolder& errors, GuardLink link);
 
 }  // namespace dtrun::launcher

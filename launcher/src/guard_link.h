@@ -14,29 +14,39 @@
 namespace dtrun::launcher {
 
 enum class MessageKind : std::uint32_t {
-  kStart,         ///< agent: StartOrder
+  kStart,         ///< agent: StartOrder; once the group before it has ended
   kStop,          ///< agent: StopOrder
   kRankEnd,       ///< guard: RankEnd, then the end of its standard error
   kSpawnFailure,  ///< guard: SpawnFailure, then the Error's text
-  kFirstFailure,  ///< guard: RankEnd of the rank for which the job is ended; then, when it exited
+  kFirstFailure,  ///< guard: RankEnd of the rank for which the group is ended; then, when it exited
                   ///< with 0, why that is a failure
-  kJobEnd,        ///< guard: JobEnd; its last word
+  kGroupEnd,      ///< guard: GroupEnd; its last word about the round
 };
 
-/// Where this node's ranks stand in the world.
+/// A round: one group of ranks on this node, and where it stands in the world.
 struct StartOrder {
-  int node_rank = 0;
+  int round = 0;
+  int group_rank = 0;        ///< the node's number
+  int group_world_size = 1;  ///< how many nodes
   int base_rank = 0;
   int world_size = 1;
+  int restart_count = 0;
+  int max_restarts = 0;
   std::uint16_t master_port = 0;
   char master_addr[256] = {};
 };
 
 enum class Urgency : std::uint32_t { kClean, kNow };
+/// What the agent will want next: kAnotherRound does not wait for a reader of the output that has
+/// stopped.
+enum class Afterwards : std::uint32_t { kNothing, kAnotherRound };
 
+/// Of a round that has ended already, or that never began, it has no effect.
 struct StopOrder {
+  int round = 0;
   int signal = 15;  ///< the first signal of the ladder
   Urgency urgency = Urgency::kClean;
+  Afterwards afterwards = Afterwards::kNothing;
   int failed_rank = -1;  ///< a rank of another node that has failed; -1: nobody
   char cause[256] = {};  ///< for the job page; empty: none
 };
@@ -58,7 +68,10 @@ struct SpawnFailure {
   int error_number = 0;
 };
 
-struct JobEnd {
+/// No process of the round is left on this node, but the unkillable.
+struct GroupEnd {
+  int round = 0;
+  int success = 0;  ///< 1: all ranks ended with 0, and nobody had stopped them
   std::uint64_t lost_output_bytes = 0;
   int output_error = 0;  ///< errno of the first failed write to our own output
   int unkillable = 0;    ///< processes that SIGKILL did not end

@@ -127,7 +127,12 @@ StartOrder HeadNode::order_for(const NodePlace& place) const {
   std::vector<std::string> reached_at;
   for (const auto& [id, member] : members_)
     if (member.hello) reached_at.push_back(member.reached_at);
-  StartOrder order{place.node_rank, place.base_rank, roster_.world_size(), server_.port(), {}};
+  StartOrder order;
+  order.group_rank = place.node_rank;
+  order.group_world_size = roster_.count();
+  order.base_rank = place.base_rank;
+  order.world_size = roster_.world_size();
+  order.master_port = server_.port();
   const std::string address =
       plan_.options.rendezvous == Rendezvous::kC10d
           ? master_address(plan_.options.master_addr, listening_at_, reached_at)

@@ -59,9 +59,9 @@ int exit_code_of(const JobOutcome& outcome) {
     const int own = base::ExitStatus{root->end.code, root->end.signal}.shell_code();
     return own != 0 ? own : 1;
   }
-  const bool output_lost = outcome.job_end.lost_output_bytes > 0 &&
-                           outcome.job_end.output_error != EPIPE &&
-                           outcome.job_end.output_error != 0;
+  const bool output_lost = outcome.group_end.lost_output_bytes > 0 &&
+                           outcome.group_end.output_error != EPIPE &&
+                           outcome.group_end.output_error != 0;
   return output_lost ? kExitSystem : 0;
 }
 

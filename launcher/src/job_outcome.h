@@ -25,6 +25,7 @@ struct SpawnOutcome {
 };
 
 struct JobOutcome {
+  int round = 0;  ///< the last one of this node; all that follows is of it
   int base_rank = 0;
   std::vector<RankOutcome> ranks;
   std::optional<SpawnOutcome> spawn_failure;
@@ -34,7 +35,7 @@ struct JobOutcome {
   int stop_signal = 0;  ///< the signal by which the operator stopped the job
   bool guard_died = false;
   std::string guard_end;  ///< how
-  JobEnd job_end;
+  GroupEnd group_end;
 };
 
 /// The rank for which the job failed; nullptr: none on this node did.

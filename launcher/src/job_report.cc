@@ -20,7 +20,7 @@ namespace {
 void read_error_files(const ErrorFolder& errors, JobOutcome& outcome) {
   for (RankOutcome& rank : outcome.ranks) {
     if (rank.end.success()) continue;
-    const std::string path = errors.file_of(rank.end.local_rank);
+    const std::string path = errors.file_of(outcome.round, rank.end.local_rank);
     try {
       rank.report = rendezvous::read_failure_report(path);
     } catch (const base::Error& error) {
@@ -43,7 +43,7 @@ void copy_root_report(const LaunchPlan& plan, const JobOutcome& outcome) {
   }
 }
 
-void print_lost_output(const JobEnd& end) {
+void print_lost_output(const GroupEnd& end) {
   if (end.lost_output_bytes == 0 || end.output_error == EPIPE) return;
   print_error(
       fmt::format("cannot write to the standard output: {}; {} bytes of the ranks' output "
@@ -80,10 +80,10 @@ int report_job(const LaunchPlan& plan, const ErrorFolder& errors, JobOutcome& ou
     std::fwrite(table.data(), 1, table.size(), stderr);
     copy_root_report(plan, outcome);
   }
-  if (outcome.job_end.unkillable > 0)
+  if (outcome.group_end.unkillable > 0)
     print_error(fmt::format("{} processes of the job did not die of SIGKILL within 10 s",
-                            outcome.job_end.unkillable));
-  print_lost_output(outcome.job_end);
+                            outcome.group_end.unkillable));
+  print_lost_output(outcome.group_end);
   std::fflush(stderr);
   return exit_code_of(outcome);
 }

@@ -84,7 +84,7 @@ int run_job(const LaunchPlan& plan) {
   GuardHandle guard = start_guard(plan, errors, meeting_point.listener.get());
   int code = kExitInternal;
   try {
-    JobOutcome outcome = run_agent(plan, std::move(meeting_point), std::move(guard), not_ours);
+    JobOutcome outcome = run_agent(plan, std::move(meeting_point), guard, not_ours);
     code = report_job(plan, errors, outcome);
   } catch (...) {
     base::kill_descendants(not_ours, base::Deadline::after(std::chrono::seconds(10)));

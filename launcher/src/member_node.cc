@@ -100,11 +100,12 @@ Error MemberNode::refused(const std::string& text) const {
 }
 
 StartOrder MemberNode::order_of(const Welcome& welcome) const {
-  StartOrder order{welcome.node_rank,
-                   welcome.base_rank,
-                   welcome.world_size,
-                   static_cast<std::uint16_t>(welcome.store_port),
-                   {}};
+  StartOrder order;
+  order.group_rank = welcome.node_rank;
+  order.group_world_size = plan_.options.node_count;
+  order.base_rank = welcome.base_rank;
+  order.world_size = welcome.world_size;
+  order.master_port = static_cast<std::uint16_t>(welcome.store_port);
   plan_.options.master_addr.copy(order.master_addr, sizeof order.master_addr - 1);
   return order;
 }

@@ -39,18 +39,30 @@ std::string Output::tag(OutputOrigin origin, int fd) const {
                      text);
 }
 
-void Output::add(OutputOrigin origin, base::UniqueFd out, base::UniqueFd err,
-                 base::EventLoop::Callback on_end) {
-  relays_.push_back(std::make_unique<base::LineRelay>(
-      loop_, std::move(out), *out_, base::LineRelayOptions{tag(origin, STDOUT_FILENO), 0}, on_end));
-  relays_.push_back(std::make_unique<base::LineRelay>(
-      loop_, std::move(err), error_sink(),
-      base::LineRelayOptions{tag(origin, STDERR_FILENO), kTailBytes}, std::move(on_end)));
+void Output::begin_round() {
+  for (auto& relay : relays_) past_relays_.push_back(std::move(relay));
+  relays_.clear();
+  std::erase_if(past_relays_, [](const auto& relay) { return relay->ended(); });
+}
+
+void Output::relay(base::UniqueFd source, base::OutputSink& sink, base::LineRelayOptions options) {
+  relays_.push_back(
+      std::make_unique<base::LineRelay>(loop_, std::move(source), sink, std::move(options), [this] {
+        if (on_stream_end_) on_stream_end_();
+      }));
+}
+
+void Output::add(OutputOrigin origin, base::UniqueFd out, base::UniqueFd err) {
+  relay(std::move(out), *out_, {tag(origin, STDOUT_FILENO), 0});
+  relay(std::move(err), error_sink(), {tag(origin, STDERR_FILENO), kTailBytes});
 }
 
 bool Output::ended() const {
-  return std::all_of(relays_.begin(), relays_.end(),
-                     [](const auto& relay) { return relay->ended(); });
+  const auto all_ended = [](const Relays& relays) {
+    return std::all_of(relays.begin(), relays.end(),
+                       [](const auto& relay) { return relay->ended(); });
+  };
+  return all_ended(relays_) && all_ended(past_relays_);
 }
 
 bool Output::idle() const {
@@ -63,7 +75,8 @@ void Output::on_idle(const base::EventLoop::Callback& callback) {
 }
 
 void Output::finish() {
-  for (const auto& relay : relays_) relay->finish();
+  for (const Relays* relays : {&past_relays_, &relays_})
+    for (const auto& relay : *relays) relay->finish();
 }
 
 void Output::abandon() {

@@ -21,11 +21,15 @@ class Output {
  public:
   Output(base::EventLoop& loop, const LaunchPlan& plan);
 
-  /// The streams of the next local rank.
-  void add(OutputOrigin origin, base::UniqueFd out, base::UniqueFd err,
-           base::EventLoop::Callback on_end);
+  /// The streams of the ranks added so far belong to a round that is over: those that wait for a
+  /// slow reader still pass on what they have.
+  void begin_round();
+  /// The streams of the next local rank of the round.
+  void add(OutputOrigin origin, base::UniqueFd out, base::UniqueFd err);
+  /// Called at the end of each stream.
+  void on_stream_end(base::EventLoop::Callback callback) { on_stream_end_ = std::move(callback); }
 
-  /// All streams have ended, and all they brought is in the sinks.
+  /// All streams, of all rounds, have ended, and all they brought is in the sinks.
   bool ended() const;
   /// The sinks have passed on all they have.
   bool idle() const;
@@ -35,12 +39,15 @@ class Output {
   /// Drops what is still to be written.
   void abandon();
 
-  /// The last lines of what the rank wrote to its standard error.
+  /// The last lines of what the round's rank wrote to its standard error.
   std::string error_tail(int local_rank) const;
   std::uint64_t lost_bytes() const;
   int error_number() const;
 
  private:
+  using Relays = std::vector<std::unique_ptr<base::LineRelay>>;
+
+  void relay(base::UniqueFd source, base::OutputSink& sink, base::LineRelayOptions options);
   base::OutputSink& error_sink() { return error_ ? *error_ : *out_; }
   std::string tag(OutputOrigin origin, int fd) const;
 
@@ -48,7 +55,9 @@ class Output {
   const LaunchPlan& plan_;
   std::unique_ptr<base::OutputSink> out_;
   std::unique_ptr<base::OutputSink> error_;  // none: both go to the same place, through one sink
-  std::vector<std::unique_ptr<base::LineRelay>> relays_;  // out and err of each local rank
+  Relays relays_;                            // out and err of each local rank
+  Relays past_relays_;                       // of rounds before
+  base::EventLoop::Callback on_stream_end_;
 };
 
 }  // namespace dtrun::launcher

@@ -73,10 +73,10 @@ TEST(RootCauseTest, TheTimeInTheErrorFileComesBeforeTheOrderSeen) {
 TEST(ExitCodeTest, FollowsTheRootOrTheReasonThatStoppedTheJob) {
   JobOutcome outcome;
   EXPECT_EQ(exit_code_of(outcome), 0);
-  outcome.job_end.lost_output_bytes = 3;
-  outcome.job_end.output_error = EPIPE;
+  outcome.group_end.lost_output_bytes = 3;
+  outcome.group_end.output_error = EPIPE;
   EXPECT_EQ(exit_code_of(outcome), 0);
-  outcome.job_end.output_error = ENOSPC;
+  outcome.group_end.output_error = ENOSPC;
   EXPECT_EQ(exit_code_of(outcome), 71);
   outcome.ranks = {ended(0, 0, SIGSEGV, 0)};
   EXPECT_EQ(exit_code_of(outcome), 139);
