@@ -28,8 +28,13 @@ elseif(DTRUN_SANITIZE STREQUAL "thread")
   target_link_options(dtrun_flags INTERFACE -fsanitize=thread)
   # TSan does not model std::atomic_thread_fence, which Asio's fenced blocks use.
   target_compile_definitions(dtrun_flags INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
+elseif(DTRUN_SANITIZE STREQUAL "fuzzer")
+  # The fuzz targets alone link libFuzzer itself (tests/fuzz/tests.cmake).
+  target_compile_options(dtrun_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined
+    -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  target_link_options(dtrun_flags INTERFACE -fsanitize=address,undefined)
 elseif(NOT DTRUN_SANITIZE STREQUAL "")
-  message(FATAL_ERROR "DTRUN_SANITIZE is '${DTRUN_SANITIZE}'; it must be empty, address or thread")
+  message(FATAL_ERROR "DTRUN_SANITIZE is '${DTRUN_SANITIZE}'; it must be empty, address, thread or fuzzer")
 endif()
 
 # dtrun_layer(<name> SOURCES <files...> [LINKS <public targets...>] [PRIVATE_LINKS <targets...>])
