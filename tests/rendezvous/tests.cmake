@@ -1,4 +1,4 @@
-foreach(name failure_report job_page request_parser store_core store_session store worker_env)
+foreach(name agent_handshake failure_report job_page request_parser store_core store_session store token worker_env)
   dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous)
 endforeach()
 dtrun_test(rendezvous/file_store_test.cc LINKS dtrun::rendezvous GTest::gmock PROCESSORS 2)

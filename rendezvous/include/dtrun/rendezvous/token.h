@@ -1,0 +1,40 @@
+// Token: the secret that all agents of a job were given, by which they know each other. It never
+// travels: a side proves that it has it by a code (HMAC-SHA256) over what both have said. A value;
+// copies share OpenSSL's libcrypto, which is opened with the first token, so that jobs without one
+// start without it. Thread-safe.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "dtrun/base/dynamic_library.h"
+
+namespace dtrun::rendezvous {
+
+class Token {
+ public:
+  /// 128 bits: what is shorter could be found by trying.
+  static constexpr std::size_t kLeastBytes = 16;
+  static constexpr std::size_t kMostBytes = 4096;
+  using Code = std::array<unsigned char, 32>;
+
+  /// @param text the secret; white space at its ends is none of it
+  /// @param origin where it comes from, for messages: "DTRUN_TOKEN"
+  /// @throws Error kUsage (too short or too long), kUnavailable (no libcrypto)
+  Token(std::string_view text, const std::string& origin);
+  /// @param origin "--rdzv_conf token_file="
+  /// @throws Error kNotFound, kSystem, and as above. A file that others may read is warned of.
+  static Token from_file(const std::string& path, const std::string& origin);
+
+  Code code_of(std::string_view message) const;
+
+ private:
+  base::DynamicLibrary crypto_;
+  std::string secret_;
+};
+
+/// In a time that does not depend on where they differ.
+bool same_code(const Token::Code& own, std::string_view theirs);
+
+}  // namespace dtrun::rendezvous

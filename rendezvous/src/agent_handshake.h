@@ -1,0 +1,99 @@
+// AgentHandshake: the first words of a connection to a dtrun, before anything else is read: both
+// speak this version, about the same thing, and both have the job's token or neither has. Pure:
+// bytes in, bytes out. Not thread-safe.
+//
+//   member -> head  preamble byte 0xD7, u8 version, u8 proof, u8 length of the purpose, purpose;
+//                   with kToken: the member's nonce, 32 bytes
+//   head -> member  preamble byte, u8 version, u8 proof; with kToken: the head's nonce, 32 bytes
+//   member -> head  with kToken: the member's code, 32 bytes
+//   head -> member  with kToken: preamble byte, the head's code, 32 bytes
+//   head -> member  instead of any of these: a refusal, u32 length of what follows, u8 2, u32
+//                   length of the text, text; integers little-endian; then the connection ends
+//
+// A code is the HMAC-SHA256, by the token, of "dtrun handshake", version, proof, whose code it is
+// ('M', 'H'), length of the purpose, purpose, the member's nonce, the head's nonce. Frozen for all
+// versions: the first two bytes, and the refusal, which version 2 knows, too.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "dtrun/rendezvous/token.h"
+
+namespace dtrun::rendezvous {
+
+inline constexpr unsigned char kPreamble = 0xD7;  ///< >= 0x80: no client of a store
+inline constexpr std::uint8_t kProtocolVersion = 3;
+
+/// By what the two know each other. Without a proof anybody is taken for what he says he is.
+enum class Proof : std::uint8_t { kNone = 0, kToken = 1 };
+
+class AgentHandshake {
+ public:
+  enum class Role { kHead, kMember };
+  enum class State {
+    kRunning,
+    kDone,
+    kRefused,  ///< failure() is what the head says, or what it was told
+    kFailed,   ///< failure() is why: what is at the other end does not speak like this
+  };
+  using Nonce = std::array<unsigned char, 32>;
+
+  /// What it reads at the most before it knows who is there.
+  static constexpr std::size_t kMostBytes = 256;
+  static constexpr std::size_t kMostPurposeBytes = 64;
+  /// Of the text of a refusal.
+  static constexpr std::size_t kMostTextBytes = 1024;
+
+  /// @param purpose what the connection is for: "agents"; the same on both sides
+  /// @param nonce fresh_nonce(); looked at only where there is a token
+  AgentHandshake(Role role, std::string purpose, std::optional<Token> token, const Nonce& nonce);
+
+  /// Takes what belongs to the handshake off the front of `bytes`; the rest is the conversation.
+  State receive(std::string_view& bytes);
+  /// What is to be sent, also after the last receive(); empties it.
+  std::string take_output() { return std::exchange(output_, {}); }
+  State state() const { return state_; }
+  const std::string& failure() const { return failure_; }
+
+ private:
+  State read_step();
+  State read_opening();
+  State read_proof();
+  State read_answer();
+  State read_refusal();
+  State read_heads_proof();
+  State refuse(std::string text);
+  State fail(std::string why);
+  void start_as_member();
+  bool has(std::size_t count);
+  std::string take(std::size_t count);
+  Proof proof() const { return token_ ? Proof::kToken : Proof::kNone; }
+  Token::Code code_of(char whose) const;
+  std::string other_proof(std::uint8_t theirs) const;
+
+  enum class Step { kOpening, kProof, kAnswer, kHeadsProof };
+
+  Role role_;
+  std::string purpose_;
+  std::optional<Token> token_;
+  std::string own_nonce_;
+  std::string peer_nonce_;
+  Step step_;
+  State state_ = State::kRunning;
+  std::string received_;
+  std::string output_;
+  std::string failure_;
+};
+
+/// From the kernel. @throws Error kSystem
+AgentHandshake::Nonce fresh_nonce();
+
+/// A text of somebody unknown, fit for a terminal: what is not printable is replaced.
+std::string printable(std::string_view text);
+
+}  // namespace dtrun::rendezvous

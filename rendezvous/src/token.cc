@@ -1,0 +1,108 @@
+#include "dtrun/rendezvous/token.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "dtrun/base/error.h"
+#include "dtrun/base/log.h"
+#include "dtrun/base/unique_fd.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+constexpr const char* kMakeOne = "head -c 32 /dev/urandom | base64 makes one";
+
+std::string_view trimmed(std::string_view text) {
+  const std::string_view space = " \t\r\n";
+  const auto first = text.find_first_not_of(space);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(space) - first + 1);
+}
+
+// Where it is linked, every start of dtrun pays for its size.
+base::DynamicLibrary open_crypto() {
+  base::DynamicLibrary library(
+      {OPENSSL_VERSION_MAJOR >= 3 ? "libcrypto.so.3" : "libcrypto.so.1.1"});
+  if (!library.opened())
+    throw Error(ErrorCode::kUnavailable, "a token is given, and OpenSSL's libcrypto is not here",
+                library.reason(), "install it (Debian: libssl3) on this node");
+  return library;
+}
+
+std::string read_at_most(int fd, std::size_t most) {
+  std::string text(most, '\0');
+  std::size_t size = 0;
+  while (size < most) {
+    const ssize_t n = ::read(fd, text.data() + size, most - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw base::system_error("read a token's file");
+    if (n == 0) break;
+    size += static_cast<std::size_t>(n);
+  }
+  text.resize(size);
+  return text;
+}
+
+}  // namespace
+
+Token::Token(std::string_view text, const std::string& origin)
+    : crypto_(open_crypto()), secret_(trimmed(text)) {
+  if (secret_.size() < kLeastBytes)
+    throw Error(ErrorCode::kUsage, fmt::format("the token of {} is too short", origin),
+                fmt::format("it has {} characters, and less than {} could be guessed",
+                            secret_.size(), kLeastBytes),
+                kMakeOne);
+  if (secret_.size() > kMostBytes)
+    throw Error(ErrorCode::kUsage, fmt::format("the token of {} is too long", origin),
+                fmt::format("at most {} characters are read", kMostBytes), kMakeOne);
+}
+
+Token Token::from_file(const std::string& path, const std::string& origin) {
+  const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) {
+    const int reason = errno;
+    if (reason == ENOENT)
+      throw Error(ErrorCode::kNotFound, fmt::format("{}: there is no file '{}'", origin, path), "",
+                  fmt::format("every node needs the same file; {}", kMakeOne));
+    throw base::system_error(fmt::format("open the token's file '{}'", path), reason);
+  }
+  struct stat file {};
+  if (::fstat(fd.get(), &file) == 0 && (file.st_mode & (S_IRGRP | S_IROTH)) != 0)
+    base::log::warning(base::log::Component::kLauncher,
+                       "others than you may read the token's file '{}': chmod 600 it", path);
+  return Token(read_at_most(fd.get(), kMostBytes + 2), origin + path);
+}
+
+Token::Code Token::code_of(std::string_view message) const {
+  decltype(&::HMAC) hmac = nullptr;
+  decltype(&::EVP_sha256) sha256 = nullptr;
+  Code code;
+  unsigned int size = 0;
+  if (!crypto_.find("HMAC", hmac) || !crypto_.find("EVP_sha256", sha256) ||
+      hmac(sha256(), secret_.data(), static_cast<int>(secret_.size()),
+           reinterpret_cast<const unsigned char*>(message.data()), message.size(), code.data(),
+           &size) == nullptr ||
+      size != code.size())
+    throw Error(ErrorCode::kUnavailable, "OpenSSL's libcrypto here has no HMAC-SHA256", "",
+                "see what the loader finds: ldconfig -p | grep libcrypto");
+  return code;
+}
+
+bool same_code(const Token::Code& own, std::string_view theirs) {
+  if (theirs.size() != own.size()) return false;
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < own.size(); ++i)
+    difference |= own[i] ^ static_cast<unsigned char>(theirs[i]);
+  return difference == 0;
+}
+
+}  // namespace dtrun::rendezvous

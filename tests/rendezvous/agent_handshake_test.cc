@@ -1,0 +1,221 @@
+#include "agent_handshake.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "rendezvous/served_store.h"
+#include "support/thrown_error.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using Role = AgentHandshake::Role;
+using State = AgentHandshake::State;
+using testing_support::contains;
+
+const Token& right_token() {
+  static const Token token("the right token of the job", "the test");
+  return token;
+}
+
+AgentHandshake side(Role role, std::optional<Token> token = {}, std::string purpose = "agents") {
+  return AgentHandshake(role, std::move(purpose), std::move(token), fresh_nonce());
+}
+
+State feed(AgentHandshake& side, std::string_view text) {
+  return side.receive(text);
+}
+
+// All that one side said, as an onlooker would have recorded it.
+struct Record {
+  std::string by_head;
+  std::string by_member;
+};
+
+// Lets both talk until neither has anything to say, `piece` bytes at a time.
+Record converse(AgentHandshake& head, AgentHandshake& member, std::size_t piece = 4096) {
+  Record record;
+  const auto carry = [&](AgentHandshake& from, AgentHandshake& to, std::string& all) {
+    const std::string said = from.take_output();
+    all += said;
+    for (std::size_t at = 0; at < said.size(); at += piece)
+      feed(to, std::string_view(said).substr(at, piece));
+    return !said.empty();
+  };
+  while (carry(member, head, record.by_member) || carry(head, member, record.by_head)) continue;
+  return record;
+}
+
+TEST(AgentHandshakeTest, TwoWithoutATokenKnowEachOther) {
+  AgentHandshake head = side(Role::kHead), member = side(Role::kMember);
+  const Record record = converse(head, member);
+  EXPECT_EQ(head.state(), State::kDone);
+  EXPECT_EQ(member.state(), State::kDone);
+  EXPECT_EQ(hex(record.by_member), hex(bytes("d7 03 00 06 'agents'")));
+  EXPECT_EQ(hex(record.by_head), hex(bytes("d7 03 00")));
+}
+
+TEST(AgentHandshakeTest, TwoWithTheSameTokenKnowEachOtherInPiecesOfAnySize) {
+  for (std::size_t piece = 1; piece < 140; ++piece) {
+    AgentHandshake head = side(Role::kHead, right_token());
+    AgentHandshake member = side(Role::kMember, right_token());
+    converse(head, member, piece);
+    EXPECT_EQ(head.state(), State::kDone) << piece;
+    EXPECT_EQ(member.state(), State::kDone) << piece;
+  }
+}
+
+TEST(AgentHandshakeTest, WhatFollowsItIsLeft) {
+  AgentHandshake head = side(Role::kHead), member = side(Role::kMember);
+  std::string said = member.take_output() + "rest";
+  std::string_view left = said;
+  EXPECT_EQ(head.receive(left), State::kDone);
+  EXPECT_EQ(left, "rest");
+  said = head.take_output() + "answer";
+  left = said;
+  EXPECT_EQ(member.receive(left), State::kDone);
+  EXPECT_EQ(left, "answer");
+}
+
+TEST(AgentHandshakeTest, WhoeverHasNoTokenOrAnotherOneIsRefusedByName) {
+  const Token wrong("another token altogether", "the test");
+  struct Case {
+    std::optional<Token> head, member;
+    std::string told;
+  };
+  const Case cases[] = {
+      {right_token(), {}, "this job demands a token (--rdzv_conf token_file=)"},
+      {{}, right_token(), "this node has a token (--rdzv_conf token_file=), and the head has none"},
+      {right_token(), wrong, "this node's token (--rdzv_conf token_file=) is not the head's"},
+  };
+  for (const Case& c : cases) {
+    AgentHandshake head = side(Role::kHead, c.head), member = side(Role::kMember, c.member);
+    converse(head, member);
+    EXPECT_EQ(head.state(), State::kRefused);
+    EXPECT_EQ(member.state(), State::kRefused);
+    EXPECT_TRUE(contains(head.failure(), c.told)) << head.failure();
+    EXPECT_TRUE(contains(member.failure(), c.told)) << member.failure();
+  }
+}
+
+TEST(AgentHandshakeTest, AHeadThatAsksForLessIsNotTalkedTo) {
+  AgentHandshake member = side(Role::kMember, right_token());
+  member.take_output();
+  EXPECT_EQ(feed(member, bytes("d7 03 00")), State::kRefused);
+  EXPECT_TRUE(contains(member.failure(), "and the head demands none")) << member.failure();
+  EXPECT_EQ(member.take_output(), "");
+  AgentHandshake bare = side(Role::kMember);
+  EXPECT_EQ(feed(bare, bytes("d7 03 01")), State::kRefused);
+  EXPECT_EQ(bare.failure(), "this job demands a token (--rdzv_conf token_file=)");
+  AgentHandshake unknown = side(Role::kMember);
+  EXPECT_EQ(feed(unknown, bytes("d7 03 07")), State::kRefused);
+  EXPECT_TRUE(contains(unknown.failure(), "kind 7")) << unknown.failure();
+}
+
+TEST(AgentHandshakeTest, AHeadWithoutTheTokenIsNotBelieved) {
+  AgentHandshake member = side(Role::kMember, right_token());
+  member.take_output();
+  EXPECT_EQ(feed(member, bytes("d7 03 01 00*32 d7 00*32")), State::kRefused);
+  EXPECT_EQ(member.failure(), "who listens there does not have this job's token");
+}
+
+TEST(AgentHandshakeTest, ARecordedConversationIsWorthNothing) {
+  AgentHandshake head = side(Role::kHead, right_token());
+  AgentHandshake member = side(Role::kMember, right_token());
+  const Record record = converse(head, member);
+  AgentHandshake next_head = side(Role::kHead, right_token());
+  EXPECT_EQ(feed(next_head, record.by_member), State::kRefused);
+  AgentHandshake next_member = side(Role::kMember, right_token());
+  EXPECT_EQ(feed(next_member, record.by_head), State::kRefused);
+}
+
+TEST(AgentHandshakeTest, AReflectedConversationIsWorthNothing) {
+  // To a member: its own words come back. To a head: its own nonce, and its own code.
+  AgentHandshake member = side(Role::kMember, right_token());
+  EXPECT_NE(feed(member, member.take_output()), State::kDone);
+  AgentHandshake head = side(Role::kHead, right_token());
+  feed(head, bytes("d7 03 01 06 'agents' 00*32"));
+  const std::string nonce = head.take_output().substr(3);
+  AgentHandshake victim = side(Role::kMember, right_token());
+  victim.take_output();
+  // Another head's code over the same nonces would be the head's; a member's code is wanted.
+  feed(victim, bytes("d7 03 01") + nonce);
+  EXPECT_EQ(feed(head, victim.take_output()), State::kRefused);
+}
+
+TEST(AgentHandshakeTest, AFlippedBitAnywhereIsNoticed) {
+  const std::size_t member_bytes = 4 + 6 + 32 + 32, head_bytes = 3 + 32 + 1 + 32;
+  for (std::size_t at = 0; at < member_bytes + head_bytes; ++at)
+    for (int bit = 0; bit < 8; ++bit) {
+      AgentHandshake head = side(Role::kHead, right_token());
+      AgentHandshake member = side(Role::kMember, right_token());
+      std::size_t by_member = 0, by_head = 0;
+      const auto carry = [&](AgentHandshake& from, AgentHandshake& to, std::size_t& count,
+                             std::size_t target) {
+        std::string said = from.take_output();
+        if (target >= count && target - count < said.size())
+          said[target - count] = static_cast<char>(said[target - count] ^ 1 << bit);
+        count += said.size();
+        feed(to, said);
+        return !said.empty();
+      };
+      const std::size_t in_head = at < member_bytes ? SIZE_MAX : at - member_bytes;
+      while (carry(member, head, by_member, at < member_bytes ? at : SIZE_MAX) ||
+             carry(head, member, by_head, in_head))
+        continue;
+      EXPECT_FALSE(head.state() == State::kDone && member.state() == State::kDone)
+          << "bit " << bit << " of byte " << at;
+    }
+}
+
+TEST(AgentHandshakeTest, AnotherVersionIsRefusedInWordsThatItReads) {
+  // As version 2 opens: preamble, version, and its Hello right behind.
+  AgentHandshake head = side(Role::kHead);
+  EXPECT_EQ(feed(head, bytes("d7 02 2a 00*3 00")), State::kRefused);
+  const std::string text =
+      "this node's dtrun speaks version 2 of the agents' protocol, the head's speaks 3";
+  EXPECT_EQ(head.failure(), text);
+  EXPECT_EQ(hex(head.take_output()), hex(bytes("54 00*3 02 4f 00*3") + text));
+  // And as version 2 refuses.
+  AgentHandshake member = side(Role::kMember);
+  EXPECT_EQ(feed(member, bytes("0a 00*3 02 05 00*3 'old' 1b 0a")), State::kRefused);
+  EXPECT_EQ(member.failure(), "old??");
+  AgentHandshake newer = side(Role::kMember);
+  EXPECT_EQ(feed(newer, bytes("d7 04")), State::kFailed);
+  EXPECT_TRUE(contains(newer.failure(), "the head's dtrun speaks version 4")) << newer.failure();
+}
+
+TEST(AgentHandshakeTest, AnotherPurposeIsRefusedByName) {
+  AgentHandshake head = side(Role::kHead, right_token(), "store");
+  AgentHandshake member = side(Role::kMember, right_token(), "agents");
+  converse(head, member);
+  EXPECT_EQ(member.state(), State::kRefused);
+  EXPECT_EQ(member.failure(), "this port is for 'store', not for 'agents'");
+}
+
+TEST(AgentHandshakeTest, WhatIsNoAgentIsToldByItsFirstBytes) {
+  for (const std::string& text :
+       {std::string("GET / HTTP/1.1\r\n"), bytes("16 03 01 02 00 01 00 01 fc 03 03"),
+        std::string("SSH-2.0-OpenSSH_9.2\r\n"), bytes("00 ce f7 85 3c"), bytes("ff*4096")}) {
+    AgentHandshake head = side(Role::kHead);
+    EXPECT_EQ(feed(head, text), State::kFailed) << text;
+    EXPECT_EQ(head.take_output(), "");
+  }
+  for (const std::string& text :
+       {std::string("HTTP/1.1 400 Bad Request\r\n"), bytes("15 03 01 00 02 02 46 00 00"),
+        bytes("05 00*3 02 ff*4"), bytes("ff*4 02 fa ff*3"), bytes("04 00*3 02 00*4")}) {
+    AgentHandshake member = side(Role::kMember);
+    EXPECT_EQ(feed(member, text), State::kFailed) << hex(text);
+    EXPECT_EQ(member.failure(), "no dtrun agent is at the other end");
+  }
+  AgentHandshake head = side(Role::kHead);
+  EXPECT_EQ(feed(head, bytes("d7 03 00 ff")), State::kFailed);
+}
+
+TEST(AgentHandshakeTest, NoncesDiffer) {
+  EXPECT_NE(fresh_nonce(), fresh_nonce());
+}
+
+}  // namespace
+}  // namespace dtrun::rendezvous

@@ -1,0 +1,76 @@
+#include "dtrun/rendezvous/token.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/thrown_error.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using base::ErrorCode;
+using testing_support::contains;
+using testing_support::error_of;
+
+std::string text_of(const Token::Code& code) {
+  return std::string(code.begin(), code.end());
+}
+
+TEST(TokenTest, ItsCodesAreHmacSha256) {
+  // RFC 4231, test case 5, whose key of 20 bytes is long enough: the first 16 bytes of the code.
+  const Token::Code code =
+      Token(std::string(20, '\x0c'), "the test").code_of("Test With Truncation");
+  const unsigned char expected[] = {0xa3, 0xb6, 0x16, 0x74, 0x73, 0x10, 0x0e, 0xe0,
+                                    0x6e, 0x0c, 0x79, 0x6c, 0x29, 0x55, 0x55, 0x2b};
+  EXPECT_TRUE(std::equal(std::begin(expected), std::end(expected), code.begin()));
+}
+
+TEST(TokenTest, WhiteSpaceAtItsEndsIsNoneOfIt) {
+  EXPECT_EQ(Token(" 0123456789abcdef\r\n", "a").code_of("m"),
+            Token("0123456789abcdef", "b").code_of("m"));
+}
+
+TEST(TokenTest, ASecretThatCouldBeGuessedIsRefused) {
+  for (const std::string& text : {std::string(), std::string("   \n"), std::string(15, 'x')}) {
+    const auto error = error_of([&] { Token(text, "DTRUN_TOKEN"); });
+    ASSERT_TRUE(error) << text;
+    EXPECT_EQ(error->code(), ErrorCode::kUsage);
+    EXPECT_TRUE(contains(error->what(), "the token of DTRUN_TOKEN is too short")) << error->what();
+  }
+  EXPECT_EQ(error_of([] { Token(std::string(5000, 'x'), "a"); })->code(), ErrorCode::kUsage);
+}
+
+TEST(TokenTest, CodesAreComparedToTheLastByte) {
+  const Token::Code code = Token("0123456789abcdef", "a").code_of("m");
+  std::string other = text_of(code);
+  EXPECT_TRUE(same_code(code, other));
+  for (char& byte : other) {
+    byte ^= 1;
+    EXPECT_FALSE(same_code(code, other));
+    byte ^= 1;
+  }
+  EXPECT_FALSE(same_code(code, other.substr(1)));
+  EXPECT_FALSE(same_code(code, ""));
+}
+
+TEST(TokenTest, ItIsReadFromAFile) {
+  const std::string path = testing::TempDir() + "token_test." + std::to_string(::getpid());
+  const auto missing = error_of([&] { Token::from_file(path, "token_file="); });
+  ASSERT_TRUE(missing);
+  EXPECT_EQ(missing->code(), ErrorCode::kNotFound);
+  EXPECT_TRUE(contains(missing->what(), "token_file=: there is no file '" + path))
+      << missing->what();
+  std::ofstream(path) << "0123456789abcdef\n";
+  ::chmod(path.c_str(), 0600);
+  EXPECT_EQ(Token::from_file(path, "a").code_of("m"), Token("0123456789abcdef", "b").code_of("m"));
+  std::ofstream(path, std::ios::app) << std::string(5000, 'x');
+  EXPECT_EQ(error_of([&] { Token::from_file(path, "a"); })->code(), ErrorCode::kUsage);
+  std::filesystem::remove(path);
+  EXPECT_EQ(error_of([] { Token::from_file("/", "a"); })->code(), ErrorCode::kSystem);
+}
+
+}  // namespace
+}  // namespace dtrun::rendezvous
