@@ -7,6 +7,7 @@
 
 #include "dtrun/base/error.h"
 #include "options.h"
+#include "spelling.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -32,38 +33,13 @@ std::string with_underscores(std::string_view name) {
   return result;
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
-}
-
 Error unknown_option(const std::string& word, const std::string& name) {
-  const OptionRow* nearest = nullptr;
-  std::size_t least = 0;
-  for (const OptionRow& row : option_table()) {
-    // Unique beginnings are options too, so a mistyped beginning is near its option.
-    const std::string_view whole = row.name;
-    const std::size_t distance =
-        std::min(edit_distance(name, whole), edit_distance(name, whole.substr(0, name.size())));
-    if (nearest == nullptr || distance < least) {
-      nearest = &row;
-      least = distance;
-    }
-  }
-  if (nearest != nullptr && least <= 3 && 2 * least <= name.size())
-    return usage_error(fmt::format("unknown option {}", word), "",
-                       fmt::format("did you mean --{}?", with_underscores(nearest->name)));
-  return usage_error(fmt::format("unknown option {}", word));
+  std::vector<std::string_view> names;
+  for (const OptionRow& row : option_table()) names.push_back(row.name);
+  const std::string_view nearest = nearest_name(name, names);
+  if (nearest.empty()) return usage_error(fmt::format("unknown option {}", word));
+  return usage_error(fmt::format("unknown option {}", word), "",
+                     fmt::format("did you mean --{}?", with_underscores(nearest)));
 }
 
 // Exact, or the one name that begins so.

@@ -35,13 +35,13 @@ HeadNode::HeadNode(base::EventLoop& loop, const LaunchPlan& plan, base::UniqueFd
       callbacks_(std::move(callbacks)),
       timer_(loop),
       listening_at_(base::local_address(listener.get())),
-      roster_(Hello{plan.options.node_rank.value_or(kNoNodeRank), plan.options.node_count,
+      roster_(Hello{plan.options.node_rank.value_or(kNoNodeRank), plan.options.rounds.max_nodes,
                     plan.local_ranks, plan.run_id, base::host_name()}),
       server_(loop, std::move(listener), store_options()) {}
 
 rendezvous::TcpStoreServerOptions HeadNode::store_options() {
   rendezvous::TcpStoreServerOptions options;
-  if (plan_.options.node_count > 1)
+  if (plan_.options.rounds.max_nodes > 1)
     options.on_agent = [this](base::UniqueFd socket, std::string bytes) {
       accept(std::move(socket), std::move(bytes));
     };
@@ -49,8 +49,8 @@ rendezvous::TcpStoreServerOptions HeadNode::store_options() {
 }
 
 void HeadNode::join() {
-  if (plan_.options.node_count == 1) return start_job();
-  timer_.start(Deadline::after(plan_.options.join_timeout),
+  if (plan_.options.rounds.max_nodes == 1) return start_job();
+  timer_.start(Deadline::after(plan_.options.rounds.join_timeout),
                [this] { fail_joining(joined_too_few()); });
 }
 
@@ -143,7 +143,7 @@ StartOrder HeadNode::order_for(const NodePlace& place) const {
 
 Error HeadNode::joined_too_few() const {
   const Options& options = plan_.options;
-  const std::string what = roster_.who_is_here(base::format_duration(options.join_timeout));
+  const std::string what = roster_.who_is_here(base::format_duration(options.rounds.join_timeout));
   if (options.rendezvous == Rendezvous::kStatic)
     return Error(ErrorCode::kTimeout, what,
                  "their dtrun was not started, or cannot reach this port",
@@ -189,7 +189,7 @@ void HeadNode::fail_joining(const Error& error) {
 // And have gone. Those who have not come at all are waited for only where they may be on their way.
 bool HeadNode::all_are_told() const {
   const bool more_may_come = farewell_->code() != ErrorCode::kTimeout;
-  return members_.empty() && (!more_may_come || told_ + 1 >= plan_.options.node_count);
+  return members_.empty() && (!more_may_come || told_ + 1 >= plan_.options.rounds.max_nodes);
 }
 
 void HeadNode::on_lost(int id, const std::string& why) {

@@ -33,7 +33,7 @@ bool is_wildcard(const std::string& address) {
 
 // Always one and the same of several: agents that share a machine must not both find a free one.
 std::string choose_listen_address(const Options& options, const EndpointFacts& facts) {
-  const bool stays_here = options.node_count == 1 || options.master_addr == "localhost" ||
+  const bool stays_here = options.rounds.max_nodes == 1 || options.master_addr == "localhost" ||
                           is_loopback(options.master_addr);
   for (const std::string& address : facts.addresses)
     if (is_own(address, facts) && (stays_here || !is_loopback(address))) return address;
@@ -95,14 +95,15 @@ HostElection elect_host(const Options& options, const EndpointFacts& facts) {
   const std::string reason =
       fmt::format("{}{} is no address of this machine ({})", name,
                   seen == name ? "" : fmt::format(" ({})", seen), join(facts.own_addresses));
-  if (options.node_count == 1 || (options.node_rank == 0 && options.hosting != Hosting::kNever))
+  if (options.rounds.max_nodes == 1 ||
+      (options.node_rank == 0 && options.hosting != Hosting::kNever))
     throw Error(
         ErrorCode::kUsage,
         fmt::format("this is node 0, and --rdzv_endpoint names another machine, '{}'", name),
         reason,
-        options.node_count == 1 ? "name this machine, or leave --rdzv_endpoint out"
-                                : "the endpoint must be node 0's: name its machine there, "
-                                  "or leave --node_rank out on all nodes");
+        options.rounds.max_nodes == 1 ? "name this machine, or leave --rdzv_endpoint out"
+                                      : "the endpoint must be node 0's: name its machine there, "
+                                        "or leave --node_rank out on all nodes");
   return member(reason);
 }
 

@@ -100,9 +100,9 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   plan.program_name = options.program[0];
   plan.command = make_command(options, environment);
   plan.command.open_files_soft_limit = raise_open_files_limit(plan.local_ranks);
-  plan.run_id = !options.run_id.empty()   ? options.run_id
-                : options.node_count == 1 ? new_run_id()
-                                          : "none";
+  plan.run_id = !options.run_id.empty()         ? options.run_id
+                : options.rounds.max_nodes == 1 ? new_run_id()
+                                                : "none";
   plan.report_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
   plan.nccl_async = environment.get(kNcclAsync).value_or("");
   plan.colour = environment.get("NO_COLOR").value_or("").empty() &&

@@ -22,7 +22,7 @@ constexpr auto kResolvePatience = std::chrono::seconds(5);
 // The resolver can only be asked again; poll() on nothing is the wait.
 void resolve(const Options& options, EndpointFacts& facts) {
   const Deadline deadline =
-      Deadline::after(std::min<Deadline::Duration>(kResolvePatience, options.join_timeout));
+      Deadline::after(std::min<Deadline::Duration>(kResolvePatience, options.rounds.join_timeout));
   while (true) {
     try {
       facts.addresses = base::resolve_addresses(options.master_addr);
@@ -61,7 +61,8 @@ MeetingPoint host_or_join(const Options& options, const HostElection& election) 
     return {{}, election.reason};
   }
   const std::uint16_t port = options.master_port.value_or(0);
-  const bool somebody_else_may_host = options.node_count > 1 && options.hosting != Hosting::kAlways;
+  const bool somebody_else_may_host =
+      options.rounds.max_nodes > 1 && options.hosting != Hosting::kAlways;
   base::UniqueFd listener = somebody_else_may_host
                                 ? base::listen_tcp_unless_taken(election.listen_address, port)
                                 : base::listen_tcp(election.listen_address, port);

@@ -33,7 +33,7 @@ std::string MemberNode::head_name() const {
 
 void MemberNode::join() {
   start_ = Deadline::Clock::now();
-  join_limit_ = Deadline::after(plan_.options.join_timeout);
+  join_limit_ = Deadline::after(plan_.options.rounds.join_timeout);
   loop_.post([this] { connect(); });
 }
 
@@ -57,7 +57,7 @@ void MemberNode::say_hello(base::UniqueFd socket) {
       std::make_unique<NodeConnection>(loop_, NodeConnection::Side::kConnected, std::move(socket));
   head_->start([this](const NodeMessage& message) { on_message(message); },
                [this](const std::string& why) { on_lost(why); });
-  head_->send(Hello{plan_.options.node_rank.value_or(kNoNodeRank), plan_.options.node_count,
+  head_->send(Hello{plan_.options.node_rank.value_or(kNoNodeRank), plan_.options.rounds.max_nodes,
                     plan_.local_ranks, plan_.run_id, base::host_name()});
   timer_.start(Deadline::after(plan_.options.answer_timeout), [this] {
     throw no_dtrun_there(fmt::format("it did not answer in {}",
@@ -88,7 +88,7 @@ Error MemberNode::no_dtrun_there(const std::string& why) const {
 Error MemberNode::not_started() const {
   return Error(ErrorCode::kTimeout,
                fmt::format("node 0 at {} has not started the job for {}", head_name(),
-                           base::format_duration(plan_.options.join_timeout)),
+                           base::format_duration(plan_.options.rounds.join_timeout)),
                "it waits for other nodes; its own message names them",
                "start dtrun on all nodes; a longer --join_timeout waits longer");
 }
@@ -102,7 +102,7 @@ Error MemberNode::refused(const std::string& text) const {
 StartOrder MemberNode::order_of(const Welcome& welcome) const {
   StartOrder order;
   order.group_rank = welcome.node_rank;
-  order.group_world_size = plan_.options.node_count;
+  order.group_world_size = plan_.options.rounds.max_nodes;
   order.base_rank = welcome.base_rank;
   order.world_size = welcome.world_size;
   order.master_port = static_cast<std::uint16_t>(welcome.store_port);

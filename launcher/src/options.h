@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "dtrun/base/env.h"
+#include "dtrun/rendezvous/round_messages.h"
+#include "port_range.h"
 
 namespace dtrun::launcher {
 
@@ -23,29 +25,44 @@ const std::vector<OptionRow>& option_table();
 
 enum class Request { kRun, kHelp, kVersion };
 enum class Tagging { kAuto, kAlways, kNever };
-/// How the agents of several nodes find each other: by --master_addr and --node_rank, or by
-/// --rdzv_endpoint alone, the same line on every node.
-enum class Rendezvous { kStatic, kC10d };
+/// How the agents of several nodes find their head: at --master_addr, by --node_rank; or, with the
+/// same line on every node, on the machine that --rdzv_endpoint names, through the file that it
+/// names (store_type=file), or through etcd's election.
+enum class Rendezvous { kStatic, kC10d, kFile, kEtcd };
 /// Whether this agent is the one that serves the endpoint (is_host of --rdzv_conf).
 enum class Hosting { kByAddress, kAlways, kNever };
+enum class EtcdProtocol { kHttp, kHttps };
+
+/// How etcd is reached; its addresses are the endpoint's. Files in PEM; empty: none.
+struct EtcdAccess {
+  EtcdProtocol protocol = EtcdProtocol::kHttp;
+  std::string certificate_file;
+  std::string key_file;        ///< empty: in the certificate's file
+  std::string authority_file;  ///< of who has signed etcd's certificate
+};
 
 struct Options {
   Request request = Request::kRun;
   std::string local_ranks = "1";  ///< a number, "cpu", "gpu" or "auto"
-  int node_count = 1;
   Rendezvous rendezvous = Rendezvous::kStatic;
+  /// How many nodes, how often, how long: what head and members of the rounds are given.
+  rendezvous::rounds::RoundSettings rounds;
   Hosting hosting = Hosting::kByAddress;
-  std::optional<int> node_rank;  ///< none (c10d only): node 0 gives it out
-  /// Where the agents meet and the ranks' store is: of --master_addr, or of --rdzv_endpoint.
+  std::optional<int> node_rank;  ///< none: given out
+  /// Where the agents meet: --master_addr, or --rdzv_endpoint; with etcd, where that listens.
   std::string master_addr = "127.0.0.1";
   std::optional<std::uint16_t> master_port;  ///< none: the kernel's choice
+  std::string head_file;                     ///< of Rendezvous::kFile: the path of the endpoint
+  EtcdAccess etcd;
+  std::string local_addr;  ///< by which the other nodes reach this one; empty: found out
+  PortRange ports;         ///< where no port is named
+  std::string token_file;  ///< empty: none, see job_token.h
   std::string role = "default";
   std::string run_id;   ///< empty: made by the plan
   std::string log_dir;  ///< empty: a private folder, removed at the end
   Tagging tagging = Tagging::kAuto;
   std::chrono::nanoseconds shutdown_grace = std::chrono::seconds(30);
-  std::chrono::nanoseconds join_timeout = std::chrono::seconds(600);
-  std::chrono::nanoseconds answer_timeout = std::chrono::seconds(10);  ///< of node 0 to a hello
+  std::chrono::nanoseconds answer_timeout = std::chrono::seconds(10);  ///< of the head to a hello
   bool module = false;
   bool no_python = false;
   bool pass_local_rank = false;  ///< --local-rank=N before the program's own arguments

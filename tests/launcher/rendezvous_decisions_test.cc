@@ -3,22 +3,29 @@
 #include <gtest/gtest.h>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/socket.h"
 #include "host_election.h"
 #include "launch_plan.h"
+#include "node_range.h"
 #include "node_roster.h"
+#include "port_range.h"
 #include "rendezvous_conf.h"
+#include "spelling.h"
 
 namespace dtrun::launcher {
 namespace {
 
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using Role = HostElection::Role;
 
 Options options_for(const std::string& host) {
   Options options;
   options.rendezvous = Rendezvous::kC10d;
-  options.node_count = 2;
+  options.rounds.max_nodes = 2;
   options.master_addr = host;
   options.master_port = 29400;
   return options;
@@ -72,7 +79,7 @@ TEST(HostElectionTest, ANameThatMeansTheLoopbackHereIsListenedToEverywhere) {
   only_v6.own_addresses = {"::1", "2001:db8::2"};
   EXPECT_EQ(elect_host(options_for("node2"), only_v6).listen_address, "::");
   Options one = options_for("node2");
-  one.node_count = 1;
+  one.rounds.max_nodes = 1;
   EXPECT_EQ(elect_host(one, facts({"127.0.1.1"})).listen_address, "127.0.1.1");
 }
 
@@ -91,7 +98,7 @@ TEST(HostElectionTest, TheUserCanDecideAndNodeZeroHosts) {
   EXPECT_THAT(error_of([&] { elect_host(options, facts({"10.0.0.1"})); }),
               AllOf(HasSubstr("this is node 0"), HasSubstr("another machine, 'node1'")));
   options = options_for("node1");
-  options.node_count = 1;
+  options.rounds.max_nodes = 1;
   EXPECT_THAT(error_of([&] { elect_host(options, facts({"10.0.0.1"})); }),
               HasSubstr("leave --rdzv_endpoint out"));
 }
@@ -188,21 +195,122 @@ TEST(NodeRosterTest, WhoDoesNotFitIsToldWhy) {
   EXPECT_THAT(objection(hello("h1", 0), Kind::kContradiction), HasSubstr("taken already, by h0"));
 }
 
-TEST(RendezvousConfTest, KnowsItsKeysAndToleratesQuotes) {
-  const RendezvousConf conf =
-      parse_rendezvous_conf("'timeout=900,join_timeout=2.5,read_timeout=60,is_host=False'");
-  EXPECT_EQ(conf.join_timeout, std::chrono::milliseconds(2500));
-  EXPECT_EQ(conf.read_timeout, std::chrono::seconds(60));
+TEST(RendezvousConfTest, KnowsTorchrunsKeysAndToleratesQuotes) {
+  const RendezvousConf conf = parse_rendezvous_conf(
+      "'timeout=900,join_timeout=2.5,read_timeout=60,is_host=False,last_call_timeout=1,"
+      "close_timeout=7,heartbeat_timeout=4,keep_alive_interval=0.5,keep_alive_max_attempt=6,"
+      "store_type=file,protocol=https,ssl_cert=/c,ssl_cert_key=/k,ca_cert=/a,token_file=/t'");
+  EXPECT_EQ(conf.join_timeout, milliseconds(2500));
+  EXPECT_EQ(conf.read_timeout, seconds(60));
+  EXPECT_EQ(conf.last_call_timeout, seconds(1));
+  EXPECT_EQ(conf.close_timeout, seconds(7));
+  EXPECT_EQ(conf.keep_alive_interval, milliseconds(500));
+  EXPECT_EQ(conf.keep_alive_max_attempt, 6);
   EXPECT_EQ(conf.hosting, Hosting::kNever);
-  EXPECT_EQ(parse_rendezvous_conf("timeout=900").join_timeout, std::chrono::seconds(900));
+  EXPECT_EQ(conf.store_type, StoreType::kFile);
+  EXPECT_EQ(conf.protocol, EtcdProtocol::kHttps);
+  EXPECT_EQ(conf.ssl_cert + conf.ssl_cert_key + conf.ca_cert + conf.token_file, "/c/k/a/t");
+  EXPECT_EQ(parse_rendezvous_conf("timeout=900").join_timeout, seconds(900));
   EXPECT_EQ(parse_rendezvous_conf("").join_timeout, std::nullopt);
 }
 
-TEST(EndpointOptionTest, ThePortIsTorchrunsWhereNoneIsGiven) {
-  const auto parse = [](std::vector<std::string> words) {
-    words.push_back("true");
+TEST(RendezvousConfTest, WhatCannotBeReadIsNamed) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"speed=9", "'speed=9'", "no key", "the keys are join_timeout, timeout"},
+      {"join_timout=9", "'join_timout=9'", "did you mean join_timeout?"},
+      {"keepalive_interval=9", "did you mean keep_alive_interval?"},
+      {"join_timeout", "'join_timeout' is not key=value"},
+      {"join_timeout=", "is not key=value"},
+      {"=5", "'=5' is not key=value"},
+      {",", "'' is not key=value"},
+      {"timeout=1,timeout=2", "'timeout=2' is given twice"},
+      {"close_timeout=0", "close_timeout=0", "0.001 or more"},
+      {"heartbeat_timeout=nan", "heartbeat_timeout=nan", "number of seconds"},
+      {"last_call_timeout=5s", "number of seconds"},
+      {"keep_alive_max_attempt=0", "from 1 to 1000000"},
+      {"keep_alive_max_attempt=2.5", "from 1 to 1000000"},
+      {"is_host=maybe", "must be true or false"},
+      {"store_type=redis", "must be tcp or file"},
+      {"protocol=ftp", "must be http or https"},
+      {"ssl_cert_key=/k", "is the key of no certificate"}};
+  for (const auto& words : cases) {
+    const std::string error = error_of([&] { parse_rendezvous_conf(words[0]); });
+    for (std::size_t i = 1; i < words.size(); ++i)
+      EXPECT_THAT(error, HasSubstr(words[i])) << words[0];
+    EXPECT_THAT(error, HasSubstr("try: "));
+  }
+}
+
+TEST(RendezvousConfTest, AKeyThatDecidesNothingIsSaidToDoSo) {
+  const RendezvousConf conf = parse_rendezvous_conf(
+      "is_host=1,store_type=tcp,protocol=http,last_call_timeout=1,heartbeat_timeout=5,timeout=1");
+  EXPECT_THAT(keys_without_effect(conf, Rendezvous::kC10d, NodeCount::kElastic),
+              ElementsAre(HasSubstr("'protocol'"), HasSubstr("'heartbeat_timeout'")));
+  EXPECT_THAT(keys_without_effect(conf, Rendezvous::kEtcd, NodeCount::kFixed),
+              ElementsAre(HasSubstr("'is_host'"), HasSubstr("'store_type'"),
+                          AllOf(HasSubstr("'last_call_timeout'"), HasSubstr("--nnodes")),
+                          HasSubstr("'heartbeat_timeout'")));
+  EXPECT_THAT(keys_without_effect(conf, Rendezvous::kFile, NodeCount::kElastic),
+              testing::Contains(HasSubstr("the first agent hosts")));
+}
+
+TEST(NodeRangeTest, IsOneNumberOrTwo) {
+  EXPECT_EQ(parse_node_range("3").least, 3);
+  EXPECT_EQ(parse_node_range("3").most, 3);
+  EXPECT_EQ(parse_node_range("1:4").least, 1);
+  EXPECT_EQ(parse_node_range("1:4").most, 4);
+  const std::vector<std::pair<std::string, std::string>> nonsense = {
+      {"", "'' is no number"},      {"x", "'x' is no number"},
+      {":", "MIN '' is no number"}, {"1:", "MAX '' is no number"},
+      {"1:2:3", "three fields"},    {"0", "at least 1"},
+      {"0:2", "MIN is 0"},          {"2:1", "at least 2 and at most 1"},
+      {"-1:2", "MIN is -1"},        {"1:2147483648", "more nodes"},
+      {"1: 2", "MAX ' 2' is no"},   {"99999999999999999999", "no number"}};
+  for (const auto& [text, demand] : nonsense)
+    EXPECT_THAT(error_of([&] { parse_node_range(text); }), HasSubstr(demand)) << text;
+}
+
+TEST(PortRangeTest, IsOnePortOrTwo) {
+  EXPECT_EQ(parse_port_range("5000").last, 5000);
+  EXPECT_EQ(parse_port_range("5000:5010").first, 5000);
+  EXPECT_EQ(parse_port_range("5000:5010").last, 5010);
+  for (const char* text : {"", "0", "0:5", "5:", "a:b", "1:65536", "1:2:3"})
+    EXPECT_THAT(error_of([&] { parse_port_range(text); }), HasSubstr("is no port")) << text;
+  EXPECT_THAT(error_of([&] { parse_port_range("7:6"); }), HasSubstr("before it begins"));
+}
+
+TEST(PortRangeTest, TheFirstFreePortIsTakenAndNoneIsAnError) {
+  const base::UniqueFd any = listen_in_range("127.0.0.1", {});
+  const std::uint16_t taken = base::local_port(any.get());
+  EXPECT_NE(taken, 0);
+  EXPECT_THAT(error_of([&] {
+                listen_in_range("127.0.0.1", {taken, taken});
+              }),
+              AllOf(HasSubstr("no port of --port_range"), HasSubstr("is free on 127.0.0.1")));
+  if (taken == 65535) return;
+  const base::UniqueFd next = listen_in_range("127.0.0.1", {taken, 65535});
+  EXPECT_GT(base::local_port(next.get()), taken);
+}
+
+TEST(SpellingTest, TheNearestNameIsTheOneMeant) {
+  const std::vector<std::string_view> names = {"timeout", "join_timeout", "is_host"};
+  EXPECT_EQ(nearest_name("timeuot", names), "timeout");
+  EXPECT_EQ(nearest_name("joni", names), "join_timeout");
+  EXPECT_EQ(nearest_name("ishost", names), "is_host");
+  EXPECT_EQ(nearest_name("speed", names), "");
+  EXPECT_EQ(nearest_name("", names), "");
+  EXPECT_EQ(nearest_name(std::string(65, 't'), names), "");
+}
+
+class RendezvousOptionsTest : public testing::Test {
+ protected:
+  static Options parse(std::vector<std::string> words) {
+    words.emplace_back("true");
     return parse_options("dtrun", words, base::Environment());
-  };
+  }
+};
+
+TEST_F(RendezvousOptionsTest, ThePortIsTorchrunsWhereNoneIsGiven) {
   EXPECT_EQ(parse({"--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=h"}).master_port, 29400);
   EXPECT_EQ(parse({"--nnodes=2", "--rdzv_endpoint=h"}).master_port, 29500);
   EXPECT_EQ(parse({"--nnodes=2", "--rdzv_endpoint=[::1]:7"}).master_addr, "::1");
@@ -210,6 +318,26 @@ TEST(EndpointOptionTest, ThePortIsTorchrunsWhereNoneIsGiven) {
   EXPECT_EQ(parse({"--rdzv_backend=c10d"}).node_rank, std::nullopt);
   EXPECT_THAT(parse({"--rdzv_backend=c10d", "--master_port=5"}).warnings,
               testing::ElementsAre(HasSubstr("--master_port is without effect")));
+}
+
+TEST_F(RendezvousOptionsTest, TheHeartbeatWindowIsIntervalTimesAttempts) {
+  EXPECT_EQ(parse({}).rounds.silence_window, seconds(15));
+  EXPECT_EQ(parse({"--rdzv_conf=keep_alive_interval=2"}).rounds.silence_window, seconds(6));
+  const Options options = parse({"--rdzv_conf=keep_alive_interval=0.5,keep_alive_max_attempt=2"});
+  EXPECT_EQ(options.rounds.keep_alive_interval, milliseconds(500));
+  EXPECT_EQ(options.rounds.silence_window, seconds(1));
+}
+
+TEST_F(RendezvousOptionsTest, AFileIsAnEndpointOfC10d) {
+  const Options options = parse({"--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=/a:b/c",
+                                 "--rdzv_conf=store_type=file"});
+  EXPECT_EQ(options.rendezvous, Rendezvous::kFile);
+  EXPECT_EQ(options.head_file, "/a:b/c");
+  EXPECT_EQ(options.master_port, std::nullopt);
+  EXPECT_THAT(error_of([] {
+                parse({"--rdzv_backend=c10d", "--rdzv_conf=store_type=file"});
+              }),
+              HasSubstr("needs --rdzv_endpoint"));
 }
 
 }  // namespace

@@ -1,0 +1,232 @@
+#include "rendezvous_options.h"
+
+#include <fmt/core.h>
+
+#include <climits>
+
+#include "dtrun/base/error.h"
+#include "dtrun/base/socket.h"
+#include "host_election.h"
+#include "node_range.h"
+#include "rendezvous_conf.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+constexpr std::uint16_t kC10dPort = 29400, kEtcdPort = 2379, kStaticPort = 29500;  // torchrun's
+
+// Whether --rdzv_endpoint is a host of the job, and not etcd's, or a file.
+bool meets_at_a_host(Rendezvous rendezvous) {
+  return rendezvous == Rendezvous::kStatic || rendezvous == Rendezvous::kC10d;
+}
+
+Rendezvous read_backend(const OptionValues& values, const RendezvousConf& conf) {
+  const std::string text = values.text("rdzv-backend", "static");
+  if (text == "static") return Rendezvous::kStatic;
+  if (text == "c10d")
+    return conf.store_type == StoreType::kFile ? Rendezvous::kFile : Rendezvous::kC10d;
+  if (text == "etcd" || text == "etcd-v2") return Rendezvous::kEtcd;
+  values.reject("rdzv-backend", "must be static, c10d or etcd-v2");
+}
+
+void read_node_count(const OptionValues& values, Options& options) {
+  if (!values.has("nnodes")) return;
+  try {
+    const NodeRange range = parse_node_range(values.get("nnodes").value);
+    options.rounds.min_nodes = range.least;
+    options.rounds.max_nodes = range.most;
+  } catch (const Error& error) {
+    values.reject("nnodes", error.summary());
+  }
+}
+
+void read_host_port(const OptionValues& values, Options& options) {
+  base::HostPort endpoint;
+  try {
+    endpoint = base::HostPort::parse(values.get("rdzv-endpoint").value);
+  } catch (const Error& error) {
+    values.reject("rdzv-endpoint", fmt::format("must be HOST or HOST:PORT: {}", error.summary()));
+  }
+  options.master_addr = endpoint.host;
+  options.master_port = endpoint.port;
+  if (endpoint.port) return;
+  if (options.rendezvous == Rendezvous::kC10d) options.master_port = kC10dPort;
+  if (options.rendezvous == Rendezvous::kEtcd) options.master_port = kEtcdPort;
+}
+
+// Where the agents meet.
+void read_endpoint(const OptionValues& values, Options& options) {
+  const bool is_static = options.rendezvous == Rendezvous::kStatic;
+  for (const char* name : {"master-addr", "master-port"}) {
+    if (!values.has(name) || is_static) continue;
+    options.warnings.push_back(fmt::format(
+        "dtrun: {} is without effect: with --rdzv_backend={} --rdzv_endpoint says where nodes "
+        "meet",
+        values.get(name).origin, values.get("rdzv-backend").value));
+  }
+  if (options.rendezvous == Rendezvous::kFile) {
+    options.head_file = values.text("rdzv-endpoint", "");
+  } else if (values.has("rdzv-endpoint")) {
+    read_host_port(values, options);
+  } else if (is_static) {
+    options.master_addr = values.text("master-addr", options.master_addr);
+    if (values.has("master-port"))
+      options.master_port = static_cast<std::uint16_t>(values.integer("master-port", 0, 0, 65535));
+  } else if (options.rendezvous == Rendezvous::kEtcd) {
+    options.master_port = kEtcdPort;
+  }
+  if (options.rounds.max_nodes > 1 && !options.master_port && is_static)
+    options.master_port = kStaticPort;
+}
+
+void apply(const RendezvousConf& conf, Options& options) {
+  rendezvous::rounds::RoundSettings& rounds = options.rounds;
+  rounds.join_timeout = conf.join_timeout.value_or(rounds.join_timeout);
+  rounds.last_call_timeout = conf.last_call_timeout.value_or(rounds.last_call_timeout);
+  rounds.close_timeout = conf.close_timeout.value_or(rounds.close_timeout);
+  rounds.keep_alive_interval = conf.keep_alive_interval.value_or(rounds.keep_alive_interval);
+  constexpr int kAttempts = 3;  // torchrun's
+  rounds.silence_window =
+      rounds.keep_alive_interval * conf.keep_alive_max_attempt.value_or(kAttempts);
+  options.answer_timeout = conf.read_timeout.value_or(options.answer_timeout);
+  options.hosting = options.rendezvous == Rendezvous::kC10d ? conf.hosting : Hosting::kByAddress;
+  options.etcd = {conf.protocol, conf.ssl_cert, conf.ssl_cert_key, conf.ca_cert};
+  options.token_file = conf.token_file;
+  for (std::string& warning : keys_without_effect(
+           conf, options.rendezvous, rounds.elastic() ? NodeCount::kElastic : NodeCount::kFixed))
+    options.warnings.push_back(std::move(warning));
+}
+
+void read_local_addr(const OptionValues& values, Options& options) {
+  if (!values.has("local-addr")) return;
+  try {
+    const base::HostPort address = base::HostPort::parse(values.get("local-addr").value);
+    if (address.port) values.reject("local-addr", "must be a host without a port");
+    options.local_addr = address.host;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kUsage) throw;
+    values.reject("local-addr", fmt::format("must be a host: {}", error.summary()));
+  }
+}
+
+void read_port_range(const OptionValues& values, Options& options) {
+  if (!values.has("port-range")) return;
+  try {
+    options.ports = parse_port_range(values.get("port-range").value);
+  } catch (const Error& error) {
+    values.reject("port-range", error.summary());
+  }
+}
+
+// Until rounds are driven by the agent.
+void reject_what_is_not_built(const OptionValues& values, const Options& options) {
+  const char* const not_yet = "is not yet in this version of dtrun";
+  if (options.rounds.max_restarts != 0)
+    values.reject("max-restarts", fmt::format("{}: a failed job is not restarted, use 0", not_yet));
+  if (options.rounds.elastic())
+    values.reject("nnodes", fmt::format("{}: elastic jobs come", not_yet));
+  if (options.rendezvous == Rendezvous::kEtcd) values.reject("rdzv-backend", not_yet);
+  for (const char* name : {"local-addr", "port-range"})
+    if (values.has(name)) values.reject(name, not_yet);
+}
+
+void check_node_rank(const Options& options) {
+  const int nodes = options.rounds.max_nodes;
+  if (options.node_rank.value_or(0) >= nodes)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--node_rank={} does not exist in a job of {} node{}",
+                            *options.node_rank, nodes, nodes == 1 ? "" : "s"),
+                "nodes are counted from 0", "give --nnodes too, the same on every node");
+  if (options.hosting == Hosting::kAlways && options.node_rank.value_or(0) != 0)
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("--node_rank={} and is_host=true contradict each other", *options.node_rank),
+        "the host is node 0", "leave one of them out");
+}
+
+// That the nodes can find each other.
+void check_endpoint(const OptionValues& values, const Options& options) {
+  const bool is_static = options.rendezvous == Rendezvous::kStatic;
+  const bool several = options.rounds.max_nodes > 1;
+  if (is_static && values.has("rdzv-endpoint") &&
+      (values.has("master-addr") || values.has("master-port")))
+    throw Error(ErrorCode::kUsage,
+                "--rdzv_endpoint and --master_addr, --master_port name the same thing", "",
+                "leave one of them out");
+  if (options.rendezvous == Rendezvous::kFile && options.head_file.empty())
+    throw Error(ErrorCode::kUsage, "store_type=file in --rdzv_conf needs --rdzv_endpoint",
+                "the nodes meet through a file", "--rdzv_endpoint=/path/that/all/nodes/share");
+  if (several && options.rendezvous == Rendezvous::kC10d && !values.has("rdzv-endpoint"))
+    throw Error(ErrorCode::kUsage, "a job of several nodes needs --rdzv_endpoint",
+                "the nodes must know where to meet",
+                "--rdzv_endpoint=HOST:PORT, with HOST one of the nodes, the same on every node");
+  if (several && is_static && !values.has("master-addr") && !values.has("rdzv-endpoint"))
+    throw Error(ErrorCode::kUsage, "a job of several nodes needs --master_addr",
+                "the other nodes must find node 0",
+                "--master_addr=HOST --master_port=PORT, the same on every node; or "
+                "--rdzv_backend=c10d --rdzv_endpoint=HOST:PORT");
+  if (several && options.master_port == 0 && options.rendezvous != Rendezvous::kFile)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} is for one node",
+                            is_static ? "--master_port=0" : "port 0 in --rdzv_endpoint"),
+                "", "the other nodes must know the port of node 0: name one");
+}
+
+void check_backend(const OptionValues& values, const Options& options) {
+  if (options.rounds.elastic() && options.rendezvous == Rendezvous::kStatic)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{}={} needs --rdzv_backend=c10d or etcd-v2",
+                            values.get("nnodes").origin, values.get("nnodes").value),
+                "the static rendezvous has a fixed number of nodes",
+                "--rdzv_backend=c10d --rdzv_endpoint=HOST:PORT, the same on every node");
+  if (values.has("standalone") && (options.rounds.max_nodes > 1 || values.has("rdzv-endpoint")))
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--standalone is for one node, and {} names more",
+                            options.rounds.max_nodes > 1 ? "--nnodes" : "--rdzv_endpoint"),
+                "", "leave one of them out");
+}
+
+// Each node would wait for the others at its own.
+void check_slurm_step(const Options& options, const base::Environment& environment) {
+  const auto nodes = base::parse_integer(environment.get("SLURM_STEP_NUM_NODES").value_or("1"));
+  const bool everywhere = meets_at_a_host(options.rendezvous) &&
+                          (options.master_addr == "localhost" || is_loopback(options.master_addr));
+  if (options.rounds.max_nodes == 1 || !everywhere || nodes.value_or(1) < 2) return;
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("'{}' is every node itself, and this Slurm step has {} nodes",
+                  options.master_addr, *nodes),
+      fmt::format("SLURM_STEP_NODELIST={}", environment.get("SLURM_STEP_NODELIST").value_or("?")),
+      "name one of these nodes in --rdzv_endpoint or --master_addr");
+}
+
+}  // namespace
+
+void read_rendezvous_options(const OptionValues& values, Options& options) {
+  const RendezvousConf conf = parse_rendezvous_conf(values.text("rdzv-conf", ""));
+  options.rendezvous = read_backend(values, conf);
+  read_node_count(values, options);
+  options.rounds.max_restarts = values.integer("max-restarts", 0, 0, INT_MAX);
+  if (options.rendezvous == Rendezvous::kStatic || values.has("node-rank"))
+    options.node_rank = values.integer("node-rank", 0, 0, INT_MAX);
+  read_endpoint(values, options);
+  options.run_id = values.text("rdzv-id", "");
+  apply(conf, options);
+  options.rounds.join_timeout = values.seconds("join-timeout", options.rounds.join_timeout);
+  read_local_addr(values, options);
+  read_port_range(values, options);
+}
+
+void check_rendezvous_options(const OptionValues& values, const base::Environment& environment,
+                              const Options& options) {
+  check_backend(values, options);
+  reject_what_is_not_built(values, options);
+  check_endpoint(values, options);
+  check_slurm_step(options, environment);
+  check_node_rank(options);
+}
+
+}  // namespace dtrun::launcher
