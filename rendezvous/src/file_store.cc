@@ -9,6 +9,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "answer_deadline.h"
 #include "dtrun/base/error.h"
 #include "file_watch.h"
 #include "store_core.h"
@@ -19,9 +20,11 @@ namespace dtrun::rendezvous {
 namespace {
 
 using base::Deadline;
-using Keys = std::vector<std::string>;
+using Keys = Store::Keys;
 using LockKind = StoreFile::Lock::Kind;
 
+/// Then the file stays behind.
+constexpr Deadline::Duration kCloseBudget = std::chrono::seconds(10);
 constexpr const char* kRefcount = "refcount/";
 constexpr const char* kCleanup = "cleanup/";
 
@@ -47,12 +50,25 @@ class KeyWait : public Waiter {
   bool over_ = false;
 };
 
+// One operation: for its deadline and its errors.
+struct Call {
+  Call(std::string_view name, Keys in_the_file, Deadline until)
+      : operation(name), keys(std::move(in_the_file)), deadline(until) {}
+
+  std::string_view operation;
+  Keys keys;
+  Deadline deadline;
+  Deadline::Duration budget = deadline.remaining();
+  Deadline::Clock::time_point begin = Deadline::Clock::now();
+};
+
 // The core is what the file says, as far as it has been read.
 class FileStore : public Store {
  public:
   explicit FileStore(const FileStoreOptions& options)
-      : workers_(options.workers), file_(options.path, options.leftover) {
-    changing([&] { count(kRefcount, 1); });
+      : workers_(options.workers),
+        file_(options.path, options.leftover, Deadline::after(options.open_timeout)) {
+    changing({"open", {}, Deadline::after(options.open_timeout)}, [&] { count(kRefcount, 1); });
   }
 
   ~FileStore() override {
@@ -63,29 +79,29 @@ class FileStore : public Store {
     }
   }
 
-  void set(const std::string& key, std::string_view value) override {
-    changing([&] { put(in_file(key), value); });
+  void set(const std::string& key, std::string_view value, Deadline deadline) override {
+    changing({"set", {in_file(key)}, deadline}, [&] { put(in_file(key), value); });
   }
 
   std::string get(const std::string& key, Deadline deadline) override {
     return multi_get({key}, deadline).front();
   }
 
-  std::optional<std::string> try_get(const std::string& key) override {
-    return reading([&]() -> std::optional<std::string> {
+  std::optional<std::string> try_get(const std::string& key, Deadline deadline) override {
+    return reading({"get", {in_file(key)}, deadline}, [&]() -> std::optional<std::string> {
       const Value value = core_.get(in_file(key));
       if (!value) return std::nullopt;
       return *value;
     });
   }
 
-  std::int64_t add(const std::string& key, std::int64_t delta) override {
-    return changing([&] { return count(in_file(key), delta); });
+  std::int64_t add(const std::string& key, std::int64_t delta, Deadline deadline) override {
+    return changing({"add", {in_file(key)}, deadline}, [&] { return count(in_file(key), delta); });
   }
 
   std::string compare_set(const std::string& key, std::string_view expected,
-                          std::string_view desired) override {
-    return changing([&] {
+                          std::string_view desired, Deadline deadline) override {
+    return changing({"compare_set", {in_file(key)}, deadline}, [&] {
       const Value now = core_.get(in_file(key));
       if (now && *now != expected) return *now;
       if (!now && !expected.empty()) return std::string(expected);
@@ -94,81 +110,88 @@ class FileStore : public Store {
     });
   }
 
-  bool check(const Keys& keys) override {
-    return reading([&] { return core_.check(in_file(keys)); });
+  bool check(const Keys& keys, Deadline deadline) override {
+    return reading({"check", in_file(keys), deadline}, [&] { return core_.check(in_file(keys)); });
   }
 
   void wait(const Keys& keys, Deadline deadline) override {
-    const Deadline::Duration budget = deadline.remaining();
+    const Call call("wait", in_file(keys), deadline);
     std::unique_lock lock(mutex_);
-    catch_up();
-    wait_locked(lock, in_file(keys), deadline, budget);
+    catch_up(lock, call);
+    wait_locked(lock, call);
   }
 
-  bool delete_key(const std::string& key) override {
-    return changing([&] {
+  bool delete_key(const std::string& key, Deadline deadline) override {
+    return changing({"delete_key", {in_file(key)}, deadline}, [&] {
       if (!core_.get(in_file(key))) return false;
       write({{"-" + in_file(key), ""}});
       return true;
     });
   }
 
-  std::int64_t num_keys() override {
-    return reading([&] { return static_cast<std::int64_t>(core_.key_count()); });
+  std::int64_t num_keys(Deadline deadline) override {
+    return reading({"num_keys", {}, deadline},
+                   [&] { return static_cast<std::int64_t>(core_.key_count()); });
   }
 
-  void append(const std::string& key, std::string_view value) override {
-    changing([&] {
+  void append(const std::string& key, std::string_view value, Deadline deadline) override {
+    changing({"append", {in_file(key)}, deadline}, [&] {
       const Value now = core_.get(in_file(key));
       put(in_file(key), now ? *now + std::string(value) : std::string(value));
     });
   }
 
   Keys multi_get(const Keys& keys, Deadline deadline) override {
-    const Deadline::Duration budget = deadline.remaining();
-    const Keys wanted = in_file(keys);
+    const Call call("wait", in_file(keys), deadline);
     std::unique_lock lock(mutex_);
-    catch_up();
+    catch_up(lock, call);
     while (true) {
-      wait_locked(lock, wanted, deadline, budget);
+      wait_locked(lock, call);
       Keys values;
-      for (const std::string& key : wanted) {
+      for (const std::string& key : call.keys) {
         const Value value = core_.get(key);
         if (!value) break;
         values.push_back(*value);
       }
       if (values.size() == keys.size()) return values;
       // A key was deleted again before we looked, or there is only a queue of that name.
-      if (core_.check(wanted)) throw not_a_value(wanted);
+      if (core_.check(call.keys)) throw not_a_value(call.keys);
     }
   }
 
-  void multi_set(const std::vector<std::pair<std::string, std::string>>& pairs) override {
+  void multi_set(const Pairs& pairs, Deadline deadline) override {
     std::vector<StoreRecord> records;
-    for (const auto& [key, value] : pairs) records.push_back({in_file(key), value});
-    changing([&] { write(records); });
+    Keys keys;
+    for (const auto& [key, value] : pairs) {
+      records.push_back({in_file(key), value});
+      keys.push_back(in_file(key));
+    }
+    changing({"multi_set", std::move(keys), deadline}, [&] { write(records); });
   }
 
-  void queue_push(const std::string& key, std::string_view value) override {
-    changing([&] { write({{"+" + in_file(key), std::string(value)}}); });
+  void queue_push(const std::string& key, std::string_view value, Deadline deadline) override {
+    changing({"queue_push", {in_file(key)}, deadline}, [&] {
+      write({{"+" + in_file(key), std::string(value)}});
+    });
   }
 
   std::string queue_pop(const std::string& key, Deadline deadline) override {
-    const Deadline::Duration budget = deadline.remaining();
+    const Call call("queue_pop", {in_file(key)}, deadline);
     std::unique_lock lock(mutex_);
     while (true) {
-      if (std::optional<std::string> element = try_pop(in_file(key))) return std::move(*element);
-      if (core_.check({in_file(key)})) throw not_a_queue(in_file(key));
-      wait_locked(lock, {in_file(key)}, deadline, budget);
+      if (std::optional<std::string> element = try_pop(lock, call)) return std::move(*element);
+      if (core_.check(call.keys)) throw not_a_queue(in_file(key));
+      wait_locked(lock, call);
     }
   }
 
-  std::int64_t queue_len(const std::string& key) override {
-    return reading([&] { return static_cast<std::int64_t>(core_.queue_length(in_file(key))); });
+  std::int64_t queue_len(const std::string& key, Deadline deadline) override {
+    return reading({"queue_len", {in_file(key)}, deadline},
+                   [&] { return static_cast<std::int64_t>(core_.queue_length(in_file(key))); });
   }
 
-  Keys list_keys() override {
-    return reading([&] {
+  Keys list_keys(Deadline deadline) override {
+    return reading({"list_keys", {}, deadline}, [&] {
       Keys keys;
       for (const std::string& key : core_.list_keys())
         if (key.starts_with('/')) keys.push_back(key.substr(1));
@@ -177,11 +200,11 @@ class FileStore : public Store {
   }
 
   void barrier(const std::string& key, std::int64_t world, Deadline deadline) override {
-    const Deadline::Duration budget = deadline.remaining();
-    const std::string counter = in_file(key);
+    const Call call("barrier", {in_file(key)}, deadline);
+    const std::string& counter = call.keys.front();
     std::unique_lock lock(mutex_);
     {
-      const StoreFile::Lock file_lock(file_, LockKind::exclusive);
+      const StoreFile::Lock file_lock = lock_file(lock, LockKind::exclusive, call);
       replay();
       count(counter, 1);
     }
@@ -189,29 +212,43 @@ class FileStore : public Store {
       const Value arrived = core_.get(counter);
       return arrived && counter_sum(*arrived, 0).value_or(0) >= world;
     };
-    if (await(lock, deadline, complete)) return;
+    if (await(lock, call, complete)) return;
     const Value arrived = core_.get(counter);
-    throw barrier_timeout(budget, counter, arrived ? *arrived : "0", world);
+    throw barrier_timeout(call.budget, counter, arrived ? *arrived : "0", world, name());
   }
 
  private:
+  std::string name() const { return "the store file " + file_.path(); }
+
+  // While another process has the file's lock, this one's other threads may have mutex_.
+  StoreFile::Lock lock_file(std::unique_lock<std::mutex>& lock, LockKind kind, const Call& call) {
+    const auto pause = [&](Deadline until) { file_lock_pause_.wait_until(lock, until.when()); };
+    try {
+      return StoreFile::Lock(file_, kind, answer_deadline(call.deadline), pause);
+    } catch (const base::Error& error) {
+      if (error.code() != base::ErrorCode::kTimeout) throw;
+      throw answer_timeout(call.operation, Deadline::Clock::now() - call.begin, call.keys,
+                           error.summary() + ": " + error.why());
+    }
+  }
+
   template <typename Action>
-  std::invoke_result_t<Action> reading(Action action) {
-    const std::lock_guard lock(mutex_);
-    catch_up();
+  std::invoke_result_t<Action> reading(const Call& call, Action action) {
+    std::unique_lock lock(mutex_);
+    catch_up(lock, call);
     return action();
   }
 
   template <typename Action>
-  std::invoke_result_t<Action> changing(Action action) {
-    const std::lock_guard lock(mutex_);
-    const StoreFile::Lock file_lock(file_, LockKind::exclusive);
+  std::invoke_result_t<Action> changing(const Call& call, Action action) {
+    std::unique_lock lock(mutex_);
+    const StoreFile::Lock file_lock = lock_file(lock, LockKind::exclusive, call);
     replay();
     return action();
   }
 
-  void catch_up() {
-    const StoreFile::Lock file_lock(file_, LockKind::shared);
+  void catch_up(std::unique_lock<std::mutex>& lock, const Call& call) {
+    const StoreFile::Lock file_lock = lock_file(lock, LockKind::shared, call);
     replay();
   }
 
@@ -248,9 +285,10 @@ class FileStore : public Store {
     return *sum;
   }
 
-  std::optional<std::string> try_pop(const std::string& queue) {
-    const StoreFile::Lock file_lock(file_, LockKind::exclusive);
+  std::optional<std::string> try_pop(std::unique_lock<std::mutex>& lock, const Call& call) {
+    const StoreFile::Lock file_lock = lock_file(lock, LockKind::exclusive, call);
     replay();
+    const std::string& queue = call.keys.front();
     const Value front = core_.queue_front(queue);
     if (!front) return std::nullopt;
     write({{"!" + queue, ""}});
@@ -258,7 +296,7 @@ class FileStore : public Store {
   }
 
   void leave() {
-    changing([&] {
+    changing({"close", {}, Deadline::after(kCloseBudget)}, [&] {
       if (!file_.is_in_place()) return;
       const std::int64_t gone = count(kCleanup, 1);
       const std::int64_t left = count(kRefcount, -1);
@@ -268,25 +306,25 @@ class FileStore : public Store {
 
   // Waiting, with mutex_ held but not the file's lock.
 
-  void wait_locked(std::unique_lock<std::mutex>& lock, const Keys& keys, Deadline deadline,
-                   Deadline::Duration budget) {
+  void wait_locked(std::unique_lock<std::mutex>& lock, const Call& call) {
     KeyWait wait(core_);
-    if (core_.wait(wait, keys)) return;
-    if (await(lock, deadline, [&] { return wait.is_over(); })) return core_.settle(wait);
+    if (core_.wait(wait, call.keys)) return;
+    if (await(lock, call, [&] { return wait.is_over(); })) return core_.settle(wait);
     Keys missing;
-    for (const std::string& key : keys)
+    for (const std::string& key : call.keys)
       if (!core_.check({key})) missing.push_back(key);
-    throw wait_timeout(budget, keys, missing);
+    throw wait_timeout(call.budget, call.keys, missing, name());
   }
 
   /// False at the deadline. One of the threads that wait watches the file for all; when it leaves,
   /// another takes its place.
-  bool await(std::unique_lock<std::mutex>& lock, Deadline deadline,
+  bool await(std::unique_lock<std::mutex>& lock, const Call& call,
              const std::function<bool()>& done) {
+    const Deadline deadline = call.deadline;
     if (!watch_) {
       watch_.emplace(file_.fd(), file_.is_on_network() ? FileWatch::Tells::own_changes
                                                        : FileWatch::Tells::every_change);
-      catch_up();  // what came before the watch began
+      catch_up(lock, call);  // what came before the watch began
     }
     while (!done()) {
       if (deadline.expired()) return false;
@@ -303,7 +341,7 @@ class FileStore : public Store {
       lock.lock();
       watched_ = false;
       changed_.notify_all();
-      catch_up();
+      catch_up(lock, call);
     }
     return true;
   }
@@ -315,6 +353,7 @@ class FileStore : public Store {
   std::optional<FileWatch> watch_;  ///< from the first wait on
   bool watched_ = false;            ///< a thread is in watch_->await()
   std::condition_variable changed_;
+  std::condition_variable file_lock_pause_;  ///< never notified: only its time passes
 };
 
 }  // namespace

@@ -10,7 +10,6 @@ namespace dtrun::rendezvous {
 namespace {
 
 using base::Deadline;
-using Keys = std::vector<std::string>;
 
 // A thread that sleeps in wait(); its own condition variable, so that a set wakes only those whom
 // it concerns.
@@ -35,7 +34,7 @@ class SleepingThread : public Waiter {
 
 class HashStore : public Store {
  public:
-  void set(const std::string& key, std::string_view value) override {
+  void set(const std::string& key, std::string_view value, Deadline) override {
     const std::lock_guard lock(mutex_);
     core_.set(key, std::string(value));
   }
@@ -44,14 +43,14 @@ class HashStore : public Store {
     return multi_get({key}, deadline).front();
   }
 
-  std::optional<std::string> try_get(const std::string& key) override {
+  std::optional<std::string> try_get(const std::string& key, Deadline) override {
     const std::lock_guard lock(mutex_);
     const Value value = core_.get(key);
     if (!value) return std::nullopt;
     return *value;
   }
 
-  std::int64_t add(const std::string& key, std::int64_t delta) override {
+  std::int64_t add(const std::string& key, std::int64_t delta, Deadline) override {
     const std::lock_guard lock(mutex_);
     const std::optional<std::int64_t> sum = core_.add(key, delta);
     if (!sum) throw not_a_number(key, *core_.get(key));
@@ -59,12 +58,12 @@ class HashStore : public Store {
   }
 
   std::string compare_set(const std::string& key, std::string_view expected,
-                          std::string_view desired) override {
+                          std::string_view desired, Deadline) override {
     const std::lock_guard lock(mutex_);
     return *core_.compare_set(key, std::string(expected), std::string(desired));
   }
 
-  bool check(const Keys& keys) override {
+  bool check(const Keys& keys, Deadline) override {
     const std::lock_guard lock(mutex_);
     return core_.check(keys);
   }
@@ -74,17 +73,17 @@ class HashStore : public Store {
     wait_locked(lock, keys, deadline, deadline.remaining());
   }
 
-  bool delete_key(const std::string& key) override {
+  bool delete_key(const std::string& key, Deadline) override {
     const std::lock_guard lock(mutex_);
     return core_.remove(key);
   }
 
-  std::int64_t num_keys() override {
+  std::int64_t num_keys(Deadline) override {
     const std::lock_guard lock(mutex_);
     return static_cast<std::int64_t>(core_.key_count());
   }
 
-  void append(const std::string& key, std::string_view value) override {
+  void append(const std::string& key, std::string_view value, Deadline) override {
     const std::lock_guard lock(mutex_);
     core_.append(key, value);
   }
@@ -106,12 +105,12 @@ class HashStore : public Store {
     }
   }
 
-  void multi_set(const std::vector<std::pair<std::string, std::string>>& pairs) override {
+  void multi_set(const Pairs& pairs, Deadline) override {
     const std::lock_guard lock(mutex_);
     for (const auto& [key, value] : pairs) core_.set(key, value);
   }
 
-  void queue_push(const std::string& key, std::string_view value) override {
+  void queue_push(const std::string& key, std::string_view value, Deadline) override {
     const std::lock_guard lock(mutex_);
     core_.queue_push(key, std::string(value));
   }
@@ -126,12 +125,12 @@ class HashStore : public Store {
     }
   }
 
-  std::int64_t queue_len(const std::string& key) override {
+  std::int64_t queue_len(const std::string& key, Deadline) override {
     const std::lock_guard lock(mutex_);
     return static_cast<std::int64_t>(core_.queue_length(key));
   }
 
-  Keys list_keys() override {
+  Keys list_keys(Deadline) override {
     const std::lock_guard lock(mutex_);
     return core_.list_keys();
   }

@@ -128,8 +128,9 @@ void StoreConnection::send(const std::string& request, Deadline deadline) {
     } else if (errno == EAGAIN) {
       pollfd wait{fd_.get(), POLLOUT, 0};
       if (::poll(&wait, 1, deadline.poll_timeout_ms()) == 0)
-        throw Error(ErrorCode::kTimeout, fmt::format("the store at {} takes no requests", store_),
-                    "its process may be stopped or overloaded");
+        throw Unanswered(ErrorCode::kTimeout,
+                         fmt::format("the store at {} takes no requests", store_),
+                         "its process may be stopped or overloaded");
     } else if (errno != EINTR) {
       throw lost(store_, strerrordesc_np(errno));
     }
@@ -141,8 +142,8 @@ std::size_t StoreConnection::receive(void* data, std::size_t size, Deadline dead
     pollfd wait{fd_.get(), POLLIN, 0};
     const int ready = ::poll(&wait, 1, deadline.poll_timeout_ms());
     if (ready == 0)
-      throw Error(ErrorCode::kTimeout, fmt::format("the store at {} does not answer", store_),
-                  "its process may be stopped or overloaded");
+      throw Unanswered(ErrorCode::kTimeout, fmt::format("the store at {} does not answer", store_),
+                       "its process may be stopped or overloaded");
     if (ready < 0 && errno == EINTR) continue;
     const ssize_t n = ::recv(fd_.get(), data, size, MSG_DONTWAIT);
     if (n > 0) return static_cast<std::size_t>(n);

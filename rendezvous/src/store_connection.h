@@ -8,11 +8,18 @@
 #include <string>
 
 #include "dtrun/base/deadline.h"
+#include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/base/unique_fd.h"
 #include "store_protocol.h"
 
 namespace dtrun::rendezvous {
+
+/// kTimeout: the store has not answered, or not taken a request, by the deadline.
+class Unanswered : public base::Error {
+ public:
+  using Error::Error;
+};
 
 class StoreConnection {
  public:
@@ -22,7 +29,7 @@ class StoreConnection {
   static std::unique_ptr<StoreConnection> open(const std::string& host, std::uint16_t port,
                                                base::Deadline deadline);
 
-  /// Sends a request. @throws Error kConnection, kTimeout
+  /// Sends a request. @throws Error kConnection, Unanswered; so the reads
   void send(const std::string& request, base::Deadline deadline);
   std::uint8_t read_u8(base::Deadline deadline);
   std::int64_t read_i64(base::Deadline deadline);

@@ -33,9 +33,9 @@ std::unique_ptr<StoreConnection> StoreConnectionPool::take(Deadline deadline) {
   if (deadline.is_never()) {
     current_free_.wait(lock, free);
   } else if (!current_free_.wait_until(lock, deadline.when(), free)) {
-    throw base::Error(
-        base::ErrorCode::kTimeout, fmt::format("the store at {} does not answer", name_),
-        "another thread of this process has been waiting for its answer all the time");
+    throw Unanswered(base::ErrorCode::kTimeout,
+                     fmt::format("the store at {} does not answer", name_),
+                     "another thread of this process has been waiting for its answer all the time");
   }
   current_taken_ = true;
   if (current_) return std::move(current_);
@@ -47,7 +47,7 @@ std::unique_ptr<StoreConnection> StoreConnectionPool::take(Deadline deadline) {
   lock.unlock();
   try {
     const Deadline reconnect = Deadline::after(std::min(kReconnectBudget, connect_timeout_));
-    return StoreConnection::open(host_, port_, reconnect);
+    return StoreConnection::open(host_, port_, reconnect.earlier(deadline));
   } catch (...) {
     step_aside();
     throw;

@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <cctype>
+#include <utility>
+
 namespace dtrun::rendezvous {
 namespace {
 
@@ -20,17 +23,34 @@ std::string joined(const std::vector<std::string>& keys) {
   return text;
 }
 
+std::int64_t milliseconds(base::Deadline::Duration duration) {
+  return std::chrono::round<std::chrono::milliseconds>(duration).count();
+}
+
+std::string in_store(const std::string& store) {
+  return store.empty() ? "" : " in " + store;
+}
+
 }  // namespace
 
 Error wait_timeout(base::Deadline::Duration budget, const std::vector<std::string>& keys,
-                   const std::vector<std::string>& missing) {
-  const auto ms = std::chrono::round<std::chrono::milliseconds>(budget).count();
+                   const std::vector<std::string>& missing, const std::string& store) {
   return Error(ErrorCode::kTimeout,
-               fmt::format("wait timeout after {}ms, keys: {}", ms, joined(keys)),
-               missing.empty() ? "nobody has set them in that time"
-                               : fmt::format("nobody has set {}", joined(missing)),
+               fmt::format("wait timeout after {}ms, keys: {}", milliseconds(budget), joined(keys)),
+               fmt::format("nobody has set {}{}", missing.empty() ? "them all" : joined(missing),
+                           in_store(store)),
                "look at the ranks that should have: they may have died, be late, or use another "
                "key; raise the timeout if they are only slow");
+}
+
+Error answer_timeout(std::string_view operation, base::Deadline::Duration took,
+                     const std::vector<std::string>& keys, std::string why) {
+  std::string name(operation);
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return Error(ErrorCode::kTimeout,
+               fmt::format("{} timeout after {}ms, keys: {}", name, milliseconds(took),
+                           keys.empty() ? "none" : joined(keys)),
+               std::move(why), "look at the process that holds the store");
 }
 
 Error not_a_number(const std::string& key, const std::string& value) {
@@ -42,10 +62,10 @@ Error not_a_number(const std::string& key, const std::string& value) {
 }
 
 Error barrier_timeout(base::Deadline::Duration budget, const std::string& key,
-                      const std::string& arrived, std::int64_t world) {
-  const auto ms = std::chrono::round<std::chrono::milliseconds>(budget).count();
-  return Error(ErrorCode::kTimeout, fmt::format("wait timeout after {}ms, keys: {}", ms, key),
-               fmt::format("{} of {} have come to this barrier", arrived, world),
+                      const std::string& arrived, std::int64_t world, const std::string& store) {
+  return Error(ErrorCode::kTimeout,
+               fmt::format("wait timeout after {}ms, keys: {}", milliseconds(budget), key),
+               fmt::format("{} of {} have come to this barrier{}", arrived, world, in_store(store)),
                "look at the ranks that have not: they may have died or be late");
 }
 

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -19,12 +21,15 @@
 namespace dtrun::rendezvous {
 namespace {
 
+using base::Deadline;
 using base::Error;
 using base::ErrorCode;
 using base::system_error;
 using Length = std::uint32_t;
 
 constexpr std::size_t kMostBytes = 64 << 20;
+constexpr Deadline::Duration kShortestPause = std::chrono::microseconds(50);
+constexpr Deadline::Duration kLongestPause = std::chrono::milliseconds(2);
 
 // Every store file begins with these bytes: the length and the text of the first key.
 constexpr std::string_view kBeginning("\x09\0\0\0refcount/", 13);
@@ -33,6 +38,10 @@ constexpr std::string_view kBeginning("\x09\0\0\0refcount/", 13);
 // write lock is alone. Locks of this kind and flock(2)'s, which guard the records as PyTorch's do,
 // do not see each other, except on network file systems.
 constexpr off_t kOpenMark = off_t{1} << 62;
+
+void pause_until(Deadline deadline) {
+  ::poll(nullptr, 0, deadline.poll_timeout_ms());
+}
 
 bool is_network(long type) {
   // NFS, SMB (two), Ceph, Lustre, FUSE; not all of them have names in the kernel's header.
@@ -85,20 +94,34 @@ void put_text(std::string& bytes, const std::string& text) {
 
 }  // namespace
 
-StoreFile::Lock::Lock(const StoreFile& file, Kind kind) : fd_(file.fd()) {
-  while (::flock(fd_, kind == Kind::shared ? LOCK_SH : LOCK_EX) != 0)
-    if (errno != EINTR) throw system_error("lock the store file " + file.path());
+StoreFile::Lock::Lock(const StoreFile& file, Kind kind, Deadline deadline, const Pause& pause)
+    : fd_(file.fd()) {
+  const auto begin = Deadline::Clock::now();
+  const int operation = (kind == Kind::shared ? LOCK_SH : LOCK_EX) | LOCK_NB;
+  auto length = kShortestPause;
+  while (::flock(fd_, operation) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) throw system_error("lock the store file " + file.path());
+    if (deadline.expired())
+      throw Error(ErrorCode::kTimeout,
+                  fmt::format("cannot lock the store file {} for {}", file.path(),
+                              base::format_duration(Deadline::Clock::now() - begin)),
+                  "another process holds the lock: it may be stopped inside an operation",
+                  "fuser " + file.path() + " shows who has it open");
+    pause(Deadline::after(length).earlier(deadline));
+    length = std::min(length * 2, kLongestPause);
+  }
 }
 
 StoreFile::Lock::~Lock() {
   ::flock(fd_, LOCK_UN);
 }
 
-StoreFile::StoreFile(std::string path, FileStoreOptions::Leftover leftover)
+StoreFile::StoreFile(std::string path, FileStoreOptions::Leftover leftover, Deadline deadline)
     : path_(std::move(path)) {
   while (true) {
     open();
-    const Lock lock(*this, Lock::Kind::exclusive);
+    const Lock lock(*this, Lock::Kind::exclusive, deadline, pause_until);
     // Its last user may have removed it while we waited for the lock.
     if (!is_in_place()) continue;
     check_is_store();

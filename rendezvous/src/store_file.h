@@ -9,10 +9,12 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "dtrun/base/deadline.h"
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/rendezvous/file_store.h"
 
@@ -25,14 +27,19 @@ struct StoreRecord {
 
 class StoreFile {
  public:
-  StoreFile(std::string path, FileStoreOptions::Leftover leftover);
+  /// @throws Error kTimeout where another process holds the lock for so long
+  StoreFile(std::string path, FileStoreOptions::Leftover leftover, base::Deadline deadline);
 
   /// The file's lock, from construction to destruction. The kernel takes it from a process that
-  /// dies.
+  /// dies, not from one that is stopped.
   class Lock {
    public:
     enum class Kind { shared, exclusive };
-    Lock(const StoreFile& file, Kind kind);
+    /// Sleeps until then.
+    using Pause = std::function<void(base::Deadline)>;
+    /// flock(2) knows no deadline: while another process holds the lock it is tried again after
+    /// pauses of at most 2 ms. @throws Error kTimeout
+    Lock(const StoreFile& file, Kind kind, base::Deadline deadline, const Pause& pause);
     ~Lock();
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;

@@ -8,8 +8,10 @@
 #include <atomic>
 #include <random>
 #include <span>
+#include <type_traits>
 #include <utility>
 
+#include "answer_deadline.h"
 #include "dtrun/base/error.h"
 #include "store_connection_pool.h"
 #include "store_core.h"
@@ -21,12 +23,8 @@ namespace {
 using base::Deadline;
 using base::Error;
 using base::ErrorCode;
-using Keys = std::vector<std::string>;
+using Keys = Store::Keys;
 
-/// For the answer to what does not wait for anybody.
-constexpr Deadline::Duration kAnswerBudget = std::chrono::seconds(300);
-/// To end a wait properly, or to find out more for an error's text.
-constexpr Deadline::Duration kCourtesyBudget = std::chrono::seconds(1);
 constexpr std::size_t kMostKeysAskedOneByOne = 1024;
 
 std::string wire_key(const std::string& key) {
@@ -70,9 +68,17 @@ std::string request_of(StoreOp op, std::span<const std::string> keys) {
   return request;
 }
 
-Keys wire_keys(const Keys& keys) {
+Keys wire_keys(std::span<const std::string> keys) {
   Keys result;
   for (const std::string& key : keys) result.push_back(wire_key(key));
+  return result;
+}
+
+// As many keys as one request may hold.
+std::vector<std::span<const std::string>> batches(std::span<const std::string> keys) {
+  std::vector<std::span<const std::string>> result;
+  for (std::size_t begin = 0; begin < keys.size(); begin += kMaxKeysSent)
+    result.push_back(keys.subspan(begin, std::min(kMaxKeysSent, keys.size() - begin)));
   return result;
 }
 
@@ -89,69 +95,88 @@ class TcpStore : public Store {
   explicit TcpStore(const TcpStoreOptions& options)
       : pool_(options.host, options.port, options.connect_timeout) {}
 
-  void set(const std::string& key, std::string_view value) override {
-    write(request_of(StoreOp::kSet, key, value));
+  void set(const std::string& key, std::string_view value, Deadline deadline) override {
+    write(StoreOp::kSet, {&key, 1}, request_of(StoreOp::kSet, key, value), deadline);
   }
-  void append(const std::string& key, std::string_view value) override {
-    write(request_of(StoreOp::kAppend, key, value));
+  void append(const std::string& key, std::string_view value, Deadline deadline) override {
+    write(StoreOp::kAppend, {&key, 1}, request_of(StoreOp::kAppend, key, value), deadline);
   }
-  void queue_push(const std::string& key, std::string_view value) override;
-  void multi_set(const std::vector<std::pair<std::string, std::string>>& pairs) override;
+  void queue_push(const std::string& key, std::string_view value, Deadline deadline) override;
+  void multi_set(const Pairs& pairs, Deadline deadline) override;
 
   std::string get(const std::string& key, Deadline deadline) override;
-  std::optional<std::string> try_get(const std::string& key) override;
+  std::optional<std::string> try_get(const std::string& key, Deadline deadline) override;
   Keys multi_get(const Keys& keys, Deadline deadline) override;
-  std::int64_t add(const std::string& key, std::int64_t delta) override;
+  std::int64_t add(const std::string& key, std::int64_t delta, Deadline deadline) override;
   std::string compare_set(const std::string& key, std::string_view expected,
-                          std::string_view desired) override;
-  bool check(const Keys& keys) override;
+                          std::string_view desired, Deadline deadline) override;
+  bool check(const Keys& keys, Deadline deadline) override;
   void wait(const Keys& keys, Deadline deadline) override;
-  bool delete_key(const std::string& key) override;
-  std::int64_t num_keys() override;
+  bool delete_key(const std::string& key, Deadline deadline) override;
+  std::int64_t num_keys(Deadline deadline) override;
   std::string queue_pop(const std::string& key, Deadline deadline) override;
-  std::int64_t queue_len(const std::string& key) override;
-  Keys list_keys() override;
+  std::int64_t queue_len(const std::string& key, Deadline deadline) override;
+  Keys list_keys(Deadline deadline) override;
   void barrier(const std::string& key, std::int64_t world, Deadline deadline) override;
 
  private:
   using Lease = StoreConnectionPool::Lease;
+  using KeySpan = std::span<const std::string>;
 
-  void write(const std::string& request);
-  std::int64_t ask_number(const std::string& request);
-  static bool ask_ready(Lease& lease, std::span<const std::string> keys, Deadline deadline);
+  /// An operation, `action(lease)`, on a lease of its own. What the store leaves unanswered becomes
+  /// an error that names the operation and its keys.
+  template <typename Action>
+  std::invoke_result_t<Action, Lease&> ask(StoreOp op, KeySpan keys, Deadline deadline,
+                                           Action action);
+  void write(StoreOp op, KeySpan keys, const std::string& request, Deadline deadline);
+  std::int64_t ask_number(StoreOp op, KeySpan keys, const std::string& request, Deadline deadline);
+  static bool ask_ready(Lease& lease, KeySpan keys, Deadline deadline);
   static std::string ask_value(Lease& lease, const std::string& key, Deadline deadline);
   static bool is_there(Lease& lease, const std::string& key, Deadline deadline);
-  void wait_on(Lease& lease, std::span<const std::string> keys, Deadline deadline,
-               Deadline::Duration budget);
-  static bool cancel_wait(Lease& lease, std::span<const std::string> keys,
-                          Deadline::Duration budget);
-  static Error wait_error(Lease& lease, std::span<const std::string> keys,
-                          Deadline::Duration budget);
-  void demand_queues();
+  void wait_on(Lease& lease, KeySpan keys, Deadline deadline, Deadline::Duration budget);
+  bool cancel_wait(Lease& lease, KeySpan keys, Deadline::Duration budget);
+  Error wait_error(Lease& lease, KeySpan keys, Deadline::Duration budget);
+  void demand_queues(Deadline deadline);
   Error unless_gone(StoreOp op, const Error& error);
+  std::string name() const { return "the store at " + pool_.name(); }
 
   StoreConnectionPool pool_;
   std::atomic<bool> has_queues_{false};  // false: not known yet
 };
 
-void TcpStore::write(const std::string& request) {
-  const Deadline deadline = Deadline::after(kAnswerBudget);
-  Lease lease(pool_, deadline);
-  lease->set_unseen_writes();
-  lease->send(request, deadline);
-  lease.done();
+template <typename Action>
+std::invoke_result_t<Action, TcpStore::Lease&> TcpStore::ask(StoreOp op, KeySpan keys,
+                                                             Deadline deadline, Action action) {
+  const auto begin = Deadline::Clock::now();
+  try {
+    Lease lease(pool_, answer_deadline(deadline));
+    return action(lease);
+  } catch (const Unanswered& silence) {
+    throw answer_timeout(store_op_name(op), Deadline::Clock::now() - begin, wire_keys(keys),
+                         silence.summary() + ": " + silence.why());
+  }
 }
 
-std::int64_t TcpStore::ask_number(const std::string& request) {
-  const Deadline deadline = Deadline::after(kAnswerBudget);
-  Lease lease(pool_, deadline);
-  lease->send(request, deadline);
-  const std::int64_t number = lease->read_i64(deadline);
-  lease.done();
-  return number;
+void TcpStore::write(StoreOp op, KeySpan keys, const std::string& request, Deadline deadline) {
+  ask(op, keys, deadline, [&](Lease& lease) {
+    lease->set_unseen_writes();
+    lease->send(request, answer_deadline(deadline));
+    lease.done();
+  });
 }
 
-bool TcpStore::ask_ready(Lease& lease, std::span<const std::string> keys, Deadline deadline) {
+std::int64_t TcpStore::ask_number(StoreOp op, KeySpan keys, const std::string& request,
+                                  Deadline deadline) {
+  return ask(op, keys, deadline, [&](Lease& lease) {
+    const Deadline answer = answer_deadline(deadline);
+    lease->send(request, answer);
+    const std::int64_t number = lease->read_i64(answer);
+    lease.done();
+    return number;
+  });
+}
+
+bool TcpStore::ask_ready(Lease& lease, KeySpan keys, Deadline deadline) {
   lease->send(request_of(StoreOp::kCheck, keys), deadline);
   return lease->read_u8(deadline) == kReady;
 }
@@ -171,10 +196,9 @@ bool TcpStore::is_there(Lease& lease, const std::string& key, Deadline deadline)
 }
 
 // Returns with the lease in step; @throws Error kTimeout likewise.
-void TcpStore::wait_on(Lease& lease, std::span<const std::string> keys, Deadline deadline,
-                       Deadline::Duration budget) {
+void TcpStore::wait_on(Lease& lease, KeySpan keys, Deadline deadline, Deadline::Duration budget) {
   lease.begin();
-  const Deadline answer = Deadline::after(std::max(deadline.remaining(), kCourtesyBudget));
+  const Deadline answer = answer_deadline(deadline);
   // Others may only overtake this connection when nothing written on it is unseen. And a deadline
   // that has passed means: look, but do not wait.
   if ((lease->has_unseen_writes() || deadline.expired()) && ask_ready(lease, keys, answer))
@@ -184,8 +208,7 @@ void TcpStore::wait_on(Lease& lease, std::span<const std::string> keys, Deadline
   bool released = true;
   try {
     lease->read_u8(deadline);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kTimeout) throw;
+  } catch (const Unanswered&) {
     released = false;
   }
   if (released || cancel_wait(lease, keys, budget)) return lease.done();
@@ -195,27 +218,25 @@ void TcpStore::wait_on(Lease& lease, std::span<const std::string> keys, Deadline
 }
 
 // True when the release crossed the cancel: two answers then, in that order.
-bool TcpStore::cancel_wait(Lease& lease, std::span<const std::string> keys,
-                           Deadline::Duration budget) {
+bool TcpStore::cancel_wait(Lease& lease, KeySpan keys, Deadline::Duration budget) {
   try {
     const Deadline deadline = Deadline::after(kCourtesyBudget);
     lease->send(request_of(StoreOp::kCancelWait), deadline);
     if (lease->read_u8(deadline) == kWaitCanceled) return false;
     lease->read_u8(deadline);
     return true;
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kTimeout) throw;
-    const Error timeout = wait_timeout(budget, wire_keys({keys.begin(), keys.end()}), {});
-    throw Error(ErrorCode::kTimeout, timeout.summary(), error.summary() + " either: " + error.why(),
+  } catch (const Unanswered& silence) {
+    const Error timeout = wait_timeout(budget, wire_keys(keys), {});
+    throw Error(ErrorCode::kTimeout, timeout.summary(),
+                silence.summary() + " either: " + silence.why(),
                 "look at the process that holds the store (the launcher, or rank 0)");
   }
 }
 
-Error TcpStore::wait_error(Lease& lease, std::span<const std::string> keys,
-                           Deadline::Duration budget) {
-  const Keys all = wire_keys({keys.begin(), keys.end()});
-  if (keys.size() == 1) return wait_timeout(budget, all, all);
-  if (keys.size() > kMostKeysAskedOneByOne) return wait_timeout(budget, all, {});
+Error TcpStore::wait_error(Lease& lease, KeySpan keys, Deadline::Duration budget) {
+  const Keys all = wire_keys(keys);
+  if (keys.size() == 1) return wait_timeout(budget, all, all, name());
+  if (keys.size() > kMostKeysAskedOneByOne) return wait_timeout(budget, all, {}, name());
   const Deadline deadline = Deadline::after(kCourtesyBudget);
   std::string requests;
   for (const std::string& key : keys) requests += request_of(StoreOp::kCheck, {&key, 1});
@@ -223,85 +244,86 @@ Error TcpStore::wait_error(Lease& lease, std::span<const std::string> keys,
   Keys missing;
   for (const std::string& key : all)
     if (lease->read_u8(deadline) == kNotReady) missing.push_back(key);
-  return wait_timeout(budget, all, missing);
+  return wait_timeout(budget, all, missing, name());
 }
 
-void TcpStore::multi_set(const std::vector<std::pair<std::string, std::string>>& pairs) {
+void TcpStore::multi_set(const Pairs& pairs, Deadline deadline) {
   std::string texts;
-  std::int64_t count = 0;
+  Keys keys;
   const auto send = [&] {
     std::string request = request_of(StoreOp::kMultiSet);
-    append_number(request, count);
-    write(request + texts);
+    append_number<std::int64_t>(request, static_cast<std::int64_t>(keys.size()));
+    write(StoreOp::kMultiSet, keys, request + texts, deadline);
     texts.clear();
-    count = 0;
+    keys.clear();
   };
   for (const auto& [key, value] : pairs) {
     demand_value(key, value);
     append_text(texts, wire_key(key));
     append_text(texts, value);
-    if (++count == kMaxKeysSent || texts.size() > kMaxRequestBytes / 4) send();
+    keys.push_back(key);
+    if (keys.size() == kMaxKeysSent || texts.size() > kMaxRequestBytes / 4) send();
   }
-  if (count > 0) send();
+  if (!keys.empty()) send();
 }
 
 std::string TcpStore::get(const std::string& key, Deadline deadline) {
   const Deadline::Duration budget = deadline.remaining();
-  Lease lease(pool_, Deadline::after(std::max(budget, kCourtesyBudget)));
-  while (true) {
-    wait_on(lease, {&key, 1}, deadline, budget);
-    lease.begin();
-    const Deadline answer = Deadline::after(std::max(deadline.remaining(), kCourtesyBudget));
-    std::string value = ask_value(lease, key, answer);
-    const bool there = !value.empty() || is_there(lease, key, answer);
-    const bool is_queue = !there && ask_ready(lease, {&key, 1}, answer);
+  return ask(StoreOp::kGet, {&key, 1}, deadline, [&](Lease& lease) {
+    while (true) {
+      wait_on(lease, {&key, 1}, deadline, budget);
+      lease.begin();
+      const Deadline answer = answer_deadline(deadline);
+      std::string value = ask_value(lease, key, answer);
+      const bool there = !value.empty() || is_there(lease, key, answer);
+      const bool is_queue = !there && ask_ready(lease, {&key, 1}, answer);
+      lease.done();
+      if (there) return value;
+      if (is_queue) throw not_a_value({wire_key(key)});
+      // Deleted between the two questions: wait for the next one.
+    }
+  });
+}
+
+std::optional<std::string> TcpStore::try_get(const std::string& key, Deadline deadline) {
+  return ask(StoreOp::kGet, {&key, 1}, deadline, [&](Lease& lease) {
+    const Deadline answer = answer_deadline(deadline);
+    std::optional<std::string> value;
+    // Not GET alone: PyTorch's older server closes the connection on a missing key.
+    if (ask_ready(lease, {&key, 1}, answer)) value = ask_value(lease, key, answer);
+    if (value && value->empty() && !is_there(lease, key, answer)) value.reset();
     lease.done();
-    if (there) return value;
-    if (is_queue) throw not_a_value({wire_key(key)});
-    // Deleted between the two questions: wait for the next one.
-  }
+    return value;
+  });
 }
 
-std::optional<std::string> TcpStore::try_get(const std::string& key) {
-  const Deadline deadline = Deadline::after(kAnswerBudget);
-  Lease lease(pool_, deadline);
-  std::optional<std::string> value;
-  // Not GET alone: PyTorch's older server closes the connection on a missing key.
-  if (ask_ready(lease, {&key, 1}, deadline)) value = ask_value(lease, key, deadline);
-  if (value && value->empty() && !is_there(lease, key, deadline)) value.reset();
-  lease.done();
-  return value;
-}
-
-Keys TcpStore::multi_get(const Keys& keys, Deadline deadline) {
+Store::Keys TcpStore::multi_get(const Keys& keys, Deadline deadline) {
   const Deadline::Duration budget = deadline.remaining();
   Keys values;
   values.reserve(keys.size());
-  for (std::size_t begin = 0; begin < keys.size(); begin += kMaxKeysSent) {
-    const std::span<const std::string> batch =
-        std::span(keys).subspan(begin, std::min(kMaxKeysSent, keys.size() - begin));
-    Lease lease(pool_, Deadline::after(std::max(budget, kCourtesyBudget)));
-    wait_on(lease, batch, deadline, budget);
-    lease.begin();
-    const Deadline answer = Deadline::after(std::max(deadline.remaining(), kCourtesyBudget));
-    lease->send(request_of(StoreOp::kMultiGet, batch), answer);
-    for (std::size_t i = 0; i < batch.size(); ++i) values.push_back(lease->read_text(answer));
-    lease.done();
-  }
+  for (const KeySpan batch : batches(keys))
+    ask(StoreOp::kMultiGet, batch, deadline, [&](Lease& lease) {
+      wait_on(lease, batch, deadline, budget);
+      lease.begin();
+      const Deadline answer = answer_deadline(deadline);
+      lease->send(request_of(StoreOp::kMultiGet, batch), answer);
+      for (std::size_t i = 0; i < batch.size(); ++i) values.push_back(lease->read_text(answer));
+      lease.done();
+    });
   return values;
 }
 
-std::int64_t TcpStore::add(const std::string& key, std::int64_t delta) {
+std::int64_t TcpStore::add(const std::string& key, std::int64_t delta, Deadline deadline) {
   std::string request = request_of(StoreOp::kAdd, key);
   append_number(request, delta);
   try {
-    return ask_number(request);
+    return ask_number(StoreOp::kAdd, {&key, 1}, request, deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kConnection) throw;
     // A store has no other way to say that the value is no number.
     std::optional<std::string> value;
     try {
-      value = try_get(key);
+      value = try_get(key, deadline);
     } catch (const Error&) {
       throw error;
     }
@@ -311,52 +333,50 @@ std::int64_t TcpStore::add(const std::string& key, std::int64_t delta) {
 }
 
 std::string TcpStore::compare_set(const std::string& key, std::string_view expected,
-                                  std::string_view desired) {
+                                  std::string_view desired, Deadline deadline) {
   demand_value(key, desired);
   std::string request = request_of(StoreOp::kCompareSet, key, expected);
   append_text(request, desired);
-  const Deadline deadline = Deadline::after(kAnswerBudget);
-  Lease lease(pool_, deadline);
-  lease->send(request, deadline);
-  std::string value = lease->read_text(deadline);
-  lease.done();
-  return value;
+  return ask(StoreOp::kCompareSet, {&key, 1}, deadline, [&](Lease& lease) {
+    const Deadline answer = answer_deadline(deadline);
+    lease->send(request, answer);
+    std::string value = lease->read_text(answer);
+    lease.done();
+    return value;
+  });
 }
 
-bool TcpStore::check(const Keys& keys) {
-  const Deadline deadline = Deadline::after(kAnswerBudget);
-  Lease lease(pool_, deadline);
-  bool ready = true;
-  for (std::size_t begin = 0; ready && begin < keys.size(); begin += kMaxKeysSent)
-    ready = ask_ready(lease,
-                      std::span(keys).subspan(begin, std::min(kMaxKeysSent, keys.size() - begin)),
-                      deadline);
-  lease.done();
-  return ready;
+bool TcpStore::check(const Keys& keys, Deadline deadline) {
+  return ask(StoreOp::kCheck, keys, deadline, [&](Lease& lease) {
+    const Deadline answer = answer_deadline(deadline);
+    bool ready = true;
+    for (const KeySpan batch : batches(keys)) ready = ready && ask_ready(lease, batch, answer);
+    lease.done();
+    return ready;
+  });
 }
 
 void TcpStore::wait(const Keys& keys, Deadline deadline) {
   const Deadline::Duration budget = deadline.remaining();
-  for (std::size_t begin = 0; begin < keys.size(); begin += kMaxKeysSent) {
-    Lease lease(pool_, Deadline::after(std::max(budget, kCourtesyBudget)));
-    wait_on(lease, std::span(keys).subspan(begin, std::min(kMaxKeysSent, keys.size() - begin)),
-            deadline, budget);
-  }
+  for (const KeySpan batch : batches(keys))
+    ask(StoreOp::kWait, batch, deadline,
+        [&](Lease& lease) { wait_on(lease, batch, deadline, budget); });
 }
 
-bool TcpStore::delete_key(const std::string& key) {
-  return ask_number(request_of(StoreOp::kDeleteKey, key)) > 0;
+bool TcpStore::delete_key(const std::string& key, Deadline deadline) {
+  const std::string request = request_of(StoreOp::kDeleteKey, key);
+  return ask_number(StoreOp::kDeleteKey, {&key, 1}, request, deadline) > 0;
 }
 
-std::int64_t TcpStore::num_keys() {
-  return ask_number(request_of(StoreOp::kNumKeys));
+std::int64_t TcpStore::num_keys(Deadline deadline) {
+  return ask_number(StoreOp::kNumKeys, {}, request_of(StoreOp::kNumKeys), deadline);
 }
 
 // The store is still there, so that it closed the connection because of what we asked.
 Error TcpStore::unless_gone(StoreOp op, const Error& error) {
   if (error.code() != ErrorCode::kConnection) return error;
   try {
-    num_keys();
+    num_keys(Deadline::after(kCourtesyBudget));
   } catch (const Error&) {
     return error;
   }
@@ -367,75 +387,80 @@ Error TcpStore::unless_gone(StoreOp op, const Error& error) {
                "use a store of dtrun or of a newer PyTorch");
 }
 
-std::int64_t TcpStore::queue_len(const std::string& key) {
+std::int64_t TcpStore::queue_len(const std::string& key, Deadline deadline) {
+  const std::string request = request_of(StoreOp::kQueueLength, key);
   try {
-    return ask_number(request_of(StoreOp::kQueueLength, key));
+    return ask_number(StoreOp::kQueueLength, {&key, 1}, request, deadline);
   } catch (const Error& error) {
     throw unless_gone(StoreOp::kQueueLength, error);
   }
 }
 
 // QUEUE_PUSH has no reply: a store that does not know it would seem lost in whatever comes next.
-void TcpStore::demand_queues() {
+void TcpStore::demand_queues(Deadline deadline) {
   if (has_queues_.load(std::memory_order_relaxed)) return;
-  queue_len("");
+  queue_len("", deadline);
   has_queues_.store(true, std::memory_order_relaxed);
 }
 
-void TcpStore::queue_push(const std::string& key, std::string_view value) {
-  demand_queues();
-  write(request_of(StoreOp::kQueuePush, key, value));
+void TcpStore::queue_push(const std::string& key, std::string_view value, Deadline deadline) {
+  demand_queues(deadline);
+  write(StoreOp::kQueuePush, {&key, 1}, request_of(StoreOp::kQueuePush, key, value), deadline);
 }
 
 std::string TcpStore::queue_pop(const std::string& key, Deadline deadline) {
   const Deadline::Duration budget = deadline.remaining();
-  demand_queues();
-  Lease lease(pool_, Deadline::after(std::max(budget, kCourtesyBudget)));
-  while (true) {
-    const Deadline answer = Deadline::after(std::max(deadline.remaining(), kCourtesyBudget));
-    lease->send(request_of(StoreOp::kQueuePop, key), answer);
-    if (lease->read_i64(answer) > 0) {
-      std::string value = lease->read_text(answer);
-      lease.done();
-      return value;
+  demand_queues(deadline);
+  return ask(StoreOp::kQueuePop, {&key, 1}, deadline, [&](Lease& lease) {
+    while (true) {
+      const Deadline answer = answer_deadline(deadline);
+      lease->send(request_of(StoreOp::kQueuePop, key), answer);
+      if (lease->read_i64(answer) > 0) {
+        std::string value = lease->read_text(answer);
+        lease.done();
+        return value;
+      }
+      // Empty, or another consumer was faster. A plain key of that name would end each wait at
+      // once.
+      if (ask_ready(lease, {&key, 1}, answer) && is_there(lease, key, answer)) {
+        lease.done();
+        throw not_a_queue(wire_key(key));
+      }
+      wait_on(lease, {&key, 1}, deadline, budget);
+      lease.begin();
     }
-    // Empty, or another consumer was faster. A plain key of that name would end each wait at once.
-    if (ask_ready(lease, {&key, 1}, answer) && is_there(lease, key, answer)) {
-      lease.done();
-      throw not_a_queue(wire_key(key));
-    }
-    wait_on(lease, {&key, 1}, deadline, budget);
-    lease.begin();
-  }
+  });
 }
 
-Keys TcpStore::list_keys() {
-  const Deadline deadline = Deadline::after(kAnswerBudget);
-  Keys keys;
+Store::Keys TcpStore::list_keys(Deadline deadline) {
   try {
-    Lease lease(pool_, deadline);
-    lease->send(request_of(StoreOp::kListKeys), deadline);
-    for (std::int64_t left = lease->read_i64(deadline); left > 0; --left) {
-      const std::string key = lease->read_text(deadline);
-      if (key.starts_with('/')) keys.push_back(key.substr(1));
-    }
-    lease.done();
+    return ask(StoreOp::kListKeys, {}, deadline, [&](Lease& lease) {
+      const Deadline answer = answer_deadline(deadline);
+      Keys keys;
+      lease->send(request_of(StoreOp::kListKeys), answer);
+      for (std::int64_t left = lease->read_i64(answer); left > 0; --left) {
+        const std::string key = lease->read_text(answer);
+        if (key.starts_with('/')) keys.push_back(key.substr(1));
+      }
+      lease.done();
+      return keys;
+    });
   } catch (const Error& error) {
     throw unless_gone(StoreOp::kListKeys, error);
   }
-  return keys;
 }
 
 // Not the protocol's BARRIER: PyTorch's stores up to 2.11 close the connection on it.
 void TcpStore::barrier(const std::string& key, std::int64_t world, Deadline deadline) {
   const Deadline::Duration budget = deadline.remaining();
   const std::string passed = key + "/passed";
-  if (add(key, 1) >= world) return set(passed, "1");
+  if (add(key, 1, deadline) >= world) return set(passed, "1", deadline);
   try {
     wait({passed}, deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    throw barrier_timeout(budget, wire_key(key), try_get(key).value_or("none"), world);
+    const std::string arrived = try_get(key, deadline).value_or("none");
+    throw barrier_timeout(budget, wire_key(key), arrived, world, name());
   }
 }
 

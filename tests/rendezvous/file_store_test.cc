@@ -2,10 +2,12 @@
 // not as they should be.
 #include "dtrun/rendezvous/file_store.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -61,44 +63,54 @@ class TwoHandles : public Store {
   TwoHandles() : second_(open_file_store({.path = folder_.file()})) {
     first_ = open_file_store({.path = folder_.file()});
   }
-  void set(const std::string& key, std::string_view value) override { next()->set(key, value); }
+  void set(const std::string& key, std::string_view value, Deadline deadline) override {
+    next()->set(key, value, deadline);
+  }
   std::string get(const std::string& key, Deadline deadline) override {
     return next()->get(key, deadline);
   }
-  std::optional<std::string> try_get(const std::string& key) override {
-    return next()->try_get(key);
+  std::optional<std::string> try_get(const std::string& key, Deadline deadline) override {
+    return next()->try_get(key, deadline);
   }
-  std::int64_t add(const std::string& key, std::int64_t delta) override {
-    return next()->add(key, delta);
+  std::int64_t add(const std::string& key, std::int64_t delta, Deadline deadline) override {
+    return next()->add(key, delta, deadline);
   }
   std::string compare_set(const std::string& key, std::string_view expected,
-                          std::string_view desired) override {
-    return next()->compare_set(key, expected, desired);
+                          std::string_view desired, Deadline deadline) override {
+    return next()->compare_set(key, expected, desired, deadline);
   }
-  bool check(const std::vector<std::string>& keys) override { return next()->check(keys); }
+  bool check(const std::vector<std::string>& keys, Deadline deadline) override {
+    return next()->check(keys, deadline);
+  }
   void wait(const std::vector<std::string>& keys, Deadline deadline) override {
     next()->wait(keys, deadline);
   }
-  bool delete_key(const std::string& key) override { return next()->delete_key(key); }
-  std::int64_t num_keys() override { return next()->num_keys(); }
-  void append(const std::string& key, std::string_view value) override {
-    next()->append(key, value);
+  bool delete_key(const std::string& key, Deadline deadline) override {
+    return next()->delete_key(key, deadline);
+  }
+  std::int64_t num_keys(Deadline deadline) override { return next()->num_keys(deadline); }
+  void append(const std::string& key, std::string_view value, Deadline deadline) override {
+    next()->append(key, value, deadline);
   }
   std::vector<std::string> multi_get(const std::vector<std::string>& keys,
                                      Deadline deadline) override {
     return next()->multi_get(keys, deadline);
   }
-  void multi_set(const std::vector<std::pair<std::string, std::string>>& pairs) override {
-    next()->multi_set(pairs);
+  void multi_set(const Pairs& pairs, Deadline deadline) override {
+    next()->multi_set(pairs, deadline);
   }
-  void queue_push(const std::string& key, std::string_view value) override {
-    next()->queue_push(key, value);
+  void queue_push(const std::string& key, std::string_view value, Deadline deadline) override {
+    next()->queue_push(key, value, deadline);
   }
   std::string queue_pop(const std::string& key, Deadline deadline) override {
     return next()->queue_pop(key, deadline);
   }
-  std::int64_t queue_len(const std::string& key) override { return next()->queue_len(key); }
-  std::vector<std::string> list_keys() override { return next()->list_keys(); }
+  std::int64_t queue_len(const std::string& key, Deadline deadline) override {
+    return next()->queue_len(key, deadline);
+  }
+  std::vector<std::string> list_keys(Deadline deadline) override {
+    return next()->list_keys(deadline);
+  }
   void barrier(const std::string& key, std::int64_t world, Deadline deadline) override {
     next()->barrier(key, world, deadline);
   }
@@ -285,6 +297,28 @@ TEST(FileStoreTest, AFullDiskIsSaidAndTheStoreGoesOn) {
     EXPECT_EQ(store->get("small", late()), "1");
   }
   EXPECT_EQ(::umount(folder.path().c_str()), 0);
+}
+
+TEST(FileStoreTest, AProcessThatIsStoppedInsideAnOperationIsWaitedForUntilTheDeadline) {
+  const Folder folder;
+  const auto store = open_file_store({.path = folder.file()});
+  const base::UniqueFd other(::open(folder.file().c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+  const auto soon = Deadline::after(std::chrono::milliseconds(20));
+  const auto error = error_of([&] { store->set("k", "v", soon); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::kTimeout);
+  EXPECT_THAT(error->summary(), testing::MatchesRegex("set timeout after .*ms, keys: /k"));
+  EXPECT_THAT(error->why(), HasSubstr("cannot lock the store file " + folder.file()));
+  const auto opening = error_of([&] {
+    open_file_store({.path = folder.file(), .open_timeout = std::chrono::milliseconds(5)});
+  });
+  ASSERT_TRUE(opening);
+  EXPECT_EQ(opening->code(), ErrorCode::kTimeout);
+  std::thread waiting([&] { store->set("k", "v", late()); });
+  ASSERT_EQ(::flock(other.get(), LOCK_UN), 0);
+  waiting.join();
+  EXPECT_EQ(store->try_get("k"), "v");
 }
 
 // In a user namespace of its own, where the limit is ours to set.

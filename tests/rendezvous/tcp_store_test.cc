@@ -285,6 +285,22 @@ TEST(TcpStoreTest, AStoreThatTakesNoRequestsEndsASendAtItsDeadline) {
   EXPECT_TRUE(contains(error->summary(), "takes no requests"));
 }
 
+TEST(TcpStoreTest, AnAnswerThatDoesNotComeIsAnErrorThatNamesTheKeyTheStoreAndTheTime) {
+  std::promise<void> done;
+  const ScriptedServer server({[&](RawClient& peer) {
+    greet(peer);
+    done.get_future().wait();
+  }});
+  const auto store = connect_tcp_store(server.options());
+  const auto error = error_of([&] { store->add("n", 1, soon()); });
+  done.set_value();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::kTimeout);
+  EXPECT_TRUE(error->summary().starts_with("add timeout after 1")) << error->what();
+  EXPECT_TRUE(error->summary().ends_with("ms, keys: /n")) << error->what();
+  EXPECT_TRUE(contains(error->why(), "the store at 127.0.0.1:")) << error->what();
+}
+
 TEST(TcpStoreTest, KeysAndValuesThatAServerWouldCloseOnAreRefusedHere) {
   const ServedStore server;
   const auto store = server.client();

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "dtrun/base/deadline.h"
 #include "dtrun/rendezvous/store.h"
 
 namespace dtrun::rendezvous {
@@ -23,10 +24,12 @@ struct FileStoreOptions {
   /// keys are in the store, as in PyTorch's. discard: they are not. Processes of PyTorch's do not
   /// count as having it open. Network file systems cannot tell: there it is always kept.
   enum class Leftover { keep, discard } leftover = Leftover::keep;
+  /// For opening it, where another process holds its lock.
+  base::Deadline::Duration open_timeout = std::chrono::seconds(300);
 };
 
-/// Creates the file where there is none. @throws Error kSystem; kInvalidArgument for a file that is
-/// no store, which is left as it is
+/// Creates the file where there is none. @throws Error kSystem; kTimeout; kInvalidArgument for a
+/// file that is no store, which is left as it is
 std::shared_ptr<Store> open_file_store(const FileStoreOptions& options);
 
 }  // namespace dtrun::rendezvous
