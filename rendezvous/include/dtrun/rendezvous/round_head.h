@@ -19,7 +19,7 @@
 //   the gaps in natural order of their hosts.
 // - A worker's failure costs a restart. The loss of a node costs one where the number of nodes is
 //   fixed, and none where it is elastic; coming and leaving cost nothing.
-// - After the first Done no new round opens. Closed is final.
+// - After a Done in a running round no new round opens: a failure is final then. Closed is final.
 // - Nobody is evicted for a time in which the head itself did not run.
 #pragma once
 
@@ -73,56 +73,81 @@ struct End {};
 using HeadAction = std::variant<Send, HangUp, Note, End>;
 
 struct HeadMember {
-  Hello hello;
+  Hello hello;  ///< its last_round and last_group_rank are kept up to date
   Moment heard{};
   int group_rank = kNoNodeRank;  ///< in the present round; kNoNodeRank: no participant
-  bool stopped = true;           ///< it has said that it has no live workers
+  bool stopped = true;           ///< it has no live workers, as it says
   bool done = false;
   bool leaving = false;
-  std::optional<Moment> waiting_since;  ///< it came while a round was on
 
   bool participant() const { return group_rank != kNoNodeRank; }
 };
 
 enum class HeadPhase { kGathering, kPreparing, kRunning, kDraining, kClosed };
 
-/// Of the rendezvous' own agent, where the head's end is the job's end.
-enum class HeadLoss { kEndsTheJob, kMovesTheHead };
+/// What the end of the hosting agent means.
+enum class HeadLoss {
+  kEndsTheJob,
+  kMovesTheHead,  ///< another one is elected
+};
+enum class Contradiction { kEndsTheJob, kIsSentAway };
+
+/// Why a round is being drained. The later ones outdo the earlier: a worker that fails because
+/// another node is lost or leaves is a victim of that.
+enum class DrainCause { kNewcomers, kWorkerFailure, kLeave, kLoss };
 
 struct HeadState {
   RoundSettings settings;
   std::string run_id;
   HeadLoss head_loss = HeadLoss::kEndsTheJob;
-  /// What all nodes were started with by one line contradicts: end the job rather than send the
-  /// one away.
-  bool contradiction_is_final = true;
-  /// The member that is this very agent; none: not joined yet.
+  /// The member that is this very agent; none: it has not joined.
   std::optional<MemberId> own;
+  /// What contradicts the line by which all nodes were started ends the job.
+  Contradiction contradiction = Contradiction::kEndsTheJob;
+  std::string how_to_join;  ///< for the message that too few have come: "  why: ...\n  try: ..."
 
   HeadPhase phase = HeadPhase::kGathering;
-  int round = kNoRound;  ///< the present one, or the last
-  int restarts = 0;      ///< spent
+  int round = kNoRound;         ///< the present one, or the last
+  int last_started = kNoRound;  ///< the last that came to run
+  int restarts = 0;             ///< spent
   std::map<MemberId, HeadMember> members;
+  std::map<std::uint64_t, MemberId> by_agent;
+  std::map<int, MemberId> by_node_rank;  ///< of those that were given one
+  int present = 0;                       ///< members that are not leaving
+  int participants = 0;                  ///< of the present round, that are still here
+  int busy = 0;                          ///< participants that may have live workers
+  int done = 0;                          ///< participants that are done
+
+  Moment gathering_since{};
+  std::optional<Moment> join_deadline;    ///< gathering, and too few are here
+  std::optional<Moment> last_call;        ///< gathering, and enough are here
+  std::optional<Moment> newcomers_since;  ///< they wait, and there is room for them
+  Moment fence{};                         ///< before it nobody takes the place of the lost
+  bool somebody_missing = false;          ///< of those who took part in the last round
+  DrainCause drain_cause{};               ///< of kDraining
+  JobFailure failure;                     ///< of kDraining, but for newcomers
+  Close verdict;                          ///< of kClosed
+  Moment close_deadline{};                ///< of kClosed
+  std::optional<Moment> farewell;         ///< until then others may still come to be told
+  int told = 0;                           ///< agents that know that the job is over
+  bool ended = false;
+
   Moment last_step{};
-  std::optional<Moment> join_deadline;  ///< gathering, and too few are here
-  std::optional<Moment> last_call;      ///< gathering, and enough are here
-  Moment fence{};                       ///< before it nobody takes the place of the lost
-  bool somebody_lost = false;           ///< of the last round's participants, since it ran
-  bool somebody_done = false;           ///< in this round
-  std::optional<JobFailure> failure;    ///< why the round is being drained; none: for newcomers
-  Moment close_deadline{};
-  Close verdict;  ///< of kClosed
+  Moment next_sweep{};  ///< when the silent are looked for
 };
 
-/// @param own_hello of the agent that hosts; it joins like any other, by a Hello of its own
-HeadState make_head(const RoundSettings& settings, std::string run_id, int first_round, Moment now);
+HeadState make_head(const RoundSettings& settings, std::string run_id, Moment now);
 
 std::vector<HeadAction> step(HeadState& state, const HeadEvent& event, Moment now);
 
-/// When a Tick is due at the latest.
+/// This agent is no longer the head: the others are left to find the next one. Its state is of no
+/// more use.
+std::vector<HeadAction> step_down(HeadState& state);
+
+/// When a Tick is due at the latest; Moment::max(): never.
 Moment head_deadline(const HeadState& state);
 
-/// "2 of 3 nodes are here (h1, h2)"
-std::string who_is_here(const HeadState& state);
+/// "2 of 3 nodes have joined in 5 s (h1, h2)"; the missing by number where they have one.
+std::string who_is_here(const HeadState& state, Moment now);
 
 }  // namespace dtrun::rendezvous::rounds

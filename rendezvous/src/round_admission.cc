@@ -1,0 +1,120 @@
+#include "round_admission.h"
+
+#include <fmt/core.h>
+
+#include "dtrun/base/deadline.h"
+
+namespace dtrun::rendezvous::rounds {
+namespace {
+
+constexpr int kMostHostsNamed = 16;
+
+std::string nodes_text(const RoundSettings& settings) {
+  return settings.elastic() ? fmt::format("{}:{}", settings.min_nodes, settings.max_nodes)
+                            : fmt::format("{}", settings.max_nodes);
+}
+
+Objection stranger(std::string text) {
+  return {Objection::Kind::kStranger, std::move(text)};
+}
+
+Objection contradiction(std::string text) {
+  return {Objection::Kind::kContradiction, std::move(text)};
+}
+
+Objection check_phase(const HeadState& state) {
+  if (state.phase == HeadPhase::kClosed) {
+    if (state.verdict.outcome == Close::Outcome::kSucceeded)
+      return stranger(fmt::format("job '{}' has ended well already", state.run_id));
+    if (state.last_started == kNoRound)
+      return stranger(fmt::format("job '{}' is ending before it has begun: {}", state.run_id,
+                                  state.verdict.failure.describe()));
+    return stranger(fmt::format("job '{}' has failed already: {}", state.run_id,
+                                state.verdict.failure.describe()));
+  }
+  const bool on = state.phase == HeadPhase::kRunning || state.phase == HeadPhase::kDraining;
+  if (on && state.settings.one_round())
+    return stranger(fmt::format("job '{}' is full: it has begun already with its {} nodes ({})",
+                                state.run_id, state.settings.max_nodes, hosts_of(state)));
+  if (state.phase == HeadPhase::kRunning && state.done > 0)
+    return stranger(fmt::format("job '{}' is ending: some of its nodes are done", state.run_id));
+  return {};
+}
+
+Objection check_node_rank(const HeadState& state, const Hello& hello) {
+  if (hello.node_rank == kNoNodeRank) return {};
+  if (hello.node_rank < 0 || hello.node_rank >= state.settings.max_nodes)
+    return contradiction(fmt::format("there is no node {} in a job of {}", hello.node_rank,
+                                     state.settings.max_nodes));
+  // Where nodes come and go, the one that holds the number may be dead without our knowing yet.
+  const auto holder = state.by_node_rank.find(hello.node_rank);
+  if (holder != state.by_node_rank.end() && state.settings.one_round())
+    return contradiction(fmt::format("--node_rank={} is taken already, by {}", hello.node_rank,
+                                     state.members.at(holder->second).hello.host));
+  return {};
+}
+
+// All with --node_rank, or none.
+Objection check_numbering(const HeadState& state, const Hello& hello) {
+  if (state.members.empty()) return {};
+  const bool head_has = state.members.begin()->second.hello.node_rank != kNoNodeRank;
+  const bool has = hello.node_rank != kNoNodeRank;
+  if (head_has == has) return {};
+  const int given = has ? hello.node_rank : state.members.begin()->second.hello.node_rank;
+  return contradiction(
+      fmt::format("it was started {}, node 0 {}: give it on all nodes, or on none",
+                  has ? fmt::format("with --node_rank={}", given) : "without --node_rank",
+                  has ? "without" : fmt::format("with --node_rank={}", given)));
+}
+
+}  // namespace
+
+Objection objection_to(const HeadState& state, const Hello& hello) {
+  if (hello.run_id != state.run_id)
+    return stranger(fmt::format("it belongs to job '{}', and this is job '{}' (--rdzv_id)",
+                                hello.run_id, state.run_id));
+  if (Objection objection = check_phase(state); objection.kind != Objection::Kind::kNone)
+    return objection;
+  const RoundSettings& settings = state.settings;
+  if (hello.min_nodes != settings.min_nodes || hello.max_nodes != settings.max_nodes) {
+    RoundSettings theirs = settings;
+    theirs.min_nodes = hello.min_nodes;
+    theirs.max_nodes = hello.max_nodes;
+    return contradiction(fmt::format("it was started with --nnodes={}, node 0 with --nnodes={}",
+                                     nodes_text(theirs), nodes_text(settings)));
+  }
+  if (hello.local_ranks < 1) return contradiction("it brings no rank");
+  if (hello.local_ranks > kMostLocalRanks)
+    return contradiction(
+        fmt::format("it brings {} ranks, and {} are allowed", hello.local_ranks, kMostLocalRanks));
+  if (Objection objection = check_numbering(state, hello); objection.kind != Objection::Kind::kNone)
+    return objection;
+  return check_node_rank(state, hello);
+}
+
+std::string hosts_of(const HeadState& state) {
+  std::string result;
+  int named = 0;
+  for (const auto& [id, member] : state.members) {
+    if (named++ == kMostHostsNamed) return result + ", ...";
+    result += (result.empty() ? "" : ", ") + member.hello.host;
+  }
+  return result;
+}
+
+std::string who_is_here(const HeadState& state, Moment now) {
+  const RoundSettings& settings = state.settings;
+  const std::string text =
+      fmt::format("{} of {} nodes have joined in {}", state.present, nodes_text(settings),
+                  base::format_duration(now - state.gathering_since));
+  const bool numbered =
+      !state.members.empty() && state.members.begin()->second.hello.node_rank != kNoNodeRank;
+  if (!numbered) return fmt::format("{} ({})", text, hosts_of(state));
+  std::string missing;
+  for (int i = 0; i < settings.min_nodes; ++i)
+    if (!state.by_node_rank.contains(i))
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", i);
+  return fmt::format("{}; missing: node {}", text, missing);
+}
+
+}  // namespace dtrun::rendezvous::rounds

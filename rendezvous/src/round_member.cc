@@ -1,0 +1,361 @@
+#include "dtrun/rendezvous/round_member.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "dtrun/base/deadline.h"
+
+namespace dtrun::rendezvous::rounds {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+Error unreachable(const MemberSettings& settings, Moment waited, const std::string& cause) {
+  const std::string what =
+      fmt::format("cannot reach {} for {}", settings.head_name, base::format_duration(waited));
+  if (settings.why_not_me.empty())
+    return Error(ErrorCode::kConnection, what, cause,
+                 "start node 0 first; check --master_addr, --master_port and the firewall");
+  return Error(ErrorCode::kConnection, fmt::format("no dtrun hosts the rendezvous: {}", what),
+               fmt::format("{}; {}", cause, settings.why_not_me),
+               "--rdzv_endpoint must name one of the job's nodes: name it as all of them know it, "
+               "start dtrun there, too, and see that no firewall is between");
+}
+
+Error no_dtrun_there(const MemberSettings& settings, const std::string& why) {
+  return Error(
+      ErrorCode::kConnection,
+      fmt::format("what listens at {} is no dtrun that this job could join", settings.head_name),
+      why,
+      "another program holds that port (ss -ltnp there shows it): end it, or choose "
+      "another port for all nodes");
+}
+
+Error not_started(const MemberSettings& settings) {
+  return Error(ErrorCode::kTimeout,
+               fmt::format("node 0 at {} has not started the job for {}", settings.head_name,
+                           base::format_duration(settings.join_timeout)),
+               "it waits for other nodes; its own message names them",
+               "start dtrun on all nodes; a longer --join_timeout waits longer");
+}
+
+Error refused(const MemberSettings& settings, const std::string& text) {
+  return Error(ErrorCode::kUsage, fmt::format("node 0 at {} refused this node", settings.head_name),
+               text,
+               "start all nodes with the same --nnodes and --rdzv_id, and jobs that run at the "
+               "same time with different ports");
+}
+
+class MemberStep {
+ public:
+  MemberStep(MemberState& state, Moment now) : s_(state), now_(now) {}
+
+  void join() {
+    s_.since = now_;
+    s_.join_deadline = now_ + s_.settings.join_timeout;
+    do_(Connect{});
+  }
+
+  void on(const Connected&) {
+    if (s_.phase != MemberPhase::kJoining) return do_(Disconnect{});
+    s_.connected = true;
+    s_.accepted = false;
+    s_.answer_deadline = now_ + s_.settings.read_timeout;
+    say(s_.settings.hello);
+  }
+
+  void on(const Unreachable& event) {
+    if (s_.phase != MemberPhase::kJoining) return;
+    if (s_.join_deadline && now_ >= *s_.join_deadline) return give_up_joining(event.why);
+    do_(Connect{});
+  }
+
+  void on(const Disconnected& event) {
+    s_.connected = false;
+    s_.beat_at.reset();
+    s_.answer_deadline.reset();
+    s_.accepted = false;
+    switch (s_.phase) {
+      case MemberPhase::kJoining:
+        if (was_in_a_round()) return do_(Connect{});
+        return fail_with(no_dtrun_there(s_.settings, event.why));
+      case MemberPhase::kWaiting:
+        if (s_.settings.after_loss == AfterLoss::kRejoin) return join_again();
+        if (was_in_a_round()) return lose_head(event.why);
+        return fail_with(
+            Error(ErrorCode::kConnection,
+                  fmt::format("node 0 at {} has gone before the job began", s_.settings.head_name),
+                  event.why, "look at node 0's own messages"));
+      case MemberPhase::kRunning:
+      case MemberPhase::kStopping:
+        return lose_head(event.why);
+      case MemberPhase::kDone:
+        return finish({});  // its part is done, and nobody can be asked any more
+      case MemberPhase::kRejoining:
+      case MemberPhase::kEnding:
+      case MemberPhase::kEnded:
+        return;
+    }
+  }
+
+  void on(const Received& event) {
+    if (!s_.connected) return;
+    s_.answer_deadline.reset();
+    std::visit([&](const auto& message) { hear(message); }, event.message);
+  }
+
+  void on(const StoreOpened& event) {
+    if (event.round == s_.prepared && s_.connected)
+      say(StoreReady{event.round, event.address, event.port});
+  }
+
+  void on(const StoreFailed& event) {
+    if (event.round != s_.prepared || !s_.connected) return;
+    say(Failed{event.round, own_failure(event.why)});
+  }
+
+  void on(const WorkersFailed& event) {
+    if (event.round != s_.round || s_.phase != MemberPhase::kRunning) return;
+    s_.phase = MemberPhase::kStopping;
+    say(Failed{event.round, event.failure});
+  }
+
+  void on(const WorkersGone& event) {
+    if (event.round != s_.round || !s_.workers) return;
+    s_.workers = false;
+    switch (s_.phase) {
+      case MemberPhase::kRunning:
+        if (event.how == WorkersGone::How::kAllSucceeded) {
+          s_.phase = MemberPhase::kDone;
+          return say(Done{s_.round});
+        }
+        [[fallthrough]];  // they were ended without a word of failure
+      case MemberPhase::kStopping:
+        s_.phase = MemberPhase::kWaiting;
+        return say(Stopped{s_.round});
+      case MemberPhase::kRejoining:
+        return join_again();
+      case MemberPhase::kEnding:
+        return finish(s_.verdict);
+      default:
+        return;
+    }
+  }
+
+  void on(const OperatorStop& event) {
+    if (s_.phase == MemberPhase::kEnded) return;
+    const bool again = s_.stop_signal != 0;
+    s_.stop_signal = event.signal;
+    JobFailure why = own_failure(
+        fmt::format("dtrun on {} was stopped by {}", own_name(), base::signal_name(event.signal)));
+    why.signal = event.signal;
+    if (!again && s_.connected && s_.accepted) say(Leaving{why});
+    end_with({Finish::Kind::kStopped, why, {}}, again ? StopUrgency::kNow : StopUrgency::kClean,
+             event.signal);
+  }
+
+  void on(const HeadMoved& event) {
+    s_.settings.head_name = event.head_name;
+    if (s_.connected) {
+      do_(Disconnect{});
+      on(Disconnected{"another head was elected"});
+    }
+  }
+
+  void on(const MemberTick&) {
+    if (s_.beat_at && now_ >= *s_.beat_at) say(Beat{});
+    if (s_.answer_deadline && now_ >= *s_.answer_deadline) {
+      do_(Disconnect{});
+      s_.connected = false;
+      return fail_with(no_dtrun_there(
+          s_.settings,
+          fmt::format("it did not answer in {}", base::format_duration(s_.settings.read_timeout))));
+    }
+    if (s_.join_deadline && now_ >= *s_.join_deadline && s_.phase == MemberPhase::kWaiting)
+      fail_with(not_started(s_.settings));
+  }
+
+  std::vector<MemberAction> actions;
+
+ private:
+  template <typename Action>
+  void do_(Action action) {
+    actions.emplace_back(std::move(action));
+  }
+
+  void say(AgentMessage message) {
+    if (!s_.connected) return;
+    if (s_.keep_alive_interval > Moment::zero()) s_.beat_at = now_ + s_.keep_alive_interval;
+    do_(Say{std::move(message)});
+  }
+
+  // --- the head's words
+  void hear(const Accepted& message) {
+    s_.accepted = true;
+    s_.phase = MemberPhase::kWaiting;
+    s_.keep_alive_interval = std::min(message.keep_alive_interval, message.silence_window / 3);
+    s_.beat_at = now_ + s_.keep_alive_interval;
+    if (was_in_a_round()) s_.join_deadline.reset();
+  }
+
+  void hear(const Refused& message) {
+    if (!was_in_a_round()) return fail_with(refused(s_.settings, message.text));
+    end_with(
+        {Finish::Kind::kFailed,
+         own_failure(fmt::format("the job does not take {} back: {}", own_name(), message.text)),
+         {}},
+        StopUrgency::kClean);
+  }
+
+  void hear(const Standing& message) {
+    if (s_.phase != MemberPhase::kWaiting) return;
+    s_.join_deadline.reset();
+    do_(MemberNote{message.kind == Standing::Kind::kSpare
+                       ? fmt::format("all places of the job are taken: this node is a spare")
+                       : fmt::format("a round is running: this node will be in the next one")});
+  }
+
+  void hear(const Prepare& message) {
+    if (s_.phase != MemberPhase::kWaiting) return;
+    s_.prepared = message.round;
+    do_(OpenStore{message.round});
+  }
+
+  void hear(const Start& message) {
+    if (s_.phase != MemberPhase::kWaiting || message.round <= s_.round) return;
+    s_.phase = MemberPhase::kRunning;
+    s_.round = message.round;
+    s_.group_rank = message.group_rank;
+    s_.settings.hello.last_round = message.round;
+    s_.settings.hello.last_group_rank = message.group_rank;
+    s_.workers = true;
+    s_.join_deadline.reset();
+    do_(StartWorkers{message});
+  }
+
+  void hear(const Stop& message) {
+    if (message.round != s_.round) return;
+    if (s_.phase == MemberPhase::kDone || s_.phase == MemberPhase::kWaiting) {
+      s_.phase = MemberPhase::kWaiting;
+      return say(Stopped{s_.round});
+    }
+    if (s_.phase != MemberPhase::kRunning) return;
+    s_.phase = MemberPhase::kStopping;
+    do_(StopWorkers{s_.round, StopUrgency::kClean, kTerm, message.cause});
+  }
+
+  void hear(const Close& message) {
+    if (s_.phase == MemberPhase::kEnding) return;
+    if (message.outcome == Close::Outcome::kSucceeded) return end_with({}, StopUrgency::kClean);
+    end_with({Finish::Kind::kFailed, message.failure, {}}, StopUrgency::kClean);
+  }
+
+  // --- the head is lost
+  void lose_head(const std::string& why) {
+    const JobFailure failure = own_failure(
+        fmt::format("node 0 ({}) is gone: {}", s_.settings.head_name, why), kNoNodeRank);
+    if (s_.settings.after_loss == AfterLoss::kEnd)
+      return end_with({Finish::Kind::kFailed, failure, {}}, StopUrgency::kClean);
+    // Others may take its ranks after the silence window: no grace.
+    s_.phase = MemberPhase::kRejoining;
+    if (!s_.workers) return join_again();
+    do_(StopWorkers{s_.round, StopUrgency::kNow, kKill, failure});
+  }
+
+  void join_again() {
+    s_.phase = MemberPhase::kJoining;
+    s_.since = now_;
+    s_.join_deadline = now_ + s_.settings.rejoin_timeout;
+    do_(Connect{});
+  }
+
+  bool was_in_a_round() const { return s_.round != kNoRound; }
+
+  void give_up_joining(const std::string& why) {
+    if (!was_in_a_round()) return fail_with(unreachable(s_.settings, now_ - s_.since, why));
+    finish({Finish::Kind::kFailed,
+            own_failure(
+                fmt::format("node 0 ({}) is gone: nobody answers there for {}: {}",
+                            s_.settings.head_name, base::format_duration(now_ - s_.since), why),
+                kNoNodeRank),
+            {}});
+  }
+
+  // --- the end
+  void fail_with(Error error) {
+    end_with({Finish::Kind::kError, {}, std::move(error)}, StopUrgency::kClean);
+  }
+
+  void end_with(Finish verdict, StopUrgency urgency, int signal = kTerm) {
+    if (s_.phase == MemberPhase::kEnded) return;
+    const bool first = s_.phase != MemberPhase::kEnding;
+    if (first) s_.verdict = std::move(verdict);
+    if (!s_.workers) return finish(s_.verdict);
+    s_.phase = MemberPhase::kEnding;
+    if (first || urgency == StopUrgency::kNow)
+      do_(StopWorkers{s_.round, urgency, signal, s_.verdict.failure});
+  }
+
+  void finish(Finish verdict) {
+    s_.phase = MemberPhase::kEnded;
+    if (std::exchange(s_.connected, false)) do_(Disconnect{});
+    s_.beat_at.reset();
+    s_.answer_deadline.reset();
+    s_.join_deadline.reset();
+    do_(std::move(verdict));
+  }
+
+  JobFailure own_failure(std::string text) const {
+    return own_failure(std::move(text), s_.group_rank);
+  }
+
+  JobFailure own_failure(std::string text, int node_rank) const {
+    JobFailure failure;
+    failure.node_rank = node_rank;
+    failure.host = s_.settings.hello.host;
+    failure.text = std::move(text);
+    return failure;
+  }
+
+  std::string own_name() const {
+    Hello hello = s_.settings.hello;
+    if (s_.group_rank != kNoNodeRank) hello.node_rank = s_.group_rank;
+    return hello.describe();
+  }
+
+  static constexpr int kTerm = 15;
+  static constexpr int kKill = 9;
+
+  MemberState& s_;
+  const Moment now_;
+};
+
+}  // namespace
+
+std::vector<MemberAction> begin(MemberState& state, Moment now) {
+  MemberStep step(state, now);
+  step.join();
+  return std::move(step.actions);
+}
+
+std::vector<MemberAction> step(MemberState& state, const MemberEvent& event, Moment now) {
+  MemberStep step(state, now);
+  std::visit([&](const auto& what) { step.on(what); }, event);
+  return std::move(step.actions);
+}
+
+Moment member_deadline(const MemberState& state) {
+  Moment due = Moment::max();
+  const auto by = [&](std::optional<Moment> when) {
+    if (when) due = std::min(due, *when);
+  };
+  by(state.beat_at);
+  by(state.answer_deadline);
+  if (state.phase == MemberPhase::kWaiting) by(state.join_deadline);
+  return due;
+}
+
+}  // namespace dtrun::rendezvous::rounds
