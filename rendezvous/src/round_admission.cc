@@ -102,7 +102,11 @@ std::string hosts_of(const HeadState& state) {
   return result;
 }
 
-std::string who_is_here(const HeadState& state, Moment now) {
+std::string who_is_here(const HeadState& state) {
+  return fmt::format("{} of {} nodes are here", state.present, nodes_text(state.settings));
+}
+
+std::string who_is_missing(const HeadState& state, Moment now) {
   const RoundSettings& settings = state.settings;
   const std::string text =
       fmt::format("{} of {} nodes have joined in {}", state.present, nodes_text(settings),

@@ -19,6 +19,12 @@ struct Objection {
 
 Objection objection_to(const HeadState& state, const Hello& hello);
 
+/// "1 of 2:4 nodes are here"
+std::string who_is_here(const HeadState& state);
+
+/// "2 of 3 nodes have joined in 5 s (h1, h2)"; the missing by number where they have one.
+std::string who_is_missing(const HeadState& state, Moment now);
+
 /// "h1, h2"; the first few of many.
 std::string hosts_of(const HeadState& state);
 

@@ -295,20 +295,32 @@ class HeadStep {
     const RoundSettings& settings = s_.settings;
     if (s_.present < settings.min_nodes) {
       s_.last_call.reset();
-      if (!s_.join_deadline) s_.join_deadline = now_ + settings.join_timeout;
+      if (!s_.join_deadline) {
+        s_.join_deadline = now_ + settings.join_timeout;
+        note_waiting("others must come within", settings.join_timeout);
+      }
       if (now_ >= *s_.join_deadline) give_up_gathering();
       return;
     }
     s_.join_deadline.reset();
-    if (!s_.last_call) s_.last_call = now_ + settings.last_call_timeout;
     const bool nobody_is_missing = s_.last_started != kNoRound && !s_.somebody_missing;
-    if (s_.present >= settings.max_nodes || nobody_is_missing || now_ >= *s_.last_call) prepare();
+    if (s_.present >= settings.max_nodes || nobody_is_missing) return prepare();
+    if (!s_.last_call) {
+      s_.last_call = now_ + settings.last_call_timeout;
+      note_waiting("others may come for", settings.last_call_timeout);
+    }
+    if (now_ >= *s_.last_call) prepare();
+  }
+
+  void note_waiting(const char* what, Moment how_long) {
+    note(Note::Weight::kPlain, fmt::format("{} ({}): {} {}", who_is_here(s_), hosts_of(s_), what,
+                                           base::format_duration(how_long)));
   }
 
   void give_up_gathering() {
     JobFailure failure;
     failure.code = kUnreachableCode;
-    failure.text = who_is_here(s_, now_) + (s_.how_to_join.empty() ? "" : "\n" + s_.how_to_join);
+    failure.text = who_is_missing(s_, now_) + (s_.how_to_join.empty() ? "" : "\n" + s_.how_to_join);
     close(Close::Outcome::kFailed, failure);
   }
 

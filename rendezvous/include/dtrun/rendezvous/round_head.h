@@ -147,7 +147,4 @@ std::vector<HeadAction> step_down(HeadState& state);
 /// When a Tick is due at the latest; Moment::max(): never.
 Moment head_deadline(const HeadState& state);
 
-/// "2 of 3 nodes have joined in 5 s (h1, h2)"; the missing by number where they have one.
-std::string who_is_here(const HeadState& state, Moment now);
-
 }  // namespace dtrun::rendezvous::rounds
