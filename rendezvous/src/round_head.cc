@@ -153,7 +153,7 @@ class HeadStep {
 
   // --- words of members
   void on_word(MemberId, HeadMember&, const Hello&) {}
-  void on_word(MemberId, HeadMember&, const Beat&) {}
+  void on_word(MemberId id, HeadMember&, const Beat&) { send(id, Echo{}); }
 
   void on_word(MemberId, HeadMember& member, const StoreReady& ready) {
     if (s_.phase != HeadPhase::kPreparing || ready.round != s_.round || member.group_rank != 0)

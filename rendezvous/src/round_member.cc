@@ -49,6 +49,12 @@ Error refused(const MemberSettings& settings, const std::string& text) {
                "same time with different ports");
 }
 
+// When its operator is told that nothing is heard of the head.
+Moment silence_limit(const MemberState& state) {
+  if (!state.accepted || state.silence_told) return Moment::max();
+  return state.head_heard + 2 * state.silence_window;
+}
+
 class MemberStep {
  public:
   MemberStep(MemberState& state, Moment now) : s_(state), now_(now) {}
@@ -104,6 +110,7 @@ class MemberStep {
   void on(const Received& event) {
     if (!s_.connected) return;
     s_.answer_deadline.reset();
+    hear_of_head();
     std::visit([&](const auto& message) { hear(message); }, event.message);
   }
 
@@ -167,6 +174,7 @@ class MemberStep {
 
   void on(const MemberTick&) {
     if (s_.beat_at && now_ >= *s_.beat_at) say(Beat{});
+    if (now_ >= silence_limit(s_)) tell_silence();
     if (s_.answer_deadline && now_ >= *s_.answer_deadline) {
       do_(Disconnect{});
       s_.connected = false;
@@ -192,11 +200,30 @@ class MemberStep {
     do_(Say{std::move(message)});
   }
 
+  // --- the head's silence: it may be stopped, and go on, so that nothing follows from it
+  void tell_silence() {
+    s_.silence_told = true;
+    do_(MemberNote{fmt::format(
+        "nothing was heard of node 0 ({}) for {}: its dtrun or its machine may be stopped; this "
+        "node goes on",
+        s_.settings.head_name, base::format_duration(now_ - s_.head_heard))});
+  }
+
+  void hear_of_head() {
+    if (std::exchange(s_.silence_told, false))
+      do_(MemberNote{fmt::format("node 0 ({}) is heard again after {}", s_.settings.head_name,
+                                 base::format_duration(now_ - s_.head_heard))});
+    s_.head_heard = now_;
+  }
+
   // --- the head's words
+  void hear(const Echo&) {}
+
   void hear(const Accepted& message) {
     s_.accepted = true;
     s_.phase = MemberPhase::kWaiting;
     s_.keep_alive_interval = std::min(message.keep_alive_interval, message.silence_window / 3);
+    s_.silence_window = message.silence_window;
     s_.beat_at = now_ + s_.keep_alive_interval;
     if (was_in_a_round()) s_.join_deadline.reset();
   }
@@ -354,6 +381,7 @@ Moment member_deadline(const MemberState& state) {
   };
   by(state.beat_at);
   by(state.answer_deadline);
+  by(silence_limit(state));
   if (state.phase == MemberPhase::kWaiting) by(state.join_deadline);
   return due;
 }

@@ -248,6 +248,22 @@ TEST_F(RoundMemberTest, AnotherHeadIsJoinedOnceItsWorkersAreGone) {
   EXPECT_EQ(member_.settings.head_name, "n1:4000");
 }
 
+TEST_F(RoundMemberTest, TheHeadsSilenceIsToldOnceAndEndsNothing) {
+  join();
+  run();
+  now_ += seconds(30);
+  event(MemberTick{});
+  ASSERT_TRUE(action<MemberNote>());
+  EXPECT_THAT(action<MemberNote>()->text,
+              HasSubstr("nothing was heard of node 0 (n0:29500) for 30 s"));
+  now_ += seconds(30);
+  event(MemberTick{});
+  EXPECT_FALSE(action<MemberNote>());
+  hear(Echo{});
+  EXPECT_THAT(action<MemberNote>()->text, HasSubstr("is heard again after 60 s"));
+  EXPECT_EQ(member_.phase, MemberPhase::kRunning);
+}
+
 TEST_F(RoundMemberTest, AStoreThatCannotBeOpenedIsTold) {
   join();
   hear(Prepare{0});

@@ -147,6 +147,9 @@ struct MemberState {
   std::optional<Moment> answer_deadline;
   std::optional<Moment> beat_at;
   Moment keep_alive_interval{};
+  Moment silence_window{};
+  Moment head_heard{};
+  bool silence_told = false;  ///< to the operator; until the head is heard again
   int stop_signal = 0;  ///< the operator's
   Finish verdict;       ///< of kEnding
 };

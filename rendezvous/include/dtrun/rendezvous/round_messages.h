@@ -144,6 +144,9 @@ struct Close {
   JobFailure failure;  ///< of kFailed
 };
 
-using HeadMessage = std::variant<Accepted, Refused, Standing, Prepare, Start, Stop, Close>;
+/// The answer to Beat: the head is alive.
+struct Echo {};
+
+using HeadMessage = std::variant<Accepted, Refused, Standing, Prepare, Start, Stop, Close, Echo>;
 
 }  // namespace dtrun::rendezvous::rounds
