@@ -174,7 +174,7 @@ class MemberStep {
 
   void on(const MemberTick&) {
     if (s_.beat_at && now_ >= *s_.beat_at) say(Beat{});
-    if (now_ >= silence_limit(s_)) tell_silence();
+    if (now_ >= silence_limit(s_)) judge_silence();
     if (s_.answer_deadline && now_ >= *s_.answer_deadline) {
       do_(Disconnect{});
       s_.connected = false;
@@ -201,7 +201,12 @@ class MemberStep {
   }
 
   // --- the head's silence: it may be stopped, and go on, so that nothing follows from it
-  void tell_silence() {
+  void judge_silence() {
+    // A tick that comes so late says that this agent itself was stopped.
+    if (now_ >= silence_limit(s_) + s_.silence_window) {
+      s_.head_heard = now_;
+      return;
+    }
     s_.silence_told = true;
     do_(MemberNote{fmt::format(
         "nothing was heard of node 0 ({}) for {}: its dtrun or its machine may be stopped; this "
@@ -329,6 +334,7 @@ class MemberStep {
   void finish(Finish verdict) {
     s_.phase = MemberPhase::kEnded;
     if (std::exchange(s_.connected, false)) do_(Disconnect{});
+    s_.accepted = false;
     s_.beat_at.reset();
     s_.answer_deadline.reset();
     s_.join_deadline.reset();
