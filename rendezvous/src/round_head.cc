@@ -358,13 +358,21 @@ class HeadStep {
     start.round = s_.round;
     start.group_world_size = s_.participants;
     start.world_size = 0;
-    for (const auto& [id, member] : order) start.world_size += member->hello.local_ranks;
+    std::map<std::string, int> role_sizes;
+    for (const auto& [id, member] : order) {
+      start.world_size += member->hello.local_ranks;
+      role_sizes[member->hello.role] += member->hello.local_ranks;
+    }
+    std::map<std::string, int> role_bases;
     start.restart_count = s_.restarts;
     start.master_address = ready.address;
     start.master_port = ready.port;
     for (const auto& [id, member] : order) {
       start.group_rank = member->group_rank;
+      start.role_base_rank = role_bases[member->hello.role];
+      start.role_world_size = role_sizes[member->hello.role];
       send(id, start);
+      role_bases[member->hello.role] += member->hello.local_ranks;
       start.base_rank += member->hello.local_ranks;
       member->stopped = false;
       member->hello.last_round = s_.round;

@@ -488,6 +488,21 @@ TEST_F(RoundHeadTest, AContradictionEndsTheJobThatOneLineStarted) {
   EXPECT_EQ(head_.phase, HeadPhase::kClosed);
 }
 
+TEST_F(RoundHeadTest, RanksAreCountedWithinTheirRole) {
+  begin(3, 3);
+  for (const auto& [id, role] : std::map<MemberId, std::string>{{1, "a"}, {2, "b"}, {3, "a"}}) {
+    Hello with_role = hello("h");
+    with_role.role = role;
+    event(Said{id, with_role});
+  }
+  start();
+  EXPECT_EQ(last<Start>(3)->base_rank, 4);
+  EXPECT_EQ(last<Start>(3)->role_base_rank, 2);
+  EXPECT_EQ(last<Start>(3)->role_world_size, 4);
+  EXPECT_EQ(last<Start>(2)->role_base_rank, 0);
+  EXPECT_EQ(last<Start>(2)->role_world_size, 2);
+}
+
 TEST_F(RoundHeadTest, GivenNodeRanksAreHonoured) {
   begin(3, 3);
   join(1, "a", 2);

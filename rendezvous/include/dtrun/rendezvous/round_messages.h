@@ -64,6 +64,7 @@ struct JobFailure {
 struct Hello {
   std::string run_id;
   std::string host;
+  std::string role;
   std::int32_t node_rank = kNoNodeRank;
   std::int32_t local_ranks = 1;
   std::int32_t min_nodes = 1;
@@ -128,6 +129,8 @@ struct Start {
   std::int32_t group_world_size = 1;
   std::int32_t base_rank = 0;
   std::int32_t world_size = 1;
+  std::int32_t role_base_rank = 0;  ///< counted among the ranks of its own role
+  std::int32_t role_world_size = 1;
   std::int32_t restart_count = 0;  ///< failures so far; changes of membership do not count
   std::string master_address;
   std::int32_t master_port = 0;
