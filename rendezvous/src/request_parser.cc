@@ -62,11 +62,23 @@ bool RequestParser::take_text(std::string_view& input) {
   return true;
 }
 
-bool RequestParser::begin_text(std::vector<std::string>& texts, std::size_t most) {
+// Whether what has come of a length may be taken. The first bytes are the low ones, so that a
+// length can only grow: one that is too long is refused before it is whole, as five bytes of a
+// wrong magic are.
+bool RequestParser::length_fits() {
+  if (*field_ == '*' && scalar_ > limits_.keys)
+    return fail(fmt::format("{} of {} keys, at most {} are taken", store_op_name(request_.op),
+                            scalar_, limits_.keys));
+  const bool is_key = *field_ == 'k';
+  if (!is_key && *field_ != 'v') return true;
+  const std::size_t most = is_key ? limits_.key_bytes : limits_.value_bytes;
   if (scalar_ > most)
     return fail(fmt::format("{} with a {} of {} bytes, at most {} are taken",
-                            store_op_name(request_.op), *field_ == 'k' ? "key" : "value", scalar_,
-                            most));
+                            store_op_name(request_.op), is_key ? "key" : "value", scalar_, most));
+  return true;
+}
+
+bool RequestParser::begin_text(std::vector<std::string>& texts) {
   request_bytes_ += scalar_ + sizeof scalar_;
   if (request_bytes_ > kMaxRequestBytes)
     return fail(
@@ -77,14 +89,10 @@ bool RequestParser::begin_text(std::vector<std::string>& texts, std::size_t most
   return true;
 }
 
-bool RequestParser::begin_repeats() {
-  if (scalar_ > limits_.keys)
-    return fail(fmt::format("{} of {} keys, at most {} are taken", store_op_name(request_.op),
-                            scalar_, limits_.keys));
+void RequestParser::begin_repeats() {
   repeated_ = ++field_;
   repeats_left_ = scalar_;
   if (scalar_ == 0) field_ = "";
-  return true;
 }
 
 RequestParser::Status RequestParser::parse(std::string_view& input) {
@@ -105,14 +113,16 @@ RequestParser::Status RequestParser::parse(std::string_view& input) {
         return Status::kComplete;
       }
     }
-    if (!take_scalar(input, *field_ == 'u' ? 4 : 8)) return Status::kNeedsMore;
+    const bool whole = take_scalar(input, *field_ == 'u' ? 4 : 8);
+    if (!length_fits()) return Status::kBad;
+    if (!whole) return Status::kNeedsMore;
     bool taken = true;
     if (*field_ == 'k') {
-      taken = begin_text(request_.keys, limits_.key_bytes);
+      taken = begin_text(request_.keys);
     } else if (*field_ == 'v') {
-      taken = begin_text(request_.values, limits_.value_bytes);
+      taken = begin_text(request_.values);
     } else if (*field_ == '*') {
-      taken = begin_repeats();
+      begin_repeats();
     } else {
       request_.number = static_cast<std::int64_t>(scalar_);
       ++field_;

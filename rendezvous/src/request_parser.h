@@ -46,8 +46,9 @@ class RequestParser {
   bool begin(unsigned char code);
   bool take_scalar(std::string_view& input, std::size_t width);
   bool take_text(std::string_view& input);
-  bool begin_text(std::vector<std::string>& texts, std::size_t most);
-  bool begin_repeats();
+  bool length_fits();
+  bool begin_text(std::vector<std::string>& texts);
+  void begin_repeats();
   bool fail(std::string why);
 
   const RequestLimits& limits_;

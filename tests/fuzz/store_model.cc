@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::string_view kPreamble("\x00\xce\xf7\x85\x3c", 5);
 constexpr std::uint64_t kMaxRequestBytes = 256 << 20;
+__extension__ typedef __int128 Wide;
 
 /// What follows the operation's number: k key, v value, i i64, u u32, * a count of what follows.
 std::string_view fields_of(int op) {
@@ -66,8 +67,9 @@ class Decoder {
     std::string_view fields = fields_of(result_.request.op);
     std::uint64_t times = 1;
     if (fields.starts_with('*')) {
-      if (!number(8, times)) return finish(Decoded::kNeedsMore);
+      const bool whole = number(8, times);
       if (times > limits_.keys) return finish(Decoded::kBad);
+      if (!whole) return finish(Decoded::kNeedsMore);
       fields.remove_prefix(1);
     }
     for (std::uint64_t i = 0; i < times; ++i)
@@ -84,22 +86,25 @@ class Decoder {
     result_.size = at_;
     return std::move(result_);
   }
+  // Where it is cut off: false, and what its low bytes say; it is that or more.
   bool number(std::size_t width, std::uint64_t& value) {
-    if (bytes_.size() - at_ < width) return false;
     value = 0;
-    for (std::size_t i = 0; i < width; ++i)
+    for (std::size_t i = 0; i < width && at_ + i < bytes_.size(); ++i)
       value |= std::uint64_t{static_cast<unsigned char>(bytes_[at_ + i])} << (8 * i);
+    if (bytes_.size() - at_ < width) return false;
     at_ += width;
     return true;
   }
   Decoded::Status read(char field) {
     std::uint64_t value = 0;
-    if (!number(field == 'u' ? 4 : 8, value)) return Decoded::kNeedsMore;
+    const bool whole = number(field == 'u' ? 4 : 8, value);
+    if (!whole && (field == 'u' || field == 'i')) return Decoded::kNeedsMore;
     if (field == 'u' || field == 'i') {
       result_.request.number = static_cast<std::int64_t>(value);
       return Decoded::kComplete;
     }
     if (value > (field == 'k' ? limits_.key_bytes : limits_.value_bytes)) return Decoded::kBad;
+    if (!whole) return Decoded::kNeedsMore;
     total_ += value + 8;
     if (total_ > kMaxRequestBytes) return Decoded::kBad;
     if (bytes_.size() - at_ < value) return Decoded::kNeedsMore;
@@ -125,10 +130,10 @@ std::optional<std::int64_t> counter_of(const std::string& content) {
   const bool negative = byte() == '-';
   if (byte() == '-' || byte() == '+') ++at;
   if (byte() < '0' || byte() > '9') return std::nullopt;
-  __int128 number = 0;
+  Wide number = 0;
   for (; byte() >= '0' && byte() <= '9'; ++at) {
     number = number * 10 + (byte() - '0');
-    if (number > __int128{INT64_MAX} + 1) number = __int128{INT64_MAX} + 2;
+    if (number > Wide{INT64_MAX} + 1) number = Wide{INT64_MAX} + 2;
   }
   if (negative) number = -number;
   if (number > INT64_MAX || number < INT64_MIN) return std::nullopt;
@@ -338,7 +343,7 @@ bool StoreModel::add(const std::string& key, std::int64_t delta, std::int64_t& s
   std::optional<std::int64_t> before = 0;
   if (values_.count(key)) before = counter_of(values_[key]);
   if (!before) return false;
-  const __int128 exact = __int128{*before} + delta;
+  const Wide exact = Wide{*before} + delta;
   if (exact > INT64_MAX || exact < INT64_MIN) return false;
   sum = static_cast<std::int64_t>(exact);
   values_[key] = std::to_string(sum);
