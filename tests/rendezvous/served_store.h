@@ -31,7 +31,8 @@ class ServedStore {
   }
   /// Ends the server with all its connections.
   void stop() {
-    loop_.stop();
+    // Posted: a stop() that came before the thread's run() would be forgotten.
+    loop_.post([this] { loop_.stop(); });
     if (thread_.joinable()) thread_.join();
     server_.reset();
   }
