@@ -15,6 +15,7 @@
 #include "dtrun/base/log.h"
 #include "dtrun/base/process_tree.h"
 #include "dtrun/base/socket.h"
+#include "meeting_point.h"
 #include "node_roster.h"
 #include "nodes.h"
 
@@ -37,26 +38,41 @@ std::vector<int> stop_signals() {
 
 class Agent {
  public:
-  Agent(const LaunchPlan& plan, MeetingPoint meeting_point, GuardHandle& guard,
-        std::vector<pid_t> not_ours)
-      : node_rank_(plan.options.node_rank),
+  Agent(const LaunchPlan& plan, GuardHandle& guard, std::vector<pid_t> not_ours)
+      : plan_(plan),
+        node_rank_(plan.options.node_rank),
         not_ours_(std::move(not_ours)),
         guard_(guard.pid),
         link_(guard.link),
         link_watch_(loop_, link_.fd()),
-        nodes_(make_nodes(loop_, plan, std::move(meeting_point), callbacks())) {
+        meeting_point_(make_meeting_point(loop_, plan)) {
     link_watch_.on_readable([this] { on_guard_message(); });
   }
 
   JobOutcome run() {
     signals_ = std::make_unique<base::SignalWatch>(loop_, stop_signals(),
                                                    [this](int number) { on_signal(number); });
-    nodes_->join();
+    meeting_point_->find([this](Head head) { on_head(std::move(head)); });
     loop_.run();
     return std::move(outcome_);
   }
 
  private:
+  void on_head(Head head) {
+    if (ended_ || outcome_.stop_signal != 0) return;
+    tell_who_hosts(head);
+    nodes_ = make_nodes(loop_, plan_, std::move(head), callbacks());
+    nodes_->join();
+  }
+
+  void tell_who_hosts(const Head& head) const {
+    if (head.reason.empty()) return;
+    if (plan_.options.rounds.max_nodes == 1)
+      return base::log::info(Component::kLauncher, "{}", who_hosts(head));
+    fmt::print(stderr, "dtrun: {} {}\n", base::host_name(), who_hosts(head));
+    std::fflush(stderr);
+  }
+
   NodesCallbacks callbacks() {
     NodesCallbacks callbacks;
     callbacks.on_ready = [this](const StartOrder& order) {
@@ -86,7 +102,7 @@ class Agent {
       failure.signal = number;
       failure.text =
           fmt::format("dtrun on {} was stopped by {}", this_node(), base::signal_name(number));
-      nodes_->tell_failure(failure);
+      if (nodes_) nodes_->tell_failure(failure);
     }
     stop_ranks(order);
   }
@@ -100,6 +116,7 @@ class Agent {
   void end_here() {
     if (ended_) return;
     ended_ = true;
+    if (!nodes_) return loop_.stop();  // nobody has been found yet
     nodes_->tell_done();
   }
 
@@ -167,7 +184,7 @@ class Agent {
     JobFailure failure = failure_here();
     failure.code = 1;
     failure.text = text;
-    nodes_->tell_failure(failure);
+    if (nodes_) nodes_->tell_failure(failure);
   }
 
   // It was killed: by itself it stays until this process ends.
@@ -188,6 +205,7 @@ class Agent {
     end_here();
   }
 
+  const LaunchPlan& plan_;
   std::optional<int> node_rank_;
   std::vector<pid_t> not_ours_;
   pid_t guard_;
@@ -195,6 +213,7 @@ class Agent {
   GuardLink& link_;
   base::FdWatch link_watch_;
   JobOutcome outcome_;
+  std::unique_ptr<MeetingPoint> meeting_point_;
   std::unique_ptr<Nodes> nodes_;
   std::unique_ptr<base::SignalWatch> signals_;
   bool running_ = false;  // the guard has a round's ranks
@@ -203,9 +222,8 @@ class Agent {
 
 }  // namespace
 
-JobOutcome run_agent(const LaunchPlan& plan, MeetingPoint meeting_point, GuardHandle& guard,
-                     std::vector<pid_t> not_ours) {
-  return Agent(plan, std::move(meeting_point), guard, std::move(not_ours)).run();
+JobOutcome run_agent(const LaunchPlan& plan, GuardHandle& guard, std::vector<pid_t> not_ours) {
+  return Agent(plan, guard, std::move(not_ours)).run();
 }
 
 }  // namespace dtrun::launcher

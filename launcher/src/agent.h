@@ -10,7 +10,6 @@
 #include "guard_link.h"
 #include "job_outcome.h"
 #include "launch_plan.h"
-#include "meeting_point.h"
 
 namespace dtrun::launcher {
 
@@ -24,7 +23,6 @@ struct GuardHandle {
 /// happened, there is still somebody to clean up
 /// @param not_ours children that this process had before it was dtrun (shells exec)
 /// @throws Error when the nodes do not come together; then the guard runs on until the link closes
-JobOutcome run_agent(const LaunchPlan& plan, MeetingPoint meeting_point, GuardHandle& guard,
-                     std::vector<pid_t> not_ours);
+JobOutcome run_agent(const LaunchPlan& plan, GuardHandle& guard, std::vector<pid_t> not_ours);
 
 }  // namespace dtrun::launcher

@@ -136,7 +136,8 @@ StartOrder HeadNode::order_for(const NodePlace& place) const {
   const std::string address =
       plan_.options.rendezvous == Rendezvous::kC10d
           ? master_address(plan_.options.master_addr, listening_at_, reached_at)
-          : plan_.options.master_addr;
+      : plan_.options.rendezvous == Rendezvous::kFile ? listening_at_
+                                                      : plan_.options.master_addr;
   address.copy(order.master_addr, sizeof order.master_addr - 1);
   return order;
 }

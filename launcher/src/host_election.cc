@@ -1,8 +1,11 @@
 #include "host_election.h"
 
+#include <arpa/inet.h>
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "dtrun/base/error.h"
 
@@ -27,43 +30,90 @@ bool is_own(const std::string& address, const EndpointFacts& facts) {
   return contains(facts.own_addresses, address) || address.starts_with("127.");
 }
 
+// Good on one link only, and not without the link's name.
+bool is_link_local(const std::string& address) {
+  return address.starts_with("fe80:") || address.starts_with("169.254.");
+}
+
 bool is_wildcard(const std::string& address) {
   return address == "0.0.0.0" || address == "::";
 }
 
-// Always one and the same of several: agents that share a machine must not both find a free one.
-std::string choose_listen_address(const Options& options, const EndpointFacts& facts) {
-  const bool stays_here = options.rounds.max_nodes == 1 || options.master_addr == "localhost" ||
-                          is_loopback(options.master_addr);
-  for (const std::string& address : facts.addresses)
-    if (is_own(address, facts) && (stays_here || !is_loopback(address))) return address;
-  // The name means this machine, but not by an address that the others can use. They have their
-  // own for it, which cannot be known here.
+// The same order on all machines, IPv4 first. The resolver's own depends on who asks.
+std::vector<std::string> in_common_order(std::vector<std::string> addresses) {
+  const auto key = [](const std::string& address) {
+    std::array<unsigned char, 17> bytes{};
+    const bool v6 = address.find(':') != std::string::npos;
+    bytes[0] = v6 ? 1 : 0;
+    ::inet_pton(v6 ? AF_INET6 : AF_INET, address.c_str(), &bytes[1]);
+    return std::pair(bytes, address);
+  };
+  std::sort(addresses.begin(), addresses.end(),
+            [&](const std::string& a, const std::string& b) { return key(a) < key(b); });
+  return addresses;
+}
+
+// Those by which other machines can come, unless the name means the loopback everywhere.
+std::vector<std::string> addresses_of_endpoint(const EndpointFacts& facts) {
+  std::vector<std::string> result = in_common_order(facts.addresses);
+  if (!std::all_of(result.begin(), result.end(), is_loopback))
+    result.erase(std::remove_if(result.begin(), result.end(), is_loopback), result.end());
+  return result;
+}
+
+std::string any_address(const EndpointFacts& facts) {
   const bool has_v4 =
       std::any_of(facts.own_addresses.begin(), facts.own_addresses.end(),
                   [](const std::string& a) { return a.find(':') == std::string::npos; });
   return has_v4 ? "0.0.0.0" : "::";
 }
 
+// Always one and the same of several: agents that share a machine must not both find a free one.
+std::string choose_listen_address(const Options& options, const EndpointFacts& facts) {
+  const bool stays_here = options.rounds.max_nodes == 1 || options.master_addr == "localhost" ||
+                          is_loopback(options.master_addr);
+  for (const std::string& address : addresses_of_endpoint(facts))
+    if (is_own(address, facts) && (stays_here || !is_loopback(address))) return address;
+  // The name means this machine, but not by an address that the others can use. They have their
+  // own for it, which cannot be known here.
+  return any_address(facts);
+}
+
 // Empty: the name does not mean this machine.
 std::string why_it_is_here(const std::string& name, const EndpointFacts& facts) {
   if (contains(facts.own_names, name)) return fmt::format("{} is the name of this machine", name);
-  for (const std::string& address : facts.addresses)
+  const std::vector<std::string> addresses = addresses_of_endpoint(facts);
+  if (addresses.empty() || !is_own(addresses[0], facts)) return "";
+  return name == addresses[0]
+             ? fmt::format("{} is an address of this machine", name)
+             : fmt::format("{} is {}, an address of this machine", name, addresses[0]);
+}
+
+// Of a name that stands for several machines, of which this one is not the first.
+std::string why_another_machine_is_first(const std::string& name, const EndpointFacts& facts) {
+  const std::vector<std::string> addresses = addresses_of_endpoint(facts);
+  for (const std::string& address : addresses)
     if (is_own(address, facts))
-      return name == address ? fmt::format("{} is an address of this machine", name)
-                             : fmt::format("{} is {}, an address of this machine", name, address);
+      return fmt::format(
+          "{} is several machines, and the one with the first address hosts, {}; "
+          "this one has {}",
+          name, addresses[0], address);
   return "";
 }
 
-HostElection member(std::string reason) {
-  return {HostElection::Role::kMember, std::move(reason), ""};
+HostElection member(const EndpointFacts& facts, std::string reason) {
+  return {HostElection::Role::kMember, std::move(reason), "", addresses_of_endpoint(facts)};
 }
 
 HostElection host(const Options& options, const EndpointFacts& facts, std::string reason) {
   if (options.node_rank.value_or(0) != 0)
-    return member(fmt::format("{}, but node 0 hosts, and this is node {} by --node_rank", reason,
-                              *options.node_rank));
-  return {HostElection::Role::kHost, std::move(reason), choose_listen_address(options, facts)};
+    return member(facts, fmt::format("{}, but node 0 hosts, and this is node {} by --node_rank",
+                                     reason, *options.node_rank));
+  std::string address = choose_listen_address(options, facts);
+  std::vector<std::string> reached_at = {address};
+  if (address == "0.0.0.0") reached_at = {"127.0.0.1"};
+  if (address == "::") reached_at = {"::1"};
+  return {HostElection::Role::kHost, std::move(reason), std::move(address), std::move(reached_at)};
 }
 
 Error unresolved(const Options& options, const EndpointFacts& facts) {
@@ -88,10 +138,12 @@ HostElection elect_host(const Options& options, const EndpointFacts& facts) {
     return host(options, facts, "is_host=true in --rdzv_conf");
   const std::string here = why_it_is_here(name, facts);
   if (!here.empty() && options.hosting == Hosting::kNever)
-    return member(here + ", but is_host=false in --rdzv_conf");
+    return member(facts, here + ", but is_host=false in --rdzv_conf");
   if (!here.empty()) return host(options, facts, here);
   if (facts.addresses.empty()) throw unresolved(options, facts);
-  const std::string seen = join(facts.addresses);
+  if (std::string first = why_another_machine_is_first(name, facts); !first.empty())
+    return member(facts, std::move(first));
+  const std::string seen = join(addresses_of_endpoint(facts));
   const std::string reason =
       fmt::format("{}{} is no address of this machine ({})", name,
                   seen == name ? "" : fmt::format(" ({})", seen), join(facts.own_addresses));
@@ -104,7 +156,36 @@ HostElection elect_host(const Options& options, const EndpointFacts& facts) {
         options.rounds.max_nodes == 1 ? "name this machine, or leave --rdzv_endpoint out"
                                       : "the endpoint must be node 0's: name its machine there, "
                                         "or leave --node_rank out on all nodes");
-  return member(reason);
+  return member(facts, reason);
+}
+
+OwnAddress choose_own_address(const Options& options, const EndpointFacts& facts) {
+  if (options.rounds.max_nodes == 1 && options.local_addr.empty())
+    return {"127.0.0.1", "127.0.0.1", "there is one node"};
+  if (!options.local_addr.empty()) {
+    if (facts.addresses.empty())
+      throw Error(ErrorCode::kConnection,
+                  fmt::format("--local_addr={} does not resolve", options.local_addr),
+                  facts.resolve_error, "give an address of this machine (ip -brief address)");
+    for (const std::string& address : in_common_order(facts.addresses))
+      if (is_own(address, facts))
+        return {
+            is_loopback(address) && !is_loopback(options.local_addr) ? any_address(facts) : address,
+            options.local_addr, "--local_addr says so"};
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--local_addr={} is no address of this machine", options.local_addr),
+                fmt::format("it has {}", join(facts.own_addresses)),
+                "name one of these, different on each node");
+  }
+  for (const std::string& address : in_common_order(facts.addresses))
+    if (is_own(address, facts) && !is_loopback(address))
+      return {address, address, fmt::format("the machine's name means {}", address)};
+  for (const std::string& address : in_common_order(facts.own_addresses))
+    if (!is_loopback(address) && !is_link_local(address))
+      return {address, address,
+              fmt::format("{} is the first address of this machine; --local_addr names another",
+                          address)};
+  return {"127.0.0.1", "127.0.0.1", "this machine has no address but the loopback"};
 }
 
 std::string master_address(const std::string& endpoint_host, const std::string& listening_at,

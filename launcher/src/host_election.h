@@ -20,12 +20,27 @@ struct EndpointFacts {
 struct HostElection {
   enum class Role { kHost, kMember };
   Role role = Role::kMember;
-  std::string reason;          ///< for -v and for errors: "node1 is an address of this machine"
+  std::string reason;          ///< for the operator: "node1 is an address of this machine"
   std::string listen_address;  ///< of the host: numeric
+  /// Where to reach the host, also from the host itself: numeric, in the order to try.
+  std::vector<std::string> addresses;
 };
 
+/// Where a name stands for several machines, all agents put its addresses into the same order, and
+/// the one that has the first hosts.
 /// @throws Error kConnection when the name does not resolve; kUsage when --node_rank contradicts
 HostElection elect_host(const Options& options, const EndpointFacts& facts);
+
+/// The address by which the other nodes reach this one, where no endpoint names it.
+struct OwnAddress {
+  std::string listen_address;  ///< numeric
+  std::string host;            ///< for the others: numeric, or as --local_addr says
+  std::string reason;
+};
+/// @param facts its addresses are those of --local_addr, or else of this machine's name
+/// @throws Error kConnection when --local_addr does not resolve, kUsage when it is no address of
+/// this machine
+OwnAddress choose_own_address(const Options& options, const EndpointFacts& facts);
 
 bool is_loopback(const std::string& numeric_address);
 

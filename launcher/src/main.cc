@@ -18,7 +18,6 @@
 #include "guard.h"
 #include "job_report.h"
 #include "launch_plan.h"
-#include "meeting_point.h"
 #include "options.h"
 
 namespace dtrun::launcher {
@@ -57,13 +56,12 @@ void tell_containment() {
 }
 
 // Forked without exec, before this process has a thread or an event loop.
-GuardHandle start_guard(const LaunchPlan& plan, const ErrorFolder& errors, int listener) {
+GuardHandle start_guard(const LaunchPlan& plan, const ErrorFolder& errors) {
   GuardLink::Ends ends = GuardLink::make();
   const pid_t pid = ::fork();
   if (pid < 0) throw base::system_error("start the guard", "raise the limit of processes");
   if (pid != 0) return {pid, std::move(ends.agent)};
   ends.agent.close();
-  if (listener >= 0) ::close(listener);
   int code = kExitInternal;
   try {
     code = run_guard(plan, errors, std::move(ends.guard));
@@ -79,12 +77,11 @@ int run_job(const LaunchPlan& plan) {
   std::fflush(stderr);
   const std::vector<pid_t> not_ours = base::child_pids();
   base::become_subreaper();
-  MeetingPoint meeting_point = find_meeting_point(plan);
   const ErrorFolder errors = ErrorFolder::choose(plan);
-  GuardHandle guard = start_guard(plan, errors, meeting_point.listener.get());
+  GuardHandle guard = start_guard(plan, errors);
   int code = kExitInternal;
   try {
-    JobOutcome outcome = run_agent(plan, std::move(meeting_point), guard, not_ours);
+    JobOutcome outcome = run_agent(plan, guard, not_ours);
     code = report_job(plan, errors, outcome);
   } catch (...) {
     base::kill_descendants(not_ours, base::Deadline::after(std::chrono::seconds(10)));

@@ -1,90 +1,180 @@
 #include "meeting_point.h"
 
 #include <fmt/core.h>
-#include <poll.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "dtrun/base/background_call.h"
 #include "dtrun/base/error.h"
-#include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
-#include "host_election.h"
+#include "endpoint_facts.h"
+#include "head_file.h"
+#include "port_range.h"
 
 namespace dtrun::launcher {
 namespace {
 
 using base::Deadline;
 using base::Error;
-using base::log::Component;
+using base::ErrorCode;
 
+// A name that does not resolve may be new; more than seconds it is not.
 constexpr auto kResolvePatience = std::chrono::seconds(5);
 
-// The resolver can only be asked again; poll() on nothing is the wait.
-void resolve(const Options& options, EndpointFacts& facts) {
-  const Deadline deadline =
-      Deadline::after(std::min<Deadline::Duration>(kResolvePatience, options.rounds.join_timeout));
-  while (true) {
-    try {
-      facts.addresses = base::resolve_addresses(options.master_addr);
-      return;
-    } catch (const Error& error) {
-      facts.resolve_error = error.why();
-    }
-    if (deadline.expired()) return;
-    constexpr int kPauseMs = 200;
-    ::poll(nullptr, 0, std::min(kPauseMs, deadline.poll_timeout_ms()));
+// What a search has found, and what this agent holds for as long as it is the head.
+struct Finding {
+  Head head;
+  std::shared_ptr<HeadFile> file;
+};
+
+Finding find_static(const Options& options) {
+  Finding finding;
+  Head& head = finding.head;
+  head.host = options.master_addr;
+  head.patience = options.rounds.join_timeout;
+  if (options.node_rank == 0) {
+    head.listener = base::listen_tcp(options.master_addr, options.master_port.value_or(0));
+    head.addresses = {base::local_address(head.listener.get())};
+    head.port = base::local_port(head.listener.get());
+    return finding;
   }
+  head.port = *options.master_port;
+  // Node 0 and its name may come later than this node.
+  EndpointFacts facts =
+      gather_endpoint_facts(options, Deadline::after(options.rounds.join_timeout));
+  if (facts.addresses.empty())
+    throw Error(ErrorCode::kConnection,
+                fmt::format("the host '{}' of --master_addr is not known here", head.host),
+                facts.resolve_error, "getent hosts NAME shows whether this machine knows a name");
+  head.addresses = std::move(facts.addresses);
+  return finding;
 }
 
-EndpointFacts gather_facts(const Options& options) {
-  EndpointFacts facts;
-  facts.own_addresses = base::interface_addresses();
-  facts.own_names = {base::host_name()};
-  if (options.hosting == Hosting::kAlways || options.master_addr == facts.own_names[0]) {
-    try {
-      facts.addresses = base::resolve_addresses(options.master_addr);
-    } catch (const Error& error) {
-      facts.resolve_error = error.why();  // it is this machine all the same
-    }
-    return facts;
-  }
-  resolve(options, facts);
-  facts.own_names.push_back(base::whole_host_name());
-  return facts;
-}
-
-MeetingPoint host_or_join(const Options& options, const HostElection& election) {
-  const std::string endpoint = base::HostPort{options.master_addr, options.master_port}.to_string();
-  if (election.role == HostElection::Role::kMember) {
-    base::log::info(Component::kLauncher, "joins the rendezvous at {}: {}", endpoint,
-                    election.reason);
-    return {{}, election.reason};
-  }
+base::UniqueFd listen_if_free(const Options& options, const std::string& address) {
   const std::uint16_t port = options.master_port.value_or(0);
   const bool somebody_else_may_host =
       options.rounds.max_nodes > 1 && options.hosting != Hosting::kAlways;
-  base::UniqueFd listener = somebody_else_may_host
-                                ? base::listen_tcp_unless_taken(election.listen_address, port)
-                                : base::listen_tcp(election.listen_address, port);
-  if (listener) {
-    base::log::info(Component::kLauncher, "hosts the rendezvous at {}, listening on {}: {}",
-                    endpoint, election.listen_address, election.reason);
-    return {std::move(listener), election.reason};
-  }
-  // Another agent of this machine was faster; whether it is one, its answer will show.
-  const std::string reason = election.reason + ", and its port is held by another process here";
-  base::log::info(Component::kLauncher, "joins the rendezvous at {}: {}", endpoint, reason);
-  return {{}, reason};
+  if (port == 0) return listen_in_range(address, options.ports);
+  return somebody_else_may_host ? base::listen_tcp_unless_taken(address, port)
+                                : base::listen_tcp(address, port);
 }
+
+Finding find_c10d(const Options& options) {
+  const auto patience = std::min<Deadline::Duration>(kResolvePatience, options.rounds.join_timeout);
+  HostElection election =
+      elect_host(options, gather_endpoint_facts(options, Deadline::after(patience)));
+  Finding finding;
+  Head& head = finding.head;
+  head.host = options.master_addr;
+  head.addresses = std::move(election.addresses);
+  head.port = options.master_port.value_or(0);
+  head.reason = std::move(election.reason);
+  head.patience = options.head_patience;
+  if (election.role == HostElection::Role::kMember) return finding;
+  head.listener = listen_if_free(options, election.listen_address);
+  if (head.listener) {
+    head.port = base::local_port(head.listener.get());
+  } else {
+    // Another agent of this machine was faster; whether it is one, its answer will show.
+    head.reason += ", and its port is held by another process here";
+  }
+  return finding;
+}
+
+Finding find_file(const Options& options, const std::string& run_id) {
+  Finding finding;
+  Head& head = finding.head;
+  head.patience = options.head_patience;
+  OwnAddress own;
+  finding.file = std::make_shared<HeadFile>();
+  const std::optional<HeadRecord> other = finding.file->claim(
+      options.head_file,
+      [&] {
+        own = choose_own_address(options, gather_own_facts(options));
+        head.listener = listen_in_range(own.listen_address, options.ports);
+        return make_head_record(run_id, own.host, base::local_port(head.listener.get()));
+      },
+      Deadline::after(kResolvePatience));
+  if (!other) {
+    head.host = own.host;
+    head.port = base::local_port(head.listener.get());
+    head.addresses = {own.listen_address == "0.0.0.0" ? "127.0.0.1"
+                      : own.listen_address == "::"    ? "::1"
+                                                      : own.listen_address};
+    head.reason = fmt::format("it came first to {}, and {}", options.head_file, own.reason);
+    return finding;
+  }
+  if (other->run_id != run_id)
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("'{}' is in use by another job, '{}'", options.head_file, other->run_id),
+        fmt::format("its head is {}; this is job '{}'", other->agent, run_id),
+        "give each job a path of its own in --rdzv_endpoint");
+  finding.file.reset();
+  head.listener.reset();
+  head.host = other->host;
+  head.port = other->port;
+  head.addresses = base::resolve_addresses(other->host);
+  head.reason = fmt::format("{} came first to {}", other->agent, options.head_file);
+  return finding;
+}
+
+// Runs one search at a time beside the loop.
+class SearchedMeetingPoint : public MeetingPoint {
+ public:
+  using Search = std::function<Finding()>;
+  SearchedMeetingPoint(base::EventLoop& loop, Search search)
+      : loop_(loop), search_(std::move(search)) {}
+
+  void find(Found found) override {
+    call_ = std::make_unique<base::BackgroundCall>(
+        loop_, [this, search = search_, found = std::move(found)] {
+          const auto finding = std::make_shared<Finding>(search());
+          return [this, finding, found] {
+            if (finding->file) file_ = std::move(finding->file);
+            found(std::move(finding->head));
+          };
+        });
+  }
+
+ private:
+  base::EventLoop& loop_;
+  Search search_;
+  std::shared_ptr<HeadFile> file_;
+  std::unique_ptr<base::BackgroundCall> call_;
+};
 
 }  // namespace
 
-MeetingPoint find_meeting_point(const LaunchPlan& plan) {
-  const Options& options = plan.options;
-  if (options.rendezvous == Rendezvous::kC10d)
-    return host_or_join(options, elect_host(options, gather_facts(options)));
-  if (options.node_rank != 0) return {};
-  return {base::listen_tcp(options.master_addr, options.master_port.value_or(0)), ""};
+std::string Head::name() const {
+  return base::HostPort{host, port}.to_string();
+}
+
+std::unique_ptr<MeetingPoint> make_meeting_point(base::EventLoop& loop, const LaunchPlan& plan) {
+  // Copies: a search that is given up may outlive everything.
+  const auto searched = [&](auto search) {
+    return std::make_unique<SearchedMeetingPoint>(
+        loop, [search, options = plan.options] { return search(options); });
+  };
+  switch (plan.options.rendezvous) {
+    case Rendezvous::kStatic:
+      return searched(find_static);
+    case Rendezvous::kFile:
+      return searched(
+          [run_id = plan.run_id](const Options& options) { return find_file(options, run_id); });
+    case Rendezvous::kC10d:
+    case Rendezvous::kEtcd:
+      break;
+  }
+  return searched(find_c10d);
+}
+
+std::string who_hosts(const Head& head) {
+  if (!head.is_here())
+    return fmt::format("joins the rendezvous at {}: {}", head.name(), head.reason);
+  return fmt::format("hosts the rendezvous at {}, listening on {}: {}", head.name(),
+                     base::local_address(head.listener.get()), head.reason);
 }
 
 }  // namespace dtrun::launcher

@@ -1,21 +1,58 @@
-// MeetingPoint: where the agents of a job meet, as this one finds it: its own listening socket, or
-// somebody else's to connect to. Found once, before the guard is forked.
+// MeetingPoint: how an agent finds the head of its job, the agent that gathers the others into
+// rounds; it may turn out to be this one. One interface over the ways there are:
+//
+//   static       node 0, by --node_rank, at --master_addr
+//   c10d         on the machine that --rdzv_endpoint names (host_election.h)
+//   c10d, file   whoever claims the file of --rdzv_endpoint first (head_file.h)
+//   etcd-v2      whoever etcd elects
+//
+// The search never blocks the loop: names are looked up, files opened on a thread of their own. So
+// it must begin after the guard is forked.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "dtrun/base/event_loop.h"
 #include "dtrun/base/unique_fd.h"
 #include "launch_plan.h"
 
 namespace dtrun::launcher {
 
-struct MeetingPoint {
-  base::UniqueFd listener;  ///< of node 0, which hosts; invalid: this node joins
-  std::string reason;       ///< why; empty where --node_rank has said so
+struct Head {
+  base::UniqueFd listener;             ///< valid: this agent is the head, and listens here
+  std::vector<std::string> addresses;  ///< of the head, numeric, in the order to try
+  std::uint16_t port = 0;
+  std::string host;    ///< as messages call it: of the endpoint, else addresses[0]
+  std::string reason;  ///< why it is this agent, or is not; empty where --node_rank has said so
+  /// How long it makes sense that nobody listens there: the head may start later than this agent.
+  std::chrono::nanoseconds patience{};
+
+  bool is_here() const { return listener.valid(); }
+  /// "node1:29400"
+  std::string name() const;
 };
 
-/// Bounded by a few seconds: a name that does not resolve is asked for again, for it may be new.
-/// @throws Error kConnection, kUsage, kSystem
-MeetingPoint find_meeting_point(const LaunchPlan& plan);
+class MeetingPoint {
+ public:
+  using Found = std::function<void(Head)>;
+
+  /// What this agent has published as the head is taken back.
+  virtual ~MeetingPoint() = default;
+  /// Calls back on the loop, later, once. What goes wrong is thrown out of the loop's run(). Again:
+  /// the head that was found is gone, or no dtrun of this job was there.
+  virtual void find(Found found) = 0;
+};
+
+/// @param loop, plan must live longer
+std::unique_ptr<MeetingPoint> make_meeting_point(base::EventLoop& loop, const LaunchPlan& plan);
+
+/// One line for the operator: who hosts, and why. On standard error where there is more than one
+/// node.
+std::string who_hosts(const Head& head);
 
 }  // namespace dtrun::launcher

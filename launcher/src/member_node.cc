@@ -19,21 +19,22 @@ constexpr auto kConnectSlice = std::chrono::milliseconds(500);
 
 }  // namespace
 
-MemberNode::MemberNode(base::EventLoop& loop, const LaunchPlan& plan, std::string reason,
+MemberNode::MemberNode(base::EventLoop& loop, const LaunchPlan& plan, Head where,
                        NodesCallbacks callbacks)
     : loop_(loop),
       plan_(plan),
-      reason_(std::move(reason)),
+      where_(std::move(where)),
       callbacks_(std::move(callbacks)),
       timer_(loop) {}
 
 std::string MemberNode::head_name() const {
-  return base::HostPort{plan_.options.master_addr, plan_.options.master_port}.to_string();
+  return where_.name();
 }
 
 void MemberNode::join() {
   start_ = Deadline::Clock::now();
   join_limit_ = Deadline::after(plan_.options.rounds.join_timeout);
+  reach_limit_ = join_limit_.earlier(Deadline::after(where_.patience));
   loop_.post([this] { connect(); });
 }
 
@@ -42,10 +43,11 @@ void MemberNode::connect() {
   if (done_ || failed_) return;
   base::UniqueFd socket;
   try {
-    socket = base::connect_tcp(plan_.options.master_addr, *plan_.options.master_port,
-                               join_limit_.earlier(Deadline::after(kConnectSlice)));
+    const std::string& address = where_.addresses[attempts_++ % where_.addresses.size()];
+    socket = base::connect_tcp(address, where_.port,
+                               reach_limit_.earlier(Deadline::after(kConnectSlice)));
   } catch (const Error& error) {
-    if (join_limit_.expired()) throw unreachable(error.why());
+    if (reach_limit_.expired()) throw unreachable(error.why());
     loop_.post([this] { connect(); });
     return;
   }
@@ -68,11 +70,11 @@ void MemberNode::say_hello(base::UniqueFd socket) {
 Error MemberNode::unreachable(const std::string& cause) const {
   const std::string what = fmt::format("cannot reach {} for {}", head_name(),
                                        base::format_duration(Deadline::Clock::now() - start_));
-  if (reason_.empty())
+  if (where_.reason.empty())
     return Error(ErrorCode::kConnection, what, cause,
                  "start node 0 first; check --master_addr, --master_port and the firewall");
   return Error(ErrorCode::kConnection, fmt::format("no dtrun hosts the rendezvous: {}", what),
-               fmt::format("{}; {}", cause, reason_),
+               fmt::format("{}; {}", cause, where_.reason),
                "--rdzv_endpoint must name one of the job's nodes: name it as all of them know it, "
                "start dtrun there, too, and see that no firewall is between");
 }
@@ -106,7 +108,7 @@ StartOrder MemberNode::order_of(const Welcome& welcome) const {
   order.base_rank = welcome.base_rank;
   order.world_size = welcome.world_size;
   order.master_port = static_cast<std::uint16_t>(welcome.store_port);
-  plan_.options.master_addr.copy(order.master_addr, sizeof order.master_addr - 1);
+  where_.host.copy(order.master_addr, sizeof order.master_addr - 1);
   return order;
 }
 

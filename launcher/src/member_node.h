@@ -13,9 +13,7 @@ namespace dtrun::launcher {
 
 class MemberNode : public Nodes {
  public:
-  /// @param reason why another node hosts; for errors
-  MemberNode(base::EventLoop& loop, const LaunchPlan& plan, std::string reason,
-             NodesCallbacks callbacks);
+  MemberNode(base::EventLoop& loop, const LaunchPlan& plan, Head where, NodesCallbacks callbacks);
 
   void join() override;
   void tell_failure(const JobFailure& failure) override;
@@ -35,12 +33,14 @@ class MemberNode : public Nodes {
 
   base::EventLoop& loop_;
   const LaunchPlan& plan_;
-  std::string reason_;
+  Head where_;
   NodesCallbacks callbacks_;
   base::Timer timer_;
   std::unique_ptr<NodeConnection> head_;
   base::Deadline::Clock::time_point start_;
   base::Deadline join_limit_ = base::Deadline::never();
+  base::Deadline reach_limit_ = base::Deadline::never();
+  std::size_t attempts_ = 0;
   bool answered_ = false;  // whoever listens there is a dtrun
   bool started_ = false;
   bool failed_ = false;

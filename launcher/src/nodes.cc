@@ -5,13 +5,11 @@
 
 namespace dtrun::launcher {
 
-std::unique_ptr<Nodes> make_nodes(base::EventLoop& loop, const LaunchPlan& plan,
-                                  MeetingPoint meeting_point, NodesCallbacks callbacks) {
-  if (meeting_point.listener)
-    return std::make_unique<HeadNode>(loop, plan, std::move(meeting_point.listener),
-                                      std::move(callbacks));
-  return std::make_unique<MemberNode>(loop, plan, std::move(meeting_point.reason),
-                                      std::move(callbacks));
+std::unique_ptr<Nodes> make_nodes(base::EventLoop& loop, const LaunchPlan& plan, Head head,
+                                  NodesCallbacks callbacks) {
+  if (head.listener)
+    return std::make_unique<HeadNode>(loop, plan, std::move(head.listener), std::move(callbacks));
+  return std::make_unique<MemberNode>(loop, plan, std::move(head), std::move(callbacks));
 }
 
 }  // namespace dtrun::launcher

@@ -35,7 +35,7 @@ class Nodes {
 };
 
 /// Node 0's where the meeting point is this agent's own: it serves the ranks' store there, too.
-std::unique_ptr<Nodes> make_nodes(base::EventLoop& loop, const LaunchPlan& plan,
-                                  MeetingPoint meeting_point, NodesCallbacks callbacks);
+std::unique_ptr<Nodes> make_nodes(base::EventLoop& loop, const LaunchPlan& plan, Head head,
+                                  NodesCallbacks callbacks);
 
 }  // namespace dtrun::launcher

@@ -56,6 +56,8 @@ struct Options {
   EtcdAccess etcd;
   std::string local_addr;  ///< by which the other nodes reach this one; empty: found out
   PortRange ports;         ///< where no port is named
+  /// How long a head may be waited for at the endpoint, where nobody listens.
+  std::chrono::nanoseconds head_patience = std::chrono::seconds(30);
   std::string token_file;  ///< empty: none, see job_token.h
   std::string role = "default";
   std::string run_id;   ///< empty: made by the plan

@@ -216,6 +216,9 @@ void read_rendezvous_options(const OptionValues& values, Options& options) {
   options.run_id = values.text("rdzv-id", "");
   apply(conf, options);
   options.rounds.join_timeout = values.seconds("join-timeout", options.rounds.join_timeout);
+  // Who says how long the others may take means the one that hosts, too.
+  if (conf.join_timeout || values.has("join-timeout"))
+    options.head_patience = options.rounds.join_timeout;
   read_local_addr(values, options);
   read_port_range(values, options);
 }

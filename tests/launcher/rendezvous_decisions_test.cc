@@ -64,7 +64,7 @@ TEST(HostElectionTest, TheMachineThatTheEndpointNamesHosts) {
 
 TEST(HostElectionTest, AgentsOfOneMachineAllTryTheSameAddress) {
   EXPECT_EQ(elect_host(options_for("localhost"), facts({"::1", "127.0.0.1"})).listen_address,
-            "::1");
+            "127.0.0.1");
   EXPECT_EQ(elect_host(options_for("localhost"), facts({"127.0.0.1"})).listen_address, "127.0.0.1");
   EXPECT_EQ(elect_host(options_for("node2"), facts({"::1", "10.0.0.2"})).listen_address,
             "10.0.0.2");
@@ -81,6 +81,68 @@ TEST(HostElectionTest, ANameThatMeansTheLoopbackHereIsListenedToEverywhere) {
   Options one = options_for("node2");
   one.rounds.max_nodes = 1;
   EXPECT_EQ(elect_host(one, facts({"127.0.1.1"})).listen_address, "127.0.1.1");
+}
+
+TEST(HostElectionTest, OfSeveralMachinesBehindOneNameTheFirstByAddressHosts) {
+  const Options options = options_for("headless");
+  // As each of three machines may be answered.
+  const std::vector<std::string> order_here = {"fd00::1", "10.0.0.10", "10.0.0.9"},
+                                 elsewhere = {"10.0.0.9", "fd00::1", "10.0.0.10"};
+  EndpointFacts first = facts(order_here), second = facts(elsewhere), third = facts(elsewhere);
+  first.own_addresses = {"127.0.0.1", "10.0.0.9"};
+  second.own_addresses = {"127.0.0.1", "10.0.0.10"};
+  third.own_addresses = {"127.0.0.1", "fd00::1"};
+  const HostElection host = elect_host(options, first);
+  EXPECT_EQ(host.role, Role::kHost);
+  EXPECT_EQ(host.listen_address, "10.0.0.9");
+  for (const EndpointFacts& other : {second, third}) {
+    const HostElection member = elect_host(options, other);
+    EXPECT_EQ(member.role, Role::kMember);
+    EXPECT_THAT(member.reason, AllOf(HasSubstr("headless is several machines"),
+                                     HasSubstr("hosts, 10.0.0.9; this one has")));
+    EXPECT_THAT(member.addresses, ElementsAre("10.0.0.9", "10.0.0.10", "fd00::1"));
+  }
+  // All of one machine with two networks: no other can have the first.
+  first.own_addresses = order_here;
+  EXPECT_EQ(elect_host(options, first).role, Role::kHost);
+  // What the resolver adds for this machine alone is no address for the others.
+  EXPECT_THAT(elect_host(options_for("node1"), facts({"127.0.1.1", "10.0.0.1"})).addresses,
+              ElementsAre("10.0.0.1"));
+}
+
+TEST(HostElectionTest, AMachineWithoutIPv4HostsAtItsIPv6Address) {
+  EndpointFacts only_v6 = facts({"2001:db8::2"});
+  only_v6.own_addresses = {"::1", "fe80::1%eth0", "2001:db8::2"};
+  const HostElection election = elect_host(options_for("six"), only_v6);
+  EXPECT_EQ(election.role, Role::kHost);
+  EXPECT_EQ(election.listen_address, "2001:db8::2");
+}
+
+TEST(OwnAddressTest, IsWhatTheOthersCanUse) {
+  Options options = options_for("");
+  EndpointFacts own = facts({"127.0.1.1"});
+  own.own_addresses = {"127.0.0.1", "169.254.3.4", "192.168.7.7", "10.0.0.2", "fe80::1%e"};
+  EXPECT_EQ(choose_own_address(options, own).host, "10.0.0.2");
+  EXPECT_THAT(choose_own_address(options, own).reason, HasSubstr("--local_addr"));
+  own.addresses = {"192.168.7.7"};
+  EXPECT_EQ(choose_own_address(options, own).listen_address, "192.168.7.7");
+  own.own_addresses = {"127.0.0.1", "fe80::1%e"};
+  EXPECT_EQ(choose_own_address(options, own).host, "127.0.0.1");
+  options.rounds.max_nodes = 1;
+  EXPECT_EQ(choose_own_address(options, own).reason, "there is one node");
+}
+
+TEST(OwnAddressTest, IsTheUsersWhereItIsOfThisMachine) {
+  Options options = options_for("");
+  options.local_addr = "node2-ib";
+  const OwnAddress named = choose_own_address(options, facts({"10.0.0.2"}));
+  EXPECT_EQ(named.host, "node2-ib");
+  EXPECT_EQ(named.listen_address, "10.0.0.2");
+  EXPECT_EQ(choose_own_address(options, facts({"127.0.1.1"})).listen_address, "0.0.0.0");
+  EXPECT_THAT(error_of([&] { choose_own_address(options, facts({"10.9.9.9"})); }),
+              AllOf(HasSubstr("--local_addr=node2-ib is no address"), HasSubstr("10.0.0.2")));
+  EXPECT_THAT(error_of([&] { choose_own_address(options, facts({})); }),
+              HasSubstr("does not resolve"));
 }
 
 TEST(HostElectionTest, TheUserCanDecideAndNodeZeroHosts) {

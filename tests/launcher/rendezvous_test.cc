@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "dtrun/base/socket.h"
@@ -107,14 +108,47 @@ TEST_F(RendezvousTest, OneNodeNeedsNoEndpointAndMayLeaveThePortToTheKernel) {
   EXPECT_THAT(taken.err, AllOf(HasSubstr(port_), HasSubstr("EADDRINUSE")));
 }
 
-TEST_F(RendezvousTest, VerboseSaysWhoHostsAndWhy) {
-  const auto host = start_host(2, {"-v", "true"});
-  const CommandResult member = start(2, {"-v", "true"})->finish();
+TEST_F(RendezvousTest, OneLineSaysWhoHostsAndWhy) {
+  const auto host = start_host(2, {"true"});
+  const CommandResult member = start(2, {"true"})->finish();
   const CommandResult result = host->finish();
   EXPECT_THAT(result.out, AllOf(HasSubstr("hosts the rendezvous at 127.0.0.1:" + port_),
                                 HasSubstr("is an address of this machine"), HasSubstr("node 1 (")));
   EXPECT_THAT(member.err, AllOf(HasSubstr("joins the rendezvous at 127.0.0.1:" + port_),
                                 HasSubstr("held by another process here")));
+}
+
+TEST_F(RendezvousTest, AgentsFindEachOtherThroughAFileThatAKilledJobHasLeft) {
+  const std::string path = job_.folder() + "/head";
+  const auto node = [&](std::vector<std::string> rest) {
+    std::vector<std::string> command = {"sh",
+                                        "-c",
+                                        "exec \"$@\" 2>&1",
+                                        "sh",
+                                        DTRUN_BINARY,
+                                        "--nnodes=2",
+                                        "--rdzv_backend=c10d",
+                                        "--rdzv_conf=store_type=file",
+                                        "--rdzv_endpoint=" + path};
+    command.insert(command.end(), rest.begin(), rest.end());
+    return std::make_unique<Command>(command, job_.options());
+  };
+  const auto killed = node({"--rdzv_id=old", "true"});
+  ASSERT_TRUE(killed->wait_for_output("it came first to " + path));
+  killed->signal(SIGKILL);
+  killed->finish();
+  EXPECT_TRUE(std::filesystem::exists(path));
+  const auto host = node({"--rdzv_id=a", "sh", "-c", "echo up $RANK; exec sleep 100"});
+  ASSERT_TRUE(host->wait_for_output("it came first to " + path));
+  const CommandResult stranger = node({"--rdzv_id=b", "true"})->finish();
+  EXPECT_EQ(stranger.exit_code, 64) << stranger.describe();
+  EXPECT_THAT(stranger.out, HasSubstr("in use by another job, 'a'"));
+  const auto member = node({"--rdzv_id=a", "sh", "-c", "echo up $RANK; exec sleep 100"});
+  EXPECT_TRUE(host->wait_for_output("up 0") && member->wait_for_output("up 1"));
+  host->signal(SIGTERM);
+  EXPECT_EQ(host->finish().exit_code, 143);
+  member->finish();
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST_F(RendezvousTest, ARankThatFailsOnOneNodeStopsAllWithItsCodeAndName) {

@@ -12,6 +12,7 @@ foreach(name containment failure output nodes rendezvous)
     LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
 endforeach()
 dtrun_test(launcher/decisions_test.cc LINKS dtrun::launcher GTest::gmock)
+dtrun_test(launcher/head_file_test.cc LINKS dtrun::launcher GTest::gmock)
 dtrun_test(launcher/rendezvous_decisions_test.cc LINKS dtrun::launcher GTest::gmock)
 target_compile_definitions(launcher_containment_test PRIVATE DTRUN_KILL_TIMES=5)
 # What is checked by the byte is as much as the issue demands, and less under sanitizers.
