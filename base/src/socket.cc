@@ -88,6 +88,33 @@ UniqueFd try_connect(const addrinfo& address, Deadline deadline, std::string& ca
   return fd;
 }
 
+// The addresses of families that this machine has. Where those are none, all: an address of the
+// loopback is not counted as having its family.
+AddressList resolve_to_connect(const std::string& host, std::uint16_t port, std::string& cause) {
+  AddressList list = resolve(host, port, AI_ADDRCONFIG, cause);
+  return list ? std::move(list) : resolve(host, port, 0, cause);
+}
+
+// How long one of several addresses may stay silent before the next one gets its turn.
+constexpr Deadline::Duration kFirstPatience = std::chrono::seconds(1);
+constexpr Deadline::Duration kLongestPatience = std::chrono::seconds(16);
+
+// One round over all addresses; an invalid fd, and each one's cause, where none is reached.
+UniqueFd try_addresses(const addrinfo& list, Deadline::Duration patience, Deadline deadline,
+                       std::string& cause) {
+  const bool is_only_one = list.ai_next == nullptr;
+  std::string causes;
+  for (const addrinfo* address = &list; address != nullptr; address = address->ai_next) {
+    const Deadline turn = is_only_one ? deadline : Deadline::after(patience).earlier(deadline);
+    UniqueFd fd = try_connect(*address, turn, cause);
+    if (fd) return fd;
+    causes += fmt::format("{}{}: {}", causes.empty() ? "" : "; ",
+                          numeric_address(address->ai_addr, address->ai_addrlen), cause);
+  }
+  if (!is_only_one) cause = causes;
+  return {};
+}
+
 // Waits until the fd is ready for `events` or throws kTimeout.
 void wait_ready(int fd, short events, Deadline deadline, const char* action) {
   pollfd wait{fd, events, 0};
@@ -250,12 +277,11 @@ UniqueFd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadl
   std::minstd_rand random(static_cast<unsigned>(::getpid()) ^
                           static_cast<unsigned>(start.time_since_epoch().count()));
   auto pause = std::chrono::milliseconds(5);
+  Deadline::Duration patience = kFirstPatience;
   while (true) {
-    if (const AddressList list = resolve(host, port, AI_ADDRCONFIG, cause); list) {
-      for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
-        UniqueFd fd = try_connect(*address, deadline, cause);
-        if (fd) return fd;
-      }
+    if (const AddressList list = resolve_to_connect(host, port, cause); list) {
+      UniqueFd fd = try_addresses(*list, patience, deadline, cause);
+      if (fd) return fd;
     }
     if (deadline.expired()) break;
     // Backoff with 50 % jitter, so that a whole job does not knock in step; poll() on nothing is
@@ -266,6 +292,7 @@ UniqueFd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadl
            std::min(deadline.poll_timeout_ms() < 0 ? INT32_MAX : deadline.poll_timeout_ms(),
                     static_cast<int>(jittered.count())));
     pause = std::min(pause * 2, std::chrono::milliseconds(1000));
+    patience = std::min(patience * 2, kLongestPatience);
   }
   throw Error(
       ErrorCode::kConnection,

@@ -10,9 +10,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <random>
 
+#include "agent_handshake.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/socket.h"
+#include "token_gate.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -22,21 +26,20 @@ using base::Error;
 using base::ErrorCode;
 using base::HostPort;
 
-// A host that is gone sends no FIN: a client that waits for ever must notice all the same.
-void keep_alive(int fd) {
-  const auto set = [fd](int level, int option, int value) {
-    ::setsockopt(fd, level, option, &value, sizeof value);
+// A host that is gone sends no FIN. Keepalive notices it for a client that waits for an answer,
+// TCP_USER_TIMEOUT for one whose request has not been acknowledged.
+void notice_silence(int fd, Deadline::Duration limit) {
+  const auto set = [fd](int level, int option, std::int64_t value) {
+    const int number = static_cast<int>(std::clamp<std::int64_t>(value, 1, INT32_MAX));
+    ::setsockopt(fd, level, option, &number, sizeof number);
   };
+  constexpr int kProbes = 4;
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 6);
-}
-
-Error lost(const std::string& store, std::string why) {
-  return Error(
-      ErrorCode::kConnection, fmt::format("lost the store at {}", store), std::move(why),
-      "the process that held it (the launcher, or rank 0) has probably ended: see its log");
+  set(IPPROTO_TCP, TCP_KEEPIDLE, ms / 2000);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, ms / 2000 / kProbes);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, ms);
 }
 
 // Before the next attempt; jittered, so that a whole job does not knock in step.
@@ -58,7 +61,15 @@ class Backoff {
 
 }  // namespace
 
-std::unique_ptr<StoreConnection> StoreConnection::open(const std::string& host, std::uint16_t port,
+StoreConnection::StoreConnection(base::UniqueFd fd, const TcpStoreOptions& options)
+    : fd_(std::move(fd)),
+      store_(HostPort{options.host, options.port}.to_string()),
+      lost_after_(options.lost_after),
+      replies_([this](char* data, std::size_t size,
+                      Deadline deadline) { return receive(data, size, deadline); },
+               store_) {}
+
+std::unique_ptr<StoreConnection> StoreConnection::open(const TcpStoreOptions& options,
                                                        Deadline deadline) {
   const auto start = Deadline::Clock::now();
   Backoff backoff;
@@ -67,7 +78,7 @@ std::unique_ptr<StoreConnection> StoreConnection::open(const std::string& host, 
   std::string remedy;
   do {
     try {
-      return attempt(host, port, probe, deadline);
+      return attempt(options, probe, deadline);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kProtocol) throw;
       cause = error.code() == ErrorCode::kTimeout ? "it accepts connections, but does not answer"
@@ -79,20 +90,44 @@ std::unique_ptr<StoreConnection> StoreConnection::open(const std::string& host, 
     backoff.pause(deadline);
   } while (!deadline.expired());
   throw Error(ErrorCode::kConnection,
-              fmt::format("cannot reach the store at {} for {}", HostPort{host, port}.to_string(),
+              fmt::format("cannot reach the store at {} for {}",
+                          HostPort{options.host, options.port}.to_string(),
                           base::format_duration(Deadline::Clock::now() - start)),
               cause, remedy);
 }
 
-std::unique_ptr<StoreConnection> StoreConnection::attempt(const std::string& host,
-                                                          std::uint16_t port, StoreOp probe,
-                                                          Deadline deadline) {
-  base::UniqueFd fd = base::connect_tcp(host, port, deadline);
-  keep_alive(fd.get());
-  std::unique_ptr<StoreConnection> connection(
-      new StoreConnection(std::move(fd), HostPort{host, port}.to_string()));
-  connection->prove(probe, deadline);
+std::unique_ptr<StoreConnection> StoreConnection::attempt(const TcpStoreOptions& options,
+                                                          StoreOp probe, Deadline deadline) {
+  base::UniqueFd fd = base::connect_tcp(options.host, options.port, deadline);
+  notice_silence(fd.get(), options.lost_after);
+  std::unique_ptr<StoreConnection> connection(new StoreConnection(std::move(fd), options));
+  try {
+    if (options.token) connection->prove_token(*options.token, deadline);
+    connection->prove(probe, deadline);
+  } catch (const StoreLost& error) {
+    throw Error(ErrorCode::kConnection, error.summary(), error.why(),
+                options.token ? "is it a store that was started with this token?"
+                              : "is it a store? One that was started with a token closes on "
+                                "clients without it");
+  }
   return connection;
+}
+
+// The store speaks only when asked, so that nothing can come behind the handshake.
+void StoreConnection::prove_token(const Token& token, Deadline deadline) {
+  AgentHandshake handshake(AgentHandshake::Role::kMember, kStorePurpose, token, fresh_nonce());
+  while (true) {
+    if (const std::string output = handshake.take_output(); !output.empty()) send(output, deadline);
+    if (handshake.state() == AgentHandshake::State::kDone) return;
+    if (handshake.state() != AgentHandshake::State::kRunning)
+      throw Error(ErrorCode::kProtocol,
+                  fmt::format("the store at {} does not take this client's token", store_),
+                  handshake.failure(),
+                  "give the store (dtrun-store --token-file) and its clients the same token");
+    char bytes[AgentHandshake::kMostBytes];
+    std::string_view come(bytes, receive(bytes, sizeof bytes, deadline));
+    handshake.receive(come);
+  }
 }
 
 void StoreConnection::prove(StoreOp probe, Deadline deadline) {
@@ -105,16 +140,40 @@ void StoreConnection::prove(StoreOp probe, Deadline deadline) {
     append_number<std::uint64_t>(request, 0);  // CHECK of no keys
   }
   send(request, deadline);
-  std::uint32_t answer = nonce;
-  if (probe == StoreOp::kPing) {
-    read(&answer, sizeof answer, deadline);
-  } else if (read_u8(deadline) != kReady) {
-    answer = ~nonce;
+  const auto no_store = [this](const std::string& why) {
+    return Error(ErrorCode::kProtocol, fmt::format("what listens at {} is no store", store_), why,
+                 "check the address and the port (MASTER_ADDR, MASTER_PORT)");
+  };
+  if (probe != StoreOp::kPing) {
+    std::uint8_t answer = kNotReady;
+    try {
+      answer = read_flag(deadline);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kProtocol) throw;
+    }
+    if (answer != kReady) throw no_store("it answered the handshake with other bytes");
+    return;
   }
-  if (answer != nonce)
-    throw Error(ErrorCode::kProtocol, fmt::format("what listens at {} is no store", store_),
-                "it answered the handshake with other bytes",
-                "check the address and the port (MASTER_ADDR, MASTER_PORT)");
+  const std::uint32_t answer = replies_.read_u32(deadline);
+  if (answer == nonce) return;
+  std::string text(sizeof answer, '\0');
+  std::memcpy(text.data(), &answer, sizeof answer);
+  throw no_store(fmt::format("it answered the handshake with '{}'", printable(text)));
+}
+
+bool StoreConnection::has_ended() const {
+  pollfd state{fd_.get(), POLLRDHUP, 0};
+  return ::poll(&state, 1, 0) > 0 && (state.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+StoreLost StoreConnection::lost(int error_number) const {
+  std::string why = error_number == 0 ? "it closed the connection" : strerrordesc_np(error_number);
+  if (error_number == ETIMEDOUT)
+    why = fmt::format("its host has not answered for {}: it is down, or the network is cut",
+                      base::format_duration(lost_after_));
+  return StoreLost(
+      ErrorCode::kConnection, fmt::format("lost the store at {}", store_), std::move(why),
+      "the process that held it (the launcher, or rank 0) has probably ended: see its log");
 }
 
 void StoreConnection::send(const std::string& request, Deadline deadline) {
@@ -132,73 +191,24 @@ void StoreConnection::send(const std::string& request, Deadline deadline) {
                          fmt::format("the store at {} takes no requests", store_),
                          "its process may be stopped or overloaded");
     } else if (errno != EINTR) {
-      throw lost(store_, strerrordesc_np(errno));
+      throw lost(errno);
     }
   }
 }
 
-std::size_t StoreConnection::receive(void* data, std::size_t size, Deadline deadline) {
+std::size_t StoreConnection::receive(char* data, std::size_t size, Deadline deadline) {
   while (true) {
     pollfd wait{fd_.get(), POLLIN, 0};
     const int ready = ::poll(&wait, 1, deadline.poll_timeout_ms());
     if (ready == 0)
       throw Unanswered(ErrorCode::kTimeout, fmt::format("the store at {} does not answer", store_),
-                       "its process may be stopped or overloaded");
+                       "its process may be stopped or overloaded, or its host be cut off");
     if (ready < 0 && errno == EINTR) continue;
     const ssize_t n = ::recv(fd_.get(), data, size, MSG_DONTWAIT);
     if (n > 0) return static_cast<std::size_t>(n);
-    if (n == 0) throw lost(store_, "it closed the connection");
-    if (errno != EAGAIN && errno != EINTR) throw lost(store_, strerrordesc_np(errno));
+    if (n == 0) throw lost(0);
+    if (errno != EAGAIN && errno != EINTR) throw lost(errno);
   }
-}
-
-void StoreConnection::read(void* data, std::size_t size, Deadline deadline) {
-  char* left = static_cast<char*>(data);
-  while (size > 0) {
-    if (begin_ == end_) {
-      begin_ = end_ = 0;
-      end_ = receive(buffer_, sizeof buffer_, deadline);
-    }
-    const std::size_t taken = std::min(size, end_ - begin_);
-    std::memcpy(left, buffer_ + begin_, taken);
-    begin_ += taken;
-    left += taken;
-    size -= taken;
-  }
-  has_unseen_writes_ = false;
-}
-
-std::uint8_t StoreConnection::read_u8(Deadline deadline) {
-  std::uint8_t value = 0;
-  read(&value, sizeof value, deadline);
-  return value;
-}
-
-std::int64_t StoreConnection::read_i64(Deadline deadline) {
-  std::int64_t value = 0;
-  read(&value, sizeof value, deadline);
-  return value;
-}
-
-std::string StoreConnection::read_text(Deadline deadline) {
-  std::uint64_t left = 0;
-  read(&left, sizeof left, deadline);
-  if (left > kMaxReplyBytes)
-    throw Error(ErrorCode::kProtocol,
-                fmt::format("the store at {} announces a value of {} bytes", store_, left),
-                "no store sends that; another program may listen there",
-                "check the address and the port (MASTER_ADDR, MASTER_PORT)");
-  // Grows with what comes, not with what was announced.
-  constexpr std::uint64_t kStep = 4 << 20;
-  std::string text;
-  while (left > 0) {
-    const std::size_t step = std::min(left, kStep);
-    const std::size_t have = text.size();
-    text.resize(have + step);
-    read(text.data() + have, step, deadline);
-    left -= step;
-  }
-  return text;
 }
 
 }  // namespace dtrun::rendezvous

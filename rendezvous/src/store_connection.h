@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/error.h"
-#include "dtrun/base/socket.h"
 #include "dtrun/base/unique_fd.h"
+#include "dtrun/rendezvous/tcp_store.h"
+#include "reply_reader.h"
 #include "store_protocol.h"
 
 namespace dtrun::rendezvous {
@@ -21,39 +23,60 @@ class Unanswered : public base::Error {
   using Error::Error;
 };
 
+/// kConnection: a connection that served has broken.
+class StoreLost : public base::Error {
+ public:
+  using Error::Error;
+};
+
 class StoreConnection {
  public:
-  /// Connects, sends VALIDATE and makes one round trip; all of it again until it succeeds or the
-  /// deadline passes, because a socket may connect to a backlog that nobody serves.
-  /// @throws Error kConnection; kProtocol when what answers is no store
-  static std::unique_ptr<StoreConnection> open(const std::string& host, std::uint16_t port,
+  /// Connects, proves the token where there is one, sends VALIDATE and makes one round trip; all of
+  /// it again, with jittered pauses, until it succeeds or the deadline passes, because a socket may
+  /// connect to a backlog that nobody serves.
+  /// @throws Error kConnection naming host, port, time and last cause; kProtocol when what answers
+  /// is no store, or none with this token
+  static std::unique_ptr<StoreConnection> open(const TcpStoreOptions& options,
                                                base::Deadline deadline);
+  StoreConnection(const StoreConnection&) = delete;
+  StoreConnection& operator=(const StoreConnection&) = delete;
 
-  /// Sends a request. @throws Error kConnection, Unanswered; so the reads
+  /// Sends a request. @throws StoreLost, Unanswered; so the reads, and Error kProtocol for what no
+  /// store answers
   void send(const std::string& request, base::Deadline deadline);
-  std::uint8_t read_u8(base::Deadline deadline);
-  std::int64_t read_i64(base::Deadline deadline);
-  /// @throws also Error kProtocol when its length cannot be meant
-  std::string read_text(base::Deadline deadline);
+  std::uint8_t read_flag(base::Deadline deadline) { return seen(replies_.read_flag(deadline)); }
+  std::int64_t read_i64(base::Deadline deadline) { return seen(replies_.read_i64(deadline)); }
+  std::int64_t read_count(base::Deadline deadline) { return seen(replies_.read_count(deadline)); }
+  std::string read_text(base::Deadline deadline) { return seen(replies_.read_text(deadline)); }
+  std::vector<std::string> read_list(base::Deadline deadline) {
+    return seen(replies_.read_list(deadline));
+  }
 
   /// Requests without reply were sent after the last reply: the server may not have seen them yet.
   bool has_unseen_writes() const { return has_unseen_writes_; }
   void set_unseen_writes() { has_unseen_writes_ = true; }
+  /// The store has closed it, or is known to be gone.
+  bool has_ended() const;
 
  private:
-  StoreConnection(base::UniqueFd fd, std::string store)
-      : fd_(std::move(fd)), store_(std::move(store)) {}
-  static std::unique_ptr<StoreConnection> attempt(const std::string& host, std::uint16_t port,
-                                                  StoreOp probe, base::Deadline deadline);
+  StoreConnection(base::UniqueFd fd, const TcpStoreOptions& options);
+  static std::unique_ptr<StoreConnection> attempt(const TcpStoreOptions& options, StoreOp probe,
+                                                  base::Deadline deadline);
   void prove(StoreOp probe, base::Deadline deadline);
-  void read(void* data, std::size_t size, base::Deadline deadline);
-  std::size_t receive(void* data, std::size_t size, base::Deadline deadline);
+  void prove_token(const Token& token, base::Deadline deadline);
+  std::size_t receive(char* data, std::size_t size, base::Deadline deadline);
+  StoreLost lost(int error_number) const;
+
+  template <typename Value>
+  Value seen(Value value) {
+    has_unseen_writes_ = false;
+    return value;
+  }
 
   base::UniqueFd fd_;
   std::string store_;  // host:port
-  char buffer_[4096];
-  std::size_t begin_ = 0;
-  std::size_t end_ = 0;
+  base::Deadline::Duration lost_after_;
+  ReplyReader replies_;
   bool has_unseen_writes_ = false;
 };
 

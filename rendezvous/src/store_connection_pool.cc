@@ -7,6 +7,7 @@
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/socket.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -19,13 +20,20 @@ constexpr std::size_t kMostIdle = 8;
 
 }  // namespace
 
-StoreConnectionPool::StoreConnectionPool(std::string host, std::uint16_t port,
-                                         Deadline::Duration connect_timeout)
-    : host_(std::move(host)),
-      port_(port),
-      connect_timeout_(connect_timeout),
-      name_(base::HostPort{host_, port_}.to_string()),
-      current_(StoreConnection::open(host_, port_, Deadline::after(connect_timeout))) {}
+StoreConnectionPool::StoreConnectionPool(const TcpStoreOptions& options)
+    : options_(options),
+      name_(base::HostPort{options.host, options.port}.to_string()),
+      current_(StoreConnection::open(options_, Deadline::after(options.connect_timeout))) {}
+
+void StoreConnectionPool::give_up(const StoreLost& error) {
+  const std::lock_guard lock(mutex_);
+  if (!lost_) lost_ = error;
+}
+
+base::Error StoreConnectionPool::lost_earlier(const base::Error& error) const {
+  return StoreLost(error.code(), error.summary(), error.why() + " (at an earlier operation)",
+                   error.remedy());
+}
 
 std::unique_ptr<StoreConnection> StoreConnectionPool::take(Deadline deadline) {
   std::unique_lock lock(mutex_);
@@ -37,6 +45,7 @@ std::unique_ptr<StoreConnection> StoreConnectionPool::take(Deadline deadline) {
                      fmt::format("the store at {} does not answer", name_),
                      "another thread of this process has been waiting for its answer all the time");
   }
+  if (lost_) throw lost_earlier(*lost_);
   current_taken_ = true;
   if (current_) return std::move(current_);
   if (!idle_.empty()) {
@@ -46,12 +55,29 @@ std::unique_ptr<StoreConnection> StoreConnectionPool::take(Deadline deadline) {
   }
   lock.unlock();
   try {
-    const Deadline reconnect = Deadline::after(std::min(kReconnectBudget, connect_timeout_));
-    return StoreConnection::open(host_, port_, reconnect.earlier(deadline));
+    return open_another(deadline);
   } catch (...) {
     step_aside();
     throw;
   }
+}
+
+std::unique_ptr<StoreConnection> StoreConnectionPool::open_another(Deadline deadline) {
+  const Deadline reconnect = Deadline::after(std::min(kReconnectBudget, options_.connect_timeout));
+  auto connection = StoreConnection::open(options_, reconnect.earlier(deadline));
+  const std::lock_guard lock(mutex_);
+  if (witness_ && witness_->has_ended() && !lost_)
+    lost_ = StoreLost(base::ErrorCode::kConnection, fmt::format("lost the store at {}", name_),
+                      "another one has taken its place since, without its keys",
+                      "the process that held it has probably been started again: see its log");
+  if (lost_) throw StoreLost(*lost_);
+  return connection;
+}
+
+void StoreConnectionPool::keep_as_witness(std::unique_ptr<StoreConnection> connection) {
+  if (connection->has_ended()) return;
+  const std::lock_guard lock(mutex_);
+  witness_ = std::move(connection);
 }
 
 void StoreConnectionPool::step_aside() {
@@ -79,6 +105,7 @@ StoreConnectionPool::Lease::Lease(StoreConnectionPool& pool, Deadline deadline)
     : pool_(pool), connection_(pool.take(deadline)) {}
 
 StoreConnectionPool::Lease::~Lease() {
+  if (!in_step_ && place_ == Place::kCurrent) pool_.keep_as_witness(std::move(connection_));
   if (!in_step_) connection_.reset();
   pool_.give_back(std::move(connection_), place_);
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,11 @@ class StoreConnectionPool {
   class Lease;
 
   /// Connects. @throws as StoreConnection::open
-  StoreConnectionPool(std::string host, std::uint16_t port,
-                      base::Deadline::Duration connect_timeout);
+  explicit StoreConnectionPool(const TcpStoreOptions& options);
+
+  /// The store is gone: from now on there are no leases, only this error. A new connection might
+  /// find another store, an empty one, at the same address.
+  void give_up(const StoreLost& error);
 
   /// host:port, for messages.
   const std::string& name() const { return name_; }
@@ -31,13 +35,17 @@ class StoreConnectionPool {
   enum class Place { kCurrent, kAside };
 
   std::unique_ptr<StoreConnection> take(base::Deadline deadline);
+  std::unique_ptr<StoreConnection> open_another(base::Deadline deadline);
+  base::Error lost_earlier(const base::Error& error) const;
   void step_aside();
   /// Null: it broke.
   void give_back(std::unique_ptr<StoreConnection> connection, Place place);
 
-  const std::string host_;
-  const std::uint16_t port_;
-  const base::Deadline::Duration connect_timeout_;
+  /// One that is out of step, and so of no more use: but if it ends, its store has. Not one that
+  /// waits in the store, where it would stand in the way of others.
+  void keep_as_witness(std::unique_ptr<StoreConnection> connection);
+
+  const TcpStoreOptions options_;
   const std::string name_;
   std::mutex mutex_;
   std::condition_variable current_free_;
@@ -45,6 +53,8 @@ class StoreConnectionPool {
   bool current_taken_ = false;
   std::unique_ptr<StoreConnection> current_;
   std::vector<std::unique_ptr<StoreConnection>> idle_;  // no unseen writes on them
+  std::unique_ptr<StoreConnection> witness_;
+  std::optional<StoreLost> lost_;
 };
 
 /// The right to use one connection. Without done() the connection is dropped in the end: what

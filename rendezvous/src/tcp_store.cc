@@ -74,6 +74,11 @@ Keys wire_keys(std::span<const std::string> keys) {
   return result;
 }
 
+// A store has no other way to say that it cannot do this; who asked finds out.
+bool may_close(StoreOp op) {
+  return op == StoreOp::kAdd || op == StoreOp::kQueueLength || op == StoreOp::kListKeys;
+}
+
 // As many keys as one request may hold.
 std::vector<std::span<const std::string>> batches(std::span<const std::string> keys) {
   std::vector<std::span<const std::string>> result;
@@ -92,8 +97,7 @@ std::string unlikely_value() {
 
 class TcpStore : public Store {
  public:
-  explicit TcpStore(const TcpStoreOptions& options)
-      : pool_(options.host, options.port, options.connect_timeout) {}
+  explicit TcpStore(const TcpStoreOptions& options) : pool_(options) {}
 
   void set(const std::string& key, std::string_view value, Deadline deadline) override {
     write(StoreOp::kSet, {&key, 1}, request_of(StoreOp::kSet, key, value), deadline);
@@ -137,7 +141,7 @@ class TcpStore : public Store {
   bool cancel_wait(Lease& lease, KeySpan keys, Deadline::Duration budget);
   Error wait_error(Lease& lease, KeySpan keys, Deadline::Duration budget);
   void demand_queues(Deadline deadline);
-  Error unless_gone(StoreOp op, const Error& error);
+  Error unless_gone(StoreOp op, const StoreLost& error);
   std::string name() const { return "the store at " + pool_.name(); }
 
   StoreConnectionPool pool_;
@@ -154,6 +158,9 @@ std::invoke_result_t<Action, TcpStore::Lease&> TcpStore::ask(StoreOp op, KeySpan
   } catch (const Unanswered& silence) {
     throw answer_timeout(store_op_name(op), Deadline::Clock::now() - begin, wire_keys(keys),
                          silence.summary() + ": " + silence.why());
+  } catch (const StoreLost& error) {
+    if (!may_close(op)) pool_.give_up(error);
+    throw;
   }
 }
 
@@ -178,7 +185,7 @@ std::int64_t TcpStore::ask_number(StoreOp op, KeySpan keys, const std::string& r
 
 bool TcpStore::ask_ready(Lease& lease, KeySpan keys, Deadline deadline) {
   lease->send(request_of(StoreOp::kCheck, keys), deadline);
-  return lease->read_u8(deadline) == kReady;
+  return lease->read_flag(deadline) == kReady;
 }
 
 std::string TcpStore::ask_value(Lease& lease, const std::string& key, Deadline deadline) {
@@ -207,7 +214,7 @@ void TcpStore::wait_on(Lease& lease, KeySpan keys, Deadline deadline, Deadline::
   lease->send(request_of(StoreOp::kWait, keys), answer);
   bool released = true;
   try {
-    lease->read_u8(deadline);
+    lease->read_flag(deadline);
   } catch (const Unanswered&) {
     released = false;
   }
@@ -222,8 +229,8 @@ bool TcpStore::cancel_wait(Lease& lease, KeySpan keys, Deadline::Duration budget
   try {
     const Deadline deadline = Deadline::after(kCourtesyBudget);
     lease->send(request_of(StoreOp::kCancelWait), deadline);
-    if (lease->read_u8(deadline) == kWaitCanceled) return false;
-    lease->read_u8(deadline);
+    if (lease->read_flag(deadline) == kWaitCanceled) return false;
+    lease->read_flag(deadline);
     return true;
   } catch (const Unanswered& silence) {
     const Error timeout = wait_timeout(budget, wire_keys(keys), {});
@@ -243,7 +250,7 @@ Error TcpStore::wait_error(Lease& lease, KeySpan keys, Deadline::Duration budget
   lease->send(requests, deadline);
   Keys missing;
   for (const std::string& key : all)
-    if (lease->read_u8(deadline) == kNotReady) missing.push_back(key);
+    if (lease->read_flag(deadline) == kNotReady) missing.push_back(key);
   return wait_timeout(budget, all, missing, name());
 }
 
@@ -318,16 +325,15 @@ std::int64_t TcpStore::add(const std::string& key, std::int64_t delta, Deadline 
   append_number(request, delta);
   try {
     return ask_number(StoreOp::kAdd, {&key, 1}, request, deadline);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kConnection) throw;
-    // A store has no other way to say that the value is no number.
+  } catch (const StoreLost& error) {
     std::optional<std::string> value;
     try {
       value = try_get(key, deadline);
     } catch (const Error&) {
-      throw error;
+      // It is gone indeed.
     }
     if (value && !counter_sum(*value, delta)) throw not_a_number(wire_key(key), *value);
+    pool_.give_up(error);
     throw;
   }
 }
@@ -373,11 +379,11 @@ std::int64_t TcpStore::num_keys(Deadline deadline) {
 }
 
 // The store is still there, so that it closed the connection because of what we asked.
-Error TcpStore::unless_gone(StoreOp op, const Error& error) {
-  if (error.code() != ErrorCode::kConnection) return error;
+Error TcpStore::unless_gone(StoreOp op, const StoreLost& error) {
   try {
     num_keys(Deadline::after(kCourtesyBudget));
   } catch (const Error&) {
+    pool_.give_up(error);
     return error;
   }
   return Error(ErrorCode::kUnavailable,
@@ -391,7 +397,7 @@ std::int64_t TcpStore::queue_len(const std::string& key, Deadline deadline) {
   const std::string request = request_of(StoreOp::kQueueLength, key);
   try {
     return ask_number(StoreOp::kQueueLength, {&key, 1}, request, deadline);
-  } catch (const Error& error) {
+  } catch (const StoreLost& error) {
     throw unless_gone(StoreOp::kQueueLength, error);
   }
 }
@@ -415,7 +421,7 @@ std::string TcpStore::queue_pop(const std::string& key, Deadline deadline) {
     while (true) {
       const Deadline answer = answer_deadline(deadline);
       lease->send(request_of(StoreOp::kQueuePop, key), answer);
-      if (lease->read_i64(answer) > 0) {
+      if (lease->read_count(answer) > 0) {
         std::string value = lease->read_text(answer);
         lease.done();
         return value;
@@ -436,16 +442,15 @@ Store::Keys TcpStore::list_keys(Deadline deadline) {
   try {
     return ask(StoreOp::kListKeys, {}, deadline, [&](Lease& lease) {
       const Deadline answer = answer_deadline(deadline);
-      Keys keys;
       lease->send(request_of(StoreOp::kListKeys), answer);
-      for (std::int64_t left = lease->read_i64(answer); left > 0; --left) {
-        const std::string key = lease->read_text(answer);
-        if (key.starts_with('/')) keys.push_back(key.substr(1));
-      }
+      const Keys on_wire = lease->read_list(answer);
       lease.done();
+      Keys keys;
+      for (const std::string& key : on_wire)
+        if (key.starts_with('/')) keys.push_back(key.substr(1));
       return keys;
     });
-  } catch (const Error& error) {
+  } catch (const StoreLost& error) {
     throw unless_gone(StoreOp::kListKeys, error);
   }
 }

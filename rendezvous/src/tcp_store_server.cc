@@ -12,13 +12,16 @@
 #include <cerrno>
 #include <list>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
 #include "store_session.h"
+#include "token_gate.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -50,6 +53,7 @@ struct Connection : StoreSession {
   bool writing = false;  // waits for the socket to take more
   bool paused = false;   // is not read until its answers are sent
   bool newcomer = true;  // stands in newcomers_
+  bool proved = false;   // has the token, where one is demanded
   Newcomers::iterator newcomer_place;
   Deadline handshake = Deadline::never();
   std::string legacy_peer;  // where set: is counted in legacy_peers_
@@ -89,6 +93,11 @@ struct TcpStoreServer::Impl {
         accept_watch(loop, listener.get()),
         accept_pause(loop),
         handshake_timer(loop) {
+    DT_CHECK(!options.token || !options.on_agent);
+    if (options.token)
+      gate.emplace(loop, *options.token,
+                   TokenGate::Options{options.handshake_timeout, options.max_newcomers},
+                   [this](UniqueFd fd, std::string bytes) { adopt(std::move(fd), bytes); });
     base::set_nonblocking(listener.get());
     resume_accepting();
   }
@@ -138,7 +147,18 @@ struct TcpStoreServer::Impl {
     accept_pause.start(Deadline::after(kAcceptPause), [this] { resume_accepting(); });
   }
 
-  void add(UniqueFd fd) {
+  // One that has proved that it has the token.
+  void adopt(UniqueFd fd, std::string_view bytes) {
+    Connection& connection = add(std::move(fd));
+    connection.proved = true;
+    if (!bytes.empty()) {
+      connection.receive(bytes);
+      after_input(connection);
+    }
+    finish();
+  }
+
+  Connection& add(UniqueFd fd) {
     const int on = 1;
     ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (newcomers.size() >= options.max_newcomers)
@@ -151,6 +171,7 @@ struct TcpStoreServer::Impl {
     if (newcomers.size() == 1) start_handshake_timer();
     connection.watch = std::make_unique<base::FdWatch>(loop, connection.fd.get());
     read_when_readable(connection);
+    return connection;
   }
 
   void read_when_readable(Connection& connection) {
@@ -160,13 +181,23 @@ struct TcpStoreServer::Impl {
   void read(Connection& connection) {
     const ssize_t n =
         ::recv(connection.fd.get(), read_buffer.data(), read_buffer.size(), MSG_DONTWAIT);
-    if (n > 0) {
+    if (n > 0 && !may_speak(connection)) {
+      gate->note_refusal(base::peer_address(connection.fd.get()),
+                         "it asks without having proved that it has the token");
+      close(connection, "");
+    } else if (n > 0) {
       connection.receive({read_buffer.data(), static_cast<std::size_t>(n)});
       after_input(connection);
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
       close(connection, n == 0 ? "" : strerrordesc_np(errno));
     }
     finish();
+  }
+
+  // Without a proof only the handshake may come.
+  bool may_speak(const Connection& connection) const {
+    return !gate || connection.proved || !connection.silent() ||
+           static_cast<unsigned char>(read_buffer[0]) >= kFirstAgentByte;
   }
 
   void after_input(Connection& connection) {
@@ -190,12 +221,14 @@ struct TcpStoreServer::Impl {
   }
 
   void hand_over(Connection& connection) {
-    if (!options.on_agent) return close(connection, "an agent, and none is expected here");
+    if ((!options.on_agent && !gate) || connection.proved)
+      return close(connection, "an agent, and none is expected here");
     const int fd = connection.fd.get();
     connection.watch.reset();
     UniqueFd socket = std::move(connection.fd);
     std::string first_bytes = connection.first_bytes();
     close(connection, "");
+    if (gate) return gate->take(std::move(socket), first_bytes);
     log::debug(kStore, "connection {} is an agent's", fd);
     options.on_agent(std::move(socket), std::move(first_bytes));
   }
@@ -330,6 +363,7 @@ struct TcpStoreServer::Impl {
   base::FdWatch accept_watch;
   base::Timer accept_pause;
   base::Timer handshake_timer;
+  std::optional<TokenGate> gate;
 };
 
 TcpStoreServer::TcpStoreServer(base::EventLoop& loop, UniqueFd listener,

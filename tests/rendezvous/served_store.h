@@ -19,8 +19,9 @@ namespace dtrun::rendezvous {
 
 class ServedStore {
  public:
-  explicit ServedStore(TcpStoreServerOptions options = {})
-      : server_(std::in_place, loop_, base::listen_tcp("127.0.0.1", 0), std::move(options)),
+  explicit ServedStore(TcpStoreServerOptions options = {}, const std::string& host = "127.0.0.1",
+                       std::uint16_t port = 0)
+      : server_(std::in_place, loop_, base::listen_tcp(host, port), std::move(options)),
         port_(server_->port()),
         thread_([this] { loop_.run(); }) {}
   ~ServedStore() { stop(); }

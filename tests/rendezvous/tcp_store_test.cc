@@ -3,6 +3,7 @@
 #include <future>
 #include <random>
 
+#include "rendezvous/scripted_store.h"
 #include "rendezvous/served_store.h"
 #include "rendezvous/store_promises.h"
 #include "store_connection.h"
@@ -26,38 +27,6 @@ std::shared_ptr<Store> served() {
 
 INSTANTIATE_TEST_SUITE_P(Tcp, StorePromises, testing::Values(StoreFactory{"Served", served}),
                          name_of);
-
-// A server written out by hand: takes one connection after another and does with it as told.
-class ScriptedServer {
- public:
-  explicit ScriptedServer(std::vector<std::function<void(RawClient&)>> script)
-      : listener_(base::listen_tcp("127.0.0.1", 0)), thread_([this, script = std::move(script)] {
-          for (const auto& scene : script) {
-            RawClient peer(base::UniqueFd(::accept4(listener_.get(), nullptr, nullptr, 0)));
-            scene(peer);
-          }
-        }) {}
-  ~ScriptedServer() { thread_.join(); }
-  TcpStoreOptions options() const {
-    return {"127.0.0.1", base::local_port(listener_.get()), std::chrono::seconds(30)};
-  }
-
- private:
-  base::UniqueFd listener_;
-  std::thread thread_;
-};
-
-void greet(RawClient& peer) {
-  const std::string hello = peer.receive(10);
-  EXPECT_EQ(hex(hello.substr(0, 6)), hex(bytes("00 ce f7 85 3c 0d")));
-  peer.send(hello.substr(6));
-}
-
-void expect_request(RawClient& peer, const std::string& request, const std::string& reply) {
-  const std::string expected = bytes(request);
-  EXPECT_EQ(hex(peer.receive(expected.size())), hex(expected));
-  peer.send(bytes(reply));
-}
 
 Deadline soon() {
   return Deadline::after(std::chrono::milliseconds(20));
@@ -276,8 +245,7 @@ TEST(TcpStoreTest, AStoreThatTakesNoRequestsEndsASendAtItsDeadline) {
     greet(peer);
     done.get_future().wait();
   }});
-  const auto connection =
-      StoreConnection::open("127.0.0.1", server.options().port, RawClient::limit());
+  const auto connection = StoreConnection::open(server.options(), RawClient::limit());
   const auto error = error_of([&] { connection->send(std::string(64 << 20, 'x'), soon()); });
   done.set_value();
   ASSERT_TRUE(error);

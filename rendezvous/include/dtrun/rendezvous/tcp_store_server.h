@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/unique_fd.h"
+#include "dtrun/rendezvous/token.h"
 
 namespace dtrun::rendezvous {
 
@@ -31,7 +33,10 @@ struct TcpStoreServerOptions {
   std::size_t max_newcomers = 4096;
   /// First byte >= 0x80: not a store client but an agent; the connection (non-blocking) and the
   /// bytes read so far are handed over. Empty: such connections are closed.
-  std::function<void(base::UniqueFd connection, std::string first_bytes)> on_agent;
+  std::function<void(base::UniqueFd connection, std::string first_bytes)> on_agent = {};
+  /// Where set, clients must prove that they have it (TcpStoreOptions::token) before their first
+  /// request; others are closed. PyTorch's clients cannot. Not together with on_agent.
+  std::optional<Token> token = std::nullopt;
 };
 
 class TcpStoreServer {

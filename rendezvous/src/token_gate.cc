@@ -1,0 +1,97 @@
+#include "token_gate.h"
+
+#include <string.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "dtrun/base/log.h"
+#include "dtrun/base/socket.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using base::Deadline;
+namespace log = base::log;
+
+constexpr Deadline::Duration kBetweenLines = std::chrono::seconds(10);
+
+// The handshake's few bytes find room in the buffer of a socket that has sent nothing yet; a peer
+// that has closed even that door is none to wait for.
+bool send_whole(int fd, const std::string& bytes) {
+  return bytes.empty() || ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+                              static_cast<ssize_t>(bytes.size());
+}
+
+}  // namespace
+
+struct TokenGate::Visitor {
+  Visitor(base::EventLoop& loop, base::UniqueFd connection, const Token& token)
+      : fd(std::move(connection)),
+        handshake(AgentHandshake::Role::kHead, kStorePurpose, token, fresh_nonce()),
+        watch(loop, fd.get()),
+        timer(loop) {}
+
+  base::UniqueFd fd;
+  AgentHandshake handshake;
+  base::FdWatch watch;  // before fd goes
+  base::Timer timer;
+};
+
+TokenGate::TokenGate(base::EventLoop& loop, Token token, const Options& options, Admitted admitted)
+    : loop_(loop), token_(std::move(token)), options_(options), admitted_(std::move(admitted)) {}
+
+TokenGate::~TokenGate() = default;
+
+void TokenGate::take(base::UniqueFd connection, const std::string& bytes) {
+  if (visitors_.size() >= options_.most_waiting)
+    refuse(visitors_.begin(), "too many connections that have not proved anything");
+  visitors_.push_back(std::make_unique<Visitor>(loop_, std::move(connection), token_));
+  const auto visitor = std::prev(visitors_.end());
+  (*visitor)->watch.on_readable([this, visitor] { read(visitor); });
+  (*visitor)->timer.start(Deadline::after(options_.timeout), [this, visitor] {
+    refuse(visitor, "it did not prove in time that it has the token");
+  });
+  receive(visitor, bytes);
+}
+
+void TokenGate::read(Visitors::iterator visitor) {
+  char bytes[AgentHandshake::kMostBytes];
+  const ssize_t n = ::recv((*visitor)->fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  if (n > 0) return receive(visitor, {bytes, static_cast<std::size_t>(n)});
+  if (n == 0) return refuse(visitor, "it went away");
+  if (errno != EAGAIN && errno != EINTR) refuse(visitor, strerrordesc_np(errno));
+}
+
+void TokenGate::receive(Visitors::iterator visitor, std::string_view bytes) {
+  const AgentHandshake::State state = (*visitor)->handshake.receive(bytes);
+  const bool sent = send_whole((*visitor)->fd.get(), (*visitor)->handshake.take_output());
+  if (state == AgentHandshake::State::kRefused || state == AgentHandshake::State::kFailed)
+    return refuse(visitor, (*visitor)->handshake.failure());
+  if (!sent) return refuse(visitor, "it does not listen");
+  if (state == AgentHandshake::State::kRunning) return;
+  // The watch goes before the descriptor gets another.
+  base::UniqueFd fd = std::move((*visitor)->fd);
+  std::string rest(bytes);
+  visitors_.erase(visitor);
+  admitted_(std::move(fd), std::move(rest));
+}
+
+void TokenGate::refuse(Visitors::iterator visitor, const std::string& why) {
+  note_refusal(base::peer_address((*visitor)->fd.get()), why);
+  visitors_.erase(visitor);
+}
+
+void TokenGate::note_refusal(const std::string& address, const std::string& why) {
+  if (!next_line_.expired()) {
+    ++unsaid_;
+    return;
+  }
+  next_line_ = Deadline::after(kBetweenLines);
+  log::warning(log::Component::kStore, "refused {}: {}{}", address, why,
+               unsaid_ == 0 ? "" : " (and " + std::to_string(unsaid_) + " others before)");
+  unsaid_ = 0;
+}
+
+}  // namespace dtrun::rendezvous
