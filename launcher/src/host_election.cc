@@ -35,10 +35,6 @@ bool is_link_local(const std::string& address) {
   return address.starts_with("fe80:") || address.starts_with("169.254.");
 }
 
-bool is_wildcard(const std::string& address) {
-  return address == "0.0.0.0" || address == "::";
-}
-
 // The same order on all machines, IPv4 first. The resolver's own depends on who asks.
 std::vector<std::string> in_common_order(std::vector<std::string> addresses) {
   const auto key = [](const std::string& address) {
@@ -128,10 +124,6 @@ Error unresolved(const Options& options, const EndpointFacts& facts) {
 
 }  // namespace
 
-bool is_loopback(const std::string& numeric_address) {
-  return numeric_address.starts_with("127.") || numeric_address == "::1";
-}
-
 HostElection elect_host(const Options& options, const EndpointFacts& facts) {
   const std::string& name = options.master_addr;
   if (options.hosting == Hosting::kAlways)
@@ -186,14 +178,6 @@ OwnAddress choose_own_address(const Options& options, const EndpointFacts& facts
               fmt::format("{} is the first address of this machine; --local_addr names another",
                           address)};
   return {"127.0.0.1", "127.0.0.1", "this machine has no address but the loopback"};
-}
-
-std::string master_address(const std::string& endpoint_host, const std::string& listening_at,
-                           const std::vector<std::string>& reached_at) {
-  if (!is_loopback(listening_at) && !is_wildcard(listening_at)) return endpoint_host;
-  for (const std::string& address : reached_at)
-    if (!is_loopback(address)) return address;
-  return endpoint_host;
 }
 
 }  // namespace dtrun::launcher

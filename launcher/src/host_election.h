@@ -5,9 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "dtrun/rendezvous/master_address.h"
 #include "options.h"
 
 namespace dtrun::launcher {
+
+using rendezvous::is_loopback;
+using rendezvous::master_address;
 
 /// The endpoint's host as it is seen from this machine.
 struct EndpointFacts {
@@ -41,15 +45,5 @@ struct OwnAddress {
 /// @throws Error kConnection when --local_addr does not resolve, kUsage when it is no address of
 /// this machine
 OwnAddress choose_own_address(const Options& options, const EndpointFacts& facts);
-
-bool is_loopback(const std::string& numeric_address);
-
-/// MASTER_ADDR of the ranks on node 0: the name that the user gave; but the address at which the
-/// others came in where that name means the loopback here (Debian's 127.0.1.1), so that the ranks
-/// of this node do not give themselves out under it.
-/// @param listening_at numeric
-/// @param reached_at the local addresses of the other agents' connections, numeric
-std::string master_address(const std::string& endpoint_host, const std::string& listening_at,
-                           const std::vector<std::string>& reached_at);
 
 }  // namespace dtrun::launcher
