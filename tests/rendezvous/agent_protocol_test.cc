@@ -1,0 +1,130 @@
+#include "agent_protocol.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "rendezvous/served_store.h"
+#include "support/thrown_error.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using namespace rounds;
+using base::ErrorCode;
+using testing_support::contains;
+using testing_support::error_of;
+
+JobFailure some_failure() {
+  return {3, 1, 9, 15, 77, "h1", "text"};
+}
+
+// One of every kind, all fields set.
+std::vector<AgentMessage> agent_messages() {
+  return {Hello{"run", "h1", "role", 1, 2, 3, 4, 5, 6, 7},
+          Beat{},
+          StoreReady{1, "10.0.0.1", 29500},
+          Stopped{1},
+          Failed{1, some_failure()},
+          Done{2},
+          Leaving{some_failure()}};
+}
+std::vector<HeadMessage> head_messages() {
+  return {Accepted{Moment(5), Moment(15)},
+          Refused{"no"},
+          Standing{Standing::Kind::kSpare, 3},
+          Prepare{1},
+          Start{1, 2, 3, 4, 50, 8, 9, 6, "n0", 29500},
+          Stop{1, some_failure()},
+          Close{Close::Outcome::kFailed, some_failure()},
+          Echo{}};
+}
+
+template <typename Message>
+std::string encoded(const Message& message) {
+  std::string bytes;
+  encode(message, bytes);
+  return bytes;
+}
+
+template <typename Message>
+void expect_whole(const std::vector<Message>& messages) {
+  ASSERT_EQ(messages.size(), std::variant_size_v<Message>);
+  std::string all;
+  for (const Message& message : messages) {
+    const std::string frame = encoded(message);
+    for (std::size_t size = 0; size < frame.size(); ++size) {
+      std::string_view part = std::string_view(frame).substr(0, size);
+      EXPECT_FALSE(take_message<Message>(part));
+      EXPECT_EQ(part.size(), size);
+    }
+    all += frame;
+  }
+  std::string_view left = all;
+  for (const Message& message : messages) {
+    const auto read = take_message<Message>(left);
+    ASSERT_TRUE(read);
+    EXPECT_EQ(hex(encoded(*read)), hex(encoded(message)));
+  }
+  EXPECT_TRUE(left.empty());
+}
+
+TEST(AgentProtocolTest, EveryMessageArrivesAsItWasSent) {
+  expect_whole(agent_messages());
+  expect_whole(head_messages());
+}
+
+TEST(AgentProtocolTest, TheWireIsThatOfTheDocument) {
+  EXPECT_EQ(hex(encoded(AgentMessage(Beat{}))), hex(bytes("01 00*3 01")));
+  EXPECT_EQ(hex(encoded(AgentMessage(StoreReady{1, "n", 0x7314}))),
+            hex(bytes("0e 00*3 02 01 00*3 01 00*3 'n' 14 73 00*2")));
+  EXPECT_EQ(hex(encoded(HeadMessage(Standing{Standing::Kind::kSpare, 3}))),
+            hex(bytes("06 00*3 02 01 03 00*3")));
+  EXPECT_EQ(hex(encoded(HeadMessage(Accepted{Moment(1), Moment(256)}))),
+            hex(bytes("11 00*3 00 01 00*7 00 01 00*6")));
+}
+
+TEST(AgentProtocolTest, LongStringsAreCutOff) {
+  const std::string frame = encoded(HeadMessage(Refused{std::string(1 << 20, 'x')}));
+  std::string_view left = frame;
+  const auto read = take_message<HeadMessage>(left);
+  EXPECT_EQ(std::get<Refused>(*read).text.size(), kMostStringBytes);
+}
+
+template <typename Message>
+std::string refusal_of(const std::string& frame) {
+  const auto error = error_of([&] {
+    std::string_view left = frame;
+    take_message<Message>(left);
+  });
+  EXPECT_TRUE(error) << hex(frame);
+  if (!error) return "";
+  EXPECT_EQ(error->code(), ErrorCode::kProtocol);
+  return error->what();
+}
+
+TEST(AgentProtocolTest, WhatIsNotExactlyAMessageIsRefused) {
+  const std::map<std::string, std::string> agent_frames = {
+      {"00*4", "of 0 bytes"},
+      {"01 00 01 00", "of 65537 bytes"},
+      {"ff*4", "of 4294967295 bytes"},
+      {"01 00*3 07", "unknown kind 7"},
+      {"01 00*3 ff", "unknown kind 255"},
+      {"02 00*3 01 00", "too long for its kind"},
+      {"01 00*3 03", "ends too early"},
+      {"05 00*3 03 fe ff*3", "number -2 where"},
+      {"09 00*3 02 01 00*3 01 20 00 00", "number 8193 where"},
+      {"09 00*3 02 01 00*3 05 00*3", "ends too early"},
+      {"0d 00*3 02 01 00*3 00*4 00 00 01 00", "number 65536 where"},
+  };
+  for (const auto& [frame, told] : agent_frames) {
+    const std::string text = refusal_of<AgentMessage>(bytes(frame));
+    EXPECT_TRUE(contains(text, told)) << frame << ": " << text;
+  }
+  EXPECT_TRUE(contains(refusal_of<HeadMessage>(bytes("06 00*3 02 02 00*4")), "number 2 where"));
+  EXPECT_TRUE(contains(refusal_of<HeadMessage>(bytes("11 00*3 00 00*8 01 00*7")), "number 0"));
+  EXPECT_TRUE(contains(refusal_of<HeadMessage>(bytes("01 00*3 08")), "unknown kind 8"));
+}
+
+}  // namespace
+}  // namespace dtrun::rendezvous
