@@ -1,4 +1,4 @@
-foreach(name agent_handshake failure_report job_page request_parser round_head round_member store_core store_session store token
+foreach(name agent_handshake agent_protocol failure_report job_page master_address request_parser round_head round_member store_core store_session store token
     worker_env)
   dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous GTest::gmock)
 endforeach()
@@ -21,3 +21,6 @@ function(dtrun_etcd_test file name)
     SKIP_REGULAR_EXPRESSION "no etcd here")
 endfunction()
 dtrun_etcd_test(etcd_client_test EtcdClientTest)
+foreach(name membership)
+  dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous PROCESSORS 2)
+endforeach()

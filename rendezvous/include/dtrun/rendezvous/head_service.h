@@ -1,0 +1,66 @@
+// HeadService: the head of a job over real sockets: adopts the agents' connections, feeds what they
+// say to the head's state machine (round_head.h) and carries out what that decides. Owned by the
+// agent that hosts; lives on its loop's thread. One connection per agent, each non-blocking with
+// bounded buffers: an agent that says nothing, reads nothing or talks nonsense holds up nobody.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "dtrun/base/event_loop.h"
+#include "dtrun/base/unique_fd.h"
+#include "dtrun/rendezvous/round_head.h"
+#include "dtrun/rendezvous/token.h"
+
+namespace dtrun::rendezvous {
+
+struct HeadServiceOptions {
+  /// Where given, all agents must prove that they have it, and are proved to that the head has.
+  std::optional<Token> token;
+  /// Of the endpoint, as the user gave it: the address of a store on this machine.
+  std::string endpoint_host;
+  /// Numeric: where the endpoint's socket listens; see master_address.h.
+  std::string listening_at;
+  /// A connection that is not an accepted agent's by then is closed.
+  base::Deadline::Duration newcomer_time = std::chrono::seconds(10);
+  /// Of such connections; beyond it the oldest is closed.
+  std::size_t max_newcomers = 4096;
+  /// For the other side to close a connection that was parted with, once all is sent.
+  base::Deadline::Duration farewell_time = std::chrono::seconds(5);
+};
+
+struct HeadServiceCallbacks {
+  std::function<void(const rounds::Note&)> on_note;
+  /// Nobody is left who needs the head, and all have been told what there was to tell. The last
+  /// call; it may destroy the service.
+  std::function<void()> on_end;
+};
+
+class HeadService {
+ public:
+  /// @param head make_head(), with what is to be set in it
+  HeadService(base::EventLoop& loop, rounds::HeadState head, HeadServiceOptions options,
+              HeadServiceCallbacks callbacks);
+  ~HeadService();
+  HeadService(const HeadService&) = delete;
+  HeadService& operator=(const HeadService&) = delete;
+
+  /// A connection whose first bytes were read already (TcpStoreServerOptions::on_agent).
+  void adopt(base::UniqueFd connection, const std::string& first_bytes);
+  /// Takes connections from a bound and listening socket of its own.
+  void listen(base::UniqueFd listener);
+  /// The other end of the connection of the agent that hosts: for Membership. Once.
+  base::UniqueFd own_agent();
+  /// Another agent is the head from now on. on_end() follows.
+  void step_down();
+
+  const rounds::HeadState& state() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace dtrun::rendezvous

@@ -1,0 +1,169 @@
+#include "head_sessions.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace dtrun::rendezvous {
+
+using namespace rounds;
+
+namespace {
+
+// Of complaints about strangers: a flood of them is not to flood the operator.
+constexpr Moment kComplaintInterval = std::chrono::seconds(1);
+
+}  // namespace
+
+HeadSessions::HeadSessions(HeadState head, std::optional<Token> token, const Limits& limits,
+                           AddressOf address_of)
+    : head_(std::move(head)),
+      token_(std::move(token)),
+      limits_(limits),
+      address_of_(std::move(address_of)) {}
+
+MemberId HeadSessions::add(AgentSession session, Moment now) {
+  const MemberId id = next_id_++;
+  if (newcomers_.size() >= limits_.newcomers) part_with_oldest_newcomer();
+  entries_.emplace(id, Entry{std::move(session), now});
+  newcomers_.insert(newcomers_.end(), id);
+  return id;
+}
+
+MemberId HeadSessions::open(const AgentHandshake::Nonce& nonce, Moment now) {
+  return add(AgentSession(AgentHandshake(AgentHandshake::Role::kHead, "agents", token_, nonce)),
+             now);
+}
+
+MemberId HeadSessions::open_own(Moment now) {
+  const MemberId id = add(AgentSession(), now);
+  head_.own = id;
+  return id;
+}
+
+AgentSession* HeadSessions::find(MemberId id) {
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? nullptr : &found->second.session;
+}
+
+bool HeadSessions::part_with_oldest_newcomer() {
+  if (newcomers_.empty()) return false;
+  const MemberId oldest = *newcomers_.begin();
+  part(oldest, entries_.at(oldest), Parting::kAtOnce);
+  return true;
+}
+
+void HeadSessions::receive(MemberId id, std::string_view bytes, Moment now) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end() || found->second.stage == Entry::Stage::kParted) return;
+  Entry& entry = found->second;
+  entry.session.receive(bytes);
+  if (!entry.session.unsent().empty()) effects_.written.push_back(id);
+  hear(id, now);
+}
+
+// All whole messages. What follows from one of them may end the connection.
+void HeadSessions::hear(MemberId id, Moment now) {
+  Entry& entry = entries_.at(id);
+  while (std::optional<AgentMessage> message = entry.session.next<AgentMessage>()) {
+    if (auto* ready = std::get_if<StoreReady>(&*message); ready && ready->address.empty())
+      ready->address = address_of_(id);
+    carry_out(step(head_, Said{id, std::move(*message)}, now));
+    if (entry.stage == Entry::Stage::kParted) return;
+  }
+  const AgentSession::State state = entry.session.state();
+  if (state == AgentSession::State::kRefused || state == AgentSession::State::kFailed)
+    reject(id, entry, now);
+}
+
+void HeadSessions::reject(MemberId id, Entry& entry, Moment now) {
+  const std::string why = entry.session.failure();
+  const bool refused = entry.session.state() == AgentSession::State::kRefused;
+  if (!complained_ || now - *complained_ >= kComplaintInterval) {
+    complained_ = now;
+    effects_.notes.push_back({refused ? Note::Weight::kWarning : Note::Weight::kDetail,
+                              fmt::format("{} was turned away: {}", address_of_(id), why)});
+  }
+  const bool member = entry.stage == Entry::Stage::kMember;
+  part(id, entry, refused ? Parting::kWhenSent : Parting::kAtOnce);
+  // It may live, and have workers.
+  if (member) carry_out(step(head_, Lost{id, LossKind::kSilent, why}, now));
+}
+
+void HeadSessions::lose(MemberId id, LossKind kind, const std::string& why, Moment now) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  const bool known = found->second.stage != Entry::Stage::kParted;
+  forget(id);
+  if (known) carry_out(step(head_, Lost{id, kind, why}, now));
+}
+
+void HeadSessions::forget(MemberId id) {
+  newcomers_.erase(id);
+  entries_.erase(id);
+}
+
+void HeadSessions::tick(Moment now) {
+  while (!newcomers_.empty() &&
+         now - entries_.at(*newcomers_.begin()).since >= limits_.newcomer_time)
+    part_with_oldest_newcomer();
+  for (const MemberId id : std::exchange(deaf_, {})) {
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || found->second.stage == Entry::Stage::kParted) continue;
+    part(id, found->second, Parting::kAtOnce);
+    carry_out(step(head_, Lost{id, LossKind::kSilent, "it does not read what it is told"}, now));
+  }
+  carry_out(step(head_, Tick{}, now));
+}
+
+void HeadSessions::step_down() {
+  carry_out(rounds::step_down(head_));
+}
+
+Moment HeadSessions::deadline() const {
+  Moment due = head_deadline(head_);
+  if (!newcomers_.empty())
+    due = std::min(due, entries_.at(*newcomers_.begin()).since + limits_.newcomer_time);
+  return deaf_.empty() ? due : head_.last_step;
+}
+
+void HeadSessions::carry_out(const std::vector<HeadAction>& actions) {
+  for (const HeadAction& action : actions)
+    std::visit([&](const auto& what) { carry_out(what); }, action);
+}
+
+void HeadSessions::carry_out(const Send& action) {
+  const auto found = entries_.find(action.id);
+  if (found == entries_.end() || found->second.stage == Entry::Stage::kParted) return;
+  Entry& entry = found->second;
+  if (std::holds_alternative<Accepted>(action.message)) {
+    entry.stage = Entry::Stage::kMember;
+    newcomers_.erase(action.id);
+  }
+  entry.session.say(action.message);
+  effects_.written.push_back(action.id);
+  // Not ended here, in the middle of a step's actions.
+  if (entry.session.unsent().size() > limits_.unsent_bytes) deaf_.push_back(action.id);
+}
+
+void HeadSessions::carry_out(const HangUp& action) {
+  const auto found = entries_.find(action.id);
+  if (found == entries_.end() || found->second.stage == Entry::Stage::kParted) return;
+  part(action.id, found->second, Parting::kWhenSent);
+}
+
+void HeadSessions::carry_out(const Note& action) {
+  effects_.notes.push_back(action);
+}
+
+void HeadSessions::carry_out(const End&) {
+  effects_.ended = true;
+}
+
+void HeadSessions::part(MemberId id, Entry& entry, Parting parting) {
+  entry.stage = Entry::Stage::kParted;
+  newcomers_.erase(id);
+  effects_.parted.emplace_back(id, parting);
+}
+
+}  // namespace dtrun::rendezvous

@@ -1,0 +1,101 @@
+// HeadSessions: the head's conversations with all its agents, without their sockets: what came in
+// goes through handshake and frames into the head's state machine, and what that wants done comes
+// out as bytes to send and connections to end. Pure but for the order of its calls; driven by
+// HeadService, and by a fuzzer. Not thread-safe.
+//
+// A *newcomer* is a connection that the head has not accepted: it must prove itself and say Hello
+// within a time, there are only so many of them, and what it sends is bounded.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "agent_session.h"
+#include "dtrun/rendezvous/round_head.h"
+#include "dtrun/rendezvous/token.h"
+
+namespace dtrun::rendezvous {
+
+/// How a connection is to be ended. Either way forget() is told when it is.
+enum class Parting {
+  kAtOnce,
+  kWhenSent,  ///< when all is sent and the other side has ended its half, or time is up
+};
+
+struct HeadEffects {
+  std::vector<rounds::MemberId> written;  ///< may have something to send
+  std::vector<std::pair<rounds::MemberId, Parting>> parted;
+  std::vector<rounds::Note> notes;
+  bool ended = false;  ///< nobody is left who needs the head
+
+  bool empty() const { return written.empty() && parted.empty() && notes.empty() && !ended; }
+};
+
+class HeadSessions {
+ public:
+  struct Limits {
+    std::size_t newcomers = 4096;  ///< beyond it the oldest goes
+    rounds::Moment newcomer_time = std::chrono::seconds(10);
+    /// Of what an agent has not read yet.
+    std::size_t unsent_bytes = 1 << 20;
+  };
+  /// The address by which the head sees that agent.
+  using AddressOf = std::function<std::string(rounds::MemberId)>;
+
+  HeadSessions(rounds::HeadState head, std::optional<Token> token, const Limits& limits,
+               AddressOf address_of);
+
+  rounds::MemberId open(const AgentHandshake::Nonce& nonce, rounds::Moment now);
+  /// The agent that hosts the head: it needs no proof.
+  rounds::MemberId open_own(rounds::Moment now);
+  void receive(rounds::MemberId id, std::string_view bytes, rounds::Moment now);
+  /// Its connection has ended, or its time is up after it was parted with.
+  void lose(rounds::MemberId id, rounds::LossKind kind, const std::string& why, rounds::Moment now);
+  void forget(rounds::MemberId id);
+  void tick(rounds::Moment now);
+  void step_down();
+  /// False: there is none.
+  bool part_with_oldest_newcomer();
+
+  rounds::Moment deadline() const;
+  const rounds::HeadState& head() const { return head_; }
+  /// Null once it is forgotten.
+  AgentSession* find(rounds::MemberId id);
+  HeadEffects take_effects() { return std::exchange(effects_, {}); }
+
+ private:
+  struct Entry {
+    AgentSession session;
+    rounds::Moment since{};
+    enum class Stage { kNewcomer, kMember, kParted } stage = Stage::kNewcomer;
+  };
+
+  rounds::MemberId add(AgentSession session, rounds::Moment now);
+  void hear(rounds::MemberId id, rounds::Moment now);
+  void carry_out(const std::vector<rounds::HeadAction>& actions);
+  void carry_out(const rounds::Send& action);
+  void carry_out(const rounds::HangUp& action);
+  void carry_out(const rounds::Note& action);
+  void carry_out(const rounds::End& action);
+  void reject(rounds::MemberId id, Entry& entry, rounds::Moment now);
+  void part(rounds::MemberId id, Entry& entry, Parting parting);
+
+  rounds::HeadState head_;
+  const std::optional<Token> token_;
+  const Limits limits_;
+  const AddressOf address_of_;
+  rounds::MemberId next_id_ = 0;
+  std::unordered_map<rounds::MemberId, Entry> entries_;
+  std::set<rounds::MemberId> newcomers_;  // ids rise: the oldest first
+  std::vector<rounds::MemberId> deaf_;    // their output is over the limit
+  std::optional<rounds::Moment> complained_;
+  HeadEffects effects_;
+};
+
+}  // namespace dtrun::rendezvous

@@ -1,0 +1,350 @@
+#include "dtrun/rendezvous/membership.h"
+
+#include <fmt/core.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <deque>
+#include <random>
+#include <utility>
+
+#include "agent_dialer.h"
+#include "agent_socket.h"
+#include "dtrun/base/check.h"
+#include "dtrun/rendezvous/round_clock.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using base::Deadline;
+using base::UniqueFd;
+using rounds::Moment;
+
+constexpr std::size_t kReadBytes = 16 << 10;
+constexpr Deadline::Duration kDialLimit = std::chrono::seconds(5);
+constexpr Deadline::Duration kFirstPause = std::chrono::milliseconds(10);
+constexpr Deadline::Duration kLongestPause = std::chrono::seconds(1);
+// A head without a descriptor left closes a connection without a word, and so does a program that
+// is no head; this long it is taken for the former.
+constexpr Moment kSilentCloses = std::chrono::seconds(5);
+constexpr Deadline::Duration kFarewell = std::chrono::seconds(5);
+
+}  // namespace
+
+struct Membership::Impl {
+  Impl(base::EventLoop& event_loop, rounds::MemberSettings settings, std::optional<Token> secret,
+       MembershipCallbacks calls)
+      : loop(event_loop),
+        token(std::move(secret)),
+        callbacks(std::move(calls)),
+        buffer(kReadBytes, '\0'),
+        random(std::random_device{}()),
+        retry(loop),
+        handshake_timer(loop),
+        tick(loop),
+        farewell(loop) {
+    state.settings = std::move(settings);
+  }
+
+  // --- the state machine
+  void begin(HeadPlace at) {
+    place = std::move(at);
+    const std::weak_ptr<bool> alive = lives;
+    busy = true;
+    for (const auto& action : rounds::begin(state, rounds::read_clock())) {
+      std::visit([&](const auto& what) { carry_out(what); }, action);
+      if (alive.expired()) return;
+    }
+    busy = false;
+    work_off();
+  }
+
+  // Callbacks may report at once what they were asked for: it waits for its turn.
+  void deliver(rounds::MemberEvent event) {
+    events.push_back(std::move(event));
+    if (!busy) work_off();
+  }
+
+  void work_off() {
+    const std::weak_ptr<bool> alive = lives;
+    busy = true;
+    while (!events.empty()) {
+      const rounds::MemberEvent event = std::move(events.front());
+      events.pop_front();
+      for (const auto& action : rounds::step(state, event, rounds::read_clock())) {
+        std::visit([&](const auto& what) { carry_out(what); }, action);
+        if (alive.expired()) return;
+      }
+    }
+    busy = false;
+    arm_tick();
+  }
+
+  void arm_tick() {
+    const Moment due = rounds::member_deadline(state);
+    if (std::exchange(armed, due) == due) return;
+    if (due == Moment::max()) return tick.cancel();
+    tick.start(rounds::deadline_at(due), [this] {
+      armed.reset();
+      deliver(rounds::MemberTick{});
+    });
+  }
+
+  // --- actions
+  void carry_out(const rounds::Connect&) {
+    if (place.own) {
+      connect_own();
+    } else {
+      retry.start(Deadline::after(next_pause()), [this] { dial(); });
+    }
+  }
+
+  void carry_out(const rounds::Say& action) {
+    if (!open) return;
+    session.say(action.message);
+    flush();
+  }
+
+  void carry_out(const rounds::Disconnect&) { part(); }
+  void carry_out(const rounds::OpenStore& action) { callbacks.on_open_store(action); }
+  void carry_out(const rounds::StartWorkers& action) { callbacks.on_start_workers(action); }
+  void carry_out(const rounds::StopWorkers& action) { callbacks.on_stop_workers(action); }
+  void carry_out(const rounds::MemberNote& action) { callbacks.on_note(action); }
+  void carry_out(const rounds::Finish& action) {
+    stop_dialing();
+    tick.cancel();
+    const auto on_finish = callbacks.on_finish;
+    on_finish(action);
+  }
+
+  // --- connecting
+  void connect_own() {
+    attach(std::move(place.own), AgentSession());
+    open = true;
+    deliver(rounds::Connected{});
+  }
+
+  // The first attempt at once; then with 50 % jitter, so that a whole job does not knock in step.
+  Deadline::Duration next_pause() {
+    const Deadline::Duration base = pause;
+    pause = std::min(std::max(pause * 2, kFirstPause), kLongestPause);
+    if (base.count() == 0) return base;
+    return base / 2 +
+           Deadline::Duration(std::uniform_int_distribution<std::int64_t>(0, base.count())(random));
+  }
+
+  void dial() {
+    dialer = std::make_unique<AgentDialer>(loop, place.host, place.port, kDialLimit,
+                                           [this](UniqueFd fd, const std::string& why) {
+                                             dialer.reset();
+                                             if (!fd) return deliver(rounds::Unreachable{why});
+                                             shake_hands(std::move(fd));
+                                           });
+  }
+
+  void shake_hands(UniqueFd fd) {
+    attach(std::move(fd), AgentSession(AgentHandshake(AgentHandshake::Role::kMember, "agents",
+                                                      token, fresh_nonce())));
+    flush();
+    const Deadline::Duration limit = state.settings.read_timeout;
+    handshake_timer.start(Deadline::after(limit), [this, limit] {
+      not_a_head(fmt::format("it did not answer in {}", base::format_duration(limit)));
+    });
+  }
+
+  void attach(UniqueFd fd, AgentSession with) {
+    DT_CHECK(!socket);
+    prepare_agent_socket(fd.get());
+    session = std::move(with);
+    socket = std::move(fd);
+    writing = false;
+    watch = std::make_unique<base::FdWatch>(loop, socket.get());
+    watch->on_readable([this] { read(); });
+  }
+
+  void drop() {
+    handshake_timer.cancel();
+    watch.reset();
+    socket.reset();
+    open = false;
+  }
+
+  // Says what is left to say; the head ends the connection when it has read that.
+  void part() {
+    if (!socket) return;
+    flush();
+    ::shutdown(socket.get(), SHUT_WR);
+    leaving_watch = std::move(watch);
+    leaving = std::move(socket);
+    leaving_watch->on_readable([this] {
+      char rest[4096];
+      const ssize_t n = ::recv(leaving.get(), rest, sizeof rest, MSG_DONTWAIT);
+      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) end_leaving();
+    });
+    farewell.start(Deadline::after(kFarewell), [this] { end_leaving(); });
+    drop();
+  }
+
+  void end_leaving() {
+    leaving_watch.reset();
+    leaving.reset();
+    farewell.cancel();
+  }
+
+  void stop_dialing() {
+    retry.cancel();
+    dialer.reset();
+    if (!open) drop();
+  }
+
+  void move(HeadPlace at, const std::string& head_name) {
+    const bool was_dialing = !open && state.phase == rounds::MemberPhase::kJoining;
+    place = std::move(at);
+    pause = {};
+    closed_silently.reset();
+    if (was_dialing) stop_dialing();
+    deliver(rounds::HeadMoved{head_name});
+    if (was_dialing) carry_out(rounds::Connect{});
+  }
+
+  // --- talking
+  void read() {
+    std::string_view received;
+    const auto end = read_some(socket.get(), session, buffer, received);
+    if (end) return open ? lose(end->why) : lose_in_handshake(end->why);
+    session.receive(received);
+    if (!open && !progress_handshake()) return;
+    hear();
+  }
+
+  // False: it is not over, or the connection is.
+  bool progress_handshake() {
+    switch (session.state()) {
+      case AgentSession::State::kHandshake:
+        flush();
+        return false;
+      case AgentSession::State::kRefused:
+        be_refused();
+        return false;
+      case AgentSession::State::kFailed:
+        not_a_head(session.failure());
+        return false;
+      case AgentSession::State::kOpen:
+        break;
+    }
+    flush();
+    handshake_timer.cancel();
+    open = true;
+    const std::weak_ptr<bool> alive = lives;
+    deliver(rounds::Connected{});
+    return !alive.expired() && open;
+  }
+
+  void hear() {
+    const std::weak_ptr<bool> alive = lives;
+    while (const auto message = session.next<rounds::HeadMessage>()) {
+      if (const auto* accepted = std::get_if<rounds::Accepted>(&*message)) be_accepted(*accepted);
+      deliver(rounds::Received{*message});
+      if (alive.expired() || !open) return;
+    }
+    if (session.state() == AgentSession::State::kFailed) lose(session.failure());
+  }
+
+  // A member that is cut off must know it, and have ended its workers, before the head gives its
+  // place away: the beat that is not acknowledged breaks the connection that much earlier.
+  void be_accepted(const rounds::Accepted& accepted) {
+    pause = {};
+    closed_silently.reset();
+    set_patience(socket.get(), std::max(accepted.silence_window - 2 * accepted.keep_alive_interval,
+                                        accepted.keep_alive_interval));
+  }
+
+  void flush() {
+    const bool more = send_unsent(socket.get(), session) == Sent::kSome;
+    if (more == writing) return;
+    writing = more;
+    watch->on_writable(more ? base::EventLoop::Callback([this] { flush(); }) : nullptr);
+  }
+
+  void lose(const std::string& why) {
+    drop();
+    deliver(rounds::Disconnected{why});
+  }
+
+  void lose_in_handshake(const std::string& why) {
+    const Moment now = rounds::read_clock();
+    if (!closed_silently) closed_silently = now;
+    if (now - *closed_silently >= std::min(kSilentCloses, state.settings.read_timeout))
+      return not_a_head(why);
+    drop();
+    deliver(rounds::Unreachable{why});
+  }
+
+  // As if it had taken the connection, and said no more.
+  void not_a_head(const std::string& why) {
+    drop();
+    const std::weak_ptr<bool> alive = lives;
+    deliver(rounds::Connected{});
+    if (!alive.expired()) deliver(rounds::Disconnected{why});
+  }
+
+  void be_refused() {
+    const std::string why = session.failure();
+    drop();
+    const std::weak_ptr<bool> alive = lives;
+    deliver(rounds::Connected{});
+    if (!alive.expired()) deliver(rounds::Received{rounds::Refused{why}});
+  }
+
+  base::EventLoop& loop;
+  const std::optional<Token> token;
+  const MembershipCallbacks callbacks;
+  rounds::MemberState state;
+  std::deque<rounds::MemberEvent> events;
+  bool busy = false;  // is working them off
+  HeadPlace place;
+  Deadline::Duration pause{};             // before the next attempt
+  std::optional<Moment> closed_silently;  // since then
+  UniqueFd socket;
+  AgentSession session;
+  bool open = false;  // the handshake is over
+  bool writing = false;
+  UniqueFd leaving;
+  std::string buffer;
+  std::mt19937_64 random;
+  std::optional<Moment> armed;
+  std::unique_ptr<base::FdWatch> watch;
+  std::unique_ptr<base::FdWatch> leaving_watch;
+  std::unique_ptr<AgentDialer> dialer;
+  base::Timer retry;
+  base::Timer handshake_timer;
+  base::Timer tick;
+  base::Timer farewell;
+  // Tells those who have called back that a callback has destroyed all this.
+  std::shared_ptr<bool> lives = std::make_shared<bool>(true);
+};
+
+Membership::Membership(base::EventLoop& loop, rounds::MemberSettings settings,
+                       std::optional<Token> token, MembershipCallbacks callbacks)
+    : impl_(std::make_unique<Impl>(loop, std::move(settings), std::move(token),
+                                   std::move(callbacks))) {}
+
+Membership::~Membership() = default;
+
+void Membership::begin(HeadPlace place) {
+  impl_->begin(std::move(place));
+}
+
+void Membership::tell(const rounds::MemberEvent& event) {
+  impl_->deliver(event);
+}
+
+void Membership::move(HeadPlace place, const std::string& head_name) {
+  impl_->move(std::move(place), head_name);
+}
+
+const rounds::MemberState& Membership::state() const {
+  return impl_->state;
+}
+
+}  // namespace dtrun::rendezvous
