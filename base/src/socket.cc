@@ -136,6 +136,18 @@ Error listen_error(const std::string& host, std::uint16_t port, int error_number
                           : "name an address of this machine");
 }
 
+// Names of other scripts and the link of an address (fe80::1%eth0) can be.
+bool cannot_be_in_host(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte <= ' ' || byte == 0x7f || std::string_view("[]/,\"'\\").find(c) != std::string::npos;
+}
+
+std::string printable(std::string_view text) {
+  std::string result;
+  for (const char c : text) result += static_cast<unsigned char>(c) < ' ' || c == 0x7f ? '?' : c;
+  return result;
+}
+
 }  // namespace
 
 HostPort HostPort::parse(std::string_view text) {
@@ -162,6 +174,12 @@ HostPort HostPort::parse(std::string_view text) {
   if (result.host.empty())
     throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' names no host", text), "",
                 "write host:port");
+  if (const auto bad = std::find_if(result.host.begin(), result.host.end(), cannot_be_in_host);
+      bad != result.host.end())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' is no host: no name or address has a {}", printable(result.host),
+                            *bad == ' ' ? "space" : "'" + printable({&*bad, 1}) + "'"),
+                "", "write host:port, or [address]:port");
   if (has_port) {
     const auto number = parse_integer(port);
     if (!number || *number < 0 || *number > 65535)

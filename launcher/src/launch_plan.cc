@@ -13,6 +13,7 @@ using base::Error;
 using base::ErrorCode;
 
 constexpr std::string_view kLocalRankMacro = "${local_rank}";
+constexpr const char* kTokenVariable = "DTRUN_TOKEN";
 constexpr const char* kNcclAsync = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
 int decide_local_ranks(const std::string& wish, const base::Environment& environment) {
@@ -92,6 +93,21 @@ void limit_omp_threads(const LaunchPlan& plan, base::Environment& environment,
       "*****************************************");
 }
 
+// Of the job's agents only: what the ranks have in their environment, their children and logs have.
+std::optional<rendezvous::Token> find_token(const Options& options,
+                                            const base::Environment& environment) {
+  const auto secret = environment.get(kTokenVariable);
+  if (secret && !options.token_file.empty())
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("two tokens are given, {} and token_file in --rdzv_conf", kTokenVariable), "",
+        "leave one of them out");
+  if (options.rounds.max_nodes == 1) return std::nullopt;  // no other agent can come
+  if (secret) return rendezvous::Token(*secret, kTokenVariable);
+  if (options.token_file.empty()) return std::nullopt;
+  return rendezvous::Token::from_file(options.token_file, "--rdzv_conf token_file=");
+}
+
 }  // namespace
 
 LaunchPlan make_plan(Options options, const base::Environment& environment) {
@@ -104,6 +120,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
                 : options.rounds.max_nodes == 1 ? new_run_id()
                                                 : "none";
   plan.report_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
+  plan.token = find_token(options, environment);
   plan.nccl_async = environment.get(kNcclAsync).value_or("");
   plan.colour = environment.get("NO_COLOR").value_or("").empty() &&
                 environment.get("TERM").value_or("dumb") != "dumb";
@@ -115,6 +132,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   for (const auto& [name, value] : own.variables()) common.unset(name);
   common.unset("TORCHELASTIC_ERROR_FILE");
   common.unset("DTRUN_JOB_PAGE_FD");
+  common.unset(kTokenVariable);
   common.set("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
   plan.command.environment = common.as_strings();
   plan.warnings.insert(plan.warnings.end(), options.warnings.begin(), options.warnings.end());

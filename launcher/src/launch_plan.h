@@ -2,11 +2,13 @@
 // with which environment. Made once from the options; read by agent and guard.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "dtrun/base/child_process.h"
 #include "dtrun/base/env.h"
+#include "dtrun/rendezvous/token.h"
 #include "dtrun/rendezvous/worker_env.h"
 #include "options.h"
 
@@ -19,8 +21,10 @@ struct LaunchPlan {
   std::string program_name;    ///< as the user wrote it; for reports
   base::ChildCommand command;  ///< with the environment that all ranks share
   std::string nccl_async;      ///< TORCH_NCCL_ASYNC_ERROR_HANDLING of this environment; may be ""
-  std::string report_file;     ///< this launcher's own TORCHELASTIC_ERROR_FILE; empty: none
-  bool colour = false;         ///< tags may be coloured where they are seen
+  /// By which the agents know each other; none: anybody may join who names the job.
+  std::optional<rendezvous::Token> token;
+  std::string report_file;  ///< this launcher's own TORCHELASTIC_ERROR_FILE; empty: none
+  bool colour = false;      ///< tags may be coloured where they are seen
   std::vector<std::string> warnings;
 };
 

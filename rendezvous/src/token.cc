@@ -10,7 +10,6 @@
 #include <cerrno>
 
 #include "dtrun/base/error.h"
-#include "dtrun/base/log.h"
 #include "dtrun/base/unique_fd.h"
 
 namespace dtrun::rendezvous {
@@ -52,6 +51,23 @@ std::string read_at_most(int fd, std::size_t most) {
   return text;
 }
 
+// As ssh does with its keys: what others can read or replace proves nothing.
+void demand_private(int fd, const std::string& path, const std::string& origin) {
+  struct stat file {};
+  if (::fstat(fd, &file) != 0)
+    throw base::system_error(fmt::format("look at the token's file '{}'", path));
+  const bool owned = file.st_uid == ::geteuid() || file.st_uid == 0;
+  const unsigned mode = file.st_mode & 07777U;
+  if (owned && (mode & (S_IRWXG | S_IRWXO)) == 0) return;
+  throw Error(
+      ErrorCode::kUsage, fmt::format("{}{}: others can have read this token", origin, path),
+      owned ? fmt::format("the file's mode is {:04o}", mode)
+            : fmt::format("the file belongs to user {}", file.st_uid),
+      fmt::format("make a new one that is yours alone: (umask 077; head -c 32 /dev/urandom | "
+                  "base64 > {})",
+                  path));
+}
+
 }  // namespace
 
 Token::Token(std::string_view text, const std::string& origin)
@@ -75,10 +91,7 @@ Token Token::from_file(const std::string& path, const std::string& origin) {
                   fmt::format("every node needs the same file; {}", kMakeOne));
     throw base::system_error(fmt::format("open the token's file '{}'", path), reason);
   }
-  struct stat file {};
-  if (::fstat(fd.get(), &file) == 0 && (file.st_mode & (S_IRGRP | S_IROTH)) != 0)
-    base::log::warning(base::log::Component::kLauncher,
-                       "others than you may read the token's file '{}': chmod 600 it", path);
+  demand_private(fd.get(), path, origin);
   return Token(read_at_most(fd.get(), kMostBytes + 2), origin + path);
 }
 

@@ -39,10 +39,13 @@ TEST(HostPortTest, AllSpellingsAreUnderstood) {
 }
 
 TEST(HostPortTest, WhatIsNoAddressIsRefusedByName) {
-  for (const char* bad : {"", ":80", "n0:x", "n0:65536", "n0:-1", "[::1", "[::1]80", "n0:"}) {
+  for (const char* bad : {"", ":80", "n0:x", "n0:65536", "n0:-1", "[::1", "[::1]80", "n0:", "a b:1",
+                          "x]:y:z", "[a[b]:1", "a,b:1", "h/p", "\x1b[1m", "'h':1"}) {
     std::string text;
     EXPECT_EQ(code_of([&] { HostPort::parse(bad); }, &text), ErrorCode::kInvalidArgument) << bad;
+    EXPECT_EQ(text.find('\x1b'), std::string::npos);
   }
+  EXPECT_EQ(HostPort::parse("[fe80::1%eth0]:7").host, "fe80::1%eth0");
 }
 
 TEST(SocketTest, BytesCrossAConnectionWhole) {

@@ -27,5 +27,7 @@ function(dtrun_fuzz name)
   target_link_libraries(${target} PRIVATE ${fuzz_LINKS} dtrun_flags)
 endfunction()
 
+dtrun_fuzz(fuzz_endpoint LAYER launcher LINKS dtrun::launcher)
+dtrun_fuzz(fuzz_rendezvous_conf LAYER launcher LINKS dtrun::launcher)
 dtrun_fuzz(fuzz_store_request LAYER rendezvous LINKS dtrun::rendezvous SOURCES fuzz/store_model.cc)
 dtrun_fuzz(fuzz_store_session LAYER rendezvous LINKS dtrun::rendezvous SOURCES fuzz/store_model.cc)

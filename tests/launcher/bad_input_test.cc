@@ -146,6 +146,35 @@ TEST(BadInputTest, AValueFromTheEnvironmentIsBlamedOnItsVariable) {
   EXPECT_THAT(job.run({"true"}).err, AllOf(HasSubstr("PET_TEE"), HasSubstr("not yet")));
 }
 
+TEST(BadInputTest, ATokenThatIsNoneIsRefusedAndNeverShown) {
+  const std::string secret = "my-token";
+  LauncherJob job;
+  job.options().environment["DTRUN_TOKEN"] = secret;
+  CommandResult result = job.run({"--nnodes=2", "--master_addr=h", "true"});
+  EXPECT_EQ(result.exit_code, 64) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("DTRUN_TOKEN is too short"), HasSubstr("try: "),
+                                testing::Not(HasSubstr(secret))));
+  const std::string file = job.folder() + "/token";
+  std::ofstream(file) << secret << "0123456789abcdef\n";
+  ::chmod(file.c_str(), 0644);
+  const std::string conf = "--rdzv_conf=token_file=" + file;
+  result = job.run({"--nnodes=2", "--master_addr=h", conf, "true"});
+  EXPECT_THAT(result.err, HasSubstr("two tokens are given"));
+  job.options().environment["DTRUN_TOKEN"] = std::nullopt;
+  result = job.run({"--nnodes=2", "--master_addr=h", conf, "true"});
+  EXPECT_EQ(result.exit_code, 64) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("others can have read"), HasSubstr("mode is 0644"),
+                                testing::Not(HasSubstr(secret))));
+}
+
+TEST(BadInputTest, TheRanksDoNotSeeTheToken) {
+  LauncherJob job;
+  job.options().environment["DTRUN_TOKEN"] = "0123456789abcdef";
+  const CommandResult result = job.run({"env"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, AllOf(HasSubstr("RANK=0"), testing::Not(HasSubstr("0123456789abcdef"))));
+}
+
 TEST(BadInputTest, AnEndpointThatIsEveryNodeItselfIsRefusedInAStepOfSeveral) {
   LauncherJob job;
   job.options().environment["SLURM_STEP_NUM_NODES"] = "2";

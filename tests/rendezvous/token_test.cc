@@ -66,10 +66,28 @@ TEST(TokenTest, ItIsReadFromAFile) {
   std::ofstream(path) << "0123456789abcdef\n";
   ::chmod(path.c_str(), 0600);
   EXPECT_EQ(Token::from_file(path, "a").code_of("m"), Token("0123456789abcdef", "b").code_of("m"));
+  for (const mode_t mode : {0640U, 0604U, 0602U, 0620U}) {
+    ::chmod(path.c_str(), mode);
+    const auto open_to_others = error_of([&] { Token::from_file(path, "token_file="); });
+    ASSERT_TRUE(open_to_others) << mode;
+    EXPECT_EQ(open_to_others->code(), ErrorCode::kUsage);
+    EXPECT_TRUE(contains(open_to_others->what(), "others can have read this token"));
+    EXPECT_FALSE(contains(open_to_others->what(), "0123456789abcdef"));
+  }
+  ::chmod(path.c_str(), 0600);
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chown(path.c_str(), 12345, 0), 0);
+    EXPECT_TRUE(contains(error_of([&] { Token::from_file(path, "a"); })->what(), "user 12345"));
+    ASSERT_EQ(::chown(path.c_str(), 0, 0), 0);
+  }
   std::ofstream(path, std::ios::app) << std::string(5000, 'x');
   EXPECT_EQ(error_of([&] { Token::from_file(path, "a"); })->code(), ErrorCode::kUsage);
   std::filesystem::remove(path);
-  EXPECT_EQ(error_of([] { Token::from_file("/", "a"); })->code(), ErrorCode::kSystem);
+  // A folder: it can be opened, and not be read.
+  std::filesystem::create_directory(path);
+  ::chmod(path.c_str(), 0700);
+  EXPECT_EQ(error_of([&] { Token::from_file(path, "a"); })->code(), ErrorCode::kSystem);
+  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ class Token {
   /// @throws Error kUsage (too short or too long), kUnavailable (no libcrypto)
   Token(std::string_view text, const std::string& origin);
   /// @param origin "--rdzv_conf token_file="
-  /// @throws Error kNotFound, kSystem, and as above. A file that others may read is warned of.
+  /// @throws Error kNotFound, kSystem, kUsage (also where others than its owner may read or write
+  /// it), kUnavailable
   static Token from_file(const std::string& path, const std::string& origin);
 
   Code code_of(std::string_view message) const;
