@@ -67,6 +67,20 @@ EtcdKeys EtcdKeys::with_prefix(const std::string& prefix) {
   return {prefix, end};
 }
 
+std::string etcd_escape(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    const bool is_plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
+                          (c >= 'a' && c <= 'z') || c == '-' || c == '_' || c == '.';
+    if (is_plain) {
+      result += c;
+    } else {
+      result += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return result;
+}
+
 json::object etcd_range_request(const EtcdKeys& keys, const EtcdRangeOptions& options) {
   json::object request;
   set_keys(request, keys);

@@ -23,6 +23,9 @@ struct EtcdKeys {
   }
 };
 
+/// A text as a part of a key: what is no letter, digit, '-', '_' or '.' becomes %XX.
+std::string etcd_escape(std::string_view text);
+
 struct EtcdKeyValue {
   std::string key;
   std::string value;

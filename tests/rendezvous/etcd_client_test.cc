@@ -203,21 +203,6 @@ TEST_F(EtcdClientTest, WhatEtcdRefusesIsToldWithItsWords) {
   EXPECT_THAT(error_of([&] { client->txn(twice, late()); })->what(), HasSubstr("duplicate key"));
 }
 
-TEST_F(EtcdClientTest, AnEtcdThatRestartsIsWaitedForAndAWatchGoesOn) {
-  Client client(lab_->endpoints());
-  const std::int64_t start = client->put("restart", "0", 0, late());
-  EtcdWatch watch(client.etcd, {EtcdKeys::one("restart")}, start + 1);
-  EXPECT_TRUE(watch.next(soon()).events.empty());
-  lab_->signal("kill", 1);
-  std::thread starter([&] { lab_->start(); });
-  Client other(lab_->endpoints());
-  other->put("restart", "1", 0, late());
-  const auto news = watch.next(late());
-  ASSERT_EQ(news.events.size(), 1u);
-  EXPECT_EQ(news.events[0].pair.value, "1");
-  starter.join();
-}
-
 TEST_F(EtcdClientTest, AMemberThatIsNoneIsPassedOver) {
   ScriptedServer garbage([](int, int fd) {
     ScriptedServer::read_request(fd);
@@ -244,11 +229,13 @@ TEST_F(EtcdClientTest, AMemberThatIsKilledOrStoppedIsReplacedByAnother) {
   const int second = static_cast<int>(client->member()) + 1;
   three.signal("kill", second);
   client->put("k", "2", 0, late());
-  // What the stopped member had been told it carries out when it goes on: a second "1".
-  while (watch.next(late()).events.at(0).pair.value != "2") continue;
+  // What the stopped member had been told it carries out when it goes on: perhaps a second "1".
+  for (std::string last; last != "2";)
+    for (const EtcdEvent& event : watch.next(late()).events) last = event.pair.value;
   // One of three is no majority: it takes connections, and knows that it has lost the others.
   three.signal("kill", 1 + second % 3);
-  const auto error = error_of([&] { client->put("k", "3", 0, Deadline::after(seconds(1))); });
+  const auto error =
+      error_of([&] { client->put("k", "3", 0, Deadline::after(milliseconds(300))); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::kConnection);
   for (const base::HostPort& endpoint : three.endpoints())
