@@ -1,0 +1,193 @@
+// How fast is the store's server? dtrun's beside PyTorch's and beside one that only sends fixed
+// answers, which is as fast as the machine goes; one load generator in C++, all in one run, taking
+// turns.
+//
+//     store_bench [--rounds R] [--torch FOLDER] [--quick]
+//
+// FOLDER is a virtual environment with PyTorch, as tests/lab/torch-up makes it (by default what it
+// made last); without one PyTorch is left out. Prints medians, bests (the machine may be busy
+// otherwise), and the ratios. PyTorch's
+// server asks the resolver for the name of every peer; that is stubbed out here and said so.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store_contender.h"
+#include "store_load.h"
+
+namespace dtrun::bench {
+namespace {
+
+struct Options {
+  int rounds = 5;
+  std::string torch;
+  bool quick = false;
+};
+
+enum class Better { kMore, kLess };
+
+struct Measure {
+  std::string name;
+  Better better;
+  bool can_be_echoed;
+  std::function<double(const StoreContender&)> take;
+  /// Slow with PyTorch's server, or of use with a fresh one only.
+  enum class Rounds { kAll, kOneOfPyTorch, kOne } rounds = Rounds::kAll;
+};
+
+using Contenders = std::vector<std::unique_ptr<StoreContender>>;
+
+std::vector<Measure> measures(bool quick) {
+  std::vector<Measure> all;
+  all.push_back({"memory of an idle connection, bytes", Better::kLess, false,
+                 [](const StoreContender& server) { return bytes_per_idle_connection(server); },
+                 Measure::Rounds::kOne});
+  for (const int in_flight : {1, 16, 64})
+    all.push_back({fmt::format("set+wait+get, {} in flight, 1000 op/s", in_flight), Better::kMore,
+                   true, [=](const StoreContender& server) {
+                     return operations_per_second(server, in_flight, quick ? 0.2 : 0.5) / 1e3;
+                   }});
+  for (const int connections : {2, 100, 1000, 4000, 8000})
+    all.push_back(
+        {fmt::format("round trip among {} connections, us", connections), Better::kLess, true,
+         [=](const StoreContender& server) { return round_trip_us(server, connections, 3000); }});
+  all.push_back({"8000 connects with first answer, ms", Better::kLess, true,
+                 [](const StoreContender& server) { return connect_seconds(server, 8000) * 1e3; }});
+  all.push_back({"4000 waiters released by one SET, ms", Better::kLess, false,
+                 [](const StoreContender& server) { return release_ms(server, 4000); }});
+  for (const int keys : {1000, 10'000, 131'072})
+    all.push_back({fmt::format("MULTI_GET of {} keys, ms", keys), Better::kLess, true,
+                   [=](const StoreContender& server) {
+                     return multi_get_ms(server, keys, keys > 10'000 ? 1 : 5);
+                   },
+                   keys > 10'000 ? Measure::Rounds::kOneOfPyTorch : Measure::Rounds::kAll});
+  return all;
+}
+
+Contenders start_contenders(const Options& options, const std::string& self) {
+  const std::string folder = self.substr(0, self.rfind('/') + 1);
+  Contenders contenders;
+  const auto add = [&](auto&&... arguments) {
+    contenders.push_back(std::make_unique<StoreContender>(arguments...));
+  };
+  using Command = std::vector<std::string>;
+  add("dtrun", StoreContender::Speaks::kStore, Command{self, "--serve", "dtrun"});
+  add("echo", StoreContender::Speaks::kEcho, Command{self, "--serve", "echo"});
+  const std::string python = options.torch + "/bin/python";
+  if (::access(python.c_str(), X_OK) != 0) {
+    fmt::print("no PyTorch at '{}': left out (--torch names its folder)\n", options.torch);
+    return contenders;
+  }
+  add("PyTorch", StoreContender::Speaks::kStore,
+      Command{python, DTRUN_BENCH_FOLDER "/store_torch.py"},
+      Command{"LD_PRELOAD=" + folder + "../lib/libnumeric_names.so"});
+  fmt::print("PyTorch's look-ups of its peers' names are stubbed out.\n");
+  return contenders;
+}
+
+using Figures = std::vector<std::vector<double>>;
+
+double typical(const Measure&, std::vector<double> figures) {
+  std::sort(figures.begin(), figures.end());
+  return figures[figures.size() / 2];
+}
+
+double best(const Measure& measure, std::vector<double> figures) {
+  std::sort(figures.begin(), figures.end());
+  return measure.better == Better::kLess ? figures.front() : figures.back();
+}
+
+// A figure of each contender, and how dtrun's stands to the others'.
+template <typename Choice>
+std::string columns(const Measure& measure, const Figures& figures, Choice choice) {
+  std::string row;
+  for (const auto& each : figures)
+    row +=
+        each.empty() ? fmt::format("{:>9}", "-") : fmt::format("{:>9.4g}", choice(measure, each));
+  for (std::size_t i = 1; i < figures.size(); ++i) {
+    if (figures[i].empty()) {
+      row += fmt::format("{:>10}", "-");
+      continue;
+    }
+    const double ratio = choice(measure, figures[0]) / choice(measure, figures[i]);
+    row += fmt::format("{:>9.2f}x", measure.better == Better::kLess ? 1 / ratio : ratio);
+  }
+  return row;
+}
+
+void compare(const Measure& measure, const Contenders& contenders, int rounds) {
+  Figures figures(contenders.size());
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t i = 0; i < contenders.size(); ++i) {
+      const StoreContender& server = *contenders[i];
+      if (server.is_echo() && !measure.can_be_echoed) continue;
+      if (round > 0 && measure.rounds == Measure::Rounds::kOne) continue;
+      if (round > 0 && measure.rounds == Measure::Rounds::kOneOfPyTorch &&
+          server.name() == "PyTorch")
+        continue;
+      figures[i].push_back(measure.take(server));
+    }
+  fmt::print("{:<41}{} |{}\n", measure.name, columns(measure, figures, typical),
+             columns(measure, figures, best));
+  std::fflush(stdout);
+}
+
+void print_head(const Contenders& contenders) {
+  std::string columns;
+  for (const auto& server : contenders) columns += fmt::format("{:>9}", server->name());
+  for (std::size_t i = 1; i < contenders.size(); ++i)
+    columns += fmt::format("{:>10}", "/" + contenders[i]->name());
+  fmt::print("{:<41}{:<{}} | best\n{:<41}{} |{}\n", "", "  median", columns.size(), "", columns,
+             columns);
+}
+
+std::string load_average() {
+  std::ifstream file("/proc/loadavg");
+  std::string one, five;
+  file >> one >> five;
+  return fmt::format("{} (1 min), {} (5 min)", one, five);
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  if (const char* home = std::getenv("HOME"))
+    options.torch = std::string(home) + "/.cache/dtrun/torch-2.11.0";
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
+      options.rounds = std::atoi(argv[++i]);
+    if (std::strcmp(argv[i], "--torch") == 0 && i + 1 < argc) options.torch = argv[++i];
+    if (std::strcmp(argv[i], "--quick") == 0) options.quick = true;
+  }
+  return options;
+}
+
+void run(const Options& options, const std::string& self) {
+  raise_descriptor_limit();
+  const Contenders contenders = start_contenders(options, self);
+  fmt::print("{} rounds; load average {}\n\n", options.rounds, load_average());
+  print_head(contenders);
+  for (const Measure& measure : measures(options.quick))
+    compare(measure, contenders, options.rounds);
+  fmt::print("\nload average {}; a ratio above 1 is in dtrun's favour\n", load_average());
+}
+
+}  // namespace
+}  // namespace dtrun::bench
+
+int main(int argc, char** argv) {
+  using namespace dtrun::bench;
+  if (argc == 3 && std::strcmp(argv[1], "--serve") == 0) {
+    raise_descriptor_limit();
+    std::strcmp(argv[2], "echo") == 0 ? serve_echo() : serve_dtrun();
+    return 0;
+  }
+  run(parse(argc, argv), argv[0]);
+}

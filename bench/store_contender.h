@@ -1,0 +1,45 @@
+// The servers that store_bench compares, each in a process of its own, on a port of its own.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dtrun::bench {
+
+class StoreContender {
+ public:
+  enum class Speaks { kStore, kEcho };
+
+  /// Starts `command`, which prints its port and ends with its standard input. Does not come back
+  /// from a failure.
+  StoreContender(std::string name, Speaks speaks, const std::vector<std::string>& command,
+                 const std::vector<std::string>& environment = {});
+  ~StoreContender();
+  StoreContender(const StoreContender&) = delete;
+  StoreContender& operator=(const StoreContender&) = delete;
+
+  const std::string& name() const { return name_; }
+  bool is_echo() const { return speaks_ == Speaks::kEcho; }
+  std::uint16_t port() const { return port_; }
+  /// Its resident memory, in bytes.
+  double resident_bytes() const;
+
+ private:
+  std::string name_;
+  Speaks speaks_;
+  std::uint16_t port_ = 0;
+  pid_t pid_ = -1;
+  int input_ = -1;
+};
+
+/// As many descriptors as the system allows.
+void raise_descriptor_limit();
+
+/// Serves dtrun's store, or fixed answers, until standard input ends; prints the port first.
+void serve_dtrun();
+void serve_echo();
+
+}  // namespace dtrun::bench
