@@ -1,5 +1,7 @@
 #include "output_queue.h"
 
+#include <utility>
+
 #include "dtrun/base/check.h"
 
 namespace dtrun::rendezvous {
@@ -7,19 +9,24 @@ namespace {
 
 // Below it, copying a value is cheaper than a piece of its own in the system call.
 constexpr std::size_t kSharedFrom = 4096;
-// What an idle connection may keep of its buffer.
-constexpr std::size_t kKeptCapacity = 4096;
+// So many requests' answers are gathered without growing the buffer.
+constexpr std::size_t kFirstCapacity = 500;
+// Sent chunks are cleared away by the dozen.
+constexpr std::size_t kMostSentChunks = 64;
 
 }  // namespace
 
 std::string& OutputQueue::tail() {
-  if (chunks_.empty() || chunks_.back().shared) chunks_.emplace_back();
+  if (chunks_.empty() || chunks_.back().shared) {
+    chunks_.emplace_back();
+    if (chunks_.size() == 1) chunks_.back().own.reserve(kFirstCapacity);
+  }
   return chunks_.back().own;
 }
 
 void OutputQueue::append_length_and(std::string_view text) {
   append_text(tail(), text);
-  size_ += sizeof(std::uint64_t) + text.size();
+  added(sizeof(std::uint64_t) + text.size());
 }
 
 void OutputQueue::append_length_and(const Value& value) {
@@ -41,6 +48,12 @@ std::size_t OutputQueue::front(iovec* pieces, std::size_t count) const {
   return used;
 }
 
+void OutputQueue::forget(Chunk& chunk) {
+  if (chunk.shared) return chunk.shared.reset();
+  charge_.set(charge_.bytes() - chunk.own.size());
+  std::string().swap(chunk.own);
+}
+
 void OutputQueue::pop(std::size_t bytes) {
   DT_CHECK(bytes <= size_);
   size_ -= bytes;
@@ -49,18 +62,20 @@ void OutputQueue::pop(std::size_t bytes) {
     const std::size_t left = chunk.view().size() - first_sent_;
     if (bytes < left) {
       first_sent_ += bytes;
-      return;
+      break;
     }
     bytes -= left;
-    chunk.shared.reset();
+    forget(chunk);
     ++first_;
     first_sent_ = 0;
   }
-  if (size_ > 0) return;
-  const bool keep = !chunks_.empty() && chunks_.front().own.capacity() <= kKeptCapacity;
-  chunks_.resize(keep ? 1 : 0);
-  if (keep) chunks_.front().own.clear();
-  first_ = 0;
+  if (size_ == 0) {
+    std::vector<Chunk>().swap(chunks_);
+    first_ = 0;
+  } else if (first_ >= kMostSentChunks) {
+    chunks_.erase(chunks_.begin(), chunks_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+  }
 }
 
 }  // namespace dtrun::rendezvous

@@ -1,5 +1,6 @@
 // OutputQueue: the bytes that a connection has yet to send. Small ones are gathered, large values
-// are kept by reference: a thousand readers of one value share it. Not thread-safe.
+// are kept by reference: a thousand readers of one value share it. Nothing is kept of what is sent:
+// an idle connection has no buffer. Not thread-safe.
 #pragma once
 
 #include <sys/uio.h>
@@ -10,19 +11,24 @@
 #include <vector>
 
 #include "store_core.h"
+#include "store_memory.h"
 #include "store_protocol.h"
 
 namespace dtrun::rendezvous {
 
 class OutputQueue {
  public:
+  explicit OutputQueue(StoreMemory& memory) : charge_(memory) {}
+
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
+  /// Of size(), what is no value that the store has or had: what the queue itself costs.
+  std::size_t own_bytes() const { return charge_.bytes(); }
 
   template <typename Number>
   void append_integer(Number number) {
     append_number(tail(), number);
-    size_ += sizeof number;
+    added(sizeof number);
   }
   void append_length_and(std::string_view text);
   /// Null: an empty text.
@@ -40,11 +46,17 @@ class OutputQueue {
     std::string_view view() const { return shared ? std::string_view(*shared) : own; }
   };
   std::string& tail();
+  void added(std::size_t bytes) {
+    size_ += bytes;
+    charge_.set(charge_.bytes() + bytes);
+  }
+  void forget(Chunk& chunk);
 
   std::vector<Chunk> chunks_;
   std::size_t first_ = 0;       // chunks before it are sent
   std::size_t first_sent_ = 0;  // bytes of chunks_[first_] that are sent
   std::size_t size_ = 0;
+  MemoryCharge charge_;
 };
 
 }  // namespace dtrun::rendezvous

@@ -7,15 +7,11 @@
 namespace dtrun::rendezvous {
 namespace {
 
-// A list that one big request has stretched is not kept for the small ones after it.
-constexpr std::size_t kKeptCapacity = 64;
-
-void clear(std::vector<std::string>& texts) {
-  if (texts.capacity() > kKeptCapacity) {
-    std::vector<std::string>().swap(texts);
-  } else {
-    texts.clear();
-  }
+template <typename Number>
+Number number_at(const char* bytes) {
+  Number number;
+  std::memcpy(&number, bytes, sizeof number);
+  return number;
 }
 
 }  // namespace
@@ -28,107 +24,122 @@ bool RequestParser::fail(std::string why) {
 bool RequestParser::begin(unsigned char code) {
   const std::optional<StoreOp> op = store_op(dialect_, code);
   if (!op) return fail(fmt::format("there is no operation {}", code));
-  request_.op = *op;
-  clear(request_.keys);
-  clear(request_.values);
+  op_ = *op;
   field_ = store_op_fields(*op);
   repeated_ = nullptr;
   repeats_left_ = 0;
-  request_bytes_ = 0;
-  scalar_have_ = 0;
+  at_ = 1;
   return true;
 }
 
-// True once `width` bytes have come; they are then in scalar_.
-bool RequestParser::take_scalar(std::string_view& input, std::size_t width) {
-  if (scalar_have_ == 0) scalar_ = 0;
-  const std::size_t taken = std::min(width - scalar_have_, input.size());
-  std::memcpy(reinterpret_cast<char*>(&scalar_) + scalar_have_, input.data(), taken);
-  input.remove_prefix(taken);
-  scalar_have_ += taken;
-  if (scalar_have_ < width) return false;
-  scalar_have_ = 0;
-  return true;
-}
-
-// True once the text is whole.
-bool RequestParser::take_text(std::string_view& input) {
-  const std::size_t taken = std::min<std::uint64_t>(text_left_, input.size());
-  text_->append(input.substr(0, taken));
-  input.remove_prefix(taken);
-  text_left_ -= taken;
-  if (text_left_ > 0) return false;
-  text_ = nullptr;
-  return true;
-}
-
-// Whether what has come of a length may be taken. The first bytes are the low ones, so that a
-// length can only grow: one that is too long is refused before it is whole, as five bytes of a
-// wrong magic are.
-bool RequestParser::length_fits() {
-  if (*field_ == '*' && scalar_ > limits_.keys)
-    return fail(fmt::format("{} of {} keys, at most {} are taken", store_op_name(request_.op),
-                            scalar_, limits_.keys));
+bool RequestParser::scan_text(std::uint64_t size) {
   const bool is_key = *field_ == 'k';
-  if (!is_key && *field_ != 'v') return true;
   const std::size_t most = is_key ? limits_.key_bytes : limits_.value_bytes;
-  if (scalar_ > most)
-    return fail(fmt::format("{} with a {} of {} bytes, at most {} are taken",
-                            store_op_name(request_.op), is_key ? "key" : "value", scalar_, most));
+  if (size > most)
+    return fail(fmt::format("{} with a {} of {} bytes, at most {} are taken", store_op_name(op_),
+                            is_key ? "key" : "value", size, most));
+  if (at_ + sizeof size + size > kMaxRequestBytes)
+    return fail(fmt::format("{} of more than {} bytes", store_op_name(op_), kMaxRequestBytes));
   return true;
 }
 
-bool RequestParser::begin_text(std::vector<std::string>& texts) {
-  request_bytes_ += scalar_ + sizeof scalar_;
-  if (request_bytes_ > kMaxRequestBytes)
-    return fail(
-        fmt::format("{} of more than {} bytes", store_op_name(request_.op), kMaxRequestBytes));
-  text_ = &texts.emplace_back();
-  text_left_ = scalar_;
-  ++field_;
+bool RequestParser::scan_count(std::uint64_t count) {
+  if (count <= limits_.keys) return true;
+  return fail(
+      fmt::format("{} of {} keys, at most {} are taken", store_op_name(op_), count, limits_.keys));
+}
+
+// False: the request is whole.
+bool RequestParser::next_field() {
+  if (*field_ != '\0') return true;
+  if (repeats_left_ <= 1) return false;
+  --repeats_left_;
+  field_ = repeated_;
   return true;
 }
 
-void RequestParser::begin_repeats() {
-  repeated_ = ++field_;
-  repeats_left_ = scalar_;
-  if (scalar_ == 0) field_ = "";
+// `bytes` are all of the request that has come, and perhaps of others after it.
+RequestParser::Status RequestParser::scan(std::string_view bytes) {
+  if (field_ == nullptr && !begin(static_cast<unsigned char>(bytes.front()))) return Status::kBad;
+  while (next_field()) {
+    const std::size_t width = *field_ == 'u' ? 4 : 8;
+    const std::size_t left = bytes.size() - at_;
+    // Little-endian: what is still to come of a length can only make it longer.
+    std::uint64_t scalar = 0;
+    std::memcpy(&scalar, bytes.data() + at_, std::min(width, left));
+    const bool is_text = *field_ == 'k' || *field_ == 'v';
+    if (is_text && !scan_text(scalar)) return Status::kBad;
+    if (*field_ == '*' && !scan_count(scalar)) return Status::kBad;
+    if (left < width || (is_text && left - width < scalar)) return Status::kNeedsMore;
+    at_ += is_text ? width + scalar : width;
+    if (*field_ == '*') {
+      repeats_left_ = scalar;
+      repeated_ = field_ + 1;
+      if (scalar == 0) repeated_ = "";
+      field_ = repeated_;
+    } else {
+      ++field_;
+    }
+  }
+  return Status::kComplete;
+}
+
+// The fields of a whole request.
+void RequestParser::show(std::string_view bytes) {
+  request_.op = op_;
+  request_.keys.clear();
+  request_.values.clear();
+  request_.number = 0;
+  request_.bytes = bytes.size();
+  const char* field = store_op_fields(op_);
+  const char* at = bytes.data() + 1;
+  const char* const end = bytes.data() + bytes.size();
+  const char* repeated = nullptr;
+  while (at < end) {
+    if (*field == '\0') field = repeated;
+    switch (*field++) {
+      case 'k':
+      case 'v': {
+        const auto size = number_at<std::uint64_t>(at);
+        (field[-1] == 'k' ? request_.keys : request_.values).emplace_back(at + 8, size);
+        at += 8 + size;
+        break;
+      }
+      case '*':
+        repeated = field;
+        at += 8;
+        break;
+      case 'u':
+        request_.number = number_at<std::uint32_t>(at);
+        at += 4;
+        break;
+      default:
+        request_.number = number_at<std::int64_t>(at);
+        at += 8;
+    }
+  }
 }
 
 RequestParser::Status RequestParser::parse(std::string_view& input) {
-  if (field_ == nullptr) {
-    if (input.empty()) return Status::kNeedsMore;
-    const unsigned char code = static_cast<unsigned char>(input.front());
-    input.remove_prefix(1);
-    if (!begin(code)) return Status::kBad;
-  }
-  while (true) {
-    if (text_ != nullptr && !take_text(input)) return Status::kNeedsMore;
-    if (*field_ == '\0') {
-      if (repeats_left_ > 1) {
-        --repeats_left_;
-        field_ = repeated_;
-      } else {
-        field_ = nullptr;
-        return Status::kComplete;
-      }
+  if (half_ && half_->is_whole) half_.reset();
+  if (input.empty()) return Status::kNeedsMore;
+  const std::size_t before = kept_bytes();
+  if (half_) half_->append(input);
+  const std::string_view bytes = half_ ? std::string_view(half_->bytes) : input;
+  const Status status = scan(bytes);
+  if (status == Status::kNeedsMore) {
+    if (!half_) {
+      half_ = std::make_unique<Half>(memory_);
+      half_->append(input);
     }
-    const bool whole = take_scalar(input, *field_ == 'u' ? 4 : 8);
-    if (!length_fits()) return Status::kBad;
-    if (!whole) return Status::kNeedsMore;
-    bool taken = true;
-    if (*field_ == 'k') {
-      taken = begin_text(request_.keys);
-    } else if (*field_ == 'v') {
-      taken = begin_text(request_.values);
-    } else if (*field_ == '*') {
-      begin_repeats();
-    } else {
-      request_.number = static_cast<std::int64_t>(scalar_);
-      ++field_;
-    }
-    if (!taken) return Status::kBad;
+    input = {};
+  } else if (status == Status::kComplete) {
+    show(bytes.substr(0, at_));
+    if (half_) half_->is_whole = true;
+    input.remove_prefix(at_ - before);
+    field_ = nullptr;
   }
+  return status;
 }
 
 }  // namespace dtrun::rendezvous

@@ -1,22 +1,29 @@
-// RequestParser: turns a client's bytes into requests, however they are cut. Each byte is looked at
-// once; nothing is allocated by what a length says, only by what has come.
+// RequestParser: turns a client's bytes into requests, however they are cut. A request that has
+// come whole is read where it lies; of one that has not, what has come is kept, and looked at once.
+// Nothing is allocated by what a length says, only by what has come; a length that is beyond its
+// limit is refused as soon as the bytes of it that have come say so.
 // One per connection; not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "store_memory.h"
 #include "store_protocol.h"
 
 namespace dtrun::rendezvous {
 
+/// Its texts lie in the parser's input, or in the parser: valid until the next call, and no longer
+/// than the input.
 struct Request {
   StoreOp op = StoreOp::kValidate;
-  std::vector<std::string> keys;
-  std::vector<std::string> values;
+  std::vector<std::string_view> keys;
+  std::vector<std::string_view> values;
   std::int64_t number = 0;  ///< delta, world, magic or nonce
+  std::size_t bytes = 0;    ///< of all of it, as sent
 };
 
 struct RequestLimits {
@@ -27,8 +34,10 @@ struct RequestLimits {
 
 class RequestParser {
  public:
-  /// @param limits borrowed
-  explicit RequestParser(const RequestLimits& limits) : limits_(limits) {}
+  /// All borrowed. Half requests are charged to `memory`; `request` is where whole ones are shown,
+  /// and may be shared by all parsers of a thread.
+  RequestParser(const RequestLimits& limits, StoreMemory& memory, Request& request)
+      : limits_(limits), memory_(memory), request_(request) {}
 
   void set_dialect(StoreDialect dialect) { dialect_ = dialect; }
 
@@ -39,31 +48,45 @@ class RequestParser {
   };
   /// Takes from the front of `input` up to the end of one request.
   Status parse(std::string_view& input);
-  Request& request() { return request_; }
+  const Request& request() const { return request_; }
   const std::string& failure() const { return failure_; }
+  /// Of a request that has not come whole.
+  std::size_t kept_bytes() const { return half_ ? half_->bytes.size() : 0; }
 
  private:
+  // What has come of a request, when the read did not bring all of it.
+  struct Half {
+    explicit Half(StoreMemory& memory) : charge(memory) {}
+    void append(std::string_view more) {
+      bytes.append(more);
+      charge.set(bytes.capacity());
+    }
+    std::string bytes;
+    MemoryCharge charge;
+    bool is_whole = false;
+  };
+
   bool begin(unsigned char code);
-  bool take_scalar(std::string_view& input, std::size_t width);
-  bool take_text(std::string_view& input);
-  bool length_fits();
-  bool begin_text(std::vector<std::string>& texts);
-  void begin_repeats();
+  Status scan(std::string_view bytes);
+  bool scan_text(std::uint64_t size);
+  bool scan_count(std::uint64_t count);
+  bool next_field();
+  void show(std::string_view bytes);
   bool fail(std::string why);
 
   const RequestLimits& limits_;
-  StoreDialect dialect_ = StoreDialect::kModern;
-  Request request_;
+  StoreMemory& memory_;
+  Request& request_;
   std::string failure_;
+  std::unique_ptr<Half> half_;
+  StoreDialect dialect_ = StoreDialect::kModern;
 
+  // How far the request has been understood.
+  StoreOp op_ = StoreOp::kValidate;
   const char* field_ = nullptr;     // the next field to read; null between requests
   const char* repeated_ = nullptr;  // where a repetition starts
   std::uint64_t repeats_left_ = 0;  // this one included
-  std::string* text_ = nullptr;     // the text that is being filled
-  std::uint64_t text_left_ = 0;
-  std::uint64_t scalar_ = 0;
-  std::size_t scalar_have_ = 0;
-  std::size_t request_bytes_ = 0;
+  std::size_t at_ = 0;              // where that field begins
 };
 
 }  // namespace dtrun::rendezvous

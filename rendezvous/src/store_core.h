@@ -5,17 +5,23 @@
 // when it stored; a queue's wake that its receiver cannot use goes on to the next one.
 //
 // Not thread-safe: the owner serialises. Waiters are borrowed; each must be cancelled before it
-// dies. Dropping a waiter costs its own registrations, however many others wait.
+// dies. Dropping a waiter costs its own registrations, however many others wait. Values may be held
+// on to, but not beyond the core's life.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "store_memory.h"
 
 namespace dtrun::rendezvous {
 
@@ -24,6 +30,18 @@ class Waiter;
 
 /// Shared, so that a value read by a thousand clients exists once.
 using Value = std::shared_ptr<const std::string>;
+
+/// A value of the core's, charged to its memory for as long as anybody holds it: also one that was
+/// overwritten while a slow reader is still being sent it.
+struct StoredValue {
+  StoredValue(StoreMemory& memory, std::string_view initial) : text(initial), charge(memory) {
+    count();
+  }
+  void count() { charge.set(text.capacity()); }
+
+  std::string text;
+  MemoryCharge charge;
+};
 
 struct WaitLink;
 /// The waiters of one key, in order of arrival; an intrusive list.
@@ -34,11 +52,11 @@ struct WaitList {
 };
 
 struct StoreEntry {
-  const std::string* key = nullptr;          ///< the map's
-  std::shared_ptr<std::string> value;        ///< null: no such key
-  std::unique_ptr<std::deque<Value>> queue;  ///< null or not empty
-  WaitList waiters;                          ///< of wait(): any arrival releases them
-  WaitList barrier_waiters;                  ///< of barrier(): not released by other arrivals
+  const std::string* key = nullptr;                                 ///< the map's
+  std::shared_ptr<StoredValue> value;                               ///< null: no such key
+  std::unique_ptr<std::deque<std::shared_ptr<StoredValue>>> queue;  ///< null or not empty
+  WaitList waiters;          ///< of wait(): any arrival releases them
+  WaitList barrier_waiters;  ///< of barrier(): not released by other arrivals
 };
 
 /// One waiter's place in one list.
@@ -67,7 +85,7 @@ class Waiter {
 
   std::size_t missing_ = 0;
   std::vector<WaitLink> links_;
-  std::optional<std::string> granted_queue_;  ///< released by a push, and nothing asked since
+  std::unique_ptr<std::string> granted_queue_;  ///< released by a push, and nothing asked since
 };
 
 /// A counter's text and a number to add. nullopt: the text is no number, as C's strtoll reads it,
@@ -76,45 +94,69 @@ std::optional<std::int64_t> counter_sum(const std::string& text, std::int64_t de
 
 class StoreCore {
  public:
-  StoreCore() = default;
+  /// What an entry, an element of a queue or a wait for one key costs beside its texts, roughly.
+  static constexpr std::size_t kEntryBytes = 256;
+
+  /// Keeps count of its memory; its owner decides what to do when there is too much.
+  explicit StoreCore(std::size_t most_bytes = std::numeric_limits<std::size_t>::max())
+      : memory_(most_bytes) {}
   StoreCore(const StoreCore&) = delete;
   StoreCore& operator=(const StoreCore&) = delete;
 
-  void set(const std::string& key, std::string value);
+  StoreMemory& memory() { return memory_; }
+  /// Forgets everything. Nobody may be waiting.
+  void clear();
+
+  void set(std::string_view key, std::string_view value);
   /// Null when there is none.
-  Value get(const std::string& key) const;
+  Value get(std::string_view key) const;
   /// nullopt, and nothing changed: see counter_sum().
-  std::optional<std::int64_t> add(const std::string& key, std::int64_t delta);
+  std::optional<std::int64_t> add(std::string_view key, std::int64_t delta);
   /// The answer of Store::compare_set.
-  Value compare_set(const std::string& key, std::string expected, std::string desired);
+  Value compare_set(std::string_view key, std::string_view expected, std::string_view desired);
+  bool check(std::span<const std::string_view> keys) const;
   bool check(const std::vector<std::string>& keys) const;
-  bool remove(const std::string& key);
-  void append(const std::string& key, std::string_view value);
+  bool remove(std::string_view key);
+  void append(std::string_view key, std::string_view value);
   std::size_t key_count() const { return key_count_; }
   std::vector<std::string> list_keys() const;
 
-  void queue_push(const std::string& key, std::string value);
+  void queue_push(std::string_view key, std::string_view value);
   /// Null when the queue is empty; so queue_pop().
-  Value queue_front(const std::string& key) const;
-  Value queue_pop(const std::string& key);
-  std::size_t queue_length(const std::string& key) const;
+  Value queue_front(std::string_view key) const;
+  Value queue_pop(std::string_view key);
+  std::size_t queue_length(std::string_view key) const;
 
   /// True: all there already. False: the waiter is registered and will be released once each
   /// missing key has been set, even if deleted again since. Replaces what it waited for before.
+  bool wait(Waiter& waiter, std::span<const std::string_view> keys);
   bool wait(Waiter& waiter, const std::vector<std::string>& keys);
   enum class Barrier { kPassed, kWaiting, kNotANumber };
-  Barrier barrier(Waiter& waiter, const std::string& key, std::int64_t world);
+  Barrier barrier(Waiter& waiter, std::string_view key, std::int64_t world);
   /// Drops its waits; a queue's wake that it has not used goes to the next waiter.
   void cancel(Waiter& waiter);
   /// The waiter acts on its release: from now on the wake counts as used.
   void settle(Waiter& waiter) { waiter.granted_queue_.reset(); }
 
  private:
-  StoreEntry& entry_of(const std::string& key);
-  const StoreEntry* find(const std::string& key) const;
-  bool is_there(const std::string& key) const;
-  void store(StoreEntry& entry, std::string value);
+  // Found by any text, without making a std::string of it.
+  struct TextHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>()(text);
+    }
+  };
+  using Entries = std::unordered_map<std::string, StoreEntry, TextHash, std::equal_to<>>;
+
+  StoreEntry& entry_of(std::string_view key);
+  const StoreEntry* find(std::string_view key) const;
+  bool is_there(std::string_view key) const;
+  void charge(std::size_t bytes);
+  void discharge(std::size_t bytes);
+  void store(StoreEntry& entry, std::string_view value);
   std::optional<std::int64_t> count_up(StoreEntry& entry, std::int64_t delta);
+  void make_links(Waiter& waiter, std::size_t count);
+  void forget_links(Waiter& waiter);
   void drop_waits(Waiter& waiter);
   void release_all(WaitList& list);
   /// Returns the waiter if this was the last thing it waited for.
@@ -122,8 +164,10 @@ class StoreCore {
   void wake_one_for_queue(StoreEntry& entry);
   void drop_if_empty(StoreEntry& entry);
 
-  std::unordered_map<std::string, StoreEntry> entries_;
+  StoreMemory memory_;  // outlives the values
+  Entries entries_;
   std::size_t key_count_ = 0;
+  std::size_t entry_bytes_ = 0;  // of memory_, without the values' texts
 };
 
 }  // namespace dtrun::rendezvous

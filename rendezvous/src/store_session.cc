@@ -5,13 +5,39 @@
 #include <utility>
 
 namespace dtrun::rendezvous {
+namespace {
 
-StoreSession::StoreSession(StoreCore& core, const Settings& settings,
-                           std::vector<StoreSession*>& released)
-    : core_(core), settings_(settings), released_(released), parser_(settings.limits) {}
+// What a request may add to the store, beside the bytes that it is made of.
+std::size_t growth_of(const Request& request) {
+  return request.bytes + request.keys.size() * StoreCore::kEntryBytes;
+}
+
+bool adds_to_the_store(StoreOp op) {
+  switch (op) {
+    case StoreOp::kSet:
+    case StoreOp::kCompareSet:
+    case StoreOp::kAdd:
+    case StoreOp::kWait:
+    case StoreOp::kAppend:
+    case StoreOp::kMultiSet:
+    case StoreOp::kQueuePush:
+    case StoreOp::kBarrier:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+StoreSession::StoreSession(StoreService& service)
+    : service_(service),
+      parser_(service.settings.limits, service.core.memory(), service.request),
+      output_(service.core.memory()),
+      held_charge_(service.core.memory()) {}
 
 StoreSession::~StoreSession() {
-  core_.cancel(*this);
+  service_.core.cancel(*this);
 }
 
 void StoreSession::fail(std::string why) {
@@ -21,33 +47,42 @@ void StoreSession::fail(std::string why) {
 
 void StoreSession::released() {
   output_.append_integer(kStopWaiting);
-  released_.push_back(this);
+  service_.released.push_back(this);
 }
 
 void StoreSession::receive(std::string_view bytes) {
-  if (!bytes.empty()) silent_ = false;
-  if (state_ == State::kServing) return serve(bytes);
-  if (state_ == State::kOpening) return open(bytes);
+  if (bytes.empty()) return;
+  silent_ = false;
+  if (state_ == State::kOpening) {
+    open(bytes);
+  } else if (state_ == State::kServing) {
+    serve(bytes);
+  }
+  limit_memory();
 }
 
 // The first byte tells agents, the first five modern clients. A legacy client that began with these
 // five would mean a SET with a key of a gigabyte.
 void StoreSession::open(std::string_view bytes) {
-  first_bytes_ += bytes;
-  if (first_bytes_.empty()) return;
-  const unsigned char first = static_cast<unsigned char>(first_bytes_.front());
+  const unsigned char first =
+      static_cast<unsigned char>(held_.empty() ? bytes.front() : held_.front());
   if (first >= kFirstAgentByte) {
+    held_ = bytes;
     state_ = State::kAgent;
     return;
   }
-  if (first_bytes_.size() < kStorePreamble.size() && kStorePreamble.starts_with(first_bytes_))
-    return;
-  std::string all = std::exchange(first_bytes_, {});
+  const std::string all = std::exchange(held_, {}).append(bytes);
   std::string_view rest = all;
+  if (rest.size() < kStorePreamble.size() && kStorePreamble.starts_with(rest)) {
+    held_ = rest;
+    return;
+  }
   if (rest.starts_with(kStorePreamble)) {
     rest.remove_prefix(kStorePreamble.size());
+  } else if (service_.settings.legacy) {
+    dialect_ = *service_.settings.legacy;
   } else {
-    dialect_ = settings_.legacy;
+    return fail("it did not begin with VALIDATE, and the legacy dialect is not served");
   }
   parser_.set_dialect(dialect_);
   state_ = State::kServing;
@@ -56,10 +91,7 @@ void StoreSession::open(std::string_view bytes) {
 
 void StoreSession::serve(std::string_view bytes) {
   while (state_ == State::kServing) {
-    if (output_.size() > kMostOutput || has_unserved()) {
-      unserved_.append(bytes);
-      return;
-    }
+    if (stalled()) return hold(bytes);
     switch (parser_.parse(bytes)) {
       case RequestParser::Status::kNeedsMore:
         return;
@@ -71,81 +103,121 @@ void StoreSession::serve(std::string_view bytes) {
   }
 }
 
-void StoreSession::resume() {
-  const std::string bytes = std::exchange(unserved_, {});
-  serve(bytes);
+void StoreSession::hold(std::string_view bytes) {
+  held_.append(bytes);
+  held_charge_.set(held_.capacity());
 }
 
-void StoreSession::execute(Request& request) {
+void StoreSession::resume() {
+  const std::string bytes = std::exchange(held_, {});
+  held_charge_.set(0);
+  serve(bytes);
+  limit_memory();
+}
+
+// Whoever's buffers push the store over its limit goes; the others stay.
+void StoreSession::limit_memory() {
+  const StoreMemory& memory = service_.core.memory();
+  if (!memory.is_exceeded() || state_ == State::kFailed) return;
+  if (parser_.kept_bytes() + held_.size() + output_.own_bytes() > 0)
+    fail(
+        fmt::format("its half request and unread answers do not fit into what is left of the "
+                    "store's {} bytes",
+                    memory.most()));
+}
+
+bool StoreSession::may_grow(const Request& request) {
+  const StoreMemory& memory = service_.core.memory();
+  if (memory.has_room(growth_of(request))) return true;
+  fail(fmt::format("{} of {} bytes, and the store has {} of its {} bytes in use",
+                   store_op_name(request.op), request.bytes, memory.used(), memory.most()));
+  return false;
+}
+
+void StoreSession::execute(const Request& request) {
+  StoreCore& core = service_.core;
   has_executed_ = true;
   if (request.op == StoreOp::kCancelWait) {
-    core_.cancel(*this);
+    core.cancel(*this);
     return output_.append_integer(kWaitCanceled);
   }
-  core_.settle(*this);
+  core.settle(*this);
   // A legacy client has no CANCEL_WAIT: that it asks again means that its wait has timed out, and a
   // late answer would be taken for part of the next one.
-  if (is_legacy() && waiting()) core_.cancel(*this);
+  if (is_legacy() && waiting()) core.cancel(*this);
+  if (!adds_to_the_store(request.op) || may_grow(request)) answer(request);
+}
+
+void StoreSession::answer(const Request& request) {
+  StoreCore& core = service_.core;
   switch (request.op) {
     case StoreOp::kValidate:
       if (request.number != kStoreMagic) fail("VALIDATE with another magic");
       return;
     case StoreOp::kSet:
-      return core_.set(request.keys[0], std::move(request.values[0]));
+      return core.set(request.keys[0], request.values[0]);
     case StoreOp::kCompareSet:
-      return output_.append_length_and(core_.compare_set(
-          request.keys[0], std::move(request.values[0]), std::move(request.values[1])));
+      return output_.append_length_and(
+          core.compare_set(request.keys[0], request.values[0], request.values[1]));
     case StoreOp::kGet:
-      return output_.append_length_and(core_.get(request.keys[0]));
+      return output_.append_length_and(core.get(request.keys[0]));
     case StoreOp::kAdd: {
-      const std::optional<std::int64_t> sum = core_.add(request.keys[0], request.number);
+      const std::optional<std::int64_t> sum = core.add(request.keys[0], request.number);
       if (!sum) return fail("ADD to what is no number, or too far");
       return output_.append_integer(*sum);
     }
     case StoreOp::kCheck:
-      return output_.append_integer(core_.check(request.keys) ? kReady : kNotReady);
+      return output_.append_integer(core.check(request.keys) ? kReady : kNotReady);
     case StoreOp::kWait:
-      if (core_.wait(*this, request.keys)) output_.append_integer(kStopWaiting);
+      if (core.wait(*this, request.keys)) output_.append_integer(kStopWaiting);
       return;
     case StoreOp::kNumKeys:
-      return output_.append_integer(static_cast<std::int64_t>(core_.key_count()));
+      return output_.append_integer(static_cast<std::int64_t>(core.key_count()));
     case StoreOp::kDeleteKey:
-      return output_.append_integer<std::int64_t>(core_.remove(request.keys[0]) ? 1 : 0);
+      return output_.append_integer<std::int64_t>(core.remove(request.keys[0]) ? 1 : 0);
     case StoreOp::kAppend:
-      return core_.append(request.keys[0], request.values[0]);
+      return core.append(request.keys[0], request.values[0]);
     case StoreOp::kMultiGet:
-      for (const std::string& key : request.keys) output_.append_length_and(core_.get(key));
-      return;
+      return multi_get(request.keys);
     case StoreOp::kMultiSet:
       for (std::size_t i = 0; i < request.keys.size(); ++i)
-        core_.set(request.keys[i], std::move(request.values[i]));
+        core.set(request.keys[i], request.values[i]);
       return;
     case StoreOp::kPing:
       return output_.append_integer(static_cast<std::uint32_t>(request.number));
     case StoreOp::kListKeys:
       return list_keys();
     case StoreOp::kBarrier:
-      return barrier(request);
+      return answer_barrier(request);
     case StoreOp::kQueuePush:
     case StoreOp::kQueuePop:
     case StoreOp::kQueueLength:
-      return execute_queue_op(request);
+      return answer_queue_op(request);
     case StoreOp::kCancelWait:
     case StoreOp::kWatchKey:
       return fail(fmt::format("{} is not served", store_op_name(request.op)));
   }
 }
 
-void StoreSession::execute_queue_op(Request& request) {
-  const std::string& key = request.keys[0];
-  if (request.op == StoreOp::kQueuePush) return core_.queue_push(key, std::move(request.values[0]));
-  output_.append_integer(static_cast<std::int64_t>(core_.queue_length(key)));
-  if (request.op == StoreOp::kQueueLength) return;
-  if (const Value value = core_.queue_pop(key)) output_.append_length_and(value);
+// A million times the same key is a short request and a long answer.
+void StoreSession::multi_get(std::span<const std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    output_.append_length_and(service_.core.get(key));
+    if (service_.core.memory().is_exceeded()) return;
+  }
 }
 
-void StoreSession::barrier(const Request& request) {
-  switch (core_.barrier(*this, request.keys[0], request.number)) {
+void StoreSession::answer_queue_op(const Request& request) {
+  StoreCore& core = service_.core;
+  const std::string_view key = request.keys[0];
+  if (request.op == StoreOp::kQueuePush) return core.queue_push(key, request.values[0]);
+  output_.append_integer(static_cast<std::int64_t>(core.queue_length(key)));
+  if (request.op == StoreOp::kQueueLength) return;
+  if (const Value value = core.queue_pop(key)) output_.append_length_and(value);
+}
+
+void StoreSession::answer_barrier(const Request& request) {
+  switch (service_.core.barrier(*this, request.keys[0], request.number)) {
     case StoreCore::Barrier::kPassed:
       return output_.append_integer(kStopWaiting);
     case StoreCore::Barrier::kWaiting:
@@ -156,7 +228,7 @@ void StoreSession::barrier(const Request& request) {
 }
 
 void StoreSession::list_keys() {
-  const std::vector<std::string> keys = core_.list_keys();
+  const std::vector<std::string> keys = service_.core.list_keys();
   output_.append_integer(static_cast<std::int64_t>(keys.size()));
   for (const std::string& key : keys) output_.append_length_and(std::string_view(key));
 }

@@ -2,6 +2,7 @@
 // Bytes in, bytes out; the sockets are the server's. Owned by one connection; not thread-safe.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,18 +10,14 @@
 #include "output_queue.h"
 #include "request_parser.h"
 #include "store_core.h"
+#include "store_service.h"
 
 namespace dtrun::rendezvous {
 
 class StoreSession : public Waiter {
  public:
-  struct Settings {
-    RequestLimits limits;
-    StoreDialect legacy = StoreDialect::kTorch19To20;
-  };
-
-  /// All borrowed. A session that another one's request releases is added to `released`.
-  StoreSession(StoreCore& core, const Settings& settings, std::vector<StoreSession*>& released);
+  /// Borrowed. A session that another one's request releases is added to its `released`.
+  explicit StoreSession(StoreService& service);
   ~StoreSession() override;
 
   enum class State {
@@ -33,16 +30,18 @@ class StoreSession : public Waiter {
   bool is_legacy() const { return dialect_ != StoreDialect::kModern; }
   /// No byte has come.
   bool silent() const { return silent_; }
-  const std::string& first_bytes() const { return first_bytes_; }
+  /// An agent's.
+  const std::string& first_bytes() const { return held_; }
   const std::string& failure() const { return failure_; }
 
   /// It has shown that it speaks the protocol: the modern handshake, or a whole legacy request.
   bool established() const { return state_ == State::kServing && (!is_legacy() || has_executed_); }
 
-  /// Answers all whole requests, as long as the client reads its answers.
+  /// Answers all whole requests, as long as the client reads its answers and the store's memory
+  /// lasts.
   void receive(std::string_view bytes);
   /// Requests are held back: once output() is empty, call resume().
-  bool has_unserved() const { return !unserved_.empty(); }
+  bool has_unserved() const { return state_ == State::kServing && !held_.empty(); }
   void resume();
   /// Give it nothing more to receive() now.
   bool stalled() const { return output_.size() > kMostOutput || has_unserved(); }
@@ -54,23 +53,27 @@ class StoreSession : public Waiter {
   void released() override;
   void open(std::string_view bytes);
   void serve(std::string_view bytes);
-  void execute(Request& request);
-  void execute_queue_op(Request& request);
-  void barrier(const Request& request);
+  void hold(std::string_view bytes);
+  void limit_memory();
+  bool may_grow(const Request& request);
+  void execute(const Request& request);
+  void answer(const Request& request);
+  void answer_queue_op(const Request& request);
+  void answer_barrier(const Request& request);
+  void multi_get(std::span<const std::string_view> keys);
   void list_keys();
   void fail(std::string why);
 
-  StoreCore& core_;
-  const Settings& settings_;
-  std::vector<StoreSession*>& released_;
+  StoreService& service_;
   RequestParser parser_;
   OutputQueue output_;
   State state_ = State::kOpening;
   StoreDialect dialect_ = StoreDialect::kModern;
   bool silent_ = true;
   bool has_executed_ = false;
-  std::string first_bytes_;  // until the dialect is known; an agent's all
-  std::string unserved_;     // arrived while too much output was pending
+  // What came before the dialect was known; while too much output was pending; all of an agent's.
+  std::string held_;
+  MemoryCharge held_charge_;
   std::string failure_;
 };
 

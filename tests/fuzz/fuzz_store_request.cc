@@ -42,8 +42,11 @@ Setting setting_of(std::uint8_t byte) {
 
 void expect_equal(const rendezvous::Request& request, const ModelRequest& expected) {
   FUZZ_CHECK(static_cast<int>(request.op) == expected.op, "another operation");
-  FUZZ_CHECK(request.keys == expected.keys, "other keys");
-  FUZZ_CHECK(request.values == expected.values, "other values");
+  const auto texts = [](const std::vector<std::string_view>& views) {
+    return std::vector<std::string>(views.begin(), views.end());
+  };
+  FUZZ_CHECK(texts(request.keys) == expected.keys, "other keys");
+  FUZZ_CHECK(texts(request.values) == expected.values, "other values");
   const bool has_number = expected.op == kAdd || expected.op == kBarrier || expected.op == kPing ||
                           expected.op == kValidate;
   FUZZ_CHECK(!has_number || request.number == expected.number, "another number");
@@ -52,7 +55,9 @@ void expect_equal(const rendezvous::Request& request, const ModelRequest& expect
 // Feeds the stream, in one piece where there are no cuts, and compares each step with the
 // decoder's.
 void parse(const Setting& setting, std::string_view stream, std::optional<Cuts> cuts) {
-  RequestParser parser(setting.limits);
+  rendezvous::StoreMemory memory;
+  rendezvous::Request request;
+  RequestParser parser(setting.limits, memory, request);
   parser.set_dialect(setting.dialect);
   Decoded expected = decode(setting.model_dialect, stream, setting.model_limits);
   std::size_t taken = 0;  // of the present request

@@ -17,6 +17,7 @@ namespace {
 
 using rendezvous::StoreCore;
 using rendezvous::StoreDialect;
+using rendezvous::StoreService;
 using rendezvous::StoreSession;
 using State = StoreSession::State;
 
@@ -81,9 +82,9 @@ class Conversation {
   Conversation(FuzzInput& input, std::uint8_t settings)
       : input_(input),
         legacy_(settings & 1 ? ModelDialect::kTorch21 : ModelDialect::kTorch19To20),
-        model_(kClients, limits_, legacy_) {
-    settings_.limits = {limits_.key_bytes, limits_.value_bytes, limits_.keys};
-    settings_.legacy = settings & 1 ? StoreDialect::kTorch21 : StoreDialect::kTorch19To20;
+        model_(kClients, limits_, legacy_),
+        service_({{limits_.key_bytes, limits_.value_bytes, limits_.keys},
+                  settings & 1 ? StoreDialect::kTorch21 : StoreDialect::kTorch19To20}) {
     for (std::size_t who = 0; who < kClients; ++who) {
       come(who);
       if (!(settings >> (4 + who) & 1)) give(who, std::string(kPreamble));
@@ -158,7 +159,7 @@ class Conversation {
 
   void come(std::size_t who) {
     leave(who);
-    sessions_[who] = std::make_unique<StoreSession>(core_, settings_, released_);
+    sessions_[who] = std::make_unique<StoreSession>(service_);
   }
   void leave(std::size_t who) {
     sessions_[who].reset();
@@ -169,7 +170,7 @@ class Conversation {
   void compare() {
     for (std::size_t who = 0; who < kClients; ++who)
       if (sessions_[who]) compare(who);
-    released_.clear();
+    service_.released.clear();
     FUZZ_CHECK(core_.key_count() == model_.key_count(), "another number of keys");
   }
 
@@ -195,9 +196,8 @@ class Conversation {
   const ModelLimits limits_{.key_bytes = 16, .value_bytes = 256, .keys = 8};
   const ModelDialect legacy_;
   StoreModel model_;
-  StoreCore core_;
-  StoreSession::Settings settings_;
-  std::vector<StoreSession*> released_;
+  StoreService service_;
+  StoreCore& core_ = service_.core;
   std::unique_ptr<StoreSession> sessions_[kClients];
   std::string sent_[kClients];
 };

@@ -42,17 +42,26 @@ std::vector<std::string> all_requests() {
   return requests;
 }
 
+// A parser with what it borrows.
+struct Desk {
+  explicit Desk(const RequestLimits& given = {}) : limits(given) {}
+  RequestLimits limits;
+  StoreMemory memory;
+  Request request;
+  RequestParser parser{limits, memory, request};
+};
+
 std::string text_of(const Request& request) {
   std::string text = store_op_name(request.op);
-  for (const std::string& key : request.keys) text += " k:" + hex(key);
-  for (const std::string& value : request.values) text += " v:" + hex(value);
+  for (const std::string_view key : request.keys) text += " k:" + hex(std::string(key));
+  for (const std::string_view value : request.values) text += " v:" + hex(std::string(value));
   return text + " " + std::to_string(request.number);
 }
 
 // Feeds the pieces and tells the requests that came out.
 std::vector<std::string> parsed(const std::vector<std::string>& pieces) {
-  const RequestLimits limits;
-  RequestParser parser(limits);
+  Desk desk;
+  RequestParser& parser = desk.parser;
   std::vector<std::string> requests;
   for (const std::string& piece : pieces) {
     std::string_view left = piece;
@@ -88,7 +97,6 @@ TEST(RequestParserTest, AnyCutOfTheBytesGivesTheSameRequests) {
 
   std::vector<std::string> single_bytes;
   for (const char c : all) single_bytes.emplace_back(1, c);
-  // Some operations keep the number of the one before, which their fields do not tell.
   EXPECT_EQ(parsed(single_bytes), expected);
   for (std::size_t cut = 1; cut < all.size(); ++cut)
     EXPECT_EQ(parsed({all.substr(0, cut), all.substr(cut)}), expected) << "cut at " << cut;
@@ -114,17 +122,19 @@ TEST(RequestParserTest, LengthsBeyondTheLimitsEndItBeforeAnythingIsTaken) {
         {"0b ff*8", "MULTI_SET of 18446744073709551615 keys, at most 2 are taken"},
         {"13", "there is no operation 19"},
         {"7f", "there is no operation 127"}}) {
-    RequestParser parser(limits);
+    Desk desk(limits);
+    RequestParser& parser = desk.parser;
     EXPECT_EQ(parse(parser, bytes(text)), Status::kBad) << text;
     EXPECT_EQ(parser.failure(), why);
   }
-  RequestParser parser(limits);
+  Desk desk(limits);
+  RequestParser& parser = desk.parser;
   EXPECT_EQ(parse(parser, bytes("01 08 0*7 '12345678'") + bytes("10 0*7")), Status::kNeedsMore);
 }
 
 TEST(RequestParserTest, ManyAllowedPartsMayNotAddUpToTooMuch) {
-  const RequestLimits limits;
-  RequestParser parser(limits);
+  Desk desk;
+  RequestParser& parser = desk.parser;
   EXPECT_EQ(parse(parser, bytes("0b ff ff 0*6")), Status::kNeedsMore);
   const std::string pair = bytes("0*8 00 00 80 0*5") + std::string(8 << 20, 'x');
   Status status = Status::kNeedsMore;
@@ -135,9 +145,9 @@ TEST(RequestParserTest, ManyAllowedPartsMayNotAddUpToTooMuch) {
 }
 
 TEST(RequestParserTest, TheLegacyDialectsNumberTheirOperationsDifferently) {
-  const RequestLimits limits;
-  const auto op_in = [&](StoreDialect dialect, const std::string& text) {
-    RequestParser parser(limits);
+  const auto op_in = [](StoreDialect dialect, const std::string& text) {
+    Desk op_desk;
+    RequestParser& parser = op_desk.parser;
     parser.set_dialect(dialect);
     EXPECT_EQ(parse(parser, bytes(text)), Status::kComplete) << text;
     return parser.request().op;
@@ -147,7 +157,8 @@ TEST(RequestParserTest, TheLegacyDialectsNumberTheirOperationsDifferently) {
   EXPECT_EQ(op_in(StoreDialect::kTorch19To20, "08 01 0*7 'k'"), StoreOp::kDeleteKey);
   EXPECT_EQ(op_in(StoreDialect::kTorch21, "07 01 0*7 'k'"), StoreOp::kDeleteKey);
   EXPECT_EQ(op_in(StoreDialect::kTorch21, "0b"), StoreOp::kCancelWait);
-  RequestParser parser(limits);
+  Desk desk;
+  RequestParser& parser = desk.parser;
   parser.set_dialect(StoreDialect::kTorch19To20);
   EXPECT_EQ(parse(parser, bytes("09")), Status::kBad);
 }

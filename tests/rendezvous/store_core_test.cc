@@ -68,7 +68,7 @@ TEST(StoreCoreTest, AWaitCountsEachKeyOnceEvenIfItIsDeletedAgain) {
   core.append("b", "1");
   EXPECT_EQ(waiter.releases, 1);
   EXPECT_FALSE(waiter.waiting());
-  EXPECT_TRUE(core.wait(waiter, {}));
+  EXPECT_TRUE(core.wait(waiter, std::vector<std::string>{}));
 }
 
 TEST(StoreCoreTest, AQueueSatisfiesAWaitAndIsNotCountedAsMissing) {

@@ -32,15 +32,14 @@ class StoreSessionTest : public testing::Test {
   }
   static std::string reply(const std::string& text) { return hex(bytes(text)); }
 
-  StoreCore core_;
-  StoreSession::Settings settings_;
-  std::vector<StoreSession*> released_;
+  StoreService service_;
+  StoreCore& core_ = service_.core;
 };
 
 constexpr const char* kHello = "00 ce f7 85 3c";
 
 TEST_F(StoreSessionTest, TheGoldenVectorsOfPyTorchAreAnsweredToTheByte) {
-  StoreSession session(core_, settings_, released_);
+  StoreSession session(service_);
   EXPECT_EQ(ask(session, "00 ce f7 85 3c 0d 01 02 03 04"), reply("01 02 03 04"));
   EXPECT_EQ(ask(session, "01 | 02 0*7 2f 6b | 01 0*7 76"), "");
   EXPECT_EQ(ask(session, "06 | 01 0*7 | 02 0*7 2f 6b"), reply("00"));
@@ -57,7 +56,7 @@ TEST_F(StoreSessionTest, TheGoldenVectorsOfPyTorchAreAnsweredToTheByte) {
 }
 
 TEST_F(StoreSessionTest, EveryOtherOperationIsAnsweredInItsForm) {
-  StoreSession session(core_, settings_, released_);
+  StoreSession session(service_);
   ask(session, kHello);
   EXPECT_EQ(ask(session, "09 01 0*7 'a' 01 0*7 '1' | 09 01 0*7 'a' 01 0*7 '2'"), "");
   EXPECT_EQ(ask(session, "0b 02 0*7 01 0*7 'b' 0*8 01 0*7 'c' 01 0*7 '3'"), "");
@@ -76,17 +75,17 @@ TEST_F(StoreSessionTest, EveryOtherOperationIsAnsweredInItsForm) {
 }
 
 TEST_F(StoreSessionTest, ABarrierAnswersAllWhenTheLastComes) {
-  StoreSession first(core_, settings_, released_), second(core_, settings_, released_);
+  StoreSession first(service_), second(service_);
   ask(first, kHello);
   ask(second, kHello);
   EXPECT_EQ(ask(first, "12 01 0*7 'B' 02 0*7"), "");
   EXPECT_EQ(ask(second, "12 01 0*7 'B' 02 0*7"), reply("00"));
   EXPECT_EQ(hex(taken(first)), reply("00"));
-  EXPECT_EQ(released_, std::vector<StoreSession*>{&first});
+  EXPECT_EQ(service_.released, std::vector<StoreSession*>{&first});
 }
 
 TEST_F(StoreSessionTest, ACancelThatCrossesTheReleaseIsAnsweredAfterIt) {
-  StoreSession waiter(core_, settings_, released_), setter(core_, settings_, released_);
+  StoreSession waiter(service_), setter(service_);
   ask(waiter, kHello);
   ask(setter, kHello);
   ask(waiter, "06 01 0*7 01 0*7 'k'");
@@ -96,7 +95,7 @@ TEST_F(StoreSessionTest, ACancelThatCrossesTheReleaseIsAnsweredAfterIt) {
 }
 
 TEST_F(StoreSessionTest, ACancelledWaitIsNotReleasedLater) {
-  StoreSession waiter(core_, settings_, released_), setter(core_, settings_, released_);
+  StoreSession waiter(service_), setter(service_);
   ask(waiter, kHello);
   ask(setter, kHello);
   ask(waiter, "06 01 0*7 01 0*7 'k'");
@@ -106,11 +105,11 @@ TEST_F(StoreSessionTest, ACancelledWaitIsNotReleasedLater) {
 }
 
 TEST_F(StoreSessionTest, AGoneWaitersQueueElementWakesTheNextWaiter) {
-  StoreSession second(core_, settings_, released_), pusher(core_, settings_, released_);
+  StoreSession second(service_), pusher(service_);
   ask(second, kHello);
   ask(pusher, kHello);
   {
-    StoreSession first(core_, settings_, released_);
+    StoreSession first(service_);
     ask(first, kHello);
     ask(first, "06 01 0*7 01 0*7 'q'");
     ask(second, "06 01 0*7 01 0*7 'q'");
@@ -121,7 +120,7 @@ TEST_F(StoreSessionTest, AGoneWaitersQueueElementWakesTheNextWaiter) {
 }
 
 TEST_F(StoreSessionTest, TheHandshakeMayComeByteByByte) {
-  StoreSession session(core_, settings_, released_);
+  StoreSession session(service_);
   EXPECT_TRUE(session.silent());
   for (const char c : bytes("00 ce f7 85 3c")) {
     EXPECT_EQ(session.state(), State::kOpening);
@@ -133,7 +132,7 @@ TEST_F(StoreSessionTest, TheHandshakeMayComeByteByByte) {
 }
 
 TEST_F(StoreSessionTest, ALegacyClientIsKnownByItsFirstBytesAndEstablishedByARequest) {
-  StoreSession session(core_, settings_, released_);
+  StoreSession session(service_);
   EXPECT_EQ(ask(session, "03"), "");
   EXPECT_TRUE(session.is_legacy());
   EXPECT_FALSE(session.established());
@@ -141,21 +140,23 @@ TEST_F(StoreSessionTest, ALegacyClientIsKnownByItsFirstBytesAndEstablishedByAReq
   EXPECT_TRUE(session.established());
   EXPECT_EQ(ask(session, "06"), reply("01 0*7"));
 
-  StoreSession setter(core_, settings_, released_);
+  StoreSession setter(service_);
   EXPECT_EQ(ask(setter, "00 01 0*3"), "");
   EXPECT_EQ(ask(setter, "0*4 'k' 01 0*7 'v' | 02 01 0*7 'k'"), reply("01 0*7 'v'"));
   EXPECT_TRUE(setter.is_legacy());
 }
 
 TEST_F(StoreSessionTest, TheNumberingOf21IsUsedWhereItIsAskedFor) {
-  settings_.legacy = StoreDialect::kTorch21;
-  StoreSession session(core_, settings_, released_);
+  StoreService::Settings settings;
+  settings.legacy = StoreDialect::kTorch21;
+  StoreService service(settings);
+  StoreSession session(service);
   EXPECT_EQ(ask(session, "05 01 0*7 01 0*7 'k'"), "");
   EXPECT_EQ(ask(session, "0b"), reply("01"));
 }
 
 TEST_F(StoreSessionTest, ALegacyClientThatAsksAgainHasGivenItsWaitUp) {
-  StoreSession session(core_, settings_, released_);
+  StoreSession session(service_);
   ask(session, "05 01 0*7 01 0*7 'k'");
   EXPECT_EQ(ask(session, "06"), reply("0*8"));
   core_.set("k", "");
@@ -163,7 +164,7 @@ TEST_F(StoreSessionTest, ALegacyClientThatAsksAgainHasGivenItsWaitUp) {
 }
 
 TEST_F(StoreSessionTest, AFirstByteAbove127BelongsToAnAgentWithAllThatCame) {
-  StoreSession session(core_, settings_, released_);
+  StoreSession session(service_);
   session.receive(bytes("80 01 02"));
   EXPECT_EQ(session.state(), State::kAgent);
   EXPECT_EQ(session.first_bytes(), bytes("80 01 02"));
@@ -176,14 +177,14 @@ TEST_F(StoreSessionTest, WhatCannotBeServedFailsAndChangesNothing) {
                                      {"13", "no operation 19"},
                                      {"00 01 02 03 04", "another magic"},
                                      {"03 00 00 00 00 00 00 00 80", "GET with a key"}}) {
-    StoreSession session(core_, settings_, released_);
+    StoreSession session(service_);
     ask(session, kHello);
     EXPECT_EQ(ask(session, request), "");
     EXPECT_EQ(session.state(), State::kFailed) << request;
     EXPECT_NE(session.failure().find(why), std::string::npos) << session.failure();
   }
   EXPECT_EQ(*core_.get("n"), "abc");
-  StoreSession wrong_magic(core_, settings_, released_), watcher(core_, settings_, released_);
+  StoreSession wrong_magic(service_), watcher(service_);
   EXPECT_EQ(ask(wrong_magic, "00 cf f7 85 3c 0d 'pid1'"), "");
   EXPECT_EQ(wrong_magic.state(), State::kFailed);
   EXPECT_EQ(ask(watcher, "07 01 0*7 'k'"), "");
@@ -192,7 +193,7 @@ TEST_F(StoreSessionTest, WhatCannotBeServedFailsAndChangesNothing) {
 
 TEST_F(StoreSessionTest, AClientThatReadsNothingIsServedNoFurtherUntilItDoes) {
   core_.set("big", std::string(600 << 10, 'x'));
-  StoreSession session(core_, settings_, released_);
+  StoreSession session(service_);
   ask(session, kHello);
   const std::string get = bytes("03 03 0*7 'big'");
   session.receive(get + get + get + get + get);

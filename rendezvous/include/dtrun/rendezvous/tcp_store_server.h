@@ -18,18 +18,23 @@
 namespace dtrun::rendezvous {
 
 /// PyTorch renumbered its operations in 2.1 without a mark on the wire.
-enum class LegacyNumbering { kTorch19To20, kTorch21 };
+/// kNone: whoever does not begin with VALIDATE is refused.
+enum class LegacyNumbering { kNone, kTorch19To20, kTorch21 };
 
 struct TcpStoreServerOptions {
   std::size_t max_key_bytes = 8 << 10;
   std::size_t max_value_bytes = 8 << 20;
   std::size_t max_keys_per_request = 1 << 20;
+  /// Of keys, values, queues, waits, half requests and unsent answers together. The client that
+  /// would exceed it is closed; what is there stays, and the others go on.
+  std::size_t max_store_bytes = std::size_t{2} << 30;
   /// Of those clients that do not open with the modern handshake.
   LegacyNumbering legacy_numbering = LegacyNumbering::kTorch19To20;
   /// A connection that has not opened the conversation by then is closed. The second, silent
   /// connection of a live legacy client is spared.
   base::Deadline::Duration handshake_timeout = std::chrono::seconds(30);
-  /// Of connections that have not opened the conversation; beyond it the oldest is closed.
+  /// Of connections that have not opened the conversation; beyond it the oldest is closed. So it is
+  /// when no file descriptor is left.
   std::size_t max_newcomers = 4096;
   /// First byte >= 0x80: not a store client but an agent; the connection (non-blocking) and the
   /// bytes read so far are handed over. Empty: such connections are closed.
@@ -50,6 +55,10 @@ class TcpStoreServer {
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;
 
   std::uint16_t port() const;
+  /// A new and empty store on the same port, for the next attempt of a job whose port is fixed:
+  /// forgets all keys and closes every client, with all that it has sent. The listening socket
+  /// stays open, agents' connections too.
+  void start_over();
 
  private:
   struct Impl;

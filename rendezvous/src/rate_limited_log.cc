@@ -1,0 +1,23 @@
+#include "rate_limited_log.h"
+
+namespace dtrun::rendezvous {
+
+void RateLimitedLog::warning(const std::string& text) {
+  if (period_.expired()) {
+    if (unsaid_ > 0)
+      base::log::warning(component_, "{} more lines like these were left out", unsaid_);
+    unsaid_ = 0;
+    lines_left_ = kLinesPerPeriod;
+    period_ = base::Deadline::after(kPeriod);
+  }
+  if (lines_left_ == 0) {
+    ++unsaid_;
+    return;
+  }
+  base::log::warning(component_, "{}", text);
+  if (--lines_left_ == 0)
+    base::log::warning(component_, "more like these is not said for {}",
+                       base::format_duration(period_.remaining()));
+}
+
+}  // namespace dtrun::rendezvous

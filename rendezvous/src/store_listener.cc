@@ -1,0 +1,63 @@
+#include "store_listener.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "dtrun/base/error.h"
+#include "dtrun/base/socket.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+constexpr base::Deadline::Duration kPause = std::chrono::milliseconds(100);
+
+base::UniqueFd spare_descriptor() {
+  return base::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+}  // namespace
+
+StoreListener::StoreListener(base::EventLoop& loop, EpollSet& set, base::UniqueFd socket)
+    : set_(set), socket_(std::move(socket)), spare_(spare_descriptor()), pause_(loop) {
+  base::set_nonblocking(fd());
+  // Connections inherit it: a system call less for each.
+  const int on = 1;
+  ::setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (!set_.add(fd(), EPOLLIN, this))
+    throw base::system_error("cannot watch the store's listening socket");
+}
+
+StoreListener::Next StoreListener::next() {
+  while (true) {
+    base::UniqueFd connection(::accept4(fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (connection) return {Outcome::kTaken, std::move(connection)};
+    if (errno == EMFILE || errno == ENFILE) return {Outcome::kNoDescriptor, {}};
+    if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
+    if (errno != EAGAIN) pause();
+    return {Outcome::kNoneThere, {}};
+  }
+}
+
+// The connection would stay in the backlog and the listener readable for ever. That there is one at
+// all, accept4 does not tell before it has a descriptor for it.
+bool StoreListener::turn_one_away() {
+  spare_.reset();
+  base::UniqueFd refused(::accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  const bool there_was_one = refused.valid();
+  refused.reset();
+  spare_ = spare_descriptor();
+  if (!spare_) pause();
+  return there_was_one && spare_;
+}
+
+void StoreListener::pause() {
+  set_.change(fd(), 0, this);
+  pause_.start(base::Deadline::after(kPause), [this] { set_.change(fd(), EPOLLIN, this); });
+}
+
+}  // namespace dtrun::rendezvous

@@ -1,0 +1,37 @@
+// StoreService: what all sessions of one server share: the store, what is allowed, and the scratch
+// that they use one after the other. Owned by the server; not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "request_parser.h"
+#include "store_core.h"
+#include "store_protocol.h"
+
+namespace dtrun::rendezvous {
+
+class StoreSession;
+
+struct StoreService {
+  struct Settings {
+    RequestLimits limits;
+    /// Of clients that do not open with VALIDATE; nullopt: they are refused.
+    std::optional<StoreDialect> legacy = StoreDialect::kTorch19To20;
+    /// Of all keys, values, queues, waits, half requests and unsent answers together.
+    std::size_t most_bytes = std::size_t{2} << 30;
+  };
+
+  StoreService() = default;
+  explicit StoreService(const Settings& given) : settings(given), core(given.most_bytes) {}
+
+  const Settings settings{};
+  StoreCore core{settings.most_bytes};
+  /// Those whose waits other sessions' requests have ended, and who therefore have output.
+  std::vector<StoreSession*> released;
+  /// The one that is being served.
+  Request request;
+};
+
+}  // namespace dtrun::rendezvous
