@@ -23,8 +23,9 @@ StoreHost::StoreHost(const std::string& address, std::uint16_t port) {
 }
 
 StoreHost::~StoreHost() {
-  // From now on the loop's objects belong to this thread again.
-  service_->loop.stop();
+  // Posted: a stop() that came before the thread's run() would be forgotten. After the join the
+  // loop's objects belong to this thread again.
+  service_->loop.post([service = service_.get()] { service->loop.stop(); });
   service_->thread.join();
 }
 
