@@ -33,15 +33,6 @@ base::Deadline late() {
   return base::Deadline::after(std::chrono::seconds(60));
 }
 
-TEST(TorchStoreTest, PyTorchsClientsFindInOurServerWhatTheirsPromises) {
-  REQUIRE_TORCH(home);
-  const ServedStore server;
-  const CommandResult result =
-      run_command({home.python(), kScripts + "/store_client.py", std::to_string(server.port())});
-  EXPECT_EQ(result.exit_code, 0) << result.describe();
-  EXPECT_EQ(result.out, "all as PyTorch documents\n");
-}
-
 TEST(TorchStoreTest, OurFileStoreAndPyTorchsUseOneFile) {
   REQUIRE_TORCH(home);
   const std::string path = testing::TempDir() + "dtrun_torch_store_" + std::to_string(::getpid());
