@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <linux/close_range.h>
+#include <linux/mempolicy.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -40,6 +41,10 @@ struct Request {
   pid_t parent;
   bool has_limit;
   rlim_t soft_limit;
+  const unsigned long* cpu_mask;
+  std::size_t cpu_mask_bytes;  // 0: none
+  const unsigned long* memory_mask;
+  std::size_t memory_mask_bits;  // 0: none
   // Written by the child when a step fails.
   int error_number;
   const char* failed_step;
@@ -117,6 +122,13 @@ DT_IN_CHILD int child_main(void* argument) {
     if (::syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &limit, nullptr) != 0)
       give_up(request, "restore the limit of open files");
   }
+  if (request->cpu_mask_bytes != 0 &&
+      ::syscall(SYS_sched_setaffinity, 0, request->cpu_mask_bytes, request->cpu_mask) != 0)
+    give_up(request, "bind to CPUs");
+  if (request->memory_mask_bits != 0 &&
+      ::syscall(SYS_set_mempolicy, MPOL_PREFERRED, request->memory_mask,
+                request->memory_mask_bits) != 0)
+    give_up(request, "bind to a NUMA node's memory");
   ::syscall(SYS_execve, request->path, request->argv, request->envp);
   give_up(request, "execute");
 }
@@ -139,6 +151,20 @@ SpawnError spawn_error(const std::string& path, const char* step, int error_numb
   if (error_number == ENOEXEC) remedy = "give a script a first line like '#!/bin/sh'";
   return SpawnError(system_error(fmt::format("start {} ({})", path, step), error_number, remedy),
                     error_number);
+}
+
+using Bits = std::vector<unsigned long>;
+constexpr std::size_t kBitsPerWord = 8 * sizeof(unsigned long);
+
+// As the kernel wants sets of CPUs and of nodes; empty for none.
+Bits bits_of(const std::vector<int>& numbers) {
+  Bits bits;
+  for (const int number : numbers) {
+    const auto index = static_cast<std::size_t>(number);
+    if (bits.size() <= index / kBitsPerWord) bits.resize(index / kBitsPerWord + 1);
+    bits[index / kBitsPerWord] |= 1UL << index % kBitsPerWord;
+  }
+  return bits;
 }
 
 // 0, or why the file cannot be executed.
@@ -183,6 +209,13 @@ ChildProcess ChildProcess::spawn(const ChildCommand& command, const ChildSetup& 
   request.parent = ::getpid();
   request.has_limit = command.open_files_soft_limit.has_value();
   request.soft_limit = command.open_files_soft_limit.value_or(0);
+  const Bits cpu_mask = bits_of(setup.cpus);
+  request.cpu_mask = cpu_mask.data();
+  request.cpu_mask_bytes = cpu_mask.size() * sizeof cpu_mask[0];
+  const Bits memory_mask = setup.memory_node ? bits_of({*setup.memory_node}) : Bits();
+  request.memory_mask = memory_mask.data();
+  // The kernel takes one bit less than it is told.
+  request.memory_mask_bits = memory_mask.empty() ? 0 : memory_mask.size() * kBitsPerWord + 1;
 
   constexpr std::size_t kStackBytes = 64 << 10;
   const auto stack = std::make_unique_for_overwrite<char[]>(kStackBytes);

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "dtrun/base/cpu_topology.h"
 #include "dtrun/base/process_tree.h"
 
 namespace dtrun::base {
@@ -158,6 +159,32 @@ TEST(ChildProcessTest, TheSoftLimitOfOpenFilesIsTheOneAskedFor) {
   ChildCommand command = shell("ulimit -n");
   command.open_files_soft_limit = 77;
   EXPECT_EQ(run(command).out, "77\n");
+}
+
+TEST(ChildProcessTest, AChildRunsOnTheCpusAndNearTheMemoryAskedFor) {
+  const int cpu = allowed_cpus().back();
+  ChildSetup setup;
+  setup.cpus = {cpu};
+  setup.memory_node = 0;
+  // The kernel shows the policy of a mapping as "prefer:0".
+  const Ran ran =
+      run(shell("grep Cpus_allowed_list /proc/self/status; grep -c prefer:0 /proc/self/numa_maps"),
+          setup);
+  EXPECT_TRUE(ran.status.success());
+  EXPECT_EQ(ran.out.substr(0, ran.out.find('\n')), "Cpus_allowed_list:\t" + std::to_string(cpu));
+  EXPECT_EQ(run(shell("grep -c prefer:0 /proc/self/numa_maps")).out, "0\n");
+}
+
+TEST(ChildProcessTest, CpusThatDoNotExistAreAnError) {
+  ChildSetup setup;
+  setup.cpus = {4000};
+  try {
+    ChildProcess::spawn(shell("true"), setup);
+    FAIL() << "it was started";
+  } catch (const SpawnError& error) {
+    EXPECT_EQ(error.error_number(), EINVAL);
+    EXPECT_NE(std::string(error.what()).find("bind to CPUs"), std::string::npos);
+  }
 }
 
 TEST(ChildProcessTest, AProgramThatCannotBeExecutedIsTheErrnoOfExec) {

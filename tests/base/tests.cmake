@@ -2,5 +2,6 @@ foreach(name background_call deadline dynamic_library env error event_loop json 
   dtrun_test(base/${name}_test.cc LINKS dtrun::base)
 endforeach()
 dtrun_test(base/child_process_test.cc LINKS dtrun::base)
+dtrun_test(base/cpu_topology_test.cc LINKS dtrun::base GTest::gmock)
 dtrun_test(base/process_tree_test.cc LINKS dtrun::base)
 dtrun_test(base/line_relay_test.cc LINKS dtrun::base)

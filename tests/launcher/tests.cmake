@@ -11,6 +11,7 @@ foreach(name containment failure output nodes rendezvous)
   dtrun_test(launcher/${name}_test.cc
     LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
 endforeach()
+dtrun_test(launcher/binding_test.cc LINKS dtrun::launcher GTest::gmock)
 dtrun_test(launcher/decisions_test.cc LINKS dtrun::launcher GTest::gmock)
 dtrun_test(launcher/head_file_test.cc LINKS dtrun::launcher GTest::gmock)
 dtrun_test(launcher/rendezvous_decisions_test.cc LINKS dtrun::launcher GTest::gmock)

@@ -45,6 +45,8 @@ struct ChildSetup {
   int stderr_fd = 2;
   std::vector<int> inherited_fds;  ///< keep their numbers; must be above 2
   Group group = Group::kSession;
+  std::vector<int> cpus;           ///< it may run on; empty: on this process's own
+  std::optional<int> memory_node;  ///< NUMA node that its memory is taken from first
 };
 
 /// kNotFound or kSystem; error_number() is the errno of the step that failed.

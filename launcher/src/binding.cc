@@ -1,0 +1,154 @@
+#include "binding.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Cpu;
+using base::CpuTopology;
+using base::Error;
+using base::ErrorCode;
+
+using Cpus = std::vector<Cpu>;
+
+// What shares a number, by that number.
+std::map<int, Cpus> grouped(const Cpus& cpus, int Cpu::*by) {
+  std::map<int, Cpus> groups;
+  for (const Cpu& cpu : cpus) groups[cpu.*by].push_back(cpu);
+  return groups;
+}
+
+std::vector<int> ids(const Cpus& cpus) {
+  std::vector<int> result;
+  for (const Cpu& cpu : cpus) result.push_back(cpu.id);
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+// The node of each rank: its device's where that has CPUs for us, else by blocks.
+std::vector<int> nodes_of_ranks(const std::map<int, Cpus>& nodes, int local_ranks,
+                                const std::vector<std::optional<int>>& devices) {
+  std::vector<int> names;
+  for (const auto& [node, cpus] : nodes) names.push_back(node);
+  std::vector<int> result;
+  for (int rank = 0; rank < local_ranks; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    const std::optional<int> device = index < devices.size() ? devices[index] : std::nullopt;
+    const auto block =
+        static_cast<std::size_t>(rank) * names.size() / static_cast<std::size_t>(local_ranks);
+    result.push_back(device && nodes.contains(*device) ? *device : names[block]);
+  }
+  return result;
+}
+
+// The cores that the `index`th of `sharers` gets; the first ones get those that are left over.
+Cpus share_of_cores(const Cpus& cpus, std::size_t index, std::size_t sharers) {
+  const std::map<int, Cpus> cores = grouped(cpus, &Cpu::core);
+  const std::size_t each = cores.size() / sharers, over = cores.size() % sharers;
+  if (each == 0)
+    throw Error(ErrorCode::kUnavailable,
+                fmt::format("{} ranks share a NUMA node of {} cores, and each is to have one of "
+                            "its own (--numa-binding=exclusive)",
+                            sharers, cores.size()),
+                "", "start fewer ranks, or bind them by node, socket or core-complex");
+  const std::size_t first = index * each + std::min(index, over);
+  const std::size_t count = each + (index < over ? 1 : 0);
+  Cpus share;
+  std::size_t at = 0;
+  for (const auto& [core, threads] : cores) {
+    if (at >= first && at < first + count)
+      share.insert(share.end(), threads.begin(), threads.end());
+    ++at;
+  }
+  return share;
+}
+
+Cpus cache_of(const Cpus& cpus, std::size_t index) {
+  const std::map<int, Cpus> caches = grouped(cpus, &Cpu::cache);
+  return std::next(caches.begin(), static_cast<std::ptrdiff_t>(index % caches.size()))->second;
+}
+
+Cpus cpus_of_packages(const CpuTopology& topology, const Cpus& node) {
+  std::set<int> packages;
+  for (const Cpu& cpu : node) packages.insert(cpu.package);
+  Cpus result;
+  for (const Cpu& cpu : topology.cpus)
+    if (packages.contains(cpu.package)) result.push_back(cpu);
+  return result;
+}
+
+}  // namespace
+
+std::vector<RankBinding> plan_binding(const CpuTopology& topology, BindingKind kind,
+                                      int local_ranks,
+                                      const std::vector<std::optional<int>>& devices) {
+  std::vector<RankBinding> result(static_cast<std::size_t>(local_ranks));
+  if (kind == BindingKind::kNone || topology.cpus.empty()) return result;
+  const std::map<int, Cpus> nodes = grouped(topology.cpus, &Cpu::node);
+  const std::vector<int> node_of = nodes_of_ranks(nodes, local_ranks, devices);
+  std::map<int, std::size_t> seen;
+  for (std::size_t rank = 0; rank < result.size(); ++rank) {
+    const Cpus& node = nodes.at(node_of[rank]);
+    const std::size_t index = seen[node_of[rank]]++;
+    const auto sharers =
+        static_cast<std::size_t>(std::count(node_of.begin(), node_of.end(), node_of[rank]));
+    RankBinding& binding = result[rank];
+    switch (kind) {
+      case BindingKind::kNone:
+        break;
+      case BindingKind::kNode:
+        binding.cpus = ids(node);
+        break;
+      case BindingKind::kSocket:
+        binding.cpus = ids(cpus_of_packages(topology, node));
+        break;
+      case BindingKind::kExclusive:
+        binding.cpus = ids(share_of_cores(node, index, sharers));
+        break;
+      case BindingKind::kCoreComplex:
+        binding.cpus = ids(cache_of(node, index));
+        break;
+    }
+    if (nodes.size() > 1) binding.memory_node = node_of[rank];
+  }
+  return result;
+}
+
+int cores_of(const CpuTopology& topology, const RankBinding& binding) {
+  std::set<int> cores;
+  for (const Cpu& cpu : topology.cpus)
+    if (binding.cpus.empty() ||
+        std::binary_search(binding.cpus.begin(), binding.cpus.end(), cpu.id))
+      cores.insert(cpu.core);
+  return static_cast<int>(cores.size());
+}
+
+std::vector<std::optional<int>> device_nodes() {
+  std::set<std::string> addresses;
+  std::error_code ignored;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", ignored)) {
+    std::string address = entry.path().filename();
+    for (char& c : address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    addresses.insert(address);
+  }
+  std::vector<std::optional<int>> nodes;
+  for (const std::string& address : addresses) {
+    std::ifstream file("/sys/bus/pci/devices/" + address + "/numa_node");
+    int node = -1;
+    nodes.push_back(file >> node && node >= 0 ? std::optional<int>(node) : std::nullopt);
+  }
+  return nodes;
+}
+
+}  // namespace dtrun::launcher
