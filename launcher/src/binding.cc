@@ -1,14 +1,20 @@
 #include "binding.h"
 
 #include <fmt/core.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 
+#include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 
 namespace dtrun::launcher {
@@ -87,6 +93,25 @@ Cpus cpus_of_packages(const CpuTopology& topology, const Cpus& node) {
   return result;
 }
 
+// In the order of their PCI addresses.
+std::vector<std::optional<int>> device_nodes() {
+  std::set<std::string> addresses;
+  std::error_code ignored;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", ignored)) {
+    std::string address = entry.path().filename();
+    for (char& c : address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    addresses.insert(address);
+  }
+  std::vector<std::optional<int>> nodes;
+  for (const std::string& address : addresses) {
+    std::ifstream file("/sys/bus/pci/devices/" + address + "/numa_node");
+    int node = -1;
+    nodes.push_back(file >> node && node >= 0 ? std::optional<int>(node) : std::nullopt);
+  }
+  return nodes;
+}
+
 }  // namespace
 
 std::vector<RankBinding> plan_binding(const CpuTopology& topology, BindingKind kind,
@@ -133,22 +158,43 @@ int cores_of(const CpuTopology& topology, const RankBinding& binding) {
   return static_cast<int>(cores.size());
 }
 
-std::vector<std::optional<int>> device_nodes() {
-  std::set<std::string> addresses;
-  std::error_code ignored;
-  for (const auto& entry :
-       std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", ignored)) {
-    std::string address = entry.path().filename();
-    for (char& c : address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    addresses.insert(address);
-  }
+std::string RankBinding::describe() const {
+  std::string text = "CPUs " + base::format_cpu_list(cpus);
+  if (memory_node) text += fmt::format(", memory of node {} first", *memory_node);
+  return text;
+}
+
+std::vector<std::optional<int>> visible_nodes(const std::vector<std::optional<int>>& machine,
+                                              const std::optional<std::string>& visible_devices) {
+  if (!visible_devices) return machine;
   std::vector<std::optional<int>> nodes;
-  for (const std::string& address : addresses) {
-    std::ifstream file("/sys/bus/pci/devices/" + address + "/numa_node");
-    int node = -1;
-    nodes.push_back(file >> node && node >= 0 ? std::optional<int>(node) : std::nullopt);
+  std::string_view left = *visible_devices;
+  while (!left.empty()) {
+    const std::string_view entry = left.substr(0, left.find(','));
+    const auto index = base::parse_integer(entry);
+    const bool known = index && *index >= 0 && *index < static_cast<long long>(machine.size());
+    nodes.push_back(known ? machine[static_cast<std::size_t>(*index)] : std::nullopt);
+    left.remove_prefix(std::min(left.size(), entry.size() + 1));
   }
   return nodes;
+}
+
+std::vector<RankBinding> bind_ranks(BindingKind kind, int local_ranks,
+                                    const std::optional<std::string>& visible_devices,
+                                    std::vector<std::string>& warnings) {
+  if (kind == BindingKind::kNone)
+    return std::vector<RankBinding>(static_cast<std::size_t>(local_ranks));
+  std::vector<RankBinding> bindings =
+      plan_binding(CpuTopology::of_this_process(), kind, local_ranks,
+                   visible_nodes(device_nodes(), visible_devices));
+  const bool memory_too = ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) == 0;
+  if (memory_too || !bindings.front().memory_node) return bindings;
+  for (RankBinding& binding : bindings) binding.memory_node.reset();
+  warnings.push_back(
+      fmt::format("dtrun: --numa-binding binds CPUs only: memory cannot be bound here "
+                  "(set_mempolicy: {})",
+                  std::strerror(errno)));
+  return bindings;
 }
 
 }  // namespace dtrun::launcher

@@ -1,5 +1,5 @@
-// Binding: which CPUs and which memory each local rank gets (--numa-binding). Pure but for
-// device_nodes().
+// Binding: which CPUs and which memory each local rank gets (--numa-binding). plan_binding() is
+// pure; bind_ranks() asks this machine.
 #pragma once
 
 #include <optional>
@@ -22,6 +22,9 @@ enum class BindingKind {
 struct RankBinding {
   std::vector<int> cpus;           ///< empty: not bound
   std::optional<int> memory_node;  ///< preferred; others are used when it is full
+
+  /// "CPUs 0-3,16-19, memory of node 0 first"
+  std::string describe() const;
   friend bool operator==(const RankBinding&, const RankBinding&) = default;
 };
 
@@ -36,7 +39,14 @@ std::vector<RankBinding> plan_binding(const base::CpuTopology& topology, Binding
 /// How many cores the rank has: for OMP_NUM_THREADS.
 int cores_of(const base::CpuTopology& topology, const RankBinding& binding);
 
-/// NUMA nodes of the machine's GPUs in the order of their PCI addresses.
-std::vector<std::optional<int>> device_nodes();
+/// The nodes of the devices that the ranks see: CUDA_VISIBLE_DEVICES picks among the machine's.
+std::vector<std::optional<int>> visible_nodes(const std::vector<std::optional<int>>& machine,
+                                              const std::optional<std::string>& visible_devices);
+
+/// On this machine: its CPUs that this process may use, and its GPUs. Where memory cannot be bound
+/// (a container without that right), the CPUs are bound alone, with a warning.
+std::vector<RankBinding> bind_ranks(BindingKind kind, int local_ranks,
+                                    const std::optional<std::string>& visible_devices,
+                                    std::vector<std::string>& warnings);
 
 }  // namespace dtrun::launcher

@@ -4,7 +4,10 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+
 #include "device_count.h"
+#include "dtrun/base/log.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -80,9 +83,19 @@ base::ChildCommand make_command(const Options& options, const base::Environment&
   return command;
 }
 
-// torchrun's rule, and its text: people look for it.
-void limit_omp_threads(const LaunchPlan& plan, base::Environment& environment,
-                       std::vector<std::string>& warnings) {
+void tell_bindings(const LaunchPlan& plan) {
+  for (std::size_t rank = 0; rank < plan.bindings.size(); ++rank)
+    if (const RankBinding& binding = plan.bindings[rank]; !binding.cpus.empty())
+      base::log::info(base::log::Component::kLauncher, "local rank {}: {}", rank,
+                      binding.describe());
+}
+
+// Without a word of the user's, torchrun's rule, and its text: people look for it.
+void limit_omp_threads(const LaunchPlan& plan, const std::optional<OmpThreads>& wish,
+                       base::Environment& environment, std::vector<std::string>& warnings) {
+  if (wish && wish->count > 0)
+    return environment.set("OMP_NUM_THREADS", std::to_string(wish->count));
+  if (wish) return environment.unset("OMP_NUM_THREADS");  // each rank gets its own
   if (plan.local_ranks == 1 || environment.contains("OMP_NUM_THREADS")) return;
   environment.set("OMP_NUM_THREADS", "1");
   warnings.push_back(
@@ -108,6 +121,14 @@ std::optional<rendezvous::Token> find_token(const Options& options,
   return rendezvous::Token::from_file(options.token_file, "--rdzv_conf token_file=");
 }
 
+// The cores that a rank is bound to; else its part of all.
+int share_of_cores(const LaunchPlan& plan, int local_rank) {
+  const base::CpuTopology topology = base::CpuTopology::of_this_process();
+  const RankBinding& binding = plan.bindings[static_cast<std::size_t>(local_rank)];
+  const auto same = std::count(plan.bindings.begin(), plan.bindings.end(), binding);
+  return std::max(1, cores_of(topology, binding) / static_cast<int>(same));
+}
+
 }  // namespace
 
 LaunchPlan make_plan(Options options, const base::Environment& environment) {
@@ -125,7 +146,10 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   plan.colour = environment.get("NO_COLOR").value_or("").empty() &&
                 environment.get("TERM").value_or("dumb") != "dumb";
   base::Environment common = environment;
-  limit_omp_threads(plan, common, plan.warnings);
+  limit_omp_threads(plan, options.omp_threads, common, plan.warnings);
+  plan.bindings = bind_ranks(options.binding, plan.local_ranks,
+                             environment.get("CUDA_VISIBLE_DEVICES"), plan.warnings);
+  tell_bindings(plan);
   // What each rank gets for itself must not come from outside as well.
   base::Environment own;
   rendezvous::write_worker_env({}, own);
@@ -154,6 +178,8 @@ std::vector<std::string> rank_environment(const LaunchPlan& plan,
                                           const rendezvous::WorkerEnv& worker) {
   base::Environment own;
   if (!plan.nccl_async.empty()) own.set(kNcclAsync, plan.nccl_async);
+  if (plan.options.omp_threads && plan.options.omp_threads->count == 0)
+    own.set("OMP_NUM_THREADS", std::to_string(share_of_cores(plan, worker.local_rank)));
   rendezvous::write_worker_env(worker, own);
   return own.as_strings();
 }

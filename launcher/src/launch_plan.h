@@ -23,8 +23,9 @@ struct LaunchPlan {
   std::string nccl_async;      ///< TORCH_NCCL_ASYNC_ERROR_HANDLING of this environment; may be ""
   /// By which the agents know each other; none: anybody may join who names the job.
   std::optional<rendezvous::Token> token;
-  std::string report_file;  ///< this launcher's own TORCHELASTIC_ERROR_FILE; empty: none
-  bool colour = false;      ///< tags may be coloured where they are seen
+  std::string report_file;            ///< this launcher's own TORCHELASTIC_ERROR_FILE; empty: none
+  std::vector<RankBinding> bindings;  ///< of each local rank
+  bool colour = false;                ///< tags may be coloured where they are seen
   std::vector<std::string> warnings;
 };
 

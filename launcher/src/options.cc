@@ -44,6 +44,10 @@ const std::vector<OptionRow>& option_table() {
       {"role", 0, "NAME", "role of these ranks (default)"},
       {"log-dir", 0, "FOLDER", "keep the ranks' error files there"},
       {"tag", 0, "auto|always|never", "[node:rank] before lines; auto: on a terminal (auto)"},
+      {"numa-binding", 0, "node|socket|exclusive|core-complex",
+       "bind each rank to CPUs and memory: near its GPU, or dealt out over the NUMA nodes (none)"},
+      {"omp-threads", 0, "N|share",
+       "OMP_NUM_THREADS of the ranks; share: the cores that each has (several ranks: 1)"},
       {"module", 'm', nullptr, "PROGRAM is a Python module: python3 -u -m PROGRAM"},
       {"no-python", 0, nullptr, "execute PROGRAM itself, though it is called *.py"},
       {"pass-local-rank", 0, nullptr,
@@ -62,7 +66,6 @@ const std::vector<OptionRow>& option_table() {
       {"duplicate-stdout-filters", 0, "", nullptr},
       {"duplicate-stderr-filters", 0, "", nullptr},
       {"logs-specs", 0, "", nullptr},
-      {"numa-binding", 0, "", nullptr},
       {"signals-to-handle", 0, "", nullptr},
       {"virtual-local-rank", 0, nullptr, nullptr},
   };
@@ -86,6 +89,23 @@ Tagging read_tagging(const OptionValues& values) {
   if (text == "never") return Tagging::kNever;
   if (text != "auto") values.reject("tag", "must be auto, always or never");
   return Tagging::kAuto;
+}
+
+BindingKind read_binding(const OptionValues& values) {
+  const std::string text = values.text("numa-binding", "none");
+  if (text == "none") return BindingKind::kNone;
+  if (text == "node") return BindingKind::kNode;
+  if (text == "socket") return BindingKind::kSocket;
+  if (text == "exclusive") return BindingKind::kExclusive;
+  if (text != "core-complex")
+    values.reject("numa-binding", "must be node, socket, exclusive, core-complex or none");
+  return BindingKind::kCoreComplex;
+}
+
+std::optional<OmpThreads> read_omp_threads(const OptionValues& values) {
+  if (!values.has("omp-threads")) return std::nullopt;
+  if (values.text("omp-threads", "") == "share") return OmpThreads{};
+  return OmpThreads{static_cast<int>(values.integer("omp-threads", 1, 1, 65536))};
 }
 
 void check_combinations(const OptionValues& values, const Options& options) {
@@ -121,6 +141,8 @@ Options parse_options(const std::string& called_as, const std::vector<std::strin
   options.role = values.text("role", options.role);
   options.log_dir = values.text("log-dir", "");
   options.tagging = read_tagging(values);
+  options.binding = read_binding(values);
+  options.omp_threads = read_omp_threads(values);
   options.shutdown_grace = values.seconds("shutdown-timeout", options.shutdown_grace);
   values.seconds("monitor-interval", {});
   options.module = values.has("module");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "binding.h"
 #include "dtrun/base/env.h"
 #include "dtrun/rendezvous/round_messages.h"
 #include "port_range.h"
@@ -29,6 +30,10 @@ enum class Tagging { kAuto, kAlways, kNever };
 /// same line on every node, on the machine that --rdzv_endpoint names, through the file that it
 /// names (store_type=file), or through etcd's election.
 enum class Rendezvous { kStatic, kC10d, kFile, kEtcd };
+/// What OMP_NUM_THREADS the ranks get.
+struct OmpThreads {
+  int count = 0;  ///< 0: the cores that each rank has
+};
 /// Whether this agent is the one that serves the endpoint (is_host of --rdzv_conf).
 enum class Hosting { kByAddress, kAlways, kNever };
 enum class EtcdProtocol { kHttp, kHttps };
@@ -63,6 +68,8 @@ struct Options {
   std::string run_id;   ///< empty: made by the plan
   std::string log_dir;  ///< empty: a private folder, removed at the end
   Tagging tagging = Tagging::kAuto;
+  BindingKind binding = BindingKind::kNone;
+  std::optional<OmpThreads> omp_threads;  ///< none: as torchrun does
   std::chrono::nanoseconds shutdown_grace = std::chrono::seconds(30);
   std::chrono::nanoseconds answer_timeout = std::chrono::seconds(10);  ///< of the head to a hello
   bool module = false;

@@ -90,6 +90,9 @@ void WorkerGroup::start_rank(int local_rank) {
   setup.stderr_fd = err.write_end.get();
   setup.inherited_fds = {page_.fd()};
   setup.group = base::ChildSetup::Group::kProcessGroup;
+  const RankBinding& binding = plan_.bindings[static_cast<std::size_t>(local_rank)];
+  setup.cpus = binding.cpus;
+  setup.memory_node = binding.memory_node;
   rendezvous::RankSlot& slot = page_.slot(local_rank);
   slot.global_rank = order_.base_rank + local_rank;
   slot.state = static_cast<std::uint32_t>(RankState::kSpawned);

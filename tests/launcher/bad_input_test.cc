@@ -114,6 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
                  69,
                  {"no.such.host.invalid", "--rdzv_endpoint", "getent"}},
         BadInput{{"--pass_local_rank", "--use_env", "true"}, 64, {"--use_env"}},
+        BadInput{{"--numa-binding=core", "true"}, 64, {"--numa-binding=core must be", "socket"}},
+        BadInput{{"--omp-threads=0", "true"}, 64, {"--omp-threads=0"}},
         BadInput{{"--tee", "3", "true"}, 64, {"--tee", "not yet"}},
         BadInput{{"-r", "3", "true"}, 64, {"-r", "not yet"}},
         BadInput{{"--redirect=3", "true"}, 64, {"--redirect", "not yet"}},

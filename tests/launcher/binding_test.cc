@@ -73,6 +73,14 @@ TEST(Binding, ByCoreComplexTakesOneCacheEach) {
   EXPECT_EQ(plan[2], plan[0]);
 }
 
+TEST(Binding, VisibleDevicesPickAmongTheMachines) {
+  const std::vector<std::optional<int>> machine = {0, 0, 1, 1};
+  EXPECT_EQ(visible_nodes(machine, std::nullopt), machine);
+  EXPECT_THAT(visible_nodes(machine, "3,0,GPU-1234,9"),
+              ElementsAre(1, 0, std::nullopt, std::nullopt));
+  EXPECT_TRUE(visible_nodes(machine, "").empty());
+}
+
 TEST(Binding, OneNodeNeedsNoMemoryPolicyAndNoneBindsNothing) {
   base::CpuTopology small;
   small.cpus = {{0, 0, 0, 0, 0}, {1, 1, 0, 0, 0}};

@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <set>
 
+#include "binding.h"
+#include "dtrun/base/cpu_topology.h"
 #include "dtrun/base/socket.h"
 #include "launcher/launcher_job.h"
 
@@ -32,6 +35,35 @@ TEST(StartTest, EveryRankGetsItsPlaceInTheWorld) {
               ElementsAre("0 0 3 3 0 1 0 trainer 3 127.0.0.1 0 0 job7 True 1",
                           "1 1 3 3 0 1 1 trainer 3 127.0.0.1 0 0 job7 True 1",
                           "2 2 3 3 0 1 2 trainer 3 127.0.0.1 0 0 job7 True 1"));
+}
+
+TEST(StartTest, RanksAreBoundToCoresOfTheirOwn) {
+  const std::vector<int> cpus = base::allowed_cpus();
+  if (cpus.size() < 2) GTEST_SKIP() << "one CPU is too few to bind two ranks apart";
+  const CommandResult result =
+      run_dtrun({"--nproc_per_node=2", "--numa-binding=exclusive", "--omp-threads=share", "sh",
+                 "-c", "sed -n 's/^Cpus_allowed_list:.//p' /proc/self/status"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  const std::vector<std::string> lists = result.sorted_lines();
+  ASSERT_EQ(lists.size(), 2u) << result.describe();
+  std::vector<int> both = base::parse_cpu_list(lists[0]);
+  for (const int cpu : base::parse_cpu_list(lists[1])) both.push_back(cpu);
+  EXPECT_THAT(both, testing::IsSubsetOf(cpus));
+  EXPECT_EQ(std::set<int>(both.begin(), both.end()).size(), both.size()) << result.describe();
+}
+
+TEST(StartTest, OpenMpGetsTheThreadsAskedFor) {
+  const std::vector<std::string> show = {"sh", "-c", "echo $OMP_NUM_THREADS"};
+  const auto shown = [&](std::vector<std::string> options) {
+    options.insert(options.end(), show.begin(), show.end());
+    return run_dtrun(options).sorted_lines();
+  };
+  EXPECT_THAT(shown({"--nproc_per_node=2"}), ElementsAre("1", "1"));
+  EXPECT_THAT(shown({"--nproc_per_node=2", "--omp-threads=5"}), ElementsAre("5", "5"));
+  const int cpus = static_cast<int>(base::allowed_cpus().size());
+  const int cores = launcher::cores_of(base::CpuTopology::of_this_process(), {});
+  EXPECT_LE(cores, cpus);
+  EXPECT_THAT(shown({"--omp-threads=share"}), ElementsAre(std::to_string(cores)));
 }
 
 TEST(StartTest, RanksShareThePortOfTheStoreAndEachHasAnErrorFileAndTheJobPage) {
