@@ -348,9 +348,9 @@ TEST_F(EtcdClientTest, TlsProvesBothSidesAndAPasswordTheUser) {
   EtcdWatch watch(client.etcd, {EtcdKeys::one("k")}, start);
   EXPECT_EQ(watch.next(late()).events.at(0).pair.value, large);
 
-  const auto refusal = [&](EtcdOptions changed) {
+  const auto refusal = [&](EtcdOptions changed, Deadline deadline = late()) {
     Client other(std::move(changed));
-    const auto error = error_of([&] { other->probe(Deadline::after(milliseconds(500))); });
+    const auto error = error_of([&] { other->probe(deadline); });
     return error ? *error : base::Error(ErrorCode::kAborted, "no error");
   };
   EtcdOptions wrong = options;
@@ -363,10 +363,10 @@ TEST_F(EtcdClientTest, TlsProvesBothSidesAndAPasswordTheUser) {
   EXPECT_THAT(refusal(wrong).what(), HasSubstr("ssl_cert"));
   wrong = options;
   wrong.protocol = EtcdOptions::Protocol::http;
-  EXPECT_THAT(refusal(wrong).remedy(), HasSubstr("http or https"));
+  EXPECT_THAT(refusal(wrong, soon()).remedy(), HasSubstr("http or https"));
   wrong = options;
   wrong.endpoints = lab_->endpoints();
-  EXPECT_THAT(refusal(wrong).remedy(), HasSubstr("http or https"));
+  EXPECT_THAT(refusal(wrong, soon()).remedy(), HasSubstr("http or https"));
   wrong.endpoints = {{"localhost", etcd.endpoint().port}};
   EXPECT_EQ(refusal(wrong).code(), ErrorCode::kAborted);  // the certificate names it, too
   for (std::string EtcdOptions::*file :
