@@ -12,7 +12,7 @@ endforeach()
 set_target_properties(dtrun_dtrun PROPERTIES EXPORT_NAME dtrun)
 install(TARGETS dtrun_dtrun EXPORT dtrun_targets)
 # dtrun_launch, the launcher as a library, stays at home.
-install(TARGETS dtrun_launcher RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS dtrun_launcher dtrun_store RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 # Only when asked for (cmake --install BUILD --component torch_links): PyTorch's own torchrun may be in the same folder.
 foreach(link torchrun torch.distributed.launch)
   install(CODE "file(CREATE_LINK dtrun \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/${link}\" SYMBOLIC)"

@@ -2,7 +2,9 @@
 add_executable(interop_torch_store_test interop/torch_store_test.cc)
 target_link_libraries(interop_torch_store_test PRIVATE dtrun_test_support dtrun::rendezvous
   GTest::gtest_main dtrun_flags)
-target_compile_definitions(interop_torch_store_test PRIVATE DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+target_compile_definitions(interop_torch_store_test PRIVATE DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+  DTRUN_STORE_BINARY="$<TARGET_FILE:dtrun_store>")
+add_dependencies(interop_torch_store_test dtrun_store)
 add_test(NAME TorchStoreTest COMMAND interop_torch_store_test)
 set_tests_properties(TorchStoreTest PROPERTIES LABELS torch TIMEOUT 600 PROCESSORS 2)
 dtrun_test(interop/torch_job_test.cc LINKS dtrun_slurm_lab PROCESSORS 2 TIMEOUT 300 LABEL torch)

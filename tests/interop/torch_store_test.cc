@@ -1,5 +1,6 @@
 // Our store and PyTorch 2.11's, each server with the other's client, over both of its backends.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -31,6 +32,29 @@ const std::string kScripts = DTRUN_SOURCE_DIR "/tests/interop";
 
 base::Deadline late() {
   return base::Deadline::after(std::chrono::seconds(60));
+}
+
+TEST(TorchStoreTest, PyTorchsClientsUseDtrunStoreAndAreClosedWhereItHasAToken) {
+  REQUIRE_TORCH(home);
+  const std::string path = testing::TempDir() + "dtrun_store_torch." + std::to_string(::getpid());
+  std::ofstream(path + ".token") << "a secret of enough letters";
+  for (const bool has_token : {false, true}) {
+    std::vector<std::string> words = {DTRUN_STORE_BINARY, "--port", "0", "--port-file", path};
+    if (has_token) words.insert(words.end(), {"--token-file", path + ".token"});
+    Command store(words);
+    ASSERT_TRUE(store.wait_for_output("serving at"));
+    std::string port;
+    std::ifstream(path) >> port;
+    const std::string program =
+        "import datetime, torch.distributed as d\ns = d.TCPStore('127.0.0.1', " + port +
+        ", None, False, datetime.timedelta(seconds=3))\ns.set('k', 'v')\nassert s.get('k') == b'v'";
+    const CommandResult client = run_command({home.python(), "-c", program});
+    EXPECT_EQ(client.exit_code, has_token ? 1 : 0) << client.describe();
+    EXPECT_EQ(contains(client.err, "DistNetworkError"), has_token) << client.describe();
+    store.signal(SIGTERM);
+    EXPECT_EQ(store.finish().exit_code, 0);
+  }
+  std::filesystem::remove(path + ".token");
 }
 
 TEST(TorchStoreTest, OurFileStoreAndPyTorchsUseOneFile) {
