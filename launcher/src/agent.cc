@@ -2,12 +2,13 @@
 
 #include <fmt/core.h>
 #include <signal.h>
-#include <sys/syscall.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/event_loop.h"
@@ -15,15 +16,19 @@
 #include "dtrun/base/log.h"
 #include "dtrun/base/process_tree.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/rendezvous/membership.h"
+#include "endpoint.h"
+#include "job_report.h"
 #include "meeting_point.h"
-#include "node_roster.h"
-#include "nodes.h"
+#include "round_store.h"
 
 namespace dtrun::launcher {
 namespace {
 
 using base::Deadline;
 using base::log::Component;
+using rendezvous::rounds::JobFailure;
+namespace rounds = rendezvous::rounds;
 
 constexpr auto kKillPatience = std::chrono::seconds(10);
 
@@ -36,16 +41,48 @@ std::vector<int> stop_signals() {
   return result;
 }
 
+std::uint64_t new_agent_id() {
+  std::uint64_t id = 0;
+  if (::getrandom(&id, sizeof id, 0) != sizeof id) throw base::system_error("get random bytes");
+  return id;
+}
+
+rounds::MemberSettings member_settings(const LaunchPlan& plan, const Head& head) {
+  const Options& options = plan.options;
+  rounds::MemberSettings settings;
+  settings.hello.run_id = plan.run_id;
+  settings.hello.host = base::host_name();
+  settings.hello.node_rank = options.node_rank.value_or(rounds::kNoNodeRank);
+  settings.hello.local_ranks = plan.local_ranks;
+  settings.hello.min_nodes = options.rounds.min_nodes;
+  settings.hello.max_nodes = options.rounds.max_nodes;
+  settings.hello.agent = new_agent_id();
+  // The head's own word comes first where it is here.
+  constexpr auto kHeadStart = std::chrono::seconds(60);
+  settings.join_timeout =
+      options.rounds.join_timeout + (head.is_here() ? kHeadStart : kHeadStart * 0);
+  settings.reach_timeout = head.patience;
+  settings.read_timeout = options.answer_timeout;
+  settings.rejoin_timeout = options.rounds.silence_window;
+  settings.after_loss = rounds::AfterLoss::kEnd;
+  settings.head_name = head.name();
+  settings.why_not_me = head.reason;
+  return settings;
+}
+
 class Agent {
  public:
-  Agent(const LaunchPlan& plan, GuardHandle& guard, std::vector<pid_t> not_ours)
+  Agent(const LaunchPlan& plan, const ErrorFolder& errors, GuardHandle& guard,
+        std::vector<pid_t> not_ours)
       : plan_(plan),
-        node_rank_(plan.options.node_rank),
+        errors_(errors),
         not_ours_(std::move(not_ours)),
         guard_(guard.pid),
         link_(guard.link),
         link_watch_(loop_, link_.fd()),
-        meeting_point_(make_meeting_point(loop_, plan)) {
+        meeting_point_(make_meeting_point(loop_, plan)),
+        store_(loop_, plan) {
+    outcome_.max_restarts = plan.options.rounds.max_restarts;
     link_watch_.on_readable([this] { on_guard_message(); });
   }
 
@@ -59,10 +96,20 @@ class Agent {
 
  private:
   void on_head(Head head) {
-    if (ended_ || outcome_.stop_signal != 0) return;
+    if (finished_) return;
     tell_who_hosts(head);
-    nodes_ = make_nodes(loop_, plan_, std::move(head), callbacks());
-    nodes_->join();
+    membership_ = std::make_unique<rendezvous::Membership>(loop_, member_settings(plan_, head),
+                                                           plan_.token, callbacks());
+    head_host_ = head.host;
+    rendezvous::HeadPlace place;
+    place.host = head.addresses.size() == 1 ? head.addresses.front() : head.host;
+    place.port = head.port;
+    if (head.is_here()) {
+      endpoint_ = std::make_unique<Endpoint>(loop_, plan_, std::move(head),
+                                             [this] { go_if_all_is_over(); });
+      place.own = endpoint_->own_agent();
+    }
+    membership_->begin(std::move(place));
   }
 
   void tell_who_hosts(const Head& head) const {
@@ -73,74 +120,99 @@ class Agent {
     std::fflush(stderr);
   }
 
-  NodesCallbacks callbacks() {
-    NodesCallbacks callbacks;
-    callbacks.on_ready = [this](const StartOrder& order) {
-      if (ended_) return;
-      outcome_.round = order.round;
-      outcome_.base_rank = order.base_rank;
-      node_rank_ = order.group_rank;
-      running_ = true;
-      link_.send(MessageKind::kStart, order);
+  // --- the rounds' word
+  rendezvous::MembershipCallbacks callbacks() {
+    rendezvous::MembershipCallbacks callbacks;
+    callbacks.on_open_store = [this](const rounds::OpenStore& what) { open_store(what.round); };
+    callbacks.on_start_workers = [this](const rounds::StartWorkers& what) {
+      start_workers(what.start);
     };
-    callbacks.on_failure = [this](const JobFailure& failure) { on_failure_elsewhere(failure); };
-    callbacks.on_release = [this] { loop_.stop(); };
+    callbacks.on_stop_workers = [this](const rounds::StopWorkers& what) { stop_workers(what); };
+    callbacks.on_finish = [this](const rounds::Finish& what) { finish(what); };
+    callbacks.on_note = [](const rounds::MemberNote& note) {
+      fmt::print(stderr, "dtrun: {}\n", note.text);
+    };
     return callbacks;
   }
 
-  void on_signal(int number) {
-    StopOrder order;
-    order.signal = number;
-    if (outcome_.stop_signal != 0) {
-      order.urgency = Urgency::kNow;
-      if (ended_) loop_.stop();  // only other nodes are waited for
-    } else {
-      outcome_.stop_signal = number;
-      base::log::info(Component::kLauncher, "{}: the job is being stopped",
-                      base::signal_name(number));
-      JobFailure failure = failure_here();
-      failure.signal = number;
-      failure.text =
-          fmt::format("dtrun on {} was stopped by {}", this_node(), base::signal_name(number));
-      if (nodes_) nodes_->tell_failure(failure);
+  void open_store(int round) {
+    try {
+      membership_->tell(
+          store_.open(round, endpoint_.get(), {head_host_, membership_->reached_from()}));
+    } catch (const base::Error& error) {
+      membership_->tell(rounds::StoreFailed{round, error.what()});
     }
-    stop_ranks(order);
   }
 
-  void stop_ranks(StopOrder order) {
-    if (!running_) return loop_.post([this] { end_here(); });
-    order.round = outcome_.round;
+  void start_workers(const rounds::Start& start) {
+    if (outcome_.guard_died) return loop_.stop();  // nobody is here to start them
+    if (failed_here_) print_round_failure(errors_, outcome_);
+    failed_here_ = false;
+    outcome_.begin_round(start);
+    running_ = true;
+    StartOrder order;
+    order.round = start.round;
+    order.group_rank = start.group_rank;
+    order.group_world_size = start.group_world_size;
+    order.base_rank = start.base_rank;
+    order.world_size = start.world_size;
+    order.restart_count = start.restart_count;
+    order.max_restarts = plan_.options.rounds.max_restarts;
+    order.master_port = static_cast<std::uint16_t>(start.master_port);
+    base::log::info(Component::kLauncher, "round {}: {} has ranks {} to {} of {}", start.round,
+                    this_node(), start.base_rank, start.base_rank + plan_.local_ranks - 1,
+                    start.world_size);
+    start.master_address.copy(order.master_addr, sizeof order.master_addr - 1);
+    link_.send(MessageKind::kStart, order);
+  }
+
+  void stop_workers(const rounds::StopWorkers& stop) {
+    if (!running_) return;  // their end is being told
+    StopOrder order;
+    order.round = stop.round;
+    order.signal = stop.signal;
+    order.urgency = stop.urgency == rounds::StopUrgency::kNow ? Urgency::kNow : Urgency::kClean;
+    order.afterwards = afterwards();
+    order.failed_rank = stop.cause.rank;
+    if (outcome_.stop_signal == 0) stop.cause.describe().copy(order.cause, sizeof order.cause - 1);
     link_.send(MessageKind::kStop, order);
   }
 
-  void end_here() {
-    if (ended_) return;
-    ended_ = true;
-    if (!nodes_) return loop_.stop();  // nobody has been found yet
-    nodes_->tell_done();
+  Afterwards afterwards() const {
+    return plan_.options.rounds.one_round() ? Afterwards::kNothing : Afterwards::kAnotherRound;
   }
 
-  JobFailure failure_here() const {
-    JobFailure failure;
-    failure.node_rank = node_rank_.value_or(kNoNodeRank);
-    failure.host = base::host_name();
-    return failure;
+  void finish(const rounds::Finish& finish) {
+    if (finish.error) throw base::Error(*finish.error);
+    finished_ = true;
+    if (finish.kind == rounds::Finish::Kind::kFailed) outcome_.end_job_for(finish.failure);
+    if (outcome_.group_end.output_pending != 0 && !outcome_.guard_died) {
+      link_.send(MessageKind::kFlush, FlushOrder{});
+    } else {
+      go_if_all_is_over();
+    }
   }
 
-  // Its number may be given out only when all have joined.
-  std::string this_node() const {
-    return node_rank_ ? fmt::format("node {} ({})", *node_rank_, base::host_name())
-                      : base::host_name();
+  void go_if_all_is_over() {
+    const bool flushed = outcome_.group_end.output_pending == 0 || outcome_.guard_died;
+    if (finished_ && flushed && (!endpoint_ || endpoint_->ended())) loop_.stop();
   }
 
-  void on_failure_elsewhere(const JobFailure& failure) {
-    outcome_.failed_elsewhere = failure;
-    StopOrder order;
-    order.failed_rank = failure.rank;
-    failure.describe().copy(order.cause, sizeof order.cause - 1);
-    stop_ranks(order);
+  // --- the operator's word
+  void on_signal(int number) {
+    if (outcome_.stop_signal == 0) {
+      outcome_.stop_signal = number;
+      base::log::info(Component::kLauncher, "{}: the job is being stopped",
+                      base::signal_name(number));
+    } else if (finished_) {
+      return loop_.stop();  // only other nodes are waited for, or a reader of the output
+    }
+    if (membership_) return membership_->tell(rounds::OperatorStop{number});
+    finished_ = true;  // no head has been found yet
+    loop_.stop();
   }
 
+  // --- the guard's word
   void on_guard_message() {
     const std::optional<GuardMessage> message = link_.receive();
     if (!message) return on_guard_gone();
@@ -150,18 +222,20 @@ class Agent {
         break;
       case MessageKind::kSpawnFailure:
         outcome_.spawn_failure = {message->as<SpawnFailure>(), message->text_after<SpawnFailure>()};
-        tell_failure(outcome_.spawn_failure->text);
+        fail_here(failure_here(outcome_.spawn_failure->text));
         break;
       case MessageKind::kFirstFailure:
         on_first_failure(message->as<RankEnd>(), message->text_after<RankEnd>());
         break;
       case MessageKind::kGroupEnd:
-        outcome_.group_end = message->as<GroupEnd>();
-        running_ = false;
-        end_here();
+        on_group_end(message->as<GroupEnd>());
+        break;
+      case MessageKind::kFlushed:
+        on_flushed(message->as<GroupEnd>());
         break;
       case MessageKind::kStart:
       case MessageKind::kStop:
+      case MessageKind::kFlush:
         break;
     }
   }
@@ -171,20 +245,31 @@ class Agent {
       outcome_.missing_rank = end;
       outcome_.missing_cause = cause;
     }
-    JobFailure failure = failure_here();
+    JobFailure failure = failure_here(cause);
     failure.rank = outcome_.base_rank + end.local_rank;
     failure.code = end.code;
     failure.signal = end.signal;
     failure.pid = end.pid;
-    failure.text = cause;
-    nodes_->tell_failure(failure);
+    fail_here(failure);
   }
 
-  void tell_failure(const std::string& text) {
-    JobFailure failure = failure_here();
-    failure.code = 1;
-    failure.text = text;
-    if (nodes_) nodes_->tell_failure(failure);
+  void on_group_end(const GroupEnd& end) {
+    outcome_.group_end = end;
+    running_ = false;
+    const bool well = end.success != 0;
+    if (well)
+      base::log::info(Component::kLauncher, "all ranks of this node have ended well");
+    else
+      base::log::info(Component::kLauncher, "round {}: no live workers", end.round);
+    using How = rounds::WorkersGone::How;
+    membership_->tell(rounds::WorkersGone{end.round, well ? How::kAllSucceeded : How::kOtherwise});
+  }
+
+  void on_flushed(const GroupEnd& end) {
+    outcome_.group_end.output_pending = 0;
+    outcome_.group_end.lost_output_bytes = end.lost_output_bytes;
+    outcome_.group_end.output_error = end.output_error;
+    go_if_all_is_over();
   }
 
   // It was killed: by itself it stays until this process ends.
@@ -193,20 +278,47 @@ class Agent {
     int status = 0;
     while (::waitpid(guard_, &status, 0) < 0 && errno == EINTR) {
     }
-    if (!ended_) {
-      // The ranks have died with their parent; what they had started has come to this process.
-      outcome_.group_end.unkillable =
-          base::kill_descendants(not_ours_, Deadline::after(kKillPatience));
-      outcome_.guard_died = true;
-      outcome_.guard_end = base::ExitStatus::from_wait_status(status).describe();
-      tell_failure(fmt::format("the guard of {} has died", this_node()));
-    }
+    // The ranks have died with their parent; what they had started has come to this process.
+    outcome_.group_end.unkillable =
+        base::kill_descendants(not_ours_, Deadline::after(kKillPatience));
+    outcome_.guard_died = true;
+    outcome_.guard_end = base::ExitStatus::from_wait_status(status).describe();
+    if (!running_) return go_if_all_is_over();
     running_ = false;
-    end_here();
+    fail_here(failure_here(fmt::format("the guard of {} has died", this_node())));
+    membership_->tell(rounds::WorkersGone{outcome_.round, rounds::WorkersGone::How::kOtherwise});
+  }
+
+  void fail_here(const JobFailure& failure) {
+    failed_here_ = true;
+    outcome_.own_failure = failure;
+    membership_->tell(rounds::WorkersFailed{outcome_.round, failure});
+    // It ends by itself; this says what comes then.
+    if (!running_ || afterwards() == Afterwards::kNothing) return;
+    StopOrder order;
+    order.round = outcome_.round;
+    order.afterwards = afterwards();
+    link_.send(MessageKind::kStop, order);
+  }
+
+  JobFailure failure_here(std::string text) const {
+    JobFailure failure;
+    failure.node_rank = outcome_.group_rank;
+    failure.host = base::host_name();
+    failure.text = std::move(text);
+    return failure;
+  }
+
+  // "node 1 (h1)"; its number may be given out only when all have joined.
+  std::string this_node() const {
+    rounds::Hello hello;
+    hello.node_rank = outcome_.group_rank;
+    hello.host = base::host_name();
+    return hello.describe();
   }
 
   const LaunchPlan& plan_;
-  std::optional<int> node_rank_;
+  const ErrorFolder& errors_;
   std::vector<pid_t> not_ours_;
   pid_t guard_;
   base::EventLoop loop_;
@@ -214,16 +326,21 @@ class Agent {
   base::FdWatch link_watch_;
   JobOutcome outcome_;
   std::unique_ptr<MeetingPoint> meeting_point_;
-  std::unique_ptr<Nodes> nodes_;
+  std::string head_host_;
+  RoundStore store_;
+  std::unique_ptr<Endpoint> endpoint_;  // none: another agent hosts
+  std::unique_ptr<rendezvous::Membership> membership_;
   std::unique_ptr<base::SignalWatch> signals_;
   bool running_ = false;  // the guard has a round's ranks
-  bool ended_ = false;    // there will be no round any more on this node
+  bool failed_here_ = false;
+  bool finished_ = false;  // there will be no round any more on this node
 };
 
 }  // namespace
 
-JobOutcome run_agent(const LaunchPlan& plan, GuardHandle& guard, std::vector<pid_t> not_ours) {
-  return Agent(plan, guard, std::move(not_ours)).run();
+JobOutcome run_agent(const LaunchPlan& plan, const ErrorFolder& errors, GuardHandle& guard,
+                     std::vector<pid_t> not_ours) {
+  return Agent(plan, errors, guard, std::move(not_ours)).run();
 }
 
 }  // namespace dtrun::launcher

@@ -1,12 +1,14 @@
-// The agent: the dtrun process itself once its guard runs. Finds the other nodes, serves the ranks'
-// store, passes on what the operator and the other nodes want to the guard, and collects what
-// happened. Should the guard die, it ends everything that the guard has left.
+// The agent: the dtrun process itself once its guard runs. Takes part in the rounds of the job
+// (Membership), has the guard start and stop this node's ranks as they say, serves the store of a
+// round where it is asked to, hosts the rounds' head where the nodes meet at this one (Endpoint),
+// and collects what happened. Should the guard die, it ends everything that the guard has left.
 #pragma once
 
 #include <sys/types.h>
 
 #include <vector>
 
+#include "error_folder.h"
 #include "guard_link.h"
 #include "job_outcome.h"
 #include "launch_plan.h"
@@ -23,6 +25,7 @@ struct GuardHandle {
 /// happened, there is still somebody to clean up
 /// @param not_ours children that this process had before it was dtrun (shells exec)
 /// @throws Error when the nodes do not come together; then the guard runs on until the link closes
-JobOutcome run_agent(const LaunchPlan& plan, GuardHandle& guard, std::vector<pid_t> not_ours);
+JobOutcome run_agent(const LaunchPlan& plan, const ErrorFolder& errors, GuardHandle& guard,
+                     std::vector<pid_t> not_ours);
 
 }  // namespace dtrun::launcher

@@ -12,6 +12,7 @@
 #include "dtrun/base/process_tree.h"
 #include "exit_code.h"
 #include "output.h"
+#include "output_drain.h"
 #include "worker_group.h"
 
 namespace dtrun::launcher {
@@ -29,6 +30,7 @@ class Guard {
         link_(std::move(link)),
         reaper_(loop_, [this](pid_t pid, base::ExitStatus status) { on_exit(pid, status); }),
         output_(loop_, plan),
+        flush_(loop_, output_),
         agent_watch_(loop_, link_.fd()) {
     // While the agent looks for the other nodes.
     prepare_group();
@@ -52,7 +54,20 @@ class Guard {
     } else if (message->kind == MessageKind::kStop) {
       const auto order = message->as<StopOrder>();
       if (running_ && group_->round() == order.round) group_->stop(order);
+    } else if (message->kind == MessageKind::kFlush) {
+      flush(message->as<FlushOrder>());
     }
+  }
+
+  void flush(const FlushOrder& order) {
+    using Patience = OutputDrain::Patience;
+    flush_.set_patience(order.urgency == Urgency::kNow ? Patience::kNone : Patience::kForGrace);
+    flush_.start(plan_.options.shutdown_grace, [this] {
+      GroupEnd end;
+      end.lost_output_bytes = output_.lost_bytes();
+      end.output_error = output_.error_number();
+      link_.send(MessageKind::kFlushed, end);
+    });
   }
 
   void start_round(const StartOrder& order) {
@@ -86,6 +101,7 @@ class Guard {
   GuardLink link_;
   base::ChildReaper reaper_;
   Output output_;
+  OutputDrain flush_;
   base::FdWatch agent_watch_;
   std::unique_ptr<WorkerGroup> group_;  // of the round that runs, or the next
   std::unique_ptr<WorkerGroup> ended_group_;

@@ -21,6 +21,8 @@ enum class MessageKind : std::uint32_t {
   kFirstFailure,  ///< guard: RankEnd of the rank for which the group is ended; then, when it exited
                   ///< with 0, why that is a failure
   kGroupEnd,      ///< guard: GroupEnd; its last word about the round
+  kFlush,         ///< agent: FlushOrder; no round will follow
+  kFlushed,       ///< guard: GroupEnd, of which only what it says of the output counts
 };
 
 /// A round: one group of ranks on this node, and where it stands in the world.
@@ -51,6 +53,11 @@ struct StopOrder {
   char cause[256] = {};  ///< for the job page; empty: none
 };
 
+/// What is still to be written gets the grace period.
+struct FlushOrder {
+  Urgency urgency = Urgency::kClean;
+};
+
 struct RankEnd {
   int local_rank = 0;
   int pid = 0;
@@ -73,8 +80,9 @@ struct GroupEnd {
   int round = 0;
   int success = 0;  ///< 1: all ranks ended with 0, and nobody had stopped them
   std::uint64_t lost_output_bytes = 0;
-  int output_error = 0;  ///< errno of the first failed write to our own output
-  int unkillable = 0;    ///< processes that SIGKILL did not end
+  int output_error = 0;    ///< errno of the first failed write to our own output
+  int unkillable = 0;      ///< processes that SIGKILL did not end
+  int output_pending = 0;  ///< 1: a slow reader has not taken all yet
 };
 
 struct GuardMessage {

@@ -37,6 +37,22 @@ int spawn_exit_code(int error_number) {
 
 }  // namespace
 
+void JobOutcome::begin_round(const rendezvous::rounds::Start& start) {
+  restarts = start.restart_count;
+  round = start.round;
+  group_rank = start.group_rank;
+  base_rank = start.base_rank;
+  ranks.clear();
+  spawn_failure.reset();
+  missing_rank.reset();
+  missing_cause.clear();
+  own_failure.reset();
+}
+
+void JobOutcome::end_job_for(const rendezvous::rounds::JobFailure& failure) {
+  if (failure != own_failure) failed_elsewhere = failure;
+}
+
 const RankOutcome* root_cause(const JobOutcome& outcome) {
   const RankOutcome* root = nullptr;
   for (const RankOutcome& rank : outcome.ranks) {

@@ -1,5 +1,5 @@
 // JobOutcome: all that the agent learnt about a job by its end, and what follows from it: who is to
-// blame, and the exit code. Pure.
+// blame, and the exit code. Of the ranks, what is told is their last round's. Pure.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "dtrun/rendezvous/failure_report.h"
+#include "dtrun/rendezvous/round_messages.h"
 #include "guard_link.h"
-#include "node_protocol.h"
 
 namespace dtrun::launcher {
 
@@ -25,17 +25,27 @@ struct SpawnOutcome {
 };
 
 struct JobOutcome {
-  int round = 0;  ///< the last one of this node; all that follows is of it
+  int max_restarts = 0;
+  int restarts = 0;  ///< before the last round
+  int round = rendezvous::rounds::kNoRound;
+  int group_rank = rendezvous::rounds::kNoNodeRank;
   int base_rank = 0;
   std::vector<RankOutcome> ranks;
   std::optional<SpawnOutcome> spawn_failure;
   std::optional<RankEnd> missing_rank;  ///< exited while others needed it
   std::string missing_cause;
-  std::optional<JobFailure> failed_elsewhere;
+  /// Of this node, as it was told to the others.
+  std::optional<rendezvous::rounds::JobFailure> own_failure;
+  /// For which the job has ended, where it is another one.
+  std::optional<rendezvous::rounds::JobFailure> failed_elsewhere;
   int stop_signal = 0;  ///< the signal by which the operator stopped the job
   bool guard_died = false;
   std::string guard_end;  ///< how
   GroupEnd group_end;
+
+  /// Forgets the ranks of the round before.
+  void begin_round(const rendezvous::rounds::Start& start);
+  void end_job_for(const rendezvous::rounds::JobFailure& failure);
 };
 
 /// The rank for which the job failed; nullptr: none on this node did.

@@ -61,6 +61,18 @@ void print_error(const std::string& text) {
   std::fflush(stderr);
 }
 
+void print_round_failure(const ErrorFolder& errors, JobOutcome& outcome) {
+  read_error_files(errors, outcome);
+  const RankOutcome* const root = root_cause(outcome);
+  if (root == nullptr) return;
+  const std::string why = root->report ? root->report->message : outcome.missing_cause;
+  if (why.empty()) return;
+  const std::string how = base::ExitStatus{root->end.code, root->end.signal}.describe();
+  fmt::print(stderr, "dtrun: rank {} (local_rank: {}, pid: {}) failed in round {}: {}: {}\n",
+             outcome.base_rank + root->end.local_rank, root->end.local_rank, root->end.pid,
+             outcome.round, how, why);
+}
+
 int report_job(const LaunchPlan& plan, const ErrorFolder& errors, JobOutcome& outcome) {
   std::sort(outcome.ranks.begin(), outcome.ranks.end(),
             [](const auto& a, const auto& b) { return a.end.local_rank < b.end.local_rank; });
@@ -74,7 +86,9 @@ int report_job(const LaunchPlan& plan, const ErrorFolder& errors, JobOutcome& ou
   if (outcome.stop_signal != 0) {
     print_error(fmt::format("stopped by {}", base::signal_name(outcome.stop_signal)));
   } else if (outcome.failed_elsewhere) {
-    print_error(fmt::format("the job was stopped: {}", outcome.failed_elsewhere->describe()));
+    const bool begun = outcome.round != rendezvous::rounds::kNoRound;
+    print_error(fmt::format("the job {}: {}", begun ? "was stopped" : "could not begin",
+                            outcome.failed_elsewhere->describe()));
   } else if (!outcome.spawn_failure) {
     const std::string table = failure_table(plan, outcome, base::host_name());
     std::fwrite(table.data(), 1, table.size(), stderr);
@@ -84,8 +98,12 @@ int report_job(const LaunchPlan& plan, const ErrorFolder& errors, JobOutcome& ou
     print_error(fmt::format("{} processes of the job did not die of SIGKILL within 10 s",
                             outcome.group_end.unkillable));
   print_lost_output(outcome.group_end);
+  const int code = exit_code_of(outcome);
+  if (outcome.restarts > 0)
+    fmt::print(stderr, "dtrun: the job has {} after {} of {} restarts\n",
+               code == 0 ? "ended well" : "failed", outcome.restarts, outcome.max_restarts);
   std::fflush(stderr);
-  return exit_code_of(outcome);
+  return code;
 }
 
 }  // namespace dtrun::launcher

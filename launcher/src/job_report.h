@@ -12,6 +12,9 @@ namespace dtrun::launcher {
 /// "dtrun: error: ..." on standard error.
 void print_error(const std::string& text);
 
+/// Why a rank of a round, after which another one begins, has failed: a line, where it has said so.
+void print_round_failure(const ErrorFolder& errors, JobOutcome& outcome);
+
 /// Reads the ranks' error.json, prints what went wrong, copies the first cause's file to this
 /// launcher's own TORCHELASTIC_ERROR_FILE. Returns the exit code.
 int report_job(const LaunchPlan& plan, const ErrorFolder& errors, JobOutcome& outcome);

@@ -81,7 +81,7 @@ int run_job(const LaunchPlan& plan) {
   GuardHandle guard = start_guard(plan, errors);
   int code = kExitInternal;
   try {
-    JobOutcome outcome = run_agent(plan, guard, not_ours);
+    JobOutcome outcome = run_agent(plan, errors, guard, not_ours);
     code = report_job(plan, errors, outcome);
   } catch (...) {
     base::kill_descendants(not_ours, base::Deadline::after(std::chrono::seconds(10)));

@@ -124,13 +124,7 @@ void read_port_range(const OptionValues& values, Options& options) {
 // Until rounds are driven by the agent.
 void reject_what_is_not_built(const OptionValues& values, const Options& options) {
   const char* const not_yet = "is not yet in this version of dtrun";
-  if (options.rounds.max_restarts != 0)
-    values.reject("max-restarts", fmt::format("{}: a failed job is not restarted, use 0", not_yet));
-  if (options.rounds.elastic())
-    values.reject("nnodes", fmt::format("{}: elastic jobs come", not_yet));
   if (options.rendezvous == Rendezvous::kEtcd) values.reject("rdzv-backend", not_yet);
-  for (const char* name : {"local-addr", "port-range"})
-    if (values.has(name)) values.reject(name, not_yet);
 }
 
 void check_node_rank(const Options& options) {

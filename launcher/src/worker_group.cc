@@ -18,9 +18,13 @@ namespace {
 constexpr auto kVictimPatience = seconds(1);
 // How long a process may take to die of SIGKILL before we say so and go on.
 constexpr auto kKillPatience = seconds(10);
-// When nothing is left that could write, the pipes end at once; one that does not is held by
-// somebody who is none of ours.
-constexpr auto kPipePatience = seconds(1);
+
+OutputDrain::Patience patience_of(const StopOrder& order) {
+  if (order.afterwards == Afterwards::kAnotherRound) return OutputDrain::Patience::kBriefly;
+  // Who told us to stop is not kept longer than the grace by a reader that has stopped.
+  return order.urgency == Urgency::kNow ? OutputDrain::Patience::kNone
+                                        : OutputDrain::Patience::kForGrace;
+}
 
 }  // namespace
 
@@ -34,6 +38,7 @@ WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop:
       page_(rendezvous::JobPage::create(plan_.local_ranks)),
       ladder_(loop_, plan_.options.shutdown_grace),
       leftovers_(loop_),
+      drain_(loop_, output_),
       patience_(loop_) {
   ladder_.on_step([this](int signal_number) { on_ladder_step(signal_number); });
 }
@@ -41,8 +46,6 @@ WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop:
 WorkerGroup::~WorkerGroup() {
   // Whoever is left by now was reaped by kill_descendants(), or cannot be killed.
   for (Rank& rank : ranks_) rank.process.mark_reaped();
-  output_.on_stream_end(nullptr);
-  output_.on_idle(nullptr);
 }
 
 // --- starting
@@ -71,7 +74,6 @@ rendezvous::WorkerEnv WorkerGroup::worker_env(int local_rank) const {
 void WorkerGroup::start(const StartOrder& order) {
   order_ = order;
   output_.begin_round();
-  output_.on_stream_end([this] { on_stream_end(); });
   ranks_.resize(static_cast<std::size_t>(plan_.local_ranks));
   int local_rank = 0;
   try {
@@ -274,7 +276,7 @@ void WorkerGroup::end_group_for_missing(const RankView& exited, const std::strin
 // --- the end
 
 void WorkerGroup::stop(const StopOrder& order) {
-  stop_ = order;
+  drain_.set_patience(patience_of(order));
   if (order.cause[0] != '\0') {
     rendezvous::Cause cause;
     cause.global_rank = order.failed_rank;
@@ -317,34 +319,7 @@ void WorkerGroup::on_unkillable() {
 }
 
 void WorkerGroup::drain() {
-  if (draining_) return;
-  draining_ = true;
-  drain_limit_ = Deadline::after(plan_.options.shutdown_grace);
-  watch_drain();
-  on_stream_end();
-}
-
-void WorkerGroup::watch_drain() {
-  patience_.start(Deadline::after(kPipePatience), [this] {
-    const bool hurry = stop_ && stop_->urgency == Urgency::kNow;
-    const bool another_round = stop_ && stop_->afterwards == Afterwards::kAnotherRound;
-    // Who told us to stop is not kept longer than the grace by a reader that has stopped.
-    if (hurry || (stop_ && !another_round && drain_limit_.expired())) output_.abandon();
-    // A reader of ours that takes its time is waited for; a pipe that nobody of ours holds is
-    // not.
-    if (output_.idle()) output_.finish();
-    if (another_round) return report();
-    watch_drain();
-  });
-}
-
-void WorkerGroup::on_stream_end() {
-  if (!draining_ || !output_.ended() || reported_) return;
-  if (output_.idle()) {
-    report();
-  } else {
-    output_.on_idle([this] { on_stream_end(); });
-  }
+  drain_.start(plan_.options.shutdown_grace, [this] { report(); });
 }
 
 bool WorkerGroup::succeeded() const {
@@ -354,8 +329,6 @@ bool WorkerGroup::succeeded() const {
 }
 
 void WorkerGroup::report() {
-  if (reported_) return;
-  reported_ = true;
   patience_.cancel();
   for (const Rank& rank : ranks_)
     if (rank.end)
@@ -366,6 +339,7 @@ void WorkerGroup::report() {
   end.lost_output_bytes = output_.lost_bytes();
   end.output_error = output_.error_number();
   end.unkillable = unkillable_;
+  end.output_pending = output_.ended() && output_.idle() ? 0 : 1;
   link_.send(MessageKind::kGroupEnd, end);
   on_end_();
 }

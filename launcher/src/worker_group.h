@@ -20,6 +20,7 @@
 #include "launch_plan.h"
 #include "leftovers.h"
 #include "output.h"
+#include "output_drain.h"
 #include "rank_watch.h"
 
 namespace dtrun::launcher {
@@ -74,8 +75,6 @@ class WorkerGroup {
   void finish();
   void on_unkillable();
   void drain();
-  void watch_drain();
-  void on_stream_end();
   bool succeeded() const;
   void report();
 
@@ -88,9 +87,9 @@ class WorkerGroup {
   rendezvous::JobPage page_;
   base::KillLadder ladder_;
   Leftovers leftovers_;
+  OutputDrain drain_;
   base::Timer patience_;
   StartOrder order_;
-  std::optional<StopOrder> stop_;  // the last one
   std::vector<Rank> ranks_;
   std::unordered_map<pid_t, int> by_pid_;
   int alive_ = 0;
@@ -100,9 +99,6 @@ class WorkerGroup {
   bool deciding_ = false;
   bool waiting_for_root_ = false;
   bool finishing_ = false;
-  bool draining_ = false;
-  bool reported_ = false;
-  base::Deadline drain_limit_ = base::Deadline::never();
 };
 
 }  // namespace dtrun::launcher

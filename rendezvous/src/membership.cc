@@ -11,6 +11,7 @@
 #include "agent_dialer.h"
 #include "agent_socket.h"
 #include "dtrun/base/check.h"
+#include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/round_clock.h"
 
 namespace dtrun::rendezvous {
@@ -341,6 +342,10 @@ void Membership::tell(const rounds::MemberEvent& event) {
 
 void Membership::move(HeadPlace place, const std::string& head_name) {
   impl_->move(std::move(place), head_name);
+}
+
+std::string Membership::reached_from() const {
+  return impl_->open ? base::local_address(impl_->socket.get()) : "";
 }
 
 const rounds::MemberState& Membership::state() const {

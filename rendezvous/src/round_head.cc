@@ -122,8 +122,9 @@ class HeadStep {
     if (hello.node_rank != kNoNodeRank) s_.by_node_rank.emplace(hello.node_rank, id);
     ++s_.present;
     send(id, Accepted{s_.settings.keep_alive_interval, s_.settings.silence_window});
-    note(Note::Weight::kDetail,
-         fmt::format("{} has joined with {} ranks", hello.describe(), hello.local_ranks));
+    if (s_.own != id)
+      note(Note::Weight::kDetail,
+           fmt::format("{} has joined with {} ranks", hello.describe(), hello.local_ranks));
     if (s_.phase == HeadPhase::kGathering) return;
     const bool room = s_.participants < s_.settings.max_nodes;
     if (room && !s_.newcomers_since) s_.newcomers_since = now_;
@@ -170,6 +171,7 @@ class HeadStep {
     has_stopped(member);
     member.done = true;
     ++s_.done;
+    note(Note::Weight::kDetail, fmt::format("{} is done", name_of(member)));
   }
 
   void on_word(MemberId id, HeadMember& member, const Failed& failed) {
@@ -330,12 +332,21 @@ class HeadStep {
     for (const bool old : {true, false})
       for (const auto& [id, member] : s_.members) {
         if (member.leaving || was_in_last_round(member) != old) continue;
-        if (static_cast<int>(chosen.size()) == s_.settings.max_nodes) return chosen;
+        if (static_cast<int>(chosen.size()) == s_.settings.max_nodes) break;
         chosen.push_back(
             {id, member.hello.host, member.hello.node_rank,
              member.hello.last_round == kNoRound ? kNoNodeRank : member.hello.last_group_rank});
       }
+    give_first_place_to_own(chosen);
     return chosen;
+  }
+
+  // The node that the user has named to meet at is node 0, until somebody else has been.
+  void give_first_place_to_own(std::vector<Candidate>& chosen) const {
+    const auto was_placed = [](const Candidate& one) { return one.last_group_rank != kNoNodeRank; };
+    if (std::any_of(chosen.begin(), chosen.end(), was_placed)) return;
+    for (Candidate& candidate : chosen)
+      if (candidate.id == s_.own) candidate.last_group_rank = 0;
   }
 
   void prepare() {

@@ -75,7 +75,9 @@ class MemberStep {
 
   void on(const Unreachable& event) {
     if (s_.phase != MemberPhase::kJoining) return;
-    if (s_.join_deadline && now_ >= *s_.join_deadline) return give_up_joining(event.why);
+    const bool too_long = !was_in_a_round() && now_ - s_.since >= s_.settings.reach_timeout;
+    if (too_long || (s_.join_deadline && now_ >= *s_.join_deadline))
+      return give_up_joining(event.why);
     do_(Connect{});
   }
 

@@ -68,7 +68,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{{"--port_range=9:8", "true"}, 64, {"--port_range=9:8 ends"}},
         BadInput{{"--local_addr=h:1", "true"}, 64, {"--local_addr=h:1", "without a port"}},
         BadInput{{"--local_addr=", "true"}, 64, {"--local_addr=", "must be a host"}},
-        BadInput{{"--local_addr=h", "true"}, 64, {"--local_addr=h", "not yet"}},
         BadInput{{"--node_rank=1", "true"}, 64, {"--node_rank=1", "1 node"}},
         BadInput{{"--nnodes=2", "true"}, 64, {"--master_addr"}},
         BadInput{{"--nnodes=2", "--master_addr=127.0.0.1", "--master_port=0", "true"},
@@ -77,15 +76,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{{"--nnodes=2", "--master_addr=h", "--standalone", "true"}, 64, {"--standalone"}},
         BadInput{{"--master_port=70000", "true"}, 64, {"--master_port=70000", "65535"}},
         BadInput{{"--master_addr=no.such.host.invalid", "true"}, 69, {"no.such.host.invalid"}},
-        BadInput{{"--max_restarts=3", "true"}, 64, {"--max_restarts=3", "not yet"}},
         BadInput{{"--max_restarts=x", "true"}, 64, {"--max_restarts=x", "no number"}},
         BadInput{{"--rdzv_backend=etcd-v2", "true"}, 64, {"--rdzv_backend=etcd-v2", "not yet"}},
         BadInput{
             {"--rdzv_backend=zookeeper", "true"}, 64, {"zookeeper", "static, c10d or etcd-v2"}},
         BadInput{{"--rdzv_backend=c10d", "--nnodes=2", "true"}, 64, {"needs --rdzv_endpoint"}},
-        BadInput{{"--rdzv_backend=c10d", "--nnodes=1:2", "--rdzv_endpoint=h", "true"},
-                 64,
-                 {"--nnodes=1:2", "elastic"}},
         BadInput{
             {"--rdzv_backend=c10d", "--nnodes=2", "--rdzv_endpoint=h:0", "true"}, 64, {"port 0"}},
         BadInput{{"--rdzv_backend=c10d", "--rdzv_endpoint=h:70000", "true"},

@@ -83,7 +83,7 @@ TEST(ExitCodeTest, FollowsTheRootOrTheReasonThatStoppedTheJob) {
   outcome.missing_rank = RankEnd{};
   outcome.ranks = {ended(0, 0, 0, 0)};
   EXPECT_EQ(exit_code_of(outcome), 1);
-  outcome.failed_elsewhere = JobFailure{2, 1, 85, 0, 7, "h", ""};
+  outcome.failed_elsewhere = rendezvous::rounds::JobFailure{2, 1, 85, 0, 7, "h", ""};
   EXPECT_EQ(exit_code_of(outcome), 85);
   outcome.guard_died = true;
   EXPECT_EQ(exit_code_of(outcome), 125);

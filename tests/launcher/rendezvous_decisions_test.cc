@@ -1,4 +1,4 @@
-// Who hosts the c10d rendezvous, who may join, which node gets which number: without a socket.
+// Who hosts the c10d rendezvous, and what its options mean: without a socket.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 #include "host_election.h"
 #include "launch_plan.h"
 #include "node_range.h"
-#include "node_roster.h"
 #include "port_range.h"
 #include "rendezvous_conf.h"
 #include "spelling.h"
@@ -176,85 +175,6 @@ TEST(MasterAddressTest, IsTheNameUnlessThatMeansTheLoopbackHere) {
   EXPECT_EQ(master_address("node2", "0.0.0.0", {"127.0.0.1", "10.0.0.2"}), "10.0.0.2");
   EXPECT_EQ(master_address("localhost", "127.0.0.1", {"127.0.0.1"}), "localhost");
   EXPECT_EQ(master_address("node2", "0.0.0.0", {}), "node2");
-}
-
-TEST(NaturalOrderTest, RunsOfDigitsCompareAsNumbers) {
-  const std::vector<std::string> ordered = {
-      "a", "node1", "node2", "node02-1", "node10", "node10a", "node10b9", "node10b10.x", "rack"};
-  for (std::size_t i = 0; i < ordered.size(); ++i)
-    for (std::size_t j = 0; j < ordered.size(); ++j)
-      EXPECT_EQ(naturally_before(ordered[i], ordered[j]), i < j) << ordered[i] << " " << ordered[j];
-}
-
-Hello hello(const std::string& host, int node_rank = kNoNodeRank) {
-  return {node_rank, 4, 2, "job", host};
-}
-
-TEST(NodeRosterTest, NodesGetNumbersInTheNaturalOrderOfTheirNames) {
-  NodeRoster roster(hello("node7"));
-  roster.add(0, hello("node10"));
-  roster.add(1, hello("gone"));
-  roster.add(2, hello("node2"));
-  roster.remove(1);
-  EXPECT_FALSE(roster.complete());
-  Hello big = hello("node2");
-  big.local_ranks = 5;
-  roster.add(3, big);
-  EXPECT_TRUE(roster.complete());
-  const auto places = roster.places();
-  const auto expect = [&](int id, int node_rank, int base_rank) {
-    EXPECT_EQ(places.at(id).node_rank, node_rank) << id;
-    EXPECT_EQ(places.at(id).base_rank, base_rank) << id;
-  };
-  expect(NodeRoster::kHead, 0, 0);
-  expect(2, 1, 2);
-  expect(3, 2, 4);
-  expect(0, 3, 9);
-  EXPECT_EQ(roster.world_size(), 11);
-}
-
-TEST(NodeRosterTest, NumbersThatAllHaveGivenCount) {
-  NodeRoster roster(hello("z", 0));
-  roster.add(0, hello("a", 2));
-  roster.add(1, hello("b", 1));
-  EXPECT_EQ(roster.who_is_here("5 s"), "3 of 4 nodes have joined in 5 s; missing: node 3");
-  roster.add(2, hello("c", 3));
-  EXPECT_EQ(roster.places().at(0).node_rank, 2);
-  EXPECT_EQ(roster.places().at(1).base_rank, 2);
-}
-
-TEST(NodeRosterTest, WhoDoesNotFitIsToldWhy) {
-  using Kind = Objection::Kind;
-  NodeRoster roster(hello("h0"));
-  const auto objection = [&](Hello hello, Kind kind) {
-    const Objection result = roster.objection_to(hello);
-    EXPECT_EQ(result.kind, kind) << result.text;
-    return result.text;
-  };
-  EXPECT_EQ(objection(hello("h1"), Kind::kNone), "");
-  Hello other = hello("h1");
-  other.run_id = "another";
-  EXPECT_THAT(objection(other, Kind::kStranger), HasSubstr("job 'another', and this is job 'job'"));
-  other = hello("h1");
-  other.node_count = 3;
-  EXPECT_THAT(objection(other, Kind::kContradiction), HasSubstr("--nnodes=3"));
-  other = hello("h1");
-  other.local_ranks = 0;
-  EXPECT_THAT(objection(other, Kind::kContradiction), HasSubstr("no rank"));
-  other.local_ranks = kMostLocalRanks + 1;
-  EXPECT_THAT(objection(other, Kind::kContradiction), HasSubstr("brings 65537 ranks"));
-  EXPECT_THAT(objection(hello("h1", 2), Kind::kContradiction), HasSubstr("node 0 without"));
-  roster.end("node 0 was stopped");
-  EXPECT_THAT(objection(hello("h1"), Kind::kStranger),
-              HasSubstr("is ending before it has begun: node 0 was stopped"));
-  roster.add(0, hello("h1"));
-  roster.start();
-  EXPECT_THAT(objection(hello("h2"), Kind::kStranger), HasSubstr("4 nodes (h0, h1)"));
-
-  roster = NodeRoster(hello("h0", 0));
-  EXPECT_THAT(objection(hello("h1"), Kind::kContradiction), HasSubstr("without --node_rank"));
-  EXPECT_THAT(objection(hello("h1", 4), Kind::kContradiction), HasSubstr("no node 4"));
-  EXPECT_THAT(objection(hello("h1", 0), Kind::kContradiction), HasSubstr("taken already, by h0"));
 }
 
 TEST(RendezvousConfTest, KnowsTorchrunsKeysAndToleratesQuotes) {

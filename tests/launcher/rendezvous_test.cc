@@ -110,12 +110,12 @@ TEST_F(RendezvousTest, OneNodeNeedsNoEndpointAndMayLeaveThePortToTheKernel) {
 
 TEST_F(RendezvousTest, OneLineSaysWhoHostsAndWhy) {
   const auto host = start_host(2, {"true"});
-  const CommandResult member = start(2, {"true"})->finish();
+  const CommandResult member = start(2, {"-v", "true"})->finish();
   const CommandResult result = host->finish();
   EXPECT_THAT(result.out, AllOf(HasSubstr("hosts the rendezvous at 127.0.0.1:" + port_),
-                                HasSubstr("is an address of this machine"), HasSubstr("node 1 (")));
+                                HasSubstr("is an address of this machine"), HasSubstr("node 0 (")));
   EXPECT_THAT(member.err, AllOf(HasSubstr("joins the rendezvous at 127.0.0.1:" + port_),
-                                HasSubstr("held by another process here")));
+                                HasSubstr("held by another process here"), HasSubstr("node 1 (")));
 }
 
 TEST_F(RendezvousTest, AgentsFindEachOtherThroughAFileThatAKilledJobHasLeft) {

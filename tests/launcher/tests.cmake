@@ -5,7 +5,7 @@ target_compile_definitions(dtrun_launcher_test_support
   PUBLIC DTRUN_BINARY="$<TARGET_FILE:dtrun_launcher>" DTRUN_WORKERS="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 add_dependencies(dtrun_launcher_test_support dtrun_launcher)
 dtrun_test(launcher/bad_input_test.cc LINKS dtrun_launcher_test_support dtrun::base GTest::gmock PROCESSORS 2)
-foreach(name start containment failure output nodes rendezvous)
+foreach(name start containment elastic failure output nodes rendezvous)
   dtrun_test(launcher/${name}_test.cc
     LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
 endforeach()
@@ -28,7 +28,7 @@ target_compile_definitions(launcher_containment_long_test PRIVATE DTRUN_KILL_TIM
 target_link_libraries(launcher_containment_long_test PRIVATE dtrun_launcher_test_support GTest::gmock GTest::gtest_main dtrun_flags)
 gtest_discover_tests(launcher_containment_long_test TEST_PREFIX Long. DISCOVERY_MODE PRE_TEST
   PROPERTIES LABELS long TIMEOUT 600 PROCESSORS 2)
-foreach(worker page_worker flood_worker)
+foreach(worker elastic_worker page_worker flood_worker)
   add_executable(${worker} launcher/workers/${worker}.cc)
   target_include_directories(${worker} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(${worker} PRIVATE dtrun::rendezvous dtrun_flags)
@@ -37,3 +37,4 @@ foreach(name failure_test containment_test containment_long_test)
   add_dependencies(launcher_${name} page_worker)
 endforeach()
 add_dependencies(launcher_output_test flood_worker)
+add_dependencies(launcher_elastic_test elastic_worker)

@@ -127,6 +127,20 @@ bool Command::wait_for_output(const std::string& text) {
   return true;
 }
 
+std::optional<std::string> Command::next_line(const std::string& prefix) {
+  const auto until = start_ + options_.limit;
+  while (true) {
+    const auto end = result_.out.find('\n', seen_);
+    if (end != std::string::npos) {
+      const std::string line = result_.out.substr(seen_, end - seen_);
+      seen_ = end + 1;
+      if (line.starts_with(prefix)) return line;
+    } else if (!pump(until) && result_.out.find('\n', seen_) == std::string::npos) {
+      return std::nullopt;
+    }
+  }
+}
+
 CommandResult Command::finish() {
   const auto until = start_ + options_.limit;
   while (pump(until)) {

@@ -47,6 +47,9 @@ class Command {
   /// Reads output until `text` has appeared on the program's standard output (true), or it closed
   /// or the limit passed.
   bool wait_for_output(const std::string& text);
+  /// The next whole line of the program's standard output that begins with `prefix`, after the one
+  /// that this returned last; nullopt: it closed, or the limit passed.
+  std::optional<std::string> next_line(const std::string& prefix);
   /// Reads all output and reaps.
   CommandResult finish();
 
@@ -58,6 +61,7 @@ class Command {
   std::chrono::steady_clock::time_point start_;
   CommandOptions options_;
   CommandResult result_;
+  std::size_t seen_ = 0;  // of the output, by next_line()
 };
 
 CommandResult run_command(const std::vector<std::string>& argv, CommandOptions options = {});

@@ -50,6 +50,9 @@ class Membership {
   void move(HeadPlace place, const std::string& head_name);
 
   const rounds::MemberState& state() const;
+  /// The address of this machine from which the head was reached, numeric; empty: it is in this
+  /// process, or there is no connection.
+  std::string reached_from() const;
 
  private:
   struct Impl;

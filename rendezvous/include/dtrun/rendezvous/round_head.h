@@ -15,8 +15,8 @@
 // - A new round opens only when every participant of the old one has said that it has no live
 //   workers, or cannot have any: an agent whose connection ended is dead and its workers with it
 //   (death_grace); one that fell silent ends its workers by itself within silence_window.
-// - Survivors keep their group ranks as far as they exist; --node_rank goes before; the others fill
-//   the gaps in natural order of their hosts.
+// - Survivors keep their group ranks as far as they exist; --node_rank goes before; in the first
+//   round the hosting agent is 0; the others fill the gaps in natural order of their hosts.
 // - A worker's failure costs a restart. The loss of a node costs one where the number of nodes is
 //   fixed, and none where it is elastic; coming and leaving cost nothing.
 // - After a Done in a running round no new round opens: a failure is final then. Closed is final.

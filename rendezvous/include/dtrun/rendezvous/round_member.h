@@ -28,6 +28,8 @@ enum class AfterLoss {
 struct MemberSettings {
   Hello hello;
   Moment join_timeout = std::chrono::seconds(600);
+  /// How long it makes sense that nobody listens at the head's place: the head may start later.
+  Moment reach_timeout = Moment::max();
   Moment read_timeout = std::chrono::seconds(60);  ///< for the answer to Hello
   /// After a loss: how long nobody may answer at the endpoint before the head counts as gone.
   Moment rejoin_timeout = std::chrono::seconds(15);

@@ -1,0 +1,42 @@
+// Endpoint: what the agent that hosts the rendezvous has where the nodes meet: one listening
+// socket, at which the other agents reach the head, and the ranks, in a job of fixed size, their
+// store. On the agent's EventLoop.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "dtrun/base/event_loop.h"
+#include "dtrun/base/unique_fd.h"
+#include "dtrun/rendezvous/head_service.h"
+#include "dtrun/rendezvous/tcp_store_server.h"
+#include "launch_plan.h"
+#include "meeting_point.h"
+
+namespace dtrun::launcher {
+
+class Endpoint {
+ public:
+  /// @param on_end nobody needs the head any more
+  Endpoint(base::EventLoop& loop, const LaunchPlan& plan, Head head,
+           base::EventLoop::Callback on_end);
+
+  /// This agent's own connection to the head. Once.
+  base::UniqueFd own_agent() { return head_->own_agent(); }
+  bool ended() const { return ended_; }
+
+  std::uint16_t port() const { return server_->port(); }
+  /// Numeric; all addresses where the endpoint's name means the loopback here.
+  const std::string& listening_at() const { return listening_at_; }
+  /// An empty store at the endpoint itself, for the ranks of a round.
+  void open_store();
+
+ private:
+  std::string listening_at_;
+  std::unique_ptr<rendezvous::HeadService> head_;
+  std::unique_ptr<rendezvous::TcpStoreServer> server_;
+  bool store_used_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,39 @@
+// RoundStore: the store of a round's ranks, where this node is asked for it: at the endpoint
+// itself, emptied, where this agent hosts it and the job's nodes are fixed; else at a port of its
+// own, fresh for each round, so that nothing of an earlier round can reach it. On the agent's
+// EventLoop.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "dtrun/base/event_loop.h"
+#include "dtrun/rendezvous/round_member.h"
+#include "dtrun/rendezvous/tcp_store_server.h"
+#include "endpoint.h"
+#include "launch_plan.h"
+
+namespace dtrun::launcher {
+
+struct HeadReach {
+  std::string host;  ///< the head's, as it is called
+  std::string from;  ///< the address of this machine, numeric; empty: it is in this process
+};
+
+class RoundStore {
+ public:
+  RoundStore(base::EventLoop& loop, const LaunchPlan& plan) : loop_(loop), plan_(plan) {}
+
+  /// Closes that of an earlier round.
+  /// @param endpoint nullptr: another agent's
+  /// @param reach how the head is reached from here
+  /// @throws Error kSystem, kConnection
+  rendezvous::rounds::StoreOpened open(int round, Endpoint* endpoint, const HeadReach& reach);
+
+ private:
+  base::EventLoop& loop_;
+  const LaunchPlan& plan_;
+  std::unique_ptr<rendezvous::TcpStoreServer> server_;
+};
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,239 @@
+// Restarts and elastic membership: several dtrun on this machine, their ranks elastic_worker.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "dtrun/base/socket.h"
+#include "dtrun/rendezvous/tcp_store.h"
+#include "launcher/launcher_job.h"
+#include "launcher/living_processes.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing_support::Command;
+using testing_support::CommandResult;
+
+const std::string kWorker = DTRUN_WORKERS "/elastic_worker";
+
+/// What a rank says about itself.
+struct Place {
+  int rank = -1, world = -1, node = -1, nodes = -1, restart = -1, budget = -1, pid = -1, port = 0;
+};
+
+bool operator==(const Place& a, const Place& b) {
+  return a.rank == b.rank && a.world == b.world && a.node == b.node && a.nodes == b.nodes &&
+         a.restart == b.restart;
+}
+void PrintTo(const Place& place, std::ostream* out) {
+  *out << "rank " << place.rank << " of " << place.world << ", node " << place.node << " of "
+       << place.nodes << ", restart " << place.restart;
+}
+
+Place next_place(Command& node) {
+  Place place;
+  const auto line = node.next_line("rank ");
+  if (!line) return place;
+  std::sscanf(line->c_str(),
+              "rank %d of %d, node %d of %d, restart %d of %d, pid %d, store 127.0.0.1:%d",
+              &place.rank, &place.world, &place.node, &place.nodes, &place.restart, &place.budget,
+              &place.pid, &place.port);
+  return place;
+}
+
+// Ends all ranks of the round with 0.
+void finish_round(const Place& place) {
+  rendezvous::connect_tcp_store({"127.0.0.1", static_cast<std::uint16_t>(place.port)})
+      ->set("finish", "");
+}
+
+class ElasticTest : public testing::Test {
+ protected:
+  ElasticTest() : holder_(base::listen_tcp("127.0.0.1", 0)) {
+    port_ = std::to_string(base::local_port(holder_.get()));
+    job_.options().environment["DTRUN_TEST_TOKEN"] = token_;
+  }
+
+  ~ElasticTest() override {
+    EXPECT_TRUE(all_gone_within(token_, seconds(10))) << describe_processes_with(token_);
+    EXPECT_THAT(job_.left_behind(), IsEmpty());
+  }
+
+  // Its standard error comes with its output.
+  std::unique_ptr<Command> start(const std::string& nodes, std::vector<std::string> rest,
+                                 std::vector<std::string> program = {kWorker}) {
+    holder_.reset();
+    std::vector<std::string> command = {"sh",
+                                        "-c",
+                                        "exec \"$@\" 2>&1",
+                                        "sh",
+                                        DTRUN_BINARY,
+                                        "--nnodes=" + nodes,
+                                        "--rdzv_backend=c10d",
+                                        "--rdzv_endpoint=127.0.0.1:" + port_,
+                                        "--rdzv_conf=last_call_timeout=0.2"};
+    command.insert(command.end(), rest.begin(), rest.end());
+    command.insert(command.end(), program.begin(), program.end());
+    return std::make_unique<Command>(command, job_.options());
+  }
+
+  // The one that hosts, once it listens.
+  std::unique_ptr<Command> start_host(const std::string& nodes, std::vector<std::string> rest = {},
+                                      std::vector<std::string> program = {kWorker}) {
+    rest.insert(rest.begin(), "-v");
+    auto host = start(nodes, std::move(rest), std::move(program));
+    EXPECT_TRUE(host->wait_for_output("hosts the rendezvous"));
+    return host;
+  }
+
+  base::UniqueFd holder_;  // of the port until somebody needs it
+  std::string port_;
+  std::string token_ = unique_token();
+  LauncherJob job_;
+};
+
+TEST_F(ElasticTest, AKilledRankRestartsAllUntilTheBudgetIsSpent) {
+  const auto host = start_host("2", {"--nproc_per_node=2", "--max-restarts=2"});
+  const auto member = start("2", {"--nproc_per_node=2", "--max-restarts=2"});
+  for (int restart = 0; restart < 3; ++restart) {
+    Place first;
+    for (int local_rank = 0; local_rank < 2; ++local_rank) {
+      const Place zero = next_place(*host), one = next_place(*member);
+      EXPECT_EQ(zero, (Place{zero.rank, 4, 0, 2, restart}));
+      EXPECT_EQ(one, (Place{one.rank, 4, 1, 2, restart}));
+      EXPECT_EQ(zero.budget, 2);
+      // A fixed job's store stays where its nodes meet.
+      EXPECT_EQ(std::to_string(zero.port), port_);
+      first = one;
+    }
+    ASSERT_GT(first.pid, 0);
+    ::kill(first.pid, SIGKILL);
+  }
+  const CommandResult of_host = host->finish(), of_member = member->finish();
+  EXPECT_EQ(of_host.exit_code, 137) << of_host.describe();
+  EXPECT_EQ(of_member.exit_code, 137) << of_member.describe();
+  EXPECT_THAT(of_host.out,
+              AllOf(HasSubstr("restart 2 of 2"), HasSubstr("SIGKILL"), HasSubstr("on node 1")));
+  EXPECT_THAT(of_member.out, AllOf(HasSubstr("Root Cause"), HasSubstr("exitcode  : -9"),
+                                   HasSubstr("after 2 of 2 restarts")));
+}
+
+TEST_F(ElasticTest, AJobThatFailsOnceEndsWellWithOneRestart) {
+  const CommandResult result = job_.run(
+      {"--nproc_per_node=2", "--max-restarts=3", "--log_dir=" + job_.folder() + "/logs", "sh", "-c",
+       "echo $TORCHELASTIC_RESTART_COUNT $RANK $TORCHELASTIC_ERROR_FILE; "
+       "[ $TORCHELASTIC_RESTART_COUNT$RANK = 01 ] && exit 5; "
+       "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 100"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("/attempt_0/1/error.json"), HasSubstr("/attempt_1/1/error.json")));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("restart 1 of 3"), HasSubstr("exit code 5"),
+                                Not(HasSubstr("Root Cause"))));
+  testing_support::run_command({"rm", "-r", job_.folder() + "/logs"});
+}
+
+TEST_F(ElasticTest, LostNodesAndNewOnesChangeTheWorldAndSurvivorsKeepTheirRanks) {
+  const auto host = start_host("1:3");
+  const Place alone = next_place(*host);
+  EXPECT_EQ(alone, (Place{0, 1, 0, 1, 0}));
+  const auto second = start("1:3", {});
+  EXPECT_EQ(next_place(*host), (Place{0, 2, 0, 2, 0}));
+  EXPECT_EQ(next_place(*second), (Place{1, 2, 1, 2, 0}));
+  const auto third = start("1:3", {});
+  EXPECT_EQ(next_place(*host), (Place{0, 3, 0, 3, 0}));
+  EXPECT_EQ(next_place(*second), (Place{1, 3, 1, 3, 0}));
+  EXPECT_EQ(next_place(*third), (Place{2, 3, 2, 3, 0}));
+  second->signal(SIGKILL);
+  EXPECT_EQ(next_place(*host), (Place{0, 2, 0, 2, 0}));
+  EXPECT_EQ(next_place(*third), (Place{1, 2, 1, 2, 0}));
+  const auto fourth = start("1:3", {});
+  EXPECT_EQ(next_place(*host), (Place{0, 3, 0, 3, 0}));
+  EXPECT_EQ(next_place(*third), (Place{1, 3, 1, 3, 0}));
+  const Place last = next_place(*fourth);
+  EXPECT_EQ(last, (Place{2, 3, 2, 3, 0}));
+  // Each round has a store of its own.
+  EXPECT_NE(last.port, alone.port);
+  EXPECT_NE(std::to_string(last.port), port_);
+  finish_round(last);
+  for (const auto* node : {&host, &third, &fourth}) {
+    const CommandResult result = (*node)->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+  }
+}
+
+TEST_F(ElasticTest, ASurplusNodeIsASpareAndTakesTheLostOnesPlace) {
+  const auto host = start_host("1:2");
+  const auto member = start("1:2", {});
+  EXPECT_EQ(next_place(*host).nodes, 2);
+  EXPECT_EQ(next_place(*member), (Place{1, 2, 1, 2, 0}));
+  const auto spare = start("1:2", {});
+  ASSERT_TRUE(spare->wait_for_output("spare"));
+  member->signal(SIGKILL);
+  EXPECT_EQ(next_place(*host), (Place{0, 2, 0, 2, 0}));
+  const Place place = next_place(*spare);
+  EXPECT_EQ(place, (Place{1, 2, 1, 2, 0}));
+  finish_round(place);
+  EXPECT_EQ(host->finish().exit_code, 0);
+  EXPECT_EQ(spare->finish().exit_code, 0);
+}
+
+TEST_F(ElasticTest, ANodeThatIsStoppedLeavesAndTheOthersGoOnWithoutIt) {
+  const auto host = start_host("1:2");
+  const auto member = start("1:2", {});
+  EXPECT_EQ(next_place(*host).nodes, 2);
+  EXPECT_EQ(next_place(*member).node, 1);
+  member->signal(SIGTERM);
+  const CommandResult left = member->finish();
+  EXPECT_EQ(left.exit_code, 143) << left.describe();
+  const Place alone = next_place(*host);
+  EXPECT_EQ(alone, (Place{0, 1, 0, 1, 0}));
+  finish_round(alone);
+  const CommandResult result = host->finish();
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("stopped by SIGTERM"));
+}
+
+TEST_F(ElasticTest, StrangersAndThoseWhoComeWhenItEndsAreRefusedByName) {
+  const auto host = start_host("1:3", {"--rdzv_id=a"},
+                               {"sh", "-c", "[ $RANK = 1 ] && exit 0; echo up; exec sleep 100"});
+  const auto member =
+      start("1:3", {"--rdzv_id=a"}, {"sh", "-c", "[ $RANK = 1 ] || exec sleep 100"});
+  CommandResult stranger = start("1:3", {"--rdzv_id=b"})->finish();
+  EXPECT_EQ(stranger.exit_code, 64) << stranger.describe();
+  EXPECT_THAT(stranger.out, HasSubstr("belongs to job 'b', and this is job 'a'"));
+  ASSERT_TRUE(host->wait_for_output("is done"));
+  CommandResult late = start("1:3", {"--rdzv_id=a"})->finish();
+  EXPECT_EQ(late.exit_code, 64) << late.describe();
+  EXPECT_THAT(late.out, HasSubstr("job 'a' is ending"));
+  host->signal(SIGTERM);
+  EXPECT_EQ(host->finish().exit_code, 143);
+  EXPECT_EQ(member->finish().exit_code, 143);
+}
+
+TEST_F(ElasticTest, WhenTheHostIsKilledAllEndWithAVerdictWithinSeconds) {
+  const auto host = start_host("1:3");
+  const auto one = start("1:3", {}), two = start("1:3", {});
+  while (next_place(*host).nodes != 3) ASSERT_TRUE(host->wait_for_output("round"));
+  host->signal(SIGKILL);
+  const auto killed = std::chrono::steady_clock::now();
+  for (const auto* node : {&one, &two}) {
+    const CommandResult result = (*node)->finish();
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_FALSE(result.killed_at_limit);
+    EXPECT_THAT(result.out, AllOf(HasSubstr("127.0.0.1:" + port_), HasSubstr("is gone")))
+        << result.describe();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(5));
+}
+
+}  // namespace
+}  // namespace dtrun::launcher
