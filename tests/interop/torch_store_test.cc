@@ -38,11 +38,12 @@ TEST(TorchStoreTest, PyTorchsClientsUseDtrunStoreAndAreClosedWhereItHasAToken) {
   REQUIRE_TORCH(home);
   const std::string path = testing::TempDir() + "dtrun_store_torch." + std::to_string(::getpid());
   std::ofstream(path + ".token") << "a secret of enough letters";
+  std::filesystem::permissions(path + ".token", std::filesystem::perms::owner_read);
   for (const bool has_token : {false, true}) {
     std::vector<std::string> words = {DTRUN_STORE_BINARY, "--port", "0", "--port-file", path};
     if (has_token) words.insert(words.end(), {"--token-file", path + ".token"});
     Command store(words);
-    ASSERT_TRUE(store.wait_for_output("serving at"));
+    ASSERT_TRUE(store.wait_for_output("serving at")) << store.finish().describe();
     std::string port;
     std::ifstream(path) >> port;
     const std::string program =
