@@ -10,6 +10,7 @@
 #include "dtrun/base/socket.h"
 #include "endpoint_facts.h"
 #include "head_file.h"
+#include "node_list.h"
 #include "port_range.h"
 
 namespace dtrun::launcher {
@@ -21,6 +22,10 @@ using base::ErrorCode;
 
 // A name that does not resolve may be new; more than seconds it is not.
 constexpr auto kResolvePatience = std::chrono::seconds(5);
+// For a head that may be started later than this agent; and for one on a machine on which Slurm
+// seems to have started none.
+constexpr auto kHeadPatience = std::chrono::seconds(30),
+               kStrangerPatience = std::chrono::seconds(10);
 
 // What a search has found, and what this agent holds for as long as it is the head.
 struct Finding {
@@ -60,6 +65,14 @@ base::UniqueFd listen_if_free(const Options& options, const std::string& address
                                 : base::listen_tcp(address, port);
 }
 
+// With or without the domain.
+bool is_named_in(const std::string& node_list, const std::string& host) {
+  const auto short_name = [](const std::string& name) { return name.substr(0, name.find('.')); };
+  const std::vector<std::string> nodes = expand_node_list(node_list);
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [&](const std::string& node) { return short_name(node) == short_name(host); });
+}
+
 Finding find_c10d(const Options& options) {
   const auto patience = std::min<Deadline::Duration>(kResolvePatience, options.rounds.join_timeout);
   HostElection election =
@@ -70,8 +83,17 @@ Finding find_c10d(const Options& options) {
   head.addresses = std::move(election.addresses);
   head.port = options.master_port.value_or(0);
   head.reason = std::move(election.reason);
-  head.patience = options.head_patience;
-  if (election.role == HostElection::Role::kMember) return finding;
+  head.patience = options.head_patience.value_or(kHeadPatience);
+  if (election.role == HostElection::Role::kMember) {
+    // It may be a second network's name of a node: not certain, but not worth waiting for long.
+    const bool is_a_name = head.addresses != std::vector<std::string>{head.host};
+    if (is_a_name && !options.step_nodes.empty() && !is_named_in(options.step_nodes, head.host)) {
+      head.reason +=
+          fmt::format(", and no name of this Slurm step's nodes, {}", options.step_nodes);
+      head.patience = options.head_patience.value_or(kStrangerPatience);
+    }
+    return finding;
+  }
   head.listener = listen_if_free(options, election.listen_address);
   if (head.listener) {
     head.port = base::local_port(head.listener.get());
@@ -85,7 +107,7 @@ Finding find_c10d(const Options& options) {
 Finding find_file(const Options& options, const std::string& run_id) {
   Finding finding;
   Head& head = finding.head;
-  head.patience = options.head_patience;
+  head.patience = options.head_patience.value_or(kHeadPatience);
   OwnAddress own;
   finding.file = std::make_shared<HeadFile>();
   const std::optional<HeadRecord> other = finding.file->claim(

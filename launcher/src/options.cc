@@ -137,7 +137,7 @@ Options parse_options(const std::string& called_as, const std::vector<std::strin
   if (options.request != Request::kRun) return options;
 
   options.local_ranks = read_local_ranks(values);
-  read_rendezvous_options(values, options);
+  read_rendezvous_options(values, environment, options);
   options.role = values.text("role", options.role);
   options.log_dir = values.text("log-dir", "");
   options.tagging = read_tagging(values);

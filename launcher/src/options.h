@@ -61,8 +61,11 @@ struct Options {
   EtcdAccess etcd;
   std::string local_addr;  ///< by which the other nodes reach this one; empty: found out
   PortRange ports;         ///< where no port is named
-  /// How long a head may be waited for at the endpoint, where nobody listens.
-  std::chrono::nanoseconds head_patience = std::chrono::seconds(30);
+  /// How long a head may be waited for at the endpoint, where nobody listens; none: the user has
+  /// not said how long others may take.
+  std::optional<std::chrono::nanoseconds> head_patience;
+  /// The nodes of this Slurm step, as Slurm writes them, where all of the job's are among them.
+  std::string step_nodes;
   std::string token_file;  ///< empty: none, see job_token.h
   std::string role = "default";
   std::string run_id;   ///< empty: made by the plan

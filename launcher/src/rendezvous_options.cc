@@ -183,23 +183,28 @@ void check_backend(const OptionValues& values, const Options& options) {
                 "", "leave one of them out");
 }
 
+long long nodes_of_step(const base::Environment& environment) {
+  return base::parse_integer(environment.get("SLURM_STEP_NUM_NODES").value_or("1")).value_or(1);
+}
+
 // Each node would wait for the others at its own.
 void check_slurm_step(const Options& options, const base::Environment& environment) {
-  const auto nodes = base::parse_integer(environment.get("SLURM_STEP_NUM_NODES").value_or("1"));
+  const long long nodes = nodes_of_step(environment);
   const bool everywhere = meets_at_a_host(options.rendezvous) &&
                           (options.master_addr == "localhost" || is_loopback(options.master_addr));
-  if (options.rounds.max_nodes == 1 || !everywhere || nodes.value_or(1) < 2) return;
+  if (options.rounds.max_nodes == 1 || !everywhere || nodes < 2) return;
   throw Error(
       ErrorCode::kUsage,
       fmt::format("'{}' is every node itself, and this Slurm step has {} nodes",
-                  options.master_addr, *nodes),
+                  options.master_addr, nodes),
       fmt::format("SLURM_STEP_NODELIST={}", environment.get("SLURM_STEP_NODELIST").value_or("?")),
       "name one of these nodes in --rdzv_endpoint or --master_addr");
 }
 
 }  // namespace
 
-void read_rendezvous_options(const OptionValues& values, Options& options) {
+void read_rendezvous_options(const OptionValues& values, const base::Environment& environment,
+                             Options& options) {
   const RendezvousConf conf = parse_rendezvous_conf(values.text("rdzv-conf", ""));
   options.rendezvous = read_backend(values, conf);
   read_node_count(values, options);
@@ -215,6 +220,8 @@ void read_rendezvous_options(const OptionValues& values, Options& options) {
     options.head_patience = options.rounds.join_timeout;
   read_local_addr(values, options);
   read_port_range(values, options);
+  if (nodes_of_step(environment) >= options.rounds.max_nodes)
+    options.step_nodes = environment.get("SLURM_STEP_NODELIST").value_or("");
 }
 
 void check_rendezvous_options(const OptionValues& values, const base::Environment& environment,

@@ -9,7 +9,8 @@
 namespace dtrun::launcher {
 
 /// @throws Error kUsage
-void read_rendezvous_options(const OptionValues& values, Options& options);
+void read_rendezvous_options(const OptionValues& values, const base::Environment& environment,
+                             Options& options);
 
 /// What contradicts. @throws Error kUsage
 void check_rendezvous_options(const OptionValues& values, const base::Environment& environment,

@@ -5,7 +5,11 @@
 namespace dtrun::launcher {
 namespace {
 
+constexpr std::size_t kLongest = 64, kFurthest = 3;
+
+// Given up, with more than kFurthest, where it cannot be less any more: nearly always at once.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
+  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) > kFurthest) return kFurthest + 1;
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -16,6 +20,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
       diagonal = row[j];
       row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
     }
+    if (*std::min_element(row.begin(), row.end()) > kFurthest) return kFurthest + 1;
   }
   return row[b.size()];
 }
@@ -24,8 +29,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view nearest_name(std::string_view written,
                               const std::vector<std::string_view>& names) {
-  // Nothing as long as this is a slip of the pen.
-  constexpr std::size_t kLongest = 64, kFurthest = 3;
+  // Nothing longer is a slip of the pen.
   if (written.empty() || written.size() > kLongest) return {};
   std::string_view nearest;
   std::size_t least = kFurthest + 1;
