@@ -2,7 +2,7 @@
 // answers, which is as fast as the machine goes; one load generator in C++, all in one run, taking
 // turns.
 //
-//     store_bench [--rounds R] [--torch FOLDER] [--quick]
+//     store_bench [--rounds R] [--torch FOLDER] [--only TEXT] [--quick]
 //
 // FOLDER is a virtual environment with PyTorch, as tests/lab/torch-up makes it (by default what it
 // made last); without one PyTorch is left out. Prints medians, bests (the machine may be busy
@@ -29,6 +29,7 @@ namespace {
 struct Options {
   int rounds = 5;
   std::string torch;
+  std::string only;  // measures whose names contain it
   bool quick = false;
 };
 
@@ -61,7 +62,7 @@ std::vector<Measure> measures(bool quick) {
          [=](const StoreContender& server) { return round_trip_us(server, connections, 3000); }});
   all.push_back({"8000 connects with first answer, ms", Better::kLess, true,
                  [](const StoreContender& server) { return connect_seconds(server, 8000) * 1e3; }});
-  all.push_back({"4000 waiters released by one SET, ms", Better::kLess, false,
+  all.push_back({"4000 waiters released by one SET, ms", Better::kLess, true,
                  [](const StoreContender& server) { return release_ms(server, 4000); }});
   for (const int keys : {1000, 10'000, 131'072})
     all.push_back({fmt::format("MULTI_GET of {} keys, ms", keys), Better::kLess, true,
@@ -164,6 +165,7 @@ Options parse(int argc, char** argv) {
     if (std::strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
       options.rounds = std::atoi(argv[++i]);
     if (std::strcmp(argv[i], "--torch") == 0 && i + 1 < argc) options.torch = argv[++i];
+    if (std::strcmp(argv[i], "--only") == 0 && i + 1 < argc) options.only = argv[++i];
     if (std::strcmp(argv[i], "--quick") == 0) options.quick = true;
   }
   return options;
@@ -175,7 +177,8 @@ void run(const Options& options, const std::string& self) {
   fmt::print("{} rounds; load average {}\n\n", options.rounds, load_average());
   print_head(contenders);
   for (const Measure& measure : measures(options.quick))
-    compare(measure, contenders, options.rounds);
+    if (measure.name.find(options.only) != std::string::npos)
+      compare(measure, contenders, options.rounds);
   fmt::print("\nload average {}; a ratio above 1 is in dtrun's favour\n", load_average());
 }
 

@@ -38,6 +38,9 @@ class StoreContender {
 /// As many descriptors as the system allows.
 void raise_descriptor_limit();
 
+/// As the length of an echo server's answer: one byte to every other connection.
+inline constexpr std::uint32_t kToAllOthers = 0xffffffff;
+
 /// Serves dtrun's store, or fixed answers, until standard input ends; prints the port first.
 void serve_dtrun();
 void serve_echo();

@@ -1,5 +1,6 @@
 // The ceiling of the machine: a server that understands nothing. A connection's first eight bytes
-// say how long a question is and how long its answer; for each question it sends that many zeros.
+// say how long a question is and how long its answer; for each question it sends that many zeros,
+// or, where the length is kToAllOthers, one zero to every other connection.
 #include <fmt/core.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -70,6 +71,7 @@ class EchoServer {
       Peer* peer = new Peer;
       peer->fd = fd;
       watch(EPOLL_CTL_ADD, fd, EPOLLIN, peer);
+      peers_.push_back(peer);
     }
   }
 
@@ -78,6 +80,7 @@ class EchoServer {
     const ssize_t size = ::recv(peer->fd, buffer_, sizeof buffer_, 0);
     if (size <= 0) {
       ::close(peer->fd);
+      std::erase(peers_, peer);
       delete peer;
       return;
     }
@@ -88,9 +91,16 @@ class EchoServer {
       peer->got -= 8;
     }
     if (peer->got < peer->question) return;
+    if (peer->answer == kToAllOthers) return tell_all_but(peer);
     peer->owed += peer->got / peer->question * peer->answer;
     peer->got %= peer->question;
     pay(peer);
+  }
+
+  void tell_all_but(Peer* asker) {
+    asker->got = 0;
+    for (const Peer* peer : peers_)
+      if (peer != asker) ::send(peer->fd, zeros_.data(), 1, MSG_NOSIGNAL);
   }
 
   void pay(Peer* peer) {
@@ -104,6 +114,7 @@ class EchoServer {
   base::UniqueFd listener_;
   base::UniqueFd epoll_;
   Peer input_, listening_;
+  std::vector<Peer*> peers_;
   std::vector<char> zeros_;
   char buffer_[64 << 10];
 };

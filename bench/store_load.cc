@@ -74,21 +74,24 @@ const Question kGreeting = {kHello + kPing, 4};
 
 class Client {
  public:
-  // Connects and says hello; its answer is not read yet. Every further question is like `question`.
-  Client(const StoreContender& server, const Question& question) : server_(server) {
+  explicit Client(const StoreContender& server) : server_(server) {
     fd_ = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int on = 1;
     ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     // Ended by a reset: tens of thousands of ports in TIME_WAIT would end the measurement.
     const linger now{1, 0};
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  }
+
+  // Tells an echo server that every question will be like `question`.
+  void connect(const Question& question) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_port = htons(server.port());
+    address.sin_port = htons(server_.port());
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-      give_up(server, "cannot connect");
-    if (server.is_echo())
+      give_up(server_, "cannot connect");
+    if (server_.is_echo())
       send(number(static_cast<std::uint32_t>(question.bytes.size())) +
            number(static_cast<std::uint32_t>(question.answer)));
   }
@@ -141,7 +144,8 @@ using Clients = std::vector<std::unique_ptr<Client>>;
 Clients greeted_clients(const StoreContender& server, int count, const Question& question) {
   Clients clients;
   for (int i = 0; i < count; ++i) {
-    clients.push_back(std::make_unique<Client>(server, question));
+    clients.push_back(std::make_unique<Client>(server));
+    clients.back()->connect(question);
     clients.back()->greet();
   }
   return clients;
@@ -240,14 +244,14 @@ double round_trip_us(const StoreContender& server, int connections, int trips) {
 double connect_seconds(const StoreContender& server, int count) {
   Crowd crowd(server);
   Clients clients;
-  clients.reserve(count);
+  for (int i = 0; i < count; ++i) clients.push_back(std::make_unique<Client>(server));
   const auto begin = Clock::now();
-  for (int i = 0; i < count; ++i) {
-    clients.push_back(std::make_unique<Client>(server, kGreeting));
-    clients.back()->send(kGreeting.bytes);
-    clients.back()->owed = kGreeting.answer;
-    crowd.add(*clients.back());
+  for (const auto& client : clients) {
+    client->connect(kGreeting);
+    client->send(kGreeting.bytes);
+    client->owed = kGreeting.answer;
   }
+  for (const auto& client : clients) crowd.add(*client);
   int answers = 0;
   crowd.listen([&](Client&) { return ++answers < count; });
   return seconds_since(begin);
@@ -256,21 +260,21 @@ double connect_seconds(const StoreContender& server, int count) {
 double release_ms(const StoreContender& server, int count) {
   static int round = 0;
   const std::string key = fmt::format("/released-{}", ++round);
-  Clients clients = greeted_clients(server, count, {});
-  Crowd crowd(server);
+  Clients clients = greeted_clients(server, count, {kPing, 4});
   for (const auto& client : clients) {
     // The PING's answer says that the WAIT has been heard.
-    client->send(wait(key) + kPing);
+    client->send(server.is_echo() ? kPing : wait(key) + kPing);
     client->receive(4);
-    client->owed = 1;
-    crowd.add(*client);
   }
-  Client setter(server, {});
+  const std::string question = set(key, "1");
+  Client setter(server);
+  setter.connect({question, kToAllOthers});
   setter.greet();
+  // From the last to the first: they are released in the order in which they came, and it is the
+  // server that is to be measured, not how dear it is here to wake a sleeper for each answer.
   const auto begin = Clock::now();
-  setter.send(set(key, "1"));
-  int released = 0;
-  crowd.listen([&](Client&) { return ++released < count; });
+  setter.send(question);
+  for (auto client = clients.rbegin(); client != clients.rend(); ++client) (*client)->receive(1);
   return seconds_since(begin) * 1e3;
 }
 
@@ -282,7 +286,8 @@ double multi_get_ms(const StoreContender& server, int count, int times) {
     sets += set(key, "12345678");
     question.bytes += text(key);
   }
-  Client client(server, question);
+  Client client(server);
+  client.connect(question);
   client.greet();
   if (!server.is_echo()) {
     client.send(sets + kPing);
