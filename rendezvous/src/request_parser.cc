@@ -16,6 +16,14 @@ Number number_at(const char* bytes) {
 
 }  // namespace
 
+void RequestParser::Half::append(std::string_view more, std::size_t needed) {
+  const std::size_t size = bytes.size() + more.size();
+  if (size > bytes.capacity())
+    bytes.reserve(std::max(size, std::min(2 * bytes.capacity(), needed)));
+  bytes.insert(bytes.end(), more.begin(), more.end());
+  charge.set(bytes.capacity());
+}
+
 bool RequestParser::fail(std::string why) {
   failure_ = std::move(why);
   return false;
@@ -70,8 +78,9 @@ RequestParser::Status RequestParser::scan(std::string_view bytes) {
     const bool is_text = *field_ == 'k' || *field_ == 'v';
     if (is_text && !scan_text(scalar)) return Status::kBad;
     if (*field_ == '*' && !scan_count(scalar)) return Status::kBad;
-    if (left < width || (is_text && left - width < scalar)) return Status::kNeedsMore;
-    at_ += is_text ? width + scalar : width;
+    needed_ = at_ + width + (is_text ? scalar : 0);
+    if (bytes.size() < needed_) return Status::kNeedsMore;
+    at_ = needed_;
     if (*field_ == '*') {
       repeats_left_ = scalar;
       repeated_ = field_ + 1;
@@ -121,16 +130,17 @@ void RequestParser::show(std::string_view bytes) {
 }
 
 RequestParser::Status RequestParser::parse(std::string_view& input) {
-  if (half_ && half_->is_whole) half_.reset();
+  forget_request();
   if (input.empty()) return Status::kNeedsMore;
-  const std::size_t before = kept_bytes();
-  if (half_) half_->append(input);
-  const std::string_view bytes = half_ ? std::string_view(half_->bytes) : input;
+  const std::size_t before = half_ ? half_->bytes.size() : 0;
+  if (half_) half_->append(input, needed_);
+  const std::string_view bytes =
+      half_ ? std::string_view(half_->bytes.data(), half_->bytes.size()) : input;
   const Status status = scan(bytes);
   if (status == Status::kNeedsMore) {
     if (!half_) {
       half_ = std::make_unique<Half>(memory_);
-      half_->append(input);
+      half_->append(input, needed_);
     }
     input = {};
   } else if (status == Status::kComplete) {

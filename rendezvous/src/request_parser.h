@@ -50,18 +50,20 @@ class RequestParser {
   Status parse(std::string_view& input);
   const Request& request() const { return request_; }
   const std::string& failure() const { return failure_; }
-  /// Of a request that has not come whole.
-  std::size_t kept_bytes() const { return half_ ? half_->bytes.size() : 0; }
+  /// What is kept, and charged, of a request that did not come whole at once.
+  std::size_t kept_bytes() const { return half_ ? half_->charge.bytes() : 0; }
+  /// Frees it; request() is no longer valid.
+  void forget_request() {
+    if (half_ && half_->is_whole) half_.reset();
+  }
 
  private:
   // What has come of a request, when the read did not bring all of it.
   struct Half {
     explicit Half(StoreMemory& memory) : charge(memory) {}
-    void append(std::string_view more) {
-      bytes.append(more);
-      charge.set(bytes.capacity());
-    }
-    std::string bytes;
+    /// Makes room for no more than `needed`, where that is enough.
+    void append(std::string_view more, std::size_t needed);
+    std::vector<char> bytes;
     MemoryCharge charge;
     bool is_whole = false;
   };
@@ -87,6 +89,7 @@ class RequestParser {
   const char* repeated_ = nullptr;  // where a repetition starts
   std::uint64_t repeats_left_ = 0;  // this one included
   std::size_t at_ = 0;              // where that field begins
+  std::size_t needed_ = 0;          // so long is the request at least
 };
 
 }  // namespace dtrun::rendezvous

@@ -16,7 +16,11 @@ class StoreMemory {
 
   std::size_t most() const { return most_; }
   std::size_t used() const { return used_; }
-  bool has_room(std::size_t bytes) const { return used_ <= most_ && bytes <= most_ - used_; }
+  /// For `bytes` more, once `freed` of those in use are given back.
+  bool has_room(std::size_t bytes, std::size_t freed) const {
+    const std::size_t left_in_use = used_ - freed;
+    return left_in_use <= most_ && bytes <= most_ - left_in_use;
+  }
   bool is_exceeded() const { return used_ > most_; }
   void take(std::size_t bytes) { used_ += bytes; }
   void give_back(std::size_t bytes) { used_ -= bytes; }

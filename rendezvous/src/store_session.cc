@@ -99,6 +99,7 @@ void StoreSession::serve(std::string_view bytes) {
         return fail(parser_.failure());
       case RequestParser::Status::kComplete:
         execute(parser_.request());
+        parser_.forget_request();
     }
   }
 }
@@ -126,9 +127,10 @@ void StoreSession::limit_memory() {
                     memory.most()));
 }
 
+// What the parser has kept of the request goes when it is served.
 bool StoreSession::may_grow(const Request& request) {
   const StoreMemory& memory = service_.core.memory();
-  if (memory.has_room(growth_of(request))) return true;
+  if (memory.has_room(growth_of(request), parser_.kept_bytes())) return true;
   fail(fmt::format("{} of {} bytes, and the store has {} of its {} bytes in use",
                    store_op_name(request.op), request.bytes, memory.used(), memory.most()));
   return false;
@@ -203,7 +205,7 @@ void StoreSession::answer(const Request& request) {
 void StoreSession::multi_get(std::span<const std::string_view> keys) {
   for (const std::string_view key : keys) {
     output_.append_length_and(service_.core.get(key));
-    if (service_.core.memory().is_exceeded()) return;
+    if (service_.core.memory().is_exceeded()) return limit_memory();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cctype>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -38,6 +39,14 @@ class ServedStore {
     server_.reset();
   }
   base::EventLoop& loop() { return loop_; }
+  void start_over() {
+    std::promise<void> done;
+    loop_.post([&] {
+      server_->start_over();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
 
  private:
   base::EventLoop loop_;

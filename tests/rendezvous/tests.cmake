@@ -3,7 +3,7 @@ foreach(name agent_handshake agent_protocol failure_report job_page master_addre
   dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous GTest::gmock)
 endforeach()
 dtrun_test(rendezvous/file_store_test.cc LINKS dtrun::rendezvous GTest::gmock PROCESSORS 2)
-foreach(name store_collectives store_reach tcp_store tcp_store_server wire_faults wire_semantics wire_vectors)
+foreach(name store_collectives store_quota store_reach store_siege store_start_over tcp_store tcp_store_server wire_faults wire_semantics wire_vectors)
   dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous PROCESSORS 2)
 endforeach()
 # A real etcd, for tests of what stands on one.
