@@ -239,7 +239,7 @@ AgentHandshake::State AgentHandshake::read_refusal() {
     return fail(stranger);
   if (!has(4 + size)) return State::kRunning;
   take(kRefusalHead);
-  failure_ = printable(take(size - 5));
+  failure_ = size == 5 ? "it gives no reason" : printable(take(size - 5));
   return State::kRefused;
 }
 

@@ -7,13 +7,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "dtrun/base/error.h"
-
 namespace dtrun::rendezvous {
 namespace {
 
-using base::Error;
-using base::ErrorCode;
 using namespace rounds;
 
 // A number and what it may be.
@@ -160,6 +156,7 @@ class Writer {
   std::string& bytes_;
 };
 
+// Once it has failed it reads zeros.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
@@ -167,12 +164,18 @@ class Reader {
   void operator()(Fields&&... values) {
     (get(values), ...);
   }
-  bool at_end() const { return bytes_.empty(); }
+  void expect_end() {
+    if (!bytes_.empty()) fail("it is too long for its kind");
+  }
+  void fail(std::string why) {
+    if (failure_.empty()) failure_ = std::move(why);
+  }
+  const std::string& failure() const { return failure_; }
 
  private:
   std::string_view take(std::size_t count) {
-    if (count > bytes_.size())
-      throw Error(ErrorCode::kProtocol, "a dtrun agent sent a message that ends too early");
+    if (count > bytes_.size()) fail("it ends too early");
+    if (!failure_.empty()) return {};
     const std::string_view part = bytes_.substr(0, count);
     bytes_.remove_prefix(count);
     return part;
@@ -187,11 +190,9 @@ class Reader {
     }
     return value;
   }
-  void check(std::int64_t value, std::int64_t least, std::int64_t most) const {
-    if (value < least || value > most)
-      throw Error(ErrorCode::kProtocol,
-                  fmt::format("a dtrun agent sent the number {} where {} to {} are allowed", value,
-                              least, most));
+  void check(std::int64_t value, std::int64_t least, std::int64_t most) {
+    if (failure_.empty() && (value < least || value > most))
+      fail(fmt::format("it has the number {} where {} to {} are allowed", value, least, most));
   }
   void get(std::int32_t& value) { value = static_cast<std::int32_t>(get_bytes<std::uint32_t>()); }
   void get(std::uint64_t& value) { value = get_bytes<std::uint64_t>(); }
@@ -213,12 +214,13 @@ class Reader {
   template <typename Enum>
   requires std::is_enum_v<Enum>
   void get(Enum& value) {
-    const auto number = static_cast<unsigned char>(take(1)[0]);
+    const auto number = get_bytes<std::uint8_t>();
     check(number, 0, last_of(Enum{}));
-    value = static_cast<Enum>(number);
+    if (failure_.empty()) value = static_cast<Enum>(number);
   }
 
   std::string_view bytes_;
+  std::string failure_;
 };
 
 template <typename Message>
@@ -243,28 +245,30 @@ Message read_kind(std::size_t kind, Reader& reader, std::index_sequence<kKinds..
     return true;
   };
   if (!((kind == kKinds && read_as.template operator()<kKinds>()) || ...))
-    throw Error(ErrorCode::kProtocol,
-                fmt::format("a dtrun agent sent a message of unknown kind {}", kind));
+    reader.fail(fmt::format("its kind, {}, is not known", kind));
   return message;
 }
 
 template <typename Message>
-std::optional<Message> take_any(std::string_view& bytes) {
+std::optional<Message> take_any(std::string_view& bytes, std::string& failure) {
   if (bytes.size() < 4) return std::nullopt;
   std::uint32_t size = 0;
   for (std::size_t i = 0; i < 4; ++i)
     size |= std::uint32_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-  if (size == 0 || size > kMostFrameBytes)
-    throw Error(ErrorCode::kProtocol, fmt::format("a dtrun agent sent a message of {} bytes", size),
-                fmt::format("1 to {} are allowed", kMostFrameBytes),
-                "check that nothing but dtrun connects to this port");
+  if (size == 0 || size > kMostFrameBytes) {
+    failure = fmt::format("a message of {} bytes, and 1 to {} are allowed", size, kMostFrameBytes);
+    return std::nullopt;
+  }
   if (bytes.size() - 4 < size) return std::nullopt;
   const auto kind = static_cast<unsigned char>(bytes[4]);
   Reader reader(bytes.substr(5, size - 1));
   Message message =
       read_kind<Message>(kind, reader, std::make_index_sequence<std::variant_size_v<Message>>());
-  if (!reader.at_end())
-    throw Error(ErrorCode::kProtocol, "a dtrun agent sent a message that is too long for its kind");
+  reader.expect_end();
+  if (!reader.failure().empty()) {
+    failure = "a message that is none: " + reader.failure();
+    return std::nullopt;
+  }
   bytes.remove_prefix(4 + size);
   return message;
 }
@@ -280,13 +284,13 @@ void encode(const HeadMessage& message, std::string& bytes) {
 }
 
 template <>
-std::optional<AgentMessage> take_message(std::string_view& bytes) {
-  return take_any<AgentMessage>(bytes);
+std::optional<AgentMessage> take_message(std::string_view& bytes, std::string& failure) {
+  return take_any<AgentMessage>(bytes, failure);
 }
 
 template <>
-std::optional<HeadMessage> take_message(std::string_view& bytes) {
-  return take_any<HeadMessage>(bytes);
+std::optional<HeadMessage> take_message(std::string_view& bytes, std::string& failure) {
+  return take_any<HeadMessage>(bytes, failure);
 }
 
 }  // namespace dtrun::rendezvous

@@ -29,14 +29,13 @@ inline constexpr int kMostNodes = 1 << 20;
 void encode(const rounds::AgentMessage& message, std::string& bytes);
 void encode(const rounds::HeadMessage& message, std::string& bytes);
 
-/// Takes the first whole frame off the front of `bytes`; nullopt while it is incomplete. Message is
-/// AgentMessage or HeadMessage.
-/// @throws Error kProtocol
+/// Takes the first whole frame off the front of `bytes`; nullopt while it is incomplete, and where
+/// it is no message: then `failure` says why. Message is AgentMessage or HeadMessage.
 template <typename Message>
-std::optional<Message> take_message(std::string_view& bytes);
+std::optional<Message> take_message(std::string_view& bytes, std::string& failure);
 template <>
-std::optional<rounds::AgentMessage> take_message(std::string_view& bytes);
+std::optional<rounds::AgentMessage> take_message(std::string_view& bytes, std::string& failure);
 template <>
-std::optional<rounds::HeadMessage> take_message(std::string_view& bytes);
+std::optional<rounds::HeadMessage> take_message(std::string_view& bytes, std::string& failure);
 
 }  // namespace dtrun::rendezvous

@@ -1,7 +1,6 @@
 #include "agent_session.h"
 
 #include "agent_protocol.h"
-#include "dtrun/base/error.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -54,12 +53,11 @@ template <typename Message>
 std::optional<Message> AgentSession::next() {
   if (state_ != State::kOpen || received_.empty()) return std::nullopt;
   std::string_view left = std::string_view(received_).substr(read_);
-  std::optional<Message> message;
-  try {
-    message = take_message<Message>(left);
-  } catch (const base::Error& error) {
+  std::string failure;
+  std::optional<Message> message = take_message<Message>(left, failure);
+  if (!failure.empty()) {
     state_ = State::kFailed;
-    failure_ = error.why().empty() ? error.summary() : error.summary() + " (" + error.why() + ")";
+    failure_ = "it sent " + failure;
   }
   read_ = received_.size() - left.size();
   if (left.empty()) {

@@ -55,7 +55,7 @@ bool HeadSessions::part_with_oldest_newcomer() {
 
 void HeadSessions::receive(MemberId id, std::string_view bytes, Moment now) {
   const auto found = entries_.find(id);
-  if (found == entries_.end() || found->second.stage == Entry::Stage::kParted) return;
+  if (found == entries_.end() || !found->second.is_heard()) return;
   Entry& entry = found->second;
   entry.session.receive(bytes);
   if (!entry.session.unsent().empty()) effects_.written.push_back(id);
@@ -69,7 +69,7 @@ void HeadSessions::hear(MemberId id, Moment now) {
     if (auto* ready = std::get_if<StoreReady>(&*message); ready && ready->address.empty())
       ready->address = address_of_(id);
     carry_out(step(head_, Said{id, std::move(*message)}, now));
-    if (entry.stage == Entry::Stage::kParted) return;
+    if (!entry.is_heard()) return;
   }
   const AgentSession::State state = entry.session.state();
   if (state == AgentSession::State::kRefused || state == AgentSession::State::kFailed)
@@ -139,6 +139,8 @@ void HeadSessions::carry_out(const Send& action) {
   if (std::holds_alternative<Accepted>(action.message)) {
     entry.stage = Entry::Stage::kMember;
     newcomers_.erase(action.id);
+  } else if (std::holds_alternative<Refused>(action.message)) {
+    entry.stage = Entry::Stage::kRefused;
   }
   entry.session.say(action.message);
   effects_.written.push_back(action.id);

@@ -73,7 +73,13 @@ class HeadSessions {
   struct Entry {
     AgentSession session;
     rounds::Moment since{};
-    enum class Stage { kNewcomer, kMember, kParted } stage = Stage::kNewcomer;
+    enum class Stage {
+      kNewcomer,
+      kRefused,  // a newcomer that is to hang up; what it says is not heard
+      kMember,
+      kParted,
+    } stage = Stage::kNewcomer;
+    bool is_heard() const { return stage == Stage::kNewcomer || stage == Stage::kMember; }
   };
 
   rounds::MemberId add(AgentSession session, rounds::Moment now);

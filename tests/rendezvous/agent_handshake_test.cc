@@ -181,6 +181,9 @@ TEST(AgentHandshakeTest, AnotherVersionIsRefusedInWordsThatItReads) {
   AgentHandshake member = side(Role::kMember);
   EXPECT_EQ(feed(member, bytes("0a 00*3 02 05 00*3 'old' 1b 0a")), State::kRefused);
   EXPECT_EQ(member.failure(), "old??");
+  AgentHandshake wordless = side(Role::kMember);
+  EXPECT_EQ(feed(wordless, bytes("05 00*3 02 00*4")), State::kRefused);
+  EXPECT_EQ(wordless.failure(), "it gives no reason");
   AgentHandshake newer = side(Role::kMember);
   EXPECT_EQ(feed(newer, bytes("d7 04")), State::kFailed);
   EXPECT_TRUE(contains(newer.failure(), "the head's dtrun speaks version 4")) << newer.failure();
