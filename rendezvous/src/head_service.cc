@@ -3,6 +3,7 @@
 #include "dtrun/rendezvous/head_service.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -137,19 +138,20 @@ struct HeadService::Impl {
 
   // Out of descriptors: one who has not said who he is goes for one who may. Where there is none,
   // the connection is taken with the spare one and closed: it would stay in the backlog and the
-  // listener readable for ever; it sees it and comes again. False: there was no connection, which
+  // listener readable for ever; it sees it and comes again. False: there is no connection, which
   // accept4 does not tell before it has a descriptor for it.
   bool make_room() {
+    pollfd waiting{listener.get(), POLLIN, 0};
+    if (::poll(&waiting, 1, 0) <= 0) return false;
     if (sessions.part_with_oldest_newcomer()) {
       carry_out_effects();
       return true;
     }
     spare.reset();
-    const bool there_was_one =
-        UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)).valid();
+    UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
     spare = spare_descriptor();
     if (!spare) pause_accepting();
-    return there_was_one && spare;
+    return spare.valid();
   }
 
   void pause_accepting() {

@@ -1,4 +1,4 @@
-foreach(name agent_handshake agent_protocol failure_report job_page master_address request_parser round_head round_member store_core store_session store token
+foreach(name agent_handshake agent_protocol failure_report head_sessions job_page master_address request_parser round_head round_member store_core store_session store token
     worker_env)
   dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous GTest::gmock)
 endforeach()
@@ -23,6 +23,6 @@ endfunction()
 dtrun_etcd_test(etcd_client_test EtcdClientTest)
 dtrun_etcd_test(etcd_store_test EtcdStoreTest)
 dtrun_etcd_test(etcd_election_test EtcdElectionTest)
-foreach(name membership)
+foreach(name agent_dialer head_service membership)
   dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous PROCESSORS 2)
 endforeach()

@@ -1,0 +1,263 @@
+// The head among strangers, liars and the slow, over real sockets.
+#include "dtrun/rendezvous/head_service.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "dtrun/rendezvous/tcp_store_server.h"
+#include "rendezvous/raw_agent.h"
+#include "rendezvous/served_head.h"
+#include "support/thrown_error.h"
+
+namespace dtrun::rendezvous {
+namespace {
+
+using namespace rounds;
+using std::chrono::milliseconds;
+using testing_support::contains;
+
+TEST(HeadServiceTest, WhatIsNoAgentIsClosedAtOnce) {
+  ServedHead head(job_of(1, 1));
+  for (const std::string& text :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), bytes("16 03 01 02 00 01 00 01 fc 03 03"),
+        std::string("SSH-2.0-OpenSSH_9.2\r\n"), bytes("00 ce f7 85 3c"), bytes("d7 03 00 ff"),
+        kOpening + bytes("ff*4"), kOpening + bytes("01 00 01 00"), kOpening + bytes("01 00*3 63"),
+        kOpening + frame(Beat{}), kOpening + frame(Done{0})}) {
+    RawClient stranger(head.port());
+    stranger.send(text);
+    char byte;
+    while (::recv(stranger.fd(), &byte, 1, 0) > 0) continue;
+  }
+  EXPECT_EQ(head.ask([](HeadService& h) { return h.state().members.size(); }), 0u);
+}
+
+TEST(HeadServiceTest, AnotherVersionIsToldSoInItsOwnWords) {
+  ServedHead head(job_of(1, 1));
+  RawClient old(head.port());
+  const std::string text =
+      "this node's dtrun speaks version 2 of the agents' protocol, the head's speaks 3";
+  old.send(bytes("d7 02 0a 00*3 00"));
+  EXPECT_EQ(hex(old.receive(9 + text.size())), hex(bytes("54 00*3 02 4f 00*3") + text));
+  EXPECT_TRUE(old.closed_by_peer());
+}
+
+TEST(HeadServiceTest, AStrangerGetsNothingFromAHeadWithAToken) {
+  HeadServiceOptions options;
+  options.token = Token("a token of this very job", "the test");
+  ServedHead head(job_of(1, 1), options);
+  RawClient none(head.port()), liar(head.port());
+  none.send(kOpening);
+  std::string told = none.receive(9);
+  told = none.receive(static_cast<unsigned char>(told[5]));
+  EXPECT_TRUE(contains(told, "this job demands a token")) << told;
+  EXPECT_TRUE(none.closed_by_peer());
+  liar.send(bytes("d7 03 01 06 'agents' 00*32"));
+  EXPECT_EQ(hex(liar.receive(3)), hex(bytes("d7 03 01")));
+  liar.receive(32);
+  liar.send(std::string(32, '\0') + frame(hello_of("liar", job_of(1, 1))));
+  told = liar.receive(9);
+  told = liar.receive(static_cast<unsigned char>(told[5]));
+  EXPECT_TRUE(contains(told, "is not the head's")) << told;
+  EXPECT_TRUE(liar.closed_by_peer());
+  const auto notes = head.notes();
+  ASSERT_EQ(notes.size(), 1u) << "the second within a second";
+  EXPECT_TRUE(contains(notes[0], "was turned away: this job demands a token")) << notes[0];
+}
+
+TEST(HeadServiceTest, ASilentNewcomerIsClosedAfterItsTime) {
+  HeadServiceOptions options;
+  options.newcomer_time = milliseconds(20);
+  ServedHead head(job_of(2, 2), options);
+  RawAgent member(head.port());
+  member.join(hello_of("a", job_of(2, 2)));
+  RawClient silent(head.port()), halfway(head.port()), wordless(head.port());
+  halfway.send(bytes("d7 03 00 06 'age'"));
+  wordless.send(kOpening + bytes("40"));
+  EXPECT_TRUE(silent.closed_by_peer());
+  EXPECT_TRUE(halfway.closed_by_peer());
+  EXPECT_EQ(hex(wordless.receive(3)), hex(kAnswer));
+  EXPECT_TRUE(wordless.closed_by_peer());
+  member.expect_in_step();
+}
+
+TEST(HeadServiceTest, AFloodOfConnectionsKeepsNobodyOut) {
+  const RoundSettings job = job_of(2, 2);
+  HeadServiceOptions options;
+  options.max_newcomers = 16;
+  ServedHead head(job, options);
+  TestAgents agents(job);
+  TestAgent& a = agents.add("a", head.place());
+  std::vector<RawClient> flood;
+  for (int i = 0; i < 300; ++i) flood.emplace_back(head.port());
+  EXPECT_TRUE(flood.front().closed_by_peer());
+  TestAgent& b = agents.add("b", head.place());
+  ASSERT_TRUE(agents.until_round(0, {&a, &b}));
+  for (int i = 0; i < 100; ++i) flood.emplace_back(head.port()).send("\xd7");
+  a.succeed();
+  b.succeed();
+  ASSERT_TRUE(agents.until_finished({&a, &b}));
+  EXPECT_EQ(a.finished->kind, Finish::Kind::kSucceeded);
+}
+
+TEST(HeadServiceTest, WithoutDescriptorsNewcomersMakeRoomForEachOther) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "UBSan opens a pipe to check a pointer, and finds none valid where it cannot";
+#endif
+  const RoundSettings job = job_of(2, 2);
+  ServedHead head(job);
+  RawAgent member(head.port());
+  member.join(hello_of("a", job, 1));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  // Our ends and the head's come from the same table: three are left.
+  std::vector<base::UniqueFd> fill;
+  const rlimit low{256, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (int fd; (fd = ::fcntl(0, F_DUPFD_CLOEXEC, 0)) >= 0;) fill.emplace_back(fd);
+  for (int i = 0; i < 3; ++i) fill.pop_back();
+  {
+    RawAgent first(head.port());
+    RawAgent second(head.port());  // its other end takes the place of the first one's
+    EXPECT_TRUE(first.closed_by_peer());
+    first.close();
+    second.join(hello_of("b", job, 2));
+    // No newcomer is left to go: it is turned away itself, and the members stay.
+    fill.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+    while (fill.back().valid()) fill.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+    fill.pop_back();
+    fill.pop_back();
+    RawClient turned_away(head.port());
+    EXPECT_TRUE(turned_away.closed_by_peer());
+    second.expect_in_step();
+  }
+  fill.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST(HeadServiceTest, ALostConnectionIsKnownAtOnceHoweverItEnds) {
+  const RoundSettings job = job_of(1, 3);
+  for (const bool by_reset : {false, true}) {
+    ServedHead head(job);
+    RawAgent a(head.port()), b(head.port());
+    a.join(hello_of("a", job, 1));
+    b.join(hello_of("b", job, 2));
+    a.expect<Prepare>();
+    a.say(StoreReady{0, "n0", 1});
+    EXPECT_EQ(a.expect<Start>().group_world_size, 2);
+    if (by_reset) {
+      b.reset();
+    } else {
+      b.close();
+    }
+    EXPECT_TRUE(contains(a.expect<Stop>().cause.text, "node 1 (b) is gone"));
+  }
+}
+
+TEST(HeadServiceTest, ASilentMemberIsLostAfterItsWindow) {
+  RoundSettings job = job_of(1, 3);
+  job.keep_alive_interval = milliseconds(20);
+  job.silence_window = milliseconds(200);
+  ServedHead head(job);
+  TestAgents agents(job);
+  TestAgent& a = agents.add("a", head.place(), {.after_loss = AfterLoss::kRejoin});
+  RawAgent silent(head.port());
+  silent.join(hello_of("b", job, 99));
+  ASSERT_TRUE(
+      agents.until([&] { return a.starts.size() >= 1 && a.starts.back().group_world_size == 1; }));
+  EXPECT_EQ(a.starts.back().master_address, "n0");
+}
+
+TEST(HeadServiceTest, WordsAboutOtherRoundsAreIgnored) {
+  const RoundSettings job = job_of(1, 1, 3);
+  ServedHead head(job);
+  RawAgent a(head.port());
+  a.join(hello_of("a", job, 1));
+  a.say(StoreReady{5, "x", 5});
+  a.expect<Prepare>();
+  a.say(StoreReady{0, "n0", 1});
+  a.expect<Start>();
+  JobFailure failure;
+  failure.text = "of another round";
+  a.say(Failed{7, failure});
+  a.say(Done{1});
+  a.say(Stopped{-1});
+  a.expect_in_step();
+  failure.text = "of this one";
+  a.say(Failed{0, failure});
+  EXPECT_EQ(a.expect<Stop>().round, 0);
+  a.say(Done{1});
+  a.say(Stopped{0});
+  EXPECT_EQ(a.expect<Prepare>().round, 1);
+}
+
+TEST(HeadServiceTest, AMemberThatTalksNonsenseIsLost) {
+  const RoundSettings job = job_of(1, 2);
+  ServedHead head(job);
+  RawAgent a(head.port()), b(head.port());
+  a.join(hello_of("a", job, 1));
+  b.join(hello_of("b", job, 2));
+  a.expect<Prepare>();
+  b.send(bytes("ff*4"));
+  EXPECT_TRUE(b.closed_by_peer());
+  a.expect_in_step();
+  EXPECT_EQ(head.ask([](HeadService& h) { return h.state().present; }), 1);
+}
+
+TEST(HeadServiceTest, AnAgentThatComesBackTakesThePlaceOfItsOldConnection) {
+  const RoundSettings job = job_of(2, 2);
+  ServedHead head(job);
+  RawAgent old(head.port());
+  old.join(hello_of("a", job, 7));
+  RawAgent again(head.port());
+  again.join(hello_of("a", job, 7));
+  EXPECT_TRUE(old.closed_by_peer());
+  again.expect_in_step();
+}
+
+TEST(HeadServiceTest, AHeadThatStepsDownLeavesItsAgentsAlone) {
+  const RoundSettings job = job_of(2, 2);
+  ServedHead head(job);
+  RawAgent a(head.port());
+  a.join(hello_of("a", job, 1));
+  head.ask([](HeadService& h) { return h.step_down(), 0; });
+  EXPECT_TRUE(a.closed_by_peer());
+  a.close();
+  EXPECT_TRUE(head.ended());
+}
+
+TEST(HeadServiceTest, ItSharesAPortWithAStore) {
+  const RoundSettings job = job_of(1, 1);
+  base::EventLoop loop;
+  bool ended = false;
+  HeadService head(loop, make_head(job, "job", read_clock()), {},
+                   {[](const Note&) {},
+                    [&] {
+                      ended = true;
+                      loop.stop();
+                    }});
+  TcpStoreServerOptions options;
+  options.on_agent = [&](base::UniqueFd socket, const std::string& first_bytes) {
+    head.adopt(std::move(socket), first_bytes);
+  };
+  TcpStoreServer server(loop, base::listen_tcp("127.0.0.1", 0), options);
+  std::thread serving([&] { loop.run(); });
+  try {
+    RawClient client(server.port());
+    client.handshake();
+    RawAgent agent(server.port());
+    agent.join(hello_of("a", job, 1));
+    agent.expect<Prepare>();
+    client.expect_in_step();
+    agent.say(Leaving{});
+    EXPECT_EQ(agent.expect<Close>().outcome, Close::Outcome::kFailed);
+  } catch (const base::Error& error) {
+    ADD_FAILURE() << error.what();
+    loop.stop();
+  }
+  serving.join();
+  EXPECT_TRUE(ended);
+}
+
+}  // namespace
+}  // namespace dtrun::rendezvous

@@ -1,0 +1,75 @@
+// An agent byte by byte: what the tests of the head say as one, without a Membership.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent_protocol.h"
+#include "rendezvous/served_store.h"
+
+namespace dtrun::rendezvous {
+
+inline const std::string kOpening = bytes("d7 03 00 06 'agents'");
+inline const std::string kAnswer = bytes("d7 03 00");
+
+inline std::string frame(const rounds::AgentMessage& message) {
+  std::string result;
+  encode(message, result);
+  return result;
+}
+
+inline rounds::Hello hello_of(const std::string& host, const rounds::RoundSettings& job,
+                              std::uint64_t agent = 0) {
+  rounds::Hello hello;
+  hello.run_id = "job";
+  hello.host = host;
+  hello.min_nodes = job.min_nodes;
+  hello.max_nodes = job.max_nodes;
+  hello.agent = agent;
+  return hello;
+}
+
+class RawAgent : public RawClient {
+ public:
+  using RawClient::RawClient;
+
+  void say(const rounds::AgentMessage& message) { send(frame(message)); }
+  /// The next message of the head, by a blocking read.
+  rounds::HeadMessage hear() {
+    std::string whole = receive(4);
+    whole +=
+        receive(static_cast<unsigned char>(whole[0]) | static_cast<unsigned char>(whole[1]) << 8);
+    std::string_view left = whole;
+    std::string failure;
+    const auto message = take_message<rounds::HeadMessage>(left, failure);
+    EXPECT_TRUE(message) << failure;
+    return message ? *message : rounds::HeadMessage();
+  }
+  template <typename Message>
+  Message expect() {
+    const rounds::HeadMessage message = hear();
+    const Message* found = std::get_if<Message>(&message);
+    EXPECT_TRUE(found) << "kind " << message.index();
+    return found ? *found : Message();
+  }
+  /// As far as Accepted.
+  void join(const rounds::Hello& hello) {
+    send(kOpening);
+    EXPECT_EQ(hex(receive(kAnswer.size())), hex(kAnswer));
+    say(hello);
+    expect<rounds::Accepted>();
+  }
+  /// All that has come was read: the head answers a beat next.
+  void expect_in_step() {
+    say(rounds::Beat{});
+    expect<rounds::Echo>();
+  }
+  /// Its end is a reset, not a FIN.
+  void reset() {
+    const linger at_once{1, 0};
+    ::setsockopt(fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close();
+  }
+};
+
+}  // namespace dtrun::rendezvous
