@@ -101,6 +101,7 @@ class Agent {
     membership_ = std::make_unique<rendezvous::Membership>(loop_, member_settings(plan_, head),
                                                            plan_.token, callbacks());
     head_host_ = head.host;
+    local_address_ = head.local_address;
     rendezvous::HeadPlace place;
     place.host = head.addresses.size() == 1 ? head.addresses.front() : head.host;
     place.port = head.port;
@@ -137,8 +138,8 @@ class Agent {
 
   void open_store(int round) {
     try {
-      membership_->tell(
-          store_.open(round, endpoint_.get(), {head_host_, membership_->reached_from()}));
+      membership_->tell(store_.open(round, endpoint_.get(),
+                                    {head_host_, membership_->reached_from(), local_address_}));
     } catch (const base::Error& error) {
       membership_->tell(rounds::StoreFailed{round, error.what()});
     }
@@ -327,6 +328,7 @@ class Agent {
   JobOutcome outcome_;
   std::unique_ptr<MeetingPoint> meeting_point_;
   std::string head_host_;
+  std::string local_address_;  // of --local_addr
   RoundStore store_;
   std::unique_ptr<Endpoint> endpoint_;  // none: another agent hosts
   std::unique_ptr<rendezvous::Membership> membership_;

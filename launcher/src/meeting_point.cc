@@ -176,8 +176,15 @@ std::string Head::name() const {
 std::unique_ptr<MeetingPoint> make_meeting_point(base::EventLoop& loop, const LaunchPlan& plan) {
   // Copies: a search that is given up may outlive everything.
   const auto searched = [&](auto search) {
-    return std::make_unique<SearchedMeetingPoint>(
-        loop, [search, options = plan.options] { return search(options); });
+    return std::make_unique<SearchedMeetingPoint>(loop, [search, options = plan.options] {
+      // First: what is wrong with it is said before others wait for this agent.
+      std::string local_address;
+      if (!options.local_addr.empty())
+        local_address = choose_own_address(options, gather_own_facts(options)).listen_address;
+      Finding finding = search(options);
+      finding.head.local_address = std::move(local_address);
+      return finding;
+    });
   };
   switch (plan.options.rendezvous) {
     case Rendezvous::kStatic:

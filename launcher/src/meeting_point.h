@@ -29,6 +29,8 @@ struct Head {
   std::uint16_t port = 0;
   std::string host;    ///< as messages call it: of the endpoint, else addresses[0]
   std::string reason;  ///< why it is this agent, or is not; empty where --node_rank has said so
+  /// Of --local_addr, numeric: where stores of this node listen; empty: it is not given.
+  std::string local_address;
   /// How long it makes sense that nobody listens there: the head may start later than this agent.
   std::chrono::nanoseconds patience{};
 

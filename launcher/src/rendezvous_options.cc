@@ -106,6 +106,11 @@ void read_local_addr(const OptionValues& values, Options& options) {
     const base::HostPort address = base::HostPort::parse(values.get("local-addr").value);
     if (address.port) values.reject("local-addr", "must be a host without a port");
     options.local_addr = address.host;
+    if (options.rendezvous != Rendezvous::kStatic) return;
+    options.local_addr.clear();
+    options.warnings.push_back(fmt::format(
+        "dtrun: {} is without effect: with the static rendezvous MASTER_ADDR is --master_addr",
+        values.get("local-addr").origin));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kUsage) throw;
     values.reject("local-addr", fmt::format("must be a host: {}", error.summary()));

@@ -12,8 +12,7 @@ namespace {
 
 // Another agent's machine may be this one, and the head reached by the loopback; the nodes on other
 // machines come by another address.
-std::string listen_address(const Options& options, const HeadReach& reach) {
-  if (!options.local_addr.empty()) return base::resolve_addresses(options.local_addr).front();
+std::string listen_address(const HeadReach& reach) {
   const bool stays_here = reach.host == "localhost" || is_loopback(reach.host);
   if (stays_here || !is_loopback(reach.from)) return reach.from;
   return reach.from.find(':') == std::string::npos ? "0.0.0.0" : "::";
@@ -24,13 +23,14 @@ std::string listen_address(const Options& options, const HeadReach& reach) {
 StoreOpened RoundStore::open(int round, Endpoint* endpoint, const HeadReach& reach) {
   const Options& options = plan_.options;
   server_.reset();
-  if (endpoint != nullptr && !options.rounds.elastic()) {
+  const std::string& local = reach.local_address;
+  if (endpoint != nullptr && !options.rounds.elastic() && local.empty()) {
     endpoint->open_store();
     return {round, "", endpoint->port()};
   }
-  const std::string address = endpoint != nullptr && options.local_addr.empty()
-                                  ? endpoint->listening_at()
-                                  : listen_address(options, reach);
+  const std::string address = !local.empty()        ? local
+                              : endpoint != nullptr ? endpoint->listening_at()
+                                                    : listen_address(reach);
   server_ =
       std::make_unique<rendezvous::TcpStoreServer>(loop_, listen_in_range(address, options.ports));
   return {round, options.local_addr, server_->port()};

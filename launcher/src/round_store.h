@@ -18,6 +18,7 @@ namespace dtrun::launcher {
 struct HeadReach {
   std::string host;  ///< the head's, as it is called
   std::string from;  ///< the address of this machine, numeric; empty: it is in this process
+  std::string local_address;  ///< of --local_addr, numeric; empty: it is not given
 };
 
 class RoundStore {

@@ -63,6 +63,38 @@ TEST_F(SlurmTest, TheTutorialsLineRunsOneWorldOfFourRanks) {
         << transports.describe();
 }
 
+TEST_F(SlurmTest, TheTutorialsLineMayBeElastic) {
+  // With both nodes there at once; and one of them alone, when the last call is over.
+  std::vector<std::string> words = lab_->launch_line();
+  for (std::string& word : words)
+    if (word == "--nnodes=2") word = "--nnodes=1:2";
+  for (const char* word : {"--rdzv_conf=last_call_timeout=20", DTRUN_BIN "/hello"})
+    words.emplace_back(word);
+  const CommandResult both = lab_->run(words);
+  EXPECT_EQ(both.exit_code, 0) << both.describe();
+  EXPECT_THAT(both.out, HasSubstr("hello from rank 3 (local rank 1) of 4")) << both.describe();
+  EXPECT_LT(both.elapsed.count(), 15.0);
+  // One line of each node says who hosts.
+  EXPECT_THAT(both.err, AllOf(HasSubstr("node1 hosts the rendezvous at node1:12345"),
+                              HasSubstr("node2 joins the rendezvous at node1:12345: node1 (")));
+  const CommandResult alone = lab_->run_on(
+      1, {DTRUN_BIN "/dtrun", "--nnodes=1:2", "--nproc_per_node=2", "--rdzv_backend=c10d",
+          "--rdzv_endpoint=node1:12345", "--rdzv_conf=last_call_timeout=0.1", DTRUN_BIN "/hello"});
+  EXPECT_EQ(alone.exit_code, 0) << alone.describe();
+  EXPECT_THAT(alone.out, HasSubstr("of 2")) << alone.describe();
+}
+
+TEST_F(SlurmTest, AnEndpointOnAMachineWithoutAJobsNodeIsGivenUpSoon) {
+  std::vector<std::string> words = lab_->launch_line();
+  words.back() = "head:12345";
+  words.emplace_back("true");
+  const CommandResult result = lab_->run(words);
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("cannot reach head:12345 for 1"),
+                                HasSubstr("no name of this Slurm step's nodes, node[1-2]")));
+  EXPECT_LT(result.elapsed.count(), 20.0);
+}
+
 TEST_F(SlurmTest, AnExampleOfFourRanksPrintsOnTwoNodesWhatItPrintsOnOne) {
   for (const char* program :
        {DTRUN_BIN "/full_tensor_example", DTRUN_BIN "/gather_shards_and_concat"}) {

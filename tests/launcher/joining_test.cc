@@ -1,0 +1,143 @@
+// How agents are kept out, by token; where they listen, by --local_addr and --port_range; and a
+// resolver that hangs: several real dtrun on this machine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "dtrun/base/socket.h"
+#include "launcher/launcher_job.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing_support::Command;
+using testing_support::CommandOptions;
+using testing_support::CommandResult;
+
+constexpr const char* kToken = "a-token-of-this-test";
+
+class JoiningTest : public testing::Test {
+ protected:
+  JoiningTest() : holder_(base::listen_tcp("127.0.0.1", 0)) {
+    port_ = std::to_string(base::local_port(holder_.get()));
+  }
+
+  // dtrun, its standard error with its output.
+  std::unique_ptr<Command> start(std::vector<std::string> rest, const char* token = nullptr) {
+    holder_.reset();
+    std::vector<std::string> command = {"sh",
+                                        "-c",
+                                        "exec \"$@\" 2>&1",
+                                        "sh",
+                                        DTRUN_BINARY,
+                                        "--rdzv_backend=c10d",
+                                        "--rdzv_endpoint=127.0.0.1:" + port_,
+                                        "--rdzv_id=j"};
+    command.insert(command.end(), rest.begin(), rest.end());
+    CommandOptions options = job_.options();
+    if (token != nullptr) options.environment["DTRUN_TOKEN"] = token;
+    return std::make_unique<Command>(command, options);
+  }
+
+  base::UniqueFd holder_;  // of the port until somebody needs it
+  std::string port_;
+  LauncherJob job_;
+};
+
+TEST_F(JoiningTest, WithTheTokenAllComeInAndWithoutItNobody) {
+  const std::string file = job_.folder() + "/token";
+  std::ofstream(file) << kToken << "\n";
+  ::chmod(file.c_str(), 0600);
+  const std::vector<std::string> work = {"--nnodes=2", "sh", "-c",
+                                         "echo rank $RANK of $WORLD_SIZE; env"};
+  const auto with = [&](const std::string& option) {
+    std::vector<std::string> words = work;
+    words.insert(words.begin(), option);
+    return words;
+  };
+  const auto head = start(with("-v"), kToken);
+  ASSERT_TRUE(head->wait_for_output("hosts the rendezvous"));
+  const CommandResult none = start(work)->finish();
+  const CommandResult wrong = start(work, "another-token-of-this-test")->finish();
+  for (const CommandResult& stranger : {none, wrong}) {
+    EXPECT_EQ(stranger.exit_code, 64) << stranger.describe();
+    EXPECT_THAT(stranger.out, AllOf(HasSubstr("token"), Not(HasSubstr("rank "))));
+  }
+  const auto member = start(with("--rdzv_conf=token_file=" + file));
+  for (const CommandResult& result : {member->finish(), head->finish()}) {
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_THAT(result.out, AllOf(HasSubstr(" of 2\n"), Not(HasSubstr(kToken))));
+  }
+}
+
+TEST_F(JoiningTest, ThePortsAndTheAddressAreTheUsers) {
+  const base::UniqueFd probe = base::listen_tcp("127.0.0.1", 0);
+  const int first = base::local_port(probe.get());  // taken: the next free one is used
+  if (first > 65000) GTEST_SKIP() << "no room for a range above port " << first;
+  const auto head =
+      start({"--nnodes=1:2", "--rdzv_conf=last_call_timeout=0.01", "--local_addr=127.0.0.3",
+             "--port_range=" + std::to_string(first) + ":" + std::to_string(first + 500), "sh",
+             "-c", "echo at $MASTER_ADDR port $MASTER_PORT."});
+  const CommandResult result = head->finish();
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  int port = 0;
+  const auto at = result.out.find("at 127.0.0.3 port ");
+  ASSERT_NE(at, std::string::npos) << result.describe();
+  std::sscanf(result.out.c_str() + at, "at 127.0.0.3 port %d", &port);
+  EXPECT_GE(port, first);
+  EXPECT_LE(port, first + 500);
+  const CommandResult wrong = start({"--nnodes=1:2", "--local_addr=192.0.2.1", "true"})->finish();
+  EXPECT_EQ(wrong.exit_code, 64) << wrong.describe();
+  EXPECT_THAT(wrong.out, HasSubstr("--local_addr=192.0.2.1 is no address of this machine"));
+}
+
+// A name server that takes questions and never answers, in a mount namespace of the job's own.
+TEST_F(JoiningTest, AResolverThatHangsDoesNotKeepSignalsFromBeingSeen) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, for a name server of its own";
+  const base::UniqueFd server(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(53);
+  address.sin_addr.s_addr = htonl(0x7f00004d);  // 127.0.0.77
+  if (::bind(server.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    GTEST_SKIP() << "port 53 is taken here";
+  const std::string file = job_.folder() + "/resolv.conf";
+  std::ofstream(file) << "nameserver 127.0.0.77\n";
+  for (const int number : {SIGINT, SIGTERM}) {
+    Command job(
+        {"unshare", "-m", "sh", "-c", "mount --bind " + file + " /etc/resolv.conf && exec \"$@\"",
+         "sh", DTRUN_BINARY, "--nnodes=2", "--rdzv_backend=c10d",
+         "--rdzv_endpoint=hangs.invalid:29400", "true"},
+        job_.options());
+    pollfd question{server.get(), POLLIN, 0};
+    if (::poll(&question, 1, 10'000) != 1) {
+      job.signal(SIGKILL);
+      GTEST_SKIP() << "the resolver here asks no name server: " << job.finish().describe();
+    }
+    char bytes[512];
+    while (::recv(server.get(), bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+    }
+    const auto then = std::chrono::steady_clock::now();
+    job.signal(number);
+    const CommandResult result = job.finish();
+    EXPECT_LT(std::chrono::steady_clock::now() - then, std::chrono::seconds(3));
+    EXPECT_EQ(result.exit_code, 128 + number) << result.describe();
+    while (::recv(server.get(), bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::launcher
