@@ -29,6 +29,7 @@ endfunction()
 
 dtrun_fuzz(fuzz_endpoint LAYER launcher LINKS dtrun::launcher)
 dtrun_fuzz(fuzz_rendezvous_conf LAYER launcher LINKS dtrun::launcher)
+dtrun_fuzz(fuzz_store_reply LAYER rendezvous LINKS dtrun::rendezvous)
 dtrun_fuzz(fuzz_store_request LAYER rendezvous LINKS dtrun::rendezvous SOURCES fuzz/store_model.cc)
 dtrun_fuzz(fuzz_store_session LAYER rendezvous LINKS dtrun::rendezvous SOURCES fuzz/store_model.cc)
 dtrun_fuzz(fuzz_agent_protocol LAYER rendezvous LINKS dtrun::rendezvous)

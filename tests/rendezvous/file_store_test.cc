@@ -288,6 +288,8 @@ TEST(FileStoreTest, AFullDiskIsSaidAndTheStoreGoesOn) {
     GTEST_SKIP() << "needs root, to mount a file system of its own";
   {
     const auto store = open_file_store({.path = folder.file()});
+    store->set("before", "0");
+    store->queue_push("q", "element");
     const auto error = error_of([&] { store->set("big", std::string(100000, 'v')); });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ErrorCode::kSystem);
@@ -295,6 +297,24 @@ TEST(FileStoreTest, AFullDiskIsSaidAndTheStoreGoesOn) {
     EXPECT_FALSE(store->check({"big"}));
     store->set("small", "1");
     EXPECT_EQ(store->get("small", late()), "1");
+    // Another process finds all that was there before, and goes on; until it, too, fills the disk.
+    expect_success(in_process([&] {
+      const auto other = open_file_store({.path = folder.file()});
+      EXPECT_EQ(other->get("before", late()), "0");
+      EXPECT_EQ(other->queue_pop("q", late()), "element");
+      int written = 0;
+      const auto full = error_of([&] {
+        for (;; ++written) other->set("of the other " + std::to_string(written), "value");
+      });
+      EXPECT_THAT(full->what(), HasSubstr("ENOSPC"));
+      EXPECT_GT(written, 100);
+      for (int i = 0; i < written; ++i)
+        EXPECT_TRUE(other->check({"of the other " + std::to_string(i)}));
+      EXPECT_FALSE(other->check({"of the other " + std::to_string(written)}));
+    }));
+    EXPECT_EQ(store->get("of the other 0", late()), "value");
+    EXPECT_TRUE(error_of([&] { store->add("n", 1); }));
+    EXPECT_EQ(store->queue_len("q"), 0);
   }
   EXPECT_EQ(::umount(folder.path().c_str()), 0);
 }

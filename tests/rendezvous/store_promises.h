@@ -237,6 +237,55 @@ TEST_P(StorePromises, ADeadlineThatHasPassedDoesWhatNeedsNobodyElse) {
   EXPECT_TRUE(testing_support::error_of([&] { store_->get("k", past); }));
 }
 
+TEST_P(StorePromises, KeysAndValuesMayHoldAnyBytesAndValuesBeLarge) {
+  std::string key;
+  for (int byte = 0; byte < 256; ++byte) key += static_cast<char>(byte);
+  std::string large(300000, '\0');
+  for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<char>(i * 7);
+  store_->set(key, large);
+  EXPECT_EQ(store_->get(key, late()), large);
+  store_->append(key, key);
+  EXPECT_EQ(store_->get(key, late()), large + key);
+  EXPECT_EQ(store_->compare_set(key, large + key, large), large);
+  store_->queue_push(key + "q", large);
+  EXPECT_EQ(store_->queue_pop(key + "q", late()), large);
+  store_->multi_set({{key, key}, {key + "2", large}});
+  EXPECT_EQ(store_->multi_get({key + "2", key}, late()), (std::vector<std::string>{large, key}));
+  auto keys = store_->list_keys();
+  std::sort(keys.begin(), keys.end());
+  EXPECT_EQ(keys, (std::vector<std::string>{key, key + "2"}));
+}
+
+TEST_P(StorePromises, AllWhoWaitAreReleasedHoweverTheyWait) {
+  std::atomic<int> released{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      EXPECT_EQ(store_->get("value", late()), "v");
+      ++released;
+    });
+    threads.emplace_back([&] {
+      store_->wait({"value", "counter"}, late());
+      ++released;
+    });
+    threads.emplace_back([&] {
+      EXPECT_EQ(store_->multi_get({"appended", "value"}, late()).back(), "v");
+      ++released;
+    });
+    threads.emplace_back([&] {
+      EXPECT_EQ(store_->queue_pop("queue", late()), "element");
+      ++released;
+    });
+  }
+  store_->add("counter", 1);
+  store_->append("appended", "a");
+  for (int i = 0; i < 3; ++i) store_->queue_push("queue", "element");
+  EXPECT_EQ(store_->compare_set("value", "", "v"), "v");
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(released.load(), 12);
+  EXPECT_EQ(store_->queue_len("queue"), 0);
+}
+
 TEST_P(StorePromises, AQueueReadAsAValueIsAnError) {
   store_->queue_push("q", "1");
   const auto error = testing_support::error_of([&] { store_->get("q", late()); });

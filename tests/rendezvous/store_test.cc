@@ -30,5 +30,16 @@ TEST(PrefixStoreTest, KeysArePrefixedAndTheWholeStoreIsCounted) {
   EXPECT_EQ(store->list_keys(), std::vector<std::string>{"k"});
 }
 
+TEST(PrefixStoreTest, ItShowsItsStoreAndSharesItsTimeout) {
+  const auto inner = make_hash_store();
+  const auto store = make_prefix_store("p", inner);
+  EXPECT_EQ(store->underlying_store(), inner);
+  EXPECT_EQ(inner->underlying_store(), nullptr);
+  store->set_timeout(std::chrono::seconds(7));
+  EXPECT_EQ(inner->timeout(), std::chrono::seconds(7));
+  store->queue_push("q", "1");
+  EXPECT_EQ(inner->queue_pop("p/q"), "1");
+}
+
 }  // namespace
 }  // namespace dtrun::rendezvous
