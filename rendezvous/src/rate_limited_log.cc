@@ -8,7 +8,7 @@ void RateLimitedLog::warning(const std::string& text) {
       base::log::warning(component_, "{} more lines like these were left out", unsaid_);
     unsaid_ = 0;
     lines_left_ = kLinesPerPeriod;
-    period_ = base::Deadline::after(kPeriod);
+    period_ = base::Deadline::after(period_length_);
   }
   if (lines_left_ == 0) {
     ++unsaid_;
@@ -16,8 +16,8 @@ void RateLimitedLog::warning(const std::string& text) {
   }
   base::log::warning(component_, "{}", text);
   if (--lines_left_ == 0)
-    base::log::warning(component_, "more like these is not said for {}",
-                       base::format_duration(period_.remaining()));
+    base::log::warning(component_, "for {}, more lines like these are only counted",
+                       base::format_duration(period_length_));
 }
 
 }  // namespace dtrun::rendezvous

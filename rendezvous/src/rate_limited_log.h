@@ -12,18 +12,20 @@ namespace dtrun::rendezvous {
 
 class RateLimitedLog {
  public:
-  explicit RateLimitedLog(base::log::Component component) : component_(component) {}
+  explicit RateLimitedLog(base::log::Component component,
+                          base::Deadline::Duration period = std::chrono::seconds(30))
+      : component_(component), period_length_(period) {}
 
   void warning(const std::string& text);
 
  private:
+  static constexpr int kLinesPerPeriod = 5;
+
   const base::log::Component component_;
+  const base::Deadline::Duration period_length_;
   int lines_left_ = kLinesPerPeriod;
   std::size_t unsaid_ = 0;
   base::Deadline period_ = base::Deadline::after({});
-
-  static constexpr int kLinesPerPeriod = 5;
-  static constexpr base::Deadline::Duration kPeriod = std::chrono::seconds(30);
 };
 
 }  // namespace dtrun::rendezvous

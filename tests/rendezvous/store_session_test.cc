@@ -155,6 +155,23 @@ TEST_F(StoreSessionTest, TheNumberingOf21IsUsedWhereItIsAskedFor) {
   EXPECT_EQ(ask(session, "0b"), reply("01"));
 }
 
+TEST_F(StoreSessionTest, WithoutALegacyDialectAWrongFirstByteFails) {
+  StoreService::Settings settings;
+  settings.legacy.reset();
+  StoreService service(settings);
+  StoreSession whole(service), split(service), agent(service);
+  EXPECT_EQ(ask(whole, "03 01 0*7 'k' 01 0*7"), "");
+  EXPECT_EQ(whole.state(), State::kFailed);
+  EXPECT_EQ(ask(split, "00 ce"), "");
+  EXPECT_EQ(split.state(), State::kOpening);
+  EXPECT_EQ(ask(split, "f6"), "");
+  EXPECT_EQ(split.state(), State::kFailed);
+  EXPECT_NE(split.failure().find("VALIDATE"), std::string::npos);
+  EXPECT_EQ(ask(agent, "80"), "");
+  EXPECT_EQ(agent.state(), State::kAgent);
+  EXPECT_EQ(service.core.key_count(), 0u);
+}
+
 TEST_F(StoreSessionTest, ALegacyClientThatAsksAgainHasGivenItsWaitUp) {
   StoreSession session(service_);
   ask(session, "05 01 0*7 01 0*7 'k'");

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "rate_limited_log.h"
 #include "rendezvous/served_store.h"
 
 namespace dtrun::rendezvous {
@@ -151,6 +152,17 @@ TEST(StoreSiegeTest, AThousandBadConnectionsCostAFewLinesOfLog) {
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("there is no operation 71"), std::string::npos) << log;
   EXPECT_LT(std::count(log.begin(), log.end(), '\n'), 10) << log;
+}
+
+TEST(RateLimitedLogTest, WhatIsNotSaidIsCounted) {
+  testing::internal::CaptureStderr();
+  RateLimitedLog log(base::log::Component::kStore, std::chrono::milliseconds(20));
+  const auto end = base::Deadline::after(std::chrono::milliseconds(70));
+  while (!end.expired()) log.warning("one of many");
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_NE(text.find("only counted"), std::string::npos) << text;
+  EXPECT_NE(text.find("more lines like these were left out"), std::string::npos) << text;
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 40) << text;
 }
 
 TEST(StoreSiegeTest, TheEndOfTheServerIsSeenByTwoThousandWhoWait) {

@@ -169,6 +169,29 @@ TEST(TcpStoreServerTest, TheLegacyDialectIsServedBesideTheModernOne) {
   EXPECT_EQ(hex(legacy.receive(1)), hex(bytes("00")));
 }
 
+TEST(TcpStoreServerTest, WithoutTheLegacyDialectWhoeverDoesNotBeginWithValidateIsClosedAtOnce) {
+  TcpStoreServerOptions options;
+  options.legacy_numbering = LegacyNumbering::kNone;
+  const ServedStore server(options);
+  for (const auto& [first, second] : {std::pair{"03 05 0*7 'init/' 01 0*7", ""},
+                                      {"03", ""},
+                                      {"06", ""},
+                                      {"0d 'pid1'", ""},
+                                      {"01 01 0*7 'k' 01 0*7 'v'", ""},
+                                      {"00 ce", "f8"},
+                                      {"00", "01"},
+                                      {"00 ce f7 85", "3d"}}) {
+    RawClient client(server.port());
+    client.send(bytes(first));
+    client.send(bytes(second));
+    EXPECT_TRUE(client.closed_by_peer()) << first;
+  }
+  RawClient modern(server.port());
+  modern.send(bytes("00 ce f7"));
+  modern.send(bytes("85 3c"));
+  modern.exchange("07", "0*8");
+}
+
 TEST(TcpStoreServerTest, OneSetReleasesAllWhoWait) {
   const ServedStore server;
   std::vector<RawClient> waiters;
