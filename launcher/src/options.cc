@@ -5,6 +5,7 @@
 #include <climits>
 
 #include "dtrun/base/error.h"
+#include "engine_options.h"
 #include "option_values.h"
 #include "rendezvous_options.h"
 
@@ -129,6 +130,9 @@ bool called_as_legacy_launcher(const std::string& called_as) {
 Options parse_options(const std::string& called_as, const std::vector<std::string>& arguments,
                       const base::Environment& environment) {
   CommandLine line = read_command_line(arguments, environment);
+  if (!line.values.contains("help") && !line.values.contains("version"))
+    if (const std::optional<Engine> engine = detect_engine(environment))
+      add_engine_options(*engine, line);
   Options options;
   options.program = std::move(line.program);
   const OptionValues values(std::move(line));

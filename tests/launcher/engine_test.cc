@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "engine_options.h"
 #include "node_list.h"
 #include "support/thrown_error.h"
 
@@ -111,6 +114,62 @@ TEST(Engine, MpichIsKnownByItsPlaceOnTheNode) {
   const auto engine = detect_engine(environment);
   ASSERT_TRUE(engine);
   EXPECT_EQ(engine->tasks_on_node, 2);
+}
+
+CommandLine given(std::map<std::string, std::string> values) {
+  CommandLine line;
+  for (auto& [name, value] : values) line.values[name] = {value, "--" + name};
+  return line;
+}
+
+TEST(EngineOptions, StandInForThoseThatNobodyGave) {
+  CommandLine line;
+  add_engine_options(*detect_engine(slurm()), line);
+  EXPECT_EQ(line.values.at("nnodes").value, "3");
+  EXPECT_EQ(line.values.at("node-rank").value, "2");
+  EXPECT_EQ(line.values.at("rdzv-backend").value, "c10d");
+  EXPECT_EQ(line.values.at("rdzv-endpoint").value, "node9:61441");
+  EXPECT_EQ(line.values.at("rdzv-id").value, "4097");
+  EXPECT_EQ(line.values.at("nproc-per-node").value, "4");
+}
+
+TEST(EngineOptions, GiveWayToTheUsers) {
+  for (const char* name : {"nnodes", "rdzv-endpoint", "standalone", "master-addr"}) {
+    CommandLine line = given({{name, "7"}, {"nproc-per-node", "1"}});
+    add_engine_options(*detect_engine(slurm()), line);
+    EXPECT_EQ(line.values.size(), 2u) << name;
+  }
+}
+
+TEST(EngineOptions, OneNodeNeedsNoneToMeet) {
+  Engine engine;
+  engine.name = "Slurm step 1.0";
+  CommandLine line;
+  add_engine_options(engine, line);
+  EXPECT_TRUE(line.values.empty());
+}
+
+TEST(EngineOptions, SeveralDtrunsOnANodeAreRefusedUnlessTheUserSaysHow) {
+  Engine engine;
+  engine.name = "Slurm step 1.0";
+  engine.tasks_on_node = 4;
+  CommandLine line;
+  const auto error = error_of([&] { add_engine_options(engine, line); });
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->what(), HasSubstr("Slurm step 1.0 has started 4 dtruns on this node"));
+  EXPECT_THAT(error->what(), HasSubstr("--nproc_per_node=4"));
+  CommandLine alone = given({{"standalone", "1"}});
+  EXPECT_FALSE(error_of([&] { add_engine_options(engine, alone); }));
+}
+
+TEST(EngineOptions, AnEngineThatTellsNoHeadAsksForOne) {
+  Engine engine;
+  engine.name = "Open MPI";
+  engine.nodes = 2;
+  CommandLine line;
+  const auto error = error_of([&] { add_engine_options(engine, line); });
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->what(), HasSubstr("does not tell where they can meet"));
 }
 
 }  // namespace

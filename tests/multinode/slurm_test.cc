@@ -95,6 +95,27 @@ TEST_F(SlurmTest, AnEndpointOnAMachineWithoutAJobsNodeIsGivenUpSoon) {
   EXPECT_LT(result.elapsed.count(), 20.0);
 }
 
+TEST_F(SlurmTest, InsideAStepNoOptionIsNeeded) {
+  const std::vector<std::string> program = {
+      DTRUN_BIN "/dtrun", "--nproc_per_node=2", "sh", "-c",
+      "echo $RANK $WORLD_SIZE $GROUP_RANK $(hostname) $MASTER_ADDR"};
+  std::vector<std::string> words = {"srun", "-N2", "--ntasks-per-node=1"};
+  words.insert(words.end(), program.begin(), program.end());
+  const CommandResult result = lab_->run(words);
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.sorted_lines(),
+            (std::vector<std::string>{"0 4 0 node1 node1", "1 4 0 node1 node1", "2 4 1 node2 node1",
+                                      "3 4 1 node2 node1"}))
+      << result.describe();
+}
+
+TEST_F(SlurmTest, TwoTasksOnANodeAreNotTwoWorlds) {
+  const CommandResult result =
+      lab_->run({"srun", "-N1", "-n2", "--overcommit", DTRUN_BIN "/dtrun", "true"});
+  EXPECT_EQ(result.exit_code, 64) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("has started 2 dtruns on this node")) << result.describe();
+}
+
 TEST_F(SlurmTest, AnExampleOfFourRanksPrintsOnTwoNodesWhatItPrintsOnOne) {
   for (const char* program :
        {DTRUN_BIN "/full_tensor_example", DTRUN_BIN "/gather_shards_and_concat"}) {
