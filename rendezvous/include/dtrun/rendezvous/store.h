@@ -1,7 +1,7 @@
 // Store: the key-value service by which processes find one another, with the operations and
 // meanings of torch.distributed's Store. Keys and values are bytes; counters are ASCII decimals.
-// Implementations: TcpStore (tcp_store.h), FileStore (file_store.h), HashStore (hash_store.h),
-// PrefixStore (prefix_store.h). docs/store.md says what each offers.
+// Implementations: TcpStore (tcp_store.h), FileStore (file_store.h), EtcdStore (etcd_store.h),
+// HashStore (hash_store.h), PrefixStore (prefix_store.h). docs/store.md says what each offers.
 // Thread-safe: every implementation may be called from several threads at once; a blocked wait() of
 // one thread holds up no other.
 //
