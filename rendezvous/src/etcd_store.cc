@@ -32,12 +32,12 @@ using base::ErrorCode;
 using Keys = Store::Keys;
 using Content = EtcdRangeOptions::Content;
 
-// etcd's limit is 128 operations and 1.5 MiB a transaction.
+// etcd's limit is 128 operations and 1.5 MiB a transaction; a reply's is HttpConnection's.
 constexpr std::size_t kMostPuts = 100;
 constexpr std::size_t kMostBytesPut = 512 << 10;
 constexpr std::size_t kMostKeysLookedAt = 60;
-constexpr std::size_t kMostValuesRead = 16;
-constexpr std::int64_t kKeysOfAPage = 10000;
+constexpr std::size_t kMostValuesRead = 8;
+constexpr std::int64_t kKeysOfAPage = 1000;
 // Beyond so many keys a wait watches all keys instead.
 constexpr std::size_t kMostKeysWatched = 64;
 

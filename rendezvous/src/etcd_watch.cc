@@ -38,7 +38,9 @@ void EtcdWatch::open(Deadline deadline) {
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
     json::object create{{"key", to_base64(ranges_[i].keys.first)},
                         {"start_revision", std::to_string(ranges_[i].from)},
-                        {"watch_id", std::to_string(i + 1)}};
+                        {"watch_id", std::to_string(i + 1)},
+                        // Lines of bounded length, however many changes there are to tell.
+                        {"fragment", true}};
     if (!ranges_[i].keys.end.empty()) create["range_end"] = to_base64(ranges_[i].keys.end);
     body += json::serialize(json::object{{"create_request", std::move(create)}}) + "\n";
   }
@@ -103,8 +105,10 @@ std::optional<EtcdWatch::News> EtcdWatch::take(const std::string& line) {
   // What a stream repeats after it was opened again has been told already.
   std::erase_if(news.events,
                 [&](const EtcdEvent& event) { return event.pair.mod_revision < range.from; });
+  // Of a fragment's last revision there may be more in the next.
+  const std::int64_t next = etcd_flag(result, "fragment") ? 0 : 1;
   for (const EtcdEvent& event : news.events)
-    range.from = std::max(range.from, event.pair.mod_revision + 1);
+    range.from = std::max(range.from, event.pair.mod_revision + next);
   if (news.events.empty()) return std::nullopt;
   return news;
 }

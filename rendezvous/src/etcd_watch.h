@@ -1,6 +1,7 @@
-// EtcdWatch: the changes of some keys from a revision on, none lost and none twice, in order within
-// each entry of the list of keys: a broken stream is opened again, at another member if need be,
-// where it ended. Uses the client, on the client's thread, and must not outlive it.
+// EtcdWatch: the changes of some keys from a revision on, none lost, in order within each entry of
+// the list of keys, and none twice but those of a transaction whose telling broke off: a broken
+// stream is opened again, at another member if need be, where it ended. Uses the client, on the
+// client's thread, and must not outlive it.
 #pragma once
 
 #include <cstdint>

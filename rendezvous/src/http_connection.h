@@ -19,7 +19,7 @@ struct HttpReply {
 class HttpConnection {
  public:
   /// No reply and no line of one is longer: what comes is memory before anybody has looked at it.
-  static constexpr std::size_t kMaxReplyBytes = 64 << 20;
+  static constexpr std::size_t kMaxReplyBytes = 24 << 20;
 
   /// @throws Error as WireStream
   HttpConnection(const base::HostPort& server, const EtcdOptions& options,

@@ -168,6 +168,18 @@ TEST_F(EtcdClientTest, AWatchTellsEveryChangeOnceFromItsRevisionOn) {
   EXPECT_TRUE(watch.next(soon()).events.empty());
 }
 
+TEST_F(EtcdClientTest, AWatchCatchesUpWithLargeValuesInPieces) {
+  Client client(lab_->endpoints());
+  const std::string value(1 << 20, 'v');
+  const std::int64_t start = client->put("large", "", 0, late());
+  constexpr int kPuts = 4;
+  for (int i = 0; i < kPuts; ++i) client->put("large", value + std::to_string(i), 0, late());
+  EtcdWatch watch(client.etcd, {EtcdKeys::one("large")}, start + 1);
+  for (int i = 0; i < kPuts;)
+    for (const EtcdEvent& event : watch.next(late()).events)
+      ASSERT_EQ(event.pair.value.substr(value.size()), std::to_string(i++));
+}
+
 TEST_F(EtcdClientTest, AWatchFromWhatEtcdHasForgottenSaysSo) {
   Client client(lab_->endpoints());
   const std::int64_t start = client->put("old", "0", 0, late());
@@ -462,14 +474,13 @@ TEST(NoEtcdTest, AnEndlessReplyIsCutOff) {
     ScriptedServer::read_request(fd);
     std::string chunk = "100000\r\n" + std::string(1 << 20, 'x') + "\r\n";
     ScriptedServer::write(fd, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-    for (int i = 0; i < 70; ++i) ScriptedServer::write(fd, chunk);
+    for (int i = 0; i < 30; ++i) ScriptedServer::write(fd, chunk);
     ScriptedServer::wait_for_close(fd);
   });
   EXPECT_THAT(error_from(server).why(), HasSubstr("longer than"));
   Client client({server.endpoint()});
   EtcdWatch watch(client.etcd, {EtcdKeys::one("k")}, 1);
-  EXPECT_THAT(error_of([&] { watch.next(Deadline::after(seconds(2))); })->why(),
-              HasSubstr("longer than"));
+  EXPECT_THAT(error_of([&] { watch.next(late()); })->why(), HasSubstr("longer than"));
 }
 
 TEST(NoEtcdTest, AServerThatIsSlowOrSilentCostsTheDeadlineAndNoMore) {
