@@ -45,9 +45,10 @@ constexpr Key kKeys[] = {
 };
 
 Error conf_error(const std::string& entry, const std::string& why, std::string remedy = "") {
-  std::string names;
-  for (const Key& key : kKeys) names += (names.empty() ? "" : ", ") + std::string(key.name);
-  if (remedy.empty()) remedy = "the keys are " + names;
+  if (remedy.empty()) {
+    for (const Key& key : kKeys) remedy += (remedy.empty() ? "" : ", ") + std::string(key.name);
+    remedy = "the keys are " + remedy;
+  }
   return Error(ErrorCode::kUsage, fmt::format("--rdzv_conf: '{}' {}", entry, why), "",
                std::move(remedy));
 }
