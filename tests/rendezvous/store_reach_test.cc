@@ -126,7 +126,8 @@ TEST(StoreReachTest, NamesAreAskedForUntilTheyAreThereInBothFamiliesAndPeersNeve
       EXPECT_EQ(error->code(), ErrorCode::kConnection);
       EXPECT_TRUE(contains(error->what(), "none.test:")) << error->what();
       EXPECT_TRUE(contains(error->what(), "Name or service not known")) << error->what();
-      EXPECT_TRUE(contains(error->what(), " for 2")) << error->what();
+      EXPECT_TRUE(contains(error->what(), "ms\n") || contains(error->what(), " s\n"))
+          << error->what();
       types = names.types();
     }
     // 1 A, 28 AAAA; 12 would be PTR: the name of an address.
@@ -253,7 +254,7 @@ TEST(StoreReachTest, OnlyWhoHasTheTokenIsLetIn) {
   const std::string secret = "0123456789abcdef";
   const ServedStore server({.token = token(secret)});
   TcpStoreOptions options{
-      .host = "127.0.0.1", .port = server.port(), .connect_timeout = milliseconds(300)};
+      .host = "127.0.0.1", .port = server.port(), .connect_timeout = seconds(1)};
   const auto none = error_of([&] { connect_tcp_store(options); });
   ASSERT_TRUE(none);
   EXPECT_EQ(none->code(), ErrorCode::kConnection);
@@ -283,7 +284,7 @@ TEST(StoreReachTest, OnlyWhoHasTheTokenIsLetIn) {
 
   const ServedStore open_server;
   options.port = open_server.port();
-  options.connect_timeout = milliseconds(300);
+  options.connect_timeout = seconds(1);
   const auto no_need = error_of([&] { connect_tcp_store(options); });
   ASSERT_TRUE(no_need);
   EXPECT_TRUE(contains(no_need->remedy(), "started with this token")) << no_need->what();

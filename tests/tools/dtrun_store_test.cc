@@ -178,7 +178,7 @@ TEST_F(DtrunStoreTest, WhoComesWhenItIsFullIsClosedAndTheOthersGoOn) {
   start({"--max-connections", "3"});
   std::vector<std::shared_ptr<Store>> clients;
   TcpStoreOptions options = place();
-  options.connect_timeout = milliseconds(200);
+  options.connect_timeout = seconds(1);
   const auto full = error_of([&] {
     while (clients.size() < 100) clients.push_back(connect_tcp_store(options));
   });
