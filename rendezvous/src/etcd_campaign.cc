@@ -42,13 +42,6 @@ std::int64_t read_round(const EtcdRange& range) {
   return range.list.empty() ? 0 : base::parse_integer(range.list[0].value).value_or(0);
 }
 
-const EtcdRange& answer(const EtcdTxnReply& reply, std::size_t i) {
-  if (i >= reply.ranges.size())
-    throw Error(ErrorCode::kProtocol, "a reply is not as etcd's are",
-                "it does not answer the whole transaction");
-  return reply.ranges[i];
-}
-
 }  // namespace
 
 EtcdCampaign::EtcdCampaign(EtcdElectionSettings settings, EtcdElectionCallbacks callbacks,
@@ -151,9 +144,9 @@ void EtcdCampaign::read_all() {
     txn.then_range(EtcdKeys::one(key(name)));
   const EtcdTxnReply reply = client_.txn(txn, call_deadline());
   known_at_ = reply.revision;
-  if (!answer(reply, 0).list.empty()) return tell_closed(answer(reply, 0).list[0].value);
-  has_leader_ = !answer(reply, 1).list.empty();
-  const EtcdRange& round = answer(reply, 2);
+  if (!reply.range(0).list.empty()) return tell_closed(reply.range(0).list[0].value);
+  has_leader_ = !reply.range(1).list.empty();
+  const EtcdRange& round = reply.range(2);
   round_at_ = round.list.empty() ? 0 : round.list[0].mod_revision;
   if (has_leader_) return take_leader(reply.ranges[1].list[0], read_round(round));
   step_down(SteppedDown::Cause::replaced, "its key is gone from etcd");
@@ -172,11 +165,11 @@ void EtcdCampaign::campaign() {
       .else_range(round);
   const EtcdTxnReply reply = client_.txn(txn, call_deadline());
   known_at_ = reply.revision;
-  if (!reply.succeeded && !answer(reply, 0).list.empty())
-    return tell_closed(answer(reply, 0).list[0].value);
-  const EtcdRange& last_round = answer(reply, reply.succeeded ? 1 : 2);
+  if (!reply.succeeded && !reply.range(0).list.empty())
+    return tell_closed(reply.range(0).list[0].value);
+  const EtcdRange& last_round = reply.range(reply.succeeded ? 1 : 2);
   round_at_ = last_round.list.empty() ? 0 : last_round.list[0].mod_revision;
-  has_leader_ = reply.succeeded || !answer(reply, 1).list.empty();
+  has_leader_ = reply.succeeded || !reply.range(1).list.empty();
   if (!has_leader_) return;  // and gone again
   EtcdKeyValue mine{.key = leader.first,
                     .value = address_text(),
@@ -315,9 +308,9 @@ bool EtcdCampaign::record_round(std::int64_t round) {
       round_at_ = reply.revision;
       return true;
     }
-    const EtcdRange& now = answer(reply, 0);
+    const EtcdRange& now = reply.range(0);
     if (now.list.empty() || now.list[0].create_revision != leads_in_) return false;
-    const EtcdRange& last = answer(reply, 1);
+    const EtcdRange& last = reply.range(1);
     round_at_ = last.list.empty() ? 0 : last.list[0].mod_revision;
     if (!last.list.empty() && last.list[0].value == text) return true;
   }
@@ -331,7 +324,7 @@ bool EtcdCampaign::close(const std::string& verdict) {
       .then_delete(EtcdKeys::one(key("last_round")))
       .else_range(EtcdKeys::one(key("closed")));
   const EtcdTxnReply reply = client_.txn(txn, call_deadline());
-  return reply.succeeded || !answer(reply, 0).list.empty();
+  return reply.succeeded || !reply.range(0).list.empty();
 }
 
 // So that nobody waits for the lease to run out. Where etcd does not answer, they do.

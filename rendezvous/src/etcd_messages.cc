@@ -195,6 +195,11 @@ EtcdTxnReply read_etcd_txn(const json::object& reply) {
   return result;
 }
 
+const EtcdRange& EtcdTxnReply::range(std::size_t number) const {
+  if (number >= ranges.size()) throw unlike_etcd("responses", "too short");
+  return ranges[number];
+}
+
 std::vector<EtcdEvent> read_etcd_events(const json::object& result) {
   std::vector<EtcdEvent> events;
   for_each_object(result, "events", [&](const json::object& event) {

@@ -74,6 +74,9 @@ struct EtcdTxnReply {
   std::int64_t revision = 0;
   /// One for each operation that was carried out; empty for those that are no range.
   std::vector<EtcdRange> ranges;
+
+  /// @throws Error kProtocol where the reply is shorter
+  const EtcdRange& range(std::size_t number) const;
 };
 
 struct EtcdEvent {

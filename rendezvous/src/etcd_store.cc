@@ -250,9 +250,9 @@ std::int64_t EtcdStore::update(EtcdWriter& writer, const std::string& key,
     txn.if_modified_at(place, now == nullptr ? 0 : now->mod_revision)
         .then_put(place, new_value(now), lease())
         .else_range(EtcdKeys::one(place));
-    EtcdTxnReply reply = writer.change(txn, deadline);
+    const EtcdTxnReply reply = writer.change(txn, deadline);
     if (reply.succeeded) return reply.revision;
-    range = std::move(reply.ranges.at(0));
+    range = reply.range(0);
   }
 }
 
@@ -282,9 +282,9 @@ std::string EtcdStore::compare_set(const std::string& key, std::string_view expe
       txn.if_modified_at(place, now == nullptr ? 0 : now->mod_revision)
           .then_put(place, desired, lease())
           .else_range(EtcdKeys::one(place));
-      EtcdTxnReply reply = writer.change(txn, answer);
+      const EtcdTxnReply reply = writer.change(txn, answer);
       if (reply.succeeded) return std::string(desired);
-      range = std::move(reply.ranges.at(0));
+      range = reply.range(0);
     }
   });
 }
@@ -296,9 +296,9 @@ bool EtcdStore::delete_key(const std::string& key, Deadline deadline) {
     while (const EtcdKeyValue* now = only(range)) {
       EtcdTxn txn;
       txn.if_modified_at(place.first, now->mod_revision).then_delete(place).else_range(place);
-      EtcdTxnReply reply = writer.change(txn, answer);
+      const EtcdTxnReply reply = writer.change(txn, answer);
       if (reply.succeeded) return true;
-      range = std::move(reply.ranges.at(0));
+      range = reply.range(0);
     }
     return false;
   });
@@ -336,14 +336,11 @@ void EtcdStore::look_at_some(EtcdWriter& writer, KeySpan keys, Content content, 
     txn.then_range(keys_.queue(key), {.limit = 1, .content = Content::keys});
   }
   const EtcdTxnReply reply = writer.client().txn(txn, deadline);
-  if (reply.ranges.size() != 2 * keys.size())
-    throw Error(ErrorCode::kProtocol, "a reply is not as etcd's are",
-                "it does not answer the whole transaction");
   into.revision = into.revision == 0 ? reply.revision : std::min(into.revision, reply.revision);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const EtcdKeyValue* pair = only(reply.ranges[2 * i]);
+    const EtcdKeyValue* pair = only(reply.range(2 * i));
     into.values.push_back(pair == nullptr ? std::nullopt : std::optional(pair->value));
-    if (pair == nullptr && reply.ranges[2 * i + 1].list.empty()) into.missing.insert(keys[i]);
+    if (pair == nullptr && reply.range(2 * i + 1).list.empty()) into.missing.insert(keys[i]);
   }
 }
 
@@ -428,14 +425,14 @@ std::string EtcdStore::queue_pop(const std::string& key, Deadline deadline) {
   return ask("queue_pop", {&key, 1}, deadline, [&](EtcdWriter& writer, Deadline answer) {
     while (true) {
       EtcdTxnReply reply = writer.client().txn(first, answer);
-      if (const EtcdKeyValue* element = only(reply.ranges.at(0))) {
+      if (const EtcdKeyValue* element = only(reply.range(0))) {
         EtcdTxn removal;
         removal.if_created_at(element->key, element->create_revision)
             .then_delete(EtcdKeys::one(element->key));
         if (writer.change(removal, answer).succeeded) return element->value;
         continue;  // another consumer was faster
       }
-      if (only(reply.ranges.at(1)) != nullptr) throw not_a_queue(key);
+      if (only(reply.range(1)) != nullptr) throw not_a_queue(key);
       wait_on(writer, {key}, {reply.revision, {}, {key}}, deadline, budget);
       answer = answer_deadline(deadline);
     }

@@ -14,10 +14,7 @@ EtcdTxnReply EtcdWriter::change(const EtcdTxn& txn, base::Deadline deadline) {
       marked_at_ = reply.revision;
       return reply;
     }
-    if (reply.ranges.empty())
-      throw base::Error(base::ErrorCode::kProtocol, "a reply is not as etcd's are",
-                        "it does not answer the whole transaction");
-    const EtcdRange mark = std::move(reply.ranges.back());
+    const EtcdRange mark = reply.range(reply.ranges.empty() ? 0 : reply.ranges.size() - 1);
     reply.ranges.pop_back();
     const std::int64_t marked_at = mark.list.empty() ? 0 : mark.list[0].mod_revision;
     if (marked_at == marked_at_) return reply;

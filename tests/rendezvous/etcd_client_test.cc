@@ -469,6 +469,34 @@ TEST(NoEtcdTest, OtherServersAreRefusedAtOnceByWhatTheyAre) {
   EXPECT_THAT(error_of([&] { client->keep_lease_alive(9, late()); }), testing::Eq(std::nullopt));
 }
 
+TEST(NoEtcdTest, AWatchThatIsEndedOrConfusedIsBegunAgainWhereItWas) {
+  const std::string lines[] = {
+      R"({"error":{"message":"etcdserver: no leader"}})",
+      "7",
+      R"({"result":{"canceled":true,"cancel_reason":"no leader"}})",
+      R"({"result":{"watch_id":"9","events":[{"kv":{"key":"aw==","mod_revision":"8"}}]}})",
+      R"({"result":{"watch_id":"1","fragment":true,"events":[{"kv":{"key":"aw==","mod_revision":"8"}}]}})",
+      R"({"result":{"watch_id":"1","events":[{"kv":{"mod_revision":"7"}},{"kv":{"mod_revision":"8"}}]}})"};
+  std::size_t line = 0;
+  std::string last_watch;
+  ScriptedServer server([&](int, int fd) {
+    const std::string request = ScriptedServer::read_request(fd);
+    const bool is_watch = request.find("/v3/watch") != std::string::npos;
+    if (is_watch) last_watch = request;
+    ScriptedServer::write(fd, ScriptedServer::reply(is_watch && line < std::size(lines)
+                                                        ? lines[line++] + "\n"
+                                                        : R"({"header":{"revision":"9"}})"));
+  });
+  Client client({server.endpoint()});
+  EtcdWatch watch(client.etcd, {EtcdKeys::one("k")}, 5);
+  EXPECT_EQ(watch.next(late()).events.at(0).pair.mod_revision, 8);
+  // The fragment's other half is asked for again, and what comes twice is dropped.
+  const auto news = watch.next(late());
+  ASSERT_EQ(news.events.size(), 1u);
+  EXPECT_EQ(news.events[0].pair.mod_revision, 8);
+  EXPECT_THAT(last_watch, HasSubstr(R"("start_revision":"8")"));
+}
+
 TEST(NoEtcdTest, AnEndlessReplyIsCutOff) {
   ScriptedServer server([](int, int fd) {
     ScriptedServer::read_request(fd);

@@ -216,6 +216,19 @@ TEST_F(EtcdStoreTest, AnEtcdThatIsStoppedCostsTheDeadlineAndIsNamed) {
   EXPECT_EQ(store->get("n"), std::to_string(sum));
 }
 
+TEST_F(EtcdStoreTest, AnAnswerThatLacksAPartIsAnError) {
+  ScriptedServer server([](int, int fd) {
+    while (!ScriptedServer::read_request(fd).empty())
+      ScriptedServer::write(fd, ScriptedServer::reply(R"({"header":{"revision":"1"}})"));
+  });
+  EtcdStoreOptions options;
+  options.etcd.endpoints = {server.endpoint()};
+  const auto store = connect_etcd_store(options);
+  for (const auto& operation : std::vector<std::function<void()>>{
+           [&] { store->set("k", "v"); }, [&] { store->get("k"); }, [&] { store->queue_pop("k"); }})
+    EXPECT_EQ(error_of(operation)->code(), ErrorCode::kProtocol);
+}
+
 TEST_F(EtcdStoreTest, AStoreWithoutAnEtcdIsRefused) {
   EXPECT_EQ(error_of([] { connect_etcd_store({}); })->code(), ErrorCode::kInvalidArgument);
   EtcdStoreOptions options = options_at("/none");
