@@ -14,6 +14,17 @@ Number number_at(const char* bytes) {
   return number;
 }
 
+// A list that one big request has stretched is not kept for the small ones after it.
+constexpr std::size_t kKeptCapacity = 1024;
+
+void clear(std::vector<std::string_view>& texts) {
+  if (texts.capacity() > kKeptCapacity) {
+    std::vector<std::string_view>().swap(texts);
+  } else {
+    texts.clear();
+  }
+}
+
 }  // namespace
 
 void RequestParser::Half::append(std::string_view more, std::size_t needed) {
@@ -96,8 +107,8 @@ RequestParser::Status RequestParser::scan(std::string_view bytes) {
 // The fields of a whole request.
 void RequestParser::show(std::string_view bytes) {
   request_.op = op_;
-  request_.keys.clear();
-  request_.values.clear();
+  clear(request_.keys);
+  clear(request_.values);
   request_.number = 0;
   request_.bytes = bytes.size();
   const char* field = store_op_fields(op_);

@@ -171,8 +171,7 @@ void StoreCore::append(std::string_view key, std::string_view value) {
 std::vector<std::string> StoreCore::list_keys() const {
   std::vector<std::string> keys;
   keys.reserve(key_count_);
-  for (const auto& [key, entry] : entries_)
-    if (entry.value) keys.push_back(key);
+  each_key([&](std::string_view key) { keys.emplace_back(key); });
   return keys;
 }
 

@@ -104,6 +104,7 @@ class StoreCore {
   StoreCore& operator=(const StoreCore&) = delete;
 
   StoreMemory& memory() { return memory_; }
+  const StoreMemory& memory() const { return memory_; }
   /// Forgets everything. Nobody may be waiting.
   void clear();
 
@@ -120,6 +121,12 @@ class StoreCore {
   void append(std::string_view key, std::string_view value);
   std::size_t key_count() const { return key_count_; }
   std::vector<std::string> list_keys() const;
+  /// Calls `visit` with each key, in no order.
+  template <typename Visit>
+  void each_key(Visit visit) const {
+    for (const auto& [key, entry] : entries_)
+      if (entry.value) visit(std::string_view(key));
+  }
 
   void queue_push(std::string_view key, std::string_view value);
   /// Null when the queue is empty; so queue_pop().

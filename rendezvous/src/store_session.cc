@@ -230,9 +230,12 @@ void StoreSession::answer_barrier(const Request& request) {
 }
 
 void StoreSession::list_keys() {
-  const std::vector<std::string> keys = service_.core.list_keys();
-  output_.append_integer(static_cast<std::int64_t>(keys.size()));
-  for (const std::string& key : keys) output_.append_length_and(std::string_view(key));
+  const StoreCore& core = service_.core;
+  output_.append_integer(static_cast<std::int64_t>(core.key_count()));
+  core.each_key([&](std::string_view key) {
+    if (!core.memory().is_exceeded()) output_.append_length_and(key);
+  });
+  limit_memory();
 }
 
 }  // namespace dtrun::rendezvous

@@ -125,6 +125,22 @@ TEST_F(StoreQuotaTest, AShortQuestionWithALongAnswerIsRefused) {
   greeted().exchange("03 01 0*7 'x'", "0*8");
 }
 
+TEST_F(StoreQuotaTest, AListOfAllKeysCountsAsWell) {
+  RawClient owner = greeted();
+  for (int i = 0; i < 80; ++i)
+    owner.send(request(1, std::string(8000, 'k') + std::to_string(i), 0));
+  owner.expect_in_step();
+  RawClient lister = greeted();
+  lister.send(bytes("11"));
+  try {
+    lister.receive(80 * 8000);
+    ADD_FAILURE() << "the list was sent whole";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.code(), base::ErrorCode::kConnection);
+  }
+  owner.expect_in_step();
+}
+
 TEST(StoreMemoryTest, NothingIsChargedForWhatIsGone) {
   StoreService service;
   const StoreMemory& memory = service.core.memory();
