@@ -102,8 +102,9 @@ class MemberStep {
         return lose_head(event.why);
       case MemberPhase::kDone:
         return finish({});  // its part is done, and nobody can be asked any more
-      case MemberPhase::kRejoining:
       case MemberPhase::kEnding:
+        return hurry_to_end();
+      case MemberPhase::kRejoining:
       case MemberPhase::kEnded:
         return;
     }
@@ -253,7 +254,7 @@ class MemberStep {
   }
 
   void hear(const Prepare& message) {
-    if (s_.phase != MemberPhase::kWaiting) return;
+    if (s_.phase != MemberPhase::kWaiting || message.round <= s_.round) return;
     s_.prepared = message.round;
     do_(OpenStore{message.round});
   }
@@ -331,6 +332,14 @@ class MemberStep {
     s_.phase = MemberPhase::kEnding;
     if (first || urgency == StopUrgency::kNow)
       do_(StopWorkers{s_.round, urgency, signal, s_.verdict.failure});
+  }
+
+  // Its operator stops it, and the head, which was waiting for that, cannot see it any more: after
+  // the silence window others take its ranks, so that its workers get no grace.
+  void hurry_to_end() {
+    if (s_.verdict.kind != Finish::Kind::kStopped || s_.settings.after_loss == AfterLoss::kEnd)
+      return;
+    do_(StopWorkers{s_.round, StopUrgency::kNow, kKill, s_.verdict.failure});
   }
 
   void finish(Finish verdict) {
