@@ -36,7 +36,7 @@ Objection check_phase(const HeadState& state) {
   if (on && state.settings.one_round())
     return stranger(fmt::format("job '{}' is full: it has begun already with its {} nodes ({})",
                                 state.run_id, state.settings.max_nodes, hosts_of(state)));
-  if (state.phase == HeadPhase::kRunning && state.done > 0)
+  if (state.phase == HeadPhase::kRunning && state.somebody_done)
     return stranger(fmt::format("job '{}' is ending: some of its nodes are done", state.run_id));
   return {};
 }

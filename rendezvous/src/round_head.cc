@@ -118,6 +118,7 @@ class HeadStep {
     HeadMember& member = s_.members[id];
     member.hello = hello;
     member.heard = now_;
+    s_.latest_seen = std::max(s_.latest_seen, hello.last_round);
     if (hello.agent != 0) s_.by_agent[hello.agent] = id;
     if (hello.node_rank != kNoNodeRank) s_.by_node_rank.emplace(hello.node_rank, id);
     ++s_.present;
@@ -171,6 +172,7 @@ class HeadStep {
     has_stopped(member);
     member.done = true;
     ++s_.done;
+    if (s_.phase == HeadPhase::kRunning) s_.somebody_done = true;
     note(Note::Weight::kDetail, fmt::format("{} is done", name_of(member)));
   }
 
@@ -326,16 +328,20 @@ class HeadStep {
     close(Close::Outcome::kFailed, failure);
   }
 
-  // Those of the last round come first, then as they came.
+  // Those of the last round come first, then as they came. Which round that was the members know
+  // even where this head is new. What one had in a round before that is somebody else's by now.
   std::vector<Candidate> choose() const {
+    int last = kNoRound;
+    for (const auto& [id, member] : s_.members)
+      if (!member.leaving) last = std::max(last, member.hello.last_round);
     std::vector<Candidate> chosen;
     for (const bool old : {true, false})
       for (const auto& [id, member] : s_.members) {
-        if (member.leaving || was_in_last_round(member) != old) continue;
+        const bool took_part = last != kNoRound && member.hello.last_round == last;
+        if (member.leaving || took_part != old) continue;
         if (static_cast<int>(chosen.size()) == s_.settings.max_nodes) break;
-        chosen.push_back(
-            {id, member.hello.host, member.hello.node_rank,
-             member.hello.last_round == kNoRound ? kNoNodeRank : member.hello.last_group_rank});
+        chosen.push_back({id, member.hello.host, member.hello.node_rank,
+                          took_part ? member.hello.last_group_rank : kNoNodeRank});
       }
     give_first_place_to_own(chosen);
     return chosen;
@@ -350,7 +356,7 @@ class HeadStep {
   }
 
   void prepare() {
-    ++s_.round;
+    s_.round = std::max(s_.round, s_.latest_seen) + 1;
     s_.phase = HeadPhase::kPreparing;
     const std::vector<Candidate> places = in_places(choose());
     for (std::size_t i = 0; i < places.size(); ++i)
@@ -393,6 +399,7 @@ class HeadStep {
     s_.last_started = s_.round;
     s_.busy = s_.participants;
     s_.done = 0;
+    s_.somebody_done = false;
     s_.somebody_missing = false;
     const bool room = s_.participants < s_.settings.max_nodes;
     s_.newcomers_since.reset();
@@ -404,7 +411,7 @@ class HeadStep {
   // --- running
   void run() {
     if (s_.done == s_.participants) return close(Close::Outcome::kSucceeded, {});
-    if (!s_.newcomers_since || s_.done > 0) return;
+    if (!s_.newcomers_since || s_.somebody_done) return;
     const int waiting = s_.present - s_.participants;
     if (waiting <= 0) return s_.newcomers_since.reset();
     const bool full = s_.participants + waiting >= s_.settings.max_nodes;
@@ -425,7 +432,7 @@ class HeadStep {
       return;
     }
     if (s_.phase != HeadPhase::kRunning) return;
-    if (s_.done > 0 || (!s_.settings.elastic() && s_.restarts == s_.settings.max_restarts))
+    if (s_.somebody_done || (!s_.settings.elastic() && s_.restarts == s_.settings.max_restarts))
       return close(Close::Outcome::kFailed, failure);
     begin_drain(cause, failure);
   }
@@ -525,7 +532,8 @@ Moment head_deadline(const HeadState& state) {
     case HeadPhase::kPreparing:
       break;
     case HeadPhase::kRunning:
-      if (state.newcomers_since) by(*state.newcomers_since + state.settings.last_call_timeout);
+      if (state.newcomers_since && !state.somebody_done)
+        by(*state.newcomers_since + state.settings.last_call_timeout);
       break;
     case HeadPhase::kDraining:
       if (fenced && state.busy == 0) by(state.fence);

@@ -109,6 +109,7 @@ struct HeadState {
   HeadPhase phase = HeadPhase::kGathering;
   int round = kNoRound;         ///< the present one, or the last
   int last_started = kNoRound;  ///< the last that came to run
+  int latest_seen = kNoRound;   ///< that a member knows of; the head before this one had it
   int restarts = 0;             ///< spent
   std::map<MemberId, HeadMember> members;
   std::map<std::uint64_t, MemberId> by_agent;
@@ -117,6 +118,7 @@ struct HeadState {
   int participants = 0;                  ///< of the present round, that are still here
   int busy = 0;                          ///< participants that may have live workers
   int done = 0;                          ///< participants that are done
+  bool somebody_done = false;            ///< one was, in this round while it ran; it may be gone
 
   Moment gathering_since{};
   std::optional<Moment> join_deadline;    ///< gathering, and too few are here
