@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "dtrun/base/deadline.h"
+#include "planted_bug.h"
 
 namespace dtrun::rendezvous::rounds {
 namespace {
@@ -23,7 +24,7 @@ Objection contradiction(std::string text) {
 }
 
 Objection check_phase(const HeadState& state) {
-  if (state.phase == HeadPhase::kClosed) {
+  if (state.phase == HeadPhase::kClosed && !planted(PlantedBug::kCloseNotFinal)) {
     if (state.verdict.outcome == Close::Outcome::kSucceeded)
       return stranger(fmt::format("job '{}' has ended well already", state.run_id));
     if (state.last_started == kNoRound)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dtrun/base/deadline.h"
+#include "planted_bug.h"
 #include "round_admission.h"
 #include "round_places.h"
 
@@ -32,7 +33,8 @@ class HeadStep {
     if (const auto* hello = std::get_if<Hello>(&said.message)) return on_hello(said.id, *hello);
     const auto found = s_.members.find(said.id);
     if (found == s_.members.end()) return do_(HangUp{said.id});  // no Hello yet
-    found->second.heard = now_;
+    if (!planted(PlantedBug::kBeatsDoNotCount) || !std::holds_alternative<Beat>(said.message))
+      found->second.heard = now_;
     std::visit([&](const auto& message) { on_word(said.id, found->second, message); },
                said.message);
   }
@@ -42,6 +44,7 @@ class HeadStep {
   void on(const Tick&) {
     if (now_ < s_.next_sweep) return;
     s_.next_sweep = now_ + sweep_interval(s_.settings);
+    if (planted(PlantedBug::kNobodyIsEvicted)) return;
     std::vector<MemberId> silent;
     for (const auto& [id, member] : s_.members)
       if (now_ - member.heard >= s_.settings.silence_window) silent.push_back(id);
@@ -80,7 +83,7 @@ class HeadStep {
   // A head that was stopped (or a machine that was) has heard nobody in that time.
   void forgive_own_pause() {
     const Moment pause = now_ - s_.last_step - sweep_interval(s_.settings);
-    if (pause > Moment::zero()) {
+    if (pause > Moment::zero() && !planted(PlantedBug::kNoPauseCompensation)) {
       for (auto& [id, member] : s_.members) member.heard += pause;
       for (std::optional<Moment>* deadline : {&s_.join_deadline, &s_.last_call})
         if (*deadline) **deadline += pause;
@@ -108,7 +111,8 @@ class HeadStep {
       return lose(id, LossKind::kGone, "it said twice who it is");
     }
     const auto twin = s_.by_agent.find(hello.agent);
-    if (hello.agent != 0 && hello.run_id == s_.run_id && twin != s_.by_agent.end()) {
+    if (hello.agent != 0 && hello.run_id == s_.run_id && twin != s_.by_agent.end() &&
+        !planted(PlantedBug::kTwinStays)) {
       const MemberId old = twin->second;
       do_(HangUp{old});
       lose(old, LossKind::kGone, "it has come back by another connection");
@@ -118,10 +122,14 @@ class HeadStep {
     HeadMember& member = s_.members[id];
     member.hello = hello;
     member.heard = now_;
-    s_.latest_seen = std::max(s_.latest_seen, hello.last_round);
+    if (!planted(PlantedBug::kRoundsFromZero))
+      s_.latest_seen = std::max(s_.latest_seen, hello.last_round);
     if (hello.agent != 0) s_.by_agent[hello.agent] = id;
     if (hello.node_rank != kNoNodeRank) s_.by_node_rank.emplace(hello.node_rank, id);
     ++s_.present;
+    if (planted(PlantedBug::kCloseNotFinal) && s_.phase == HeadPhase::kClosed) gather_again();
+    if (planted(PlantedBug::kSpareCountedTwice) && s_.participants == s_.settings.max_nodes)
+      ++s_.present;
     send(id, Accepted{s_.settings.keep_alive_interval, s_.settings.silence_window});
     if (s_.own != id)
       note(Note::Weight::kDetail,
@@ -158,17 +166,19 @@ class HeadStep {
   void on_word(MemberId id, HeadMember&, const Beat&) { send(id, Echo{}); }
 
   void on_word(MemberId, HeadMember& member, const StoreReady& ready) {
-    if (s_.phase != HeadPhase::kPreparing || ready.round != s_.round || member.group_rank != 0)
-      return;
+    const bool right = ready.round == s_.round || planted(PlantedBug::kStaleStoreReady);
+    if (s_.phase != HeadPhase::kPreparing || !right || member.group_rank != 0) return;
     start_round(ready);
   }
 
   void on_word(MemberId, HeadMember& member, const Stopped& stopped) {
-    if (is_of_this_round(member, stopped.round)) has_stopped(member);
+    const bool right = planted(PlantedBug::kStaleStopped) && s_.phase == HeadPhase::kDraining;
+    if (right || is_of_this_round(member, stopped.round)) has_stopped(member);
   }
 
   void on_word(MemberId, HeadMember& member, const Done& done) {
-    if (!is_of_this_round(member, done.round) || member.done) return;
+    const int round = planted(PlantedBug::kStaleDone) ? s_.round : done.round;
+    if (!is_of_this_round(member, round) || member.done) return;
     has_stopped(member);
     member.done = true;
     ++s_.done;
@@ -178,9 +188,10 @@ class HeadStep {
 
   void on_word(MemberId id, HeadMember& member, const Failed& failed) {
     const bool preparing = s_.phase == HeadPhase::kPreparing && member.group_rank == 0;
-    if (failed.round != s_.round) return;
+    if (failed.round != s_.round && !planted(PlantedBug::kStaleFailed)) return;
     if (preparing) return close(Close::Outcome::kFailed, failed.failure);
-    if (!is_of_this_round(member, failed.round)) return;
+    if (!is_of_this_round(member, planted(PlantedBug::kStaleFailed) ? s_.round : failed.round))
+      return;
     (void)id;
     interrupt(DrainCause::kWorkerFailure, failed.failure);
   }
@@ -216,9 +227,11 @@ class HeadStep {
     forget(id, member);
     if (s_.phase == HeadPhase::kClosed) return;
     if (member.participant() && !member.done && !member.stopped) {
-      const Moment dead =
-          kind == LossKind::kGone ? now_ : member.heard + s_.settings.silence_window;
-      s_.fence = std::max(s_.fence, dead + s_.settings.death_grace);
+      const bool gone = kind == LossKind::kGone || planted(PlantedBug::kSilentLossNotFenced);
+      const Moment dead = gone ? now_ : member.heard + s_.settings.silence_window;
+      const Moment grace =
+          planted(PlantedBug::kNoDeathGrace) ? Moment::zero() : s_.settings.death_grace;
+      s_.fence = std::max(s_.fence, dead + grace);
     }
     if (member.participant()) --s_.participants;
     if (member.participant() && member.done) --s_.done;
@@ -297,8 +310,8 @@ class HeadStep {
   void gather() {
     if (now_ < s_.fence) return;
     const RoundSettings& settings = s_.settings;
-    if (s_.present < settings.min_nodes) {
-      s_.last_call.reset();
+    if (s_.present < settings.min_nodes - (planted(PlantedBug::kMinOffByOne) ? 1 : 0)) {
+      if (!planted(PlantedBug::kLastCallNotCancelled)) s_.last_call.reset();
       if (!s_.join_deadline) {
         s_.join_deadline = now_ + settings.join_timeout;
         note_waiting("others must come within", settings.join_timeout);
@@ -308,7 +321,8 @@ class HeadStep {
     }
     s_.join_deadline.reset();
     const bool nobody_is_missing = s_.last_started != kNoRound && !s_.somebody_missing;
-    if (s_.present >= settings.max_nodes || nobody_is_missing) return prepare();
+    const int full = settings.max_nodes + (planted(PlantedBug::kLostWakeUpAtMax) ? 1 : 0);
+    if (s_.present >= full || nobody_is_missing) return prepare();
     if (!s_.last_call) {
       s_.last_call = now_ + settings.last_call_timeout;
       note_waiting("others may come for", settings.last_call_timeout);
@@ -338,10 +352,14 @@ class HeadStep {
     for (const bool old : {true, false})
       for (const auto& [id, member] : s_.members) {
         const bool took_part = last != kNoRound && member.hello.last_round == last;
-        if (member.leaving || took_part != old) continue;
-        if (static_cast<int>(chosen.size()) == s_.settings.max_nodes) break;
+        const bool leaving = member.leaving && !planted(PlantedBug::kLeavingIsChosen);
+        if (leaving || took_part != old) continue;
+        const int most = s_.settings.max_nodes + (planted(PlantedBug::kMaxOffByOne) ? 1 : 0);
+        if (static_cast<int>(chosen.size()) == most) break;
         chosen.push_back({id, member.hello.host, member.hello.node_rank,
-                          took_part ? member.hello.last_group_rank : kNoNodeRank});
+                          took_part || planted(PlantedBug::kOldClaims)
+                              ? member.hello.last_group_rank
+                              : kNoNodeRank});
       }
     give_first_place_to_own(chosen);
     return chosen;
@@ -386,6 +404,7 @@ class HeadStep {
     start.master_port = ready.port;
     for (const auto& [id, member] : order) {
       start.group_rank = member->group_rank;
+      if (planted(PlantedBug::kRankReuse) && start.group_rank == 3) --start.group_rank;
       start.role_base_rank = role_bases[member->hello.role];
       start.role_world_size = role_sizes[member->hello.role];
       send(id, start);
@@ -411,7 +430,7 @@ class HeadStep {
   // --- running
   void run() {
     if (s_.done == s_.participants) return close(Close::Outcome::kSucceeded, {});
-    if (!s_.newcomers_since || s_.somebody_done) return;
+    if (!s_.newcomers_since || (s_.somebody_done && !planted(PlantedBug::kRoundAfterDone))) return;
     const int waiting = s_.present - s_.participants;
     if (waiting <= 0) return s_.newcomers_since.reset();
     const bool full = s_.participants + waiting >= s_.settings.max_nodes;
@@ -432,7 +451,8 @@ class HeadStep {
       return;
     }
     if (s_.phase != HeadPhase::kRunning) return;
-    if (s_.somebody_done || (!s_.settings.elastic() && s_.restarts == s_.settings.max_restarts))
+    const bool done = planted(PlantedBug::kDoneIsForgotten) ? s_.done > 0 : s_.somebody_done;
+    if (done || (!s_.settings.elastic() && s_.restarts == s_.settings.max_restarts))
       return close(Close::Outcome::kFailed, failure);
     begin_drain(cause, failure);
   }
@@ -444,20 +464,28 @@ class HeadStep {
     note(Note::Weight::kPlain,
          fmt::format("round {} is being stopped: {}", s_.round, failure.describe()));
     for (const auto& [id, member] : s_.members)
-      if (member.participant() && !member.stopped) send(id, Stop{s_.round, failure});
+      if (member.participant() && !member.stopped &&
+          !(planted(PlantedBug::kStopNotSentToOne) && member.group_rank == 2))
+        send(id, Stop{s_.round, failure});
   }
 
   // --- draining
   void drain() {
-    if (s_.busy > 0 || now_ < s_.fence) return;
+    const int most =
+        planted(PlantedBug::kDrainEndsEarly)                                             ? 1
+        : planted(PlantedBug::kNewcomerEndsDrain) && s_.present >= s_.settings.max_nodes ? s_.busy
+                                                                                         : 0;
+    if (s_.busy > most || now_ < s_.fence) return;
     const bool all_done = s_.participants > 0 && s_.done == s_.participants && !s_.somebody_missing;
     if (all_done) return close(Close::Outcome::kSucceeded, {});
-    const bool costs = s_.drain_cause == DrainCause::kWorkerFailure ||
-                       (s_.drain_cause == DrainCause::kLoss && !s_.settings.elastic());
+    const bool costs = planted(PlantedBug::kJoinIsCharged) ||
+                       s_.drain_cause == DrainCause::kWorkerFailure ||
+                       (s_.drain_cause == DrainCause::kLoss &&
+                        (!s_.settings.elastic() || planted(PlantedBug::kElasticLossIsCharged)));
     if (costs) {
-      if (s_.restarts == s_.settings.max_restarts)
+      if (s_.restarts == s_.settings.max_restarts && !planted(PlantedBug::kBudgetNotChecked))
         return close(Close::Outcome::kFailed, s_.failure);
-      ++s_.restarts;
+      s_.restarts += planted(PlantedBug::kBudgetChargedTwice) ? 2 : 1;
       note(Note::Weight::kPlain, fmt::format("restart {} of {} after this: {}", s_.restarts,
                                              s_.settings.max_restarts, s_.failure.describe()));
     }
@@ -470,7 +498,8 @@ class HeadStep {
     s_.phase = HeadPhase::kClosed;
     s_.verdict = {outcome, failure};
     s_.close_deadline = now_ + s_.settings.close_timeout;
-    for (const auto& [id, member] : s_.members) send(id, s_.verdict);
+    for (const auto& [id, member] : s_.members)
+      if (member.participant() || !planted(PlantedBug::kSparesAreNotTold)) send(id, s_.verdict);
     s_.told += static_cast<int>(s_.members.size());
   }
 
@@ -532,7 +561,8 @@ Moment head_deadline(const HeadState& state) {
     case HeadPhase::kPreparing:
       break;
     case HeadPhase::kRunning:
-      if (state.newcomers_since && !state.somebody_done)
+      if (state.newcomers_since &&
+          (!state.somebody_done || planted(PlantedBug::kDeadlineInThePast)))
         by(*state.newcomers_since + state.settings.last_call_timeout);
       break;
     case HeadPhase::kDraining:

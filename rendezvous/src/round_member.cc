@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dtrun/base/deadline.h"
+#include "planted_bug.h"
 
 namespace dtrun::rendezvous::rounds {
 namespace {
@@ -145,6 +146,7 @@ class MemberStep {
         [[fallthrough]];  // they were ended without a word of failure
       case MemberPhase::kStopping:
         s_.phase = MemberPhase::kWaiting;
+        if (planted(PlantedBug::kStoppedIsNotSaid) && s_.group_rank == 1) return;
         return say(Stopped{s_.round});
       case MemberPhase::kRejoining:
         return join_again();
@@ -254,13 +256,15 @@ class MemberStep {
   }
 
   void hear(const Prepare& message) {
-    if (s_.phase != MemberPhase::kWaiting || message.round <= s_.round) return;
+    if (s_.phase != MemberPhase::kWaiting) return;
+    if (message.round <= s_.round && !planted(PlantedBug::kStalePrepare)) return;
     s_.prepared = message.round;
     do_(OpenStore{message.round});
   }
 
   void hear(const Start& message) {
-    if (s_.phase != MemberPhase::kWaiting || message.round <= s_.round) return;
+    if (s_.phase != MemberPhase::kWaiting) return;
+    if (message.round <= s_.round && !planted(PlantedBug::kStaleStart)) return;
     s_.phase = MemberPhase::kRunning;
     s_.round = message.round;
     s_.group_rank = message.group_rank;
@@ -272,7 +276,8 @@ class MemberStep {
   }
 
   void hear(const Stop& message) {
-    if (message.round != s_.round) return;
+    if (message.round != s_.round && !planted(PlantedBug::kStaleStop)) return;
+    if (planted(PlantedBug::kStopIgnoredWhenDone) && s_.phase == MemberPhase::kDone) return;
     if (s_.phase == MemberPhase::kDone || s_.phase == MemberPhase::kWaiting) {
       s_.phase = MemberPhase::kWaiting;
       return say(Stopped{s_.round});
@@ -296,14 +301,19 @@ class MemberStep {
       return end_with({Finish::Kind::kFailed, failure, {}}, StopUrgency::kClean);
     // Others may take its ranks after the silence window: no grace.
     s_.phase = MemberPhase::kRejoining;
-    if (!s_.workers) return join_again();
+    if (!s_.workers || planted(PlantedBug::kRejoinWithLiveWorkers)) return join_again();
+    if (planted(PlantedBug::kGraceAfterLoss))
+      return do_(StopWorkers{s_.round, StopUrgency::kClean, kTerm, failure});
     do_(StopWorkers{s_.round, StopUrgency::kNow, kKill, failure});
   }
 
   void join_again() {
     s_.phase = MemberPhase::kJoining;
     s_.since = now_;
-    s_.join_deadline = now_ + s_.settings.rejoin_timeout;
+    if (planted(PlantedBug::kRejoinForEver))
+      s_.join_deadline.reset();
+    else
+      s_.join_deadline = now_ + s_.settings.rejoin_timeout;
     do_(Connect{});
   }
 
@@ -328,7 +338,7 @@ class MemberStep {
     if (s_.phase == MemberPhase::kEnded) return;
     const bool first = s_.phase != MemberPhase::kEnding;
     if (first) s_.verdict = std::move(verdict);
-    if (!s_.workers) return finish(s_.verdict);
+    if (!s_.workers || planted(PlantedBug::kEndWithLiveWorkers)) return finish(s_.verdict);
     s_.phase = MemberPhase::kEnding;
     if (first || urgency == StopUrgency::kNow)
       do_(StopWorkers{s_.round, urgency, signal, s_.verdict.failure});
@@ -337,7 +347,8 @@ class MemberStep {
   // Its operator stops it, and the head, which was waiting for that, cannot see it any more: after
   // the silence window others take its ranks, so that its workers get no grace.
   void hurry_to_end() {
-    if (s_.verdict.kind != Finish::Kind::kStopped || s_.settings.after_loss == AfterLoss::kEnd)
+    if (s_.verdict.kind != Finish::Kind::kStopped || s_.settings.after_loss == AfterLoss::kEnd ||
+        planted(PlantedBug::kGraceWhenLeaving))
       return;
     do_(StopWorkers{s_.round, StopUrgency::kNow, kKill, s_.verdict.failure});
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "natural_order.h"
+#include "planted_bug.h"
 
 namespace dtrun::rendezvous::rounds {
 namespace {
@@ -19,6 +20,7 @@ int order_number(const Candidate& candidate) {
 bool comes_before(const Candidate& a, const Candidate& b) {
   if (order_number(a) != order_number(b)) return order_number(a) < order_number(b);
   if (a.host != b.host) {
+    if (planted(PlantedBug::kSortLexicographic)) return a.host < b.host;
     if (naturally_before(a.host, b.host)) return true;
     if (naturally_before(b.host, a.host)) return false;
   }
