@@ -1,0 +1,28 @@
+# The simulator of the rounds, the exhaustive search and their own copy of the round logic, in which bugs can be planted
+# (docs/simulation.md). The copy never meets the layer's own library: whoever links both has two of everything.
+set(rounds ${PROJECT_SOURCE_DIR}/rendezvous)
+add_library(dtrun_simulation STATIC
+  ${rounds}/src/natural_order.cc
+  ${rounds}/src/round_admission.cc
+  ${rounds}/src/round_head.cc
+  ${rounds}/src/round_member.cc
+  ${rounds}/src/round_messages.cc
+  ${rounds}/src/round_places.cc
+  simulation/planted.cc
+  simulation/referee.cc
+  simulation/scenario.cc
+  simulation/simulate.cc
+  simulation/words.cc
+  simulation/world.cc
+  simulation/world_agents.cc
+  simulation/world_election.cc
+  simulation/world_faults.cc
+  simulation/world_network.cc
+  simulation/world_workers.cc)
+target_compile_definitions(dtrun_simulation PUBLIC DTRUN_PLANTED_BUGS)
+target_include_directories(dtrun_simulation PUBLIC
+  ${rounds}/include ${rounds}/src ${CMAKE_CURRENT_SOURCE_DIR}/simulation)
+target_link_libraries(dtrun_simulation PUBLIC dtrun::base fmt::fmt dtrun_flags)
+add_executable(round_simulator simulation/round_simulator.cc)
+target_link_libraries(round_simulator PRIVATE dtrun_simulation)
+dtrun_test(simulation/round_simulation_test.cc LINKS dtrun_simulation)
