@@ -231,6 +231,7 @@ class MemberStep {
 
   void hear(const Accepted& message) {
     s_.accepted = true;
+    s_.prepared = kNoRound;  // by the head before this one
     s_.phase = MemberPhase::kWaiting;
     s_.keep_alive_interval = std::min(message.keep_alive_interval, message.silence_window / 3);
     s_.silence_window = message.silence_window;
@@ -257,7 +258,8 @@ class MemberStep {
 
   void hear(const Prepare& message) {
     if (s_.phase != MemberPhase::kWaiting) return;
-    if (message.round <= s_.round && !planted(PlantedBug::kStalePrepare)) return;
+    const int latest = std::max(s_.round, s_.prepared);
+    if (message.round <= latest && !planted(PlantedBug::kStalePrepare)) return;
     s_.prepared = message.round;
     do_(OpenStore{message.round});
   }

@@ -270,7 +270,10 @@ void Referee::check_survivors(
       demand(start->group_rank == old->second, "survivors keep their ranks",
              "{} had group rank {} and has {} in round {}", hello.host, old->second,
              start->group_rank, start->round);
-    if (!numbered && old == head.ranks.end() && hello.last_round == rounds::kNoRound)
+    // The head's own node is the first, until somebody else has been.
+    const NodePlan& host = scenario_.nodes[static_cast<std::size_t>(head.node)];
+    if (!numbered && old == head.ranks.end() && hello.last_round == rounds::kNoRound &&
+        hello.host != host.host)
       fresh[static_cast<std::size_t>(start->group_rank)] = &hello;
   }
   // The newcomers among themselves stand in the natural order of their hosts.
