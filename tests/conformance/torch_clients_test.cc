@@ -1,5 +1,5 @@
 // PyTorch's own clients against our server, the present ones and those of 1.13, which speak the
-// legacy dialect: torch_cases.py holds the cases.
+// legacy dialect: torch_cases.py holds the cases. And our server beside PyTorch's own.
 #include <gtest/gtest.h>
 
 #include "support/command.h"
@@ -39,6 +39,15 @@ TEST(TorchClientsTest, PyTorchsPresentClientFindsInOurServerWhatTheirsPromises) 
 TEST(TorchClientsTest, TheLegacyClientFindsInOurServerWhatTheirsPromised) {
   REQUIRE_LEGACY_TORCH(torch);
   expect_all_cases(torch.python, "22 of 22 cases hold with PyTorch 1.13");
+}
+
+TEST(TorchClientsTest, OurServerAnswersRandomConversationsWithTheBytesOfPyTorchs) {
+  REQUIRE_TORCH(home);
+  const CommandResult result = run_command({DTRUN_BIN "/conformance_store_differential", "--python",
+                                            home.python(), "--seeds", "20", "--steps", "500"},
+                                           options_with_limit());
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_NE(result.out.find("no difference"), std::string::npos) << result.describe();
 }
 
 TEST(TorchClientsTest, AnUnmodifiedProgramOfPyTorch113RunsUnderDtrun) {

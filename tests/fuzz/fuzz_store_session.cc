@@ -76,6 +76,8 @@ class Conversation {
       compare();
     }
     FUZZ_CHECK(core_.list_keys().size() == core_.key_count(), "keys counted that are not there");
+    core_.clear();
+    FUZZ_CHECK(core_.memory().used() == 0, "memory is counted that nothing holds");
   }
 
  private:
@@ -172,6 +174,7 @@ class Conversation {
       if (sessions_[who]) compare(who);
     service_.released.clear();
     FUZZ_CHECK(core_.key_count() == model_.key_count(), "another number of keys");
+    FUZZ_CHECK(core_.memory().used() >= model_.text_bytes(), "texts are held and not counted");
   }
 
   void compare(std::size_t who) {

@@ -206,6 +206,16 @@ void StoreModel::replace(std::size_t who) {
   clients_[who] = Client();
 }
 
+std::size_t StoreModel::text_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& [key, value] : values_) bytes += key.size() + value.size();
+  for (const auto& [key, queue] : queues_) {
+    if (!values_.count(key)) bytes += key.size();
+    for (const std::string& value : queue) bytes += value.size();
+  }
+  return bytes;
+}
+
 void StoreModel::execute(std::size_t who, const ModelRequest& request) {
   Client& client = clients_[who];
   if (request.op == kCancelWait) {

@@ -85,6 +85,8 @@ class StoreModel {
   /// It is gone, and another one takes its number.
   void replace(std::size_t who);
   std::size_t key_count() const { return values_.size(); }
+  /// Of all keys, values and elements of queues.
+  std::size_t text_bytes() const;
 
  private:
   struct Wait {

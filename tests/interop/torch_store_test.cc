@@ -7,7 +7,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <random>
 
 #include "dtrun/rendezvous/file_store.h"
 #include "dtrun/rendezvous/prefix_store.h"
@@ -119,7 +118,6 @@ class TorchServer {
   std::shared_ptr<Store> client() const {
     return connect_tcp_store({"127.0.0.1", port_, std::chrono::seconds(30)});
   }
-  std::uint16_t port() const { return port_; }
 
  private:
   std::string port_file_;
@@ -177,77 +175,6 @@ TEST(TorchStoreTest, OurClientGetsFromTheOlderBackendWhatThatHas) {
   ASSERT_TRUE(no_queues);
   EXPECT_EQ(no_queues->code(), ErrorCode::kUnavailable);
   EXPECT_EQ(store->get("k", late()), "vw");
-}
-
-std::string text(const std::string& content) {
-  std::string result(8, '\0');
-  result[0] = static_cast<char>(content.size());
-  return result + content;
-}
-
-// A request at random, and how many bytes answer it: fixed, or a text (with what is before it).
-struct Question {
-  std::string request;
-  std::size_t fixed = 0;
-  int texts = 0;
-};
-
-Question random_question(std::mt19937& random) {
-  const auto key = [&] { return text("/fuzz" + std::string(1, "abc"[random() % 3])); };
-  const auto value = [&] { return text(std::to_string(random() % 3)); };
-  const auto number = [&] {
-    return std::string(1, static_cast<char>(random() % 9)) + bytes("0*7");
-  };
-  switch (random() % 11) {
-    case 0:
-      return {bytes("01") + key() + value()};
-    case 1:
-      return {bytes("02") + key() + (random() % 2 ? value() : text("")) + value(), 0, 1};
-    case 2:
-      return {bytes("03") + key(), 0, 1};
-    case 3:
-      return {bytes("04") + key() + number(), 8};
-    case 4:
-      return {bytes("05 02 0*7") + key() + key(), 1};
-    case 5:
-      return {bytes("08") + key(), 8};
-    case 6:
-      return {bytes("09") + key() + value()};
-    case 7:
-      return {bytes("0a 02 0*7") + key() + key(), 0, 2};
-    case 8:
-      return {bytes("0b 02 0*7") + key() + value() + key() + value()};
-    case 9:
-      return {bytes("0e") + text("/queue") + value() + bytes("10") + text("/queue"), 8};
-    default:
-      return {bytes("0c"), 1};
-  }
-}
-
-std::string answer_to(RawClient& client, const Question& question) {
-  client.send(question.request);
-  std::string answer = client.receive(question.fixed);
-  for (int i = 0; i < question.texts; ++i) {
-    const std::string length = client.receive(8);
-    answer += length + client.receive(static_cast<unsigned char>(length[0]));
-  }
-  return answer;
-}
-
-TEST(TorchStoreTest, OurServerAnswersRandomQuestionsWithTheBytesOfTheLibuvServer) {
-  REQUIRE_TORCH(home);
-  const ServedStore ours;
-  RawClient mine(ours.port()), theirs(torch_server("libuv").port());
-  mine.handshake();
-  theirs.handshake();
-  std::mt19937 random(11);
-  for (int i = 0; i < 5000; ++i) {
-    const Question question = random_question(random);
-    ASSERT_EQ(hex(answer_to(mine, question)), hex(answer_to(theirs, question)))
-        << "question " << i << ": " << hex(question.request);
-  }
-  mine.expect_in_step();
-  theirs.expect_in_step();
 }
 
 }  // namespace
