@@ -105,6 +105,11 @@ HostElection host(const Options& options, const EndpointFacts& facts, std::strin
   if (options.node_rank.value_or(0) != 0)
     return member(facts, fmt::format("{}, but node 0 hosts, and this is node {} by --node_rank",
                                      reason, *options.node_rank));
+  // Of several machines each would host a job of its own, and none of them would know.
+  if (options.rounds.max_nodes > 1 &&
+      (options.master_addr == "localhost" || is_loopback(options.master_addr)))
+    reason += fmt::format("; {} is every machine itself, so only agents of this one can join",
+                          options.master_addr);
   std::string address = choose_listen_address(options, facts);
   std::vector<std::string> reached_at = {address};
   if (address == "0.0.0.0") reached_at = {"127.0.0.1"};

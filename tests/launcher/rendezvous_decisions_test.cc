@@ -69,6 +69,15 @@ TEST(HostElectionTest, AgentsOfOneMachineAllTryTheSameAddress) {
             "10.0.0.2");
 }
 
+TEST(HostElectionTest, AnEndpointThatIsEveryMachineItselfIsSaidToBeForOne) {
+  EXPECT_THAT(elect_host(options_for("localhost"), facts({"127.0.0.1"})).reason,
+              HasSubstr("only agents of this one can join"));
+  Options one = options_for("127.0.0.1");
+  one.rounds.max_nodes = 1;
+  EXPECT_EQ(elect_host(one, facts({"127.0.0.1"})).reason,
+            "127.0.0.1 is an address of this machine");
+}
+
 TEST(HostElectionTest, ANameThatMeansTheLoopbackHereIsListenedToEverywhere) {
   EXPECT_EQ(elect_host(options_for("node2"), facts({"127.0.1.1"})).listen_address, "0.0.0.0");
   EXPECT_EQ(elect_host(options_for("node2"), facts({})).listen_address, "0.0.0.0");

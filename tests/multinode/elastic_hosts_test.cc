@@ -185,6 +185,27 @@ TEST_F(ElasticHostsTest, WhenTheHeadsHostIsCutOffOrCrashesEverybodyGetsAVerdict)
   }
 }
 
+TEST_F(ElasticHostsTest, HostsMeetThroughAFileThatTheyShareAndALaterJobTakesItOver) {
+  const std::string file = folder_ + "/head";
+  const std::vector<std::string> by_file = {"--rdzv_conf=store_type=file,last_call_timeout=20"};
+  Command& killed = start(3, "1:2", file, by_file);
+  ASSERT_TRUE(killed.wait_for_output("node3 hosts the rendezvous at 10.88.0.3"));
+  change_network({"hosts-crash", "3"});
+  killed.finish();
+  EXPECT_TRUE(std::filesystem::exists(file));
+  Command& head = start(2, "1:2", file, by_file);
+  ASSERT_TRUE(head.wait_for_output("node2 hosts the rendezvous at 10.88.0.2"));
+  Command& member = start(1, "1:2", file, by_file);
+  EXPECT_TRUE(head.wait_for_output("up 0 of 2 at 10.88.0.2")) << head.finish().describe();
+  EXPECT_TRUE(member.wait_for_output("up 1 of 2 at 10.88.0.2")) << member.finish().describe();
+  open_gate();
+  for (Command* node : {&head, &member}) {
+    const CommandResult result = node->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+  }
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
 TEST_F(ElasticHostsTest, HostsWithoutIPv4MeetByAddressAndByName) {
   for (int host = 1; host <= 2; ++host) {
     const std::string number = std::to_string(host);
