@@ -44,12 +44,12 @@ void set_patience(int socket, base::Deadline::Duration patience) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
 }
 
-std::optional<ConnectionEnd> read_some(int socket, const AgentSession& session, std::string& buffer,
-                                       std::string_view& received) {
+std::optional<ConnectionEnd> read_some(int socket, const AgentSession& session,
+                                       std::span<char> buffer, std::string_view& received) {
   received = {};
   const std::size_t size = std::min(buffer.size(), session.appetite());
   const ssize_t n = ::recv(socket, buffer.data(), size, MSG_DONTWAIT);
-  if (n > 0) received = std::string_view(buffer).substr(0, static_cast<std::size_t>(n));
+  if (n > 0) received = {buffer.data(), static_cast<std::size_t>(n)};
   if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return std::nullopt;
   if (n == 0) return ConnectionEnd{rounds::LossKind::kGone, "the connection was closed"};
   return ConnectionEnd{loss_kind(errno), strerrordesc_np(errno)};

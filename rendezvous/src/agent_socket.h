@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -23,8 +24,8 @@ struct ConnectionEnd {
 /// One read of a non-blocking socket into `buffer`, as far as the session wants.
 /// @param received empty: there was nothing
 /// @return how it ended; nullopt: it has not
-std::optional<ConnectionEnd> read_some(int socket, const AgentSession& session, std::string& buffer,
-                                       std::string_view& received);
+std::optional<ConnectionEnd> read_some(int socket, const AgentSession& session,
+                                       std::span<char> buffer, std::string_view& received);
 enum class Sent { kAll, kSome };
 /// As much as the socket takes. Where the other side is gone all of it is dropped: reading tells of
 /// that, after what it still said.

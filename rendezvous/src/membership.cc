@@ -21,7 +21,7 @@ using base::Deadline;
 using base::UniqueFd;
 using rounds::Moment;
 
-constexpr std::size_t kReadBytes = 16 << 10;
+constexpr std::size_t kReadBytes = 4 << 10;
 constexpr Deadline::Duration kDialLimit = std::chrono::seconds(5);
 constexpr Deadline::Duration kFirstPause = std::chrono::milliseconds(10);
 constexpr Deadline::Duration kLongestPause = std::chrono::seconds(1);
@@ -38,7 +38,6 @@ struct Membership::Impl {
       : loop(event_loop),
         token(std::move(secret)),
         callbacks(std::move(calls)),
-        buffer(kReadBytes, '\0'),
         random(std::random_device{}()),
         retry(loop),
         handshake_timer(loop),
@@ -210,6 +209,7 @@ struct Membership::Impl {
 
   // --- talking
   void read() {
+    char buffer[kReadBytes];
     std::string_view received;
     const auto end = read_some(socket.get(), session, buffer, received);
     if (end) return open ? lose(end->why) : lose_in_handshake(end->why);
@@ -311,8 +311,7 @@ struct Membership::Impl {
   bool open = false;  // the handshake is over
   bool writing = false;
   UniqueFd leaving;
-  std::string buffer;
-  std::mt19937_64 random;
+  std::minstd_rand random;
   std::optional<Moment> armed;
   std::unique_ptr<base::FdWatch> watch;
   std::unique_ptr<base::FdWatch> leaving_watch;
