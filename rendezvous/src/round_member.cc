@@ -151,6 +151,7 @@ class MemberStep {
       case MemberPhase::kRejoining:
         return join_again();
       case MemberPhase::kEnding:
+        say(Stopped{s_.round});  // nobody need wait for what may be left of them
         return finish(s_.verdict);
       default:
         return;
