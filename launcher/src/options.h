@@ -10,6 +10,7 @@
 
 #include "binding.h"
 #include "dtrun/base/env.h"
+#include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/round_messages.h"
 #include "port_range.h"
 
@@ -38,8 +39,9 @@ struct OmpThreads {
 enum class Hosting { kByAddress, kAlways, kNever };
 enum class EtcdProtocol { kHttp, kHttps };
 
-/// How etcd is reached; its addresses are the endpoint's. Files in PEM; empty: none.
+/// How etcd is reached. Files in PEM; empty: none.
 struct EtcdAccess {
+  std::vector<base::HostPort> endpoints;  ///< of --rdzv_endpoint; each has a port
   EtcdProtocol protocol = EtcdProtocol::kHttp;
   std::string certificate_file;
   std::string key_file;        ///< empty: in the certificate's file

@@ -6,6 +6,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/rendezvous/etcd_options.h"
 #include "host_election.h"
 #include "node_range.h"
 #include "rendezvous_conf.h"
@@ -16,7 +17,7 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-constexpr std::uint16_t kC10dPort = 29400, kEtcdPort = 2379, kStaticPort = 29500;  // torchrun's
+constexpr std::uint16_t kC10dPort = 29400, kStaticPort = 29500;  // torchrun's
 
 // Whether --rdzv_endpoint is a host of the job, and not etcd's, or a file.
 bool meets_at_a_host(Rendezvous rendezvous) {
@@ -54,7 +55,20 @@ void read_host_port(const OptionValues& values, Options& options) {
   options.master_port = endpoint.port;
   if (endpoint.port) return;
   if (options.rendezvous == Rendezvous::kC10d) options.master_port = kC10dPort;
-  if (options.rendezvous == Rendezvous::kEtcd) options.master_port = kEtcdPort;
+}
+
+// The members of one cluster; the first stands for all in messages.
+void read_etcd_endpoints(const OptionValues& values, Options& options) {
+  try {
+    options.etcd.endpoints =
+        rendezvous::EtcdOptions::parse_endpoints(values.text("rdzv-endpoint", "localhost"));
+  } catch (const Error& error) {
+    values.reject(
+        "rdzv-endpoint",
+        fmt::format("must be HOST:PORT of etcd, or several with commas: {}", error.summary()));
+  }
+  options.master_addr = options.etcd.endpoints.front().host;
+  options.master_port = options.etcd.endpoints.front().port;
 }
 
 // Where the agents meet.
@@ -69,14 +83,14 @@ void read_endpoint(const OptionValues& values, Options& options) {
   }
   if (options.rendezvous == Rendezvous::kFile) {
     options.head_file = values.text("rdzv-endpoint", "");
+  } else if (options.rendezvous == Rendezvous::kEtcd) {
+    read_etcd_endpoints(values, options);
   } else if (values.has("rdzv-endpoint")) {
     read_host_port(values, options);
   } else if (is_static) {
     options.master_addr = values.text("master-addr", options.master_addr);
     if (values.has("master-port"))
       options.master_port = static_cast<std::uint16_t>(values.integer("master-port", 0, 0, 65535));
-  } else if (options.rendezvous == Rendezvous::kEtcd) {
-    options.master_port = kEtcdPort;
   }
   if (options.rounds.max_nodes > 1 && !options.master_port && is_static)
     options.master_port = kStaticPort;
@@ -93,7 +107,10 @@ void apply(const RendezvousConf& conf, Options& options) {
       rounds.keep_alive_interval * conf.keep_alive_max_attempt.value_or(kAttempts);
   options.answer_timeout = conf.read_timeout.value_or(options.answer_timeout);
   options.hosting = options.rendezvous == Rendezvous::kC10d ? conf.hosting : Hosting::kByAddress;
-  options.etcd = {conf.protocol, conf.ssl_cert, conf.ssl_cert_key, conf.ca_cert};
+  options.etcd.protocol = conf.protocol;
+  options.etcd.certificate_file = conf.ssl_cert;
+  options.etcd.key_file = conf.ssl_cert_key;
+  options.etcd.authority_file = conf.ca_cert;
   options.token_file = conf.token_file;
   for (std::string& warning : keys_without_effect(
            conf, options.rendezvous, rounds.elastic() ? NodeCount::kElastic : NodeCount::kFixed))
