@@ -219,6 +219,91 @@ TEST_F(ElasticTest, StrangersAndThoseWhoComeWhenItEndsAreRefusedByName) {
   EXPECT_EQ(member->finish().exit_code, 143);
 }
 
+// In which state of a round an agent is killed.
+enum class Moment { kStarting, kRunning, kStopping };
+
+class ElasticKillTest : public ElasticTest, public testing::WithParamInterface<Moment> {
+ protected:
+  // Ranks that do not end by SIGTERM before the fifo is opened, so that stopping lasts.
+  std::vector<std::string> stubborn() const {
+    return {"sh", "-c",
+            "trap 'echo stopping; read x <" + job_.folder() +
+                "/gate' TERM; "
+                "echo rank $RANK of $WORLD_SIZE, restart $TORCHELASTIC_RESTART_COUNT; "
+                "while :; do sleep 0.05; done"};
+  }
+
+  std::unique_ptr<Command> start_node() {
+    return start("1:3", {"--shutdown_timeout=1"}, stubborn());
+  }
+
+  // Kills the agent once it is in the state.
+  void kill(Command& agent, Command& other) {
+    if (GetParam() != Moment::kStarting) {
+      ASSERT_TRUE(agent.wait_for_output("of 2, restart 0"));
+      ASSERT_TRUE(other.wait_for_output("of 2, restart 0"));
+    }
+    if (GetParam() == Moment::kStopping) {
+      newcomer_ = start_node();
+      ASSERT_TRUE(agent.wait_for_output("stopping"));
+    }
+    agent.signal(SIGKILL);
+  }
+
+  std::unique_ptr<Command> newcomer_;
+};
+
+TEST_P(ElasticKillTest, AMemberIsMissedAndTheOthersGoOn) {
+  const auto host = start("1:3", {"--shutdown_timeout=1"}, stubborn());
+  ASSERT_TRUE(host->wait_for_output("hosts the rendezvous"));
+  const auto member = start_node();
+  kill(*member, *host);
+  const int left = newcomer_ ? 2 : 1;
+  EXPECT_TRUE(host->wait_for_output("rank 0 of " + std::to_string(left)));
+  if (newcomer_) {
+    EXPECT_TRUE(newcomer_->wait_for_output("rank 1 of 2"));
+  }
+  host->signal(SIGTERM);
+  host->signal(SIGTERM);
+  EXPECT_EQ(host->finish().exit_code, 143);
+}
+
+TEST_P(ElasticKillTest, OfAKilledHostAllOthersTellWithinSeconds) {
+  const auto host = start_host("1:3", {"--shutdown_timeout=1"}, stubborn());
+  const auto member = start_node();
+  ASSERT_TRUE(host->wait_for_output("has joined"));
+  kill(*host, *member);
+  const auto killed = std::chrono::steady_clock::now();
+  const CommandResult result = member->finish();
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(10));
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_FALSE(result.killed_at_limit);
+  EXPECT_THAT(result.out, HasSubstr("127.0.0.1:" + port_)) << result.describe();
+}
+
+INSTANTIATE_TEST_SUITE_P(States, ElasticKillTest,
+                         testing::Values(Moment::kStarting, Moment::kRunning, Moment::kStopping),
+                         [](const auto& moment) {
+                           return moment.param == Moment::kStarting  ? "Starting"
+                                  : moment.param == Moment::kRunning ? "Running"
+                                                                     : "Stopping";
+                         });
+
+TEST_F(ElasticTest, ANodeWhoseGuardIsKilledDropsOut) {
+  const auto host = start_host("1:2", {"--max-restarts=1"});
+  const auto member = start("1:2", {"--max-restarts=1"});
+  EXPECT_EQ(next_place(*member).nodes, 2);
+  for (const pid_t child : children_of(member->pid())) ::kill(child, SIGKILL);
+  const CommandResult result = member->finish();
+  EXPECT_EQ(result.exit_code, 125) << result.describe();
+  Place place;
+  do place = next_place(*host);
+  while (place.nodes == 2 || place.restart == 0);
+  EXPECT_EQ(place, (Place{0, 1, 0, 1, 1}));
+  finish_round(place);
+  EXPECT_EQ(host->finish().exit_code, 0);
+}
+
 TEST_F(ElasticTest, WhenTheHostIsKilledAllEndWithAVerdictWithinSeconds) {
   const auto host = start_host("1:3");
   const auto one = start("1:3", {}), two = start("1:3", {});
