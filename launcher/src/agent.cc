@@ -17,6 +17,7 @@
 #include "dtrun/base/process_tree.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/membership.h"
+#include "elected_meeting_point.h"
 #include "endpoint.h"
 #include "job_report.h"
 #include "meeting_point.h"
@@ -52,6 +53,7 @@ rounds::MemberSettings member_settings(const LaunchPlan& plan, const Head& head)
   rounds::MemberSettings settings;
   settings.hello.run_id = plan.run_id;
   settings.hello.host = base::host_name();
+  settings.hello.role = options.role;
   settings.hello.node_rank = options.node_rank.value_or(rounds::kNoNodeRank);
   settings.hello.local_ranks = plan.local_ranks;
   settings.hello.min_nodes = options.rounds.min_nodes;
@@ -63,8 +65,10 @@ rounds::MemberSettings member_settings(const LaunchPlan& plan, const Head& head)
       options.rounds.join_timeout + (head.is_here() ? kHeadStart : kHeadStart * 0);
   settings.reach_timeout = head.patience;
   settings.read_timeout = options.answer_timeout;
-  settings.rejoin_timeout = options.rounds.silence_window;
-  settings.after_loss = rounds::AfterLoss::kEnd;
+  const bool another_may_follow = options.rendezvous == Rendezvous::kEtcd;
+  settings.rejoin_timeout =
+      another_may_follow ? election_patience(options) : options.rounds.silence_window;
+  settings.after_loss = another_may_follow ? rounds::AfterLoss::kRejoin : rounds::AfterLoss::kEnd;
   settings.head_name = head.name();
   settings.why_not_me = head.reason;
   return settings;
@@ -84,6 +88,7 @@ class Agent {
         store_(loop_, plan) {
     outcome_.max_restarts = plan.options.rounds.max_restarts;
     link_watch_.on_readable([this] { on_guard_message(); });
+    meeting_point_->on_lost([this](const std::string& why) { on_head_lost(why); });
   }
 
   JobOutcome run() {
@@ -95,22 +100,35 @@ class Agent {
   }
 
  private:
+  // Again where another one is elected.
   void on_head(Head head) {
     if (finished_) return;
     tell_who_hosts(head);
-    membership_ = std::make_unique<rendezvous::Membership>(loop_, member_settings(plan_, head),
-                                                           plan_.token, callbacks());
+    endpoint_.reset();
     head_host_ = head.host;
     local_address_ = head.local_address;
+    const rounds::MemberSettings settings = member_settings(plan_, head);
     rendezvous::HeadPlace place;
     place.host = head.addresses.size() == 1 ? head.addresses.front() : head.host;
-    place.port = head.port;
+    // A head that is not here any more is to be found by the next election.
+    place.port = head.is_here() && head.last_round ? 0 : head.port;
     if (head.is_here()) {
       endpoint_ = std::make_unique<Endpoint>(loop_, plan_, std::move(head),
                                              [this] { go_if_all_is_over(); });
       place.own = endpoint_->own_agent();
     }
+    if (membership_) return membership_->move(std::move(place), settings.head_name);
+    membership_ =
+        std::make_unique<rendezvous::Membership>(loop_, settings, plan_.token, callbacks());
     membership_->begin(std::move(place));
+  }
+
+  // This agent's own ranks end with the rounds that it was the head of, as all others do.
+  void on_head_lost(const std::string& why) {
+    if (finished_ || !endpoint_ || endpoint_->closed()) return;
+    base::log::warning(Component::kLauncher, "this agent is the head no more: {}", why);
+    endpoint_->step_down();
+    endpoint_.reset();
   }
 
   void tell_who_hosts(const Head& head) const {
@@ -150,6 +168,7 @@ class Agent {
     if (failed_here_) print_round_failure(errors_, outcome_);
     failed_here_ = false;
     outcome_.begin_round(start);
+    if (endpoint_) meeting_point_->record_round(start.round);
     running_ = true;
     StartOrder order;
     order.round = start.round;
@@ -157,6 +176,8 @@ class Agent {
     order.group_world_size = start.group_world_size;
     order.base_rank = start.base_rank;
     order.world_size = start.world_size;
+    order.role_base_rank = start.role_base_rank;
+    order.role_world_size = start.role_world_size;
     order.restart_count = start.restart_count;
     order.max_restarts = plan_.options.rounds.max_restarts;
     order.master_port = static_cast<std::uint16_t>(start.master_port);
@@ -196,7 +217,16 @@ class Agent {
 
   void go_if_all_is_over() {
     const bool flushed = outcome_.group_end.output_pending == 0 || outcome_.guard_died;
-    if (finished_ && flushed && (!endpoint_ || endpoint_->ended())) loop_.stop();
+    if (!finished_ || !flushed) return;
+    // Who is stopped leaves the others to the next head.
+    const bool leaves = outcome_.stop_signal != 0 && plan_.options.rendezvous == Rendezvous::kEtcd;
+    if (endpoint_ && !endpoint_->ended() && leaves) endpoint_->step_down();
+    if (endpoint_ && !endpoint_->ended()) return;
+    if (!endpoint_ || !endpoint_->closed()) return loop_.stop();
+    meeting_point_->close(outcome_.failed_elsewhere ? outcome_.failed_elsewhere->describe()
+                          : outcome_.own_failure    ? outcome_.own_failure->describe()
+                                                    : "it has ended well",
+                          [this] { loop_.stop(); });
   }
 
   // --- the operator's word

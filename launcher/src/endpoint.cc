@@ -17,16 +17,23 @@ using rendezvous::rounds::Note;
 
 namespace {
 
+// As --rdzv_endpoint says it.
+std::string where_to_meet(const Options& options) {
+  return options.rendezvous == Rendezvous::kFile
+             ? options.head_file
+             : base::HostPort{options.master_addr, options.master_port}.to_string();
+}
+
 // Why too few have come, and what to do about it.
 std::string how_to_join(const Options& options, const Head& head) {
-  const bool by_file = options.rendezvous == Rendezvous::kFile;
+  const bool by_host = options.rendezvous == Rendezvous::kC10d;
   if (options.rendezvous == Rendezvous::kStatic)
     return fmt::format(
         "  why: their dtrun was not started, or cannot reach this port\n"
         "  try: start dtrun there with --master_addr={} --master_port={}; a longer --join_timeout "
         "waits longer",
         options.master_addr, head.port);
-  if (!by_file && (head.host == "localhost" || is_loopback(head.host)))
+  if (by_host && (head.host == "localhost" || is_loopback(head.host)))
     return fmt::format(
         "  why: {} is every machine itself: agents on other machines do not come here by it\n"
         "  try: name one of the nodes in --rdzv_endpoint, by a name that all of them know",
@@ -34,7 +41,7 @@ std::string how_to_join(const Options& options, const Head& head) {
   return fmt::format(
       "  why: their dtrun was not started, or cannot reach {}\n"
       "  try: start dtrun there with --rdzv_endpoint={}; a longer --join_timeout waits longer",
-      head.name(), by_file ? options.head_file : head.name());
+      head.name(), where_to_meet(options));
 }
 
 void tell(const Note& note) {
@@ -55,6 +62,10 @@ rendezvous::rounds::HeadState make_state(const LaunchPlan& plan, const Head& hea
   state.contradiction = plan.options.rendezvous == Rendezvous::kStatic ? Contradiction::kIsSentAway
                                                                        : Contradiction::kEndsTheJob;
   state.how_to_join = how_to_join(plan.options, head);
+  if (head.last_round) {
+    state.head_loss = rendezvous::rounds::HeadLoss::kMovesTheHead;
+    state.latest_seen = *head.last_round;
+  }
   return state;
 }
 
@@ -79,6 +90,12 @@ Endpoint::Endpoint(base::EventLoop& loop, const LaunchPlan& plan, Head head,
       head_->adopt(std::move(socket), bytes);
     };
   server_ = std::make_unique<rendezvous::TcpStoreServer>(loop, std::move(head.listener), store);
+}
+
+void Endpoint::step_down() {
+  if (ended_) return;
+  stepped_down_ = true;
+  head_->step_down();
 }
 
 void Endpoint::open_store() {

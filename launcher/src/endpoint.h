@@ -24,6 +24,10 @@ class Endpoint {
   /// This agent's own connection to the head. Once.
   base::UniqueFd own_agent() { return head_->own_agent(); }
   bool ended() const { return ended_; }
+  /// Another agent may follow as the head. ended() follows, where it has not ended already.
+  void step_down();
+  /// Ended with the job, not before it.
+  bool closed() const { return ended_ && !stepped_down_; }
 
   std::uint16_t port() const { return server_->port(); }
   /// Numeric; all addresses where the endpoint's name means the loopback here.
@@ -36,6 +40,7 @@ class Endpoint {
   std::unique_ptr<rendezvous::HeadService> head_;
   std::unique_ptr<rendezvous::TcpStoreServer> server_;
   bool store_used_ = false;
+  bool stepped_down_ = false;
   bool ended_ = false;
 };
 

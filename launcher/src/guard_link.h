@@ -32,6 +32,8 @@ struct StartOrder {
   int group_world_size = 1;  ///< how many nodes
   int base_rank = 0;
   int world_size = 1;
+  int role_base_rank = 0;
+  int role_world_size = 1;
   int restart_count = 0;
   int max_restarts = 0;
   std::uint16_t master_port = 0;

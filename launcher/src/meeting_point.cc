@@ -8,6 +8,7 @@
 #include "dtrun/base/background_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
+#include "elected_meeting_point.h"
 #include "endpoint_facts.h"
 #include "head_file.h"
 #include "node_list.h"
@@ -192,8 +193,9 @@ std::unique_ptr<MeetingPoint> make_meeting_point(base::EventLoop& loop, const La
     case Rendezvous::kFile:
       return searched(
           [run_id = plan.run_id](const Options& options) { return find_file(options, run_id); });
-    case Rendezvous::kC10d:
     case Rendezvous::kEtcd:
+      return make_elected_meeting_point(loop, plan);
+    case Rendezvous::kC10d:
       break;
   }
   return searched(find_c10d);

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,9 @@ struct Head {
   /// How long it makes sense that nobody listens there: the head may start later than this agent.
   std::chrono::nanoseconds patience{};
 
+  /// Where another one may follow: the last round of those before.
+  std::optional<int> last_round;
+
   bool is_here() const { return listener.valid(); }
   /// "node1:29400"
   std::string name() const;
@@ -45,9 +49,22 @@ class MeetingPoint {
 
   /// What this agent has published as the head is taken back.
   virtual ~MeetingPoint() = default;
-  /// Calls back on the loop, later, once. What goes wrong is thrown out of the loop's run(). Again:
-  /// the head that was found is gone, or no dtrun of this job was there.
+  using Lost = std::function<void(const std::string& why)>;
+  /// Calls back on the loop, later, once; with etcd, again whenever another is elected. What goes
+  /// wrong is thrown out of the loop's run(). Again: the head that was found is gone, or no dtrun
+  /// of this job was there.
   virtual void find(Found found) = 0;
+
+  // For the head, where others may follow it:
+  /// Called when this agent must not be the head any more.
+  virtual void on_lost(Lost lost) { (void)lost; }
+  /// This round is open: those of the next head have higher numbers.
+  virtual void record_round(int round) { (void)round; }
+  /// The job is over: nobody can join it any more once `done` is called.
+  virtual void close(const std::string& verdict, base::EventLoop::Callback done) {
+    (void)verdict;
+    done();
+  }
 };
 
 /// @param loop, plan must live longer

@@ -143,12 +143,6 @@ void read_port_range(const OptionValues& values, Options& options) {
   }
 }
 
-// Until rounds are driven by the agent.
-void reject_what_is_not_built(const OptionValues& values, const Options& options) {
-  const char* const not_yet = "is not yet in this version of dtrun";
-  if (options.rendezvous == Rendezvous::kEtcd) values.reject("rdzv-backend", not_yet);
-}
-
 void check_node_rank(const Options& options) {
   const int nodes = options.rounds.max_nodes;
   if (options.node_rank.value_or(0) >= nodes)
@@ -249,7 +243,6 @@ void read_rendezvous_options(const OptionValues& values, const base::Environment
 void check_rendezvous_options(const OptionValues& values, const base::Environment& environment,
                               const Options& options) {
   check_backend(values, options);
-  reject_what_is_not_built(values, options);
   check_endpoint(values, options);
   check_slurm_step(options, environment);
   check_node_rank(options);

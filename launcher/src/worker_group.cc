@@ -58,8 +58,8 @@ rendezvous::WorkerEnv WorkerGroup::worker_env(int local_rank) const {
   env.local_world_size = plan_.local_ranks;
   env.group_rank = order_.group_rank;
   env.group_world_size = order_.group_world_size;
-  env.role_rank = env.rank;
-  env.role_world_size = env.world_size;
+  env.role_rank = order_.role_base_rank + local_rank;
+  env.role_world_size = order_.role_world_size;
   env.role_name = plan_.options.role;
   env.master_addr = order_.master_addr;
   env.master_port = order_.master_port;

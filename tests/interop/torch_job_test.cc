@@ -33,6 +33,22 @@ TEST(TorchJobTest, AnUnmodifiedGlooProgramRunsUnderDtrun) {
   EXPECT_EQ(result.sorted_lines(), expected) << result.describe();
 }
 
+TEST(TorchJobTest, AGlooProgramThatFailsOnceIsRestarted) {
+  REQUIRE_TORCH(home);
+  CommandOptions options;
+  options.limit = std::chrono::seconds(120);
+  options.environment["PYTHON_EXEC"] = home.python();
+  const CommandResult result =
+      run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=2", "--max-restarts=1",
+                   DTRUN_SOURCE_DIR "/tests/interop/restart_job.py"},
+                  options);
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.sorted_lines(),
+            (std::vector<std::string>{"rank 0 of 2, restart 1 of 1: [3.0, 3.0, 3.0]",
+                                      "rank 1 of 2, restart 1 of 1: [3.0, 3.0, 3.0]"}))
+      << result.describe();
+}
+
 TEST(TorchJobTest, ALinkNamedTorchDistributedLaunchPassesTheLocalRankAsTheModuleDoes) {
   REQUIRE_TORCH(home);
   const std::string link = testing::TempDir() + "torch.distributed.launch";

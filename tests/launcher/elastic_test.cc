@@ -3,11 +3,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <cstdio>
 #include <memory>
 
 #include "dtrun/base/socket.h"
-#include "dtrun/rendezvous/tcp_store.h"
+#include "launcher/elastic_node.h"
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
 
@@ -22,39 +21,6 @@ using testing::IsEmpty;
 using testing::Not;
 using testing_support::Command;
 using testing_support::CommandResult;
-
-const std::string kWorker = DTRUN_WORKERS "/elastic_worker";
-
-/// What a rank says about itself.
-struct Place {
-  int rank = -1, world = -1, node = -1, nodes = -1, restart = -1, budget = -1, pid = -1, port = 0;
-};
-
-bool operator==(const Place& a, const Place& b) {
-  return a.rank == b.rank && a.world == b.world && a.node == b.node && a.nodes == b.nodes &&
-         a.restart == b.restart;
-}
-void PrintTo(const Place& place, std::ostream* out) {
-  *out << "rank " << place.rank << " of " << place.world << ", node " << place.node << " of "
-       << place.nodes << ", restart " << place.restart;
-}
-
-Place next_place(Command& node) {
-  Place place;
-  const auto line = node.next_line("rank ");
-  if (!line) return place;
-  std::sscanf(line->c_str(),
-              "rank %d of %d, node %d of %d, restart %d of %d, pid %d, store 127.0.0.1:%d",
-              &place.rank, &place.world, &place.node, &place.nodes, &place.restart, &place.budget,
-              &place.pid, &place.port);
-  return place;
-}
-
-// Ends all ranks of the round with 0.
-void finish_round(const Place& place) {
-  rendezvous::connect_tcp_store({"127.0.0.1", static_cast<std::uint16_t>(place.port)})
-      ->set("finish", "");
-}
 
 class ElasticTest : public testing::Test {
  protected:
@@ -234,7 +200,7 @@ class ElasticKillTest : public ElasticTest, public testing::WithParamInterface<M
   }
 
   std::unique_ptr<Command> start_node() {
-    return start("1:3", {"--shutdown_timeout=1"}, stubborn());
+    return start("1:3", {"--shutdown_timeout=0.3"}, stubborn());
   }
 
   // Kills the agent once it is in the state.
@@ -254,7 +220,7 @@ class ElasticKillTest : public ElasticTest, public testing::WithParamInterface<M
 };
 
 TEST_P(ElasticKillTest, AMemberIsMissedAndTheOthersGoOn) {
-  const auto host = start("1:3", {"--shutdown_timeout=1"}, stubborn());
+  const auto host = start("1:3", {"--shutdown_timeout=0.3"}, stubborn());
   ASSERT_TRUE(host->wait_for_output("hosts the rendezvous"));
   const auto member = start_node();
   kill(*member, *host);
@@ -269,7 +235,7 @@ TEST_P(ElasticKillTest, AMemberIsMissedAndTheOthersGoOn) {
 }
 
 TEST_P(ElasticKillTest, OfAKilledHostAllOthersTellWithinSeconds) {
-  const auto host = start_host("1:3", {"--shutdown_timeout=1"}, stubborn());
+  const auto host = start_host("1:3", {"--shutdown_timeout=0.3"}, stubborn());
   const auto member = start_node();
   ASSERT_TRUE(host->wait_for_output("has joined"));
   kill(*host, *member);

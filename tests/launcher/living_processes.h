@@ -1,5 +1,5 @@
-// LivingProcesses: those on this machine whose command line or environment contains a token that a test made up.
-// For the claim that nothing of a job is left.
+// LivingProcesses: those on this machine whose command line or environment contains a token that a
+// test made up. For the claim that nothing of a job is left.
 #pragma once
 
 #include <sys/types.h>

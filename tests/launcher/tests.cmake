@@ -38,3 +38,12 @@ foreach(name failure_test containment_test containment_long_test)
 endforeach()
 add_dependencies(launcher_output_test flood_worker)
 add_dependencies(launcher_elastic_test elastic_worker)
+
+# One CTest test: its tests share an etcd.
+add_executable(launcher_etcd_job_test launcher/etcd_job_test.cc)
+target_link_libraries(launcher_etcd_job_test PRIVATE dtrun_launcher_test_support dtrun_etcd_lab dtrun::rendezvous
+  GTest::gmock GTest::gtest_main dtrun_flags)
+add_dependencies(launcher_etcd_job_test elastic_worker)
+add_test(NAME EtcdJobTest COMMAND launcher_etcd_job_test)
+set_tests_properties(EtcdJobTest PROPERTIES LABELS launcher TIMEOUT 300 PROCESSORS 2
+  SKIP_REGULAR_EXPRESSION "no [eE]tcd here")

@@ -39,14 +39,14 @@ int main(int argc, char** argv) {
       return 99;
     }
     store->barrier("all", worker.world_size, deadline);
-    const bool fails = argc == 5 && worker.rank == std::atoi(argv[2]) &&
-                       worker.restart_count < std::atoi(argv[3]);
+    const bool fails =
+        argc == 5 && worker.rank == std::atoi(argv[2]) && worker.restart_count < std::atoi(argv[3]);
     if (fails) return std::atoi(argv[4]);
     say_where(worker);
     store->get("finish", deadline);
     return 0;
   } catch (const std::exception& error) {
-    std::printf("rank %d: %s\n", worker.rank, error.what());
+    std::printf("error of rank %d: %s\n", worker.rank, error.what());
     std::fflush(stdout);
   }
   while (true) ::pause();

@@ -1,0 +1,170 @@
+#include "elected_meeting_point.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "dtrun/base/background_call.h"
+#include "dtrun/base/error.h"
+#include "dtrun/base/log.h"
+#include "dtrun/base/socket.h"
+#include "dtrun/rendezvous/etcd_election.h"
+#include "endpoint_facts.h"
+#include "port_range.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Deadline;
+using base::Error;
+using base::ErrorCode;
+using rendezvous::ElectedHead;
+using rendezvous::EtcdElection;
+using std::chrono::seconds;
+
+// An etcd that is about to start is waited for.
+constexpr auto kEtcdPatience = seconds(15);
+
+// The lease of a silent head ends as the membership of a silent agent does; etcd knows seconds.
+seconds lease_of(const Options& options) {
+  constexpr seconds kShortest{2};
+  return std::max(kShortest, std::chrono::ceil<seconds>(options.rounds.silence_window));
+}
+
+rendezvous::EtcdOptions etcd_options(const Options& options) {
+  rendezvous::EtcdOptions etcd;
+  etcd.endpoints = options.etcd.endpoints;
+  etcd.protocol = options.etcd.protocol == EtcdProtocol::kHttps
+                      ? rendezvous::EtcdOptions::Protocol::https
+                      : rendezvous::EtcdOptions::Protocol::http;
+  etcd.ca_cert = options.etcd.authority_file;
+  etcd.ssl_cert = options.etcd.certificate_file;
+  etcd.ssl_cert_key = options.etcd.key_file;
+  return etcd;
+}
+
+class ElectedMeetingPoint : public MeetingPoint {
+ public:
+  ElectedMeetingPoint(base::EventLoop& loop, const LaunchPlan& plan)
+      : loop_(loop), plan_(plan), patience_(loop) {}
+
+  void find(Found found) override {
+    found_ = std::move(found);
+    call_ = std::make_unique<base::BackgroundCall>(loop_, [this, options = plan_.options] {
+      const OwnAddress own = choose_own_address(options, gather_own_facts(options));
+      const auto listener =
+          std::make_shared<base::UniqueFd>(listen_in_range(own.listen_address, options.ports));
+      return [this, own, listener] {
+        own_ = own;
+        listener_ = std::move(*listener);
+        campaign();
+      };
+    });
+  }
+
+  void on_lost(Lost lost) override { lost_ = std::move(lost); }
+
+  void record_round(int round) override {
+    if (election_) election_->record_round(round + 1, [] {});
+  }
+
+  void close(const std::string& verdict, base::EventLoop::Callback done) override {
+    closed_by_us_ = true;
+    election_->close(verdict, std::move(done));
+  }
+
+ private:
+  void campaign() {
+    rendezvous::EtcdElectionSettings settings;
+    settings.etcd = etcd_options(plan_.options);
+    settings.run_id = plan_.run_id;
+    settings.node = fmt::format("{}.{}", base::host_name(), ::getpid());
+    settings.address = {own_.host, base::local_port(listener_.get())};
+    settings.ttl = lease_of(plan_.options);
+    rendezvous::EtcdElectionCallbacks callbacks;
+    callbacks.on_leader = [this](const ElectedHead& head) { on_leader(head); };
+    callbacks.on_stepped_down = [this](const rendezvous::SteppedDown& down) {
+      if (lost_) lost_(down.why);
+    };
+    callbacks.on_closed = [this](const std::string& verdict) { on_closed(verdict); };
+    callbacks.on_trouble = [this](const Error& error) { on_trouble(error); };
+    election_ = std::make_unique<EtcdElection>(loop_, std::move(settings), std::move(callbacks));
+    const auto patience =
+        std::min<Deadline::Duration>(kEtcdPatience, plan_.options.rounds.join_timeout);
+    patience_.start(Deadline::after(patience), [this, patience] { give_up(patience); });
+  }
+
+  [[noreturn]] void give_up(Deadline::Duration waited) const {
+    throw Error(ErrorCode::kConnection,
+                fmt::format("etcd at {} has elected nobody for {}", etcd_name(),
+                            base::format_duration(waited)),
+                trouble_ ? trouble_->why() : "it does not answer",
+                "see that etcd 3.4 or newer runs there, and that --rdzv_endpoint and protocol= in "
+                "--rdzv_conf are right");
+  }
+
+  std::string etcd_name() const {
+    return base::HostPort{plan_.options.master_addr, plan_.options.master_port}.to_string();
+  }
+
+  void on_leader(const ElectedHead& elected) {
+    patience_.cancel();
+    known_ = true;
+    Head head;
+    head.host = elected.address.host;
+    head.port = *elected.address.port;
+    head.patience = election_patience(plan_.options);
+    if (!plan_.options.local_addr.empty()) head.local_address = own_.listen_address;
+    head.reason = fmt::format("etcd at {} has elected {}", etcd_name(), elected.node);
+    if (elected.who == ElectedHead::Who::self) {
+      // A copy: this agent may be elected again.
+      head.listener = base::UniqueFd(::fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0));
+      if (!head.listener) throw base::system_error("copy a listening socket");
+      head.last_round = static_cast<int>(elected.last_round) - 1;
+    }
+    found_(std::move(head));
+  }
+
+  void on_closed(const std::string& verdict) {
+    if (closed_by_us_ || known_) return;  // the head tells its members
+    throw Error(ErrorCode::kUsage, fmt::format("job '{}' is over", plan_.run_id), verdict,
+                "start another one with another --rdzv_id");
+  }
+
+  void on_trouble(const Error& error) {
+    if (error.code() != ErrorCode::kConnection) throw Error(error);
+    base::log::warning(base::log::Component::kLauncher, "{}", error.what());
+    trouble_ = error;
+  }
+
+  base::EventLoop& loop_;
+  const LaunchPlan& plan_;
+  base::Timer patience_;
+  Found found_;
+  Lost lost_;
+  OwnAddress own_;
+  base::UniqueFd listener_;
+  std::unique_ptr<EtcdElection> election_;
+  std::unique_ptr<base::BackgroundCall> call_;
+  std::optional<Error> trouble_;  // the last
+  bool known_ = false;            // somebody has been elected
+  bool closed_by_us_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<MeetingPoint> make_elected_meeting_point(base::EventLoop& loop,
+                                                         const LaunchPlan& plan) {
+  return std::make_unique<ElectedMeetingPoint>(loop, plan);
+}
+
+std::chrono::nanoseconds election_patience(const Options& options) {
+  constexpr auto kSlack = seconds(10);
+  return 2 * lease_of(options) + kSlack;
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,119 @@
+// Jobs whose head is elected by a real etcd: several dtrun on this machine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+
+#include "launcher/elastic_node.h"
+#include "launcher/launcher_job.h"
+#include "support/etcd_lab.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing_support::Command;
+using testing_support::CommandResult;
+using testing_support::EtcdLab;
+
+class EtcdJobTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { lab_ = std::make_unique<EtcdLab>(1); }
+  static void TearDownTestSuite() { lab_.reset(); }
+  void SetUp() override { REQUIRE_ETCD(*lab_); }
+
+  std::vector<std::string> line(const std::string& nodes, const std::string& id,
+                                std::vector<std::string> rest = {}) {
+    std::vector<std::string> command = {
+        "sh",
+        "-c",
+        "exec \"$@\" 2>&1",
+        "sh",
+        DTRUN_BINARY,
+        "-v",
+        "--nnodes=" + nodes,
+        "--rdzv_id=" + id,
+        "--rdzv_backend=etcd-v2",
+        "--rdzv_endpoint=" + lab_->endpoints()[0].to_string(),
+        "--rdzv_conf=last_call_timeout=0.2,keep_alive_interval=1,keep_alive_max_attempt=2"};
+    if (rest.empty()) rest = {kWorker};
+    command.insert(command.end(), rest.begin(), rest.end());
+    return command;
+  }
+  std::unique_ptr<Command> start(const std::string& nodes, const std::string& id,
+                                 std::vector<std::string> rest = {}) {
+    return std::make_unique<Command>(line(nodes, id, std::move(rest)), job_.options());
+  }
+
+  static std::unique_ptr<EtcdLab> lab_;
+  LauncherJob job_;
+};
+
+std::unique_ptr<EtcdLab> EtcdJobTest::lab_;
+
+TEST_F(EtcdJobTest, WhenTheHeadIsKilledAnotherIsElectedAndTheJobGoesOn) {
+  const auto head = start("1:2", "moves");
+  ASSERT_TRUE(head->wait_for_output("hosts the rendezvous"));
+  const auto other = start("1:2", "moves");
+  ASSERT_TRUE(other->wait_for_output("joins the rendezvous"));
+  EXPECT_EQ(next_place(*other), (Place{1, 2, 1, 2, 0}));
+  head->signal(SIGKILL);
+  const Place alone = next_place(*other);
+  EXPECT_EQ(alone, (Place{0, 1, 0, 1, 0}));
+  ASSERT_TRUE(other->wait_for_output("hosts the rendezvous"));
+  const auto third = start("1:2", "moves");
+  EXPECT_EQ(next_place(*other), (Place{0, 2, 0, 2, 0}));
+  const Place last = next_place(*third);
+  EXPECT_EQ(last, (Place{1, 2, 1, 2, 0}));
+  finish_round(last);
+  for (const auto* node : {&other, &third}) {
+    const CommandResult result = (*node)->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+  }
+  const CommandResult late = start("1:2", "moves")->finish();
+  EXPECT_EQ(late.exit_code, 64) << late.describe();
+  EXPECT_THAT(late.out, AllOf(HasSubstr("job 'moves' is over"), HasSubstr("ended well")));
+}
+
+TEST_F(EtcdJobTest, AHeadThatIsStoppedLeavesTheJobToTheOthers) {
+  const auto head = start("1:2", "left");
+  ASSERT_TRUE(head->wait_for_output("hosts the rendezvous"));
+  const auto other = start("1:2", "left");
+  EXPECT_EQ(next_place(*other).nodes, 2);
+  head->signal(SIGTERM);
+  EXPECT_EQ(head->finish().exit_code, 143);
+  Place place;
+  do place = next_place(*other);
+  while (place.nodes == 2);
+  EXPECT_EQ(place, (Place{0, 1, 0, 1, 0}));
+  finish_round(place);
+  const CommandResult result = other->finish();
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+}
+
+TEST_F(EtcdJobTest, NodesOfFixedNumberMeetAndAFailureRestartsThem) {
+  std::unique_ptr<Command> nodes[2];
+  for (auto& node : nodes)
+    node = start("2", "fixed",
+                 {"--max-restarts=1", "sh", "-c",
+                  "echo rank $RANK restart $TORCHELASTIC_RESTART_COUNT; "
+                  "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; "
+                  "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 100"});
+  for (auto& node : nodes) {
+    const CommandResult result = node->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_THAT(result.out, HasSubstr("restart 1"));
+  }
+}
+
+TEST_F(EtcdJobTest, AnEtcdThatIsNotThereIsNamedWithinSeconds) {
+  const CommandResult result = job_.run(
+      {"--rdzv_backend=etcd-v2", "--rdzv_endpoint=127.0.0.1:1", "--join_timeout=0.1", "true"});
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("127.0.0.1:1"));
+}
+
+}  // namespace
+}  // namespace dtrun::launcher
