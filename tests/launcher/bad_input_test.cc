@@ -77,6 +77,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{{"--master_port=70000", "true"}, 64, {"--master_port=70000", "65535"}},
         BadInput{{"--master_addr=no.such.host.invalid", "true"}, 69, {"no.such.host.invalid"}},
         BadInput{{"--max_restarts=x", "true"}, 64, {"--max_restarts=x", "no number"}},
+        BadInput{{"--rdzv_backend=etcd-v2", "--rdzv_endpoint=etcd1:2379,etcd2:x", "true"},
+                 64,
+                 {"--rdzv_endpoint=etcd1:2379,etcd2:x", "of etcd"}},
         BadInput{
             {"--rdzv_backend=zookeeper", "true"}, 64, {"zookeeper", "static, c10d or etcd-v2"}},
         BadInput{{"--rdzv_backend=c10d", "--nnodes=2", "true"}, 64, {"needs --rdzv_endpoint"}},

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <memory>
 
+#include "dtrun/base/unique_fd.h"
 #include "support/command.h"
 
 namespace dtrun {
@@ -105,16 +106,17 @@ class ElasticHostsTest : public testing::Test {
     return *node;
   }
 
-  // Every rank that waits ends with 0.
-  void open_gate() const {
-    const int fd = ::open(gate_.c_str(), O_WRONLY | O_CLOEXEC);
-    ASSERT_GE(fd, 0);
-    ::close(fd);
+  // Every rank ends with 0, whether it waits already or is about to: one byte is a whole line.
+  void open_gate() {
+    gate_fd_ = base::UniqueFd(::open(gate_.c_str(), O_RDWR | O_CLOEXEC));
+    const std::string lines(kHosts, '\n');
+    ASSERT_EQ(::write(gate_fd_.get(), lines.data(), lines.size()), kHosts);
   }
 
   static std::string folder_, reason_;
   static CommandOptions options_;
   std::string gate_;
+  base::UniqueFd gate_fd_;  // open for as long as somebody may read
   std::array<std::unique_ptr<Command>, kHosts> nodes_;
 };
 
@@ -181,6 +183,7 @@ TEST_F(ElasticHostsTest, WhenTheHeadsHostIsCutOffOrCrashesEverybodyGetsAVerdict)
       const CommandResult result = head.finish();
       EXPECT_EQ(result.exit_code, 0) << result.describe();
     }
+    gate_fd_.reset();  // what nobody has read goes with it
     change_network({"hosts-heal", "1"});
   }
 }
@@ -226,6 +229,7 @@ TEST_F(ElasticHostsTest, HostsWithoutIPv4MeetByAddressAndByName) {
       const CommandResult result = node->finish();
       EXPECT_EQ(result.exit_code, 0) << result.describe();
     }
+    gate_fd_.reset();
   }
   for (int host = 1; host <= 2; ++host)
     on_host(host, "ip addr add 10.88.0." + std::to_string(host) + "/24 dev eth0");

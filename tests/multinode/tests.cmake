@@ -33,6 +33,6 @@ dtrun_test(multinode/two_hosts_test.cc LINKS GTest::gmock PROCESSORS 2)
 target_compile_definitions(multinode_two_hosts_test PRIVATE
   DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 add_dependencies(multinode_two_hosts_test transports misbehave dtrun_launcher)
-dtrun_lab_test(multinode/elastic_hosts_test.cc ElasticHostsTest LINKS GTest::gmock)
+dtrun_lab_test(multinode/elastic_hosts_test.cc ElasticHostsTest LINKS dtrun::base GTest::gmock)
 dtrun_lab_test(multinode/slurm_test.cc SlurmTest LINKS GTest::gmock)
 add_dependencies(multinode_slurm_test transports misbehave examples)
