@@ -11,6 +11,9 @@ add_library(dtrun_simulation STATIC
   simulation/planted.cc
   simulation/referee.cc
   simulation/scenario.cc
+  simulation/search.cc
+  simulation/search_key.cc
+  simulation/search_world.cc
   simulation/simulate.cc
   simulation/words.cc
   simulation/world.cc
@@ -23,6 +26,10 @@ target_compile_definitions(dtrun_simulation PUBLIC DTRUN_PLANTED_BUGS)
 target_include_directories(dtrun_simulation PUBLIC
   ${rounds}/include ${rounds}/src ${CMAKE_CURRENT_SOURCE_DIR}/simulation)
 target_link_libraries(dtrun_simulation PUBLIC dtrun::base fmt::fmt dtrun_flags)
-add_executable(round_simulator simulation/round_simulator.cc)
-target_link_libraries(round_simulator PRIVATE dtrun_simulation)
-dtrun_test(simulation/round_simulation_test.cc LINKS dtrun_simulation)
+foreach(program round_simulator round_search)
+  add_executable(${program} simulation/${program}.cc)
+  target_link_libraries(${program} PRIVATE dtrun_simulation)
+endforeach()
+foreach(name planted_bugs round_search round_simulation)
+  dtrun_test(simulation/${name}_test.cc LINKS dtrun_simulation)
+endforeach()
