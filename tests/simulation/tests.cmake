@@ -26,7 +26,7 @@ target_compile_definitions(dtrun_simulation PUBLIC DTRUN_PLANTED_BUGS)
 target_include_directories(dtrun_simulation PUBLIC
   ${rounds}/include ${rounds}/src ${CMAKE_CURRENT_SOURCE_DIR}/simulation)
 target_link_libraries(dtrun_simulation PUBLIC dtrun::base fmt::fmt dtrun_flags)
-foreach(program round_simulator round_search)
+foreach(program round_joins round_search round_simulator)
   add_executable(${program} simulation/${program}.cc)
   target_link_libraries(${program} PRIVATE dtrun_simulation)
 endforeach()
