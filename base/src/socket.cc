@@ -115,6 +115,22 @@ UniqueFd try_addresses(const addrinfo& list, Deadline::Duration patience, Deadli
   return {};
 }
 
+UniqueFd try_host(const std::string& host, std::uint16_t port, Deadline::Duration patience,
+                  Deadline deadline, std::string& cause) {
+  const AddressList list = resolve_to_connect(host, port, cause);
+  return list ? try_addresses(*list, patience, deadline, cause) : UniqueFd();
+}
+
+Error unreachable(const std::string& host, std::uint16_t port, Deadline::Clock::time_point start,
+                  const std::string& cause) {
+  return Error(
+      ErrorCode::kConnection,
+      fmt::format("cannot reach {} for {}", HostPort{host, port}.to_string(),
+                  format_duration(Deadline::Clock::now() - start)),
+      cause,
+      "start the process that listens there first; check the address, the port and the firewall");
+}
+
 // Waits until the fd is ready for `events` or throws kTimeout.
 void wait_ready(int fd, short events, Deadline deadline, const char* action) {
   pollfd wait{fd, events, 0};
@@ -297,10 +313,7 @@ UniqueFd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadl
   auto pause = std::chrono::milliseconds(5);
   Deadline::Duration patience = kFirstPatience;
   while (true) {
-    if (const AddressList list = resolve_to_connect(host, port, cause); list) {
-      UniqueFd fd = try_addresses(*list, patience, deadline, cause);
-      if (fd) return fd;
-    }
+    if (UniqueFd fd = try_host(host, port, patience, deadline, cause)) return fd;
     if (deadline.expired()) break;
     // Backoff with 50 % jitter, so that a whole job does not knock in step; poll() on nothing is
     // the wait.
@@ -312,12 +325,14 @@ UniqueFd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadl
     pause = std::min(pause * 2, std::chrono::milliseconds(1000));
     patience = std::min(patience * 2, kLongestPatience);
   }
-  throw Error(
-      ErrorCode::kConnection,
-      fmt::format("cannot reach {} for {}", HostPort{host, port}.to_string(),
-                  format_duration(Deadline::Clock::now() - start)),
-      cause,
-      "start the process that listens there first; check the address, the port and the firewall");
+  throw unreachable(host, port, start, cause);
+}
+
+UniqueFd connect_tcp_once(const std::string& host, std::uint16_t port, Deadline deadline) {
+  const auto start = Deadline::Clock::now();
+  std::string cause;
+  if (UniqueFd fd = try_host(host, port, kLongestPatience, deadline, cause)) return fd;
+  throw unreachable(host, port, start, cause);
 }
 
 void send_all(int fd, const void* data, std::size_t size, Deadline deadline) {

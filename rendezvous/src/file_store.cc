@@ -320,30 +320,44 @@ class FileStore : public Store {
   /// another takes its place.
   bool await(std::unique_lock<std::mutex>& lock, const Call& call,
              const std::function<bool()>& done) {
-    const Deadline deadline = call.deadline;
-    if (!watch_) {
-      watch_.emplace(file_.fd(), file_.is_on_network() ? FileWatch::Tells::own_changes
-                                                       : FileWatch::Tells::every_change);
-      catch_up(lock, call);  // what came before the watch began
-    }
     while (!done()) {
-      if (deadline.expired()) return false;
-      if (watched_) {
-        if (deadline.is_never())
-          changed_.wait(lock);
-        else
-          changed_.wait_until(lock, deadline.when());
-        continue;
+      if (call.deadline.expired()) return false;
+      if (!watched_) {
+        watch_for_all(lock, call);
+      } else if (call.deadline.is_never()) {
+        changed_.wait(lock);
+      } else {
+        changed_.wait_until(lock, call.deadline.when());
       }
-      watched_ = true;
-      lock.unlock();
-      watch_->await(deadline);
-      lock.lock();
-      watched_ = false;
-      changed_.notify_all();
-      catch_up(lock, call);
     }
     return true;
+  }
+
+  /// Returns after a change, or for no reason. What has come is read before another may watch: the
+  /// kernel tells of a change once.
+  void watch_for_all(std::unique_lock<std::mutex>& lock, const Call& call) {
+    watched_ = true;
+    struct Leave {
+      FileStore* store;
+      ~Leave() {
+        store->watched_ = false;
+        store->changed_.notify_all();
+      }
+    } at_the_end{this};
+    if (watch_) {
+      lock.unlock();
+      watch_->await(call.deadline);
+      lock.lock();
+    } else {
+      watch_.emplace(file_.fd(), file_.is_on_network() ? FileWatch::Tells::own_changes
+                                                       : FileWatch::Tells::every_change);
+    }
+    try {
+      catch_up(lock, call);
+    } catch (const base::Error&) {
+      watch_.reset();  // a new one begins with reading what has come
+      throw;
+    }
   }
 
   const int workers_;
@@ -351,7 +365,7 @@ class FileStore : public Store {
   StoreFile file_;
   StoreCore core_;
   std::optional<FileWatch> watch_;  ///< from the first wait on
-  bool watched_ = false;            ///< a thread is in watch_->await()
+  bool watched_ = false;            ///< a thread is in watch_for_all()
   std::condition_variable changed_;
   std::condition_variable file_lock_pause_;  ///< never notified: only its time passes
 };

@@ -42,6 +42,23 @@ void notice_silence(int fd, Deadline::Duration limit) {
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, ms);
 }
 
+// For a store that closes on one more connection.
+constexpr Deadline::Duration kReconnectBudget = std::chrono::seconds(5);
+
+// PyTorch's servers of 2.2 to 2.4 know no PING and close on it.
+StoreOp other_probe(StoreOp probe) {
+  return probe == StoreOp::kPing ? StoreOp::kCheck : StoreOp::kPing;
+}
+
+Error unreachable(const TcpStoreOptions& options, Deadline::Clock::time_point start,
+                  std::string cause, std::string remedy) {
+  return Error(ErrorCode::kConnection,
+               fmt::format("cannot reach the store at {} for {}",
+                           HostPort{options.host, options.port}.to_string(),
+                           base::format_duration(Deadline::Clock::now() - start)),
+               std::move(cause), std::move(remedy));
+}
+
 // Before the next attempt; jittered, so that a whole job does not knock in step.
 class Backoff {
  public:
@@ -78,27 +95,49 @@ std::unique_ptr<StoreConnection> StoreConnection::open(const TcpStoreOptions& op
   std::string remedy;
   do {
     try {
-      return attempt(options, probe, deadline);
+      return attempt(options, base::connect_tcp(options.host, options.port, deadline), probe,
+                     deadline);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kProtocol) throw;
       cause = error.code() == ErrorCode::kTimeout ? "it accepts connections, but does not answer"
                                                   : error.why();
       remedy = error.remedy();
     }
-    // PyTorch's servers of 2.2 to 2.4 know no PING and close on it.
-    probe = probe == StoreOp::kPing ? StoreOp::kCheck : StoreOp::kPing;
+    probe = other_probe(probe);
     backoff.pause(deadline);
   } while (!deadline.expired());
-  throw Error(ErrorCode::kConnection,
-              fmt::format("cannot reach the store at {} for {}",
-                          HostPort{options.host, options.port}.to_string(),
-                          base::format_duration(Deadline::Clock::now() - start)),
-              cause, remedy);
+  throw unreachable(options, start, cause, remedy);
+}
+
+std::unique_ptr<StoreConnection> StoreConnection::open_another(const TcpStoreOptions& options,
+                                                               Deadline deadline) {
+  const auto start = Deadline::Clock::now();
+  const Deadline last_try = Deadline::after(std::min(kReconnectBudget, options.connect_timeout));
+  Backoff backoff;
+  for (StoreOp probe = StoreOp::kPing;; probe = other_probe(probe)) {
+    // A host that is up takes a connection even for a process that is stopped.
+    const Deadline connected = Deadline::after(options.lost_after).earlier(deadline);
+    base::UniqueFd fd;
+    try {
+      fd = base::connect_tcp_once(options.host, options.port, connected);
+    } catch (const Error& error) {
+      if (!deadline.expired()) throw unreachable(options, start, error.why(), error.remedy());
+      throw Unanswered(ErrorCode::kTimeout, "no other connection to the store", error.why());
+    }
+    try {
+      return attempt(options, std::move(fd), probe, deadline);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kConnection) throw;
+      if (last_try.earlier(deadline).expired())
+        throw unreachable(options, start, error.why(), error.remedy());
+    }
+    backoff.pause(last_try.earlier(deadline));
+  }
 }
 
 std::unique_ptr<StoreConnection> StoreConnection::attempt(const TcpStoreOptions& options,
-                                                          StoreOp probe, Deadline deadline) {
-  base::UniqueFd fd = base::connect_tcp(options.host, options.port, deadline);
+                                                          base::UniqueFd fd, StoreOp probe,
+                                                          Deadline deadline) {
   notice_silence(fd.get(), options.lost_after);
   std::unique_ptr<StoreConnection> connection(new StoreConnection(std::move(fd), options));
   try {
@@ -121,7 +160,10 @@ void StoreConnection::prove_token(const Token& token, Deadline deadline) {
     if (handshake.state() == AgentHandshake::State::kDone) return;
     if (handshake.state() != AgentHandshake::State::kRunning)
       throw Error(ErrorCode::kProtocol,
-                  fmt::format("the store at {} does not take this client's token", store_),
+                  fmt::format("the store at {} {}", store_,
+                              handshake.state() == AgentHandshake::State::kRefused
+                                  ? "does not take this client's token"
+                                  : "proves nothing"),
                   handshake.failure(),
                   "give the store (dtrun-store --token-file) and its clients the same token");
     char bytes[AgentHandshake::kMostBytes];
@@ -168,7 +210,8 @@ bool StoreConnection::has_ended() const {
 
 StoreLost StoreConnection::lost(int error_number) const {
   std::string why = error_number == 0 ? "it closed the connection" : strerrordesc_np(error_number);
-  if (error_number == ETIMEDOUT)
+  // Where the host does not even say its hardware address, there is "no route" to it.
+  if (error_number == ETIMEDOUT || error_number == EHOSTUNREACH)
     why = fmt::format("its host has not answered for {}: it is down, or the network is cut",
                       base::format_duration(lost_after_));
   return StoreLost(

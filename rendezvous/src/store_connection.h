@@ -38,6 +38,11 @@ class StoreConnection {
   /// is no store, or none with this token
   static std::unique_ptr<StoreConnection> open(const TcpStoreOptions& options,
                                                base::Deadline deadline);
+  /// One more to a store that has been reached before. Who refuses is gone; who closes may be full
+  /// and is asked again for some seconds; who is silent is waited for until the deadline.
+  /// @throws Error kConnection, kProtocol as open(); Unanswered
+  static std::unique_ptr<StoreConnection> open_another(const TcpStoreOptions& options,
+                                                       base::Deadline deadline);
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
 
@@ -60,8 +65,8 @@ class StoreConnection {
 
  private:
   StoreConnection(base::UniqueFd fd, const TcpStoreOptions& options);
-  static std::unique_ptr<StoreConnection> attempt(const TcpStoreOptions& options, StoreOp probe,
-                                                  base::Deadline deadline);
+  static std::unique_ptr<StoreConnection> attempt(const TcpStoreOptions& options, base::UniqueFd fd,
+                                                  StoreOp probe, base::Deadline deadline);
   void prove(StoreOp probe, base::Deadline deadline);
   void prove_token(const Token& token, base::Deadline deadline);
   std::size_t receive(char* data, std::size_t size, base::Deadline deadline);

@@ -14,8 +14,6 @@ namespace {
 
 using base::Deadline;
 
-// For one more connection to a store that has been reached before.
-constexpr Deadline::Duration kReconnectBudget = std::chrono::seconds(5);
 constexpr std::size_t kMostIdle = 8;
 
 }  // namespace
@@ -28,6 +26,8 @@ StoreConnectionPool::StoreConnectionPool(const TcpStoreOptions& options)
 void StoreConnectionPool::give_up(const StoreLost& error) {
   const std::lock_guard lock(mutex_);
   if (!lost_) lost_ = error;
+  // All of them: nobody takes the connection, so nobody would wake the next.
+  current_free_.notify_all();
 }
 
 base::Error StoreConnectionPool::lost_earlier(const base::Error& error) const {
@@ -37,10 +37,10 @@ base::Error StoreConnectionPool::lost_earlier(const base::Error& error) const {
 
 std::unique_ptr<StoreConnection> StoreConnectionPool::take(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const auto free = [this] { return !current_taken_; };
+  const auto over = [this] { return !current_taken_ || lost_; };
   if (deadline.is_never()) {
-    current_free_.wait(lock, free);
-  } else if (!current_free_.wait_until(lock, deadline.when(), free)) {
+    current_free_.wait(lock, over);
+  } else if (!current_free_.wait_until(lock, deadline.when(), over)) {
     throw Unanswered(base::ErrorCode::kTimeout,
                      fmt::format("the store at {} does not answer", name_),
                      "another thread of this process has been waiting for its answer all the time");
@@ -63,13 +63,14 @@ std::unique_ptr<StoreConnection> StoreConnectionPool::take(Deadline deadline) {
 }
 
 std::unique_ptr<StoreConnection> StoreConnectionPool::open_another(Deadline deadline) {
-  const Deadline reconnect = Deadline::after(std::min(kReconnectBudget, options_.connect_timeout));
-  auto connection = StoreConnection::open(options_, reconnect.earlier(deadline));
+  auto connection = StoreConnection::open_another(options_, deadline);
   const std::lock_guard lock(mutex_);
-  if (witness_ && witness_->has_ended() && !lost_)
+  if (witness_ && witness_->has_ended() && !lost_) {
     lost_ = StoreLost(base::ErrorCode::kConnection, fmt::format("lost the store at {}", name_),
                       "another one has taken its place since, without its keys",
                       "the process that held it has probably been started again: see its log");
+    current_free_.notify_all();
+  }
   if (lost_) throw StoreLost(*lost_);
   return connection;
 }

@@ -328,7 +328,7 @@ std::int64_t TcpStore::add(const std::string& key, std::int64_t delta, Deadline 
   } catch (const StoreLost& error) {
     std::optional<std::string> value;
     try {
-      value = try_get(key, deadline);
+      value = try_get(key, Deadline::after(kCourtesyBudget));
     } catch (const Error&) {
       // It is gone indeed.
     }

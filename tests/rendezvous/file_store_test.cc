@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -17,10 +18,12 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/rendezvous/prefix_store.h"
 #include "rendezvous/store_promises.h"
+#include "store_file.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -204,6 +207,30 @@ TEST(FileStoreTest, AProcessThatIsKilledInItsWritesLosesNothingThatItWasToldIsTh
     ASSERT_EQ(open_file_store({.path = folder.file()})->get("alive", late()), std::to_string(run));
     ::waitpid(child, nullptr, 0);
   }
+}
+
+// Only one of them watches the file. Here it is woken while the writer still has the lock.
+TEST(FileStoreTest, AWriteWakesEveryThreadThatWaitsForIt) {
+  const Folder folder;
+  const auto store = open_file_store({.path = folder.file()});
+  StoreFile other(folder.file(), Leftover::keep, late());
+  const auto begin = Deadline::Clock::now();
+  for (int round = 0; round < 20; ++round) {
+    const std::string number = std::to_string(round);
+    std::vector<std::thread> threads;
+    for (const char* key : {"a", "b", "c"})
+      threads.emplace_back([&, key] { store->wait({key + number}, late()); });
+    std::this_thread::yield();
+    {
+      const auto pause = [](Deadline until) { ::poll(nullptr, 0, until.poll_timeout_ms()); };
+      const StoreFile::Lock lock(other, StoreFile::Lock::Kind::exclusive, late(), pause);
+      other.read_new();
+      other.append({{"/a" + number, ""}, {"/b" + number, ""}, {"/c" + number, ""}});
+      pause(Deadline::after(std::chrono::milliseconds(3)));
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_LT(Deadline::Clock::now() - begin, std::chrono::seconds(50));
 }
 
 TEST(FileStoreTest, ARecordThatIsNotWholeIsNotThereAndTheNextWriterRemovesIt) {

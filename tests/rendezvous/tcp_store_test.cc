@@ -1,5 +1,7 @@
 #include "dtrun/rendezvous/tcp_store.h"
 
+#include <poll.h>
+
 #include <future>
 #include <random>
 
@@ -237,6 +239,70 @@ TEST(TcpStoreTest, AThreadDoesNotWaitLongerThanItsDeadlineForAnotherOnesAnswer) 
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::kTimeout);
   EXPECT_TRUE(contains(error->why(), "another thread"));
+}
+
+TEST(TcpStoreTest, AStoreThatIsLostEndsTheOperationsOfAllThreadsAtOnce) {
+  ServedStore server;
+  const auto store = server.client();
+  const auto begin = Deadline::Clock::now();
+  std::vector<std::thread> threads;
+  std::atomic<int> begun{0};
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&] {
+      const auto error = error_of([&] {
+        while (true) {
+          store->add("n", 1, late());
+          ++begun;
+        }
+      });
+      EXPECT_EQ(error->code(), ErrorCode::kConnection) << error->what();
+    });
+  while (begun < 100) std::this_thread::yield();
+  server.stop();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LT(Deadline::Clock::now() - begin, std::chrono::seconds(30));
+}
+
+TEST(TcpStoreTest, AStoreThatStandsStillForAWhileIsWaitedForByThoseWhoNeedAnotherConnectionToo) {
+  std::promise<void> asked;
+  const ScriptedServer server({[&](RawClient& peer) {
+                                 greet(peer);
+                                 peer.receive(1 + 8 + 8 + 2);  // WAIT
+                                 asked.set_value();
+                                 ::poll(nullptr, 0, 300);  // as a process that is stopped
+                                 peer.send(bytes("00"));
+                               },
+                               [](RawClient& peer) {
+                                 greet(peer);
+                                 expect_request(peer, "04 | 02 0*7 '/n' | 01 0*7", "01 0*7");
+                               }});
+  TcpStoreOptions options = server.options();
+  options.connect_timeout = std::chrono::milliseconds(100);
+  const auto store = connect_tcp_store(options);
+  std::thread waiter([&] { store->wait({"k"}, late()); });
+  asked.get_future().wait();
+  EXPECT_EQ(store->add("n", 1, late()), 1);
+  waiter.join();
+}
+
+TEST(TcpStoreTest, AStoreThatDoesNotAnswerAnotherConnectionIsATimeoutAtTheDeadline) {
+  std::promise<void> asked, done;
+  const ScriptedServer server({[&](RawClient& peer) {
+    greet(peer);
+    peer.receive(1 + 8 + 8 + 2);  // WAIT
+    asked.set_value();
+    done.get_future().wait();
+    peer.send(bytes("00"));
+  }});
+  const auto store = connect_tcp_store(server.options());
+  std::thread waiter([&] { store->wait({"k"}, late()); });
+  asked.get_future().wait();
+  const auto error = error_of([&] { store->add("n", 1, soon()); });
+  done.set_value();
+  waiter.join();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::kTimeout) << error->what();
+  EXPECT_TRUE(error->summary().ends_with("ms, keys: /n")) << error->what();
 }
 
 TEST(TcpStoreTest, AStoreThatTakesNoRequestsEndsASendAtItsDeadline) {

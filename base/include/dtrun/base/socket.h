@@ -48,6 +48,8 @@ std::string source_address_towards(const std::string& host);
 /// blocking.
 /// @throws Error kConnection naming host, port, the last cause and how long it tried
 UniqueFd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadline);
+/// The same, but who refuses is not asked again: for a peer that has been there.
+UniqueFd connect_tcp_once(const std::string& host, std::uint16_t port, Deadline deadline);
 
 /// @throws Error kConnection (peer closed), kTimeout
 void send_all(int fd, const void* data, std::size_t size, Deadline deadline);
