@@ -17,6 +17,32 @@ constexpr std::size_t kCodeBytes = std::tuple_size_v<Token::Code>;
 constexpr char kRefusalKind = 2;
 constexpr std::size_t kRefusalHead = 9;
 
+// How the two sides are called, and where each of them gives its token.
+struct Words {
+  const char* whole;
+  const char* member;
+  const char* head;
+  const char* option;
+  const char* cure;
+  const char* stranger;
+};
+constexpr Words kAgentWords{"this job",
+                            "this node",
+                            "the head",
+                            "--rdzv_conf token_file=",
+                            "give it to all nodes or to none",
+                            "no dtrun agent is at the other end"};
+constexpr Words kStoreWords{"this store",
+                            "this client",
+                            "the store",
+                            "TcpStoreOptions::token, dtrun-store --token-file",
+                            "give it to both or to neither",
+                            "no store of dtrun's is at the other end"};
+
+const Words& words_for(const std::string& purpose) {
+  return purpose == kStorePurpose ? kStoreWords : kAgentWords;
+}
+
 std::string opening_bytes(Proof proof) {
   return {static_cast<char>(kPreamble), static_cast<char>(kProtocolVersion),
           static_cast<char>(proof)};
@@ -142,28 +168,28 @@ Token::Code AgentHandshake::code_of(char whose) const {
 // Empty: the other side wants the same.
 std::string AgentHandshake::other_proof(std::uint8_t theirs) const {
   if (theirs == static_cast<std::uint8_t>(proof())) return "";
+  const Words& words = words_for(purpose_);
   if (theirs == static_cast<std::uint8_t>(Proof::kNone))
-    return role_ == Role::kHead
-               ? "this job demands a token (--rdzv_conf token_file=), and this node gave none"
-               : "this node has a token (--rdzv_conf token_file=), and the head demands none: give "
-                 "it to all nodes or to none";
+    return role_ == Role::kHead ? fmt::format("{} demands a token ({}), and {} gave none",
+                                              words.whole, words.option, words.member)
+                                : fmt::format("{} has a token ({}), and {} demands none: {}",
+                                              words.member, words.option, words.head, words.cure);
   if (theirs == static_cast<std::uint8_t>(Proof::kToken))
-    return role_ == Role::kHead
-               ? "this node has a token (--rdzv_conf token_file=), and the head has none: give it "
-                 "to all nodes or to none"
-               : "this job demands a token (--rdzv_conf token_file=)";
+    return role_ == Role::kHead ? fmt::format("{} has a token ({}), and {} has none: {}",
+                                              words.member, words.option, words.head, words.cure)
+                                : fmt::format("{} demands a token ({})", words.whole, words.option);
   return fmt::format("the other side wants a proof of kind {}, which is not known here", theirs);
 }
 
 AgentHandshake::State AgentHandshake::read_opening() {
   if (has(1) && static_cast<unsigned char>(received_[0]) != kPreamble)
-    return fail("no dtrun agent is at the other end");
+    return fail(words_for(purpose_).stranger);
   if (!has(2)) return State::kRunning;
   const int version = static_cast<unsigned char>(received_[1]);
   if (version != kProtocolVersion)
     return refuse(fmt::format(
-        "this node's dtrun speaks version {} of the agents' protocol, the head's speaks {}",
-        version, kProtocolVersion));
+        "{}'s dtrun speaks version {} of the agents' protocol, {}'s speaks {}",
+        words_for(purpose_).member, version, words_for(purpose_).head, kProtocolVersion));
   if (!has(4)) return State::kRunning;
   const auto theirs = static_cast<std::uint8_t>(received_[2]);
   const std::size_t purpose_bytes = static_cast<unsigned char>(received_[3]);
@@ -187,7 +213,8 @@ AgentHandshake::State AgentHandshake::read_opening() {
 AgentHandshake::State AgentHandshake::read_proof() {
   if (!has(kCodeBytes)) return State::kRunning;
   if (!same_code(code_of('M'), take(kCodeBytes)))
-    return refuse("this node's token (--rdzv_conf token_file=) is not the head's");
+    return refuse(fmt::format("{}'s token ({}) is not {}'s", words_for(purpose_).member,
+                              words_for(purpose_).option, words_for(purpose_).head));
   const Token::Code own = code_of('H');
   output_ += static_cast<char>(kPreamble);
   output_.append(own.begin(), own.end());
@@ -200,10 +227,9 @@ AgentHandshake::State AgentHandshake::read_answer() {
   if (!has(2)) return State::kRunning;
   const int version = static_cast<unsigned char>(received_[1]);
   if (version != kProtocolVersion)
-    return fail(
-        fmt::format("the head's dtrun speaks version {} of the agents' protocol, this "
-                    "node's speaks {}",
-                    version, kProtocolVersion));
+    return fail(fmt::format("{}'s dtrun speaks version {} of the agents' protocol, {}'s speaks {}",
+                            words_for(purpose_).head, version, words_for(purpose_).member,
+                            kProtocolVersion));
   if (!has(3)) return State::kRunning;
   const auto theirs = static_cast<std::uint8_t>(received_[2]);
   if (const std::string objection = other_proof(theirs); !objection.empty()) {
@@ -226,12 +252,12 @@ AgentHandshake::State AgentHandshake::read_heads_proof() {
   if (!has(1 + kCodeBytes)) return State::kRunning;
   take(1);
   if (same_code(code_of('H'), take(kCodeBytes))) return State::kDone;
-  failure_ = "who listens there does not have this job's token";
+  failure_ = fmt::format("who listens there does not have {}'s token", words_for(purpose_).whole);
   return State::kRefused;
 }
 
 AgentHandshake::State AgentHandshake::read_refusal() {
-  const std::string stranger = "no dtrun agent is at the other end";
+  const std::string stranger = words_for(purpose_).stranger;
   if (!has(kRefusalHead)) return State::kRunning;
   const std::size_t size = u32_at(received_, 0);
   if (received_[4] != kRefusalKind || size < 5 || size - 5 != u32_at(received_, 5) ||

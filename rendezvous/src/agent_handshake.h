@@ -29,6 +29,9 @@ namespace dtrun::rendezvous {
 inline constexpr unsigned char kPreamble = 0xD7;  ///< >= 0x80: no client of a store
 inline constexpr std::uint8_t kProtocolVersion = 3;
 
+/// The purpose of a handshake with a store.
+inline constexpr const char* kStorePurpose = "store";
+
 /// By what the two know each other. Without a proof anybody is taken for what he says he is.
 enum class Proof : std::uint8_t { kNone = 0, kToken = 1 };
 

@@ -17,9 +17,6 @@
 
 namespace dtrun::rendezvous {
 
-/// What a handshake with a store is about, on both sides.
-inline constexpr const char* kStorePurpose = "store";
-
 class TokenGate {
  public:
   struct Options {

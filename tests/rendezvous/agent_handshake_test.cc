@@ -99,6 +99,30 @@ TEST(AgentHandshakeTest, WhoeverHasNoTokenOrAnotherOneIsRefusedByName) {
   }
 }
 
+TEST(AgentHandshakeTest, AStoreAndItsClientsAreToldOfTheirOwnOptions) {
+  const Token wrong("another token altogether", "the test");
+  struct Case {
+    std::optional<Token> store, client;
+    std::string told;
+  };
+  const std::string option = " (TcpStoreOptions::token, dtrun-store --token-file)";
+  const Case cases[] = {
+      {right_token(), {}, "this store demands a token" + option + ", and this client gave none"},
+      {{}, right_token(), "this client has a token" + option + ", and the store has none"},
+      {right_token(), wrong, "this client's token" + option + " is not the store's"},
+  };
+  for (const Case& c : cases) {
+    AgentHandshake store = side(Role::kHead, c.store, kStorePurpose);
+    AgentHandshake client = side(Role::kMember, c.client, kStorePurpose);
+    converse(store, client);
+    EXPECT_TRUE(contains(store.failure(), c.told)) << store.failure();
+    EXPECT_TRUE(contains(client.failure(), c.told)) << client.failure();
+  }
+  AgentHandshake client = side(Role::kMember, right_token(), kStorePurpose);
+  EXPECT_EQ(feed(client, "SSH-2.0-OpenSSH_9.2"), State::kFailed);
+  EXPECT_EQ(client.failure(), "no store of dtrun's is at the other end");
+}
+
 TEST(AgentHandshakeTest, AHeadThatAsksForLessIsNotTalkedTo) {
   AgentHandshake member = side(Role::kMember, right_token());
   member.take_output();
