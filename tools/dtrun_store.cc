@@ -12,6 +12,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/event_loop.h"
@@ -135,13 +136,24 @@ void set_connection_limit(std::uint64_t connections) {
     throw base::system_error("ask for the limit of files");
   limit.rlim_cur = limit.rlim_max;
   if (connections > 0) {
-    limit.rlim_cur = connections + kOwnDescriptors;
-    if (limit.rlim_cur > limit.rlim_max)
+    if (limit.rlim_max < kOwnDescriptors || connections > limit.rlim_max - kOwnDescriptors)
       throw Error(ErrorCode::kSystem, fmt::format("cannot serve {} connections", connections),
                   fmt::format("at most {} files may be open here", limit.rlim_max),
                   "raise the limit (ulimit -Hn), or lower --max-connections");
+    limit.rlim_cur = connections + kOwnDescriptors;
   }
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw base::system_error("set the limit of files");
+}
+
+// What was ignored when it started stays so: SIGHUP under nohup, SIGINT behind a script's "&".
+std::vector<int> stop_signals() {
+  std::vector<int> result = {SIGTERM};
+  for (const int number : {SIGINT, SIGHUP}) {
+    struct sigaction action {};
+    ::sigaction(number, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) result.push_back(number);
+  }
+  return result;
 }
 
 // The file that tells the port, as long as the store can be reached.
@@ -175,7 +187,7 @@ int serve(Options options) {
   set_connection_limit(options.max_connections);
   base::EventLoop loop;
   // Before anybody can know the port, so that nobody's signal comes too early.
-  const base::SignalWatch signals(loop, {SIGTERM, SIGINT, SIGHUP}, [&](int) { loop.stop(); });
+  const base::SignalWatch signals(loop, stop_signals(), [&](int) { loop.stop(); });
   base::UniqueFd listener = base::listen_tcp(options.bind, options.port);
   const std::string address = base::local_address(listener.get());
   const bool has_token = options.server.token.has_value();

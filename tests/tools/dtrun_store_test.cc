@@ -96,6 +96,18 @@ TEST_F(DtrunStoreTest, ItServesAndEndsCleanlyOnEitherSignal) {
   }
 }
 
+TEST_F(DtrunStoreTest, SignalsThatWereIgnoredAtItsStartStayIgnored) {
+  store_.emplace(Words{"/bin/sh", "-c", "trap '' HUP INT; exec \"$@\"", "sh", DTRUN_STORE_BINARY,
+                       "--port", "0", "--port-file", path("port")});
+  ASSERT_TRUE(store_->wait_for_output("serving at ")) << store_->finish().describe();
+  std::ifstream(path("port")) >> port_;
+  store_->signal(SIGHUP);
+  store_->signal(SIGINT);
+  connect_tcp_store(place())->set("k", "v");
+  EXPECT_EQ(connect_tcp_store(place())->num_keys(), 1);
+  EXPECT_EQ(end().exit_code, 0);
+}
+
 TEST_F(DtrunStoreTest, ItListensOnTheOneAddressOnly) {
   start({"--bind", "127.0.0.2"});
   connect_tcp_store({.host = "127.0.0.2", .port = port_})->set("k", "v");
@@ -149,6 +161,7 @@ TEST_F(DtrunStoreTest, WhatCannotBeIsSaidWithAnExitCodeOfItsOwn) {
       {{"--legacy", "1.8"}, 64, {"--legacy", "1.8"}},
       {{"--max-value", "much"}, 64, {"--max-value", "much"}},
       {{"--max-connections", "1000000000"}, 71, {"1000000000 connections", "ulimit"}},
+      {{"--max-connections", "18446744073709551615"}, 71, {"18446744073709551615 connections"}},
       {{"--frobnicate"}, 64, {"--frobnicate", "--help"}},
       {{"stray"}, 64, {"stray"}},
   };
