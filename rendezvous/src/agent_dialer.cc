@@ -1,7 +1,6 @@
 #include "agent_dialer.h"
 
 #include <fmt/core.h>
-#include <netdb.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -10,6 +9,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
+#include "numeric_address.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -20,36 +20,6 @@ using base::UniqueFd;
 // As long as one address is given before the next one is tried beside it.
 constexpr auto kStagger = std::chrono::milliseconds(250);
 
-struct AddressDelete {
-  void operator()(addrinfo* address) const { ::freeaddrinfo(address); }
-};
-
-// Of a numeric address: this asks no server.
-std::unique_ptr<addrinfo, AddressDelete> socket_address(const std::string& numeric,
-                                                        std::uint16_t port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  addrinfo* address = nullptr;
-  ::getaddrinfo(numeric.c_str(), std::to_string(port).c_str(), &hints, &address);
-  return std::unique_ptr<addrinfo, AddressDelete>(address);
-}
-
-// Invalid, with the reason in `why`, where the attempt fails at once.
-UniqueFd start_connecting(const std::string& numeric, std::uint16_t port, std::string& why) {
-  const auto address = socket_address(numeric, port);
-  if (!address) {
-    why = fmt::format("{} is no address", numeric);
-    return {};
-  }
-  UniqueFd fd(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (fd &&
-      (::connect(fd.get(), address->ai_addr, address->ai_addrlen) == 0 || errno == EINPROGRESS))
-    return fd;
-  why = strerrordesc_np(errno);
-  return {};
-}
-
 }  // namespace
 
 AgentDialer::AgentDialer(base::EventLoop& loop, std::string host, std::uint16_t port,
@@ -57,7 +27,7 @@ AgentDialer::AgentDialer(base::EventLoop& loop, std::string host, std::uint16_t 
     : loop_(loop), port_(port), on_end_(std::move(on_end)), limit_(loop), stagger_(loop) {
   why_ = fmt::format("looking up the name '{}' takes long", host);
   limit_.start(Deadline::after(limit), [this] { end({}); });
-  if (socket_address(host, port)) {
+  if (is_numeric(host)) {
     addresses_ = {std::move(host)};
     stagger_.start(Deadline::after({}), [this] { try_next(); });
     return;

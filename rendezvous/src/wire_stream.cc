@@ -1,7 +1,6 @@
 #include "wire_stream.h"
 
 #include <fmt/core.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,10 +9,13 @@
 
 #include <cerrno>
 #include <optional>
+#include <vector>
 
 #include "dtrun/base/background_call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/event_loop.h"
+#include "dtrun/base/socket.h"
+#include "numeric_address.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -52,17 +54,13 @@ void prepare(int fd) {
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-// An invalid fd and `cause` on refusal.
-UniqueFd try_connect(const addrinfo& address, const Interrupt& interrupt, Deadline deadline,
-                     std::string& cause) {
-  UniqueFd fd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  int error_number = 0;
-  if (!fd ||
-      (::connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0 && errno != EINPROGRESS)) {
-    error_number = errno;
-  } else if (wait_for(fd.get(), POLLOUT, interrupt, deadline, -1) == Ready::timeout) {
-    error_number = ETIMEDOUT;
-  } else {
+// One attempt; an invalid fd and `cause` on refusal.
+UniqueFd try_connect(const std::string& numeric, std::uint16_t port, const Interrupt& interrupt,
+                     Deadline deadline, std::string& cause) {
+  UniqueFd fd = start_connecting(numeric, port, cause);
+  if (!fd) return {};
+  int error_number = ETIMEDOUT;
+  if (wait_for(fd.get(), POLLOUT, interrupt, deadline, -1) != Ready::timeout) {
     socklen_t length = sizeof error_number;
     ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error_number, &length);
   }
@@ -72,53 +70,49 @@ UniqueFd try_connect(const addrinfo& address, const Interrupt& interrupt, Deadli
 }
 
 struct Resolved {
-  std::unique_ptr<addrinfo, void (*)(addrinfo*)> list{nullptr, [](addrinfo* first) {
-                                                        if (first != nullptr) ::freeaddrinfo(first);
-                                                      }};
-  int status = 0;
+  std::vector<std::string> addresses;
+  std::string why;  ///< where there are none
 };
 
-Resolved resolve(const base::HostPort& server, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | flags;
-  addrinfo* list = nullptr;
-  const std::string port = std::to_string(server.port.value_or(0));
-  Resolved result;
-  result.status = ::getaddrinfo(server.host.c_str(), port.c_str(), &hints, &list);
-  if (result.status == 0) result.list.reset(list);
-  return result;
-}
-
 // The resolver can take long and cannot be called off: it works on a thread of its own.
-Resolved resolve_in_time(const base::HostPort& server, const Interrupt& interrupt,
-                         Deadline deadline) {
-  if (Resolved numeric = resolve(server, AI_NUMERICHOST); numeric.status == 0) return numeric;
+Resolved resolve(const std::string& host, const Interrupt& interrupt, Deadline deadline) {
+  if (is_numeric(host)) return {{host}, ""};
   base::EventLoop loop;
   std::optional<Resolved> result;
-  const base::BackgroundCall call(loop, [server, &result] {
-    const auto resolved = std::make_shared<Resolved>(resolve(server, AI_ADDRCONFIG));
-    return [resolved, &result] { result = std::move(*resolved); };
+  const base::BackgroundCall call(loop, [host, &result] {
+    Resolved found;
+    try {
+      found.addresses = base::resolve_addresses(host);
+    } catch (const Error& error) {
+      found.why = fmt::format("{}: {}", error.summary(), error.why());
+    }
+    return base::BackgroundCall::Outcome([found, &result] { result = found; });
   });
   base::FdWatch interrupted(loop, interrupt.fd());
   interrupted.on_readable([] {});
   while (!result) {
     if (interrupt.raised()) throw Error(ErrorCode::kAborted, "the call was called off");
-    if (deadline.expired())
-      throw Error(ErrorCode::kTimeout, fmt::format("cannot reach {}", server.to_string()),
-                  "the resolver does not answer");
+    if (deadline.expired()) return {{}, "the resolver does not answer"};
     loop.run_some(deadline);
   }
-  return std::move(*result);
+  return *result;
 }
 
+// Each address has its share of the time: one that is silent leaves some for the others.
 UniqueFd connect(const base::HostPort& server, const Interrupt& interrupt, Deadline deadline) {
-  const Resolved resolved = resolve_in_time(server, interrupt, deadline);
-  std::string cause = fmt::format("the name does not resolve: {}", ::gai_strerror(resolved.status));
-  for (const addrinfo* address = resolved.list.get(); address != nullptr;
-       address = address->ai_next)
-    if (UniqueFd fd = try_connect(*address, interrupt, deadline, cause)) return fd;
-  throw Error(ErrorCode::kConnection, fmt::format("cannot reach {}", server.to_string()), cause);
+  Resolved resolved = resolve(server.host, interrupt, deadline);
+  std::string why = std::move(resolved.why);
+  auto left = static_cast<Deadline::Duration::rep>(resolved.addresses.size());
+  for (const std::string& address : resolved.addresses) {
+    const Deadline turn =
+        deadline.is_never() ? deadline : Deadline::after(deadline.remaining() / left--);
+    std::string cause;
+    UniqueFd fd = try_connect(address, server.port.value_or(0), interrupt, turn, cause);
+    if (fd) return fd;
+    if (resolved.addresses.size() > 1) cause = fmt::format("{}: {}", address, cause);
+    why += why.empty() ? cause : ", " + cause;
+  }
+  throw Error(ErrorCode::kConnection, fmt::format("cannot reach {}", server.to_string()), why);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "rendezvous/scripted_store.h"
 #include "rendezvous/served_store.h"
 #include "support/thrown_error.h"
+#include "wire_stream.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -160,6 +161,12 @@ TEST(StoreReachTest, ASilentAddressOfANameDoesNotKeepTheOthersFromTheirTurn) {
     std::vector<base::UniqueFd> held;
     const base::UniqueFd silent = silent_listener("127.0.0.1", server.port(), held);
     connect_tcp_store({.host = "two-faced", .port = server.port()})->set("k", "v");
+    // Nor do those of a member of etcd.
+    const Interrupt interrupt;
+    const auto error = error_of([&] {
+      WireStream({"two-faced", server.port()}, {}, interrupt, Deadline::after(milliseconds(600)));
+    });
+    EXPECT_FALSE(error) << error->what();
   });
   if (!ran) GTEST_SKIP() << kNoNetwork;
 }
