@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -59,6 +60,25 @@ LegacyNumbering numbering_of(const std::string& legacy) {
               "1.9, for PyTorch 1.9 to 2.0, 2.1, or off, to refuse them");
 }
 
+// An empty shell variable must not become a store without its token, or a port that nobody learns.
+const CLI::Validator kNamesAFile(
+    [](std::string& text) { return text.empty() ? "it names no file" : std::string(); }, "");
+
+// A size is a number of bytes above 0; CLI11 takes -1 for the largest of all.
+const CLI::Validator kIsASize(
+    [](std::string& text) {
+      const bool is_digit = !text.empty() && text[0] >= '0' && text[0] <= '9';
+      const bool is_zero = text.find_first_of("123456789") == std::string::npos;
+      return is_digit && !is_zero ? std::string() : fmt::format("'{}' is no size above 0", text);
+    },
+    "");
+
+const CLI::Validator kIsACount(
+    [](std::string& text) {
+      return text.starts_with('-') ? fmt::format("'{}' is no count", text) : std::string();
+    },
+    "");
+
 Asked read_options(int argc, char** argv) {
   Asked asked;
   Options& options = asked.options;
@@ -77,24 +97,30 @@ Asked read_options(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--port-file", options.port_file,
                  "write the port there once it can be reached; removed at the end")
+      ->check(kNamesAFile)
       ->type_name("FILE");
   app.add_option("--token-file", options.token_file,
                  "let in only clients that have this token (TcpStoreOptions::token); PyTorch's "
                  "clients cannot have one")
+      ->check(kNamesAFile)
       ->type_name("FILE");
   app.add_option("--max-connections", options.max_connections,
                  "clients at the same time; 0: as many as the limit of open files allows")
+      ->check(kIsACount)
       ->type_name("N")
       ->capture_default_str();
   app.add_option("--max-memory", options.server.max_store_bytes,
                  "of keys, values, waits and unsent answers together: 2GB; the client that would "
                  "exceed it is closed")
+      ->check(kIsASize)
       ->transform(CLI::AsSizeValue(false))
       ->option_text("SIZE");
   app.add_option("--max-key", options.server.max_key_bytes, "the longest key: 8KB")
+      ->check(kIsASize)
       ->transform(CLI::AsSizeValue(false))
       ->option_text("SIZE");
   app.add_option("--max-value", options.server.max_value_bytes, "the longest value: 8MB")
+      ->check(kIsASize)
       ->transform(CLI::AsSizeValue(false))
       ->option_text("SIZE");
   app.add_option(
@@ -156,12 +182,23 @@ std::vector<int> stop_signals() {
   return result;
 }
 
+// A port file is renamed into place: what is no plain file (/dev/stdout, say) would be lost by it.
+void demand_plain(const std::string& path) {
+  struct stat there {};
+  if (::lstat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode)) return;
+  throw Error(ErrorCode::kUsage, fmt::format("--port-file={} is no plain file", path),
+              "it would be replaced, and removed at the end",
+              "name a file of its own; the port stands on standard output, too");
+}
+
 // The file that tells the port, as long as the store can be reached.
 class PortFile {
  public:
   PortFile(std::string path, std::uint16_t port)
       : path_(std::move(path)), text_(fmt::format("{}\n", port)) {
-    if (!path_.empty()) base::write_file_atomically(path_, text_);
+    if (path_.empty()) return;
+    demand_plain(path_);
+    base::write_file_atomically(path_, text_);
   }
   ~PortFile() {
     // Another store may have put its own there.

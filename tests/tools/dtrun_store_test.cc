@@ -145,6 +145,8 @@ TEST_F(DtrunStoreTest, WhatCannotBeIsSaidWithAnExitCodeOfItsOwn) {
   const base::UniqueFd taken = base::listen_tcp("127.0.0.1", 0);
   const std::string port = std::to_string(base::local_port(taken.get()));
   const std::string nowhere = path("no/port");
+  const std::string link = path("link");
+  std::filesystem::create_symlink("/proc/self/fd/1", link);
   struct Case {
     Words arguments;
     int exit_code;
@@ -159,6 +161,13 @@ TEST_F(DtrunStoreTest, WhatCannotBeIsSaidWithAnExitCodeOfItsOwn) {
       {{"--token-file", write("short", "short")}, 64, {"--token-file", "too short"}},
       {{"--port", "65536"}, 64, {"--port", "--help"}},
       {{"--legacy", "1.8"}, 64, {"--legacy", "1.8"}},
+      {{"--token-file", ""}, 64, {"--token-file", "names no file"}},
+      {{"--port-file", ""}, 64, {"--port-file", "names no file"}},
+      {{"--port", "0", "--port-file", link}, 64, {link, "no plain file"}},
+      {{"--port", "0", "--port-file", folder_}, 64, {folder_, "no plain file"}},
+      {{"--max-memory", "0"}, 64, {"--max-memory", "above 0"}},
+      {{"--max-key", "-1"}, 64, {"--max-key", "above 0"}},
+      {{"--max-connections", "-1"}, 64, {"--max-connections"}},
       {{"--max-value", "much"}, 64, {"--max-value", "much"}},
       {{"--max-connections", "1000000000"}, 71, {"1000000000 connections", "ulimit"}},
       {{"--max-connections", "18446744073709551615"}, 71, {"18446744073709551615 connections"}},
@@ -173,6 +182,7 @@ TEST_F(DtrunStoreTest, WhatCannotBeIsSaidWithAnExitCodeOfItsOwn) {
     for (const std::string& text : it.texts) EXPECT_THAT(result.err, HasSubstr(text));
   }
   EXPECT_FALSE(std::filesystem::exists(path("no")));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
 }
 
 TEST_F(DtrunStoreTest, HelpAndVersionAreToldOnStandardOutput) {
