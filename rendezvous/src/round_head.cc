@@ -24,6 +24,14 @@ Moment sweep_interval(const RoundSettings& settings) {
 // For agents that are about to come to a job that cannot begin.
 constexpr Moment kFarewell = std::chrono::seconds(5);
 
+// Until then a closed head stays, unless more happens.
+Moment end_of(const HeadState& state) {
+  Moment end = Moment::min();
+  if (!state.members.empty()) end = state.close_deadline;
+  if (state.farewell && state.told < state.settings.max_nodes) end = std::max(end, *state.farewell);
+  return end;
+}
+
 // One step: the state, the time, and what is to be done.
 class HeadStep {
  public:
@@ -108,7 +116,7 @@ class HeadStep {
   void on_hello(MemberId id, const Hello& hello) {
     if (s_.members.contains(id)) {  // it may say so once
       do_(HangUp{id});
-      return lose(id, LossKind::kGone, "it said twice who it is");
+      return lose(id, LossKind::kSilent, "it said twice who it is");
     }
     const auto twin = s_.by_agent.find(hello.agent);
     if (hello.agent != 0 && hello.run_id == s_.run_id && twin != s_.by_agent.end() &&
@@ -173,7 +181,14 @@ class HeadStep {
 
   void on_word(MemberId, HeadMember& member, const Stopped& stopped) {
     const bool right = planted(PlantedBug::kStaleStopped) && s_.phase == HeadPhase::kDraining;
-    if (right || is_of_this_round(member, stopped.round)) has_stopped(member);
+    if (!right && !is_of_this_round(member, stopped.round)) return;
+    has_stopped(member);
+    if (s_.phase != HeadPhase::kRunning || member.done) return;
+    JobFailure failure = failure_of_node(
+        member.hello,
+        fmt::format("the workers of {} have ended without a reason", name_of(member)));
+    failure.node_rank = member.group_rank;
+    interrupt(DrainCause::kWorkerFailure, failure);
   }
 
   void on_word(MemberId, HeadMember& member, const Done& done) {
@@ -504,8 +519,7 @@ class HeadStep {
   }
 
   void leave() {
-    if (s_.ended || (!s_.members.empty() && now_ < s_.close_deadline)) return;
-    if (s_.farewell && now_ < *s_.farewell && s_.told < s_.settings.max_nodes) return;
+    if (s_.ended || now_ < end_of(s_)) return;
     s_.ended = true;
     do_(End{});
   }
@@ -569,7 +583,7 @@ Moment head_deadline(const HeadState& state) {
       if (fenced && state.busy == 0) by(state.fence);
       break;
     case HeadPhase::kClosed:
-      by(state.members.empty() ? state.farewell : state.close_deadline);
+      by(end_of(state));
       break;
   }
   return due;

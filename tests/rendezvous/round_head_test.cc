@@ -463,6 +463,48 @@ TEST_F(RoundHeadTest, AnAgentThatComesBackReplacesItself) {
   EXPECT_EQ(last<Start>(3)->group_rank, 1);
 }
 
+TEST_F(RoundHeadTest, WhoSaysTwiceWhoItIsMayLiveOn) {
+  begin(1, 2);
+  join(1, "a");
+  join(2, "b");
+  start();
+  join(2, "b");
+  EXPECT_THAT(hung_up_, ElementsAre(2));
+  say(1, Stopped{0});
+  join(3, "c");
+  pass(seconds(14));
+  EXPECT_EQ(head_.phase, HeadPhase::kDraining);
+  pass(seconds(2));
+  EXPECT_EQ(head_.phase, HeadPhase::kPreparing);
+}
+
+TEST_F(RoundHeadTest, WorkersThatEndWithoutAReasonHaveFailed) {
+  begin(2, 2);
+  join(1, "a");
+  join(2, "b");
+  start();
+  say(2, Stopped{0});
+  ASSERT_EQ(head_.phase, HeadPhase::kClosed);
+  EXPECT_THAT(last<Close>(1)->failure.text,
+              HasSubstr("the workers of node 1 (b) have ended without a reason"));
+}
+
+TEST_F(RoundHeadTest, AClosedHeadIsNeverLate) {
+  begin(2, 2);
+  head_.settings.close_timeout = seconds(1);
+  join(1, "a");
+  Hello other = hello("b");
+  other.max_nodes = 3;
+  event(Said{2, other});
+  ASSERT_EQ(head_.phase, HeadPhase::kClosed);
+  for (int ticks = 0; !ended_; ++ticks) {
+    ASSERT_LT(ticks, 20);
+    now_ = head_deadline(head_);
+    event(Tick{});
+    ASSERT_TRUE(ended_ || head_deadline(head_) > now_);
+  }
+}
+
 TEST_F(RoundHeadTest, StrangersAreSentAwayByName) {
   begin(2, 2);
   join(1, "a");
