@@ -68,7 +68,9 @@ rounds::MemberSettings member_settings(const LaunchPlan& plan, const Head& head)
   const bool another_may_follow = options.rendezvous == Rendezvous::kEtcd;
   settings.rejoin_timeout =
       another_may_follow ? election_patience(options) : options.rounds.silence_window;
-  settings.after_loss = another_may_follow ? rounds::AfterLoss::kRejoin : rounds::AfterLoss::kEnd;
+  settings.after_loss = another_may_follow           ? rounds::AfterLoss::kRejoin
+                        : options.rounds.one_round() ? rounds::AfterLoss::kEnd
+                                                     : rounds::AfterLoss::kMakeRoom;
   settings.head_name = head.name();
   settings.why_not_me = head.reason;
   return settings;

@@ -175,6 +175,7 @@ struct Membership::Impl {
     flush();
     ::shutdown(socket.get(), SHUT_WR);
     leaving_watch = std::move(watch);
+    if (writing) leaving_watch->on_writable({});
     leaving = std::move(socket);
     leaving_watch->on_readable([this] {
       char rest[4096];
@@ -256,8 +257,7 @@ struct Membership::Impl {
   void be_accepted(const rounds::Accepted& accepted) {
     pause = {};
     closed_silently.reset();
-    set_patience(socket.get(), std::max(accepted.silence_window - 2 * accepted.keep_alive_interval,
-                                        accepted.keep_alive_interval));
+    set_patience(socket.get(), accepted.silence_window - 2 * rounds::beat_interval(accepted));
   }
 
   void flush() {

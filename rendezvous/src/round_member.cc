@@ -83,10 +83,7 @@ class MemberStep {
   }
 
   void on(const Disconnected& event) {
-    s_.connected = false;
-    s_.beat_at.reset();
-    s_.answer_deadline.reset();
-    s_.accepted = false;
+    be_disconnected();
     switch (s_.phase) {
       case MemberPhase::kJoining:
         if (was_in_a_round()) return do_(Connect{});
@@ -172,10 +169,12 @@ class MemberStep {
 
   void on(const HeadMoved& event) {
     s_.settings.head_name = event.head_name;
-    if (s_.connected) {
-      do_(Disconnect{});
-      on(Disconnected{"another head was elected"});
-    }
+    if (!s_.connected) return;
+    do_(Disconnect{});
+    if (s_.phase != MemberPhase::kJoining) return on(Disconnected{"another head was elected"});
+    // That the former head had not answered yet says nothing about it.
+    be_disconnected();
+    do_(Connect{});
   }
 
   void on(const MemberTick&) {
@@ -234,10 +233,11 @@ class MemberStep {
     s_.accepted = true;
     s_.prepared = kNoRound;  // by the head before this one
     s_.phase = MemberPhase::kWaiting;
-    s_.keep_alive_interval = std::min(message.keep_alive_interval, message.silence_window / 3);
+    s_.keep_alive_interval = beat_interval(message);
     s_.silence_window = message.silence_window;
     s_.beat_at = now_ + s_.keep_alive_interval;
-    if (was_in_a_round()) s_.join_deadline.reset();
+    s_.join_deadline.reset();
+    if (!was_in_a_round()) s_.join_deadline = now_ + s_.settings.join_timeout;
   }
 
   void hear(const Refused& message) {
@@ -303,6 +303,11 @@ class MemberStep {
     if (s_.settings.after_loss == AfterLoss::kEnd)
       return end_with({Finish::Kind::kFailed, failure, {}}, StopUrgency::kClean);
     // Others may take its ranks after the silence window: no grace.
+    if (s_.settings.after_loss == AfterLoss::kMakeRoom)
+      return end_with(
+          {Finish::Kind::kFailed, failure, {}},
+          planted(PlantedBug::kGraceAfterLoss) ? StopUrgency::kClean : StopUrgency::kNow,
+          planted(PlantedBug::kGraceAfterLoss) ? kTerm : kKill);
     s_.phase = MemberPhase::kRejoining;
     if (!s_.workers || planted(PlantedBug::kRejoinWithLiveWorkers)) return join_again();
     if (planted(PlantedBug::kGraceAfterLoss))
@@ -356,12 +361,17 @@ class MemberStep {
     do_(StopWorkers{s_.round, StopUrgency::kNow, kKill, s_.verdict.failure});
   }
 
-  void finish(Finish verdict) {
-    s_.phase = MemberPhase::kEnded;
-    if (std::exchange(s_.connected, false)) do_(Disconnect{});
+  void be_disconnected() {
+    s_.connected = false;
     s_.accepted = false;
     s_.beat_at.reset();
     s_.answer_deadline.reset();
+  }
+
+  void finish(Finish verdict) {
+    s_.phase = MemberPhase::kEnded;
+    if (s_.connected) do_(Disconnect{});
+    be_disconnected();
     s_.join_deadline.reset();
     do_(std::move(verdict));
   }

@@ -248,6 +248,46 @@ TEST_F(RoundMemberTest, AnotherHeadIsJoinedOnceItsWorkersAreGone) {
   EXPECT_EQ(member_.settings.head_name, "n1:4000");
 }
 
+TEST_F(RoundMemberTest, AnotherHeadIsJoinedThoughTheFormerOneHasNotAnswered) {
+  member_.settings.after_loss = AfterLoss::kRejoin;
+  keep(begin(member_, now_));
+  event(Connected{});
+  event(HeadMoved{"n1:4000"});
+  EXPECT_TRUE(action<Disconnect>());
+  EXPECT_TRUE(action<Connect>());
+  EXPECT_FALSE(action<Finish>());
+  EXPECT_EQ(member_deadline(member_), Moment::max());
+  event(Connected{});
+  EXPECT_TRUE(said<Hello>());
+}
+
+TEST_F(RoundMemberTest, AnotherHeadIsWaitedForAsTheFirstOne) {
+  member_.settings.after_loss = AfterLoss::kRejoin;
+  join();
+  event(Disconnected{"reset"});
+  event(Connected{});
+  hear(Accepted{seconds(5), seconds(15)});
+  now_ += seconds(599);
+  event(MemberTick{});
+  EXPECT_FALSE(action<Finish>());
+  now_ += seconds(1);
+  event(MemberTick{});
+  EXPECT_THAT(action<Finish>()->error->what(), HasSubstr("has not started the job for 600 s"));
+}
+
+TEST_F(RoundMemberTest, WhoseRanksOthersMayTakeEndsAtOnceWithoutTheHead) {
+  member_.settings.after_loss = AfterLoss::kMakeRoom;
+  join();
+  run();
+  event(Disconnected{"timed out"});
+  ASSERT_TRUE(action<StopWorkers>());
+  EXPECT_EQ(action<StopWorkers>()->urgency, StopUrgency::kNow);
+  EXPECT_EQ(action<StopWorkers>()->signal, SIGKILL);
+  event(WorkersGone{0});
+  EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kFailed);
+  EXPECT_THAT(action<Finish>()->failure.text, HasSubstr("node 0 (n0:29500) is gone: timed out"));
+}
+
 TEST_F(RoundMemberTest, TheHeadsSilenceIsToldOnceAndEndsNothing) {
   join();
   run();

@@ -126,6 +126,18 @@ Moment Scenario::end_by() const {
          settings.close_timeout * 2 + a_round * 4 + work_high + std::chrono::seconds(120);
 }
 
+namespace {
+
+// As the launcher has it; and, at a fixed head, the coming back that it does not use.
+rendezvous::rounds::AfterLoss draw_after_loss(const Scenario& scenario) {
+  using rendezvous::rounds::AfterLoss;
+  if (scenario.meeting == Meeting::kElected) return AfterLoss::kRejoin;
+  if (scenario.settings.one_round()) return AfterLoss::kEnd;
+  return scenario.seed % 2 == 0 ? AfterLoss::kMakeRoom : AfterLoss::kRejoin;
+}
+
+}  // namespace
+
 Scenario draw_scenario(std::uint64_t seed) {
   RandomSource random(seed);
   Scenario scenario;
@@ -136,6 +148,7 @@ Scenario draw_scenario(std::uint64_t seed) {
   draw_nodes(scenario, random, nodes);
   draw_work(scenario, random);
   draw_faults(scenario, random);
+  scenario.after_loss = draw_after_loss(scenario);
   scenario.lease = scenario.settings.keep_alive_interval * 3;
   return scenario;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agenda.h"
+#include "dtrun/rendezvous/round_member.h"
 #include "random_source.h"
 
 namespace dtrun::simulation {
@@ -71,6 +72,7 @@ struct Scenario {
   Meeting meeting = Meeting::kFixedHead;
   rendezvous::rounds::RoundSettings settings;
   Moment rejoin_timeout{};
+  rendezvous::rounds::AfterLoss after_loss{};
   std::vector<NodePlan> nodes;
 
   Moment delay_low{};

@@ -148,8 +148,7 @@ void World::start_agent(int index) {
   hello.agent = random_.next() | 1;
   settings.join_timeout = scenario_.settings.join_timeout;
   settings.rejoin_timeout = scenario_.rejoin_timeout;
-  settings.after_loss =
-      scenario_.settings.one_round() ? rounds::AfterLoss::kEnd : rounds::AfterLoss::kRejoin;
+  settings.after_loss = scenario_.after_loss;
   settings.head_name = "head";
   begin_member(index);
   if (!fixed && leader_) arrange(now_ + delay({}), Happening::kHeadNews, index);

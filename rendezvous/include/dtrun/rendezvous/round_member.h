@@ -21,8 +21,9 @@ namespace dtrun::rendezvous::rounds {
 
 /// What an agent does when the connection to the head is lost.
 enum class AfterLoss {
-  kEnd,     ///< the job is over: it has a fixed number of nodes
-  kRejoin,  ///< ends its workers and joins again, here or wherever the next head is
+  kEnd,       ///< the job is over for all: its workers end in peace
+  kMakeRoom,  ///< the job may go on without it: ends before others take its place
+  kRejoin,    ///< ends its workers and joins again, here or wherever the next head is
 };
 
 struct MemberSettings {
@@ -152,8 +153,8 @@ struct MemberState {
   Moment silence_window{};
   Moment head_heard{};
   bool silence_told = false;  ///< to the operator; until the head is heard again
-  int stop_signal = 0;  ///< the operator's
-  Finish verdict;       ///< of kEnding
+  int stop_signal = 0;        ///< the operator's
+  Finish verdict;             ///< of kEnding
 };
 
 /// The first actions: connects.

@@ -6,6 +6,7 @@
 // Rounds are numbered from 0 and never reused; whatever carries another number is out of date.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -110,6 +111,10 @@ struct Accepted {
   Moment keep_alive_interval{};
   Moment silence_window{};
 };
+/// How often an agent beats: three times in a window at the least.
+inline Moment beat_interval(const Accepted& accepted) {
+  return std::min(accepted.keep_alive_interval, accepted.silence_window / 3);
+}
 struct Refused {
   std::string text;
 };
