@@ -62,10 +62,8 @@ rendezvous::rounds::HeadState make_state(const LaunchPlan& plan, const Head& hea
   state.contradiction = plan.options.rendezvous == Rendezvous::kStatic ? Contradiction::kIsSentAway
                                                                        : Contradiction::kEndsTheJob;
   state.how_to_join = how_to_join(plan.options, head);
-  if (head.last_round) {
-    state.head_loss = rendezvous::rounds::HeadLoss::kMovesTheHead;
-    state.latest_seen = *head.last_round;
-  }
+  if (head.last_round)
+    rendezvous::rounds::take_over(state, *head.last_round, rendezvous::rounds::read_clock());
   return state;
 }
 

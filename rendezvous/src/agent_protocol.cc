@@ -25,6 +25,8 @@ Bounded<Integer> bounded(Integer& value, std::int64_t least, std::int64_t most) 
 }
 constexpr std::int64_t kMostRanks = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostRound = std::numeric_limits<std::int32_t>::max();
+// What an agent says of the past: rounds after it have numbers left.
+constexpr std::int64_t kMostLastRound = kMostRound / 2;
 template <typename Integer>
 auto round_number(Integer& value) {
   return bounded(value, kNoRound, kMostRound);
@@ -48,8 +50,9 @@ template <typename Archive>
 void fields(Archive& archive, Hello& m) {
   archive(m.run_id, m.host, m.role, node_number(m.node_rank),
           bounded(m.local_ranks, 1, kMostLocalRanks), bounded(m.min_nodes, 1, kMostNodes),
-          bounded(m.max_nodes, 1, kMostNodes), m.agent, round_number(m.last_round),
-          node_number(m.last_group_rank));
+          bounded(m.max_nodes, 1, kMostNodes), m.agent,
+          bounded(m.last_round, kNoRound, kMostLastRound), node_number(m.last_group_rank),
+          bounded(m.restarts, 0, kMostRanks));
 }
 template <typename Archive>
 void fields(Archive&, Beat&) {}

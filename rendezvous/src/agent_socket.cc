@@ -16,6 +16,7 @@ namespace {
 // Whether it is dead or only out of reach makes a difference for its workers.
 rounds::LossKind loss_kind(int error_number) {
   switch (error_number) {
+    case ECONNRESET:  // perhaps by something on the way
     case ETIMEDOUT:
     case EHOSTUNREACH:
     case ENETUNREACH:

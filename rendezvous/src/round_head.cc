@@ -130,8 +130,7 @@ class HeadStep {
     HeadMember& member = s_.members[id];
     member.hello = hello;
     member.heard = now_;
-    if (!planted(PlantedBug::kRoundsFromZero))
-      s_.latest_seen = std::max(s_.latest_seen, hello.last_round);
+    learn_of_the_past(hello);
     if (hello.agent != 0) s_.by_agent[hello.agent] = id;
     if (hello.node_rank != kNoNodeRank) s_.by_node_rank.emplace(hello.node_rank, id);
     ++s_.present;
@@ -146,6 +145,16 @@ class HeadStep {
     const bool room = s_.participants < s_.settings.max_nodes;
     if (room && !s_.newcomers_since) s_.newcomers_since = now_;
     tell_standing(id, room ? Standing::Kind::kWaiting : Standing::Kind::kSpare);
+  }
+
+  // What the head before this one has done its agents know best.
+  void learn_of_the_past(const Hello& hello) {
+    if (s_.head_loss == HeadLoss::kMovesTheHead && s_.last_started == kNoRound) {
+      s_.restarts = std::max(s_.restarts, std::min(hello.restarts, s_.settings.max_restarts));
+      if (hello.last_round > s_.latest_seen) take_over(s_, hello.last_round, now_);
+    }
+    if (!planted(PlantedBug::kRoundsFromZero))
+      s_.latest_seen = std::max(s_.latest_seen, hello.last_round);
   }
 
   void send_away(MemberId id, const Hello& hello, const Objection& objection) {
@@ -323,6 +332,9 @@ class HeadStep {
   }
 
   void gather() {
+    const bool fixed = !s_.settings.elastic();
+    if (s_.took_over && fixed && s_.restarts >= s_.settings.max_restarts)
+      return fail_with_former_head();
     if (now_ < s_.fence) return;
     const RoundSettings& settings = s_.settings;
     if (s_.present < settings.min_nodes - (planted(PlantedBug::kMinOffByOne) ? 1 : 0)) {
@@ -343,6 +355,15 @@ class HeadStep {
       note_waiting("others may come for", settings.last_call_timeout);
     }
     if (now_ >= *s_.last_call) prepare();
+  }
+
+  // Its node is lost as any other may be.
+  void fail_with_former_head() {
+    JobFailure failure;
+    failure.code = kUnreachableCode;
+    failure.text = "the node that hosted the rendezvous is gone, and no restart is left";
+    s_.farewell = now_ + kFarewell;
+    close(Close::Outcome::kFailed, failure);
   }
 
   void note_waiting(const char* what, Moment how_long) {
@@ -389,6 +410,7 @@ class HeadStep {
   }
 
   void prepare() {
+    if (std::exchange(s_.took_over, false) && !s_.settings.elastic()) ++s_.restarts;
     s_.round = std::max(s_.round, s_.latest_seen) + 1;
     s_.phase = HeadPhase::kPreparing;
     const std::vector<Candidate> places = in_places(choose());
@@ -547,6 +569,15 @@ std::vector<HeadAction> step(HeadState& state, const HeadEvent& event, Moment no
   std::visit([&](const auto& what) { step.on(what); }, event);
   step.settle();
   return std::move(step.actions);
+}
+
+void take_over(HeadState& state, int last_round, Moment now) {
+  state.head_loss = HeadLoss::kMovesTheHead;
+  state.latest_seen = std::max(state.latest_seen, last_round);
+  if (last_round == kNoRound) return;
+  state.took_over = true;
+  state.fence =
+      std::max(state.fence, now + state.settings.silence_window + state.settings.death_grace);
 }
 
 std::vector<HeadAction> step_down(HeadState& state) {

@@ -273,6 +273,7 @@ class MemberStep {
     s_.group_rank = message.group_rank;
     s_.settings.hello.last_round = message.round;
     s_.settings.hello.last_group_rank = message.group_rank;
+    s_.settings.hello.restarts = message.restart_count;
     s_.workers = true;
     s_.join_deadline.reset();
     do_(StartWorkers{message});

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 
 #include "rendezvous/served_store.h"
@@ -19,7 +20,7 @@ JobFailure some_failure() {
 
 // One of every kind, all fields set.
 std::vector<AgentMessage> agent_messages() {
-  return {Hello{"run", "h1", "role", 1, 2, 3, 4, 5, 6, 7},
+  return {Hello{"run", "h1", "role", 1, 2, 3, 4, 5, 6, 7, 8},
           Beat{},
           StoreReady{1, "10.0.0.1", 29500},
           Stopped{1},
@@ -100,6 +101,14 @@ std::string refusal_of(const std::string& frame) {
   EXPECT_FALSE(take_message<Message>(left, failure)) << hex(frame);
   EXPECT_EQ(left.size(), frame.size());
   return failure;
+}
+
+TEST(AgentProtocolTest, AnAgentCannotUseUpTheNumbersOfRounds) {
+  Hello hello;
+  hello.run_id = "run";
+  hello.last_round = std::numeric_limits<std::int32_t>::max();
+  EXPECT_TRUE(
+      contains(refusal_of<AgentMessage>(encoded(AgentMessage(hello))), "number 2147483647"));
 }
 
 TEST(AgentProtocolTest, WhatIsNotExactlyAMessageIsRefused) {

@@ -505,6 +505,48 @@ TEST_F(RoundHeadTest, AClosedHeadIsNeverLate) {
   }
 }
 
+TEST_F(RoundHeadTest, AHeadThatTakesOverWaitsUntilTheOldRoundMustHaveEnded) {
+  begin(1, 2);
+  take_over(head_, 7, now_);
+  join(1, "a");
+  join(2, "b");
+  pass(seconds(15));
+  EXPECT_EQ(head_.phase, HeadPhase::kGathering);
+  pass(seconds(1));
+  ASSERT_EQ(head_.phase, HeadPhase::kPreparing);
+  start();
+  EXPECT_EQ(last<Start>(1)->round, 8);
+  EXPECT_EQ(last<Start>(1)->restart_count, 0);
+}
+
+TEST_F(RoundHeadTest, WhatARecordDoesNotTellItsMembersTellAHeadThatTakesOver) {
+  begin(2, 2, 2);
+  take_over(head_, kNoRound, now_);
+  Hello old = hello("a");
+  old.last_round = 4;
+  old.last_group_rank = 1;
+  old.restarts = 1;
+  event(Said{1, old});
+  join(2, "b");
+  EXPECT_EQ(head_.phase, HeadPhase::kGathering);
+  pass(seconds(16));
+  start();
+  EXPECT_EQ(last<Start>(1)->round, 5);
+  EXPECT_EQ(last<Start>(1)->group_rank, 1);
+  EXPECT_EQ(last<Start>(1)->restart_count, 2);  // the head's node was one of a fixed number
+}
+
+TEST_F(RoundHeadTest, AHeadThatTakesOverAFixedJobWithoutARestartLeftEndsIt) {
+  begin(2, 2, 0);
+  take_over(head_, 0, now_);
+  join(1, "a");
+  ASSERT_EQ(head_.phase, HeadPhase::kClosed);
+  EXPECT_THAT(last<Close>(1)->failure.text, HasSubstr("hosted the rendezvous is gone"));
+  EXPECT_FALSE(ended_);
+  join(2, "b");
+  EXPECT_THAT(last<Refused>(2)->text, HasSubstr("no restart is left"));
+}
+
 TEST_F(RoundHeadTest, StrangersAreSentAwayByName) {
   begin(2, 2);
   join(1, "a");

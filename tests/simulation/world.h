@@ -158,7 +158,6 @@ class World {
   Moment lease_expires_{};
   Moment lease_cut_until_{};
   int last_round_ = rounds::kNoRound;
-  int last_restarts_ = 0;
   bool job_over_ = false;
 };
 

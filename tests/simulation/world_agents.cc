@@ -157,19 +157,9 @@ void World::open_head(int index) {
   head.key = ++next_head_key_;
   ++tally_.heads;
   head.state = rounds::make_head(scenario_.settings, "job", node.plan.clock.local(now_));
-  head.state.head_loss = scenario_.meeting == Meeting::kElected ? rounds::HeadLoss::kMovesTheHead
-                                                                : rounds::HeadLoss::kEndsTheJob;
   head.state.contradiction = rounds::Contradiction::kIsSentAway;
-  if (scenario_.meeting == Meeting::kElected) {
-    head.state.round = last_round_;
-    head.state.restarts = last_restarts_;
-    // Where the number of nodes is fixed the loss of the last head's node costs a restart.
-    if (last_round_ != rounds::kNoRound && !scenario_.settings.elastic()) ++head.state.restarts;
-    // What the last head started may live until its agents have missed it.
-    if (last_round_ != rounds::kNoRound)
-      head.state.fence = node.plan.clock.local(now_) + scenario_.settings.silence_window +
-                         scenario_.settings.death_grace;
-  }
+  if (scenario_.meeting == Meeting::kElected)
+    rounds::take_over(head.state, last_round_, node.plan.clock.local(now_));
   trace_.line(now_, "node {}: is the head ({})", index, head.key);
   referee_.head_opens(head.key, index, now_);
   arm_head(index);
@@ -210,7 +200,6 @@ void World::obey_head(int index, const std::vector<rounds::HeadAction>& actions)
       trace_.line(now_, "node {}: head tells {}: {}", index, send->id, text_of(send->message));
       const int round = round_of(send->message);
       last_round_ = std::max(last_round_, round);
-      last_restarts_ = std::max(last_restarts_, head.state.restarts);
       const auto found = head.connections.find(send->id);
       if (found == head.connections.end()) continue;
       send_to_member(found->second, send->message);

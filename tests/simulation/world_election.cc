@@ -31,12 +31,6 @@ void World::look_at_lease() {
 }
 
 void World::elect() {
-  // Nobody may take its place, as nobody may take that of any node.
-  if (last_round_ != rounds::kNoRound && !scenario_.settings.elastic() &&
-      last_restarts_ == scenario_.settings.max_restarts) {
-    job_over_ = true;
-    return;
-  }
   std::vector<int> candidates;
   for (std::size_t i = 0; i < nodes_.size(); ++i)
     if (reaches_etcd(nodes_[i]) && !nodes_[i].finished && !nodes_[i].head)

@@ -155,10 +155,8 @@ void World::arrive_at_member(const Appointment& appointment) {
     return;
   }
   const auto& message = std::get<rounds::HeadMessage>(parcel.content);
-  if (const auto* accepted = std::get_if<rounds::Accepted>(&message)) {
-    const Moment interval = std::min(accepted->keep_alive_interval, accepted->silence_window / 3);
-    connection.user_timeout = std::max(accepted->silence_window - 2 * interval, interval);
-  }
+  if (const auto* accepted = std::get_if<rounds::Accepted>(&message))
+    connection.user_timeout = accepted->silence_window - 2 * rounds::beat_interval(*accepted);
   trace_.line(now_, "node {}: hears {}", index, text_of(message));
   member_event(index, rounds::Received{message});
 }

@@ -111,6 +111,7 @@ struct HeadState {
   int last_started = kNoRound;  ///< the last that came to run
   int latest_seen = kNoRound;   ///< that a member knows of; the head before this one had it
   int restarts = 0;             ///< spent
+  bool took_over = false;       ///< from a head that had begun a round; none has begun here
   std::map<MemberId, HeadMember> members;
   std::map<std::uint64_t, MemberId> by_agent;
   std::map<int, MemberId> by_node_rank;  ///< of those that were given one
@@ -139,6 +140,12 @@ struct HeadState {
 };
 
 HeadState make_head(const RoundSettings& settings, std::string run_id, Moment now);
+
+/// It follows another head, which is gone, and can be followed by others. What that one started
+/// may live until its agents have missed it: for so long no round opens. How many restarts are
+/// spent the agents know; where the number of nodes is fixed the head's loss costs one, too.
+/// @param last_round that the one before had opened, as far as is known; kNoRound: none
+void take_over(HeadState& state, int last_round, Moment now);
 
 std::vector<HeadAction> step(HeadState& state, const HeadEvent& event, Moment now);
 

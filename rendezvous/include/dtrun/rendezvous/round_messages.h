@@ -73,6 +73,7 @@ struct Hello {
   std::uint64_t agent = 0;  ///< random; the same when this agent comes back
   std::int32_t last_round = kNoRound;
   std::int32_t last_group_rank = kNoNodeRank;  ///< in last_round
+  std::int32_t restarts = 0;                   ///< of the job, as it knows
 
   /// "node 1 (h1)"; "h1" while it has no number.
   std::string describe() const;
