@@ -290,9 +290,13 @@ void StoreCore::release_all(WaitList& list) {
 }
 
 void StoreCore::wake_one_for_queue(StoreEntry& entry) {
-  if (entry.waiters.empty()) return;
-  if (Waiter* waiter = release_first(entry.waiters))
+  // Who waits for other keys, too, has seen that this one has been there, and sleeps on.
+  while (!entry.waiters.empty()) {
+    Waiter* const waiter = release_first(entry.waiters);
+    if (waiter == nullptr) continue;
     waiter->granted_queue_ = std::make_unique<std::string>(*entry.key);
+    return;
+  }
 }
 
 }  // namespace dtrun::rendezvous

@@ -383,13 +383,13 @@ void StoreModel::release(const std::string& key, Waits which) {
 }
 
 void StoreModel::wake_one_for_queue(const std::string& key) {
-  for (auto place = waits_.begin(); place != waits_.end(); ++place) {
+  for (auto next = waits_.begin(); next != waits_.end();) {
+    const auto place = next++;
     if (place->key != key || place->is_barrier) continue;
     const std::size_t who = place->who;
-    if (release_one(place)) {
-      clients_[who].granted = key;
-      clients_[who].is_granted = true;
-    }
+    if (!release_one(place)) continue;
+    clients_[who].granted = key;
+    clients_[who].is_granted = true;
     return;
   }
 }

@@ -71,6 +71,18 @@ TEST(StoreCoreTest, AWaitCountsEachKeyOnceEvenIfItIsDeletedAgain) {
   EXPECT_TRUE(core.wait(waiter, std::vector<std::string>{}));
 }
 
+TEST(StoreCoreTest, APushWakesSomebodyThoughTheFirstWaitsForMore) {
+  StoreCore core;
+  CountingWaiter for_two, for_one;
+  EXPECT_FALSE(core.wait(for_two, {"q", "k"}));
+  EXPECT_FALSE(core.wait(for_one, {"q"}));
+  core.queue_push("q", "1");
+  EXPECT_EQ(for_one.releases, 1);
+  EXPECT_EQ(for_two.releases, 0);
+  core.set("k", "1");
+  EXPECT_EQ(for_two.releases, 1);
+}
+
 TEST(StoreCoreTest, AQueueSatisfiesAWaitAndIsNotCountedAsMissing) {
   StoreCore core;
   CountingWaiter waiter;
