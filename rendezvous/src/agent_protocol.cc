@@ -117,7 +117,7 @@ void fields(Archive&, Echo&) {}
 
 // The last of each enum.
 constexpr std::int32_t last_of(Standing::Kind) {
-  return static_cast<std::int32_t>(Standing::Kind::kSpare);
+  return static_cast<std::int32_t>(Standing::Kind::kLastCall);
 }
 constexpr std::int32_t last_of(Close::Outcome) {
   return static_cast<std::int32_t>(Close::Outcome::kFailed);

@@ -141,7 +141,10 @@ class HeadStep {
     if (s_.own != id)
       note(Note::Weight::kDetail,
            fmt::format("{} has joined with {} ranks", hello.describe(), hello.local_ranks));
-    if (s_.phase == HeadPhase::kGathering) return;
+    if (s_.phase == HeadPhase::kGathering) {
+      if (s_.last_call) tell_standing(id, Standing::Kind::kLastCall);
+      return;
+    }
     const bool room = s_.participants < s_.settings.max_nodes;
     if (room && !s_.newcomers_since) s_.newcomers_since = now_;
     tell_standing(id, room ? Standing::Kind::kWaiting : Standing::Kind::kSpare);
@@ -265,7 +268,7 @@ class HeadStep {
                    failure_of_node(member.hello,
                                    fmt::format("{}, which holds the workers' store, is gone: {}",
                                                name_of(member), why)));
-    if (member.done || member.leaving) return;
+    if (member.done || (member.leaving && s_.phase != HeadPhase::kPreparing)) return;
     if (!member.participant() || s_.phase == HeadPhase::kPreparing)
       note(Note::Weight::kWarning,
            fmt::format("{} has left {}: {}", member.hello.describe(),
@@ -353,6 +356,9 @@ class HeadStep {
     if (!s_.last_call) {
       s_.last_call = now_ + settings.last_call_timeout;
       note_waiting("others may come for", settings.last_call_timeout);
+      // Their own patience is for those who must come.
+      for (const auto& [id, member] : s_.members)
+        if (!member.leaving) tell_standing(id, Standing::Kind::kLastCall);
     }
     if (now_ >= *s_.last_call) prepare();
   }

@@ -56,6 +56,13 @@ Moment silence_limit(const MemberState& state) {
   return state.head_heard + 2 * state.silence_window;
 }
 
+// When an accepted member gives up waiting for the start. A little after its patience: the head,
+// whose own is as long, knows better what is missing.
+Moment start_limit(const MemberState& state) {
+  if (state.phase != MemberPhase::kWaiting || !state.join_deadline) return Moment::max();
+  return *state.join_deadline + std::chrono::seconds(1);
+}
+
 class MemberStep {
  public:
   MemberStep(MemberState& state, Moment now) : s_(state), now_(now) {}
@@ -187,8 +194,7 @@ class MemberStep {
           s_.settings,
           fmt::format("it did not answer in {}", base::format_duration(s_.settings.read_timeout))));
     }
-    if (s_.join_deadline && now_ >= *s_.join_deadline && s_.phase == MemberPhase::kWaiting)
-      fail_with(not_started(s_.settings));
+    if (now_ >= start_limit(s_)) fail_with(not_started(s_.settings));
   }
 
   std::vector<MemberAction> actions;
@@ -252,9 +258,15 @@ class MemberStep {
   void hear(const Standing& message) {
     if (s_.phase != MemberPhase::kWaiting) return;
     s_.join_deadline.reset();
-    do_(MemberNote{message.kind == Standing::Kind::kSpare
-                       ? fmt::format("all places of the job are taken: this node is a spare")
-                       : fmt::format("a round is running: this node will be in the next one")});
+    switch (message.kind) {
+      case Standing::Kind::kWaiting:
+        return do_(MemberNote{"a round is running: this node will be in the next one"});
+      case Standing::Kind::kSpare:
+        return do_(MemberNote{"all places of the job are taken: this node is a spare"});
+      case Standing::Kind::kLastCall:
+        return do_(
+            MemberNote{"enough nodes are here: others may come until the last call is over"});
+    }
   }
 
   void hear(const Prepare& message) {
@@ -424,7 +436,7 @@ Moment member_deadline(const MemberState& state) {
   by(state.beat_at);
   by(state.answer_deadline);
   by(silence_limit(state));
-  if (state.phase == MemberPhase::kWaiting) by(state.join_deadline);
+  by(start_limit(state));
   return due;
 }
 

@@ -129,7 +129,7 @@ TEST(AgentProtocolTest, WhatIsNotExactlyAMessageIsRefused) {
     const std::string text = refusal_of<AgentMessage>(bytes(frame));
     EXPECT_TRUE(contains(text, told)) << frame << ": " << text;
   }
-  EXPECT_TRUE(contains(refusal_of<HeadMessage>(bytes("06 00*3 02 02 00*4")), "number 2 where"));
+  EXPECT_TRUE(contains(refusal_of<HeadMessage>(bytes("06 00*3 02 03 00*4")), "number 3 where"));
   EXPECT_TRUE(contains(refusal_of<HeadMessage>(bytes("11 00*3 00 00*8 01 00*7")), "number 0"));
   EXPECT_TRUE(contains(refusal_of<HeadMessage>(bytes("01 00*3 08")), "its kind, 8, is"));
 }

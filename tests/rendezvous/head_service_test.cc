@@ -196,7 +196,7 @@ TEST(HeadServiceTest, WordsAboutOtherRoundsAreIgnored) {
 }
 
 TEST(HeadServiceTest, AMemberThatTalksNonsenseIsLost) {
-  const RoundSettings job = job_of(1, 2);
+  const RoundSettings job = job_of(2, 2);
   ServedHead head(job);
   RawAgent a(head.port()), b(head.port());
   a.join(hello_of("a", job, 1));

@@ -160,6 +160,18 @@ TEST_F(RoundHeadTest, ALastCallIsWaitedForOnceEnoughAreHere) {
   EXPECT_EQ(head_.phase, HeadPhase::kPreparing);
 }
 
+TEST_F(RoundHeadTest, TheLastCallIsToldToThoseWhoAreHereAndThoseWhoCome) {
+  begin(2, 4);
+  join(1, "a");
+  EXPECT_EQ(last<Standing>(1), nullptr);
+  join(2, "b");
+  join(3, "c");
+  for (const MemberId id : {1, 2, 3}) {
+    ASSERT_TRUE(last<Standing>(id)) << id;
+    EXPECT_EQ(last<Standing>(id)->kind, Standing::Kind::kLastCall);
+  }
+}
+
 TEST_F(RoundHeadTest, TheLastCallIsOverWhenTooFewAreLeft) {
   begin(2, 4);
   join(1, "a");

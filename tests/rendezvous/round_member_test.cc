@@ -189,12 +189,14 @@ TEST_F(RoundMemberTest, JoiningIsGivenUpAfterItsTimeout) {
 
 TEST_F(RoundMemberTest, AJobThatDoesNotBeginIsGivenUpButNotByASpare) {
   join();
-  now_ += seconds(600);
+  now_ += seconds(601);
   event(MemberTick{});
   EXPECT_THAT(action<Finish>()->error->what(), HasSubstr("has not started the job for 600 s"));
 
   member_ = MemberState{};
   join();
+  hear(Standing{Standing::Kind::kLastCall, 5});
+  EXPECT_THAT(action<MemberNote>()->text, HasSubstr("enough nodes are here"));
   hear(Standing{Standing::Kind::kSpare, 5});
   EXPECT_THAT(action<MemberNote>()->text, HasSubstr("spare"));
   now_ += seconds(6000);
@@ -270,7 +272,7 @@ TEST_F(RoundMemberTest, AnotherHeadIsWaitedForAsTheFirstOne) {
   now_ += seconds(599);
   event(MemberTick{});
   EXPECT_FALSE(action<Finish>());
-  now_ += seconds(1);
+  now_ += seconds(2);
   event(MemberTick{});
   EXPECT_THAT(action<Finish>()->error->what(), HasSubstr("has not started the job for 600 s"));
 }

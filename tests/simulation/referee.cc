@@ -41,7 +41,7 @@ Moment Referee::ran_since(const HeadBook& head, Moment since, Moment now) const 
 }
 
 // --- heads
-void Referee::head_steps(int key, const Node&, const rounds::HeadEvent& event,
+void Referee::head_steps(int key, const Node& node, const rounds::HeadEvent& event,
                          const std::vector<rounds::HeadAction>& actions, Moment now) {
   HeadBook& head = heads_.at(key);
   if (const auto* said = std::get_if<rounds::Said>(&event)) hear(head, *said, now);
@@ -61,6 +61,12 @@ void Referee::head_steps(int key, const Node&, const rounds::HeadEvent& event,
     const auto* send = std::get_if<rounds::Send>(&action);
     if (send != nullptr) check_send(head, *send);
   }
+  const rounds::HeadState& state = node.head->state;
+  const bool waits = state.phase == rounds::HeadPhase::kGathering &&
+                     state.present >= state.settings.max_nodes &&
+                     node.plan.clock.local(now) >= state.fence;
+  demand(!waits, "a full job begins at once", "{} nodes are here, and the head waits",
+         state.present);
   if (head.closed && !head.told) check_that_all_are_told(head);
   head.told = head.closed.has_value();
 }

@@ -41,8 +41,8 @@ std::string text(const rounds::Refused& m) {
   return "Refused: " + m.text;
 }
 std::string text(const rounds::Standing& m) {
-  return fmt::format("Standing {} of {}",
-                     m.kind == rounds::Standing::Kind::kSpare ? "spare" : "waiting", m.nodes);
+  const char* const kinds[] = {"waiting", "spare", "last call"};
+  return fmt::format("Standing {} of {}", kinds[static_cast<int>(m.kind)], m.nodes);
 }
 std::string text(const rounds::Prepare& m) {
   return fmt::format("Prepare r{}", m.round);

@@ -121,7 +121,11 @@ struct Refused {
 };
 /// Told on change: what a member that is in no round waits for.
 struct Standing {
-  enum class Kind : std::int32_t { kWaiting, kSpare };
+  enum class Kind : std::int32_t {
+    kWaiting,   ///< for the end of the round that is on
+    kSpare,     ///< for a place
+    kLastCall,  ///< enough are here; others may still come
+  };
   Kind kind = Kind::kWaiting;
   std::int32_t nodes = 0;  ///< that are here
 };
