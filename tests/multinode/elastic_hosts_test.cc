@@ -95,11 +95,12 @@ class ElasticHostsTest : public testing::Test {
         "--rdzv_conf=keep_alive_interval=0.2,keep_alive_max_attempt=5,last_call_timeout=0.3,"
         "close_timeout=2,join_timeout=20"};
     for (std::string& word : more) command.push_back(std::move(word));
-    for (const std::string& word :
-         {std::string("sh"), std::string("-c"),
-          "echo up $RANK of $WORLD_SIZE at $MASTER_ADDR after $TORCHELASTIC_RESTART_COUNT; read "
-          "word <" +
-              gate_ + "; true"})
+    if (script_.empty())
+      script_ =
+          "echo up $RANK of $WORLD_SIZE at $MASTER_ADDR after $TORCHELASTIC_RESTART_COUNT; "
+          "read word <" +
+          gate_ + "; true";
+    for (const std::string& word : {std::string("sh"), std::string("-c"), script_})
       command.push_back(word);
     auto& node = nodes_[static_cast<std::size_t>(host - 1)];
     node = std::make_unique<Command>(command, options_);
@@ -116,6 +117,7 @@ class ElasticHostsTest : public testing::Test {
   static std::string folder_, reason_;
   static CommandOptions options_;
   std::string gate_;
+  std::string script_;      // of the ranks; empty: says where it is, and waits for the gate
   base::UniqueFd gate_fd_;  // open for as long as somebody may read
   std::array<std::unique_ptr<Command>, kHosts> nodes_;
 };
@@ -154,6 +156,33 @@ TEST_F(ElasticHostsTest, ANodeThatIsCutOffIsDroppedAfterTheWindowAndJoinsAgainWh
     const CommandResult result = node->finish();
     EXPECT_EQ(result.exit_code, 0) << result.describe();
   }
+}
+
+// Its rank ignores SIGTERM, and writes down the time as long as it lives: all by one clock.
+TEST_F(ElasticHostsTest, ANodeThatIsCutOffHasNoRankLeftWhenTheOthersGoOn) {
+  const std::vector<std::string> windows = {
+      "--shutdown_timeout=20",
+      "--rdzv_conf=keep_alive_interval=0.4,keep_alive_max_attempt=5,last_call_timeout=0.3,"
+      "close_timeout=2,join_timeout=20"};
+  const std::string alive = folder_ + "/alive", begun = folder_ + "/begun";
+  script_ = "echo up $RANK of $WORLD_SIZE; date +%s.%N >" + begun +
+            "; [ $WORLD_SIZE = 1 ] && [ -e " + alive + " ] && echo goes on alone; read word <" +
+            gate_ + "; true";
+  Command& head = start(1, "1:2", "node1:29500", windows);
+  ASSERT_TRUE(head.wait_for_output("up 0 of 1"));
+  script_ = "trap '' TERM; echo up $RANK of $WORLD_SIZE; while date +%s.%N >" + alive +
+            ".new && mv " + alive + ".new " + alive + "; do sleep 0.02; done";
+  Command& other = start(2, "1:2", "node1:29500", windows);
+  ASSERT_TRUE(head.wait_for_output("up 0 of 2") && other.wait_for_output("up 1 of 2"));
+  change_network({"hosts-cut", "--silent", "2"});
+  ASSERT_TRUE(head.wait_for_output("goes on alone")) << head.finish().describe();
+  EXPECT_NE(other.finish().exit_code, 0);
+  double last_sign = 0, beginning = 0;
+  ASSERT_TRUE(std::ifstream(alive) >> last_sign);
+  ASSERT_TRUE(std::ifstream(begun) >> beginning);
+  EXPECT_LT(last_sign, beginning);
+  open_gate();
+  EXPECT_EQ(head.finish().exit_code, 0);
 }
 
 TEST_F(ElasticHostsTest, WhenTheHeadsHostIsCutOffOrCrashesEverybodyGetsAVerdict) {
