@@ -143,6 +143,7 @@ struct HeadService::Impl {
   bool make_room() {
     pollfd waiting{listener.get(), POLLIN, 0};
     if (::poll(&waiting, 1, 0) <= 0) return false;
+    if (drop_oldest_farewell()) return true;
     if (sessions.part_with_oldest_newcomer()) {
       carry_out_effects();
       return true;
@@ -152,6 +153,18 @@ struct HeadService::Impl {
     spare = spare_descriptor();
     if (!spare) pause_accepting();
     return spare.valid();
+  }
+
+  // Of those who have been told to go and stay: it costs them the last words at the most.
+  bool drop_oldest_farewell() {
+    while (!farewells.empty()) {
+      const MemberId id = farewells.front().id;
+      farewells.pop_front();
+      if (connections.erase(id) == 0) continue;
+      sessions.forget(id);
+      return true;
+    }
+    return false;
   }
 
   void pause_accepting() {
@@ -220,6 +233,8 @@ struct HeadService::Impl {
 
   // --- the end of every callback
   void settle() {
+    const int round = sessions.head().round;
+    if (std::exchange(last_round, round) != round && callbacks.on_round) callbacks.on_round(round);
     carry_out_effects();
     while (!farewells.empty() && !connections.contains(farewells.front().id)) farewells.pop_front();
     arm_timer();
@@ -295,6 +310,7 @@ struct HeadService::Impl {
   std::unordered_map<MemberId, Connection> connections;
   std::deque<Farewell> farewells;  // in the order of their time
   std::optional<Moment> armed;
+  int last_round = rounds::kNoRound;
   bool ended = false;
   bool finished = false;
   base::FdWatch epoll_watch;

@@ -130,6 +130,16 @@ TEST(HeadServiceTest, WithoutDescriptorsNewcomersMakeRoomForEachOther) {
     RawClient turned_away(head.port());
     EXPECT_TRUE(turned_away.closed_by_peer());
     second.expect_in_step();
+    // Who was refused and stays goes before anybody is turned away.
+    fill.pop_back();
+    fill.pop_back();
+    RawClient refused(head.port());
+    refused.send(bytes("d7 02 0a 00*3 00"));
+    EXPECT_EQ(refused.receive(9).size(), 9u);
+    fill.pop_back();
+    RawClient late(head.port());
+    late.send(kOpening);
+    EXPECT_EQ(hex(late.receive(kAnswer.size())), hex(kAnswer));
   }
   fill.clear();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);

@@ -36,6 +36,8 @@ struct HeadServiceCallbacks {
   /// Nobody is left who needs the head, and all have been told what there was to tell. The last
   /// call; it may destroy the service.
   std::function<void()> on_end;
+  /// This round is about to open; may be empty.
+  std::function<void(int round)> on_round{};
 };
 
 class HeadService {
