@@ -115,8 +115,9 @@ class Agent {
     // A head that is not here any more is to be found by the next election.
     place.port = head.is_here() && head.last_round ? 0 : head.port;
     if (head.is_here()) {
-      endpoint_ = std::make_unique<Endpoint>(loop_, plan_, std::move(head),
-                                             [this] { go_if_all_is_over(); });
+      endpoint_ = std::make_unique<Endpoint>(
+          loop_, plan_, std::move(head), [this] { go_if_all_is_over(); },
+          [this](int round) { meeting_point_->record_round(round); });
       place.own = endpoint_->own_agent();
     }
     if (membership_) return membership_->move(std::move(place), settings.head_name);
@@ -170,7 +171,6 @@ class Agent {
     if (failed_here_) print_round_failure(errors_, outcome_);
     failed_here_ = false;
     outcome_.begin_round(start);
-    if (endpoint_) meeting_point_->record_round(start.round);
     running_ = true;
     StartOrder order;
     order.round = start.round;

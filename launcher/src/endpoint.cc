@@ -70,7 +70,7 @@ rendezvous::rounds::HeadState make_state(const LaunchPlan& plan, const Head& hea
 }  // namespace
 
 Endpoint::Endpoint(base::EventLoop& loop, const LaunchPlan& plan, Head head,
-                   base::EventLoop::Callback on_end)
+                   base::EventLoop::Callback on_end, std::function<void(int)> on_round)
     : listening_at_(base::local_address(head.listener.get())) {
   rendezvous::HeadServiceOptions options;
   options.token = plan.token;
@@ -78,10 +78,12 @@ Endpoint::Endpoint(base::EventLoop& loop, const LaunchPlan& plan, Head head,
   options.listening_at = listening_at_;
   head_ = std::make_unique<rendezvous::HeadService>(
       loop, make_state(plan, head), std::move(options),
-      rendezvous::HeadServiceCallbacks{tell, [this, on_end = std::move(on_end)] {
+      rendezvous::HeadServiceCallbacks{tell,
+                                       [this, on_end = std::move(on_end)] {
                                          ended_ = true;
                                          on_end();
-                                       }});
+                                       },
+                                       std::move(on_round)});
   rendezvous::TcpStoreServerOptions store;
   if (plan.options.rounds.max_nodes > 1)
     store.on_agent = [this](base::UniqueFd socket, const std::string& bytes) {

@@ -3,6 +3,7 @@
 // store. On the agent's EventLoop.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,8 +19,9 @@ namespace dtrun::launcher {
 class Endpoint {
  public:
   /// @param on_end nobody needs the head any more
+  /// @param on_round it is about to open
   Endpoint(base::EventLoop& loop, const LaunchPlan& plan, Head head,
-           base::EventLoop::Callback on_end);
+           base::EventLoop::Callback on_end, std::function<void(int)> on_round);
 
   /// This agent's own connection to the head. Once.
   base::UniqueFd own_agent() { return head_->own_agent(); }
