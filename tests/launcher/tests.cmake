@@ -5,7 +5,7 @@ target_compile_definitions(dtrun_launcher_test_support
   PUBLIC DTRUN_BINARY="$<TARGET_FILE:dtrun_launcher>" DTRUN_WORKERS="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 add_dependencies(dtrun_launcher_test_support dtrun_launcher)
 dtrun_test(launcher/bad_input_test.cc LINKS dtrun_launcher_test_support dtrun::base GTest::gmock PROCESSORS 2)
-foreach(name start containment elastic failure joining output nodes rendezvous)
+foreach(name start containment elastic failure joining output nodes rendezvous time)
   dtrun_test(launcher/${name}_test.cc
     LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
 endforeach()
@@ -38,6 +38,13 @@ foreach(name failure_test containment_test containment_long_test)
 endforeach()
 add_dependencies(launcher_output_test flood_worker)
 add_dependencies(launcher_elastic_test elastic_worker)
+add_dependencies(launcher_time_test elastic_worker)
+if(DTRUN_SANITIZE STREQUAL "")
+  add_library(stepped_clock MODULE launcher/workers/stepped_clock.cc)
+  target_link_libraries(stepped_clock PRIVATE dtrun_flags)
+  add_dependencies(launcher_time_test stepped_clock)
+  target_compile_definitions(launcher_time_test PRIVATE DTRUN_STEPPED_CLOCK="$<TARGET_FILE:stepped_clock>")
+endif()
 
 # One CTest test: its tests share an etcd.
 add_executable(launcher_etcd_job_test launcher/etcd_job_test.cc)
