@@ -6,16 +6,12 @@
 #include <cerrno>
 #include <utility>
 
-#include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
 
 namespace dtrun::rendezvous {
 namespace {
 
 using base::Deadline;
-namespace log = base::log;
-
-constexpr Deadline::Duration kBetweenLines = std::chrono::seconds(10);
 
 // The handshake's few bytes find room in the buffer of a socket that has sent nothing yet; a peer
 // that has closed even that door is none to wait for.
@@ -79,19 +75,8 @@ void TokenGate::receive(Visitors::iterator visitor, std::string_view bytes) {
 }
 
 void TokenGate::refuse(Visitors::iterator visitor, const std::string& why) {
-  note_refusal(base::peer_address((*visitor)->fd.get()), why);
+  refusals_.warning("refused " + base::peer_address((*visitor)->fd.get()) + ": " + why);
   visitors_.erase(visitor);
-}
-
-void TokenGate::note_refusal(const std::string& address, const std::string& why) {
-  if (!next_line_.expired()) {
-    ++unsaid_;
-    return;
-  }
-  next_line_ = Deadline::after(kBetweenLines);
-  log::warning(log::Component::kStore, "refused {}: {}{}", address, why,
-               unsaid_ == 0 ? "" : " (and " + std::to_string(unsaid_) + " others before)");
-  unsaid_ = 0;
 }
 
 }  // namespace dtrun::rendezvous

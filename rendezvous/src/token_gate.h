@@ -14,6 +14,7 @@
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/rendezvous/token.h"
+#include "rate_limited_log.h"
 
 namespace dtrun::rendezvous {
 
@@ -35,8 +36,6 @@ class TokenGate {
   /// @param connection non-blocking
   /// @param bytes what it has sent so far
   void take(base::UniqueFd connection, const std::string& bytes);
-  /// One line at the most in ten seconds, however many are refused.
-  void note_refusal(const std::string& address, const std::string& why);
 
  private:
   struct Visitor;
@@ -51,8 +50,7 @@ class TokenGate {
   const Options options_;
   const Admitted admitted_;
   Visitors visitors_;  // oldest first
-  base::Deadline next_line_ = base::Deadline::after({});
-  std::size_t unsaid_ = 0;
+  RateLimitedLog refusals_{base::log::Component::kStore};
 };
 
 }  // namespace dtrun::rendezvous
