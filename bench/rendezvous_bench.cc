@@ -125,7 +125,7 @@ Agent::Agent(Agents& all, int number) {
   settings.hello.agent = static_cast<std::uint64_t>(number) + 1;
   settings.after_loss = rounds::AfterLoss::kRejoin;
   membership_.emplace(
-      all.loop, settings, std::nullopt,
+      all.loop, settings, Proof{},
       MembershipCallbacks{[this](const rounds::OpenStore& open) {
                             membership_->tell(rounds::StoreOpened{open.round, "", 1});
                           },

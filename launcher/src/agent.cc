@@ -122,7 +122,7 @@ class Agent {
     }
     if (membership_) return membership_->move(std::move(place), settings.head_name);
     membership_ =
-        std::make_unique<rendezvous::Membership>(loop_, settings, plan_.token, callbacks());
+        std::make_unique<rendezvous::Membership>(loop_, settings, plan_.proof, callbacks());
     membership_->begin(std::move(place));
   }
 

@@ -73,7 +73,7 @@ Endpoint::Endpoint(base::EventLoop& loop, const LaunchPlan& plan, Head head,
                    base::EventLoop::Callback on_end, std::function<void(int)> on_round)
     : listening_at_(base::local_address(head.listener.get())) {
   rendezvous::HeadServiceOptions options;
-  options.token = plan.token;
+  options.proof = plan.proof;
   options.endpoint_host = head.host;
   options.listening_at = listening_at_;
   head_ = std::make_unique<rendezvous::HeadService>(

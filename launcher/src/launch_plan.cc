@@ -8,6 +8,7 @@
 
 #include "device_count.h"
 #include "dtrun/base/log.h"
+#include "dtrun/rendezvous/munge.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -17,6 +18,7 @@ using base::ErrorCode;
 
 constexpr std::string_view kLocalRankMacro = "${local_rank}";
 constexpr const char* kTokenVariable = "DTRUN_TOKEN";
+constexpr const char* kMungeSocketVariable = "DTRUN_MUNGE_SOCKET";
 constexpr const char* kNcclAsync = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
 int decide_local_ranks(const std::string& wish, const base::Environment& environment) {
@@ -107,17 +109,22 @@ void limit_omp_threads(const LaunchPlan& plan, const std::optional<OmpThreads>& 
 }
 
 // Of the job's agents only: what the ranks have in their environment, their children and logs have.
-std::optional<rendezvous::Token> find_token(const Options& options,
-                                            const base::Environment& environment) {
+rendezvous::Proof find_proof(const Options& options, const base::Environment& environment) {
   const auto secret = environment.get(kTokenVariable);
-  if (secret && !options.token_file.empty())
-    throw Error(
-        ErrorCode::kUsage,
-        fmt::format("two tokens are given, {} and token_file in --rdzv_conf", kTokenVariable), "",
-        "leave one of them out");
-  if (options.rounds.max_nodes == 1) return std::nullopt;  // no other agent can come
+  std::vector<std::string> given;
+  if (secret) given.emplace_back(kTokenVariable);
+  if (!options.token_file.empty()) given.emplace_back("token_file in --rdzv_conf");
+  if (options.token_of_munge) given.emplace_back("token=munge in --rdzv_conf");
+  if (given.size() > 1)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("two tokens are given, {} and {}", given[0], given[1]), "",
+                "leave one of them out");
+  if (options.rounds.max_nodes == 1) return {};  // no other agent can come
   if (secret) return rendezvous::Token(*secret, kTokenVariable);
-  if (options.token_file.empty()) return std::nullopt;
+  if (options.token_of_munge)
+    return std::make_shared<rendezvous::Munge>(
+        rendezvous::MungeOptions{.socket = environment.get(kMungeSocketVariable).value_or("")});
+  if (options.token_file.empty()) return {};
   return rendezvous::Token::from_file(options.token_file, "--rdzv_conf token_file=");
 }
 
@@ -141,7 +148,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
                 : options.rounds.max_nodes == 1 ? new_run_id()
                                                 : "none";
   plan.report_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
-  plan.token = find_token(options, environment);
+  plan.proof = find_proof(options, environment);
   plan.nccl_async = environment.get(kNcclAsync).value_or("");
   plan.colour = environment.get("NO_COLOR").value_or("").empty() &&
                 environment.get("TERM").value_or("dumb") != "dumb";

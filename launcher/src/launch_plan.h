@@ -8,7 +8,7 @@
 
 #include "dtrun/base/child_process.h"
 #include "dtrun/base/env.h"
-#include "dtrun/rendezvous/token.h"
+#include "dtrun/rendezvous/proof.h"
 #include "dtrun/rendezvous/worker_env.h"
 #include "options.h"
 
@@ -21,8 +21,8 @@ struct LaunchPlan {
   std::string program_name;    ///< as the user wrote it; for reports
   base::ChildCommand command;  ///< with the environment that all ranks share
   std::string nccl_async;      ///< TORCH_NCCL_ASYNC_ERROR_HANDLING of this environment; may be ""
-  /// By which the agents know each other; none: anybody may join who names the job.
-  std::optional<rendezvous::Token> token;
+  /// By which the agents know each other; nothing: anybody may join who names the job.
+  rendezvous::Proof proof;
   std::string report_file;            ///< this launcher's own TORCHELASTIC_ERROR_FILE; empty: none
   std::vector<RankBinding> bindings;  ///< of each local rank
   bool colour = false;                ///< tags may be coloured where they are seen

@@ -68,7 +68,8 @@ struct Options {
   std::optional<std::chrono::nanoseconds> head_patience;
   /// The nodes of this Slurm step, as Slurm writes them, where all of the job's are among them.
   std::string step_nodes;
-  std::string token_file;  ///< empty: none, see job_token.h
+  std::string token_file;       ///< empty: none
+  bool token_of_munge = false;  ///< munge shows the agents who they are
   std::string role = "default";
   std::string run_id;   ///< empty: made by the plan
   std::string log_dir;  ///< empty: a private folder, removed at the end

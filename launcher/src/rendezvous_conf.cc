@@ -42,6 +42,7 @@ constexpr Key kKeys[] = {
     {"ssl_cert_key", Use::kEtcd},
     {"ca_cert", Use::kEtcd},
     {"token_file", Use::kAlways},
+    {"token", Use::kAlways},
 };
 
 Error conf_error(const std::string& entry, const std::string& why, std::string remedy = "") {
@@ -140,9 +141,19 @@ class Reader {
       conf_.store_type = one_of("tcp", "file") == 0 ? StoreType::kTcp : StoreType::kFile;
     } else if (key == "protocol") {
       conf_.protocol = one_of("http", "https") == 0 ? EtcdProtocol::kHttp : EtcdProtocol::kHttps;
+    } else if (key == "token") {
+      read_token();
     } else {
       conf_.keep_alive_max_attempt = read_count();
     }
+  }
+
+  // What stands there instead may be a secret, and is not shown.
+  void read_token() {
+    if (value_ != "munge")
+      throw conf_error("token=...", "must be munge",
+                       "a token's text is given by token_file=FILE, or by DTRUN_TOKEN");
+    conf_.token_of_munge = true;
   }
 
   int one_of(const char* first, const char* second) const {

@@ -26,6 +26,7 @@ struct RendezvousConf {
   std::string ssl_cert_key;
   std::string ca_cert;
   std::string token_file;
+  bool token_of_munge = false;
   std::vector<std::string> keys;  ///< those that were given, in order
 };
 

@@ -16,6 +16,7 @@ constexpr std::size_t kNonceBytes = std::tuple_size_v<AgentHandshake::Nonce>;
 constexpr std::size_t kCodeBytes = std::tuple_size_v<Token::Code>;
 constexpr char kRefusalKind = 2;
 constexpr std::size_t kRefusalHead = 9;
+constexpr std::size_t kSizeBytes = 2;  // of a credential
 
 // How the two sides are called, and where each of them gives its token.
 struct Words {
@@ -43,9 +44,34 @@ const Words& words_for(const std::string& purpose) {
   return purpose == kStorePurpose ? kStoreWords : kAgentWords;
 }
 
-std::string opening_bytes(Proof proof) {
+std::string opening_bytes(ProofKind kind) {
   return {static_cast<char>(kPreamble), static_cast<char>(kProtocolVersion),
-          static_cast<char>(proof)};
+          static_cast<char>(kind)};
+}
+
+bool has_nonce(std::uint8_t kind) {
+  return kind == static_cast<std::uint8_t>(ProofKind::kToken) ||
+         kind == static_cast<std::uint8_t>(ProofKind::kMunge);
+}
+
+std::string name_of(const Words& words, ProofKind kind) {
+  return kind == ProofKind::kMunge ? "a token of munge (--rdzv_conf token=munge)"
+                                   : fmt::format("a token ({})", words.option);
+}
+
+// A token's text has no white space at its ends, and random bytes may.
+std::string hexadecimal(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+// For the one line of a refusal.
+std::string in_one_line(const base::Error& error) {
+  std::string text = error.summary();
+  if (!error.why().empty()) text += ": " + error.why();
+  if (!error.remedy().empty()) text += "; " + error.remedy();
+  return printable(text);
 }
 
 std::string u32(std::size_t value) {
@@ -85,24 +111,24 @@ AgentHandshake::Nonce fresh_nonce() {
   return nonce;
 }
 
-AgentHandshake::AgentHandshake(Role role, std::string purpose, std::optional<Token> token,
-                               const Nonce& nonce)
+AgentHandshake::AgentHandshake(Role role, std::string purpose, Proof proof, const Nonce& nonce)
     : role_(role),
       purpose_(std::move(purpose)),
-      token_(std::move(token)),
+      proof_(std::move(proof)),
       own_nonce_(nonce.begin(), nonce.end()),
       step_(role == Role::kHead ? Step::kOpening : Step::kAnswer) {
   DT_CHECK(purpose_.size() <= kMostPurposeBytes);
+  if (const Token* const token = std::get_if<Token>(&proof_)) secret_ = *token;
   if (role == Role::kMember) start_as_member();
 }
 
 void AgentHandshake::start_as_member() {
-  output_ = opening_bytes(proof()) + static_cast<char>(purpose_.size()) + purpose_;
-  if (token_) output_ += own_nonce_;
+  output_ = opening_bytes(kind()) + static_cast<char>(purpose_.size()) + purpose_;
+  if (kind() != ProofKind::kNone) output_ += own_nonce_;
 }
 
 AgentHandshake::State AgentHandshake::receive(std::string_view& bytes) {
-  const std::size_t most = role_ == Role::kHead ? kMostBytes : kRefusalHead + kMostTextBytes;
+  const std::size_t most = role_ == Role::kHead ? kMostBytes : kMostAnswerBytes;
   const std::size_t before = received_.size();
   received_ += bytes.substr(0, most - before);
   const std::size_t taken_in = received_.size() - before;
@@ -125,6 +151,8 @@ AgentHandshake::State AgentHandshake::read_step() {
       return read_proof();
     case Step::kAnswer:
       return read_answer();
+    case Step::kCredential:
+      return read_credential();
     case Step::kHeadsProof:
       break;
   }
@@ -152,33 +180,50 @@ AgentHandshake::State AgentHandshake::fail(std::string why) {
   return State::kFailed;
 }
 
+// What was to be believed of the head, and is not.
+AgentHandshake::State AgentHandshake::disbelieve(std::string why) {
+  failure_ = std::move(why);
+  return State::kRefused;
+}
+
+void AgentHandshake::set_secret(std::string_view secret) {
+  secret_.emplace(hexadecimal(secret), "a credential");
+}
+
 Token::Code AgentHandshake::code_of(char whose) const {
   const bool head = role_ == Role::kHead;
   std::string text = "dtrun handshake";
   text += static_cast<char>(kProtocolVersion);
-  text += static_cast<char>(proof());
+  text += static_cast<char>(kind());
   text += whose;
   text += static_cast<char>(purpose_.size());
   text += purpose_;
   text += head ? peer_nonce_ : own_nonce_;
   text += head ? own_nonce_ : peer_nonce_;
-  return token_->code_of(text);
+  text += credential_;
+  return secret_->code_of(text);
 }
 
 // Empty: the other side wants the same.
-std::string AgentHandshake::other_proof(std::uint8_t theirs) const {
-  if (theirs == static_cast<std::uint8_t>(proof())) return "";
+std::string AgentHandshake::objection_to(std::uint8_t theirs) const {
+  if (theirs == static_cast<std::uint8_t>(kind())) return "";
   const Words& words = words_for(purpose_);
-  if (theirs == static_cast<std::uint8_t>(Proof::kNone))
-    return role_ == Role::kHead ? fmt::format("{} demands a token ({}), and {} gave none",
-                                              words.whole, words.option, words.member)
-                                : fmt::format("{} has a token ({}), and {} demands none: {}",
-                                              words.member, words.option, words.head, words.cure);
-  if (theirs == static_cast<std::uint8_t>(Proof::kToken))
-    return role_ == Role::kHead ? fmt::format("{} has a token ({}), and {} has none: {}",
-                                              words.member, words.option, words.head, words.cure)
-                                : fmt::format("{} demands a token ({})", words.whole, words.option);
-  return fmt::format("the other side wants a proof of kind {}, which is not known here", theirs);
+  const bool head = role_ == Role::kHead;
+  const std::string own_name = name_of(words, kind());
+  if (theirs == static_cast<std::uint8_t>(ProofKind::kNone))
+    return head
+               ? fmt::format("{} demands {}, and {} gave none", words.whole, own_name, words.member)
+               : fmt::format("{} has {}, and {} demands none: {}", words.member, own_name,
+                             words.head, words.cure);
+  if (!has_nonce(theirs))
+    return fmt::format("the other side wants a proof of kind {}, which is not known here", theirs);
+  const std::string name = name_of(words, static_cast<ProofKind>(theirs));
+  if (kind() == ProofKind::kNone)
+    return head ? fmt::format("{} has {}, and {} has none: {}", words.member, name, words.head,
+                              words.cure)
+                : fmt::format("{} demands {}", words.whole, name);
+  return fmt::format("{} has {}, and {} {}: give the same to all", words.member,
+                     head ? name : own_name, words.head, head ? own_name : name);
 }
 
 AgentHandshake::State AgentHandshake::read_opening() {
@@ -194,18 +239,40 @@ AgentHandshake::State AgentHandshake::read_opening() {
   const auto theirs = static_cast<std::uint8_t>(received_[2]);
   const std::size_t purpose_bytes = static_cast<unsigned char>(received_[3]);
   if (purpose_bytes > kMostPurposeBytes) return fail("its first words are too long");
-  const std::size_t nonce = theirs == static_cast<std::uint8_t>(Proof::kToken) ? kNonceBytes : 0;
+  const std::size_t nonce = has_nonce(theirs) ? kNonceBytes : 0;
   if (!has(4 + purpose_bytes + nonce)) return State::kRunning;
   const std::string purpose = received_.substr(4, purpose_bytes);
   if (purpose != purpose_)
     return refuse(fmt::format("this port is for '{}', not for '{}'", purpose_, printable(purpose)));
-  if (const std::string objection = other_proof(theirs); !objection.empty())
+  if (const std::string objection = objection_to(theirs); !objection.empty())
     return refuse(objection);
   take(4 + purpose_bytes);
   peer_nonce_ = take(nonce);
-  output_ = opening_bytes(proof());
-  if (!token_) return State::kDone;
-  output_ += own_nonce_;
+  return answer();
+}
+
+AgentHandshake::State AgentHandshake::answer() {
+  std::string words = opening_bytes(kind());
+  if (kind() != ProofKind::kNone) words += own_nonce_;
+  if (const auto* const realm = std::get_if<std::shared_ptr<Realm>>(&proof_)) {
+    // Asked of a service on this machine, in the loop that all agents share: short, and only for
+    // those who have said all that could be said by a stranger.
+    try {
+      Realm::Sealed sealed = (*realm)->seal();
+      set_secret(sealed.secret);
+      credential_ = std::move(sealed.credential);
+    } catch (const base::Error& error) {
+      return refuse("the head cannot prove who it is: " + in_one_line(error));
+    }
+    if (credential_.size() > kMostCredentialBytes)
+      return refuse(fmt::format("the head's credential has {} bytes, and {} are read",
+                                credential_.size(), kMostCredentialBytes));
+    words += static_cast<char>(credential_.size() & 0xff);
+    words += static_cast<char>(credential_.size() >> 8);
+    words += credential_;
+  }
+  output_ = std::move(words);
+  if (kind() == ProofKind::kNone) return State::kDone;
   step_ = Step::kProof;
   return State::kRunning;
 }
@@ -213,8 +280,10 @@ AgentHandshake::State AgentHandshake::read_opening() {
 AgentHandshake::State AgentHandshake::read_proof() {
   if (!has(kCodeBytes)) return State::kRunning;
   if (!same_code(code_of('M'), take(kCodeBytes)))
-    return refuse(fmt::format("{}'s token ({}) is not {}'s", words_for(purpose_).member,
-                              words_for(purpose_).option, words_for(purpose_).head));
+    return refuse(kind() == ProofKind::kToken
+                      ? fmt::format("{}'s token ({}) is not {}'s", words_for(purpose_).member,
+                                    words_for(purpose_).option, words_for(purpose_).head)
+                      : "this node did not open the head's credential (--rdzv_conf token=munge)");
   const Token::Code own = code_of('H');
   output_ += static_cast<char>(kPreamble);
   output_.append(own.begin(), own.end());
@@ -232,14 +301,45 @@ AgentHandshake::State AgentHandshake::read_answer() {
                             kProtocolVersion));
   if (!has(3)) return State::kRunning;
   const auto theirs = static_cast<std::uint8_t>(received_[2]);
-  if (const std::string objection = other_proof(theirs); !objection.empty()) {
-    failure_ = objection;
-    return State::kRefused;
-  }
-  if (!has(3 + (token_ ? kNonceBytes : 0))) return State::kRunning;
+  if (std::string objection = objection_to(theirs); !objection.empty())
+    return disbelieve(std::move(objection));
+  const bool bare = kind() == ProofKind::kNone;
+  if (!has(3 + (bare ? 0 : kNonceBytes))) return State::kRunning;
   take(3);
-  if (!token_) return State::kDone;
+  if (bare) return State::kDone;
   peer_nonce_ = take(kNonceBytes);
+  if (kind() == ProofKind::kToken) return prove();
+  step_ = Step::kCredential;
+  return State::kRunning;
+}
+
+AgentHandshake::State AgentHandshake::read_credential() {
+  if (!has(kSizeBytes)) return State::kRunning;
+  const std::size_t size = static_cast<unsigned char>(received_[0]) +
+                           (std::size_t{static_cast<unsigned char>(received_[1])} << 8);
+  if (size > kMostCredentialBytes) return fail("its credential is too long");
+  if (!has(kSizeBytes + size)) return State::kRunning;
+  take(kSizeBytes);
+  credential_ = take(size);
+  Realm& realm = *std::get<std::shared_ptr<Realm>>(proof_);
+  Realm::Opened opened;
+  try {
+    opened = realm.open(credential_);
+  } catch (const base::Error& error) {
+    return disbelieve("who listens there has not proved that it is of this job's user: " +
+                      in_one_line(error));
+  }
+  if (opened.user != realm.own_user())
+    return disbelieve(
+        fmt::format("who listens there is user {}, and this agent is user {}: start "
+                    "all agents of a job as one user",
+                    opened.user, realm.own_user()));
+  if (opened.secret.size() != Realm::kSecretBytes) return fail("its credential holds no secret");
+  set_secret(opened.secret);
+  return prove();
+}
+
+AgentHandshake::State AgentHandshake::prove() {
   const Token::Code own = code_of('M');
   output_.append(own.begin(), own.end());
   step_ = Step::kHeadsProof;
@@ -252,8 +352,10 @@ AgentHandshake::State AgentHandshake::read_heads_proof() {
   if (!has(1 + kCodeBytes)) return State::kRunning;
   take(1);
   if (same_code(code_of('H'), take(kCodeBytes))) return State::kDone;
-  failure_ = fmt::format("who listens there does not have {}'s token", words_for(purpose_).whole);
-  return State::kRefused;
+  return disbelieve(
+      kind() == ProofKind::kToken
+          ? fmt::format("who listens there does not have {}'s token", words_for(purpose_).whole)
+          : "who listens there sends a credential that is not its own");
 }
 
 AgentHandshake::State AgentHandshake::read_refusal() {

@@ -3,16 +3,21 @@
 // bytes in, bytes out. Not thread-safe.
 //
 //   member -> head  preamble byte 0xD7, u8 version, u8 proof, u8 length of the purpose, purpose;
-//                   with kToken: the member's nonce, 32 bytes
-//   head -> member  preamble byte, u8 version, u8 proof; with kToken: the head's nonce, 32 bytes
-//   member -> head  with kToken: the member's code, 32 bytes
-//   head -> member  with kToken: preamble byte, the head's code, 32 bytes
+//                   with a proof: the member's nonce, 32 bytes
+//   head -> member  preamble byte, u8 version, u8 proof; with a proof: the head's nonce, 32 bytes;
+//                   with kMunge: u16 length of the credential (1024 at the most), credential
+//   member -> head  with a proof: the member's code, 32 bytes
+//   head -> member  with a proof: preamble byte, the head's code, 32 bytes
 //   head -> member  instead of any of these: a refusal, u32 length of what follows, u8 2, u32
 //                   length of the text, text; integers little-endian; then the connection ends
 //
-// A code is the HMAC-SHA256, by the token, of "dtrun handshake", version, proof, whose code it is
-// ('M', 'H'), length of the purpose, purpose, the member's nonce, the head's nonce. Frozen for all
-// versions: the first two bytes, and the refusal, which version 2 knows, too.
+// A code is the HMAC-SHA256, by the secret, of "dtrun handshake", version, proof, whose code it is
+// ('M', 'H'), length of the purpose, purpose, the member's nonce, the head's nonce, and with kMunge
+// the credential. The secret is the token; with kMunge 32 random bytes that the head makes for this
+// connection and that the credential holds, sealed for the head's own user. The member demands that
+// the same user has sealed it. So a code shows either to the other as a process of that user in
+// the same realm; a credential without its secret shows nothing. Frozen for all versions: the first
+// two bytes, and the refusal, which version 2 knows, too.
 #pragma once
 
 #include <array>
@@ -22,7 +27,7 @@
 #include <string_view>
 #include <utility>
 
-#include "dtrun/rendezvous/token.h"
+#include "dtrun/rendezvous/proof.h"
 
 namespace dtrun::rendezvous {
 
@@ -32,8 +37,8 @@ inline constexpr std::uint8_t kProtocolVersion = 3;
 /// The purpose of a handshake with a store.
 inline constexpr const char* kStorePurpose = "store";
 
-/// By what the two know each other. Without a proof anybody is taken for what he says he is.
-enum class Proof : std::uint8_t { kNone = 0, kToken = 1 };
+/// Of a Proof, on the wire. A Realm is munge's.
+enum class ProofKind : std::uint8_t { kNone = 0, kToken = 1, kMunge = 2 };
 
 class AgentHandshake {
  public:
@@ -46,15 +51,18 @@ class AgentHandshake {
   };
   using Nonce = std::array<unsigned char, 32>;
 
-  /// What it reads at the most before it knows who is there.
+  /// What a head reads at the most before it knows who is there.
   static constexpr std::size_t kMostBytes = 256;
+  /// What a member does: the head's first words, or its refusal.
+  static constexpr std::size_t kMostAnswerBytes = 3 + 32 + 2 + 1024;
+  static constexpr std::size_t kMostCredentialBytes = 1024;
   static constexpr std::size_t kMostPurposeBytes = 64;
   /// Of the text of a refusal.
   static constexpr std::size_t kMostTextBytes = 1024;
 
   /// @param purpose what the connection is for: "agents"; the same on both sides
-  /// @param nonce fresh_nonce(); looked at only where there is a token
-  AgentHandshake(Role role, std::string purpose, std::optional<Token> token, const Nonce& nonce);
+  /// @param nonce fresh_nonce(); looked at only where there is a proof
+  AgentHandshake(Role role, std::string purpose, Proof proof, const Nonce& nonce);
 
   /// Takes what belongs to the handshake off the front of `bytes`; the rest is the conversation.
   State receive(std::string_view& bytes);
@@ -68,24 +76,31 @@ class AgentHandshake {
   State read_opening();
   State read_proof();
   State read_answer();
+  State read_credential();
   State read_refusal();
   State read_heads_proof();
   State refuse(std::string text);
   State fail(std::string why);
+  State disbelieve(std::string why);
+  State answer();
+  State prove();
   void start_as_member();
   bool has(std::size_t count);
   std::string take(std::size_t count);
-  Proof proof() const { return token_ ? Proof::kToken : Proof::kNone; }
+  ProofKind kind() const { return static_cast<ProofKind>(proof_.index()); }
+  void set_secret(std::string_view secret);
   Token::Code code_of(char whose) const;
-  std::string other_proof(std::uint8_t theirs) const;
+  std::string objection_to(std::uint8_t theirs) const;
 
-  enum class Step { kOpening, kProof, kAnswer, kHeadsProof };
+  enum class Step { kOpening, kProof, kAnswer, kCredential, kHeadsProof };
 
   Role role_;
   std::string purpose_;
-  std::optional<Token> token_;
+  Proof proof_;
+  std::optional<Token> secret_;  // with a realm: once it is known
   std::string own_nonce_;
   std::string peer_nonce_;
+  std::string credential_;
   Step step_;
   State state_ = State::kRunning;
   std::string received_;

@@ -70,7 +70,7 @@ struct HeadService::Impl {
       : loop(event_loop),
         options(std::move(given)),
         callbacks(std::move(calls)),
-        sessions(std::move(head), options.token, limits_of(options),
+        sessions(std::move(head), options.proof, limits_of(options),
                  [this](MemberId id) { return address_of(id); }),
         epoll(make_epoll()),
         spare(spare_descriptor()),

@@ -15,10 +15,9 @@ constexpr Moment kComplaintInterval = std::chrono::seconds(1);
 
 }  // namespace
 
-HeadSessions::HeadSessions(HeadState head, std::optional<Token> token, const Limits& limits,
-                           AddressOf address_of)
+HeadSessions::HeadSessions(HeadState head, Proof proof, const Limits& limits, AddressOf address_of)
     : head_(std::move(head)),
-      token_(std::move(token)),
+      proof_(std::move(proof)),
       limits_(limits),
       address_of_(std::move(address_of)) {}
 
@@ -31,7 +30,7 @@ MemberId HeadSessions::add(AgentSession session, Moment now) {
 }
 
 MemberId HeadSessions::open(const AgentHandshake::Nonce& nonce, Moment now) {
-  return add(AgentSession(AgentHandshake(AgentHandshake::Role::kHead, "agents", token_, nonce)),
+  return add(AgentSession(AgentHandshake(AgentHandshake::Role::kHead, "agents", proof_, nonce)),
              now);
 }
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "agent_session.h"
+#include "dtrun/rendezvous/proof.h"
 #include "dtrun/rendezvous/round_head.h"
-#include "dtrun/rendezvous/token.h"
 
 namespace dtrun::rendezvous {
 
@@ -48,8 +48,7 @@ class HeadSessions {
   /// The address by which the head sees that agent.
   using AddressOf = std::function<std::string(rounds::MemberId)>;
 
-  HeadSessions(rounds::HeadState head, std::optional<Token> token, const Limits& limits,
-               AddressOf address_of);
+  HeadSessions(rounds::HeadState head, Proof proof, const Limits& limits, AddressOf address_of);
 
   rounds::MemberId open(const AgentHandshake::Nonce& nonce, rounds::Moment now);
   /// The agent that hosts the head: it needs no proof.
@@ -93,7 +92,7 @@ class HeadSessions {
   void part(rounds::MemberId id, Entry& entry, Parting parting);
 
   rounds::HeadState head_;
-  const std::optional<Token> token_;
+  const Proof proof_;
   const Limits limits_;
   const AddressOf address_of_;
   rounds::MemberId next_id_ = 0;

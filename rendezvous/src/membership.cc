@@ -33,10 +33,10 @@ constexpr Deadline::Duration kFarewell = std::chrono::seconds(5);
 }  // namespace
 
 struct Membership::Impl {
-  Impl(base::EventLoop& event_loop, rounds::MemberSettings settings, std::optional<Token> secret,
+  Impl(base::EventLoop& event_loop, rounds::MemberSettings settings, Proof own_proof,
        MembershipCallbacks calls)
       : loop(event_loop),
-        token(std::move(secret)),
+        proof(std::move(own_proof)),
         callbacks(std::move(calls)),
         random(std::random_device{}()),
         retry(loop),
@@ -144,7 +144,7 @@ struct Membership::Impl {
 
   void shake_hands(UniqueFd fd) {
     attach(std::move(fd), AgentSession(AgentHandshake(AgentHandshake::Role::kMember, "agents",
-                                                      token, fresh_nonce())));
+                                                      proof, fresh_nonce())));
     flush();
     const Deadline::Duration limit = state.settings.read_timeout;
     handshake_timer.start(Deadline::after(limit), [this, limit] {
@@ -298,7 +298,7 @@ struct Membership::Impl {
   }
 
   base::EventLoop& loop;
-  const std::optional<Token> token;
+  const Proof proof;
   const MembershipCallbacks callbacks;
   rounds::MemberState state;
   std::deque<rounds::MemberEvent> events;
@@ -324,9 +324,9 @@ struct Membership::Impl {
   std::shared_ptr<bool> lives = std::make_shared<bool>(true);
 };
 
-Membership::Membership(base::EventLoop& loop, rounds::MemberSettings settings,
-                       std::optional<Token> token, MembershipCallbacks callbacks)
-    : impl_(std::make_unique<Impl>(loop, std::move(settings), std::move(token),
+Membership::Membership(base::EventLoop& loop, rounds::MemberSettings settings, Proof proof,
+                       MembershipCallbacks callbacks)
+    : impl_(std::make_unique<Impl>(loop, std::move(settings), std::move(proof),
                                    std::move(callbacks))) {}
 
 Membership::~Membership() = default;

@@ -1,13 +1,14 @@
 // What an agent and the head read of each other before and after they know who is there. Input: a
 // byte that says what is read (messages of agents, of the head; the handshake, at the head, at an
-// agent, with and without a token), two for the cuts, then the stream. What must hold: the result
-// does not depend on the cuts; a message that was read is written as the very bytes it was read
-// from; without the token nobody gets through a handshake that demands it.
+// agent, with a token, munge or neither), two for the cuts, then the stream. What must hold: the
+// result does not depend on the cuts; a message that was read is written as the very bytes it was
+// read from; without the proof nobody gets through a handshake that demands one.
 #include "agent_protocol.h"
 
 #include <optional>
 
 #include "agent_session.h"
+#include "dtrun/base/error.h"
 #include "fuzz/fuzz_input.h"
 
 namespace dtrun::fuzz {
@@ -63,11 +64,11 @@ struct Greeting {
   bool operator==(const Greeting&) const = default;
 };
 
-Greeting greet(AgentHandshake::Role role, const std::optional<Token>& token,
-               std::string_view stream, std::optional<Cuts> cuts) {
+Greeting greet(AgentHandshake::Role role, const Proof& proof, std::string_view stream,
+               std::optional<Cuts> cuts) {
   AgentHandshake::Nonce nonce;
   nonce.fill(7);
-  AgentHandshake handshake(role, "agents", token, nonce);
+  AgentHandshake handshake(role, "agents", proof, nonce);
   Greeting greeting;
   while (handshake.state() == AgentHandshake::State::kRunning && !stream.empty()) {
     const std::string_view piece =
@@ -85,16 +86,35 @@ Greeting greet(AgentHandshake::Role role, const std::optional<Token>& token,
   return greeting;
 }
 
-void shake_hands(AgentHandshake::Role role, bool with_token, std::string_view stream, Cuts cuts) {
+// Opens whatever it is given, and sometimes it is another user's or no secret.
+class OpenRealm final : public Realm {
+ public:
+  Sealed seal() override { return {std::string(kSecretBytes, 's'), std::string(90, 'c')}; }
+  Opened open(const std::string& credential) override {
+    const std::size_t size = credential.size();
+    if (size % 8 == 1) throw base::Error(base::ErrorCode::kProtocol, "it does not open");
+    return {std::string(size % 8 == 2 ? 7 : kSecretBytes, 's'), size % 8 == 3 ? 1001u : 1000u};
+  }
+  uid_t own_user() const override { return 1000; }
+};
+
+Proof proof_of(std::uint8_t what) {
   static const Token kToken("a token that nobody guesses", "the fuzzer");
-  const std::optional<Token> token = with_token ? std::optional(kToken) : std::nullopt;
-  const Greeting whole = greet(role, token, stream, {});
-  FUZZ_CHECK(whole == greet(role, token, stream, cuts), "the cuts make a difference");
-  FUZZ_CHECK(!with_token || whole.state != AgentHandshake::State::kDone, "it believed a stranger");
+  if ((what & 4) != 0) return kToken;
+  if ((what & 8) != 0) return std::make_shared<OpenRealm>();
+  return {};
+}
+
+void shake_hands(AgentHandshake::Role role, const Proof& proof, std::string_view stream,
+                 Cuts cuts) {
+  const Greeting whole = greet(role, proof, stream, {});
+  FUZZ_CHECK(whole == greet(role, proof, stream, cuts), "the cuts make a difference");
+  FUZZ_CHECK(proof.index() == 0 || whole.state != AgentHandshake::State::kDone,
+             "it believed a stranger");
   const bool failed = whole.state == AgentHandshake::State::kFailed ||
                       whole.state == AgentHandshake::State::kRefused;
   FUZZ_CHECK(failed == !whole.failure.empty(), "failed without a reason, or not and with one");
-  FUZZ_CHECK(whole.said.size() <= AgentHandshake::kMostBytes, "it says too much");
+  FUZZ_CHECK(whole.said.size() <= AgentHandshake::kMostAnswerBytes, "it says too much");
 }
 
 }  // namespace
@@ -115,10 +135,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       read_messages<dtrun::rendezvous::rounds::HeadMessage>(stream, cuts);
       break;
     case 2:
-      shake_hands(AgentHandshake::Role::kHead, (what & 4) != 0, stream, cuts);
+      shake_hands(AgentHandshake::Role::kHead, proof_of(what), stream, cuts);
       break;
     default:
-      shake_hands(AgentHandshake::Role::kMember, (what & 4) != 0, stream, cuts);
+      shake_hands(AgentHandshake::Role::kMember, proof_of(what), stream, cuts);
   }
   return 0;
 }

@@ -159,11 +159,22 @@ TEST(BadInputTest, ATokenThatIsNoneIsRefusedAndNeverShown) {
   const std::string conf = "--rdzv_conf=token_file=" + file;
   result = job.run({"--nnodes=2", "--master_addr=h", conf, "true"});
   EXPECT_THAT(result.err, HasSubstr("two tokens are given"));
+  result = job.run({"--nnodes=2", "--master_addr=h", "--rdzv_conf=token=munge", "true"});
+  EXPECT_EQ(result.exit_code, 64) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("two tokens are given, DTRUN_TOKEN and token=munge"));
+  result = job.run({"--nnodes=2", "--master_addr=h", "--rdzv_conf=token=" + secret, "true"});
+  EXPECT_EQ(result.exit_code, 64) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("'token=...' must be munge"), HasSubstr("token_file="),
+                                testing::Not(HasSubstr(secret))));
   job.options().environment["DTRUN_TOKEN"] = std::nullopt;
   result = job.run({"--nnodes=2", "--master_addr=h", conf, "true"});
   EXPECT_EQ(result.exit_code, 64) << result.describe();
   EXPECT_THAT(result.err, AllOf(HasSubstr("others can have read"), HasSubstr("mode is 0644"),
                                 testing::Not(HasSubstr(secret))));
+  job.options().environment["DTRUN_MUNGE_SOCKET"] = job.folder() + "/nowhere";
+  result = job.run({"--nnodes=2", "--master_addr=h", "--rdzv_conf=token=munge", "true"});
+  EXPECT_EQ(result.exit_code, 64) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("token=munge: "), HasSubstr("try: ")));
 }
 
 TEST(BadInputTest, TheRanksDoNotSeeTheToken) {

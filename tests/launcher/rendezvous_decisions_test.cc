@@ -201,6 +201,8 @@ TEST(RendezvousConfTest, KnowsTorchrunsKeysAndToleratesQuotes) {
   EXPECT_EQ(conf.store_type, StoreType::kFile);
   EXPECT_EQ(conf.protocol, EtcdProtocol::kHttps);
   EXPECT_EQ(conf.ssl_cert + conf.ssl_cert_key + conf.ca_cert + conf.token_file, "/c/k/a/t");
+  EXPECT_FALSE(conf.token_of_munge);
+  EXPECT_TRUE(parse_rendezvous_conf("token=munge").token_of_munge);
   EXPECT_EQ(parse_rendezvous_conf("timeout=900").join_timeout, seconds(900));
   EXPECT_EQ(parse_rendezvous_conf("").join_timeout, std::nullopt);
 }

@@ -63,6 +63,32 @@ TEST_F(SlurmTest, TheTutorialsLineRunsOneWorldOfFourRanks) {
         << transports.describe();
 }
 
+TEST_F(SlurmTest, TheClustersMungeKeepsOthersOut) {
+  const std::string realm = "DTRUN_MUNGE_SOCKET=" + lab_->folder() + "/slurm/munge.sock";
+  const auto start = [&](int node, const std::string& conf) {
+    return lab_->start_on(node, {"env", realm, "sh", "-c", "exec \"$@\" 2>&1", "sh",
+                                 DTRUN_BIN "/dtrun", "-v", "--nnodes=2", "--rdzv_backend=c10d",
+                                 "--rdzv_endpoint=node1:12345", conf, DTRUN_BIN "/hello"});
+  };
+  const auto head = start(1, "--rdzv_conf=token=munge");
+  ASSERT_TRUE(head->wait_for_output("hosts the rendezvous"));
+  const CommandResult stranger = start(2, "--rdzv_id=none")->finish();
+  EXPECT_EQ(stranger.exit_code, 64) << stranger.describe();
+  EXPECT_THAT(stranger.out, HasSubstr("this job demands a token of munge"));
+  const CommandResult member = start(2, "--rdzv_conf=token=munge")->finish();
+  for (const CommandResult& result : {member, head->finish()}) {
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_THAT(result.out, HasSubstr(" of 2"));
+  }
+  // The same in a step.
+  std::vector<std::string> step = {"env", realm};
+  for (std::string& word : line({"--rdzv_conf=token=munge", DTRUN_BIN "/hello"}))
+    step.push_back(std::move(word));
+  const CommandResult all = lab_->run(step);
+  EXPECT_EQ(all.exit_code, 0) << all.describe();
+  EXPECT_THAT(all.out, HasSubstr("of 4")) << all.describe();
+}
+
 TEST_F(SlurmTest, TheTutorialsLineMayBeElastic) {
   // With both nodes there at once; and one of them alone, when the last call is over.
   std::vector<std::string> words = lab_->launch_line();

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <optional>
-
+#include "rendezvous/fake_realm.h"
 #include "rendezvous/served_store.h"
 #include "support/thrown_error.h"
 
@@ -13,14 +12,22 @@ namespace {
 using Role = AgentHandshake::Role;
 using State = AgentHandshake::State;
 using testing_support::contains;
+using namespace std::string_literals;
 
 const Token& right_token() {
   static const Token token("the right token of the job", "the test");
   return token;
 }
 
-AgentHandshake side(Role role, std::optional<Token> token = {}, std::string purpose = "agents") {
-  return AgentHandshake(role, std::move(purpose), std::move(token), fresh_nonce());
+// Machines of one realm.
+struct MungeJob {
+  Proof proof(uid_t user = 1000) const { return std::make_shared<FakeRealm>(ledger, user); }
+  FakeRealm realm(uid_t user = 1000) const { return FakeRealm(ledger, user); }
+  std::shared_ptr<FakeRealm::Ledger> ledger = std::make_shared<FakeRealm::Ledger>();
+};
+
+AgentHandshake side(Role role, Proof proof = {}, std::string purpose = "agents") {
+  return AgentHandshake(role, std::move(purpose), std::move(proof), fresh_nonce());
 }
 
 State feed(AgentHandshake& side, std::string_view text) {
@@ -81,7 +88,7 @@ TEST(AgentHandshakeTest, WhatFollowsItIsLeft) {
 TEST(AgentHandshakeTest, WhoeverHasNoTokenOrAnotherOneIsRefusedByName) {
   const Token wrong("another token altogether", "the test");
   struct Case {
-    std::optional<Token> head, member;
+    Proof head, member;
     std::string told;
   };
   const Case cases[] = {
@@ -102,7 +109,7 @@ TEST(AgentHandshakeTest, WhoeverHasNoTokenOrAnotherOneIsRefusedByName) {
 TEST(AgentHandshakeTest, AStoreAndItsClientsAreToldOfTheirOwnOptions) {
   const Token wrong("another token altogether", "the test");
   struct Case {
-    std::optional<Token> store, client;
+    Proof store, client;
     std::string told;
   };
   const std::string option = " (TcpStoreOptions::token, dtrun-store --token-file)";
@@ -168,12 +175,14 @@ TEST(AgentHandshakeTest, AReflectedConversationIsWorthNothing) {
   EXPECT_EQ(feed(head, victim.take_output()), State::kRefused);
 }
 
-TEST(AgentHandshakeTest, AFlippedBitAnywhereIsNoticed) {
-  const std::size_t member_bytes = 4 + 6 + 32 + 32, head_bytes = 3 + 32 + 1 + 32;
+// One bit of all that both say is changed on its way; each of them in turn.
+template <typename MakeProofs>
+void expect_flips_are_noticed(std::size_t member_bytes, std::size_t head_bytes,
+                              MakeProofs make_proofs) {
   for (std::size_t at = 0; at < member_bytes + head_bytes; ++at)
     for (int bit = 0; bit < 8; ++bit) {
-      AgentHandshake head = side(Role::kHead, right_token());
-      AgentHandshake member = side(Role::kMember, right_token());
+      const auto [heads, members] = make_proofs();
+      AgentHandshake head = side(Role::kHead, heads), member = side(Role::kMember, members);
       std::size_t by_member = 0, by_head = 0;
       const auto carry = [&](AgentHandshake& from, AgentHandshake& to, std::size_t& count,
                              std::size_t target) {
@@ -191,6 +200,16 @@ TEST(AgentHandshakeTest, AFlippedBitAnywhereIsNoticed) {
       EXPECT_FALSE(head.state() == State::kDone && member.state() == State::kDone)
           << "bit " << bit << " of byte " << at;
     }
+}
+
+TEST(AgentHandshakeTest, AFlippedBitAnywhereIsNoticed) {
+  expect_flips_are_noticed(4 + 6 + 32 + 32, 3 + 32 + 1 + 32,
+                           [] { return std::pair<Proof, Proof>(right_token(), right_token()); });
+  const std::string credential = MungeJob().realm().seal().credential;
+  expect_flips_are_noticed(4 + 6 + 32 + 32, 3 + 32 + 2 + credential.size() + 1 + 32, [] {
+    const MungeJob job;
+    return std::pair<Proof, Proof>(job.proof(), job.proof());
+  });
 }
 
 TEST(AgentHandshakeTest, AnotherVersionIsRefusedInWordsThatItReads) {
@@ -238,6 +257,135 @@ TEST(AgentHandshakeTest, WhatIsNoAgentIsToldByItsFirstBytes) {
   }
   AgentHandshake head = side(Role::kHead);
   EXPECT_EQ(feed(head, bytes("d7 03 00 ff")), State::kFailed);
+}
+
+TEST(AgentHandshakeTest, TwoOfOneUserInOneRealmKnowEachOtherInPiecesOfAnySize) {
+  const MungeJob job;
+  const Proof heads = job.proof(), members = job.proof();
+  for (std::size_t piece = 1; piece < 260; ++piece) {
+    AgentHandshake head = side(Role::kHead, heads), member = side(Role::kMember, members);
+    converse(head, member, piece);
+    EXPECT_EQ(head.state(), State::kDone) << piece << head.failure();
+    EXPECT_EQ(member.state(), State::kDone) << piece << member.failure();
+  }
+}
+
+TEST(AgentHandshakeTest, AnotherRealmOrUserIsNotBelieved) {
+  const MungeJob job, other_realm;
+  const auto lenient = std::make_shared<FakeRealm>(job.ledger, 1001);
+  lenient->opens_all = true;
+  const auto broken = std::make_shared<FakeRealm>(job.ledger, 1000);
+  broken->broken = true;
+  struct Case {
+    Proof member;
+    std::string told;
+  };
+  const Case cases[] = {
+      {other_realm.proof(), "Invalid credential; use one realm"},
+      {job.proof(1001), "Unauthorized credential; use one realm"},
+      {lenient, "who listens there is user 1000, and this agent is user 1001: start all"},
+      {broken, "has not proved that it is of this job's user: the realm does not answer: it is "},
+  };
+  for (const Case& c : cases) {
+    AgentHandshake head = side(Role::kHead, job.proof()), member = side(Role::kMember, c.member);
+    const Record record = converse(head, member);
+    EXPECT_EQ(head.state(), State::kRunning);  // waits for what does not come
+    EXPECT_EQ(member.state(), State::kRefused);
+    EXPECT_TRUE(contains(member.failure(), c.told)) << member.failure();
+    EXPECT_EQ(record.by_member.size(), 4 + 6 + 32u);  // no code is given away
+  }
+  // Who did not open the credential.
+  AgentHandshake head = side(Role::kHead, job.proof());
+  EXPECT_EQ(feed(head, bytes("d7 03 02 06 'agents' 00*32 00*32")), State::kRefused);
+  EXPECT_TRUE(contains(head.failure(), "did not open the head's credential")) << head.failure();
+}
+
+TEST(AgentHandshakeTest, AHeadThatCannotSealSaysSo) {
+  const auto realm = std::make_shared<FakeRealm>(MungeJob().ledger, 1000);
+  const auto refusal = [&realm] {
+    AgentHandshake head = side(Role::kHead, realm), member = side(Role::kMember, realm);
+    converse(head, member);
+    EXPECT_EQ(head.state(), State::kRefused);
+    EXPECT_EQ(member.state(), State::kRefused);
+    return member.failure();
+  };
+  realm->padding = 2000;
+  EXPECT_TRUE(contains(refusal(), "the head's credential has 2008 bytes, and 1024 are read"));
+  realm->broken = true;
+  EXPECT_TRUE(contains(refusal(),
+                       "the head cannot prove who it is: the realm does not answer: it "
+                       "is broken; mend it"));
+}
+
+TEST(AgentHandshakeTest, AReplayedCredentialIsOfNoUse) {
+  const MungeJob job;
+  const Proof heads = job.proof(), members = job.proof();
+  AgentHandshake head = side(Role::kHead, heads), member = side(Role::kMember, members);
+  const Record record = converse(head, member);
+  ASSERT_EQ(member.state(), State::kDone);
+  // To the same machine; to another one, which opens it; to another head.
+  AgentHandshake same = side(Role::kMember, members), other = side(Role::kMember, job.proof());
+  EXPECT_EQ(feed(same, record.by_head), State::kRefused);
+  EXPECT_TRUE(contains(same.failure(), "Replayed credential")) << same.failure();
+  EXPECT_EQ(feed(other, record.by_head), State::kRefused);
+  EXPECT_EQ(other.failure(), "who listens there sends a credential that is not its own");
+  AgentHandshake next_head = side(Role::kHead, heads);
+  EXPECT_EQ(feed(next_head, record.by_member), State::kRefused);
+}
+
+TEST(AgentHandshakeTest, ACredentialThatIsNoneIsRefused) {
+  const MungeJob job;
+  const auto answered = [&](const std::string& rest) {
+    AgentHandshake member = side(Role::kMember, job.proof());
+    member.take_output();
+    feed(member, bytes("d7 03 02 00*32") + rest);
+    EXPECT_EQ(member.take_output(), "");
+    return std::pair(member.state(), member.failure());
+  };
+  EXPECT_EQ(answered(bytes("01 04")), std::pair(State::kFailed, "its credential is too long"s));
+  EXPECT_EQ(answered(bytes("ff ff ff*4096")).first, State::kFailed);
+  EXPECT_EQ(answered(bytes("00 04 41*1023")).first, State::kRunning);
+  for (const std::string& garbage : {bytes("00 04 41*1024"), bytes("00 00"), bytes("01 00 00")})
+    EXPECT_TRUE(contains(answered(garbage).second, "Invalid credential")) << hex(garbage);
+  FakeRealm brief = job.realm();
+  brief.secret_size = 31;
+  const std::string credential = brief.seal().credential;
+  const std::string size{static_cast<char>(credential.size()), '\0'};
+  EXPECT_EQ(answered(size + credential),
+            std::pair(State::kFailed, "its credential holds no secret"s));
+}
+
+TEST(AgentHandshakeTest, MungeAndAnotherProofRefuseEachOtherByName) {
+  const Proof munge = MungeJob().proof();
+  struct Case {
+    Proof head, member;
+    std::string told;
+  };
+  const Case cases[] = {
+      {munge, {}, "this job demands a token of munge (--rdzv_conf token=munge), and this node"},
+      {{}, munge, "this node has a token of munge (--rdzv_conf token=munge), and the head has"},
+      {right_token(), munge,
+       "this node has a token of munge (--rdzv_conf token=munge), and the head a token "
+       "(--rdzv_conf "
+       "token_file=): give the same to all"},
+      {munge, right_token(), "and the head a token of munge (--rdzv_conf token=munge): give the"},
+  };
+  for (const Case& c : cases) {
+    AgentHandshake head = side(Role::kHead, c.head), member = side(Role::kMember, c.member);
+    converse(head, member);
+    EXPECT_EQ(head.state(), State::kRefused);
+    EXPECT_EQ(member.state(), State::kRefused);
+    for (const std::string& failure : {head.failure(), member.failure()})
+      EXPECT_TRUE(contains(failure, c.told)) << failure;
+  }
+  // A head that asks for less than it was offered is no head.
+  for (const char* less : {"d7 03 00", "d7 03 01 00*32 d7 00*32"}) {
+    AgentHandshake member = side(Role::kMember, munge);
+    member.take_output();
+    EXPECT_EQ(feed(member, bytes(less)), State::kRefused);
+    EXPECT_TRUE(contains(member.failure(), "this node has a token of munge")) << member.failure();
+    EXPECT_EQ(member.take_output(), "");
+  }
 }
 
 TEST(AgentHandshakeTest, NoncesDiffer) {

@@ -44,7 +44,7 @@ TEST(HeadServiceTest, AnotherVersionIsToldSoInItsOwnWords) {
 
 TEST(HeadServiceTest, AStrangerGetsNothingFromAHeadWithAToken) {
   HeadServiceOptions options;
-  options.token = Token("a token of this very job", "the test");
+  options.proof = Token("a token of this very job", "the test");
   ServedHead head(job_of(1, 1), options);
   RawClient none(head.port()), liar(head.port());
   none.send(kOpening);

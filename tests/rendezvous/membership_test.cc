@@ -85,12 +85,12 @@ TEST(MembershipTest, AgentsJoinAndLeaveAndStandBy) {
 TEST(MembershipTest, TheHostsOwnAgentNeedsNoSocketAddressAndNoProof) {
   const auto job = job_of(2, 2);
   HeadServiceOptions options;
-  options.token = Token("a token of this very job", "the test");
+  options.proof = Token("a token of this very job", "the test");
   ServedHead head(job, options);
   TestAgents agents(job);
   TestAgent& own = agents.add(
       "a", {"127.0.0.1", head.port(), head.ask([](HeadService& h) { return h.own_agent(); })});
-  TestAgent& other = agents.add("b", head.place(), {.token = options.token});
+  TestAgent& other = agents.add("b", head.place(), {.proof = options.proof});
   ASSERT_TRUE(agents.until_round(0, {&own, &other}));
   EXPECT_EQ(other.starts[0].master_address, "n0");
   own.succeed();
@@ -155,13 +155,13 @@ TEST(MembershipTest, ATokenIsDemandedFromAllOrNone) {
   const auto job = job_of(1, 1);
   const Token token("a token of this very job", "the test");
   HeadServiceOptions options;
-  options.token = token;
+  options.proof = token;
   ServedHead head(job, options), open_head(job);
   TestAgents agents(job);
   TestAgent& none = agents.add("a", head.place());
   TestAgent& wrong =
-      agents.add("b", head.place(), {.token = Token("the token of another job", "the test")});
-  TestAgent& needless = agents.add("c", open_head.place(), {.token = token});
+      agents.add("b", head.place(), {.proof = Token("the token of another job", "the test")});
+  TestAgent& needless = agents.add("c", open_head.place(), {.proof = token});
   ASSERT_TRUE(agents.until_finished({&none, &wrong, &needless}));
   EXPECT_TRUE(
       contains(none.finished->error->what(), "this job demands a token (--rdzv_conf token_file=)"))
@@ -170,7 +170,7 @@ TEST(MembershipTest, ATokenIsDemandedFromAllOrNone) {
       << wrong.finished->error->what();
   EXPECT_TRUE(contains(needless.finished->error->what(), "the head has none"))
       << needless.finished->error->what();
-  TestAgent& right = agents.add("d", head.place(), {.token = token});
+  TestAgent& right = agents.add("d", head.place(), {.proof = token});
   ASSERT_TRUE(agents.until_round(0, {&right}));
 }
 

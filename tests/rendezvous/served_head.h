@@ -92,7 +92,7 @@ class ServedHead {
 };
 
 struct TestAgentOptions {
-  std::optional<Token> token{};
+  Proof proof{};
   rounds::AfterLoss after_loss = rounds::AfterLoss::kEnd;
   int node_rank = rounds::kNoNodeRank;
   int local_ranks = 2;
@@ -106,7 +106,7 @@ class TestAgent {
   TestAgent(base::EventLoop& loop, const std::string& host, const rounds::RoundSettings& job,
             TestAgentOptions options = {})
       : membership_(
-            std::in_place, loop, settings(host, job, options), options.token,
+            std::in_place, loop, settings(host, job, options), options.proof,
             MembershipCallbacks{
                 [this](const rounds::OpenStore& open) { open_store(open); },
                 [this](const rounds::StartWorkers& start) { starts.push_back(start.start); },

@@ -6,19 +6,18 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/unique_fd.h"
+#include "dtrun/rendezvous/proof.h"
 #include "dtrun/rendezvous/round_head.h"
-#include "dtrun/rendezvous/token.h"
 
 namespace dtrun::rendezvous {
 
 struct HeadServiceOptions {
-  /// Where given, all agents must prove that they have it, and are proved to that the head has.
-  std::optional<Token> token;
+  /// What all agents must prove to the head, and the head to them.
+  Proof proof;
   /// Of the endpoint, as the user gave it: the address of a store on this machine.
   std::string endpoint_host;
   /// Numeric: where the endpoint's socket listens; see master_address.h.

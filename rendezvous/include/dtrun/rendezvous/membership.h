@@ -7,13 +7,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/unique_fd.h"
+#include "dtrun/rendezvous/proof.h"
 #include "dtrun/rendezvous/round_member.h"
-#include "dtrun/rendezvous/token.h"
 
 namespace dtrun::rendezvous {
 
@@ -36,7 +35,7 @@ struct MembershipCallbacks {
 
 class Membership {
  public:
-  Membership(base::EventLoop& loop, rounds::MemberSettings settings, std::optional<Token> token,
+  Membership(base::EventLoop& loop, rounds::MemberSettings settings, Proof proof,
              MembershipCallbacks callbacks);
   ~Membership();
   Membership(const Membership&) = delete;

@@ -1,0 +1,46 @@
+// Munge: the realm of the machines whose munged have one key, as those of a Slurm cluster do.
+// libmunge is opened with the first of these, never linked. A call asks the munged of this machine
+// and waits for its answer: 0.05 ms, 1 ms on a busy machine, so a loop may do it. Not thread-safe.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "dtrun/base/deadline.h"
+#include "dtrun/rendezvous/realm.h"
+
+namespace dtrun::rendezvous {
+
+struct MungeOptions {
+  std::string socket{};  ///< munged's; empty: where libmunge looks for it
+  std::string library = "libmunge.so.2";
+  /// After a seal() in vain none is tried for so long: it takes 2 s where munged was killed, and 10
+  /// s where it is stopped, which a head with a crowd at its door cannot afford for each of them.
+  base::Deadline::Duration rest = std::chrono::seconds(10);
+};
+
+class Munge final : public Realm {
+ public:
+  /// Seals something, to find out early.
+  /// @throws Error kUnavailable (no libmunge, no munged)
+  explicit Munge(MungeOptions options = {});
+  ~Munge() override;
+  Munge(const Munge&) = delete;
+  Munge& operator=(const Munge&) = delete;
+
+  Sealed seal() override;
+  Opened open(const std::string& credential) override;
+  uid_t own_user() const override;
+
+ private:
+  struct Library;
+  class Context;
+  const std::string socket_;
+  const base::Deadline::Duration rest_time_;
+  const std::unique_ptr<const Library> library_;
+  base::Deadline rest_ = base::Deadline::after({});
+  std::string last_failure_;
+};
+
+}  // namespace dtrun::rendezvous
