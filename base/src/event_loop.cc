@@ -18,8 +18,8 @@ EventLoop::EventLoop() : impl_(std::make_unique<Impl>()) {}
 EventLoop::~EventLoop() = default;
 
 void EventLoop::run() {
-  impl_->context.restart();
   impl_->context.run();
+  impl_->context.restart();
 }
 
 std::size_t EventLoop::run_some(Deadline deadline) {

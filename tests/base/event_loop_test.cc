@@ -32,6 +32,18 @@ TEST(EventLoopTest, AReadableCallbackIsCalledAgainWhileThereIsSomethingToRead) {
   EXPECT_EQ(read, "abc");
 }
 
+TEST(EventLoopTest, AStopBeforeTheRunEndsThatRunAndNoOther) {
+  EventLoop loop;
+  int ran = 0;
+  loop.post([&] { ++ran; });
+  loop.stop();
+  loop.run();
+  EXPECT_EQ(ran, 0);
+  loop.post([&] { loop.stop(); });
+  loop.run();
+  EXPECT_EQ(ran, 1);
+}
+
 TEST(EventLoopTest, OneDescriptorMayBeWatchedForReadingAndWriting) {
   EventLoop loop;
   Pipe there = make_pipe();

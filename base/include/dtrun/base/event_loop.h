@@ -30,6 +30,7 @@ class EventLoop {
   void run();
   /// Runs what is ready, waiting at most until the deadline for the first. Returns how many ran.
   std::size_t run_some(Deadline deadline);
+  /// Ends the run() that is under way, else the next one.
   void stop();
   void post(Callback callback);
 
