@@ -168,6 +168,7 @@ class Agent {
 
   void start_workers(const rounds::Start& start) {
     if (outcome_.guard_died) return loop_.stop();  // nobody is here to start them
+    if (outcome_.group_end.unkillable > 0) return drop_out(start.round);
     if (failed_here_) print_round_failure(errors_, outcome_);
     failed_here_ = false;
     outcome_.begin_round(start);
@@ -290,12 +291,22 @@ class Agent {
     outcome_.group_end = end;
     running_ = false;
     const bool well = end.success != 0;
+    if (!well && end.unkillable > 0) return drop_out(end.round);
     if (well)
       base::log::info(Component::kLauncher, "all ranks of this node have ended well");
     else
       base::log::info(Component::kLauncher, "round {}: no live workers", end.round);
     using How = rounds::WorkersGone::How;
     membership_->tell(rounds::WorkersGone{end.round, well ? How::kAllSucceeded : How::kOtherwise});
+  }
+
+  // Two rounds must not run side by side, and this one's ranks cannot be ended.
+  void drop_out(int round) {
+    const int left = outcome_.group_end.unkillable;
+    membership_->tell(rounds::WorkersStuck{
+        round, failure_here(fmt::format("{} drops out: {} of its processes did not die of SIGKILL "
+                                        "within {}",
+                                        this_node(), left, base::format_duration(kKillPatience)))});
   }
 
   void on_flushed(const GroupEnd& end) {
@@ -319,6 +330,7 @@ class Agent {
     if (!running_) return go_if_all_is_over();
     running_ = false;
     fail_here(failure_here(fmt::format("the guard of {} has died", this_node())));
+    if (outcome_.group_end.unkillable > 0) return drop_out(outcome_.round);
     membership_->tell(rounds::WorkersGone{outcome_.round, rounds::WorkersGone::How::kOtherwise});
   }
 

@@ -80,15 +80,17 @@ int run_job(const LaunchPlan& plan) {
   const ErrorFolder errors = ErrorFolder::choose(plan);
   GuardHandle guard = start_guard(plan, errors);
   int code = kExitInternal;
+  std::chrono::seconds patience{10};
   try {
     JobOutcome outcome = run_agent(plan, errors, guard, not_ours);
     code = report_job(plan, errors, outcome);
+    if (outcome.group_end.unkillable > 0) patience = {};  // they have had it
   } catch (...) {
     base::kill_descendants(not_ours, base::Deadline::after(std::chrono::seconds(10)));
     errors.remove();
     throw;
   }
-  base::kill_descendants(not_ours, base::Deadline::after(std::chrono::seconds(10)));
+  base::kill_descendants(not_ours, base::Deadline::after(patience));
   errors.remove();
   return code;
 }

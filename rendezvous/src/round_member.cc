@@ -162,6 +162,16 @@ class MemberStep {
     }
   }
 
+  // Never says that they are gone; that the connection ends tells the head no more than that this
+  // agent is lost.
+  void on(const WorkersStuck& event) {
+    if (event.round != s_.round || !s_.workers) return;
+    s_.workers = false;
+    if (s_.phase == MemberPhase::kEnding) return finish(s_.verdict);
+    if (s_.connected && s_.accepted) say(Leaving{event.failure});
+    finish({Finish::Kind::kFailed, event.failure, {}});
+  }
+
   void on(const OperatorStop& event) {
     if (s_.phase == MemberPhase::kEnded) return;
     const bool again = s_.stop_signal != 0;

@@ -5,7 +5,7 @@ target_compile_definitions(dtrun_launcher_test_support
   PUBLIC DTRUN_BINARY="$<TARGET_FILE:dtrun_launcher>" DTRUN_WORKERS="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 add_dependencies(dtrun_launcher_test_support dtrun_launcher)
 dtrun_test(launcher/bad_input_test.cc LINKS dtrun_launcher_test_support dtrun::base GTest::gmock PROCESSORS 2)
-foreach(name start containment elastic failure joining output nodes rendezvous time)
+foreach(name start containment elastic failure joining output nodes rendezvous stuck time)
   dtrun_test(launcher/${name}_test.cc
     LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
 endforeach()
@@ -45,6 +45,7 @@ if(DTRUN_SANITIZE STREQUAL "")
   add_dependencies(launcher_time_test stepped_clock)
   target_compile_definitions(launcher_time_test PRIVATE DTRUN_STEPPED_CLOCK="$<TARGET_FILE:stepped_clock>")
 endif()
+add_dependencies(launcher_stuck_test elastic_worker)
 
 # One CTest test: its tests share an etcd.
 add_executable(launcher_etcd_job_test launcher/etcd_job_test.cc)

@@ -66,6 +66,33 @@ TEST_F(RoundMemberTest, SaysHelloAndBeats) {
   EXPECT_TRUE(said<Beat>());
 }
 
+TEST_F(RoundMemberTest, NeverSaysThatWorkersAreGoneWhichSigkillDoesNotEnd) {
+  const MemberState before = member_;
+  for (const bool stopped : {false, true}) {
+    member_ = before;
+    join();
+    run();
+    event(WorkersStuck{7, {}});  // another round's
+    EXPECT_TRUE(actions_.empty());
+    if (stopped) hear(Stop{0, {}});
+    JobFailure failure;
+    failure.text = "stuck";
+    event(WorkersStuck{0, failure});
+    EXPECT_EQ(said<Leaving>()->why, failure);
+    EXPECT_FALSE(said<Stopped>());
+    EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kFailed);
+    EXPECT_EQ(action<Finish>()->failure, failure);
+  }
+  member_ = before;
+  join();
+  run();
+  hear(Close{});
+  EXPECT_FALSE(action<Finish>());
+  event(WorkersStuck{0, {}});
+  EXPECT_FALSE(said<Stopped>());
+  EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kSucceeded);
+}
+
 TEST_F(RoundMemberTest, RunsARoundToItsEnd) {
   join();
   hear(Prepare{0});

@@ -71,6 +71,11 @@ struct WorkersGone {
   std::int32_t round = kNoRound;
   How how = How::kOtherwise;
 };
+/// Processes of that round are left, and SIGKILL does not end them: this node can be in no other.
+struct WorkersStuck {
+  std::int32_t round = kNoRound;
+  JobFailure failure;
+};
 struct OperatorStop {
   int signal = 15;
 };
@@ -81,7 +86,7 @@ struct HeadMoved {
 struct MemberTick {};
 using MemberEvent =
     std::variant<Connected, Unreachable, Disconnected, Received, StoreOpened, StoreFailed,
-                 WorkersFailed, WorkersGone, OperatorStop, HeadMoved, MemberTick>;
+                 WorkersFailed, WorkersGone, WorkersStuck, OperatorStop, HeadMoved, MemberTick>;
 
 // --- actions
 /// Try to connect; answered by Connected or Unreachable. The driver spaces attempts out.
@@ -100,14 +105,14 @@ struct StartWorkers {
   Start start;
 };
 enum class StopUrgency { kClean, kNow };
-/// Answered by WorkersGone, unless that has come already.
+/// Answered by WorkersGone or WorkersStuck, unless that has come already.
 struct StopWorkers {
   std::int32_t round = kNoRound;
   StopUrgency urgency = StopUrgency::kClean;
   int signal = 15;
   JobFailure cause;
 };
-/// This agent's job is over; its last action. It has no live workers.
+/// This agent's job is over; its last action. It has no live workers that can be ended.
 struct Finish {
   enum class Kind {
     kSucceeded,
