@@ -117,7 +117,9 @@ class Agent {
     if (head.is_here()) {
       endpoint_ = std::make_unique<Endpoint>(
           loop_, plan_, std::move(head), [this] { go_if_all_is_over(); },
-          [this](int round) { meeting_point_->record_round(round); });
+          [this](int round, base::EventLoop::Callback go) {
+            meeting_point_->record_round(round, std::move(go));
+          });
       place.own = endpoint_->own_agent();
     }
     if (membership_) return membership_->move(std::move(place), settings.head_name);
@@ -221,9 +223,10 @@ class Agent {
   void go_if_all_is_over() {
     const bool flushed = outcome_.group_end.output_pending == 0 || outcome_.guard_died;
     if (!finished_ || !flushed) return;
-    // Who is stopped leaves the others to the next head.
-    const bool leaves = outcome_.stop_signal != 0 && plan_.options.rendezvous == Rendezvous::kEtcd;
-    if (endpoint_ && !endpoint_->ended() && leaves) endpoint_->step_down();
+    // Who ends before the job does leaves the others to the next head.
+    const bool another_may_follow = plan_.options.rendezvous == Rendezvous::kEtcd;
+    if (endpoint_ && !endpoint_->ended() && another_may_follow && !endpoint_->job_is_over())
+      endpoint_->step_down();
     if (endpoint_ && !endpoint_->ended()) return;
     if (!endpoint_ || !endpoint_->closed()) return loop_.stop();
     meeting_point_->close(outcome_.failed_elsewhere ? outcome_.failed_elsewhere->describe()

@@ -68,13 +68,17 @@ class ElectedMeetingPoint : public MeetingPoint {
 
   void on_lost(Lost lost) override { lost_ = std::move(lost); }
 
-  void record_round(int round) override {
-    if (election_) election_->record_round(round + 1, [] {});
+  void record_round(int round, base::EventLoop::Callback done) override {
+    election_->record_round(round + 1, std::move(done));
   }
 
   void close(const std::string& verdict, base::EventLoop::Callback done) override {
     closed_by_us_ = true;
-    election_->close(verdict, std::move(done));
+    closed_ = std::move(done);
+    election_->close(verdict, [this] { end_closing(); });
+    patience_.start(Deadline::after(plan_.options.rounds.close_timeout), [this] {
+      give_up_closing(trouble_ ? trouble_->what() : "it has not answered");
+    });
   }
 
  private:
@@ -88,6 +92,7 @@ class ElectedMeetingPoint : public MeetingPoint {
     rendezvous::EtcdElectionCallbacks callbacks;
     callbacks.on_leader = [this](const ElectedHead& head) { on_leader(head); };
     callbacks.on_stepped_down = [this](const rendezvous::SteppedDown& down) {
+      if (down.cause == rendezvous::SteppedDown::Cause::replaced) give_up_closing(down.why);
       if (lost_) lost_(down.why);
     };
     callbacks.on_closed = [this](const std::string& verdict) { on_closed(verdict); };
@@ -96,6 +101,21 @@ class ElectedMeetingPoint : public MeetingPoint {
     const auto patience =
         std::min<Deadline::Duration>(kEtcdPatience, plan_.options.rounds.join_timeout);
     patience_.start(Deadline::after(patience), [this, patience] { give_up(patience); });
+  }
+
+  void end_closing() {
+    patience_.cancel();
+    if (const auto done = std::exchange(closed_, nullptr)) done();
+  }
+
+  // The job is over all the same.
+  void give_up_closing(const std::string& why) {
+    if (!closed_) return;
+    base::log::warning(base::log::Component::kLauncher,
+                       "the end of job '{}' could not be written to etcd at {}: {}; a dtrun that "
+                       "comes later would begin it anew",
+                       plan_.run_id, etcd_name(), why);
+    end_closing();
   }
 
   [[noreturn]] void give_up(Deadline::Duration waited) const {
@@ -153,6 +173,7 @@ class ElectedMeetingPoint : public MeetingPoint {
   std::optional<Error> trouble_;  // the last
   bool known_ = false;            // somebody has been elected
   bool closed_by_us_ = false;
+  base::EventLoop::Callback closed_;  // waits for the end to be written
 };
 
 }  // namespace

@@ -70,7 +70,8 @@ rendezvous::rounds::HeadState make_state(const LaunchPlan& plan, const Head& hea
 }  // namespace
 
 Endpoint::Endpoint(base::EventLoop& loop, const LaunchPlan& plan, Head head,
-                   base::EventLoop::Callback on_end, std::function<void(int)> on_round)
+                   base::EventLoop::Callback on_end,
+                   std::function<void(int round, base::EventLoop::Callback go)> before_round)
     : listening_at_(base::local_address(head.listener.get())) {
   rendezvous::HeadServiceOptions options;
   options.proof = plan.proof;
@@ -83,7 +84,7 @@ Endpoint::Endpoint(base::EventLoop& loop, const LaunchPlan& plan, Head head,
                                          ended_ = true;
                                          on_end();
                                        },
-                                       std::move(on_round)});
+                                       std::move(before_round)});
   rendezvous::TcpStoreServerOptions store;
   if (plan.options.rounds.max_nodes > 1)
     store.on_agent = [this](base::UniqueFd socket, const std::string& bytes) {

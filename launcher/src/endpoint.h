@@ -19,15 +19,20 @@ namespace dtrun::launcher {
 class Endpoint {
  public:
   /// @param on_end nobody needs the head any more
-  /// @param on_round it is about to open
+  /// @param before_round called with each round's number; the round opens when `go` is
   Endpoint(base::EventLoop& loop, const LaunchPlan& plan, Head head,
-           base::EventLoop::Callback on_end, std::function<void(int)> on_round);
+           base::EventLoop::Callback on_end,
+           std::function<void(int round, base::EventLoop::Callback go)> before_round);
 
   /// This agent's own connection to the head. Once.
   base::UniqueFd own_agent() { return head_->own_agent(); }
   bool ended() const { return ended_; }
   /// Another agent may follow as the head. ended() follows, where it has not ended already.
   void step_down();
+  /// The job is over; some may still have to be told.
+  bool job_is_over() const {
+    return head_->state().phase == rendezvous::rounds::HeadPhase::kClosed && !stepped_down_;
+  }
   /// Ended with the job, not before it.
   bool closed() const { return ended_ && !stepped_down_; }
 

@@ -101,6 +101,7 @@ int exit_code_of_error(const Error& error) {
   switch (error.code()) {
     case ErrorCode::kUsage:
     case ErrorCode::kInvalidArgument:
+    case ErrorCode::kNotFound:
     case ErrorCode::kUnavailable:
       return kExitUsage;
     case ErrorCode::kConnection:

@@ -58,8 +58,12 @@ class MeetingPoint {
   // For the head, where others may follow it:
   /// Called when this agent must not be the head any more.
   virtual void on_lost(Lost lost) { (void)lost; }
-  /// This round is about to open: those of the next head have higher numbers.
-  virtual void record_round(int round) { (void)round; }
+  /// This round is about to open. Once `done` is called, those of the next head have higher
+  /// numbers; where this agent leads no more it never is.
+  virtual void record_round(int round, base::EventLoop::Callback done) {
+    (void)round;
+    done();
+  }
   /// The job is over: nobody can join it any more once `done` is called.
   virtual void close(const std::string& verdict, base::EventLoop::Callback done) {
     (void)verdict;

@@ -27,7 +27,8 @@ const std::vector<OptionRow>& option_table() {
        "or through etcd; etcd is the same as etcd-v2 (static)"},
       {"rdzv-endpoint", 0, "HOST[:PORT]",
        "c10d: one of the nodes, the same on all; dtrun there hosts (port 29400). With "
-       "store_type=file: a path that all nodes share. etcd-v2: where etcd listens (port 2379)"},
+       "store_type=file: a path that all nodes share. etcd-v2: the members of etcd, with commas "
+       "(port 2379)"},
       {"rdzv-id", 0, "ID", "name of the job, the same on all nodes (none)"},
       {"rdzv-conf", 0, "K=V,K=V",
        "join_timeout or timeout (600 s) for enough nodes to come; last_call_timeout (30 s) for "

@@ -233,8 +233,6 @@ struct HeadService::Impl {
 
   // --- the end of every callback
   void settle() {
-    const int round = sessions.head().round;
-    if (std::exchange(last_round, round) != round && callbacks.on_round) callbacks.on_round(round);
     carry_out_effects();
     while (!farewells.empty() && !connections.contains(farewells.front().id)) farewells.pop_front();
     arm_timer();
@@ -251,8 +249,21 @@ struct HeadService::Impl {
       for (const MemberId id : effects.written) flush(id);
       for (const auto& [id, parting] : effects.parted) part(id, parting, now);
       for (const rounds::Note& note : effects.notes) callbacks.on_note(note);
+      for (const auto& [id, prepare] : effects.opening) open_round(id, prepare);
       ended = ended || effects.ended;
     }
+  }
+
+  void open_round(MemberId id, const rounds::Prepare& prepare) {
+    if (!callbacks.before_round) return sessions.open_round(id, prepare);
+    callbacks.before_round(prepare.round, [this, alive = std::weak_ptr<int>(lives), id, prepare] {
+      if (alive.expired()) return;
+      sessions.open_round(id, prepare);
+      // It may have been called at once.
+      loop.post([this, alive] {
+        if (!alive.expired()) settle();
+      });
+    });
   }
 
   bool all_told() const {
@@ -310,13 +321,13 @@ struct HeadService::Impl {
   std::unordered_map<MemberId, Connection> connections;
   std::deque<Farewell> farewells;  // in the order of their time
   std::optional<Moment> armed;
-  int last_round = rounds::kNoRound;
   bool ended = false;
   bool finished = false;
   base::FdWatch epoll_watch;
   base::Timer timer;
   base::Timer accept_pause;
   std::unique_ptr<base::FdWatch> accept_watch;
+  std::shared_ptr<int> lives = std::make_shared<int>();  // for callbacks that others keep
 };
 
 HeadService::HeadService(base::EventLoop& loop, rounds::HeadState head, HeadServiceOptions options,

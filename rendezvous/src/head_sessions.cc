@@ -132,19 +132,31 @@ void HeadSessions::carry_out(const std::vector<HeadAction>& actions) {
 }
 
 void HeadSessions::carry_out(const Send& action) {
-  const auto found = entries_.find(action.id);
+  if (const auto* prepare = std::get_if<Prepare>(&action.message))
+    effects_.opening.emplace_back(action.id, *prepare);
+  else
+    say(action.id, action.message);
+}
+
+// Of a round that was given up meanwhile the agent's answer is out of date.
+void HeadSessions::open_round(MemberId id, const Prepare& prepare) {
+  say(id, prepare);
+}
+
+void HeadSessions::say(MemberId id, const HeadMessage& message) {
+  const auto found = entries_.find(id);
   if (found == entries_.end() || found->second.stage == Entry::Stage::kParted) return;
   Entry& entry = found->second;
-  if (std::holds_alternative<Accepted>(action.message)) {
+  if (std::holds_alternative<Accepted>(message)) {
     entry.stage = Entry::Stage::kMember;
-    newcomers_.erase(action.id);
-  } else if (std::holds_alternative<Refused>(action.message)) {
+    newcomers_.erase(id);
+  } else if (std::holds_alternative<Refused>(message)) {
     entry.stage = Entry::Stage::kRefused;
   }
-  entry.session.say(action.message);
-  effects_.written.push_back(action.id);
+  entry.session.say(message);
+  effects_.written.push_back(id);
   // Not ended here, in the middle of a step's actions.
-  if (entry.session.unsent().size() > limits_.unsent_bytes) deaf_.push_back(action.id);
+  if (entry.session.unsent().size() > limits_.unsent_bytes) deaf_.push_back(id);
 }
 
 void HeadSessions::carry_out(const HangUp& action) {

@@ -32,9 +32,13 @@ struct HeadEffects {
   std::vector<rounds::MemberId> written;  ///< may have something to send
   std::vector<std::pair<rounds::MemberId, Parting>> parted;
   std::vector<rounds::Note> notes;
+  /// Rounds that are to open, and to whom open_round() is to tell it first.
+  std::vector<std::pair<rounds::MemberId, rounds::Prepare>> opening;
   bool ended = false;  ///< nobody is left who needs the head
 
-  bool empty() const { return written.empty() && parted.empty() && notes.empty() && !ended; }
+  bool empty() const {
+    return written.empty() && parted.empty() && notes.empty() && opening.empty() && !ended;
+  }
 };
 
 class HeadSessions {
@@ -58,6 +62,7 @@ class HeadSessions {
   void lose(rounds::MemberId id, rounds::LossKind kind, const std::string& why, rounds::Moment now);
   void forget(rounds::MemberId id);
   void tick(rounds::Moment now);
+  void open_round(rounds::MemberId id, const rounds::Prepare& prepare);
   void step_down();
   /// False: there is none.
   bool part_with_oldest_newcomer();
@@ -85,6 +90,7 @@ class HeadSessions {
   void hear(rounds::MemberId id, rounds::Moment now);
   void carry_out(const std::vector<rounds::HeadAction>& actions);
   void carry_out(const rounds::Send& action);
+  void say(rounds::MemberId id, const rounds::HeadMessage& message);
   void carry_out(const rounds::HangUp& action);
   void carry_out(const rounds::Note& action);
   void carry_out(const rounds::End& action);

@@ -174,6 +174,7 @@ class Conversation {
       std::map<int, std::map<int, Start>> starts;
       for (const MemberId id : effects.written) hear(id, starts);
       for (const auto& [round, all] : starts) check_round(round, all);
+      for (const auto& [id, prepare] : effects.opening) sessions_.open_round(id, prepare);
       for (const auto& [id, parting] : effects.parted) {
         FUZZ_CHECK(parted_.insert(id).second, "parted with twice");
         sessions_.forget(id);

@@ -18,6 +18,8 @@ using testing_support::Command;
 using testing_support::CommandResult;
 using testing_support::EtcdLab;
 
+constexpr char kShortLease[] = "keep_alive_interval=1,keep_alive_max_attempt=2";
+
 class EtcdJobTest : public testing::Test {
  protected:
   static void SetUpTestSuite() { lab_ = std::make_unique<EtcdLab>(1); }
@@ -25,26 +27,27 @@ class EtcdJobTest : public testing::Test {
   void SetUp() override { REQUIRE_ETCD(*lab_); }
 
   std::vector<std::string> line(const std::string& nodes, const std::string& id,
-                                std::vector<std::string> rest = {}) {
-    std::vector<std::string> command = {
-        "sh",
-        "-c",
-        "exec \"$@\" 2>&1",
-        "sh",
-        DTRUN_BINARY,
-        "-v",
-        "--nnodes=" + nodes,
-        "--rdzv_id=" + id,
-        "--rdzv_backend=etcd-v2",
-        "--rdzv_endpoint=" + lab_->endpoints()[0].to_string(),
-        "--rdzv_conf=last_call_timeout=0.2,keep_alive_interval=1,keep_alive_max_attempt=2"};
+                                std::vector<std::string> rest = {},
+                                const std::string& times = kShortLease) {
+    std::vector<std::string> command = {"sh",
+                                        "-c",
+                                        "exec \"$@\" 2>&1",
+                                        "sh",
+                                        DTRUN_BINARY,
+                                        "-v",
+                                        "--nnodes=" + nodes,
+                                        "--rdzv_id=" + id,
+                                        "--rdzv_backend=etcd-v2",
+                                        "--rdzv_endpoint=" + lab_->endpoints()[0].to_string(),
+                                        "--rdzv_conf=last_call_timeout=0.2," + times};
     if (rest.empty()) rest = {kWorker};
     command.insert(command.end(), rest.begin(), rest.end());
     return command;
   }
   std::unique_ptr<Command> start(const std::string& nodes, const std::string& id,
-                                 std::vector<std::string> rest = {}) {
-    return std::make_unique<Command>(line(nodes, id, std::move(rest)), job_.options());
+                                 std::vector<std::string> rest = {},
+                                 const std::string& times = kShortLease) {
+    return std::make_unique<Command>(line(nodes, id, std::move(rest), times), job_.options());
   }
 
   static std::unique_ptr<EtcdLab> lab_;
@@ -105,6 +108,44 @@ TEST_F(EtcdJobTest, NodesOfFixedNumberMeetAndAFailureRestartsThem) {
     const CommandResult result = node->finish();
     EXPECT_EQ(result.exit_code, 0) << result.describe();
     EXPECT_THAT(result.out, HasSubstr("restart 1"));
+  }
+}
+
+TEST_F(EtcdJobTest, AJobGoesOnAndEndsWellWhenEtcdIsKilled) {
+  const std::string conf = "keep_alive_interval=10,close_timeout=1";
+  const auto head = start("2", "outlives", {}, conf);
+  ASSERT_TRUE(head->wait_for_output("hosts the rendezvous"));
+  const auto other = start("2", "outlives", {}, conf);
+  const Place place = next_place(*head);
+  EXPECT_EQ(next_place(*other), (Place{1, 2, 1, 2, 0}));
+  lab_->signal("kill", 1);
+  finish_round(place);
+  for (const auto* node : {&head, &other}) {
+    const CommandResult result = (*node)->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_LT(result.elapsed, std::chrono::seconds(20));
+    if (node == &head) {
+      EXPECT_THAT(result.out, HasSubstr("end of job 'outlives' could not be written to etcd"));
+    }
+  }
+  lab_->start();
+}
+
+TEST_F(EtcdJobTest, AnEtcdThatIsAwayForLongerThanTheLeaseCostsARound) {
+  const auto head = start("1:2", "pauses");
+  ASSERT_TRUE(head->wait_for_output("hosts the rendezvous"));
+  const auto other = start("1:2", "pauses");
+  EXPECT_EQ(next_place(*other), (Place{1, 2, 1, 2, 0}));
+  lab_->signal("stop", 1);
+  EXPECT_TRUE(head->wait_for_output("is the head no more"));
+  lab_->signal("cont", 1);
+  Place place = next_place(*other);
+  while (place.nodes == 1) place = next_place(*other);  // who came first began alone
+  EXPECT_EQ(place.nodes, 2);
+  finish_round(place);
+  for (const auto* node : {&head, &other}) {
+    const CommandResult result = (*node)->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
   }
 }
 

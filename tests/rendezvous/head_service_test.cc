@@ -65,6 +65,32 @@ TEST(HeadServiceTest, AStrangerGetsNothingFromAHeadWithAToken) {
   EXPECT_TRUE(contains(notes[0], "was turned away: this job demands a token")) << notes[0];
 }
 
+TEST(HeadServiceTest, ARoundOpensOnlyWhenItMay) {
+  const auto job = job_of(1, 1, 1);
+  std::vector<std::pair<int, base::EventLoop::Callback>> waiting;
+  auto head = std::make_unique<ServedHead>(
+      make_head(job, "job", read_clock()), HeadServiceOptions{},
+      [&](int round, base::EventLoop::Callback go) { waiting.emplace_back(round, std::move(go)); });
+  TestAgents agents(job);
+  TestAgent& agent = agents.add("h1", head->place());
+  const auto rounds_waiting = [&] {
+    return head->ask([&](HeadService&) { return waiting.size(); });
+  };
+  ASSERT_TRUE(agents.until([&] { return rounds_waiting() == 1; }));
+  EXPECT_EQ(agent.stores, 0);
+  head->ask([&](HeadService&) {
+    EXPECT_EQ(waiting[0].first, 0);
+    waiting[0].second();
+    return 0;
+  });
+  ASSERT_TRUE(agents.until_round(0, {&agent}));
+  agent.fail(3);
+  ASSERT_TRUE(agents.until([&] { return rounds_waiting() == 2; }));
+  EXPECT_EQ(agent.round(), 0);
+  head.reset();
+  waiting[1].second();  // too late, and not missed
+}
+
 TEST(HeadServiceTest, ASilentNewcomerIsClosedAfterItsTime) {
   HeadServiceOptions options;
   options.newcomer_time = milliseconds(20);

@@ -31,12 +31,13 @@ struct HeadServiceOptions {
 };
 
 struct HeadServiceCallbacks {
-  std::function<void(const rounds::Note&)> on_note;
+  std::function<void(const rounds::Note&)> on_note = {};
   /// Nobody is left who needs the head, and all have been told what there was to tell. The last
   /// call; it may destroy the service.
-  std::function<void()> on_end;
-  /// This round is about to open; may be empty.
-  std::function<void(int round)> on_round{};
+  std::function<void()> on_end = {};
+  /// Where given, no agent is told of a round before `go` is called, on the loop: at once, later,
+  /// or never.
+  std::function<void(int round, base::EventLoop::Callback go)> before_round = {};
 };
 
 class HeadService {
