@@ -30,9 +30,12 @@ elseif(DTRUN_SANITIZE STREQUAL "thread")
   target_compile_definitions(dtrun_flags INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
 elseif(DTRUN_SANITIZE STREQUAL "fuzzer")
   # The fuzz targets alone link libFuzzer itself (tests/fuzz/tests.cmake).
-  target_compile_options(dtrun_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined
-    -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
-  target_link_options(dtrun_flags INTERFACE -fsanitize=address,undefined)
+  target_compile_options(dtrun_flags INTERFACE -fsanitize=fuzzer-no-link -fno-omit-frame-pointer)
+  if(DTRUN_FUZZ_SANITIZERS)
+    target_compile_options(dtrun_flags INTERFACE
+      -fsanitize=${DTRUN_FUZZ_SANITIZERS} -fno-sanitize-recover=undefined)
+    target_link_options(dtrun_flags INTERFACE -fsanitize=${DTRUN_FUZZ_SANITIZERS})
+  endif()
 elseif(NOT DTRUN_SANITIZE STREQUAL "")
   message(FATAL_ERROR "DTRUN_SANITIZE is '${DTRUN_SANITIZE}'; it must be empty, address, thread or fuzzer")
 endif()
