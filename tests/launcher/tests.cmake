@@ -52,6 +52,7 @@ add_executable(launcher_etcd_job_test launcher/etcd_job_test.cc)
 target_link_libraries(launcher_etcd_job_test PRIVATE dtrun_launcher_test_support dtrun_etcd_lab dtrun::rendezvous
   GTest::gmock GTest::gtest_main dtrun_flags)
 add_dependencies(launcher_etcd_job_test elastic_worker)
+add_dependencies(tests_launcher launcher_etcd_job_test)
 add_test(NAME EtcdJobTest COMMAND launcher_etcd_job_test)
 set_tests_properties(EtcdJobTest PROPERTIES LABELS launcher TIMEOUT 300 PROCESSORS 2
   SKIP_REGULAR_EXPRESSION "no [eE]tcd here")
