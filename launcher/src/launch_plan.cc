@@ -128,12 +128,15 @@ rendezvous::Proof find_proof(const Options& options, const base::Environment& en
   return rendezvous::Token::from_file(options.token_file, "--rdzv_conf token_file=");
 }
 
-// The cores that a rank is bound to; else its part of all.
-int share_of_cores(const LaunchPlan& plan, int local_rank) {
+// Of each rank: the cores that it is bound to; else its part of all.
+std::vector<int> shares_of_cores(const std::vector<RankBinding>& bindings) {
   const base::CpuTopology topology = base::CpuTopology::of_this_process();
-  const RankBinding& binding = plan.bindings[static_cast<std::size_t>(local_rank)];
-  const auto same = std::count(plan.bindings.begin(), plan.bindings.end(), binding);
-  return std::max(1, cores_of(topology, binding) / static_cast<int>(same));
+  std::vector<int> shares;
+  for (const RankBinding& binding : bindings) {
+    const auto same = std::count(bindings.begin(), bindings.end(), binding);
+    shares.push_back(std::max(1, cores_of(topology, binding) / static_cast<int>(same)));
+  }
+  return shares;
 }
 
 }  // namespace
@@ -157,6 +160,8 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   plan.bindings = bind_ranks(options.binding, plan.local_ranks,
                              environment.get("CUDA_VISIBLE_DEVICES"), plan.warnings);
   tell_bindings(plan);
+  if (options.omp_threads && options.omp_threads->count == 0)
+    plan.omp_shares = shares_of_cores(plan.bindings);
   // What each rank gets for itself must not come from outside as well.
   base::Environment own;
   rendezvous::write_worker_env({}, own);
@@ -185,8 +190,9 @@ std::vector<std::string> rank_environment(const LaunchPlan& plan,
                                           const rendezvous::WorkerEnv& worker) {
   base::Environment own;
   if (!plan.nccl_async.empty()) own.set(kNcclAsync, plan.nccl_async);
-  if (plan.options.omp_threads && plan.options.omp_threads->count == 0)
-    own.set("OMP_NUM_THREADS", std::to_string(share_of_cores(plan, worker.local_rank)));
+  if (!plan.omp_shares.empty())
+    own.set("OMP_NUM_THREADS",
+            std::to_string(plan.omp_shares[static_cast<std::size_t>(worker.local_rank)]));
   rendezvous::write_worker_env(worker, own);
   return own.as_strings();
 }

@@ -25,7 +25,8 @@ struct LaunchPlan {
   rendezvous::Proof proof;
   std::string report_file;            ///< this launcher's own TORCHELASTIC_ERROR_FILE; empty: none
   std::vector<RankBinding> bindings;  ///< of each local rank
-  bool colour = false;                ///< tags may be coloured where they are seen
+  std::vector<int> omp_shares;  ///< OMP_NUM_THREADS of each; empty: the same for all, or nothing
+  bool colour = false;          ///< tags may be coloured where they are seen
   std::vector<std::string> warnings;
 };
 
