@@ -2,13 +2,12 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
-#include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
 #include <string_view>
 
+#include "dtrun/base/cpu_topology.h"
 #include "dtrun/base/env.h"
 
 namespace dtrun::launcher {
@@ -67,13 +66,7 @@ int count_gpus(const std::optional<std::string>& visible) {
 }
 
 int count_cpus() {
-  // Large enough for any machine; sched_getaffinity fails when it is too small.
-  constexpr int kMostCpus = 65536;
-  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
-      CPU_ALLOC(kMostCpus), [](cpu_set_t* cpus) { CPU_FREE(cpus); });
-  const std::size_t bytes = CPU_ALLOC_SIZE(kMostCpus);
-  if (set && ::sched_getaffinity(0, bytes, set.get()) == 0) return CPU_COUNT_S(bytes, set.get());
-  return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  return static_cast<int>(base::allowed_cpus().size());
 }
 
 }  // namespace dtrun::launcher
