@@ -5,7 +5,6 @@
 #include <linux/close_range.h>
 #include <linux/mempolicy.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -14,17 +13,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 
+#include "clone_child.h"
 #include "dtrun/base/process_tree.h"
 
 // The child's functions run on borrowed memory: no instrumentation may touch the parent's shadow.
 #define DT_IN_CHILD __attribute__((no_sanitize("address,thread,undefined")))
-
-// glibc's clone by its other name: the thread sanitizer wraps the usual one as a fork, and its
-// bookkeeping in the child would then be done on the memory that the parent goes on with.
-extern "C" int __clone(int (*function)(void*), void* stack, int flags, void* argument, ...);
 
 namespace dtrun::base {
 namespace {
@@ -37,6 +34,7 @@ struct Request {
   int stdio[3];
   const int* inherited;
   std::size_t inherited_count;
+  unsigned first_foreign;  // no descriptor from here on is the child's
   ChildSetup::Group group;
   pid_t parent;
   bool has_limit;
@@ -95,6 +93,10 @@ DT_IN_CHILD void set_up_stdio(Request* request) {
 }
 
 DT_IN_CHILD void set_up_descriptors(Request* request) {
+  // The table is the parent's until here. Only what the child needs is copied of it, and closed by
+  // execve: both would cost the more, the more ranks the parent has the pipes of.
+  if (::syscall(SYS_close_range, request->first_foreign, ~0U, CLOSE_RANGE_UNSHARE) != 0)
+    give_up(request, "leave the parent's descriptors (close_range)");
   set_up_stdio(request);
   if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) != 0)
     give_up(request, "close descriptors (close_range)");
@@ -111,8 +113,12 @@ DT_IN_CHILD int child_main(void* argument) {
   if (own_group < 0) give_up(request, "make a process group");
   if (::syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0)
     give_up(request, "set the parent-death signal");
-  // The parent may have died before the prctl; then nobody reads what is written here.
-  if (::syscall(SYS_getppid) != request->parent) give_up(request, "find the parent");
+  // The parent may have died before the prctl; then nobody reads what is written here. Or this is
+  // the first process of a pid namespace, from which it cannot be seen.
+  if (::syscall(SYS_getppid) != request->parent) {
+    errno = ESRCH;  // the call itself has not failed
+    give_up(request, "find the parent");
+  }
   set_up_signals();
   set_up_descriptors(request);
   if (request->has_limit) {
@@ -205,6 +211,9 @@ ChildProcess ChildProcess::spawn(const ChildCommand& command, const ChildSetup& 
   request.stdio[2] = setup.stderr_fd;
   request.inherited = setup.inherited_fds.data();
   request.inherited_count = setup.inherited_fds.size();
+  int highest = std::max({2, setup.stdin_fd, setup.stdout_fd, setup.stderr_fd});
+  for (const int fd : setup.inherited_fds) highest = std::max(highest, fd);
+  request.first_foreign = static_cast<unsigned>(highest) + 1;
   request.group = setup.group;
   request.parent = ::getpid();
   request.has_limit = command.open_files_soft_limit.has_value();
@@ -219,25 +228,29 @@ ChildProcess ChildProcess::spawn(const ChildCommand& command, const ChildSetup& 
 
   constexpr std::size_t kStackBytes = 64 << 10;
   const auto stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
-  const auto top =
-      reinterpret_cast<std::uintptr_t>(stack.get() + kStackBytes) & ~std::uintptr_t{63};
+  const auto bottom = reinterpret_cast<std::uintptr_t>(stack.get());
+  const std::uintptr_t top = (bottom + kStackBytes) & ~std::uintptr_t{63};
   // No handler of ours may run in the child, where it would work on this process's memory.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   int pidfd = -1;
-  const pid_t pid = ::__clone(child_main, reinterpret_cast<void*>(top),
-                              CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &request, &pidfd);
+  const pid_t pid =
+      clone_child(child_main, stack.get(), top - bottom, &request, &pidfd, setup.cgroup_fd);
   const int clone_error = errno;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) throw spawn_error(command.path, "clone", clone_error);
   UniqueFd owned_pidfd(pidfd);
-  if (request.error_number != 0) {
+  if (request.failed_step != nullptr) {
     while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }
     throw spawn_error(command.path, request.failed_step, request.error_number);
   }
   return ChildProcess(pid, std::move(owned_pidfd));
+}
+
+bool ChildProcess::can_be_born_into(int cgroup_fd) {
+  return can_clone_into_cgroup(cgroup_fd);
 }
 
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
@@ -303,8 +316,9 @@ std::string find_program(const std::string& name, const std::string& search_path
   if (error_number == 0) return path;
   if (error_number == ENOENT || error_number == ENOTDIR)
     throw SpawnError(Error(ErrorCode::kNotFound, fmt::format("there is no program '{}'", name),
-                           searched ? fmt::format("it is in no folder of PATH ({})", search_path)
-                                    : "no such file",
+                           name.empty() ? "its name is empty"
+                           : searched ? fmt::format("it is in no folder of PATH ({})", search_path)
+                                      : "no such file",
                            "check the spelling; a program in this folder is started as ./NAME"),
                      ENOENT);
   throw SpawnError(Error(ErrorCode::kSystem, fmt::format("cannot execute '{}'", name),

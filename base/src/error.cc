@@ -55,12 +55,14 @@ Error system_error(std::string_view action, std::string remedy) {
 
 Error system_error(std::string_view action, int error_number, std::string remedy) {
   const char* name = strerrorname_np(error_number);
-  return Error(
+  Error error(
       ErrorCode::kSystem, fmt::format("cannot {}", action),
       fmt::format("{} ({})",
                   strerrordesc_np(error_number) ? strerrordesc_np(error_number) : "unknown error",
                   name ? name : std::to_string(error_number).c_str()),
       std::move(remedy));
+  error.error_number_ = error_number;
+  return error;
 }
 
 std::string signal_name(int signal_number) {

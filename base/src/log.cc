@@ -22,6 +22,7 @@ struct Sink {
   std::mutex mutex;
   std::string prefix;
   std::array<std::atomic<Level>, kNames.size()> levels;
+  std::atomic<void (*)(const Line&)> writer = nullptr;
   std::shared_ptr<spdlog::logger> logger;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 
@@ -74,6 +75,10 @@ void set_levels(std::string_view text) {
   sink().set(text);
 }
 
+void set_writer(void (*writer)(const Line&)) {
+  sink().writer = writer;
+}
+
 bool enabled(Component component, Level level) {
   return level >=
          sink().levels[static_cast<std::size_t>(component)].load(std::memory_order_relaxed);
@@ -89,9 +94,11 @@ void write(Component component, Level level, std::string_view message) {
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - s.start).count();
-  s.logger->log(spdlog::level::info, "[dtrun{}{} +{:.3f}s {} {}] {}", prefix.empty() ? "" : " ",
-                prefix, seconds, kLetters[static_cast<std::size_t>(level)],
-                kNames[static_cast<std::size_t>(component)], message);
+  const std::string text = fmt::format("[dtrun{}{} +{:.3f}s {} {}] {}", prefix.empty() ? "" : " ",
+                                       prefix, seconds, kLetters[static_cast<std::size_t>(level)],
+                                       kNames[static_cast<std::size_t>(component)], message);
+  if (const auto writer = s.writer.load()) return writer({component, level, message, text});
+  s.logger->log(spdlog::level::info, "{}", text);
 }
 
 }  // namespace dtrun::base::log

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "dtrun/base/error.h"
@@ -61,6 +62,18 @@ bool contains(const std::vector<pid_t>& pids, pid_t pid) {
   return std::find(pids.begin(), pids.end(), pid) != pids.end();
 }
 
+// 0: it has none, or is gone.
+pid_t parent_of(pid_t pid) {
+  const UniqueFd fd(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
+  char text[512] = {};
+  if (!fd || ::read(fd.get(), text, sizeof text - 1) <= 0) return 0;
+  // "12 (name) S 11 ...", and the name may have parentheses.
+  const char* const name_end = std::strrchr(text, ')');
+  return name_end == nullptr || std::strlen(name_end) < 4
+             ? 0
+             : static_cast<pid_t>(std::strtol(name_end + 4, nullptr, 10));
+}
+
 }  // namespace
 
 void become_subreaper() {
@@ -68,10 +81,21 @@ void become_subreaper() {
     throw system_error("become the reaper of orphaned processes");
 }
 
+void continue_when_parent_dies() {
+  if (::prctl(PR_SET_PDEATHSIG, SIGCONT, 0, 0, 0) != 0)
+    throw system_error("ask for a signal when the parent dies");
+}
+
 void signal_process_group(pid_t leader, int signal_number) {
   const bool leader_left = ::getpgid(leader) != leader;
   ::kill(-leader, signal_number);
   if (leader_left) ::kill(leader, signal_number);
+}
+
+bool is_above(pid_t pid) {
+  for (pid_t above = ::getppid(); above > 0; above = parent_of(above))
+    if (above == pid) return true;
+  return false;
 }
 
 std::vector<pid_t> child_pids() {

@@ -26,4 +26,11 @@ Pipe make_pipe() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
+UniqueFd moved_up(UniqueFd fd, int lowest) {
+  const int number = ::fcntl(fd.get(), F_DUPFD_CLOEXEC, lowest);
+  if (number < 0)
+    throw system_error("move a file descriptor up", "raise the limit of open files (ulimit -n)");
+  return UniqueFd(number);
+}
+
 }  // namespace dtrun::base

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -99,6 +100,19 @@ TEST(ChildProcessTest, TheChildHasNoDescriptorButThoseNamed) {
       run(shell("for i in 0 1 2 3 4 5 6 7 8 9 10 11 12; do [ -e /proc/$$/fd/$i ] && echo $i; done"),
           setup);
   EXPECT_EQ(ran.out, "0\n1\n2\n" + std::to_string(named.get()) + "\n");
+}
+
+TEST(ChildProcessTest, TheParentKeepsItsDescriptorsThatTheChildDoesNotTake) {
+  Pipe high = make_pipe();
+  high.read_end = moved_up(std::move(high.read_end), 200);
+  high.write_end = moved_up(std::move(high.write_end), 201);
+  EXPECT_GE(high.read_end.get(), 200);
+  EXPECT_EQ(run(shell("echo $(ls /proc/self/fd)")).out, "0 1 2 3\n");
+  ASSERT_EQ(::write(high.write_end.get(), "x", 1), 1);
+  char byte = 0;
+  EXPECT_EQ(::read(high.read_end.get(), &byte, 1), 1);
+  EXPECT_EQ(::fcntl(high.read_end.get(), F_GETFD), FD_CLOEXEC);
+  EXPECT_THROW(moved_up(std::move(high.read_end), 1 << 30), Error);
 }
 
 TEST(ChildProcessTest, StandardInputIsEmptyUnlessOneIsGiven) {
@@ -261,6 +275,18 @@ TEST(ChildProcessTest, AChildDiesWithTheProcessThatStartedIt) {
     EXPECT_EQ(::poll(&ended, 1, 5000), 1);
   }
   ::waitpid(parent, nullptr, 0);
+}
+
+TEST(ChildProcessTest, AChildThatCannotSeeItsParentIsAnErrorAndNoExitCode) {
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    if (::unshare(CLONE_NEWPID) != 0) ::_exit(77);
+    ::_exit(spawn_errno("/bin/true") == ESRCH ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(parent, &status, 0);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "only root can make a pid namespace";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(FindProgramTest, SearchesThePathAndTellsMissingFromNotExecutable) {

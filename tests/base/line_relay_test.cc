@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -136,6 +138,39 @@ TEST_F(LineRelayTest, AStreamThatStopsInsideALongLineDoesNotHoldUpTheOthersForEv
   EXPECT_TRUE(left.empty());
 }
 
+TEST_F(LineRelayTest, ASmallLineWaitsNotLongForALongOneThatDoesNotGoOn) {
+  open_pipe();
+  UniqueFd a = add(), b = add(), c = add();
+  for (int i = 0; i < 20; ++i) {
+    write(a, std::string(60'000, 'x'));
+    turn();
+  }
+  write(b, "b\n");
+  write(c, "no newline");
+  c.reset();
+  const Deadline deadline = Deadline::after(seconds(20));
+  while (out_.find("b\n") == std::string::npos && !deadline.expired()) turn();
+  EXPECT_NE(out_.find("b\n"), std::string::npos);
+  turn();
+  EXPECT_TRUE(out_.ends_with("no newline"));
+}
+
+TEST_F(LineRelayTest, ALongLineThatDribblesOnDoesNotHoldUpTheOthersForEver) {
+  open_pipe();
+  UniqueFd bar = add(), other = add();
+  for (int i = 0; i < 40; ++i) {
+    write(bar, std::string(32 << 10, '#'));
+    turn();
+  }
+  write(other, std::string(4096, 'x') + "line\n");
+  for (int i = 0; i < 3000 && !out_.ends_with("line\n"); ++i) {
+    write(bar, std::string(600, '#'));
+    turn();
+    if (i < 40) write(other, std::string(60000, 'y') + "line\n");
+  }
+  EXPECT_NE(out_.find("line\n"), std::string::npos);
+}
+
 TEST_F(LineRelayTest, ASlowReaderHoldsTheWritersUpAndNothingIsLost) {
   open_pipe();
   UniqueFd a = add();
@@ -161,20 +196,230 @@ TEST_F(LineRelayTest, ASlowReaderHoldsTheWritersUpAndNothingIsLost) {
   EXPECT_TRUE(sink_->idle());
 }
 
-TEST_F(LineRelayTest, EveryLineGetsTheTag) {
+TEST_F(LineRelayTest, WhatGoesToTheSinkCanBeChangedOnItsWay) {
   open_pipe();
-  UniqueFd a = add({"[0:1] ", 0}), b = add({"[0:2] ", 0});
-  write(a, "one\ntwo\n");
+  std::string seen;
+  LineRelayOptions options;
+  options.put = [this](std::string_view bytes) { sink_->put("<" + std::string(bytes) + ">"); };
+  options.observe = [&seen](std::string_view bytes) { seen += bytes; };
+  options.beginnings = LineRelayOptions::Beginnings::kWithTheRest;
+  UniqueFd a = add(options);
+  write(a, "one\ntwo\nthr");
   turn();
-  write(b, "three");
+  EXPECT_EQ(out_, "<one\ntwo\n>");
+  EXPECT_EQ(seen, "one\ntwo\nthr");
+  a.reset();
+  turn();
+  EXPECT_EQ(out_, "<one\ntwo\n><thr>");
+}
+
+// A file that is gone from its folder, and what is in it.
+struct CopyFile {
+  CopyFile() {
+    std::string path = testing::TempDir() + "stream_copy_XXXXXX";
+    fd = ::mkostemp(path.data(), O_APPEND | O_CLOEXEC);
+    ::unlink(path.c_str());
+    copy = std::make_unique<StreamCopy>(UniqueFd(fd));
+  }
+  std::string content() const {
+    std::string result(copy->size() + 1, '\0');
+    result.resize(static_cast<std::size_t>(::pread(fd, result.data(), result.size(), 0)));
+    return result;
+  }
+  int fd = -1;
+  std::unique_ptr<StreamCopy> copy;
+};
+
+LineRelayOptions with_copy(const CopyFile& file) {
+  LineRelayOptions options;
+  options.copy = file.copy.get();
+  return options;
+}
+
+TEST_F(LineRelayTest, AStalledReaderDoesNotHoldUpAStreamWithACopyAndGetsAllInTheEnd) {
+  open_pipe();
+  CopyFile file, other_file;
+  UniqueFd a = add(with_copy(file)), b = add(with_copy(other_file));
+  std::string written;
+  for (int i = 0; i < 3000; ++i) {  // many times what pipes and queue hold
+    const std::string line = std::to_string(i) + std::string(1000, 'l') + "\n";
+    write(a, line);  // blocks for ever where the relay does not read
+    written += line;
+    loop_.run_some(Deadline::after(Deadline::Duration::zero()));
+  }
+  write(b, "b\n");
+  a.reset();
+  while (file.copy->size() < written.size()) loop_.run_some(Deadline::after(seconds(10)));
+  EXPECT_EQ(file.content(), written);
+  EXPECT_FALSE(relays_[0]->ended());
   b.reset();
   turn();
-  EXPECT_EQ(out_, "[0:1] one\n[0:1] two\n[0:2] three");
+  EXPECT_EQ(ended_, 2);
+  const auto of_b = out_.find("b\n");
+  ASSERT_NE(of_b, std::string::npos);
+  out_.erase(of_b, 2);
+  EXPECT_EQ(out_, written);
+}
+
+TEST_F(LineRelayTest, ACopyThatFailsIsTheBeginningAndTheReaderGetsAll) {
+  open_pipe();
+  StreamCopy full(UniqueFd(::open("/dev/full", O_RDWR | O_APPEND | O_CLOEXEC)));
+  LineRelayOptions options;
+  options.copy = &full;
+  UniqueFd a = add(std::move(options));
+  write(a, "one\ntwo\n");
+  a.reset();
+  turn();
+  EXPECT_EQ(out_, "one\ntwo\n");
+  EXPECT_EQ(full.error_number(), ENOSPC);
+  EXPECT_EQ(full.lost_bytes(), 8u);
+}
+
+TEST_F(LineRelayTest, WhoIsGivenUpMissesNothingThatIsInACopy) {
+  open_pipe();
+  CopyFile file;
+  UniqueFd a = add(with_copy(file));
+  std::string written;
+  for (int i = 0; i < 2000; ++i) {
+    write(a, std::string(1000, 'l') + "\n");
+    loop_.run_some(Deadline::after(Deadline::Duration::zero()));
+  }
+  a.reset();
+  while (file.copy->size() < 2000 * 1001) loop_.run_some(Deadline::after(seconds(10)));
+  const std::uint64_t queued = sink_->lost_bytes();
+  sink_->abandon();
+  while (ended_ == 0) loop_.run_some(Deadline::after(seconds(10)));
+  EXPECT_LT(sink_->lost_bytes() - queued, 1u << 20);  // what it had been given already
+}
+
+TEST_F(LineRelayTest, AFooterGivesWayToLinesAndWaitsForTheirEnd) {
+  open_pipe();
+  const UniqueFd a = add(), b = add();
+  EXPECT_TRUE(sink_->show_footer("[foot]"));
+  write(a, "line\n");
+  turn();
+  EXPECT_TRUE(sink_->show_footer("[foot]"));
+  EXPECT_TRUE(sink_->show_footer("[new]"));
+  sink_->put("prompt> ");
+  EXPECT_FALSE(sink_->show_footer("[foot]"));
+  sink_->clear_footer();
+  turn();
+  EXPECT_EQ(out_, "[foot]\r\x1b[Kline\n[foot]\r\x1b[K[new]\r\x1b[Kprompt> ");
+}
+
+// --- on a terminal
+
+class TerminalRelayTest : public LineRelayTest {
+ protected:
+  TerminalRelayTest() {
+    int reader = -1, terminal = -1;
+    EXPECT_EQ(::openpty(&reader, &terminal, nullptr, nullptr, nullptr), 0);
+    termios modes{};
+    ::tcgetattr(terminal, &modes);
+    ::cfmakeraw(&modes);
+    ::tcsetattr(terminal, TCSANOW, &modes);
+    destination_ = {UniqueFd(reader), UniqueFd(terminal)};
+    set_nonblocking(reader);
+    sink_ = std::make_unique<OutputSink>(loop_, terminal);
+  }
+
+  // What comes, until it ends so.
+  std::string shown(std::string_view end) {
+    out_.clear();
+    for (int turns = 0; turns < 1000 && !out_.ends_with(end); ++turns) turn();
+    return out_;
+  }
+};
+
+TEST_F(TerminalRelayTest, WhatALineBeginsWithIsSeenAndStaysBelowTheOthersLines) {
+  UniqueFd prompt = add(), other = add();
+  write(prompt, "name? ");
+  EXPECT_EQ(shown("name? "), "name? ");
+  write(other, "line\n");
+  EXPECT_EQ(shown("name? "), "\r\x1b[Kline\nname? ");
+  write(prompt, "hello\n");
+  EXPECT_EQ(shown("\n"), "hello\n");
+}
+
+TEST_F(TerminalRelayTest, ABarGoesOnInItsRow) {
+  UniqueFd bar = add(), other = add();
+  write(bar, "\r10%");
+  EXPECT_EQ(shown("%"), "\r10%");
+  write(bar, "\r20%");
+  EXPECT_EQ(shown("20%"), "\r20%");
+  write(other, "line\n");
+  EXPECT_EQ(shown("20%"), "\r\x1b[Kline\n20%");
+  write(bar, "\r30%");
+  bar.reset();
+  EXPECT_EQ(shown("30%"), "\r30%");
+  write(other, "line\n");
+  EXPECT_EQ(shown("\n"), "\nline\n");
+}
+
+TEST(TerminalRowsTest, RowsOfSeveralTakeTurnsAndNoneIsTorn) {
+  const int a = 0, b = 0;
+  TerminalRows rows;
+  EXPECT_EQ(rows.put(&a, "a 1", 80), "a 1");
+  EXPECT_EQ(rows.put(&b, "b 1", 80), "\r\x1b[Kb 1");
+  EXPECT_EQ(rows.put(&a, " 2", 80), "\r\x1b[Ka 1 2");
+  EXPECT_EQ(rows.put(&a, "\n", 80), "\n");
+  EXPECT_EQ(rows.put(&b, " 2\n", 80), "b 1 2\n");
+  EXPECT_TRUE(rows.empty());
+  // Of one that has ended, the beginning is all there is.
+  rows.put(&a, "a", 80);
+  rows.put(&b, "b", 80);
+  EXPECT_EQ(rows.end(&a, 80), "\r\x1b[Ka\nb");
+  EXPECT_EQ(rows.end(&b, 80), "");
+  EXPECT_EQ(rows.put(&a, "x\n", 80), "\nx\n");
+  EXPECT_TRUE(rows.empty());
+}
+
+TEST(TerminalRowsTest, WhatCannotBeErasedIsEnded) {
+  const int a = 0, b = 0;
+  const std::string wide(10, 'w');
+  TerminalRows rows;
+  rows.put(&a, wide, 10);
+  EXPECT_EQ(rows.put(&b, "x\n", 10), "\nx\n");
+  rows.put(&a, "\x1b[36m12345678\x1b[0m\u2588", 10);
+  EXPECT_EQ(rows.put(&b, "x\n", 10).substr(0, 4), "\r\x1b[K");
+  EXPECT_EQ(rows.put(&b, "x\n", 0).substr(0, 2), "\nx");
+}
+
+TEST_F(LineRelayTest, APieceOfALongLineCutsNoCharacter) {
+  open_pipe();
+  add();
+  std::vector<std::string> pieces;
+  LineRelayOptions options;
+  options.beginnings = LineRelayOptions::Beginnings::kWithTheRest;
+  options.put = [&](std::string_view bytes) { pieces.emplace_back(bytes); };
+  UniqueFd a = add(std::move(options));
+  std::string line;
+  for (const std::string_view part : {"", "x"}) {
+    const std::size_t before = pieces.size();
+    line = part;
+    while (line.size() < 3u << 19) line += "\u20ac";  // three bytes
+    std::string_view left = line;
+    for (; !left.empty(); left.remove_prefix(std::min<std::size_t>(left.size(), 60000))) {
+      write(a, left.substr(0, 60000));
+      turn();
+    }
+    write(a, "\n");
+    turn();
+    EXPECT_GT(pieces.size(), before + 1);
+    std::string all;
+    for (std::size_t i = before; i < pieces.size(); ++i) {
+      EXPECT_NE(static_cast<unsigned char>(pieces[i][0]) & 0xc0, 0x80) << i;
+      all += pieces[i];
+    }
+    EXPECT_EQ(all, line + "\n");
+  }
 }
 
 TEST_F(LineRelayTest, TheTailIsTheEndOfTheStream) {
   open_pipe();
-  const UniqueFd a = add({"", 10});
+  LineRelayOptions options;
+  options.tail_bytes = 10;
+  const UniqueFd a = add(std::move(options));
   write(a, "0123456789abc");
   turn();
   EXPECT_EQ(relays_[0]->tail(), "3456789abc");

@@ -43,6 +43,19 @@ TEST_F(LogTest, ALineNamesTheRankTheLevelAndTheComponent) {
   EXPECT_NE(line.find("s W store] no answer for 5 s\n"), std::string::npos) << line;
 }
 
+TEST_F(LogTest, AnotherWriterGetsTheLineAndItsParts) {
+  static std::string seen;
+  set_writer([](const Line& line) {
+    seen = std::string(line.message) + "|" + std::string(line.text.substr(line.text.find(" W ")));
+    EXPECT_EQ(line.level, Level::kWarning);
+  });
+  testing::internal::CaptureStderr();
+  warning(Component::kStore, "no answer");
+  set_writer(nullptr);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(seen, "no answer| W store] no answer");
+}
+
 TEST_F(LogTest, WhatIsNotEnabledIsNotWritten) {
   testing::internal::CaptureStderr();
   debug(Component::kStore, "quiet");

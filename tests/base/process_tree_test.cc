@@ -7,12 +7,10 @@
 #include <algorithm>
 
 #include "dtrun/base/child_process.h"
-#include "dtrun/base/kill_ladder.h"
 
 namespace dtrun::base {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 ChildProcess start(const std::string& script, int stdout_fd = 1) {
@@ -28,6 +26,21 @@ ChildProcess start_ready(const std::string& script) {
   char line[64];
   EXPECT_GT(::read(pipe.read_end.get(), line, sizeof line), 0);
   return child;
+}
+
+TEST(ProcessTreeTest, OnlyParentsAreAbove) {
+  EXPECT_TRUE(is_above(::getppid()));
+  EXPECT_FALSE(is_above(::getpid()));
+  EXPECT_FALSE(is_above(0));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, WUNTRACED);
+  EXPECT_FALSE(is_above(child));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(ProcessTreeTest, ADetachedGrandchildComesBackAndIsKilled) {
@@ -73,74 +86,6 @@ TEST(ChildReaperTest, TellsOfChildrenAndReapsWhatItAdopts) {
   EXPECT_EQ(found->second.code, 3);
   EXPECT_TRUE(child_pids().empty());
   child.mark_reaped();
-}
-
-// Runs the ladder until the child has ended; how it ended.
-ExitStatus climb(EventLoop& loop, KillLadder& ladder, ChildProcess& child) {
-  ExitStatus result;
-  ChildReaper reaper(loop, [&](pid_t pid, ExitStatus status) {
-    if (pid != child.pid()) return;
-    result = status;
-    ladder.remove(pid);
-    child.mark_reaped();
-  });
-  reaper.reap();
-  const Deadline deadline = Deadline::after(seconds(20));
-  while (child.running() && !deadline.expired()) loop.run_some(deadline);
-  EXPECT_TRUE(ladder.empty());
-  return result;
-}
-
-TEST(KillLadderTest, AProcessThatObeysIsEndedByTheFirstSignal) {
-  EventLoop loop;
-  KillLadder ladder(loop, seconds(60));
-  ChildProcess child = start("sleep 1000");
-  ladder.add(child.pid());
-  ladder.start(SIGTERM);
-  EXPECT_TRUE(ladder.started());
-  EXPECT_EQ(climb(loop, ladder, child).signal, SIGTERM);
-}
-
-TEST(KillLadderTest, AProcessThatIgnoresTheFirstSignalIsKilledAfterTheGrace) {
-  EventLoop loop;
-  KillLadder ladder(loop, milliseconds(100));
-  std::vector<int> steps;
-  ladder.on_step([&](int signal_number) { steps.push_back(signal_number); });
-  ChildProcess child = start_ready("trap '' TERM; echo ready; while :; do sleep 1; done");
-  ladder.add(child.pid());
-  ladder.start(SIGTERM);
-  EXPECT_EQ(climb(loop, ladder, child).signal, SIGKILL);
-  EXPECT_EQ(steps, (std::vector<int>{SIGTERM, SIGKILL}));
-}
-
-TEST(KillLadderTest, AStoppedProcessCanActOnTheFirstSignal) {
-  EventLoop loop;
-  KillLadder ladder(loop, seconds(60));
-  ChildProcess child = start_ready("trap 'exit 9' TERM; echo ready; kill -STOP $$; sleep 1000");
-  ladder.add(child.pid());
-  ladder.start(SIGTERM);
-  EXPECT_EQ(climb(loop, ladder, child).code, 9);
-}
-
-TEST(KillLadderTest, KillNowSkipsTheGraceAndZeroGraceHasNone) {
-  EventLoop loop;
-  for (const auto grace : {seconds(60), seconds(0)}) {
-    KillLadder ladder(loop, grace);
-    ChildProcess child = start_ready("trap '' TERM; echo ready; while :; do sleep 1; done");
-    ladder.add(child.pid());
-    ladder.start(SIGTERM);
-    ladder.kill_now();
-    EXPECT_EQ(climb(loop, ladder, child).signal, SIGKILL);
-  }
-}
-
-TEST(KillLadderTest, AGroupAddedLateGetsTheStepThatIsOn) {
-  EventLoop loop;
-  KillLadder ladder(loop, seconds(60));
-  ladder.start(SIGTERM);
-  ChildProcess child = start("sleep 1000");
-  ladder.add(child.pid());
-  EXPECT_EQ(climb(loop, ladder, child).signal, SIGTERM);
 }
 
 }  // namespace

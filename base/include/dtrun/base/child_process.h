@@ -6,11 +6,12 @@
 // 0 to 2 and those named, default signal dispositions and an empty mask, and the soft limit of open
 // files that is asked for.
 //
-// Starting is clone(CLONE_VM | CLONE_VFORK | CLONE_PIDFD): the child borrows this process's memory
-// until it has exec'd, so its cost does not grow with that memory and a failed exec comes back as
-// plain errno. Boost.Process v2 (1.81) is not used: its process object waits for its own pid, which
-// a subreaper that must reap whatever it adopts takes away from it, and what would remain of it are
-// the parts that leak descriptors, leave zombies and run atexit handlers in the child.
+// Starting is clone(CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD): the child borrows this
+// process's memory until it has exec'd, and its table of descriptors until it has taken a copy of
+// the low ones, so its cost grows with neither (give it low numbers), and a failed exec comes back
+// as plain errno. Boost.Process v2 (1.81) is not used: its process object waits for its own pid,
+// which a subreaper that must reap whatever it adopts takes away from it, and what would remain of
+// it are the parts that leak descriptors, leave zombies and run atexit handlers in the child.
 #pragma once
 
 #include <sys/types.h>
@@ -47,22 +48,24 @@ struct ChildSetup {
   Group group = Group::kSession;
   std::vector<int> cpus;           ///< it may run on; empty: on this process's own
   std::optional<int> memory_node;  ///< NUMA node that its memory is taken from first
+  int cgroup_fd = -1;              ///< folder of the cgroup2 that it is born into; -1: our own
 };
 
 /// kNotFound or kSystem; error_number() is the errno of the step that failed.
 class SpawnError : public Error {
  public:
-  SpawnError(Error error, int error_number) : Error(std::move(error)), error_(error_number) {}
-  int error_number() const { return error_; }
-
- private:
-  int error_;
+  SpawnError(Error error, int error_number) : Error(std::move(error)) {
+    error_number_ = error_number;
+  }
 };
 
 class ChildProcess {
  public:
   /// Returns when the program runs. @throws SpawnError; then nothing is left of the child
   static ChildProcess spawn(const ChildCommand& command, const ChildSetup& setup);
+
+  /// Whether ChildSetup::cgroup_fd works: tries it. Not into a cgroup that has ever been killed.
+  static bool can_be_born_into(int cgroup_fd);
 
   ChildProcess() = default;
   ChildProcess(ChildProcess&& other) noexcept;

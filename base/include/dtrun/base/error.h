@@ -39,8 +39,15 @@ class Error : public std::exception {
   const std::string& summary() const { return what_; }
   const std::string& why() const { return why_; }
   const std::string& remedy() const { return remedy_; }
+  /// errno of a system_error() or a SpawnError; 0: there is none.
+  int error_number() const { return error_number_; }
+
+ protected:
+  int error_number_ = 0;
 
  private:
+  friend Error system_error(std::string_view action, int error_number, std::string remedy);
+
   ErrorCode code_;
   std::string what_;
   std::string why_;

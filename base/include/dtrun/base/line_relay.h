@@ -1,92 +1,35 @@
 // Relaying what many children write to one descriptor of ours: every byte arrives, in order per
 // stream, and no line is interrupted by another stream's bytes, however long it is.
 //
-// OutputSink is the destination: it never blocks the loop on a pipe, a terminal or a socket, queues
-// a bounded amount and makes its relays stop reading while it is congested. LineRelay is one
-// stream: it forwards whole lines; a line longer than its buffer takes the sink for itself until
-// its end. Both live on one EventLoop's thread; a sink must outlive its relays. A destination that
-// fails (EPIPE, ENOSPC) swallows the rest, counts it, and keeps the first error; SIGPIPE must be
-// ignored.
+// LineRelay is one stream: it forwards whole lines to an OutputSink; a line longer than its buffer
+// takes the sink for itself until its end. While the sink is congested, the stream is not read, and
+// its writer waits; one that has a StreamCopy is read on, and forwarded later, from that. Lives on
+// the sink's EventLoop.
 #pragma once
 
-#include <sys/types.h>
-
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "dtrun/base/event_loop.h"
+#include "dtrun/base/output_sink.h"
+#include "dtrun/base/stream_copy.h"
 #include "dtrun/base/unique_fd.h"
 
 namespace dtrun::base {
 
-class LineRelay;
-
-class OutputSink {
- public:
-  /// Borrows `fd`. Pipes and terminals are opened anew, so that O_NONBLOCK stays ours alone.
-  OutputSink(EventLoop& loop, int fd);
-  ~OutputSink();
-  OutputSink(const OutputSink&) = delete;
-  OutputSink& operator=(const OutputSink&) = delete;
-
-  bool idle() const { return queue_.size() == sent_; }
-  /// Called each time the queue has run empty.
-  void on_idle(EventLoop::Callback callback) { on_idle_ = std::move(callback); }
-  /// Forgets what is queued, and swallows what comes.
-  void abandon();
-
-  std::uint64_t lost_bytes() const { return lost_bytes_; }
-  /// errno of the first failed write; 0: none.
-  int error_number() const { return error_number_; }
-
- private:
-  friend class LineRelay;
-
-  // kShared: a pipe or terminal that could not be opened anew. It stays blocking for everyone, so
-  // it is written to only as much as it is known to take.
-  enum class Kind { kPlain, kPollable, kSocket, kShared };
-
-  // Readable when `fd` is writable; leaves the flags of a descriptor that others share alone.
-  void watch_readiness(int fd);
-  bool readiness_watched() const { return kind_ == Kind::kSocket || kind_ == Kind::kShared; }
-  ssize_t write_once(const char* bytes, std::size_t size) const;
-  void put(std::string_view bytes);
-  // How much of the bytes the destination takes now.
-  std::size_t write_some(std::string_view bytes);
-  void drain();
-  bool congested() const;
-  bool exclusive() const { return relays_.size() == 1; }
-  void hold(LineRelay* relay);
-  void release(LineRelay* relay);
-  void resume_relays();
-  void watch_holder();
-
-  EventLoop& loop_;
-  UniqueFd reopened_;
-  UniqueFd readiness_;
-  int fd_;
-  Kind kind_ = Kind::kPlain;
-  std::unique_ptr<FdWatch> watch_;
-  Timer holder_timer_;
-  EventLoop::Callback on_idle_;
-  std::string queue_;
-  std::size_t sent_ = 0;
-  std::vector<LineRelay*> relays_;
-  LineRelay* holder_ = nullptr;  // is in the middle of a long line
-  bool holder_moved_ = false;
-  std::vector<char> scratch_;
-  std::uint64_t lost_bytes_ = 0;
-  int error_number_ = 0;
-  bool broken_ = false;
-};
-
 struct LineRelayOptions {
-  std::string tag;             ///< put before every line
+  using Bytes = std::function<void(std::string_view)>;
+  /// What a stream has written of a line (a prompt, a progress bar): passed at once by the only
+  /// stream of a sink, and soon by several of a terminal; or with the rest of the line.
+  enum class Beginnings { kAtOnce, kWithTheRest };
+
   std::size_t tail_bytes = 0;  ///< how much of the end of the stream tail() keeps
+  Bytes put = {};              ///< what goes to the sink goes by way of it; none: as it is
+  Bytes observe = {};          ///< sees all bytes when they are read
+  StreamCopy* copy = nullptr;  ///< borrowed; gets all bytes when they are read
+  Beginnings beginnings = Beginnings::kAtOnce;
 };
 
 class LineRelay {
@@ -101,6 +44,8 @@ class LineRelay {
   bool ended() const { return ended_; }
   /// Takes what the pipe holds now and ends, though a writer may still hold the other end.
   void finish();
+  /// Takes what the pipe holds now, if it would be read now: for tail().
+  void read_waiting();
   const std::string& tail() const { return tail_; }
 
  private:
@@ -109,15 +54,22 @@ class LineRelay {
   enum class Read { kSome, kNothing, kEnd };
 
   void on_readable();
+  void read_all_waiting();
   Read read_once();
+  void take(std::string_view bytes);
   // Passes on what may go now of the bytes; returns how many.
   std::size_t forward(std::string_view bytes);
   void forward_pending();
+  void forward_or_keep_pending();
+  void await_rest();
+  void start_lag(std::size_t unread);
+  void catch_up();
   void put(std::string_view bytes);
   void keep_tail(std::string_view bytes);
   void update_interest();
   void end();
   bool blocked() const { return sink_.holder_ != nullptr && sink_.holder_ != this; }
+  bool has_whole_copy() const { return options_.copy != nullptr && !options_.copy->failed(); }
 
   EventLoop& loop_;
   UniqueFd source_;
@@ -125,13 +77,22 @@ class LineRelay {
   LineRelayOptions options_;
   EventLoop::Callback on_end_;
   std::unique_ptr<FdWatch> watch_;
+  Timer catch_up_turn_;
+  Timer beginning_timer_;
   std::string pending_;  // read, not yet passed on
   std::string tail_;
-  bool at_line_start_ = true;
+  // While it lags, the copy's bytes from copy_at_ on come after pending_, and late_, which is in no
+  // copy any more, after those.
+  std::string late_;
+  std::uint64_t copy_at_ = 0;
+  bool lagging_ = false;
+  bool forwarding_ = false;
   bool reading_ = false;
   bool source_ended_ = false;
   bool ended_ = false;
   bool large_pipe_ = false;
+  bool awaits_rest_ = false;    // the timer runs
+  bool beginning_due_ = false;  // the rest of a line has not come in time
 };
 
 }  // namespace dtrun::base

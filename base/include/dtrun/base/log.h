@@ -21,6 +21,15 @@ void set_prefix(std::string prefix);
 /// many.
 void set_levels(std::string_view text);
 bool enabled(Component component, Level level);
+
+struct Line {
+  Component component;
+  Level level;
+  std::string_view message;
+  std::string_view text;  ///< the whole line, without a line break
+};
+/// Takes all lines from here on, on whichever thread they are written; nullptr: standard error.
+void set_writer(void (*writer)(const Line&));
 void write(Component component, Level level, std::string_view message);
 
 template <typename... Args>

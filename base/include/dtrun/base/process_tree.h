@@ -17,9 +17,18 @@ namespace dtrun::base {
 /// @throws Error kSystem
 void become_subreaper();
 
+/// Has the kernel continue this process, should it be stopped (SIGSTOP), when the thread that
+/// forked it ends: a stopped one would otherwise outlive its parent for ever. Of use until exec,
+/// fork or a change of user or capabilities.
+/// @throws Error kSystem
+void continue_when_parent_dies();
+
 /// Signals the group that `leader`, a child that is not reaped yet, was started in, and the child
 /// itself where it has gone over to another group: its number is still its own.
 void signal_process_group(pid_t leader, int signal_number);
+
+/// Whether it is this process's parent, or one of the parent's.
+bool is_above(pid_t pid);
 
 /// The direct children of all threads of this process, adopted and ended ones included.
 /// @throws Error kSystem where the kernel does not list them (CONFIG_PROC_CHILDREN)

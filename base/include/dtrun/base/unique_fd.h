@@ -31,4 +31,8 @@ struct Pipe {
 /// Both ends close-on-exec. @throws Error kSystem
 Pipe make_pipe();
 
+/// The same under a number not below `lowest`, close-on-exec: where the low numbers are wanted for
+/// what children inherit. @throws Error kSystem
+UniqueFd moved_up(UniqueFd fd, int lowest);
+
 }  // namespace dtrun::base

@@ -1,0 +1,111 @@
+// OutputSink: one descriptor of ours as the destination of many streams. It never blocks the loop
+// on a pipe, a terminal or a socket, queues a bounded amount, and makes its relays (line_relay.h)
+// stop reading while it is congested. A destination that fails (EPIPE, ENOSPC) swallows the rest,
+// counts it, and keeps the first error; SIGPIPE must be ignored. Lives on one EventLoop's thread,
+// and must outlive its relays.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtrun/base/event_loop.h"
+#include "dtrun/base/terminal_rows.h"
+#include "dtrun/base/unique_fd.h"
+
+namespace dtrun::base {
+
+class LineRelay;
+
+class OutputSink {
+ public:
+  /// Borrows `fd`. Pipes and terminals are opened anew, so that O_NONBLOCK stays ours alone.
+  OutputSink(EventLoop& loop, int fd);
+  ~OutputSink();
+  OutputSink(const OutputSink&) = delete;
+  OutputSink& operator=(const OutputSink&) = delete;
+
+  /// What the destination does not take now is queued.
+  void put(std::string_view bytes);
+  bool idle() const { return queue_.size() == sent_; }
+  /// So much is queued that its relays wait.
+  bool congested() const;
+  /// Called each time the queue has run empty.
+  void on_idle(EventLoop::Callback callback) { on_idle_ = std::move(callback); }
+  /// Forgets what is queued, and swallows what comes.
+  void abandon();
+
+  /// On a terminal: `text` stands in a line of its own below all others until something is written.
+  /// false: not now, a line has not ended or waits to be written.
+  bool show_footer(std::string_view text);
+  void clear_footer();
+  /// A terminal that knows none: a line that has begun is ended where another one follows.
+  void use_no_control_codes() { control_codes_ = false; }
+  bool is_terminal() const { return is_terminal_; }
+  /// Called when so much is queued that its relays wait.
+  void on_congestion(EventLoop::Callback callback) { on_congestion_ = std::move(callback); }
+  /// Called when other lines have taken its place.
+  void on_footer_gone(EventLoop::Callback callback) { on_footer_gone_ = std::move(callback); }
+
+  std::uint64_t lost_bytes() const { return lost_bytes_; }
+  /// errno of the first failed write; 0: none.
+  int error_number() const { return error_number_; }
+
+ private:
+  friend class LineRelay;
+
+  // kShared: a pipe or terminal that could not be opened anew. It stays blocking for everyone, so
+  // it is written to only as much as it is known to take.
+  enum class Kind { kPlain, kPollable, kSocket, kShared };
+
+  // Readable when `fd` is writable; leaves the flags of a descriptor that others share alone.
+  void watch_readiness(int fd);
+  bool readiness_watched() const { return kind_ == Kind::kSocket || kind_ == Kind::kShared; }
+  ssize_t write_once(const char* bytes, std::size_t size) const;
+  void queue(std::string_view bytes);
+  std::size_t columns() const;
+  void end_of(const LineRelay* writer);
+  // How much of the bytes the destination takes now.
+  std::size_t write_some(std::string_view bytes);
+  void drain();
+  bool exclusive() const { return relays_.size() == 1; }
+  void hold(LineRelay* relay, std::size_t bytes);
+  void release(LineRelay* relay);
+  void resume_relays();
+  // A relay has something that waits for the holder's line to end.
+  void await_holder();
+
+  EventLoop& loop_;
+  UniqueFd reopened_;
+  UniqueFd readiness_;
+  int fd_;
+  Kind kind_ = Kind::kPlain;
+  std::unique_ptr<FdWatch> watch_;
+  Timer holder_timer_;
+  EventLoop::Callback on_idle_;
+  EventLoop::Callback on_footer_gone_;
+  EventLoop::Callback on_congestion_;
+  std::string queue_;
+  std::size_t sent_ = 0;
+  std::vector<LineRelay*> relays_;
+  LineRelay* holder_ = nullptr;  // is in the middle of a long line
+  std::size_t held_bytes_ = 0;   // passed on by it since it has been awaited
+  bool holder_awaited_ = false;  // the timer runs
+  std::vector<char> scratch_;
+  std::vector<char> copy_scratch_;  // made when first needed
+  bool is_terminal_ = false;
+  bool control_codes_ = true;
+  TerminalRows rows_;                  // of a terminal
+  const LineRelay* writer_ = nullptr;  // whose bytes are being put
+  bool in_line_ = false;               // the last byte that was put ended no line
+  bool footer_shown_ = false;
+  std::uint64_t lost_bytes_ = 0;
+  int error_number_ = 0;
+  bool broken_ = false;
+};
+
+}  // namespace dtrun::base
