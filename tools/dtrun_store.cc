@@ -22,7 +22,7 @@
 #include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/tcp_store_server.h"
 #include "dtrun/rendezvous/token.h"
-#include "exit_code.h"
+#include "launch/exit_code.h"
 
 namespace dtrun::tools {
 namespace {

@@ -132,15 +132,43 @@ AgentHandshake::State AgentHandshake::receive(std::string_view& bytes) {
   const std::size_t before = received_.size();
   received_ += bytes.substr(0, most - before);
   const std::size_t taken_in = received_.size() - before;
+  go_on();
+  // What came behind the last of its words was taken from this very piece.
+  bytes.remove_prefix(state_ == State::kDone ? taken_in - received_.size() : taken_in);
+  if (state_ == State::kDone) received_.clear();
+  return state_;
+}
+
+AgentHandshake::State AgentHandshake::go_on() {
   while (state_ == State::kRunning) {
     const Step step = step_;
     state_ = read_step();
     if (state_ == State::kRunning && step_ == step) break;
   }
-  // What came behind the last of its words was taken from this very piece.
-  bytes.remove_prefix(state_ == State::kDone ? taken_in - received_.size() : taken_in);
-  if (state_ == State::kDone) received_.clear();
   return state_;
+}
+
+// Nobody can know yet what would end the handshake well: what was read meanwhile is part of it.
+AgentHandshake::State AgentHandshake::hear(RealmAnswer answer) {
+  if (state_ != State::kAsking) return state_;
+  if (auto* const sealed = std::get_if<Realm::Sealed>(&answer))
+    state_ = hear_sealed(std::move(*sealed));
+  else if (const auto* const opened = std::get_if<Realm::Opened>(&answer))
+    state_ = hear_opened(*opened);
+  else
+    state_ = hear_nothing(std::get<base::Error>(answer));
+  return go_on();
+}
+
+AgentHandshake::State AgentHandshake::ask(RealmQuestion question) {
+  question_ = [question = std::move(question)]() -> RealmAnswer {
+    try {
+      return question();
+    } catch (const base::Error& error) {
+      return error;
+    }
+  };
+  return State::kAsking;
 }
 
 AgentHandshake::State AgentHandshake::read_step() {
@@ -252,29 +280,34 @@ AgentHandshake::State AgentHandshake::read_opening() {
 }
 
 AgentHandshake::State AgentHandshake::answer() {
-  std::string words = opening_bytes(kind());
-  if (kind() != ProofKind::kNone) words += own_nonce_;
-  if (const auto* const realm = std::get_if<std::shared_ptr<Realm>>(&proof_)) {
-    // Asked of a service on this machine, in the loop that all agents share: short, and only for
-    // those who have said all that could be said by a stranger.
-    try {
-      Realm::Sealed sealed = (*realm)->seal();
-      set_secret(sealed.secret);
-      credential_ = std::move(sealed.credential);
-    } catch (const base::Error& error) {
-      return refuse("the head cannot prove who it is: " + in_one_line(error));
-    }
-    if (credential_.size() > kMostCredentialBytes)
-      return refuse(fmt::format("the head's credential has {} bytes, and {} are read",
-                                credential_.size(), kMostCredentialBytes));
-    words += static_cast<char>(credential_.size() & 0xff);
-    words += static_cast<char>(credential_.size() >> 8);
-    words += credential_;
-  }
-  output_ = std::move(words);
+  if (const auto* const realm = std::get_if<std::shared_ptr<Realm>>(&proof_))
+    return ask([realm = *realm] { return realm->seal(); });
+  output_ = opening_bytes(kind());
   if (kind() == ProofKind::kNone) return State::kDone;
+  output_ += own_nonce_;
   step_ = Step::kProof;
   return State::kRunning;
+}
+
+AgentHandshake::State AgentHandshake::hear_sealed(Realm::Sealed sealed) {
+  set_secret(sealed.secret);
+  credential_ = std::move(sealed.credential);
+  if (credential_.size() > kMostCredentialBytes)
+    return refuse(fmt::format("the head's credential has {} bytes, and {} are read",
+                              credential_.size(), kMostCredentialBytes));
+  output_ = opening_bytes(kind()) + own_nonce_;
+  output_ += static_cast<char>(credential_.size() & 0xff);
+  output_ += static_cast<char>(credential_.size() >> 8);
+  output_ += credential_;
+  step_ = Step::kProof;
+  return State::kRunning;
+}
+
+AgentHandshake::State AgentHandshake::hear_nothing(const base::Error& error) {
+  return role_ == Role::kHead
+             ? refuse("the head cannot prove who it is: " + in_one_line(error))
+             : disbelieve("who listens there has not proved that it is of this job's user: " +
+                          in_one_line(error));
 }
 
 AgentHandshake::State AgentHandshake::read_proof() {
@@ -296,9 +329,9 @@ AgentHandshake::State AgentHandshake::read_answer() {
   if (!has(2)) return State::kRunning;
   const int version = static_cast<unsigned char>(received_[1]);
   if (version != kProtocolVersion)
-    return fail(fmt::format("{}'s dtrun speaks version {} of the agents' protocol, {}'s speaks {}",
-                            words_for(purpose_).head, version, words_for(purpose_).member,
-                            kProtocolVersion));
+    return disbelieve(fmt::format(
+        "{}'s dtrun speaks version {} of the agents' protocol, {}'s speaks {}",
+        words_for(purpose_).head, version, words_for(purpose_).member, kProtocolVersion));
   if (!has(3)) return State::kRunning;
   const auto theirs = static_cast<std::uint8_t>(received_[2]);
   if (std::string objection = objection_to(theirs); !objection.empty())
@@ -321,14 +354,13 @@ AgentHandshake::State AgentHandshake::read_credential() {
   if (!has(kSizeBytes + size)) return State::kRunning;
   take(kSizeBytes);
   credential_ = take(size);
-  Realm& realm = *std::get<std::shared_ptr<Realm>>(proof_);
-  Realm::Opened opened;
-  try {
-    opened = realm.open(credential_);
-  } catch (const base::Error& error) {
-    return disbelieve("who listens there has not proved that it is of this job's user: " +
-                      in_one_line(error));
-  }
+  return ask([realm = std::get<std::shared_ptr<Realm>>(proof_), credential = credential_] {
+    return realm->open(credential);
+  });
+}
+
+AgentHandshake::State AgentHandshake::hear_opened(const Realm::Opened& opened) {
+  const Realm& realm = *std::get<std::shared_ptr<Realm>>(proof_);
   if (opened.user != realm.own_user())
     return disbelieve(
         fmt::format("who listens there is user {}, and this agent is user {}: start "

@@ -22,17 +22,20 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 
+#include "dtrun/base/error.h"
 #include "dtrun/rendezvous/proof.h"
 
 namespace dtrun::rendezvous {
 
 inline constexpr unsigned char kPreamble = 0xD7;  ///< >= 0x80: no client of a store
-inline constexpr std::uint8_t kProtocolVersion = 3;
+inline constexpr std::uint8_t kProtocolVersion = 5;
 
 /// The purpose of a handshake with a store.
 inline constexpr const char* kStorePurpose = "store";
@@ -45,6 +48,7 @@ class AgentHandshake {
   enum class Role { kHead, kMember };
   enum class State {
     kRunning,
+    kAsking,  ///< its realm must be asked first: take_question()
     kDone,
     kRefused,  ///< failure() is what the head says, or what it was told
     kFailed,   ///< failure() is why: what is at the other end does not speak like this
@@ -64,14 +68,23 @@ class AgentHandshake {
   /// @param nonce fresh_nonce(); looked at only where there is a proof
   AgentHandshake(Role role, std::string purpose, Proof proof, const Nonce& nonce);
 
+  /// What a realm says, or why it says nothing.
+  using RealmAnswer = std::variant<Realm::Sealed, Realm::Opened, base::Error>;
+  /// Asks it, and may take long where the service hangs: for any thread, once. Owns what it needs.
+  using RealmQuestion = std::function<RealmAnswer()>;
+
   /// Takes what belongs to the handshake off the front of `bytes`; the rest is the conversation.
   State receive(std::string_view& bytes);
+  /// In kAsking, once; the answer goes to hear(). Empty: there is nothing to ask.
+  RealmQuestion take_question() { return std::exchange(question_, {}); }
+  State hear(RealmAnswer answer);
   /// What is to be sent, also after the last receive(); empties it.
   std::string take_output() { return std::exchange(output_, {}); }
   State state() const { return state_; }
   const std::string& failure() const { return failure_; }
 
  private:
+  State go_on();
   State read_step();
   State read_opening();
   State read_proof();
@@ -83,6 +96,10 @@ class AgentHandshake {
   State fail(std::string why);
   State disbelieve(std::string why);
   State answer();
+  State ask(RealmQuestion question);
+  State hear_sealed(Realm::Sealed sealed);
+  State hear_opened(const Realm::Opened& opened);
+  State hear_nothing(const base::Error& error);
   State prove();
   void start_as_member();
   bool has(std::size_t count);
@@ -101,6 +118,7 @@ class AgentHandshake {
   std::string own_nonce_;
   std::string peer_nonce_;
   std::string credential_;
+  RealmQuestion question_;
   Step step_;
   State state_ = State::kRunning;
   std::string received_;

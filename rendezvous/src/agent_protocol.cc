@@ -39,20 +39,31 @@ template <typename Integer>
 auto port_number(Integer& value) {
   return bounded(value, 0, 65535);
 }
+// Others end with them: 256 would be the success of what has failed.
+template <typename Integer>
+auto exit_code(Integer& value) {
+  return bounded(value, 0, 255);
+}
+template <typename Integer>
+auto signal_number(Integer& value) {
+  return bounded(value, 0, 64);
+}
 
 // The fields of every message, once, for writer and reader alike.
 template <typename Archive>
 void fields(Archive& archive, JobFailure& m) {
-  archive(bounded(m.rank, -1, kMostRanks), node_number(m.node_rank), m.code, m.signal, m.pid,
-          m.host, m.text);
+  archive(bounded(m.rank, -1, kMostRanks), node_number(m.node_rank), exit_code(m.code),
+          signal_number(m.signal), m.pid, m.host, m.text, bounded(m.dumped, 0, 1),
+          bounded(m.out_of_memory, 0, 1), m.tail);
 }
 template <typename Archive>
 void fields(Archive& archive, Hello& m) {
   archive(m.run_id, m.host, m.role, node_number(m.node_rank),
           bounded(m.local_ranks, 1, kMostLocalRanks), bounded(m.min_nodes, 1, kMostNodes),
-          bounded(m.max_nodes, 1, kMostNodes), m.agent,
+          bounded(m.max_nodes, 1, kMostNodes), m.agent, bounded(m.connection, 0, kMostRanks),
           bounded(m.last_round, kNoRound, kMostLastRound), node_number(m.last_group_rank),
-          bounded(m.restarts, 0, kMostRanks));
+          bounded(m.last_group_size, 0, kMostNodes),
+          bounded(m.done_round, kNoRound, kMostLastRound), bounded(m.restarts, 0, kMostRanks));
 }
 template <typename Archive>
 void fields(Archive&, Beat&) {}
@@ -62,7 +73,7 @@ void fields(Archive& archive, StoreReady& m) {
 }
 template <typename Archive>
 void fields(Archive& archive, Stopped& m) {
-  archive(round_number(m.round));
+  archive(round_number(m.round), exit_code(m.alike_code));
 }
 template <typename Archive>
 void fields(Archive& archive, Failed& m) {
@@ -76,6 +87,13 @@ void fields(Archive& archive, Done& m) {
 template <typename Archive>
 void fields(Archive& archive, Leaving& m) {
   fields(archive, m.why);
+}
+template <typename Archive>
+void fields(Archive& archive, WorkerEnd& m) {
+  archive(round_number(m.round), bounded(m.rank, 0, kMostRanks),
+          bounded(m.local_rank, 0, kMostRanks), exit_code(m.code), signal_number(m.signal), m.pid,
+          bounded(m.stopped, 0, 1), bounded(m.dumped, 0, 1), bounded(m.out_of_memory, 0, 1), m.time,
+          m.host, m.error_file, m.text, m.tail);
 }
 template <typename Archive>
 void fields(Archive& archive, Accepted& m) {
@@ -114,6 +132,10 @@ void fields(Archive& archive, Close& m) {
 
 template <typename Archive>
 void fields(Archive&, Echo&) {}
+template <typename Archive>
+void fields(Archive& archive, Evicted& m) {
+  archive(m.text);
+}
 
 // The last of each enum.
 constexpr std::int32_t last_of(Standing::Kind) {

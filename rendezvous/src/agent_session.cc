@@ -10,6 +10,7 @@ constexpr std::size_t kReadBytes = 16 << 10;
 AgentSession::State after(AgentHandshake::State state) {
   switch (state) {
     case AgentHandshake::State::kRunning:
+    case AgentHandshake::State::kAsking:
       return AgentSession::State::kHandshake;
     case AgentHandshake::State::kDone:
       return AgentSession::State::kOpen;
@@ -39,14 +40,25 @@ std::size_t AgentSession::appetite() const {
 }
 
 AgentSession::State AgentSession::receive(std::string_view bytes) {
-  if (handshake_) {
-    state_ = after(handshake_->receive(bytes));
-    unsent_ += handshake_->take_output();
-    failure_ = handshake_->failure();
-    if (state_ != State::kHandshake) handshake_.reset();
-  }
+  if (handshake_) take_over(handshake_->receive(bytes));
   if (state_ == State::kOpen) received_ += bytes;
   return state_;
+}
+
+AgentHandshake::RealmQuestion AgentSession::take_question() {
+  return handshake_ ? handshake_->take_question() : AgentHandshake::RealmQuestion();
+}
+
+AgentSession::State AgentSession::hear(AgentHandshake::RealmAnswer answer) {
+  if (handshake_) take_over(handshake_->hear(std::move(answer)));
+  return state_;
+}
+
+void AgentSession::take_over(AgentHandshake::State handshake) {
+  state_ = after(handshake);
+  unsent_ += handshake_->take_output();
+  failure_ = handshake_->failure();
+  if (state_ != State::kHandshake) handshake_.reset();
 }
 
 template <typename Message>

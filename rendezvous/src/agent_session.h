@@ -29,6 +29,9 @@ class AgentSession {
   /// How much to read at once.
   std::size_t appetite() const;
   State receive(std::string_view bytes);
+  /// What its handshake has to ask a realm, once; the answer goes to hear(). Empty: nothing.
+  AgentHandshake::RealmQuestion take_question();
+  State hear(AgentHandshake::RealmAnswer answer);
   /// The next whole message. Message is AgentMessage at the head, HeadMessage at an agent.
   template <typename Message>
   std::optional<Message> next();
@@ -44,6 +47,8 @@ class AgentSession {
   const std::string& failure() const { return failure_; }
 
  private:
+  void take_over(AgentHandshake::State handshake);
+
   State state_ = State::kOpen;
   std::unique_ptr<AgentHandshake> handshake_;  // until it is over
   std::string received_;

@@ -17,6 +17,7 @@ namespace {
 rounds::LossKind loss_kind(int error_number) {
   switch (error_number) {
     case ECONNRESET:  // perhaps by something on the way
+      return rounds::LossKind::kReset;
     case ETIMEDOUT:
     case EHOSTUNREACH:
     case ENETUNREACH:

@@ -141,6 +141,7 @@ std::string EtcdClient::members() const {
 
 void EtcdClient::until_answered(Deadline deadline, const std::function<void(Deadline)>& attempt) {
   Attempts attempts(*this, deadline);
+  times_sent_ = 0;
   while (true) {
     try {
       return attempt(attempts.for_next());
@@ -176,6 +177,7 @@ void EtcdClient::log_in(HttpConnection& connection, Deadline deadline) {
 
 std::string EtcdClient::post(const std::string& path, const std::string& body, Deadline deadline) {
   if (!connection_) connection_ = connect(deadline);
+  ++times_sent_;
   HttpReply reply = connection_->post(path, token_, body, deadline);
   if (reply.status != 200) throw refusal(reply, deadline);
   return std::move(reply.body);

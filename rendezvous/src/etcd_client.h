@@ -63,6 +63,9 @@ class EtcdClient {
   Stream open_stream(const std::string& path, const std::string& body, base::Deadline deadline);
   /// A round trip that needs a living majority of members.
   void probe(base::Deadline deadline);
+  /// How often the last call was sent; more than once: it may have been carried out though the
+  /// last answer is a refusal.
+  int times_sent() const { return times_sent_; }
   /// The member that answered last.
   std::size_t member() const { return current_; }
   /// "host:2379, host2:2379"
@@ -85,6 +88,7 @@ class EtcdClient {
   const EtcdOptions& options_;
   const Interrupt& interrupt_;
   std::size_t current_;
+  int times_sent_ = 0;
   std::unique_ptr<HttpConnection> connection_;
   std::string token_;
 };

@@ -5,7 +5,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/serialize.hpp>
 
-#include "base64.h"
+#include "dtrun/base/base64.h"
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 
@@ -27,7 +27,7 @@ Error unlike_etcd(std::string_view name, const char* what) {
 }
 
 std::string etcd_bytes(const json::object& object, std::string_view name) {
-  std::optional<std::string> bytes = from_base64(etcd_text(object, name));
+  std::optional<std::string> bytes = base::from_base64(etcd_text(object, name));
   if (!bytes) throw unlike_etcd(name, "no base64");
   return std::move(*bytes);
 }
@@ -53,8 +53,8 @@ EtcdKeyValue read_pair(const json::object& object) {
 }
 
 void set_keys(json::object& request, const EtcdKeys& keys) {
-  request["key"] = to_base64(keys.first);
-  if (!keys.end.empty()) request["range_end"] = to_base64(keys.end);
+  request["key"] = base::to_base64(keys.first);
+  if (!keys.end.empty()) request["range_end"] = base::to_base64(keys.end);
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ json::object etcd_range_request(const EtcdKeys& keys, const EtcdRangeOptions& op
 
 EtcdTxn& EtcdTxn::compare(const char* target, const char* field, const std::string& key,
                           std::int64_t revision) {
-  compare_.push_back(json::object{{"key", to_base64(key)},
+  compare_.push_back(json::object{{"key", base::to_base64(key)},
                                   {"target", target},
                                   {"result", "EQUAL"},
                                   {field, std::to_string(revision)}});
@@ -113,7 +113,7 @@ EtcdTxn& EtcdTxn::if_created_at(const std::string& key, std::int64_t revision) {
 }
 
 EtcdTxn& EtcdTxn::then_put(const std::string& key, std::string_view value, std::int64_t lease) {
-  json::object put{{"key", to_base64(key)}, {"value", to_base64(value)}};
+  json::object put{{"key", base::to_base64(key)}, {"value", base::to_base64(value)}};
   if (lease != 0) put["lease"] = std::to_string(lease);
   success_.push_back(json::object{{"request_put", std::move(put)}});
   return *this;

@@ -57,14 +57,7 @@ class EtcdStore : public Store {
     const Deadline deadline = Deadline::after(options.connect_timeout);
     EtcdClient(options_, interrupt_).probe(deadline);
     if (options.ttl.count() > 0) lease_.emplace(options_, options.ttl, deadline);
-  }
-  ~EtcdStore() override {
-    try {
-      if (!writers_.empty())
-        writers_[0]->client().remove(keys_.all_marks(), Deadline::after(kCourtesyBudget));
-    } catch (const Error&) {
-      // Some bytes stay in an etcd that does not answer.
-    }
+    marks_.emplace(options_, keys_, lease(), options.marks_ttl);
   }
 
   void set(const std::string& key, std::string_view value, Deadline deadline) override {
@@ -184,16 +177,15 @@ class EtcdStore : public Store {
   const EtcdStoreKeys keys_;
   const Interrupt interrupt_;
   std::optional<EtcdLeaseKeeper> lease_;
+  std::optional<EtcdMarks> marks_;
   std::atomic<std::int64_t> elements_made_{0};
   std::mutex mutex_;
   std::vector<std::unique_ptr<EtcdWriter>> writers_;  ///< that are idle; guarded by mutex_
-  std::int64_t writers_made_ = 0;                     ///< guarded by mutex_
 };
 
 std::unique_ptr<EtcdWriter> EtcdStore::take_writer() {
   const std::lock_guard lock(mutex_);
-  if (writers_.empty())
-    return std::make_unique<EtcdWriter>(options_, interrupt_, keys_.mark(++writers_made_), lease());
+  if (writers_.empty()) return std::make_unique<EtcdWriter>(options_, interrupt_, *marks_);
   std::unique_ptr<EtcdWriter> writer = std::move(writers_.back());
   writers_.pop_back();
   return writer;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <boost/json/serialize.hpp>
 
-#include "base64.h"
+#include "dtrun/base/base64.h"
 #include "dtrun/base/json.h"
 
 namespace dtrun::rendezvous {
@@ -36,12 +36,12 @@ void EtcdWatch::open(Deadline deadline) {
   // Several requests in one body, one line each.
   std::string body;
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
-    json::object create{{"key", to_base64(ranges_[i].keys.first)},
+    json::object create{{"key", base::to_base64(ranges_[i].keys.first)},
                         {"start_revision", std::to_string(ranges_[i].from)},
                         {"watch_id", std::to_string(i + 1)},
                         // Lines of bounded length, however many changes there are to tell.
                         {"fragment", true}};
-    if (!ranges_[i].keys.end.empty()) create["range_end"] = to_base64(ranges_[i].keys.end);
+    if (!ranges_[i].keys.end.empty()) create["range_end"] = base::to_base64(ranges_[i].keys.end);
     body += json::serialize(json::object{{"create_request", std::move(create)}}) + "\n";
   }
   stream_ = client_.open_stream("/v3/watch", body, deadline);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "agent_socket.h"
+#include "dtrun/base/background_call.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
@@ -64,6 +65,9 @@ struct HeadService::Impl {
     MemberId id;
     Moment until;
   };
+
+  using Questions = std::vector<std::pair<MemberId, AgentHandshake::RealmQuestion>>;
+  using Answers = std::vector<std::pair<MemberId, AgentHandshake::RealmAnswer>>;
 
   Impl(base::EventLoop& event_loop, rounds::HeadState head, HeadServiceOptions given,
        HeadServiceCallbacks calls)
@@ -236,7 +240,7 @@ struct HeadService::Impl {
     carry_out_effects();
     while (!farewells.empty() && !connections.contains(farewells.front().id)) farewells.pop_front();
     arm_timer();
-    if (!ended || finished || !all_told()) return;
+    if (!ended || finished || sessions.keeps_verdict() || !all_told()) return;
     finished = true;
     const auto on_end = callbacks.on_end;
     on_end();
@@ -249,9 +253,40 @@ struct HeadService::Impl {
       for (const MemberId id : effects.written) flush(id);
       for (const auto& [id, parting] : effects.parted) part(id, parting, now);
       for (const rounds::Note& note : effects.notes) callbacks.on_note(note);
+      if (callbacks.on_worker_end)
+        for (const rounds::WorkerEnd& end : effects.ends) callbacks.on_worker_end(end);
       for (const auto& [id, prepare] : effects.opening) open_round(id, prepare);
+      for (auto& question : effects.questions) questions.push_back(std::move(question));
+      ask_realm();
+      if (effects.verdict) judge(*effects.verdict);
       ended = ended || effects.ended;
     }
+  }
+
+  // A service that hangs holds up those who come, one after the other, and nobody else.
+  void ask_realm() {
+    if (realm_call || questions.empty()) return;
+    const auto asked = std::make_shared<Questions>(std::exchange(questions, {}));
+    try {
+      realm_call = std::make_unique<base::BackgroundCall>(loop, [this, asked] {
+        const auto answers = std::make_shared<Answers>();
+        for (const auto& [id, question] : *asked) answers->emplace_back(id, question());
+        return [this, answers] {
+          realm_call.reset();
+          hear_realm(*answers);
+          settle();
+        };
+      });
+    } catch (const base::Error& error) {  // there is no thread or descriptor for it
+      Answers answers;
+      for (const auto& [id, question] : *asked) answers.emplace_back(id, error);
+      hear_realm(answers);
+    }
+  }
+
+  void hear_realm(Answers& answers) {
+    const Moment now = rounds::read_clock();
+    for (auto& [id, answer] : answers) sessions.hear_realm(id, std::move(answer), now);
   }
 
   void open_round(MemberId id, const rounds::Prepare& prepare) {
@@ -259,6 +294,18 @@ struct HeadService::Impl {
     callbacks.before_round(prepare.round, [this, alive = std::weak_ptr<int>(lives), id, prepare] {
       if (alive.expired()) return;
       sessions.open_round(id, prepare);
+      // It may have been called at once.
+      loop.post([this, alive] {
+        if (!alive.expired()) settle();
+      });
+    });
+  }
+
+  void judge(const rounds::Close& verdict) {
+    if (!callbacks.before_close) return sessions.tell_verdict();
+    callbacks.before_close(verdict, [this, alive = std::weak_ptr<int>(lives)] {
+      if (alive.expired() || !sessions.keeps_verdict()) return;
+      sessions.tell_verdict();
       // It may have been called at once.
       loop.post([this, alive] {
         if (!alive.expired()) settle();
@@ -319,6 +366,8 @@ struct HeadService::Impl {
   UniqueFd listener;
   std::string buffer;
   std::unordered_map<MemberId, Connection> connections;
+  Questions questions;  // not asked yet
+  std::unique_ptr<base::BackgroundCall> realm_call;
   std::deque<Farewell> farewells;  // in the order of their time
   std::optional<Moment> armed;
   bool ended = false;

@@ -58,15 +58,27 @@ void HeadSessions::receive(MemberId id, std::string_view bytes, Moment now) {
   Entry& entry = found->second;
   entry.session.receive(bytes);
   if (!entry.session.unsent().empty()) effects_.written.push_back(id);
+  if (auto question = entry.session.take_question())
+    effects_.questions.emplace_back(id, std::move(question));
   hear(id, now);
+}
+
+void HeadSessions::hear_realm(MemberId id, AgentHandshake::RealmAnswer answer, Moment now) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end() || !found->second.is_heard()) return;
+  found->second.session.hear(std::move(answer));
+  receive(id, {}, now);
 }
 
 // All whole messages. What follows from one of them may end the connection.
 void HeadSessions::hear(MemberId id, Moment now) {
   Entry& entry = entries_.at(id);
   while (std::optional<AgentMessage> message = entry.session.next<AgentMessage>()) {
-    if (auto* ready = std::get_if<StoreReady>(&*message); ready && ready->address.empty())
-      ready->address = address_of_(id);
+    if (auto* ready = std::get_if<StoreReady>(&*message)) {
+      // Nobody has asked for it yet: the round may not begin before it is on record.
+      if (ready->round != opened_round_) continue;
+      if (ready->address.empty()) ready->address = address_of_(id);
+    }
     carry_out(step(head_, Said{id, std::move(*message)}, now));
     if (!entry.is_heard()) return;
   }
@@ -116,6 +128,9 @@ void HeadSessions::tick(Moment now) {
 }
 
 void HeadSessions::step_down() {
+  // What nobody was told is the next head's to judge.
+  if (verdict_ != Verdict::kMayBeTold) verdict_ = Verdict::kIsNotOurs;
+  untold_.clear();
   carry_out(rounds::step_down(head_));
 }
 
@@ -134,12 +149,28 @@ void HeadSessions::carry_out(const std::vector<HeadAction>& actions) {
 void HeadSessions::carry_out(const Send& action) {
   if (const auto* prepare = std::get_if<Prepare>(&action.message))
     effects_.opening.emplace_back(action.id, *prepare);
+  else if (const auto* close = std::get_if<Close>(&action.message))
+    keep_verdict(action.id, *close);
   else
     say(action.id, action.message);
 }
 
+void HeadSessions::keep_verdict(MemberId id, const Close& verdict) {
+  if (verdict_ == Verdict::kMayBeTold) return say(id, verdict);
+  if (verdict_ == Verdict::kIsNotOurs) return;
+  if (verdict_ == Verdict::kNone) effects_.verdict = verdict;
+  verdict_ = Verdict::kIsKept;
+  untold_.push_back(id);
+}
+
+void HeadSessions::tell_verdict() {
+  verdict_ = Verdict::kMayBeTold;
+  for (const MemberId id : std::exchange(untold_, {})) say(id, head_.verdict);
+}
+
 // Of a round that was given up meanwhile the agent's answer is out of date.
 void HeadSessions::open_round(MemberId id, const Prepare& prepare) {
+  opened_round_ = prepare.round;
   say(id, prepare);
 }
 
@@ -167,6 +198,10 @@ void HeadSessions::carry_out(const HangUp& action) {
 
 void HeadSessions::carry_out(const Note& action) {
   effects_.notes.push_back(action);
+}
+
+void HeadSessions::carry_out(const Collect& action) {
+  effects_.ends.push_back(action.end);
 }
 
 void HeadSessions::carry_out(const End&) {

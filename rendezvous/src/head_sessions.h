@@ -32,12 +32,18 @@ struct HeadEffects {
   std::vector<rounds::MemberId> written;  ///< may have something to send
   std::vector<std::pair<rounds::MemberId, Parting>> parted;
   std::vector<rounds::Note> notes;
+  std::vector<rounds::WorkerEnd> ends;  ///< for the report of the job
   /// Rounds that are to open, and to whom open_round() is to tell it first.
   std::vector<std::pair<rounds::MemberId, rounds::Prepare>> opening;
+  /// Of newcomers' handshakes to their realm.
+  std::vector<std::pair<rounds::MemberId, AgentHandshake::RealmQuestion>> questions;
+  /// The head has judged; tell_verdict() is to tell it.
+  std::optional<rounds::Close> verdict;
   bool ended = false;  ///< nobody is left who needs the head
 
   bool empty() const {
-    return written.empty() && parted.empty() && notes.empty() && opening.empty() && !ended;
+    return written.empty() && parted.empty() && notes.empty() && ends.empty() && opening.empty() &&
+           questions.empty() && !verdict && !ended;
   }
 };
 
@@ -58,11 +64,16 @@ class HeadSessions {
   /// The agent that hosts the head: it needs no proof.
   rounds::MemberId open_own(rounds::Moment now);
   void receive(rounds::MemberId id, std::string_view bytes, rounds::Moment now);
+  /// To one of HeadEffects::questions.
+  void hear_realm(rounds::MemberId id, AgentHandshake::RealmAnswer answer, rounds::Moment now);
   /// Its connection has ended, or its time is up after it was parted with.
   void lose(rounds::MemberId id, rounds::LossKind kind, const std::string& why, rounds::Moment now);
   void forget(rounds::MemberId id);
   void tick(rounds::Moment now);
   void open_round(rounds::MemberId id, const rounds::Prepare& prepare);
+  /// To all whom it concerns, also those who come later. Before it no agent hears Close.
+  void tell_verdict();
+  bool keeps_verdict() const { return verdict_ == Verdict::kIsKept; }
   void step_down();
   /// False: there is none.
   bool part_with_oldest_newcomer();
@@ -90,18 +101,23 @@ class HeadSessions {
   void hear(rounds::MemberId id, rounds::Moment now);
   void carry_out(const std::vector<rounds::HeadAction>& actions);
   void carry_out(const rounds::Send& action);
+  void keep_verdict(rounds::MemberId id, const rounds::Close& verdict);
   void say(rounds::MemberId id, const rounds::HeadMessage& message);
   void carry_out(const rounds::HangUp& action);
   void carry_out(const rounds::Note& action);
+  void carry_out(const rounds::Collect& action);
   void carry_out(const rounds::End& action);
   void reject(rounds::MemberId id, Entry& entry, rounds::Moment now);
   void part(rounds::MemberId id, Entry& entry, Parting parting);
 
   rounds::HeadState head_;
+  enum class Verdict { kNone, kIsKept, kMayBeTold, kIsNotOurs } verdict_ = Verdict::kNone;
+  std::vector<rounds::MemberId> untold_;  // of kIsKept
   const Proof proof_;
   const Limits limits_;
   const AddressOf address_of_;
   rounds::MemberId next_id_ = 0;
+  int opened_round_ = rounds::kNoRound;  // the last one for which a store was asked for
   std::unordered_map<rounds::MemberId, Entry> entries_;
   std::set<rounds::MemberId> newcomers_;  // ids rise: the oldest first
   std::vector<rounds::MemberId> deaf_;    // their output is over the limit

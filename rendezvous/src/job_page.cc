@@ -121,6 +121,12 @@ RankSlot& JobPage::slot(int local_rank) const {
       reinterpret_cast<RankSlot*>(slots + static_cast<std::size_t>(local_rank) * sizeof(RankSlot)));
 }
 
+int JobPage::slot_of(int global_rank, int otherwise) const {
+  for (int i = 0; i < slot_count(); ++i)
+    if (slot(i).global_rank.load() == global_rank) return i;
+  return otherwise;
+}
+
 bool JobPage::abort(const Cause& cause) {
   JobPageHeader& page = header();
   std::uint32_t none = kCauseNone;

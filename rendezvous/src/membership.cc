@@ -10,6 +10,7 @@
 
 #include "agent_dialer.h"
 #include "agent_socket.h"
+#include "dtrun/base/background_call.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/round_clock.h"
@@ -148,7 +149,13 @@ struct Membership::Impl {
     flush();
     const Deadline::Duration limit = state.settings.read_timeout;
     handshake_timer.start(Deadline::after(limit), [this, limit] {
-      not_a_head(fmt::format("it did not answer in {}", base::format_duration(limit)));
+      const std::string time = base::format_duration(limit);
+      if (realm_call)
+        return be_refused(
+            fmt::format("munge has not opened the head's credential on this node in "
+                        "{} (--rdzv_conf token=munge): is munged stopped here?",
+                        time));
+      not_a_head(fmt::format("it did not answer in {}", time));
     });
   }
 
@@ -164,6 +171,7 @@ struct Membership::Impl {
 
   void drop() {
     handshake_timer.cancel();
+    realm_call.reset();
     watch.reset();
     socket.reset();
     open = false;
@@ -213,10 +221,29 @@ struct Membership::Impl {
     char buffer[kReadBytes];
     std::string_view received;
     const auto end = read_some(socket.get(), session, buffer, received);
-    if (end) return open ? lose(end->why) : lose_in_handshake(end->why);
+    if (end) return open ? lose(*end) : lose_in_handshake(end->why);
     session.receive(received);
     if (!open && !progress_handshake()) return;
     hear();
+  }
+
+  // Its service may hang, and this loop serves the operator, too.
+  void ask_realm(AgentHandshake::RealmQuestion question) {
+    const auto hear_answer = [this](AgentHandshake::RealmAnswer answer) {
+      session.hear(std::move(answer));
+      if (progress_handshake()) hear();
+    };
+    try {
+      realm_call = std::make_unique<base::BackgroundCall>(loop, [this, hear_answer, question] {
+        const auto answer = std::make_shared<AgentHandshake::RealmAnswer>(question());
+        return [this, hear_answer, answer] {
+          realm_call.reset();
+          hear_answer(std::move(*answer));
+        };
+      });
+    } catch (const base::Error& error) {  // there is no thread or descriptor for it
+      hear_answer(error);
+    }
   }
 
   // False: it is not over, or the connection is.
@@ -224,9 +251,10 @@ struct Membership::Impl {
     switch (session.state()) {
       case AgentSession::State::kHandshake:
         flush();
+        if (auto question = session.take_question()) ask_realm(std::move(question));
         return false;
       case AgentSession::State::kRefused:
-        be_refused();
+        be_refused(session.failure());
         return false;
       case AgentSession::State::kFailed:
         not_a_head(session.failure());
@@ -249,7 +277,8 @@ struct Membership::Impl {
       deliver(rounds::Received{*message});
       if (alive.expired() || !open) return;
     }
-    if (session.state() == AgentSession::State::kFailed) lose(session.failure());
+    if (session.state() == AgentSession::State::kFailed)
+      lose({rounds::LossKind::kGone, session.failure()});
   }
 
   // A member that is cut off must know it, and have ended its workers, before the head gives its
@@ -267,9 +296,9 @@ struct Membership::Impl {
     watch->on_writable(more ? base::EventLoop::Callback([this] { flush(); }) : nullptr);
   }
 
-  void lose(const std::string& why) {
+  void lose(const ConnectionEnd& end) {
     drop();
-    deliver(rounds::Disconnected{why});
+    deliver(rounds::Disconnected{end.why, end.kind});
   }
 
   void lose_in_handshake(const std::string& why) {
@@ -289,8 +318,7 @@ struct Membership::Impl {
     if (!alive.expired()) deliver(rounds::Disconnected{why});
   }
 
-  void be_refused() {
-    const std::string why = session.failure();
+  void be_refused(const std::string& why) {
     drop();
     const std::weak_ptr<bool> alive = lives;
     deliver(rounds::Connected{});
@@ -316,6 +344,7 @@ struct Membership::Impl {
   std::unique_ptr<base::FdWatch> watch;
   std::unique_ptr<base::FdWatch> leaving_watch;
   std::unique_ptr<AgentDialer> dialer;
+  std::unique_ptr<base::BackgroundCall> realm_call;  // of the handshake
   base::Timer retry;
   base::Timer handshake_timer;
   base::Timer tick;

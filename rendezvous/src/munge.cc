@@ -104,11 +104,14 @@ uid_t Munge::own_user() const {
 }
 
 Realm::Sealed Munge::seal() {
-  if (!rest_.expired())
-    throw Error(ErrorCode::kUnavailable, fmt::format("{}: {}", kOption, kSealsNothing),
-                fmt::format("{}; it is asked again in {}", last_failure_,
-                            base::format_duration(rest_.remaining())),
-                kTryHere);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!rest_.expired())
+      throw Error(ErrorCode::kUnavailable, fmt::format("{}: {}", kOption, kSealsNothing),
+                  fmt::format("{}; it is asked again in {}", last_failure_,
+                              base::format_duration(rest_.remaining())),
+                  kTryHere);
+  }
   std::string secret(kSecretBytes, '\0');
   if (::getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size()))
     throw base::system_error("get random bytes from the kernel");
@@ -122,6 +125,7 @@ Realm::Sealed Munge::seal() {
   const std::unique_ptr<char, Freer> credential(made);
   if (error != kSuccess) {
     Error failure = context.failed(ErrorCode::kUnavailable, kSealsNothing, error, kTryHere);
+    const std::lock_guard lock(mutex_);
     last_failure_ = failure.why();
     rest_ = base::Deadline::after(rest_time_);
     throw failure;

@@ -17,11 +17,12 @@ constexpr std::size_t kMostSentChunks = 64;
 }  // namespace
 
 std::string& OutputQueue::tail() {
-  if (chunks_.empty() || chunks_.back().shared) {
-    chunks_.emplace_back();
-    if (chunks_.size() == 1) chunks_.back().own.reserve(kFirstCapacity);
-  }
-  return chunks_.back().own;
+  if (chunks_.empty() || chunks_.back().shared) chunks_.emplace_back();
+  std::string& own = chunks_.back().own;
+  // A lone answer of some bytes, as to one of thousands who are released, needs no memory.
+  if (chunks_.size() == 1 && !own.empty() && own.capacity() < kFirstCapacity)
+    own.reserve(kFirstCapacity);
+  return own;
 }
 
 void OutputQueue::append_length_and(std::string_view text) {

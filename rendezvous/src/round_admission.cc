@@ -23,7 +23,7 @@ Objection contradiction(std::string text) {
   return {Objection::Kind::kContradiction, std::move(text)};
 }
 
-Objection check_phase(const HeadState& state) {
+Objection check_phase(const HeadState& state, const Hello& hello) {
   if (state.phase == HeadPhase::kClosed && !planted(PlantedBug::kCloseNotFinal)) {
     if (state.verdict.outcome == Close::Outcome::kSucceeded)
       return stranger(fmt::format("job '{}' has ended well already", state.run_id));
@@ -33,6 +33,9 @@ Objection check_phase(const HeadState& state) {
     return stranger(fmt::format("job '{}' has failed already: {}", state.run_id,
                                 state.verdict.failure.describe()));
   }
+  // One that is done in this very round, and has lost its connection, waits for the verdict.
+  const bool done_here = hello.done_round != kNoRound && hello.done_round == state.last_started;
+  if (state.phase == HeadPhase::kRunning && done_here) return {};
   const bool on = state.phase == HeadPhase::kRunning || state.phase == HeadPhase::kDraining;
   if (on && state.settings.one_round())
     return stranger(fmt::format("job '{}' is full: it has begun already with its {} nodes ({})",
@@ -74,7 +77,7 @@ Objection objection_to(const HeadState& state, const Hello& hello) {
   if (hello.run_id != state.run_id)
     return stranger(fmt::format("it belongs to job '{}', and this is job '{}' (--rdzv_id)",
                                 hello.run_id, state.run_id));
-  if (Objection objection = check_phase(state); objection.kind != Objection::Kind::kNone)
+  if (Objection objection = check_phase(state, hello); objection.kind != Objection::Kind::kNone)
     return objection;
   const RoundSettings& settings = state.settings;
   if (hello.min_nodes != settings.min_nodes || hello.max_nodes != settings.max_nodes) {
@@ -97,6 +100,7 @@ std::string hosts_of(const HeadState& state) {
   std::string result;
   int named = 0;
   for (const auto& [id, member] : state.members) {
+    if (member.leaving) continue;
     if (named++ == kMostHostsNamed) return result + ", ...";
     result += (result.empty() ? "" : ", ") + member.hello.host;
   }

@@ -46,8 +46,8 @@ Error not_started(const MemberSettings& settings) {
 Error refused(const MemberSettings& settings, const std::string& text) {
   return Error(ErrorCode::kUsage, fmt::format("node 0 at {} refused this node", settings.head_name),
                text,
-               "start all nodes with the same --nnodes and --rdzv_id, and jobs that run at the "
-               "same time with different ports");
+               "start all nodes with the same dtrun, --nnodes and --rdzv_id, and jobs that run at "
+               "the same time with different ports");
 }
 
 // When its operator is told that nothing is heard of the head.
@@ -78,7 +78,10 @@ class MemberStep {
     s_.connected = true;
     s_.accepted = false;
     s_.answer_deadline = now_ + s_.settings.read_timeout;
-    say(s_.settings.hello);
+    ++s_.settings.hello.connection;
+    Hello hello = s_.settings.hello;
+    if (planted(PlantedBug::kDoneIsNotSaidAgain)) hello.done_round = kNoRound;
+    say(std::move(hello));
   }
 
   void on(const Unreachable& event) {
@@ -90,22 +93,26 @@ class MemberStep {
   }
 
   void on(const Disconnected& event) {
+    const bool was_told_nothing = s_.accepted && s_.phase != MemberPhase::kEnding;
     be_disconnected();
+    if (s_.left && was_told_nothing) return hear(*s_.left);
     switch (s_.phase) {
       case MemberPhase::kJoining:
-        if (was_in_a_round()) return do_(Connect{});
-        return fail_with(no_dtrun_there(s_.settings, event.why));
+        if (!was_in_a_round() && event.kind != LossKind::kReset)
+          return fail_with(no_dtrun_there(s_.settings, event.why));
+        // Another program may listen there by now: it takes each connection, and ends it.
+        if (s_.join_deadline && now_ >= *s_.join_deadline) return give_up_joining(event.why);
+        return do_(Connect{});
       case MemberPhase::kWaiting:
-        if (s_.settings.after_loss == AfterLoss::kRejoin) return join_again();
-        if (was_in_a_round()) return lose_head(event.why);
-        return fail_with(
-            Error(ErrorCode::kConnection,
-                  fmt::format("node 0 at {} has gone before the job began", s_.settings.head_name),
-                  event.why, "look at node 0's own messages"));
+        if (comes_back_after(event)) return join_again();
+        if (is_done()) return finish({});
+        if (was_in_a_round()) return lose_head(event);
+        return fail_with(lost_before_the_start(event));
       case MemberPhase::kRunning:
       case MemberPhase::kStopping:
-        return lose_head(event.why);
+        return lose_head(event);
       case MemberPhase::kDone:
+        if (comes_back_after(event)) return join_again();
         return finish({});  // its part is done, and nobody can be asked any more
       case MemberPhase::kEnding:
         return hurry_to_end();
@@ -145,17 +152,19 @@ class MemberStep {
       case MemberPhase::kRunning:
         if (event.how == WorkersGone::How::kAllSucceeded) {
           s_.phase = MemberPhase::kDone;
+          s_.settings.hello.done_round = s_.round;
           return say(Done{s_.round});
         }
         [[fallthrough]];  // they were ended without a word of failure
       case MemberPhase::kStopping:
         s_.phase = MemberPhase::kWaiting;
         if (planted(PlantedBug::kStoppedIsNotSaid) && s_.group_rank == 1) return;
-        return say(Stopped{s_.round});
+        return say_stopped(event);
       case MemberPhase::kRejoining:
+        if (event.how == WorkersGone::How::kAllSucceeded) s_.settings.hello.done_round = s_.round;
         return join_again();
       case MemberPhase::kEnding:
-        say(Stopped{s_.round});  // nobody need wait for what may be left of them
+        say_stopped(event);  // nobody need wait for what may be left of them
         return finish(s_.verdict);
       default:
         return;
@@ -176,9 +185,10 @@ class MemberStep {
     if (s_.phase == MemberPhase::kEnded) return;
     const bool again = s_.stop_signal != 0;
     s_.stop_signal = event.signal;
-    JobFailure why = own_failure(
-        fmt::format("dtrun on {} was stopped by {}", own_name(), base::signal_name(event.signal)));
-    why.signal = event.signal;
+    JobFailure why = own_failure(fmt::format("dtrun on {} was {} by {}", own_name(),
+                                             event.code != 0 ? "drained" : "stopped",
+                                             base::signal_name(event.signal)));
+    (event.code != 0 ? why.code : why.signal) = event.code != 0 ? event.code : event.signal;
     if (!again && s_.connected && s_.accepted) say(Leaving{why});
     end_with({Finish::Kind::kStopped, why, {}}, again ? StopUrgency::kNow : StopUrgency::kClean,
              event.signal);
@@ -192,6 +202,20 @@ class MemberStep {
     // That the former head had not answered yet says nothing about it.
     be_disconnected();
     do_(Connect{});
+  }
+
+  // While the head is there its own word comes.
+  void on(const VerdictLeft& event) {
+    if (!s_.taken) {
+      if (s_.phase == MemberPhase::kJoining && !s_.connected)
+        fail_with(Error(ErrorCode::kUsage,
+                        fmt::format("job '{}' is over", s_.settings.hello.run_id),
+                        event.verdict.describe(), "start another one with another --rdzv_id"));
+      return;
+    }
+    s_.left = event.verdict;
+    if (s_.phase == MemberPhase::kJoining && !s_.accepted) return take_verdict_left();
+    if (s_.silence_told) give_up_head();
   }
 
   void on(const MemberTick&) {
@@ -221,6 +245,11 @@ class MemberStep {
     do_(Say{std::move(message)});
   }
 
+  void say_stopped(const WorkersGone& event) {
+    for (const WorkerEnd& end : event.ends) say(end);
+    say(Stopped{s_.round, event.alike_code});
+  }
+
   // --- the head's silence: it may be stopped, and go on, so that nothing follows from it
   void judge_silence() {
     // A tick that comes so late says that this agent itself was stopped.
@@ -228,11 +257,18 @@ class MemberStep {
       s_.head_heard = now_;
       return;
     }
+    if (s_.left) return give_up_head();
     s_.silence_told = true;
     do_(MemberNote{fmt::format(
         "nothing was heard of node 0 ({}) for {}: its dtrun or its machine may be stopped; this "
         "node goes on",
         s_.settings.head_name, base::format_duration(now_ - s_.head_heard))});
+  }
+
+  // It has judged, and stands still: nobody is elected in its place.
+  void give_up_head() {
+    do_(Disconnect{});
+    on(Disconnected{"nothing is heard of it", LossKind::kSilent});
   }
 
   void hear_of_head() {
@@ -246,7 +282,7 @@ class MemberStep {
   void hear(const Echo&) {}
 
   void hear(const Accepted& message) {
-    s_.accepted = true;
+    s_.accepted = s_.taken = true;
     s_.prepared = kNoRound;  // by the head before this one
     s_.phase = MemberPhase::kWaiting;
     s_.keep_alive_interval = beat_interval(message);
@@ -266,7 +302,7 @@ class MemberStep {
   }
 
   void hear(const Standing& message) {
-    if (s_.phase != MemberPhase::kWaiting) return;
+    if (s_.phase != MemberPhase::kWaiting || is_done()) return;
     s_.join_deadline.reset();
     switch (message.kind) {
       case Standing::Kind::kWaiting:
@@ -295,6 +331,8 @@ class MemberStep {
     s_.group_rank = message.group_rank;
     s_.settings.hello.last_round = message.round;
     s_.settings.hello.last_group_rank = message.group_rank;
+    s_.settings.hello.last_group_size = message.group_world_size;
+    s_.settings.hello.done_round = kNoRound;
     s_.settings.hello.restarts = message.restart_count;
     s_.workers = true;
     s_.join_deadline.reset();
@@ -306,11 +344,12 @@ class MemberStep {
     if (planted(PlantedBug::kStopIgnoredWhenDone) && s_.phase == MemberPhase::kDone) return;
     if (s_.phase == MemberPhase::kDone || s_.phase == MemberPhase::kWaiting) {
       s_.phase = MemberPhase::kWaiting;
+      s_.settings.hello.done_round = kNoRound;
       return say(Stopped{s_.round});
     }
     if (s_.phase != MemberPhase::kRunning) return;
     s_.phase = MemberPhase::kStopping;
-    do_(StopWorkers{s_.round, StopUrgency::kClean, kTerm, message.cause});
+    do_(StopWorkers{s_.round, StopUrgency::kClean, kTerm, message.cause, kAnotherRound});
   }
 
   void hear(const Close& message) {
@@ -319,14 +358,42 @@ class MemberStep {
     end_with({Finish::Kind::kFailed, message.failure, {}}, StopUrgency::kClean);
   }
 
+  void hear(const Evicted& message) {
+    do_(Disconnect{});
+    evicted_ = message.text;
+    if (s_.settings.after_loss == AfterLoss::kRejoin)
+      do_(MemberNote{fmt::format("{}: it joins again", message.text)});
+    on(Disconnected{message.text, LossKind::kSilent});
+  }
+
   // --- the head is lost
-  void lose_head(const std::string& why) {
-    const JobFailure failure = own_failure(
-        fmt::format("node 0 ({}) is gone: {}", s_.settings.head_name, why), kNoNodeRank);
+  // A reset says that this connection is over, and nothing of who was at its other end.
+  bool comes_back_after(const Disconnected& event) const {
+    if (s_.settings.after_loss == AfterLoss::kRejoin) return true;
+    return event.kind == LossKind::kReset &&
+           (s_.settings.after_loss == AfterLoss::kMakeRoom || !was_in_a_round());
+  }
+
+  Error lost_before_the_start(const Disconnected& event) const {
+    if (!evicted_.empty())
+      return Error(ErrorCode::kConnection, evicted_, "",
+                   "a machine or a dtrun that stands still longer than --rdzv_conf "
+                   "keep_alive_interval times keep_alive_max_attempt is given up: start it again");
+    return Error(ErrorCode::kConnection,
+                 fmt::format("node 0 at {} has gone before the job began", s_.settings.head_name),
+                 event.why, "look at node 0's own messages");
+  }
+
+  void lose_head(const Disconnected& event) {
+    const JobFailure failure =
+        evicted_.empty()
+            ? own_failure(fmt::format("node 0 ({}) is gone: {}", s_.settings.head_name, event.why),
+                          kNoNodeRank)
+            : own_failure(evicted_);
     if (s_.settings.after_loss == AfterLoss::kEnd)
       return end_with({Finish::Kind::kFailed, failure, {}}, StopUrgency::kClean);
     // Others may take its ranks after the silence window: no grace.
-    if (s_.settings.after_loss == AfterLoss::kMakeRoom)
+    if (!comes_back_after(event))
       return end_with(
           {Finish::Kind::kFailed, failure, {}},
           planted(PlantedBug::kGraceAfterLoss) ? StopUrgency::kClean : StopUrgency::kNow,
@@ -334,12 +401,22 @@ class MemberStep {
     s_.phase = MemberPhase::kRejoining;
     if (!s_.workers || planted(PlantedBug::kRejoinWithLiveWorkers)) return join_again();
     if (planted(PlantedBug::kGraceAfterLoss))
-      return do_(StopWorkers{s_.round, StopUrgency::kClean, kTerm, failure});
-    do_(StopWorkers{s_.round, StopUrgency::kNow, kKill, failure});
+      return do_(StopWorkers{s_.round, StopUrgency::kClean, kTerm, failure, kAnotherRound});
+    do_(StopWorkers{s_.round, StopUrgency::kNow, kKill, failure, kAnotherRound});
+  }
+
+  // As a head that has judged answers who comes back (HeadStep::is_owed_the_verdict).
+  void take_verdict_left() {
+    const bool lost_its_place = was_in_a_round() && !is_done();
+    if (s_.left->outcome == Close::Outcome::kFailed || !lost_its_place) return hear(*s_.left);
+    finish({Finish::Kind::kFailed,
+            own_failure(fmt::format("the job has ended well without {}", own_name())),
+            {}});
   }
 
   void join_again() {
     s_.phase = MemberPhase::kJoining;
+    if (s_.left) return take_verdict_left();
     s_.since = now_;
     if (planted(PlantedBug::kRejoinForEver))
       s_.join_deadline.reset();
@@ -348,10 +425,12 @@ class MemberStep {
     do_(Connect{});
   }
 
+  bool is_done() const { return s_.settings.hello.done_round != kNoRound; }
   bool was_in_a_round() const { return s_.round != kNoRound; }
 
   void give_up_joining(const std::string& why) {
     if (!was_in_a_round()) return fail_with(unreachable(s_.settings, now_ - s_.since, why));
+    if (is_done()) return finish({});  // nobody can be asked any more
     finish({Finish::Kind::kFailed,
             own_failure(
                 fmt::format("node 0 ({}) is gone: nobody answers there for {}: {}",
@@ -417,11 +496,13 @@ class MemberStep {
     return hello.describe();
   }
 
+  static constexpr StopWorkers::Then kAnotherRound = StopWorkers::Then::kAnotherRound;
   static constexpr int kTerm = 15;
   static constexpr int kKill = 9;
 
   MemberState& s_;
   const Moment now_;
+  std::string evicted_;  // by what the head has just said
 };
 
 }  // namespace

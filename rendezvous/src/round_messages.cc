@@ -16,6 +16,10 @@ std::string JobFailure::describe() const {
                      base::ExitStatus{code, signal}.describe());
 }
 
+std::string Close::describe() const {
+  return outcome == Outcome::kSucceeded ? "it has ended well" : failure.describe();
+}
+
 int JobFailure::exit_code() const {
   const int own = base::ExitStatus{code, signal}.shell_code();
   return own != 0 ? own : 1;

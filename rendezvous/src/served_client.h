@@ -21,9 +21,10 @@ struct ServedClient : StoreSession {
   base::UniqueFd fd;
   std::uint32_t watched = 0;  ///< the events that are asked for; 0: none ever
   bool closed = false;
-  bool newcomer = true;  ///< stands among the newcomers
-  bool proved = false;   ///< has the token, where one is demanded
-  bool spared = false;   ///< silent beside a live legacy client
+  bool newcomer = true;   ///< stands among the newcomers
+  bool in_batch = false;  ///< its answers are with the SendPool
+  bool proved = false;    ///< has the token, where one is demanded
+  bool spared = false;    ///< silent beside a live legacy client
   std::list<ServedClient>::iterator place;
   std::list<ServedClient*>::iterator newcomer_place;
   base::Deadline handshake = base::Deadline::never();

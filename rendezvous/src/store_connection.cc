@@ -219,6 +219,13 @@ StoreLost StoreConnection::lost(int error_number) const {
       "the process that held it (the launcher, or rank 0) has probably ended: see its log");
 }
 
+// The kernel goes back to packets of their own when this one has not been of use for 40 ms: it is
+// asked for each time.
+void StoreConnection::expect_a_long_wait() {
+  const int off = 0;
+  ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_QUICKACK, &off, sizeof off);
+}
+
 void StoreConnection::send(const std::string& request, Deadline deadline) {
   const char* left = request.data();
   std::size_t size = request.size();

@@ -49,6 +49,10 @@ class StoreConnection {
   /// Sends a request. @throws StoreLost, Unanswered; so the reads, and Error kProtocol for what no
   /// store answers
   void send(const std::string& request, base::Deadline deadline);
+  /// Before a request whose answer may be long in coming: its arrival is acknowledged together with
+  /// the next request, not by a packet of its own. That packet is a third of what it costs the
+  /// store to release one of thousands (bench/store_bench).
+  void expect_a_long_wait();
   std::uint8_t read_flag(base::Deadline deadline) { return seen(replies_.read_flag(deadline)); }
   std::int64_t read_i64(base::Deadline deadline) { return seen(replies_.read_i64(deadline)); }
   std::int64_t read_count(base::Deadline deadline) { return seen(replies_.read_count(deadline)); }

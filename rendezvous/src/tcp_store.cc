@@ -211,6 +211,7 @@ void TcpStore::wait_on(Lease& lease, KeySpan keys, Deadline deadline, Deadline::
   if ((lease->has_unseen_writes() || deadline.expired()) && ask_ready(lease, keys, answer))
     return lease.done();
   lease.step_aside();
+  lease->expect_a_long_wait();
   lease->send(request_of(StoreOp::kWait, keys), answer);
   bool released = true;
   try {

@@ -1,17 +1,21 @@
-// One thread, one event loop, one descriptor that it watches: the EpollSet's. Every socket is
+// One thread (but for the answers to hundreds that are released at once: send_pool.h), one event
+// loop, one descriptor that it watches: the EpollSet's. Every socket is
 // non-blocking: a client that writes half a request or reads no answers costs its own buffers
 // (bounded) and holds up nobody. Answers go out at once, those to all requests of one read in one
 // system call. Nobody's name is ever resolved.
 #include "dtrun/rendezvous/tcp_store_server.h"
 
 #include <fmt/core.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <list>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -20,7 +24,9 @@
 #include "dtrun/base/socket.h"
 #include "epoll_set.h"
 #include "legacy_peers.h"
+#include "linger.h"
 #include "rate_limited_log.h"
+#include "send_pool.h"
 #include "served_client.h"
 #include "store_listener.h"
 #include "token_gate.h"
@@ -30,6 +36,7 @@ namespace {
 
 using base::Deadline;
 using base::UniqueFd;
+using std::chrono::steady_clock;
 constexpr base::log::Component kStore = base::log::Component::kStore;
 
 constexpr std::size_t kReadBytes = 64 << 10;
@@ -39,6 +46,8 @@ constexpr std::size_t kEventsPerTurn = 256;
 constexpr int kAcceptsPerTurn = 256;
 constexpr int kResumesPerTurn = 4;
 constexpr std::size_t kPiecesPerSend = 64;
+// From so many on, those whom one request releases are answered by several threads.
+constexpr std::size_t kManyReleased = 512;
 constexpr int kSendFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
 
 StoreService::Settings settings_of(const TcpStoreServerOptions& options) {
@@ -79,8 +88,31 @@ struct TcpStoreServer::Impl {
 
   void take_turn() {
     std::array<epoll_event, kEventsPerTurn> events;
+    linger.wake(steady_clock::now());
+    std::span<epoll_event> ready = sockets.ready(events);
+    while (!ready.empty()) {
+      serve_all(ready);
+      ready = await_next(events);
+    }
+    linger.rest(steady_clock::now());
+  }
+
+  // Nobody, where sleep is better. The core is left to whoever wants it meanwhile.
+  std::span<epoll_event> await_next(std::span<epoll_event> events) {
+    const auto answered = steady_clock::now();
+    for (auto now = answered; linger.goes_on(answered, now); now = steady_clock::now()) {
+      if (const auto ready = sockets.ready(events); !ready.empty()) {
+        linger.paid();
+        return ready;
+      }
+      ::sched_yield();
+    }
+    return {};
+  }
+
+  void serve_all(std::span<epoll_event> events) {
     in_turn = true;
-    for (const epoll_event& event : sockets.ready(events)) {
+    for (const epoll_event& event : events) {
       if (event.data.ptr == &listener) {
         accept_all();
       } else {
@@ -195,6 +227,7 @@ struct TcpStoreServer::Impl {
   }
 
   void welcome(ServedClient& client) {
+    if (client.newcomer && options.on_client) options.on_client();
     leave_newcomers(client);
     leave_legacy_peer(client);
     if (client.is_legacy()) legacy_peers.add_speaking(client);
@@ -291,6 +324,7 @@ struct TcpStoreServer::Impl {
 
   // Those whom other clients' requests have released.
   void answer_released() {
+    if (service.released.size() >= kManyReleased) send_to_released();
     for (std::size_t i = 0; i < service.released.size(); ++i) {
       ServedClient& client = static_cast<ServedClient&>(*service.released[i]);
       if (!client.closed) progress(client);
@@ -302,6 +336,28 @@ struct TcpStoreServer::Impl {
   void bury() {
     answer_released();
     if (!in_turn) closed.clear();
+  }
+
+  // The first piece of each one's answers, by several threads. What becomes of those that take no
+  // more is progress()'s affair, which tries once more.
+  void send_to_released() {
+    std::vector<PendingSend> sends;
+    std::vector<ServedClient*> receivers;
+    for (StoreSession* session : service.released) {
+      ServedClient& client = static_cast<ServedClient&>(*session);
+      iovec piece{};
+      // One that was released twice is there twice.
+      if (client.closed || client.output().empty() || std::exchange(client.in_batch, true))
+        continue;
+      receivers.push_back(&client);
+      client.output().front(&piece, 1);
+      sends.push_back({client.fd.get(), {static_cast<char*>(piece.iov_base), piece.iov_len}});
+    }
+    send_pool.send_all(sends);
+    for (std::size_t i = 0; i < sends.size(); ++i) {
+      receivers[i]->in_batch = false;
+      receivers[i]->output().pop(sends[i].sent);
+    }
   }
 
   void start_handshake_timer() {
@@ -345,8 +401,10 @@ struct TcpStoreServer::Impl {
   EpollSet sockets;
   StoreListener listener;
   bool turned_away = false;  // and said so; until one is accepted again
-  bool in_turn = false;      // events may still point to what is closed
+  Linger linger;
+  bool in_turn = false;  // events may still point to what is closed
   std::vector<char> read_buffer;
+  SendPool send_pool;
   LegacyPeers legacy_peers;
   std::list<ServedClient*> newcomers;  // oldest first
   std::list<ServedClient> closed;

@@ -76,6 +76,7 @@ Greeting greet(AgentHandshake::Role role, const Proof& proof, std::string_view s
     stream.remove_prefix(piece.size());
     std::string_view left = piece;
     handshake.receive(left);
+    if (const auto question = handshake.take_question()) handshake.hear(question());
     greeting.taken += piece.size() - left.size();
   }
   greeting.state = handshake.state();

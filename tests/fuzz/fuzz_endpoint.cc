@@ -6,9 +6,9 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
 #include "fuzz/fuzz_input.h"
-#include "head_record.h"
-#include "node_range.h"
-#include "port_range.h"
+#include "meeting/head_record.h"
+#include "options/node_range.h"
+#include "options/port_range.h"
 
 namespace dtrun::fuzz {
 namespace {

@@ -108,7 +108,9 @@ class Conversation {
       case 13:
       case 14:
       case 15:
-        return Stopped{round};
+        return Stopped{round, byte % 3};
+      case 16:
+        return WorkerEnd{.round = round, .host = "h", .error_file = "", .text = ""};
       default:
         return hello(byte);
     }
@@ -121,9 +123,12 @@ class Conversation {
     hello.min_nodes = settings_.min_nodes;
     hello.max_nodes = settings_.max_nodes;
     hello.agent = byte / 4 % 8;
+    hello.connection = byte % 3;
     if (byte >= 224) hello.node_rank = byte % 4;
     if (byte >= 128) hello.last_round = sessions_.head().round;
     hello.last_group_rank = byte / 32 % 4 - 1;
+    hello.last_group_size = 1 + byte % 4;
+    if (byte >= 192) hello.done_round = hello.last_round;
     return hello;
   }
 
@@ -132,7 +137,7 @@ class Conversation {
     agent = {};
     agent.id = sessions_.open({}, now_);
     sessions_.receive(*agent.id,
-                      std::string_view("\xd7\x03\x00\x06"
+                      std::string_view("\xd7\x05\x00\x06"
                                        "agents",
                                        10),
                       now_);
@@ -175,6 +180,7 @@ class Conversation {
       for (const MemberId id : effects.written) hear(id, starts);
       for (const auto& [round, all] : starts) check_round(round, all);
       for (const auto& [id, prepare] : effects.opening) sessions_.open_round(id, prepare);
+      if (effects.verdict) sessions_.tell_verdict();
       for (const auto& [id, parting] : effects.parted) {
         FUZZ_CHECK(parted_.insert(id).second, "parted with twice");
         sessions_.forget(id);
@@ -196,7 +202,7 @@ class Conversation {
     session->drop_unsent();
     std::string_view left = agent->heard;
     if (!agent->answered_handshake && left.size() >= 3) {
-      FUZZ_CHECK(left.starts_with("\xd7\x03") && left[2] == 0, "another answer to the handshake");
+      FUZZ_CHECK(left.starts_with("\xd7\x05") && left[2] == 0, "another answer to the handshake");
       left.remove_prefix(3);
       agent->answered_handshake = true;
     }

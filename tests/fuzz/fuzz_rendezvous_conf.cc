@@ -1,6 +1,6 @@
 // The value of --rdzv_conf. Input: a byte for the way to meet, then the text. What must hold: what
 // is read is in range, and read again without its quotes is the same; what is not is a kUsage.
-#include "rendezvous_conf.h"
+#include "options/rendezvous_conf.h"
 
 #include "dtrun/base/error.h"
 #include "fuzz/fuzz_input.h"

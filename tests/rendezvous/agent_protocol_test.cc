@@ -5,6 +5,8 @@
 #include <limits>
 #include <map>
 
+#include "dtrun/base/base64.h"
+#include "dtrun/rendezvous/verdict_record.h"
 #include "rendezvous/served_store.h"
 #include "support/thrown_error.h"
 
@@ -15,18 +17,19 @@ using namespace rounds;
 using testing_support::contains;
 
 JobFailure some_failure() {
-  return {3, 1, 9, 15, 77, "h1", "text"};
+  return {3, 1, 9, 15, 77, "h1", "text", 1, 1, "last line"};
 }
 
 // One of every kind, all fields set.
 std::vector<AgentMessage> agent_messages() {
-  return {Hello{"run", "h1", "role", 1, 2, 3, 4, 5, 6, 7, 8},
+  return {Hello{"run", "h1", "role", 1, 2, 3, 4, 5, 6, 7, 8, 9, 6, 10},
           Beat{},
           StoreReady{1, "10.0.0.1", 29500},
-          Stopped{1},
+          Stopped{1, 5},
           Failed{1, some_failure()},
           Done{2},
-          Leaving{some_failure()}};
+          Leaving{some_failure()},
+          WorkerEnd{1, 2, 0, 3, 0, 4, 1, 0, 1, 5, "h1", "/e.json", "why", "last"}};
 }
 std::vector<HeadMessage> head_messages() {
   return {Accepted{Moment(5), Moment(15)},
@@ -36,7 +39,8 @@ std::vector<HeadMessage> head_messages() {
           Start{1, 2, 3, 4, 50, 8, 9, 6, "n0", 29500},
           Stop{1, some_failure()},
           Close{Close::Outcome::kFailed, some_failure()},
-          Echo{}};
+          Echo{},
+          Evicted{"silent"}};
 }
 
 template <typename Message>
@@ -111,12 +115,24 @@ TEST(AgentProtocolTest, AnAgentCannotUseUpTheNumbersOfRounds) {
       contains(refusal_of<AgentMessage>(encoded(AgentMessage(hello))), "number 2147483647"));
 }
 
+TEST(AgentProtocolTest, OthersAreNotMadeToEndWithWhatIsNoExitCode) {
+  WorkerEnd end{1, 2, 0, 256, 0, 4, 1, 0, 1, 5, "h1", "", "why", ""};
+  EXPECT_TRUE(contains(refusal_of<AgentMessage>(encoded(AgentMessage(end))), "number 256"));
+  end.code = 0;
+  end.signal = std::numeric_limits<std::int32_t>::min();
+  EXPECT_TRUE(contains(refusal_of<AgentMessage>(encoded(AgentMessage(end))), "number -2147483648"));
+  JobFailure failure = some_failure();
+  failure.code = -256;
+  EXPECT_TRUE(
+      contains(refusal_of<AgentMessage>(encoded(AgentMessage(Failed{1, failure}))), "number -256"));
+}
+
 TEST(AgentProtocolTest, WhatIsNotExactlyAMessageIsRefused) {
   const std::map<std::string, std::string> agent_frames = {
       {"00*4", "of 0 bytes"},
       {"01 00 01 00", "of 65537 bytes"},
       {"ff*4", "of 4294967295 bytes"},
-      {"01 00*3 07", "its kind, 7, is"},
+      {"01 00*3 08", "its kind, 8, is"},
       {"01 00*3 ff", "its kind, 255, is"},
       {"02 00*3 01 00", "too long for its kind"},
       {"01 00*3 03", "ends too early"},
@@ -131,7 +147,26 @@ TEST(AgentProtocolTest, WhatIsNotExactlyAMessageIsRefused) {
   }
   EXPECT_TRUE(contains(refusal_of<HeadMessage>(bytes("06 00*3 02 03 00*4")), "number 3 where"));
   EXPECT_TRUE(contains(refusal_of<HeadMessage>(bytes("11 00*3 00 00*8 01 00*7")), "number 0"));
-  EXPECT_TRUE(contains(refusal_of<HeadMessage>(bytes("01 00*3 08")), "its kind, 8, is"));
+  EXPECT_TRUE(contains(refusal_of<HeadMessage>(bytes("01 00*3 09")), "its kind, 9, is"));
+}
+
+TEST(VerdictRecordTest, HasTheVerdictOnItsLastLine) {
+  Close failed;
+  failed.outcome = Close::Outcome::kFailed;
+  failed.failure.code = 7;
+  failed.failure.text = "one\ntwo";
+  failed.failure.tail = "\xff\n";
+  const VerdictRecord record = read_verdict(write_verdict(failed));
+  EXPECT_EQ(record.words, "one\ntwo");
+  EXPECT_EQ(record.verdict->failure, failed.failure);
+  EXPECT_EQ(read_verdict(write_verdict(Close{})).words, "it has ended well");
+  std::string other;
+  encode(HeadMessage(Refused{"no"}), other);
+  for (const std::string& text :
+       {std::string("all done"), std::string("all\ndone"), "x\n" + base::to_base64(other)}) {
+    EXPECT_EQ(read_verdict(text).words, text);
+    EXPECT_FALSE(read_verdict(text).verdict);
+  }
 }
 
 }  // namespace

@@ -10,9 +10,8 @@
 #include <fstream>
 #include <thread>
 
-#include "base64.h"
 #include "etcd_watch.h"
-#include "support/etcd_lab.h"
+#include "rendezvous/own_etcd_client.h"
 #include "support/scripted_server.h"
 #include "support/thrown_error.h"
 
@@ -35,45 +34,14 @@ Deadline soon() {
   return Deadline::after(milliseconds(150));
 }
 
-// A client with what it borrows.
-struct Client : Interrupt {
-  explicit Client(std::vector<base::HostPort> endpoints) : Client(at(std::move(endpoints))) {}
-  explicit Client(EtcdOptions its_options)
-      : options(std::move(its_options)), etcd(options, *this) {}
-  static EtcdOptions at(std::vector<base::HostPort> endpoints) {
-    EtcdOptions options;
-    options.endpoints = std::move(endpoints);
-    return options;
-  }
-  EtcdClient* operator->() { return &etcd; }
-  EtcdOptions options;
-  EtcdClient etcd;
-};
+using Client = OwnEtcdClient;
 
 std::string value_of(Client& client, const std::string& key) {
   const auto reply = client->range(EtcdKeys::one(key), {}, late());
   return reply.range.list.empty() ? "(none)" : reply.range.list[0].value;
 }
 
-class EtcdClientTest : public testing::Test {
- protected:
-  static void SetUpTestSuite() { lab_ = std::make_unique<EtcdLab>(1); }
-  static void TearDownTestSuite() { lab_.reset(); }
-  void SetUp() override { REQUIRE_ETCD(*lab_); }
-  static std::unique_ptr<EtcdLab> lab_;
-};
-std::unique_ptr<EtcdLab> EtcdClientTest::lab_;
-
-TEST(Base64Test, BytesComeBackAndWhatIsNoBase64IsSeen) {
-  std::string bytes;
-  for (int length = 0; length < 300; ++length) {
-    EXPECT_EQ(from_base64(to_base64(bytes)), bytes);
-    bytes += static_cast<char>(length * 7);
-  }
-  EXPECT_EQ(to_base64("fo"), "Zm8=");
-  for (const char* wrong : {"Zm8", "Zm8*", "====", "Zm=8"})
-    EXPECT_EQ(from_base64(wrong), std::nullopt);
-}
+class EtcdClientTest : public EtcdLabTest {};
 
 TEST(EtcdOptionsTest, EndpointsAreAListWithADefaultPort) {
   const auto endpoints = EtcdOptions::parse_endpoints("a,b:1,[::1]:2");

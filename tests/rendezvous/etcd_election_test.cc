@@ -13,8 +13,7 @@
 #include <memory>
 
 #include "dtrun/base/unique_fd.h"
-#include "etcd_client.h"
-#include "support/etcd_lab.h"
+#include "rendezvous/own_etcd_client.h"
 #include "support/thrown_error.h"
 
 namespace dtrun::rendezvous {
@@ -31,14 +30,7 @@ using testing_support::EtcdLab;
 
 constexpr seconds kTtl{3};
 
-class EtcdElectionTest : public testing::Test {
- protected:
-  static void SetUpTestSuite() { lab_ = std::make_unique<EtcdLab>(1); }
-  static void TearDownTestSuite() { lab_.reset(); }
-  void SetUp() override { REQUIRE_ETCD(*lab_); }
-  static std::unique_ptr<EtcdLab> lab_;
-};
-std::unique_ptr<EtcdLab> EtcdElectionTest::lab_;
+class EtcdElectionTest : public EtcdLabTest {};
 
 EtcdElectionSettings settings_of(const EtcdLab& lab, const std::string& run,
                                  const std::string& node) {
@@ -99,11 +91,7 @@ void run_until(base::EventLoop& loop, const std::function<bool()>& done) {
 }
 
 std::vector<EtcdKeyValue> keys_in_etcd(const EtcdLab& lab, const std::string& prefix) {
-  const Interrupt interrupt;
-  EtcdOptions options;
-  options.endpoints = lab.endpoints();
-  EtcdClient client(options, interrupt);
-  return client.range(EtcdKeys::with_prefix(prefix), {}, Deadline::after(seconds(60))).range.list;
+  return OwnEtcdClient(lab.endpoints()).keys(prefix);
 }
 
 TEST_F(EtcdElectionTest, OneLeadsTheOthersFollowAndTheNextGoesOnWithTheRounds) {

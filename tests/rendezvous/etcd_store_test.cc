@@ -4,13 +4,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <thread>
 
-#include "etcd_client.h"
+#include "etcd_watch.h"
+#include "rendezvous/own_etcd_client.h"
 #include "rendezvous/store_promises.h"
-#include "support/etcd_lab.h"
 #include "support/scripted_server.h"
 
 namespace dtrun::rendezvous {
@@ -33,6 +38,10 @@ class LabEnvironment : public testing::Environment {
 };
 const auto* const kEnvironment = testing::AddGlobalTestEnvironment(new LabEnvironment);
 
+Deadline late() {
+  return Deadline::after(seconds(60));
+}
+
 EtcdStoreOptions options_at(const std::string& prefix) {
   EtcdStoreOptions options;
   options.etcd.endpoints = lab->endpoints();
@@ -52,21 +61,22 @@ INSTANTIATE_TEST_SUITE_P(Etcd, StorePromises, testing::Values(StoreFactory{"Etcd
 class EtcdStoreTest : public testing::Test {
  protected:
   void SetUp() override { REQUIRE_ETCD(*lab); }
-  static Deadline late() { return Deadline::after(seconds(60)); }
 };
 
 // How many keys etcd itself has there.
-std::int64_t keys_in_etcd(const std::string& prefix) {
-  const Interrupt interrupt;
-  const EtcdOptions options = options_at("").etcd;
-  EtcdClient client(options, interrupt);
-  return client.range(EtcdKeys::with_prefix(prefix), {}, Deadline::after(seconds(60))).range.count;
+std::size_t keys_in_etcd(const std::string& prefix) {
+  return OwnEtcdClient(lab->endpoints()).keys(prefix).size();
 }
 
-// Between a client and etcd: of every three answers one is lost.
+// Between clients and etcd; `loses(request, answer)`: that answer does not come, and the connection
+// ends.
 class LossyProxy {
  public:
-  LossyProxy() : server_([this](int, int fd) { serve(fd); }) {}
+  using Loses = std::function<bool(const std::string& request, const std::string& answer)>;
+  explicit LossyProxy(Loses loses)
+      : loses_(std::move(loses)), server_([this](int, int fd) {
+          connections_.emplace_back([this, own = base::UniqueFd(::dup(fd))] { serve(own.get()); });
+        }) {}
   base::HostPort endpoint() const { return server_.endpoint(); }
 
  private:
@@ -77,16 +87,19 @@ class LossyProxy {
     for (std::string request; !(request = ScriptedServer::read_message(fd)).empty();) {
       ScriptedServer::write(upstream.get(), request);
       const std::string answer = ScriptedServer::read_message(upstream.get());
-      if (++answers_ % 3 == 0) return;
+      if (loses_(request, answer)) break;
       ScriptedServer::write(fd, answer);
     }
+    ::shutdown(fd, SHUT_RDWR);
   }
-  int answers_ = 0;
+  const Loses loses_;
+  std::vector<std::jthread> connections_;
   ScriptedServer server_;
 };
 
 TEST_F(EtcdStoreTest, AnswersThatAreLostMakeNothingHappenTwice) {
-  LossyProxy proxy;
+  std::atomic<int> answers{0};
+  LossyProxy proxy([&](const std::string&, const std::string&) { return ++answers % 3 == 0; });
   EtcdStoreOptions options = options_at("/lossy");
   options.etcd.endpoints = {proxy.endpoint()};
   {
@@ -105,10 +118,10 @@ TEST_F(EtcdStoreTest, AnswersThatAreLostMakeNothingHappenTwice) {
     EXPECT_EQ(store->get("text"), text);
     for (int i = 1; i <= 10; ++i) EXPECT_EQ(store->queue_pop("q"), std::to_string(i));
     EXPECT_EQ(store->queue_len("q"), 0);
-    EXPECT_EQ(keys_in_etcd("/lossy/w/"), 1);
+    EXPECT_EQ(keys_in_etcd("/lossy/w/"), 1u);
   }
   // What the store had noted for itself goes with it.
-  EXPECT_EQ(keys_in_etcd("/lossy/"), 3);
+  EXPECT_EQ(keys_in_etcd("/lossy/"), 3u);
 }
 
 TEST_F(EtcdStoreTest, ManyAtOnceCountRightAndLongListsGoInPieces) {
@@ -179,17 +192,16 @@ TEST_F(EtcdStoreTest, WaitsGoOnWhenEtcdForgetsRevisionsOrRestarts) {
 TEST_F(EtcdStoreTest, WithATimeToLiveTheKeysGoAfterTheProcess) {
   EtcdStoreOptions options = options_at("/ttl");
   options.ttl = seconds(5);
-  const Interrupt interrupt;
-  EtcdClient client(options.etcd, interrupt);
+  OwnEtcdClient client(lab->endpoints());
   {
     const auto store = connect_etcd_store(options);
     store->set("k", "v");
     store->queue_push("q", "v");
-    EXPECT_EQ(keys_in_etcd("/ttl/"), 3);
+    EXPECT_EQ(keys_in_etcd("/ttl/"), 3u);
     // As an outage of etcd that is longer than the lease.
-    const auto pair = client.range(EtcdKeys::one("/ttl/k/k"), {}, late()).range.list.at(0);
-    client.revoke_lease(pair.lease, late());
-    EXPECT_EQ(keys_in_etcd("/ttl/"), 0);
+    const auto pair = client->range(EtcdKeys::one("/ttl/k/k"), {}, late()).range.list.at(0);
+    client->revoke_lease(pair.lease, late());
+    EXPECT_EQ(keys_in_etcd("/ttl/"), 0u);
     const auto error = error_of([&] { store->set("k", "v"); });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ErrorCode::kPeerFailed);
@@ -197,8 +209,97 @@ TEST_F(EtcdStoreTest, WithATimeToLiveTheKeysGoAfterTheProcess) {
   }
   connect_etcd_store(options)->set("k", "v");
   // Not with the store's end: others may still read it.
-  const auto pair = client.range(EtcdKeys::one("/ttl/k/k"), {}, late()).range.list.at(0);
-  EXPECT_GT(client.lease_time_to_live(pair.lease, late()), seconds(0));
+  const auto pair = client->range(EtcdKeys::one("/ttl/k/k"), {}, late()).range.list.at(0);
+  EXPECT_GT(client->lease_time_to_live(pair.lease, late()), seconds(0));
+}
+
+// The only mark at the prefix.
+EtcdKeyValue mark_at(OwnEtcdClient& client, const std::string& prefix) {
+  const std::vector<EtcdKeyValue> marks = client.keys(prefix + "/w/");
+  EXPECT_EQ(marks.size(), 1u);
+  return marks.empty() ? EtcdKeyValue() : marks[0];
+}
+
+TEST_F(EtcdStoreTest, AClientThatIsKilledLeavesWhatItSetAndNothingElse) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer does not let a forked child of a threaded process go on";
+#endif
+  EtcdStoreOptions options = options_at("/killed");
+  options.marks_ttl = seconds(1);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    connect_etcd_store(options)->set("k", "v");
+    const auto store = connect_etcd_store(options);
+    store->add("n", 1);
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  OwnEtcdClient client(lab->endpoints());
+  const auto marks = client->range(EtcdKeys::with_prefix("/killed/w/"), {}, late());
+  // The first store has taken its own along.
+  EXPECT_LE(marks.range.count, 1);
+  if (marks.range.count == 1) {
+    EtcdWatch watch(client.etcd, {EtcdKeys::with_prefix("/killed/w/")}, marks.revision + 1);
+    const EtcdWatch::News news = watch.next(late());
+    ASSERT_EQ(news.events.size(), 1u);
+    EXPECT_EQ(news.events[0].kind, EtcdEvent::Kind::deleted);
+  }
+  EXPECT_EQ(keys_in_etcd("/killed/"), 2u);
+  EXPECT_EQ(keys_in_etcd("/killed/k/"), 2u);
+}
+
+TEST_F(EtcdStoreTest, AStoreWhoseMarksHaveRunOutGoesOnWithOthers) {
+  const EtcdStoreOptions options = options_at("/marks");
+  OwnEtcdClient client(lab->endpoints());
+  const auto store = connect_etcd_store(options);
+  for (int i = 1; i <= 3; ++i) {
+    EXPECT_EQ(store->add("n", 1), i);
+    const EtcdKeyValue mark = mark_at(client, "/marks");
+    EXPECT_NE(mark.lease, 0);
+    // As a process that was stopped, or cut off, for longer than that.
+    client->revoke_lease(mark.lease, late());
+    EXPECT_EQ(keys_in_etcd("/marks/w/"), 0u);
+  }
+  EXPECT_EQ(store->get("n"), "3");
+}
+
+TEST_F(EtcdStoreTest, AChangeWhoseAnswerIsLostTogetherWithTheMarksIsInDoubtAndNotRepeated) {
+  std::atomic<bool> lose{false};
+  LossyProxy proxy([&](const std::string& request, const std::string&) {
+    if (!request.starts_with("POST /v3/kv/txn") || !lose.exchange(false)) return false;
+    OwnEtcdClient client(lab->endpoints());
+    client->revoke_lease(mark_at(client, "/doubt").lease, late());
+    return true;
+  });
+  EtcdStoreOptions options = options_at("/doubt");
+  options.etcd.endpoints = {proxy.endpoint()};
+  const auto store = connect_etcd_store(options);
+  for (int pushed = 1; pushed < 6; ++pushed) {
+    lose = pushed == 1 || pushed == 3;  // the first change of all, and a later one
+    const auto error = error_of([&] { store->queue_push("q", std::to_string(pushed)); });
+    EXPECT_EQ(error.has_value(), pushed == 1 || pushed == 3);
+    EXPECT_EQ(store->queue_len("q"), pushed);
+    if (!error) continue;
+    EXPECT_EQ(error->code(), ErrorCode::kTimeout);
+    EXPECT_THAT(error->what(), HasSubstr("nobody knows whether it was made"));
+  }
+}
+
+TEST_F(EtcdStoreTest, ALeaseThatHasRunOutBeforeTheFirstChangeIsReplaced) {
+  std::atomic<int> granted{0};
+  LossyProxy proxy([&](const std::string& request, const std::string& answer) {
+    if (!request.starts_with("POST /v3/lease/grant") || ++granted > 1) return false;
+    const std::string field = "\"ID\":\"";
+    OwnEtcdClient client(lab->endpoints());
+    client->revoke_lease(std::stoll(answer.substr(answer.find(field) + field.size())), late());
+    return false;
+  });
+  EtcdStoreOptions options = options_at("/late");
+  options.etcd.endpoints = {proxy.endpoint()};
+  EXPECT_EQ(connect_etcd_store(options)->add("n", 1), 1);
+  EXPECT_EQ(granted, 2);
 }
 
 TEST_F(EtcdStoreTest, AnEtcdThatIsStoppedCostsTheDeadlineAndIsNamed) {

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
+#include <future>
+
 #include "dtrun/rendezvous/tcp_store_server.h"
 #include "rendezvous/raw_agent.h"
 #include "rendezvous/served_head.h"
@@ -21,7 +24,7 @@ TEST(HeadServiceTest, WhatIsNoAgentIsClosedAtOnce) {
   ServedHead head(job_of(1, 1));
   for (const std::string& text :
        {std::string("GET / HTTP/1.1\r\n\r\n"), bytes("16 03 01 02 00 01 00 01 fc 03 03"),
-        std::string("SSH-2.0-OpenSSH_9.2\r\n"), bytes("00 ce f7 85 3c"), bytes("d7 03 00 ff"),
+        std::string("SSH-2.0-OpenSSH_9.2\r\n"), bytes("00 ce f7 85 3c"), bytes("d7 05 00 ff"),
         kOpening + bytes("ff*4"), kOpening + bytes("01 00 01 00"), kOpening + bytes("01 00*3 63"),
         kOpening + frame(Beat{}), kOpening + frame(Done{0})}) {
     RawClient stranger(head.port());
@@ -36,10 +39,13 @@ TEST(HeadServiceTest, AnotherVersionIsToldSoInItsOwnWords) {
   ServedHead head(job_of(1, 1));
   RawClient old(head.port());
   const std::string text =
-      "this node's dtrun speaks version 2 of the agents' protocol, the head's speaks 3";
+      "this node's dtrun speaks version 2 of the agents' protocol, the head's speaks 5";
   old.send(bytes("d7 02 0a 00*3 00"));
   EXPECT_EQ(hex(old.receive(9 + text.size())), hex(bytes("54 00*3 02 4f 00*3") + text));
   EXPECT_TRUE(old.closed_by_peer());
+  head.ask([](HeadService&) { return 0; });  // it says so to its operator a little later
+  ASSERT_EQ(head.notes().size(), 1u);
+  EXPECT_TRUE(contains(head.notes()[0], "was turned away: " + text)) << head.notes()[0];
 }
 
 TEST(HeadServiceTest, AStrangerGetsNothingFromAHeadWithAToken) {
@@ -52,8 +58,8 @@ TEST(HeadServiceTest, AStrangerGetsNothingFromAHeadWithAToken) {
   told = none.receive(static_cast<unsigned char>(told[5]));
   EXPECT_TRUE(contains(told, "this job demands a token")) << told;
   EXPECT_TRUE(none.closed_by_peer());
-  liar.send(bytes("d7 03 01 06 'agents' 00*32"));
-  EXPECT_EQ(hex(liar.receive(3)), hex(bytes("d7 03 01")));
+  liar.send(bytes("d7 05 01 06 'agents' 00*32"));
+  EXPECT_EQ(hex(liar.receive(3)), hex(bytes("d7 05 01")));
   liar.receive(32);
   liar.send(std::string(32, '\0') + frame(hello_of("liar", job_of(1, 1))));
   told = liar.receive(9);
@@ -63,6 +69,84 @@ TEST(HeadServiceTest, AStrangerGetsNothingFromAHeadWithAToken) {
   const auto notes = head.notes();
   ASSERT_EQ(notes.size(), 1u) << "the second within a second";
   EXPECT_TRUE(contains(notes[0], "was turned away: this job demands a token")) << notes[0];
+}
+
+// A munged that is stopped: whoever asks it waits until it goes on.
+class HangingRealm final : public Realm {
+ public:
+  explicit HangingRealm(base::EventLoop& loop) : loop_(loop) {}
+  Sealed seal() override {
+    hang();
+    return {std::string(kSecretBytes, 's'), "credential"};
+  }
+  Opened open(const std::string&) override {
+    hang();
+    return {std::string(kSecretBytes, 's'), 1000};
+  }
+  uid_t own_user() const override { return 1000; }
+  void go_on() { going_.set_value(); }
+
+  std::atomic<int> asked = 0;
+
+ private:
+  void hang() {
+    ++asked;
+    loop_.post([] {});  // whoever waits for that looks again
+    go_on_.wait();
+  }
+  base::EventLoop& loop_;
+  std::promise<void> going_;
+  const std::shared_future<void> go_on_ = going_.get_future().share();
+};
+class OpeningRealm final : public Realm {
+ public:
+  Sealed seal() override { return {std::string(kSecretBytes, 's'), "credential"}; }
+  Opened open(const std::string&) override { return {std::string(kSecretBytes, 's'), 1000}; }
+  uid_t own_user() const override { return 1000; }
+};
+
+TEST(HeadServiceTest, ARealmThatHangsHoldsUpNobodyButThoseWhoCome) {
+  const auto job = job_of(1, 2);
+  TestAgents agents(job);
+  const auto realm = std::make_shared<HangingRealm>(agents.loop());
+  HeadServiceOptions options;
+  options.proof = realm;
+  ServedHead head(job, options);
+  const TestAgentOptions proved{.proof = std::make_shared<OpeningRealm>(),
+                                .after_loss = AfterLoss::kRejoin};
+  TestAgent& comes = agents.add("b", head.place(), proved);
+  ASSERT_TRUE(agents.until([&] { return realm->asked == 1; }));
+  TestAgent& own = agents.add(
+      "a", {"127.0.0.1", head.port(), head.ask([](HeadService& h) { return h.own_agent(); })},
+      {.after_loss = AfterLoss::kRejoin});
+  ASSERT_TRUE(agents.until_round(0, {&own}));
+  EXPECT_EQ(own.starts[0].group_world_size, 1);
+  realm->go_on();
+  ASSERT_TRUE(agents.until_round(1, {&own, &comes}));
+  EXPECT_EQ(own.starts.back().group_world_size, 2);
+}
+
+TEST(HeadServiceTest, ARealmThatHangsAtAnAgentIsNamedAndDoesNotHoldItUp) {
+  const auto job = job_of(1, 2);
+  TestAgents agents(job);
+  const auto realm = std::make_shared<HangingRealm>(agents.loop());
+  HeadServiceOptions options;
+  options.proof = std::make_shared<OpeningRealm>();
+  ServedHead head(job, options);
+  TestAgent& stopped = agents.add("a", head.place(), {.proof = realm});
+  ASSERT_TRUE(agents.until([&] { return realm->asked == 1; }));
+  stopped.interrupt();
+  ASSERT_TRUE(stopped.finished);
+  EXPECT_EQ(stopped.finished->kind, Finish::Kind::kStopped);
+  TestAgent& waits =
+      agents.add("b", head.place(), {.proof = realm, .read_timeout = milliseconds(50)});
+  ASSERT_TRUE(agents.until_finished({&waits}));
+  EXPECT_TRUE(contains(waits.finished->error->what(),
+                       "munge has not opened the head's credential on this node in 50 ms"))
+      << waits.finished->error->what();
+  // The threads that hang end before the loop that they wake.
+  realm->go_on();
+  while (realm.use_count() > 1) std::this_thread::yield();
 }
 
 TEST(HeadServiceTest, ARoundOpensOnlyWhenItMay) {
@@ -91,6 +175,37 @@ TEST(HeadServiceTest, ARoundOpensOnlyWhenItMay) {
   waiting[1].second();  // too late, and not missed
 }
 
+TEST(HeadServiceTest, NobodyIsToldTheVerdictBeforeItMayBe) {
+  auto job = job_of(2, 2);
+  job.close_timeout = milliseconds(1);  // it ends when all are told, not before
+  std::vector<std::pair<Close, base::EventLoop::Callback>> judged;
+  auto head = std::make_unique<ServedHead>(make_head(job, "job", read_clock()),
+                                           HeadServiceOptions{}, nullptr,
+                                           [&](const Close& verdict, base::EventLoop::Callback go) {
+                                             judged.emplace_back(verdict, std::move(go));
+                                           });
+  TestAgents agents(job);
+  TestAgent& a = agents.add("a", head->place());
+  TestAgent& b = agents.add("b", head->place());
+  ASSERT_TRUE(agents.until_round(0, {&a, &b}));
+  b.fail(3);
+  ASSERT_TRUE(agents.until([&] {
+    return head->ask([&](HeadService& h) { return judged.size() == 1 && h.state().ended; });
+  }));
+  EXPECT_TRUE(a.stops.empty() && !a.finished && !b.finished);
+  head->ask([&](HeadService&) {
+    EXPECT_EQ(judged[0].first.failure.code, 3);
+    judged[0].second();
+    judged[0].second();  // of no effect
+    return 0;
+  });
+  ASSERT_TRUE(agents.until_finished({&a, &b}));
+  EXPECT_EQ(a.finished->failure.code, 3);
+  EXPECT_TRUE(head->ended());
+  head.reset();
+  judged[0].second();  // too late, and not missed
+}
+
 TEST(HeadServiceTest, ASilentNewcomerIsClosedAfterItsTime) {
   HeadServiceOptions options;
   options.newcomer_time = milliseconds(20);
@@ -98,7 +213,7 @@ TEST(HeadServiceTest, ASilentNewcomerIsClosedAfterItsTime) {
   RawAgent member(head.port());
   member.join(hello_of("a", job_of(2, 2)));
   RawClient silent(head.port()), halfway(head.port()), wordless(head.port());
-  halfway.send(bytes("d7 03 00 06 'age'"));
+  halfway.send(bytes("d7 05 00 06 'age'"));
   wordless.send(kOpening + bytes("40"));
   EXPECT_TRUE(silent.closed_by_peer());
   EXPECT_TRUE(halfway.closed_by_peer());
@@ -189,7 +304,7 @@ TEST(HeadServiceTest, ALostConnectionIsKnownAtOnceHoweverItEnds) {
     }
     EXPECT_TRUE(contains(a.expect<Stop>().cause.text, "node 1 (b) is gone"));
     // A reset may come from something on the way: then b lives, and gets its time to notice.
-    const Moment fence = head.ask([](HeadService& h) { return h.state().fence; });
+    const Moment fence = head.ask([](HeadService& h) { return fence_of(h.state()); });
     EXPECT_EQ(fence > read_clock() + job.silence_window / 2, by_reset);
   }
 }

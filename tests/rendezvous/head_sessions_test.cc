@@ -65,6 +65,22 @@ TEST(HeadSessionsTest, HoweverItsInputIsCutItSaysTheSame) {
   EXPECT_EQ(hex(taken_output(head, id)), hex(head_says(job)));
 }
 
+// The head may still be writing down that the round begins.
+TEST(HeadSessionsTest, AStoreThatNobodyHasAskedForBeginsNoRound) {
+  const RoundSettings job = job_of(1, 1);
+  HeadSessions head = head_of(job);
+  const MemberId id = head.open({}, kStart);
+  const std::string ready = frame(StoreReady{0, "", 29500});
+  head.receive(id, kOpening + frame(hello_of("a", job)) + ready, kStart);
+  const HeadEffects effects = head.take_effects();
+  ASSERT_EQ(effects.opening.size(), 1u);
+  EXPECT_EQ(head.head().phase, HeadPhase::kPreparing);
+  head.open_round(id, effects.opening[0].second);
+  EXPECT_EQ(head.head().phase, HeadPhase::kPreparing);
+  head.receive(id, ready, kStart);
+  EXPECT_EQ(head.head().phase, HeadPhase::kRunning);
+}
+
 TEST(HeadSessionsTest, AMemberThatReadsNothingIsLost) {
   const RoundSettings job = job_of(2, 2);
   HeadSessions::Limits limits;

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "rendezvous/resetting_relay.h"
 #include "rendezvous/served_head.h"
 #include "rendezvous/served_store.h"
+#include "support/scripted_server.h"
 #include "support/thrown_error.h"
 
 namespace dtrun::rendezvous {
@@ -82,6 +84,80 @@ TEST(MembershipTest, AgentsJoinAndLeaveAndStandBy) {
   EXPECT_TRUE(head.ended());
 }
 
+TEST(MembershipTest, AResetCostsARoundAndNoWaiting) {
+  auto job = job_of(1, 3);
+  // Were it waited for, the test would last for minutes.
+  job.silence_window = job.keep_alive_interval = std::chrono::minutes(10);
+  ServedHead head(job);
+  ResettingRelay relay(head.port());
+  TestAgents agents(job);
+  TestAgent& a = agents.add("a", head.place(), {.after_loss = rounds::AfterLoss::kMakeRoom});
+  TestAgent& b = agents.add("b", {"127.0.0.1", relay.port(), {}},
+                            {.after_loss = rounds::AfterLoss::kMakeRoom});
+  ASSERT_TRUE(
+      agents.until([&] { return a.round() >= 0 && a.starts.back().group_world_size == 2; }));
+  ASSERT_TRUE(agents.until_round(a.round(), {&b}));
+  const int round = a.round(), place = b.starts.back().group_rank;
+  relay.reset();
+  ASSERT_TRUE(agents.until_round(round + 1, {&a, &b}));
+  EXPECT_EQ(b.starts.back().group_rank, place);
+  EXPECT_EQ(b.starts.back().group_world_size, 2);
+  EXPECT_EQ(b.starts.back().restart_count, 0);
+  EXPECT_EQ(b.stops.back().urgency, rounds::StopUrgency::kNow);
+  EXPECT_TRUE(contains(a.stops.back().cause.text, "is gone: Connection reset by peer"))
+      << a.stops.back().cause.text;
+  a.succeed();
+  b.succeed();
+  ASSERT_TRUE(agents.until_finished({&a, &b}));
+  EXPECT_EQ(b.finished->kind, Finish::Kind::kSucceeded);
+}
+
+TEST(MembershipTest, WhoIsDoneIsSoForTheNextHeadToo) {
+  const auto job = job_of(1, 2);
+  std::optional<ServedHead> head(std::in_place, job);
+  TestAgents agents(job);
+  TestAgent& a = agents.add("a", head->place(), {.after_loss = rounds::AfterLoss::kRejoin});
+  TestAgent& b = agents.add("b", head->place(), {.after_loss = rounds::AfterLoss::kRejoin});
+  ASSERT_TRUE(
+      agents.until([&] { return a.round() >= 0 && a.starts.back().group_world_size == 2; }));
+  ASSERT_TRUE(agents.until_round(a.round(), {&b}));
+  a.succeed();
+  ASSERT_TRUE(
+      agents.until([&] { return head->ask([](HeadService& h) { return h.state().done; }) == 1; }));
+  rounds::HeadState successor = rounds::make_head(job, "job", rounds::read_clock());
+  rounds::take_over(successor, a.round(), rounds::read_clock());
+  ServedHead next(successor);
+  head.reset();
+  a.membership().move(next.place(), "n1:29500");
+  b.membership().move(next.place(), "n1:29500");
+  ASSERT_TRUE(agents.until_finished({&a, &b}));
+  for (const TestAgent* agent : {&a, &b}) {
+    ASSERT_EQ(agent->finished->kind, Finish::Kind::kFailed);
+    EXPECT_TRUE(contains(agent->finished->failure.text, "1 of 2 nodes were done in round"))
+        << agent->finished->failure.text;
+  }
+}
+
+// It stands still: its machine acknowledges, and it says nothing.
+TEST(MembershipTest, WhoIsEvictedIsToldWhy) {
+  auto job = job_of(1, 2);
+  job.keep_alive_interval = std::chrono::milliseconds(20);
+  job.silence_window = std::chrono::milliseconds(200);
+  ServedHead head(job);
+  base::EventLoop still;
+  TestAgent a(still, "a", job, {.after_loss = rounds::AfterLoss::kMakeRoom});
+  a.begin(head.place());
+  ASSERT_TRUE(run_until(still, [&] { return !a.starts.empty(); }));
+  while (head.ask([](HeadService& h) { return h.state().members.size(); }) > 0)
+    std::this_thread::yield();
+  ASSERT_TRUE(run_until(still, [&] { return a.finished.has_value(); }));
+  EXPECT_EQ(a.finished->kind, Finish::Kind::kFailed);
+  EXPECT_TRUE(contains(a.finished->failure.describe(), "node 0 (a) was given up by the head: "))
+      << a.finished->failure.describe();
+  EXPECT_TRUE(contains(a.finished->failure.describe(), "nothing was heard of it for 200 ms"))
+      << a.finished->failure.describe();
+}
+
 TEST(MembershipTest, TheHostsOwnAgentNeedsNoSocketAddressAndNoProof) {
   const auto job = job_of(2, 2);
   HeadServiceOptions options;
@@ -139,6 +215,30 @@ TEST(MembershipTest, WhatIsNoHeadIsToldAtOnce) {
     EXPECT_TRUE(contains(agent->finished->error->what(), "is no dtrun"))
         << agent->finished->error->what();
   }
+}
+
+// One that is older refuses, in words that all versions read; one that is newer may only answer.
+TEST(MembershipTest, AHeadOfAnotherVersionIsNamedWithBothVersions) {
+  const auto job = job_of(1, 1);
+  const std::string text =
+      "this node's dtrun speaks version 5 of the agents' protocol, the head's speaks 4";
+  std::string refusal = bytes("54 00*3 02 4f 00*3") + text;
+  testing_support::ScriptedServer older(
+      [&](int, int fd) { testing_support::ScriptedServer::write(fd, refusal); });
+  testing_support::ScriptedServer newer(
+      [&](int, int fd) { testing_support::ScriptedServer::write(fd, bytes("d7 06 00")); });
+  TestAgents agents(job);
+  TestAgent& a = agents.add("a", {"127.0.0.1", *older.endpoint().port, {}});
+  TestAgent& b = agents.add("b", {"127.0.0.1", *newer.endpoint().port, {}});
+  ASSERT_TRUE(agents.until_finished({&a, &b}));
+  EXPECT_TRUE(contains(a.finished->error->what(), text)) << a.finished->error->what();
+  EXPECT_TRUE(contains(b.finished->error->what(),
+                       "the head's dtrun speaks version 6 of the agents' protocol, this node's "
+                       "speaks 5"))
+      << b.finished->error->what();
+  for (const TestAgent* agent : {&a, &b})
+    EXPECT_TRUE(contains(agent->finished->error->what(), "start all nodes with the same dtrun"))
+        << agent->finished->error->what();
 }
 
 TEST(MembershipTest, AnotherJobIsRefusedByName) {

@@ -3,9 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "natural_order.h"
+#include "rendezvous/round_head_test.h"
 #include "round_places.h"
 
 namespace dtrun::rendezvous::rounds {
@@ -15,102 +14,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// A head and the words that it says, on a clock that only the test moves.
-class RoundHeadTest : public testing::Test {
- protected:
-  void begin(int min_nodes, int max_nodes, int max_restarts = 0) {
-    RoundSettings settings;
-    settings.min_nodes = min_nodes;
-    settings.max_nodes = max_nodes;
-    settings.max_restarts = max_restarts;
-    head_ = make_head(settings, "job", now_);
-  }
-
-  Hello hello(const std::string& host, int node_rank = kNoNodeRank) const {
-    Hello result;
-    result.run_id = "job";
-    result.host = host;
-    result.node_rank = node_rank;
-    result.local_ranks = 2;
-    result.min_nodes = head_.settings.min_nodes;
-    result.max_nodes = head_.settings.max_nodes;
-    return result;
-  }
-
-  void event(const HeadEvent& what) {
-    for (HeadAction& action : step(head_, what, now_)) {
-      if (auto* send = std::get_if<Send>(&action)) heard_[send->id].push_back(send->message);
-      if (auto* hang_up = std::get_if<HangUp>(&action)) hung_up_.push_back(hang_up->id);
-      if (std::holds_alternative<End>(action)) ended_ = true;
-    }
-  }
-  void join(MemberId id, const std::string& host, int node_rank = kNoNodeRank) {
-    event(Said{id, hello(host, node_rank)});
-  }
-  void say(MemberId id, AgentMessage message) { event(Said{id, std::move(message)}); }
-  void lose(MemberId id, LossKind kind = LossKind::kGone) { event(Lost{id, kind, "its end"}); }
-  // Time passes as in life: ticks come when they are due, and members beat.
-  void pass(Moment time) {
-    const Moment end = now_ + time;
-    while (now_ < end) {
-      now_ = std::min(end, std::max(now_ + milliseconds(1), head_deadline(head_)));
-      for (const MemberId id : beating()) say(id, Beat{});
-      event(Tick{});
-    }
-  }
-  std::vector<MemberId> beating() const {
-    std::vector<MemberId> result;
-    for (const auto& [id, member] : head_.members)
-      if (!silent_.contains(id)) result.push_back(id);
-    return result;
-  }
-
-  // Answers whoever is asked for a store.
-  void open_store() {
-    for (const auto& [id, member] : head_.members)
-      if (member.group_rank == 0) return say(id, StoreReady{head_.round, "10.0.0.1", 4711});
-    FAIL() << "nobody is to open a store";
-  }
-  void start() {
-    open_store();
-    ASSERT_EQ(head_.phase, HeadPhase::kRunning);
-  }
-  void stop_all() {
-    for (const MemberId id : beating())
-      if (head_.members.contains(id) && head_.members.at(id).participant())
-        say(id, Stopped{head_.round});
-  }
-
-  template <typename Message>
-  const Message* last(MemberId id) {
-    const std::vector<HeadMessage>& all = heard_[id];
-    for (auto message = all.rbegin(); message != all.rend(); ++message)
-      if (const auto* found = std::get_if<Message>(&*message)) return found;
-    return nullptr;
-  }
-  std::map<std::string, int> places() const {
-    std::map<std::string, int> result;
-    for (const auto& [id, member] : head_.members) result[member.hello.host] = member.group_rank;
-    return result;
-  }
-
-  Moment now_ = seconds(1000);
-  HeadState head_;
-  std::map<MemberId, std::vector<HeadMessage>> heard_;
-  std::vector<MemberId> hung_up_;
-  std::map<MemberId, bool> silent_;
-  bool ended_ = false;
-};
-
-JobFailure failure(int rank) {
-  JobFailure result;
-  result.rank = rank;
-  result.node_rank = 0;
-  result.host = "h";
-  result.signal = 9;
-  return result;
-}
 
 TEST_F(RoundHeadTest, ARoundOfFixedSizeBeginsWhenAllAreHere) {
   begin(2, 2);
@@ -131,6 +34,18 @@ TEST_F(RoundHeadTest, ARoundOfFixedSizeBeginsWhenAllAreHere) {
   EXPECT_EQ(second->world_size, 4);
   EXPECT_EQ(second->master_address, "10.0.0.1");
   EXPECT_EQ(second->master_port, 4711);
+}
+
+// As after some days of a flood of connections.
+TEST_F(RoundHeadTest, ConnectionsAreToldApartBeyondFourThousandMillion) {
+  constexpr MemberId kLate = MemberId{1} << 32;
+  begin(2, 2);
+  join(1, "a");
+  join(kLate + 1, "b");
+  ASSERT_EQ(head_.phase, HeadPhase::kPreparing);
+  start();
+  ASSERT_TRUE(last<Start>(1) && last<Start>(kLate + 1));
+  EXPECT_EQ(last<Start>(kLate + 1)->group_rank, 1);
 }
 
 TEST_F(RoundHeadTest, TheJobEndsWellWhenAllAreDone) {
@@ -475,6 +390,106 @@ TEST_F(RoundHeadTest, AnAgentThatComesBackReplacesItself) {
   EXPECT_EQ(last<Start>(3)->group_rank, 1);
 }
 
+// A reset may come from a box on the way; whoever says Hello has no live workers.
+TEST_F(RoundHeadTest, WhoComesBackAfterAResetKeepsItsPlaceAndNobodyWaits) {
+  begin(1, 4);
+  Hello second = hello("b"), third = hello("c");
+  second.agent = 77;
+  third.agent = 78;
+  join(1, "a");
+  event(Said{2, second});
+  event(Said{3, third});
+  pass(seconds(31));
+  start();
+  lose(2, LossKind::kReset);
+  lose(3, LossKind::kSilent);
+  EXPECT_THAT(last<Stop>(1)->cause.text, HasSubstr("is gone"));
+  say(1, Stopped{0});
+  for (Hello* back : {&second, &third}) back->last_round = 0;
+  second.last_group_rank = 1;
+  third.last_group_rank = 2;
+  event(Said{4, second});
+  EXPECT_EQ(head_.phase, HeadPhase::kDraining) << "the other may live";
+  event(Said{5, third});
+  ASSERT_EQ(head_.phase, HeadPhase::kPreparing) << "all of the last round are there again";
+  start();
+  EXPECT_EQ(last<Start>(4)->group_rank, 1);
+  EXPECT_EQ(last<Start>(5)->group_rank, 2);
+  EXPECT_EQ(last<Start>(1)->restart_count, 0);
+}
+
+// By the second one it may have been told to start.
+TEST_F(RoundHeadTest, AHelloThatWasOvertakenByALaterOneIsNotHeard) {
+  begin(1, 2);
+  Hello agent = hello("a");
+  agent.agent = 77;
+  agent.connection = 1;
+  const Hello late = agent;
+  agent.connection = 2;
+  event(Said{1, agent});
+  pass(seconds(31));
+  start();
+  event(Said{2, late});
+  EXPECT_THAT(hung_up_, ElementsAre(2));
+  EXPECT_EQ(head_.phase, HeadPhase::kRunning);
+  lose(1, LossKind::kReset);
+  event(Said{3, late});
+  EXPECT_THAT(hung_up_, ElementsAre(2, 3));
+  EXPECT_GT(fence_of(head_), now_ + seconds(10)) << "it may have live workers";
+}
+
+TEST_F(RoundHeadTest, WhoIsDoneAndComesByAnotherConnectionIsDone) {
+  begin(2, 2, 1);
+  Hello first = hello("a");
+  first.agent = 76;
+  event(Said{1, first});
+  join(2, "b");
+  start();
+  // Its Done was lost with the connection, of whose end nothing is known here yet.
+  first.last_round = first.done_round = 0;
+  first.last_group_rank = 0;
+  event(Said{3, first});
+  EXPECT_THAT(hung_up_, ElementsAre(1));
+  EXPECT_EQ(head_.phase, HeadPhase::kRunning);
+  EXPECT_EQ(head_.done, 1);
+  say(2, Done{0});
+  EXPECT_EQ(last<Close>(3)->outcome, Close::Outcome::kSucceeded);
+}
+
+TEST_F(RoundHeadTest, WhoIsDoneAndComesBackWhileTheRoundIsStoppedIsStopped) {
+  begin(1, 3);
+  Hello second = hello("b");
+  second.agent = 77;
+  join(1, "a");
+  event(Said{2, second});
+  pass(seconds(31));
+  start();
+  say(1, Failed{0, failure(0)});
+  second.last_round = second.done_round = 0;
+  second.last_group_rank = 1;
+  event(Said{3, second});
+  EXPECT_TRUE(last<Accepted>(3));
+  EXPECT_TRUE(last<Stop>(3));
+}
+
+TEST_F(RoundHeadTest, WhoIsDoneAndWasLostMayComeBackForTheVerdict) {
+  begin(2, 2);
+  Hello second = hello("b");
+  second.agent = 77;
+  join(1, "a");
+  event(Said{2, second});
+  start();
+  say(2, Done{0});
+  lose(2, LossKind::kReset);
+  EXPECT_EQ(head_.phase, HeadPhase::kRunning);
+  second.last_round = second.done_round = 0;
+  second.last_group_rank = 1;
+  event(Said{3, second});
+  ASSERT_TRUE(last<Accepted>(3));
+  say(1, Done{0});
+  EXPECT_EQ(last<Close>(3)->outcome, Close::Outcome::kSucceeded);
+}
+
 TEST_F(RoundHeadTest, WhoSaysTwiceWhoItIsMayLiveOn) {
   begin(1, 2);
   join(1, "a");
@@ -488,6 +503,47 @@ TEST_F(RoundHeadTest, WhoSaysTwiceWhoItIsMayLiveOn) {
   EXPECT_EQ(head_.phase, HeadPhase::kDraining);
   pass(seconds(2));
   EXPECT_EQ(head_.phase, HeadPhase::kPreparing);
+}
+
+TEST_F(RoundHeadTest, OfThoseWhoComeAndGoNothingIsKept) {
+  begin(1, 4, 3);
+  head_.settings.restart_scope = RestartScope::kAgent;
+  join(1, "a");
+  pass(seconds(31));
+  start();
+  Hello stranger = hello("s");
+  stranger.last_round = 0;
+  stranger.restarts = 2;
+  for (MemberId id = 10; id < 1000; ++id) {
+    stranger.agent = static_cast<std::uint64_t>(id);
+    event(Said{id, stranger});
+    lose(id);
+  }
+  EXPECT_EQ(head_.phase, HeadPhase::kRunning);
+  EXPECT_LE(head_.lost_agents.size(), 4U);
+  EXPECT_EQ(head_.spent_by_agent.size(), 0U);
+  EXPECT_EQ(head_.connections.size(), 0U);
+}
+
+// Whatever is lost first: the failure's cost is added to what was spent before.
+TEST_F(RoundHeadTest, WhatAnAgentHasSpentIsKnownWhenItComesBack) {
+  begin(1, 2, 3);
+  head_.settings.restart_scope = RestartScope::kAgent;
+  Hello second = hello("b");
+  second.agent = 77;
+  second.restarts = 1;
+  join(1, "a");
+  event(Said{2, second});
+  start();
+  say(2, Failed{0, failure(2)});
+  lose(2);
+  say(1, Stopped{0});
+  pass(seconds(1));
+  second.last_round = 0;
+  second.last_group_rank = 1;
+  event(Said{3, second});
+  start();
+  EXPECT_EQ(last<Start>(3)->restart_count, 2);
 }
 
 TEST_F(RoundHeadTest, WorkersThatEndWithoutAReasonHaveFailed) {

@@ -265,6 +265,145 @@ TEST_F(RoundMemberTest, DoneIsDoneThoughTheHeadIsLost) {
   EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kSucceeded);
 }
 
+TEST_F(RoundMemberTest, DoneIsSaidToTheNextHead) {
+  member_.settings.after_loss = AfterLoss::kRejoin;
+  join();
+  run(3);
+  event(WorkersGone{3, WorkersGone::How::kAllSucceeded});
+  event(HeadMoved{"n1:4000"});
+  EXPECT_FALSE(action<Finish>());
+  EXPECT_TRUE(action<Connect>());
+  event(Connected{});
+  EXPECT_EQ(said<Hello>()->done_round, 3);
+  EXPECT_EQ(said<Hello>()->last_group_size, 1);
+  hear(Accepted{seconds(5), seconds(15)});
+  hear(Standing{});
+  EXPECT_FALSE(action<MemberNote>()) << "it will be in no other round";
+  hear(Close{});
+  EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kSucceeded);
+}
+
+TEST_F(RoundMemberTest, WhoIsDoneWhileTheHeadIsLostIsDone) {
+  member_.settings.after_loss = AfterLoss::kRejoin;
+  join();
+  run();
+  event(Disconnected{"reset"});
+  event(WorkersGone{0, WorkersGone::How::kAllSucceeded});
+  event(Connected{});
+  EXPECT_EQ(said<Hello>()->done_round, 0);
+}
+
+TEST_F(RoundMemberTest, DoneIsDoneThoughNoOtherHeadIsFound) {
+  member_.settings.after_loss = AfterLoss::kRejoin;
+  join();
+  run();
+  event(WorkersGone{0, WorkersGone::How::kAllSucceeded});
+  event(Disconnected{"reset"});
+  now_ += seconds(16);
+  event(Unreachable{"refused"});
+  EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kSucceeded);
+}
+
+TEST_F(RoundMemberTest, DoneIsForgottenWhereTheRoundIsStoppedOrAnotherBegins) {
+  member_.settings.after_loss = AfterLoss::kRejoin;
+  join();
+  run();
+  event(WorkersGone{0, WorkersGone::How::kAllSucceeded});
+  hear(Stop{0, {}});
+  EXPECT_EQ(said<Stopped>()->round, 0);
+  EXPECT_EQ(member_.settings.hello.done_round, kNoRound);
+  run(1);
+  event(WorkersGone{1, WorkersGone::How::kAllSucceeded});
+  event(HeadMoved{"n1:4000"});
+  event(Connected{});
+  hear(Accepted{seconds(5), seconds(15)});
+  hear(Prepare{5});  // by a head that knows of a later one
+  EXPECT_TRUE(action<OpenStore>());
+  run(5);
+  EXPECT_EQ(member_.phase, MemberPhase::kRunning);
+  EXPECT_EQ(member_.settings.hello.done_round, kNoRound);
+}
+
+TEST_F(RoundMemberTest, AResetIsNoReasonToMakeRoom) {
+  member_.settings.after_loss = AfterLoss::kMakeRoom;
+  join();
+  run();
+  event(Disconnected{"reset", LossKind::kReset});
+  ASSERT_TRUE(action<StopWorkers>());
+  EXPECT_EQ(action<StopWorkers>()->urgency, StopUrgency::kNow);
+  event(WorkersGone{0});
+  EXPECT_TRUE(action<Connect>());
+  event(Connected{});
+  EXPECT_EQ(said<Hello>()->last_round, 0);
+  hear(Accepted{seconds(5), seconds(15)});
+  event(Disconnected{"reset again", LossKind::kReset});
+  EXPECT_TRUE(action<Connect>());
+  event(Connected{});
+  event(Disconnected{"reset once more", LossKind::kReset});
+  EXPECT_TRUE(action<Connect>());
+  event(Connected{});
+  hear(Accepted{seconds(5), seconds(15)});
+  event(Disconnected{"closed"});
+  EXPECT_THAT(action<Finish>()->failure.text, HasSubstr("is gone: closed"));
+}
+
+TEST_F(RoundMemberTest, AResetBeforeTheStartIsNoEnd) {
+  join();
+  event(Disconnected{"reset", LossKind::kReset});
+  EXPECT_TRUE(action<Connect>());
+}
+
+// As by another program that listens where the head did.
+TEST_F(RoundMemberTest, WhoseConnectionsAllEndDoesNotTryForEver) {
+  member_.settings.join_timeout = seconds(600);
+  keep(begin(member_, now_));
+  for (const Moment time : {seconds(599), seconds(1)}) {
+    event(Connected{});
+    now_ += time;
+    event(Disconnected{"reset", LossKind::kReset});
+    EXPECT_EQ(action<Connect>() != nullptr, time == seconds(599));
+  }
+  EXPECT_THAT(action<Finish>()->error->summary(), HasSubstr("cannot reach n0:29500 for 600 s"));
+
+  member_ = {};
+  member_.settings.after_loss = AfterLoss::kRejoin;
+  join();
+  run();
+  event(Disconnected{"closed"});
+  event(WorkersGone{0});
+  for (const Moment time : {seconds(14), seconds(1)}) {
+    event(Connected{});
+    now_ += time;
+    event(Disconnected{"that is no dtrun"});
+    EXPECT_EQ(action<Connect>() != nullptr, time == seconds(14));
+  }
+  EXPECT_THAT(action<Finish>()->failure.text, HasSubstr("nobody answers there for 15 s"));
+}
+
+TEST_F(RoundMemberTest, WhoIsEvictedKnowsWhy) {
+  for (const AfterLoss after : {AfterLoss::kEnd, AfterLoss::kMakeRoom, AfterLoss::kRejoin}) {
+    member_ = {};
+    member_.settings.after_loss = after;
+    join();
+    run();
+    hear(Evicted{"node 1 (h1) was given up by the head on n0: nothing was heard of it for 15 s"});
+    EXPECT_TRUE(action<Disconnect>());
+    ASSERT_TRUE(action<StopWorkers>());
+    EXPECT_EQ(action<MemberNote>() != nullptr, after == AfterLoss::kRejoin);
+    event(WorkersGone{0});
+    EXPECT_EQ(action<Connect>() != nullptr, after == AfterLoss::kRejoin);
+    if (after == AfterLoss::kRejoin) continue;
+    EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kFailed);
+    EXPECT_THAT(action<Finish>()->failure.describe(), testing::StartsWith("node 1 (h1) was given"));
+  }
+}
+
+TEST_F(RoundMemberTest, WhoIsEvictedBeforeTheStartKnowsWhy) {
+  join();
+  hear(Evicted{"h1 was given up by the head on n0: nothing was heard of it for 15 s"});
+  EXPECT_THAT(action<Finish>()->error->what(), HasSubstr("h1 was given up by the head on n0"));
+}
+
 TEST_F(RoundMemberTest, AnotherHeadIsJoinedOnceItsWorkersAreGone) {
   member_.settings.after_loss = AfterLoss::kRejoin;
   join();
@@ -338,6 +477,70 @@ TEST_F(RoundMemberTest, AStoreThatCannotBeOpenedIsTold) {
   hear(Prepare{0});
   event(StoreFailed{0, "no port is left"});
   EXPECT_THAT(said<Failed>()->failure.text, HasSubstr("no port is left"));
+}
+
+// Closed is final, though the head dies before it has told all: what it has left is taken.
+TEST_F(RoundMemberTest, WhoLosesTheHeadTakesTheVerdictThatItLeft) {
+  member_.settings.after_loss = AfterLoss::kRejoin;
+  member_.settings.hello.run_id = "job7";
+  const MemberState fresh = member_;
+  Close failed;
+  failed.outcome = Close::Outcome::kFailed;
+  failed.failure.text = "rank 3 failed";
+  for (const bool left_first : {true, false}) {
+    member_ = fresh;
+    join();
+    run();
+    if (left_first) {
+      event(VerdictLeft{failed});
+      EXPECT_TRUE(actions_.empty()) << "the head is there to tell it";
+    }
+    event(Disconnected{"its end"});
+    EXPECT_TRUE(action<StopWorkers>());
+    if (!left_first) event(VerdictLeft{failed});
+    event(WorkersGone{0});
+    EXPECT_FALSE(action<Connect>()) << left_first;
+    ASSERT_TRUE(action<Finish>()) << left_first;
+    EXPECT_EQ(action<Finish>()->failure, failed.failure);
+  }
+  for (const bool done : {true, false}) {  // while it looks for another head
+    member_ = fresh;
+    join();
+    run();
+    if (done) event(WorkersGone{0, WorkersGone::How::kAllSucceeded});
+    event(Disconnected{"its end"});
+    if (!done) event(WorkersGone{0});
+    ASSERT_TRUE(action<Connect>());
+    event(VerdictLeft{Close{}});
+    ASSERT_TRUE(action<Finish>());
+    EXPECT_EQ(action<Finish>()->kind, done ? Finish::Kind::kSucceeded : Finish::Kind::kFailed);
+    EXPECT_EQ(action<Finish>()->failure.text,
+              done ? "" : "the job has ended well without node 1 (h1)");
+  }
+  member_ = fresh;
+  keep(begin(member_, now_));
+  event(VerdictLeft{failed});
+  EXPECT_EQ(action<Finish>()->error->what(), std::string("job 'job7' is over\n  why: rank 3 failed"
+                                                         "\n  try: start another one with another "
+                                                         "--rdzv_id"));
+}
+
+// Nobody is elected in the place of a head that has judged.
+TEST_F(RoundMemberTest, AHeadThatHasJudgedAndStandsStillIsNotWaitedFor) {
+  for (const bool silent_first : {true, false}) {
+    member_ = {};
+    member_.settings.after_loss = AfterLoss::kRejoin;
+    join();
+    run();
+    event(WorkersGone{0, WorkersGone::How::kAllSucceeded});
+    if (!silent_first) event(VerdictLeft{Close{}});
+    now_ += seconds(31);
+    event(MemberTick{});
+    if (silent_first) event(VerdictLeft{Close{}});
+    EXPECT_TRUE(action<Disconnect>());
+    ASSERT_TRUE(action<Finish>()) << silent_first;
+    EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kSucceeded);
+  }
 }
 
 }  // namespace

@@ -42,14 +42,16 @@ class ServedHead {
   explicit ServedHead(const rounds::RoundSettings& settings, HeadServiceOptions options = {})
       : ServedHead(rounds::make_head(settings, "job", rounds::read_clock()), std::move(options)) {}
   explicit ServedHead(rounds::HeadState head, HeadServiceOptions options = {},
-                      decltype(HeadServiceCallbacks::before_round) before_round = {}) {
+                      decltype(HeadServiceCallbacks::before_round) before_round = {},
+                      decltype(HeadServiceCallbacks::before_close) before_close = {}) {
     if (options.endpoint_host.empty()) options.endpoint_host = "n0";
     if (options.listening_at.empty()) options.listening_at = "127.0.0.1";
     base::UniqueFd listener = base::listen_tcp("127.0.0.1", 0);
     port_ = base::local_port(listener.get());
     service_.emplace(loop_, std::move(head), std::move(options),
                      HeadServiceCallbacks{[this](const rounds::Note& note) { add(note.text); },
-                                          [this] { ended_.set_value(); }, std::move(before_round)});
+                                          [this] { ended_.set_value(); }, std::move(before_round),
+                                          std::move(before_close)});
     service_->listen(std::move(listener));
     thread_ = std::thread([this] { loop_.run(); });
   }

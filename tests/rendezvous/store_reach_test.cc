@@ -302,7 +302,7 @@ TEST(StoreReachTest, WhoStaysInTheDoorIsSentAwayInTime) {
                             .max_newcomers = 2,
                             .token = token("0123456789abcdef")});
   RawClient first(server.port()), second(server.port()), third(server.port());
-  for (RawClient* half : {&first, &second, &third}) half->send(bytes("d7 03"));
+  for (RawClient* half : {&first, &second, &third}) half->send(bytes("d7"));
   for (RawClient* half : {&first, &second, &third}) EXPECT_TRUE(half->closed_by_peer());
 }
 

@@ -1,9 +1,9 @@
-foreach(name agent_handshake agent_protocol failure_report head_sessions job_page master_address request_parser round_head round_member store_core store_session store token
+foreach(name agent_handshake agent_protocol failure_report former_round head_sessions job_page linger master_address request_parser restart_policy round_head round_member store_core store_session store token
     worker_env)
   dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous GTest::gmock)
 endforeach()
 dtrun_test(rendezvous/file_store_test.cc LINKS dtrun::rendezvous GTest::gmock PROCESSORS 2)
-foreach(name store_collectives store_quota store_reach store_siege store_start_over tcp_store tcp_store_server wire_faults wire_semantics wire_vectors)
+foreach(name store_collectives store_quota store_reach store_release store_siege store_start_over tcp_store tcp_store_server wire_faults wire_semantics wire_vectors)
   dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous PROCESSORS 2)
 endforeach()
 # A real etcd, for tests of what stands on one.
@@ -13,7 +13,7 @@ target_compile_definitions(dtrun_etcd_lab PUBLIC DTRUN_SOURCE_DIR="${PROJECT_SOU
 # One CTest test per program: its tests share an etcd. Without one those that need it are skipped.
 function(dtrun_etcd_test file name)
   add_executable(rendezvous_${file} rendezvous/${file}.cc)
-  target_link_libraries(rendezvous_${file} PRIVATE dtrun_etcd_lab GTest::gmock GTest::gtest_main dtrun_flags)
+  target_link_libraries(rendezvous_${file} PRIVATE dtrun_etcd_lab GTest::gmock dtrun_test_main)
   target_include_directories(rendezvous_${file} PRIVATE ${PROJECT_SOURCE_DIR}/rendezvous/src)
   add_dependencies(tests_rendezvous rendezvous_${file})
   add_test(NAME ${name} COMMAND rendezvous_${file})

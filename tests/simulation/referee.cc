@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "restart_policy.h"
 #include "words.h"
 
 namespace dtrun::simulation {
@@ -61,23 +63,40 @@ void Referee::head_steps(int key, const Node& node, const rounds::HeadEvent& eve
     const auto* send = std::get_if<rounds::Send>(&action);
     if (send != nullptr) check_send(head, *send);
   }
+  note_phase(head, node, now);
   const rounds::HeadState& state = node.head->state;
-  const bool waits = state.phase == rounds::HeadPhase::kGathering &&
-                     state.present >= state.settings.max_nodes &&
-                     node.plan.clock.local(now) >= state.fence;
-  demand(!waits, "a full job begins at once", "{} nodes are here, and the head waits",
-         state.present);
+  const bool waits =
+      state.phase == rounds::HeadPhase::kGathering && state.present >= state.settings.max_nodes &&
+      node.plan.clock.local(now) >= std::max(rounds::fence_of(state), state.pause_until);
+  demand(!waits || who_was_done(head) != nullptr, "a full job begins at once",
+         "{} nodes are here, and the head waits", state.present);
   if (head.closed && !head.told) check_that_all_are_told(head);
   head.told = head.closed.has_value();
+}
+
+// The step that ends a round may prepare the next one at once.
+void Referee::note_phase(HeadBook& head, const Node& node, Moment now) {
+  const rounds::HeadPhase before = std::exchange(head.phase, node.head->state.phase);
+  if (before == rounds::HeadPhase::kDraining && head.phase != before)
+    head.drained_at = node.plan.clock.local(now);
+  if (head.phase == rounds::HeadPhase::kPreparing && head.phase != before)
+    head.prepared_at = node.plan.clock.local(now);
 }
 
 void Referee::hear(HeadBook& head, const rounds::Said& said, Moment now) {
   if (const auto* hello = std::get_if<rounds::Hello>(&said.message)) {
     const auto [place, is_new] = head.members.try_emplace(said.id);
     if (is_new) place->second.hello = *hello;
-    // Whoever says Hello has no live workers, whatever its old connection is thought to be.
-    for (auto& [id, book] : head.members)
-      if (id != said.id && book.hello.agent == hello->agent) book.stopped = true;
+    // Whoever says Hello has no live workers, whatever its old connection is thought to be; unless
+    // it has said so by a later one already.
+    const auto is_same = [&](const auto& entry) {
+      return entry.first != said.id && entry.second.hello.agent == hello->agent;
+    };
+    const bool late = std::any_of(head.members.begin(), head.members.end(), [&](const auto& entry) {
+      return is_same(entry) && entry.second.hello.connection > hello->connection;
+    });
+    for (auto& entry : head.members)
+      if (is_same(entry) && !late) entry.second.stopped = true;
   }
   const auto found = head.members.find(said.id);
   if (found == head.members.end()) return;
@@ -92,8 +111,14 @@ void Referee::hear_in_round(HeadBook& head, rounds::MemberId id,
   if (const auto* ready = std::get_if<rounds::StoreReady>(&message))
     head.ready = std::max(head.ready, ready->round);
   if (round_of(message) != head.round || !head.participants.contains(id)) return;
-  if (std::holds_alternative<rounds::Stopped>(message)) book.stopped = true;
-  if (std::holds_alternative<rounds::Failed>(message)) head.failed = true;
+  if (const auto* stopped = std::get_if<rounds::Stopped>(&message)) {
+    if (!book.stopped) book.alike_code = stopped->alike_code;
+    book.stopped = true;
+  }
+  if (const auto* failed = std::get_if<rounds::Failed>(&message)) {
+    if (head.phase == rounds::HeadPhase::kRunning) head.worker_failure = failed->failure;
+    head.failed = true;
+  }
   if (std::holds_alternative<rounds::Done>(message)) {
     book.stopped = true;
     if (!head.draining) head.done.insert(id);
@@ -129,6 +154,7 @@ void Referee::check_send(HeadBook& head, const rounds::Send& send) {
     demand(prepare->round > head.prepared && prepare->round > last_round_, "rounds rise",
            "Prepare of round {} after {}", prepare->round, std::max(head.prepared, last_round_));
     head.prepared = prepare->round;
+    prepared_before_ = std::exchange(prepared_, std::max(prepared_, prepare->round));
   } else if (const auto* stop = std::get_if<rounds::Stop>(&send.message)) {
     demand(stop->round == head.round, "rounds rise", "Stop of round {} in round {}", stop->round,
            head.round);
@@ -168,13 +194,22 @@ void Referee::check_close(HeadBook& head, const rounds::Close& close) {
   }
   head.closed = close;
   if (close.outcome != rounds::Close::Outcome::kSucceeded) return;
-  demand(!head.participants.empty(), "success is all done", "success without a round");
+  if (head.participants.empty()) return check_success_of_former_round();
   for (const rounds::MemberId id : head.participants) {
     const MemberBook& book = head.members.at(id);
     demand(finished_rounds_.contains({head.round, head.ranks.at(book.hello.agent)}),
            "success is all done", "round {} is called a success, but member {} ({}) is not done",
            head.round, id, book.hello.host);
   }
+}
+
+// A head that has begun no round: all of the last head's last one were done.
+void Referee::check_success_of_former_round() const {
+  demand(last_size_ > 0, "success is all done", "success without a round");
+  for (int rank = 0; rank < last_size_; ++rank)
+    demand(finished_rounds_.contains({last_round_, rank}), "success is all done",
+           "round {} is called a success by the next head, but group rank {} is not done",
+           last_round_, rank);
 }
 
 void Referee::check_that_all_are_told(const HeadBook& head) const {
@@ -196,6 +231,7 @@ void Referee::check_start(HeadBook& head,
          last_round_);
   demand(head.done.empty(), "no round after a done", "round {} after a Done in round {}",
          first.round, head.round);
+  check_done_under_former_head(head, first.round);
   for (const rounds::MemberId id : head.participants) {
     const MemberBook& book = head.members.at(id);
     demand(book.stopped || book.lost, "all have stopped",
@@ -204,11 +240,12 @@ void Referee::check_start(HeadBook& head,
   }
   check_ranks(head, starts);
   check_survivors(head, starts);
-  check_budget(head, first);
+  check_worth(head, first.round);
+  restarts_ += check_budget(head, starts);
   ++rounds_;
-  restarts_ += std::max(0, first.restart_count - head.restarts);
   last_round_ = head.round = first.round;
-  head.restarts = first.restart_count;
+  last_size_ = static_cast<int>(starts.size());
+  head.worker_failure.reset();
   head.participants.clear();
   head.ranks.clear();
   head.failed = head.draining = false;
@@ -216,8 +253,27 @@ void Referee::check_start(HeadBook& head,
     head.participants.insert(id);
     MemberBook& book = head.members.at(id);
     book.stopped = false;
+    book.alike_code = 0;
     head.ranks[book.hello.agent] = start->group_rank;
   }
+}
+
+// The first round of an elected head: none of those whom it has heard had said Done in the last
+// round of the head before, unless a later one was about to begin.
+void Referee::check_done_under_former_head(const HeadBook& head, int round) const {
+  if (prepared_before_ > done_in_) return;
+  const MemberBook* const done = who_was_done(head);
+  demand(done == nullptr, "no round after a done",
+         "round {} of the next head after a Done of {} in round {}", round,
+         done == nullptr ? "" : done->hello.host, done_in_);
+}
+
+const Referee::MemberBook* Referee::who_was_done(const HeadBook& head) const {
+  const bool follows = scenario_.meeting == Meeting::kElected && head.participants.empty();
+  if (!follows || done_in_ != last_round_) return nullptr;
+  for (const auto& [id, book] : head.members)
+    if (done_agents_.contains(book.hello.agent)) return &book;
+  return nullptr;
 }
 
 void Referee::check_ranks(const HeadBook& head,
@@ -293,14 +349,51 @@ void Referee::check_survivors(
   }
 }
 
-void Referee::check_budget(const HeadBook& head, const rounds::Start& start) const {
-  const int spent = start.restart_count - head.restarts;
-  demand(start.restart_count <= scenario_.settings.max_restarts, "the restart budget",
-         "restart {} of {}", start.restart_count, scenario_.settings.max_restarts);
-  if (head.participants.empty()) return;
-  demand(spent == 0 || spent == 1, "the restart budget", "{} restarts at once", spent);
-  demand(spent == 0 || head.failed, "the restart budget",
-         "round {} costs a restart, and nothing has failed", start.round);
+// How many restarts it has cost: the job's, or one agent's, and what that has spent may be
+// forgotten with its connection.
+int Referee::check_budget(HeadBook& head,
+                          const std::map<rounds::MemberId, const rounds::Start*>& starts) {
+  const rounds::RoundSettings& settings = scenario_.settings;
+  const bool of_job = settings.restart_scope == rounds::RestartScope::kJob;
+  const rounds::Start& first = *starts.begin()->second;
+  int paid = 0;
+  for (const auto& [id, start] : starts) {
+    demand(start->restart_count <= settings.max_restarts, "the restart budget", "restart {} of {}",
+           start->restart_count, settings.max_restarts);
+    demand(!of_job || start->restart_count == first.restart_count, "the restart budget",
+           "members are told of {} and of {} restarts", first.restart_count, start->restart_count);
+    const std::uint64_t payer = of_job ? 0 : head.members.at(id).hello.agent;
+    const auto [known, is_new] = head.restarts.try_emplace(payer, start->restart_count);
+    const int spent = start->restart_count - std::exchange(known->second, start->restart_count);
+    if (head.participants.empty() || spent <= 0) continue;
+    demand(spent == 1, "the restart budget", "{} restarts at once", spent);
+    demand(head.failed, "the restart budget", "round {} costs a restart, and nothing has failed",
+           first.round);
+    demand(of_job || ++paid == 1, "the restart budget", "two agents pay for round {}", first.round);
+    paid = 1;
+    const Moment pause = rounds::backoff_before(settings, start->restart_count);
+    demand(head.prepared_at - head.drained_at >= pause, "a restart waits for its pause",
+           "round {} begins after {} ms, and restart {} waits for {} ms", first.round,
+           (head.prepared_at - head.drained_at).count() / 1000000, start->restart_count,
+           pause.count() / 1000000);
+  }
+  return paid;
+}
+
+// After a failure that would only come again no other round begins.
+void Referee::check_worth(const HeadBook& head, int round) const {
+  if (!head.worker_failure) return;
+  const int code = head.worker_failure->code;
+  demand(!rounds::is_final(scenario_.settings, *head.worker_failure), "the final is final",
+         "round {} begins after exit code {}", round, code);
+  const auto alike = [&](rounds::MemberId id) {
+    const MemberBook& book = head.members.at(id);
+    return !book.lost && !book.leaving && book.alike_code == code;
+  };
+  demand(scenario_.settings.alike_window == Moment::zero() ||
+             !std::all_of(head.participants.begin(), head.participants.end(), alike),
+         "what fails alike is not tried again", "round {} begins, and all ended with {}", round,
+         code);
 }
 
 // --- members
@@ -310,6 +403,15 @@ void Referee::agent_starts(int node) {
 
 void Referee::member_says(int node, const rounds::AgentMessage& message) {
   const int round = round_of(message);
+  if (const auto* hello = std::get_if<rounds::Hello>(&message)) agent_of_[node] = hello->agent;
+  if (std::holds_alternative<rounds::Done>(message)) {
+    if (round > done_in_) done_agents_.clear();
+    if (round >= done_in_) done_agents_.insert(agent_of_[node]);
+    done_in_ = std::max(done_in_, round);
+  }
+  // It was told to.
+  if (std::holds_alternative<rounds::Stopped>(message) && round == done_in_)
+    done_agents_.erase(agent_of_[node]);
   // Stopped is true of any old round, and said whenever it is asked for.
   if (round == rounds::kNoRound || std::holds_alternative<rounds::Stopped>(message)) return;
   int& last = said_round_[node];

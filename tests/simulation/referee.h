@@ -46,6 +46,7 @@ class Referee {
     bool lost = false;
     bool told_end = false;  ///< Close or Refused
     bool leaving = false;
+    int alike_code = 0;  ///< of its last Stopped
     int sent_round = rounds::kNoRound;
   };
   struct HeadBook {
@@ -55,12 +56,16 @@ class Referee {
     bool told = false;
     int round = rounds::kNoRound;  ///< started last
     int prepared = rounds::kNoRound;
-    int ready = rounds::kNoRound;  ///< whose store is open
-    int restarts = 0;
+    int ready = rounds::kNoRound;           ///< whose store is open
+    std::map<std::uint64_t, int> restarts;  ///< as last told; of each agent, or the job (0)
+    rounds::HeadPhase phase{};              ///< after its last step
+    Moment drained_at{};                    ///< when the round had been stopped, by its clock
+    Moment prepared_at{};
     std::set<rounds::MemberId> participants;  ///< of round
     std::map<std::uint64_t, int> ranks;       ///< of round, by agent
     std::set<rounds::MemberId> done;
     bool failed = false;  ///< a Failed of round has been heard, or, where nodes are fixed, a loss
+    std::optional<rounds::JobFailure> worker_failure;  ///< the first of round, while it ran
     bool draining = false;
     std::vector<std::pair<Moment, Moment>> still;  ///< pauses of its own
   };
@@ -78,14 +83,26 @@ class Referee {
                    const std::map<rounds::MemberId, const rounds::Start*>& starts) const;
   void check_survivors(const HeadBook& head,
                        const std::map<rounds::MemberId, const rounds::Start*>& starts) const;
-  void check_budget(const HeadBook& head, const rounds::Start& start) const;
+  void note_phase(HeadBook& head, const Node& node, Moment now);
+  int check_budget(HeadBook& head, const std::map<rounds::MemberId, const rounds::Start*>& starts);
+  void check_worth(const HeadBook& head, int round) const;
   void check_close(HeadBook& head, const rounds::Close& close);
+  void check_success_of_former_round() const;
+  void check_done_under_former_head(const HeadBook& head, int round) const;
+  /// Before the first round of an elected head: one whom it has heard; null: there is none.
+  const MemberBook* who_was_done(const HeadBook& head) const;
   void check_that_all_are_told(const HeadBook& head) const;
   Moment ran_since(const HeadBook& head, Moment since, Moment now) const;
 
   const Scenario& scenario_;
   std::map<int, HeadBook> heads_;
   int last_round_ = rounds::kNoRound;                ///< of any head
+  int last_size_ = 0;                                ///< of that round, in nodes
+  int prepared_ = rounds::kNoRound;                  ///< of any head
+  int prepared_before_ = rounds::kNoRound;           ///< the one before that
+  int done_in_ = rounds::kNoRound;                   ///< the last round in which Done was said
+  std::set<std::uint64_t> done_agents_;              ///< in it, and not stopped afterwards
+  std::map<int, std::uint64_t> agent_of_;            ///< by node
   std::map<std::tuple<int, int, int>, int> owners_;  ///< head's life, round, group rank: node
   std::map<int, int> said_round_;                    ///< by node, of its present agent
   std::set<std::pair<int, int>> finished_rounds_;  ///< round and group rank: its workers ended well

@@ -1,5 +1,5 @@
-// round_simulator [--seeds A..B] [--seed S [--trace]] [--hours H] [--minutes M] [--bug NAME]
-// [--threads N]: plays seeds of the simulator and prints what was played and what was broken.
+// round_simulator [--seeds A..B] [--seed S [--trace]] [--hours H] [--minutes M] [--bug NAME]:
+// plays seeds of the simulator and prints what was played and what was broken.
 //   --hours H    until so many hours of virtual time
 //   --minutes M  until so many minutes of real time
 //   --bug NAME   with that bug planted, until it is found; "list" lists them, "all" tries them all

@@ -120,8 +120,10 @@ Moment Clock::truth(Moment local_time) const {
 }
 
 Moment Scenario::end_by() const {
-  const Moment a_round = settings.last_call_timeout * 2 + settings.silence_window * 4 +
-                         stop_grace * 2 + std::chrono::seconds(60);
+  const Moment a_round =
+      settings.last_call_timeout * 2 + settings.silence_window * 4 + stop_grace * 2 +
+      std::chrono::seconds(60) +
+      (settings.backoff > Moment::zero() ? settings.most_backoff : Moment::zero());
   return faults_until + std::chrono::seconds(130) + settings.join_timeout + rejoin_timeout * 2 +
          settings.close_timeout * 2 + a_round * 4 + work_high + std::chrono::seconds(120);
 }
@@ -136,6 +138,23 @@ rendezvous::rounds::AfterLoss draw_after_loss(const Scenario& scenario) {
   return scenario.seed % 2 == 0 ? AfterLoss::kMakeRoom : AfterLoss::kRejoin;
 }
 
+// From numbers of their own: the other half of the seeds plays what it played before there were
+// any.
+void draw_restart_policy(Scenario& scenario) {
+  RandomSource random(scenario.seed ^ 0x7265'7374'6172'7473);
+  if (random.chance(500)) return;
+  auto& settings = scenario.settings;
+  if (random.chance(500)) settings.restart_scope = rendezvous::rounds::RestartScope::kAgent;
+  if (random.chance(500)) {
+    settings.backoff = random.of_any_size(milliseconds(10), seconds(20));
+    settings.most_backoff = settings.backoff * random.between(1, 4);
+  }
+  if (random.chance(500))
+    settings.alike_window = random.of_any_size(milliseconds(100), seconds(60));
+  if (random.chance(300))
+    settings.final_codes = {static_cast<std::int32_t>(random.between(1, kFailureCodes))};
+}
+
 }  // namespace
 
 Scenario draw_scenario(std::uint64_t seed) {
@@ -148,6 +167,7 @@ Scenario draw_scenario(std::uint64_t seed) {
   draw_nodes(scenario, random, nodes);
   draw_work(scenario, random);
   draw_faults(scenario, random);
+  draw_restart_policy(scenario);
   scenario.after_loss = draw_after_loss(scenario);
   scenario.lease = scenario.settings.keep_alive_interval * 3;
   return scenario;

@@ -13,6 +13,10 @@
 
 namespace dtrun::simulation {
 
+/// Workers that fail by themselves end with a code from 1 to this, all of a round with the same
+/// one.
+inline constexpr int kFailureCodes = 3;
+
 enum class Meeting {
   kFixedHead,  ///< c10d: node 0's agent is the head; without it the job is over
   kElected,    ///< etcd: whoever has the lease

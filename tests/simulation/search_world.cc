@@ -42,19 +42,35 @@ SearchWorld::SearchWorld(const SearchScope& scope) : left_(scope) {
   }
 }
 
+SearchWorld::Ids SearchWorld::known_ids() const {
+  Ids ids;
+  for (const auto& [id, member] : head_.members) ids.push_back(id);
+  for (const SearchAgent& agent : agents_)
+    if (agent.connection != 0) ids.push_back(agent.connection);
+  for (const SearchOutbox& outbox : outboxes_) ids.push_back(outbox.connection);
+  if (head_.own) ids.push_back(*head_.own);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
 rounds::MemberState SearchWorld::new_member(std::size_t agent) const {
   rounds::MemberState member;
   rounds::Hello& hello = member.settings.hello;
   hello.run_id = "job";
-  hello.host = fmt::format("n{}", agent);
+  hello.host = agent == 0 ? "n0" : "n1";  // those that do not host are alike
   hello.min_nodes = left_.min_nodes;
   hello.max_nodes = left_.max_nodes;
-  hello.agent = agent + 1 + 100 * static_cast<std::uint64_t>(agents_[agent].life);
+  hello.agent = identity_of(agent);
   member.settings.join_timeout = kUnit * 6;
   member.settings.rejoin_timeout = kUnit * 2;
   member.settings.read_timeout = kUnit * 12;
   member.settings.after_loss = rounds::AfterLoss::kRejoin;
   return member;
+}
+
+std::uint64_t SearchWorld::identity_of(std::size_t agent) const {
+  return agent + 1 + kLives * static_cast<std::uint64_t>(agents_[agent].life);
 }
 
 bool SearchWorld::is_over() const {
@@ -112,6 +128,45 @@ bool SearchWorld::something_is_under_way() const {
 }
 
 void SearchWorld::make(const SearchMove& move) {
+  make_only(move);
+  hear_what_has_no_answer();
+}
+
+// A word that is not answered, and after which the hearer does the same at any time until the clock
+// moves, need not wait for its turn: whatever happens meanwhile leads to the same.
+void SearchWorld::hear_what_has_no_answer() {
+  bool again = true;
+  while (again) {
+    again = head_hears_in_vain();
+    for (std::size_t i = 0; i < agents_.size(); ++i) again |= hear_without_answer(i);
+  }
+}
+
+bool SearchWorld::hear_without_answer(std::size_t index) {
+  SearchAgent& agent = agents_[index];
+  if (!agent.alive || agent.finished || agent.paused || agent.inbox.empty()) return false;
+  const auto* word = std::get_if<rounds::HeadMessage>(&agent.inbox.front());
+  if (word == nullptr) return false;
+  const bool opening = agent.opening != rounds::kNoRound;
+  const bool prepares = std::holds_alternative<rounds::Accepted>(*word) ||
+                        std::holds_alternative<rounds::Prepare>(*word);
+  if (!std::holds_alternative<rounds::Standing>(*word) && (!prepares || opening)) return false;
+  get_on({Choice::kHearHead, index});
+  return true;
+}
+
+bool SearchWorld::head_hears_in_vain() {
+  if (head_.ended || head_.phase != rounds::HeadPhase::kClosed) return false;
+  for (const SearchOutbox& outbox : outboxes_) {
+    const auto* word = std::get_if<rounds::AgentMessage>(&outbox.words.front());
+    if (word == nullptr || std::holds_alternative<rounds::Hello>(*word)) continue;
+    head_hears(outbox.connection);
+    return true;
+  }
+  return false;
+}
+
+void SearchWorld::make_only(const SearchMove& move) {
   switch (move.choice) {
     case Choice::kTime:
       return let_time_pass();
@@ -300,18 +355,12 @@ void SearchWorld::say(std::size_t index, const rounds::AgentMessage& message) {
   }
   agent.excused = false;
   // Beats and what answers them change nothing but the times at which one was heard.
-  SearchOutbox* outbox = outbox_of(agent.connection);
   if (std::holds_alternative<rounds::Beat>(message)) {
-    const auto last = head_.members.find(agent.connection);
-    if (last != head_.members.end() && outbox == nullptr)
+    if (head_.members.contains(agent.connection) && outbox_of(agent.connection) == nullptr)
       head_event(rounds::Said{agent.connection, message});
     return;
   }
-  if (outbox == nullptr) {
-    outboxes_.push_back({agent.connection, {}});
-    outbox = &outboxes_.back();
-  }
-  outbox->words.emplace_back(message);
+  open_outbox(index, agent.connection).words.emplace_back(message);
 }
 
 SearchOutbox* SearchWorld::outbox_of(rounds::MemberId connection) {
@@ -320,18 +369,18 @@ SearchOutbox* SearchWorld::outbox_of(rounds::MemberId connection) {
   return nullptr;
 }
 
+SearchOutbox& SearchWorld::open_outbox(std::size_t agent, rounds::MemberId connection) {
+  if (SearchOutbox* outbox = outbox_of(connection)) return *outbox;
+  return outboxes_.emplace_back(SearchOutbox{connection, agent, agents_[agent].life, {}});
+}
+
 // The head hears of it when it has heard all that was said before; the member's own end is its own
 // affair.
 void SearchWorld::drop_connection(std::size_t index, rounds::LossKind kind) {
   SearchAgent& agent = agents_[index];
   const rounds::MemberId id = std::exchange(agent.connection, 0);
   if (id == 0 || head_.ended) return;
-  SearchOutbox* outbox = outbox_of(id);
-  if (outbox == nullptr) {
-    outboxes_.push_back({id, {}});
-    outbox = &outboxes_.back();
-  }
-  outbox->words.emplace_back(kind);
+  open_outbox(index, id).words.emplace_back(kind);
 }
 
 void SearchWorld::start_workers(std::size_t index, const rounds::Start& start) {
@@ -431,7 +480,7 @@ std::vector<std::string> SearchWorld::way() const {
   return result;
 }
 
-std::string SearchWorld::describe(const SearchMove& move) const {
+std::string SearchWorld::describe(const SearchMove& move) {
   static constexpr const char* kNames[] = {
       "dials",        "hears the head", "is heard",   "opens the store", "workers end well",
       "workers fail", "workers gone",   "crashes",    "loses the head",  "rejoins",

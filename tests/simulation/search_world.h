@@ -10,6 +10,7 @@
 
 #include "dtrun/rendezvous/round_head.h"
 #include "dtrun/rendezvous/round_member.h"
+#include "fingerprint.h"
 #include "search.h"
 
 namespace dtrun::simulation {
@@ -37,6 +38,8 @@ struct SearchAgent {
 
 struct SearchOutbox {
   rounds::MemberId connection = 0;
+  std::size_t agent = 0;
+  int life = 0;  ///< of the agent, then
   std::deque<std::variant<rounds::AgentMessage, rounds::LossKind>> words;
 };
 
@@ -70,8 +73,8 @@ class SearchWorld {
   void make(const SearchMove& move);
   bool is_over() const;
   /// Equal for situations that differ in nothing that matters from here on.
-  std::string key() const;
-  std::string describe(const SearchMove& move) const;
+  Fingerprint fingerprint() const;
+  static std::string describe(const SearchMove& move);
   void remember(std::string step) {
     way_ = std::make_shared<const Way>(Way{std::move(way_), std::move(step)});
   }
@@ -84,7 +87,19 @@ class SearchWorld {
     std::string step;
   };
 
+  using Ids = std::vector<rounds::MemberId>;
+
+  Fingerprint agent_print(std::size_t agent, const Ids& ids) const;
+  Fingerprint head_print(const Ids& ids) const;
+  Ids known_ids() const;
+  /// As the head knows this life of it.
+  std::uint64_t identity_of(std::size_t agent) const;
+  static constexpr std::uint64_t kLives = 100;
   std::string describe_agents() const;
+  void make_only(const SearchMove& move);
+  void hear_what_has_no_answer();
+  bool hear_without_answer(std::size_t agent);
+  bool head_hears_in_vain();
   void head_hears(rounds::MemberId id);
   void get_on(const SearchMove& move);
   void end_workers(const SearchMove& move);
@@ -101,6 +116,7 @@ class SearchWorld {
   void let_time_pass();
   bool something_is_under_way() const;
   SearchOutbox* outbox_of(rounds::MemberId connection);
+  SearchOutbox& open_outbox(std::size_t agent, rounds::MemberId connection);
 
   std::vector<SearchAgent> agents_;
   std::vector<SearchOutbox> outboxes_;  ///< to the head, of all connections that were not drained

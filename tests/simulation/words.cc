@@ -10,8 +10,9 @@ namespace rounds = rendezvous::rounds;
 namespace {
 
 std::string text(const rounds::Hello& hello) {
-  return fmt::format("Hello {} agent {:x} last r{} g{}", hello.describe(), hello.agent & 0xffff,
-                     hello.last_round, hello.last_group_rank);
+  return fmt::format("Hello {} agent {:x} last r{} g{} of {}, done r{}", hello.describe(),
+                     hello.agent & 0xffff, hello.last_round, hello.last_group_rank,
+                     hello.last_group_size, hello.done_round);
 }
 std::string text(const rounds::Beat&) {
   return "Beat";
@@ -28,11 +29,17 @@ std::string text(const rounds::Failed& m) {
 std::string text(const rounds::Done& m) {
   return fmt::format("Done r{}", m.round);
 }
+std::string text(const rounds::WorkerEnd& m) {
+  return fmt::format("WorkerEnd r{} rank {}", m.round, m.rank);
+}
 std::string text(const rounds::Leaving&) {
   return "Leaving";
 }
 std::string text(const rounds::Echo&) {
   return "Echo";
+}
+std::string text(const rounds::Evicted& m) {
+  return "Evicted: " + m.text;
 }
 std::string text(const rounds::Accepted&) {
   return "Accepted";

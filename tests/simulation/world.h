@@ -98,7 +98,7 @@ class World {
   bool is_held_up(const Appointment& appointment, Pipe<Message>& pipe, int from, int to);
   void user_timeout_of_member(const Appointment& appointment);
   void user_timeout_of_head(const Appointment& appointment);
-  void member_loses(std::size_t connection, const std::string& why);
+  void member_loses(std::size_t connection, rounds::LossKind kind, const std::string& why);
   void head_loses(std::size_t connection, rounds::LossKind kind, const std::string& why);
   void close_member_end(std::size_t connection, EndOfStream::Kind kind);
   void close_head_end(std::size_t connection, EndOfStream::Kind kind);

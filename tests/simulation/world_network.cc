@@ -116,7 +116,7 @@ void World::arrive_at_head(const Appointment& appointment) {
     // A reset may come from a box on the way, and then its agent lives: only a close proves its
     // end.
     if (end->kind == EndOfStream::Kind::kReset)
-      head_loses(number, rounds::LossKind::kSilent, "connection reset");
+      head_loses(number, rounds::LossKind::kReset, "connection reset");
     else
       head_loses(number, rounds::LossKind::kGone, "connection closed");
     return;
@@ -145,9 +145,10 @@ void World::arrive_at_member(const Appointment& appointment) {
   connection.to_member.parcels.pop_front();
   ++tally_.messages;
   if (const auto* end = std::get_if<EndOfStream>(&parcel.content)) {
-    if (there)
-      member_loses(number, end->kind == EndOfStream::Kind::kReset ? "connection reset"
-                                                                  : "connection closed");
+    if (there && end->kind == EndOfStream::Kind::kReset)
+      member_loses(number, rounds::LossKind::kReset, "connection reset");
+    else if (there)
+      member_loses(number, rounds::LossKind::kGone, "connection closed");
     return;
   }
   if (!there) {
@@ -176,7 +177,7 @@ void World::user_timeout_of_member(const Appointment& appointment) {
   const int to = connection.head_node;
   if (passable_at(from, to) <= now_ && passable_at(to, from) <= now_) return;
   if (node.pause == Pause::kProcess) return node.postponed.push_back(appointment);
-  member_loses(number, "no acknowledgement");
+  member_loses(number, rounds::LossKind::kSilent, "no acknowledgement");
 }
 
 void World::user_timeout_of_head(const Appointment& appointment) {
@@ -196,7 +197,7 @@ void World::user_timeout_of_head(const Appointment& appointment) {
   head_loses(number, rounds::LossKind::kSilent, "no acknowledgement");
 }
 
-void World::member_loses(std::size_t number, const std::string& why) {
+void World::member_loses(std::size_t number, rounds::LossKind kind, const std::string& why) {
   Connection& connection = connections_[number];
   if (!connection.member_open) return;
   connection.member_open = false;
@@ -204,7 +205,7 @@ void World::member_loses(std::size_t number, const std::string& why) {
   Node& node = nodes_[static_cast<std::size_t>(index)];
   if (node.connection == number) node.connection.reset();
   trace_.line(now_, "node {}: loses the head: {}", index, why);
-  member_event(index, rounds::Disconnected{why});
+  member_event(index, rounds::Disconnected{why, kind});
 }
 
 void World::head_loses(std::size_t number, rounds::LossKind kind, const std::string& why) {

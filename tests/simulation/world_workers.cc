@@ -10,6 +10,14 @@ namespace dtrun::simulation {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+namespace {
+
+int failure_code(const WorkerGroup& group) {
+  return 1 + group.round % kFailureCodes;
+}
+
+}  // namespace
+
 bool World::is_broken(const WorkerGroup& group) const {
   return broken_.contains({group.head_life, group.round});
 }
@@ -18,7 +26,7 @@ rounds::JobFailure World::failure_of(const WorkerGroup& group) const {
   rounds::JobFailure failure;
   failure.rank = group.node;
   failure.node_rank = group.node;
-  failure.code = 1;
+  failure.code = failure_code(group);
   failure.host = nodes_[static_cast<std::size_t>(group.node)].plan.host;
   return failure;
 }
@@ -37,6 +45,8 @@ void World::group_fate(std::size_t number) {
   const bool calm = now_ >= scenario_.faults_until;
   if (broken || (!calm && random_.chance(scenario_.failing_permille))) {
     if (!broken) ++tally_.faults[static_cast<std::size_t>(Fault::kWorkerFailure)];
+    if (now_ - group.started < scenario_.settings.alike_window)
+      group.alike_code = failure_code(group);
     end_group(number, now_ + random_.between(milliseconds(1), milliseconds(300)));
     arrange_news(now_, Happening::kTellFailed, group.node, static_cast<std::int64_t>(number));
     return;
@@ -84,7 +94,9 @@ void World::tell_gone(int index, std::size_t number) {
   const WorkerGroup& group = groups_[number];
   using How = rounds::WorkersGone::How;
   member_event(index, rounds::WorkersGone{group.round,
-                                          group.succeeded ? How::kAllSucceeded : How::kOtherwise});
+                                          group.succeeded ? How::kAllSucceeded : How::kOtherwise,
+                                          group.alike_code,
+                                          {}});
 }
 
 void World::tell_failed(int index, std::size_t number) {

@@ -103,8 +103,9 @@ TEST_F(DtrunStoreTest, SignalsThatWereIgnoredAtItsStartStayIgnored) {
   std::ifstream(path("port")) >> port_;
   store_->signal(SIGHUP);
   store_->signal(SIGINT);
-  connect_tcp_store(place())->set("k", "v");
-  EXPECT_EQ(connect_tcp_store(place())->num_keys(), 1);
+  const auto store = connect_tcp_store(place());
+  store->set("k", "v");
+  EXPECT_EQ(store->num_keys(), 1);
   EXPECT_EQ(end().exit_code, 0);
 }
 
@@ -118,6 +119,25 @@ TEST_F(DtrunStoreTest, ItListensOnTheOneAddressOnly) {
   start({"--bind", "0.0.0.0"});
   connect_tcp_store(other = place())->set("k", "v");
   EXPECT_THAT(end().err, HasSubstr("everybody who can reach this machine"));
+}
+
+TEST_F(DtrunStoreTest, AServerThatIsStoppedForLongIsNotLostToThoseWhoWaitAndAsk) {
+  start({});
+  TcpStoreOptions options = place();
+  options.lost_after = seconds(1);
+  const auto waits = connect_tcp_store(options);
+  const auto asks = connect_tcp_store(options);
+  std::thread waiter([&] { EXPECT_EQ(waits->get("late", late()), "v"); });
+  store_->signal(SIGSTOP);
+  // Its host answers for it: longer than a host that is cut off would be borne.
+  const auto error = error_of([&] { asks->add("n", 1, Deadline::after(milliseconds(2500))); });
+  store_->signal(SIGCONT);
+  EXPECT_EQ(error ? error->code() : ErrorCode::kAborted, ErrorCode::kTimeout);
+  // Whether that addition happened nobody knows.
+  EXPECT_LE(asks->add("n", 1, late()), 2);
+  asks->set("late", "v");
+  waiter.join();
+  EXPECT_EQ(end().exit_code, 0);
 }
 
 TEST_F(DtrunStoreTest, ATokenKeepsOthersOut) {

@@ -25,7 +25,7 @@
 //        .on_closed = [&](const std::string& verdict) { finish(verdict); },
 //        .on_trouble = [&](const base::Error& error) { log or give up; }});
 //   // The head, before it opens round n:  election.record_round(n, [&] { tell the members });
-//   // and when the job is over:           election.close("all workers ended", [&] { leave });
+//   // and when the job is over:           election.close(write_verdict(verdict), [&] { tell them });
 #pragma once
 
 #include <chrono>

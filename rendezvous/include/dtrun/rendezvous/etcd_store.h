@@ -23,6 +23,9 @@ struct EtcdStoreOptions {
   /// How long what this process has written stays when the process has ended; 0: until somebody
   /// removes it. etcd's shortest is about 2 s.
   std::chrono::seconds ttl{0};
+  /// How long what the store notes for itself (PREFIX/w/) stays where the process was killed; for a
+  /// store without a ttl.
+  std::chrono::seconds marks_ttl{60};
   base::Deadline::Duration connect_timeout = std::chrono::seconds(300);
 };
 

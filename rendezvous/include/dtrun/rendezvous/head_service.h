@@ -38,6 +38,11 @@ struct HeadServiceCallbacks {
   /// Where given, no agent is told of a round before `go` is called, on the loop: at once, later,
   /// or never.
   std::function<void(int round, base::EventLoop::Callback go)> before_round = {};
+  /// Where given, no agent is told Close before `go` is called, on the loop: at once, later, or
+  /// never. Called once.
+  std::function<void(const rounds::Close& verdict, base::EventLoop::Callback go)> before_close = {};
+  /// A worker of any node has not ended well.
+  std::function<void(const rounds::WorkerEnd&)> on_worker_end = {};
 };
 
 class HeadService {

@@ -87,6 +87,9 @@ class JobPage {
 
   JobPageHeader& header() const;
   RankSlot& slot(int local_rank) const;
+  /// The number of the slot that the guard has given to this rank, or `otherwise`, where none is:
+  /// LOCAL_RANK is 0 for all with --virtual-local-rank.
+  int slot_of(int global_rank, int otherwise) const;
   int slot_count() const { return static_cast<int>(header().slot_count); }
   int fd() const { return memory_.fd(); }
 

@@ -1,10 +1,12 @@
 // Munge: the realm of the machines whose munged have one key, as those of a Slurm cluster do.
 // libmunge is opened with the first of these, never linked. A call asks the munged of this machine
-// and waits for its answer: 0.05 ms, 1 ms on a busy machine, so a loop may do it. Not thread-safe.
+// and waits for its answer: 0.05 ms, 1 ms on a busy machine, and seconds where that hangs: not for
+// a loop. Thread-safe.
 #pragma once
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "dtrun/base/deadline.h"
@@ -39,6 +41,7 @@ class Munge final : public Realm {
   const std::string socket_;
   const base::Deadline::Duration rest_time_;
   const std::unique_ptr<const Library> library_;
+  std::mutex mutex_;  // of the two below
   base::Deadline rest_ = base::Deadline::after({});
   std::string last_failure_;
 };

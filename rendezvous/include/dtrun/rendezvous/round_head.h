@@ -14,31 +14,33 @@
 //   last_call_timeout (or until max_nodes) before it is stopped for them.
 // - A new round opens only when every participant of the old one has said that it has no live
 //   workers, or cannot have any: an agent whose connection ended is dead and its workers with it
-//   (death_grace); one that fell silent ends its workers by itself within silence_window.
+//   (death_grace); one that fell silent, or whose connection was reset, ends its workers by itself
+//   within silence_window, and has done so when it comes back: then it is not waited for.
 // - Survivors keep their group ranks as far as they exist; --node_rank goes before; in the first
 //   round the hosting agent is 0; the others fill the gaps in natural order of their hosts.
-// - A worker's failure costs a restart. The loss of a node costs one where the number of nodes is
-//   fixed, and none where it is elastic; coming and leaving cost nothing.
+// - A worker's failure costs a restart, unless it is final (restart_policy.h). The loss of a node
+//   costs one where the number of nodes is fixed, and none where it is elastic; coming and leaving
+//   cost nothing.
 // - After a Done in a running round no new round opens: a failure is final then. Closed is final.
+//   A head that takes over hears from those who are done that they are: all of the round's nodes
+//   are the job's success, one that is not, or does not come, its end.
 // - Nobody is evicted for a time in which the head itself did not run.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "dtrun/rendezvous/absent_agents.h"
 #include "dtrun/rendezvous/round_messages.h"
 
 namespace dtrun::rendezvous::rounds {
 
-using MemberId = int;  ///< of one connection; rises, never reused
-
-enum class LossKind {
-  kGone,    ///< its end of the connection was closed: the agent is dead, or gone
-  kSilent,  ///< it cannot be reached: it may live
-};
+using MemberId = std::int64_t;  ///< of one connection; rises, never reused
 
 /// What happened.
 struct Said {
@@ -68,9 +70,13 @@ struct Note {
   Weight weight = Weight::kPlain;
   std::string text;
 };
+/// For the report of the job: how a worker of the present round, or the last, has ended.
+struct Collect {
+  WorkerEnd end;
+};
 /// Nobody is left who needs the head.
 struct End {};
-using HeadAction = std::variant<Send, HangUp, Note, End>;
+using HeadAction = std::variant<Send, HangUp, Note, Collect, End>;
 
 struct HeadMember {
   Hello hello;  ///< its last_round and last_group_rank are kept up to date
@@ -79,6 +85,10 @@ struct HeadMember {
   bool stopped = true;           ///< it has no live workers, as it says
   bool done = false;
   bool leaving = false;
+  int alike_code = 0;  ///< of its last Stopped
+  int base_rank = 0;
+  std::size_t ends = 0;  ///< of its workers in this round, as it has told
+  int restarts = 0;      ///< spent for its workers (RestartScope::kAgent)
 
   bool participant() const { return group_rank != kNoNodeRank; }
 };
@@ -93,8 +103,17 @@ enum class HeadLoss {
 enum class Contradiction { kEndsTheJob, kIsSentAway };
 
 /// Why a round is being drained. The later ones outdo the earlier: a worker that fails because
-/// another node is lost or leaves is a victim of that.
+/// another node is lost is a victim of that. But what happens to a node after its own worker has
+/// failed, and a leave after any failure, follows from that and does not replace it.
 enum class DrainCause { kNewcomers, kWorkerFailure, kLeave, kLoss };
+
+/// What the agents have told of the last round of the head before this one.
+struct FormerRound {
+  int round = kNoRound;
+  int nodes = 0;
+  std::set<int> done;  ///< group ranks
+  std::string undone;  ///< one whose workers were ended; empty: none has come yet
+};
 
 struct HeadState {
   RoundSettings settings;
@@ -114,6 +133,8 @@ struct HeadState {
   bool took_over = false;       ///< from a head that had begun a round; none has begun here
   std::map<MemberId, HeadMember> members;
   std::map<std::uint64_t, MemberId> by_agent;
+  /// The last one of each agent that is here, or took part in this round or the last.
+  std::map<std::uint64_t, int> connections;
   std::map<int, MemberId> by_node_rank;  ///< of those that were given one
   int present = 0;                       ///< members that are not leaving
   int participants = 0;                  ///< of the present round, that are still here
@@ -126,13 +147,24 @@ struct HeadState {
   std::optional<Moment> last_call;        ///< gathering, and enough are here
   std::optional<Moment> newcomers_since;  ///< they wait, and there is room for them
   Moment fence{};                         ///< before it nobody takes the place of the lost
-  bool somebody_missing = false;          ///< of those who took part in the last round
-  DrainCause drain_cause{};               ///< of kDraining
-  JobFailure failure;                     ///< of kDraining, but for newcomers
-  Close verdict;                          ///< of kClosed
-  Moment close_deadline{};                ///< of kClosed
-  std::optional<Moment> farewell;         ///< until then others may still come to be told
-  int told = 0;                           ///< agents that know that the job is over
+  /// The same, but for their sake, who lift it when they come back.
+  AbsentAgents absent;
+  FormerRound former;
+  std::optional<Moment> done_deadline;  ///< gathering, and some were done under the last head
+  /// RestartScope::kAgent: spent for the workers of those who were lost.
+  std::map<std::uint64_t, int> spent_by_agent;
+  std::set<std::uint64_t> lost_agents;  ///< of the last round, that may come back
+  bool somebody_left = false;           ///< of the last round, and will not come back
+  bool somebody_missing = false;        ///< of those who took part in the last round
+  DrainCause drain_cause{};             ///< of kDraining
+  JobFailure failure;                   ///< of kDraining, but for newcomers
+  std::optional<MemberId> failed;       ///< whose workers the failure is of; it may be gone
+  std::uint64_t failed_agent = 0;       ///< the same; 0: it has no identity
+  Moment pause_until{};                 ///< no round opens before it (backoff)
+  Close verdict;                        ///< of kClosed
+  Moment close_deadline{};              ///< of kClosed
+  std::optional<Moment> farewell;       ///< until then others may still come to be told
+  int told = 0;                         ///< agents that know that the job is over
   bool ended = false;
 
   Moment last_step{};
@@ -155,5 +187,8 @@ std::vector<HeadAction> step_down(HeadState& state);
 
 /// When a Tick is due at the latest; Moment::max(): never.
 Moment head_deadline(const HeadState& state);
+
+/// Before it nobody takes the place of those who were lost.
+Moment fence_of(const HeadState& state);
 
 }  // namespace dtrun::rendezvous::rounds

@@ -22,7 +22,8 @@ namespace dtrun::rendezvous::rounds {
 /// What an agent does when the connection to the head is lost.
 enum class AfterLoss {
   kEnd,       ///< the job is over for all: its workers end in peace
-  kMakeRoom,  ///< the job may go on without it: ends before others take its place
+  kMakeRoom,  ///< the job may go on without it: ends before others take its place; where its
+              ///< connection was reset, which says nothing of the head, as kRejoin
   kRejoin,    ///< ends its workers and joins again, here or wherever the next head is
 };
 
@@ -47,6 +48,7 @@ struct Unreachable {
 };
 struct Disconnected {
   std::string why;
+  LossKind kind = LossKind::kGone;
 };
 struct Received {
   HeadMessage message;
@@ -70,6 +72,8 @@ struct WorkersGone {
   enum class How { kAllSucceeded, kOtherwise };
   std::int32_t round = kNoRound;
   How how = How::kOtherwise;
+  std::int32_t alike_code = 0;       ///< as in Stopped
+  std::vector<WorkerEnd> ends = {};  ///< of those that did not end well
 };
 /// Processes of that round are left, and SIGKILL does not end them: this node can be in no other.
 struct WorkersStuck {
@@ -78,15 +82,21 @@ struct WorkersStuck {
 };
 struct OperatorStop {
   int signal = 15;
+  int code = 0;  ///< with which its workers have ended, as they were asked to; 0: they are to end
 };
 /// The head is at another address from now on (etcd's election).
 struct HeadMoved {
   std::string head_name;
 };
+/// What the head has judged, as it has left it for those whom it cannot tell any more (etcd). Who
+/// has the head hears it from there, and who loses it, or had before, takes this.
+struct VerdictLeft {
+  Close verdict;
+};
 struct MemberTick {};
-using MemberEvent =
-    std::variant<Connected, Unreachable, Disconnected, Received, StoreOpened, StoreFailed,
-                 WorkersFailed, WorkersGone, WorkersStuck, OperatorStop, HeadMoved, MemberTick>;
+using MemberEvent = std::variant<Connected, Unreachable, Disconnected, Received, StoreOpened,
+                                 StoreFailed, WorkersFailed, WorkersGone, WorkersStuck,
+                                 OperatorStop, HeadMoved, VerdictLeft, MemberTick>;
 
 // --- actions
 /// Try to connect; answered by Connected or Unreachable. The driver spaces attempts out.
@@ -107,10 +117,12 @@ struct StartWorkers {
 enum class StopUrgency { kClean, kNow };
 /// Answered by WorkersGone or WorkersStuck, unless that has come already.
 struct StopWorkers {
+  enum class Then { kEnd, kAnotherRound };
   std::int32_t round = kNoRound;
   StopUrgency urgency = StopUrgency::kClean;
   int signal = 15;
   JobFailure cause;
+  Then then = Then::kEnd;
 };
 /// This agent's job is over; its last action. It has no live workers that can be ended.
 struct Finish {
@@ -146,6 +158,7 @@ struct MemberState {
   MemberPhase phase = MemberPhase::kJoining;
   bool connected = false;
   bool accepted = false;  ///< by the present head
+  bool taken = false;     ///< by any head
   int round = kNoRound;   ///< whose workers it has, or had last
   int group_rank = kNoNodeRank;
   int prepared = kNoRound;  ///< the round for which it was asked for a store
@@ -160,6 +173,7 @@ struct MemberState {
   bool silence_told = false;  ///< to the operator; until the head is heard again
   int stop_signal = 0;        ///< the operator's
   Finish verdict;             ///< of kEnding
+  std::optional<Close> left;  ///< VerdictLeft
 };
 
 /// The first actions: connects.

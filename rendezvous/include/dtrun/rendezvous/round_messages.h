@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace dtrun::rendezvous::rounds {
 
@@ -22,11 +23,32 @@ inline constexpr int kNoNodeRank = -1;  ///< to be given out
 inline constexpr int kNoRound = -1;
 inline constexpr int kMostLocalRanks = 65536;
 
+/// How a connection has ended.
+enum class LossKind {
+  kGone,    ///< its other end was closed: the process there is dead, or has done with it
+  kSilent,  ///< it cannot be reached: it may live
+  kReset,   ///< by the other end's machine, or by something on the way: it may live
+};
+
+/// What --max_restarts counts.
+enum class RestartScope {
+  kJob,    ///< all failures
+  kAgent,  ///< those of each node's own workers, as torchrun does; losses of nodes as ever
+};
+
 /// The names and defaults are those of torchrun's --rdzv_conf.
 struct RoundSettings {
   int min_nodes = 1;
   int max_nodes = 1;
-  int max_restarts = 0;  ///< of the whole job
+  int max_restarts = 0;
+  RestartScope restart_scope = RestartScope::kJob;
+  /// Before the first restart; twice as long before each further one, up to the most.
+  Moment backoff{};
+  Moment most_backoff = std::chrono::minutes(5);
+  /// When all workers end with the same code so soon after their start, they are not started again;
+  /// 0: they are.
+  Moment alike_window{};
+  std::vector<std::int32_t> final_codes;  ///< of workers that are not to be started again
   Moment join_timeout = std::chrono::seconds(600);
   /// From the moment min_nodes are here: how long others may still come in.
   Moment last_call_timeout = std::chrono::seconds(30);
@@ -51,17 +73,24 @@ struct JobFailure {
   std::int32_t signal = 0;
   std::int32_t pid = 0;
   std::string host;
-  std::string text;  ///< where code and signal do not say it: "node 1 (h1) is gone"
+  std::string text;                ///< where code and signal do not say it: "node 1 (h1) is gone"
+  std::int32_t dumped = 0;         ///< 1: a core was written
+  std::int32_t out_of_memory = 0;  ///< 1: the OOM killer ended it
+  std::string tail = {};           ///< of the rank's standard error
 
   /// "rank 3 on node 1 (h1) failed: SIGKILL"
   std::string describe() const;
   int exit_code() const;
+  /// A node was stopped or drained, and nothing has failed.
+  bool by_operator() const { return rank < 0 && (code != 0 || signal != 0); }
+  /// Others have come.
+  bool is_nobodys() const { return rank < 0 && host.empty() && code == 0 && signal == 0; }
   friend bool operator==(const JobFailure&, const JobFailure&) = default;
 };
 
 // --- an agent to the head
 
-/// The first word. Whoever says it has no live workers.
+/// The first word. Whoever says it has no live workers, and will have none before it is told Start.
 struct Hello {
   std::string run_id;
   std::string host;
@@ -71,9 +100,14 @@ struct Hello {
   std::int32_t min_nodes = 1;
   std::int32_t max_nodes = 1;
   std::uint64_t agent = 0;  ///< random; the same when this agent comes back
+  std::int32_t connection =
+      0;  ///< its first, second, ...: what it said by an earlier one may come late
   std::int32_t last_round = kNoRound;
   std::int32_t last_group_rank = kNoNodeRank;  ///< in last_round
-  std::int32_t restarts = 0;                   ///< of the job, as it knows
+  std::int32_t last_group_size = 0;            ///< of last_round
+  /// In which all its workers have ended well, and it was not told to stop; kNoRound: in none.
+  std::int32_t done_round = kNoRound;
+  std::int32_t restarts = 0;  ///< of the job, as it knows
 
   /// "node 1 (h1)"; "h1" while it has no number.
   std::string describe() const;
@@ -89,6 +123,8 @@ struct StoreReady {
 /// The answer to Stop, or after Failed: no process of that round's workers is left.
 struct Stopped {
   std::int32_t round = kNoRound;
+  /// With which all of its workers have ended by themselves within alike_window; 0: they have not.
+  std::int32_t alike_code = 0;
 };
 /// A worker has failed, or could not be started; the agent is stopping the others of its own.
 struct Failed {
@@ -104,7 +140,28 @@ struct Leaving {
   JobFailure why;
 };
 
-using AgentMessage = std::variant<Hello, Beat, StoreReady, Stopped, Failed, Done, Leaving>;
+/// How one of its workers ended, where not well; before Stopped. For the head's report.
+struct WorkerEnd {
+  std::int32_t round = kNoRound;
+  std::int32_t rank = 0;
+  std::int32_t local_rank = 0;
+  std::int32_t code = 0;
+  std::int32_t signal = 0;
+  std::int32_t pid = 0;
+  std::int32_t stopped = 0;  ///< 1: it was told to end
+  std::int32_t dumped = 0;
+  std::int32_t out_of_memory = 0;
+  std::uint64_t time = 0;  ///< seconds since the epoch, by its own clock
+  std::string host;
+  std::string error_file;
+  std::string text;       ///< why
+  std::string tail = {};  ///< of its standard error; of the first that failed there
+};
+/// More of one node are not told.
+inline constexpr std::size_t kMostWorkerEnds = 64;
+
+using AgentMessage =
+    std::variant<Hello, Beat, StoreReady, Stopped, Failed, Done, Leaving, WorkerEnd>;
 
 // --- the head to an agent
 
@@ -155,11 +212,19 @@ struct Close {
   enum class Outcome : std::int32_t { kSucceeded, kFailed };
   Outcome outcome = Outcome::kSucceeded;
   JobFailure failure;  ///< of kFailed
+
+  /// "it has ended well", or what has failed.
+  std::string describe() const;
 };
 
 /// The answer to Beat: the head is alive.
 struct Echo {};
+/// The last word to a member that the head has given up: others may take its ranks.
+struct Evicted {
+  std::string text;
+};
 
-using HeadMessage = std::variant<Accepted, Refused, Standing, Prepare, Start, Stop, Close, Echo>;
+using HeadMessage =
+    std::variant<Accepted, Refused, Standing, Prepare, Start, Stop, Close, Echo, Evicted>;
 
 }  // namespace dtrun::rendezvous::rounds

@@ -42,6 +42,8 @@ struct TcpStoreServerOptions {
   /// Where set, clients must prove that they have it (TcpStoreOptions::token) before their first
   /// request; others are closed. PyTorch's clients cannot. Not together with on_agent.
   std::optional<Token> token = std::nullopt;
+  /// Called for each client that has opened the conversation; must not destroy the server.
+  std::function<void()> on_client = {};
 };
 
 class TcpStoreServer {

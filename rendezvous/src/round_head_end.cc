@@ -1,0 +1,159 @@
+#include "head_step.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "dtrun/base/deadline.h"
+#include "planted_bug.h"
+#include "restart_policy.h"
+
+namespace dtrun::rendezvous::rounds {
+
+bool somebody_was_done(const HeadState& state) {
+  return state.last_started == kNoRound && state.former.round != kNoRound &&
+         state.former.round == state.latest_seen && !state.former.done.empty();
+}
+
+Moment end_of(const HeadState& state) {
+  Moment end = Moment::min();
+  if (!state.members.empty()) end = state.close_deadline;
+  if (state.farewell && state.told < state.settings.max_nodes) end = std::max(end, *state.farewell);
+  return end;
+}
+
+// --- running
+void HeadStep::run() {
+  if (s_.done == s_.participants) return close(Close::Outcome::kSucceeded, {});
+  if (!s_.newcomers_since || (s_.somebody_done && !planted(PlantedBug::kRoundAfterDone))) return;
+  const int waiting = s_.present - s_.participants;
+  if (waiting <= 0) return s_.newcomers_since.reset();
+  const bool full = s_.participants + waiting >= s_.settings.max_nodes;
+  if (!full && now_ < *s_.newcomers_since + s_.settings.last_call_timeout) return;
+  JobFailure cause;
+  cause.text = fmt::format("{} more nodes have come", waiting);
+  begin_drain(DrainCause::kNewcomers, cause);
+}
+
+// Something ends the round before its time.
+void HeadStep::interrupt(DrainCause cause, const JobFailure& failure, MemberId who,
+                         std::uint64_t agent) {
+  if (s_.phase == HeadPhase::kDraining) {
+    // A worker that fails now is a victim of the stop.
+    const bool follows =
+        cause == DrainCause::kWorkerFailure || (s_.drain_cause == DrainCause::kWorkerFailure &&
+                                                (cause == DrainCause::kLeave || s_.failed == who));
+    if (follows || cause <= s_.drain_cause) return;
+    s_.drain_cause = cause;
+    s_.failure = failure;
+    return;
+  }
+  if (s_.phase != HeadPhase::kRunning) return;
+  s_.failed = who;
+  s_.failed_agent = agent;
+  const bool done = planted(PlantedBug::kDoneIsForgotten) ? s_.done > 0 : s_.somebody_done;
+  const bool no_restart_left =
+      !s_.settings.elastic() && spent_for(cause) == s_.settings.max_restarts;
+  if (done || no_restart_left) return close(Close::Outcome::kFailed, failure);
+  if (cause == DrainCause::kWorkerFailure && is_final(s_.settings, failure) &&
+      !planted(PlantedBug::kFinalIsTriedAgain))
+    return close_for_good(failure, why_final(failure));
+  begin_drain(cause, failure);
+}
+
+// Which count a failure is charged to.
+int& HeadStep::spent_for(DrainCause cause) {
+  if (s_.settings.restart_scope == RestartScope::kJob || cause != DrainCause::kWorkerFailure)
+    return s_.restarts;
+  // It may be gone, or have come back by another connection.
+  const auto back = s_.by_agent.find(s_.failed_agent);
+  const auto found = s_.members.find(back != s_.by_agent.end() ? back->second : *s_.failed);
+  if (found != s_.members.end()) return found->second.restarts;
+  return s_.failed_agent != 0 ? s_.spent_by_agent[s_.failed_agent] : s_.restarts;
+}
+
+void HeadStep::close_for_good(const JobFailure& failure, const std::string& why) {
+  if (s_.settings.max_restarts > 0) note(Note::Weight::kPlain, why);
+  close(Close::Outcome::kFailed, failure);
+}
+
+// All workers of the round, on all nodes.
+bool HeadStep::all_failed_alike() const {
+  const auto alike = [&](const auto& entry) {
+    return !entry.second.participant() || entry.second.alike_code == s_.failure.code;
+  };
+  return s_.settings.alike_window > Moment::zero() && !s_.somebody_missing &&
+         s_.failure.code != 0 && s_.participants > 0 && std::ranges::all_of(s_.members, alike);
+}
+
+void HeadStep::begin_drain(DrainCause cause, const JobFailure& failure) {
+  s_.phase = HeadPhase::kDraining;
+  s_.drain_cause = cause;
+  s_.failure = failure;
+  note(Note::Weight::kPlain,
+       fmt::format("round {} is being stopped: {}", s_.round, failure.describe()));
+  for (const auto& [id, member] : s_.members)
+    if (member.participant() && !member.stopped &&
+        !(planted(PlantedBug::kStopNotSentToOne) && member.group_rank == 2))
+      send(id, Stop{s_.round, failure});
+}
+
+// --- draining
+void HeadStep::drain() {
+  const int most = planted(PlantedBug::kDrainEndsEarly) ? 1
+                   : planted(PlantedBug::kNewcomerEndsDrain) && s_.present >= s_.settings.max_nodes
+                       ? s_.busy
+                       : 0;
+  if (s_.busy > most || now_ < fence_of(s_)) return;
+  const bool all_done = s_.participants > 0 && s_.done == s_.participants && !s_.somebody_missing;
+  if (all_done) return close(Close::Outcome::kSucceeded, {});
+  const bool costs = planted(PlantedBug::kJoinIsCharged) ||
+                     s_.drain_cause == DrainCause::kWorkerFailure ||
+                     (s_.drain_cause == DrainCause::kLoss &&
+                      (!s_.settings.elastic() || planted(PlantedBug::kElasticLossIsCharged)));
+  if (costs && !pay_for_restart()) return;
+  gather_again();
+}
+
+// False: there is none, and the job is over.
+bool HeadStep::pay_for_restart() {
+  int& spent = spent_for(s_.drain_cause);
+  if (spent == s_.settings.max_restarts && !planted(PlantedBug::kBudgetNotChecked)) {
+    close(Close::Outcome::kFailed, s_.failure);
+    return false;
+  }
+  if (s_.drain_cause == DrainCause::kWorkerFailure && all_failed_alike() &&
+      !planted(PlantedBug::kAlikeIsTriedAgain)) {
+    close_for_good(s_.failure, why_alike(s_.settings, s_.failure));
+    return false;
+  }
+  spent += planted(PlantedBug::kBudgetChargedTwice) ? 2 : 1;
+  if (planted(PlantedBug::kAllPayForOne))
+    for (auto& [id, member] : s_.members) ++member.restarts;
+  const Moment pause = backoff_before(s_.settings, spent);
+  if (!planted(PlantedBug::kPauseIsNotKept)) s_.pause_until = now_ + pause;
+  note(Note::Weight::kPlain,
+       fmt::format("restart {} of {}{} after this: {}", spent, s_.settings.max_restarts,
+                   pause > Moment::zero() ? " in " + base::format_duration(pause) : "",
+                   s_.failure.describe()));
+  return true;
+}
+
+// --- closed
+void HeadStep::close(Close::Outcome outcome, const JobFailure& failure) {
+  if (s_.phase == HeadPhase::kClosed) return;
+  s_.phase = HeadPhase::kClosed;
+  s_.verdict = {outcome, failure};
+  s_.close_deadline = now_ + s_.settings.close_timeout;
+  for (const auto& [id, member] : s_.members)
+    if (member.participant() || !planted(PlantedBug::kSparesAreNotTold)) send(id, s_.verdict);
+  s_.told += static_cast<int>(s_.members.size());
+}
+
+void HeadStep::leave() {
+  if (s_.ended || now_ < end_of(s_)) return;
+  s_.ended = true;
+  do_(End{});
+}
+
+}  // namespace dtrun::rendezvous::rounds
