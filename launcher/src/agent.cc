@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/random.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -17,11 +17,14 @@
 #include "dtrun/base/process_tree.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/membership.h"
-#include "elected_meeting_point.h"
-#include "endpoint.h"
-#include "job_report.h"
-#include "meeting_point.h"
-#include "round_store.h"
+#include "launch/notice.h"
+#include "launch/timing.h"
+#include "meeting/elected_meeting_point.h"
+#include "meeting/endpoint.h"
+#include "meeting/meeting_point.h"
+#include "meeting/round_store.h"
+#include "verdict/alike_failures.h"
+#include "verdict/job_report.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -33,12 +36,9 @@ namespace rounds = rendezvous::rounds;
 
 constexpr auto kKillPatience = std::chrono::seconds(10);
 
-// SIGHUP that was ignored when dtrun started (nohup) stays so.
-std::vector<int> stop_signals() {
-  std::vector<int> result = {SIGINT, SIGTERM, SIGQUIT};
-  struct sigaction action {};
-  ::sigaction(SIGHUP, nullptr, &action);
-  if (action.sa_handler != SIG_IGN) result.push_back(SIGHUP);
+std::vector<int> handled_signals(const StopOptions& options) {
+  std::vector<int> result;
+  for (const SignalPolicy& policy : options.signals) result.push_back(policy.signal);
   return result;
 }
 
@@ -66,8 +66,9 @@ rounds::MemberSettings member_settings(const LaunchPlan& plan, const Head& head)
   settings.reach_timeout = head.patience;
   settings.read_timeout = options.answer_timeout;
   const bool another_may_follow = options.rendezvous == Rendezvous::kEtcd;
-  settings.rejoin_timeout =
-      another_may_follow ? election_patience(options) : options.rounds.silence_window;
+  // A head whose connections were reset listens where it did, or is gone.
+  constexpr auto kSameHeadPatience = std::chrono::seconds(2);
+  settings.rejoin_timeout = another_may_follow ? election_patience(options) : kSameHeadPatience;
   settings.after_loss = another_may_follow           ? rounds::AfterLoss::kRejoin
                         : options.rounds.one_round() ? rounds::AfterLoss::kEnd
                                                      : rounds::AfterLoss::kMakeRoom;
@@ -78,30 +79,46 @@ rounds::MemberSettings member_settings(const LaunchPlan& plan, const Head& head)
 
 class Agent {
  public:
-  Agent(const LaunchPlan& plan, const ErrorFolder& errors, GuardHandle& guard,
+  Agent(const LaunchPlan& plan, const LogFolder& errors, GuardHandle& guard,
         std::vector<pid_t> not_ours)
       : plan_(plan),
         errors_(errors),
         not_ours_(std::move(not_ours)),
-        guard_(guard.pid),
-        link_(guard.link),
+        guard_(guard),
+        link_(guard.link()),
         link_watch_(loop_, link_.fd()),
+        answer_(loop_),
         meeting_point_(make_meeting_point(loop_, plan)),
-        store_(loop_, plan) {
+        store_(loop_, plan, [this] { on_store_client(); }) {
+    outcome_.local_ranks = plan.local_ranks;
+    if (plan.options.adopted) outcome_.first_local_rank = plan.options.adopted->local_rank;
     outcome_.max_restarts = plan.options.rounds.max_restarts;
     link_watch_.on_readable([this] { on_guard_message(); });
     meeting_point_->on_lost([this](const std::string& why) { on_head_lost(why); });
+    meeting_point_->on_over([this](const rounds::Close& verdict) { on_over(verdict); });
   }
 
   JobOutcome run() {
-    signals_ = std::make_unique<base::SignalWatch>(loop_, stop_signals(),
+    signals_ = std::make_unique<base::SignalWatch>(loop_, handled_signals(plan_.options.stop),
                                                    [this](int number) { on_signal(number); });
     meeting_point_->find([this](Head head) { on_head(std::move(head)); });
     loop_.run();
+    ignore_late_signals();
     return std::move(outcome_);
   }
 
  private:
+  // The verdict stands; what is left is to say it. srun -K ends the other tasks just then.
+  void ignore_late_signals() {
+    sigset_t late;
+    ::sigemptyset(&late);
+    for (const SignalPolicy& policy : plan_.options.stop.signals) ::sigaddset(&late, policy.signal);
+    // The watch restores the default actions: no signal may come in between.
+    ::sigprocmask(SIG_BLOCK, &late, nullptr);
+    signals_.reset();
+    for (const SignalPolicy& policy : plan_.options.stop.signals) ::signal(policy.signal, SIG_IGN);
+  }
+
   // Again where another one is elected.
   void on_head(Head head) {
     if (finished_) return;
@@ -119,7 +136,12 @@ class Agent {
           loop_, plan_, std::move(head), [this] { go_if_all_is_over(); },
           [this](int round, base::EventLoop::Callback go) {
             meeting_point_->record_round(round, std::move(go));
-          });
+          },
+          [this](const rounds::Close& verdict, base::EventLoop::Callback go) {
+            meeting_point_->record_verdict(verdict, std::move(go));
+          },
+          [this](const rounds::WorkerEnd& end) { outcome_.add(end); },
+          [this] { on_store_client(); });
       place.own = endpoint_->own_agent();
     }
     if (membership_) return membership_->move(std::move(place), settings.head_name);
@@ -136,12 +158,18 @@ class Agent {
     endpoint_.reset();
   }
 
+  // A head has judged, and may die before it has told it.
+  void on_over(const rounds::Close& verdict) {
+    if (!finished_ && membership_) membership_->tell(rounds::VerdictLeft{verdict});
+  }
+
   void tell_who_hosts(const Head& head) const {
     if (head.reason.empty()) return;
-    if (plan_.options.rounds.max_nodes == 1)
-      return base::log::info(Component::kLauncher, "{}", who_hosts(head));
-    fmt::print(stderr, "dtrun: {} {}\n", base::host_name(), who_hosts(head));
-    std::fflush(stderr);
+    // Of --adopt there is one agent per rank: that of the head speaks for all.
+    const bool speaks =
+        plan_.options.rounds.max_nodes > 1 && (head.is_here() || !plan_.options.adopted);
+    if (!speaks) return base::log::info(Component::kLauncher, "{}", who_hosts(head));
+    print_note(plan_, fmt::format("{} {}", base::host_name(), who_hosts(head)));
   }
 
   // --- the rounds' word
@@ -153,9 +181,7 @@ class Agent {
     };
     callbacks.on_stop_workers = [this](const rounds::StopWorkers& what) { stop_workers(what); };
     callbacks.on_finish = [this](const rounds::Finish& what) { finish(what); };
-    callbacks.on_note = [](const rounds::MemberNote& note) {
-      fmt::print(stderr, "dtrun: {}\n", note.text);
-    };
+    callbacks.on_note = [this](const rounds::MemberNote& note) { print_note(plan_, note.text); };
     return callbacks;
   }
 
@@ -171,10 +197,14 @@ class Agent {
   void start_workers(const rounds::Start& start) {
     if (outcome_.guard_died) return loop_.stop();  // nobody is here to start them
     if (outcome_.group_end.unkillable > 0) return drop_out(start.round);
+    if (drain_signal_ != 0) return stay_drained(start.round);
     if (failed_here_) print_round_failure(errors_, outcome_);
-    failed_here_ = false;
+    failed_here_ = failing_ = another_round_ = false;
     outcome_.begin_round(start);
+    set_notice_node(start.group_rank);
     running_ = true;
+    if (outcome_.timing.round_opened == 0) outcome_.timing.round_opened = now_ns();
+    arrivals_.begin_round(start.world_size);
     StartOrder order;
     order.round = start.round;
     order.group_rank = start.group_rank;
@@ -185,6 +215,8 @@ class Agent {
     order.role_world_size = start.role_world_size;
     order.restart_count = start.restart_count;
     order.max_restarts = plan_.options.rounds.max_restarts;
+    const bool another = start.restart_count < order.max_restarts;
+    order.after_failure = another ? StopCause::kRestart : StopCause::kFailure;
     order.master_port = static_cast<std::uint16_t>(start.master_port);
     base::log::info(Component::kLauncher, "round {}: {} has ranks {} to {} of {}", start.round,
                     this_node(), start.base_rank, start.base_rank + plan_.local_ranks - 1,
@@ -194,25 +226,58 @@ class Agent {
   }
 
   void stop_workers(const rounds::StopWorkers& stop) {
+    another_round_ = stop.then == rounds::StopWorkers::Then::kAnotherRound;
+    failing_ = !another_round_;
     if (!running_) return;  // their end is being told
+    const bool urgent = stop.urgency == rounds::StopUrgency::kNow;
+    // They are ending as they were asked to; a node that is done with that need not cut them short.
+    // Without a node that was lost they would only wait for it.
+    const bool in_peace = stop.cause.by_operator() || stop.cause.is_nobodys();
+    if (drain_signal_ != 0 && outcome_.stop_signal == 0 && in_peace && !urgent) return;
     StopOrder order;
     order.round = stop.round;
     order.signal = stop.signal;
-    order.urgency = stop.urgency == rounds::StopUrgency::kNow ? Urgency::kNow : Urgency::kClean;
+    order.urgency = urgent ? Urgency::kNow : Urgency::kClean;
+    order.why = cause_of(stop);
+    order.grace = stop_grace_;
     order.afterwards = afterwards();
     order.failed_rank = stop.cause.rank;
     if (outcome_.stop_signal == 0) stop.cause.describe().copy(order.cause, sizeof order.cause - 1);
     link_.send(MessageKind::kStop, order);
+    await_answer(order);
+  }
+
+  StopCause cause_of(const rounds::StopWorkers& stop) const {
+    const bool by_operator_elsewhere = stop.cause.rank < 0 && stop.cause.signal != 0;
+    if (outcome_.stop_signal != 0 || by_operator_elsewhere) return StopCause::kOperator;
+    const bool restart = stop.then == rounds::StopWorkers::Then::kAnotherRound;
+    return restart ? StopCause::kRestart : StopCause::kFailure;
   }
 
   Afterwards afterwards() const {
     return plan_.options.rounds.one_round() ? Afterwards::kNothing : Afterwards::kAnotherRound;
   }
 
+  // One that is stopped goes on by the keeper's help, but a debugger may hold the guard, or a
+  // freezer. It gets all the time that it may need for ranks and output.
+  void await_answer(const StopOrder& order) {
+    const StopOptions& stop = plan_.options.stop;
+    Deadline::Duration time = kKillPatience + kKillPatience / 2;
+    if (order.urgency == Urgency::kClean)
+      time += std::max({order.grace, stop.restart_timeout, stop.failure_timeout}) +
+              stop.shutdown_timeout;
+    answer_.start(Deadline::after(time), [this, time] {
+      print_note(plan_, fmt::format("the guard has not ended the ranks in {}: it is killed",
+                                    base::format_duration(time)));
+      if (!guard_.kill()) base::kill_descendants(not_ours_, Deadline::after(kKillPatience));
+    });
+  }
+
   void finish(const rounds::Finish& finish) {
     if (finish.error) throw base::Error(*finish.error);
     finished_ = true;
     if (finish.kind == rounds::Finish::Kind::kFailed) outcome_.end_job_for(finish.failure);
+    if (finish.kind == rounds::Finish::Kind::kSucceeded) outcome_.forget_failures();
     if (outcome_.group_end.output_pending != 0 && !outcome_.guard_died) {
       link_.send(MessageKind::kFlush, FlushOrder{});
     } else {
@@ -227,29 +292,86 @@ class Agent {
     const bool another_may_follow = plan_.options.rendezvous == Rendezvous::kEtcd;
     if (endpoint_ && !endpoint_->ended() && another_may_follow && !endpoint_->job_is_over())
       endpoint_->step_down();
+    // Stopped before the start: the head would wait for another node, and there is none.
+    const bool nobody_else = plan_.options.rounds.max_nodes == 1 && outcome_.stop_signal != 0;
+    if (endpoint_ && !endpoint_->ended() && nobody_else) return loop_.stop();
     if (endpoint_ && !endpoint_->ended()) return;
     if (!endpoint_ || !endpoint_->closed()) return loop_.stop();
-    meeting_point_->close(outcome_.failed_elsewhere ? outcome_.failed_elsewhere->describe()
-                          : outcome_.own_failure    ? outcome_.own_failure->describe()
-                                                    : "it has ended well",
-                          [this] { loop_.stop(); });
+    meeting_point_->close(endpoint_->verdict(), [this] { loop_.stop(); });
   }
 
   // --- the operator's word
   void on_signal(int number) {
-    if (outcome_.stop_signal == 0) {
-      outcome_.stop_signal = number;
+    const SignalPolicy* const policy = plan_.options.stop.policy_of(number);
+    if (policy == nullptr) return;
+    switch (policy->action) {
+      case SignalPolicy::Action::kIgnore:
+        return base::log::info(Component::kLauncher, "{} is ignored", base::signal_name(number));
+      case SignalPolicy::Action::kForward:
+        return pass_signal(number, {});
+      case SignalPolicy::Action::kDrain:
+        return drain(*policy);
+      case SignalPolicy::Action::kStop:
+        return stop(*policy);
+    }
+  }
+
+  void pass_signal(int number, Deadline::Duration yield_time) {
+    if (!running_) return;
+    base::log::info(Component::kLauncher, "{} is passed on to the ranks",
+                    base::signal_name(number));
+    link_.send(MessageKind::kSignal, SignalOrder{outcome_.round, number, yield_time});
+  }
+
+  // A second time, and where there is nobody to drain, it stops.
+  void drain(const SignalPolicy& policy) {
+    if (!running_ || failed_here_ || drain_signal_ != 0 || outcome_.stop_signal != 0)
+      return stop({policy.signal, SignalPolicy::Action::kStop});
+    const StopOptions& options = plan_.options.stop;
+    const Deadline::Duration time =
+        policy.time.count() < 0 ? options.shutdown_timeout : policy.time;
+    if (time <= Deadline::Duration::zero())
+      return stop({policy.signal, SignalPolicy::Action::kStop});
+    drain_signal_ = policy.signal;
+    print_note(plan_, fmt::format("{}: the ranks of {} have {} to end by themselves",
+                                  base::signal_name(policy.signal), this_node(),
+                                  base::format_duration(time)));
+    pass_signal(policy.signal, time);
+  }
+
+  void stop(const SignalPolicy& policy) {
+    if (outcome_.stop_signal == 0 && !late_stop_) {
+      // What has failed has not been stopped: srun -K ends the other tasks when the first has told
+      // the verdict, and this one has the same.
+      late_stop_ = finished_ || failing_;
+      if (!late_stop_) outcome_.stop_signal = policy.signal;
+      stop_grace_ = policy.time;
       base::log::info(Component::kLauncher, "{}: the job is being stopped",
-                      base::signal_name(number));
+                      base::signal_name(policy.signal));
     } else if (finished_) {
       return loop_.stop();  // only other nodes are waited for, or a reader of the output
     }
-    if (membership_) return membership_->tell(rounds::OperatorStop{number});
+    if (membership_) return membership_->tell(rounds::OperatorStop{policy.signal});
     finished_ = true;  // no head has been found yet
     loop_.stop();
   }
 
+  // --- the ranks' word, where this agent has their store
+  void on_store_client() {
+    arrivals_.add(now_ns());
+    outcome_.timing.first_at_store = arrivals_.first();
+    outcome_.timing.all_at_store = arrivals_.all();
+  }
+
   // --- the guard's word
+  void on_spawned(const Spawned& spawned) {
+    Timing& timing = outcome_.timing;
+    if (timing.last_spawned != 0) return;
+    timing.spawn_began = spawned.began;
+    timing.first_spawned = spawned.first;
+    timing.last_spawned = spawned.last;
+  }
+
   void on_guard_message() {
     const std::optional<GuardMessage> message = link_.receive();
     if (!message) return on_guard_gone();
@@ -257,27 +379,38 @@ class Agent {
       case MessageKind::kRankEnd:
         outcome_.ranks.push_back({message->as<RankEnd>(), message->text_after<RankEnd>(), "", {}});
         break;
+      case MessageKind::kSpawned:
+        on_spawned(message->as<Spawned>());
+        break;
       case MessageKind::kSpawnFailure:
         outcome_.spawn_failure = {message->as<SpawnFailure>(), message->text_after<SpawnFailure>()};
         fail_here(failure_here(outcome_.spawn_failure->text));
         break;
       case MessageKind::kFirstFailure:
-        on_first_failure(message->as<RankEnd>(), message->text_after<RankEnd>());
+        on_first_failure(message->as<FirstFailure>(), message->text_after<FirstFailure>());
         break;
       case MessageKind::kGroupEnd:
+        outcome_.timing.ranks_ended = now_ns();
         on_group_end(message->as<GroupEnd>());
+        break;
+      case MessageKind::kNote:
+        print_note(plan_, message->text_after<GuardNote>());
         break;
       case MessageKind::kFlushed:
         on_flushed(message->as<GroupEnd>());
         break;
       case MessageKind::kStart:
       case MessageKind::kStop:
+      case MessageKind::kSignal:
       case MessageKind::kFlush:
         break;
     }
   }
 
-  void on_first_failure(const RankEnd& end, const std::string& cause) {
+  void on_first_failure(const FirstFailure& first, const std::string& text) {
+    const RankEnd& end = first.end;
+    const auto tail_bytes = static_cast<std::size_t>(first.tail_bytes);
+    const std::string cause = text.substr(std::min(tail_bytes, text.size()));
     if (!cause.empty()) {
       outcome_.missing_rank = end;
       outcome_.missing_cause = cause;
@@ -287,10 +420,14 @@ class Agent {
     failure.code = end.code;
     failure.signal = end.signal;
     failure.pid = end.pid;
+    failure.dumped = end.dumped;
+    failure.out_of_memory = end.oom;
+    failure.tail = end_of_text(text.substr(0, tail_bytes), kMostTailBytes);
     fail_here(failure);
   }
 
   void on_group_end(const GroupEnd& end) {
+    answer_.cancel();
     outcome_.group_end = end;
     running_ = false;
     const bool well = end.success != 0;
@@ -299,8 +436,32 @@ class Agent {
       base::log::info(Component::kLauncher, "all ranks of this node have ended well");
     else
       base::log::info(Component::kLauncher, "round {}: no live workers", end.round);
+    const bool goes_on = well && !another_round_;
+    if (!goes_on && drain_signal_ != 0 && outcome_.stop_signal == 0 && !failed_here_)
+      tell_drained();
     using How = rounds::WorkersGone::How;
-    membership_->tell(rounds::WorkersGone{end.round, well ? How::kAllSucceeded : How::kOtherwise});
+    rounds::WorkersGone gone{end.round, well ? How::kAllSucceeded : How::kOtherwise};
+    if (!well) {
+      read_error_files(errors_, outcome_);
+      gone.ends = worker_ends(outcome_, base::host_name());
+      gone.alike_code = alike_.after_round(outcome_, plan_.local_ranks);
+    }
+    membership_->tell(gone);
+  }
+
+  // It leaves as one that was stopped does, with its ranks' own word.
+  void tell_drained() {
+    outcome_.drain_signal = drain_signal_;
+    // They had to be stopped after all.
+    if (outcome_.group_end.yielded == 0) outcome_.stop_signal = drain_signal_;
+    membership_->tell(
+        rounds::OperatorStop{drain_signal_, exit_code_of(outcome_, plan_.options.stop.exit)});
+  }
+
+  // The others begin anew, after all its ranks had ended well: it takes no part in that.
+  void stay_drained(int round) {
+    tell_drained();
+    membership_->tell(rounds::WorkersGone{round, rounds::WorkersGone::How::kOtherwise});
   }
 
   // Two rounds must not run side by side, and this one's ranks cannot be ended.
@@ -316,20 +477,20 @@ class Agent {
     outcome_.group_end.output_pending = 0;
     outcome_.group_end.lost_output_bytes = end.lost_output_bytes;
     outcome_.group_end.output_error = end.output_error;
+    outcome_.group_end.lost_file_bytes = end.lost_file_bytes;
+    outcome_.group_end.file_error = end.file_error;
     go_if_all_is_over();
   }
 
   // It was killed: by itself it stays until this process ends.
   void on_guard_gone() {
     link_watch_.on_readable(nullptr);
-    int status = 0;
-    while (::waitpid(guard_, &status, 0) < 0 && errno == EINTR) {
-    }
-    // The ranks have died with their parent; what they had started has come to this process.
-    outcome_.group_end.unkillable =
-        base::kill_descendants(not_ours_, Deadline::after(kKillPatience));
+    answer_.cancel();
+    // The ranks have died with their parent, and the keeper has ended what they had started.
+    const GuardEnd end = guard_.wait(not_ours_);
+    outcome_.group_end.unkillable = end.unkillable;
     outcome_.guard_died = true;
-    outcome_.guard_end = base::ExitStatus::from_wait_status(status).describe();
+    outcome_.guard_end = end.status.describe();
     if (!running_) return go_if_all_is_over();
     running_ = false;
     fail_here(failure_here(fmt::format("the guard of {} has died", this_node())));
@@ -339,6 +500,7 @@ class Agent {
 
   void fail_here(const JobFailure& failure) {
     failed_here_ = true;
+    failing_ = afterwards() == Afterwards::kNothing;
     outcome_.own_failure = failure;
     membership_->tell(rounds::WorkersFailed{outcome_.round, failure});
     // It ends by itself; this says what comes then.
@@ -366,12 +528,13 @@ class Agent {
   }
 
   const LaunchPlan& plan_;
-  const ErrorFolder& errors_;
+  const LogFolder& errors_;
   std::vector<pid_t> not_ours_;
-  pid_t guard_;
+  GuardHandle& guard_;
   base::EventLoop loop_;
   GuardLink& link_;
   base::FdWatch link_watch_;
+  base::Timer answer_;  // of the guard to a stop
   JobOutcome outcome_;
   std::unique_ptr<MeetingPoint> meeting_point_;
   std::string head_host_;
@@ -380,14 +543,21 @@ class Agent {
   std::unique_ptr<Endpoint> endpoint_;  // none: another agent hosts
   std::unique_ptr<rendezvous::Membership> membership_;
   std::unique_ptr<base::SignalWatch> signals_;
-  bool running_ = false;  // the guard has a round's ranks
+  AlikeFailures alike_;
+  StoreArrivals arrivals_;
+  int drain_signal_ = 0;               // for which the ranks of this node are ending by themselves
+  Deadline::Duration stop_grace_{-1};  // of the signal that stopped the job
+  bool running_ = false;               // the guard has a round's ranks
   bool failed_here_ = false;
-  bool finished_ = false;  // there will be no round any more on this node
+  bool failing_ = false;        // the round ends before its time, and no other follows
+  bool another_round_ = false;  // it ends before its time, and another follows
+  bool late_stop_ = false;      // a signal to stop came when it could change nothing
+  bool finished_ = false;       // there will be no round any more on this node
 };
 
 }  // namespace
 
-JobOutcome run_agent(const LaunchPlan& plan, const ErrorFolder& errors, GuardHandle& guard,
+JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, GuardHandle& guard,
                      std::vector<pid_t> not_ours) {
   return Agent(plan, errors, guard, std::move(not_ours)).run();
 }

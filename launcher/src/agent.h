@@ -8,24 +8,19 @@
 
 #include <vector>
 
-#include "error_folder.h"
-#include "guard_link.h"
-#include "job_outcome.h"
-#include "launch_plan.h"
+#include "launch/launch_plan.h"
+#include "output/log_folder.h"
+#include "ranks/keeper.h"
+#include "verdict/job_outcome.h"
 
 namespace dtrun::launcher {
 
-struct GuardHandle {
-  pid_t pid = 0;
-  GuardLink link;
-};
-
 /// Runs the job to its end.
-/// @param guard stays until the caller kills it: should this process die before it has told what
+/// @param guard stays until the caller ends it: should this process die before it has told what
 /// happened, there is still somebody to clean up
 /// @param not_ours children that this process had before it was dtrun (shells exec)
 /// @throws Error when the nodes do not come together; then the guard runs on until the link closes
-JobOutcome run_agent(const LaunchPlan& plan, const ErrorFolder& errors, GuardHandle& guard,
+JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, GuardHandle& guard,
                      std::vector<pid_t> not_ours);
 
 }  // namespace dtrun::launcher

@@ -2,23 +2,36 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 
 #include "agent.h"
-#include "command_line.h"
+#include "cpus/device_count.h"
+#include "dtrun/base/cpu_topology.h"
+#include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
 #include "dtrun/base/process_tree.h"
-#include "error_folder.h"
-#include "exit_code.h"
-#include "guard.h"
-#include "job_report.h"
-#include "launch_plan.h"
-#include "options.h"
+#include "dtrun/base/socket.h"
+#include "launch/exit_code.h"
+#include "launch/launch_plan.h"
+#include "launch/notice.h"
+#include "launch/timing.h"
+#include "options/config_error.h"
+#include "options/options.h"
+#include "output/log_folder.h"
+#include "preview/binding_report.h"
+#include "preview/inquiry.h"
+#include "preview/plan_description.h"
+#include "preview/plan_table.h"
+#include "ranks/keeper.h"
+#include "sources/option_sources.h"
+#include "text/json_text.h"
+#include "text/utf8.h"
+#include "verdict/event_log.h"
+#include "verdict/job_report.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -47,57 +60,84 @@ void reset_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-void tell_containment() {
-  base::log::info(
-      Component::kLauncher,
-      "containment: agent and guard are reapers of all descendants, ranks die with the guard "
-      "(parent-death signal). Its limit: when agent and guard are both killed by SIGKILL at the "
-      "same instant, all ranks die, but a process that a rank has detached can outlive them");
+// Who reads standard error may have stopped: it is waited for until a signal ends the process. As
+// long as the reader may be only slow, signals stay ignored: the exit code is the job's.
+void say_last_words(base::Deadline deadline) {
+  if (finish_notices(base::Deadline::after(std::chrono::seconds(1)))) return;
+  for (const int number : {SIGINT, SIGQUIT, SIGTERM}) ::signal(number, SIG_DFL);
+  reset_signals();
+  finish_notices(deadline);
 }
 
-// Forked without exec, before this process has a thread or an event loop.
-GuardHandle start_guard(const LaunchPlan& plan, const ErrorFolder& errors) {
-  GuardLink::Ends ends = GuardLink::make();
-  const pid_t pid = ::fork();
-  if (pid < 0) throw base::system_error("start the guard", "raise the limit of processes");
-  if (pid != 0) return {pid, std::move(ends.agent)};
-  ends.agent.close();
-  int code = kExitInternal;
-  try {
-    code = run_guard(plan, errors, std::move(ends.guard));
-  } catch (const std::exception& error) {
-    print_error(error.what());
-  }
-  base::kill_descendants({}, base::Deadline::after(std::chrono::seconds(10)));
-  ::_exit(code);
+void print_warnings(const LaunchPlan& plan) {
+  for (const std::string& warning : plan.warnings)
+    print_text(NoticeLevel::kWarning, without_controls(warning) + "\n");
 }
 
-int run_job(const LaunchPlan& plan) {
-  for (const std::string& warning : plan.warnings) fmt::print(stderr, "{}\n", warning);
-  std::fflush(stderr);
+void tell_events(const LaunchPlan& plan, const JobOutcome& outcome) {
+  if (plan.options.event_log == EventLog::kNone) return;
+  for (const std::string& line :
+       worker_events(plan, outcome, base::host_name(), std::chrono::system_clock::now()))
+    print_as_it_is(line + "\n");
+}
+
+void tell_timing(const LaunchPlan& plan, const Timing& timing) {
+  if (plan.options.timing == TimingForm::kNone) return;
+  const bool json =
+      plan.options.timing == TimingForm::kJson || notice_format() == LineFormat::kJson;
+  print_as_it_is((json ? timing_json : timing_text)(timing, plan.local_ranks));
+}
+
+int run_job(const LaunchPlan& plan, Timing timing) {
+  if (plan.options.report_bindings)
+    print_text(NoticeLevel::kInfo,
+               binding_report(plan, {base::allowed_cpus(),
+                                     count_gpus(base::get_env("CUDA_VISIBLE_DEVICES"))}));
+  print_warnings(plan);
+  for (const std::string& note : plan.options.notes)
+    base::log::info(Component::kLauncher, "{}", note);
   const std::vector<pid_t> not_ours = base::child_pids();
   base::become_subreaper();
-  const ErrorFolder errors = ErrorFolder::choose(plan);
-  GuardHandle guard = start_guard(plan, errors);
+  const LogFolder errors = LogFolder::choose(plan);
+  if (errors.kept() && plan.options.output.log_dir.empty())
+    print_line(NoticeLevel::kInfo, fmt::format("the ranks' output is kept in {}", errors.path()));
+  GuardHandle guard = GuardHandle::start(plan, errors);
+  timing.guard_started = now_ns();
+  write_notices_by_thread();
   int code = kExitInternal;
   std::chrono::seconds patience{10};
+  base::Deadline last_words = base::Deadline::never();
   try {
     JobOutcome outcome = run_agent(plan, errors, guard, not_ours);
     code = report_job(plan, errors, outcome);
-    if (outcome.group_end.unkillable > 0) patience = {};  // they have had it
+    tell_events(plan, outcome);
+    // Who was told to stop does not wait for a reader that has stopped.
+    if (outcome.stop_signal != 0)
+      last_words = base::Deadline::after(plan.options.stop.shutdown_timeout);
+    timing = joined(timing, outcome.timing);
+    if (outcome.group_end.unkillable > 0)
+      patience = {};  // they have had it
+    else
+      guard.end(not_ours);
   } catch (...) {
+    guard.end(not_ours);
     base::kill_descendants(not_ours, base::Deadline::after(std::chrono::seconds(10)));
     errors.remove();
     throw;
   }
   base::kill_descendants(not_ours, base::Deadline::after(patience));
   errors.remove();
+  timing.end = now_ns();
+  tell_timing(plan, timing);
+  say_last_words(last_words);
   return code;
 }
 
-int exit_code_of_error(const Error& error) {
+int exit_code_of_error(const Error& error, CalledAs name) {
+  if (is_torchs_name(name)) return error.code() == ErrorCode::kUsage ? kExitTorchUsage : kExitTorch;
   if (const auto* spawn = dynamic_cast<const base::SpawnError*>(&error))
     return spawn->error_number() == ENOENT ? kExitNotFound : kExitNotExecutable;
+  if (dynamic_cast<const ConfigError*>(&error) != nullptr) return kExitConfig;
   switch (error.code()) {
     case ErrorCode::kUsage:
     case ErrorCode::kInvalidArgument:
@@ -105,8 +145,9 @@ int exit_code_of_error(const Error& error) {
     case ErrorCode::kUnavailable:
       return kExitUsage;
     case ErrorCode::kConnection:
-    case ErrorCode::kTimeout:
       return kExitUnreachable;
+    case ErrorCode::kTimeout:
+      return kExitTemporary;
     case ErrorCode::kSystem:
       return kExitSystem;
     default:
@@ -114,23 +155,45 @@ int exit_code_of_error(const Error& error) {
   }
 }
 
+// Somebody reads it, so it must have come whole; who closes the pipe has enough.
+void print_answer(const std::string& text) {
+  ::signal(SIGPIPE, SIG_DFL);
+  const bool whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (std::fflush(stdout) != 0 || !whole) throw base::system_error("write to the standard output");
+}
+
+int print_plan(const LaunchPlan& plan, const base::Environment& environment) {
+  print_warnings(plan);
+  const boost::json::object description = describe_plan(plan, environment, base::host_name());
+  print_answer(plan.options.dry_run == DryRun::kJson ? json_text(description)
+                                                     : plan_table(description));
+  return 0;
+}
+
 int run(const std::string& called_as, const std::vector<std::string>& arguments) {
+  Timing timing{.exec_cpu = cpu_before_main(), .main = now_ns()};
   fill_standard_streams();
   reset_signals();
   const base::Environment environment = base::Environment::current();
-  Options options = parse_options(called_as, arguments, environment);
-  if (options.request == Request::kHelp) {
-    fmt::print("{}", help_text());
+  CommandLine line = gather_options(arguments, environment);
+  if (const auto answer = answer_to_inquiry(line)) {
+    print_answer(*answer);
     return 0;
   }
-  if (options.request == Request::kVersion) {
-    fmt::print("dtrun {}\n", DTRUN_VERSION);
-    return 0;
-  }
+  Options options = read_options(called_as, std::move(line), environment);
+  timing.options_read = now_ns();
+  use_notice_format(options.output.format);
   if (options.verbose) base::log::set_levels("launcher");
+  if (!options.users_file.empty())
+    base::log::info(Component::kLauncher, "options of {} are in force, where nothing else is said",
+                    options.users_file);
+  if (!options.engine_note.empty())
+    base::log::info(Component::kLauncher, "{}", options.engine_note);
   const LaunchPlan plan = make_plan(std::move(options), environment);
-  tell_containment();
-  return run_job(plan);
+  if (plan.options.dry_run != DryRun::kNo) return print_plan(plan, environment);
+  timing.planned = now_ns();
+  const int code = run_job(plan, timing);
+  return plan.options.ends_as_torchrun && code != 0 ? kExitTorch : code;
 }
 
 }  // namespace
@@ -138,13 +201,16 @@ int run(const std::string& called_as, const std::vector<std::string>& arguments)
 
 int main(int argc, char** argv) {
   using namespace dtrun;
+  const std::string name = argc > 0 ? argv[0] : "";
   try {
-    return launcher::run(argc > 0 ? argv[0] : "", std::vector<std::string>(argv + 1, argv + argc));
+    return launcher::run(name, std::vector<std::string>(argv + 1, argv + argc));
   } catch (const base::Error& error) {
     launcher::print_error(error.what());
-    return launcher::exit_code_of_error(error);
+    launcher::say_last_words(base::Deadline::never());
+    return launcher::exit_code_of_error(error, launcher::called_as(name));
   } catch (const std::exception& error) {
     launcher::print_error(error.what());
+    launcher::say_last_words(base::Deadline::never());
     return launcher::kExitInternal;
   }
 }

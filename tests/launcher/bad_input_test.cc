@@ -49,8 +49,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{{"--nporc_per_node=4", "true"},
                  64,
                  {"--nporc_per_node", "did you mean --nproc_per_node"}},
+        BadInput{{"--nnodes=\x1b[31m1", "true"}, 64, {"--nnodes=\\x1b[31m1"}},
         BadInput{{"--xyzzy", "true"}, 64, {"--xyzzy"}}, BadInput{{"-q", "true"}, 64, {"-q"}},
-        BadInput{{"-vv", "true"}, 64, {"-vv"}},
+        BadInput{{"-vx", "true"}, 64, {"-vx"}},
         BadInput{{"--n", "true"}, 64, {"ambiguous", "--nnodes", "--nproc_per_node"}},
         BadInput{{"--nproc_per_node"}, 64, {"--nproc_per_node", "needs a value"}},
         BadInput{{"--standalone=1", "true"}, 64, {"--standalone", "takes no value"}},
@@ -58,6 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{{"--nproc_per_node=-3", "true"}, 64, {"--nproc_per_node=-3", "from 1"}},
         BadInput{{"--nproc_per_node=abc", "true"}, 64, {"--nproc_per_node=abc", "gpu or auto"}},
         BadInput{{"--nproc_per_node=99999999999999999999", "true"}, 64, {"must be"}},
+        BadInput{{"--nproc_per_node=xpu", "true"}, 64, {"--nproc_per_node=xpu cannot be counted"}},
         BadInput{{"--nproc_per_node=", "true"}, 64, {"--nproc_per_node="}},
         BadInput{{"--nproc_per_node=gpu", "true"}, 64, {"no GPU", "CUDA_VISIBLE_DEVICES"}},
         BadInput{{"--nnodes=0", "true"}, 64, {"--nnodes=0"}},
@@ -88,9 +90,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{{"--rdzv_backend=c10d", "--rdzv_endpoint=h:70000", "true"},
                  64,
                  {"--rdzv_endpoint=h:70000", "no port number"}},
-        BadInput{{"--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--standalone", "true"},
-                 64,
-                 {"--standalone", "--rdzv_endpoint"}},
         BadInput{{"--rdzv_endpoint=h:1", "--master_port=2", "true"}, 64, {"the same thing"}},
         BadInput{{"--rdzv_backend=c10d", "--nnodes=2", "--rdzv_endpoint=h:1", "--node_rank=1",
                   "--rdzv_conf=is_host=1", "true"},
@@ -113,10 +112,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{{"--pass_local_rank", "--use_env", "true"}, 64, {"--use_env"}},
         BadInput{{"--numa-binding=core", "true"}, 64, {"--numa-binding=core must be", "socket"}},
         BadInput{{"--omp-threads=0", "true"}, 64, {"--omp-threads=0"}},
-        BadInput{{"--tee", "3", "true"}, 64, {"--tee", "not yet"}},
-        BadInput{{"-r", "3", "true"}, 64, {"-r", "not yet"}},
-        BadInput{{"--redirect=3", "true"}, 64, {"--redirect", "not yet"}},
-        BadInput{{"--run-path", "true"}, 64, {"--run-path", "not yet"}},
+        BadInput{{"--tee", "4", "true"}, 64, {"--tee", "both"}},
+        BadInput{{"-r", "0:x", "true"}, 64, {"-r", "both"}},
+        BadInput{{"--stdin=1", "true"}, 64, {"--stdin=1", "ranks 0 to 0"}},
+        BadInput{{"--log_dir=/etc/passwd", "true"}, 64, {"--log_dir", "no folder"}},
+        BadInput{{"--start-method=thread", "true"}, 64, {"--start-method=thread", "forkserver"}},
         BadInput{{"--tag=maybe", "true"}, 64, {"--tag=maybe", "always"}},
         BadInput{{"--shutdown_timeout=-1", "true"}, 64, {"--shutdown_timeout=-1"}},
         BadInput{{"--shutdown_timeout=soon", "true"}, 64, {"--shutdown_timeout=soon"}},
@@ -124,6 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{{}, 64, {"no program"}},
         BadInput{{"--nproc_per_node=2", "--"}, 64, {"no program"}},
         BadInput{{"no-such-program-here"}, 127, {"no-such-program-here", "PATH"}},
+        BadInput{{""}, 127, {"its name is empty"}},
         BadInput{{"./no-such-program-here"}, 127, {"no such file"}},
         BadInput{{"/etc/passwd"}, 126, {"/etc/passwd"}},
         BadInput{{"/etc"}, 126, {"/etc", "folder"}},
@@ -141,8 +142,27 @@ TEST(BadInputTest, AValueFromTheEnvironmentIsBlamedOnItsVariable) {
   job.options().environment["PET_STANDALONE"] = "yes";
   EXPECT_THAT(job.run({"true"}).err, HasSubstr("PET_STANDALONE=yes"));
   job.options().environment["PET_STANDALONE"] = std::nullopt;
-  job.options().environment["PET_TEE"] = "3";
-  EXPECT_THAT(job.run({"true"}).err, AllOf(HasSubstr("PET_TEE"), HasSubstr("not yet")));
+  job.options().environment["PET_TEE"] = "4";
+  EXPECT_THAT(job.run({"true"}).err, HasSubstr("PET_TEE=4 must be"));
+}
+
+// Of its form, of its values, and where it cannot be read.
+TEST(BadInputTest, AConfigurationFileThatIsWrongHasACodeOfItsOwn) {
+  const LauncherJob job;
+  const std::string file = job.folder() + "/job.conf";
+  for (const std::string text :
+       {"[section]", "no_such_option = 1", "nproc_per_node = abc", "exit = often", "tee = 4",
+        "rdzv_conf = speed=9", "scheduler = none_such", "on_signal = USR1=dance"}) {
+    std::ofstream(file) << text << "\n";
+    const CommandResult result = run_dtrun({"--config=" + file, "true"});
+    EXPECT_EQ(result.exit_code, 78) << text << result.describe();
+    EXPECT_THAT(result.err, AllOf(HasSubstr("error: " + file + ":1"), HasSubstr("  try: ")))
+        << text;
+  }
+  EXPECT_EQ(run_dtrun({"--config=" + file + ".not", "true"}).exit_code, 78);
+  EXPECT_EQ(run_dtrun({"--config=" + job.folder(), "true"}).exit_code, 78);
+  // What the line says goes before, and is the line's own fault.
+  EXPECT_EQ(run_dtrun({"--config=" + file, "--on_signal=USR1=sing", "true"}).exit_code, 64);
 }
 
 TEST(BadInputTest, ATokenThatIsNoneIsRefusedAndNeverShown) {
@@ -187,14 +207,19 @@ TEST(BadInputTest, TheRanksDoNotSeeTheToken) {
 
 TEST(BadInputTest, AnEndpointThatIsEveryNodeItselfIsRefusedInAStepOfSeveral) {
   LauncherJob job;
-  job.options().environment["SLURM_STEP_NUM_NODES"] = "2";
-  job.options().environment["SLURM_STEP_NODELIST"] = "node[1-2]";
+  for (const auto& [name, value] :
+       {std::pair("SLURM_JOB_ID", "7"), std::pair("SLURM_STEP_ID", "0"),
+        std::pair("SLURM_PROCID", "0"), std::pair("SLURM_NODEID", "0"),
+        std::pair("SLURM_STEP_NUM_TASKS", "2"), std::pair("SLURM_STEP_NUM_NODES", "2"),
+        std::pair("SLURM_STEP_TASKS_PER_NODE", "1(x2)"),
+        std::pair("SLURM_STEP_NODELIST", "node[1-2]")})
+    job.options().environment[name] = value;
   const CommandResult result =
       job.run({"--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:1", "true"});
   EXPECT_EQ(result.exit_code, 64) << result.describe();
   EXPECT_THAT(result.err, AllOf(HasSubstr("'localhost' is every node itself"),
-                                HasSubstr("step has 2 nodes"), HasSubstr("node[1-2]")));
-  EXPECT_EQ(job.run({"true"}).exit_code, 0);
+                                HasSubstr("Slurm step 7.0 has 2 nodes"), HasSubstr("node[1-2]")));
+  EXPECT_EQ(job.run({"--standalone", "true"}).exit_code, 0);
 }
 
 TEST(BadInputTest, APortThatIsTakenIsNamedAndNothingIsStarted) {
@@ -220,6 +245,15 @@ TEST(BadInputTest, AScriptWhoseInterpreterIsMissingIsFoundOutAtTheStart) {
   std::ofstream(script) << "no header\n";
   result = job.run({script});
   EXPECT_EQ(result.exit_code, 126) << result.describe();
+}
+
+TEST(BadInputTest, APythonThatIsMissingIsToldFromTheScript) {
+  LauncherJob job;
+  job.options().environment["PYTHON_EXEC"] = "/no/such/python";
+  const CommandResult result = job.run({"train.py"});
+  EXPECT_EQ(result.exit_code, 127) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("/no/such/python"), HasSubstr("the Python program"),
+                                HasSubstr("set PYTHON_EXEC")));
 }
 
 TEST(BadInputTest, AFolderForTemporaryFilesThatIsNotThereIsNamed) {

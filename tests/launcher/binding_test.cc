@@ -1,4 +1,4 @@
-#include "binding.h"
+#include "cpus/binding.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -71,6 +71,29 @@ TEST(Binding, ByCoreComplexTakesOneCacheEach) {
   EXPECT_THAT(plan[0].cpus, ElementsAre(0, 1, 16, 17));
   EXPECT_THAT(plan[1].cpus, ElementsAre(2, 3, 18, 19));
   EXPECT_EQ(plan[2], plan[0]);
+}
+
+TEST(Binding, MemoryThatTheCpusetForbidsIsNotBound) {
+  RankBinding binding{.cpus = {4}, .memory_node = 1};
+  EXPECT_EQ(drop_forbidden_memory({0, 1}, binding), "");
+  EXPECT_EQ(drop_forbidden_memory({}, binding), "");
+  EXPECT_EQ(binding.memory_node, 1);
+  EXPECT_THAT(drop_forbidden_memory({0}, binding), HasSubstr("NUMA node 1"));
+  EXPECT_EQ(binding.memory_node, std::nullopt);
+}
+
+// A cpuset of some CPUs of both packages: no rank gets another's, nor one outside of it.
+TEST(Binding, StaysWithinWhatACpusetLeaves) {
+  base::CpuTopology part = two_packages();
+  std::erase_if(part.cpus, [](const base::Cpu& cpu) { return cpu.core % 4 != 1 || cpu.node == 1; });
+  const auto by_node = plan_binding(part, BindingKind::kNode, 3, {});
+  EXPECT_THAT(by_node[0].cpus, ElementsAre(1, 17));
+  EXPECT_THAT(by_node[1].cpus, ElementsAre(9, 25));
+  EXPECT_THAT(by_node[2].cpus, ElementsAre(13, 29));
+  const auto by_socket = plan_binding(part, BindingKind::kSocket, 2, {});
+  EXPECT_THAT(by_socket[1].cpus, ElementsAre(9, 13, 25, 29));
+  // Its device's node has no CPU for us: as if it had no device.
+  EXPECT_EQ(plan_binding(part, BindingKind::kNode, 1, {1})[0].memory_node, 0);
 }
 
 TEST(Binding, VisibleDevicesPickAmongTheMachines) {

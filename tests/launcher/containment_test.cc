@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
@@ -26,7 +30,8 @@ constexpr int kRanks = 3;
 std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
-    names.insert(entry.path().filename());
+    if (const std::string name = entry.path().filename(); name.starts_with("dtrun"))
+      names.insert(name);
   return names;
 }
 
@@ -53,13 +58,6 @@ bool wait_until_up(Command& command) {
   return true;
 }
 
-// The guard of a dtrun that runs; 0 when dtrun has ended before it had one.
-pid_t wait_for_guard(pid_t agent) {
-  while (::kill(agent, 0) == 0)
-    for (const pid_t child : children_of(agent)) return child;
-  return 0;
-}
-
 enum class Victim { kAgent, kGuard, kBoth };
 enum class Moment { kStart, kIdle, kCollective };
 
@@ -83,33 +81,19 @@ class KillTest : public testing::TestWithParam<Kill> {
       for (int i = 0; i < delay; ++i) (void)children_of(command.pid());
     }
     if (GetParam().victim != Victim::kAgent) {
-      const pid_t guard = wait_for_guard(command.pid());
+      const pid_t guard = wait_for_guard(command.pid()).guard;
       if (guard > 0) ::kill(guard, SIGKILL);
     }
     if (GetParam().victim != Victim::kGuard) command.signal(SIGKILL);
-    if (GetParam().victim == Victim::kBoth) {
-      check_after_both(token, script);
-    } else {
-      EXPECT_TRUE(all_gone_within(token, kLimit)) << describe_processes_with(token);
-      EXPECT_THAT(job.left_behind(), IsEmpty());
-    }
-    const CommandResult result = command.finish();
+    EXPECT_TRUE(all_gone_within(token, kLimit)) << describe_processes_with(token);
+    const CommandResult result = command.finish();  // the keeper's end, too: it has the output
+    EXPECT_THAT(job.left_behind(), IsEmpty());
     if (GetParam().victim == Victim::kGuard) {
       EXPECT_EQ(result.exit_code, 125) << result.describe();
       EXPECT_THAT(result.err, HasSubstr("the guard process has died (SIGKILL)"));
     } else if (result.exit_code != 125) {  // the agent may see the guard's end before its own
       EXPECT_EQ(result.signal, SIGKILL) << result.describe();
     }
-  }
-
-  // The limit that -v states: ranks die with the guard, what they have detached may live on.
-  void check_after_both(const std::string& token, const std::string& script) {
-    for (const std::string& rank : {"sh -c " + script, "wait-in-collective " + token})
-      EXPECT_TRUE(all_gone_within(rank, kLimit)) << describe_processes_with(token);
-    // One that is just forking may be missed once.
-    do {
-      for (const pid_t pid : processes_with(token)) ::kill(pid, SIGKILL);
-    } while (!all_gone_within(token, milliseconds(100)));
   }
 
   void kill_times(int times) {
@@ -191,6 +175,133 @@ TEST(ContainmentTest, ChildrenThatTheShellHadBeforeItBecameDtrunAreLeftAlone) {
   const std::vector<pid_t> left = processes_with(token);
   ASSERT_EQ(left.size(), 1u);
   ::kill(left[0], SIGKILL);
+}
+
+// In a mount namespace of its own.
+CommandResult run_with_mounts(const std::string& mounts, const std::string& arguments) {
+  return testing_support::run_command(
+      {"unshare", "-m", "sh", "-c", mounts + "; exec " DTRUN_BINARY " " + arguments});
+}
+
+TEST(ContainmentTest, ACgroupThatCannotBeHadIsAnErrorOnlyWhereItWasAskedFor) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount";
+  const std::string read_only =
+      "for m in $(awk '$3 == \"cgroup2\" {print $2}' /proc/mounts); do "
+      "mount -o remount,ro,bind $m; done";
+  const CommandResult asked = run_with_mounts(read_only, "--containment=cgroup true");
+  EXPECT_EQ(asked.exit_code, 64) << asked.describe();
+  EXPECT_THAT(asked.err, HasSubstr("dtrun: error: no cgroup for the job\n  why: "));
+  const CommandResult automatic = run_with_mounts(read_only, "-v true");
+  EXPECT_EQ(automatic.exit_code, 0) << automatic.describe();
+  EXPECT_THAT(automatic.err, HasSubstr("containment: guard: "));
+  EXPECT_EQ(run_dtrun({"--containment=guard", "true"}).exit_code, 0);
+  EXPECT_EQ(run_dtrun({"--containment=nothing", "true"}).exit_code, 64);
+}
+
+// Whatever the containment was asked for by.
+TEST(ContainmentTest, TheAgentRemovesTheCgroupOfAKeeperAndAGuardThatWereKilled) {
+  for (const std::string wish : {"auto", "cgroup", "namespace"}) {
+    if (wish != "auto" && ::geteuid() != 0) continue;
+    LauncherJob job;
+    Command command({DTRUN_BINARY, "-v", "--containment=" + wish, "sh", "-c",
+                     "echo up 0; exec sleep " + unique_token()},
+                    job.options());
+    ASSERT_TRUE(command.wait_for_output("up 0"));
+    const LauncherProcesses own = wait_for_guard(command.pid());
+    for (const pid_t pid : {own.keeper, own.guard}) ::kill(pid, SIGKILL);
+    const CommandResult result = command.finish();
+    EXPECT_EQ(result.exit_code, 125) << result.describe();
+    const auto at = result.err.find("/dtrun." + std::to_string(own.keeper));
+    if (at == std::string::npos) continue;  // there is none here
+    const auto begin = result.err.rfind(' ', at) + 1;
+    const std::string folder = result.err.substr(begin, result.err.find(',', at) - begin);
+    EXPECT_FALSE(std::filesystem::exists(folder)) << folder;
+  }
+}
+
+// Nobody who could continue it is left.
+TEST(ContainmentTest, AStoppedKeeperOrGuardDoesNotOutliveItsParent) {
+  for (const std::string wish : {"guard", "cgroup", "namespace"}) {
+    if (wish != "guard" && ::geteuid() != 0) continue;
+    for (const bool stops_guard : {false, true}) {
+      SCOPED_TRACE(wish + (stops_guard ? ", the guard" : ", the keeper"));
+      const std::string token = unique_token();
+      LauncherJob job;
+      Command command(
+          {DTRUN_BINARY, "--containment=" + wish, "sh", "-c", "echo up 0; exec sleep " + token},
+          job.options());
+      ASSERT_TRUE(command.wait_for_output("up 0"));
+      const LauncherProcesses own = wait_for_guard(command.pid());
+      // The keeper continues a guard that is stopped while it is there itself.
+      ::kill(own.keeper, stops_guard ? SIGKILL : SIGSTOP);
+      if (stops_guard) ::kill(own.guard, SIGSTOP);
+      command.signal(SIGKILL);
+      EXPECT_TRUE(all_gone_within(token, kLimit)) << describe_processes_with(token);
+      const CommandResult result = command.finish();
+      EXPECT_FALSE(result.killed_at_limit) << result.describe();
+      EXPECT_THAT(job.left_behind(), IsEmpty());
+    }
+  }
+}
+
+TEST(ContainmentTest, WithoutProcItIsRefusedAndWithoutSharedMemoryItRuns) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can mount";
+  const CommandResult result = run_with_mounts("mount -t tmpfs none /proc", "true");
+  EXPECT_NE(result.exit_code, 0) << result.describe();  // 71; sanitizers end with their own
+  EXPECT_THAT(result.err, HasSubstr("dtrun needs /proc"));
+  EXPECT_EQ(run_with_mounts("mount -t tmpfs -o size=64k none /dev/shm", "true").exit_code, 0);
+}
+
+TEST(ContainmentTest, FirstProcessOfAContainerOrInsideAnotherDtrunItLeavesNothing) {
+  const std::string token = unique_token();
+  const std::string script = "setsid sleep " + token + " & echo up";
+  if (::geteuid() == 0) {
+    const CommandResult first = testing_support::run_command(
+        {"unshare", "-p", "-f", "--mount-proc", DTRUN_BINARY, "sh", "-c", script});
+    EXPECT_EQ(first.exit_code, 0) << first.describe();
+    EXPECT_THAT(processes_with(token), IsEmpty()) << describe_processes_with(token);
+  }
+  const CommandResult nested =
+      run_dtrun({"--nproc_per_node=2", DTRUN_BINARY, "--standalone", "sh", "-c", script});
+  EXPECT_EQ(nested.exit_code, 0) << nested.describe();
+  EXPECT_EQ(nested.out, "up\nup\n");
+  EXPECT_THAT(processes_with(token), IsEmpty()) << describe_processes_with(token);
+}
+
+TEST(ContainmentTest, AStartThatFailsHalfWayIsUndone) {
+  const std::string folder = "/sys/fs/cgroup/pids/dtrun_test" + std::to_string(::getpid());
+  std::error_code error;
+  if (!std::filesystem::create_directory(folder, error)) GTEST_SKIP() << "no pids cgroup here";
+  const std::string token = unique_token();
+  LauncherJob job;
+  const CommandResult result = testing_support::run_command(
+      {"sh", "-c",
+       "echo 40 > " + folder + "/pids.max; echo $$ > " + folder + "/cgroup.procs; exec " +
+           DTRUN_BINARY + " --nproc_per_node=64 sleep " + token},
+      job.options());
+  EXPECT_EQ(result.exit_code, 71) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("raise the limit of processes (ulimit -u, pids.max)"));
+  EXPECT_THAT(processes_with(token), IsEmpty()) << describe_processes_with(token);
+  EXPECT_THAT(job.left_behind(), IsEmpty());
+  std::filesystem::remove(folder, error);
+}
+#else
+// Stopped so that no SIGCONT wakes it.
+TEST(ContainmentTest, AGuardThatADebuggerHoldsIsKilledAfterTheGraces) {
+  const std::string token = unique_token();
+  Command command({DTRUN_BINARY, "--shutdown-timeout=0.2", "sh", "-c", script_with(token)});
+  ASSERT_TRUE(command.wait_for_output("up 0"));
+  const pid_t guard = wait_for_guard(command.pid()).guard;
+  ASSERT_EQ(::ptrace(PTRACE_SEIZE, guard, nullptr, nullptr), 0);
+  ASSERT_EQ(::ptrace(PTRACE_INTERRUPT, guard, nullptr, nullptr), 0);
+  ASSERT_EQ(::waitpid(guard, nullptr, __WALL), guard);
+  std::thread reaper([guard] { ::waitpid(guard, nullptr, __WALL); });  // its tracer is told first
+  command.signal(SIGTERM);
+  const CommandResult result = command.finish();
+  reaper.join();
+  EXPECT_EQ(result.exit_code, 143) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("the guard has not ended the ranks in 15.4 s: it is killed"));
+  EXPECT_THAT(processes_with(token), IsEmpty()) << describe_processes_with(token);
 }
 #endif
 

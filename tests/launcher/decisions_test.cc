@@ -3,15 +3,32 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "device_count.h"
-#include "job_outcome.h"
-#include "rank_watch.h"
+#include <array>
+
+#include "cpus/device_count.h"
+#include "ranks/rank_watch.h"
+#include "ranks/signal_sightings.h"
+#include "verdict/failure_table.h"
+#include "verdict/job_outcome.h"
 
 namespace dtrun::launcher {
 namespace {
 
 using rendezvous::RankState;
 using testing::HasSubstr;
+
+TEST(SignalSightings, EachStandsForOneOrderThatIsNotMuchLater) {
+  using std::chrono::seconds;
+  const SignalSightings::Time now{seconds(1000)};
+  SignalSightings sightings;
+  EXPECT_FALSE(sightings.take(SIGUSR1, now));
+  sightings.add(SIGUSR1, now);
+  EXPECT_FALSE(sightings.take(SIGUSR2, now));
+  EXPECT_TRUE(sightings.take(SIGUSR1, now + seconds(1)));
+  EXPECT_FALSE(sightings.take(SIGUSR1, now + seconds(1)));
+  sightings.add(SIGUSR1, now);
+  EXPECT_FALSE(sightings.take(SIGUSR1, now + seconds(10)));
+}
 
 RankOutcome ended(int rank, int code, int signal, int order) {
   RankOutcome outcome;
@@ -72,23 +89,113 @@ TEST(RootCauseTest, TheTimeInTheErrorFileComesBeforeTheOrderSeen) {
 
 TEST(ExitCodeTest, FollowsTheRootOrTheReasonThatStoppedTheJob) {
   JobOutcome outcome;
-  EXPECT_EQ(exit_code_of(outcome), 0);
+  EXPECT_EQ(exit_code_of(outcome, {}), 0);
   outcome.group_end.lost_output_bytes = 3;
   outcome.group_end.output_error = EPIPE;
-  EXPECT_EQ(exit_code_of(outcome), 0);
+  EXPECT_EQ(exit_code_of(outcome, {}), 0);
   outcome.group_end.output_error = ENOSPC;
-  EXPECT_EQ(exit_code_of(outcome), 71);
+  EXPECT_EQ(exit_code_of(outcome, {}), 71);
   outcome.ranks = {ended(0, 0, SIGSEGV, 0)};
-  EXPECT_EQ(exit_code_of(outcome), 139);
+  EXPECT_EQ(exit_code_of(outcome, {}), 139);
   outcome.missing_rank = RankEnd{};
   outcome.ranks = {ended(0, 0, 0, 0)};
-  EXPECT_EQ(exit_code_of(outcome), 1);
+  EXPECT_EQ(exit_code_of(outcome, {}), 1);
   outcome.failed_elsewhere = rendezvous::rounds::JobFailure{2, 1, 85, 0, 7, "h", ""};
-  EXPECT_EQ(exit_code_of(outcome), 85);
+  EXPECT_EQ(exit_code_of(outcome, {}), 85);
   outcome.guard_died = true;
-  EXPECT_EQ(exit_code_of(outcome), 125);
+  EXPECT_EQ(exit_code_of(outcome, {}), 125);
   outcome.stop_signal = SIGTERM;
-  EXPECT_EQ(exit_code_of(outcome), 143);
+  EXPECT_EQ(exit_code_of(outcome, {}), 143);
+}
+
+TEST(ExitCodeTest, EveryCodeAndEverySignalOfARankIsKept) {
+  JobOutcome outcome;
+  for (int code = 1; code < 256; ++code) {
+    outcome.ranks = {ended(0, code, 0, 0)};
+    EXPECT_EQ(exit_code_of(outcome, {}), code);
+  }
+  for (int number = 1; number <= SIGRTMAX; ++number) {
+    outcome.ranks = {ended(0, 0, number, 0)};
+    EXPECT_EQ(exit_code_of(outcome, {}), 128 + number);
+  }
+}
+
+TEST(ExitCodeTest, PoliciesSeeTheRanksOfOtherNodesButNotThoseThatWereStopped) {
+  JobOutcome outcome;
+  outcome.ranks = {ended(0, 3, 0, 0), stopped(ended(1, 0, SIGTERM, 1))};
+  outcome.local_ranks = 2;
+  outcome.round = 4;
+  rendezvous::rounds::WorkerEnd end;
+  end.host = end.error_file = end.text = "x";
+  for (const auto& [round, rank, code, was_stopped] : std::vector<std::array<int, 4>>{
+           {4, 2, 9, 0}, {4, 3, 200, 1}, {3, 4, 201, 0}, {4, 1, 202, 0}}) {
+    end.round = round;
+    end.rank = rank;
+    end.code = code;
+    end.stopped = was_stopped;
+    outcome.add(end);
+  }
+  EXPECT_EQ(exit_code_of(outcome, parse_exit_policy("first")), 3);
+  EXPECT_EQ(exit_code_of(outcome, parse_exit_policy("max")), 9);
+  EXPECT_EQ(exit_code_of(outcome, parse_exit_policy("rank:2")), 9);
+  EXPECT_EQ(exit_code_of(outcome, parse_exit_policy("rank:3")), 3);
+  outcome.failed_elsewhere = rendezvous::rounds::JobFailure{2, 1, 9, 0, 7, "h", ""};
+  EXPECT_EQ(exit_code_of(outcome, parse_exit_policy("first")), 9);
+}
+
+TEST(ExitCodeTest, WhatFailedInAnEarlierRoundIsForgottenWhenTheJobEndsWell) {
+  JobOutcome outcome;
+  outcome.ranks = {ended(0, 3, 0, 0)};
+  outcome.missing_rank = RankEnd{};
+  outcome.spawn_failure = SpawnOutcome{{0, ENOENT}, "text"};
+  outcome.ends_elsewhere.resize(1);
+  outcome.forget_failures();
+  EXPECT_EQ(exit_code_of(outcome, {}), 0);
+  EXPECT_EQ(failure_table(LaunchPlan(), outcome, "h"), "");
+}
+
+TEST(FailureTableTest, TellsWhomDtrunHasEndedForWhomBelowTorchrunsLayout) {
+  JobOutcome outcome;
+  outcome.local_ranks = 4;
+  const auto terminated = [](int rank) { return stopped(ended(rank, 0, SIGTERM, rank)); };
+  outcome.ranks = {terminated(0), ended(2, 9, 0, 0), terminated(1), terminated(3)};
+  const std::string table = failure_table(LaunchPlan(), outcome, "h");
+  EXPECT_THAT(table, testing::EndsWith("==\nranks 0-1,3 were ended by dtrun after rank 2 had "
+                                       "failed\n"));
+  EXPECT_THAT(table, HasSubstr("traceback : Signal 15 (SIGTERM) received by PID 0\n"));
+  outcome.ranks.resize(2);
+  EXPECT_THAT(failure_table(LaunchPlan(), outcome, "h"),
+              testing::EndsWith("rank 0 was ended by dtrun after rank 2 had failed\n"));
+}
+
+TEST(FailureTableTest, ShowsCallStacksAsTorchrunAndTheirEndsWhereTheyAreLong) {
+  const auto raised = [](std::string message, std::string stack) {
+    RankOutcome rank = ended(0, 1, 0, 0);
+    rank.report = rendezvous::FailureReport{std::move(message), std::move(stack), 10, 0};
+    JobOutcome outcome;
+    outcome.ranks = {rank};
+    return failure_table(LaunchPlan(), outcome, "h");
+  };
+  EXPECT_THAT(raised("E: x", "Traceback:\n  in f\nE: x\n"),
+              HasSubstr("  traceback : Traceback:\n    in f\n  E: x\n  \n==="));
+  EXPECT_THAT(raised("E: x", ""), HasSubstr("  traceback : E: x\n==="));
+  EXPECT_THAT(raised("E: x", "in f"), HasSubstr("  traceback : in f\n  E: x\n==="));
+  std::string deep;
+  for (int i = 0; i < 1000; ++i) deep += "  in f" + std::to_string(i) + "\n";
+  const std::string table = raised("E: x", deep + "E: x");
+  EXPECT_THAT(table,
+              AllOf(HasSubstr("  traceback : ...\n    in f"), HasSubstr("in f999\n  E: x\n")));
+  EXPECT_LT(table.size(), 2 * kMostReasonBytes);
+}
+
+TEST(FailureTableTest, OfAnAdoptedRankItShowsTheEnginesLocalRank) {
+  JobOutcome outcome;
+  outcome.local_ranks = 1;
+  outcome.base_rank = 7;
+  outcome.first_local_rank = 3;
+  outcome.ranks = {ended(0, 5, 0, 0)};
+  EXPECT_THAT(failure_table(LaunchPlan(), outcome, "h"),
+              HasSubstr("rank      : 7 (local_rank: 3)\n"));
 }
 
 TEST(ExitCodeTest, ASpawnFailureIsNotFoundNotExecutableOrTheSystems) {
@@ -96,7 +203,7 @@ TEST(ExitCodeTest, ASpawnFailureIsNotFoundNotExecutableOrTheSystems) {
            {ENOENT, 127}, {EACCES, 126}, {ENOEXEC, 126}, {EAGAIN, 71}}) {
     JobOutcome outcome;
     outcome.spawn_failure = SpawnOutcome{{0, error_number}, "text"};
-    EXPECT_EQ(exit_code_of(outcome), code);
+    EXPECT_EQ(exit_code_of(outcome, {}), code);
   }
 }
 

@@ -2,8 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
+#include <fstream>
 #include <memory>
+#include <utility>
 
 #include "dtrun/base/socket.h"
 #include "launcher/elastic_node.h"
@@ -81,8 +86,9 @@ TEST_F(ElasticTest, AKilledRankRestartsAllUntilTheBudgetIsSpent) {
       EXPECT_EQ(std::to_string(zero.port), port_);
       first = one;
     }
-    ASSERT_GT(first.pid, 0);
-    ::kill(first.pid, SIGKILL);
+    const pid_t victim = rank_called(first.pid, member->pid());
+    ASSERT_GT(victim, 0);
+    ::kill(victim, SIGKILL);
   }
   const CommandResult of_host = host->finish(), of_member = member->finish();
   EXPECT_EQ(of_host.exit_code, 137) << of_host.describe();
@@ -91,6 +97,24 @@ TEST_F(ElasticTest, AKilledRankRestartsAllUntilTheBudgetIsSpent) {
               AllOf(HasSubstr("restart 2 of 2"), HasSubstr("SIGKILL"), HasSubstr("on node 1")));
   EXPECT_THAT(of_member.out, AllOf(HasSubstr("Root Cause"), HasSubstr("exitcode  : -9"),
                                    HasSubstr("after 2 of 2 restarts")));
+}
+
+TEST_F(ElasticTest, RestartsCountedForEachNodeEndWhenOneNodesAreSpent) {
+  const std::vector<std::string> options = {"--max-restarts=1", "--restart-scope=agent"};
+  const auto host = start_host("2", options), member = start("2", options);
+  const std::array<std::pair<int, int>, 3> restarts = {{{0, 0}, {1, 0}, {1, 1}}};
+  for (std::size_t i = 0; i < restarts.size(); ++i) {
+    const Place zero = next_place(*host), one = next_place(*member);
+    EXPECT_EQ(zero, (Place{0, 2, 0, 2, restarts[i].first}));
+    EXPECT_EQ(one, (Place{1, 2, 1, 2, restarts[i].second}));
+    const pid_t victim =
+        i == 0 ? rank_called(zero.pid, host->pid()) : rank_called(one.pid, member->pid());
+    ASSERT_GT(victim, 0);
+    ::kill(victim, SIGKILL);
+  }
+  const CommandResult of_host = host->finish(), of_member = member->finish();
+  EXPECT_EQ(of_host.exit_code, 137) << of_host.describe();
+  EXPECT_EQ(of_member.exit_code, 137) << of_member.describe();
 }
 
 TEST_F(ElasticTest, AJobThatFailsOnceEndsWellWithOneRestart) {
@@ -105,6 +129,32 @@ TEST_F(ElasticTest, AJobThatFailsOnceEndsWellWithOneRestart) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("restart 1 of 3"), HasSubstr("exit code 5"),
                                 Not(HasSubstr("Root Cause"))));
   testing_support::run_command({"rm", "-r", job_.folder() + "/logs"});
+}
+
+TEST_F(ElasticTest, WhatFailsAtOnceInAllRanksIsNotTriedForEver) {
+  const auto run = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), {"--nproc_per_node=2", "--max-restarts=50"});
+    options.insert(options.end(), {"sh", "-c", "exit 5"});
+    return job_.run(options);
+  };
+  const CommandResult result = run({});
+  EXPECT_EQ(result.exit_code, 5) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("is not started again: all ranks have ended with exit"),
+                                HasSubstr("--give_up_on=none"), Not(HasSubstr("restart 50"))));
+  EXPECT_THAT(run({"--give-up-on=none"}).err, HasSubstr("restart 50 of 50"));
+  const CommandResult final = run({"--give-up-on=code:5", "--restart-backoff=100"});
+  EXPECT_EQ(final.exit_code, 5) << final.describe();
+  EXPECT_THAT(final.err, AllOf(HasSubstr("exit code 5 is among those of --give_up_on"),
+                               Not(HasSubstr("restart 1"))));
+}
+
+TEST_F(ElasticTest, ARestartWaitsForItsPause) {
+  const CommandResult result = job_.run({"--nproc_per_node=1", "--max-restarts=2",
+                                         "--restart-backoff=0.1:0.15", "sh", "-c", "kill -9 $$"});
+  EXPECT_EQ(result.exit_code, 137) << result.describe();
+  EXPECT_GE(result.elapsed.count(), 0.25);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("restart 1 of 2 in 100 ms after this"),
+                                HasSubstr("restart 2 of 2 in 150 ms after this")));
 }
 
 TEST_F(ElasticTest, LostNodesAndNewOnesChangeTheWorldAndSurvivorsKeepTheirRanks) {
@@ -166,6 +216,54 @@ TEST_F(ElasticTest, ANodeThatIsStoppedLeavesAndTheOthersGoOnWithoutIt) {
   const CommandResult result = host->finish();
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_THAT(result.out, HasSubstr("stopped by SIGTERM"));
+}
+
+// Its ranks end well, and the round that they were in is stopped for another one meanwhile.
+TEST_F(ElasticTest, ADrainedNodeTakesNoPartInTheNextRound) {
+  const auto program = [](const std::string& at_end) -> std::vector<std::string> {
+    return {"sh", "-c", "trap '" + at_end + "exit 0' TERM; echo up $WORLD_SIZE; sleep 100 & wait"};
+  };
+  const std::string gate = job_.folder() + "/gate";
+  ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
+  const auto host = start_host("1:3", {}, program(""));
+  const auto drained =
+      start("1:3", {"--on-signal=TERM=drain:60s"}, program("cat " + gate + " >/dev/null; "));
+  ASSERT_TRUE(host->wait_for_output("up 2"));
+  ASSERT_TRUE(drained->wait_for_output("up 2"));
+  drained->signal(SIGTERM);
+  ASSERT_TRUE(drained->wait_for_output("have 60 s to end by themselves"));
+  const auto newcomer = start("1:3", {}, program(""));
+  ASSERT_TRUE(host->wait_for_output("round 0 is being stopped: 1 more nodes have come"));
+  std::ofstream(gate).close();
+  const CommandResult result = drained->finish();
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, Not(HasSubstr("up 3")));
+  EXPECT_TRUE(newcomer->wait_for_output("up 2"));
+  host->signal(SIGTERM);
+  EXPECT_EQ(host->finish().exit_code, 143);
+  EXPECT_EQ(newcomer->finish().exit_code, 143);
+  ::unlink(gate.c_str());
+}
+
+// Its ranks would wait for those of the lost node for as long as they may.
+TEST_F(ElasticTest, TheLossOfAnotherNodeEndsADrain) {
+  const std::vector<std::string> program = {
+      "sh", "-c",
+      "trap 'trap \"\" TERM; echo asked' TERM; echo up $WORLD_SIZE; while :; do sleep 0.1; done"};
+  const auto host = start_host("1:3", {}, program);
+  const std::vector<std::string> drain = {"--on-signal=TERM=drain:100s", "--shutdown-timeout=0.2"};
+  const auto drained = start("1:3", drain, program);
+  const auto lost = start("1:3", {}, program);
+  for (const auto* node : {&host, &drained, &lost}) ASSERT_TRUE((*node)->wait_for_output("up 3"));
+  drained->signal(SIGTERM);
+  ASSERT_TRUE(drained->wait_for_output("asked"));
+  lost->signal(SIGKILL);
+  const CommandResult result = drained->finish();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.describe();
+  EXPECT_LT(result.elapsed, seconds(60)) << result.describe();
+  host->signal(SIGKILL);
+  host->finish();
+  lost->finish();
 }
 
 TEST_F(ElasticTest, StrangersAndThoseWhoComeWhenItEndsAreRefusedByName) {
@@ -259,7 +357,7 @@ TEST_F(ElasticTest, ANodeWhoseGuardIsKilledDropsOut) {
   const auto host = start_host("1:2", {"--max-restarts=1"});
   const auto member = start("1:2", {"--max-restarts=1"});
   EXPECT_EQ(next_place(*member).nodes, 2);
-  for (const pid_t child : children_of(member->pid())) ::kill(child, SIGKILL);
+  ::kill(wait_for_guard(member->pid()).guard, SIGKILL);
   const CommandResult result = member->finish();
   EXPECT_EQ(result.exit_code, 125) << result.describe();
   Place place;

@@ -5,8 +5,10 @@
 
 #include <memory>
 
+#include "dtrun/rendezvous/verdict_record.h"
 #include "launcher/elastic_node.h"
 #include "launcher/launcher_job.h"
+#include "rendezvous/own_etcd_client.h"
 #include "support/etcd_lab.h"
 
 namespace dtrun::launcher {
@@ -14,6 +16,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing_support::Command;
 using testing_support::CommandResult;
 using testing_support::EtcdLab;
@@ -111,6 +114,32 @@ TEST_F(EtcdJobTest, NodesOfFixedNumberMeetAndAFailureRestartsThem) {
   }
 }
 
+// etcd holds what it does when the head dies between the writing of its verdict and the telling.
+TEST_F(EtcdJobTest, AHeadThatDiesBeforeItHasToldItsVerdictLeavesItToAll) {
+  const auto head = start("1:2", "judged");
+  ASSERT_TRUE(head->wait_for_output("hosts the rendezvous"));
+  const auto other = start("1:2", "judged");
+  EXPECT_EQ(next_place(*other).nodes, 2);
+  EXPECT_EQ(next_place(*head).nodes, 2);
+  rendezvous::rounds::Close verdict;
+  verdict.outcome = rendezvous::rounds::Close::Outcome::kFailed;
+  verdict.failure.rank = 0;
+  verdict.failure.node_rank = 0;
+  verdict.failure.host = "h";
+  verdict.failure.code = 7;
+  head->signal(SIGSTOP);
+  rendezvous::OwnEtcdClient(lab_->endpoints())
+      ->put("/torch/elastic/rendezvous/judged/closed", rendezvous::write_verdict(verdict), 0,
+            base::Deadline::after(std::chrono::seconds(60)));
+  head->signal(SIGKILL);
+  const CommandResult result = other->finish();
+  EXPECT_EQ(result.exit_code, 7) << result.describe();
+  EXPECT_THAT(result.out, Not(HasSubstr("hosts the rendezvous")));
+  const CommandResult late = start("1:2", "judged")->finish();
+  EXPECT_EQ(late.exit_code, 64) << late.describe();
+  EXPECT_THAT(late.out, HasSubstr("rank 0 on node 0 (h) failed: exit code 7"));
+}
+
 TEST_F(EtcdJobTest, AJobGoesOnAndEndsWellWhenEtcdIsKilled) {
   const std::string conf = "keep_alive_interval=10,close_timeout=1";
   const auto head = start("2", "outlives", {}, conf);
@@ -125,7 +154,10 @@ TEST_F(EtcdJobTest, AJobGoesOnAndEndsWellWhenEtcdIsKilled) {
     EXPECT_EQ(result.exit_code, 0) << result.describe();
     EXPECT_LT(result.elapsed, std::chrono::seconds(20));
     if (node == &head) {
-      EXPECT_THAT(result.out, HasSubstr("end of job 'outlives' could not be written to etcd"));
+      EXPECT_THAT(result.out,
+                  AllOf(HasSubstr("verdict on job 'outlives' could not be written to etcd"),
+                        HasSubstr("the nodes are told nevertheless"),
+                        HasSubstr("end of job 'outlives' could not be written to etcd")));
     }
   }
   lab_->start();
@@ -154,6 +186,12 @@ TEST_F(EtcdJobTest, AnEtcdThatIsNotThereIsNamedWithinSeconds) {
       {"--rdzv_backend=etcd-v2", "--rdzv_endpoint=127.0.0.1:1", "--join_timeout=0.1", "true"});
   EXPECT_EQ(result.exit_code, 69) << result.describe();
   EXPECT_THAT(result.err, HasSubstr("127.0.0.1:1"));
+  // The lab's own is at another port; where one is at the usual one, there is nothing to see.
+  const CommandResult unnamed = job_.run({"--rdzv_backend=etcd-v2", "--rdzv_id=nobody", "true"});
+  if (unnamed.exit_code == 0) GTEST_SKIP() << "an etcd runs at localhost:2379";
+  EXPECT_EQ(unnamed.exit_code, 69) << unnamed.describe();
+  EXPECT_THAT(unnamed.err, AllOf(HasSubstr("elected nobody for 2 s"),
+                                 HasSubstr("say where etcd is: --rdzv_endpoint=HOST:PORT")));
 }
 
 }  // namespace

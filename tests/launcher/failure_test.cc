@@ -5,6 +5,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -43,9 +44,20 @@ TEST(FailureTest, TheExitCodeIsTheFailedRanksOwn) {
   }
 }
 
+// One after the other, in the rounds of one job.
+TEST(FailureTest, EveryCodeOfARankIsSeen) {
+  const CommandResult result = run_dtrun({"--max_restarts=254", "--give_up_on=none", "sh", "-c",
+                                          "exit $((TORCHELASTIC_RESTART_COUNT + 1))"});
+  EXPECT_EQ(result.exit_code, 255) << result.err;
+  for (int code = 1; code < 255; ++code)
+    EXPECT_THAT(result.err, HasSubstr(") failed: exit code " + std::to_string(code) + "\n"));
+}
+
 TEST(FailureTest, ASignalThatEndsARankIs128PlusItsNumberAndIsNamed) {
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGKILL,
-                           SIGSEGV, SIGPIPE, SIGALRM, SIGTERM, SIGUSR1}) {
+  // All that end a process by default.
+  for (int number = 1; number <= SIGSYS; ++number) {
+    const auto others = {SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
+    if (std::ranges::find(others, number) != others.end()) continue;
     const CommandResult result = run_ranks(
         2, "ulimit -c 0; [ $RANK = 1 ] && kill -" + std::to_string(number) + " $$; sleep 100");
     EXPECT_EQ(result.exit_code, 128 + number) << result.describe();
@@ -61,26 +73,27 @@ TEST(FailureTest, TheTableHasTorchrunsLayout) {
   const std::string rule(60, '='), line(60, '-');
   EXPECT_THAT(
       result.err,
-      testing::ContainsRegex(
-          rule + "\nsh FAILED\n" + line +
-          "\nFailures:\n"
-          "\\[1\\]:\n"
-          "  time      : [0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}:[0-9]{2}:[0-9]{2}\n"
-          "  host      : [^\n]+\n"
-          "  rank      : 0 \\(local_rank: 0\\)\n"
-          "  exitcode  : -15 \\(pid: [0-9]+\\)\n"
-          "  error_file: <N/A>\n"
-          "  traceback : Signal 15 \\(SIGTERM\\) received by PID [0-9]+\n" +
-          line +
-          "\nRoot Cause \\(first observed failure\\):\n"
-          "\\[0\\]:\n"
-          "  time      : [^\n]+\n"
-          "  host      : [^\n]+\n"
-          "  rank      : 1 \\(local_rank: 1\\)\n"
-          "  exitcode  : 5 \\(pid: [0-9]+\\)\n"
-          "  error_file: <N/A>\n"
-          "  traceback : [^\n]+\n" +
-          rule + "\nThe last lines that rank 1 wrote to its standard error:\n  \\| the reason\n"))
+      testing::ContainsRegex(rule + "\nsh FAILED\n" + line +
+                             "\nFailures:\n"
+                             "\\[1\\]:\n"
+                             "  time      : [0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}:[0-9]{2}:[0-9]{2}\n"
+                             "  host      : [^\n]+\n"
+                             "  rank      : 0 \\(local_rank: 0\\)\n"
+                             "  exitcode  : -15 \\(pid: [0-9]+\\)\n"
+                             "  error_file: <N/A>\n"
+                             "  traceback : Signal 15 \\(SIGTERM\\) received by PID [0-9]+\n" +
+                             line +
+                             "\nRoot Cause \\(first observed failure\\):\n"
+                             "\\[0\\]:\n"
+                             "  time      : [^\n]+\n"
+                             "  host      : [^\n]+\n"
+                             "  rank      : 1 \\(local_rank: 1\\)\n"
+                             "  exitcode  : 5 \\(pid: [0-9]+\\)\n"
+                             "  error_file: <N/A>\n"
+                             "  traceback : [^\n]+\n" +
+                             rule +
+                             "\nrank 0 was ended by dtrun after rank 1 had failed\nThe last lines "
+                             "that rank 1 wrote to its standard error:\n  \\| the reason\n"))
       << result.err;
   EXPECT_THAT(run_ranks(1, "exit 5").err, HasSubstr("Failures:\n  <NO_OTHER_FAILURES>\n"));
 }
@@ -108,7 +121,8 @@ TEST(FailureTest, AnErrorFileGivesTheMessageAndIsCopiedWithTheCode) {
           echo '{"message":{"message":"ValueError: bad","extraInfo":{"py_callstack":"at x",
           "timestamp":"1700000000"}}}' > $TORCHELASTIC_ERROR_FILE; exit 9)"});
   EXPECT_EQ(result.exit_code, 9);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("traceback : ValueError: bad"),
+  // As torchrun shows it.
+  EXPECT_THAT(result.err, AllOf(HasSubstr("traceback : at x\n  ValueError: bad\n"),
                                 HasSubstr("time      : 2023-11-1"), HasSubstr("/1/error.json")));
   std::ifstream file(copy);
   std::stringstream text;
@@ -181,9 +195,15 @@ TEST(FailureTest, TheOthersGetSigtermAndTheirOutputStillComes) {
 }
 
 TEST(FailureTest, ARankThatIgnoresSigtermIsKilledAfterTheGraceAndNotBlamed) {
+  LauncherJob job;
+  const std::string fifo = job.folder() + "/ready";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  // Rank 1 fails when rank 0 ignores the signal, not before.
   const CommandResult result =
-      run_dtrun({"--nproc_per_node=2", "--shutdown-timeout=0.3", "sh", "-c",
-                 "trap '' TERM; [ $RANK = 1 ] && exit 6; while :; do sleep 0.05; done"});
+      job.run({"--nproc_per_node=2", "--shutdown-timeout=0.3", "sh", "-c",
+               "trap '' TERM; cd " + job.folder() +
+                   "; [ $RANK = 1 ] && { read a <ready; exit 6; }; echo up >ready; "
+                   "while :; do sleep 0.05; done"});
   EXPECT_EQ(result.exit_code, 6) << result.describe();
   EXPECT_GT(result.elapsed.count(), 0.29);
   EXPECT_LT(result.elapsed.count(), 3.0);
@@ -191,8 +211,13 @@ TEST(FailureTest, ARankThatIgnoresSigtermIsKilledAfterTheGraceAndNotBlamed) {
 }
 
 TEST(FailureTest, AStoppedRankDoesNotHoldUpTheEnd) {
-  const CommandResult result = run_dtrun(
-      {"--nproc_per_node=2", "sh", "-c", "[ $RANK = 0 ] && kill -STOP $$; sleep 0.1; exit 6"});
+  LauncherJob job;
+  const std::string fifo = job.folder() + "/pid";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const CommandResult result =
+      job.run({"--nproc_per_node=2", "sh", "-c",
+               "[ $RANK = 0 ] && echo $$ >" + fifo + " && exec sleep 100; read pid <" + fifo +
+                   "; kill -STOP $pid; exit 6"});
   EXPECT_EQ(result.exit_code, 6) << result.describe();
   EXPECT_LT(result.elapsed.count(), 10.0);
 }

@@ -1,5 +1,5 @@
 // The file through which a job's agents find their head: who gets it, whose it stays, what is left.
-#include "head_file.h"
+#include "meeting/head_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,8 @@ namespace dtrun::launcher {
 
 LauncherJob::LauncherJob() : folder_(std::filesystem::temp_directory_path() / "dtrun_test_XXXXXX") {
   if (::mkdtemp(folder_.data()) == nullptr) ::abort();
-  options_.environment = {{"TMPDIR", folder_}, {"OMP_NUM_THREADS", "1"}};
+  options_.environment = {
+      {"TMPDIR", folder_}, {"OMP_NUM_THREADS", "1"}, {"XDG_CONFIG_HOME", folder_}};
 }
 
 LauncherJob::~LauncherJob() {

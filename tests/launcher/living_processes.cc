@@ -76,4 +76,35 @@ std::vector<pid_t> children_of(pid_t pid) {
   return result;
 }
 
+LauncherProcesses processes_of(pid_t agent) {
+  LauncherProcesses result{agent, 0, 0};
+  for (const pid_t keeper : children_of(agent)) {
+    result.keeper = keeper;
+    // It has had another child, which only tried whether it could live.
+    for (const pid_t child : children_of(keeper))
+      if (words_of(child, "comm") == "dtrun-guard\n") result.guard = child;
+  }
+  return result;
+}
+
+LauncherProcesses wait_for_guard(pid_t agent) {
+  LauncherProcesses result{agent, 0, 0};
+  const auto running = [agent] {
+    const std::string stat = words_of(agent, "stat");
+    return !stat.empty() && stat.find(") Z ") == std::string::npos;
+  };
+  while (result.guard == 0 && running()) result = processes_of(agent);
+  return result;
+}
+
+pid_t rank_called(pid_t own_number, pid_t agent) {
+  for (const pid_t child : children_of(wait_for_guard(agent).guard)) {
+    std::istringstream lines(words_of(child, "status"));
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("NSpid:") && line.ends_with('\t' + std::to_string(own_number)))
+        return child;
+  }
+  return 0;
+}
+
 }  // namespace dtrun::launcher

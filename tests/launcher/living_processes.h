@@ -23,4 +23,18 @@ std::string describe_processes_with(const std::string& token);
 
 std::vector<pid_t> children_of(pid_t pid);
 
+/// The processes of a dtrun that runs.
+struct LauncherProcesses {
+  pid_t agent = 0;
+  pid_t keeper = 0;  ///< 0: not there yet, or any more
+  pid_t guard = 0;
+};
+LauncherProcesses processes_of(pid_t agent);
+/// Waits until all are there, or the agent has ended.
+LauncherProcesses wait_for_guard(pid_t agent);
+
+/// The rank that calls itself so: in a pid namespace (--containment=namespace) it is another to us.
+/// 0: there is none.
+pid_t rank_called(pid_t own_number, pid_t agent);
+
 }  // namespace dtrun::launcher

@@ -123,6 +123,29 @@ TEST_F(NodesTest, ARankThatFailsOnOneNodeStopsTheOtherWithItsCodeAndName) {
   }
 }
 
+TEST_F(NodesTest, TheHeadsTableIsOfAllNodesAndTheOthersHearTheFirstCausesLastWords) {
+  std::unique_ptr<Command> nodes[3];
+  for (const int rank : {0, 1, 2})
+    nodes[rank] = start(rank,
+                        {"--nproc_per_node=2", "sh", "-c",
+                         "echo up; [ $RANK = 3 ] || exec sleep 100; read x <&-; "
+                         "echo 'the reason' >&2; exit 7"},
+                        3);
+  const CommandResult head = nodes[0]->finish(), own = nodes[1]->finish(),
+                      other = nodes[2]->finish();
+  for (const CommandResult* node : {&head, &own, &other}) EXPECT_EQ(node->exit_code, 7);
+  for (int rank = 0; rank < 6; ++rank)
+    EXPECT_THAT(head.err, HasSubstr("rank      : " + std::to_string(rank) +
+                                    " (local_rank: " + std::to_string(rank % 2) + ")"))
+        << head.describe();
+  const std::string root = head.err.substr(head.err.find("Root Cause"));
+  EXPECT_THAT(root, AllOf(HasSubstr("rank      : 3 (local_rank: 1)"), HasSubstr("exitcode  : 7"),
+                          HasSubstr("rank 3 wrote to its standard error:\n  | the reason")));
+  EXPECT_THAT(own.err, HasSubstr("rank      : 3 (local_rank: 1)"));
+  EXPECT_THAT(other.err, AllOf(HasSubstr("rank 3 on node 1"), HasSubstr("  | the reason"),
+                               testing::Not(HasSubstr("Root Cause"))));
+}
+
 TEST_F(NodesTest, ANodeThatDiesStopsTheOtherWithinASecondAndIsNamed) {
   for (const int dying : {0, 1}) {
     port_ = free_port();
@@ -169,10 +192,10 @@ TEST_F(NodesTest, AJoinThatTakesTooLongNamesWhoIsMissing) {
   const auto zero = start(0, {"--join_timeout=0.5", "true"}, 3);
   const auto one = start(1, {"--join_timeout=20", "true"}, 3);
   const CommandResult result = zero->finish();
-  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_EQ(result.exit_code, 75) << result.describe();
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("2 of 3 nodes have joined in 5"), HasSubstr("ms; missing: node 2")));
-  EXPECT_EQ(one->finish().exit_code, 69);
+  EXPECT_EQ(one->finish().exit_code, 75);
   EXPECT_THAT(job_.left_behind(), IsEmpty());
 }
 

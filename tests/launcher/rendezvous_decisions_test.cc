@@ -4,12 +4,13 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
-#include "host_election.h"
-#include "launch_plan.h"
-#include "node_range.h"
-#include "port_range.h"
-#include "rendezvous_conf.h"
-#include "spelling.h"
+#include "launch/launch_plan.h"
+#include "meeting/host_election.h"
+#include "options/node_range.h"
+#include "options/port_range.h"
+#include "options/rendezvous_conf.h"
+#include "sources/option_sources.h"
+#include "text/spelling.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -76,6 +77,24 @@ TEST(HostElectionTest, AnEndpointThatIsEveryMachineItselfIsSaidToBeForOne) {
   one.rounds.max_nodes = 1;
   EXPECT_EQ(elect_host(one, facts({"127.0.0.1"})).reason,
             "127.0.0.1 is an address of this machine");
+}
+
+TEST(HostElectionTest, ANameThatIsTheLoopbackOnEveryNodeIsSaidToBe) {
+  Options options = options_for("master");
+  const HostElection election = elect_host(options, facts({"127.0.1.1"}));
+  EXPECT_EQ(election.role, Role::kHost);
+  EXPECT_THAT(election.reason, HasSubstr("on which master is 127.0.1.1 hosts a job of its own"));
+  options.step_nodes = "node[1-2]";
+  EXPECT_THAT(error_of([&] { elect_host(options, facts({"127.0.1.1"})); }),
+              AllOf(HasSubstr("'master' of --rdzv_endpoint is 127.0.1.1, which every node is"),
+                    HasSubstr("node[1-2]")));
+  // A node's own name may be, in its own /etc/hosts.
+  options.master_addr = "node2.elsewhere";
+  EXPECT_THAT(elect_host(options, facts({"127.0.1.1"})).reason,
+              testing::Not(HasSubstr("of its own")));
+  options.master_addr = "master";
+  options.hosting = Hosting::kAlways;
+  EXPECT_EQ(elect_host(options, facts({"127.0.1.1"})).role, Role::kHost);
 }
 
 TEST(HostElectionTest, ANameThatMeansTheLoopbackHereIsListenedToEverywhere) {

@@ -204,7 +204,7 @@ TEST_F(RendezvousTest, ANodeThatDoesNotComeIsMissedOnAllNodes) {
   const auto member = start(3, {"--rdzv_conf=join_timeout=30", "true"});
   for (const auto* node : {&host, &member}) {
     const CommandResult result = (*node)->finish();
-    EXPECT_EQ(result.exit_code, 69) << result.describe();
+    EXPECT_EQ(result.exit_code, 75) << result.describe();
     EXPECT_THAT(result.err + result.out, AllOf(HasSubstr("of 3 nodes have joined in 1"),
                                                HasSubstr("127.0.0.1 is every machine itself")));
   }
@@ -213,7 +213,7 @@ TEST_F(RendezvousTest, ANodeThatDoesNotComeIsMissedOnAllNodes) {
 TEST_F(RendezvousTest, AMemberGivesUpAtItsOwnTimeoutAndTheOthersGoOnWaiting) {
   const auto host = start_host(3, {"true"});
   const CommandResult member = start(3, {"--join_timeout=0.3", "true"})->finish();
-  EXPECT_EQ(member.exit_code, 69) << member.describe();
+  EXPECT_EQ(member.exit_code, 75) << member.describe();
   EXPECT_THAT(member.err, HasSubstr("has not started the job for 300 ms"));
   ASSERT_TRUE(host->wait_for_output("has left before the start"));
   host->signal(SIGTERM);

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <set>
 
-#include "binding.h"
+#include "cpus/binding.h"
 #include "dtrun/base/cpu_topology.h"
 #include "dtrun/base/socket.h"
 #include "launcher/launcher_job.h"
@@ -158,12 +158,42 @@ TEST(StartTest, PythonProgramsAreRunByTheInterpreterUnbuffered) {
   EXPECT_EQ(job.run({"--no-python", "script.py"}).exit_code, 127);
 }
 
+TEST(StartTest, RunPathRunsPythonWhateverTheFileIsCalled) {
+  LauncherJob job;
+  std::ofstream(job.folder() + "/script") << "import sys\nprint(__name__, sys.argv[1:])\n";
+  EXPECT_EQ(job.run({"--run-path", "--no-python", job.folder() + "/script", "-m"}).out,
+            "__main__ ['-m']\n");
+}
+
+TEST(StartTest, AVirtualLocalRankIsZeroAndSeesItsOwnDevice) {
+  LauncherJob job;
+  job.options().environment["CUDA_VISIBLE_DEVICES"] = "5,7,9";
+  const std::vector<std::string> words = {
+      "--nproc_per_node=2", "--virtual-local-rank", "sh", "-c",
+      "echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $CUDA_VISIBLE_DEVICES ${local_rank}; "
+      "env | grep -c ^CUDA_VISIBLE_DEVICES="};
+  const CommandResult result = job.run(words);
+  EXPECT_THAT(result.sorted_lines(), ElementsAre("0 0 2 5 0", "1", "1", "1 0 2 7 1"))
+      << result.describe();
+  job.options().environment["CUDA_VISIBLE_DEVICES"] = "5";
+  EXPECT_EQ(job.run(words).exit_code, 64);
+}
+
+TEST(StartTest, ConsoleEventsTellHowEachRankEnded) {
+  const CommandResult result = run_dtrun(
+      {"--nproc_per_node=2", "--event-log-handler=console", "sh", "-c", "exit $((RANK * 3))"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("\"name\":\"torchelastic.worker.status.FAILED\""));
+}
+
 TEST(StartTest, RanksReadNothingAndHaveOnlyTheirDescriptors) {
+  LauncherJob job;
+  job.options().environment["PMI_FD"] = "9";
   const CommandResult result =
-      run_dtrun({"sh", "-c",
-                 "cat; for i in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do "
-                 "[ -e /proc/$$/fd/$i ] && [ $i != $DTRUN_JOB_PAGE_FD ] && echo $i; done"});
-  EXPECT_EQ(result.out, "0\n1\n2\n") << result.describe();
+      job.run({"sh", "-c",
+               "cat; echo ${PMI_FD-}; for i in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do "
+               "[ -e /proc/$$/fd/$i ] && [ $i != $DTRUN_JOB_PAGE_FD ] && echo $i; done"});
+  EXPECT_EQ(result.out, "\n0\n1\n2\n") << result.describe();
 }
 
 TEST(StartTest, StandardStreamsThatAreClosedDoNotBecomeSomethingElse) {
@@ -203,7 +233,7 @@ TEST(StartTest, HelpListsWhatIsBuiltAndNothingElse) {
   const CommandResult result = run_dtrun({"--help"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, AllOf(HasSubstr("--nproc_per_node"), HasSubstr("--shutdown_timeout"),
-                                HasSubstr("--rdzv_endpoint"), Not(HasSubstr("--tee"))));
+                                HasSubstr("--rdzv_endpoint"), HasSubstr("--tee")));
   EXPECT_THAT(run_dtrun({"--version"}).out, testing::StartsWith("dtrun "));
 }
 
@@ -228,6 +258,16 @@ TEST(StartTest, TheLocalRankIsPassedWhereTorchDistributedLaunchPassesIt) {
   EXPECT_THAT(lines({link, nproc, "--use_env"}), not_passed);
   EXPECT_THAT(lines({link, nproc, "--use-env"}), not_passed);
   EXPECT_THAT(lines({same, nproc}), not_passed);
+  // Its own errors end as torchrun's do.
+  EXPECT_EQ(testing_support::run_command({same, "--nnodes=0", "x"}, job.options()).exit_code, 2);
+  EXPECT_EQ(testing_support::run_command({same, "./none"}, job.options()).exit_code, 1);
+  const std::vector<std::string> failing = {"sh", "-c", "exit 7"};
+  const auto code_of = [&](std::vector<std::string> words) {
+    words.insert(words.end(), failing.begin(), failing.end());
+    return testing_support::run_command(words, job.options()).exit_code;
+  };
+  EXPECT_EQ(code_of({same}), 1);
+  EXPECT_EQ(code_of({same, "--exit=first"}), 7);
   EXPECT_THAT(lines({DTRUN_BINARY, nproc, "--use-env"}), not_passed);
 }
 

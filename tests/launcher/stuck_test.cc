@@ -1,5 +1,5 @@
 // Nodes on which processes of a round survive SIGKILL: here, those of another user, of a dtrun that
-// may not end them.
+// may not end them. (By a cgroup it could.)
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -38,8 +38,8 @@ class StuckTest : public testing::Test {
     return std::make_unique<Command>(
         std::vector<std::string>{
             "sh", "-c", "exec " + launcher + " \"$@\" 2>&1", "sh", DTRUN_BINARY, "-v",
-            "--nnodes=1:2", "--max-restarts=3", "--rdzv_backend=c10d", "--shutdown_timeout=0.2",
-            "--rdzv_endpoint=127.0.0.1:" + std::to_string(port_),
+            "--containment=guard", "--nnodes=1:2", "--max-restarts=3", "--rdzv_backend=c10d",
+            "--shutdown_timeout=0.2", "--rdzv_endpoint=127.0.0.1:" + std::to_string(port_),
             "--rdzv_conf=last_call_timeout=0.2", "sh", "-c",
             "[ $WORLD_SIZE$RANK = 21 ] || exec " + kWorker +
                 "; setpriv --reuid=65534 --clear-groups sleep " + token_ +

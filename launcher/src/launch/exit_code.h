@@ -1,0 +1,21 @@
+// What dtrun exits with when it is not a rank's own code (docs/errors.md).
+#pragma once
+
+namespace dtrun::launcher {
+
+inline constexpr int kExitUsage = 64;
+inline constexpr int kExitUnreachable = 69;
+inline constexpr int kExitInternal = 70;
+inline constexpr int kExitSystem = 71;
+inline constexpr int kExitTemporary =
+    75;  ///< EX_TEMPFAIL; a rank says so, too, that can go on later
+inline constexpr int kExitConfig = 78;
+inline constexpr int kExitLauncherFailed = 125;
+inline constexpr int kExitNotExecutable = 126;
+inline constexpr int kExitNotFound = 127;
+// torchrun's, where dtrun is called by its name.
+inline constexpr int kExitTorch = 1;
+inline constexpr int kExitTorchUsage = 2;
+inline constexpr int kExitSignal = 128;  ///< + the signal
+
+}  // namespace dtrun::launcher

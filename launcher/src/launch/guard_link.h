@@ -1,0 +1,181 @@
+// GuardLink: the socket between agent and guard, one message per packet, and what is said on it.
+// Both ends are the same binary (fork without exec), so structs travel as they lie in memory. The
+// end of the connection means the death of the other side.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "dtrun/base/unique_fd.h"
+
+namespace dtrun::launcher {
+
+enum class MessageKind : std::uint32_t {
+  kStart,         ///< agent: StartOrder; once the group before it has ended
+  kStop,          ///< agent: StopOrder
+  kSignal,        ///< agent: SignalOrder
+  kRankEnd,       ///< guard: RankEnd, then the end of its standard error
+  kSpawned,       ///< guard: Spawned
+  kSpawnFailure,  ///< guard: SpawnFailure, then the Error's text
+  kFirstFailure,  ///< guard: FirstFailure, the end of its standard error; then, when it exited with
+                  ///< 0, why that is a failure
+  kGroupEnd,      ///< guard: GroupEnd; its last word about the round
+  kFlush,         ///< agent: FlushOrder; no round will follow
+  kNote,          ///< guard: GuardNote, then a text for the operator
+  kFlushed,       ///< guard: GroupEnd, of which only what it says of the output counts
+};
+
+/// Why ranks are stopped: each cause has a grace of its own.
+enum class StopCause : std::uint32_t {
+  kOperator,  ///< a signal to dtrun, on this node or another
+  kRestart,   ///< another round is to begin
+  kFailure,   ///< the job ends
+};
+
+/// A round: one group of ranks on this node, and where it stands in the world.
+struct StartOrder {
+  int round = 0;
+  int group_rank = 0;        ///< the node's number
+  int group_world_size = 1;  ///< how many nodes
+  int base_rank = 0;
+  int world_size = 1;
+  int role_base_rank = 0;
+  int role_world_size = 1;
+  int restart_count = 0;
+  int max_restarts = 0;
+  StopCause after_failure = StopCause::kFailure;  ///< for which a failure here stops the others
+  std::uint16_t master_port = 0;
+  char master_addr[256] = {};
+};
+
+enum class Urgency : std::uint32_t { kClean, kNow };
+/// What the agent will want next: kAnotherRound does not wait for a reader of the output that has
+/// stopped.
+enum class Afterwards : std::uint32_t { kNothing, kAnotherRound };
+
+/// Of a round that has ended already, or that never began, it has no effect.
+struct StopOrder {
+  int round = 0;
+  int signal = 15;  ///< the first signal
+  Urgency urgency = Urgency::kClean;
+  StopCause why = StopCause::kFailure;
+  std::chrono::nanoseconds grace{-1};  ///< of kOperator, for this signal; negative: the usual one
+  Afterwards afterwards = Afterwards::kNothing;
+  int failed_rank = -1;  ///< a rank of another node that has failed; -1: nobody
+  char cause[256] = {};  ///< for the job page; empty: none
+};
+
+/// A signal for the ranks of a round; one that has ended is not there any more.
+struct SignalOrder {
+  int round = 0;
+  int signal = 0;
+  std::chrono::nanoseconds yield_time{};  ///< to end by themselves; 0: they need not
+};
+
+/// What is still to be written gets the grace period.
+struct FlushOrder {
+  Urgency urgency = Urgency::kClean;
+};
+
+struct RankEnd {
+  int local_rank = 0;
+  int pid = 0;
+  int code = 0;
+  int signal = 0;
+  int order = 0;          ///< 0 for the first that was reaped, and so on
+  int victim_of = -1;     ///< the rank whose failure this one reported before it ended
+  int stopped = 0;        ///< 1: ended after, and as, the guard had told it to
+  int dumped = 0;         ///< 1: a core was written
+  int early = 0;          ///< 1: within alike_window of the round's start
+  int oom = 0;            ///< 1: the OOM killer has ended it, as its memory cgroup says
+  std::int64_t time = 0;  ///< seconds since the epoch
+  bool success() const { return code == 0 && signal == 0; }
+};
+
+struct GuardNote {
+  int round = 0;
+};
+
+/// Of the rank for which the group is ended.
+struct FirstFailure {
+  RankEnd end;
+  int tail_bytes = 0;
+};
+
+/// All ranks of the round run. Times of the steady clock, in nanoseconds.
+struct Spawned {
+  std::int64_t began = 0;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+
+struct SpawnFailure {
+  int local_rank = 0;
+  int error_number = 0;
+};
+
+/// No process of the round is left on this node, but the unkillable.
+struct GroupEnd {
+  int round = 0;
+  int success = 0;  ///< 1: all ranks ended with 0, and nobody had stopped them
+  std::uint64_t lost_output_bytes = 0;
+  int output_error = 0;               ///< errno of the first failed write to our own output
+  std::uint64_t lost_file_bytes = 0;  ///< of the ranks' log files, of all rounds
+  int file_error = 0;                 ///< errno of the first failed write to them
+  int unkillable = 0;                 ///< processes that SIGKILL did not end
+  int yielded = 0;         ///< 1: they were asked to end by a signal, and did by themselves
+  int output_pending = 0;  ///< 1: a slow reader has not taken all yet
+};
+
+struct GuardMessage {
+  MessageKind kind{};
+  std::string payload;
+
+  template <typename T>
+  T as() const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    std::memcpy(static_cast<void*>(&value), payload.data(), sizeof value);
+    return value;
+  }
+  template <typename T>
+  std::string text_after() const {
+    return payload.substr(sizeof(T));
+  }
+};
+
+class GuardLink {
+ public:
+  GuardLink() = default;
+  explicit GuardLink(base::UniqueFd fd) : fd_(std::move(fd)) {}
+  struct Ends;
+  /// @throws Error kSystem
+  static Ends make();
+
+  int fd() const { return fd_.get(); }
+  void close() { fd_.reset(); }
+
+  template <typename T>
+  void send(MessageKind kind, const T& value, const std::string& text = {}) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    send_bytes(kind, &value, sizeof value, text);
+  }
+  /// The next message; nullopt when the other side is gone. Blocks.
+  std::optional<GuardMessage> receive();
+
+ private:
+  // A peer that is gone is learnt of by receive(), not here.
+  void send_bytes(MessageKind kind, const void* value, std::size_t size, const std::string& text);
+  base::UniqueFd fd_;
+};
+
+struct GuardLink::Ends {
+  GuardLink agent;
+  GuardLink guard;
+};
+
+}  // namespace dtrun::launcher

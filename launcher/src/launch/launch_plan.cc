@@ -1,0 +1,279 @@
+#include "launch/launch_plan.h"
+
+#include <fmt/core.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "cpus/device_count.h"
+#include "cpus/virtual_devices.h"
+#include "dtrun/base/log.h"
+#include "dtrun/rendezvous/munge.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+constexpr std::string_view kLocalRankMacro = "${local_rank}";
+constexpr const char* kTokenVariable = "DTRUN_TOKEN";
+constexpr const char* kMungeSocketVariable = "DTRUN_MUNGE_SOCKET";
+constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
+constexpr const char* kNcclAsync = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+
+int decide_local_ranks(const std::string& wish, const base::Environment& environment) {
+  if (const auto number = base::parse_integer(wish)) return static_cast<int>(*number);
+  if (wish == "cpu") return count_cpus();
+  const auto visible = environment.get(kVisibleDevices);
+  const int gpus = count_gpus(visible);
+  if (gpus > 0) return gpus;
+  if (wish == "auto") return count_cpus();
+  throw Error(ErrorCode::kUnavailable, "--nproc_per_node=gpu, but there is no GPU here",
+              visible ? fmt::format("CUDA_VISIBLE_DEVICES='{}' is in force", *visible)
+                      : "neither NVML nor /proc/driver/nvidia shows one",
+              "--nproc_per_node=cpu, auto or a number");
+}
+
+std::string new_run_id() {
+  unsigned char bytes[8] = {};
+  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+    throw base::system_error("get random bytes");
+  std::string result;
+  for (const unsigned char byte : bytes) result += fmt::format("{:02x}", byte);
+  return result;
+}
+
+// The limit that this process raises for itself is not the ranks' business. Returns what it was.
+std::size_t raise_open_files_limit(const Options& options, int local_ranks) {
+  // Of the guard: two pipes, two files and a pidfd for each rank, and its own.
+  constexpr std::size_t kOwn = 32;
+  const std::size_t per_rank = options.output.any_files() ? 5 : 3;
+  const std::size_t needed = kOwn + per_rank * static_cast<std::size_t>(local_ranks);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const std::size_t before = limit.rlim_cur;
+  if (limit.rlim_max < needed)
+    throw Error(ErrorCode::kSystem, fmt::format("{} ranks need {} open files", local_ranks, needed),
+                fmt::format("the limit is {}", limit.rlim_max),
+                "raise the limit of open files (ulimit -n), or start fewer ranks");
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return before;
+}
+
+bool ends_with_py(const std::string& name) {
+  return name.size() > 3 && name.compare(name.size() - 3, 3, ".py") == 0;
+}
+
+std::string find_interpreter(const std::string& name, const std::string& search_path) {
+  try {
+    return base::find_program(name, search_path);
+  } catch (const base::SpawnError& error) {
+    throw base::SpawnError(
+        Error(error.code(), error.summary() + ", which would run the Python program", error.why(),
+              "set PYTHON_EXEC to a Python; --no_python executes the program itself"),
+        error.error_number());
+  }
+}
+
+base::ChildCommand make_command(const Options& options, const base::Environment& environment) {
+  base::ChildCommand command;
+  const std::string path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  const bool python = options.run_path ||
+                      (!options.no_python && (options.module || ends_with_py(options.program[0])));
+  if (python) {
+    const std::string interpreter = environment.get("PYTHON_EXEC").value_or("python3");
+    command.path = find_interpreter(interpreter, path);
+    command.arguments = {interpreter, "-u"};
+    if (options.module && !options.run_path) command.arguments.emplace_back("-m");
+  } else {
+    command.path = base::find_program(options.program[0], path);
+  }
+  command.arguments.push_back(options.program[0]);
+  // torch.distributed.launch puts it there, before the program's own.
+  if (options.pass_local_rank)
+    command.arguments.push_back(fmt::format("--local-rank={}", kLocalRankMacro));
+  command.arguments.insert(command.arguments.end(), options.program.begin() + 1,
+                           options.program.end());
+  return command;
+}
+
+void tell_bindings(const LaunchPlan& plan) {
+  for (std::size_t rank = 0; rank < plan.bindings.size(); ++rank)
+    if (const RankBinding& binding = plan.bindings[rank]; !binding.cpus.empty())
+      base::log::info(base::log::Component::kLauncher, "local rank {}: {}", rank,
+                      binding.describe());
+}
+
+// Without a word of the user's, torchrun's rule, and its text: people look for it.
+void limit_omp_threads(int ranks_on_node, const std::optional<OmpThreads>& wish,
+                       base::Environment& environment, std::vector<std::string>& warnings) {
+  if (wish && wish->count > 0)
+    return environment.set("OMP_NUM_THREADS", std::to_string(wish->count));
+  if (wish) return environment.unset("OMP_NUM_THREADS");  // each rank gets its own
+  if (ranks_on_node == 1 || environment.contains("OMP_NUM_THREADS")) return;
+  environment.set("OMP_NUM_THREADS", "1");
+  warnings.push_back(
+      "\n*****************************************\n"
+      "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid "
+      "your system being overloaded, please further tune the variable for optimal performance in "
+      "your application as needed. \n"
+      "*****************************************");
+}
+
+// Of the job's agents only: what the ranks have in their environment, their children and logs have.
+rendezvous::Proof find_proof(const Options& options, const base::Environment& environment) {
+  const auto secret = environment.get(kTokenVariable);
+  std::vector<std::string> given;
+  if (secret) given.emplace_back(kTokenVariable);
+  if (!options.token_file.empty()) given.emplace_back("token_file in --rdzv_conf");
+  if (options.token_of_munge) given.emplace_back("token=munge in --rdzv_conf");
+  if (given.size() > 1)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("two tokens are given, {} and {}", given[0], given[1]), "",
+                "leave one of them out");
+  if (options.rounds.max_nodes == 1) return {};  // no other agent can come
+  if (secret) return rendezvous::Token(*secret, kTokenVariable);
+  if (options.token_of_munge)
+    return std::make_shared<rendezvous::Munge>(
+        rendezvous::MungeOptions{.socket = environment.get(kMungeSocketVariable).value_or("")});
+  if (options.token_file.empty()) return {};
+  return rendezvous::Token::from_file(options.token_file, "--rdzv_conf token_file=");
+}
+
+// Of each rank: the cores that it is bound to; else its part of all.
+std::vector<int> shares_of_cores(const std::vector<RankBinding>& bindings) {
+  const base::CpuTopology topology = base::CpuTopology::of_this_process();
+  std::vector<int> shares;
+  for (const RankBinding& binding : bindings) {
+    const auto same = std::count(bindings.begin(), bindings.end(), binding);
+    shares.push_back(std::max(1, cores_of(topology, binding) / static_cast<int>(same)));
+  }
+  return shares;
+}
+
+Letters letters_of(const base::Environment& environment) {
+  std::string locale;
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
+    if (locale.empty()) locale = environment.get(name).value_or("");
+  const bool utf8 =
+      locale.find("UTF-8") != std::string::npos || locale.find("utf8") != std::string::npos;
+  return utf8 ? Letters::kUtf8 : Letters::kAscii;
+}
+
+// Of several nodes it is known only later who has which ranks.
+void check_stdin_rank(const Options& options, int local_ranks) {
+  const auto& rank = options.output.stdin_rank;
+  if (!rank || options.rounds.max_nodes > 1 || *rank < local_ranks) return;
+  throw Error(ErrorCode::kUsage, fmt::format("--stdin={} names a rank that the job has not", *rank),
+              fmt::format("it has ranks 0 to {}", local_ranks - 1), "name one of these, or none");
+}
+
+// The other ranks of this node are other dtruns', which tell the same.
+void keep_adopted(const AdoptedRank& adopted, LaunchPlan& plan) {
+  const auto place = static_cast<std::size_t>(adopted.local_rank);
+  plan.bindings = {plan.bindings[place]};
+  if (!plan.omp_shares.empty()) plan.omp_shares = {plan.omp_shares[place]};
+  if (!plan.virtual_devices.empty()) plan.virtual_devices = {plan.virtual_devices[place]};
+  if (adopted.local_rank + adopted.group_rank > 0) plan.warnings.clear();
+}
+
+// Where each rank has a dtrun of its own, that knows the rank as its only one.
+rendezvous::WorkerEnv with_place_on_node(rendezvous::WorkerEnv worker, const Options& options) {
+  if (!options.adopted) return worker;
+  worker.local_rank = options.adopted->local_rank;
+  worker.local_world_size = options.adopted->local_world_size;
+  worker.group_rank = options.adopted->group_rank;
+  worker.group_world_size = options.adopted->group_world_size;
+  return worker;
+}
+
+}  // namespace
+
+bool LaunchPlan::shows_status() const {
+  struct stat status {};
+  const bool piped = ::fstat(STDOUT_FILENO, &status) == 0 &&
+                     (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
+  // With -v, agent and guard have much to say; of --adopt, each rank has a dtrun.
+  const bool alone = !options.verbose && !options.adopted;
+  return options.output.status == StatusWish::kOnTerminal && alone &&
+         ::isatty(STDERR_FILENO) == 1 && !piped;
+}
+
+LaunchPlan make_plan(Options options, const base::Environment& environment) {
+  LaunchPlan plan;
+  plan.local_ranks = decide_local_ranks(options.local_ranks, environment);
+  plan.program_name = options.program[0];
+  plan.command = make_command(options, environment);
+  plan.command.open_files_soft_limit = raise_open_files_limit(options, plan.local_ranks);
+  plan.run_id = !options.run_id.empty()         ? options.run_id
+                : options.rounds.max_nodes == 1 ? new_run_id()
+                                                : "none";
+  plan.report_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
+  plan.proof = find_proof(options, environment);
+  plan.nccl_async = environment.get(kNcclAsync).value_or("");
+  plan.letters = letters_of(environment);
+  check_stdin_rank(options, plan.local_ranks);
+  base::Environment common = environment;
+  const int ranks_on_node = options.adopted ? options.adopted->local_world_size : plan.local_ranks;
+  limit_omp_threads(ranks_on_node, options.omp_threads, common, plan.warnings);
+  plan.bindings =
+      bind_ranks(options.binding, ranks_on_node, environment.get(kVisibleDevices), plan.warnings);
+  if (options.omp_threads && options.omp_threads->count == 0)
+    plan.omp_shares = shares_of_cores(plan.bindings);
+  if (options.virtual_local_rank) {
+    plan.virtual_devices = virtual_devices(ranks_on_node, environment.get(kVisibleDevices));
+    common.unset(kVisibleDevices);
+  }
+  if (options.adopted) keep_adopted(*options.adopted, plan);
+  tell_bindings(plan);
+  // What each rank gets for itself must not come from outside as well.
+  base::Environment own;
+  rendezvous::write_worker_env({}, own);
+  for (const auto& [name, value] : own.variables()) common.unset(name);
+  common.unset("TORCHELASTIC_ERROR_FILE");
+  common.unset("DTRUN_JOB_PAGE_FD");
+  // A connection that ranks do not inherit: an MPI program would speak to what has its number.
+  common.unset("PMI_FD");
+  common.unset(kTokenVariable);
+  common.set("TORCHELASTIC_SIGNALS_TO_HANDLE", options.stop.handled);
+  plan.command.environment = common.as_strings();
+  plan.warnings.insert(plan.warnings.end(), options.warnings.begin(), options.warnings.end());
+  for (std::string& warning : options.output.warnings(plan.local_ranks))
+    plan.warnings.push_back(std::move(warning));
+  plan.options = std::move(options);
+  return plan;
+}
+
+base::ChildCommand command_of_rank(const LaunchPlan& plan, int local_rank) {
+  base::ChildCommand command = plan.command;
+  const std::optional<AdoptedRank>& adopted = plan.options.adopted;
+  const std::string number = std::to_string(adopted ? adopted->local_rank : local_rank);
+  for (std::string& argument : command.arguments)
+    for (auto at = argument.find(kLocalRankMacro); at != std::string::npos;
+         at = argument.find(kLocalRankMacro, at + number.size()))
+      argument.replace(at, kLocalRankMacro.size(), number);
+  return command;
+}
+
+std::vector<std::string> rank_environment(const LaunchPlan& plan,
+                                          const rendezvous::WorkerEnv& worker) {
+  base::Environment own;
+  if (!plan.nccl_async.empty()) own.set(kNcclAsync, plan.nccl_async);
+  if (!plan.omp_shares.empty())
+    own.set("OMP_NUM_THREADS",
+            std::to_string(plan.omp_shares[static_cast<std::size_t>(worker.local_rank)]));
+  rendezvous::WorkerEnv seen = with_place_on_node(worker, plan.options);
+  if (!plan.virtual_devices.empty()) {
+    own.set(kVisibleDevices, plan.virtual_devices[static_cast<std::size_t>(worker.local_rank)]);
+    seen.local_rank = 0;
+  }
+  rendezvous::write_worker_env(seen, own);
+  return own.as_strings();
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,52 @@
+// LaunchPlan: everything that is decided before anything happens: which program, how many ranks,
+// with which environment. Made once from the options; read by agent and guard.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/child_process.h"
+#include "dtrun/base/env.h"
+#include "dtrun/rendezvous/proof.h"
+#include "dtrun/rendezvous/worker_env.h"
+#include "options/options.h"
+
+namespace dtrun::launcher {
+
+/// What a terminal can show.
+enum class Letters { kAscii, kUtf8 };
+
+struct LaunchPlan {
+  Options options;
+  int local_ranks = 1;
+  std::string run_id;
+  std::string program_name;    ///< as the user wrote it; for reports
+  base::ChildCommand command;  ///< with the environment that all ranks share
+  std::string nccl_async;      ///< TORCH_NCCL_ASYNC_ERROR_HANDLING of this environment; may be ""
+  /// By which the agents know each other; nothing: anybody may join who names the job.
+  rendezvous::Proof proof;
+  std::string report_file;            ///< this launcher's own TORCHELASTIC_ERROR_FILE; empty: none
+  std::vector<RankBinding> bindings;  ///< of each local rank
+  std::vector<int> omp_shares;  ///< OMP_NUM_THREADS of each; empty: the same for all, or nothing
+  /// CUDA_VISIBLE_DEVICES of each, which has LOCAL_RANK=0 then; empty: the same for all.
+  std::vector<std::string> virtual_devices;
+  Letters letters = Letters::kAscii;  ///< that the terminal is known to have
+  std::vector<std::string> warnings;
+
+  /// There is a status line: it is wanted, and who reads the standard output does not write to the
+  /// same terminal.
+  bool shows_status() const;
+};
+
+/// @throws Error (kUsage, kUnavailable), SpawnError when the program cannot be found or executed
+LaunchPlan make_plan(Options options, const base::Environment& environment);
+
+/// The command with `${local_rank}` in its arguments replaced, as torchrun does.
+base::ChildCommand command_of_rank(const LaunchPlan& plan, int local_rank);
+
+/// What one rank has beside the common environment.
+std::vector<std::string> rank_environment(const LaunchPlan& plan,
+                                          const rendezvous::WorkerEnv& worker);
+
+}  // namespace dtrun::launcher

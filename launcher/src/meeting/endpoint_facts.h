@@ -1,0 +1,15 @@
+// What host_election.h decides by, found out: asks the resolver and the interfaces, and blocks as
+// long as they do.
+#pragma once
+
+#include "dtrun/base/deadline.h"
+#include "meeting/host_election.h"
+
+namespace dtrun::launcher {
+
+/// @param deadline until which a name that does not resolve is asked for again: it may be new
+EndpointFacts gather_endpoint_facts(const Options& options, base::Deadline deadline);
+/// For choose_own_address().
+EndpointFacts gather_own_facts(const Options& options);
+
+}  // namespace dtrun::launcher

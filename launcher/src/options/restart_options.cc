@@ -1,0 +1,86 @@
+#include "options/restart_options.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <climits>
+#include <string>
+#include <string_view>
+
+#include "dtrun/base/env.h"
+#include "text/duration_text.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using rendezvous::rounds::RestartScope;
+using rendezvous::rounds::RoundSettings;
+
+constexpr auto kAlikeWindow = std::chrono::seconds(10);
+
+void read_scope(const OptionValues& values, RoundSettings& rounds) {
+  const std::string text = values.text("restart-scope", "job");
+  if (text == "agent")
+    rounds.restart_scope = RestartScope::kAgent;
+  else if (text != "job")
+    values.reject("restart-scope", "must be job or agent");
+}
+
+void read_backoff(const OptionValues& values, RoundSettings& rounds) {
+  if (!values.has("restart-backoff")) return;
+  const std::string& text = values.get("restart-backoff").value;
+  const auto colon = text.find(':');
+  const auto first = parse_duration(std::string_view(text).substr(0, colon));
+  auto most = first;
+  if (first) most = std::max(*first, rounds.most_backoff);
+  if (colon != std::string::npos) most = parse_duration(std::string_view(text).substr(colon + 1));
+  if (!first || !most || *most < *first)
+    values.reject("restart-backoff",
+                  "must be SECONDS or SECONDS:MOST, the most not less than the first");
+  rounds.backoff = *first;
+  rounds.most_backoff = *most;
+}
+
+void read_rule(const OptionValues& values, std::string_view rule, RoundSettings& rounds) {
+  const auto colon = rule.find(':');
+  const std::string_view name = rule.substr(0, colon);
+  const std::string_view value = colon == std::string_view::npos ? "" : rule.substr(colon + 1);
+  if (name == "alike") {
+    const auto window = value.empty() ? kAlikeWindow : parse_duration(value);
+    if (window) rounds.alike_window = *window;
+    if (window) return;
+  } else if (name == "code") {
+    const auto code = base::parse_integer(value);
+    if (code && *code >= 1 && *code <= 255)
+      return rounds.final_codes.push_back(static_cast<std::int32_t>(*code));
+  }
+  values.reject("give-up-on",
+                fmt::format("has the rule '{}'; there are alike[:TIME], code:N with N from 1 to "
+                            "255, and none alone",
+                            rule));
+}
+
+void read_rules(const OptionValues& values, RoundSettings& rounds) {
+  rounds.alike_window = kAlikeWindow;
+  if (!values.has("give-up-on")) return;
+  rounds.alike_window = {};
+  std::string_view rules = values.get("give-up-on").value;
+  if (rules == "none") return;
+  while (true) {
+    const auto comma = rules.find(',');
+    read_rule(values, rules.substr(0, comma), rounds);
+    if (comma == std::string_view::npos) return;
+    rules.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace
+
+void read_restart_options(const OptionValues& values, RoundSettings& rounds) {
+  rounds.max_restarts = values.integer("max-restarts", 0, 0, INT_MAX);
+  read_scope(values, rounds);
+  read_backoff(values, rounds);
+  read_rules(values, rounds);
+}
+
+}  // namespace dtrun::launcher

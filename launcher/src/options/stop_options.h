@@ -1,0 +1,52 @@
+// StopOptions: what signals to dtrun mean for its ranks, how long ranks that must end get to do so,
+// and which exit code follows (docs/supervision.md).
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtrun/base/env.h"
+#include "options/exit_policy.h"
+#include "options/option_values.h"
+
+namespace dtrun::launcher {
+
+struct SignalPolicy {
+  enum class Action {
+    kStop,     ///< the job ends, here and on all nodes
+    kDrain,    ///< the ranks of this node get the signal, and time to end by themselves
+    kForward,  ///< they get the signal
+    kIgnore,
+  };
+  int signal = 0;
+  Action action = Action::kStop;
+  /// kStop: until SIGKILL; kDrain: until they are stopped. Negative: shutdown_timeout.
+  std::chrono::nanoseconds time{-1};
+};
+
+struct StopOptions {
+  /// Of each signal that is not left to its default action: one.
+  std::vector<SignalPolicy> signals;
+  // From the first signal to SIGKILL: of a stop by an operator, before another round, at the end.
+  std::chrono::nanoseconds shutdown_timeout = std::chrono::seconds(30);
+  std::chrono::nanoseconds restart_timeout = std::chrono::seconds(30);
+  std::chrono::nanoseconds failure_timeout = std::chrono::seconds(30);
+  ExitPolicy exit;
+  /// As --signals-to-handle has it: torchrun tells its ranks.
+  std::string handled = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+
+  const SignalPolicy* policy_of(int signal) const;
+};
+
+/// The signals as they are handled where the user says nothing.
+/// @param hangup_ignored at the start of this process, as nohup(1) does
+std::vector<SignalPolicy> default_signals(bool hangup_ignored);
+/// "TERM", "SIGTERM" or "15". nullptr-like 0: no signal that can be handled.
+int signal_of(std::string_view name);
+
+/// @throws Error kUsage
+StopOptions read_stop_options(const OptionValues& values, const base::Environment& environment);
+
+}  // namespace dtrun::launcher

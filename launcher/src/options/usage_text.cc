@@ -1,0 +1,64 @@
+#include "options/usage_text.h"
+
+namespace dtrun::launcher {
+namespace {
+
+constexpr UsageExample kExamples[] = {
+    {"dtrun --nproc_per_node=4 ./app --lr 0.1", "four ranks on this node"},
+    {"dtrun --nproc_per_node=gpu train.py", "a Python script, one rank for each GPU"},
+    {"srun --ntasks-per-node=1 dtrun ./app", "nodes, GPUs and the meeting point from Slurm"},
+    {"dtrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=node1:29400 ./app",
+     "the same line on both nodes, one of which is node1"},
+    {"dtrun --nnodes=1:4 --max_restarts=3 --rdzv_backend=c10d --rdzv_endpoint=node1 ./app",
+     "elastic: nodes come and go; failures are survived"},
+};
+
+constexpr UsageExample kExitCodes[] = {
+    {"0", "every rank exited with 0"},
+    {"n", "the first failed rank's own code, or 128 + the signal that ended it"},
+    {"64", "usage"},
+    {"69", "the other nodes could not be reached"},
+    {"70", "internal error"},
+    {"71", "the operating system refused (fork, file descriptors)"},
+    {"75",
+     "try again later: other nodes have not come in time; or the job was stopped, and its "
+     "ranks ended with 75"},
+    {"78", "a configuration file is wrong"},
+    {"125", "dtrun itself failed"},
+    {"126, 127", "the program cannot be executed; there is no such program"},
+    {"128 + n", "dtrun was stopped by signal n"},
+};
+
+constexpr std::string_view kNotes[] = {
+    "PROGRAM [ARGUMENTS...] comes after the options. Nothing after its name is looked at; "
+    "${local_rank} in the arguments becomes each rank's number on its node. *.py programs are run "
+    "by $PYTHON_EXEC, or python3, with -u.",
+    "In names '-' and '_' are the same, and a beginning is enough where it is unique among "
+    "torchrun's options, or among all.",
+    "Every option but --help, --version and --completion can be set by the environment, as "
+    "PET_NAME (torchrun's) or DTRUN_NAME: 1 or 0 for one without a value. The command line goes "
+    "before PET_NAME, that before DTRUN_NAME, that before the file of --config, that before "
+    "$XDG_CONFIG_HOME/dtrun/config (~/.config/dtrun/config), and that before what Slurm or mpirun "
+    "tell. --print-config shows what came from where.",
+};
+
+}  // namespace
+
+std::string_view usage_intro() {
+  return "dtrun starts a program once per rank, on one node or several, as torchrun does, and ends "
+         "them all when one fails.";
+}
+
+std::span<const UsageExample> usage_examples() {
+  return kExamples;
+}
+
+std::span<const UsageExample> exit_codes() {
+  return kExitCodes;
+}
+
+std::span<const std::string_view> usage_notes() {
+  return kNotes;
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,176 @@
+#include "output/log_folder.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstdint>
+#include <filesystem>
+
+#include "dtrun/base/check.h"
+#include "dtrun/base/env.h"
+#include "dtrun/base/error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using base::UniqueFd;
+
+constexpr mode_t kFolderMode = 0700, kFileMode = 0600;
+
+Error cannot_make(const std::string& path, int error_number) {
+  return base::system_error(fmt::format("make the folder {}", path), error_number,
+                            "name another folder with --log_dir");
+}
+
+UniqueFd open_folder(int parent, const std::string& name, const std::string& path) {
+  UniqueFd folder(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!folder) throw cannot_make(path, errno);
+  return folder;
+}
+
+UniqueFd make_file(const UniqueFd& folder, const std::string& name, const std::string& path) {
+  UniqueFd file(::openat(folder.get(), name.c_str(),
+                         O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
+  if (!file)
+    throw base::system_error(fmt::format("make the file {}/{}", path, name),
+                             "name another folder with --log_dir");
+  return file;
+}
+
+uid_t owner_of(const UniqueFd& folder) {
+  struct stat status {};
+  return ::fstat(folder.get(), &status) == 0 ? status.st_uid : ~uid_t{0};
+}
+
+// Of the round before.
+bool is_own_folder(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == ::geteuid();
+}
+
+void make_private_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), kFolderMode) != 0 && !(errno == EEXIST && is_own_folder(path)))
+    throw base::system_error(fmt::format("make the folder {}", path),
+                             "set TMPDIR to a folder that can be written to, or use --log_dir");
+}
+
+std::string temporary_folder() {
+  const std::string named = base::get_env("TMPDIR").value_or("");
+  return named.empty() ? P_tmpdir : named;
+}
+
+void check_log_dir(const std::string& path) {
+  struct stat status {};
+  if (path.empty() || ::stat(path.c_str(), &status) != 0 || S_ISDIR(status.st_mode)) return;
+  throw Error(ErrorCode::kUsage, fmt::format("--log_dir={} is no folder", path), "",
+              "name a folder, which need not be there yet, or /dev/null for no files at all");
+}
+
+// As torchrun names it, where no --rdzv_id is given.
+std::string name_of_job(const LaunchPlan& plan) {
+  return plan.options.run_id.empty() ? "none" : file_name_of(plan.options.run_id);
+}
+
+}  // namespace
+
+std::string file_name_of(const std::string& run_id) {
+  constexpr std::size_t kLongest = 64;
+  std::string name = run_id.substr(0, kLongest);
+  for (char& letter : name) {
+    const bool plain =
+        std::isalnum(static_cast<unsigned char>(letter)) != 0 && (letter & 0x80) == 0;
+    if (!plain && letter != '.' && letter != '_' && letter != '-') letter = '_';
+  }
+  if (!name.empty() && name[0] == '.') name[0] = '_';
+  return name;
+}
+
+UniqueFd AttemptFolder::make_stream_file(int local_rank, Stream stream) const {
+  DT_CHECK(folder_.valid());
+  const std::string path = fmt::format("{}/{}", path_, local_rank);
+  const UniqueFd folder = open_folder(folder_.get(), std::to_string(local_rank), path);
+  return make_file(folder, fmt::format("{}.log", name_of(stream)), path);
+}
+
+UniqueFd AttemptFolder::make_filtered_file(Stream stream) const {
+  DT_CHECK(folder_.valid());
+  return make_file(folder_, fmt::format("filtered_{}.log", name_of(stream)), path_);
+}
+
+LogFolder LogFolder::choose(const LaunchPlan& plan) {
+  std::uint64_t unique = 0;
+  if (::getrandom(&unique, sizeof unique, 0) != sizeof unique)
+    throw base::system_error("get random bytes");
+  LogFolder result;
+  const OutputOptions& options = plan.options.output;
+  result.local_ranks_ = plan.local_ranks;
+  if (options.files_disabled()) return result;
+  check_log_dir(options.log_dir);
+  result.kept_ = options.keeps_folder();
+  result.root_is_temporary_ = options.log_dir.empty();
+  // Ranks may change their folder before they need it. A deleted one leaves the path as it is.
+  std::error_code error;
+  result.root_ = result.root_is_temporary_
+                     ? fmt::format("{}/dtrun_{:016x}", temporary_folder(), unique)
+                     : options.log_dir;
+  const std::filesystem::path whole = std::filesystem::absolute(result.root_, error);
+  if (!error) result.root_ = whole.string();
+  result.folder_ = result.kept_
+                       ? fmt::format("{}/{}_{:016x}", result.root_, name_of_job(plan), unique)
+                       : result.root_;
+  return result;
+}
+
+AttemptFolder LogFolder::make(int round) const {
+  if (folder_.empty()) return {};
+  if (kept_) return make_attempt(round);
+  make_private_folder(folder_);
+  return {};
+}
+
+AttemptFolder LogFolder::make_attempt(int round) const {
+  if (root_is_temporary_) {
+    make_private_folder(root_);
+  } else {
+    std::error_code error;
+    std::filesystem::create_directories(root_, error);
+    if (error) throw cannot_make(root_, error.value());
+  }
+  if (::mkdir(folder_.c_str(), kFolderMode) != 0 && errno != EEXIST)
+    throw cannot_make(folder_, errno);
+  const UniqueFd run = open_folder(AT_FDCWD, folder_, folder_);
+  const std::string name = fmt::format("attempt_{}", round);
+  const std::string path = fmt::format("{}/{}", folder_, name);
+  if (::mkdirat(run.get(), name.c_str(), kFolderMode) != 0) throw cannot_make(path, errno);
+  UniqueFd attempt = open_folder(run.get(), name, path);
+  // A file system may map our user to another; whatever we make there is somebody's, and so must
+  // the folder be.
+  if (owner_of(run) != owner_of(attempt)) throw cannot_make(path, EPERM);
+  for (int i = 0; i < local_ranks_; ++i)
+    if (::mkdirat(attempt.get(), std::to_string(i).c_str(), kFolderMode) != 0)
+      throw cannot_make(fmt::format("{}/{}", path, i), errno);
+  return {std::move(attempt), path};
+}
+
+std::string LogFolder::file_of(int round, int local_rank) const {
+  if (folder_.empty()) return "";
+  return kept_ ? fmt::format("{}/attempt_{}/{}/error.json", folder_, round, local_rank)
+               : fmt::format("{}/{}_{}.json", folder_, round, local_rank);
+}
+
+void LogFolder::remove() const {
+  if (kept_ || folder_.empty() || ::rmdir(folder_.c_str()) == 0) return;
+  std::error_code ignored;  // what cannot be removed now cannot be removed by anybody else either
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+}  // namespace dtrun::launcher

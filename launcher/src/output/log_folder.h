@@ -1,0 +1,68 @@
+// LogFolder: what a run leaves in files, in torchrun's layout:
+// <log_dir>/<rdzv_id>_<random>/attempt_<round>/<local rank>/{stdout.log,stderr.log,error.json}. It
+// stays where --log_dir, --redirects or --tee ask for it; else there is only a private folder of
+// error files, removed at the end by whoever of agent and guard is left to do it. No round's files
+// are ever removed or written to again by another.
+//
+// Folders are the user's alone (0700), and who plants links where they are to be is refused: below
+// log_dir no step follows a link.
+#pragma once
+
+#include <string>
+
+#include "dtrun/base/unique_fd.h"
+#include "launch/launch_plan.h"
+
+namespace dtrun::launcher {
+
+/// One round's folder, held open: files are made in it and in no other of its name. None where the
+/// run keeps no files.
+class AttemptFolder {
+ public:
+  AttemptFolder() = default;
+  AttemptFolder(base::UniqueFd folder, std::string path)
+      : folder_(std::move(folder)), path_(std::move(path)) {}
+
+  bool exists() const { return folder_.valid(); }
+  /// New, for reading and appending. @throws Error kSystem
+  base::UniqueFd make_stream_file(int local_rank, Stream stream) const;
+  /// filtered_stdout.log, filtered_stderr.log. @throws Error kSystem
+  base::UniqueFd make_filtered_file(Stream stream) const;
+
+ private:
+  base::UniqueFd folder_;
+  std::string path_;
+};
+
+class LogFolder {
+ public:
+  /// Only names it: agent and guard must both know the name before it can be there, lest a folder
+  /// be left that nobody knows of. @throws Error kUsage where log_dir cannot be one
+  static LogFolder choose(const LaunchPlan& plan);
+
+  /// The guard's part, before each round. @throws Error kSystem
+  AttemptFolder make(int round) const;
+
+  /// Where the rank puts its error.json; empty: nowhere.
+  std::string file_of(int round, int local_rank) const;
+  /// Whether the files outlive the job.
+  bool kept() const { return kept_; }
+  const std::string& path() const { return folder_; }
+  /// Nothing happens when it is kept, or gone.
+  void remove() const;
+
+ private:
+  AttemptFolder make_attempt(int round) const;
+
+  std::string root_;    // holds the folders of runs
+  std::string folder_;  // of this run; empty: files are not wanted
+  bool root_is_temporary_ = false;
+  bool kept_ = false;
+  int local_ranks_ = 0;
+};
+
+/// As much of a job's name as may stand in a file's: 64 letters, digits, '.', '_' and '-' at the
+/// most, others as '_', and no dot in front.
+std::string file_name_of(const std::string& run_id);
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,19 @@
+// BindingReport: what each local rank has of this node, as a table (--report-bindings). Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/launch_plan.h"
+
+namespace dtrun::launcher {
+
+/// What the plan does not say.
+struct NodeResources {
+  std::vector<int> cpus;  ///< that this process may use; ranks that are not bound have them all
+  int devices = 0;        ///< GPUs that CUDA_VISIBLE_DEVICES lets through
+};
+
+std::string binding_report(const LaunchPlan& plan, const NodeResources& node);
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,135 @@
+#include "ranks/guard.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+
+#include "dtrun/base/check.h"
+#include "dtrun/base/event_loop.h"
+#include "dtrun/base/process_tree.h"
+#include "launch/exit_code.h"
+#include "output/output_flush.h"
+#include "output/output_thread.h"
+#include "ranks/signal_relay.h"
+#include "ranks/worker_group.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Deadline;
+
+constexpr auto kKillPatience = std::chrono::seconds(10);
+
+class Guard {
+ public:
+  Guard(const LaunchPlan& plan, const LogFolder& errors, const Containment& containment,
+        GuardLink link)
+      : plan_(plan),
+        errors_(errors),
+        containment_(containment),
+        link_(std::move(link)),
+        reaper_(loop_, [this](pid_t pid, base::ExitStatus status) { on_exit(pid, status); }),
+        output_(loop_, plan),
+        flush_(loop_, output_),
+        relay_(loop_, plan.options),
+        agent_watch_(loop_, link_.fd()) {
+    output_.on_file_loss(
+        [this](const std::string& text) { link_.send(MessageKind::kNote, GuardNote{}, text); });
+    // While the agent looks for the other nodes.
+    prepare_group();
+    agent_watch_.on_readable([this] { on_agent_message(); });
+  }
+
+  void run() { loop_.run(); }
+
+ private:
+  void prepare_group() {
+    group_ = std::make_unique<WorkerGroup>(
+        GroupSurroundings{plan_, errors_, containment_, loop_, link_, output_, relay_},
+        [this] { on_group_end(); });
+  }
+
+  void on_agent_message() {
+    const std::optional<GuardMessage> message = link_.receive();
+    if (!message) {
+      on_agent_gone();
+    } else if (message->kind == MessageKind::kStart) {
+      start_round(message->as<StartOrder>());
+    } else if (message->kind == MessageKind::kStop) {
+      const auto order = message->as<StopOrder>();
+      if (running_ && group_->round() == order.round) group_->stop(order);
+    } else if (message->kind == MessageKind::kSignal) {
+      const auto order = message->as<SignalOrder>();
+      if (running_ && group_->round() == order.round) group_->pass(order);
+    } else if (message->kind == MessageKind::kFlush) {
+      flush(message->as<FlushOrder>());
+    }
+  }
+
+  void flush(const FlushOrder& order) {
+    using Patience = OutputFlush::Patience;
+    flush_.set_patience(order.urgency == Urgency::kNow ? Patience::kNone : Patience::kForGrace);
+    flush_.start(plan_.options.stop.shutdown_timeout, [this] {
+      GroupEnd end;
+      tell_losses(output_.state(), end);
+      link_.send(MessageKind::kFlushed, end);
+    });
+  }
+
+  void start_round(const StartOrder& order) {
+    DT_CHECK(!running_);
+    ended_group_.reset();
+    if (!group_) prepare_group();
+    running_ = true;
+    group_->start(order);
+  }
+
+  void on_exit(pid_t pid, const base::ExitStatus& status) {
+    if (running_) group_->on_exit(pid, status);
+  }
+
+  void on_group_end() {
+    running_ = false;
+    relay_.forget();
+    ended_group_ = std::move(group_);  // is still on the stack
+    loop_.post([this] { ended_group_.reset(); });
+  }
+
+  void on_agent_gone() {
+    containment_.kill();
+    if (running_) group_->kill_now();
+    base::kill_descendants({}, Deadline::after(kKillPatience));
+    errors_.remove();
+    loop_.stop();
+  }
+
+  const LaunchPlan& plan_;
+  const LogFolder& errors_;
+  const Containment& containment_;
+  base::EventLoop loop_;
+  GuardLink link_;
+  base::ChildReaper reaper_;
+  OutputThread output_;
+  OutputFlush flush_;
+  SignalRelay relay_;
+  base::FdWatch agent_watch_;
+  std::unique_ptr<WorkerGroup> group_;  // of the round that runs, or the next
+  std::unique_ptr<WorkerGroup> ended_group_;
+  bool running_ = false;
+};
+
+}  // namespace
+
+int run_guard(const LaunchPlan& plan, const LogFolder& errors, const Containment& containment,
+              GuardLink link) {
+  ::setsid();
+  ::prctl(PR_SET_NAME, "dtrun-guard");
+  base::become_subreaper();
+  base::continue_when_parent_dies();
+  Guard(plan, errors, containment, std::move(link)).run();
+  return kExitLauncherFailed;
+}
+
+}  // namespace dtrun::launcher

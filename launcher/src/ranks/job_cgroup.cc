@@ -1,0 +1,156 @@
+#include "ranks/job_cgroup.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+#include "dtrun/base/child_process.h"
+#include "dtrun/base/error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Deadline;
+using base::Error;
+using base::ErrorCode;
+using base::UniqueFd;
+
+constexpr std::string_view kPrefix = "dtrun.";
+
+[[noreturn]] void refuse(const std::string& why, const std::string& remedy) {
+  throw Error(ErrorCode::kUnavailable, "no cgroup for the job", why, remedy);
+}
+
+std::string new_name() {
+  std::uint32_t unique = 0;
+  if (::getrandom(&unique, sizeof unique, 0) != sizeof unique)
+    throw base::system_error("get random bytes");
+  return fmt::format("{}{}.{:08x}", kPrefix, ::getpid(), unique);
+}
+
+std::string read_at(int folder, const char* name) {
+  const UniqueFd fd(::openat(folder, name, O_RDONLY | O_CLOEXEC));
+  char text[4096];
+  const ssize_t n = fd ? ::read(fd.get(), text, sizeof text) : -1;
+  return n > 0 ? std::string(text, static_cast<std::size_t>(n)) : "";
+}
+
+// A cgroup that is gone has no process.
+void kill_all(const UniqueFd& kill_file) {
+  while (::write(kill_file.get(), "1", 1) < 0 && errno == EINTR) {
+  }
+}
+
+// Children first; whatever is still in use stays.
+void remove_tree_below(const std::string& folder) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (!entry.is_directory(ignored)) continue;
+    remove_tree_below(entry.path());
+    ::rmdir(entry.path().c_str());
+  }
+}
+
+// Until the kernel says that the last process has left, or the deadline.
+void wait_until_empty(int folder, Deadline deadline) {
+  const UniqueFd events(::openat(folder, "cgroup.events", O_RDONLY | O_CLOEXEC));
+  char text[256];
+  while (events && !deadline.expired()) {
+    const ssize_t n = ::pread(events.get(), text, sizeof text, 0);
+    if (n <= 0 || std::string_view(text, static_cast<std::size_t>(n)).find("populated 0") !=
+                      std::string_view::npos)
+      return;
+    pollfd changed{events.get(), POLLPRI, 0};
+    ::poll(&changed, 1, deadline.poll_timeout_ms());
+  }
+}
+
+// Those of dtruns of which no process is left: whoever lives holds a lock, which shows across pid
+// namespaces. Processes in them are left alone; then the folder stays, too.
+void remove_abandoned(const std::string& parent) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(parent, ignored)) {
+    const std::string path = entry.path();
+    if (!std::string_view(path).substr(parent.size() + 1).starts_with(kPrefix)) continue;
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    remove_tree_below(path);
+    ::rmdir(path.c_str());
+  }
+}
+
+// Made and locked. Another dtrun may take it for abandoned in between: then it is gone again.
+// Returns a closed one and errno where none can be made.
+UniqueFd make_locked(const std::string& folder) {
+  if (::mkdir(folder.c_str(), 0755) != 0) return {};
+  UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd || ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 || ::access(folder.c_str(), F_OK) != 0)
+    fd.reset();
+  return fd;
+}
+
+}  // namespace
+
+JobCgroup JobCgroup::make(const CgroupPlace& place) {
+  if (place.folder.empty()) refuse(place.why_not, "mount it, or --containment=auto");
+  const char* const remedy =
+      "have the cgroup delegated (systemd-run --user --scope -p "
+      "Delegate=yes), or --containment=auto";
+  // What moving a process into a cgroup below demands.
+  const std::string members = place.folder + "/cgroup.procs";
+  if (::access(members.c_str(), W_OK) != 0)
+    refuse(fmt::format("{} cannot be written ({})", members, strerrordesc_np(errno)), remedy);
+  remove_abandoned(place.folder);
+  std::string folder;
+  UniqueFd fd;
+  for (int tries = 0; tries < 3 && !fd; ++tries) {
+    folder = fmt::format("{}/{}", place.folder, new_name());
+    fd = make_locked(folder);
+  }
+  if (!fd) refuse(fmt::format("{} cannot be made ({})", folder, strerrordesc_np(errno)), remedy);
+  UniqueFd kill_fd(::openat(fd.get(), "cgroup.kill", O_WRONLY | O_CLOEXEC));
+  const std::string type = read_at(fd.get(), "cgroup.type");
+  if (kill_fd && type == "domain\n" && base::ChildProcess::can_be_born_into(fd.get()))
+    return {folder, std::move(fd), std::move(kill_fd)};
+  ::rmdir(folder.c_str());
+  if (!kill_fd) refuse("this kernel has no cgroup.kill", "it came with Linux 5.14");
+  if (type != "domain\n")
+    refuse(fmt::format("{} is threaded", place.folder), "start dtrun in another cgroup");
+  refuse(fmt::format("processes cannot be born below {}", place.folder),
+         "allow clone3 in the sandbox (seccomp); where the cgroup has been killed before, start "
+         "dtrun in a new one");
+}
+
+UniqueFd JobCgroup::make_round() const {
+  remove_tree_below(folder_);
+  const std::string name = new_name();
+  if (::mkdirat(fd_.get(), name.c_str(), 0755) != 0)
+    throw base::system_error(fmt::format("make the cgroup {}/{}", folder_, name));
+  UniqueFd fd(::openat(fd_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) throw base::system_error(fmt::format("open the cgroup {}/{}", folder_, name));
+  return fd;
+}
+
+void JobCgroup::kill() const {
+  kill_all(kill_fd_);
+}
+
+void remove_job_cgroup(const std::string& folder, Deadline deadline) {
+  if (::rmdir(folder.c_str()) == 0 || errno != EBUSY) return;
+  const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  kill_all(UniqueFd(::openat(fd.get(), "cgroup.kill", O_WRONLY | O_CLOEXEC)));
+  wait_until_empty(fd.get(), deadline);
+  remove_tree_below(folder);
+  ::rmdir(folder.c_str());
+}
+
+}  // namespace dtrun::launcher

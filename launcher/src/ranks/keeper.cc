@@ -1,0 +1,351 @@
+#include "ranks/keeper.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "dtrun/base/error.h"
+#include "dtrun/base/log.h"
+#include "dtrun/base/process_tree.h"
+#include "launch/exit_code.h"
+#include "launch/notice.h"
+#include "ranks/containment.h"
+#include "ranks/guard.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Deadline;
+using base::ExitStatus;
+using base::UniqueFd;
+using std::chrono::seconds;
+
+// How long processes may take to die of SIGKILL before we go on without them.
+constexpr auto kKillPatience = seconds(10);
+// How long the next one waits for somebody who has that patience.
+constexpr auto kGuardPatience = seconds(12);
+constexpr auto kKeeperPatience = seconds(24);
+constexpr char kKill = 'k';
+
+sigset_t child_signal() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGCHLD);
+  return set;
+}
+
+// Who signals all processes of dtrun means the agent; the others end when it does.
+void leave_signals_to_the_agent() {
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM,
+                           SIGTSTP, SIGTTIN, SIGTTOU})
+    ::signal(number, SIG_IGN);
+}
+
+std::string text_of(const base::Error& error) {
+  return error.summary() + '\n' + error.why() + '\n' + error.remedy();
+}
+
+// The first packet to the agent: "+", then the folder of the containment; or "-", then the three
+// texts of the Error, for which there is no containment.
+void greet(int channel, const std::string& text) {
+  (void)!::send(channel, text.data(), text.size(), MSG_NOSIGNAL);
+}
+
+// A console that nobody reads must not stop this process.
+bool console_has_room() {
+  pollfd console{STDERR_FILENO, POLLOUT, 0};
+  return ::poll(&console, 1, 0) == 1 && console.revents == POLLOUT;
+}
+
+void accept(int channel, const Containment& containment) {
+  greet(channel, "+" + containment.folder());
+  if (console_has_room())
+    base::log::info(base::log::Component::kLauncher, "{}", containment.describe());
+}
+
+void refuse(int channel, const std::string& text) {
+  greet(channel, "-" + text);
+}
+
+// The end of the pipe says that the guard is in its namespace; a text before, why it is not.
+void enter(const Containment& containment, UniqueFd settling) {
+  try {
+    containment.enter();
+  } catch (const base::Error& error) {
+    const std::string text = text_of(error);
+    (void)!::write(settling.get(), text.data(), text.size());
+    ::_exit(kExitUsage);
+  }
+}
+
+[[noreturn]] void guard_main(const LaunchPlan& plan, const LogFolder& errors,
+                             const Containment& containment, GuardLink link) {
+  int code = kExitInternal;
+  try {
+    code = run_guard(plan, errors, containment, std::move(link));
+  } catch (const std::exception& error) {
+    print_error(error.what());
+  }
+  containment.kill();
+  base::kill_descendants({}, Deadline::after(kKillPatience));
+  containment.remove(Deadline::after(kKillPatience));  // the keeper may have been killed
+  ::_exit(code);
+}
+
+class Keeper {
+ public:
+  /// @param settling read until its end, before the agent is greeted; may be closed
+  Keeper(pid_t guard, const UniqueFd& channel, UniqueFd settling, const Containment& containment)
+      : guard_(guard),
+        channel_(channel.get()),
+        settling_(std::move(settling)),
+        containment_(containment) {
+    const sigset_t child = child_signal();
+    child_events_ = UniqueFd(::signalfd(-1, &child, SFD_CLOEXEC));
+    if (!child_events_)
+      throw base::system_error("wait for the guard", "raise the limit of open files (ulimit -n)");
+  }
+
+  // Until the guard has ended; it ends with the agent.
+  ExitStatus wait_for_guard() {
+    while (true) {
+      int status = 0;
+      if (::waitpid(guard_, &status, WNOHANG | WUNTRACED) == guard_) {
+        if (WIFSTOPPED(status)) {
+          resume_guard();
+        } else {
+          if (settling_) settle();
+          return ExitStatus::from_wait_status(status);
+        }
+      }
+      if (patience_.expired()) ::kill(guard_, SIGKILL);
+      // Killed, it has no time that could be waited for.
+      const int timeout = patience_.expired() ? -1 : patience_.poll_timeout_ms();
+      pollfd events[] = {{child_events_.get(), POLLIN, 0},
+                         {channel_, POLLIN, 0},
+                         {settling_ ? settling_.get() : -1, POLLIN, 0}};
+      if (::poll(events, 3, timeout) < 0) continue;
+      signalfd_siginfo ignored;
+      if (events[0].revents != 0) (void)!::read(child_events_.get(), &ignored, sizeof ignored);
+      if (events[1].revents != 0) read_order();
+      if (events[2].revents != 0) settle();
+    }
+  }
+
+ private:
+  // Without it ranks are not watched, their output is not read and nothing can be stopped.
+  void resume_guard() {
+    ::kill(guard_, SIGCONT);
+    // A console that nobody reads must not stop this process.
+    pollfd console{STDERR_FILENO, POLLOUT, 0};
+    if (::poll(&console, 1, 0) != 1 || console.revents != POLLOUT) return;
+    print_line(NoticeLevel::kWarning,
+               fmt::format("the guard (pid {}) was stopped, and goes on: stop the ranks themselves "
+                           "if they are to pause",
+                           guard_));
+  }
+
+  void settle() {
+    char text[2048];
+    const ssize_t n = ::read(settling_.get(), text, sizeof text);
+    settling_.reset();
+    if (n > 0) return refuse(channel_, std::string(text, text + n));
+    accept(channel_, containment_);
+  }
+
+  void read_order() {
+    char order = 0;
+    if (::recv(channel_, &order, 1, 0) == 1) {
+      ::kill(guard_, SIGKILL);
+    } else {
+      channel_ = -1;
+      patience_ = Deadline::after(kGuardPatience);
+    }
+  }
+
+  pid_t guard_;
+  int channel_;  // -1: the agent has closed its end, or has died
+  UniqueFd settling_;
+  const Containment& containment_;
+  UniqueFd child_events_;
+  Deadline patience_ = Deadline::never();
+};
+
+// The agent has a use for the error files until it closes its end.
+void tell_agent(const UniqueFd& channel, const GuardEnd& end) {
+  (void)!::send(channel.get(), &end, sizeof end, MSG_NOSIGNAL);
+  for (char order; ::recv(channel.get(), &order, 1, 0) > 0;) {
+  }
+}
+
+Containment choose_containment(const LaunchPlan& plan, const UniqueFd& channel) {
+  try {
+    Containment containment = Containment::choose(plan.options.containment);
+    if (!containment.has_namespace()) accept(channel.get(), containment);
+    return containment;
+  } catch (const base::Error& error) {
+    refuse(channel.get(), text_of(error));
+    ::_exit(kExitUsage);
+  }
+}
+
+// What the guard has to tell of its namespace; closed ends where there is none.
+struct Settling {
+  UniqueFd read_end, write_end;
+
+  explicit Settling(const Containment& containment) {
+    int ends[2];
+    if (!containment.has_namespace()) return;
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+      throw base::system_error("make a pipe", "raise the limit of open files (ulimit -n)");
+    read_end = UniqueFd(ends[0]);
+    write_end = UniqueFd(ends[1]);
+  }
+};
+
+[[noreturn]] void keeper_main(const LaunchPlan& plan, const LogFolder& errors, UniqueFd channel,
+                              GuardLink link) {
+  ::setsid();
+  ::prctl(PR_SET_NAME, "dtrun-keeper");
+  leave_signals_to_the_agent();
+  base::become_subreaper();
+  base::continue_when_parent_dies();
+  const sigset_t child = child_signal();
+  ::sigprocmask(SIG_BLOCK, &child, nullptr);
+  const Containment containment = choose_containment(plan, channel);
+  base::continue_when_parent_dies();  // a user namespace has made the kernel forget it
+  Settling settling(containment);
+  const pid_t guard = ::fork();
+  if (guard == 0) {
+    ::sigprocmask(SIG_UNBLOCK, &child, nullptr);
+    channel.reset();
+    settling.read_end.reset();
+    enter(containment, std::move(settling.write_end));
+    guard_main(plan, errors, containment, std::move(link));
+  }
+  link.close();
+  settling.write_end.reset();
+  GuardEnd end;
+  if (guard > 0) {
+    Keeper keeper(guard, channel, std::move(settling.read_end), containment);
+    end.status = keeper.wait_for_guard();
+  } else {
+    print_error(base::system_error("start the guard", "raise the limit of processes").what());
+    end.status.code = kExitSystem;
+  }
+  containment.kill();
+  end.unkillable = base::kill_descendants({}, Deadline::after(kKillPatience));
+  containment.remove(Deadline::after(kKillPatience));
+  tell_agent(channel, end);
+  errors.remove();
+  ::_exit(0);
+}
+
+}  // namespace
+
+GuardHandle GuardHandle::start(const LaunchPlan& plan, const LogFolder& errors) {
+  GuardLink::Ends ends = GuardLink::make();
+  int channel[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel) != 0)
+    throw base::system_error("make a socket pair", "raise the limit of open files (ulimit -n)");
+  UniqueFd of_agent(channel[0]), of_keeper(channel[1]);
+  const pid_t pid = ::fork();
+  if (pid < 0) throw base::system_error("start the guard", "raise the limit of processes");
+  if (pid == 0) {
+    ends.agent.close();
+    of_agent.reset();
+    try {
+      keeper_main(plan, errors, std::move(of_keeper), std::move(ends.guard));
+    } catch (const std::exception& error) {
+      print_error(error.what());
+    }
+    base::kill_descendants({}, Deadline::after(kKillPatience));
+    ::_exit(kExitSystem);
+  }
+  GuardHandle handle(pid, std::move(of_agent), std::move(ends.agent));
+  // What may fail because it was asked for is waited for.
+  if (plan.options.containment != ContainmentWish::kAuto) handle.receive_greeting();
+  return handle;
+}
+
+GuardHandle::GuardHandle(pid_t keeper, UniqueFd channel, GuardLink link)
+    : keeper_(keeper),
+      keeper_end_(static_cast<int>(::syscall(SYS_pidfd_open, keeper, 0))),
+      channel_(std::move(channel)),
+      link_(std::move(link)) {}
+
+bool GuardHandle::kill() {
+  ::kill(keeper_, SIGCONT);
+  return ::send(channel_.get(), &kKill, 1, MSG_NOSIGNAL) == 1;
+}
+
+void GuardHandle::wait_for(int fd, Deadline deadline) const {
+  ::kill(keeper_, SIGCONT);
+  pollfd ready{fd, POLLIN, 0};
+  while (::poll(&ready, 1, deadline.poll_timeout_ms()) < 0 && errno == EINTR) {
+  }
+}
+
+ExitStatus GuardHandle::reap_keeper() {
+  ::kill(keeper_, SIGKILL);
+  int status = 0;
+  while (::waitpid(keeper_, &status, 0) < 0 && errno == EINTR) {
+  }
+  keeper_ = 0;
+  return ExitStatus::from_wait_status(status);
+}
+
+void GuardHandle::receive_greeting() {
+  if (greeted_) return;
+  greeted_ = true;
+  char text[4096];
+  const ssize_t n = ::recv(channel_.get(), text, sizeof text, 0);
+  if (n < 1) return;
+  if (text[0] == '+') {
+    folder_.assign(text + 1, text + n);
+    return;
+  }
+  std::istringstream words(std::string(text + 1, text + n));
+  std::string what, why, remedy;
+  std::getline(words, what);
+  std::getline(words, why);
+  std::getline(words, remedy);
+  throw base::Error(base::ErrorCode::kUnavailable, what, why, remedy);
+}
+
+GuardEnd GuardHandle::wait(const std::vector<pid_t>& not_ours) {
+  GuardEnd end;
+  receive_greeting();
+  wait_for(channel_.get(), Deadline::after(kKeeperPatience));
+  if (::recv(channel_.get(), &end, sizeof end, MSG_DONTWAIT) == sizeof end) return end;
+  end.status = reap_keeper();
+  end.unkillable = base::kill_descendants(not_ours, Deadline::after(kKillPatience));
+  if (!folder_.empty()) remove_job_cgroup(folder_, Deadline::after(kKillPatience));
+  return end;
+}
+
+void GuardHandle::end(const std::vector<pid_t>& not_ours) {
+  if (keeper_ == 0) return;
+  receive_greeting();
+  link_.close();
+  channel_.reset();
+  wait_for(keeper_end_.get(), Deadline::after(kKeeperPatience));
+  // One that was killed has left its work to this process.
+  if (reap_keeper().success()) return;
+  base::kill_descendants(not_ours, Deadline::after(kKillPatience));
+  if (!folder_.empty()) remove_job_cgroup(folder_, Deadline::after(kKillPatience));
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,58 @@
+// The keeper: the process between agent and guard, in a session of its own, which does nothing but
+// wait for their ends. It is the reaper of what the guard leaves when it dies, so that agent and
+// guard may die in the same instant, and it sees to it that a guard that was stopped goes on.
+// GuardHandle is what the agent holds of both.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "dtrun/base/deadline.h"
+#include "dtrun/base/exit_status.h"
+#include "dtrun/base/unique_fd.h"
+#include "launch/guard_link.h"
+#include "launch/launch_plan.h"
+#include "output/log_folder.h"
+
+namespace dtrun::launcher {
+
+struct GuardEnd {
+  base::ExitStatus status;
+  int unkillable = 0;  ///< processes of the job that SIGKILL did not end
+};
+
+class GuardHandle {
+ public:
+  /// Forks the keeper, which forks the guard; without exec, so before this process has a thread or
+  /// an event loop. @throws Error kSystem;
+  /// kUnavailable: the containment that was asked for by name cannot be had
+  static GuardHandle start(const LaunchPlan& plan, const LogFolder& errors);
+
+  /// Its end is the guard's.
+  GuardLink& link() { return link_; }
+  /// For a guard that does not do what it is told: the keeper ends it, and all below it. False
+  /// when there is no keeper any more.
+  bool kill();
+  /// Once the link has ended: waits until the keeper has ended what the guard has left.
+  /// @param not_ours children of this process to be spared, should it have to do that itself
+  GuardEnd wait(const std::vector<pid_t>& not_ours);
+  /// Lets the guard end with all that is below it, and waits for that.
+  void end(const std::vector<pid_t>& not_ours);
+
+ private:
+  GuardHandle(pid_t keeper, base::UniqueFd channel, GuardLink link);
+  void wait_for(int fd, base::Deadline deadline) const;
+  base::ExitStatus reap_keeper();
+  void receive_greeting();
+
+  pid_t keeper_;
+  base::UniqueFd keeper_end_;  // a pidfd
+  base::UniqueFd channel_;     // closed: this process has no more use for the guard, or has died
+  GuardLink link_;
+  bool greeted_ = false;
+  std::string folder_;  // of the containment, for when nobody else is left to remove it
+};
+
+}  // namespace dtrun::launcher

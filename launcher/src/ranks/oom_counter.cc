@@ -1,0 +1,57 @@
+#include "ranks/oom_counter.h"
+
+#include <fstream>
+#include <optional>
+#include <vector>
+
+#include "ranks/own_cgroup.h"
+
+namespace dtrun::launcher {
+namespace {
+
+// Of "oom_kill N" among other lines.
+std::optional<std::int64_t> read_count(const std::string& file) {
+  std::ifstream lines(file);
+  std::string name;
+  std::int64_t number = 0;
+  while (lines >> name >> number)
+    if (name == "oom_kill") return number;
+  return std::nullopt;
+}
+
+// The cgroup's own, and those of all above it that can be seen: not each cgroup counts memory.
+void add_upwards(const CgroupPlace& place, const char* name, std::vector<std::string>& files) {
+  std::string folder = place.folder;
+  while (folder.size() > place.mount.size()) {
+    files.push_back(folder + name);
+    folder.erase(folder.rfind('/'));
+  }
+  if (!place.mount.empty()) files.push_back(place.mount + name);
+}
+
+std::vector<std::string> candidates(const std::string& root) {
+  std::vector<std::string> files;
+  add_upwards(own_cgroup("", root), "/memory.events", files);
+  add_upwards(own_cgroup("memory", root), "/memory.oom_control", files);
+  return files;
+}
+
+}  // namespace
+
+OomCounter::OomCounter(const std::string& root) {
+  for (const std::string& file : candidates(root)) {
+    const auto count = read_count(file);
+    if (!count) continue;
+    file_ = file;
+    claimed_ = *count;
+    return;
+  }
+}
+
+bool OomCounter::claim_one() {
+  if (file_.empty() || read_count(file_).value_or(0) <= claimed_) return false;
+  ++claimed_;
+  return true;
+}
+
+}  // namespace dtrun::launcher

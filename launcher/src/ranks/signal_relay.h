@@ -1,0 +1,46 @@
+// SignalRelay: passes the agent's signals on to the ranks, once. Who signals all processes of a job
+// has signalled the ranks already, and the guard with them: it looks at what comes to itself. Where
+// it may be the first to hear of it, an order waits a moment for the guard's own copy. Lives in the
+// guard, on its EventLoop.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "dtrun/base/event_loop.h"
+#include "dtrun/base/unique_fd.h"
+#include "launch/launch_plan.h"
+#include "ranks/signal_sightings.h"
+
+namespace dtrun::launcher {
+
+class SignalRelay {
+ public:
+  using Send = base::EventLoop::Callback;
+
+  /// Blocks the signals that may be passed on, in this thread. @throws Error kSystem
+  SignalRelay(base::EventLoop& loop, const Options& options);
+
+  /// Calls `send` now, in a moment, or not at all: the ranks have it.
+  void pass(int signal, Send send);
+  /// There is nobody any more to send anything to.
+  void forget();
+
+ private:
+  struct Order {
+    int signal = 0;
+    Send send;
+  };
+
+  void read_own();
+  void send_waiting();
+
+  std::chrono::nanoseconds wait_;
+  base::UniqueFd own_;
+  base::FdWatch own_watch_;
+  base::Timer timer_;
+  SignalSightings sightings_;
+  std::optional<Order> waiting_;
+};
+
+}  // namespace dtrun::launcher

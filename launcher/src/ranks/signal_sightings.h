@@ -1,0 +1,26 @@
+// SignalSightings: signals that whoever signals all processes of a job at once (Slurm's
+// proctrack/linuxproc, systemd) has sent to the guard, and hence to the ranks,
+// too: the agent's order to pass the same one on is met by one of them. Pure.
+#pragma once
+
+#include <chrono>
+#include <map>
+
+namespace dtrun::launcher {
+
+class SignalSightings {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// This process got it, from somebody who signals all.
+  void add(int signal, Time now) { seen_[signal] = now; }
+
+  /// Whether the ranks have it: each sighting counts once, and not for long. Of one that the
+  /// agent has no order for, the next would otherwise be taken for sent.
+  bool take(int signal, Time now);
+
+ private:
+  std::map<int, Time> seen_;
+};
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,486 @@
+#include "ranks/worker_group.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "dtrun/base/check.h"
+#include "dtrun/base/process_tree.h"
+#include "launch/timing.h"
+
+namespace dtrun::launcher {
+
+using base::Deadline;
+using rendezvous::RankState;
+using std::chrono::seconds;
+using supervision::Action;
+using supervision::Event;
+using supervision::Phase;
+using supervision::Time;
+
+namespace {
+
+// Ranks that only report another's failure leave it this long to come to light.
+constexpr auto kVictimPatience = seconds(1);
+// How long a process may take to die of SIGKILL before we say so and go on.
+constexpr auto kKillPatience = seconds(10);
+
+OutputFlush::Patience patience_of(const StopOrder& order) {
+  if (order.afterwards == Afterwards::kAnotherRound) return OutputFlush::Patience::kBriefly;
+  // Who told us to stop is not kept longer than the grace by a reader that has stopped.
+  return order.urgency == Urgency::kNow ? OutputFlush::Patience::kNone
+                                        : OutputFlush::Patience::kForGrace;
+}
+
+// Of a thread that hangs, none is known.
+std::string tail_of(const OutputState& output, int local_rank) {
+  const auto index = static_cast<std::size_t>(local_rank);
+  return index < output.error_tails.size() ? output.error_tails[index] : "";
+}
+
+}  // namespace
+
+void tell_losses(const OutputState& output, GroupEnd& end) {
+  end.lost_output_bytes = output.lost_bytes;
+  end.output_error = output.error_number;
+  end.lost_file_bytes = output.file_loss.bytes;
+  end.file_error = output.file_loss.error_number;
+}
+
+WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop::Callback on_end)
+    : plan_(surroundings.plan),
+      errors_(surroundings.errors),
+      containment_(surroundings.containment),
+      birthplace_(containment_.make_birthplace()),
+      loop_(surroundings.loop),
+      link_(surroundings.link),
+      output_(surroundings.output),
+      relay_(surroundings.relay),
+      on_end_(std::move(on_end)),
+      page_(rendezvous::JobPage::create(plan_.local_ranks)),
+      leftovers_(loop_, containment_),
+      flush_(loop_, output_),
+      timer_(loop_),
+      first_signal_(SIGTERM) {}
+
+// --- the table
+
+// Actions that are answered at once are the last of their rows.
+void WorkerGroup::happen(Event event) {
+  const supervision::Row* const row = supervision::row_of(phase_, event);
+  DT_CHECK(row != nullptr);
+  const Phase before = std::exchange(phase_, row->next);
+  if (phase_ != before) set_timer();
+  for (const std::optional<Action>& action : row->actions)
+    if (action) carry_out(*action);
+  settle();
+}
+
+// Posted: whoever else has ended by now is reaped first.
+void WorkerGroup::settle() {
+  const supervision::Row* const row = supervision::row_of(phase_, Event::kNobodyLeft);
+  if (!by_pid_.empty() || row == nullptr || !row->actions[0] || settle_posted_) return;
+  settle_posted_ = true;
+  loop_.post([this] {
+    settle_posted_ = false;
+    happen(Event::kNobodyLeft);
+  });
+}
+
+void WorkerGroup::carry_out(Action action) {
+  switch (action) {
+    case Action::kSpawn:
+      return spawn();
+    case Action::kTellStartFailure:
+      return tell_start_failure();
+    case Action::kLook:
+      return post_look();
+    case Action::kLookForMissing:
+      return look_for_missing_ranks();
+    case Action::kBlameRoot:
+      return blame(found_);
+    case Action::kBlameVictim:
+      return blame_victim();
+    case Action::kPass:
+      return relay_.pass(passed_signal_, [this, number = passed_signal_] { send_signal(number); });
+    case Action::kFirstSignal:
+      return send_last_signal(first_signal_);
+    case Action::kKill:
+      return send_last_signal(SIGKILL);
+    case Action::kSweep:
+      return leftovers_.sweep(last_signal_, [this](int unkillable) {
+        unkillable_ += unkillable;
+        happen(Event::kSwept);
+      });
+    case Action::kCountUnkillable:
+      unkillable_ = static_cast<int>(by_pid_.size());
+      return;
+    case Action::kFlush:
+      return flush();
+    case Action::kReport:
+      return report();
+  }
+}
+
+void WorkerGroup::set_timer() {
+  Deadline::Duration time{};
+  switch (supervision::time_of(phase_)) {
+    case Time::kNone:
+      return timer_.cancel();
+    case Time::kVictimPatience:
+      time = kVictimPatience;
+      break;
+    case Time::kYieldTime:
+      time = yield_time_;
+      break;
+    case Time::kGrace:
+      time = grace();
+      break;
+    case Time::kKillPatience:
+      time = kKillPatience;
+      break;
+  }
+  timer_.start(Deadline::after(time), [this] { happen(Event::kTimeUp); });
+}
+
+Deadline::Duration WorkerGroup::grace() const {
+  const StopOptions& options = plan_.options.stop;
+  switch (cause_) {
+    case StopCause::kOperator:
+      break;
+    case StopCause::kRestart:
+      return options.restart_timeout;
+    case StopCause::kFailure:
+      return options.failure_timeout;
+  }
+  return operator_grace_.value_or(options.shutdown_timeout);
+}
+
+// --- starting
+
+rendezvous::WorkerEnv WorkerGroup::worker_env(int local_rank) const {
+  rendezvous::WorkerEnv env;
+  env.rank = order_.base_rank + local_rank;
+  env.local_rank = local_rank;
+  env.world_size = order_.world_size;
+  env.local_world_size = plan_.local_ranks;
+  env.group_rank = order_.group_rank;
+  env.group_world_size = order_.group_world_size;
+  env.role_rank = order_.role_base_rank + local_rank;
+  env.role_world_size = order_.role_world_size;
+  env.role_name = plan_.options.role;
+  env.master_addr = order_.master_addr;
+  env.master_port = order_.master_port;
+  env.restart_count = order_.restart_count;
+  env.max_restarts = order_.max_restarts;
+  env.run_id = plan_.run_id;
+  env.error_file = errors_.file_of(order_.round, local_rank);
+  env.job_page_fd = page_.fd();
+  return env;
+}
+
+void WorkerGroup::start(const StartOrder& order) {
+  order_ = order;
+  cause_ = order.after_failure;
+  early_ = Deadline::after(plan_.options.rounds.alike_window);
+  happen(Event::kStart);
+}
+
+void WorkerGroup::spawn() {
+  ranks_.resize(static_cast<std::size_t>(plan_.local_ranks));
+  int local_rank = 0;
+  try {
+    output_.begin_round(errors_, order_.round);
+    Spawned spawned;
+    spawned.began = now_ns();
+    for (; local_rank < plan_.local_ranks; ++local_rank) {
+      start_rank(local_rank);
+      if (local_rank == 0) spawned.first = now_ns();
+    }
+    spawned.last = now_ns();
+    link_.send(MessageKind::kSpawned, spawned);
+  } catch (const base::Error& error) {
+    const auto* const spawn = dynamic_cast<const base::SpawnError*>(&error);
+    start_failure_ = {local_rank, spawn != nullptr ? spawn->error_number() : 0};
+    start_failure_text_ = error.what();
+    return happen(Event::kStartFailed);
+  }
+  show_status();
+  happen(Event::kAllStarted);
+}
+
+void WorkerGroup::show_status() {
+  output_.show_status({.up = static_cast<int>(by_pid_.size()),
+                       .ranks = plan_.local_ranks,
+                       .round = order_.round,
+                       .restarts = order_.restart_count,
+                       .max_restarts = order_.max_restarts});
+}
+
+void WorkerGroup::start_rank(int local_rank) {
+  const RankEnds ends = output_.add({order_.group_rank, order_.base_rank + local_rank, local_rank});
+  base::ChildSetup setup;
+  setup.environment = rank_environment(plan_, worker_env(local_rank));
+  if (plan_.options.output.stdin_rank == order_.base_rank + local_rank)
+    setup.stdin_fd = STDIN_FILENO;
+  setup.stdout_fd = ends.out.get();
+  setup.stderr_fd = ends.err.get();
+  setup.inherited_fds = {page_.fd()};
+  setup.group = base::ChildSetup::Group::kProcessGroup;
+  setup.cgroup_fd = birthplace_.get();
+  const RankBinding& binding = plan_.bindings[static_cast<std::size_t>(local_rank)];
+  setup.cpus = binding.cpus;
+  setup.memory_node = binding.memory_node;
+  rendezvous::RankSlot& slot = page_.slot(local_rank);
+  slot.global_rank = order_.base_rank + local_rank;
+  slot.state = static_cast<std::uint32_t>(RankState::kSpawned);
+  Rank& rank = ranks_[static_cast<std::size_t>(local_rank)];
+  // The reaper learns of its end; a pidfd for each would take the low numbers.
+  const auto [pid, pidfd] =
+      base::ChildProcess::spawn(command_of_rank(plan_, local_rank), setup).release();
+  rank.pid = pid;
+  rank.number_outside = containment_.number_outside(pid, pidfd.get());
+  slot.pid = rank.pid;
+  by_pid_[rank.pid] = local_rank;
+}
+
+void WorkerGroup::tell_start_failure() {
+  link_.send(MessageKind::kSpawnFailure, start_failure_, start_failure_text_);
+}
+
+// --- the ranks' ends
+
+void WorkerGroup::on_exit(pid_t pid, const base::ExitStatus& status) {
+  const auto found = by_pid_.find(pid);
+  if (found == by_pid_.end()) return leftovers_.on_child_end();
+  const int local_rank = found->second;
+  Rank& rank = ranks_[static_cast<std::size_t>(local_rank)];
+  by_pid_.erase(found);
+  show_status();
+  record_end(local_rank, rank, status);
+  happen(rank.end->success() ? Event::kRankEndedWell : Event::kRankEndedBadly);
+}
+
+void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus& status) {
+  rendezvous::RankSlot& slot = page_.slot(local_rank);
+  rank.state_at_end = static_cast<RankState>(slot.state.load());
+  if (rank.state_at_end != RankState::kLeft)
+    slot.state = static_cast<std::uint32_t>(RankState::kExited);
+  RankEnd end;
+  end.local_rank = local_rank;
+  end.pid = rank.number_outside;
+  end.code = status.code;
+  end.signal = status.signal;
+  end.early = early_.expired() ? 0 : 1;
+  end.dumped = status.dumped ? 1 : 0;
+  end.order = ends_++;
+  end.victim_of = slot.victim_of.load();
+  // A SIGKILL that was not ours is a cause even now: it was under way when the ranks were told.
+  const bool foreign_kill = status.signal == SIGKILL && last_signal_ != SIGKILL;
+  end.stopped = last_signal_ != 0 && !foreign_kill ? 1 : 0;
+  end.oom = foreign_kill && oom_.claim_one() ? 1 : 0;
+  end.time = static_cast<std::int64_t>(std::time(nullptr));
+  rank.end = end;
+}
+
+const WorkerGroup::Rank* WorkerGroup::first_to_fail() const {
+  const Rank* root = nullptr;
+  for (const Rank& rank : ranks_) {
+    if (!rank.end || rank.end->success() || rank.end->victim_of >= 0) continue;
+    const bool before =
+        root == nullptr || (rank.end->signal != 0) > (root->end->signal != 0) ||
+        ((rank.end->signal != 0) == (root->end->signal != 0) && rank.end->order < root->end->order);
+    if (before) root = &rank;
+  }
+  return root;
+}
+
+void WorkerGroup::post_look() {
+  if (std::exchange(look_posted_, true)) return;
+  loop_.post([this] {
+    look_posted_ = false;
+    // Who stops the ranks meanwhile wants to know no more.
+    if (phase_ == Phase::kDeciding || phase_ == Phase::kAwaitingRoot) look();
+  });
+}
+
+void WorkerGroup::look() {
+  if (const Rank* root = first_to_fail()) {
+    const RankView exited = view(root->end->local_rank);
+    // Who waited for it is known only before they are woken.
+    std::string waiting = root->end->signal == 0 ? missing_rank_cause(views(), exited) : "";
+    find(root->end->local_rank, std::move(waiting), Event::kRootFound);
+  } else if (const Rank* victim = victim_of_a_clean_exit()) {
+    const int local_rank = victim->end->victim_of - order_.base_rank;
+    find(local_rank, missing_rank_cause_by_victim(view(victim->end->local_rank), view(local_rank)),
+         Event::kMissingFound);
+  } else {
+    happen(Event::kOnlyVictims);
+  }
+}
+
+void WorkerGroup::find(int local_rank, std::string text, Event event) {
+  found_ = {local_rank, std::move(text)};
+  happen(event);
+}
+
+// A rank that failed because one on this node had exited with 0.
+const WorkerGroup::Rank* WorkerGroup::victim_of_a_clean_exit() const {
+  for (const Rank& rank : ranks_) {
+    if (!rank.end || rank.end->success() || rank.end->victim_of < 0) continue;
+    const int local_rank = rank.end->victim_of - order_.base_rank;
+    if (local_rank < 0 || local_rank >= static_cast<int>(ranks_.size())) continue;
+    const Rank& cause = ranks_[static_cast<std::size_t>(local_rank)];
+    if (cause.end && cause.end->success()) return &rank;
+  }
+  return nullptr;
+}
+
+void WorkerGroup::blame_victim() {
+  for (const Rank& rank : ranks_)
+    if (rank.end && !rank.end->success()) return blame({rank.end->local_rank, ""});
+}
+
+void WorkerGroup::blame(const Blame& blame) {
+  const Rank& rank = ranks_[static_cast<std::size_t>(blame.local_rank)];
+  rendezvous::Cause cause;
+  cause.global_rank = order_.base_rank + blame.local_rank;
+  cause.local_rank = blame.local_rank;
+  cause.pid = rank.number_outside;
+  cause.exit_code = rank.end->code;
+  cause.signal = rank.end->signal;
+  cause.state_at_death = static_cast<std::int32_t>(rank.state_at_end);
+  if (rank.end->success()) blame.text.copy(cause.text, sizeof cause.text - 1);
+  page_.abort(cause);
+  // As far as it has been read by now; the report at the end has all of it.
+  const std::string tail = output_.error_tail(blame.local_rank);
+  FirstFailure first{*rank.end, static_cast<int>(tail.size())};
+  link_.send(MessageKind::kFirstFailure, first, tail + blame.text);
+}
+
+RankView WorkerGroup::view(int local_rank) const {
+  const Rank& rank = ranks_[static_cast<std::size_t>(local_rank)];
+  const rendezvous::RankSlot& slot = page_.slot(local_rank);
+  RankView result;
+  result.rank = order_.base_rank + local_rank;
+  result.pid = rank.number_outside;
+  result.alive = !rank.end.has_value();
+  result.code = rank.end ? rank.end->code : 0;
+  result.state = result.alive ? static_cast<RankState>(slot.state.load()) : rank.state_at_end;
+  const std::uint64_t count = slot.operations.load();
+  if (count > 0) {
+    const rendezvous::Operation& last = slot.ring[(count - 1) % rendezvous::kOperationRing];
+    result.operation =
+        fmt::format("{:.24} #{} of group '{:.24}'", last.name, last.sequence, last.group);
+  }
+  return result;
+}
+
+std::vector<RankView> WorkerGroup::views() const {
+  std::vector<RankView> result;
+  for (int i = 0; i < plan_.local_ranks; ++i) result.push_back(view(i));
+  return result;
+}
+
+// Cheap, for it is asked at each of many ends.
+bool WorkerGroup::somebody_can_be_missed() const {
+  bool missing = false, waiting = false;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    const RankState state =
+        rank.end ? rank.state_at_end
+                 : static_cast<RankState>(page_.slot(static_cast<int>(i)).state.load());
+    if (rank.end && rank.end->success() && state == RankState::kInCollective) return true;
+    if (rank.end) missing |= rank.end->success() && state != RankState::kLeft;
+    if (!rank.end) waiting |= state == RankState::kInit || state == RankState::kInCollective;
+  }
+  return missing && waiting;
+}
+
+// Ranks that come to wait only later find the exited one in the job page by themselves.
+void WorkerGroup::look_for_missing_ranks() {
+  if (!somebody_can_be_missed()) return;
+  const std::vector<RankView> all = views();
+  for (const RankView& exited : all) {
+    const int local_rank = exited.rank - order_.base_rank;
+    if (exited.alive || !ranks_[static_cast<std::size_t>(local_rank)].end->success()) continue;
+    std::string text = missing_rank_cause(all, exited);
+    if (!text.empty()) return find(local_rank, std::move(text), Event::kMissingFound);
+  }
+}
+
+// --- the end
+
+void WorkerGroup::stop(const StopOrder& order) {
+  flush_.set_patience(patience_of(order));
+  if (order.cause[0] != '\0') {
+    rendezvous::Cause cause;
+    cause.global_rank = order.failed_rank;
+    std::copy(std::begin(order.cause), std::end(order.cause), std::begin(cause.text));
+    page_.abort(cause);
+  }
+  if (last_signal_ == 0) {
+    cause_ = order.why;
+    first_signal_ = order.signal;
+    if (order.grace >= Deadline::Duration::zero()) operator_grace_ = order.grace;
+  }
+  const bool no_grace = last_signal_ == 0 && grace() <= Deadline::Duration::zero();
+  happen(order.urgency == Urgency::kNow || no_grace ? Event::kStopNow : Event::kStop);
+}
+
+void WorkerGroup::pass(const SignalOrder& order) {
+  passed_signal_ = order.signal;
+  if (order.yield_time <= Deadline::Duration::zero()) return happen(Event::kForward);
+  yield_time_ = order.yield_time;
+  if (last_signal_ == 0) cause_ = StopCause::kOperator;
+  yielded_ = true;
+  happen(Event::kYield);
+}
+
+void WorkerGroup::send_signal(int signal_number) {
+  for (const auto& [pid, local_rank] : by_pid_) base::signal_process_group(pid, signal_number);
+}
+
+// Also to processes whose rank is gone: they are children of this process now, in groups without a
+// leader.
+void WorkerGroup::send_last_signal(int signal_number) {
+  last_signal_ = signal_number;
+  if (signal_number == SIGKILL) containment_.kill();
+  send_signal(signal_number);
+  // A stopped process acts on a signal only once it goes on.
+  if (signal_number != SIGKILL) send_signal(SIGCONT);
+  if (by_pid_.size() < ranks_.size()) Leftovers::signal(signal_number, by_pid_);
+}
+
+void WorkerGroup::flush() {
+  output_.hide_status();
+  flush_.start(plan_.options.stop.shutdown_timeout, [this] { happen(Event::kFlushed); });
+}
+
+bool WorkerGroup::succeeded() const {
+  return last_signal_ == 0 && std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+           return rank.end && rank.end->success();
+         });
+}
+
+void WorkerGroup::report() {
+  const OutputState output = output_.state();
+  for (const Rank& rank : ranks_)
+    if (rank.end)
+      link_.send(MessageKind::kRankEnd, *rank.end, tail_of(output, rank.end->local_rank));
+  GroupEnd end;
+  end.round = order_.round;
+  end.success = succeeded() ? 1 : 0;
+  tell_losses(output, end);
+  end.unkillable = unkillable_;
+  end.yielded = yielded_ && last_signal_ == 0 ? 1 : 0;
+  end.output_pending = output.all_out ? 0 : 1;
+  link_.send(MessageKind::kGroupEnd, end);
+  on_end_();
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,140 @@
+// WorkerGroup: the ranks of one round on this node, from their start until no process of theirs is
+// left: spawning, the job page, who failed first, ending them in steps, sweeping what they left
+// behind. What is done when, says the table of supervision.h; this carries it out. Tells the agent
+// through the GuardLink; its last word is GroupEnd. Lives in the guard, on its EventLoop; used
+// once.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "dtrun/base/child_process.h"
+#include "dtrun/base/error.h"
+#include "dtrun/base/event_loop.h"
+#include "dtrun/rendezvous/job_page.h"
+#include "launch/guard_link.h"
+#include "launch/launch_plan.h"
+#include "output/log_folder.h"
+#include "output/output_flush.h"
+#include "output/output_thread.h"
+#include "ranks/containment.h"
+#include "ranks/leftovers.h"
+#include "ranks/oom_counter.h"
+#include "ranks/rank_watch.h"
+#include "ranks/signal_relay.h"
+#include "ranks/supervision.h"
+
+namespace dtrun::launcher {
+
+/// What the groups of all rounds share; the guard owns it.
+struct GroupSurroundings {
+  const LaunchPlan& plan;
+  const LogFolder& errors;
+  const Containment& containment;
+  base::EventLoop& loop;
+  GuardLink& link;
+  OutputThread& output;
+  SignalRelay& relay;
+};
+
+/// Into the guard's last word about a round.
+void tell_losses(const OutputState& output, GroupEnd& end);
+
+class WorkerGroup {
+ public:
+  /// @param on_end called after GroupEnd has been sent; must not destroy the group at once
+  WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop::Callback on_end);
+  WorkerGroup(const WorkerGroup&) = delete;
+  WorkerGroup& operator=(const WorkerGroup&) = delete;
+
+  void start(const StartOrder& order);
+  int round() const { return order_.round; }
+  void stop(const StopOrder& order);
+  void pass(const SignalOrder& order);
+  /// A child of this process has been reaped.
+  void on_exit(pid_t pid, const base::ExitStatus& status);
+  /// The agent has gone: nothing is waited for.
+  void kill_now() { happen(supervision::Event::kStopNow); }
+
+ private:
+  struct Rank {
+    pid_t pid = 0;
+    pid_t number_outside = 0;  ///< for all reports; but for a pid namespace's the same
+    std::optional<RankEnd> end;
+    rendezvous::RankState state_at_end = rendezvous::RankState::kNone;
+  };
+
+  // For whom the round is ended.
+  struct Blame {
+    int local_rank = 0;
+    std::string text;  // why, where its end does not say it
+  };
+
+  void happen(supervision::Event event);
+  void carry_out(supervision::Action action);
+  void set_timer();
+  base::Deadline::Duration grace() const;
+  void settle();
+
+  rendezvous::WorkerEnv worker_env(int local_rank) const;
+  void spawn();
+  void start_rank(int local_rank);
+  void tell_start_failure();
+  void show_status();
+  void record_end(int local_rank, Rank& rank, const base::ExitStatus& status);
+  void post_look();
+  void look();
+  bool somebody_can_be_missed() const;
+  void look_for_missing_ranks();
+  const Rank* first_to_fail() const;
+  const Rank* victim_of_a_clean_exit() const;
+  void find(int local_rank, std::string text, supervision::Event event);
+  void blame(const Blame& blame);
+  void blame_victim();
+  RankView view(int local_rank) const;
+  std::vector<RankView> views() const;
+  void send_signal(int signal_number);
+  void send_last_signal(int signal_number);
+  void flush();
+  bool succeeded() const;
+  void report();
+
+  const LaunchPlan& plan_;
+  const LogFolder& errors_;
+  const Containment& containment_;
+  base::UniqueFd birthplace_;  // a cgroup; of this round, because it may be killed
+  base::EventLoop& loop_;
+  GuardLink& link_;
+  OutputThread& output_;
+  SignalRelay& relay_;
+  base::EventLoop::Callback on_end_;
+  rendezvous::JobPage page_;
+  Leftovers leftovers_;
+  OomCounter oom_;
+  OutputFlush flush_;
+  base::Timer timer_;  // of the phase
+  StartOrder order_;
+  base::Deadline early_ = base::Deadline::never();  // of failures at the start
+  supervision::Phase phase_ = supervision::Phase::kIdle;
+  std::vector<Rank> ranks_;
+  std::unordered_map<pid_t, int> by_pid_;  // of those that live
+  Blame found_;
+  SpawnFailure start_failure_;
+  std::string start_failure_text_;
+  StopCause cause_ = StopCause::kFailure;
+  int first_signal_ = 0;
+  int passed_signal_ = 0;
+  base::Deadline::Duration yield_time_{};
+  std::optional<base::Deadline::Duration> operator_grace_;  // of the signal that came
+  int ends_ = 0;
+  int last_signal_ = 0;  // that was sent to end them; 0: none
+  int unkillable_ = 0;
+  bool yielded_ = false;  // they were asked to end by themselves
+  bool look_posted_ = false;
+  bool settle_posted_ = false;
+};
+
+}  // namespace dtrun::launcher

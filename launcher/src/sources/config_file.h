@@ -1,0 +1,26 @@
+// ConfigFile: options kept in a file. A subset of TOML, one option per line:
+//
+//     # a comment
+//     nproc_per_node = 4
+//     role = "trainer"        # or without quotes, to the end of the line or a " #"
+//     standalone = true       # an option without a value: true, false, 1 or 0
+//
+// '-' and '_' are the same; names are written whole and once; there are no sections.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "options/command_line.h"
+
+namespace dtrun::launcher {
+
+/// Adds what the line does not say yet. Pure.
+/// @param name of the file, for messages and origins: "job.conf:3: nproc_per_node"
+/// @throws ConfigError kUsage that names file and line
+void add_config_text(std::string_view text, const std::string& name, CommandLine& line);
+
+/// How a value is written there: in quotes where it must.
+std::string written_in_config(std::string_view value);
+
+}  // namespace dtrun::launcher

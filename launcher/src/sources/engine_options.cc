@@ -1,0 +1,268 @@
+#include "sources/engine_options.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "dtrun/base/error.h"
+#include "dtrun/base/socket.h"
+#include "dtrun/rendezvous/master_address.h"
+#include "engines/engine_variables.h"
+#include "engines/slurm_step.h"
+#include "options/config_error.h"
+#include "options/node_range.h"
+#include "options/rendezvous_conf.h"
+#include "sources/pmi_meeting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Environment;
+using base::Error;
+using base::ErrorCode;
+
+constexpr const char* kByHand =
+    "--scheduler=none, which leaves all to the command line; or --standalone, for jobs of one node "
+    "each";
+
+// The line, with what the engine adds to it.
+class Line {
+ public:
+  Line(const Engine& engine, CommandLine& line) : engine_(engine), line_(line) {}
+
+  bool has(const char* name) const { return line_.values.contains(name); }
+  std::string text(const char* name) const { return has(name) ? line_.values.at(name).value : ""; }
+  RendezvousConf rendezvous_conf() const { return read_rendezvous_conf(line_); }
+  std::string origin(const char* name) const { return line_.values.at(name).origin; }
+
+  // What somebody has given stays.
+  void add(const char* name, std::string value) {
+    if (has(name)) return;
+    std::string spelling = name;
+    std::replace(spelling.begin(), spelling.end(), '-', '_');
+    decided_ += fmt::format(" --{}={}", spelling, value);
+    line_.values[name] = {std::move(value), fmt::format("{}'s {}", engine_.name, spelling),
+                          Origin::kEngine};
+  }
+
+  // nullopt: none is given; or it is none, which its reader will say.
+  std::optional<NodeRange> nodes() const {
+    if (!has("nnodes")) return std::nullopt;
+    try {
+      return parse_node_range(text("nnodes"));
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  const std::string& decided() const { return decided_; }
+
+ private:
+  const Engine& engine_;
+  CommandLine& line_;
+  std::string decided_;
+};
+
+bool has_several_per_node(const Engine& engine) {
+  return engine.tasks_on_node > 1 ||
+         (engine.tasks && engine.nodes && *engine.tasks > *engine.nodes);
+}
+
+// Each may be an agent of one job, where the line counts them all.
+void check_tasks(const Engine& engine, const Line& line) {
+  const std::optional<NodeRange> nodes = line.nodes();
+  if (!has_several_per_node(engine) || (nodes && engine.tasks && nodes->most >= *engine.tasks))
+    return;
+  throw Error(
+      ErrorCode::kUsage,
+      engine.tasks_on_node > 1
+          ? fmt::format("{} has started {} dtruns on this node, and each would be a job of its own",
+                        engine.name, engine.tasks_on_node)
+          : fmt::format("{} has started {} dtruns on {} nodes, and each would be a job of its own",
+                        engine.name, *engine.tasks, *engine.nodes),
+      "one dtrun per node starts the ranks of its node; one per rank needs --adopt",
+      fmt::format("{}; or {}; or --standalone, for jobs of their own", engine.one_per_node,
+                  engine.per_rank));
+}
+
+void check_node_count(const Engine& engine, const Line& line) {
+  const std::optional<NodeRange> nodes = line.nodes();
+  if (!nodes || !engine.tasks || nodes->least != nodes->most || nodes->most == *engine.tasks)
+    return;
+  // `srun -N1 -w NODE dtrun --nnodes=4 ... &` for each node.
+  if (*engine.tasks == 1) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{}={}, but {} has started dtrun on {} nodes", line.origin("nnodes"),
+                          nodes->most, engine.name, *engine.tasks),
+              *engine.tasks > nodes->most ? "the job would begin without some of them"
+                                          : "it would wait for nodes that nobody has started",
+              fmt::format("--nnodes={}, or none; --nnodes={}:{} for a job with spare nodes; {}",
+                          *engine.tasks, nodes->most, *engine.tasks, kByHand));
+}
+
+void check_node_rank(const Engine& engine, const Line& line) {
+  if (!line.has("node-rank") || engine.tasks.value_or(1) == 1) return;
+  const auto rank = base::parse_integer(line.text("node-rank"));
+  if (!rank || *rank == engine.task) return;
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("{}={}, but this is {}", line.origin("node-rank"), *rank, engine.describe()),
+      "a variable that was expanded before the engine started this gives all nodes the "
+      "same number",
+      fmt::format("leave --node_rank out: the engine tells it; or {}", kByHand));
+}
+
+std::string endpoint(const Engine& engine) {
+  if (!engine.head_host.empty()) return base::HostPort{engine.head_host, engine.port}.to_string();
+  const std::string why = engine.key == "flux"
+                              ? "its PMI does, which flux run -o pmi=off or another PMI leaves out"
+                              : "";
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{} has started dtrun on several nodes and does not tell where they can "
+                          "meet",
+                          engine.name),
+              why,
+              engine.kind == EngineKind::kTasks
+                  ? fmt::format("set MASTER_ADDR for all of them to the host of task 0 ({}); or "
+                                "give --nnodes=N --rdzv_backend=c10d --rdzv_endpoint=HOST:PORT",
+                                engine.head_by_hand)
+                  : "--nnodes=N --master_addr=HOST, with HOST the name of node 0");
+}
+
+// torchrun's words for node 0's address.
+bool is_static(const Line& line) {
+  if (line.has("rdzv-backend")) return line.text("rdzv-backend") == "static";
+  return line.has("master-addr") || line.has("master-port") || line.has("rdzv-endpoint");
+}
+
+// All tasks come here, or none: they have the same line.
+void ask_for_head(Engine& engine, const Line& line) {
+  constexpr auto kPatience = std::chrono::seconds(60);
+  meet_by_pmi(engine, line.text("local-addr"), base::Deadline::after(kPatience));
+}
+
+void add_static(Engine& engine, Line& line) {
+  if (!line.has("master-addr") && !line.has("rdzv-endpoint")) {
+    ask_for_head(engine, line);
+    endpoint(engine);
+    line.add("master-addr", engine.head_host);
+    if (engine.port) line.add("master-port", std::to_string(*engine.port));
+  }
+  line.add("node-rank", std::to_string(engine.task));
+}
+
+void add_c10d(Engine& engine, Line& line) {
+  const bool by_file = line.rendezvous_conf().store_type == StoreType::kFile;
+  if (line.has("rdzv-endpoint") || by_file) return;
+  ask_for_head(engine, line);
+  line.add("rdzv-backend", "c10d");
+  line.add("rdzv-endpoint", endpoint(engine));
+  if (!engine.run_id.empty()) line.add("rdzv-id", engine.run_id);
+  const std::optional<NodeRange> nodes = line.nodes();
+  // Nodes that come and go get their numbers from the head.
+  if (nodes && nodes->least == nodes->most) line.add("node-rank", std::to_string(engine.task));
+}
+
+void add_meeting(Engine& engine, Line& line) {
+  if (engine.tasks.value_or(1) > 1) line.add("nnodes", std::to_string(*engine.tasks));
+  const std::optional<NodeRange> nodes = line.nodes();
+  if (!nodes || nodes->most == 1) return;
+  // The only one of its kind; what others there are, the line has to say.
+  if (engine.tasks == 1) return;
+  if (is_static(line)) return add_static(engine, line);
+  const std::string backend = line.text("rdzv-backend");
+  if (backend.empty() || backend == "c10d") add_c10d(engine, line);
+}
+
+AdoptedRank adopt(Engine& engine, Line& line) {
+  if (engine.per_rank.empty())
+    throw Error(ErrorCode::kUsage, fmt::format("--adopt: {} does not number ranks", engine.name),
+                "it starts one dtrun per node, which starts the ranks of its node",
+                "leave --adopt out: " + engine.one_per_node);
+  for (const auto& [name, count] :
+       {std::pair("nproc-per-node", 1), std::pair("nnodes", engine.tasks.value_or(1))})
+    if (line.has(name) && base::parse_integer(line.text(name)) != count)
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("{}={} and --adopt contradict each other", line.origin(name),
+                              line.text(name)),
+                  fmt::format("{} has started this dtrun for one rank, {} of {}", engine.name,
+                              engine.task, engine.tasks.value_or(1)),
+                  "leave one of them out");
+  line.add("nproc-per-node", "1");
+  add_meeting(engine, line);
+  AdoptedRank adopted;
+  adopted.local_rank = engine.task_on_node;
+  adopted.local_world_size = engine.tasks_on_node;
+  adopted.group_rank = engine.node.value_or(engine.task);
+  adopted.group_world_size = engine.node ? engine.nodes.value_or(1) : engine.tasks.value_or(1);
+  return adopted;
+}
+
+void check_slurm_shell(const Environment& environment, const CommandLine& line) {
+  for (const char* name : {"nnodes", "node-rank", "master-addr", "rdzv-endpoint", "standalone"})
+    if (line.values.contains(name)) return;
+  if (!engine_text(environment, "TORCHELASTIC_RUN_ID").empty()) return;
+  const std::optional<SlurmShell> shell = find_slurm_shell(environment);
+  if (!shell) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("Slurm job {} has {} nodes, and dtrun was started on this machine only",
+                          shell->job_id, shell->nodes),
+              fmt::format("this is the shell of a batch script, or of salloc; {} are started by "
+                          "srun",
+                          shell->nodes_list),
+              "srun dtrun ./app; or --standalone, for a job of this machine only");
+}
+
+void demand_no_adoption(const CommandLine& line) {
+  if (!line.values.contains("adopt")) return;
+  throw Error(ErrorCode::kUsage, "--adopt, but no engine has started this dtrun",
+              "no variables of srun, mpirun or another that numbers ranks are set",
+              "srun -n N dtrun --adopt ./app, or mpirun -n N dtrun --adopt ./app; without --adopt, "
+              "dtrun --nproc_per_node=N ./app starts the ranks itself");
+}
+
+}  // namespace
+
+EngineFindings add_engine_options(const Environment& environment, CommandLine& given) {
+  EngineFindings findings;
+  findings.shared_signal_wait = slurm_signal_spread(environment);
+  const auto scheduler = given.values.find("scheduler");
+  const std::string wish = scheduler == given.values.end() ? "auto" : scheduler->second.value;
+  try {
+    findings.engine = detect_engine(environment, wish);
+  } catch (const Error& error) {
+    refuse_value(given, "scheduler", error);
+  }
+  if (!findings.engine) {
+    demand_no_adoption(given);
+    if (wish == "auto") check_slurm_shell(environment, given);
+    return findings;
+  }
+  Engine& engine = *findings.engine;
+  if (engine.head_is_here) engine.head_host = base::host_name();
+  Line line(engine, given);
+  const bool alone = line.has("standalone");
+  if (!alone) {
+    check_node_count(engine, line);
+    check_node_rank(engine, line);
+  }
+  if (line.has("adopt")) {
+    if (alone)
+      throw Error(ErrorCode::kUsage, "--adopt and --standalone exclude each other",
+                  "what is adopted is a rank of the engine's job", "leave one of them out");
+    findings.adopted = adopt(engine, line);
+  } else {
+    if (engine.gpus_on_node.value_or(0) > 0)
+      line.add("nproc-per-node", std::to_string(*engine.gpus_on_node));
+    if (!alone) {
+      check_tasks(engine, line);
+      add_meeting(engine, line);
+    }
+  }
+  findings.note = engine.describe();
+  if (!line.decided().empty()) findings.note += ", hence" + line.decided();
+  findings.decided = !line.decided().empty();
+  return findings;
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,107 @@
+#include "sources/option_sources.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dtrun/base/error.h"
+#include "dtrun/base/unique_fd.h"
+#include "options/config_error.h"
+#include "options/option_names.h"
+#include "sources/config_file.h"
+#include "sources/engine_options.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+// Nobody needs more; what is longer is something else.
+constexpr std::size_t kLongestFile = 64 * 1024;
+
+std::string read_all(const base::UniqueFd& file, const std::string& path) {
+  struct stat status {};
+  if (::fstat(file.get(), &status) == 0 && S_ISDIR(status.st_mode))
+    throw ConfigError(Error(ErrorCode::kUsage,
+                            fmt::format("{} is a folder, not a configuration file", path), "",
+                            "name a file of lines NAME = VALUE"));
+  std::string text(kLongestFile + 1, '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw ConfigError(base::system_error(fmt::format("read {}", path)));
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  if (size > kLongestFile)
+    throw ConfigError(
+        Error(ErrorCode::kUsage, fmt::format("{} is too long for a configuration file", path),
+              fmt::format("it has more than {} bytes", kLongestFile), "name another file"));
+  text.resize(size);
+  return text;
+}
+
+void add_named_file(CommandLine& line) {
+  const auto given = line.values.find("config");
+  if (given == line.values.end()) return;
+  const std::string& path = given->second.value;
+  const base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file)
+    throw ConfigError(
+        Error(ErrorCode::kNotFound, fmt::format("cannot open {}={}", given->second.origin, path),
+              base::system_error("open it").why(), "name a file of lines NAME = VALUE"));
+  add_config_text(read_all(file, path), path, line);
+}
+
+// Not being there is the rule; so is the home of somebody else, which is closed.
+bool can_be_absent(const std::string& path, int error) {
+  struct stat status {};
+  return error == ENOENT || error == ENOTDIR ||
+         (error == EACCES && ::stat(path.c_str(), &status) != 0);
+}
+
+void add_users_file(const base::Environment& environment, CommandLine& line) {
+  std::string folder = environment.get("XDG_CONFIG_HOME").value_or("");
+  if (folder.empty()) {
+    folder = environment.get("HOME").value_or("");
+    if (folder.empty()) return;
+    folder += "/.config";
+  }
+  const std::string path = folder + "/dtrun/config";
+  const base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file && can_be_absent(path, errno)) return;
+  if (!file)
+    throw ConfigError(Error(ErrorCode::kUsage, fmt::format("cannot open {}", path),
+                            base::system_error("open it").why(), "make it readable, or remove it"));
+  add_config_text(read_all(file, path), path, line);
+  line.users_file = path;
+}
+
+bool is_an_inquiry(const CommandLine& line) {
+  for (const char* name : {"help", "version", "completion", "reference"})
+    if (line.values.contains(name)) return true;
+  return false;
+}
+
+}  // namespace
+
+CommandLine gather_options(const std::vector<std::string>& arguments,
+                           const base::Environment& environment) {
+  CommandLine line = read_command_line(arguments, environment);
+  if (is_an_inquiry(line)) return line;
+  add_named_file(line);
+  add_users_file(environment, line);
+  line.engine = add_engine_options(environment, line);
+  return line;
+}
+
+Options parse_options(const std::string& name, const std::vector<std::string>& arguments,
+                      const base::Environment& environment) {
+  return read_options(name, gather_options(arguments, environment), environment);
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,22 @@
+// OptionSources: all places that options come from, in their order: the command line, PET_*,
+// DTRUN_*, --config FILE, the user's own file, and what has started dtrun (Slurm, mpirun).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "options/command_line.h"
+#include "options/options.h"
+
+namespace dtrun::launcher {
+
+/// Of a line that only asks what dtrun is (--help, --version ...), nothing but the line is read.
+/// @throws Error kUsage: what cannot be read, with its place; kNotFound: no such --config
+CommandLine gather_options(const std::vector<std::string>& arguments,
+                           const base::Environment& environment);
+
+/// read_options() of what is gathered. @param name argv[0] @param arguments without argv[0]
+Options parse_options(const std::string& name, const std::vector<std::string>& arguments,
+                      const base::Environment& environment);
+
+}  // namespace dtrun::launcher

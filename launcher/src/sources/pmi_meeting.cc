@@ -1,0 +1,63 @@
+#include "sources/pmi_meeting.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "dtrun/base/error.h"
+#include "dtrun/base/log.h"
+#include "dtrun/base/socket.h"
+#include "engines/engine_variables.h"
+#include "engines/pmi_client.h"
+#include "meeting/endpoint_facts.h"
+#include "options/port_range.h"
+
+namespace dtrun::launcher {
+namespace {
+
+constexpr const char* kKey = "dtrun-head";
+
+// A variable may be left over, or the descriptor closed by what stands between it and dtrun.
+bool is_a_connection(int fd) {
+  int type = 0;
+  socklen_t size = sizeof type;
+  return fd > 2 && ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+}
+
+// Jobs begin at ports of their own, so that one does not take what another has just found free.
+std::uint16_t find_port(const std::string& address, const std::string& job_name) {
+  constexpr int kTries = 64, kLast = 65535;
+  const std::uint16_t first = port_of_job_name(job_name);
+  const auto last = static_cast<std::uint16_t>(std::min(first + kTries, kLast));
+  return base::local_port(listen_in_range(address, {first, last}).get());
+}
+
+std::string own_endpoint(const Engine& engine, const std::string& local_addr,
+                         const std::string& job_name) {
+  Options options;
+  options.rounds.max_nodes = engine.nodes.value_or(2);
+  options.local_addr = local_addr;
+  const OwnAddress own = choose_own_address(options, gather_own_facts(options));
+  return base::HostPort{own.host, find_port(own.listen_address, job_name)}.to_string();
+}
+
+}  // namespace
+
+void meet_by_pmi(Engine& engine, const std::string& local_addr, base::Deadline deadline) {
+  if (!engine.pmi_fd) return;
+  if (!is_a_connection(*engine.pmi_fd))
+    return base::log::info(base::log::Component::kLauncher,
+                           "PMI_FD={} is no connection to {}, which is not asked", *engine.pmi_fd,
+                           engine.name);
+  PmiClient server(base::UniqueFd(*engine.pmi_fd), {engine.name, engine.head_by_hand}, deadline);
+  if (engine.task == 0) server.put(kKey, own_endpoint(engine, local_addr, server.job_name()));
+  server.barrier();
+  const base::HostPort head = base::HostPort::parse(server.get(kKey));
+  engine.head_host = head.host;
+  engine.port = head.port;
+  engine.run_id = server.job_name();
+  server.finish();
+}
+
+}  // namespace dtrun::launcher

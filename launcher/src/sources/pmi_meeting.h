@@ -1,0 +1,20 @@
+// PmiMeeting: where the dtruns of one mpiexec, or of one job of Flux, meet, which does not tell
+// them: task 0 says it to all by PMI-1.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "dtrun/base/deadline.h"
+#include "engines/engine.h"
+
+namespace dtrun::launcher {
+
+/// Completes head, port and run id by engine.pmi_fd, where that is a connection; else there
+/// is nobody to ask, and nothing is changed. All tasks must call this. Closes the descriptor.
+/// @param local_addr --local_addr of this dtrun; may be empty
+/// @throws Error kConnection: the engine does not answer, or not all tasks have asked before the
+/// deadline
+void meet_by_pmi(Engine& engine, const std::string& local_addr, base::Deadline deadline);
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,47 @@
+#include "verdict/failure_object.h"
+
+#include <boost/json/array.hpp>
+#include <chrono>
+
+#include "dtrun/base/error.h"
+#include "options/line_tag.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using rendezvous::rounds::WorkerEnd;
+
+boost::json::object object_of(const WorkerEnd& end) {
+  boost::json::object object;
+  object["rank"] = end.rank;
+  object["local_rank"] = end.local_rank;
+  object["host"] = end.host;
+  object["pid"] = end.pid;
+  object["time"] = iso_time(std::chrono::system_clock::time_point(std::chrono::seconds(end.time)));
+  object["exitcode"] = end.signal != 0 ? -end.signal : end.code;
+  object["signal"] = nullptr;
+  if (end.signal != 0) object["signal"] = base::signal_name(end.signal);
+  object["error_file"] = nullptr;
+  if (!end.error_file.empty()) object["error_file"] = end.error_file;
+  object["text"] = end.text;
+  object["stopped"] = end.stopped != 0;
+  object["out_of_memory"] = end.out_of_memory != 0;
+  object["core"] = end.dumped != 0;
+  object["stderr_tail"] = end.tail;
+  return object;
+}
+
+}  // namespace
+
+boost::json::object failure_object(const FailedRanks& failed) {
+  boost::json::array failures;
+  failures.push_back(object_of(failed.root));
+  for (const WorkerEnd& end : failed.ends)
+    if (end.rank != failed.root.rank) failures.push_back(object_of(end));
+  boost::json::object object;
+  object["root_cause"] = failures[0];
+  object["failures"] = std::move(failures);
+  return object;
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,143 @@
+#include "verdict/failure_table.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "output/line_fold.h"
+
+namespace dtrun::launcher {
+namespace {
+
+constexpr std::size_t kWidth = 60;
+
+using rendezvous::rounds::JobFailure;
+using rendezvous::rounds::WorkerEnd;
+
+std::string local_time(std::int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  ::localtime_r(&time, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d_%H:%M:%S", &parts);
+  return text;
+}
+
+std::string indent_lines(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += "  ";
+  }
+  return result;
+}
+
+// One rank's, of whichever node.
+std::string entry(const WorkerEnd& end, int index) {
+  return fmt::format(
+      "[{}]:\n"
+      "  time      : {}\n"
+      "  host      : {}\n"
+      "  rank      : {} (local_rank: {})\n"
+      "  exitcode  : {} (pid: {})\n"
+      "  error_file: {}\n"
+      "  traceback : {}\n",
+      index, local_time(static_cast<std::int64_t>(end.time)), end.host, end.rank, end.local_rank,
+      end.signal != 0 ? -end.signal : end.code, end.pid,
+      end.error_file.empty() ? "<N/A>" : end.error_file, indent_lines(end.text));
+}
+
+// What torchrun's layout has no line for.
+std::string note_of(const WorkerEnd& end, const WorkerEnd& root) {
+  if (end.out_of_memory != 0)
+    return fmt::format(
+        "rank {} was ended by the kernel's OOM killer: its memory cgroup counted it. Give the job "
+        "more memory, or make its ranks use less\n",
+        end.rank);
+  if (end.rank == root.rank && end.dumped != 0)
+    return fmt::format("rank {} dumped a core (sysctl kernel.core_pattern says where)\n", end.rank);
+  return "";
+}
+
+// Whose end says nothing about them.
+std::string note_of_victims(const std::vector<WorkerEnd>& ends, const WorkerEnd& root) {
+  std::vector<int> victims;
+  for (const WorkerEnd& end : ends)
+    if (end.stopped != 0 && end.rank != root.rank) victims.push_back(end.rank);
+  if (victims.empty()) return "";
+  const bool one = victims.size() == 1;
+  return fmt::format("rank{} {} {} ended by dtrun after rank {} had failed\n", one ? "" : "s",
+                     describe_ranks(victims, 0), one ? "was" : "were", root.rank);
+}
+
+std::string tail_lines(int rank, std::string tail) {
+  if (tail.empty()) return "";
+  std::string text =
+      fmt::format("The last lines that rank {} wrote to its standard error:\n", rank);
+  if (tail.back() != '\n') tail += '\n';
+  std::size_t begin = 0;
+  while (begin < tail.size()) {
+    const auto end = tail.find('\n', begin) + 1;
+    text += "  | " + tail.substr(begin, end - begin);
+    begin = end;
+  }
+  return text;
+}
+
+// The first cause where it is a rank of another node: as that has told it, or else the head.
+WorkerEnd end_of(const JobFailure& failure, const std::vector<WorkerEnd>& ends) {
+  for (const WorkerEnd& end : ends)
+    if (end.rank == failure.rank) return end;
+  WorkerEnd end;
+  end.rank = failure.rank;
+  end.local_rank = -1;
+  end.code = failure.code;
+  end.signal = failure.signal;
+  end.pid = failure.pid;
+  end.host = failure.host;
+  end.text = failure.describe();
+  end.tail = failure.tail;
+  return end;
+}
+
+}  // namespace
+
+std::optional<FailedRanks> failed_ranks(const JobOutcome& outcome, const std::string& host) {
+  FailedRanks failed;
+  failed.ends = worker_ends(outcome, host);
+  // A node's end, an operator's word: ranks here were only stopped for it. Node 0 tells of all; the
+  // others of the cause only what they were told.
+  const bool elsewhere = outcome.failed_elsewhere.has_value();
+  if (elsewhere && (outcome.failed_elsewhere->rank < 0 || outcome.ends_elsewhere.empty()))
+    return std::nullopt;
+  failed.ends.insert(failed.ends.end(), outcome.ends_elsewhere.begin(),
+                     outcome.ends_elsewhere.end());
+  if (failed.ends.empty()) return std::nullopt;
+  failed.root = elsewhere ? end_of(*outcome.failed_elsewhere, failed.ends) : failed.ends.front();
+  std::ranges::stable_sort(failed.ends, {}, &WorkerEnd::rank);
+  return failed;
+}
+
+std::string failure_table(const LaunchPlan& plan, const JobOutcome& outcome,
+                          const std::string& host) {
+  const std::optional<FailedRanks> failed = failed_ranks(outcome, host);
+  if (!failed && outcome.failed_elsewhere && outcome.failed_elsewhere->rank >= 0)
+    return tail_lines(outcome.failed_elsewhere->rank, outcome.failed_elsewhere->tail);
+  if (!failed) return "";
+  const auto& [ends, root] = *failed;
+  const std::string title = plan.program_name + " FAILED";
+  const std::string thick = std::string(kWidth, '=') + "\n", thin = std::string(kWidth, '-') + "\n";
+  std::string others, notes;
+  int index = 1;
+  for (const WorkerEnd& end : ends) {
+    if (end.rank != root.rank) others += entry(end, index++);
+    notes += note_of(end, root);
+  }
+  if (others.empty()) others = "  <NO_OTHER_FAILURES>\n";
+  return thick + title + "\n" + thin + "Failures:\n" + others + thin +
+         "Root Cause (first observed failure):\n" + entry(root, 0) + thick + notes +
+         note_of_victims(ends, root) + tail_lines(root.rank, root.tail);
+}
+
+}  // namespace dtrun::launcher

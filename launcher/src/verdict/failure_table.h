@@ -1,0 +1,27 @@
+// The failure table, in torchrun's layout, and the last words of the rank that failed first. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/launch_plan.h"
+#include "verdict/job_outcome.h"
+
+namespace dtrun::launcher {
+
+/// Those that did not end well, as far as this node is told, by their numbers, and the first of
+/// them, which may be only known by what was told of it.
+struct FailedRanks {
+  std::vector<rendezvous::rounds::WorkerEnd> ends;
+  rendezvous::rounds::WorkerEnd root;
+};
+
+/// nullopt: no rank of this node is to blame.
+std::optional<FailedRanks> failed_ranks(const JobOutcome& outcome, const std::string& host);
+
+/// Empty when no rank of this node is to blame.
+std::string failure_table(const LaunchPlan& plan, const JobOutcome& outcome,
+                          const std::string& host);
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,90 @@
+// JobOutcome: all that the agent learnt about a job by its end, and what follows from it: who is to
+// blame, and the exit code. Of the ranks, what is told is their last round's. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dtrun/rendezvous/failure_report.h"
+#include "dtrun/rendezvous/round_messages.h"
+#include "launch/guard_link.h"
+#include "launch/timing.h"
+#include "options/exit_policy.h"
+
+namespace dtrun::launcher {
+
+struct RankOutcome {
+  RankEnd end;
+  std::string error_tail;  ///< last lines of its standard error
+  std::string error_file;  ///< where its error.json is; empty: it wrote none
+  std::optional<rendezvous::FailureReport> report;
+};
+
+struct SpawnOutcome {
+  SpawnFailure failure;
+  std::string text;
+};
+
+struct JobOutcome {
+  int max_restarts = 0;
+  int restarts = 0;  ///< before the last round
+  int round = rendezvous::rounds::kNoRound;
+  int group_rank = rendezvous::rounds::kNoNodeRank;
+  int base_rank = 0;
+  int local_ranks = 0;
+  /// What is shown of the local rank 0: with --adopt it is the engine's.
+  int first_local_rank = 0;
+  std::vector<RankOutcome> ranks;
+  std::optional<SpawnOutcome> spawn_failure;
+  std::optional<RankEnd> missing_rank;  ///< exited while others needed it
+  std::string missing_cause;
+  /// Of this node, as it was told to the others.
+  std::optional<rendezvous::rounds::JobFailure> own_failure;
+  /// For which the job has ended, where it is another one.
+  std::optional<rendezvous::rounds::JobFailure> failed_elsewhere;
+  /// Of the ranks of other nodes that did not end well: where this agent hosts the head.
+  std::vector<rendezvous::rounds::WorkerEnd> ends_elsewhere;
+  int stop_signal = 0;   ///< the signal by which the operator stopped the job
+  int drain_signal = 0;  ///< the signal after which the ranks of this node have ended
+  bool guard_died = false;
+  std::string guard_end;  ///< how
+  GroupEnd group_end;
+  Timing timing;  ///< from round_opened to ranks_ended
+
+  /// Forgets the ranks of the round before.
+  void begin_round(const rendezvous::rounds::Start& start);
+  void end_job_for(const rendezvous::rounds::JobFailure& failure);
+  /// Of earlier rounds. The job has ended well, maybe without this node in its last round.
+  void forget_failures();
+  /// Of any node's rank; what is known here already is left out.
+  void add(const rendezvous::rounds::WorkerEnd& end);
+};
+
+/// The rank for which the job failed; nullptr: none on this node did.
+/// Victims of another's failure only where there is nobody else; then deaths by signal before exit
+/// codes; then the time in error.json; then the order in which they were seen.
+const RankOutcome* root_cause(const JobOutcome& outcome);
+
+/// The ranks of this node that did not end well, for the head; the first cause first.
+std::vector<rendezvous::rounds::WorkerEnd> worker_ends(const JobOutcome& outcome,
+                                                       const std::string& host);
+std::int64_t time_of(const RankOutcome& rank);
+/// Why it ended: its error.json (the call stack, as torchrun shows it, and the message, where that
+/// does not say it), the reason why it was missed, its signal, its victimhood.
+std::string reason_of(const JobOutcome& outcome, const RankOutcome& rank);
+
+/// Of the first cause; of all others the half.
+inline constexpr std::size_t kMostReasonBytes = 4 << 10;
+
+/// The last bytes of a text, from the beginning of a line if there is one.
+inline constexpr std::size_t kMostTailBytes = 4 << 10;
+std::string end_of_text(const std::string& text, std::size_t most_bytes);
+
+/// An operator has ended the job, and all ranks of this node that did not end well have exited with
+/// kExitTemporary.
+bool ended_for_later(const JobOutcome& outcome);
+
+int exit_code_of(const JobOutcome& outcome, const ExitPolicy& policy);
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,140 @@
+#include "verdict/job_report.h"
+
+#include <fmt/core.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "dtrun/base/error.h"
+#include "dtrun/base/exit_status.h"
+#include "dtrun/base/log.h"
+#include "dtrun/base/socket.h"
+#include "launch/exit_code.h"
+#include "launch/notice.h"
+#include "text/utf8.h"
+#include "verdict/failure_object.h"
+#include "verdict/failure_table.h"
+
+namespace dtrun::launcher {
+namespace {
+
+void copy_root_report(const LaunchPlan& plan, const JobOutcome& outcome) {
+  const RankOutcome* const root = root_cause(outcome);
+  if (root == nullptr || !root->report || plan.report_file.empty()) return;
+  rendezvous::FailureReport report = *root->report;
+  report.error_code = root->end.signal != 0 ? -root->end.signal : root->end.code;
+  try {
+    rendezvous::write_failure_report(plan.report_file, report);
+  } catch (const base::Error& error) {
+    print_error(error.what());
+  }
+}
+
+// Who sits at a terminal reads a table also among objects.
+void print_table(const LaunchPlan& plan, const JobOutcome& outcome) {
+  if (notice_format() == LineFormat::kText || ::isatty(STDERR_FILENO) == 1)
+    return print_as_it_is(failure_table(plan, outcome, base::host_name()));
+  if (const auto failed = failed_ranks(outcome, base::host_name()))
+    print_object(NoticeLevel::kError,
+                 fmt::format("{} FAILED: rank {} first", plan.program_name, failed->root.rank),
+                 failure_object(*failed));
+  else
+    print_text(NoticeLevel::kError, failure_table(plan, outcome, base::host_name()));
+}
+
+void print_lost_output(const GroupEnd& end) {
+  // What hangs tells nothing of itself.
+  const bool unknown = end.lost_output_bytes == 0 && end.output_error == ETIMEDOUT;
+  if ((end.lost_output_bytes == 0 && !unknown) || end.output_error == EPIPE) return;
+  print_error(
+      fmt::format("cannot write to the standard output: {}; {} of the ranks' output {}",
+                  end.output_error != 0 ? strerrordesc_np(end.output_error) : "given up",
+                  unknown ? "an unknown part" : fmt::format("{} bytes", end.lost_output_bytes),
+                  unknown ? "may be lost" : "are lost"));
+}
+
+void print_lost_files(const LogFolder& folder, const GroupEnd& end) {
+  if (end.file_error == 0) return;
+  print_error(fmt::format(
+      "cannot write the ranks' log files in {}: {}; {} of their output {} "
+      "missing there",
+      folder.path(), strerrordesc_np(end.file_error),
+      end.lost_file_bytes > 0 ? fmt::format("{} bytes", end.lost_file_bytes) : "an unknown part",
+      end.lost_file_bytes > 0 ? "are" : "may be"));
+}
+
+}  // namespace
+
+void read_error_files(const LogFolder& errors, JobOutcome& outcome) {
+  for (RankOutcome& rank : outcome.ranks) {
+    if (rank.end.success() || rank.report) continue;
+    const std::string path = errors.file_of(outcome.round, rank.end.local_rank);
+    if (path.empty()) continue;
+    try {
+      rank.report = rendezvous::read_failure_report(path);
+    } catch (const base::Error& error) {
+      base::log::warning(base::log::Component::kLauncher, "rank {}: {}",
+                         outcome.base_rank + rank.end.local_rank, error.what());
+    }
+    if (rank.report && errors.kept()) rank.error_file = path;
+  }
+}
+
+void print_round_failure(const LogFolder& errors, JobOutcome& outcome) {
+  read_error_files(errors, outcome);
+  const RankOutcome* const root = root_cause(outcome);
+  if (root == nullptr) return;
+  const std::string why = root->report ? root->report->message : outcome.missing_cause;
+  if (why.empty()) return;
+  const std::string how = base::ExitStatus{root->end.code, root->end.signal}.describe();
+  print_line(NoticeLevel::kError,
+             fmt::format("rank {} (local_rank: {}, pid: {}) failed in round {}: {}: {}",
+                         outcome.base_rank + root->end.local_rank,
+                         outcome.first_local_rank + root->end.local_rank, root->end.pid,
+                         outcome.round, how, why));
+}
+
+int report_job(const LaunchPlan& plan, const LogFolder& errors, JobOutcome& outcome) {
+  std::sort(outcome.ranks.begin(), outcome.ranks.end(),
+            [](const auto& a, const auto& b) { return a.end.local_rank < b.end.local_rank; });
+  read_error_files(errors, outcome);
+  if (outcome.spawn_failure) print_error(outcome.spawn_failure->text);
+  if (outcome.guard_died)
+    print_error(
+        fmt::format("the guard process has died ({}); everything that the job had started "
+                    "was killed",
+                    outcome.guard_end));
+  const int own_signal = outcome.stop_signal != 0 ? outcome.stop_signal : outcome.drain_signal;
+  if (own_signal != 0 && ended_for_later(outcome)) {
+    print_line(NoticeLevel::kInfo,
+               fmt::format("{} by {}: all ranks of this node that did not end well exited with "
+                           "{}: the job can go on later",
+                           outcome.stop_signal != 0 ? "stopped" : "drained",
+                           base::signal_name(own_signal), kExitTemporary));
+  } else if (outcome.stop_signal != 0) {
+    print_error(fmt::format("stopped by {}", base::signal_name(outcome.stop_signal)));
+  } else if (outcome.failed_elsewhere) {
+    const bool begun = outcome.round != rendezvous::rounds::kNoRound;
+    print_error(fmt::format("the job {}: {}", begun ? "was stopped" : "could not begin",
+                            outcome.failed_elsewhere->describe()));
+    print_table(plan, outcome);
+  } else if (!outcome.spawn_failure) {
+    print_table(plan, outcome);
+    copy_root_report(plan, outcome);
+  }
+  if (outcome.group_end.unkillable > 0)
+    print_error(fmt::format("{} processes of the job did not die of SIGKILL within 10 s",
+                            outcome.group_end.unkillable));
+  print_lost_output(outcome.group_end);
+  print_lost_files(errors, outcome.group_end);
+  const int code = exit_code_of(outcome, plan.options.stop.exit);
+  if (outcome.restarts > 0)
+    print_line(NoticeLevel::kInfo, fmt::format("the job has {} after {} of {} restarts",
+                                               code == 0 ? "ended well" : "failed",
+                                               outcome.restarts, outcome.max_restarts));
+  return code;
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,241 @@
+// How the ranks' lines look on the console, and what else is there: the real dtrun, on a terminal
+// too.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "dtrun/base/json.h"
+#include "launcher/launcher_job.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+using testing_support::CommandResult;
+
+TEST(ConsoleTest, LinesOfSeveralRanksAreFolded) {
+  const CommandResult result = run_dtrun(
+      {"--nproc_per_node=4", "--fold", "sh", "-c", "echo same; echo mine $RANK; echo again"});
+  EXPECT_EQ(result.exit_code, 0);
+  // How much is folded is a matter of time; that nothing is lost is not.
+  std::size_t same = 0, again = 0;
+  std::stringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) {
+    const auto close = line.find(']');
+    ASSERT_NE(close, std::string::npos) << result.out;
+    std::size_t ranks = 0;
+    for (std::string list = line.substr(1, close - 1); !list.empty();) {
+      const std::string run = list.substr(0, list.find(','));
+      list.erase(0, std::min(list.size(), run.size() + 1));
+      const auto dash = run.find('-');
+      ranks += dash == std::string::npos
+                   ? 1
+                   : std::stoul(run.substr(dash + 1)) - std::stoul(run.substr(0, dash)) + 1;
+    }
+    if (line.ends_with("] same")) same += ranks;
+    if (line.ends_with("] again")) again += ranks;
+  }
+  EXPECT_EQ(same, 4u) << result.out;
+  EXPECT_EQ(again, 4u) << result.out;
+  for (const char* rank : {"0", "1", "2", "3"})
+    EXPECT_THAT(result.out, HasSubstr(std::string("[") + rank + "] mine " + rank + "\n"));
+}
+
+TEST(ConsoleTest, LinesAreObjectsOfJson) {
+  const CommandResult result =
+      run_dtrun({"--nproc_per_node=2", "--log-format=json", "sh", "-c",
+                 "printf 'a \"line\"\\n'; printf '\\377' >&2; [ $RANK = 1 ] || printf beginning"});
+  EXPECT_EQ(result.exit_code, 0);
+  std::vector<std::string> seen;
+  std::stringstream lines(result.out + result.err);
+  for (std::string line; std::getline(lines, line);) {
+    const boost::json::value value = base::parse_json(line, "the output");
+    const boost::json::object& object = value.as_object();
+    EXPECT_EQ(object.at("node").as_int64(), 0);
+    EXPECT_EQ(object.at("rank"), object.at("local_rank"));
+    EXPECT_THAT(std::string(object.at("time").as_string()), EndsWith("Z"));
+    const bool is_text = object.contains("text");
+    seen.push_back(std::to_string(object.at("rank").as_int64()) +
+                   std::string(object.at("stream").as_string()) + " " +
+                   std::string(object.at(is_text ? "text" : "base64").as_string()) +
+                   (object.contains("partial") ? " ..." : ""));
+  }
+  std::sort(seen.begin(), seen.end());
+  EXPECT_THAT(seen, ElementsAre("0stderr /w== ...", "0stdout a \"line\"", "0stdout beginning ...",
+                                "1stderr /w== ...", "1stdout a \"line\""));
+}
+
+TEST(ConsoleTest, TagsFollowTheTemplateAndTheNameOfTheProgram) {
+  EXPECT_EQ(run_dtrun({"--tag=always", "--tag-template=${rank}/${stream}: ", "echo", "a"}).out,
+            "0/stdout: a\n");
+  EXPECT_THAT(run_dtrun({"--tag=always", "--tag-template=${time} ${elapsed}|", "echo", "a"}).out,
+              testing::MatchesRegex(R"(20..-..-..T..:..:..\....Z [0-9]+\.[0-9][0-9][0-9]\|a.)"));
+  EXPECT_EQ(run_dtrun({"--tag=always", "--color=always", "echo", "a"}).out,
+            "\x1b[36m[0:0]\x1b[0m a\n");
+  LauncherJob job;
+  const std::string torchrun = job.folder() + "/torchrun";
+  ASSERT_EQ(::symlink(DTRUN_BINARY, torchrun.c_str()), 0);
+  const auto options = job.options();
+  EXPECT_EQ(testing_support::run_command(
+                {torchrun, "--role=trainer", "--log_dir=" + job.folder() + "/logs", "-t", "3",
+                 "--no-python", "echo", "a"},
+                options)
+                .out,
+            "[trainer0]:a\n");
+}
+
+TEST(ConsoleTest, OneRankReadsTheStandardInputOrNone) {
+  const auto run = [](const std::string& option) {
+    return testing_support::run_command({"sh", "-c",
+                                         "echo input | OMP_NUM_THREADS=1 " DTRUN_BINARY
+                                         " --nproc_per_node=3 " +
+                                             option + " sh -c 'echo $RANK:$(cat)'"})
+        .sorted_lines();
+  };
+  EXPECT_THAT(run("--stdin=1"), ElementsAre("0:", "1:input", "2:"));
+  EXPECT_THAT(run("--stdin=none"), ElementsAre("0:", "1:", "2:"));
+  EXPECT_THAT(run(""), ElementsAre("0:", "1:", "2:"));
+}
+
+// --- on a terminal
+
+class TerminalJob {
+ public:
+  explicit TerminalJob(std::vector<std::string> arguments, const char* terminal = "xterm") {
+    arguments.insert(arguments.begin(), "dtrun");
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    pid_ = ::forkpty(&fd_, nullptr, nullptr, nullptr);
+    if (pid_ == 0) {
+      ::setenv("TERM", terminal, 1);
+      ::setenv("LC_ALL", "C.UTF-8", 1);
+      ::setenv("OMP_NUM_THREADS", "1", 1);
+      ::unsetenv("NO_COLOR");
+      ::execv(DTRUN_BINARY, argv.data());
+      ::_exit(127);
+    }
+  }
+  ~TerminalJob() { finish(); }
+  TerminalJob(const TerminalJob&) = delete;
+  TerminalJob& operator=(const TerminalJob&) = delete;
+
+  // Reads until the text has come after what wait_for() saw last; false: the job ended before.
+  bool wait_for(const std::string& text) {
+    std::size_t at;
+    while ((at = seen_.find(text, from_)) == std::string::npos)
+      if (!read_some()) return false;
+    from_ = at + text.size();
+    return true;
+  }
+  const std::string& finish() {
+    while (read_some()) {
+    }
+    if (pid_ > 0) ::waitpid(pid_, &status_, 0);
+    pid_ = 0;
+    return seen_;
+  }
+  int status() const { return status_; }
+
+ private:
+  bool read_some() {
+    if (fd_ < 0) return false;
+    char block[4096];
+    const ssize_t n = ::read(fd_, block, sizeof block);
+    if (n > 0) {
+      seen_.append(block, static_cast<std::size_t>(n));
+      return true;
+    }
+    ::close(fd_);
+    fd_ = -1;
+    return false;
+  }
+
+  int fd_ = -1;
+  pid_t pid_ = 0;
+  int status_ = 0;
+  std::string seen_;
+  std::size_t from_ = 0;
+};
+
+// What stands on the screen in the end.
+std::vector<std::string> screen_of(const std::string& written) {
+  std::vector<std::string> lines(1);
+  std::size_t column = 0;
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    if (written[i] == '\r') {
+      column = 0;
+    } else if (written[i] == '\n') {
+      lines.emplace_back();
+      column = 0;
+    } else if (written.compare(i, 3, "\x1b[K") == 0) {
+      lines.back().resize(column);
+      i += 2;
+    } else {
+      lines.back().resize(std::max(lines.back().size(), column + 1));
+      lines.back()[column++] = written[i];
+    }
+  }
+  if (lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
+TEST(ConsoleTest, AStatusLineStandsBelowTheLinesWhileRanksRun) {
+  LauncherJob folder;
+  const std::string fifo = folder.folder() + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  TerminalJob job({"--nproc_per_node=2", "--max-restarts=3", "--tag=never", "sh", "-c",
+                   "[ $RANK = 0 ] || exit 0; read word < " + fifo + "; echo $word; read word < " +
+                       fifo + "; i=0; while [ $i -lt 200 ]; do echo line; i=$((i+1)); done"});
+  std::fstream words(fifo, std::ios::in | std::ios::out);  // so that no opening waits
+  ASSERT_TRUE(job.wait_for("1/2 up \u00b7 restart 0/3 \u00b7 00:0")) << job.finish();
+  words << "first\n" << std::flush;
+  ASSERT_TRUE(job.wait_for("\r\x1b[Kfirst\r\n")) << job.finish();
+  ASSERT_TRUE(job.wait_for("1/2 up")) << job.finish();
+  words << "second\n" << std::flush;
+  const std::string written = job.finish();
+  EXPECT_EQ(job.status(), 0);
+  // A line takes its place, and it takes no line's.
+  for (auto at = written.find(" up"); at != std::string::npos; at = written.find(" up", at + 1))
+    EXPECT_EQ(written.compare(written.find_first_of("\r\n", at), 4, "\r\x1b[K"), 0) << at;
+  std::vector<std::string> expected = {"dtrun: round 0: 1 nodes, 2 ranks", "first"};
+  expected.resize(202, "line");
+  EXPECT_EQ(screen_of(written), expected);
+}
+
+TEST(ConsoleTest, ThereIsNoStatusLineWhereItIsNotWanted) {
+  const auto screen = [](std::vector<std::string> options, const char* terminal) {
+    // Long enough for one to come.
+    options.insert(options.end(), {"--tag=never", "sh", "-c", "sleep 0.4; echo a"});
+    return TerminalJob(options, terminal).finish();
+  };
+  EXPECT_EQ(screen({"--status=never"}, "xterm"), "a\r\n");
+  EXPECT_EQ(screen({}, "dumb"), "a\r\n");
+  // Who reads the pipe may write to the same terminal.
+  const std::string piped = std::string(DTRUN_BINARY) + " sh -c 'sleep 0.4; echo a' | cat";
+  const CommandResult result =
+      testing_support::run_command({"env", "TERM=xterm", "script", "-qec", piped, "/dev/null"});
+  EXPECT_EQ(result.out, "a\r\n");
+}
+
+TEST(ConsoleTest, MessagesOfTheAgentTakeTheStatusLinesPlaceToo) {
+  TerminalJob job({"--max-restarts=1", "--give_up_on=none", "--tag=never", "sh", "-c",
+                   "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || { sleep 0.4; exit 3; }; echo a"});
+  const std::string written = job.finish();
+  EXPECT_EQ(job.status(), 0);
+  for (const std::string& line : screen_of(written))
+    EXPECT_THAT(line, Not(HasSubstr(" up "))) << written;
+}
+
+}  // namespace
+}  // namespace dtrun::launcher
