@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -124,31 +125,6 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-Options parse(int argc, char** argv) {
-  Options options;
-  const std::string self = argv[0];
-  options.folder = self.substr(0, self.rfind('/') + 1);
-  if (options.folder.empty()) options.folder = "./";
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool has_value = i + 1 < argc;
-    if (word == "--ranks" && has_value) {
-      options.ranks = std::atoi(argv[++i]);
-    } else if (word == "--rounds" && has_value) {
-      options.rounds = std::atoi(argv[++i]);
-    } else if (word == "--only" && has_value) {
-      options.only.push_back(argv[++i]);
-    } else if (const std::size_t bytes = std::strtoull(argv[i], nullptr, 10); bytes != 0) {
-      options.sizes.push_back(bytes);
-    } else {
-      fmt::print(stderr, "usage: {} [--ranks N] [--rounds R] [--only NAME]... [BYTES]...\n", self);
-      std::exit(64);
-    }
-  }
-  if (options.sizes.empty()) options.sizes = {4, 64 << 10, 1 << 20, 16 << 20};
-  return options;
-}
-
 void print_table(const std::vector<Contender>& contenders, const Options& options) {
   fmt::print("{} ranks, f32 sum in place, {} rounds\n", options.ranks, options.rounds);
   fmt::print("{:>10}  {:<10}{:>12}{:>12}{:>20}\n", "bytes", "", "median us", "min us",
@@ -169,7 +145,18 @@ void print_table(const std::vector<Contender>& contenders, const Options& option
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Options options = parse(argc, argv);
+  Options options;
+  const std::string self = argv[0];
+  options.folder = self.substr(0, self.rfind('/') + 1);
+  if (options.folder.empty()) options.folder = "./";
+  CLI::App app("How long does an f32 all_reduce take on one machine?");
+  app.add_option("BYTES", options.sizes, "4, 64 KiB, 1 MiB and 16 MiB")->check(CLI::PositiveNumber);
+  app.add_option("--ranks", options.ranks, "of each contender")->check(CLI::PositiveNumber);
+  app.add_option("--rounds", options.rounds, "of which the median is told")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--only", options.only, "this contender")->allow_extra_args(false);
+  CLI11_PARSE(app, argc, argv);
+  if (options.sizes.empty()) options.sizes = {4, 64 << 10, 1 << 20, 16 << 20};
   std::vector<Contender> contenders = make_contenders(options);
   for (int round = 0; round < options.rounds; ++round)
     for (Contender& contender : contenders) run_once(contender, options);

@@ -1,5 +1,5 @@
 // How much memory do dtrun's own processes take while N ranks sleep? Sums the proportional set size
-// (PSS) of the agent and the guard.
+// (PSS) of the agent, the keeper and the guard.
 //
 //     launch_memory [--dtrun PATH] [N]        default: 64
 #include <fmt/core.h>
@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -37,23 +37,21 @@ int main(int argc, char** argv) {
   const std::string self = argv[0];
   std::string dtrun = self.substr(0, self.rfind('/') + 1) + "dtrun";
   int n = 64;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--dtrun") == 0 && i + 1 < argc) {
-      dtrun = argv[++i];
-    } else {
-      n = std::atoi(argv[i]);
-    }
-  }
+  CLI::App app("How much memory do dtrun's own processes take while N ranks sleep?");
+  app.add_option("N", n, "how many ranks")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--dtrun", dtrun, "the dtrun to measure");
+  CLI11_PARSE(app, argc, argv);
   const pid_t agent = ::fork();
   if (agent == 0) {
     const std::string count = fmt::format("--nproc_per_node={}", n);
     ::execl(dtrun.c_str(), dtrun.c_str(), count.c_str(), "/bin/sleep", "600", nullptr);
     ::_exit(127);
   }
-  // The guard is the agent's only child; the ranks are the guard's.
-  std::vector<int> guards;
+  // The agent's only child is the keeper, whose only child is the guard; the ranks are the guard's.
+  std::vector<int> keepers, guards;
   for (int tries = 0; tries < 1000; ++tries) {
-    guards = children_of(agent);
+    keepers = children_of(agent);
+    if (keepers.size() == 1) guards = children_of(keepers[0]);
     if (guards.size() == 1 && children_of(guards[0]).size() == static_cast<std::size_t>(n)) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -63,9 +61,12 @@ int main(int argc, char** argv) {
     return 1;
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  const long agent_kib = pss_kib(agent), guard_kib = pss_kib(guards[0]);
-  fmt::print("{} sleeping ranks: agent {:.1f} MB, guard {:.1f} MB, together {:.1f} MB (PSS)\n", n,
-             agent_kib / 1e3, guard_kib / 1e3, (agent_kib + guard_kib) / 1e3);
+  const double agent_mb = pss_kib(agent) / 1e3, keeper_mb = pss_kib(keepers[0]) / 1e3,
+               guard_mb = pss_kib(guards[0]) / 1e3;
+  fmt::print(
+      "{} sleeping ranks: agent {:.1f} MB, keeper {:.1f} MB, guard {:.1f} MB, together {:.1f} MB "
+      "(PSS)\n",
+      n, agent_mb, keeper_mb, guard_mb, agent_mb + keeper_mb + guard_mb);
   ::kill(agent, SIGTERM);
   ::kill(agent, SIGTERM);
   ::waitpid(agent, nullptr, 0);

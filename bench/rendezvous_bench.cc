@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,7 +17,6 @@
 #include <list>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -203,28 +203,17 @@ struct Options {
   std::string torch = base::get_env("HOME").value_or("") + "/.cache/dtrun/torch-2.11.0";
 };
 
-Options parse(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--agents") {
-      options.agents.clear();
-      std::istringstream list(argv[i + 1]);
-      for (std::string count; std::getline(list, count, ',');)
-        options.agents.push_back(std::stoi(count));
-    } else if (name == "--rounds") {
-      options.repetitions = std::stoi(argv[i + 1]);
-    } else if (name == "--torch") {
-      options.torch = argv[i + 1];
-    }
-  }
-  return options;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Options options = parse(argc, argv);
+  Options options;
+  CLI::App app("What a round of the rendezvous costs.");
+  app.add_option("--agents", options.agents, "how many, with commas between")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  app.add_option("--rounds", options.repetitions, "of each")->check(CLI::PositiveNumber);
+  app.add_option("--torch", options.torch, "where PyTorch is")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;

@@ -11,11 +11,11 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -112,10 +112,10 @@ int main(int argc, char** argv) {
   mp::run_if_child();
   int runs = 7;
   std::string python = base::get_env("HOME").value_or("") + "/.cache/dtrun/torch-2.11.0/bin/python";
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--runs") == 0) runs = std::atoi(argv[i + 1]);
-    if (std::strcmp(argv[i], "--python") == 0) python = argv[i + 1];
-  }
+  CLI::App app("How long does it take to start 4 processes that run a function?");
+  app.add_option("--runs", runs, "of each start method")->check(CLI::PositiveNumber);
+  app.add_option("--python", python, "one that has PyTorch")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
   if (::access(python.c_str(), X_OK) != 0) {
     fmt::print("no python with PyTorch at {}: tests/lab/torch-up makes one\n", python);
     return 1;

@@ -2,12 +2,9 @@
 // answers, which is as fast as the machine goes; one load generator in C++, all in one run, taking
 // turns.
 //
-//     store_bench [--rounds R] [--torch FOLDER] [--only TEXT] [--quick]
-//
-// FOLDER is a virtual environment with PyTorch, as tests/lab/torch-up makes it (by default what it
-// made last); without one PyTorch is left out. Prints medians, bests (the machine may be busy
-// otherwise), and the ratios. PyTorch's
-// server asks the resolver for the name of every peer; that is stubbed out here and said so.
+// store_bench --help says how. Prints medians, bests (the machine may be busy otherwise), and the
+// ratios. PyTorch's server asks the resolver for the name of every peer; that is stubbed out here
+// and said so.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -21,6 +18,7 @@
 #include <vector>
 
 #include "store_contender.h"
+#include "store_floor.h"
 #include "store_load.h"
 
 namespace dtrun::bench {
@@ -60,10 +58,19 @@ std::vector<Measure> measures(bool quick) {
     all.push_back(
         {fmt::format("round trip among {} connections, us", connections), Better::kLess, true,
          [=](const StoreContender& server) { return round_trip_us(server, connections, 3000); }});
+  for (const int connections : {2, 100, 1000, 4000, 8000})
+    all.push_back({fmt::format("on one core, among {}, us", connections), Better::kLess, true,
+                   [=](const StoreContender& server) {
+                     const OneCore core(server);
+                     return round_trip_us(server, connections, 3000);
+                   }});
   all.push_back({"8000 connects with first answer, ms", Better::kLess, true,
                  [](const StoreContender& server) { return connect_seconds(server, 8000) * 1e3; }});
-  all.push_back({"4000 waiters released by one SET, ms", Better::kLess, true,
-                 [](const StoreContender& server) { return release_ms(server, 4000); }});
+  for (const Acknowledge how : {Acknowledge::kAtOnce, Acknowledge::kWhenTheyAsk})
+    all.push_back({fmt::format("4000 released, ACK {}, ms",
+                               how == Acknowledge::kAtOnce ? "at once" : "with next request"),
+                   Better::kLess, true,
+                   [=](const StoreContender& server) { return release_ms(server, 4000, how); }});
   for (const int keys : {1000, 10'000, 131'072})
     all.push_back({fmt::format("MULTI_GET of {} keys, ms", keys), Better::kLess, true,
                    [=](const StoreContender& server) {
@@ -112,7 +119,7 @@ std::string columns(const Measure& measure, const Figures& figures, Choice choic
   std::string row;
   for (const auto& each : figures)
     row +=
-        each.empty() ? fmt::format("{:>9}", "-") : fmt::format("{:>9.4g}", choice(measure, each));
+        each.empty() ? fmt::format("{:>10}", "-") : fmt::format("{:>10.4g}", choice(measure, each));
   for (std::size_t i = 1; i < figures.size(); ++i) {
     if (figures[i].empty()) {
       row += fmt::format("{:>10}", "-");
@@ -143,11 +150,26 @@ void compare(const Measure& measure, const Contenders& contenders, int rounds) {
 
 void print_head(const Contenders& contenders) {
   std::string columns;
-  for (const auto& server : contenders) columns += fmt::format("{:>9}", server->name());
+  for (const auto& server : contenders) columns += fmt::format("{:>10}", server->name());
   for (std::size_t i = 1; i < contenders.size(); ++i)
     columns += fmt::format("{:>10}", "/" + contenders[i]->name());
   fmt::print("{:<41}{:<{}} | best\n{:<41}{} |{}\n", "", "  median", columns.size(), "", columns,
              columns);
+}
+
+// What no server can be below, measured in the same run.
+void print_floor(int rounds) {
+  const auto median_of = [&](Cores cores) {
+    std::vector<double> figures;
+    for (int i = 0; i < rounds; ++i) figures.push_back(bare_round_trip_us(3000, cores));
+    std::sort(figures.begin(), figures.end());
+    return figures[figures.size() / 2];
+  };
+  const double apart = median_of(Cores::kAsTheyCome), together = median_of(Cores::kOne);
+  fmt::print(
+      "\nround trip of two processes that only send and receive: {:.1f} us, on one core "
+      "{:.1f} us\n",
+      apart, together);
 }
 
 std::string load_average() {
@@ -157,11 +179,33 @@ std::string load_average() {
   return fmt::format("{} (1 min), {} (5 min)", one, five);
 }
 
+constexpr const char* kHelp =
+    R"(store_bench: dtrun's store server beside PyTorch's and one that only echoes.
+
+    store_bench [--rounds R] [--torch FOLDER] [--only TEXT] [--quick]
+
+  --rounds R       how often each is measured, in turns (5)
+  --torch FOLDER   a virtual environment with PyTorch; without one it is left out
+                   (~/.cache/dtrun/torch-2.11.0, which tests/lab/torch-up makes)
+  --only TEXT      only the measures whose names contain TEXT
+  --quick          shorter measures
+
+Prints medians, bests, and the ratios; above 1 they are in dtrun's favour. "on one core" binds the
+load generator and all threads of the server to one core: the work of a round trip, without the
+waking of another core. "echo" sends to those it releases by as many threads as there are cores.
+Released is who has its answer in its socket; "ACK at once" are clients that have not asked anything
+for a while, as PyTorch's, "with next request" such that say so before they wait, as dtrun's.
+)";
+
 Options parse(int argc, char** argv) {
   Options options;
   if (const char* home = std::getenv("HOME"))
     options.torch = std::string(home) + "/.cache/dtrun/torch-2.11.0";
   for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--help") == 0) {
+      fmt::print("{}", kHelp);
+      std::exit(0);
+    }
     if (std::strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
       options.rounds = std::atoi(argv[++i]);
     if (std::strcmp(argv[i], "--torch") == 0 && i + 1 < argc) options.torch = argv[++i];
@@ -179,7 +223,8 @@ void run(const Options& options, const std::string& self) {
   for (const Measure& measure : measures(options.quick))
     if (measure.name.find(options.only) != std::string::npos)
       compare(measure, contenders, options.rounds);
-  fmt::print("\nload average {}; a ratio above 1 is in dtrun's favour\n", load_average());
+  print_floor(options.rounds);
+  fmt::print("load average {}; a ratio above 1 is in dtrun's favour\n", load_average());
 }
 
 }  // namespace

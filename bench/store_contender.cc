@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "dtrun/base/event_loop.h"
@@ -47,12 +48,15 @@ StoreContender::StoreContender(std::string name, Speaks speaks,
   }
   output.write_end.reset();
   input_ = input.write_end.release();
-  char text[16] = {};
-  if (::read(output.read_end.get(), text, sizeof text - 1) <= 0) {
-    fmt::print(stderr, "store_bench: {} did not tell its port\n", name_);
-    std::exit(1);
-  }
-  port_ = static_cast<std::uint16_t>(std::atoi(text));
+  // To the end of the line: Python may write it in two pieces, and does not outlive a pipe that was
+  // closed between them.
+  std::string text;
+  for (char byte = 0; byte != '\n'; text += byte)
+    if (::read(output.read_end.get(), &byte, 1) != 1) {
+      fmt::print(stderr, "store_bench: {} did not tell its port\n", name_);
+      std::exit(1);
+    }
+  port_ = static_cast<std::uint16_t>(std::atoi(text.c_str()));
 }
 
 StoreContender::~StoreContender() {
@@ -65,6 +69,27 @@ double StoreContender::resident_bytes() const {
   double size = 0, resident = 0;
   file >> size >> resident;
   return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
+}
+
+OneCore::OneCore(const StoreContender& server) : server_(server) {
+  ::sched_getaffinity(0, sizeof before_, &before_);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0 && cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &before_)) CPU_SET(cpu, &one);
+  bind_all(one);
+}
+
+OneCore::~OneCore() {
+  bind_all(before_);
+}
+
+// A thread that ends meanwhile needs none.
+void OneCore::bind_all(const cpu_set_t& cpus) const {
+  ::sched_setaffinity(0, sizeof cpus, &cpus);
+  const std::string threads = fmt::format("/proc/{}/task", server_.pid());
+  for (const auto& thread : std::filesystem::directory_iterator(threads))
+    ::sched_setaffinity(std::stoi(thread.path().filename()), sizeof cpus, &cpus);
 }
 
 void raise_descriptor_limit() {

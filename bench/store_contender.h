@@ -1,6 +1,7 @@
 // The servers that store_bench compares, each in a process of its own, on a port of its own.
 #pragma once
 
+#include <sched.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -24,6 +25,7 @@ class StoreContender {
   const std::string& name() const { return name_; }
   bool is_echo() const { return speaks_ == Speaks::kEcho; }
   std::uint16_t port() const { return port_; }
+  pid_t pid() const { return pid_; }
   /// Its resident memory, in bytes.
   double resident_bytes() const;
 
@@ -33,6 +35,22 @@ class StoreContender {
   std::uint16_t port_ = 0;
   pid_t pid_ = -1;
   int input_ = -1;
+};
+
+/// While it lives, this thread and all of the server's share one core: what a round trip then takes
+/// is the work of both, without the waking of another core.
+class OneCore {
+ public:
+  explicit OneCore(const StoreContender& server);
+  ~OneCore();
+  OneCore(const OneCore&) = delete;
+  OneCore& operator=(const OneCore&) = delete;
+
+ private:
+  void bind_all(const cpu_set_t& cpus) const;
+
+  const StoreContender& server_;
+  cpu_set_t before_{};
 };
 
 /// As many descriptors as the system allows.

@@ -8,12 +8,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
+#include "dtrun/base/cpu_topology.h"
 #include "dtrun/base/socket.h"
 #include "store_contender.h"
 
@@ -97,10 +101,19 @@ class EchoServer {
     pay(peer);
   }
 
+  // By as many threads as help: a send is work of the sender's CPU.
   void tell_all_but(Peer* asker) {
+    constexpr std::size_t kShare = 32;
     asker->got = 0;
-    for (const Peer* peer : peers_)
-      if (peer != asker) ::send(peer->fd, zeros_.data(), 1, MSG_NOSIGNAL);
+    std::atomic<std::size_t> next = 0;
+    const auto tell_some = [&] {
+      for (std::size_t i; (i = next.fetch_add(kShare)) < peers_.size();)
+        for (std::size_t j = i; j < std::min(i + kShare, peers_.size()); ++j)
+          if (peers_[j] != asker) ::send(peers_[j]->fd, zeros_.data(), 1, MSG_NOSIGNAL);
+    };
+    std::vector<std::jthread> helpers;
+    for (std::size_t i = 1; i < base::allowed_cpus().size(); ++i) helpers.emplace_back(tell_some);
+    tell_some();
   }
 
   void pay(Peer* peer) {

@@ -43,6 +43,16 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+double seconds_of(const timespec& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+double seconds_of(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return seconds_of(time);
+}
+
 template <typename Number>
 std::string number(Number value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
@@ -124,6 +134,37 @@ class Client {
     const ssize_t size = ::recv(fd(), bytes, most, 0);
     if (size <= 0) give_up(server_, "the connection ended");
     return static_cast<std::size_t>(size);
+  }
+
+  // The kernel's time of each arrival, for arrival().
+  void stamp_arrivals() {
+    const int on = 1;
+    ::setsockopt(fd(), SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on);
+  }
+
+  // From now on, until it has not asked for a while.
+  void acknowledge_when_asking() {
+    for (const int at_once : {1, 0})  // 1: of what has come before, now
+      ::setsockopt(fd(), IPPROTO_TCP, TCP_QUICKACK, &at_once, sizeof at_once);
+  }
+
+  // Waits for an answer of one byte; when it came to the socket, in seconds of CLOCK_REALTIME.
+  double arrival() {
+    char byte = 0, control[CMSG_SPACE(sizeof(timespec))];
+    iovec place{&byte, 1};
+    msghdr message{};
+    message.msg_iov = &place;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    pollfd readable{fd(), POLLIN, 0};
+    if (::poll(&readable, 1, kPatienceMs) != 1 || ::recvmsg(fd(), &message, 0) != 1)
+      give_up(server_, "no answer");
+    const cmsghdr* head = CMSG_FIRSTHDR(&message);
+    if (head == nullptr || head->cmsg_type != SCM_TIMESTAMPNS) give_up(server_, "no time stamp");
+    timespec time{};
+    std::memcpy(&time, CMSG_DATA(head), sizeof time);
+    return seconds_of(time);
   }
 
   void greet() {
@@ -257,25 +298,28 @@ double connect_seconds(const StoreContender& server, int count) {
   return seconds_since(begin);
 }
 
-double release_ms(const StoreContender& server, int count) {
+double release_ms(const StoreContender& server, int count, Acknowledge acknowledge) {
   static int round = 0;
   const std::string key = fmt::format("/released-{}", ++round);
   Clients clients = greeted_clients(server, count, {kPing, 4});
   for (const auto& client : clients) {
+    client->stamp_arrivals();
     // The PING's answer says that the WAIT has been heard.
     client->send(server.is_echo() ? kPing : wait(key) + kPing);
     client->receive(4);
+    if (acknowledge == Acknowledge::kWhenTheyAsk) client->acknowledge_when_asking();
   }
   const std::string question = set(key, "1");
   Client setter(server);
   setter.connect({question, kToAllOthers});
   setter.greet();
-  // From the last to the first: they are released in the order in which they came, and it is the
-  // server that is to be measured, not how dear it is here to wake a sleeper for each answer.
-  const auto begin = Clock::now();
+  const double begin = seconds_of(CLOCK_REALTIME);
   setter.send(question);
-  for (auto client = clients.rbegin(); client != clients.rend(); ++client) (*client)->receive(1);
-  return seconds_since(begin) * 1e3;
+  double last = 0;
+  // From the last to the first, so that this thread sleeps until most of them have come.
+  for (auto client = clients.rbegin(); client != clients.rend(); ++client)
+    last = std::max(last, (*client)->arrival());
+  return (last - begin) * 1e3;
 }
 
 double multi_get_ms(const StoreContender& server, int count, int times) {

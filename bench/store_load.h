@@ -19,8 +19,16 @@ double round_trip_us(const StoreContender& server, int connections, int trips);
 /// Seconds until `count` new connections have their first answer (VALIDATE and PING).
 double connect_seconds(const StoreContender& server, int count);
 
-/// Milliseconds from a SET until the last of `count` connections that wait for it is released.
-double release_ms(const StoreContender& server, int count);
+/// What those who wait do with the packet that releases them.
+enum class Acknowledge {
+  kAtOnce,  ///< by a packet of its own, which the server's CPU also carries: as PyTorch's clients
+  kWhenTheyAsk,  ///< with their next request: as dtrun's
+};
+
+/// Milliseconds from a SET until the answer to the last of `count` connections that wait for it has
+/// come to its socket, by the kernel's time stamps: reading them one after another is not the
+/// server's affair.
+double release_ms(const StoreContender& server, int count, Acknowledge acknowledge);
 
 /// Milliseconds for a MULTI_GET of `count` keys with values of eight bytes; median of `times`.
 double multi_get_ms(const StoreContender& server, int count, int times);
