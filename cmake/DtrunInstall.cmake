@@ -13,6 +13,11 @@ set_target_properties(dtrun_dtrun PROPERTIES EXPORT_NAME dtrun)
 install(TARGETS dtrun_dtrun EXPORT dtrun_targets)
 # dtrun_launch, the launcher as a library, stays at home.
 install(TARGETS dtrun_launcher dtrun_store RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(DTRUN_SANITIZE STREQUAL "")
+  install(FILES ${PROJECT_BINARY_DIR}/launcher/dtrun.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${PROJECT_BINARY_DIR}/launcher/dtrun.bash RENAME dtrun
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+endif()
 # Only when asked for (cmake --install BUILD --component torch_links): PyTorch's own torchrun may be in the same folder.
 foreach(link torchrun torch.distributed.launch)
   install(CODE "file(CREATE_LINK dtrun \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/${link}\" SYMBOLIC)"

@@ -9,7 +9,8 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # What it needs where a header is precompiled (tests/CMakeLists.txt).
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()
 
 add_library(dtrun_flags INTERFACE)
@@ -54,15 +55,29 @@ function(dtrun_layer name)
   target_link_libraries(dtrun_${name} PUBLIC ${layer_LINKS} PRIVATE ${layer_PRIVATE_LINKS} $<BUILD_INTERFACE:dtrun_flags>)
 endfunction()
 
-# dtrun_test(<layer>/<file>_test.cc [LINKS <targets...>] [LABEL <label>] [PROCESSORS n] [TIMEOUT s])
-# One GoogleTest program per file, found by CTest test by test. Its label is the layer, or `long` or `torch`.
+# What every test's own file is compiled and linked with. It asserts, it does not compute: -O0 halves its compile time. The
+# layers under it keep the preset's flags. What -fsanitize=undefined would check at every use of a pointer in the test itself
+# takes as long to compile as all the rest, and the address sanitizer sees a bad one when it is used.
+add_library(dtrun_test_main INTERFACE)
+target_link_libraries(dtrun_test_main INTERFACE GTest::gtest_main dtrun_flags dtrun_test_flags)
+add_library(dtrun_test_flags INTERFACE)
+target_compile_options(dtrun_test_flags INTERFACE -O0
+  $<$<STREQUAL:${DTRUN_SANITIZE},address>:-fno-sanitize=null,alignment,object-size,vptr>)
+
+# dtrun_test(<layer>/<file>_test.cc [LINKS <targets...>] [LABEL <label>] [PROCESSORS n] [TIMEOUT s] [COMPUTES])
+# One GoogleTest program per file, found by CTest test by test. Its label is the layer, or `long` or `torch`. COMPUTES: the
+# file itself works for seconds, and is compiled as the layers are.
 function(dtrun_test source)
-  cmake_parse_arguments(test "" "PROCESSORS;TIMEOUT;LABEL" "LINKS" ${ARGN})
+  cmake_parse_arguments(test "COMPUTES" "PROCESSORS;TIMEOUT;LABEL" "LINKS" ${ARGN})
   string(REPLACE "/" "_" target ${source})
   string(REPLACE ".cc" "" target ${target})
   get_filename_component(layer ${source} DIRECTORY)
   add_executable(${target} ${source})
-  target_link_libraries(${target} PRIVATE dtrun_test_support ${test_LINKS} GTest::gtest_main dtrun_flags)
+  if(test_COMPUTES)
+    target_link_libraries(${target} PRIVATE dtrun_test_support ${test_LINKS} GTest::gtest_main dtrun_flags)
+  else()
+    target_link_libraries(${target} PRIVATE dtrun_test_support ${test_LINKS} dtrun_test_main)
+  endif()
   # tests_<layer> builds the tests of one layer.
   if(NOT TARGET tests_${layer})
     add_custom_target(tests_${layer})
@@ -82,6 +97,13 @@ function(dtrun_test source)
   if(NOT test_PROCESSORS)
     set(test_PROCESSORS 1)
   endif()
-  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS ${test_LABEL} TIMEOUT ${test_TIMEOUT} PROCESSORS ${test_PROCESSORS})
+  # Under a sanitizer a process takes up to a second to start: programs that need one processor, which are the pure ones, run as
+  # one test, whose output names what failed.
+  if(NOT DTRUN_SANITIZE STREQUAL "" AND test_PROCESSORS EQUAL 1)
+    add_test(NAME ${target} COMMAND ${target})
+    set_tests_properties(${target} PROPERTIES LABELS ${test_LABEL} TIMEOUT 300)
+  else()
+    gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST
+      PROPERTIES LABELS ${test_LABEL} TIMEOUT ${test_TIMEOUT} PROCESSORS ${test_PROCESSORS})
+  endif()
 endfunction()

@@ -27,6 +27,19 @@ using base::Deadline;
 using base::log::Component;
 using rendezvous::RankState;
 
+namespace {
+
+// --virtual-local-rank hides which one it is.
+int own_slot_number(const rendezvous::JobPage& page, const rendezvous::WorkerEnv& env) {
+  return page.slot_of(env.rank, env.local_rank);
+}
+
+rendezvous::RankSlot& own_slot(const rendezvous::JobPage& page, const rendezvous::WorkerEnv& env) {
+  return page.slot(own_slot_number(page, env));
+}
+
+}  // namespace
+
 // Torn down from the bottom up: the group says goodbye while the store still answers.
 struct Worker::Impl {
   LiveWorker live;
@@ -38,7 +51,7 @@ struct Worker::Impl {
   collectives::ProcessGroup world;
 
   void set_state(RankState state) const {
-    if (job_page) job_page->slot(env.local_rank).state.store(static_cast<std::uint32_t>(state));
+    if (job_page) own_slot(*job_page, env).state.store(static_cast<std::uint32_t>(state));
   }
 };
 
@@ -51,7 +64,7 @@ std::shared_ptr<rendezvous::JobPage> open_job_page(const rendezvous::WorkerEnv& 
     return nullptr;
   }
   auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::open(env.job_page_fd));
-  rendezvous::RankSlot& slot = page->slot(env.local_rank);
+  rendezvous::RankSlot& slot = own_slot(*page, env);
   slot.pid.store(::getpid());
   slot.global_rank.store(env.rank);
   return page;
@@ -61,11 +74,11 @@ std::shared_ptr<rendezvous::JobPage> open_job_page(const rendezvous::WorkerEnv& 
 // already. The guard does it the other way round: it notes an exit in the page, then looks who
 // waits. So of the two at least one sees the other.
 void wait_in_init(const rendezvous::JobPage& page, const rendezvous::WorkerEnv& env) {
-  page.slot(env.local_rank).state.store(static_cast<std::uint32_t>(RankState::kInit));
+  own_slot(page, env).state.store(static_cast<std::uint32_t>(RankState::kInit));
   for (int i = 0; i < page.slot_count(); ++i) {
     const rendezvous::RankSlot& slot = page.slot(i);
     if (slot.state.load() != static_cast<std::uint32_t>(RankState::kExited)) continue;
-    page.slot(env.local_rank).victim_of.store(slot.global_rank.load());
+    own_slot(page, env).victim_of.store(slot.global_rank.load());
     throw base::Error(
         base::ErrorCode::kPeerFailed,
         fmt::format("rank {} (pid {}) exited before it joined; rank {} cannot start without it",
@@ -130,8 +143,8 @@ collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const Ini
   group.global_ranks = std::move(ranks);
   group.backend = options.backend;
   group.timeout = options.timeout;
+  group.local_rank = job_page ? own_slot_number(*job_page, env) : env.local_rank;
   group.job_page = std::move(job_page);
-  group.local_rank = env.local_rank;
   group.address = own_address(env);
   return collectives::ProcessGroup::create(std::move(group));
 }

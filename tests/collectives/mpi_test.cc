@@ -49,6 +49,9 @@ class MpiTest : public testing::Test {
         "--mca",  // a killed rank's segment stays, by default in /dev/shm
         "btl_vader_backing_directory",
         folder_,
+        "--mca",  // two mpiruns that make and remove the one in /tmp at once: "File exists"
+        "orte_tmpdir_base",
+        folder_,
         "-n",
         std::to_string(ranks)};
     all.insert(all.end(), program.begin(), program.end());

@@ -15,7 +15,8 @@ target_compile_definitions(dtrun_test_vectors PRIVATE DTRUN_VECTOR_FOLDER="${vec
 target_link_libraries(dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base PRIVATE dtrun_flags)
 
 dtrun_test(dtensor/placement_test.cc LINKS dtrun::dtensor)
-foreach(test shard_layout redistribute_plan choice)
+dtrun_test(dtensor/redistribute_plan_test.cc LINKS dtrun::dtensor dtrun_test_vectors COMPUTES)
+foreach(test shard_layout choice)
   dtrun_test(dtensor/${test}_test.cc LINKS dtrun::dtensor dtrun_test_vectors)
 endforeach()
 # Ranks are threads.

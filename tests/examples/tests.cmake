@@ -15,5 +15,9 @@ target_link_libraries(examples_tutorial_kill_test PRIVATE dtrun_launcher_test_su
 # The promise is a second; a sanitizer makes every process several times slower.
 target_compile_definitions(examples_tutorial_kill_test PRIVATE
   DTRUN_KILL_NAMED_WITHIN_MS=$<IF:$<BOOL:${DTRUN_SANITIZE}>,5000,1000>)
+dtrun_test(examples/engine_files_test.cc LINKS dtrun::launcher GTest::gmock PROCESSORS 2)
+target_compile_definitions(examples_engine_files_test PRIVATE
+  DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+add_dependencies(examples_engine_files_test dtrun_launcher hello)
 dtrun_lab_test(examples/tutorial_slurm_test.cc TutorialSlurmTest LINKS dtrun_test_tutorials GTest::gmock)
 add_dependencies(examples_tutorial_slurm_test examples)

@@ -26,6 +26,18 @@ const std::map<std::string, std::set<std::string>>& allowed_includes() {
   return kAllowed;
 }
 
+// Of the launcher's rooms each may include itself and those before it; what stands in no room, all.
+constexpr std::string_view kLauncherRooms[] = {"text",   "engines", "cpus",    "options",
+                                               "launch", "output",  "meeting", "sources",
+                                               "ranks",  "verdict", "preview"};
+
+// Where it stands among them; one more than the last: in none of them.
+std::size_t place_of_room(std::string_view name) {
+  return static_cast<std::size_t>(
+      std::find(std::begin(kLauncherRooms), std::end(kLauncherRooms), name) -
+      std::begin(kLauncherRooms));
+}
+
 std::string first_folder(const std::string& path) {
   return path.substr(0, path.find('/'));
 }
@@ -148,6 +160,22 @@ Findings climbing_includes(const SourceFile& file) {
       findings.push_back(
           at(file, i + 1, layer->first + " may not include " + first_folder(target)));
     }
+  }
+  return findings;
+}
+
+Findings climbing_rooms(const SourceFile& file) {
+  const std::string sources = "launcher/src/";
+  if (!is_cpp(file.path) || !file.path.starts_with(sources)) return {};
+  const std::size_t own = place_of_room(first_folder(file.path.substr(sources.size())));
+  Findings findings;
+  const auto lines = lines_of(file.text);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view prefix = "#include \"";
+    if (!lines[i].starts_with(prefix) || lines[i].starts_with("#include \"dtrun/")) continue;
+    const std::string room = first_folder(lines[i].substr(prefix.size()));
+    if (room != "generated" && place_of_room(room) > own)
+      findings.push_back(at(file, i + 1, "may not include what is in launcher/src/" + room));
   }
   return findings;
 }

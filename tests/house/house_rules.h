@@ -19,6 +19,8 @@ using Findings = std::vector<std::string>;
 /// An include of a layer that stands above (or beside) the including file's own, or of another's
 /// private header.
 Findings climbing_includes(const SourceFile& file);
+/// Of the launcher's rooms, the folders in launcher/src, the lower ones know nothing of the higher.
+Findings climbing_rooms(const SourceFile& file);
 /// More than 700 lines.
 Findings long_files(const SourceFile& file);
 /// A function body of more than 70 lines.

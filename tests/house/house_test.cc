@@ -41,6 +41,9 @@ void expect_clean(Findings (*rule)(const SourceFile&)) {
 TEST(HouseTest, NoIncludeClimbsALayer) {
   expect_clean(climbing_includes);
 }
+TEST(HouseTest, NoRoomOfTheLauncherLooksUp) {
+  expect_clean(climbing_rooms);
+}
 TEST(HouseTest, NoFileIsTooLong) {
   expect_clean(long_files);
 }
@@ -66,6 +69,17 @@ TEST(HouseRuleTest, AnIncludeThatClimbsIsFoundAndOneThatDoesNotIsLeft) {
                   .empty());
   EXPECT_TRUE(
       climbing_includes({"tests/base/a.cc", "#include \"dtrun/dtensor/dtensor.h\"\n"}).empty());
+}
+
+TEST(HouseRuleTest, ARoomThatLooksUpIsFoundAndOneThatDoesNotIsLeft) {
+  const auto findings = [](const std::string& path, const std::string& included) {
+    return climbing_rooms({path, "#include \"" + included + "\"\n"}).size();
+  };
+  EXPECT_EQ(findings("launcher/src/options/a.h", "launch/launch_plan.h"), 1u);
+  EXPECT_EQ(findings("launcher/src/ranks/a.cc", "agent.h"), 1u);
+  EXPECT_EQ(findings("launcher/src/options/a.h", "engines/engine.h"), 0u);
+  EXPECT_EQ(findings("launcher/src/ranks/a.cc", "ranks/guard.h"), 0u);
+  EXPECT_EQ(findings("launcher/src/main.cc", "verdict/job_report.h"), 0u);
 }
 
 TEST(HouseRuleTest, AFileOfSevenHundredAndOneLinesIsFound) {

@@ -1,7 +1,7 @@
 # One CTest test: its tests share PyTorch's server, which takes seconds to start.
 add_executable(interop_torch_store_test interop/torch_store_test.cc)
 target_link_libraries(interop_torch_store_test PRIVATE dtrun_test_support dtrun::rendezvous
-  GTest::gtest_main dtrun_flags)
+  dtrun_test_main)
 target_compile_definitions(interop_torch_store_test PRIVATE DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
   DTRUN_STORE_BINARY="$<TARGET_FILE:dtrun_store>")
 add_dependencies(interop_torch_store_test dtrun_store)

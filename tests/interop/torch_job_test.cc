@@ -78,6 +78,11 @@ TEST(TorchJobTest, AGlooProgramRunsOnTwoNodesByTheTutorialsLine) {
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(result.sorted_lines(), (std::vector<std::string>{"rank 0 of 2: [3.0, 3.0, 3.0] []",
                                                              "rank 1 of 2: [3.0, 3.0, 3.0] []"}));
+  // And as two ranks that srun has started.
+  const CommandResult adopted = lab.run({"srun", "-N1", "--ntasks-per-node=2", DTRUN_BIN "/dtrun",
+                                         "--adopt", DTRUN_SOURCE_DIR "/tests/interop/gloo_job.py"});
+  ASSERT_EQ(adopted.exit_code, 0) << adopted.describe();
+  EXPECT_EQ(adopted.sorted_lines(), result.sorted_lines());
 }
 
 TEST(TorchJobTest, OurWorkersRunUnderTorchrun) {

@@ -205,6 +205,13 @@ TEST_F(ElasticHostsTest, WhenTheHeadsHostIsCutOffOrCrashesEverybodyGetsAVerdict)
       EXPECT_NE(result.exit_code, 0) << fault << result.describe();
       EXPECT_THAT(result.out, HasSubstr("node 0 (node1")) << fault;
     }
+    for (const int host : {2, 3})
+      EXPECT_EQ(on_host(host,
+                        "pgrep -la dtrun; pgrep -fa '[r]ead word'; ls /dev/shm; "
+                        "ss -Htunap | grep dtrun")
+                    .out,
+                "")
+          << fault;
     // The head goes on with the nodes that it reaches: its own.
     if (fault == "cut") {
       EXPECT_TRUE(head.wait_for_output("up 0 of 1 at")) << head.finish().describe();

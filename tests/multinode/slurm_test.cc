@@ -244,7 +244,7 @@ TEST_F(SlurmTest, ANodeThatDoesNotComeIsMissed) {
   const CommandResult result =
       lab_->run_on(1, {DTRUN_BIN "/dtrun", "--nnodes=2", "--rdzv_backend=c10d",
                        "--rdzv_endpoint=node1:12347", "--join_timeout=0.2", "true"});
-  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_EQ(result.exit_code, 75) << result.describe();
   EXPECT_THAT(result.err, AllOf(HasSubstr("1 of 2 nodes have joined in 2"),
                                 HasSubstr(" ms (node1)"), HasSubstr("cannot reach node1:12347")));
 }

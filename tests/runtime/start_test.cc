@@ -204,8 +204,13 @@ TEST(InitMethodStartTest, AMethodOrPlaceThatCannotBeEndsTheProgramByName) {
 TEST(InitMethodStartTest, UnderMpirunOnOneMachineNothingNeedsToBeSaid) {
   if (run_command({"sh", "-c", "command -v mpirun.openmpi"}).exit_code != 0)
     GTEST_SKIP() << "Open MPI's mpirun is not here";
+  // Two mpiruns that make and remove the one in /tmp at once: "File exists".
+  std::string folder = testing::TempDir() + "dtrun_mpi_XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   const CommandResult result =
-      run_command({"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2", kHello});
+      run_command({"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca",
+                   "orte_tmpdir_base", folder, "-n", "2", kHello});
+  std::filesystem::remove_all(folder);
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(result.sorted_lines(),
             (std::vector<std::string>{"hello from rank 0 (local rank 0) of 2",

@@ -84,9 +84,12 @@ Command::Command(const std::vector<std::string>& argv, CommandOptions options)
   pid_ = ::fork();
   if (pid_ == 0) {
     ::setpgid(0, 0);
-    ::dup2(::open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
-    ::dup2(out[1], 1);
-    ::dup2(err[1], 2);
+    // Not by the C library: the thread sanitizer's records of descriptors may have been copied in
+    // the middle of a change, and its dup2() has crashed on them.
+    const long null = ::syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY | O_CLOEXEC);
+    ::syscall(SYS_dup3, null, 0, 0);
+    ::syscall(SYS_dup3, out[1], 1, 0);
+    ::syscall(SYS_dup3, err[1], 2, 0);
     if (!options_.folder.empty() && ::chdir(options_.folder.c_str()) != 0) ::_exit(125);
     ::execvpe(arguments[0], arguments.data(), environment.data());
     ::_exit(127);

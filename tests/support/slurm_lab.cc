@@ -26,7 +26,7 @@ bool is_installed(const std::string& program) {
 
 }  // namespace
 
-SlurmLab::SlurmLab(int nodes) : nodes_(nodes) {
+SlurmLab::SlurmLab(int nodes, std::vector<std::string> options) : nodes_(nodes) {
   if (::geteuid() != 0) {
     reason_ = "it needs root, to make hosts in network namespaces";
     return;
@@ -42,7 +42,9 @@ SlurmLab::SlurmLab(int nodes) : nodes_(nodes) {
   options_.environment["LAB_DIR"] = folder();
   options_.environment["OMP_NUM_THREADS"] = "1";
   const CommandResult up =
-      run_command({script("slurm-up"), "--netns", "--ttl", "600", std::to_string(nodes)}, options_);
+      run_command(concatenate(concatenate({script("slurm-up"), "--netns", "--ttl", "600"}, options),
+                              {std::to_string(nodes)}),
+                  options_);
   if (up.exit_code != 0) reason_ = up.describe();
 }
 

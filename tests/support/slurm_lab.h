@@ -34,7 +34,8 @@ namespace dtrun::testing_support {
 
 class SlurmLab {
  public:
-  explicit SlurmLab(int nodes);
+  /// @param options of tests/lab/slurm/slurm-up: {"--gpus", "2"}
+  explicit SlurmLab(int nodes, std::vector<std::string> options = {});
   ~SlurmLab();
   SlurmLab(const SlurmLab&) = delete;
   SlurmLab& operator=(const SlurmLab&) = delete;
