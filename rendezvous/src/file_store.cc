@@ -66,9 +66,12 @@ struct Call {
 class FileStore : public Store {
  public:
   explicit FileStore(const FileStoreOptions& options)
-      : workers_(options.workers),
-        file_(options.path, options.leftover, Deadline::after(options.open_timeout)) {
-    changing({"open", {}, Deadline::after(options.open_timeout)}, [&] { count(kRefcount, 1); });
+      : workers_(options.workers), file_(options.path) {
+    // In one breath: whoever leaves as the last removes a file in which nobody is counted.
+    const StoreFile::Lock lock =
+        file_.enter(options.leftover, Deadline::after(options.open_timeout));
+    replay();
+    count(kRefcount, 1);
   }
 
   ~FileStore() override {

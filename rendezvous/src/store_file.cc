@@ -114,21 +114,20 @@ StoreFile::Lock::Lock(const StoreFile& file, Kind kind, Deadline deadline, const
 }
 
 StoreFile::Lock::~Lock() {
-  ::flock(fd_, LOCK_UN);
+  if (fd_ >= 0) ::flock(fd_, LOCK_UN);
 }
 
-StoreFile::StoreFile(std::string path, FileStoreOptions::Leftover leftover, Deadline deadline)
-    : path_(std::move(path)) {
+StoreFile::Lock StoreFile::enter(FileStoreOptions::Leftover leftover, Deadline deadline) {
   while (true) {
     open();
-    const Lock lock(*this, Lock::Kind::exclusive, deadline, pause_until);
+    Lock lock(*this, Lock::Kind::exclusive, deadline, pause_until);
     // Its last user may have removed it while we waited for the lock.
     if (!is_in_place()) continue;
     check_is_store();
-    if (on_network_) return;
+    if (on_network_) return lock;
     if (leftover == FileStoreOptions::Leftover::discard && alone()) cut_to(0);
     mark_open();
-    return;
+    return lock;
   }
 }
 

@@ -12,6 +12,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dtrun/base/deadline.h"
@@ -27,8 +28,8 @@ struct StoreRecord {
 
 class StoreFile {
  public:
-  /// @throws Error kTimeout where another process holds the lock for so long
-  StoreFile(std::string path, FileStoreOptions::Leftover leftover, base::Deadline deadline);
+  /// Not open yet.
+  explicit StoreFile(std::string path) : path_(std::move(path)) {}
 
   /// The file's lock, from construction to destruction. The kernel takes it from a process that
   /// dies, not from one that is stopped.
@@ -41,12 +42,17 @@ class StoreFile {
     /// pauses of at most 2 ms. @throws Error kTimeout
     Lock(const StoreFile& file, Kind kind, base::Deadline deadline, const Pause& pause);
     ~Lock();
-    Lock(const Lock&) = delete;
-    Lock& operator=(const Lock&) = delete;
+    Lock(Lock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Lock& operator=(Lock&&) = delete;
 
    private:
     int fd_;
   };
+
+  /// Opens the file, or makes it, and locks it exclusively. Until the lock is given back nobody can
+  /// remove the file: whoever enters says in it that he is there before that.
+  /// @throws Error kTimeout where another process holds the lock for so long
+  Lock enter(FileStoreOptions::Leftover leftover, base::Deadline deadline);
 
   /// The records that came since the last call; under a lock. One that is not whole is not there.
   std::vector<StoreRecord> read_new();

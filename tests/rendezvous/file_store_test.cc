@@ -213,7 +213,8 @@ TEST(FileStoreTest, AProcessThatIsKilledInItsWritesLosesNothingThatItWasToldIsTh
 TEST(FileStoreTest, AWriteWakesEveryThreadThatWaitsForIt) {
   const Folder folder;
   const auto store = open_file_store({.path = folder.file()});
-  StoreFile other(folder.file(), Leftover::keep, late());
+  StoreFile other(folder.file());
+  other.enter(Leftover::keep, late());
   const auto begin = Deadline::Clock::now();
   for (int round = 0; round < 20; ++round) {
     const std::string number = std::to_string(round);
@@ -272,6 +273,25 @@ TEST(FileStoreTest, TheFileStaysWhereSomebodyMayStillCome) {
   EXPECT_FALSE(std::filesystem::exists(folder.file()));
   open_file_store({.path = folder.file()});
   EXPECT_TRUE(std::filesystem::exists(folder.file()));
+}
+
+// Both leave as the other one enters for the next round: nobody may be counted in a file that is no
+// longer there.
+TEST(FileStoreTest, WhoEntersAsTheLastOneLeavesMeetsTheOthers) {
+  const Folder folder;
+  constexpr int kThreads = 2;
+  constexpr int kRounds = 2000;
+  const auto come_and_go = [&] {
+    for (int round = 0; round < kRounds; ++round) {
+      const auto store = open_file_store(
+          {.path = folder.file(), .workers = kThreads, .leftover = Leftover::discard});
+      store->barrier("round " + std::to_string(round), kThreads, late());
+    }
+  };
+  std::thread other(come_and_go);
+  come_and_go();
+  other.join();
+  EXPECT_FALSE(std::filesystem::exists(folder.file()));
 }
 
 TEST(FileStoreTest, AFileThatIsNoStoreIsRefusedAndLeftAsItIs) {
