@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "raw_syscall.h"
+
 // glibc's clone by its other name: the thread sanitizer wraps the usual one as a fork, and its
 // bookkeeping in the child would then be done on the memory that the parent goes on with.
 extern "C" int __clone(int (*function)(void*), void* stack, int flags, void* argument, ...);
@@ -62,24 +64,24 @@ __attribute__((no_sanitize("address,thread,undefined"))) long clone3_and_call(
 }
 
 __attribute__((no_sanitize("address,thread,undefined"))) int leave(void*) {
-  while (true) ::syscall(SYS_exit_group, 0);
+  while (true) raw_syscall(SYS_exit_group, 0);
 }
 
 }  // namespace
 
-pid_t clone_child(int (*function)(void*), void* stack, unsigned long stack_bytes, void* argument,
-                  int* pidfd, int cgroup) {
-  constexpr auto kFlags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD;
-  if (cgroup < 0)
-    return ::__clone(function, static_cast<char*>(stack) + stack_bytes, kFlags | SIGCHLD, argument,
-                     pidfd);
+pid_t clone_child(int (*function)(void*), void* argument, const BorrowedPlace& place) {
+  constexpr auto kFlags = CLONE_VM | CLONE_FILES | CLONE_PIDFD | CLONE_CHILD_CLEARTID;
+  if (place.cgroup < 0)
+    return ::__clone(function, static_cast<char*>(place.stack) + place.stack_bytes,
+                     kFlags | SIGCHLD, argument, place.pidfd, nullptr, place.borrowing);
   clone_args request{};
   request.flags = kFlags | CLONE_INTO_CGROUP;
-  request.pidfd = reinterpret_cast<std::uintptr_t>(pidfd);
+  request.pidfd = reinterpret_cast<std::uintptr_t>(place.pidfd);
+  request.child_tid = reinterpret_cast<std::uintptr_t>(place.borrowing);
   request.exit_signal = SIGCHLD;
-  request.stack = reinterpret_cast<std::uintptr_t>(stack);
-  request.stack_size = stack_bytes;
-  request.cgroup = static_cast<std::uint64_t>(cgroup);
+  request.stack = reinterpret_cast<std::uintptr_t>(place.stack);
+  request.stack_size = place.stack_bytes;
+  request.cgroup = static_cast<std::uint64_t>(place.cgroup);
   const long result = clone3_and_call(&request, function, argument);
   if (result >= 0) return static_cast<pid_t>(result);
   errno = static_cast<int>(-result);
@@ -89,7 +91,13 @@ pid_t clone_child(int (*function)(void*), void* stack, unsigned long stack_bytes
 bool can_clone_into_cgroup(int cgroup) {
   alignas(64) char stack[4096];
   int pidfd = -1;
-  const pid_t pid = clone_child(leave, stack, sizeof stack, nullptr, &pidfd, cgroup);
+  std::atomic<std::uint32_t> borrowing = 1;
+  const pid_t pid = clone_child(leave, nullptr,
+                                {.stack = stack,
+                                 .stack_bytes = sizeof stack,
+                                 .pidfd = &pidfd,
+                                 .borrowing = &borrowing,
+                                 .cgroup = cgroup});
   if (pid < 0) return false;
   ::close(pidfd);
   int status = 0;

@@ -1,7 +1,10 @@
 #include "dtrun/base/unique_fd.h"
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <unistd.h>
+
+#include <climits>
 
 #include "dtrun/base/error.h"
 
@@ -31,6 +34,12 @@ UniqueFd moved_up(UniqueFd fd, int lowest) {
   if (number < 0)
     throw system_error("move a file descriptor up", "raise the limit of open files (ulimit -n)");
   return UniqueFd(number);
+}
+
+void reserve_descriptors(std::size_t count) {
+  if (count == 0 || count > INT_MAX) return;
+  const UniqueFd any(::epoll_create1(EPOLL_CLOEXEC));
+  UniqueFd(::fcntl(any.get(), F_DUPFD_CLOEXEC, static_cast<int>(count) - 1));
 }
 
 }  // namespace dtrun::base

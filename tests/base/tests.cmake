@@ -1,6 +1,7 @@
 foreach(name background_call base64 deadline dynamic_library env error event_loop json log shared_memory socket)
   dtrun_test(base/${name}_test.cc LINKS dtrun::base)
 endforeach()
+dtrun_test(base/child_birth_test.cc LINKS dtrun::base)
 dtrun_test(base/child_process_test.cc LINKS dtrun::base)
 dtrun_test(base/cpu_topology_test.cc LINKS dtrun::base GTest::gmock)
 dtrun_test(base/process_tree_test.cc LINKS dtrun::base)

@@ -219,7 +219,7 @@ TEST(StartTest, WhereTheLimitOfOpenFilesIsTooSmallNothingIsStarted) {
                                     "ulimit -n 40; export OMP_NUM_THREADS=1; exec " DTRUN_BINARY
                                     " --nproc_per_node=40 sh -c 'sleep 1000'"});
   EXPECT_EQ(result.exit_code, 71) << result.describe();
-  EXPECT_THAT(result.err, AllOf(HasSubstr("40 ranks need 152 open files"),
+  EXPECT_THAT(result.err, AllOf(HasSubstr("40 ranks need 184 open files"),
                                 HasSubstr("the limit is 40"), HasSubstr("ulimit -n")));
 }
 

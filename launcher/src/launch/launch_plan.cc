@@ -47,12 +47,15 @@ std::string new_run_id() {
   return result;
 }
 
-// The limit that this process raises for itself is not the ranks' business. Returns what it was.
-std::size_t raise_open_files_limit(const Options& options, int local_ranks) {
-  // Of the guard: two pipes, two files and a pidfd for each rank, and its own.
-  constexpr std::size_t kOwn = 32;
+// Two pipes, two files and a pidfd for each rank, and its own.
+std::size_t descriptors_of_guard(const Options& options, int local_ranks) {
+  constexpr std::size_t kOwn = 64;
   const std::size_t per_rank = options.output.any_files() ? 5 : 3;
-  const std::size_t needed = kOwn + per_rank * static_cast<std::size_t>(local_ranks);
+  return kOwn + per_rank * static_cast<std::size_t>(local_ranks);
+}
+
+// The limit that this process raises for itself is not the ranks' business. Returns what it was.
+std::size_t raise_open_files_limit(std::size_t needed, int local_ranks) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   const std::size_t before = limit.rlim_cur;
@@ -209,7 +212,9 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   plan.local_ranks = decide_local_ranks(options.local_ranks, environment);
   plan.program_name = options.program[0];
   plan.command = make_command(options, environment);
-  plan.command.open_files_soft_limit = raise_open_files_limit(options, plan.local_ranks);
+  plan.descriptors_of_guard = descriptors_of_guard(options, plan.local_ranks);
+  plan.command.open_files_soft_limit =
+      raise_open_files_limit(plan.descriptors_of_guard, plan.local_ranks);
   plan.run_id = !options.run_id.empty()         ? options.run_id
                 : options.rounds.max_nodes == 1 ? new_run_id()
                                                 : "none";

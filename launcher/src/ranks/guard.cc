@@ -9,6 +9,7 @@
 #include "dtrun/base/check.h"
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/process_tree.h"
+#include "dtrun/base/unique_fd.h"
 #include "launch/exit_code.h"
 #include "output/output_flush.h"
 #include "output/output_thread.h"
@@ -128,6 +129,7 @@ int run_guard(const LaunchPlan& plan, const LogFolder& errors, const Containment
   ::prctl(PR_SET_NAME, "dtrun-guard");
   base::become_subreaper();
   base::continue_when_parent_dies();
+  base::reserve_descriptors(plan.descriptors_of_guard);
   Guard(plan, errors, containment, std::move(link)).run();
   return kExitLauncherFailed;
 }

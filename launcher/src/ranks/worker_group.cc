@@ -192,20 +192,22 @@ void WorkerGroup::start(const StartOrder& order) {
 
 void WorkerGroup::spawn() {
   ranks_.resize(static_cast<std::size_t>(plan_.local_ranks));
-  int local_rank = 0;
+  Spawned spawned;
+  RankBirths births([&](int local_rank, base::ChildProcess child) {
+    register_rank(local_rank, std::move(child));
+    if (local_rank == 0) spawned.first = now_ns();
+  });
   try {
     output_.begin_round(errors_, order_.round);
-    Spawned spawned;
     spawned.began = now_ns();
-    for (; local_rank < plan_.local_ranks; ++local_rank) {
-      start_rank(local_rank);
-      if (local_rank == 0) spawned.first = now_ns();
-    }
+    for (int local_rank = 0; local_rank < plan_.local_ranks; ++local_rank)
+      begin_rank(local_rank, births);
+    births.finish();
     spawned.last = now_ns();
     link_.send(MessageKind::kSpawned, spawned);
   } catch (const base::Error& error) {
     const auto* const spawn = dynamic_cast<const base::SpawnError*>(&error);
-    start_failure_ = {local_rank, spawn != nullptr ? spawn->error_number() : 0};
+    start_failure_ = {births.whose_turn(), spawn != nullptr ? spawn->error_number() : 0};
     start_failure_text_ = error.what();
     return happen(Event::kStartFailed);
   }
@@ -221,8 +223,8 @@ void WorkerGroup::show_status() {
                        .max_restarts = order_.max_restarts});
 }
 
-void WorkerGroup::start_rank(int local_rank) {
-  const RankEnds ends = output_.add({order_.group_rank, order_.base_rank + local_rank, local_rank});
+void WorkerGroup::begin_rank(int local_rank, RankBirths& births) {
+  RankEnds ends = output_.add({order_.group_rank, order_.base_rank + local_rank, local_rank});
   base::ChildSetup setup;
   setup.environment = rank_environment(plan_, worker_env(local_rank));
   if (plan_.options.output.stdin_rank == order_.base_rank + local_rank)
@@ -238,14 +240,17 @@ void WorkerGroup::start_rank(int local_rank) {
   rendezvous::RankSlot& slot = page_.slot(local_rank);
   slot.global_rank = order_.base_rank + local_rank;
   slot.state = static_cast<std::uint32_t>(RankState::kSpawned);
+  births.begin(local_rank, command_of_rank(plan_, local_rank), std::move(setup), std::move(ends));
+}
+
+void WorkerGroup::register_rank(int local_rank, base::ChildProcess child) {
   Rank& rank = ranks_[static_cast<std::size_t>(local_rank)];
   // The reaper learns of its end; a pidfd for each would take the low numbers.
-  const auto [pid, pidfd] =
-      base::ChildProcess::spawn(command_of_rank(plan_, local_rank), setup).release();
+  const auto [pid, pidfd] = child.release();
   rank.pid = pid;
   rank.number_outside = containment_.number_outside(pid, pidfd.get());
-  slot.pid = rank.pid;
-  by_pid_[rank.pid] = local_rank;
+  page_.slot(local_rank).pid = pid;
+  by_pid_[pid] = local_rank;
 }
 
 void WorkerGroup::tell_start_failure() {

@@ -23,6 +23,7 @@
 #include "ranks/containment.h"
 #include "ranks/leftovers.h"
 #include "ranks/oom_counter.h"
+#include "ranks/rank_births.h"
 #include "ranks/rank_watch.h"
 #include "ranks/signal_relay.h"
 #include "ranks/supervision.h"
@@ -81,7 +82,8 @@ class WorkerGroup {
 
   rendezvous::WorkerEnv worker_env(int local_rank) const;
   void spawn();
-  void start_rank(int local_rank);
+  void begin_rank(int local_rank, RankBirths& births);
+  void register_rank(int local_rank, base::ChildProcess child);
   void tell_start_failure();
   void show_status();
   void record_end(int local_rank, Rank& rank, const base::ExitStatus& status);

@@ -6,12 +6,10 @@
 // 0 to 2 and those named, default signal dispositions and an empty mask, and the soft limit of open
 // files that is asked for.
 //
-// Starting is clone(CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD): the child borrows this
-// process's memory until it has exec'd, and its table of descriptors until it has taken a copy of
-// the low ones, so its cost grows with neither (give it low numbers), and a failed exec comes back
-// as plain errno. Boost.Process v2 (1.81) is not used: its process object waits for its own pid,
-// which a subreaper that must reap whatever it adopts takes away from it, and what would remain of
-// it are the parts that leak descriptors, leave zombies and run atexit handlers in the child.
+// How a child is started, and many at once: ChildBirth. Boost.Process v2 (1.81) is not used: its
+// process object waits for its own pid, which a subreaper that must reap whatever it adopts takes
+// away from it, and what would remain of it are the parts that leak descriptors, leave zombies and
+// run atexit handlers in the child.
 #pragma once
 
 #include <sys/types.h>
@@ -88,6 +86,7 @@ class ChildProcess {
   std::pair<pid_t, UniqueFd> release();
 
  private:
+  friend class ChildBirth;
   ChildProcess(pid_t pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
   void kill_and_reap() noexcept;
 

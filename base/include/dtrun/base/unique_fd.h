@@ -1,6 +1,7 @@
 // UniqueFd: the one owner of a file descriptor; the only place that calls close(2). Move-only.
 #pragma once
 
+#include <cstddef>
 #include <utility>
 
 namespace dtrun::base {
@@ -34,5 +35,11 @@ Pipe make_pipe();
 /// The same under a number not below `lowest`, close-on-exec: where the low numbers are wanted for
 /// what children inherit. @throws Error kSystem
 UniqueFd moved_up(UniqueFd fd, int lowest);
+
+/// Has the kernel make this process's table of descriptors large enough for `count` at once. Call
+/// it before the first thread is started: whenever a table that threads share has to grow, the
+/// growing thread waits for all CPUs to have scheduled (RCU), 5 to 20 ms for each doubling. Where
+/// the limit of open files is lower, nothing is done.
+void reserve_descriptors(std::size_t count);
 
 }  // namespace dtrun::base
