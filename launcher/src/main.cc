@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "agent.h"
 #include "cpus/device_count.h"
@@ -170,17 +171,32 @@ int print_plan(const LaunchPlan& plan, const base::Environment& environment) {
   return 0;
 }
 
+// nullopt: something was asked, and is answered.
+std::optional<Options> take_options(const std::string& called_as,
+                                    const std::vector<std::string>& arguments,
+                                    const base::Environment& environment) {
+  CommandLine line = gather_options(arguments, environment);
+  if (const auto answer = answer_to_inquiry(line)) {
+    print_answer(*answer);
+    return std::nullopt;
+  }
+  return read_options(called_as, std::move(line), environment);
+}
+
 int run(const std::string& called_as, const std::vector<std::string>& arguments) {
   Timing timing{.exec_cpu = cpu_before_main(), .main = now_ns()};
   fill_standard_streams();
   reset_signals();
   const base::Environment environment = base::Environment::current();
-  CommandLine line = gather_options(arguments, environment);
-  if (const auto answer = answer_to_inquiry(line)) {
-    print_answer(*answer);
-    return 0;
+  std::optional<Options> taken;
+  try {
+    taken = take_options(called_as, arguments, environment);
+  } catch (const Error&) {
+    use_notice_format(wished_format(arguments, environment));
+    throw;
   }
-  Options options = read_options(called_as, std::move(line), environment);
+  if (!taken) return 0;
+  Options options = std::move(*taken);
   timing.options_read = now_ns();
   use_notice_format(options.output.format);
   if (options.verbose) base::log::set_levels("launcher");

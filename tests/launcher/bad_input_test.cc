@@ -6,8 +6,10 @@
 
 #include <fstream>
 
+#include "dtrun/base/json.h"
 #include "dtrun/base/socket.h"
 #include "launcher/launcher_job.h"
+#include "text/utf8.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -40,6 +42,18 @@ TEST_P(BadInputTest, IsAnErrorThatSaysWhatAndWhatToTry) {
   EXPECT_THAT(result.err, HasSubstr("\n  try: "));
   EXPECT_THAT(result.out, IsEmpty());
   EXPECT_THAT(job.left_behind(), IsEmpty());
+}
+
+TEST_P(BadInputTest, IsTheSameInJson) {
+  LauncherJob job;
+  job.options().environment["CUDA_VISIBLE_DEVICES"] = "";
+  job.options().environment["DTRUN_LOG_FORMAT"] = "json";
+  const CommandResult result = job.run(GetParam().arguments);
+  EXPECT_EQ(result.exit_code, GetParam().exit_code) << result.describe();
+  const boost::json::value object = base::parse_json(result.err, "standard error");
+  const std::string message(object.as_object().at("message").as_string());
+  for (const std::string& word : GetParam().words)
+    EXPECT_THAT(without_controls(message), HasSubstr(word));
 }
 
 INSTANTIATE_TEST_SUITE_P(

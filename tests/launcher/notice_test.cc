@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <sstream>
 
 #include "dtrun/base/json.h"
@@ -113,6 +114,62 @@ TEST(NoticeTest, UnderJsonEverythingOnStandardErrorIsAnObject) {
   }
   EXPECT_GT(of_dtrun, 3) << result.err;
   EXPECT_EQ(tables, 1) << result.err;
+}
+
+// Where --log-format is said, and what is wrong beside it.
+struct WrongOption {
+  std::vector<std::string> arguments;
+  const char* variable = nullptr;  // is "json"
+  const char* file = nullptr;
+  int exit_code = 64;
+  const char* word;
+};
+
+TEST(NoticeTest, UnderJsonAnErrorAboutOptionsIsAnObject) {
+  const WrongOption wrong[] = {
+      {.arguments = {"--log-format=json", "--nporc=4", "true"}, .word = "--nporc"},
+      {.arguments = {"--nporc", "4", "--log-format", "json", "true"}, .word = "--nporc"},
+      {.arguments = {"-q", "--nproc-per-node=0", "--log-f=json", "true"}, .word = "-q"},
+      {.arguments = {"--nproc-per-node", "--log-format=json", "true"}, .word = "needs a value"},
+      {.arguments = {"--log-format=json", "--nnodes=0", "true"}, .word = "--nnodes=0"},
+      {.arguments = {"--log-format=json", "--completion=zsh"}, .word = "must be bash"},
+      {.arguments = {"--log-format=json", "--adopt", "true"}, .word = "no engine"},
+      {.arguments = {"--log-format=json"}, .word = "program"},
+      {.arguments = {"--nporc=4", "true"}, .variable = "PET_LOG_FORMAT", .word = "--nporc"},
+      {.arguments = {"--nporc=4", "true"}, .variable = "DTRUN_LOG_FORMAT", .word = "--nporc"},
+      {.arguments = {"--config=FILE", "--nporc=4", "true"},
+       .file = "log_format = json\n",
+       .word = "--nporc"},
+      {.arguments = {"--config=FILE", "true"},
+       .file = "nporc = 4\nlog_format = json\n",
+       .exit_code = 78,
+       .word = "FILE:1 names an unknown option"},
+      {.arguments = {"--log-format=json", "--config=FILE", "true"},
+       .exit_code = 78,
+       .word = "cannot open --config=FILE"},
+  };
+  for (const WrongOption& one : wrong) {
+    LauncherJob job;
+    job.options().folder = job.folder();
+    if (one.variable != nullptr) job.options().environment[one.variable] = "json";
+    if (one.file != nullptr) std::ofstream(job.folder() + "/FILE") << one.file;
+    const CommandResult result = job.run(one.arguments);
+    EXPECT_EQ(result.exit_code, one.exit_code) << result.describe();
+    const std::vector<boost::json::object> objects = objects_of(result.err);
+    ASSERT_EQ(objects.size(), 1u) << result.err;
+    EXPECT_EQ(objects[0].at("level").as_string(), "error");
+    EXPECT_THAT(std::string(objects[0].at("message").as_string()), HasSubstr(one.word));
+  }
+}
+
+TEST(NoticeTest, AnErrorAboutOptionsIsTextWhereNobodyHasWishedForJson) {
+  for (const char* program_word : {"--log-format=json", "--"}) {
+    const CommandResult result = run_dtrun({"--nporc=4", "sh", program_word});
+    EXPECT_EQ(result.exit_code, 64);
+    EXPECT_THAT(result.err, testing::StartsWith("dtrun: error: "));
+  }
+  const CommandResult wrong = run_dtrun({"--log-format=xml", "true"});
+  EXPECT_THAT(wrong.err, testing::StartsWith("dtrun: error: --log-format=xml must be"));
 }
 
 TEST(NoticeTest, ATerminalHasTheTableAlsoAmongObjects) {

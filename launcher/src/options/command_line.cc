@@ -35,7 +35,8 @@ bool looks_like_an_option(const std::string& word) {
 // Takes the words up to the program, one option at a time.
 class Reader {
  public:
-  explicit Reader(const std::vector<std::string>& words) : words_(words) {}
+  Reader(const std::vector<std::string>& words, Reading reading)
+      : words_(words), reading_(reading) {}
 
   CommandLine read() {
     while (next_ < words_.size()) {
@@ -46,10 +47,11 @@ class Reader {
       }
       if (word.size() < 2 || word[0] != '-') break;
       ++next_;
-      if (word[1] == '-') {
-        read_long(word);
-      } else {
-        read_short(word);
+      try {
+        word[1] == '-' ? read_long(word) : read_short(word);
+      } catch (const Error&) {
+        if (reading_ == Reading::kStrict) throw;
+        pass_over_value(word);
       }
     }
     result_.program.assign(words_.begin() + static_cast<std::ptrdiff_t>(next_), words_.end());
@@ -97,12 +99,21 @@ class Reader {
     return words_[next_++];
   }
 
+  // A word that another option follows is no program.
+  void pass_over_value(const std::string& word) {
+    const bool can_be_one = word.find('=') == std::string::npos && next_ + 1 < words_.size();
+    if (can_be_one && !looks_like_an_option(words_[next_]) &&
+        looks_like_an_option(words_[next_ + 1]))
+      ++next_;
+  }
+
   // The last one wins.
   void keep(const OptionRow& row, std::string value, std::string origin) {
     result_.values[row.name] = {std::move(value), std::move(origin), Origin::kCommandLine};
   }
 
   const std::vector<std::string>& words_;
+  const Reading reading_;
   std::size_t next_ = 0;
   CommandLine result_;
 };
@@ -126,15 +137,17 @@ void add_variable(const OptionRow& row, const std::string& name, const std::stri
   line.values[row.name] = {!needed && base::parse_integer(value) ? "1" : value, name, kind};
 }
 
-void add_environment(const base::Environment& environment, CommandLine& line) {
+void add_environment(const base::Environment& environment, Reading reading, CommandLine& line) {
   for (const OptionRow& row : option_table()) {
     if (line.values.contains(row.name) || row.reach == OptionReach::kCommandLineOnly) continue;
     const std::string torchs = variable_of(row, "PET_"), own = variable_of(row, "DTRUN_");
-    if (const auto value = environment.get(torchs)) {
-      add_variable(row, torchs, *value, Origin::kTorchVariable, line);
-    } else if (const auto own_value = environment.get(own)) {
-      add_variable(row, own, *own_value, Origin::kOwnVariable, line);
-    }
+    read_part(reading, [&] {
+      if (const auto value = environment.get(torchs)) {
+        add_variable(row, torchs, *value, Origin::kTorchVariable, line);
+      } else if (const auto own_value = environment.get(own)) {
+        add_variable(row, own, *own_value, Origin::kOwnVariable, line);
+      }
+    });
   }
 }
 
@@ -148,9 +161,9 @@ void demand_built(const OptionRow& row, const std::string& origin) {
 }
 
 CommandLine read_command_line(const std::vector<std::string>& arguments,
-                              const base::Environment& environment) {
-  CommandLine line = Reader(arguments).read();
-  add_environment(environment, line);
+                              const base::Environment& environment, Reading reading) {
+  CommandLine line = Reader(arguments, reading).read();
+  add_environment(environment, reading, line);
   return line;
 }
 

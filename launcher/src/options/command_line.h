@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dtrun/base/env.h"
+#include "dtrun/base/error.h"
 #include "engines/engine.h"
 #include "options/option_table.h"
 
@@ -36,10 +37,27 @@ struct CommandLine {
   }
 };
 
+/// What is done with what cannot be read.
+enum class Reading {
+  kStrict,         ///< it is an error
+  kWhatCanBeRead,  ///< it is passed over: for what has to be known of a line that is wrong
+};
+
 /// Command line over PET_* over DTRUN_*. '-' and '_' are the same, unique prefixes are enough, and
 /// nothing after the program is looked at. @throws Error kUsage
 CommandLine read_command_line(const std::vector<std::string>& arguments,
-                              const base::Environment& environment);
+                              const base::Environment& environment,
+                              Reading reading = Reading::kStrict);
+
+/// Does it; its errors are passed over where `reading` says so.
+template <typename Part>
+void read_part(Reading reading, Part&& part) {
+  try {
+    part();
+  } catch (const base::Error&) {
+    if (reading == Reading::kStrict) throw;
+  }
+}
 
 /// @param origin for the message. @throws Error kUsage where this version does not have it
 void demand_built(const OptionRow& row, const std::string& origin);

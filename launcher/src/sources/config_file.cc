@@ -134,7 +134,8 @@ class ConfigLine {
 
 }  // namespace
 
-void add_config_text(std::string_view text, const std::string& name, CommandLine& line) {
+void add_config_text(std::string_view text, const std::string& name, CommandLine& line,
+                     Reading reading) {
   CommandLine file;
   // Some editors begin every file of UTF-8 so.
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
@@ -144,7 +145,9 @@ void add_config_text(std::string_view text, const std::string& name, CommandLine
     std::string_view one = text.substr(0, end);
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
     if (one.ends_with('\r')) one.remove_suffix(1);
-    ConfigLine(one, fmt::format("{}:{}", name, number)).add_to(line, file);
+    read_part(reading, [&, one, number] {
+      ConfigLine(one, fmt::format("{}:{}", name, number)).add_to(line, file);
+    });
   }
 }
 

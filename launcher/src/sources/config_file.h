@@ -18,7 +18,8 @@ namespace dtrun::launcher {
 /// Adds what the line does not say yet. Pure.
 /// @param name of the file, for messages and origins: "job.conf:3: nproc_per_node"
 /// @throws ConfigError kUsage that names file and line
-void add_config_text(std::string_view text, const std::string& name, CommandLine& line);
+void add_config_text(std::string_view text, const std::string& name, CommandLine& line,
+                     Reading reading = Reading::kStrict);
 
 /// How a value is written there: in quotes where it must.
 std::string written_in_config(std::string_view value);

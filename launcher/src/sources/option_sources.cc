@@ -45,7 +45,7 @@ std::string read_all(const base::UniqueFd& file, const std::string& path) {
   return text;
 }
 
-void add_named_file(CommandLine& line) {
+void add_named_file(Reading reading, CommandLine& line) {
   const auto given = line.values.find("config");
   if (given == line.values.end()) return;
   const std::string& path = given->second.value;
@@ -54,7 +54,7 @@ void add_named_file(CommandLine& line) {
     throw ConfigError(
         Error(ErrorCode::kNotFound, fmt::format("cannot open {}={}", given->second.origin, path),
               base::system_error("open it").why(), "name a file of lines NAME = VALUE"));
-  add_config_text(read_all(file, path), path, line);
+  add_config_text(read_all(file, path), path, line, reading);
 }
 
 // Not being there is the rule; so is the home of somebody else, which is closed.
@@ -64,7 +64,7 @@ bool can_be_absent(const std::string& path, int error) {
          (error == EACCES && ::stat(path.c_str(), &status) != 0);
 }
 
-void add_users_file(const base::Environment& environment, CommandLine& line) {
+void add_users_file(const base::Environment& environment, Reading reading, CommandLine& line) {
   std::string folder = environment.get("XDG_CONFIG_HOME").value_or("");
   if (folder.empty()) {
     folder = environment.get("HOME").value_or("");
@@ -77,7 +77,7 @@ void add_users_file(const base::Environment& environment, CommandLine& line) {
   if (!file)
     throw ConfigError(Error(ErrorCode::kUsage, fmt::format("cannot open {}", path),
                             base::system_error("open it").why(), "make it readable, or remove it"));
-  add_config_text(read_all(file, path), path, line);
+  add_config_text(read_all(file, path), path, line, reading);
   line.users_file = path;
 }
 
@@ -93,10 +93,21 @@ CommandLine gather_options(const std::vector<std::string>& arguments,
                            const base::Environment& environment) {
   CommandLine line = read_command_line(arguments, environment);
   if (is_an_inquiry(line)) return line;
-  add_named_file(line);
-  add_users_file(environment, line);
+  add_named_file(Reading::kStrict, line);
+  add_users_file(environment, Reading::kStrict, line);
   line.engine = add_engine_options(environment, line);
   return line;
+}
+
+LineFormat wished_format(const std::vector<std::string>& arguments,
+                         const base::Environment& environment) {
+  constexpr Reading kReading = Reading::kWhatCanBeRead;
+  CommandLine line = read_command_line(arguments, environment, kReading);
+  read_part(kReading, [&] { add_named_file(kReading, line); });
+  read_part(kReading, [&] { add_users_file(environment, kReading, line); });
+  const auto format = line.values.find("log-format");
+  const bool json = format != line.values.end() && format->second.value == "json";
+  return json ? LineFormat::kJson : LineFormat::kText;
 }
 
 Options parse_options(const std::string& name, const std::vector<std::string>& arguments,

@@ -15,6 +15,11 @@ namespace dtrun::launcher {
 CommandLine gather_options(const std::vector<std::string>& arguments,
                            const base::Environment& environment);
 
+/// The --log-format that an error about any of these places is told in. What cannot be read is
+/// passed over; the engine is not asked.
+LineFormat wished_format(const std::vector<std::string>& arguments,
+                         const base::Environment& environment);
+
 /// read_options() of what is gathered. @param name argv[0] @param arguments without argv[0]
 Options parse_options(const std::string& name, const std::vector<std::string>& arguments,
                       const base::Environment& environment);
