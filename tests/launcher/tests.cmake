@@ -10,7 +10,6 @@ foreach(name start console log_files containment elastic failure joining output 
   dtrun_test(launcher/${name}_test.cc
     LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
 endforeach()
-# Waits more than it works.
 dtrun_test(launcher/hanging_files_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock)
 dtrun_test(launcher/notice_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock)
 dtrun_test(launcher/cgroup_place_test.cc LINKS dtrun::launcher GTest::gmock)
@@ -79,9 +78,11 @@ if(DTRUN_SANITIZE STREQUAL "")
   target_compile_definitions(launcher_time_test PRIVATE DTRUN_STEPPED_CLOCK="$<TARGET_FILE:stepped_clock>")
   add_library(hanging_files MODULE launcher/workers/hanging_files.cc)
   target_link_libraries(hanging_files PRIVATE dtrun_flags ${CMAKE_DL_LIBS})
-  add_dependencies(launcher_hanging_files_test hanging_files)
+  add_library(fast_clock MODULE launcher/workers/fast_clock.cc)
+  target_link_libraries(fast_clock PRIVATE dtrun_flags ${CMAKE_DL_LIBS})
+  add_dependencies(launcher_hanging_files_test hanging_files fast_clock)
   target_compile_definitions(launcher_hanging_files_test
-    PRIVATE DTRUN_HANGING_FILES="$<TARGET_FILE:hanging_files>")
+    PRIVATE DTRUN_HANGING_FILES="$<TARGET_FILE:hanging_files>" DTRUN_FAST_CLOCK="$<TARGET_FILE:fast_clock>")
 endif()
 add_dependencies(launcher_stuck_test elastic_worker)
 add_dependencies(launcher_torchrun_suite_test elastic_worker)
