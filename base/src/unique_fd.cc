@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 
 #include "dtrun/base/error.h"
@@ -37,7 +39,10 @@ UniqueFd moved_up(UniqueFd fd, int lowest) {
 }
 
 void reserve_descriptors(std::size_t count) {
-  if (count == 0 || count > INT_MAX) return;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  count = std::min<std::size_t>({count, limit.rlim_cur, INT_MAX});
+  if (count == 0) return;
   const UniqueFd any(::epoll_create1(EPOLL_CLOEXEC));
   UniqueFd(::fcntl(any.get(), F_DUPFD_CLOEXEC, static_cast<int>(count) - 1));
 }

@@ -16,6 +16,7 @@
 #include "dtrun/base/log.h"
 #include "dtrun/base/process_tree.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/base/unique_fd.h"
 #include "launch/exit_code.h"
 #include "launch/launch_plan.h"
 #include "launch/notice.h"
@@ -104,6 +105,7 @@ int run_job(const LaunchPlan& plan, Timing timing) {
     print_line(NoticeLevel::kInfo, fmt::format("the ranks' output is kept in {}", errors.path()));
   GuardHandle guard = GuardHandle::start(plan, errors);
   timing.guard_started = now_ns();
+  base::reserve_descriptors(plan.descriptors_of_agent);
   write_notices_by_thread();
   int code = kExitInternal;
   std::chrono::seconds patience{10};

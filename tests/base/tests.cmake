@@ -1,4 +1,4 @@
-foreach(name background_call base64 deadline dynamic_library env error event_loop json log shared_memory socket)
+foreach(name background_call base64 deadline dynamic_library env error event_loop json log shared_memory socket unique_fd)
   dtrun_test(base/${name}_test.cc LINKS dtrun::base)
 endforeach()
 dtrun_test(base/child_birth_test.cc LINKS dtrun::base)

@@ -54,6 +54,13 @@ std::size_t descriptors_of_guard(const Options& options, int local_ranks) {
   return kOwn + per_rank * static_cast<std::size_t>(local_ranks);
 }
 
+// Those of the store's clients and of the other agents, should this one be the head.
+std::size_t descriptors_of_agent(const Options& options, int local_ranks) {
+  constexpr std::size_t kOwn = 64, kMost = 1 << 16;
+  const std::size_t of_node = static_cast<std::size_t>(local_ranks) + 1;
+  return std::min(kOwn + of_node * static_cast<std::size_t>(options.rounds.max_nodes), kMost);
+}
+
 // The limit that this process raises for itself is not the ranks' business. Returns what it was.
 std::size_t raise_open_files_limit(std::size_t needed, int local_ranks) {
   rlimit limit{};
@@ -213,6 +220,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   plan.program_name = options.program[0];
   plan.command = make_command(options, environment);
   plan.descriptors_of_guard = descriptors_of_guard(options, plan.local_ranks);
+  plan.descriptors_of_agent = descriptors_of_agent(options, plan.local_ranks);
   plan.command.open_files_soft_limit =
       raise_open_files_limit(plan.descriptors_of_guard, plan.local_ranks);
   plan.run_id = !options.run_id.empty()         ? options.run_id

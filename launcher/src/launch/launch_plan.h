@@ -24,6 +24,7 @@ struct LaunchPlan {
   std::string program_name;    ///< as the user wrote it; for reports
   base::ChildCommand command;  ///< with the environment that all ranks share
   std::size_t descriptors_of_guard = 0;  ///< the most that it has open
+  std::size_t descriptors_of_agent = 0;  ///< the same, where all nodes come
   std::string nccl_async;      ///< TORCH_NCCL_ASYNC_ERROR_HANDLING of this environment; may be ""
   /// By which the agents know each other; nothing: anybody may join who names the job.
   rendezvous::Proof proof;
