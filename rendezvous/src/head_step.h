@@ -93,6 +93,7 @@ class HeadStep {
   std::vector<Candidate> choose() const;
   void give_first_place_to_own(std::vector<Candidate>& chosen) const;
   void prepare();
+  bool is_out_of_date_by_now() const;
   void start_round(const StoreReady& ready);
 
   // --- running, draining, closed

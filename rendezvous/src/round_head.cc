@@ -58,7 +58,7 @@ void HeadStep::settle() {
         gather();
         break;
       case HeadPhase::kPreparing:
-        if (somebody_was_done(s_)) gather_again();
+        if (is_out_of_date_by_now()) gather_again();
         break;
       case HeadPhase::kRunning:
         run();
@@ -71,6 +71,11 @@ void HeadStep::settle() {
         break;
     }
   } while (s_.phase != before);
+}
+
+// Somebody has come who knows of a later round of the last head: its workers may live, or are done.
+bool HeadStep::is_out_of_date_by_now() const {
+  return somebody_was_done(s_) || s_.latest_seen >= s_.round;
 }
 
 void HeadStep::forgive_own_pause() {

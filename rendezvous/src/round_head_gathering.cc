@@ -127,7 +127,6 @@ void HeadStep::give_first_place_to_own(std::vector<Candidate>& chosen) const {
 }
 
 void HeadStep::prepare() {
-  if (std::exchange(s_.took_over, false) && !s_.settings.elastic()) ++s_.restarts;
   s_.round = std::max(s_.round, s_.latest_seen) + 1;
   s_.phase = HeadPhase::kPreparing;
   const std::vector<Candidate> places = in_places(choose());
@@ -140,6 +139,7 @@ void HeadStep::prepare() {
 }
 
 void HeadStep::start_round(const StoreReady& ready) {
+  if (std::exchange(s_.took_over, false) && !s_.settings.elastic()) ++s_.restarts;
   std::vector<std::pair<MemberId, HeadMember*>> order(static_cast<std::size_t>(s_.participants));
   for (auto& [id, member] : s_.members)
     if (member.participant()) order[static_cast<std::size_t>(member.group_rank)] = {id, &member};
