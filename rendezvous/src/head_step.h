@@ -106,6 +106,7 @@ class HeadStep {
   void drain();
   bool pay_for_restart();
   void close(Close::Outcome outcome, const JobFailure& failure);
+  void note_told(std::uint64_t agent);
   void leave();
 
   HeadState& s_;

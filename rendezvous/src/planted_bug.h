@@ -32,6 +32,7 @@ enum class PlantedBug {
   kDoneIsUnknownToTheNext,
   kDoneIsNotSaidAgain,
   kDoneIsForgotten,
+  kDoneNeedsNoWord,
   kStopNotSentToOne,
   kDrainEndsEarly,
   kNewcomerEndsDrain,

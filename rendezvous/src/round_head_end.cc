@@ -18,8 +18,9 @@ bool somebody_was_done(const HeadState& state) {
 Moment end_of(const HeadState& state) {
   Moment end = Moment::min();
   if (!state.members.empty()) end = state.close_deadline;
-  if (state.farewell && state.told < state.settings.max_nodes) end = std::max(end, *state.farewell);
-  return end;
+  const bool all_know = static_cast<int>(state.told.size()) >= state.settings.max_nodes;
+  if (state.farewell && !all_know) end = std::max(end, *state.farewell);
+  return std::max(end, std::min(state.owed.latest(), state.close_deadline));
 }
 
 // --- running
@@ -145,9 +146,22 @@ void HeadStep::close(Close::Outcome outcome, const JobFailure& failure) {
   s_.phase = HeadPhase::kClosed;
   s_.verdict = {outcome, failure};
   s_.close_deadline = now_ + s_.settings.close_timeout;
-  for (const auto& [id, member] : s_.members)
+  if (const Moment until = std::min(s_.owed.latest(), s_.close_deadline); until > now_)
+    note(
+        Note::Weight::kPlain,
+        fmt::format("nodes that were done have lost their connection: for {} they may come back to "
+                    "hear how the job has ended",
+                    base::format_duration(until - now_)));
+  for (const auto& [id, member] : s_.members) {
     if (member.participant() || !planted(PlantedBug::kSparesAreNotTold)) send(id, s_.verdict);
-  s_.told += static_cast<int>(s_.members.size());
+    note_told(member.hello.agent);
+  }
+}
+
+// One that comes again counts once, and one of no identity not at all: it cannot be told from
+// others.
+void HeadStep::note_told(std::uint64_t agent) {
+  if (agent != 0 && static_cast<int>(s_.told.size()) < s_.settings.max_nodes) s_.told.insert(agent);
 }
 
 void HeadStep::leave() {

@@ -180,6 +180,7 @@ void HeadStep::start_round(const StoreReady& ready) {
   s_.somebody_missing = s_.somebody_left = false;
   s_.lost_agents.clear();
   s_.absent.clear();
+  s_.owed.clear();
   std::erase_if(s_.connections, [&](const auto& of) { return !s_.by_agent.contains(of.first); });
   const bool room = s_.participants < s_.settings.max_nodes;
   s_.newcomers_since.reset();

@@ -26,13 +26,16 @@ void HeadStep::on_hello(MemberId id, const Hello& hello) {
     lose(old, LossKind::kGone, "it has come back by another connection");
   }
   // It has no live workers.
-  if (hello.agent != 0 && hello.run_id == s_.run_id) s_.absent.remove(hello.agent);
+  if (hello.agent != 0 && hello.run_id == s_.run_id) {
+    s_.absent.remove(hello.agent);
+    s_.owed.remove(hello.agent);
+  }
   if (planted(PlantedBug::kAnybodyEndsAbsence)) s_.absent.clear();
   if (is_owed_the_verdict(hello)) {
     admit(id, hello);
     send(id, Accepted{s_.settings.keep_alive_interval, s_.settings.silence_window});
     send(id, s_.verdict);
-    ++s_.told;
+    note_told(hello.agent);
     return;
   }
   const Objection objection = objection_to(s_, hello);
@@ -152,7 +155,7 @@ void HeadStep::send_away(MemberId id, const Hello& hello, const Objection& objec
        fmt::format("{} was sent away: {}", hello.describe(), objection.text));
   // The other side hangs up: our end could overtake the words.
   send(id, Refused{objection.text});
-  if (hello.run_id == s_.run_id) ++s_.told;
+  if (hello.run_id == s_.run_id) note_told(hello.agent);
   if (objection.kind != Objection::Kind::kContradiction || s_.last_started != kNoRound ||
       s_.contradiction == Contradiction::kIsSentAway || s_.phase == HeadPhase::kClosed)
     return;
@@ -252,6 +255,9 @@ void HeadStep::lose(MemberId id, LossKind kind, const std::string& why) {
   HeadMember member = std::move(found->second);
   s_.members.erase(found);
   forget(id, member);
+  // What it was told may be lost with the connection.
+  if (member.participant() && member.done && kind != LossKind::kGone && member.hello.agent != 0)
+    s_.owed.add(member.hello.agent, now_ + s_.settings.silence_window);
   if (s_.phase == HeadPhase::kClosed) return;
   if (member.participant() && !member.done && !member.stopped) {
     const bool gone = kind == LossKind::kGone || planted(PlantedBug::kSilentLossNotFenced);

@@ -104,16 +104,14 @@ class MemberStep {
         if (s_.join_deadline && now_ >= *s_.join_deadline) return give_up_joining(event.why);
         return do_(Connect{});
       case MemberPhase::kWaiting:
-        if (comes_back_after(event)) return join_again();
-        if (is_done()) return finish({});
+        if (is_done() || comes_back_after(event)) return ask_again();
         if (was_in_a_round()) return lose_head(event);
         return fail_with(lost_before_the_start(event));
       case MemberPhase::kRunning:
       case MemberPhase::kStopping:
         return lose_head(event);
       case MemberPhase::kDone:
-        if (comes_back_after(event)) return join_again();
-        return finish({});  // its part is done, and nobody can be asked any more
+        return ask_again();
       case MemberPhase::kEnding:
         return hurry_to_end();
       case MemberPhase::kRejoining:
@@ -414,6 +412,12 @@ class MemberStep {
             {}});
   }
 
+  // Its part is done; whether the job has ended well, and it with that, only a head can say.
+  void ask_again() {
+    if (is_done() && planted(PlantedBug::kDoneNeedsNoWord)) return finish({});
+    join_again();
+  }
+
   void join_again() {
     s_.phase = MemberPhase::kJoining;
     if (s_.left) return take_verdict_left();
@@ -430,13 +434,13 @@ class MemberStep {
 
   void give_up_joining(const std::string& why) {
     if (!was_in_a_round()) return fail_with(unreachable(s_.settings, now_ - s_.since, why));
-    if (is_done()) return finish({});  // nobody can be asked any more
-    finish({Finish::Kind::kFailed,
-            own_failure(
-                fmt::format("node 0 ({}) is gone: nobody answers there for {}: {}",
-                            s_.settings.head_name, base::format_duration(now_ - s_.since), why),
-                kNoNodeRank),
-            {}});
+    const std::string gone =
+        fmt::format("node 0 ({}) is gone: nobody answers there for {}: {}", s_.settings.head_name,
+                    base::format_duration(now_ - s_.since), why);
+    const std::string unknown = fmt::format(
+        "; the ranks of {} have ended well, and how the job has ended it cannot know", own_name());
+    finish(
+        {Finish::Kind::kFailed, own_failure(is_done() ? gone + unknown : gone, kNoNodeRank), {}});
   }
 
   // --- the end

@@ -110,6 +110,49 @@ TEST_F(FormerRoundTest, WhoTookPartIsToldTheVerdictThoughItComesLate) {
   EXPECT_TRUE(ended_);
 }
 
+// It would be one too few that is waited for.
+TEST_F(FormerRoundTest, WhoComesTwiceToBeToldIsCountedOnce) {
+  begin(1, 3);
+  take_over(head_, 7, now_);
+  event(Said{1, former(1, 7)});
+  event(Said{2, former(2, kNoRound)});
+  ASSERT_EQ(head_.phase, HeadPhase::kClosed);
+  lose(2);
+  event(Said{3, former(2, kNoRound)});
+  for (const int id : {1, 3}) lose(id);
+  pass(seconds(1));
+  EXPECT_FALSE(ended_) << "the third has not been told";
+  event(Said{4, former(0, kNoRound)});
+  lose(4);
+  EXPECT_TRUE(ended_);
+}
+
+// Known by one that comes while the store of an earlier one is being opened.
+TEST_F(FormerRoundTest, ARoundThatIsBeingPreparedGivesWayToALaterOneOfTheLastHead) {
+  for (const bool fixed : {false, true}) {
+    heard_.clear();
+    begin(fixed ? 2 : 1, 2, 1);
+    take_over(head_, kNoRound, now_);
+    Hello first = former(0, kNoRound), second = first, third = first;
+    first.last_round = second.last_round = kNoRound;
+    second.agent += 1;
+    third.agent += 2;
+    third.last_round = 5;
+    event(Said{1, first});
+    event(Said{2, second});
+    ASSERT_EQ(head_.phase, HeadPhase::kPreparing);
+    event(Said{3, third});
+    EXPECT_EQ(head_.phase, HeadPhase::kGathering) << "its workers may live on other nodes";
+    say(1, StoreReady{0, "", 1});
+    EXPECT_FALSE(last<Start>(1));
+    pass(head_.settings.silence_window + head_.settings.death_grace);
+    ASSERT_EQ(head_.phase, HeadPhase::kPreparing);
+    EXPECT_EQ(head_.round, 6);
+    start();
+    EXPECT_EQ(last<Start>(3)->restart_count, fixed ? 1 : 0) << "the last head's loss, once";
+  }
+}
+
 TEST_F(FormerRoundTest, ASuccessIsThatOfThoseWhoWereDone) {
   begin(3, 3);
   take_over(head_, 7, now_);

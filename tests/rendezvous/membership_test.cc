@@ -112,6 +112,29 @@ TEST(MembershipTest, AResetCostsARoundAndNoWaiting) {
   EXPECT_EQ(b.finished->kind, Finish::Kind::kSucceeded);
 }
 
+// Its own part was a success.
+TEST(MembershipTest, WhoIsDoneAndIsCutOffByAResetHearsHowTheJobHasEnded) {
+  using rounds::AfterLoss;
+  for (const auto& [after_loss, code] :
+       {std::pair(AfterLoss::kEnd, 3), {AfterLoss::kEnd, 0}, {AfterLoss::kMakeRoom, 3}}) {
+    const auto job = job_of(2, 2, after_loss == AfterLoss::kEnd ? 0 : 1);
+    ServedHead head(job);
+    ResettingRelay relay(head.port());
+    TestAgents agents(job);
+    TestAgent& a = agents.add("a", head.place(), {.after_loss = after_loss});
+    TestAgent& b = agents.add("b", {"127.0.0.1", relay.port(), {}}, {.after_loss = after_loss});
+    ASSERT_TRUE(agents.until_round(0, {&a, &b}));
+    b.succeed();
+    while (head.ask([](HeadService& h) { return h.state().done; }) == 0) std::this_thread::yield();
+    relay.reset();
+    code == 0 ? a.succeed() : a.fail(code);
+    ASSERT_TRUE(agents.until_finished({&a, &b}));
+    EXPECT_EQ(b.finished->kind, code == 0 ? Finish::Kind::kSucceeded : Finish::Kind::kFailed);
+    EXPECT_EQ(b.finished->failure.code, code) << b.finished->failure.describe();
+    EXPECT_TRUE(head.ended());
+  }
+}
+
 TEST(MembershipTest, WhoIsDoneIsSoForTheNextHeadToo) {
   const auto job = job_of(1, 2);
   std::optional<ServedHead> head(std::in_place, job);

@@ -472,24 +472,6 @@ TEST_F(RoundHeadTest, WhoIsDoneAndComesBackWhileTheRoundIsStoppedIsStopped) {
   EXPECT_TRUE(last<Stop>(3));
 }
 
-TEST_F(RoundHeadTest, WhoIsDoneAndWasLostMayComeBackForTheVerdict) {
-  begin(2, 2);
-  Hello second = hello("b");
-  second.agent = 77;
-  join(1, "a");
-  event(Said{2, second});
-  start();
-  say(2, Done{0});
-  lose(2, LossKind::kReset);
-  EXPECT_EQ(head_.phase, HeadPhase::kRunning);
-  second.last_round = second.done_round = 0;
-  second.last_group_rank = 1;
-  event(Said{3, second});
-  ASSERT_TRUE(last<Accepted>(3));
-  say(1, Done{0});
-  EXPECT_EQ(last<Close>(3)->outcome, Close::Outcome::kSucceeded);
-}
-
 TEST_F(RoundHeadTest, WhoSaysTwiceWhoItIsMayLiveOn) {
   begin(1, 2);
   join(1, "a");

@@ -257,12 +257,32 @@ TEST_F(RoundMemberTest, TheOperatorsStopBeforeTheStartIsTheEnd) {
   EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kStopped);
 }
 
-TEST_F(RoundMemberTest, DoneIsDoneThoughTheHeadIsLost) {
-  join();
-  run();
-  event(WorkersGone{0, WorkersGone::How::kAllSucceeded});
-  event(Disconnected{"reset"});
-  EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kSucceeded);
+// Whether the job has ended well only a head can say.
+TEST_F(RoundMemberTest, WhoIsDoneAndLosesTheHeadAsksHowTheJobHasEnded) {
+  const MemberState fresh = member_;
+  for (const AfterLoss after : {AfterLoss::kEnd, AfterLoss::kMakeRoom, AfterLoss::kRejoin})
+    for (const LossKind kind : {LossKind::kGone, LossKind::kSilent, LossKind::kReset}) {
+      member_ = fresh;
+      member_.settings.after_loss = after;
+      join();
+      run();
+      event(WorkersGone{0, WorkersGone::How::kAllSucceeded});
+      event(Disconnected{"its end", kind});
+      EXPECT_FALSE(action<Finish>());
+      ASSERT_TRUE(action<Connect>());
+      event(Connected{});
+      EXPECT_EQ(said<Hello>()->done_round, 0);
+      hear(Accepted{seconds(5), seconds(15)});
+      event(Disconnected{"once more", kind});
+      EXPECT_TRUE(action<Connect>());
+      event(Connected{});
+      hear(Accepted{seconds(5), seconds(15)});
+      Close failed;
+      failed.outcome = Close::Outcome::kFailed;
+      failed.failure.text = "rank 3 failed";
+      hear(failed);
+      EXPECT_EQ(action<Finish>()->failure, failed.failure);
+    }
 }
 
 TEST_F(RoundMemberTest, DoneIsSaidToTheNextHead) {
@@ -293,7 +313,7 @@ TEST_F(RoundMemberTest, WhoIsDoneWhileTheHeadIsLostIsDone) {
   EXPECT_EQ(said<Hello>()->done_round, 0);
 }
 
-TEST_F(RoundMemberTest, DoneIsDoneThoughNoOtherHeadIsFound) {
+TEST_F(RoundMemberTest, WhoIsDoneAndFindsNoHeadSaysWhatItCannotKnow) {
   member_.settings.after_loss = AfterLoss::kRejoin;
   join();
   run();
@@ -301,7 +321,10 @@ TEST_F(RoundMemberTest, DoneIsDoneThoughNoOtherHeadIsFound) {
   event(Disconnected{"reset"});
   now_ += seconds(16);
   event(Unreachable{"refused"});
-  EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kSucceeded);
+  EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kFailed);
+  EXPECT_EQ(action<Finish>()->failure.text,
+            "node 0 (n0:29500) is gone: nobody answers there for 16 s: refused; the ranks of node "
+            "1 (h1) have ended well, and how the job has ended it cannot know");
 }
 
 TEST_F(RoundMemberTest, DoneIsForgottenWhereTheRoundIsStoppedOrAnotherBegins) {

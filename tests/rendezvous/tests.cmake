@@ -1,4 +1,4 @@
-foreach(name agent_handshake agent_protocol failure_report former_round head_sessions job_page linger master_address request_parser restart_policy round_head round_member store_core store_session store token
+foreach(name agent_handshake agent_protocol failure_report farewell former_round head_sessions job_page linger master_address request_parser restart_policy round_head round_member store_core store_session store token
     worker_env)
   dtrun_test(rendezvous/${name}_test.cc LINKS dtrun::rendezvous GTest::gmock)
 endforeach()

@@ -78,6 +78,8 @@ const std::vector<PlantedBugName> kBugs = {
      "a member that is done does not say so to the next head", Origin::kReal},
     {PlantedBug::kDoneIsForgotten, "done-is-forgotten", "who was done and is lost is forgotten",
      Origin::kReal},
+    {PlantedBug::kDoneNeedsNoWord, "done-needs-no-word",
+     "who is done and has lost the head takes the job for a success", Origin::kReal},
     {PlantedBug::kStopNotSentToOne, "stop-not-sent-to-one", "one participant is not told to stop",
      Origin::kInvented},
     {PlantedBug::kDrainEndsEarly, "drain-ends-early", "the last to stop is not waited for",

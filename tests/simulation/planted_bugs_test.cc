@@ -37,6 +37,7 @@ constexpr std::pair<std::string_view, std::uint64_t> kFoundBy[] = {
     {"done-is-unknown-to-the-next", 135},
     {"done-is-not-said-again", 135},
     {"done-is-forgotten", 627},
+    {"done-needs-no-word", 29},
     {"stop-not-sent-to-one", 18},
     {"drain-ends-early", 16},
     {"newcomer-ends-drain", 35},

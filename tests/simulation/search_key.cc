@@ -98,14 +98,17 @@ Fingerprint SearchWorld::agent_print(std::size_t index, const Ids& ids) const {
   const std::uint64_t name = identity_of(index);
   if (!head_.ended) {
     // Those of its former lives do not come back.
-    Moment former = Moment::min();
+    Moment former = Moment::min(), owed = Moment::min();
     bool lost = false;
     for (std::uint64_t life = name % kLives; life < name; life += kLives) {
       former = std::max(former, head_.absent.of(life));
+      owed = std::max(owed, head_.owed.of(life));
       lost |= head_.lost_agents.contains(life);
     }
     key.add_time(std::max(former, now_));
     key.add_time(std::max(head_.absent.of(name), now_));
+    key.add_time(std::max(owed, now_));
+    key.add_time(std::max(head_.owed.of(name), now_));
     key.add(lost << 1 | int{head_.lost_agents.contains(name)});
     const auto last = head_.connections.find(name);
     key.add(last == head_.connections.end() ? -1 : last->second);

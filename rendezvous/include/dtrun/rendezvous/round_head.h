@@ -24,6 +24,8 @@
 // - After a Done in a running round no new round opens: a failure is final then. Closed is final.
 //   A head that takes over hears from those who are done that they are: all of the round's nodes
 //   are the job's success, one that is not, or does not come, its end.
+// - Who is done waits for the verdict, and looks for the head where it has lost it; a head that is
+//   closed stays until those have come, or can come no more.
 // - Nobody is evicted for a time in which the head itself did not run.
 #pragma once
 
@@ -164,7 +166,11 @@ struct HeadState {
   Close verdict;                        ///< of kClosed
   Moment close_deadline{};              ///< of kClosed
   std::optional<Moment> farewell;       ///< until then others may still come to be told
-  int told = 0;                         ///< agents that know that the job is over
+  /// Agents that know that the job is over, max_nodes of them at the most; 0 is nobody's.
+  std::set<std::uint64_t> told;
+  /// Those that were done in the last round and were lost without being dead: until when they may
+  /// come back to hear how the job has ended.
+  AbsentAgents owed;
   bool ended = false;
 
   Moment last_step{};

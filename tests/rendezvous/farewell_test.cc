@@ -1,0 +1,81 @@
+// How those whose part is done hear how the job has ended, though they lose their connection.
+#include "rendezvous/round_head_test.h"
+
+namespace dtrun::rendezvous::rounds {
+namespace {
+
+class FarewellTest : public RoundHeadTest {};
+
+TEST_F(FarewellTest, WhoIsDoneAndWasLostMayComeBackForTheVerdict) {
+  begin(2, 2);
+  Hello second = hello("b");
+  second.agent = 77;
+  join(1, "a");
+  event(Said{2, second});
+  start();
+  say(2, Done{0});
+  lose(2, LossKind::kReset);
+  EXPECT_EQ(head_.phase, HeadPhase::kRunning);
+  second.last_round = second.done_round = 0;
+  second.last_group_rank = 1;
+  event(Said{3, second});
+  ASSERT_TRUE(last<Accepted>(3));
+  say(1, Done{0});
+  EXPECT_EQ(last<Close>(3)->outcome, Close::Outcome::kSucceeded);
+}
+
+// Whose connection is reset just as the job fails would take it for a success, or for lost.
+TEST_F(FarewellTest, WhoWasDoneAndWasLostIsWaitedForToBeTold) {
+  for (const bool closed_first : {false, true}) {
+    heard_.clear();
+    ended_ = false;
+    begin(2, 2);
+    Hello second = hello("b");
+    second.agent = 77;
+    join(1, "a");
+    event(Said{2, second});
+    start();
+    say(2, Done{0});
+    if (!closed_first) lose(2, LossKind::kReset);
+    say(1, Failed{0, failure(0)});
+    ASSERT_EQ(head_.phase, HeadPhase::kClosed);
+    if (closed_first) lose(2, LossKind::kReset);
+    lose(1);
+    EXPECT_FALSE(ended_) << "one has not heard it";
+    pass(seconds(1));
+    second.last_round = second.done_round = 0;
+    second.last_group_rank = 1;
+    event(Said{3, second});
+    ASSERT_TRUE(last<Close>(3));
+    EXPECT_EQ(last<Close>(3)->failure, failure(0));
+    EXPECT_FALSE(ended_);
+    lose(3);
+    EXPECT_TRUE(ended_);
+  }
+}
+
+TEST_F(FarewellTest, WhoWasDoneAndWasLostIsNotWaitedForForEver) {
+  for (const LossKind kind : {LossKind::kReset, LossKind::kSilent, LossKind::kGone}) {
+    ended_ = false;
+    begin(2, 2);
+    Hello second = hello("b");
+    second.agent = 77;
+    join(1, "a");
+    event(Said{2, second});
+    start();
+    say(2, Done{0});
+    lose(2, kind);
+    pass(seconds(10));
+    say(1, Done{0});
+    ASSERT_EQ(head_.verdict.outcome, Close::Outcome::kSucceeded);
+    lose(1);
+    EXPECT_EQ(ended_, kind == LossKind::kGone) << "the dead need not be told";
+    pass(seconds(4));
+    EXPECT_EQ(ended_, kind == LossKind::kGone);
+    pass(seconds(2));
+    EXPECT_TRUE(ended_) << "its own patience is over";
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::rendezvous::rounds
