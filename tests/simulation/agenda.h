@@ -29,8 +29,10 @@ enum class Happening : std::uint8_t {
   kFault,
   kResume,  ///< the end of a pause
   kPowerOn,
-  kLease,     ///< the election looks at its lease
-  kHeadNews,  ///< this agent hears who the head is
+  kLease,         ///< the election looks at its lease
+  kHeadNews,      ///< this agent hears who the head is
+  kVerdictWrite,  ///< number: of the head that has judged
+  kVerdictNews,   ///< this agent hears what a head has left in etcd
 };
 
 /// Happenings of an agent that stands still wait until it goes on.
@@ -43,6 +45,8 @@ constexpr bool of_agent(Happening what) {
     case Happening::kTellFailed:
     case Happening::kTellGone:
     case Happening::kHeadNews:
+    case Happening::kVerdictWrite:
+    case Happening::kVerdictNews:
       return true;
     default:
       return false;

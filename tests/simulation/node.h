@@ -68,6 +68,11 @@ struct HostedHead {
   std::map<rounds::MemberId, std::size_t> connections;
   rounds::MemberId last_id = 0;
   Moment armed = Moment::max();
+  /// Where it is elected: its verdict, which nobody hears before it is in etcd (as HeadSessions).
+  enum class Verdict { kNone, kIsKept, kMayBeTold } verdict = Verdict::kNone;
+  bool is_writing = false;
+  Moment write_until{};  ///< by the truth; then it is told without
+  std::vector<rounds::Send> untold;
 };
 
 enum class Pause { kNone, kProcess, kMachine };

@@ -203,6 +203,17 @@ void Referee::check_close(HeadBook& head, const rounds::Close& close) {
   }
 }
 
+void Referee::verdict_told(int node, const rounds::Close& close) {
+  demand(!left_ || left_->outcome == close.outcome, "closed is final",
+         "node {} is told another verdict than the one that is written", node);
+  if (close.outcome == rounds::Close::Outcome::kSucceeded) told_well_.insert(agent_of_[node]);
+}
+
+void Referee::verdict_left(const rounds::Close& close) {
+  demand(!left_, "closed is final", "a second verdict is written");
+  left_ = close;
+}
+
 // A head that has begun no round: all of the last head's last one were done.
 void Referee::check_success_of_former_round() const {
   demand(last_size_ > 0, "success is all done", "success without a round");
@@ -223,6 +234,7 @@ void Referee::check_start(HeadBook& head,
                           const std::map<rounds::MemberId, const rounds::Start*>& starts, Moment) {
   const rounds::Start& first = *starts.begin()->second;
   check_open(head, first.round, "Start");
+  demand(!left_, "closed is final", "Start of round {} after a verdict was written", first.round);
   demand(first.round == head.prepared, "rounds rise", "Start of round {}, prepared was {}",
          first.round, head.prepared);
   demand(head.ready == first.round, "a round has a store",
@@ -424,6 +436,8 @@ void Referee::member_says(int node, const rounds::AgentMessage& message) {
 // machine, stood still after the head had last heard of it. Nobody can act while it stands still,
 // and the others do not wait for it. A fixed head that comes again has a new job: its rounds are
 // not those of the old one.
+// Who was told a verdict that could not be written ends its workers with their grace, and those who
+// were not told may begin another round meanwhile.
 void Referee::workers_start(const std::vector<Node>& nodes, const std::vector<WorkerGroup>& groups,
                             int node, int head_life, const rounds::Start& start) {
   const auto [owner, is_new] =
@@ -440,6 +454,7 @@ void Referee::workers_start(const std::vector<Node>& nodes, const std::vector<Wo
       const bool is_older = group.round < start.round;
       const Node& older = nodes[static_cast<std::size_t>(is_older ? group.node : node)];
       const bool excused = (is_older && group.excused) || older.stood_still_unheard();
+      if (told_unwritten_) continue;
       demand(excused && (group.node != node || group.excused), "one generation lives",
              "node {} starts workers of round {}, and those of round {} live on node {}", node,
              start.round, group.round, group.node);
@@ -462,6 +477,11 @@ void Referee::member_finishes(const Node& node, int index, const std::vector<Wor
            index, groups[number].round);
   if (finish.kind == rounds::Finish::Kind::kFailed)
     demand(!finish.failure.describe().empty(), "a verdict has a reason", "node {}", index);
+  const bool succeeded = finish.kind == rounds::Finish::Kind::kSucceeded;
+  const bool is_left = left_ && left_->outcome == rounds::Close::Outcome::kSucceeded;
+  demand(!succeeded || is_left || told_well_.contains(agent_of_[index]),
+         "success is the head's word",
+         "node {} takes the job for a success, and no head has told it so", index);
   if (finish.kind == rounds::Finish::Kind::kError)
     demand(finish.error.has_value(), "a verdict has a reason", "node {}", index);
 }

@@ -25,6 +25,11 @@ class Referee {
                   const std::vector<rounds::HeadAction>& actions, Moment now);
   void head_stood_still(int key, Moment since, Moment until);
 
+  void verdict_told(int node, const rounds::Close& close);
+  /// In etcd, for all.
+  void verdict_left(const rounds::Close& close);
+  void tells_unwritten() { told_unwritten_ = true; }
+
   // --- members and their workers
   void member_says(int node, const rounds::AgentMessage& message);
   void agent_starts(int node);
@@ -96,13 +101,16 @@ class Referee {
 
   const Scenario& scenario_;
   std::map<int, HeadBook> heads_;
-  int last_round_ = rounds::kNoRound;                ///< of any head
-  int last_size_ = 0;                                ///< of that round, in nodes
-  int prepared_ = rounds::kNoRound;                  ///< of any head
-  int prepared_before_ = rounds::kNoRound;           ///< the one before that
-  int done_in_ = rounds::kNoRound;                   ///< the last round in which Done was said
-  std::set<std::uint64_t> done_agents_;              ///< in it, and not stopped afterwards
-  std::map<int, std::uint64_t> agent_of_;            ///< by node
+  int last_round_ = rounds::kNoRound;       ///< of any head
+  int last_size_ = 0;                       ///< of that round, in nodes
+  int prepared_ = rounds::kNoRound;         ///< of any head
+  int prepared_before_ = rounds::kNoRound;  ///< the one before that
+  int done_in_ = rounds::kNoRound;          ///< the last round in which Done was said
+  std::set<std::uint64_t> done_agents_;     ///< in it, and not stopped afterwards
+  std::map<int, std::uint64_t> agent_of_;   ///< by node
+  std::optional<rounds::Close> left_;       ///< verdict_left()
+  bool told_unwritten_ = false;
+  std::set<std::uint64_t> told_well_;                ///< by a head: that the job has ended well
   std::map<std::tuple<int, int, int>, int> owners_;  ///< head's life, round, group rank: node
   std::map<int, int> said_round_;                    ///< by node, of its present agent
   std::set<std::pair<int, int>> finished_rounds_;  ///< round and group rank: its workers ended well

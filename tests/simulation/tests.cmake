@@ -26,6 +26,7 @@ add_library(dtrun_simulation STATIC
   simulation/world_election.cc
   simulation/world_faults.cc
   simulation/world_network.cc
+  simulation/world_verdict.cc
   simulation/world_workers.cc)
 target_compile_definitions(dtrun_simulation PUBLIC DTRUN_PLANTED_BUGS)
 target_include_directories(dtrun_simulation PUBLIC

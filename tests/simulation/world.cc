@@ -114,6 +114,10 @@ void World::dispatch(const Appointment& appointment) {
       return look_at_lease();
     case Happening::kHeadNews:
       return head_news(node);
+    case Happening::kVerdictWrite:
+      return write_verdict(node, appointment.number);
+    case Happening::kVerdictNews:
+      return verdict_news(node);
   }
 }
 
@@ -152,6 +156,7 @@ void World::start_agent(int index) {
   settings.head_name = "head";
   begin_member(index);
   if (!fixed && leader_) arrange(now_ + delay({}), Happening::kHeadNews, index);
+  if (left_) arrange(now_ + delay({}), Happening::kVerdictNews, index);
 }
 
 void World::end_agent_if_over(Node& node, int index) {
@@ -166,6 +171,7 @@ void World::end_agent_if_over(Node& node, int index) {
     else
       return;
   }
+  if (node.head && node.head->is_writing) return;
   trace_.line(now_, "node {}: its agent is over", index);
   node.running = false;
   node.head.reset();

@@ -136,6 +136,14 @@ class World {
   void step_down_head(int index);
   void head_news(int index);
 
+  // --- world_verdict.cc
+  void judge(int index, const rounds::Send& send);
+  void write_verdict(int index, std::int64_t head_key);
+  void leave_verdict(const HostedHead& head);
+  void tell_verdict(int index);
+  void verdict_news(int index);
+  void deliver(HostedHead& head, const rounds::Send& send);
+
   const Scenario& scenario_;
   Trace& trace_;
   RandomSource random_;
@@ -158,7 +166,8 @@ class World {
   Moment lease_expires_{};
   Moment lease_cut_until_{};
   int last_round_ = rounds::kNoRound;
-  bool job_over_ = false;
+  std::optional<rounds::Close> left_;  ///< the verdict: nobody is elected after it
+  int left_by_ = 0;                    ///< the key of that head
 };
 
 }  // namespace dtrun::simulation

@@ -188,7 +188,6 @@ void World::obey_head(int index, const std::vector<rounds::HeadAction>& actions)
     } else if (std::holds_alternative<rounds::End>(action)) {
       trace_.line(now_, "node {}: head ends", index);
       head.ended = true;
-      if (head.state.phase == rounds::HeadPhase::kClosed) job_over_ = true;
       for (const auto& [id, connection] : std::map(head.connections))
         close_head_end(connection, EndOfStream::Kind::kClosed);
     } else if (const auto* hang_up = std::get_if<rounds::HangUp>(&action)) {
@@ -198,18 +197,28 @@ void World::obey_head(int index, const std::vector<rounds::HeadAction>& actions)
         close_head_end(found->second, EndOfStream::Kind::kClosed);
     } else if (const auto* send = std::get_if<rounds::Send>(&action)) {
       trace_.line(now_, "node {}: head tells {}: {}", index, send->id, text_of(send->message));
-      const int round = round_of(send->message);
-      last_round_ = std::max(last_round_, round);
-      const auto found = head.connections.find(send->id);
-      if (found == head.connections.end()) continue;
-      send_to_member(found->second, send->message);
-      if (round < 0) continue;
-      repeat_old_head_words(found->second, round);
-      old_head_words_[found->second].push_back(send->message);
+      const bool verdict = std::holds_alternative<rounds::Close>(send->message);
+      if (verdict && scenario_.meeting == Meeting::kElected)
+        judge(index, *send);
+      else
+        deliver(head, *send);
     }
   }
   arm_head(index);
   end_agent_if_over(nodes_[static_cast<std::size_t>(index)], index);
+}
+
+void World::deliver(HostedHead& head, const rounds::Send& send) {
+  const int round = round_of(send.message);
+  last_round_ = std::max(last_round_, round);
+  const auto found = head.connections.find(send.id);
+  if (found == head.connections.end()) return;
+  if (const auto* close = std::get_if<rounds::Close>(&send.message))
+    referee_.verdict_told(connections_[found->second].member_node, *close);
+  send_to_member(found->second, send.message);
+  if (round < 0) return;
+  repeat_old_head_words(found->second, round);
+  old_head_words_[found->second].push_back(send.message);
 }
 
 }  // namespace dtrun::simulation

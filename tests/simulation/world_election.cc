@@ -15,7 +15,7 @@ bool World::reaches_etcd(const Node& node) const {
 }
 
 void World::look_at_lease() {
-  if (job_over_ && !leader_) return;
+  if (left_ && !leader_) return;
   if (leader_) {
     Node& leader = nodes_[static_cast<std::size_t>(*leader_)];
     if (leader.running && leader.head && reaches_etcd(leader) && lease_cut_until_ <= now_) {
@@ -26,7 +26,7 @@ void World::look_at_lease() {
     }
     if (leader_ && now_ >= lease_expires_) leader_.reset();
   }
-  if (!leader_ && !job_over_) elect();
+  if (!leader_ && !left_) elect();
   if (!all_over()) arrange(now_ + scenario_.lease / 6, Happening::kLease, -1);
 }
 
@@ -59,14 +59,12 @@ void World::step_down_if_late(int index) {
 
 void World::step_down_head(int index) {
   Node& node = nodes_[static_cast<std::size_t>(index)];
-  const bool closed = node.head->state.phase == rounds::HeadPhase::kClosed;
   trace_.line(now_, "node {}: steps down", index);
   rounds::step_down(node.head->state);
   const auto connections = node.head->connections;
   for (const auto& [id, connection] : connections)
     close_head_end(connection, EndOfStream::Kind::kClosed);
   node.head.reset();
-  if (closed) job_over_ = true;
   if (leader_ == index) leader_.reset();
   end_agent_if_over(node, index);
 }
