@@ -324,7 +324,13 @@ bool EtcdCampaign::close(const std::string& verdict) {
       .then_delete(EtcdKeys::one(key("last_round")))
       .else_range(EtcdKeys::one(key("closed")));
   const EtcdTxnReply reply = client_.txn(txn, call_deadline());
-  return reply.succeeded || !reply.range(0).list.empty();
+  if (reply.succeeded) return true;
+  const EtcdRange& written = reply.range(0);
+  if (written.list.empty()) return false;
+  if (written.list[0].value == verdict) return true;  // by a copy of this request
+  step_down(SteppedDown::Cause::replaced, "a head before it has judged");
+  tell_closed(written.list[0].value);
+  return false;
 }
 
 // So that nobody waits for the lease to run out. Where etcd does not answer, they do.

@@ -171,6 +171,35 @@ TEST_F(EtcdElectionTest, AKeyThatIsTakenAwayEndsALeadershipAndSoDoesALease) {
   EXPECT_FALSE(recorded);
 }
 
+// Who leads no more and does not know it yet judges too late: what was written before stands.
+TEST_F(EtcdElectionTest, AVerdictThatComesTooLateGivesWayToTheOneThatIsWritten) {
+  OwnEtcdClient another(lab_->endpoints());
+  bool was_too_late = false;
+  for (int i = 0; i < 50 && !was_too_late; ++i) {
+    base::EventLoop loop;
+    const std::string run = "late" + std::to_string(i);
+    const std::string prefix = "/torch/elastic/rendezvous/" + run + "/";
+    Agent agent(loop, settings_of(*lab_, run, "a"));
+    run_until(loop, [&] { return agent.was_told("leads"); });
+    bool is_written = false;
+    agent.election->close("well", [&] { is_written = true; });
+    // Its thread asks for a lease first: mostly this is quicker.
+    EtcdTxn txn;
+    txn.if_created_at(prefix + "closed", 0)
+        .then_put(prefix + "closed", "badly")
+        .then_delete(EtcdKeys::one(prefix + "leader"));
+    was_too_late = another->txn(txn, Deadline::after(seconds(60))).succeeded;
+    const std::string verdict = was_too_late ? "closed badly" : "closed well";
+    run_until(loop,
+              [&] { return agent.was_told("closed well") || agent.was_told("closed badly"); });
+    EXPECT_TRUE(agent.was_told(verdict)) << verdict;
+    agent.election.reset();
+    loop.run_some(Deadline::after(milliseconds(0)));
+    EXPECT_EQ(is_written, !was_too_late);
+  }
+  EXPECT_TRUE(was_too_late);
+}
+
 // An agent in a process of its own; what it is told it writes, a line each.
 class AgentProcess {
  public:
