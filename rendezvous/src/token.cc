@@ -59,13 +59,12 @@ void demand_private(int fd, const std::string& path, const std::string& origin) 
   const bool owned = file.st_uid == ::geteuid() || file.st_uid == 0;
   const unsigned mode = file.st_mode & 07777U;
   if (owned && (mode & (S_IRWXG | S_IRWXO)) == 0) return;
-  throw Error(
-      ErrorCode::kUsage, fmt::format("{}{}: others can have read this token", origin, path),
-      owned ? fmt::format("the file's mode is {:04o}", mode)
-            : fmt::format("the file belongs to user {}", file.st_uid),
-      fmt::format("make a new one that is yours alone: (umask 077; head -c 32 /dev/urandom | "
-                  "base64 > {})",
-                  path));
+  throw Error(ErrorCode::kUsage, fmt::format("{}{}: others can have read this token", origin, path),
+              owned ? fmt::format("the file's mode is {:04o}", mode)
+                    : fmt::format("the file belongs to user {}", file.st_uid),
+              fmt::format("make a new one in a new file, yours alone: (umask 077; head -c 32 "
+                          "/dev/urandom | base64 > {}.new)",
+                          path));
 }
 
 }  // namespace

@@ -72,6 +72,9 @@ TEST(TokenTest, ItIsReadFromAFile) {
     ASSERT_TRUE(open_to_others) << mode;
     EXPECT_EQ(open_to_others->code(), ErrorCode::kUsage);
     EXPECT_TRUE(contains(open_to_others->what(), "others can have read this token"));
+    // Written into the old file it would have the old file's mode.
+    EXPECT_TRUE(contains(open_to_others->what(), "base64 > " + path + ".new)"))
+        << open_to_others->what();
     EXPECT_FALSE(contains(open_to_others->what(), "0123456789abcdef"));
   }
   ::chmod(path.c_str(), 0600);
