@@ -33,6 +33,21 @@ TEST(TorchJobTest, AnUnmodifiedGlooProgramRunsUnderDtrun) {
   EXPECT_EQ(result.sorted_lines(), expected) << result.describe();
 }
 
+TEST(TorchJobTest, AProgramThatMeetsByTcpMakesGroupsAndUsesTheStoreRunsUnderDtrun) {
+  REQUIRE_TORCH(home);
+  CommandOptions options;
+  options.limit = std::chrono::seconds(120);
+  options.environment["PYTHON_EXEC"] = home.python();
+  const CommandResult result = run_command(
+      {DTRUN_BIN "/dtrun", "--nproc_per_node=3", DTRUN_SOURCE_DIR "/tests/interop/store_job.py"},
+      options);
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.sorted_lines(),
+            (std::vector<std::string>{"rank 0 of 3: [3.0], 0 left", "rank 1 of 3: [3.0], 0 left",
+                                      "rank 2 of 3: [3.0], 0 left"}))
+      << result.describe();
+}
+
 TEST(TorchJobTest, AGlooProgramThatFailsOnceIsRestarted) {
   REQUIRE_TORCH(home);
   CommandOptions options;
