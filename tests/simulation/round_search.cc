@@ -40,6 +40,11 @@ int main(int count, char** arguments) {
       {"--losses", &scope.losses},     {"--rejoins", &scope.rejoins},
       {"--pauses", &scope.pauses}};
   std::optional<Planting> planting;
+  if (count % 2 == 0) {
+    fmt::print(stderr, "round_search [--NAME NUMBER]... [--bug NAME]: {} has no value\n",
+               arguments[count - 1]);
+    return 64;
+  }
   for (int i = 1; i + 1 < count; i += 2) {
     const std::string name = arguments[i];
     if (const auto found = numbers.find(name); found != numbers.end()) {
@@ -49,6 +54,10 @@ int main(int count, char** arguments) {
     } else if (name == "--bug") {
       for (const PlantedBugName& bug : planted_bugs())
         if (bug.name == arguments[i + 1]) planting.emplace(bug.bug);
+      if (!planting) {
+        fmt::print(stderr, "round_search knows no bug {}\n", arguments[i + 1]);
+        return 64;
+      }
     } else {
       fmt::print(stderr, "round_search does not know {}\n", name);
       return 64;
