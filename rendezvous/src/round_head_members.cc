@@ -76,6 +76,9 @@ void HeadStep::admit(MemberId id, const Hello& hello) {
   if (const auto spent = s_.spent_by_agent.find(hello.agent); spent != s_.spent_by_agent.end())
     member.restarts = std::max(member.restarts, spent->second);
   member.heard = now_;
+  // It has lost its place, but not what it has done: while that round runs no other follows.
+  const bool is_last = s_.phase == HeadPhase::kRunning || s_.phase == HeadPhase::kClosed;
+  member.done = is_last && hello.done_round != kNoRound && hello.done_round == s_.last_started;
   if (hello.agent != 0) {
     s_.by_agent[hello.agent] = id;
     s_.connections[hello.agent] = hello.connection;
@@ -256,7 +259,7 @@ void HeadStep::lose(MemberId id, LossKind kind, const std::string& why) {
   s_.members.erase(found);
   forget(id, member);
   // What it was told may be lost with the connection.
-  if (member.participant() && member.done && kind != LossKind::kGone && member.hello.agent != 0)
+  if (member.done && kind != LossKind::kGone && member.hello.agent != 0)
     s_.owed.add(member.hello.agent, now_ + s_.settings.silence_window);
   if (s_.phase == HeadPhase::kClosed) return;
   if (member.participant() && !member.done && !member.stopped) {

@@ -24,6 +24,33 @@ TEST_F(FarewellTest, WhoIsDoneAndWasLostMayComeBackForTheVerdict) {
   EXPECT_EQ(last<Close>(3)->outcome, Close::Outcome::kSucceeded);
 }
 
+// What it has done stays done: it may be lost once more, or be stopped by its operator.
+TEST_F(FarewellTest, WhoCameBackIsWaitedForAgainAndMayLeave) {
+  for (const bool leaves : {false, true}) {
+    heard_.clear();
+    ended_ = false;
+    begin(2, 2);
+    Hello second = hello("b");
+    second.agent = 77;
+    join(1, "a");
+    event(Said{2, second});
+    start();
+    say(2, Done{0});
+    lose(2, LossKind::kReset);
+    second.last_round = second.done_round = 0;
+    second.last_group_rank = 1;
+    event(Said{3, second});
+    if (leaves) say(3, Leaving{});
+    EXPECT_EQ(head_.phase, HeadPhase::kRunning);
+    lose(3, leaves ? LossKind::kGone : LossKind::kReset);
+    EXPECT_EQ(head_.phase, HeadPhase::kRunning);
+    say(1, Done{0});
+    EXPECT_EQ(head_.verdict.outcome, Close::Outcome::kSucceeded);
+    lose(1);
+    EXPECT_EQ(ended_, leaves);
+  }
+}
+
 // Whose connection is reset just as the job fails would take it for a success, or for lost.
 TEST_F(FarewellTest, WhoWasDoneAndWasLostIsWaitedForToBeTold) {
   for (const bool closed_first : {false, true}) {

@@ -163,6 +163,7 @@ Fingerprint SearchWorld::head_print(const Ids& ids) const {
   for (const auto& [id, member] : head.members) {
     key.add(place_of(id, ids));
     key.add_time(member.heard);
+    if (closed) key.add(member.done);
     if (closed) continue;
     key.add(member.group_rank);
     const bool failed = head.phase == rounds::HeadPhase::kDraining && head.failed == id;

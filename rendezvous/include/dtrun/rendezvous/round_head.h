@@ -85,7 +85,7 @@ struct HeadMember {
   Moment heard{};
   int group_rank = kNoNodeRank;  ///< in the present round; kNoNodeRank: no participant
   bool stopped = true;           ///< it has no live workers, as it says
-  bool done = false;
+  bool done = false;  ///< in the present round, of which it may be no participant any more
   bool leaving = false;
   int alike_code = 0;  ///< of its last Stopped
   int base_rank = 0;
