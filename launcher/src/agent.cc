@@ -201,7 +201,7 @@ class Agent {
     if (failed_here_) print_round_failure(errors_, outcome_);
     failed_here_ = failing_ = another_round_ = false;
     outcome_.begin_round(start);
-    set_notice_node(start.group_rank);
+    set_notice_node(plan_.shown_node(start.group_rank));
     running_ = true;
     if (outcome_.timing.round_opened == 0) outcome_.timing.round_opened = now_ns();
     arrivals_.begin_round(start.world_size);
@@ -513,7 +513,7 @@ class Agent {
 
   JobFailure failure_here(std::string text) const {
     JobFailure failure;
-    failure.node_rank = outcome_.group_rank;
+    failure.node_rank = shown_node();
     failure.host = base::host_name();
     failure.text = std::move(text);
     return failure;
@@ -522,9 +522,14 @@ class Agent {
   // "node 1 (h1)"; its number may be given out only when all have joined.
   std::string this_node() const {
     rounds::Hello hello;
-    hello.node_rank = outcome_.group_rank;
+    hello.node_rank = shown_node();
     hello.host = base::host_name();
     return hello.describe();
+  }
+
+  int shown_node() const {
+    const int number = outcome_.group_rank;
+    return number == rounds::kNoNodeRank ? number : plan_.shown_node(number);
   }
 
   const LaunchPlan& plan_;

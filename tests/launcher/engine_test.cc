@@ -545,3 +545,4 @@ TEST(EngineOptions, AnAllocationOfSeveralNodesWithoutSrunIsRefused) {
 
 }  // namespace
 }  // namespace dtrun::launcher
+  EXPECT_EQ(findings.adopted->node, 1);

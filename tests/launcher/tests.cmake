@@ -6,7 +6,7 @@ target_compile_definitions(dtrun_launcher_test_support
   PUBLIC DTRUN_BINARY="$<TARGET_FILE:dtrun_launcher>" DTRUN_WORKERS="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 add_dependencies(dtrun_launcher_test_support dtrun_launcher)
 dtrun_test(launcher/bad_input_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
-foreach(name start console log_files containment elastic failure joining output nodes pid_namespace rendezvous stop stopped_agent stuck time torchrun_suite)
+foreach(name adopt start console log_files containment elastic failure joining output nodes pid_namespace rendezvous stop stopped_agent stuck time torchrun_suite)
   dtrun_test(launcher/${name}_test.cc
     LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
 endforeach()

@@ -60,9 +60,10 @@ TEST_F(SlurmEngineTest, RanksThatSrunHasStartedAreAdopted) {
               ElementsAre("0/4 0/2 0/2 node1 node1", "1/4 1/2 0/2 node1 node1",
                           "2/4 0/2 1/2 node2 node1", "3/4 1/2 1/2 node2 node1"))
       << shell.describe();
-  const CommandResult tagged =
-      adopted({"--tag=always", "--tag-template=${rank}.${local_rank} ", "sh", "-c", "echo here"});
-  EXPECT_THAT(tagged.sorted_lines(), ElementsAre("0.0 here", "1.1 here", "2.0 here", "3.1 here"))
+  const CommandResult tagged = adopted(
+      {"--tag=always", "--tag-template=${node}.${rank}.${local_rank} ", "sh", "-c", "echo here"});
+  EXPECT_THAT(tagged.sorted_lines(),
+              ElementsAre("0.0.0 here", "0.1.1 here", "1.2.0 here", "1.3.1 here"))
       << tagged.describe();
   const CommandResult transports = adopted({DTRUN_BIN "/transports"});
   for (const char* rank : {"0", "1", "2", "3"})
@@ -72,7 +73,7 @@ TEST_F(SlurmEngineTest, RanksThatSrunHasStartedAreAdopted) {
   // A rank's end is the job's: its code, and the others are told.
   const CommandResult failed = adopted({"sh", "-c", "test $RANK != 3 || exit 7; exec sleep 60"});
   EXPECT_EQ(failed.exit_code, 7) << failed.describe();
-  EXPECT_THAT(failed.err, AllOf(HasSubstr("rank 3 on node 3 (node2) failed: exit code 7"),
+  EXPECT_THAT(failed.err, AllOf(HasSubstr("rank 3 on node 1 (node2) failed: exit code 7"),
                                 HasSubstr("  rank      : 3 (local_rank: 1)\n"),
                                 HasSubstr("  rank      : 2 (local_rank: 0)\n")))
       << failed.describe();

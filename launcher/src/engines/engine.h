@@ -51,6 +51,7 @@ struct AdoptedRank {
 };
 
 struct EngineFindings {
+  std::optional<int> node;  ///< the machine's number, as far as the engine tells it
   std::optional<Engine> engine;
   std::string note;      ///< what was detected, and what it decides; empty: nothing
   bool decided = false;  ///< it decides something

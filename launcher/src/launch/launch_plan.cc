@@ -214,6 +214,10 @@ bool LaunchPlan::shows_status() const {
          ::isatty(STDERR_FILENO) == 1 && !piped;
 }
 
+int LaunchPlan::shown_node(int group_rank) const {
+  return options.adopted ? options.adopted->node.value_or(group_rank) : group_rank;
+}
+
 LaunchPlan make_plan(Options options, const base::Environment& environment) {
   LaunchPlan plan;
   plan.local_ranks = decide_local_ranks(options.local_ranks, environment);

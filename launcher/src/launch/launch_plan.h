@@ -21,11 +21,11 @@ struct LaunchPlan {
   Options options;
   int local_ranks = 1;
   std::string run_id;
-  std::string program_name;    ///< as the user wrote it; for reports
-  base::ChildCommand command;  ///< with the environment that all ranks share
+  std::string program_name;              ///< as the user wrote it; for reports
+  base::ChildCommand command;            ///< with the environment that all ranks share
   std::size_t descriptors_of_guard = 0;  ///< the most that it has open
   std::size_t descriptors_of_agent = 0;  ///< the same, where all nodes come
-  std::string nccl_async;      ///< TORCH_NCCL_ASYNC_ERROR_HANDLING of this environment; may be ""
+  std::string nccl_async;  ///< TORCH_NCCL_ASYNC_ERROR_HANDLING of this environment; may be ""
   /// By which the agents know each other; nothing: anybody may join who names the job.
   rendezvous::Proof proof;
   std::string report_file;            ///< this launcher's own TORCHELASTIC_ERROR_FILE; empty: none
@@ -39,6 +39,9 @@ struct LaunchPlan {
   /// There is a status line: it is wanted, and who reads the standard output does not write to the
   /// same terminal.
   bool shows_status() const;
+  /// What lines and messages call this node, which is dtrun number `group_rank` of the job: of an
+  /// adopted rank the engine's number of the machine.
+  int shown_node(int group_rank) const;
 };
 
 /// @throws Error (kUsage, kUnavailable), SpawnError when the program cannot be found or executed

@@ -34,7 +34,7 @@ Console::Console(base::EventLoop& loop, int fd, const LaunchPlan& plan)
 }
 
 LineOrigin Console::line_origin(OutputOrigin origin, Stream stream) const {
-  return {origin.node_rank,
+  return {plan_.shown_node(origin.node_rank),
           host_,
           std::to_string(origin.rank),
           std::to_string(first_local_rank() + origin.local_rank),

@@ -195,6 +195,7 @@ AdoptedRank adopt(Engine& engine, Line& line) {
   adopted.local_world_size = engine.tasks_on_node;
   adopted.group_rank = engine.node.value_or(engine.task);
   adopted.group_world_size = engine.node ? engine.nodes.value_or(1) : engine.tasks.value_or(1);
+  adopted.node = engine.node;
   return adopted;
 }
 

@@ -37,7 +37,7 @@ std::vector<std::string> worker_events(const LaunchPlan& plan, const JobOutcome&
     boost::json::object metadata;
     metadata["run_id"] = plan.run_id;
     metadata["global_rank"] = outcome.base_rank + rank.end.local_rank;
-    metadata["group_rank"] = outcome.group_rank;
+    metadata["group_rank"] = plan.shown_node(outcome.group_rank);
     metadata["local_rank"] = outcome.first_local_rank + rank.end.local_rank;
     metadata["worker_id"] = std::to_string(rank.end.pid);
     metadata["role"] = plan.options.role;
