@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <fstream>
 #include <map>
 #include <sstream>
 
 #include "dtrun/base/socket.h"
 #include "engines/engine_table.h"
 #include "engines/node_list.h"
+#include "engines/pals_places.h"
 #include "sources/engine_options.h"
 #include "support/thrown_error.h"
 
@@ -178,6 +181,18 @@ const std::vector<Told> kTold = {
      2,
      2,
      "h1:7"},
+    {"mpich-port",
+     {{"PMI_PORT", "h0:39973"},
+      {"PMI_ID", "3"},
+      {"MPI_LOCALRANKID", "1"},
+      {"MPI_LOCALNRANKS", "2"},
+      {"MASTER_ADDR", "h1"}},
+     // How many there are is told at the port.
+     "MPICH: task 3",
+     std::nullopt,
+     std::nullopt,
+     2,
+     "h1"},
     {"jsrun",
      {{"JSM_NAMESPACE_RANK", "1"},
       {"JSM_NAMESPACE_SIZE", "4"},
@@ -293,7 +308,8 @@ TEST(Engine, WhoSpeaksPmiIsAskedWhereNobodyNamesTheHead) {
     const std::string_view key = told.key;
     Variables variables = told.variables;
     variables["PMI_FD"] = "9";
-    if (key == "mpich" || key == "mvapich" || key == "flux") {
+    if (key == "mpich" || key == "mpich-port" || key == "mvapich" || key == "flux" ||
+        key == "pals") {
       EXPECT_EQ(detect_engine(with(variables))->pmi_fd, std::nullopt) << key;
       variables.erase("MASTER_ADDR");
       variables.erase("MASTER_PORT");
@@ -302,6 +318,77 @@ TEST(Engine, WhoSpeaksPmiIsAskedWhereNobodyNamesTheHead) {
       EXPECT_EQ(detect_engine(with(variables))->pmi_fd, std::nullopt) << key;
     }
   }
+}
+
+TEST(Engine, IntelsHydraIsCalledByItsName) {
+  Variables variables = kTold[2].variables;
+  variables["I_MPI_MPIRUN"] = "mpirun";
+  const auto engine = detect_engine(with(variables));
+  EXPECT_EQ(engine->key, "mpich");
+  EXPECT_EQ(engine->describe(), "Intel MPI: task 3 of 4");
+}
+
+// Slurm's mpi/cray_shasta: its steps are Slurm's.
+TEST(Engine, ThePalsOfSlurmIsSlurm) {
+  Variables both = slurm({{"PALS_RANKID", "2"}, {"PMI_SIZE", "3"}, {"PALS_APID", "4097.0"}});
+  EXPECT_EQ(detect_engine(with(both))->key, "slurm");
+  both["PALS_APID"] = "7f3a";
+  EXPECT_EQ(detect_engine(with(both))->key, "pals");
+}
+
+// The file of PALS: a header, four words each of command, task, node.
+struct PalsFile {
+  std::int32_t version = 5;
+  std::vector<std::int32_t> node_of_task = {1, 1, 0, 0};
+  std::vector<std::string> hosts = {"x1000c0s0b0n0", "x1000c0s1b0n0"};
+  std::size_t header_bytes = 160;  // of version 5; of version 1: 136
+
+  std::string bytes() const {
+    const std::size_t tasks_at = header_bytes, nodes_at = tasks_at + 12 * node_of_task.size();
+    const std::size_t total = nodes_at + 68 * hosts.size();
+    std::string file(total, '\0');
+    const auto put = [&](std::size_t at, auto value) {
+      std::memcpy(file.data() + at, &value, sizeof value);
+    };
+    put(0, version);
+    put(8, std::uint64_t{total});
+    put(64, std::uint64_t{12});
+    put(72, std::uint64_t{tasks_at});
+    put(80, static_cast<std::int32_t>(node_of_task.size()));
+    put(88, std::uint64_t{68});
+    put(96, std::uint64_t{nodes_at});
+    put(104, static_cast<std::int32_t>(hosts.size()));
+    for (std::size_t i = 0; i < node_of_task.size(); ++i)
+      put(tasks_at + 12 * i + 8, node_of_task[i]);
+    for (std::size_t i = 0; i < hosts.size(); ++i)
+      hosts[i].copy(file.data() + nodes_at + 68 * i + 4, 64);
+    return file;
+  }
+};
+
+TEST(PalsPlaces, TellWhereTheTasksAre) {
+  for (const PalsFile& file : {PalsFile{}, PalsFile{.version = 1, .header_bytes = 136}}) {
+    const PalsPlaces places = read_pals_places(file.bytes(), 3);
+    EXPECT_EQ(places.head_host, "x1000c0s1b0n0");
+    EXPECT_EQ(places.nodes, 2);
+    EXPECT_EQ(places.node, 0);
+  }
+}
+
+TEST(PalsPlaces, AreRefusedWhereTheFileContradictsItself) {
+  const std::string whole = PalsFile{}.bytes();
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    EXPECT_TRUE(error_of([&] { read_pals_places(whole.substr(0, size), 0); })) << size;
+  for (const std::size_t at : {0, 8, 64, 72, 80, 88, 96, 104}) {
+    std::string wrong = whole;
+    wrong.replace(at, 4, "\xff\xff\xff\xff");
+    EXPECT_TRUE(error_of([&] { read_pals_places(wrong, 0); })) << at;
+  }
+  for (const PalsFile& file : {PalsFile{.node_of_task = {2}}, PalsFile{.node_of_task = {-1}},
+                               PalsFile{.hosts = {"", ""}}, PalsFile{.node_of_task = {0, 2}}})
+    EXPECT_TRUE(error_of([&] { read_pals_places(file.bytes(), 1); }));
+  EXPECT_TRUE(error_of([&] { read_pals_places(whole, 4); }));
+  EXPECT_TRUE(error_of([&] { read_pals_places(whole, -1); }));
 }
 
 TEST(Engine, TheInnermostIsTheOneThatStartedUs) {
@@ -498,6 +585,34 @@ TEST(EngineOptions, AnEngineThatTellsNoHeadAsksForOne) {
               HasSubstr("HOST the name of node 0"));
 }
 
+TEST(EngineOptions, PalsTellsTheHeadInItsFile) {
+  const std::string folder = testing::TempDir(), path = folder + "/apinfo";
+  std::ofstream(path, std::ios::binary) << PalsFile{}.bytes();
+  Variables pals = {{"PALS_RANKID", "3"},     {"PMI_SIZE", "4"},     {"PALS_LOCAL_RANKID", "1"},
+                    {"PALS_LOCAL_SIZE", "2"}, {"PALS_APID", "7f3a"}, {"PALS_APINFO", path}};
+  const std::string expected =
+      "adopt=1 nnodes=4 node-rank=3 nproc-per-node=1 rdzv-backend=c10d "
+      "rdzv-endpoint=x1000c0s1b0n0:";
+  EXPECT_THAT(line_with(pals, "--adopt"), testing::StartsWith(expected));
+  CommandLine line = line_of("--adopt");
+  // As the variables alone would have it, it were node 1.
+  EXPECT_EQ(add_engine_options(with(pals), line).adopted->node, 0);
+  pals.erase("PALS_APINFO");
+  pals["PALS_SPOOL_DIR"] = folder;
+  EXPECT_THAT(line_with(pals, "--adopt"), testing::StartsWith(expected));
+  pals["MASTER_ADDR"] = "h1";
+  EXPECT_THAT(line_with(pals, "--adopt"), HasSubstr("rdzv-endpoint=h1:"));
+  // Else it is said what is missing.
+  pals.erase("MASTER_ADDR");
+  pals["PALS_APINFO"] = folder + "/none";
+  EXPECT_THAT(line_with(pals, "--adopt"),
+              AllOf(HasSubstr("/none, which tells it, cannot be opened"),
+                    HasSubstr("$(head -n1 $PBS_NODEFILE)")));
+  std::ofstream(path, std::ios::binary) << "short";
+  pals["PALS_APINFO"] = path;
+  EXPECT_THAT(line_with(pals, "--adopt"), HasSubstr("less than its header"));
+}
+
 TEST(EngineOptions, AMainNodeThatIsNotToldItsAddressHasItsName) {
   EXPECT_EQ(line_with({{"AWS_BATCH_JOB_NODE_INDEX", "0"}, {"AWS_BATCH_JOB_NUM_NODES", "2"}}, ""),
             "nnodes=2 node-rank=0 rdzv-backend=c10d rdzv-endpoint=" + base::host_name());
@@ -511,6 +626,7 @@ TEST(EngineOptions, AdoptedRanksHaveTheEnginesNumbers) {
   EXPECT_EQ(findings.adopted->local_world_size, 2);
   EXPECT_EQ(findings.adopted->group_rank, 1);
   EXPECT_EQ(findings.adopted->group_world_size, 2);
+  EXPECT_EQ(findings.adopted->node, 1);
   EXPECT_EQ(line_with(slurm_ranks(), "--adopt"),
             "adopt=1 nnodes=4 node-rank=3 nproc-per-node=1 rdzv-backend=c10d "
             "rdzv-endpoint=node9:61441 rdzv-id=4097.0");
@@ -521,8 +637,8 @@ TEST(EngineOptions, AdoptedRanksHaveTheEnginesNumbers) {
 
 TEST(EngineOptions, AdoptionWithoutRanksIsRefused) {
   EXPECT_THAT(line_with({}, "--adopt"), HasSubstr("no engine has started this dtrun"));
-  EXPECT_THAT(line_with(kTold[10].variables, "--adopt"), HasSubstr("does not number ranks"));
-  EXPECT_THAT(line_with(kTold[6].variables, "--adopt"), HasSubstr("does not number ranks"));
+  EXPECT_THAT(line_with(kTold[11].variables, "--adopt"), HasSubstr("does not number ranks"));
+  EXPECT_THAT(line_with(kTold[7].variables, "--adopt"), HasSubstr("does not number ranks"));
   for (const char* words : {"--adopt --nproc_per_node=2", "--adopt --standalone"})
     EXPECT_THAT(line_with(slurm_ranks(), words), HasSubstr("error: ")) << words;
   EXPECT_THAT(line_with(slurm_ranks(), "--adopt --nnodes=1:4"), HasSubstr("contradict"));
@@ -545,4 +661,3 @@ TEST(EngineOptions, AnAllocationOfSeveralNodesWithoutSrunIsRefused) {
 
 }  // namespace
 }  // namespace dtrun::launcher
-  EXPECT_EQ(findings.adopted->node, 1);

@@ -5,7 +5,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <thread>
+
 #include "dtrun/base/error.h"
+#include "dtrun/base/socket.h"
 #include "engines/engine.h"
 #include "engines/pmi_client.h"
 #include "launcher_job.h"
@@ -143,7 +146,76 @@ TEST(PmiMeeting, ADescriptorThatIsNoConnectionIsLeftAlone) {
   }
 }
 
-// Two at a time on one machine, and nobody has named a port.
+// What is said to who asks, once, at a port.
+class Port {
+ public:
+  explicit Port(const std::string& answers)
+      : server_([this, answers] {
+          const base::UniqueFd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+          EXPECT_EQ(::send(client.get(), answers.data(), answers.size(), MSG_NOSIGNAL),
+                    static_cast<ssize_t>(answers.size()));
+          ::shutdown(client.get(), SHUT_WR);
+          char text[1024];
+          for (ssize_t n; (n = ::recv(client.get(), text, sizeof text, 0)) > 0;)
+            asked_.append(text, static_cast<std::size_t>(n));
+        }) {}
+  Engine engine(int task, int tasks_on_node) const {
+    Engine result;
+    result.name = "MPICH";
+    result.task = task;
+    result.tasks_on_node = tasks_on_node;
+    result.pmi_port = "127.0.0.1:" + std::to_string(base::local_port(listener_.get()));
+    return result;
+  }
+  // When the client has gone.
+  std::string asked() {
+    server_.join();
+    return asked_;
+  }
+
+ private:
+  const base::UniqueFd listener_ = base::listen_tcp("127.0.0.1", 0);
+  std::string asked_;
+  std::thread server_;
+};
+
+const std::string kIntroduced =
+    "cmd=initack rc=0\ncmd=set size=2\ncmd=set rank=1\ncmd=set debug=0\n";
+
+TEST(PmiMeeting, AtAPortTheTaskSaysWhoItIsAndLearnsHowManyThereAre) {
+  Port port(kIntroduced);
+  Engine engine = port.engine(1, 1);
+  count_by_pmi(engine, soon());
+  EXPECT_EQ(engine.tasks, 2);
+  EXPECT_EQ(engine.nodes, std::nullopt);
+  ASSERT_TRUE(engine.pmi_fd);
+  ::close(*engine.pmi_fd);
+  EXPECT_EQ(port.asked(), "cmd=initack pmiid=1\n");
+}
+
+TEST(PmiMeeting, WhoKnowsTheHeadAsksAPortForNoMore) {
+  Port port(kIntroduced);
+  Engine engine = port.engine(1, 2);
+  engine.head_host = "h1";
+  count_by_pmi(engine, soon());
+  EXPECT_EQ(engine.tasks, 2);
+  EXPECT_EQ(engine.nodes, 1);
+  EXPECT_FALSE(engine.pmi_fd);
+  EXPECT_EQ(port.asked(), "cmd=initack pmiid=1\n");
+}
+
+TEST(PmiMeeting, APortThatDoesNotAnswerIsAnError) {
+  for (const char* answers : {"", "cmd=initack rc=0\ncmd=set size=x\n", "cmd=initack rc=-1\n",
+                              "cmd=initack rc=0\ncmd=set size=2\ncmd=set rank=1\n"}) {
+    Port port(answers);
+    Engine engine = port.engine(0, 1);
+    EXPECT_THROW(count_by_pmi(engine, soon()), base::Error) << answers;
+    port.asked();
+  }
+}
+
+// Two at a time on one machine, and nobody has named a port; one of them tells by a port how many
+// there are.
 TEST(MpichJobs, SideBySideDoNotMeetEachOther) {
   if (testing_support::run_command({"sh", "-c", "command -v mpiexec.hydra"}).exit_code != 0)
     GTEST_SKIP() << "no MPICH here";
@@ -154,11 +226,13 @@ TEST(MpichJobs, SideBySideDoNotMeetEachOther) {
   const std::string program =
       "echo up $RANK of $WORLD_SIZE at $MASTER_PORT; : <" + go + "; echo ends $TORCHELASTIC_RUN_ID";
   std::vector<std::unique_ptr<Command>> jobs;
-  for (int job = 0; job < 2; ++job)
-    jobs.push_back(std::make_unique<Command>(
-        std::vector<std::string>{"mpiexec.hydra", "-n", "3", DTRUN_BINARY, "--adopt", "--tag=never",
-                                 "sh", "-c", program},
-        CommandOptions{}));
+  for (const char* mode : {"-genvall", "-pmi-port"}) {
+    std::vector<std::string> words = {"mpiexec.hydra", mode};
+    for (const char* word : {"-n", "3", DTRUN_BINARY, "--adopt", "--tag=never", "sh", "-c"})
+      words.emplace_back(word);
+    words.push_back(program);
+    jobs.push_back(std::make_unique<Command>(words, CommandOptions{}));
+  }
   for (const auto& job : jobs)
     for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(job->next_line("up"));
   const base::UniqueFd open(::open(go.c_str(), O_RDWR | O_CLOEXEC));

@@ -37,6 +37,9 @@ struct Engine {
   std::string run_id;                 ///< empty: the engine does not tell
   std::optional<int> gpus_on_node;
   std::optional<int> pmi_fd;  ///< by which the rest can be asked for (pmi_meeting.h)
+  std::string pmi_port;       ///< HOST:PORT, where also `tasks` is told; empty: it is not so
+  std::string places_file;    ///< in which the rest is told (pals_meeting.h); empty: none
+  std::string no_places;      ///< why it could not be read; empty: it could, or there is none
 
   /// "Slurm step 17.0: task 1 of 4"
   std::string describe() const;
@@ -48,10 +51,10 @@ struct AdoptedRank {
   int local_world_size = 1;
   int group_rank = 0;
   int group_world_size = 1;
+  std::optional<int> node;  ///< the machine's number, as far as the engine tells it
 };
 
 struct EngineFindings {
-  std::optional<int> node;  ///< the machine's number, as far as the engine tells it
   std::optional<Engine> engine;
   std::string note;      ///< what was detected, and what it decides; empty: nothing
   bool decided = false;  ///< it decides something

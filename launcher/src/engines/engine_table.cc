@@ -42,6 +42,36 @@ void complete_by_pmi(const Environment& environment, Engine& engine) {
     engine.pmi_fd = engine_number_if_any(environment, "PMI_FD");
 }
 
+// Intel's Hydra says the same as MPICH's, and in what package it is.
+void complete_hydra(const Environment& environment, Engine& engine) {
+  if (!engine_text(environment, "I_MPI_MPIRUN").empty()) engine.name = "Intel MPI";
+  complete_by_pmi(environment, engine);
+}
+
+// By mpiexec -pmi-port, which tells there how many there are.
+void complete_hydra_port(const Environment& environment, Engine& engine) {
+  complete_hydra(environment, engine);
+  engine.pmi_port = engine_text(environment, "PMI_PORT");
+}
+
+// Slurm's mpi/cray_shasta sets the variables of PALS, too, and calls the step the application.
+bool is_slurms_pals(const Environment& environment) {
+  const std::string job = engine_text(environment, "SLURM_JOB_ID");
+  return !job.empty() && engine_text(environment, "PALS_APID") ==
+                             job + "." + engine_text(environment, "SLURM_STEP_ID");
+}
+
+// Cray's PMI is no PMI-1: what it would say is in a file, which is there before any task runs.
+void complete_pals(const Environment& environment, Engine& engine) {
+  complete_by_pmi(environment, engine);
+  if (engine.tasks == engine.tasks_on_node) return;
+  engine.places_file = engine_text(environment, "PALS_APINFO");
+  const std::string folder = engine_text(environment, "PALS_SPOOL_DIR");
+  if (engine.places_file.empty() && !folder.empty()) engine.places_file = folder + "/apinfo";
+  if (engine.places_file.empty() && !engine.run_id.empty())
+    engine.places_file = fmt::format("/var/run/palsd/{}/apinfo", engine.run_id);
+}
+
 // Flux tells how many nodes there are, not how many tasks are on this one.
 void complete_flux(const Environment& environment, Engine& engine) {
   const int nodes = std::max(1, engine.nodes.value_or(1));
@@ -149,7 +179,17 @@ constexpr EngineRow kRows[] = {
      .one_per_node = "mpiexec -ppn 1 dtrun --nproc_per_node={K} ./app",
      .per_rank = "mpiexec -n {N} dtrun --adopt ./app",
      .head_by_hand = "mpiexec -genv MASTER_ADDR HOST",
-     .complete = complete_by_pmi},
+     .complete = complete_hydra},
+    {.key = "mpich-port",
+     .name = "MPICH",
+     .signs = {"PMI_PORT", "PMI_ID", "MPI_LOCALRANKID"},
+     .task = "PMI_ID",
+     .task_on_node = "MPI_LOCALRANKID",
+     .tasks_on_node = "MPI_LOCALNRANKS",
+     .one_per_node = "mpiexec -ppn 1 dtrun --nproc_per_node={K} ./app",
+     .per_rank = "mpiexec -n {N} dtrun --adopt ./app",
+     .head_by_hand = "mpiexec -genv MASTER_ADDR HOST",
+     .complete = complete_hydra_port},
     {.key = "jsrun",
      .name = "LSF's jsrun",
      .signs = {"JSM_NAMESPACE_RANK"},
@@ -185,7 +225,8 @@ constexpr EngineRow kRows[] = {
      .one_per_node = "mpiexec --ppn 1 dtrun --nproc_per_node={K} ./app",
      .per_rank = "mpiexec -n {N} dtrun --adopt ./app",
      .head_by_hand = "mpiexec --env MASTER_ADDR=$(head -n1 $PBS_NODEFILE)",
-     .complete = complete_mpi},
+     .never = is_slurms_pals,
+     .complete = complete_pals},
     {.key = "slurm",
      .name = "Slurm",
      .signs = {"SLURM_JOB_ID", "SLURM_PROCID", "SLURM_STEP_NODELIST"},

@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
+#include <optional>
 #include <utility>
 
+#include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 
 namespace dtrun::launcher {
@@ -26,7 +29,24 @@ std::string pmi_field(std::string_view line, std::string_view name) {
 }
 
 PmiClient::PmiClient(base::UniqueFd fd, Server server, base::Deadline deadline)
-    : fd_(std::move(fd)), server_(std::move(server)), deadline_(deadline) {
+    : fd_(std::move(fd)), server_(std::move(server)), deadline_(deadline) {}
+
+// The answer is followed by how many there are, which this one is, and whether it is to chatter.
+int PmiClient::introduce(int id) {
+  const std::string question = fmt::format("cmd=initack pmiid={}", id);
+  ask(question, "initack");
+  std::optional<long long> tasks;
+  for (const char* name : {"size", "rank", "debug"}) {
+    const std::string line = read_line();
+    const auto value = base::parse_integer(pmi_field(line, name));
+    if (pmi_field(line, "cmd") != "set" || !value || *value < 0 || *value > INT_MAX)
+      throw no_answer(question, fmt::format("it says '{}'", line.substr(0, 200)));
+    if (!tasks) tasks = value;
+  }
+  return static_cast<int>(*tasks);
+}
+
+void PmiClient::begin() {
   ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
   job_name_ = pmi_field(ask("cmd=get_my_kvsname", "my_kvsname"), "kvsname");
 }

@@ -1,10 +1,11 @@
 // PmiClient: the words of PMI-1, in which processes speak with what has started them (the mpiexec
 // of MPICH, Intel MPI and MVAPICH, which is Hydra; Flux), over a descriptor that they have
-// inherited: lines of "cmd=NAME key=value ...". Blocks.
+// inherited, or to a port (PMI_PORT): lines of "cmd=NAME key=value ...". Blocks.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/error.h"
@@ -24,7 +25,11 @@ class PmiClient {
   /// @throws Error kConnection when it does not answer as it should, here and below
   PmiClient(base::UniqueFd fd, Server server, base::Deadline deadline);
 
-  /// The same for all processes of this start, and for no others.
+  /// Where this process has connected by itself, before all else: who it is.
+  /// Returns how many there are.
+  int introduce(int id);
+  void begin();
+  /// After begin(): the same for all processes of this start, and for no others.
   std::string job_name();
   /// Seen by all after the next barrier.
   void put(const std::string& key, const std::string& value);
@@ -33,6 +38,8 @@ class PmiClient {
   std::string get(const std::string& key);
   /// Without this word Hydra takes the end of the connection for a crash.
   void finish();
+  /// For somebody who goes on.
+  base::UniqueFd release() { return std::move(fd_); }
 
  private:
   base::Error no_answer(const std::string& question, std::string why) const;

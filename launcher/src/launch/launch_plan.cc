@@ -256,6 +256,8 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   common.unset("DTRUN_JOB_PAGE_FD");
   // A connection that ranks do not inherit: an MPI program would speak to what has its number.
   common.unset("PMI_FD");
+  common.unset("PMI_PORT");
+  common.unset("PMI_ID");
   common.unset(kTokenVariable);
   common.set("TORCHELASTIC_SIGNALS_TO_HANDLE", options.stop.handled);
   plan.command.environment = common.as_strings();

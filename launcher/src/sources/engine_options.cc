@@ -12,6 +12,7 @@
 #include "options/config_error.h"
 #include "options/node_range.h"
 #include "options/rendezvous_conf.h"
+#include "sources/pals_meeting.h"
 #include "sources/pmi_meeting.h"
 
 namespace dtrun::launcher {
@@ -116,7 +117,7 @@ std::string endpoint(const Engine& engine) {
   if (!engine.head_host.empty()) return base::HostPort{engine.head_host, engine.port}.to_string();
   const std::string why = engine.key == "flux"
                               ? "its PMI does, which flux run -o pmi=off or another PMI leaves out"
-                              : "";
+                              : engine.no_places;
   throw Error(ErrorCode::kUsage,
               fmt::format("{} has started dtrun on several nodes and does not tell where they can "
                           "meet",
@@ -135,9 +136,10 @@ bool is_static(const Line& line) {
   return line.has("master-addr") || line.has("master-port") || line.has("rdzv-endpoint");
 }
 
+constexpr auto kPatience = std::chrono::seconds(60);  // with other tasks, which may start late
+
 // All tasks come here, or none: they have the same line.
 void ask_for_head(Engine& engine, const Line& line) {
-  constexpr auto kPatience = std::chrono::seconds(60);
   meet_by_pmi(engine, line.text("local-addr"), base::Deadline::after(kPatience));
 }
 
@@ -194,8 +196,8 @@ AdoptedRank adopt(Engine& engine, Line& line) {
   adopted.local_rank = engine.task_on_node;
   adopted.local_world_size = engine.tasks_on_node;
   adopted.group_rank = engine.node.value_or(engine.task);
-  adopted.group_world_size = engine.node ? engine.nodes.value_or(1) : engine.tasks.value_or(1);
   adopted.node = engine.node;
+  adopted.group_world_size = engine.node ? engine.nodes.value_or(1) : engine.tasks.value_or(1);
   return adopted;
 }
 
@@ -241,6 +243,8 @@ EngineFindings add_engine_options(const Environment& environment, CommandLine& g
   }
   Engine& engine = *findings.engine;
   if (engine.head_is_here) engine.head_host = base::host_name();
+  count_by_pmi(engine, base::Deadline::after(kPatience));
+  meet_by_pals(engine);
   Line line(engine, given);
   const bool alone = line.has("standalone");
   if (!alone) {

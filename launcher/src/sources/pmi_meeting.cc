@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
@@ -44,6 +45,19 @@ std::string own_endpoint(const Engine& engine, const std::string& local_addr,
 
 }  // namespace
 
+void count_by_pmi(Engine& engine, base::Deadline deadline) {
+  if (engine.pmi_port.empty()) return;
+  const base::HostPort place = base::HostPort::parse(std::exchange(engine.pmi_port, ""));
+  PmiClient server(base::connect_tcp_once(place.host, place.port.value_or(0), deadline),
+                   {engine.name, engine.head_by_hand}, deadline);
+  engine.tasks = server.introduce(engine.task);
+  if (engine.tasks == engine.tasks_on_node) {
+    engine.nodes = 1;
+    engine.node = 0;
+  }
+  if (engine.head_host.empty()) engine.pmi_fd = server.release().release();
+}
+
 void meet_by_pmi(Engine& engine, const std::string& local_addr, base::Deadline deadline) {
   if (!engine.pmi_fd) return;
   if (!is_a_connection(*engine.pmi_fd))
@@ -51,6 +65,7 @@ void meet_by_pmi(Engine& engine, const std::string& local_addr, base::Deadline d
                            "PMI_FD={} is no connection to {}, which is not asked", *engine.pmi_fd,
                            engine.name);
   PmiClient server(base::UniqueFd(*engine.pmi_fd), {engine.name, engine.head_by_hand}, deadline);
+  server.begin();
   if (engine.task == 0) server.put(kKey, own_endpoint(engine, local_addr, server.job_name()));
   server.barrier();
   const base::HostPort head = base::HostPort::parse(server.get(kKey));

@@ -10,6 +10,11 @@
 
 namespace dtrun::launcher {
 
+/// Completes the number of tasks where it is told at engine.pmi_port; the connection stays as
+/// engine.pmi_fd where the head is to be asked for, too.
+/// @throws Error kConnection
+void count_by_pmi(Engine& engine, base::Deadline deadline);
+
 /// Completes head, port and run id by engine.pmi_fd, where that is a connection; else there
 /// is nobody to ask, and nothing is changed. All tasks must call this. Closes the descriptor.
 /// @param local_addr --local_addr of this dtrun; may be empty
