@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 
 #include "dtrun/base/unique_fd.h"
@@ -158,29 +160,40 @@ TEST_F(ElasticHostsTest, ANodeThatIsCutOffIsDroppedAfterTheWindowAndJoinsAgainWh
   }
 }
 
-// Its rank ignores SIGTERM, and writes down the time as long as it lives: all by one clock.
+// When whoever has the fifo open for writing has died. @param fd its other end
+double time_of_last_writer(int fd) {
+  pollfd end{fd, 0, 0};
+  EXPECT_EQ(::poll(&end, 1, 60'000), 1);
+  using std::chrono::system_clock;
+  return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
+}
+
+// Its rank ignores SIGTERM, and has a fifo open as long as it lives: all by one clock.
 TEST_F(ElasticHostsTest, ANodeThatIsCutOffHasNoRankLeftWhenTheOthersGoOn) {
   const std::vector<std::string> windows = {
       "--shutdown_timeout=20",
       "--rdzv_conf=keep_alive_interval=0.4,keep_alive_max_attempt=5,last_call_timeout=0.3,"
       "close_timeout=2,join_timeout=20"};
-  const std::string alive = folder_ + "/alive", begun = folder_ + "/begun";
+  const std::string alive = folder_ + "/alive", begun = folder_ + "/begun",
+                    taken = folder_ + "/taken";
+  ASSERT_EQ(::mkfifo(alive.c_str(), 0600), 0);
   script_ = "echo up $RANK of $WORLD_SIZE; date +%s.%N >" + begun +
-            "; [ $WORLD_SIZE = 1 ] && [ -e " + alive + " ] && echo goes on alone; read word <" +
+            "; [ $WORLD_SIZE = 1 ] && [ -e " + taken + " ] && echo goes on alone; read word <" +
             gate_ + "; true";
   Command& head = start(1, "1:2", "node1:29500", windows);
   ASSERT_TRUE(head.wait_for_output("up 0 of 1"));
-  script_ = "trap '' TERM; echo up $RANK of $WORLD_SIZE; while date +%s.%N >" + alive +
-            ".new && mv " + alive + ".new " + alive + "; do sleep 0.02; done";
+  script_ = "trap '' TERM; exec 3>" + alive + "; : >" + taken +
+            "; echo up $RANK of $WORLD_SIZE; read word <" + gate_;
+  const base::UniqueFd reader(::open(alive.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   Command& other = start(2, "1:2", "node1:29500", windows);
   ASSERT_TRUE(head.wait_for_output("up 0 of 2") && other.wait_for_output("up 1 of 2"));
+  std::future<double> rank_end = std::async(std::launch::async, time_of_last_writer, reader.get());
   change_network({"hosts-cut", "--silent", "2"});
   ASSERT_TRUE(head.wait_for_output("goes on alone")) << head.finish().describe();
   EXPECT_NE(other.finish().exit_code, 0);
-  double last_sign = 0, beginning = 0;
-  ASSERT_TRUE(std::ifstream(alive) >> last_sign);
+  double beginning = 0;
   ASSERT_TRUE(std::ifstream(begun) >> beginning);
-  EXPECT_LT(last_sign, beginning);
+  EXPECT_LT(rank_end.get(), beginning);
   open_gate();
   EXPECT_EQ(head.finish().exit_code, 0);
 }

@@ -66,10 +66,8 @@ TEST_F(SlurmFaultsTest, ANodeThatIsCutOffEndsItsRanksAndTheOthersGoOn) {
   script("hosts-cut", {"--silent", "2"});
   ASSERT_TRUE(job->wait_for_output("up 0 of 1")) << job->finish().describe();
   // Slurm cannot reach that node any more; its dtrun has ended the ranks by itself.
-  const CommandResult left = lab_.run_on(
-      2,
-      {"timeout", "30", "sh", "-c", "while pgrep -f '[s]leep 90' >/dev/null; do sleep 0.05; done"});
-  EXPECT_EQ(left.exit_code, 0) << lab_.run_on(2, {"ps", "axww"}).out;
+  const CommandResult left = lab_.run_on(2, {DTRUN_BIN "/await_ends", "30", "sleep 90"});
+  EXPECT_EQ(left.exit_code, 0) << left.describe();
   script("hosts-heal", {"2"});
   EXPECT_THAT(job->finish().err, HasSubstr("(node2) is gone"));
 }

@@ -34,12 +34,9 @@ class SlurmTest : public testing::Test {
   // go.
   static void expect_nothing_left(const std::string& program) {
     for (const int node : {1, 2}) {
-      const CommandResult left = lab_->run_on(node, {"timeout", "5", "sh", "-c",
-                                                     "while pgrep -f '[/]" + program +
-                                                         "|[d]trun-guard|/[d]trun ' >/dev/null; do "
-                                                         "sleep 0.02; done"});
-      EXPECT_EQ(left.exit_code, 0)
-          << "node" << node << ": " << lab_->run_on(node, {"ps", "axww"}).out;
+      const CommandResult left =
+          lab_->run_on(node, {DTRUN_BIN "/await_ends", "5", "/" + program, "/dtrun "});
+      EXPECT_EQ(left.exit_code, 0) << "node" << node << ": " << left.describe();
     }
   }
 
