@@ -107,7 +107,13 @@ std::vector<pid_t> child_pids() {
   return result;
 }
 
+bool has_children() {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0;
+}
+
 int kill_descendants(const std::vector<pid_t>& spare, Deadline deadline) {
+  if (!has_children()) return 0;  // the rule, and much cheaper than a look into /proc
   std::vector<pid_t> stuck;
   while (true) {
     std::vector<pid_t> pids = child_pids();

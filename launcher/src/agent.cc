@@ -281,8 +281,16 @@ class Agent {
     if (outcome_.group_end.output_pending != 0 && !outcome_.guard_died) {
       link_.send(MessageKind::kFlush, FlushOrder{});
     } else {
+      if (finish.kind == rounds::Finish::Kind::kSucceeded) dismiss_guard();
       go_if_all_is_over();
     }
+  }
+
+  // It has nothing to do any more, and ends while this agent does. Of a failure the error files are
+  // still to be read, which it removes.
+  void dismiss_guard() {
+    link_watch_.on_readable(nullptr);
+    link_.end();
   }
 
   void go_if_all_is_over() {
@@ -519,17 +527,17 @@ class Agent {
     return failure;
   }
 
+  int shown_node() const {
+    const int number = outcome_.group_rank;
+    return number == rounds::kNoNodeRank ? number : plan_.shown_node(number);
+  }
+
   // "node 1 (h1)"; its number may be given out only when all have joined.
   std::string this_node() const {
     rounds::Hello hello;
     hello.node_rank = shown_node();
     hello.host = base::host_name();
     return hello.describe();
-  }
-
-  int shown_node() const {
-    const int number = outcome_.group_rank;
-    return number == rounds::kNoNodeRank ? number : plan_.shown_node(number);
   }
 
   const LaunchPlan& plan_;

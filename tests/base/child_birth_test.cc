@@ -36,10 +36,6 @@ int error_of(ChildBirth& birth) {
   return 0;
 }
 
-bool has_children() {
-  return ::waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD;
-}
-
 TEST(ChildBirthTest, ManyAreOnTheirWayAtOnceAndEachHasItsOwnOutput) {
   constexpr int kChildren = 40;
   std::vector<Pipe> pipes;

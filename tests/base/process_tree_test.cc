@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,6 +52,19 @@ TEST(ProcessTreeTest, ADetachedGrandchildComesBackAndIsKilled) {
   EXPECT_FALSE(child_pids().empty());
   EXPECT_EQ(kill_descendants({}, Deadline::after(seconds(5))), 0);
   EXPECT_TRUE(child_pids().empty());
+}
+
+TEST(ProcessTreeTest, AChildThatHasEndedIsOneUntilItIsReaped) {
+  EXPECT_FALSE(has_children());
+  ChildProcess child = start_ready("echo up; exec sleep 1000");
+  EXPECT_TRUE(has_children());
+  ::kill(child.pid(), SIGKILL);
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_TRUE(has_children());
+  EXPECT_EQ(kill_descendants({}, Deadline::after(seconds(5))), 0);
+  child.mark_reaped();
+  EXPECT_FALSE(has_children());
 }
 
 TEST(ProcessTreeTest, ThoseToBeSparedAreSpared) {

@@ -38,6 +38,10 @@ void GuardLink::send_bytes(MessageKind kind, const void* value, std::size_t size
   }
 }
 
+void GuardLink::end() {
+  ::shutdown(fd_.get(), SHUT_WR);
+}
+
 std::optional<GuardMessage> GuardLink::receive() {
   const auto packet = std::make_unique_for_overwrite<char[]>(kMostBytes);
   ssize_t n;

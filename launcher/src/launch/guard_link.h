@@ -158,6 +158,8 @@ class GuardLink {
 
   int fd() const { return fd_.get(); }
   void close() { fd_.reset(); }
+  /// The other side's receive() tells that this one is gone; what it has to say still comes.
+  void end();
 
   template <typename T>
   void send(MessageKind kind, const T& value, const std::string& text = {}) {

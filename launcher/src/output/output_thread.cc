@@ -206,6 +206,10 @@ void OutputThread::on_file_loss(std::function<void(const std::string&)> callback
   });
 }
 
+void OutputThread::remove(const LogFolder& folder) {
+  post([folder](Output&) { folder.remove(); });
+}
+
 void OutputThread::show_status(const StatusFacts& facts) {
   if (!plan_.shows_status()) return;
   post([facts](Output& output) { output.show_status(facts); });

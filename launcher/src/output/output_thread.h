@@ -39,6 +39,9 @@ class OutputThread {
   /// Called once, when something cannot be written into the log files any more.
   void on_file_loss(std::function<void(const std::string&)> callback);
 
+  /// What of it is not kept, at some time: file systems can take milliseconds. No round follows.
+  void remove(const LogFolder& folder);
+
   void show_status(const StatusFacts& facts);
   void hide_status();
 

@@ -65,6 +65,10 @@ base::UniqueFd Containment::make_birthplace() const {
   return cgroup_ ? cgroup_->make_round() : base::UniqueFd();
 }
 
+void Containment::remove_birthplace() const {
+  if (cgroup_) cgroup_->remove_rounds();
+}
+
 void Containment::kill() const {
   if (cgroup_) cgroup_->kill();
 }

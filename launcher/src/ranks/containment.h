@@ -30,6 +30,8 @@ class Containment {
   std::string describe() const;
   /// The cgroup that the ranks of a round are born into; closed: none. @throws Error kSystem
   base::UniqueFd make_birthplace() const;
+  /// Of a round that has ended.
+  void remove_birthplace() const;
   /// SIGKILL to all ranks and to all that they have started, where there is a way to reach them at
   /// once; the reapers end whoever is left.
   void kill() const;

@@ -94,15 +94,20 @@ class Guard {
   void on_group_end() {
     running_ = false;
     relay_.forget();
+    // Nobody will ask for errors.
+    if (group_->succeeded() && plan_.options.rounds.one_round()) output_.remove(errors_);
     ended_group_ = std::move(group_);  // is still on the stack
-    loop_.post([this] { ended_group_.reset(); });
+    loop_.post([this] {
+      ended_group_.reset();
+      // While the agent tells the head: what is removed now is not waited for at the end.
+      if (!running_) containment_.remove_birthplace();
+    });
   }
 
   void on_agent_gone() {
     containment_.kill();
     if (running_) group_->kill_now();
     base::kill_descendants({}, Deadline::after(kKillPatience));
-    errors_.remove();
     loop_.stop();
   }
 
@@ -130,7 +135,9 @@ int run_guard(const LaunchPlan& plan, const LogFolder& errors, const Containment
   base::become_subreaper();
   base::continue_when_parent_dies();
   base::reserve_descriptors(plan.descriptors_of_guard);
-  Guard(plan, errors, containment, std::move(link)).run();
+  // Never destroyed: the process is about to end, and the agent waits for that.
+  auto* const guard = new Guard(plan, errors, containment, std::move(link));
+  guard->run();
   return kExitLauncherFailed;
 }
 

@@ -131,13 +131,17 @@ JobCgroup JobCgroup::make(const CgroupPlace& place) {
 }
 
 UniqueFd JobCgroup::make_round() const {
-  remove_tree_below(folder_);
+  remove_rounds();
   const std::string name = new_name();
   if (::mkdirat(fd_.get(), name.c_str(), 0755) != 0)
     throw base::system_error(fmt::format("make the cgroup {}/{}", folder_, name));
   UniqueFd fd(::openat(fd_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) throw base::system_error(fmt::format("open the cgroup {}/{}", folder_, name));
   return fd;
+}
+
+void JobCgroup::remove_rounds() const {
+  remove_tree_below(folder_);
 }
 
 void JobCgroup::kill() const {

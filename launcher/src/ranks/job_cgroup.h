@@ -21,6 +21,8 @@ class JobCgroup {
   /// Ranks are born into it: into one that has been killed they cannot (base/src/clone_child.h).
   /// @throws Error kSystem
   base::UniqueFd make_round() const;
+  /// Removes those that are empty.
+  void remove_rounds() const;
   /// SIGKILL to every process in it and below, also to those that are just being born.
   void kill() const;
 

@@ -100,7 +100,9 @@ void enter(const Containment& containment, UniqueFd settling) {
   }
   containment.kill();
   base::kill_descendants({}, Deadline::after(kKillPatience));
-  containment.remove(Deadline::after(kKillPatience));  // the keeper may have been killed
+  // The keeper may have been killed.
+  containment.remove(Deadline::after(kKillPatience));
+  errors.remove();
   ::_exit(code);
 }
 

@@ -1,7 +1,6 @@
 #include "ranks/leftovers.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <utility>
@@ -18,15 +17,10 @@ constexpr auto kGrace = std::chrono::milliseconds(500);
 // How long a process may take to die of SIGKILL before we say so and go on.
 constexpr auto kKillPatience = std::chrono::seconds(10);
 
-bool has_children() {
-  siginfo_t info{};
-  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
-}
-
 }  // namespace
 
 void Leftovers::signal(int signal_number, const std::unordered_map<pid_t, int>& ranks) {
-  if (!has_children()) return;
+  if (!base::has_children()) return;
   for (const pid_t pid : base::child_pids()) {
     if (ranks.count(pid) != 0) continue;
     if (::getpgid(pid) == pid) ::kill(-pid, signal_number);
@@ -36,7 +30,7 @@ void Leftovers::signal(int signal_number, const std::unordered_map<pid_t, int>& 
 
 void Leftovers::sweep(int last_signal, std::function<void(int)> on_end) {
   on_end_ = std::move(on_end);
-  if (!has_children()) {
+  if (!base::has_children()) {
     end(0);
   } else if (last_signal == SIGKILL) {
     kill();
@@ -47,7 +41,7 @@ void Leftovers::sweep(int last_signal, std::function<void(int)> on_end) {
 }
 
 void Leftovers::on_child_end() {
-  if (on_end_ && !has_children()) end(0);
+  if (on_end_ && !base::has_children()) end(0);
 }
 
 void Leftovers::kill() {

@@ -60,6 +60,9 @@ class WorkerGroup {
   /// The agent has gone: nothing is waited for.
   void kill_now() { happen(supervision::Event::kStopNow); }
 
+  /// All ranks ended with 0, and nobody had stopped them.
+  bool succeeded() const;
+
  private:
   struct Rank {
     pid_t pid = 0;
@@ -101,7 +104,6 @@ class WorkerGroup {
   void send_signal(int signal_number);
   void send_last_signal(int signal_number);
   void flush();
-  bool succeeded() const;
   void report();
 
   const LaunchPlan& plan_;

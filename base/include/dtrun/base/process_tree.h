@@ -34,6 +34,9 @@ bool is_above(pid_t pid);
 /// @throws Error kSystem where the kernel does not list them (CONFIG_PROC_CHILDREN)
 std::vector<pid_t> child_pids();
 
+/// Whether there is any, adopted and ended ones included.
+bool has_children();
+
 /// Kills (SIGKILL) and reaps every child, and the children that come back to us by that, until none
 /// is left but `spare`. Blocks. Returns how many would not die before the deadline.
 int kill_descendants(const std::vector<pid_t>& spare, Deadline deadline);
