@@ -210,12 +210,13 @@ void expect_verdict(const Hit& hit, const CommandResult& result) {
   EXPECT_FALSE(result.killed_at_limit) << result.describe();
   const bool agent_hit = hit.victim == Victim::kAgent || hit.victim == Victim::kAgentAndGuard ||
                          hit.victim == Victim::kNode;
+  // A job that is being stopped was stopped, whatever comes then.
+  const bool stopped = hit.moment == Moment::kStop && result.exit_code == 143;
   if (agent_hit && hit.deadly()) {
     // It may have seen the guard's end before its own.
-    EXPECT_TRUE(result.exit_code == 125 || result.signal == hit.signal) << result.describe();
+    EXPECT_TRUE(result.exit_code == 125 || result.signal == hit.signal || stopped)
+        << result.describe();
   } else if (hit.victim == Victim::kGuard && hit.deadly()) {
-    // A job that is being stopped was stopped, whatever comes then.
-    const bool stopped = hit.moment == Moment::kStop && result.exit_code == 143;
     EXPECT_TRUE(result.exit_code == 125 || stopped) << result.describe();
     EXPECT_THAT(result.err,
                 HasSubstr("the guard process has died (" + base::signal_name(hit.signal)));
