@@ -14,8 +14,12 @@ namespace {
 
 // A line longer than this takes the sink for itself.
 constexpr std::size_t kLongLine = 1 << 20;
+// Where the relays of a sink keep a lot between them.
+constexpr std::size_t kLongLineInNeed = 4 << 10;
 // What a relay holds back at most while another has the sink.
 constexpr std::size_t kPendingLimit = 2 << 20;
+// So many streams may have a pipe of 1 MiB: it is the kernel's memory, of which a user has little.
+constexpr std::size_t kLargePipes = 16;
 // How much is read from a copy before others get their turn.
 constexpr std::size_t kCatchUpBytes = 1 << 20;
 // On a terminal a line is shown before its end has come: too short a time for who looks at it, and
@@ -52,6 +56,7 @@ LineRelay::LineRelay(EventLoop& loop, UniqueFd source, OutputSink& sink, LineRel
 
 LineRelay::~LineRelay() {
   std::erase(sink_.relays_, this);
+  sink_.kept_bytes_ -= counted_;
   if (sink_.holder_ == this) sink_.release(this);
   sink_.end_of(this);
 }
@@ -62,7 +67,7 @@ LineRelay::Read LineRelay::read_once() {
   if (n < 0) return errno == EAGAIN || errno == EINTR ? Read::kNothing : Read::kEnd;
   if (n == 0) return Read::kEnd;
   const std::string_view bytes(buffer.data(), static_cast<std::size_t>(n));
-  if (bytes.size() >= buffer.size() / 2 && !large_pipe_) {
+  if (bytes.size() >= buffer.size() / 2 && !large_pipe_ && sink_.relays_.size() <= kLargePipes) {
     // A stream that writes much wakes us less often with a larger pipe; refusal is no harm.
     large_pipe_ = true;
     ::fcntl(source_.get(), F_SETPIPE_SZ, 1 << 20);
@@ -90,8 +95,8 @@ void LineRelay::take(std::string_view bytes) {
 
 void LineRelay::await_rest() {
   const bool wanted = options_.beginnings == LineRelayOptions::Beginnings::kAtOnce;
-  if (!wanted || awaits_rest_ || ended_ || lagging_ || blocked() || pending_.empty() ||
-      !sink_.is_terminal())
+  if (!wanted || awaits_rest_ || ended_ || lagging_ || blocked() || sink_.congested() ||
+      pending_.empty() || !sink_.is_terminal())
     return;
   awaits_rest_ = true;
   beginning_timer_.start(Deadline::after(kBeginningPatience), [this] {
@@ -135,6 +140,8 @@ void LineRelay::catch_up() {
 }
 
 void LineRelay::on_readable() {
+  // Another stream may have filled what all may keep since this one was watched.
+  if (held_up()) return update_interest();
   if (read_once() == Read::kEnd) {
     source_ended_ = true;
     watch_.reset();
@@ -169,7 +176,7 @@ void LineRelay::finish() {
 }
 
 std::size_t LineRelay::forward(std::string_view bytes) {
-  if (blocked() || bytes.empty()) return 0;
+  if (blocked() || sink_.congested() || bytes.empty()) return 0;
   const bool at_once = options_.beginnings == LineRelayOptions::Beginnings::kAtOnce;
   const bool through =
       (source_ended_ && !lagging_) || (at_once && (sink_.exclusive() || beginning_due_));
@@ -181,7 +188,7 @@ std::size_t LineRelay::forward(std::string_view bytes) {
   const bool holding = sink_.holder_ == this;
   const std::size_t rest = bytes.size() - lines;
   // Once a part of a line is out, its other parts follow as they come.
-  const bool pass_rest = through || rest >= kLongLine || (holding && lines == 0);
+  const bool pass_rest = through || rest >= long_line() || (holding && lines == 0);
   std::size_t passed = pass_rest ? bytes.size() : lines;
   if (pass_rest && !source_ended_) passed = size_of_whole_characters(bytes);
   put(bytes.substr(0, passed));
@@ -239,12 +246,26 @@ void LineRelay::keep_tail(std::string_view bytes) {
   tail_.append(bytes);
 }
 
+std::size_t LineRelay::long_line() const {
+  return sink_.keeps_a_lot() ? kLongLineInNeed : kLongLine;
+}
+
+void LineRelay::count_kept() {
+  sink_.kept_bytes_ += pending_.capacity() - counted_;
+  counted_ = pending_.capacity();
+}
+
+bool LineRelay::held_up() const {
+  return blocked() && !has_whole_copy() &&
+         (pending_.size() >= kPendingLimit || sink_.keeps_a_lot());
+}
+
 void LineRelay::update_interest() {
+  count_kept();
   if (blocked() && (!pending_.empty() || lagging_)) sink_.await_holder();
   if (source_ended_) return;
-  const bool held_up = blocked() && pending_.size() >= kPendingLimit;
   // What would have to wait can be read from the copy later.
-  const bool read = has_whole_copy() || (!sink_.congested() && !held_up && late_.empty());
+  const bool read = has_whole_copy() || (!sink_.congested() && !held_up() && late_.empty());
   if (read == reading_) return;
   reading_ = read;
   if (read) {
@@ -257,6 +278,8 @@ void LineRelay::update_interest() {
 void LineRelay::end() {
   ended_ = true;
   source_.reset();
+  pending_.shrink_to_fit();
+  count_kept();
   std::erase(sink_.relays_, this);
   if (sink_.holder_ == this) sink_.release(this);
   sink_.end_of(this);

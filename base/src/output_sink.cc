@@ -24,6 +24,7 @@ namespace {
 constexpr std::size_t kScratchBytes = 64 << 10;
 constexpr std::size_t kHighWater = 512 << 10;
 constexpr std::size_t kLowWater = 64 << 10;
+constexpr std::size_t kMostKeptBytes = 16 << 20;
 constexpr std::size_t kUsualColumns = 80;
 // A rank that stops in the middle of a very long line may be waiting for one whose output waits
 // for that line: who has passed on less than this, in this time, gives the sink to the others.
@@ -72,6 +73,10 @@ OutputSink::~OutputSink() {
 
 bool OutputSink::congested() const {
   return queue_.size() - sent_ >= kHighWater;
+}
+
+bool OutputSink::keeps_a_lot() const {
+  return kept_bytes_ >= kMostKeptBytes;
 }
 
 ssize_t OutputSink::write_once(const char* bytes, std::size_t size) const {

@@ -115,6 +115,59 @@ TEST_F(LineRelayTest, ALongLineIsNotInterruptedByOthers) {
   EXPECT_EQ(std::count(out_.begin(), out_.end(), 'b'), 20);
 }
 
+// Writes what each stream still takes, until none takes more; nobody reads the destination.
+std::size_t fill(EventLoop& loop, const std::vector<UniqueFd>& streams, std::string_view text) {
+  std::size_t taken = 0;
+  for (bool more = true; more;) {
+    more = false;
+    for (const UniqueFd& stream : streams) {
+      const ssize_t n = ::write(stream.get(), text.data(), text.size());
+      if (n <= 0) continue;
+      more = true;
+      taken += static_cast<std::size_t>(n);
+    }
+    while (loop.run_some(Deadline::after(Deadline::Duration::zero())) > 0) continue;
+  }
+  return taken;
+}
+
+TEST_F(LineRelayTest, ManyStreamsThatWaitForALongLineKeepLittleBetweenThem) {
+  open_pipe();
+  const UniqueFd holder = add();
+  for (int i = 0; i < 20; ++i) {
+    write(holder, std::string(60'000, 'x'));
+    turn();
+  }
+  ASSERT_FALSE(out_.empty());
+  std::vector<UniqueFd> others;
+  for (int i = 0; i < 100; ++i) {
+    others.push_back(add());
+    set_nonblocking(others.back().get());
+  }
+  const std::size_t in_pipes = others.size() * (64 << 10);
+  EXPECT_LT(fill(loop_, others, "line\n"), in_pipes + (18u << 20));
+  write(holder, "\n");
+  others.clear();
+  turn();
+  EXPECT_EQ(ended_, 100);
+}
+
+TEST_F(LineRelayTest, ManyUnfinishedLinesKeepLittleBetweenThemAndComeWhole) {
+  open_pipe();
+  std::vector<UniqueFd> streams;
+  for (int i = 0; i < 100; ++i) {
+    streams.push_back(add());
+    set_nonblocking(streams.back().get());
+  }
+  const std::size_t in_pipes = streams.size() * (64 << 10);
+  const std::size_t taken = fill(loop_, streams, std::string(999, 'x'));
+  EXPECT_LT(taken, in_pipes + (18u << 20));
+  streams.clear();
+  turn();
+  EXPECT_EQ(ended_, 100);
+  EXPECT_EQ(out_.size(), taken);
+}
+
 TEST_F(LineRelayTest, AStreamThatStopsInsideALongLineDoesNotHoldUpTheOthersForEver) {
   open_pipe();
   UniqueFd a = add(), b = add();

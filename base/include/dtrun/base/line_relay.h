@@ -66,6 +66,9 @@ class LineRelay {
   void catch_up();
   void put(std::string_view bytes);
   void keep_tail(std::string_view bytes);
+  void count_kept();
+  std::size_t long_line() const;
+  bool held_up() const;
   void update_interest();
   void end();
   bool blocked() const { return sink_.holder_ != nullptr && sink_.holder_ != this; }
@@ -79,7 +82,8 @@ class LineRelay {
   std::unique_ptr<FdWatch> watch_;
   Timer catch_up_turn_;
   Timer beginning_timer_;
-  std::string pending_;  // read, not yet passed on
+  std::string pending_;      // read, not yet passed on
+  std::size_t counted_ = 0;  // of it, in the sink's sum
   std::string tail_;
   // While it lags, the copy's bytes from copy_at_ on come after pending_, and late_, which is in no
   // copy any more, after those.

@@ -73,6 +73,8 @@ class OutputSink {
   std::size_t write_some(std::string_view bytes);
   void drain();
   bool exclusive() const { return relays_.size() == 1; }
+  // Its relays hold back as much as all of them may, however many they are.
+  bool keeps_a_lot() const;
   void hold(LineRelay* relay, std::size_t bytes);
   void release(LineRelay* relay);
   void resume_relays();
@@ -92,6 +94,7 @@ class OutputSink {
   std::string queue_;
   std::size_t sent_ = 0;
   std::vector<LineRelay*> relays_;
+  std::size_t kept_bytes_ = 0;   // by all of them, while they wait for a line's end or the holder's
   LineRelay* holder_ = nullptr;  // is in the middle of a long line
   std::size_t held_bytes_ = 0;   // passed on by it since it has been awaited
   bool holder_awaited_ = false;  // the timer runs
