@@ -131,6 +131,10 @@ void OutputSink::put(std::string_view bytes) {
   in_line_ = !rows_.empty();
 }
 
+void OutputSink::end_line() {
+  if (in_line_ && !is_terminal_) put("\n");
+}
+
 // Of a row that can be erased.
 std::size_t OutputSink::columns() const {
   if (!control_codes_) return 0;

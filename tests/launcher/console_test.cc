@@ -82,6 +82,11 @@ TEST(ConsoleTest, TagsFollowTheTemplateAndTheNameOfTheProgram) {
               testing::MatchesRegex(R"(20..-..-..T..:..:..\....Z [0-9]+\.[0-9][0-9][0-9]\|a.)"));
   EXPECT_EQ(run_dtrun({"--tag=always", "--color=always", "echo", "a"}).out,
             "\x1b[36m[0:0]\x1b[0m a\n");
+  // Of ranks that end in the middle of a line, too; the last one stays as it was written.
+  CommandResult open_ended =
+      run_dtrun({"--nproc_per_node=3", "--tag=always", "sh", "-c", "printf end"});
+  EXPECT_EQ(open_ended.out.size(), std::string("[0:0] end\n[0:1] end\n[0:2] end").size());
+  EXPECT_THAT(open_ended.sorted_lines(), ElementsAre("[0:0] end", "[0:1] end", "[0:2] end"));
   LauncherJob job;
   const std::string torchrun = job.folder() + "/torchrun";
   ASSERT_EQ(::symlink(DTRUN_BINARY, torchrun.c_str()), 0);

@@ -73,6 +73,7 @@ class TaggedLines {
       : terminal_(destination == Destination::kTerminal) {}
   /// `tag` is asked for once per piece. The result is good until the next call.
   std::string_view add(std::string_view bytes, std::string_view tag);
+  bool in_line() const { return in_line_; }
 
  private:
   void add_line(std::string_view line, std::string_view tag);

@@ -72,13 +72,18 @@ Console::Bytes Console::tagged(OutputOrigin origin, Stream stream) {
   auto tag = plan_.options.output.tag(origin.local_rank, stream, destination_);
   if (!tag) return nullptr;
   const LineOrigin of_line = line_origin(origin, stream);
+  // The tag of a line stands at its beginning, also after a rank whose output ended in none.
+  const auto put = [this](TaggedLines& lines, std::string_view bytes, std::string_view text) {
+    if (!lines.in_line()) sink_.end_line();
+    sink_.put(lines.add(bytes, text));
+  };
   if (tag->has_time())
-    return [this, lines = TaggedLines(destination_), tag = std::move(*tag), of_line,
+    return [this, put, lines = TaggedLines(destination_), tag = std::move(*tag), of_line,
             rank = origin.rank](std::string_view bytes) mutable {
-      sink_.put(lines.add(bytes, tag_text(tag, of_line, rank)));
+      put(lines, bytes, tag_text(tag, of_line, rank));
     };
-  return [this, lines = TaggedLines(destination_), text = tag_text(*tag, of_line, origin.rank)](
-             std::string_view bytes) mutable { sink_.put(lines.add(bytes, text)); };
+  return [put, lines = TaggedLines(destination_), text = tag_text(*tag, of_line, origin.rank)](
+             std::string_view bytes) mutable { put(lines, bytes, text); };
 }
 
 Console::Bytes Console::json(OutputOrigin origin, Stream stream) {

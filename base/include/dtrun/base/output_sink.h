@@ -31,6 +31,8 @@ class OutputSink {
 
   /// What the destination does not take now is queued.
   void put(std::string_view bytes);
+  /// Ends what stands there without an end, so that a line can begin. (A terminal does so itself.)
+  void end_line();
   bool idle() const { return queue_.size() == sent_; }
   /// So much is queued that its relays wait.
   bool congested() const;
