@@ -186,7 +186,9 @@ void HeadStep::start_round(const StoreReady& ready) {
   s_.newcomers_since.reset();
   if (room && s_.present > s_.participants) s_.newcomers_since = now_;
   note(s_.settings.one_round() ? Note::Weight::kDetail : Note::Weight::kPlain,
-       fmt::format("round {}: {} nodes, {} ranks", s_.round, s_.participants, start.world_size));
+       fmt::format("round {}: {} node{}, {} rank{}", s_.round, s_.participants,
+                   s_.participants == 1 ? "" : "s", start.world_size,
+                   start.world_size == 1 ? "" : "s"));
 }
 
 }  // namespace dtrun::rendezvous::rounds

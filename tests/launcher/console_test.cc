@@ -213,7 +213,7 @@ TEST(ConsoleTest, AStatusLineStandsBelowTheLinesWhileRanksRun) {
   // A line takes its place, and it takes no line's.
   for (auto at = written.find(" up"); at != std::string::npos; at = written.find(" up", at + 1))
     EXPECT_EQ(written.compare(written.find_first_of("\r\n", at), 4, "\r\x1b[K"), 0) << at;
-  std::vector<std::string> expected = {"dtrun: round 0: 1 nodes, 2 ranks", "first"};
+  std::vector<std::string> expected = {"dtrun: round 0: 1 node, 2 ranks", "first"};
   expected.resize(202, "line");
   EXPECT_EQ(screen_of(written), expected);
 }
