@@ -158,6 +158,22 @@ TEST(StartTest, PythonProgramsAreRunByTheInterpreterUnbuffered) {
   EXPECT_EQ(job.run({"--no-python", "script.py"}).exit_code, 127);
 }
 
+TEST(StartTest, UnderTorchrunsNameAFileThatCannotBeExecutedIsAPythonProgram) {
+  LauncherJob job;
+  const std::string script = job.folder() + "/script", torchrun = job.folder() + "/torchrun";
+  std::ofstream(script) << "import sys\nprint(sys.argv[1:])\n";
+  ASSERT_EQ(::symlink(DTRUN_BINARY, torchrun.c_str()), 0);
+  const auto run = [&](std::vector<std::string> words) {
+    return testing_support::run_command(words, job.options());
+  };
+  EXPECT_EQ(run({torchrun, script, "--x"}).out, "['--x']\n");
+  EXPECT_EQ(run({torchrun, "--no-python", script}).exit_code, 1);
+  EXPECT_EQ(run({DTRUN_BINARY, script}).exit_code, 126);
+  ASSERT_EQ(::chmod(script.c_str(), 0755), 0);
+  std::ofstream(script) << "#!/bin/sh\necho executed\n";
+  EXPECT_EQ(run({torchrun, script}).out, "executed\n");
+}
+
 TEST(StartTest, RunPathRunsPythonWhateverTheFileIsCalled) {
   LauncherJob job;
   std::ofstream(job.folder() + "/script") << "import sys\nprint(__name__, sys.argv[1:])\n";

@@ -79,6 +79,14 @@ bool ends_with_py(const std::string& name) {
   return name.size() > 3 && name.compare(name.size() - 3, 3, ".py") == 0;
 }
 
+// torchrun takes every file for a Python program; one that cannot be executed can be nothing else.
+bool is_pythons_for_torchrun(const Options& options) {
+  const char* const name = options.program[0].c_str();
+  struct stat status {};
+  return is_torchs_name(options.called_as) && ::stat(name, &status) == 0 &&
+         S_ISREG(status.st_mode) && ::access(name, X_OK) != 0;
+}
+
 std::string find_interpreter(const std::string& name, const std::string& search_path) {
   try {
     return base::find_program(name, search_path);
@@ -94,7 +102,8 @@ base::ChildCommand make_command(const Options& options, const base::Environment&
   base::ChildCommand command;
   const std::string path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
   const bool python = options.run_path ||
-                      (!options.no_python && (options.module || ends_with_py(options.program[0])));
+                      (!options.no_python && (options.module || ends_with_py(options.program[0]) ||
+                                              is_pythons_for_torchrun(options)));
   if (python) {
     const std::string interpreter = environment.get("PYTHON_EXEC").value_or("python3");
     command.path = find_interpreter(interpreter, path);
