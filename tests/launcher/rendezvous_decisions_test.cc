@@ -220,6 +220,11 @@ TEST(RendezvousConfTest, KnowsTorchrunsKeysAndToleratesQuotes) {
   EXPECT_EQ(conf.store_type, StoreType::kFile);
   EXPECT_EQ(conf.protocol, EtcdProtocol::kHttps);
   EXPECT_EQ(conf.ssl_cert + conf.ssl_cert_key + conf.ca_cert + conf.token_file, "/c/k/a/t");
+  const RendezvousConf older =
+      parse_rendezvous_conf("cert=/c,key=/k,cacert=/a,etcd_prefix=/torchelastic/p2p");
+  EXPECT_EQ(older.ssl_cert + older.ssl_cert_key + older.ca_cert, "/c/k/a");
+  EXPECT_THAT(keys_without_effect(older, Rendezvous::kEtcd, NodeCount::kFixed),
+              ElementsAre(HasSubstr("'etcd_prefix'")));
   EXPECT_FALSE(conf.token_of_munge);
   EXPECT_TRUE(parse_rendezvous_conf("token=munge").token_of_munge);
   EXPECT_EQ(parse_rendezvous_conf("timeout=900").join_timeout, seconds(900));
@@ -244,6 +249,7 @@ TEST(RendezvousConfTest, WhatCannotBeReadIsNamed) {
       {"is_host=maybe", "must be true or false"},
       {"store_type=redis", "must be tcp or file"},
       {"protocol=ftp", "must be http or https"},
+      {"ssl_cert=/c,cert=/d", "'cert=/d' is given twice"},
       {"ssl_cert_key=/k", "is the key of no certificate"}};
   for (const auto& words : cases) {
     const std::string error = error_of([&] { parse_rendezvous_conf(words[0]); });
@@ -327,9 +333,20 @@ TEST_F(RendezvousOptionsTest, ThePortIsTorchrunsWhereNoneIsGiven) {
   EXPECT_EQ(parse({"--nnodes=2", "--rdzv_endpoint=h"}).master_port, 29500);
   EXPECT_EQ(parse({"--nnodes=2", "--rdzv_endpoint=[::1]:7"}).master_addr, "::1");
   EXPECT_EQ(parse({"--rdzv_backend=c10d"}).master_addr, "127.0.0.1");
+  EXPECT_EQ(parse({"--rdzv_endpoint="}).master_addr, "127.0.0.1");
   EXPECT_EQ(parse({"--rdzv_backend=c10d"}).node_rank, std::nullopt);
   EXPECT_THAT(parse({"--rdzv_backend=c10d", "--master_port=5"}).warnings,
               testing::ElementsAre(HasSubstr("--master_port is without effect")));
+}
+
+// torchrun's --help: "IPv6 should have the pattern `[0:0:0:0:0:0:0:1]`".
+TEST_F(RendezvousOptionsTest, AnAddressOfIpv6MayStandInBrackets) {
+  EXPECT_EQ(parse({"--master_addr=[0:0:0:0:0:0:0:1]"}).master_addr, "0:0:0:0:0:0:0:1");
+  EXPECT_EQ(parse({"--master_addr=::1"}).master_addr, "::1");
+  EXPECT_EQ(parse({"--rdzv_backend=c10d", "--local_addr=[::1]"}).local_addr, "::1");
+  EXPECT_THAT(error_of([] { parse({"--master_addr=node1:29500"}); }),
+              HasSubstr("must be a host without a port"));
+  EXPECT_THAT(error_of([] { parse({"--master_addr=[::1"}); }), HasSubstr("must be a host: "));
 }
 
 TEST_F(RendezvousOptionsTest, TheHeartbeatWindowIsIntervalTimesAttempts) {

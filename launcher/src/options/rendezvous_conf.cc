@@ -6,6 +6,7 @@
 #include <cctype>
 #include <charconv>
 #include <climits>
+#include <utility>
 
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
@@ -42,9 +43,20 @@ constexpr Key kKeys[] = {
     {"ssl_cert", Use::kEtcd},
     {"ssl_cert_key", Use::kEtcd},
     {"ca_cert", Use::kEtcd},
+    {"etcd_prefix", Use::kNever},
     {"token_file", Use::kAlways},
     {"token", Use::kAlways},
 };
+
+// As torchrun's older backend etcd calls them.
+constexpr std::pair<const char*, const char*> kOlderNames[] = {
+    {"cert", "ssl_cert"}, {"key", "ssl_cert_key"}, {"cacert", "ca_cert"}};
+
+std::string name_of_today(std::string key) {
+  for (const auto& [older, name] : kOlderNames)
+    if (key == older) return name;
+  return key;
+}
 
 Error conf_error(const std::string& entry, const std::string& why, std::string remedy = "") {
   if (remedy.empty()) {
@@ -93,13 +105,13 @@ class Reader {
     const auto equals = entry.find('=');
     if (equals == 0 || equals == std::string::npos || equals + 1 == entry.size())
       throw conf_error(entry, "is not key=value");
-    const std::string key = entry.substr(0, equals);
+    const std::string key = name_of_today(entry.substr(0, equals));
     value_ = entry.substr(equals + 1);
     check_key(key, entry);
     if (std::find(conf_.keys.begin(), conf_.keys.end(), key) != conf_.keys.end())
       throw conf_error(entry, "is given twice", "give it once");
     conf_.keys.push_back(key);
-    if (!read_time(key) && !read_text(key)) read_choice(key);
+    if (key != "etcd_prefix" && !read_time(key) && !read_text(key)) read_choice(key);
   }
 
   bool read_time(const std::string& key) {
@@ -215,6 +227,8 @@ std::vector<std::string> keys_without_effect(const RendezvousConf& conf, Rendezv
       return "with store_type=file the first agent hosts";
     if (use == Use::kEtcd && rendezvous != Rendezvous::kEtcd)
       return "it is for --rdzv_backend=etcd-v2";
+    if (name == "etcd_prefix")
+      return "a job's keys stand below /torch/elastic/rendezvous, by its --rdzv_id";
     if (use == Use::kNever)
       return "nobody waits for an answer to a heartbeat of dtrun's; an agent of whom nothing is "
              "heard for keep_alive_interval times keep_alive_max_attempt is lost";

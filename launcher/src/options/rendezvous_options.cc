@@ -68,6 +68,18 @@ void read_etcd_endpoints(const OptionValues& values, Options& options) {
   options.master_port = options.etcd.endpoints.front().port;
 }
 
+// A name or an address; one of IPv6 may stand in brackets.
+std::string read_host(const OptionValues& values, const char* name) {
+  try {
+    const base::HostPort address = base::HostPort::parse(values.get(name).value);
+    if (address.port) values.reject(name, "must be a host without a port");
+    return address.host;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kUsage) throw;
+    values.reject(name, fmt::format("must be a host: {}", error.summary()));
+  }
+}
+
 // Where the agents meet.
 void read_endpoint(const OptionValues& values, Options& options) {
   const bool is_static = options.rendezvous == Rendezvous::kStatic;
@@ -85,7 +97,7 @@ void read_endpoint(const OptionValues& values, Options& options) {
   } else if (values.has("rdzv-endpoint")) {
     read_host_port(values, options);
   } else if (is_static) {
-    options.master_addr = values.text("master-addr", options.master_addr);
+    if (values.has("master-addr")) options.master_addr = read_host(values, "master-addr");
     if (values.has("master-port"))
       options.master_port = static_cast<std::uint16_t>(values.integer("master-port", 0, 0, 65535));
   }
@@ -117,19 +129,12 @@ void apply(const RendezvousConf& conf, Options& options) {
 
 void read_local_addr(const OptionValues& values, Options& options) {
   if (!values.has("local-addr")) return;
-  try {
-    const base::HostPort address = base::HostPort::parse(values.get("local-addr").value);
-    if (address.port) values.reject("local-addr", "must be a host without a port");
-    options.local_addr = address.host;
-    if (options.rendezvous != Rendezvous::kStatic) return;
-    options.local_addr.clear();
-    options.warnings.push_back(fmt::format(
-        "dtrun: {} is without effect: with the static rendezvous MASTER_ADDR is --master_addr",
-        values.get("local-addr").origin));
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kUsage) throw;
-    values.reject("local-addr", fmt::format("must be a host: {}", error.summary()));
-  }
+  options.local_addr = read_host(values, "local-addr");
+  if (options.rendezvous != Rendezvous::kStatic) return;
+  options.local_addr.clear();
+  options.warnings.push_back(fmt::format(
+      "dtrun: {} is without effect: with the static rendezvous MASTER_ADDR is --master_addr",
+      values.get("local-addr").origin));
 }
 
 void read_port_range(const OptionValues& values, Options& options) {

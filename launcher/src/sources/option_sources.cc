@@ -81,6 +81,12 @@ void add_users_file(const base::Environment& environment, Reading reading, Comma
   line.users_file = path;
 }
 
+// torchrun's default is the empty one: whoever writes it names none.
+void drop_empty_endpoint(CommandLine& line) {
+  const auto given = line.values.find("rdzv-endpoint");
+  if (given != line.values.end() && given->second.value.empty()) line.values.erase(given);
+}
+
 bool is_an_inquiry(const CommandLine& line) {
   for (const char* name : {"help", "version", "completion", "reference"})
     if (line.values.contains(name)) return true;
@@ -95,6 +101,7 @@ CommandLine gather_options(const std::vector<std::string>& arguments,
   if (is_an_inquiry(line)) return line;
   add_named_file(Reading::kStrict, line);
   add_users_file(environment, Reading::kStrict, line);
+  drop_empty_endpoint(line);
   line.engine = add_engine_options(environment, line);
   return line;
 }
