@@ -135,6 +135,9 @@ TEST(FailureTest, AMalformedErrorFileDoesNotHideTheFailure) {
   const CommandResult result = run_ranks(1, "echo '{' > $TORCHELASTIC_ERROR_FILE; exit 4");
   EXPECT_EQ(result.exit_code, 4);
   EXPECT_THAT(result.err, AllOf(HasSubstr("exitcode  : 4"), HasSubstr("rank 0")));
+  const std::string complaint = "is not valid JSON";
+  EXPECT_NE(result.err.find(complaint), std::string::npos);
+  EXPECT_EQ(result.err.find(complaint), result.err.rfind(complaint)) << result.describe();
 }
 
 TEST(FailureTest, AFullDiskUnderTheCopyOfTheErrorFileIsToldAndTheCodeStays) {

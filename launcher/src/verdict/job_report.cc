@@ -69,12 +69,13 @@ void print_lost_files(const LogFolder& folder, const GroupEnd& end) {
 
 void read_error_files(const LogFolder& errors, JobOutcome& outcome) {
   for (RankOutcome& rank : outcome.ranks) {
-    if (rank.end.success() || rank.report) continue;
+    if (rank.end.success() || rank.report || rank.report_is_unreadable) continue;
     const std::string path = errors.file_of(outcome.round, rank.end.local_rank);
     if (path.empty()) continue;
     try {
       rank.report = rendezvous::read_failure_report(path);
     } catch (const base::Error& error) {
+      rank.report_is_unreadable = true;
       base::log::warning(base::log::Component::kLauncher, "rank {}: {}",
                          outcome.base_rank + rank.end.local_rank, error.what());
     }
