@@ -384,5 +384,22 @@ TEST_F(ElasticTest, WhenTheHostIsKilledAllEndWithAVerdictWithinSeconds) {
   EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(5));
 }
 
+TEST_F(ElasticTest, ANodeThatIsDoneDoesNotTakeAKilledHostForASuccess) {
+  for (const char* nodes : {"2", "1:2"}) {
+    const std::vector<std::string> program = {"sh", "-c", "[ $GROUP_RANK = 1 ] || exec sleep 100"};
+    const auto host = start_host(nodes, {}, program);
+    const auto member = start(nodes, {}, program);
+    ASSERT_TRUE(host->wait_for_output(") is done"));
+    host->signal(SIGKILL);
+    const auto killed = std::chrono::steady_clock::now();
+    const CommandResult result = member->finish();
+    EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(10));
+    EXPECT_EQ(result.exit_code, 1) << result.describe();
+    EXPECT_THAT(result.out, AllOf(HasSubstr("127.0.0.1:" + port_ + ") is gone: nobody answers"),
+                                  HasSubstr("how the job has ended it cannot know")))
+        << result.describe();
+  }
+}
+
 }  // namespace
 }  // namespace dtrun::launcher
