@@ -171,6 +171,10 @@ SpawnError spawn_error(const std::string& path, const char* step, int error_numb
                     error_number);
 }
 
+// Who stops a child before its exec stops its parent with it. That one sends it on after this long:
+// to a program that is slow to load, the signal means nothing.
+constexpr auto kStopPatience = std::chrono::seconds(1);
+
 using Bits = std::vector<unsigned long>;
 constexpr std::size_t kBitsPerWord = 8 * sizeof(unsigned long);
 
@@ -268,7 +272,10 @@ ChildBirth::~ChildBirth() {
 }
 
 ChildProcess ChildBirth::finish() {
-  while (state_->borrowing.load() != 0) futex_wait(state_->borrowing, 1, Deadline::never());
+  while (state_->borrowing.load() != 0) {
+    futex_wait(state_->borrowing, 1, Deadline::after(kStopPatience));
+    if (state_->borrowing.load() != 0) ::kill(state_->pid, SIGCONT);
+  }
   const std::unique_ptr<State> state = std::move(state_);
   if (state->request.failed_step == nullptr)
     return ChildProcess(state->pid, std::move(state->pidfd));

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <vector>
 
 #include "dtrun/base/process_tree.h"
@@ -45,8 +46,8 @@ TEST(ChildBirthTest, ManyAreOnTheirWayAtOnceAndEachHasItsOwnOutput) {
     ChildSetup setup;
     setup.stdout_fd = pipes.back().write_end.get();
     setup.environment = {"NUMBER=" + std::to_string(i)};
-    births.emplace_back(
-        ChildCommand{"/bin/sh", {"sh", "-c", "echo $NUMBER; exit $NUMBER"}, {}, {}}, setup);
+    births.emplace_back(ChildCommand{"/bin/sh", {"sh", "-c", "echo $NUMBER; exit $NUMBER"}, {}, {}},
+                        setup);
   }
   for (int i = 0; i < kChildren; ++i) {
     ChildProcess child = births[static_cast<std::size_t>(i)].finish();
@@ -90,8 +91,8 @@ TEST(ChildBirthTest, DescriptorsThatComeAndGoMeanwhileReachNoChild) {
     Pipe pipe = make_pipe();
     ChildSetup setup;
     setup.stdout_fd = pipe.write_end.get();
-    ChildBirth birth(
-        {"/bin/sh", {"sh", "-c", "echo /proc/$$/fd/*"}, {"PATH=/usr/bin:/bin"}, {}}, setup);
+    ChildBirth birth({"/bin/sh", {"sh", "-c", "echo /proc/$$/fd/*"}, {"PATH=/usr/bin:/bin"}, {}},
+                     setup);
     for (int k = 0; k < 20; ++k) {
       const Pipe other = make_pipe();
       const UniqueFd inheritable(::open("/dev/null", O_RDONLY));  // as a library might open it
@@ -129,6 +130,32 @@ TEST(ChildBirthTest, OneThatIsKilledOnItsWayIsAChildThatASignalHasEnded) {
     ASSERT_TRUE(status);
     EXPECT_EQ(status->signal, SIGKILL);
   }
+}
+
+bool runs_our_image(pid_t pid) {
+  return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe") ==
+         std::filesystem::read_symlink("/proc/self/exe");
+}
+
+// Its parent waits for it, and could not continue it any more.
+TEST(ChildBirthTest, OneThatIsStoppedOnItsWayGoesOn) {
+  for (int i = 0; i < 1000; ++i) {
+    ChildBirth birth(program("/bin/sleep", "1000"), {});
+    const pid_t pid = child_pids().at(0);
+    ::kill(pid, SIGSTOP);
+    siginfo_t stopped{};
+    ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &stopped, WSTOPPED | WEXITED | WNOWAIT), 0);
+    const bool on_its_way = runs_our_image(pid);
+    ChildProcess child = birth.finish();
+    if (!on_its_way) continue;  // it was quicker than the signal
+    EXPECT_FALSE(runs_our_image(pid));
+    ::kill(pid, SIGTERM);
+    const auto status = child.wait(Deadline::after(seconds(60)));
+    ASSERT_TRUE(status);
+    EXPECT_EQ(status->signal, SIGTERM);
+    return;
+  }
+  FAIL() << "none of a thousand was stopped before its exec";
 }
 
 }  // namespace
