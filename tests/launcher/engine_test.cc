@@ -538,7 +538,7 @@ TEST(EngineOptions, WhatContradictsTheEngineIsRefused) {
               AllOf(HasSubstr("--nnodes=2, but Slurm step 4097.0 has started dtrun on 3 nodes"),
                     HasSubstr("without some of them"), HasSubstr("--nnodes=2:3")));
   EXPECT_THAT(line_with(slurm(), "--nnodes=4 --rdzv_endpoint=h:1 --rdzv_backend=c10d"),
-              HasSubstr("nodes that nobody has started"));
+              AllOf(HasSubstr("nodes that nobody has started"), HasSubstr("--nnodes=3:4 ")));
   EXPECT_THAT(line_with(slurm(), "--nnodes=1"), HasSubstr("--standalone"));
   EXPECT_THAT(line_with(slurm(), "--nnodes=3 --node_rank=0 --master_addr=node9"),
               HasSubstr("--node_rank=0, but this is Slurm step 4097.0: task 2 of 3"));
@@ -552,6 +552,11 @@ TEST(EngineOptions, SeveralDtrunsOnANodeAreRefusedUnlessTheUserSaysHow) {
                 AllOf(HasSubstr("Slurm step 4097.0 has started 2 dtruns on this node"),
                       HasSubstr("srun --ntasks-per-node=1 dtrun --nproc_per_node=2 ./app"),
                       HasSubstr("srun --ntasks-per-node=2 dtrun --adopt ./app")));
+  // As many as there are nodes is what a line for one dtrun per node says.
+  EXPECT_THAT(line_with(slurm_ranks(), "--nnodes=2 --nproc_per_node=2"),
+              AllOf(HasSubstr("has started 2 dtruns on this node"),
+                    HasSubstr("srun --ntasks-per-node=1 dtrun --nproc_per_node=2 ./app")));
+  EXPECT_THAT(line_with(slurm_ranks(), "--nnodes=8"), HasSubstr("has started 4 dtruns"));
   EXPECT_THAT(line_with(slurm_ranks(), "--nnodes=4"), HasSubstr("node-rank=3"));
   EXPECT_EQ(line_with(slurm_ranks(), "--standalone"), "nproc-per-node=4 standalone=1");
   // Of unequal nodes the one that has a single task must not go on alone.
@@ -641,7 +646,8 @@ TEST(EngineOptions, AdoptionWithoutRanksIsRefused) {
   EXPECT_THAT(line_with(kTold[7].variables, "--adopt"), HasSubstr("does not number ranks"));
   for (const char* words : {"--adopt --nproc_per_node=2", "--adopt --standalone"})
     EXPECT_THAT(line_with(slurm_ranks(), words), HasSubstr("error: ")) << words;
-  EXPECT_THAT(line_with(slurm_ranks(), "--adopt --nnodes=1:4"), HasSubstr("contradict"));
+  for (const char* words : {"--adopt --nnodes=1:4", "--adopt --nnodes=2"})
+    EXPECT_THAT(line_with(slurm_ranks(), words), HasSubstr("contradict")) << words;
 }
 
 TEST(EngineOptions, AnAllocationOfSeveralNodesWithoutSrunIsRefused) {

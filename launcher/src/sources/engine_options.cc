@@ -92,13 +92,18 @@ void check_node_count(const Engine& engine, const Line& line) {
     return;
   // `srun -N1 -w NODE dtrun --nnodes=4 ... &` for each node.
   if (*engine.tasks == 1) return;
+  const int tasks = *engine.tasks;
+  const auto [less, more] = std::minmax(tasks, nodes->most);
+  const std::string started = has_several_per_node(engine)
+                                  ? fmt::format("{} dtruns", tasks)
+                                  : fmt::format("dtrun on {} nodes", tasks);
   throw Error(ErrorCode::kUsage,
-              fmt::format("{}={}, but {} has started dtrun on {} nodes", line.origin("nnodes"),
-                          nodes->most, engine.name, *engine.tasks),
-              *engine.tasks > nodes->most ? "the job would begin without some of them"
-                                          : "it would wait for nodes that nobody has started",
-              fmt::format("--nnodes={}, or none; --nnodes={}:{} for a job with spare nodes; {}",
-                          *engine.tasks, nodes->most, *engine.tasks, kByHand));
+              fmt::format("{}={}, but {} has started {}", line.origin("nnodes"), nodes->most,
+                          engine.name, started),
+              tasks > nodes->most ? "the job would begin without some of them"
+                                  : "it would wait for nodes that nobody has started",
+              fmt::format("--nnodes={}, or none; --nnodes={}:{} for a job that can do with {}; {}",
+                          tasks, less, more, less, kByHand));
 }
 
 void check_node_rank(const Engine& engine, const Line& line) {
@@ -247,10 +252,7 @@ EngineFindings add_engine_options(const Environment& environment, CommandLine& g
   meet_by_pals(engine);
   Line line(engine, given);
   const bool alone = line.has("standalone");
-  if (!alone) {
-    check_node_count(engine, line);
-    check_node_rank(engine, line);
-  }
+  if (!alone) check_node_rank(engine, line);
   if (line.has("adopt")) {
     if (alone)
       throw Error(ErrorCode::kUsage, "--adopt and --standalone exclude each other",
@@ -261,6 +263,7 @@ EngineFindings add_engine_options(const Environment& environment, CommandLine& g
       line.add("nproc-per-node", std::to_string(*engine.gpus_on_node));
     if (!alone) {
       check_tasks(engine, line);
+      check_node_count(engine, line);
       add_meeting(engine, line);
     }
   }
