@@ -27,6 +27,9 @@ TEST(SignalSightings, EachStandsForOneOrderThatIsNotMuchLater) {
   EXPECT_TRUE(sightings.take(SIGUSR1, now + seconds(1)));
   EXPECT_FALSE(sightings.take(SIGUSR1, now + seconds(1)));
   sightings.add(SIGUSR1, now);
+  EXPECT_TRUE(sightings.has(SIGUSR1, now + seconds(1)));
+  EXPECT_FALSE(sightings.has(SIGUSR2, now));
+  EXPECT_FALSE(sightings.has(SIGUSR1, now + seconds(10)));
   EXPECT_FALSE(sightings.take(SIGUSR1, now + seconds(10)));
 }
 

@@ -1,15 +1,20 @@
 // Signals to dtrun, what its ranks get of them, and the exit codes that follow.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <memory>
 
+#include "dtrun/base/deadline.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/base/unique_fd.h"
 #include "launcher/launcher_job.h"
+#include "launcher/living_processes.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -110,6 +115,43 @@ TEST_F(StopPolicyTest, AStopAfterWhichAllSay75IsTemporary) {
   const CommandResult result = job->finish();
   EXPECT_EQ(result.exit_code, 75) << result.describe();
   EXPECT_THAT(result.err, HasSubstr("stopped by SIGTERM"));
+}
+
+// As Slurm does where it signals all processes of a step: the first rank's end is no failure.
+TEST_F(StopPolicyTest, ARankThatIsQuickerThanTheAgentIsNotBlamedForASignalToAll) {
+  const auto signal_all = [this](const std::string& option, const std::string& on_signal,
+                                 std::size_t left) {
+    auto job = std::make_unique<Command>(
+        std::vector<std::string>{
+            "sh", "-c", R"(exec "$@" 2>&1)", "sh", DTRUN_BINARY, "--nproc_per_node=2",
+            "--failure-timeout=0", option, "sh", "-c",
+            "trap '" + on_signal + "' TERM; echo up $RANK; while :; do sleep 0.02; done"},
+        job_.options());
+    wait_until_up(*job);
+    const LauncherProcesses own = wait_for_guard(job->pid());
+    ::kill(own.agent, SIGSTOP);
+    const std::vector<pid_t> ranks = children_of(own.guard);
+    for (const pid_t pid : {own.agent, own.keeper, own.guard}) ::kill(pid, SIGTERM);
+    for (const pid_t pid : ranks) ::kill(pid, SIGTERM);
+    const auto limit = base::Deadline::after(std::chrono::seconds(60));
+    while (children_of(own.guard).size() > left && !limit.expired()) ::sched_yield();
+    ::kill(own.agent, SIGCONT);
+    return job;
+  };
+  const std::string fifo = job_.folder() + "/saved";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const base::UniqueFd saved(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  const auto drained = signal_all("--on-signal=TERM=drain:60",
+                                  "[ $RANK = 0 ] || read word <" + fifo + "; exit 75", 1);
+  EXPECT_TRUE(drained->wait_for_output("have 60 s to end by themselves"));
+  EXPECT_EQ(::write(saved.get(), "word\n", 5), 5);
+  const CommandResult late = drained->finish();
+  ::unlink(fifo.c_str());
+  EXPECT_EQ(late.exit_code, 75) << late.describe();
+  EXPECT_THAT(late.out, AllOf(HasSubstr("can go on later"), Not(HasSubstr("Root Cause"))));
+  const CommandResult stopped = signal_all("--shutdown-timeout=60", "exit 9", 0)->finish();
+  EXPECT_EQ(stopped.exit_code, 143) << stopped.describe();
+  EXPECT_THAT(stopped.out, Not(HasSubstr("Root Cause")));
 }
 
 TEST_F(StopPolicyTest, AStopHasTheGraceOfItsSignalAndAListMayNameOthersThatStop) {

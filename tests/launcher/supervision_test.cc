@@ -74,6 +74,7 @@ class Search {
       add(Event::kRankEndedWell, after);
       ++after.failed;
       add(Event::kRankEndedBadly, after);
+      if (world.phase == Phase::kRunning) add(Event::kRankEndedAsTold, after);
     }
     if (world.look) {
       World after = world;
@@ -275,8 +276,8 @@ TEST(SupervisionTest, StoppingAlwaysLeadsTowardsTheEndAndNeverBack) {
 }
 
 TEST(SupervisionTest, WhoeverStopsTheRanksIsObeyedInEveryPhaseInWhichTheyLive) {
-  for (const Phase phase :
-       {Phase::kRunning, Phase::kDeciding, Phase::kAwaitingRoot, Phase::kYielding}) {
+  for (const Phase phase : {Phase::kRunning, Phase::kAwaitingWord, Phase::kDeciding,
+                            Phase::kAwaitingRoot, Phase::kYielding}) {
     EXPECT_EQ(row_of(phase, Event::kStop)->next, Phase::kStopping);
     EXPECT_EQ(row_of(phase, Event::kStopNow)->next, Phase::kKilling);
   }

@@ -4,6 +4,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "dtrun/base/error.h"
@@ -16,8 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-bool is_passed_on(const SignalPolicy& policy) {
-  return policy.action == SignalPolicy::Action::kForward ||
+bool ends_ranks(const SignalPolicy& policy) {
+  return policy.action == SignalPolicy::Action::kStop ||
          policy.action == SignalPolicy::Action::kDrain;
 }
 
@@ -26,7 +27,7 @@ base::UniqueFd open_signals(const StopOptions& stop) {
   sigset_t set;
   ::sigemptyset(&set);
   for (const SignalPolicy& policy : stop.signals)
-    if (is_passed_on(policy)) ::sigaddset(&set, policy.signal);
+    if (policy.action != SignalPolicy::Action::kIgnore) ::sigaddset(&set, policy.signal);
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   base::UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd)
@@ -44,7 +45,8 @@ bool means_all(const signalfd_siginfo& info) {
 }  // namespace
 
 SignalRelay::SignalRelay(base::EventLoop& loop, const Options& options)
-    : wait_(options.shared_signal_wait),
+    : stop_(options.stop),
+      wait_(options.shared_signal_wait),
       own_(open_signals(options.stop)),
       own_watch_(loop, own_.get()),
       timer_(loop) {
@@ -62,6 +64,13 @@ void SignalRelay::pass(int signal, Send send) {
   waiting_ = Order{signal, std::move(send)};
   if (wait_ <= wait_.zero()) return send_waiting();
   timer_.start(base::Deadline::after(wait_), [this] { send_waiting(); });
+}
+
+bool SignalRelay::end_is_due() {
+  read_own();
+  return std::ranges::any_of(stop_.signals, [this](const SignalPolicy& policy) {
+    return ends_ranks(policy) && sightings_.has(policy.signal, Clock::now());
+  });
 }
 
 void SignalRelay::forget() {

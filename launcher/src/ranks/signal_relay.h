@@ -23,6 +23,8 @@ class SignalRelay {
 
   /// Calls `send` now, in a moment, or not at all: the ranks have it.
   void pass(int signal, Send send);
+  /// Whether the ranks were told to end before the agent has said so: its order is on its way.
+  bool end_is_due();
   /// There is nobody any more to send anything to.
   void forget();
 
@@ -35,6 +37,7 @@ class SignalRelay {
   void read_own();
   void send_waiting();
 
+  const StopOptions& stop_;
   std::chrono::nanoseconds wait_;
   base::UniqueFd own_;
   base::FdWatch own_watch_;

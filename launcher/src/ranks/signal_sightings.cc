@@ -9,11 +9,14 @@ constexpr auto kFresh = std::chrono::seconds(2);
 }  // namespace
 
 bool SignalSightings::take(int signal, Time now) {
-  const auto found = seen_.find(signal);
-  if (found == seen_.end()) return false;
-  const bool fresh = now - found->second <= kFresh;
-  seen_.erase(found);
+  const bool fresh = has(signal, now);
+  seen_.erase(signal);
   return fresh;
+}
+
+bool SignalSightings::has(int signal, Time now) const {
+  const auto found = seen_.find(signal);
+  return found != seen_.end() && now - found->second <= kFresh;
 }
 
 }  // namespace dtrun::launcher

@@ -18,6 +18,8 @@ class SignalSightings {
   /// Whether the ranks have it: each sighting counts once, and not for long. Of one that the
   /// agent has no order for, the next would otherwise be taken for sent.
   bool take(int signal, Time now);
+  /// Whether an order is still to come for it.
+  bool has(int signal, Time now) const;
 
  private:
   std::map<int, Time> seen_;

@@ -18,12 +18,23 @@ constexpr Row kRows[] = {
 
     {P::kRunning, E::kRankEndedWell, P::kRunning, {A::kLookForMissing}},
     {P::kRunning, E::kRankEndedBadly, P::kDeciding, {A::kLook}},
+    {P::kRunning, E::kRankEndedAsTold, P::kAwaitingWord, {}},
     {P::kRunning, E::kMissingFound, P::kStopping, {A::kBlameRoot, A::kFirstSignal}},
     {P::kRunning, E::kStop, P::kStopping, {A::kFirstSignal}},
     {P::kRunning, E::kStopNow, P::kKilling, {A::kKill}},
     {P::kRunning, E::kYield, P::kYielding, {A::kPass}},
     {P::kRunning, E::kForward, P::kRunning, {A::kPass}},
     {P::kRunning, E::kNobodyLeft, P::kSweeping, {A::kSweep}},
+
+    // Whether it has failed at all is the order's to say.
+    {P::kAwaitingWord, E::kRankEndedWell, P::kAwaitingWord, {}},
+    {P::kAwaitingWord, E::kRankEndedBadly, P::kAwaitingWord, {}},
+    {P::kAwaitingWord, E::kTimeUp, P::kDeciding, {A::kLook}},
+    {P::kAwaitingWord, E::kStop, P::kStopping, {A::kFirstSignal}},
+    {P::kAwaitingWord, E::kStopNow, P::kKilling, {A::kKill}},
+    {P::kAwaitingWord, E::kYield, P::kYielding, {A::kPass}},
+    {P::kAwaitingWord, E::kForward, P::kAwaitingWord, {A::kPass}},
+    {P::kAwaitingWord, E::kNobodyLeft, P::kAwaitingWord, {}},
 
     // Who ends meanwhile is part of what is looked at.
     {P::kDeciding, E::kRankEndedWell, P::kDeciding, {}},
@@ -121,6 +132,8 @@ const Row* row_of(Phase phase, Event event) {
 
 Time time_of(Phase phase) {
   switch (phase) {
+    case Phase::kAwaitingWord:
+      return Time::kWordPatience;
     case Phase::kAwaitingRoot:
       return Time::kVictimPatience;
     case Phase::kYielding:
@@ -135,9 +148,9 @@ Time time_of(Phase phase) {
 }
 
 std::string_view name_of(Phase phase) {
-  static constexpr std::string_view kNames[] = {"idle",     "starting", "running",  "deciding",
-                                                "awaiting", "yielding", "stopping", "killing",
-                                                "sweeping", "flushing", "ended"};
+  static constexpr std::string_view kNames[] = {
+      "idle",     "starting", "running", "awaiting word", "deciding", "awaiting root",
+      "yielding", "stopping", "killing", "sweeping",      "flushing", "ended"};
   static_assert(std::size(kNames) == kPhases);
   return kNames[static_cast<std::size_t>(phase)];
 }

@@ -15,6 +15,8 @@ enum class Phase {
   kIdle,
   kStarting,
   kRunning,
+  kAwaitingWord,  ///< a rank has failed of a signal that was for all: the agent's order is on its
+                  ///< way
   kDeciding,      ///< a rank has failed: who else has by now is seen before anybody is blamed
   kAwaitingRoot,  ///< only victims have failed: whom they accuse may still come to light
   kYielding,      ///< the ranks have been told by a signal, and have time to end by themselves
@@ -32,6 +34,8 @@ enum class Event {
   kStartFailed,
   kRankEndedWell,
   kRankEndedBadly,
+  kRankEndedAsTold,  ///< badly, by a signal to all processes of the job of which the agent is yet
+                     ///< to tell; only of running ranks
   kRootFound,     ///< answers kLook: a rank that accuses nobody
   kOnlyVictims,   ///< answers kLook: all that have failed accuse others
   kMissingFound,  ///< answers kLook and kLookForMissing: a rank is gone while others wait for it
@@ -66,6 +70,7 @@ inline constexpr int kActions = static_cast<int>(Action::kReport) + 1;
 /// What runs from the moment a phase is entered; kTimeUp comes when it is over.
 enum class Time {
   kNone,
+  kWordPatience,    ///< for the agent's order
   kVictimPatience,  ///< for whom the victims accuse
   kYieldTime,       ///< as long as whoever sent the signal has given
   kGrace,           ///< of the cause for which the ranks are stopped

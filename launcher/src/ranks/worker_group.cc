@@ -24,6 +24,8 @@ using supervision::Time;
 
 namespace {
 
+// An agent that is short of CPU is later than its guard by as much.
+constexpr auto kWordPatience = seconds(2);
 // Ranks that only report another's failure leave it this long to come to light.
 constexpr auto kVictimPatience = seconds(1);
 // How long a process may take to die of SIGKILL before we say so and go on.
@@ -131,6 +133,9 @@ void WorkerGroup::set_timer() {
   switch (supervision::time_of(phase_)) {
     case Time::kNone:
       return timer_.cancel();
+    case Time::kWordPatience:
+      time = kWordPatience;
+      break;
     case Time::kVictimPatience:
       time = kVictimPatience;
       break;
@@ -267,7 +272,9 @@ void WorkerGroup::on_exit(pid_t pid, const base::ExitStatus& status) {
   by_pid_.erase(found);
   show_status();
   record_end(local_rank, rank, status);
-  happen(rank.end->success() ? Event::kRankEndedWell : Event::kRankEndedBadly);
+  if (rank.end->success()) return happen(Event::kRankEndedWell);
+  const bool as_told = phase_ == Phase::kRunning && relay_.end_is_due();
+  happen(as_told ? Event::kRankEndedAsTold : Event::kRankEndedBadly);
 }
 
 void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus& status) {
