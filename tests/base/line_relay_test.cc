@@ -118,12 +118,11 @@ TEST_F(LineRelayTest, ALongLineIsNotInterruptedByOthers) {
 // Writes what each stream still takes, until none takes more; nobody reads the destination.
 std::size_t fill(EventLoop& loop, const std::vector<UniqueFd>& streams, std::string_view text) {
   std::size_t taken = 0;
-  for (bool more = true; more;) {
-    more = false;
+  for (int refusals = 0; refusals < 20; ++refusals) {
     for (const UniqueFd& stream : streams) {
       const ssize_t n = ::write(stream.get(), text.data(), text.size());
       if (n <= 0) continue;
-      more = true;
+      refusals = 0;
       taken += static_cast<std::size_t>(n);
     }
     while (loop.run_some(Deadline::after(Deadline::Duration::zero())) > 0) continue;
@@ -134,18 +133,20 @@ std::size_t fill(EventLoop& loop, const std::vector<UniqueFd>& streams, std::str
 TEST_F(LineRelayTest, ManyStreamsThatWaitForALongLineKeepLittleBetweenThem) {
   open_pipe();
   const UniqueFd holder = add();
-  for (int i = 0; i < 20; ++i) {
-    write(holder, std::string(60'000, 'x'));
-    turn();
-  }
-  ASSERT_FALSE(out_.empty());
   std::vector<UniqueFd> others;
   for (int i = 0; i < 100; ++i) {
     others.push_back(add());
     set_nonblocking(others.back().get());
   }
+  for (int i = 0; i < 20; ++i) {
+    write(holder, std::string(60'000, 'x'));
+    turn();
+  }
+  ASSERT_FALSE(out_.empty());
   const std::size_t in_pipes = others.size() * (64 << 10);
-  EXPECT_LT(fill(loop_, others, "line\n"), in_pipes + (18u << 20));
+  std::string lines;
+  while (lines.size() < 60'000) lines += "line\n";
+  EXPECT_LT(fill(loop_, others, lines), in_pipes + (18u << 20));
   write(holder, "\n");
   others.clear();
   turn();
