@@ -64,11 +64,12 @@ add_library(dtrun_test_flags INTERFACE)
 target_compile_options(dtrun_test_flags INTERFACE -O0
   $<$<STREQUAL:${DTRUN_SANITIZE},address>:-fno-sanitize=null,alignment,object-size,vptr>)
 
-# dtrun_test(<layer>/<file>_test.cc [LINKS <targets...>] [LABEL <label>] [PROCESSORS n] [TIMEOUT s] [COMPUTES])
+# dtrun_test(<layer>/<file>_test.cc [LINKS <targets...>] [LABEL <label>] [PROCESSORS n] [TIMEOUT s] [COST s] [COMPUTES])
 # One GoogleTest program per file, found by CTest test by test. Its label is the layer, or `long` or `torch`. COMPUTES: the
-# file itself works for seconds, and is compiled as the layers are.
+# file itself works for seconds, and is compiled as the layers are. COST: it takes so many seconds, and is among the first that
+# are begun, so that nothing waits for it in the end.
 function(dtrun_test source)
-  cmake_parse_arguments(test "COMPUTES" "PROCESSORS;TIMEOUT;LABEL" "LINKS" ${ARGN})
+  cmake_parse_arguments(test "COMPUTES" "PROCESSORS;TIMEOUT;LABEL;COST" "LINKS" ${ARGN})
   string(REPLACE "/" "_" target ${source})
   string(REPLACE ".cc" "" target ${target})
   get_filename_component(layer ${source} DIRECTORY)
@@ -97,13 +98,16 @@ function(dtrun_test source)
   if(NOT test_PROCESSORS)
     set(test_PROCESSORS 1)
   endif()
+  if(NOT test_COST)
+    set(test_COST 0)
+  endif()
   # Under a sanitizer a process takes up to a second to start: programs that need one processor, which are the pure ones, run as
   # one test, whose output names what failed.
   if(NOT DTRUN_SANITIZE STREQUAL "" AND test_PROCESSORS EQUAL 1)
     add_test(NAME ${target} COMMAND ${target})
-    set_tests_properties(${target} PROPERTIES LABELS ${test_LABEL} TIMEOUT 300)
+    set_tests_properties(${target} PROPERTIES LABELS ${test_LABEL} TIMEOUT 300 COST ${test_COST})
   else()
     gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST
-      PROPERTIES LABELS ${test_LABEL} TIMEOUT ${test_TIMEOUT} PROCESSORS ${test_PROCESSORS})
+      PROPERTIES LABELS ${test_LABEL} TIMEOUT ${test_TIMEOUT} PROCESSORS ${test_PROCESSORS} COST ${test_COST})
   endif()
 endfunction()

@@ -13,6 +13,7 @@
 #include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/tensor/ops.h"
 #include "gloo/held_pipe_signal.h"
+#include "support/promptness.h"
 #include "support/rank_processes.h"
 #include "support/rank_threads.h"
 #include "support/thrown_error.h"
@@ -213,7 +214,7 @@ TEST(GlooTest, DisagreementIsToldToAllWithBothSides) {
       if (group.rank() == 2) return odd_call(group);
       group.all_reduce(ones(4));
     });
-    EXPECT_LT(Deadline::Clock::now() - start, seconds(2));
+    EXPECT_LT(Deadline::Clock::now() - start, testing_support::kPatience);
     expect_all(thrown, ErrorCode::kDisagreement, "the calls differ in " + text);
     expect_all(thrown, ErrorCode::kDisagreement, "rank 2 called");
   }
@@ -340,7 +341,7 @@ void expect_named_death(RankProcesses& ranks, int dead, const std::vector<int>& 
     EXPECT_TRUE(contains(ended.thrown->text, "rank " + std::to_string(dead) + " (pid "))
         << ended.thrown->text;
   }
-  EXPECT_LT(Deadline::Clock::now() - death, seconds(2));
+  EXPECT_LT(Deadline::Clock::now() - death, testing_support::kPatience);
 }
 
 TEST(GlooTest, AKilledRankIsNamedByEverySurvivor) {

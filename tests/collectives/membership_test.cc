@@ -62,7 +62,7 @@ TEST(MembershipTest, TwoProcessesCannotBeOneRank) {
   const auto store = rendezvous::make_hash_store();
   std::thread first([&] {
     const auto error = error_of(
-        [&] { ProcessGroup::create(group_options(store, 0, 2, {.timeout = milliseconds(300)})); });
+        [&] { ProcessGroup::create(group_options(store, 0, 2, {.timeout = seconds(1)})); });
     EXPECT_TRUE(error.has_value());
   });
   store->get("member/0", base::Deadline::never());
@@ -80,7 +80,7 @@ TEST(MembershipTest, ARankThatStopsHalfwayIsNamed) {
   std::optional<Error> error;
   std::thread first([&] {
     error = error_of(
-        [&] { ProcessGroup::create(group_options(store, 0, 2, {.timeout = milliseconds(300)})); });
+        [&] { ProcessGroup::create(group_options(store, 0, 2, {.timeout = seconds(1)})); });
   });
   // Rank 1 puts up a card that looks like one of this machine, and does no more.
   std::string card = store->get("member/0", base::Deadline::never());

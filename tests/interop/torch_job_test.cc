@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "support/command.h"
+#include "support/own_port.h"
 #include "support/slurm_lab.h"
 #include "support/torch_home.h"
 
@@ -104,9 +105,12 @@ TEST(TorchJobTest, OurWorkersRunUnderTorchrun) {
   REQUIRE_TORCH(home);
   CommandOptions options;
   options.limit = std::chrono::seconds(120);
-  const CommandResult result = run_command({home.folder + "/bin/torchrun", "--nproc-per-node=4",
-                                            "--no-python", DTRUN_BIN "/full_tensor_example"},
-                                           options);
+  // torchrun's own choice would be 29500, which somebody else on this machine may have.
+  const testing_support::OwnPort port;
+  const CommandResult result =
+      run_command({home.folder + "/bin/torchrun", "--master-port=" + port.text(),
+                   "--nproc-per-node=4", "--no-python", DTRUN_BIN "/full_tensor_example"},
+                  options);
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   const auto lines = result.sorted_lines();
   EXPECT_EQ(lines.size(), 13u) << result.describe();

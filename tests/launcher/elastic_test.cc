@@ -10,10 +10,11 @@
 #include <memory>
 #include <utility>
 
-#include "dtrun/base/socket.h"
 #include "launcher/elastic_node.h"
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
+#include "support/own_port.h"
+#include "support/promptness.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -29,10 +30,7 @@ using testing_support::CommandResult;
 
 class ElasticTest : public testing::Test {
  protected:
-  ElasticTest() : holder_(base::listen_tcp("127.0.0.1", 0)) {
-    port_ = std::to_string(base::local_port(holder_.get()));
-    job_.options().environment["DTRUN_TEST_TOKEN"] = token_;
-  }
+  ElasticTest() { job_.options().environment["DTRUN_TEST_TOKEN"] = token_; }
 
   ~ElasticTest() override {
     EXPECT_TRUE(all_gone_within(token_, seconds(10))) << describe_processes_with(token_);
@@ -42,7 +40,6 @@ class ElasticTest : public testing::Test {
   // Its standard error comes with its output.
   std::unique_ptr<Command> start(const std::string& nodes, std::vector<std::string> rest,
                                  std::vector<std::string> program = {kWorker}) {
-    holder_.reset();
     std::vector<std::string> command = {"sh",
                                         "-c",
                                         "exec \"$@\" 2>&1",
@@ -66,8 +63,8 @@ class ElasticTest : public testing::Test {
     return host;
   }
 
-  base::UniqueFd holder_;  // of the port until somebody needs it
-  std::string port_;
+  testing_support::OwnPort own_port_;
+  std::string port_ = own_port_.text();
   std::string token_ = unique_token();
   LauncherJob job_;
 };
@@ -339,7 +336,7 @@ TEST_P(ElasticKillTest, OfAKilledHostAllOthersTellWithinSeconds) {
   kill(*host, *member);
   const auto killed = std::chrono::steady_clock::now();
   const CommandResult result = member->finish();
-  EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, testing_support::kPatience);
   EXPECT_NE(result.exit_code, 0);
   EXPECT_FALSE(result.killed_at_limit);
   EXPECT_THAT(result.out, HasSubstr("127.0.0.1:" + port_)) << result.describe();
@@ -381,7 +378,7 @@ TEST_F(ElasticTest, WhenTheHostIsKilledAllEndWithAVerdictWithinSeconds) {
     EXPECT_THAT(result.out, AllOf(HasSubstr("127.0.0.1:" + port_), HasSubstr("is gone")))
         << result.describe();
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, testing_support::kPatience);
 }
 
 TEST_F(ElasticTest, ANodeThatIsDoneDoesNotTakeAKilledHostForASuccess) {

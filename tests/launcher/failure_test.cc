@@ -12,6 +12,7 @@
 
 #include "dtrun/base/error.h"
 #include "launcher/launcher_job.h"
+#include "support/promptness.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -159,12 +160,12 @@ TEST(FailureTest, AFullDiskUnderTheCopyOfTheErrorFileIsToldAndTheCodeStays) {
 
 TEST(FailureTest, ARankThatWentToAnotherProcessGroupIsEndedToo) {
   const CommandResult result =
-      run_dtrun({"--nproc_per_node=2", "--shutdown-timeout=5", "python3", "-c",
+      run_dtrun({"--nproc_per_node=2", "--shutdown-timeout=30", "python3", "-c",
                  "import os, sys, time\n"
                  "if os.environ['RANK'] == '1': sys.exit(6)\n"
                  "os.setpgid(0, os.getppid()); time.sleep(100)"});
   EXPECT_EQ(result.exit_code, 6) << result.describe();
-  EXPECT_LT(result.elapsed.count(), 5.0) << result.describe();
+  EXPECT_LT(result.elapsed, testing_support::kPatience) << result.describe();
 }
 
 TEST(FailureTest, ErrorFilesAreNamedByWholePathsAndAnEmptyTmpdirIsNone) {
@@ -209,7 +210,7 @@ TEST(FailureTest, ARankThatIgnoresSigtermIsKilledAfterTheGraceAndNotBlamed) {
                    "while :; do sleep 0.05; done"});
   EXPECT_EQ(result.exit_code, 6) << result.describe();
   EXPECT_GT(result.elapsed.count(), 0.29);
-  EXPECT_LT(result.elapsed.count(), 3.0);
+  EXPECT_LT(result.elapsed, testing_support::kPatience);
   EXPECT_THAT(result.err, HasSubstr("exitcode  : -9"));
 }
 
@@ -222,7 +223,7 @@ TEST(FailureTest, AStoppedRankDoesNotHoldUpTheEnd) {
                "[ $RANK = 0 ] && echo $$ >" + fifo + " && exec sleep 100; read pid <" + fifo +
                    "; kill -STOP $pid; exit 6"});
   EXPECT_EQ(result.exit_code, 6) << result.describe();
-  EXPECT_LT(result.elapsed.count(), 10.0);
+  EXPECT_LT(result.elapsed, testing_support::kPatience);
 }
 
 TEST(FailureTest, ARankKilledInACollectiveIsTheOneReportedThoughItsPeersFailAtOnce) {
@@ -251,7 +252,7 @@ TEST(FailureTest, WhereOnlyVictimsFailTheFirstOfThemIsReported) {
 TEST(FailureTest, ARankThatGoesBeforeInitWhileOthersWaitFailsTheJobAndBothSidesAreNamed) {
   const CommandResult result = run_pages({"wait-in-init", "exit-before-init", "wait-in-init"});
   EXPECT_EQ(result.exit_code, 1) << result.describe();
-  EXPECT_LT(result.elapsed.count(), 2.0);
+  EXPECT_LT(result.elapsed, testing_support::kPatience);
   EXPECT_THAT(result.err, HasSubstr("rank 1 (pid "));
   EXPECT_THAT(result.err, HasSubstr("exited with code 0 before it joined, while ranks 0 and 2 "
                                     "waited for it in init"));
@@ -304,7 +305,7 @@ TEST(StopTwiceTest, TheSecondSignalDoesNotWaitForTheGrace) {
   command.signal(SIGINT);
   const CommandResult result = command.finish();
   EXPECT_EQ(result.exit_code, 130) << result.describe();
-  EXPECT_LT(result.elapsed.count(), 10.0);
+  EXPECT_LT(result.elapsed, testing_support::kPatience);
 }
 
 TEST(StopTwiceTest, SighupThatWasIgnoredAtTheStartStaysIgnored) {

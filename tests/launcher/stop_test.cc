@@ -11,10 +11,10 @@
 
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/error.h"
-#include "dtrun/base/socket.h"
 #include "dtrun/base/unique_fd.h"
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
+#include "support/own_port.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -197,12 +197,12 @@ TEST_F(StopPolicyTest, TheExitCodeFollowsThePolicy) {
 }
 
 TEST_F(StopPolicyTest, ADrainOfOneNodeEndsTheJobOnTheOtherWithItsCode) {
-  const std::string port = std::to_string(base::local_port(base::listen_tcp("127.0.0.1", 0).get()));
+  const testing_support::OwnPort port;
   std::unique_ptr<Command> nodes[2];
   for (const int rank : {0, 1})
     nodes[rank] =
         begin({"--nnodes=2", "--node_rank=" + std::to_string(rank), "--master_addr=127.0.0.1",
-               "--master_port=" + port, "--on-signal=USR1=drain:60"},
+               "--master_port=" + port.text(), "--on-signal=USR1=drain:60"},
               "RANK=$LOCAL_RANK;" + std::string(kSaver));
   for (const auto& node : nodes) wait_until_up(*node);
   nodes[1]->signal(SIGUSR1);

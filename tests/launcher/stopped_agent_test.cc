@@ -6,10 +6,10 @@
 
 #include <memory>
 
-#include "dtrun/base/socket.h"
 #include "launcher/elastic_node.h"
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
+#include "support/own_port.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -26,7 +26,7 @@ class StoppedAgentTest : public testing::Test {
     return std::make_unique<Command>(
         std::vector<std::string>{"sh", "-c", "exec \"$@\" 2>&1", "sh", DTRUN_BINARY, "--nnodes=1:2",
                                  "--max-restarts=3", "--rdzv_backend=c10d",
-                                 "--rdzv_endpoint=127.0.0.1:" + std::to_string(port_),
+                                 "--rdzv_endpoint=127.0.0.1:" + port_.text(),
                                  "--rdzv_conf=last_call_timeout=0.2,keep_alive_interval=0.2,"
                                  "keep_alive_max_attempt=5",
                                  "sh", "-c", "setsid sleep " + token + " & exec " + kWorker},
@@ -41,7 +41,7 @@ class StoppedAgentTest : public testing::Test {
   }
 
   LauncherJob job_;
-  std::uint16_t port_ = base::local_port(base::listen_tcp("127.0.0.1", 0).get());
+  testing_support::OwnPort port_;
 };
 
 TEST_F(StoppedAgentTest, IsDroppedAfterTheWindowAndEndsItsRanksWhenItIsContinued) {

@@ -7,10 +7,10 @@
 
 #include <memory>
 
-#include "dtrun/base/socket.h"
 #include "launcher/elastic_node.h"
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
+#include "support/own_port.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -39,7 +39,7 @@ class StuckTest : public testing::Test {
         std::vector<std::string>{
             "sh", "-c", "exec " + launcher + " \"$@\" 2>&1", "sh", DTRUN_BINARY, "-v",
             "--containment=guard", "--nnodes=1:2", "--max-restarts=3", "--rdzv_backend=c10d",
-            "--shutdown_timeout=0.2", "--rdzv_endpoint=127.0.0.1:" + std::to_string(port_),
+            "--shutdown_timeout=0.2", "--rdzv_endpoint=127.0.0.1:" + port_.text(),
             "--rdzv_conf=last_call_timeout=0.2", "sh", "-c",
             "[ $WORLD_SIZE$RANK = 21 ] || exec " + kWorker +
                 "; setpriv --reuid=65534 --clear-groups sleep " + token_ +
@@ -49,7 +49,7 @@ class StuckTest : public testing::Test {
 
   std::string token_ = unique_token();
   LauncherJob job_;
-  std::uint16_t port_ = base::local_port(base::listen_tcp("127.0.0.1", 0).get());
+  testing_support::OwnPort port_;
 };
 
 TEST_F(StuckTest, TheNodeDropsOutAndTheOthersGoOnWithoutIt) {

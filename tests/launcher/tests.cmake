@@ -6,10 +6,12 @@ target_compile_definitions(dtrun_launcher_test_support
   PUBLIC DTRUN_BINARY="$<TARGET_FILE:dtrun_launcher>" DTRUN_WORKERS="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 add_dependencies(dtrun_launcher_test_support dtrun_launcher)
 dtrun_test(launcher/bad_input_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
-foreach(name adopt start console log_files containment elastic failure joining output nodes pid_namespace rendezvous stop stopped_agent stuck time torchrun_suite)
+foreach(name adopt start console log_files containment elastic failure joining output nodes pid_namespace rendezvous stop stopped_agent time torchrun_suite)
   dtrun_test(launcher/${name}_test.cc
     LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
 endforeach()
+# Waits more than it works.
+dtrun_test(launcher/stuck_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock COST 32)
 dtrun_test(launcher/hanging_files_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock)
 dtrun_test(launcher/notice_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock)
 dtrun_test(launcher/cgroup_place_test.cc LINKS dtrun::launcher GTest::gmock)
@@ -96,5 +98,5 @@ target_include_directories(launcher_etcd_job_test PRIVATE ${PROJECT_SOURCE_DIR}/
 add_dependencies(launcher_etcd_job_test elastic_worker)
 add_dependencies(tests_launcher launcher_etcd_job_test)
 add_test(NAME EtcdJobTest COMMAND launcher_etcd_job_test)
-set_tests_properties(EtcdJobTest PROPERTIES LABELS launcher TIMEOUT 300 PROCESSORS 2
+set_tests_properties(EtcdJobTest PROPERTIES LABELS launcher TIMEOUT 300 PROCESSORS 2 COST 17
   SKIP_REGULAR_EXPRESSION "no [eE]tcd here")

@@ -15,6 +15,7 @@
 #include "launcher/elastic_node.h"
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
+#include "support/own_port.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -34,7 +35,7 @@ class TimeTest : public testing::Test {
     EXPECT_THAT(job_.left_behind(), IsEmpty());
   }
 
-  // A node of a job of one or two; who is silent for 0.6 s is lost.
+  // A node of a job of one or two; who is silent for 1.2 s is lost.
   std::unique_ptr<Command> start() {
     const std::vector<std::string> command = {
         "sh",
@@ -45,8 +46,8 @@ class TimeTest : public testing::Test {
         "-v",
         "--nnodes=1:2",
         "--rdzv_backend=c10d",
-        "--rdzv_endpoint=127.0.0.1:" + port_,
-        "--rdzv_conf=last_call_timeout=20,keep_alive_interval=0.2,keep_alive_max_attempt=3",
+        "--rdzv_endpoint=127.0.0.1:" + port_.text(),
+        "--rdzv_conf=last_call_timeout=20,keep_alive_interval=0.3,keep_alive_max_attempt=4",
         kWorker};
     return std::make_unique<Command>(command, job_.options());
   }
@@ -83,7 +84,7 @@ class TimeTest : public testing::Test {
     }
   }
 
-  std::string port_ = std::to_string(base::local_port(base::listen_tcp("127.0.0.1", 0).get()));
+  testing_support::OwnPort port_;
   std::string token_ = unique_token();
   LauncherJob job_;
   std::unique_ptr<Command> host_;

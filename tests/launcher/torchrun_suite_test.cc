@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <fstream>
 
-#include "dtrun/base/socket.h"
 #include "launcher/elastic_node.h"
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
+#include "support/own_port.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -32,7 +32,7 @@ class AgentsTest : public testing::Test {
                                       "sh",
                                       DTRUN_BINARY,
                                       "--rdzv_backend=c10d",
-                                      "--rdzv_endpoint=127.0.0.1:" + port_};
+                                      "--rdzv_endpoint=127.0.0.1:" + port_.text()};
     words.insert(words.end(), options.begin(), options.end());
     words.insert(words.end(), program.begin(), program.end());
     return std::make_unique<Command>(words, job_.options());
@@ -45,7 +45,7 @@ class AgentsTest : public testing::Test {
     return place;
   }
 
-  std::string port_ = std::to_string(base::local_port(base::listen_tcp("127.0.0.1", 0).get()));
+  testing_support::OwnPort port_;
   LauncherJob job_;
 };
 
@@ -129,7 +129,7 @@ TEST_F(AgentsTest, RanksAreContiguousInTheWorldAndInTheirRoles) {
 // The agents speak for themselves: a rank that stands still is nobody's loss, however long.
 TEST_F(AgentsTest, ARankThatIsStoppedIsWaitedForAndBlamedForNothing) {
   const std::vector<std::string> options = {
-      "--nnodes=2", "-v", "--rdzv_conf=keep_alive_interval=0.05,keep_alive_max_attempt=3"};
+      "--nnodes=2", "-v", "--rdzv_conf=keep_alive_interval=0.4,keep_alive_max_attempt=5"};
   const auto host = start(options);
   ASSERT_TRUE(host->wait_for_output("hosts the rendezvous"));
   const auto member = start(options);
@@ -138,9 +138,9 @@ TEST_F(AgentsTest, ARankThatIsStoppedIsWaitedForAndBlamedForNothing) {
   ASSERT_GT(rank, 0);
   ::kill(rank, SIGSTOP);
   finish_round(place);
-  // The rank of the host ends meanwhile, and several windows of silence pass.
+  // The rank of the host ends meanwhile, and a window of silence passes.
   ASSERT_TRUE(host->wait_for_output("all ranks of this node have ended well"));
-  testing_support::run_command({"sleep", "0.6"});
+  testing_support::run_command({"sleep", "2.2"});
   std::string stat;
   std::getline(std::ifstream("/proc/" + std::to_string(rank) + "/stat"), stat);
   EXPECT_THAT(stat, HasSubstr(") T "));

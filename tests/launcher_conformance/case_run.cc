@@ -13,6 +13,7 @@
 
 #include "dtrun/base/socket.h"
 #include "support/command.h"
+#include "support/own_port.h"
 
 extern char** environ;
 
@@ -45,11 +46,6 @@ std::vector<std::string> own_names() {
   return names;
 }
 
-std::string free_port() {
-  const base::UniqueFd listener = base::listen_tcp("127.0.0.1", 0);
-  return std::to_string(base::local_port(listener.get()));
-}
-
 class CaseRun {
  public:
   CaseRun(const Case& a_case, const Launcher& launcher) : case_(a_case), launcher_(launcher) {
@@ -59,7 +55,7 @@ class CaseRun {
     around_.sources = DTRUN_CONFORMANCE_SOURCES;
     around_.worker = DTRUN_CONFORMANCE_WORKER;
     for (const char* inner : {"/ranks", "/tmp", "/logs"}) fs::create_directory(folder + inner);
-    around_.port = free_port();
+    around_.port = port_.text();
     around_.host_names = own_names();
     set_environment();
   }
@@ -216,6 +212,7 @@ class CaseRun {
   const Case& case_;
   const Launcher& launcher_;
   Surroundings around_;
+  testing_support::OwnPort port_;
   CommandOptions options_;
 };
 

@@ -23,7 +23,7 @@ function(dtrun_lab_test source name)
   add_dependencies(tests_${layer} ${target})
   add_test(NAME ${name} COMMAND ${target})
   # Why the cluster cannot start here, where it cannot: then all tests of the program are skipped.
-  set_tests_properties(${name} PROPERTIES LABELS ${test_LABEL} TIMEOUT 120 PROCESSORS 2
+  set_tests_properties(${name} PROPERTIES LABELS ${test_LABEL} TIMEOUT 120 PROCESSORS 2 COST 15
     SKIP_REGULAR_EXPRESSION "no Slurm cluster here")
 endfunction()
 

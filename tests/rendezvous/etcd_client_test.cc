@@ -12,6 +12,7 @@
 
 #include "etcd_watch.h"
 #include "rendezvous/own_etcd_client.h"
+#include "support/own_port.h"
 #include "support/scripted_server.h"
 #include "support/thrown_error.h"
 
@@ -215,7 +216,7 @@ TEST_F(EtcdClientTest, AMemberThatIsKilledOrStoppedIsReplacedByAnother) {
   // One of three is no majority: it takes connections, and knows that it has lost the others.
   three.signal("kill", 1 + second % 3);
   const auto error =
-      error_of([&] { client->put("k", "3", 0, Deadline::after(milliseconds(300))); });
+      error_of([&] { client->put("k", "3", 0, Deadline::after(milliseconds(1500))); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::kConnection);
   for (const base::HostPort& endpoint : three.endpoints())
@@ -228,13 +229,9 @@ class OwnEtcd {
   explicit OwnEtcd(const std::vector<std::string>& flags, const std::string& scheme = "http") {
     folder_ = testing::TempDir() + "dtrun_etcd_XXXXXX";
     if (::mkdtemp(folder_.data()) == nullptr) ::abort();
-    base::UniqueFd reserved[] = {base::listen_tcp("127.0.0.1", 0),
-                                 base::listen_tcp("127.0.0.1", 0)};
-    endpoint_ = {"127.0.0.1", base::local_port(reserved[0].get())};
+    endpoint_ = {"127.0.0.1", ports_[0].number()};
     const std::string client = scheme + "://" + endpoint_.to_string();
-    const std::string peer =
-        "http://127.0.0.1:" + std::to_string(base::local_port(reserved[1].get()));
-    for (base::UniqueFd& fd : reserved) fd.reset();
+    const std::string peer = "http://127.0.0.1:" + ports_[1].text();
     std::vector<std::string> command = {"etcd",
                                         "--data-dir",
                                         folder_ + "/data",
@@ -263,6 +260,7 @@ class OwnEtcd {
 
  private:
   std::string folder_;
+  testing_support::OwnPort ports_[2];
   base::HostPort endpoint_;
   std::unique_ptr<testing_support::Command> command_;
 };

@@ -14,6 +14,7 @@
 
 #include "dtrun/base/unique_fd.h"
 #include "rendezvous/own_etcd_client.h"
+#include "support/promptness.h"
 #include "support/thrown_error.h"
 
 namespace dtrun::rendezvous {
@@ -273,7 +274,7 @@ TEST_F(EtcdElectionTest, ALeaderThatIsStoppedOrKilledIsReplacedAndFenced) {
   c.signal(SIGKILL);
   ASSERT_EQ(b.next(), "leads");
   ASSERT_EQ(d.next(), "leads");
-  EXPECT_LT(Deadline::Clock::now() - begin, kTtl + seconds(4));
+  EXPECT_LT(Deadline::Clock::now() - begin, kTtl + testing_support::kPatience);
   a.signal(SIGCONT);
   EXPECT_EQ(a.next(), "down");
   EXPECT_EQ(a.next(), "follows b");
@@ -286,11 +287,13 @@ TEST_F(EtcdElectionTest, WithoutEtcdALeaderStepsDownInTimeAndMembersAreToldOnce)
   Agent b(loop, settings_of(*lab_, "outage", "b"));
   run_until(loop, [&] { return b.was_told("follows a"); });
   const std::int64_t epoch = a.head.epoch;
-  lab_->signal("kill", 1);
-  const auto begin = Deadline::Clock::now();
-  run_until(loop, [&] { return a.was_told("down"); });
-  // Some 0.3 s before the lease's end; the rest is for a busy machine.
-  EXPECT_LT(Deadline::Clock::now() - begin, kTtl + seconds(1));
+  const auto time_to_step_down = [&](const Agent& leader) {
+    const auto begin = Deadline::Clock::now();
+    lab_->signal("kill", 1);
+    run_until(loop, [&] { return leader.told.back() == "down"; });
+    return Deadline::Clock::now() - begin;
+  };
+  const auto took = time_to_step_down(a);
   EXPECT_EQ(a.down.cause, SteppedDown::Cause::lapsed);
   EXPECT_THAT(a.down.why, HasSubstr(lab_->endpoints()[0].to_string()));
   EXPECT_EQ(a.election->held_epoch(), std::nullopt);
@@ -300,6 +303,16 @@ TEST_F(EtcdElectionTest, WithoutEtcdALeaderStepsDownInTimeAndMembersAreToldOnce)
   run_until(loop, [&] { return a.told.back() == "leads" || b.told.back() == "leads"; });
   EXPECT_GE(std::max(a.head.epoch, b.head.epoch), epoch);
   EXPECT_EQ(std::count(b.told.begin(), b.told.end(), "trouble"), 1);
+  // It was some 0.3 s before the lease's end. Where the machine was busy, another leader is tried.
+  constexpr seconds kInTime = kTtl + seconds(1);
+  if (took >= kInTime)
+    testing_support::expect_promptness(kInTime, [&] {
+      Agent again(loop, settings_of(*lab_, "busy", "c"));
+      run_until(loop, [&] { return again.was_told("leads"); });
+      const auto its_time = time_to_step_down(again);
+      lab_->start();
+      return its_time;
+    });
 }
 
 TEST(NoElectionTest, WithoutAnEtcdTheReasonIsToldAndTheEndIsQuick) {
@@ -316,7 +329,7 @@ TEST(NoElectionTest, WithoutAnEtcdTheReasonIsToldAndTheEndIsQuick) {
     loop.run_some(Deadline::after(milliseconds(50)));
     EXPECT_THAT(agent.told, testing::IsEmpty());
   }
-  EXPECT_LT(Deadline::Clock::now() - begin, seconds(3));
+  EXPECT_LT(Deadline::Clock::now() - begin, testing_support::kPatience);
 }
 
 }  // namespace

@@ -375,7 +375,7 @@ TEST(FileStoreTest, AProcessThatIsStoppedInsideAnOperationIsWaitedForUntilTheDea
   const auto error = error_of([&] { store->set("k", "v", soon); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::kTimeout);
-  EXPECT_THAT(error->summary(), testing::MatchesRegex("set timeout after .*ms, keys: /k"));
+  EXPECT_THAT(error->summary(), testing::MatchesRegex("set timeout after .*s, keys: /k"));
   EXPECT_THAT(error->why(), HasSubstr("cannot lock the store file " + folder.file()));
   const auto opening = error_of([&] {
     open_file_store({.path = folder.file(), .open_timeout = std::chrono::milliseconds(5)});

@@ -176,13 +176,14 @@ class TestAgent {
   std::optional<Membership> membership_;
 };
 
-/// Runs the loop until that is so. False: it does not become so.
+/// Runs the loop until that is so, which may be for what happens on another thread. False: it does
+/// not become so.
 template <typename Predicate>
 bool run_until(base::EventLoop& loop, Predicate predicate) {
   const base::Deadline limit = patience();
   while (!predicate()) {
     if (limit.expired()) return false;
-    loop.run_some(limit);
+    loop.run_some(base::Deadline::after(std::chrono::milliseconds(20)));
   }
   return true;
 }

@@ -17,7 +17,7 @@ function(dtrun_etcd_test file name)
   target_include_directories(rendezvous_${file} PRIVATE ${PROJECT_SOURCE_DIR}/rendezvous/src)
   add_dependencies(tests_rendezvous rendezvous_${file})
   add_test(NAME ${name} COMMAND rendezvous_${file})
-  set_tests_properties(${name} PROPERTIES LABELS rendezvous TIMEOUT 120 PROCESSORS 2
+  set_tests_properties(${name} PROPERTIES LABELS rendezvous TIMEOUT 120 PROCESSORS 2 COST 10
     SKIP_REGULAR_EXPRESSION "no [eE]tcd here")
 endfunction()
 dtrun_etcd_test(etcd_client_test EtcdClientTest)

@@ -146,10 +146,10 @@ TEST_F(DtrunStoreTest, ATokenKeepsOthersOut) {
   TcpStoreOptions options = place();
   options.connect_timeout = milliseconds(100);
   EXPECT_EQ(error_of([&] { connect_tcp_store(options); })->code(), ErrorCode::kConnection);
+  options.connect_timeout = seconds(60);
   options.token = Token("another secret of letters", "the test");
   EXPECT_EQ(error_of([&] { connect_tcp_store(options); })->code(), ErrorCode::kProtocol);
   options.token = Token(secret, "the test");
-  options.connect_timeout = seconds(60);
   const auto store = connect_tcp_store(options);
   store->set("k", "v");
   EXPECT_EQ(store->num_keys(), 1);
