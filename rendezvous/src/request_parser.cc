@@ -57,8 +57,8 @@ bool RequestParser::scan_text(std::uint64_t size) {
   if (size > most)
     return fail(fmt::format("{} with a {} of {} bytes, at most {} are taken", store_op_name(op_),
                             is_key ? "key" : "value", size, most));
-  if (at_ + sizeof size + size > kMaxRequestBytes)
-    return fail(fmt::format("{} of more than {} bytes", store_op_name(op_), kMaxRequestBytes));
+  if (at_ + sizeof size + size > limits_.request_bytes)
+    return fail(fmt::format("{} of more than {} bytes", store_op_name(op_), limits_.request_bytes));
   return true;
 }
 

@@ -30,6 +30,7 @@ struct RequestLimits {
   std::size_t key_bytes = kMaxKeyBytes;
   std::size_t value_bytes = kMaxValueBytes;
   std::size_t keys = 1 << 20;
+  std::size_t request_bytes = kMaxRequestBytes;
 };
 
 class RequestParser {
