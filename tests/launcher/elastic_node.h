@@ -44,6 +44,14 @@ inline Place next_place(testing_support::Command& node) {
   return place;
 }
 
+/// The same in the next round of so many nodes: one that comes after the others' last call is in a
+/// further round.
+inline Place next_place_among(testing_support::Command& node, int nodes) {
+  Place place = next_place(node);
+  while (place.pid > 0 && place.nodes != nodes) place = next_place(node);
+  return place;
+}
+
 /// Ends all ranks of the round with 0.
 inline void finish_round(const Place& place) {
   rendezvous::connect_tcp_store({place.host, static_cast<std::uint16_t>(place.port)})

@@ -33,13 +33,6 @@ class StoppedAgentTest : public testing::Test {
         job_.options());
   }
 
-  // The next round of so many nodes.
-  static Place next_round(Command& node, int nodes) {
-    Place place = next_place(node);
-    while (place.pid > 0 && place.nodes != nodes) place = next_place(node);
-    return place;
-  }
-
   LauncherJob job_;
   testing_support::OwnPort port_;
 };
@@ -49,11 +42,11 @@ TEST_F(StoppedAgentTest, IsDroppedAfterTheWindowAndEndsItsRanksWhenItIsContinued
   const auto host = start(of_host);
   ASSERT_TRUE(host->wait_for_output("hosts the rendezvous"));
   const auto member = start(of_member);
-  const Place stopped = next_round(*member, 2);
-  ASSERT_EQ(next_round(*host, 2).nodes, 2);
+  const Place stopped = next_place_among(*member, 2);
+  ASSERT_EQ(next_place_among(*host, 2).nodes, 2);
   member->signal(SIGSTOP);
   // Its own ranks do not notice.
-  const Place alone = next_round(*host, 1);
+  const Place alone = next_place_among(*host, 1);
   ASSERT_EQ(alone.nodes, 1);
   EXPECT_EQ(::kill(stopped.pid, 0), 0);
   member->signal(SIGCONT);

@@ -38,13 +38,6 @@ class AgentsTest : public testing::Test {
     return std::make_unique<Command>(words, job_.options());
   }
 
-  // The next round of so many nodes.
-  static Place next_round(Command& node, int nodes) {
-    Place place = next_place(node);
-    while (place.pid > 0 && place.nodes != nodes) place = next_place(node);
-    return place;
-  }
-
   testing_support::OwnPort port_;
   LauncherJob job_;
 };
@@ -55,13 +48,13 @@ TEST_F(AgentsTest, AKilledAgentThatIsStartedAgainTakesPartAgain) {
   const auto host = start(options);
   ASSERT_TRUE(host->wait_for_output("hosts the rendezvous"));
   const auto killed = start(options);
-  ASSERT_EQ(next_round(*host, 2).restart, 0);
-  ASSERT_EQ(next_round(*killed, 2).restart, 0);
+  ASSERT_EQ(next_place_among(*host, 2).restart, 0);
+  ASSERT_EQ(next_place_among(*killed, 2).restart, 0);
   killed->signal(SIGKILL);
   const auto again = start(options);
-  const Place place = next_round(*host, 2);
+  const Place place = next_place_among(*host, 2);
   EXPECT_EQ(place.restart, 1);
-  EXPECT_EQ(next_round(*again, 2).restart, 1);
+  EXPECT_EQ(next_place_among(*again, 2).restart, 1);
   finish_round(place);
   for (const auto* node : {&host, &again}) {
     const CommandResult result = (*node)->finish();
@@ -76,10 +69,10 @@ TEST_F(AgentsTest, WhenOneOfTwoElasticAgentsIsKilledTheOtherEndsWell) {
   const auto host = start(options);
   ASSERT_TRUE(host->wait_for_output("hosts the rendezvous"));
   const auto killed = start(options);
-  ASSERT_EQ(next_round(*killed, 2).nodes, 2);
-  ASSERT_EQ(next_round(*host, 2).nodes, 2);
+  ASSERT_EQ(next_place_among(*killed, 2).nodes, 2);
+  ASSERT_EQ(next_place_among(*host, 2).nodes, 2);
   killed->signal(SIGKILL);
-  const Place alone = next_round(*host, 1);
+  const Place alone = next_place_among(*host, 1);
   ASSERT_EQ(alone.nodes, 1);
   finish_round(alone);
   const CommandResult result = host->finish();
@@ -133,7 +126,7 @@ TEST_F(AgentsTest, ARankThatIsStoppedIsWaitedForAndBlamedForNothing) {
   const auto host = start(options);
   ASSERT_TRUE(host->wait_for_output("hosts the rendezvous"));
   const auto member = start(options);
-  const Place place = next_round(*host, 2), stopped = next_round(*member, 2);
+  const Place place = next_place_among(*host, 2), stopped = next_place_among(*member, 2);
   const pid_t rank = rank_called(stopped.pid, member->pid());
   ASSERT_GT(rank, 0);
   ::kill(rank, SIGSTOP);
