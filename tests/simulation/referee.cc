@@ -413,14 +413,20 @@ void Referee::agent_starts(int node) {
   said_round_[node] = rounds::kNoRound;
 }
 
+void Referee::is_done(int node, int round) {
+  if (round > done_in_) done_agents_.clear();
+  if (round >= done_in_) done_agents_.insert(agent_of_[node]);
+  done_in_ = std::max(done_in_, round);
+}
+
 void Referee::member_says(int node, const rounds::AgentMessage& message) {
   const int round = round_of(message);
-  if (const auto* hello = std::get_if<rounds::Hello>(&message)) agent_of_[node] = hello->agent;
-  if (std::holds_alternative<rounds::Done>(message)) {
-    if (round > done_in_) done_agents_.clear();
-    if (round >= done_in_) done_agents_.insert(agent_of_[node]);
-    done_in_ = std::max(done_in_, round);
+  if (const auto* hello = std::get_if<rounds::Hello>(&message)) {
+    agent_of_[node] = hello->agent;
+    // Its workers may have ended well while it had no head to tell.
+    if (hello->done_round != rounds::kNoRound) is_done(node, hello->done_round);
   }
+  if (std::holds_alternative<rounds::Done>(message)) is_done(node, round);
   // It was told to.
   if (std::holds_alternative<rounds::Stopped>(message) && round == done_in_)
     done_agents_.erase(agent_of_[node]);

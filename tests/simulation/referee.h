@@ -96,6 +96,7 @@ class Referee {
   void check_done_under_former_head(const HeadBook& head, int round) const;
   /// Before the first round of an elected head: one whom it has heard; null: there is none.
   const MemberBook* who_was_done(const HeadBook& head) const;
+  void is_done(int node, int round);
   void check_that_all_are_told(const HeadBook& head) const;
   Moment ran_since(const HeadBook& head, Moment since, Moment now) const;
 

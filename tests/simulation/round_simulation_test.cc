@@ -28,6 +28,14 @@ TEST(RoundSimulation, NoRuleIsBrokenInTheFirstSeeds) {
   EXPECT_GT(tally.restarts, 0);
 }
 
+// 165411: an agent whose workers had ended well while it stood still said so in its Hello only.
+TEST(RoundSimulation, NoRuleIsBrokenInSeedsInWhichOneWas) {
+  for (const std::uint64_t seed : {165411}) {
+    const Result result = simulate(seed);
+    EXPECT_TRUE(result.is_clean()) << seed << ": " << result.rule << ": " << result.text;
+  }
+}
+
 TEST(RoundSimulation, ASeedReplaysBitEqual) {
   for (std::uint64_t seed = 1; seed <= 100; ++seed)
     EXPECT_EQ(simulate(seed).hash, simulate(seed).hash) << "seed " << seed;
