@@ -12,6 +12,7 @@ namespace dtrun {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing_support::CommandResult;
@@ -20,7 +21,7 @@ using testing_support::SlurmLab;
 class SlurmBatchTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    lab_ = std::make_unique<SlurmLab>(4);
+    lab_ = std::make_unique<SlurmLab>(4, std::vector<std::string>{"--preempt"});
     lab_->options().environment["PATH"] = DTRUN_BIN ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
   }
   static void TearDownTestSuite() { lab_.reset(); }
@@ -80,6 +81,33 @@ TEST_F(SlurmBatchTest, AJobThatEndsWith75IsPutBackIntoTheQueue) {
   EXPECT_EQ(job.exit_code, 0) << job.output;
   EXPECT_THAT(job.output, AllOf(HasSubstr("life 0 rank 0"), HasSubstr("requeue 1 of 10"),
                                 HasSubstr("life 1 rank 3"), HasSubstr(".0.1\n")));
+}
+
+TEST_F(SlurmBatchTest, APreemptedJobSavesAndComesBack) {
+  const std::string file = lab_->folder() + "/preempted.out";
+  const auto job =
+      lab_->start(batch_line("requeue", {"--wait", "--output=" + file, "--nodelist=node1,node2"},
+                             {"--on-signal=TERM=drain:10", "python3", "-c",
+                              "import os, signal\n"
+                              "life = os.environ.get('SLURM_RESTART_COUNT', '0')\n"
+                              "def save(*_):\n"
+                              "  print('saved', os.environ['RANK'], flush=True)\n"
+                              "  os._exit(75)\n"
+                              "signal.signal(signal.SIGTERM, save)\n"
+                              "print('life', life, os.environ['RANK'], flush=True)\n"
+                              "while life == '0': signal.pause()"}));
+  const auto output = lab_->start({"tail", "-n", "+1", "--retry", "--follow=name", file});
+  for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(output->next_line("life 0"));
+  const CommandResult urgent =
+      lab_->run({"srun", "--partition=high", "--exclusive", "--nodelist=node1,node2", "hostname"});
+  EXPECT_THAT(urgent.sorted_lines(), ElementsAre("node1", "node2")) << urgent.describe();
+  EXPECT_EQ(job->finish().exit_code, 0);
+  std::ifstream in(file);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  for (const char* rank : {"0", "1", "2", "3"})
+    EXPECT_THAT(text, AllOf(HasSubstr(std::string("saved ") + rank),
+                            HasSubstr(std::string("life 1 ") + rank)));
+  EXPECT_THAT(text, AllOf(HasSubstr("requeue 1 of 10"), Not(HasSubstr("Root Cause"))));
 }
 
 TEST_F(SlurmBatchTest, SignalsOfSlurmReachTheRanksAndTheirCodeComesBack) {
