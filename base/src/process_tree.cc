@@ -87,9 +87,11 @@ void continue_when_parent_dies() {
 }
 
 void signal_process_group(pid_t leader, int signal_number) {
-  const bool leader_left = ::getpgid(leader) != leader;
-  ::kill(-leader, signal_number);
-  if (leader_left) ::kill(leader, signal_number);
+  const bool was_there = ::getpgid(leader) == leader;
+  const bool somebody_was_there = ::kill(-leader, signal_number) == 0;
+  // It may be just on its way: rather twice than not at all.
+  if (!was_there || !somebody_was_there || ::getpgid(leader) != leader)
+    ::kill(leader, signal_number);
 }
 
 bool is_above(pid_t pid) {

@@ -1,6 +1,7 @@
 #include "dtrun/base/process_tree.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -65,6 +66,45 @@ TEST(ProcessTreeTest, AChildThatHasEndedIsOneUntilItIsReaped) {
   EXPECT_EQ(kill_descendants({}, Deadline::after(seconds(5))), 0);
   child.mark_reaped();
   EXPECT_FALSE(has_children());
+}
+
+// Goes over to its parent's group and back, all the time, and answers the signals, which are
+// blocked.
+[[noreturn]] void change_groups_and_answer(const sigset_t& set, const UniqueFd& answers) {
+  const timespec at_once{};
+  while (true) {
+    ::setpgid(0, 0);
+    const int number = ::sigtimedwait(&set, nullptr, &at_once);
+    const char answer = static_cast<char>(number);
+    if (number > 0 && ::write(answers.get(), &answer, 1) != 1) ::_exit(1);
+    ::setpgid(0, ::getpgid(::getppid()));
+  }
+}
+
+TEST(ProcessTreeTest, AChildThatIsJustChangingItsGroupGetsEverySignal) {
+  Pipe answers = make_pipe();
+  sigset_t set, before;
+  ::sigemptyset(&set);
+  for (const int number : {SIGUSR1, SIGUSR2}) ::sigaddset(&set, number);
+  ::sigprocmask(SIG_BLOCK, &set, &before);
+  const pid_t child = ::fork();
+  if (child == 0) change_groups_and_answer(set, answers.write_end);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  answers.write_end.reset();
+  ::setpgid(child, child);
+  int lost = 0;
+  for (int i = 0; i < 2000 && lost == 0; ++i) {
+    const int number = i % 2 == 0 ? SIGUSR1 : SIGUSR2;
+    signal_process_group(child, number);
+    // One that came twice is answered twice: the last round's number may come first.
+    for (char answer = 0; answer != number && lost == 0;) {
+      pollfd ready{answers.read_end.get(), POLLIN, 0};
+      if (::poll(&ready, 1, 10'000) != 1 || ::read(ready.fd, &answer, 1) != 1) ++lost;
+    }
+  }
+  EXPECT_EQ(lost, 0);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(ProcessTreeTest, ThoseToBeSparedAreSpared) {

@@ -24,7 +24,8 @@ void become_subreaper();
 void continue_when_parent_dies();
 
 /// Signals the group that `leader`, a child that is not reaped yet, was started in, and the child
-/// itself where it has gone over to another group: its number is still its own.
+/// itself where it has gone over to another group: its number is still its own. One that goes over
+/// in that moment may get it twice.
 void signal_process_group(pid_t leader, int signal_number);
 
 /// Whether it is this process's parent, or one of the parent's.
