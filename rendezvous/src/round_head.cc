@@ -122,7 +122,7 @@ std::vector<HeadAction> step_down(HeadState& state) {
     if (id != state.own) actions.emplace_back(HangUp{id});
   actions.emplace_back(End{});
   state.phase = HeadPhase::kClosed;
-  state.ended = true;
+  state.ended = state.resigned = true;
   return actions;
 }
 

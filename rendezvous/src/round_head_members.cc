@@ -12,6 +12,7 @@ namespace dtrun::rendezvous::rounds {
 
 // --- coming
 void HeadStep::on_hello(MemberId id, const Hello& hello) {
+  if (s_.resigned) return do_(HangUp{id});
   if (s_.members.contains(id)) {  // it may say so once
     do_(HangUp{id});
     return lose(id, LossKind::kSilent, "it said twice who it is");

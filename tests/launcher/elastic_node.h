@@ -54,6 +54,7 @@ inline Place next_place_among(testing_support::Command& node, int nodes) {
 
 /// Ends all ranks of the round with 0.
 inline void finish_round(const Place& place) {
+  ASSERT_GT(place.port, 0) << "there is no round";
   rendezvous::connect_tcp_store({place.host, static_cast<std::uint16_t>(place.port)})
       ->set("finish", "");
 }

@@ -664,5 +664,19 @@ TEST(NaturalOrder, CountsAsPeopleDo) {
   EXPECT_FALSE(naturally_before("n7", "n07"));
 }
 
+// Its socket is open a moment longer than it leads.
+TEST_F(RoundHeadTest, WhoComesToAHeadThatHasSteppedDownIsToldNothingAndLooksForTheNext) {
+  begin(1, 2);
+  join(1, "node1");
+  join(2, "node2");
+  start();
+  step_down(head_);
+  heard_.clear();
+  join(3, "node2");
+  say(4, hello("node3"));
+  EXPECT_TRUE(heard_.empty());
+  EXPECT_EQ(hung_up_, (std::vector<MemberId>{3, 4}));
+}
+
 }  // namespace
 }  // namespace dtrun::rendezvous::rounds

@@ -172,6 +172,7 @@ struct HeadState {
   /// come back to hear how the job has ended.
   AbsentAgents owed;
   bool ended = false;
+  bool resigned = false;  ///< another leads: who comes now has to look for it
 
   Moment last_step{};
   Moment next_sweep{};  ///< when the silent are looked for
