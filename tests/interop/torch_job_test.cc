@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "support/command.h"
+#include "support/legacy_torch.h"
 #include "support/own_port.h"
 #include "support/slurm_lab.h"
 #include "support/torch_home.h"
@@ -17,11 +18,10 @@ using testing_support::CommandOptions;
 using testing_support::CommandResult;
 using testing_support::run_command;
 
-TEST(TorchJobTest, AnUnmodifiedGlooProgramRunsUnderDtrun) {
-  REQUIRE_TORCH(home);
+void expect_gloo_job_runs(const std::string& python) {
   CommandOptions options;
   options.limit = std::chrono::seconds(120);
-  options.environment["PYTHON_EXEC"] = home.python();
+  options.environment["PYTHON_EXEC"] = python;
   const CommandResult result =
       run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=4",
                    DTRUN_SOURCE_DIR "/tests/interop/gloo_job.py", "--lr", "0.1"},
@@ -32,6 +32,16 @@ TEST(TorchJobTest, AnUnmodifiedGlooProgramRunsUnderDtrun) {
     expected.push_back("rank " + std::to_string(rank) +
                        " of 4: [10.0, 10.0, 10.0] ['--lr', '0.1']");
   EXPECT_EQ(result.sorted_lines(), expected) << result.describe();
+}
+
+TEST(TorchJobTest, AnUnmodifiedGlooProgramRunsUnderDtrun) {
+  REQUIRE_TORCH(home);
+  expect_gloo_job_runs(home.python());
+}
+
+TEST(TorchJobTest, TheSameProgramRunsWithTheOldestPyTorchThatIsServed) {
+  REQUIRE_LEGACY_TORCH(torch);
+  expect_gloo_job_runs(torch.python);
 }
 
 TEST(TorchJobTest, AProgramThatMeetsByTcpMakesGroupsAndUsesTheStoreRunsUnderDtrun) {
