@@ -4,21 +4,35 @@
 namespace dtrun::rendezvous::rounds {
 namespace {
 
-class FarewellTest : public RoundHeadTest {};
+class FarewellTest : public RoundHeadTest {
+ protected:
+  // Two nodes, of which the second one is done.
+  void begin_with_one_done() {
+    heard_.clear();
+    ended_ = false;
+    begin(2, 2);
+    second_ = hello("b");
+    second_.agent = 77;
+    join(1, "a");
+    event(Said{2, second_});
+    start();
+    say(2, Done{0});
+  }
+  // That one, by connection 3.
+  void come_back() {
+    second_.last_round = second_.done_round = 0;
+    second_.last_group_rank = 1;
+    event(Said{3, second_});
+  }
+
+  Hello second_;
+};
 
 TEST_F(FarewellTest, WhoIsDoneAndWasLostMayComeBackForTheVerdict) {
-  begin(2, 2);
-  Hello second = hello("b");
-  second.agent = 77;
-  join(1, "a");
-  event(Said{2, second});
-  start();
-  say(2, Done{0});
+  begin_with_one_done();
   lose(2, LossKind::kReset);
   EXPECT_EQ(head_.phase, HeadPhase::kRunning);
-  second.last_round = second.done_round = 0;
-  second.last_group_rank = 1;
-  event(Said{3, second});
+  come_back();
   ASSERT_TRUE(last<Accepted>(3));
   say(1, Done{0});
   EXPECT_EQ(last<Close>(3)->outcome, Close::Outcome::kSucceeded);
@@ -27,19 +41,9 @@ TEST_F(FarewellTest, WhoIsDoneAndWasLostMayComeBackForTheVerdict) {
 // What it has done stays done: it may be lost once more, or be stopped by its operator.
 TEST_F(FarewellTest, WhoCameBackIsWaitedForAgainAndMayLeave) {
   for (const bool leaves : {false, true}) {
-    heard_.clear();
-    ended_ = false;
-    begin(2, 2);
-    Hello second = hello("b");
-    second.agent = 77;
-    join(1, "a");
-    event(Said{2, second});
-    start();
-    say(2, Done{0});
+    begin_with_one_done();
     lose(2, LossKind::kReset);
-    second.last_round = second.done_round = 0;
-    second.last_group_rank = 1;
-    event(Said{3, second});
+    come_back();
     if (leaves) say(3, Leaving{});
     EXPECT_EQ(head_.phase, HeadPhase::kRunning);
     lose(3, leaves ? LossKind::kGone : LossKind::kReset);
@@ -54,15 +58,7 @@ TEST_F(FarewellTest, WhoCameBackIsWaitedForAgainAndMayLeave) {
 // Whose connection is reset just as the job fails would take it for a success, or for lost.
 TEST_F(FarewellTest, WhoWasDoneAndWasLostIsWaitedForToBeTold) {
   for (const bool closed_first : {false, true}) {
-    heard_.clear();
-    ended_ = false;
-    begin(2, 2);
-    Hello second = hello("b");
-    second.agent = 77;
-    join(1, "a");
-    event(Said{2, second});
-    start();
-    say(2, Done{0});
+    begin_with_one_done();
     if (!closed_first) lose(2, LossKind::kReset);
     say(1, Failed{0, failure(0)});
     ASSERT_EQ(head_.phase, HeadPhase::kClosed);
@@ -70,9 +66,7 @@ TEST_F(FarewellTest, WhoWasDoneAndWasLostIsWaitedForToBeTold) {
     lose(1);
     EXPECT_FALSE(ended_) << "one has not heard it";
     pass(seconds(1));
-    second.last_round = second.done_round = 0;
-    second.last_group_rank = 1;
-    event(Said{3, second});
+    come_back();
     ASSERT_TRUE(last<Close>(3));
     EXPECT_EQ(last<Close>(3)->failure, failure(0));
     EXPECT_FALSE(ended_);
@@ -83,14 +77,7 @@ TEST_F(FarewellTest, WhoWasDoneAndWasLostIsWaitedForToBeTold) {
 
 TEST_F(FarewellTest, WhoWasDoneAndWasLostIsNotWaitedForForEver) {
   for (const LossKind kind : {LossKind::kReset, LossKind::kSilent, LossKind::kGone}) {
-    ended_ = false;
-    begin(2, 2);
-    Hello second = hello("b");
-    second.agent = 77;
-    join(1, "a");
-    event(Said{2, second});
-    start();
-    say(2, Done{0});
+    begin_with_one_done();
     lose(2, kind);
     pass(seconds(10));
     say(1, Done{0});
