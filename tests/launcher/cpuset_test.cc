@@ -35,7 +35,7 @@ class Cpuset {
  public:
   explicit Cpuset(int cpu) {
     for (const char* controller : {"cpuset", ""}) {
-      const CgroupPlace place = own_cgroup(controller);
+      const CgroupPlace place = OwnCgroup().place(controller);
       if (place.folder.empty()) {
         why_not_ += place.why_not + "; ";
         continue;

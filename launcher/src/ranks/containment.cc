@@ -13,7 +13,7 @@ Containment Containment::choose(ContainmentWish wish) {
     result.why_no_cgroup_ = "--containment=guard";
     return result;
   }
-  const CgroupPlace place = own_cgroup();
+  const CgroupPlace place = OwnCgroup().place();
   if (wish != ContainmentWish::kCgroup && place.of_slurm) {
     result.why_no_cgroup_ = "Slurm would not see the ranks in one below its own";
   } else {

@@ -31,8 +31,9 @@ void add_upwards(const CgroupPlace& place, const char* name, std::vector<std::st
 
 std::vector<std::string> candidates(const std::string& root) {
   std::vector<std::string> files;
-  add_upwards(own_cgroup("", root), "/memory.events", files);
-  add_upwards(own_cgroup("memory", root), "/memory.oom_control", files);
+  const OwnCgroup own(root);
+  add_upwards(own.place(), "/memory.events", files);
+  add_upwards(own.place("memory"), "/memory.oom_control", files);
   return files;
 }
 

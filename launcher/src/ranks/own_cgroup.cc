@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace dtrun::launcher {
 namespace {
@@ -15,12 +16,16 @@ std::string read_file(const std::string& path) {
 
 }  // namespace
 
-CgroupPlace own_cgroup(std::string_view controller, const std::string& root) {
-  CgroupPlace place = find_cgroup_place(read_file(root + "/proc/self/cgroup"),
-                                        read_file(root + "/proc/self/mountinfo"), controller);
+OwnCgroup::OwnCgroup(std::string root)
+    : root_(std::move(root)),
+      cgroups_(read_file(root_ + "/proc/self/cgroup")),
+      mounts_(read_file(root_ + "/proc/self/mountinfo")) {}
+
+CgroupPlace OwnCgroup::place(std::string_view controller) const {
+  CgroupPlace place = find_cgroup_place(cgroups_, mounts_, controller);
   if (place.folder.empty()) return place;
-  place.folder.insert(0, root);
-  place.mount.insert(0, root);
+  place.folder.insert(0, root_);
+  place.mount.insert(0, root_);
   return place;
 }
 

@@ -1,4 +1,4 @@
-// OwnCgroup: the place of a cgroup that this process is in, as /proc tells it.
+// OwnCgroup: the places of the cgroups that this process is in, as /proc tells them; read once.
 #pragma once
 
 #include <string>
@@ -8,8 +8,18 @@
 
 namespace dtrun::launcher {
 
-/// @param controller of version 1; empty: version 2
-/// @param root before /proc and before the place; not empty for tests
-CgroupPlace own_cgroup(std::string_view controller = "", const std::string& root = "");
+class OwnCgroup {
+ public:
+  /// @param root before /proc and before the places; not empty for tests
+  explicit OwnCgroup(std::string root = "");
+
+  /// @param controller of version 1; empty: version 2
+  CgroupPlace place(std::string_view controller = "") const;
+
+ private:
+  std::string root_;
+  std::string cgroups_;
+  std::string mounts_;
+};
 
 }  // namespace dtrun::launcher
