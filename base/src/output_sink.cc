@@ -108,8 +108,7 @@ std::size_t OutputSink::write_some(std::string_view bytes) {
       pollfd writable{fd_, POLLOUT, 0};
       ::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
-      error_number_ = errno;
-      broken_ = true;
+      fail(errno);
     }
   }
   if (broken_) {
@@ -117,6 +116,13 @@ std::size_t OutputSink::write_some(std::string_view bytes) {
     done = bytes.size();
   }
   return done;
+}
+
+void OutputSink::fail(int error_number) {
+  error_number_ = error_number;
+  broken_ = true;
+  const bool reader_gone = error_number == EPIPE || error_number == ECONNRESET;
+  if (reader_gone && on_reader_gone_) on_reader_gone_();
 }
 
 void OutputSink::put(std::string_view bytes) {

@@ -236,7 +236,8 @@ class Agent {
     if (drain_signal_ != 0 && outcome_.stop_signal == 0 && in_peace && !urgent) return;
     StopOrder order;
     order.round = stop.round;
-    order.signal = stop.signal;
+    // Their own outputs are not closed: an order to end is what they have handlers for.
+    order.signal = stop.signal == SIGPIPE ? SIGTERM : stop.signal;
     order.urgency = urgent ? Urgency::kNow : Urgency::kClean;
     order.why = cause_of(stop);
     order.grace = stop_grace_;
@@ -364,6 +365,20 @@ class Agent {
     loop_.stop();
   }
 
+  // What the ranks write is lost, and who has closed it has seen enough. One that is being stopped,
+  // or is over, is not stopped once more.
+  void on_reader_gone() {
+    if (outcome_.stop_signal != 0 || failing_ || finished_) return;
+    outcome_.stop_signal = SIGPIPE;
+    print_error(
+        "nobody reads the standard output any more: the job is stopped "
+        "(--on-closed-output=ignore lets it run on)");
+    membership_->tell(rounds::OperatorStop{
+        .signal = SIGPIPE,
+        .why = fmt::format("nobody reads the standard output of dtrun on {} any more",
+                           this_node())});
+  }
+
   // --- the ranks' word, where this agent has their store
   void on_store_client() {
     arrivals_.add(now_ns());
@@ -403,6 +418,9 @@ class Agent {
         break;
       case MessageKind::kNote:
         print_note(plan_, message->text_after<GuardNote>());
+        break;
+      case MessageKind::kReaderGone:
+        on_reader_gone();
         break;
       case MessageKind::kFlushed:
         on_flushed(message->as<GroupEnd>());

@@ -207,14 +207,51 @@ TEST(OutputTest, AFloodTakesLittleMemoryHoweverItIsShown) {
 #endif
 }
 
-TEST(OutputTest, AReaderThatGoesAwayDoesNotEndTheRanks) {
-  const CommandResult result = testing_support::run_command(
+// Of `dtrun ARGUMENTS | READER`, where standard error ends with dtrun's exit code.
+CommandResult run_into(const std::string& reader, const std::string& arguments) {
+  return testing_support::run_command(
       {"sh", "-c",
-       "{ OMP_NUM_THREADS=1 " DTRUN_BINARY
-       " --nproc_per_node=2 sh -c 'yes | head -c 1000000; exit 0'; echo code $? >&2; } "
-       "| head -n 1"});
+       "{ OMP_NUM_THREADS=1 " DTRUN_BINARY " " + arguments + "; echo code $? >&2; } | " + reader});
+}
+
+CommandResult run_for_one_line(const std::string& arguments) {
+  return run_into("head -n 1", arguments);
+}
+
+TEST(OutputTest, AReaderThatGoesAwayEndsTheJobWith141AndIsToldOnce) {
+  const CommandResult result = run_for_one_line("--nproc_per_node=2 yes");
   EXPECT_EQ(result.out, "y\n");
-  EXPECT_THAT(result.err, HasSubstr("code 0")) << result.describe();
+  EXPECT_EQ(result.err,
+            "dtrun: error: nobody reads the standard output any more: the job is stopped "
+            "(--on-closed-output=ignore lets it run on)\ncode 141\n");
+}
+
+TEST(OutputTest, RanksThatDoNotKnowOfClosedOutputGetTermAndTheGrace) {
+  // Ignored, as by Python, so that nothing but SIGTERM ends it.
+  const CommandResult result = run_for_one_line(
+      "sh -c 'trap \"\" PIPE; trap \"echo told >&2; exit 0\" TERM; echo a; while :; do echo b; "
+      "sleep 0.01; done'");
+  EXPECT_THAT(result.err, HasSubstr("told\n"));
+  EXPECT_THAT(result.err, HasSubstr("code 141\n"));
+}
+
+TEST(OutputTest, AReaderOfBothStreamsThatGoesAwayEndsTheJobWithoutAWord) {
+  const CommandResult result =
+      run_for_one_line("--nproc_per_node=2 sh -c 'yes >&2' 2>&1");
+  EXPECT_EQ(result.out, "y\n");
+  EXPECT_EQ(result.err, "code 141\n");
+}
+
+TEST(OutputTest, AReaderThatGoesAwayIsIgnoredWhereAskedForAndWhereNothingIsWrittenToIt) {
+  EXPECT_EQ(run_for_one_line("--on-closed-output=ignore --nproc_per_node=2 "
+                             "sh -c 'yes | head -c 1000000; exit 0'")
+                .err,
+            "code 0\n");
+  // Into files only: nothing goes to the closed pipe.
+  LauncherJob job;
+  EXPECT_EQ(run_into("true", "--log_dir=" + job.folder() + " -r 1 sh -c 'sleep 0.3; seq 100000'")
+                .err,
+            "code 0\n");
 }
 
 TEST(OutputTest, AFullDiskUnderTheOutputIsAnErrorAndNotSilence) {

@@ -26,6 +26,7 @@ enum class MessageKind : std::uint32_t {
   kGroupEnd,      ///< guard: GroupEnd; its last word about the round
   kFlush,         ///< agent: FlushOrder; no round will follow
   kNote,          ///< guard: GuardNote, then a text for the operator
+  kReaderGone,    ///< guard: GuardNote; nobody reads the standard output any more
   kFlushed,       ///< guard: GroupEnd, of which only what it says of the output counts
 };
 

@@ -114,6 +114,10 @@ constexpr OptionRow kRows[] = {
     {"status", 0, "auto|never", G::kOutput, "how the ranks are, in the last line of a terminal",
      "auto"},
     {"stdin", 0, "RANK|none", G::kOutput, "the rank that reads dtrun's standard input", "none"},
+    {"on-closed-output", 0, "stop|ignore", G::kOutput,
+     "when nobody reads dtrun's standard output any more (dtrun ... | head): end the job with 141, "
+     "or run on and drop what is written there",
+     "stop"},
     {"numa-binding", 0, "node|socket|exclusive|core-complex|none", G::kBinding,
      "bind each rank to CPUs and memory: near its GPU, or dealt out over the NUMA nodes", "none"},
     {"omp-threads", 0, "N|share", G::kBinding,

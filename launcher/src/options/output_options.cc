@@ -180,6 +180,8 @@ OutputOptions read_output_options(const OptionValues& values, const base::Enviro
   options.control_codes = has_control_codes(environment);
   if (!options.control_codes) options.status = StatusWish::kNever;
   options.stdin_rank = read_stdin_rank(values);
+  options.closed_output =
+      static_cast<ClosedOutput>(read_word(values, "on-closed-output", {"stop", "ignore"}));
   if (options.folding != Folding::kNone && options.format == LineFormat::kJson)
     throw Error(ErrorCode::kUsage, "--fold and --log_format=json exclude each other",
                 "an object of JSON is one rank's line", "leave one of them out");

@@ -19,6 +19,8 @@ enum class Colouring { kOnTerminal, kAlways, kNever };
 enum class LineFormat { kText, kJson };
 enum class Folding { kNone, kSameLines };
 enum class StatusWish { kOnTerminal, kNever };
+/// What it means for the job that nobody reads its standard output any more.
+enum class ClosedOutput { kStop, kIgnore };
 
 /// Where one stream goes; nowhere, where it is neither.
 struct StreamPlan {
@@ -43,6 +45,7 @@ struct OutputOptions {
   LineFormat format = LineFormat::kText;
   Folding folding = Folding::kNone;
   StatusWish status = StatusWish::kOnTerminal;
+  ClosedOutput closed_output = ClosedOutput::kStop;
   bool control_codes = false;     ///< the terminal, if there is one, knows them
   std::optional<int> stdin_rank;  ///< who reads dtrun's standard input; none: nobody
 

@@ -62,6 +62,12 @@ class Output {
     on_file_loss_ = std::move(callback);
   }
 
+  /// Called once, when the ranks' lines cannot be written to standard output because nobody reads
+  /// it any more.
+  void on_reader_gone(const base::EventLoop::Callback& callback) {
+    out_->sink().on_reader_gone(callback);
+  }
+
   void show_status(const StatusFacts& facts);
   void hide_status();
 

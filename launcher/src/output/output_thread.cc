@@ -206,6 +206,12 @@ void OutputThread::on_file_loss(std::function<void(const std::string&)> callback
   });
 }
 
+void OutputThread::on_reader_gone(base::EventLoop::Callback callback) {
+  post([shared = shared_.get(), callback = std::move(callback)](Output& output) {
+    output.on_reader_gone([shared, callback] { shared->post_to_guard(callback); });
+  });
+}
+
 void OutputThread::remove(const LogFolder& folder) {
   post([folder](Output&) { folder.remove(); });
 }

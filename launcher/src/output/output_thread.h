@@ -38,6 +38,8 @@ class OutputThread {
   RankEnds add(OutputOrigin origin);
   /// Called once, when something cannot be written into the log files any more.
   void on_file_loss(std::function<void(const std::string&)> callback);
+  /// Output's, on the guard's loop.
+  void on_reader_gone(base::EventLoop::Callback callback);
 
   /// What of it is not kept, at some time: file systems can take milliseconds. No round follows.
   void remove(const LogFolder& folder);

@@ -38,6 +38,8 @@ class Guard {
         agent_watch_(loop_, link_.fd()) {
     output_.on_file_loss(
         [this](const std::string& text) { link_.send(MessageKind::kNote, GuardNote{}, text); });
+    if (plan.options.output.closed_output == ClosedOutput::kStop)
+      output_.on_reader_gone([this] { link_.send(MessageKind::kReaderGone, GuardNote{}); });
     // While the agent looks for the other nodes.
     prepare_group();
     agent_watch_.on_readable([this] { on_agent_message(); });

@@ -1,6 +1,7 @@
 #include "verdict/job_report.h"
 
 #include <fmt/core.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -114,6 +115,7 @@ int report_job(const LaunchPlan& plan, const LogFolder& errors, JobOutcome& outc
                            "{}: the job can go on later",
                            outcome.stop_signal != 0 ? "stopped" : "drained",
                            base::signal_name(own_signal), kExitTemporary));
+  } else if (outcome.stop_signal == SIGPIPE) {  // it was told when it happened
   } else if (outcome.stop_signal != 0) {
     print_error(fmt::format("stopped by {}", base::signal_name(outcome.stop_signal)));
   } else if (outcome.failed_elsewhere) {

@@ -50,6 +50,8 @@ class OutputSink {
   bool is_terminal() const { return is_terminal_; }
   /// Called when so much is queued that its relays wait.
   void on_congestion(EventLoop::Callback callback) { on_congestion_ = std::move(callback); }
+  /// Called once, when a write has failed because nobody reads the pipe or socket any more.
+  void on_reader_gone(EventLoop::Callback callback) { on_reader_gone_ = std::move(callback); }
   /// Called when other lines have taken its place.
   void on_footer_gone(EventLoop::Callback callback) { on_footer_gone_ = std::move(callback); }
 
@@ -73,6 +75,7 @@ class OutputSink {
   void end_of(const LineRelay* writer);
   // How much of the bytes the destination takes now.
   std::size_t write_some(std::string_view bytes);
+  void fail(int error_number);
   void drain();
   bool exclusive() const { return relays_.size() == 1; }
   // Its relays hold back as much as all of them may, however many they are.
@@ -93,6 +96,7 @@ class OutputSink {
   EventLoop::Callback on_idle_;
   EventLoop::Callback on_footer_gone_;
   EventLoop::Callback on_congestion_;
+  EventLoop::Callback on_reader_gone_;
   std::string queue_;
   std::size_t sent_ = 0;
   std::vector<LineRelay*> relays_;

@@ -83,6 +83,7 @@ struct WorkersStuck {
 struct OperatorStop {
   int signal = 15;
   int code = 0;  ///< with which its workers have ended, as they were asked to; 0: they are to end
+  std::string why = {};  ///< for the others; empty: the signal says it
 };
 /// The head is at another address from now on (etcd's election).
 struct HeadMoved {
