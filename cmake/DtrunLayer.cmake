@@ -41,6 +41,39 @@ elseif(NOT DTRUN_SANITIZE STREQUAL "")
   message(FATAL_ERROR "DTRUN_SANITIZE is '${DTRUN_SANITIZE}'; it must be empty, address, thread or fuzzer")
 endif()
 
+option(DTRUN_UNITY "compile sources of one folder together, up to twelve in a unit: less than half the time" ON)
+set(DTRUN_UNIT_SIZE 12)
+
+# dtrun_units(<target>): compiles the sources of each folder of the target together, in units of equal size. The units are
+# named for the folder, so that a new file moves others only within its own. A source that has properties of its own
+# (definitions, options) stays a unit of its own: CMake leaves it out.
+function(dtrun_units target)
+  if(NOT DTRUN_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cc$")
+  set(folders)
+  foreach(source ${sources})
+    get_filename_component(folder ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "${folder}" group)
+    list(APPEND folders ${group})
+    list(APPEND sources_of_${group} ${source})
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  foreach(group ${folders})
+    list(LENGTH sources_of_${group} count)
+    math(EXPR units "(${count} + ${DTRUN_UNIT_SIZE} - 1) / ${DTRUN_UNIT_SIZE}")
+    set(index 0)
+    foreach(source ${sources_of_${group}})
+      math(EXPR unit "${index} * ${units} / ${count}")
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group}_${unit})
+      math(EXPR index "${index} + 1")
+    endforeach()
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
+
 # dtrun_layer(<name> SOURCES <files...> [LINKS <public targets...>] [PRIVATE_LINKS <targets...>])
 # The static library of one layer: target dtrun_<name>, alias dtrun::<name>, public headers in
 # <name>/include, private ones in <name>/src.
@@ -53,6 +86,7 @@ function(dtrun_layer name)
     PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
     PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
   target_link_libraries(dtrun_${name} PUBLIC ${layer_LINKS} PRIVATE ${layer_PRIVATE_LINKS} $<BUILD_INTERFACE:dtrun_flags>)
+  dtrun_units(dtrun_${name})
 endfunction()
 
 # What every test's own file is compiled and linked with. It asserts, it does not compute: -O0 halves its compile time. The

@@ -25,10 +25,8 @@
 #define DT_IN_CHILD __attribute__((no_sanitize("address,thread,undefined")))
 
 namespace dtrun::base {
-namespace {
-
 // Everything the child reads and writes, laid out before the clone.
-struct Request {
+struct BirthRequest {
   const char* path;
   char* const* argv;
   char* const* envp;
@@ -49,6 +47,8 @@ struct Request {
   const char* failed_step;
 };
 
+namespace {
+
 // As the kernel lays it out; all zero is SIG_DFL with an empty mask.
 struct KernelSigaction {
   void* handler;
@@ -62,14 +62,14 @@ DT_IN_CHILD long word(const void* pointer) {
 }
 
 /// @param result of the step that failed: -errno
-[[noreturn]] DT_IN_CHILD void give_up(Request* request, const char* step, long result) {
+[[noreturn]] DT_IN_CHILD void give_up(BirthRequest* request, const char* step, long result) {
   request->failed_step = step;
   request->error_number = static_cast<int>(-result);
   while (true) raw_syscall(SYS_exit_group, 127);
 }
 
 // What the step returns where it does not fail.
-DT_IN_CHILD long checked(Request* request, const char* step, long result) {
+DT_IN_CHILD long checked(BirthRequest* request, const char* step, long result) {
   if (result < 0) give_up(request, step, result);
   return result;
 }
@@ -83,7 +83,7 @@ DT_IN_CHILD void set_up_signals() {
   raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, word(&empty), 0, sizeof empty);
 }
 
-DT_IN_CHILD void set_up_stdio(Request* request) {
+DT_IN_CHILD void set_up_stdio(BirthRequest* request) {
   if (request->stdio[0] < 0)
     request->stdio[0] = static_cast<int>(
         checked(request, "open /dev/null",
@@ -103,7 +103,7 @@ DT_IN_CHILD void set_up_stdio(Request* request) {
   }
 }
 
-DT_IN_CHILD void set_up_descriptors(Request* request) {
+DT_IN_CHILD void set_up_descriptors(BirthRequest* request) {
   // The table is the parent's until here. Only what the child needs is copied of it, and closed by
   // execve: both would cost the more, the more ranks the parent has the pipes of.
   checked(request, "leave the parent's descriptors (close_range)",
@@ -116,7 +116,7 @@ DT_IN_CHILD void set_up_descriptors(Request* request) {
             raw_syscall(SYS_fcntl, request->inherited[i], F_SETFD, 0));
 }
 
-DT_IN_CHILD void set_up_limits(Request* request) {
+DT_IN_CHILD void set_up_limits(BirthRequest* request) {
   if (request->has_limit) {
     rlimit limit{};
     raw_syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, word(&limit));
@@ -135,7 +135,7 @@ DT_IN_CHILD void set_up_limits(Request* request) {
 }
 
 DT_IN_CHILD int child_main(void* argument) {
-  Request* const request = static_cast<Request*>(argument);
+  BirthRequest* const request = static_cast<BirthRequest*>(argument);
   checked(request, "make a process group",
           request->group == ChildSetup::Group::kSession ? raw_syscall(SYS_setsid)
                                                         : raw_syscall(SYS_setpgid, 0, 0));
@@ -202,18 +202,18 @@ struct ChildBirth::State {
   std::vector<char*> envp = pointers(command.environment, setup.environment);
   Bits cpu_mask = bits_of(setup.cpus);
   Bits memory_mask = setup.memory_node ? bits_of({*setup.memory_node}) : Bits();
-  Request request = make_request();
+  BirthRequest request = make_request();
   std::atomic<std::uint32_t> borrowing = 1;  ///< cleared by the kernel at the exec, or the end
   pid_t pid = -1;
   UniqueFd pidfd;
   alignas(64) char stack[16 << 10];
 
-  Request make_request();
+  BirthRequest make_request();
   void clone();
 };
 
-Request ChildBirth::State::make_request() {
-  Request made{};
+BirthRequest ChildBirth::State::make_request() {
+  BirthRequest made{};
   made.path = command.path.c_str();
   made.argv = argv.data();
   made.envp = envp.data();

@@ -16,7 +16,7 @@ using tensors::DeviceType;
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& text, std::string what, std::string why = {}) {
+[[noreturn]] void cannot_read(const std::string& text, std::string what, std::string why = {}) {
   throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot read backend '{}': {}", text, what),
               std::move(why),
               fmt::format("write one name, or one per device, as cpu:cpu,cuda:nccl; the backends "
@@ -41,19 +41,19 @@ const char* device_name(DeviceType type) {
 DeviceType device_of(const std::string& text, std::string_view name) {
   for (const DeviceType type : {DeviceType::cpu, DeviceType::cuda})
     if (name == device_name(type)) return type;
-  refuse(text, fmt::format("no device '{}'", name), "the devices are cpu and cuda");
+  cannot_read(text, fmt::format("no device '{}'", name), "the devices are cpu and cuda");
 }
 
 void name_backend(BackendSpec& spec, const std::string& text, std::string_view part) {
   const std::size_t colon = part.find(':');
-  if (colon == std::string_view::npos) refuse(text, fmt::format("'{}' names no device", part));
+  if (colon == std::string_view::npos) cannot_read(text, fmt::format("'{}' names no device", part));
   const DeviceType device = device_of(text, part.substr(0, colon));
   const BackendKind& kind = backend_kind(part.substr(colon + 1));
   if (kind.device != device)
-    refuse(text,
+    cannot_read(text,
            fmt::format("backend '{}' takes {} tensors only", kind.name, device_name(kind.device)));
   std::string& name = device == DeviceType::cuda ? spec.cuda : spec.cpu;
-  if (!name.empty()) refuse(text, fmt::format("device {} stands twice", device_name(device)));
+  if (!name.empty()) cannot_read(text, fmt::format("device {} stands twice", device_name(device)));
   name = kind.name;
 }
 

@@ -66,7 +66,7 @@ Joined decode(const std::string& text, int rank) {
   return joined;
 }
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_membership(const std::string& text) {
   throw Error(ErrorCode::kDisagreement, text, "",
               "start all ranks with the same WORLD_SIZE, and with different RANKs");
 }
@@ -76,7 +76,7 @@ Joined decode(const std::string& text, int rank) {
                                  std::size_t ranks) {
   for (std::size_t rank = 0; rank < ranks; ++rank)
     options.store->compare_set(card_key(static_cast<int>(rank)), "", kRefusal + text);
-  refuse(text);
+  refuse_membership(text);
 }
 
 void check_size(const GroupOptions& options, const Joined& other) {
@@ -96,7 +96,7 @@ void publish(const GroupOptions& options, const std::string& text) {
   if (first != text) check_size(options, decode(first, 0));
   const std::string stored = options.store->compare_set(card_key(options.rank), "", text);
   if (stored == text) return;
-  if (stored.front() == kRefusal) refuse(stored.substr(1));
+  if (stored.front() == kRefusal) refuse_membership(stored.substr(1));
   const Card other = decode(stored, options.rank).card;
   refuse_for_all(options,
                  fmt::format("two processes are rank {} of group '{}': pid {} on {}, and this one",
@@ -136,7 +136,7 @@ std::vector<Card> exchange_cards(const GroupOptions& options, const Card& mine,
       if (error.code() != ErrorCode::kTimeout) throw;
       throw_missing(options, base::Deadline::Clock::now() - start);
     }
-    if (text.front() == kRefusal) refuse(text.substr(1));
+    if (text.front() == kRefusal) refuse_membership(text.substr(1));
     const Joined joined = decode(text, static_cast<int>(rank));
     check_size(options, joined);
     cards.push_back(joined.card);

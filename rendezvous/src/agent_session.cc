@@ -5,7 +5,7 @@
 namespace dtrun::rendezvous {
 namespace {
 
-constexpr std::size_t kReadBytes = 16 << 10;
+constexpr std::size_t kSessionReadBytes = 16 << 10;
 
 AgentSession::State after(AgentHandshake::State state) {
   switch (state) {
@@ -36,7 +36,7 @@ AgentSession::AgentSession(AgentHandshake handshake)
       unsent_(handshake_->take_output()) {}
 
 std::size_t AgentSession::appetite() const {
-  return handshake_ ? AgentHandshake::kMostBytes : kReadBytes;
+  return handshake_ ? AgentHandshake::kMostBytes : kSessionReadBytes;
 }
 
 AgentSession::State AgentSession::receive(std::string_view bytes) {

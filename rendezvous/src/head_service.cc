@@ -32,7 +32,7 @@ using rounds::Moment;
 
 constexpr int kEventsPerTurn = 256;
 constexpr int kAcceptsPerTurn = 256;
-constexpr std::size_t kReadBytes = 16 << 10;
+constexpr std::size_t kAgentReadBytes = 16 << 10;
 constexpr Deadline::Duration kAcceptPause = std::chrono::milliseconds(100);
 
 UniqueFd spare_descriptor() {
@@ -78,7 +78,7 @@ struct HeadService::Impl {
                  [this](MemberId id) { return address_of(id); }),
         epoll(make_epoll()),
         spare(spare_descriptor()),
-        buffer(kReadBytes, '\0'),
+        buffer(kAgentReadBytes, '\0'),
         epoll_watch(loop, epoll.get()),
         timer(loop),
         accept_pause(loop) {

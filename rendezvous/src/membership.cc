@@ -22,7 +22,7 @@ using base::Deadline;
 using base::UniqueFd;
 using rounds::Moment;
 
-constexpr std::size_t kReadBytes = 4 << 10;
+constexpr std::size_t kHeadReadBytes = 4 << 10;
 constexpr Deadline::Duration kDialLimit = std::chrono::seconds(5);
 constexpr Deadline::Duration kFirstPause = std::chrono::milliseconds(10);
 constexpr Deadline::Duration kLongestPause = std::chrono::seconds(1);
@@ -218,7 +218,7 @@ struct Membership::Impl {
 
   // --- talking
   void read() {
-    char buffer[kReadBytes];
+    char buffer[kHeadReadBytes];
     std::string_view received;
     const auto end = read_some(socket.get(), session, buffer, received);
     if (end) return open ? lose(*end) : lose_in_handshake(end->why);

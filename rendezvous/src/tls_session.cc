@@ -11,6 +11,12 @@
 #include "dtrun/base/error.h"
 
 namespace dtrun::rendezvous {
+// A member's type, so it has a name outside this file.
+struct SslContextDelete {
+  void operator()(SSL_CTX* context) const;
+};
+using SslContext = std::unique_ptr<SSL_CTX, SslContextDelete>;
+
 namespace {
 
 using base::Error;
@@ -82,14 +88,9 @@ bool is_address(const std::string& host) {
          ::inet_pton(AF_INET6, host.c_str(), bytes) == 1;
 }
 
-struct ContextDelete {
-  void operator()(SSL_CTX* context) const { openssl().SSL_CTX_free(context); }
-};
-using Context = std::unique_ptr<SSL_CTX, ContextDelete>;
-
-Context make_context(const EtcdOptions& options) {
+SslContext make_context(const EtcdOptions& options) {
   const OpenSsl& ssl = openssl();
-  Context context(ssl.SSL_CTX_new(ssl.TLS_client_method()));
+  SslContext context(ssl.SSL_CTX_new(ssl.TLS_client_method()));
   if (!context) throw Error(ErrorCode::kUnavailable, "OpenSSL makes no TLS context", last_reason());
   ssl.SSL_CTX_ctrl(context.get(), SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_2_VERSION, nullptr);
   ssl.SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
@@ -111,8 +112,10 @@ Context make_context(const EtcdOptions& options) {
 
 }  // namespace
 
+void SslContextDelete::operator()(SSL_CTX* context) const { openssl().SSL_CTX_free(context); }
+
 struct TlsSession::Impl {
-  Context context;
+  SslContext context;
   SSL* session = nullptr;
   BIO* from_peer = nullptr;  // both belong to the session
   BIO* to_peer = nullptr;

@@ -7,7 +7,6 @@
 
 namespace dtrun::collectives::cpu {
 
-using rendezvous::Operation;
 using rendezvous::RankState;
 
 namespace {
@@ -37,7 +36,7 @@ RankRecord::RankRecord(RankBoard& board, std::shared_ptr<rendezvous::JobPage> jo
   begun_ = slot_->operations.load();
 }
 
-Operation* RankRecord::entry(std::uint64_t number) {
+rendezvous::Operation* RankRecord::entry(std::uint64_t number) {
   // An operation older than the ring has lost its entry.
   if (slot_ == nullptr || begun_ - number >= rendezvous::kOperationRing) return nullptr;
   return &slot_->ring[(number - 1) % rendezvous::kOperationRing];
@@ -51,9 +50,9 @@ void RankRecord::write(const Fingerprint& fingerprint, std::string_view group,
   copy_text(line_.group, group);
   line_.waiting_for = -1;
   board_.write(line_);
-  Operation* operation = entry(begun_);
+  rendezvous::Operation* operation = entry(begun_);
   if (operation == nullptr) return;
-  *operation = Operation{};
+  *operation = rendezvous::Operation{};
   copy_text(operation->name, op_kind_name(fingerprint.kind));
   copy_text(operation->group, group);
   operation->sequence = fingerprint.sequence;
@@ -90,7 +89,7 @@ std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, std::string_view 
 
 void RankRecord::go_on(std::uint64_t number) {
   const std::scoped_lock lock(mutex_);
-  if (Operation* operation = entry(number)) operation->ended_ns = 0;
+  if (rendezvous::Operation* operation = entry(number)) operation->ended_ns = 0;
   ++active_;
   set_state(RankState::kInCollective);
   if (number != begun_) return;
@@ -100,7 +99,7 @@ void RankRecord::go_on(std::uint64_t number) {
 
 void RankRecord::waiting_for(std::uint64_t number, int global_rank) {
   const std::scoped_lock lock(mutex_);
-  if (Operation* operation = entry(number)) operation->waiting_for = global_rank;
+  if (rendezvous::Operation* operation = entry(number)) operation->waiting_for = global_rank;
   if (number != begun_ || line_.waiting_for == global_rank) return;
   line_.waiting_for = global_rank;
   board_.write(line_);
@@ -109,7 +108,7 @@ void RankRecord::waiting_for(std::uint64_t number, int global_rank) {
 void RankRecord::end(std::uint64_t number) {
   const std::scoped_lock lock(mutex_);
   const std::int64_t now = recent_ns();
-  if (Operation* operation = entry(number)) operation->ended_ns = now;
+  if (rendezvous::Operation* operation = entry(number)) operation->ended_ns = now;
   if (--active_ == 0) set_state(RankState::kRunning);
   if (number != begun_) return;
   line_.ended_ns = now;

@@ -17,7 +17,7 @@ using base::ErrorCode;
 namespace {
 
 /// Between two looks at a group that works.
-constexpr auto kLookInterval = std::chrono::milliseconds(10);
+constexpr auto kWatchInterval = std::chrono::milliseconds(10);
 /// A call that takes longer may be stuck: the others are told of it, and listened to.
 constexpr auto kPatience = std::chrono::milliseconds(500);
 constexpr auto kHearingInterval = std::chrono::milliseconds(500);
@@ -60,7 +60,7 @@ Watched::TimePoint NcclGroup::inspect() {
   }
   changed_.notify_all();
   watchdog_sleeps_ = oldest() == nullptr;
-  if (!watchdog_sleeps_) return now + kLookInterval;
+  if (!watchdog_sleeps_) return now + kWatchInterval;
   const bool will_tell = last_.sequence != 0 && !published_idleness();
   return will_tell ? last_call_ + kIdleness : TimePoint::max();
 }

@@ -17,7 +17,7 @@ namespace {
 
 using base::Deadline;
 
-constexpr std::size_t kMostBytes = 1 << 20;
+constexpr std::size_t kMostWaitingBytes = 1 << 20;
 // As good as at once for who reads it; then it is in its place among the ranks' lines.
 constexpr auto kPatience = std::chrono::milliseconds(50);
 
@@ -65,7 +65,7 @@ NoticeWriter::~NoticeWriter() {
 
 void NoticeWriter::put(std::string_view text) {
   std::unique_lock lock(shared_->mutex);
-  if (shared_->waiting.size() + text.size() > kMostBytes) {
+  if (shared_->waiting.size() + text.size() > kMostWaitingBytes) {
     shared_->dropped += text.size();
     return;
   }

@@ -37,7 +37,7 @@ int read_word(const OptionValues& values, const char* name, std::vector<std::str
   values.reject(name, fmt::format("must be {}", all));
 }
 
-std::optional<std::set<int>> read_local_ranks(const OptionValues& values) {
+std::optional<std::set<int>> read_shown_local_ranks(const OptionValues& values) {
   std::string_view text;
   const std::string given = values.text("local-ranks-filter", "");
   if (given.empty() || given == "all") return std::nullopt;
@@ -168,7 +168,7 @@ OutputOptions read_output_options(const OptionValues& values, const base::Enviro
   options.redirects = read_streams(values, "redirects");
   options.tee = read_streams(values, "tee");
   options.log_dir = values.text("log-dir", "");
-  options.shown_local_ranks = read_local_ranks(values);
+  options.shown_local_ranks = read_shown_local_ranks(values);
   options.stdout_filters = split_filters(values.text("duplicate-stdout-filters", ""));
   options.stderr_filters = split_filters(values.text("duplicate-stderr-filters", ""));
   options.tagging = static_cast<Tagging>(read_word(values, "tag", {"auto", "always", "never"}));

@@ -13,6 +13,9 @@
 
 namespace dtrun::launcher {
 
+/// How long processes may take to die of SIGKILL before we say so and go on without them.
+inline constexpr base::Deadline::Duration kKillPatience = std::chrono::seconds(10);
+
 class Containment {
  public:
   /// kAuto: a cgroup where one can be made, else the reapers alone. kNamespace: as kAuto, and a pid

@@ -13,6 +13,7 @@
 #include "launch/exit_code.h"
 #include "output/output_flush.h"
 #include "output/output_thread.h"
+#include "ranks/containment.h"
 #include "ranks/signal_relay.h"
 #include "ranks/worker_group.h"
 
@@ -20,8 +21,6 @@ namespace dtrun::launcher {
 namespace {
 
 using base::Deadline;
-
-constexpr auto kKillPatience = std::chrono::seconds(10);
 
 class Guard {
  public:

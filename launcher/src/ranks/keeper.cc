@@ -32,8 +32,6 @@ using base::ExitStatus;
 using base::UniqueFd;
 using std::chrono::seconds;
 
-// How long processes may take to die of SIGKILL before we go on without them.
-constexpr auto kKillPatience = seconds(10);
 // How long the next one waits for somebody who has that patience.
 constexpr auto kGuardPatience = seconds(12);
 constexpr auto kKeeperPatience = seconds(24);

@@ -14,8 +14,6 @@ using base::Deadline;
 
 // What a rank left running gets to end by itself, after SIGTERM: Python's resource tracker, say.
 constexpr auto kGrace = std::chrono::milliseconds(500);
-// How long a process may take to die of SIGKILL before we say so and go on.
-constexpr auto kKillPatience = std::chrono::seconds(10);
 
 }  // namespace
 

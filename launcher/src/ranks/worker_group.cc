@@ -28,8 +28,6 @@ namespace {
 constexpr auto kWordPatience = seconds(2);
 // Ranks that only report another's failure leave it this long to come to light.
 constexpr auto kVictimPatience = seconds(1);
-// How long a process may take to die of SIGKILL before we say so and go on.
-constexpr auto kKillPatience = seconds(10);
 
 OutputFlush::Patience patience_of(const StopOrder& order) {
   if (order.afterwards == Afterwards::kAnotherRound) return OutputFlush::Patience::kBriefly;

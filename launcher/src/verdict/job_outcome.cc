@@ -97,7 +97,7 @@ FailedRank failed_rank(const JobOutcome& outcome, const RankOutcome& rank) {
 }
 
 // Those that failed by themselves, as far as is known here, after the first cause.
-std::vector<FailedRank> failed_ranks(const JobOutcome& outcome, const FailedRank& root) {
+std::vector<FailedRank> failed_by_themselves(const JobOutcome& outcome, const FailedRank& root) {
   std::vector<FailedRank> failed = {root};
   const auto add = [&](const FailedRank& one) {
     if (one.rank != root.rank) failed.push_back(one);
@@ -202,11 +202,11 @@ int exit_code_of(const JobOutcome& outcome, const ExitPolicy& policy) {
   if (outcome.guard_died) return kExitLauncherFailed;
   if (const auto& failure = outcome.failed_elsewhere) {
     if (failure->rank < 0) return failure->exit_code();
-    return exit_code_by(policy, failed_ranks(outcome, {failure->rank, failure->exit_code(),
+    return exit_code_by(policy, failed_by_themselves(outcome, {failure->rank, failure->exit_code(),
                                                        failure->out_of_memory != 0}));
   }
   if (const RankOutcome* root = root_cause(outcome))
-    return exit_code_by(policy, failed_ranks(outcome, failed_rank(outcome, *root)));
+    return exit_code_by(policy, failed_by_themselves(outcome, failed_rank(outcome, *root)));
   const bool output_lost = outcome.group_end.lost_output_bytes > 0 &&
                            outcome.group_end.output_error != EPIPE &&
                            outcome.group_end.output_error != 0;
