@@ -41,13 +41,12 @@ elseif(NOT DTRUN_SANITIZE STREQUAL "")
   message(FATAL_ERROR "DTRUN_SANITIZE is '${DTRUN_SANITIZE}'; it must be empty, address, thread or fuzzer")
 endif()
 
-option(DTRUN_UNITY "compile sources of one folder together, up to twelve in a unit: less than half the time" ON)
-set(DTRUN_UNIT_SIZE 12)
+option(DTRUN_UNITY "compile the sources of one folder together: less than half the time" ON)
 
-# dtrun_units(<target>): compiles the sources of each folder of the target together, in units of equal size. The units are
+# dtrun_units(<target> <most>): compiles the sources of each folder of the target together, at most so many in a unit. Units are
 # named for the folder, so that a new file moves others only within its own. A source that has properties of its own
 # (definitions, options) stays a unit of its own: CMake leaves it out.
-function(dtrun_units target)
+function(dtrun_units target most)
   if(NOT DTRUN_UNITY)
     return()
   endif()
@@ -63,7 +62,7 @@ function(dtrun_units target)
   list(REMOVE_DUPLICATES folders)
   foreach(group ${folders})
     list(LENGTH sources_of_${group} count)
-    math(EXPR units "(${count} + ${DTRUN_UNIT_SIZE} - 1) / ${DTRUN_UNIT_SIZE}")
+    math(EXPR units "(${count} + ${most} - 1) / ${most}")
     set(index 0)
     foreach(source ${sources_of_${group}})
       math(EXPR unit "${index} * ${units} / ${count}")
@@ -86,7 +85,7 @@ function(dtrun_layer name)
     PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
     PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
   target_link_libraries(dtrun_${name} PUBLIC ${layer_LINKS} PRIVATE ${layer_PRIVATE_LINKS} $<BUILD_INTERFACE:dtrun_flags>)
-  dtrun_units(dtrun_${name})
+  dtrun_units(dtrun_${name} 12)
 endfunction()
 
 # What every test's own file is compiled and linked with. It asserts, it does not compute: -O0 halves its compile time. The
@@ -98,20 +97,27 @@ add_library(dtrun_test_flags INTERFACE)
 target_compile_options(dtrun_test_flags INTERFACE -O0
   $<$<STREQUAL:${DTRUN_SANITIZE},address>:-fno-sanitize=null,alignment,object-size,vptr>)
 
-# dtrun_test(<layer>/<file>_test.cc [LINKS <targets...>] [LABEL <label>] [PROCESSORS n] [TIMEOUT s] [COST s] [COMPUTES])
-# One GoogleTest program per file, found by CTest test by test. Its label is the layer, or `long` or `torch`. COMPUTES: the
-# file itself works for seconds, and is compiled as the layers are. COST: it takes so many seconds, and is among the first that
-# are begun, so that nothing waits for it in the end.
-function(dtrun_test source)
-  cmake_parse_arguments(test "COMPUTES" "PROCESSORS;TIMEOUT;LABEL;COST" "LINKS" ${ARGN})
-  string(REPLACE "/" "_" target ${source})
-  string(REPLACE ".cc" "" target ${target})
-  get_filename_component(layer ${source} DIRECTORY)
-  add_executable(${target} ${source})
+# dtrun_test(<layer>/<program> SOURCES <names...> [WITH <files...>] [LINKS <targets...>] [LABEL <label>] [PROCESSORS n] [TIMEOUT s] [COST s]
+#            [DEFINITIONS <definitions...>] [DEPENDS <targets...>] [COMPUTES] [ONE_CTEST_TEST])
+# One GoogleTest program, <layer>_<program>, of tests/<layer>/<name>_test.cc for each name, compiled together in units of a few
+# files; found by CTest test by test. Its label is the layer, or `long` or `torch`. COMPUTES: the files themselves work for
+# seconds, and are compiled as the layers are. COST: it takes so many seconds, and is among the first that are begun, so that
+# nothing waits for it in the end. ONE_CTEST_TEST: the caller gives the program to CTest.
+function(dtrun_test path)
+  cmake_parse_arguments(test "COMPUTES;ONE_CTEST_TEST" "PROCESSORS;TIMEOUT;LABEL;COST" "SOURCES;WITH;LINKS;DEFINITIONS;DEPENDS" ${ARGN})
+  string(REPLACE "/" "_" target ${path})
+  get_filename_component(layer ${path} DIRECTORY)
+  list(TRANSFORM test_SOURCES REPLACE "(.+)" "${layer}/\\1_test.cc")
+  add_executable(${target} ${test_SOURCES} ${test_WITH})
+  dtrun_units(${target} 8)
   if(test_COMPUTES)
     target_link_libraries(${target} PRIVATE dtrun_test_support ${test_LINKS} GTest::gtest_main dtrun_flags)
   else()
     target_link_libraries(${target} PRIVATE dtrun_test_support ${test_LINKS} dtrun_test_main)
+  endif()
+  target_compile_definitions(${target} PRIVATE ${test_DEFINITIONS})
+  if(test_DEPENDS)
+    add_dependencies(${target} ${test_DEPENDS})
   endif()
   # tests_<layer> builds the tests of one layer.
   if(NOT TARGET tests_${layer})
@@ -121,6 +127,9 @@ function(dtrun_test source)
   # The private headers of the layer under test may be tested too.
   if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${layer}/src)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/${layer}/src)
+  endif()
+  if(test_ONE_CTEST_TEST)
+    return()
   endif()
   if(NOT test_TIMEOUT)
     set(test_TIMEOUT 120)

@@ -1,8 +1,3 @@
-foreach(name background_call base64 deadline dynamic_library env error event_loop json log shared_memory socket unique_fd)
-  dtrun_test(base/${name}_test.cc LINKS dtrun::base)
-endforeach()
-dtrun_test(base/child_birth_test.cc LINKS dtrun::base)
-dtrun_test(base/child_process_test.cc LINKS dtrun::base)
-dtrun_test(base/cpu_topology_test.cc LINKS dtrun::base GTest::gmock)
-dtrun_test(base/process_tree_test.cc LINKS dtrun::base)
-dtrun_test(base/line_relay_test.cc LINKS dtrun::base)
+dtrun_test(base/tests LINKS dtrun::base GTest::gmock
+  SOURCES background_call base64 child_birth child_process cpu_topology deadline dynamic_library env error event_loop json line_relay
+    log process_tree shared_memory socket unique_fd)

@@ -1,5 +1,5 @@
-// The backends that a build does without: gloo and mpi where their libraries were not found. Compiled
-// into this test whatever this build found, in the place of the library's own.
+// The backends that a build does without: gloo and mpi where their libraries were not found.
+// Compiled into this test whatever this build found, in the place of the library's own.
 #include <gtest/gtest.h>
 
 #include "dtrun/collectives/process_group.h"

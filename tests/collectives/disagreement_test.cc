@@ -7,6 +7,7 @@
 
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/tensor/ops.h"
+#include "support/flat_tensors.h"
 #include "support/promptness.h"
 #include "support/rank_threads.h"
 
@@ -19,6 +20,7 @@ using tensors::Tensor;
 using test::run_failing_ranks;
 using test::Thrown;
 using Body = void (*)(const ProcessGroup&);
+using test::flat_ones;
 
 /// Goes on after the call: a rank whose own call was over before the others'
 /// disagreed learns of it in its next one.
@@ -35,12 +37,9 @@ struct Mismatch {
   const char* differ;  ///< what the message must say
 };
 
-Tensor ones(std::int64_t count, DType dtype = DType::f32) {
-  return tensors::ones({count}, {.dtype = dtype});
-}
 std::vector<Tensor> list(const ProcessGroup& group, std::int64_t count) {
   std::vector<Tensor> tensors;
-  for (int rank = 0; rank < group.size(); ++rank) tensors.push_back(ones(count));
+  for (int rank = 0; rank < group.size(); ++rank) tensors.push_back(flat_ones(count));
   return tensors;
 }
 
@@ -53,80 +52,87 @@ const Mismatch kMismatches[] = {
        g.all_reduce(tensors::ones({3, 2}));
      },
      "the shape"},
-    {"BroadcastAgainstAllReduce", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
-     [](const ProcessGroup& g) { g.broadcast(ones(4), g.size() - 1); }, "the operation"},
-    {"BroadcastFromAnotherAgainstAllReduce", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
-     [](const ProcessGroup& g) { g.broadcast(ones(4), 0); }, "the operation"},
+    {"BroadcastAgainstAllReduce", [](const ProcessGroup& g) { g.all_reduce(flat_ones(4)); },
+     [](const ProcessGroup& g) { g.broadcast(flat_ones(4), g.size() - 1); }, "the operation"},
+    {"BroadcastFromAnotherAgainstAllReduce",
+     [](const ProcessGroup& g) { g.all_reduce(flat_ones(4)); },
+     [](const ProcessGroup& g) { g.broadcast(flat_ones(4), 0); }, "the operation"},
     {"GatherAgainstScatter",
      [](const ProcessGroup& g) {
-       g.gather(ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
+       g.gather(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
      },
-     [](const ProcessGroup& g) { g.scatter(ones(2), {}, 0); }, "the operation"},
+     [](const ProcessGroup& g) { g.scatter(flat_ones(2), {}, 0); }, "the operation"},
     {"ScatterAgainstGather",
      [](const ProcessGroup& g) {
-       g.scatter(ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
+       g.scatter(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
      },
-     [](const ProcessGroup& g) { g.gather(ones(2), {}, 0); }, "the operation"},
+     [](const ProcessGroup& g) { g.gather(flat_ones(2), {}, 0); }, "the operation"},
     {"BarrierAgainstReduce", [](const ProcessGroup& g) { g.barrier(); },
-     [](const ProcessGroup& g) { g.reduce(ones(1), 0); }, "the operation"},
-    {"Dtype", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
-     [](const ProcessGroup& g) { g.all_reduce(ones(4, DType::i32)); }, "the dtype"},
-    {"ReduceOp", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
-     [](const ProcessGroup& g) { g.all_reduce(ones(4), ReduceOp::max); }, "the reduce op"},
-    {"Count", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
-     [](const ProcessGroup& g) { g.all_reduce(ones(5)); }, "the element counts"},
-    {"EmptyAgainstSome", [](const ProcessGroup& g) { g.all_reduce(ones(0)); },
-     [](const ProcessGroup& g) { g.all_reduce(ones(5)); }, "the element counts"},
-    {"LargeAgainstSmall", [](const ProcessGroup& g) { g.all_reduce(ones(500000)); },
-     [](const ProcessGroup& g) { g.all_reduce(ones(3)); }, "the element counts"},
-    {"Root", [](const ProcessGroup& g) { g.broadcast(ones(4), 0); },
-     [](const ProcessGroup& g) { g.broadcast(ones(4), g.size() - 1); }, "the root"},
-    {"ReduceRoot", [](const ProcessGroup& g) { g.reduce(ones(4), 0); },
-     [](const ProcessGroup& g) { g.reduce(ones(4), g.size() - 1); }, "the root"},
+     [](const ProcessGroup& g) { g.reduce(flat_ones(1), 0); }, "the operation"},
+    {"Dtype", [](const ProcessGroup& g) { g.all_reduce(flat_ones(4)); },
+     [](const ProcessGroup& g) { g.all_reduce(flat_ones(4, DType::i32)); }, "the dtype"},
+    {"ReduceOp", [](const ProcessGroup& g) { g.all_reduce(flat_ones(4)); },
+     [](const ProcessGroup& g) { g.all_reduce(flat_ones(4), ReduceOp::max); }, "the reduce op"},
+    {"Count", [](const ProcessGroup& g) { g.all_reduce(flat_ones(4)); },
+     [](const ProcessGroup& g) { g.all_reduce(flat_ones(5)); }, "the element counts"},
+    {"EmptyAgainstSome", [](const ProcessGroup& g) { g.all_reduce(flat_ones(0)); },
+     [](const ProcessGroup& g) { g.all_reduce(flat_ones(5)); }, "the element counts"},
+    {"LargeAgainstSmall", [](const ProcessGroup& g) { g.all_reduce(flat_ones(500000)); },
+     [](const ProcessGroup& g) { g.all_reduce(flat_ones(3)); }, "the element counts"},
+    {"Root", [](const ProcessGroup& g) { g.broadcast(flat_ones(4), 0); },
+     [](const ProcessGroup& g) { g.broadcast(flat_ones(4), g.size() - 1); }, "the root"},
+    {"ReduceRoot", [](const ProcessGroup& g) { g.reduce(flat_ones(4), 0); },
+     [](const ProcessGroup& g) { g.reduce(flat_ones(4), g.size() - 1); }, "the root"},
     {"GatherSize",
      [](const ProcessGroup& g) {
-       g.gather(ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
+       g.gather(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
      },
-     [](const ProcessGroup& g) { g.gather(ones(3), {}, 0); }, "12 bytes came where 8"},
-    {"AllGatherSizes", [](const ProcessGroup& g) { g.all_gather(list(g, 2), ones(2)); },
-     [](const ProcessGroup& g) { g.all_gather(list(g, 3), ones(3)); }, "the element counts"},
+     [](const ProcessGroup& g) { g.gather(flat_ones(3), {}, 0); }, "12 bytes came where 8"},
+    {"AllGatherSizes", [](const ProcessGroup& g) { g.all_gather(list(g, 2), flat_ones(2)); },
+     [](const ProcessGroup& g) { g.all_gather(list(g, 3), flat_ones(3)); }, "the element counts"},
     {"Order",
      [](const ProcessGroup& g) {
-       g.all_reduce(ones(4));
+       g.all_reduce(flat_ones(4));
        g.barrier();
      },
      [](const ProcessGroup& g) {
        g.barrier();
-       g.all_reduce(ones(4));
+       g.all_reduce(flat_ones(4));
      },
      "the operation"},
-    {"OneCallTooMany", [](const ProcessGroup& g) { g.broadcast(ones(4), 0); },
+    {"OneCallTooMany", [](const ProcessGroup& g) { g.broadcast(flat_ones(4), 0); },
      [](const ProcessGroup& g) {
-       g.broadcast(ones(4), 0);
-       g.broadcast(ones(4), 0);
+       g.broadcast(flat_ones(4), 0);
+       g.broadcast(flat_ones(4), 0);
      },
      "the operation"},
-    {"ReduceScatterSizes", [](const ProcessGroup& g) { g.reduce_scatter(ones(2), list(g, 2)); },
-     [](const ProcessGroup& g) { g.reduce_scatter(ones(3), list(g, 3)); }, "the element counts"},
-    {"ReduceScatterOp", [](const ProcessGroup& g) { g.reduce_scatter(ones(2), list(g, 2)); },
-     [](const ProcessGroup& g) { g.reduce_scatter(ones(2), list(g, 2), ReduceOp::min); },
+    {"ReduceScatterSizes",
+     [](const ProcessGroup& g) { g.reduce_scatter(flat_ones(2), list(g, 2)); },
+     [](const ProcessGroup& g) { g.reduce_scatter(flat_ones(3), list(g, 3)); },
+     "the element counts"},
+    {"ReduceScatterOp", [](const ProcessGroup& g) { g.reduce_scatter(flat_ones(2), list(g, 2)); },
+     [](const ProcessGroup& g) { g.reduce_scatter(flat_ones(2), list(g, 2), ReduceOp::min); },
      "the reduce op"},
     {"AllGatherIntoTensorSize",
-     [](const ProcessGroup& g) { g.all_gather_into_tensor(ones(2 * g.size()), ones(2)); },
-     [](const ProcessGroup& g) { g.all_gather_into_tensor(ones(3 * g.size()), ones(3)); },
+     [](const ProcessGroup& g) { g.all_gather_into_tensor(flat_ones(2 * g.size()), flat_ones(2)); },
+     [](const ProcessGroup& g) { g.all_gather_into_tensor(flat_ones(3 * g.size()), flat_ones(3)); },
      "the element counts"},
     {"AllToAllSingleSize",
-     [](const ProcessGroup& g) { g.all_to_all_single(ones(2 * g.size()), ones(2 * g.size())); },
-     [](const ProcessGroup& g) { g.all_to_all_single(ones(4 * g.size()), ones(4 * g.size())); },
+     [](const ProcessGroup& g) {
+       g.all_to_all_single(flat_ones(2 * g.size()), flat_ones(2 * g.size()));
+     },
+     [](const ProcessGroup& g) {
+       g.all_to_all_single(flat_ones(4 * g.size()), flat_ones(4 * g.size()));
+     },
      "bytes came where"},
     {"ScatterDtype",
      [](const ProcessGroup& g) {
-       g.scatter(ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
+       g.scatter(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
      },
-     [](const ProcessGroup& g) { g.scatter(ones(2, DType::i64), {}, 0); }, "the dtype"},
+     [](const ProcessGroup& g) { g.scatter(flat_ones(2, DType::i64), {}, 0); }, "the dtype"},
     {"MonitoredBarrierAgainstBarrier", [](const ProcessGroup& g) { g.monitored_barrier(); },
      [](const ProcessGroup& g) { g.barrier(); }, "the operation"},
-    {"AllReduceAgainstMonitoredBarrier", [](const ProcessGroup& g) { g.all_reduce(ones(4)); },
+    {"AllReduceAgainstMonitoredBarrier", [](const ProcessGroup& g) { g.all_reduce(flat_ones(4)); },
      [](const ProcessGroup& g) { g.monitored_barrier(); }, "the operation"},
     {"SplitLists",
      [](const ProcessGroup& g) {
@@ -185,9 +191,9 @@ INSTANTIATE_TEST_SUITE_P(All, DisagreementTest, testing::ValuesIn(cases()), case
 TEST(RejectionTest, ACallThatOneRankRejectsFailsOnAll) {
   const auto thrown = run_failing_ranks(3, {}, [](const ProcessGroup& group) {
     if (group.rank() == 1) {
-      group.all_gather({ones(1)}, ones(1));
+      group.all_gather({flat_ones(1)}, flat_ones(1));
     } else {
-      group.all_gather(list(group, 1), ones(1));
+      group.all_gather(list(group, 1), flat_ones(1));
       group.barrier();
     }
   });
@@ -205,8 +211,8 @@ TEST(RejectionTest, ACallThatOneRankRejectsFailsOnAll) {
 
 TEST(RejectionTest, AMessageToNobodyHarmsNobody) {
   test::run_ranks(2, [](const ProcessGroup& group) {
-    EXPECT_THROW(group.send(ones(1), 2), base::Error);
-    EXPECT_THROW(group.recv(ones(1), -2), base::Error);
+    EXPECT_THROW(group.send(flat_ones(1), 2), base::Error);
+    EXPECT_THROW(group.recv(flat_ones(1), -2), base::Error);
     EXPECT_THROW(group.isend(Tensor(), 0), base::Error);
     group.barrier();
   });
@@ -224,14 +230,15 @@ TEST(RejectionTest, EveryWrongArgumentIsNamed) {
       }
     };
     rejected([&] { group.all_reduce(Tensor()); }, "the tensor is an undefined tensor");
-    rejected([&] { group.all_reduce(ones(1), ReduceOp::bor); }, "cannot be reduced by bor");
-    rejected([&] { group.all_reduce(ones(1, DType::boolean), ReduceOp::avg); }, "no mean");
-    rejected([&] { group.broadcast(ones(1), 1); }, "source is 1");
-    rejected([&] { group.reduce(ones(1), -1); }, "destination is -1");
-    rejected([&] { group.gather(ones(1), {ones(2)}, 0); }, "the input has 1 elements");
-    rejected([&] { group.scatter(ones(1), {ones(1, DType::f64)}, 0); }, "inputs[0] is float64");
+    rejected([&] { group.all_reduce(flat_ones(1), ReduceOp::bor); }, "cannot be reduced by bor");
+    rejected([&] { group.all_reduce(flat_ones(1, DType::boolean), ReduceOp::avg); }, "no mean");
+    rejected([&] { group.broadcast(flat_ones(1), 1); }, "source is 1");
+    rejected([&] { group.reduce(flat_ones(1), -1); }, "destination is -1");
+    rejected([&] { group.gather(flat_ones(1), {flat_ones(2)}, 0); }, "the input has 1 elements");
+    rejected([&] { group.scatter(flat_ones(1), {flat_ones(1, DType::f64)}, 0); },
+             "inputs[0] is float64");
     rejected([&] { group.all_to_all({}, {}); }, "inputs has 0 tensors");
-    rejected([&] { group.reduce_scatter(ones(1), {}); }, "inputs has 0 tensors");
+    rejected([&] { group.reduce_scatter(flat_ones(1), {}); }, "inputs has 0 tensors");
     rejected([&] { group.split({{0}, {0}}, "twice"); }, "stands twice");
     rejected([&] { group.split({{1}}, "far"); }, "a rank of the split is 1");
     // Alone in a group there is nobody to poison it for.
@@ -239,16 +246,16 @@ TEST(RejectionTest, EveryWrongArgumentIsNamed) {
   });
   test::run_ranks(2, [](const ProcessGroup& group) {
     const int other = 1 - group.rank();
-    EXPECT_THROW(group.gather(ones(1), {ones(1)}, other), base::Error);
+    EXPECT_THROW(group.gather(flat_ones(1), {flat_ones(1)}, other), base::Error);
   });
 }
 
 TEST(MessageTest, ASendAndAReceiveOfDifferentSizeFailOnBothSides) {
   const auto thrown = run_failing_ranks(2, {}, [](const ProcessGroup& group) {
     if (group.rank() == 0) {
-      group.send(ones(4), 1);
+      group.send(flat_ones(4), 1);
     } else {
-      group.recv(ones(3), 0);
+      group.recv(flat_ones(3), 0);
     }
     group.barrier();
   });
@@ -266,7 +273,7 @@ TEST(PoisonTest, LaterCallsThrowTheFirstErrorAndOtherGroupsLive) {
     const ProcessGroup other = group.split({{0, 1}}, "other");
     std::string first;
     try {
-      group.all_reduce(ones(group.rank() + 1));
+      group.all_reduce(flat_ones(group.rank() + 1));
       ADD_FAILURE() << "different counts went through";
     } catch (const base::Error& error) {
       first = error.what();
@@ -278,7 +285,7 @@ TEST(PoisonTest, LaterCallsThrowTheFirstErrorAndOtherGroupsLive) {
       } catch (const base::Error& error) {
         EXPECT_EQ(error.what(), first);
       }
-      EXPECT_THROW(group.isend(ones(1), 0), base::Error);
+      EXPECT_THROW(group.isend(flat_ones(1), 0), base::Error);
     }
     other.barrier();
   });

@@ -12,6 +12,7 @@
 #include "dtrun/tensor/ops.h"
 #include "support/promptness.h"
 #include "support/rank_processes.h"
+#include "support/thrown_error.h"
 
 namespace dtrun::collectives {
 namespace {
@@ -24,11 +25,8 @@ using tensors::Tensor;
 using test::RankProcesses;
 using test::run_failing_ranks;
 using test::Thrown;
+using testing_support::contains;
 using Guard = RankProcesses::Guard;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 class FailureTest : public testing::TestWithParam<Transport> {
  protected:

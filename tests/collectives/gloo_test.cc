@@ -13,6 +13,7 @@
 #include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/tensor/ops.h"
 #include "gloo/held_pipe_signal.h"
+#include "support/flat_tensors.h"
 #include "support/promptness.h"
 #include "support/rank_processes.h"
 #include "support/rank_threads.h"
@@ -28,6 +29,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using tensors::DType;
 using tensors::Tensor;
+using test::flat_full;
+using test::flat_ones;
 using test::RankProcesses;
 using test::Thrown;
 using testing_support::contains;
@@ -40,22 +43,15 @@ test::RankOptions gloo(Deadline::Duration timeout = seconds(60)) {
   return options;
 }
 
-void run_ranks(int size, const test::RankBody& body) {
+void run_gloo_ranks(int size, const test::RankBody& body) {
   test::run_ranks(size, gloo(), body);
-}
-
-Tensor ones(std::int64_t count, DType dtype = DType::f32) {
-  return tensors::ones({count}, {.dtype = dtype});
-}
-Tensor full(std::int64_t count, double value, DType dtype = DType::f32) {
-  return tensors::full({count}, value, {.dtype = dtype});
 }
 
 constexpr DType kDTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
                              DType::i64, DType::i32, DType::u8,  DType::boolean};
 
 TEST(GlooTest, ReductionsAreRightForEveryDtypeAndEveryOp) {
-  run_ranks(3, [](const ProcessGroup& group) {
+  run_gloo_ranks(3, [](const ProcessGroup& group) {
     EXPECT_EQ(group.backend_name(), "gloo");
     // Each rank has rank + 1, in a bool true: sum 6, product 6, min 1, max 3, avg 2, and 0b01,
     // 0b10, 0b11.
@@ -67,7 +63,7 @@ TEST(GlooTest, ReductionsAreRightForEveryDtypeAndEveryOp) {
         if (!reduce_op_supports(op, dtype)) continue;
         const bool boolean = dtype == DType::boolean;
         for (const std::int64_t count : {0, 3, 70001}) {
-          const Tensor tensor = full(count, group.rank() + 1, dtype);
+          const Tensor tensor = flat_full(count, group.rank() + 1, dtype);
           const Tensor at_root = tensor.clone();
           group.all_reduce(tensor, op);
           group.reduce(at_root, 1, op);
@@ -84,9 +80,11 @@ TEST(GlooTest, ReductionsAreRightForEveryDtypeAndEveryOp) {
 
 TEST(GlooTest, DataGoesWhereItShould) {
   for (const int size : {1, 2, 4}) {
-    run_ranks(size, [size](const ProcessGroup& group) {
+    run_gloo_ranks(size, [size](const ProcessGroup& group) {
       const int rank = group.rank();
-      const auto uneven = [](int owner, double value) { return full(owner * 1000 + 1, value); };
+      const auto uneven = [](int owner, double value) {
+        return flat_full(owner * 1000 + 1, value);
+      };
       const Tensor broadcast = uneven(2, rank);
       group.broadcast(broadcast, size - 1);
       EXPECT_EQ(broadcast.to_vector(), uneven(2, size - 1).to_vector());
@@ -118,24 +116,24 @@ TEST(GlooTest, DataGoesWhereItShould) {
       std::vector<Tensor> to_each;
       std::vector<Tensor> from_each;
       for (int peer = 0; peer < size; ++peer) {
-        to_each.push_back(full(peer, 10 * rank + peer));
-        from_each.push_back(full(rank, -1));
+        to_each.push_back(flat_full(peer, 10 * rank + peer));
+        from_each.push_back(flat_full(rank, -1));
       }
       group.all_to_all(from_each, to_each);
       for (int peer = 0; peer < size; ++peer)
         EXPECT_EQ(from_each[static_cast<std::size_t>(peer)].to_vector(),
-                  full(rank, 10 * peer + rank).to_vector());
+                  flat_full(rank, 10 * peer + rank).to_vector());
       group.barrier();
     });
   }
 }
 
 TEST(GlooTest, AsynchronousCallsOverlapAndKeepTheirOrder) {
-  run_ranks(3, [](const ProcessGroup& group) {
+  run_gloo_ranks(3, [](const ProcessGroup& group) {
     std::vector<Tensor> tensors;
     std::vector<Work> works;
     for (int i = 0; i < 20; ++i) {
-      tensors.push_back(full(100 * i, group.rank()));
+      tensors.push_back(flat_full(100 * i, group.rank()));
       works.push_back(group.all_reduce(tensors.back(), ReduceOp::sum, {.async = true}));
     }
     group.barrier();
@@ -149,10 +147,10 @@ TEST(GlooTest, AsynchronousCallsOverlapAndKeepTheirOrder) {
 }
 
 TEST(GlooTest, MessagesAreMatchedByTagAndSource) {
-  run_ranks(3, [](const ProcessGroup& group) {
+  run_gloo_ranks(3, [](const ProcessGroup& group) {
     if (group.rank() == 0) {
       // Posted in another order than they are sent in; the second of one tag comes second.
-      const std::vector<Tensor> got = {ones(3), ones(100000), ones(3), ones(1)};
+      const std::vector<Tensor> got = {flat_ones(3), flat_ones(100000), flat_ones(3), flat_ones(1)};
       const Work last = group.irecv(got[0], 1, 7);
       const Work first = group.irecv(got[1], 1, 5);
       const Work second = group.irecv(got[2], 1, 5);
@@ -163,30 +161,30 @@ TEST(GlooTest, MessagesAreMatchedByTagAndSource) {
       EXPECT_EQ(got[1].to_vector()[99999], 50);
       EXPECT_EQ(got[2].to_vector()[0], 51);
     } else if (group.rank() == 1) {
-      group.send(full(100000, 50), 0, 5);
-      group.send(full(3, 51), 0, 5);
-      group.send(full(3, 70), 0, 7);
+      group.send(flat_full(100000, 50), 0, 5);
+      group.send(flat_full(3, 51), 0, 5);
+      group.send(flat_full(3, 70), 0, 7);
     } else {
-      group.isend(full(1, 2), 0, 9).wait();
+      group.isend(flat_full(1, 2), 0, 9).wait();
     }
-    const Tensor nothing = ones(0);
+    const Tensor nothing = flat_ones(0);
     const Work from_left = group.irecv(nothing, (group.rank() + 2) % 3);
-    group.send(ones(0), (group.rank() + 1) % 3);
+    group.send(flat_ones(0), (group.rank() + 1) % 3);
     from_left.wait();
   });
 }
 
 TEST(GlooTest, SubgroupsWorkBesideTheirParent) {
-  run_ranks(4, [](const ProcessGroup& world) {
+  run_gloo_ranks(4, [](const ProcessGroup& world) {
     const ProcessGroup half = world.split({{3, 1}, {0}}, "odd");
     EXPECT_EQ(half.valid(), world.rank() != 2);
     if (world.rank() % 2 == 1) {
       EXPECT_EQ(half.rank(), world.rank() == 3 ? 0 : 1);
-      const Tensor tensor = full(5, world.rank());
+      const Tensor tensor = flat_full(5, world.rank());
       half.all_reduce(tensor);
       EXPECT_EQ(tensor.to_vector(), std::vector<double>(5, 4));
     }
-    const Tensor tensor = ones(5);
+    const Tensor tensor = flat_ones(5);
     world.all_reduce(tensor);
     EXPECT_EQ(tensor.to_vector()[0], 4);
   });
@@ -203,16 +201,16 @@ void expect_all(const std::vector<std::optional<Thrown>>& thrown, ErrorCode code
 
 TEST(GlooTest, DisagreementIsToldToAllWithBothSides) {
   const std::pair<std::function<void(const ProcessGroup&)>, std::string> odd_calls[] = {
-      {[](const ProcessGroup& g) { g.all_reduce(ones(5)); }, "the element counts"},
-      {[](const ProcessGroup& g) { g.all_reduce(ones(4), ReduceOp::max); }, "the reduce op"},
-      {[](const ProcessGroup& g) { g.broadcast(ones(4), 0); }, "the operation"},
+      {[](const ProcessGroup& g) { g.all_reduce(flat_ones(5)); }, "the element counts"},
+      {[](const ProcessGroup& g) { g.all_reduce(flat_ones(4), ReduceOp::max); }, "the reduce op"},
+      {[](const ProcessGroup& g) { g.broadcast(flat_ones(4), 0); }, "the operation"},
       {[](const ProcessGroup& g) { g.barrier(); }, "the operation"},
   };
   for (const auto& [odd_call, text] : odd_calls) {
     const auto start = Deadline::Clock::now();
     const auto thrown = test::run_failing_ranks(3, gloo(), [&](const ProcessGroup& group) {
       if (group.rank() == 2) return odd_call(group);
-      group.all_reduce(ones(4));
+      group.all_reduce(flat_ones(4));
     });
     EXPECT_LT(Deadline::Clock::now() - start, testing_support::kPatience);
     expect_all(thrown, ErrorCode::kDisagreement, "the calls differ in " + text);
@@ -222,8 +220,8 @@ TEST(GlooTest, DisagreementIsToldToAllWithBothSides) {
 
 TEST(GlooTest, SizesThatOnlyTwoRanksDisagreeAboutFailAll) {
   const auto thrown = test::run_failing_ranks(3, gloo(), [](const ProcessGroup& group) {
-    const std::vector<Tensor> outputs = {ones(2), ones(2), ones(2)};
-    group.gather(ones(group.rank() == 2 ? 3 : 2),
+    const std::vector<Tensor> outputs = {flat_ones(2), flat_ones(2), flat_ones(2)};
+    group.gather(flat_ones(group.rank() == 2 ? 3 : 2),
                  group.rank() == 0 ? outputs : std::vector<Tensor>(), 0);
     group.barrier();
   });
@@ -232,16 +230,16 @@ TEST(GlooTest, SizesThatOnlyTwoRanksDisagreeAboutFailAll) {
 
 TEST(GlooTest, AMessageThatIsNotWhatItsReceiverAsksForFailsBoth) {
   const auto thrown = test::run_failing_ranks(2, gloo(), [](const ProcessGroup& group) {
-    if (group.rank() == 0) group.send(ones(4), 1);
-    if (group.rank() == 1) group.recv(ones(5), 0);
+    if (group.rank() == 0) group.send(flat_ones(4), 1);
+    if (group.rank() == 1) group.recv(flat_ones(5), 0);
   });
   expect_all(thrown, ErrorCode::kDisagreement, "the element counts");
 }
 
 TEST(GlooTest, ACallThatOneRankRejectsFailsOnAll) {
   const auto thrown = test::run_failing_ranks(3, gloo(), [](const ProcessGroup& group) {
-    if (group.rank() == 1) return void(group.all_gather({ones(1)}, ones(1)));
-    group.all_gather({ones(1), ones(1), ones(1)}, ones(1));
+    if (group.rank() == 1) return void(group.all_gather({flat_ones(1)}, flat_ones(1)));
+    group.all_gather({flat_ones(1), flat_ones(1), flat_ones(1)}, flat_ones(1));
   });
   ASSERT_TRUE(thrown[0] && thrown[1] && thrown[2]);
   EXPECT_EQ(thrown[1]->code, ErrorCode::kInvalidArgument);
@@ -257,18 +255,18 @@ TEST(GlooTest, WhoeverDoesNotComeIsNamedByAll) {
         if (group.rank() == 1) {
           // Late on purpose: until the others have given up.
           const std::optional<Error> error =
-              error_of([&] { group.recv(ones(1), -1, 3, {.timeout = seconds(60)}); });
+              error_of([&] { group.recv(flat_ones(1), -1, 3, {.timeout = seconds(60)}); });
           throw *error;
         }
-        group.all_reduce(ones(3));
+        group.all_reduce(flat_ones(3));
       });
   expect_all(thrown, ErrorCode::kTimeout, "all_reduce #1 (f32 x 3, sum) at gloo_test.cc:");
   expect_all(thrown, ErrorCode::kTimeout, "of group 'world' for rank 1");
 }
 
 TEST(GlooTest, AWaitsOwnDeadlineLeavesTheOperationGoing) {
-  run_ranks(2, [](const ProcessGroup& group) {
-    const Tensor tensor = ones(1);
+  run_gloo_ranks(2, [](const ProcessGroup& group) {
+    const Tensor tensor = flat_ones(1);
     if (group.rank() == 0) {
       const Work work = group.irecv(tensor, 1);
       const std::optional<Error> error =
@@ -281,7 +279,7 @@ TEST(GlooTest, AWaitsOwnDeadlineLeavesTheOperationGoing) {
       EXPECT_EQ(tensor.item(), 3);
     } else {
       group.barrier();
-      group.send(full(1, 3), 0);
+      group.send(flat_full(1, 3), 0);
     }
   });
 }
@@ -290,7 +288,7 @@ TEST(GlooTest, WhoeverHasLeftIsNamed) {
   for (const bool any_source : {false, true}) {
     const auto thrown = test::run_failing_ranks(2, gloo(), [&](const ProcessGroup& group) {
       if (group.rank() == 1) return group.shutdown();
-      if (any_source) group.recv(ones(1), -1);
+      if (any_source) group.recv(flat_ones(1), -1);
       group.barrier();
     });
     EXPECT_FALSE(thrown[1].has_value());
@@ -301,19 +299,19 @@ TEST(GlooTest, WhoeverHasLeftIsNamed) {
 }
 
 TEST(GlooTest, AFailedOrLeftGroupRefusesEveryCall) {
-  run_ranks(2, [](const ProcessGroup& group) {
+  run_gloo_ranks(2, [](const ProcessGroup& group) {
     group.shutdown();
     group.shutdown();
     const std::optional<Error> error = error_of([&] { group.barrier(); });
     ASSERT_TRUE(error.has_value());
     EXPECT_EQ(error->code(), ErrorCode::kAborted);
-    EXPECT_TRUE(error_of([&] { group.isend(ones(1), 1 - group.rank()); }).has_value());
+    EXPECT_TRUE(error_of([&] { group.isend(flat_ones(1), 1 - group.rank()); }).has_value());
   });
 }
 
 TEST(GlooTest, MessagesToOneselfAreRefusedAndHarmNobody) {
-  run_ranks(2, [](const ProcessGroup& group) {
-    const std::optional<Error> error = error_of([&] { group.send(ones(1), group.rank()); });
+  run_gloo_ranks(2, [](const ProcessGroup& group) {
+    const std::optional<Error> error = error_of([&] { group.send(flat_ones(1), group.rank()); });
     ASSERT_TRUE(error.has_value());
     EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument);
     group.barrier();
@@ -347,7 +345,7 @@ void expect_named_death(RankProcesses& ranks, int dead, const std::vector<int>& 
 TEST(GlooTest, AKilledRankIsNamedByEverySurvivor) {
   for (const std::int64_t count : {1, 300000}) {
     RankProcesses ranks(4, gloo(), RankProcesses::Guard::none, [count](const ProcessGroup& group) {
-      const Tensor tensor = ones(count);
+      const Tensor tensor = flat_ones(count);
       for (int i = 0; i < 5; ++i) group.all_reduce(tensor);
       if (group.rank() == 2) ::raise(SIGKILL);
       for (;;) group.all_reduce(tensor);
@@ -360,7 +358,7 @@ TEST(GlooTest, AReceiveFromAnyRankLearnsOfADeathToo) {
   RankProcesses ranks(3, gloo(), RankProcesses::Guard::job_page, [](const ProcessGroup& group) {
     group.barrier();
     if (group.rank() == 1) ::raise(SIGKILL);
-    group.recv(ones(1), -1);
+    group.recv(flat_ones(1), -1);
   });
   expect_named_death(ranks, 1, {0, 2});
   EXPECT_EQ(ranks.job_page().slot(0).victim_of.load(), 1);

@@ -10,30 +10,23 @@ if(NOT DTRUN_SANITIZE STREQUAL "")
   target_compile_definitions(dtrun_conformance PRIVATE DTRUN_CONFORMANCE_SMALL)
 endif()
 
-dtrun_test(collectives/backend_spec_test.cc LINKS dtrun_rank_support)
-dtrun_test(collectives/fingerprint_test.cc LINKS dtrun::collectives)
-dtrun_test(collectives/schedule_test.cc LINKS dtrun::collectives)
-dtrun_test(collectives/process_group_test.cc LINKS dtrun_rank_support PROCESSORS 2)
-dtrun_test(collectives/direct_test.cc LINKS dtrun_rank_support PROCESSORS 2)
-dtrun_test(collectives/disagreement_test.cc LINKS dtrun_rank_support PROCESSORS 2)
-dtrun_test(collectives/failure_test.cc LINKS dtrun_rank_support PROCESSORS 2)
-dtrun_test(collectives/cpu_parts_test.cc LINKS dtrun_rank_support PROCESSORS 2)
-dtrun_test(collectives/membership_test.cc LINKS dtrun_rank_support)
-dtrun_test(collectives/vectors_test.cc LINKS dtrun_rank_support dtrun_test_vectors PROCESSORS 2)
-dtrun_test(collectives/group_calls_test.cc LINKS dtrun_rank_support PROCESSORS 2)
-dtrun_test(collectives/monitored_barrier_test.cc LINKS dtrun_rank_support PROCESSORS 2)
-dtrun_test(collectives/subgroup_test.cc LINKS dtrun_rank_support PROCESSORS 2)
-target_include_directories(collectives_subgroup_test PRIVATE ${PROJECT_SOURCE_DIR}/collectives/src)
-dtrun_test(collectives/conformance_test.cc LINKS dtrun_conformance PROCESSORS 2)
-dtrun_test(collectives/nccl_test.cc LINKS dtrun_rank_support)
+# What NCCL does, in this process.
 add_library(dtrun_nccl_simulation STATIC collectives/nccl_simulation.cc)
 target_include_directories(dtrun_nccl_simulation PUBLIC ${PROJECT_SOURCE_DIR}/collectives/src)
 target_link_libraries(dtrun_nccl_simulation PUBLIC dtrun_rank_support dtrun::collectives PRIVATE dtrun_flags)
-dtrun_test(collectives/nccl_state_test.cc LINKS dtrun_nccl_simulation PROCESSORS 2)
-dtrun_test(collectives/nccl_conformance_test.cc LINKS dtrun_nccl_simulation dtrun_conformance PROCESSORS 2)
-dtrun_test(collectives/staged_test.cc LINKS dtrun_nccl_simulation PROCESSORS 2)
-dtrun_test(collectives/nccl_failure_test.cc LINKS dtrun_nccl_simulation PROCESSORS 2)
-dtrun_test(collectives/nccl_gpu_test.cc LINKS dtrun_conformance PROCESSORS 2)
+
+dtrun_test(collectives/tests LINKS dtrun_rank_support SOURCES backend_spec fingerprint membership schedule)
+set(gloo_tests)
+if(DTRUN_HAVE_GLOO)
+  set(gloo_tests gloo gloo_conformance)
+endif()
+# Ranks are threads.
+dtrun_test(collectives/rank_tests LINKS dtrun_conformance dtrun_nccl_simulation dtrun_test_vectors PROCESSORS 2
+  SOURCES conformance cpu_parts direct disagreement failure group_calls monitored_barrier nccl_conformance nccl_failure nccl_state
+    process_group staged subgroup vectors ${gloo_tests})
+# Programs that scripts/gpu-check takes to a machine with a GPU.
+dtrun_test(collectives/nccl_test LINKS dtrun_rank_support SOURCES nccl)
+dtrun_test(collectives/nccl_gpu_test LINKS dtrun_conformance PROCESSORS 2 SOURCES nccl_gpu)
 add_executable(gpu_program collectives/workers/gpu_program.cc)
 target_link_libraries(gpu_program PRIVATE dtrun::dtrun dtrun_flags)
 # What scripts/gpu-check takes to a machine with a GPU.
@@ -41,16 +34,10 @@ add_custom_target(gpu_check_programs)
 add_dependencies(gpu_check_programs
   tensor_cuda_test collectives_nccl_gpu_test collectives_nccl_test gpu_program dtrun_launcher)
 if(DTRUN_HAVE_CUDA)
-  dtrun_test(collectives/gpu_check_test.cc)
-  target_compile_definitions(collectives_gpu_check_test PRIVATE
-    DTRUN_SOURCE="${PROJECT_SOURCE_DIR}" DTRUN_BUILD="${PROJECT_BINARY_DIR}")
-  add_dependencies(collectives_gpu_check_test gpu_check_programs)
+  dtrun_test(collectives/gpu_check_tests SOURCES gpu_check DEPENDS gpu_check_programs
+    DEFINITIONS DTRUN_SOURCE="${PROJECT_SOURCE_DIR}" DTRUN_BUILD="${PROJECT_BINARY_DIR}")
 endif()
 
-if(DTRUN_HAVE_GLOO)
-  dtrun_test(collectives/gloo_test.cc LINKS dtrun_rank_support PROCESSORS 2)
-  dtrun_test(collectives/gloo_conformance_test.cc LINKS dtrun_conformance PROCESSORS 2)
-endif()
 if(DTRUN_HAVE_MPI)
   # In release only: Open MPI keeps memory of its own, and its threads are not the sanitizers' affair.
   if(DTRUN_SANITIZE STREQUAL "")
@@ -58,11 +45,10 @@ if(DTRUN_HAVE_MPI)
     target_link_libraries(mpi_rank PRIVATE dtrun::dtrun dtrun_conformance GTest::gtest dtrun_flags)
     add_executable(mpi_tutorial collectives/workers/mpi_tutorial.cc)
     target_link_libraries(mpi_tutorial PRIVATE dtrun::dtrun dtrun_flags)
-    dtrun_test(collectives/mpi_test.cc LINKS dtrun::collectives PROCESSORS 2)
-    target_compile_definitions(collectives_mpi_test PRIVATE DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
-    add_dependencies(collectives_mpi_test mpi_rank mpi_tutorial)
+    dtrun_test(collectives/mpi_tests LINKS dtrun::collectives PROCESSORS 2 SOURCES mpi
+      DEFINITIONS DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DEPENDS mpi_rank mpi_tutorial)
     target_include_directories(mpi_rank PRIVATE ${PROJECT_SOURCE_DIR}/collectives/src)
-    foreach(target mpi_rank collectives_mpi_test)
+    foreach(target mpi_rank collectives_mpi_tests)
       target_include_directories(${target} SYSTEM PRIVATE ${OPEN_MPI_INCLUDE_DIR})
       target_compile_definitions(${target} PRIVATE OMPI_SKIP_MPICXX)
     endforeach()
@@ -71,6 +57,6 @@ else()
   message(STATUS "dtrun: no Open MPI (libopenmpi-dev): the tests of backend mpi are skipped")
 endif()
 # What stands in where a library was not found is tested also where it was.
-dtrun_test(collectives/absent_backends_test.cc LINKS dtrun::collectives)
-target_sources(collectives_absent_backends_test PRIVATE
+dtrun_test(collectives/absent_tests LINKS dtrun::collectives SOURCES absent_backends)
+target_sources(collectives_absent_tests PRIVATE
   ${PROJECT_SOURCE_DIR}/collectives/src/no_gloo/no_gloo.cc ${PROJECT_SOURCE_DIR}/collectives/src/no_mpi/no_mpi.cc)

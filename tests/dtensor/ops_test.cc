@@ -82,13 +82,13 @@ void expect_all_pairs_right(const std::vector<int>& mesh_shape, Operation operat
 }
 
 const std::vector<std::vector<int>> kMeshes = {{1}, {2}, {3}, {5}, {2, 2}};
-const std::vector<ReduceOp> kOps = {ReduceOp::sum, ReduceOp::avg, ReduceOp::max};
+const std::vector<ReduceOp> kReduceOps = {ReduceOp::sum, ReduceOp::avg, ReduceOp::max};
 
 /// All shapes on the lines, the first two on the grid, where there are many more pairs of layouts.
 void expect_right_on_all_meshes(Operation operation, LocalOperation local_operation,
                                 const std::vector<std::pair<Shape, Shape>>& shapes) {
   for (const int size : {1, 2, 3, 5}) {
-    expect_all_pairs_right({size}, operation, local_operation, shapes, kOps);
+    expect_all_pairs_right({size}, operation, local_operation, shapes, kReduceOps);
   }
   expect_all_pairs_right({2, 2}, operation, local_operation, {shapes[0], shapes[1]},
                          {ReduceOp::sum, ReduceOp::max});

@@ -21,7 +21,7 @@ bool stands_at(int coordinate, const DeviceMesh& mesh) {
 }
 
 /// The case's result on this rank.
-DTensor result_of(const VectorCase& item, const DeviceMesh& mesh) {
+DTensor redistributed(const VectorCase& item, const DeviceMesh& mesh) {
   const std::string op = test::text_of(item.at("op"));
   const object& args = item.at("args").as_object();
   if (op == "factory") {
@@ -82,7 +82,7 @@ void run_case(const VectorCase& item, const DeviceMesh& mesh) {
   SCOPED_TRACE(test::text_of(item.at("id")));
   const bool refusal_allowed = item.at("demand") != "value";
   try {
-    const DTensor result = result_of(item, mesh);
+    const DTensor result = redistributed(item, mesh);
     EXPECT_NE(item.at("demand"), "error");
     if (item.at("demand") != "error") expect_as_demanded(item, result);
   } catch (const Error& error) {
@@ -127,7 +127,7 @@ TEST(RedistributeVectorsTest, RaggedShardsAreRefusedAndNeverAnsweredWrongly) {
     const std::vector<int> shape = test::ints_of(item.at("mesh"));
     test::run_ranks(shape[0], [&](const collectives::ProcessGroup& group) {
       const DeviceMesh mesh(group, shape);
-      EXPECT_THROW(result_of(item, mesh).full_tensor(), Error);
+      EXPECT_THROW(redistributed(item, mesh).full_tensor(), Error);
     });
   }
   EXPECT_EQ(cases, 4U);

@@ -14,16 +14,8 @@ add_library(dtrun_test_vectors STATIC support/vector_file.cc ${vector_files})
 target_compile_definitions(dtrun_test_vectors PRIVATE DTRUN_VECTOR_FOLDER="${vector_folder}")
 target_link_libraries(dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base PRIVATE dtrun_flags)
 
-dtrun_test(dtensor/placement_test.cc LINKS dtrun::dtensor)
-dtrun_test(dtensor/redistribute_plan_test.cc LINKS dtrun::dtensor dtrun_test_vectors COMPUTES)
-foreach(test shard_layout choice)
-  dtrun_test(dtensor/${test}_test.cc LINKS dtrun::dtensor dtrun_test_vectors)
-endforeach()
+dtrun_test(dtensor/tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES placement shard_layout choice)
+dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES redistribute_plan)
 # Ranks are threads.
-foreach(test device_mesh dtensor)
-  dtrun_test(dtensor/${test}_test.cc LINKS dtrun::dtensor dtrun_rank_support PROCESSORS 2)
-endforeach()
-foreach(test redistribute redistribute_vectors ops)
-  dtrun_test(dtensor/${test}_test.cc
-    LINKS dtrun::dtensor dtrun_rank_support dtrun_test_vectors PROCESSORS 2)
-endforeach()
+dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test_vectors PROCESSORS 2
+  SOURCES device_mesh dtensor redistribute redistribute_vectors ops)

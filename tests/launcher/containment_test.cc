@@ -60,11 +60,11 @@ bool wait_until_up(Command& command) {
 }
 
 enum class Victim { kAgent, kGuard, kBoth };
-enum class Moment { kStart, kIdle, kCollective };
+enum class KillMoment { kStart, kIdle, kCollective };
 
 struct Kill {
   Victim victim;
-  Moment moment;
+  KillMoment moment;
 };
 
 class KillTest : public testing::TestWithParam<Kill> {
@@ -73,10 +73,10 @@ class KillTest : public testing::TestWithParam<Kill> {
   void kill_once(int delay) {
     const std::string token = unique_token();
     LauncherJob job;
-    const bool collective = GetParam().moment == Moment::kCollective;
+    const bool collective = GetParam().moment == KillMoment::kCollective;
     const std::string script = collective ? collective_script_with(token) : script_with(token);
     Command command(job_command(script), job.options());
-    if (GetParam().moment != Moment::kStart) {
+    if (GetParam().moment != KillMoment::kStart) {
       ASSERT_TRUE(wait_until_up(command));
     } else {
       for (int i = 0; i < delay; ++i) (void)children_of(command.pid());
@@ -112,20 +112,23 @@ std::string name_of(const testing::TestParamInfo<Kill>& info) {
   const char* const victim = info.param.victim == Victim::kAgent   ? "Agent"
                              : info.param.victim == Victim::kGuard ? "Guard"
                                                                    : "Both";
-  const char* const moment = info.param.moment == Moment::kStart  ? "AtStart"
-                             : info.param.moment == Moment::kIdle ? "Idle"
-                                                                  : "InACollective";
+  const char* const moment = info.param.moment == KillMoment::kStart  ? "AtStart"
+                             : info.param.moment == KillMoment::kIdle ? "Idle"
+                                                                      : "InACollective";
   return std::string(victim) + moment;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Matrix, KillTest,
-    testing::Values(Kill{Victim::kAgent, Moment::kStart}, Kill{Victim::kAgent, Moment::kIdle},
-                    Kill{Victim::kAgent, Moment::kCollective}, Kill{Victim::kGuard, Moment::kStart},
-                    Kill{Victim::kGuard, Moment::kIdle}, Kill{Victim::kGuard, Moment::kCollective},
-                    Kill{Victim::kBoth, Moment::kStart}, Kill{Victim::kBoth, Moment::kIdle},
-                    Kill{Victim::kBoth, Moment::kCollective}),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(Matrix, KillTest,
+                         testing::Values(Kill{Victim::kAgent, KillMoment::kStart},
+                                         Kill{Victim::kAgent, KillMoment::kIdle},
+                                         Kill{Victim::kAgent, KillMoment::kCollective},
+                                         Kill{Victim::kGuard, KillMoment::kStart},
+                                         Kill{Victim::kGuard, KillMoment::kIdle},
+                                         Kill{Victim::kGuard, KillMoment::kCollective},
+                                         Kill{Victim::kBoth, KillMoment::kStart},
+                                         Kill{Victim::kBoth, KillMoment::kIdle},
+                                         Kill{Victim::kBoth, KillMoment::kCollective}),
+                         name_of);
 
 #ifndef DTRUN_LONG
 TEST(ContainmentTest, AFailedRanksChildrenGoWithTheJob) {

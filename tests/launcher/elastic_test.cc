@@ -284,9 +284,9 @@ TEST_F(ElasticTest, StrangersAndThoseWhoComeWhenItEndsAreRefusedByName) {
 }
 
 // In which state of a round an agent is killed.
-enum class Moment { kStarting, kRunning, kStopping };
+enum class ElasticMoment { kStarting, kRunning, kStopping };
 
-class ElasticKillTest : public ElasticTest, public testing::WithParamInterface<Moment> {
+class ElasticKillTest : public ElasticTest, public testing::WithParamInterface<ElasticMoment> {
  protected:
   // Ranks that do not end by SIGTERM before the fifo is opened, so that stopping lasts.
   std::vector<std::string> stubborn() const {
@@ -303,11 +303,11 @@ class ElasticKillTest : public ElasticTest, public testing::WithParamInterface<M
 
   // Kills the agent once it is in the state.
   void kill(Command& agent, Command& other) {
-    if (GetParam() != Moment::kStarting) {
+    if (GetParam() != ElasticMoment::kStarting) {
       ASSERT_TRUE(agent.wait_for_output("of 2, restart 0"));
       ASSERT_TRUE(other.wait_for_output("of 2, restart 0"));
     }
-    if (GetParam() == Moment::kStopping) {
+    if (GetParam() == ElasticMoment::kStopping) {
       newcomer_ = start_node();
       ASSERT_TRUE(agent.wait_for_output("stopping"));
     }
@@ -346,11 +346,12 @@ TEST_P(ElasticKillTest, OfAKilledHostAllOthersTellWithinSeconds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(States, ElasticKillTest,
-                         testing::Values(Moment::kStarting, Moment::kRunning, Moment::kStopping),
+                         testing::Values(ElasticMoment::kStarting, ElasticMoment::kRunning,
+                                         ElasticMoment::kStopping),
                          [](const auto& moment) {
-                           return moment.param == Moment::kStarting  ? "Starting"
-                                  : moment.param == Moment::kRunning ? "Running"
-                                                                     : "Stopping";
+                           return moment.param == ElasticMoment::kStarting  ? "Starting"
+                                  : moment.param == ElasticMoment::kRunning ? "Running"
+                                                                            : "Stopping";
                          });
 
 TEST_F(ElasticTest, ANodeWhoseGuardIsKilledDropsOut) {

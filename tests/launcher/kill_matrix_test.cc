@@ -28,7 +28,7 @@ constexpr seconds kLimit{5};  // in which all must be gone: far more than it tak
 constexpr int kRanks = 2;
 
 enum class Victim { kWorker, kChild, kDetached, kKeeper, kGuard, kAgent, kAgentAndGuard, kNode };
-enum class Moment { kStart, kIdle, kCollective, kRestart, kStop };
+enum class MatrixMoment { kStart, kIdle, kCollective, kRestart, kStop };
 
 constexpr const char* kVictims[] = {"worker", "its child", "its detached child", "keeper",
                                     "guard",  "agent",     "agent and guard",    "node"};
@@ -38,7 +38,7 @@ constexpr int kSignals[] = {SIGKILL, SIGTERM, SIGSTOP, SIGSEGV};
 
 struct Hit {
   Victim victim;
-  Moment moment;
+  MatrixMoment moment;
   int signal;
   int delay = 0;  ///< in turns of a loop: moves the hit through a moment that passes
   std::string containment = "auto";
@@ -69,12 +69,12 @@ std::vector<std::string> cgroups_of(pid_t keeper) {
 
 // Ranks with a child and a detached one. They end on SIGTERM, but for those of a job that is hit
 // while it is being stopped: they need to be killed. Of one that restarts, rank 0 fails at first.
-std::string script(Moment moment, const std::string& token) {
+std::string script(MatrixMoment moment, const std::string& token) {
   std::string text = "setsid sleep " + token + " & sleep " + token + " & echo up $RANK; ";
-  if (moment == Moment::kStop) text += "trap '' TERM; echo deaf $RANK; ";
-  if (moment == Moment::kRestart)
+  if (moment == MatrixMoment::kStop) text += "trap '' TERM; echo deaf $RANK; ";
+  if (moment == MatrixMoment::kRestart)
     text += "[ $RANK = 0 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 3; echo again $RANK; ";
-  if (moment == Moment::kCollective)
+  if (moment == MatrixMoment::kCollective)
     return text + "exec " DTRUN_WORKERS "/page_worker wait-in-collective wait-in-collective " +
            token;
   return text + "while :; do wait; done";
@@ -84,12 +84,12 @@ class Job {
  public:
   explicit Job(const Hit& hit)
       : hit_(hit),
-        command_(
-            {DTRUN_BINARY, "--containment=" + hit.containment,
-             "--nproc_per_node=" + std::to_string(kRanks), "--max-restarts",
-             hit.moment == Moment::kRestart ? "1" : "0", "--shutdown-timeout",
-             hit.moment == Moment::kStop ? "0.3" : "5", "sh", "-c", script(hit.moment, token_)},
-            options()) {}
+        command_({DTRUN_BINARY, "--containment=" + hit.containment,
+                  "--nproc_per_node=" + std::to_string(kRanks), "--max-restarts",
+                  hit.moment == MatrixMoment::kRestart ? "1" : "0", "--shutdown-timeout",
+                  hit.moment == MatrixMoment::kStop ? "0.3" : "5", "sh", "-c",
+                  script(hit.moment, token_)},
+                 options()) {}
 
   CommandResult run() {
     reach_moment();
@@ -125,13 +125,14 @@ class Job {
   }
 
   void reach_moment() {
-    const bool passes = hit_.moment == Moment::kStart || hit_.moment == Moment::kRestart;
-    if (hit_.moment != Moment::kStart) {
+    const bool passes =
+        hit_.moment == MatrixMoment::kStart || hit_.moment == MatrixMoment::kRestart;
+    if (hit_.moment != MatrixMoment::kStart) {
       EXPECT_TRUE(wait_for_ranks("up"));
       // What is looked for at the end can be seen.
       EXPECT_EQ(PrivateMachine::left_within(seconds(0)).empty(), ::geteuid() != 0);
     }
-    if (hit_.moment == Moment::kStop) {
+    if (hit_.moment == MatrixMoment::kStop) {
       EXPECT_TRUE(wait_for_ranks("deaf"));
       command_.signal(SIGTERM);
     }
@@ -193,8 +194,9 @@ class Job {
       command_.signal(SIGCONT);
       // A rank's death ends the job by itself.
       const bool rank_dies = hit_.victim == Victim::kWorker && hit_.signal != SIGSTOP;
-      if (!rank_dies || hit_.moment == Moment::kStart || hit_.moment == Moment::kRestart)
-        if (hit_.moment != Moment::kStop) command_.signal(SIGTERM);
+      if (!rank_dies || hit_.moment == MatrixMoment::kStart ||
+          hit_.moment == MatrixMoment::kRestart)
+        if (hit_.moment != MatrixMoment::kStop) command_.signal(SIGTERM);
     }
     return command_.finish();
   }
@@ -211,7 +213,7 @@ void expect_verdict(const Hit& hit, const CommandResult& result) {
   const bool agent_hit = hit.victim == Victim::kAgent || hit.victim == Victim::kAgentAndGuard ||
                          hit.victim == Victim::kNode;
   // A job that is being stopped was stopped, whatever comes then.
-  const bool stopped = hit.moment == Moment::kStop && result.exit_code == 143;
+  const bool stopped = hit.moment == MatrixMoment::kStop && result.exit_code == 143;
   if (agent_hit && hit.deadly()) {
     // It may have seen the guard's end before its own.
     EXPECT_TRUE(result.exit_code == 125 || result.signal == hit.signal || stopped)
@@ -223,15 +225,16 @@ void expect_verdict(const Hit& hit, const CommandResult& result) {
   } else if (hit.victim == Victim::kWorker && hit.signal != SIGSTOP) {
     // Or stopped, where the operator's word came first.
     EXPECT_TRUE(result.exit_code == 128 + hit.signal || result.exit_code == 143 ||
-                (hit.moment == Moment::kStart && result.signal == SIGTERM))
+                (hit.moment == MatrixMoment::kStart && result.signal == SIGTERM))
         << result.describe();
-    const bool only_one = hit.moment == Moment::kIdle || hit.moment == Moment::kCollective;
+    const bool only_one =
+        hit.moment == MatrixMoment::kIdle || hit.moment == MatrixMoment::kCollective;
     if (!only_one) return;
     EXPECT_EQ(result.exit_code, 128 + hit.signal) << result.describe();
     EXPECT_THAT(result.err, HasSubstr(base::signal_name(hit.signal)));
   } else {
     // At the start, dtrun may not handle signals yet.
-    const bool at_once = hit.moment == Moment::kStart && result.signal == SIGTERM;
+    const bool at_once = hit.moment == MatrixMoment::kStart && result.signal == SIGTERM;
     EXPECT_TRUE(result.exit_code == 143 || at_once) << result.describe();
     if (hit.victim == Victim::kGuard && hit.signal == SIGSTOP) {
       EXPECT_THAT(result.err, HasSubstr("was stopped, and goes on"));
@@ -261,7 +264,7 @@ TEST_P(KillMatrixTest, NothingIsLeftAndTheVerdictIsRight) {
     for (int signal = 0; signal < 4 && !HasFailure(); ++signal) {
       // The short one takes every fifth cell, another one of each victim.
       if ((moment + 2 * signal + static_cast<int>(GetParam())) % DTRUN_MATRIX_STEP != 0) continue;
-      run({GetParam(), static_cast<Moment>(moment), kSignals[signal], 3 * signal});
+      run({GetParam(), static_cast<MatrixMoment>(moment), kSignals[signal], 3 * signal});
       ++cells;
     }
   }
@@ -290,8 +293,8 @@ TEST(RandomKillTest, NothingIsLeftAndTheVerdictIsRight) {
   };
   for (int i = 0; i < DTRUN_RANDOM_KILLS && !testing::Test::HasFailure(); ++i) {
     SCOPED_TRACE("number " + std::to_string(i));
-    run({static_cast<Victim>(pick(8)), static_cast<Moment>(pick(5)), kSignals[pick(4)], pick(200),
-         kContainments[::geteuid() == 0 ? i % 3 : 0]});
+    run({static_cast<Victim>(pick(8)), static_cast<MatrixMoment>(pick(5)), kSignals[pick(4)],
+         pick(200), kContainments[::geteuid() == 0 ? i % 3 : 0]});
   }
 }
 

@@ -68,6 +68,13 @@ std::string describe_processes_with(const std::string& token) {
   return result;
 }
 
+std::size_t most_memory_of(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::stoul(line.substr(6)) << 10;
+  return 0;
+}
+
 std::vector<pid_t> children_of(pid_t pid) {
   const std::string text = std::to_string(pid);
   std::ifstream file("/proc/" + text + "/task/" + text + "/children");

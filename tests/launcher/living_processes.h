@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ bool all_gone_within(const std::string& token, std::chrono::milliseconds limit);
 std::string describe_processes_with(const std::string& token);
 
 std::vector<pid_t> children_of(pid_t pid);
+
+/// The most memory that the process has had, in bytes; 0: there is none.
+std::size_t most_memory_of(pid_t pid);
 
 /// The processes of a dtrun that runs.
 struct LauncherProcesses {

@@ -136,12 +136,6 @@ pid_t guard_of(pid_t dtrun) {
   return 0;
 }
 
-std::size_t most_memory_of(pid_t pid) {
-  const std::string status = content_of("/proc/" + std::to_string(pid) + "/status");
-  const auto at = status.find("VmHWM:");
-  return at == std::string::npos ? 0 : std::stoul(status.substr(at + 6)) << 10;
-}
-
 TEST_F(LogFilesTest, AConsoleThatStandsStillHoldsUpNobodyWhoWritesIntoFiles) {
   constexpr std::size_t kBytes = 30'000'000;
   const std::string fifo = job_.folder() + "/fifo";

@@ -160,13 +160,6 @@ TEST(OutputTest, AFileGetsAllInAppendModeAndOtherwise) {
 }
 
 // The most memory that a process has had, in bytes; 0: it is gone.
-std::size_t most_memory_of(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmHWM:")) return std::stoul(line.substr(6)) << 10;
-  return 0;
-}
-
 // The guard's most memory while two ranks write as fast as they are read.
 std::size_t memory_of_flood(const char* option) {
   int ends[2];
@@ -236,8 +229,7 @@ TEST(OutputTest, RanksThatDoNotKnowOfClosedOutputGetTermAndTheGrace) {
 }
 
 TEST(OutputTest, AReaderOfBothStreamsThatGoesAwayEndsTheJobWithoutAWord) {
-  const CommandResult result =
-      run_for_one_line("--nproc_per_node=2 sh -c 'yes >&2' 2>&1");
+  const CommandResult result = run_for_one_line("--nproc_per_node=2 sh -c 'yes >&2' 2>&1");
   EXPECT_EQ(result.out, "y\n");
   EXPECT_EQ(result.err, "code 141\n");
 }
@@ -249,9 +241,9 @@ TEST(OutputTest, AReaderThatGoesAwayIsIgnoredWhereAskedForAndWhereNothingIsWritt
             "code 0\n");
   // Into files only: nothing goes to the closed pipe.
   LauncherJob job;
-  EXPECT_EQ(run_into("true", "--log_dir=" + job.folder() + " -r 1 sh -c 'sleep 0.3; seq 100000'")
-                .err,
-            "code 0\n");
+  EXPECT_EQ(
+      run_into("true", "--log_dir=" + job.folder() + " -r 1 sh -c 'sleep 0.3; seq 100000'").err,
+      "code 0\n");
 }
 
 TEST(OutputTest, AFullDiskUnderTheOutputIsAnErrorAndNotSilence) {

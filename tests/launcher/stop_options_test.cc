@@ -22,7 +22,8 @@ StopOptions read(std::vector<std::string> arguments, const base::Environment& en
   return parse_options("dtrun", arguments, environment).stop;
 }
 
-std::string error_of(const std::string& argument, const base::Environment& environment = {}) {
+std::string error_of_argument(const std::string& argument,
+                              const base::Environment& environment = {}) {
   try {
     read({argument}, environment);
   } catch (const base::Error& error) {
@@ -76,20 +77,21 @@ TEST(StopOptionsTest, GracesFollowTheShutdownTimeoutUnlessTheyAreGiven) {
 }
 
 TEST(StopOptionsTest, WhatCannotBeReadIsNamed) {
-  EXPECT_THAT(error_of("--on-signal=KILL=stop"), HasSubstr("no signal that dtrun can handle"));
-  EXPECT_THAT(error_of("--on-signal=NONSENSE=stop"), HasSubstr("'NONSENSE'"));
-  EXPECT_THAT(error_of("--on-signal=TERM"), HasSubstr("NAME=ACTION"));
-  EXPECT_THAT(error_of("--on-signal=TERM=die"), HasSubstr("'die'"));
-  EXPECT_THAT(error_of("--on-signal=TERM=drain:soon"), HasSubstr("600s"));
-  EXPECT_THAT(error_of("--on-signal=USR1=forward:5"), HasSubstr("only stop and drain"));
-  EXPECT_THAT(error_of("--signals-to-handle=SIGCHLD"), HasSubstr("SIGCHLD"));
-  EXPECT_THAT(error_of("--shutdown-timeout=-1"), HasSubstr("0 or more"));
-  EXPECT_THAT(error_of("--failure-timeout=x"), HasSubstr("--failure-timeout"));
+  EXPECT_THAT(error_of_argument("--on-signal=KILL=stop"),
+              HasSubstr("no signal that dtrun can handle"));
+  EXPECT_THAT(error_of_argument("--on-signal=NONSENSE=stop"), HasSubstr("'NONSENSE'"));
+  EXPECT_THAT(error_of_argument("--on-signal=TERM"), HasSubstr("NAME=ACTION"));
+  EXPECT_THAT(error_of_argument("--on-signal=TERM=die"), HasSubstr("'die'"));
+  EXPECT_THAT(error_of_argument("--on-signal=TERM=drain:soon"), HasSubstr("600s"));
+  EXPECT_THAT(error_of_argument("--on-signal=USR1=forward:5"), HasSubstr("only stop and drain"));
+  EXPECT_THAT(error_of_argument("--signals-to-handle=SIGCHLD"), HasSubstr("SIGCHLD"));
+  EXPECT_THAT(error_of_argument("--shutdown-timeout=-1"), HasSubstr("0 or more"));
+  EXPECT_THAT(error_of_argument("--failure-timeout=x"), HasSubstr("--failure-timeout"));
   base::Environment environment;
   environment.set("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "-5");
-  EXPECT_THAT(error_of("-v", environment), HasSubstr("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=-5"));
+  EXPECT_THAT(error_of_argument("-v", environment), HasSubstr("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=-5"));
   for (const char* bad : {"last", "rank:", "rank:x", "map:", "map:1", "map:1=300", "map:a=1"})
-    EXPECT_THAT(error_of(std::string("--exit=") + bad), HasSubstr("must be first, max"));
+    EXPECT_THAT(error_of_argument(std::string("--exit=") + bad), HasSubstr("must be first, max"));
 }
 
 int code_by(const char* policy, const std::vector<FailedRank>& failed) {

@@ -5,98 +5,56 @@ target_link_libraries(dtrun_launcher_test_support PUBLIC dtrun_test_support PRIV
 target_compile_definitions(dtrun_launcher_test_support
   PUBLIC DTRUN_BINARY="$<TARGET_FILE:dtrun_launcher>" DTRUN_WORKERS="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 add_dependencies(dtrun_launcher_test_support dtrun_launcher)
-dtrun_test(launcher/bad_input_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
-foreach(name adopt start console log_files containment elastic failure joining output nodes pid_namespace rendezvous stop stopped_agent time torchrun_suite)
-  dtrun_test(launcher/${name}_test.cc
-    LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
-endforeach()
-# Waits more than it works.
-dtrun_test(launcher/stuck_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock COST 32)
-dtrun_test(launcher/hanging_files_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock)
-dtrun_test(launcher/notice_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock)
-dtrun_test(launcher/cgroup_place_test.cc LINKS dtrun::launcher GTest::gmock)
-dtrun_test(launcher/binding_test.cc LINKS dtrun::launcher GTest::gmock)
-dtrun_test(launcher/start_report_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock)
-dtrun_test(launcher/engine_test.cc LINKS dtrun::launcher GTest::gmock)
-dtrun_test(launcher/pmi_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock)
-dtrun_test(launcher/command_line_test.cc LINKS dtrun::launcher GTest::gmock)
-dtrun_test(launcher/config_test.cc LINKS dtrun::launcher GTest::gmock)
-dtrun_test(launcher/option_reference_test.cc LINKS dtrun::launcher GTest::gmock)
-target_compile_definitions(launcher_option_reference_test PRIVATE DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-dtrun_test(launcher/dry_run_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock)
-dtrun_test(launcher/python_options_test.cc LINKS dtrun::launcher GTest::gmock)
-dtrun_test(launcher/output_decisions_test.cc LINKS dtrun::launcher GTest::gmock)
-dtrun_test(launcher/decisions_test.cc LINKS dtrun::launcher GTest::gmock)
-dtrun_test(launcher/guard_link_test.cc LINKS dtrun::launcher)
-dtrun_test(launcher/head_file_test.cc LINKS dtrun::launcher GTest::gmock)
-dtrun_test(launcher/oom_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
-dtrun_test(launcher/cpuset_test.cc LINKS dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2)
-dtrun_test(launcher/supervision_test.cc LINKS dtrun::launcher)
-dtrun_test(launcher/stop_options_test.cc LINKS dtrun::launcher GTest::gmock)
-dtrun_test(launcher/rendezvous_decisions_test.cc LINKS dtrun::launcher GTest::gmock)
-target_compile_definitions(launcher_containment_test PRIVATE DTRUN_KILL_TIMES=5)
+set(job_links dtrun_launcher_test_support dtrun::launcher GTest::gmock)
+# Decisions.
+dtrun_test(launcher/tests LINKS dtrun::launcher GTest::gmock
+  SOURCES binding cgroup_place command_line config decisions engine guard_link head_file option_reference output_decisions
+    python_options rendezvous_decisions stop_options supervision
+  DEFINITIONS DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+# dtrun itself, where it mostly waits.
+dtrun_test(launcher/waiting_tests LINKS ${job_links} SOURCES dry_run hanging_files notice pmi start_report)
+dtrun_test(launcher/stuck_tests LINKS ${job_links} COST 32 SOURCES stuck DEPENDS elastic_worker)
 # What is checked by the byte is as much as the issue demands, and less under sanitizers.
 if(DTRUN_SANITIZE STREQUAL "")
-  target_compile_definitions(launcher_torchrun_suite_test PRIVATE DTRUN_JOBS_IN_A_ROW=25)
-  target_compile_definitions(launcher_output_test PRIVATE DTRUN_FLOOD_BYTES=104857600)
+  set(amounts DTRUN_JOBS_IN_A_ROW=25 DTRUN_FLOOD_BYTES=104857600)
 else()
-  target_compile_definitions(launcher_torchrun_suite_test PRIVATE DTRUN_JOBS_IN_A_ROW=3)
-  target_compile_definitions(launcher_output_test PRIVATE DTRUN_FLOOD_BYTES=8388608)
+  set(amounts DTRUN_JOBS_IN_A_ROW=3 DTRUN_FLOOD_BYTES=8388608)
 endif()
-
-# The same matrix by the hundred.
-add_executable(launcher_containment_long_test launcher/containment_test.cc)
-target_compile_definitions(launcher_containment_long_test PRIVATE DTRUN_KILL_TIMES=100 DTRUN_LONG)
-target_link_libraries(launcher_containment_long_test PRIVATE dtrun_launcher_test_support GTest::gmock dtrun_test_main)
-gtest_discover_tests(launcher_containment_long_test TEST_PREFIX Long. DISCOVERY_MODE PRE_TEST
-  PROPERTIES LABELS long TIMEOUT 600 PROCESSORS 2)
-# Every fifth cell of the kill matrix and a few random kills; and all of them, and a thousand.
-foreach(suite kill_matrix_test kill_matrix_long_test)
-  add_executable(launcher_${suite} launcher/kill_matrix_test.cc)
-  target_link_libraries(launcher_${suite} PRIVATE dtrun_launcher_test_support dtrun::base GTest::gmock dtrun_test_main)
-  add_dependencies(launcher_${suite} page_worker)
-endforeach()
-target_compile_definitions(launcher_kill_matrix_test PRIVATE DTRUN_MATRIX_STEP=5 DTRUN_RANDOM_KILLS=30 DTRUN_RANDOM_SEED=1)
-target_compile_definitions(launcher_kill_matrix_long_test PRIVATE DTRUN_MATRIX_STEP=1 DTRUN_RANDOM_KILLS=1000 DTRUN_RANDOM_SEED=2)
-add_dependencies(tests_launcher launcher_kill_matrix_test)
-gtest_discover_tests(launcher_kill_matrix_test DISCOVERY_MODE PRE_TEST PROPERTIES LABELS launcher TIMEOUT 120 PROCESSORS 2)
-gtest_discover_tests(launcher_kill_matrix_long_test TEST_PREFIX Long. DISCOVERY_MODE PRE_TEST
-  PROPERTIES LABELS long TIMEOUT 1800 PROCESSORS 2)
+# Jobs. Of the kill matrix every fifth cell, and a few random kills.
+dtrun_test(launcher/job_tests LINKS ${job_links} PROCESSORS 2
+  SOURCES adopt bad_input console containment cpuset elastic failure joining kill_matrix log_files nodes oom output pid_namespace
+    rendezvous start stop stopped_agent time torchrun_suite
+  DEFINITIONS ${amounts} DTRUN_KILL_TIMES=5 DTRUN_MATRIX_STEP=5 DTRUN_RANDOM_KILLS=30 DTRUN_RANDOM_SEED=1
+  DEPENDS elastic_worker flood_worker page_worker)
+# The same by the hundred.
+if(DTRUN_LONG_TESTS)
+  dtrun_test(launcher/long_tests LINKS ${job_links} PROCESSORS 2 LABEL long TIMEOUT 1800 SOURCES containment kill_matrix
+    DEFINITIONS DTRUN_LONG DTRUN_KILL_TIMES=100 DTRUN_MATRIX_STEP=1 DTRUN_RANDOM_KILLS=1000 DTRUN_RANDOM_SEED=2
+    DEPENDS page_worker)
+endif()
 foreach(worker elastic_worker page_worker flood_worker)
   add_executable(${worker} launcher/workers/${worker}.cc)
   target_include_directories(${worker} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(${worker} PRIVATE dtrun::rendezvous dtrun_flags)
 endforeach()
-foreach(name failure_test containment_test containment_long_test)
-  add_dependencies(launcher_${name} page_worker)
-endforeach()
-add_dependencies(launcher_output_test flood_worker)
-add_dependencies(launcher_elastic_test elastic_worker)
-add_dependencies(launcher_time_test elastic_worker)
 if(DTRUN_SANITIZE STREQUAL "")
   add_library(stepped_clock MODULE launcher/workers/stepped_clock.cc)
   target_link_libraries(stepped_clock PRIVATE dtrun_flags)
-  add_dependencies(launcher_time_test stepped_clock)
-  target_compile_definitions(launcher_time_test PRIVATE DTRUN_STEPPED_CLOCK="$<TARGET_FILE:stepped_clock>")
+  add_dependencies(launcher_job_tests stepped_clock)
+  target_compile_definitions(launcher_job_tests PRIVATE DTRUN_STEPPED_CLOCK="$<TARGET_FILE:stepped_clock>")
   add_library(hanging_files MODULE launcher/workers/hanging_files.cc)
   target_link_libraries(hanging_files PRIVATE dtrun_flags ${CMAKE_DL_LIBS})
   add_library(fast_clock MODULE launcher/workers/fast_clock.cc)
   target_link_libraries(fast_clock PRIVATE dtrun_flags ${CMAKE_DL_LIBS})
-  add_dependencies(launcher_hanging_files_test hanging_files fast_clock)
-  target_compile_definitions(launcher_hanging_files_test
+  add_dependencies(launcher_waiting_tests hanging_files fast_clock)
+  target_compile_definitions(launcher_waiting_tests
     PRIVATE DTRUN_HANGING_FILES="$<TARGET_FILE:hanging_files>" DTRUN_FAST_CLOCK="$<TARGET_FILE:fast_clock>")
 endif()
-add_dependencies(launcher_stuck_test elastic_worker)
-add_dependencies(launcher_torchrun_suite_test elastic_worker)
-add_dependencies(launcher_stopped_agent_test elastic_worker)
 
 # One CTest test: its tests share an etcd.
-add_executable(launcher_etcd_job_test launcher/etcd_job_test.cc)
-target_link_libraries(launcher_etcd_job_test PRIVATE dtrun_launcher_test_support dtrun_etcd_lab dtrun::rendezvous
-  GTest::gmock dtrun_test_main)
-target_include_directories(launcher_etcd_job_test PRIVATE ${PROJECT_SOURCE_DIR}/rendezvous/src)  # its client of etcd
-add_dependencies(launcher_etcd_job_test elastic_worker)
-add_dependencies(tests_launcher launcher_etcd_job_test)
-add_test(NAME EtcdJobTest COMMAND launcher_etcd_job_test)
+dtrun_test(launcher/etcd_tests LINKS dtrun_launcher_test_support dtrun_etcd_lab GTest::gmock ONE_CTEST_TEST SOURCES etcd_job
+  DEPENDS elastic_worker)
+target_include_directories(launcher_etcd_tests PRIVATE ${PROJECT_SOURCE_DIR}/rendezvous/src)  # its client of etcd
+add_test(NAME EtcdJobTest COMMAND launcher_etcd_tests)
 set_tests_properties(EtcdJobTest PROPERTIES LABELS launcher TIMEOUT 300 PROCESSORS 2 COST 17
   SKIP_REGULAR_EXPRESSION "no [eE]tcd here")

@@ -14,6 +14,8 @@ add_dependencies(launcher_conformance_test launcher_conformance_worker)
 add_dependencies(tests_launcher launcher_conformance_test)
 add_test(NAME LauncherConformance.Dtrun COMMAND launcher_conformance_test)
 set_tests_properties(LauncherConformance.Dtrun PROPERTIES LABELS launcher TIMEOUT 300 PROCESSORS 2)
-add_test(NAME LauncherConformance.Torchrun COMMAND launcher_conformance_test)
-set_tests_properties(LauncherConformance.Torchrun PROPERTIES LABELS long TIMEOUT 900 PROCESSORS 2
-  ENVIRONMENT LAUNCHER=torchrun SKIP_REGULAR_EXPRESSION "no PyTorch here")
+if(DTRUN_LONG_TESTS)
+  add_test(NAME LauncherConformance.Torchrun COMMAND launcher_conformance_test)
+  set_tests_properties(LauncherConformance.Torchrun PROPERTIES LABELS long TIMEOUT 900 PROCESSORS 2
+    ENVIRONMENT LAUNCHER=torchrun SKIP_REGULAR_EXPRESSION "no PyTorch here")
+endif()

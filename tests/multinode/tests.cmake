@@ -5,51 +5,48 @@ target_compile_definitions(dtrun_slurm_lab PUBLIC
   DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 add_dependencies(dtrun_slurm_lab dtrun_launcher)
 
-# dtrun_lab_test(<layer>/<file>_test.cc <NameInCTest> [LINKS <targets...>] [LABEL <label>])
-# As dtrun_test(), but one CTest test: its tests share what is slow to start.
-function(dtrun_lab_test source name)
-  cmake_parse_arguments(test "" "LABEL" "LINKS" ${ARGN})
-  string(REPLACE "/" "_" target ${source})
-  string(REPLACE ".cc" "" target ${target})
-  get_filename_component(layer ${source} DIRECTORY)
-  if(NOT test_LABEL)
+# dtrun_suite_test(<program> <suite> [LABEL <label>] [TIMEOUT s])
+# One CTest test of one suite, whose tests share a cluster, which is slow to start. Why that cannot start here, where it cannot,
+# is printed: then all tests of the suite are skipped.
+function(dtrun_suite_test program suite)
+  cmake_parse_arguments(test "" "LABEL;TIMEOUT" "" ${ARGN})
+  string(REGEX REPLACE "_.*" "" layer ${program})
+  set(name ${suite})
+  if(test_LABEL STREQUAL long)
+    set(name Long.${suite})
+  elseif(NOT test_LABEL)
     set(test_LABEL ${layer})
   endif()
-  add_executable(${target} ${source})
-  target_link_libraries(${target} PRIVATE dtrun_slurm_lab ${test_LINKS} dtrun_test_main)
-  if(NOT TARGET tests_${layer})
-    add_custom_target(tests_${layer})
+  if(NOT test_TIMEOUT)
+    set(test_TIMEOUT 120)
   endif()
-  add_dependencies(tests_${layer} ${target})
-  add_test(NAME ${name} COMMAND ${target})
-  # Why the cluster cannot start here, where it cannot: then all tests of the program are skipped.
-  set_tests_properties(${name} PROPERTIES LABELS ${test_LABEL} TIMEOUT 120 PROCESSORS 2 COST 15
-    SKIP_REGULAR_EXPRESSION "no Slurm cluster here")
+  add_test(NAME ${name} COMMAND ${program} --gtest_filter=*${suite}*)
+  set_tests_properties(${name} PROPERTIES LABELS ${test_LABEL} TIMEOUT ${test_TIMEOUT} PROCESSORS 2 COST 15
+    SKIP_REGULAR_EXPRESSION "no Slurm cluster here" FAIL_REGULAR_EXPRESSION "Running 0 tests")
 endfunction()
 
 add_executable(transports multinode/workers/transports.cc)
 target_link_libraries(transports PRIVATE dtrun::dtrun dtrun_flags)
 add_executable(await_ends multinode/workers/await_ends.cc)
 target_link_libraries(await_ends PRIVATE dtrun::base dtrun_flags)
-dtrun_test(multinode/two_hosts_test.cc LINKS GTest::gmock PROCESSORS 2)
-target_compile_definitions(multinode_two_hosts_test PRIVATE
-  DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-add_dependencies(multinode_two_hosts_test transports misbehave dtrun_launcher)
-dtrun_lab_test(multinode/elastic_hosts_test.cc ElasticHostsTest LINKS dtrun::base GTest::gmock)
-dtrun_lab_test(multinode/slurm_test.cc SlurmTest LINKS GTest::gmock)
-add_dependencies(multinode_slurm_test transports misbehave examples await_ends)
-dtrun_lab_test(multinode/slurm_engine_test.cc SlurmEngineTest LINKS GTest::gmock)
-add_dependencies(multinode_slurm_engine_test transports)
-dtrun_lab_test(multinode/slurm_batch_test.cc SlurmBatchTest LINKS GTest::gmock)
-add_dependencies(multinode_slurm_batch_test examples)
-dtrun_lab_test(multinode/slurm_faults_test.cc Long.SlurmFaultsTest LINKS GTest::gmock LABEL long)
-add_dependencies(multinode_slurm_faults_test await_ends)
-set_tests_properties(Long.SlurmFaultsTest PROPERTIES TIMEOUT 300)
-dtrun_lab_test(multinode/slurm_time_limit_test.cc Long.SlurmTimeLimitTest LINKS GTest::gmock LABEL long)
-set_tests_properties(Long.SlurmTimeLimitTest PROPERTIES TIMEOUT 300)
 add_executable(store_client multinode/workers/store_client.cc)
 target_link_libraries(store_client PRIVATE dtrun::rendezvous dtrun_flags)
-dtrun_test(multinode/store_host_test.cc LINKS GTest::gmock PROCESSORS 2)
-target_compile_definitions(multinode_store_host_test PRIVATE STORE_CLIENT="$<TARGET_FILE:store_client>"
-  DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-add_dependencies(multinode_store_host_test store_client dtrun_store)
+
+dtrun_test(multinode/tests LINKS GTest::gmock PROCESSORS 2 SOURCES store_host two_hosts
+  DEFINITIONS DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+    STORE_CLIENT="$<TARGET_FILE:store_client>"
+  DEPENDS transports misbehave dtrun_launcher store_client dtrun_store)
+set(long_sources)
+if(DTRUN_LONG_TESTS)
+  set(long_sources slurm_faults slurm_time_limit)
+endif()
+dtrun_test(multinode/lab_tests LINKS dtrun_slurm_lab dtrun::base GTest::gmock ONE_CTEST_TEST
+  SOURCES elastic_hosts slurm slurm_batch slurm_engine ${long_sources}
+  DEPENDS transports misbehave examples await_ends)
+foreach(suite ElasticHostsTest SlurmTest SlurmBatchTest SlurmEngineTest)
+  dtrun_suite_test(multinode_lab_tests ${suite})
+endforeach()
+if(DTRUN_LONG_TESTS)
+  dtrun_suite_test(multinode_lab_tests SlurmFaultsTest LABEL long TIMEOUT 300)
+  dtrun_suite_test(multinode_lab_tests SlurmTimeLimitTest LABEL long TIMEOUT 300)
+endif()

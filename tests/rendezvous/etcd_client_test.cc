@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "etcd_watch.h"
+#include "rendezvous/early_and_late.h"
 #include "rendezvous/own_etcd_client.h"
 #include "support/own_port.h"
 #include "support/scripted_server.h"
@@ -28,10 +29,7 @@ using testing_support::error_of;
 using testing_support::EtcdLab;
 using testing_support::ScriptedServer;
 
-Deadline late() {
-  return Deadline::after(seconds(60));
-}
-Deadline soon() {
+Deadline shortly() {
   return Deadline::after(milliseconds(150));
 }
 
@@ -134,7 +132,7 @@ TEST_F(EtcdClientTest, AWatchTellsEveryChangeOnceFromItsRevisionOn) {
   writer.join();
   ASSERT_EQ(seen.size(), 49u);
   for (int i = 1; i < 50; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i - 1)], std::to_string(i));
-  EXPECT_TRUE(watch.next(soon()).events.empty());
+  EXPECT_TRUE(watch.next(shortly()).events.empty());
 }
 
 TEST_F(EtcdClientTest, AWatchCatchesUpWithLargeValuesInPieces) {
@@ -200,7 +198,7 @@ TEST_F(EtcdClientTest, AMemberThatIsKilledOrStoppedIsReplacedByAnother) {
   Client client(three.endpoints());
   const std::int64_t start = client->put("k", "0", 0, late());
   EtcdWatch watch(client.etcd, {EtcdKeys::one("k")}, start + 1);
-  EXPECT_TRUE(watch.next(soon()).events.empty());
+  EXPECT_TRUE(watch.next(shortly()).events.empty());
   const int first = static_cast<int>(client->member()) + 1;
   three.signal("stop", first);
   client->put("k", "1", 0, late());
@@ -341,10 +339,10 @@ TEST_F(EtcdClientTest, TlsProvesBothSidesAndAPasswordTheUser) {
   EXPECT_THAT(refusal(wrong).what(), HasSubstr("ssl_cert"));
   wrong = options;
   wrong.protocol = EtcdOptions::Protocol::http;
-  EXPECT_THAT(refusal(wrong, soon()).remedy(), HasSubstr("http or https"));
+  EXPECT_THAT(refusal(wrong, shortly()).remedy(), HasSubstr("http or https"));
   wrong = options;
   wrong.endpoints = lab_->endpoints();
-  EXPECT_THAT(refusal(wrong, soon()).remedy(), HasSubstr("http or https"));
+  EXPECT_THAT(refusal(wrong, shortly()).remedy(), HasSubstr("http or https"));
   wrong.endpoints = {{"localhost", etcd.endpoint().port}};
   EXPECT_EQ(refusal(wrong).code(), ErrorCode::kAborted);  // the certificate names it, too
   for (std::string EtcdOptions::*file :
@@ -381,14 +379,14 @@ std::function<void(int, int)> always(std::string answer) {
 
 TEST(NoEtcdTest, NobodyListens) {
   Client client({{"127.0.0.1", 1}});
-  const auto error = error_of([&] { client->probe(soon()); });
+  const auto error = error_of([&] { client->probe(shortly()); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::kConnection);
   EXPECT_THAT(error->summary(), HasSubstr("cannot reach etcd at 127.0.0.1:1 for "));
   EXPECT_THAT(error->why(), HasSubstr("Connection refused"));
   EXPECT_THAT(error->remedy(), HasSubstr("check the endpoints"));
   Client unnamed({{"no.such.host.invalid", 1}});
-  EXPECT_THAT(error_of([&] { unnamed->probe(soon()); })->why(), HasSubstr("resolve"));
+  EXPECT_THAT(error_of([&] { unnamed->probe(shortly()); })->why(), HasSubstr("resolve"));
 }
 
 TEST(NoEtcdTest, OtherServersAreRefusedAtOnceByWhatTheyAre) {
@@ -492,12 +490,12 @@ TEST(NoEtcdTest, AServerThatIsSlowOrSilentCostsTheDeadlineAndNoMore) {
   ScriptedServer hangs_up([](int, int fd) { ScriptedServer::read_request(fd); });
   for (ScriptedServer* server : {&slow, &silent}) {
     const auto begin = Deadline::Clock::now();
-    const base::Error error = error_from(*server, soon());
+    const base::Error error = error_from(*server, shortly());
     EXPECT_EQ(error.code(), ErrorCode::kConnection);
     EXPECT_THAT(error.why(), HasSubstr("stopped or overloaded")) << error.what();
     EXPECT_LT(Deadline::Clock::now() - begin, seconds(20));
   }
-  EXPECT_THAT(error_from(hangs_up, soon()).why(), HasSubstr("closed the connection"));
+  EXPECT_THAT(error_from(hangs_up, shortly()).why(), HasSubstr("closed the connection"));
 }
 
 TEST(NoEtcdTest, ABusyEtcdIsAskedAgainAndATokenIsRenewed) {

@@ -14,9 +14,11 @@
 #include <thread>
 
 #include "etcd_watch.h"
+#include "rendezvous/early_and_late.h"
 #include "rendezvous/own_etcd_client.h"
 #include "rendezvous/store_promises.h"
 #include "support/scripted_server.h"
+#include "support/thrown_error.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -37,10 +39,6 @@ class LabEnvironment : public testing::Environment {
   void TearDown() override { lab.reset(); }
 };
 const auto* const kEnvironment = testing::AddGlobalTestEnvironment(new LabEnvironment);
-
-Deadline late() {
-  return Deadline::after(seconds(60));
-}
 
 EtcdStoreOptions options_at(const std::string& prefix) {
   EtcdStoreOptions options;

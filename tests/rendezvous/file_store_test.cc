@@ -22,6 +22,7 @@
 
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/rendezvous/prefix_store.h"
+#include "rendezvous/early_and_late.h"
 #include "rendezvous/store_promises.h"
 #include "store_file.h"
 
@@ -49,10 +50,6 @@ class Folder {
  private:
   std::string path_;
 };
-
-Deadline late() {
-  return Deadline::after(std::chrono::seconds(60));
-}
 
 std::shared_ptr<Store> fresh_store() {
   static int made = 0;

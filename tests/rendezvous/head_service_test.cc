@@ -25,8 +25,9 @@ TEST(HeadServiceTest, WhatIsNoAgentIsClosedAtOnce) {
   for (const std::string& text :
        {std::string("GET / HTTP/1.1\r\n\r\n"), bytes("16 03 01 02 00 01 00 01 fc 03 03"),
         std::string("SSH-2.0-OpenSSH_9.2\r\n"), bytes("00 ce f7 85 3c"), bytes("d7 05 00 ff"),
-        kOpening + bytes("ff*4"), kOpening + bytes("01 00 01 00"), kOpening + bytes("01 00*3 63"),
-        kOpening + frame(Beat{}), kOpening + frame(Done{0})}) {
+        kAgentOpening + bytes("ff*4"), kAgentOpening + bytes("01 00 01 00"),
+        kAgentOpening + bytes("01 00*3 63"), kAgentOpening + frame(Beat{}),
+        kAgentOpening + frame(Done{0})}) {
     RawClient stranger(head.port());
     stranger.send(text);
     char byte;
@@ -53,7 +54,7 @@ TEST(HeadServiceTest, AStrangerGetsNothingFromAHeadWithAToken) {
   options.proof = Token("a token of this very job", "the test");
   ServedHead head(job_of(1, 1), options);
   RawClient none(head.port()), liar(head.port());
-  none.send(kOpening);
+  none.send(kAgentOpening);
   std::string told = none.receive(9);
   told = none.receive(static_cast<unsigned char>(told[5]));
   EXPECT_TRUE(contains(told, "this job demands a token")) << told;
@@ -214,10 +215,10 @@ TEST(HeadServiceTest, ASilentNewcomerIsClosedAfterItsTime) {
   member.join(hello_of("a", job_of(2, 2)));
   RawClient silent(head.port()), halfway(head.port()), wordless(head.port());
   halfway.send(bytes("d7 05 00 06 'age'"));
-  wordless.send(kOpening + bytes("40"));
+  wordless.send(kAgentOpening + bytes("40"));
   EXPECT_TRUE(silent.closed_by_peer());
   EXPECT_TRUE(halfway.closed_by_peer());
-  EXPECT_EQ(hex(wordless.receive(3)), hex(kAnswer));
+  EXPECT_EQ(hex(wordless.receive(3)), hex(kHeadAnswer));
   EXPECT_TRUE(wordless.closed_by_peer());
   member.expect_in_step();
 }
@@ -279,8 +280,8 @@ TEST(HeadServiceTest, WithoutDescriptorsNewcomersMakeRoomForEachOther) {
     EXPECT_EQ(refused.receive(9).size(), 9u);
     fill.pop_back();
     RawClient late(head.port());
-    late.send(kOpening);
-    EXPECT_EQ(hex(late.receive(kAnswer.size())), hex(kAnswer));
+    late.send(kAgentOpening);
+    EXPECT_EQ(hex(late.receive(kHeadAnswer.size())), hex(kHeadAnswer));
   }
   fill.clear();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);

@@ -37,7 +37,7 @@ void receive(HeadSessions& head, MemberId id, std::string_view bytes) {
 
 // What the head says to an agent of a job of one, to its start.
 std::string head_says(const RoundSettings& job) {
-  std::string output = kAnswer;
+  std::string output = kHeadAnswer;
   for (const HeadMessage& message :
        {HeadMessage(Accepted{job.keep_alive_interval, job.silence_window}), HeadMessage(Prepare{0}),
         HeadMessage(Start{0, 0, 1, 0, 1, 0, 1, 0, "10.0.0.7", 29500})})
@@ -47,7 +47,7 @@ std::string head_says(const RoundSettings& job) {
 
 TEST(HeadSessionsTest, HoweverItsInputIsCutItSaysTheSame) {
   const RoundSettings job = job_of(1, 1);
-  const std::string hello = kOpening + frame(hello_of("a", job));
+  const std::string hello = kAgentOpening + frame(hello_of("a", job));
   const std::string input = hello + frame(StoreReady{0, "", 29500});
   for (std::size_t cut = 0; cut <= input.size(); ++cut) {
     HeadSessions head = head_of(job);
@@ -71,7 +71,7 @@ TEST(HeadSessionsTest, AStoreThatNobodyHasAskedForBeginsNoRound) {
   HeadSessions head = head_of(job);
   const MemberId id = head.open({}, kStart);
   const std::string ready = frame(StoreReady{0, "", 29500});
-  head.receive(id, kOpening + frame(hello_of("a", job)) + ready, kStart);
+  head.receive(id, kAgentOpening + frame(hello_of("a", job)) + ready, kStart);
   const HeadEffects effects = head.take_effects();
   ASSERT_EQ(effects.opening.size(), 1u);
   EXPECT_EQ(head.head().phase, HeadPhase::kPreparing);
@@ -87,7 +87,7 @@ TEST(HeadSessionsTest, AMemberThatReadsNothingIsLost) {
   limits.unsent_bytes = 1000;
   HeadSessions head = head_of(job, limits);
   const MemberId deaf = head.open({}, kStart);
-  head.receive(deaf, kOpening + frame(hello_of("deaf", job)), kStart);
+  head.receive(deaf, kAgentOpening + frame(hello_of("deaf", job)), kStart);
   std::string beats;
   for (int i = 0; i < 300; ++i) beats += frame(Beat{});
   head.receive(deaf, beats, kStart);
@@ -126,7 +126,7 @@ TEST(HeadSessionsTest, OneThatWasRefusedIsNotHeardAgain) {
   const MemberId id = head.open({}, kStart);
   Hello hello = hello_of("a", job);
   hello.run_id = "other";
-  head.receive(id, kOpening + frame(hello), kStart);
+  head.receive(id, kAgentOpening + frame(hello), kStart);
   taken_output(head, id);
   head.receive(id, frame(hello_of("a", job)), kStart);
   EXPECT_EQ(taken_output(head, id), "");

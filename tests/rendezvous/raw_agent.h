@@ -9,8 +9,8 @@
 
 namespace dtrun::rendezvous {
 
-inline const std::string kOpening = bytes("d7 05 00 06 'agents'");
-inline const std::string kAnswer = bytes("d7 05 00");
+inline const std::string kAgentOpening = bytes("d7 05 00 06 'agents'");
+inline const std::string kHeadAnswer = bytes("d7 05 00");
 
 inline std::string frame(const rounds::AgentMessage& message) {
   std::string result;
@@ -60,8 +60,8 @@ class RawAgent : public RawClient {
   }
   /// As far as Accepted.
   void join(const rounds::Hello& hello) {
-    send(kOpening);
-    EXPECT_EQ(hex(receive(kAnswer.size())), hex(kAnswer));
+    send(kAgentOpening);
+    EXPECT_EQ(hex(receive(kHeadAnswer.size())), hex(kHeadAnswer));
     say(hello);
     expect<rounds::Accepted>();
   }
@@ -69,12 +69,6 @@ class RawAgent : public RawClient {
   void expect_in_step() {
     say(rounds::Beat{});
     expect<rounds::Echo>();
-  }
-  /// Its end is a reset, not a FIN.
-  void reset() {
-    const linger at_once{1, 0};
-    ::setsockopt(fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    close();
   }
 };
 

@@ -98,6 +98,12 @@ class RawClient {
   static base::Deadline limit() { return base::Deadline::after(std::chrono::seconds(30)); }
 
   void send(const std::string& raw) { base::send_all(fd_.get(), raw.data(), raw.size(), limit()); }
+  /// Ends the connection by a reset.
+  void reset() {
+    const linger at_once{1, 0};
+    ::setsockopt(fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close();
+  }
   std::string receive(std::size_t size) {
     std::string result(size, '\0');
     base::receive_all(fd_.get(), result.data(), size, limit());

@@ -11,6 +11,7 @@
 #include "dtrun/rendezvous/file_store.h"
 #include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/rendezvous/prefix_store.h"
+#include "rendezvous/early_and_late.h"
 #include "rendezvous/served_store.h"
 #include "support/thrown_error.h"
 
@@ -23,13 +24,6 @@ using testing_support::contains;
 using testing_support::error_of;
 
 constexpr int kWorld = 5;
-
-Deadline late() {
-  return Deadline::after(std::chrono::seconds(60));
-}
-Deadline soon() {
-  return Deadline::after(std::chrono::milliseconds(30));
-}
 
 // Each rank with a store of its own, as processes would have.
 void on_ranks(const std::function<std::shared_ptr<Store>()>& open,

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "dtrun/rendezvous/tcp_store.h"
+#include "rendezvous/early_and_late.h"
 #include "rendezvous/own_network.h"
 #include "rendezvous/scripted_store.h"
 #include "rendezvous/served_store.h"
@@ -28,10 +29,6 @@ using std::chrono::seconds;
 using testing_support::contains;
 using testing_support::error_of;
 using testing_support::in_own_network;
-
-Deadline late() {
-  return Deadline::after(seconds(60));
-}
 
 // --- Names.
 

@@ -22,13 +22,6 @@ void allow_descriptors() {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-// A reset instead of a FIN.
-void reset(RawClient& client) {
-  const linger now{1, 0};
-  ::setsockopt(client.fd(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
-  client.close();
-}
-
 class StoreReleaseTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -77,7 +70,7 @@ TEST_F(StoreReleaseTest, WhoIsGoneOrDoesNotReadConcernsNobodyElse) {
   for (std::size_t i = 0; i < waiters_.size(); ++i)
     if (i != 5) waiters_[i].exchange("06 01 0*7 02 0*7 '/k' | 0d 'wait'", "'wait'");
   slow.send(bytes("06 01 0*7 02 0*7 '/k'"));
-  for (std::size_t i = 0; i < waiters_.size(); i += 10) reset(waiters_[i]);
+  for (std::size_t i = 0; i < waiters_.size(); i += 10) waiters_[i].reset();
   store->set("k", "");
   for (std::size_t i = 0; i < waiters_.size(); ++i)
     if (i % 10 != 0 && i != 5) {

@@ -25,13 +25,6 @@ void allow_descriptors(rlim_t count) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-// A reset instead of a FIN.
-void reset(RawClient& client) {
-  const linger now{1, 0};
-  ::setsockopt(client.fd(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
-  client.close();
-}
-
 // Some of what a job does.
 class Job {
  public:
@@ -133,7 +126,7 @@ TEST(StoreSiegeTest, ResetsInTheMiddleOfARequestConcernNobodyElse) {
     RawClient client(server.port());
     client.send(bytes(kHello) + bytes(i % 2 ? kHalfSet : "06 01 0*7 02 0*7 '/w'"));
     if (i % 4 == 0) client.expect_in_step();  // the server is seen to have read it
-    reset(client);
+    client.reset();
     if (i % 20 == 0) job.step();
   }
   job.step();
@@ -200,7 +193,7 @@ TEST(StoreSiegeTest, WhoGoesCostsWhatItWaitedForAndNotWhatOthersDo) {
   }
   for (RawClient& waiter : waiters) waiter.expect_in_step();
   Job job(server);
-  for (std::size_t i = 0; i < waiters.size(); i += 2) reset(waiters[i]);
+  for (std::size_t i = 0; i < waiters.size(); i += 2) waiters[i].reset();
   job.step();
   RawClient setter(server.port());
   setter.handshake();

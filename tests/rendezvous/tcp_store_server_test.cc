@@ -16,13 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A reset instead of a FIN.
-void reset(RawClient& client) {
-  const linger now{1, 0};
-  ::setsockopt(client.fd(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
-  client.close();
-}
-
 TEST(TcpStoreServerTest, TheGoldenBytesGoOverARealSocket) {
   const ServedStore server;
   RawClient client(server.port());
@@ -200,7 +193,7 @@ TEST(TcpStoreServerTest, OneSetReleasesAllWhoWait) {
     waiters.back().handshake();
     waiters.back().send(bytes("06 01 0*7 02 0*7 '/k'"));
   }
-  for (std::size_t i = 0; i < waiters.size(); i += 2) reset(waiters[i]);
+  for (std::size_t i = 0; i < waiters.size(); i += 2) waiters[i].reset();
   server.client()->set("k", "");
   for (std::size_t i = 1; i < waiters.size(); i += 2)
     EXPECT_EQ(hex(waiters[i].receive(1)), hex(bytes("00")));
@@ -270,7 +263,7 @@ TEST(TcpStoreServerTest, RandomWaitsCancelsAndDisconnectsLeaveAllOthersInStep) {
       }
       switch (random() % 8) {
         case 0:
-          reset(*client);
+          client->reset();
           client.reset();
           continue;
         case 1:

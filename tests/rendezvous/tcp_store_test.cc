@@ -5,6 +5,7 @@
 #include <future>
 #include <random>
 
+#include "rendezvous/early_and_late.h"
 #include "rendezvous/scripted_store.h"
 #include "rendezvous/served_store.h"
 #include "rendezvous/store_promises.h"
@@ -30,13 +31,6 @@ std::shared_ptr<Store> served() {
 
 INSTANTIATE_TEST_SUITE_P(Tcp, StorePromises, testing::Values(StoreFactory{"Served", served}),
                          name_of);
-
-Deadline soon() {
-  return Deadline::after(std::chrono::milliseconds(20));
-}
-Deadline late() {
-  return Deadline::after(std::chrono::seconds(60));
-}
 
 TEST(TcpStoreTest, TheClientSendsPyTorchsGoldenBytes) {
   const ScriptedServer server({[](RawClient& peer) {

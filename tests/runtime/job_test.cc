@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "launcher/living_processes.h"
+#include "runtime/programs.h"
 #include "support/command.h"
 #include "support/own_port.h"
 #include "support/promptness.h"
@@ -22,7 +23,6 @@ using testing_support::CommandResult;
 using testing_support::run_command;
 
 const std::string kDtrun = DTRUN_BIN "/dtrun";
-const std::string kMisbehave = DTRUN_BIN "/misbehave";
 
 // By a sentence, or in the failure table.
 testing::Matcher<std::string> names_rank(int rank) {

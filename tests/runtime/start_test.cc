@@ -13,6 +13,7 @@
 
 #include "dtrun/base/json.h"
 #include "dtrun/base/socket.h"
+#include "runtime/programs.h"
 #include "support/command.h"
 #include "support/own_port.h"
 #include "support/promptness.h"
@@ -26,10 +27,6 @@ using testing_support::Command;
 using testing_support::CommandOptions;
 using testing_support::CommandResult;
 using testing_support::run_command;
-
-const std::string kHello = DTRUN_BIN "/hello";
-const std::string kMisbehave = DTRUN_BIN "/misbehave";
-const std::string kMeet = DTRUN_BIN "/meet";
 
 // Jobs started by hand must name one.
 std::string free_port() {

@@ -28,6 +28,7 @@ add_library(dtrun_simulation STATIC
   simulation/world_network.cc
   simulation/world_verdict.cc
   simulation/world_workers.cc)
+dtrun_units(dtrun_simulation 12)
 target_compile_definitions(dtrun_simulation PUBLIC DTRUN_PLANTED_BUGS)
 target_include_directories(dtrun_simulation PUBLIC
   ${rounds}/include ${rounds}/src ${CMAKE_CURRENT_SOURCE_DIR}/simulation)
@@ -36,7 +37,7 @@ foreach(program round_joins round_search round_simulator)
   add_executable(${program} simulation/${program}.cc)
   target_link_libraries(${program} PRIVATE dtrun_simulation)
 endforeach()
-foreach(name planted_bugs round_search round_simulation)
-  dtrun_test(simulation/${name}_test.cc LINKS dtrun_simulation COMPUTES)
-endforeach()
-dtrun_test(simulation/round_search_long_test.cc LINKS dtrun_simulation LABEL long TIMEOUT 1800 COMPUTES)
+dtrun_test(simulation/tests LINKS dtrun_simulation COMPUTES SOURCES planted_bugs round_search round_simulation)
+if(DTRUN_LONG_TESTS)
+  dtrun_test(simulation/long_tests LINKS dtrun_simulation LABEL long TIMEOUT 1800 COMPUTES SOURCES round_search_long)
+endif()

@@ -5,6 +5,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "tensor/all_dtypes.h"
 
 // The sanitizers' allocators abort on a request that is too large, unless told otherwise.
 extern "C" const char* __asan_default_options() {
@@ -20,9 +21,6 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 using Values = std::vector<double>;
-constexpr DType kAll[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
-                          DType::i64, DType::i32, DType::u8,  DType::boolean};
-
 TEST(StorageTest, MemoryIsAlignedTo64BytesAndZeroBytesAreFine) {
   for (const std::size_t bytes : {0, 1, 63, 4096}) {
     const auto storage = Storage::allocate(bytes, kCpu);
@@ -66,8 +64,8 @@ TEST(TensorDeathTest, ATensorOutsideItsStorageIsOurBug) {
 
 TEST(CopyTest, EveryDTypeConvertsToEveryOther) {
   const Tensor source = tensor_from(Values{0, 1, 2, 100}, {4}, DType::f64);
-  for (const DType from : kAll) {
-    for (const DType to : kAll) {
+  for (const DType from : kAllDTypes) {
+    for (const DType to : kAllDTypes) {
       const bool was_bool = from == DType::boolean || to == DType::boolean;
       const Values expected = was_bool ? Values{0, 1, 1, 1} : Values{0, 1, 2, 100};
       EXPECT_EQ(source.to(from).to(to).to_vector(), expected)
@@ -138,7 +136,7 @@ TEST(CopyTest, ItemWantsOneElement) {
 }
 
 TEST(CreationTest, FilledTensorsHoldTheirValue) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kAllDTypes) {
     EXPECT_EQ(zeros({2}, {dtype}).to_vector(), (Values{0, 0}));
     EXPECT_EQ(ones({2}, {dtype}).to_vector(), (Values{1, 1}));
   }

@@ -4,15 +4,13 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/device.h"
+#include "tensor/all_dtypes.h"
 
 namespace dtrun::tensors {
 namespace {
 
-constexpr DType kAll[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
-                          DType::i64, DType::i32, DType::u8,  DType::boolean};
-
 TEST(DTypeTest, BothNamesOfEachParseToIt) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kAllDTypes) {
     EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);
     EXPECT_EQ(parse_dtype(dtype_short_name(dtype)), dtype);
   }
@@ -26,9 +24,9 @@ TEST(DTypeTest, SizesAreThoseOfTheTypes) {
 }
 
 TEST(DTypeTest, PromotionIsSymmetricAndKeepsEqualTypes) {
-  for (const DType a : kAll) {
+  for (const DType a : kAllDTypes) {
     EXPECT_EQ(promote_types(a, a), a);
-    for (const DType b : kAll) EXPECT_EQ(promote_types(a, b), promote_types(b, a));
+    for (const DType b : kAllDTypes) EXPECT_EQ(promote_types(a, b), promote_types(b, a));
   }
   EXPECT_EQ(promote_types(DType::f16, DType::bf16), DType::f32);
   EXPECT_EQ(promote_types(DType::i64, DType::f16), DType::f16);

@@ -6,12 +6,10 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "philox.h"
+#include "tensor/all_dtypes.h"
 
 namespace dtrun::tensors {
 namespace {
-
-constexpr DType kAll[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
-                          DType::i64, DType::i32, DType::u8,  DType::boolean};
 
 TEST(PhiloxTest, GivesThePublishedKnownAnswers) {
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}),
@@ -48,7 +46,7 @@ TEST(RandomTest, TheFirstNumbersNeverChange) {
 TEST(RandomTest, ABlockHoldsTheValuesThatTheWholeHasThere) {
   const Shape global = {5, 7, 9};
   const RandomKey key{.seed = 11, .stream = 2};
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kAllDTypes) {
     const Tensor whole = randn(global, key, {dtype});
     for (const auto& [offsets, shape] :
          std::vector<std::pair<Shape, Shape>>{{{0, 0, 0}, {5, 7, 9}},
@@ -68,7 +66,7 @@ TEST(RandomTest, ABlockHoldsTheValuesThatTheWholeHasThere) {
 
 TEST(RandomTest, NarrowerTypesHoldTheSameNumbersRounded) {
   const Tensor exact = randn({999}, {.seed = 5}, {DType::f64});
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kAllDTypes) {
     EXPECT_TRUE(equal(randn({999}, {.seed = 5}, {dtype}), exact.to(dtype)));
   }
   EXPECT_EQ(randn({}, {.seed = 5}, {DType::f64}).item(), exact[0].item());

@@ -8,6 +8,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
+#include "tensor/all_dtypes.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -16,9 +17,6 @@ using Values = std::vector<double>;
 constexpr CombineOp kAllOps[] = {CombineOp::sum, CombineOp::product, CombineOp::min,
                                  CombineOp::max, CombineOp::band,    CombineOp::bor,
                                  CombineOp::bxor};
-constexpr DType kAll[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
-                          DType::i64, DType::i32, DType::u8,  DType::boolean};
-
 double plain(CombineOp op, double a, double b) {
   const std::int64_t x = static_cast<std::int64_t>(a);
   const std::int64_t y = static_cast<std::int64_t>(b);
@@ -59,7 +57,7 @@ Values all_combined(CombineOp op, const std::vector<Tensor>& inputs) {
 TEST(ReduceKernelTest, EveryOperationOnEveryDTypeIsThePlainOne) {
   const Tensor a = arange(1027).to(DType::i64) * 7;
   for (const CombineOp op : kAllOps) {
-    for (const DType dtype : kAll) {
+    for (const DType dtype : kAllDTypes) {
       if (!combine_supports(op, dtype)) continue;
       // Small whole numbers, so that every dtype holds every result.
       const Tensor x = (a - div(a, 11).to(DType::i64) * 11).to(dtype);

@@ -22,13 +22,7 @@ target_include_directories(dtrun_simulated_cuda PRIVATE ${PROJECT_SOURCE_DIR}/te
 target_link_libraries(dtrun_simulated_cuda
   PUBLIC dtrun_test_support dtrun::tensor PRIVATE GTest::gtest dtrun_flags)
 
-foreach(test half dtype shape view copy literal reduce_kernel ops random)
-  dtrun_test(tensor/${test}_test.cc LINKS dtrun::tensor)
-endforeach()
-foreach(test caching_allocator cuda_stream)
-  dtrun_test(tensor/${test}_test.cc LINKS dtrun_simulated_cuda)
-endforeach()
-foreach(test cuda device_operations printing)
-  dtrun_test(tensor/${test}_test.cc LINKS dtrun_simulated_cuda dtrun_tensor_goldens)
-endforeach()
-dtrun_test(tensor/golden_ops_test.cc LINKS dtrun_tensor_goldens)
+dtrun_test(tensor/tests LINKS dtrun_simulated_cuda dtrun_tensor_goldens
+  SOURCES half dtype shape view copy literal reduce_kernel ops random caching_allocator cuda_stream device_operations printing golden_ops)
+# Also a program that scripts/gpu-check takes to a machine with a GPU.
+dtrun_test(tensor/cuda_test LINKS dtrun_simulated_cuda dtrun_tensor_goldens SOURCES cuda)

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "dtrun/tensor/dtype.h"
+
+namespace dtrun::tensors {
+
+inline constexpr DType kAllDTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
+                                       DType::i64, DType::i32, DType::u8,  DType::boolean};
+
+}  // namespace dtrun::tensors
