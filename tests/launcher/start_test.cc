@@ -212,6 +212,22 @@ TEST(StartTest, RanksReadNothingAndHaveOnlyTheirDescriptors) {
   EXPECT_EQ(result.out, "\n0\n1\n2\n") << result.describe();
 }
 
+// Where the kernel shares the CPUs among sessions first, ranks in one would get a fourth together
+// of what four hogs outside get.
+TEST(StartTest, RanksHaveSessionsOfTheirOwnWhereTheKernelSharesTheCpusAmongSessions) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root's rights to show dtrun another /proc/sys";
+  const auto sessions = [](const std::string& enabled) {
+    return testing_support::run_command(
+        {"unshare", "-m", "sh", "-c",
+         "f=$(mktemp) && echo " + enabled +
+             " > $f && mount --bind $f /proc/sys/kernel/sched_autogroup_enabled && rm $f; " +
+             "OMP_NUM_THREADS=1 " DTRUN_BINARY " --nproc_per_node=2 sh -c "
+             "'set -- $$ $(cat /proc/$$/stat); [ $1 = $7 ] && echo own || echo shared'"});
+  };
+  EXPECT_EQ(sessions("1").out, "own\nown\n");
+  EXPECT_EQ(sessions("0").out, "shared\nshared\n");
+}
+
 TEST(StartTest, StandardStreamsThatAreClosedDoNotBecomeSomethingElse) {
   for (const char* closed : {"<&-", ">&-", "2>&-", "<&- >&- 2>&-"}) {
     const CommandResult result = testing_support::run_command(

@@ -11,6 +11,7 @@
 #include "dtrun/base/check.h"
 #include "dtrun/base/process_tree.h"
 #include "launch/timing.h"
+#include "ranks/autogroup.h"
 
 namespace dtrun::launcher {
 
@@ -61,6 +62,8 @@ WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop:
       output_(surroundings.output),
       relay_(surroundings.relay),
       on_end_(std::move(on_end)),
+      rank_group_(sessions_share_the_cpus() ? base::ChildSetup::Group::kSession
+                                            : base::ChildSetup::Group::kProcessGroup),
       page_(rendezvous::JobPage::create(plan_.local_ranks)),
       leftovers_(loop_, containment_),
       flush_(loop_, output_),
@@ -235,7 +238,7 @@ void WorkerGroup::begin_rank(int local_rank, RankBirths& births) {
   setup.stdout_fd = ends.out.get();
   setup.stderr_fd = ends.err.get();
   setup.inherited_fds = {page_.fd()};
-  setup.group = base::ChildSetup::Group::kProcessGroup;
+  setup.group = rank_group_;
   setup.cgroup_fd = birthplace_.get();
   const RankBinding& binding = plan_.bindings[static_cast<std::size_t>(local_rank)];
   setup.cpus = binding.cpus;

@@ -115,6 +115,7 @@ class WorkerGroup {
   OutputThread& output_;
   SignalRelay& relay_;
   base::EventLoop::Callback on_end_;
+  base::ChildSetup::Group rank_group_;
   rendezvous::JobPage page_;
   Leftovers leftovers_;
   OomCounter oom_;
