@@ -143,7 +143,7 @@ void OutputSink::end_line() {
 
 // Of a row that can be erased.
 std::size_t OutputSink::columns() const {
-  if (!control_codes_) return 0;
+  if (!control_codes_ || !may_erase()) return 0;
   winsize size{};
   const bool known = ::ioctl(fd_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   return known ? size.ws_col : kUsualColumns;
@@ -154,7 +154,7 @@ void OutputSink::end_of(const LineRelay* writer) {
 }
 
 bool OutputSink::show_footer(std::string_view text) {
-  if (!idle() || in_line_ || holder_ != nullptr) return false;
+  if (!idle() || in_line_ || holder_ != nullptr || !may_erase()) return false;
   clear_footer();
   queue(text);
   footer_shown_ = true;
@@ -162,7 +162,7 @@ bool OutputSink::show_footer(std::string_view text) {
 }
 
 void OutputSink::clear_footer() {
-  if (!std::exchange(footer_shown_, false)) return;
+  if (!std::exchange(footer_shown_, false) || !may_erase()) return;
   queue("\r\x1b[K");
 }
 

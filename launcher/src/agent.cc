@@ -17,12 +17,14 @@
 #include "dtrun/base/process_tree.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/membership.h"
+#include "job_pause.h"
 #include "launch/notice.h"
 #include "launch/timing.h"
 #include "meeting/elected_meeting_point.h"
 #include "meeting/endpoint.h"
 #include "meeting/meeting_point.h"
 #include "meeting/round_store.h"
+#include "meeting/waiting_notice.h"
 #include "verdict/alike_failures.h"
 #include "verdict/job_report.h"
 
@@ -88,6 +90,8 @@ class Agent {
         link_(guard.link()),
         link_watch_(loop_, link_.fd()),
         answer_(loop_),
+        pause_(loop_, link_, [this] { before_pause(); }, [this] { after_pause(); }),
+        waiting_(loop_, plan, [this] { return waiting_text(); }),
         meeting_point_(make_meeting_point(loop_, plan)),
         store_(loop_, plan, [this] { on_store_client(); }) {
     outcome_.local_ranks = plan.local_ranks;
@@ -101,6 +105,7 @@ class Agent {
   JobOutcome run() {
     signals_ = std::make_unique<base::SignalWatch>(loop_, handled_signals(plan_.options.stop),
                                                    [this](int number) { on_signal(number); });
+    waiting_.start();
     meeting_point_->find([this](Head head) { on_head(std::move(head)); });
     loop_.run();
     ignore_late_signals();
@@ -203,6 +208,7 @@ class Agent {
     outcome_.begin_round(start);
     set_notice_node(plan_.shown_node(start.group_rank));
     running_ = true;
+    waiting_.stop();
     if (outcome_.timing.round_opened == 0) outcome_.timing.round_opened = now_ns();
     arrivals_.begin_round(start.world_size);
     StartOrder order;
@@ -267,11 +273,22 @@ class Agent {
     if (order.urgency == Urgency::kClean)
       time += std::max({order.grace, stop.restart_timeout, stop.failure_timeout}) +
               stop.shutdown_timeout;
+    await_answer_for(time);
+  }
+
+  void await_answer_for(Deadline::Duration time) {
+    answer_time_ = time;
     answer_.start(Deadline::after(time), [this, time] {
+      answer_time_.reset();
       print_note(plan_, fmt::format("the guard has not ended the ranks in {}: it is killed",
                                     base::format_duration(time)));
       if (!guard_.kill()) base::kill_descendants(not_ours_, Deadline::after(kKillPatience));
     });
+  }
+
+  void await_no_answer() {
+    answer_time_.reset();
+    answer_.cancel();
   }
 
   void finish(const rounds::Finish& finish) {
@@ -320,9 +337,30 @@ class Agent {
         return pass_signal(number, {});
       case SignalPolicy::Action::kDrain:
         return drain(*policy);
+      case SignalPolicy::Action::kPause:
+        return pause_.begin();
       case SignalPolicy::Action::kStop:
         return stop(*policy);
     }
+  }
+
+  void before_pause() {
+    if (running_ && plan_.options.rounds.max_nodes > 1) print_note(plan_, what_others_do());
+  }
+
+  void after_pause() {
+    // What the guard may have answered long ago is read before this can be over.
+    if (answer_time_) await_answer_for(*answer_time_);
+  }
+
+  // While this agent says nothing.
+  std::string what_others_do() const {
+    if (endpoint_ && plan_.options.rendezvous != Rendezvous::kEtcd)
+      return "the ranks of this node are stopped: those of the other nodes wait for them";
+    return fmt::format(
+        "the ranks of this node are stopped: the other nodes give it up when they have heard "
+        "nothing of it for {}",
+        base::format_duration(plan_.options.rounds.silence_window));
   }
 
   void pass_signal(int number, Deadline::Duration yield_time) {
@@ -355,6 +393,7 @@ class Agent {
       late_stop_ = finished_ || failing_;
       if (!late_stop_) outcome_.stop_signal = policy.signal;
       stop_grace_ = policy.time;
+      tell_how_to_hurry();
       base::log::info(Component::kLauncher, "{}: the job is being stopped",
                       base::signal_name(policy.signal));
     } else if (finished_) {
@@ -363,6 +402,15 @@ class Agent {
     if (membership_) return membership_->tell(rounds::OperatorStop{policy.signal});
     finished_ = true;  // no head has been found yet
     loop_.stop();
+  }
+
+  // Who sits at a terminal.
+  void tell_how_to_hurry() {
+    const Deadline::Duration grace =
+        stop_grace_.count() < 0 ? plan_.options.stop.shutdown_timeout : stop_grace_;
+    if (!running_ || late_stop_ || grace.count() == 0 || ::isatty(STDERR_FILENO) != 1) return;
+    print_note(plan_, fmt::format("stopping, again to kill now: the ranks have {} to end",
+                                  base::format_duration(grace)));
   }
 
   // What the ranks write is lost, and who has closed it has seen enough. One that is being stopped,
@@ -419,6 +467,9 @@ class Agent {
       case MessageKind::kNote:
         print_note(plan_, message->text_after<GuardNote>());
         break;
+      case MessageKind::kPaused:
+        pause_.on_ranks_stopped();
+        break;
       case MessageKind::kReaderGone:
         on_reader_gone();
         break;
@@ -428,6 +479,8 @@ class Agent {
       case MessageKind::kStart:
       case MessageKind::kStop:
       case MessageKind::kSignal:
+      case MessageKind::kPause:
+      case MessageKind::kResume:
       case MessageKind::kFlush:
         break;
     }
@@ -453,9 +506,10 @@ class Agent {
   }
 
   void on_group_end(const GroupEnd& end) {
-    answer_.cancel();
+    await_no_answer();
     outcome_.group_end = end;
     running_ = false;
+    waiting_.start();
     const bool well = end.success != 0;
     if (!well && end.unkillable > 0) return drop_out(end.round);
     if (well)
@@ -511,7 +565,7 @@ class Agent {
   // It was killed: by itself it stays until this process ends.
   void on_guard_gone() {
     link_watch_.on_readable(nullptr);
-    answer_.cancel();
+    await_no_answer();
     // The ranks have died with their parent, and the keeper has ended what they had started.
     const GuardEnd end = guard_.wait(not_ours_);
     outcome_.group_end.unkillable = end.unkillable;
@@ -535,6 +589,15 @@ class Agent {
     order.round = outcome_.round;
     order.afterwards = afterwards();
     link_.send(MessageKind::kStop, order);
+  }
+
+  // Of --adopt there is one agent per rank: that of the head speaks for all.
+  std::string waiting_text() const {
+    if (running_ || finished_) return "";
+    if (endpoint_) return endpoint_->waiting_text();
+    if (plan_.options.adopted) return "";
+    return membership_ ? rounds::waiting_text(membership_->state())
+                       : "waiting for the node that is to host the job";
   }
 
   JobFailure failure_here(std::string text) const {
@@ -566,6 +629,9 @@ class Agent {
   GuardLink& link_;
   base::FdWatch link_watch_;
   base::Timer answer_;  // of the guard to a stop
+  std::optional<Deadline::Duration> answer_time_;  // of answer_, which runs
+  JobPause pause_;
+  WaitingNotice waiting_;
   JobOutcome outcome_;
   std::unique_ptr<MeetingPoint> meeting_point_;
   std::string head_host_;

@@ -66,7 +66,7 @@ void reset_signals() {
 // long as the reader may be only slow, signals stay ignored: the exit code is the job's.
 void say_last_words(base::Deadline deadline) {
   if (finish_notices(base::Deadline::after(std::chrono::seconds(1)))) return;
-  for (const int number : {SIGINT, SIGQUIT, SIGTERM}) ::signal(number, SIG_DFL);
+  for (const int number : {SIGINT, SIGQUIT, SIGTERM, SIGTSTP}) ::signal(number, SIG_DFL);
   reset_signals();
   finish_notices(deadline);
 }

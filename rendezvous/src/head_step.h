@@ -88,7 +88,6 @@ class HeadStep {
   void gather();
   void judge_former_round();
   void fail_with_former_head();
-  void note_waiting(const char* what, Moment how_long);
   void give_up_gathering();
   std::vector<Candidate> choose() const;
   void give_first_place_to_own(std::vector<Candidate>& chosen) const;

@@ -111,19 +111,40 @@ std::string who_is_here(const HeadState& state) {
   return fmt::format("{} of {} nodes are here", state.present, nodes_text(state.settings));
 }
 
-std::string who_is_missing(const HeadState& state, Moment now) {
-  const RoundSettings& settings = state.settings;
-  const std::string text =
-      fmt::format("{} of {} nodes have joined in {}", state.present, nodes_text(settings),
-                  base::format_duration(now - state.gathering_since));
-  const bool numbered =
-      !state.members.empty() && state.members.begin()->second.hello.node_rank != kNoNodeRank;
-  if (!numbered) return fmt::format("{} ({})", text, hosts_of(state));
+namespace {
+
+// Of agents that were started with numbers; else "".
+std::string missing_nodes(const HeadState& state) {
+  if (state.members.empty()) return "";
+  if (state.members.begin()->second.hello.node_rank == kNoNodeRank) return "";
   std::string missing;
-  for (int i = 0; i < settings.min_nodes; ++i)
-    if (!state.by_node_rank.contains(i))
-      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", i);
-  return fmt::format("{}; missing: node {}", text, missing);
+  int named = 0;
+  for (int i = 0; i < state.settings.min_nodes; ++i) {
+    if (state.by_node_rank.contains(i)) continue;
+    if (named++ == kMostHostsNamed) return missing + ", ...";
+    missing += fmt::format("{}{}", missing.empty() ? "" : ", ", i);
+  }
+  return missing;
+}
+
+}  // namespace
+
+std::string who_is_missing(const HeadState& state, Moment now) {
+  const std::string text =
+      fmt::format("{} of {} nodes have joined in {}", state.present, nodes_text(state.settings),
+                  base::format_duration(now - state.gathering_since));
+  const std::string missing = missing_nodes(state);
+  return missing.empty() ? fmt::format("{} ({})", text, hosts_of(state))
+                         : fmt::format("{}; missing: node {}", text, missing);
+}
+
+std::string waiting_text(const HeadState& state, Moment now) {
+  if (state.phase != HeadPhase::kGathering || !state.join_deadline) return "";
+  const std::string missing = missing_nodes(state);
+  const auto left = std::chrono::duration_cast<std::chrono::seconds>(*state.join_deadline - now);
+  return fmt::format("waiting for other nodes: {} ({}){}; {} s are left", who_is_here(state),
+                     hosts_of(state), missing.empty() ? "" : "; missing: node " + missing,
+                     left.count());
 }
 
 }  // namespace dtrun::rendezvous::rounds

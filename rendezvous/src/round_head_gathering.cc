@@ -36,10 +36,7 @@ void HeadStep::gather() {
   const RoundSettings& settings = s_.settings;
   if (s_.present < settings.min_nodes - (planted(PlantedBug::kMinOffByOne) ? 1 : 0)) {
     if (!planted(PlantedBug::kLastCallNotCancelled)) s_.last_call.reset();
-    if (!s_.join_deadline) {
-      s_.join_deadline = now_ + settings.join_timeout;
-      note_waiting("others must come within", settings.join_timeout);
-    }
+    if (!s_.join_deadline) s_.join_deadline = now_ + settings.join_timeout;
     if (now_ >= *s_.join_deadline) give_up_gathering();
     return;
   }
@@ -50,7 +47,9 @@ void HeadStep::gather() {
   if (s_.present >= full || nobody_is_missing) return prepare();
   if (!s_.last_call) {
     s_.last_call = now_ + settings.last_call_timeout;
-    note_waiting("others may come for", settings.last_call_timeout);
+    note(Note::Weight::kPlain,
+         fmt::format("{} ({}): others may come for {}", who_is_here(s_), hosts_of(s_),
+                     base::format_duration(settings.last_call_timeout)));
     // Their own patience is for those who must come.
     for (const auto& [id, member] : s_.members)
       if (!member.leaving) tell_standing(id, Standing::Kind::kLastCall);
@@ -82,11 +81,6 @@ void HeadStep::fail_with_former_head() {
   failure.text = "the node that hosted the rendezvous is gone, and no restart is left";
   s_.farewell = now_ + kFarewell;
   close(Close::Outcome::kFailed, failure);
-}
-
-void HeadStep::note_waiting(const char* what, Moment how_long) {
-  note(Note::Weight::kPlain, fmt::format("{} ({}): {} {}", who_is_here(s_), hosts_of(s_), what,
-                                         base::format_duration(how_long)));
 }
 
 void HeadStep::give_up_gathering() {

@@ -86,6 +86,7 @@ class MemberStep {
 
   void on(const Unreachable& event) {
     if (s_.phase != MemberPhase::kJoining) return;
+    s_.why_unreachable = event.why;
     const bool too_long = !was_in_a_round() && now_ - s_.since >= s_.settings.reach_timeout;
     if (too_long || (s_.join_deadline && now_ >= *s_.join_deadline))
       return give_up_joining(event.why);
@@ -523,6 +524,16 @@ std::vector<MemberAction> step(MemberState& state, const MemberEvent& event, Mom
   MemberStep step(state, now);
   std::visit([&](const auto& what) { step.on(what); }, event);
   return std::move(step.actions);
+}
+
+std::string waiting_text(const MemberState& state) {
+  const std::string head = fmt::format("node 0 ({})", state.settings.head_name);
+  if (state.phase == MemberPhase::kJoining && !state.accepted)
+    return fmt::format("waiting for {}{}{}", head, state.why_unreachable.empty() ? "" : ": ",
+                       state.why_unreachable);
+  if (state.phase == MemberPhase::kWaiting && state.join_deadline)
+    return fmt::format("waiting for other nodes: dtrun on {} says who is missing", head);
+  return "";
 }
 
 Moment member_deadline(const MemberState& state) {

@@ -8,10 +8,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
+#include <iterator>
 
 #include "dtrun/base/json.h"
 #include "launcher/launcher_job.h"
+#include "support/own_port.h"
+#include "support/promptness.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -114,12 +118,12 @@ TEST(ConsoleTest, OneRankReadsTheStandardInputOrNone) {
 
 // --- on a terminal
 
-class TerminalJob {
+// A program on a terminal of its own.
+class Terminal {
  public:
-  explicit TerminalJob(std::vector<std::string> arguments, const char* terminal = "xterm") {
-    arguments.insert(arguments.begin(), "dtrun");
+  explicit Terminal(std::vector<std::string> command, const char* terminal = "xterm") {
     std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
+    for (std::string& argument : command) argv.push_back(argument.data());
     argv.push_back(nullptr);
     pid_ = ::forkpty(&fd_, nullptr, nullptr, nullptr);
     if (pid_ == 0) {
@@ -127,14 +131,23 @@ class TerminalJob {
       ::setenv("LC_ALL", "C.UTF-8", 1);
       ::setenv("OMP_NUM_THREADS", "1", 1);
       ::unsetenv("NO_COLOR");
-      ::execv(DTRUN_BINARY, argv.data());
+      ::execvp(argv[0], argv.data());
       ::_exit(127);
     }
   }
-  ~TerminalJob() { finish(); }
-  TerminalJob(const TerminalJob&) = delete;
-  TerminalJob& operator=(const TerminalJob&) = delete;
+  ~Terminal() { finish(); }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
 
+  void type(const std::string& text) {
+    EXPECT_EQ(::write(fd_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  // What has come since wait_for() saw its text, and before what it sees now.
+  std::string seen_before(const std::string& text) {
+    const std::size_t from = from_;
+    EXPECT_TRUE(wait_for(text)) << seen_;
+    return seen_.substr(from, from_ - from);
+  }
   // Reads until the text has come after what wait_for() saw last; false: the job ended before.
   bool wait_for(const std::string& text) {
     std::size_t at;
@@ -171,6 +184,18 @@ class TerminalJob {
   int status_ = 0;
   std::string seen_;
   std::size_t from_ = 0;
+};
+
+class TerminalJob : public Terminal {
+ public:
+  explicit TerminalJob(std::vector<std::string> arguments, const char* terminal = "xterm")
+      : Terminal(with_dtrun(std::move(arguments)), terminal) {}
+
+ private:
+  static std::vector<std::string> with_dtrun(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), DTRUN_BINARY);
+    return arguments;
+  }
 };
 
 // What stands on the screen in the end.
@@ -240,6 +265,83 @@ TEST(ConsoleTest, MessagesOfTheAgentTakeTheStatusLinesPlaceToo) {
   EXPECT_EQ(job.status(), 0);
   for (const std::string& line : screen_of(written))
     EXPECT_THAT(line, Not(HasSubstr(" up "))) << written;
+}
+
+// --- under a shell with job control
+
+class ShellTest : public testing::Test {
+ protected:
+  ShellTest() : shell_({"bash", "--norc", "--noprofile", "--noediting", "-i"}, "dumb") {}
+  ~ShellTest() override { shell_.type("exit\n"); }
+
+  // Ranks whose numbers can be read from files, and which go on for ever.
+  void start_job(const std::string& options) {
+    shell_.type("TERM=xterm TMPDIR=" + folder_.folder() + " " DTRUN_BINARY " --tag=never " +
+                options + " sh -c 'echo $$ > " + folder_.folder() +
+                "/$RANK; while :; do sleep 0.02; done'\n");
+  }
+  int rank_pid(int rank) const {
+    int pid = 0;
+    std::ifstream(folder_.folder() + "/" + std::to_string(rank)) >> pid;
+    return pid;
+  }
+  // 'T': stopped.
+  bool becomes_stopped(int rank, bool stopped) const {
+    const auto limit = std::chrono::steady_clock::now() + testing_support::kPatience;
+    while (std::chrono::steady_clock::now() < limit) {
+      std::ifstream file("/proc/" + std::to_string(rank_pid(rank)) + "/stat");
+      const std::string stat(std::istreambuf_iterator<char>(file), {});
+      const auto name_end = stat.rfind(')');
+      if (name_end != stat.npos && (stat.at(name_end + 2) == 'T') == stopped) return true;
+    }
+    return false;
+  }
+  // Longer than the status line stands still.
+  std::string seen_in_a_while() {
+    shell_.type("sleep 1.3; echo while is o''ver\n");
+    return shell_.seen_before("while is over");
+  }
+
+  LauncherJob folder_;
+  Terminal shell_;
+};
+
+TEST_F(ShellTest, CtrlZStopsTheRanksAndTheTerminalIsTheShellsUntilFg) {
+  start_job("--nproc_per_node=2");
+  ASSERT_TRUE(shell_.wait_for("2/2 up")) << shell_.finish();
+  shell_.type("\x1a");
+  ASSERT_TRUE(shell_.wait_for("Stopped"));
+  for (const int rank : {0, 1}) EXPECT_TRUE(becomes_stopped(rank, true));
+  const auto is_the_shells = AllOf(Not(HasSubstr(" up ")), Not(HasSubstr("\x1b[K")));
+  EXPECT_THAT(seen_in_a_while(), is_the_shells);
+  shell_.type("bg\n");
+  for (const int rank : {0, 1}) EXPECT_TRUE(becomes_stopped(rank, false));
+  EXPECT_THAT(seen_in_a_while(), is_the_shells);
+  shell_.type("fg\n");
+  ASSERT_TRUE(shell_.wait_for("2/2 up"));
+  shell_.type("\x03");
+  ASSERT_TRUE(shell_.wait_for("dtrun: stopping, again to kill now: the ranks have 30 s to end"));
+  ASSERT_TRUE(shell_.wait_for("dtrun: error: stopped by SIGINT"));
+  shell_.type("echo code $?\n");
+  EXPECT_TRUE(shell_.wait_for("code 130"));
+}
+
+TEST_F(ShellTest, OneOfSeveralNodesSaysWhatTheOthersDoAndAStoppedJobCanBeEnded) {
+  testing_support::OwnPort port;
+  const std::string nodes = "--nnodes=2 --master_addr=127.0.0.1 --master_port=" + port.text();
+  testing_support::Command head(
+      {"sh", "-c", "exec " DTRUN_BINARY " " + nodes + " --node_rank=0 sleep 100"},
+      folder_.options());
+  start_job(nodes + " --node_rank=1");
+  ASSERT_TRUE(shell_.wait_for("1/1 up")) << shell_.finish();
+  shell_.type("\x1a");
+  ASSERT_TRUE(shell_.wait_for("the other nodes give it up when they have heard nothing of it for "
+                              "15 s"));
+  ASSERT_TRUE(shell_.wait_for("Stopped"));
+  EXPECT_TRUE(becomes_stopped(1, true));
+  shell_.type("kill %1\n");
+  ASSERT_TRUE(shell_.wait_for("dtrun: error: stopped by SIGTERM"));
+  EXPECT_EQ(head.finish().exit_code, 143);
 }
 
 }  // namespace

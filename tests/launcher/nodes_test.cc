@@ -179,6 +179,43 @@ TEST_F(NodesTest, StoppingOneNodeStopsTheOther) {
   EXPECT_THAT(zero.err, HasSubstr("was stopped by SIGINT"));
 }
 
+TEST_F(NodesTest, AReaderThatGoesAwayOnOneNodeEndsTheJobOnAll) {
+  std::vector<std::string> piped = {"sh", "-c", "{ \"$@\"; echo code $? >&2; } | head -n 1", "sh"};
+  for (const std::string& argument : node(0, {"yes"})) piped.push_back(argument);
+  Command head(piped, job_.options());
+  const CommandResult member = start(1, {"sleep", "100"})->finish();
+  EXPECT_EQ(member.exit_code, 141) << member.describe();
+  EXPECT_THAT(member.err, HasSubstr("nobody reads the standard output of dtrun on node 0 ("));
+  EXPECT_THAT(head.finish().err, HasSubstr("code 141\n"));
+}
+
+TEST_F(NodesTest, WhoIsMissingIsToldNowAndThen) {
+  const auto start_in_one_stream = [this](int rank) {
+    std::vector<std::string> command = {"sh", "-c", "exec \"$@\" 2>&1", "sh"};
+    for (const std::string& argument : node(rank, {"true"}, 3)) command.push_back(argument);
+    return std::make_unique<Command>(command, job_.options());
+  };
+  const auto member = start_in_one_stream(1);
+  const auto of_member = member->next_line("dtrun: waiting for");
+  ASSERT_TRUE(of_member);
+  EXPECT_EQ(*of_member,
+            "dtrun: waiting for node 0 (127.0.0.1:" + port_.text() + "): Connection refused");
+  const auto head = start_in_one_stream(0);
+  for (int times = 0; times < 2; ++times) {
+    const auto line = head->next_line("dtrun: waiting for");
+    ASSERT_TRUE(line);
+    EXPECT_THAT(*line, AllOf(HasSubstr("other nodes: 2 of 3 nodes are here ("),
+                             HasSubstr("; missing: node 2; 59")));
+  }
+  const auto again = member->next_line("dtrun: waiting for");
+  ASSERT_TRUE(again);
+  EXPECT_EQ(*again, "dtrun: waiting for other nodes: dtrun on node 0 (127.0.0.1:" + port_.text() +
+                        ") says who is missing");
+  EXPECT_EQ(start(2, {"true"}, 3)->finish().exit_code, 0);
+  EXPECT_EQ(head->finish().exit_code, 0);
+  EXPECT_EQ(member->finish().exit_code, 0);
+}
+
 TEST_F(NodesTest, TheStoreOutlivesTheLastRankOfTheJob) {
   // Node 1 still talks to node 0's port half a second after node 0's own rank has ended.
   const auto zero = start(0, {"true"});

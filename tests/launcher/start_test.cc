@@ -118,10 +118,23 @@ TEST(StartTest, VariablesGiveDefaultsPetBeforeOursAndTheCommandLineBeforeBoth) {
   EXPECT_EQ(job.run({"echo", "x"}).exit_code, 0);
 }
 
-TEST(StartTest, OmpNumThreadsIsOneWithAWarningUnlessItIsSetOrThereIsOneRank) {
+TEST(StartTest, OmpNumThreadsIsOneUnlessItIsSetOrThereIsOneRank) {
   LauncherJob job;
   job.options().environment["OMP_NUM_THREADS"] = std::nullopt;
-  CommandResult result = job.run({"--nproc_per_node=2", "sh", "-c", "echo $OMP_NUM_THREADS"});
+  const std::vector<std::string> ranks = {"--nproc_per_node=2", "sh", "-c",
+                                          "echo $OMP_NUM_THREADS"};
+  CommandResult result = job.run(ranks);
+  EXPECT_EQ(result.out, "1\n1\n");
+  EXPECT_THAT(result.err, IsEmpty());
+  std::vector<std::string> verbose = ranks;
+  verbose.insert(verbose.begin(), "-v");
+  EXPECT_THAT(job.run(verbose).err, HasSubstr("OMP_NUM_THREADS=1 for each rank"));
+  // Under torchrun's name its own words are looked for.
+  const std::string torchrun = job.folder() + "/torchrun";
+  ASSERT_EQ(::symlink(DTRUN_BINARY, torchrun.c_str()), 0);
+  std::vector<std::string> as_torchrun = ranks;
+  as_torchrun.insert(as_torchrun.begin(), {torchrun, "--no-python"});
+  result = testing_support::run_command(as_torchrun, job.options());
   EXPECT_EQ(result.out, "1\n1\n");
   EXPECT_THAT(result.err,
               HasSubstr("Setting OMP_NUM_THREADS environment variable for each process to be 1"));

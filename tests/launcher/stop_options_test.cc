@@ -33,14 +33,19 @@ std::string error_of_argument(const std::string& argument,
   return "no error";
 }
 
-TEST(StopOptionsTest, WithoutAWordFourSignalsStopAndTwoAreForwarded) {
+TEST(StopOptionsTest, WithoutAWordFourSignalsStopTwoAreForwardedAndOnePauses) {
   const StopOptions options = read({});
   for (const int number : {SIGTERM, SIGINT, SIGQUIT})
     EXPECT_EQ(options.policy_of(number)->action, Action::kStop);
   for (const int number : {SIGUSR1, SIGUSR2})
     EXPECT_EQ(options.policy_of(number)->action, Action::kForward);
   EXPECT_EQ(options.policy_of(SIGWINCH), nullptr);
-  EXPECT_EQ(default_signals(false).size(), default_signals(true).size() + 1);  // SIGHUP
+  EXPECT_EQ(options.policy_of(SIGTSTP)->action, Action::kPause);
+  // nohup, and a shell without job control.
+  StopOptions left;
+  left.signals = default_signals({SIGHUP, SIGTSTP});
+  EXPECT_EQ(left.policy_of(SIGHUP), nullptr);
+  EXPECT_EQ(left.policy_of(SIGTSTP), nullptr);
 }
 
 TEST(StopOptionsTest, EachSignalHasItsActionAndItsTime) {
@@ -84,6 +89,7 @@ TEST(StopOptionsTest, WhatCannotBeReadIsNamed) {
   EXPECT_THAT(error_of_argument("--on-signal=TERM=die"), HasSubstr("'die'"));
   EXPECT_THAT(error_of_argument("--on-signal=TERM=drain:soon"), HasSubstr("600s"));
   EXPECT_THAT(error_of_argument("--on-signal=USR1=forward:5"), HasSubstr("only stop and drain"));
+  EXPECT_THAT(error_of_argument("--on-signal=TSTP=pause:5"), HasSubstr("only stop and drain"));
   EXPECT_THAT(error_of_argument("--signals-to-handle=SIGCHLD"), HasSubstr("SIGCHLD"));
   EXPECT_THAT(error_of_argument("--shutdown-timeout=-1"), HasSubstr("0 or more"));
   EXPECT_THAT(error_of_argument("--failure-timeout=x"), HasSubstr("--failure-timeout"));

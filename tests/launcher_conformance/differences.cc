@@ -43,6 +43,8 @@ const std::vector<Difference>& differences() {
        "a job that was stopped by a signal ends with 128 + the signal, not with 1"},
       {"a rank ignores SIGTERM", "exit*", "*", "*",
        "a job that was stopped by a signal ends with 128 + the signal, not with 1"},
+      {"*", "warns of OMP_NUM_THREADS", "yes", "no",
+       "OMP_NUM_THREADS=1 is told with `-v` only; under the name torchrun as there"},
       {"*", "exit", "1", "*", "the exit code is that of the first rank that failed, not 1"},
   };
   return kDifferences;

@@ -18,6 +18,8 @@ enum class MessageKind : std::uint32_t {
   kStart,         ///< agent: StartOrder; once the group before it has ended
   kStop,          ///< agent: StopOrder
   kSignal,        ///< agent: SignalOrder
+  kPause,         ///< agent: PauseOrder; answered by kPaused
+  kResume,        ///< agent: PauseOrder
   kRankEnd,       ///< guard: RankEnd, then the end of its standard error
   kSpawned,       ///< guard: Spawned
   kSpawnFailure,  ///< guard: SpawnFailure, then the Error's text
@@ -26,6 +28,7 @@ enum class MessageKind : std::uint32_t {
   kGroupEnd,      ///< guard: GroupEnd; its last word about the round
   kFlush,         ///< agent: FlushOrder; no round will follow
   kNote,          ///< guard: GuardNote, then a text for the operator
+  kPaused,        ///< guard: PauseOrder; the ranks are stopped, but for those that are to end
   kReaderGone,    ///< guard: GuardNote; nobody reads the standard output any more
   kFlushed,       ///< guard: GroupEnd, of which only what it says of the output counts
 };
@@ -76,6 +79,9 @@ struct SignalOrder {
   int signal = 0;
   std::chrono::nanoseconds yield_time{};  ///< to end by themselves; 0: they need not
 };
+
+/// Whatever round it is.
+struct PauseOrder {};
 
 /// What is still to be written gets the grace period.
 struct FlushOrder {

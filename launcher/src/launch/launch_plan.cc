@@ -128,14 +128,21 @@ void tell_bindings(const LaunchPlan& plan) {
                       binding.describe());
 }
 
-// Without a word of the user's, torchrun's rule, and its text: people look for it.
-void limit_omp_threads(int ranks_on_node, const std::optional<OmpThreads>& wish,
-                       base::Environment& environment, std::vector<std::string>& warnings) {
+// Without a word of the user's, torchrun's rule, and under its name its text: people look for it.
+void limit_omp_threads(int ranks_on_node, Options& options, base::Environment& environment,
+                       std::vector<std::string>& warnings) {
+  const std::optional<OmpThreads>& wish = options.omp_threads;
   if (wish && wish->count > 0)
     return environment.set("OMP_NUM_THREADS", std::to_string(wish->count));
   if (wish) return environment.unset("OMP_NUM_THREADS");  // each rank gets its own
   if (ranks_on_node == 1 || environment.contains("OMP_NUM_THREADS")) return;
   environment.set("OMP_NUM_THREADS", "1");
+  if (!is_torchs_name(options.called_as)) {
+    options.notes.emplace_back(
+        "OMP_NUM_THREADS=1 for each rank, because several share this node's cores; "
+        "--omp-threads=share gives each as many threads as it has cores");
+    return;
+  }
   warnings.push_back(
       "\n*****************************************\n"
       "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid "
@@ -246,7 +253,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   check_stdin_rank(options, plan.local_ranks);
   base::Environment common = environment;
   const int ranks_on_node = options.adopted ? options.adopted->local_world_size : plan.local_ranks;
-  limit_omp_threads(ranks_on_node, options.omp_threads, common, plan.warnings);
+  limit_omp_threads(ranks_on_node, options, common, plan.warnings);
   plan.bindings =
       bind_ranks(options.binding, ranks_on_node, environment.get(kVisibleDevices), plan.warnings);
   if (options.omp_threads && options.omp_threads->count == 0)
@@ -274,6 +281,8 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   for (std::string& warning : options.output.warnings(plan.local_ranks))
     plan.warnings.push_back(std::move(warning));
   plan.options = std::move(options);
+  if (::isatty(STDOUT_FILENO) == 1 || ::isatty(STDERR_FILENO) == 1)
+    plan.foreground = std::make_shared<Foreground>();
   return plan;
 }
 

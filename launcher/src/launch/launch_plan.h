@@ -2,6 +2,7 @@
 // with which environment. Made once from the options; read by agent and guard.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "dtrun/base/env.h"
 #include "dtrun/rendezvous/proof.h"
 #include "dtrun/rendezvous/worker_env.h"
+#include "launch/foreground.h"
 #include "options/options.h"
 
 namespace dtrun::launcher {
@@ -34,11 +36,14 @@ struct LaunchPlan {
   /// CUDA_VISIBLE_DEVICES of each, which has LOCAL_RANK=0 then; empty: the same for all.
   std::vector<std::string> virtual_devices;
   Letters letters = Letters::kAscii;  ///< that the terminal is known to have
+  std::shared_ptr<const Foreground> foreground;  ///< none: output and errors go to no terminal
   std::vector<std::string> warnings;
 
   /// There is a status line: it is wanted, and who reads the standard output does not write to the
   /// same terminal.
   bool shows_status() const;
+  /// The status line may stand in the terminal's last line just now.
+  bool may_stand_on_status() const { return shows_status() && foreground->is_ours(); }
   /// What lines and messages call this node, which is dtrun number `group_rank` of the job: of an
   /// adopted rank the engine's number of the machine.
   int shown_node(int group_rank) const;

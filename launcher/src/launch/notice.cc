@@ -114,7 +114,7 @@ void print_error(const std::string& text) {
 }
 
 void print_note(const LaunchPlan& plan, const std::string& text) {
-  const char* const over_status_line = plan.shows_status() ? "\r\x1b[K" : "";
+  const char* const over_status_line = plan.may_stand_on_status() ? "\r\x1b[K" : "";
   const std::string line = fmt::format("{}dtrun: {}\n", over_status_line, without_controls(text));
   if (notice_format() == LineFormat::kText) return print_as_it_is(line);
   print_as_it_is(over_status_line + object_of(NoticeLevel::kInfo, text, {}));

@@ -106,6 +106,10 @@ void Endpoint::step_down() {
   head_->step_down();
 }
 
+std::string Endpoint::waiting_text() const {
+  return rendezvous::rounds::waiting_text(head_->state(), rendezvous::rounds::read_clock());
+}
+
 void Endpoint::open_store() {
   if (store_used_) server_->start_over();
   store_used_ = true;

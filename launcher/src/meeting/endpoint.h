@@ -45,6 +45,9 @@ class Endpoint {
   /// Ended with the job, not before it.
   bool closed() const { return ended_ && !stepped_down_; }
 
+  /// What a job that does not begin waits for; empty: for no other node.
+  std::string waiting_text() const;
+
   std::uint16_t port() const { return server_->port(); }
   /// Numeric; all addresses where the endpoint's name means the loopback here.
   const std::string& listening_at() const { return listening_at_; }

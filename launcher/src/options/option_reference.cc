@@ -14,7 +14,8 @@ bool is_told(const OptionRow& row) {
 
 // --- man
 
-// For roff: a '-' to be typed, a backslash, and a '.' that begins no request.
+// For roff: a '-' to be typed, a backslash, a '.' that begins no request, and where a long list may
+// be broken.
 std::string roff(std::string_view text) {
   std::string result;
   for (const char letter : text) {
@@ -25,6 +26,7 @@ std::string roff(std::string_view text) {
       result += "\\e";
     } else {
       result += letter;
+      if (letter == ',') result += "\\:";
     }
   }
   return result;

@@ -71,9 +71,9 @@ constexpr OptionRow kRows[] = {
      "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
     {"on-signal", 0, "NAME=ACTION,...", G::kStop,
      "what a signal to dtrun means: stop[:TIME], drain[:TIME] (pass it to the ranks of this node, "
-     "and stop them when they have not ended by themselves in that time), forward (pass it on) or "
-     "ignore",
-     "TERM=stop,INT=stop,QUIT=stop,HUP=stop,USR1=forward,USR2=forward"},
+     "and stop them when they have not ended by themselves in that time), forward (pass it on), "
+     "pause (stop the ranks of this node, and dtrun, until it is continued) or ignore",
+     "TERM=stop,INT=stop,QUIT=stop,HUP=stop,USR1=forward,USR2=forward,TSTP=pause"},
     {"restart-timeout", 0, "SECONDS", G::kStop,
      "from SIGTERM to SIGKILL before a restart (as long as when dtrun is stopped)"},
     {"failure-timeout", 0, "SECONDS", G::kStop,

@@ -72,15 +72,17 @@ SignalPolicy read_rule(const OptionValues& values, std::string_view rule) {
     policy.action = Action::kDrain;
   else if (action == "forward")
     policy.action = Action::kForward;
+  else if (action == "pause")
+    policy.action = Action::kPause;
   else if (action == "ignore")
     policy.action = Action::kIgnore;
   else
     values.reject(kOption, fmt::format("has the action '{}'; there are stop[:TIME], drain[:TIME], "
-                                       "forward and ignore",
+                                       "forward, pause and ignore",
                                        action));
   if (colon == std::string_view::npos) return policy;
   const auto time = parse_duration(text.substr(colon + 1));
-  if (!time || policy.action == Action::kForward || policy.action == Action::kIgnore)
+  if (!time || (policy.action != Action::kStop && policy.action != Action::kDrain))
     values.reject(kOption, fmt::format("has '{}', where only stop and drain have a time, such as "
                                        "600s, 10m or 0.5",
                                        rule));
@@ -109,6 +111,16 @@ nanoseconds read_shutdown_timeout(const OptionValues& values, const base::Enviro
   return *time;
 }
 
+std::set<int> ignored_signals() {
+  std::set<int> ignored;
+  for (const int number : {SIGHUP, SIGTSTP}) {
+    struct sigaction action {};
+    ::sigaction(number, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) ignored.insert(number);
+  }
+  return ignored;
+}
+
 }  // namespace
 
 const SignalPolicy* StopOptions::policy_of(int signal) const {
@@ -117,13 +129,14 @@ const SignalPolicy* StopOptions::policy_of(int signal) const {
   return nullptr;
 }
 
-std::vector<SignalPolicy> default_signals(bool hangup_ignored) {
+std::vector<SignalPolicy> default_signals(const std::set<int>& ignored) {
   std::vector<SignalPolicy> signals = {{SIGINT, Action::kStop},
                                        {SIGTERM, Action::kStop},
                                        {SIGQUIT, Action::kStop},
                                        {SIGUSR1, Action::kForward},
                                        {SIGUSR2, Action::kForward}};
-  if (!hangup_ignored) signals.push_back({SIGHUP, Action::kStop});
+  if (!ignored.contains(SIGHUP)) signals.push_back({SIGHUP, Action::kStop});
+  if (!ignored.contains(SIGTSTP)) signals.push_back({SIGTSTP, Action::kPause});
   return signals;
 }
 
@@ -140,9 +153,7 @@ int signal_of(std::string_view name) {
 
 StopOptions read_stop_options(const OptionValues& values, const base::Environment& environment) {
   StopOptions options;
-  struct sigaction hangup {};
-  ::sigaction(SIGHUP, nullptr, &hangup);
-  options.signals = default_signals(hangup.sa_handler == SIG_IGN);
+  options.signals = default_signals(ignored_signals());
   read_signals_to_handle(values, options.signals);
   options.handled = values.text("signals-to-handle", options.handled);
   read_on_signal(values, options.signals);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@ struct SignalPolicy {
     kStop,     ///< the job ends, here and on all nodes
     kDrain,    ///< the ranks of this node get the signal, and time to end by themselves
     kForward,  ///< they get the signal
+    kPause,    ///< they are stopped, and then this process, until it is continued (Ctrl-Z)
     kIgnore,
   };
   int signal = 0;
@@ -41,8 +43,9 @@ struct StopOptions {
 };
 
 /// The signals as they are handled where the user says nothing.
-/// @param hangup_ignored at the start of this process, as nohup(1) does
-std::vector<SignalPolicy> default_signals(bool hangup_ignored);
+/// @param ignored at the start of this process: SIGHUP by nohup(1), SIGTSTP by a shell without job
+/// control
+std::vector<SignalPolicy> default_signals(const std::set<int>& ignored);
 /// "TERM", "SIGTERM" or "15". nullptr-like 0: no signal that can be handled.
 int signal_of(std::string_view name);
 

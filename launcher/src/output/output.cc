@@ -61,6 +61,9 @@ Output::Output(base::EventLoop& loop, const LaunchPlan& plan)
   // Two sinks on one pipe could each be in the middle of a line.
   if (!same_file(STDOUT_FILENO, STDERR_FILENO))
     error_ = std::make_unique<Console>(loop, STDERR_FILENO, plan);
+  for (Console* const console : {out_.get(), error_.get()})
+    if (console != nullptr && console->sink().is_terminal())
+      console->sink().ask_before_erasing([&plan] { return plan.foreground->is_ours(); });
   if (plan.shows_status())
     status_ = std::make_unique<StatusLine>(loop, console_of(Stream::kError).sink(), STDERR_FILENO,
                                            plan.letters);

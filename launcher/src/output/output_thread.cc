@@ -225,6 +225,10 @@ void OutputThread::hide_status() {
   post([](Output& output) { output.hide_status(); });
 }
 
+void OutputThread::hide_status_now() {
+  if (plan_.shows_status()) ask(kPatience, [](Output& output) { output.hide_status(); });
+}
+
 std::string OutputThread::error_tail(int local_rank) {
   const auto tail = std::make_shared<std::string>();
   const bool told =

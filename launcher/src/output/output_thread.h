@@ -46,6 +46,8 @@ class OutputThread {
 
   void show_status(const StatusFacts& facts);
   void hide_status();
+  /// The same, and waits until it is gone, where the terminal takes it.
+  void hide_status_now();
 
   /// The last lines of what the round's rank has written to its standard error by now.
   std::string error_tail(int local_rank);

@@ -65,6 +65,12 @@ class Guard {
     } else if (message->kind == MessageKind::kSignal) {
       const auto order = message->as<SignalOrder>();
       if (running_ && group_->round() == order.round) group_->pass(order);
+    } else if (message->kind == MessageKind::kPause) {
+      if (running_) group_->pause();
+      output_.hide_status_now();
+      link_.send(MessageKind::kPaused, PauseOrder{});
+    } else if (message->kind == MessageKind::kResume) {
+      if (running_) group_->resume();
     } else if (message->kind == MessageKind::kFlush) {
       flush(message->as<FlushOrder>());
     }

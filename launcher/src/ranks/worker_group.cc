@@ -454,6 +454,17 @@ void WorkerGroup::pass(const SignalOrder& order) {
   happen(Event::kYield);
 }
 
+void WorkerGroup::pause() {
+  if (phase_ != Phase::kRunning) return;
+  paused_ = true;
+  send_signal(SIGSTOP);
+}
+
+void WorkerGroup::resume() {
+  if (std::exchange(paused_, false)) send_signal(SIGCONT);
+  if (phase_ == Phase::kRunning) show_status();
+}
+
 void WorkerGroup::send_signal(int signal_number) {
   for (const auto& [pid, local_rank] : by_pid_) base::signal_process_group(pid, signal_number);
 }

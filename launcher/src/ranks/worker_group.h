@@ -55,6 +55,10 @@ class WorkerGroup {
   int round() const { return order_.round; }
   void stop(const StopOrder& order);
   void pass(const SignalOrder& order);
+  /// Stops the ranks (SIGSTOP) until resume(), or until they are to end. Ranks that are ending go on
+  /// with that: a time that is to pass runs in no other phase, and so none is lost.
+  void pause();
+  void resume();
   /// A child of this process has been reaped.
   void on_exit(pid_t pid, const base::ExitStatus& status);
   /// The agent has gone: nothing is waited for.
@@ -137,6 +141,7 @@ class WorkerGroup {
   int ends_ = 0;
   int last_signal_ = 0;  // that was sent to end them; 0: none
   int unkillable_ = 0;
+  bool paused_ = false;
   bool yielded_ = false;  // they were asked to end by themselves
   bool look_posted_ = false;
   bool settle_posted_ = false;

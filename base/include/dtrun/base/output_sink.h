@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -42,9 +43,12 @@ class OutputSink {
   void abandon();
 
   /// On a terminal: `text` stands in a line of its own below all others until something is written.
-  /// false: not now, a line has not ended or waits to be written.
+  /// false: not now, a line has not ended or waits to be written, or it may not be erased again.
   bool show_footer(std::string_view text);
   void clear_footer();
+  /// Whether the terminal's last line may be erased: it is another's while this job is stopped or in
+  /// the background. Asked each time before it is.
+  void ask_before_erasing(std::function<bool()> may_erase) { may_erase_ = std::move(may_erase); }
   /// A terminal that knows none: a line that has begun is ended where another one follows.
   void use_no_control_codes() { control_codes_ = false; }
   bool is_terminal() const { return is_terminal_; }
@@ -72,6 +76,7 @@ class OutputSink {
   ssize_t write_once(const char* bytes, std::size_t size) const;
   void queue(std::string_view bytes);
   std::size_t columns() const;
+  bool may_erase() const { return !may_erase_ || may_erase_(); }
   void end_of(const LineRelay* writer);
   // How much of the bytes the destination takes now.
   std::size_t write_some(std::string_view bytes);
@@ -108,6 +113,7 @@ class OutputSink {
   std::vector<char> copy_scratch_;  // made when first needed
   bool is_terminal_ = false;
   bool control_codes_ = true;
+  std::function<bool()> may_erase_;    // none: always
   TerminalRows rows_;                  // of a terminal
   const LineRelay* writer_ = nullptr;  // whose bytes are being put
   bool in_line_ = false;               // the last byte that was put ended no line

@@ -195,6 +195,9 @@ std::vector<HeadAction> step_down(HeadState& state);
 /// When a Tick is due at the latest; Moment::max(): never.
 Moment head_deadline(const HeadState& state);
 
+/// For the operator: who is missing, where too few are here; else "".
+std::string waiting_text(const HeadState& state, Moment now);
+
 /// Before it nobody takes the place of those who were lost.
 Moment fence_of(const HeadState& state);
 

@@ -165,6 +165,7 @@ struct MemberState {
   int prepared = kNoRound;  ///< the round for which it was asked for a store
   bool workers = false;     ///< live ones may exist
   Moment since{};           ///< it has been joining
+  std::string why_unreachable;  ///< of the last attempt to connect
   std::optional<Moment> join_deadline;
   std::optional<Moment> answer_deadline;
   std::optional<Moment> beat_at;
@@ -180,6 +181,8 @@ struct MemberState {
 /// The first actions: connects.
 std::vector<MemberAction> begin(MemberState& state, Moment now);
 std::vector<MemberAction> step(MemberState& state, const MemberEvent& event, Moment now);
+/// For the operator: whom an agent waits for that is in no round yet, or has lost the head; else "".
+std::string waiting_text(const MemberState& state);
 /// When a MemberTick is due at the latest; Moment::max(): never.
 Moment member_deadline(const MemberState& state);
 

@@ -1,0 +1,30 @@
+// JobPause: what Ctrl-Z does: the guard stops the ranks, which are in groups of their own, to which
+// the terminal sends nothing; then this process stops, until the shell continues it, and the ranks
+// go on. The agent's; on its EventLoop.
+#pragma once
+
+#include "dtrun/base/event_loop.h"
+#include "launch/guard_link.h"
+
+namespace dtrun::launcher {
+
+class JobPause {
+ public:
+  using Callback = base::EventLoop::Callback;
+
+  /// @param before_stop this process is about to stop
+  /// @param after_stop it has been continued
+  JobPause(base::EventLoop& loop, GuardLink& link, Callback before_stop, Callback after_stop);
+
+  void begin();
+  /// The guard has answered.
+  void on_ranks_stopped();
+
+ private:
+  GuardLink& link_;
+  Callback before_stop_, after_stop_;
+  base::Timer answer_;
+  bool begun_ = false;
+};
+
+}  // namespace dtrun::launcher
