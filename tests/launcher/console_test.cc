@@ -274,11 +274,14 @@ class ShellTest : public testing::Test {
   ShellTest() : shell_({"bash", "--norc", "--noprofile", "--noediting", "-i"}, "dumb") {}
   ~ShellTest() override { shell_.type("exit\n"); }
 
-  // Ranks whose numbers can be read from files, and which go on for ever.
-  void start_job(const std::string& options) {
+  // Ranks whose pids can be read from files, and which wait for ever. (A shell that starts programs
+  // by vfork would not be seen as stopped while its child is, before its exec.)
+  void start_job(int ranks, const std::string& options) {
     shell_.type("TERM=xterm TMPDIR=" + folder_.folder() + " " DTRUN_BINARY " --tag=never " +
-                options + " sh -c 'echo $$ > " + folder_.folder() +
-                "/$RANK; while :; do sleep 0.02; done'\n");
+                options + " --nproc_per_node=" + std::to_string(ranks) + " sh -c 'echo $$ > " +
+                folder_.folder() +
+                "/$RANK; echo \"rank r\"\"uns\"; exec sleep 1000'\n");
+    for (int i = 0; i < ranks; ++i) ASSERT_TRUE(shell_.wait_for("rank runs")) << shell_.finish();
   }
   int rank_pid(int rank) const {
     int pid = 0;
@@ -307,7 +310,7 @@ class ShellTest : public testing::Test {
 };
 
 TEST_F(ShellTest, CtrlZStopsTheRanksAndTheTerminalIsTheShellsUntilFg) {
-  start_job("--nproc_per_node=2");
+  start_job(2, "");
   ASSERT_TRUE(shell_.wait_for("2/2 up")) << shell_.finish();
   shell_.type("\x1a");
   ASSERT_TRUE(shell_.wait_for("Stopped"));
@@ -332,7 +335,7 @@ TEST_F(ShellTest, OneOfSeveralNodesSaysWhatTheOthersDoAndAStoppedJobCanBeEnded) 
   testing_support::Command head(
       {"sh", "-c", "exec " DTRUN_BINARY " " + nodes + " --node_rank=0 sleep 100"},
       folder_.options());
-  start_job(nodes + " --node_rank=1");
+  start_job(1, nodes + " --node_rank=1");
   ASSERT_TRUE(shell_.wait_for("1/1 up")) << shell_.finish();
   shell_.type("\x1a");
   ASSERT_TRUE(shell_.wait_for("the other nodes give it up when they have heard nothing of it for "
