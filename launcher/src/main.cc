@@ -11,6 +11,7 @@
 #include "agent.h"
 #include "cpus/device_count.h"
 #include "dtrun/base/cpu_topology.h"
+#include "dtrun/base/detached_thread.h"
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
@@ -24,6 +25,7 @@
 #include "options/config_error.h"
 #include "options/options.h"
 #include "output/log_folder.h"
+#include "output/private_folder.h"
 #include "preview/binding_report.h"
 #include "preview/inquiry.h"
 #include "preview/plan_description.h"
@@ -107,6 +109,8 @@ int run_job(const LaunchPlan& plan, Timing timing) {
   timing.guard_started = now_ns();
   base::reserve_descriptors(plan.descriptors_of_agent);
   write_notices_by_thread();
+  // A folder for temporary files may be large, and its file system may hang.
+  base::start_detached_thread([] { remove_abandoned_folders(temporary_folder()); });
   int code = kExitInternal;
   std::chrono::seconds patience{10};
   base::Deadline last_words = base::Deadline::never();

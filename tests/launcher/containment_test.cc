@@ -13,6 +13,9 @@
 
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
+#ifndef DTRUN_LONG
+#include "output/private_folder.h"
+#endif
 #include "support/promptness.h"
 
 namespace dtrun::launcher {
@@ -225,6 +228,49 @@ TEST(ContainmentTest, TheAgentRemovesTheCgroupOfAKeeperAndAGuardThatWereKilled) 
 }
 
 // Nobody who could continue it is left.
+// All processes of a dtrun in the same instant: who is stopped does not see the others' ends.
+void kill_all_of(const Command& job) {
+  const LauncherProcesses processes = wait_for_guard(job.pid());
+  ::kill(processes.agent, SIGSTOP);
+  ::kill(processes.keeper, SIGSTOP);
+  for (const pid_t pid : {processes.guard, processes.keeper, processes.agent})
+    EXPECT_EQ(::kill(pid, SIGKILL), 0);
+}
+
+TEST(ContainmentTest, TheNextDtrunRemovesTheFoldersOfThoseThatWereKilledAndNoOthers) {
+  LauncherJob job;
+  Command killed(job_command("echo up $RANK; sleep 100"), job.options());
+  ASSERT_TRUE(wait_until_up(killed));
+  const std::vector<std::string> abandoned = job.left_behind();
+  ASSERT_EQ(abandoned.size(), 1u);
+  kill_all_of(killed);
+  killed.finish();
+  EXPECT_EQ(job.left_behind(), abandoned);
+  // One that is being made, one that is kept, as -r does, another user's, and a running job's.
+  const std::string being_made = job.folder() + "/dtrun_0123456789abcdef";
+  const std::string kept = job.folder() + "/dtrun_fedcba9876543210";
+  const std::string foreign = job.folder() + "/dtrun_00000000000000ff";
+  std::filesystem::create_directory(being_made);
+  std::filesystem::create_directories(kept + "/none_fedcba9876543210/attempt_0");
+  std::vector<std::string> expected = {"dtrun_0123456789abcdef", "dtrun_fedcba9876543210"};
+  if (::geteuid() == 0) {
+    std::filesystem::copy(job.folder() + "/" + abandoned[0], foreign);
+    ASSERT_EQ(::chown(foreign.c_str(), 65534, 65534), 0);
+    expected.emplace_back("dtrun_00000000000000ff");
+  }
+  const std::string gone = "while [ -e " + job.folder() + "/" + abandoned[0] +
+                           " ]; do sleep 0.02; done; echo up $RANK; ";
+  Command running(job_command(gone + "sleep 100"), job.options());
+  ASSERT_TRUE(wait_until_up(running));
+  EXPECT_EQ(job.left_behind().size(), expected.size() + 1);
+  // What the next one does, while that one lives.
+  remove_abandoned_folders(job.folder());
+  EXPECT_EQ(job.left_behind().size(), expected.size() + 1);
+  running.signal(SIGTERM);
+  EXPECT_EQ(running.finish().exit_code, 143);
+  EXPECT_THAT(job.left_behind(), testing::UnorderedElementsAreArray(expected));
+}
+
 TEST(ContainmentTest, AStoppedKeeperOrGuardDoesNotOutliveItsParent) {
   for (const std::string wish : {"guard", "cgroup", "namespace"}) {
     if (wish != "guard" && ::geteuid() != 0) continue;

@@ -2,19 +2,16 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <stdio.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cctype>
 #include <cerrno>
-#include <cstdint>
 #include <filesystem>
 
 #include "dtrun/base/check.h"
-#include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
+#include "output/private_folder.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -48,24 +45,6 @@ UniqueFd make_file(const UniqueFd& folder, const std::string& name, const std::s
 uid_t owner_of(const UniqueFd& folder) {
   struct stat status {};
   return ::fstat(folder.get(), &status) == 0 ? status.st_uid : ~uid_t{0};
-}
-
-// Of the round before.
-bool is_own_folder(const std::string& path) {
-  struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-         status.st_uid == ::geteuid();
-}
-
-void make_private_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), kFolderMode) != 0 && !(errno == EEXIST && is_own_folder(path)))
-    throw base::system_error(fmt::format("make the folder {}", path),
-                             "set TMPDIR to a folder that can be written to, or use --log_dir");
-}
-
-std::string temporary_folder() {
-  const std::string named = base::get_env("TMPDIR").value_or("");
-  return named.empty() ? P_tmpdir : named;
 }
 
 void check_log_dir(const std::string& path) {
@@ -107,9 +86,7 @@ UniqueFd AttemptFolder::make_filtered_file(Stream stream) const {
 }
 
 LogFolder LogFolder::choose(const LaunchPlan& plan) {
-  std::uint64_t unique = 0;
-  if (::getrandom(&unique, sizeof unique, 0) != sizeof unique)
-    throw base::system_error("get random bytes");
+  const std::string unique = private_folder_name();
   LogFolder result;
   const OutputOptions& options = plan.options.output;
   result.local_ranks_ = plan.local_ranks;
@@ -120,26 +97,21 @@ LogFolder LogFolder::choose(const LaunchPlan& plan) {
   // Ranks may change their folder before they need it. A deleted one leaves the path as it is.
   std::error_code error;
   result.root_ = result.root_is_temporary_
-                     ? fmt::format("{}/dtrun_{:016x}", temporary_folder(), unique)
+                     ? fmt::format("{}/{}", temporary_folder(), unique)
                      : options.log_dir;
   const std::filesystem::path whole = std::filesystem::absolute(result.root_, error);
   if (!error) result.root_ = whole.string();
   result.folder_ = result.kept_
-                       ? fmt::format("{}/{}_{:016x}", result.root_, name_of_job(plan), unique)
+                       ? fmt::format("{}/{}{}", result.root_, name_of_job(plan),
+                                     unique.substr(unique.find('_')))
                        : result.root_;
   return result;
 }
 
 AttemptFolder LogFolder::make(int round) const {
-  if (folder_.empty()) return {};
-  if (kept_) return make_attempt(round);
-  make_private_folder(folder_);
-  return {};
-}
-
-AttemptFolder LogFolder::make_attempt(int round) const {
+  if (!kept_) return {};
   if (root_is_temporary_) {
-    make_private_folder(root_);
+    make_own_folder(root_);
   } else {
     std::error_code error;
     std::filesystem::create_directories(root_, error);
@@ -167,10 +139,12 @@ std::string LogFolder::file_of(int round, int local_rank) const {
                : fmt::format("{}/{}_{}.json", folder_, round, local_rank);
 }
 
+UniqueFd LogFolder::make_private() const {
+  return kept_ || folder_.empty() ? UniqueFd() : make_private_folder(folder_);
+}
+
 void LogFolder::remove() const {
-  if (kept_ || folder_.empty() || ::rmdir(folder_.c_str()) == 0) return;
-  std::error_code ignored;  // what cannot be removed now cannot be removed by anybody else either
-  std::filesystem::remove_all(folder_, ignored);
+  if (!kept_ && !folder_.empty()) remove_private_folder(folder_);
 }
 
 }  // namespace dtrun::launcher

@@ -40,8 +40,11 @@ class LogFolder {
   /// be left that nobody knows of. @throws Error kUsage where log_dir cannot be one
   static LogFolder choose(const LaunchPlan& plan);
 
-  /// The guard's part, before each round. @throws Error kSystem
+  /// The guard's part, before each round, where files are kept; else none. @throws Error kSystem
   AttemptFolder make(int round) const;
+  /// The guard's part, before each round, where no files are kept; else nothing. The folder counts
+  /// as abandoned when what holds it is closed. @throws Error kSystem
+  base::UniqueFd make_private() const;
 
   /// Where the rank puts its error.json; empty: nowhere.
   std::string file_of(int round, int local_rank) const;
@@ -52,8 +55,6 @@ class LogFolder {
   void remove() const;
 
  private:
-  AttemptFolder make_attempt(int round) const;
-
   std::string root_;    // holds the folders of runs
   std::string folder_;  // of this run; empty: files are not wanted
   bool root_is_temporary_ = false;

@@ -134,7 +134,7 @@ std::vector<StreamFile> OutputThread::make_files(const LogFolder& folder, int ro
                         "name a folder elsewhere with --log_dir");
     lose_files(why);
   } else {
-    folder.make(round);
+    private_folder_ = folder.make_private();
   }
   std::vector<StreamFile> files;
   const OutputOptions& options = plan_.options.output;

@@ -88,6 +88,7 @@ class OutputThread {
   std::shared_ptr<Shared> shared_;
   std::shared_ptr<Request> unanswered_;  // it waits for something still
   std::vector<StreamFile> files_;        // of the round's streams: out and err of each local rank
+  base::UniqueFd private_folder_;        // held as long as this process lives
   std::vector<Added> added_;             // not posted yet
   std::function<void(const std::string&)> on_file_loss_;
   int rounds_ = 0;

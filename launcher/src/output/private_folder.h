@@ -1,0 +1,30 @@
+// PrivateFolder: the folder for temporary files of a run that keeps none: dtrun_ and 16 hexadecimal
+// digits, the user's alone (0700). Who has made it holds a lock in it for as long as that process
+// lives, so that the next dtrun can tell one that was left behind when everybody was killed.
+#pragma once
+
+#include <string>
+
+#include "dtrun/base/unique_fd.h"
+
+namespace dtrun::launcher {
+
+/// Where they are made: $TMPDIR, else /tmp.
+std::string temporary_folder();
+std::string private_folder_name();
+
+/// The user's alone, without what makes it a private folder of a run: it may be kept. Nothing
+/// happens where it is there. @throws Error kSystem, also where it is another user's
+void make_own_folder(const std::string& path);
+/// Makes it, where it is not there any more or yet. @return what holds the lock; nothing where the
+/// file system knows no locks. @throws Error kSystem
+base::UniqueFd make_private_folder(const std::string& path);
+/// With all that is in it; nothing happens when it is gone.
+void remove_private_folder(const std::string& path);
+
+/// Those of this user in the folder whose makers are dead. One that is just being made has no lock
+/// that shows yet, and stays; so does one whose maker ran on another machine, or before this one was
+/// booted: with a shared folder nobody knows whether it lives.
+void remove_abandoned_folders(const std::string& parent);
+
+}  // namespace dtrun::launcher
