@@ -90,7 +90,8 @@ class Agent {
         link_(guard.link()),
         link_watch_(loop_, link_.fd()),
         answer_(loop_),
-        pause_(loop_, link_, [this] { before_pause(); }, [this] { after_pause(); }),
+        pause_(
+            loop_, link_, [this] { before_pause(); }, [this] { after_pause(); }),
         waiting_(loop_, plan, [this] { return waiting_text(); }),
         meeting_point_(make_meeting_point(loop_, plan)),
         store_(loop_, plan, [this] { on_store_client(); }) {
@@ -423,8 +424,8 @@ class Agent {
         "(--on-closed-output=ignore lets it run on)");
     membership_->tell(rounds::OperatorStop{
         .signal = SIGPIPE,
-        .why = fmt::format("nobody reads the standard output of dtrun on {} any more",
-                           this_node())});
+        .why =
+            fmt::format("nobody reads the standard output of dtrun on {} any more", this_node())});
   }
 
   // --- the ranks' word, where this agent has their store
@@ -628,7 +629,7 @@ class Agent {
   base::EventLoop loop_;
   GuardLink& link_;
   base::FdWatch link_watch_;
-  base::Timer answer_;  // of the guard to a stop
+  base::Timer answer_;                             // of the guard to a stop
   std::optional<Deadline::Duration> answer_time_;  // of answer_, which runs
   JobPause pause_;
   WaitingNotice waiting_;

@@ -184,11 +184,11 @@ class MemberStep {
     if (s_.phase == MemberPhase::kEnded) return;
     const bool again = s_.stop_signal != 0;
     s_.stop_signal = event.signal;
-    JobFailure why = own_failure(
-        !event.why.empty() ? event.why
-                           : fmt::format("dtrun on {} was {} by {}", own_name(),
-                                         event.code != 0 ? "drained" : "stopped",
-                                         base::signal_name(event.signal)));
+    JobFailure why =
+        own_failure(!event.why.empty() ? event.why
+                                       : fmt::format("dtrun on {} was {} by {}", own_name(),
+                                                     event.code != 0 ? "drained" : "stopped",
+                                                     base::signal_name(event.signal)));
     (event.code != 0 ? why.code : why.signal) = event.code != 0 ? event.code : event.signal;
     if (!again && s_.connected && s_.accepted) say(Leaving{why});
     end_with({Finish::Kind::kStopped, why, {}}, again ? StopUrgency::kNow : StopUrgency::kClean,

@@ -279,8 +279,7 @@ class ShellTest : public testing::Test {
   void start_job(int ranks, const std::string& options) {
     shell_.type("TERM=xterm TMPDIR=" + folder_.folder() + " " DTRUN_BINARY " --tag=never " +
                 options + " --nproc_per_node=" + std::to_string(ranks) + " sh -c 'echo $$ > " +
-                folder_.folder() +
-                "/$RANK; echo \"rank r\"\"uns\"; exec sleep 1000'\n");
+                folder_.folder() + "/$RANK; echo \"rank r\"\"uns\"; exec sleep 1000'\n");
     for (int i = 0; i < ranks; ++i) ASSERT_TRUE(shell_.wait_for("rank runs")) << shell_.finish();
   }
   int rank_pid(int rank) const {
@@ -338,8 +337,9 @@ TEST_F(ShellTest, OneOfSeveralNodesSaysWhatTheOthersDoAndAStoppedJobCanBeEnded) 
   start_job(1, nodes + " --node_rank=1");
   ASSERT_TRUE(shell_.wait_for("1/1 up")) << shell_.finish();
   shell_.type("\x1a");
-  ASSERT_TRUE(shell_.wait_for("the other nodes give it up when they have heard nothing of it for "
-                              "15 s"));
+  ASSERT_TRUE(
+      shell_.wait_for("the other nodes give it up when they have heard nothing of it for "
+                      "15 s"));
   ASSERT_TRUE(shell_.wait_for("Stopped"));
   EXPECT_TRUE(becomes_stopped(1, true));
   shell_.type("kill %1\n");

@@ -35,7 +35,7 @@ struct LaunchPlan {
   std::vector<int> omp_shares;  ///< OMP_NUM_THREADS of each; empty: the same for all, or nothing
   /// CUDA_VISIBLE_DEVICES of each, which has LOCAL_RANK=0 then; empty: the same for all.
   std::vector<std::string> virtual_devices;
-  Letters letters = Letters::kAscii;  ///< that the terminal is known to have
+  Letters letters = Letters::kAscii;             ///< that the terminal is known to have
   std::shared_ptr<const Foreground> foreground;  ///< none: output and errors go to no terminal
   std::vector<std::string> warnings;
 

@@ -8,7 +8,8 @@
 namespace dtrun::launcher {
 namespace {
 
-// Nodes that are started by one command come within the first; then after 6, 14, 30, 62 s and so on.
+// Nodes that are started by one command come within the first; then after 6, 14, 30, 62 s and so
+// on.
 constexpr base::Deadline::Duration kFirstPause = std::chrono::seconds(2);
 constexpr base::Deadline::Duration kLongestPause = std::chrono::minutes(1);
 

@@ -96,15 +96,13 @@ LogFolder LogFolder::choose(const LaunchPlan& plan) {
   result.root_is_temporary_ = options.log_dir.empty();
   // Ranks may change their folder before they need it. A deleted one leaves the path as it is.
   std::error_code error;
-  result.root_ = result.root_is_temporary_
-                     ? fmt::format("{}/{}", temporary_folder(), unique)
-                     : options.log_dir;
+  result.root_ = result.root_is_temporary_ ? fmt::format("{}/{}", temporary_folder(), unique)
+                                           : options.log_dir;
   const std::filesystem::path whole = std::filesystem::absolute(result.root_, error);
   if (!error) result.root_ = whole.string();
-  result.folder_ = result.kept_
-                       ? fmt::format("{}/{}{}", result.root_, name_of_job(plan),
-                                     unique.substr(unique.find('_')))
-                       : result.root_;
+  result.folder_ = result.kept_ ? fmt::format("{}/{}{}", result.root_, name_of_job(plan),
+                                              unique.substr(unique.find('_')))
+                                : result.root_;
   return result;
 }
 

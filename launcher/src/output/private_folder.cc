@@ -50,19 +50,18 @@ bool is_own_folder(const std::string& path) {
 bool is_private_name(std::string_view name) {
   if (!name.starts_with(kPrivatePrefix)) return false;
   name.remove_prefix(kPrivatePrefix.size());
-  return name.size() == kPrivateDigits &&
-         name.find_first_not_of("0123456789abcdef") == name.npos;
+  return name.size() == kPrivateDigits && name.find_first_not_of("0123456789abcdef") == name.npos;
 }
 
 // A lock on it, which shows across pid namespaces, and which nobody else gets meanwhile; none: its
 // maker lives, or it cannot be told.
 UniqueFd lock_of_dead(const std::string& path) {
-  const UniqueFd folder(
-      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   UniqueFd owner(
       folder ? ::openat(folder.get(), kOwner, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1);
   const std::string boot = owner ? read_whole(owner.get()) : "";
-  if (boot.empty() || boot != this_boot() || ::flock(owner.get(), LOCK_EX | LOCK_NB) != 0) return {};
+  if (boot.empty() || boot != this_boot() || ::flock(owner.get(), LOCK_EX | LOCK_NB) != 0)
+    return {};
   return owner;
 }
 
@@ -99,13 +98,12 @@ void make_own_folder(const std::string& path) {
 UniqueFd make_private_folder(const std::string& path) {
   make_own_folder(path);
   const std::string to_be = path + "/" + kOwnerToBe;
-  UniqueFd owner(
-      ::open(to_be.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  UniqueFd owner(::open(to_be.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
   const std::string boot = this_boot();
-  const bool shows = owner && ::flock(owner.get(), LOCK_SH | LOCK_NB) == 0 &&
-                     ::write(owner.get(), boot.data(), boot.size()) ==
-                         static_cast<ssize_t>(boot.size()) &&
-                     ::rename(to_be.c_str(), (path + "/" + kOwner).c_str()) == 0;
+  const bool shows =
+      owner && ::flock(owner.get(), LOCK_SH | LOCK_NB) == 0 &&
+      ::write(owner.get(), boot.data(), boot.size()) == static_cast<ssize_t>(boot.size()) &&
+      ::rename(to_be.c_str(), (path + "/" + kOwner).c_str()) == 0;
   if (!shows) {
     ::unlink(to_be.c_str());
     return {};

@@ -23,8 +23,8 @@ base::UniqueFd make_private_folder(const std::string& path);
 void remove_private_folder(const std::string& path);
 
 /// Those of this user in the folder whose makers are dead. One that is just being made has no lock
-/// that shows yet, and stays; so does one whose maker ran on another machine, or before this one was
-/// booted: with a shared folder nobody knows whether it lives.
+/// that shows yet, and stays; so does one whose maker ran on another machine, or before this one
+/// was booted: with a shared folder nobody knows whether it lives.
 void remove_abandoned_folders(const std::string& parent);
 
 }  // namespace dtrun::launcher

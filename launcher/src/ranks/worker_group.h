@@ -55,8 +55,8 @@ class WorkerGroup {
   int round() const { return order_.round; }
   void stop(const StopOrder& order);
   void pass(const SignalOrder& order);
-  /// Stops the ranks (SIGSTOP) until resume(), or until they are to end. Ranks that are ending go on
-  /// with that: a time that is to pass runs in no other phase, and so none is lost.
+  /// Stops the ranks (SIGSTOP) until resume(), or until they are to end. Ranks that are ending go
+  /// on with that: a time that is to pass runs in no other phase, and so none is lost.
   void pause();
   void resume();
   /// A child of this process has been reaped.

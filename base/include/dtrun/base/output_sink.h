@@ -46,8 +46,8 @@ class OutputSink {
   /// false: not now, a line has not ended or waits to be written, or it may not be erased again.
   bool show_footer(std::string_view text);
   void clear_footer();
-  /// Whether the terminal's last line may be erased: it is another's while this job is stopped or in
-  /// the background. Asked each time before it is.
+  /// Whether the terminal's last line may be erased: it is another's while this job is stopped or
+  /// in the background. Asked each time before it is.
   void ask_before_erasing(std::function<bool()> may_erase) { may_erase_ = std::move(may_erase); }
   /// A terminal that knows none: a line that has begun is ended where another one follows.
   void use_no_control_codes() { control_codes_ = false; }

@@ -162,9 +162,9 @@ struct MemberState {
   bool taken = false;     ///< by any head
   int round = kNoRound;   ///< whose workers it has, or had last
   int group_rank = kNoNodeRank;
-  int prepared = kNoRound;  ///< the round for which it was asked for a store
-  bool workers = false;     ///< live ones may exist
-  Moment since{};           ///< it has been joining
+  int prepared = kNoRound;      ///< the round for which it was asked for a store
+  bool workers = false;         ///< live ones may exist
+  Moment since{};               ///< it has been joining
   std::string why_unreachable;  ///< of the last attempt to connect
   std::optional<Moment> join_deadline;
   std::optional<Moment> answer_deadline;
@@ -181,7 +181,7 @@ struct MemberState {
 /// The first actions: connects.
 std::vector<MemberAction> begin(MemberState& state, Moment now);
 std::vector<MemberAction> step(MemberState& state, const MemberEvent& event, Moment now);
-/// For the operator: whom an agent waits for that is in no round yet, or has lost the head; else "".
+/// For the operator: whom this agent waits for, before its first round or without a head; may be "".
 std::string waiting_text(const MemberState& state);
 /// When a MemberTick is due at the latest; Moment::max(): never.
 Moment member_deadline(const MemberState& state);
