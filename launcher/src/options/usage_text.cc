@@ -27,6 +27,7 @@ constexpr UsageExample kExitCodes[] = {
     {"125", "dtrun itself failed"},
     {"126, 127", "the program cannot be executed; there is no such program"},
     {"128 + n", "dtrun was stopped by signal n"},
+    {"141", "nobody reads the standard output any more (--on-closed-output)"},
 };
 
 constexpr std::string_view kNotes[] = {

@@ -181,7 +181,7 @@ struct MemberState {
 /// The first actions: connects.
 std::vector<MemberAction> begin(MemberState& state, Moment now);
 std::vector<MemberAction> step(MemberState& state, const MemberEvent& event, Moment now);
-/// For the operator: whom this agent waits for, before its first round or without a head; may be "".
+/// For the operator: whom this agent waits for, before its first round or without a head; or "".
 std::string waiting_text(const MemberState& state);
 /// When a MemberTick is due at the latest; Moment::max(): never.
 Moment member_deadline(const MemberState& state);
