@@ -143,8 +143,8 @@ DTensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh,
   return made(std::move(spec), local);
 }
 
-DTensor full(const Shape& shape, double value, const DeviceMesh& mesh, const Placements& placements,
-             tensors::DType dtype) {
+DTensor full(const Shape& shape, tensors::Scalar value, const DeviceMesh& mesh,
+             const Placements& placements, tensors::DType dtype) {
   if (mesh.device_type() != tensors::DeviceType::cpu) {
     throw Error(ErrorCode::kUnavailable, "factories make tensors on CPUs only",
                 "a mesh does not know which CUDA device is this rank's",

@@ -7,6 +7,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/result_type.h"
 #include "redistribute.h"
 #include "sharding/choice.h"
 #include "sharding/matmul.h"
@@ -52,12 +53,20 @@ Prepared prepare(const Operation& operation, const std::vector<sharding::AxisRul
   return prepared;
 }
 
+tensors::TypedOperand typed(const DTensor& tensor) {
+  return {tensor.dtype(), tensor.shape()};
+}
+
+Operation pointwise(const DTensor& a, const DTensor& b) {
+  return sharding::pointwise_operation({operand_of(a), operand_of(b)},
+                                       tensors::result_type(typed(a), typed(b)));
+}
+
 }  // namespace
 
 DTensor add(const DTensor& a, const DTensor& b) {
   check_meshes("add", a, b);
-  const Operation operation = sharding::pointwise_operation(
-      {operand_of(a), operand_of(b)}, tensors::promote_types(a.dtype(), b.dtype()));
+  const Operation operation = pointwise(a, b);
   Prepared prepared = prepare(operation, sharding::additive_rules(operation), {&a, &b});
   Tensor local = tensors::add(prepared.locals[0], prepared.locals[1]);
   return DTensor(std::move(prepared.result), std::move(local));
@@ -65,17 +74,15 @@ DTensor add(const DTensor& a, const DTensor& b) {
 
 DTensor mul(const DTensor& a, const DTensor& b) {
   check_meshes("mul", a, b);
-  const Operation operation = sharding::pointwise_operation(
-      {operand_of(a), operand_of(b)}, tensors::promote_types(a.dtype(), b.dtype()));
+  const Operation operation = pointwise(a, b);
   Prepared prepared = prepare(operation, sharding::multiplicative_rules(operation), {&a, &b});
   Tensor local = tensors::mul(prepared.locals[0], prepared.locals[1]);
   return DTensor(std::move(prepared.result), std::move(local));
 }
 
-DTensor mul(const DTensor& a, double b) {
-  // The local operation knows what a number does to a dtype.
-  const tensors::DType dtype = tensors::mul(tensors::empty({0}, {.dtype = a.dtype()}), b).dtype();
-  const Operation operation = sharding::pointwise_operation({operand_of(a)}, dtype);
+DTensor mul(const DTensor& a, Scalar b) {
+  const Operation operation =
+      sharding::pointwise_operation({operand_of(a)}, tensors::result_type(typed(a), b));
   Prepared prepared = prepare(operation, sharding::multiplicative_rules(operation), {&a});
   Tensor local = tensors::mul(prepared.locals[0], b);
   return DTensor(std::move(prepared.result), std::move(local));

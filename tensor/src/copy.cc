@@ -82,14 +82,18 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
   return *this;
 }
 
-const Tensor& Tensor::fill_(double value) const {
+const Tensor& Tensor::fill_(Scalar value) const {
   require_distinct_elements("fill_", *this);
   if (numel() == 0) return *this;
   const Strides everywhere(shape_.size(), 0);
   std::uint64_t bits = 0;
   const std::int64_t one_step[] = {0, 0};
-  char* const one[] = {reinterpret_cast<char*>(&bits), reinterpret_cast<char*>(&value)};
-  copy_kernel(dtype_, DType::f64)(one, one_step, 1);
+  double floating = value.to_double();
+  std::int64_t integer = value.is_floating() ? 0 : value.to_i64();
+  char* const source =
+      value.is_floating() ? reinterpret_cast<char*>(&floating) : reinterpret_cast<char*>(&integer);
+  char* const one[] = {reinterpret_cast<char*>(&bits), source};
+  copy_kernel(dtype_, value.is_floating() ? DType::f64 : DType::i64)(one, one_step, 1);
   if (!device().is_cpu()) {
     cuda::fill(*this, bits);
     return *this;

@@ -55,7 +55,7 @@ Tensor ones(const Shape& shape, TensorOptions options) {
   return full(shape, 1, options);
 }
 
-Tensor full(const Shape& shape, double value, TensorOptions options) {
+Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
   return empty(shape, options).fill_(value);
 }
 

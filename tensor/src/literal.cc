@@ -9,18 +9,13 @@
 
 namespace dtrun::tensors {
 
-TensorLiteral::TensorLiteral(double value) : kind_(Kind::floating), doubles_{value} {}
-
-TensorLiteral::TensorLiteral(Integer value)
-    : kind_(Kind::integer), doubles_{static_cast<double>(value.value)}, integers_{value.value} {}
-
-TensorLiteral::TensorLiteral(Boolean value) : TensorLiteral(Integer{value.value ? 1 : 0}) {
-  kind_ = Kind::boolean;
+TensorLiteral::TensorLiteral(Scalar value) : kind_(value.kind()), doubles_{value.to_double()} {
+  if (!value.is_floating()) integers_.push_back(value.to_i64());
 }
 
 TensorLiteral::TensorLiteral(std::initializer_list<TensorLiteral> items)
     // As in PyTorch, an empty list is of the default dtype.
-    : kind_(items.size() == 0 ? Kind::floating : Kind::boolean),
+    : kind_(items.size() == 0 ? Scalar::Kind::floating : Scalar::Kind::boolean),
       shape_{static_cast<std::int64_t>(items.size())} {
   for (const TensorLiteral& item : items) {
     const TensorLiteral& first = *items.begin();
@@ -40,21 +35,13 @@ TensorLiteral::TensorLiteral(std::initializer_list<TensorLiteral> items)
 }
 
 DType TensorLiteral::natural_dtype() const {
-  switch (kind_) {
-    case Kind::boolean:
-      return DType::boolean;
-    case Kind::integer:
-      return DType::i64;
-    case Kind::floating:
-      break;
-  }
-  return DType::f32;
+  return Scalar::dtype_of(kind_);
 }
 
 Tensor TensorLiteral::make(std::optional<DType> dtype, Device device) const {
   const DType target = dtype.value_or(natural_dtype());
-  const Tensor made = kind_ == Kind::floating ? tensor_from(doubles_, shape_, target)
-                                              : tensor_from(integers_, shape_, target);
+  const Tensor made = kind_ == Scalar::Kind::floating ? tensor_from(doubles_, shape_, target)
+                                                      : tensor_from(integers_, shape_, target);
   return made.to(device);
 }
 

@@ -1,5 +1,4 @@
-// Which dtype an operation runs in and gives back, as PyTorch decides it; binary_kernel.cc has the
-// loops.
+// Which dtype an operation runs in, as PyTorch decides it; binary_kernel.cc has the loops.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -8,6 +7,7 @@
 #include "cuda/kernels.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/result_type.h"
 #include "require.h"
 
 namespace dtrun::tensors {
@@ -34,36 +34,15 @@ bool is_half(DType dtype) {
   return dtype == DType::f16 || dtype == DType::bf16;
 }
 
-/// A tensor without dims does not widen one with dims, unless it is of a higher kind: bool,
-/// integer, floating point.
-DType combine_with_zero_dim(DType dims, DType zero_dim) {
-  if (is_floating_point(dims)) return dims;
-  if (dims == DType::boolean || is_floating_point(zero_dim)) return promote_types(dims, zero_dim);
-  return dims;
-}
-
-DType common_dtype(const Tensor& a, const Tensor& b) {
-  if ((a.dim() == 0) == (b.dim() == 0)) return promote_types(a.dtype(), b.dtype());
-  return a.dim() == 0 ? combine_with_zero_dim(b.dtype(), a.dtype())
-                      : combine_with_zero_dim(a.dtype(), b.dtype());
-}
-
-bool is_whole(double number) {
-  return number == std::trunc(number) && std::abs(number) < 0x1p63;
-}
-
-/// The number's kind counts, as that of a tensor without dims.
-DType common_dtype(const Tensor& a, double number) {
-  return combine_with_zero_dim(a.dtype(), is_whole(number) ? DType::i64 : DType::f32);
-}
-
-void require_fits(BinaryOp op, double number, DType dtype) {
-  const bool fits = dtype == DType::u8    ? std::abs(number) <= 0xff
-                    : dtype == DType::i32 ? number >= -0x1p31 && number < 0x1p31
+/// A floating number never meets an integer dtype.
+void require_fits(BinaryOp op, Scalar number, DType dtype) {
+  const double value = number.to_double();
+  const bool fits = dtype == DType::u8    ? std::abs(value) <= 0xff
+                    : dtype == DType::i32 ? value >= -0x1p31 && value < 0x1p31
                                           : true;
   if (fits) return;
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} of a {} tensor and {}", name_of(op), dtype_name(dtype), number),
+              fmt::format("{} of a {} tensor and {}", name_of(op), dtype_name(dtype), value),
               "the number does not fit that dtype", "to(DType::i64) first");
 }
 
@@ -103,18 +82,20 @@ Tensor run(BinaryOp op, const Tensor& a, const Tensor& b, DType result) {
 }
 
 Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
-  const DType common = common_dtype(a, b);
   if (op == BinaryOp::sub && (a.dtype() == DType::boolean || b.dtype() == DType::boolean)) {
     refuse_bool_subtraction();
   }
-  return run(op, a, b, result_dtype(op, common));
+  return run(op, a, b, result_dtype(op, result_type(a, b)));
 }
 
 enum class NumberSide { left, right };
 
-Tensor binary(BinaryOp op, const Tensor& a, double number, NumberSide side) {
-  if (op == BinaryOp::sub && a.dtype() == DType::boolean) refuse_bool_subtraction();
-  const DType result = result_dtype(op, common_dtype(a, number));
+Tensor binary(BinaryOp op, const Tensor& a, Scalar number, NumberSide side) {
+  if (op == BinaryOp::sub &&
+      (a.dtype() == DType::boolean || number.kind() == Scalar::Kind::boolean)) {
+    refuse_bool_subtraction();
+  }
+  const DType result = result_dtype(op, result_type(a, number));
   require_fits(op, number, result);
   const Tensor scalar =
       full({}, number, {.dtype = is_half(result) ? DType::f32 : result, .device = a.device()});
@@ -136,23 +117,23 @@ Tensor div(const Tensor& a, const Tensor& b) {
   return binary(BinaryOp::div, a, b);
 }
 
-Tensor add(const Tensor& a, double b) {
+Tensor add(const Tensor& a, Scalar b) {
   return binary(BinaryOp::add, a, b, NumberSide::right);
 }
-Tensor sub(const Tensor& a, double b) {
+Tensor sub(const Tensor& a, Scalar b) {
   return binary(BinaryOp::sub, a, b, NumberSide::right);
 }
-Tensor mul(const Tensor& a, double b) {
+Tensor mul(const Tensor& a, Scalar b) {
   return binary(BinaryOp::mul, a, b, NumberSide::right);
 }
-Tensor div(const Tensor& a, double b) {
+Tensor div(const Tensor& a, Scalar b) {
   return binary(BinaryOp::div, a, b, NumberSide::right);
 }
 
-Tensor sub(double a, const Tensor& b) {
+Tensor sub(Scalar a, const Tensor& b) {
   return binary(BinaryOp::sub, b, a, NumberSide::left);
 }
-Tensor div(double a, const Tensor& b) {
+Tensor div(Scalar a, const Tensor& b) {
   // PyTorch's result, rounding included, is that of the reciprocal.
   return mul(binary(BinaryOp::div, b, 1, NumberSide::left), a);
 }

@@ -149,6 +149,32 @@ TEST(OpsTest, DtypesPromoteAsThoseOfLocalTensors) {
   });
 }
 
+TEST(OpsTest, OfEveryTwoDtypesAndCountsOfDimsTheResultIsThatOfLocalTensors) {
+  const std::vector<DType> dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16,
+                                     DType::i64, DType::i32, DType::u8,  DType::boolean};
+  const std::vector<std::pair<Shape, Placements>> layouts = {
+      {{4}, {Shard(0)}}, {{4}, {Replicate()}}, {{}, {Replicate()}}, {{}, {Partial(ReduceOp::max)}}};
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    std::vector<DTensor> operands;
+    for (const auto& [shape, placements] : layouts) {
+      for (const DType dtype : dtypes) operands.push_back(ones(shape, mesh, placements, dtype));
+    }
+    for (const DTensor& a : operands) {
+      for (const DTensor& b : operands) {
+        SCOPED_TRACE(a.spec().to_string() + " with " + b.spec().to_string());
+        const Tensor here = tensors::ones(a.shape(), {.dtype = a.dtype()});
+        const Tensor there = tensors::ones(b.shape(), {.dtype = b.dtype()});
+        EXPECT_EQ(difference((a + b).full_tensor(), here + there, {0, 0}), "");
+        EXPECT_EQ((a + b).dtype(), (here + there).dtype());
+        EXPECT_EQ((a * b).dtype(), (here * there).dtype());
+      }
+      EXPECT_EQ((2.0 * a).dtype(), (2.0 * a.to_local()).dtype());
+      EXPECT_EQ((a * 2).dtype(), (a.to_local() * 2).dtype());
+    }
+  });
+}
+
 TEST(OpsTest, TheInputsAreLeftAsTheyAre) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});

@@ -4,6 +4,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/device.h"
+#include "dtrun/tensor/result_type.h"
 #include "tensor/all_dtypes.h"
 
 namespace dtrun::tensors {
@@ -31,6 +32,29 @@ TEST(DTypeTest, PromotionIsSymmetricAndKeepsEqualTypes) {
   EXPECT_EQ(promote_types(DType::f16, DType::bf16), DType::f32);
   EXPECT_EQ(promote_types(DType::i64, DType::f16), DType::f16);
   EXPECT_EQ(promote_types(DType::u8, DType::boolean), DType::u8);
+}
+
+/// torch.result_type of PyTorch 2.11 and 2.15. Rows: each of kAllDTypes with dims, then without.
+/// Columns: the same, then 2.0, 2 and True.
+constexpr const char* kResultTypes[] = {
+    "ddddddddddddddddddd", "dffffffffffffffffff", "dfhfhhhhhhhhhhhhhhh", "dffbbbbbbbbbbbbbbbb",
+    "dfhblllldfhbllllfll", "dfhbliiidfhbiiiifii", "dfhbliuudfhbuuuufuu", "dfhbliu?dfhbliu?fl?",
+    "dfhbddddddddddddddd", "dfhbffffdffffffffff", "dfhbhhhhdfhfhhhhhhh", "dfhbbbbbdffbbbbbbbb",
+    "dfhbliuldfhbllllfll", "dfhbliuidfhbliiifii", "dfhbliuudfhbliuufuu", "dfhbliu?dfhbliu?fl?"};
+
+TEST(DTypeTest, OfTwoOperandsItIsWhatPyTorchSays) {
+  const std::string_view letters = "dfhbliu?";
+  std::vector<TypedOperand> operands;
+  for (const DType dtype : kAllDTypes) operands.emplace_back(dtype, Shape{2});
+  for (const DType dtype : kAllDTypes) operands.emplace_back(dtype, Shape{});
+  for (const Scalar number : {Scalar(2.0), Scalar(2), Scalar(true)}) operands.emplace_back(number);
+  for (std::size_t a = 0; a < std::size(kResultTypes); ++a) {
+    for (std::size_t b = 0; b < operands.size(); ++b) {
+      const DType expected = kAllDTypes[letters.find(kResultTypes[a][b])];
+      EXPECT_EQ(result_type(operands[a], operands[b]), expected) << a << " with " << b;
+      EXPECT_EQ(result_type(operands[b], operands[a]), expected) << b << " with " << a;
+    }
+  }
 }
 
 TEST(DeviceTest, ParsesWhatItPrints) {

@@ -21,13 +21,14 @@ Tensor with_layout_on(const Tensor& tensor, Device device) {
 }
 
 struct GoldenOperand {
-  std::optional<double> number;
+  std::optional<Scalar> number;
   Tensor tensor;
 };
 
 GoldenOperand operand_of(const boost::json::value& fields, Device device) {
   const boost::json::value* number = fields.as_object().if_contains("number");
-  if (number != nullptr) return {number->to_number<double>(), {}};
+  if (number != nullptr && number->is_int64()) return {Scalar(number->as_int64()), {}};
+  if (number != nullptr) return {Scalar(number->as_double()), {}};
   return {std::nullopt, with_layout_on(golden_tensor(fields), device)};
 }
 

@@ -82,17 +82,32 @@ TEST(OpsTest, BoolsDoNotSubtractAndNumbersMustFit) {
   EXPECT_EQ(summary_of([] { tensor({true}) - tensor({true}); }), "sub does not take bool tensors");
   EXPECT_EQ(summary_of([] { tensor({true}) - 1; }), "sub does not take bool tensors");
   EXPECT_EQ(summary_of([] { tensor({1}, {DType::u8}) + 300; }), "add of a uint8 tensor and 300");
-  EXPECT_EQ(summary_of([] { tensor({1}, {DType::i32}) * 4e9; }),
+  EXPECT_EQ(summary_of([] { tensor({1}, {DType::i32}) * 4000000000; }),
             "mul of a int32 tensor and 4000000000");
+  EXPECT_EQ(summary_of([] { tensor({1}) - true; }), "sub does not take bool tensors");
+  EXPECT_EQ(summary_of([] { tensor({1}) + ~std::uint64_t{0}; }),
+            "18446744073709551615 is beyond int64");
 }
 
-TEST(OpsTest, AFractionMakesAnIntegerTensorFloatAndAWholeNumberDoesNot) {
+TEST(OpsTest, TheKindOfANumberDecidesTheDTypeAndItsValueDoesNot) {
   EXPECT_EQ((tensor({1, 2}) * 2).dtype(), DType::i64);
-  EXPECT_EQ((tensor({1, 2}) * 2.5).dtype(), DType::f32);
+  for (const double number : {1.0, 0.5, 0.0, 1e300}) {
+    EXPECT_EQ((arange(4) * number).dtype(), DType::f32) << number;
+    EXPECT_EQ((number - arange(4)).dtype(), DType::f32) << number;
+  }
+  EXPECT_EQ((arange(4) * 1.0f).dtype(), DType::f32);
+  EXPECT_EQ((tensor({1}, {DType::u8}) + std::size_t{3}).dtype(), DType::u8);
+  EXPECT_EQ((tensor({true}) + true).dtype(), DType::boolean);
   EXPECT_EQ((tensor({1, 2}) + NAN).dtype(), DType::f32);
   EXPECT_EQ((tensor({true}) * 2).dtype(), DType::i64);
   EXPECT_EQ((tensor({1, 2}) / 2).to_vector(), (Values{0.5, 1}));
   EXPECT_EQ((1 - tensor({1, 2})).to_vector(), (Values{0, -1}));
+}
+
+TEST(OpsTest, IntegersBeyondTheDoublesAreExact) {
+  constexpr std::int64_t kOdd = (std::int64_t{1} << 53) + 1;
+  EXPECT_EQ((tensor({1}) * kOdd).to_vector_i64(), std::vector<std::int64_t>{kOdd});
+  EXPECT_EQ(full({1}, kOdd, {DType::i64}).to_vector_i64(), std::vector<std::int64_t>{kOdd});
 }
 
 TEST(OpsTest, ThreadsMayReadOneTensorTogether) {

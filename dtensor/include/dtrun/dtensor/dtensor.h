@@ -76,7 +76,7 @@ DTensor zeros(const tensors::Shape& shape, const DeviceMesh& mesh, const Placeme
               tensors::DType dtype = tensors::DType::f32);
 DTensor ones(const tensors::Shape& shape, const DeviceMesh& mesh, const Placements& placements,
              tensors::DType dtype = tensors::DType::f32);
-DTensor full(const tensors::Shape& shape, double value, const DeviceMesh& mesh,
+DTensor full(const tensors::Shape& shape, tensors::Scalar value, const DeviceMesh& mesh,
              const Placements& placements, tensors::DType dtype = tensors::DType::f32);
 
 }  // namespace dtrun::dtensor

@@ -1,11 +1,12 @@
 // tensor({...}): a tensor from nested braces, as torch.tensor([...]).
 #pragma once
 
-#include <concepts>
 #include <initializer_list>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
+#include "dtrun/tensor/scalar.h"
 #include "dtrun/tensor/tensor.h"
 
 namespace dtrun::tensors {
@@ -13,13 +14,10 @@ namespace dtrun::tensors {
 /// A number, or a list of literals of equal shape. Made by braces; not for keeping.
 class TensorLiteral {
  public:
-  template <std::same_as<bool> T>  // a plain bool parameter would take pointers as well
-  TensorLiteral(T value)           // NOLINT: braces convert
-      : TensorLiteral(Boolean{value}) {}
-  template <std::integral T>
-  requires(!std::same_as<T, bool>) TensorLiteral(T value)  // NOLINT
-      : TensorLiteral(Integer{static_cast<std::int64_t>(value)}) {}
-  TensorLiteral(double value);  // NOLINT
+  template <typename T>
+  requires std::is_arithmetic_v<T> TensorLiteral(T value)  // NOLINT: braces convert
+      : TensorLiteral(Scalar(value)) {}
+  TensorLiteral(Scalar value);  // NOLINT
   /// @throws Error kInvalidArgument for ragged lists
   TensorLiteral(std::initializer_list<TensorLiteral> items);  // NOLINT
 
@@ -30,17 +28,7 @@ class TensorLiteral {
   Tensor make(std::optional<DType> dtype, Device device) const;
 
  private:
-  struct Integer {
-    std::int64_t value;
-  };
-  struct Boolean {
-    bool value;
-  };
-  explicit TensorLiteral(Integer value);
-  explicit TensorLiteral(Boolean value);
-  /// In the order in which one kind swallows another.
-  enum class Kind { boolean, integer, floating };
-  Kind kind_;
+  Scalar::Kind kind_;
   Shape shape_;
   std::vector<double> doubles_;         ///< all values
   std::vector<std::int64_t> integers_;  ///< all values as long as none is floating point

@@ -19,7 +19,7 @@ struct TensorOptions {
 Tensor empty(const Shape& shape, TensorOptions options = {});
 Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
-Tensor full(const Shape& shape, double value, TensorOptions options = {});
+Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
 /// 0, 1, ... n-1. As torch.arange, i64 unless the options say otherwise.
 Tensor arange(std::int64_t n, TensorOptions options = {.dtype = DType::i64});
 Tensor arange(double start, double end, double step, TensorOptions options);
@@ -44,13 +44,14 @@ Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-/// With a number: the tensor's dtype wins unless it is integer and the number is fractional.
-Tensor add(const Tensor& a, double b);
-Tensor sub(const Tensor& a, double b);
-Tensor mul(const Tensor& a, double b);
-Tensor div(const Tensor& a, double b);
-Tensor sub(double a, const Tensor& b);
-Tensor div(double a, const Tensor& b);
+/// With a number: the tensor's dtype, unless the number is of a higher kind (bool, integer,
+/// floating point) as it is written, not by its value: i64 * 2 is i64, i64 * 2.0 is f32.
+Tensor add(const Tensor& a, Scalar b);
+Tensor sub(const Tensor& a, Scalar b);
+Tensor mul(const Tensor& a, Scalar b);
+Tensor div(const Tensor& a, Scalar b);
+Tensor sub(Scalar a, const Tensor& b);
+Tensor div(Scalar a, const Tensor& b);
 inline Tensor operator+(const Tensor& a, const Tensor& b) {
   return add(a, b);
 }
@@ -63,28 +64,28 @@ inline Tensor operator*(const Tensor& a, const Tensor& b) {
 inline Tensor operator/(const Tensor& a, const Tensor& b) {
   return div(a, b);
 }
-inline Tensor operator+(const Tensor& a, double b) {
+inline Tensor operator+(const Tensor& a, Scalar b) {
   return add(a, b);
 }
-inline Tensor operator-(const Tensor& a, double b) {
+inline Tensor operator-(const Tensor& a, Scalar b) {
   return sub(a, b);
 }
-inline Tensor operator*(const Tensor& a, double b) {
+inline Tensor operator*(const Tensor& a, Scalar b) {
   return mul(a, b);
 }
-inline Tensor operator/(const Tensor& a, double b) {
+inline Tensor operator/(const Tensor& a, Scalar b) {
   return div(a, b);
 }
-inline Tensor operator+(double a, const Tensor& b) {
+inline Tensor operator+(Scalar a, const Tensor& b) {
   return add(b, a);
 }
-inline Tensor operator-(double a, const Tensor& b) {
+inline Tensor operator-(Scalar a, const Tensor& b) {
   return sub(a, b);
 }
-inline Tensor operator*(double a, const Tensor& b) {
+inline Tensor operator*(Scalar a, const Tensor& b) {
   return mul(b, a);
 }
-inline Tensor operator/(double a, const Tensor& b) {
+inline Tensor operator/(Scalar a, const Tensor& b) {
   return div(a, b);
 }
 

@@ -13,6 +13,7 @@
 
 #include "dtrun/tensor/device.h"
 #include "dtrun/tensor/dtype.h"
+#include "dtrun/tensor/scalar.h"
 #include "dtrun/tensor/shape.h"
 #include "dtrun/tensor/storage.h"
 
@@ -66,7 +67,7 @@ class Tensor {
   Tensor to(Device device) const;
   /// Copies the elements of `source` (broadcast to this shape, converted) into this one.
   const Tensor& copy_(const Tensor& source) const;
-  const Tensor& fill_(double value) const;
+  const Tensor& fill_(Scalar value) const;
 
   /// The only element, converted. @throws Error kInvalidArgument unless numel() is 1
   double item() const;
