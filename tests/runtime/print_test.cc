@@ -45,10 +45,30 @@ TEST(PrintTest, AVectorLooksLikePythonsList) {
   EXPECT_EQ(printed([] { print(std::vector<std::vector<int>>{{1, 2}, {}}); }), "[[1, 2], []]\n");
 }
 
-TEST(PrintTest, TextIsAFormat) {
-  const std::string text = "rank {} of {}";
-  EXPECT_EQ(printed([&] { print(text, 1, 4); }), "rank 1 of 4\n");
-  EXPECT_EQ(printed([] { print("plain"); }), "plain\n");
+TEST(PrintTest, ALiteralIsAFormatAndAnyOtherTextIsItself) {
+  static constexpr std::string_view kText = "rank {} of {}";
+  EXPECT_EQ(printed([] { print(kText, 1, 4); }), "rank 1 of 4\n");
+  EXPECT_EQ(printed([] { print("plain, with {{braces}}"); }), "plain, with {braces}\n");
+  EXPECT_EQ(printed([] { print(std::string("as it is: {}")); }), "as it is: {}\n");
+  const char* const pointer = "as it is: {";
+  EXPECT_EQ(printed([&] { print(pointer); }), "as it is: {\n");
+  EXPECT_EQ(printed([&] { print("{}", static_cast<const char*>(nullptr)); }), "(null)\n");
+}
+
+TEST(PrintTest, FormatsAreThoseOfFmt) {
+  EXPECT_EQ(printed([] { print("{:.2f} {:8.3e} {:g} {}", 3.14159, 1234.5, 0.5f, 0.1); }),
+            "3.14 1.234e+03 0.5 0.1\n");
+  EXPECT_EQ(printed([] { print("{:>4}|{:<4}|{:*^5}|{:05}|{:+d}|{:#x}", 1, 2, 3, 4, 5, 255u); }),
+            "   1|2   |**3**|00004|+5|0xff\n");
+  EXPECT_EQ(printed([] { print("{:>6}|{:.2}|{:\u00b7<4}|{}", "text", "text", "t", 'c'); }),
+            "  text|te|t\u00b7\u00b7\u00b7|c\n");
+  EXPECT_EQ(printed([] { print("{1} {0} {1}", true, -7); }), "-7 true -7\n");
+  EXPECT_EQ(printed([] { print("{:>8}", std::vector<int>{1, 2}); }), "  [1, 2]\n");
+  EXPECT_EQ(printed([] {
+              print("{} {}", tensors::DType::bf16, tensors::Shape{2, 3});
+            }),
+            "bfloat16 [2, 3]\n");
+  EXPECT_EQ(printed([] { print("{}", ~std::uint64_t{0}); }), "18446744073709551615\n");
 }
 
 TEST(PrintTest, ALineThatCannotBeWrittenIsAnError) {

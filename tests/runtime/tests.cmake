@@ -27,6 +27,6 @@ if(DTRUN_LONG_TESTS)
 endif()
 if(DTRUN_SANITIZE STREQUAL "")
   # It runs the compiler and nothing of ours.
-  dtrun_test(runtime/compiler_tests LINKS GTest::gmock SOURCES mp_compile_error
+  dtrun_test(runtime/compiler_tests LINKS GTest::gmock SOURCES compile_error
     DEFINITIONS DTRUN_CXX="${CMAKE_CXX_COMPILER}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 endif()

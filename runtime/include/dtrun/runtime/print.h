@@ -2,47 +2,32 @@
 // threads never mix.
 #pragma once
 
-#include <fmt/core.h>
-
-#include <string>
+#include <initializer_list>
 #include <string_view>
 #include <type_traits>
-#include <vector>
+
+#include "dtrun/runtime/format_argument.h"
+#include "dtrun/runtime/format_string.h"
 
 namespace dtrun::runtime {
 
 /// Adds the line's end. Waits until all of it is written. @throws Error kSystem (a closed pipe, a
 /// full disk)
 void print_line(std::string_view line);
+/// @param format one that FormatString has checked
+void print_formatted(std::string_view format, std::initializer_list<FormatArgument> arguments);
 
-/// What stands for a value in a line: its to_string() where it has one; a vector as Python prints a
-/// list, "[tensor([0.]), tensor([1.])]"; else the value itself.
-template <typename T>
-decltype(auto) printable(const T& value) {
-  if constexpr (requires { value.to_string(); }) {
-    return value.to_string();
-  } else {
-    return (value);
-  }
-}
-template <typename T>
-std::string printable(const std::vector<T>& list) {
-  std::string text;
-  for (const T& item : list) text += fmt::format("{}{}", text.empty() ? "" : ", ", printable(item));
-  return "[" + text + "]";
-}
-
-/// print("[Rank {}] {}", rank, tensor): {fmt}'s syntax. Tensors, groups, all that has a
-/// to_string(), and vectors of what can be printed.
+/// print("[Rank {}] {}", rank, tensor): {fmt}'s syntax in a constant, which the compiler checks.
+/// Numbers, text, all that has a to_string() (tensors, groups, meshes), and vectors of these.
 template <typename... Args>
-void print(fmt::string_view format, const Args&... args) {
-  print_line(fmt::vformat(format, fmt::make_format_args(printable(args)...)));
+void print(FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+  print_formatted(format.text(), {format_argument<Args>(args)...});
 }
 
-/// print(tensor), print(outputs): one value by itself.
+/// print(tensor), print(outputs), print(text): one value by itself. A literal is a format.
 template <typename T>
-std::enable_if_t<!std::is_convertible_v<const T&, fmt::string_view>> print(const T& value) {
-  print("{}", value);
+requires(!std::is_array_v<T>) void print(const T& value) {
+  print_line(default_text(format_argument<T>(value)));
 }
 
 }  // namespace dtrun::runtime

@@ -13,6 +13,10 @@ std::size_t item_size(DType dtype);
 bool is_floating_point(DType dtype);
 /// PyTorch's: "float32", "bfloat16", "bool".
 std::string_view dtype_name(DType dtype);
+/// For print().
+inline std::string_view to_string(DType dtype) {
+  return dtype_name(dtype);
+}
 /// The vectors' and messages': "f32", "bf16", "bool".
 std::string_view dtype_short_name(DType dtype);
 /// @throws Error kInvalidArgument; accepts both names
