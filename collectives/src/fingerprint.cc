@@ -82,7 +82,7 @@ std::string Fingerprint::describe() const {
   return text;
 }
 
-void set_site(Fingerprint& fingerprint, const std::source_location& where) {
+void set_site(Fingerprint& fingerprint, const base::CallSite& where) {
   std::string_view file = where.file_name();
   file.remove_prefix(std::min(file.size(), file.rfind('/') + 1));
   // The end of a long name says more than its start; the line must stay whole.

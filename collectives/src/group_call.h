@@ -17,8 +17,7 @@ namespace dtrun::collectives {
 class GroupCall {
  public:
   /// @throws Error kAborted in a group that this rank has left
-  GroupCall(GroupCore& core, OpKind kind, const CallOptions& options,
-            const std::source_location& site)
+  GroupCall(GroupCore& core, OpKind kind, const CallOptions& options, const base::CallSite& site)
       : core_(core), options_(options) {
     core.require_open(kind);
     print = core.next_fingerprint(kind, site);

@@ -31,7 +31,7 @@ Backend& GroupCore::backend_for(const Tensor& tensor, std::string_view what) con
                           usable_backends()));
 }
 
-Fingerprint GroupCore::next_fingerprint(OpKind kind, const std::source_location& site) {
+Fingerprint GroupCore::next_fingerprint(OpKind kind, const base::CallSite& site) {
   Fingerprint print;
   const bool message = kind == OpKind::send || kind == OpKind::receive;
   print.sequence = message ? ++messages_ : ++collectives_;

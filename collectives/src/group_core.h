@@ -36,7 +36,7 @@ class GroupCore {
   }
 
   /// Counts the call. Collectives of all backends have one order, messages another.
-  Fingerprint next_fingerprint(OpKind kind, const std::source_location& site);
+  Fingerprint next_fingerprint(OpKind kind, const base::CallSite& site);
   /// Tells the members, whichever backend they wait in, that this rank's call is wrong.
   void reject(const Fingerprint& fingerprint, const base::Error& error) const;
   /// @throws Error kAborted after leave()
@@ -52,8 +52,8 @@ class GroupCore {
   std::uint64_t collectives_ = 0;
   std::uint64_t messages_ = 0;
   /// Loops call from one line, and writing its text takes as long as a small collective.
-  std::source_location last_site_;
-  Fingerprint last_print_;  ///< has its text
+  base::CallSite last_site_;
+  Fingerprint last_print_;          ///< has its text
   std::atomic<bool> left_ = false;  ///< a waiting thread may leave for another one
 };
 

@@ -22,7 +22,7 @@ TEST(FingerprintTest, EveryFieldButTheSiteCounts) {
   const Fingerprint base = all_reduce_41();
   EXPECT_TRUE(base.agrees_with(all_reduce_41()));
   Fingerprint other = base;
-  set_site(other, std::source_location::current());
+  set_site(other, base::CallSite::current());
   EXPECT_TRUE(base.agrees_with(other));
   const auto differs = [&](auto change) {
     Fingerprint changed = base;
@@ -42,7 +42,7 @@ TEST(FingerprintTest, TheDescriptionSaysWhatWasCalledWhere) {
   EXPECT_EQ(fingerprint.describe(), "all_reduce #41 (f32 x 1024, sum)");
   fingerprint.kind = OpKind::broadcast;
   fingerprint.root = 2;
-  set_site(fingerprint, std::source_location::current());
+  set_site(fingerprint, base::CallSite::current());
   EXPECT_EQ(fingerprint.describe(), "broadcast #41 (f32 x 1024, root 2) at fingerprint_test.cc:" +
                                         std::to_string(__LINE__ - 2));
   fingerprint.kind = OpKind::barrier;
@@ -53,7 +53,7 @@ TEST(FingerprintTest, TheDescriptionSaysWhatWasCalledWhere) {
 TEST(FingerprintTest, ALongFileNameKeepsItsEndAndItsLine) {
   Fingerprint fingerprint;
 #line 77 "somewhere/a_file_name_that_is_much_longer_than_the_forty_bytes_there_are.cc"
-  set_site(fingerprint, std::source_location::current());
+  set_site(fingerprint, base::CallSite::current());
   const std::string site = fingerprint.site;
   EXPECT_TRUE(site.ends_with("bytes_there_are.cc:77")) << site;
 }

@@ -3,9 +3,9 @@
 // Written by static initializers (and dlopen), under a lock.
 #pragma once
 
-#include <source_location>
 #include <string>
 
+#include "dtrun/base/call_site.h"
 #include "dtrun/runtime/mp.h"
 
 namespace dtrun::mp {

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <source_location>
 #include <string>
 
+#include "dtrun/base/call_site.h"
 #include "dtrun/collectives/reduce_op.h"
 #include "dtrun/tensor/dtype.h"
 
@@ -50,6 +50,6 @@ struct Fingerprint {
 };
 static_assert(sizeof(Fingerprint) == 64);
 
-void set_site(Fingerprint& fingerprint, const std::source_location& where);
+void set_site(Fingerprint& fingerprint, const base::CallSite& where);
 
 }  // namespace dtrun::collectives

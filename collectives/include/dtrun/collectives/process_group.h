@@ -12,11 +12,11 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "dtrun/base/call_site.h"
 #include "dtrun/base/deadline.h"
 #include "dtrun/collectives/backend.h"
 #include "dtrun/collectives/reduce_op.h"
@@ -107,7 +107,7 @@ class ProcessGroup {
   /// "ProcessGroup(name=tp-1, this rank is no member)".
   std::string to_string() const;
 
-  using Site = std::source_location;
+  using Site = base::CallSite;
   // In place on `tensor` where there is one tensor. Roots are group ranks. Tensors may be
   // non-contiguous.
   Work broadcast(const Tensor& tensor, int source, CallOptions options = {},
@@ -168,8 +168,8 @@ class ProcessGroup {
 
   /// Collective over the whole group, every member passing the same lists: one new group per list;
   /// returns the one that this rank is in, an invalid one, which knows the name, where it is in
-  /// none. Lists hold group ranks and must not overlap. With another backend the new group's members
-  /// meet in the store.
+  /// none. Lists hold group ranks and must not overlap. With another backend the new group's
+  /// members meet in the store.
   ProcessGroup split(const std::vector<std::vector<int>>& rank_lists, const std::string& name,
                      SplitOptions options = {}, Site site = Site::current()) const;
 

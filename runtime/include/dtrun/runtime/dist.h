@@ -22,7 +22,7 @@ using collectives::ProcessGroup;
 using collectives::ReduceOp;
 using collectives::Work;
 using tensors::Tensor;
-using Site = std::source_location;
+using Site = base::CallSite;
 
 struct InitProcessGroup {
   /// "cpu", "gloo", "mpi", "nccl", "staged", or one per device: "cpu:cpu,cuda:nccl".

@@ -23,13 +23,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <tuple>
 #include <typeinfo>
 #include <utility>
 #include <vector>
 
+#include "dtrun/base/call_site.h"
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/error.h"
 #include "dtrun/runtime/mp_arguments.h"
@@ -37,7 +37,7 @@
 namespace dtrun::mp {
 
 using base::Deadline;
-using Site = std::source_location;
+using Site = base::CallSite;
 
 /// To be called at the start of main(). In a process that was started to run a function: runs it
 /// and ends the process. Anywhere else: returns at once.
