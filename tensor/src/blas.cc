@@ -1,7 +1,5 @@
 #include "blas.h"
 
-#include <cblas.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -9,6 +7,7 @@
 #include "arithmetic.h"
 #include "dtrun/base/check.h"
 #include "multiversion.h"
+#include "openblas.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -30,19 +29,21 @@ CBLAS_TRANSPOSE transpose_of(const BlasOperand& operand) {
 void gemm(const MatrixView& a, const MatrixView& b, float* result) {
   const BlasOperand left = blas_operand(a);
   const BlasOperand right = blas_operand(b);
-  cblas_sgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
-              static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0f,
-              static_cast<const float*>(a.data), left.leading, static_cast<const float*>(b.data),
-              right.leading, 0.0f, result, static_cast<int>(b.columns));
+  openblas().sgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
+                   static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0f,
+                   static_cast<const float*>(a.data), left.leading,
+                   static_cast<const float*>(b.data), right.leading, 0.0f, result,
+                   static_cast<int>(b.columns));
 }
 
 void gemm(const MatrixView& a, const MatrixView& b, double* result) {
   const BlasOperand left = blas_operand(a);
   const BlasOperand right = blas_operand(b);
-  cblas_dgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
-              static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0,
-              static_cast<const double*>(a.data), left.leading, static_cast<const double*>(b.data),
-              right.leading, 0.0, result, static_cast<int>(b.columns));
+  openblas().dgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
+                   static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0,
+                   static_cast<const double*>(a.data), left.leading,
+                   static_cast<const double*>(b.data), right.leading, 0.0, result,
+                   static_cast<int>(b.columns));
 }
 
 template <typename T>

@@ -1,4 +1,4 @@
-// One matrix product. The only file behind it that knows OpenBLAS is blas.cc.
+// One matrix product: OpenBLAS (openblas.h), or own loops.
 #pragma once
 
 #include <cstdint>

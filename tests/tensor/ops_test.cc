@@ -9,6 +9,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
+#include "openblas.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -70,6 +71,12 @@ TEST(OpsTest, MatmulRefusesMoreRowsThanBlasCounts) {
               matmul(tall, ones({1, 1}));
             }),
             "matmul of float32 [2147483648, 1] and float32 [1, 1]");
+}
+
+TEST(OpsTest, WithoutOpenBlasTheErrorSaysWhatToInstall) {
+  EXPECT_EQ(summary_of([] { open_blas({"libnone-such.so"}); }),
+            "cannot multiply matrices: no OpenBLAS");
+  EXPECT_EQ(summary_of([] { open_blas({"libc.so.6"}); }), "cannot multiply matrices: no OpenBLAS");
 }
 
 TEST(OpsTest, MatmulOfARepeatedRowIsRight) {
