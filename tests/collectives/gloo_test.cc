@@ -12,6 +12,7 @@
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/tensor/ops.h"
+#include "gloo/gloo_module.h"
 #include "gloo/held_pipe_signal.h"
 #include "support/flat_tensors.h"
 #include "support/promptness.h"
@@ -378,6 +379,16 @@ TEST(HeldPipeSignalTest, AWriteToNobodyIsAnErrorAndLeavesNoTrace) {
   EXPECT_EQ(::sigismember(&mask, SIGPIPE), 0);
   ASSERT_EQ(::sigpending(&mask), 0);
   EXPECT_EQ(::sigismember(&mask, SIGPIPE), 0);
+}
+
+TEST(GlooTest, WithoutItsModuleTheErrorSaysWhatToInstall) {
+  const auto absent = error_of([] { gloo_backend::open_gloo_module({"libnone-such.so"}); });
+  ASSERT_TRUE(absent);
+  EXPECT_EQ(absent->code(), ErrorCode::kUnavailable);
+  EXPECT_TRUE(contains(absent->remedy(), "install libgloo"));
+  const auto other = error_of([] { gloo_backend::open_gloo_module({"libc.so.6"}); });
+  ASSERT_TRUE(other);
+  EXPECT_TRUE(contains(other->why(), "of another version"));
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 add_library(dtrun_rank_support STATIC support/rank_processes.cc support/rank_threads.cc)
 target_link_libraries(dtrun_rank_support
   PUBLIC dtrun_test_support dtrun::collectives PRIVATE GTest::gtest dtrun_flags)
+if(TARGET dtrun_gloo)
+  add_dependencies(dtrun_rank_support dtrun_gloo)
+endif()
 # Every operation against a reference, for the backends' tests.
 add_library(dtrun_conformance STATIC support/conformance_messages.cc support/conformance_rank.cc
   support/conformance_suite.cc support/conformance_values.cc)
@@ -17,13 +20,15 @@ target_link_libraries(dtrun_nccl_simulation PUBLIC dtrun_rank_support dtrun::col
 
 dtrun_test(collectives/tests LINKS dtrun_rank_support SOURCES backend_spec fingerprint membership schedule)
 set(gloo_tests)
+set(gloo_files)
 if(DTRUN_HAVE_GLOO)
   set(gloo_tests gloo gloo_conformance)
+  set(gloo_files ${PROJECT_SOURCE_DIR}/collectives/src/gloo/held_pipe_signal.cc)
 endif()
 # Ranks are threads.
 dtrun_test(collectives/rank_tests LINKS dtrun_conformance dtrun_nccl_simulation dtrun_test_vectors PROCESSORS 2
   SOURCES conformance cpu_parts direct disagreement failure group_calls monitored_barrier nccl_conformance nccl_failure nccl_state
-    process_group staged subgroup vectors ${gloo_tests})
+    process_group staged subgroup vectors ${gloo_tests} WITH ${gloo_files})
 # Programs that scripts/gpu-check takes to a machine with a GPU.
 dtrun_test(collectives/nccl_test LINKS dtrun_rank_support SOURCES nccl)
 dtrun_test(collectives/nccl_gpu_test LINKS dtrun_conformance PROCESSORS 2 SOURCES nccl_gpu)
