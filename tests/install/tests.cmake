@@ -1,6 +1,16 @@
-# What `cmake --install` puts down serves a project outside the tree.
+# What the README and the pages tell a newcomer to do is done, word for word, in folders of their own under the build.
 if(DTRUN_SANITIZE STREQUAL "")
-  add_test(NAME install.AProjectOutsideTheTreeBuildsAgainstWhatIsInstalled
-    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/install/build_consumer ${PROJECT_BINARY_DIR})
-  set_tests_properties(install.AProjectOutsideTheTreeBuildsAgainstWhatIsInstalled PROPERTIES LABELS install TIMEOUT 120 PROCESSORS 2)
+  set(install_test ${CMAKE_CURRENT_SOURCE_DIR}/install/install_test ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  add_test(NAME install.TheFirstStepsOfTheReadmeWorkAsTheyStand COMMAND ${install_test} first_steps)
+  set_tests_properties(install.TheFirstStepsOfTheReadmeWorkAsTheyStand PROPERTIES FIXTURES_SETUP installed TIMEOUT 600)
+  foreach(pair "tensors,TheProgramsOfThePageOnTensorsRun" "dtensor,TheProgramsOfThePageOnDTensorRun"
+      "moved,WhatIsInstalledMayBeMoved" "libraries,LibrariesAreOpenedWhenTheyAreNeeded"
+      "manuals,ManualPagesNameWhatIsInstalled" "clang,ClangCompilesTheFirstProgram")
+    string(REGEX MATCH "^([a-z]+),(.*)$" _ ${pair})
+    add_test(NAME install.${CMAKE_MATCH_2} COMMAND ${install_test} ${CMAKE_MATCH_1})
+    set_tests_properties(install.${CMAKE_MATCH_2} PROPERTIES FIXTURES_REQUIRED installed TIMEOUT 120 SKIP_REGULAR_EXPRESSION "^skipped: ")
+  endforeach()
+  get_property(tests DIRECTORY PROPERTY TESTS)
+  list(FILTER tests INCLUDE REGEX "^install\\.")
+  set_tests_properties(${tests} PROPERTIES LABELS install PROCESSORS 2)
 endif()

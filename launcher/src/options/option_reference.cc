@@ -95,6 +95,10 @@ std::string manual_page() {
   result += ".SH EXIT STATUS\n";
   for (const UsageExample& code : exit_codes())
     result += fmt::format(".TP\n{}\n{}\n", roff(code.command), roff(code.meaning));
+  // Where cmake/DtrunInstall.cmake puts them.
+  result += ".SH SEE ALSO\n.BR dtrun\\-store (1)\n.PP\n";
+  result +=
+      "Documents named docs/*.md are in share/doc/dtrun, beside the folder bin that dtrun is in.\n";
   return result;
 }
 
