@@ -6,7 +6,7 @@
 namespace dtrun::tensors::cuda {
 namespace {
 
-constexpr BlasApi kNothing{
+constexpr BlasApi kNoBlas{
     .require =
         [] {
           throw base::Error(base::ErrorCode::kUnavailable, "cannot multiply matrices with cuBLAS",
@@ -20,7 +20,7 @@ constexpr BlasApi kNothing{
 }  // namespace
 
 const BlasApi& library_blas() {
-  return kNothing;
+  return kNoBlas;
 }
 
 }  // namespace dtrun::tensors::cuda

@@ -11,7 +11,7 @@ Status not_built(Arguments...) {
   return Status::not_built;
 }
 
-constexpr CudaApi kNothing{
+constexpr CudaApi kNoRuntime{
     .get_device_count = &not_built,
     .get_device = &not_built,
     .set_device = &not_built,
@@ -45,7 +45,7 @@ constexpr CudaApi kNothing{
 }  // namespace
 
 const CudaApi& runtime_api() {
-  return kNothing;
+  return kNoRuntime;
 }
 
 bool is_built() {
