@@ -1,4 +1,4 @@
-// dtrun and PyTorch 2.11 side by side: its unmodified programs under our launcher, our workers
+// dtrun and PyTorch side by side: its unmodified programs under our launcher, our workers
 // under its launcher.
 #include <gtest/gtest.h>
 

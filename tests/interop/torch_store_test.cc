@@ -1,4 +1,4 @@
-// Our store and PyTorch 2.11's, each server with the other's client, over both of its backends.
+// Our store and PyTorch's, each server with the other's client, over both of its backends.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>

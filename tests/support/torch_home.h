@@ -1,8 +1,10 @@
-// The PyTorch that tests/lab/torch-up has made.
+// The PyTorch that tests/lab/torch-up has made: of the version in DTRUN_TORCH_VERSION, or the
+// newest.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "support/command.h"
@@ -13,18 +15,28 @@ namespace dtrun::testing_support {
 struct TorchHome {
   std::string folder;
   std::string reason;
+  std::string version;  ///< "2.15"
   std::string python() const { return folder + "/bin/python"; }
 };
 
+inline TorchHome find_torch() {
+  // Within what CTest gives the program; the rest is the tests'.
+  CommandOptions options;
+  options.limit = std::chrono::seconds(280);
+  const char* const wanted = std::getenv("DTRUN_TORCH_VERSION");
+  const CommandResult made = run_command(
+      {DTRUN_SOURCE_DIR "/tests/lab/torch-up", "", wanted == nullptr ? "" : wanted}, options);
+  if (made.exit_code != 0) return {"", made.describe(), ""};
+  TorchHome home{made.out.substr(0, made.out.find('\n')), "", ""};
+  const CommandResult told = run_command(
+      {home.python(), "-c", "import torch; print('.'.join(torch.__version__.split('.')[:2]))"});
+  home.version = told.out.substr(0, told.out.find('\n'));
+  return home;
+}
+
 /// Asks once per test program.
 inline const TorchHome& torch_home() {
-  static const TorchHome kHome = [] {
-    CommandOptions options;
-    options.limit = std::chrono::seconds(280);
-    const CommandResult result = run_command({DTRUN_SOURCE_DIR "/tests/lab/torch-up"}, options);
-    if (result.exit_code != 0) return TorchHome{"", result.describe()};
-    return TorchHome{result.out.substr(0, result.out.find('\n')), ""};
-  }();
+  static const TorchHome kHome = find_torch();
   return kHome;
 }
 

@@ -1,4 +1,4 @@
-"""Writes tensor_prints.jsonl.gz and tensor_ops.jsonl.gz: what PyTorch 2.11 prints and computes on a CPU.
+"""Writes tensor_prints.jsonl.gz and tensor_ops.jsonl.gz: what PyTorch 2.11 and 2.15, which agree, print and compute on a CPU.
 
     PYTHON_WITH_TORCH tests/vectors/make_print_goldens.py tests/vectors
 
@@ -281,7 +281,7 @@ def matmuls():
 
 
 def main(folder):
-    assert torch.__version__.startswith("2.11"), torch.__version__
+    assert torch.__version__.startswith(("2.11", "2.15")), torch.__version__
     write(f"{folder}/tensor_prints.jsonl.gz", [print_case(i, t) for i, t in enumerate(prints())])
     generators = [promotions(), with_numbers(), strided(), conversions(), sums(), matmuls()]
     write(f"{folder}/tensor_ops.jsonl.gz", list(itertools.chain(*generators)))

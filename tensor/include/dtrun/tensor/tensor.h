@@ -76,7 +76,7 @@ class Tensor {
   std::vector<double> to_vector() const;
   std::vector<std::int64_t> to_vector_i64() const;
 
-  /// As PyTorch 2.11's str(tensor) with default print options, byte for byte.
+  /// As PyTorch's (2.11 to 2.15) str(tensor) with default print options, byte for byte.
   std::string to_string() const;
 
  private:
