@@ -17,5 +17,5 @@ set_tests_properties(LauncherConformance.Dtrun PROPERTIES LABELS launcher TIMEOU
 if(DTRUN_LONG_TESTS)
   add_test(NAME LauncherConformance.Torchrun COMMAND launcher_conformance_test)
   set_tests_properties(LauncherConformance.Torchrun PROPERTIES LABELS long TIMEOUT 900 PROCESSORS 2
-    ENVIRONMENT LAUNCHER=torchrun SKIP_REGULAR_EXPRESSION "no PyTorch here")
+    ENVIRONMENT "LAUNCHER=torchrun;DTRUN_TORCH_VERSION=2.11.0" SKIP_REGULAR_EXPRESSION "no PyTorch here")
 endif()
