@@ -94,7 +94,7 @@ class FileStore : public Store {
     return reading({"get", {in_file(key)}, deadline}, [&]() -> std::optional<std::string> {
       const Value value = core_.get(in_file(key));
       if (!value) return std::nullopt;
-      return *value;
+      return std::string(*value);
     });
   }
 
@@ -106,7 +106,7 @@ class FileStore : public Store {
                           std::string_view desired, Deadline deadline) override {
     return changing({"compare_set", {in_file(key)}, deadline}, [&] {
       const Value now = core_.get(in_file(key));
-      if (now && *now != expected) return *now;
+      if (now && *now != expected) return std::string(*now);
       if (!now && !expected.empty()) return std::string(expected);
       put(in_file(key), desired);
       return std::string(desired);
@@ -140,7 +140,7 @@ class FileStore : public Store {
   void append(const std::string& key, std::string_view value, Deadline deadline) override {
     changing({"append", {in_file(key)}, deadline}, [&] {
       const Value now = core_.get(in_file(key));
-      put(in_file(key), now ? *now + std::string(value) : std::string(value));
+      put(in_file(key), now ? std::string(*now).append(value) : std::string(value));
     });
   }
 
@@ -154,7 +154,7 @@ class FileStore : public Store {
       for (const std::string& key : call.keys) {
         const Value value = core_.get(key);
         if (!value) break;
-        values.push_back(*value);
+        values.emplace_back(*value);
       }
       if (values.size() == keys.size()) return values;
       // A key was deleted again before we looked, or there is only a queue of that name.
@@ -217,7 +217,8 @@ class FileStore : public Store {
     };
     if (await(lock, call, complete)) return;
     const Value arrived = core_.get(counter);
-    throw barrier_timeout(call.budget, counter, arrived ? *arrived : "0", world, name());
+    throw barrier_timeout(call.budget, counter, std::string(arrived ? *arrived : "0"), world,
+                          name());
   }
 
  private:
@@ -283,7 +284,7 @@ class FileStore : public Store {
   std::int64_t count(const std::string& key, std::int64_t delta) {
     const Value now = core_.get(key);
     const std::optional<std::int64_t> sum = counter_sum(now ? *now : "0", delta);
-    if (!sum) throw not_a_number(key, *now);
+    if (!sum) throw not_a_number(key, std::string(*now));
     put(key, std::to_string(*sum));
     return *sum;
   }
@@ -295,7 +296,7 @@ class FileStore : public Store {
     const Value front = core_.queue_front(queue);
     if (!front) return std::nullopt;
     write({{"!" + queue, ""}});
-    return *front;
+    return std::string(*front);
   }
 
   void leave() {

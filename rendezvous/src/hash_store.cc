@@ -47,20 +47,20 @@ class HashStore : public Store {
     const std::lock_guard lock(mutex_);
     const Value value = core_.get(key);
     if (!value) return std::nullopt;
-    return *value;
+    return std::string(*value);
   }
 
   std::int64_t add(const std::string& key, std::int64_t delta, Deadline) override {
     const std::lock_guard lock(mutex_);
     const std::optional<std::int64_t> sum = core_.add(key, delta);
-    if (!sum) throw not_a_number(key, *core_.get(key));
+    if (!sum) throw not_a_number(key, std::string(*core_.get(key)));
     return *sum;
   }
 
   std::string compare_set(const std::string& key, std::string_view expected,
                           std::string_view desired, Deadline) override {
     const std::lock_guard lock(mutex_);
-    return *core_.compare_set(key, std::string(expected), std::string(desired));
+    return std::string(*core_.compare_set(key, expected, desired));
   }
 
   bool check(const Keys& keys, Deadline) override {
@@ -97,7 +97,7 @@ class HashStore : public Store {
       for (const std::string& key : keys) {
         const Value value = core_.get(key);
         if (!value) break;
-        values.push_back(*value);
+        values.emplace_back(*value);
       }
       if (values.size() == keys.size()) return values;
       // A key was deleted again before we looked, or there is only a queue of that name.
@@ -119,7 +119,7 @@ class HashStore : public Store {
     const Deadline::Duration budget = deadline.remaining();
     std::unique_lock lock(mutex_);
     while (true) {
-      if (const Value value = core_.queue_pop(key)) return *value;
+      if (const Value value = core_.queue_pop(key)) return std::string(*value);
       if (core_.check({key})) throw not_a_queue(key);
       wait_locked(lock, {key}, deadline, budget);
     }
@@ -143,13 +143,13 @@ class HashStore : public Store {
       case StoreCore::Barrier::kPassed:
         return;
       case StoreCore::Barrier::kNotANumber:
-        throw not_a_number(key, *core_.get(key));
+        throw not_a_number(key, std::string(*core_.get(key)));
       case StoreCore::Barrier::kWaiting:
         break;
     }
     if (thread.released_by(lock, deadline)) return;
     core_.cancel(thread);
-    throw barrier_timeout(budget, key, *core_.get(key), world);
+    throw barrier_timeout(budget, key, std::string(*core_.get(key)), world);
   }
 
  private:

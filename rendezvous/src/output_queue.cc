@@ -11,31 +11,42 @@ namespace {
 constexpr std::size_t kSharedFrom = 4096;
 // So many requests' answers are gathered without growing the buffer.
 constexpr std::size_t kFirstCapacity = 500;
+// Then another piece is begun: a text that has to grow is copied, and there twice meanwhile.
+constexpr std::size_t kMostOwn = 64 << 10;
 // Sent chunks are cleared away by the dozen.
 constexpr std::size_t kMostSentChunks = 64;
 
 }  // namespace
 
 std::string& OutputQueue::tail() {
-  if (chunks_.empty() || chunks_.back().shared) chunks_.emplace_back();
+  if (chunks_.empty() || chunks_.back().shared || chunks_.back().own.size() >= kMostOwn)
+    add_chunk({});
   std::string& own = chunks_.back().own;
   // A lone answer of some bytes, as to one of thousands who are released, needs no memory.
-  if (chunks_.size() == 1 && !own.empty() && own.capacity() < kFirstCapacity)
+  if (chunks_.size() == 1 && !own.empty() && own.capacity() < kFirstCapacity) {
+    charge_.set(charge_.bytes() - cost_of(own));
     own.reserve(kFirstCapacity);
+    charge_.set(charge_.bytes() + cost_of(own));
+  }
   return own;
 }
 
+void OutputQueue::add_chunk(Chunk chunk) {
+  const std::size_t before = chunks_.capacity();
+  chunks_.push_back(std::move(chunk));
+  charge_.set(charge_.bytes() + (chunks_.capacity() - before) * sizeof(Chunk));
+}
+
 void OutputQueue::append_length_and(std::string_view text) {
-  append_text(tail(), text);
-  added(sizeof(std::uint64_t) + text.size());
+  append_own([&](std::string& own) { append_text(own, text); });
 }
 
 void OutputQueue::append_length_and(const Value& value) {
   if (!value) return append_length_and(std::string_view());
-  if (value->size() < kSharedFrom) return append_length_and(std::string_view(*value));
-  append_integer<std::uint64_t>(value->size());
-  chunks_.push_back({{}, value});
-  size_ += value->size();
+  if (value.size() < kSharedFrom) return append_length_and(*value);
+  append_integer<std::uint64_t>(value.size());
+  add_chunk({{}, value});
+  size_ += value.size();
 }
 
 std::size_t OutputQueue::front(iovec* pieces, std::size_t count) const {
@@ -50,9 +61,8 @@ std::size_t OutputQueue::front(iovec* pieces, std::size_t count) const {
 }
 
 void OutputQueue::forget(Chunk& chunk) {
-  if (chunk.shared) return chunk.shared.reset();
-  charge_.set(charge_.bytes() - chunk.own.size());
-  std::string().swap(chunk.own);
+  charge_.set(charge_.bytes() - cost_of(chunk.own));
+  chunk = {};
 }
 
 void OutputQueue::pop(std::size_t bytes) {
@@ -72,6 +82,7 @@ void OutputQueue::pop(std::size_t bytes) {
   }
   if (size_ == 0) {
     std::vector<Chunk>().swap(chunks_);
+    charge_.set(0);
     first_ = 0;
   } else if (first_ >= kMostSentChunks) {
     chunks_.erase(chunks_.begin(), chunks_.begin() + static_cast<std::ptrdiff_t>(first_));

@@ -22,13 +22,12 @@ class OutputQueue {
 
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
-  /// Of size(), what is no value that the store has or had: what the queue itself costs.
+  /// What the queue itself costs, beside values that the store has or had.
   std::size_t own_bytes() const { return charge_.bytes(); }
 
   template <typename Number>
   void append_integer(Number number) {
-    append_number(tail(), number);
-    added(sizeof number);
+    append_own([&](std::string& own) { append_number(own, number); });
   }
   void append_length_and(std::string_view text);
   /// Null: an empty text.
@@ -43,13 +42,22 @@ class OutputQueue {
   struct Chunk {
     std::string own;
     Value shared;  ///< where set: instead of own
-    std::string_view view() const { return shared ? std::string_view(*shared) : own; }
+    std::string_view view() const { return shared ? *shared : std::string_view(own); }
   };
   std::string& tail();
-  void added(std::size_t bytes) {
-    size_ += bytes;
-    charge_.set(charge_.bytes() + bytes);
+  /// `append` appends to the text that it is given.
+  template <typename Append>
+  void append_own(Append append) {
+    std::string& own = tail();
+    const std::size_t size = own.size(), cost = cost_of(own);
+    append(own);
+    size_ += own.size() - size;
+    charge_.set(charge_.bytes() + cost_of(own) - cost);
   }
+  static std::size_t cost_of(const std::string& own) {
+    return own.capacity() > std::string().capacity() ? own.capacity() : 0;
+  }
+  void add_chunk(Chunk chunk);
   void forget(Chunk& chunk);
 
   std::vector<Chunk> chunks_;

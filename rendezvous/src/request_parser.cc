@@ -27,12 +27,23 @@ void clear(std::vector<std::string_view>& texts) {
 
 }  // namespace
 
-void RequestParser::Half::append(std::string_view more, std::size_t needed) {
-  const std::size_t size = bytes.size() + more.size();
-  if (size > bytes.capacity())
-    bytes.reserve(std::max(size, std::min(2 * bytes.capacity(), needed)));
-  bytes.insert(bytes.end(), more.begin(), more.end());
-  charge.set(bytes.capacity());
+// Takes from the front of `more` what the field that is being read still needs; of a list, whose
+// fields may be many and short, all. Twice the room is taken when there is too little, but no more
+// than the request needs as far as that is known; of a list that is little, and then it is an
+// eighth: else each read would move all that came before.
+void RequestParser::keep(std::string_view& more) {
+  if (!half_) half_ = std::make_unique<Half>(memory_);
+  StoreBytes& bytes = half_->bytes;
+  const bool is_list = repeats_left_ > 0;
+  const std::size_t taken = is_list ? more.size() : std::min(more.size(), needed_ - bytes.size());
+  const std::size_t size = bytes.size() + taken, capacity = bytes.capacity();
+  if (size > capacity) {
+    const std::size_t known = is_list ? std::max(needed_, capacity + capacity / 8) : needed_;
+    bytes.reserve(std::max(size, std::min(2 * capacity, known)),
+                  adds_to_the_store(op_) ? StoreMemory::Use::kKept : StoreMemory::Use::kPassing);
+  }
+  bytes.append(more.substr(0, taken));
+  more.remove_prefix(taken);
 }
 
 bool RequestParser::fail(std::string why) {
@@ -144,23 +155,26 @@ RequestParser::Status RequestParser::parse(std::string_view& input) {
   forget_request();
   if (input.empty()) return Status::kNeedsMore;
   const std::size_t before = half_ ? half_->bytes.size() : 0;
-  if (half_) half_->append(input, needed_);
-  const std::string_view bytes =
-      half_ ? std::string_view(half_->bytes.data(), half_->bytes.size()) : input;
-  const Status status = scan(bytes);
-  if (status == Status::kNeedsMore) {
-    if (!half_) {
-      half_ = std::make_unique<Half>(memory_);
-      half_->append(input, needed_);
+  std::string_view left = input;
+  while (true) {
+    if (half_) keep(left);
+    const std::string_view bytes = half_ ? half_->bytes.view() : input;
+    switch (const Status status = scan(bytes)) {
+      case Status::kBad:
+        return status;
+      case Status::kComplete:
+        show(bytes.substr(0, at_));
+        if (half_) half_->is_whole = true;
+        input.remove_prefix(at_ - before);
+        field_ = nullptr;
+        return status;
+      case Status::kNeedsMore:
+        if (!half_) keep(left);
+        if (!left.empty()) continue;
+        input = {};
+        return status;
     }
-    input = {};
-  } else if (status == Status::kComplete) {
-    show(bytes.substr(0, at_));
-    if (half_) half_->is_whole = true;
-    input.remove_prefix(at_ - before);
-    field_ = nullptr;
   }
-  return status;
 }
 
 }  // namespace dtrun::rendezvous

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "store_memory.h"
+#include "store_bytes.h"
 #include "store_protocol.h"
 
 namespace dtrun::rendezvous {
@@ -48,11 +48,12 @@ class RequestParser {
     kBad,        ///< failure() says why; of no use any more
   };
   /// Takes from the front of `input` up to the end of one request.
+  /// @throws StoreFull there is no room for a half one
   Status parse(std::string_view& input);
   const Request& request() const { return request_; }
   const std::string& failure() const { return failure_; }
-  /// What is kept, and charged, of a request that did not come whole at once.
-  std::size_t kept_bytes() const { return half_ ? half_->charge.bytes() : 0; }
+  /// Where a request() that did not come whole at once lies; null for one that did.
+  StoreBytes* kept() const { return half_ ? &half_->bytes : nullptr; }
   /// Frees it; request() is no longer valid.
   void forget_request() {
     if (half_ && half_->is_whole) half_.reset();
@@ -61,14 +62,12 @@ class RequestParser {
  private:
   // What has come of a request, when the read did not bring all of it.
   struct Half {
-    explicit Half(StoreMemory& memory) : charge(memory) {}
-    /// Makes room for no more than `needed`, where that is enough.
-    void append(std::string_view more, std::size_t needed);
-    std::vector<char> bytes;
-    MemoryCharge charge;
+    explicit Half(StoreMemory& memory) : bytes(memory) {}
+    StoreBytes bytes;
     bool is_whole = false;
   };
 
+  void keep(std::string_view& more);
   bool begin(unsigned char code);
   Status scan(std::string_view bytes);
   bool scan_text(std::uint64_t size);

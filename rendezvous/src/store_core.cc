@@ -22,9 +22,16 @@ void unlink(WaitLink& link) {
 
 constexpr std::size_t kReusedCapacity = 4096;
 
-// Points to the text, keeps the whole.
-Value text_of(const std::shared_ptr<StoredValue>& value) {
-  return value ? Value(value, &value->text) : nullptr;
+// Of a value that is a number, however many blanks and zeros it begins with.
+constexpr std::size_t kMostOfACounter = 4096;
+
+std::shared_ptr<StoreBytes> bytes_of(StoreMemory& memory, std::string_view text) {
+  return std::make_shared<StoreBytes>(memory, text);
+}
+
+std::shared_ptr<StoreBytes> bytes_of(StoreMemory&, KeptPart kept) {
+  kept.bytes.keep_only(kept.part);
+  return std::make_shared<StoreBytes>(std::move(kept.bytes));
 }
 
 std::vector<std::string_view> views_of(const std::vector<std::string>& keys) {
@@ -33,7 +40,8 @@ std::vector<std::string_view> views_of(const std::vector<std::string>& keys) {
 
 }  // namespace
 
-std::optional<std::int64_t> counter_sum(const std::string& text, std::int64_t delta) {
+std::optional<std::int64_t> counter_sum(std::string_view value, std::int64_t delta) {
+  const std::string text(value.substr(0, kMostOfACounter));
   char* end = nullptr;
   errno = 0;
   const std::int64_t number = std::strtoll(text.c_str(), &end, 10);
@@ -54,9 +62,9 @@ void StoreCore::clear() {
 StoreEntry& StoreCore::entry_of(std::string_view key) {
   const auto found = entries_.find(key);
   if (found != entries_.end()) return found->second;
+  charge(kEntryBytes + key.size());
   const auto [created, is_new] = entries_.try_emplace(std::string(key));
   created->second.key = &created->first;
-  charge(kEntryBytes + key.size());
   return created->second;
 }
 
@@ -78,7 +86,7 @@ void StoreCore::drop_if_empty(StoreEntry& entry) {
 }
 
 void StoreCore::charge(std::size_t bytes) {
-  memory_.take(bytes);
+  memory_.claim(bytes);
   entry_bytes_ += bytes;
 }
 
@@ -87,32 +95,68 @@ void StoreCore::discharge(std::size_t bytes) {
   entry_bytes_ -= bytes;
 }
 
+// An entry that is new and finds no room for what it is to hold goes again.
+template <typename Change>
+auto StoreCore::change_entry(std::string_view key, Change change) {
+  StoreEntry& entry = entry_of(key);
+  try {
+    return change(entry);
+  } catch (const StoreFull&) {
+    drop_if_empty(entry);
+    throw;
+  }
+}
+
 // In place, unless a reply that is still being sent shares the old value, or it was a big one.
 void StoreCore::store(StoreEntry& entry, std::string_view value) {
-  if (entry.value && entry.value.use_count() == 1 &&
-      entry.value->text.capacity() <= kReusedCapacity) {
-    entry.value->text.assign(value);
-    return entry.value->count();
-  }
+  if (entry.value && entry.value.use_count() == 1 && entry.value->capacity() <= kReusedCapacity)
+    return entry.value->assign(value);
+  replace(entry, bytes_of(memory_, value));
+}
+
+void StoreCore::store(StoreEntry& entry, KeptPart value) {
+  replace(entry, bytes_of(memory_, value));
+}
+
+void StoreCore::replace(StoreEntry& entry, std::shared_ptr<StoreBytes> value) {
   if (!entry.value) ++key_count_;
-  entry.value = std::make_shared<StoredValue>(memory_, value);
+  entry.value = std::move(value);
+}
+
+template <typename Text>
+void StoreCore::set_any(std::string_view key, Text value) {
+  change_entry(key, [&](StoreEntry& entry) {
+    store(entry, value);
+    release_all(entry.waiters);
+    release_all(entry.barrier_waiters);
+  });
 }
 
 void StoreCore::set(std::string_view key, std::string_view value) {
-  StoreEntry& entry = entry_of(key);
-  store(entry, value);
-  release_all(entry.waiters);
-  release_all(entry.barrier_waiters);
+  set_any(key, value);
+}
+
+void StoreCore::set(std::string_view key, KeptPart value) {
+  set_any(key, value);
+}
+
+void StoreCore::multi_set(std::span<const std::string_view> keys,
+                          std::span<const std::string_view> values) {
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    most += kEntryBytes + keys[i].size() + values[i].size();
+  if (!memory_.has_room(most)) throw StoreFull();
+  for (std::size_t i = 0; i < keys.size(); ++i) set(keys[i], values[i]);
 }
 
 Value StoreCore::get(std::string_view key) const {
   const StoreEntry* entry = find(key);
-  return entry == nullptr ? nullptr : text_of(entry->value);
+  return entry == nullptr ? Value() : Value(entry->value);
 }
 
 std::optional<std::int64_t> StoreCore::count_up(StoreEntry& entry, std::int64_t delta) {
   const std::optional<std::int64_t> sum =
-      entry.value ? counter_sum(entry.value->text, delta) : std::optional(delta);
+      entry.value ? counter_sum(entry.value->view(), delta) : std::optional(delta);
   if (!sum) return std::nullopt;
   store(entry, std::to_string(*sum));
   release_all(entry.waiters);
@@ -120,17 +164,18 @@ std::optional<std::int64_t> StoreCore::count_up(StoreEntry& entry, std::int64_t 
 }
 
 std::optional<std::int64_t> StoreCore::add(std::string_view key, std::int64_t delta) {
-  StoreEntry& entry = entry_of(key);
-  const std::optional<std::int64_t> sum = count_up(entry, delta);
-  if (sum) release_all(entry.barrier_waiters);
-  return sum;
+  return change_entry(key, [&](StoreEntry& entry) {
+    const std::optional<std::int64_t> sum = count_up(entry, delta);
+    if (sum) release_all(entry.barrier_waiters);
+    return sum;
+  });
 }
 
 Value StoreCore::compare_set(std::string_view key, std::string_view expected,
                              std::string_view desired) {
   const Value present = get(key);
   if (present && *present != expected) return present;
-  if (!present && !expected.empty()) return std::make_shared<const std::string>(expected);
+  if (!present && !expected.empty()) return Value(bytes_of(memory_, expected));
   set(key, desired);
   return get(key);
 }
@@ -154,18 +199,17 @@ bool StoreCore::remove(std::string_view key) {
   return true;
 }
 
+// Also while a reply is being sent: that is of the value as it was, which is how this one begins.
 void StoreCore::append(std::string_view key, std::string_view value) {
-  StoreEntry& entry = entry_of(key);
-  if (!entry.value) {
-    store(entry, value);
-  } else if (entry.value.use_count() == 1) {
-    entry.value->text.append(value);
-    entry.value->count();
-  } else {
-    store(entry, entry.value->text + std::string(value));
-  }
-  release_all(entry.waiters);
-  release_all(entry.barrier_waiters);
+  change_entry(key, [&](StoreEntry& entry) {
+    if (entry.value) {
+      entry.value->append(value);
+    } else {
+      store(entry, value);
+    }
+    release_all(entry.waiters);
+    release_all(entry.barrier_waiters);
+  });
 }
 
 std::vector<std::string> StoreCore::list_keys() const {
@@ -175,26 +219,37 @@ std::vector<std::string> StoreCore::list_keys() const {
   return keys;
 }
 
+template <typename Text>
+void StoreCore::push_any(std::string_view key, Text value) {
+  change_entry(key, [&](StoreEntry& entry) {
+    std::shared_ptr<StoreBytes> element = bytes_of(memory_, value);
+    charge(kElementBytes);
+    if (!entry.queue) entry.queue = std::make_unique<StoreEntry::Queue>();
+    entry.queue->push_back(std::move(element));
+    wake_one_for_queue(entry);
+  });
+}
+
 void StoreCore::queue_push(std::string_view key, std::string_view value) {
-  StoreEntry& entry = entry_of(key);
-  if (!entry.queue) entry.queue = std::make_unique<std::deque<std::shared_ptr<StoredValue>>>();
-  entry.queue->push_back(std::make_shared<StoredValue>(memory_, value));
-  charge(kEntryBytes);
-  wake_one_for_queue(entry);
+  push_any(key, value);
+}
+
+void StoreCore::queue_push(std::string_view key, KeptPart value) {
+  push_any(key, value);
 }
 
 Value StoreCore::queue_front(std::string_view key) const {
   const StoreEntry* entry = find(key);
-  return entry != nullptr && entry->queue ? text_of(entry->queue->front()) : nullptr;
+  return entry != nullptr && entry->queue ? Value(entry->queue->front()) : Value();
 }
 
 Value StoreCore::queue_pop(std::string_view key) {
   const auto found = entries_.find(key);
-  if (found == entries_.end() || !found->second.queue) return nullptr;
+  if (found == entries_.end() || !found->second.queue) return Value();
   StoreEntry& entry = found->second;
-  const Value front = text_of(entry.queue->front());
+  const Value front(entry.queue->front());
   entry.queue->pop_front();
-  discharge(kEntryBytes);
+  discharge(kElementBytes);
   if (entry.queue->empty()) {
     entry.queue.reset();
     drop_if_empty(entry);
@@ -218,26 +273,43 @@ bool StoreCore::wait(Waiter& waiter, std::span<const std::string_view> keys) {
     if (!is_there(key)) missing.push_back(key);
   if (missing.empty()) return true;
   make_links(waiter, missing.size());
-  for (std::size_t i = 0; i < missing.size(); ++i) {
-    WaitLink& link = waiter.links_[i];
-    link.waiter = &waiter;
-    link.entry = &entry_of(missing[i]);
-    link_last(link.entry->waiters, link);
+  try {
+    for (std::size_t i = 0; i < missing.size(); ++i) {
+      WaitLink& link = waiter.links_[i];
+      link.waiter = &waiter;
+      link.entry = &entry_of(missing[i]);
+      link_last(link.entry->waiters, link);
+    }
+  } catch (const StoreFull&) {
+    drop_waits(waiter);
+    throw;
   }
   waiter.missing_ = missing.size();
   return false;
 }
 
+// Its place in the list is claimed before it is counted.
 StoreCore::Barrier StoreCore::barrier(Waiter& waiter, std::string_view key, std::int64_t world) {
   drop_waits(waiter);
-  StoreEntry& entry = entry_of(key);
+  make_links(waiter, 1);
+  try {
+    const Barrier outcome =
+        change_entry(key, [&](StoreEntry& entry) { return arrive(waiter, entry, world); });
+    if (outcome != Barrier::kWaiting) forget_links(waiter);
+    return outcome;
+  } catch (const StoreFull&) {
+    forget_links(waiter);
+    throw;
+  }
+}
+
+StoreCore::Barrier StoreCore::arrive(Waiter& waiter, StoreEntry& entry, std::int64_t world) {
   const std::optional<std::int64_t> arrived = count_up(entry, 1);
   if (!arrived) return Barrier::kNotANumber;
   if (*arrived >= world) {
     release_all(entry.barrier_waiters);
     return Barrier::kPassed;
   }
-  make_links(waiter, 1);
   waiter.links_[0].waiter = &waiter;
   waiter.links_[0].entry = &entry;
   link_last(entry.barrier_waiters, waiter.links_[0]);
@@ -247,8 +319,8 @@ StoreCore::Barrier StoreCore::barrier(Waiter& waiter, std::string_view key, std:
 
 // The lists point into links_: it must not move while they do.
 void StoreCore::make_links(Waiter& waiter, std::size_t count) {
-  waiter.links_.resize(count);
   charge(count * sizeof(WaitLink));
+  waiter.links_.resize(count);
 }
 
 void StoreCore::forget_links(Waiter& waiter) {

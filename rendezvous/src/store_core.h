@@ -7,20 +7,25 @@
 // Not thread-safe: the owner serialises. Waiters are borrowed; each must be cancelled before it
 // dies. Dropping a waiter costs its own registrations, however many others wait. Values may be held
 // on to, but not beyond the core's life.
+//
+// All that makes it hold more claims that of its memory first, and throws StoreFull, with nothing
+// changed, where that has no room. What takes away needs none.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <limits>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "store_bytes.h"
 #include "store_memory.h"
 
 namespace dtrun::rendezvous {
@@ -28,19 +33,30 @@ namespace dtrun::rendezvous {
 class StoreCore;
 class Waiter;
 
-/// Shared, so that a value read by a thousand clients exists once.
-using Value = std::shared_ptr<const std::string>;
+/// A value as it was when it was asked for, whatever comes after it since. Shared, so that one read
+/// by a thousand clients exists once; charged to the core's memory for as long as anybody holds it:
+/// also one that was overwritten while a slow reader is still being sent it.
+class Value {
+ public:
+  Value() = default;
+  explicit Value(std::shared_ptr<const StoreBytes> bytes)
+      : bytes_(std::move(bytes)), size_(bytes_ ? bytes_->size() : 0) {}
 
-/// A value of the core's, charged to its memory for as long as anybody holds it: also one that was
-/// overwritten while a slow reader is still being sent it.
-struct StoredValue {
-  StoredValue(StoreMemory& memory, std::string_view initial) : text(initial), charge(memory) {
-    count();
-  }
-  void count() { charge.set(text.capacity()); }
+  /// There is one.
+  explicit operator bool() const { return bytes_ != nullptr; }
+  std::size_t size() const { return size_; }
+  /// Valid until the core changes.
+  std::string_view operator*() const { return bytes_->view().substr(0, size_); }
 
-  std::string text;
-  MemoryCharge charge;
+ private:
+  std::shared_ptr<const StoreBytes> bytes_;
+  std::size_t size_ = 0;
+};
+
+/// A part of some bytes that are kept anyhow: as a value it takes their place, without a copy.
+struct KeptPart {
+  StoreBytes& bytes;
+  std::string_view part;
 };
 
 struct WaitLink;
@@ -52,11 +68,13 @@ struct WaitList {
 };
 
 struct StoreEntry {
-  const std::string* key = nullptr;                                 ///< the map's
-  std::shared_ptr<StoredValue> value;                               ///< null: no such key
-  std::unique_ptr<std::deque<std::shared_ptr<StoredValue>>> queue;  ///< null or not empty
-  WaitList waiters;          ///< of wait(): any arrival releases them
-  WaitList barrier_waiters;  ///< of barrier(): not released by other arrivals
+  using Queue = std::list<std::shared_ptr<StoreBytes>>;
+
+  const std::string* key = nullptr;   ///< the map's
+  std::shared_ptr<StoreBytes> value;  ///< null: no such key
+  std::unique_ptr<Queue> queue;       ///< null or not empty
+  WaitList waiters;                   ///< of wait(): any arrival releases them
+  WaitList barrier_waiters;           ///< of barrier(): not released by other arrivals
 };
 
 /// One waiter's place in one list.
@@ -90,14 +108,15 @@ class Waiter {
 
 /// A counter's text and a number to add. nullopt: the text is no number, as C's strtoll reads it,
 /// or the sum does not fit.
-std::optional<std::int64_t> counter_sum(const std::string& text, std::int64_t delta);
+std::optional<std::int64_t> counter_sum(std::string_view text, std::int64_t delta);
 
 class StoreCore {
  public:
-  /// What an entry, an element of a queue or a wait for one key costs beside its texts, roughly.
+  /// What an entry, and an element of a queue, cost beside their texts, with what the allocator
+  /// adds: measured as the resident memory of a million.
   static constexpr std::size_t kEntryBytes = 256;
+  static constexpr std::size_t kElementBytes = 128;
 
-  /// Keeps count of its memory; its owner decides what to do when there is too much.
   explicit StoreCore(std::size_t most_bytes = std::numeric_limits<std::size_t>::max())
       : memory_(most_bytes) {}
   StoreCore(const StoreCore&) = delete;
@@ -109,7 +128,11 @@ class StoreCore {
   void clear();
 
   void set(std::string_view key, std::string_view value);
-  /// Null when there is none.
+  /// `key` may lie in the same bytes.
+  void set(std::string_view key, KeptPart value);
+  /// All of them or, with StoreFull, none.
+  void multi_set(std::span<const std::string_view> keys, std::span<const std::string_view> values);
+  /// Nothing when there is none.
   Value get(std::string_view key) const;
   /// nullopt, and nothing changed: see counter_sum().
   std::optional<std::int64_t> add(std::string_view key, std::int64_t delta);
@@ -129,7 +152,8 @@ class StoreCore {
   }
 
   void queue_push(std::string_view key, std::string_view value);
-  /// Null when the queue is empty; so queue_pop().
+  void queue_push(std::string_view key, KeptPart value);
+  /// Nothing when the queue is empty; so queue_pop().
   Value queue_front(std::string_view key) const;
   Value queue_pop(std::string_view key);
   std::size_t queue_length(std::string_view key) const;
@@ -160,8 +184,17 @@ class StoreCore {
   bool is_there(std::string_view key) const;
   void charge(std::size_t bytes);
   void discharge(std::size_t bytes);
+  template <typename Change>
+  auto change_entry(std::string_view key, Change change);
   void store(StoreEntry& entry, std::string_view value);
+  void store(StoreEntry& entry, KeptPart value);
+  void replace(StoreEntry& entry, std::shared_ptr<StoreBytes> value);
+  template <typename Text>
+  void set_any(std::string_view key, Text value);
+  template <typename Text>
+  void push_any(std::string_view key, Text value);
   std::optional<std::int64_t> count_up(StoreEntry& entry, std::int64_t delta);
+  Barrier arrive(Waiter& waiter, StoreEntry& entry, std::int64_t world);
   void make_links(Waiter& waiter, std::size_t count);
   void forget_links(Waiter& waiter);
   void drop_waits(Waiter& waiter);

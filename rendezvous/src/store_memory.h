@@ -1,12 +1,21 @@
 // StoreMemory: how much a server's store may hold in all, and how much it holds: keys, values,
 // queues, waits, half requests, unsent answers. Counted, not measured: what an allocator adds on
-// top is estimated by whoever charges. Owned by the StoreCore; not thread-safe.
+// top is estimated by whoever charges. Who wants more claims it first, so that what is checked and
+// what is charged are the same. Owned by the StoreCore; not thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <limits>
 
+#include "dtrun/base/error.h"
+
 namespace dtrun::rendezvous {
+
+/// A claim was refused; nothing has changed.
+class StoreFull : public base::Error {
+ public:
+  StoreFull() : Error(base::ErrorCode::kSystem, "the store is full") {}
+};
 
 class StoreMemory {
  public:
@@ -14,18 +23,31 @@ class StoreMemory {
   StoreMemory(const StoreMemory&) = delete;
   StoreMemory& operator=(const StoreMemory&) = delete;
 
-  std::size_t most() const { return most_; }
-  std::size_t used() const { return used_; }
-  /// For `bytes` more, once `freed` of those in use are given back.
-  bool has_room(std::size_t bytes, std::size_t freed) const {
-    const std::size_t left_in_use = used_ - freed;
-    return left_in_use <= most_ && bytes <= most_ - left_in_use;
+  /// What is only passing through, answers and the requests that add nothing, may use a sixteenth
+  /// more: a full store is read and emptied.
+  enum class Use { kKept, kPassing };
+
+  std::size_t most(Use use = Use::kKept) const {
+    const std::size_t reserve = most_ / 16;
+    return use == Use::kKept || reserve > kAll - most_ ? most_ : most_ + reserve;
   }
-  bool is_exceeded() const { return used_ > most_; }
+  std::size_t used() const { return used_; }
+  bool has_room(std::size_t bytes, Use use = Use::kKept) const {
+    return used_ <= most(use) && bytes <= most(use) - used_;
+  }
+  /// @throws StoreFull
+  void claim(std::size_t bytes, Use use = Use::kKept) {
+    if (!has_room(bytes, use)) throw StoreFull();
+    used_ += bytes;
+  }
+  /// What cannot be refused when it comes about, such as an answer: see is_exceeded().
   void take(std::size_t bytes) { used_ += bytes; }
+  bool is_exceeded() const { return used_ > most(Use::kPassing); }
   void give_back(std::size_t bytes) { used_ -= bytes; }
 
  private:
+  static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
   const std::size_t most_;
   std::size_t used_ = 0;
 };

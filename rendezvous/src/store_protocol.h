@@ -106,6 +106,23 @@ constexpr const char* store_op_fields(StoreOp op) {
   return "";
 }
 
+/// The others read, or take away.
+constexpr bool adds_to_the_store(StoreOp op) {
+  switch (op) {
+    case StoreOp::kSet:
+    case StoreOp::kCompareSet:
+    case StoreOp::kAdd:
+    case StoreOp::kWait:
+    case StoreOp::kAppend:
+    case StoreOp::kMultiSet:
+    case StoreOp::kQueuePush:
+    case StoreOp::kBarrier:
+      return true;
+    default:
+      return false;
+  }
+}
+
 constexpr const char* store_op_name(StoreOp op) {
   constexpr const char* kNames[] = {
       "VALIDATE",   "SET",        "COMPARE_SET", "GET",       "ADD",       "CHECK",       "WAIT",

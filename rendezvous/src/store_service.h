@@ -2,6 +2,7 @@
 // that they use one after the other. Owned by the server; not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -27,6 +28,9 @@ struct StoreService {
   explicit StoreService(const Settings& given) : settings(given), core(given.most_bytes) {}
 
   const Settings settings{};
+  /// Beyond so many bytes of answers that a client has not read, its requests wait.
+  const std::size_t most_output =
+      std::clamp<std::size_t>(settings.most_bytes / 64, 4 << 10, 1 << 20);
   StoreCore core{settings.most_bytes};
   /// Those whose waits other sessions' requests have ended, and who therefore have output.
   std::vector<StoreSession*> released;

@@ -7,26 +7,8 @@
 namespace dtrun::rendezvous {
 namespace {
 
-// What a request may add to the store, beside the bytes that it is made of.
-std::size_t growth_of(const Request& request) {
-  return request.bytes + request.keys.size() * StoreCore::kEntryBytes;
-}
-
-bool adds_to_the_store(StoreOp op) {
-  switch (op) {
-    case StoreOp::kSet:
-    case StoreOp::kCompareSet:
-    case StoreOp::kAdd:
-    case StoreOp::kWait:
-    case StoreOp::kAppend:
-    case StoreOp::kMultiSet:
-    case StoreOp::kQueuePush:
-    case StoreOp::kBarrier:
-      return true;
-    default:
-      return false;
-  }
-}
+// A value from here on is not copied out of a request that is kept anyhow.
+constexpr std::size_t kAdoptedFrom = 64 << 10;
 
 }  // namespace
 
@@ -58,7 +40,6 @@ void StoreSession::receive(std::string_view bytes) {
   } else if (state_ == State::kServing) {
     serve(bytes);
   }
-  limit_memory();
 }
 
 // The first byte tells agents, the first five modern clients. A legacy client that began with these
@@ -92,7 +73,7 @@ void StoreSession::open(std::string_view bytes) {
 void StoreSession::serve(std::string_view bytes) {
   while (state_ == State::kServing) {
     if (stalled()) return hold(bytes);
-    switch (parser_.parse(bytes)) {
+    switch (parse(bytes)) {
       case RequestParser::Status::kNeedsMore:
         return;
       case RequestParser::Status::kBad:
@@ -101,6 +82,15 @@ void StoreSession::serve(std::string_view bytes) {
         execute(parser_.request());
         parser_.forget_request();
     }
+  }
+}
+
+RequestParser::Status StoreSession::parse(std::string_view& bytes) {
+  try {
+    return parser_.parse(bytes);
+  } catch (const StoreFull&) {
+    fail_for_memory("a request that has come in part");
+    return RequestParser::Status::kNeedsMore;
   }
 }
 
@@ -113,27 +103,19 @@ void StoreSession::resume() {
   const std::string bytes = std::exchange(held_, {});
   held_charge_.set(0);
   serve(bytes);
-  limit_memory();
 }
 
 // Whoever's buffers push the store over its limit goes; the others stay.
 void StoreSession::limit_memory() {
-  const StoreMemory& memory = service_.core.memory();
-  if (!memory.is_exceeded() || state_ == State::kFailed) return;
-  if (parser_.kept_bytes() + held_.size() + output_.own_bytes() > 0)
-    fail(
-        fmt::format("its half request and unread answers do not fit into what is left of the "
-                    "store's {} bytes",
-                    memory.most()));
+  if (!service_.core.memory().is_exceeded() || state_ == State::kFailed) return;
+  if (held_.size() + output_.own_bytes() > 0)
+    fail_for_memory("what it has not read of its answers");
 }
 
-// What the parser has kept of the request goes when it is served.
-bool StoreSession::may_grow(const Request& request) {
+void StoreSession::fail_for_memory(std::string_view what) {
   const StoreMemory& memory = service_.core.memory();
-  if (memory.has_room(growth_of(request), parser_.kept_bytes())) return true;
-  fail(fmt::format("{} of {} bytes, and the store has {} of its {} bytes in use",
-                   store_op_name(request.op), request.bytes, memory.used(), memory.most()));
-  return false;
+  fail(fmt::format("{}, and the store has {} of its {} bytes in use", what, memory.used(),
+                   memory.most()));
 }
 
 void StoreSession::execute(const Request& request) {
@@ -147,7 +129,19 @@ void StoreSession::execute(const Request& request) {
   // A legacy client has no CANCEL_WAIT: that it asks again means that its wait has timed out, and a
   // late answer would be taken for part of the next one.
   if (is_legacy() && waiting()) core.cancel(*this);
-  if (!adds_to_the_store(request.op) || may_grow(request)) answer(request);
+  try {
+    answer(request);
+  } catch (const StoreFull&) {
+    fail_for_memory(fmt::format("{} of {} bytes", store_op_name(request.op), request.bytes));
+  }
+}
+
+// Of requests that end with their one value, if it is a long one.
+std::optional<KeptPart> StoreSession::kept_value(const Request& request) const {
+  StoreBytes* const kept = parser_.kept();
+  const std::string_view value = request.values[0];
+  if (kept == nullptr || value.size() < kAdoptedFrom) return std::nullopt;
+  return KeptPart{*kept, value};
 }
 
 void StoreSession::answer(const Request& request) {
@@ -157,6 +151,7 @@ void StoreSession::answer(const Request& request) {
       if (request.number != kStoreMagic) fail("VALIDATE with another magic");
       return;
     case StoreOp::kSet:
+      if (const auto kept = kept_value(request)) return core.set(request.keys[0], *kept);
       return core.set(request.keys[0], request.values[0]);
     case StoreOp::kCompareSet:
       return output_.append_length_and(
@@ -182,9 +177,7 @@ void StoreSession::answer(const Request& request) {
     case StoreOp::kMultiGet:
       return multi_get(request.keys);
     case StoreOp::kMultiSet:
-      for (std::size_t i = 0; i < request.keys.size(); ++i)
-        core.set(request.keys[i], request.values[i]);
-      return;
+      return core.multi_set(request.keys, request.values);
     case StoreOp::kPing:
       return output_.append_integer(static_cast<std::uint32_t>(request.number));
     case StoreOp::kListKeys:
@@ -212,7 +205,10 @@ void StoreSession::multi_get(std::span<const std::string_view> keys) {
 void StoreSession::answer_queue_op(const Request& request) {
   StoreCore& core = service_.core;
   const std::string_view key = request.keys[0];
-  if (request.op == StoreOp::kQueuePush) return core.queue_push(key, request.values[0]);
+  if (request.op == StoreOp::kQueuePush) {
+    if (const auto kept = kept_value(request)) return core.queue_push(key, *kept);
+    return core.queue_push(key, request.values[0]);
+  }
   output_.append_integer(static_cast<std::int64_t>(core.queue_length(key)));
   if (request.op == StoreOp::kQueueLength) return;
   if (const Value value = core.queue_pop(key)) output_.append_length_and(value);

@@ -2,6 +2,7 @@
 // Bytes in, bytes out; the sockets are the server's. Owned by one connection; not thread-safe.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,31 +39,32 @@ class StoreSession : public Waiter {
   bool established() const { return state_ == State::kServing && (!is_legacy() || has_executed_); }
 
   /// Answers all whole requests, as long as the client reads its answers and the store's memory
-  /// lasts.
+  /// lasts. Afterwards, what could be sent at once having been sent, call limit_memory().
   void receive(std::string_view bytes);
   /// Requests are held back: once output() is empty, call resume().
   bool has_unserved() const { return state_ == State::kServing && !held_.empty(); }
   void resume();
   /// Give it nothing more to receive() now.
-  bool stalled() const { return output_.size() > kMostOutput || has_unserved(); }
+  bool stalled() const { return output_.size() > service_.most_output || has_unserved(); }
   OutputQueue& output() { return output_; }
+  /// It fails where the store holds too much and some of that is what it has not sent or served.
+  void limit_memory();
 
  private:
-  static constexpr std::size_t kMostOutput = 1 << 20;
-
   void released() override;
   void open(std::string_view bytes);
   void serve(std::string_view bytes);
+  RequestParser::Status parse(std::string_view& bytes);
   void hold(std::string_view bytes);
-  void limit_memory();
-  bool may_grow(const Request& request);
   void execute(const Request& request);
   void answer(const Request& request);
   void answer_queue_op(const Request& request);
   void answer_barrier(const Request& request);
+  std::optional<KeptPart> kept_value(const Request& request) const;
   void multi_get(std::span<const std::string_view> keys);
   void list_keys();
   void fail(std::string why);
+  void fail_for_memory(std::string_view what);
 
   StoreService& service_;
   RequestParser parser_;

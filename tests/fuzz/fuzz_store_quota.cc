@@ -60,6 +60,7 @@ class Crowd {
       // Whom the server would not read from it does not give anything.
       if (sessions_[who]->stalled()) return;
       sessions_[who]->receive(bytes);
+      sessions_[who]->limit_memory();
       if (sessions_[who]->state() == StoreSession::State::kFailed) return;
     }
   }
@@ -75,6 +76,7 @@ class Crowd {
       most -= taken;
     }
     if (session.output().empty() && session.has_unserved()) session.resume();
+    session.limit_memory();
   }
 
   void check() {
