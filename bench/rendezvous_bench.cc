@@ -28,6 +28,7 @@
 #include "dtrun/rendezvous/head_service.h"
 #include "dtrun/rendezvous/membership.h"
 #include "dtrun/rendezvous/round_clock.h"
+#include "dtrun/rendezvous/tcp_store_server.h"
 
 namespace {
 
@@ -49,15 +50,18 @@ double resident_megabytes() {
 class Head {
  public:
   explicit Head(const rounds::RoundSettings& settings) {
-    base::UniqueFd listener = base::listen_tcp("127.0.0.1", 0);
-    port_ = base::local_port(listener.get());
     HeadServiceOptions options;
     options.endpoint_host = "127.0.0.1";
     options.listening_at = "127.0.0.1";
     options.max_newcomers = 20000;
     service_.emplace(loop_, rounds::make_head(settings, "bench", rounds::read_clock()), options,
                      HeadServiceCallbacks{[](const rounds::Note&) {}, [] {}});
-    service_->listen(std::move(listener));
+    TcpStoreServerOptions door;
+    door.on_agent = [this](base::UniqueFd connection, const std::string& bytes) {
+      service_->adopt(std::move(connection), bytes);
+    };
+    door_.emplace(loop_, base::listen_tcp("127.0.0.1", 0), std::move(door));
+    port_ = door_->port();
     thread_ = std::thread([this] { loop_.run(); });
   }
   ~Head() {
@@ -69,6 +73,7 @@ class Head {
  private:
   base::EventLoop loop_;
   std::optional<HeadService> service_;
+  std::optional<TcpStoreServer> door_;
   std::uint16_t port_ = 0;
   std::thread thread_;
 };

@@ -2,8 +2,6 @@
 // agents cost a record here each, not a watch of the loop's.
 #include "dtrun/rendezvous/head_service.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -31,13 +29,7 @@ using rounds::MemberId;
 using rounds::Moment;
 
 constexpr int kEventsPerTurn = 256;
-constexpr int kAcceptsPerTurn = 256;
 constexpr std::size_t kAgentReadBytes = 16 << 10;
-constexpr Deadline::Duration kAcceptPause = std::chrono::milliseconds(100);
-
-UniqueFd spare_descriptor() {
-  return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-}
 
 UniqueFd make_epoll() {
   UniqueFd fd(::epoll_create1(EPOLL_CLOEXEC));
@@ -77,11 +69,9 @@ struct HeadService::Impl {
         sessions(std::move(head), options.proof, limits_of(options),
                  [this](MemberId id) { return address_of(id); }),
         epoll(make_epoll()),
-        spare(spare_descriptor()),
         buffer(kAgentReadBytes, '\0'),
         epoll_watch(loop, epoll.get()),
-        timer(loop),
-        accept_pause(loop) {
+        timer(loop) {
     epoll_watch.on_readable([this] {
       serve_ready();
       settle();
@@ -121,42 +111,11 @@ struct HeadService::Impl {
     connections[id].fd = std::move(fd);
   }
 
-  void resume_accepting() {
-    accept_watch->on_readable([this] { accept_all(); });
-  }
-
-  void accept_all() {
-    for (int i = 0; i < kAcceptsPerTurn; ++i) {
-      UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (fd) {
-        adopt(std::move(fd), {});
-      } else if (errno == EMFILE || errno == ENFILE) {
-        if (!make_room()) break;
-      } else if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) {
-        if (errno != EAGAIN) pause_accepting();
-        break;
-      }
-    }
-    settle();
-  }
-
-  // Out of descriptors: one who has not said who he is goes for one who may. Where there is none,
-  // the connection is taken with the spare one and closed: it would stay in the backlog and the
-  // listener readable for ever; it sees it and comes again. False: there is no connection, which
-  // accept4 does not tell before it has a descriptor for it.
-  bool make_room() {
-    pollfd waiting{listener.get(), POLLIN, 0};
-    if (::poll(&waiting, 1, 0) <= 0) return false;
+  bool part_with_one_since(Moment moment) {
     if (drop_oldest_farewell()) return true;
-    if (sessions.part_with_oldest_newcomer()) {
-      carry_out_effects();
-      return true;
-    }
-    spare.reset();
-    UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
-    spare = spare_descriptor();
-    if (!spare) pause_accepting();
-    return spare.valid();
+    if (!sessions.part_with_newcomer_since(moment)) return false;
+    carry_out_effects();
+    return true;
   }
 
   // Of those who have been told to go and stay: it costs them the last words at the most.
@@ -169,11 +128,6 @@ struct HeadService::Impl {
       return true;
     }
     return false;
-  }
-
-  void pause_accepting() {
-    accept_watch->on_readable({});
-    accept_pause.start(Deadline::after(kAcceptPause), [this] { resume_accepting(); });
   }
 
   // --- talking
@@ -362,8 +316,6 @@ struct HeadService::Impl {
   HeadSessions sessions;
   std::optional<MemberId> own;
   UniqueFd epoll;
-  UniqueFd spare;
-  UniqueFd listener;
   std::string buffer;
   std::unordered_map<MemberId, Connection> connections;
   Questions questions;  // not asked yet
@@ -374,8 +326,6 @@ struct HeadService::Impl {
   bool finished = false;
   base::FdWatch epoll_watch;
   base::Timer timer;
-  base::Timer accept_pause;
-  std::unique_ptr<base::FdWatch> accept_watch;
   std::shared_ptr<int> lives = std::make_shared<int>();  // for callbacks that others keep
 };
 
@@ -391,11 +341,8 @@ void HeadService::adopt(UniqueFd connection, const std::string& first_bytes) {
   impl_->settle();
 }
 
-void HeadService::listen(UniqueFd listener) {
-  base::set_nonblocking(listener.get());
-  impl_->listener = std::move(listener);
-  impl_->accept_watch = std::make_unique<base::FdWatch>(impl_->loop, impl_->listener.get());
-  impl_->resume_accepting();
+bool HeadService::part_with_one_since(Deadline::Clock::time_point moment) {
+  return impl_->part_with_one_since(moment.time_since_epoch());
 }
 
 UniqueFd HeadService::own_agent() {

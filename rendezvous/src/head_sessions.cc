@@ -12,6 +12,20 @@ namespace {
 
 // Of complaints about strangers: a flood of them is not to flood the operator.
 constexpr Moment kComplaintInterval = std::chrono::seconds(1);
+// No name is longer.
+constexpr std::size_t kMostHostBytes = 255;
+
+// They are shown on terminals, and anybody may have made them up.
+void make_presentable(std::string& host) {
+  host = printable(std::string_view(host).substr(0, kMostHostBytes));
+}
+
+void make_hosts_presentable(AgentMessage& message) {
+  if (auto* hello = std::get_if<Hello>(&message)) make_presentable(hello->host);
+  if (auto* failed = std::get_if<Failed>(&message)) make_presentable(failed->failure.host);
+  if (auto* leaving = std::get_if<Leaving>(&message)) make_presentable(leaving->why.host);
+  if (auto* end = std::get_if<WorkerEnd>(&message)) make_presentable(end->host);
+}
 
 }  // namespace
 
@@ -45,10 +59,14 @@ AgentSession* HeadSessions::find(MemberId id) {
   return found == entries_.end() ? nullptr : &found->second.session;
 }
 
-bool HeadSessions::part_with_oldest_newcomer() {
-  if (newcomers_.empty()) return false;
+void HeadSessions::part_with_oldest_newcomer() {
   const MemberId oldest = *newcomers_.begin();
   part(oldest, entries_.at(oldest), Parting::kAtOnce);
+}
+
+bool HeadSessions::part_with_newcomer_since(Moment moment) {
+  if (newcomers_.empty() || entries_.at(*newcomers_.begin()).since > moment) return false;
+  part_with_oldest_newcomer();
   return true;
 }
 
@@ -74,6 +92,7 @@ void HeadSessions::hear_realm(MemberId id, AgentHandshake::RealmAnswer answer, M
 void HeadSessions::hear(MemberId id, Moment now) {
   Entry& entry = entries_.at(id);
   while (std::optional<AgentMessage> message = entry.session.next<AgentMessage>()) {
+    make_hosts_presentable(*message);
     if (auto* ready = std::get_if<StoreReady>(&*message)) {
       // Nobody has asked for it yet: the round may not begin before it is on record.
       if (ready->round != opened_round_) continue;

@@ -75,8 +75,8 @@ class HeadSessions {
   void tell_verdict();
   bool keeps_verdict() const { return verdict_ == Verdict::kIsKept; }
   void step_down();
-  /// False: there is none.
-  bool part_with_oldest_newcomer();
+  /// With the oldest of those that are newcomers since then or longer. False: there is none.
+  bool part_with_newcomer_since(rounds::Moment moment);
 
   rounds::Moment deadline() const;
   const rounds::HeadState& head() const { return head_; }
@@ -108,6 +108,7 @@ class HeadSessions {
   void carry_out(const rounds::Collect& action);
   void carry_out(const rounds::End& action);
   void reject(rounds::MemberId id, Entry& entry, rounds::Moment now);
+  void part_with_oldest_newcomer();
   void part(rounds::MemberId id, Entry& entry, Parting parting);
 
   rounds::HeadState head_;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "agent_handshake.h"
 #include "dtrun/base/deadline.h"
 #include "planted_bug.h"
 
@@ -71,12 +72,19 @@ Objection check_numbering(const HeadState& state, const Hello& hello) {
                   has ? "without" : fmt::format("with --node_rank={}", given)));
 }
 
+// Anybody may have made it up, and it is shown on a terminal.
+std::string shown_run_id(const std::string& run_id) {
+  constexpr std::size_t kMost = 100;
+  const std::string text = printable(std::string_view(run_id).substr(0, kMost));
+  return run_id.size() > kMost ? text + "..." : text;
+}
+
 }  // namespace
 
 Objection objection_to(const HeadState& state, const Hello& hello) {
   if (hello.run_id != state.run_id)
     return stranger(fmt::format("it belongs to job '{}', and this is job '{}' (--rdzv_id)",
-                                hello.run_id, state.run_id));
+                                shown_run_id(hello.run_id), state.run_id));
   if (Objection objection = check_phase(state, hello); objection.kind != Objection::Kind::kNone)
     return objection;
   const RoundSettings& settings = state.settings;

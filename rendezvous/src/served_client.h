@@ -25,9 +25,10 @@ struct ServedClient : StoreSession {
   bool in_batch = false;  ///< its answers are with the SendPool
   bool proved = false;    ///< has the token, where one is demanded
   bool spared = false;    ///< silent beside a live legacy client
+  bool ended = false;     ///< sends no more, and may still read
   std::list<ServedClient>::iterator place;
   std::list<ServedClient*>::iterator newcomer_place;
-  base::Deadline handshake = base::Deadline::never();
+  base::Deadline::Clock::time_point since{};  ///< of a newcomer: its time runs from here
   LegacyPeer* legacy_peer = nullptr;
 };
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -36,15 +37,21 @@ StoreListener::Next StoreListener::next() {
   while (true) {
     base::UniqueFd connection(::accept4(fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (connection) return {Outcome::kTaken, std::move(connection)};
-    if (errno == EMFILE || errno == ENFILE) return {Outcome::kNoDescriptor, {}};
+    if (errno == EMFILE || errno == ENFILE)
+      return {is_awaited() ? Outcome::kNoDescriptor : Outcome::kNoneThere, {}};
     if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
     if (errno != EAGAIN) pause();
     return {Outcome::kNoneThere, {}};
   }
 }
 
-// The connection would stay in the backlog and the listener readable for ever. That there is one at
-// all, accept4 does not tell before it has a descriptor for it.
+// accept4 does not tell before it has a descriptor for one.
+bool StoreListener::is_awaited() const {
+  pollfd waiting{fd(), POLLIN, 0};
+  return ::poll(&waiting, 1, 0) > 0;
+}
+
+// The connection would stay in the backlog and the listener readable for ever.
 bool StoreListener::turn_one_away() {
   spare_.reset();
   base::UniqueFd refused(::accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC));

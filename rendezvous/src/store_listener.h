@@ -29,6 +29,8 @@ class StoreListener {
   bool turn_one_away();
 
  private:
+  // Somebody is in the backlog.
+  bool is_awaited() const;
   // Looks again after a while, when the system could not do what it was asked.
   void pause();
 

@@ -8,8 +8,10 @@
 #include <fmt/core.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -46,6 +48,7 @@ constexpr std::size_t kEventsPerTurn = 256;
 constexpr int kAcceptsPerTurn = 256;
 constexpr int kResumesPerTurn = 4;
 constexpr std::size_t kPiecesPerSend = 64;
+constexpr std::size_t kSentPerTurn = 4 << 20;
 // From so many on, those whom one request releases are answered by several threads.
 constexpr std::size_t kManyReleased = 512;
 constexpr int kSendFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
@@ -67,6 +70,13 @@ StoreService::Settings settings_of(const TcpStoreServerOptions& options) {
   return settings;
 }
 
+// Three quarters: this process needs some for other things.
+std::size_t by_descriptors() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return std::max<std::size_t>(limit.rlim_cur / 4 * 3, 1);
+}
+
 }  // namespace
 
 struct TcpStoreServer::Impl {
@@ -80,8 +90,7 @@ struct TcpStoreServer::Impl {
         strangers(kStore) {
     DT_CHECK(!options.token || !options.on_agent);
     if (options.token)
-      gate.emplace(loop, *options.token,
-                   TokenGate::Options{options.handshake_timeout, options.max_newcomers},
+      gate.emplace(loop, *options.token, options.handshake_timeout,
                    [this](UniqueFd fd, std::string bytes) { adopt(std::move(fd), bytes); });
     watch.on_readable([this] { take_turn(); });
   }
@@ -122,6 +131,15 @@ struct TcpStoreServer::Impl {
     }
     in_turn = false;
     bury();
+    if (options.on_shrunk) see_whether_it_shrank();
+  }
+
+  void see_whether_it_shrank() {
+    const StoreMemory& memory = service.core.memory();
+    most_held = std::max(most_held, memory.used());
+    if (most_held - memory.used() <= memory.most() / 16) return;
+    most_held = memory.used();
+    options.on_shrunk();
   }
 
   void accept_all() {
@@ -133,11 +151,7 @@ struct TcpStoreServer::Impl {
           read(admit(std::move(next.connection)));
           break;
         case StoreListener::Outcome::kNoDescriptor:
-          if (!newcomers.empty()) {
-            make_room("no file descriptor is left, and it says nothing");
-          } else if (!turn_one_away()) {
-            return;
-          }
+          if (!make_room("no file descriptor is left") && !turn_one_away()) return;
           break;
         case StoreListener::Outcome::kNoneThere:
           return;
@@ -156,11 +170,10 @@ struct TcpStoreServer::Impl {
   }
 
   ServedClient& admit(UniqueFd fd) {
-    if (newcomers.size() >= options.max_newcomers)
-      make_room("it says nothing, and too many others do, too");
+    if (is_full_of_strangers()) make_room("too many others say nothing, too");
     ServedClient& client = clients.emplace_back(service, std::move(fd));
     client.place = std::prev(clients.end());
-    client.handshake = Deadline::after(options.handshake_timeout);
+    client.since = Deadline::Clock::now();
     client.newcomer_place = newcomers.insert(newcomers.end(), &client);
     if (newcomers.size() == 1) start_handshake_timer();
     if (sockets.add(client.fd.get(), EPOLLIN, &client)) {
@@ -182,11 +195,24 @@ struct TcpStoreServer::Impl {
     bury();
   }
 
-  // What the oldest newcomer has sent may not have been looked at yet: it gets that chance.
-  void make_room(const char* why) {
+  bool is_full_of_strangers() {
+    const std::size_t strangers_here = newcomers.size() + (gate ? gate->size() : 0);
+    if (strangers_here < most_strangers) return false;
+    most_strangers = options.max_newcomers > 0 ? options.max_newcomers : by_descriptors();
+    return strangers_here >= most_strangers;
+  }
+
+  // Of those who have not shown who they are, the one that has been here longest goes. What it has
+  // sent may not have been looked at yet: it gets that chance.
+  bool make_room(const std::string& why) {
+    const auto longest = newcomers.empty() ? Deadline::Clock::now() : newcomers.front()->since;
+    if (gate && gate->part_with_one_since(longest)) return true;
+    if (options.part_with_agent_since && options.part_with_agent_since(longest)) return true;
+    if (newcomers.empty()) return false;
     ServedClient& oldest = *newcomers.front();
     read(oldest);
-    if (oldest.newcomer) refuse(oldest, why);
+    if (oldest.newcomer) refuse(oldest, why + ", and it says nothing");
+    return true;
   }
 
   void serve(ServedClient& client, std::uint32_t events) {
@@ -208,7 +234,8 @@ struct TcpStoreServer::Impl {
       client.receive({read_buffer.data(), static_cast<std::size_t>(n)});
       after_input(client);
     } else if (n == 0) {
-      close(client, "it ended the connection");
+      client.ended = true;
+      progress(client);
     } else if (errno != EAGAIN && errno != EINTR) {
       close(client, ::strerrordesc_np(errno));
     }
@@ -248,9 +275,10 @@ struct TcpStoreServer::Impl {
     unwatch(client);
     UniqueFd socket = std::move(client.fd);
     std::string first_bytes = client.first_bytes();
+    const auto since = client.since;
     if (gate) {
       close(client, "it is at the gate");
-      return gate->take(std::move(socket), first_bytes);
+      return gate->take(std::move(socket), first_bytes, since);
     }
     close(client, "it is an agent's");
     options.on_agent(std::move(socket), std::move(first_bytes));
@@ -261,26 +289,35 @@ struct TcpStoreServer::Impl {
     for (int resumed = 0;; ++resumed) {
       send(client);
       if (client.closed) return;
+      client.limit_memory();
       if (client.state() == StoreSession::State::kFailed) return refuse(client, client.failure());
       if (!client.has_unserved() || !client.output().empty() || resumed == kResumesPerTurn) break;
       client.resume();
     }
+    // One that sends no more gets what it has asked for, whole; whether one that waits still lives
+    // nobody could tell.
+    if (client.ended && client.output().empty() && !client.has_unserved())
+      return close(client, "it ended the connection");
     watch_for_what_matters(client);
   }
 
+  // So much of it that the others do not wait long for their turn.
   void send(ServedClient& client) {
     OutputQueue& output = client.output();
-    while (!output.empty()) {
+    std::size_t left = kSentPerTurn;
+    while (!output.empty() && left > 0) {
       iovec pieces[kPiecesPerSend];
       msghdr message{};
       message.msg_iov = pieces;
       message.msg_iovlen = output.front(pieces, kPiecesPerSend);
       // Nearly always there is one piece, and then this is the quicker call.
-      const ssize_t n = message.msg_iovlen == 1 ? ::send(client.fd.get(), pieces[0].iov_base,
-                                                         pieces[0].iov_len, kSendFlags)
-                                                : ::sendmsg(client.fd.get(), &message, kSendFlags);
+      const ssize_t n = message.msg_iovlen == 1
+                            ? ::send(client.fd.get(), pieces[0].iov_base,
+                                     std::min(pieces[0].iov_len, left), kSendFlags)
+                            : ::sendmsg(client.fd.get(), &message, kSendFlags);
       if (n >= 0) {
         output.pop(static_cast<std::size_t>(n));
+        left -= std::min(left, static_cast<std::size_t>(n));
       } else if (errno == EAGAIN) {
         return;
       } else if (errno != EINTR) {
@@ -292,8 +329,8 @@ struct TcpStoreServer::Impl {
   // Of a client that does not read its answers, no requests are read.
   void watch_for_what_matters(ServedClient& client) {
     const bool has_more = !client.output().empty() || client.has_unserved();
-    const std::uint32_t wanted =
-        (client.stalled() ? 0u : EPOLLIN) | (has_more ? static_cast<std::uint32_t>(EPOLLOUT) : 0u);
+    const std::uint32_t wanted = (client.stalled() || client.ended ? 0u : EPOLLIN) |
+                                 (has_more ? static_cast<std::uint32_t>(EPOLLOUT) : 0u);
     if (wanted != client.watched) sockets.change(client.fd.get(), wanted, &client);
     client.watched = wanted;
   }
@@ -360,19 +397,34 @@ struct TcpStoreServer::Impl {
     }
   }
 
-  void start_handshake_timer() {
-    handshake_timer.start(newcomers.front()->handshake, [this] { end_handshakes(); });
+  Deadline time_of(const ServedClient& newcomer) const {
+    return Deadline::at(newcomer.since + options.handshake_timeout);
   }
 
+  void start_handshake_timer() {
+    handshake_timer.start(time_of(*newcomers.front()), [this] { end_handshakes(); });
+  }
+
+  // What has come while nobody looked is heard before anybody is found silent, and a time in which
+  // the server was stopped counts for nobody.
   void end_handshakes() {
-    while (!newcomers.empty() && newcomers.front()->handshake.expired()) {
+    const auto now = Deadline::Clock::now();
+    in_turn = true;
+    while (!newcomers.empty() && time_of(*newcomers.front()).when() <= now) {
       ServedClient& client = *newcomers.front();
+      const bool was_away = now - time_of(client).when() > TokenGate::kWasAway;
+      read(client);
+      if (client.closed || !client.newcomer) continue;
       if (legacy_peers.spare(client)) {
         leave_newcomers(client);
+      } else if (was_away) {
+        client.since = now;
+        newcomers.splice(newcomers.end(), newcomers, client.newcomer_place);
       } else {
         refuse(client, "it did not open the conversation in time");
       }
     }
+    in_turn = false;
     if (!newcomers.empty()) start_handshake_timer();
     bury();
   }
@@ -407,6 +459,8 @@ struct TcpStoreServer::Impl {
   SendPool send_pool;
   LegacyPeers legacy_peers;
   std::list<ServedClient*> newcomers;  // oldest first
+  std::size_t most_held = 0;           // of the memory, since the last on_shrunk()
+  std::size_t most_strangers = 0;      // newcomers and those at the gate; looked up when reached
   std::list<ServedClient> closed;
   std::list<ServedClient> clients;
   base::FdWatch watch;

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -23,33 +24,64 @@ bool send_whole(int fd, const std::string& bytes) {
 }  // namespace
 
 struct TokenGate::Visitor {
-  Visitor(base::EventLoop& loop, base::UniqueFd connection, const Token& token)
-      : fd(std::move(connection)),
+  Visitor(base::EventLoop& loop, base::UniqueFd connection, const Token& token, Moment came)
+      : since(came),
+        fd(std::move(connection)),
         handshake(AgentHandshake::Role::kHead, kStorePurpose, token, fresh_nonce()),
         watch(loop, fd.get()),
         timer(loop) {}
 
+  Moment since;
   base::UniqueFd fd;
   AgentHandshake handshake;
   base::FdWatch watch;  // before fd goes
   base::Timer timer;
 };
 
-TokenGate::TokenGate(base::EventLoop& loop, Token token, const Options& options, Admitted admitted)
-    : loop_(loop), token_(std::move(token)), options_(options), admitted_(std::move(admitted)) {}
+TokenGate::TokenGate(base::EventLoop& loop, Token token, Deadline::Duration timeout,
+                     Admitted admitted)
+    : loop_(loop), token_(std::move(token)), timeout_(timeout), admitted_(std::move(admitted)) {}
 
 TokenGate::~TokenGate() = default;
 
-void TokenGate::take(base::UniqueFd connection, const std::string& bytes) {
-  if (visitors_.size() >= options_.most_waiting)
-    refuse(visitors_.begin(), "too many connections that have not proved anything");
-  visitors_.push_back(std::make_unique<Visitor>(loop_, std::move(connection), token_));
+void TokenGate::take(base::UniqueFd connection, const std::string& bytes, Moment since) {
+  visitors_.push_back(std::make_unique<Visitor>(loop_, std::move(connection), token_, since));
   const auto visitor = std::prev(visitors_.end());
   (*visitor)->watch.on_readable([this, visitor] { read(visitor); });
-  (*visitor)->timer.start(Deadline::after(options_.timeout), [this, visitor] {
-    refuse(visitor, "it did not prove in time that it has the token");
-  });
+  start_timer(visitor);
   receive(visitor, bytes);
+}
+
+void TokenGate::start_timer(Visitors::iterator visitor) {
+  (*visitor)->timer.start(Deadline::at((*visitor)->since + timeout_),
+                          [this, visitor] { end_time(visitor); });
+}
+
+// What has come while nobody looked is heard first, and a time in which this process was stopped
+// counts for nobody.
+void TokenGate::end_time(Visitors::iterator visitor) {
+  const Visitor* const who = visitor->get();
+  const auto now = Deadline::Clock::now();
+  const bool was_away = now - (who->since + timeout_) > kWasAway;
+  read(visitor);
+  if (!is_here(who)) return;
+  if (!was_away) return refuse(visitor, "it did not prove in time that it has the token");
+  (*visitor)->since = now;
+  start_timer(visitor);
+}
+
+bool TokenGate::part_with_one_since(Moment moment) {
+  if (visitors_.empty() || visitors_.front()->since > moment) return false;
+  const auto first = visitors_.begin();
+  const Visitor* const who = first->get();
+  read(first);
+  if (is_here(who)) refuse(first, "others need its place, and it has not proved anything");
+  return true;
+}
+
+bool TokenGate::is_here(const Visitor* who) const {
+  return std::any_of(visitors_.begin(), visitors_.end(),
+                     [&](const auto& visitor) { return visitor.get() == who; });
 }
 
 void TokenGate::read(Visitors::iterator visitor) {

@@ -20,14 +20,15 @@ namespace dtrun::rendezvous {
 
 class TokenGate {
  public:
-  struct Options {
-    base::Deadline::Duration timeout;  ///< of one handshake
-    std::size_t most_waiting;          ///< beyond it the oldest goes
-  };
+  /// A timer that comes so late says that the process was stopped, or the machine.
+  static constexpr base::Deadline::Duration kWasAway = std::chrono::seconds(1);
+  using Moment = base::Deadline::Clock::time_point;
   /// Takes the connection and what came behind the handshake.
   using Admitted = std::function<void(base::UniqueFd connection, std::string bytes)>;
 
-  TokenGate(base::EventLoop& loop, Token token, const Options& options, Admitted admitted);
+  /// @param timeout for who comes, from when it has connected
+  TokenGate(base::EventLoop& loop, Token token, base::Deadline::Duration timeout,
+            Admitted admitted);
   /// Closes those that are still in the door.
   ~TokenGate();
   TokenGate(const TokenGate&) = delete;
@@ -35,19 +36,27 @@ class TokenGate {
 
   /// @param connection non-blocking
   /// @param bytes what it has sent so far
-  void take(base::UniqueFd connection, const std::string& bytes);
+  /// @param since when it connected
+  void take(base::UniqueFd connection, const std::string& bytes, Moment since);
+  std::size_t size() const { return visitors_.size(); }
+  /// Of those who have been here since then or longer, the first is asked once more and goes, or
+  /// goes on. False: there is none.
+  bool part_with_one_since(Moment moment);
 
  private:
   struct Visitor;
   using Visitors = std::list<std::unique_ptr<Visitor>>;
 
+  void start_timer(Visitors::iterator visitor);
+  void end_time(Visitors::iterator visitor);
+  bool is_here(const Visitor* visitor) const;
   void read(Visitors::iterator visitor);
   void receive(Visitors::iterator visitor, std::string_view bytes);
   void refuse(Visitors::iterator visitor, const std::string& why);
 
   base::EventLoop& loop_;
   const Token token_;
-  const Options options_;
+  const base::Deadline::Duration timeout_;
   const Admitted admitted_;
   Visitors visitors_;  // oldest first
   RateLimitedLog refusals_{base::log::Component::kStore};

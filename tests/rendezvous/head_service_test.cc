@@ -24,10 +24,9 @@ TEST(HeadServiceTest, WhatIsNoAgentIsClosedAtOnce) {
   ServedHead head(job_of(1, 1));
   for (const std::string& text :
        {std::string("GET / HTTP/1.1\r\n\r\n"), bytes("16 03 01 02 00 01 00 01 fc 03 03"),
-        std::string("SSH-2.0-OpenSSH_9.2\r\n"), bytes("00 ce f7 85 3c"), bytes("d7 05 00 ff"),
-        kAgentOpening + bytes("ff*4"), kAgentOpening + bytes("01 00 01 00"),
-        kAgentOpening + bytes("01 00*3 63"), kAgentOpening + frame(Beat{}),
-        kAgentOpening + frame(Done{0})}) {
+        std::string("SSH-2.0-OpenSSH_9.2\r\n"), bytes("d7 05 00 ff"), kAgentOpening + bytes("ff*4"),
+        kAgentOpening + bytes("01 00 01 00"), kAgentOpening + bytes("01 00*3 63"),
+        kAgentOpening + frame(Beat{}), kAgentOpening + frame(Done{0})}) {
     RawClient stranger(head.port());
     stranger.send(text);
     char byte;
@@ -285,6 +284,50 @@ TEST(HeadServiceTest, WithoutDescriptorsNewcomersMakeRoomForEachOther) {
   }
   fill.clear();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST(HeadServiceTest, WithoutDescriptorsWhoHasSaidOneByteMakesRoom) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "UBSan opens a pipe to check a pointer, and finds none valid where it cannot";
+#endif
+  const RoundSettings job = job_of(2, 2);
+  ServedHead head(job);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<base::UniqueFd> fill;
+  const rlimit low{256, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (int fd; (fd = ::fcntl(0, F_DUPFD_CLOEXEC, 0)) >= 0;) fill.emplace_back(fd);
+  for (int i = 0; i < 2; ++i) fill.pop_back();
+  {
+    RawClient one_byte(head.port());
+    one_byte.send("\xd7");
+    fill.pop_back();
+    RawAgent agent(head.port());
+    EXPECT_TRUE(one_byte.closed_by_peer());
+    agent.join(hello_of("a", job, 1));
+  }
+  fill.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+// Anybody may send them, and they are shown on the operator's terminal.
+TEST(HeadServiceTest, WhatAStrangerCallsItselfIsFitForATerminal) {
+  const RoundSettings job = job_of(2, 2);
+  ServedHead head(job);
+  RawAgent agent(head.port());
+  Hello hello = hello_of("evil\x1b]0;owned\x07\n" + std::string(5000, 'h'), job, 1);
+  hello.run_id = "\x1b[2J" + std::string(5000, 'r');
+  agent.send(std::string(kAgentOpening) + frame(hello));
+  agent.receive(kHeadAnswer.size());
+  const std::string told = agent.expect<Refused>().text;
+  EXPECT_TRUE(contains(told, "it belongs to job '?[2Jrrr")) << told;
+  EXPECT_LT(told.size(), 200u);
+  const auto notes = head.notes();
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_TRUE(contains(notes[0], "evil?]0;owned??hhh")) << notes[0];
+  EXPECT_EQ(notes[0].find_first_of("\x1b\x07\n"), std::string::npos);
+  EXPECT_LT(notes[0].size(), 600u);
 }
 
 TEST(HeadServiceTest, ALostConnectionIsKnownAtOnceHoweverItEnds) {

@@ -20,6 +20,7 @@
 #include "dtrun/rendezvous/head_service.h"
 #include "dtrun/rendezvous/membership.h"
 #include "dtrun/rendezvous/round_clock.h"
+#include "dtrun/rendezvous/tcp_store_server.h"
 
 namespace dtrun::rendezvous {
 
@@ -46,13 +47,23 @@ class ServedHead {
                       decltype(HeadServiceCallbacks::before_close) before_close = {}) {
     if (options.endpoint_host.empty()) options.endpoint_host = "n0";
     if (options.listening_at.empty()) options.listening_at = "127.0.0.1";
-    base::UniqueFd listener = base::listen_tcp("127.0.0.1", 0);
-    port_ = base::local_port(listener.get());
+    // The door that production has, too: a store's server, which hands agents over.
+    TcpStoreServerOptions door;
+    door.legacy_numbering = LegacyNumbering::kNone;
+    door.handshake_timeout = options.newcomer_time;
+    door.max_newcomers = options.max_newcomers;
+    door.on_agent = [this](base::UniqueFd connection, const std::string& bytes) {
+      service_->adopt(std::move(connection), bytes);
+    };
+    door.part_with_agent_since = [this](base::Deadline::Clock::time_point moment) {
+      return service_->part_with_one_since(moment);
+    };
     service_.emplace(loop_, std::move(head), std::move(options),
                      HeadServiceCallbacks{[this](const rounds::Note& note) { add(note.text); },
                                           [this] { ended_.set_value(); }, std::move(before_round),
                                           std::move(before_close)});
-    service_->listen(std::move(listener));
+    door_.emplace(loop_, base::listen_tcp("127.0.0.1", 0), std::move(door));
+    port_ = door_->port();
     thread_ = std::thread([this] { loop_.run(); });
   }
   ~ServedHead() { stop(); }
@@ -62,6 +73,7 @@ class ServedHead {
   void stop() {
     loop_.stop();
     if (thread_.joinable()) thread_.join();
+    door_.reset();
     service_.reset();
   }
   bool ended() {
@@ -87,6 +99,7 @@ class ServedHead {
 
   base::EventLoop loop_;
   std::optional<HeadService> service_;
+  std::optional<TcpStoreServer> door_;
   std::uint16_t port_ = 0;
   std::promise<void> ended_;
   std::mutex mutex_;

@@ -79,44 +79,88 @@ TEST(StoreSiegeTest, AFloodOfSilentConnectionsGoesByWhileAJobRuns) {
   RawClient(server.port()).handshake();
 }
 
-// In a process of its own, because descriptors are counted by process: connects `count` times, says
-// nothing, and then asks as a client does. Exits with 0 where it was answered.
-[[noreturn]] void flood_and_ask(std::uint16_t port, int count) {
-  std::vector<base::UniqueFd> flood;
-  for (int i = 0; i < count; ++i)
-    flood.push_back(base::connect_tcp("127.0.0.1", port, RawClient::limit()));
-  const base::UniqueFd client = base::connect_tcp("127.0.0.1", port, RawClient::limit());
-  const std::string request = bytes("00 ce f7 85 3c 0d 'pid1'");
-  std::string reply(4, '\0');
-  base::send_all(client.get(), request.data(), request.size(), RawClient::limit());
-  base::receive_all(client.get(), reply.data(), reply.size(), RawClient::limit());
-  ::_exit(reply == "pid1" ? 0 : 1);
+TEST(StoreSiegeTest, FiveThousandWhoConnectBeforeAnySpeaksAreAllServed) {
+  allow_descriptors(16'384);
+  const ServedStore server;
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 5000; ++i) clients.emplace_back(server.port());
+  for (RawClient& client : clients) client.send(bytes("00 ce f7 85 3c 0d 'pid1'"));
+  for (RawClient& client : clients) EXPECT_EQ(client.receive(4), "pid1");
 }
 
-TEST(StoreSiegeTest, With256DescriptorsSilentConnectionsMakeRoomForThoseWhoAsk) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "UBSan opens a pipe to check a pointer, and finds none valid where it cannot";
-#endif
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "the thread sanitizer does not let a forked child of a threaded process go on";
-#endif
-  const ServedStore server;
-  Job job(server);
-  job.step();
+// Descriptors are counted by process: the crowd has one of its own. Exits with 0 where it went
+// well.
+template <typename Crowd>
+void besiege_with_few_descriptors(Crowd crowd) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   const pid_t child = ::fork();
   if (child == 0) {
     allow_descriptors(4096);
-    flood_and_ask(server.port(), 600);
+    ::_exit(crowd() ? 0 : 1);
   }
   const rlimit low{256, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
   int status = -1;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  job.step();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+std::vector<base::UniqueFd> silent_connections(std::uint16_t port, int count) {
+  std::vector<base::UniqueFd> result;
+  for (int i = 0; i < count; ++i)
+    result.push_back(base::connect_tcp("127.0.0.1", port, RawClient::limit()));
+  return result;
+}
+
+bool is_answered_at(std::uint16_t port) {
+  const base::UniqueFd client = base::connect_tcp("127.0.0.1", port, RawClient::limit());
+  const std::string request = bytes("00 ce f7 85 3c 0d 'pid1'");
+  std::string reply(4, '\0');
+  base::send_all(client.get(), request.data(), request.size(), RawClient::limit());
+  base::receive_all(client.get(), reply.data(), reply.size(), RawClient::limit());
+  return reply == "pid1";
+}
+
+const char* why_no_siege_here() {
+#ifdef __SANITIZE_ADDRESS__
+  return "UBSan opens a pipe to check a pointer, and finds none valid where it cannot";
+#elif defined(__SANITIZE_THREAD__)
+  return "the thread sanitizer does not let a forked child of a threaded process go on";
+#else
+  return nullptr;
+#endif
+}
+
+TEST(StoreSiegeTest, With256DescriptorsSilentConnectionsMakeRoomForThoseWhoAsk) {
+  if (const char* why = why_no_siege_here()) GTEST_SKIP() << why;
+  const ServedStore server;
+  Job job(server);
+  job.step();
+  besiege_with_few_descriptors([&] {
+    const auto flood = silent_connections(server.port(), 600);
+    return is_answered_at(server.port());
+  });
+  job.step();
+}
+
+TEST(StoreSiegeTest, With256DescriptorsThoseAtTheGateMakeRoomForWhoHasTheToken) {
+  if (const char* why = why_no_siege_here()) GTEST_SKIP() << why;
+  const Token token("0123456789abcdef", "the test");
+  const ServedStore server({.token = token});
+  besiege_with_few_descriptors([&] {
+    auto flood = silent_connections(server.port(), 600);
+    for (const base::UniqueFd& one : flood) ::send(one.get(), "\xd7", 1, MSG_NOSIGNAL);
+    // More of them come while he is there.
+    const auto store = connect_tcp_store({.host = "127.0.0.1",
+                                          .port = server.port(),
+                                          .connect_timeout = std::chrono::seconds(20),
+                                          .token = token});
+    auto more = silent_connections(server.port(), 300);
+    for (const base::UniqueFd& one : more) ::send(one.get(), "\xd7", 1, MSG_NOSIGNAL);
+    return store->add("n", 1) == 1;
+  });
 }
 
 TEST(StoreSiegeTest, ResetsInTheMiddleOfARequestConcernNobodyElse) {

@@ -71,6 +71,54 @@ TEST(TcpStoreServerTest, WhatAClientSentBeforeItEndedIsServed) {
   EXPECT_EQ(server.client()->get("k", RawClient::limit()), "v");
 }
 
+// Whatever of its answers is still here when its end is heard.
+TEST(TcpStoreServerTest, WhoSendsNoMoreGetsItsAnswersWhole) {
+  const ServedStore server;
+  const std::string value(256 << 10, 'x');
+  const auto store = server.client();
+  store->set("k", value);
+  ASSERT_TRUE(store->check({"k"}));
+  for (int gets = 1; gets <= 32; ++gets) {
+    RawClient client(server.port());
+    client.handshake();
+    std::string requests;
+    for (int i = 0; i < gets; ++i) requests += bytes("03 02 0*7 '/k'");
+    client.send(requests);
+    ::shutdown(client.fd(), SHUT_WR);
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(store->check({"k"}));
+    for (int i = 0; i < gets; ++i) {
+      client.receive(8);
+      EXPECT_TRUE(client.receive(value.size()) == value);
+    }
+    EXPECT_TRUE(client.closed_by_peer());
+  }
+}
+
+TEST(TcpStoreServerTest, WhatHasArrivedIsHeardBeforeTheClock) {
+  TcpStoreServerOptions options;
+  options.handshake_timeout = milliseconds(1200);
+  ServedStore server(options);
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 400; ++i) clients.emplace_back(server.port());
+  // Accepted after all of them.
+  RawClient(server.port()).handshake();
+  std::promise<void> stopped, goes_on;
+  server.loop().post([&] {
+    stopped.set_value();
+    goes_on.get_future().wait();
+  });
+  stopped.get_future().wait();
+  for (std::size_t i = 1; i < clients.size(); ++i)
+    clients[i].send(bytes("00 ce f7 85 3c 0d 'pid1'"));
+  // Longer than their time, and long enough to be taken for a stop.
+  for (const auto end = base::Deadline::after(milliseconds(2500)); !end.expired();)
+    ::poll(nullptr, 0, end.poll_timeout_ms());
+  goes_on.set_value();
+  for (std::size_t i = 1; i < clients.size(); ++i) EXPECT_EQ(clients[i].receive(4), "pid1") << i;
+  // The time in which the server stood still was not his.
+  clients[0].handshake();
+}
+
 TEST(TcpStoreServerTest, WhatIsNoRequestEndsThatConnectionOnly) {
   const ServedStore server;
   const auto store = server.client();

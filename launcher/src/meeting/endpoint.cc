@@ -93,10 +93,14 @@ Endpoint::Endpoint(
                                        std::move(on_worker_end)});
   rendezvous::TcpStoreServerOptions store;
   store.on_client = std::move(on_store_client);
-  if (plan.options.rounds.max_nodes > 1)
+  if (plan.options.rounds.max_nodes > 1) {
     store.on_agent = [this](base::UniqueFd socket, const std::string& bytes) {
       head_->adopt(std::move(socket), bytes);
     };
+    store.part_with_agent_since = [this](base::Deadline::Clock::time_point moment) {
+      return head_->part_with_one_since(moment);
+    };
+  }
   server_ = std::make_unique<rendezvous::TcpStoreServer>(loop, std::move(head.listener), store);
 }
 

@@ -56,8 +56,9 @@ class HeadService {
 
   /// A connection whose first bytes were read already (TcpStoreServerOptions::on_agent).
   void adopt(base::UniqueFd connection, const std::string& first_bytes);
-  /// Takes connections from a bound and listening socket of its own.
-  void listen(base::UniqueFd listener);
+  /// For who has no descriptor left: closes one of the adopted that is done with, or is no accepted
+  /// agent's and has been here since `moment` or longer. False: there is none.
+  bool part_with_one_since(base::Deadline::Clock::time_point moment);
   /// The other end of the connection of the agent that hosts: for Membership. Once.
   base::UniqueFd own_agent();
   /// Another agent is the head from now on. on_end() follows.

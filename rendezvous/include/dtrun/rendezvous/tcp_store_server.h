@@ -25,23 +25,31 @@ struct TcpStoreServerOptions {
   std::size_t max_key_bytes = 8 << 10;
   std::size_t max_value_bytes = 8 << 20;
   std::size_t max_keys_per_request = 1 << 20;
-  /// Of keys, values, queues, waits, half requests and unsent answers together. The client that
-  /// would exceed it is closed; what is there stays, and the others go on.
+  /// Of keys, values, queues, waits, half requests and unsent answers together. The client whose
+  /// request would exceed it is closed; what is there stays, and the others go on. Reading and
+  /// deleting may use a sixteenth more.
   std::size_t max_store_bytes = std::size_t{2} << 30;
   /// Of those clients that do not open with the modern handshake.
   LegacyNumbering legacy_numbering = LegacyNumbering::kTorch19To20;
   /// A connection that has not opened the conversation by then is closed. The second, silent
   /// connection of a live legacy client is spared.
   base::Deadline::Duration handshake_timeout = std::chrono::seconds(30);
-  /// Of connections that have not opened the conversation; beyond it the oldest is closed. So it is
-  /// when no file descriptor is left.
-  std::size_t max_newcomers = 4096;
+  /// Of connections that have not opened the conversation or, where there is a token, proved that
+  /// they have it; beyond it the oldest is closed. So it is when no file descriptor is left.
+  /// 0: three quarters of the process's limit of descriptors.
+  std::size_t max_newcomers = 0;
   /// First byte >= 0x80: not a store client but an agent; the connection (non-blocking) and the
   /// bytes read so far are handed over. Empty: such connections are closed.
   std::function<void(base::UniqueFd connection, std::string first_bytes)> on_agent = {};
+  /// No file descriptor is left: closes one of the connections handed over that has not shown who
+  /// it is and has been here since `moment` or longer. False: there is none.
+  std::function<bool(base::Deadline::Clock::time_point moment)> part_with_agent_since = {};
   /// Where set, clients must prove that they have it (TcpStoreOptions::token) before their first
   /// request; others are closed. PyTorch's clients cannot. Not together with on_agent.
   std::optional<Token> token = std::nullopt;
+  /// Called when the store holds a sixteenth of max_store_bytes less than it did: a time to give
+  /// pages back to the system.
+  std::function<void()> on_shrunk = {};
   /// Called for each client that has opened the conversation; must not destroy the server.
   std::function<void()> on_client = {};
 };
