@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -11,6 +12,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +26,7 @@
 #include "dtrun/rendezvous/tcp_store_server.h"
 #include "dtrun/rendezvous/token.h"
 #include "launch/exit_code.h"
+#include "launch/notice_writer.h"
 
 namespace dtrun::tools {
 namespace {
@@ -109,9 +113,10 @@ Asked read_options(int argc, char** argv) {
       ->check(kIsACount)
       ->type_name("N")
       ->capture_default_str();
-  app.add_option("--max-memory", options.server.max_store_bytes,
-                 "of keys, values, waits and unsent answers together: 2GB; the client that would "
-                 "exceed it is closed")
+  app.add_option(
+         "--max-memory", options.server.max_store_bytes,
+         "of keys, values, waits and unsent answers together: 2GB; the client whose request "
+         "would exceed it is closed, reading and deleting go on")
       ->check(kIsASize)
       ->transform(CLI::AsSizeValue(false))
       ->option_text("SIZE");
@@ -152,6 +157,25 @@ void fill_standard_streams() {
       return;
     }
   }
+}
+
+// As it is printed: [::1] and ::1 are one address.
+std::string bind_host(const std::string& text) {
+  if (!text.starts_with('[')) return text;
+  const HostPort place = HostPort::parse(text);
+  if (place.port)
+    throw Error(ErrorCode::kUsage, fmt::format("--bind={} has a port", text), "",
+                "--port names it");
+  return place.host;
+}
+
+// What the store may hold is counted, and what it no longer holds must go back to the system for
+// that to be true of the process: big values always get pages of their own, which grow without a
+// copy, and the pages of small ones are given back, also from between those that stay.
+void keep_memory_tight(TcpStoreServerOptions& server) {
+  ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
+  ::mallopt(M_TRIM_THRESHOLD, 2 << 20);
+  server.on_shrunk = [] { ::malloc_trim(0); };
 }
 
 // Each client is a descriptor, so that their limit is the limit of clients: who comes when there is
@@ -214,6 +238,28 @@ class PortFile {
   const std::string text_;
 };
 
+// Whoever does not read standard error, or holds the terminal, costs lines and not the store's
+// time.
+class LogOnThread {
+ public:
+  LogOnThread() {
+    writer_ = std::make_unique<launcher::NoticeWriter>(STDERR_FILENO);
+    base::log::set_writer(
+        [](const base::log::Line& line) { writer_->put(std::string(line.text) + "\n"); });
+  }
+  ~LogOnThread() {
+    base::log::set_writer(nullptr);
+    writer_->flush(base::Deadline::after(std::chrono::seconds(1)));
+    writer_.reset();
+  }
+  LogOnThread(const LogOnThread&) = delete;
+  LogOnThread& operator=(const LogOnThread&) = delete;
+
+ private:
+  // The log knows functions only.
+  static inline std::unique_ptr<launcher::NoticeWriter> writer_;
+};
+
 bool is_open_to_all(const std::string& address) {
   return address == "0.0.0.0" || address == "::";
 }
@@ -222,10 +268,14 @@ int serve(Options options) {
   if (!options.token_file.empty())
     options.server.token = rendezvous::Token::from_file(options.token_file, "--token-file=");
   set_connection_limit(options.max_connections);
+  // Nothing else here needs descriptors: all may be of clients that say nothing yet.
+  options.server.max_newcomers = std::numeric_limits<std::size_t>::max();
+  keep_memory_tight(options.server);
+  const LogOnThread log;
   base::EventLoop loop;
   // Before anybody can know the port, so that nobody's signal comes too early.
   const base::SignalWatch signals(loop, stop_signals(), [&](int) { loop.stop(); });
-  base::UniqueFd listener = base::listen_tcp(options.bind, options.port);
+  base::UniqueFd listener = base::listen_tcp(bind_host(options.bind), options.port);
   const std::string address = base::local_address(listener.get());
   const bool has_token = options.server.token.has_value();
   const TcpStoreServer server(loop, std::move(listener), std::move(options.server));

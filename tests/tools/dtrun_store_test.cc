@@ -1,4 +1,5 @@
 // The program dtrun-store, as its users start it.
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -137,6 +138,62 @@ TEST_F(DtrunStoreTest, AServerThatIsStoppedForLongIsNotLostToThoseWhoWaitAndAsk)
   EXPECT_LE(asks->add("n", 1, late()), 2);
   asks->set("late", "v");
   waiter.join();
+  EXPECT_EQ(end().exit_code, 0);
+}
+
+TEST_F(DtrunStoreTest, AnAddressMayStandInBracketsAsItIsPrinted) {
+  start({"--bind", "[::1]"});
+  connect_tcp_store({.host = "::1", .port = port_})->set("k", "v");
+  EXPECT_EQ(end().out, fmt::format("dtrun-store: serving at [::1]:{}\n", port_));
+  const CommandResult with_port = run({"--bind", "[::1]:80"});
+  EXPECT_EQ(with_port.exit_code, 64) << with_port.describe();
+  EXPECT_THAT(with_port.err, HasSubstr("--port names it"));
+}
+
+TEST_F(DtrunStoreTest, AStandardErrorThatNobodyReadsHoldsUpNothing) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const base::UniqueFd reader(ends[0]), writer(ends[1]);
+  store_.emplace(Words{"/bin/sh", "-c", "exec \"$@\" 2>\"$0\"",
+                       fmt::format("/proc/{}/fd/{}", ::getpid(), writer.get()), DTRUN_STORE_BINARY,
+                       "-v", "--port", "0", "--port-file", path("port")});
+  ASSERT_TRUE(store_->wait_for_output("serving at ")) << store_->finish().describe();
+  std::ifstream(path("port")) >> port_;
+  // Each costs a line, and the pipe holds 64 KiB.
+  for (int i = 0; i < 2000; ++i)
+    base::connect_tcp("127.0.0.1", port_, Deadline::after(seconds(60)));
+  const auto store = connect_tcp_store(place());
+  store->set("k", "v", late());
+  EXPECT_EQ(store->num_keys(late()), 1);
+  EXPECT_EQ(end().exit_code, 0);
+}
+
+// Of the process, as the kernel counts it.
+TEST_F(DtrunStoreTest, ItsMemoryStaysWithinWhatItMayHold) {
+  start({"--max-memory", "64MB"});
+  const auto writer = connect_tcp_store(place());
+  const base::UniqueFd slow = base::connect_tcp("127.0.0.1", port_, late());
+  const std::string hello("\x00\xce\xf7\x85\x3c", 5);
+  const std::string get("\x03\x02\0\0\0\0\0\0\0/k", 11);
+  base::send_all(slow.get(), hello.data(), hello.size(), late());
+  const std::string part(1 << 20, 'x');
+  std::size_t kept = 0;
+  EXPECT_TRUE(error_of([&] {
+    for (;; ++kept) {
+      writer->append("k", part, late());
+      ASSERT_TRUE(writer->check({"k"}, late()));
+      base::send_all(slow.get(), get.data(), get.size(), late());
+    }
+  }));
+  EXPECT_GT(kept, 55u);
+  std::ifstream status(fmt::format("/proc/{}/status", store_->pid()));
+  std::size_t peak_kib = 0;
+  for (std::string word; status >> word;)
+    if (word == "VmHWM:") status >> peak_kib;
+  EXPECT_GT(peak_kib, 50u << 10);
+  EXPECT_LT(peak_kib, std::size_t{64} * 1024 * 11 / 10);
+  const auto other = connect_tcp_store(place());
+  EXPECT_TRUE(other->delete_key("k", late()));
   EXPECT_EQ(end().exit_code, 0);
 }
 
