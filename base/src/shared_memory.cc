@@ -47,13 +47,13 @@ SharedMemory SharedMemory::create(const std::string& name, std::size_t size) {
   return map(std::move(fd), size);
 }
 
-SharedMemory SharedMemory::reserve(const std::string& name, std::size_t span) {
+SharedMemory SharedMemory::reserve(const std::string& name, std::size_t span, std::size_t mapped) {
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
   if (!fd) throw system_error("create a memfd");
   if (::ftruncate(fd.get(), static_cast<off_t>(span)) != 0)
     throw system_error(fmt::format("reserve {} bytes of shared memory", span),
                        "raise the limit of file sizes (ulimit -f)");
-  return map(std::move(fd), span);
+  return map(std::move(fd), mapped);
 }
 
 void SharedMemory::commit(std::size_t offset, std::size_t size) const {

@@ -388,4 +388,20 @@ std::string whole_host_name() {
   return list && list->ai_canonname != nullptr ? list->ai_canonname : name;
 }
 
+void notice_silence(int fd, Deadline::Duration idle, Deadline::Duration unacknowledged) {
+  const auto set = [fd](int level, int option, std::int64_t value) {
+    const int number = static_cast<int>(std::clamp<std::int64_t>(value, 1, INT32_MAX));
+    ::setsockopt(fd, level, option, &number, sizeof number);
+  };
+  constexpr int kProbes = 4;
+  const auto ms = [](Deadline::Duration time) {
+    return std::chrono::ceil<std::chrono::milliseconds>(time).count();
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, ms(idle) / 2000);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, ms(idle) / 2000 / kProbes);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, ms(unacknowledged));
+}
+
 }  // namespace dtrun::base

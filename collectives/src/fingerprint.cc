@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <string_view>
 
@@ -63,6 +64,14 @@ bool Fingerprint::agrees_with(const Fingerprint& other) const {
   return sequence == other.sequence && kind == other.kind && dtype == other.dtype &&
          reduce_op == other.reduce_op && root == other.root && counts == other.counts &&
          shape == other.shape;
+}
+
+std::uint64_t Fingerprint::digest() const {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(this);
+  for (std::size_t i = 0; i < offsetof(Fingerprint, site); ++i)
+    hash = (hash ^ bytes[i]) * 0x100000001b3;
+  return hash;
 }
 
 std::string Fingerprint::describe() const {

@@ -4,6 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <iterator>
+#include <map>
 #include <string_view>
 
 #include "dtrun/base/env.h"
@@ -18,17 +23,17 @@ namespace {
 
 // A card is its fields, one a line, after the version and the size of the group. A line that starts
 // with '!' is a refusal, which whoever waits for the card gets to read in its place.
-constexpr std::string_view kVersion = "dtrun-card-1";
+constexpr std::string_view kVersion = "dtrun-card-2";
 constexpr char kRefusal = '!';
+const std::string kRosterKey = "roster";
 
 std::string card_key(int rank) {
   return fmt::format("member/{}", rank);
 }
 
 std::string encode(const Card& card, std::size_t group_size) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", kVersion, group_size,
-                     card.global_rank, card.pid, card.host, card.locality, card.local_socket,
-                     card.address, card.port, card.token);
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", kVersion, group_size, card.global_rank,
+                     card.pid, card.host, card.commons, card.address, card.port, card.token);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -46,7 +51,7 @@ struct Joined {
 
 Joined decode(const std::string& text, int rank) {
   const std::vector<std::string> lines = lines_of(text);
-  if (lines.size() != 10 || lines[0] != kVersion)
+  if (lines.size() != 9 || lines[0] != kVersion)
     throw Error(ErrorCode::kProtocol, fmt::format("the card of rank {} cannot be read", rank),
                 "it was written by another version of dtrun, or by another program",
                 "run the same build on all ranks, and give each job a store of its own");
@@ -58,11 +63,10 @@ Joined decode(const std::string& text, int rank) {
   joined.card.global_rank = static_cast<int>(number(2));
   joined.card.pid = static_cast<int>(number(3));
   joined.card.host = lines[4];
-  joined.card.locality = lines[5];
-  joined.card.local_socket = lines[6];
-  joined.card.address = lines[7];
-  joined.card.port = static_cast<std::uint16_t>(number(8));
-  joined.card.token = std::stoull(lines[9]);
+  joined.card.commons = lines[5];
+  joined.card.address = lines[6];
+  joined.card.port = static_cast<std::uint16_t>(number(7));
+  joined.card.token = std::strtoull(lines[8].c_str(), nullptr, 10);
   return joined;
 }
 
@@ -76,6 +80,7 @@ Joined decode(const std::string& text, int rank) {
                                  std::size_t ranks) {
   for (std::size_t rank = 0; rank < ranks; ++rank)
     options.store->compare_set(card_key(static_cast<int>(rank)), "", kRefusal + text);
+  options.store->compare_set(kRosterKey, "", kRefusal + text);
   refuse_membership(text);
 }
 
@@ -109,6 +114,12 @@ void publish(const GroupOptions& options, const std::string& text) {
   for (std::size_t rank = 0; rank < options.global_ranks.size(); ++rank)
     if (!options.store->check({card_key(static_cast<int>(rank))}))
       missing.push_back(options.global_ranks[rank]);
+  if (missing.empty())
+    throw Error(
+        ErrorCode::kTimeout,
+        fmt::format("{} came, but stopped or ended before group '{}' was made",
+                    describe_member(decode(options.store->get(card_key(0)), 0).card), options.name),
+        "it makes the list of the members for all", "look at that rank's output");
   throw Error(ErrorCode::kTimeout,
               fmt::format("group '{}' of {} ranks is not complete after {}: missing rank{} {}",
                           options.name, options.global_ranks.size(), base::format_duration(waited),
@@ -117,31 +128,126 @@ void publish(const GroupOptions& options, const std::string& text) {
               "look at their output; raise the timeout if they need longer");
 }
 
+/// Rank 0's part.
+std::vector<Card> gather_cards(const GroupOptions& options, base::Deadline deadline) {
+  std::vector<std::string> keys;
+  for (std::size_t rank = 0; rank < options.global_ranks.size(); ++rank)
+    keys.push_back(card_key(static_cast<int>(rank)));
+  std::vector<Card> cards;
+  for (const std::string& text : options.store->multi_get(keys, deadline)) {
+    if (text.starts_with(kRefusal)) refuse_membership(text.substr(1));
+    try {
+      const Joined joined = decode(text, static_cast<int>(cards.size()));
+      check_size(options, joined);
+      cards.push_back(joined.card);
+    } catch (const Error& error) {
+      // The others wait for the roster only.
+      if (error.code() == ErrorCode::kProtocol)
+        options.store->compare_set(kRosterKey, "", kRefusal + std::string(error.summary()));
+      throw;
+    }
+  }
+  return cards;
+}
+
+// The roster is texts of which many cards have the same (hosts, commons, addresses), each once, and
+// then a line of numbers for each card, in which they go by their place.
+class TextTable {
+ public:
+  std::size_t place_of(const std::string& text) {
+    const auto [found, is_new] = places_.emplace(text, texts_.size());
+    if (is_new) texts_.push_back(text);
+    return found->second;
+  }
+  const std::vector<std::string>& texts() const { return texts_; }
+
+ private:
+  std::map<std::string, std::size_t> places_;
+  std::vector<std::string> texts_;
+};
+
+constexpr std::string_view kRosterVersion = "dtrun-roster-1";
+constexpr std::size_t kNumbersOfCard = 7;
+
+std::string encode_roster(const std::vector<Card>& cards) {
+  TextTable texts;
+  std::string numbers;
+  for (const Card& card : cards)
+    fmt::format_to(std::back_inserter(numbers), "{} {} {} {} {} {} {}\n", card.global_rank,
+                   card.pid, texts.place_of(card.host), texts.place_of(card.commons),
+                   texts.place_of(card.address), card.port, card.token);
+  return fmt::format("{}\n{}\n{}\n{}", kRosterVersion, texts.texts().size(),
+                     fmt::join(texts.texts(), "\n"), numbers);
+}
+
+/// Takes a line from the front.
+std::string_view next_line(std::string_view& rest) {
+  const std::size_t end = std::min(rest.find('\n'), rest.size());
+  const std::string_view line = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return line;
+}
+
+std::array<std::uint64_t, kNumbersOfCard> numbers_of(std::string_view line) {
+  std::array<std::uint64_t, kNumbersOfCard> numbers{};
+  const char* at = line.data();
+  const char* const end = at + line.size();
+  for (std::uint64_t& number : numbers) {
+    at = std::from_chars(at, end, number).ptr;
+    if (at != end) ++at;
+  }
+  return numbers;
+}
+
+std::vector<Card> decode_roster(std::string_view roster, std::size_t size) {
+  const bool known = next_line(roster) == kRosterVersion;
+  std::vector<std::string> texts(
+      known ? std::min(numbers_of(next_line(roster))[0], 3 * std::uint64_t{size}) : 0);
+  for (std::string& text : texts) text = next_line(roster);
+  std::vector<Card> cards;
+  while (known && !roster.empty() && cards.size() <= size) {
+    const std::array<std::uint64_t, kNumbersOfCard> numbers = numbers_of(next_line(roster));
+    if (std::max({numbers[2], numbers[3], numbers[4]}) >= texts.size()) break;
+    cards.push_back({static_cast<int>(numbers[0]), static_cast<int>(numbers[1]), texts[numbers[2]],
+                     texts[numbers[3]], texts[numbers[4]], static_cast<std::uint16_t>(numbers[5]),
+                     numbers[6]});
+  }
+  if (cards.size() != size)
+    throw Error(ErrorCode::kProtocol, "the roster of the group cannot be read",
+                "it was written by another version of dtrun, or by another program",
+                "run the same build on all ranks, and give each job a store of its own");
+  return cards;
+}
+
 }  // namespace
 
 std::string describe_member(const Card& card) {
   return fmt::format("rank {} (pid {} on {})", card.global_rank, card.pid, card.host);
 }
 
+void throw_if_refused(rendezvous::Store& store, base::Deadline deadline) {
+  const std::string roster = store.try_get(kRosterKey, deadline).value_or("");
+  if (roster.starts_with(kRefusal)) refuse_membership(roster.substr(1));
+}
+
 std::vector<Card> exchange_cards(const GroupOptions& options, const Card& mine,
                                  base::Deadline deadline) {
   const base::Deadline::Clock::time_point start = base::Deadline::Clock::now();
   publish(options, encode(mine, options.global_ranks.size()));
-  std::vector<Card> cards;
-  for (std::size_t rank = 0; rank < options.global_ranks.size(); ++rank) {
-    std::string text;
-    try {
-      text = options.store->get(card_key(static_cast<int>(rank)), deadline);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kTimeout) throw;
-      throw_missing(options, base::Deadline::Clock::now() - start);
+  std::string roster;
+  try {
+    if (options.rank == 0) {
+      roster = encode_roster(gather_cards(options, deadline));
+      roster = options.store->compare_set(kRosterKey, "", roster, deadline);
+    } else {
+      roster = options.store->get(kRosterKey, deadline);
     }
-    if (text.front() == kRefusal) refuse_membership(text.substr(1));
-    const Joined joined = decode(text, static_cast<int>(rank));
-    check_size(options, joined);
-    cards.push_back(joined.card);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    throw_missing(options, base::Deadline::Clock::now() - start);
   }
-  return cards;
+  if (roster.starts_with(kRefusal)) refuse_membership(roster.substr(1));
+  return decode_roster(roster, options.global_ranks.size());
 }
 
 }  // namespace dtrun::collectives

@@ -34,12 +34,13 @@ TEST(SharedMemoryTest, MoreThanThereIsIsAnErrorAtOnce) {
 }
 
 TEST(SharedMemoryTest, WhatIsReservedIsUsableOnceCommitted) {
-  const SharedMemory memory = SharedMemory::reserve("test", std::size_t{1} << 30);
+  const SharedMemory memory =
+      SharedMemory::reserve("test", std::size_t{1} << 30, std::size_t{1} << 30);
   memory.commit(1 << 20, 4096);
   memory.data()[(1 << 20) + 4095] = std::byte{3};
   EXPECT_EQ(memory.data()[(1 << 20) + 4095], std::byte{3});
   EXPECT_THROW(memory.commit(0, std::size_t{1} << 50), Error);
-  EXPECT_THROW(SharedMemory::reserve("test", std::size_t{1} << 63), Error);
+  EXPECT_THROW(SharedMemory::reserve("test", std::size_t{1} << 63, 4096), Error);
 }
 
 TEST(FutexTest, AnyOfSeveralWordsWakesTheWaiter) {

@@ -1,19 +1,24 @@
 // The parts below the engine: heap, ring, board, control connection; and what a group leaves
 // behind.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <numeric>
 #include <thread>
 
 #include "cpu/control_connection.h"
+#include "cpu/cpu_share.h"
 #include "cpu/heap.h"
+#include "cpu/meeting.h"
 #include "cpu/rank_board.h"
 #include "cpu/ring.h"
 #include "dtrun/base/socket.h"
@@ -25,11 +30,18 @@ namespace dtrun::collectives::cpu {
 namespace {
 
 using base::ErrorCode;
+using tensors::Tensor;
 using testing_support::contains;
 using testing_support::error_of;
 
+struct OwnHeap {
+  const Commons commons = Commons::create(1);
+  Heap heap{commons, 0};
+};
+
 TEST(HeapTest, BlocksAreZeroAlignedAndUsedAgain) {
-  Heap heap;
+  OwnHeap own;
+  Heap& heap = own.heap;
   const Offset first = heap.allocate(1000);
   EXPECT_EQ(first % 128, 0U);
   heap.at(first)[999] = std::byte{1};
@@ -41,7 +53,8 @@ TEST(HeapTest, BlocksAreZeroAlignedAndUsedAgain) {
 }
 
 TEST(HeapTest, AFullHeapIsAnError) {
-  Heap heap;
+  OwnHeap own;
+  Heap& heap = own.heap;
   const auto error = error_of([&] { heap.allocate(std::size_t{2} << 30); });
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->code(), ErrorCode::kSystem);
@@ -55,7 +68,7 @@ TEST(HeapTest, ALackOfSharedMemoryIsAnErrorAndNoSignal) {
     ::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{1 << 20, 1 << 20};
     ::setrlimit(RLIMIT_FSIZE, &limit);
-    const auto error = error_of([] { const Heap heap; });
+    const auto error = error_of([] { const OwnHeap heap; });
     ::_exit(error && contains(error->what(), "bytes of shared memory") &&
                     error->code() == ErrorCode::kSystem
                 ? 0
@@ -67,7 +80,8 @@ TEST(HeapTest, ALackOfSharedMemoryIsAnErrorAndNoSignal) {
 }
 
 TEST(RingTest, BytesComeOutInOrderHoweverTheyAreCut) {
-  Heap heap;
+  OwnHeap own;
+  Heap& heap = own.heap;
   constexpr std::size_t kCapacity = 64 << 10;
   auto* ring = new (heap.at(heap.allocate(ring_bytes(kCapacity)))) RingHeader();
   ring->capacity = kCapacity;
@@ -226,6 +240,88 @@ TEST(LeakTest, NothingStaysOfGroupsThatWereMadeAndLeft) {
     EXPECT_EQ(after.mappings, 0);
     EXPECT_LE(after.threads, before.threads);
   }
+}
+
+// Of the front of the commons and of its own heap each rank has a mapping, of a peer's heap none
+// before something in it is needed.
+TEST(StartTest, ARankMapsAPeersHeapWhenItFirstNeedsIt) {
+  constexpr int kRanks = 20;
+  static_assert(kRanks > Meeting::kMostWoken);
+  std::atomic<std::ptrdiff_t> after_barriers{0};
+  std::atomic<std::ptrdiff_t> descriptors{0};
+  const std::ptrdiff_t before = footprint().descriptors;
+  test::run_ranks(kRanks, [&](const ProcessGroup& group) {
+    for (int turn = 0; turn < 50; ++turn) group.barrier();
+    const Tensor tensor = tensors::full({4}, group.rank());
+    group.all_reduce(tensor);
+    EXPECT_EQ(tensor.to_vector(), std::vector<double>(4, kRanks * (kRanks - 1) / 2));
+    group.broadcast(tensor, 3);
+    if (group.rank() == 0) {
+      after_barriers = footprint().mappings;
+      descriptors = footprint().descriptors - before;
+    }
+    group.barrier();
+    const ProcessGroup pair = group.split({{0, 1}}, "pair");
+    if (pair.valid()) {
+      const Work receive = pair.irecv(tensors::zeros({1}), 1 - pair.rank());
+      pair.send(tensors::ones({1}), 1 - pair.rank());
+      receive.wait();
+    }
+    group.barrier();
+    // A message each way, and a table in rank 0's heap.
+    if (group.rank() == 0) {
+      EXPECT_LE(footprint().mappings, 2 * kRanks + 2);
+    }
+    group.barrier();
+  });
+  // Neighbours may have become one.
+  EXPECT_LE(after_barriers, 2 * kRanks);
+  EXPECT_LT(descriptors, 10 * kRanks);
+}
+
+/// Whether two ranks bound to those CPUs are in each other's way.
+Crowding crowding_of(int first_cpu, int second_cpu) {
+  const Commons commons = Commons::create(2);
+  std::vector<std::unique_ptr<CpuShare>> shares(2);
+  for (int rank : {0, 1}) {
+    std::thread([&] {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(rank == 0 ? first_cpu : second_cpu, &set);
+      ASSERT_EQ(::sched_setaffinity(0, sizeof(set), &set), 0);
+      shares[static_cast<std::size_t>(rank)] = std::make_unique<CpuShare>(commons, rank);
+    }).join();
+  }
+  return shares[0]->crowding(2, [](int) { return true; });
+}
+
+TEST(CpuShareTest, RanksThatAreBoundToACpuEachAreNotCrowded) {
+  cpu_set_t own;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(own), &own), 0);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &own)) cpus.push_back(cpu);
+  if (cpus.size() < 2 || cpu_quota()) GTEST_SKIP() << "needs two CPUs without a quota";
+  EXPECT_EQ(crowding_of(cpus[0], cpus[1]), Crowding::alone);
+  EXPECT_EQ(crowding_of(cpus[0], cpus[0]), Crowding::crowded);
+}
+
+TEST(CpuShareTest, TheNarrowestQuotaOfTheCgroupsCounts) {
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("dtrun-quota-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(root / "a" / "b");
+  std::ofstream(root / "a" / "cpu.max") << "150000 100000\n";
+  std::ofstream(root / "a" / "b" / "cpu.max") << "max 100000\n";
+  const std::string membership = root / "membership";
+  std::ofstream(membership) << "1:name=systemd:/x\n0::/a/b\n";
+  const std::optional<CpuQuota> quota = cpu_quota(root.c_str(), membership.c_str());
+  std::ofstream(root / "a" / "cpu.max") << "max 100000\n";
+  const bool unlimited = !cpu_quota(root.c_str(), membership.c_str());
+  std::filesystem::remove_all(root);
+  ASSERT_TRUE(quota.has_value());
+  EXPECT_EQ(quota->cpus, 1.5);
+  EXPECT_NE(quota->cgroup, 0U);
+  EXPECT_TRUE(unlimited);
 }
 
 TEST(LeakTest, SplitGroupsGiveTheirSharedMemoryBack) {

@@ -2,10 +2,16 @@
 #include "membership.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <sstream>
 #include <thread>
 
+#include "cpu/commons_door.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/hash_store.h"
 #include "support/rank_threads.h"
@@ -78,17 +84,44 @@ TEST(MembershipTest, TwoProcessesCannotBeOneRank) {
 TEST(MembershipTest, ARankThatStopsHalfwayIsNamed) {
   const auto store = rendezvous::make_hash_store();
   std::optional<Error> error;
-  std::thread first([&] {
+  std::thread second([&] {
     error = error_of(
-        [&] { ProcessGroup::create(group_options(store, 0, 2, {.timeout = seconds(1)})); });
+        [&] { ProcessGroup::create(group_options(store, 1, 2, {.timeout = seconds(1)})); });
   });
-  // Rank 1 puts up a card that looks like one of this machine, and does no more.
-  std::string card = store->get("member/0", base::Deadline::never());
-  store->set("member/1", card.replace(card.find("\n0\n"), 3, "\n1\n"));
-  first.join();
+  // Rank 0 puts up a card, and does no more.
+  std::string card = store->get("member/1", base::Deadline::never());
+  store->set("member/0", card.replace(card.find("\n1\n"), 3, "\n0\n"));
+  second.join();
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->code(), ErrorCode::kTimeout);
-  EXPECT_TRUE(contains(error->what(), "rank 1 (pid ")) << error->what();
+  EXPECT_TRUE(contains(error->what(), "rank 0 (pid ")) << error->what();
+  EXPECT_TRUE(contains(error->what(), "came, but stopped or ended")) << error->what();
+}
+
+TEST(MembershipTest, TheOneWhoHasTheCommonsMayStopOrDie) {
+  for (const bool dies : {false, true}) {
+    const auto store = rendezvous::make_hash_store();
+    std::optional<Error> error;
+    const base::UniqueFd door(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string name = "dtrun-test-" + std::to_string(::getpid());
+    std::copy(name.begin(), name.end(), address.sun_path + 1);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    ASSERT_EQ(::bind(door.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
+    ASSERT_EQ(::listen(door.get(), 4), 0);
+    store->set("commons/" + cpu::locality_here() + "/" + std::to_string(::geteuid()) + "/2",
+               name + "\nrank 7 (pid 12 on n0)");
+    std::thread visitor([&] {
+      error = error_of(
+          [&] { ProcessGroup::create(group_options(store, 1, 2, {.timeout = seconds(1)})); });
+    });
+    if (dies) base::UniqueFd(::accept(door.get(), nullptr, nullptr)).reset();
+    visitor.join();
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->code(), dies ? ErrorCode::kPeerFailed : ErrorCode::kTimeout);
+    EXPECT_TRUE(contains(error->what(), "rank 7 (pid 12 on n0)")) << error->what();
+  }
 }
 
 TEST(MembershipTest, StrangersAtTheDoorAreSentAway) {

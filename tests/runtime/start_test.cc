@@ -259,5 +259,14 @@ TEST_F(EscapedExceptionTest, AFullDiskUnderErrorJsonIsSaidAndHidesNothing) {
   EXPECT_THAT(result.err, HasSubstr("ENOSPC"));
 }
 
+// A connection or a mapping per peer would take more.
+TEST(StartTest, ManyRanksOfANodeStartWithFewDescriptors) {
+  const CommandResult result = run_command(
+      {"sh", "-c", "ulimit -S -n 40 && exec " DTRUN_BIN "/dtrun --nproc_per_node=120 " + kHello});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  for (int rank = 0; rank < 120; ++rank)
+    EXPECT_THAT(result.out, HasSubstr("hello from rank " + std::to_string(rank) + " "));
+}
+
 }  // namespace
 }  // namespace dtrun::runtime

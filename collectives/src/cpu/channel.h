@@ -31,6 +31,8 @@ class ReceiveChannel {
   virtual std::size_t read(std::span<std::byte> target) = 0;
   /// The connection has ended; nothing more will come.
   virtual bool broken() const { return false; }
+  /// Nothing is there now. Of shared memory only, where what was sent can be seen at once.
+  virtual bool empty() const { return true; }
 };
 
 }  // namespace dtrun::collectives::cpu

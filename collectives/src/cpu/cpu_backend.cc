@@ -39,7 +39,7 @@ std::unique_ptr<CpuBackend> CpuBackend::create(const GroupOptions& options) {
   spec.rank = options.rank;
   spec.world_ranks.resize(options.global_ranks.size());
   std::iota(spec.world_ranks.begin(), spec.world_ranks.end(), 0);
-  for (const int rank : spec.world_ranks) spec.block_offsets.push_back(world->root_block(rank));
+  spec.memory.assign(spec.world_ranks.size(), world->root_memory());
   return std::make_unique<CpuBackend>(std::move(world), std::move(spec), options.timeout);
 }
 
@@ -135,25 +135,36 @@ Work CpuBackend::receive(Buffer buffer, int source, std::uint32_t tag, Call call
   return finish(operation);
 }
 
+/// Of the new group's members on this machine this rank is the first.
+bool CpuBackend::keeps_table(const std::vector<int>& ranks) const {
+  for (const int rank_in_parent : ranks) {
+    const int world_rank = engine_->spec().world_ranks[static_cast<std::size_t>(rank_in_parent)];
+    if (engine_->world()->shares_memory(world_rank)) return rank_in_parent == rank();
+  }
+  return false;
+}
+
 std::unique_ptr<Backend> CpuBackend::split(const std::vector<int>& ranks, int list_index,
                                            const std::string& name, Call call) {
   const std::uint64_t sequence = call.fingerprint.sequence;
   const std::shared_ptr<World>& world = engine_->world();
   // Memory for a group that will not be is never given back; a forked child has none to give.
   engine_->require_open();
-  std::uint64_t own_block = 0;
+  static_assert(sizeof(GroupMemory) == 2 * sizeof(std::uint64_t));
+  GroupMemory own;
   try {
-    if (!ranks.empty()) own_block = world->make_group_block(ranks.size());
+    if (!ranks.empty())
+      own = world->make_group_memory(
+          ranks.size(), keeps_table(ranks) ? World::Keeps::block_and_table : World::Keeps::block);
   } catch (const base::Error& error) {
     // The peers are on their way into the exchange below: they must not wait for this rank.
     engine_->reject(call.fingerprint, error);
     throw;
   }
-  std::vector<std::uint64_t> blocks(static_cast<std::size_t>(size()));
+  std::vector<GroupMemory> memory(static_cast<std::size_t>(size()));
   std::vector<Buffer> outputs;
-  for (std::uint64_t& block : blocks) outputs.push_back({&block, 1, call.fingerprint.dtype});
-  run(OpKind::split, -1, {{&own_block, 1, call.fingerprint.dtype}}, std::move(outputs),
-      std::move(call));
+  for (GroupMemory& of_member : memory) outputs.push_back({&of_member, 2, call.fingerprint.dtype});
+  run(OpKind::split, -1, {{&own, 2, call.fingerprint.dtype}}, std::move(outputs), std::move(call));
   if (ranks.empty()) return nullptr;
   GroupSpec spec;
   spec.id = child_group_id(engine_->spec().id, sequence, list_index);
@@ -162,7 +173,7 @@ std::unique_ptr<Backend> CpuBackend::split(const std::vector<int>& ranks, int li
     if (rank_in_parent == rank()) spec.rank = static_cast<int>(spec.world_ranks.size());
     const std::size_t index = static_cast<std::size_t>(rank_in_parent);
     spec.world_ranks.push_back(engine_->spec().world_ranks[index]);
-    spec.block_offsets.push_back(blocks[index]);
+    spec.memory.push_back(memory[index]);
   }
   return std::make_unique<CpuBackend>(world, std::move(spec), timeout_);
 }

@@ -50,6 +50,7 @@ class CpuBackend : public Backend {
   Work run(OpKind kind, int root, std::vector<Buffer> inputs, std::vector<Buffer> outputs,
            Call call);
   Work finish(const std::shared_ptr<Operation>& operation);
+  bool keeps_table(const std::vector<int>& ranks) const;
 
   const base::Deadline::Duration timeout_;
   const std::shared_ptr<GroupEngine> engine_;

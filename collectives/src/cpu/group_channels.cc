@@ -26,8 +26,20 @@ std::size_t ring_capacity(std::size_t members) {
 GroupChannels::GroupChannels(World& world, const GroupSpec& spec)
     : world_(world),
       spec_(spec),
+      table_(find_table()),
+      own_block_(block(spec.rank)),
       peers_(spec.world_ranks.size()),
-      meeting_(world, spec.rank, spec.world_ranks, spec.block_offsets) {}
+      meeting_(world, spec, table_) {}
+
+/// Of those who share memory with this rank the first keeps it, but for the world's own group.
+GroupTable& GroupChannels::find_table() const {
+  const auto keeper = std::find_if(spec_.world_ranks.begin(), spec_.world_ranks.end(),
+                                   [this](int rank) { return world_.shares_memory(rank); });
+  const Offset offset =
+      spec_.memory[index(static_cast<int>(keeper - spec_.world_ranks.begin()))].table;
+  if (offset == 0) return world_.root_table();
+  return *reinterpret_cast<GroupTable*>(world_.at(*keeper, offset));
+}
 
 TransportCounters GroupChannels::counters() {
   TransportCounters all = counters_;
@@ -36,13 +48,19 @@ TransportCounters GroupChannels::counters() {
   return all;
 }
 
-GroupBlock& GroupChannels::own_block() const {
-  return *reinterpret_cast<GroupBlock*>(world_.heap().at(spec_.block_offsets[index(spec_.rank)]));
+GroupBlock& GroupChannels::block(int peer) const {
+  return *reinterpret_cast<GroupBlock*>(
+      world_.at(world_rank(peer), spec_.memory[index(peer)].block));
 }
 
-GroupBlock& GroupChannels::peer_block(int peer) const {
-  return *reinterpret_cast<GroupBlock*>(
-      world_.peer_heap(world_rank(peer)).at(spec_.block_offsets[index(peer)]));
+const CallHistory& GroupChannels::history_of(int peer) {
+  return block(peer).history;
+}
+
+void GroupChannels::ring_local_members() {
+  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer)
+    if (peer != spec_.rank && shares_memory(peer))
+      world_.doorbell(world_rank(peer)).ring_sleepers();
 }
 
 std::unique_ptr<SendChannel> GroupChannels::make_ring(int peer, Lane lane) {
@@ -51,10 +69,9 @@ std::unique_ptr<SendChannel> GroupChannels::make_ring(int peer, Lane lane) {
   rings_.push_back(offset);
   auto* ring = new (world_.heap().at(offset)) RingHeader();
   ring->capacity = capacity;
-  Doorbell& doorbell = world_.peer_heap(world_rank(peer)).header().doorbell;
-  auto channel = std::make_unique<RingSendChannel>(*ring, doorbell);
+  auto channel = std::make_unique<RingSendChannel>(*ring, world_.doorbell(world_rank(peer)));
   // The ring is announced empty; the first write rings the doorbell.
-  own_block().slots()[peer].rings[static_cast<int>(lane)].store(offset, std::memory_order_seq_cst);
+  own_block_.slots()[peer].rings[static_cast<int>(lane)].store(offset, std::memory_order_seq_cst);
   return channel;
 }
 
@@ -76,12 +93,11 @@ ReceiveChannel* GroupChannels::from(int peer, Lane lane) {
   std::unique_ptr<ReceiveChannel>& channel =
       peers_[index(peer)].receive[static_cast<std::size_t>(lane)];
   if (!channel && world_.route(world_rank(peer)) == Route::shared_memory) {
-    const Offset offset = peer_block(peer).slots()[spec_.rank].rings[static_cast<int>(lane)].load(
+    const Offset offset = block(peer).slots()[spec_.rank].rings[static_cast<int>(lane)].load(
         std::memory_order_seq_cst);
     if (offset == 0) return nullptr;
-    const PeerHeap& heap = world_.peer_heap(world_rank(peer));
-    auto* ring = reinterpret_cast<RingHeader*>(heap.at(offset));
-    channel = std::make_unique<RingReceiveChannel>(*ring, heap.header().doorbell);
+    auto* ring = reinterpret_cast<RingHeader*>(world_.at(world_rank(peer), offset));
+    channel = std::make_unique<RingReceiveChannel>(*ring, world_.doorbell(world_rank(peer)));
   }
   return channel.get();
 }
@@ -97,10 +113,21 @@ void GroupChannels::set_left(int peer, const LeftRecord& record) {
   anybody_left_ = true;
 }
 
-bool GroupChannels::exhausted(int peer, Lane lane) const {
+bool GroupChannels::has_left(int peer) const {
+  return peers_[index(peer)].left.has_value() ||
+         table_.line(peer).left.load(std::memory_order_seq_cst) != 0;
+}
+
+bool GroupChannels::exhausted(int peer, Lane lane) {
+  if (!has_left(peer)) return false;
+  if (shares_memory(peer)) {
+    // What it has put into the ring can be seen by whoever sees that it has left.
+    ReceiveChannel* channel = from(peer, lane);
+    return channel == nullptr || channel->empty();
+  }
   const Peer& entry = peers_[index(peer)];
   const auto lane_index = static_cast<std::size_t>(lane);
-  return entry.left && entry.received[lane_index] >= entry.left->sent[lane_index];
+  return entry.received[lane_index] >= entry.left->sent[lane_index];
 }
 
 void GroupChannels::count_sent(int peer, Lane lane, const Progress& progress) {
@@ -122,15 +149,19 @@ void GroupChannels::count_received(int peer, Lane lane, const Progress& progress
 }
 
 void GroupChannels::depart() {
-  std::uint32_t local_peers = 0;
+  own_line().left.store(1, std::memory_order_seq_cst);
+  table_.left.fetch_add(1, std::memory_order_seq_cst);
+  ring_local_members();
+  std::uint32_t local_members = 0;
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
     peers_[peer] = Peer();
-    if (world_.route(world_rank(static_cast<int>(peer))) != Route::shared_memory) continue;
-    ++local_peers;
-    peer_block(static_cast<int>(peer)).departed.fetch_add(1, std::memory_order_seq_cst);
+    if (shares_memory(static_cast<int>(peer))) ++local_members;
   }
   if (meeting_.own_stage() != 0) rings_.push_back(meeting_.own_stage());
-  world_.retire({spec_.block_offsets[index(spec_.rank)], std::move(rings_), local_peers});
+  const std::uint64_t generation = table_.generation.load(std::memory_order_seq_cst);
+  table_.departed.fetch_add(1, std::memory_order_seq_cst);
+  world_.retire(
+      {spec_.memory[index(spec_.rank)], std::move(rings_), &table_, generation, local_members});
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -24,9 +24,9 @@ namespace dtrun::collectives::cpu {
 struct GroupSpec {
   std::uint64_t id = 0;  ///< equal on all members, unique in the world
   std::string name;
-  int rank = 0;                       ///< own, in the group
-  std::vector<int> world_ranks;       ///< of the members, in group order
-  std::vector<Offset> block_offsets;  ///< of their group blocks, each in its own heap; 0: not local
+  int rank = 0;                     ///< own, in the group
+  std::vector<int> world_ranks;     ///< of the members, in group order
+  std::vector<GroupMemory> memory;  ///< of the members, each in its own heap
 };
 
 /// How many bytes a member had sent to this rank when it left.
@@ -46,19 +46,32 @@ class GroupChannels {
   ReceiveChannel* from(int peer, Lane lane);
   void attach(int peer, Lane lane, base::UniqueFd fd);
 
+  // Members that have left: those that share memory say so in the table, the others in a frame.
   void set_left(int peer, const LeftRecord& record);
-  bool anybody_left() const { return anybody_left_; }
-  bool has_left(int peer) const { return peers_[index(peer)].left.has_value(); }
+  bool anybody_left() const {
+    return anybody_left_ || table_.left.load(std::memory_order_acquire) != 0;
+  }
+  bool has_left(int peer) const;
   /// The peer has left and nothing that it sent is still to come.
-  bool exhausted(int peer, Lane lane) const;
+  bool exhausted(int peer, Lane lane);
   /// What a farewell to that peer says.
   LeftRecord sent_to(int peer) const { return {peers_[index(peer)].sent}; }
 
   void count_sent(int peer, Lane lane, const Progress& progress);
   void count_received(int peer, Lane lane, const Progress& progress);
   Meeting& meeting() { return meeting_; }
-  /// Tells the local members that this rank looks at nothing of theirs any more, and gives this
-  /// rank's rings and block back. The last call on this object.
+
+  // Memory of the members on this machine.
+  bool shares_memory(int peer) const { return world_.shares_memory(world_rank(peer)); }
+  GroupTable& table() const { return table_; }
+  MemberLine& own_line() const { return table_.line(spec_.rank); }
+  CallHistory& own_history() const { return own_block_.history; }
+  const CallHistory& history_of(int peer);
+  /// Wakes those that sleep.
+  void ring_local_members();
+
+  /// Tells the local members that this rank leaves, and that it looks at nothing of theirs any
+  /// more; gives its rings and block back. The last call on this object.
   void depart();
   TransportCounters counters();
 
@@ -72,12 +85,14 @@ class GroupChannels {
   };
   static std::size_t index(int peer) { return static_cast<std::size_t>(peer); }
   int world_rank(int peer) const { return spec_.world_ranks[index(peer)]; }
-  GroupBlock& own_block() const;
-  GroupBlock& peer_block(int peer) const;
+  GroupBlock& block(int peer) const;
+  GroupTable& find_table() const;
   std::unique_ptr<SendChannel> make_ring(int peer, Lane lane);
 
   World& world_;
   const GroupSpec& spec_;
+  GroupTable& table_;
+  GroupBlock& own_block_;
   std::vector<Peer> peers_;
   bool anybody_left_ = false;
   Meeting meeting_;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "dtrun/base/check.h"
+#include "dtrun/base/log.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -22,7 +23,8 @@ namespace {
 constexpr auto kPatience = std::chrono::milliseconds(100);
 /// How long an ended connection may wait for the watcher to say why.
 constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
-constexpr std::size_t kHistory = 64;
+/// How often who waits asks for the watch over its peers anew, which others may have taken over.
+constexpr auto kWatchInterval = std::chrono::seconds(1);
 /// Waiting looks this long for something to do before it sleeps: longer than a wake-up would cost.
 constexpr auto kSpin = std::chrono::microseconds(30);
 
@@ -45,8 +47,7 @@ GroupEngine::GroupEngine(std::shared_ptr<World> world, GroupSpec spec, Deadline:
       timeout_(timeout),
       channels_(*world_, spec_),
       point_to_point_(spec_.rank, static_cast<int>(spec_.world_ranks.size()),
-                      [this](Operation& operation) { finished(operation); }),
-      history_(kHistory) {
+                      [this](Operation& operation) { finished(operation); }) {
   world_->add_group(spec_.id, *this);
 }
 
@@ -75,12 +76,15 @@ void GroupEngine::throw_if_failed() const {
 void GroupEngine::require_open() {
   require_own_process();
   const std::scoped_lock lock(mutex_);
+  hear_failure();
   throw_if_failed();
 }
 
 void GroupEngine::admit(const std::shared_ptr<Operation>& operation) {
+  hear_failure();
   throw_if_failed();
   operation->started = Deadline::Clock::now();
+  operation->watch_next = Deadline::at(operation->started + kPatience);
   if (operation->record_number == 0)
     operation->record_number =
         world_->record().begin(operation->fingerprint(), spec_.name, operation->bytes());
@@ -98,15 +102,22 @@ void GroupEngine::enqueue(const std::shared_ptr<Operation>& operation) {
   remember(operation->fingerprint());
 }
 
-/// For peers that say, or have said, what they called in this place.
+/// For peers that wait, or have waited, in this place.
 void GroupEngine::remember(const Fingerprint& ours) {
-  history_[ours.sequence % kHistory] = ours;
+  note(ours);
+  compare_with_waiting();
   // What has been said is used up: the short way is for ranks that nobody waits for.
   std::erase_if(announced_, [&](const auto& said) {
     const auto& [rank, theirs] = said;
     if (theirs.sequence == ours.sequence) compare(rank, theirs, ours);
     return theirs.sequence <= ours.sequence;
   });
+}
+
+/// Where those on this machine look it up.
+void GroupEngine::note(const Fingerprint& ours) {
+  channels_.own_history().write(ours);
+  channels_.own_line().called.store(ours.sequence, std::memory_order_release);
 }
 
 void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
@@ -157,6 +168,8 @@ bool GroupEngine::step_all() {
   } catch (const EarlierDisagreement& found) {
     on_disagreement(found);
   } catch (const LeftError& error) {
+    // Who leaves a group that has failed has told that before.
+    hear_failure();
     fail(left(error.peer), Tell::members);
   } catch (const BrokenConnection& error) {
     if (!broken_ || broken_->first != error.peer)
@@ -195,7 +208,7 @@ Deadline GroupEngine::next_look() {
   Deadline next = broken_ ? broken_->second : Deadline::never();
   if (doubt_) next = next.earlier(doubt_->second);
   for (const std::shared_ptr<Operation>& operation : in_flight()) {
-    next = next.earlier(operation->call().deadline);
+    next = next.earlier(operation->call().deadline).earlier(operation->watch_next);
     if (is_to_announce(*operation))
       next = next.earlier(Deadline::at(operation->started + kPatience));
   }
@@ -211,15 +224,36 @@ bool GroupEngine::is_to_announce(const Operation& operation) const {
 
 /// What a rank does that waits: has the job ended, is a deadline over, is it time to ask?
 void GroupEngine::look_around() {
+  // A member that says why the group fails knows more than the launcher, who sees it end.
+  hear_failure();
   if (failure_) return;
   if (std::optional<GroupFailure> job = world_->job_failure())
     return fail(std::move(*job), Tell::nobody);
   for (const std::shared_ptr<Operation>& operation : in_flight())
     if (operation->call().deadline.expired()) return fail(timed_out(*operation), Tell::members);
   if (doubt_ && doubt_->second.expired()) return fail(disagreement(doubt_->first), Tell::members);
-  for (const std::shared_ptr<Operation>& operation : in_flight())
-    if (is_to_announce(*operation) && Deadline::Clock::now() - operation->started >= kPatience)
-      announce(operation->fingerprint());
+  for (const std::shared_ptr<Operation>& operation : in_flight()) {
+    if (failure_) return;
+    if (operation->watch_next.expired()) watch_missing(*operation);
+    if (is_to_announce(*operation) && Deadline::Clock::now() - operation->started >= kPatience) {
+      // A monitored barrier has a message per member.
+      for (const std::shared_ptr<Operation>& other : in_flight())
+        if (other->fingerprint().sequence == operation->fingerprint().sequence)
+          other->announced = true;
+      announce(*operation);
+    }
+  }
+}
+
+/// The deaths of those on this machine are told to who asks; the others' end their connections.
+void GroupEngine::watch_missing(Operation& operation) {
+  std::size_t watched = 0;
+  for (const int peer : operation.missing()) {
+    if (peer == spec_.rank || !channels_.shares_memory(peer)) continue;
+    if (++watched > World::kMostWatched) break;
+    world_->watch_peer(spec_.world_ranks[static_cast<std::size_t>(peer)]);
+  }
+  operation.watch_next = watched == 0 ? Deadline::never() : Deadline::after(kWatchInterval);
 }
 
 void GroupEngine::wait(Operation& operation, Deadline deadline) {
@@ -281,18 +315,80 @@ void GroupEngine::finished(Operation& operation) {
 
 // ---- what the members say
 
-void GroupEngine::announce(const Fingerprint& fingerprint) {
-  // A monitored barrier has a message per member.
-  for (const std::shared_ptr<Operation>& operation : in_flight())
-    if (operation->fingerprint().sequence == fingerprint.sequence) operation->announced = true;
-  Frame frame{FrameKind::announce, spec_.id, ""};
-  frame.payload.assign(reinterpret_cast<const char*>(&fingerprint), sizeof(Fingerprint));
-  tell_members(frame);
+/// Members on this machine look one another's calls up; the others are asked to compare.
+void GroupEngine::announce(const Operation& operation) {
+  const Fingerprint& ours = operation.fingerprint();
+  MemberLine& line = channels_.own_line();
+  line.waits_digest.store(ours.digest(), std::memory_order_seq_cst);
+  line.waits_in.store(ours.sequence, std::memory_order_seq_cst);
+  channels_.table().long_waits.fetch_add(1, std::memory_order_seq_cst);
+  for (const int peer : operation.missing())
+    if (peer != spec_.rank && channels_.shares_memory(peer)) compare_with_history(peer, ours);
+  ask_remote_members(ours);
 }
 
-void GroupEngine::tell_members(const Frame& frame) {
+void GroupEngine::ask_remote_members(const Fingerprint& ours) {
+  Frame frame{FrameKind::announce, spec_.id, ""};
+  frame.payload.assign(reinterpret_cast<const char*>(&ours), sizeof(Fingerprint));
+  tell_remote_members(frame);
+}
+
+void GroupEngine::compare_with_history(int rank, const Fingerprint& ours) {
+  if (channels_.table().line(rank).called.load(std::memory_order_acquire) < ours.sequence) return;
+  try {
+    if (const auto theirs = channels_.history_of(rank).read(ours.sequence))
+      compare(rank, *theirs, ours);
+  } catch (const Error& error) {
+    // The one whose turn it is to look may have memory; else the deadline tells.
+    base::log::warning(base::log::Component::kCollectives,
+                       "cannot look up what rank {} has called: {}", global_rank(rank),
+                       error.what());
+  }
+}
+
+/// With those on this machine who wait for long, where they wait in what this rank has called.
+void GroupEngine::compare_with_waiting() {
+  GroupTable& table = channels_.table();
+  const std::uint32_t long_waits = table.long_waits.load(std::memory_order_acquire);
+  if (long_waits == long_waits_seen_) return;
+  const std::uint64_t called = channels_.own_line().called.load(std::memory_order_relaxed);
+  bool ahead = false;
+  for (int rank = 0; rank < size(); ++rank) {
+    const MemberLine& line = table.line(rank);
+    const std::uint64_t sequence = line.waits_in.load(std::memory_order_acquire);
+    if (rank == spec_.rank || sequence == 0) continue;
+    ahead |= sequence > called;
+    const std::optional<Fingerprint> ours = channels_.own_history().read(sequence);
+    // Not everybody's history is mapped for this: equal digests do.
+    if (ours && ours->digest() != line.waits_digest.load(std::memory_order_acquire))
+      compare_with_history(rank, *ours);
+  }
+  if (!ahead) long_waits_seen_ = long_waits;
+}
+
+void GroupEngine::tell_remote_members(const Frame& frame) {
   for (int rank = 0; rank < size(); ++rank)
-    if (rank != spec_.rank) world_->send(spec_.world_ranks[static_cast<std::size_t>(rank)], frame);
+    if (!channels_.shares_memory(rank))
+      world_->send(spec_.world_ranks[static_cast<std::size_t>(rank)], frame);
+}
+
+void GroupEngine::tell_failure(const GroupFailure& failure) {
+  channels_.table().tell_failure(failure.encode());
+  channels_.ring_local_members();
+  tell_remote_members({FrameKind::poison, spec_.id, failure.encode()});
+}
+
+/// A member on this machine may have told one.
+void GroupEngine::hear_failure() {
+  if (failure_ || !channels_.table().has_failed()) return;
+  const std::string text = channels_.table().failure_text();
+  if (!text.empty()) return fail(GroupFailure::decode(text), Tell::nobody);
+  fail({Error(ErrorCode::kPeerFailed,
+              fmt::format("group '{}' has failed, and the rank that said why died over it",
+                          spec_.name),
+              "", "look at the other ranks' output"),
+        -1},
+       Tell::nobody);
 }
 
 void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
@@ -305,9 +401,8 @@ void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
   status.payload.assign(reinterpret_cast<const char*>(&line), sizeof(line));
   world_->send(spec_.world_ranks[static_cast<std::size_t>(rank)], status);
 
-  const Fingerprint& ours = history_[theirs.sequence % kHistory];
-  if (ours.kind != OpKind::none && ours.sequence == theirs.sequence) {
-    compare(rank, theirs, ours);
+  if (const auto ours = channels_.own_history().read(theirs.sequence)) {
+    compare(rank, theirs, *ours);
   } else {
     announced_[rank] = theirs;
   }
@@ -319,29 +414,34 @@ void GroupEngine::compare(int rank, const Fingerprint& theirs, const Fingerprint
 }
 
 // The two calls that met are the first that differ only where the calls before them have met, too.
-// A peer that is behind shows what it called in a place that this rank has passed; one that is
-// ahead is asked to look into its own history.
+// A peer that is behind shows what it called in a place that this rank has passed; in the history
+// of one that is ahead stands what it called in this one's.
 void GroupEngine::on_disagreement(const Disagreement& found) {
   const std::uint64_t sequence = found.theirs.sequence;
   const bool message = found.ours.kind == OpKind::receive;
   if (message || sequence == found.ours.sequence) return fail(disagreement(found), Tell::members);
-  const Fingerprint& ours = history_[sequence % kHistory];
   if (sequence < found.ours.sequence) {
-    const bool known = ours.sequence == sequence && !found.theirs.agrees_with(ours);
-    return fail(disagreement({found.peer, found.theirs, known ? ours : found.ours, found.detail}),
+    const std::optional<Fingerprint> ours = channels_.own_history().read(sequence);
+    const bool known = ours && !found.theirs.agrees_with(*ours);
+    return fail(disagreement({found.peer, found.theirs, known ? *ours : found.ours, found.detail}),
                 Tell::members);
   }
+  if (channels_.shares_memory(found.peer)) {
+    compare_with_history(found.peer, found.ours);
+    return fail(disagreement(found), Tell::members);
+  }
   doubt_.emplace(found, Deadline::after(kPatience));
-  announce(found.ours);
+  ask_remote_members(found.ours);
 }
 
 // The calls that went by messages since the members have last met do not agree; which one, the
 // peer's history knows.
 void GroupEngine::on_disagreement(const EarlierDisagreement& found) {
+  for (const Fingerprint& fingerprint : meeting().passed())
+    compare_with_history(found.peer, fingerprint);
   const Fingerprint& now = collectives_.front()->fingerprint();
-  doubt_.emplace(Disagreement{found.peer, now, now, "a call before this one"},
-                 Deadline::after(kPatience));
-  for (const Fingerprint& fingerprint : meeting().passed()) announce(fingerprint);
+  if (!failure_)
+    fail(disagreement({found.peer, now, now, "a call before this one"}), Tell::members);
 }
 
 std::optional<int> GroupEngine::group_rank(int world_rank) const {
@@ -389,7 +489,12 @@ void GroupEngine::on_data_connection(int world_rank, Lane lane, base::UniqueFd f
 void GroupEngine::on_member_lost(int world_rank, const Error& error) {
   if (!group_rank(world_rank)) return;
   const std::scoped_lock lock(mutex_);
-  fail({error, world_->card(world_rank).global_rank}, Tell::nobody);
+  fail({error, world_->card(world_rank).global_rank}, Tell::members);
+}
+
+void GroupEngine::on_trouble(const Error& error) {
+  const std::scoped_lock lock(mutex_);
+  fail_alone(error);
 }
 
 // ---- failing and leaving
@@ -406,15 +511,15 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
   }
   collectives_.clear();
   point_to_point_.clear();
-  if (tell == Tell::members) tell_members({FrameKind::poison, spec_.id, failure_->encode()});
+  if (tell == Tell::members) tell_failure(*failure_);
   world_->doorbell().ring();
 }
 
 /// What went wrong concerns this rank; the members hear whose trouble it is.
 void GroupEngine::fail_alone(const Error& error) {
-  const GroupFailure told = stuck(error);
+  if (failure_ || shut_down_) return;
   fail({error, -1}, Tell::nobody);
-  tell_members({FrameKind::poison, spec_.id, told.encode()});
+  tell_failure(stuck(error));
 }
 
 void GroupEngine::reject(const Fingerprint& fingerprint, const Error& error) {
@@ -458,11 +563,11 @@ void GroupEngine::shutdown() {
   const std::scoped_lock lock(mutex_);
   // Whoever leaves because of a failure that another rank has told it of may be faster than that
   // rank's word to the others: then they must not take this for the first failure.
-  if (failure_) tell_members({FrameKind::poison, spec_.id, failure_->encode()});
+  if (failure_) tell_failure(*failure_);
   fail({Error(ErrorCode::kAborted, "this rank has left group '" + spec_.name + "'"), -1},
        Tell::nobody);
   for (int rank = 0; rank < size(); ++rank) {
-    if (rank == spec_.rank) continue;
+    if (channels_.shares_memory(rank)) continue;
     const LeftRecord record = channels_.sent_to(rank);
     Frame frame{FrameKind::left, spec_.id, ""};
     frame.payload.assign(reinterpret_cast<const char*>(&record), sizeof(record));

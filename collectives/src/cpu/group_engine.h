@@ -71,6 +71,7 @@ class GroupEngine : public GroupListener,
   void on_frame(int world_rank, const Frame& frame) override;
   void on_data_connection(int world_rank, Lane lane, base::UniqueFd fd) override;
   void on_member_lost(int world_rank, const base::Error& error) override;
+  void on_trouble(const base::Error& error) override;
 
  private:
   enum class Tell { nobody, members };
@@ -84,8 +85,15 @@ class GroupEngine : public GroupListener,
   bool step();
   void look_around();
   bool is_to_announce(const Operation& operation) const;
-  void announce(const Fingerprint& fingerprint);
-  void tell_members(const Frame& frame);
+  void watch_missing(Operation& operation);
+  void announce(const Operation& operation);
+  void ask_remote_members(const Fingerprint& fingerprint);
+  void tell_remote_members(const Frame& frame);
+  void tell_failure(const GroupFailure& failure);
+  void hear_failure();
+  void note(const Fingerprint& ours);
+  void compare_with_waiting();
+  void compare_with_history(int rank, const Fingerprint& ours);
   void on_announce(int rank, const Fingerprint& theirs);
   void remember(const Fingerprint& ours);
   void compare(int rank, const Fingerprint& theirs, const Fingerprint& ours);
@@ -125,8 +133,8 @@ class GroupEngine : public GroupListener,
   std::optional<std::pair<int, base::Deadline>> broken_;
   /// A peer is ahead of this rank, without having taken part: it has been asked what it called.
   std::optional<std::pair<Disagreement, base::Deadline>> doubt_;
-  std::vector<Fingerprint> history_;      ///< of the last collectives, by sequence
-  std::map<int, Fingerprint> announced_;  ///< group rank to what it waits in
+  std::map<int, Fingerprint> announced_;  ///< group rank of another machine to what it waits in
+  std::uint32_t long_waits_seen_ = 0;     ///< of those on this machine
 };
 
 }  // namespace dtrun::collectives::cpu

@@ -52,14 +52,19 @@ GroupFailure GroupEngine::stuck(const Error& error) const {
 }
 
 GroupFailure GroupEngine::timed_out(const Operation& operation) {
+  // Of more than these one reads no more than their number.
+  constexpr std::size_t kMostDescribed = 16;
   std::vector<int> missing;
   std::string where;
   for (const int rank : operation.missing()) {
     missing.push_back(global_rank(rank));
+    if (missing.size() > kMostDescribed) continue;
     where += fmt::format("{}{} is {}", where.empty() ? "" : "; ", describe_member(card(rank)),
                          world_->whereabouts(spec_.world_ranks[static_cast<std::size_t>(rank)])
                              .value_or("not answering"));
   }
+  if (missing.size() > kMostDescribed)
+    where += fmt::format("; and {} more", missing.size() - kMostDescribed);
   const auto waited = base::Deadline::Clock::now() - operation.started;
   return {Error(ErrorCode::kTimeout,
                 fmt::format("rank {} waited {} in {} of group '{}' for rank{} {}",

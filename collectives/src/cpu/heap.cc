@@ -1,8 +1,9 @@
 #include "heap.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
@@ -11,7 +12,6 @@ namespace dtrun::collectives::cpu {
 
 namespace {
 
-constexpr std::size_t kSpan = std::size_t{1} << 30;
 constexpr std::size_t kAlignment = 128;
 constexpr std::size_t kCommitStep = 64 << 10;
 
@@ -21,11 +21,25 @@ std::size_t round_up(std::size_t value, std::size_t step) {
 
 }  // namespace
 
-Heap::Heap() : memory_(base::SharedMemory::reserve("dtrun-heap", kSpan)) {
-  const Offset start = allocate(sizeof(HeapHeader));
-  DT_CHECK(start == 0);
-  new (memory_.data()) HeapHeader();
+PeerHeap::PeerHeap(const Commons& commons, int world_rank) {
+  void* address = ::mmap(nullptr, Commons::kHeapSpan, PROT_READ | PROT_WRITE, MAP_SHARED,
+                         commons.fd(), static_cast<off_t>(commons.heap_offset(world_rank)));
+  if (address == MAP_FAILED)
+    throw base::system_error("map a rank's shared memory",
+                             "raise the limit of virtual memory (ulimit -v)");
+  data_ = static_cast<std::byte*>(address);
 }
+
+PeerHeap::~PeerHeap() {
+  ::munmap(data_, Commons::kHeapSpan);
+}
+
+// The first bytes stay unused: no block has the offset 0.
+Heap::Heap(const Commons& commons, int world_rank)
+    : commons_(commons),
+      begin_(commons.heap_offset(world_rank)),
+      memory_(commons, world_rank),
+      used_(kAlignment) {}
 
 Offset Heap::allocate(std::size_t bytes) {
   const std::scoped_lock lock(mutex_);
@@ -39,12 +53,12 @@ Offset Heap::allocate(std::size_t bytes) {
     std::memset(at(offset), 0, bytes);
     return offset;
   }
-  if (used_ + bytes > span())
+  if (used_ + bytes > Commons::kHeapSpan)
     throw base::Error(base::ErrorCode::kSystem, "this rank's shared-memory heap is full",
                       "its span is fixed when the process starts", "use fewer groups");
   if (used_ + bytes > committed_) {
-    const std::size_t end = std::min(span(), round_up(used_ + bytes, kCommitStep));
-    memory_.commit(committed_, end - committed_);
+    const std::size_t end = std::min(Commons::kHeapSpan, round_up(used_ + bytes, kCommitStep));
+    commons_.commit(begin_ + committed_, end - committed_);
     committed_ = end;
   }
   const Offset offset = used_;

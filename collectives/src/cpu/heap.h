@@ -1,60 +1,52 @@
-// Heap: one rank's shared memory: a memfd with a fixed virtual span that every local peer maps
-// whole once, committed as it grows, so that a lack of memory is an Error and never a SIGBUS. It
-// begins with the rank's doorbell and board. Owned by the rank's World; peers see it as a PeerHeap.
-// Offsets, not addresses, go between ranks. Thread-safe.
+// Heap: one rank's part of the commons: a fixed virtual span that a local peer maps when it first
+// needs something there, committed as it grows, so that a lack of memory is an Error and never a
+// SIGBUS. Owned by the rank's World; peers see it as a PeerHeap. Offsets, not addresses, go between
+// ranks. Thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <vector>
 
-#include "doorbell.h"
-#include "dtrun/base/shared_memory.h"
-#include "rank_board.h"
+#include "commons.h"
 
 namespace dtrun::collectives::cpu {
 
-using Offset = std::uint64_t;  ///< in a heap; 0: none
+/// One rank's span of the commons, mapped here.
+class PeerHeap {
+ public:
+  /// @throws Error kSystem
+  PeerHeap(const Commons& commons, int world_rank);
+  ~PeerHeap();
+  PeerHeap(const PeerHeap&) = delete;
+  PeerHeap& operator=(const PeerHeap&) = delete;
 
-struct HeapHeader {
-  Doorbell doorbell;
-  alignas(128) RankBoard board;
+  std::byte* at(Offset offset) const { return data_ + offset; }
+
+ private:
+  std::byte* data_;
 };
 
 class Heap {
  public:
-  /// @throws Error kSystem
-  Heap();
+  /// @param commons outlives this. @throws Error kSystem
+  Heap(const Commons& commons, int world_rank);
   /// Zeroed, 128-byte aligned. @throws Error kSystem when the machine has no more memory
   Offset allocate(std::size_t bytes);
   void free(Offset offset);
 
-  HeapHeader& header() const { return *reinterpret_cast<HeapHeader*>(memory_.data()); }
-  std::byte* at(Offset offset) const { return memory_.data() + offset; }
-  int fd() const { return memory_.fd(); }
-  std::size_t span() const { return memory_.size(); }
+  std::byte* at(Offset offset) const { return memory_.at(offset); }
 
  private:
-  base::SharedMemory memory_;
+  const Commons& commons_;
+  const std::size_t begin_;  ///< in the commons
+  const PeerHeap memory_;
   std::mutex mutex_;
-  std::size_t used_ = 0;
+  std::size_t used_;
   std::size_t committed_ = 0;
   std::map<Offset, std::size_t> sizes_;
   std::multimap<std::size_t, Offset> free_;
-};
-
-/// A local peer's heap, mapped here.
-class PeerHeap {
- public:
-  PeerHeap() = default;
-  explicit PeerHeap(base::SharedMemory memory) : memory_(std::move(memory)) {}
-  HeapHeader& header() const { return *reinterpret_cast<HeapHeader*>(memory_.data()); }
-  std::byte* at(Offset offset) const { return memory_.data() + offset; }
-
- private:
-  base::SharedMemory memory_;
 };
 
 }  // namespace dtrun::collectives::cpu

@@ -1,6 +1,7 @@
 #include "meeting.h"
 
 #include "disagreement.h"
+#include "group_channels.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -16,18 +17,19 @@ constexpr std::size_t kMostPassed = 64;
 
 }  // namespace
 
-Meeting::Meeting(World& world, int rank, const std::vector<int>& world_ranks,
-                 const std::vector<Offset>& block_offsets)
-    : world_(world), rank_(rank) {
-  if (world_ranks.size() < 2 || !world.all_linked(world_ranks)) return;
-  for (std::size_t i = 0; i < world_ranks.size(); ++i) {
-    Member member;
-    const bool own = static_cast<int>(i) == rank;
-    member.heap = own ? world.heap().at(0) : world.peer_heap(world_ranks[i]).at(0);
-    member.block = reinterpret_cast<GroupBlock*>(member.heap + block_offsets[i]);
-    member.doorbell = &reinterpret_cast<HeapHeader*>(member.heap)->doorbell;
-    members_.push_back(member);
-  }
+Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table)
+    : world_(world), spec_(spec), rank_(spec.rank), table_(table) {
+  if (spec.world_ranks.size() >= 2 && world.all_linked(spec.world_ranks))
+    members_.resize(spec.world_ranks.size());
+}
+
+GroupBlock& Meeting::block_of(int rank) {
+  const auto index = static_cast<std::size_t>(rank);
+  GroupBlock*& block = members_[index].block;
+  if (block == nullptr)
+    block = reinterpret_cast<GroupBlock*>(
+        world_.at(spec_.world_ranks[index], spec_.memory[index].block));
+  return *block;
 }
 
 bool Meeting::begin_turn() {
@@ -56,46 +58,53 @@ void Meeting::disagree(int peer) const {
   throw Disagreement{peer, theirs.fingerprint(), ours.fingerprint(), ""};
 }
 
-void Meeting::post(const Fingerprint& fingerprint) {
+void Meeting::post(const Fingerprint& fingerprint, Needed needed) {
   if (!passed_.empty()) passed_.clear();
   if (!passing_.empty()) passed_.swap(passing_);
   Post& post = post_of(rank_);
   post.show(passing_hash_, fingerprint);
   passing_hash_ = 0;
   post.turn.store(turn_, std::memory_order_seq_cst);
-  ring_sleepers();
+  if (size() <= kMostWoken) return ring_sleepers();
+  const std::uint64_t posts = table_.posts.fetch_add(1, std::memory_order_seq_cst) + 1;
+  // Nobody posts in a turn before all have posted in the one before.
+  const bool last = posts % static_cast<std::uint64_t>(size()) == 0;
+  if (last || needed == Needed::alone) ring_sleepers();
 }
 
 void Meeting::open_stage() {
   if (stage_ != 0) return;
   stage_ = world_.heap().allocate(2 * kStageBytes);
   members_[static_cast<std::size_t>(rank_)].stage = world_.heap().at(stage_);
-  own().block->stage.store(stage_, std::memory_order_release);
+  own_line().stage.store(stage_, std::memory_order_release);
 }
 
 bool Meeting::begin_step() {
-  for (const Member& member : members_)
-    if (!has_come_to(member.block->step.load(std::memory_order_seq_cst), step_)) return false;
+  for (int peer = 0; peer < size(); ++peer)
+    if (!has_come_to(table_.line(peer).step.load(std::memory_order_seq_cst), step_)) return false;
   ++step_;
   return true;
 }
 
 void Meeting::step() {
-  own().block->step.store(step_, std::memory_order_seq_cst);
+  own_line().step.store(step_, std::memory_order_seq_cst);
   ring_sleepers();
 }
 
 const std::byte* Meeting::look_at_stage(int peer) {
+  const MemberLine& line = table_.line(peer);
+  if (!has_come_to(line.step.load(std::memory_order_seq_cst), step_)) return nullptr;
   Member& member = members_[static_cast<std::size_t>(peer)];
-  if (!has_come_to(member.block->step.load(std::memory_order_seq_cst), step_)) return nullptr;
   if (member.stage == nullptr)
-    member.stage = member.heap + member.block->stage.load(std::memory_order_acquire);
+    member.stage = world_.at(spec_.world_ranks[static_cast<std::size_t>(peer)],
+                             line.stage.load(std::memory_order_acquire));
   return half_of(member.stage);
 }
 
 void Meeting::ring_sleepers() const {
-  for (const Member& member : members_)
-    if (&member != &own()) member.doorbell->ring_sleepers();
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank_)
+      world_.doorbell(spec_.world_ranks[static_cast<std::size_t>(peer)]).ring_sleepers();
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -20,27 +20,32 @@
 
 namespace dtrun::collectives::cpu {
 
+struct GroupSpec;
+
 /// Of each half of a stage.
 inline constexpr std::size_t kStageBytes = 256 << 10;
 
 class Meeting {
  public:
-  /// @param world_ranks of the members; @param block_offsets of their group blocks
-  Meeting(World& world, int rank, const std::vector<int>& world_ranks,
-          const std::vector<Offset>& block_offsets);
+  /// @param table of the members on this machine
+  Meeting(World& world, const GroupSpec& spec, GroupTable& table);
 
   /// Every two members share memory. The same answer on all of them.
   bool possible() const { return !members_.empty(); }
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
+  /// In a larger group not every post wakes the sleepers, each of whom would look at all posts, but
+  /// a turn's last one does.
+  static constexpr int kMostWoken = 16;
 
   // Posts: begin_turn(), write to payload(), post(), look for the others'.
   /// false: not everybody has come to the last turn yet. @throws Disagreement about the last turn
   bool begin_turn();
   /// Where this turn's payload goes.
-  std::byte* payload(std::size_t bytes) const { return payload_of(*own().block, bytes); }
-  /// Peers that sleep are rung.
-  void post(const Fingerprint& fingerprint);
+  std::byte* payload(std::size_t bytes) { return payload_of(rank_, bytes); }
+  /// Peers that sleep are rung. @param needed: somebody may wait for this post alone
+  enum class Needed { with_all, alone };
+  void post(const Fingerprint& fingerprint, Needed needed);
   /// Whether the peer's post of this turn is there. @throws Disagreement
   bool look(int peer) const {
     const Post& post = post_of(peer);
@@ -53,18 +58,16 @@ class Meeting {
   }
   /// The peer has come to the next turn, which this rank has not begun.
   bool is_ahead(int peer) const {
-    const Post& next = member(peer).block->posts[(turn_ + 1) % 2];
+    const Post& next = table_.line(peer).posts[(turn_ + 1) % 2];
     return next.turn.load(std::memory_order_seq_cst) == static_cast<Turn>(turn_ + 1);
   }
-  const std::byte* payload(int peer, std::size_t bytes) const {
-    return payload_of(*member(peer).block, bytes);
-  }
+  const std::byte* payload(int peer, std::size_t bytes) { return payload_of(peer, bytes); }
   /// This rank has seen everybody's post of this turn.
   void met() {
     met_ = turn_;
     // All have left the turn before, whose post is the next one's: taking its line back from their
     // caches now, with any store, overlaps with what the caller does until then.
-    own().block->posts[(turn_ + 1) % 2].payload[0] = std::byte{0};
+    own_line().posts[(turn_ + 1) % 2].payload[0] = std::byte{0};
   }
 
   // Stages, after a turn in which all have met: begin_step(), write to stage(), step(), look for
@@ -74,7 +77,7 @@ class Meeting {
   void open_stage();
   /// false: not everybody has come to the last step yet.
   bool begin_step();
-  std::byte* stage() const { return half_of(own().stage); }
+  std::byte* stage() const { return half_of(members_[static_cast<std::size_t>(rank_)].stage); }
   /// Peers that sleep are rung.
   void step();
   /// The peer's half of its stage of this step; null: not there yet.
@@ -90,24 +93,25 @@ class Meeting {
   TransportCounters& counters() { return counters_; }
 
  private:
+  /// Made out when first needed.
   struct Member {
     GroupBlock* block = nullptr;
-    Doorbell* doorbell = nullptr;
-    std::byte* heap = nullptr;
-    std::byte* stage = nullptr;  ///< null: not known yet
+    std::byte* stage = nullptr;
   };
-  const Member& member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
-  const Member& own() const { return member(rank_); }
-  Post& post_of(int rank) const { return member(rank).block->posts[turn_ % 2]; }
+  MemberLine& own_line() const { return table_.line(rank_); }
+  Post& post_of(int rank) const { return table_.line(rank).posts[turn_ % 2]; }
+  GroupBlock& block_of(int rank);
   [[noreturn]] void disagree(int peer) const;
-  std::byte* payload_of(GroupBlock& block, std::size_t bytes) const {
-    return bytes <= Post::kInline ? block.posts[turn_ % 2].payload : block.payloads[turn_ % 2];
+  std::byte* payload_of(int rank, std::size_t bytes) {
+    return bytes <= Post::kInline ? post_of(rank).payload : block_of(rank).payloads[turn_ % 2];
   }
   std::byte* half_of(std::byte* stage) const { return stage + (step_ % 2) * kStageBytes; }
   void ring_sleepers() const;
 
   World& world_;
+  const GroupSpec& spec_;
   const int rank_;
+  GroupTable& table_;
   std::vector<Member> members_;
   Turn turn_ = kFirstTurn - 1;  ///< the last that was begun
   Turn met_ = kFirstTurn - 1;

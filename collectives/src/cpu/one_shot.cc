@@ -96,7 +96,9 @@ void read_payloads(const DirectShape& shape, Meeting& meeting) {
 bool OneShot::show(const DirectShape& shape, Meeting& meeting) {
   if (!meeting.begin_turn()) return false;
   if (shape.way == DirectWay::post && shape.shows()) write_payload(shape, meeting);
-  meeting.post(shape.fingerprint);
+  // The others of a broadcast wait for the root only.
+  const bool alone = shape.kind() == OpKind::broadcast && shape.is_root();
+  meeting.post(shape.fingerprint, alone ? Meeting::Needed::alone : Meeting::Needed::with_all);
   shown_ = true;
   return true;
 }

@@ -48,6 +48,8 @@ class Operation : public Work::State {
   std::uint64_t record_number = 0;
   base::Deadline::Clock::time_point started{};
   bool announced = false;
+  /// When the peers that it waits for are to be watched, anew.
+  base::Deadline watch_next = base::Deadline::never();
 
  private:
   const std::shared_ptr<GroupEngine> engine_;

@@ -97,7 +97,7 @@ bool PointToPoint::step(GroupChannels& channels) {
 }
 
 /// A receive from any rank is in vain once all have left and said all.
-void PointToPoint::check_any_source(const GroupChannels& channels) const {
+void PointToPoint::check_any_source(GroupChannels& channels) const {
   const bool waiting = std::any_of(receives_.begin(), receives_.end(), [](const auto& receive) {
     return receive->source() < 0 && !receive->matched();
   });

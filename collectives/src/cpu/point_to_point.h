@@ -114,7 +114,7 @@ class PointToPoint {
   void end_message(Peer& peer);
   void finish(const std::shared_ptr<ReceiveOperation>& receive);
   bool wanted(int rank) const;
-  void check_any_source(const GroupChannels& channels) const;
+  void check_any_source(GroupChannels& channels) const;
 
   const int rank_;
   const Finished finished_;

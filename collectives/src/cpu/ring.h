@@ -44,6 +44,7 @@ class RingReceiveChannel : public ReceiveChannel {
   /// @param ring in the producer's heap; @param peer the producer's doorbell
   RingReceiveChannel(RingHeader& ring, Doorbell& peer) : ring_(ring), peer_(peer) {}
   std::size_t read(std::span<std::byte> target) override;
+  bool empty() const override { return ring_.written.load(std::memory_order_seq_cst) == read_; }
 
  private:
   RingHeader& ring_;

@@ -28,10 +28,13 @@ bool GroupEngine::run_now(const Fingerprint& fingerprint, std::span<const Buffer
   std::shared_ptr<Operation> operation;
   {
     const std::scoped_lock lock(mutex_);
+    hear_failure();
     throw_if_failed();
     OneShot one_shot;
     std::uint64_t number = 0;
-    const bool eventless = idle() && announced_.empty() && !channels_.anybody_left();
+    const bool eventless =
+        idle() && announced_.empty() && !channels_.anybody_left() &&
+        channels_.table().long_waits.load(std::memory_order_acquire) == long_waits_seen_;
     if (eventless && take_now(shape, one_shot, number)) return true;
     Call call;
     call.fingerprint = fingerprint;
@@ -53,7 +56,7 @@ bool GroupEngine::take_now(const DirectShape& shape, OneShot& one_shot, std::uin
   try {
     if (!one_shot.show(shape, meeting())) return false;
     // Bookkeeping costs nothing while the others' posts are on their way.
-    history_[shape.fingerprint.sequence % history_.size()] = shape.fingerprint;
+    note(shape.fingerprint);
     number = world_->record().pass(shape.fingerprint, spec_.name, shape.shown_bytes);
     for (int look = 0; look < looks; ++look) {
       if (one_shot.take(shape, meeting())) return true;

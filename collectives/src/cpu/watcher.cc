@@ -1,5 +1,5 @@
-// The watcher thread of a World: one epoll instance over control connections, peers' pidfds, the
-// listening socket and the data sockets.
+// The watcher thread of a World: one epoll instance over control connections, lifelines of peers,
+// the listening sockets and the data sockets. It runs where there is one of these.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -7,16 +7,15 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 
 #include "data_hello.h"
-#include "dtrun/base/futex.h"
 #include "dtrun/base/socket.h"
 #include "quiet_thread.h"
+#include "watcher_tag.h"
 #include "world.h"
 
 namespace dtrun::collectives::cpu {
@@ -29,16 +28,11 @@ using base::UniqueFd;
 
 namespace {
 
-// What an epoll event is about: a kind and a number (world rank, or fd).
-enum class Source : std::uint32_t { stop, listener, pending, control, process, data };
-
-std::uint64_t tag(Source source, int number) {
-  return (static_cast<std::uint64_t>(source) << 32) | static_cast<std::uint32_t>(number);
-}
-
 // The launcher writes the cause of a death a moment after the kernel has closed the dead rank's
 // connections.
 constexpr auto kCauseGrace = std::chrono::seconds(1);
+// No descriptor tells that it has been written.
+constexpr auto kCauseLook = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -55,36 +49,35 @@ void World::watch_data(int fd) {
 }
 
 void World::start_watcher() {
-  watch_fd(stop_event_.get(), EPOLLIN, tag(Source::stop, 0));
-  bool all_local = true;
-  for (int rank = 0; rank < size(); ++rank) {
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    if (rank == rank_) continue;
-    if (!peer.local) {
-      all_local = false;
-      continue;
-    }
-    set_control(rank, std::move(peer.local->connection));
-    // A peer's child that kept the connection open would hide its death; a pidfd does not.
-    if (peer.local->pid > 0 && peer.local->pid != ::getpid())
-      peer.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer.local->pid, 0)));
-    if (peer.pidfd) watch_fd(peer.pidfd.get(), EPOLLIN, tag(Source::process, rank));
-  }
-  if (all_local) {
-    listener_.reset();
-  } else {
-    watch_fd(listener_.get(), EPOLLIN, tag(Source::listener, 0));
-  }
-  if (size() > 1) watcher_ = start_quiet_thread("dtrun-watcher", [this] { watch(); });
+  const std::scoped_lock lock(watcher_mutex_);
+  if (watcher_.joinable()) return;
+  watch_fd(wake_event_.get(), EPOLLIN, tag(Source::wake, 0));
+  if (door_.fd() >= 0) watch_fd(door_.fd(), EPOLLIN, tag(Source::door, 0));
+  watcher_ = start_quiet_thread("dtrun-watcher", [this] { watch(); });
+}
+
+void World::wake_watcher() {
+  const std::uint64_t one = 1;
+  if (::write(wake_event_.get(), &one, sizeof(one)) != static_cast<ssize_t>(sizeof(one)))
+    std::terminate();  // an eventfd that only this counts up takes a one
 }
 
 void World::stop_watcher() {
   if (!watcher_.joinable()) return;
   if (in_child()) return watcher_.detach();  // the thread is the parent's
-  const std::uint64_t one = 1;
-  if (::write(stop_event_.get(), &one, sizeof(one)) != static_cast<ssize_t>(sizeof(one)))
-    std::terminate();  // an eventfd that nobody else writes to takes a one
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_watcher();
   watcher_.join();
+}
+
+void World::watch_peer(int world_rank) {
+  if (route(world_rank) != Route::shared_memory) return;
+  start_watcher();
+  const std::scoped_lock lock(mutex_);
+  if (to_watch_.insert(world_rank).second) wake_watcher();
 }
 
 void World::set_control(int world_rank, UniqueFd fd) {
@@ -101,33 +94,63 @@ void World::set_control(int world_rank, UniqueFd fd) {
 void World::watch() {
   std::array<epoll_event, 64> events;
   for (;;) {
-    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), -1);
+    {
+      const std::scoped_lock lock(mutex_);
+      if (stopping_) return;
+    }
+    const int timeout = unexplained_.empty() ? -1 : static_cast<int>(kCauseLook.count());
+    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
     if (count < 0 && errno == EINTR) continue;
     bool data = false;
     for (int i = 0; i < count; ++i) {
-      const auto source = static_cast<Source>(events[static_cast<std::size_t>(i)].data.u64 >> 32);
-      const int number = static_cast<int>(events[static_cast<std::size_t>(i)].data.u64);
-      switch (source) {
-        case Source::stop:
-          return;
-        case Source::listener:
-          on_listener();
-          break;
-        case Source::pending:
-          on_pending(number);
-          break;
-        case Source::control:
-          on_control(number);
-          break;
-        case Source::process:
-          on_process(number);
-          break;
-        case Source::data:
-          data = true;
-          break;
+      try {
+        handle(events[static_cast<std::size_t>(i)].data.u64, data);
+      } catch (const Error& error) {
+        on_trouble(error);
+      } catch (const std::exception& error) {
+        on_trouble(Error(ErrorCode::kSystem, "cannot watch the other ranks", error.what()));
       }
     }
     if (data) doorbell().ring();
+    judge_losses();
+  }
+}
+
+void World::handle(std::uint64_t event_tag, bool& data) {
+  const int number = static_cast<int>(event_tag);
+  switch (static_cast<Source>(event_tag >> 32)) {
+    case Source::wake:
+      return on_wake();
+    case Source::door:
+      return door_.answer();
+    case Source::listener:
+      return on_listener();
+    case Source::pending:
+      return on_pending(number);
+    case Source::control:
+      return on_control(number);
+    case Source::lifeline:
+      lifelines_.drop(number);
+      return on_lost(number);
+    case Source::data:
+      data = true;
+  }
+}
+
+void World::on_wake() {
+  std::uint64_t count = 0;
+  static_cast<void>(::read(wake_event_.get(), &count, sizeof(count)));
+  std::set<int> ranks;
+  {
+    const std::scoped_lock lock(mutex_);
+    ranks.swap(to_watch_);
+  }
+  for (const int rank : ranks) {
+    if (peers_[static_cast<std::size_t>(rank)].lost) continue;
+    const Lifelines::Found found = lifelines_.add(door_.name(), rank, [this](int fd, int number) {
+      watch_fd(fd, EPOLLIN | EPOLLRDHUP, tag(Source::lifeline, number));
+    });
+    if (found == Lifelines::Found::dead) on_lost(rank);
   }
 }
 
@@ -169,7 +192,9 @@ void World::on_pending(int number) {
     return;  // a stranger
   const int one = 1;
   ::setsockopt(number, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
-  if (hello.kind == ConnectionKind::control) return set_control(hello.rank, std::move(fd));
+  const bool control = hello.kind == ConnectionKind::control;
+  base::notice_silence(number, kHostPatience, control ? kHostPatience : timeout_);
+  if (control) return set_control(hello.rank, std::move(fd));
   // std::function wants copies, a descriptor has none.
   auto shared = std::make_shared<UniqueFd>(std::move(fd));
   deliver(hello.group, [hello, shared](GroupListener& group) {
@@ -196,22 +221,34 @@ void World::on_control(int world_rank) {
   }
 }
 
-void World::on_process(int world_rank) {
-  // What the dead rank said last is still in its connection.
-  on_control(world_rank);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peers_[static_cast<std::size_t>(world_rank)].pidfd.get(),
-              nullptr);
-  on_lost(world_rank);
-}
-
 void World::on_lost(int world_rank) {
   Peer& peer = peers_[static_cast<std::size_t>(world_rank)];
+  if (shares_memory(world_rank))
+    peer.said_goodbye = cell(world_rank).state.load() == CellState::left;
   if (peer.said_goodbye || peer.lost) return;
   peer.lost = true;
-  const Error error = describe_loss(world_rank);
+  unexplained_.emplace(
+      world_rank, on_job_page(world_rank) ? Deadline::after(kCauseGrace) : Deadline::after({}));
+}
+
+void World::judge_losses() {
+  const bool explained = job_page_ && job_page_->aborted();
+  std::erase_if(unexplained_, [&](const auto& loss) {
+    const auto& [rank, patience] = loss;
+    if (!explained && !patience.expired()) return false;
+    const Error error = describe_loss(rank);
+    const std::scoped_lock lock(groups_mutex_);
+    losses_.emplace_back(rank, error);
+    for (const auto& [id, group] : groups_) group->on_member_lost(rank, error);
+    return true;
+  });
+}
+
+void World::on_trouble(const Error& error) {
   const std::scoped_lock lock(groups_mutex_);
-  losses_.emplace_back(world_rank, error);
-  for (const auto& [id, group] : groups_) group->on_member_lost(world_rank, error);
+  if (trouble_) return;
+  trouble_ = error;
+  for (const auto& [id, group] : groups_) group->on_trouble(error);
 }
 
 bool World::on_job_page(int world_rank) const {
@@ -222,12 +259,8 @@ bool World::on_job_page(int world_rank) const {
 }
 
 Error World::describe_loss(int world_rank) {
-  if (on_job_page(world_rank)) {
-    const Deadline grace = Deadline::after(kCauseGrace);
-    while (!job_page_->aborted() && !grace.expired())
-      base::futex_wait(job_page_->header().abort, 0, grace);
+  if (on_job_page(world_rank))
     if (const std::optional<GroupFailure> failure = job_failure()) return failure->error;
-  }
   const std::optional<std::string> where = whereabouts(world_rank);
   return Error(
       ErrorCode::kPeerFailed,

@@ -4,21 +4,20 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <algorithm>
 #include <random>
 
 #include "data_hello.h"
 #include "dtrun/base/futex.h"
 #include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
-#include "group_block.h"
+#include "tcp_channel.h"
+#include "watcher_tag.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -35,29 +34,34 @@ std::uint64_t random_token() {
   return (std::uint64_t{random()} << 32) | random();
 }
 
-int allowed_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+CommonsDoor::Company company_of(Transport transport) {
+  return transport == Transport::automatic ? CommonsDoor::Company::machine
+                                           : CommonsDoor::Company::alone;
 }
 
 }  // namespace
 
 std::shared_ptr<World> World::create(const GroupOptions& options) {
-  std::shared_ptr<World> world(new World(options));
-  world->join(options);
+  const Deadline deadline = Deadline::after(options.timeout);
+  std::shared_ptr<World> world(new World(options, deadline));
+  world->join(options, deadline);
   world->joined_ = true;
   return world;
 }
 
-World::World(const GroupOptions& options)
+World::World(const GroupOptions& options, Deadline deadline)
     : name_(options.name),
       rank_(options.rank),
+      timeout_(options.timeout),
       job_page_(options.job_page),
-      record_(heap_.header().board, options.job_page, options.local_rank),
-      progress_thread_(heap_.header().doorbell, [this](std::uint32_t ticket, Deadline until) {
-        await_ring(ticket, until);
-      }) {}
+      door_({*options.store, options.global_ranks[static_cast<std::size_t>(options.rank)],
+             options.rank, static_cast<int>(options.global_ranks.size()), deadline},
+            company_of(options.transport)),
+      heap_(door_.commons(), rank_),
+      record_(door_.commons().cell(rank_).board, options.job_page, options.local_rank),
+      progress_thread_(
+          doorbell(), [this](std::uint32_t ticket, Deadline until) { await_ring(ticket, until); }) {
+}
 
 void World::listen(const GroupOptions& options, Card& mine) {
   listener_ = base::listen_tcp(options.address.empty() ? "127.0.0.1" : options.address, 0);
@@ -66,42 +70,41 @@ void World::listen(const GroupOptions& options, Card& mine) {
   base::set_nonblocking(listener_.get());
 }
 
-void World::join(const GroupOptions& options) {
-  const Deadline deadline = Deadline::after(options.timeout);
+void World::join(const GroupOptions& options, Deadline deadline) {
   const std::size_t index = static_cast<std::size_t>(options.rank);
-  own_root_block_ = make_group_block(options.global_ranks.size());
+  root_memory_ = make_group_memory(options.global_ranks.size(), Keeps::block);
+  const CpuShare share(door_.commons(), rank_);
+  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  wake_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+  if (!epoll_ || !wake_event_ || !spare_) throw system_error("make an epoll instance");
+  // The others of this machine cannot put up their cards before this rank has let them in.
+  if (door_.fd() >= 0) start_watcher();
   Card mine;
   mine.global_rank = options.global_ranks[index];
   mine.pid = ::getpid();
   mine.host = base::host_name();
-  mine.locality = locality_here();
+  mine.commons = door_.name();
   mine.token = random_token();
-  LocalListener local_listener;
-  if (options.transport == Transport::automatic) {
-    local_listener = listen_locally();
-    mine.local_socket = local_listener.name;
-  }
   listen(options, mine);
+  door_.commons().cell(rank_).state.store(CellState::here);
   cards_ = exchange_cards(options, mine, deadline);
   peers_ = std::vector<Peer>(cards_.size());
-
-  auto [links, reached] = link_local_peers(
-      {cards_, rank_, local_listener, heap_, own_root_block_, record_, *options.store, deadline});
-  reached_ = std::move(reached);
-  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
-  stop_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
-  if (!epoll_ || !stop_event_) throw system_error("make an epoll instance");
-  int local_ranks = 1;
-  for (std::size_t rank = 0; rank < links.size(); ++rank) {
-    if (!links[rank]) continue;
-    ++local_ranks;
-    peers_[rank].local = std::move(links[rank]);
+  for (const Card& peer : cards_) {
+    const bool shared = !peer.commons.empty() && peer.commons == door_.name();
+    routes_.push_back(shared ? Route::shared_memory : Route::tcp);
   }
-  crowding_ = local_ranks > allowed_cpus() ? Crowding::crowded : Crowding::alone;
-  start_watcher();
+  routes_[index] = Route::self;
+  const auto shares = [this](int rank) { return shares_memory(rank); };
+  crowding_ = share.crowding(size(), shares);
+  int local_ranks = 0;
+  for (int rank = 0; rank < size(); ++rank) local_ranks += shares(rank) ? 1 : 0;
   if (local_ranks < size()) {
+    start_watcher();
+    watch_fd(listener_.get(), EPOLLIN, tag(Source::listener, 0));
     connect_control(deadline);
+  } else {
+    listener_.reset();
   }
   base::log::debug(base::log::Component::kCollectives,
                    "group '{}': rank {} of {}, {} peers by shared memory, {} by tcp", name_, rank_,
@@ -115,6 +118,7 @@ void World::connect_control(Deadline deadline) {
     const Card& peer = card(rank);
     UniqueFd fd = base::connect_tcp(peer.address, peer.port, deadline);
     const DataHello hello = make_hello(ConnectionKind::control, 0, Lane::collective);
+    base::notice_silence(fd.get(), kHostPatience, kHostPatience);
     base::send_all(fd.get(), &hello, sizeof(hello), deadline);
     base::set_nonblocking(fd.get());
     set_control(rank, std::move(fd));
@@ -122,7 +126,7 @@ void World::connect_control(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto complete = [this] {
     for (int rank = 0; rank < size(); ++rank)
-      if (rank != rank_ && !peers_[static_cast<std::size_t>(rank)].control) return false;
+      if (!shares_memory(rank) && !peers_[static_cast<std::size_t>(rank)].control) return false;
     return true;
   };
   if (deadline.is_never()) {
@@ -142,35 +146,30 @@ World::~World() {
     return;
   }
   // A rank that could not join has not left: its end must look like a death to those who did.
-  for (int rank = 0; joined_ && rank < size(); ++rank)
-    if (rank != rank_) send(rank, {FrameKind::goodbye, 0, ""});
+  if (joined_) {
+    for (int rank = 0; rank < size(); ++rank)
+      if (!shares_memory(rank)) send(rank, {FrameKind::goodbye, 0, ""});
+    door_.commons().cell(rank_).state.store(CellState::left);
+  }
   stop_watcher();
 }
 
 Route World::route(int world_rank) const {
-  if (world_rank == rank_) return Route::self;
-  return peers_[static_cast<std::size_t>(world_rank)].local ? Route::shared_memory : Route::tcp;
-}
-
-const PeerHeap& World::peer_heap(int world_rank) const {
-  return peers_[static_cast<std::size_t>(world_rank)].local->heap;
+  return routes_[static_cast<std::size_t>(world_rank)];
 }
 
 bool World::all_linked(const std::vector<int>& world_ranks) const {
-  for (const int a : world_ranks)
-    for (const int b : world_ranks) {
-      const std::string& row = reached_[static_cast<std::size_t>(b)];
-      if (a < b &&
-          (row.size() <= static_cast<std::size_t>(a) || row[static_cast<std::size_t>(a)] != '1'))
-        return false;
-    }
-  return true;
+  return std::all_of(world_ranks.begin(), world_ranks.end(), [&](int rank) {
+    return !card(rank).commons.empty() && card(rank).commons == card(world_ranks.front()).commons;
+  });
 }
 
-Offset World::root_block(int world_rank) const {
-  if (world_rank == rank_) return own_root_block_;
-  const std::optional<LocalLink>& local = peers_[static_cast<std::size_t>(world_rank)].local;
-  return local ? local->root_block : 0;
+std::byte* World::at(int world_rank, Offset offset) {
+  if (world_rank == rank_) return heap_.at(offset);
+  const std::scoped_lock lock(mutex_);
+  std::unique_ptr<PeerHeap>& heap = peers_[static_cast<std::size_t>(world_rank)].heap;
+  if (!heap) heap = std::make_unique<PeerHeap>(door_.commons(), world_rank);
+  return heap->at(offset);
 }
 
 std::shared_ptr<ControlConnection> World::control(int world_rank) {
@@ -208,11 +207,18 @@ UniqueFd World::connect_data(int world_rank) {
   if (!fd) throw system_error("make a TCP socket");
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  tend_data(fd.get());
   if (::connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
     throw system_error(
         fmt::format("connect to {} at {}:{}", describe_member(peer), peer.address, peer.port));
   watch_data(fd.get());
   return fd;
+}
+
+// A receiver that is busy or stopped may leave a full connection as it is for as long as the group
+// has time: its host's end is noticed on the control connection.
+void World::tend_data(int fd) const {
+  base::notice_silence(fd, kHostPatience, timeout_);
 }
 
 void World::await_ring(std::uint32_t ticket, Deadline until) {
@@ -235,7 +241,7 @@ std::optional<std::string> World::whereabouts(int world_rank) {
   std::optional<BoardLine> line;
   std::int64_t now = monotonic_ns();
   if (route(world_rank) == Route::shared_memory) {
-    line = peer_heap(world_rank).header().board.read();
+    line = cell(world_rank).board.read();
   } else {
     const std::scoped_lock lock(mutex_);
     const Peer& peer = peers_[static_cast<std::size_t>(world_rank)];
@@ -254,18 +260,45 @@ void World::store_status(int world_rank, const BoardLine& line) {
   peer.status_at_ns = monotonic_ns();
 }
 
-Offset World::make_group_block(std::size_t members) {
-  {
-    const std::scoped_lock lock(mutex_);
-    std::erase_if(retired_, [this](const Retired& retired) {
-      const auto* block = reinterpret_cast<const GroupBlock*>(heap_.at(retired.block));
-      if (block->departed.load(std::memory_order_seq_cst) != retired.local_peers) return false;
-      for (const Offset ring : retired.rings) heap_.free(ring);
-      heap_.free(retired.block);
-      return true;
-    });
+GroupMemory World::make_group_memory(std::size_t members, Keeps keeps) {
+  const std::scoped_lock lock(mutex_);
+  reuse_retired();
+  GroupMemory memory;
+  memory.block = heap_.allocate(GroupBlock::bytes(members));
+  if (keeps == Keeps::block) return memory;
+  const std::size_t bytes = GroupTable::bytes(members);
+  if (const std::optional<Offset> used = reuse_table(bytes)) {
+    memory.table = *used;
+  } else {
+    memory.table = heap_.allocate(bytes);
+    tables_.push_back({memory.table, bytes, true});
   }
-  return allocate_group_block(heap_, members);
+  GroupTable::make_at(heap_.at(memory.table), members, ++table_generation_);
+  return memory;
+}
+
+void World::reuse_retired() {
+  std::erase_if(retired_, [this](const Retired& retired) {
+    // In another's heap the table may be another group's by now: then all have departed from this.
+    if (retired.table->generation.load(std::memory_order_seq_cst) == retired.generation &&
+        retired.table->departed.load(std::memory_order_seq_cst) != retired.local_members)
+      return false;
+    for (const Offset ring : retired.rings) heap_.free(ring);
+    heap_.free(retired.memory.block);
+    for (Table& table : tables_)
+      if (table.offset == retired.memory.table) table.in_use = false;
+    return true;
+  });
+}
+
+/// Tables are used anew as tables only: others may still look at the generation.
+std::optional<Offset> World::reuse_table(std::size_t bytes) {
+  for (Table& table : tables_) {
+    if (table.in_use || table.bytes < bytes || table.bytes > 2 * bytes) continue;
+    table.in_use = true;
+    return table.offset;
+  }
+  return std::nullopt;
 }
 
 void World::retire(Retired retired) {
@@ -281,6 +314,7 @@ void World::add_group(std::uint64_t id, GroupListener& group) {
     early_.erase(early);
   }
   for (const auto& [rank, error] : losses_) group.on_member_lost(rank, error);
+  if (trouble_) group.on_trouble(*trouble_);
 }
 
 void World::remove_group(std::uint64_t id) {

@@ -1,8 +1,9 @@
 // World: what one rank shares among all groups that stem from one ProcessGroup::create: its heap,
-// the peers' heaps, the control connections, and the watcher thread, which sleeps in epoll until a
-// connection has something to say, a peer dies, or a data socket is ready. Groups hold it by
-// shared_ptr; the last one says goodbye to the peers. Ranks in here are world ranks: places in the
-// member list of that create(). Thread-safe.
+// the memory of the ranks of its machine, the control connections to the others, and the watcher
+// thread, which sleeps in epoll until a connection has something to say, a peer that somebody waits
+// for dies, or a data socket is ready. Ranks that share memory have no connection: what one has to
+// say lies in that memory. Groups hold it by shared_ptr; the last one says goodbye to the peers.
+// Ranks in here are world ranks: places in the member list of that create(). Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -19,14 +20,17 @@
 #include <vector>
 
 #include "channel.h"
+#include "commons_door.h"
 #include "control_connection.h"
+#include "cpu_share.h"
 #include "data_hello.h"
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/process_group.h"
 #include "fork_mark.h"
+#include "group_block.h"
 #include "heap.h"
-#include "local_link.h"
+#include "lifelines.h"
 #include "membership.h"
 #include "progress_thread.h"
 #include "rank_record.h"
@@ -34,9 +38,6 @@
 namespace dtrun::collectives::cpu {
 
 enum class Route { self, shared_memory, tcp };
-
-/// Whether this machine has a core for each of the world's ranks on it.
-enum class Crowding { alone, crowded };
 
 /// What a group wants to hear. Called on the watcher thread, for one group never at the same time.
 class GroupListener {
@@ -46,6 +47,8 @@ class GroupListener {
   /// A data connection from that rank has come.
   virtual void on_data_connection(int world_rank, Lane lane, base::UniqueFd fd) = 0;
   virtual void on_member_lost(int world_rank, const base::Error& error) = 0;
+  /// This rank can watch its peers no longer.
+  virtual void on_trouble(const base::Error& error) = 0;
 };
 
 class World : public std::enable_shared_from_this<World> {
@@ -60,22 +63,34 @@ class World : public std::enable_shared_from_this<World> {
   int size() const { return static_cast<int>(cards_.size()); }
   const Card& card(int world_rank) const { return cards_[static_cast<std::size_t>(world_rank)]; }
   Route route(int world_rank) const;
-  /// Routes of shared memory only.
-  const PeerHeap& peer_heap(int world_rank) const;
+  bool shares_memory(int world_rank) const { return route(world_rank) != Route::tcp; }
   /// Every two of them share memory, as all of them know.
   bool all_linked(const std::vector<int>& world_ranks) const;
-  /// Where that rank's block of the first group lies in its heap.
-  Offset root_block(int world_rank) const;
+
+  // Memory of those with whom this rank shares it; its own, too.
+  const Cell& cell(int world_rank) const { return door_.commons().cell(world_rank); }
+  Doorbell& doorbell(int world_rank) { return door_.commons().cell(world_rank).doorbell; }
+  Doorbell& doorbell() { return doorbell(rank_); }
+  /// What lies there in that rank's heap, which is mapped when it is first asked for.
+  /// @throws Error kSystem
+  std::byte* at(int world_rank, Offset offset);
+  GroupTable& root_table() const { return door_.commons().root_table(); }
   Heap& heap() { return heap_; }
-  Offset make_group_block(std::size_t members);
-  /// Memory of a group that this rank has left; used anew once its local peers have left, too.
+
+  /// A block for a group, and its table where this rank is the one that keeps it.
+  enum class Keeps { block, block_and_table };
+  GroupMemory make_group_memory(std::size_t members, Keeps keeps);
+  /// Equal on all ranks: the first group's block is the first in every heap.
+  GroupMemory root_memory() const { return root_memory_; }
+  /// Memory of a group that this rank has left; used anew once all its local members have departed.
   struct Retired {
-    Offset block;
+    GroupMemory memory;
     std::vector<Offset> rings;
-    std::uint32_t local_peers;
+    GroupTable* table;
+    std::uint64_t generation;
+    std::uint32_t local_members;
   };
   void retire(Retired retired);
-  Doorbell& doorbell() { return heap_.header().doorbell; }
   RankRecord& record() { return record_; }
   ProgressThread& progress_thread() { return progress_thread_; }
 
@@ -84,7 +99,12 @@ class World : public std::enable_shared_from_this<World> {
   void add_group(std::uint64_t id, GroupListener& group);
   /// When this returns, the group is not called any more.
   void remove_group(std::uint64_t id);
+  /// To a rank that shares no memory with this one.
   void send(int world_rank, const Frame& frame);
+  /// Somebody waits for that rank: its death is to be told. For ranks that share memory; of those
+  /// that were asked for last, kMostWatched are watched.
+  static constexpr std::size_t kMostWatched = Lifelines::kMost;
+  void watch_peer(int world_rank);
   /// A data socket towards that rank, still connecting; the doorbell rings when it moves.
   /// @throws Error kConnection, kSystem
   base::UniqueFd connect_data(int world_rank);
@@ -107,31 +127,39 @@ class World : public std::enable_shared_from_this<World> {
 
  private:
   struct Peer {
-    std::optional<LocalLink> local;
-    base::UniqueFd pidfd;
+    std::unique_ptr<PeerHeap> heap;              ///< guarded by mutex_
     std::shared_ptr<ControlConnection> control;  ///< guarded by mutex_
     bool said_goodbye = false;                   ///< watcher thread only
     bool lost = false;                           ///< watcher thread only
     std::optional<BoardLine> status;             ///< guarded by mutex_; times as ages when it came
     std::int64_t status_at_ns = 0;
   };
-  explicit World(const GroupOptions& options);
-  void join(const GroupOptions& options);
+  World(const GroupOptions& options, base::Deadline deadline);
+  void join(const GroupOptions& options, base::Deadline deadline);
   void listen(const GroupOptions& options, Card& mine);
   void connect_control(base::Deadline deadline);
+  /// A host that is gone sends no FIN; after this long without an answer it counts as gone.
+  static constexpr base::Deadline::Duration kHostPatience = std::chrono::seconds(60);
+  void tend_data(int fd) const;
   std::shared_ptr<ControlConnection> control(int world_rank);
   void set_control(int world_rank, base::UniqueFd fd);
+  void reuse_retired();
+  std::optional<Offset> reuse_table(std::size_t bytes);
 
   // The watcher thread.
   void start_watcher();
   void stop_watcher();
+  void wake_watcher();
   void watch();
+  void handle(std::uint64_t tag, bool& data);
   void watch_fd(int fd, std::uint32_t events, std::uint64_t tag);
+  void on_wake();
   void on_listener();
   void on_pending(int fd);
   void on_control(int world_rank);
-  void on_process(int world_rank);
   void on_lost(int world_rank);
+  void judge_losses();
+  void on_trouble(const base::Error& error);
   /// The launcher that watches this rank watches that one.
   bool on_job_page(int world_rank) const;
   base::Error describe_loss(int world_rank);
@@ -139,29 +167,43 @@ class World : public std::enable_shared_from_this<World> {
 
   const std::string name_;
   const int rank_;
+  const base::Deadline::Duration timeout_;
   std::vector<Card> cards_;
+  std::vector<Route> routes_;
   std::shared_ptr<rendezvous::JobPage> job_page_;
+  CommonsDoor door_;
   Heap heap_;
-  Offset own_root_block_ = 0;
+  GroupMemory root_memory_;
   bool joined_ = false;
   RankRecord record_;
   std::vector<Peer> peers_;
-  std::vector<std::string> reached_;  ///< as LocalLinks::reached
   Crowding crowding_ = Crowding::alone;
   const ForkMark fork_mark_;
 
   base::UniqueFd epoll_;
-  base::UniqueFd stop_event_;
+  base::UniqueFd wake_event_;
   base::UniqueFd listener_;
   base::UniqueFd spare_;  ///< given up to turn a connection away when descriptors run out
   /// Accepted connections that have not said who they are; more than this are strangers'.
   static constexpr std::size_t kMostPending = 1024;
   std::deque<int> pending_order_;          ///< by age; watcher thread only
   std::map<int, base::UniqueFd> pending_;  ///< accepted, silent so far; watcher thread only
+  Lifelines lifelines_;                    ///< watcher thread only
+  /// Dead ranks whose cause the launcher may still tell, and until when; watcher thread only.
+  std::map<int, base::Deadline> unexplained_;
 
   std::mutex mutex_;
   std::condition_variable peer_connected_;
   std::vector<Retired> retired_;  ///< guarded by mutex_
+  struct Table {
+    Offset offset;
+    std::size_t bytes;
+    bool in_use;
+  };
+  std::vector<Table> tables_;           ///< of this rank's heap; guarded by mutex_
+  std::uint64_t table_generation_ = 1;  ///< guarded by mutex_
+  std::set<int> to_watch_;              ///< guarded by mutex_
+  bool stopping_ = false;               ///< guarded by mutex_
 
   /// Guards what follows; held while a listener is called.
   std::mutex groups_mutex_;
@@ -170,7 +212,9 @@ class World : public std::enable_shared_from_this<World> {
   /// What came for groups that this rank has not made yet.
   std::map<std::uint64_t, std::vector<std::function<void(GroupListener&)>>> early_;
   std::vector<std::pair<int, base::Error>> losses_;
+  std::optional<base::Error> trouble_;
 
+  std::mutex watcher_mutex_;  ///< guards the thread's start
   std::thread watcher_;
   ProgressThread progress_thread_;
 };

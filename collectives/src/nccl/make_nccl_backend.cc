@@ -1,7 +1,7 @@
 // Where an nccl backend begins, in a build that has NCCL.
 #include <fmt/core.h>
 
-#include "cpu/local_link.h"
+#include "cpu/commons_door.h"
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "make_backend.h"

@@ -16,7 +16,8 @@ class SharedMemory {
   /// SIGBUS later. @throws Error kSystem
   static SharedMemory create(const std::string& name, std::size_t size);
   /// A new memfd that spans `span` bytes of which none is committed: commit() before touching any.
-  static SharedMemory reserve(const std::string& name, std::size_t span);
+  /// The first `mapped` of them are mapped.
+  static SharedMemory reserve(const std::string& name, std::size_t span, std::size_t mapped);
   /// Maps what a peer or parent made. @throws Error kSystem
   static SharedMemory map(UniqueFd fd, std::size_t size);
 

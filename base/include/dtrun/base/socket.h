@@ -60,4 +60,9 @@ std::string host_name();
 /// host_name() as the resolver completes it ("node1.cluster"); host_name() where it knows no more.
 std::string whole_host_name();
 
+/// A host that is gone sends no FIN. Has a TCP connection end that has been silent for `idle` and
+/// then answers no probe (half of that time each), or has not taken what was sent for
+/// `unacknowledged`, be it that its reader does not read.
+void notice_silence(int fd, Deadline::Duration idle, Deadline::Duration unacknowledged);
+
 }  // namespace dtrun::base

@@ -45,6 +45,8 @@ struct Fingerprint {
 
   /// Everything but the site.
   bool agrees_with(const Fingerprint& other) const;
+  /// Of the same: equal where they agree, hardly ever where they do not.
+  std::uint64_t digest() const;
   /// "all_reduce #41 (f32 x 1024, sum) at train.cc:212".
   std::string describe() const;
 };

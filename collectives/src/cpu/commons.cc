@@ -1,0 +1,100 @@
+#include "commons.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "dtrun/base/check.h"
+#include "dtrun/base/error.h"
+
+namespace dtrun::collectives::cpu {
+
+struct Commons::Header {
+  static constexpr std::uint64_t kMagic = 0x6d6f436e75727444;  // "DtrunCom"
+
+  std::uint64_t magic = kMagic;
+  std::uint64_t layout = 0;
+  std::uint64_t ranks = 0;
+  alignas(128) std::atomic<std::uint64_t> cpus[kCpuWords] = {};
+};
+
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+constexpr std::size_t round_up(std::size_t value) {
+  return (value + kPage - 1) / kPage * kPage;
+}
+
+// Ranks of different builds must not look into each other's memory: the sizes of all that lies
+// there tell most of them apart.
+constexpr std::uint64_t kLayout = sizeof(Cell) | sizeof(GroupTable) << 16 |
+                                  std::uint64_t{sizeof(MemberLine)} << 40 | std::uint64_t{1} << 56;
+
+std::size_t table_offset(std::size_t header_bytes, std::size_t ranks) {
+  return round_up(header_bytes) + round_up(ranks * sizeof(Cell));
+}
+
+std::size_t front_bytes(std::size_t header_bytes, std::size_t ranks) {
+  return table_offset(header_bytes, ranks) + round_up(GroupTable::bytes(ranks));
+}
+
+}  // namespace
+
+Commons Commons::create(int ranks) {
+  const auto count = static_cast<std::size_t>(ranks);
+  const std::size_t front = front_bytes(sizeof(Header), count);
+  Commons commons(base::SharedMemory::reserve("dtrun-heap", front + count * kHeapSpan, front));
+  commons.commit(0, front);
+  auto* header = new (commons.front_.data()) Header();
+  header->layout = kLayout;
+  header->ranks = count;
+  for (int rank = 0; rank < ranks; ++rank) new (&commons.cell(rank)) Cell();
+  GroupTable::make_at(reinterpret_cast<std::byte*>(&commons.root_table()), count, 1);
+  return commons;
+}
+
+Commons Commons::open(base::UniqueFd fd, int ranks) {
+  const auto count = static_cast<std::size_t>(ranks);
+  const std::size_t front = front_bytes(sizeof(Header), count);
+  struct stat status {};
+  std::uint64_t first[3] = {};
+  // Read before it is mapped: a mapping of something shorter would end in SIGBUS.
+  const bool ours = ::fstat(fd.get(), &status) == 0 &&
+                    ::pread(fd.get(), first, sizeof(first), 0) == sizeof(first) &&
+                    first[0] == Header::kMagic && first[1] == kLayout;
+  if (!ours || first[2] != count ||
+      static_cast<std::size_t>(status.st_size) != front + count * kHeapSpan)
+    throw base::Error(
+        base::ErrorCode::kProtocol, "the shared memory of this machine's ranks cannot be read",
+        ours ? fmt::format("it is for {} ranks, and this one counts {}", first[2], ranks)
+             : "a rank of another build of dtrun has made it",
+        "run the same build on all ranks, with the same WORLD_SIZE");
+  return Commons(base::SharedMemory::map(std::move(fd), front));
+}
+
+Commons::Header& Commons::header() const {
+  return *std::launder(reinterpret_cast<Header*>(front_.data()));
+}
+
+Cell& Commons::cell(int world_rank) const {
+  return reinterpret_cast<Cell*>(front_.data() +
+                                 round_up(sizeof(Header)))[static_cast<std::size_t>(world_rank)];
+}
+
+GroupTable& Commons::root_table() const {
+  return *reinterpret_cast<GroupTable*>(front_.data() +
+                                        table_offset(sizeof(Header), header().ranks));
+}
+
+std::atomic<std::uint64_t>* Commons::cpus() const {
+  return header().cpus;
+}
+
+std::size_t Commons::heap_offset(int world_rank) const {
+  return front_.size() + static_cast<std::size_t>(world_rank) * kHeapSpan;
+}
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,60 @@
+// Commons: the shared memory of the ranks of one machine: one memfd, made by the rank that came
+// first and handed to the others over a socket. In front lie a cell for each rank of the world,
+// with what all others look at, and the table of the world's group; behind them every rank's heap,
+// which a peer maps when it first needs it. So a rank starts with one connection and one mapping,
+// however many ranks the machine has. A rank that shares its memory with nobody has a commons of
+// its own. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "doorbell.h"
+#include "dtrun/base/shared_memory.h"
+#include "group_table.h"
+#include "rank_board.h"
+
+namespace dtrun::collectives::cpu {
+
+enum class CellState : std::uint32_t { empty, here, left };
+
+/// One rank's part of what all look at. Written by that rank, but for the doorbell.
+struct Cell {
+  Doorbell doorbell;
+  alignas(128) RankBoard board;
+  std::atomic<CellState> state{CellState::empty};
+  std::atomic<std::uint64_t> quota_cgroup{0};  ///< as CpuQuota::cgroup; 0: no quota
+};
+static_assert(sizeof(Cell) == 384);
+
+class Commons {
+ public:
+  /// @param ranks of the world. @throws Error kSystem
+  static Commons create(int ranks);
+  /// What another rank has made. @throws Error kSystem; kProtocol where it is none of this build's
+  static Commons open(base::UniqueFd fd, int ranks);
+
+  int fd() const { return front_.fd(); }
+  Cell& cell(int world_rank) const;
+  /// Of the group of all the world's ranks.
+  GroupTable& root_table() const;
+  /// The CPUs on which any of the ranks may run, one bit each.
+  static constexpr std::size_t kCpuWords = 16;
+  std::atomic<std::uint64_t>* cpus() const;
+
+  /// Every heap's, of which only what is committed is memory.
+  static constexpr std::size_t kHeapSpan = std::size_t{1} << 30;
+  std::size_t heap_offset(int world_rank) const;
+  /// Takes real memory for these bytes of the file. @throws Error kSystem
+  void commit(std::size_t offset, std::size_t bytes) const { front_.commit(offset, bytes); }
+
+ private:
+  struct Header;
+  explicit Commons(base::SharedMemory front) : front_(std::move(front)) {}
+  Header& header() const;
+
+  base::SharedMemory front_;  ///< all that lies before the heaps
+};
+
+}  // namespace dtrun::collectives::cpu

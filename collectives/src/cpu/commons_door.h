@@ -1,0 +1,66 @@
+// CommonsDoor: how the ranks of one machine come to share a commons. The first to come puts up in
+// the store that it has one, and hands its descriptor to every rank that knocks: over an abstract
+// Unix socket, which nobody outside the machine and network namespace can reach and of which
+// nothing stays in the file system. Each rank also has a socket of that kind of its own, on which
+// it never answers: a connection to it ends when the rank dies. Used by the world that owns it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+#include "commons.h"
+#include "dtrun/base/deadline.h"
+#include "dtrun/base/unique_fd.h"
+#include "dtrun/rendezvous/store.h"
+
+namespace dtrun::collectives::cpu {
+
+/// Boot id and network namespace: ranks with equal texts can reach each other's abstract sockets.
+std::string locality_here();
+
+class CommonsDoor {
+ public:
+  struct Place {
+    rendezvous::Store& store;
+    int global_rank;  ///< own, for messages
+    int world_rank;
+    int ranks;  ///< of the world
+    base::Deadline deadline;
+  };
+  /// Finds the machine's commons, or makes it. Where it cannot be reached, whatever stands between
+  /// (namespaces, a security module), and with `alone` the rank gets one of its own.
+  /// @throws Error kSystem, kProtocol; kTimeout, kPeerFailed naming the rank that has made it
+  enum class Company { machine, alone };
+  CommonsDoor(const Place& place, Company company);
+
+  const Commons& commons() const { return *commons_; }
+  /// The commons' name, equal on all ranks that share it; empty: this rank is alone.
+  const std::string& name() const { return name_; }
+
+  /// Readable when somebody knocks; -1: another rank has made the commons.
+  int fd() const { return door_.get(); }
+  /// Hands the descriptor to all that have knocked. Never blocks.
+  void answer();
+
+ private:
+  void make(int ranks);
+  bool enter(const std::string& plate, const Place& place);
+
+  std::optional<Commons> commons_;
+  std::string name_;
+  base::UniqueFd door_;
+  base::UniqueFd own_;  ///< tells this rank's death
+};
+
+/// A connection that ends when that rank dies.
+struct Lifeline {
+  base::UniqueFd connection;
+  pid_t pid = 0;  ///< as seen from here; 0: not visible
+};
+/// Never blocks. nullopt: the rank is dead. A connection that is not there: it cannot be told, too
+/// many ranks ask for this one.
+std::optional<Lifeline> reach(const std::string& commons_name, int world_rank);
+
+}  // namespace dtrun::collectives::cpu
