@@ -16,6 +16,15 @@ void GroupCall::refuse(const base::Error& error) const {
   if (print.kind != OpKind::send && print.kind != OpKind::receive) core_.reject(print, error);
 }
 
+void GroupCall::tell_of_exception() const noexcept {
+  try {
+    refuse(base::Error(base::ErrorCode::kSystem, "the call ended with an exception",
+                       "memory may have run out", "look at that rank's output"));
+  } catch (...) {
+    // Without memory for the words they meet their deadline.
+  }
+}
+
 bool GroupCall::run_now(std::initializer_list<Buffer> inputs,
                         std::initializer_list<Buffer> outputs) {
   return !options_.async && backend_->run_now(print, {inputs.begin(), inputs.size()},

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <exception>
 #include <initializer_list>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,15 @@ class GroupCall {
     core.require_open(kind);
     print = core.next_fingerprint(kind, site);
   }
+  /// Leaves by an exception: what was counted will not come, and the peers of a collective are
+  /// told, unless the group has failed already.
+  ~GroupCall() {
+    if (!settled_ && std::uncaught_exceptions() > exceptions_) tell_of_exception();
+  }
+  GroupCall(const GroupCall&) = delete;
+  GroupCall& operator=(const GroupCall&) = delete;
+  /// The members have met: what fails from now on is this rank's own affair.
+  void settle() { settled_ = true; }
 
   /// Chooses the backend by that tensor, then runs `arguments(const GroupShape&)`. What any of it
   /// throws is told to the peers of a collective, who would wait for this rank.
@@ -70,10 +80,13 @@ class GroupCall {
   /// @throws Error for a timeout of nothing, and for what the backend lacks
   void require_possible() const;
   void refuse(const base::Error& error) const;
+  void tell_of_exception() const noexcept;
 
   GroupCore& core_;
   const CallOptions options_;
   Backend* backend_ = nullptr;
+  const int exceptions_ = std::uncaught_exceptions();
+  bool settled_ = false;
 };
 
 }  // namespace dtrun::collectives

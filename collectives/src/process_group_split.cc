@@ -105,6 +105,7 @@ ProcessGroup ProcessGroup::split(const RankLists& rank_lists, const std::string&
     // this is a barrier: a split has data of their own.
     call.print.kind = OpKind::barrier;
     call.backend().barrier(call.take());
+    call.settle();
     if (list >= 0) backends = make_backends(child);
   }
   if (list < 0) {

@@ -7,6 +7,7 @@
 #include "cuda/kernels.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/reduce_kernel.h"
 #include "dtrun/tensor/result_type.h"
 #include "require.h"
 
@@ -28,10 +29,6 @@ constexpr const char* name_of(BinaryOp op) {
       return "div";
   }
   return "";
-}
-
-bool is_half(DType dtype) {
-  return dtype == DType::f16 || dtype == DType::bf16;
 }
 
 /// A floating number never meets an integer dtype.

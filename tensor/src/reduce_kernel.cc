@@ -176,4 +176,43 @@ void divide(DType dtype, void* data, std::int64_t count, std::int64_t divisor) {
   });
 }
 
+bool is_half(DType dtype) {
+  return dtype == DType::f16 || dtype == DType::bf16;
+}
+
+void widen(DType half, float* target, const void* source, std::int64_t count) {
+  dispatch(half, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    convert(target, static_cast<const T*>(source), count);
+  });
+}
+
+void narrow(DType half, void* target, const float* source, std::int64_t count) {
+  dispatch(half, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    convert(static_cast<T*>(target), source, count);
+  });
+}
+
+void average_all(DType dtype, void* output, const void* const* inputs, int n, std::int64_t count) {
+  if (!is_half(dtype)) {
+    combine_all(CombineOp::sum, dtype, output, inputs, n, count);
+    return divide(dtype, output, count, n);
+  }
+  float sums[kBlock];
+  float terms[kBlock];
+  const std::size_t bytes = item_size(dtype);
+  for (std::int64_t start = 0; start < count; start += kBlock) {
+    const std::int64_t length = std::min(kBlock, count - start);
+    const std::size_t offset = static_cast<std::size_t>(start) * bytes;
+    widen(dtype, sums, static_cast<const char*>(inputs[0]) + offset, length);
+    for (int k = 1; k < n; ++k) {
+      widen(dtype, terms, static_cast<const char*>(inputs[k]) + offset, length);
+      accumulate<Add>(sums, terms, length);
+    }
+    divide_elements(sums, length, n);
+    narrow(dtype, static_cast<char*>(output) + offset, sums, length);
+  }
+}
+
 }  // namespace dtrun::tensors

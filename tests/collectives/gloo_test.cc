@@ -2,6 +2,7 @@
 // processes.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <numeric>
@@ -389,6 +390,38 @@ TEST(GlooTest, WithoutItsModuleTheErrorSaysWhatToInstall) {
   const auto other = error_of([] { gloo_backend::open_gloo_module({"libc.so.6"}); });
   ASSERT_TRUE(other);
   EXPECT_TRUE(contains(other->why(), "of another version"));
+}
+
+TEST(GlooTest, HalvesWhoseSumIsNoHalfHaveAMean) {
+  run_gloo_ranks(3, [](const ProcessGroup& group) {
+    const Tensor tensor = tensors::full({70}, 40000, {.dtype = DType::f16});
+    group.all_reduce(tensor, ReduceOp::avg);
+    EXPECT_EQ(tensor.to_vector(), std::vector<double>(70, 40000));
+    group.reduce(tensor, 1, ReduceOp::avg);
+    EXPECT_EQ(tensor.to_vector(), std::vector<double>(70, 40000));
+  });
+}
+
+TEST(GlooTest, AForkedChildMayNeitherUseTheGroupNorHarmIt) {
+  RankProcesses ranks(2, gloo(), RankProcesses::Guard::none, [](const ProcessGroup& group) {
+    group.all_reduce(flat_ones(3), ReduceOp::sum, {.async = true}).wait();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto refused = error_of([&] { group.barrier(); });
+      group.shutdown();
+      { const ProcessGroup copy = group; }
+      ::_exit(refused && refused->code() == ErrorCode::kUsage ? 7 : 8);
+    }
+    int status = -1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, W_EXITCODE(7, 0));
+    group.barrier();
+  });
+  for (const int rank : {0, 1}) {
+    const RankProcesses::Ended ended = ranks.wait(rank);
+    EXPECT_EQ(ended.status, 0);
+    EXPECT_FALSE(ended.thrown.has_value()) << ended.thrown->text;
+  }
 }
 
 }  // namespace

@@ -248,5 +248,22 @@ TEST(WorkTest, AWaitOfNoTimeEndsAtOnce) {
   EXPECT_TRUE(Work().is_completed());
 }
 
+TEST(MemoryTest, ARankWithoutMemoryForItsCallTellsThePeersWhoWait) {
+  const auto thrown = test::run_failing_ranks(3, {}, [](const ProcessGroup& group) {
+    // Made contiguous it would take 4 TiB.
+    const Tensor huge = tensors::ones({1}).expand({std::int64_t{1} << 40});
+    if (group.rank() == 1) {
+      group.reduce(huge, 0);
+    } else {
+      group.barrier();
+    }
+  });
+  for (const auto& mine : thrown) ASSERT_TRUE(mine.has_value());
+  for (const std::size_t peer : {0, 2}) {
+    EXPECT_EQ(thrown[peer]->code, ErrorCode::kPeerFailed) << thrown[peer]->text;
+    EXPECT_TRUE(contains(thrown[peer]->text, "rejected its reduce #1")) << thrown[peer]->text;
+  }
+}
+
 }  // namespace
 }  // namespace dtrun::collectives

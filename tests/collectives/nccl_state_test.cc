@@ -187,5 +187,25 @@ TEST(NcclStateTest, TheLaneWaitsForTheCallerAndTheCallerForTheLane) {
   EXPECT_EQ(job.simulation.calls(0), expected);
 }
 
+TEST(NcclStateTest, WhatIsCopiedToLivesUntilTheDeviceHasDoneIt) {
+  NcclJob job(1);
+  job.run_well([&](Backend& backend) {
+    Values mine(4, 1);
+    Call call = async_call(OpKind::all_reduce, 1);
+    auto target = std::make_shared<Values>(4);
+    const std::weak_ptr<Values> watched = target;
+    call.finish = [target] { (*target)[0] = 1; };
+    target.reset();
+    job.simulation.freeze(true);
+    const Work work = backend.all_reduce(buffer_of(mine), ReduceOp::sum, std::move(call));
+    while (job.simulation.count(0, "record") < 2) EXPECT_FALSE(work.is_completed());
+    EXPECT_FALSE(watched.expired());
+    job.simulation.freeze(false);
+    while (!work.is_completed()) {
+    }
+    EXPECT_TRUE(watched.expired());
+  });
+}
+
 }  // namespace
 }  // namespace dtrun::test

@@ -341,5 +341,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{3, Transport::tcp}, Setting{8, Transport::tcp}),
     setting_name);
 
+TEST(AverageTest, HalvesWhoseSumIsNoHalfHaveAMean) {
+  for (const int size : {2, 3})
+    test::run_ranks(size, [](const ProcessGroup& group) {
+      const Tensor tensor = tensors::full({1500}, 40000, {.dtype = DType::f16});
+      group.all_reduce(tensor, ReduceOp::avg);
+      EXPECT_EQ(tensor.to_vector(), std::vector<double>(1500, 40000));
+      group.reduce(tensor, 0, ReduceOp::avg);
+      EXPECT_EQ(tensor.to_vector(), std::vector<double>(1500, 40000));
+    });
+}
+
 }  // namespace
 }  // namespace dtrun::collectives

@@ -27,6 +27,12 @@ std::shared_ptr<std::byte[]> scratch(Call& call, std::size_t bytes) {
   return memory;
 }
 
+/// Room for as many f32.
+Buffer wide_copy(Call& call, const Buffer& halves) {
+  const std::size_t bytes = static_cast<std::size_t>(halves.count) * sizeof(float);
+  return {scratch(call, bytes).get(), halves.count, tensors::DType::f32};
+}
+
 void copy(const Buffer& from, const Buffer& to) {
   if (to.count > 0 && from.data != to.data) std::memmove(to.data, from.data, to.bytes());
 }
@@ -54,6 +60,21 @@ AdapterBackend::AdapterBackend(std::unique_ptr<MessageLibrary> library, GroupOpt
 
 AdapterBackend::~AdapterBackend() {
   shutdown();
+  // What speaks on connections, and the threads, are the parent's.
+  if (fork_mark_.in_child()) static_cast<void>(library_.release());
+}
+
+/// Before any lock, which a thread may have held that the child does not have.
+void AdapterBackend::require_own_process() const {
+  if (fork_mark_.in_child())
+    throw Error(ErrorCode::kUsage, "group '" + options_.name + "' is used in a forked child",
+                "its connections and shared memory belong to the parent process",
+                "fork before joining the job, or use the group in the parent only");
+}
+
+void AdapterBackend::narrow_mean(const Buffer& sums, const Buffer& halves) const {
+  tensors::divide(sums.dtype, sums.data, sums.count, size());
+  tensors::narrow(halves.dtype, halves.data, static_cast<const float*>(sums.data), sums.count);
 }
 
 // ---- collectives
@@ -65,7 +86,18 @@ Work AdapterBackend::broadcast(Buffer buffer, int source, Call call) {
   });
 }
 
+// Halves are averaged in f32: their sum may be more than a half can be.
 Work AdapterBackend::all_reduce(Buffer buffer, ReduceOp op, Call call) {
+  if (op == ReduceOp::avg && tensors::is_half(buffer.dtype)) {
+    const Buffer wide = wide_copy(call, buffer);
+    return collective(std::move(call), {}, {}, [=, this](Deadline deadline) {
+      if (size() == 1 || buffer.count == 0) return -1;
+      tensors::widen(buffer.dtype, static_cast<float*>(wide.data), buffer.data, buffer.count);
+      library_->all_reduce(wide, tensors::CombineOp::sum, deadline);
+      narrow_mean(wide, buffer);
+      return -1;
+    });
+  }
   return collective(std::move(call), {}, {}, [=, this](Deadline deadline) {
     if (size() == 1 || buffer.count == 0) return -1;
     library_->all_reduce(buffer, combine_op(op), deadline);
@@ -78,6 +110,18 @@ Work AdapterBackend::reduce(Buffer input, Buffer output, int destination, Reduce
   Buffer target = output;
   if (rank() != destination)
     target = {scratch(call, input.bytes()).get(), input.count, input.dtype};
+  if (op == ReduceOp::avg && tensors::is_half(input.dtype)) {
+    const Buffer terms = wide_copy(call, input);
+    const Buffer sums = wide_copy(call, input);
+    return collective(std::move(call), {}, {}, [=, this](Deadline deadline) {
+      if (size() == 1) copy(input, target);
+      if (size() == 1 || input.count == 0) return -1;
+      tensors::widen(input.dtype, static_cast<float*>(terms.data), input.data, input.count);
+      library_->reduce(terms, sums, destination, tensors::CombineOp::sum, deadline);
+      if (rank() == destination) narrow_mean(sums, target);
+      return -1;
+    });
+  }
   return collective(std::move(call), {}, {}, [=, this](Deadline deadline) {
     if (size() == 1) copy(input, target);
     if (size() == 1 || input.count == 0) return -1;
@@ -167,6 +211,7 @@ Work AdapterBackend::exchange_pieces(Call call, Pieces inputs, Pieces outputs) {
 }
 
 Work AdapterBackend::collective(Call call, Pieces inputs, Pieces outputs, Body body) {
+  require_own_process();
   if (const std::exception_ptr failed = failure()) std::rethrow_exception(failed);
   const auto operation = std::make_shared<AdapterOperation>(std::move(call));
   inputs.resize(members_.size());
@@ -290,6 +335,7 @@ void AdapterBackend::require_peer(int peer, std::uint32_t tag) const {
 
 Work AdapterBackend::message(Call call, std::shared_ptr<void> state, std::size_t bytes,
                              const std::function<void()>& start, Body finish) {
+  require_own_process();
   if (const std::exception_ptr failed = failure()) std::rethrow_exception(failed);
   call.keep_alive = std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(
       std::move(call.keep_alive), std::move(state));
@@ -365,6 +411,7 @@ void AdapterBackend::wait_for_operations(Deadline deadline) {
 }
 
 void AdapterBackend::shutdown() {
+  if (fork_mark_.in_child()) return threads_.forget();
   {
     const std::scoped_lock lock(mutex_);
     if (std::exchange(shut_down_, true)) return;

@@ -21,6 +21,7 @@
 #include "adapter/message_library.h"
 #include "adapter/worker_threads.h"
 #include "cpu/disagreement.h"
+#include "cpu/fork_mark.h"
 #include "cpu/rank_record.h"
 #include "membership.h"
 
@@ -102,11 +103,14 @@ class AdapterBackend : public Backend {
   int global_rank(int rank) const;
   void wait_for_operations(base::Deadline deadline);
   void say_farewell();
+  void require_own_process() const;
+  void narrow_mean(const Buffer& sums, const Buffer& halves) const;
 
   const GroupOptions options_;
   const std::vector<Card> members_;
   const std::shared_ptr<RankDisplay> display_;
-  const std::unique_ptr<MessageLibrary> library_;
+  std::unique_ptr<MessageLibrary> library_;
+  const cpu::ForkMark fork_mark_;
   std::atomic<std::uint64_t> bytes_sent_{0};
   std::atomic<std::uint64_t> bytes_received_{0};
   std::vector<std::uint32_t> messages_sent_;  ///< to each rank

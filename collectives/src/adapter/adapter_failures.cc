@@ -62,7 +62,8 @@ std::exception_ptr AdapterBackend::fail(const GroupFailure& failure) {
 }
 
 void AdapterBackend::reject(const Fingerprint& fingerprint, const Error& error) {
-  if (size() == 1) return;
+  // A child's mistakes are not its parent's.
+  if (size() == 1 || fork_mark_.in_child()) return;
   const Card& me = members_[static_cast<std::size_t>(rank())];
   fail({Error(ErrorCode::kPeerFailed,
               fmt::format("{} rejected its {} of group '{}': {}", describe_member(me),

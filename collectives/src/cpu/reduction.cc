@@ -7,8 +7,8 @@ namespace dtrun::collectives::cpu {
 
 void reduce_pieces(ReduceOp op, tensors::DType dtype, void* output, const void* const* pieces,
                    int n, std::int64_t count) {
+  if (op == ReduceOp::avg) return tensors::average_all(dtype, output, pieces, n, count);
   tensors::combine_all(combine_op(op), dtype, output, pieces, n, count);
-  if (op == ReduceOp::avg) tensors::divide(dtype, output, count, n);
 }
 
 }  // namespace dtrun::collectives::cpu

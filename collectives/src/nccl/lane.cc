@@ -92,8 +92,8 @@ bool Lane::issue(Operation& operation) {
   // An event recorded before NCCL has enqueued its kernels would pass without them.
   if (is_busy(name)) return false;
   if (operation.launch.after) operation.launch.after(stream_);
-  if (operation.call.finish)
-    device_->run_on(device_index_, stream_, std::exchange(operation.call.finish, nullptr));
+  // It stays until the device has done it: it holds what it copies to.
+  if (operation.call.finish) device_->run_on(device_index_, stream_, operation.call.finish);
   device_->record(operation.end.get(), stream_);
   operation.stage = Operation::Stage::enqueued;
   return true;

@@ -34,6 +34,18 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclWorld> world, NcclGroupSpec spec)
 
 NcclGroup::~NcclGroup() {
   shutdown();
+  if (!fork_mark_.in_child()) return;
+  // Streams, events, communicators and the watchdog's thread are the parent's.
+  new std::shared_ptr<NcclWorld>(world_);
+  new std::map<LaneKey, std::unique_ptr<Lane>>(std::move(lanes_));
+}
+
+/// Before any lock, which a thread may have held that the child does not have.
+void NcclGroup::require_own_process() const {
+  if (fork_mark_.in_child())
+    throw Error(ErrorCode::kUsage, "group '" + spec_.name + "' is used in a forked child",
+                "its GPU and connections belong to the parent process",
+                "fork before joining the job, or use the group in the parent only");
 }
 
 int NcclGroup::default_device() {
@@ -92,6 +104,7 @@ void NcclGroup::throw_if_failed() const {
 }
 
 Work NcclGroup::run(Launch launch, Call call) {
+  require_own_process();
   const bool async = call.async;
   const OpKind kind = call.fingerprint.kind;
   if (world_->compare_calls && kind != OpKind::send && kind != OpKind::receive) compare(call);
@@ -128,6 +141,7 @@ std::shared_ptr<Operation> NcclGroup::enqueue(Launch launch, Call call) {
 }
 
 void NcclGroup::wait(Operation& operation, Deadline deadline) {
+  require_own_process();
   Lock lock(mutex_);
   // A stream is not made to wait for what the host has waited for: threads that share a stream and
   // use two groups in another order than their peers would wait for each other there.
@@ -179,6 +193,7 @@ void NcclGroup::advance_all() {
 }
 
 bool NcclGroup::is_completed(Operation& operation) {
+  require_own_process();
   const std::scoped_lock lock(mutex_);
   if (!failure_) advance_all();
   return operation.stage == Stage::done || failure_ != nullptr;
@@ -233,7 +248,8 @@ Error NcclGroup::timed_out(const Operation& operation) {
 }
 
 void NcclGroup::reject(const Fingerprint& fingerprint, const Error& error) {
-  if (size() == 1) return;
+  // A child's mistakes are not its parent's.
+  if (size() == 1 || fork_mark_.in_child()) return;
   const std::scoped_lock lock(mutex_);
   fail(Error(error.code(),
              fmt::format("{} was rejected: {}", fingerprint.describe(), error.summary()),

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/fork_mark.h"
 #include "device_api.h"
 #include "dtrun/collectives/process_group.h"
 #include "nccl/lane.h"
@@ -95,6 +96,7 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
   void fail(const base::Error& error, Tell tell);
   base::Error timed_out(const Operation& operation);
 
+  void require_own_process() const;
   Lane* group_lane();
   std::string call_key(std::uint64_t sequence, int rank) const;
   std::string hear(const std::string& key, base::Deadline deadline);
@@ -120,6 +122,7 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
   const std::shared_ptr<NcclWorld> world_;
   const NcclGroupSpec spec_;
   StatusBoard board_;
+  const cpu::ForkMark fork_mark_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

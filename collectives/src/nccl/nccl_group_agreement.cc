@@ -123,6 +123,7 @@ std::unique_ptr<Communicator> NcclGroup::split_communicator(Lock& lock, Lane& pa
 
 std::shared_ptr<NcclGroup> NcclGroup::split(NcclGroupSpec child, std::optional<int> color,
                                             const Call& call) {
+  require_own_process();
   compare(call);
   std::unique_ptr<Communicator> slot;
   int device = -1;

@@ -147,6 +147,7 @@ void NcclGroup::bury_doomed(Lock& lock) {
 }
 
 void NcclGroup::shutdown() {
+  if (fork_mark_.in_child()) return;
   Lock lock(mutex_);
   if (std::exchange(left_, true)) return;
   const bool drained = drain(lock);

@@ -26,6 +26,15 @@ void combine(CombineOp op, DType dtype, void* accumulator, const void* input, st
 void combine_all(CombineOp op, DType dtype, void* output, const void* const* inputs, int n,
                  std::int64_t count);
 
+/// The mean of inputs[0][i], inputs[1][i] ..., as combine_all and divide; f16 and bf16 in f32
+/// throughout, also where their sum is none.
+void average_all(DType dtype, void* output, const void* const* inputs, int n, std::int64_t count);
+
+/// f16 and bf16, of which a sum may be none.
+bool is_half(DType dtype);
+void widen(DType half, float* target, const void* source, std::int64_t count);
+void narrow(DType half, void* target, const float* source, std::int64_t count);
+
 /// data[i] /= divisor, for averages; integers truncate. @param divisor positive
 /// @throws Error kInvalidArgument for bool
 void divide(DType dtype, void* data, std::int64_t count, std::int64_t divisor);
