@@ -38,21 +38,33 @@ void commit_bytes(int fd, std::size_t offset, std::size_t size) {
                        "free memory, or raise the memory limit of the job");
 }
 
+UniqueFd make_memfd(const std::string& name) {
+  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) throw system_error("create a memfd");
+  return fd;
+}
+
+// Nor may anybody add a seal: one against writing would keep the others from mapping it.
+void seal_size(int fd) {
+  if (::fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
+    throw system_error("seal the size of a memfd");
+}
+
 }  // namespace
 
 SharedMemory SharedMemory::create(const std::string& name, std::size_t size) {
-  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
-  if (!fd) throw system_error("create a memfd");
+  UniqueFd fd = make_memfd(name);
   commit_bytes(fd.get(), 0, size);
+  seal_size(fd.get());
   return map(std::move(fd), size);
 }
 
 SharedMemory SharedMemory::reserve(const std::string& name, std::size_t span, std::size_t mapped) {
-  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
-  if (!fd) throw system_error("create a memfd");
+  UniqueFd fd = make_memfd(name);
   if (::ftruncate(fd.get(), static_cast<off_t>(span)) != 0)
     throw system_error(fmt::format("reserve {} bytes of shared memory", span),
                        "raise the limit of file sizes (ulimit -f)");
+  seal_size(fd.get());
   return map(std::move(fd), mapped);
 }
 

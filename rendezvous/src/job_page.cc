@@ -6,9 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstring>
 #include <new>
 #include <string_view>
+#include <type_traits>
 
+#include "agent_handshake.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/futex.h"
@@ -43,7 +47,7 @@ Error not_a_page(int fd, std::string why) {
   return Error(ErrorCode::kProtocol, fmt::format("file descriptor {} is no job page", fd),
                std::move(why),
                "start the worker with the dtrun of the same version, and let it inherit the "
-               "descriptor in DTRUN_JOB_PAGE_FD");
+               "descriptor in DTRUN_JOB_PAGE_FD (Python's subprocess: close_fds=False)");
 }
 
 // What the first bytes of every version hold.
@@ -69,16 +73,32 @@ void demand_page(int fd, const Preamble& preamble, std::uint64_t file_size) {
     throw not_a_page(fd, fmt::format("its {} bytes do not hold what its header says", file_size));
 }
 
-// Only of a rank that is dead: its ring is written without locks.
-std::string last_operation(const RankSlot& slot) {
-  const std::uint64_t begun = slot.operations.load(std::memory_order_acquire);
-  if (begun == 0) return "a collective";
-  const Operation& operation = slot.ring[(begun - 1) % kOperationRing];
-  return fmt::format("{} #{} of group '{}'", bounded(operation.name, sizeof operation.name),
-                     operation.sequence, bounded(operation.group, sizeof operation.group));
+std::string id_of(const struct stat& status) {
+  return fmt::format("{}:{}", status.st_dev, status.st_ino);
+}
+
+// What others may be writing to must not be looked at twice: volatile, so that it is not.
+template <typename T>
+T copy_of(const T& shared) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::array<char, sizeof(T)> bytes;
+  const auto* const from = reinterpret_cast<const volatile char*>(&shared);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = from[i];
+  T copy;
+  std::memcpy(static_cast<void*>(&copy), bytes.data(), bytes.size());
+  return copy;
 }
 
 }  // namespace
+
+std::string describe_newest_operation(const RankSlot& slot) {
+  const std::uint64_t begun = slot.operations.load(std::memory_order_acquire);
+  if (begun == 0) return "";
+  const Operation operation = copy_of(slot.ring[(begun - 1) % kOperationRing]);
+  return fmt::format("{} #{} of group '{}'",
+                     printable(bounded(operation.name, sizeof operation.name)), operation.sequence,
+                     printable(bounded(operation.group, sizeof operation.group)));
+}
 
 JobPage JobPage::create(int local_ranks) {
   DT_CHECK(local_ranks > 0);
@@ -94,20 +114,25 @@ JobPage JobPage::create(int local_ranks) {
   for (int i = 0; i < local_ranks; ++i)
     new (memory.data() + header->slots_offset + static_cast<std::size_t>(i) * sizeof(RankSlot))
         RankSlot();
-  return JobPage(std::move(memory));
+  return {std::move(memory), local_ranks, sizeof(JobPageHeader)};
 }
 
-JobPage JobPage::open(int fd) {
+JobPage JobPage::open(int fd, std::string_view id) {
   base::UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!own) throw not_a_page(fd, "it is not open");
   struct stat status {};
   Preamble preamble{};
+  if (::fstat(own.get(), &status) != 0 || (!id.empty() && id_of(status) != id))
+    throw not_a_page(fd,
+                     "it is another file: somebody has closed the page's descriptor, and the "
+                     "number was given out anew");
   // Read before it is mapped: a mapping of something shorter would end in SIGBUS.
-  if (::fstat(own.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+  if (!S_ISREG(status.st_mode) ||
       ::pread(own.get(), &preamble, sizeof preamble, 0) != sizeof preamble)
     throw not_a_page(fd, "it is no file, or too short");
   demand_page(fd, preamble, static_cast<std::uint64_t>(status.st_size));
-  return JobPage(base::SharedMemory::map(std::move(own), preamble.size));
+  return {base::SharedMemory::map(std::move(own), preamble.size),
+          static_cast<int>(preamble.slot_count), preamble.slots_offset};
 }
 
 JobPageHeader& JobPage::header() const {
@@ -115,16 +140,22 @@ JobPageHeader& JobPage::header() const {
 }
 
 RankSlot& JobPage::slot(int local_rank) const {
-  DT_CHECK(local_rank >= 0 && local_rank < slot_count());
-  std::byte* const slots = memory_.data() + header().slots_offset;
+  DT_CHECK(local_rank >= 0 && local_rank < slot_count_);
+  std::byte* const slots = memory_.data() + slots_offset_;
   return *std::launder(
       reinterpret_cast<RankSlot*>(slots + static_cast<std::size_t>(local_rank) * sizeof(RankSlot)));
 }
 
-int JobPage::slot_of(int global_rank, int otherwise) const {
-  for (int i = 0; i < slot_count(); ++i)
+std::optional<int> JobPage::slot_of(int global_rank) const {
+  for (int i = 0; i < slot_count_; ++i)
     if (slot(i).global_rank.load() == global_rank) return i;
-  return otherwise;
+  return std::nullopt;
+}
+
+std::string JobPage::id() const {
+  struct stat status {};
+  if (::fstat(fd(), &status) != 0) throw base::system_error("look at the job page");
+  return id_of(status);
 }
 
 bool JobPage::abort(const Cause& cause) {
@@ -153,7 +184,7 @@ std::string JobPage::describe_cause() const {
   }
   if (state != kCauseThere) return {};
 
-  const Cause& cause = page.cause;
+  const Cause cause = copy_of(page.cause);
   const std::string text(bounded(cause.text, sizeof cause.text));
   if (cause.global_rank < 0) return text.empty() ? "the launcher ended the job" : text;
   std::string result = fmt::format("rank {} (pid {})", cause.global_rank, cause.pid);
@@ -173,8 +204,10 @@ std::string JobPage::describe_cause() const {
       result += " in its init";
       break;
     case RankState::kInCollective:
-      if (dead && cause.local_rank >= 0 && cause.local_rank < slot_count())
-        result += " in " + last_operation(slot(cause.local_rank));
+      if (dead && cause.local_rank >= 0 && cause.local_rank < slot_count_) {
+        const std::string operation = describe_newest_operation(slot(cause.local_rank));
+        result += " in " + (operation.empty() ? "a collective" : operation);
+      }
       break;
     case RankState::kNone:
     case RankState::kRunning:

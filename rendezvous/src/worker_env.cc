@@ -128,9 +128,14 @@ void write_worker_env(const WorkerEnv& worker, Environment& environment) {
   if (!environment.contains("TORCH_NCCL_ASYNC_ERROR_HANDLING"))
     environment.set("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   // A launcher inside a job must not hand on the page of the job around it.
-  environment.unset("DTRUN_JOB_PAGE_FD");
+  forget_job_page(environment);
   if (worker.job_page_fd >= 0)
     environment.set("DTRUN_JOB_PAGE_FD", std::to_string(worker.job_page_fd));
+  if (!worker.job_page_id.empty()) environment.set("DTRUN_JOB_PAGE_ID", worker.job_page_id);
+}
+
+void forget_job_page(Environment& environment) {
+  for (const char* name : kJobPageNames) environment.unset(name);
 }
 
 std::string mpirun_folder(const Environment& environment) {
@@ -165,6 +170,7 @@ WorkerEnv read_worker_env(const Environment& environment, MasterAddress master) 
   worker.use_agent_store = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True";
   worker.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
   worker.job_page_fd = number("DTRUN_JOB_PAGE_FD", kIndex, -1);
+  worker.job_page_id = environment.get("DTRUN_JOB_PAGE_ID").value_or("");
 
   demand_below("RANK", worker.rank, "WORLD_SIZE", worker.world_size);
   demand_below("LOCAL_RANK", worker.local_rank, "LOCAL_WORLD_SIZE", worker.local_world_size);

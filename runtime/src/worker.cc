@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <mutex>
 #include <numeric>
 #include <optional>
 
@@ -27,62 +28,66 @@ using base::Deadline;
 using base::log::Component;
 using rendezvous::RankState;
 
-namespace {
-
-// --virtual-local-rank hides which one it is.
-int own_slot_number(const rendezvous::JobPage& page, const rendezvous::WorkerEnv& env) {
-  return page.slot_of(env.rank, env.local_rank);
-}
-
-rendezvous::RankSlot& own_slot(const rendezvous::JobPage& page, const rendezvous::WorkerEnv& env) {
-  return page.slot(own_slot_number(page, env));
-}
-
-}  // namespace
-
 // Torn down from the bottom up: the group says goodbye while the store still answers.
 struct Worker::Impl {
   LiveWorker live;
   rendezvous::WorkerEnv env;
   tensors::Device device;
-  std::shared_ptr<rendezvous::JobPage> job_page;
+  std::shared_ptr<rendezvous::JobPage> job_page;  // null: none, as under another launcher
+  int slot = 0;                                   // of this rank, in the page
   std::unique_ptr<StoreHost> store_host;
   std::shared_ptr<rendezvous::Store> store;
   collectives::ProcessGroup world;
 
+  void take_slot();
   void set_state(RankState state) const {
-    if (job_page) own_slot(*job_page, env).state.store(static_cast<std::uint32_t>(state));
+    if (job_page) job_page->slot(slot).state.store(static_cast<std::uint32_t>(state));
   }
 };
 
 namespace {
 
+// Of a process that initializes more than once, too.
+void warn_once_of_no_page(const base::Error& error) {
+  static std::once_flag told;
+  std::call_once(told, [&] {
+    base::log::warning(Component::kRuntime,
+                       "this rank goes on without dtrun's job page, as under torchrun, and learns "
+                       "of the end of others by its connections to them: {}",
+                       error.what());
+  });
+}
+
+// Null: there is none, or somebody between the launcher and this process has closed it.
 std::shared_ptr<rendezvous::JobPage> open_job_page(const rendezvous::WorkerEnv& env) {
   if (env.job_page_fd < 0) {
     base::log::info(Component::kRuntime,
                     "no launcher of ours: peers on this machine are watched by pidfd");
     return nullptr;
   }
-  auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::open(env.job_page_fd));
-  rendezvous::RankSlot& slot = own_slot(*page, env);
-  slot.pid.store(::getpid());
-  slot.global_rank.store(env.rank);
-  return page;
+  try {
+    return std::make_shared<rendezvous::JobPage>(
+        rendezvous::JobPage::open(env.job_page_fd, env.job_page_id));
+  } catch (const base::Error& error) {
+    if (error.code() != base::ErrorCode::kProtocol) throw;
+    warn_once_of_no_page(error);
+    return nullptr;
+  }
 }
 
 // Says that this rank waits in init from now on, and looks whether one of its node has gone
 // already. The guard does it the other way round: it notes an exit in the page, then looks who
 // waits. So of the two at least one sees the other.
-void wait_in_init(const rendezvous::JobPage& page, const rendezvous::WorkerEnv& env) {
-  own_slot(page, env).state.store(static_cast<std::uint32_t>(RankState::kInit));
+void wait_in_init(const rendezvous::JobPage& page, rendezvous::RankSlot& own, int rank) {
+  own.state.store(static_cast<std::uint32_t>(RankState::kInit));
   for (int i = 0; i < page.slot_count(); ++i) {
     const rendezvous::RankSlot& slot = page.slot(i);
     if (slot.state.load() != static_cast<std::uint32_t>(RankState::kExited)) continue;
-    own_slot(page, env).victim_of.store(slot.global_rank.load());
+    own.victim_of.store(slot.global_rank.load());
     throw base::Error(
         base::ErrorCode::kPeerFailed,
         fmt::format("rank {} (pid {}) exited before it joined; rank {} cannot start without it",
-                    slot.global_rank.load(), slot.pid.load(), env.rank),
+                    slot.global_rank.load(), slot.pid.load(), rank),
         "every rank of a job must come to init", "look at what that rank printed");
   }
 }
@@ -131,7 +136,7 @@ std::string own_address(const rendezvous::WorkerEnv& env) {
 
 collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const InitOptions& options,
                                      std::shared_ptr<rendezvous::Store> store,
-                                     std::shared_ptr<rendezvous::JobPage> job_page) {
+                                     std::shared_ptr<rendezvous::JobPage> job_page, int slot) {
   std::vector<int> ranks(static_cast<std::size_t>(env.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   collectives::GroupOptions group;
@@ -143,13 +148,25 @@ collectives::ProcessGroup join_world(const rendezvous::WorkerEnv& env, const Ini
   group.global_ranks = std::move(ranks);
   group.backend = options.backend;
   group.timeout = options.timeout;
-  group.local_rank = job_page ? own_slot_number(*job_page, env) : env.local_rank;
+  group.local_rank = job_page ? slot : env.local_rank;
   group.job_page = std::move(job_page);
   group.address = own_address(env);
   return collectives::ProcessGroup::create(std::move(group));
 }
 
 }  // namespace
+
+void Worker::Impl::take_slot() {
+  job_page = open_job_page(env);
+  if (!job_page) return;
+  const std::optional<int> own = job_page->slot_of(env.rank);
+  if (!own) {
+    base::log::info(Component::kRuntime, "the job page has no place for rank {}", env.rank);
+    return job_page.reset();
+  }
+  slot = *own;
+  job_page->slot(slot).pid.store(::getpid());
+}
 
 Worker::Worker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Worker::Worker(Worker&&) noexcept = default;
@@ -203,11 +220,11 @@ Worker init(InitOptions options) {
                                 tensors::cuda::device_count());
   if (!impl->device.is_cpu()) tensors::cuda::set_device(impl->device.index);
 
-  impl->job_page = open_job_page(env);
-  if (impl->job_page) wait_in_init(*impl->job_page, env);
+  impl->take_slot();
+  if (impl->job_page) wait_in_init(*impl->job_page, impl->job_page->slot(impl->slot), env.rank);
   if (method.kind != InitMethod::Kind::file) impl->store_host = host_store(env);
   impl->store = open_store(env, method, options.timeout);
-  impl->world = join_world(env, options, impl->store, impl->job_page);
+  impl->world = join_world(env, options, impl->store, impl->job_page, impl->slot);
   // Where the ranks themselves keep the store, nobody may still be joining when one of them ends.
   if (!env.use_agent_store) impl->world.barrier();
   impl->set_state(RankState::kRunning);

@@ -267,6 +267,12 @@ TEST(FailureTest, ARankThatGoesInsideInitOrACollectiveOrWithoutLeavingFailsTheJo
   EXPECT_THAT(result.err, HasSubstr("without leaving, while rank 0 waited in all_reduce #41"));
 }
 
+TEST(FailureTest, ARankThatSpoilsThePageDoesNotEndTheGuard) {
+  const CommandResult result = run_pages({"spoil", "fail-when-spoilt"});
+  EXPECT_EQ(result.exit_code, 7) << result.describe();
+  EXPECT_THAT(result.err.substr(result.err.find("Root Cause")), HasSubstr("rank      : 1 "));
+}
+
 TEST(FailureTest, RanksThatLeaveOrNeverTouchThePageMayExitAsTheyLike) {
   EXPECT_EQ(run_pages({"leave", "leave"}).exit_code, 0);
   EXPECT_EQ(run_ranks(3, "[ $RANK = 0 ] || sleep 0.2").exit_code, 0);

@@ -5,7 +5,9 @@ namespace dtrun::launcher_conformance {
 const std::vector<Difference>& differences() {
   static const std::vector<Difference> kDifferences = {
       {"*", "env.DTRUN_JOB_PAGE_FD", "-", "FD",
-       "`DTRUN_JOB_PAGE_FD`, of dtrun's own libraries, is set"},
+       "`DTRUN_JOB_PAGE_FD` and `DTRUN_JOB_PAGE_ID`, of dtrun's own libraries, are set"},
+      {"*", "env.DTRUN_JOB_PAGE_ID", "-", "ID",
+       "`DTRUN_JOB_PAGE_FD` and `DTRUN_JOB_PAGE_ID`, of dtrun's own libraries, are set"},
       {"*", "env.MASTER_PORT", "PORT", "FREE",
        "a job on one node takes a free port, not 29500: two jobs do not clash"},
       {"default", "env.MASTER_PORT", "29500", "FREE",

@@ -29,6 +29,7 @@ std::string normal_value(const std::string& name, const std::string& value,
   if (name == "MASTER_PORT" && value != "29500") return "FREE";
   if (name == "TORCHELASTIC_RUN_ID" && value.size() >= 16) return "UNIQUE";
   if (name == "DTRUN_JOB_PAGE_FD") return "FD";
+  if (name == "DTRUN_JOB_PAGE_ID") return "ID";
   return normal_path(value, around);
 }
 

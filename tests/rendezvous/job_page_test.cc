@@ -1,11 +1,13 @@
 #include "dtrun/rendezvous/job_page.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <thread>
 #include <vector>
 
@@ -182,6 +184,46 @@ TEST(JobPageTest, WhatIsNoJobPageIsRefused) {
   refused(file_with(copy.data(), copy.size()).get(), "do not hold");
   copy[8] = 2;  // version
   refused(file_with(copy.data(), copy.size()).get(), "version 2");
+}
+
+TEST(JobPageTest, APageThatHasTheNumberButNotTheIdIsAnothers) {
+  const JobPage page = JobPage::create(1), another = JobPage::create(1);
+  EXPECT_NE(page.id(), another.id());
+  EXPECT_EQ(JobPage::open(page.fd(), page.id()).id(), page.id());
+  const auto error = error_of([&] { JobPage::open(another.fd(), page.id()); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::kProtocol);
+  EXPECT_TRUE(contains(error->why(), "the number was given out anew")) << error->what();
+}
+
+TEST(JobPageTest, NobodyWhoHasThePageCanChangeItsSize) {
+  const JobPage page = JobPage::create(1);
+  const JobPage mine = JobPage::open(page.fd());
+  for (const off_t size : {off_t{0}, off_t{1} << 20}) {
+    EXPECT_EQ(::ftruncate(mine.fd(), size), -1);
+    EXPECT_EQ(errno, EPERM);
+  }
+  EXPECT_EQ(::fcntl(mine.fd(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), -1);
+  EXPECT_EQ(page.slot(0).global_rank.load(), -1);
+}
+
+TEST(JobPageTest, WhoeverScribblesAllOverItLeadsNobodyAstray) {
+  JobPage page = JobPage::create(2);
+  const JobPage rank = JobPage::open(page.fd());
+  for (const int byte : {0xff, 0x41, 0x1b, 0x02}) {
+    ::memset(static_cast<void*>(&rank.header()), byte,
+             sizeof(JobPageHeader) + 2 * sizeof(RankSlot));
+    EXPECT_EQ(page.slot_count(), 2);
+    EXPECT_EQ(&page.slot(1) - &page.slot(0), 1);
+    EXPECT_FALSE(page.slot_of(1));
+    const std::string operation = describe_newest_operation(page.slot(1));
+    EXPECT_LT(operation.size(), 96u);
+    EXPECT_EQ(operation.find('\x1b'), std::string::npos);
+    page.abort(cause_of_rank(0));
+    EXPECT_TRUE(page.aborted());
+    page.header().cause_state.store(2);
+    EXPECT_LT(page.describe_cause().size(), 512u);
+  }
 }
 
 }  // namespace

@@ -99,9 +99,11 @@ TEST(WorkerEnvTest, TheUsersNcclSettingIsKeptAndAForeignJobPageIsNot) {
   Environment environment;
   environment.set("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3");
   environment.set("DTRUN_JOB_PAGE_FD", "7");
+  environment.set("DTRUN_JOB_PAGE_ID", "1:2");
   write_worker_env(WorkerEnv{}, environment);
   EXPECT_EQ(environment.get("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "3");
   EXPECT_FALSE(environment.contains("DTRUN_JOB_PAGE_FD"));
+  EXPECT_FALSE(environment.contains("DTRUN_JOB_PAGE_ID"));
 }
 
 TEST(WorkerEnvTest, FourVariablesSetByHandAreEnough) {

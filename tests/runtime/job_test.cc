@@ -71,6 +71,20 @@ TEST(JobKillTest, NothingIsLeftWhenTheGuardDiesDuringACollective) {
   expect_nothing_left(/*kill_guard=*/true);
 }
 
+// A wrapper that closes descriptors (Python's subprocess), or whose own file has taken the number.
+TEST(JobTest, RanksWhosePageWasClosedOrReplacedByAnotherFileWarnOnceAndGoOn) {
+  for (const char* const what : {">&-", "</etc/passwd"}) {
+    const CommandResult result = run_command(
+        {kDtrun, "--nproc_per_node=2", "bash", "-c",
+         "eval \"exec $DTRUN_JOB_PAGE_FD" + std::string(what) + "\"; exec " DTRUN_BIN "/hello"});
+    EXPECT_EQ(result.exit_code, 0) << what << result.describe();
+    EXPECT_THAT(result.err, HasSubstr("this rank goes on without dtrun's job page"));
+    const auto first = result.err.find("is no job page"), last = result.err.rfind("is no job page");
+    EXPECT_NE(first, last) << "each of the two ranks says so";
+    EXPECT_EQ(result.err.find("is no job page", first + 1), last) << "once";
+  }
+}
+
 TEST(JobTest, ARankThatThrowsIsTheOneReportedThoughItsPeersFailToo) {
   const CommandResult result = run_job({"throw", "1"});
   EXPECT_EQ(result.exit_code, 1) << result.describe();

@@ -45,11 +45,12 @@ base::Environment environment(std::map<std::string, std::string> variables) {
 
 TEST(ChildEnvironmentTest, AChildDoesNotSeeItsParentsPlaceInTheJob) {
   const auto started = environment({{"DTRUN_JOB_PAGE_FD", "5"},
+                                    {"DTRUN_JOB_PAGE_ID", "1:2"},
                                     {"RANK", "1"},
                                     {"MASTER_ADDR", "n0"},
                                     {"MASTER_PORT", "1"},
                                     {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
-  EXPECT_THAT(variables_to_hide(started, started), ElementsAre("DTRUN_JOB_PAGE_FD"));
+  EXPECT_THAT(variables_to_hide(started, started), ElementsAre("DTRUN_JOB_PAGE_FD", "DTRUN_JOB_PAGE_ID"));
   EXPECT_THAT(variables_to_hide(environment({}), environment({{"MASTER_PORT", "1"}})), IsEmpty());
 }
 

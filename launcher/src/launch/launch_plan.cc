@@ -269,7 +269,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   rendezvous::write_worker_env({}, own);
   for (const auto& [name, value] : own.variables()) common.unset(name);
   common.unset("TORCHELASTIC_ERROR_FILE");
-  common.unset("DTRUN_JOB_PAGE_FD");
+  rendezvous::forget_job_page(common);
   // A connection that ranks do not inherit: an MPI program would speak to what has its number.
   common.unset("PMI_FD");
   common.unset("PMI_PORT");

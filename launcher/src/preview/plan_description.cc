@@ -240,7 +240,7 @@ class RankDescriber {
         options.rounds.max_nodes == 1 || options.rendezvous == Rendezvous::kStatic;
     if (!one_or_static) replace({"MASTER_ADDR", "MASTER_PORT"}, kGivenOut);
     if (one_or_static && worker.master_port == 0) replace({"MASTER_PORT"}, kFree);
-    replace({"DTRUN_JOB_PAGE_FD"}, kAtStart);
+    for (const char* name : rendezvous::kJobPageNames) replace({name}, kAtStart);
     return variables;
   }
 

@@ -186,6 +186,7 @@ rendezvous::WorkerEnv WorkerGroup::worker_env(int local_rank) const {
   env.run_id = plan_.run_id;
   env.error_file = errors_.file_of(order_.round, local_rank);
   env.job_page_fd = page_.fd();
+  env.job_page_id = page_.id();
   return env;
 }
 
@@ -291,7 +292,8 @@ void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus&
   end.early = early_.expired() ? 0 : 1;
   end.dumped = status.dumped ? 1 : 0;
   end.order = ends_++;
-  end.victim_of = slot.victim_of.load();
+  if (const int accused = slot.victim_of.load(); accused < order_.world_size)
+    end.victim_of = accused;
   // A SIGKILL that was not ours is a cause even now: it was under way when the ranks were told.
   const bool foreign_kill = status.signal == SIGKILL && last_signal_ != SIGKILL;
   end.stopped = last_signal_ != 0 && !foreign_kill ? 1 : 0;
@@ -384,12 +386,7 @@ RankView WorkerGroup::view(int local_rank) const {
   result.alive = !rank.end.has_value();
   result.code = rank.end ? rank.end->code : 0;
   result.state = result.alive ? static_cast<RankState>(slot.state.load()) : rank.state_at_end;
-  const std::uint64_t count = slot.operations.load();
-  if (count > 0) {
-    const rendezvous::Operation& last = slot.ring[(count - 1) % rendezvous::kOperationRing];
-    result.operation =
-        fmt::format("{:.24} #{} of group '{:.24}'", last.name, last.sequence, last.group);
-  }
+  result.operation = rendezvous::describe_newest_operation(slot);
   return result;
 }
 

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "dtrun/rendezvous/worker_env.h"
+
 namespace dtrun::mp {
 namespace {
 
@@ -23,7 +25,8 @@ base::Environment environment_at_start() {
 std::vector<std::string> variables_to_hide(const base::Environment& at_start,
                                            const base::Environment& now) {
   std::vector<std::string> names;
-  if (now.contains("DTRUN_JOB_PAGE_FD")) names.push_back("DTRUN_JOB_PAGE_FD");
+  for (const char* name : rendezvous::kJobPageNames)
+    if (now.contains(name)) names.push_back(name);
   const bool same_store = at_start.get("MASTER_ADDR") == now.get("MASTER_ADDR") &&
                           at_start.get("MASTER_PORT") == now.get("MASTER_PORT");
   if (at_start.contains(kUseAgentStore) && now.contains(kUseAgentStore) && !same_store)

@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,17 @@ void begin_operation(const Self& self) {
   self.set(RankState::kInCollective);
 }
 
+// As a stray pointer does, or worse.
+[[noreturn]] void spoil(const Self& self) {
+  self.await_peers(RankState::kInit);  // they have opened it
+  (void)!::ftruncate(self.page.fd(), 0);
+  std::memset(
+      static_cast<void*>(&self.page.header()), 0x7e,
+      sizeof(dtrun::rendezvous::JobPageHeader) +
+          static_cast<std::size_t>(self.local_world_size) * sizeof(dtrun::rendezvous::RankSlot));
+  while (true) ::pause();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -89,6 +101,12 @@ int main(int argc, char** argv) {
     self.await_peers(RankState::kInCollective);
     begin_operation(self);
     ::raise(SIGKILL);
+  } else if (mode == "spoil") {
+    spoil(self);
+  } else if (mode == "fail-when-spoilt") {
+    self.set(RankState::kInit);
+    while (self.page.header().magic == JobPage::kMagic) ::sched_yield();
+    return 7;
   } else if (mode == "victim-of-1") {
     self.page.slot(self.local_rank).victim_of = 1;
     return 1;

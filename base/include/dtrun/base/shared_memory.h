@@ -1,5 +1,6 @@
 // SharedMemory: a memfd and its mapping. Nothing named exists in the file system, so nothing can be
-// left behind. Move-only owner of both the fd and the mapping.
+// left behind. Its size is sealed: whoever else has the fd cannot take bytes away under those who
+// have mapped them (SIGBUS). Move-only owner of both the fd and the mapping.
 #pragma once
 
 #include <cstddef>

@@ -5,12 +5,17 @@
 // fields are only added at the end of a struct's reserve. Written by the guard (cause, abort, state
 // of dead ranks) and by each rank (its own slot only). Thread-safe: all shared words are atomics; a
 // slot has one writer at a time (its rank, under the rank's lock).
+// A rank can write anything anywhere in it, by a stray pointer too. Nobody else may fall for that:
+// the memory's size is sealed, sizes and offsets are read once and kept, and what says more than a
+// number is copied before it is looked at.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "dtrun/base/shared_memory.h"
 
@@ -51,6 +56,10 @@ struct alignas(128) RankSlot {
   Operation ring[kOperationRing];
 };
 
+/// "all_reduce #41 of group 'world'", of the newest one; empty: none was begun. Whatever the rank
+/// has written there, it is short and without control characters.
+std::string describe_newest_operation(const RankSlot& slot);
+
 /// The first cause of failure. Valid once JobPageHeader::cause_state is 2.
 struct Cause {
   std::int32_t global_rank = -1;
@@ -82,16 +91,21 @@ class JobPage {
 
   /// Guard side. @throws Error kSystem
   static JobPage create(int local_ranks);
-  /// Worker side: duplicates the fd. @throws Error kProtocol when it is no job page of this version
-  static JobPage open(int fd);
+  /// Worker side: duplicates the fd, which may be anything by now: a program between the launcher
+  /// and this one may have closed it, and the number may be another file's.
+  /// @param id of the page that it must be, as id() tells it; empty: any
+  /// @throws Error kProtocol when it is no job page of this version, or another one
+  static JobPage open(int fd, std::string_view id = {});
 
   JobPageHeader& header() const;
   RankSlot& slot(int local_rank) const;
-  /// The number of the slot that the guard has given to this rank, or `otherwise`, where none is:
-  /// LOCAL_RANK is 0 for all with --virtual-local-rank.
-  int slot_of(int global_rank, int otherwise) const;
-  int slot_count() const { return static_cast<int>(header().slot_count); }
+  /// The number of the slot that the guard has given to this rank, if it has: LOCAL_RANK is 0 for
+  /// all with --virtual-local-rank.
+  std::optional<int> slot_of(int global_rank) const;
+  int slot_count() const { return slot_count_; }
   int fd() const { return memory_.fd(); }
+  /// Device and inode, which no other file has for as long as this one is open.
+  std::string id() const;
 
   /// Writes the cause if there is none yet, sets the abort word and wakes all its sleepers.
   /// Returns whether this call's cause became the first.
@@ -102,8 +116,11 @@ class JobPage {
   std::string describe_cause() const;
 
  private:
-  explicit JobPage(base::SharedMemory memory) : memory_(std::move(memory)) {}
+  JobPage(base::SharedMemory memory, int slot_count, std::size_t slots_offset)
+      : memory_(std::move(memory)), slot_count_(slot_count), slots_offset_(slots_offset) {}
   base::SharedMemory memory_;
+  int slot_count_;
+  std::size_t slots_offset_;
 };
 
 }  // namespace dtrun::rendezvous

@@ -1,5 +1,5 @@
 // The worker environment: what the launcher writes and the worker reads, by torchrun's names and
-// values, and the two names of our own. Written by launcher, read by runtime; frozen
+// values, and the names of our own. Written by launcher, read by runtime; frozen
 // (docs/architecture.md).
 #pragma once
 
@@ -29,12 +29,19 @@ struct WorkerEnv {
   bool use_agent_store = true;  ///< every rank connects; nobody hosts the store
   std::string error_file;       ///< empty: none
   int job_page_fd = -1;         ///< DTRUN_JOB_PAGE_FD; -1: none (started by torchrun or by hand)
+  /// DTRUN_JOB_PAGE_ID, JobPage::id(): descriptors get lost and their numbers reused between the
+  /// launcher and the worker. Empty: the launcher is an older one.
+  std::string job_page_id;
 };
 
 /// Sets every variable of torchrun's contract (RANK ... TORCHELASTIC_ERROR_FILE,
-/// TORCH_NCCL_ASYNC_ERROR_HANDLING where unset) and DTRUN_JOB_PAGE_FD. OMP_NUM_THREADS is the
-/// plan's.
+/// TORCH_NCCL_ASYNC_ERROR_HANDLING where unset), DTRUN_JOB_PAGE_FD and DTRUN_JOB_PAGE_ID.
+/// OMP_NUM_THREADS is the plan's.
 void write_worker_env(const WorkerEnv& worker, base::Environment& environment);
+
+/// By which a worker finds the job page.
+inline constexpr const char* kJobPageNames[] = {"DTRUN_JOB_PAGE_FD", "DTRUN_JOB_PAGE_ID"};
+void forget_job_page(base::Environment& environment);
 
 /// A folder that Open MPI's mpirun has made for this run of its, where it has started all ranks on
 /// this machine and nobody has said where they meet (MASTER_ADDR, MASTER_PORT, RANK); else empty.
