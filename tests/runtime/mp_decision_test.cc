@@ -2,10 +2,12 @@
 // failure came first.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "mp/child_environment.h"
 #include "mp/fork_danger.h"
 #include "mp/function_table.h"
+#include "mp/hand_over.h"
 #include "mp/spawn_failure.h"
 #include "support/thrown_error.h"
 
@@ -50,7 +52,8 @@ TEST(ChildEnvironmentTest, AChildDoesNotSeeItsParentsPlaceInTheJob) {
                                     {"MASTER_ADDR", "n0"},
                                     {"MASTER_PORT", "1"},
                                     {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
-  EXPECT_THAT(variables_to_hide(started, started), ElementsAre("DTRUN_JOB_PAGE_FD", "DTRUN_JOB_PAGE_ID"));
+  EXPECT_THAT(variables_to_hide(started, started),
+              ElementsAre("DTRUN_JOB_PAGE_FD", "DTRUN_JOB_PAGE_ID"));
   EXPECT_THAT(variables_to_hide(environment({}), environment({{"MASTER_PORT", "1"}})), IsEmpty());
 }
 
@@ -99,6 +102,37 @@ TEST(SpawnFailureTest, WhoEndedWellWithoutHavingBegunHasFailed) {
   ASSERT_TRUE(error);
   EXPECT_THAT(error->what(),
               HasSubstr("process 2 (pid 100) ended with exit code 0 without having"));
+}
+
+TEST(HandOverTest, AChildThatWritesOverTheMemoryOrCutsItOffHasBegunAndSaysNothing) {
+  for (const std::string& scribble : {std::string(), std::string(4096, '\xff')}) {
+    const base::UniqueFd memory = make_hand_over();
+    mark_begun(memory.get());
+    ASSERT_EQ(::ftruncate(memory.get(), 0), 0);
+    ASSERT_EQ(::pwrite(memory.get(), scribble.data(), scribble.size(), 0),
+              static_cast<ssize_t>(scribble.size()));
+    const Outcome outcome = read_outcome(memory.get());
+    EXPECT_EQ(outcome.state, Outcome::State::kBegun);
+    EXPECT_EQ(outcome.text, "");
+  }
+}
+
+TEST(HandOverTest, OfAnExceptionIsToldWhatIsStillThere) {
+  const base::UniqueFd memory = make_hand_over();
+  mark_begun(memory.get());
+  write_raised(memory.get(), {Outcome::State::kRaised, 7, ErrorCode::kTimeout, "Type", "text"});
+  const std::uint64_t any_length = ~std::uint64_t{0};
+  ASSERT_EQ(::pwrite(memory.get(), &any_length, sizeof any_length, 8), 8);
+  Outcome outcome = read_outcome(memory.get());
+  EXPECT_EQ(outcome.error_code, ErrorCode::kTimeout);
+  EXPECT_EQ(outcome.type, "Type");
+  EXPECT_EQ(outcome.text, "text");
+  const off_t whole = ::lseek(memory.get(), 0, SEEK_END);
+  ASSERT_EQ(::ftruncate(memory.get(), whole - 6), 0);
+  outcome = read_outcome(memory.get());
+  EXPECT_EQ(outcome.state, Outcome::State::kRaised);
+  EXPECT_EQ(outcome.type, "Type");
+  EXPECT_THAT(outcome.text, HasSubstr("has written over"));
 }
 
 TEST(FunctionTableTest, ANameThatNobodyRegisteredIsRefused) {

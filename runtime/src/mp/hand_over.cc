@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string_view>
 
@@ -15,6 +16,9 @@ namespace dtrun::mp {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x7265764f646e6148;  // "HandOver"
+// An exception's text may be long; a child that has gone astray may name any length.
+constexpr std::size_t kMostOutcomeBytes = 16 << 20;
+constexpr auto kLastErrorCode = static_cast<std::int32_t>(base::ErrorCode::kAborted);
 
 struct Head {
   std::uint64_t magic = kMagic;
@@ -34,6 +38,7 @@ void write_at(int fd, std::string_view bytes, std::size_t offset) {
   }
 }
 
+// What is missing because the memory is shorter is left out.
 std::string read_at(int fd, std::size_t bytes, std::size_t offset) {
   std::string result(bytes, '\0');
   for (std::size_t done = 0; done < bytes;) {
@@ -41,7 +46,10 @@ std::string read_at(int fd, std::size_t bytes, std::size_t offset) {
         ::pread(fd, result.data() + done, bytes - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw base::system_error("read what another process handed over");
-    DT_CHECK(n != 0);
+    if (n == 0) {
+      result.resize(done);
+      break;
+    }
     done += static_cast<std::size_t>(n);
   }
   return result;
@@ -51,19 +59,24 @@ void write_head(int fd, const Head& head) {
   write_at(fd, {reinterpret_cast<const char*>(&head), sizeof head}, 0);
 }
 
-Head read_head(int fd) {
+// Where a program closes descriptors that are none of its own, another file may have taken the
+// number; and a child can write over the memory, or cut it off.
+std::optional<Head> read_head(int fd) {
   Head head;
-  const std::string bytes = read_at(fd, sizeof head, 0);
-  std::memcpy(&head, bytes.data(), sizeof head);
-  DT_CHECK(head.magic == kMagic);
+  const ssize_t n = ::pread(fd, &head, sizeof head, 0);
+  if (n != sizeof head || head.magic != kMagic) return std::nullopt;
   return head;
 }
 
-// Where a program closes descriptors that are none of its own, another file may have taken the
-// number.
-bool is_hand_over(int fd) {
-  Head head;
-  return ::pread(fd, &head, sizeof head, 0) == sizeof head && head.magic == kMagic;
+// nullopt: it is not what a child writes.
+std::optional<std::string> take_text(std::string_view& rest) {
+  std::size_t size = 0;
+  if (rest.size() < sizeof size) return std::nullopt;
+  std::memcpy(&size, rest.data(), sizeof size);
+  rest.remove_prefix(sizeof size);
+  const std::string text(rest.substr(0, size));
+  rest.remove_prefix(text.size());
+  return text;
 }
 
 base::UniqueFd make_memory() {
@@ -106,8 +119,9 @@ base::UniqueFd make_hand_over() {
 }
 
 Order take_order(int fd) {
-  const Head head = read_head(fd);
-  const std::string body = read_at(fd, head.bytes, sizeof head);
+  const std::optional<Head> head = read_head(fd);
+  DT_CHECK(head);
+  const std::string body = read_at(fd, head->bytes, sizeof *head);
   wire::Reader reader(body);
   Order order;
   wire::get(reader, order.kind);
@@ -132,7 +146,7 @@ void mark_begun(int fd) {
 }
 
 void write_raised(int fd, const Outcome& outcome) {
-  if (!is_hand_over(fd))
+  if (!read_head(fd))
     throw base::Error(base::ErrorCode::kUsage,
                       "the parent cannot be told of the exception that follows",
                       fmt::format("descriptor {}, which is there for that, has been closed", fd),
@@ -150,16 +164,22 @@ void write_raised(int fd, const Outcome& outcome) {
 }
 
 Outcome read_outcome(int fd) {
-  const Head head = read_head(fd);
   Outcome outcome;
-  outcome.state = head.state;
-  if (head.state != Outcome::State::kRaised) return outcome;
-  outcome.time_ns = head.time_ns;
-  if (head.error_code >= 0) outcome.error_code = static_cast<base::ErrorCode>(head.error_code);
-  const std::string body = read_at(fd, head.bytes, sizeof head);
-  wire::Reader reader(body);
-  wire::get(reader, outcome.type);
-  wire::get(reader, outcome.text);
+  const std::optional<Head> head = read_head(fd);
+  if (head && head->state == Outcome::State::kNotBegun) return outcome;
+  // Only one that has begun can have written over it; how it ended its exit code says.
+  outcome.state = Outcome::State::kBegun;
+  if (!head || head->state != Outcome::State::kRaised) return outcome;
+  const std::string body =
+      read_at(fd, std::min<std::size_t>(head->bytes, kMostOutcomeBytes), sizeof *head);
+  std::string_view rest = body;
+  const std::optional<std::string> type = take_text(rest), text = take_text(rest);
+  outcome.state = Outcome::State::kRaised;
+  outcome.time_ns = head->time_ns;
+  if (head->error_code >= 0 && head->error_code <= kLastErrorCode)
+    outcome.error_code = static_cast<base::ErrorCode>(head->error_code);
+  outcome.type = type.value_or("an exception");
+  outcome.text = text.value_or("the process has written over what it said of it");
   return outcome;
 }
 

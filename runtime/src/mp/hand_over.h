@@ -47,6 +47,7 @@ struct Outcome {
 base::UniqueFd make_hand_over(const Order& order);
 /// For a child that needs no order.
 base::UniqueFd make_hand_over();
+/// Whatever the child has done to the memory: where it tells nothing, it has begun, and no more.
 Outcome read_outcome(int fd);
 
 /// The child's side.
