@@ -26,6 +26,7 @@
 #include "meeting/round_store.h"
 #include "meeting/waiting_notice.h"
 #include "verdict/alike_failures.h"
+#include "verdict/error_files.h"
 #include "verdict/job_report.h"
 
 namespace dtrun::launcher {
@@ -93,6 +94,7 @@ class Agent {
         pause_(
             loop_, link_, [this] { before_pause(); }, [this] { after_pause(); }),
         waiting_(loop_, plan, [this] { return waiting_text(); }),
+        error_files_(loop_),
         meeting_point_(make_meeting_point(loop_, plan)),
         store_(loop_, plan, [this] { on_store_client(); }) {
     outcome_.local_ranks = plan.local_ranks;
@@ -204,7 +206,7 @@ class Agent {
     if (outcome_.guard_died) return loop_.stop();  // nobody is here to start them
     if (outcome_.group_end.unkillable > 0) return drop_out(start.round);
     if (drain_signal_ != 0) return stay_drained(start.round);
-    if (failed_here_) print_round_failure(errors_, outcome_);
+    if (failed_here_) print_round_failure(outcome_);
     failed_here_ = failing_ = another_round_ = false;
     outcome_.begin_round(start);
     set_notice_node(plan_.shown_node(start.group_rank));
@@ -512,7 +514,8 @@ class Agent {
     running_ = false;
     waiting_.start();
     const bool well = end.success != 0;
-    if (!well && end.unkillable > 0) return drop_out(end.round);
+    if (!well && end.unkillable > 0)
+      return error_files_.read(errors_, outcome_, [this, round = end.round] { drop_out(round); });
     if (well)
       base::log::info(Component::kLauncher, "all ranks of this node have ended well");
     else
@@ -521,13 +524,13 @@ class Agent {
     if (!goes_on && drain_signal_ != 0 && outcome_.stop_signal == 0 && !failed_here_)
       tell_drained();
     using How = rounds::WorkersGone::How;
-    rounds::WorkersGone gone{end.round, well ? How::kAllSucceeded : How::kOtherwise};
-    if (!well) {
-      read_error_files(errors_, outcome_);
+    if (well) return membership_->tell(rounds::WorkersGone{end.round, How::kAllSucceeded});
+    error_files_.read(errors_, outcome_, [this, round = end.round] {
+      rounds::WorkersGone gone{round, How::kOtherwise};
       gone.ends = worker_ends(outcome_, base::host_name());
       gone.alike_code = alike_.after_round(outcome_, plan_.local_ranks);
-    }
-    membership_->tell(gone);
+      membership_->tell(gone);
+    });
   }
 
   // It leaves as one that was stopped does, with its ranks' own word.
@@ -633,6 +636,7 @@ class Agent {
   std::optional<Deadline::Duration> answer_time_;  // of answer_, which runs
   JobPause pause_;
   WaitingNotice waiting_;
+  ErrorFiles error_files_;
   JobOutcome outcome_;
   std::unique_ptr<MeetingPoint> meeting_point_;
   std::string head_host_;

@@ -1,7 +1,11 @@
 #include "dtrun/base/json.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <boost/json/object.hpp>
@@ -72,6 +76,42 @@ TEST_F(JsonFileTest, OnAFullDiskTheOldFileStaysAndNoPartIsLeft) {
   EXPECT_TRUE(read_json_file(path("a.json")).as_object().contains("old"));
   EXPECT_EQ(files(), 1u);
   EXPECT_EQ(::umount(folder_.c_str()), 0);
+}
+
+TEST_F(JsonFileTest, NothingIsWaitedForAndNoMoreThanAMebibyteIsRead) {
+  const auto why = [&](const std::string& name) -> std::string {
+    try {
+      read_json_file(path(name));
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::kProtocol ? error.summary() : "another code";
+    }
+    return "no Error was thrown";
+  };
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  EXPECT_EQ(why("fifo"), path("fifo") + " is no regular file");
+  std::filesystem::create_directory(path("folder"));
+  EXPECT_EQ(why("folder"), path("folder") + " is no regular file");
+  std::ofstream(path("long")) << '"' << std::string(kMostJsonBytes, 'x') << '"';
+  EXPECT_EQ(why("long"), path("long") + " is longer than 1048576 bytes");
+}
+
+TEST_F(JsonFileTest, WhoIsKilledWhileItWritesLeavesNothing) {
+  const int unnamed = ::open(folder_.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (unnamed < 0) GTEST_SKIP() << "the file system of " << folder_ << " has no O_TMPFILE";
+  ::close(unnamed);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit most{4096, 4096}, no_core{0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    ::setrlimit(RLIMIT_FSIZE, &most);  // SIGXFSZ at the 4097th byte
+    write_file_atomically(path("a.json"), std::string(1 << 20, ' '));
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGXFSZ);
+  EXPECT_EQ(files(), 0u);
 }
 
 }  // namespace

@@ -278,6 +278,16 @@ TEST(FailureTest, RanksThatLeaveOrNeverTouchThePageMayExitAsTheyLike) {
   EXPECT_EQ(run_ranks(3, "[ $RANK = 0 ] || sleep 0.2").exit_code, 0);
 }
 
+TEST(FailureTest, AnErrorFileThatIsAFifoOrEndlessIsNotWaitedFor) {
+  for (const char* const make :
+       {"mkfifo $TORCHELASTIC_ERROR_FILE", "truncate -s 1T $TORCHELASTIC_ERROR_FILE"}) {
+    const CommandResult result = run_ranks(1, std::string(make) + "; exit 3");
+    EXPECT_EQ(result.exit_code, 3) << result.describe();
+    EXPECT_THAT(result.err, testing::AnyOf(HasSubstr("is no regular file"),
+                                           HasSubstr("is longer than 1048576 bytes")));
+  }
+}
+
 class StopTest : public testing::TestWithParam<int> {};
 
 TEST_P(StopTest, OneSignalStopsTheJobCleanly) {

@@ -11,11 +11,13 @@
 #include <fstream>
 
 #include "launcher/launcher_job.h"
+#include "support/own_port.h"
 
 namespace dtrun::launcher {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using testing_support::Command;
 using testing_support::CommandResult;
 using Clock = std::chrono::steady_clock;
@@ -156,6 +158,32 @@ TEST_F(HangingFilesTest, AFolderThatCannotBeMadeInTimeIsAnErrorInTheFirstRound) 
   EXPECT_EQ(result.exit_code, 71) << result.describe();
   EXPECT_THAT(result.err, HasSubstr("cannot make the ranks' log files"));
   EXPECT_THAT(result.err, HasSubstr("has not answered within 10 s"));
+}
+
+// Its silence window is a second, and error.json gets five.
+TEST_F(HangingFilesTest, AnErrorFileThatCannotBeReadHoldsUpNoHeartbeats) {
+  const testing_support::OwnPort port;
+  const auto start_node = [&](const std::string& option, const std::string& script) {
+    return Command({"sh", "-c", "exec \"$@\" 2>&1", "sh", DTRUN_BINARY, "--nnodes=2",
+                    "--rdzv_backend=c10d", "--rdzv_endpoint=127.0.0.1:" + port.text(),
+                    "--rdzv_conf=keep_alive_interval=0.2,keep_alive_max_attempt=5", option, "sh",
+                    "-c", script},
+                   job_.options());
+  };
+  Command head = start_node("--local_addr=127.0.0.1", "exec sleep 60");
+  ASSERT_TRUE(head.wait_for_output("hosts the rendezvous"));
+  Command member = start_node("--log_dir=" + folder_, "echo ready > " + words_ + "; read go < " +
+                                                          job_.folder() + "/$RANK.go; exit 3");
+  EXPECT_EQ(next_word(), "ready");
+  hang();
+  ASSERT_EQ(::write(go_fds_[1], "go\n", 3), 3);
+  EXPECT_EQ(next_word(), "hangs");
+  const CommandResult failed = member.finish();
+  EXPECT_EQ(failed.exit_code, 3) << failed.describe();
+  EXPECT_THAT(failed.out, HasSubstr("has not answered within 5 s"));
+  const CommandResult result = head.finish();
+  EXPECT_EQ(result.exit_code, 3) << result.describe();
+  EXPECT_THAT(result.out, Not(HasSubstr("nothing was heard")));
 }
 
 }  // namespace

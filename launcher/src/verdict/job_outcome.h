@@ -19,7 +19,6 @@ struct RankOutcome {
   std::string error_tail;  ///< last lines of its standard error
   std::string error_file;  ///< where its error.json is; empty: it wrote none
   std::optional<rendezvous::FailureReport> report;
-  bool report_is_unreadable = false;  ///< and that has been told
 };
 
 struct SpawnOutcome {

@@ -68,24 +68,7 @@ void print_lost_files(const LogFolder& folder, const GroupEnd& end) {
 
 }  // namespace
 
-void read_error_files(const LogFolder& errors, JobOutcome& outcome) {
-  for (RankOutcome& rank : outcome.ranks) {
-    if (rank.end.success() || rank.report || rank.report_is_unreadable) continue;
-    const std::string path = errors.file_of(outcome.round, rank.end.local_rank);
-    if (path.empty()) continue;
-    try {
-      rank.report = rendezvous::read_failure_report(path);
-    } catch (const base::Error& error) {
-      rank.report_is_unreadable = true;
-      base::log::warning(base::log::Component::kLauncher, "rank {}: {}",
-                         outcome.base_rank + rank.end.local_rank, error.what());
-    }
-    if (rank.report && errors.kept()) rank.error_file = path;
-  }
-}
-
-void print_round_failure(const LogFolder& errors, JobOutcome& outcome) {
-  read_error_files(errors, outcome);
+void print_round_failure(const JobOutcome& outcome) {
   const RankOutcome* const root = root_cause(outcome);
   if (root == nullptr) return;
   const std::string why = root->report ? root->report->message : outcome.missing_cause;
@@ -101,7 +84,6 @@ void print_round_failure(const LogFolder& errors, JobOutcome& outcome) {
 int report_job(const LaunchPlan& plan, const LogFolder& errors, JobOutcome& outcome) {
   std::sort(outcome.ranks.begin(), outcome.ranks.end(),
             [](const auto& a, const auto& b) { return a.end.local_rank < b.end.local_rank; });
-  read_error_files(errors, outcome);
   if (outcome.spawn_failure) print_error(outcome.spawn_failure->text);
   if (outcome.guard_died)
     print_error(

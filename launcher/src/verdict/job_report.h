@@ -9,13 +9,10 @@
 
 namespace dtrun::launcher {
 
-/// What the ranks that did not end well have said of it.
-void read_error_files(const LogFolder& errors, JobOutcome& outcome);
-
 /// Why a rank of a round, after which another one begins, has failed: a line, where it has said so.
-void print_round_failure(const LogFolder& errors, JobOutcome& outcome);
+void print_round_failure(const JobOutcome& outcome);
 
-/// Reads the ranks' error.json, prints what went wrong, copies the first cause's file to this
+/// Prints what went wrong, copies the first cause's file to this
 /// launcher's own TORCHELASTIC_ERROR_FILE. Returns the exit code.
 int report_job(const LaunchPlan& plan, const LogFolder& errors, JobOutcome& outcome);
 

@@ -53,6 +53,16 @@ ssize_t write(int fd, const void* bytes, size_t size) {
   return real(fd, bytes, size);
 }
 
+int open(const char* path, int flags, ...) {
+  static const auto real = next<int (*)(const char*, int, ...)>("open");
+  va_list more;
+  va_start(more, flags);
+  const mode_t mode = va_arg(more, mode_t);  // of no meaning where no file is made
+  va_end(more);
+  hang_if_below(path);
+  return real(path, flags, mode);
+}
+
 int mkdir(const char* path, mode_t mode) noexcept {
   static const auto real = next<int (*)(const char*, mode_t)>("mkdir");
   hang_if_below(path);

@@ -1,0 +1,39 @@
+// ErrorFiles: reads what the ranks that did not end well have left in their error.json, beside the
+// loop: a log folder whose file system does not answer holds up the report, and neither heartbeats
+// nor signals. Belongs to its loop's thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/background_call.h"
+#include "dtrun/base/event_loop.h"
+#include "output/log_folder.h"
+#include "verdict/job_outcome.h"
+
+namespace dtrun::launcher {
+
+class ErrorFiles {
+ public:
+  explicit ErrorFiles(base::EventLoop& loop) : loop_(loop), patience_(loop) {}
+
+  /// Of the round that has ended; into `outcome`, which must live, and have the same ranks, until
+  /// then.
+  /// @param done called once: with all that was there, or, when the files have not come within 5 s,
+  /// with none. May be called at once
+  void read(const LogFolder& folder, JobOutcome& outcome, base::EventLoop::Callback done);
+
+ private:
+  struct Finding;
+  void take(const std::vector<Finding>& findings, const LogFolder& folder, JobOutcome& outcome);
+  void give_up(const std::string& why);
+  void end();
+
+  base::EventLoop& loop_;
+  base::Timer patience_;
+  std::unique_ptr<base::BackgroundCall> call_;
+  base::EventLoop::Callback done_;
+};
+
+}  // namespace dtrun::launcher
