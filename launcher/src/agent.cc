@@ -190,7 +190,17 @@ class Agent {
     callbacks.on_stop_workers = [this](const rounds::StopWorkers& what) { stop_workers(what); };
     callbacks.on_finish = [this](const rounds::Finish& what) { finish(what); };
     callbacks.on_note = [this](const rounds::MemberNote& note) { print_note(plan_, note.text); };
+    callbacks.on_lease = [this](rounds::Moment) {
+      // A guard that a debugger holds must not hold this loop as well.
+      if (running_) link_.send_if_room(MessageKind::kLease, Lease{lease()});
+    };
     return callbacks;
+  }
+
+  // Nobody goes on without the head, unless etcd elects another.
+  rounds::Moment lease() {
+    return endpoint_ && plan_.options.rendezvous != Rendezvous::kEtcd ? kNoLease
+                                                                      : membership_->lease();
   }
 
   void open_store(int round) {
@@ -227,6 +237,7 @@ class Agent {
     const bool another = start.restart_count < order.max_restarts;
     order.after_failure = another ? StopCause::kRestart : StopCause::kFailure;
     order.master_port = static_cast<std::uint16_t>(start.master_port);
+    order.lease = lease();
     base::log::info(Component::kLauncher, "round {}: {} has ranks {} to {} of {}", start.round,
                     this_node(), start.base_rank, start.base_rank + plan_.local_ranks - 1,
                     start.world_size);
@@ -479,14 +490,30 @@ class Agent {
       case MessageKind::kFlushed:
         on_flushed(message->as<GroupEnd>());
         break;
+      case MessageKind::kFenced:
+        on_fenced();
+        break;
       case MessageKind::kStart:
       case MessageKind::kStop:
       case MessageKind::kSignal:
       case MessageKind::kPause:
       case MessageKind::kResume:
       case MessageKind::kFlush:
+      case MessageKind::kLease:
         break;
     }
+  }
+
+  // This process has not run, or not reached the head. Where the head has given it up meanwhile,
+  // its word is on the way.
+  void on_fenced() {
+    const JobFailure failure = failure_here(fmt::format(
+        "the guard of {} has ended its ranks, lest others take their place while they "
+        "live: nothing of this dtrun has come to node 0 for {} (--rdzv_conf keep_alive_interval, "
+        "keep_alive_max_attempt)",
+        this_node(), base::format_duration(membership_->state().silence_window * 9 / 10)));
+    print_note(plan_, failure.text);
+    fail_here(failure);
   }
 
   void on_first_failure(const FirstFailure& first, const std::string& text) {

@@ -1,8 +1,10 @@
 #include "agent_socket.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -44,6 +46,11 @@ void set_patience(int socket, base::Deadline::Duration patience) {
       std::chrono::duration_cast<milliseconds>(patience).count(), 1, 1 << 30);
   const auto limit_ms = static_cast<unsigned>(limit);
   ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+}
+
+bool is_acknowledged(int socket) {
+  int bytes = 0;
+  return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 && bytes == 0;
 }
 
 std::optional<ConnectionEnd> read_some(int socket, const AgentSession& session,

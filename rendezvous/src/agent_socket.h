@@ -17,6 +17,9 @@ void prepare_agent_socket(int socket);
 /// The connection breaks when what was sent is not acknowledged for so long.
 void set_patience(int socket, base::Deadline::Duration patience);
 
+/// Whether the other side's machine has got all that was sent.
+bool is_acknowledged(int socket);
+
 struct ConnectionEnd {
   rounds::LossKind kind = rounds::LossKind::kGone;
   std::string why;

@@ -79,6 +79,7 @@ struct Membership::Impl {
     }
     busy = false;
     arm_tick();
+    tell_lease();
   }
 
   void arm_tick() {
@@ -102,6 +103,8 @@ struct Membership::Impl {
 
   void carry_out(const rounds::Say& action) {
     if (!open) return;
+    note_acknowledged();
+    said = rounds::read_clock();
     session.say(action.message);
     flush();
   }
@@ -116,6 +119,25 @@ struct Membership::Impl {
     tick.cancel();
     const auto on_finish = callbacks.on_finish;
     on_finish(action);
+  }
+
+  // --- the lease
+  // An echo would prove as much, but a head that is stopped sends none, and loses nobody by that:
+  // what waits in its machine then counts when it goes on.
+  void note_acknowledged() {
+    if (open && state.accepted && !writing && is_acknowledged(socket.get())) acknowledged = said;
+  }
+
+  Moment lease() {
+    note_acknowledged();
+    if (!rounds::others_may_go_on(state)) return Moment::max();
+    return acknowledged + state.silence_window - state.silence_window / 10;
+  }
+
+  void tell_lease() {
+    if (!callbacks.on_lease) return;
+    const Moment until = lease();
+    if (std::exchange(told_lease, until) != until) callbacks.on_lease(until);
   }
 
   // --- connecting
@@ -338,6 +360,9 @@ struct Membership::Impl {
   AgentSession session;
   bool open = false;  // the handshake is over
   bool writing = false;
+  Moment said{};          // when the last word was
+  Moment acknowledged{};  // and the last that the head's machine has certainly got
+  Moment told_lease{};
   UniqueFd leaving;
   std::minstd_rand random;
   std::optional<Moment> armed;
@@ -370,6 +395,10 @@ void Membership::tell(const rounds::MemberEvent& event) {
 
 void Membership::move(HeadPlace place, const std::string& head_name) {
   impl_->move(std::move(place), head_name);
+}
+
+rounds::Moment Membership::lease() {
+  return impl_->lease();
 }
 
 std::string Membership::reached_from() const {

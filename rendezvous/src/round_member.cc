@@ -536,6 +536,13 @@ std::string waiting_text(const MemberState& state) {
   return "";
 }
 
+bool others_may_go_on(const MemberState& state) {
+  const MemberSettings& settings = state.settings;
+  if (settings.hello.max_nodes == 1 || settings.after_loss == AfterLoss::kEnd) return false;
+  // What a head has judged is final.
+  return state.phase != MemberPhase::kEnding || state.verdict.kind == Finish::Kind::kStopped;
+}
+
 Moment member_deadline(const MemberState& state) {
   Moment due = Moment::max();
   const auto by = [&](std::optional<Moment> when) {

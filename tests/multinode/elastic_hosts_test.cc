@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <memory>
 
@@ -116,6 +117,9 @@ class ElasticHostsTest : public testing::Test {
     ASSERT_EQ(::write(gate_fd_.get(), lines.data(), lines.size()), kHosts);
   }
 
+  using Change = std::function<void()>;
+  void expect_no_rank_beside_the_next_round(const Change& fault, const Change& undo);
+
   static std::string folder_, reason_;
   static CommandOptions options_;
   std::string gate_;
@@ -168,11 +172,12 @@ double time_of_last_writer(int fd) {
   return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
 }
 
-// Its rank ignores SIGTERM, and has a fifo open as long as it lives: all by one clock.
-TEST_F(ElasticHostsTest, ANodeThatIsCutOffHasNoRankLeftWhenTheOthersGoOn) {
+// The rank of host 2 ignores SIGTERM, and has a fifo open as long as it lives: all by one clock.
+// @param fault befalls host 2; undone once the other has gone on
+void ElasticHostsTest::expect_no_rank_beside_the_next_round(const Change& fault,
+                                                            const Change& undo) {
   const std::vector<std::string> grace = {"--shutdown_timeout=20"};
-  const std::string alive = folder_ + "/alive", begun = folder_ + "/begun",
-                    taken = folder_ + "/taken";
+  const std::string alive = gate_ + ".alive", begun = gate_ + ".begun", taken = gate_ + ".taken";
   ASSERT_EQ(::mkfifo(alive.c_str(), 0600), 0);
   script_ = "echo up $RANK of $WORLD_SIZE; date +%s.%N >" + begun +
             "; [ $WORLD_SIZE = 1 ] && [ -e " + taken + " ] && echo goes on alone; read word <" +
@@ -185,14 +190,40 @@ TEST_F(ElasticHostsTest, ANodeThatIsCutOffHasNoRankLeftWhenTheOthersGoOn) {
   Command& other = start(2, "1:2", "node1:29500", grace);
   ASSERT_TRUE(head.wait_for_output("up 0 of 2") && other.wait_for_output("up 1 of 2"));
   std::future<double> rank_end = std::async(std::launch::async, time_of_last_writer, reader.get());
-  change_network({"hosts-cut", "--silent", "2"});
+  fault();
   ASSERT_TRUE(head.wait_for_output("goes on alone")) << head.finish().describe();
-  EXPECT_NE(other.finish().exit_code, 0);
+  undo();
+  const CommandResult given_up = other.finish();
+  EXPECT_EQ(given_up.exit_code, 1) << given_up.describe();
   double beginning = 0;
   ASSERT_TRUE(std::ifstream(begun) >> beginning);
   EXPECT_LT(rank_end.get(), beginning);
   open_gate();
-  EXPECT_EQ(head.finish().exit_code, 0);
+  const CommandResult result = head.finish();
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+}
+
+TEST_F(ElasticHostsTest, ANodeThatIsCutOffHasNoRankLeftWhenTheOthersGoOn) {
+  expect_no_rank_beside_the_next_round(
+      [] {
+        change_network({"hosts-cut", "--silent", "2"});
+      },
+      [] {});
+}
+
+TEST_F(ElasticHostsTest, ANodeWhoseAgentAloneIsStoppedHasNoRankLeftWhenTheOthersGoOn) {
+  const auto do_it = [](const std::vector<std::string>& command) {
+    const CommandResult result = run_command(command, options_);
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+  };
+  expect_no_rank_beside_the_next_round(
+      [&] {
+        do_it({lab("hosts-exec"), "2", "pkill", "-STOP", "-x", "dtrun"});
+      },
+      // The nsenter through which it was started has stopped, too, and resumes both.
+      [&] {
+        do_it({"pkill", "-CONT", "-P", std::to_string(nodes_[1]->pid())});
+      });
 }
 
 TEST_F(ElasticHostsTest, WhenTheHeadsHostIsCutOffOrCrashesEverybodyGetsAVerdict) {

@@ -23,14 +23,16 @@ GuardLink::Ends GuardLink::make() {
 }
 
 void GuardLink::send_bytes(MessageKind kind, const void* value, std::size_t size,
-                           const std::string& text) {
+                           const std::string& text, WhenFull when_full) {
   std::string packet(reinterpret_cast<const char*>(&kind), sizeof kind);
   packet.append(static_cast<const char*>(value), size);
   packet.append(text, 0, kMostBytes - packet.size());
-  while (::send(fd_.get(), packet.data(), packet.size(), MSG_NOSIGNAL) < 0) {
+  const int flags = MSG_NOSIGNAL | (when_full == WhenFull::kDrop ? MSG_DONTWAIT : 0);
+  while (::send(fd_.get(), packet.data(), packet.size(), flags) < 0) {
     // The event loop has made the socket non-blocking, and some hundred ranks that end at once fill
     // it. The other side reads whenever it can.
     pollfd room{fd_.get(), POLLOUT, 0};
+    if (errno == EAGAIN && when_full == WhenFull::kDrop) return;
     if (errno == EAGAIN)
       ::poll(&room, 1, -1);
     else if (errno != EINTR)

@@ -31,6 +31,8 @@ enum class MessageKind : std::uint32_t {
   kPaused,        ///< guard: PauseOrder; the ranks are stopped, but for those that are to end
   kReaderGone,    ///< guard: GuardNote; nobody reads the standard output any more
   kFlushed,       ///< guard: GroupEnd, of which only what it says of the output counts
+  kLease,         ///< agent: Lease; again and again
+  kFenced,        ///< guard: GuardNote; the lease has run out, and the ranks are killed
 };
 
 /// Why ranks are stopped: each cause has a grace of its own.
@@ -39,6 +41,9 @@ enum class StopCause : std::uint32_t {
   kRestart,   ///< another round is to begin
   kFailure,   ///< the job ends
 };
+
+/// For ever: nobody will take their place.
+inline constexpr auto kNoLease = std::chrono::nanoseconds::max();
 
 /// A round: one group of ranks on this node, and where it stands in the world.
 struct StartOrder {
@@ -54,6 +59,13 @@ struct StartOrder {
   StopCause after_failure = StopCause::kFailure;  ///< for which a failure here stops the others
   std::uint16_t master_port = 0;
   char master_addr[256] = {};
+  std::chrono::nanoseconds lease = kNoLease;  ///< as Lease
+};
+
+/// Until when the ranks may live without another word of the agent, by the monotonic clock: others
+/// may take their place afterwards, and the agent may be stopped and know nothing of it.
+struct Lease {
+  std::chrono::nanoseconds until = kNoLease;
 };
 
 enum class Urgency : std::uint32_t { kClean, kNow };
@@ -173,12 +185,20 @@ class GuardLink {
     static_assert(std::is_trivially_copyable_v<T>);
     send_bytes(kind, &value, sizeof value, text);
   }
+  /// Nothing, where the other side has not read for long: for what is said again and again.
+  template <typename T>
+  void send_if_room(MessageKind kind, const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    send_bytes(kind, &value, sizeof value, {}, WhenFull::kDrop);
+  }
   /// The next message; nullopt when the other side is gone. Blocks.
   std::optional<GuardMessage> receive();
 
  private:
   // A peer that is gone is learnt of by receive(), not here.
-  void send_bytes(MessageKind kind, const void* value, std::size_t size, const std::string& text);
+  enum class WhenFull { kWait, kDrop };
+  void send_bytes(MessageKind kind, const void* value, std::size_t size, const std::string& text,
+                  WhenFull when_full = WhenFull::kWait);
   base::UniqueFd fd_;
 };
 

@@ -1,5 +1,6 @@
 #include "ranks/guard.h"
 
+#include <poll.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -34,6 +35,7 @@ class Guard {
         output_(loop_, plan),
         flush_(loop_, output_),
         relay_(loop_, plan.options),
+        fence_(loop_),
         agent_watch_(loop_, link_.fd()) {
     output_.on_file_loss(
         [this](const std::string& text) { link_.send(MessageKind::kNote, GuardNote{}, text); });
@@ -71,6 +73,8 @@ class Guard {
       link_.send(MessageKind::kPaused, PauseOrder{});
     } else if (message->kind == MessageKind::kResume) {
       if (running_) group_->resume();
+    } else if (message->kind == MessageKind::kLease) {
+      if (running_) set_fence(message->as<Lease>().until);
     } else if (message->kind == MessageKind::kFlush) {
       flush(message->as<FlushOrder>());
     }
@@ -92,6 +96,25 @@ class Guard {
     if (!group_) prepare_group();
     running_ = true;
     group_->start(order);
+    set_fence(order.lease);
+  }
+
+  // The agent may be stopped, starved or cut off: the ranks have ended before others take their
+  // place, by whatever it is that this process goes on.
+  void set_fence(std::chrono::nanoseconds until) {
+    lease_ =
+        until == kNoLease ? Deadline::never() : Deadline::at(Deadline::Clock::time_point(until));
+    if (lease_.is_never()) return fence_.cancel();
+    fence_.start(lease_, [this] { on_lease_end(); });
+  }
+
+  void on_lease_end() {
+    // What the agent has said while this process was held up comes first.
+    pollfd word{link_.fd(), POLLIN, 0};
+    while (running_ && ::poll(&word, 1, 0) == 1) on_agent_message();
+    if (!running_ || !lease_.expired()) return;
+    group_->kill_now();
+    link_.send(MessageKind::kFenced, GuardNote{group_->round()});
   }
 
   void on_exit(pid_t pid, const base::ExitStatus& status) {
@@ -100,6 +123,7 @@ class Guard {
 
   void on_group_end() {
     running_ = false;
+    fence_.cancel();
     relay_.forget();
     // Nobody will ask for errors.
     if (group_->succeeded() && plan_.options.rounds.one_round()) output_.remove(errors_);
@@ -114,6 +138,7 @@ class Guard {
   void on_agent_gone() {
     containment_.kill();
     if (running_) group_->kill_now();
+    running_ = false;
     base::kill_descendants({}, Deadline::after(kKillPatience));
     loop_.stop();
   }
@@ -127,6 +152,8 @@ class Guard {
   OutputThread output_;
   OutputFlush flush_;
   SignalRelay relay_;
+  Deadline lease_ = Deadline::never();  // until when the ranks may live
+  base::Timer fence_;                   // runs out with it
   base::FdWatch agent_watch_;
   std::unique_ptr<WorkerGroup> group_;  // of the round that runs, or the next
   std::unique_ptr<WorkerGroup> ended_group_;

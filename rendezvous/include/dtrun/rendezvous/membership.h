@@ -31,6 +31,8 @@ struct MembershipCallbacks {
   std::function<void(const rounds::StopWorkers&)> on_stop_workers;
   std::function<void(const rounds::Finish&)> on_finish;
   std::function<void(const rounds::MemberNote&)> on_note;
+  /// As lease(), whenever it has changed; may be empty.
+  std::function<void(rounds::Moment)> on_lease = {};
 };
 
 class Membership {
@@ -49,6 +51,11 @@ class Membership {
   void move(HeadPlace place, const std::string& head_name);
 
   const rounds::MemberState& state() const;
+  /// Until when no other agent can begin a round without this one, whatever happens to this process
+  /// from now on: until then its workers may live. Counted from its last word that has certainly
+  /// come to the head's machine, and a tenth of the silence window shorter than that, for the
+  /// workers' deaths. Moment::max(): no other will.
+  rounds::Moment lease();
   /// The address of this machine from which the head was reached, numeric; empty: it is in this
   /// process, or there is no connection.
   std::string reached_from() const;

@@ -183,6 +183,9 @@ std::vector<MemberAction> begin(MemberState& state, Moment now);
 std::vector<MemberAction> step(MemberState& state, const MemberEvent& event, Moment now);
 /// For the operator: whom this agent waits for, before its first round or without a head; or "".
 std::string waiting_text(const MemberState& state);
+/// Whether others may begin a round while this agent's workers live, should it fall silent: then
+/// these must not outlive the silence window.
+bool others_may_go_on(const MemberState& state);
 /// When a MemberTick is due at the latest; Moment::max(): never.
 Moment member_deadline(const MemberState& state);
 
