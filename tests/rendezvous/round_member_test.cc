@@ -93,6 +93,27 @@ TEST_F(RoundMemberTest, NeverSaysThatWorkersAreGoneWhichSigkillDoesNotEnd) {
   EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kSucceeded);
 }
 
+TEST_F(RoundMemberTest, OthersMayGoOnWithoutItUntilTheJobIsJudgedOrWhereThereIsOneRoundOnly) {
+  member_.settings.hello.max_nodes = 2;
+  const MemberState before = member_;
+  for (const AfterLoss after : {AfterLoss::kEnd, AfterLoss::kMakeRoom, AfterLoss::kRejoin}) {
+    const bool they_may = after != AfterLoss::kEnd;
+    member_ = before;
+    member_.settings.after_loss = after;
+    join();
+    run();
+    EXPECT_EQ(others_may_go_on(member_), they_may);
+    hear(Stop{0, {}});
+    EXPECT_EQ(others_may_go_on(member_), they_may);
+    const MemberState stopping = member_;
+    event(OperatorStop{SIGTERM});
+    EXPECT_EQ(others_may_go_on(member_), they_may);
+    member_ = stopping;
+    hear(Close{Close::Outcome::kFailed, {}});
+    EXPECT_FALSE(others_may_go_on(member_));
+  }
+}
+
 TEST_F(RoundMemberTest, RunsARoundToItsEnd) {
   join();
   hear(Prepare{0});
