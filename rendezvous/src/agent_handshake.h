@@ -129,7 +129,4 @@ class AgentHandshake {
 /// From the kernel. @throws Error kSystem
 AgentHandshake::Nonce fresh_nonce();
 
-/// A text of somebody unknown, fit for a terminal: what is not printable is replaced.
-std::string printable(std::string_view text);
-
 }  // namespace dtrun::rendezvous

@@ -1,4 +1,5 @@
 #include "head_sessions.h"
+#include "printable.h"
 
 #include <fmt/core.h>
 

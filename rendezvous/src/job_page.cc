@@ -12,10 +12,10 @@
 #include <string_view>
 #include <type_traits>
 
-#include "agent_handshake.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/futex.h"
+#include "printable.h"
 
 namespace dtrun::rendezvous {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
-#include "agent_handshake.h"
 #include "dtrun/base/deadline.h"
 #include "planted_bug.h"
+#include "printable.h"
 
 namespace dtrun::rendezvous::rounds {
 namespace {

@@ -16,6 +16,7 @@
 #include "agent_handshake.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
+#include "printable.h"
 #include "token_gate.h"
 
 namespace dtrun::rendezvous {

@@ -4,6 +4,7 @@ set(rounds ${PROJECT_SOURCE_DIR}/rendezvous)
 add_library(dtrun_simulation STATIC
   ${rounds}/src/absent_agents.cc
   ${rounds}/src/natural_order.cc
+  ${rounds}/src/printable.cc
   ${rounds}/src/restart_policy.cc
   ${rounds}/src/round_admission.cc
   ${rounds}/src/round_head.cc
