@@ -55,6 +55,13 @@ bool has_nonce(std::uint8_t kind) {
          kind == static_cast<std::uint8_t>(ProofKind::kMunge);
 }
 
+// Munge's is taken where munge runs, without a word of the user's.
+const char* without(ProofKind kind) {
+  return kind == ProofKind::kMunge
+             ? ": where munged does not run on all nodes, --rdzv_conf token=none on all of them"
+             : "";
+}
+
 std::string name_of(const Words& words, ProofKind kind) {
   return kind == ProofKind::kMunge ? "a token of munge (--rdzv_conf token=munge)"
                                    : fmt::format("a token ({})", words.option);
@@ -96,6 +103,18 @@ std::string refusal(std::string text) {
 }
 
 }  // namespace
+
+std::optional<std::string_view> purpose_in(std::string_view first_bytes) {
+  constexpr std::size_t kBefore = 4;
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(first_bytes[i]); };
+  if (!first_bytes.empty() && byte(0) != kPreamble) return "";
+  if (first_bytes.size() > 1 && byte(1) != kProtocolVersion) return "";
+  if (first_bytes.size() < kBefore) return std::nullopt;
+  const std::size_t size = byte(kBefore - 1);
+  if (size > AgentHandshake::kMostPurposeBytes) return "";
+  if (first_bytes.size() < kBefore + size) return std::nullopt;
+  return first_bytes.substr(kBefore, size);
+}
 
 AgentHandshake::Nonce fresh_nonce() {
   AgentHandshake::Nonce nonce;
@@ -233,16 +252,16 @@ std::string AgentHandshake::objection_to(std::uint8_t theirs) const {
   const bool head = role_ == Role::kHead;
   const std::string own_name = name_of(words, kind());
   if (theirs == static_cast<std::uint8_t>(ProofKind::kNone))
-    return head
-               ? fmt::format("{} demands {}, and {} gave none", words.whole, own_name, words.member)
-               : fmt::format("{} has {}, and {} demands none: {}", words.member, own_name,
-                             words.head, words.cure);
+    return head ? fmt::format("{} demands {}, and {} gave none{}", words.whole, own_name,
+                              words.member, without(kind()))
+                : fmt::format("{} has {}, and {} demands none: {}{}", words.member, own_name,
+                              words.head, words.cure, without(kind()));
   if (!has_nonce(theirs))
     return fmt::format("the other side wants a proof of kind {}, which is not known here", theirs);
   const std::string name = name_of(words, static_cast<ProofKind>(theirs));
   if (kind() == ProofKind::kNone)
-    return head ? fmt::format("{} has {}, and {} has none: {}", words.member, name, words.head,
-                              words.cure)
+    return head ? fmt::format("{} has {}, and {} has none: {}{}", words.member, name, words.head,
+                              words.cure, without(static_cast<ProofKind>(theirs)))
                 : fmt::format("{} demands {}", words.whole, name);
   return fmt::format("{} has {}, and {} {}: give the same to all", words.member,
                      head ? name : own_name, words.head, head ? own_name : name);

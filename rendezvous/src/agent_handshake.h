@@ -126,6 +126,10 @@ class AgentHandshake {
   std::string failure_;
 };
 
+/// What the handshake that begins so is for; empty where it is none that is known here; nullopt:
+/// too little has come.
+std::optional<std::string_view> purpose_in(std::string_view first_bytes);
+
 /// From the kernel. @throws Error kSystem
 AgentHandshake::Nonce fresh_nonce();
 

@@ -3,12 +3,16 @@
 #include <fmt/core.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 #include "dtrun/base/dynamic_library.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/unique_fd.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -33,7 +37,25 @@ struct Freer {
   void operator()(void* memory) const { ::free(memory); }
 };
 
+// Where Debian, Red Hat and munge's own default have it.
+constexpr const char* kUsualSocket = "/run/munge/munge.socket.2";
+
+bool takes_connections(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return false;
+  path.copy(address.sun_path, path.size());
+  const base::UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto* const place = reinterpret_cast<const sockaddr*>(&address);
+  return fd && (::connect(fd.get(), place, sizeof address) == 0 || errno == EAGAIN);
+}
+
 }  // namespace
+
+bool munge_runs(const MungeOptions& options) {
+  return takes_connections(options.socket.empty() ? kUsualSocket : options.socket) &&
+         base::DynamicLibrary({options.library}).opened();
+}
 
 struct Munge::Library {
   explicit Library(const std::string& name) : library({name}) {

@@ -39,6 +39,8 @@ void StoreSession::receive(std::string_view bytes) {
     open(bytes);
   } else if (state_ == State::kServing) {
     serve(bytes);
+  } else if (state_ == State::kAgent) {
+    held_ += bytes;
   }
 }
 

@@ -88,7 +88,6 @@ struct TcpStoreServer::Impl {
         watch(loop, sockets.fd()),
         handshake_timer(loop),
         strangers(kStore) {
-    DT_CHECK(!options.token || !options.on_agent);
     if (options.token)
       gate.emplace(loop, *options.token, options.handshake_timeout,
                    [this](UniqueFd fd, std::string bytes) { adopt(std::move(fd), bytes); });
@@ -229,7 +228,7 @@ struct TcpStoreServer::Impl {
     if (client.closed) return;
     const ssize_t n = ::recv(client.fd.get(), read_buffer.data(), read_buffer.size(), MSG_DONTWAIT);
     if (n > 0 && !may_speak(client)) {
-      refuse(client, "it asks without having proved that it has the token");
+      refuse(client, "it asks without having proved that it has the token" + options.token_advice);
     } else if (n > 0) {
       client.receive({read_buffer.data(), static_cast<std::size_t>(n)});
       after_input(client);
@@ -248,7 +247,7 @@ struct TcpStoreServer::Impl {
   }
 
   void after_input(ServedClient& client) {
-    if (client.state() == StoreSession::State::kAgent) return hand_over(client);
+    if (client.state() == StoreSession::State::kAgent) return lead_to_door(client);
     if (client.established() && (client.newcomer || client.spared)) welcome(client);
     progress(client);
   }
@@ -269,14 +268,24 @@ struct TcpStoreServer::Impl {
       close(*alone, "the legacy client beside it is gone");
   }
 
-  void hand_over(ServedClient& client) {
+  // A handshake begins alike at both doors, and says its purpose soon.
+  void lead_to_door(ServedClient& client) {
     if ((!options.on_agent && !gate) || client.proved)
       return refuse(client, "it is an agent, and none is expected here");
+    if (!options.on_agent) return hand_over(client, Door::kGate);
+    if (!gate) return hand_over(client, Door::kAgents);
+    const std::optional<std::string_view> purpose = purpose_in(client.first_bytes());
+    if (!purpose) return progress(client);
+    hand_over(client, *purpose == kStorePurpose ? Door::kGate : Door::kAgents);
+  }
+
+  enum class Door { kAgents, kGate };
+  void hand_over(ServedClient& client, Door door) {
     unwatch(client);
     UniqueFd socket = std::move(client.fd);
     std::string first_bytes = client.first_bytes();
     const auto since = client.since;
-    if (gate) {
+    if (door == Door::kGate) {
       close(client, "it is at the gate");
       return gate->take(std::move(socket), first_bytes, since);
     }

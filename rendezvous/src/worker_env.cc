@@ -127,7 +127,9 @@ void write_worker_env(const WorkerEnv& worker, Environment& environment) {
   environment.set("TORCHELASTIC_ERROR_FILE", worker.error_file);
   if (!environment.contains("TORCH_NCCL_ASYNC_ERROR_HANDLING"))
     environment.set("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
-  // A launcher inside a job must not hand on the page of the job around it.
+  // A launcher inside a job must not hand on the page of the job around it, nor its token.
+  environment.unset("DTRUN_STORE_TOKEN");
+  if (!worker.store_token.empty()) environment.set("DTRUN_STORE_TOKEN", worker.store_token);
   forget_job_page(environment);
   if (worker.job_page_fd >= 0)
     environment.set("DTRUN_JOB_PAGE_FD", std::to_string(worker.job_page_fd));
@@ -169,6 +171,7 @@ WorkerEnv read_worker_env(const Environment& environment, MasterAddress master) 
   worker.run_id = text_of(environment, "TORCHELASTIC_RUN_ID").value_or(worker.run_id);
   worker.use_agent_store = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True";
   worker.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
+  worker.store_token = text_of(environment, "DTRUN_STORE_TOKEN").value_or("");
   worker.job_page_fd = number("DTRUN_JOB_PAGE_FD", kIndex, -1);
   worker.job_page_id = environment.get("DTRUN_JOB_PAGE_ID").value_or("");
 

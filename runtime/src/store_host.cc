@@ -9,16 +9,20 @@
 namespace dtrun::runtime {
 
 struct StoreHost::Service {
-  explicit Service(base::UniqueFd listener) : server(loop, std::move(listener)) {}
+  Service(base::UniqueFd listener, rendezvous::TcpStoreServerOptions options)
+      : server(loop, std::move(listener), std::move(options)) {}
   base::EventLoop loop;
   rendezvous::TcpStoreServer server;
   std::thread thread;
 };
 
-StoreHost::StoreHost(const std::string& address, std::uint16_t port) {
+StoreHost::StoreHost(const std::string& address, std::uint16_t port,
+                     std::optional<rendezvous::Token> token) {
   base::UniqueFd listener = base::listen_tcp(address, port);
   port_ = base::local_port(listener.get());
-  service_ = std::make_unique<Service>(std::move(listener));
+  rendezvous::TcpStoreServerOptions options;
+  options.token = std::move(token);
+  service_ = std::make_unique<Service>(std::move(listener), std::move(options));
   service_->thread = std::thread([service = service_.get()] { service->loop.run(); });
 }
 

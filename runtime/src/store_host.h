@@ -5,14 +5,19 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+
+#include "dtrun/rendezvous/token.h"
 
 namespace dtrun::runtime {
 
 class StoreHost {
  public:
   /// @throws Error kSystem when the port cannot be had
-  StoreHost(const std::string& address, std::uint16_t port);
+  /// @param token what its clients must have, where anything
+  StoreHost(const std::string& address, std::uint16_t port,
+            std::optional<rendezvous::Token> token = std::nullopt);
   ~StoreHost();
   StoreHost(const StoreHost&) = delete;
   StoreHost& operator=(const StoreHost&) = delete;

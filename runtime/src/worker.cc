@@ -92,11 +92,17 @@ void wait_in_init(const rendezvous::JobPage& page, rendezvous::RankSlot& own, in
   }
 }
 
+// Of the launcher's, for the store of its ranks.
+std::optional<rendezvous::Token> token_of(const rendezvous::WorkerEnv& env) {
+  if (env.store_token.empty()) return std::nullopt;
+  return rendezvous::Token(env.store_token, "DTRUN_STORE_TOKEN");
+}
+
 // Nobody but this rank serves the store of a job that was started by hand.
 std::unique_ptr<StoreHost> host_store(const rendezvous::WorkerEnv& env) {
   if (env.use_agent_store || env.rank != 0) return nullptr;
   try {
-    return std::make_unique<StoreHost>(env.master_addr, env.master_port);
+    return std::make_unique<StoreHost>(env.master_addr, env.master_port, token_of(env));
   } catch (const base::Error& error) {
     throw base::Error(
         error.code(),
@@ -119,8 +125,10 @@ std::shared_ptr<rendezvous::Store> open_store(const rendezvous::WorkerEnv& env,
         {.path = method.path,
          .workers = env.world_size,
          .leftover = rendezvous::FileStoreOptions::Leftover::discard});
-  return rendezvous::connect_tcp_store(
-      {.host = env.master_addr, .port = env.master_port, .connect_timeout = timeout});
+  return rendezvous::connect_tcp_store({.host = env.master_addr,
+                                        .port = env.master_port,
+                                        .connect_timeout = timeout,
+                                        .token = token_of(env)});
 }
 
 std::string own_address(const rendezvous::WorkerEnv& env) {

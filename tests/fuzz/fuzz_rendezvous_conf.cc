@@ -30,7 +30,7 @@ bool same(const RendezvousConf& a, const RendezvousConf& b) {
          a.keep_alive_max_attempt == b.keep_alive_max_attempt && a.read_timeout == b.read_timeout &&
          a.hosting == b.hosting && a.store_type == b.store_type && a.protocol == b.protocol &&
          a.ssl_cert == b.ssl_cert && a.ssl_cert_key == b.ssl_cert_key && a.ca_cert == b.ca_cert &&
-         a.token_file == b.token_file && a.token_of_munge == b.token_of_munge;
+         a.token_file == b.token_file && a.proof == b.proof && a.store_token == b.store_token;
 }
 
 }  // namespace

@@ -12,8 +12,11 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <sstream>
 
+#include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/rendezvous/tcp_store.h"
 #include "launcher/launcher_job.h"
 #include "support/own_port.h"
 #include "support/promptness.h"
@@ -77,6 +80,52 @@ TEST_F(JoiningTest, WithTheTokenAllComeInAndWithoutItNobody) {
     EXPECT_EQ(result.exit_code, 0) << result.describe();
     EXPECT_THAT(result.out, AllOf(HasSubstr(" of 2\n"), Not(HasSubstr(kToken))));
   }
+}
+
+// At the very port where the agents meet.
+TEST_F(JoiningTest, TheRanksStoreAsksForATokenOfItsOwn) {
+  const std::vector<std::string> work = {
+      "--nnodes=2", "--rdzv_conf=store_token=true", "sh", "-c",
+      "echo store $MASTER_PORT $DTRUN_STORE_TOKEN; read end < " + job_.folder() + "/end"};
+  ASSERT_EQ(::mkfifo((job_.folder() + "/end").c_str(), 0600), 0);
+  const auto head = start(work, kToken);
+  const auto member = start(work, kToken);
+  std::string words, port, token;
+  std::istringstream(head->next_line("store ").value_or("")) >> words >> port >> token;
+  ASSERT_EQ(port, port_);
+  EXPECT_EQ(token.size(), 64u);
+  rendezvous::TcpStoreOptions place{.host = "127.0.0.1",
+                                    .port = static_cast<std::uint16_t>(std::stoi(port)),
+                                    .connect_timeout = std::chrono::seconds(1)};
+  EXPECT_THROW(rendezvous::connect_tcp_store(place), base::Error);
+  place.connect_timeout = std::chrono::seconds(60);
+  for (const std::string& wrong : {std::string(kToken), std::string(64, '0')}) {
+    place.token = rendezvous::Token(wrong, "the test");
+    EXPECT_THROW(rendezvous::connect_tcp_store(place), base::Error);
+  }
+  place.token = rendezvous::Token(token, "the test");
+  rendezvous::connect_tcp_store(place)->set("k", "v");
+  std::ofstream(job_.folder() + "/end") << "\n\n";
+  for (const CommandResult& result : {member->finish(), head->finish()}) {
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_THAT(result.out, Not(HasSubstr(kToken)));
+  }
+}
+
+TEST_F(JoiningTest, OnlyWhoMayBePyTorchsIsNotAskedForOne) {
+  const auto token_of = [&](std::vector<std::string> program) {
+    program.insert(program.begin(), {"--nnodes=2"});
+    const auto head = start(program, kToken);
+    const auto member = start(program, kToken);
+    member->finish();
+    const CommandResult result = head->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    return result.out.find("DTRUN_STORE_TOKEN=") != std::string::npos;
+  };
+  EXPECT_TRUE(token_of({"env"}));
+  EXPECT_FALSE(token_of({"sh", "-c", "env"}));
+  EXPECT_FALSE(token_of({"env", "A=python"}));
+  EXPECT_FALSE(token_of({"--rdzv_conf=store_token=false", "env"}));
 }
 
 TEST_F(JoiningTest, ThePortsAndTheAddressAreTheUsers) {

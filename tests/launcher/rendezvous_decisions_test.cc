@@ -225,8 +225,11 @@ TEST(RendezvousConfTest, KnowsTorchrunsKeysAndToleratesQuotes) {
   EXPECT_EQ(older.ssl_cert + older.ssl_cert_key + older.ca_cert, "/c/k/a");
   EXPECT_THAT(keys_without_effect(older, Rendezvous::kEtcd, NodeCount::kFixed),
               ElementsAre(HasSubstr("'etcd_prefix'")));
-  EXPECT_FALSE(conf.token_of_munge);
-  EXPECT_TRUE(parse_rendezvous_conf("token=munge").token_of_munge);
+  EXPECT_EQ(conf.proof, AgentProof::kByPlace);
+  EXPECT_EQ(parse_rendezvous_conf("token=munge").proof, AgentProof::kMunge);
+  EXPECT_EQ(parse_rendezvous_conf("token=none,store_token=false").proof, AgentProof::kNone);
+  EXPECT_EQ(conf.store_token, std::nullopt);
+  EXPECT_EQ(parse_rendezvous_conf("store_token=true").store_token, true);
   EXPECT_EQ(parse_rendezvous_conf("timeout=900").join_timeout, seconds(900));
   EXPECT_EQ(parse_rendezvous_conf("").join_timeout, std::nullopt);
 }

@@ -160,6 +160,14 @@ TEST_F(MungeTest, WithoutLibraryOrServiceItSaysWhatToDo) {
   }
 }
 
+TEST_F(MungeTest, WhetherItRunsIsSeenWithoutAskingIt) {
+  EXPECT_TRUE(munge_runs(here_->options()));
+  EXPECT_FALSE(munge_runs({.socket = folder_ + "/nowhere"}));
+  MungeOptions options = here_->options();
+  options.library = "libnone.so.7";
+  EXPECT_FALSE(munge_runs(options));
+}
+
 TEST_F(MungeTest, AMungedThatIsGoneIsNotAskedForEachWhoComes) {
   Daemon daemon(folder_ + "/resting");
   ASSERT_TRUE(daemon.started()) << daemon.describe();

@@ -154,6 +154,35 @@ TEST(TcpStoreServerTest, AnAgentsConnectionIsHandedOverWithItsFirstBytes) {
   EXPECT_TRUE(agent.closed_by_peer());
 }
 
+TEST(TcpStoreServerTest, AgentsAndWhoHasTheTokenComeByOnePort) {
+  const Token token("0123456789abcdef", "the test");
+  TcpStoreServerOptions options;
+  options.token = token;
+  options.on_agent = [&](base::UniqueFd fd, const std::string& first_bytes) {
+    RawClient(std::move(fd)).send(first_bytes);
+  };
+  const ServedStore server(std::move(options));
+  const auto store =
+      connect_tcp_store({.host = "127.0.0.1", .port = server.port(), .token = token});
+  EXPECT_EQ(store->add("n", 1), 1);
+  // Of another version, or of another kind, an agent is told so by the agents' head.
+  for (const char* opening : {"d7 05 00 06 'agents'", "d7 05 01 05 'other'", "d7 02", "80"}) {
+    const std::string whole = bytes(opening);
+    for (std::size_t cut = 0; cut < whole.size(); ++cut) {
+      RawClient agent(server.port());
+      agent.send(whole.substr(0, cut));
+      if (cut > 0) {
+        EXPECT_EQ(store->add("n", 0), 1);
+      }
+      agent.send(whole.substr(cut));
+      EXPECT_EQ(agent.receive(whole.size()), whole) << opening << " cut at " << cut;
+    }
+  }
+  RawClient stranger(server.port());
+  stranger.send(bytes("00 ce f7 85 3c"));
+  EXPECT_TRUE(stranger.closed_by_peer());
+}
+
 TEST(TcpStoreServerTest, ASilentConnectionIsClosedAfterTheHandshakesTime) {
   TcpStoreServerOptions options;
   options.handshake_timeout = milliseconds(20);

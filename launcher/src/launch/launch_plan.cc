@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "cpus/device_count.h"
 #include "cpus/virtual_devices.h"
@@ -157,18 +158,51 @@ rendezvous::Proof find_proof(const Options& options, const base::Environment& en
   std::vector<std::string> given;
   if (secret) given.emplace_back(kTokenVariable);
   if (!options.token_file.empty()) given.emplace_back("token_file in --rdzv_conf");
-  if (options.token_of_munge) given.emplace_back("token=munge in --rdzv_conf");
+  if (options.proof == AgentProof::kMunge) given.emplace_back("token=munge in --rdzv_conf");
+  if (options.proof == AgentProof::kNone) given.emplace_back("token=none in --rdzv_conf");
   if (given.size() > 1)
     throw Error(ErrorCode::kUsage,
                 fmt::format("two tokens are given, {} and {}", given[0], given[1]), "",
                 "leave one of them out");
   if (options.rounds.max_nodes == 1) return {};  // no other agent can come
   if (secret) return rendezvous::Token(*secret, kTokenVariable);
-  if (options.token_of_munge)
-    return std::make_shared<rendezvous::Munge>(
-        rendezvous::MungeOptions{.socket = environment.get(kMungeSocketVariable).value_or("")});
-  if (options.token_file.empty()) return {};
-  return rendezvous::Token::from_file(options.token_file, "--rdzv_conf token_file=");
+  if (!options.token_file.empty())
+    return rendezvous::Token::from_file(options.token_file, "--rdzv_conf token_file=");
+  if (options.proof == AgentProof::kNone) return {};
+  const rendezvous::MungeOptions munge{.socket =
+                                           environment.get(kMungeSocketVariable).value_or("")};
+  if (options.proof == AgentProof::kByPlace && !rendezvous::munge_runs(munge)) return {};
+  return std::make_shared<rendezvous::Munge>(munge);
+}
+
+bool is_elf(const std::string& path) {
+  char magic[4] = "";
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return std::string_view(magic, sizeof magic) ==
+         "\x7f"
+         "ELF";
+}
+
+bool names_python(const std::string& word) {
+  return word.find("python") != std::string::npos || ends_with_py(word);
+}
+
+// PyTorch's clients cannot present a token. Python programs may have these, and what a shell or
+// another script starts nobody knows.
+bool have_all_ranks_dtruns_client(const base::ChildCommand& command) {
+  return is_elf(command.path) && !command.path.ends_with("sh") &&
+         std::none_of(command.arguments.begin(), command.arguments.end(), names_python);
+}
+
+// Made from the agents' token, which the ranks are not to know, and the same on all nodes.
+std::string make_store_token(const Options& options, const LaunchPlan& plan) {
+  const auto* const token = std::get_if<rendezvous::Token>(&plan.proof);
+  if (token == nullptr || !options.store_token.value_or(have_all_ranks_dtruns_client(plan.command)))
+    return "";
+  std::string text;
+  for (const unsigned char byte : token->code_of("dtrun store of job " + plan.run_id))
+    text += fmt::format("{:02x}", byte);
+  return text;
 }
 
 // Of each rank: the cores that it is bound to; else its part of all.
@@ -248,6 +282,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
                                                 : "none";
   plan.report_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
   plan.proof = find_proof(options, environment);
+  plan.store_token = make_store_token(options, plan);
   plan.nccl_async = environment.get(kNcclAsync).value_or("");
   plan.letters = letters_of(environment);
   check_stdin_rank(options, plan.local_ranks);
@@ -270,6 +305,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   for (const auto& [name, value] : own.variables()) common.unset(name);
   common.unset("TORCHELASTIC_ERROR_FILE");
   rendezvous::forget_job_page(common);
+  common.unset("DTRUN_STORE_TOKEN");
   // A connection that ranks do not inherit: an MPI program would speak to what has its number.
   common.unset("PMI_FD");
   common.unset("PMI_PORT");

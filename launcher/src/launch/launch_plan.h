@@ -30,6 +30,8 @@ struct LaunchPlan {
   std::string nccl_async;  ///< TORCH_NCCL_ASYNC_ERROR_HANDLING of this environment; may be ""
   /// By which the agents know each other; nothing: anybody may join who names the job.
   rendezvous::Proof proof;
+  /// What the store of the ranks asks for, where all of them are known to have it; empty: nothing.
+  std::string store_token;
   std::string report_file;            ///< this launcher's own TORCHELASTIC_ERROR_FILE; empty: none
   std::vector<RankBinding> bindings;  ///< of each local rank
   std::vector<int> omp_shares;  ///< OMP_NUM_THREADS of each; empty: the same for all, or nothing

@@ -70,6 +70,13 @@ rendezvous::rounds::HeadState make_state(const LaunchPlan& plan, const Head& hea
 
 }  // namespace
 
+void demand_token(const LaunchPlan& plan, rendezvous::TcpStoreServerOptions& store) {
+  if (plan.store_token.empty()) return;
+  store.token.emplace(plan.store_token, "the ranks' store");
+  store.token_advice =
+      "; ranks that use PyTorch cannot: --rdzv_conf store_token=false on all nodes lets them in";
+}
+
 Endpoint::Endpoint(
     base::EventLoop& loop, const LaunchPlan& plan, Head head, base::EventLoop::Callback on_end,
     std::function<void(int round, base::EventLoop::Callback go)> before_round,
@@ -93,6 +100,7 @@ Endpoint::Endpoint(
                                        std::move(on_worker_end)});
   rendezvous::TcpStoreServerOptions store;
   store.on_client = std::move(on_store_client);
+  demand_token(plan, store);
   if (plan.options.rounds.max_nodes > 1) {
     store.on_agent = [this](base::UniqueFd socket, const std::string& bytes) {
       head_->adopt(std::move(socket), bytes);

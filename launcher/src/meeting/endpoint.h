@@ -16,6 +16,9 @@
 
 namespace dtrun::launcher {
 
+/// What the store of the ranks asks its clients for.
+void demand_token(const LaunchPlan& plan, rendezvous::TcpStoreServerOptions& store);
+
 class Endpoint {
  public:
   /// @param on_end nobody needs the head any more

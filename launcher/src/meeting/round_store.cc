@@ -33,6 +33,7 @@ StoreOpened RoundStore::open(int round, Endpoint* endpoint, const HeadReach& rea
                                                     : listen_address(reach);
   rendezvous::TcpStoreServerOptions settings;
   settings.on_client = on_client_;
+  demand_token(plan_, settings);
   server_ = std::make_unique<rendezvous::TcpStoreServer>(
       loop_, listen_in_range(address, options.ports), std::move(settings));
   return {round, options.local_addr, server_->port()};

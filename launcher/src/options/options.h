@@ -35,6 +35,8 @@ enum class Hosting { kByAddress, kAlways, kNever };
 enum class DryRun { kNo, kTable, kJson };
 enum class EventLog { kNone, kConsole };
 enum class EtcdProtocol { kHttp, kHttps };
+/// Where no token is given. kByPlace: munge where it runs, else nothing.
+enum class AgentProof { kByPlace, kMunge, kNone };
 
 /// How etcd is reached. Files in PEM; empty: none.
 struct EtcdAccess {
@@ -68,8 +70,11 @@ struct Options {
   std::optional<std::chrono::nanoseconds> head_patience;
   /// The nodes of this Slurm step, as Slurm writes them, where all of the job's are among them.
   std::string step_nodes;
-  std::string token_file;       ///< empty: none
-  bool token_of_munge = false;  ///< munge shows the agents who they are
+  std::string token_file;  ///< empty: none
+  AgentProof proof = AgentProof::kByPlace;
+  /// Whether the ranks' store asks for a token where the agents have one; none: where all ranks
+  /// are known to have it.
+  std::optional<bool> store_token;
   /// How long a signal for the ranks waits for the sign that its sender has signalled them, too.
   std::chrono::nanoseconds shared_signal_wait{};
   /// What has started this dtrun and what follows from it, for -v; empty: nothing known.

@@ -46,6 +46,7 @@ constexpr Key kKeys[] = {
     {"etcd_prefix", Use::kNever},
     {"token_file", Use::kAlways},
     {"token", Use::kAlways},
+    {"store_token", Use::kAlways},
 };
 
 // As torchrun's older backend etcd calls them.
@@ -156,6 +157,8 @@ class Reader {
       conf_.protocol = one_of("http", "https") == 0 ? EtcdProtocol::kHttp : EtcdProtocol::kHttps;
     } else if (key == "token") {
       read_token();
+    } else if (key == "store_token") {
+      conf_.store_token = one_of("true", "false") == 0;
     } else {
       conf_.keep_alive_max_attempt = read_count();
     }
@@ -163,10 +166,10 @@ class Reader {
 
   // What stands there instead may be a secret, and is not shown.
   void read_token() {
-    if (value_ != "munge")
-      throw conf_error("token=...", "must be munge",
+    if (value_ != "munge" && value_ != "none")
+      throw conf_error("token=...", "must be munge or none",
                        "a token's text is given by token_file=FILE, or by DTRUN_TOKEN");
-    conf_.token_of_munge = true;
+    conf_.proof = value_ == "munge" ? AgentProof::kMunge : AgentProof::kNone;
   }
 
   int one_of(const char* first, const char* second) const {

@@ -27,7 +27,8 @@ struct RendezvousConf {
   std::string ssl_cert_key;
   std::string ca_cert;
   std::string token_file;
-  bool token_of_munge = false;
+  AgentProof proof = AgentProof::kByPlace;
+  std::optional<bool> store_token;
   std::vector<std::string> keys;  ///< those that were given, in order
 };
 

@@ -121,7 +121,8 @@ void apply(const RendezvousConf& conf, Options& options) {
   options.etcd.key_file = conf.ssl_cert_key;
   options.etcd.authority_file = conf.ca_cert;
   options.token_file = conf.token_file;
-  options.token_of_munge = conf.token_of_munge;
+  options.proof = conf.proof;
+  options.store_token = conf.store_token;
   for (std::string& warning : keys_without_effect(
            conf, options.rendezvous, rounds.elastic() ? NodeCount::kElastic : NodeCount::kFixed))
     options.warnings.push_back(std::move(warning));

@@ -185,6 +185,7 @@ rendezvous::WorkerEnv WorkerGroup::worker_env(int local_rank) const {
   env.max_restarts = order_.max_restarts;
   env.run_id = plan_.run_id;
   env.error_file = errors_.file_of(order_.round, local_rank);
+  env.store_token = plan_.store_token;
   env.job_page_fd = page_.fd();
   env.job_page_id = page_.id();
   return env;

@@ -22,6 +22,9 @@ struct MungeOptions {
   base::Deadline::Duration rest = std::chrono::seconds(10);
 };
 
+/// munged takes connections on this machine, and libmunge is here. Asks it for nothing.
+bool munge_runs(const MungeOptions& options);
+
 class Munge final : public Realm {
  public:
   /// Seals something, to find out early.

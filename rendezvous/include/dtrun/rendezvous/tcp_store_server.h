@@ -45,8 +45,10 @@ struct TcpStoreServerOptions {
   /// it is and has been here since `moment` or longer. False: there is none.
   std::function<bool(base::Deadline::Clock::time_point moment)> part_with_agent_since = {};
   /// Where set, clients must prove that they have it (TcpStoreOptions::token) before their first
-  /// request; others are closed. PyTorch's clients cannot. Not together with on_agent.
+  /// request; others are closed. PyTorch's clients cannot.
   std::optional<Token> token = std::nullopt;
+  /// What to tell the operator when somebody comes who has not proved it.
+  std::string token_advice = {};
   /// Called when the store holds a sixteenth of max_store_bytes less than it did: a time to give
   /// pages back to the system.
   std::function<void()> on_shrunk = {};

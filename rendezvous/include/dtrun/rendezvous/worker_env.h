@@ -28,7 +28,10 @@ struct WorkerEnv {
   std::string run_id = "none";
   bool use_agent_store = true;  ///< every rank connects; nobody hosts the store
   std::string error_file;       ///< empty: none
-  int job_page_fd = -1;         ///< DTRUN_JOB_PAGE_FD; -1: none (started by torchrun or by hand)
+  /// What the store asks its clients for, a Token's text, which dtrun's know and PyTorch's cannot
+  /// (DTRUN_STORE_TOKEN); empty: nothing.
+  std::string store_token;
+  int job_page_fd = -1;  ///< DTRUN_JOB_PAGE_FD; -1: none (started by torchrun or by hand)
   /// DTRUN_JOB_PAGE_ID, JobPage::id(): descriptors get lost and their numbers reused between the
   /// launcher and the worker. Empty: the launcher is an older one.
   std::string job_page_id;
