@@ -27,17 +27,23 @@ void GroupCall::tell_of_exception() const noexcept {
 
 bool GroupCall::run_now(std::initializer_list<Buffer> inputs,
                         std::initializer_list<Buffer> outputs) {
-  return !options_.async && backend_->run_now(print, {inputs.begin(), inputs.size()},
-                                              {outputs.begin(), outputs.size()},
-                                              options_.timeout.value_or(core_.options().timeout));
+  try {
+    return !options_.async && backend_->run_now(print, {inputs.begin(), inputs.size()},
+                                                {outputs.begin(), outputs.size()},
+                                                options_.timeout.value_or(core_.options().timeout));
+  } catch (...) {
+    tell_of_exception();
+    throw;
+  }
 }
 
 Call GroupCall::take() {
+  arm();
   Call call;
   call.fingerprint = print;
   call.deadline = base::Deadline::after(options_.timeout.value_or(core_.options().timeout));
   call.async = options_.async;
-  std::move(staging).attach_to(call);
+  std::move(staging_).attach_to(call);
   return call;
 }
 

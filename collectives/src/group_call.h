@@ -26,12 +26,12 @@ class GroupCall {
   /// Leaves by an exception: what was counted will not come, and the peers of a collective are
   /// told, unless the group has failed already.
   ~GroupCall() {
-    if (!settled_ && std::uncaught_exceptions() > exceptions_) tell_of_exception();
+    if (armed_ && std::uncaught_exceptions() > exceptions_) tell_of_exception();
   }
   GroupCall(const GroupCall&) = delete;
   GroupCall& operator=(const GroupCall&) = delete;
   /// The members have met: what fails from now on is this rank's own affair.
-  void settle() { settled_ = true; }
+  void settle() { armed_ = false; }
 
   /// Chooses the backend by that tensor, then runs `arguments(const GroupShape&)`. What any of it
   /// throws is told to the peers of a collective, who would wait for this rank.
@@ -73,20 +73,32 @@ class GroupCall {
   /// What the backend gets; once.
   Call take();
 
+  /// Where the call's tensors are made contiguous.
+  Staging& staging() {
+    arm();
+    return staging_;
+  }
+
   Fingerprint print;
-  Staging staging;
 
  private:
   /// @throws Error for a timeout of nothing, and for what the backend lacks
   void require_possible() const;
   void refuse(const base::Error& error) const;
   void tell_of_exception() const noexcept;
+  /// Asking for exceptions takes nanoseconds, which the short way does not have.
+  void arm() {
+    if (armed_) return;
+    exceptions_ = std::uncaught_exceptions();
+    armed_ = true;
+  }
 
   GroupCore& core_;
   const CallOptions options_;
   Backend* backend_ = nullptr;
-  const int exceptions_ = std::uncaught_exceptions();
-  bool settled_ = false;
+  Staging staging_;
+  int exceptions_ = 0;
+  bool armed_ = false;
 };
 
 }  // namespace dtrun::collectives

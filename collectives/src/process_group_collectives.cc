@@ -25,7 +25,8 @@ Work ProcessGroup::broadcast(const Tensor& tensor, int source, CallOptions optio
   call.print.root = source;
   agree_on_shape(call.print, tensor);
   if (tensor.is_contiguous() && call.run_now({}, {buffer_of(tensor)})) return Work();
-  const Buffer buffer = rank() == source ? call.staging.input(tensor) : call.staging.output(tensor);
+  const Buffer buffer =
+      rank() == source ? call.staging().input(tensor) : call.staging().output(tensor);
   return call.backend().broadcast(buffer, source, call.take());
 }
 
@@ -37,7 +38,7 @@ Work ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op, CallOptions opt
              [&](const GroupShape&) { require_reduce_op(op, tensor.dtype()); });
   agree_on_shape(call.print, tensor);
   if (tensor.is_contiguous() && call.run_now({}, {buffer_of(tensor)})) return Work();
-  const Buffer buffer = call.staging.in_place(tensor);
+  const Buffer buffer = call.staging().in_place(tensor);
   return call.backend().all_reduce(buffer, op, call.take());
 }
 
@@ -51,9 +52,9 @@ Work ProcessGroup::reduce(const Tensor& tensor, int destination, ReduceOp op, Ca
   });
   call.print.root = destination;
   agree_on_shape(call.print, tensor);
-  const Buffer input = call.staging.input(tensor);
+  const Buffer input = call.staging().input(tensor);
   Buffer output{nullptr, 0, tensor.dtype()};
-  if (rank() == destination) output = call.staging.output(tensor);
+  if (rank() == destination) output = call.staging().output(tensor);
   return call.backend().reduce(input, output, destination, op, call.take());
 }
 
@@ -64,8 +65,8 @@ Work ProcessGroup::all_gather(const std::vector<Tensor>& outputs, const Tensor& 
     require_pieces(group, {input, "the input"}, {outputs, "outputs"});
   });
   call.print.counts = hash_counts(outputs);
-  const Buffer own = call.staging.input(input);
-  std::vector<Buffer> buffers = call.staging.outputs(outputs);
+  const Buffer own = call.staging().input(input);
+  std::vector<Buffer> buffers = call.staging().outputs(outputs);
   return call.backend().all_gather(own, std::move(buffers), call.take());
 }
 
@@ -77,8 +78,8 @@ Work ProcessGroup::gather(const Tensor& input, const std::vector<Tensor>& output
                           {destination, "destination"});
   });
   call.print.root = destination;
-  const Buffer own = call.staging.input(input);
-  std::vector<Buffer> buffers = call.staging.outputs(outputs);
+  const Buffer own = call.staging().input(input);
+  std::vector<Buffer> buffers = call.staging().outputs(outputs);
   return call.backend().gather(own, std::move(buffers), destination, call.take());
 }
 
@@ -89,8 +90,8 @@ Work ProcessGroup::scatter(const Tensor& output, const std::vector<Tensor>& inpu
     require_rooted_pieces(group, {output, "the output"}, {inputs, "inputs"}, {source, "source"});
   });
   call.print.root = source;
-  const Buffer own = call.staging.output(output);
-  std::vector<Buffer> buffers = call.staging.inputs(inputs);
+  const Buffer own = call.staging().output(output);
+  std::vector<Buffer> buffers = call.staging().inputs(inputs);
   return call.backend().scatter(own, std::move(buffers), source, call.take());
 }
 
@@ -103,8 +104,8 @@ Work ProcessGroup::reduce_scatter(const Tensor& output, const std::vector<Tensor
     require_pieces(group, {output, "the output"}, {inputs, "inputs"});
   });
   call.print.counts = hash_counts(inputs);
-  const Buffer own = call.staging.output(output);
-  std::vector<Buffer> buffers = call.staging.inputs(inputs);
+  const Buffer own = call.staging().output(output);
+  std::vector<Buffer> buffers = call.staging().inputs(inputs);
   return call.backend().reduce_scatter(own, std::move(buffers), op, call.take());
 }
 
@@ -116,8 +117,8 @@ Work ProcessGroup::all_to_all(const std::vector<Tensor>& outputs, const std::vec
     require_list(group, inputs, inputs[own].dtype(), "inputs");
     require_pieces(group, {inputs[own], "this rank's own input"}, {outputs, "outputs"});
   });
-  std::vector<Buffer> targets = call.staging.outputs(outputs);
-  std::vector<Buffer> sources = call.staging.inputs(inputs);
+  std::vector<Buffer> targets = call.staging().outputs(outputs);
+  std::vector<Buffer> sources = call.staging().inputs(inputs);
   return call.backend().all_to_all(std::move(targets), std::move(sources), call.take());
 }
 
@@ -130,8 +131,8 @@ Work ProcessGroup::all_gather_into_tensor(const Tensor& output, const Tensor& in
     parts = equal_parts(group, {output, "the output"}, {input, "the input"});
   });
   call.print.counts = hash_counts(parts);
-  const Buffer own = call.staging.input(input);
-  std::vector<Buffer> buffers = call.staging.outputs(parts);
+  const Buffer own = call.staging().input(input);
+  std::vector<Buffer> buffers = call.staging().outputs(parts);
   return call.backend().all_gather(own, std::move(buffers), call.take());
 }
 
@@ -146,8 +147,8 @@ Work ProcessGroup::reduce_scatter_tensor(const Tensor& output, const Tensor& inp
     parts = equal_parts(group, {input, "the input"}, {output, "the output"});
   });
   call.print.counts = hash_counts(parts);
-  const Buffer own = call.staging.output(output);
-  std::vector<Buffer> buffers = call.staging.inputs(parts);
+  const Buffer own = call.staging().output(output);
+  std::vector<Buffer> buffers = call.staging().inputs(parts);
   return call.backend().reduce_scatter(own, std::move(buffers), op, call.take());
 }
 
@@ -167,8 +168,8 @@ Work ProcessGroup::all_to_all_single(const Tensor& output, const Tensor& input,
     require_same_count({inputs[own], "this rank's own input"},
                        {outputs[own], "this rank's own output"});
   });
-  std::vector<Buffer> targets = call.staging.outputs(outputs);
-  std::vector<Buffer> sources = call.staging.inputs(inputs);
+  std::vector<Buffer> targets = call.staging().outputs(outputs);
+  std::vector<Buffer> sources = call.staging().inputs(inputs);
   return call.backend().all_to_all(std::move(targets), std::move(sources), call.take());
 }
 

@@ -43,7 +43,7 @@ Message message_of(GroupCall& call, const Tensor& tensor, const Address& address
   call.print.counts = static_cast<std::uint64_t>(tensor.numel());
   Message message{address.kind, {}, address.peer, address.tag, {}};
   message.buffer =
-      address.kind == OpKind::send ? call.staging.input(tensor) : call.staging.output(tensor);
+      address.kind == OpKind::send ? call.staging().input(tensor) : call.staging().output(tensor);
   message.call = call.take();
   return message;
 }

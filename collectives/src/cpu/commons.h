@@ -19,14 +19,18 @@ namespace dtrun::collectives::cpu {
 
 enum class CellState : std::uint32_t { empty, here, left };
 
-/// One rank's part of what all look at. Written by that rank, but for the doorbell.
+/// One rank's part of what all look at. Written by that rank, but for the doorbell. Its size and
+/// that of a GroupTable keep the boards, which are written in every call, off those places in a
+/// page where the world's posts lie: a core takes a load for one of what it has just stored 4 KiB
+/// away.
 struct Cell {
   Doorbell doorbell;
   alignas(128) RankBoard board;
   std::atomic<CellState> state{CellState::empty};
   std::atomic<std::uint64_t> quota_cgroup{0};  ///< as CpuQuota::cgroup; 0: no quota
+  alignas(128) std::byte rest[128];
 };
-static_assert(sizeof(Cell) == 384);
+static_assert(sizeof(Cell) == 512);
 
 class Commons {
  public:

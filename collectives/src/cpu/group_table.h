@@ -19,6 +19,9 @@ using Offset = std::uint64_t;  ///< in a heap; 0: none
 
 struct MemberLine {
   Post posts[2];
+  /// Whoever reads lines one after the other gets the next ones as well, which their writer then
+  /// has to take back: what is written in every call lies apart from what is read in every call.
+  std::byte apart[256];
   alignas(128) std::atomic<Turn> step{kFirstTurn - 1};  ///< the last one that lies in the stage
   std::atomic<std::uint32_t> left{0};                   ///< 1: the member has left the group
   std::atomic<Offset> stage{0};                         ///< in its heap; 0: none yet
@@ -27,8 +30,9 @@ struct MemberLine {
   /// Of the call in which it has waited for long; a digest of all that must be equal.
   std::atomic<std::uint64_t> waits_in{0};
   std::atomic<std::uint64_t> waits_digest{0};
+  alignas(128) std::byte apart_from_next[384];
 };
-static_assert(sizeof(MemberLine) == 384);
+static_assert(sizeof(MemberLine) == 1024);
 
 struct alignas(128) GroupTable {
   /// Another one: the memory has been used anew, after all have departed.
@@ -40,7 +44,7 @@ struct alignas(128) GroupTable {
   /// How many posts there were in all turns. Who brings a turn's last one wakes the sleepers.
   alignas(128) std::atomic<std::uint64_t> posts{0};
   alignas(128) std::uint32_t failure_bytes = 0;
-  char failure[3964] = {};
+  char failure[4092] = {};
 
   MemberLine& line(int member) {
     return reinterpret_cast<MemberLine*>(this + 1)[static_cast<std::size_t>(member)];
@@ -69,6 +73,6 @@ struct alignas(128) GroupTable {
   /// Empty where who began to tell it has died over that.
   std::string failure_text();
 };
-static_assert(sizeof(GroupTable) % 128 == 0);
+static_assert(sizeof(GroupTable) % 512 == 256);
 
 }  // namespace dtrun::collectives::cpu

@@ -19,8 +19,10 @@ constexpr std::size_t kMostPassed = 64;
 
 Meeting::Meeting(World& world, const GroupSpec& spec, GroupTable& table)
     : world_(world), spec_(spec), rank_(spec.rank), table_(table) {
-  if (spec.world_ranks.size() >= 2 && world.all_linked(spec.world_ranks))
-    members_.resize(spec.world_ranks.size());
+  if (spec.world_ranks.size() < 2 || !world.all_linked(spec.world_ranks)) return;
+  for (const int world_rank : spec.world_ranks)
+    members_.push_back({&world.doorbell(world_rank), nullptr, nullptr});
+  size_ = static_cast<int>(members_.size());
 }
 
 GroupBlock& Meeting::block_of(int rank) {
@@ -103,8 +105,7 @@ const std::byte* Meeting::look_at_stage(int peer) {
 
 void Meeting::ring_sleepers() const {
   for (int peer = 0; peer < size(); ++peer)
-    if (peer != rank_)
-      world_.doorbell(spec_.world_ranks[static_cast<std::size_t>(peer)]).ring_sleepers();
+    if (peer != rank_) members_[static_cast<std::size_t>(peer)].doorbell->ring_sleepers();
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -31,9 +31,9 @@ class Meeting {
   Meeting(World& world, const GroupSpec& spec, GroupTable& table);
 
   /// Every two members share memory. The same answer on all of them.
-  bool possible() const { return !members_.empty(); }
+  bool possible() const { return size_ != 0; }
   int rank() const { return rank_; }
-  int size() const { return static_cast<int>(members_.size()); }
+  int size() const { return size_; }
   /// In a larger group not every post wakes the sleepers, each of whom would look at all posts, but
   /// a turn's last one does.
   static constexpr int kMostWoken = 16;
@@ -93,8 +93,9 @@ class Meeting {
   TransportCounters& counters() { return counters_; }
 
  private:
-  /// Made out when first needed.
+  /// Block and stage are made out when first needed.
   struct Member {
+    Doorbell* doorbell = nullptr;
     GroupBlock* block = nullptr;
     std::byte* stage = nullptr;
   };
@@ -112,6 +113,7 @@ class Meeting {
   const GroupSpec& spec_;
   const int rank_;
   GroupTable& table_;
+  int size_ = 0;  ///< 0: not possible
   std::vector<Member> members_;
   Turn turn_ = kFirstTurn - 1;  ///< the last that was begun
   Turn met_ = kFirstTurn - 1;
