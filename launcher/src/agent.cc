@@ -25,7 +25,6 @@
 #include "meeting/meeting_point.h"
 #include "meeting/round_store.h"
 #include "meeting/waiting_notice.h"
-#include "verdict/alike_failures.h"
 #include "verdict/error_files.h"
 #include "verdict/job_report.h"
 
@@ -555,7 +554,6 @@ class Agent {
     error_files_.read(errors_, outcome_, [this, round = end.round] {
       rounds::WorkersGone gone{round, How::kOtherwise};
       gone.ends = worker_ends(outcome_, base::host_name());
-      gone.alike_code = alike_.after_round(outcome_, plan_.local_ranks);
       membership_->tell(gone);
     });
   }
@@ -672,7 +670,6 @@ class Agent {
   std::unique_ptr<Endpoint> endpoint_;  // none: another agent hosts
   std::unique_ptr<rendezvous::Membership> membership_;
   std::unique_ptr<base::SignalWatch> signals_;
-  AlikeFailures alike_;
   StoreArrivals arrivals_;
   int drain_signal_ = 0;               // for which the ranks of this node are ending by themselves
   Deadline::Duration stop_grace_{-1};  // of the signal that stopped the job

@@ -73,7 +73,7 @@ void fields(Archive& archive, StoreReady& m) {
 }
 template <typename Archive>
 void fields(Archive& archive, Stopped& m) {
-  archive(round_number(m.round), exit_code(m.alike_code));
+  archive(round_number(m.round));
 }
 template <typename Archive>
 void fields(Archive& archive, Failed& m) {

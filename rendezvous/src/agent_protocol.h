@@ -1,5 +1,5 @@
 // What the agents of a job and their head say to each other once the handshake (agent_handshake.h)
-// is over, as it lies on the wire. Version 5: peers of another version are turned away there, so
+// is over, as it lies on the wire. Version 6: peers of another version are turned away there, so
 // that the kinds and fields below are all there is, and whatever is not exactly them is refused.
 //
 //   frame     u32 length of what follows, u8 kind, fields; integers little-endian, a string is u32

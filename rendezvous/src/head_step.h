@@ -100,7 +100,7 @@ class HeadStep {
   void interrupt(DrainCause cause, const JobFailure& failure, MemberId who, std::uint64_t agent);
   int& spent_for(DrainCause cause);
   void close_for_good(const JobFailure& failure, const std::string& why);
-  bool all_failed_alike() const;
+  bool fails_alike_again(DrainCause cause, const JobFailure& failure);
   void begin_drain(DrainCause cause, const JobFailure& failure);
   void drain();
   bool pay_for_restart();

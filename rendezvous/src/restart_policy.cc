@@ -18,11 +18,17 @@ std::string why_final(const JobFailure& failure) {
                      failure.code);
 }
 
+bool is_alike(const JobFailure& one, const JobFailure& other) {
+  const bool of_ranks = one.rank >= 0 && other.rank >= 0;
+  const bool of_nodes = one.rank < 0 && other.rank < 0 && one.text == other.text;
+  return one.code == other.code && one.signal == other.signal && (of_ranks || of_nodes);
+}
+
 std::string why_alike(const RoundSettings& settings, const JobFailure& failure) {
   return fmt::format(
-      "the job is not started again: all ranks have ended with exit code {} within {} of their "
-      "start, and would do so again (--give_up_on=none starts them all the same)",
-      failure.code, base::format_duration(settings.alike_window));
+      "the job is not started again: twice in a row it has failed in the same way within {} of its "
+      "start ({}), and --give_up_on asks to end it then",
+      base::format_duration(settings.alike_window), failure.describe());
 }
 
 Moment backoff_before(const RoundSettings& settings, int restart) {

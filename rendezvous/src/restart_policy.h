@@ -11,7 +11,11 @@ namespace dtrun::rendezvous::rounds {
 bool is_final(const RoundSettings& settings, const JobFailure& failure);
 /// What the operator is told of it.
 std::string why_final(const JobFailure& failure);
-/// The same where all workers have ended alike, soon after their start.
+/// Two failures of workers that have the same cause as far as can be told: the same exit code or
+/// signal, or that they could not be started for the same reason. Which rank came first is chance
+/// where several fail.
+bool is_alike(const JobFailure& one, const JobFailure& other);
+/// What the operator is told of the second of two.
 std::string why_alike(const RoundSettings& settings, const JobFailure& failure);
 
 /// @param restart counted from 1

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "dtrun/base/deadline.h"
 #include "planted_bug.h"
@@ -33,6 +35,7 @@ void HeadStep::run() {
   if (!full && now_ < *s_.newcomers_since + s_.settings.last_call_timeout) return;
   JobFailure cause;
   cause.text = fmt::format("{} more nodes have come", waiting);
+  s_.quick_failure.reset();
   begin_drain(DrainCause::kNewcomers, cause);
 }
 
@@ -56,9 +59,12 @@ void HeadStep::interrupt(DrainCause cause, const JobFailure& failure, MemberId w
   const bool no_restart_left =
       !s_.settings.elastic() && spent_for(cause) == s_.settings.max_restarts;
   if (done || no_restart_left) return close(Close::Outcome::kFailed, failure);
+  const bool alike = fails_alike_again(cause, failure);
   if (cause == DrainCause::kWorkerFailure && is_final(s_.settings, failure) &&
       !planted(PlantedBug::kFinalIsTriedAgain))
     return close_for_good(failure, why_final(failure));
+  if (alike && !planted(PlantedBug::kAlikeIsTriedAgain))
+    return close_for_good(failure, why_alike(s_.settings, failure));
   begin_drain(cause, failure);
 }
 
@@ -78,13 +84,13 @@ void HeadStep::close_for_good(const JobFailure& failure, const std::string& why)
   close(Close::Outcome::kFailed, failure);
 }
 
-// All workers of the round, on all nodes.
-bool HeadStep::all_failed_alike() const {
-  const auto alike = [&](const auto& entry) {
-    return !entry.second.participant() || entry.second.alike_code == s_.failure.code;
-  };
-  return s_.settings.alike_window > Moment::zero() && !s_.somebody_missing &&
-         s_.failure.code != 0 && s_.participants > 0 && std::ranges::all_of(s_.members, alike);
+// Once for each round that something ends before its time: the next one is compared with it.
+bool HeadStep::fails_alike_again(DrainCause cause, const JobFailure& failure) {
+  const bool quick =
+      cause == DrainCause::kWorkerFailure && now_ - s_.running_since < s_.settings.alike_window;
+  const auto before = std::exchange(s_.quick_failure, std::nullopt);
+  if (quick) s_.quick_failure = failure;
+  return quick && before && is_alike(*before, failure);
 }
 
 void HeadStep::begin_drain(DrainCause cause, const JobFailure& failure) {
@@ -121,11 +127,6 @@ bool HeadStep::pay_for_restart() {
   int& spent = spent_for(s_.drain_cause);
   if (spent == s_.settings.max_restarts && !planted(PlantedBug::kBudgetNotChecked)) {
     close(Close::Outcome::kFailed, s_.failure);
-    return false;
-  }
-  if (s_.drain_cause == DrainCause::kWorkerFailure && all_failed_alike() &&
-      !planted(PlantedBug::kAlikeIsTriedAgain)) {
-    close_for_good(s_.failure, why_alike(s_.settings, s_.failure));
     return false;
   }
   spent += planted(PlantedBug::kBudgetChargedTwice) ? 2 : 1;

@@ -162,12 +162,12 @@ void HeadStep::start_round(const StoreReady& ready) {
     role_bases[member->hello.role] += member->hello.local_ranks;
     start.base_rank += member->hello.local_ranks;
     member->stopped = false;
-    member->alike_code = 0;
     member->hello.last_round = s_.round;
     member->hello.last_group_rank = member->group_rank;
   }
   s_.phase = HeadPhase::kRunning;
   s_.last_started = s_.round;
+  s_.running_since = now_;
   s_.busy = s_.participants;
   s_.done = 0;
   s_.somebody_done = false;

@@ -192,7 +192,6 @@ void HeadStep::on_word(MemberId, HeadMember& member, const StoreReady& ready) {
 void HeadStep::on_word(MemberId id, HeadMember& member, const Stopped& stopped) {
   const bool right = planted(PlantedBug::kStaleStopped) && s_.phase == HeadPhase::kDraining;
   if (!right && !is_of_this_round(member, stopped.round)) return;
-  member.alike_code = stopped.alike_code;
   has_stopped(member);
   if (s_.phase != HeadPhase::kRunning || member.done) return;
   JobFailure failure = failure_of_node(

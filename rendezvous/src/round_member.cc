@@ -248,7 +248,7 @@ class MemberStep {
 
   void say_stopped(const WorkersGone& event) {
     for (const WorkerEnd& end : event.ends) say(end);
-    say(Stopped{s_.round, event.alike_code});
+    say(Stopped{s_.round});
   }
 
   // --- the head's silence: it may be stopped, and go on, so that nothing follows from it

@@ -259,7 +259,7 @@ TEST(ConsoleTest, ThereIsNoStatusLineWhereItIsNotWanted) {
 }
 
 TEST(ConsoleTest, MessagesOfTheAgentTakeTheStatusLinesPlaceToo) {
-  TerminalJob job({"--max-restarts=1", "--give_up_on=none", "--tag=never", "sh", "-c",
+  TerminalJob job({"--max-restarts=1", "--tag=never", "sh", "-c",
                    "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || { sleep 0.4; exit 3; }; echo a"});
   const std::string written = job.finish();
   EXPECT_EQ(job.status(), 0);

@@ -131,9 +131,10 @@ TEST(DryRun, TellsRestartsAndContainment) {
   EXPECT_EQ(plan.at("restarts").at("give_up_on_codes").at(0).as_int64(), 7);
   for (const char* wish : {"auto", "cgroup", "namespace", "guard"})
     EXPECT_EQ(described({std::string("--containment=") + wish}).at("containment"), wish);
-  EXPECT_THAT(plan_table(plan),
-              HasSubstr("3 of each agent, after 5 s and then up to 300 s; none when all fail alike "
-                        "within 2 s, after exit code 7\n"));
+  EXPECT_THAT(
+      plan_table(plan),
+      HasSubstr("3 of each agent, after 5 s and then up to 300 s; none after two failures alike "
+                "within 2 s, after exit code 7\n"));
 }
 
 TEST(DryRun, IsATableThatNamesEachVariableOnce) {

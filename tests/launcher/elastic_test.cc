@@ -128,17 +128,26 @@ TEST_F(ElasticTest, AJobThatFailsOnceEndsWellWithOneRestart) {
   testing_support::run_command({"rm", "-r", job_.folder() + "/logs"});
 }
 
-TEST_F(ElasticTest, WhatFailsAtOnceInAllRanksIsNotTriedForEver) {
+TEST_F(ElasticTest, WhoAsksForRestartsGetsThemHoweverQuicklyTheRanksFail) {
+  for (const char* const ranks : {"1", "2", "4", "8"}) {
+    const CommandResult result = job_.run(
+        {std::string("--nproc_per_node=") + ranks, "--max-restarts=3", "sh", "-c", "exit 5"});
+    EXPECT_EQ(result.exit_code, 5) << result.describe();
+    EXPECT_THAT(result.err, HasSubstr("the job has failed after 3 of 3 restarts"));
+  }
+}
+
+// Whichever of its ranks is the first.
+TEST_F(ElasticTest, TheSameFailureTwiceInARowEndsTheJobWhereThatIsAskedFor) {
   const auto run = [&](std::vector<std::string> options) {
-    options.insert(options.begin(), {"--nproc_per_node=2", "--max-restarts=50"});
+    options.insert(options.begin(), {"--nproc_per_node=4", "--max-restarts=50"});
     options.insert(options.end(), {"sh", "-c", "exit 5"});
     return job_.run(options);
   };
-  const CommandResult result = run({});
+  const CommandResult result = run({"--give-up-on=alike"});
   EXPECT_EQ(result.exit_code, 5) << result.describe();
-  EXPECT_THAT(result.err, AllOf(HasSubstr("is not started again: all ranks have ended with exit"),
-                                HasSubstr("--give_up_on=none"), Not(HasSubstr("restart 50"))));
-  EXPECT_THAT(run({"--give-up-on=none"}).err, HasSubstr("restart 50 of 50"));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("is not started again: twice in a row it has failed"),
+                                HasSubstr("the job has failed after 1 of 50 restarts")));
   const CommandResult final = run({"--give-up-on=code:5", "--restart-backoff=100"});
   EXPECT_EQ(final.exit_code, 5) << final.describe();
   EXPECT_THAT(final.err, AllOf(HasSubstr("exit code 5 is among those of --give_up_on"),

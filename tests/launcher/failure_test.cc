@@ -47,8 +47,8 @@ TEST(FailureTest, TheExitCodeIsTheFailedRanksOwn) {
 
 // One after the other, in the rounds of one job.
 TEST(FailureTest, EveryCodeOfARankIsSeen) {
-  const CommandResult result = run_dtrun({"--max_restarts=254", "--give_up_on=none", "sh", "-c",
-                                          "exit $((TORCHELASTIC_RESTART_COUNT + 1))"});
+  const CommandResult result =
+      run_dtrun({"--max_restarts=254", "sh", "-c", "exit $((TORCHELASTIC_RESTART_COUNT + 1))"});
   EXPECT_EQ(result.exit_code, 255) << result.err;
   for (int code = 1; code < 255; ++code)
     EXPECT_THAT(result.err, HasSubstr(") failed: exit code " + std::to_string(code) + "\n"));

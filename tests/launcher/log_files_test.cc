@@ -75,7 +75,7 @@ TEST_F(LogFilesTest, FilesHoldTheBytesThatWereWritten) {
 
 TEST_F(LogFilesTest, EveryAttemptKeepsItsFiles) {
   const CommandResult result =
-      run({"--nproc_per_node=1", "--max-restarts=1", "--give_up_on=none", "-r", "0:1"},
+      run({"--nproc_per_node=1", "--max-restarts=1", "-r", "0:1"},
           "echo attempt $TORCHELASTIC_RESTART_COUNT; exit $((3 - 3 * TORCHELASTIC_RESTART_COUNT))");
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(log_of(0, 0, "stdout"), "attempt 0\n");
@@ -221,7 +221,7 @@ TEST_F(LogFilesTest, ARestartThatFindsNoRoomForItsFilesRunsOn) {
   // Room for the first round's files, and for a folder of the second.
   const CommandResult result = run_with_small_disk(
       job_,
-      "-r 1 --max-restarts=1 --give_up_on=none sh -c "
+      "-r 1 --max-restarts=1 sh -c "
       "'echo round $TORCHELASTIC_RESTART_COUNT; exit $((1-TORCHELASTIC_RESTART_COUNT))'",
       "size=1m,nr_inodes=6");
   if (result.exit_code == 99 || result.err.find("unshare") != std::string::npos)

@@ -86,10 +86,9 @@ std::vector<boost::json::object> objects_of(const std::string& text) {
 }
 
 TEST(NoticeTest, UnderJsonEverythingOnStandardErrorIsAnObject) {
-  const CommandResult result =
-      run_dtrun({"--nproc_per_node=2", "--log-format=json", "-v", "--max-restarts=1",
-                 "--give_up_on=none", "--timing", "--report-bindings", "sh", "-c",
-                 "echo why >&2; [ $RANK = 0 ] || exit 3; sleep 60"});
+  const CommandResult result = run_dtrun({"--nproc_per_node=2", "--log-format=json", "-v",
+                                          "--max-restarts=1", "--timing", "--report-bindings", "sh",
+                                          "-c", "echo why >&2; [ $RANK = 0 ] || exit 3; sleep 60"});
   EXPECT_EQ(result.exit_code, 3);
   int of_dtrun = 0, tables = 0;
   for (const boost::json::object& object : objects_of(result.err)) {

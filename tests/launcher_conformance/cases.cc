@@ -135,10 +135,8 @@ void add_failures(std::vector<Case>& all) {
   all.push_back(one("a restart",
                     {"--max-restarts=3", "--nproc-per-node=2", "--monitor-interval=0.1"},
                     {"fail-first"}));
-  Case used_up =
-      one("restarts are used up", {"--max-restarts=1", "--nproc-per-node=1"}, {"exit", "5"});
-  used_up.of_dtrun_alone = {"--give-up-on=none"};
-  all.push_back(std::move(used_up));
+  all.push_back(
+      one("restarts are used up", {"--max-restarts=1", "--nproc-per-node=1"}, {"exit", "5"}));
 }
 
 void add_stops(std::vector<Case>& all) {
@@ -197,12 +195,9 @@ void add_logs(std::vector<Case>& all) {
   all.push_back(with_environment(
       logged("a prefix of its own", {folder, "--tee=3"}),
       {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[${role_name} ${rank} ${local_rank}]: "}}));
-  Case twice =
-      one("logs of a restart", {folder, "--redirects=3", "--max-restarts=1", "--nproc-per-node=1"},
-          {"fail-first"});
-  // All ranks fail alike, for which dtrun would give up.
-  twice.of_dtrun_alone = {"--give-up-on=none"};
-  all.push_back(std::move(twice));
+  all.push_back(one("logs of a restart",
+                    {folder, "--redirects=3", "--max-restarts=1", "--nproc-per-node=1"},
+                    {"fail-first"}));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ std::vector<AgentMessage> agent_messages() {
   return {Hello{"run", "h1", "role", 1, 2, 3, 4, 5, 6, 7, 8, 9, 6, 10},
           Beat{},
           StoreReady{1, "10.0.0.1", 29500},
-          Stopped{1, 5},
+          Stopped{1},
           Failed{1, some_failure()},
           Done{2},
           Leaving{some_failure()},

@@ -85,23 +85,61 @@ TEST_F(RestartPolicyTest, AnExitCodeThatIsFinalEndsTheJobAtOnce) {
   EXPECT_EQ(last<Close>(1)->failure, exit_code(2, 93));
 }
 
-TEST_F(RestartPolicyTest, WhereAllNodesFailedAlikeAtTheirStartNothingIsStartedAgain) {
-  begin(2, 2, 3);
-  head_.settings.alike_window = seconds(10);
-  join(1, "a");
-  join(2, "b");
-  start();
-  for (const int other : {0, 4}) {  // not all of the other node's have failed so
-    say(2, Failed{head_.round, exit_code(2, 5)});
-    say(1, Stopped{head_.round, other});
-    say(2, Stopped{head_.round, 5});
+class AlikeFailuresTest : public RestartPolicyTest {
+ protected:
+  AlikeFailuresTest() {
+    begin(2, 2, 10);
+    head_.settings.alike_window = seconds(10);
+    join(1, "a");
+    join(2, "b");
     start();
   }
-  say(2, Failed{2, exit_code(2, 5)});
-  say(1, Stopped{2, 5});
-  EXPECT_EQ(head_.phase, HeadPhase::kDraining);
-  say(2, Stopped{2, 5});
-  EXPECT_EQ(last<Close>(1)->failure, exit_code(2, 5));
+  /// One of the round that is on; the next one begins where it may.
+  void fail(JobFailure why, Moment after = milliseconds(5)) {
+    pass(after);
+    say(2, Failed{head_.round, std::move(why)});
+    if (head_.phase == HeadPhase::kClosed) return;
+    stop_all();
+    start();
+  }
+};
+
+TEST_F(AlikeFailuresTest, TwoInARowEndTheJobWhicheverRankIsTheFirst) {
+  fail(exit_code(2, 5));
+  fail(exit_code(3, 5));
+  ASSERT_NE(last<Close>(1), nullptr);
+  EXPECT_EQ(last<Close>(1)->failure, exit_code(3, 5));
+  EXPECT_EQ(head_.restarts, 1);
+}
+
+TEST_F(AlikeFailuresTest, WhatIsNotTheSameOrNotSoonOrNotInARowIsTriedAgain) {
+  fail(exit_code(2, 5));
+  fail(exit_code(2, 6));
+  fail(failure(2));
+  fail(exit_code(2, 6));
+  fail(exit_code(2, 6), seconds(10));
+  fail(exit_code(2, 6));
+  lose(2);
+  stop_all();
+  join(2, "b");
+  pass(seconds(1));
+  start();
+  fail(exit_code(2, 6));
+  EXPECT_NE(head_.phase, HeadPhase::kClosed);
+  EXPECT_EQ(head_.restarts, 8);
+  fail(exit_code(2, 6));
+  EXPECT_EQ(head_.phase, HeadPhase::kClosed);
+}
+
+TEST_F(AlikeFailuresTest, AProgramThatCannotBeStartedIsComparedByTheReason) {
+  JobFailure why;
+  why.node_rank = 1;
+  for (const char* const text : {"no such file", "text file busy", "text file busy"}) {
+    EXPECT_NE(head_.phase, HeadPhase::kClosed);
+    why.text = text;
+    fail(why);
+  }
+  EXPECT_EQ(head_.phase, HeadPhase::kClosed);
 }
 
 TEST_F(RestartPolicyTest, RestartsMayBeCountedForEachNodeByItself) {

@@ -26,7 +26,6 @@ struct WorkerGroup {
   enum class Phase { kRunning, kEnding, kGone };
   Phase phase = Phase::kRunning;
   bool succeeded = false;
-  int alike_code = 0;    ///< as in Stopped
   Moment gone_at{};      ///< of kEnding
   bool excused = false;  ///< its agent had stood still unheard when it was killed
 };

@@ -98,7 +98,7 @@ const std::vector<PlantedBugName> kBugs = {
     {PlantedBug::kFinalIsTriedAgain, "final-is-tried-again", "a final exit code is like any other",
      Origin::kInvented},
     {PlantedBug::kAlikeIsTriedAgain, "alike-is-tried-again",
-     "what fails alike at its start is tried again", Origin::kInvented},
+     "what fails alike twice in a row is tried again", Origin::kInvented},
     {PlantedBug::kBudgetChargedTwice, "budget-charged-twice", "a restart costs two",
      Origin::kInvented},
     {PlantedBug::kSparesAreNotTold, "spares-are-not-told",

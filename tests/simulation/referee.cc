@@ -79,6 +79,10 @@ void Referee::note_phase(HeadBook& head, const Node& node, Moment now) {
   const rounds::HeadPhase before = std::exchange(head.phase, node.head->state.phase);
   if (before == rounds::HeadPhase::kDraining && head.phase != before)
     head.drained_at = node.plan.clock.local(now);
+  if (before == rounds::HeadPhase::kRunning && head.phase != before)
+    head.ran_until = node.plan.clock.local(now);
+  if (head.phase == rounds::HeadPhase::kRunning && head.phase != before)
+    head.running_since = node.plan.clock.local(now);
   if (head.phase == rounds::HeadPhase::kPreparing && head.phase != before)
     head.prepared_at = node.plan.clock.local(now);
 }
@@ -111,10 +115,7 @@ void Referee::hear_in_round(HeadBook& head, rounds::MemberId id,
   if (const auto* ready = std::get_if<rounds::StoreReady>(&message))
     head.ready = std::max(head.ready, ready->round);
   if (round_of(message) != head.round || !head.participants.contains(id)) return;
-  if (const auto* stopped = std::get_if<rounds::Stopped>(&message)) {
-    if (!book.stopped) book.alike_code = stopped->alike_code;
-    book.stopped = true;
-  }
+  if (std::holds_alternative<rounds::Stopped>(message)) book.stopped = true;
   if (const auto* failed = std::get_if<rounds::Failed>(&message)) {
     if (head.phase == rounds::HeadPhase::kRunning) head.worker_failure = failed->failure;
     head.failed = true;
@@ -265,7 +266,6 @@ void Referee::check_start(HeadBook& head,
     head.participants.insert(id);
     MemberBook& book = head.members.at(id);
     book.stopped = false;
-    book.alike_code = 0;
     head.ranks[book.hello.agent] = start->group_rank;
   }
 }
@@ -393,19 +393,16 @@ int Referee::check_budget(HeadBook& head,
 }
 
 // After a failure that would only come again no other round begins.
-void Referee::check_worth(const HeadBook& head, int round) const {
+void Referee::check_worth(HeadBook& head, int round) const {
+  const auto before = std::exchange(head.quick_failure_before, std::nullopt);
   if (!head.worker_failure) return;
-  const int code = head.worker_failure->code;
-  demand(!rounds::is_final(scenario_.settings, *head.worker_failure), "the final is final",
-         "round {} begins after exit code {}", round, code);
-  const auto alike = [&](rounds::MemberId id) {
-    const MemberBook& book = head.members.at(id);
-    return !book.lost && !book.leaving && book.alike_code == code;
-  };
-  demand(scenario_.settings.alike_window == Moment::zero() ||
-             !std::all_of(head.participants.begin(), head.participants.end(), alike),
-         "what fails alike is not tried again", "round {} begins, and all ended with {}", round,
-         code);
+  const rounds::JobFailure& failure = *head.worker_failure;
+  demand(!rounds::is_final(scenario_.settings, failure), "the final is final",
+         "round {} begins after exit code {}", round, failure.code);
+  if (head.ran_until - head.running_since >= scenario_.settings.alike_window) return;
+  demand(!before || before->code != failure.code, "what fails alike is not tried again",
+         "round {} begins, and the two before it ended with {} at once", round, failure.code);
+  head.quick_failure_before = failure;
 }
 
 // --- members

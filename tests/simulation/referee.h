@@ -51,7 +51,6 @@ class Referee {
     bool lost = false;
     bool told_end = false;  ///< Close or Refused
     bool leaving = false;
-    int alike_code = 0;  ///< of its last Stopped
     int sent_round = rounds::kNoRound;
   };
   struct HeadBook {
@@ -71,6 +70,10 @@ class Referee {
     std::set<rounds::MemberId> done;
     bool failed = false;  ///< a Failed of round has been heard, or, where nodes are fixed, a loss
     std::optional<rounds::JobFailure> worker_failure;  ///< the first of round, while it ran
+    /// Of the round before, where that ended for it within alike_window.
+    std::optional<rounds::JobFailure> quick_failure_before;
+    Moment running_since{};  ///< by its clock
+    Moment ran_until{};
     bool draining = false;
     std::vector<std::pair<Moment, Moment>> still;  ///< pauses of its own
   };
@@ -90,7 +93,7 @@ class Referee {
                        const std::map<rounds::MemberId, const rounds::Start*>& starts) const;
   void note_phase(HeadBook& head, const Node& node, Moment now);
   int check_budget(HeadBook& head, const std::map<rounds::MemberId, const rounds::Start*>& starts);
-  void check_worth(const HeadBook& head, int round) const;
+  void check_worth(HeadBook& head, int round) const;
   void check_close(HeadBook& head, const rounds::Close& close);
   void check_success_of_former_round() const;
   void check_done_under_former_head(const HeadBook& head, int round) const;

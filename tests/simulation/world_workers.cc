@@ -13,7 +13,7 @@ using std::chrono::seconds;
 namespace {
 
 int failure_code(const WorkerGroup& group) {
-  return 1 + group.round % kFailureCodes;
+  return 1 + group.round / 2 % kFailureCodes;
 }
 
 }  // namespace
@@ -45,8 +45,6 @@ void World::group_fate(std::size_t number) {
   const bool calm = now_ >= scenario_.faults_until;
   if (broken || (!calm && random_.chance(scenario_.failing_permille))) {
     if (!broken) ++tally_.faults[static_cast<std::size_t>(Fault::kWorkerFailure)];
-    if (now_ - group.started < scenario_.settings.alike_window)
-      group.alike_code = failure_code(group);
     end_group(number, now_ + random_.between(milliseconds(1), milliseconds(300)));
     arrange_news(now_, Happening::kTellFailed, group.node, static_cast<std::int64_t>(number));
     return;
@@ -93,10 +91,8 @@ void World::kill_groups(int index, Moment latest) {
 void World::tell_gone(int index, std::size_t number) {
   const WorkerGroup& group = groups_[number];
   using How = rounds::WorkersGone::How;
-  member_event(index, rounds::WorkersGone{group.round,
-                                          group.succeeded ? How::kAllSucceeded : How::kOtherwise,
-                                          group.alike_code,
-                                          {}});
+  member_event(index, rounds::WorkersGone{
+                          group.round, group.succeeded ? How::kAllSucceeded : How::kOtherwise, {}});
 }
 
 void World::tell_failed(int index, std::size_t number) {

@@ -109,7 +109,6 @@ struct RankEnd {
   int victim_of = -1;     ///< the rank whose failure this one reported before it ended
   int stopped = 0;        ///< 1: ended after, and as, the guard had told it to
   int dumped = 0;         ///< 1: a core was written
-  int early = 0;          ///< 1: within alike_window of the round's start
   int oom = 0;            ///< 1: the OOM killer has ended it, as its memory cgroup says
   std::int64_t time = 0;  ///< seconds since the epoch
   bool success() const { return code == 0 && signal == 0; }

@@ -62,9 +62,9 @@ constexpr OptionRow kRows[] = {
      "most",
      "0"},
     {"give-up-on", 0, "RULE,...", G::kRestart,
-     "failures after which nothing is started again: alike[:TIME]: all ranks have ended with the "
-     "same exit code within TIME of their start; code:N: a rank has failed with N; none",
-     "alike:10"},
+     "failures after which nothing is started again: alike[:TIME]: the same one, by exit code or "
+     "signal, twice in a row, each within TIME (10) of the start; code:N: a rank has failed with N",
+     "none"},
     {"shutdown-timeout", 0, "SECONDS", G::kStop,
      "from SIGTERM to SIGKILL when dtrun is stopped (or TORCH_ELASTIC_SHUTDOWN_TIMEOUT)", "30"},
     {"signals-to-handle", 0, "NAME,...", G::kStop, "signals that stop the job",

@@ -61,9 +61,7 @@ void read_rule(const OptionValues& values, std::string_view rule, RoundSettings&
 }
 
 void read_rules(const OptionValues& values, RoundSettings& rounds) {
-  rounds.alike_window = kAlikeWindow;
   if (!values.has("give-up-on")) return;
-  rounds.alike_window = {};
   std::string_view rules = values.get("give-up-on").value;
   if (rules == "none") return;
   while (true) {

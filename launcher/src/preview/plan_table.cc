@@ -62,7 +62,7 @@ std::string command_of(const json::object& rank) {
   return result;
 }
 
-// "3 of the job, after 5 s and then up to 300 s; none when all fail alike within 10 s, or with 7"
+// "3 of the job, after 5 s and then up to 300 s; none after two alike within 10 s, or with 7"
 std::string restarts_of(const json::object& restarts) {
   const std::string most = text_of(restarts.at("most"), "");
   if (most == "0") return "none";
@@ -72,7 +72,7 @@ std::string restarts_of(const json::object& restarts) {
                           text_of(restarts.at("most_backoff"), ""));
   std::string never;
   if (restarts.at("give_up_when_alike_within").as_double() > 0)
-    never = fmt::format(" when all fail alike within {} s",
+    never = fmt::format(" after two failures alike within {} s",
                         text_of(restarts.at("give_up_when_alike_within"), ""));
   for (const json::value& code : restarts.at("give_up_on_codes").as_array())
     never += fmt::format("{} after exit code {}", never.empty() ? "" : ",", text_of(code, ""));

@@ -194,7 +194,6 @@ rendezvous::WorkerEnv WorkerGroup::worker_env(int local_rank) const {
 void WorkerGroup::start(const StartOrder& order) {
   order_ = order;
   cause_ = order.after_failure;
-  early_ = Deadline::after(plan_.options.rounds.alike_window);
   happen(Event::kStart);
 }
 
@@ -290,7 +289,6 @@ void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus&
   end.pid = rank.number_outside;
   end.code = status.code;
   end.signal = status.signal;
-  end.early = early_.expired() ? 0 : 1;
   end.dumped = status.dumped ? 1 : 0;
   end.order = ends_++;
   if (const int accused = slot.victim_of.load(); accused < order_.world_size)

@@ -126,7 +126,6 @@ class WorkerGroup {
   OutputFlush flush_;
   base::Timer timer_;  // of the phase
   StartOrder order_;
-  base::Deadline early_ = base::Deadline::never();  // of failures at the start
   supervision::Phase phase_ = supervision::Phase::kIdle;
   std::vector<Rank> ranks_;
   std::unordered_map<pid_t, int> by_pid_;  // of those that live

@@ -87,7 +87,6 @@ struct HeadMember {
   bool stopped = true;           ///< it has no live workers, as it says
   bool done = false;  ///< in the present round, of which it may be no participant any more
   bool leaving = false;
-  int alike_code = 0;  ///< of its last Stopped
   int base_rank = 0;
   std::size_t ends = 0;  ///< of its workers in this round, as it has told
   int restarts = 0;      ///< spent for its workers (RestartScope::kAgent)
@@ -144,6 +143,8 @@ struct HeadState {
   int done = 0;                          ///< participants that are done
   bool somebody_done = false;            ///< one was, in this round while it ran; it may be gone
 
+  Moment running_since{};                   ///< of the round that was started last
+  std::optional<JobFailure> quick_failure;  ///< for which that round ended within alike_window
   Moment gathering_since{};
   std::optional<Moment> join_deadline;    ///< gathering, and too few are here
   std::optional<Moment> last_call;        ///< gathering, and enough are here

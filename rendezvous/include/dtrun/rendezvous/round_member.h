@@ -72,7 +72,6 @@ struct WorkersGone {
   enum class How { kAllSucceeded, kOtherwise };
   std::int32_t round = kNoRound;
   How how = How::kOtherwise;
-  std::int32_t alike_code = 0;       ///< as in Stopped
   std::vector<WorkerEnd> ends = {};  ///< of those that did not end well
 };
 /// Processes of that round are left, and SIGKILL does not end them: this node can be in no other.

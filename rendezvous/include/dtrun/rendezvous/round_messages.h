@@ -45,8 +45,8 @@ struct RoundSettings {
   /// Before the first restart; twice as long before each further one, up to the most.
   Moment backoff{};
   Moment most_backoff = std::chrono::minutes(5);
-  /// When all workers end with the same code so soon after their start, they are not started again;
-  /// 0: they are.
+  /// When two rounds in a row end for the same failure, each so soon after its start, no third one
+  /// begins; 0: it does.
   Moment alike_window{};
   std::vector<std::int32_t> final_codes;  ///< of workers that are not to be started again
   Moment join_timeout = std::chrono::seconds(600);
@@ -123,8 +123,6 @@ struct StoreReady {
 /// The answer to Stop, or after Failed: no process of that round's workers is left.
 struct Stopped {
   std::int32_t round = kNoRound;
-  /// With which all of its workers have ended by themselves within alike_window; 0: they have not.
-  std::int32_t alike_code = 0;
 };
 /// A worker has failed, or could not be started; the agent is stopping the others of its own.
 struct Failed {
