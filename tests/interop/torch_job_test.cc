@@ -18,8 +18,7 @@ using testing_support::CommandOptions;
 using testing_support::CommandResult;
 using testing_support::run_command;
 
-void expect_gloo_job_runs(const std::string& python) {
-  CommandOptions options;
+void expect_gloo_job_runs(const std::string& python, CommandOptions options = {}) {
   options.limit = std::chrono::seconds(120);
   options.environment["PYTHON_EXEC"] = python;
   const CommandResult result =
@@ -37,6 +36,13 @@ void expect_gloo_job_runs(const std::string& python) {
 TEST(TorchJobTest, AnUnmodifiedGlooProgramRunsUnderDtrun) {
   REQUIRE_TORCH(home);
   expect_gloo_job_runs(home.python());
+}
+
+TEST(TorchJobTest, TheSameProgramRunsWhereItsRankZeroServesTheStore) {
+  REQUIRE_TORCH(home);
+  CommandOptions options;
+  options.environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1";
+  expect_gloo_job_runs(home.python(), options);
 }
 
 TEST(TorchJobTest, TheSameProgramRunsWithTheOldestPyTorchThatIsServed) {

@@ -37,6 +37,34 @@ TEST(StartTest, EveryRankGetsItsPlaceInTheWorld) {
                           "2 2 3 3 0 1 2 trainer 3 127.0.0.1 0 0 job7 True 1"));
 }
 
+// Free also for who asks without SO_REUSEADDR.
+TEST(StartTest, RankZeroServesTheStoreWhereTorchrunIsToldNotToShareIts) {
+  testing_support::CommandOptions unshared;
+  unshared.environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1";
+  const std::vector<std::string> bind = {
+      "python3", "-c",
+      "import os, socket\n"
+      "assert os.environ['TORCHELASTIC_USE_AGENT_STORE'] == 'False'\n"
+      "s = socket.socket()\n"
+      "if os.environ['RANK'] == '0': s.bind(('', int(os.environ['MASTER_PORT'])))\n"
+      "print('fine', os.environ['MASTER_ADDR'])"};
+  const std::vector<std::vector<std::string>> ways = {
+      {}, {"--standalone"}, {"--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"}};
+  for (std::vector<std::string> arguments : ways) {
+    arguments.emplace_back("--nproc_per_node=2");
+    arguments.insert(arguments.end(), bind.begin(), bind.end());
+    arguments.insert(arguments.begin(), DTRUN_BINARY);
+    const CommandResult result = testing_support::run_command(arguments, unshared);
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_THAT(result.out, HasSubstr("fine "));
+  }
+  const CommandResult named = testing_support::run_command(
+      {DTRUN_BINARY, "--master_port=0", "sh", "-c", "echo $TORCHELASTIC_USE_AGENT_STORE"},
+      unshared);
+  EXPECT_EQ(named.out, "True\n");
+  EXPECT_THAT(named.err, HasSubstr("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is without effect"));
+}
+
 TEST(StartTest, RanksAreBoundToCoresOfTheirOwn) {
   const std::vector<int> cpus = base::allowed_cpus();
   if (cpus.size() < 2) GTEST_SKIP() << "one CPU is too few to bind two ranks apart";

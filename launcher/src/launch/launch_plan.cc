@@ -252,6 +252,23 @@ rendezvous::WorkerEnv with_place_on_node(rendezvous::WorkerEnv worker, const Opt
   return worker;
 }
 
+// torchrun's way out of sharing its store with the ranks. Its static rendezvous, which it takes for
+// several nodes and for a port that is named, does not know it: that port is the agent's.
+StoreServer decide_store_server(const Options& options, const base::Environment& environment,
+                                std::vector<std::string>& warnings) {
+  constexpr const char* kVariable = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+  if (environment.get(kVariable) != "1") return StoreServer::kAgent;
+  const bool one_at_a_free_port = options.rounds.max_nodes == 1 && !options.master_port;
+  if (options.rendezvous != Rendezvous::kStatic || one_at_a_free_port)
+    return StoreServer::kRankZero;
+  warnings.push_back(
+      fmt::format("dtrun: {}=1 is without effect, as with torchrun: at the port of the static "
+                  "rendezvous dtrun itself serves the store; --rdzv_backend=c10d has ports of its "
+                  "own",
+                  kVariable));
+  return StoreServer::kAgent;
+}
+
 }  // namespace
 
 bool LaunchPlan::shows_status() const {
@@ -285,6 +302,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   plan.store_token = make_store_token(options, plan);
   plan.nccl_async = environment.get(kNcclAsync).value_or("");
   plan.letters = letters_of(environment);
+  plan.store_server = decide_store_server(options, environment, plan.warnings);
   check_stdin_rank(options, plan.local_ranks);
   base::Environment common = environment;
   const int ranks_on_node = options.adopted ? options.adopted->local_world_size : plan.local_ranks;
@@ -341,6 +359,7 @@ std::vector<std::string> rank_environment(const LaunchPlan& plan,
     own.set("OMP_NUM_THREADS",
             std::to_string(plan.omp_shares[static_cast<std::size_t>(worker.local_rank)]));
   rendezvous::WorkerEnv seen = with_place_on_node(worker, plan.options);
+  seen.use_agent_store = plan.store_server == StoreServer::kAgent;
   if (!plan.virtual_devices.empty()) {
     own.set(kVisibleDevices, plan.virtual_devices[static_cast<std::size_t>(worker.local_rank)]);
     seen.local_rank = 0;

@@ -16,6 +16,8 @@
 
 namespace dtrun::launcher {
 
+/// Who serves the store at which the ranks meet.
+enum class StoreServer { kAgent, kRankZero };
 /// What a terminal can show.
 enum class Letters { kAscii, kUtf8 };
 
@@ -32,6 +34,7 @@ struct LaunchPlan {
   rendezvous::Proof proof;
   /// What the store of the ranks asks for, where all of them are known to have it; empty: nothing.
   std::string store_token;
+  StoreServer store_server = StoreServer::kAgent;
   std::string report_file;            ///< this launcher's own TORCHELASTIC_ERROR_FILE; empty: none
   std::vector<RankBinding> bindings;  ///< of each local rank
   std::vector<int> omp_shares;  ///< OMP_NUM_THREADS of each; empty: the same for all, or nothing

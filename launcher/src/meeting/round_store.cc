@@ -18,19 +18,29 @@ std::string listen_address(const HeadReach& reach) {
   return reach.from.find(':') == std::string::npos ? "0.0.0.0" : "::";
 }
 
+// For rank 0, which binds it at all addresses, as PyTorch's store does. It is free as it is told,
+// and may be taken before it is bound: nothing holds a port for another process that may not ask
+// for SO_REUSEADDR.
+std::uint16_t find_free_port(const std::string& address, PortRange range) {
+  const char* const all = address.find(':') == std::string::npos ? "0.0.0.0" : "::";
+  return base::local_port(listen_in_range(all, range).get());
+}
+
 }  // namespace
 
 StoreOpened RoundStore::open(int round, Endpoint* endpoint, const HeadReach& reach) {
   const Options& options = plan_.options;
   server_.reset();
   const std::string& local = reach.local_address;
-  if (endpoint != nullptr && !options.rounds.elastic() && local.empty()) {
+  const bool by_agent = plan_.store_server == StoreServer::kAgent;
+  if (by_agent && endpoint != nullptr && !options.rounds.elastic() && local.empty()) {
     endpoint->open_store();
     return {round, "", endpoint->port()};
   }
   const std::string address = !local.empty()        ? local
                               : endpoint != nullptr ? endpoint->listening_at()
                                                     : listen_address(reach);
+  if (!by_agent) return {round, options.local_addr, find_free_port(address, options.ports)};
   rendezvous::TcpStoreServerOptions settings;
   settings.on_client = on_client_;
   demand_token(plan_, settings);

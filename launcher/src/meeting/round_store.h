@@ -1,7 +1,7 @@
 // RoundStore: the store of a round's ranks, where this node is asked for it: at the endpoint
 // itself, emptied, where this agent hosts it and the job's nodes are fixed; else at a port of its
-// own, fresh for each round, so that nothing of an earlier round can reach it. On the agent's
-// EventLoop.
+// own, fresh for each round, so that nothing of an earlier round can reach it; or a port at which
+// rank 0 serves one. On the agent's EventLoop.
 #pragma once
 
 #include <memory>

@@ -239,7 +239,8 @@ class RankDescriber {
     const bool one_or_static =
         options.rounds.max_nodes == 1 || options.rendezvous == Rendezvous::kStatic;
     if (!one_or_static) replace({"MASTER_ADDR", "MASTER_PORT"}, kGivenOut);
-    if (one_or_static && worker.master_port == 0) replace({"MASTER_PORT"}, kFree);
+    const bool at_endpoint = plan_.store_server == StoreServer::kAgent && worker.master_port != 0;
+    if (one_or_static && !at_endpoint) replace({"MASTER_PORT"}, kFree);
     for (const char* name : rendezvous::kJobPageNames) replace({name}, kAtStart);
     return variables;
   }
