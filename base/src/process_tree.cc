@@ -48,13 +48,11 @@ void append_children_of_thread(const char* thread, std::vector<pid_t>& pids) {
 
 // Waits until the child has ended, or the deadline; reaps it.
 bool reap_one(pid_t pid, Deadline deadline) {
-  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   while (true) {
     const pid_t reaped = ::waitpid(pid, nullptr, WNOHANG);
     if (reaped == pid || (reaped < 0 && errno == ECHILD)) return true;
     if (deadline.expired()) return false;
-    pollfd ended{pidfd.get(), POLLIN, 0};
-    ::poll(&ended, 1, deadline.poll_timeout_ms());
+    await_end(pid, deadline);
   }
 }
 
@@ -92,6 +90,26 @@ void signal_process_group(pid_t leader, int signal_number) {
   // It may be just on its way: rather twice than not at all.
   if (!was_there || !somebody_was_there || ::getpgid(leader) != leader)
     ::kill(leader, signal_number);
+}
+
+bool has_ended(pid_t child) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == child;
+}
+
+// A sandbox may refuse pidfds (seccomp); SIGCHLD may go to any thread. Then it is looked at again
+// and again.
+bool await_end(pid_t child, Deadline deadline) {
+  constexpr int kLookEvery = 20;  // ms
+  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  while (!has_ended(child)) {
+    if (deadline.expired()) return false;
+    pollfd ended{pidfd.get(), POLLIN, 0};
+    const int left = deadline.poll_timeout_ms();
+    ::poll(&ended, 1, pidfd || (left >= 0 && left < kLookEvery) ? left : kLookEvery);
+  }
+  return true;
 }
 
 bool is_above(pid_t pid) {

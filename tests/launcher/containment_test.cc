@@ -206,6 +206,25 @@ TEST(ContainmentTest, ACgroupThatCannotBeHadIsAnErrorOnlyWhereItWasAskedFor) {
   EXPECT_EQ(run_dtrun({"--containment=nothing", "true"}).exit_code, 64);
 }
 
+// Only what a dtrun has made can be abandoned by one.
+TEST(ContainmentTest, ACgroupOfAnotherMakeIsLeftAloneWhateverItsName) {
+  const CommandResult shown = run_dtrun({"-v", "--containment=cgroup", "true"});
+  const auto at = shown.err.find("/dtrun.");
+  if (at == std::string::npos) GTEST_SKIP() << "no cgroup can be made here: " << shown.err;
+  const auto begin = shown.err.rfind(' ', at) + 1;
+  const std::string parent = shown.err.substr(begin, at - begin);
+  const std::vector<std::string> foreign = {"dtrun.slice", "dtrun.1.service", "dtrun.1.0123456g",
+                                            "dtrun..01234567"};
+  for (const std::string& name : foreign)
+    ASSERT_TRUE(std::filesystem::create_directory(parent + "/" + name)) << name;
+  // As a killed one has left it.
+  std::filesystem::create_directory(parent + "/dtrun.1.01234567");
+  EXPECT_EQ(run_dtrun({"--containment=cgroup", "true"}).exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(parent + "/dtrun.1.01234567"));
+  for (const std::string& name : foreign)
+    EXPECT_TRUE(std::filesystem::remove(parent + "/" + name)) << name << " was removed";
+}
+
 // Whatever the containment was asked for by.
 TEST(ContainmentTest, TheAgentRemovesTheCgroupOfAKeeperAndAGuardThatWereKilled) {
   for (const std::string wish : {"auto", "cgroup", "namespace"}) {
@@ -293,6 +312,27 @@ TEST(ContainmentTest, AStoppedKeeperOrGuardDoesNotOutliveItsParent) {
       EXPECT_THAT(job.left_behind(), IsEmpty());
     }
   }
+}
+
+// As some sandboxes do (seccomp).
+TEST(ContainmentTest, WherePidfdsAreRefusedAJobEndsAsSoonAsElsewhere) {
+  const std::string script =
+      "import ctypes, os, struct, sys\n"
+      "rules = [(0x20, 0, 0, 0), (0x15, 0, 1, 434), (6, 0, 0, 0x50001), (6, 0, 0, 0x7fff0000)]\n"
+      "code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *r) for r in rules))\n"
+      "program = struct.pack('HxxxxxxQ', len(rules), ctypes.addressof(code))\n"
+      "libc = ctypes.CDLL(None)\n"
+      "assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0\n"
+      "os.execv(sys.argv[1], sys.argv[1:])\n";
+  const std::string token = unique_token();
+  for (const std::string& program :
+       {std::string("exit 0"), "setsid sleep " + token + " & exit 0"}) {
+    const CommandResult result = testing_support::run_command(
+        {"python3", "-c", script, DTRUN_BINARY, "--containment=guard", "sh", "-c", program});
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_LT(result.elapsed, kPatience) << program;
+  }
+  EXPECT_TRUE(all_gone_within(token, kPatience)) << describe_processes_with(token);
 }
 
 TEST(ContainmentTest, WithoutProcItIsRefusedAndWithoutSharedMemoryItRuns) {

@@ -74,13 +74,25 @@ void wait_until_empty(int folder, Deadline deadline) {
   }
 }
 
+// As new_name() makes them. `dtrun.slice` is somebody else's.
+bool is_name_of_job(std::string_view name) {
+  const auto consists_of = [](std::string_view text, std::string_view letters) {
+    return !text.empty() && text.find_first_not_of(letters) == std::string_view::npos;
+  };
+  if (!name.starts_with(kPrefix)) return false;
+  name.remove_prefix(kPrefix.size());
+  const auto dot = name.find('.');
+  return dot != std::string_view::npos && consists_of(name.substr(0, dot), "0123456789") &&
+         name.size() - dot - 1 == 8 && consists_of(name.substr(dot + 1), "0123456789abcdef");
+}
+
 // Those of dtruns of which no process is left: whoever lives holds a lock, which shows across pid
 // namespaces. Processes in them are left alone; then the folder stays, too.
 void remove_abandoned(const std::string& parent) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(parent, ignored)) {
     const std::string path = entry.path();
-    if (!std::string_view(path).substr(parent.size() + 1).starts_with(kPrefix)) continue;
+    if (!is_name_of_job(entry.path().filename().native())) continue;
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;
     remove_tree_below(path);

@@ -281,21 +281,11 @@ GuardHandle GuardHandle::start(const LaunchPlan& plan, const LogFolder& errors) 
 }
 
 GuardHandle::GuardHandle(pid_t keeper, UniqueFd channel, GuardLink link)
-    : keeper_(keeper),
-      keeper_end_(static_cast<int>(::syscall(SYS_pidfd_open, keeper, 0))),
-      channel_(std::move(channel)),
-      link_(std::move(link)) {}
+    : keeper_(keeper), channel_(std::move(channel)), link_(std::move(link)) {}
 
 bool GuardHandle::kill() {
   ::kill(keeper_, SIGCONT);
   return ::send(channel_.get(), &kKill, 1, MSG_NOSIGNAL) == 1;
-}
-
-void GuardHandle::wait_for(int fd, Deadline deadline) const {
-  ::kill(keeper_, SIGCONT);
-  pollfd ready{fd, POLLIN, 0};
-  while (::poll(&ready, 1, deadline.poll_timeout_ms()) < 0 && errno == EINTR) {
-  }
 }
 
 ExitStatus GuardHandle::reap_keeper() {
@@ -328,7 +318,11 @@ void GuardHandle::receive_greeting() {
 GuardEnd GuardHandle::wait(const std::vector<pid_t>& not_ours) {
   GuardEnd end;
   receive_greeting();
-  wait_for(channel_.get(), Deadline::after(kKeeperPatience));
+  ::kill(keeper_, SIGCONT);
+  const auto deadline = Deadline::after(kKeeperPatience);
+  pollfd ready{channel_.get(), POLLIN, 0};
+  while (::poll(&ready, 1, deadline.poll_timeout_ms()) < 0 && errno == EINTR) {
+  }
   if (::recv(channel_.get(), &end, sizeof end, MSG_DONTWAIT) == sizeof end) return end;
   end.status = reap_keeper();
   end.unkillable = base::kill_descendants(not_ours, Deadline::after(kKillPatience));
@@ -341,7 +335,8 @@ void GuardHandle::end(const std::vector<pid_t>& not_ours) {
   receive_greeting();
   link_.close();
   channel_.reset();
-  wait_for(keeper_end_.get(), Deadline::after(kKeeperPatience));
+  ::kill(keeper_, SIGCONT);
+  base::await_end(keeper_, Deadline::after(kKeeperPatience));
   // One that was killed has left its work to this process.
   if (reap_keeper().success()) return;
   base::kill_descendants(not_ours, Deadline::after(kKillPatience));

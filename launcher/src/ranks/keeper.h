@@ -43,13 +43,11 @@ class GuardHandle {
 
  private:
   GuardHandle(pid_t keeper, base::UniqueFd channel, GuardLink link);
-  void wait_for(int fd, base::Deadline deadline) const;
   base::ExitStatus reap_keeper();
   void receive_greeting();
 
   pid_t keeper_;
-  base::UniqueFd keeper_end_;  // a pidfd
-  base::UniqueFd channel_;     // closed: this process has no more use for the guard, or has died
+  base::UniqueFd channel_;  // closed: this process has no more use for the guard, or has died
   GuardLink link_;
   bool greeted_ = false;
   std::string folder_;  // of the containment, for when nobody else is left to remove it

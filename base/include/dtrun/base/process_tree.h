@@ -28,6 +28,12 @@ void continue_when_parent_dies();
 /// in that moment may get it twice.
 void signal_process_group(pid_t leader, int signal_number);
 
+/// Whether this child, which is not reaped yet, has ended.
+bool has_ended(pid_t child);
+
+/// Until this child has ended, which is not reaped by that, or the deadline. Returns has_ended().
+bool await_end(pid_t child, Deadline deadline);
+
 /// Whether it is this process's parent, or one of the parent's.
 bool is_above(pid_t pid);
 
