@@ -169,6 +169,22 @@ TEST(FailureTableTest, TellsWhomDtrunHasEndedForWhomBelowTorchrunsLayout) {
   outcome.ranks.resize(2);
   EXPECT_THAT(failure_table(LaunchPlan(), outcome, "h"),
               testing::EndsWith("rank 0 was ended by dtrun after rank 2 had failed\n"));
+  // A rank that exits has a hand in its end.
+  outcome.ranks.push_back(stopped(ended(1, 7, 0, 2)));
+  EXPECT_THAT(
+      failure_table(LaunchPlan(), outcome, "h"),
+      testing::EndsWith("rank 0 was ended by dtrun after rank 2 had failed\nrank 1 was told "
+                        "to end by dtrun after rank 2 had failed, and exited by itself\n"));
+}
+
+TEST(FailureTableTest, SaysHowManyMoreThereAreThanItLists) {
+  JobOutcome outcome;
+  outcome.local_ranks = 70;
+  for (int rank = 0; rank < 70; ++rank) outcome.ranks.push_back(ended(rank, 9, 0, rank));
+  EXPECT_THAT(failure_table(LaunchPlan(), outcome, "h"),
+              AllOf(HasSubstr("rank      : 63 "), testing::Not(HasSubstr("rank      : 64 ")),
+                    testing::EndsWith("\n6 more ranks did not end well: of each node 64 are "
+                                      "listed\n")));
 }
 
 TEST(FailureTableTest, ShowsCallStacksAsTorchrunAndTheirEndsWhereTheyAreLong) {

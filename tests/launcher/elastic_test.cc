@@ -137,6 +137,17 @@ TEST_F(ElasticTest, WhoAsksForRestartsGetsThemHoweverQuicklyTheRanksFail) {
   }
 }
 
+TEST_F(ElasticTest, AJobThatWasStoppedAfterARestartHasNotFailed) {
+  const auto node = std::make_unique<Command>(
+      std::vector<std::string>{
+          DTRUN_BINARY, "--max-restarts=2", "sh", "-c",
+          "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3; echo up; exec sleep 100"},
+      job_.options());
+  ASSERT_TRUE(node->wait_for_output("up"));
+  node->signal(SIGTERM);
+  EXPECT_THAT(node->finish().err, HasSubstr("the job was stopped after 1 of 2 restarts"));
+}
+
 // Whichever of its ranks is the first.
 TEST_F(ElasticTest, TheSameFailureTwiceInARowEndsTheJobWhereThatIsAskedFor) {
   const auto run = [&](std::vector<std::string> options) {

@@ -99,6 +99,16 @@ TEST(FailureTest, TheTableHasTorchrunsLayout) {
   EXPECT_THAT(run_ranks(1, "exit 5").err, HasSubstr("Failures:\n  <NO_OTHER_FAILURES>\n"));
 }
 
+// All fail at once, and the first to be seen is the cause for which the others are told to end.
+TEST(FailureTest, WhoHasFailedByItselfIsNotCalledEndedByDtrun) {
+  for (int run = 0; run < 20; ++run) {
+    const CommandResult result = run_ranks(8, "exit 1");
+    EXPECT_EQ(result.exit_code, 1) << result.describe();
+    if (result.err.find("exitcode  : -15") != std::string::npos) continue;  // one was, indeed
+    ASSERT_THAT(result.err, Not(HasSubstr("ended by dtrun"))) << result.describe();
+  }
+}
+
 TEST(FailureTest, OfManyErrorLinesTheLastTwentyAreShown) {
   const CommandResult result =
       run_ranks(1, "i=0; while [ $i -lt 500 ]; do echo line-$i >&2; i=$((i+1)); done; exit 1");

@@ -295,7 +295,7 @@ void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus&
     end.victim_of = accused;
   // A SIGKILL that was not ours is a cause even now: it was under way when the ranks were told.
   const bool foreign_kill = status.signal == SIGKILL && last_signal_ != SIGKILL;
-  end.stopped = last_signal_ != 0 && !foreign_kill ? 1 : 0;
+  end.stopped = rank.told_to_end && !foreign_kill ? 1 : 0;
   end.oom = foreign_kill && oom_.claim_one() ? 1 : 0;
   end.time = static_cast<std::int64_t>(std::time(nullptr));
   rank.end = end;
@@ -469,6 +469,9 @@ void WorkerGroup::send_signal(int signal_number) {
 // leader.
 void WorkerGroup::send_last_signal(int signal_number) {
   last_signal_ = signal_number;
+  // Who has ended by now, and is only not reaped yet, has failed by itself.
+  for (const auto& [pid, local_rank] : by_pid_)
+    if (!base::has_ended(pid)) ranks_[static_cast<std::size_t>(local_rank)].told_to_end = true;
   if (signal_number == SIGKILL) containment_.kill();
   send_signal(signal_number);
   // A stopped process acts on a signal only once it goes on.

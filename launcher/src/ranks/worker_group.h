@@ -71,6 +71,7 @@ class WorkerGroup {
   struct Rank {
     pid_t pid = 0;
     pid_t number_outside = 0;  ///< for all reports; but for a pid namespace's the same
+    bool told_to_end = false;  ///< by this process, while it lived
     std::optional<RankEnd> end;
     rendezvous::RankState state_at_end = rendezvous::RankState::kNone;
   };

@@ -41,6 +41,7 @@ boost::json::object failure_object(const FailedRanks& failed) {
   boost::json::object object;
   object["root_cause"] = failures[0];
   object["failures"] = std::move(failures);
+  object["unlisted"] = unlisted(failed.ends);
   return object;
 }
 

@@ -60,15 +60,35 @@ std::string note_of(const WorkerEnd& end, const WorkerEnd& root) {
   return "";
 }
 
-// Whose end says nothing about them.
+// "ranks 0-1,3 were"; empty: there are none.
+std::string subject(const std::vector<int>& ranks) {
+  if (ranks.empty()) return "";
+  const bool one = ranks.size() == 1;
+  return fmt::format("rank{} {} {}", one ? "" : "s", describe_ranks(ranks, 0),
+                     one ? "was" : "were");
+}
+
+// Whose end says nothing about them. What ends with a code has a hand in that.
 std::string note_of_victims(const std::vector<WorkerEnd>& ends, const WorkerEnd& root) {
-  std::vector<int> victims;
+  std::vector<int> ended, exited;
   for (const WorkerEnd& end : ends)
-    if (end.stopped != 0 && end.rank != root.rank) victims.push_back(end.rank);
-  if (victims.empty()) return "";
-  const bool one = victims.size() == 1;
-  return fmt::format("rank{} {} {} ended by dtrun after rank {} had failed\n", one ? "" : "s",
-                     describe_ranks(victims, 0), one ? "was" : "were", root.rank);
+    if (end.stopped != 0 && end.rank != root.rank)
+      (end.signal != 0 ? ended : exited).push_back(end.rank);
+  std::string note;
+  if (!ended.empty())
+    note += fmt::format("{} ended by dtrun after rank {} had failed\n", subject(ended), root.rank);
+  if (!exited.empty())
+    note += fmt::format("{} told to end by dtrun after rank {} had failed, and exited by {}\n",
+                        subject(exited), root.rank, exited.size() == 1 ? "itself" : "themselves");
+  return note;
+}
+
+// Of each node only so many are told of.
+std::string note_of_more(const std::vector<WorkerEnd>& ends) {
+  const int more = unlisted(ends);
+  if (more == 0) return "";
+  return fmt::format("{} more rank{} did not end well: of each node {} are listed\n", more,
+                     more == 1 ? "" : "s", rendezvous::rounds::kMostWorkerEnds);
 }
 
 std::string tail_lines(int rank, std::string tail) {
@@ -102,6 +122,12 @@ WorkerEnd end_of(const JobFailure& failure, const std::vector<WorkerEnd>& ends) 
 }
 
 }  // namespace
+
+int unlisted(const std::vector<WorkerEnd>& ends) {
+  int more = 0;
+  for (const WorkerEnd& end : ends) more += end.more;
+  return more;
+}
 
 std::optional<FailedRanks> failed_ranks(const JobOutcome& outcome, const std::string& host) {
   FailedRanks failed;
@@ -137,7 +163,7 @@ std::string failure_table(const LaunchPlan& plan, const JobOutcome& outcome,
   if (others.empty()) others = "  <NO_OTHER_FAILURES>\n";
   return thick + title + "\n" + thin + "Failures:\n" + others + thin +
          "Root Cause (first observed failure):\n" + entry(root, 0) + thick + notes +
-         note_of_victims(ends, root) + tail_lines(root.rank, root.tail);
+         note_of_victims(ends, root) + note_of_more(ends) + tail_lines(root.rank, root.tail);
 }
 
 }  // namespace dtrun::launcher

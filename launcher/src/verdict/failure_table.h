@@ -17,6 +17,9 @@ struct FailedRanks {
   rendezvous::rounds::WorkerEnd root;
 };
 
+/// How many more did not end well: of each node kMostWorkerEnds are told of.
+int unlisted(const std::vector<rendezvous::rounds::WorkerEnd>& ends);
+
 /// nullopt: no rank of this node is to blame.
 std::optional<FailedRanks> failed_ranks(const JobOutcome& outcome, const std::string& host);
 

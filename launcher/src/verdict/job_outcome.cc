@@ -86,12 +86,6 @@ int shell_code(const RankEnd& end) {
   return own != 0 ? own : 1;  // one that was missed
 }
 
-bool ended_by_operator(const JobOutcome& outcome) {
-  const bool elsewhere = outcome.failed_elsewhere && outcome.failed_elsewhere->rank < 0 &&
-                         outcome.failed_elsewhere->signal != 0;
-  return outcome.stop_signal != 0 || outcome.drain_signal != 0 || elsewhere;
-}
-
 FailedRank failed_rank(const JobOutcome& outcome, const RankOutcome& rank) {
   return {outcome.base_rank + rank.end.local_rank, shell_code(rank.end), rank.end.oom != 0};
 }
@@ -174,14 +168,26 @@ std::vector<rendezvous::rounds::WorkerEnd> worker_ends(const JobOutcome& outcome
     ends.push_back(std::move(end));
   };
   if (root != nullptr) add(*root);
-  for (const RankOutcome& rank : outcome.ranks)
-    if (&rank != root && !rank.end.success() && ends.size() < rendezvous::rounds::kMostWorkerEnds)
+  int more = 0;
+  for (const RankOutcome& rank : outcome.ranks) {
+    if (&rank == root || rank.end.success()) continue;
+    if (ends.size() < rendezvous::rounds::kMostWorkerEnds)
       add(rank);
+    else
+      ++more;
+  }
+  if (more > 0) ends.back().more = more;
   return ends;
 }
 
 std::int64_t time_of(const RankOutcome& rank) {
   return rank.report && rank.report->timestamp > 0 ? rank.report->timestamp : rank.end.time;
+}
+
+bool ended_by_operator(const JobOutcome& outcome) {
+  const bool elsewhere = outcome.failed_elsewhere && outcome.failed_elsewhere->rank < 0 &&
+                         outcome.failed_elsewhere->signal != 0;
+  return outcome.stop_signal != 0 || outcome.drain_signal != 0 || elsewhere;
 }
 
 bool ended_for_later(const JobOutcome& outcome) {
@@ -203,7 +209,7 @@ int exit_code_of(const JobOutcome& outcome, const ExitPolicy& policy) {
   if (const auto& failure = outcome.failed_elsewhere) {
     if (failure->rank < 0) return failure->exit_code();
     return exit_code_by(policy, failed_by_themselves(outcome, {failure->rank, failure->exit_code(),
-                                                       failure->out_of_memory != 0}));
+                                                               failure->out_of_memory != 0}));
   }
   if (const RankOutcome* root = root_cause(outcome))
     return exit_code_by(policy, failed_by_themselves(outcome, failed_rank(outcome, *root)));

@@ -81,6 +81,8 @@ inline constexpr std::size_t kMostReasonBytes = 4 << 10;
 inline constexpr std::size_t kMostTailBytes = 4 << 10;
 std::string end_of_text(const std::string& text, std::size_t most_bytes);
 
+/// On this node or another one.
+bool ended_by_operator(const JobOutcome& outcome);
 /// An operator has ended the job, and all ranks of this node that did not end well have exited with
 /// kExitTemporary.
 bool ended_for_later(const JobOutcome& outcome);

@@ -66,6 +66,11 @@ void print_lost_files(const LogFolder& folder, const GroupEnd& end) {
       end.lost_file_bytes > 0 ? "are" : "may be"));
 }
 
+const char* how_it_ended(const JobOutcome& outcome, int code) {
+  if (code == 0) return "has ended well";
+  return ended_by_operator(outcome) ? "was stopped" : "has failed";
+}
+
 }  // namespace
 
 void print_round_failure(const JobOutcome& outcome) {
@@ -116,9 +121,9 @@ int report_job(const LaunchPlan& plan, const LogFolder& errors, JobOutcome& outc
   print_lost_files(errors, outcome.group_end);
   const int code = exit_code_of(outcome, plan.options.stop.exit);
   if (outcome.restarts > 0)
-    print_line(NoticeLevel::kInfo, fmt::format("the job has {} after {} of {} restarts",
-                                               code == 0 ? "ended well" : "failed",
-                                               outcome.restarts, outcome.max_restarts));
+    print_line(NoticeLevel::kInfo,
+               fmt::format("the job {} after {} of {} restarts", how_it_ended(outcome, code),
+                           outcome.restarts, outcome.max_restarts));
   return code;
 }
 

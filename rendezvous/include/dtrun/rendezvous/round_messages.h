@@ -154,6 +154,7 @@ struct WorkerEnd {
   std::string error_file;
   std::string text;       ///< why
   std::string tail = {};  ///< of its standard error; of the first that failed there
+  std::int32_t more = 0;  ///< of its node, that are not told: of the last that is
 };
 /// More of one node are not told.
 inline constexpr std::size_t kMostWorkerEnds = 64;
