@@ -12,6 +12,7 @@
 #include "engines/engine.h"
 #include "engines/pmi_client.h"
 #include "launcher_job.h"
+#include "sources/option_sources.h"
 #include "sources/pmi_meeting.h"
 #include "support/command.h"
 
@@ -143,6 +144,23 @@ TEST(PmiMeeting, ADescriptorThatIsNoConnectionIsLeftAlone) {
     engine.pmi_fd = fd;
     meet_by_pmi(engine, "", soon());
     EXPECT_EQ(engine.head_host, "node1");
+  }
+}
+
+// mpiexec, too, would wait for tasks that do not come.
+TEST(PmiMeeting, WhoOnlyLooksAsksNobody) {
+  for (const char* look : {"--dry-run", "--print-config"}) {
+    const Mpiexec mpiexec("");
+    base::Environment environment;
+    environment.set("PMI_FD", std::to_string(*mpiexec.engine(0).pmi_fd));
+    for (const auto& [name, value] :
+         {std::pair("PMI_RANK", "1"), std::pair("PMI_SIZE", "2"), std::pair("MPI_LOCALNRANKS", "1"),
+          std::pair("MPI_LOCALRANKID", "0")})
+      environment.set(name, value);
+    const CommandLine line = gather_options({look, "true"}, environment);
+    EXPECT_EQ(mpiexec.asked(), "") << look;
+    ASSERT_TRUE(line.values.contains("rdzv-endpoint")) << look;
+    EXPECT_THAT(line.values.at("rdzv-endpoint").value, HasSubstr("host-of-task-0"));
   }
 }
 

@@ -143,8 +143,9 @@ bool is_static(const Line& line) {
 
 constexpr auto kPatience = std::chrono::seconds(60);  // with other tasks, which may start late
 
-// All tasks come here, or none: they have the same line.
+// All tasks come here, or none: they have the same line, unless one only looks.
 void ask_for_head(Engine& engine, const Line& line) {
+  if (line.has("dry-run") || line.has("print-config")) return foresee_meeting_by_pmi(engine);
   meet_by_pmi(engine, line.text("local-addr"), base::Deadline::after(kPatience));
 }
 

@@ -75,4 +75,8 @@ void meet_by_pmi(Engine& engine, const std::string& local_addr, base::Deadline d
   server.finish();
 }
 
+void foresee_meeting_by_pmi(Engine& engine) {
+  if (engine.pmi_fd && is_a_connection(*engine.pmi_fd)) engine.head_host = "host-of-task-0";
+}
+
 }  // namespace dtrun::launcher

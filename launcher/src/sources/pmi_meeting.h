@@ -22,4 +22,8 @@ void count_by_pmi(Engine& engine, base::Deadline deadline);
 /// deadline
 void meet_by_pmi(Engine& engine, const std::string& local_addr, base::Deadline deadline);
 
+/// For who only shows what would be: the other tasks may not come, so nobody is asked, and the head
+/// is called by its place.
+void foresee_meeting_by_pmi(Engine& engine);
+
 }  // namespace dtrun::launcher
