@@ -16,12 +16,26 @@ std::string nodes_text(const RoundSettings& settings) {
                             : fmt::format("{}", settings.max_nodes);
 }
 
+std::string_view title_of_head(const HeadState& state) {
+  return state.head_loss == HeadLoss::kMovesTheHead ? "the head" : "node 0";
+}
+
 Objection stranger(std::string text) {
   return {Objection::Kind::kStranger, std::move(text)};
 }
 
 Objection contradiction(std::string text) {
   return {Objection::Kind::kContradiction, std::move(text)};
+}
+
+std::string begun_without(const HeadState& state, const Hello& hello) {
+  const std::string begun = fmt::format("it has begun already with its {} nodes ({})",
+                                        state.settings.max_nodes, hosts_of(state));
+  const auto holder = state.by_node_rank.find(hello.node_rank);
+  if (holder == state.by_node_rank.end())
+    return fmt::format("job '{}' is full: {}", state.run_id, begun);
+  return fmt::format("--node_rank={} of job '{}' is taken already, by {}: {}", hello.node_rank,
+                     state.run_id, state.members.at(holder->second).hello.host, begun);
 }
 
 Objection check_phase(const HeadState& state, const Hello& hello) {
@@ -38,9 +52,7 @@ Objection check_phase(const HeadState& state, const Hello& hello) {
   const bool done_here = hello.done_round != kNoRound && hello.done_round == state.last_started;
   if (state.phase == HeadPhase::kRunning && done_here) return {};
   const bool on = state.phase == HeadPhase::kRunning || state.phase == HeadPhase::kDraining;
-  if (on && state.settings.one_round())
-    return stranger(fmt::format("job '{}' is full: it has begun already with its {} nodes ({})",
-                                state.run_id, state.settings.max_nodes, hosts_of(state)));
+  if (on && state.settings.one_round()) return stranger(begun_without(state, hello));
   if (state.phase == HeadPhase::kRunning && state.somebody_done)
     return stranger(fmt::format("job '{}' is ending: some of its nodes are done", state.run_id));
   return {};
@@ -66,10 +78,10 @@ Objection check_numbering(const HeadState& state, const Hello& hello) {
   const bool has = hello.node_rank != kNoNodeRank;
   if (head_has == has) return {};
   const int given = has ? hello.node_rank : state.members.begin()->second.hello.node_rank;
-  return contradiction(
-      fmt::format("it was started {}, node 0 {}: give it on all nodes, or on none",
-                  has ? fmt::format("with --node_rank={}", given) : "without --node_rank",
-                  has ? "without" : fmt::format("with --node_rank={}", given)));
+  return contradiction(fmt::format(
+      "it was started {}, {} {}: give it on all nodes, or on none",
+      has ? fmt::format("with --node_rank={}", given) : "without --node_rank", title_of_head(state),
+      has ? "without" : fmt::format("with --node_rank={}", given)));
 }
 
 // Anybody may have made it up, and it is shown on a terminal.
@@ -92,8 +104,9 @@ Objection objection_to(const HeadState& state, const Hello& hello) {
     RoundSettings theirs = settings;
     theirs.min_nodes = hello.min_nodes;
     theirs.max_nodes = hello.max_nodes;
-    return contradiction(fmt::format("it was started with --nnodes={}, node 0 with --nnodes={}",
-                                     nodes_text(theirs), nodes_text(settings)));
+    return contradiction(fmt::format("it was started with --nnodes={}, {} with --nnodes={}",
+                                     nodes_text(theirs), title_of_head(state),
+                                     nodes_text(settings)));
   }
   if (hello.local_ranks < 1) return contradiction("it brings no rank");
   if (hello.local_ranks > kMostLocalRanks)

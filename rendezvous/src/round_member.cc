@@ -14,6 +14,11 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
+// Over etcd any node can be the head.
+std::string_view title_of_head(const MemberSettings& settings) {
+  return settings.after_loss == AfterLoss::kRejoin ? "the head" : "node 0";
+}
+
 Error unreachable(const MemberSettings& settings, Moment waited, const std::string& cause) {
   const std::string what =
       fmt::format("cannot reach {} for {}", settings.head_name, base::format_duration(waited));
@@ -37,17 +42,18 @@ Error no_dtrun_there(const MemberSettings& settings, const std::string& why) {
 
 Error not_started(const MemberSettings& settings) {
   return Error(ErrorCode::kTimeout,
-               fmt::format("node 0 at {} has not started the job for {}", settings.head_name,
-                           base::format_duration(settings.join_timeout)),
+               fmt::format("{} at {} has not started the job for {}", title_of_head(settings),
+                           settings.head_name, base::format_duration(settings.join_timeout)),
                "it waits for other nodes; its own message names them",
                "start dtrun on all nodes; a longer --join_timeout waits longer");
 }
 
 Error refused(const MemberSettings& settings, const std::string& text) {
-  return Error(ErrorCode::kUsage, fmt::format("node 0 at {} refused this node", settings.head_name),
-               text,
-               "start all nodes with the same dtrun, --nnodes and --rdzv_id, and jobs that run at "
-               "the same time with different ports");
+  return Error(
+      ErrorCode::kUsage,
+      fmt::format("{} at {} refused this node", title_of_head(settings), settings.head_name), text,
+      "start all nodes with the same dtrun, --nnodes and --rdzv_id, and jobs that run at "
+      "the same time with different ports");
 }
 
 // When its operator is told that nothing is heard of the head.
@@ -261,9 +267,10 @@ class MemberStep {
     if (s_.left) return give_up_head();
     s_.silence_told = true;
     do_(MemberNote{fmt::format(
-        "nothing was heard of node 0 ({}) for {}: its dtrun or its machine may be stopped; this "
+        "nothing was heard of {} ({}) for {}: its dtrun or its machine may be stopped; this "
         "node goes on",
-        s_.settings.head_name, base::format_duration(now_ - s_.head_heard))});
+        title_of_head(s_.settings), s_.settings.head_name,
+        base::format_duration(now_ - s_.head_heard))});
   }
 
   // It has judged, and stands still: nobody is elected in its place.
@@ -274,7 +281,8 @@ class MemberStep {
 
   void hear_of_head() {
     if (std::exchange(s_.silence_told, false))
-      do_(MemberNote{fmt::format("node 0 ({}) is heard again after {}", s_.settings.head_name,
+      do_(MemberNote{fmt::format("{} ({}) is heard again after {}", title_of_head(s_.settings),
+                                 s_.settings.head_name,
                                  base::format_duration(now_ - s_.head_heard))});
     s_.head_heard = now_;
   }
@@ -381,14 +389,16 @@ class MemberStep {
                    "a machine or a dtrun that stands still longer than --rdzv_conf "
                    "keep_alive_interval times keep_alive_max_attempt is given up: start it again");
     return Error(ErrorCode::kConnection,
-                 fmt::format("node 0 at {} has gone before the job began", s_.settings.head_name),
-                 event.why, "look at node 0's own messages");
+                 fmt::format("{} at {} has gone before the job began", title_of_head(s_.settings),
+                             s_.settings.head_name),
+                 event.why, "look at its own messages");
   }
 
   void lose_head(const Disconnected& event) {
     const JobFailure failure =
         evicted_.empty()
-            ? own_failure(fmt::format("node 0 ({}) is gone: {}", s_.settings.head_name, event.why),
+            ? own_failure(fmt::format("{} ({}) is gone: {}", title_of_head(s_.settings),
+                                      s_.settings.head_name, event.why),
                           kNoNodeRank)
             : own_failure(evicted_);
     if (s_.settings.after_loss == AfterLoss::kEnd)
@@ -438,8 +448,8 @@ class MemberStep {
   void give_up_joining(const std::string& why) {
     if (!was_in_a_round()) return fail_with(unreachable(s_.settings, now_ - s_.since, why));
     const std::string gone =
-        fmt::format("node 0 ({}) is gone: nobody answers there for {}: {}", s_.settings.head_name,
-                    base::format_duration(now_ - s_.since), why);
+        fmt::format("{} ({}) is gone: nobody answers there for {}: {}", title_of_head(s_.settings),
+                    s_.settings.head_name, base::format_duration(now_ - s_.since), why);
     const std::string unknown = fmt::format(
         "; the ranks of {} have ended well, and how the job has ended it cannot know", own_name());
     finish(

@@ -24,20 +24,21 @@ using base::ErrorCode;
 
 // What is called of libssl and of libcrypto, which comes with it.
 struct OpenSsl {
-#define DT_OPENSSL_FUNCTIONS(X)                                                              \
-  X(TLS_client_method)                                                                       \
-  X(SSL_CTX_new)                                                                             \
-  X(SSL_CTX_free)                                                                            \
-  X(SSL_CTX_ctrl)                                                                            \
-  X(SSL_CTX_set_verify)                                                                      \
-  X(SSL_CTX_load_verify_locations)                                                           \
-  X(SSL_CTX_set_default_verify_paths) X(SSL_CTX_use_certificate_chain_file)                  \
-      X(SSL_CTX_use_PrivateKey_file) X(SSL_new) X(SSL_free) X(SSL_set_bio)                   \
-          X(SSL_set_connect_state) X(SSL_ctrl) X(SSL_set1_host) X(SSL_get0_param)            \
-              X(X509_VERIFY_PARAM_set1_ip_asc) X(SSL_do_handshake) X(SSL_read) X(SSL_write)  \
-                  X(SSL_get_error) X(SSL_get_verify_result) X(X509_verify_cert_error_string) \
-                      X(ERR_get_error) X(ERR_error_string_n) X(ERR_clear_error) X(BIO_new)   \
-                          X(BIO_s_mem) X(BIO_read) X(BIO_write) X(BIO_ctrl_pending)
+#define DT_OPENSSL_FUNCTIONS(X)                                                                  \
+  X(TLS_client_method)                                                                           \
+  X(SSL_CTX_new)                                                                                 \
+  X(SSL_CTX_free)                                                                                \
+  X(SSL_CTX_ctrl)                                                                                \
+  X(SSL_CTX_set_verify)                                                                          \
+  X(SSL_CTX_load_verify_locations)                                                               \
+  X(SSL_CTX_set_default_verify_paths)                                                            \
+  X(SSL_CTX_use_certificate_chain_file)                                                          \
+  X(SSL_CTX_use_PrivateKey_file) X(SSL_new) X(SSL_free) X(SSL_set_bio) X(SSL_set_connect_state)  \
+      X(SSL_ctrl) X(SSL_set1_host) X(SSL_get0_param) X(X509_VERIFY_PARAM_set1_ip_asc)            \
+          X(SSL_do_handshake) X(SSL_read) X(SSL_write) X(SSL_get_error) X(SSL_get_verify_result) \
+              X(X509_verify_cert_error_string) X(ERR_get_error) X(ERR_error_string_n)            \
+                  X(ERR_clear_error) X(BIO_new) X(BIO_s_mem) X(BIO_read) X(BIO_write)            \
+                      X(BIO_ctrl_pending)
 #define DT_DECLARE(name) decltype(&::name) name = nullptr;
   DT_OPENSSL_FUNCTIONS(DT_DECLARE)
 #undef DT_DECLARE
@@ -112,7 +113,9 @@ SslContext make_context(const EtcdOptions& options) {
 
 }  // namespace
 
-void SslContextDelete::operator()(SSL_CTX* context) const { openssl().SSL_CTX_free(context); }
+void SslContextDelete::operator()(SSL_CTX* context) const {
+  openssl().SSL_CTX_free(context);
+}
 
 struct TlsSession::Impl {
   SslContext context;
@@ -158,13 +161,17 @@ TlsSession::TlsSession(const EtcdOptions& options, const std::string& host)
   impl_->to_peer = ssl.BIO_new(ssl.BIO_s_mem());
   ssl.SSL_set_bio(impl_->session, impl_->from_peer, impl_->to_peer);
   ssl.SSL_set_connect_state(impl_->session);
-  if (is_address(host)) {
-    ssl.X509_VERIFY_PARAM_set1_ip_asc(ssl.SSL_get0_param(impl_->session), host.c_str());
-  } else {
-    ssl.SSL_set1_host(impl_->session, host.c_str());
-    ssl.SSL_ctrl(impl_->session, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
-                 const_cast<char*>(host.c_str()));
-  }
+  // Without it the certificate of anybody whom the CA knows would do.
+  const bool is_demanded =
+      is_address(host)
+          ? ssl.X509_VERIFY_PARAM_set1_ip_asc(ssl.SSL_get0_param(impl_->session), host.c_str()) == 1
+          : ssl.SSL_set1_host(impl_->session, host.c_str()) == 1 &&
+                ssl.SSL_ctrl(impl_->session, SSL_CTRL_SET_TLSEXT_HOSTNAME,
+                             TLSEXT_NAMETYPE_host_name, const_cast<char*>(host.c_str())) == 1;
+  if (!is_demanded)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("the certificate of '{:.64}' cannot be asked for by that name", host),
+                last_reason(), "name the host as its certificate does, by 255 letters at the most");
 }
 
 TlsSession::~TlsSession() = default;

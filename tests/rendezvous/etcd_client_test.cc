@@ -16,6 +16,7 @@
 #include "support/own_port.h"
 #include "support/scripted_server.h"
 #include "support/thrown_error.h"
+#include "tls_session.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -532,6 +533,18 @@ TEST(NoEtcdTest, ABusyEtcdIsAskedAgainAndATokenIsRenewed) {
       R"({"message":"etcdserver: mvcc: database space exceeded","code":8})", "429 Too Many")));
   EXPECT_THAT(error_of([&] { Client({full.endpoint()})->probe(late()); })->remedy(),
               HasSubstr("quota"));
+}
+
+// It cannot be demanded of the certificate, nor told to the server.
+TEST(TlsSessionTest, AHostThatTlsCannotNameIsRefused) {
+  try {
+    const TlsSession session(EtcdOptions{}, std::string(300, 'a'));
+    ADD_FAILURE() << "no error";
+  } catch (const base::Error& error) {
+    if (error.code() == base::ErrorCode::kUnavailable) GTEST_SKIP() << error.what();
+    EXPECT_NE(std::string(error.what()).find("cannot be asked for by that name"), std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

@@ -612,6 +612,16 @@ TEST_F(RoundHeadTest, StrangersAreSentAwayByName) {
   EXPECT_THAT(last<Refused>(4)->text, HasSubstr("is full"));
 }
 
+TEST_F(RoundHeadTest, WhoComesWithATakenNumberToAJobThatHasBegunIsToldThat) {
+  begin(2, 2);
+  join(1, "a", 0);
+  join(2, "b", 1);
+  start();
+  join(3, "c", 1);
+  EXPECT_THAT(last<Refused>(3)->text,
+              HasSubstr("--node_rank=1 of job 'job' is taken already, by b"));
+}
+
 TEST_F(RoundHeadTest, AContradictionEndsTheJobThatOneLineStarted) {
   begin(2, 2);
   join(1, "a");

@@ -343,9 +343,10 @@ TEST_F(RoundMemberTest, WhoIsDoneAndFindsNoHeadSaysWhatItCannotKnow) {
   now_ += seconds(16);
   event(Unreachable{"refused"});
   EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kFailed);
-  EXPECT_EQ(action<Finish>()->failure.text,
-            "node 0 (n0:29500) is gone: nobody answers there for 16 s: refused; the ranks of node "
-            "1 (h1) have ended well, and how the job has ended it cannot know");
+  EXPECT_EQ(
+      action<Finish>()->failure.text,
+      "the head (n0:29500) is gone: nobody answers there for 16 s: refused; the ranks of node "
+      "1 (h1) have ended well, and how the job has ended it cannot know");
 }
 
 TEST_F(RoundMemberTest, DoneIsForgottenWhereTheRoundIsStoppedOrAnotherBegins) {
