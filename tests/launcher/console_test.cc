@@ -113,7 +113,7 @@ TEST(ConsoleTest, OneRankReadsTheStandardInputOrNone) {
   };
   EXPECT_THAT(run("--stdin=1"), ElementsAre("0:", "1:input", "2:"));
   EXPECT_THAT(run("--stdin=none"), ElementsAre("0:", "1:", "2:"));
-  EXPECT_THAT(run(""), ElementsAre("0:", "1:", "2:"));
+  EXPECT_THAT(run(""), ElementsAre("0:input", "1:", "2:"));
 }
 
 // --- on a terminal

@@ -225,6 +225,15 @@ Letters letters_of(const base::Environment& environment) {
   return utf8 ? Letters::kUtf8 : Letters::kAscii;
 }
 
+// As after mpirun and srun. Who was sent to the background of a terminal leaves its keys to the
+// shell: a rank has no terminal of its own, so that no SIGTTIN would stop it.
+std::optional<int> default_stdin_rank(const Options& options) {
+  const bool in_background = ::isatty(STDIN_FILENO) == 1 && ::tcgetpgrp(STDIN_FILENO) >= 0 &&
+                             ::tcgetpgrp(STDIN_FILENO) != ::getpgrp();
+  if (options.rounds.max_nodes > 1 || options.adopted || in_background) return std::nullopt;
+  return 0;
+}
+
 // Of several nodes it is known only later who has which ranks.
 void check_stdin_rank(const Options& options, int local_ranks) {
   const auto& rank = options.output.stdin_rank;
@@ -303,6 +312,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   plan.nccl_async = environment.get(kNcclAsync).value_or("");
   plan.letters = letters_of(environment);
   plan.store_server = decide_store_server(options, environment, plan.warnings);
+  if (!options.output.stdin_is_given) options.output.stdin_rank = default_stdin_rank(options);
   check_stdin_rank(options, plan.local_ranks);
   base::Environment common = environment;
   const int ranks_on_node = options.adopted ? options.adopted->local_world_size : plan.local_ranks;

@@ -113,7 +113,8 @@ constexpr OptionRow kRows[] = {
      "a colour for each rank's tags; auto: on a terminal, unless NO_COLOR or TERM=dumb", "auto"},
     {"status", 0, "auto|never", G::kOutput, "how the ranks are, in the last line of a terminal",
      "auto"},
-    {"stdin", 0, "RANK|none", G::kOutput, "the rank that reads dtrun's standard input", "none"},
+    {"stdin", 0, "RANK|none", G::kOutput,
+     "the rank that reads dtrun's standard input (one node: 0; several: none)"},
     {"on-closed-output", 0, "stop|ignore", G::kOutput,
      "when nobody reads dtrun's standard output any more (dtrun ... | head): end the job with 141, "
      "or run on and drop what is written there",

@@ -180,6 +180,7 @@ OutputOptions read_output_options(const OptionValues& values, const base::Enviro
   options.control_codes = has_control_codes(environment);
   if (!options.control_codes) options.status = StatusWish::kNever;
   options.stdin_rank = read_stdin_rank(values);
+  options.stdin_is_given = values.has("stdin");
   options.closed_output =
       static_cast<ClosedOutput>(read_word(values, "on-closed-output", {"stop", "ignore"}));
   if (options.folding != Folding::kNone && options.format == LineFormat::kJson)
