@@ -117,10 +117,13 @@ std::string find_program(const std::string& name, const std::string& search_path
                                       : "no such file",
                            "check the spelling; a program in this folder is started as ./NAME"),
                      ENOENT);
-  throw SpawnError(Error(ErrorCode::kSystem, fmt::format("cannot execute '{}'", name),
-                         error_number == EISDIR ? "it is a folder" : strerrordesc_np(error_number),
-                         "chmod +x makes a file executable; *.py files are run by python3"),
-                   error_number);
+  throw SpawnError(
+      Error(ErrorCode::kSystem, fmt::format("cannot execute '{}'", name),
+            error_number == EISDIR ? "it is a folder" : strerrordesc_np(error_number),
+            error_number == EISDIR
+                ? "name a program; a folder with a __main__.py is run by `python3 FOLDER`"
+                : "chmod +x makes a file executable; *.py files are run by python3"),
+      error_number);
 }
 
 }  // namespace dtrun::base

@@ -144,12 +144,24 @@ void wait_ready(int fd, short events, Deadline deadline, const char* action) {
   }
 }
 
+std::string remedy_for_listening(int error_number) {
+  switch (error_number) {
+    case EADDRINUSE:
+      return "another program holds that port: end it (ss -ltnp shows it), choose another port, or "
+             "0 for a free one";
+    case EACCES:
+      return "ports below 1024 (sysctl net.ipv4.ip_unprivileged_port_start) are root's: choose a "
+             "higher one, or 0 for a free one";
+    case EADDRNOTAVAIL:
+      return "name an address of this machine";
+    default:
+      return "";
+  }
+}
+
 Error listen_error(const std::string& host, std::uint16_t port, int error_number) {
   return system_error(fmt::format("listen on {}", HostPort{host, port}.to_string()), error_number,
-                      error_number == EADDRINUSE
-                          ? "another program holds that port: end it (ss -ltnp shows it), choose "
-                            "another port, or 0 for a free one"
-                          : "name an address of this machine");
+                      remedy_for_listening(error_number));
 }
 
 // Names of other scripts and the link of an address (fe80::1%eth0) can be.

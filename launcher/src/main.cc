@@ -110,7 +110,7 @@ int run_job(const LaunchPlan& plan, Timing timing) {
   base::reserve_descriptors(plan.descriptors_of_agent);
   write_notices_by_thread();
   // A folder for temporary files may be large, and its file system may hang.
-  base::start_detached_thread([] { remove_abandoned_folders(temporary_folder()); });
+  base::start_detached_thread([] { remove_abandoned_folders(temporary_folder().path); });
   int code = kExitInternal;
   std::chrono::seconds patience{10};
   base::Deadline last_words = base::Deadline::never();

@@ -85,7 +85,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{{"--local_addr=h:1", "true"}, 64, {"--local_addr=h:1", "without a port"}},
         BadInput{{"--local_addr=", "true"}, 64, {"--local_addr=", "must be a host"}},
         BadInput{{"--node_rank=1", "true"}, 64, {"--node_rank=1", "1 node"}},
-        BadInput{{"--nnodes=2", "true"}, 64, {"--master_addr"}},
+        BadInput{{"--nnodes=2", "--node_rank=2", "true"},
+                 64,
+                 {"--node_rank=2 does not exist", "the last one is node 1"}},
+        BadInput{{"/"}, 126, {"it is a folder", "name a program"}},
+        BadInput{{"--help=-q"}, 64, {"--help=-q", "--help lists the options"}},
         BadInput{{"--nnodes=2", "--master_addr=127.0.0.1", "--master_port=0", "true"},
                  64,
                  {"--master_port"}},
@@ -270,12 +274,29 @@ TEST(BadInputTest, APythonThatIsMissingIsToldFromTheScript) {
                                 HasSubstr("set PYTHON_EXEC")));
 }
 
-TEST(BadInputTest, AFolderForTemporaryFilesThatIsNotThereIsNamed) {
+TEST(BadInputTest, AFolderForTemporaryFilesThatIsNotThereIsReplacedAndThatIsTold) {
   LauncherJob job;
   job.options().environment["TMPDIR"] = "/no/such/folder";
   const CommandResult result = job.run({"true"});
-  EXPECT_EQ(result.exit_code, 71);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("/no/such/folder"), HasSubstr("TMPDIR")));
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("nothing can be written to TMPDIR=/no/such/folder (No such"));
+}
+
+TEST(BadInputTest, APortThatIsRootsIsToldAsThat) {
+  std::ifstream limit("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+  int first = 0;
+  if (!(limit >> first) || first <= 80) GTEST_SKIP() << "port 80 is anybody's here";
+  std::vector<std::string> words = {DTRUN_BINARY, "--master_port=80", "true"};
+  if (::geteuid() == 0) words.insert(words.begin(), {"setpriv", "--reuid=65534", "--clear-groups"});
+  const CommandResult result = testing_support::run_command(words);
+  EXPECT_EQ(result.exit_code, 71) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("EACCES"), HasSubstr("are root's"),
+                                Not(HasSubstr("name an address"))));
+}
+
+TEST(BadInputTest, HelpKnowsAnOptionByItsLetterAndItsDashes) {
+  for (const char* name : {"--help=-r", "--help=--redirects", "--help=redirects"})
+    EXPECT_THAT(run_dtrun({name}).out, HasSubstr("-r, --redirects")) << name;
 }
 
 }  // namespace

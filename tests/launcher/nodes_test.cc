@@ -49,6 +49,22 @@ class NodesTest : public testing::Test {
   LauncherJob job_;
 };
 
+TEST_F(NodesTest, WithoutAnAddressTheNodesMeetOnThisMachineAndAreToldSo) {
+  const auto start_without = [&](const std::string& rank) {
+    return std::make_unique<Command>(
+        std::vector<std::string>{DTRUN_BINARY, "--nnodes=2", "--node_rank=" + rank,
+                                 "--master_port=" + port_.text(), "sh", "-c", "echo $MASTER_ADDR"},
+        job_.options());
+  };
+  const auto member = start_without("1"), head = start_without("0");
+  for (const auto* node : {&member, &head}) {
+    const CommandResult result = (*node)->finish();
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_THAT(result.out, HasSubstr("127.0.0.1\n"));
+    EXPECT_THAT(result.err, HasSubstr("only dtruns on this machine can join"));
+  }
+}
+
 TEST_F(NodesTest, ANodeThatComesBackIsSentAwayAndTheRanksKeepTheirGrace) {
   const std::vector<std::string> program = {
       "--shutdown_timeout=20", "sh", "-c",

@@ -130,8 +130,8 @@ HostElection host(const Options& options, const EndpointFacts& facts, std::strin
   // Of several machines each would host a job of its own, and none of them would know.
   if (options.rounds.max_nodes > 1 &&
       (options.master_addr == "localhost" || is_loopback(options.master_addr)))
-    reason += fmt::format("; {} is every machine itself, so only agents of this one can join",
-                          options.master_addr);
+    reason = fmt::format("{} is every machine itself, so only agents of this one can join",
+                         options.master_addr);
   if (options.rounds.max_nodes > 1 && is_loopback_by_name(options.master_addr, facts))
     reason += fmt::format(
         "; a machine on which {} is {} hosts a job of its own: where there are others, name one of "

@@ -109,7 +109,7 @@ Error unknown_option(const std::string& word, std::string_view name) {
 const OptionRow& find_letter(const std::string& word, char letter) {
   for (const OptionRow& row : option_table())
     if (row.letter != 0 && row.letter == letter) return row;
-  throw unknown_option(word, word.substr(1));
+  throw unknown_option(word, std::string(1, letter));
 }
 
 }  // namespace dtrun::launcher

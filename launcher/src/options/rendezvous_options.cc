@@ -101,8 +101,13 @@ void read_endpoint(const OptionValues& values, Options& options) {
     if (values.has("master-port"))
       options.master_port = static_cast<std::uint16_t>(values.integer("master-port", 0, 0, 65535));
   }
-  if (options.rounds.max_nodes > 1 && !options.master_port && is_static)
-    options.master_port = kStaticPort;
+  if (options.rounds.max_nodes == 1 || !is_static) return;
+  if (!options.master_port) options.master_port = kStaticPort;
+  if (!values.has("master-addr") && !values.has("rdzv-endpoint"))
+    options.warnings.push_back(fmt::format(
+        "dtrun: no --master_addr is given, so it is {}, as under torchrun: only dtruns on this "
+        "machine can join; on several machines each waits for the others in vain",
+        options.master_addr));
 }
 
 void apply(const RendezvousConf& conf, Options& options) {
@@ -152,10 +157,15 @@ void check_node_rank(const OptionValues& values, const Options& options) {
   const std::string& origin = values.get("node-rank").origin;
   const int nodes = options.rounds.max_nodes;
   if (options.node_rank.value_or(0) >= nodes)
-    throw Error(ErrorCode::kUsage,
-                fmt::format("{}={} does not exist in a job of {} node{}", origin,
-                            *options.node_rank, nodes, nodes == 1 ? "" : "s"),
-                "nodes are counted from 0", "give --nnodes too, the same on every node");
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("{}={} does not exist in a job of {} node{}", origin, *options.node_rank, nodes,
+                    nodes == 1 ? "" : "s"),
+        nodes == 1 ? "nodes are counted from 0"
+                   : fmt::format("nodes are counted from 0, so the last one is node {}", nodes - 1),
+        nodes == 1 ? "give --nnodes too, the same on every node"
+                   : fmt::format("--node_rank from 0 to {}, or a larger --nnodes on every node",
+                                 nodes - 1));
   if (options.hosting == Hosting::kAlways && options.node_rank.value_or(0) != 0)
     throw Error(
         ErrorCode::kUsage,
@@ -179,11 +189,6 @@ void check_endpoint(const OptionValues& values, const Options& options) {
     throw Error(ErrorCode::kUsage, "a job of several nodes needs --rdzv_endpoint",
                 "the nodes must know where to meet",
                 "--rdzv_endpoint=HOST:PORT, with HOST one of the nodes, the same on every node");
-  if (several && is_static && !values.has("master-addr") && !values.has("rdzv-endpoint"))
-    throw Error(ErrorCode::kUsage, "a job of several nodes needs --master_addr",
-                "the other nodes must find node 0",
-                "--master_addr=HOST --master_port=PORT, the same on every node; or "
-                "--rdzv_backend=c10d --rdzv_endpoint=HOST:PORT");
   if (several && options.master_port == 0 && options.rendezvous != Rendezvous::kFile)
     throw Error(ErrorCode::kUsage,
                 fmt::format("{} is for one node",

@@ -11,6 +11,7 @@
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
+#include "launch/notice.h"
 #include "output/private_folder.h"
 
 namespace dtrun::launcher {
@@ -59,6 +60,16 @@ std::string name_of_job(const LaunchPlan& plan) {
   return plan.options.run_id.empty() ? "none" : file_name_of(plan.options.run_id);
 }
 
+// Small files that the job can do without are no reason not to begin.
+void tell_of_unusable_tmpdir() {
+  const TemporaryFolder folder = temporary_folder();
+  if (folder.unusable.empty()) return;
+  print_line(NoticeLevel::kWarning,
+             fmt::format("nothing can be written to TMPDIR={} ({}): the ranks' error files lie in "
+                         "{}",
+                         folder.unusable, folder.why_unusable, folder.path));
+}
+
 }  // namespace
 
 std::string file_name_of(const std::string& run_id) {
@@ -96,7 +107,8 @@ LogFolder LogFolder::choose(const LaunchPlan& plan) {
   result.root_is_temporary_ = options.log_dir.empty();
   // Ranks may change their folder before they need it. A deleted one leaves the path as it is.
   std::error_code error;
-  result.root_ = result.root_is_temporary_ ? fmt::format("{}/{}", temporary_folder(), unique)
+  if (result.root_is_temporary_) tell_of_unusable_tmpdir();
+  result.root_ = result.root_is_temporary_ ? fmt::format("{}/{}", temporary_folder().path, unique)
                                            : options.log_dir;
   const std::filesystem::path whole = std::filesystem::absolute(result.root_, error);
   if (!error) result.root_ = whole.string();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -47,6 +48,14 @@ bool is_own_folder(const std::string& path) {
          status.st_uid == ::geteuid();
 }
 
+// 0: files can be made there.
+int why_not_writable(const std::string& folder) {
+  struct stat status {};
+  if (::stat(folder.c_str(), &status) != 0) return errno;
+  if (!S_ISDIR(status.st_mode)) return ENOTDIR;
+  return ::access(folder.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
+}
+
 bool is_private_name(std::string_view name) {
   if (!name.starts_with(kPrivatePrefix)) return false;
   name.remove_prefix(kPrivatePrefix.size());
@@ -77,9 +86,12 @@ std::vector<files::path> entries_of(const std::string& folder) {
 
 }  // namespace
 
-std::string temporary_folder() {
+TemporaryFolder temporary_folder() {
   const std::string named = base::get_env("TMPDIR").value_or("");
-  return named.empty() ? P_tmpdir : named;
+  if (named.empty()) return {P_tmpdir, "", ""};
+  if (const int error = why_not_writable(named); error != 0)
+    return {P_tmpdir, named, strerrordesc_np(error)};
+  return {named, "", ""};
 }
 
 std::string private_folder_name() {

@@ -9,8 +9,13 @@
 
 namespace dtrun::launcher {
 
-/// Where they are made: $TMPDIR, else /tmp.
-std::string temporary_folder();
+/// Where they are made: $TMPDIR where that can be written to, else /tmp.
+struct TemporaryFolder {
+  std::string path;
+  std::string unusable;      ///< $TMPDIR, where it is not taken; empty: it is, or is not set
+  std::string why_unusable;  ///< "Read-only file system"
+};
+TemporaryFolder temporary_folder();
 std::string private_folder_name();
 
 /// The user's alone, without what makes it a private folder of a run: it may be kept. Nothing

@@ -9,12 +9,23 @@
 #include "sources/config_report.h"
 
 namespace dtrun::launcher {
+namespace {
+
+// "redirects", "--redirects" and "-r" are the same option.
+const OptionRow& row_about(const std::string& about) {
+  const std::string word = "--help=" + about;
+  const bool is_letter = about.size() == 2 && about[0] == '-' && about[1] != '-';
+  return is_letter ? find_letter(word, about[1])
+                   : find_option(word, about.starts_with("--") ? about.substr(2) : about);
+}
+
+}  // namespace
 
 std::optional<std::string> answer_to_inquiry(const CommandLine& line) {
   const OptionValues values(line);
   if (values.has("help")) {
     const std::string about = values.text("help", "");
-    return about == "1" ? help_text() : help_text(find_option("--help=" + about, about));
+    return about == "1" ? help_text() : help_text(row_about(about));
   }
   if (values.has("version")) return version_text();
   if (values.has("completion")) {

@@ -5,7 +5,7 @@
 namespace dtrun::launcher {
 namespace {
 
-constexpr std::size_t kLongest = 64, kFurthest = 3;
+constexpr std::size_t kShortest = 3, kLongest = 64, kFurthest = 3;
 
 // Given up, with more than kFurthest, where it cannot be less any more: nearly always at once.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -29,8 +29,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view nearest_name(std::string_view written,
                               const std::vector<std::string_view>& names) {
-  // Nothing longer is a slip of the pen.
-  if (written.empty() || written.size() > kLongest) return {};
+  // What is shorter is near to anything, and nothing longer is a slip of the pen.
+  if (written.size() < kShortest || written.size() > kLongest) return {};
   std::string_view nearest;
   std::size_t least = kFurthest + 1;
   for (const std::string_view name : names) {
