@@ -81,6 +81,7 @@ class HeadStep {
   bool was_in_last_round(const HeadMember& member) const;
   static std::string name_of(const HeadMember& member);
   std::string host_of_head() const;
+  static JobFailure end_of_host(const std::string& why);
   static JobFailure failure_of_node(const Hello& hello, std::string text);
 
   // --- gathering

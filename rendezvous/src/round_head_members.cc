@@ -253,8 +253,12 @@ void HeadStep::has_stopped(HeadMember& member) {
 
 // --- going
 void HeadStep::lose(MemberId id, LossKind kind, const std::string& why) {
+  const bool is_host = s_.own == id && s_.head_loss == HeadLoss::kEndsTheJob;
   const auto found = s_.members.find(id);
-  if (found == s_.members.end()) return;
+  if (found == s_.members.end()) {
+    if (is_host) close(Close::Outcome::kFailed, end_of_host(why));
+    return;
+  }
   HeadMember member = std::move(found->second);
   s_.members.erase(found);
   forget(id, member);
@@ -285,6 +289,7 @@ void HeadStep::lose(MemberId id, LossKind kind, const std::string& why) {
     note(Note::Weight::kWarning,
          fmt::format("{} has left {}: {}", member.hello.describe(),
                      s_.last_started == kNoRound ? "before the start" : "while it waited", why));
+  if (is_host && !member.participant()) return close(Close::Outcome::kFailed, end_of_host(why));
   JobFailure failure =
       failure_of_node(member.hello, fmt::format("{} is gone: {}", name_of(member), why));
   failure.node_rank = member.group_rank;
@@ -338,6 +343,15 @@ std::string HeadStep::name_of(const HeadMember& member) {
 std::string HeadStep::host_of_head() const {
   const auto own = s_.own ? s_.members.find(*s_.own) : s_.members.end();
   return own == s_.members.end() ? "" : fmt::format(" on {}", own->second.hello.host);
+}
+
+// Its agent was stopped, and could not say so any more: nobody else keeps the job from waiting.
+JobFailure HeadStep::end_of_host(const std::string& why) {
+  JobFailure failure;
+  failure.code = kUnreachableCode;
+  failure.text =
+      fmt::format("the dtrun that hosts the rendezvous has ended before the start: {}", why);
+  return failure;
 }
 
 JobFailure HeadStep::failure_of_node(const Hello& hello, std::string text) {

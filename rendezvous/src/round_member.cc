@@ -196,7 +196,7 @@ class MemberStep {
                                                      event.code != 0 ? "drained" : "stopped",
                                                      base::signal_name(event.signal)));
     (event.code != 0 ? why.code : why.signal) = event.code != 0 ? event.code : event.signal;
-    if (!again && s_.connected && s_.accepted) say(Leaving{why});
+    if (!again && s_.connected) say(Leaving{why});
     end_with({Finish::Kind::kStopped, why, {}}, again ? StopUrgency::kNow : StopUrgency::kClean,
              event.signal);
   }

@@ -278,6 +278,15 @@ TEST_F(RoundMemberTest, TheOperatorsStopBeforeTheStartIsTheEnd) {
   EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kStopped);
 }
 
+// The head may have taken its hello in.
+TEST_F(RoundMemberTest, TheOperatorsStopIsToldToAHeadThatHasNotAnsweredYet) {
+  keep(begin(member_, now_));
+  event(Connected{});
+  event(OperatorStop{SIGTERM});
+  EXPECT_THAT(said<Leaving>()->why.text, HasSubstr("stopped by SIGTERM"));
+  EXPECT_EQ(action<Finish>()->kind, Finish::Kind::kStopped);
+}
+
 // Whether the job has ended well only a head can say.
 TEST_F(RoundMemberTest, WhoIsDoneAndLosesTheHeadAsksHowTheJobHasEnded) {
   const MemberState fresh = member_;
