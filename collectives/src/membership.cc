@@ -120,6 +120,8 @@ void publish(const GroupOptions& options, const std::string& text) {
         fmt::format("{} came, but stopped or ended before group '{}' was made",
                     describe_member(decode(options.store->get(card_key(0)), 0).card), options.name),
         "it makes the list of the members for all", "look at that rank's output");
+  if (options.job_page)
+    options.job_page->slot(options.local_rank).victim_of.store(missing.front());
   throw Error(ErrorCode::kTimeout,
               fmt::format("group '{}' of {} ranks is not complete after {}: missing rank{} {}",
                           options.name, options.global_ranks.size(), base::format_duration(waited),

@@ -523,13 +523,7 @@ class Agent {
       outcome_.missing_rank = end;
       outcome_.missing_cause = cause;
     }
-    JobFailure failure = failure_here(cause);
-    failure.rank = outcome_.base_rank + end.local_rank;
-    failure.code = end.code;
-    failure.signal = end.signal;
-    failure.pid = end.pid;
-    failure.dumped = end.dumped;
-    failure.out_of_memory = end.oom;
+    JobFailure failure = failure_of(outcome_, end, failure_here(cause));
     failure.tail = end_of_text(text.substr(0, tail_bytes), kMostTailBytes);
     fail_here(failure);
   }

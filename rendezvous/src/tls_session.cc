@@ -24,21 +24,20 @@ using base::ErrorCode;
 
 // What is called of libssl and of libcrypto, which comes with it.
 struct OpenSsl {
-#define DT_OPENSSL_FUNCTIONS(X)                                                                  \
-  X(TLS_client_method)                                                                           \
-  X(SSL_CTX_new)                                                                                 \
-  X(SSL_CTX_free)                                                                                \
-  X(SSL_CTX_ctrl)                                                                                \
-  X(SSL_CTX_set_verify)                                                                          \
-  X(SSL_CTX_load_verify_locations)                                                               \
-  X(SSL_CTX_set_default_verify_paths)                                                            \
-  X(SSL_CTX_use_certificate_chain_file)                                                          \
-  X(SSL_CTX_use_PrivateKey_file) X(SSL_new) X(SSL_free) X(SSL_set_bio) X(SSL_set_connect_state)  \
-      X(SSL_ctrl) X(SSL_set1_host) X(SSL_get0_param) X(X509_VERIFY_PARAM_set1_ip_asc)            \
-          X(SSL_do_handshake) X(SSL_read) X(SSL_write) X(SSL_get_error) X(SSL_get_verify_result) \
-              X(X509_verify_cert_error_string) X(ERR_get_error) X(ERR_error_string_n)            \
-                  X(ERR_clear_error) X(BIO_new) X(BIO_s_mem) X(BIO_read) X(BIO_write)            \
-                      X(BIO_ctrl_pending)
+#define DT_OPENSSL_FUNCTIONS(X)                                                              \
+  X(TLS_client_method)                                                                       \
+  X(SSL_CTX_new)                                                                             \
+  X(SSL_CTX_free)                                                                            \
+  X(SSL_CTX_ctrl)                                                                            \
+  X(SSL_CTX_set_verify)                                                                      \
+  X(SSL_CTX_load_verify_locations)                                                           \
+  X(SSL_CTX_set_default_verify_paths) X(SSL_CTX_use_certificate_chain_file)                  \
+      X(SSL_CTX_use_PrivateKey_file) X(SSL_new) X(SSL_free) X(SSL_set_bio)                   \
+          X(SSL_set_connect_state) X(SSL_ctrl) X(SSL_set1_host) X(SSL_get0_param)            \
+              X(X509_VERIFY_PARAM_set1_ip_asc) X(SSL_do_handshake) X(SSL_read) X(SSL_write)  \
+                  X(SSL_get_error) X(SSL_get_verify_result) X(X509_verify_cert_error_string) \
+                      X(ERR_get_error) X(ERR_error_string_n) X(ERR_clear_error) X(BIO_new)   \
+                          X(BIO_s_mem) X(BIO_read) X(BIO_write) X(BIO_ctrl_pending)
 #define DT_DECLARE(name) decltype(&::name) name = nullptr;
   DT_OPENSSL_FUNCTIONS(DT_DECLARE)
 #undef DT_DECLARE
@@ -113,9 +112,7 @@ SslContext make_context(const EtcdOptions& options) {
 
 }  // namespace
 
-void SslContextDelete::operator()(SSL_CTX* context) const {
-  openssl().SSL_CTX_free(context);
-}
+void SslContextDelete::operator()(SSL_CTX* context) const { openssl().SSL_CTX_free(context); }
 
 struct TlsSession::Impl {
   SslContext context;

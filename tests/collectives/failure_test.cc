@@ -125,6 +125,7 @@ TEST_P(FailureTest, AStoppedRankIsNamedWithWhereItIs) {
                                                  ? "is in recv #1 (f32 x 1)"
                                                  : "is not answering"))
         << ended.thrown->text;
+    EXPECT_EQ(ranks.job_page().slot(rank).victim_of.load(), 1);
   }
   ranks.signal(1, SIGCONT);
   const RankProcesses::Ended late = ranks.wait(1);

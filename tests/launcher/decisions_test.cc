@@ -177,6 +177,35 @@ TEST(FailureTableTest, TellsWhomDtrunHasEndedForWhomBelowTorchrunsLayout) {
                         "to end by dtrun after rank 2 had failed, and exited by itself\n"));
 }
 
+// Of ranks that time out: the one that did not come, wherever it is.
+TEST(FailureTableTest, ARankOfAnotherNodeThatWasGivenUpIsTheCause) {
+  JobOutcome outcome;
+  outcome.round = 0;
+  outcome.local_ranks = 1;
+  RankEnd end = ended(0, 3, 0, 0).end;
+  end.victim_of = 1;
+  rendezvous::rounds::JobFailure here;
+  here.node_rank = 0;
+  here.host = "h0";
+  const auto failure = failure_of(outcome, end, here);
+  EXPECT_EQ(failure.describe(), "rank 1 did not answer: rank 0 on node 0 (h0) gave it up");
+  outcome.own_failure = failure;
+  outcome.ranks = {ended(0, 3, 0, 0)};
+  rendezvous::rounds::WorkerEnd other;
+  other.round = 0;
+  other.rank = 1;
+  other.signal = SIGTERM;
+  other.stopped = 1;
+  other.host = "h1";
+  outcome.add(other);
+  outcome.end_job_for(failure);
+  EXPECT_EQ(exit_code_of(outcome, {}), 3);
+  const std::string table = failure_table(LaunchPlan(), outcome, "h0");
+  EXPECT_THAT(table.substr(table.find("Root Cause")),
+              AllOf(HasSubstr("host      : h1"), HasSubstr("rank      : 1 "),
+                    HasSubstr("traceback : rank 1 did not answer: rank 0 on node 0 (h0) gave")));
+}
+
 TEST(FailureTableTest, SaysHowManyMoreThereAreThanItLists) {
   JobOutcome outcome;
   outcome.local_ranks = 70;

@@ -259,6 +259,16 @@ TEST(FailureTest, WhereOnlyVictimsFailTheFirstOfThemIsReported) {
   EXPECT_THAT(result.err, HasSubstr("rank      : 0 "));
 }
 
+// Of ranks that time out, through one that itself waited.
+TEST(FailureTest, TheRankThatDidNotComeIsTheCauseAndNotThoseThatWaited) {
+  const CommandResult result = run_pages({"victim-of-1", "victim-of-2", "late", "victim-of-1"});
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  const std::string root = result.err.substr(result.err.find("Root Cause"));
+  EXPECT_THAT(root, AllOf(HasSubstr("rank      : 2 "),
+                          HasSubstr(" was in all_reduce #41 of group 'world' when rank 0 (pid ")));
+  EXPECT_THAT(result.err, Not(HasSubstr("were ended by dtrun")));
+}
+
 TEST(FailureTest, ARankThatGoesBeforeInitWhileOthersWaitFailsTheJobAndBothSidesAreNamed) {
   const CommandResult result = run_pages({"wait-in-init", "exit-before-init", "wait-in-init"});
   EXPECT_EQ(result.exit_code, 1) << result.describe();

@@ -136,7 +136,7 @@ class Search {
         world.look = true;
         break;
       case Action::kBlameRoot:
-      case Action::kBlameVictim:
+      case Action::kBlameAccused:
         ++world.blamed;
         EXPECT_FALSE(world.ladder()) << "somebody is blamed when the end is under way";
         break;

@@ -91,5 +91,20 @@ TEST_F(FarewellTest, WhoWasDoneAndWasLostIsNotWaitedForForEver) {
   }
 }
 
+TEST_F(FarewellTest, TheHostsOwnAgentThatGoesBeforeTheStartTakesTheJobAlong) {
+  for (const bool has_joined : {false, true}) {
+    begin(3, 3);
+    heard_.clear();
+    head_.own = 1;
+    join(2, "b");
+    if (has_joined) join(1, "a");
+    lose(1);
+    ASSERT_NE(last<Close>(2), nullptr);
+    EXPECT_TRUE(
+        last<Close>(2)->failure.text.starts_with("the dtrun that hosts the rendezvous has"));
+    EXPECT_EQ(last<Close>(2)->failure.exit_code(), 69);
+  }
+}
+
 }  // namespace
 }  // namespace dtrun::rendezvous::rounds

@@ -612,20 +612,6 @@ TEST_F(RoundHeadTest, StrangersAreSentAwayByName) {
   EXPECT_THAT(last<Refused>(4)->text, HasSubstr("is full"));
 }
 
-TEST_F(RoundHeadTest, TheHostsOwnAgentThatGoesBeforeTheStartTakesTheJobAlong) {
-  for (const bool has_joined : {false, true}) {
-    begin(3, 3);
-    heard_.clear();
-    head_.own = 1;
-    join(2, "b");
-    if (has_joined) join(1, "a");
-    lose(1);
-    ASSERT_NE(last<Close>(2), nullptr);
-    EXPECT_THAT(last<Close>(2)->failure.text, HasSubstr("hosts the rendezvous has ended before"));
-    EXPECT_EQ(last<Close>(2)->failure.exit_code(), 69);
-  }
-}
-
 TEST_F(RoundHeadTest, WhoComesWithATakenNumberToAJobThatHasBegunIsToldThat) {
   begin(2, 2);
   join(1, "a", 0);

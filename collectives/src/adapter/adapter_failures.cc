@@ -55,8 +55,9 @@ std::exception_ptr AdapterBackend::fail(const GroupFailure& failure) {
     if (failure_) return failure_;
     failure_ = std::make_exception_ptr(failure.error);
   }
-  if (failure.failed_rank >= 0 && failure.error.code() == ErrorCode::kPeerFailed)
-    display_->record.set_victim_of(failure.failed_rank);
+  const ErrorCode code = failure.error.code();
+  const bool of_peer = code == ErrorCode::kPeerFailed || code == ErrorCode::kTimeout;
+  if (failure.failed_rank >= 0 && of_peer) display_->record.set_victim_of(failure.failed_rank);
   library_->fail(failure);
   return this->failure();
 }
@@ -130,7 +131,7 @@ GroupFailure AdapterBackend::late(const AdapterOperation& operation,
                             options_.name, whom),
                 who.empty() ? "" : "no answer came from " + who,
                 "raise the timeout if they only need longer"),
-          ranks.size() == 1 ? ranks.front() : -1};
+          ranks.empty() ? -1 : ranks.front()};
 }
 
 GroupFailure AdapterBackend::lost(const AdapterOperation& operation, int peer) const {

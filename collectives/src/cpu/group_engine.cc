@@ -502,8 +502,7 @@ void GroupEngine::on_trouble(const Error& error) {
 void GroupEngine::fail(GroupFailure failure, Tell tell) {
   if (failure_ || shut_down_) return;
   failure_ = std::move(failure);
-  if (failure_->failed_rank >= 0 && failure_->error.code() == ErrorCode::kPeerFailed)
-    world_->record().set_victim_of(failure_->failed_rank);
+  if (const int cause = whose_victim(); cause >= 0) world_->record().set_victim_of(cause);
   const std::exception_ptr error = std::make_exception_ptr(failure_->error);
   for (const std::shared_ptr<Operation>& operation : in_flight()) {
     operation->complete(error);
@@ -513,6 +512,18 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
   point_to_point_.clear();
   if (tell == Tell::members) tell_failure(*failure_);
   world_->doorbell().ring();
+}
+
+/// Global; -1: nobody's. One that is missed by others may itself wait for somebody.
+int GroupEngine::whose_victim() const {
+  const ErrorCode code = failure_->error.code();
+  if (code == ErrorCode::kPeerFailed) return failure_->failed_rank;
+  if (code != ErrorCode::kTimeout) return -1;
+  if (failure_->failed_rank != global_rank(spec_.rank)) return failure_->failed_rank;
+  for (const std::shared_ptr<Operation>& operation : in_flight())
+    if (const std::vector<int> missing = operation->missing(); !missing.empty())
+      return global_rank(missing.front());
+  return -1;
 }
 
 /// What went wrong concerns this rank; the members hear whose trouble it is.

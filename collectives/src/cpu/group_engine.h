@@ -102,6 +102,7 @@ class GroupEngine : public GroupListener,
   void finished(Operation& operation);
   void fail(GroupFailure failure, Tell tell);
   void fail_alone(const base::Error& error);
+  int whose_victim() const;
   void throw_if_failed() const;
   bool idle() const { return collectives_.empty() && point_to_point_.idle(); }
   std::vector<std::shared_ptr<Operation>> in_flight() const;

@@ -72,7 +72,7 @@ GroupFailure GroupEngine::timed_out(const Operation& operation) {
                             operation.fingerprint().describe(), spec_.name,
                             missing.size() == 1 ? "" : "s", fmt::join(missing, ", ")),
                 where, "raise the timeout if they only need longer"),
-          missing.size() == 1 ? missing.front() : -1};
+          missing.empty() ? -1 : missing.front()};
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -68,4 +68,14 @@ std::string missing_rank_cause_by_victim(const RankView& victim, const RankView&
                      exited.rank, exited.pid, exited.code, victim.rank, victim.pid);
 }
 
+std::string late_rank_cause(const RankView& victim, const RankView& late) {
+  const std::string where = late.state == RankState::kSpawned ? "had not come to init"
+                            : late.state == RankState::kInCollective && !late.operation.empty()
+                                ? "was in " + late.operation
+                                : "was running";
+  return fmt::format("rank {} (pid {}) {} when rank {} (pid {}) gave it up{}", late.rank, late.pid,
+                     where, victim.rank, victim.pid,
+                     victim.operation.empty() ? "" : " in " + victim.operation);
+}
+
 }  // namespace dtrun::launcher

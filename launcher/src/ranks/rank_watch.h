@@ -25,4 +25,7 @@ std::string missing_rank_cause(const std::vector<RankView>& ranks, const RankVie
 /// The same, told by a rank that found out by itself and failed for it.
 std::string missing_rank_cause_by_victim(const RankView& victim, const RankView& exited);
 
+/// A rank that others have waited for in vain, and that still runs.
+std::string late_rank_cause(const RankView& victim, const RankView& late);
+
 }  // namespace dtrun::launcher

@@ -54,7 +54,7 @@ constexpr Row kRows[] = {
     {P::kAwaitingRoot, E::kRootFound, P::kStopping, {A::kBlameRoot, A::kFirstSignal}},
     {P::kAwaitingRoot, E::kMissingFound, P::kStopping, {A::kBlameRoot, A::kFirstSignal}},
     {P::kAwaitingRoot, E::kOnlyVictims, P::kAwaitingRoot, {A::kLookForMissing}},
-    {P::kAwaitingRoot, E::kTimeUp, P::kStopping, {A::kBlameVictim, A::kFirstSignal}},
+    {P::kAwaitingRoot, E::kTimeUp, P::kStopping, {A::kBlameAccused, A::kFirstSignal}},
     {P::kAwaitingRoot, E::kStop, P::kStopping, {A::kFirstSignal}},
     {P::kAwaitingRoot, E::kStopNow, P::kKilling, {A::kKill}},
     {P::kAwaitingRoot, E::kYield, P::kAwaitingRoot, {A::kPass}},

@@ -36,10 +36,10 @@ enum class Event {
   kRankEndedBadly,
   kRankEndedAsTold,  ///< badly, by a signal to all processes of the job of which the agent is yet
                      ///< to tell; only of running ranks
-  kRootFound,     ///< answers kLook: a rank that accuses nobody
-  kOnlyVictims,   ///< answers kLook: all that have failed accuse others
-  kMissingFound,  ///< answers kLook and kLookForMissing: a rank is gone while others wait for it
-  kStop,          ///< in steps
+  kRootFound,        ///< answers kLook: a rank that accuses nobody
+  kOnlyVictims,      ///< answers kLook: all that have failed accuse others
+  kMissingFound,     ///< answers kLook and kLookForMissing: a rank is gone while others wait for it
+  kStop,             ///< in steps
   kStopNow,
   kYield,       ///< pass a signal on, and give the ranks time
   kForward,     ///< pass a signal on, and no more
@@ -56,7 +56,7 @@ enum class Action {
   kLook,            ///< once all that have ended by now are reaped: who is to blame?
   kLookForMissing,  ///< may be answered by kMissingFound, at once
   kBlameRoot,       ///< tell ranks and agent for whom the round is ended: who was found
-  kBlameVictim,     ///< the first that failed: nobody else has come to light
+  kBlameAccused,    ///< whom the victims accuse and still runs; else the first of them
   kPass,            ///< the signal that came
   kFirstSignal,
   kKill,

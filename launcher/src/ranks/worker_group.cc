@@ -106,8 +106,8 @@ void WorkerGroup::carry_out(Action action) {
       return look_for_missing_ranks();
     case Action::kBlameRoot:
       return blame(found_);
-    case Action::kBlameVictim:
-      return blame_victim();
+    case Action::kBlameAccused:
+      return blame_accused();
     case Action::kPass:
       return relay_.pass(passed_signal_, [this, number = passed_signal_] { send_signal(number); });
     case Action::kFirstSignal:
@@ -291,7 +291,9 @@ void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus&
   end.signal = status.signal;
   end.dumped = status.dumped ? 1 : 0;
   end.order = ends_++;
-  if (const int accused = slot.victim_of.load(); accused < order_.world_size)
+  // Who crashes does not fail for another, whatever it has met before; an exception aborts.
+  const bool crashed = status.signal != 0 && status.signal != SIGABRT;
+  if (const int accused = slot.victim_of.load(); !crashed && accused < order_.world_size)
     end.victim_of = accused;
   // A SIGKILL that was not ours is a cause even now: it was under way when the ranks were told.
   const bool foreign_kill = status.signal == SIGKILL && last_signal_ != SIGKILL;
@@ -342,21 +344,44 @@ void WorkerGroup::find(int local_rank, std::string text, Event event) {
   happen(event);
 }
 
+// nullptr: it is on another node.
+const WorkerGroup::Rank* WorkerGroup::rank_of(int global_rank) const {
+  const int local_rank = global_rank - order_.base_rank;
+  const bool is_here = local_rank >= 0 && local_rank < static_cast<int>(ranks_.size());
+  return is_here ? &ranks_[static_cast<std::size_t>(local_rank)] : nullptr;
+}
+
 // A rank that failed because one on this node had exited with 0.
 const WorkerGroup::Rank* WorkerGroup::victim_of_a_clean_exit() const {
   for (const Rank& rank : ranks_) {
     if (!rank.end || rank.end->success() || rank.end->victim_of < 0) continue;
-    const int local_rank = rank.end->victim_of - order_.base_rank;
-    if (local_rank < 0 || local_rank >= static_cast<int>(ranks_.size())) continue;
-    const Rank& cause = ranks_[static_cast<std::size_t>(local_rank)];
-    if (cause.end && cause.end->success()) return &rank;
+    const Rank* const cause = rank_of(rank.end->victim_of);
+    if (cause != nullptr && cause->end && cause->end->success()) return &rank;
   }
   return nullptr;
 }
 
-void WorkerGroup::blame_victim() {
-  for (const Rank& rank : ranks_)
-    if (rank.end && !rank.end->success()) return blame({rank.end->local_rank, ""});
+// Of one that waited in vain, for one that may itself have waited: the local rank at the end of the
+// chain, where it still runs; -1: there is none.
+int WorkerGroup::late_rank(const Rank& victim) const {
+  const Rank* rank = &victim;
+  for (std::size_t steps = 0; steps < ranks_.size() && rank != nullptr; ++steps) {
+    if (!rank->end) return static_cast<int>(rank - ranks_.data());
+    rank = rank->end->victim_of < 0 ? nullptr : rank_of(rank->end->victim_of);
+  }
+  return -1;
+}
+
+// Nobody has failed by itself: whom the victims wait for, or else the first of them.
+void WorkerGroup::blame_accused() {
+  const Rank* first = nullptr;
+  for (const Rank& rank : ranks_) {
+    if (!rank.end || rank.end->success()) continue;
+    if (first == nullptr || rank.end->order < first->end->order) first = &rank;
+    if (const int late = late_rank(rank); late >= 0)
+      return blame({late, late_rank_cause(view(rank.end->local_rank), view(late)), *rank.end});
+  }
+  if (first != nullptr) blame({first->end->local_rank, ""});
 }
 
 void WorkerGroup::blame(const Blame& blame) {
@@ -365,14 +390,17 @@ void WorkerGroup::blame(const Blame& blame) {
   cause.global_rank = order_.base_rank + blame.local_rank;
   cause.local_rank = blame.local_rank;
   cause.pid = rank.number_outside;
-  cause.exit_code = rank.end->code;
-  cause.signal = rank.end->signal;
+  RankEnd end = blame.found_by ? *blame.found_by : *rank.end;
+  end.local_rank = blame.local_rank;
+  end.pid = rank.number_outside;
+  cause.exit_code = end.code;
+  cause.signal = end.signal;
   cause.state_at_death = static_cast<std::int32_t>(rank.state_at_end);
-  if (rank.end->success()) blame.text.copy(cause.text, sizeof cause.text - 1);
+  if (blame.found_by || end.success()) blame.text.copy(cause.text, sizeof cause.text - 1);
   page_.abort(cause);
   // As far as it has been read by now; the report at the end has all of it.
   const std::string tail = output_.error_tail(blame.local_rank);
-  FirstFailure first{*rank.end, static_cast<int>(tail.size())};
+  FirstFailure first{end, static_cast<int>(tail.size())};
   link_.send(MessageKind::kFirstFailure, first, tail + blame.text);
 }
 

@@ -76,10 +76,11 @@ class WorkerGroup {
     rendezvous::RankState state_at_end = rendezvous::RankState::kNone;
   };
 
-  // For whom the round is ended.
+  // For whom the round is ended; with the code of the rank that found it out where it still runs.
   struct Blame {
     int local_rank = 0;
     std::string text;  // why, where its end does not say it
+    std::optional<RankEnd> found_by = {};
   };
 
   void happen(supervision::Event event);
@@ -101,9 +102,11 @@ class WorkerGroup {
   void look_for_missing_ranks();
   const Rank* first_to_fail() const;
   const Rank* victim_of_a_clean_exit() const;
+  const Rank* rank_of(int global_rank) const;
+  int late_rank(const Rank& victim) const;
   void find(int local_rank, std::string text, supervision::Event event);
   void blame(const Blame& blame);
-  void blame_victim();
+  void blame_accused();
   RankView view(int local_rank) const;
   std::vector<RankView> views() const;
   void send_signal(int signal_number);

@@ -108,7 +108,12 @@ std::string tail_lines(int rank, std::string tail) {
 // The first cause where it is a rank of another node: as that has told it, or else the head.
 WorkerEnd end_of(const JobFailure& failure, const std::vector<WorkerEnd>& ends) {
   for (const WorkerEnd& end : ends)
-    if (end.rank == failure.rank) return end;
+    if (end.rank == failure.rank) {
+      WorkerEnd root = end;
+      // That of one that was given up says only that it was stopped.
+      if (end.stopped != 0 && !failure.text.empty()) root.text = failure.text;
+      return root;
+    }
   WorkerEnd end;
   end.rank = failure.rank;
   end.local_rank = -1;

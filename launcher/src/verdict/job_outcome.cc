@@ -58,12 +58,30 @@ void JobOutcome::forget_failures() {
 }
 
 void JobOutcome::end_job_for(const rendezvous::rounds::JobFailure& failure) {
-  if (failure != own_failure) failed_elsewhere = failure;
+  const bool accuses_another = failure.rank >= 0 && !is_own(failure.rank);
+  if (failure != own_failure || accuses_another) failed_elsewhere = failure;
 }
 
 void JobOutcome::add(const rendezvous::rounds::WorkerEnd& end) {
-  const bool own = end.rank >= base_rank && end.rank < base_rank + local_ranks;
-  if (end.round == round && !own) ends_elsewhere.push_back(end);
+  if (end.round == round && !is_own(end.rank)) ends_elsewhere.push_back(end);
+}
+
+rendezvous::rounds::JobFailure failure_of(const JobOutcome& outcome, const RankEnd& end,
+                                          rendezvous::rounds::JobFailure here) {
+  here.rank = outcome.base_rank + end.local_rank;
+  here.code = end.code;
+  here.signal = end.signal;
+  here.pid = end.pid;
+  here.dumped = end.dumped;
+  here.out_of_memory = end.oom;
+  if (!here.text.empty() || end.victim_of < 0 || outcome.is_own(end.victim_of)) return here;
+  here.text = fmt::format("rank {} did not answer: rank {} on node {} ({}) gave it up",
+                          end.victim_of, here.rank, here.node_rank, here.host);
+  here.rank = end.victim_of;
+  here.node_rank = rendezvous::rounds::kNoNodeRank;
+  here.host.clear();
+  here.pid = 0;
+  return here;
 }
 
 const RankOutcome* root_cause(const JobOutcome& outcome) {
@@ -86,8 +104,16 @@ int shell_code(const RankEnd& end) {
   return own != 0 ? own : 1;  // one that was missed
 }
 
+// One that others gave up had to be stopped: the code is that of the first of these.
+const RankEnd& end_that_counts(const JobOutcome& outcome, const RankOutcome& rank) {
+  const bool given_up = outcome.missing_rank && rank.end.stopped != 0 &&
+                        outcome.missing_rank->local_rank == rank.end.local_rank;
+  return given_up ? *outcome.missing_rank : rank.end;
+}
+
 FailedRank failed_rank(const JobOutcome& outcome, const RankOutcome& rank) {
-  return {outcome.base_rank + rank.end.local_rank, shell_code(rank.end), rank.end.oom != 0};
+  const RankEnd& end = end_that_counts(outcome, rank);
+  return {outcome.base_rank + end.local_rank, shell_code(end), end.oom != 0};
 }
 
 // Those that failed by themselves, as far as is known here, after the first cause.

@@ -54,12 +54,19 @@ struct JobOutcome {
 
   /// Forgets the ranks of the round before.
   void begin_round(const rendezvous::rounds::Start& start);
+  bool is_own(int rank) const { return rank >= base_rank && rank < base_rank + local_ranks; }
   void end_job_for(const rendezvous::rounds::JobFailure& failure);
   /// Of earlier rounds. The job has ended well, maybe without this node in its last round.
   void forget_failures();
   /// Of any node's rank; what is known here already is left out.
   void add(const rendezvous::rounds::WorkerEnd& end);
 };
+
+/// What the head is told of the rank that failed first here: this one, or the one of another node
+/// that it gave up, whose own node has had the time to say that it has failed, and has not.
+/// @param here this node; with the reason, where the end does not say it
+rendezvous::rounds::JobFailure failure_of(const JobOutcome& outcome, const RankEnd& end,
+                                          rendezvous::rounds::JobFailure here);
 
 /// The rank for which the job failed; nullptr: none on this node did.
 /// Victims of another's failure only where there is nobody else; then deaths by signal before exit

@@ -22,8 +22,13 @@ namespace dtrun::launcher {
 namespace {
 
 void copy_root_report(const LaunchPlan& plan, const JobOutcome& outcome) {
-  const RankOutcome* const root = root_cause(outcome);
-  if (root == nullptr || !root->report || plan.report_file.empty()) return;
+  const RankOutcome* root = root_cause(outcome);
+  if (root == nullptr || plan.report_file.empty()) return;
+  // Of one that was given up the others have told.
+  if (!root->report && outcome.missing_rank)
+    for (const RankOutcome& rank : outcome.ranks)
+      if (rank.report && rank.end.stopped == 0) root = &rank;
+  if (!root->report) return;
   rendezvous::FailureReport report = *root->report;
   report.error_code = root->end.signal != 0 ? -root->end.signal : root->end.code;
   try {
@@ -78,9 +83,11 @@ void print_round_failure(const JobOutcome& outcome) {
   if (root == nullptr) return;
   const std::string why = root->report ? root->report->message : outcome.missing_cause;
   if (why.empty()) return;
-  const std::string how = base::ExitStatus{root->end.code, root->end.signal}.describe();
+  const std::string how =
+      root->end.stopped != 0 ? ""
+                             : base::ExitStatus{root->end.code, root->end.signal}.describe() + ": ";
   print_line(NoticeLevel::kError,
-             fmt::format("rank {} (local_rank: {}, pid: {}) failed in round {}: {}: {}",
+             fmt::format("rank {} (local_rank: {}, pid: {}) failed in round {}: {}{}",
                          outcome.base_rank + root->end.local_rank,
                          outcome.first_local_rank + root->end.local_rank, root->end.pid,
                          outcome.round, how, why));

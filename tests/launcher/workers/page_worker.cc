@@ -107,9 +107,12 @@ int main(int argc, char** argv) {
     self.set(RankState::kInit);
     while (self.page.header().magic == JobPage::kMagic) ::sched_yield();
     return 7;
-  } else if (mode == "victim-of-1") {
-    self.page.slot(self.local_rank).victim_of = 1;
+  } else if (mode.starts_with("victim-of-")) {
+    self.page.slot(self.local_rank).victim_of = mode.back() - '0';
     return 1;
+  } else if (mode == "late") {
+    begin_operation(self);
+    while (true) ::pause();
   } else if (mode == "root-after-victims") {
     self.await_peers(RankState::kExited);
     return 9;

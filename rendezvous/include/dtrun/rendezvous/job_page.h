@@ -50,7 +50,7 @@ struct alignas(128) RankSlot {
   std::atomic<std::int32_t> pid{0};
   std::atomic<std::int32_t> global_rank{-1};
   std::atomic<std::int32_t> victim_of{
-      -1};  ///< global rank whose failure this rank reported; -1: none
+      -1};  ///< global rank whose failure or absence this rank reported; -1: none
   std::atomic<std::uint64_t> operations{
       0};  ///< how many were begun; the newest is ring[(n-1) % kOperationRing]
   Operation ring[kOperationRing];
