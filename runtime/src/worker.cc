@@ -236,7 +236,7 @@ Worker init(InitOptions options) {
   // Where the ranks themselves keep the store, nobody may still be joining when one of them ends.
   if (!env.use_agent_store) impl->world.barrier();
   // An earlier attempt may have missed somebody.
-  if (impl->job_page) own_slot(*impl->job_page, env).victim_of.store(-1);
+  if (impl->job_page) impl->job_page->slot(impl->slot).victim_of.store(-1);
   impl->set_state(RankState::kRunning);
   base::log::info(Component::kRuntime, "joined {}", impl->world.to_string());
   return Worker(std::move(impl));
