@@ -272,7 +272,8 @@ TEST(ConsoleTest, MessagesOfTheAgentTakeTheStatusLinesPlaceToo) {
 class ShellTest : public testing::Test {
  protected:
   ShellTest() : shell_({"bash", "--norc", "--noprofile", "--noediting", "-i"}, "dumb") {}
-  ~ShellTest() override { shell_.type("exit\n"); }
+  // Twice: a shell that has not heard yet of the end of a stopped job refuses the first.
+  ~ShellTest() override { shell_.type("exit\nexit\n"); }
 
   // Ranks whose pids can be read from files, and which wait for ever. (A shell that starts programs
   // by vfork would not be seen as stopped while its child is, before its exec.)
