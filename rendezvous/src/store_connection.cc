@@ -27,22 +27,6 @@ using base::Error;
 using base::ErrorCode;
 using base::HostPort;
 
-// A host that is gone sends no FIN. Keepalive notices it for a client that waits for an answer,
-// TCP_USER_TIMEOUT for one whose request has not been acknowledged.
-void notice_silence(int fd, Deadline::Duration limit) {
-  const auto set = [fd](int level, int option, std::int64_t value) {
-    const int number = static_cast<int>(std::clamp<std::int64_t>(value, 1, INT32_MAX));
-    ::setsockopt(fd, level, option, &number, sizeof number);
-  };
-  constexpr int kProbes = 4;
-  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, ms / 2000);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, ms / 2000 / kProbes);
-  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, ms);
-}
-
 // For a store that closes on one more connection.
 constexpr Deadline::Duration kReconnectBudget = std::chrono::seconds(5);
 
@@ -139,7 +123,7 @@ std::unique_ptr<StoreConnection> StoreConnection::open_another(const TcpStoreOpt
 std::unique_ptr<StoreConnection> StoreConnection::attempt(const TcpStoreOptions& options,
                                                           base::UniqueFd fd, StoreOp probe,
                                                           Deadline deadline) {
-  notice_silence(fd.get(), options.lost_after);
+  base::notice_silence(fd.get(), options.lost_after, options.lost_after);
   std::unique_ptr<StoreConnection> connection(new StoreConnection(std::move(fd), options));
   try {
     if (options.token) connection->prove_token(*options.token, deadline);

@@ -1,6 +1,9 @@
 // Ranks that die, stop, or leave: the others must say who and where, and never hang.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +15,7 @@
 #include "dtrun/tensor/ops.h"
 #include "support/promptness.h"
 #include "support/rank_processes.h"
+#include "support/rank_threads.h"
 #include "support/thrown_error.h"
 
 namespace dtrun::collectives {
@@ -294,6 +298,35 @@ INSTANTIATE_TEST_SUITE_P(Transports, FailureTest,
                          [](const testing::TestParamInfo<Transport>& tested) {
                            return std::string(tested.param == Transport::tcp ? "Tcp" : "Automatic");
                          });
+
+// A host that is cut off, or loses its power, closes no connection.
+TEST(SilentHostTest, EveryTcpConnectionOfAGroupNoticesOne) {
+  test::RankOptions options;
+  options.transport = Transport::tcp;
+  options.timeout = seconds(30);
+  test::run_ranks(2, options, [](const ProcessGroup& group) {
+    group.all_reduce(tensors::ones({1}));
+    if (group.rank() == 0) {
+      int connections = 0;
+      for (int fd = 0; fd < 1024; ++fd) {
+        sockaddr_storage peer{};
+        socklen_t size = sizeof peer;
+        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+        if (peer.ss_family != AF_INET && peer.ss_family != AF_INET6) continue;
+        ++connections;
+        int keepalive = 0, unacknowledged = 0;
+        size = sizeof keepalive;
+        ::getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &keepalive, &size);
+        ::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, &size);
+        EXPECT_EQ(keepalive, 1);
+        EXPECT_GE(unacknowledged, 30000);
+        EXPECT_LE(unacknowledged, 60000);
+      }
+      EXPECT_GE(connections, 4);  // of data and of control, both ends of each
+    }
+    group.barrier();
+  });
+}
 
 }  // namespace
 }  // namespace dtrun::collectives

@@ -1,6 +1,7 @@
 // dtrun and PyTorch side by side: its unmodified programs under our launcher, our workers
 // under its launcher.
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -121,12 +122,17 @@ TEST(TorchJobTest, OurWorkersRunUnderTorchrun) {
   REQUIRE_TORCH(home);
   CommandOptions options;
   options.limit = std::chrono::seconds(120);
+  // It leaves a folder in the temporary folder.
+  std::string folder = testing::TempDir() + "torchrun.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  options.environment["TMPDIR"] = folder;
   // torchrun's own choice would be 29500, which somebody else on this machine may have.
   const testing_support::OwnPort port;
   const CommandResult result =
       run_command({home.folder + "/bin/torchrun", "--master-port=" + port.text(),
                    "--nproc-per-node=4", "--no-python", DTRUN_BIN "/full_tensor_example"},
                   options);
+  std::filesystem::remove_all(folder);
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   const auto lines = result.sorted_lines();
   EXPECT_EQ(lines.size(), 13u) << result.describe();

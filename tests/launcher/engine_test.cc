@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -591,7 +593,9 @@ TEST(EngineOptions, AnEngineThatTellsNoHeadAsksForOne) {
 }
 
 TEST(EngineOptions, PalsTellsTheHeadInItsFile) {
-  const std::string folder = testing::TempDir(), path = folder + "/apinfo";
+  const std::string folder = testing::TempDir() + "pals." + std::to_string(::getpid());
+  const std::string path = folder + "/apinfo";
+  ASSERT_TRUE(std::filesystem::create_directory(folder));
   std::ofstream(path, std::ios::binary) << PalsFile{}.bytes();
   Variables pals = {{"PALS_RANKID", "3"},     {"PMI_SIZE", "4"},     {"PALS_LOCAL_RANKID", "1"},
                     {"PALS_LOCAL_SIZE", "2"}, {"PALS_APID", "7f3a"}, {"PALS_APINFO", path}};
@@ -616,6 +620,7 @@ TEST(EngineOptions, PalsTellsTheHeadInItsFile) {
   std::ofstream(path, std::ios::binary) << "short";
   pals["PALS_APINFO"] = path;
   EXPECT_THAT(line_with(pals, "--adopt"), HasSubstr("less than its header"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(EngineOptions, AMainNodeThatIsNotToldItsAddressHasItsName) {
