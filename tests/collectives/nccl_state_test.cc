@@ -2,10 +2,13 @@
 // memory. What it composes of NCCL's calls is compared with plain references; what may go wrong is
 // made to go wrong.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 
 #include "collectives/nccl_job.h"
+#include "support/thrown_error.h"
 
 namespace dtrun::test {
 namespace {
@@ -204,6 +207,27 @@ TEST(NcclStateTest, WhatIsCopiedToLivesUntilTheDeviceHasDoneIt) {
     while (!work.is_completed()) {
     }
     EXPECT_TRUE(watched.expired());
+  });
+}
+
+TEST(NcclStateTest, AForkedChildMayNotUseTheGroup) {
+  NcclJob job(2);
+  job.run_well([&](Backend& backend) {
+    Values mine(4, 1);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto refused = testing_support::error_of([&] {
+        backend.all_reduce(buffer_of(mine), ReduceOp::sum, async_call(OpKind::all_reduce, 1));
+      });
+      ::_exit(refused && refused->code() == base::ErrorCode::kUsage ? 7 : 8);
+    }
+    int status = -1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, W_EXITCODE(7, 0));
+    const Work work =
+        backend.all_reduce(buffer_of(mine), ReduceOp::sum, async_call(OpKind::all_reduce, 1));
+    work.wait(Deadline::after(std::chrono::seconds(60)));
+    EXPECT_EQ(mine, Values(4, 2));
   });
 }
 
