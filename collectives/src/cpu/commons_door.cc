@@ -216,7 +216,9 @@ void CommonsDoor::answer() {
 
 std::optional<Lifeline> reach(const std::string& commons_name, int world_rank) {
   Lifeline line;
-  UniqueFd fd = unix_socket(SOCK_NONBLOCK);
+  // The watch is one more way to hear of a death: without a descriptor left it cannot be told here.
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return line;
   const Address address = abstract_address(own_socket_name(commons_name, world_rank));
   if (::connect(fd.get(), address.get(), address.size) != 0)
     return errno == ECONNREFUSED ? std::nullopt : std::optional<Lifeline>(std::move(line));
