@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 #include "support/command.h"
@@ -28,9 +29,9 @@ inline TorchHome find_torch() {
       {DTRUN_SOURCE_DIR "/tests/lab/torch-up", "", wanted == nullptr ? "" : wanted}, options);
   if (made.exit_code != 0) return {"", made.describe(), ""};
   TorchHome home{made.out.substr(0, made.out.find('\n')), "", ""};
-  const CommandResult told = run_command(
-      {home.python(), "-c", "import torch; print('.'.join(torch.__version__.split('.')[:2]))"});
-  home.version = told.out.substr(0, told.out.find('\n'));
+  std::string version;
+  std::getline(std::ifstream(home.folder + "/torch-version"), version);
+  home.version = version.substr(0, version.find('.', version.find('.') + 1));
   return home;
 }
 
