@@ -17,7 +17,7 @@ class Dtrun : public dtrun::bench::CollectiveContender {
 
  private:
   dtrun::runtime::Worker worker_ = dtrun::runtime::init();
-  dtrun::tensors::Tensor tensor_;
+  dtrun::tensors::LocalTensor tensor_;
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ using dtensor::Replicate;
 using dtensor::Shard;
 
 void add_four_elements(benchmark::State& state) {
-  const tensors::Tensor a = tensors::ones({4}), b = tensors::ones({4});
+  const tensors::LocalTensor a = tensors::ones({4}), b = tensors::ones({4});
   for (auto _ : state) benchmark::DoNotOptimize(tensors::add(a, b));
 }
 BENCHMARK(add_four_elements);

@@ -23,7 +23,7 @@ namespace {
 
 }  // namespace
 
-void require_tensor(const GroupShape& group, const Tensor& tensor, DType dtype,
+void require_tensor(const GroupShape& group, const LocalTensor& tensor, DType dtype,
                     std::string_view what) {
   if (!tensor.defined()) refuse(fmt::format("{} is an undefined tensor", what));
   if (tensor.device().type != group.device)
@@ -41,14 +41,14 @@ void require_rank(const GroupShape& group, int rank, std::string_view what) {
     refuse(fmt::format("{} is {}, and the group's ranks are 0 to {}", what, rank, group.size - 1));
 }
 
-void require_length(const GroupShape& group, const std::vector<Tensor>& list,
+void require_length(const GroupShape& group, const std::vector<LocalTensor>& list,
                     std::string_view what) {
   if (list.size() != static_cast<std::size_t>(group.size))
     refuse(fmt::format("{} has {} tensors, and the group {} ranks", what, list.size(), group.size),
            "", "give one tensor per rank");
 }
 
-void require_list(const GroupShape& group, const std::vector<Tensor>& list, DType dtype,
+void require_list(const GroupShape& group, const std::vector<LocalTensor>& list, DType dtype,
                   std::string_view what) {
   require_length(group, list, what);
   for (std::size_t rank = 0; rank < list.size(); ++rank)
@@ -86,13 +86,13 @@ void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList a
            "", fmt::format("pass an empty list everywhere but at the {}", root.name));
 }
 
-std::vector<Tensor> equal_parts(const GroupShape& group, NamedTensor whole, NamedTensor part) {
+std::vector<LocalTensor> equal_parts(const GroupShape& group, NamedTensor whole, NamedTensor part) {
   const tensors::Shape& shape = part.tensor.shape();
   tensors::Shape stacked = shape;
   stacked.insert(stacked.begin(), group.size);
   tensors::Shape joined = shape;
   if (!joined.empty()) joined[0] *= group.size;
-  std::vector<Tensor> parts;
+  std::vector<LocalTensor> parts;
   for (int rank = 0; rank < group.size; ++rank) {
     if (whole.tensor.shape() == stacked) {
       parts.push_back(whole.tensor.select(0, rank));
@@ -110,8 +110,9 @@ std::vector<Tensor> equal_parts(const GroupShape& group, NamedTensor whole, Name
   return parts;
 }
 
-std::vector<Tensor> split_parts(const GroupShape& group, NamedTensor whole,
-                                const std::vector<std::int64_t>& sizes, std::string_view what) {
+std::vector<LocalTensor> split_parts(const GroupShape& group, NamedTensor whole,
+                                     const std::vector<std::int64_t>& sizes,
+                                     std::string_view what) {
   if (whole.tensor.dim() == 0) refuse(fmt::format("{} has no dims to split", whole.name));
   const std::int64_t rows = whole.tensor.size(0);
   if (sizes.empty()) {
@@ -151,14 +152,14 @@ std::uint64_t hash_bytes(std::string_view bytes) {
   return hash == 0 ? 1 : hash;
 }
 
-std::uint64_t hash_counts(const std::vector<Tensor>& list) {
+std::uint64_t hash_counts(const std::vector<LocalTensor>& list) {
   std::vector<std::int64_t> counts;
-  for (const Tensor& tensor : list) counts.push_back(tensor.numel());
+  for (const LocalTensor& tensor : list) counts.push_back(tensor.numel());
   return hash_bytes(
       {reinterpret_cast<const char*>(counts.data()), counts.size() * sizeof(counts[0])});
 }
 
-std::uint32_t hash_shape(const Tensor& tensor) {
+std::uint32_t hash_shape(const LocalTensor& tensor) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const std::int64_t size : tensor.shape()) {
     hash = (hash ^ static_cast<std::uint64_t>(size)) * 0x9e3779b97f4a7c15;
@@ -167,52 +168,52 @@ std::uint32_t hash_shape(const Tensor& tensor) {
   return static_cast<std::uint32_t>(hash) | 1U;
 }
 
-Buffer buffer_of(const Tensor& contiguous) {
+Buffer buffer_of(const LocalTensor& contiguous) {
   return {contiguous.numel() == 0 ? nullptr : contiguous.data(), contiguous.numel(),
           contiguous.dtype(), contiguous.device().index};
 }
 
-Buffer Staging::keep(const Tensor& contiguous) {
+Buffer Staging::keep(const LocalTensor& contiguous) {
   kept_.push_back(contiguous);
   return buffer_of(contiguous);
 }
 
-void Staging::copy_back(const Tensor& target, const Tensor& temporary) {
+void Staging::copy_back(const LocalTensor& target, const LocalTensor& temporary) {
   copies_.emplace_back(target, temporary);
 }
 
-Buffer Staging::input(const Tensor& tensor) {
+Buffer Staging::input(const LocalTensor& tensor) {
   return keep(tensor.contiguous());
 }
 
-Buffer Staging::output(const Tensor& tensor) {
+Buffer Staging::output(const LocalTensor& tensor) {
   if (tensor.is_contiguous()) return keep(tensor);
-  const Tensor temporary =
+  const LocalTensor temporary =
       tensors::empty(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
   copy_back(tensor, temporary);
   return keep(temporary);
 }
 
-Buffer Staging::in_place(const Tensor& tensor) {
-  const Tensor contiguous = tensor.contiguous();
+Buffer Staging::in_place(const LocalTensor& tensor) {
+  const LocalTensor contiguous = tensor.contiguous();
   if (!tensor.is_contiguous()) copy_back(tensor, contiguous);
   return keep(contiguous);
 }
 
-std::vector<Buffer> Staging::inputs(const std::vector<Tensor>& list) {
+std::vector<Buffer> Staging::inputs(const std::vector<LocalTensor>& list) {
   std::vector<Buffer> buffers;
-  for (const Tensor& tensor : list) buffers.push_back(input(tensor));
+  for (const LocalTensor& tensor : list) buffers.push_back(input(tensor));
   return buffers;
 }
 
-std::vector<Buffer> Staging::outputs(const std::vector<Tensor>& list) {
+std::vector<Buffer> Staging::outputs(const std::vector<LocalTensor>& list) {
   std::vector<Buffer> buffers;
-  for (const Tensor& tensor : list) buffers.push_back(output(tensor));
+  for (const LocalTensor& tensor : list) buffers.push_back(output(tensor));
   return buffers;
 }
 
 void Staging::attach_to(Call& call) && {
-  call.keep_alive = std::make_shared<std::vector<Tensor>>(std::move(kept_));
+  call.keep_alive = std::make_shared<std::vector<LocalTensor>>(std::move(kept_));
   if (copies_.empty()) return;
   call.finish = [copies = std::move(copies_)] {
     for (const auto& [target, temporary] : copies) target.copy_(temporary);

@@ -14,7 +14,7 @@
 
 namespace dtrun::collectives {
 
-using tensors::Tensor;
+using tensors::LocalTensor;
 
 /// The group's side of the checks.
 struct GroupShape {
@@ -26,11 +26,11 @@ struct GroupShape {
 
 /// An argument and its name, for messages.
 struct NamedTensor {
-  const Tensor& tensor;
+  const LocalTensor& tensor;
   std::string_view name;
 };
 struct NamedList {
-  const std::vector<Tensor>& tensors;
+  const std::vector<LocalTensor>& tensors;
   std::string_view name;
 };
 struct NamedRank {
@@ -40,15 +40,15 @@ struct NamedRank {
 
 // All throw Error kInvalidArgument naming the argument.
 /// Defined, on the group's device and of that dtype, which the call's first tensor has.
-void require_tensor(const GroupShape& group, const Tensor& tensor, tensors::DType dtype,
+void require_tensor(const GroupShape& group, const LocalTensor& tensor, tensors::DType dtype,
                     std::string_view what);
 void require_rank(const GroupShape& group, int rank, std::string_view what);
 /// One tensor per rank.
-void require_length(const GroupShape& group, const std::vector<Tensor>& list,
+void require_length(const GroupShape& group, const std::vector<LocalTensor>& list,
                     std::string_view what);
 /// The same, all of that dtype.
-void require_list(const GroupShape& group, const std::vector<Tensor>& list, tensors::DType dtype,
-                  std::string_view what);
+void require_list(const GroupShape& group, const std::vector<LocalTensor>& list,
+                  tensors::DType dtype, std::string_view what);
 void require_same_count(NamedTensor a, NamedTensor b);
 /// The shapes differ in dim 0 at most.
 void require_same_rows(NamedTensor a, NamedTensor b);
@@ -60,37 +60,37 @@ void require_reduce_op(ReduceOp op, tensors::DType dtype);
 
 /// Views of `whole`, one per rank, each of the shape of `part`: equal parts of dim 0, or, where
 /// `whole` has one dim more, whole[r].
-std::vector<Tensor> equal_parts(const GroupShape& group, NamedTensor whole, NamedTensor part);
+std::vector<LocalTensor> equal_parts(const GroupShape& group, NamedTensor whole, NamedTensor part);
 /// Views of `whole`: sizes[r] rows for rank r; equal parts where there are no sizes.
-std::vector<Tensor> split_parts(const GroupShape& group, NamedTensor whole,
-                                const std::vector<std::int64_t>& sizes, std::string_view what);
+std::vector<LocalTensor> split_parts(const GroupShape& group, NamedTensor whole,
+                                     const std::vector<std::int64_t>& sizes, std::string_view what);
 
 /// Never 0; equal for equal lists of counts.
-std::uint64_t hash_counts(const std::vector<Tensor>& list);
+std::uint64_t hash_counts(const std::vector<LocalTensor>& list);
 /// Of the sizes per dim; never 0.
-std::uint32_t hash_shape(const Tensor& tensor);
+std::uint32_t hash_shape(const LocalTensor& tensor);
 /// Of anything that all ranks must pass alike.
 std::uint64_t hash_bytes(std::string_view bytes);
 
-Buffer buffer_of(const Tensor& contiguous);
+Buffer buffer_of(const LocalTensor& contiguous);
 
 /// A call's buffers: contiguous, with copies where the tensors are not.
 class Staging {
  public:
-  Buffer input(const Tensor& tensor);
-  Buffer output(const Tensor& tensor);
-  Buffer in_place(const Tensor& tensor);
-  std::vector<Buffer> inputs(const std::vector<Tensor>& list);
-  std::vector<Buffer> outputs(const std::vector<Tensor>& list);
+  Buffer input(const LocalTensor& tensor);
+  Buffer output(const LocalTensor& tensor);
+  Buffer in_place(const LocalTensor& tensor);
+  std::vector<Buffer> inputs(const std::vector<LocalTensor>& list);
+  std::vector<Buffer> outputs(const std::vector<LocalTensor>& list);
   /// Hands everything over to the call.
   void attach_to(Call& call) &&;
 
  private:
-  Buffer keep(const Tensor& contiguous);
-  void copy_back(const Tensor& target, const Tensor& temporary);
+  Buffer keep(const LocalTensor& contiguous);
+  void copy_back(const LocalTensor& target, const LocalTensor& temporary);
 
-  std::vector<Tensor> kept_;
-  std::vector<std::pair<Tensor, Tensor>> copies_;  ///< target, temporary
+  std::vector<LocalTensor> kept_;
+  std::vector<std::pair<LocalTensor, LocalTensor>> copies_;  ///< target, temporary
 };
 
 }  // namespace dtrun::collectives

@@ -36,7 +36,7 @@ class GroupCall {
   /// Chooses the backend by that tensor, then runs `arguments(const GroupShape&)`. What any of it
   /// throws is told to the peers of a collective, who would wait for this rank.
   template <typename Arguments>
-  void check(const Tensor& tensor, std::string_view what, Arguments arguments) {
+  void check(const LocalTensor& tensor, std::string_view what, Arguments arguments) {
     try {
       backend_ = &core_.backend_for(tensor, what);
       print.dtype = tensor.dtype();
@@ -49,7 +49,7 @@ class GroupCall {
   }
   /// The same, by the first tensor of a list with one entry per rank.
   template <typename Arguments>
-  void check(const std::vector<Tensor>& list, std::string_view what, Arguments arguments) {
+  void check(const std::vector<LocalTensor>& list, std::string_view what, Arguments arguments) {
     check([&](const GroupShape& group) { require_length(group, list, what); });
     check(list.front(), fmt::format("{}[0]", what), arguments);
   }

@@ -17,7 +17,7 @@ using tensors::DeviceType;
 GroupCore::GroupCore(GroupOptions options, BackendSpec spec, BackendSet backends)
     : options_(std::move(options)), spec_(std::move(spec)), backends_(std::move(backends)) {}
 
-Backend& GroupCore::backend_for(const Tensor& tensor, std::string_view what) const {
+Backend& GroupCore::backend_for(const LocalTensor& tensor, std::string_view what) const {
   if (!tensor.defined())
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is an undefined tensor", what));
   const DeviceType type = tensor.device().type;

@@ -30,7 +30,7 @@ class GroupCore {
   /// For what has no tensors: the cpu's where there is one.
   Backend& main_backend() const { return backends_.cpu ? *backends_.cpu : *backends_.cuda; }
   /// @throws Error kInvalidArgument for an undefined tensor, or one whose device has no backend
-  Backend& backend_for(const Tensor& tensor, std::string_view what) const;
+  Backend& backend_for(const LocalTensor& tensor, std::string_view what) const;
   GroupShape shape(tensors::DeviceType type) const {
     return {rank(), size(), type, spec_.of(type)};
   }

@@ -10,14 +10,14 @@ namespace dtrun::collectives {
 namespace {
 
 /// For calls in which all ranks' tensors have one shape.
-void agree_on_shape(Fingerprint& print, const Tensor& tensor) {
+void agree_on_shape(Fingerprint& print, const LocalTensor& tensor) {
   print.counts = static_cast<std::uint64_t>(tensor.numel());
   print.shape = hash_shape(tensor);
 }
 
 }  // namespace
 
-Work ProcessGroup::broadcast(const Tensor& tensor, int source, CallOptions options,
+Work ProcessGroup::broadcast(const LocalTensor& tensor, int source, CallOptions options,
                              Site site) const {
   GroupCall call(core(), OpKind::broadcast, options, site);
   call.check(tensor, "the tensor",
@@ -30,7 +30,7 @@ Work ProcessGroup::broadcast(const Tensor& tensor, int source, CallOptions optio
   return call.backend().broadcast(buffer, source, call.take());
 }
 
-Work ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op, CallOptions options,
+Work ProcessGroup::all_reduce(const LocalTensor& tensor, ReduceOp op, CallOptions options,
                               Site site) const {
   GroupCall call(core(), OpKind::all_reduce, options, site);
   call.print.reduce_op = op;
@@ -42,8 +42,8 @@ Work ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op, CallOptions opt
   return call.backend().all_reduce(buffer, op, call.take());
 }
 
-Work ProcessGroup::reduce(const Tensor& tensor, int destination, ReduceOp op, CallOptions options,
-                          Site site) const {
+Work ProcessGroup::reduce(const LocalTensor& tensor, int destination, ReduceOp op,
+                          CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::reduce, options, site);
   call.print.reduce_op = op;
   call.check(tensor, "the tensor", [&](const GroupShape& group) {
@@ -58,7 +58,7 @@ Work ProcessGroup::reduce(const Tensor& tensor, int destination, ReduceOp op, Ca
   return call.backend().reduce(input, output, destination, op, call.take());
 }
 
-Work ProcessGroup::all_gather(const std::vector<Tensor>& outputs, const Tensor& input,
+Work ProcessGroup::all_gather(const std::vector<LocalTensor>& outputs, const LocalTensor& input,
                               CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::all_gather, options, site);
   call.check(input, "the input", [&](const GroupShape& group) {
@@ -70,8 +70,8 @@ Work ProcessGroup::all_gather(const std::vector<Tensor>& outputs, const Tensor& 
   return call.backend().all_gather(own, std::move(buffers), call.take());
 }
 
-Work ProcessGroup::gather(const Tensor& input, const std::vector<Tensor>& outputs, int destination,
-                          CallOptions options, Site site) const {
+Work ProcessGroup::gather(const LocalTensor& input, const std::vector<LocalTensor>& outputs,
+                          int destination, CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::gather, options, site);
   call.check(input, "the input", [&](const GroupShape& group) {
     require_rooted_pieces(group, {input, "the input"}, {outputs, "outputs"},
@@ -83,8 +83,8 @@ Work ProcessGroup::gather(const Tensor& input, const std::vector<Tensor>& output
   return call.backend().gather(own, std::move(buffers), destination, call.take());
 }
 
-Work ProcessGroup::scatter(const Tensor& output, const std::vector<Tensor>& inputs, int source,
-                           CallOptions options, Site site) const {
+Work ProcessGroup::scatter(const LocalTensor& output, const std::vector<LocalTensor>& inputs,
+                           int source, CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::scatter, options, site);
   call.check(output, "the output", [&](const GroupShape& group) {
     require_rooted_pieces(group, {output, "the output"}, {inputs, "inputs"}, {source, "source"});
@@ -95,7 +95,7 @@ Work ProcessGroup::scatter(const Tensor& output, const std::vector<Tensor>& inpu
   return call.backend().scatter(own, std::move(buffers), source, call.take());
 }
 
-Work ProcessGroup::reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
+Work ProcessGroup::reduce_scatter(const LocalTensor& output, const std::vector<LocalTensor>& inputs,
                                   ReduceOp op, CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::reduce_scatter, options, site);
   call.print.reduce_op = op;
@@ -109,8 +109,9 @@ Work ProcessGroup::reduce_scatter(const Tensor& output, const std::vector<Tensor
   return call.backend().reduce_scatter(own, std::move(buffers), op, call.take());
 }
 
-Work ProcessGroup::all_to_all(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
-                              CallOptions options, Site site) const {
+Work ProcessGroup::all_to_all(const std::vector<LocalTensor>& outputs,
+                              const std::vector<LocalTensor>& inputs, CallOptions options,
+                              Site site) const {
   GroupCall call(core(), OpKind::all_to_all, options, site);
   call.check(inputs, "inputs", [&](const GroupShape& group) {
     const std::size_t own = static_cast<std::size_t>(group.rank);
@@ -122,10 +123,10 @@ Work ProcessGroup::all_to_all(const std::vector<Tensor>& outputs, const std::vec
   return call.backend().all_to_all(std::move(targets), std::move(sources), call.take());
 }
 
-Work ProcessGroup::all_gather_into_tensor(const Tensor& output, const Tensor& input,
+Work ProcessGroup::all_gather_into_tensor(const LocalTensor& output, const LocalTensor& input,
                                           CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::all_gather, options, site);
-  std::vector<Tensor> parts;
+  std::vector<LocalTensor> parts;
   call.check(input, "the input", [&](const GroupShape& group) {
     require_tensor(group, output, input.dtype(), "the output");
     parts = equal_parts(group, {output, "the output"}, {input, "the input"});
@@ -136,11 +137,11 @@ Work ProcessGroup::all_gather_into_tensor(const Tensor& output, const Tensor& in
   return call.backend().all_gather(own, std::move(buffers), call.take());
 }
 
-Work ProcessGroup::reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op,
-                                         CallOptions options, Site site) const {
+Work ProcessGroup::reduce_scatter_tensor(const LocalTensor& output, const LocalTensor& input,
+                                         ReduceOp op, CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::reduce_scatter, options, site);
   call.print.reduce_op = op;
-  std::vector<Tensor> parts;
+  std::vector<LocalTensor> parts;
   call.check(output, "the output", [&](const GroupShape& group) {
     require_reduce_op(op, output.dtype());
     require_tensor(group, input, output.dtype(), "the input");
@@ -152,13 +153,13 @@ Work ProcessGroup::reduce_scatter_tensor(const Tensor& output, const Tensor& inp
   return call.backend().reduce_scatter(own, std::move(buffers), op, call.take());
 }
 
-Work ProcessGroup::all_to_all_single(const Tensor& output, const Tensor& input,
+Work ProcessGroup::all_to_all_single(const LocalTensor& output, const LocalTensor& input,
                                      const std::vector<std::int64_t>& output_split_sizes,
                                      const std::vector<std::int64_t>& input_split_sizes,
                                      CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::all_to_all, options, site);
-  std::vector<Tensor> outputs;
-  std::vector<Tensor> inputs;
+  std::vector<LocalTensor> outputs;
+  std::vector<LocalTensor> inputs;
   call.check(input, "the input", [&](const GroupShape& group) {
     require_tensor(group, output, input.dtype(), "the output");
     inputs = split_parts(group, {input, "the input"}, input_split_sizes, "input_split_sizes");

@@ -37,7 +37,7 @@ void require_address(const GroupShape& group, const Address& address) {
 }
 
 /// A message that is checked and counted, not yet started.
-Message message_of(GroupCall& call, const Tensor& tensor, const Address& address) {
+Message message_of(GroupCall& call, const LocalTensor& tensor, const Address& address) {
   call.check(tensor, "the tensor",
              [&](const GroupShape& group) { require_address(group, address); });
   call.print.counts = static_cast<std::uint64_t>(tensor.numel());
@@ -48,7 +48,7 @@ Message message_of(GroupCall& call, const Tensor& tensor, const Address& address
   return message;
 }
 
-Work start(GroupCore& core, const Tensor& tensor, const Address& address,
+Work start(GroupCore& core, const LocalTensor& tensor, const Address& address,
            const CallOptions& options, const ProcessGroup::Site& site) {
   GroupCall call(core, address.kind, options, site);
   Message message = message_of(call, tensor, address);
@@ -59,26 +59,26 @@ Work start(GroupCore& core, const Tensor& tensor, const Address& address,
 
 }  // namespace
 
-void ProcessGroup::send(const Tensor& tensor, int destination, std::uint32_t tag,
+void ProcessGroup::send(const LocalTensor& tensor, int destination, std::uint32_t tag,
                         CallOptions options, Site site) const {
   options.async = false;
   start(core(), tensor, {OpKind::send, destination, tag}, options, site);
 }
 
-int ProcessGroup::recv(const Tensor& tensor, int source, std::uint32_t tag, CallOptions options,
-                       Site site) const {
+int ProcessGroup::recv(const LocalTensor& tensor, int source, std::uint32_t tag,
+                       CallOptions options, Site site) const {
   options.async = false;
   return start(core(), tensor, {OpKind::receive, source, tag}, options, site).source_rank();
 }
 
-Work ProcessGroup::isend(const Tensor& tensor, int destination, std::uint32_t tag,
+Work ProcessGroup::isend(const LocalTensor& tensor, int destination, std::uint32_t tag,
                          CallOptions options, Site site) const {
   options.async = true;
   return start(core(), tensor, {OpKind::send, destination, tag}, options, site);
 }
 
-Work ProcessGroup::irecv(const Tensor& tensor, int source, std::uint32_t tag, CallOptions options,
-                         Site site) const {
+Work ProcessGroup::irecv(const LocalTensor& tensor, int source, std::uint32_t tag,
+                         CallOptions options, Site site) const {
   options.async = true;
   return start(core(), tensor, {OpKind::receive, source, tag}, options, site);
 }

@@ -39,13 +39,13 @@ std::vector<int> spreading_order(const Layout& layout) {
 /// coordinate is the source's on all axes that are still to come; lines without data are silent.
 class Spread {
  public:
-  Spread(const Spec& spec, const Tensor& tensor, int source)
+  Spread(const Spec& spec, const LocalTensor& tensor, int source)
       : spec_(spec), source_(source), shape_(tensor.shape()), like_(tensor) {
     to_come_ = spreading_order(spec.layout());
     if (stands_at_source(to_come_)) data_ = tensor;
   }
 
-  Tensor run() {
+  LocalTensor run() {
     while (!to_come_.empty()) {
       const int axis = to_come_.front();
       to_come_.erase(to_come_.begin());
@@ -70,12 +70,12 @@ class Spread {
     shape_[static_cast<std::size_t>(dim)] =
         chunk_of(whole, parts, spec_.mesh.local_rank(axis)).size;
     if (!line_has_data(axis)) return;
-    std::vector<Tensor> chunks;
+    std::vector<LocalTensor> chunks;
     for (int i = 0; i < parts && data_.defined(); ++i) {
       const Chunk chunk = chunk_of(whole, parts, i);
       chunks.push_back(data_.narrow(dim, chunk.offset, chunk.size));
     }
-    const Tensor mine = empty();
+    const LocalTensor mine = empty();
     spec_.mesh.group(axis).scatter(mine, chunks, source_);
     data_ = mine;
   }
@@ -86,20 +86,20 @@ class Spread {
     spec_.mesh.group(axis).broadcast(data_, source_);
   }
 
-  Tensor empty() const {
+  LocalTensor empty() const {
     return tensors::empty(shape_, {.dtype = like_.dtype(), .device = like_.device()});
   }
 
   const Spec& spec_;
   const int source_;
   Shape shape_;  ///< of this rank's data after the axes so far
-  const Tensor& like_;
-  Tensor data_;  ///< undefined: none yet
+  const LocalTensor& like_;
+  LocalTensor data_;  ///< undefined: none yet
   std::vector<int> to_come_;
 };
 
-Tensor cut(const Tensor& tensor, const Box& box) {
-  Tensor part = tensor;
+LocalTensor cut(const LocalTensor& tensor, const Box& box) {
+  LocalTensor part = tensor;
   for (std::size_t d = 0; d < box.shape.size(); ++d) {
     part = part.narrow(static_cast<int>(d), box.offsets[d], box.shape[d]);
   }
@@ -116,15 +116,15 @@ void check_source(const DeviceMesh& mesh, int source) {
       "use a number from -1 to " + std::to_string(smallest - 1));
 }
 
-DTensor made(Spec spec, const Tensor& local) {
-  Tensor placed = redistribute_local({spec.mesh, spec.shape}, without_partials(spec.layout()),
-                                     spec.layout(), local);
+DTensor made(Spec spec, const LocalTensor& local) {
+  LocalTensor placed = redistribute_local({spec.mesh, spec.shape}, without_partials(spec.layout()),
+                                          spec.layout(), local);
   return DTensor(std::move(spec), std::move(placed));
 }
 
 }  // namespace
 
-DTensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh,
+DTensor distribute_tensor(const LocalTensor& tensor, const DeviceMesh& mesh,
                           const Placements& placements, DistributeOptions options) {
   if (!tensor.defined() || tensor.device().type != mesh.device_type()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -136,8 +136,8 @@ DTensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh,
   check_source(mesh, options.source_rank);
   Spec spec =
       make_spec(mesh, placements, tensor.shape(), tensor.dtype(), std::move(options.shard_order));
-  Tensor local = options.source_rank < 0 ? cut(tensor, spec.local_box())
-                                         : Spread(spec, tensor, options.source_rank).run();
+  LocalTensor local = options.source_rank < 0 ? cut(tensor, spec.local_box())
+                                              : Spread(spec, tensor, options.source_rank).run();
   // Later writes to the caller's tensor must not show on some ranks only.
   if (local.storage() == tensor.storage()) local = local.clone();
   return made(std::move(spec), local);
@@ -151,7 +151,7 @@ DTensor full(const Shape& shape, tensors::Scalar value, const DeviceMesh& mesh,
                 "make the local tensor on the device and use DTensor::from_local");
   }
   Spec spec = make_spec(mesh, placements, shape, dtype);
-  const Tensor local = tensors::full(spec.local_box().shape, value, {.dtype = dtype});
+  const LocalTensor local = tensors::full(spec.local_box().shape, value, {.dtype = dtype});
   return made(std::move(spec), local);
 }
 

@@ -25,7 +25,7 @@ Shape grown_shape(Shape shape, const Spec& local_spec) {
   return shape;
 }
 
-void check_local(const Tensor& local, const DeviceMesh& mesh) {
+void check_local(const LocalTensor& local, const DeviceMesh& mesh) {
   if (!local.defined()) {
     throw Error(ErrorCode::kInvalidArgument, "from_local got an undefined tensor", "",
                 "pass an empty tensor where this rank holds nothing");
@@ -39,12 +39,12 @@ void check_local(const Tensor& local, const DeviceMesh& mesh) {
 
 }  // namespace
 
-DTensor::DTensor(Spec spec, Tensor local) : spec_(std::move(spec)), local_(std::move(local)) {
+DTensor::DTensor(Spec spec, LocalTensor local) : spec_(std::move(spec)), local_(std::move(local)) {
   DT_CHECK(local_.shape() == spec_.local_box().shape);
   DT_CHECK(local_.dtype() == spec_.dtype);
 }
 
-DTensor DTensor::from_local(const Tensor& local, const DeviceMesh& mesh, Placements placements,
+DTensor DTensor::from_local(const LocalTensor& local, const DeviceMesh& mesh, Placements placements,
                             FromLocal options) {
   check_local(local, mesh);
   if (!options.has_shape) {
@@ -64,13 +64,14 @@ DTensor DTensor::from_local(const Tensor& local, const DeviceMesh& mesh, Placeme
   return DTensor(std::move(spec), local);
 }
 
-Tensor DTensor::full_tensor() const {
+LocalTensor DTensor::full_tensor() const {
   return redistribute(Placements(placements().size(), Replicate())).to_local();
 }
 
 DTensor DTensor::redistribute(const Placements& placements, const ShardOrder& order) const {
   Spec to = make_spec(spec_.mesh, placements, spec_.shape, spec_.dtype, order);
-  Tensor local = redistribute_local({spec_.mesh, spec_.shape}, spec_.layout(), to.layout(), local_);
+  LocalTensor local =
+      redistribute_local({spec_.mesh, spec_.shape}, spec_.layout(), to.layout(), local_);
   return DTensor(std::move(to), std::move(local));
 }
 

@@ -33,7 +33,7 @@ void check_meshes(const char* name, const DTensor& a, const DTensor& b) {
 /// The operands' local tensors where the cheapest choice of the rules wants them, and the result's
 /// spec.
 struct Prepared {
-  std::vector<Tensor> locals;
+  std::vector<LocalTensor> locals;
   Spec result;
 };
 Prepared prepare(const Operation& operation, const std::vector<sharding::AxisRule>& rules,
@@ -68,7 +68,7 @@ DTensor add(const DTensor& a, const DTensor& b) {
   check_meshes("add", a, b);
   const Operation operation = pointwise(a, b);
   Prepared prepared = prepare(operation, sharding::additive_rules(operation), {&a, &b});
-  Tensor local = tensors::add(prepared.locals[0], prepared.locals[1]);
+  LocalTensor local = tensors::add(prepared.locals[0], prepared.locals[1]);
   return DTensor(std::move(prepared.result), std::move(local));
 }
 
@@ -76,7 +76,7 @@ DTensor mul(const DTensor& a, const DTensor& b) {
   check_meshes("mul", a, b);
   const Operation operation = pointwise(a, b);
   Prepared prepared = prepare(operation, sharding::multiplicative_rules(operation), {&a, &b});
-  Tensor local = tensors::mul(prepared.locals[0], prepared.locals[1]);
+  LocalTensor local = tensors::mul(prepared.locals[0], prepared.locals[1]);
   return DTensor(std::move(prepared.result), std::move(local));
 }
 
@@ -84,7 +84,7 @@ DTensor mul(const DTensor& a, Scalar b) {
   const Operation operation =
       sharding::pointwise_operation({operand_of(a)}, tensors::result_type(typed(a), b));
   Prepared prepared = prepare(operation, sharding::multiplicative_rules(operation), {&a});
-  Tensor local = tensors::mul(prepared.locals[0], b);
+  LocalTensor local = tensors::mul(prepared.locals[0], b);
   return DTensor(std::move(prepared.result), std::move(local));
 }
 
@@ -97,7 +97,7 @@ DTensor matmul(const DTensor& a, const DTensor& b) {
   }
   const Operation operation = sharding::matmul_operation(operand_of(a), operand_of(b), a.dtype());
   Prepared prepared = prepare(operation, sharding::matmul_rules(operation), {&a, &b});
-  Tensor local = tensors::matmul(prepared.locals[0], prepared.locals[1]);
+  LocalTensor local = tensors::matmul(prepared.locals[0], prepared.locals[1]);
   return DTensor(std::move(prepared.result), std::move(local));
 }
 

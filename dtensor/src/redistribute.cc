@@ -13,16 +13,16 @@ namespace dtrun::dtensor {
 namespace {
 
 using tensors::DType;
+using tensors::LocalTensor;
 using tensors::Shape;
-using tensors::Tensor;
 
-Tensor empty_like(const Tensor& tensor, const Shape& shape) {
+LocalTensor empty_like(const LocalTensor& tensor, const Shape& shape) {
   return tensors::empty(shape, {.dtype = tensor.dtype(), .device = tensor.device()});
 }
 
 /// The views of `tensor` along `dim` that the ranks of an axis hold.
-std::vector<Tensor> chunks_of(const Tensor& tensor, int dim, int parts) {
-  std::vector<Tensor> chunks;
+std::vector<LocalTensor> chunks_of(const LocalTensor& tensor, int dim, int parts) {
+  std::vector<LocalTensor> chunks;
   for (int i = 0; i < parts; ++i) {
     const Chunk chunk = chunk_of(tensor.size(dim), parts, i);
     chunks.push_back(tensor.narrow(dim, chunk.offset, chunk.size));
@@ -81,8 +81,8 @@ double neutral_floating(ReduceOp op) {
   return op == ReduceOp::max ? -infinity : 0;
 }
 
-Tensor neutral_like(const Tensor& tensor, const Shape& shape, ReduceOp op) {
-  Tensor result = empty_like(tensor, shape);
+LocalTensor neutral_like(const LocalTensor& tensor, const Shape& shape, ReduceOp op) {
+  LocalTensor result = empty_like(tensor, shape);
   if (tensors::is_floating_point(tensor.dtype())) {
     result.fill_(neutral_floating(op));
     return result;
@@ -95,7 +95,7 @@ Tensor neutral_like(const Tensor& tensor, const Shape& shape, ReduceOp op) {
 
 class StepRun {
  public:
-  StepRun(const PlanSite& site, const Step& step, const Tensor& local)
+  StepRun(const PlanSite& site, const Step& step, const LocalTensor& local)
       : step_(step),
         axis_(static_cast<std::size_t>(step.axis)),
         before_(step.before.placements[axis_]),
@@ -106,7 +106,7 @@ class StepRun {
             local_box(site.global_shape, site.mesh.shape(), site.mesh.coordinate(), step.after)
                 .shape) {}
 
-  Tensor run() const {
+  LocalTensor run() const {
     switch (step_.kind) {
       case StepKind::all_gather:
         return all_gather();
@@ -130,39 +130,39 @@ class StepRun {
   }
 
  private:
-  Tensor all_gather() const {
-    Tensor whole = empty_like(local_, after_shape_);
+  LocalTensor all_gather() const {
+    LocalTensor whole = empty_like(local_, after_shape_);
     group_.all_gather(chunks_of(whole, before_.dim(), group_.size()), local_);
     return whole;
   }
 
-  Tensor all_to_all() const {
-    Tensor result = empty_like(local_, after_shape_);
+  LocalTensor all_to_all() const {
+    LocalTensor result = empty_like(local_, after_shape_);
     group_.all_to_all(chunks_of(result, before_.dim(), group_.size()),
                       chunks_of(local_, after_.dim(), group_.size()));
     return result;
   }
 
-  Tensor all_reduce() const {
-    Tensor result = local_.clone();
+  LocalTensor all_reduce() const {
+    LocalTensor result = local_.clone();
     group_.all_reduce(result, before_.reduce_op());
     return result;
   }
 
-  Tensor reduce_scatter() const {
-    Tensor result = empty_like(local_, after_shape_);
+  LocalTensor reduce_scatter() const {
+    LocalTensor result = empty_like(local_, after_shape_);
     group_.reduce_scatter(result, chunks_of(local_, after_.dim(), group_.size()),
                           before_.reduce_op());
     return result;
   }
 
-  Tensor to_partial() const {
+  LocalTensor to_partial() const {
     const ReduceOp op = after_.reduce_op();
     if (before_.is_replicate()) {
       if (group_.rank() == 0 || op == ReduceOp::avg) return local_;
       return neutral_like(local_, after_shape_, op);
     }
-    Tensor result = neutral_like(local_, after_shape_, op);
+    LocalTensor result = neutral_like(local_, after_shape_, op);
     chunks_of(result, before_.dim(), group_.size())[static_cast<std::size_t>(group_.rank())].copy_(
         local_);
     return result;
@@ -173,22 +173,22 @@ class StepRun {
   const Placement before_;
   const Placement after_;
   const ProcessGroup& group_;
-  const Tensor& local_;
+  const LocalTensor& local_;
   const Shape after_shape_;
 };
 
 }  // namespace
 
-Tensor run_plan(const PlanSite& site, const std::vector<Step>& steps, Tensor local) {
+LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps, LocalTensor local) {
   for (const Step& step : steps) {
-    Tensor next = StepRun(site, step, local).run();
+    LocalTensor next = StepRun(site, step, local).run();
     local = std::move(next);
   }
   return local;
 }
 
-Tensor redistribute_local(const PlanSite& site, const Layout& from, const Layout& to,
-                          const Tensor& local) {
+LocalTensor redistribute_local(const PlanSite& site, const Layout& from, const Layout& to,
+                               const LocalTensor& local) {
   return run_plan(site, plan_redistribute(site.global_shape, site.mesh.shape(), from, to), local);
 }
 

@@ -18,11 +18,11 @@ struct PlanSite {
 
 /// This rank's part of the plan. `local` is left as it is; the result may share its elements where
 /// no step copies. Collective along the axes of the steps.
-tensors::Tensor run_plan(const PlanSite& site, const std::vector<Step>& steps,
-                         tensors::Tensor local);
+tensors::LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps,
+                              tensors::LocalTensor local);
 
 /// Plans and runs.
-tensors::Tensor redistribute_local(const PlanSite& site, const Layout& from, const Layout& to,
-                                   const tensors::Tensor& local);
+tensors::LocalTensor redistribute_local(const PlanSite& site, const Layout& from, const Layout& to,
+                                        const tensors::LocalTensor& local);
 
 }  // namespace dtrun::dtensor

@@ -33,48 +33,48 @@ int peer_in(const ProcessGroup& group, int global_rank) {
 
 }  // namespace
 
-Work broadcast(const Tensor& tensor, int src, OpOptions options, Site site) {
+Work broadcast(const LocalTensor& tensor, int src, OpOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   const int source = root_in(group, OpKind::broadcast, src, site);
   return group.broadcast(tensor, source, call_options(options), site);
 }
 
-Work all_reduce(const Tensor& tensor, ReduceOp op, OpOptions options, Site site) {
+Work all_reduce(const LocalTensor& tensor, ReduceOp op, OpOptions options, Site site) {
   return chosen(options.group).all_reduce(tensor, op, call_options(options), site);
 }
 
-Work reduce(const Tensor& tensor, int dst, ReduceOp op, OpOptions options, Site site) {
+Work reduce(const LocalTensor& tensor, int dst, ReduceOp op, OpOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   const int destination = root_in(group, OpKind::reduce, dst, site);
   return group.reduce(tensor, destination, op, call_options(options), site);
 }
 
-Work all_gather(const std::vector<Tensor>& tensor_list, const Tensor& tensor, OpOptions options,
-                Site site) {
+Work all_gather(const std::vector<LocalTensor>& tensor_list, const LocalTensor& tensor,
+                OpOptions options, Site site) {
   return chosen(options.group).all_gather(tensor_list, tensor, call_options(options), site);
 }
 
-Work gather(const Tensor& tensor, const std::vector<Tensor>& gather_list, int dst,
+Work gather(const LocalTensor& tensor, const std::vector<LocalTensor>& gather_list, int dst,
             OpOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   const int destination = root_in(group, OpKind::gather, dst, site);
   return group.gather(tensor, gather_list, destination, call_options(options), site);
 }
 
-Work scatter(const Tensor& tensor, const std::vector<Tensor>& scatter_list, int src,
+Work scatter(const LocalTensor& tensor, const std::vector<LocalTensor>& scatter_list, int src,
              OpOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   const int source = root_in(group, OpKind::scatter, src, site);
   return group.scatter(tensor, scatter_list, source, call_options(options), site);
 }
 
-Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& input_list, ReduceOp op,
-                    OpOptions options, Site site) {
+Work reduce_scatter(const LocalTensor& output, const std::vector<LocalTensor>& input_list,
+                    ReduceOp op, OpOptions options, Site site) {
   return chosen(options.group).reduce_scatter(output, input_list, op, call_options(options), site);
 }
 
-Work all_to_all(const std::vector<Tensor>& output_list, const std::vector<Tensor>& input_list,
-                OpOptions options, Site site) {
+Work all_to_all(const std::vector<LocalTensor>& output_list,
+                const std::vector<LocalTensor>& input_list, OpOptions options, Site site) {
   return chosen(options.group).all_to_all(output_list, input_list, call_options(options), site);
 }
 
@@ -82,40 +82,40 @@ Work barrier(OpOptions options, Site site) {
   return chosen(options.group).barrier(call_options(options), site);
 }
 
-void send(const Tensor& tensor, int dst, MessageOptions options, Site site) {
+void send(const LocalTensor& tensor, int dst, MessageOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   group.send(tensor, get_group_rank(group, dst), options.tag, call_options(options), site);
 }
 
-int recv(const Tensor& tensor, int src, MessageOptions options, Site site) {
+int recv(const LocalTensor& tensor, int src, MessageOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   const int source =
       group.recv(tensor, peer_in(group, src), options.tag, call_options(options), site);
   return get_global_rank(group, source);
 }
 
-Work isend(const Tensor& tensor, int dst, MessageOptions options, Site site) {
+Work isend(const LocalTensor& tensor, int dst, MessageOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   return group.isend(tensor, get_group_rank(group, dst), options.tag, call_options(options), site);
 }
 
-Work irecv(const Tensor& tensor, int src, MessageOptions options, Site site) {
+Work irecv(const LocalTensor& tensor, int src, MessageOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   return group.irecv(tensor, peer_in(group, src), options.tag, call_options(options), site);
 }
 
-Work all_gather_into_tensor(const Tensor& output, const Tensor& input, OpOptions options,
+Work all_gather_into_tensor(const LocalTensor& output, const LocalTensor& input, OpOptions options,
                             Site site) {
   return chosen(options.group).all_gather_into_tensor(output, input, call_options(options), site);
 }
 
-Work reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op,
+Work reduce_scatter_tensor(const LocalTensor& output, const LocalTensor& input, ReduceOp op,
                            OpOptions options, Site site) {
   return chosen(options.group)
       .reduce_scatter_tensor(output, input, op, call_options(options), site);
 }
 
-Work all_to_all_single(const Tensor& output, const Tensor& input,
+Work all_to_all_single(const LocalTensor& output, const LocalTensor& input,
                        const std::vector<std::int64_t>& output_split_sizes,
                        const std::vector<std::int64_t>& input_split_sizes, OpOptions options,
                        Site site) {

@@ -73,7 +73,7 @@ void multiply_integers(const MatrixView& a, const MatrixView& b, T* result) {
 
 }  // namespace
 
-MatrixView matrix_of(const Tensor& tensor) {
+MatrixView matrix_of(const LocalTensor& tensor) {
   const std::size_t rank = tensor.shape().size();
   return {tensor.data(), tensor.shape()[rank - 2], tensor.shape()[rank - 1],
           tensor.strides()[rank - 2], tensor.strides()[rank - 1]};

@@ -18,7 +18,7 @@ struct MatrixView {
 };
 
 /// The last two dims of a tensor.
-MatrixView matrix_of(const Tensor& tensor);
+MatrixView matrix_of(const LocalTensor& tensor);
 
 /// Rows or columns lie in one run each, at a distance that BLAS takes.
 bool is_blas_layout(const MatrixView& matrix);

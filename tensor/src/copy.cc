@@ -19,7 +19,7 @@ using base::Error;
 using base::ErrorCode;
 
 /// Writing through a view that repeats elements would leave the last writer's value.
-void require_distinct_elements(std::string_view operation, const Tensor& target) {
+void require_distinct_elements(std::string_view operation, const LocalTensor& target) {
   for (std::size_t d = 0; d < target.shape().size(); ++d) {
     if (target.shape()[d] > 1 && target.strides()[d] == 0) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -30,18 +30,18 @@ void require_distinct_elements(std::string_view operation, const Tensor& target)
   }
 }
 
-bool same_view(const Tensor& a, const Tensor& b) {
+bool same_view(const LocalTensor& a, const LocalTensor& b) {
   return a.storage() == b.storage() && a.offset() == b.offset() && a.dtype() == b.dtype() &&
          a.shape() == b.shape() && a.strides() == b.strides();
 }
 
-void copy_on_host(const Tensor& target, const Tensor& source) {
+void copy_on_host(const LocalTensor& target, const LocalTensor& source) {
   const LoopOperand operands[] = {LoopOperand::of(target), LoopOperand::of(source)};
   for_each_row(target.shape(), operands, copy_kernel(target.dtype(), source.dtype()));
 }
 
 /// At least one of the two is on a CUDA device; shapes are equal.
-void copy_with_device(const Tensor& target, const Tensor& source) {
+void copy_with_device(const LocalTensor& target, const LocalTensor& source) {
   const bool same_dtype = target.dtype() == source.dtype();
   const bool both_dense = target.is_contiguous() && source.is_contiguous();
   if (target.device() == source.device() && !(same_dtype && both_dense)) {
@@ -51,7 +51,7 @@ void copy_with_device(const Tensor& target, const Tensor& source) {
   if (!same_dtype) return copy_with_device(target, source.to(target.dtype()));
   if (!source.is_contiguous()) return copy_with_device(target, source.clone());
   if (!target.is_contiguous()) {
-    const Tensor staged = empty(target.shape(), {target.dtype(), target.device()});
+    const LocalTensor staged = empty(target.shape(), {target.dtype(), target.device()});
     copy_with_device(staged, source);
     target.copy_(staged);
     return;
@@ -61,7 +61,7 @@ void copy_with_device(const Tensor& target, const Tensor& source) {
 
 }  // namespace
 
-void require_one_device(std::string_view operation, const Tensor& a, const Tensor& b) {
+void require_one_device(std::string_view operation, const LocalTensor& a, const LocalTensor& b) {
   if (a.device() == b.device()) return;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{} of tensors on {} and {}", operation, a.device().to_string(),
@@ -69,9 +69,9 @@ void require_one_device(std::string_view operation, const Tensor& a, const Tenso
               "all tensors of an operation must lie on the same device", "to() one of them");
 }
 
-const Tensor& Tensor::copy_(const Tensor& source) const {
+const LocalTensor& LocalTensor::copy_(const LocalTensor& source) const {
   require_distinct_elements("copy_", *this);
-  Tensor from = source.shape() == shape_ ? source : source.expand(shape_);
+  LocalTensor from = source.shape() == shape_ ? source : source.expand(shape_);
   if (numel() == 0 || same_view(*this, from)) return *this;
   if (from.storage() == storage_) from = from.clone();
   if (device().is_cpu() && from.device().is_cpu()) {
@@ -82,7 +82,7 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
   return *this;
 }
 
-const Tensor& Tensor::fill_(Scalar value) const {
+const LocalTensor& LocalTensor::fill_(Scalar value) const {
   require_distinct_elements("fill_", *this);
   if (numel() == 0) return *this;
   const Strides everywhere(shape_.size(), 0);
@@ -103,8 +103,8 @@ const Tensor& Tensor::fill_(Scalar value) const {
   return *this;
 }
 
-Tensor Tensor::clone() const {
-  Tensor copy = empty(shape_, {dtype_, device()});
+LocalTensor LocalTensor::clone() const {
+  LocalTensor copy = empty(shape_, {dtype_, device()});
   if (numel() == 0) return copy;
   if (device().is_cpu()) {
     copy_on_host(copy, *this);
@@ -114,20 +114,20 @@ Tensor Tensor::clone() const {
   return copy;
 }
 
-Tensor Tensor::contiguous() const {
+LocalTensor LocalTensor::contiguous() const {
   return is_contiguous() ? *this : clone();
 }
 
-Tensor Tensor::to(DType dtype) const {
+LocalTensor LocalTensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
   return empty(shape_, {dtype, device()}).copy_(*this);
 }
 
-Tensor Tensor::to(Device device) const {
+LocalTensor LocalTensor::to(Device device) const {
   return device == this->device() ? *this : empty(shape_, {dtype_, device}).copy_(*this);
 }
 
-double Tensor::item() const {
+double LocalTensor::item() const {
   if (numel() != 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("item() of a tensor of shape {}", shape_to_string(shape_)),
@@ -136,14 +136,14 @@ double Tensor::item() const {
   return to_vector().front();
 }
 
-std::vector<double> Tensor::to_vector() const {
-  const Tensor values = to(kCpu).to(DType::f64).contiguous();
+std::vector<double> LocalTensor::to_vector() const {
+  const LocalTensor values = to(kCpu).to(DType::f64).contiguous();
   const double* first = values.data_as<double>();
   return std::vector<double>(first, first + values.numel());
 }
 
-std::vector<std::int64_t> Tensor::to_vector_i64() const {
-  const Tensor values = to(kCpu).to(DType::i64).contiguous();
+std::vector<std::int64_t> LocalTensor::to_vector_i64() const {
+  const LocalTensor values = to(kCpu).to(DType::i64).contiguous();
   const std::int64_t* first = values.data_as<std::int64_t>();
   return std::vector<std::int64_t>(first, first + values.numel());
 }

@@ -14,28 +14,28 @@ using base::Error;
 using base::ErrorCode;
 
 template <typename T>
-Tensor from_values(const std::vector<T>& values, DType values_dtype, const Shape& shape,
-                   DType dtype) {
+LocalTensor from_values(const std::vector<T>& values, DType values_dtype, const Shape& shape,
+                        DType dtype) {
   if (numel(shape) != static_cast<std::int64_t>(values.size())) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} values do not fill a tensor of shape {}", values.size(),
                             shape_to_string(shape)));
   }
-  const Tensor whole = empty(shape, {.dtype = values_dtype});
+  const LocalTensor whole = empty(shape, {.dtype = values_dtype});
   if (!values.empty()) std::memcpy(whole.data(), values.data(), whole.bytes());
   return whole.to(dtype);
 }
 
-Tensor sequence_on_device(std::int64_t count, DType computed, double start, double step,
-                          TensorOptions options) {
-  const Tensor values = empty({count}, {computed, options.device});
+LocalTensor sequence_on_device(std::int64_t count, DType computed, double start, double step,
+                               TensorOptions options) {
+  const LocalTensor values = empty({count}, {computed, options.device});
   if (count != 0) cuda::fill_sequence(values, start, step);
   return values.to(options.dtype);
 }
 
 }  // namespace
 
-Tensor empty(const Shape& shape, TensorOptions options) {
+LocalTensor empty(const Shape& shape, TensorOptions options) {
   const std::int64_t count = numel(shape);
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<std::size_t>(count), item_size(options.dtype), &bytes)) {
@@ -43,23 +43,23 @@ Tensor empty(const Shape& shape, TensorOptions options) {
                 fmt::format("a {} tensor of shape {} has more bytes than 64 bits count",
                             dtype_name(options.dtype), shape_to_string(shape)));
   }
-  return Tensor(Storage::allocate(bytes, options.device), options.dtype, shape,
-                contiguous_strides(shape));
+  return LocalTensor(Storage::allocate(bytes, options.device), options.dtype, shape,
+                     contiguous_strides(shape));
 }
 
-Tensor zeros(const Shape& shape, TensorOptions options) {
+LocalTensor zeros(const Shape& shape, TensorOptions options) {
   return full(shape, 0, options);
 }
 
-Tensor ones(const Shape& shape, TensorOptions options) {
+LocalTensor ones(const Shape& shape, TensorOptions options) {
   return full(shape, 1, options);
 }
 
-Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
+LocalTensor full(const Shape& shape, Scalar value, TensorOptions options) {
   return empty(shape, options).fill_(value);
 }
 
-Tensor arange(std::int64_t n, TensorOptions options) {
+LocalTensor arange(std::int64_t n, TensorOptions options) {
   if (n < 0) throw Error(ErrorCode::kInvalidArgument, fmt::format("arange({}) is negative", n));
   if (!options.device.is_cpu()) return sequence_on_device(n, DType::i64, 0, 1, options);
   std::vector<std::int64_t> values(static_cast<std::size_t>(n));
@@ -67,7 +67,7 @@ Tensor arange(std::int64_t n, TensorOptions options) {
   return tensor_from(values, {n}, options.dtype);
 }
 
-Tensor arange(double start, double end, double step, TensorOptions options) {
+LocalTensor arange(double start, double end, double step, TensorOptions options) {
   const double count = std::ceil((end - start) / step);
   if (!(count >= 0 && count < 0x1p53)) {  // a step of 0 makes it NaN or infinite
     throw Error(ErrorCode::kInvalidArgument,
@@ -81,11 +81,11 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
   return tensor_from(values, {static_cast<std::int64_t>(count)}, options.dtype);
 }
 
-Tensor tensor_from(const std::vector<double>& values, const Shape& shape, DType dtype) {
+LocalTensor tensor_from(const std::vector<double>& values, const Shape& shape, DType dtype) {
   return from_values(values, DType::f64, shape, dtype);
 }
 
-Tensor tensor_from(const std::vector<std::int64_t>& values, const Shape& shape, DType dtype) {
+LocalTensor tensor_from(const std::vector<std::int64_t>& values, const Shape& shape, DType dtype) {
   return from_values(values, DType::i64, shape, dtype);
 }
 

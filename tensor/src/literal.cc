@@ -38,18 +38,18 @@ DType TensorLiteral::natural_dtype() const {
   return Scalar::dtype_of(kind_);
 }
 
-Tensor TensorLiteral::make(std::optional<DType> dtype, Device device) const {
+LocalTensor TensorLiteral::make(std::optional<DType> dtype, Device device) const {
   const DType target = dtype.value_or(natural_dtype());
-  const Tensor made = kind_ == Scalar::Kind::floating ? tensor_from(doubles_, shape_, target)
-                                                      : tensor_from(integers_, shape_, target);
+  const LocalTensor made = kind_ == Scalar::Kind::floating ? tensor_from(doubles_, shape_, target)
+                                                           : tensor_from(integers_, shape_, target);
   return made.to(device);
 }
 
-Tensor tensor(std::initializer_list<TensorLiteral> items, LiteralOptions options) {
+LocalTensor tensor(std::initializer_list<TensorLiteral> items, LiteralOptions options) {
   return TensorLiteral(items).make(options.dtype, options.device);
 }
 
-Tensor tensor(const TensorLiteral& value, LiteralOptions options) {
+LocalTensor tensor(const TensorLiteral& value, LiteralOptions options) {
   return value.make(options.dtype, options.device);
 }
 

@@ -16,7 +16,7 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-[[noreturn]] void refuse(const Tensor& a, const Tensor& b, std::string why,
+[[noreturn]] void refuse(const LocalTensor& a, const LocalTensor& b, std::string why,
                          std::string remedy = {}) {
   throw Error(
       ErrorCode::kInvalidArgument,
@@ -25,7 +25,7 @@ using base::ErrorCode;
       std::move(why), std::move(remedy));
 }
 
-void check(const Tensor& a, const Tensor& b) {
+void check(const LocalTensor& a, const LocalTensor& b) {
   require_one_device("matmul", a, b);
   if (a.dim() == 0 || b.dim() == 0) refuse(a, b, "both need a dim at least", "mul()");
   if (a.dtype() != b.dtype()) refuse(a, b, "the dtypes differ", "to() one of them");
@@ -43,16 +43,16 @@ void check(const Tensor& a, const Tensor& b) {
 }
 
 /// A layout that multiply_matrices takes.
-Tensor prepared(const Tensor& tensor) {
+LocalTensor prepared(const LocalTensor& tensor) {
   if (is_floating_point(tensor.dtype()) && is_blas_layout(matrix_of(tensor))) return tensor;
   return tensor.contiguous();
 }
 
-Shape batch_of(const Tensor& tensor) {
+Shape batch_of(const LocalTensor& tensor) {
   return Shape(tensor.shape().begin(), tensor.shape().end() - 2);
 }
 
-Tensor with_batch(const Tensor& tensor, const Shape& batch) {
+LocalTensor with_batch(const LocalTensor& tensor, const Shape& batch) {
   Shape shape = batch;
   shape.push_back(tensor.size(-2));
   shape.push_back(tensor.size(-1));
@@ -60,7 +60,7 @@ Tensor with_batch(const Tensor& tensor, const Shape& batch) {
 }
 
 /// Walks the batch dims of all three in step.
-void multiply_batches(const Tensor& a, const Tensor& b, const Tensor& result) {
+void multiply_batches(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result) {
   if (!result.device().is_cpu()) return cuda::multiply_batches(a, b, result);
   if (result.dim() == 2) {
     multiply_matrices(a.dtype(), matrix_of(a), matrix_of(b), result.data());
@@ -70,7 +70,7 @@ void multiply_batches(const Tensor& a, const Tensor& b, const Tensor& result) {
 }
 
 /// Both have two dims at least and one dtype that multiply_matrices takes.
-Tensor multiply(const Tensor& a, const Tensor& b) {
+LocalTensor multiply(const LocalTensor& a, const LocalTensor& b) {
   if (b.dim() == 2 && a.dim() > 2 && a.is_contiguous()) {
     // Many small products are one large one.
     Shape shape = a.shape();
@@ -84,7 +84,7 @@ Tensor multiply(const Tensor& a, const Tensor& b) {
   Shape shape = batch;
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));
-  Tensor result = empty(shape, {a.dtype(), a.device()});
+  LocalTensor result = empty(shape, {a.dtype(), a.device()});
   if (result.numel() == 0) return result;
   multiply_batches(with_batch(prepared(a), batch), with_batch(prepared(b), batch), result);
   return result;
@@ -92,15 +92,15 @@ Tensor multiply(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b) {
+LocalTensor matmul(const LocalTensor& a, const LocalTensor& b) {
   check(a, b);
   const DType dtype = a.dtype();
   const bool is_half = dtype == DType::f16 || dtype == DType::bf16;
   // cuBLAS takes half types, and sums them in f32 as well.
   const DType compute = is_half && a.device().is_cpu() ? DType::f32 : dtype;
-  const Tensor left = (a.dim() == 1 ? a.unsqueeze(0) : a).to(compute);
-  const Tensor right = (b.dim() == 1 ? b.unsqueeze(1) : b).to(compute);
-  Tensor result = multiply(left, right);
+  const LocalTensor left = (a.dim() == 1 ? a.unsqueeze(0) : a).to(compute);
+  const LocalTensor right = (b.dim() == 1 ? b.unsqueeze(1) : b).to(compute);
+  LocalTensor result = multiply(left, right);
   if (b.dim() == 1) result = result.squeeze(-1);
   if (a.dim() == 1) result = result.squeeze(b.dim() == 1 ? -1 : -2);
   return result.to(dtype);

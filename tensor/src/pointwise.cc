@@ -47,13 +47,13 @@ DType result_dtype(BinaryOp op, DType common) {
   return op == BinaryOp::div && !is_floating_point(common) ? DType::f32 : common;
 }
 
-void run_kernel(BinaryOp op, const Tensor& out, const Tensor& a, const Tensor& b) {
+void run_kernel(BinaryOp op, const LocalTensor& out, const LocalTensor& a, const LocalTensor& b) {
   if (!out.device().is_cpu()) return cuda::binary(op, out, a, b);
   const LoopOperand operands[] = {LoopOperand::of(out), LoopOperand::of(a), LoopOperand::of(b)};
   for_each_row(out.shape(), operands, binary_kernel(op, out.dtype()));
 }
 
-Tensor run(BinaryOp op, const Tensor& a, const Tensor& b, DType result) {
+LocalTensor run(BinaryOp op, const LocalTensor& a, const LocalTensor& b, DType result) {
   // A number is a number on every device; it is the other one's operation.
   if (a.device() != b.device() && a.device().is_cpu() && a.dim() == 0) {
     return run(op, a.to(b.device()), b, result);
@@ -66,9 +66,9 @@ Tensor run(BinaryOp op, const Tensor& a, const Tensor& b, DType result) {
   // As in PyTorch, a single element on the right meets half types in float, unrounded.
   const bool keeps_precision = is_half(result) && b.numel() == 1;
   const DType dtype = keeps_precision ? DType::f32 : result;
-  const Tensor left = a.to(result).to(dtype).expand(shape);
-  const Tensor right = b.to(dtype).expand(shape);
-  const Tensor out = empty(shape, {dtype, a.device()});
+  const LocalTensor left = a.to(result).to(dtype).expand(shape);
+  const LocalTensor right = b.to(dtype).expand(shape);
+  const LocalTensor out = empty(shape, {dtype, a.device()});
   run_kernel(op, out, left, right);
   return out.to(result);
 }
@@ -78,7 +78,7 @@ Tensor run(BinaryOp op, const Tensor& a, const Tensor& b, DType result) {
               "to(DType::i64) first");
 }
 
-Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
+LocalTensor binary(BinaryOp op, const LocalTensor& a, const LocalTensor& b) {
   if (op == BinaryOp::sub && (a.dtype() == DType::boolean || b.dtype() == DType::boolean)) {
     refuse_bool_subtraction();
   }
@@ -87,50 +87,50 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
 
 enum class NumberSide { left, right };
 
-Tensor binary(BinaryOp op, const Tensor& a, Scalar number, NumberSide side) {
+LocalTensor binary(BinaryOp op, const LocalTensor& a, Scalar number, NumberSide side) {
   if (op == BinaryOp::sub &&
       (a.dtype() == DType::boolean || number.kind() == Scalar::Kind::boolean)) {
     refuse_bool_subtraction();
   }
   const DType result = result_dtype(op, result_type(a, number));
   require_fits(op, number, result);
-  const Tensor scalar =
+  const LocalTensor scalar =
       full({}, number, {.dtype = is_half(result) ? DType::f32 : result, .device = a.device()});
   return side == NumberSide::right ? run(op, a, scalar, result) : run(op, scalar, a, result);
 }
 
 }  // namespace
 
-Tensor add(const Tensor& a, const Tensor& b) {
+LocalTensor add(const LocalTensor& a, const LocalTensor& b) {
   return binary(BinaryOp::add, a, b);
 }
-Tensor sub(const Tensor& a, const Tensor& b) {
+LocalTensor sub(const LocalTensor& a, const LocalTensor& b) {
   return binary(BinaryOp::sub, a, b);
 }
-Tensor mul(const Tensor& a, const Tensor& b) {
+LocalTensor mul(const LocalTensor& a, const LocalTensor& b) {
   return binary(BinaryOp::mul, a, b);
 }
-Tensor div(const Tensor& a, const Tensor& b) {
+LocalTensor div(const LocalTensor& a, const LocalTensor& b) {
   return binary(BinaryOp::div, a, b);
 }
 
-Tensor add(const Tensor& a, Scalar b) {
+LocalTensor add(const LocalTensor& a, Scalar b) {
   return binary(BinaryOp::add, a, b, NumberSide::right);
 }
-Tensor sub(const Tensor& a, Scalar b) {
+LocalTensor sub(const LocalTensor& a, Scalar b) {
   return binary(BinaryOp::sub, a, b, NumberSide::right);
 }
-Tensor mul(const Tensor& a, Scalar b) {
+LocalTensor mul(const LocalTensor& a, Scalar b) {
   return binary(BinaryOp::mul, a, b, NumberSide::right);
 }
-Tensor div(const Tensor& a, Scalar b) {
+LocalTensor div(const LocalTensor& a, Scalar b) {
   return binary(BinaryOp::div, a, b, NumberSide::right);
 }
 
-Tensor sub(Scalar a, const Tensor& b) {
+LocalTensor sub(Scalar a, const LocalTensor& b) {
   return binary(BinaryOp::sub, b, a, NumberSide::left);
 }
-Tensor div(Scalar a, const Tensor& b) {
+LocalTensor div(Scalar a, const LocalTensor& b) {
   // PyTorch's result, rounding included, is that of the reciprocal.
   return mul(binary(BinaryOp::div, b, 1, NumberSide::left), a);
 }

@@ -19,17 +19,17 @@ constexpr std::string_view kPrefix = "tensor(";
 enum class Extent { whole, edges };
 
 /// The elements along dim 0 that are shown, in two runs; the second is empty where all are.
-std::vector<Tensor> shown_runs(const Tensor& tensor, Extent extent) {
+std::vector<LocalTensor> shown_runs(const LocalTensor& tensor, Extent extent) {
   const std::int64_t size = tensor.size(0);
   if (extent == Extent::whole || size <= 2 * kEdgeItems) return {tensor};
   return {tensor.slice(0, 0, kEdgeItems), tensor.slice(0, size - kEdgeItems, size)};
 }
 
 /// All elements that are shown.
-Tensor shown_elements(const Tensor& tensor, Extent extent) {
+LocalTensor shown_elements(const LocalTensor& tensor, Extent extent) {
   if (extent == Extent::whole || tensor.dim() == 0) return tensor.reshape({-1});
-  std::vector<Tensor> pieces;
-  for (const Tensor& run : shown_runs(tensor, extent)) {
+  std::vector<LocalTensor> pieces;
+  for (const LocalTensor& run : shown_runs(tensor, extent)) {
     if (tensor.dim() == 1) {
       pieces.push_back(run);
       continue;
@@ -44,7 +44,7 @@ Tensor shown_elements(const Tensor& tensor, Extent extent) {
 /// How every element of one tensor is written.
 class Formatter {
  public:
-  explicit Formatter(const Tensor& elements) {
+  explicit Formatter(const LocalTensor& elements) {
     if (is_floating_point(elements.dtype())) {
       choose_floating_mode(elements.to_vector());
     } else {
@@ -56,7 +56,7 @@ class Formatter {
   std::size_t width() const { return width_; }
 
   /// Of a tensor of one dim.
-  std::vector<std::string> format(const Tensor& elements) const {
+  std::vector<std::string> format(const LocalTensor& elements) const {
     std::vector<std::string> texts = unpadded(elements);
     for (std::string& text : texts) {
       if (text.size() < width_) text.insert(0, width_ - text.size(), ' ');
@@ -93,7 +93,7 @@ class Formatter {
     return fmt::format("{:.4f}", value);
   }
 
-  std::vector<std::string> unpadded(const Tensor& elements) const {
+  std::vector<std::string> unpadded(const LocalTensor& elements) const {
     std::vector<std::string> texts;
     if (is_floating_point(elements.dtype())) {
       for (const double value : elements.to_vector()) texts.push_back(unpadded(value));
@@ -113,17 +113,17 @@ class Formatter {
 /// Nested brackets, to stand after `indent` characters on their line.
 class ElementPrinter {
  public:
-  ElementPrinter(const Tensor& tensor, Extent extent)
+  ElementPrinter(const LocalTensor& tensor, Extent extent)
       : formatter_(shown_elements(tensor, extent)), extent_(extent) {}
 
-  std::string print(const Tensor& tensor, std::size_t indent) const {
+  std::string print(const LocalTensor& tensor, std::size_t indent) const {
     if (tensor.dim() == 0) return formatter_.format(tensor.unsqueeze(0)).front();
     if (tensor.dim() == 1) return print_row(tensor, indent);
     const std::string separator = "," +
                                   std::string(static_cast<std::size_t>(tensor.dim() - 1), '\n') +
                                   std::string(indent + 1, ' ');
     std::string text = "[";
-    for (const Tensor& run : shown_runs(tensor, extent_)) {
+    for (const LocalTensor& run : shown_runs(tensor, extent_)) {
       if (text.size() > 1) text += separator + "...";
       for (std::int64_t i = 0; i < run.size(0); ++i) {
         if (text.size() > 1) text += separator;
@@ -134,11 +134,11 @@ class ElementPrinter {
   }
 
  private:
-  std::string print_row(const Tensor& row, std::size_t indent) const {
+  std::string print_row(const LocalTensor& row, std::size_t indent) const {
     const std::size_t room = kLineWidth > indent ? kLineWidth - indent : 0;
     const std::size_t per_line = std::max<std::size_t>(1, room / (formatter_.width() + 2));
     std::vector<std::string> items;
-    for (const Tensor& run : shown_runs(row, extent_)) {
+    for (const LocalTensor& run : shown_runs(row, extent_)) {
       if (!items.empty()) items.push_back(" ...");
       for (std::string& item : formatter_.format(run)) items.push_back(std::move(item));
     }
@@ -155,7 +155,7 @@ class ElementPrinter {
 };
 
 /// PyTorch's names for what cannot be seen from the elements.
-std::vector<std::string> suffixes(const Tensor& tensor) {
+std::vector<std::string> suffixes(const LocalTensor& tensor) {
   std::vector<std::string> texts;
   if (!tensor.device().is_cpu()) {
     texts.push_back(fmt::format("device='{}'", tensor.device().to_string()));
@@ -174,14 +174,14 @@ std::vector<std::string> suffixes(const Tensor& tensor) {
 
 }  // namespace
 
-std::string Tensor::to_string() const {
+std::string LocalTensor::to_string() const {
   std::string text(kPrefix);
   if (numel() == 0) {
     text += "[]";
   } else {
     const Extent extent = numel() > kThreshold ? Extent::edges : Extent::whole;
     // Of a large tensor on a device only the elements that are shown come to the host.
-    const Tensor shown = extent == Extent::whole ? to(kCpu) : *this;
+    const LocalTensor shown = extent == Extent::whole ? to(kCpu) : *this;
     text += ElementPrinter(shown, extent).print(shown, kPrefix.size());
   }
   // As PyTorch counts it: one more than the line has, two more on the first line.

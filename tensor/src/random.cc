@@ -49,24 +49,24 @@ void check_block(const Shape& global_shape, const Shape& offsets, const Shape& s
 }
 
 /// The same numbers as on the cpu.
-Tensor randn_on_device(const Shape& global_shape, const Shape& offsets, const Shape& shape,
-                       RandomKey key, TensorOptions options) {
-  const Tensor block = empty(shape, {DType::f64, options.device});
+LocalTensor randn_on_device(const Shape& global_shape, const Shape& offsets, const Shape& shape,
+                            RandomKey key, TensorOptions options) {
+  const LocalTensor block = empty(shape, {DType::f64, options.device});
   if (block.numel() != 0) cuda::fill_normal(block, global_shape, offsets, key);
   return block.to(options.dtype);
 }
 
 }  // namespace
 
-Tensor randn(const Shape& shape, RandomKey key, TensorOptions options) {
+LocalTensor randn(const Shape& shape, RandomKey key, TensorOptions options) {
   return randn_block(shape, Shape(shape.size(), 0), shape, key, options);
 }
 
-Tensor randn_block(const Shape& global_shape, const Shape& offsets, const Shape& shape,
-                   RandomKey key, TensorOptions options) {
+LocalTensor randn_block(const Shape& global_shape, const Shape& offsets, const Shape& shape,
+                        RandomKey key, TensorOptions options) {
   check_block(global_shape, offsets, shape);
   if (!options.device.is_cpu()) return randn_on_device(global_shape, offsets, shape, key, options);
-  Tensor block = empty(shape, {.dtype = options.dtype});
+  LocalTensor block = empty(shape, {.dtype = options.dtype});
   if (block.numel() == 0) return block;
   const Strides steps = contiguous_strides(global_shape);
   const std::int64_t row_size = shape.empty() ? 1 : shape.back();

@@ -30,11 +30,11 @@ std::vector<bool> marked_dims(const std::vector<int>& dims, std::size_t rank) {
 
 }  // namespace
 
-Tensor sum(const Tensor& a) {
+LocalTensor sum(const LocalTensor& a) {
   return sum(a, {});
 }
 
-Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
+LocalTensor sum(const LocalTensor& a, const std::vector<int>& dims, bool keepdim) {
   const std::vector<bool> reduced = marked_dims(dims, a.shape().size());
   std::vector<int> order;
   Shape shape;
@@ -48,8 +48,8 @@ Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
     if (reduced[d]) order.push_back(static_cast<int>(d));
   }
   // What is summed lies in one run per result, so that every layout adds in the same order.
-  const Tensor rows = a.permute(order).contiguous();
-  Tensor result = empty(shape, {sum_dtype(a.dtype()), a.device()});
+  const LocalTensor rows = a.permute(order).contiguous();
+  LocalTensor result = empty(shape, {sum_dtype(a.dtype()), a.device()});
   if (a.device().is_cpu()) {
     sum_rows(a.dtype(), result.data(), rows.data(), result.numel(), row_size);
   } else {
@@ -58,14 +58,14 @@ Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
   return result;
 }
 
-bool equal(const Tensor& a, const Tensor& b) {
+bool equal(const LocalTensor& a, const LocalTensor& b) {
   require_one_device("equal", a, b);
   if (a.shape() != b.shape()) return false;
   const DType dtype = promote_types(a.dtype(), b.dtype());
-  const Tensor left = a.to(dtype);
-  const Tensor right = b.to(dtype);
+  const LocalTensor left = a.to(dtype);
+  const LocalTensor right = b.to(dtype);
   if (!a.device().is_cpu()) {
-    const Tensor flag = ones({1}, {DType::u8, a.device()});
+    const LocalTensor flag = ones({1}, {DType::u8, a.device()});
     cuda::clear_if_different(flag, left, right);
     return flag.item() != 0;
   }

@@ -8,6 +8,6 @@
 namespace dtrun::tensors {
 
 /// @throws Error kInvalidArgument naming the operation and both devices where they differ
-void require_one_device(std::string_view operation, const Tensor& a, const Tensor& b);
+void require_one_device(std::string_view operation, const LocalTensor& a, const LocalTensor& b);
 
 }  // namespace dtrun::tensors

@@ -131,7 +131,7 @@ class Walk {
 
 }  // namespace
 
-LoopOperand LoopOperand::of(const Tensor& tensor) {
+LoopOperand LoopOperand::of(const LocalTensor& tensor) {
   return {tensor.data(), tensor.strides(), tensors::item_size(tensor.dtype())};
 }
 

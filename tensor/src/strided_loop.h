@@ -15,7 +15,7 @@ struct LoopOperand {
   Strides strides;
   std::size_t item_size;
 
-  static LoopOperand of(const Tensor& tensor);
+  static LoopOperand of(const LocalTensor& tensor);
 };
 
 /// Handles `count` elements; operand k starts at operands[k] and steps strides[k] bytes.

@@ -7,8 +7,8 @@
 
 namespace dtrun::tensors {
 
-Tensor::Tensor(std::shared_ptr<Storage> storage, DType dtype, Shape shape, Strides strides,
-               std::int64_t offset)
+LocalTensor::LocalTensor(std::shared_ptr<Storage> storage, DType dtype, Shape shape,
+                         Strides strides, std::int64_t offset)
     : storage_(std::move(storage)),
       dtype_(dtype),
       shape_(std::move(shape)),
@@ -25,20 +25,20 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, DType dtype, Shape shape, Strid
   DT_CHECK(first >= 0 && static_cast<std::size_t>(last) < capacity);
 }
 
-std::int64_t Tensor::size(int dim) const {
+std::int64_t LocalTensor::size(int dim) const {
   return shape_[static_cast<std::size_t>(normalize_dim(dim, shape_.size()))];
 }
 
-std::int64_t Tensor::numel() const {
+std::int64_t LocalTensor::numel() const {
   return tensors::numel(shape_);
 }
 
-void* Tensor::data() const {
+void* LocalTensor::data() const {
   return static_cast<char*>(storage_->data()) +
          offset_ * static_cast<std::int64_t>(item_size(dtype_));
 }
 
-bool Tensor::is_contiguous() const {
+bool LocalTensor::is_contiguous() const {
   if (numel() == 0) return true;
   std::int64_t step = 1;
   for (std::size_t d = shape_.size(); d-- > 0;) {
@@ -49,7 +49,7 @@ bool Tensor::is_contiguous() const {
   return true;
 }
 
-std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+std::ostream& operator<<(std::ostream& out, const LocalTensor& tensor) {
   return out << tensor.to_string();
 }
 

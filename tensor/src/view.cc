@@ -19,12 +19,12 @@ using base::ErrorCode;
   throw Error(ErrorCode::kInvalidArgument, std::move(what), std::move(why), std::move(remedy));
 }
 
-std::size_t index_of(int dim, const Tensor& tensor) {
+std::size_t index_of(int dim, const LocalTensor& tensor) {
   return static_cast<std::size_t>(normalize_dim(dim, tensor.shape().size()));
 }
 
 /// Replaces a -1 by what the other sizes leave.
-Shape infer_shape(Shape shape, const Tensor& tensor) {
+Shape infer_shape(Shape shape, const LocalTensor& tensor) {
   const Shape asked = shape;
   const auto fail = [&](const char* why) {
     invalid(fmt::format("cannot view shape {} as {}", shape_to_string(tensor.shape()),
@@ -45,7 +45,7 @@ Shape infer_shape(Shape shape, const Tensor& tensor) {
 }
 
 /// Strides that give `tensor`'s elements the new shape in place, where there are any.
-std::optional<Strides> view_strides(const Tensor& tensor, const Shape& shape) {
+std::optional<Strides> view_strides(const LocalTensor& tensor, const Shape& shape) {
   if (tensor.numel() == 0 || tensor.is_contiguous()) return contiguous_strides(shape);
   // Runs of old dims that lie one after the other in memory; each new dim must fit inside one.
   Strides strides(shape.size());
@@ -73,7 +73,7 @@ std::optional<Strides> view_strides(const Tensor& tensor, const Shape& shape) {
 
 }  // namespace
 
-Tensor Tensor::view(Shape shape) const {
+LocalTensor LocalTensor::view(Shape shape) const {
   Shape target = infer_shape(std::move(shape), *this);
   std::optional<Strides> strides = view_strides(*this, target);
   if (!strides) {
@@ -82,17 +82,19 @@ Tensor Tensor::view(Shape shape) const {
         fmt::format("its strides {} do not allow it without a copy", shape_to_string(strides_)),
         "reshape(), which copies where it must");
   }
-  return Tensor(storage_, dtype_, std::move(target), std::move(*strides), offset_);
+  return LocalTensor(storage_, dtype_, std::move(target), std::move(*strides), offset_);
 }
 
-Tensor Tensor::reshape(Shape shape) const {
+LocalTensor LocalTensor::reshape(Shape shape) const {
   Shape target = infer_shape(std::move(shape), *this);
   std::optional<Strides> strides = view_strides(*this, target);
-  if (strides) return Tensor(storage_, dtype_, std::move(target), std::move(*strides), offset_);
+  if (strides)
+    return LocalTensor(storage_, dtype_, std::move(target), std::move(*strides), offset_);
   return clone().view(std::move(target));
 }
 
-Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {
+LocalTensor LocalTensor::slice(int dim, std::int64_t start, std::int64_t end,
+                               std::int64_t step) const {
   const std::size_t d = index_of(dim, *this);
   if (step <= 0) invalid(fmt::format("slice step {} is not positive", step));
   const std::int64_t size = shape_[d];
@@ -105,11 +107,11 @@ Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t
   Strides strides = strides_;
   shape[d] = length / step + (length % step != 0 ? 1 : 0);
   strides[d] *= shape[d] > 1 ? step : 1;
-  return Tensor(storage_, dtype_, std::move(shape), std::move(strides),
-                offset_ + first * strides_[d]);
+  return LocalTensor(storage_, dtype_, std::move(shape), std::move(strides),
+                     offset_ + first * strides_[d]);
 }
 
-Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
+LocalTensor LocalTensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
   const std::size_t d = index_of(dim, *this);
   const std::int64_t first = start < 0 ? start + shape_[d] : start;
   if (first < 0 || length < 0 || first > shape_[d] - length) {
@@ -119,7 +121,7 @@ Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
   return slice(static_cast<int>(d), first, first + length);
 }
 
-Tensor Tensor::select(int dim, std::int64_t index) const {
+LocalTensor LocalTensor::select(int dim, std::int64_t index) const {
   const std::size_t d = index_of(dim, *this);
   if (index < -shape_[d] || index >= shape_[d]) {
     invalid(fmt::format("index {} is out of range for dim {}", index, d),
@@ -130,11 +132,11 @@ Tensor Tensor::select(int dim, std::int64_t index) const {
   Strides strides = strides_;
   shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(d));
   strides.erase(strides.begin() + static_cast<std::ptrdiff_t>(d));
-  return Tensor(storage_, dtype_, std::move(shape), std::move(strides),
-                offset_ + position * strides_[d]);
+  return LocalTensor(storage_, dtype_, std::move(shape), std::move(strides),
+                     offset_ + position * strides_[d]);
 }
 
-Tensor Tensor::transpose(int dim0, int dim1) const {
+LocalTensor LocalTensor::transpose(int dim0, int dim1) const {
   if (shape_.empty() && (dim0 == 0 || dim0 == -1) && (dim1 == 0 || dim1 == -1)) return *this;
   const std::size_t a = index_of(dim0, *this);
   const std::size_t b = index_of(dim1, *this);
@@ -142,10 +144,10 @@ Tensor Tensor::transpose(int dim0, int dim1) const {
   Strides strides = strides_;
   std::swap(shape[a], shape[b]);
   std::swap(strides[a], strides[b]);
-  return Tensor(storage_, dtype_, std::move(shape), std::move(strides), offset_);
+  return LocalTensor(storage_, dtype_, std::move(shape), std::move(strides), offset_);
 }
 
-Tensor Tensor::permute(const std::vector<int>& dims) const {
+LocalTensor LocalTensor::permute(const std::vector<int>& dims) const {
   if (dims.size() != shape_.size()) {
     invalid(fmt::format("permute was given {} dims for shape {}", dims.size(),
                         shape_to_string(shape_)));
@@ -160,26 +162,26 @@ Tensor Tensor::permute(const std::vector<int>& dims) const {
     shape.push_back(shape_[d]);
     strides.push_back(strides_[d]);
   }
-  return Tensor(storage_, dtype_, std::move(shape), std::move(strides), offset_);
+  return LocalTensor(storage_, dtype_, std::move(shape), std::move(strides), offset_);
 }
 
-Tensor Tensor::unsqueeze(int dim) const {
+LocalTensor LocalTensor::unsqueeze(int dim) const {
   const std::size_t d = static_cast<std::size_t>(normalize_dim(dim, shape_.size() + 1));
   Shape shape = shape_;
   Strides strides = strides_;
   const std::int64_t step = d < shape_.size() ? shape_[d] * strides_[d] : 1;
   shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(d), 1);
   strides.insert(strides.begin() + static_cast<std::ptrdiff_t>(d), step);
-  return Tensor(storage_, dtype_, std::move(shape), std::move(strides), offset_);
+  return LocalTensor(storage_, dtype_, std::move(shape), std::move(strides), offset_);
 }
 
-Tensor Tensor::squeeze(int dim) const {
+LocalTensor LocalTensor::squeeze(int dim) const {
   if (shape_.empty() && (dim == 0 || dim == -1)) return *this;
   const std::size_t d = index_of(dim, *this);
   return shape_[d] == 1 ? select(static_cast<int>(d), 0) : *this;
 }
 
-Tensor Tensor::expand(const Shape& shape) const {
+LocalTensor LocalTensor::expand(const Shape& shape) const {
   const auto fail = [&] {
     invalid(fmt::format("cannot expand shape {} to {}", shape_to_string(shape_),
                         shape_to_string(shape)),
@@ -195,21 +197,21 @@ Tensor Tensor::expand(const Shape& shape) const {
     if (size != shape_[d] && shape_[d] != 1) fail();
     if (size == shape_[d]) strides[added + d] = strides_[d];
   }
-  return Tensor(storage_, dtype_, std::move(target), std::move(strides), offset_);
+  return LocalTensor(storage_, dtype_, std::move(target), std::move(strides), offset_);
 }
 
-Tensor cat(const std::vector<Tensor>& tensors, int dim) {
+LocalTensor cat(const std::vector<LocalTensor>& tensors, int dim) {
   if (tensors.empty()) invalid("cat was given no tensors");
   // As in PyTorch, an empty 1-D tensor joins anything.
-  const auto is_nothing = [](const Tensor& tensor) { return tensor.shape() == Shape{0}; };
+  const auto is_nothing = [](const LocalTensor& tensor) { return tensor.shape() == Shape{0}; };
   const auto found = std::find_if_not(tensors.begin(), tensors.end(), is_nothing);
-  const Tensor& model = found == tensors.end() ? tensors.front() : *found;
+  const LocalTensor& model = found == tensors.end() ? tensors.front() : *found;
   if (model.dim() == 0) invalid("cat was given a tensor without dims", "", "stack()");
   const std::size_t d = index_of(dim, model);
   Shape shape = model.shape();
   shape[d] = 0;
   DType dtype = model.dtype();
-  for (const Tensor& tensor : tensors) {
+  for (const LocalTensor& tensor : tensors) {
     dtype = promote_types(dtype, tensor.dtype());
     if (is_nothing(tensor)) continue;
     Shape other = tensor.shape();
@@ -221,9 +223,9 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
     }
     shape[d] += tensor.shape()[d];
   }
-  Tensor result = empty(shape, {dtype, model.device()});
+  LocalTensor result = empty(shape, {dtype, model.device()});
   std::int64_t start = 0;
-  for (const Tensor& tensor : tensors) {
+  for (const LocalTensor& tensor : tensors) {
     if (is_nothing(tensor)) continue;
     const std::int64_t length = tensor.shape()[d];
     result.narrow(static_cast<int>(d), start, length).copy_(tensor);
@@ -232,10 +234,10 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
   return result;
 }
 
-Tensor stack(const std::vector<Tensor>& tensors, int dim) {
+LocalTensor stack(const std::vector<LocalTensor>& tensors, int dim) {
   if (tensors.empty()) invalid("stack was given no tensors");
-  std::vector<Tensor> layers;
-  for (const Tensor& tensor : tensors) {
+  std::vector<LocalTensor> layers;
+  for (const LocalTensor& tensor : tensors) {
     if (tensor.shape() != tensors.front().shape()) {
       invalid(fmt::format("stack was given shapes {} and {}",
                           shape_to_string(tensors.front().shape()),
@@ -246,7 +248,8 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   return cat(layers, normalize_dim(dim, tensors.front().shape().size() + 1));
 }
 
-std::vector<Tensor> split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim) {
+std::vector<LocalTensor> split(const LocalTensor& a, const std::vector<std::int64_t>& sizes,
+                               int dim) {
   const std::size_t d = index_of(dim, a);
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   const bool negative = std::any_of(sizes.begin(), sizes.end(), [](auto size) { return size < 0; });
@@ -254,7 +257,7 @@ std::vector<Tensor> split(const Tensor& a, const std::vector<std::int64_t>& size
     invalid(fmt::format("split sizes {} do not add up to the {} elements of dim {}",
                         shape_to_string(sizes), a.shape()[d], d));
   }
-  std::vector<Tensor> pieces;
+  std::vector<LocalTensor> pieces;
   std::int64_t start = 0;
   for (const std::int64_t size : sizes) {
     pieces.push_back(a.narrow(static_cast<int>(d), start, size));
@@ -263,7 +266,7 @@ std::vector<Tensor> split(const Tensor& a, const std::vector<std::int64_t>& size
   return pieces;
 }
 
-std::vector<Tensor> split(const Tensor& a, std::int64_t split_size, int dim) {
+std::vector<LocalTensor> split(const LocalTensor& a, std::int64_t split_size, int dim) {
   const std::int64_t total = a.size(dim);
   if (split_size < 0 || (split_size == 0 && total != 0)) {
     invalid(fmt::format("split size {} is not positive", split_size));
@@ -276,7 +279,7 @@ std::vector<Tensor> split(const Tensor& a, std::int64_t split_size, int dim) {
   return split(a, sizes, dim);
 }
 
-std::vector<Tensor> chunk(const Tensor& a, int chunks, int dim) {
+std::vector<LocalTensor> chunk(const LocalTensor& a, int chunks, int dim) {
   const std::int64_t total = a.size(dim);
   if (chunks <= 0) invalid(fmt::format("cannot cut a tensor into {} chunks", chunks));
   const std::int64_t full = (total + chunks - 1) / chunks;

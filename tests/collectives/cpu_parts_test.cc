@@ -30,7 +30,7 @@ namespace dtrun::collectives::cpu {
 namespace {
 
 using base::ErrorCode;
-using tensors::Tensor;
+using tensors::LocalTensor;
 using testing_support::contains;
 using testing_support::error_of;
 
@@ -252,7 +252,7 @@ TEST(StartTest, ARankMapsAPeersHeapWhenItFirstNeedsIt) {
   const std::ptrdiff_t before = footprint().descriptors;
   test::run_ranks(kRanks, [&](const ProcessGroup& group) {
     for (int turn = 0; turn < 50; ++turn) group.barrier();
-    const Tensor tensor = tensors::full({4}, group.rank());
+    const LocalTensor tensor = tensors::full({4}, group.rank());
     group.all_reduce(tensor);
     EXPECT_EQ(tensor.to_vector(), std::vector<double>(4, kRanks * (kRanks - 1) / 2));
     group.broadcast(tensor, 3);

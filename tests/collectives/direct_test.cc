@@ -24,14 +24,14 @@ namespace {
 
 using base::ErrorCode;
 using tensors::DType;
-using tensors::Tensor;
+using tensors::LocalTensor;
 using test::run_failing_ranks;
 using test::run_ranks;
 using testing_support::contains;
 using testing_support::error_of;
 using Values = std::vector<double>;
 
-Tensor ramp(std::int64_t count, int rank) {
+LocalTensor ramp(std::int64_t count, int rank) {
   Values values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = static_cast<double>((i * 3 + static_cast<std::size_t>(rank) * 7) % 11);
@@ -67,10 +67,10 @@ TEST_P(DirectTest, ReductionsAreRightAroundEveryThreshold) {
   run_ranks(size, [size](const ProcessGroup& group) {
     for (const std::int64_t count : counts_around_thresholds(size)) {
       const Values expected = sum(count, size);
-      const Tensor all = ramp(count, group.rank());
+      const LocalTensor all = ramp(count, group.rank());
       group.all_reduce(all);
       EXPECT_EQ(all.to_vector(), expected) << count;
-      const Tensor one = ramp(count, group.rank());
+      const LocalTensor one = ramp(count, group.rank());
       group.reduce(one, size - 1);
       EXPECT_EQ(one.to_vector(),
                 group.rank() == size - 1 ? expected : ramp(count, group.rank()).to_vector());
@@ -83,12 +83,12 @@ TEST_P(DirectTest, CopiesAreRightAroundEveryThreshold) {
   run_ranks(size, [size](const ProcessGroup& group) {
     for (const std::int64_t count : counts_around_thresholds(size)) {
       for (int root = 0; root < 2; ++root) {
-        const Tensor tensor = ramp(count, group.rank());
+        const LocalTensor tensor = ramp(count, group.rank());
         group.broadcast(tensor, root);
         EXPECT_EQ(tensor.to_vector(), ramp(count, root).to_vector()) << count;
       }
-      std::vector<Tensor> gathered;
-      std::vector<Tensor> pieces;
+      std::vector<LocalTensor> gathered;
+      std::vector<LocalTensor> pieces;
       // Pieces of different length, among them an empty one.
       for (int rank = 0; rank < size; ++rank) {
         gathered.push_back(tensors::zeros({count * rank / size}));
@@ -98,7 +98,7 @@ TEST_P(DirectTest, CopiesAreRightAroundEveryThreshold) {
       for (int rank = 0; rank < size; ++rank)
         EXPECT_EQ(gathered[static_cast<std::size_t>(rank)].to_vector(),
                   ramp(count * rank / size, rank).to_vector());
-      const Tensor mine = tensors::zeros({count * group.rank() / size});
+      const LocalTensor mine = tensors::zeros({count * group.rank() / size});
       group.reduce_scatter(mine, pieces);
       EXPECT_EQ(mine.to_vector(), sum(count * group.rank() / size, size));
     }
@@ -109,7 +109,7 @@ TEST_P(DirectTest, ElementsOfEverySizeLieAligned) {
   run_ranks(GetParam(), [](const ProcessGroup& group) {
     for (const DType dtype : {DType::u8, DType::f16, DType::f32, DType::f64, DType::i64})
       for (const std::int64_t count : {1, 2, 3, 4, 100}) {
-        const Tensor tensor = tensors::ones({count}, {.dtype = dtype});
+        const LocalTensor tensor = tensors::ones({count}, {.dtype = dtype});
         group.all_reduce(tensor);
         EXPECT_EQ(tensor.to_vector(), Values(static_cast<std::size_t>(count), group.size()));
       }
@@ -123,7 +123,7 @@ TEST_P(DirectTest, TurnsGoAroundTheEndOfTheirNumbers) {
   run_ranks(size, [size](const ProcessGroup& group) {
     for (int call = 0; call < 600; ++call) {
       const std::int64_t count = call % 3 == 0 ? 100000 : 5;
-      const Tensor tensor = tensors::full({count}, call + group.rank());
+      const LocalTensor tensor = tensors::full({count}, call + group.rank());
       group.all_reduce(tensor);
       EXPECT_EQ(tensors::sum(tensor).item(),
                 static_cast<double>(count) * (call * size + size * (size - 1) / 2));
@@ -142,16 +142,17 @@ TEST_P(DirectTest, EveryKindOfCallMixes) {
                                           "twin");
     for (int call = 0; call < 100; ++call) {
       const ProcessGroup& now = call % 2 == 0 ? group : twin;
-      const Tensor large = tensors::ones({70000});
-      const Tensor small = tensors::ones({3});
+      const LocalTensor large = tensors::ones({70000});
+      const LocalTensor small = tensors::ones({3});
       const Work first = now.all_reduce(large, ReduceOp::sum, {.async = true});
       const Work second = now.all_reduce(small, ReduceOp::sum, {.async = call % 3 == 0});
-      const Tensor from_root = tensors::full({4}, group.rank());
+      const LocalTensor from_root = tensors::full({4}, group.rank());
       now.broadcast(from_root, call % size);
       // A scatter goes by messages, and no rank waits for all.
-      const std::vector<Tensor> pieces(static_cast<std::size_t>(size), tensors::full({2}, call));
-      const Tensor piece = tensors::zeros({2});
-      now.scatter(piece, group.rank() == 0 ? pieces : std::vector<Tensor>(), 0);
+      const std::vector<LocalTensor> pieces(static_cast<std::size_t>(size),
+                                            tensors::full({2}, call));
+      const LocalTensor piece = tensors::zeros({2});
+      now.scatter(piece, group.rank() == 0 ? pieces : std::vector<LocalTensor>(), 0);
       first.wait();
       second.wait();
       EXPECT_EQ(tensors::sum(large).item(), 70000.0 * size);
@@ -183,7 +184,7 @@ TEST(DirectDisagreementTest, CallsInWhichNobodyWaitedAreComparedLater) {
 
 TEST(DirectFailureTest, AGroupThatHasFailedTakesNoMoreMemory) {
   const auto thrown = run_failing_ranks(2, {}, [](const ProcessGroup& group) {
-    if (group.rank() == 0) group.broadcast(Tensor(), 0);
+    if (group.rank() == 0) group.broadcast(LocalTensor(), 0);
     // Each try would take more than 32 KiB of the heap's 1 GiB.
     for (int attempt = 0; attempt < 40000; ++attempt) {
       try {
@@ -244,7 +245,7 @@ TEST(DirectFailureTest, ARankThatDoesNotComeIsNamedAtEverySize) {
 TEST(DirectFailureTest, ARankThatHasLeftIsNamed) {
   for (const std::int64_t count : {1, 100000}) {
     const auto thrown = run_failing_ranks(2, {}, [count](const ProcessGroup& group) {
-      const Tensor tensor = tensors::ones({count});
+      const LocalTensor tensor = tensors::ones({count});
       group.broadcast(tensor, 1);
       if (group.rank() == 0) group.all_reduce(tensor);
     });
@@ -259,7 +260,7 @@ TEST(DirectFailureTest, ARootIsToldOfARankThatHasLeft) {
     const ProcessGroup twin = group.split({{0, 1, 2}}, "twin");
     if (group.rank() == 1) twin.shutdown();
     // Who hears of this has heard of rank 1's leaving before.
-    EXPECT_THROW(group.broadcast(group.rank() == 1 ? Tensor() : tensors::ones({1}), 1),
+    EXPECT_THROW(group.broadcast(group.rank() == 1 ? LocalTensor() : tensors::ones({1}), 1),
                  base::Error);
     if (group.rank() != 0) return;
     // A root needs nobody, but somebody may need the broadcast.
@@ -275,7 +276,7 @@ TEST(DirectFailureTest, ARankThatIsKilledAmongShortCallsIsNamed) {
   for (const std::int64_t count : {1, 100000}) {
     test::RankProcesses ranks(3, {}, test::RankProcesses::Guard::job_page,
                               [count](const ProcessGroup& group) {
-                                const Tensor tensor = tensors::ones({count});
+                                const LocalTensor tensor = tensors::ones({count});
                                 for (;;) group.all_reduce(tensor, ReduceOp::max);
                               });
     const auto begun = [&] { return ranks.job_page().slot(1).operations.load(); };

@@ -16,7 +16,7 @@ namespace {
 
 using base::ErrorCode;
 using tensors::DType;
-using tensors::Tensor;
+using tensors::LocalTensor;
 using test::run_failing_ranks;
 using test::Thrown;
 using Body = void (*)(const ProcessGroup&);
@@ -37,8 +37,8 @@ struct Mismatch {
   const char* differ;  ///< what the message must say
 };
 
-std::vector<Tensor> list(const ProcessGroup& group, std::int64_t count) {
-  std::vector<Tensor> tensors;
+std::vector<LocalTensor> list(const ProcessGroup& group, std::int64_t count) {
+  std::vector<LocalTensor> tensors;
   for (int rank = 0; rank < group.size(); ++rank) tensors.push_back(flat_ones(count));
   return tensors;
 }
@@ -59,12 +59,12 @@ const Mismatch kMismatches[] = {
      [](const ProcessGroup& g) { g.broadcast(flat_ones(4), 0); }, "the operation"},
     {"GatherAgainstScatter",
      [](const ProcessGroup& g) {
-       g.gather(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
+       g.gather(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
      [](const ProcessGroup& g) { g.scatter(flat_ones(2), {}, 0); }, "the operation"},
     {"ScatterAgainstGather",
      [](const ProcessGroup& g) {
-       g.scatter(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
+       g.scatter(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
      [](const ProcessGroup& g) { g.gather(flat_ones(2), {}, 0); }, "the operation"},
     {"BarrierAgainstReduce", [](const ProcessGroup& g) { g.barrier(); },
@@ -85,7 +85,7 @@ const Mismatch kMismatches[] = {
      [](const ProcessGroup& g) { g.reduce(flat_ones(4), g.size() - 1); }, "the root"},
     {"GatherSize",
      [](const ProcessGroup& g) {
-       g.gather(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
+       g.gather(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
      [](const ProcessGroup& g) { g.gather(flat_ones(3), {}, 0); }, "12 bytes came where 8"},
     {"AllGatherSizes", [](const ProcessGroup& g) { g.all_gather(list(g, 2), flat_ones(2)); },
@@ -127,7 +127,7 @@ const Mismatch kMismatches[] = {
      "bytes came where"},
     {"ScatterDtype",
      [](const ProcessGroup& g) {
-       g.scatter(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<Tensor>(), 0);
+       g.scatter(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
      [](const ProcessGroup& g) { g.scatter(flat_ones(2, DType::i64), {}, 0); }, "the dtype"},
     {"MonitoredBarrierAgainstBarrier", [](const ProcessGroup& g) { g.monitored_barrier(); },
@@ -213,7 +213,7 @@ TEST(RejectionTest, AMessageToNobodyHarmsNobody) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     EXPECT_THROW(group.send(flat_ones(1), 2), base::Error);
     EXPECT_THROW(group.recv(flat_ones(1), -2), base::Error);
-    EXPECT_THROW(group.isend(Tensor(), 0), base::Error);
+    EXPECT_THROW(group.isend(LocalTensor(), 0), base::Error);
     group.barrier();
   });
 }
@@ -229,7 +229,7 @@ TEST(RejectionTest, EveryWrongArgumentIsNamed) {
         EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
       }
     };
-    rejected([&] { group.all_reduce(Tensor()); }, "the tensor is an undefined tensor");
+    rejected([&] { group.all_reduce(LocalTensor()); }, "the tensor is an undefined tensor");
     rejected([&] { group.all_reduce(flat_ones(1), ReduceOp::bor); }, "cannot be reduced by bor");
     rejected([&] { group.all_reduce(flat_ones(1, DType::boolean), ReduceOp::avg); }, "no mean");
     rejected([&] { group.broadcast(flat_ones(1), 1); }, "source is 1");

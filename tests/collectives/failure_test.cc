@@ -25,7 +25,7 @@ using base::Deadline;
 using base::ErrorCode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using tensors::Tensor;
+using tensors::LocalTensor;
 using test::RankProcesses;
 using test::run_failing_ranks;
 using test::Thrown;
@@ -40,7 +40,7 @@ class FailureTest : public testing::TestWithParam<Transport> {
 };
 
 void all_reduce_without_end(const ProcessGroup& group, std::int64_t count) {
-  const Tensor tensor = tensors::ones({count});
+  const LocalTensor tensor = tensors::ones({count});
   for (;;) group.all_reduce(tensor);
 }
 
@@ -48,7 +48,7 @@ TEST_P(FailureTest, AKilledRankIsNamedByEverySurvivor) {
   for (const std::int64_t count : {1, 1000000}) {
     RankProcesses ranks(4, options(), Guard::none, [count](const ProcessGroup& group) {
       if (group.rank() != 2) all_reduce_without_end(group, count);
-      const Tensor tensor = tensors::ones({count});
+      const LocalTensor tensor = tensors::ones({count});
       for (int i = 0; i < 5; ++i) group.all_reduce(tensor);
       ::raise(SIGKILL);
     });
@@ -189,10 +189,10 @@ TEST_P(FailureTest, WhatWasSentBeforeLeavingArrives) {
       EXPECT_THROW(group.barrier(), base::Error);
       return;
     }
-    const Tensor small = tensors::zeros({3});
+    const LocalTensor small = tensors::zeros({3});
     group.recv(small, 0, 2);
     EXPECT_EQ(small.to_vector(), std::vector<double>(3, 2));
-    const Tensor large = tensors::zeros({kCount});
+    const LocalTensor large = tensors::zeros({kCount});
     group.recv(large, 0, 1);
     EXPECT_EQ(tensors::sum(large).item(), kCount);
   });
@@ -201,7 +201,7 @@ TEST_P(FailureTest, WhatWasSentBeforeLeavingArrives) {
 TEST_P(FailureTest, CrossedOrderOnTwoGroupsShowsWhoWaitsForWhom) {
   const auto thrown = run_failing_ranks(2, options(), [](const ProcessGroup& group) {
     const ProcessGroup other = group.split({{0, 1}}, "other");
-    const Tensor tensor = tensors::ones({4});
+    const LocalTensor tensor = tensors::ones({4});
     if (group.rank() == 0) {
       group.all_reduce(tensor, ReduceOp::sum, {.timeout = milliseconds(400)});
     } else {
@@ -242,7 +242,7 @@ int count_refused(const ProcessGroup& group, const ProcessGroup& pair, const Wor
     }
   }
   try {
-    group.broadcast(Tensor(), 0);
+    group.broadcast(LocalTensor(), 0);
   } catch (const base::Error&) {
     // Wrong arguments are told to the peers, but not by a child: they go on.
   }
@@ -278,7 +278,7 @@ TEST_P(FailureTest, AForkedChildMayNeitherUseTheGroupNorHarmIt) {
 TEST_P(FailureTest, AWaitMayEndBeforeItsOperation) {
   test::run_ranks(2, options(), [](const ProcessGroup& group) {
     if (group.rank() == 0) {
-      const Tensor tensor = tensors::zeros({2});
+      const LocalTensor tensor = tensors::zeros({2});
       const Work work = group.irecv(tensor, 1);
       EXPECT_FALSE(work.is_completed());
       EXPECT_THROW(work.wait(Deadline::after(milliseconds(20))), base::Error);

@@ -30,7 +30,7 @@ using base::ErrorCode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using tensors::DType;
-using tensors::Tensor;
+using tensors::LocalTensor;
 using test::flat_full;
 using test::flat_ones;
 using test::RankProcesses;
@@ -65,8 +65,8 @@ TEST(GlooTest, ReductionsAreRightForEveryDtypeAndEveryOp) {
         if (!reduce_op_supports(op, dtype)) continue;
         const bool boolean = dtype == DType::boolean;
         for (const std::int64_t count : {0, 3, 70001}) {
-          const Tensor tensor = flat_full(count, group.rank() + 1, dtype);
-          const Tensor at_root = tensor.clone();
+          const LocalTensor tensor = flat_full(count, group.rank() + 1, dtype);
+          const LocalTensor at_root = tensor.clone();
           group.all_reduce(tensor, op);
           group.reduce(at_root, 1, op);
           const std::vector<double> want(static_cast<std::size_t>(count), boolean ? 1 : value);
@@ -87,36 +87,36 @@ TEST(GlooTest, DataGoesWhereItShould) {
       const auto uneven = [](int owner, double value) {
         return flat_full(owner * 1000 + 1, value);
       };
-      const Tensor broadcast = uneven(2, rank);
+      const LocalTensor broadcast = uneven(2, rank);
       group.broadcast(broadcast, size - 1);
       EXPECT_EQ(broadcast.to_vector(), uneven(2, size - 1).to_vector());
 
-      std::vector<Tensor> gathered;
+      std::vector<LocalTensor> gathered;
       for (int owner = 0; owner < size; ++owner) gathered.push_back(uneven(owner, -1));
       group.all_gather(gathered, uneven(rank, rank));
       for (int owner = 0; owner < size; ++owner)
         EXPECT_EQ(gathered[static_cast<std::size_t>(owner)].to_vector(),
                   uneven(owner, owner).to_vector());
 
-      for (const Tensor& tensor : gathered) tensor.fill_(-1);
-      group.gather(uneven(rank, rank), rank == 0 ? gathered : std::vector<Tensor>(), 0);
+      for (const LocalTensor& tensor : gathered) tensor.fill_(-1);
+      group.gather(uneven(rank, rank), rank == 0 ? gathered : std::vector<LocalTensor>(), 0);
       EXPECT_EQ(gathered.back().to_vector(),
                 uneven(size - 1, rank == 0 ? size - 1 : -1).to_vector());
 
-      const Tensor part = uneven(rank, -1);
-      for (const Tensor& tensor : gathered) tensor.fill_(5);
-      group.scatter(part, rank == 0 ? gathered : std::vector<Tensor>(), 0);
+      const LocalTensor part = uneven(rank, -1);
+      for (const LocalTensor& tensor : gathered) tensor.fill_(5);
+      group.scatter(part, rank == 0 ? gathered : std::vector<LocalTensor>(), 0);
       EXPECT_EQ(part.to_vector(), uneven(rank, 5).to_vector());
 
-      std::vector<Tensor> inputs;
+      std::vector<LocalTensor> inputs;
       for (int owner = 0; owner < size; ++owner) inputs.push_back(uneven(owner, rank + owner));
       group.reduce_scatter(part, inputs, ReduceOp::max);
       EXPECT_EQ(part.to_vector(), uneven(rank, size - 1 + rank).to_vector());
       group.reduce_scatter(part, inputs, ReduceOp::avg);
       EXPECT_EQ(part.to_vector(), uneven(rank, (size - 1) / 2.0 + rank).to_vector());
 
-      std::vector<Tensor> to_each;
-      std::vector<Tensor> from_each;
+      std::vector<LocalTensor> to_each;
+      std::vector<LocalTensor> from_each;
       for (int peer = 0; peer < size; ++peer) {
         to_each.push_back(flat_full(peer, 10 * rank + peer));
         from_each.push_back(flat_full(rank, -1));
@@ -132,7 +132,7 @@ TEST(GlooTest, DataGoesWhereItShould) {
 
 TEST(GlooTest, AsynchronousCallsOverlapAndKeepTheirOrder) {
   run_gloo_ranks(3, [](const ProcessGroup& group) {
-    std::vector<Tensor> tensors;
+    std::vector<LocalTensor> tensors;
     std::vector<Work> works;
     for (int i = 0; i < 20; ++i) {
       tensors.push_back(flat_full(100 * i, group.rank()));
@@ -152,7 +152,8 @@ TEST(GlooTest, MessagesAreMatchedByTagAndSource) {
   run_gloo_ranks(3, [](const ProcessGroup& group) {
     if (group.rank() == 0) {
       // Posted in another order than they are sent in; the second of one tag comes second.
-      const std::vector<Tensor> got = {flat_ones(3), flat_ones(100000), flat_ones(3), flat_ones(1)};
+      const std::vector<LocalTensor> got = {flat_ones(3), flat_ones(100000), flat_ones(3),
+                                            flat_ones(1)};
       const Work last = group.irecv(got[0], 1, 7);
       const Work first = group.irecv(got[1], 1, 5);
       const Work second = group.irecv(got[2], 1, 5);
@@ -169,7 +170,7 @@ TEST(GlooTest, MessagesAreMatchedByTagAndSource) {
     } else {
       group.isend(flat_full(1, 2), 0, 9).wait();
     }
-    const Tensor nothing = flat_ones(0);
+    const LocalTensor nothing = flat_ones(0);
     const Work from_left = group.irecv(nothing, (group.rank() + 2) % 3);
     group.send(flat_ones(0), (group.rank() + 1) % 3);
     from_left.wait();
@@ -182,11 +183,11 @@ TEST(GlooTest, SubgroupsWorkBesideTheirParent) {
     EXPECT_EQ(half.valid(), world.rank() != 2);
     if (world.rank() % 2 == 1) {
       EXPECT_EQ(half.rank(), world.rank() == 3 ? 0 : 1);
-      const Tensor tensor = flat_full(5, world.rank());
+      const LocalTensor tensor = flat_full(5, world.rank());
       half.all_reduce(tensor);
       EXPECT_EQ(tensor.to_vector(), std::vector<double>(5, 4));
     }
-    const Tensor tensor = flat_ones(5);
+    const LocalTensor tensor = flat_ones(5);
     world.all_reduce(tensor);
     EXPECT_EQ(tensor.to_vector()[0], 4);
   });
@@ -222,9 +223,9 @@ TEST(GlooTest, DisagreementIsToldToAllWithBothSides) {
 
 TEST(GlooTest, SizesThatOnlyTwoRanksDisagreeAboutFailAll) {
   const auto thrown = test::run_failing_ranks(3, gloo(), [](const ProcessGroup& group) {
-    const std::vector<Tensor> outputs = {flat_ones(2), flat_ones(2), flat_ones(2)};
+    const std::vector<LocalTensor> outputs = {flat_ones(2), flat_ones(2), flat_ones(2)};
     group.gather(flat_ones(group.rank() == 2 ? 3 : 2),
-                 group.rank() == 0 ? outputs : std::vector<Tensor>(), 0);
+                 group.rank() == 0 ? outputs : std::vector<LocalTensor>(), 0);
     group.barrier();
   });
   expect_all(thrown, ErrorCode::kDisagreement, "12 bytes came where 8 were expected");
@@ -268,7 +269,7 @@ TEST(GlooTest, WhoeverDoesNotComeIsNamedByAll) {
 
 TEST(GlooTest, AWaitsOwnDeadlineLeavesTheOperationGoing) {
   run_gloo_ranks(2, [](const ProcessGroup& group) {
-    const Tensor tensor = flat_ones(1);
+    const LocalTensor tensor = flat_ones(1);
     if (group.rank() == 0) {
       const Work work = group.irecv(tensor, 1);
       const std::optional<Error> error =
@@ -347,7 +348,7 @@ void expect_named_death(RankProcesses& ranks, int dead, const std::vector<int>& 
 TEST(GlooTest, AKilledRankIsNamedByEverySurvivor) {
   for (const std::int64_t count : {1, 300000}) {
     RankProcesses ranks(4, gloo(), RankProcesses::Guard::none, [count](const ProcessGroup& group) {
-      const Tensor tensor = flat_ones(count);
+      const LocalTensor tensor = flat_ones(count);
       for (int i = 0; i < 5; ++i) group.all_reduce(tensor);
       if (group.rank() == 2) ::raise(SIGKILL);
       for (;;) group.all_reduce(tensor);
@@ -394,7 +395,7 @@ TEST(GlooTest, WithoutItsModuleTheErrorSaysWhatToInstall) {
 
 TEST(GlooTest, HalvesWhoseSumIsNoHalfHaveAMean) {
   run_gloo_ranks(3, [](const ProcessGroup& group) {
-    const Tensor tensor = tensors::full({70}, 40000, {.dtype = DType::f16});
+    const LocalTensor tensor = tensors::full({70}, 40000, {.dtype = DType::f16});
     group.all_reduce(tensor, ReduceOp::avg);
     EXPECT_EQ(tensor.to_vector(), std::vector<double>(70, 40000));
     group.reduce(tensor, 1, ReduceOp::avg);

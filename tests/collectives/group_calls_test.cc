@@ -19,8 +19,8 @@ using base::ErrorCode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using tensors::DType;
+using tensors::LocalTensor;
 using tensors::ones;
-using tensors::Tensor;
 using test::run_failing_ranks;
 using test::run_ranks;
 using testing_support::contains;
@@ -34,9 +34,9 @@ void refuses(const std::function<void()>& call, const std::string& text) {
 }
 
 /// A tensor that says it is on a GPU; its elements are never looked at.
-Tensor on_gpu() {
+LocalTensor on_gpu() {
   static float element = 0;
-  return Tensor(
+  return LocalTensor(
       tensors::Storage::wrap(&element, sizeof(element), {tensors::DeviceType::cuda, 0}, [] {}),
       DType::f32, {1}, {1});
 }
@@ -44,7 +44,7 @@ Tensor on_gpu() {
 TEST(TensorFormsTest, WrongShapesAndSplitsAreNamed) {
   // Alone in a group there is nobody to poison it for.
   run_ranks(1, [](const ProcessGroup& group) {
-    const Tensor row = ones({2, 3});
+    const LocalTensor row = ones({2, 3});
     refuses(
         [&] {
           group.all_gather_into_tensor(ones({3, 2}), row);
@@ -55,7 +55,8 @@ TEST(TensorFormsTest, WrongShapesAndSplitsAreNamed) {
           group.all_gather_into_tensor(ones({2, 3}, {DType::f64}), row);
         },
         "the output is float64");
-    refuses([&] { group.all_gather_into_tensor(Tensor(), row); }, "the output is an undefined");
+    refuses([&] { group.all_gather_into_tensor(LocalTensor(), row); },
+            "the output is an undefined");
     refuses([&] { group.all_gather_into_tensor(ones({}), ones({})); }, "the shape []");
     refuses([&] { group.reduce_scatter_tensor(row, ones({6})); },
             "the input has the shape [6], and the output [2, 3]");
@@ -111,7 +112,7 @@ TEST(MessageRulesTest, WhatCannotBeSentHarmsNobody) {
   run_ranks(2, [](const ProcessGroup& group) {
     const int self = group.rank();
     const int other = 1 - self;
-    const Tensor one = ones({1});
+    const LocalTensor one = ones({1});
     const std::string name = std::to_string(self);
     refuses([&] { group.send(one, self); }, "rank " + name + " cannot send a message to itself");
     refuses([&] { group.irecv(one, self); },
@@ -130,7 +131,7 @@ TEST(MessageRulesTest, WhatCannotBeSentHarmsNobody) {
         },
         "to itself");
     EXPECT_TRUE(group.batch_isend_irecv({}).empty());
-    const Tensor received = tensors::zeros({1});
+    const LocalTensor received = tensors::zeros({1});
     const Work work = group.irecv(received, other, 5);
     group.send(tensors::full({1}, 9), other, 5);
     work.wait();
@@ -146,7 +147,7 @@ TEST(MessageRulesTest, AMessageToARankThatHasEndedSaysSo) {
           run_failing_ranks(3, {.transport = transport}, [&](const ProcessGroup& group) {
             if (group.rank() != 0) return;
             // More than fits on the way: a send cannot end before the peer has.
-            const Tensor tensor = ones({4 << 20});
+            const LocalTensor tensor = ones({4 << 20});
             sends ? group.send(tensor, 1) : void(group.recv(tensor, 1));
           });
       ASSERT_TRUE(thrown[0].has_value());
@@ -168,7 +169,7 @@ TEST(ShutdownTest, EveryCallAfterItIsRefusedByItsName) {
                                                std::to_string(group.rank()) + " has left"))
           << error->what();
     };
-    const Tensor one = ones({1});
+    const LocalTensor one = ones({1});
     refused([&] { group.all_reduce(one); }, "all_reduce");
     refused([&] { group.barrier({.async = true}); }, "barrier");
     refused([&] { group.monitored_barrier(); }, "monitored_barrier");
@@ -213,7 +214,7 @@ TEST(TimeoutTest, AMissingRankIsNamedOnEveryRankAndToldToTheLateOne) {
 
 TEST(WorkTest, AnOperationThatFailsKeepsItsError) {
   run_ranks(2, [](const ProcessGroup& group) {
-    const Tensor tensor = ones({4});
+    const LocalTensor tensor = ones({4});
     const Work work = group.rank() == 0 ? group.all_reduce(tensor, ReduceOp::sum, {.async = true})
                                         : group.all_reduce(tensor, ReduceOp::max, {.async = true});
     const std::optional<Error> error = error_of([&] { work.wait(); });
@@ -230,7 +231,7 @@ TEST(WorkTest, AnOperationThatFailsKeepsItsError) {
 
 TEST(WorkTest, AWaitOfNoTimeEndsAtOnce) {
   run_ranks(2, [](const ProcessGroup& group) {
-    const Tensor tensor = ones({4});
+    const LocalTensor tensor = ones({4});
     if (group.rank() == 0) {
       const Work work = group.irecv(tensor, 1);
       const std::optional<Error> error =
@@ -254,7 +255,7 @@ TEST(MemoryTest, ARankWithoutMemoryForItsCallTellsThePeersWhoWait) {
 #endif
   const auto thrown = test::run_failing_ranks(3, {}, [](const ProcessGroup& group) {
     // Made contiguous it would take 4 TiB.
-    const Tensor huge = tensors::ones({1}).expand({std::int64_t{1} << 40});
+    const LocalTensor huge = tensors::ones({1}).expand({std::int64_t{1} << 40});
     if (group.rank() == 1) {
       group.reduce(huge, 0);
     } else {

@@ -33,7 +33,7 @@ TEST_P(MonitoredBarrierTest, AllGoOnTogether) {
       group.monitored_barrier({.timeout = base::Deadline::Duration::max()});
       // A user's message with any tag is not taken for the barrier's.
       if (group.size() == 1) return;
-      const tensors::Tensor tensor = tensors::zeros({2});
+      const tensors::LocalTensor tensor = tensors::zeros({2});
       const Work receive = group.rank() == 0 ? group.irecv(tensor, 1) : Work();
       group.monitored_barrier();
       if (group.rank() == 1) group.send(tensors::ones({2}), 0);
@@ -100,7 +100,7 @@ TEST_P(MonitoredBarrierTest, ARankThatHasLeftIsNamedAtOnce) {
 TEST_P(MonitoredBarrierTest, PeersThatHavePassedItAreFound) {
   // Nobody waits for rank 1 in the broadcast, and no message of the next call meets the barrier's.
   const auto thrown = run_failing_ranks(3, options(), [](const ProcessGroup& group) {
-    const tensors::Tensor tensor = tensors::zeros({2});
+    const tensors::LocalTensor tensor = tensors::zeros({2});
     if (group.rank() == 1) return group.monitored_barrier({.timeout = seconds(50)});
     group.broadcast(tensor, 0);
     group.all_reduce(tensor);

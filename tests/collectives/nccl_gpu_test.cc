@@ -19,7 +19,7 @@ using collectives::GroupOptions;
 using collectives::ProcessGroup;
 using tensors::Device;
 using tensors::DeviceType;
-using tensors::Tensor;
+using tensors::LocalTensor;
 namespace cuda = tensors::cuda;
 
 enum class Gpus { one_per_rank, one_for_all };
@@ -110,9 +110,9 @@ TEST_F(GpuTest, NcclOrdersItselfBetweenTheCallersOperations) {
   for (const std::optional<Error>& error :
        run_on_gpus("nccl", Gpus::one_per_rank, 1, [](const ProcessGroup& group) {
          const Device device{DeviceType::cuda, 0};
-         Tensor total = tensors::zeros({1 << 20}, {DType::f32, device});
+         LocalTensor total = tensors::zeros({1 << 20}, {DType::f32, device});
          for (int round = 0; round < 50; ++round) {
-           const Tensor x = tensors::full({1 << 20}, 1, {DType::f32, device});
+           const LocalTensor x = tensors::full({1 << 20}, 1, {DType::f32, device});
            group.all_reduce(x);
            total = total + x;
          }
@@ -141,8 +141,8 @@ TEST_F(GpuTest, MessagesGoRoundSeveralGpus) {
          const int me = group.rank();
          const Device device{DeviceType::cuda, me};
          // Larger than NCCL's buffers: a send cannot end before its receive has begun.
-         const Tensor sent = tensors::full({1 << 24}, me, {DType::f32, device});
-         const Tensor received = tensors::zeros({1 << 24}, {DType::f32, device});
+         const LocalTensor sent = tensors::full({1 << 24}, me, {DType::f32, device});
+         const LocalTensor received = tensors::zeros({1 << 24}, {DType::f32, device});
          const collectives::Work send = group.isend(sent, (me + 1) % size);
          const collectives::Work receive = group.irecv(received, (me + size - 1) % size);
          receive.wait();

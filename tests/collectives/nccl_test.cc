@@ -15,7 +15,7 @@ namespace {
 
 using base::Error;
 using base::ErrorCode;
-using tensors::Tensor;
+using tensors::LocalTensor;
 using testing_support::contains;
 using testing_support::error_of;
 
@@ -47,7 +47,7 @@ TEST(NcclTest, AGroupOfOneReducesOnItsGpu) {
   const ProcessGroup group = ProcessGroup::create(nccl_options(0));
   EXPECT_EQ(group.backend_name(), "nccl");
   const tensors::Device device{tensors::DeviceType::cuda, 0};
-  const Tensor tensor = tensors::full({3}, 2).to(device);
+  const LocalTensor tensor = tensors::full({3}, 2).to(device);
   group.all_reduce(tensor);
   group.broadcast(tensor, 0, {.async = true}).wait();
   group.reduce(tensor, 0, ReduceOp::avg);

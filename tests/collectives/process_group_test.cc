@@ -15,7 +15,7 @@ namespace dtrun::collectives {
 namespace {
 
 using tensors::DType;
-using tensors::Tensor;
+using tensors::LocalTensor;
 using tensors::tensor_from;
 using test::run_ranks;
 using Values = std::vector<double>;
@@ -43,7 +43,7 @@ class ProcessGroupTest : public testing::TestWithParam<Setting> {
       result[i] = static_cast<double>((static_cast<int>(i) * 3 + rank * 7) % 11);
     return result;
   }
-  static Tensor make(int rank, std::int64_t count, DType dtype = DType::f32) {
+  static LocalTensor make(int rank, std::int64_t count, DType dtype = DType::f32) {
     return tensor_from(values(rank, count), {count}, dtype);
   }
   Values sum(std::int64_t count) const {
@@ -68,7 +68,7 @@ TEST_P(ProcessGroupTest, TheGroupKnowsItself) {
 TEST_P(ProcessGroupTest, AllReduceSumsSmallAndLarge) {
   run([this](const ProcessGroup& group) {
     for (const std::int64_t count : {0, 1, 7, 5000, 400003}) {
-      const Tensor tensor = make(group.rank(), count);
+      const LocalTensor tensor = make(group.rank(), count);
       group.all_reduce(tensor);
       EXPECT_EQ(tensor.to_vector(), sum(count)) << count;
     }
@@ -79,7 +79,7 @@ TEST_P(ProcessGroupTest, BroadcastFromEveryRank) {
   run([this](const ProcessGroup& group) {
     for (int source = 0; source < size(); ++source)
       for (const std::int64_t count : {0, 1, 100001}) {
-        const Tensor tensor = make(group.rank(), count, DType::i64);
+        const LocalTensor tensor = make(group.rank(), count, DType::i64);
         group.broadcast(tensor, source);
         EXPECT_EQ(tensor.to_vector(), values(source, count));
       }
@@ -89,7 +89,7 @@ TEST_P(ProcessGroupTest, BroadcastFromEveryRank) {
 TEST_P(ProcessGroupTest, ReduceLeavesTheOthersTensorsAlone) {
   run([this](const ProcessGroup& group) {
     for (const std::int64_t count : {3, 60001}) {
-      const Tensor tensor = make(group.rank(), count);
+      const LocalTensor tensor = make(group.rank(), count);
       group.reduce(tensor, last());
       EXPECT_EQ(tensor.to_vector(),
                 group.rank() == last() ? sum(count) : values(group.rank(), count));
@@ -100,16 +100,16 @@ TEST_P(ProcessGroupTest, ReduceLeavesTheOthersTensorsAlone) {
 TEST_P(ProcessGroupTest, UnevenAndEmptyPiecesAreGathered) {
   run([this](const ProcessGroup& group) {
     const auto count = [](int rank) { return std::int64_t{(rank * 5) % 4}; };
-    std::vector<Tensor> outputs;
+    std::vector<LocalTensor> outputs;
     for (int rank = 0; rank < size(); ++rank) outputs.push_back(tensors::zeros({count(rank)}));
-    const Tensor input = make(group.rank(), count(group.rank()));
+    const LocalTensor input = make(group.rank(), count(group.rank()));
     group.all_gather(outputs, input);
     for (int rank = 0; rank < size(); ++rank)
       EXPECT_EQ(outputs[static_cast<std::size_t>(rank)].to_vector(), values(rank, count(rank)));
     const bool root = group.rank() == last();
     if (root)
-      for (const Tensor& output : outputs) output.fill_(-1);
-    group.gather(input, root ? outputs : std::vector<Tensor>(), last());
+      for (const LocalTensor& output : outputs) output.fill_(-1);
+    group.gather(input, root ? outputs : std::vector<LocalTensor>(), last());
     for (int rank = 0; rank < size(); ++rank)
       EXPECT_EQ(outputs[static_cast<std::size_t>(rank)].to_vector(), values(rank, count(rank)));
   });
@@ -118,14 +118,14 @@ TEST_P(ProcessGroupTest, UnevenAndEmptyPiecesAreGathered) {
 TEST_P(ProcessGroupTest, ScatterReduceScatterAndAllToAllExchangePieces) {
   run([this](const ProcessGroup& group) {
     const int rank = group.rank();
-    std::vector<Tensor> inputs;
-    std::vector<Tensor> outputs;
+    std::vector<LocalTensor> inputs;
+    std::vector<LocalTensor> outputs;
     for (int peer = 0; peer < size(); ++peer) {
       inputs.push_back(make(100 * rank + peer, peer + 1));
       outputs.push_back(tensors::zeros({rank + 1}));
     }
-    const Tensor output = tensors::zeros({rank + 1});
-    group.scatter(output, rank == 0 ? inputs : std::vector<Tensor>(), 0);
+    const LocalTensor output = tensors::zeros({rank + 1});
+    group.scatter(output, rank == 0 ? inputs : std::vector<LocalTensor>(), 0);
     EXPECT_EQ(output.to_vector(), values(rank, rank + 1));
 
     group.reduce_scatter(output, inputs);
@@ -145,13 +145,13 @@ TEST_P(ProcessGroupTest, ScatterReduceScatterAndAllToAllExchangePieces) {
 
 TEST_P(ProcessGroupTest, TensorsOfAnyLayoutTakePart) {
   run([this](const ProcessGroup& group) {
-    const Tensor whole = tensors::zeros({3, 4});
-    const Tensor column = whole.transpose(0, 1).select(0, 1);
+    const LocalTensor whole = tensors::zeros({3, 4});
+    const LocalTensor column = whole.transpose(0, 1).select(0, 1);
     column.fill_(group.rank() + 1);
     group.all_reduce(column);
     const double expected = size() * (size() + 1) / 2.0;
     EXPECT_EQ(whole.to_vector(), (Values{0, expected, 0, 0, 0, expected, 0, 0, 0, expected, 0, 0}));
-    const Tensor scalar = tensors::full({}, group.rank() == last() ? 5 : 0);
+    const LocalTensor scalar = tensors::full({}, group.rank() == last() ? 5 : 0);
     group.broadcast(scalar, last());
     EXPECT_EQ(scalar.item(), 5);
   });
@@ -163,7 +163,7 @@ TEST_P(ProcessGroupTest, MessagesGoAroundTheRing) {
     const int right = (group.rank() + 1) % size();
     const int left = (group.rank() + size() - 1) % size();
     for (const std::int64_t count : {0, 5, 200000}) {
-      const Tensor incoming = tensors::zeros({count});
+      const LocalTensor incoming = tensors::zeros({count});
       const Work receive = group.irecv(incoming, left);
       const Work send = group.isend(make(group.rank(), count), right);
       send.wait();
@@ -183,13 +183,13 @@ TEST_P(ProcessGroupTest, TagsAndAnySourceChooseMessages) {
       return;
     }
     for (int peer = 1; peer < size(); ++peer) {
-      const Tensor second = tensors::zeros({4});
+      const LocalTensor second = tensors::zeros({4});
       EXPECT_EQ(group.recv(second, peer, 2), peer);
       EXPECT_EQ(second.to_vector(), values(peer + 50, 4));
     }
     std::vector<bool> heard(static_cast<std::size_t>(size()));
     for (int peer = 1; peer < size(); ++peer) {
-      const Tensor first = tensors::zeros({4});
+      const LocalTensor first = tensors::zeros({4});
       const int from = group.recv(first, -1, 1);
       EXPECT_FALSE(heard.at(static_cast<std::size_t>(from)));
       heard[static_cast<std::size_t>(from)] = true;
@@ -200,7 +200,7 @@ TEST_P(ProcessGroupTest, TagsAndAnySourceChooseMessages) {
 
 TEST_P(ProcessGroupTest, AsynchronousOperationsRunInTheirOrder) {
   run([this](const ProcessGroup& group) {
-    std::vector<Tensor> tensors;
+    std::vector<LocalTensor> tensors;
     std::vector<Work> works;
     for (int i = 0; i < 20; ++i) {
       tensors.push_back(make(group.rank() + i, 1 + 3000 * (i % 5)));
@@ -235,7 +235,7 @@ TEST_P(ProcessGroupTest, SplitMakesGroupsThatWorkSideBySide) {
     ASSERT_TRUE(half.valid());
     EXPECT_EQ(half.global_ranks(), group.rank() % 2 == 0 ? even : odd);
     EXPECT_EQ(half.rank(), group.rank() / 2);
-    const Tensor tensor = tensors::full({3}, group.rank());
+    const LocalTensor tensor = tensors::full({3}, group.rank());
     half.all_reduce(tensor);
     const std::vector<int>& members = half.global_ranks();
     EXPECT_EQ(tensor.to_vector(), Values(3, std::accumulate(members.begin(), members.end(), 0.0)));
@@ -247,8 +247,9 @@ TEST_P(ProcessGroupTest, SplitMakesGroupsThatWorkSideBySide) {
 
 TEST_P(ProcessGroupTest, CountersTellTheTransport) {
   run([this](const ProcessGroup& group) {
-    group.all_gather(std::vector<Tensor>(static_cast<std::size_t>(size()), tensors::zeros({8})),
-                     tensors::zeros({8}));
+    group.all_gather(
+        std::vector<LocalTensor>(static_cast<std::size_t>(size()), tensors::zeros({8})),
+        tensors::zeros({8}));
     const TransportCounters counters = group.counters();
     const auto bytes = static_cast<std::uint64_t>(32 * (size() - 1));
     const bool tcp = GetParam().transport == Transport::tcp;
@@ -269,7 +270,7 @@ TEST(MixedTransportTest, SharedMemoryAndTcpWorkInOneGroup) {
       const ProcessGroup group =
           ProcessGroup::create(test::group_options(store, rank, 4, {.transport = transport}));
       for (const std::int64_t count : {1, 70001}) {
-        const Tensor tensor = tensors::full({count}, rank);
+        const LocalTensor tensor = tensors::full({count}, rank);
         group.all_reduce(tensor);
         EXPECT_EQ(tensor.to_vector(), Values(static_cast<std::size_t>(count), 6));
       }
@@ -286,7 +287,7 @@ TEST(IntegerMeanTest, ItIsTheSumThatTheDtypeHoldsTruncatedTowardsZero) {
     // In one message, and in chunks.
     for (const std::int64_t count : {3, 30000}) {
       const auto mean = [&](double value, DType dtype) {
-        const Tensor tensor = tensors::full({count}, value, {dtype});
+        const LocalTensor tensor = tensors::full({count}, value, {dtype});
         group.all_reduce(tensor, ReduceOp::avg);
         EXPECT_EQ(tensor.to_vector(),
                   Values(static_cast<std::size_t>(count), tensor.to_vector()[0]));
@@ -302,11 +303,11 @@ TEST(IntegerMeanTest, ItIsTheSumThatTheDtypeHoldsTruncatedTowardsZero) {
 TEST(LargeWorldTest, TwentyFourRanksReduceAndTalk) {
   run_ranks(24, [](const ProcessGroup& group) {
     for (const std::int64_t count : {1, 20000}) {
-      const Tensor tensor = tensors::ones({count});
+      const LocalTensor tensor = tensors::ones({count});
       group.all_reduce(tensor);
       EXPECT_EQ(tensor.to_vector(), Values(static_cast<std::size_t>(count), 24));
     }
-    const Tensor incoming = tensors::zeros({1});
+    const LocalTensor incoming = tensors::zeros({1});
     const Work receive = group.irecv(incoming, (group.rank() + 23) % 24);
     group.send(tensors::full({1}, group.rank()), (group.rank() + 1) % 24);
     receive.wait();
@@ -322,7 +323,7 @@ TEST(ThreadsTest, GroupsMayBeUsedFromDifferentThreadsAtOnce) {
     for (const ProcessGroup& own : groups)
       threads.emplace_back([&own] {
         for (int i = 0; i < 50; ++i) {
-          const Tensor tensor = tensors::full({1 + 400 * (i % 7)}, own.rank());
+          const LocalTensor tensor = tensors::full({1 + 400 * (i % 7)}, own.rank());
           const Work work = own.all_reduce(tensor, ReduceOp::sum, {.async = i % 2 == 0});
           own.barrier();
           work.wait();
@@ -344,7 +345,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(AverageTest, HalvesWhoseSumIsNoHalfHaveAMean) {
   for (const int size : {2, 3})
     test::run_ranks(size, [](const ProcessGroup& group) {
-      const Tensor tensor = tensors::full({1500}, 40000, {.dtype = DType::f16});
+      const LocalTensor tensor = tensors::full({1500}, 40000, {.dtype = DType::f16});
       group.all_reduce(tensor, ReduceOp::avg);
       EXPECT_EQ(tensor.to_vector(), std::vector<double>(1500, 40000));
       group.reduce(tensor, 0, ReduceOp::avg);

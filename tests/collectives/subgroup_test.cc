@@ -118,14 +118,14 @@ void expect_no_error(const std::vector<std::optional<test::Thrown>>& thrown) {
 }
 
 /// A tensor that says it is on a GPU.
-Tensor cuda_tensor(const std::vector<double>& values, DType dtype = DType::f32) {
-  const Tensor host =
+LocalTensor cuda_tensor(const std::vector<double>& values, DType dtype = DType::f32) {
+  const LocalTensor host =
       tensors::tensor_from(values, {static_cast<std::int64_t>(values.size())}, dtype);
-  return Tensor(tensors::Storage::wrap(host.data(), host.bytes(), {DeviceType::cuda, 0},
-                                       [host] { static_cast<void>(host); }),
-                dtype, host.shape(), host.strides());
+  return LocalTensor(tensors::Storage::wrap(host.data(), host.bytes(), {DeviceType::cuda, 0},
+                                            [host] { static_cast<void>(host); }),
+                     dtype, host.shape(), host.strides());
 }
-float first(const Tensor& tensor) {
+float first(const LocalTensor& tensor) {
   return *tensor.data_as<float>();
 }
 
@@ -136,8 +136,8 @@ TEST(TwoBackendsTest, TheTensorsDeviceChoosesTheBackend) {
     EXPECT_TRUE(group.serves(DeviceType::cpu) && group.serves(DeviceType::cuda));
     const TransportCounters before = group.counters();
     for (int i = 0; i < 5; ++i) {
-      const Tensor here = tensors::ones({1});
-      const Tensor there = cuda_tensor({2, 2});
+      const LocalTensor here = tensors::ones({1});
+      const LocalTensor there = cuda_tensor({2, 2});
       const Work work = group.all_reduce(there, ReduceOp::sum, {.async = true});
       group.all_reduce(here);
       work.wait();
@@ -147,7 +147,7 @@ TEST(TwoBackendsTest, TheTensorsDeviceChoosesTheBackend) {
     }
     EXPECT_GT(group.counters().shared_memory_bytes_sent, before.shared_memory_bytes_sent);
     group.monitored_barrier();
-    const Tensor message = cuda_tensor({0});
+    const LocalTensor message = cuda_tensor({0});
     if (group.rank() == 0) group.send(cuda_tensor({7}), 1);
     if (group.rank() == 1) {
       EXPECT_EQ(group.recv(message, 0), 0);
@@ -163,8 +163,8 @@ TEST(TwoBackendsTest, ASplitSplitsBoth) {
     if (!pair.valid()) return;
     EXPECT_EQ(pair.rank(), group.rank() == 2 ? 0 : 1);
     EXPECT_EQ(pair.backend_name(), "cpu:cpu,cuda:nccl");
-    const Tensor here = tensors::full({1}, group.rank());
-    const Tensor there = cuda_tensor({static_cast<double>(group.rank())});
+    const LocalTensor here = tensors::full({1}, group.rank());
+    const LocalTensor there = cuda_tensor({static_cast<double>(group.rank())});
     pair.broadcast(here, 0);
     pair.broadcast(there, 0);
     EXPECT_EQ(here.item(), 2);
@@ -232,7 +232,7 @@ TEST(SplitOptionsTest, AGroupOfAnotherBackendIsMadeOverTheStore) {
       EXPECT_EQ(half.backend_name(), "cpu");
       EXPECT_EQ(half.timeout(), seconds(20));
       EXPECT_EQ(half.name(), "half");
-      const Tensor tensor = tensors::full({3}, group.rank());
+      const LocalTensor tensor = tensors::full({3}, group.rank());
       half.all_reduce(tensor);
       EXPECT_EQ(tensor.to_vector(), std::vector<double>(3, group.rank() % 2 == 0 ? 2 : 4));
       // And from there on by the new backend.

@@ -19,23 +19,23 @@ namespace dtrun::collectives {
 namespace {
 
 using tensors::DType;
-using tensors::Tensor;
+using tensors::LocalTensor;
 using test::numbers_of;
 using test::sizes_of;
 using test::VectorCase;
 using Values = std::vector<double>;
 using Counts = std::vector<std::int64_t>;
 
-Tensor make(const Values& values, DType dtype) {
+LocalTensor make(const Values& values, DType dtype) {
   return tensors::tensor_from(values, {static_cast<std::int64_t>(values.size())}, dtype);
 }
 
 /// 1-D pieces of those counts.
-std::vector<Tensor> cut(const Tensor& whole, const Counts& counts) {
+std::vector<LocalTensor> cut(const LocalTensor& whole, const Counts& counts) {
   return tensors::split(whole, counts, 0);
 }
-std::vector<Tensor> empty_pieces(const Counts& counts, DType dtype) {
-  std::vector<Tensor> pieces;
+std::vector<LocalTensor> empty_pieces(const Counts& counts, DType dtype) {
+  std::vector<LocalTensor> pieces;
   for (const std::int64_t count : counts) pieces.push_back(tensors::zeros({count}, {dtype}));
   return pieces;
 }
@@ -69,7 +69,7 @@ class Case {
   ReduceOp reduce_op() const { return parse_reduce_op(test::text_of(arg("reduce_op"))); }
   bool is_root() const { return group_.rank() == root(); }
 
-  void expect(const Tensor& result) const {
+  void expect(const LocalTensor& result) const {
     const Values expected = numbers_of(fields_.at("outputs").at(rank_));
     const Values values = result.to_vector();
     ASSERT_EQ(values.size(), expected.size());
@@ -100,13 +100,13 @@ class Case {
         return 0;
     }
   }
-  void expect(const std::vector<Tensor>& pieces) const { expect(tensors::cat(pieces, 0)); }
+  void expect(const std::vector<LocalTensor>& pieces) const { expect(tensors::cat(pieces, 0)); }
   void expect_untouched() const {
     EXPECT_EQ(input_.to_vector(), numbers_of(fields_.at("inputs").at(rank_)));
   }
 
   void gather(bool to_root) {
-    std::vector<Tensor> outputs;
+    std::vector<LocalTensor> outputs;
     if (!to_root || is_root()) outputs = empty_pieces(sizes_of(arg("counts")), dtype_);
     if (to_root) {
       group_.gather(input_, outputs, root());
@@ -133,23 +133,23 @@ class Case {
   }
   void scatter() {
     const Counts counts = sizes_of(arg("counts"));
-    const Tensor output = tensors::zeros({counts[rank_]}, {dtype_});
-    group_.scatter(output, is_root() ? cut(input_, counts) : std::vector<Tensor>(), root());
+    const LocalTensor output = tensors::zeros({counts[rank_]}, {dtype_});
+    group_.scatter(output, is_root() ? cut(input_, counts) : std::vector<LocalTensor>(), root());
     expect(output);
   }
   void reduce_scatter() {
     const Counts counts = sizes_of(arg("counts"));
-    const Tensor output = tensors::zeros({counts[rank_]}, {dtype_});
+    const LocalTensor output = tensors::zeros({counts[rank_]}, {dtype_});
     group_.reduce_scatter(output, cut(input_, counts), reduce_op());
     expect(output);
   }
   void all_to_all() {
     const Counts from = sizes_of(arg("output_splits").at(rank_));
     const Counts to = sizes_of(arg("input_splits").at(rank_));
-    const std::vector<Tensor> outputs = empty_pieces(from, dtype_);
+    const std::vector<LocalTensor> outputs = empty_pieces(from, dtype_);
     group_.all_to_all(outputs, cut(input_, to));
     expect(outputs);
-    const Tensor whole =
+    const LocalTensor whole =
         tensors::zeros({std::accumulate(from.begin(), from.end(), std::int64_t{0})}, {dtype_});
     group_.all_to_all_single(whole, input_, from, to);
     expect(whole);
@@ -158,7 +158,8 @@ class Case {
     const int shift = static_cast<int>(arg("shift").as_int64());
     const int size = group_.size();
     const Values expected = numbers_of(fields_.at("outputs").at(rank_));
-    const Tensor output = tensors::zeros({static_cast<std::int64_t>(expected.size())}, {dtype_});
+    const LocalTensor output =
+        tensors::zeros({static_cast<std::int64_t>(expected.size())}, {dtype_});
     const int source = ((group_.rank() - shift) % size + size) % size;
     if (source == group_.rank()) {
       // A message to oneself is a copy in the file, and refused here.
@@ -175,7 +176,7 @@ class Case {
   const ProcessGroup& group_;
   const std::size_t rank_;
   const DType dtype_;
-  const Tensor input_;
+  const LocalTensor input_;
 };
 
 class VectorsTest : public testing::TestWithParam<Transport> {};
@@ -205,8 +206,8 @@ TEST_P(VectorsTest, AllRanksGetTheSameBitsInEveryRunAndByEveryWay) {
   for (const int size : {2, 3, 5, 8}) {
     std::mutex mutex;
     std::map<std::string, std::vector<std::byte>> first;
-    const auto same = [&](const std::string& key, const Tensor& tensor) {
-      const Tensor whole = tensor.contiguous();
+    const auto same = [&](const std::string& key, const LocalTensor& tensor) {
+      const LocalTensor whole = tensor.contiguous();
       const auto* begin = static_cast<const std::byte*>(whole.data());
       const std::vector<std::byte> bytes(begin, begin + whole.bytes());
       const std::scoped_lock lock(mutex);
@@ -219,11 +220,11 @@ TEST_P(VectorsTest, AllRanksGetTheSameBitsInEveryRunAndByEveryWay) {
             const std::string key = std::string(tensors::dtype_name(dtype)) +
                                     std::string(reduce_op_name(op)) + std::to_string(count);
             for (int run = 0; run < 2; ++run) {
-              const Tensor all = make(awkward(group.rank(), count), dtype);
+              const LocalTensor all = make(awkward(group.rank(), count), dtype);
               group.all_reduce(all, op);
               same(key, all);
             }
-            const Tensor at_root = make(awkward(group.rank(), count), dtype);
+            const LocalTensor at_root = make(awkward(group.rank(), count), dtype);
             group.reduce(at_root, size - 1, op);
             if (group.rank() == size - 1) same(key, at_root);
           }

@@ -12,7 +12,7 @@
 namespace dtrun::dtensor {
 
 /// -3, -2, ... in that shape, of f64.
-inline Tensor global_tensor(const tensors::Shape& shape) {
+inline LocalTensor global_tensor(const tensors::Shape& shape) {
   std::vector<double> values;
   for (std::int64_t i = 0; i < tensors::numel(shape); ++i) {
     values.push_back(static_cast<double>(i - 3));

@@ -53,7 +53,7 @@ TEST(DeviceMeshTest, EveryLineOfEveryAxisHasItsOwnGroup) {
         const ProcessGroup& line = mesh.group(axis);
         EXPECT_EQ(line.size(), shape[static_cast<std::size_t>(axis)]);
         EXPECT_EQ(line.rank(), mesh.local_rank(axis));
-        const tensors::Tensor sum = tensors::full({1}, group.rank(), {.dtype = DType::i64});
+        const tensors::LocalTensor sum = tensors::full({1}, group.rank(), {.dtype = DType::i64});
         line.all_reduce(sum);
         EXPECT_EQ(sum.item(), sum_of_line(mesh, axis));
       }

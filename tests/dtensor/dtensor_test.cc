@@ -14,14 +14,14 @@ namespace {
 using tensors::DType;
 using tensors::Shape;
 
-Tensor counting(const Shape& shape) {
+LocalTensor counting(const Shape& shape) {
   return tensors::arange(tensors::numel(shape), {.dtype = DType::f32}).view(shape);
 }
 
 TEST(DTensorTest, ReprIsThatOfPyTorch) {
   test::run_ranks(4, [](const ProcessGroup& group) {
     const DeviceMesh line(group, {4});
-    const Tensor two = tensors::tensor_from(std::vector<double>{0, 1}, {2}, DType::f32);
+    const LocalTensor two = tensors::tensor_from(std::vector<double>{0, 1}, {2}, DType::f32);
     const DTensor vector = DTensor::from_local(two, line, {Shard(0)});
     EXPECT_EQ(vector.to_string(),
               "DTensor(local_tensor=tensor([0., 1.]), device_mesh=DeviceMesh((4,), 'cpu', "
@@ -39,7 +39,7 @@ TEST(DTensorTest, ReprIsThatOfPyTorch) {
 TEST(DTensorTest, FromLocalWithoutAShapeGrowsTheShardedDims) {
   test::run_ranks(4, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2, 2});
-    const Tensor local = tensors::zeros({2, 3});
+    const LocalTensor local = tensors::zeros({2, 3});
     EXPECT_EQ(DTensor::from_local(local, mesh, {Shard(0), Shard(-1)}).shape(), (Shape{4, 6}));
     EXPECT_EQ(DTensor::from_local(local, mesh, {Shard(0), Shard(0)}).shape(), (Shape{8, 3}));
     EXPECT_EQ(DTensor::from_local(local, mesh, {Replicate(), Partial()}).shape(), (Shape{2, 3}));
@@ -54,7 +54,7 @@ TEST(DTensorTest, FromLocalWithoutAShapeGrowsTheShardedDims) {
 TEST(DTensorTest, FromLocalRefusesWhatIsNotTheRanksBox) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
-    const auto from_local = [&](const Tensor& local, const Placement& placement, Shape shape) {
+    const auto from_local = [&](const LocalTensor& local, const Placement& placement, Shape shape) {
       DTensor::FromLocal options;
       options.has_shape = true;
       options.shape = std::move(shape);
@@ -65,7 +65,7 @@ TEST(DTensorTest, FromLocalRefusesWhatIsNotTheRanksBox) {
     expect_refused([&] { from_local(tensors::zeros({4}), Shard(0), {5}); },
                    "f32[5] on (2): [S(0)] gives it");
     expect_refused([&] { from_local(tensors::zeros({5}), Replicate(), {5, 1}); }, "[5]");
-    expect_refused([&] { from_local(Tensor(), Replicate(), {}); }, "undefined tensor");
+    expect_refused([&] { from_local(LocalTensor(), Replicate(), {}); }, "undefined tensor");
     expect_refused([&] { from_local(tensors::zeros({}), Shard(0), {}); }, "0-dim");
     expect_refused([&] { from_local(tensors::zeros({2}), Partial(ReduceOp::band), {2}); },
                    "f32 cannot be P(band)");
@@ -80,7 +80,7 @@ TEST(DTensorTest, OnlyTheSourceRanksDataCounts) {
     const DeviceMesh mesh(group, {2, 2});
     for (int source = 0; source < 2; ++source) {
       const bool is_source = group.rank() == 3 * source;
-      const Tensor mine = is_source ? counting({5, 3}) : tensors::full({5, 3}, -7);
+      const LocalTensor mine = is_source ? counting({5, 3}) : tensors::full({5, 3}, -7);
       for (const Placements& placements :
            std::vector<Placements>{{Shard(0), Shard(1)},
                                    {Shard(1), Shard(1)},
@@ -102,7 +102,7 @@ TEST(DTensorTest, OnlyTheSourceRanksDataCounts) {
 TEST(DTensorTest, WithoutASourceEveryRankCutsItsOwnTensor) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
-    const Tensor mine = tensors::full({3}, group.rank());
+    const LocalTensor mine = tensors::full({3}, group.rank());
     const DTensor tensor = distribute_tensor(mine, mesh, {Shard(0)}, {.source_rank = -1});
     EXPECT_EQ(tensor.full_tensor().to_vector(), (std::vector<double>{0, 0, 1}));
   });
@@ -112,7 +112,7 @@ TEST(DTensorTest, ADistributedTensorIsItsOwnCopy) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
     for (const int source : {-1, 0}) {
-      const Tensor mine = counting({4});
+      const LocalTensor mine = counting({4});
       const DTensor tensor = distribute_tensor(mine, mesh, {Replicate()}, {.source_rank = source});
       mine.fill_(9);
       EXPECT_TRUE(tensors::equal(tensor.to_local(), counting({4})));
@@ -123,10 +123,10 @@ TEST(DTensorTest, ADistributedTensorIsItsOwnCopy) {
 TEST(DTensorTest, DistributeTensorRefusesWhatItCannotPlace) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
-    const Tensor tensor = counting({4});
+    const LocalTensor tensor = counting({4});
     expect_refused([&] { distribute_tensor(tensor, mesh, {Shard(0)}, {.source_rank = 2}); },
                    "from -1 to 1");
-    expect_refused([&] { distribute_tensor(Tensor(), mesh, {Shard(0)}); }, "undefined");
+    expect_refused([&] { distribute_tensor(LocalTensor(), mesh, {Shard(0)}); }, "undefined");
     expect_refused([&] { distribute_tensor(tensor, mesh, {Shard(1)}); }, "its dims are -1 to 0");
     expect_refused([&] { distribute_tensor(tensor, mesh, {}); }, "0 placements and 1 axes");
     const DeviceMesh gpus(group, {2}, {}, tensors::DeviceType::cuda);

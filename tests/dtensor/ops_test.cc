@@ -46,7 +46,7 @@ TEST(OpsTest, EveryVectorGivesItsValue) {
       const DeviceMesh mesh(group, shape);
       for (const VectorCase& item : items) {
         SCOPED_TRACE(test::text_of(item.at("id")));
-        const Tensor expected = tensor_of(item.at("outputs").as_array().at(0).as_object());
+        const LocalTensor expected = tensor_of(item.at("outputs").as_array().at(0).as_object());
         EXPECT_EQ(difference(result_of(item, mesh).full_tensor(), expected, tolerance_of(item)),
                   "");
       }
@@ -55,7 +55,7 @@ TEST(OpsTest, EveryVectorGivesItsValue) {
 }
 
 using Operation = DTensor (*)(const DTensor&, const DTensor&);
-using LocalOperation = Tensor (*)(const Tensor&, const Tensor&);
+using LocalOperation = LocalTensor (*)(const LocalTensor&, const LocalTensor&);
 
 void expect_all_pairs_right(const std::vector<int>& mesh_shape, Operation operation,
                             LocalOperation local_operation,
@@ -66,7 +66,7 @@ void expect_all_pairs_right(const std::vector<int>& mesh_shape, Operation operat
   for (const auto& [left, right] : shapes) {
     const Catalogue a = catalogue_of(left, mesh_shape, ops);
     const Catalogue b = catalogue_of(right, mesh_shape, ops);
-    const Tensor expected = local_operation(global_tensor(left), global_tensor(right));
+    const LocalTensor expected = local_operation(global_tensor(left), global_tensor(right));
     test::run_ranks(world, [&](const ProcessGroup& group) {
       const DeviceMesh mesh(group, mesh_shape);
       for (std::size_t i = 0; i < a.layouts.size(); ++i) {
@@ -163,8 +163,8 @@ TEST(OpsTest, OfEveryTwoDtypesAndCountsOfDimsTheResultIsThatOfLocalTensors) {
     for (const DTensor& a : operands) {
       for (const DTensor& b : operands) {
         SCOPED_TRACE(a.spec().to_string() + " with " + b.spec().to_string());
-        const Tensor here = tensors::ones(a.shape(), {.dtype = a.dtype()});
-        const Tensor there = tensors::ones(b.shape(), {.dtype = b.dtype()});
+        const LocalTensor here = tensors::ones(a.shape(), {.dtype = a.dtype()});
+        const LocalTensor there = tensors::ones(b.shape(), {.dtype = b.dtype()});
         EXPECT_EQ(difference((a + b).full_tensor(), here + there, {0, 0}), "");
         EXPECT_EQ((a + b).dtype(), (here + there).dtype());
         EXPECT_EQ((a * b).dtype(), (here * there).dtype());

@@ -23,7 +23,7 @@ bool has_partial(const Layout& layout) {
 }
 
 /// The local tensor is its box of the global one; a Partial one combines to it. Collective.
-void expect_holds(const DTensor& tensor, const Tensor& global) {
+void expect_holds(const DTensor& tensor, const LocalTensor& global) {
   if (has_partial(tensor.spec().layout())) {
     EXPECT_EQ(difference(tensor.full_tensor(), global, {0, 0}), "");
   } else {
@@ -42,7 +42,7 @@ void expect_all_pairs_right(const std::vector<int>& mesh_shape, const std::vecto
   test::run_ranks(world, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, mesh_shape);
     for (const Catalogue& catalogue : catalogues) {
-      const Tensor global = global_tensor(catalogue.shape);
+      const LocalTensor global = global_tensor(catalogue.shape);
       for (std::size_t i = 0; i < catalogue.layouts.size(); ++i) {
         const DTensor from = placed(catalogue, i, mesh);
         for (const Layout& to : catalogue.layouts) {
@@ -94,7 +94,7 @@ TEST(RedistributeTest, EveryDtypeGoesThroughEveryPartialThatItSupports) {
       const std::vector<double> values = dtype == DType::boolean ? std::vector<double>{0, 1, 1, 0}
                                          : dtype == DType::u8    ? std::vector<double>{0, 1, 7, 85}
                                                               : std::vector<double>{-5, 0, 3, -1};
-      const Tensor global = tensors::tensor_from(values, {4}, dtype);
+      const LocalTensor global = tensors::tensor_from(values, {4}, dtype);
       for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::product, ReduceOp::min,
                                 ReduceOp::max, ReduceOp::band, ReduceOp::bor, ReduceOp::bxor}) {
         if (!collectives::reduce_op_supports(op, dtype)) continue;
@@ -165,7 +165,7 @@ TEST(RedistributeTest, LocalStepsSendNothing) {
 TEST(RedistributeTest, TheSourceIsLeftAsItIs) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
-    const Tensor mine = tensors::full({2, 2}, group.rank() + 1, {.dtype = DType::f64});
+    const LocalTensor mine = tensors::full({2, 2}, group.rank() + 1, {.dtype = DType::f64});
     const DTensor partial = DTensor::from_local(mine, mesh, {Partial()});
     EXPECT_EQ(partial.full_tensor().to_vector(), (std::vector<double>{3, 3, 3, 3}));
     EXPECT_EQ(mine.to_vector(), std::vector<double>(4, group.rank() + 1));

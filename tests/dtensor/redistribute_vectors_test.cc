@@ -38,7 +38,7 @@ DTensor redistributed(const VectorCase& item, const DeviceMesh& mesh) {
     const boost::json::value& source = args.at("src_data_rank");
     options.source_rank = source.is_null() ? -1 : static_cast<int>(source.as_int64());
     options.shard_order = order_of(args.if_contains("to_order"));
-    Tensor tensor = tensor_of(input);
+    LocalTensor tensor = tensor_of(input);
     if (options.source_rank >= 0 && !stands_at(options.source_rank, mesh)) {
       // Only the source rank's data counts.
       tensor = tensors::full(tensor.shape(), 99, {.dtype = tensor.dtype()});
@@ -63,7 +63,7 @@ DTensor redistributed(const VectorCase& item, const DeviceMesh& mesh) {
 
 /// Everything that the case says of the result. Collective.
 void expect_as_demanded(const VectorCase& item, const DTensor& result) {
-  const Tensor expected = tensor_of(item.at("outputs").as_array().at(0).as_object());
+  const LocalTensor expected = tensor_of(item.at("outputs").as_array().at(0).as_object());
   const Tolerance tolerance = tolerance_of(item);
   EXPECT_EQ(difference(result.full_tensor(), expected, tolerance), "");
   const Box box = result.spec().local_box();

@@ -14,19 +14,19 @@
 
 namespace dtrun::dtensor {
 
-inline Tensor tensor_of(const boost::json::value& value, const tensors::Shape& shape,
-                        tensors::DType dtype) {
+inline LocalTensor tensor_of(const boost::json::value& value, const tensors::Shape& shape,
+                             tensors::DType dtype) {
   return tensors::tensor_from(test::numbers_of(value), shape, dtype);
 }
 
 /// The global tensor.
-inline Tensor tensor_of(const boost::json::object& item) {
+inline LocalTensor tensor_of(const boost::json::object& item) {
   return tensor_of(item.at("value"), test::sizes_of(item.at("shape")),
                    tensors::parse_dtype(test::text_of(item.at("dtype"))));
 }
 
-inline Tensor cut(const Tensor& tensor, const Box& box) {
-  Tensor part = tensor;
+inline LocalTensor cut(const LocalTensor& tensor, const Box& box) {
+  LocalTensor part = tensor;
   for (std::size_t d = 0; d < box.shape.size(); ++d) {
     part = part.narrow(static_cast<int>(d), box.offsets[d], box.shape[d]);
   }
@@ -35,7 +35,7 @@ inline Tensor cut(const Tensor& tensor, const Box& box) {
 
 /// An input of a case, placed as it says, without communication.
 inline DTensor placed_input(const boost::json::object& input, const DeviceMesh& mesh) {
-  const Tensor global = tensor_of(input);
+  const LocalTensor global = tensor_of(input);
   const Spec spec = make_spec(mesh, placements_of(input.at("placements")), global.shape(),
                               global.dtype(), order_of(input.if_contains("shard_order")));
   const std::size_t rank = static_cast<std::size_t>(mesh.rank());
@@ -67,7 +67,7 @@ inline Tolerance tolerance_of(tensors::DType dtype) {
 }
 
 /// How the first wrong element differs; empty where all are right.
-inline std::string difference(const Tensor& actual, const Tensor& expected,
+inline std::string difference(const LocalTensor& actual, const LocalTensor& expected,
                               const Tolerance& tolerance) {
   if (actual.shape() != expected.shape() || actual.dtype() != expected.dtype()) {
     return "shape or dtype: " + tensors::shape_to_string(actual.shape()) + " for " +

@@ -19,10 +19,10 @@ using testing::HasSubstr;
 using testing_support::error_of;
 using Values = std::vector<double>;
 
-Tensor vector_of(const Values& values) {
+LocalTensor vector_of(const Values& values) {
   return tensor_from(values, {static_cast<std::int64_t>(values.size())}, tensors::DType::f32);
 }
-Values values_of(const Tensor& tensor) {
+Values values_of(const LocalTensor& tensor) {
   return tensor.to_vector();
 }
 
@@ -55,18 +55,18 @@ TEST(DistTest, CollectivesNameGlobalRanksAlsoInAGroup) {
     const ProcessGroup odd = new_group({1, 3}, {.name = "odd"});
     if (rank % 2 == 0) return;
     const OpOptions in_odd = {.group = odd};
-    Tensor tensor = vector_of({mine});
+    LocalTensor tensor = vector_of({mine});
     broadcast(tensor, 3, in_odd);
     EXPECT_EQ(values_of(tensor), Values{3});
     tensor = vector_of({mine});
     reduce(tensor, 3, ReduceOp::sum, in_odd);
     EXPECT_EQ(values_of(tensor), Values{rank == 3 ? 4.0 : 1.0});
-    const std::vector<Tensor> two = {vector_of({10}), vector_of({30})};
-    const std::vector<Tensor> none;
+    const std::vector<LocalTensor> two = {vector_of({10}), vector_of({30})};
+    const std::vector<LocalTensor> none;
     scatter(tensor, rank == 3 ? two : none, 3, in_odd);
     EXPECT_EQ(values_of(tensor), Values{10 * mine});
-    gather(tensor, rank == 1 ? std::vector<Tensor>{tensors::zeros({1}), vector_of({0})} : none, 1,
-           in_odd);
+    gather(tensor, rank == 1 ? std::vector<LocalTensor>{tensors::zeros({1}), vector_of({0})} : none,
+           1, in_odd);
     if (rank == 1) {
       isend(tensor, 3, {.group = odd, .tag = 7}).wait();
     } else {
@@ -79,19 +79,19 @@ TEST(DistTest, CollectivesNameGlobalRanksAlsoInAGroup) {
 TEST(DistTest, CollectivesOfTheWorldTakeWhatTheirNamesakesTake) {
   run_dist_ranks(2, [](int rank) {
     const double mine = rank;
-    Tensor tensor = vector_of({mine, 1});
+    LocalTensor tensor = vector_of({mine, 1});
     all_reduce(tensor, ReduceOp::max);
     EXPECT_EQ(values_of(tensor), (Values{1, 1}));
     const Work work = all_reduce(tensor, ReduceOp::sum, {.async_op = true});
     work.wait();
     EXPECT_EQ(values_of(tensor), (Values{2, 2}));
-    const std::vector<Tensor> all = {vector_of({0}), vector_of({0})};
+    const std::vector<LocalTensor> all = {vector_of({0}), vector_of({0})};
     all_gather(all, vector_of({mine}));
     EXPECT_EQ(values_of(all[1]), Values{1});
-    Tensor output = vector_of({0});
+    LocalTensor output = vector_of({0});
     reduce_scatter(output, {vector_of({mine}), vector_of({mine + 10})});
     EXPECT_EQ(values_of(output), Values{rank == 0 ? 1.0 : 21.0});
-    const std::vector<Tensor> from = {vector_of({mine}), vector_of({mine + 10})};
+    const std::vector<LocalTensor> from = {vector_of({mine}), vector_of({mine + 10})};
     all_to_all(all, from);
     EXPECT_EQ(values_of(all[1]), Values{rank == 0 ? 1.0 : 11.0});
     barrier();
@@ -107,10 +107,10 @@ TEST(DistTest, CollectivesOfTheWorldTakeWhatTheirNamesakesTake) {
 TEST(DistTest, TheFlatCallsTakeOneTensorForAllRanks) {
   run_dist_ranks(2, [](int rank) {
     const double mine = rank;
-    Tensor output = vector_of({0, 0});
+    LocalTensor output = vector_of({0, 0});
     all_gather_into_tensor(output, vector_of({mine}));
     EXPECT_EQ(values_of(output), (Values{0, 1}));
-    Tensor one = vector_of({0});
+    LocalTensor one = vector_of({0});
     reduce_scatter_tensor(one, vector_of({mine, mine + 10}));
     EXPECT_EQ(values_of(one), Values{rank == 0 ? 1.0 : 21.0});
     all_to_all_single(output, vector_of({mine, mine + 10}));
@@ -126,7 +126,7 @@ TEST(DistTest, ABatchOfMessagesNamesGlobalRanks) {
     EXPECT_EQ(pair.timeout(), std::chrono::seconds(30));
     const double mine = rank;
     const int peer = 3 - rank;
-    const Tensor incoming = vector_of({0});
+    const LocalTensor incoming = vector_of({0});
     const std::vector<P2POp> batch = {{P2POp::Kind::receive, incoming, peer},
                                       {P2POp::Kind::send, vector_of({mine}), peer}};
     for (const Work& work : batch_isend_irecv(batch, pair)) work.wait();
@@ -141,7 +141,7 @@ TEST(DistTest, AThreadMayInitAgainAfterDestroyAtTheSameFile) {
   run_uninitialized_ranks(3, [&](const InitProcessGroup& mine) {
     for (int world_number = 0; world_number < 5; ++world_number) {
       init_process_group(mine);
-      const Tensor tensor = vector_of({1});
+      const LocalTensor tensor = vector_of({1});
       all_reduce(tensor);
       EXPECT_EQ(values_of(tensor), Values{3});
       destroy_process_group();
@@ -166,7 +166,7 @@ TEST(DistTest, InitMakesTheLocalRanksGpuCurrentAndRefusesARankWithoutOne) {
       init_process_group(mine);
       EXPECT_EQ(device(), (tensors::Device{tensors::DeviceType::cuda, 0}));
       EXPECT_EQ(tensors::cuda::current_device(), 0);
-      const Tensor tensor = tensors::ones({4}, {.device = device()});
+      const LocalTensor tensor = tensors::ones({4}, {.device = device()});
       all_reduce(tensor);
       EXPECT_EQ(values_of(tensor.to(tensors::kCpu)), (Values{1, 1, 1, 1}));
       destroy_process_group();

@@ -18,7 +18,7 @@ namespace dtrun::runtime {
 namespace {
 
 using tensors::full;
-using tensors::Tensor;
+using tensors::LocalTensor;
 
 std::string printed(const std::function<void()>& action) {
   testing::internal::CaptureStdout();
@@ -33,15 +33,15 @@ TEST(PrintTest, OneValueStandsByItself) {
 }
 
 TEST(PrintTest, AVectorLooksLikePythonsList) {
-  const std::vector<Tensor> list = {full({1}, 0), full({1}, 1)};
+  const std::vector<LocalTensor> list = {full({1}, 0), full({1}, 1)};
   EXPECT_EQ(printed([&] { print(list); }), "[tensor([0.]), tensor([1.])]\n");
   EXPECT_EQ(printed([&] { print("[Rank {}] {}", 3, list); }),
             "[Rank 3] [tensor([0.]), tensor([1.])]\n");
   EXPECT_EQ(printed([] {
-              print(std::vector<Tensor>{full({2, 1}, 6), full({1}, 1)});
+              print(std::vector<LocalTensor>{full({2, 1}, 6), full({1}, 1)});
             }),
             "[tensor([[6.],\n        [6.]]), tensor([1.])]\n");
-  EXPECT_EQ(printed([] { print(std::vector<Tensor>{}); }), "[]\n");
+  EXPECT_EQ(printed([] { print(std::vector<LocalTensor>{}); }), "[]\n");
   EXPECT_EQ(printed([] { print(std::vector<std::vector<int>>{{1, 2}, {}}); }), "[[1, 2], []]\n");
 }
 

@@ -12,7 +12,7 @@ void RankCases::ring(const Setting& setting) {
   const auto& [dtype, op, count, layout, mode] = setting;
   const int right = (rank_ + 1) % size_;
   const int left = (rank_ + size_ - 1) % size_;
-  const Tensor incoming = blank(setting, count);
+  const LocalTensor incoming = blank(setting, count);
   const Work receive = group_.irecv(incoming, left);
   group_.send(make(setting, values_of(dtype, op, rank_, count)), right);
   finish(receive, "recv", setting);
@@ -23,7 +23,7 @@ void RankCases::ring(const Setting& setting) {
 void RankCases::batch(const Setting& setting) {
   const auto& [dtype, op, count, layout, mode] = setting;
   std::vector<P2POp> operations;
-  std::vector<Tensor> incoming;
+  std::vector<LocalTensor> incoming;
   std::vector<int> sources;
   // Sends first on even ranks, receives first on the others: the order must not matter.
   for (const int turn : {0, 1})
@@ -54,7 +54,7 @@ void RankCases::tags(const Setting& setting) {
     sends.push_back(group_.isend(make(setting, values_of(dtype, op, rank_, count, tag)), right,
                                  static_cast<std::uint32_t>(tag)));
   for (const int tag : {2, 1}) {
-    const Tensor incoming = blank(setting, count);
+    const LocalTensor incoming = blank(setting, count);
     if (group_.recv(incoming, left, static_cast<std::uint32_t>(tag)) != left)
       report("recv by tag", setting, "came from another rank");
     expect(incoming, values_of(dtype, op, left, count, tag), "recv by tag", setting);
@@ -69,7 +69,7 @@ void RankCases::any_source(const Setting& setting) {
   } else {
     std::vector<bool> heard(static_cast<std::size_t>(size_));
     for (int i = 1; i < size_; ++i) {
-      const Tensor incoming = blank(setting, count);
+      const LocalTensor incoming = blank(setting, count);
       const int from = group_.recv(incoming, -1, 7);
       if (from < 1 || from >= size_ || heard[static_cast<std::size_t>(from)])
         return report("recv from any rank", setting, "came from rank " + std::to_string(from));

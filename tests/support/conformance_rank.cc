@@ -36,11 +36,11 @@ bool RankCases::skips(OpKind kind, const Setting& setting) const {
   return !subject_.supports(kind, setting.dtype, setting.op);
 }
 
-Tensor RankCases::make(const Setting& setting, const Values& values) const {
+LocalTensor RankCases::make(const Setting& setting, const Values& values) const {
   return conformance::make(values, setting.dtype, setting.layout, subject_.device(rank_));
 }
 
-Tensor RankCases::blank(const Setting& setting, std::int64_t count) const {
+LocalTensor RankCases::blank(const Setting& setting, std::int64_t count) const {
   return make(setting, Values(static_cast<std::size_t>(count), 1));
 }
 
@@ -59,7 +59,7 @@ void RankCases::finish(const Work& work, const char* what, const Setting& settin
   if (work.exception()) report(what, setting, "has an exception");
 }
 
-void RankCases::expect(const Tensor& actual, const Values& expected, const char* what,
+void RankCases::expect(const LocalTensor& actual, const Values& expected, const char* what,
                        const Setting& setting) const {
   const std::string problem = difference(actual, expected, setting.op);
   if (!problem.empty()) report(what, setting, problem);
@@ -68,7 +68,7 @@ void RankCases::expect(const Tensor& actual, const Values& expected, const char*
 void RankCases::all_reduce(const Setting& setting) {
   if (skips(OpKind::all_reduce, setting)) return;
   const auto& [dtype, op, count, layout, mode] = setting;
-  const Tensor tensor = make(setting, values_of(dtype, op, rank_, count));
+  const LocalTensor tensor = make(setting, values_of(dtype, op, rank_, count));
   finish(group_.all_reduce(tensor, op, options(setting)), "all_reduce", setting);
   expect(tensor, reduced(dtype, op, size_, count), "all_reduce", setting);
 }
@@ -77,7 +77,7 @@ void RankCases::reduce(const Setting& setting, int root) {
   if (skips(OpKind::reduce, setting)) return;
   const auto& [dtype, op, count, layout, mode] = setting;
   const Values own = values_of(dtype, op, rank_, count);
-  const Tensor tensor = make(setting, own);
+  const LocalTensor tensor = make(setting, own);
   finish(group_.reduce(tensor, root, op, options(setting)), "reduce", setting);
   expect(tensor, rank_ == root ? reduced(dtype, op, size_, count) : own, "reduce", setting);
 }
@@ -85,10 +85,10 @@ void RankCases::reduce(const Setting& setting, int root) {
 void RankCases::reduce_scatter(const Setting& setting) {
   if (skips(OpKind::reduce_scatter, setting)) return;
   const auto& [dtype, op, count, layout, mode] = setting;
-  std::vector<Tensor> inputs;
+  std::vector<LocalTensor> inputs;
   for (int peer = 0; peer < size_; ++peer)
     inputs.push_back(make(setting, values_of(dtype, op, rank_, count + more(peer), peer)));
-  const Tensor output = blank(setting, count + more(rank_));
+  const LocalTensor output = blank(setting, count + more(rank_));
   finish(group_.reduce_scatter(output, inputs, op, options(setting)), "reduce_scatter", setting);
   expect(output, reduced(dtype, op, size_, count + more(rank_), rank_), "reduce_scatter", setting);
 }
@@ -99,7 +99,7 @@ void RankCases::reduce_scatter_tensor(const Setting& setting) {
   std::vector<Values> parts;
   for (int peer = 0; peer < size_; ++peer)
     parts.push_back(values_of(dtype, op, rank_, count, peer));
-  const Tensor output = blank(setting, count);
+  const LocalTensor output = blank(setting, count);
   finish(group_.reduce_scatter_tensor(output, make(setting, joined(parts)), op, options(setting)),
          "reduce_scatter_tensor", setting);
   expect(output, reduced(dtype, op, size_, count, rank_), "reduce_scatter_tensor", setting);
@@ -108,7 +108,7 @@ void RankCases::reduce_scatter_tensor(const Setting& setting) {
 void RankCases::broadcast(const Setting& setting, int root) {
   if (skips(OpKind::broadcast, setting)) return;
   const auto& [dtype, op, count, layout, mode] = setting;
-  const Tensor tensor = make(setting, values_of(dtype, op, rank_, count));
+  const LocalTensor tensor = make(setting, values_of(dtype, op, rank_, count));
   finish(group_.broadcast(tensor, root, options(setting)), "broadcast", setting);
   expect(tensor, values_of(dtype, op, root, count), "broadcast", setting);
 }
@@ -116,9 +116,9 @@ void RankCases::broadcast(const Setting& setting, int root) {
 void RankCases::all_gather(const Setting& setting) {
   if (skips(OpKind::all_gather, setting)) return;
   const auto& [dtype, op, count, layout, mode] = setting;
-  std::vector<Tensor> outputs;
+  std::vector<LocalTensor> outputs;
   for (int peer = 0; peer < size_; ++peer) outputs.push_back(blank(setting, count + more(peer)));
-  const Tensor input = make(setting, values_of(dtype, op, rank_, count + more(rank_)));
+  const LocalTensor input = make(setting, values_of(dtype, op, rank_, count + more(rank_)));
   finish(group_.all_gather(outputs, input, options(setting)), "all_gather", setting);
   for (int peer = 0; peer < size_; ++peer)
     expect(outputs[index(peer)], values_of(dtype, op, peer, count + more(peer)), "all_gather",
@@ -128,10 +128,10 @@ void RankCases::all_gather(const Setting& setting) {
 void RankCases::gather(const Setting& setting, int root) {
   if (skips(OpKind::gather, setting)) return;
   const auto& [dtype, op, count, layout, mode] = setting;
-  std::vector<Tensor> outputs;
+  std::vector<LocalTensor> outputs;
   for (int peer = 0; rank_ == root && peer < size_; ++peer)
     outputs.push_back(blank(setting, count + more(peer)));
-  const Tensor input = make(setting, values_of(dtype, op, rank_, count + more(rank_)));
+  const LocalTensor input = make(setting, values_of(dtype, op, rank_, count + more(rank_)));
   finish(group_.gather(input, outputs, root, options(setting)), "gather", setting);
   for (int peer = 0; rank_ == root && peer < size_; ++peer)
     expect(outputs[index(peer)], values_of(dtype, op, peer, count + more(peer)), "gather", setting);
@@ -140,10 +140,10 @@ void RankCases::gather(const Setting& setting, int root) {
 void RankCases::scatter(const Setting& setting, int root) {
   if (skips(OpKind::scatter, setting)) return;
   const auto& [dtype, op, count, layout, mode] = setting;
-  std::vector<Tensor> inputs;
+  std::vector<LocalTensor> inputs;
   for (int peer = 0; rank_ == root && peer < size_; ++peer)
     inputs.push_back(make(setting, values_of(dtype, op, rank_, count + more(peer), peer)));
-  const Tensor output = blank(setting, count + more(rank_));
+  const LocalTensor output = blank(setting, count + more(rank_));
   finish(group_.scatter(output, inputs, root, options(setting)), "scatter", setting);
   expect(output, values_of(dtype, op, root, count + more(rank_), rank_), "scatter", setting);
 }
@@ -151,8 +151,8 @@ void RankCases::scatter(const Setting& setting, int root) {
 void RankCases::all_to_all(const Setting& setting) {
   if (skips(OpKind::all_to_all, setting)) return;
   const auto& [dtype, op, count, layout, mode] = setting;
-  std::vector<Tensor> inputs;
-  std::vector<Tensor> outputs;
+  std::vector<LocalTensor> inputs;
+  std::vector<LocalTensor> outputs;
   for (int peer = 0; peer < size_; ++peer) {
     inputs.push_back(make(setting, values_of(dtype, op, rank_, count + more(peer), peer)));
     outputs.push_back(blank(setting, count + more(rank_)));
@@ -168,13 +168,13 @@ void RankCases::all_gather_into_tensor(const Setting& setting) {
   const auto& [dtype, op, count, layout, mode] = setting;
   std::vector<Values> parts;
   for (int peer = 0; peer < size_; ++peer) parts.push_back(values_of(dtype, op, peer, count));
-  const Tensor input = make(setting, parts[index(rank_)]);
-  const Tensor output = blank(setting, count * size_);
+  const LocalTensor input = make(setting, parts[index(rank_)]);
+  const LocalTensor output = blank(setting, count * size_);
   finish(group_.all_gather_into_tensor(output, input, options(setting)), "all_gather_into_tensor",
          setting);
   expect(output, joined(parts), "all_gather_into_tensor", setting);
   // Columns of rows: the output has one dim more.
-  const Tensor stacked =
+  const LocalTensor stacked =
       tensors::zeros({count, size_}, {.dtype = dtype, .device = subject_.device(rank_)})
           .transpose(0, 1);
   finish(group_.all_gather_into_tensor(stacked, input, options(setting)), "stacked all_gather",
@@ -195,7 +195,8 @@ void RankCases::all_to_all_single(const Setting& setting) {
     inputs.push_back(values_of(dtype, op, rank_, to.back(), peer));
     outputs.push_back(values_of(dtype, op, peer, from.back(), rank_));
   }
-  const Tensor output = blank(setting, std::accumulate(from.begin(), from.end(), std::int64_t{0}));
+  const LocalTensor output =
+      blank(setting, std::accumulate(from.begin(), from.end(), std::int64_t{0}));
   finish(
       group_.all_to_all_single(output, make(setting, joined(inputs)), from, to, options(setting)),
       "all_to_all_single", setting);
@@ -212,8 +213,8 @@ void RankCases::tensors_without_dims() {
   const auto& [dtype, op, count, layout, mode] = setting;
   if (skips(OpKind::all_reduce, setting) || skips(OpKind::all_gather, setting)) return;
   const tensors::TensorOptions place{.dtype = dtype, .device = subject_.device(rank_)};
-  const Tensor tensor = tensors::full({}, values_of(dtype, op, rank_, 1)[0], place);
-  const Tensor gathered = tensors::zeros({size_}, place);
+  const LocalTensor tensor = tensors::full({}, values_of(dtype, op, rank_, 1)[0], place);
+  const LocalTensor gathered = tensors::zeros({size_}, place);
   group_.all_gather_into_tensor(gathered, tensor);
   std::vector<Values> parts;
   for (int peer = 0; peer < size_; ++peer) parts.push_back(values_of(dtype, op, peer, 1));
@@ -225,7 +226,8 @@ void RankCases::tensors_without_dims() {
 void RankCases::reduce_in(const ProcessGroup& group, std::int64_t count) const {
   const Setting setting{subject_.dtypes.front(), ReduceOp::sum, count, Layout::contiguous,
                         Mode::sync};
-  const Tensor tensor = make(setting, values_of(setting.dtype, setting.op, group.rank(), count));
+  const LocalTensor tensor =
+      make(setting, values_of(setting.dtype, setting.op, group.rank(), count));
   group.all_reduce(tensor);
   expect(tensor, reduced(setting.dtype, setting.op, group.size(), count),
          "all_reduce in a subgroup", setting);
@@ -258,7 +260,7 @@ void RankCases::groups_at_once() {
   const Setting setting{subject_.dtypes.front(), ReduceOp::sum, 1023, Layout::contiguous,
                         Mode::async};
   const Values own = values_of(setting.dtype, setting.op, rank_, setting.count);
-  std::vector<Tensor> tensors;
+  std::vector<LocalTensor> tensors;
   std::vector<Work> works;
   for (int i = 0; i < 8; ++i) {
     tensors.push_back(make(setting, own));
@@ -296,12 +298,12 @@ void RankCases::threads_with_groups_of_their_own() {
 }
 
 void RankCases::is_refused(const Setting& setting, OpKind kind) {
-  const Tensor tensor = blank(setting, setting.count);
+  const LocalTensor tensor = blank(setting, setting.count);
   try {
     if (kind == OpKind::all_reduce) group_.all_reduce(tensor, setting.op);
     if (kind == OpKind::reduce) group_.reduce(tensor, 0, setting.op);
     if (kind == OpKind::reduce_scatter)
-      group_.reduce_scatter(tensor, std::vector<Tensor>(index(size_), tensor), setting.op);
+      group_.reduce_scatter(tensor, std::vector<LocalTensor>(index(size_), tensor), setting.op);
   } catch (const base::Error& error) {
     // A peer's refusal may come first.
     if (error.code() == base::ErrorCode::kUnavailable ||

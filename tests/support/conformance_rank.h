@@ -60,11 +60,11 @@ class RankCases {
   collectives::CallOptions options(const Setting& setting) const {
     return {.async = setting.mode == Mode::async};
   }
-  Tensor make(const Setting& setting, const Values& values) const;
-  Tensor blank(const Setting& setting, std::int64_t count) const;
+  LocalTensor make(const Setting& setting, const Values& values) const;
+  LocalTensor blank(const Setting& setting, std::int64_t count) const;
   /// Waits, looks at the Work, compares.
   void finish(const collectives::Work& work, const char* what, const Setting& setting) const;
-  void expect(const Tensor& actual, const Values& expected, const char* what,
+  void expect(const LocalTensor& actual, const Values& expected, const char* what,
               const Setting& setting) const;
   void report(const std::string& what, const Setting& setting, const std::string& problem) const;
   /// All reduce 1 + rank once, in that group.

@@ -105,17 +105,17 @@ Values reduced(DType dtype, ReduceOp op, int size, std::int64_t count, int salt)
   return total;
 }
 
-Tensor make(const Values& values, DType dtype, Layout layout, tensors::Device device) {
+LocalTensor make(const Values& values, DType dtype, Layout layout, tensors::Device device) {
   const std::int64_t count = static_cast<std::int64_t>(values.size());
-  const Tensor dense = tensors::tensor_from(values, {count}, dtype).to(device);
+  const LocalTensor dense = tensors::tensor_from(values, {count}, dtype).to(device);
   if (layout == Layout::contiguous) return dense;
-  const Tensor every_second =
+  const LocalTensor every_second =
       tensors::zeros({count, 2}, {.dtype = dtype, .device = device}).select(1, 1);
   every_second.copy_(dense);
   return every_second;
 }
 
-std::string difference(const Tensor& actual, const Values& expected, ReduceOp op) {
+std::string difference(const LocalTensor& actual, const Values& expected, ReduceOp op) {
   const Values values = actual.to(tensors::kCpu).to_vector();
   if (values.size() != expected.size())
     return fmt::format("{} elements, expected {}", values.size(), expected.size());

@@ -14,7 +14,7 @@ namespace dtrun::conformance {
 
 using collectives::ReduceOp;
 using tensors::DType;
-using tensors::Tensor;
+using tensors::LocalTensor;
 using Values = std::vector<double>;
 
 /// A rank's elements. @param salt tells the tensors of one case apart
@@ -25,9 +25,10 @@ Values reduced(DType dtype, ReduceOp op, int size, std::int64_t count, int salt 
 
 enum class Layout { contiguous, strided };
 /// strided: every second element of a larger tensor.
-Tensor make(const Values& values, DType dtype, Layout layout, tensors::Device device);
+LocalTensor make(const Values& values, DType dtype, Layout layout, tensors::Device device);
 
 /// "" where the elements are the expected ones; a mean of floats may be rounded otherwise.
-std::string difference(const Tensor& actual, const Values& expected, ReduceOp op = ReduceOp::sum);
+std::string difference(const LocalTensor& actual, const Values& expected,
+                       ReduceOp op = ReduceOp::sum);
 
 }  // namespace dtrun::conformance

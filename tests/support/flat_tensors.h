@@ -7,11 +7,12 @@
 
 namespace dtrun::test {
 
-inline tensors::Tensor flat_ones(std::int64_t count, tensors::DType dtype = tensors::DType::f32) {
+inline tensors::LocalTensor flat_ones(std::int64_t count,
+                                      tensors::DType dtype = tensors::DType::f32) {
   return tensors::ones({count}, {.dtype = dtype});
 }
-inline tensors::Tensor flat_full(std::int64_t count, double value,
-                                 tensors::DType dtype = tensors::DType::f32) {
+inline tensors::LocalTensor flat_full(std::int64_t count, double value,
+                                      tensors::DType dtype = tensors::DType::f32) {
   return tensors::full({count}, value, {.dtype = dtype});
 }
 

@@ -34,8 +34,8 @@ TEST(StorageTest, WrappedMemoryIsReleasedOnceWhenTheLastUserIsGone) {
   float values[] = {1, 2, 3};
   {
     const auto storage = Storage::wrap(values, sizeof values, kCpu, [&released] { ++released; });
-    const Tensor whole(storage, DType::f32, {3}, {1});
-    const Tensor part = whole.slice(0, 1, 3);
+    const LocalTensor whole(storage, DType::f32, {3}, {1});
+    const LocalTensor part = whole.slice(0, 1, 3);
     part.fill_(7);
     EXPECT_EQ(released, 0);
   }
@@ -57,20 +57,20 @@ TEST(StorageTest, MemoryThatIsNotThereIsAnError) {
 
 TEST(TensorDeathTest, ATensorOutsideItsStorageIsOurBug) {
   const auto storage = Storage::allocate(8, kCpu);
-  EXPECT_DEATH(Tensor(storage, DType::f32, {3}, {1}), "capacity");
-  EXPECT_DEATH(Tensor(storage, DType::f32, {2}, {1}, 1), "capacity");
-  EXPECT_DEATH(Tensor(storage, DType::f32, {2}, {-1}), "first >= 0");
+  EXPECT_DEATH(LocalTensor(storage, DType::f32, {3}, {1}), "capacity");
+  EXPECT_DEATH(LocalTensor(storage, DType::f32, {2}, {1}, 1), "capacity");
+  EXPECT_DEATH(LocalTensor(storage, DType::f32, {2}, {-1}), "first >= 0");
 }
 
 TEST(CopyTest, EveryDTypeConvertsToEveryOther) {
-  const Tensor source = tensor_from(Values{0, 1, 2, 100}, {4}, DType::f64);
+  const LocalTensor source = tensor_from(Values{0, 1, 2, 100}, {4}, DType::f64);
   for (const DType from : kAllDTypes) {
     for (const DType to : kAllDTypes) {
       const bool was_bool = from == DType::boolean || to == DType::boolean;
       const Values expected = was_bool ? Values{0, 1, 1, 1} : Values{0, 1, 2, 100};
       EXPECT_EQ(source.to(from).to(to).to_vector(), expected)
           << dtype_name(from) << " to " << dtype_name(to);
-      const Tensor spread = zeros({4, 3}, {to});
+      const LocalTensor spread = zeros({4, 3}, {to});
       spread.select(1, 1).copy_(source.to(from));
       EXPECT_EQ(spread.select(1, 1).to_vector(), expected);
       EXPECT_EQ(spread.select(1, 0).to_vector(), (Values{0, 0, 0, 0}));
@@ -79,10 +79,10 @@ TEST(CopyTest, EveryDTypeConvertsToEveryOther) {
 }
 
 TEST(CopyTest, FloatingPointTruncatesToIntegersAndWhatDoesNotFitIsTheLowest) {
-  const Tensor values = tensor_from(Values{-1.9, 2.9, 300, -3}, {4}, DType::f32);
+  const LocalTensor values = tensor_from(Values{-1.9, 2.9, 300, -3}, {4}, DType::f32);
   EXPECT_EQ(values.to(DType::i32).to_vector_i64(), (std::vector<std::int64_t>{-1, 2, 300, -3}));
   EXPECT_EQ(values.to(DType::u8).to_vector_i64(), (std::vector<std::int64_t>{255, 2, 44, 253}));
-  const Tensor wild = tensor_from(Values{NAN, INFINITY, -1e30}, {3}, DType::f64);
+  const LocalTensor wild = tensor_from(Values{NAN, INFINITY, -1e30}, {3}, DType::f64);
   constexpr auto kLow = std::numeric_limits<std::int64_t>::min();
   EXPECT_EQ(wild.to(DType::i64).to_vector_i64(), (std::vector<std::int64_t>{kLow, kLow, kLow}));
   EXPECT_EQ(wild.to(DType::boolean).to_vector(), (Values{1, 1, 1}));
@@ -95,7 +95,7 @@ TEST(CopyTest, LargeIntegersSurvive) {
 }
 
 TEST(CopyTest, ASourceIsBroadcast) {
-  const Tensor target = zeros({2, 3});
+  const LocalTensor target = zeros({2, 3});
   target.copy_(arange(3));
   EXPECT_EQ(target.to_vector(), (Values{0, 1, 2, 0, 1, 2}));
   EXPECT_THROW(target.copy_(arange(2)), Error);
@@ -103,10 +103,10 @@ TEST(CopyTest, ASourceIsBroadcast) {
 }
 
 TEST(CopyTest, OverlappingViewsCopyAsIfThroughATemporary) {
-  const Tensor numbers = arange(6);
+  const LocalTensor numbers = arange(6);
   numbers.slice(0, 1, 6).copy_(numbers.slice(0, 0, 5));
   EXPECT_EQ(numbers.to_vector(), (Values{0, 0, 1, 2, 3, 4}));
-  const Tensor square = arange(4).view({2, 2});
+  const LocalTensor square = arange(4).view({2, 2});
   square.copy_(square.transpose(0, 1));
   EXPECT_EQ(square.to_vector(), (Values{0, 2, 1, 3}));
   square.copy_(square);
@@ -116,8 +116,8 @@ TEST(CopyTest, OverlappingViewsCopyAsIfThroughATemporary) {
 TEST(CopyTest, LargeTransposesGoThroughTilesAndStayRight) {
   constexpr std::int64_t kRows = 130;
   constexpr std::int64_t kColumns = 71;
-  const Tensor source = arange(2 * kRows * kColumns).view({2, kRows, kColumns});
-  const Tensor turned = source.transpose(1, 2).clone();
+  const LocalTensor source = arange(2 * kRows * kColumns).view({2, kRows, kColumns});
+  const LocalTensor turned = source.transpose(1, 2).clone();
   ASSERT_TRUE(turned.is_contiguous());
   const std::int64_t* values = turned.data_as<std::int64_t>();
   for (std::int64_t b = 0; b < 2; ++b) {

@@ -30,7 +30,7 @@ Error thrown(const std::function<void()>& action) {
 }
 
 /// Device memory of the simulation, with a value that the host reads as it is now.
-Tensor on_device(std::int64_t size) {
+LocalTensor on_device(std::int64_t size) {
   return empty({size}, {DType::i32, {DeviceType::cuda, 0}});
 }
 
@@ -57,8 +57,8 @@ TEST_F(CudaStreamTest, ADeviceThatIsNotUsedGetsNoContext) {
     SimulatedCuda::api().has_context(device, &has);
     return has;
   };
-  const Tensor first = empty({1}, {DType::i32, {DeviceType::cuda, 1}});
-  const Tensor second = empty({1}, {DType::i32, {DeviceType::cuda, 1}});
+  const LocalTensor first = empty({1}, {DType::i32, {DeviceType::cuda, 1}});
+  const LocalTensor second = empty({1}, {DType::i32, {DeviceType::cuda, 1}});
   EXPECT_EQ(current_device(), 0);
   EXPECT_FALSE(has_context(0));
   // What is made on the current device is made on that one all the same.
@@ -112,12 +112,12 @@ TEST_F(CudaStreamTest, WorkWaitsForTheEventOfAnotherStream) {
 }
 
 TEST_F(CudaStreamTest, CopiesThatAreAsynchronousReturnBeforeTheyAreDone) {
-  const Tensor device = on_device(4);
-  const Tensor pinned = empty_pinned({4}, DType::i32);
+  const LocalTensor device = on_device(4);
+  const LocalTensor pinned = empty_pinned({4}, DType::i32);
   for (int i = 0; i < 4; ++i) pinned.data_as<std::int32_t>()[i] = i + 1;
   simulation_.clear_calls();
   copy_async(device, pinned);
-  const Tensor back = empty_pinned({4}, DType::i32);
+  const LocalTensor back = empty_pinned({4}, DType::i32);
   back.fill_(0);
   copy_async(back, device);
   EXPECT_EQ(simulation_.calls(),
@@ -128,12 +128,12 @@ TEST_F(CudaStreamTest, CopiesThatAreAsynchronousReturnBeforeTheyAreDone) {
 }
 
 TEST_F(CudaStreamTest, CopiesThatCannotBeAsynchronousAreRefused) {
-  const Tensor device = on_device(4);
-  for (const auto& [target, source] :
-       std::vector<std::pair<Tensor, Tensor>>{{device, empty({4})},
-                                              {device, empty({3}, {DType::i32})},
-                                              {device.slice(0, 0, 4, 2), empty({2}, {DType::i32})},
-                                              {empty({4}), empty({4})}}) {
+  const LocalTensor device = on_device(4);
+  for (const auto& [target, source] : std::vector<std::pair<LocalTensor, LocalTensor>>{
+           {device, empty({4})},
+           {device, empty({3}, {DType::i32})},
+           {device.slice(0, 0, 4, 2), empty({2}, {DType::i32})},
+           {empty({4}), empty({4})}}) {
     const Error error = thrown([&, t = target, s = source] { copy_async(t, s); });
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   }
@@ -170,7 +170,7 @@ TEST_F(CudaStreamTest, EveryCallThatFailsSaysWhatWasTried) {
 }
 
 TEST_F(CudaStreamTest, PinnedMemoryIsGivenBack) {
-  { const Tensor pinned = empty_pinned({0}, DType::f32); }
+  { const LocalTensor pinned = empty_pinned({0}, DType::f32); }
   EXPECT_EQ(simulation_.calls().back(), "host_free");
 }
 

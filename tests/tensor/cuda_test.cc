@@ -54,7 +54,7 @@ TEST(CudaAbsenceTest, WithoutCudaThereAreNoDevices) {
 TEST(CudaAbsenceTest, WhatNeedsTheElementsOfAnAbsentDeviceIsUnavailable) {
   if (cuda::device_count() > 0) GTEST_SKIP() << "a device is here, and would read made-up memory";
   float element = 0;
-  const Tensor remote(Storage::wrap(&element, sizeof element, kGpu, {}), DType::f32, {1}, {1});
+  const LocalTensor remote(Storage::wrap(&element, sizeof element, kGpu, {}), DType::f32, {1}, {1});
   for (const std::function<void()>& action : std::vector<std::function<void()>>{
            [&] { remote.fill_(1); }, [&] { remote.clone(); }, [&] { remote.to(kCpu); },
            [&] { ones({1}).copy_(remote); }, [&] { remote.copy_(ones({1})); },
@@ -73,7 +73,7 @@ TEST(CudaAbsenceTest, OnlyAKernelCanBeMissingWhereADeviceIsSimulated) {
   cuda::CudaContext context(cuda::SimulatedCuda::api(), cuda::library_blas());
   const cuda::ContextGuard guard(context);
   if (cuda::is_built()) GTEST_SKIP() << "built with CUDA";
-  const Tensor remote = ones({2, 2}).to(kGpu);
+  const LocalTensor remote = ones({2, 2}).to(kGpu);
   EXPECT_EQ(remote.to_vector(), Values(4, 1));
   for (const std::function<void()>& action : std::vector<std::function<void()>>{
            [&] { remote.fill_(1); }, [&] { matmul(remote, remote); }}) {
@@ -148,8 +148,8 @@ TEST_F(CudaTest, EveryGoldenTensorPrintsAsPyTorchPrintsIt) {
 }
 
 TEST_F(CudaTest, LargeProductsAreAsExactAsTheirDtype) {
-  const Tensor a = randn({300, 500}, {1, 1}, {.dtype = DType::f64});
-  const Tensor b = randn({500, 200}, {1, 2}, {.dtype = DType::f64});
+  const LocalTensor a = randn({300, 500}, {1, 1}, {.dtype = DType::f64});
+  const LocalTensor b = randn({500, 200}, {1, 2}, {.dtype = DType::f64});
   for (const auto& [dtype, tolerance] : std::vector<std::pair<DType, double>>{
            {DType::f64, 1e-12}, {DType::f32, 1e-4}, {DType::f16, 0.1}, {DType::bf16, 0.6}}) {
     const Values exact = matmul(a.to(dtype).to(DType::f64), b.to(dtype).to(DType::f64)).to_vector();
@@ -163,9 +163,9 @@ TEST_F(CudaTest, LargeProductsAreAsExactAsTheirDtype) {
 
 TEST_F(CudaTest, MoreThan31BitsOfElementsAreCounted) {
   const std::int64_t count = (std::int64_t{1} << 31) + 5;
-  const Tensor bytes = ones({count}, {DType::u8, kGpu});
+  const LocalTensor bytes = ones({count}, {DType::u8, kGpu});
   EXPECT_EQ(sum(bytes.slice(0, count - 100, count)).item(), 100);
-  const Tensor doubled = bytes + bytes;
+  const LocalTensor doubled = bytes + bytes;
   EXPECT_EQ(doubled[count - 1].item(), 2);
   EXPECT_EQ((doubled.slice(0, 0, count, 2) + bytes.slice(0, 0, count, 2))[count / 2].item(), 3);
 }
@@ -177,8 +177,8 @@ TEST_F(CudaTest, ThreadsWorkOnStreamsOfTheirOwn) {
     threads.emplace_back([t, &wrong] {
       const cuda::StreamGuard guard(cuda::Stream::from_pool(0));
       for (int round = 0; round < 50; ++round) {
-        const Tensor a = full({1000 + t * 77}, t, {DType::f32, kGpu});
-        const Tensor b = a * 2.0 + 1.0;
+        const LocalTensor a = full({1000 + t * 77}, t, {DType::f32, kGpu});
+        const LocalTensor b = a * 2.0 + 1.0;
         wrong += sum(b).item() != (2.0 * t + 1) * (1000 + t * 77);
       }
     });
@@ -188,9 +188,9 @@ TEST_F(CudaTest, ThreadsWorkOnStreamsOfTheirOwn) {
 }
 
 TEST_F(CudaTest, PinnedCopiesAndTimingEventsWork) {
-  const Tensor pinned = cuda::empty_pinned({1 << 20}, DType::f32);
+  const LocalTensor pinned = cuda::empty_pinned({1 << 20}, DType::f32);
   pinned.fill_(3);
-  const Tensor remote = empty({1 << 20}, {DType::f32, kGpu});
+  const LocalTensor remote = empty({1 << 20}, {DType::f32, kGpu});
   const cuda::DeviceGuard guard(0);
   const cuda::Event start(cuda::EventTiming::on);
   const cuda::Event end(cuda::EventTiming::on);
@@ -208,7 +208,7 @@ TEST_F(CudaTest, FreedMemoryIsReusedAndGivenBack) {
   cuda::empty_cache();
   const std::size_t before = cuda::memory_stats(0).allocated;
   const void* first = empty({1000}, {DType::f32, kGpu}).data();
-  const Tensor second = empty({1000}, {DType::f32, kGpu});
+  const LocalTensor second = empty({1000}, {DType::f32, kGpu});
   EXPECT_EQ(second.data(), first);
   EXPECT_GT(cuda::memory_stats(0).allocated, before);
   EXPECT_GE(cuda::memory_stats(0).reserved, cuda::memory_stats(0).allocated);
@@ -216,8 +216,8 @@ TEST_F(CudaTest, FreedMemoryIsReusedAndGivenBack) {
 
 TEST_F(CudaTest, TensorsGoFromDeviceToDevice) {
   if (cuda::device_count() < 2) GTEST_SKIP() << "one CUDA device here; this needs two";
-  const Tensor a = arange(1000, {DType::f32, kGpu}) + 1.0;
-  const Tensor b = a.to(Device{DeviceType::cuda, 1}) * 2.0;
+  const LocalTensor a = arange(1000, {DType::f32, kGpu}) + 1.0;
+  const LocalTensor b = a.to(Device{DeviceType::cuda, 1}) * 2.0;
   EXPECT_EQ(sum(b).item(), 2 * 500500.0);
   EXPECT_TRUE(equal(b.to(kGpu), a * 2.0));
 }
@@ -225,7 +225,7 @@ TEST_F(CudaTest, TensorsGoFromDeviceToDevice) {
 TEST_F(CudaTest, TensorsAreFilledCopiedAndPrinted) {
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32,
                             DType::u8, DType::boolean}) {
-    const Tensor remote = ones({2, 3}, {dtype, kGpu});
+    const LocalTensor remote = ones({2, 3}, {dtype, kGpu});
     EXPECT_EQ(remote.to_vector(), Values(6, 1));
     remote.select(1, 1).fill_(0);
     EXPECT_EQ(remote.to(kCpu).to_vector(), (Values{1, 0, 1, 1, 0, 1}));
@@ -235,13 +235,13 @@ TEST_F(CudaTest, TensorsAreFilledCopiedAndPrinted) {
 }
 
 TEST_F(CudaTest, StridedCopiesGoAllWays) {
-  const Tensor host = arange(12).view({3, 4});
-  const Tensor remote = host.to(kGpu);
+  const LocalTensor host = arange(12).view({3, 4});
+  const LocalTensor remote = host.to(kGpu);
   EXPECT_TRUE(equal(remote.transpose(0, 1).to(kCpu), host.transpose(0, 1)));
   EXPECT_TRUE(equal(host.transpose(0, 1).to(kGpu).to(kCpu), host.transpose(0, 1)));
   remote.transpose(0, 1).slice(0, 1, 3).copy_(zeros({2, 3}, {DType::i64}));
   EXPECT_EQ(remote.to_vector(), (Values{0, 0, 0, 3, 4, 0, 0, 7, 8, 0, 0, 11}));
-  const Tensor target = zeros({4, 3});
+  const LocalTensor target = zeros({4, 3});
   target.transpose(0, 1).copy_(remote);
   EXPECT_TRUE(equal(target.transpose(0, 1), remote.to(kCpu)));
   remote.slice(1, 0, 3).copy_(remote.slice(1, 1, 4));

@@ -69,17 +69,17 @@ TEST_F(DeviceOperationsTest, TensorsPrintWithTheirDevice) {
 }
 
 TEST_F(DeviceOperationsTest, TensorsGoFromDeviceToDevice) {
-  const Tensor a = arange(5, {DType::f32, kGpu});
-  const Tensor b = (a + 1.0).to(Device{DeviceType::cuda, 0});
+  const LocalTensor a = arange(5, {DType::f32, kGpu});
+  const LocalTensor b = (a + 1.0).to(Device{DeviceType::cuda, 0});
   EXPECT_EQ((b * 2.0).to_vector(), (std::vector<double>{2, 4, 6, 8, 10}));
-  const Tensor turned = a.expand({2, 5}).transpose(0, 1);
+  const LocalTensor turned = a.expand({2, 5}).transpose(0, 1);
   EXPECT_EQ(turned.to(Device{DeviceType::cuda, 0}).to_vector(), turned.to_vector());
 }
 
 TEST_F(DeviceOperationsTest, OperationsReturnBeforeTheDeviceHasRunThem) {
-  const Tensor a = ones({8}, {DType::f32, kGpu});
+  const LocalTensor a = ones({8}, {DType::f32, kGpu});
   simulation_.clear_calls();
-  const Tensor b = matmul((a + a).view({2, 4}), a.view({4, 2}));
+  const LocalTensor b = matmul((a + a).view({2, 4}), a.view({4, 2}));
   for (const std::string& call : simulation_.calls()) {
     EXPECT_EQ(call.find("synchronize"), std::string::npos) << call;
   }
@@ -87,7 +87,7 @@ TEST_F(DeviceOperationsTest, OperationsReturnBeforeTheDeviceHasRunThem) {
 }
 
 TEST_F(DeviceOperationsTest, CublasFailuresSayWhy) {
-  const Tensor a = ones({2, 2}, {DType::f32, kGpu});
+  const LocalTensor a = ones({2, 2}, {DType::f32, kGpu});
   for (const char* call : {"blas_create", "blas_multiply"}) {
     simulation_.fail_next(call, cuda::Status::out_of_memory);
     try {

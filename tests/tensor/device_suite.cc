@@ -18,7 +18,7 @@ constexpr DType kDTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
                              DType::i64, DType::i32, DType::u8,  DType::boolean};
 
 /// Bit by bit, but that all NaN are one: a device has its own.
-bool same_bits(const Tensor& a, const Tensor& b) {
+bool same_bits(const LocalTensor& a, const LocalTensor& b) {
   if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
   if (!is_floating_point(a.dtype())) return a.to_vector_i64() == b.to_vector_i64();
   const std::vector<double> left = a.to_vector();
@@ -30,21 +30,21 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   return true;
 }
 
-void expect_same(const Tensor& got, const Tensor& expected, Device device,
+void expect_same(const LocalTensor& got, const LocalTensor& expected, Device device,
                  const std::string& what) {
   EXPECT_EQ(got.device(), device) << what;
   EXPECT_TRUE(same_bits(got, expected))
       << what << "\ngot " << got.to_string() << "\nnot " << expected.to_string();
 }
 
-Tensor numbers(const Shape& shape, DType dtype, std::uint64_t seed) {
-  const Tensor values = randn(shape, {seed, 1}, {.dtype = DType::f64}) * 20.0;
+LocalTensor numbers(const Shape& shape, DType dtype, std::uint64_t seed) {
+  const LocalTensor values = randn(shape, {seed, 1}, {.dtype = DType::f64}) * 20.0;
   if (dtype == DType::boolean) return values.to(DType::i64).to(DType::boolean);
   return (dtype == DType::u8 ? values * values : values).to(dtype);
 }
 
 /// Layouts of one shape [4, 6]: contiguous, transposed, cut out, off by an element, repeated.
-std::vector<Tensor> layouts(DType dtype, std::uint64_t seed) {
+std::vector<LocalTensor> layouts(DType dtype, std::uint64_t seed) {
   return {numbers({4, 6}, dtype, seed),
           numbers({6, 4}, dtype, seed + 1).transpose(0, 1),
           numbers({9, 14}, dtype, seed + 2).slice(0, 1, 9, 2).slice(1, 1, 13, 2),
@@ -55,10 +55,10 @@ std::vector<Tensor> layouts(DType dtype, std::uint64_t seed) {
 }
 
 /// The same layout on the device.
-Tensor like(const Tensor& host, Device device) {
+LocalTensor like(const LocalTensor& host, Device device) {
   const std::int64_t bytes = static_cast<std::int64_t>(host.storage()->bytes());
-  const Tensor all = Tensor(host.storage(), DType::u8, {bytes}, {1}).to(device);
-  return Tensor(all.storage(), host.dtype(), host.shape(), host.strides(), host.offset());
+  const LocalTensor all = LocalTensor(host.storage(), DType::u8, {bytes}, {1}).to(device);
+  return LocalTensor(all.storage(), host.dtype(), host.shape(), host.strides(), host.offset());
 }
 
 }  // namespace
@@ -78,8 +78,8 @@ void expect_creation_as_on_host(Device device) {
     expect_same(randn_block({6, 5, 8}, {1, 2, 3}, {3, 2, 4}, {9, 1}, there),
                 randn_block({6, 5, 8}, {1, 2, 3}, {3, 2, 4}, {9, 1}, here), device,
                 "block " + what);
-    const Tensor holes = numbers({4, 6}, dtype, 1);
-    const Tensor remote = holes.to(device);
+    const LocalTensor holes = numbers({4, 6}, dtype, 1);
+    const LocalTensor remote = holes.to(device);
     holes.transpose(0, 1).slice(0, 1, 6, 2).fill_(1);
     remote.transpose(0, 1).slice(0, 1, 6, 2).fill_(1);
     expect_same(remote, holes, device, "strided fill " + what);
@@ -93,25 +93,25 @@ void expect_creation_as_on_host(Device device) {
 
 void expect_copies_as_on_host(Device device) {
   for (const DType dtype : kDTypes) {
-    for (const Tensor& host : layouts(dtype, 7)) {
-      const Tensor remote = like(host, device);
+    for (const LocalTensor& host : layouts(dtype, 7)) {
+      const LocalTensor remote = like(host, device);
       expect_same(remote, host, device, "view");
       expect_same(remote.contiguous(), host.contiguous(), device, "contiguous");
       expect_same(host.to(device), host, device, "to a device");
       expect_same(remote.to(kCpu), host, kCpu, "to the host");
-      const Tensor target = zeros({6, 4}, {dtype, device});
+      const LocalTensor target = zeros({6, 4}, {dtype, device});
       target.transpose(0, 1).copy_(remote);
       expect_same(target.transpose(0, 1), host, device, "copy to a transposed view");
       target.transpose(0, 1).copy_(host);
       expect_same(target.transpose(0, 1), host, device, "copy from the host");
     }
   }
-  const Tensor overlapping = arange(8).to(device);
+  const LocalTensor overlapping = arange(8).to(device);
   overlapping.slice(0, 1, 8).copy_(overlapping.slice(0, 0, 7));
   expect_same(overlapping,
               tensor_from(std::vector<double>{0, 0, 1, 2, 3, 4, 5, 6}, {8}, DType::i64), device,
               "overlap");
-  Tensor deep = arange(1 << 13).view(Shape(13, 2));
+  LocalTensor deep = arange(1 << 13).view(Shape(13, 2));
   std::vector<int> reversed;
   for (int d = 12; d >= 0; --d) reversed.push_back(d);
   EXPECT_ANY_THROW(deep.to(device).permute(reversed).clone());
@@ -121,18 +121,18 @@ void expect_copies_as_on_host(Device device) {
 void expect_conversions_as_on_host(Device device) {
   for (const DType from : kDTypes) {
     for (const DType to : kDTypes) {
-      for (const Tensor& host : layouts(from, 11)) {
+      for (const LocalTensor& host : layouts(from, 11)) {
         expect_same(like(host, device).to(to), host.to(to), device,
                     std::string(dtype_name(from)) + " to " + std::string(dtype_name(to)));
       }
-      const Tensor host = numbers({1003}, from, 3);
+      const LocalTensor host = numbers({1003}, from, 3);
       expect_same(host.to(device).to(to), host.to(to), device, "in groups");
-      const Tensor target = zeros({5}, {to, device});
+      const LocalTensor target = zeros({5}, {to, device});
       target.copy_(numbers({5}, from, 5));
       expect_same(target, numbers({5}, from, 5).to(to), device, "copy_ converts");
     }
   }
-  const Tensor special =
+  const LocalTensor special =
       tensor_from(std::vector<double>{1e300, -1e300, 5e-324, 65504, 65520, 2e-8, -0.0, INFINITY,
                                       -INFINITY, NAN, 3e9, -3e9, 1e19, 0.5, -0.5, 255.9, 256.1},
                   {17}, DType::f64);
@@ -146,12 +146,12 @@ void expect_conversions_as_on_host(Device device) {
 void expect_pointwise_as_on_host(Device device) {
   for (const DType dtype : kDTypes) {
     const std::string what(dtype_name(dtype));
-    const std::vector<Tensor> left = layouts(dtype, 21);
-    const std::vector<Tensor> right = layouts(dtype, 51);
+    const std::vector<LocalTensor> left = layouts(dtype, 21);
+    const std::vector<LocalTensor> right = layouts(dtype, 51);
     for (std::size_t i = 0; i < left.size(); ++i) {
       for (std::size_t k = 0; k < right.size(); ++k) {
-        const Tensor a = like(left[i], device);
-        const Tensor b = like(right[k], device);
+        const LocalTensor a = like(left[i], device);
+        const LocalTensor b = like(right[k], device);
         expect_same(a + b, left[i] + right[k], device, "add " + what);
         expect_same(a * b, left[i] * right[k], device, "mul " + what);
         expect_same(a / b, left[i] / right[k], device, "div " + what);
@@ -159,14 +159,14 @@ void expect_pointwise_as_on_host(Device device) {
       }
     }
     for (const std::int64_t size : {1, 15, 16, 17, 4099}) {
-      const Tensor a = numbers({size}, dtype, 5);
-      const Tensor b = numbers({size}, dtype, 6);
+      const LocalTensor a = numbers({size}, dtype, 5);
+      const LocalTensor b = numbers({size}, dtype, 6);
       expect_same(a.to(device) + b.to(device), a + b, device, "runs " + what);
       expect_same(a.to(device) * 3, a * 3, device, "number " + what);
       expect_same(2.5 / a.to(device), 2.5 / a, device, "left number " + what);
     }
   }
-  const Tensor number = tensor_from(std::vector<double>{2}, {}, DType::f32);
+  const LocalTensor number = tensor_from(std::vector<double>{2}, {}, DType::f32);
   expect_same(ones({3}, {DType::f32, device}) * number, ones({3}) * number, device, "0-dim of cpu");
   EXPECT_ANY_THROW(ones({3}, {DType::f32, device}) * ones({3}));
   EXPECT_EQ((zeros({0, 2}, {DType::f32, device}) + zeros({0, 2}, {DType::f32, device})).numel(), 0);
@@ -177,20 +177,20 @@ void expect_sums_as_on_host(Device device) {
     const std::string what = "sum " + std::string(dtype_name(dtype));
     for (const std::int64_t size :
          {0, 1, 15, 16, 17, 64, 65, 1023, 1024, 1025, 2048, 3073, 5000, 33 * 1024 + 5, 100000}) {
-      const Tensor a = numbers({size}, dtype, 8);
+      const LocalTensor a = numbers({size}, dtype, 8);
       expect_same(sum(a.to(device)), sum(a), device, what + std::to_string(size));
     }
-    const Tensor cube = numbers({3, 70, 5}, dtype, 2);
+    const LocalTensor cube = numbers({3, 70, 5}, dtype, 2);
     for (const std::vector<int>& dims : std::vector<std::vector<int>>{{0}, {1}, {2}, {0, 2}, {}}) {
       expect_same(sum(cube.to(device), dims), sum(cube, dims), device, what);
       expect_same(sum(cube.to(device).transpose(0, 1), dims, true),
                   sum(cube.transpose(0, 1), dims, true), device, what + " kept");
     }
-    const Tensor rows = numbers({3, 70000}, dtype, 4);
+    const LocalTensor rows = numbers({3, 70000}, dtype, 4);
     expect_same(sum(rows.to(device), {1}), sum(rows, {1}), device, what + " of rows");
     expect_same(sum(zeros({0, 3}, {dtype, device}), {0}), sum(zeros({0, 3}, {dtype}), {0}), device,
                 what + " of nothing");
-    const Tensor copy = rows.clone().to(device);
+    const LocalTensor copy = rows.clone().to(device);
     EXPECT_TRUE(equal(copy, rows.to(device)));
     copy.select(0, 2).slice(0, 69999, 70000).copy_(full({1}, 77, {dtype}));
     rows.select(0, 2).slice(0, 69999, 70000).fill_(0);
@@ -209,15 +209,15 @@ void expect_products_as_on_host(Device device) {
     if (dtype == DType::boolean) continue;
     for (const auto& [a_shape, b_shape] : shapes) {
       // Small whole numbers: exact in every dtype and order.
-      const Tensor a = (arange(numel(a_shape)) * 0 + 2).view(a_shape).to(dtype) +
-                       numbers(a_shape, DType::boolean, 3).to(dtype);
-      const Tensor b = numbers(b_shape, DType::boolean, 4).to(dtype);
+      const LocalTensor a = (arange(numel(a_shape)) * 0 + 2).view(a_shape).to(dtype) +
+                            numbers(a_shape, DType::boolean, 3).to(dtype);
+      const LocalTensor b = numbers(b_shape, DType::boolean, 4).to(dtype);
       const std::string what = std::string(dtype_name(dtype)) + " " + shape_to_string(a_shape) +
                                " @ " + shape_to_string(b_shape);
       expect_same(matmul(a.to(device), b.to(device)), matmul(a, b), device, what);
       if (a_shape.size() < 2 || b_shape.size() < 2) continue;
-      const Tensor turned_a = a.transpose(-1, -2).contiguous().transpose(-1, -2);
-      const Tensor turned_b = b.transpose(-1, -2).contiguous().transpose(-1, -2);
+      const LocalTensor turned_a = a.transpose(-1, -2).contiguous().transpose(-1, -2);
+      const LocalTensor turned_b = b.transpose(-1, -2).contiguous().transpose(-1, -2);
       expect_same(matmul(like(turned_a, device), like(turned_b, device)), matmul(a, b), device,
                   "transposed " + what);
     }
@@ -231,17 +231,17 @@ void expect_combinations_as_on_host(Device device) {
                                CombineOp::band, CombineOp::bor, CombineOp::bxor}) {
       if (!combine_supports(op, dtype)) continue;
       for (const std::int64_t offset : {0, 1}) {
-        const Tensor left = numbers({1004}, dtype, 1).slice(0, offset, 1004);
-        const Tensor right = numbers({1004}, dtype, 2).slice(0, offset, 1004);
-        const Tensor a = like(left, device);
+        const LocalTensor left = numbers({1004}, dtype, 1).slice(0, offset, 1004);
+        const LocalTensor right = numbers({1004}, dtype, 2).slice(0, offset, 1004);
+        const LocalTensor a = like(left, device);
         cuda::enqueue_combine(op, dtype, a.data(), like(right, device).data(), a.numel(), stream);
         combine(op, dtype, left.data(), right.data(), left.numel());
         expect_same(a, left, device, std::string(combine_op_name(op)));
       }
     }
     if (dtype == DType::boolean) continue;
-    const Tensor shares = numbers({100}, dtype, 1);
-    const Tensor remote = shares.to(device);
+    const LocalTensor shares = numbers({100}, dtype, 1);
+    const LocalTensor remote = shares.to(device);
     cuda::enqueue_divide(dtype, remote.data(), 100, 3, stream);
     divide(dtype, shares.data(), 100, 3);
     expect_same(remote, shares, device, "divide");
@@ -249,8 +249,8 @@ void expect_combinations_as_on_host(Device device) {
 }
 
 void expect_joining_as_on_host(Device device) {
-  const Tensor a = numbers({4, 6}, DType::f32, 1);
-  const Tensor remote = a.to(device);
+  const LocalTensor a = numbers({4, 6}, DType::f32, 1);
+  const LocalTensor remote = a.to(device);
   for (const int dim : {0, 1}) {
     expect_same(cat(split(remote, 3, dim), dim), a, device, "cat");
     expect_same(stack({remote, remote}, dim), stack({a, a}, dim), device, "stack");
@@ -266,8 +266,8 @@ void expect_ordered_streams(Device device) {
   const cuda::Stream consumer = cuda::Stream::from_pool(device.index);
   ASSERT_NE(producer, consumer);
   for (int round = 0; round < 20; ++round) {
-    Tensor made;
-    Tensor used;
+    LocalTensor made;
+    LocalTensor used;
     {
       const cuda::StreamGuard guard(producer);
       made = full({1 << 16}, round, {DType::f32, device});
@@ -279,7 +279,7 @@ void expect_ordered_streams(Device device) {
       used = made * 2.0;
       cuda::record_stream(made, consumer);
     }
-    made = Tensor();  // may not be reused before the consumer has read it
+    made = LocalTensor();  // may not be reused before the consumer has read it
     {
       const cuda::StreamGuard guard(producer);
       made = full({1 << 16}, -1, {DType::f32, device});

@@ -29,7 +29,7 @@ std::vector<GoldenCase> read_golden_file(const std::string& name) {
   return cases;
 }
 
-Tensor golden_tensor(const boost::json::value& fields) {
+LocalTensor golden_tensor(const boost::json::value& fields) {
   const boost::json::object& object = fields.as_object();
   const boost::json::string& digits = object.at("storage").as_string();
   std::shared_ptr<Storage> storage = Storage::allocate(digits.size() / 2, kCpu);
@@ -38,9 +38,9 @@ Tensor golden_tensor(const boost::json::value& fields) {
     bytes[i] =
         static_cast<unsigned char>(hex_digit(digits[2 * i]) << 4 | hex_digit(digits[2 * i + 1]));
   }
-  return Tensor(std::move(storage), parse_dtype(std::string(object.at("dtype").as_string())),
-                golden_integers(object.at("shape")), golden_integers(object.at("strides")),
-                object.at("offset").as_int64());
+  return LocalTensor(std::move(storage), parse_dtype(std::string(object.at("dtype").as_string())),
+                     golden_integers(object.at("shape")), golden_integers(object.at("strides")),
+                     object.at("offset").as_int64());
 }
 
 std::vector<std::int64_t> golden_integers(const boost::json::value& list) {

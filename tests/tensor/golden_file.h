@@ -17,7 +17,7 @@ using GoldenCase = boost::json::object;
 /// @param name "tensor_prints" or "tensor_ops"
 std::vector<GoldenCase> read_golden_file(const std::string& name);
 /// The tensor that `fields` describe, with its strides.
-Tensor golden_tensor(const boost::json::value& fields);
+LocalTensor golden_tensor(const boost::json::value& fields);
 std::vector<std::int64_t> golden_integers(const boost::json::value& list);
 
 }  // namespace dtrun::tensors

@@ -13,16 +13,17 @@ namespace dtrun::tensors {
 namespace {
 
 /// With its strides; to() would make it contiguous.
-Tensor with_layout_on(const Tensor& tensor, Device device) {
+LocalTensor with_layout_on(const LocalTensor& tensor, Device device) {
   if (device.is_cpu()) return tensor;
   const std::int64_t bytes = static_cast<std::int64_t>(tensor.storage()->bytes());
-  const Tensor all = Tensor(tensor.storage(), DType::u8, {bytes}, {1}).to(device);
-  return Tensor(all.storage(), tensor.dtype(), tensor.shape(), tensor.strides(), tensor.offset());
+  const LocalTensor all = LocalTensor(tensor.storage(), DType::u8, {bytes}, {1}).to(device);
+  return LocalTensor(all.storage(), tensor.dtype(), tensor.shape(), tensor.strides(),
+                     tensor.offset());
 }
 
 struct GoldenOperand {
   std::optional<Scalar> number;
-  Tensor tensor;
+  LocalTensor tensor;
 };
 
 GoldenOperand operand_of(const boost::json::value& fields, Device device) {
@@ -32,7 +33,7 @@ GoldenOperand operand_of(const boost::json::value& fields, Device device) {
   return {std::nullopt, with_layout_on(golden_tensor(fields), device)};
 }
 
-Tensor apply_binary(const std::string& op, const GoldenOperand& a, const GoldenOperand& b) {
+LocalTensor apply_binary(const std::string& op, const GoldenOperand& a, const GoldenOperand& b) {
   if (a.number) {
     if (op == "add") return *a.number + b.tensor;
     if (op == "sub") return *a.number - b.tensor;
@@ -51,7 +52,7 @@ Tensor apply_binary(const std::string& op, const GoldenOperand& a, const GoldenO
   return a.tensor / b.tensor;
 }
 
-Tensor apply(const GoldenCase& golden, Device device) {
+LocalTensor apply(const GoldenCase& golden, Device device) {
   const std::string op(golden.at("op").as_string());
   const GoldenOperand a = operand_of(golden.at("a"), device);
   if (op == "to") return a.tensor.to(parse_dtype(std::string(golden.at("dtype").as_string())));
@@ -73,7 +74,8 @@ bool same_element(double got, double expected, std::optional<double> tolerance) 
 }
 
 /// Empty when all is as it should be.
-std::string difference(const Tensor& got, const Tensor& expected, std::optional<double> tolerance) {
+std::string difference(const LocalTensor& got, const LocalTensor& expected,
+                       std::optional<double> tolerance) {
   if (got.dtype() != expected.dtype())
     return "the dtype is " + std::string(dtype_name(got.dtype()));
   if (got.shape() != expected.shape()) return "the shape is " + shape_to_string(got.shape());
@@ -99,7 +101,7 @@ std::string golden_outcome(const GoldenCase& golden, Device device) {
   }
   const bool refused = golden.contains("error");
   try {
-    const Tensor got = apply(golden, device);
+    const LocalTensor got = apply(golden, device);
     if (refused) return "no error";
     return difference(got, golden_tensor(golden.at("result")), tolerance);
   } catch (const base::Error& error) {

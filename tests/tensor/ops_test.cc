@@ -19,10 +19,11 @@ using base::ErrorCode;
 using Values = std::vector<double>;
 
 /// Says that it is on a device; nobody may touch its elements.
-Tensor device_tensor() {
+LocalTensor device_tensor() {
   const Device device{DeviceType::cuda, 0};
   static float element = 0;
-  return Tensor(Storage::wrap(&element, sizeof element, device, {}), DType::f32, {1, 1}, {1, 1});
+  return LocalTensor(Storage::wrap(&element, sizeof element, device, {}), DType::f32, {1, 1},
+                     {1, 1});
 }
 
 std::string summary_of(const std::function<void()>& action) {
@@ -37,8 +38,8 @@ std::string summary_of(const std::function<void()>& action) {
 }
 
 TEST(OpsTest, OperandsOnTwoDevicesAreNamed) {
-  const Tensor remote = device_tensor();
-  const Tensor here = ones({1, 1});
+  const LocalTensor remote = device_tensor();
+  const LocalTensor here = ones({1, 1});
   EXPECT_EQ(summary_of([&] { sub(here, remote); }), "sub of tensors on cpu and cuda:0");
   EXPECT_EQ(summary_of([&] { matmul(remote, here); }), "matmul of tensors on cuda:0 and cpu");
   EXPECT_EQ(summary_of([&] { equal(remote, here); }), "equal of tensors on cuda:0 and cpu");
@@ -66,7 +67,7 @@ TEST(OpsTest, MatmulRefusesDTypesThatDifferAndBool) {
 }
 
 TEST(OpsTest, MatmulRefusesMoreRowsThanBlasCounts) {
-  const Tensor tall = ones({1, 1}).expand({std::int64_t{1} << 31, 1});
+  const LocalTensor tall = ones({1, 1}).expand({std::int64_t{1} << 31, 1});
   EXPECT_EQ(summary_of([&] {
               matmul(tall, ones({1, 1}));
             }),
@@ -80,7 +81,7 @@ TEST(OpsTest, WithoutOpenBlasTheErrorSaysWhatToInstall) {
 }
 
 TEST(OpsTest, MatmulOfARepeatedRowIsRight) {
-  const Tensor repeated = arange(3).to(DType::f32).expand({4, 3});
+  const LocalTensor repeated = arange(3).to(DType::f32).expand({4, 3});
   EXPECT_EQ(matmul(repeated, ones({3, 2})).to_vector(), Values(8, 3));
   EXPECT_EQ(matmul(ones({2, 3}), repeated.transpose(0, 1)).to_vector(), Values(8, 3));
 }
@@ -118,22 +119,22 @@ TEST(OpsTest, IntegersBeyondTheDoublesAreExact) {
 }
 
 TEST(OpsTest, ThreadsMayReadOneTensorTogether) {
-  const Tensor shared = randn({64, 64}, {.seed = 3});
-  const Tensor expected = matmul(shared, shared.transpose(0, 1)) + sum(shared, {0});
-  std::vector<Tensor> results(4);
+  const LocalTensor shared = randn({64, 64}, {.seed = 3});
+  const LocalTensor expected = matmul(shared, shared.transpose(0, 1)) + sum(shared, {0});
+  std::vector<LocalTensor> results(4);
   std::vector<std::thread> ranks;
-  for (Tensor& result : results) {
+  for (LocalTensor& result : results) {
     ranks.emplace_back(
         [&result, shared] { result = matmul(shared, shared.transpose(0, 1)) + sum(shared, {0}); });
   }
   for (std::thread& rank : ranks) rank.join();
-  for (const Tensor& result : results) EXPECT_TRUE(equal(result, expected));
+  for (const LocalTensor& result : results) EXPECT_TRUE(equal(result, expected));
 }
 
 TEST(SumTest, TheOrderDependsOnTheNumberOfElementsOnly) {
-  const Tensor values = randn({37, 5001}, {.seed = 7});
-  const Tensor rows = sum(values, {1});
-  const Tensor turned = values.transpose(0, 1).clone();
+  const LocalTensor values = randn({37, 5001}, {.seed = 7});
+  const LocalTensor rows = sum(values, {1});
+  const LocalTensor turned = values.transpose(0, 1).clone();
   EXPECT_TRUE(equal(rows, sum(turned, {0})));
   EXPECT_EQ(sum(values[3]).item(), rows[3].item());
   EXPECT_EQ(sum(turned.select(1, 3)).item(), rows[3].item());

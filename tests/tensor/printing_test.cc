@@ -16,7 +16,7 @@ TEST(PrintingTest, EveryGoldenTensorPrintsAsPyTorchPrintsIt) {
   ASSERT_GE(cases.size(), 600u);
   int wrong = 0;
   for (const GoldenCase& golden : cases) {
-    const Tensor tensor = golden_tensor(golden);
+    const LocalTensor tensor = golden_tensor(golden);
     const std::string text(golden.at("text").as_string());
     EXPECT_EQ(tensor.to_string(), text);
     wrong += tensor.to_string() != text;
@@ -50,7 +50,7 @@ TEST(PrintingTest, SimpleTensorsReadAsInTheDocuments) {
 
 TEST(PrintingTest, ATensorOnADeviceSaysSo) {
   const Device device{DeviceType::cuda, 1};
-  const Tensor nothing(Storage::wrap(nullptr, 0, device, {}), DType::f16, {0, 3}, {3, 1});
+  const LocalTensor nothing(Storage::wrap(nullptr, 0, device, {}), DType::f16, {0, 3}, {3, 1});
   EXPECT_EQ(nothing.to_string(), "tensor([], device='cuda:1', size=(0, 3), dtype=torch.float16)");
 }
 

@@ -47,7 +47,7 @@ TEST(RandomTest, ABlockHoldsTheValuesThatTheWholeHasThere) {
   const Shape global = {5, 7, 9};
   const RandomKey key{.seed = 11, .stream = 2};
   for (const DType dtype : kAllDTypes) {
-    const Tensor whole = randn(global, key, {dtype});
+    const LocalTensor whole = randn(global, key, {dtype});
     for (const auto& [offsets, shape] :
          std::vector<std::pair<Shape, Shape>>{{{0, 0, 0}, {5, 7, 9}},
                                               {{1, 2, 3}, {3, 4, 5}},
@@ -55,9 +55,9 @@ TEST(RandomTest, ABlockHoldsTheValuesThatTheWholeHasThere) {
                                               {{0, 3, 0}, {5, 1, 9}},
                                               {{5, 0, 0}, {0, 7, 9}},
                                               {{2, 0, 9}, {1, 7, 0}}}) {
-      const Tensor part = whole.narrow(0, offsets[0], shape[0])
-                              .narrow(1, offsets[1], shape[1])
-                              .narrow(2, offsets[2], shape[2]);
+      const LocalTensor part = whole.narrow(0, offsets[0], shape[0])
+                                   .narrow(1, offsets[1], shape[1])
+                                   .narrow(2, offsets[2], shape[2]);
       EXPECT_TRUE(equal(randn_block(global, offsets, shape, key, {dtype}), part))
           << dtype_name(dtype) << shape_to_string(shape);
     }
@@ -65,7 +65,7 @@ TEST(RandomTest, ABlockHoldsTheValuesThatTheWholeHasThere) {
 }
 
 TEST(RandomTest, NarrowerTypesHoldTheSameNumbersRounded) {
-  const Tensor exact = randn({999}, {.seed = 5}, {DType::f64});
+  const LocalTensor exact = randn({999}, {.seed = 5}, {DType::f64});
   for (const DType dtype : kAllDTypes) {
     EXPECT_TRUE(equal(randn({999}, {.seed = 5}, {dtype}), exact.to(dtype)));
   }
@@ -73,7 +73,7 @@ TEST(RandomTest, NarrowerTypesHoldTheSameNumbersRounded) {
 }
 
 TEST(RandomTest, SeedsAndStreamsGiveDifferentNumbers) {
-  const Tensor one = randn({4}, {.seed = 1, .stream = 0});
+  const LocalTensor one = randn({4}, {.seed = 1, .stream = 0});
   EXPECT_TRUE(equal(one, randn({4}, {.seed = 1, .stream = 0})));
   for (const RandomKey key : {RandomKey{2, 0}, RandomKey{1, 1}, RandomKey{1ull << 32 | 1, 0}}) {
     EXPECT_FALSE(equal(one, randn({4}, key)));

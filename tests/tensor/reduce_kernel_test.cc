@@ -39,29 +39,29 @@ double plain(CombineOp op, double a, double b) {
   return 0;
 }
 
-Values combined(CombineOp op, const Tensor& a, const Tensor& b) {
-  const Tensor accumulator = a.clone();
+Values combined(CombineOp op, const LocalTensor& a, const LocalTensor& b) {
+  const LocalTensor accumulator = a.clone();
   combine(op, a.dtype(), accumulator.data(), b.data(), a.numel());
   return accumulator.to_vector();
 }
 
-Values all_combined(CombineOp op, const std::vector<Tensor>& inputs) {
+Values all_combined(CombineOp op, const std::vector<LocalTensor>& inputs) {
   std::vector<const void*> pointers;
-  for (const Tensor& input : inputs) pointers.push_back(input.data());
-  const Tensor output = empty(inputs[0].shape(), {inputs[0].dtype()});
+  for (const LocalTensor& input : inputs) pointers.push_back(input.data());
+  const LocalTensor output = empty(inputs[0].shape(), {inputs[0].dtype()});
   combine_all(op, output.dtype(), output.data(), pointers.data(), static_cast<int>(inputs.size()),
               output.numel());
   return output.to_vector();
 }
 
 TEST(ReduceKernelTest, EveryOperationOnEveryDTypeIsThePlainOne) {
-  const Tensor a = arange(1027).to(DType::i64) * 7;
+  const LocalTensor a = arange(1027).to(DType::i64) * 7;
   for (const CombineOp op : kAllOps) {
     for (const DType dtype : kAllDTypes) {
       if (!combine_supports(op, dtype)) continue;
       // Small whole numbers, so that every dtype holds every result.
-      const Tensor x = (a - div(a, 11).to(DType::i64) * 11).to(dtype);
-      const Tensor y = (a - div(a, 5).to(DType::i64) * 5).to(dtype);
+      const LocalTensor x = (a - div(a, 11).to(DType::i64) * 11).to(dtype);
+      const LocalTensor y = (a - div(a, 5).to(DType::i64) * 5).to(dtype);
       const Values xs = x.to_vector();
       const Values ys = y.to_vector();
       Values expected;
@@ -77,8 +77,8 @@ TEST(ReduceKernelTest, EveryOperationOnEveryDTypeIsThePlainOne) {
 }
 
 TEST(ReduceKernelTest, BoolIsAnyForSumAndMaxAndAllForProductAndMin) {
-  const Tensor a = tensor({false, false, true, true});
-  const Tensor b = tensor({false, true, false, true});
+  const LocalTensor a = tensor({false, false, true, true});
+  const LocalTensor b = tensor({false, true, false, true});
   EXPECT_EQ(combined(CombineOp::sum, a, b), (Values{0, 1, 1, 1}));
   EXPECT_EQ(combined(CombineOp::max, a, b), (Values{0, 1, 1, 1}));
   EXPECT_EQ(combined(CombineOp::product, a, b), (Values{0, 0, 0, 1}));
@@ -88,8 +88,8 @@ TEST(ReduceKernelTest, BoolIsAnyForSumAndMaxAndAllForProductAndMin) {
 
 TEST(ReduceKernelTest, NanWinsInMinAndMaxFromEitherSide) {
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
-    const Tensor a = tensor({NAN, 1., NAN}, {dtype});
-    const Tensor b = tensor({1., NAN, NAN}, {dtype});
+    const LocalTensor a = tensor({NAN, 1., NAN}, {dtype});
+    const LocalTensor b = tensor({1., NAN, NAN}, {dtype});
     for (const CombineOp op : {CombineOp::min, CombineOp::max}) {
       for (const double value : combined(op, a, b)) EXPECT_TRUE(std::isnan(value));
       for (const double value : all_combined(op, {a, b, ones({3}, {dtype})})) {
@@ -101,30 +101,30 @@ TEST(ReduceKernelTest, NanWinsInMinAndMaxFromEitherSide) {
 
 TEST(ReduceKernelTest, IntegersWrap) {
   constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
-  const Tensor a = tensor({kMax, kMax});
-  const Tensor sum_of_two = a.clone();
+  const LocalTensor a = tensor({kMax, kMax});
+  const LocalTensor sum_of_two = a.clone();
   combine(CombineOp::sum, DType::i64, sum_of_two.data(), a.data(), 2);
   EXPECT_EQ(sum_of_two.to_vector_i64(), (std::vector<std::int64_t>{-2, -2}));
   combine(CombineOp::product, DType::i64, a.data(), a.data(), 2);
   EXPECT_EQ(a.to_vector_i64(), (std::vector<std::int64_t>{1, 1}));
-  const Tensor bytes = full({3}, 200, {DType::u8});
+  const LocalTensor bytes = full({3}, 200, {DType::u8});
   EXPECT_EQ(combined(CombineOp::sum, bytes, bytes), (Values{144, 144, 144}));
 }
 
 TEST(ReduceKernelTest, HalfTypesRoundOnceOverAllInputs) {
   // 2048 + 1 is no f16 and rounds back to 2048; 2048 + 1 + 1 is one.
-  const Tensor large = full({600}, 2048, {DType::f16});
-  const Tensor one = ones({600}, {DType::f16});
+  const LocalTensor large = full({600}, 2048, {DType::f16});
+  const LocalTensor one = ones({600}, {DType::f16});
   EXPECT_EQ(all_combined(CombineOp::sum, {large, one, one}), Values(600, 2050));
   EXPECT_EQ(combined(CombineOp::sum, large, one), Values(600, 2048));
-  const Tensor b_large = full({600}, 256, {DType::bf16});
-  const Tensor b_one = ones({600}, {DType::bf16});
+  const LocalTensor b_large = full({600}, 256, {DType::bf16});
+  const LocalTensor b_one = ones({600}, {DType::bf16});
   EXPECT_EQ(all_combined(CombineOp::sum, {b_large, b_one, b_one}), Values(600, 258));
 }
 
 TEST(ReduceKernelTest, TheOutputMayBeAnyOfTheInputs) {
   for (std::size_t k = 0; k < 3; ++k) {
-    const Tensor inputs[] = {arange(2500), arange(2500), arange(2500)};
+    const LocalTensor inputs[] = {arange(2500), arange(2500), arange(2500)};
     const void* pointers[] = {inputs[0].data(), inputs[1].data(), inputs[2].data()};
     combine_all(CombineOp::sum, DType::i64, inputs[k].data(), pointers, 3, 2500);
     EXPECT_TRUE(equal(inputs[k], arange(2500) * 3));
@@ -132,8 +132,8 @@ TEST(ReduceKernelTest, TheOutputMayBeAnyOfTheInputs) {
 }
 
 TEST(ReduceKernelTest, DivideTruncatesIntegersAndRoundsHalves) {
-  const auto divided = [](const Tensor& values, std::int64_t divisor) {
-    const Tensor copy = values.clone();
+  const auto divided = [](const LocalTensor& values, std::int64_t divisor) {
+    const LocalTensor copy = values.clone();
     divide(copy.dtype(), copy.data(), copy.numel(), divisor);
     return copy.to_vector();
   };

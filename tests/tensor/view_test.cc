@@ -12,12 +12,12 @@ namespace {
 using base::Error;
 using Values = std::vector<double>;
 
-Tensor grid() {
+LocalTensor grid() {
   return arange(6).view({2, 3});
 }
 
 TEST(ViewTest, ViewsShareTheirElements) {
-  const Tensor whole = zeros({2, 3});
+  const LocalTensor whole = zeros({2, 3});
   whole.select(0, 1).fill_(5);
   whole.slice(1, 0, 1).fill_(7);
   whole.transpose(0, 1).select(0, 2).fill_(9);
@@ -25,7 +25,7 @@ TEST(ViewTest, ViewsShareTheirElements) {
 }
 
 TEST(ViewTest, ATransposedTensorIsReadInItsOwnOrder) {
-  const Tensor turned = grid().transpose(0, -1);
+  const LocalTensor turned = grid().transpose(0, -1);
   EXPECT_EQ(turned.shape(), (Shape{3, 2}));
   EXPECT_FALSE(turned.is_contiguous());
   EXPECT_EQ(turned.to_vector(), (Values{0, 3, 1, 4, 2, 5}));
@@ -44,12 +44,12 @@ TEST(ViewTest, ViewInfersMinusOne) {
 }
 
 TEST(ViewTest, ViewWorksOnStridesThatAllowItAndReshapeCopiesElsewhere) {
-  const Tensor rows = arange(24).view({4, 6}).slice(0, 0, 4, 2);
+  const LocalTensor rows = arange(24).view({4, 6}).slice(0, 0, 4, 2);
   EXPECT_EQ(rows.view({2, 2, 3}).to_vector(), rows.to_vector());
   EXPECT_EQ(rows.view({2, 1, 6, 1}).storage(), rows.storage());
   EXPECT_THROW(rows.view({12}), Error);
   EXPECT_EQ(rows.reshape({12}).to_vector(), (Values{0, 1, 2, 3, 4, 5, 12, 13, 14, 15, 16, 17}));
-  const Tensor turned = arange(24).view({2, 3, 4}).transpose(0, 1);
+  const LocalTensor turned = arange(24).view({2, 3, 4}).transpose(0, 1);
   EXPECT_EQ(turned.view({3, 2, 2, 2}).to_vector(), turned.to_vector());
   EXPECT_THROW(turned.view({6, 4}), Error);
   EXPECT_THROW(turned.view({3, 8}), Error);
@@ -59,7 +59,7 @@ TEST(ViewTest, ViewWorksOnStridesThatAllowItAndReshapeCopiesElsewhere) {
 }
 
 TEST(ViewTest, SlicesClampAndCountFromTheEnd) {
-  const Tensor numbers = arange(10);
+  const LocalTensor numbers = arange(10);
   EXPECT_EQ(numbers.slice(0, 1, 8, 3).to_vector(), (Values{1, 4, 7}));
   EXPECT_EQ(numbers.slice(0, -3, 100).to_vector(), (Values{7, 8, 9}));
   EXPECT_EQ(numbers.slice(0, 8, 2).numel(), 0);
@@ -87,7 +87,7 @@ TEST(ViewTest, DimsOfOneComeAndGo) {
 }
 
 TEST(ViewTest, ExpandRepeatsWithoutCopying) {
-  const Tensor row = arange(3).expand({2, -1});
+  const LocalTensor row = arange(3).expand({2, -1});
   EXPECT_EQ(row.to_vector(), (Values{0, 1, 2, 0, 1, 2}));
   EXPECT_THROW(grid().expand({3, 3}), Error);
   EXPECT_THROW(grid().expand({3}), Error);
@@ -124,7 +124,7 @@ TEST(JoinTest, StackAddsADim) {
 }
 
 TEST(SplitTest, PiecesAreOfTheSizeAskedAndTheLastIsSmaller) {
-  const std::vector<Tensor> pieces = split(arange(7), 3);
+  const std::vector<LocalTensor> pieces = split(arange(7), 3);
   ASSERT_EQ(pieces.size(), 3u);
   EXPECT_EQ(pieces[1].to_vector(), (Values{3, 4, 5}));
   EXPECT_EQ(pieces[2].to_vector(), Values{6});
@@ -138,7 +138,7 @@ TEST(SplitTest, PiecesAreOfTheSizeAskedAndTheLastIsSmaller) {
 TEST(SplitTest, ChunkAlwaysGivesAsManyPiecesAsAsked) {
   const auto sizes = [](std::int64_t n, int chunks) {
     std::vector<std::int64_t> result;
-    for (const Tensor& piece : chunk(arange(n), chunks)) result.push_back(piece.numel());
+    for (const LocalTensor& piece : chunk(arange(n), chunks)) result.push_back(piece.numel());
     return result;
   };
   EXPECT_EQ(sizes(10, 4), (std::vector<std::int64_t>{3, 3, 3, 1}));
@@ -176,11 +176,11 @@ bool can_be_viewed(const std::vector<std::int64_t>& positions, const Shape& shap
   return positions_of(shape, strides, positions[0]) == positions;
 }
 
-Tensor random_view(std::mt19937& random) {
+LocalTensor random_view(std::mt19937& random) {
   const auto draw = [&random](int limit) { return static_cast<int>(random() % limit); };
   Shape shape;
   for (int d = 0; d < 4; ++d) shape.push_back(1 + draw(4));
-  Tensor tensor = arange(numel(shape)).view(shape);
+  LocalTensor tensor = arange(numel(shape)).view(shape);
   for (int step = 0; step < 3; ++step) {
     const int d = draw(4);
     if (draw(2) == 0) tensor = tensor.transpose(d, draw(4));
@@ -199,7 +199,7 @@ TEST(ViewPropertyTest, RandomViewsReadCopyAndReshapeAsIndexArithmeticSays) {
   int views = 0;
   int refusals = 0;
   for (int round = 0; round < 3000; ++round) {
-    const Tensor tensor = random_view(random);
+    const LocalTensor tensor = random_view(random);
     if (tensor.numel() == 0) continue;
     const auto positions = positions_of(tensor.shape(), tensor.strides(), tensor.offset());
     // arange: each element's value is its position.

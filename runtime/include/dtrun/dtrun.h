@@ -23,6 +23,7 @@ using base::Error;
 using base::ErrorCode;
 
 using namespace tensors;
+using Tensor = tensors::LocalTensor;
 
 using collectives::CallOptions;
 using collectives::ProcessGroup;

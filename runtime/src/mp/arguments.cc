@@ -9,7 +9,7 @@
 
 namespace dtrun::mp::wire {
 
-using tensors::Tensor;
+using tensors::LocalTensor;
 
 std::string_view Reader::take(std::size_t bytes) {
   DT_CHECK(bytes <= rest_.size());
@@ -36,18 +36,18 @@ void get(Reader& reader, std::string& text) {
   text = reader.take(size);
 }
 
-void put(std::string& out, const Tensor& tensor) {
+void put(std::string& out, const LocalTensor& tensor) {
   put(out, tensor.defined());
   if (!tensor.defined()) return;
   put(out, tensor.dtype());
   put(out, tensor.device().type);
   put(out, tensor.device().index);
   put(out, std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end()));
-  const Tensor host = tensor.to(tensors::kCpu).contiguous();
+  const LocalTensor host = tensor.to(tensors::kCpu).contiguous();
   out.append(host.data_as<const char>(), host.bytes());
 }
 
-void get(Reader& reader, Tensor& tensor) {
+void get(Reader& reader, LocalTensor& tensor) {
   bool defined = false;
   get(reader, defined);
   if (!defined) return;
@@ -64,7 +64,7 @@ void get(Reader& reader, Tensor& tensor) {
   const auto storage = tensors::Storage::allocate(bytes, tensors::kCpu);
   const std::string_view elements = reader.take(bytes);
   if (bytes != 0) std::memcpy(storage->data(), elements.data(), bytes);
-  tensor = Tensor(storage, dtype, shape, tensors::contiguous_strides(shape)).to(device);
+  tensor = LocalTensor(storage, dtype, shape, tensors::contiguous_strides(shape)).to(device);
 }
 
 }  // namespace dtrun::mp::wire

@@ -103,7 +103,7 @@ struct ClearIfDifferent {
 };
 
 template <typename T>
-void run_binary(BinaryOp op, const Tensor& out, const Tensor& a, const Tensor& b) {
+void run_binary(BinaryOp op, const LocalTensor& out, const LocalTensor& a, const LocalTensor& b) {
   const auto layout = make_layout<3>(out.shape(), {&out.strides(), &a.strides(), &b.strides()});
   const Stream stream = current_stream(out.device().index);
   T* const to = out.data_as<T>();
@@ -123,13 +123,13 @@ void run_binary(BinaryOp op, const Tensor& out, const Tensor& a, const Tensor& b
 
 }  // namespace
 
-void binary(BinaryOp op, const Tensor& out, const Tensor& a, const Tensor& b) {
+void binary(BinaryOp op, const LocalTensor& out, const LocalTensor& a, const LocalTensor& b) {
   DT_CHECK(op != BinaryOp::div || is_floating_point(out.dtype()));
   DT_CHECK(op != BinaryOp::sub || out.dtype() != DType::boolean);
   dispatch(out.dtype(), [&](auto tag) { run_binary<typename decltype(tag)::Type>(op, out, a, b); });
 }
 
-void clear_if_different(const Tensor& flag, const Tensor& a, const Tensor& b) {
+void clear_if_different(const LocalTensor& flag, const LocalTensor& a, const LocalTensor& b) {
   const auto layout = make_layout<2>(a.shape(), {&a.strides(), &b.strides()});
   dispatch(a.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::Type;

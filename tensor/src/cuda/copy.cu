@@ -114,14 +114,14 @@ void dispatch_size(std::size_t item_size, Function&& function) {
   }
 }
 
-bool is_group_aligned(const Tensor& tensor) {
+bool is_group_aligned(const LocalTensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.data()) %
              (item_size(tensor.dtype()) * static_cast<std::size_t>(kGroup)) ==
          0;
 }
 
 /// Same dtype: only the size of the elements counts.
-void move(const StridedLayout<2>& layout, const Tensor& target, const Tensor& source) {
+void move(const StridedLayout<2>& layout, const LocalTensor& target, const LocalTensor& source) {
   dispatch_size(item_size(target.dtype()), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     for_each(layout.count,
@@ -132,7 +132,7 @@ void move(const StridedLayout<2>& layout, const Tensor& target, const Tensor& so
 
 }  // namespace
 
-void convert(const Tensor& target, const Tensor& source) {
+void convert(const LocalTensor& target, const LocalTensor& source) {
   const auto layout = make_layout<2>(target.shape(), {&target.strides(), &source.strides()});
   if (target.dtype() == source.dtype()) return move(layout, target, source);
   const Stream stream = current_stream(target.device().index);
@@ -152,7 +152,7 @@ void convert(const Tensor& target, const Tensor& source) {
   });
 }
 
-void fill(const Tensor& target, std::uint64_t bits) {
+void fill(const LocalTensor& target, std::uint64_t bits) {
   const auto layout = make_layout<1>(target.shape(), {&target.strides()});
   const Stream stream = current_stream(target.device().index);
   dispatch_size(item_size(target.dtype()), [&](auto tag) {

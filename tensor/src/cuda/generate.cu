@@ -49,7 +49,7 @@ struct FillSequence {
 
 }  // namespace
 
-void fill_normal(const Tensor& block, const Shape& global_shape, const Shape& offsets,
+void fill_normal(const LocalTensor& block, const Shape& global_shape, const Shape& offsets,
                  RandomKey key) {
   DT_CHECK(block.dtype() == DType::f64);
   if (block.shape().size() > kMaxLayoutDims) refuse_dims(block.shape());
@@ -64,7 +64,7 @@ void fill_normal(const Tensor& block, const Shape& global_shape, const Shape& of
            current_stream(block.device().index));
 }
 
-void fill_sequence(const Tensor& target, double start, double step) {
+void fill_sequence(const LocalTensor& target, double start, double step) {
   const Stream stream = current_stream(target.device().index);
   if (target.dtype() == DType::i64) {
     for_each(target.numel(),

@@ -14,31 +14,31 @@ namespace dtrun::tensors::cuda {
 
 // copy.cu
 /// Copies and converts; equal shapes.
-void convert(const Tensor& target, const Tensor& source);
+void convert(const LocalTensor& target, const LocalTensor& source);
 /// Sets every element to the first item_size bytes of `bits`.
-void fill(const Tensor& target, std::uint64_t bits);
+void fill(const LocalTensor& target, std::uint64_t bits);
 
 // binary.cu
 /// out = a op b; one dtype and shape, out contiguous, a and b may repeat elements.
-void binary(BinaryOp op, const Tensor& out, const Tensor& a, const Tensor& b);
+void binary(BinaryOp op, const LocalTensor& out, const LocalTensor& a, const LocalTensor& b);
 /// Clears the one element of `flag` (u8) where a pair differs; NaN equals nothing.
-void clear_if_different(const Tensor& flag, const Tensor& a, const Tensor& b);
+void clear_if_different(const LocalTensor& flag, const LocalTensor& a, const LocalTensor& b);
 
 // sum.cu
 /// target[r] = the sum of the r-th row_size elements of `rows` (contiguous), in sum_kernel.h's
 /// order of additions: the same bits as on the host.
-void sum_rows(const Tensor& target, const Tensor& rows, std::int64_t row_size);
+void sum_rows(const LocalTensor& target, const LocalTensor& rows, std::int64_t row_size);
 
 // generate.cu
 /// f64, contiguous: the block at `offsets` of randn's tensor of global_shape.
-void fill_normal(const Tensor& block, const Shape& global_shape, const Shape& offsets,
+void fill_normal(const LocalTensor& block, const Shape& global_shape, const Shape& offsets,
                  RandomKey key);
 /// start + i * step; f64 or i64, contiguous.
-void fill_sequence(const Tensor& target, double start, double step);
+void fill_sequence(const LocalTensor& target, double start, double step);
 
 // matmul.cu
 /// Integers, 2-D, result contiguous.
-void multiply_integers(const Tensor& result, const Tensor& a, const Tensor& b);
+void multiply_integers(const LocalTensor& result, const LocalTensor& a, const LocalTensor& b);
 
 // reduce.cu
 /// combine() and divide() of reduce_kernel.h, on device memory and a stream.

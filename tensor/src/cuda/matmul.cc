@@ -11,7 +11,7 @@ namespace {
 
 /// cuBLAS reads column by column: a row-major matrix is to it the transposed one, and the row-major
 /// result is the transposed result, b' * a'. So the operands change places.
-Gemm gemm_of(const Tensor& a, const Tensor& b, const Tensor& result) {
+Gemm gemm_of(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result) {
   const MatrixView left = matrix_of(a);
   const MatrixView right = matrix_of(b);
   const BlasOperand left_operand = blas_operand(left);
@@ -37,7 +37,7 @@ Gemm gemm_of(const Tensor& a, const Tensor& b, const Tensor& result) {
           .batch = 1};
 }
 
-void multiply_floating(const Tensor& a, const Tensor& b, const Tensor& result) {
+void multiply_floating(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result) {
   const Stream stream = current_stream(result.device().index);
   Gemm gemm = gemm_of(a, b, result);
   if (result.dim() == 3) {
@@ -51,7 +51,7 @@ void multiply_floating(const Tensor& a, const Tensor& b, const Tensor& result) {
 
 }  // namespace
 
-void multiply_batches(const Tensor& a, const Tensor& b, const Tensor& result) {
+void multiply_batches(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result) {
   if (a.size(-1) == 0) return fill(result, 0);  // sums of nothing; all zero bits are 0
   const bool is_floating = is_floating_point(result.dtype());
   const bool in_one_call = result.dim() == 2 || (result.dim() == 3 && is_floating &&

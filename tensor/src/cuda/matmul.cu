@@ -31,7 +31,7 @@ struct MultiplyIntegers {
 };
 
 template <typename T>
-void run(const Tensor& result, const Tensor& a, const Tensor& b) {
+void run(const LocalTensor& result, const LocalTensor& a, const LocalTensor& b) {
   const MultiplyIntegers<T> body{
       result.data_as<T>(), a.data_as<const T>(), b.data_as<const T>(), result.size(1), a.size(1),
       a.strides()[0],      a.strides()[1],       b.strides()[0],       b.strides()[1]};
@@ -40,7 +40,7 @@ void run(const Tensor& result, const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-void multiply_integers(const Tensor& result, const Tensor& a, const Tensor& b) {
+void multiply_integers(const LocalTensor& result, const LocalTensor& a, const LocalTensor& b) {
   switch (result.dtype()) {
     case DType::i64:
       return run<std::int64_t>(result, a, b);

@@ -43,7 +43,7 @@ void release_pinned(const CudaApi& api, void* data) noexcept {
   api.host_free(data);
 }
 
-void enqueue(const Tensor& target, const Tensor& source) {
+void enqueue(const LocalTensor& target, const LocalTensor& source) {
   const Device from = source.device();
   const Device to = target.device();
   if (!from.is_cpu() && !to.is_cpu() && from != to) {
@@ -64,7 +64,7 @@ void release(void* data, int device_index) noexcept {
   context().allocator.release(data, device_index);
 }
 
-void copy_bytes(const Tensor& target, const Tensor& source) {
+void copy_bytes(const LocalTensor& target, const LocalTensor& source) {
   if (target.bytes() == 0) return;
   enqueue(target, source);
   // Host memory is the caller's to change again, or to read, when this returns.
@@ -72,7 +72,7 @@ void copy_bytes(const Tensor& target, const Tensor& source) {
   if (source.device().is_cpu()) current_stream(target.device().index).synchronize();
 }
 
-void record_stream(const Tensor& tensor, const Stream& stream) {
+void record_stream(const LocalTensor& tensor, const Stream& stream) {
   if (tensor.device().is_cpu()) {
     throw Error(ErrorCode::kInvalidArgument, "record_stream of a tensor on the cpu", "",
                 "it is for tensors of a CUDA device");
@@ -88,16 +88,16 @@ void empty_cache() {
   context().allocator.empty_cache();
 }
 
-Tensor empty_pinned(const Shape& shape, DType dtype) {
+LocalTensor empty_pinned(const Shape& shape, DType dtype) {
   const std::size_t bytes = static_cast<std::size_t>(numel(shape)) * item_size(dtype);
   const CudaApi& api = context().api;
   void* data = nullptr;
   check(api, api.host_malloc(&data, std::max<std::size_t>(bytes, 1)), "allocate pinned memory");
-  return Tensor(Storage::wrap(data, bytes, kCpu, [data, &api] { release_pinned(api, data); }),
-                dtype, shape, contiguous_strides(shape));
+  return LocalTensor(Storage::wrap(data, bytes, kCpu, [data, &api] { release_pinned(api, data); }),
+                     dtype, shape, contiguous_strides(shape));
 }
 
-void copy_async(const Tensor& target, const Tensor& source) {
+void copy_async(const LocalTensor& target, const LocalTensor& source) {
   if (target.shape() != source.shape() || target.dtype() != source.dtype() ||
       !target.is_contiguous() || !source.is_contiguous() ||
       (target.device().is_cpu() && source.device().is_cpu())) {

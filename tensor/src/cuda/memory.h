@@ -13,6 +13,6 @@ void* allocate(std::size_t bytes, int device_index);
 void release(void* data, int device_index) noexcept;
 /// Two contiguous tensors of one size, of which at least one is on a device. Returns when host
 /// memory that takes part may be used again; between devices at once.
-void copy_bytes(const Tensor& target, const Tensor& source);
+void copy_bytes(const LocalTensor& target, const LocalTensor& source);
 
 }  // namespace dtrun::tensors::cuda

@@ -140,7 +140,7 @@ template <typename T>
 using SumResult = std::conditional_t<std::is_floating_point_v<ComputeType<T>>, T, std::int64_t>;
 
 template <typename T>
-void run_short_sum(const Tensor& target, const Tensor& rows, std::int64_t row_size) {
+void run_short_sum(const LocalTensor& target, const LocalTensor& rows, std::int64_t row_size) {
   using Result = SumResult<T>;
   for_each(target.numel(),
            AddShortRows<T, Result>{rows.data_as<const T>(), target.data_as<Result>(), row_size},
@@ -148,7 +148,7 @@ void run_short_sum(const Tensor& target, const Tensor& rows, std::int64_t row_si
 }
 
 template <typename T>
-void run_sum(const Tensor& target, const Tensor& rows, std::int64_t row_size) {
+void run_sum(const LocalTensor& target, const LocalTensor& rows, std::int64_t row_size) {
   using A = SumType<T>;
   using Result = SumResult<T>;
   constexpr DType kSums = std::is_same_v<A, double>  ? DType::f64
@@ -158,17 +158,17 @@ void run_sum(const Tensor& target, const Tensor& rows, std::int64_t row_size) {
   const std::int64_t count = target.numel();
   const std::int64_t blocks = (row_size + kSumBlock - 1) / kSumBlock;
   const auto scratch = [&](std::int64_t size) { return empty({size}, {kSums, target.device()}); };
-  const Tensor lanes = scratch(count * blocks * kSumLanes);
+  const LocalTensor lanes = scratch(count * blocks * kSumLanes);
   for_each(lanes.numel(),
            AddLanes<T>{rows.data_as<const T>(), lanes.data_as<A>(), row_size, blocks}, stream);
   int depth = full_depth(blocks);
-  Tensor nodes = scratch(count << depth);
+  LocalTensor nodes = scratch(count << depth);
   for_each(nodes.numel(), AddBlocks<A>{lanes.data_as<const A>(), nodes.data_as<A>(), blocks, depth},
            stream);
   while (depth > 0) {
     const int levels = depth < kLevelsPerPass ? depth : kLevelsPerPass;
     depth -= levels;
-    const Tensor sums = scratch(count << depth);
+    const LocalTensor sums = scratch(count << depth);
     // What nodes held may be reused at once: whoever gets it comes later on this stream.
     for_each(sums.numel(), AddNeighbours<A>{nodes.data_as<const A>(), sums.data_as<A>(), levels},
              stream);
@@ -179,7 +179,7 @@ void run_sum(const Tensor& target, const Tensor& rows, std::int64_t row_size) {
 
 }  // namespace
 
-void sum_rows(const Tensor& target, const Tensor& rows, std::int64_t row_size) {
+void sum_rows(const LocalTensor& target, const LocalTensor& rows, std::int64_t row_size) {
   DT_CHECK(target.dtype() == sum_dtype(rows.dtype()));
   if (row_size == 0) return fill(target, 0);  // all zero bits are 0 in every dtype
   constexpr std::int64_t kShortRow = 64;

@@ -14,28 +14,28 @@ namespace {
 
 }  // namespace
 
-void convert(const Tensor&, const Tensor&) {
+void convert(const LocalTensor&, const LocalTensor&) {
   unavailable();
 }
-void fill(const Tensor&, std::uint64_t) {
+void fill(const LocalTensor&, std::uint64_t) {
   unavailable();
 }
-void binary(BinaryOp, const Tensor&, const Tensor&, const Tensor&) {
+void binary(BinaryOp, const LocalTensor&, const LocalTensor&, const LocalTensor&) {
   unavailable();
 }
-void clear_if_different(const Tensor&, const Tensor&, const Tensor&) {
+void clear_if_different(const LocalTensor&, const LocalTensor&, const LocalTensor&) {
   unavailable();
 }
-void sum_rows(const Tensor&, const Tensor&, std::int64_t) {
+void sum_rows(const LocalTensor&, const LocalTensor&, std::int64_t) {
   unavailable();
 }
-void fill_normal(const Tensor&, const Shape&, const Shape&, RandomKey) {
+void fill_normal(const LocalTensor&, const Shape&, const Shape&, RandomKey) {
   unavailable();
 }
-void fill_sequence(const Tensor&, double, double) {
+void fill_sequence(const LocalTensor&, double, double) {
   unavailable();
 }
-void multiply_integers(const Tensor&, const Tensor&, const Tensor&) {
+void multiply_integers(const LocalTensor&, const LocalTensor&, const LocalTensor&) {
   unavailable();
 }
 void enqueue_combine(CombineOp, DType, void*, const void*, std::int64_t, const Stream&) {

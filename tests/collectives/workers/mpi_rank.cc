@@ -52,7 +52,7 @@ TEST(MpiConformance, GroupsWorkSideBySide) {
   run(Part::groups);
 }
 
-tensors::Tensor ones(std::int64_t count) {
+tensors::LocalTensor ones(std::int64_t count) {
   return tensors::ones({count});
 }
 
@@ -83,8 +83,8 @@ void play_failures() {
   play("disagree", kLong,
        [](const ProcessGroup& group) { group.all_reduce(ones(group.rank() == 1 ? 5 : 4)); });
   play("reject", kLong, [](const ProcessGroup& group) {
-    std::vector<tensors::Tensor> outputs(static_cast<std::size_t>(group.rank() == 1 ? 1 : 3),
-                                         ones(1));
+    std::vector<tensors::LocalTensor> outputs(static_cast<std::size_t>(group.rank() == 1 ? 1 : 3),
+                                              ones(1));
     group.all_gather(outputs, ones(1));
   });
   play("late", milliseconds(600), [](const ProcessGroup& group) {
@@ -111,7 +111,7 @@ void play_words() {
 }
 
 void kill_one() {
-  const tensors::Tensor tensor = ones(10);
+  const tensors::LocalTensor tensor = ones(10);
   the_world->all_reduce(tensor);
   std::printf("rank %d is in\n", the_world->rank());
   std::fflush(stdout);
@@ -125,7 +125,7 @@ void subgroups_over_mpi() {
   const auto pair_up = [](const ProcessGroup& group) {
     const ProcessGroup pair = group.split({{2, 0}}, "pair", {.backend = "mpi"});
     if (!pair.valid()) return;
-    const tensors::Tensor tensor = ones(3);
+    const tensors::LocalTensor tensor = ones(3);
     pair.all_reduce(tensor);
     std::printf("rank %d, pair: %s: %g\n", pair.rank(), pair.backend_name().c_str(),
                 tensor.to_vector()[2]);

@@ -27,7 +27,7 @@
 
 namespace dtrun::collectives {
 
-using tensors::Tensor;
+using tensors::LocalTensor;
 
 struct CallOptions {
   bool async = false;
@@ -46,7 +46,7 @@ struct SplitOptions {
 struct P2POp {
   enum class Kind { send, receive };
   Kind kind;
-  Tensor tensor;
+  LocalTensor tensor;
   int peer = 0;  ///< group rank; -1 for a receive from any rank
   std::uint32_t tag = 0;
 };
@@ -110,37 +110,38 @@ class ProcessGroup {
   using Site = base::CallSite;
   // In place on `tensor` where there is one tensor. Roots are group ranks. Tensors may be
   // non-contiguous.
-  Work broadcast(const Tensor& tensor, int source, CallOptions options = {},
+  Work broadcast(const LocalTensor& tensor, int source, CallOptions options = {},
                  Site site = Site::current()) const;
-  Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum, CallOptions options = {},
+  Work all_reduce(const LocalTensor& tensor, ReduceOp op = ReduceOp::sum, CallOptions options = {},
                   Site site = Site::current()) const;
   /// In place at `destination`; the others' tensors stay as they are.
-  Work reduce(const Tensor& tensor, int destination, ReduceOp op = ReduceOp::sum,
+  Work reduce(const LocalTensor& tensor, int destination, ReduceOp op = ReduceOp::sum,
               CallOptions options = {}, Site site = Site::current()) const;
   /// outputs[r] receives rank r's tensor: any shapes, dtype of the input, as long as both sides
   /// agree per rank.
-  Work all_gather(const std::vector<Tensor>& outputs, const Tensor& input, CallOptions options = {},
-                  Site site = Site::current()) const;
+  Work all_gather(const std::vector<LocalTensor>& outputs, const LocalTensor& input,
+                  CallOptions options = {}, Site site = Site::current()) const;
   /// outputs: at `destination` only, empty elsewhere.
-  Work gather(const Tensor& input, const std::vector<Tensor>& outputs, int destination,
+  Work gather(const LocalTensor& input, const std::vector<LocalTensor>& outputs, int destination,
               CallOptions options = {}, Site site = Site::current()) const;
   /// inputs: at `source` only, empty elsewhere.
-  Work scatter(const Tensor& output, const std::vector<Tensor>& inputs, int source,
+  Work scatter(const LocalTensor& output, const std::vector<LocalTensor>& inputs, int source,
                CallOptions options = {}, Site site = Site::current()) const;
-  Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs,
+  Work reduce_scatter(const LocalTensor& output, const std::vector<LocalTensor>& inputs,
                       ReduceOp op = ReduceOp::sum, CallOptions options = {},
                       Site site = Site::current()) const;
-  Work all_to_all(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+  Work all_to_all(const std::vector<LocalTensor>& outputs, const std::vector<LocalTensor>& inputs,
                   CallOptions options = {}, Site site = Site::current()) const;
   /// The outputs of all_gather as one tensor: rank r's part is the r-th of size() equal parts along
   /// dim 0, or, where `output` has one dim more than `input`, output[r].
-  Work all_gather_into_tensor(const Tensor& output, const Tensor& input, CallOptions options = {},
-                              Site site = Site::current()) const;
+  Work all_gather_into_tensor(const LocalTensor& output, const LocalTensor& input,
+                              CallOptions options = {}, Site site = Site::current()) const;
   /// The inputs of reduce_scatter as one tensor, laid out as all_gather_into_tensor's output.
-  Work reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
-                             CallOptions options = {}, Site site = Site::current()) const;
+  Work reduce_scatter_tensor(const LocalTensor& output, const LocalTensor& input,
+                             ReduceOp op = ReduceOp::sum, CallOptions options = {},
+                             Site site = Site::current()) const;
   /// Parts of dim 0, in rank order: split_sizes[r] rows to (from) rank r. Empty: equal parts.
-  Work all_to_all_single(const Tensor& output, const Tensor& input,
+  Work all_to_all_single(const LocalTensor& output, const LocalTensor& input,
                          const std::vector<std::int64_t>& output_split_sizes = {},
                          const std::vector<std::int64_t>& input_split_sizes = {},
                          CallOptions options = {}, Site site = Site::current()) const;
@@ -152,14 +153,14 @@ class ProcessGroup {
 
   // Messages between two ranks, which are not the same. Tags up to kLastTag.
   static constexpr std::uint32_t kLastTag = 0xfffffffe;
-  void send(const Tensor& tensor, int destination, std::uint32_t tag = 0, CallOptions options = {},
-            Site site = Site::current()) const;
+  void send(const LocalTensor& tensor, int destination, std::uint32_t tag = 0,
+            CallOptions options = {}, Site site = Site::current()) const;
   /// @param source -1: any rank. @return the sender's group rank
-  int recv(const Tensor& tensor, int source, std::uint32_t tag = 0, CallOptions options = {},
+  int recv(const LocalTensor& tensor, int source, std::uint32_t tag = 0, CallOptions options = {},
            Site site = Site::current()) const;
-  Work isend(const Tensor& tensor, int destination, std::uint32_t tag = 0, CallOptions options = {},
-             Site site = Site::current()) const;
-  Work irecv(const Tensor& tensor, int source, std::uint32_t tag = 0, CallOptions options = {},
+  Work isend(const LocalTensor& tensor, int destination, std::uint32_t tag = 0,
+             CallOptions options = {}, Site site = Site::current()) const;
+  Work irecv(const LocalTensor& tensor, int source, std::uint32_t tag = 0, CallOptions options = {},
              Site site = Site::current()) const;
   /// Starts all of them; their order within the batch does not matter. One Work per message, in the
   /// order of `operations`.

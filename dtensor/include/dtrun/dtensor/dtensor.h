@@ -13,7 +13,7 @@
 
 namespace dtrun::dtensor {
 
-using tensors::Tensor;
+using tensors::LocalTensor;
 
 struct FromLocalOptions {
   /// The global shape. Not given: the local sizes times the axis sizes that shard them (all ranks
@@ -27,17 +27,17 @@ class DTensor {
  public:
   DTensor() = default;
   /// @param local exactly the shape of spec.local_box() (DT_CHECK)
-  DTensor(Spec spec, Tensor local);
+  DTensor(Spec spec, LocalTensor local);
 
   using FromLocal = FromLocalOptions;
   /// No communication. @throws Error kInvalidArgument when local is not this rank's box of the
   /// given shape
-  static DTensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placements,
+  static DTensor from_local(const LocalTensor& local, const DeviceMesh& mesh, Placements placements,
                             FromLocal options = {});
 
-  const Tensor& to_local() const { return local_; }
+  const LocalTensor& to_local() const { return local_; }
   /// The whole tensor on every rank. Collective.
-  Tensor full_tensor() const;
+  LocalTensor full_tensor() const;
   /// Any placements to any placements on the same mesh. Collective. Target Partial keeps the value
   /// on the first rank of the axis, or each chunk on the rank that has it, and the neutral element
   /// elsewhere (avg: the value everywhere). @throws Error kInvalidArgument
@@ -54,7 +54,7 @@ class DTensor {
 
  private:
   Spec spec_;
-  Tensor local_;
+  LocalTensor local_;
 };
 
 std::ostream& operator<<(std::ostream& out, const DTensor& tensor);
@@ -68,7 +68,7 @@ struct DistributeOptions {
 /// Cuts `tensor` (same shape and dtype on every rank; only the source rank's data counts) as the
 /// placements say. Collective: scatter on sharded axes, broadcast on replicated ones. Partial: as
 /// redistribute to Partial.
-DTensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh,
+DTensor distribute_tensor(const LocalTensor& tensor, const DeviceMesh& mesh,
                           const Placements& placements, DistributeOptions options = {});
 
 // Factories: no communication.

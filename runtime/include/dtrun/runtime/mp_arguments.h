@@ -40,7 +40,7 @@ inline constexpr bool kSendable = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 template <>
 inline constexpr bool kSendable<std::string> = true;
 template <>
-inline constexpr bool kSendable<tensors::Tensor> = true;
+inline constexpr bool kSendable<tensors::LocalTensor> = true;
 template <typename T>
 inline constexpr bool kSendable<std::vector<T>> = kSendable<T>;
 template <typename T>
@@ -71,7 +71,7 @@ requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void put(std::string& out
 }
 void put(std::string& out, const std::string& text);
 /// Its elements, shape and dtype; a CUDA tensor travels through the memory of the host.
-void put(std::string& out, const tensors::Tensor& tensor);
+void put(std::string& out, const tensors::LocalTensor& tensor);
 template <typename T>
 void put(std::string& out, const std::vector<T>& list);
 template <typename T>
@@ -103,7 +103,7 @@ requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void get(Reader& reader, 
   std::memcpy(&value, reader.take(sizeof value).data(), sizeof value);
 }
 void get(Reader& reader, std::string& text);
-void get(Reader& reader, tensors::Tensor& tensor);
+void get(Reader& reader, tensors::LocalTensor& tensor);
 template <typename T>
 void get(Reader& reader, std::vector<T>& list);
 template <typename T>

@@ -99,7 +99,7 @@ class StreamGuard {
 
 /// The tensor's memory is used on another stream than that it was made on: when it is given back,
 /// it is not handed out again before what that stream has then is done.
-void record_stream(const Tensor& tensor, const Stream& stream);
+void record_stream(const LocalTensor& tensor, const Stream& stream);
 
 /// Bytes, of one device.
 struct MemoryStats {
@@ -113,10 +113,10 @@ MemoryStats memory_stats(int device_index);
 void empty_cache();
 
 /// A tensor in pinned host memory: copies between it and a device can be asynchronous.
-Tensor empty_pinned(const Shape& shape, DType dtype);
+LocalTensor empty_pinned(const Shape& shape, DType dtype);
 /// Enqueues a copy on the device's current stream and returns at once. One side is on a device, the
 /// other there or in pinned memory; both are contiguous, of one dtype and shape, and stay alive
 /// until the stream is past it. @throws Error kInvalidArgument
-void copy_async(const Tensor& target, const Tensor& source);
+void copy_async(const LocalTensor& target, const LocalTensor& source);
 
 }  // namespace dtrun::tensors::cuda

@@ -25,7 +25,7 @@ class TensorLiteral {
   /// f32 when any number is floating point, else i64, or boolean when all are bool.
   DType natural_dtype() const;
   /// Fills a new tensor. i64 values are kept exactly.
-  Tensor make(std::optional<DType> dtype, Device device) const;
+  LocalTensor make(std::optional<DType> dtype, Device device) const;
 
  private:
   Scalar::Kind kind_;
@@ -41,7 +41,7 @@ struct LiteralOptions {
 
 /// tensor({1., 2.}) is f32, tensor({{1, 2}, {3, 4}}) is i64 [2, 2], tensor(3.5) is 0-dim.
 /// @throws Error kInvalidArgument for ragged lists
-Tensor tensor(std::initializer_list<TensorLiteral> items, LiteralOptions options = {});
-Tensor tensor(const TensorLiteral& value, LiteralOptions options = {});
+LocalTensor tensor(std::initializer_list<TensorLiteral> items, LiteralOptions options = {});
+LocalTensor tensor(const TensorLiteral& value, LiteralOptions options = {});
 
 }  // namespace dtrun::tensors

@@ -17,7 +17,7 @@ struct TypedOperand {
       : dtype(number.dtype()), weight(Weight::number) {}
   TypedOperand(DType of, const Shape& shape)
       : dtype(of), weight(shape.empty() ? Weight::zero_dim : Weight::dims) {}
-  TypedOperand(const Tensor& tensor)  // NOLINT
+  TypedOperand(const LocalTensor& tensor)  // NOLINT
       : TypedOperand(tensor.dtype(), tensor.shape()) {}
 
   DType dtype;

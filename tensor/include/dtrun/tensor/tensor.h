@@ -19,13 +19,13 @@
 
 namespace dtrun::tensors {
 
-class Tensor {
+class LocalTensor {
  public:
   /// An undefined tensor: only defined(), assignment and destruction are allowed.
-  Tensor() = default;
+  LocalTensor() = default;
   /// @param strides, offset in elements. Every element must lie inside the storage (DT_CHECK).
-  Tensor(std::shared_ptr<Storage> storage, DType dtype, Shape shape, Strides strides,
-         std::int64_t offset = 0);
+  LocalTensor(std::shared_ptr<Storage> storage, DType dtype, Shape shape, Strides strides,
+              std::int64_t offset = 0);
 
   bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }
@@ -48,26 +48,27 @@ class Tensor {
   bool is_contiguous() const;
 
   // Views: share the elements. Errors: kInvalidArgument.
-  Tensor view(Shape shape) const;  ///< -1 is inferred; needs a layout that allows it, else throws
-  Tensor reshape(Shape shape) const;  ///< view, or a copy where no view is possible
-  Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
-  Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
-  Tensor select(int dim, std::int64_t index) const;
-  Tensor transpose(int dim0, int dim1) const;
-  Tensor permute(const std::vector<int>& dims) const;
-  Tensor unsqueeze(int dim) const;
-  Tensor squeeze(int dim) const;
-  Tensor expand(const Shape& shape) const;
-  Tensor operator[](std::int64_t index) const { return select(0, index); }
+  LocalTensor view(
+      Shape shape) const;  ///< -1 is inferred; needs a layout that allows it, else throws
+  LocalTensor reshape(Shape shape) const;  ///< view, or a copy where no view is possible
+  LocalTensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  LocalTensor narrow(int dim, std::int64_t start, std::int64_t length) const;
+  LocalTensor select(int dim, std::int64_t index) const;
+  LocalTensor transpose(int dim0, int dim1) const;
+  LocalTensor permute(const std::vector<int>& dims) const;
+  LocalTensor unsqueeze(int dim) const;
+  LocalTensor squeeze(int dim) const;
+  LocalTensor expand(const Shape& shape) const;
+  LocalTensor operator[](std::int64_t index) const { return select(0, index); }
 
   // Copies.
-  Tensor contiguous() const;  ///< itself where it is contiguous
-  Tensor clone() const;       ///< always a contiguous copy
-  Tensor to(DType dtype) const;
-  Tensor to(Device device) const;
+  LocalTensor contiguous() const;  ///< itself where it is contiguous
+  LocalTensor clone() const;       ///< always a contiguous copy
+  LocalTensor to(DType dtype) const;
+  LocalTensor to(Device device) const;
   /// Copies the elements of `source` (broadcast to this shape, converted) into this one.
-  const Tensor& copy_(const Tensor& source) const;
-  const Tensor& fill_(Scalar value) const;
+  const LocalTensor& copy_(const LocalTensor& source) const;
+  const LocalTensor& fill_(Scalar value) const;
 
   /// The only element, converted. @throws Error kInvalidArgument unless numel() is 1
   double item() const;
@@ -87,6 +88,6 @@ class Tensor {
   std::int64_t offset_ = 0;
 };
 
-std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+std::ostream& operator<<(std::ostream& out, const LocalTensor& tensor);
 
 }  // namespace dtrun::tensors
