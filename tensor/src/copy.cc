@@ -71,9 +71,9 @@ void require_one_device(std::string_view operation, const LocalTensor& a, const 
 
 const LocalTensor& LocalTensor::copy_(const LocalTensor& source) const {
   require_distinct_elements("copy_", *this);
-  LocalTensor from = source.shape() == shape_ ? source : source.expand(shape_);
+  LocalTensor from = source.shape() == shape() ? source : source.expand(shape());
   if (numel() == 0 || same_view(*this, from)) return *this;
-  if (from.storage() == storage_) from = from.clone();
+  if (from.storage() == storage()) from = from.clone();
   if (device().is_cpu() && from.device().is_cpu()) {
     copy_on_host(*this, from);
   } else {
@@ -85,7 +85,7 @@ const LocalTensor& LocalTensor::copy_(const LocalTensor& source) const {
 const LocalTensor& LocalTensor::fill_(Scalar value) const {
   require_distinct_elements("fill_", *this);
   if (numel() == 0) return *this;
-  const Strides everywhere(shape_.size(), 0);
+  const Strides everywhere(shape().size(), 0);
   std::uint64_t bits = 0;
   const std::int64_t one_step[] = {0, 0};
   double floating = value.to_double();
@@ -93,18 +93,18 @@ const LocalTensor& LocalTensor::fill_(Scalar value) const {
   char* const source =
       value.is_floating() ? reinterpret_cast<char*>(&floating) : reinterpret_cast<char*>(&integer);
   char* const one[] = {reinterpret_cast<char*>(&bits), source};
-  copy_kernel(dtype_, value.is_floating() ? DType::f64 : DType::i64)(one, one_step, 1);
+  copy_kernel(dtype(), value.is_floating() ? DType::f64 : DType::i64)(one, one_step, 1);
   if (!device().is_cpu()) {
     cuda::fill(*this, bits);
     return *this;
   }
-  const LoopOperand operands[] = {LoopOperand::of(*this), {&bits, everywhere, item_size(dtype_)}};
-  for_each_row(shape_, operands, copy_kernel(dtype_, dtype_));
+  const LoopOperand operands[] = {LoopOperand::of(*this), {&bits, everywhere, item_size(dtype())}};
+  for_each_row(shape(), operands, copy_kernel(dtype(), dtype()));
   return *this;
 }
 
 LocalTensor LocalTensor::clone() const {
-  LocalTensor copy = empty(shape_, {dtype_, device()});
+  LocalTensor copy = empty(shape(), {dtype(), device()});
   if (numel() == 0) return copy;
   if (device().is_cpu()) {
     copy_on_host(copy, *this);
@@ -119,18 +119,18 @@ LocalTensor LocalTensor::contiguous() const {
 }
 
 LocalTensor LocalTensor::to(DType dtype) const {
-  if (dtype == dtype_) return *this;
-  return empty(shape_, {dtype, device()}).copy_(*this);
+  if (dtype == this->dtype()) return *this;
+  return empty(shape(), {dtype, device()}).copy_(*this);
 }
 
 LocalTensor LocalTensor::to(Device device) const {
-  return device == this->device() ? *this : empty(shape_, {dtype_, device}).copy_(*this);
+  return device == this->device() ? *this : empty(shape(), {dtype(), device}).copy_(*this);
 }
 
 double LocalTensor::item() const {
   if (numel() != 1) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("item() of a tensor of shape {}", shape_to_string(shape_)),
+                fmt::format("item() of a tensor of shape {}", shape_to_string(shape())),
                 fmt::format("it has {} elements, not one", numel()), "to_vector()");
   }
   return to_vector().front();

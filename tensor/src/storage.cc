@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 #include "cuda/memory.h"
@@ -14,12 +14,14 @@ namespace dtrun::tensors {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+/// malloc's cache per thread holds blocks of up to this size; aligned_alloc never looks there.
+constexpr std::size_t kCachedBytes = 1024;
 
+/// At least aligned as malloc's.
 void* allocate_host(std::size_t bytes) {
-  void* data = nullptr;
-  // Never nullptr, not even for 0 bytes: memcpy and friends do not take one.
-  const int error =
-      bytes > PTRDIFF_MAX ? ENOMEM : posix_memalign(&data, kAlignment, std::max(bytes, kAlignment));
+  void* data = bytes <= kCachedBytes ? std::malloc(bytes) : nullptr;
+  if (data != nullptr) return data;
+  const int error = bytes > PTRDIFF_MAX ? ENOMEM : posix_memalign(&data, kAlignment, bytes);
   if (error != 0) {
     throw base::system_error(fmt::format("allocate {} bytes for a tensor", bytes), error,
                              "a smaller tensor, or shards of it on more ranks");
@@ -29,25 +31,43 @@ void* allocate_host(std::size_t bytes) {
 
 }  // namespace
 
-Storage::Storage(void* data, std::size_t bytes, Device device, std::function<void()> release)
-    : data_(data), bytes_(bytes), device_(device), release_(std::move(release)) {}
-
-Storage::~Storage() {
-  if (release_) release_();
+StoragePointer Storage::allocate(std::size_t bytes, Device device) {
+  if (device.is_cpu()) return allocate_block(bytes);
+  void* const data = cuda::allocate(bytes, device.index);
+  return StoragePointer(new Storage(data, bytes, device, Owner::cuda));
 }
 
-std::shared_ptr<Storage> Storage::allocate(std::size_t bytes, Device device) {
-  if (device.is_cpu()) {
-    void* data = allocate_host(bytes);
-    return wrap(data, bytes, device, [data] { std::free(data); });
+/// The elements stand behind the Storage in one block, which it begins.
+StoragePointer Storage::allocate_block(std::size_t bytes) {
+  constexpr std::size_t kMost = sizeof(Storage) + kAlignment;
+  char* const block =
+      static_cast<char*>(allocate_host(bytes > SIZE_MAX - kMost ? SIZE_MAX : bytes + kMost));
+  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(block) + sizeof(Storage);
+  char* const data = block + sizeof(Storage) + (kAlignment - end % kAlignment) % kAlignment;
+  return StoragePointer(new (block) Storage(data, bytes, kCpu, Owner::block));
+}
+
+StoragePointer Storage::wrap(void* data, std::size_t bytes, Device device,
+                             std::function<void()> release) {
+  StoragePointer storage(new Storage(data, bytes, device, Owner::caller));
+  storage->release_ = std::move(release);
+  return storage;
+}
+
+void Storage::destroy(Storage* storage) noexcept {
+  switch (storage->owner_) {
+    case Owner::block:
+      storage->~Storage();
+      std::free(storage);
+      return;
+    case Owner::cuda:
+      cuda::release(storage->data_, storage->device_.index);
+      break;
+    case Owner::caller:
+      if (storage->release_) storage->release_();
+      break;
   }
-  void* data = cuda::allocate(bytes, device.index);
-  return wrap(data, bytes, device, [data, index = device.index] { cuda::release(data, index); });
-}
-
-std::shared_ptr<Storage> Storage::wrap(void* data, std::size_t bytes, Device device,
-                                       std::function<void()> release) {
-  return std::shared_ptr<Storage>(new Storage(data, bytes, device, std::move(release)));
+  delete storage;
 }
 
 }  // namespace dtrun::tensors

@@ -7,46 +7,53 @@
 
 namespace dtrun::tensors {
 
-LocalTensor::LocalTensor(std::shared_ptr<Storage> storage, DType dtype, Shape shape,
-                         Strides strides, std::int64_t offset)
-    : storage_(std::move(storage)),
-      dtype_(dtype),
-      shape_(std::move(shape)),
-      strides_(std::move(strides)),
-      offset_(offset) {
-  DT_CHECK(storage_ != nullptr && shape_.size() == strides_.size());
-  if (numel() == 0) return;
-  std::int64_t first = offset_;
-  std::int64_t last = offset_;
-  for (std::size_t d = 0; d < shape_.size(); ++d) {
-    (strides_[d] < 0 ? first : last) += (shape_[d] - 1) * strides_[d];
+namespace {
+
+bool is_row_major(const Shape& shape, const Strides& strides, std::int64_t numel) {
+  if (numel == 0) return true;
+  std::int64_t step = 1;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    if (shape[d] == 1) continue;
+    if (strides[d] != step) return false;
+    step *= shape[d];
   }
-  const std::size_t capacity = storage_->bytes() / item_size(dtype_);
-  DT_CHECK(first >= 0 && static_cast<std::size_t>(last) < capacity);
+  return true;
+}
+
+bool lies_inside(const Storage& storage, DType dtype, const Shape& shape, const Strides& strides,
+                 std::int64_t offset) {
+  std::int64_t first = offset;
+  std::int64_t last = offset;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    (strides[d] < 0 ? first : last) += (shape[d] - 1) * strides[d];
+  }
+  const std::size_t capacity = storage.bytes() / item_size(dtype);
+  return first >= 0 && static_cast<std::size_t>(last) < capacity;
+}
+
+}  // namespace
+
+LocalTensor::LocalTensor(StoragePointer storage, DType dtype, Shape shape, Strides strides,
+                         std::int64_t offset)
+    : view_(new View) {
+  DT_CHECK(storage && shape.size() == strides.size());
+  view_->numel = tensors::numel(shape);
+  DT_CHECK(view_->numel == 0 || lies_inside(*storage, dtype, shape, strides, offset));
+  view_->is_contiguous = is_row_major(shape, strides, view_->numel);
+  view_->storage = std::move(storage);
+  view_->shape = std::move(shape);
+  view_->strides = std::move(strides);
+  view_->offset = offset;
+  view_->dtype = dtype;
 }
 
 std::int64_t LocalTensor::size(int dim) const {
-  return shape_[static_cast<std::size_t>(normalize_dim(dim, shape_.size()))];
-}
-
-std::int64_t LocalTensor::numel() const {
-  return tensors::numel(shape_);
+  return shape()[static_cast<std::size_t>(normalize_dim(dim, shape().size()))];
 }
 
 void* LocalTensor::data() const {
-  return static_cast<char*>(storage_->data()) +
-         offset_ * static_cast<std::int64_t>(item_size(dtype_));
-}
-
-bool LocalTensor::is_contiguous() const {
-  if (numel() == 0) return true;
-  std::int64_t step = 1;
-  for (std::size_t d = shape_.size(); d-- > 0;) {
-    if (shape_[d] == 1) continue;
-    if (strides_[d] != step) return false;
-    step *= shape_[d];
-  }
-  return true;
+  return static_cast<char*>(storage()->data()) +
+         offset() * static_cast<std::int64_t>(item_size(dtype()));
 }
 
 std::ostream& operator<<(std::ostream& out, const LocalTensor& tensor) {

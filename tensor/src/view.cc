@@ -77,19 +77,20 @@ LocalTensor LocalTensor::view(Shape shape) const {
   Shape target = infer_shape(std::move(shape), *this);
   std::optional<Strides> strides = view_strides(*this, target);
   if (!strides) {
-    invalid(
-        fmt::format("cannot view shape {} as {}", shape_to_string(shape_), shape_to_string(target)),
-        fmt::format("its strides {} do not allow it without a copy", shape_to_string(strides_)),
-        "reshape(), which copies where it must");
+    invalid(fmt::format("cannot view shape {} as {}", shape_to_string(this->shape()),
+                        shape_to_string(target)),
+            fmt::format("its strides {} do not allow it without a copy",
+                        shape_to_string(this->strides())),
+            "reshape(), which copies where it must");
   }
-  return LocalTensor(storage_, dtype_, std::move(target), std::move(*strides), offset_);
+  return LocalTensor(storage(), dtype(), std::move(target), std::move(*strides), offset());
 }
 
 LocalTensor LocalTensor::reshape(Shape shape) const {
   Shape target = infer_shape(std::move(shape), *this);
   std::optional<Strides> strides = view_strides(*this, target);
   if (strides)
-    return LocalTensor(storage_, dtype_, std::move(target), std::move(*strides), offset_);
+    return LocalTensor(storage(), dtype(), std::move(target), std::move(*strides), offset());
   return clone().view(std::move(target));
 }
 
@@ -97,60 +98,60 @@ LocalTensor LocalTensor::slice(int dim, std::int64_t start, std::int64_t end,
                                std::int64_t step) const {
   const std::size_t d = index_of(dim, *this);
   if (step <= 0) invalid(fmt::format("slice step {} is not positive", step));
-  const std::int64_t size = shape_[d];
+  const std::int64_t size = this->shape()[d];
   const auto clamp = [size](std::int64_t index) {
     return std::clamp<std::int64_t>(index < 0 ? index + size : index, 0, size);
   };
   const std::int64_t first = clamp(start);
   const std::int64_t length = std::max<std::int64_t>(clamp(end) - first, 0);
-  Shape shape = shape_;
-  Strides strides = strides_;
+  Shape shape = this->shape();
+  Strides strides = this->strides();
   shape[d] = length / step + (length % step != 0 ? 1 : 0);
   strides[d] *= shape[d] > 1 ? step : 1;
-  return LocalTensor(storage_, dtype_, std::move(shape), std::move(strides),
-                     offset_ + first * strides_[d]);
+  return LocalTensor(storage(), dtype(), std::move(shape), std::move(strides),
+                     offset() + first * this->strides()[d]);
 }
 
 LocalTensor LocalTensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
   const std::size_t d = index_of(dim, *this);
-  const std::int64_t first = start < 0 ? start + shape_[d] : start;
-  if (first < 0 || length < 0 || first > shape_[d] - length) {
+  const std::int64_t first = start < 0 ? start + this->shape()[d] : start;
+  if (first < 0 || length < 0 || first > this->shape()[d] - length) {
     invalid(fmt::format("cannot take {} elements from {} on along dim {}", length, start, d),
-            fmt::format("the dim has {}", shape_[d]));
+            fmt::format("the dim has {}", this->shape()[d]));
   }
   return slice(static_cast<int>(d), first, first + length);
 }
 
 LocalTensor LocalTensor::select(int dim, std::int64_t index) const {
   const std::size_t d = index_of(dim, *this);
-  if (index < -shape_[d] || index >= shape_[d]) {
+  if (index < -this->shape()[d] || index >= this->shape()[d]) {
     invalid(fmt::format("index {} is out of range for dim {}", index, d),
-            fmt::format("the dim has {} elements", shape_[d]));
+            fmt::format("the dim has {} elements", this->shape()[d]));
   }
-  const std::int64_t position = index < 0 ? index + shape_[d] : index;
-  Shape shape = shape_;
-  Strides strides = strides_;
+  const std::int64_t position = index < 0 ? index + this->shape()[d] : index;
+  Shape shape = this->shape();
+  Strides strides = this->strides();
   shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(d));
   strides.erase(strides.begin() + static_cast<std::ptrdiff_t>(d));
-  return LocalTensor(storage_, dtype_, std::move(shape), std::move(strides),
-                     offset_ + position * strides_[d]);
+  return LocalTensor(storage(), dtype(), std::move(shape), std::move(strides),
+                     offset() + position * this->strides()[d]);
 }
 
 LocalTensor LocalTensor::transpose(int dim0, int dim1) const {
-  if (shape_.empty() && (dim0 == 0 || dim0 == -1) && (dim1 == 0 || dim1 == -1)) return *this;
+  if (this->shape().empty() && (dim0 == 0 || dim0 == -1) && (dim1 == 0 || dim1 == -1)) return *this;
   const std::size_t a = index_of(dim0, *this);
   const std::size_t b = index_of(dim1, *this);
-  Shape shape = shape_;
-  Strides strides = strides_;
+  Shape shape = this->shape();
+  Strides strides = this->strides();
   std::swap(shape[a], shape[b]);
   std::swap(strides[a], strides[b]);
-  return LocalTensor(storage_, dtype_, std::move(shape), std::move(strides), offset_);
+  return LocalTensor(storage(), dtype(), std::move(shape), std::move(strides), offset());
 }
 
 LocalTensor LocalTensor::permute(const std::vector<int>& dims) const {
-  if (dims.size() != shape_.size()) {
+  if (dims.size() != this->shape().size()) {
     invalid(fmt::format("permute was given {} dims for shape {}", dims.size(),
-                        shape_to_string(shape_)));
+                        shape_to_string(this->shape())));
   }
   Shape shape;
   Strides strides;
@@ -159,45 +160,45 @@ LocalTensor LocalTensor::permute(const std::vector<int>& dims) const {
     const std::size_t d = index_of(dim, *this);
     if (seen[d]) invalid(fmt::format("permute was given dim {} twice", d));
     seen[d] = true;
-    shape.push_back(shape_[d]);
-    strides.push_back(strides_[d]);
+    shape.push_back(this->shape()[d]);
+    strides.push_back(this->strides()[d]);
   }
-  return LocalTensor(storage_, dtype_, std::move(shape), std::move(strides), offset_);
+  return LocalTensor(storage(), dtype(), std::move(shape), std::move(strides), offset());
 }
 
 LocalTensor LocalTensor::unsqueeze(int dim) const {
-  const std::size_t d = static_cast<std::size_t>(normalize_dim(dim, shape_.size() + 1));
-  Shape shape = shape_;
-  Strides strides = strides_;
-  const std::int64_t step = d < shape_.size() ? shape_[d] * strides_[d] : 1;
+  const std::size_t d = static_cast<std::size_t>(normalize_dim(dim, this->shape().size() + 1));
+  Shape shape = this->shape();
+  Strides strides = this->strides();
+  const std::int64_t step = d < this->shape().size() ? this->shape()[d] * this->strides()[d] : 1;
   shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(d), 1);
   strides.insert(strides.begin() + static_cast<std::ptrdiff_t>(d), step);
-  return LocalTensor(storage_, dtype_, std::move(shape), std::move(strides), offset_);
+  return LocalTensor(storage(), dtype(), std::move(shape), std::move(strides), offset());
 }
 
 LocalTensor LocalTensor::squeeze(int dim) const {
-  if (shape_.empty() && (dim == 0 || dim == -1)) return *this;
+  if (this->shape().empty() && (dim == 0 || dim == -1)) return *this;
   const std::size_t d = index_of(dim, *this);
-  return shape_[d] == 1 ? select(static_cast<int>(d), 0) : *this;
+  return this->shape()[d] == 1 ? select(static_cast<int>(d), 0) : *this;
 }
 
 LocalTensor LocalTensor::expand(const Shape& shape) const {
   const auto fail = [&] {
-    invalid(fmt::format("cannot expand shape {} to {}", shape_to_string(shape_),
+    invalid(fmt::format("cannot expand shape {} to {}", shape_to_string(this->shape()),
                         shape_to_string(shape)),
             "", "only dims of size 1 expand, and new dims come first");
   };
-  if (shape.size() < shape_.size()) fail();
-  const std::size_t added = shape.size() - shape_.size();
+  if (shape.size() < this->shape().size()) fail();
+  const std::size_t added = shape.size() - this->shape().size();
   Shape target = shape;
   Strides strides(shape.size(), 0);
-  for (std::size_t d = 0; d < shape_.size(); ++d) {
+  for (std::size_t d = 0; d < this->shape().size(); ++d) {
     std::int64_t& size = target[added + d];
-    if (size == -1) size = shape_[d];
-    if (size != shape_[d] && shape_[d] != 1) fail();
-    if (size == shape_[d]) strides[added + d] = strides_[d];
+    if (size == -1) size = this->shape()[d];
+    if (size != this->shape()[d] && this->shape()[d] != 1) fail();
+    if (size == this->shape()[d]) strides[added + d] = this->strides()[d];
   }
-  return LocalTensor(storage_, dtype_, std::move(target), std::move(strides), offset_);
+  return LocalTensor(storage(), dtype(), std::move(target), std::move(strides), offset());
 }
 
 LocalTensor cat(const std::vector<LocalTensor>& tensors, int dim) {

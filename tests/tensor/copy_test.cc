@@ -57,9 +57,9 @@ TEST(StorageTest, MemoryThatIsNotThereIsAnError) {
 
 TEST(TensorDeathTest, ATensorOutsideItsStorageIsOurBug) {
   const auto storage = Storage::allocate(8, kCpu);
-  EXPECT_DEATH(LocalTensor(storage, DType::f32, {3}, {1}), "capacity");
-  EXPECT_DEATH(LocalTensor(storage, DType::f32, {2}, {1}, 1), "capacity");
-  EXPECT_DEATH(LocalTensor(storage, DType::f32, {2}, {-1}), "first >= 0");
+  EXPECT_DEATH(LocalTensor(storage, DType::f32, {3}, {1}), "lies_inside");
+  EXPECT_DEATH(LocalTensor(storage, DType::f32, {2}, {1}, 1), "lies_inside");
+  EXPECT_DEATH(LocalTensor(storage, DType::f32, {2}, {-1}), "lies_inside");
 }
 
 TEST(CopyTest, EveryDTypeConvertsToEveryOther) {

@@ -32,7 +32,7 @@ std::vector<GoldenCase> read_golden_file(const std::string& name) {
 LocalTensor golden_tensor(const boost::json::value& fields) {
   const boost::json::object& object = fields.as_object();
   const boost::json::string& digits = object.at("storage").as_string();
-  std::shared_ptr<Storage> storage = Storage::allocate(digits.size() / 2, kCpu);
+  StoragePointer storage = Storage::allocate(digits.size() / 2, kCpu);
   unsigned char* bytes = static_cast<unsigned char*>(storage->data());
   for (std::size_t i = 0; i < storage->bytes(); ++i) {
     bytes[i] =

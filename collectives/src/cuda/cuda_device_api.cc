@@ -93,7 +93,7 @@ class CudaDeviceApi : public DeviceApi {
   }
   std::shared_ptr<void> allocate(std::size_t bytes, int device) override {
     const auto storage = tensors::Storage::allocate(bytes, {tensors::DeviceType::cuda, device});
-    return {storage, storage->data()};
+    return {storage->data(), [storage](void*) {}};
   }
   std::shared_ptr<void> allocate_pinned(std::size_t bytes) override {
     void* data = nullptr;

@@ -58,7 +58,7 @@ void get(Reader& reader, LocalTensor& tensor) {
   get(reader, device.type);
   get(reader, device.index);
   get(reader, sizes);
-  const tensors::Shape shape(sizes.begin(), sizes.end());
+  const tensors::Shape shape(sizes);
   std::size_t bytes = tensors::item_size(dtype);
   for (const std::int64_t size : sizes) bytes *= static_cast<std::size_t>(size);
   const auto storage = tensors::Storage::allocate(bytes, tensors::kCpu);

@@ -3,13 +3,14 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
+
+#include "dtrun/tensor/dims.h"
 
 namespace dtrun::tensors {
 
 /// Sizes per dim; {} is a 0-dim tensor with one element.
-using Shape = std::vector<std::int64_t>;
-using Strides = std::vector<std::int64_t>;
+using Shape = Dims;
+using Strides = Dims;
 
 /// Product of the sizes. @throws Error kInvalidArgument on a negative size or overflow
 std::int64_t numel(const Shape& shape);
@@ -20,5 +21,9 @@ int normalize_dim(int dim, std::size_t rank);
 Shape broadcast_shapes(const Shape& a, const Shape& b);
 /// "[2, 3]".
 std::string shape_to_string(const Shape& shape);
+/// For print().
+inline std::string to_string(const Dims& dims) {
+  return shape_to_string(dims);
+}
 
 }  // namespace dtrun::tensors

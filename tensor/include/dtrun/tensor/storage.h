@@ -1,38 +1,54 @@
 // Storage: a block of memory on one device, and how to give it back. Shared by every tensor that
-// views it.
+// views it, which count themselves.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
-#include <memory>
 
+#include "dtrun/base/counted.h"
 #include "dtrun/tensor/device.h"
 
 namespace dtrun::tensors {
 
-class Storage {
+class Storage;
+using StoragePointer = base::Counted<Storage>;
+
+class Storage : public base::Count {
  public:
   /// Zero bytes is fine. CPU memory is aligned to 64 bytes. @throws Error kSystem, or kUnavailable
   /// for a device that is not built in or not here
-  static std::shared_ptr<Storage> allocate(std::size_t bytes, Device device);
+  static StoragePointer allocate(std::size_t bytes, Device device);
   /// Wraps memory of the caller's; `release` runs once, when the last user is gone.
-  static std::shared_ptr<Storage> wrap(void* data, std::size_t bytes, Device device,
-                                       std::function<void()> release);
-
-  ~Storage();
-  Storage(const Storage&) = delete;
-  Storage& operator=(const Storage&) = delete;
+  static StoragePointer wrap(void* data, std::size_t bytes, Device device,
+                             std::function<void()> release);
 
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
 
+  /// How often it was written to in place: what a gradient saved is valid while this stands still.
+  std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
+  void count_write() { version_.fetch_add(1, std::memory_order_relaxed); }
+
  private:
-  Storage(void* data, std::size_t bytes, Device device, std::function<void()> release);
+  friend StoragePointer;
+  /// What has to be done with the memory in the end.
+  enum class Owner : std::uint8_t { block, cuda, caller };
+
+  Storage(void* data, std::size_t bytes, Device device, Owner owner)
+      : data_(data), bytes_(bytes), device_(device), owner_(owner) {}
+  ~Storage() = default;
+  static StoragePointer allocate_block(std::size_t bytes);
+  static void destroy(Storage* storage) noexcept;
+
   void* data_;
   std::size_t bytes_;
   Device device_;
-  std::function<void()> release_;
+  std::atomic<std::uint32_t> version_{0};
+  Owner owner_;
+  std::function<void()> release_;  ///< of memory of the caller's
 };
 
 }  // namespace dtrun::tensors

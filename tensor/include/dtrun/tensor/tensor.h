@@ -1,13 +1,12 @@
-// Tensor: a strided view of a Storage: shape, strides, offset, dtype. A handle: copies share the
-// elements, and `const Tensor&` says nothing about them (as PyTorch's). No graph: gradients are
-// dtensor's. Thread-safe for concurrent reads; writers of the same elements must be ordered by the
-// caller.
+// LocalTensor: a strided view of a Storage: shape, strides, offset, dtype. A handle of eight bytes:
+// copies share the elements, and `const LocalTensor&` says nothing about them (as PyTorch's). What
+// it shows never changes; a view is another. No graph: gradients are dtensor's. Thread-safe for
+// concurrent reads; writers of the same elements must be ordered by the caller.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,20 +23,20 @@ class LocalTensor {
   /// An undefined tensor: only defined(), assignment and destruction are allowed.
   LocalTensor() = default;
   /// @param strides, offset in elements. Every element must lie inside the storage (DT_CHECK).
-  LocalTensor(std::shared_ptr<Storage> storage, DType dtype, Shape shape, Strides strides,
+  LocalTensor(StoragePointer storage, DType dtype, Shape shape, Strides strides,
               std::int64_t offset = 0);
 
-  bool defined() const { return storage_ != nullptr; }
-  const Shape& shape() const { return shape_; }
-  const Strides& strides() const { return strides_; }
-  std::int64_t offset() const { return offset_; }
+  bool defined() const { return static_cast<bool>(view_); }
+  const Shape& shape() const { return view_->shape; }
+  const Strides& strides() const { return view_->strides; }
+  std::int64_t offset() const { return view_->offset; }
   std::int64_t size(int dim) const;
-  int dim() const { return static_cast<int>(shape_.size()); }
-  std::int64_t numel() const;
-  DType dtype() const { return dtype_; }
-  Device device() const { return storage_->device(); }
-  std::size_t bytes() const { return static_cast<std::size_t>(numel()) * item_size(dtype_); }
-  const std::shared_ptr<Storage>& storage() const { return storage_; }
+  int dim() const { return static_cast<int>(view_->shape.size()); }
+  std::int64_t numel() const { return view_->numel; }
+  DType dtype() const { return view_->dtype; }
+  Device device() const { return view_->storage->device(); }
+  std::size_t bytes() const { return static_cast<std::size_t>(numel()) * item_size(dtype()); }
+  const StoragePointer& storage() const { return view_->storage; }
   /// Address of the first element.
   void* data() const;
   template <typename T>
@@ -45,7 +44,7 @@ class LocalTensor {
     return static_cast<T*>(data());
   }
   /// Elements lie one after the other in row-major order (true for no elements).
-  bool is_contiguous() const;
+  bool is_contiguous() const { return view_->is_contiguous; }
 
   // Views: share the elements. Errors: kInvalidArgument.
   LocalTensor view(
@@ -81,11 +80,17 @@ class LocalTensor {
   std::string to_string() const;
 
  private:
-  std::shared_ptr<Storage> storage_;
-  DType dtype_ = DType::f32;
-  Shape shape_;
-  Strides strides_;
-  std::int64_t offset_ = 0;
+  struct View : base::Count {
+    StoragePointer storage;
+    Shape shape;
+    Strides strides;
+    std::int64_t offset = 0;
+    std::int64_t numel = 0;
+    DType dtype = DType::f32;
+    bool is_contiguous = false;
+  };
+
+  base::Counted<View> view_;
 };
 
 std::ostream& operator<<(std::ostream& out, const LocalTensor& tensor);
