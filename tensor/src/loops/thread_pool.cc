@@ -1,0 +1,220 @@
+#include "loops/thread_pool.h"
+
+#include <fmt/core.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "dtrun/base/cpu_topology.h"
+#include "dtrun/base/env.h"
+#include "dtrun/base/error.h"
+#include "dtrun/base/futex.h"
+#include "dtrun/tensor/threads.h"
+
+namespace dtrun::tensors {
+namespace {
+
+constexpr int kMostThreads = 1024;
+/// About 20 us: the next loop of a chain of operations comes sooner.
+constexpr int kSpins = 500;
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+/// Grows in a forked child, where a pool that was made before has no threads.
+std::atomic<std::uint32_t> fork_generation{0};
+
+void count_forks() {
+  static const int registered =
+      ::pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1); });
+  static_cast<void>(registered);
+}
+
+/// A child's copies of its parent's pools: never used nor freed, but not leaked either.
+struct Abandoned {
+  std::unique_ptr<ThreadPool> pool;
+  Abandoned* next;
+};
+std::atomic<Abandoned*> abandoned{nullptr};
+
+struct PoolOfThread {
+  std::unique_ptr<ThreadPool> pool;
+  std::uint32_t generation = 0;
+  int wanted = 0;  ///< 0: nobody has said
+  bool inside = false;
+
+  ~PoolOfThread() {
+    if (pool && generation != fork_generation.load()) abandon();
+  }
+  void abandon() { abandoned = new Abandoned{std::move(pool), abandoned.load()}; }
+};
+thread_local PoolOfThread pool_of_thread;
+
+int default_threads() {
+  const auto named = [](const char* name) -> long long {
+    const auto text = base::get_env(name);
+    return text ? base::parse_integer(*text).value_or(0) : 0;
+  };
+  if (const long long count = named("OMP_NUM_THREADS"); count > 0)
+    return static_cast<int>(std::min<long long>(count, kMostThreads));
+  const long long ranks = std::max(1LL, named("LOCAL_WORLD_SIZE"));
+  const auto cpus = static_cast<long long>(base::allowed_cpus().size());
+  return static_cast<int>(std::clamp<long long>(cpus / ranks, 1, kMostThreads));
+}
+
+ThreadPool& current_pool(PoolOfThread& mine) {
+  const std::uint32_t generation = fork_generation.load(std::memory_order_relaxed);
+  if (mine.pool && mine.generation != generation) mine.abandon();
+  if (mine.pool && mine.pool->threads() != num_threads()) mine.pool.reset();
+  if (!mine.pool) {
+    count_forks();
+    mine.pool = std::make_unique<ThreadPool>(num_threads());
+    mine.generation = fork_generation.load();
+  }
+  return *mine.pool;
+}
+
+/// Marks the thread as one that runs chunks.
+class InsideLoop {
+ public:
+  explicit InsideLoop(PoolOfThread& mine) : mine_(mine) { mine_.inside = true; }
+  ~InsideLoop() { mine_.inside = false; }
+  InsideLoop(const InsideLoop&) = delete;
+  InsideLoop& operator=(const InsideLoop&) = delete;
+
+ private:
+  PoolOfThread& mine_;
+};
+
+}  // namespace
+
+int num_threads() {
+  PoolOfThread& mine = pool_of_thread;
+  if (mine.wanted == 0) mine.wanted = default_threads();
+  return mine.wanted;
+}
+
+void set_num_threads(int count) {
+  if (count < 1 || count > kMostThreads) {
+    throw base::Error(base::ErrorCode::kInvalidArgument, fmt::format("set_num_threads({})", count),
+                      fmt::format("a thread computes with 1 to {} threads", kMostThreads));
+  }
+  pool_of_thread.wanted = count;
+}
+
+// Where threads share CPUs, who spins keeps the others from their work.
+ThreadPool::ThreadPool(int threads)
+    : threads_(threads),
+      spins_(static_cast<std::size_t>(threads) <= base::allowed_cpus().size() ? kSpins : 0) {
+  // A signal is for the threads that the program made.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {
+    // With fewer threads the results are the same.
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ThreadPool::~ThreadPool() {
+  stopping_ = true;
+  epoch_.fetch_add(1);
+  base::futex_wake_all(epoch_);
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(const ChunkedLoop& loop) {
+  loop_ = loop;
+  failure_ = nullptr;
+  next_chunk_.store(0, std::memory_order_relaxed);
+  open_.store(true);
+  epoch_.fetch_add(1);
+  if (sleepers_.load() != 0) base::futex_wake_all(epoch_);
+  run_chunks();
+  open_.store(false);
+  wait_until_left();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void ThreadPool::run_chunks() {
+  const std::int64_t chunks = loop_.chunks();
+  for (;;) {
+    const std::int64_t chunk = next_chunk_.fetch_add(1, std::memory_order_relaxed);
+    if (chunk >= chunks) return;
+    try {
+      loop_.run_chunk(chunk);
+    } catch (...) {
+      note_failure(chunk);
+      next_chunk_.store(chunks, std::memory_order_relaxed);
+    }
+  }
+}
+
+void ThreadPool::note_failure(std::int64_t chunk) {
+  const std::lock_guard lock(failure_mutex_);
+  if (failure_ && failed_chunk_ < chunk) return;
+  failure_ = std::current_exception();
+  failed_chunk_ = chunk;
+}
+
+void ThreadPool::wait_until_left() {
+  for (int spin = 0; spin < spins_; ++spin) {
+    if (inside_.load() == 0) return;
+    pause_briefly();
+  }
+  caller_sleeps_.store(true);
+  for (std::uint32_t inside = inside_.load(); inside != 0; inside = inside_.load()) {
+    base::futex_wait(inside_, inside, base::Deadline::never());
+  }
+  caller_sleeps_.store(false);
+}
+
+std::uint32_t ThreadPool::next_epoch(std::uint32_t seen) {
+  for (int spin = 0; spin < spins_; ++spin) {
+    const std::uint32_t epoch = epoch_.load();
+    if (epoch != seen) return epoch;
+    pause_briefly();
+  }
+  sleepers_.fetch_add(1);
+  std::uint32_t epoch = epoch_.load();
+  for (; epoch == seen; epoch = epoch_.load()) {
+    base::futex_wait(epoch_, seen, base::Deadline::never());
+  }
+  sleepers_.fetch_sub(1);
+  return epoch;
+}
+
+void ThreadPool::work() {
+  ::pthread_setname_np(::pthread_self(), "dtrun-compute");
+  const InsideLoop inside(pool_of_thread);
+  std::uint32_t seen = 0;
+  while (!stopping_.load()) {
+    // Entering before looking: the caller closes before it looks who is inside.
+    inside_.fetch_add(1);
+    if (open_.load()) run_chunks();
+    if (inside_.fetch_sub(1) == 1 && caller_sleeps_.load()) base::futex_wake_all(inside_);
+    seen = next_epoch(seen);
+  }
+}
+
+void run_in_chunks(const ChunkedLoop& loop) {
+  PoolOfThread& mine = pool_of_thread;
+  if (mine.inside || num_threads() == 1) {
+    for (std::int64_t chunk = 0; chunk < loop.chunks(); ++chunk) loop.run_chunk(chunk);
+    return;
+  }
+  ThreadPool& pool = current_pool(mine);
+  const InsideLoop inside(mine);
+  pool.run(loop);
+}
+
+}  // namespace dtrun::tensors

@@ -1,0 +1,87 @@
+// ThreadPool: deals the chunks of a loop to the calling thread and its workers. Each thread that
+// asks has a pool of its own: ranks may be threads, and must not wait for each other's loops.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace dtrun::tensors {
+
+/// A loop over [0, count) in chunks of `grain`: chunk i is [i * grain, min(count, (i+1) * grain)),
+/// whoever runs it.
+struct ChunkedLoop {
+  using Body = void (*)(void* context, std::int64_t begin, std::int64_t end);
+  Body body;
+  void* context;
+  std::int64_t count;
+  std::int64_t grain;
+
+  std::int64_t chunks() const { return (count + grain - 1) / grain; }
+  void run_chunk(std::int64_t chunk) const {
+    const std::int64_t begin = chunk * grain;
+    body(context, begin, begin + grain < count ? begin + grain : count);
+  }
+};
+
+class ThreadPool {
+ public:
+  /// @param threads the caller included
+  explicit ThreadPool(int threads);
+  /// Waits for the workers, which have no work then.
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  /// As many as were asked for.
+  int threads() const { return threads_; }
+  /// Returns when all chunks are done. The exception of the first chunk, by its number, that throws
+  /// is thrown here; chunks behind it may not have run.
+  void run(const ChunkedLoop& loop);
+
+ private:
+  void work();
+  void run_chunks();
+  void note_failure(std::int64_t chunk);
+  void wait_until_left();
+  std::uint32_t next_epoch(std::uint32_t seen);
+
+  // The loop may be read by those who have entered and then seen it open; it is written only while
+  // it is closed and nobody is inside.
+  ChunkedLoop loop_{};
+  std::exception_ptr failure_;
+  std::int64_t failed_chunk_ = 0;
+  std::mutex failure_mutex_;
+  alignas(64) std::atomic<std::int64_t> next_chunk_{0};
+  alignas(64) std::atomic<std::uint32_t> inside_{0};  ///< workers; a futex of the caller's
+  std::atomic<bool> caller_sleeps_{false};
+  alignas(64) std::atomic<std::uint32_t> epoch_{0};  ///< a futex of the workers'
+  std::atomic<bool> open_{false};
+  std::atomic<std::uint32_t> sleepers_{0};
+  std::atomic<bool> stopping_{false};
+  const int threads_;
+  const int spins_;
+  std::vector<std::thread> workers_;
+};
+
+/// What parallel_for does when one chunk is not all.
+void run_in_chunks(const ChunkedLoop& loop);
+
+/// body(begin, end) for every chunk of [0, count), on the calling thread's pool. The chunks depend
+/// on count and grain only. Inside another parallel_for all chunks run here, in order.
+template <typename Body>
+void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
+  if (count <= 0) return;
+  if (count <= grain) return body(std::int64_t{0}, count);
+  using Type = std::remove_reference_t<Body>;
+  const auto call = [](void* context, std::int64_t begin, std::int64_t end) {
+    (*static_cast<Type*>(context))(begin, end);
+  };
+  run_in_chunks({call, const_cast<void*>(static_cast<const void*>(&body)), count, grain});
+}
+
+}  // namespace dtrun::tensors

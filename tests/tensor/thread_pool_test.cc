@@ -1,0 +1,131 @@
+#include "loops/thread_pool.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/threads.h"
+
+namespace dtrun::tensors {
+namespace {
+
+/// Which chunks a loop was cut into, by their first index.
+std::vector<std::int64_t> chunk_ends(std::int64_t count, std::int64_t grain, int threads) {
+  set_num_threads(threads);
+  std::vector<std::int64_t> ends(static_cast<std::size_t>(count), -1);
+  parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end) {
+    ends[static_cast<std::size_t>(begin)] = end;
+  });
+  return ends;
+}
+
+class ThreadPoolTest : public ::testing::Test {
+ protected:
+  void TearDown() override { set_num_threads(before_); }
+  const int before_ = num_threads();
+};
+
+TEST_F(ThreadPoolTest, ChunksDependOnCountAndGrainOnly) {
+  const std::vector<std::int64_t> alone = chunk_ends(1000, 64, 1);
+  EXPECT_EQ(alone[0], 64);
+  EXPECT_EQ(alone[960], 1000);
+  for (const int threads : {2, 3, 4, 7}) EXPECT_EQ(chunk_ends(1000, 64, threads), alone);
+}
+
+TEST_F(ThreadPoolTest, EveryIndexIsVisitedOnceLoopAfterLoop) {
+  set_num_threads(4);
+  std::vector<int> visits(5000, 0);
+  for (int loop = 0; loop < 2000; ++loop) {
+    parallel_for(5000, 100 + loop % 7, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) ++visits[static_cast<std::size_t>(i)];
+    });
+  }
+  EXPECT_EQ(visits, std::vector<int>(5000, 2000));
+}
+
+TEST_F(ThreadPoolTest, ANestedLoopRunsInItsChunksThread) {
+  set_num_threads(3);
+  std::atomic<int> elsewhere{0};
+  std::atomic<int> inner{0};
+  parallel_for(30, 1, [&](std::int64_t, std::int64_t) {
+    const std::thread::id here = std::this_thread::get_id();
+    parallel_for(10, 2, [&](std::int64_t, std::int64_t) {
+      ++inner;
+      if (std::this_thread::get_id() != here) ++elsewhere;
+    });
+  });
+  EXPECT_EQ(inner, 150);
+  EXPECT_EQ(elsewhere, 0);
+}
+
+TEST_F(ThreadPoolTest, TheFirstChunksExceptionReachesTheCaller) {
+  for (const int threads : {1, 2, 4}) {
+    set_num_threads(threads);
+    for (int round = 0; round < 50; ++round) {
+      try {
+        parallel_for(400, 1, [](std::int64_t begin, std::int64_t) {
+          if (begin % 100 == 37) throw std::runtime_error(std::to_string(begin));
+        });
+        ADD_FAILURE() << "no exception";
+      } catch (const std::runtime_error& error) {
+        EXPECT_STREQ(error.what(), "37");
+      }
+    }
+  }
+}
+
+TEST_F(ThreadPoolTest, RanksAsThreadsHavePoolsOfTheirOwn) {
+  std::vector<std::int64_t> sums(6);
+  std::vector<std::thread> ranks;
+  for (std::int64_t& sum : sums) {
+    ranks.emplace_back([&sum] {
+      set_num_threads(3);
+      for (int loop = 0; loop < 200; ++loop) {
+        std::vector<std::int64_t> parts(50);
+        parallel_for(500, 10, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t i = begin; i < end; ++i)
+            parts[static_cast<std::size_t>(begin / 10)] += i;
+        });
+        sum += std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(sums, std::vector<std::int64_t>(6, 200 * 124750));
+}
+
+TEST_F(ThreadPoolTest, AForkedChildMakesItsOwn) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer ends a forked child that starts a thread";
+#endif
+  set_num_threads(3);
+  std::atomic<std::int64_t> sum{0};
+  const auto add_all = [&] {
+    parallel_for(1000, 10, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) sum += i;
+    });
+  };
+  add_all();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    sum = 0;
+    add_all();
+    ::_exit(sum == 499500 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(ThreadPoolTest, ANumberOfThreadsThatIsNoneIsAnError) {
+  EXPECT_THROW(set_num_threads(0), base::Error);
+  EXPECT_THROW(set_num_threads(5000), base::Error);
+}
+
+}  // namespace
+}  // namespace dtrun::tensors
