@@ -28,6 +28,8 @@ struct Cell {
   alignas(128) RankBoard board;
   std::atomic<CellState> state{CellState::empty};
   std::atomic<std::uint64_t> quota_cgroup{0};  ///< as CpuQuota::cgroup; 0: no quota
+  std::atomic<std::int32_t> pid{0};
+  std::atomic<std::uint64_t> pid_namespace{0};  ///< where that is its number; 0: unknown
   alignas(128) std::byte rest[128];
 };
 static_assert(sizeof(Cell) == 512);

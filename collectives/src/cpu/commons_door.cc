@@ -58,18 +58,12 @@ UniqueFd listen_as(const std::string& name) {
   return fd;
 }
 
-std::string own_socket_name(const std::string& commons, int world_rank) {
-  return fmt::format("{}/{}", commons, world_rank);
-}
-
 // An abstract socket has no file permissions: strangers are sent away here.
-std::optional<ucred> same_user(int fd) {
+bool is_same_user(int fd) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 ||
-      credentials.uid != ::geteuid())
-    return std::nullopt;
-  return credentials;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 &&
+         credentials.uid == ::geteuid();
 }
 
 void send_descriptor(int fd, int descriptor) {
@@ -163,14 +157,11 @@ CommonsDoor::CommonsDoor(const Place& place, Company company) {
     }
   }
   if (name_.empty()) return;
-  try {
-    own_ = listen_as(own_socket_name(name_, place.world_rank));
-  } catch (const Error& error) {
-    if (error.error_number() != EADDRINUSE) throw;
-    // Another process is this rank, which the cards will tell: its part of the memory is its own.
-    name_.clear();
-    make(place.ranks);
-  }
+  life_sign_ = LifeSign::give(*commons_, place.world_rank);
+  if (life_sign_) return;
+  // Another process is this rank, which the cards will tell: its part of the memory is its own.
+  name_.clear();
+  make(place.ranks);
 }
 
 void CommonsDoor::make(int ranks) {
@@ -182,7 +173,7 @@ bool CommonsDoor::enter(const std::string& plate, const Place& place) {
   const std::string owner = plate.substr(std::min(plate.size(), name.size() + 1));
   UniqueFd fd = unix_socket(0);
   const Address address = abstract_address(name);
-  if (::connect(fd.get(), address.get(), address.size) != 0 || !same_user(fd.get())) {
+  if (::connect(fd.get(), address.get(), address.size) != 0 || !is_same_user(fd.get())) {
     base::log::debug(base::log::Component::kCollectives,
                      "the shared memory of {} cannot be reached: this rank goes by TCP", owner);
     return false;
@@ -210,21 +201,8 @@ void CommonsDoor::answer() {
     const UniqueFd visitor(::accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!visitor && errno == EINTR) continue;
     if (!visitor) return;
-    if (same_user(visitor.get())) send_descriptor(visitor.get(), commons_->fd());
+    if (is_same_user(visitor.get())) send_descriptor(visitor.get(), commons_->fd());
   }
-}
-
-std::optional<Lifeline> reach(const std::string& commons_name, int world_rank) {
-  Lifeline line;
-  // The watch is one more way to hear of a death: without a descriptor left it cannot be told here.
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return line;
-  const Address address = abstract_address(own_socket_name(commons_name, world_rank));
-  if (::connect(fd.get(), address.get(), address.size) != 0)
-    return errno == ECONNREFUSED ? std::nullopt : std::optional<Lifeline>(std::move(line));
-  if (const std::optional<ucred> peer = same_user(fd.get())) line.pid = peer->pid;
-  line.connection = std::move(fd);
-  return line;
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -1,11 +1,8 @@
 // CommonsDoor: how the ranks of one machine come to share a commons. The first to come puts up in
 // the store that it has one, and hands its descriptor to every rank that knocks: over an abstract
 // Unix socket, which nobody outside the machine and network namespace can reach and of which
-// nothing stays in the file system. Each rank also has a socket of that kind of its own, on which
-// it never answers: a connection to it ends when the rank dies. Used by the world that owns it.
+// nothing stays in the file system. Used by the world that owns it.
 #pragma once
-
-#include <sys/types.h>
 
 #include <optional>
 #include <string>
@@ -14,6 +11,7 @@
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/rendezvous/store.h"
+#include "life_sign.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -51,16 +49,7 @@ class CommonsDoor {
   std::optional<Commons> commons_;
   std::string name_;
   base::UniqueFd door_;
-  base::UniqueFd own_;  ///< tells this rank's death
+  std::optional<LifeSign> life_sign_;
 };
-
-/// A connection that ends when that rank dies.
-struct Lifeline {
-  base::UniqueFd connection;
-  pid_t pid = 0;  ///< as seen from here; 0: not visible
-};
-/// Never blocks. nullopt: the rank is dead. A connection that is not there: it cannot be told, too
-/// many ranks ask for this one.
-std::optional<Lifeline> reach(const std::string& commons_name, int world_rank);
 
 }  // namespace dtrun::collectives::cpu

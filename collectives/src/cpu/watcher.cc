@@ -1,5 +1,5 @@
-// The watcher thread of a World: one epoll instance over control connections, lifelines of peers,
-// the listening sockets and the data sockets. It runs where there is one of these.
+// The watcher thread of a World: one epoll instance over control connections, pidfds of peers, the
+// listening sockets and the data sockets. It runs where there is one of these.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -36,12 +36,15 @@ constexpr auto kCauseLook = std::chrono::milliseconds(20);
 
 }  // namespace
 
-void World::watch_fd(int fd, std::uint32_t events, std::uint64_t event_tag) {
+bool World::try_to_watch(int fd, std::uint32_t events, std::uint64_t event_tag) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = event_tag;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-    throw system_error("watch a connection");
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void World::watch_fd(int fd, std::uint32_t events, std::uint64_t event_tag) {
+  if (!try_to_watch(fd, events, event_tag)) throw system_error("watch the other ranks");
 }
 
 void World::watch_data(int fd) {
@@ -147,10 +150,10 @@ void World::on_wake() {
   }
   for (const int rank : ranks) {
     if (peers_[static_cast<std::size_t>(rank)].lost) continue;
-    const Lifelines::Found found = lifelines_.add(door_.name(), rank, [this](int fd, int number) {
-      watch_fd(fd, EPOLLIN | EPOLLRDHUP, tag(Source::lifeline, number));
-    });
-    if (found == Lifelines::Found::dead) on_lost(rank);
+    const auto watch = [this](int fd, int number) {
+      return try_to_watch(fd, EPOLLIN, tag(Source::lifeline, number));
+    };
+    if (lifelines_.look(door_.commons(), rank, watch) == Lifelines::Found::dead) on_lost(rank);
   }
 }
 

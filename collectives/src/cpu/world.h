@@ -101,8 +101,8 @@ class World : public std::enable_shared_from_this<World> {
   void remove_group(std::uint64_t id);
   /// To a rank that shares no memory with this one.
   void send(int world_rank, const Frame& frame);
-  /// Somebody waits for that rank: its death is to be told. For ranks that share memory; of those
-  /// that were asked for last, kMostWatched are watched.
+  /// Somebody waits for that rank: its death is to be told. For ranks that share memory. Of those
+  /// that were asked for last, kMostWatched are watched; those before, whenever they are asked for.
   static constexpr std::size_t kMostWatched = Lifelines::kMost;
   void watch_peer(int world_rank);
   /// A data socket towards that rank, still connecting; the doorbell rings when it moves.
@@ -152,6 +152,7 @@ class World : public std::enable_shared_from_this<World> {
   void wake_watcher();
   void watch();
   void handle(std::uint64_t tag, bool& data);
+  bool try_to_watch(int fd, std::uint32_t events, std::uint64_t tag);
   void watch_fd(int fd, std::uint32_t events, std::uint64_t tag);
   void on_wake();
   void on_listener();
