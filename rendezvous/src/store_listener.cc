@@ -1,6 +1,5 @@
 #include "store_listener.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -17,14 +16,10 @@ namespace {
 
 constexpr base::Deadline::Duration kPause = std::chrono::milliseconds(100);
 
-base::UniqueFd spare_descriptor() {
-  return base::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-}
-
 }  // namespace
 
 StoreListener::StoreListener(base::EventLoop& loop, EpollSet& set, base::UniqueFd socket)
-    : set_(set), socket_(std::move(socket)), spare_(spare_descriptor()), pause_(loop) {
+    : set_(set), socket_(std::move(socket)), pause_(loop) {
   base::set_nonblocking(fd());
   // Connections inherit it: a system call less for each.
   const int on = 1;
@@ -53,13 +48,12 @@ bool StoreListener::is_awaited() const {
 
 // The connection would stay in the backlog and the listener readable for ever.
 bool StoreListener::turn_one_away() {
-  spare_.reset();
-  base::UniqueFd refused(::accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC));
-  const bool there_was_one = refused.valid();
-  refused.reset();
-  spare_ = spare_descriptor();
-  if (!spare_) pause();
-  return there_was_one && spare_;
+  bool there_was_one = false;
+  const bool have_spare = spare_.lend([&] {
+    there_was_one = base::UniqueFd(::accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC)).valid();
+  });
+  if (!have_spare) pause();
+  return there_was_one && have_spare;
 }
 
 void StoreListener::pause() {

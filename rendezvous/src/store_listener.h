@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "dtrun/base/event_loop.h"
+#include "dtrun/base/spare_fd.h"
 #include "dtrun/base/unique_fd.h"
 #include "epoll_set.h"
 
@@ -36,7 +37,7 @@ class StoreListener {
 
   EpollSet& set_;
   base::UniqueFd socket_;
-  base::UniqueFd spare_;
+  base::SpareFd spare_;
   base::Timer pause_;
 };
 

@@ -1,4 +1,5 @@
 // Ranks that die, stop, or leave: the others must say who and where, and never hang.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -30,6 +31,7 @@ using test::RankProcesses;
 using test::run_failing_ranks;
 using test::Thrown;
 using testing_support::contains;
+using testing_support::error_of;
 using Guard = RankProcesses::Guard;
 
 class FailureTest : public testing::TestWithParam<Transport> {
@@ -291,6 +293,42 @@ TEST_P(FailureTest, AWaitMayEndBeforeItsOperation) {
       group.send(tensors::ones({2}), 0);
     }
   });
+}
+
+/// As a program does that closes what it does not know and opens something else.
+int take_epoll_instances_away() {
+  int taken = 0;
+  for (int fd = 3; fd < 1024; ++fd) {
+    char target[64] = "";
+    const std::string link = "/proc/self/fd/" + std::to_string(fd);
+    if (::readlink(link.c_str(), target, sizeof target - 1) <= 0) continue;
+    if (!contains(target, "[eventpoll]")) continue;
+    const base::UniqueFd other(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    EXPECT_EQ(::dup2(other.get(), fd), fd);
+    ++taken;
+  }
+  return taken;
+}
+
+TEST_P(FailureTest, ARankThatCannotWatchTheOthersFailsItsGroupsAndLives) {
+  RankProcesses ranks(2, options(), Guard::none, [](const ProcessGroup& group) {
+    group.barrier();
+    if (group.rank() == 1) group.recv(tensors::ones({1}), 0);
+    EXPECT_GT(take_epoll_instances_away(), 0);
+    for (int turn = 0; turn < 2; ++turn) {
+      const std::optional<base::Error> error = error_of([&] { group.barrier(); });
+      ASSERT_TRUE(error.has_value());
+      EXPECT_EQ(error->code(), ErrorCode::kSystem) << error->what();
+      EXPECT_TRUE(contains(error->what(), "watch the other ranks")) << error->what();
+    }
+  });
+  const RankProcesses::Ended ended = ranks.wait(0);
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_FALSE(ended.thrown.has_value()) << ended.thrown->text;
+  const RankProcesses::Ended other = ranks.wait(1);
+  ASSERT_TRUE(other.thrown.has_value());
+  EXPECT_EQ(other.thrown->code, ErrorCode::kPeerFailed) << other.thrown->text;
+  EXPECT_TRUE(contains(other.thrown->text, "rank 0 (pid ")) << other.thrown->text;
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, FailureTest,

@@ -196,13 +196,18 @@ bool CommonsDoor::enter(const std::string& plate, const Place& place) {
   return true;
 }
 
-void CommonsDoor::answer() {
-  for (;;) {
+bool CommonsDoor::answer(base::SpareFd& spare) {
+  // 0, or why nobody was answered.
+  const auto answer_one = [this] {
     const UniqueFd visitor(::accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!visitor && errno == EINTR) continue;
-    if (!visitor) return;
+    if (!visitor) return errno;
     if (is_same_user(visitor.get())) send_descriptor(visitor.get(), commons_->fd());
-  }
+    return 0;
+  };
+  int error = answer_one();
+  if ((error == EMFILE || error == ENFILE) && !spare.lend([&] { error = answer_one(); }))
+    return false;
+  return error == 0 || error == EAGAIN || error == EINTR || error == ECONNABORTED;
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -9,6 +9,7 @@
 
 #include "commons.h"
 #include "dtrun/base/deadline.h"
+#include "dtrun/base/spare_fd.h"
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/rendezvous/store.h"
 #include "life_sign.h"
@@ -39,8 +40,9 @@ class CommonsDoor {
 
   /// Readable when somebody knocks; -1: another rank has made the commons.
   int fd() const { return door_.get(); }
-  /// Hands the descriptor to all that have knocked. Never blocks.
-  void answer();
+  /// Hands the descriptor to one that has knocked, in the place of the spare one where no other is
+  /// left. Never blocks. False: somebody waits still, and cannot be answered now.
+  bool answer(base::SpareFd& spare);
 
  private:
   void make(int ranks);

@@ -235,6 +235,7 @@ void GroupEngine::look_around() {
   for (const std::shared_ptr<Operation>& operation : in_flight()) {
     if (failure_) return;
     if (operation->watch_next.expired()) watch_missing(*operation);
+    if (failure_) return;
     if (is_to_announce(*operation) && Deadline::Clock::now() - operation->started >= kPatience) {
       // A monitored barrier has a message per member.
       for (const std::shared_ptr<Operation>& other : in_flight())
@@ -251,7 +252,11 @@ void GroupEngine::watch_missing(Operation& operation) {
   for (const int peer : operation.missing()) {
     if (peer == spec_.rank || !channels_.shares_memory(peer)) continue;
     if (++watched > World::kMostWatched) break;
-    world_->watch_peer(spec_.world_ranks[static_cast<std::size_t>(peer)]);
+    try {
+      world_->watch_peer(spec_.world_ranks[static_cast<std::size_t>(peer)]);
+    } catch (const Error& error) {
+      return fail_alone(error);
+    }
   }
   operation.watch_next = watched == 0 ? Deadline::never() : Deadline::after(kWatchInterval);
 }

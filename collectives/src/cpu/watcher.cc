@@ -33,6 +33,10 @@ namespace {
 constexpr auto kCauseGrace = std::chrono::seconds(1);
 // No descriptor tells that it has been written.
 constexpr auto kCauseLook = std::chrono::milliseconds(20);
+// Nor that a descriptor is free again, for one who wants to be let in.
+constexpr auto kUnheard = std::chrono::milliseconds(100);
+
+const char* const kLeaveThemOpen = "let the program close no descriptors that it has not opened";
 
 }  // namespace
 
@@ -55,14 +59,14 @@ void World::start_watcher() {
   const std::scoped_lock lock(watcher_mutex_);
   if (watcher_.joinable()) return;
   watch_fd(wake_event_.get(), EPOLLIN, tag(Source::wake, 0));
-  if (door_.fd() >= 0) watch_fd(door_.fd(), EPOLLIN, tag(Source::door, 0));
+  if (door_.fd() >= 0) watch_fd(door_.fd(), EPOLLIN, tag(Source::door, door_.fd()));
   watcher_ = start_quiet_thread("dtrun-watcher", [this] { watch(); });
 }
 
 void World::wake_watcher() {
   const std::uint64_t one = 1;
   if (::write(wake_event_.get(), &one, sizeof(one)) != static_cast<ssize_t>(sizeof(one)))
-    std::terminate();  // an eventfd that only this counts up takes a one
+    throw system_error("wake the thread that watches the other ranks", kLeaveThemOpen);
 }
 
 void World::stop_watcher() {
@@ -94,6 +98,18 @@ void World::set_control(int world_rank, UniqueFd fd) {
            tag(Source::control, world_rank));
 }
 
+// An error of the watcher ends the groups, not the process.
+template <typename Act>
+void World::guard(const Act& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    on_trouble(error);
+  } catch (const std::exception& error) {
+    on_trouble(Error(ErrorCode::kSystem, "cannot watch the other ranks", error.what()));
+  }
+}
+
 void World::watch() {
   std::array<epoll_event, 64> events;
   for (;;) {
@@ -101,21 +117,22 @@ void World::watch() {
       const std::scoped_lock lock(mutex_);
       if (stopping_) return;
     }
-    const int timeout = unexplained_.empty() ? -1 : static_cast<int>(kCauseLook.count());
-    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
+    Deadline next = Deadline::never();
+    if (!unexplained_.empty()) next = Deadline::after(kCauseLook);
+    for (const auto& [event_tag, until] : unheard_) next = next.earlier(until);
+    const int count =
+        ::epoll_wait(epoll_.get(), events.data(), events.size(), next.poll_timeout_ms());
     if (count < 0 && errno == EINTR) continue;
+    // Without the instance there is nothing left to do here.
+    if (count < 0) return on_trouble(system_error("watch the other ranks", kLeaveThemOpen));
     bool data = false;
-    for (int i = 0; i < count; ++i) {
-      try {
-        handle(events[static_cast<std::size_t>(i)].data.u64, data);
-      } catch (const Error& error) {
-        on_trouble(error);
-      } catch (const std::exception& error) {
-        on_trouble(Error(ErrorCode::kSystem, "cannot watch the other ranks", error.what()));
-      }
-    }
+    for (int i = 0; i < count; ++i)
+      guard([&] { handle(events[static_cast<std::size_t>(i)].data.u64, data); });
     if (data) doorbell().ring();
-    judge_losses();
+    guard([&] {
+      hear_again();
+      judge_losses();
+    });
   }
 }
 
@@ -125,9 +142,11 @@ void World::handle(std::uint64_t event_tag, bool& data) {
     case Source::wake:
       return on_wake();
     case Source::door:
-      return door_.answer();
+      if (!door_.answer(spare_)) stop_hearing(event_tag);
+      return;
     case Source::listener:
-      return on_listener();
+      if (!on_listener()) stop_hearing(event_tag);
+      return;
     case Source::pending:
       return on_pending(number);
     case Source::control:
@@ -157,20 +176,41 @@ void World::on_wake() {
   }
 }
 
-void World::on_listener() {
+void World::hear(std::uint64_t event_tag, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = event_tag;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, static_cast<int>(event_tag), &event);
+}
+
+/// It would stay readable for as long as there is no descriptor.
+void World::stop_hearing(std::uint64_t event_tag) {
+  hear(event_tag, 0);
+  unheard_.insert_or_assign(event_tag, Deadline::after(kUnheard));
+}
+
+void World::hear_again() {
+  std::erase_if(unheard_, [this](const auto& unheard) {
+    const bool again = unheard.second.expired();
+    if (again) hear(unheard.first, EPOLLIN);
+    return again;
+  });
+}
+
+/// False: somebody waits whom there is no descriptor for.
+bool World::on_listener() {
   UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   // Who connects and stays silent makes room, oldest first, for those who have something to say.
-  const bool out_of_descriptors = !fd && (errno == EMFILE || errno == ENFILE);
+  const int error = fd ? 0 : errno;
+  const bool out_of_descriptors = error == EMFILE || error == ENFILE;
   if ((out_of_descriptors || pending_.size() >= kMostPending) && !pending_order_.empty()) {
     pending_.erase(pending_order_.front());
     pending_order_.pop_front();
   } else if (out_of_descriptors) {
-    // Turned away with the descriptor that was kept for this, or it would stay readable for ever.
-    spare_.reset();
-    UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
-    spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+    return spare_.lend(
+        [this] { UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)); });
   }
-  if (!fd) return;
+  if (!fd) return error != ENOMEM && error != ENOBUFS;
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   // Readable means: the whole hello is there.
@@ -180,6 +220,7 @@ void World::on_listener() {
   pending_[number] = std::move(fd);
   pending_order_.push_back(number);
   watch_fd(number, EPOLLIN | EPOLLRDHUP, tag(Source::pending, number));
+  return true;
 }
 
 void World::on_pending(int number) {

@@ -76,8 +76,7 @@ void World::join(const GroupOptions& options, Deadline deadline) {
   const CpuShare share(door_.commons(), rank_);
   epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   wake_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
-  if (!epoll_ || !wake_event_ || !spare_) throw system_error("make an epoll instance");
+  if (!epoll_ || !wake_event_) throw system_error("make an epoll instance");
   // The others of this machine cannot put up their cards before this rank has let them in.
   if (door_.fd() >= 0) start_watcher();
   Card mine;
@@ -101,7 +100,7 @@ void World::join(const GroupOptions& options, Deadline deadline) {
   for (int rank = 0; rank < size(); ++rank) local_ranks += shares(rank) ? 1 : 0;
   if (local_ranks < size()) {
     start_watcher();
-    watch_fd(listener_.get(), EPOLLIN, tag(Source::listener, 0));
+    watch_fd(listener_.get(), EPOLLIN, tag(Source::listener, listener_.get()));
     connect_control(deadline);
   } else {
     listener_.reset();

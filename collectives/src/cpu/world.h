@@ -26,6 +26,7 @@
 #include "data_hello.h"
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/spare_fd.h"
 #include "dtrun/collectives/process_group.h"
 #include "fork_mark.h"
 #include "group_block.h"
@@ -103,6 +104,7 @@ class World : public std::enable_shared_from_this<World> {
   void send(int world_rank, const Frame& frame);
   /// Somebody waits for that rank: its death is to be told. For ranks that share memory. Of those
   /// that were asked for last, kMostWatched are watched; those before, whenever they are asked for.
+  /// @throws Error kSystem
   static constexpr std::size_t kMostWatched = Lifelines::kMost;
   void watch_peer(int world_rank);
   /// A data socket towards that rank, still connecting; the doorbell rings when it moves.
@@ -151,11 +153,16 @@ class World : public std::enable_shared_from_this<World> {
   void stop_watcher();
   void wake_watcher();
   void watch();
+  template <typename Act>
+  void guard(const Act& act);
   void handle(std::uint64_t tag, bool& data);
   bool try_to_watch(int fd, std::uint32_t events, std::uint64_t tag);
   void watch_fd(int fd, std::uint32_t events, std::uint64_t tag);
   void on_wake();
-  void on_listener();
+  bool on_listener();
+  void hear(std::uint64_t tag, std::uint32_t events);
+  void stop_hearing(std::uint64_t tag);
+  void hear_again();
   void on_pending(int fd);
   void on_control(int world_rank);
   void on_lost(int world_rank);
@@ -184,12 +191,14 @@ class World : public std::enable_shared_from_this<World> {
   base::UniqueFd epoll_;
   base::UniqueFd wake_event_;
   base::UniqueFd listener_;
-  base::UniqueFd spare_;  ///< given up to turn a connection away when descriptors run out
+  base::SpareFd spare_;  ///< watcher thread only
   /// Accepted connections that have not said who they are; more than this are strangers'.
   static constexpr std::size_t kMostPending = 1024;
   std::deque<int> pending_order_;          ///< by age; watcher thread only
   std::map<int, base::UniqueFd> pending_;  ///< accepted, silent so far; watcher thread only
   Lifelines lifelines_;                    ///< watcher thread only
+  /// Door or listener, where nobody could be let in, and until when; watcher thread only.
+  std::map<std::uint64_t, base::Deadline> unheard_;
   /// Dead ranks whose cause the launcher may still tell, and until when; watcher thread only.
   std::map<int, base::Deadline> unexplained_;
 
