@@ -21,7 +21,9 @@
 #include "cpu/meeting.h"
 #include "cpu/rank_board.h"
 #include "cpu/ring.h"
+#include "cpu/world.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/tensor/ops.h"
 #include "support/rank_threads.h"
 #include "support/thrown_error.h"
@@ -279,20 +281,24 @@ TEST(StartTest, ARankMapsAPeersHeapWhenItFirstNeedsIt) {
   EXPECT_LT(descriptors, 10 * kRanks);
 }
 
-/// Whether two ranks bound to those CPUs are in each other's way.
-Crowding crowding_of(int first_cpu, int second_cpu) {
-  const Commons commons = Commons::create(2);
-  std::vector<std::unique_ptr<CpuShare>> shares(2);
+/// Whether two ranks bound to those CPUs before they join are in each other's way.
+Crowding crowding_of(const std::vector<int>& cpus) {
+  const auto store = rendezvous::make_hash_store();
+  std::vector<Crowding> found(2);
+  std::vector<std::thread> threads;
   for (int rank : {0, 1}) {
-    std::thread([&] {
+    threads.emplace_back([&, rank] {
+      const auto index = static_cast<std::size_t>(rank);
       cpu_set_t set;
       CPU_ZERO(&set);
-      CPU_SET(rank == 0 ? first_cpu : second_cpu, &set);
+      CPU_SET(cpus[index], &set);
       ASSERT_EQ(::sched_setaffinity(0, sizeof(set), &set), 0);
-      shares[static_cast<std::size_t>(rank)] = std::make_unique<CpuShare>(commons, rank);
-    }).join();
+      found[index] = World::create(test::group_options(store, rank, 2))->crowding();
+    });
   }
-  return shares[0]->crowding(2, [](int) { return true; });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(found[0], found[1]);
+  return found[0];
 }
 
 TEST(CpuShareTest, RanksThatAreBoundToACpuEachAreNotCrowded) {
@@ -302,8 +308,8 @@ TEST(CpuShareTest, RanksThatAreBoundToACpuEachAreNotCrowded) {
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &own)) cpus.push_back(cpu);
   if (cpus.size() < 2 || cpu_quota()) GTEST_SKIP() << "needs two CPUs without a quota";
-  EXPECT_EQ(crowding_of(cpus[0], cpus[1]), Crowding::alone);
-  EXPECT_EQ(crowding_of(cpus[0], cpus[0]), Crowding::crowded);
+  EXPECT_EQ(crowding_of({cpus[0], cpus[1]}), Crowding::alone);
+  EXPECT_EQ(crowding_of({cpus[0], cpus[0]}), Crowding::crowded);
 }
 
 TEST(CpuShareTest, TheNarrowestQuotaOfTheCgroupsCounts) {

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -293,6 +295,33 @@ TEST_P(FailureTest, AWaitMayEndBeforeItsOperation) {
       group.send(tensors::ones({2}), 0);
     }
   });
+}
+
+// The launcher may still tell why they ended: nobody waits for that who needs only the living.
+TEST_P(FailureTest, RanksThatEndWithoutLeavingHoldUpNoOther) {
+  constexpr int kMessages = 100;
+  constexpr int kPauseMs = 3;  // the receiver is asleep by then
+  RankProcesses ranks(6, options(), Guard::job_page, [](const ProcessGroup& group) {
+    const ProcessGroup pair = group.split({{0, 1}, {2, 3, 4, 5}}, "pair");
+    pair.barrier();
+    group.barrier();
+    if (group.rank() > 1) ::_exit(0);
+    Deadline::Duration longest{};
+    for (int message = 0; message < kMessages; ++message) {
+      const auto begin = Deadline::Clock::now();
+      if (group.rank() == 0) pair.recv(tensors::zeros({1}), 1);
+      longest = std::max<Deadline::Duration>(longest, Deadline::Clock::now() - begin);
+      if (group.rank() == 0) continue;
+      ::poll(nullptr, 0, kPauseMs);
+      pair.send(tensors::ones({1}), 0);
+    }
+    EXPECT_LT(longest, seconds(2));
+  });
+  for (int rank = 0; rank < 6; ++rank) {
+    const RankProcesses::Ended ended = ranks.wait(rank);
+    EXPECT_EQ(ended.status, 0);
+    EXPECT_FALSE(ended.thrown.has_value()) << ended.thrown->text;
+  }
 }
 
 /// As a program does that closes what it does not know and opens something else.

@@ -287,6 +287,7 @@ class SimulatedDevice : public collectives::DeviceApi {
   }
   DeviceStream current_stream(int) override { return nullptr; }
   void run_on(int, DeviceStream stream, std::function<void()> work) override {
+    if (state_->options.runs_at_once) return work();
     push(stream, [work = std::move(work)] {
       work();
       return true;

@@ -24,6 +24,8 @@ class NcclSimulation {
     int busy_polls = 3;     ///< how often a call says in_progress before it is done
     bool init_ends = true;  ///< false: communicators are never made
     bool has_streams = true;
+    bool runs_at_once =
+        false;  ///< what run_on() gets, as on CUDA; else when the stream comes to it
   };
 
   NcclSimulation() : NcclSimulation(Options{}) {}
