@@ -32,7 +32,7 @@ enum class MessageKind : std::uint32_t {
   kReaderGone,    ///< guard: GuardNote; nobody reads the standard output any more
   kFlushed,       ///< guard: GroupEnd, of which only what it says of the output counts
   kLease,         ///< agent: Lease; again and again
-  kFenced,        ///< guard: GuardNote; the lease has run out, and the ranks are killed
+  kFenced,        ///< guard: GuardNote; the lease has run out, for which ranks are killed
 };
 
 /// Why ranks are stopped: each cause has a grace of its own.

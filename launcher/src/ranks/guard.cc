@@ -112,9 +112,7 @@ class Guard {
     // What the agent has said while this process was held up comes first.
     pollfd word{link_.fd(), POLLIN, 0};
     while (running_ && ::poll(&word, 1, 0) == 1) on_agent_message();
-    if (!running_ || !lease_.expired()) return;
-    group_->kill_now();
-    link_.send(MessageKind::kFenced, GuardNote{group_->round()});
+    if (running_ && lease_.expired()) group_->fence();
   }
 
   void on_exit(pid_t pid, const base::ExitStatus& status) {

@@ -469,6 +469,23 @@ void WorkerGroup::stop(const StopOrder& order) {
   happen(order.urgency == Urgency::kNow || no_grace ? Event::kStopNow : Event::kStop);
 }
 
+void WorkerGroup::fence() {
+  // Who has ended by now is only not reaped yet.
+  const bool some_live = std::any_of(by_pid_.begin(), by_pid_.end(),
+                                     [](const auto& rank) { return !base::has_ended(rank.first); });
+  if (!some_live) {
+    containment_.kill();
+    return Leftovers::signal(SIGKILL, by_pid_);
+  }
+  if (last_signal_ == 0)
+    link_.send(MessageKind::kFenced, GuardNote{order_.round});
+  else if (last_signal_ != SIGKILL)
+    link_.send(MessageKind::kNote, GuardNote{order_.round},
+               "the ranks that were being stopped are killed before their grace is over, lest "
+               "others take their place: nothing of this dtrun has come to node 0 for too long");
+  kill_now();
+}
+
 void WorkerGroup::pass(const SignalOrder& order) {
   passed_signal_ = order.signal;
   if (order.yield_time <= Deadline::Duration::zero()) return happen(Event::kForward);

@@ -61,6 +61,9 @@ class WorkerGroup {
   void resume();
   /// A child of this process has been reaped.
   void on_exit(pid_t pid, const base::ExitStatus& status);
+  /// The lease has run out: ranks that live are killed, which the agent is told. Of ranks that have
+  /// ended only what they have left behind is: their end stands.
+  void fence();
   /// The agent has gone: nothing is waited for.
   void kill_now() { happen(supervision::Event::kStopNow); }
 
