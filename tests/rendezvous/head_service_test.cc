@@ -1,14 +1,13 @@
 // The head among strangers, liars and the slow, over real sockets.
 #include "dtrun/rendezvous/head_service.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <future>
 
 #include "dtrun/rendezvous/tcp_store_server.h"
+#include "rendezvous/full_table.h"
 #include "rendezvous/raw_agent.h"
 #include "rendezvous/served_head.h"
 #include "support/thrown_error.h"
@@ -249,41 +248,26 @@ TEST(HeadServiceTest, WithoutDescriptorsNewcomersMakeRoomForEachOther) {
   ServedHead head(job);
   RawAgent member(head.port());
   member.join(hello_of("a", job, 1));
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  // Our ends and the head's come from the same table: three are left.
-  std::vector<base::UniqueFd> fill;
-  const rlimit low{256, before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
-  for (int fd; (fd = ::fcntl(0, F_DUPFD_CLOEXEC, 0)) >= 0;) fill.emplace_back(fd);
-  for (int i = 0; i < 3; ++i) fill.pop_back();
-  {
-    RawAgent first(head.port());
-    RawAgent second(head.port());  // its other end takes the place of the first one's
-    EXPECT_TRUE(first.closed_by_peer());
-    first.close();
-    second.join(hello_of("b", job, 2));
-    // No newcomer is left to go: it is turned away itself, and the members stay.
-    fill.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
-    while (fill.back().valid()) fill.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
-    fill.pop_back();
-    fill.pop_back();
-    RawClient turned_away(head.port());
-    EXPECT_TRUE(turned_away.closed_by_peer());
-    second.expect_in_step();
-    // Who was refused and stays goes before anybody is turned away.
-    fill.pop_back();
-    fill.pop_back();
-    RawClient refused(head.port());
-    refused.send(bytes("d7 02 0a 00*3 00"));
-    EXPECT_EQ(refused.receive(9).size(), 9u);
-    fill.pop_back();
-    RawClient late(head.port());
-    late.send(kAgentOpening);
-    EXPECT_EQ(hex(late.receive(kHeadAnswer.size())), hex(kHeadAnswer));
-  }
-  fill.clear();
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  FullTable table(3);
+  RawAgent first(head.port());
+  RawAgent second(head.port());  // its other end takes the place of the first one's
+  EXPECT_TRUE(first.closed_by_peer());
+  first.close();
+  second.join(hello_of("b", job, 2));
+  // No newcomer is left to go: it is turned away itself, and the members stay.
+  table.leave(1);
+  RawClient turned_away(head.port());
+  EXPECT_TRUE(turned_away.closed_by_peer());
+  second.expect_in_step();
+  // Who was refused and stays goes before anybody is turned away.
+  table.give(2);
+  RawClient refused(head.port());
+  refused.send(bytes("d7 02 0a 00*3 00"));
+  EXPECT_EQ(refused.receive(9).size(), 9u);
+  table.give(1);
+  RawClient late(head.port());
+  late.send(kAgentOpening);
+  EXPECT_EQ(hex(late.receive(kHeadAnswer.size())), hex(kHeadAnswer));
 }
 
 TEST(HeadServiceTest, WithoutDescriptorsWhoHasSaidOneByteMakesRoom) {
@@ -292,23 +276,13 @@ TEST(HeadServiceTest, WithoutDescriptorsWhoHasSaidOneByteMakesRoom) {
 #endif
   const RoundSettings job = job_of(2, 2);
   ServedHead head(job);
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  std::vector<base::UniqueFd> fill;
-  const rlimit low{256, before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
-  for (int fd; (fd = ::fcntl(0, F_DUPFD_CLOEXEC, 0)) >= 0;) fill.emplace_back(fd);
-  for (int i = 0; i < 2; ++i) fill.pop_back();
-  {
-    RawClient one_byte(head.port());
-    one_byte.send("\xd7");
-    fill.pop_back();
-    RawAgent agent(head.port());
-    EXPECT_TRUE(one_byte.closed_by_peer());
-    agent.join(hello_of("a", job, 1));
-  }
-  fill.clear();
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  FullTable table(2);
+  RawClient one_byte(head.port());
+  one_byte.send("\xd7");
+  table.give(1);
+  RawAgent agent(head.port());
+  EXPECT_TRUE(one_byte.closed_by_peer());
+  agent.join(hello_of("a", job, 1));
 }
 
 // Anybody may send them, and they are shown on the operator's terminal.

@@ -1,14 +1,13 @@
 #include "dtrun/rendezvous/tcp_store_server.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 
 #include <future>
 #include <optional>
 #include <random>
 
+#include "rendezvous/full_table.h"
 #include "rendezvous/served_store.h"
 
 namespace dtrun::rendezvous {
@@ -283,21 +282,12 @@ TEST(TcpStoreServerTest, WithoutDescriptorsNewClientsAreTurnedAwayAndOldOnesServ
   const ServedStore server;
   const auto store = server.client();
   store->set("k", "v");
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  // Our end and the server's come from the same table: all of it is taken, but for one to connect.
-  std::vector<base::UniqueFd> fill;
-  const int highest = ::fcntl(0, F_DUPFD, 0);
-  ::close(highest);
-  const rlimit low{static_cast<rlim_t>(highest) + 20, before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
-  for (int fd; (fd = ::fcntl(0, F_DUPFD_CLOEXEC, 0)) >= 0;) fill.emplace_back(fd);
-  fill.pop_back();
-  RawClient turned_away(server.port());
-  EXPECT_TRUE(turned_away.closed_by_peer());
-  EXPECT_EQ(store->get("k", RawClient::limit()), "v");
-  fill.clear();
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  {
+    FullTable table(1);
+    RawClient turned_away(server.port());
+    EXPECT_TRUE(turned_away.closed_by_peer());
+    EXPECT_EQ(store->get("k", RawClient::limit()), "v");
+  }
   RawClient(server.port()).handshake();
 }
 
