@@ -13,6 +13,7 @@
 #include "dtrun/rendezvous/file_store.h"
 #include "dtrun/rendezvous/job_page.h"
 #include "dtrun/rendezvous/prefix_store.h"
+#include "dtrun/rendezvous/program_note.h"
 #include "dtrun/rendezvous/tcp_store.h"
 #include "dtrun/tensor/cuda.h"
 #include "escaped_exception.h"
@@ -91,6 +92,10 @@ void wait_in_init(const rendezvous::JobPage& page, rendezvous::RankSlot& own, in
         "every rank of a job must come to init", "look at what that rank printed");
   }
 }
+
+// Beside the code that does what it says, with which the linker takes it.
+[[gnu::section(".note.dtrun"), gnu::used]] alignas(4) const rendezvous::ProgramNote program_note =
+    rendezvous::kPresentsStoreToken;
 
 // Of the launcher's, for the store of its ranks.
 std::optional<rendezvous::Token> token_of(const rendezvous::WorkerEnv& env) {

@@ -112,20 +112,23 @@ TEST_F(JoiningTest, TheRanksStoreAsksForATokenOfItsOwn) {
   }
 }
 
-TEST_F(JoiningTest, OnlyWhoMayBePyTorchsIsNotAskedForOne) {
-  const auto token_of = [&](std::vector<std::string> program) {
-    program.insert(program.begin(), {"--nnodes=2"});
-    const auto head = start(program, kToken);
-    const auto member = start(program, kToken);
-    member->finish();
-    const CommandResult result = head->finish();
-    EXPECT_EQ(result.exit_code, 0) << result.describe();
-    return result.out.find("DTRUN_STORE_TOKEN=") != std::string::npos;
-  };
-  EXPECT_TRUE(token_of({"env"}));
-  EXPECT_FALSE(token_of({"sh", "-c", "env"}));
-  EXPECT_FALSE(token_of({"env", "A=python"}));
-  EXPECT_FALSE(token_of({"--rdzv_conf=store_token=false", "env"}));
+// Who wraps it may take the token away, as a container does; the store of the program itself asks.
+TEST_F(JoiningTest, AProgramOfDtrunsRunsByItselfAndInAWrapper) {
+  const std::string hello = DTRUN_WORKERS "/hello";
+  const std::vector<std::string> wrapped = {"-v", "--nnodes=2",        "env",
+                                            "-u", "DTRUN_STORE_TOKEN", hello};
+  for (const std::vector<std::string>& work :
+       {std::vector<std::string>{"-v", "--nnodes=2", hello}, wrapped}) {
+    const auto head = start(work, kToken);
+    const auto member = start(work, kToken);
+    for (const CommandResult& result : {member->finish(), head->finish()}) {
+      EXPECT_EQ(result.exit_code, 0) << result.describe();
+      EXPECT_EQ(result.out.find("the ranks' store asks for no token: /usr/bin/env is no") !=
+                    std::string::npos,
+                work == wrapped)
+          << result.describe();
+    }
+  }
 }
 
 TEST_F(JoiningTest, ThePortsAndTheAddressAreTheUsers) {

@@ -23,9 +23,9 @@ endif()
 # Jobs. Of the kill matrix every fifth cell, and a few random kills.
 dtrun_test(launcher/job_tests LINKS ${job_links} PROCESSORS 2
   SOURCES adopt bad_input console containment cpuset elastic failure guard joining kill_matrix log_files nodes oom output pid_namespace
-    rendezvous start stop stopped_agent time torchrun_suite
+    program_file rendezvous start stop stopped_agent time torchrun_suite
   DEFINITIONS ${amounts} DTRUN_KILL_TIMES=5 DTRUN_MATRIX_STEP=5 DTRUN_RANDOM_KILLS=30 DTRUN_RANDOM_SEED=1
-  DEPENDS elastic_worker flood_worker page_worker)
+  DEPENDS elastic_worker flood_worker hello page_worker)
 # The same by the hundred.
 if(DTRUN_LONG_TESTS)
   dtrun_test(launcher/long_tests LINKS ${job_links} PROCESSORS 2 LABEL long TIMEOUT 1800 SOURCES containment kill_matrix

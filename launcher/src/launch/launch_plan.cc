@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "cpus/device_count.h"
 #include "cpus/virtual_devices.h"
 #include "dtrun/base/log.h"
 #include "dtrun/rendezvous/munge.h"
+#include "launch/program_file.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -175,32 +175,29 @@ rendezvous::Proof find_proof(const Options& options, const base::Environment& en
   return std::make_shared<rendezvous::Munge>(munge);
 }
 
-bool is_elf(const std::string& path) {
-  char magic[4] = "";
-  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
-  return std::string_view(magic, sizeof magic) ==
-         "\x7f"
-         "ELF";
-}
-
-bool names_python(const std::string& word) {
-  return word.find("python") != std::string::npos || ends_with_py(word);
-}
-
-// PyTorch's clients cannot present a token. Python programs may have these, and what a shell or
-// another script starts nobody knows.
-bool have_all_ranks_dtruns_client(const base::ChildCommand& command) {
-  return is_elf(command.path) && !command.path.ends_with("sh") &&
-         std::none_of(command.arguments.begin(), command.arguments.end(), names_python);
+// PyTorch's clients cannot present a token, and what a script or a wrapper starts nobody knows: the
+// program itself must show that its ranks can.
+bool demands_store_token(Options& options, const LaunchPlan& plan) {
+  const bool have_token = std::holds_alternative<rendezvous::Token>(plan.proof);
+  if (options.store_token.value_or(false) && !have_token && options.rounds.max_nodes > 1)
+    throw Error(ErrorCode::kUsage,
+                "--rdzv_conf store_token=true: the agents have no token, of which the ranks' "
+                "store would make its own",
+                "", "give them one: DTRUN_TOKEN, or token_file in --rdzv_conf");
+  if (!have_token || options.store_token) return have_token && *options.store_token;
+  if (presents_store_token(plan.command.path)) return true;
+  options.notes.push_back(fmt::format(
+      "the ranks' store asks for no token: {} is no program with dtrun's runtime linked into it "
+      "(--rdzv_conf store_token=true on all nodes if all ranks are)",
+      plan.command.path));
+  return false;
 }
 
 // Made from the agents' token, which the ranks are not to know, and the same on all nodes.
-std::string make_store_token(const Options& options, const LaunchPlan& plan) {
-  const auto* const token = std::get_if<rendezvous::Token>(&plan.proof);
-  if (token == nullptr || !options.store_token.value_or(have_all_ranks_dtruns_client(plan.command)))
-    return "";
+std::string make_store_token(const LaunchPlan& plan) {
   std::string text;
-  for (const unsigned char byte : token->code_of("dtrun store of job " + plan.run_id))
+  for (const unsigned char byte :
+       std::get<rendezvous::Token>(plan.proof).code_of("dtrun store of job " + plan.run_id))
     text += fmt::format("{:02x}", byte);
   return text;
 }
@@ -308,7 +305,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
                                                 : "none";
   plan.report_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
   plan.proof = find_proof(options, environment);
-  plan.store_token = make_store_token(options, plan);
+  if (demands_store_token(options, plan)) plan.store_token = make_store_token(plan);
   plan.nccl_async = environment.get(kNcclAsync).value_or("");
   plan.letters = letters_of(environment);
   plan.store_server = decide_store_server(options, environment, plan.warnings);

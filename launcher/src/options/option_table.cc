@@ -35,8 +35,9 @@ constexpr OptionRow kRows[] = {
      "more than MIN; close_timeout (30 s) for the last word; keep_alive_interval (5 s), "
      "keep_alive_max_attempt (3): after their product of silence a node is lost; read_timeout "
      "(10 s) for the head's answer; is_host=true|false; store_type=tcp|file; "
-     "token_file=FILE or token=munge|none: who may join; store_token=true|false: and use the "
-     "ranks' store; etcd-v2: protocol=http|https, ssl_cert, ssl_cert_key, ca_cert"},
+     "token_file=FILE or token=munge|none: who may join; store_token=true|false: whether the "
+     "ranks' store asks for a token, too (by the program's file); etcd-v2: protocol=http|https, "
+     "ssl_cert, ssl_cert_key, ca_cert"},
     {"join-timeout", 0, "SECONDS", G::kMeeting, "how long to wait for the other nodes", "600"},
     {"local-addr", 0, "HOST", G::kMeeting, "how the other nodes reach this one (found out)"},
     {"port-range", 0, "A:B", G::kMeeting, "ports to listen on where none is named (any)"},

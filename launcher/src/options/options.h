@@ -72,8 +72,8 @@ struct Options {
   std::string step_nodes;
   std::string token_file;  ///< empty: none
   AgentProof proof = AgentProof::kByPlace;
-  /// Whether the ranks' store asks for a token where the agents have one; none: where all ranks
-  /// are known to have it.
+  /// Whether the ranks' store asks for a token where the agents have one; none: where the
+  /// program's file shows that the ranks present it.
   std::optional<bool> store_token;
   /// How long a signal for the ranks waits for the sign that its sender has signalled them, too.
   std::chrono::nanoseconds shared_signal_wait{};
