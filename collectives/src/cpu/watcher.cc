@@ -296,10 +296,7 @@ void World::on_trouble(const Error& error) {
 }
 
 bool World::on_job_page(int world_rank) const {
-  if (!job_page_) return false;
-  for (int slot = 0; slot < job_page_->slot_count(); ++slot)
-    if (job_page_->slot(slot).global_rank.load() == card(world_rank).global_rank) return true;
-  return false;
+  return job_page_ && job_page_->slot_of(card(world_rank).global_rank);
 }
 
 Error World::describe_loss(int world_rank) {
