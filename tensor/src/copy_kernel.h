@@ -1,7 +1,7 @@
 // Row kernels that copy elements from operand 1 to operand 0.
 #pragma once
 
-#include "strided_loop.h"
+#include "loops/strided_loop.h"
 
 namespace dtrun::tensors {
 

@@ -1,7 +1,7 @@
 # PyTorch's results lie compressed in the tree and are unpacked beside the tests' programs.
 set(golden_folder ${CMAKE_CURRENT_BINARY_DIR}/tensor_goldens)
 set(golden_files)
-foreach(name tensor_prints tensor_ops)
+foreach(name tensor_prints tensor_ops tensor_operators)
   set(packed ${CMAKE_CURRENT_SOURCE_DIR}/vectors/${name}.jsonl.gz)
   set(unpacked ${golden_folder}/${name}.jsonl)
   add_custom_command(OUTPUT ${unpacked}
@@ -23,7 +23,7 @@ target_link_libraries(dtrun_simulated_cuda
   PUBLIC dtrun_test_support dtrun::tensor PRIVATE GTest::gtest dtrun_flags)
 
 dtrun_test(tensor/tests LINKS dtrun_simulated_cuda dtrun_tensor_goldens
-  SOURCES half dtype shape view copy literal reduce_kernel ops random caching_allocator cuda_stream device_operations printing golden_ops thread_pool)
+  SOURCES half dtype shape view copy literal reduce_kernel ops random caching_allocator cuda_stream device_operations printing golden_ops operator_golden pointwise thread_pool)
 target_include_directories(tensor_tests SYSTEM PRIVATE ${OPENBLAS_INCLUDE_DIR})
 # Also a program that scripts/gpu-check takes to a machine with a GPU.
 dtrun_test(tensor/cuda_test LINKS dtrun_simulated_cuda dtrun_tensor_goldens SOURCES cuda)

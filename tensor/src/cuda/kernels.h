@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#include "binary_kernel.h"
 #include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/reduce_kernel.h"
@@ -19,7 +18,9 @@ void convert(const LocalTensor& target, const LocalTensor& source);
 void fill(const LocalTensor& target, std::uint64_t bits);
 
 // binary.cu
-/// out = a op b; one dtype and shape, out contiguous, a and b may repeat elements.
+enum class BinaryOp { add, sub, mul, div };
+/// out = a op b; one dtype and shape, out contiguous, a and b may repeat elements. div wants a
+/// floating-point dtype, sub any but bool (DT_CHECK).
 void binary(BinaryOp op, const LocalTensor& out, const LocalTensor& a, const LocalTensor& b);
 /// Clears the one element of `flag` (u8) where a pair differs; NaN equals nothing.
 void clear_if_different(const LocalTensor& flag, const LocalTensor& a, const LocalTensor& b);

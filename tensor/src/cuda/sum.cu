@@ -8,7 +8,7 @@
 #include "cuda/sum_order.h"
 #include "dtrun/base/check.h"
 #include "element.h"
-#include "sum_kernel.h"
+#include "kernels/sum_kernel.h"
 
 namespace dtrun::tensors::cuda {
 namespace {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "dtrun/tensor/ops/pointwise.h"
 #include "dtrun/tensor/tensor.h"
 
 namespace dtrun::tensors {
@@ -38,56 +39,6 @@ LocalTensor randn_block(const Shape& global_shape, const Shape& offsets, const S
 /// Row-major values with a shape. tensor({{1, 2}, {3, 4}}) is in literal.h.
 LocalTensor tensor_from(const std::vector<double>& values, const Shape& shape, DType dtype);
 LocalTensor tensor_from(const std::vector<std::int64_t>& values, const Shape& shape, DType dtype);
-
-// Pointwise (pointwise.cc): broadcast and promote as PyTorch. Division of integers gives f32.
-LocalTensor add(const LocalTensor& a, const LocalTensor& b);
-LocalTensor sub(const LocalTensor& a, const LocalTensor& b);
-LocalTensor mul(const LocalTensor& a, const LocalTensor& b);
-LocalTensor div(const LocalTensor& a, const LocalTensor& b);
-/// With a number: the tensor's dtype, unless the number is of a higher kind (bool, integer,
-/// floating point) as it is written, not by its value: i64 * 2 is i64, i64 * 2.0 is f32.
-LocalTensor add(const LocalTensor& a, Scalar b);
-LocalTensor sub(const LocalTensor& a, Scalar b);
-LocalTensor mul(const LocalTensor& a, Scalar b);
-LocalTensor div(const LocalTensor& a, Scalar b);
-LocalTensor sub(Scalar a, const LocalTensor& b);
-LocalTensor div(Scalar a, const LocalTensor& b);
-inline LocalTensor operator+(const LocalTensor& a, const LocalTensor& b) {
-  return add(a, b);
-}
-inline LocalTensor operator-(const LocalTensor& a, const LocalTensor& b) {
-  return sub(a, b);
-}
-inline LocalTensor operator*(const LocalTensor& a, const LocalTensor& b) {
-  return mul(a, b);
-}
-inline LocalTensor operator/(const LocalTensor& a, const LocalTensor& b) {
-  return div(a, b);
-}
-inline LocalTensor operator+(const LocalTensor& a, Scalar b) {
-  return add(a, b);
-}
-inline LocalTensor operator-(const LocalTensor& a, Scalar b) {
-  return sub(a, b);
-}
-inline LocalTensor operator*(const LocalTensor& a, Scalar b) {
-  return mul(a, b);
-}
-inline LocalTensor operator/(const LocalTensor& a, Scalar b) {
-  return div(a, b);
-}
-inline LocalTensor operator+(Scalar a, const LocalTensor& b) {
-  return add(b, a);
-}
-inline LocalTensor operator-(Scalar a, const LocalTensor& b) {
-  return sub(a, b);
-}
-inline LocalTensor operator*(Scalar a, const LocalTensor& b) {
-  return mul(b, a);
-}
-inline LocalTensor operator/(Scalar a, const LocalTensor& b) {
-  return div(a, b);
-}
 
 // Reductions (reduction.cc)
 /// Integers and bool sum in i64, f16 and bf16 in f32 and round once. The order of the additions

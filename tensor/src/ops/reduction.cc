@@ -1,12 +1,12 @@
 #include <fmt/core.h>
 
-#include "compare_kernel.h"
 #include "cuda/kernels.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "kernels/equality_kernel.h"
+#include "kernels/sum_kernel.h"
+#include "loops/strided_loop.h"
 #include "require.h"
-#include "strided_loop.h"
-#include "sum_kernel.h"
 
 namespace dtrun::tensors {
 namespace {

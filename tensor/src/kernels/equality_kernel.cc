@@ -1,4 +1,4 @@
-#include "compare_kernel.h"
+#include "kernels/equality_kernel.h"
 
 #include "element.h"
 
@@ -16,7 +16,8 @@ void all_equal_row(char* const* operands, const std::int64_t* strides, std::int6
     a += strides[1];
     b += strides[2];
   }
-  if (!equal) *operands[0] = 0;
+  // Rows on several threads may find a difference.
+  if (!equal) __atomic_store_n(operands[0], char{0}, __ATOMIC_RELAXED);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Row kernels that compare operand 1 with operand 2.
 #pragma once
 
-#include "strided_loop.h"
+#include "loops/strided_loop.h"
 
 namespace dtrun::tensors {
 

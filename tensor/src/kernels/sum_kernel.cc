@@ -1,4 +1,4 @@
-#include "sum_kernel.h"
+#include "kernels/sum_kernel.h"
 
 #include "arithmetic.h"
 #include "element.h"

@@ -1,0 +1,136 @@
+// MapKernel: the inner loop of a pointwise operator, and how it is made of a function of elements.
+// An inner loop takes dense runs of one dtype, a multiple of kLanes elements of each operand: so it
+// has no remainder, and a function that is approximated gives an element the same bits wherever it
+// lies. loops/map_loop.h brings all other operands into that form, block by block.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "dtrun/tensor/dtype.h"
+#include "dtrun/tensor/scalar.h"
+#include "element.h"
+#include "multiversion.h"
+
+namespace dtrun::tensors {
+
+constexpr std::int64_t kLanes = 16;
+
+/// What an operator takes besides its operands: a slope, bounds.
+struct MapNumbers {
+  std::array<double, 2> floating{};
+  std::array<std::int64_t, 2> integer{};
+
+  static MapNumbers of(Scalar first, Scalar second = 0) {
+    const auto whole = [](Scalar number) { return number.is_floating() ? 0 : number.to_i64(); };
+    return {{first.to_double(), second.to_double()}, {whole(first), whole(second)}};
+  }
+  template <typename T>
+  T get(std::size_t index) const {
+    if constexpr (std::is_floating_point_v<T>) return static_cast<T>(floating[index]);
+    if constexpr (!std::is_floating_point_v<T>) return static_cast<T>(integer[index]);
+  }
+};
+
+using MapRun = void (*)(void* out, const void* const* inputs, std::int64_t count,
+                        const MapNumbers& numbers);
+
+/// The loops of one operator, by the dtype of its inputs; nullptr where it has none.
+struct MapRuns {
+  std::array<MapRun, 8> by_dtype{};
+
+  constexpr MapRun of(DType dtype) const { return by_dtype[static_cast<std::size_t>(dtype)]; }
+  constexpr MapRuns with(DType dtype, MapRun run) const {
+    MapRuns more = *this;
+    more.by_dtype[static_cast<std::size_t>(dtype)] = run;
+    return more;
+  }
+};
+
+template <typename F, typename Out, typename... In>
+DTRUN_MULTIVERSION void map_lanes(Out* out, const MapNumbers& numbers, std::int64_t count,
+                                  const In*... in) {
+  const F function = [&] {
+    if constexpr (std::is_constructible_v<F, const MapNumbers&>) {
+      return F(numbers);
+    } else {
+      return F{};
+    }
+  }();
+  count -= count % kLanes;  // says to the compiler what the caller keeps to
+  // An input may be the output.
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    out[i] = Element<Out>::store(function(Element<In>::load(in[i])...));
+  }
+}
+
+template <typename F, typename Out, typename A>
+void map_one(void* out, const void* const* in, std::int64_t count, const MapNumbers& numbers) {
+  map_lanes<F>(static_cast<Out*>(out), numbers, count, static_cast<const A*>(in[0]));
+}
+
+template <typename F, typename Out, typename A, typename B>
+void map_two(void* out, const void* const* in, std::int64_t count, const MapNumbers& numbers) {
+  map_lanes<F>(static_cast<Out*>(out), numbers, count, static_cast<const A*>(in[0]),
+               static_cast<const B*>(in[1]));
+}
+
+template <typename F, typename Out, typename A, typename B, typename C>
+void map_three(void* out, const void* const* in, std::int64_t count, const MapNumbers& numbers) {
+  map_lanes<F>(static_cast<Out*>(out), numbers, count, static_cast<const A*>(in[0]),
+               static_cast<const B*>(in[1]), static_cast<const C*>(in[2]));
+}
+
+// The same loop for several dtypes.
+template <typename F>
+constexpr MapRuns one_floating() {
+  return MapRuns{}
+      .with(DType::f64, &map_one<F, double, double>)
+      .with(DType::f32, &map_one<F, float, float>);
+}
+template <typename F>
+constexpr MapRuns one_number() {
+  return one_floating<F>()
+      .with(DType::i64, &map_one<F, std::int64_t, std::int64_t>)
+      .with(DType::i32, &map_one<F, std::int32_t, std::int32_t>);
+}
+template <typename F>
+constexpr MapRuns two_floating() {
+  return MapRuns{}
+      .with(DType::f64, &map_two<F, double, double, double>)
+      .with(DType::f32, &map_two<F, float, float, float>);
+}
+template <typename F>
+constexpr MapRuns two_integers() {
+  return MapRuns{}
+      .with(DType::i64, &map_two<F, std::int64_t, std::int64_t, std::int64_t>)
+      .with(DType::i32, &map_two<F, std::int32_t, std::int32_t, std::int32_t>);
+}
+template <typename F>
+constexpr MapRuns two_numbers() {
+  return two_floating<F>()
+      .with(DType::i64, two_integers<F>().of(DType::i64))
+      .with(DType::i32, two_integers<F>().of(DType::i32));
+}
+template <typename F>
+constexpr MapRuns two_of_all() {
+  return two_numbers<F>()
+      .with(DType::u8, &map_two<F, std::uint8_t, std::uint8_t, std::uint8_t>)
+      .with(DType::boolean, &map_two<F, Boolean, Boolean, Boolean>);
+}
+template <typename F>
+constexpr MapRuns three_floating() {
+  return MapRuns{}
+      .with(DType::f64, &map_three<F, double, double, double, double>)
+      .with(DType::f32, &map_three<F, float, float, float, float>);
+}
+template <typename F>
+constexpr MapRuns three_numbers() {
+  return three_floating<F>()
+      .with(DType::i64, &map_three<F, std::int64_t, std::int64_t, std::int64_t, std::int64_t>)
+      .with(DType::i32, &map_three<F, std::int32_t, std::int32_t, std::int32_t, std::int32_t>);
+}
+
+}  // namespace dtrun::tensors

@@ -1,0 +1,447 @@
+// Which operator, and what it is made of where it has no loop of its own. map_call.cc does the
+// rest.
+#include "dtrun/tensor/ops/pointwise.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <limits>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+#include "ops/map_call.h"
+
+namespace dtrun::tensors {
+namespace {
+
+LocalTensor copy_for(const MapOperator& op, const LocalTensor& a) {
+  require_host(op.name, a);
+  return a.clone();
+}
+
+/// Integers are whole already.
+LocalTensor rounded(const MapOperator& op, const LocalTensor& a) {
+  const bool whole = !is_floating_point(a.dtype()) && a.dtype() != DType::boolean;
+  return whole ? copy_for(op, a) : map(op, a);
+}
+
+void require_lerp(const LocalTensor& start, const LocalTensor& end) {
+  if (is_floating_point(start.dtype()) && start.dtype() == end.dtype()) return;
+  throw base::Error(
+      base::ErrorCode::kInvalidArgument,
+      fmt::format("lerp from {} to {}", dtype_name(start.dtype()), dtype_name(end.dtype())),
+      "both ends must be of one floating-point dtype", "to() one of them");
+}
+
+LocalTensor with_numbers(const MapOperator& op, const Operand& a, Scalar first, Scalar second = 0) {
+  return map(op, Operands(&a, 1), MapNumbers::of(first, second));
+}
+
+/// The operator that is a power, where there is a better one than pow; nullptr: none.
+const MapOperator* operator_of_power(Scalar exponent, DType dtype) {
+  const double value = exponent.to_double();
+  if (value == 2) return &kSquare;
+  // As PyTorch, f16 goes through pow: the root of minus infinity is infinity there.
+  if (!exponent.is_floating() || dtype == DType::f16) return nullptr;
+  if (value == 0.5) return &kSqrt;
+  if (value == -0.5) return &kRsqrt;
+  if (value == -1) return &kReciprocal;
+  return nullptr;
+}
+
+bool raises_floating(const Operand& base) {
+  return !base.is_number() && is_floating_point(base.dtype());
+}
+
+void require_power(const Operand& base, const Operand& exponent) {
+  if (!exponent.is_number() || is_floating_point(base.dtype())) return;
+  if (exponent.number().is_floating() || exponent.number().to_i64() >= 0) return;
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    fmt::format("pow of integers to the power {}", exponent.number().to_i64()),
+                    "negative powers of integers are no integers", "to(DType::f32) first");
+}
+
+/// A bound that there is not.
+double bound_or(const std::optional<Operand>& bound, double otherwise) {
+  return bound ? bound->number().to_double() : otherwise;
+}
+
+MapNumbers bounds_of(const std::optional<Operand>& low, const std::optional<Operand>& high,
+                     DType dtype) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  MapNumbers bounds{{bound_or(low, -kInfinity), bound_or(high, kInfinity)}, {0, 0}};
+  if (is_floating_point(dtype)) return bounds;
+  const bool wide = dtype == DType::i64;
+  bounds.integer = {
+      wide ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int32_t>::min(),
+      wide ? std::numeric_limits<std::int64_t>::max() : std::numeric_limits<std::int32_t>::max()};
+  if (low) bounds.integer[0] = low->number().to_i64();
+  if (high) bounds.integer[1] = high->number().to_i64();
+  return bounds;
+}
+
+bool is_number_or_none(const std::optional<Operand>& bound) {
+  return !bound || bound->is_number();
+}
+
+void require_bound(const std::optional<Operand>& low, const std::optional<Operand>& high) {
+  if (low || high) return;
+  throw base::Error(base::ErrorCode::kInvalidArgument, "clamp without a bound",
+                    "one of low and high must be there");
+}
+
+}  // namespace
+
+LocalTensor add(const Operand& a, const Operand& b) {
+  return map(kAdd, a, b);
+}
+LocalTensor sub(const Operand& a, const Operand& b) {
+  return map(kSub, a, b);
+}
+LocalTensor mul(const Operand& a, const Operand& b) {
+  return map(kMul, a, b);
+}
+LocalTensor floor_divide(const Operand& a, const Operand& b) {
+  return map(kFloorDivide, a, b);
+}
+LocalTensor trunc_divide(const Operand& a, const Operand& b) {
+  return map(kTruncDivide, a, b);
+}
+LocalTensor remainder(const Operand& a, const Operand& b) {
+  return map(kRemainder, a, b);
+}
+LocalTensor fmod(const Operand& a, const Operand& b) {
+  return map(kFmod, a, b);
+}
+LocalTensor atan2(const Operand& a, const Operand& b) {
+  return map(kAtan2, a, b);
+}
+LocalTensor maximum(const Operand& a, const Operand& b) {
+  return map(kMaximum, a, b);
+}
+LocalTensor minimum(const Operand& a, const Operand& b) {
+  return map(kMinimum, a, b);
+}
+LocalTensor eq(const Operand& a, const Operand& b) {
+  return map(kEqual, a, b);
+}
+LocalTensor ne(const Operand& a, const Operand& b) {
+  return map(kNotEqual, a, b);
+}
+LocalTensor lt(const Operand& a, const Operand& b) {
+  return map(kLess, a, b);
+}
+LocalTensor le(const Operand& a, const Operand& b) {
+  return map(kLessEqual, a, b);
+}
+LocalTensor logical_and(const Operand& a, const Operand& b) {
+  return map(kLogicalAnd, a, b);
+}
+LocalTensor logical_or(const Operand& a, const Operand& b) {
+  return map(kLogicalOr, a, b);
+}
+LocalTensor logical_xor(const Operand& a, const Operand& b) {
+  return map(kLogicalXor, a, b);
+}
+LocalTensor bitwise_and(const Operand& a, const Operand& b) {
+  return map(kBitAnd, a, b);
+}
+LocalTensor bitwise_or(const Operand& a, const Operand& b) {
+  return map(kBitOr, a, b);
+}
+LocalTensor bitwise_xor(const Operand& a, const Operand& b) {
+  return map(kBitXor, a, b);
+}
+LocalTensor bitwise_left_shift(const Operand& a, const Operand& b) {
+  return map(kShiftLeft, a, b);
+}
+LocalTensor bitwise_right_shift(const Operand& a, const Operand& b) {
+  return map(kShiftRight, a, b);
+}
+LocalTensor gt(const Operand& a, const Operand& b) {
+  return map(kLess, b, a);
+}
+LocalTensor ge(const Operand& a, const Operand& b) {
+  return map(kLessEqual, b, a);
+}
+LocalTensor div(const Operand& a, const Operand& b) {
+  // PyTorch's result for a number on the left, rounding included, is that of the reciprocal.
+  if (a.is_number() && !b.is_number()) return mul(map(kDiv, 1, b), a);
+  return map(kDiv, a, b);
+}
+LocalTensor pow(const Operand& base, const Operand& exponent) {
+  require_power(base, exponent);
+  if (exponent.is_number() && raises_floating(base)) {
+    if (const MapOperator* op = operator_of_power(exponent.number(), base.dtype()))
+      return map(*op, base);
+  }
+  return map(kPow, base, exponent);
+}
+
+LocalTensor logical_not(const LocalTensor& a) {
+  return map(kLogicalNot, a);
+}
+LocalTensor isnan(const LocalTensor& a) {
+  return map(kIsNan, a);
+}
+LocalTensor isinf(const LocalTensor& a) {
+  return map(kIsInf, a);
+}
+LocalTensor isfinite(const LocalTensor& a) {
+  return map(kIsFinite, a);
+}
+LocalTensor bitwise_not(const LocalTensor& a) {
+  return map(kBitNot, a);
+}
+LocalTensor neg(const LocalTensor& a) {
+  return map(kNeg, a);
+}
+LocalTensor abs(const LocalTensor& a) {
+  return map(kAbs, a);
+}
+LocalTensor sign(const LocalTensor& a) {
+  return a.dtype() == DType::boolean ? copy_for(kSign, a) : map(kSign, a);
+}
+LocalTensor square(const LocalTensor& a) {
+  return map(kSquare, a.dtype() == DType::boolean ? a.to(DType::i64) : a);
+}
+LocalTensor reciprocal(const LocalTensor& a) {
+  return map(kReciprocal, a);
+}
+LocalTensor sqrt(const LocalTensor& a) {
+  return map(kSqrt, a);
+}
+LocalTensor rsqrt(const LocalTensor& a) {
+  return map(kRsqrt, a);
+}
+LocalTensor exp(const LocalTensor& a) {
+  return map(kExp, a);
+}
+LocalTensor log(const LocalTensor& a) {
+  return map(kLog, a);
+}
+LocalTensor log2(const LocalTensor& a) {
+  return map(kLog2, a);
+}
+LocalTensor log10(const LocalTensor& a) {
+  return map(kLog10, a);
+}
+LocalTensor log1p(const LocalTensor& a) {
+  return map(kLog1p, a);
+}
+LocalTensor expm1(const LocalTensor& a) {
+  return map(kExpm1, a);
+}
+LocalTensor sin(const LocalTensor& a) {
+  return map(kSin, a);
+}
+LocalTensor cos(const LocalTensor& a) {
+  return map(kCos, a);
+}
+LocalTensor tan(const LocalTensor& a) {
+  return map(kTan, a);
+}
+LocalTensor sinh(const LocalTensor& a) {
+  return map(kSinh, a);
+}
+LocalTensor cosh(const LocalTensor& a) {
+  return map(kCosh, a);
+}
+LocalTensor tanh(const LocalTensor& a) {
+  return map(kTanh, a);
+}
+LocalTensor asin(const LocalTensor& a) {
+  return map(kAsin, a);
+}
+LocalTensor acos(const LocalTensor& a) {
+  return map(kAcos, a);
+}
+LocalTensor atan(const LocalTensor& a) {
+  return map(kAtan, a);
+}
+LocalTensor erf(const LocalTensor& a) {
+  return map(kErf, a);
+}
+LocalTensor erfc(const LocalTensor& a) {
+  return map(kErfc, a);
+}
+LocalTensor sigmoid(const LocalTensor& a) {
+  return map(kSigmoid, a);
+}
+LocalTensor relu(const LocalTensor& a) {
+  return map(kRelu, a);
+}
+LocalTensor silu(const LocalTensor& a) {
+  return map(kSilu, a);
+}
+LocalTensor floor(const LocalTensor& a) {
+  return rounded(kFloor, a);
+}
+LocalTensor ceil(const LocalTensor& a) {
+  return rounded(kCeil, a);
+}
+LocalTensor round(const LocalTensor& a) {
+  return rounded(kRound, a);
+}
+LocalTensor trunc(const LocalTensor& a) {
+  return rounded(kTrunc, a);
+}
+
+LocalTensor leaky_relu(const LocalTensor& a, double slope) {
+  return with_numbers(kLeakyRelu, a, slope);
+}
+LocalTensor elu(const LocalTensor& a, double alpha) {
+  return with_numbers(kElu, a, alpha);
+}
+LocalTensor gelu(const LocalTensor& a, GeluForm form) {
+  return map(form == GeluForm::erf ? kGelu : kGeluTanh, a);
+}
+LocalTensor softplus(const LocalTensor& a, double beta, double threshold) {
+  return with_numbers(kSoftplus, a, beta, threshold);
+}
+LocalTensor hardtanh(const LocalTensor& a, Scalar low, Scalar high) {
+  if (a.dtype() == DType::u8 && low.to_double() < 0) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      fmt::format("hardtanh of a uint8 tensor from {}", low.to_double()),
+                      "that dtype has no negative numbers");
+  }
+  // The bounds are of the tensor's dtype.
+  const MapNumbers bounds{
+      {low.to_double(), high.to_double()},
+      {static_cast<std::int64_t>(low.to_double()), static_cast<std::int64_t>(high.to_double())}};
+  const Operand operand = a;
+  return map(kHardtanh, Operands(&operand, 1), bounds);
+}
+
+LocalTensor clamp(const LocalTensor& a, std::optional<Operand> low, std::optional<Operand> high) {
+  require_bound(low, high);
+  if (is_number_or_none(low) && is_number_or_none(high)) {
+    const Operand all[] = {a, low ? *low : *high, high ? *high : *low};
+    const LocalTensor input = a.to(common_dtype("clamp", all));
+    const Operand operand = input;
+    return map(kClampNumbers, Operands(&operand, 1), bounds_of(low, high, input.dtype()));
+  }
+  if (!high) return map(kMaximum, a, *low);
+  if (!low) return map(kMinimum, a, *high);
+  const Operand operands[] = {a, *low, *high};
+  return map(kClamp, Operands(operands));
+}
+LocalTensor where(const LocalTensor& condition, const Operand& a, const Operand& b) {
+  return map_where(condition, a, b);
+}
+LocalTensor lerp(const LocalTensor& start, const LocalTensor& end, const Operand& weight) {
+  require_lerp(start, end);
+  const Operand operands[] = {start, end, weight};
+  return map(kLerp, Operands(operands));
+}
+LocalTensor addcmul(const LocalTensor& a, const LocalTensor& b, const LocalTensor& c,
+                    Scalar value) {
+  const Operand operands[] = {a, b, c};
+  return map(kAddcmul, Operands(operands), MapNumbers::of(value));
+}
+LocalTensor addcdiv(const LocalTensor& a, const LocalTensor& b, const LocalTensor& c,
+                    Scalar value) {
+  const Operand operands[] = {a, b, c};
+  return map(kAddcdiv, Operands(operands), MapNumbers::of(value));
+}
+
+const LocalTensor& add_(const LocalTensor& a, const Operand& b) {
+  return map_into(a, kAdd, b);
+}
+const LocalTensor& sub_(const LocalTensor& a, const Operand& b) {
+  return map_into(a, kSub, b);
+}
+const LocalTensor& mul_(const LocalTensor& a, const Operand& b) {
+  return map_into(a, kMul, b);
+}
+const LocalTensor& div_(const LocalTensor& a, const Operand& b) {
+  return map_into(a, kDiv, b);
+}
+const LocalTensor& floor_divide_(const LocalTensor& a, const Operand& b) {
+  return map_into(a, kFloorDivide, b);
+}
+const LocalTensor& remainder_(const LocalTensor& a, const Operand& b) {
+  return map_into(a, kRemainder, b);
+}
+const LocalTensor& fmod_(const LocalTensor& a, const Operand& b) {
+  return map_into(a, kFmod, b);
+}
+const LocalTensor& bitwise_and_(const LocalTensor& a, const Operand& b) {
+  return map_into(a, kBitAnd, b);
+}
+const LocalTensor& bitwise_or_(const LocalTensor& a, const Operand& b) {
+  return map_into(a, kBitOr, b);
+}
+const LocalTensor& bitwise_xor_(const LocalTensor& a, const Operand& b) {
+  return map_into(a, kBitXor, b);
+}
+const LocalTensor& pow_(const LocalTensor& a, const Operand& exponent) {
+  require_power(a, exponent);
+  if (exponent.is_number() && is_floating_point(a.dtype())) {
+    if (const MapOperator* op = operator_of_power(exponent.number(), a.dtype()))
+      return map_into(a, *op);
+  }
+  return map_into(a, kPow, exponent);
+}
+const LocalTensor& neg_(const LocalTensor& a) {
+  return map_into(a, kNeg);
+}
+const LocalTensor& abs_(const LocalTensor& a) {
+  return map_into(a, kAbs);
+}
+const LocalTensor& sqrt_(const LocalTensor& a) {
+  return map_into(a, kSqrt);
+}
+const LocalTensor& rsqrt_(const LocalTensor& a) {
+  return map_into(a, kRsqrt);
+}
+const LocalTensor& reciprocal_(const LocalTensor& a) {
+  return map_into(a, kReciprocal);
+}
+const LocalTensor& exp_(const LocalTensor& a) {
+  return map_into(a, kExp);
+}
+const LocalTensor& log_(const LocalTensor& a) {
+  return map_into(a, kLog);
+}
+const LocalTensor& tanh_(const LocalTensor& a) {
+  return map_into(a, kTanh);
+}
+const LocalTensor& sigmoid_(const LocalTensor& a) {
+  return map_into(a, kSigmoid);
+}
+const LocalTensor& relu_(const LocalTensor& a) {
+  return map_into(a, kRelu);
+}
+const LocalTensor& clamp_(const LocalTensor& a, std::optional<Operand> low,
+                          std::optional<Operand> high) {
+  require_bound(low, high);
+  if (is_number_or_none(low) && is_number_or_none(high)) {
+    const Operand operand = a;
+    const Operand all[] = {a, low ? *low : *high, high ? *high : *low};
+    const DType common = common_dtype("clamp", all);
+    if (common != a.dtype()) return a.copy_(clamp(a, low, high));
+    return map_into(a, kClampNumbers, Operands(&operand, 1), bounds_of(low, high, common));
+  }
+  if (!high) return map_into(a, kMaximum, *low);
+  if (!low) return map_into(a, kMinimum, *high);
+  const Operand operands[] = {a, *low, *high};
+  return map_into(a, kClamp, Operands(operands));
+}
+const LocalTensor& lerp_(const LocalTensor& a, const LocalTensor& end, const Operand& weight) {
+  require_lerp(a, end);
+  const Operand operands[] = {a, end, weight};
+  return map_into(a, kLerp, Operands(operands));
+}
+const LocalTensor& addcmul_(const LocalTensor& a, const LocalTensor& b, const LocalTensor& c,
+                            Scalar value) {
+  const Operand operands[] = {a, b, c};
+  return map_into(a, kAddcmul, Operands(operands), MapNumbers::of(value));
+}
+const LocalTensor& addcdiv_(const LocalTensor& a, const LocalTensor& b, const LocalTensor& c,
+                            Scalar value) {
+  const Operand operands[] = {a, b, c};
+  return map_into(a, kAddcdiv, Operands(operands), MapNumbers::of(value));
+}
+
+}  // namespace dtrun::tensors

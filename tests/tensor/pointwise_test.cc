@@ -1,0 +1,137 @@
+// What the goldens do not show of pointwise operations: bits, layouts, places, errors.
+#include "dtrun/tensor/ops/pointwise.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/literal.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/threads.h"
+
+namespace dtrun::tensors {
+namespace {
+
+using Values = std::vector<double>;
+
+bool same_bits(const LocalTensor& a, const LocalTensor& b) {
+  const LocalTensor left = a.contiguous();
+  const LocalTensor right = b.contiguous();
+  return left.dtype() == right.dtype() && left.shape() == right.shape() &&
+         std::memcmp(left.data(), right.data(), left.bytes()) == 0;
+}
+
+std::string summary_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const base::Error& error) {
+    return error.summary();
+  }
+  return "no error";
+}
+
+class PointwiseTest : public ::testing::Test {
+ protected:
+  void TearDown() override { set_num_threads(before_); }
+  const int before_ = num_threads();
+};
+
+using Function = std::function<LocalTensor(const LocalTensor&)>;
+const Function kFunctions[] = {[](const LocalTensor& x) { return exp(x); },
+                               [](const LocalTensor& x) { return gelu(x); },
+                               [](const LocalTensor& x) { return tanh(x); },
+                               [](const LocalTensor& x) { return softplus(x); },
+                               [](const LocalTensor& x) { return pow(abs(x), 1.7); },
+                               [](const LocalTensor& x) { return x * x + 0.3; },
+                               [](const LocalTensor& x) { return lt(x, 0.5); },
+                               [](const LocalTensor& x) { return sin(x) / add(x, x); }};
+
+TEST_F(PointwiseTest, BitsDoNotDependOnTheNumberOfThreads) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    const LocalTensor x = randn({101, 1003}, {.seed = 5}).to(dtype);
+    for (const Function& function : kFunctions) {
+      set_num_threads(1);
+      const LocalTensor expected = function(x);
+      for (const int threads : {2, 4}) {
+        set_num_threads(threads);
+        EXPECT_TRUE(same_bits(function(x), expected)) << threads;
+      }
+    }
+  }
+}
+
+TEST_F(PointwiseTest, BitsDoNotDependOnTheLayout) {
+  const LocalTensor x = randn({37, 41, 13}, {.seed = 6});
+  for (const Function& function : kFunctions) {
+    const LocalTensor expected = function(x);
+    const LocalTensor turned = x.permute({2, 0, 1}).clone().permute({1, 2, 0});
+    EXPECT_TRUE(same_bits(function(turned), expected));
+    const LocalTensor spread = empty({37, 41, 39}).slice(2, 1, 39, 3).copy_(x);
+    EXPECT_TRUE(same_bits(function(spread), expected));
+    EXPECT_TRUE(same_bits(function(x.slice(0, 3, 5)), expected.slice(0, 3, 5)));
+    EXPECT_TRUE(same_bits(function(x[7][3]), expected[7][3]));
+  }
+}
+
+TEST_F(PointwiseTest, WhatOverlapsTheTargetIsReadBefore) {
+  const LocalTensor x = arange(6);
+  add_(x.slice(0, 1, 6), x.slice(0, 0, 5));
+  EXPECT_EQ(x.to_vector(), (Values{0, 1, 3, 5, 7, 9}));
+  const LocalTensor square_matrix = arange(4).view({2, 2});
+  add_(square_matrix, square_matrix.transpose(0, 1));
+  EXPECT_EQ(square_matrix.to_vector(), (Values{0, 3, 3, 6}));
+  mul_(x, x);
+  EXPECT_EQ(x.to_vector(), (Values{0, 1, 9, 25, 49, 81}));
+}
+
+TEST_F(PointwiseTest, InPlaceWritesAreCountedAndKeepTheView) {
+  const LocalTensor x = zeros({2, 3});
+  const std::uint32_t before = x.storage()->version();
+  add_(x.transpose(0, 1), tensor({1., 2.}));
+  EXPECT_EQ(x.to_vector(), (Values{1, 1, 1, 2, 2, 2}));
+  EXPECT_GT(x.storage()->version(), before);
+}
+
+TEST_F(PointwiseTest, WhatCannotBeWrittenIsNamed) {
+  EXPECT_EQ(summary_of([] { add_(ones({1}).expand({3}), 1); }),
+            "add_ would write to an expanded tensor of shape [3]");
+  EXPECT_EQ(summary_of([] {
+              add_(ones({2}), ones({3, 2}));
+            }),
+            "add_ gives shape [3, 2], which is not that of the tensor, [2]");
+  EXPECT_EQ(summary_of([] {
+              div_(tensor({1, 2}), 2);
+            }),
+            "div_ gives float32, which a int64 tensor cannot hold");
+  EXPECT_EQ(summary_of([] { gelu(tensor({1, 2})); }), "gelu does not take int64 tensors");
+  EXPECT_EQ(summary_of([] { add(1, 2); }), "add of numbers only");
+  EXPECT_EQ(summary_of([] { where(ones({1}), 1, 2); }), "where with a float32 condition");
+  EXPECT_EQ(summary_of([] { clamp(ones({1}), std::nullopt, std::nullopt); }),
+            "clamp without a bound");
+  EXPECT_EQ(summary_of([] { pow(tensor({2}), -1); }), "pow of integers to the power -1");
+}
+
+TEST_F(PointwiseTest, AnIntegerDivisionByZeroAnywhereIsAnError) {
+  set_num_threads(2);
+  const LocalTensor divisors = full({100000}, 3, {DType::i64});
+  EXPECT_EQ(remainder(full({100000}, -4, {DType::i64}), divisors)[99999].item(), 2);
+  divisors[99999].fill_(0);
+  EXPECT_EQ(summary_of([&] { floor_divide(divisors, divisors); }), "integer division by zero");
+  EXPECT_EQ(summary_of([&] { remainder(divisors, 0); }), "integer division by zero");
+}
+
+TEST_F(PointwiseTest, WhatHasNoCudaKernelSaysSo) {
+  static float element = 0;
+  const LocalTensor remote(Storage::wrap(&element, sizeof element, Device{DeviceType::cuda, 0}, {}),
+                           DType::f32, {1}, {1});
+  EXPECT_EQ(summary_of([&] { exp(remote); }), "exp has no CUDA kernel yet");
+  EXPECT_EQ(summary_of([&] { maximum(ones({1}), remote); }), "maximum has no CUDA kernel yet");
+  EXPECT_EQ(summary_of([&] { exp_(remote); }), "exp has no CUDA kernel yet");
+  EXPECT_EQ(summary_of([&] { where(gt(ones({1}), 0), remote, 1); }),
+            "where has no CUDA kernel yet");
+}
+
+}  // namespace
+}  // namespace dtrun::tensors

@@ -1,0 +1,211 @@
+"""Writes tensor_operators.jsonl.gz: what PyTorch 2.11 computes on a CPU, operator by operator, for every dtype.
+
+    PYTHON_WITH_TORCH tests/vectors/make_operator_goldens.py tests/vectors
+
+A case is {"op", "in": [tensor or {"number"}, ...], "args", "out": [tensor, ...]} or "error": true where PyTorch refuses. Tensors
+are make_print_goldens.py's. Elements are demanded to the bit, nan of any kind for nan, or, where the case has them, within
+"rtol" times the element plus "atol".
+"""
+
+import itertools
+import math
+import random
+import sys
+
+import torch
+import torch.nn.functional as F
+
+from make_print_goldens import DTYPES, FLOATS, INTEGERS, SHORT_NAMES, describe, write
+
+rng = random.Random(20261122)
+TOLERANCE = {"f64": 1e-14, "f32": 1.2e-6, "f16": 1.1e-3, "bf16": 8e-3}
+
+
+def tensor_of(name, values, shape=None):
+    wide = torch.float64 if name in FLOATS else torch.bool if name == "bool" else torch.int64
+    made = torch.tensor(values, dtype=wide).to(DTYPES[name])
+    return made.reshape(shape) if shape is not None else made
+
+
+def case(op, inputs, args, run, rtol=None, atol=None):
+    described = [describe(x) if isinstance(x, torch.Tensor) else {"number": x} for x in inputs]
+    try:
+        results = run(*[x.clone() if isinstance(x, torch.Tensor) and op.endswith("_") else x for x in inputs])
+        results = list(results) if isinstance(results, (tuple, list)) else [results]
+        outcome = {"out": [describe(r.contiguous()) for r in results]}
+    except (RuntimeError, TypeError, IndexError, ZeroDivisionError, ValueError):
+        outcome = {"error": True}
+    name = SHORT_NAMES[results[0].dtype] if "out" in outcome else None
+    if rtol is True and name in TOLERANCE:
+        outcome["rtol"] = TOLERANCE[name]
+    elif isinstance(rtol, float):
+        outcome["rtol"] = rtol
+    if atol is not None:
+        outcome["atol"] = atol * (1 if name not in TOLERANCE else TOLERANCE[name])
+    return {"op": op, "in": described, "args": args, **outcome}
+
+
+FLOAT_VALUES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 1.5, 3.0, -7.25, 1e-3, -1e-6, 20.0, -30.0, 88.0, 1e4, -1e4, 65504.0,
+                math.inf, -math.inf, math.nan, 1e-41, 0.30000001192092896]  # fmt: skip
+INTEGER_VALUES = [0, 1, -1, 2, -2, 3, 7, -7, 100, -100, 127, 200, 255, 5, -6, 31, 8]
+
+
+def values(name):
+    if name in FLOATS:
+        return tensor_of(name, FLOAT_VALUES)
+    if name == "bool":
+        return tensor_of(name, [True, False, True])
+    return tensor_of(name, INTEGER_VALUES)
+
+
+EXACT = {
+    "neg": torch.neg, "abs": torch.abs, "sign": torch.sign, "square": torch.square, "floor": torch.floor, "ceil": torch.ceil,
+    "round": torch.round, "trunc": torch.trunc, "relu": torch.relu, "isnan": torch.isnan, "isinf": torch.isinf,
+    "isfinite": torch.isfinite, "logical_not": torch.logical_not, "bitwise_not": torch.bitwise_not,     "reciprocal": torch.reciprocal, "hardtanh": F.hardtanh, "leaky_relu": F.leaky_relu,
+}  # fmt: skip
+APPROXIMATE = {
+    "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "exp": torch.exp, "log": torch.log, "log2": torch.log2, "log10": torch.log10, "log1p": torch.log1p,
+    "expm1": torch.expm1, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "sinh": torch.sinh, "cosh": torch.cosh,
+    "tanh": torch.tanh, "asin": torch.asin, "acos": torch.acos, "atan": torch.atan, "erf": torch.erf, "erfc": torch.erfc,
+    "sigmoid": torch.sigmoid, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu, "elu": F.elu,
+    "softplus": F.softplus,
+}  # fmt: skip
+CANCELS = {"gelu", "gelu_tanh", "softplus"}
+IMPRECISE = {"erf"}  # PyTorch's own, for small numbers in half types
+
+
+def values_of_one(name, op):
+    a = values(name)  # PyTorch's gelu of infinity is nan in some dtypes
+    return a[~torch.isinf(a)] if name in FLOATS and op in CANCELS else a
+
+
+def unary():
+    for name in DTYPES:
+        for op, run in EXACT.items():
+            yield case(op, [values(name)], {}, run)
+        for op, run in APPROXIMATE.items():
+            yield case(op, [values_of_one(name, op)], {}, run, rtol=True, atol=8 if op in CANCELS | IMPRECISE else 0)
+    for name, (op, run) in itertools.product(FLOATS, APPROXIMATE.items()):
+        many = tensor_of(name, [rng.gauss(0, 3) for _ in range(70)], (7, 10))[1:, ::3]
+        yield case(op, [many], {}, run, rtol=True, atol=8 if op in CANCELS | {"sin", "cos", "tan", "log", "log2", "log10"} else 0)
+
+
+BINARY = {
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "maximum": torch.maximum, "minimum": torch.minimum,
+    "floor_divide": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "trunc_divide": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "remainder": torch.remainder, "fmod": torch.fmod, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le,
+    "gt": torch.gt, "ge": torch.ge, "logical_and": torch.logical_and, "logical_or": torch.logical_or,
+    "logical_xor": torch.logical_xor, "bitwise_and": torch.bitwise_and, "bitwise_or": torch.bitwise_or,
+    "bitwise_xor": torch.bitwise_xor, "bitwise_left_shift": torch.bitwise_left_shift,
+    "bitwise_right_shift": torch.bitwise_right_shift, "pow": torch.pow, "atan2": torch.atan2,
+}  # fmt: skip
+ROUGH = {"pow", "atan2"}
+
+UNSIGNED_ZERO = {"maximum", "minimum", "pow"}  # which of 0 and -0 is as it happens
+DIVISIONS = {"floor_divide", "trunc_divide", "remainder", "fmod"}
+NUMBERS = [2, -3, 0.5, 2.5, 0.1, True]
+
+
+def roughness(op, name):
+    """PyTorch rounds the steps of some operations to half types."""
+    if op in {"floor_divide", "trunc_divide", "lerp"} and name in {"f16", "bf16"}:
+        return 0.02
+    return op in ROUGH or op == "lerp"
+
+
+def pairs(name, op):
+    a = values(name)
+    if op in DIVISIONS and name in FLOATS:
+        a = a[a.abs() != tensor_of(name, [1e-41])]  # SLEEF's fmod gives nan for a subnormal divisor
+    b = tensor_of(name, [rng.choice(a.tolist()) for _ in range(len(a))])
+    if op in DIVISIONS and name not in FLOATS and name != "bool":
+        b = torch.where(b == 0, torch.tensor(3, dtype=b.dtype), b)
+    if op == "pow" and name in INTEGERS:
+        b = b % 7 if name == "u8" else b % 7 - 1
+    return a, b
+
+
+def binary():
+    for name, (op, run) in itertools.product(DTYPES, BINARY.items()):
+        a, b = pairs(name, op)
+        for x, y in [(a, b), (a[:3].reshape(3, 1), b[:3])]:
+            yield case(op, [x, y], {}, run, rtol=roughness(op, name), atol=1e-30 if op in UNSIGNED_ZERO else None)
+    for a_name, b_name, op in itertools.product(DTYPES, DTYPES, ["maximum", "lt", "remainder", "pow", "bitwise_or", "eq", "sub"]):
+        a, b = tensor_of(a_name, [1, 0, 5, 3]), tensor_of(b_name, [1, 3, 1, 2])
+        yield case(op, [a, b], {}, BINARY[op], rtol=op in ROUGH)
+        yield case(op, [a, tensor_of(b_name, [3], ())], {}, BINARY[op], rtol=op in ROUGH)
+    names = ["add", "sub", "mul", "div", "floor_divide", "remainder", "fmod", "pow", "eq", "lt", "ge", "bitwise_and"]
+    for name, op, number in itertools.product(DTYPES, names, NUMBERS):
+        a = values(name)
+        if op in DIVISIONS and name in FLOATS:
+            a = a[a.abs() != tensor_of(name, [1e-41])]
+        if not (op == "pow" and name == "bool" and number is True):
+            yield case(op, [a, number], {}, BINARY[op], rtol=roughness(op, name), atol=1e-30 if op == "pow" else None)
+    for name in INTEGERS:
+        zero = tensor_of(name, [4, 0])
+        for op in DIVISIONS:
+            yield case(op, [tensor_of(name, [1, 2]), zero], {}, BINARY[op])
+            yield case(op, [tensor_of(name, [1, 2]), 0], {}, BINARY[op])
+
+
+def in_place():
+    ops = {"add_": torch.Tensor.add_, "div_": torch.Tensor.div_, "pow_": torch.Tensor.pow_, "bitwise_or_": torch.Tensor.bitwise_or_,
+           "remainder_": torch.Tensor.remainder_}  # fmt: skip
+    for (op, run), a_name, b_name in itertools.product(ops.items(), DTYPES, DTYPES):
+        a, b = tensor_of(a_name, [1, 0, 5, 3]), tensor_of(b_name, [1, 3, 1, 2])
+        yield case(op, [a, b], {}, run, rtol=op == "pow_")
+    for (op, run), name, number in itertools.product(ops.items(), DTYPES, [2, 2.5]):
+        yield case(op, [tensor_of(name, [1, 0, 5, 3]), number], {}, run, rtol=op == "pow_")
+    for name in DTYPES:
+        for op in ["neg_", "abs_", "sqrt_", "exp_", "relu_"]:
+            yield case(op, [tensor_of(name, [1, 0, 3])], {}, getattr(torch, op), rtol=True)
+    wide, long = torch.ones(2, 3), torch.ones(4, 2, 3)
+    yield case("add_", [wide, long], {}, torch.Tensor.add_)
+    yield case("add_", [long, wide], {}, torch.Tensor.add_)
+
+
+def ternary():
+    for name in DTYPES:
+        a, b = pairs(name, "remainder")
+        c = tensor_of(name, [rng.choice(a.tolist()) for _ in range(len(a))])
+        condition = torch.arange(len(a)) % 3 == 0
+        yield case("where", [condition, a, b], {}, torch.where)
+        yield case("where", [condition, a, 2], {}, torch.where)
+        yield case("where", [condition, a, 2.5], {}, torch.where)
+        yield case("where", [condition.reshape(-1, 1)[:4], a[:3], b[:1]], {}, torch.where)
+        yield case("clamp", [a, torch.minimum(b, c), torch.maximum(b, c)], {}, torch.clamp)
+        yield case("clamp", [a, 1, 3], {}, torch.clamp)
+        if name in FLOATS or name == "i64":
+            yield case("clamp", [a, -1.5, 2.5], {}, torch.clamp)
+        yield case("addcmul", [a, b, c], {"value": 2}, lambda a, b, c: torch.addcmul(a, b, c, value=2), rtol=True, atol=0)
+        yield case("addcdiv", [a, b, c], {"value": 2}, lambda a, b, c: torch.addcdiv(a, b, c, value=2), rtol=True, atol=0)
+        yield case("lerp", [a, b, c], {}, torch.lerp, rtol=roughness("lerp", name), atol=0)
+        yield case("lerp", [a, b, 0.25], {}, torch.lerp, rtol=roughness("lerp", name), atol=0)
+    for a_name, b_name in itertools.product(DTYPES, DTYPES):
+        yield case("where", [torch.tensor([True, False]), tensor_of(a_name, [1, 0]), tensor_of(b_name, [0, 1])], {}, torch.where)
+
+
+def shapes():
+    for shape in [(0,), (0, 3), (), (1,), (5, 0)]:
+        a = torch.ones(shape)
+        yield case("exp", [a], {}, torch.exp, rtol=True)
+        yield case("add", [a, a], {}, torch.add)
+        yield case("lt", [a, torch.ones(1)], {}, torch.lt)
+    base = torch.arange(120, dtype=torch.float32).reshape(2, 3, 4, 5)
+    for a, b in [(base.permute(3, 1, 0, 2), base.permute(3, 1, 0, 2)), (base[:, :, ::2, 1:4], base[:1, :, 1:3, 2:]),
+                 (base.transpose(0, 3), base[0, 0, 0].reshape(5, 1, 1, 1)), (base, base[:, :1, :, :1])]:  # fmt: skip
+        yield case("sub", [a, b], {}, torch.sub)
+        yield case("where", [a > b, a, b], {}, torch.where)
+    yield case("add", [torch.ones(2), torch.ones(3)], {}, torch.add)
+
+
+def main(folder):
+    assert torch.__version__.startswith("2.11"), torch.__version__
+    torch.set_num_threads(1)
+    generators = [unary(), binary(), in_place(), ternary(), shapes()]
+    write(f"{folder}/tensor_operators.jsonl.gz", list(itertools.chain(*generators)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
