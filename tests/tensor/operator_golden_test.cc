@@ -191,12 +191,88 @@ void add_ternary(Catalogue& catalogue) {
   };
 }
 
+std::vector<int> dims_argument(const Arguments& arguments) {
+  std::vector<int> dims;
+  for (const std::int64_t dim : golden_integers(arguments.at("dims"))) {
+    dims.push_back(static_cast<int>(dim));
+  }
+  return dims;
+}
+
+double power_argument(const Arguments& arguments) {
+  return std::stod(std::string(arguments.at("power").as_string()));
+}
+
+void add_reductions(Catalogue& catalogue) {
+  using Reduction = LocalTensor (*)(const LocalTensor&, const std::vector<int>&, bool);
+  const std::map<std::string, Reduction> reductions = {
+      {"sum", sum}, {"mean", mean}, {"amax", amax},           {"amin", amin},
+      {"any", any}, {"all", all},   {"logsumexp", logsumexp},
+  };
+  for (const auto& [name, run] : reductions) {
+    catalogue[name] = [run = run](const GoldenInputs& in, const Arguments& arguments) {
+      return Outputs{
+          run(in.tensor(0), dims_argument(arguments), arguments.at("keepdim").as_bool())};
+    };
+  }
+  catalogue["var"] = [](const auto& in, const auto& arguments) {
+    return Outputs{
+        var(in.tensor(0), dims_argument(arguments), 1, arguments.at("keepdim").as_bool())};
+  };
+  catalogue["stddev"] = [](const auto& in, const auto& arguments) {
+    return Outputs{
+        stddev(in.tensor(0), dims_argument(arguments), 1, arguments.at("keepdim").as_bool())};
+  };
+  catalogue["norm"] = [](const auto& in, const auto& arguments) {
+    return Outputs{norm(in.tensor(0), power_argument(arguments), dims_argument(arguments),
+                        arguments.at("keepdim").as_bool())};
+  };
+}
+
+void add_reductions_along_a_dim(Catalogue& catalogue) {
+  using Whole = LocalTensor (*)(const LocalTensor&);
+  using Along = LocalTensor (*)(const LocalTensor&, int, bool);
+  struct Pair {
+    Whole whole;
+    Along along;
+  };
+  const std::map<std::string, Pair> pairs = {
+      {"prod", {prod, prod}}, {"argmax", {argmax, argmax}}, {"argmin", {argmin, argmin}}};
+  for (const auto& [name, pair] : pairs) {
+    catalogue[name] = [pair = pair](const GoldenInputs& in, const Arguments& arguments) {
+      if (!arguments.contains("dim")) return Outputs{pair.whole(in.tensor(0))};
+      return Outputs{
+          pair.along(in.tensor(0), static_cast<int>(arguments.at("dim").as_int64()), false)};
+    };
+  }
+  const std::map<std::string, Extremes (*)(const LocalTensor&, int, bool)> extremes = {
+      {"max", max}, {"min", min}};
+  for (const auto& [name, run] : extremes) {
+    const Whole whole = name == "max" ? Whole(max) : Whole(min);
+    catalogue[name] = [run = run, whole](const GoldenInputs& in, const Arguments& arguments) {
+      if (!arguments.contains("dim")) return Outputs{whole(in.tensor(0))};
+      const Extremes found =
+          run(in.tensor(0), static_cast<int>(arguments.at("dim").as_int64()), false);
+      return Outputs{found.values, found.indices};
+    };
+  }
+  const std::map<std::string, LocalTensor (*)(const LocalTensor&, int)> scans = {
+      {"cumsum", cumsum}, {"cumprod", cumprod}};
+  for (const auto& [name, run] : scans) {
+    catalogue[name] = [run = run](const GoldenInputs& in, const Arguments& arguments) {
+      return Outputs{run(in.tensor(0), static_cast<int>(arguments.at("dim").as_int64()))};
+    };
+  }
+}
+
 Catalogue whole_catalogue() {
   Catalogue catalogue;
   add_unary(catalogue);
   add_binary(catalogue);
   add_in_place(catalogue);
   add_ternary(catalogue);
+  add_reductions(catalogue);
+  add_reductions_along_a_dim(catalogue);
   return catalogue;
 }
 

@@ -200,10 +200,58 @@ def shapes():
     yield case("add", [torch.ones(2), torch.ones(3)], {}, torch.add)
 
 
+SHAPES = [((5,), []), ((3, 4), [0]), ((3, 4), [-1]), ((2, 3, 4), [0, 2]), ((2, 3, 4), [1]), ((), []), ((0, 3), [1]), ((40, 5), [0])]
+
+
+def few(name, shape):
+    count = math.prod(shape)
+    if name in FLOATS:
+        return tensor_of(name, [rng.gauss(0, 2) for _ in range(count)], shape)
+    if name == "bool":
+        return tensor_of(name, [rng.random() < 0.7 for _ in range(count)], shape)
+    return tensor_of(name, [rng.randint(0, 9) for _ in range(count)], shape)
+
+
+def reductions():
+    ops = {
+        "sum": lambda a, **k: torch.sum(a, **k), "mean": torch.mean, "amax": torch.amax, "amin": torch.amin, "any": torch.any,
+        "all": torch.all, "var": torch.var, "stddev": torch.std, "logsumexp": torch.logsumexp,
+    }  # fmt: skip
+    for power in [0, 1, 2, 3.5, math.inf, -math.inf]:
+        ops[f"norm {power}"] = lambda a, dim, keepdim, p=power: torch.linalg.vector_norm(a, p, dim, keepdim)
+    for name, (op, run), (shape, dims) in itertools.product(DTYPES, ops.items(), SHAPES):
+        a = few(name, shape)
+        keepdim = rng.random() < 0.3
+        whole = list(range(len(shape))) if not dims else dims
+        op, _, power = op.partition(" ")
+        arguments = {"dims": dims, "keepdim": keepdim}
+        if power:
+            arguments["power"] = power
+        yield case(op, [a], arguments, lambda a: run(a, dim=whole, keepdim=keepdim), rtol=True, atol=4)
+    for name, op, (shape, dims) in itertools.product(DTYPES, ["max", "min", "argmax", "argmin", "prod", "cumsum", "cumprod"], SHAPES):
+        if len(dims) > 1 or (op in {"prod", "cumprod"} and shape == (40, 5)):
+            continue
+        a = few(name, shape)
+        if name in FLOATS and shape == (3, 4):
+            a[1, 2] = math.nan
+        if dims:
+            run = getattr(torch, op)
+            yield case(op, [a], {"dim": dims[0]}, lambda a: run(a, dims[0]), rtol=True, atol=0)
+            if op.startswith("cum"):
+                turned = a.transpose(0, -1)
+                yield case(op, [turned], {"dim": dims[0]}, lambda a: run(a, dims[0]), rtol=True, atol=0)
+        elif not op.startswith("cum"):
+            yield case(op, [a], {}, lambda a: getattr(torch, op)(a), rtol=True, atol=0)
+    for op in ["logsumexp", "amax", "argmax", "var"]:
+        a = tensor_of("f32", [math.inf, 1, -math.inf, -math.inf, -math.inf, math.inf, math.nan, 2], (4, 2))
+        run = getattr(torch, op)
+        yield case(op, [a], {"dim": 1} if op == "argmax" else {"dims": [1], "keepdim": False}, lambda a: run(a, 1), rtol=True)
+
+
 def main(folder):
     assert torch.__version__.startswith("2.11"), torch.__version__
     torch.set_num_threads(1)
-    generators = [unary(), binary(), in_place(), ternary(), shapes()]
+    generators = [unary(), binary(), in_place(), ternary(), shapes(), reductions()]
     write(f"{folder}/tensor_operators.jsonl.gz", list(itertools.chain(*generators)))
 
 

@@ -26,7 +26,7 @@ void binary(BinaryOp op, const LocalTensor& out, const LocalTensor& a, const Loc
 void clear_if_different(const LocalTensor& flag, const LocalTensor& a, const LocalTensor& b);
 
 // sum.cu
-/// target[r] = the sum of the r-th row_size elements of `rows` (contiguous), in sum_kernel.h's
+/// target[r] = the sum of the r-th row_size elements of `rows` (contiguous), in fold_kernel.h's
 /// order of additions: the same bits as on the host.
 void sum_rows(const LocalTensor& target, const LocalTensor& rows, std::int64_t row_size);
 

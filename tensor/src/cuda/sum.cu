@@ -1,4 +1,4 @@
-// Sums in the order of sum_kernel.h, in passes: the lanes of every block; the lanes added in pairs;
+// Sums in the order of fold_kernel.h, in passes: the lanes of every block; the lanes added in pairs;
 // the one or two blocks of every lowest node; then the full tree above, several levels at a time.
 #include <bit>
 

@@ -1,4 +1,4 @@
-// SumOrder: sum_kernel.h's tree of additions, as indices. The blocks of a row are added in pairs,
+// SumOrder: fold_kernel.h's tree of additions, as indices. The blocks of a row are added in pairs,
 // where n of them are cut into n / 2 and the rest; so all nodes of one depth hold either
 // floor(n / 2^depth) blocks or one more, and at depth floor(log2 n) the tree is full and every node
 // holds one block or two. Above that depth it is an ordinary binary tree over 2^depth values. Pure.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dtrun/tensor/ops/pointwise.h"
+#include "dtrun/tensor/ops/reduction.h"
 #include "dtrun/tensor/tensor.h"
 
 namespace dtrun::tensors {
@@ -39,14 +40,6 @@ LocalTensor randn_block(const Shape& global_shape, const Shape& offsets, const S
 /// Row-major values with a shape. tensor({{1, 2}, {3, 4}}) is in literal.h.
 LocalTensor tensor_from(const std::vector<double>& values, const Shape& shape, DType dtype);
 LocalTensor tensor_from(const std::vector<std::int64_t>& values, const Shape& shape, DType dtype);
-
-// Reductions (reduction.cc)
-/// Integers and bool sum in i64, f16 and bf16 in f32 and round once. The order of the additions
-/// depends on the number of elements only: the same result on every machine and layout.
-LocalTensor sum(const LocalTensor& a);
-LocalTensor sum(const LocalTensor& a, const std::vector<int>& dims, bool keepdim = false);
-/// Same shape and same elements, NaN equal to nothing (torch.equal: different dtypes promote).
-bool equal(const LocalTensor& a, const LocalTensor& b);
 
 // Matrix (matmul.cc): torch.matmul's shapes: 1-D, 2-D and batched. OpenBLAS for f32 and f64.
 LocalTensor matmul(const LocalTensor& a, const LocalTensor& b);

@@ -1,0 +1,292 @@
+#include "loops/reduce_loop.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+
+#include "copy_kernel.h"
+#include "loops/thread_pool.h"
+
+namespace dtrun::tensors {
+namespace {
+
+/// Some dims of a tensor, walked in row-major order. Dims that continue each other are one.
+class DimWalk {
+ public:
+  /// Outermost first. @param step bytes
+  void add(std::int64_t size, std::int64_t step) {
+    if (size == 1) return;
+    if (!sizes_.empty() && steps_.back() == size * step) {
+      sizes_.back() *= size;
+      steps_.back() = step;
+      return;
+    }
+    sizes_.push_back(size);
+    steps_.push_back(step);
+  }
+  std::int64_t inner_size() const { return sizes_.empty() ? 1 : sizes_.back(); }
+  std::int64_t inner_step() const { return steps_.empty() ? 0 : steps_.back(); }
+  std::int64_t count() const {
+    std::int64_t product = 1;
+    for (const std::int64_t size : sizes_) product *= size;
+    return product;
+  }
+  bool is_one_run() const { return sizes_.size() <= 1; }
+  std::int64_t offset(std::int64_t index) const {
+    std::int64_t bytes = 0;
+    for (std::size_t d = sizes_.size(); d-- > 0;) {
+      bytes += index % sizes_[d] * steps_[d];
+      index /= sizes_[d];
+    }
+    return bytes;
+  }
+
+ private:
+  Dims sizes_;
+  Dims steps_;
+};
+
+/// Memory for one chunk; most want little.
+class Scratch {
+ public:
+  explicit Scratch(std::int64_t bytes) {
+    if (bytes > static_cast<std::int64_t>(sizeof own_)) {
+      more_.reset(new (std::align_val_t{64}) std::byte[static_cast<std::size_t>(bytes)]);
+    }
+  }
+  std::byte* data() { return more_ ? more_.get() : own_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { ::operator delete[](data, std::align_val_t{64}); }
+  };
+  alignas(64) std::byte own_[kFoldBlock * 8];
+  std::unique_ptr<std::byte[], Free> more_;
+};
+
+class Reduction {
+ public:
+  Reduction(const LocalTensor& target, const LocalTensor& source, const std::vector<bool>& reduced,
+            const FoldKernel& kernel, const FoldNumbers& numbers);
+
+  void run();
+
+ private:
+  // A unit is what is folded together: the elements of one result, or of up to width_ results
+  // that lie side by side along the innermost dim that is kept.
+  std::int64_t units() const { return outer_ * units_a_line_; }
+  void run_unit(std::int64_t unit, bool parallel_blocks) const;
+  void fold_block(std::byte* states, const char* data, std::int64_t block,
+                  std::int64_t width) const;
+  void fold_panel(std::byte* states, const char* data, std::int64_t block,
+                  std::int64_t width) const;
+  void fold_columns(std::byte* states, const char* data, std::int64_t block,
+                    std::int64_t width) const;
+  void combine_tree(std::byte* states, std::int64_t count, std::int64_t stride,
+                    std::int64_t width) const;
+  void finish(const std::byte* states, std::int64_t first, std::int64_t width) const;
+  void load(std::byte* target, std::int64_t target_step, const char* source,
+            std::int64_t source_step, std::int64_t count) const;
+  void load_sequence(std::byte* target, std::int64_t target_step, const char* data,
+                     std::int64_t first, std::int64_t count) const;
+  std::int64_t block_count(std::int64_t block) const {
+    return std::min(kFoldBlock, length_ - block * kFoldBlock);
+  }
+
+  const FoldKernel& kernel_;
+  const FoldNumbers& numbers_;
+  const char* source_;
+  char* target_;
+  std::int64_t result_size_;   ///< bytes, in memory
+  std::int64_t element_size_;  ///< bytes, computed
+  bool same_dtype_;
+  RowKernel load_;
+  RowKernel store_;
+  DimWalk folded_;
+  DimWalk kept_;
+  std::int64_t length_ = 1;  ///< elements of a result
+  std::int64_t line_ = 1;    ///< results along the innermost kept dim
+  std::int64_t outer_ = 1;   ///< such lines
+  std::int64_t width_ = 1;
+  std::int64_t units_a_line_ = 1;
+  std::int64_t blocks_ = 0;
+};
+
+Reduction::Reduction(const LocalTensor& target, const LocalTensor& source,
+                     const std::vector<bool>& reduced, const FoldKernel& kernel,
+                     const FoldNumbers& numbers)
+    : kernel_(kernel),
+      numbers_(numbers),
+      source_(static_cast<const char*>(source.data())),
+      target_(static_cast<char*>(target.data())),
+      result_size_(static_cast<std::int64_t>(item_size(target.dtype()))),
+      element_size_(static_cast<std::int64_t>(item_size(kernel.compute))),
+      same_dtype_(source.dtype() == kernel.compute),
+      load_(copy_kernel(kernel.compute, source.dtype())),
+      store_(target.dtype() == kernel.result ? nullptr
+                                             : copy_kernel(target.dtype(), kernel.result)) {
+  const auto size = static_cast<std::int64_t>(item_size(source.dtype()));
+  for (std::size_t d = 0; d < reduced.size(); ++d) {
+    (reduced[d] ? folded_ : kept_).add(source.shape()[d], source.strides()[d] * size);
+  }
+  length_ = folded_.count();
+  line_ = kept_.inner_size();
+  outer_ = target.numel() / std::max<std::int64_t>(line_, 1);
+  blocks_ = (length_ + kFoldBlock - 1) / kFoldBlock;
+  // Side by side where the kept dim is the faster one in memory, or where rows are so short that
+  // each would cost more than its elements.
+  constexpr std::int64_t kShortRow = 32;
+  const bool kept_is_faster = std::abs(kept_.inner_step()) < std::abs(folded_.inner_step());
+  if (line_ > 1 && (kept_is_faster || length_ <= kShortRow)) {
+    const bool direct = kernel.panel != nullptr && same_dtype_ && folded_.is_one_run() &&
+                        kept_.inner_step() == element_size_;
+    width_ = std::min(line_, direct ? kPanelWidth : std::int64_t{16});
+  }
+  units_a_line_ = (line_ + width_ - 1) / width_;
+}
+
+void Reduction::run() {
+  constexpr std::int64_t kGrain = 32768;
+  const std::int64_t unit_work = std::max<std::int64_t>(1, length_ * width_);
+  // Few large results are dealt by their blocks, many by themselves.
+  if (units() < 16 && blocks_ > 1) {
+    for (std::int64_t unit = 0; unit < units(); ++unit) run_unit(unit, true);
+    return;
+  }
+  parallel_for(units(), std::max<std::int64_t>(1, kGrain / unit_work),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t unit = begin; unit < end; ++unit) run_unit(unit, false);
+               });
+}
+
+void Reduction::run_unit(std::int64_t unit, bool parallel_blocks) const {
+  const std::int64_t line = unit / units_a_line_;
+  const std::int64_t place = unit % units_a_line_ * width_;
+  const std::int64_t width = std::min(width_, line_ - place);
+  const std::int64_t first = line * line_ + place;
+  const char* const data = source_ + kept_.offset(first);
+  const std::int64_t stride = kernel_.state_bytes * width;
+  Scratch scratch(stride * blocks_);
+  std::byte* const states = scratch.data();
+  const auto fold = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t block = begin; block < end; ++block) {
+      fold_block(states + block * stride, data, block, width);
+    }
+  };
+  constexpr std::int64_t kBlocksAChunk = 32;
+  if (parallel_blocks) {
+    parallel_for(blocks_, std::max<std::int64_t>(1, kBlocksAChunk / width), fold);
+  } else {
+    fold(0, blocks_);
+  }
+  combine_tree(states, blocks_, stride, width);
+  finish(blocks_ == 0 ? nullptr : states, first, width);
+}
+
+void Reduction::fold_block(std::byte* states, const char* data, std::int64_t block,
+                           std::int64_t width) const {
+  if (width > 1) {
+    if (kernel_.panel != nullptr) return fold_panel(states, data, block, width);
+    return fold_columns(states, data, block, width);
+  }
+  const std::int64_t first = block * kFoldBlock;
+  const std::int64_t count = block_count(block);
+  if (same_dtype_ && folded_.is_one_run() &&
+      (folded_.inner_step() == element_size_ || count == 1)) {
+    return kernel_.block(states, data + first * folded_.inner_step(), count, first, numbers_);
+  }
+  alignas(64) std::byte elements[kFoldBlock * 8];
+  load_sequence(elements, element_size_, data, first, count);
+  kernel_.block(states, elements, count, first, numbers_);
+}
+
+void Reduction::fold_panel(std::byte* states, const char* data, std::int64_t block,
+                           std::int64_t width) const {
+  const std::int64_t first = block * kFoldBlock;
+  const std::int64_t count = block_count(block);
+  if (same_dtype_ && folded_.is_one_run() && kept_.inner_step() == element_size_) {
+    const std::int64_t step = folded_.inner_step();
+    return kernel_.panel(states, data + first * step, step, count, width);
+  }
+  Scratch rows(count * width * element_size_);
+  for (std::int64_t i = 0; i < count; ++i) {
+    load(rows.data() + i * width * element_size_, element_size_, data + folded_.offset(first + i),
+         kept_.inner_step(), width);
+  }
+  kernel_.panel(states, reinterpret_cast<const char*>(rows.data()), width * element_size_, count,
+                width);
+}
+
+void Reduction::fold_columns(std::byte* states, const char* data, std::int64_t block,
+                             std::int64_t width) const {
+  const std::int64_t first = block * kFoldBlock;
+  const std::int64_t count = block_count(block);
+  // Row after row, since those lie together in memory; not quite a power of two apart.
+  const std::int64_t column = (count + 16) * element_size_;
+  Scratch columns(width * column);
+  for (std::int64_t i = 0; i < count; ++i) {
+    load(columns.data() + i * element_size_, column, data + folded_.offset(first + i),
+         kept_.inner_step(), width);
+  }
+  for (std::int64_t w = 0; w < width; ++w) {
+    kernel_.block(states + w * kernel_.state_bytes, columns.data() + w * column, count, first,
+                  numbers_);
+  }
+}
+
+void Reduction::load(std::byte* target, std::int64_t target_step, const char* source,
+                     std::int64_t source_step, std::int64_t count) const {
+  char* const pointers[] = {reinterpret_cast<char*>(target), const_cast<char*>(source)};
+  const std::int64_t steps[] = {target_step, source_step};
+  load_(pointers, steps, count);
+}
+
+void Reduction::load_sequence(std::byte* target, std::int64_t target_step, const char* data,
+                              std::int64_t first, std::int64_t count) const {
+  const std::int64_t run = folded_.inner_size();
+  for (std::int64_t i = first; i < first + count;) {
+    const std::int64_t part = std::min(run - i % run, first + count - i);
+    load(target + (i - first) * target_step, target_step, data + folded_.offset(i),
+         folded_.inner_step(), part);
+    i += part;
+  }
+}
+
+void Reduction::combine_tree(std::byte* states, std::int64_t count, std::int64_t stride,
+                             std::int64_t width) const {
+  if (count <= 1) return;
+  const std::int64_t left = count / 2;
+  combine_tree(states, left, stride, width);
+  combine_tree(states + left * stride, count - left, stride, width);
+  for (std::int64_t w = 0; w < width; ++w) {
+    const std::int64_t place = w * kernel_.state_bytes;
+    kernel_.combine(states + place, states + left * stride + place);
+  }
+}
+
+void Reduction::finish(const std::byte* states, std::int64_t first, std::int64_t width) const {
+  for (std::int64_t w = 0; w < width; ++w) {
+    char* const result = target_ + (first + w) * result_size_;
+    const std::byte* const state = states == nullptr ? nullptr : states + w * kernel_.state_bytes;
+    if (store_ == nullptr) {
+      kernel_.finish(result, state, numbers_);
+      continue;
+    }
+    alignas(8) char computed[8];
+    kernel_.finish(computed, state, numbers_);
+    char* const pointers[] = {result, computed};
+    const std::int64_t steps[] = {0, 0};
+    store_(pointers, steps, 1);
+  }
+}
+
+}  // namespace
+
+void reduce_elements(const LocalTensor& target, const LocalTensor& source,
+                     const std::vector<bool>& reduced, const FoldKernel& kernel,
+                     const FoldNumbers& numbers) {
+  if (target.numel() == 0) return;
+  Reduction(target, source, reduced, kernel, numbers).run();
+}
+
+}  // namespace dtrun::tensors

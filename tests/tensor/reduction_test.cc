@@ -1,0 +1,112 @@
+// What the goldens do not show of reductions: bits, exactness, errors.
+#include "dtrun/tensor/ops/reduction.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/literal.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/threads.h"
+
+namespace dtrun::tensors {
+namespace {
+
+bool has_same_bits(const LocalTensor& a, const LocalTensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
+         std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+}
+
+class ReductionTest : public ::testing::Test {
+ protected:
+  void TearDown() override { set_num_threads(before_); }
+  const int before_ = num_threads();
+};
+
+using Reduce = std::function<LocalTensor(const LocalTensor&, const std::vector<int>&)>;
+const Reduce kReductions[] = {
+    [](const LocalTensor& x, const std::vector<int>& dims) { return sum(x, dims); },
+    [](const LocalTensor& x, const std::vector<int>& dims) { return mean(x, dims); },
+    [](const LocalTensor& x, const std::vector<int>& dims) { return amax(x, dims); },
+    [](const LocalTensor& x, const std::vector<int>& dims) { return var(x, dims); },
+    [](const LocalTensor& x, const std::vector<int>& dims) { return norm(x, 2, dims); },
+    [](const LocalTensor& x, const std::vector<int>& dims) { return norm(x, 3, dims); },
+    [](const LocalTensor& x, const std::vector<int>& dims) { return logsumexp(x, dims); },
+    [](const LocalTensor& x, const std::vector<int>& dims) { return argmax(x, dims[0]); }};
+
+TEST_F(ReductionTest, BitsDoNotDependOnTheNumberOfThreads) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    const LocalTensor x = randn({3, 7000, 29}, {.seed = 8}).to(dtype);
+    for (const Reduce& reduce : kReductions) {
+      for (const std::vector<int>& dims : {std::vector<int>{1}, {2}, {0}, {0, 1}, {1, 2}}) {
+        set_num_threads(1);
+        const LocalTensor expected = reduce(x, dims);
+        for (const int threads : {2, 4}) {
+          set_num_threads(threads);
+          EXPECT_TRUE(has_same_bits(reduce(x, dims), expected));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ReductionTest, BitsDoNotDependOnTheLayout) {
+  const LocalTensor x = randn({5, 2500, 33}, {.seed = 9});
+  const LocalTensor turned = x.permute({2, 0, 1}).clone().permute({1, 2, 0});
+  const LocalTensor spread = empty({5, 2500, 99}).slice(2, 0, 99, 3).copy_(x);
+  for (const Reduce& reduce : kReductions) {
+    for (const std::vector<int>& dims : {std::vector<int>{1}, {2}, {0}, {1, 2}, {0, 2}}) {
+      const LocalTensor expected = reduce(x, dims);
+      EXPECT_TRUE(has_same_bits(reduce(turned, dims), expected));
+      EXPECT_TRUE(has_same_bits(reduce(spread, dims), expected));
+    }
+  }
+}
+
+TEST_F(ReductionTest, AVarianceFarFromZeroIsExact) {
+  const LocalTensor x = randn({100000}, {.seed = 1}, {.dtype = DType::f64});
+  const LocalTensor far = add(x, 1e6);
+  EXPECT_NEAR(var(far).item(), var(x).item(), 1e-9);
+  EXPECT_NEAR(var(add(x, 1e4).to(DType::f32)).item(), var(x).item(), 1e-3);
+}
+
+TEST_F(ReductionTest, SumsAreMoreExactThanARunningSum) {
+  const LocalTensor x = full({1 << 20}, 0.1);
+  EXPECT_NEAR(sum(x).item(), 0.1f * (1 << 20), 1);
+  EXPECT_NEAR(mean(x).item(), 0.1f, 1e-7);
+}
+
+TEST_F(ReductionTest, TheFirstOfEqualElementsIsFoundInEveryBlock) {
+  const LocalTensor x = zeros({5000});
+  x[1500].fill_(3);
+  x[4000].fill_(3);
+  EXPECT_EQ(argmax(x).item(), 1500);
+  x[1500].fill_(2);
+  EXPECT_EQ(argmax(x).item(), 4000);
+  x[4500].fill_(NAN);
+  EXPECT_EQ(argmax(x).item(), 4500);
+  EXPECT_EQ(argmin(x).item(), 4500);
+}
+
+TEST_F(ReductionTest, WhatHasNoResultIsNamed) {
+  const auto summary = [](const std::function<void()>& action) -> std::string {
+    try {
+      action();
+    } catch (const base::Error& error) {
+      return error.summary();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(summary([] { amax(ones({0, 3}), {0}); }), "amax of no elements: shape [0, 3]");
+  EXPECT_EQ(summary([] { argmin(ones({0})); }), "argmin of no elements: shape [0]");
+  EXPECT_EQ(summary([] { mean(tensor({1, 2})); }), "mean does not take int64 tensors");
+  EXPECT_EQ(summary([] { var(ones({2, 2}), {0, -2}); }), "var was given dim 0 twice");
+  EXPECT_EQ(sum(ones({0, 3}), {0}).to_vector(), (std::vector<double>{0, 0, 0}));
+  EXPECT_TRUE(std::isnan(mean(ones({0})).item()));
+}
+
+}  // namespace
+}  // namespace dtrun::tensors
