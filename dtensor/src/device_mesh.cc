@@ -5,6 +5,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/redistribute_plan.h"
+#include "mesh/mesh_body.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -92,15 +93,6 @@ std::vector<std::vector<int>> lines_along(const std::vector<int>& shape, std::si
 
 }  // namespace
 
-struct DeviceMesh::Impl {
-  ProcessGroup group;
-  std::vector<int> shape;
-  std::vector<std::string> names;
-  tensors::DeviceType device_type;
-  std::vector<int> coordinate;
-  std::vector<ProcessGroup> axis_groups;
-};
-
 DeviceMesh::DeviceMesh(ProcessGroup group, std::vector<int> shape,
                        std::vector<std::string> axis_names, tensors::DeviceType device_type) {
   if (!group.valid()) {
@@ -119,45 +111,48 @@ DeviceMesh::DeviceMesh(ProcessGroup group, std::vector<int> shape,
     axis_groups.push_back(
         group.split(lines_along(shape, axis, group.size()), group.name() + "." + name));
   }
-  std::vector<int> coordinate = coordinate_in(shape, group.rank());
-  impl_ = std::make_shared<const Impl>(Impl{std::move(group), std::move(shape),
-                                            std::move(axis_names), device_type,
-                                            std::move(coordinate), std::move(axis_groups)});
+  body_ = std::make_shared<MeshBody>();
+  body_->coordinate = coordinate_in(shape, group.rank());
+  body_->group = std::move(group);
+  body_->shape = std::move(shape);
+  body_->names = std::move(axis_names);
+  body_->device_type = device_type;
+  body_->axis_groups = std::move(axis_groups);
 }
 
 const std::vector<int>& DeviceMesh::shape() const {
-  return impl_->shape;
+  return body_->shape;
 }
 int DeviceMesh::ndim() const {
-  return static_cast<int>(impl_->shape.size());
+  return static_cast<int>(body_->shape.size());
 }
 int DeviceMesh::size() const {
-  return impl_->group.size();
+  return body_->group.size();
 }
 int DeviceMesh::size(int axis) const {
-  return impl_->shape.at(static_cast<std::size_t>(axis));
+  return body_->shape.at(static_cast<std::size_t>(axis));
 }
 const std::vector<std::string>& DeviceMesh::axis_names() const {
-  return impl_->names;
+  return body_->names;
 }
 tensors::DeviceType DeviceMesh::device_type() const {
-  return impl_->device_type;
+  return body_->device_type;
 }
 const std::vector<int>& DeviceMesh::coordinate() const {
-  return impl_->coordinate;
+  return body_->coordinate;
 }
 int DeviceMesh::rank() const {
-  return impl_->group.rank();
+  return body_->group.rank();
 }
 const ProcessGroup& DeviceMesh::group() const {
-  return impl_->group;
+  return body_->group;
 }
 
 int DeviceMesh::axis_index(const std::string& name) const {
-  const auto found = std::ranges::find(impl_->names, name);
-  if (found != impl_->names.end()) return static_cast<int>(found - impl_->names.begin());
+  const auto found = std::ranges::find(body_->names, name);
+  if (found != body_->names.end()) return static_cast<int>(found - body_->names.begin());
   std::string names;
-  for (const std::string& known : impl_->names) names += (names.empty() ? "" : ", ") + known;
+  for (const std::string& known : body_->names) names += (names.empty() ? "" : ", ") + known;
   throw Error(ErrorCode::kInvalidArgument, "the mesh has no axis '" + name + "'",
               names.empty() ? "its axes have no names" : "its axes are " + names, "");
 }
@@ -167,7 +162,7 @@ std::vector<int> DeviceMesh::coordinate_of(int rank) const {
     throw Error(ErrorCode::kInvalidArgument, "the mesh has no rank " + std::to_string(rank),
                 "it has " + std::to_string(size()) + " ranks", "");
   }
-  return coordinate_in(impl_->shape, rank);
+  return coordinate_in(body_->shape, rank);
 }
 
 const ProcessGroup& DeviceMesh::group(int axis) const {
@@ -175,27 +170,27 @@ const ProcessGroup& DeviceMesh::group(int axis) const {
     throw Error(ErrorCode::kInvalidArgument, "the mesh has no axis " + std::to_string(axis),
                 "it has " + std::to_string(ndim()) + " axes", "");
   }
-  return impl_->axis_groups[static_cast<std::size_t>(axis)];
+  return body_->axis_groups[static_cast<std::size_t>(axis)];
 }
 
 std::string DeviceMesh::to_string() const {
-  if (!impl_) return "DeviceMesh()";
+  if (!body_) return "DeviceMesh()";
   std::string sizes;
-  for (std::size_t a = 0; a < impl_->names.size(); ++a) {
-    sizes += (a == 0 ? "(" : ", ") + impl_->names[a] + "=" + std::to_string(impl_->shape[a]);
+  for (std::size_t a = 0; a < body_->names.size(); ++a) {
+    sizes += (a == 0 ? "(" : ", ") + body_->names[a] + "=" + std::to_string(body_->shape[a]);
   }
-  sizes = impl_->names.empty() ? tuple_text(impl_->shape) : sizes + ")";
-  const char* const type = impl_->device_type == tensors::DeviceType::cpu ? "cpu" : "cuda";
+  sizes = body_->names.empty() ? tuple_text(body_->shape) : sizes + ")";
+  const char* const type = body_->device_type == tensors::DeviceType::cpu ? "cpu" : "cuda";
   return "DeviceMesh(" + sizes + ", '" + type +
-         "', stride=" + tuple_text(strides_of(impl_->shape)) + ")";
+         "', stride=" + tuple_text(strides_of(body_->shape)) + ")";
 }
 
 bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
-  if (a.impl_ == b.impl_) return true;
-  if (!a.impl_ || !b.impl_) return false;
-  return a.impl_->shape == b.impl_->shape && a.impl_->names == b.impl_->names &&
-         a.impl_->device_type == b.impl_->device_type &&
-         a.impl_->group.global_ranks() == b.impl_->group.global_ranks();
+  if (a.body_ == b.body_) return true;
+  if (!a.body_ || !b.body_) return false;
+  return a.body_->shape == b.body_->shape && a.body_->names == b.body_->names &&
+         a.body_->device_type == b.body_->device_type &&
+         a.body_->group.global_ranks() == b.body_->group.global_ranks();
 }
 
 }  // namespace dtrun::dtensor

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/dtensor.h"
+#include "dtrun/dtensor/creation.h"
 #include "dtrun/tensor/ops.h"
 #include "redistribute.h"
 
@@ -40,7 +40,7 @@ std::vector<int> spreading_order(const Layout& layout) {
 class Spread {
  public:
   Spread(const Spec& spec, const LocalTensor& tensor, int source)
-      : spec_(spec), source_(source), shape_(tensor.shape()), like_(tensor) {
+      : spec_(spec), mesh_(spec.mesh()), source_(source), shape_(tensor.shape()), like_(tensor) {
     to_come_ = spreading_order(spec.layout());
     if (stands_at_source(to_come_)) data_ = tensor;
   }
@@ -49,7 +49,7 @@ class Spread {
     while (!to_come_.empty()) {
       const int axis = to_come_.front();
       to_come_.erase(to_come_.begin());
-      const Placement& placement = spec_.placements[static_cast<std::size_t>(axis)];
+      const Placement& placement = spec_.placements()[static_cast<std::size_t>(axis)];
       placement.is_shard() ? scatter(axis, placement.dim()) : broadcast(axis);
     }
     return data_;
@@ -58,17 +58,14 @@ class Spread {
  private:
   bool stands_at_source(const std::vector<int>& axes) const {
     return std::ranges::all_of(axes,
-                               [this](int axis) { return spec_.mesh.local_rank(axis) == source_; });
+                               [this](int axis) { return mesh_.local_rank(axis) == source_; });
   }
-  bool line_has_data(int axis) const {
-    return spec_.mesh.size(axis) > 1 && stands_at_source(to_come_);
-  }
+  bool line_has_data(int axis) const { return mesh_.size(axis) > 1 && stands_at_source(to_come_); }
 
   void scatter(int axis, int dim) {
-    const int parts = spec_.mesh.size(axis);
+    const int parts = mesh_.size(axis);
     const std::int64_t whole = shape_[static_cast<std::size_t>(dim)];
-    shape_[static_cast<std::size_t>(dim)] =
-        chunk_of(whole, parts, spec_.mesh.local_rank(axis)).size;
+    shape_[static_cast<std::size_t>(dim)] = chunk_of(whole, parts, mesh_.local_rank(axis)).size;
     if (!line_has_data(axis)) return;
     std::vector<LocalTensor> chunks;
     for (int i = 0; i < parts && data_.defined(); ++i) {
@@ -76,14 +73,14 @@ class Spread {
       chunks.push_back(data_.narrow(dim, chunk.offset, chunk.size));
     }
     const LocalTensor mine = empty();
-    spec_.mesh.group(axis).scatter(mine, chunks, source_);
+    mesh_.group(axis).scatter(mine, chunks, source_);
     data_ = mine;
   }
 
   void broadcast(int axis) {
     if (!line_has_data(axis)) return;
     if (!data_.defined()) data_ = empty();
-    spec_.mesh.group(axis).broadcast(data_, source_);
+    mesh_.group(axis).broadcast(data_, source_);
   }
 
   LocalTensor empty() const {
@@ -91,6 +88,7 @@ class Spread {
   }
 
   const Spec& spec_;
+  const DeviceMesh mesh_;
   const int source_;
   Shape shape_;  ///< of this rank's data after the axes so far
   const LocalTensor& like_;
@@ -116,16 +114,17 @@ void check_source(const DeviceMesh& mesh, int source) {
       "use a number from -1 to " + std::to_string(smallest - 1));
 }
 
-DTensor made(Spec spec, const LocalTensor& local) {
-  LocalTensor placed = redistribute_local({spec.mesh, spec.shape}, without_partials(spec.layout()),
-                                          spec.layout(), local);
-  return DTensor(std::move(spec), std::move(placed));
+Tensor made(Spec spec, const LocalTensor& local) {
+  LocalTensor placed = redistribute_local({spec.mesh(), spec.shape()},
+                                          without_partials(spec.layout()), spec.layout(), local);
+  return Tensor(std::move(spec), std::move(placed));
 }
 
 }  // namespace
 
-DTensor distribute_tensor(const LocalTensor& tensor, const DeviceMesh& mesh,
-                          const Placements& placements, DistributeOptions options) {
+Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Placements& placements,
+                         DistributeOptions options) {
+  const LocalTensor tensor = given.defined() ? given.plain_local() : LocalTensor();
   if (!tensor.defined() || tensor.device().type != mesh.device_type()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "distribute_tensor needs a tensor on the mesh's device type on every rank",
@@ -143,8 +142,8 @@ DTensor distribute_tensor(const LocalTensor& tensor, const DeviceMesh& mesh,
   return made(std::move(spec), local);
 }
 
-DTensor full(const Shape& shape, tensors::Scalar value, const DeviceMesh& mesh,
-             const Placements& placements, tensors::DType dtype) {
+Tensor full(const Shape& shape, tensors::Scalar value, const DeviceMesh& mesh,
+            const Placements& placements, tensors::DType dtype) {
   if (mesh.device_type() != tensors::DeviceType::cpu) {
     throw Error(ErrorCode::kUnavailable, "factories make tensors on CPUs only",
                 "a mesh does not know which CUDA device is this rank's",
@@ -155,13 +154,13 @@ DTensor full(const Shape& shape, tensors::Scalar value, const DeviceMesh& mesh,
   return made(std::move(spec), local);
 }
 
-DTensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-              tensors::DType dtype) {
+Tensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+             tensors::DType dtype) {
   return full(shape, 0, mesh, placements, dtype);
 }
 
-DTensor ones(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-             tensors::DType dtype) {
+Tensor ones(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+            tensors::DType dtype) {
   return full(shape, 1, mesh, placements, dtype);
 }
 

@@ -31,96 +31,120 @@ int peer_in(const ProcessGroup& group, int global_rank) {
   return global_rank == -1 ? -1 : get_group_rank(group, global_rank);
 }
 
+/// The elements of a list, which are the ranks' own.
+std::vector<tensors::LocalTensor> read(const std::vector<Tensor>& tensors) {
+  std::vector<tensors::LocalTensor> locals;
+  for (const Tensor& tensor : tensors) locals.push_back(tensor.plain_local());
+  return locals;
+}
+
+/// The elements, which are going to be written: what a gradient saved of them is stale.
+const tensors::LocalTensor& written(const Tensor& tensor) {
+  const tensors::LocalTensor& local = tensor.plain_local();
+  if (local.defined()) local.storage()->count_write();
+  return local;
+}
+std::vector<tensors::LocalTensor> written(const std::vector<Tensor>& tensors) {
+  std::vector<tensors::LocalTensor> locals;
+  for (const Tensor& tensor : tensors) locals.push_back(written(tensor));
+  return locals;
+}
+
 }  // namespace
 
-Work broadcast(const LocalTensor& tensor, int src, OpOptions options, Site site) {
+Work broadcast(const Tensor& tensor, int src, OpOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   const int source = root_in(group, OpKind::broadcast, src, site);
-  return group.broadcast(tensor, source, call_options(options), site);
+  return group.broadcast(written(tensor), source, call_options(options), site);
 }
 
-Work all_reduce(const LocalTensor& tensor, ReduceOp op, OpOptions options, Site site) {
-  return chosen(options.group).all_reduce(tensor, op, call_options(options), site);
+Work all_reduce(const Tensor& tensor, ReduceOp op, OpOptions options, Site site) {
+  return chosen(options.group).all_reduce(written(tensor), op, call_options(options), site);
 }
 
-Work reduce(const LocalTensor& tensor, int dst, ReduceOp op, OpOptions options, Site site) {
+Work reduce(const Tensor& tensor, int dst, ReduceOp op, OpOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   const int destination = root_in(group, OpKind::reduce, dst, site);
-  return group.reduce(tensor, destination, op, call_options(options), site);
+  return group.reduce(written(tensor), destination, op, call_options(options), site);
 }
 
-Work all_gather(const std::vector<LocalTensor>& tensor_list, const LocalTensor& tensor,
-                OpOptions options, Site site) {
-  return chosen(options.group).all_gather(tensor_list, tensor, call_options(options), site);
+Work all_gather(const std::vector<Tensor>& tensor_list, const Tensor& tensor, OpOptions options,
+                Site site) {
+  return chosen(options.group)
+      .all_gather(written(tensor_list), tensor, call_options(options), site);
 }
 
-Work gather(const LocalTensor& tensor, const std::vector<LocalTensor>& gather_list, int dst,
+Work gather(const Tensor& tensor, const std::vector<Tensor>& gather_list, int dst,
             OpOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   const int destination = root_in(group, OpKind::gather, dst, site);
-  return group.gather(tensor, gather_list, destination, call_options(options), site);
+  return group.gather(tensor, written(gather_list), destination, call_options(options), site);
 }
 
-Work scatter(const LocalTensor& tensor, const std::vector<LocalTensor>& scatter_list, int src,
+Work scatter(const Tensor& tensor, const std::vector<Tensor>& scatter_list, int src,
              OpOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   const int source = root_in(group, OpKind::scatter, src, site);
-  return group.scatter(tensor, scatter_list, source, call_options(options), site);
+  return group.scatter(written(tensor), read(scatter_list), source, call_options(options), site);
 }
 
-Work reduce_scatter(const LocalTensor& output, const std::vector<LocalTensor>& input_list,
-                    ReduceOp op, OpOptions options, Site site) {
-  return chosen(options.group).reduce_scatter(output, input_list, op, call_options(options), site);
+Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& input_list, ReduceOp op,
+                    OpOptions options, Site site) {
+  return chosen(options.group)
+      .reduce_scatter(written(output), read(input_list), op, call_options(options), site);
 }
 
-Work all_to_all(const std::vector<LocalTensor>& output_list,
-                const std::vector<LocalTensor>& input_list, OpOptions options, Site site) {
-  return chosen(options.group).all_to_all(output_list, input_list, call_options(options), site);
+Work all_to_all(const std::vector<Tensor>& output_list, const std::vector<Tensor>& input_list,
+                OpOptions options, Site site) {
+  return chosen(options.group)
+      .all_to_all(written(output_list), read(input_list), call_options(options), site);
 }
 
 Work barrier(OpOptions options, Site site) {
   return chosen(options.group).barrier(call_options(options), site);
 }
 
-void send(const LocalTensor& tensor, int dst, MessageOptions options, Site site) {
+void send(const Tensor& tensor, int dst, MessageOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   group.send(tensor, get_group_rank(group, dst), options.tag, call_options(options), site);
 }
 
-int recv(const LocalTensor& tensor, int src, MessageOptions options, Site site) {
+int recv(const Tensor& tensor, int src, MessageOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   const int source =
-      group.recv(tensor, peer_in(group, src), options.tag, call_options(options), site);
+      group.recv(written(tensor), peer_in(group, src), options.tag, call_options(options), site);
   return get_global_rank(group, source);
 }
 
-Work isend(const LocalTensor& tensor, int dst, MessageOptions options, Site site) {
+Work isend(const Tensor& tensor, int dst, MessageOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
   return group.isend(tensor, get_group_rank(group, dst), options.tag, call_options(options), site);
 }
 
-Work irecv(const LocalTensor& tensor, int src, MessageOptions options, Site site) {
+Work irecv(const Tensor& tensor, int src, MessageOptions options, Site site) {
   const ProcessGroup& group = chosen(options.group);
-  return group.irecv(tensor, peer_in(group, src), options.tag, call_options(options), site);
+  return group.irecv(written(tensor), peer_in(group, src), options.tag, call_options(options),
+                     site);
 }
 
-Work all_gather_into_tensor(const LocalTensor& output, const LocalTensor& input, OpOptions options,
+Work all_gather_into_tensor(const Tensor& output, const Tensor& input, OpOptions options,
                             Site site) {
-  return chosen(options.group).all_gather_into_tensor(output, input, call_options(options), site);
+  return chosen(options.group)
+      .all_gather_into_tensor(written(output), input, call_options(options), site);
 }
 
-Work reduce_scatter_tensor(const LocalTensor& output, const LocalTensor& input, ReduceOp op,
+Work reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op,
                            OpOptions options, Site site) {
   return chosen(options.group)
-      .reduce_scatter_tensor(output, input, op, call_options(options), site);
+      .reduce_scatter_tensor(written(output), input, op, call_options(options), site);
 }
 
-Work all_to_all_single(const LocalTensor& output, const LocalTensor& input,
+Work all_to_all_single(const Tensor& output, const Tensor& input,
                        const std::vector<std::int64_t>& output_split_sizes,
                        const std::vector<std::int64_t>& input_split_sizes, OpOptions options,
                        Site site) {
   return chosen(options.group)
-      .all_to_all_single(output, input, output_split_sizes, input_split_sizes,
+      .all_to_all_single(written(output), input, output_split_sizes, input_split_sizes,
                          call_options(options), site);
 }
 
@@ -137,7 +161,8 @@ std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& operations, const 
   for (const P2POp& one : operations) {
     const bool receives = one.kind == collectives::P2POp::Kind::receive;
     const int peer = receives ? peer_in(meant, one.peer) : get_group_rank(meant, one.peer);
-    batch.push_back({one.kind, one.tensor, peer, one.tag});
+    batch.push_back(
+        {one.kind, receives ? written(one.tensor) : one.tensor.plain_local(), peer, one.tag});
   }
   return meant.batch_isend_irecv(batch, site);
 }

@@ -5,7 +5,7 @@
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 
-namespace dtrun::tensors {
+namespace dtrun::tensors::values {
 
 std::int64_t Scalar::to_i64() const {
   DT_CHECK(kind_ != Kind::floating);
@@ -30,4 +30,4 @@ void Scalar::refuse(std::uint64_t value) {
                     "write it as a double");
 }
 
-}  // namespace dtrun::tensors
+}  // namespace dtrun::tensors::values

@@ -70,7 +70,7 @@ TEST(GlooTest, ReductionsAreRightForEveryDtypeAndEveryOp) {
           group.all_reduce(tensor, op);
           group.reduce(at_root, 1, op);
           const std::vector<double> want(static_cast<std::size_t>(count), boolean ? 1 : value);
-          EXPECT_EQ(tensor.to_vector(), want) << dtype_name(dtype) << reduce_op_name(op);
+          EXPECT_EQ(tensor.to_vector(), want) << tensors::dtype_name(dtype) << reduce_op_name(op);
           const double own = boolean ? 1 : group.rank() + 1;
           EXPECT_EQ(at_root.to_vector(),
                     group.rank() == 1 ? want : std::vector<double>(want.size(), own));

@@ -7,7 +7,7 @@
 
 #include "dtensor/catalogue.h"
 #include "dtensor/vector_tensor.h"
-#include "dtrun/dtensor/dtensor.h"
+#include "dtrun/dtensor/creation.h"
 #include "support/rank_threads.h"
 
 namespace dtrun::dtensor {

@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dtrun/dtensor/creation.h"
 #include "dtrun/tensor/cuda.h"
-#include "dtrun/tensor/ops.h"
 #include "runtime/dist_ranks.h"
 #include "support/thrown_error.h"
 
@@ -19,10 +19,10 @@ using testing::HasSubstr;
 using testing_support::error_of;
 using Values = std::vector<double>;
 
-LocalTensor vector_of(const Values& values) {
+Tensor vector_of(const Values& values) {
   return tensor_from(values, {static_cast<std::int64_t>(values.size())}, tensors::DType::f32);
 }
-Values values_of(const LocalTensor& tensor) {
+Values values_of(const Tensor& tensor) {
   return tensor.to_vector();
 }
 
@@ -55,18 +55,18 @@ TEST(DistTest, CollectivesNameGlobalRanksAlsoInAGroup) {
     const ProcessGroup odd = new_group({1, 3}, {.name = "odd"});
     if (rank % 2 == 0) return;
     const OpOptions in_odd = {.group = odd};
-    LocalTensor tensor = vector_of({mine});
+    Tensor tensor = vector_of({mine});
     broadcast(tensor, 3, in_odd);
     EXPECT_EQ(values_of(tensor), Values{3});
     tensor = vector_of({mine});
     reduce(tensor, 3, ReduceOp::sum, in_odd);
     EXPECT_EQ(values_of(tensor), Values{rank == 3 ? 4.0 : 1.0});
-    const std::vector<LocalTensor> two = {vector_of({10}), vector_of({30})};
-    const std::vector<LocalTensor> none;
+    const std::vector<Tensor> two = {vector_of({10}), vector_of({30})};
+    const std::vector<Tensor> none;
     scatter(tensor, rank == 3 ? two : none, 3, in_odd);
     EXPECT_EQ(values_of(tensor), Values{10 * mine});
-    gather(tensor, rank == 1 ? std::vector<LocalTensor>{tensors::zeros({1}), vector_of({0})} : none,
-           1, in_odd);
+    gather(tensor, rank == 1 ? std::vector<Tensor>{dtensor::zeros({1}), vector_of({0})} : none, 1,
+           in_odd);
     if (rank == 1) {
       isend(tensor, 3, {.group = odd, .tag = 7}).wait();
     } else {
@@ -79,19 +79,19 @@ TEST(DistTest, CollectivesNameGlobalRanksAlsoInAGroup) {
 TEST(DistTest, CollectivesOfTheWorldTakeWhatTheirNamesakesTake) {
   run_dist_ranks(2, [](int rank) {
     const double mine = rank;
-    LocalTensor tensor = vector_of({mine, 1});
+    Tensor tensor = vector_of({mine, 1});
     all_reduce(tensor, ReduceOp::max);
     EXPECT_EQ(values_of(tensor), (Values{1, 1}));
     const Work work = all_reduce(tensor, ReduceOp::sum, {.async_op = true});
     work.wait();
     EXPECT_EQ(values_of(tensor), (Values{2, 2}));
-    const std::vector<LocalTensor> all = {vector_of({0}), vector_of({0})};
+    const std::vector<Tensor> all = {vector_of({0}), vector_of({0})};
     all_gather(all, vector_of({mine}));
     EXPECT_EQ(values_of(all[1]), Values{1});
-    LocalTensor output = vector_of({0});
+    Tensor output = vector_of({0});
     reduce_scatter(output, {vector_of({mine}), vector_of({mine + 10})});
     EXPECT_EQ(values_of(output), Values{rank == 0 ? 1.0 : 21.0});
-    const std::vector<LocalTensor> from = {vector_of({mine}), vector_of({mine + 10})};
+    const std::vector<Tensor> from = {vector_of({mine}), vector_of({mine + 10})};
     all_to_all(all, from);
     EXPECT_EQ(values_of(all[1]), Values{rank == 0 ? 1.0 : 11.0});
     barrier();
@@ -107,10 +107,10 @@ TEST(DistTest, CollectivesOfTheWorldTakeWhatTheirNamesakesTake) {
 TEST(DistTest, TheFlatCallsTakeOneTensorForAllRanks) {
   run_dist_ranks(2, [](int rank) {
     const double mine = rank;
-    LocalTensor output = vector_of({0, 0});
+    Tensor output = vector_of({0, 0});
     all_gather_into_tensor(output, vector_of({mine}));
     EXPECT_EQ(values_of(output), (Values{0, 1}));
-    LocalTensor one = vector_of({0});
+    Tensor one = vector_of({0});
     reduce_scatter_tensor(one, vector_of({mine, mine + 10}));
     EXPECT_EQ(values_of(one), Values{rank == 0 ? 1.0 : 21.0});
     all_to_all_single(output, vector_of({mine, mine + 10}));
@@ -126,7 +126,7 @@ TEST(DistTest, ABatchOfMessagesNamesGlobalRanks) {
     EXPECT_EQ(pair.timeout(), std::chrono::seconds(30));
     const double mine = rank;
     const int peer = 3 - rank;
-    const LocalTensor incoming = vector_of({0});
+    const Tensor incoming = vector_of({0});
     const std::vector<P2POp> batch = {{P2POp::Kind::receive, incoming, peer},
                                       {P2POp::Kind::send, vector_of({mine}), peer}};
     for (const Work& work : batch_isend_irecv(batch, pair)) work.wait();
@@ -141,7 +141,7 @@ TEST(DistTest, AThreadMayInitAgainAfterDestroyAtTheSameFile) {
   run_uninitialized_ranks(3, [&](const InitProcessGroup& mine) {
     for (int world_number = 0; world_number < 5; ++world_number) {
       init_process_group(mine);
-      const LocalTensor tensor = vector_of({1});
+      const Tensor tensor = vector_of({1});
       all_reduce(tensor);
       EXPECT_EQ(values_of(tensor), Values{3});
       destroy_process_group();
@@ -166,7 +166,7 @@ TEST(DistTest, InitMakesTheLocalRanksGpuCurrentAndRefusesARankWithoutOne) {
       init_process_group(mine);
       EXPECT_EQ(device(), (tensors::Device{tensors::DeviceType::cuda, 0}));
       EXPECT_EQ(tensors::cuda::current_device(), 0);
-      const LocalTensor tensor = tensors::ones({4}, {.device = device()});
+      const Tensor tensor = tensors::ones({4}, {.device = device()});
       all_reduce(tensor);
       EXPECT_EQ(values_of(tensor.to(tensors::kCpu)), (Values{1, 1, 1, 1}));
       destroy_process_group();
@@ -199,7 +199,7 @@ TEST(DistTest, ARootOutsideTheGroupFailsTheCallOnAllItsRanksAndIsNamedByItsGloba
   const std::vector<Ended> ended = run_failing_dist_ranks(3, [](int rank) {
     const ProcessGroup pair = new_group({1, 2}, {.name = "pair"});
     if (rank == 0) return;
-    broadcast(tensors::zeros({1}), rank == 1 ? 0 : 1, {.group = pair});
+    broadcast(dtensor::zeros({1}), rank == 1 ? 0 : 1, {.group = pair});
   });
   EXPECT_FALSE(ended[0].error);
   ASSERT_TRUE(ended[1].error && ended[2].error);
@@ -214,13 +214,13 @@ TEST(DistTest, ARootOutsideTheGroupFailsTheCallOnAllItsRanksAndIsNamedByItsGloba
 TEST(DistTest, AGroupThatThisRankIsNoMemberOfIsRefusedByNameAndIsNotTheWorld) {
   run_dist_ranks(2, [](int rank) {
     const ProcessGroup first = new_group({0}, {.name = "first"});
-    if (rank == 0) return all_reduce(tensors::zeros({1}), ReduceOp::sum, {.group = first}).wait();
+    if (rank == 0) return all_reduce(dtensor::zeros({1}), ReduceOp::sum, {.group = first}).wait();
     EXPECT_EQ(first.to_string(), "ProcessGroup(name=first, this rank is no member)");
     const std::function<void()> calls[] = {
-        [&] { all_reduce(tensors::zeros({1}), ReduceOp::sum, {.group = first}); },
-        [&] { broadcast(tensors::zeros({1}), 0, {.group = first}); },
+        [&] { all_reduce(dtensor::zeros({1}), ReduceOp::sum, {.group = first}); },
+        [&] { broadcast(dtensor::zeros({1}), 0, {.group = first}); },
         [&] { barrier({.group = first}); },
-        [&] { send(tensors::zeros({1}), 0, {.group = first}); },
+        [&] { send(dtensor::zeros({1}), 0, {.group = first}); },
         [&] { get_backend(first); },
         [&] { get_process_group_ranks(first); },
     };
@@ -257,7 +257,7 @@ TEST(DistTest, CallsBeforeInitAndAfterDestroyAndASecondInitAreNamed) {
     EXPECT_FALSE(is_initialized());
     for (const auto& call : std::vector<std::function<void()>>{
              [] { barrier(); }, [&] { barrier({.group = group}); },
-             [&] { all_reduce(tensors::zeros({1}), ReduceOp::sum, {.group = all}); },
+             [&] { all_reduce(dtensor::zeros({1}), ReduceOp::sum, {.group = all}); },
              [] { destroy_process_group(); }, [] { get_rank(); }})
       EXPECT_EQ(text_of(call), "the default process group has been destroyed");
     EXPECT_EQ(error_of([&] { all.barrier(); })->code(), ErrorCode::kAborted);

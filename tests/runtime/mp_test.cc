@@ -30,7 +30,7 @@ namespace {
 
 using base::Error;
 using base::ErrorCode;
-using tensors::LocalTensor;
+using dtensor::Tensor;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing_support::error_of;
@@ -91,8 +91,8 @@ void check_containers(std::vector<bool> bits, std::vector<std::string> texts,
 }
 DTRUN_MP_FUNCTION(check_containers);
 
-void check_tensors(LocalTensor dense, LocalTensor strided, LocalTensor empty, LocalTensor number,
-                   LocalTensor undefined, std::vector<LocalTensor> list) {
+void check_tensors(Tensor dense, Tensor strided, Tensor empty, Tensor number, Tensor undefined,
+                   std::vector<Tensor> list) {
   REQUIRE(dense.to_string() == tensors::arange(6).view({2, 3}).to_string());
   REQUIRE(dense.dtype() == tensors::DType::i64);
   REQUIRE(strided.to_string() == tensors::arange(6).view({2, 3}).transpose(0, 1).to_string());
@@ -138,12 +138,12 @@ TEST(ArgumentsTest, ANumberThatDoesNotFitIsRefused) {
 
 TEST(ArgumentsTest, TensorsTravelByValue) {
   for (const std::string method : kMethods) {
-    const LocalTensor dense = tensors::arange(6).view({2, 3});
+    const Tensor dense = tensors::arange(6).view({2, 3});
     expect_runs(Process(
         check_tensors,
         args(dense, dense.transpose(0, 1), tensors::ones({0, 3}, {.dtype = tensors::DType::bf16}),
-             tensors::full({}, 2.5), LocalTensor(),
-             std::vector<LocalTensor>{tensors::ones({2}, {.dtype = tensors::DType::boolean})}),
+             tensors::full({}, 2.5), Tensor(),
+             std::vector<Tensor>{tensors::ones({2}, {.dtype = tensors::DType::boolean})}),
         {.start_method = method}));
     EXPECT_EQ(dense.to_vector()[5], 5.0);
   }

@@ -4,17 +4,15 @@
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/process_group.h"
+#include "dtrun/dtensor/autograd.h"
+#include "dtrun/dtensor/creation.h"
 #include "dtrun/dtensor/device_mesh.h"
-#include "dtrun/dtensor/dtensor.h"
 #include "dtrun/dtensor/ops.h"
 #include "dtrun/dtensor/placement.h"
 #include "dtrun/runtime/dist.h"
 #include "dtrun/runtime/mp.h"
 #include "dtrun/runtime/print.h"
 #include "dtrun/runtime/worker.h"
-#include "dtrun/tensor/literal.h"
-#include "dtrun/tensor/ops.h"
-#include "dtrun/tensor/tensor.h"
 
 namespace dtrun {
 
@@ -22,22 +20,24 @@ using base::Deadline;
 using base::Error;
 using base::ErrorCode;
 
-using namespace tensors;
-using Tensor = tensors::LocalTensor;
+using tensors::Device;
+using tensors::DeviceType;
+using tensors::DType;
+using tensors::kCpu;
+using tensors::LocalTensor;
+using tensors::promote_types;
+using tensors::RandomKey;
+using tensors::Scalar;
+using tensors::Shape;
+using tensors::TensorOptions;
 
 using collectives::CallOptions;
 using collectives::ProcessGroup;
 using collectives::ReduceOp;
 using collectives::Work;
 
-using dtensor::DeviceMesh;
-using dtensor::distribute_tensor;
-using dtensor::DTensor;
-using dtensor::Partial;
-using dtensor::Placement;
-using dtensor::Placements;
-using dtensor::Replicate;
-using dtensor::Shard;
+// All that is done with tensors stands there.
+using namespace dtensor;
 
 using runtime::init;
 using runtime::InitOptions;

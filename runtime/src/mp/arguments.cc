@@ -9,6 +9,7 @@
 
 namespace dtrun::mp::wire {
 
+using dtensor::Tensor;
 using tensors::LocalTensor;
 
 std::string_view Reader::take(std::size_t bytes) {
@@ -36,7 +37,8 @@ void get(Reader& reader, std::string& text) {
   text = reader.take(size);
 }
 
-void put(std::string& out, const LocalTensor& tensor) {
+void put(std::string& out, const Tensor& given) {
+  const LocalTensor& tensor = given.plain_local();
   put(out, tensor.defined());
   if (!tensor.defined()) return;
   put(out, tensor.dtype());
@@ -47,7 +49,7 @@ void put(std::string& out, const LocalTensor& tensor) {
   out.append(host.data_as<const char>(), host.bytes());
 }
 
-void get(Reader& reader, LocalTensor& tensor) {
+void get(Reader& reader, Tensor& tensor) {
   bool defined = false;
   get(reader, defined);
   if (!defined) return;

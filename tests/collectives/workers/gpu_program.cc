@@ -17,10 +17,10 @@ int main(int argc, char** argv) {
   const Device device = dist::device();
 
   // No call here waits for the device but the last: the order of the streams must do.
-  const LocalTensor x = full({1000}, rank + 1, {.dtype = DType::f32, .device = device});
-  const LocalTensor y = x + x;
+  const Tensor x = full({1000}, rank + 1, {.dtype = DType::f32, .device = device});
+  const Tensor y = x + x;
   dist::all_reduce(y);
-  const LocalTensor z = y + y;
+  const Tensor z = y + y;
   const double expected = 2.0 * size * (size + 1);
   const double seen = sum(z).item() / 1000;
   print("[Rank {}] on {} with {}: {}, expected {}", rank, device.to_string(), argv[1], seen,

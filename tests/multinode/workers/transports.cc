@@ -9,7 +9,7 @@ using namespace dtrun;
 int main() {
   const Worker worker = init();
   const int n = worker.world_size();
-  const LocalTensor tensor = full({1 << 18}, worker.rank() + 1);
+  const Tensor tensor = full({1 << 18}, worker.rank() + 1);
   worker.world().all_reduce(tensor);
   const bool right = equal(tensor, full({1 << 18}, n * (n + 1) / 2));
   const collectives::TransportCounters counters = worker.world().counters();

@@ -19,7 +19,7 @@ int main(int, char** argv) {
   for (int again = 0; how == "init-again" && again < 5; ++again) {
     dist::destroy_process_group();
     dist::init_process_group();
-    const LocalTensor tensor = ones({1});
+    const Tensor tensor = ones({1});
     dist::all_reduce(tensor);
     print("rank {} world {}: {}", dist::get_rank(), again, tensor);
   }

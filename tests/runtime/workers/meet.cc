@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   }
   if (argc > 4) options.backend = argv[4];
   dist::init_process_group(options);
-  const LocalTensor tensor = ones({1});
+  const Tensor tensor = ones({1});
   dist::all_reduce(tensor);
   print("rank {} of {}: {}", dist::get_rank(), dist::get_world_size(), tensor);
   dist::destroy_process_group();

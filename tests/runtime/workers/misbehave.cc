@@ -23,7 +23,7 @@ int number_of(const char* variable) {
 // All-reduces until something ends it; prints a line once the first is through, so that a test
 // knows where it is.
 void reduce_for_ever(const Worker& worker, int victim, const char* how) {
-  const LocalTensor tensor = ones({1 << 14});
+  const Tensor tensor = ones({1 << 14});
   for (long step = 0;; ++step) {
     if (worker.rank() == victim && step == 3 && ::strcmp(how, "kill-in-collective") == 0)
       ::kill(::getpid(), SIGKILL);

@@ -43,7 +43,7 @@ DTRUN_MP_FUNCTION(print_by_stdio);
 
 void reduce(int rank, int world_size) {
   dist::init_process_group(dist::InitProcessGroup{.rank = rank, .world_size = world_size});
-  const LocalTensor tensor = ones({2});
+  const Tensor tensor = ones({2});
   dist::all_reduce(tensor);
   print("rank {} of {}: {}", rank, world_size, tensor);
   dist::destroy_process_group();
@@ -92,7 +92,7 @@ int reduce_twice(const std::string& method, const char* inner_host, const char* 
   ::setenv("MASTER_ADDR", host.c_str(), 1);
   ::setenv("MASTER_PORT", port.c_str(), 1);
   Worker worker = init();
-  const LocalTensor tensor = ones({1});
+  const Tensor tensor = ones({1});
   worker.world().all_reduce(tensor);
   print("outer rank {}: {}", worker.rank(), tensor);
   return 0;

@@ -1,7 +1,8 @@
 // Counted<T>: an owner of a T that counts its owners itself: eight bytes, no control block. T
-// derives from Count and has `static void destroy(T*) noexcept`, or is deleted. Copies may be made
-// and dropped by several threads at once; one handle is not to be changed by one thread while
-// another uses it.
+// derives from Count. Copies may be made and dropped by several threads at once; one handle is not
+// to be changed by one thread while another uses it. A T with `static void destroy(T*) noexcept` is
+// ended by that, not by delete; one with `static void drop(T*) noexcept` does all that the going of
+// an owner takes.
 #pragma once
 
 #include <atomic>
@@ -20,10 +21,30 @@ class Count {
 
   std::uint32_t owners() const { return owners_.load(std::memory_order_relaxed); }
 
+ protected:
+  explicit Count(std::uint32_t owners) : owners_(owners) {}
+  /// One less, unless it is the last. Returns whether it was not.
+  bool drop_unless_last() {
+    std::uint32_t owners = this->owners();
+    while (owners > 1) {
+      if (owners_.compare_exchange_weak(owners, owners - 1, std::memory_order_acq_rel)) return true;
+    }
+    return false;
+  }
+  /// One more, unless there is none. Returns whether there was one.
+  bool share_if_owned() {
+    std::uint32_t owners = this->owners();
+    while (owners > 0) {
+      if (owners_.compare_exchange_weak(owners, owners + 1, std::memory_order_acq_rel)) return true;
+    }
+    return false;
+  }
+
+  std::atomic<std::uint32_t> owners_{1};
+
  private:
   template <typename T>
   friend class Counted;
-  std::atomic<std::uint32_t> owners_{1};
 };
 
 template <typename T>
@@ -48,19 +69,11 @@ class Counted {
     return *this;
   }
   ~Counted() {
-    if (object_ == nullptr) return;
-    // The last owner alone needs no atomic step: nobody else can make another.
-    if (object_->owners_.load(std::memory_order_acquire) != 1 &&
-        object_->owners_.fetch_sub(1, std::memory_order_acq_rel) != 1) {
-      return;
-    }
-    if constexpr (requires { T::destroy(object_); }) {
-      T::destroy(object_);
-    } else {
-      delete object_;
-    }
+    if (object_ != nullptr) drop(object_);
   }
 
+  /// The owner that it was is the caller's now.
+  T* give_up() { return std::exchange(object_, nullptr); }
   T* get() const { return object_; }
   T* operator->() const { return object_; }
   T& operator*() const { return *object_; }
@@ -68,6 +81,23 @@ class Counted {
   friend bool operator==(const Counted&, const Counted&) = default;
 
  private:
+  static void drop(T* object) noexcept {
+    if constexpr (requires { T::drop(object); }) {
+      T::drop(object);
+    } else {
+      // The last owner alone needs no atomic step: nobody else can make another.
+      if (object->owners_.load(std::memory_order_acquire) != 1 &&
+          object->owners_.fetch_sub(1, std::memory_order_acq_rel) != 1) {
+        return;
+      }
+      if constexpr (requires { T::destroy(object); }) {
+        T::destroy(object);
+      } else {
+        delete object;
+      }
+    }
+  }
+
   T* object_ = nullptr;
 };
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtrun/collectives/process_group.h"
@@ -13,9 +14,12 @@ namespace dtrun::dtensor {
 
 using collectives::ProcessGroup;
 
+struct MeshBody;
+
 class DeviceMesh {
  public:
   DeviceMesh() = default;
+  explicit DeviceMesh(std::shared_ptr<MeshBody> body) : body_(std::move(body)) {}
   /// Rank r of `group` stands at the row-major coordinate of r; the product of the shape is the
   /// group's size. A 1-D mesh uses `group` itself. @throws Error kInvalidArgument
   DeviceMesh(ProcessGroup group, std::vector<int> shape, std::vector<std::string> axis_names = {},
@@ -44,9 +48,10 @@ class DeviceMesh {
   std::string to_string() const;
   friend bool operator==(const DeviceMesh& a, const DeviceMesh& b);
 
+  const std::shared_ptr<MeshBody>& body() const { return body_; }
+
  private:
-  struct Impl;
-  std::shared_ptr<const Impl> impl_;
+  std::shared_ptr<MeshBody> body_;
 };
 
 }  // namespace dtrun::dtensor

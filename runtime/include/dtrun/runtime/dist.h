@@ -14,6 +14,7 @@
 
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/dtensor/device_mesh.h"
+#include "dtrun/dtensor/tensor.h"
 #include "dtrun/runtime/worker.h"
 
 namespace dtrun::dist {
@@ -21,7 +22,7 @@ namespace dtrun::dist {
 using collectives::ProcessGroup;
 using collectives::ReduceOp;
 using collectives::Work;
-using tensors::LocalTensor;
+using dtensor::Tensor;
 using Site = base::CallSite;
 
 struct InitProcessGroup {
@@ -92,33 +93,32 @@ struct OpOptions {
   std::optional<base::Deadline::Duration> timeout = std::nullopt;  ///< default: the group's
 };
 
-// See collectives::ProcessGroup for what each does. Without async_op the Work is done already.
-Work broadcast(const LocalTensor& tensor, int src, OpOptions options = {},
-               Site site = Site::current());
-Work all_reduce(const LocalTensor& tensor, ReduceOp op = ReduceOp::sum, OpOptions options = {},
+// See collectives::ProcessGroup for what each does. Tensors are local ones; a distributed one is
+// refused with Error kInvalidArgument: to_local() is its part. What is written counts as changed in
+// place; no gradient flows. Without async_op the Work is done already.
+Work broadcast(const Tensor& tensor, int src, OpOptions options = {}, Site site = Site::current());
+Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum, OpOptions options = {},
                 Site site = Site::current());
-Work reduce(const LocalTensor& tensor, int dst, ReduceOp op = ReduceOp::sum, OpOptions options = {},
+Work reduce(const Tensor& tensor, int dst, ReduceOp op = ReduceOp::sum, OpOptions options = {},
             Site site = Site::current());
-Work all_gather(const std::vector<LocalTensor>& tensor_list, const LocalTensor& tensor,
+Work all_gather(const std::vector<Tensor>& tensor_list, const Tensor& tensor,
                 OpOptions options = {}, Site site = Site::current());
-Work all_gather_into_tensor(const LocalTensor& output, const LocalTensor& input,
-                            OpOptions options = {}, Site site = Site::current());
+Work all_gather_into_tensor(const Tensor& output, const Tensor& input, OpOptions options = {},
+                            Site site = Site::current());
 /// @param gather_list on rank dst only
-Work gather(const LocalTensor& tensor, const std::vector<LocalTensor>& gather_list, int dst,
+Work gather(const Tensor& tensor, const std::vector<Tensor>& gather_list, int dst,
             OpOptions options = {}, Site site = Site::current());
 /// @param scatter_list on rank src only
-Work scatter(const LocalTensor& tensor, const std::vector<LocalTensor>& scatter_list, int src,
+Work scatter(const Tensor& tensor, const std::vector<Tensor>& scatter_list, int src,
              OpOptions options = {}, Site site = Site::current());
-Work reduce_scatter(const LocalTensor& output, const std::vector<LocalTensor>& input_list,
+Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& input_list,
                     ReduceOp op = ReduceOp::sum, OpOptions options = {},
                     Site site = Site::current());
-Work reduce_scatter_tensor(const LocalTensor& output, const LocalTensor& input,
-                           ReduceOp op = ReduceOp::sum, OpOptions options = {},
-                           Site site = Site::current());
-Work all_to_all(const std::vector<LocalTensor>& output_list,
-                const std::vector<LocalTensor>& input_list, OpOptions options = {},
-                Site site = Site::current());
-Work all_to_all_single(const LocalTensor& output, const LocalTensor& input,
+Work reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
+                           OpOptions options = {}, Site site = Site::current());
+Work all_to_all(const std::vector<Tensor>& output_list, const std::vector<Tensor>& input_list,
+                OpOptions options = {}, Site site = Site::current());
+Work all_to_all_single(const Tensor& output, const Tensor& input,
                        const std::vector<std::int64_t>& output_split_sizes = {},
                        const std::vector<std::int64_t>& input_split_sizes = {},
                        OpOptions options = {}, Site site = Site::current());
@@ -136,20 +136,18 @@ struct MessageOptions {
   std::uint32_t tag = 0;
   std::optional<base::Deadline::Duration> timeout = std::nullopt;
 };
-void send(const LocalTensor& tensor, int dst, MessageOptions options = {},
-          Site site = Site::current());
+void send(const Tensor& tensor, int dst, MessageOptions options = {}, Site site = Site::current());
 /// @param src -1: from any rank. @return the sender's global rank
-int recv(const LocalTensor& tensor, int src = -1, MessageOptions options = {},
+int recv(const Tensor& tensor, int src = -1, MessageOptions options = {},
          Site site = Site::current());
-Work isend(const LocalTensor& tensor, int dst, MessageOptions options = {},
-           Site site = Site::current());
-Work irecv(const LocalTensor& tensor, int src = -1, MessageOptions options = {},
+Work isend(const Tensor& tensor, int dst, MessageOptions options = {}, Site site = Site::current());
+Work irecv(const Tensor& tensor, int src = -1, MessageOptions options = {},
            Site site = Site::current());
 
 struct P2POp {
   using Kind = collectives::P2POp::Kind;
   Kind kind;
-  LocalTensor tensor;
+  Tensor tensor;
   int peer = 0;  ///< global rank
   std::uint32_t tag = 0;
 };

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "dtrun/tensor/tensor.h"
+#include "dtrun/dtensor/tensor.h"
 
 namespace dtrun::mp {
 
@@ -40,7 +40,7 @@ inline constexpr bool kSendable = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 template <>
 inline constexpr bool kSendable<std::string> = true;
 template <>
-inline constexpr bool kSendable<tensors::LocalTensor> = true;
+inline constexpr bool kSendable<dtensor::Tensor> = true;
 template <typename T>
 inline constexpr bool kSendable<std::vector<T>> = kSendable<T>;
 template <typename T>
@@ -70,8 +70,10 @@ requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void put(std::string& out
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 void put(std::string& out, const std::string& text);
-/// Its elements, shape and dtype; a CUDA tensor travels through the memory of the host.
-void put(std::string& out, const tensors::LocalTensor& tensor);
+/// Its elements, shape and dtype, no gradient; a CUDA tensor travels through the memory of the
+/// host.
+/// @throws Error kInvalidArgument for a distributed one, whose mesh is this job's
+void put(std::string& out, const dtensor::Tensor& tensor);
 template <typename T>
 void put(std::string& out, const std::vector<T>& list);
 template <typename T>
@@ -103,7 +105,7 @@ requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void get(Reader& reader, 
   std::memcpy(&value, reader.take(sizeof value).data(), sizeof value);
 }
 void get(Reader& reader, std::string& text);
-void get(Reader& reader, tensors::LocalTensor& tensor);
+void get(Reader& reader, dtensor::Tensor& tensor);
 template <typename T>
 void get(Reader& reader, std::vector<T>& list);
 template <typename T>

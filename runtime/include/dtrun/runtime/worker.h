@@ -25,8 +25,8 @@ struct InitOptions {
   std::string init_method = "env://";
   int rank = -1;        ///< -1: that of the init method, else RANK of the environment
   int world_size = -1;  ///< -1: that of the init method, else WORLD_SIZE of the environment
-  /// How many worlds of this job the rank has been in before, equal on all ranks: each world has keys
-  /// of its own in the launcher's store.
+  /// How many worlds of this job the rank has been in before, equal on all ranks: each world has
+  /// keys of its own in the launcher's store.
   int generation = 0;
   /// For joining, and the default of every collective.
   base::Deadline::Duration timeout = std::chrono::minutes(30);

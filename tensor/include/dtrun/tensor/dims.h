@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun::tensors {
+/// Types of arguments. They stand apart so that a call such as dtrun::zeros(shape) finds the
+/// functions on Tensor, and not also those on LocalTensor beside them.
+namespace dtrun::tensors::values {
 
 class Dims {
  public:
@@ -136,4 +138,8 @@ class Dims {
   std::uint32_t capacity_ = kInline;
 };
 
-}  // namespace dtrun::tensors
+}  // namespace dtrun::tensors::values
+
+namespace dtrun::tensors {
+using values::Dims;
+}

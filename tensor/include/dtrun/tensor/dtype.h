@@ -7,16 +7,21 @@
 
 namespace dtrun::tensors {
 
+namespace values {
 enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
+}
+using values::DType;
 
 std::size_t item_size(DType dtype);
 bool is_floating_point(DType dtype);
 /// PyTorch's: "float32", "bfloat16", "bool".
 std::string_view dtype_name(DType dtype);
+namespace values {
 /// For print().
 inline std::string_view to_string(DType dtype) {
   return dtype_name(dtype);
 }
+}  // namespace values
 /// The vectors' and messages': "f32", "bf16", "bool".
 std::string_view dtype_short_name(DType dtype);
 /// @throws Error kInvalidArgument; accepts both names

@@ -10,6 +10,7 @@
 #include "dtrun/tensor/tensor.h"
 
 namespace dtrun::tensors {
+namespace values {
 
 /// A number, or a list of literals of equal shape. Made by braces; not for keeping.
 class TensorLiteral {
@@ -38,6 +39,10 @@ struct LiteralOptions {
   std::optional<DType> dtype;
   Device device = kCpu;
 };
+
+}  // namespace values
+using values::LiteralOptions;
+using values::TensorLiteral;
 
 /// tensor({1., 2.}) is f32, tensor({{1, 2}, {3, 4}}) is i64 [2, 2], tensor(3.5) is 0-dim.
 /// @throws Error kInvalidArgument for ragged lists

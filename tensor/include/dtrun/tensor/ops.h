@@ -9,13 +9,9 @@
 #include "dtrun/tensor/ops/pointwise.h"
 #include "dtrun/tensor/ops/reduction.h"
 #include "dtrun/tensor/tensor.h"
+#include "dtrun/tensor/tensor_options.h"
 
 namespace dtrun::tensors {
-
-struct TensorOptions {
-  DType dtype = DType::f32;
-  Device device = kCpu;
-};
 
 // Creation (creation.cc)
 LocalTensor empty(const Shape& shape, TensorOptions options = {});
@@ -30,10 +26,6 @@ LocalTensor arange(double start, double end, double step, TensorOptions options)
 /// element `index` of a tensor of `global_shape` is the same on every layout, to the last bit on
 /// every machine. randn_block makes the block that starts at `offsets`. Made in f64 and converted;
 /// integer dtypes truncate.
-struct RandomKey {
-  std::uint64_t seed = 0;
-  std::uint64_t stream = 0;  ///< tells tensors of one seed apart
-};
 LocalTensor randn(const Shape& shape, RandomKey key, TensorOptions options = {});
 LocalTensor randn_block(const Shape& global_shape, const Shape& offsets, const Shape& shape,
                         RandomKey key, TensorOptions options = {});

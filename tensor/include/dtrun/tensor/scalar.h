@@ -8,7 +8,7 @@
 
 #include "dtrun/tensor/dtype.h"
 
-namespace dtrun::tensors {
+namespace dtrun::tensors::values {
 
 class Scalar {
  public:
@@ -50,4 +50,8 @@ class Scalar {
   std::int64_t integer_ = 0;  ///< of booleans and integers
 };
 
-}  // namespace dtrun::tensors
+}  // namespace dtrun::tensors::values
+
+namespace dtrun::tensors {
+using values::Scalar;
+}

@@ -21,9 +21,11 @@ int normalize_dim(int dim, std::size_t rank);
 Shape broadcast_shapes(const Shape& a, const Shape& b);
 /// "[2, 3]".
 std::string shape_to_string(const Shape& shape);
+namespace values {
 /// For print().
 inline std::string to_string(const Dims& dims) {
   return shape_to_string(dims);
 }
+}  // namespace values
 
 }  // namespace dtrun::tensors

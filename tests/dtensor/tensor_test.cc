@@ -1,4 +1,4 @@
-#include "dtrun/dtensor/dtensor.h"
+#include "dtrun/dtensor/creation.h"
 
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ TEST(DTensorTest, FromLocalWithoutAShapeGrowsTheShardedDims) {
     EXPECT_EQ(DTensor::from_local(local, mesh, {Shard(0), Shard(0)}).shape(), (Shape{8, 3}));
     EXPECT_EQ(DTensor::from_local(local, mesh, {Replicate(), Partial()}).shape(), (Shape{2, 3}));
     const DTensor tensor = DTensor::from_local(local, mesh, {Shard(0), Replicate()});
-    EXPECT_EQ(tensor.to_local().storage(), local.storage());
+    EXPECT_EQ(tensor.local().storage(), local.storage());
     EXPECT_EQ(tensor.spec().to_string(), "f32[4, 3] on (2, 2): [S(0), R]");
     EXPECT_EQ(tensor.dtype(), DType::f32);
     EXPECT_EQ(tensor.device_mesh(), mesh);
@@ -171,7 +171,7 @@ TEST(DTensorTest, TheSameLayoutIsReachedWithoutACopy) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});
     const DTensor tensor = zeros({4}, mesh, {Shard(0)});
-    EXPECT_EQ(tensor.redistribute({Shard(-1)}).to_local().storage(), tensor.to_local().storage());
+    EXPECT_EQ(tensor.redistribute({Shard(-1)}).local().storage(), tensor.local().storage());
   });
 }
 

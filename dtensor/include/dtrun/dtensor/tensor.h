@@ -1,0 +1,195 @@
+// Tensor: what users hold: numbers on one rank, or one global tensor of which every rank of a mesh
+// holds a part; with a place in the graph that gradients flow back through, where one is wanted. A
+// handle of eight bytes: copies are the same tensor. Calls that communicate are collective over the
+// mesh. One graph is one thread's; tensors without one may be read by several.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/counted.h"
+#include "dtrun/dtensor/device_mesh.h"
+#include "dtrun/dtensor/placement.h"
+#include "dtrun/dtensor/spec.h"
+#include "dtrun/tensor/scalar.h"
+#include "dtrun/tensor/tensor.h"
+
+namespace dtrun::dtensor {
+
+using tensors::Device;
+using tensors::DType;
+using tensors::LocalTensor;
+using tensors::Scalar;
+using tensors::Shape;
+
+class Node;
+
+struct FromLocalOptions {
+  /// The global shape. Not given: the local sizes times the axis sizes that shard them (all ranks
+  /// must hold equal shapes).
+  tensors::Shape shape = {};
+  bool has_shape = false;  ///< shape is given; {} is that of a 0-dim tensor
+  ShardOrder shard_order = {};
+};
+
+struct BackwardOptions {
+  /// The graph can be gone through once more.
+  bool retain_graph = false;
+  /// The gradients are part of a graph themselves; retains this one.
+  bool create_graph = false;
+};
+
+class Tensor {
+ public:
+  /// An undefined tensor: only defined(), assignment and destruction are allowed.
+  Tensor() = default;
+  Tensor(LocalTensor local);  // NOLINT: a rank's own numbers are a tensor
+  /// @param local exactly the shape of spec.local_box(), and its dtype (DT_CHECK)
+  Tensor(Spec spec, LocalTensor local);
+
+  using FromLocal = FromLocalOptions;
+  /// No communication. @throws Error kInvalidArgument when local is not this rank's box of the
+  /// given shape
+  static Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placements,
+                           FromLocal options = {});
+
+  bool defined() const { return static_cast<bool>(body_); }
+  /// Of the whole tensor.
+  const Shape& shape() const { return body_->spec ? body_->spec.shape() : body_->local.shape(); }
+  std::int64_t size(int dim) const;
+  int dim() const { return static_cast<int>(shape().size()); }
+  std::int64_t numel() const { return tensors::numel(shape()); }
+  DType dtype() const { return body_->local.dtype(); }
+  Device device() const { return body_->local.device(); }
+
+  // On a mesh.
+  bool is_distributed() const { return static_cast<bool>(body_->spec); }
+  /// None of a local tensor.
+  const Spec& spec() const { return body_->spec; }
+  /// @throws Error kInvalidArgument for a local tensor, as placements()
+  DeviceMesh device_mesh() const;
+  const Placements& placements() const;
+  /// What this rank holds, without a mesh; a local tensor itself. Gradients flow.
+  Tensor to_local() const;
+  /// The whole tensor on every rank. Collective.
+  Tensor full_tensor() const;
+  /// Any placements to any placements on the same mesh. Collective. Target Partial keeps the value
+  /// on the first rank of the axis, or each chunk on the rank that has it, and the neutral element
+  /// elsewhere (avg: the value everywhere). @throws Error kInvalidArgument
+  Tensor redistribute(const Placements& placements, const ShardOrder& order = {}) const;
+
+  // Elements of a local tensor. @throws Error kInvalidArgument for a distributed one
+  /// What kernels and collectives take.
+  operator const LocalTensor&() const { return plain_local(); }  // NOLINT
+  const LocalTensor& plain_local() const;
+  /// What this rank holds, wherever the rest lies. No gradient flows.
+  const LocalTensor& local() const { return body_->local; }
+  void* data() const { return plain_local().data(); }
+  template <typename T>
+  T* data_as() const {
+    return plain_local().data_as<T>();
+  }
+  /// The only element, converted; collective where it is not whole on this rank.
+  double item() const;
+  /// All elements in row-major order; collective where they are not whole on this rank.
+  std::vector<double> to_vector() const;
+  std::vector<std::int64_t> to_vector_i64() const;
+  bool is_contiguous() const { return plain_local().is_contiguous(); }
+
+  // Gradients.
+  bool requires_grad() const { return static_cast<bool>(body_->producer); }
+  /// A leaf whose gradient backward() fills; `false` takes it out of the graph.
+  /// @throws Error kInvalidArgument for integers, and for a tensor that an operation has made
+  const Tensor& requires_grad_(bool requires_grad = true) const;
+  /// No operation has made it, or none whose gradient is wanted.
+  bool is_leaf() const;
+  /// Undefined where there is none yet. Of a leaf, or one that retain_grad() was said of.
+  Tensor grad() const;
+  void set_grad(const Tensor& grad) const;
+  /// This tensor's gradient is kept, too.
+  void retain_grad() const;
+  /// The same numbers, outside the graph.
+  Tensor detach() const;
+  /// Fills grad() of all leaves that this tensor was made of, adding to what is there.
+  /// @param gradient of this tensor; not given: one, of a tensor with one element
+  /// @throws Error kInvalidArgument, also for a graph that was gone through already
+  void backward(BackwardOptions options = {}) const;
+  void backward(const Tensor& gradient, BackwardOptions options = {}) const;
+  /// Called with the gradient of this tensor when it is whole; what it returns, if defined, takes
+  /// its place.
+  void register_hook(std::function<Tensor(const Tensor& gradient)> hook) const;
+  /// Called for a leaf when its grad() has been added to.
+  void register_post_accumulate_grad_hook(std::function<void(const Tensor& leaf)> hook) const;
+  std::string grad_fn() const;  ///< "AddBackward"; empty for a leaf
+
+  // In place: writes this tensor's elements. @throws Error kInvalidArgument where a gradient would
+  // be wrong: a leaf that wants one, outside NoGrad
+  const Tensor& copy_(const Tensor& source) const;
+  const Tensor& fill_(Scalar value) const;
+  const Tensor& zero_() const { return fill_(0); }
+  const Tensor& add_(const Tensor& other) const;
+  const Tensor& sub_(const Tensor& other) const;
+  const Tensor& mul_(const Tensor& other) const;
+
+  // Views, of local tensors and of distributed ones. Errors: kInvalidArgument.
+  Tensor view(const Shape& shape) const;
+  Tensor reshape(const Shape& shape) const;
+  Tensor transpose(int dim0, int dim1) const;
+  Tensor t() const;  ///< of at most two dims
+  Tensor permute(const std::vector<int>& dims) const;
+  Tensor unsqueeze(int dim) const;
+  Tensor squeeze(int dim) const;
+  Tensor expand(const Shape& shape) const;
+  Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
+  Tensor select(int dim, std::int64_t index) const;
+  Tensor operator[](std::int64_t index) const { return select(0, index); }
+
+  // Copies.
+  Tensor contiguous() const;
+  Tensor clone() const;
+  Tensor to(DType dtype) const;
+  Tensor to(Device device) const;
+
+  // Reductions; as functions in ops.h.
+  Tensor sum() const;
+  Tensor sum(const std::vector<int>& dims, bool keepdim = false) const;
+  Tensor mean() const;
+  Tensor mean(const std::vector<int>& dims, bool keepdim = false) const;
+
+  /// A local one as PyTorch's str(tensor); a distributed one as its DTensor:
+  /// "DTensor(local_tensor=tensor([0., 1.]), device_mesh=DeviceMesh(...),
+  /// placements=(Shard(dim=0),))".
+  std::string to_string() const;
+
+  /// The same handle, not the same numbers.
+  friend bool same(const Tensor& a, const Tensor& b) { return a.body_ == b.body_; }
+
+ private:
+  friend class Graph;
+  struct Body : base::Count {
+    static void destroy(Body* body) noexcept;
+    Body(LocalTensor its_local, Spec its_spec);
+    ~Body();
+
+    LocalTensor local;
+    Spec spec;
+    base::Counted<Node> producer;  ///< none: no gradient is wanted
+    std::uint32_t output = 0;      ///< which of the producer's
+    bool is_view = false;          ///< of elements of a tensor that it was recorded with
+  };
+
+  explicit Tensor(base::Counted<Body> body);
+  base::Counted<Body> body_;
+};
+
+/// The seeds' name.
+using DTensor = Tensor;
+using Tensors = std::vector<Tensor>;
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+}  // namespace dtrun::dtensor

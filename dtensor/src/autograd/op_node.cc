@@ -1,0 +1,66 @@
+#include "autograd/op_node.h"
+
+#include "autograd/step_node.h"
+#include "dtrun/base/error.h"
+
+namespace dtrun::dtensor {
+
+using base::Error;
+using base::ErrorCode;
+
+// The edges come first: a leaf takes its place before the node that uses it.
+OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inputs, Saves saves)
+    : Node(0), name_(name), saves_(saves) {
+  edges_.reserve(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = *inputs[i];
+    edges_.push_back(Edge::to(input));
+    metas_.push_back({input.shape(), input.dtype()});
+    input_specs_.push_back(input.spec());
+    saved_.push_back((saves.inputs >> i & 1U) != 0 ? Saved::of(input) : Saved{});
+  }
+  sequence_ = next_sequence();
+}
+
+void OpNodeBase::release() {
+  released_ = true;
+  saved_.clear();
+  output_ = {};
+}
+
+void OpNodeBase::check_not_released() const {
+  if (released_) refuse_second_backward(name_);
+}
+
+int OpNodeBase::wanted_inputs() const {
+  int wanted = 0;
+  for (const Edge& edge : edges_) wanted += edge.node ? 1 : 0;
+  return wanted;
+}
+
+Tensor OpNodeBase::restored(const Saved& saved, const Edge& edge) const {
+  if (saved.local.storage()->version() != saved.version) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the gradient of " + std::string(name_) + " needs a tensor of shape " +
+                    tensors::shape_to_string(saved.local.shape()) + " that was changed in place",
+                "it was written to " +
+                    std::to_string(saved.local.storage()->version() - saved.version) +
+                    " times since",
+                "use the form that makes a new tensor, or clone() before");
+  }
+  Tensor tensor = saved.spec ? Tensor(saved.spec, saved.local) : Tensor(saved.local);
+  if (edge.node) Graph::set_producer(tensor, edge.node, edge.output);
+  return tensor;
+}
+
+Tensor OpNodeBase::input(std::size_t which) const {
+  return restored(saved_[which], edges_[which]);
+}
+
+Tensor OpNodeBase::output() const {
+  Edge self;
+  self.node = base::Counted<Node>::share(const_cast<OpNodeBase*>(this));
+  return restored(output_, self);
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,119 @@
+// OpNode: the node of one call of an operator: its definition, attributes, and what its gradient
+// needs of the operands.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/node.h"
+#include "dispatch/op.h"
+
+namespace dtrun::dtensor {
+
+/// An operand as it was: its elements, and the count of writes to them.
+struct Saved {
+  LocalTensor local;
+  Spec spec;
+  std::uint32_t version = 0;
+
+  static Saved of(const Tensor& tensor) {
+    return {tensor.local(), tensor.spec(), tensor.local().storage()->version()};
+  }
+};
+
+/// What all OpNodes have, whatever their types.
+class OpNodeBase : public Node {
+ public:
+  std::span<const Edge> edges() const override { return edges_; }
+  std::string_view name() const override { return name_; }
+  void release() override;
+
+  /// @throws Error kInvalidArgument where it was given back, or written to in between
+  Tensor input(std::size_t which) const;
+  Tensor output() const;
+  /// Shape, dtype and spec of an input, whether it was saved or not.
+  const Meta& input_meta(std::size_t which) const { return metas_[which]; }
+  const Spec& input_spec(std::size_t which) const { return input_specs_[which]; }
+  int wanted_inputs() const;
+  bool needs(std::size_t which) const { return static_cast<bool>(edges_[which].node); }
+
+ protected:
+  OpNodeBase(std::string_view name, std::span<const Tensor* const> inputs, Saves saves);
+  void check_not_released() const;
+  void save_output(const Tensor& output) { output_ = Saved::of(output); }
+
+ private:
+  Tensor restored(const Saved& saved, const Edge& edge) const;
+
+  std::string_view name_;
+  Saves saves_;
+  bool released_ = false;
+  std::vector<Edge> edges_;
+  std::vector<Meta> metas_;
+  std::vector<Spec> input_specs_;
+  std::vector<Saved> saved_;  ///< one per input; undefined where it was not wanted
+  Saved output_;
+};
+
+/// What a gradient is computed from.
+template <typename A, typename V>
+class Context {
+ public:
+  Context(const OpNodeBase& node, const Tensor& gradient, const A& attributes, const V& numbers)
+      : node_(node), gradient_(gradient), attributes_(attributes), numbers_(numbers) {}
+
+  const Tensor& grad() const { return gradient_; }
+  Tensor input(std::size_t which) const { return node_.input(which); }
+  Tensor output() const { return node_.output(); }
+  /// Of the whole tensor.
+  const Shape& shape(std::size_t which) const { return node_.input_meta(which).shape; }
+  DType dtype(std::size_t which) const { return node_.input_meta(which).dtype; }
+  const Spec& spec(std::size_t which) const { return node_.input_spec(which); }
+  int wanted_inputs() const;
+  bool needs(std::size_t which) const { return node_.needs(which); }
+  std::size_t inputs() const { return node_.edges().size(); }
+  const A& attributes() const { return attributes_; }
+  const V& numbers() const { return numbers_; }
+
+ private:
+  const OpNodeBase& node_;
+  const Tensor& gradient_;
+  const A& attributes_;
+  const V& numbers_;
+};
+
+template <typename A, typename V>
+class OpNode : public OpNodeBase {
+ public:
+  OpNode(const Op<A, V>& op, std::span<const Tensor* const> inputs, const Tensor& output,
+         const A& attributes, const V& numbers)
+      : OpNodeBase(op.name, inputs, op.saves), op_(op), attributes_(attributes), numbers_(numbers) {
+    if (op.saves.output) save_output(output);
+  }
+  Tensors backward(std::span<const Tensor> gradients) override {
+    check_not_released();
+    return op_.backward(Context<A, V>(*this, gradients[0], attributes_, numbers_));
+  }
+  bool passes_partial_on() const override {
+    // To two inputs it would be reduced twice.
+    return op_.partial_gradient == PartialGradient::passed_on && wanted_inputs() == 1;
+  }
+
+ private:
+  const Op<A, V>& op_;
+  const A attributes_;
+  const V numbers_;
+};
+
+template <typename A, typename V>
+void record(const Op<A, V>& op, std::span<const Tensor* const> inputs, const Tensor& output,
+            const A& attributes, const V& numbers) {
+  Graph::set_producer(
+      output, base::Counted<Node>(new OpNode<A, V>(op, inputs, output, attributes, numbers)));
+  for (const Tensor* input : inputs) {
+    if (input->local().storage() == output.local().storage()) Graph::mark_view(output);
+  }
+}
+
+}  // namespace dtrun::dtensor

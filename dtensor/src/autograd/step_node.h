@@ -1,0 +1,52 @@
+// StepNode: a node with one input whose gradient is a function of the output's: what is no operator
+// of its own, such as a change of placements.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include "autograd/node.h"
+
+namespace dtrun::dtensor {
+
+class StepNode : public Node {
+ public:
+  using Backward = std::function<Tensor(const Tensor& gradient)>;
+
+  StepNode(std::string_view name, const Tensor& input, Backward backward,
+           bool passes_partial_on = false)
+      : Node(0),
+        name_(name),
+        edge_(Edge::to(input)),
+        backward_(std::move(backward)),
+        passes_partial_on_(passes_partial_on) {
+    sequence_ = next_sequence();
+  }
+  std::string_view name() const override { return name_; }
+  Tensors backward(std::span<const Tensor> gradients) override;
+  bool passes_partial_on() const override { return passes_partial_on_; }
+  void release() override { backward_ = nullptr; }
+  std::span<const Edge> edges() const override { return {&edge_, 1}; }
+
+ private:
+  const std::string_view name_;
+  const Edge edge_;
+  Backward backward_;
+  const bool passes_partial_on_;
+};
+
+/// Records the step from `input` to `output`, where a gradient is wanted.
+template <typename Backward>
+Tensor recorded(std::string_view name, const Tensor& input, Tensor output, Backward backward,
+                bool passes_partial_on = false) {
+  if (input.requires_grad() && Graph::is_on()) {
+    Graph::set_producer(output, base::Counted<Node>(new StepNode(name, input, std::move(backward),
+                                                                 passes_partial_on)));
+  }
+  return output;
+}
+
+[[noreturn]] void refuse_second_backward(std::string_view node);
+
+}  // namespace dtrun::dtensor

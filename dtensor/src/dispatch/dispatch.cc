@@ -1,0 +1,188 @@
+#include "dispatch/dispatch.h"
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "dtrun/base/error.h"
+#include "mesh/mesh_body.h"
+#include "redistribute.h"
+#include "sharding/choice.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+/// Meta data of a one-element local tensor stands in the key in place of a spec.
+constexpr std::int64_t kLocal = 0;
+
+struct CallPlan {
+  std::vector<SpecBody*> inputs;         ///< as the kernel takes them
+  std::vector<std::vector<Step>> steps;  ///< that bring them there
+  SpecBody* output = nullptr;
+};
+
+struct KeyHash {
+  std::size_t operator()(const CallKey& key) const {
+    std::uint64_t hash = 0x9e3779b97f4a7c15;
+    for (const std::int64_t word : key) {
+      hash = (hash ^ static_cast<std::uint64_t>(word)) * 0xff51afd7ed558ccd;
+      hash ^= hash >> 32;
+    }
+    return hash;
+  }
+};
+
+class CallCache : public MeshAttachment {
+ public:
+  void forget_specs() override { plans_.clear(); }
+  void put(CallKey key, std::shared_ptr<const CallPlan> plan) {
+    // Attributes that change all the time, such as places of a narrow, fill no memory.
+    if (plans_.size() >= kMost) plans_.clear();
+    plans_.insert_or_assign(std::move(key), std::move(plan));
+  }
+  std::shared_ptr<const CallPlan> get(const CallKey& key) const {
+    const auto found = plans_.find(key);
+    return found == plans_.end() ? nullptr : found->second;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 4096;
+  std::unordered_map<CallKey, std::shared_ptr<const CallPlan>, KeyHash> plans_;
+};
+
+/// The caller holds the mesh's mutex.
+CallCache& cache_of(MeshBody& mesh) {
+  if (!mesh.attachment) mesh.attachment = std::make_unique<CallCache>();
+  return static_cast<CallCache&>(*mesh.attachment);
+}
+
+std::string described(const Tensor& tensor) {
+  return tensor.is_distributed()
+             ? tensor.spec().to_string()
+             : "a local tensor of shape " + tensors::shape_to_string(tensor.shape());
+}
+
+[[noreturn]] void refuse_mixture(std::string_view op, const Tensor& local, const Tensor& other) {
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(op) + " of " + described(local) + " and " + described(other),
+              "a local tensor joins a distributed one only where it has one element",
+              "distribute_tensor(), or DTensor::from_local() with placements");
+}
+
+/// The mesh of the call; all distributed inputs are on it.
+DeviceMesh mesh_of(std::string_view op, std::span<const Tensor* const> inputs) {
+  const Tensor* first = nullptr;
+  for (const Tensor* input : inputs) {
+    if (!input->is_distributed()) continue;
+    if (first == nullptr) first = input;
+    if (input->spec().body()->mesh() == first->spec().body()->mesh()) continue;
+    const DeviceMesh mesh = input->device_mesh(), other = first->device_mesh();
+    if (mesh == other) continue;
+    throw Error(ErrorCode::kInvalidArgument, std::string(op) + " of tensors on different meshes",
+                other.to_string() + " and " + mesh.to_string(), "make both tensors on one mesh");
+  }
+  for (const Tensor* input : inputs) {
+    if (!input->is_distributed() && input->numel() != 1) refuse_mixture(op, *input, *first);
+  }
+  return first->device_mesh();
+}
+
+CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Tensor* const> inputs,
+                   std::vector<Spec>& held) {
+  std::vector<Meta> metas;
+  std::vector<Layout> layouts;
+  for (const Tensor* input : inputs) {
+    metas.push_back({input->shape(), input->dtype()});
+    layouts.push_back(input->is_distributed()
+                          ? input->spec().layout()
+                          : Layout{Placements(mesh.shape().size(), Replicate()), {}});
+  }
+  const Meta output = op.meta(op.op, op.attributes, metas);
+  Rules rules(metas, output, mesh.size());
+  op.rules(op.op, op.attributes, rules, metas);
+  sharding::Choice choice =
+      sharding::cheapest_choice(rules.operation(), rules.rules(), mesh.shape(), layouts);
+  CallPlan plan;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    plan.steps.push_back(
+        plan_redistribute(metas[i].shape, mesh.shape(), layouts[i], choice.inputs[i]));
+    held.push_back(make_spec(mesh, choice.inputs[i].placements, metas[i].shape, metas[i].dtype,
+                             choice.inputs[i].order));
+    plan.inputs.push_back(held.back().body());
+  }
+  held.push_back(
+      make_spec(mesh, choice.output.placements, output.shape, output.dtype, choice.output.order));
+  plan.output = held.back().body();
+  return plan;
+}
+
+/// Specs of another mesh, though it is equal, may go and their addresses be others' while the cache
+/// of this one stands.
+bool all_of(const MeshBody& mesh, std::span<const Tensor* const> inputs) {
+  for (const Tensor* input : inputs) {
+    if (input->is_distributed() && input->spec().body()->mesh().get() != &mesh) return false;
+  }
+  return true;
+}
+
+void append_inputs(CallKey& key, const OpView& op, std::span<const Tensor* const> inputs) {
+  key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(op.op)));
+  for (const Tensor* input : inputs) {
+    if (input->is_distributed()) {
+      const SpecBody* const body = input->spec().body();
+      key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(body)));
+    } else {
+      key.push_back(kLocal);
+      key.push_back(static_cast<std::int64_t>(input->dtype()));
+      key.push_back(input->dim());
+    }
+  }
+}
+
+}  // namespace
+
+void refuse_undefined(std::string_view op, std::size_t argument) {
+  throw Error(ErrorCode::kInvalidArgument, std::string(op) +
+                                               " was given an undefined tensor as argument " +
+                                               std::to_string(argument + 1));
+}
+
+PreparedCall prepare_call(const OpView& op, std::span<const Tensor* const> inputs, CallKey key) {
+  const DeviceMesh mesh = mesh_of(op.name, inputs);
+  MeshBody& body = *mesh.body();
+  const bool cached = all_of(body, inputs);
+  PreparedCall call;
+  std::shared_ptr<const CallPlan> plan;
+  if (cached) {
+    append_inputs(key, op, inputs);
+    const std::lock_guard lock(body.mutex);
+    plan = cache_of(body).get(key);
+    if (plan) {
+      // While the lock is held nothing is swept.
+      for (SpecBody* spec : plan->inputs) call.inputs.emplace_back(spec->share_locked());
+      call.output = Spec(plan->output->share_locked());
+    }
+  }
+  if (!plan) {
+    plan = std::make_shared<const CallPlan>(make_plan(op, mesh, inputs, call.inputs));
+    call.output = std::move(call.inputs.back());
+    call.inputs.pop_back();
+    if (cached) {
+      const std::lock_guard lock(body.mutex);
+      cache_of(body).put(std::move(key), plan);
+    }
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    call.locals.push_back(plan->steps[i].empty() ? inputs[i]->local()
+                                                 : run_plan({mesh, call.inputs[i].shape()},
+                                                            plan->steps[i], inputs[i]->local()));
+  }
+  return call;
+}
+
+}  // namespace dtrun::dtensor

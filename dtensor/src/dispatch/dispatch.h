@@ -1,0 +1,49 @@
+// Dispatch: what a call on distributed tensors takes besides the kernel: the layouts that its rules
+// choose, the redistributions that bring the inputs there, and the spec of the result. All of it is
+// remembered in the mesh by operator, attributes and specs.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "dispatch/op.h"
+
+namespace dtrun::dtensor {
+
+/// An operator without its types.
+struct OpView {
+  const void* op;
+  const void* attributes;
+  std::string_view name;
+  Meta (*meta)(const void* op, const void* attributes, Metas inputs);
+  void (*rules)(const void* op, const void* attributes, Rules& rules, Metas inputs);
+};
+
+template <typename A, typename V>
+OpView view_of(const Op<A, V>& op, const A& attributes) {
+  return {&op, &attributes, op.name,
+          [](const void* o, const void* a, Metas inputs) {
+            return static_cast<const Op<A, V>*>(o)->meta(inputs, *static_cast<const A*>(a));
+          },
+          [](const void* o, const void* a, Rules& rules, Metas inputs) {
+            static_cast<const Op<A, V>*>(o)->rules(rules, inputs, *static_cast<const A*>(a));
+          }};
+}
+
+/// What the kernel is run on, and what it makes.
+struct PreparedCall {
+  std::vector<LocalTensor> locals;
+  std::vector<Spec> inputs;
+  Spec output;
+};
+
+/// Collective where inputs have to be redistributed. A one-element local tensor joins as Replicate.
+/// @param key the attributes' @throws Error kInvalidArgument for different meshes, a local tensor
+/// of many elements, and what meta throws
+PreparedCall prepare_call(const OpView& op, std::span<const Tensor* const> inputs, CallKey key);
+
+/// @throws Error kInvalidArgument naming the operator and the argument
+[[noreturn]] void refuse_undefined(std::string_view op, std::size_t argument);
+
+}  // namespace dtrun::dtensor

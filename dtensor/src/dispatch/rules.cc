@@ -1,0 +1,70 @@
+#include "dispatch/rules.h"
+
+#include "sharding/pointwise.h"
+
+namespace dtrun::dtensor {
+
+Rules::Rules(Metas inputs, const Meta& output, int ranks) : ranks_(ranks) {
+  for (const Meta& input : inputs) operation_.inputs.push_back({input.shape, input.dtype, {}});
+  operation_.output_shape = output.shape;
+  operation_.output_dtype = output.dtype;
+}
+
+Rules& Rules::pointwise() {
+  const tensors::DType dtype = operation_.output_dtype;
+  operation_ = sharding::pointwise_operation(operation_.inputs, dtype);
+  rules_ = {sharding::replicate_rule(operation_)};
+  return *this;
+}
+
+Rules& Rules::indices(std::vector<Indices> inputs, Indices output) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    operation_.inputs[i].indices = std::move(inputs[i]);
+  }
+  operation_.output = std::move(output);
+  rules_ = {sharding::replicate_rule(operation_)};
+  return *this;
+}
+
+Rules& Rules::einsum(sharding::Operation operation) {
+  operation_ = std::move(operation);
+  rules_ = {sharding::replicate_rule(operation_)};
+  return *this;
+}
+
+Rules& Rules::cut_all() {
+  sharding::append_cut_rules(operation_, rules_);
+  return *this;
+}
+
+Rules& Rules::cut_kept() {
+  std::vector<sharding::AxisRule> all;
+  sharding::append_cut_rules(operation_, all);
+  for (sharding::AxisRule& rule : all) {
+    if (rule.output.is_shard()) rules_.push_back(std::move(rule));
+  }
+  return *this;
+}
+
+Rules& Rules::additive() {
+  for (const ReduceOp op : sharding::linear_ops(operation_)) {
+    rules_.push_back({Placements(operation_.inputs.size(), Partial(op)), Partial(op)});
+  }
+  return *this;
+}
+
+Rules& Rules::multiplicative() {
+  for (std::size_t i = 0; i < operation_.inputs.size(); ++i) linear(i);
+  return *this;
+}
+
+Rules& Rules::linear(std::size_t input) {
+  for (const ReduceOp op : sharding::linear_ops(operation_)) {
+    sharding::AxisRule rule{Placements(operation_.inputs.size(), Replicate()), Partial(op)};
+    rule.inputs[input] = Partial(op);
+    rules_.push_back(std::move(rule));
+  }
+  return *this;
+}
+
+}  // namespace dtrun::dtensor

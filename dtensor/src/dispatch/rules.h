@@ -1,0 +1,55 @@
+// Rules: how an operation may be cut along one mesh axis, told in terms of the indices that run
+// over its dims, as the letters of an einsum. Filled by an operator's definition, read by the
+// choice. Pure.
+#pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "sharding/axis_rule.h"
+
+namespace dtrun::dtensor {
+
+/// Shape and dtype of an operand: what rules and results follow from.
+struct Meta {
+  tensors::Shape shape;
+  tensors::DType dtype = tensors::DType::f32;
+};
+using Metas = std::span<const Meta>;
+
+class Rules {
+ public:
+  /// @param ranks of the mesh
+  Rules(Metas inputs, const Meta& output, int ranks);
+  int ranks() const { return ranks_; }
+
+  using Indices = sharding::Indices;
+
+  /// All dims broadcast against the result's.
+  Rules& pointwise();
+  /// Any indices; sharding::kBroadcast for a dim that is not cut.
+  Rules& indices(std::vector<Indices> inputs, Indices output);
+  /// What an operation of that form has.
+  Rules& einsum(sharding::Operation operation);
+  /// Each index may be cut. One that the result lacks was summed over: Partial(sum).
+  Rules& cut_all();
+  /// Each index that the result has may be cut.
+  Rules& cut_kept();
+  /// Linear in all inputs together: Partial where all of them are.
+  Rules& additive();
+  /// Linear in each input by itself: Partial where just one of them is.
+  Rules& multiplicative();
+  /// Linear in this input alone.
+  Rules& linear(std::size_t input);
+
+  const sharding::Operation& operation() const { return operation_; }
+  const std::vector<sharding::AxisRule>& rules() const { return rules_; }
+
+ private:
+  int ranks_;
+  sharding::Operation operation_;
+  std::vector<sharding::AxisRule> rules_;
+};
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,63 @@
+#include "mesh/spec_table.h"
+
+#include <utility>
+
+#include "mesh/mesh_body.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+std::string spec_key(const Layout& layout, const tensors::Shape& shape, tensors::DType dtype) {
+  std::string key = std::to_string(static_cast<int>(dtype));
+  for (const std::int64_t size : shape) key += "," + std::to_string(size);
+  return key + layout.to_string();
+}
+
+}  // namespace
+
+SpecBody::SpecBody(MeshBody& mesh, Layout its_layout, tensors::Shape its_shape,
+                   tensors::DType its_dtype)
+    : Count(0),
+      layout(std::move(its_layout)),
+      shape(std::move(its_shape)),
+      dtype(its_dtype),
+      box(dtensor::local_box(shape, mesh.shape, mesh.coordinate, layout)),
+      mesh_(mesh) {}
+
+base::Counted<SpecBody> SpecBody::share() {
+  if (share_if_owned()) return base::Counted<SpecBody>(this);
+  const std::lock_guard lock(mesh_.mutex);
+  return share_locked();
+}
+
+base::Counted<SpecBody> SpecBody::share_locked() {
+  if (owners_.fetch_add(1) == 0) mesh_in_use_ = mesh_.shared_from_this();
+  return base::Counted<SpecBody>(this);
+}
+
+void SpecBody::drop(SpecBody* body) noexcept {
+  if (body->drop_unless_last()) return;
+  std::shared_ptr<MeshBody> mesh = body->mesh_in_use_;  // goes after the lock
+  const std::lock_guard lock(mesh->mutex);
+  if (body->owners_.fetch_sub(1) == 1) body->mesh_in_use_.reset();
+}
+
+base::Counted<SpecBody> SpecTable::intern(MeshBody& mesh, Layout layout,
+                                          const tensors::Shape& shape, tensors::DType dtype) {
+  std::string key = spec_key(layout, shape, dtype);
+  const auto found = bodies_.find(key);
+  if (found != bodies_.end()) return found->second->share_locked();
+  if (bodies_.size() >= sweep_at_) sweep(mesh);
+  std::unique_ptr<SpecBody>& made = bodies_[std::move(key)];
+  made = std::make_unique<SpecBody>(mesh, std::move(layout), shape, dtype);
+  return made->share_locked();
+}
+
+/// Where shapes change all the time, the table keeps at most twice as many as are in use.
+void SpecTable::sweep(MeshBody& mesh) {
+  if (mesh.attachment) mesh.attachment->forget_specs();
+  std::erase_if(bodies_, [](const auto& item) { return item.second->owners() == 0; });
+  sweep_at_ = std::max<std::size_t>(256, 2 * bodies_.size());
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,60 @@
+// SpecTable: the one body of every spec of a mesh. A body stays while anybody has it, and as long
+// after that as there is room; while it is in use it keeps the mesh. Its owner's mutex guards it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "dtrun/base/counted.h"
+#include "dtrun/dtensor/shard_layout.h"
+#include "dtrun/tensor/dtype.h"
+#include "dtrun/tensor/shape.h"
+
+namespace dtrun::dtensor {
+
+struct MeshBody;
+
+class SpecBody : public base::Count {
+ public:
+  SpecBody(MeshBody& mesh, Layout layout, tensors::Shape shape, tensors::DType dtype);
+
+  const Layout layout;
+  const tensors::Shape shape;
+  const tensors::DType dtype;
+  const Box box;  ///< this rank's
+
+  /// One more owner, also of a body that nobody has at present. The caller knows that the mesh
+  /// lives.
+  base::Counted<SpecBody> share();
+  /// As share, where the caller holds the mesh's mutex.
+  base::Counted<SpecBody> share_locked();
+  /// Of one that is in use.
+  const std::shared_ptr<MeshBody>& mesh() const { return mesh_in_use_; }
+
+ private:
+  friend class base::Counted<SpecBody>;
+  /// The first owner takes the mesh along, the last one lets go of it, both under its mutex.
+  static void drop(SpecBody* body) noexcept;
+
+  MeshBody& mesh_;
+  std::shared_ptr<MeshBody> mesh_in_use_;
+};
+
+class SpecTable {
+ public:
+  /// The caller holds the mesh's mutex. @param layout made by make_layout
+  base::Counted<SpecBody> intern(MeshBody& mesh, Layout layout, const tensors::Shape& shape,
+                                 tensors::DType dtype);
+  std::size_t size() const { return bodies_.size(); }
+
+ private:
+  void sweep(MeshBody& mesh);
+
+  std::unordered_map<std::string, std::unique_ptr<SpecBody>> bodies_;
+  std::size_t sweep_at_ = 256;
+};
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,113 @@
+// In-place forms: the operator's new tensor, written over the old elements; in the graph the tensor
+// becomes what the operator made.
+#include "autograd/node.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd.h"
+#include "dtrun/dtensor/ops.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+void check_writable(const char* op, const Tensor& target) {
+  if (!target.requires_grad() || !Graph::is_on()) return;
+  if (target.is_leaf()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(op) + " on a leaf that requires a gradient, of shape " +
+                    tensors::shape_to_string(target.shape()),
+                "its gradient would be that of numbers that are gone",
+                "within NoGrad, or the form that makes a new tensor");
+  }
+  if (Graph::is_view(target)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(op) + " on a view that requires a gradient, of shape " +
+                    tensors::shape_to_string(target.shape()),
+                "the tensor that it shows would change behind its gradient's back",
+                "clone() the view, or the form that makes a new tensor");
+  }
+}
+
+/// The numbers of `target` as they are, for an operator whose gradient may want them.
+Tensor as_it_was(const Tensor& target) {
+  if (!Graph::is_on() || !target.requires_grad()) return target.detach();
+  const LocalTensor copy = target.local().clone();
+  const Tensor old = target.is_distributed() ? Tensor(target.spec(), copy) : Tensor(copy);
+  Graph::set_producer(old, Graph::producer(target), Graph::output(target));
+  return old;
+}
+
+void check_result(const char* op, const Tensor& target, const Tensor& result) {
+  const bool loses_fraction =
+      tensors::is_floating_point(result.dtype()) && !tensors::is_floating_point(target.dtype());
+  if (result.shape() == target.shape() && !loses_fraction) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(op) + " on a tensor of " +
+                  std::string(tensors::dtype_short_name(target.dtype())) +
+                  tensors::shape_to_string(target.shape()) + " gives " +
+                  std::string(tensors::dtype_short_name(result.dtype())) +
+                  tensors::shape_to_string(result.shape()),
+              "which does not fit into it", "the form that makes a new tensor");
+}
+
+const Tensor& assign(const Tensor& target, const Tensor& result) {
+  Tensor fitting = result.to(target.dtype());
+  if (target.is_distributed()) {
+    fitting = fitting.redistribute(target.placements(), target.spec().shard_order());
+  }
+  target.local().copy_(fitting.local());
+  target.local().storage()->count_write();
+  if (Graph::is_on()) {
+    Graph::set_producer(target, Graph::producer(fitting), Graph::output(fitting));
+  }
+  return target;
+}
+
+const Tensor& in_place(const char* name, Tensor (*op)(const Tensor&, const Tensor&),
+                       const Tensor& target, const Tensor& other) {
+  check_writable(name, target);
+  const Tensor result = op(as_it_was(target), other);
+  check_result(name, target, result);
+  return assign(target, result);
+}
+
+}  // namespace
+
+const Tensor& Tensor::add_(const Tensor& other) const {
+  return in_place("add_", &dtensor::add, *this, other);
+}
+const Tensor& Tensor::sub_(const Tensor& other) const {
+  return in_place("sub_", &dtensor::sub, *this, other);
+}
+const Tensor& Tensor::mul_(const Tensor& other) const {
+  return in_place("mul_", &dtensor::mul, *this, other);
+}
+
+const Tensor& Tensor::copy_(const Tensor& source) const {
+  check_writable("copy_", *this);
+  if (!is_distributed() || source.is_distributed()) {
+    return assign(*this, source.expand(shape()));
+  }
+  if (source.numel() == 1) {
+    // A number is the same on every rank.
+    local().copy_(source.local().reshape({}));
+    local().storage()->count_write();
+    if (Graph::is_on()) Graph::set_producer(*this, nullptr);
+    return *this;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              "copy_ of a local tensor of shape " + tensors::shape_to_string(source.shape()) +
+                  " into " + spec().to_string(),
+              "a local tensor of many elements has no place in it", "distribute_tensor() it");
+}
+
+const Tensor& Tensor::fill_(Scalar value) const {
+  check_writable("fill_", *this);
+  local().fill_(value);
+  local().storage()->count_write();
+  if (Graph::is_on()) Graph::set_producer(*this, nullptr);
+  return *this;
+}
+
+}  // namespace dtrun::dtensor

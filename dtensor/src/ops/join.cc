@@ -1,0 +1,156 @@
+// cat and stack, and the views that undo them.
+#include <algorithm>
+
+#include "dispatch/call.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/tensor/ops.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+struct JoinedDim {
+  int dim;
+};
+void append_key(CallKey& key, const JoinedDim& a) {
+  key.push_back(a.dim);
+}
+
+constexpr Op<JoinedDim> kCat{
+    .name = "cat",
+    .meta =
+        [](Metas in, const JoinedDim& a) {
+          Meta meta = in[0];
+          const std::size_t d = static_cast<std::size_t>(a.dim);
+          for (const Meta& part : in.subspan(1)) {
+            Shape other = part.shape;
+            if (other.size() == meta.shape.size()) other[d] = meta.shape[d];
+            if (other != meta.shape) {
+              throw base::Error(base::ErrorCode::kInvalidArgument,
+                                "cat along dim " + std::to_string(d) + " was given shapes " +
+                                    tensors::shape_to_string(in[0].shape) + " and " +
+                                    tensors::shape_to_string(part.shape),
+                                "", "all dims but that one must be equal");
+            }
+            meta.shape[d] += part.shape[d];
+            meta.dtype = tensors::promote_types(meta.dtype, part.dtype);
+          }
+          return meta;
+        },
+    .rules =
+        [](Rules& r, Metas in, const JoinedDim& a) {
+          Rules::Indices indices(in[0].shape.size());
+          for (std::size_t d = 0; d < indices.size(); ++d) indices[d] = static_cast<int>(d);
+          indices[static_cast<std::size_t>(a.dim)] = sharding::kBroadcast;
+          r.indices(std::vector<Rules::Indices>(in.size(), indices), indices).cut_all().additive();
+        },
+    .local =
+        [](Locals in, const JoinedDim& a, const None&, const Site&) {
+          std::vector<LocalTensor> parts;
+          for (std::size_t i = 0; i < in.size(); ++i) parts.push_back(in[i]);
+          return tensors::cat(parts, a.dim);
+        },
+    .backward = [](const Context<JoinedDim, None>& c) -> Tensors {
+      Tensors gradients;
+      const int dim = c.attributes().dim;
+      std::int64_t start = 0;
+      for (std::size_t i = 0; i < c.inputs(); ++i) {
+        const std::int64_t length = c.shape(i)[static_cast<std::size_t>(dim)];
+        gradients.push_back(c.needs(i) ? c.grad().narrow(dim, start, length).to(c.dtype(i))
+                                       : Tensor());
+        start += length;
+      }
+      return gradients;
+    }};
+
+}  // namespace
+
+Tensor cat(const Tensors& tensors, int dim) {
+  std::vector<const Tensor*> inputs;
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.defined()) refuse_undefined("cat", inputs.size());
+    // As in PyTorch, an empty 1-D tensor joins anything.
+    if (tensor.shape() != Shape{0}) inputs.push_back(&tensor);
+  }
+  if (tensors.empty()) {
+    throw base::Error(base::ErrorCode::kInvalidArgument, "cat was given no tensors");
+  }
+  if (inputs.empty()) return tensors.front();
+  if (inputs[0]->dim() == 0) {
+    throw base::Error(base::ErrorCode::kInvalidArgument, "cat was given a tensor without dims", "",
+                      "stack()");
+  }
+  const JoinedDim joined{tensors::normalize_dim(dim, inputs[0]->shape().size())};
+  return call(kCat, std::span<const Tensor* const>(inputs), joined);
+}
+
+Tensor stack(const Tensors& tensors, int dim) {
+  Tensors layers;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.shape() != tensors.front().shape()) {
+      throw base::Error(base::ErrorCode::kInvalidArgument,
+                        "stack was given shapes " +
+                            tensors::shape_to_string(tensors.front().shape()) + " and " +
+                            tensors::shape_to_string(tensor.shape()));
+    }
+    layers.push_back(tensor.unsqueeze(dim));
+  }
+  if (layers.empty()) {
+    throw base::Error(base::ErrorCode::kInvalidArgument, "stack was given no tensors");
+  }
+  return cat(layers, tensors::normalize_dim(dim, layers.front().shape().size()));
+}
+
+Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim) {
+  const std::int64_t length = a.size(dim);
+  std::int64_t total = 0;
+  for (const std::int64_t size : sizes) total = size < 0 ? -1 : total + size;
+  if (total != length) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "split sizes " + tensors::shape_to_string(sizes) + " do not add up to the " +
+                          std::to_string(length) + " elements of dim " + std::to_string(dim));
+  }
+  Tensors pieces;
+  std::int64_t start = 0;
+  for (const std::int64_t size : sizes) {
+    pieces.push_back(a.narrow(dim, start, size));
+    start += size;
+  }
+  return pieces;
+}
+
+Tensors split(const Tensor& a, std::int64_t split_size, int dim) {
+  const std::int64_t length = a.size(dim);
+  if (split_size < 0 || (split_size == 0 && length != 0)) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "split size " + std::to_string(split_size) + " is not positive");
+  }
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t start = 0; start < length; start += split_size) {
+    sizes.push_back(std::min(split_size, length - start));
+  }
+  if (sizes.empty()) sizes.push_back(0);
+  return split(a, sizes, dim);
+}
+
+Tensors chunk(const Tensor& a, int chunks, int dim) {
+  if (chunks <= 0) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "cannot cut a tensor into " + std::to_string(chunks) + " chunks");
+  }
+  std::vector<std::int64_t> sizes;
+  for (int i = 0; i < chunks; ++i) sizes.push_back(chunk_of(a.size(dim), chunks, i).size);
+  return split(a, sizes, dim);
+}
+
+bool equal(const Tensor& a, const Tensor& b) {
+  if (!a.is_distributed() && !b.is_distributed()) return tensors::equal(a.local(), b.local());
+  const NoGrad no_grad;
+  const auto whole = [](const Tensor& tensor) {
+    return tensor.is_distributed() ? tensor.full_tensor().local() : tensor.local();
+  };
+  return tensors::equal(whole(a), whole(b));
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,88 @@
+// Between local tensors and distributed ones, and from placements to others. Gradients take the way
+// back.
+#include "autograd/engine.h"
+#include "autograd/step_node.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/tensor.h"
+#include "redistribute.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+/// The global shape whose even cut gives every rank the local one.
+Shape grown_shape(Shape shape, const Spec& local_spec) {
+  const DeviceMesh mesh = local_spec.mesh();
+  for (std::size_t axis = 0; axis < local_spec.placements().size(); ++axis) {
+    const Placement& placement = local_spec.placements()[axis];
+    if (!placement.is_shard()) continue;
+    shape[static_cast<std::size_t>(placement.dim())] *= mesh.size(static_cast<int>(axis));
+  }
+  return shape;
+}
+
+void check_local(const LocalTensor& local, const DeviceMesh& mesh) {
+  if (!local.defined()) {
+    throw Error(ErrorCode::kInvalidArgument, "from_local got an undefined tensor", "",
+                "pass an empty tensor where this rank holds nothing");
+  }
+  if (local.device().type != mesh.device_type()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a tensor on " + local.device().to_string() + " does not fit " + mesh.to_string(),
+                "", "move it with to(Device), or make the mesh for that device type");
+  }
+}
+
+}  // namespace
+
+Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, Placements placements,
+                          FromLocal options) {
+  const LocalTensor local = given.defined() ? given.plain_local() : LocalTensor();
+  check_local(local, mesh);
+  if (!options.has_shape) {
+    options.shape =
+        grown_shape(local.shape(), make_spec(mesh, placements, local.shape(), local.dtype()));
+  }
+  Spec spec = make_spec(mesh, std::move(placements), std::move(options.shape), local.dtype(),
+                        std::move(options.shard_order));
+  const Shape expected = spec.local_box().shape;
+  if (local.shape() != expected) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the local tensor of rank " + std::to_string(mesh.rank()) + " has the shape " +
+                    tensors::shape_to_string(local.shape()),
+                spec.to_string() + " gives it " + tensors::shape_to_string(expected),
+                "cut as torch.chunk does: every chunk but the last ones has ceil(n / ranks)");
+  }
+  return recorded("from_local", given, Tensor(std::move(spec), local),
+                  [](const Tensor& gradient) { return gradient.to_local(); });
+}
+
+Tensor Tensor::to_local() const {
+  if (!is_distributed()) return *this;
+  return recorded("to_local", *this, Tensor(local()), [spec = spec()](const Tensor& gradient) {
+    return from_local(
+        gradient, spec.mesh(), gradient_placements(spec.placements()),
+        {.shape = spec.shape(), .has_shape = true, .shard_order = spec.shard_order()});
+  });
+}
+
+Tensor Tensor::full_tensor() const {
+  return redistribute(Placements(placements().size(), Replicate())).to_local();
+}
+
+Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order) const {
+  const DeviceMesh mesh = device_mesh();
+  Spec to = make_spec(mesh, placements, shape(), dtype(), order);
+  if (to == spec()) return *this;
+  LocalTensor moved = redistribute_local({mesh, shape()}, spec().layout(), to.layout(), local());
+  return recorded(
+      "redistribute", *this, Tensor(std::move(to), std::move(moved)),
+      [from = spec()](const Tensor& gradient) {
+        return gradient.redistribute(gradient_placements(from.placements()), from.shard_order());
+      },
+      true);
+}
+
+}  // namespace dtrun::dtensor

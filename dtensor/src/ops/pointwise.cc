@@ -1,0 +1,213 @@
+// add, sub, mul, div and neg.
+#include "dispatch/call.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/result_type.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+tensors::TypedOperand typed(const Meta& meta) {
+  return {meta.dtype, meta.shape};
+}
+
+Meta promoted(Metas in, const None&) {
+  return {tensors::broadcast_shapes(in[0].shape, in[1].shape),
+          tensors::result_type(typed(in[0]), typed(in[1]))};
+}
+
+Meta divided(Metas in, const None&) {
+  Meta meta = promoted(in, {});
+  if (!tensors::is_floating_point(meta.dtype)) meta.dtype = DType::f32;
+  return meta;
+}
+
+/// What an operand's gradient is before broadcasting and promotion.
+Tensor back_to(const Context<None, None>& c, std::size_t which, const Tensor& gradient) {
+  return sum_to(gradient, c.shape(which)).to(c.dtype(which));
+}
+
+constexpr Op<> kAdd{
+    .name = "add",
+    .meta = promoted,
+    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().additive(); },
+    .local = [](Locals in, const None&, const None&,
+                const Site&) { return tensors::add(in[0], in[1]); },
+    .backward = [](const Context<None, None>& c) -> Tensors {
+      return {c.needs(0) ? back_to(c, 0, c.grad()) : Tensor(),
+              c.needs(1) ? back_to(c, 1, c.grad()) : Tensor()};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+constexpr Op<> kSub{
+    .name = "sub",
+    .meta = promoted,
+    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().additive(); },
+    .local = [](Locals in, const None&, const None&,
+                const Site&) { return tensors::sub(in[0], in[1]); },
+    .backward = [](const Context<None, None>& c) -> Tensors {
+      return {c.needs(0) ? back_to(c, 0, c.grad()) : Tensor(),
+              c.needs(1) ? back_to(c, 1, neg(c.grad())) : Tensor()};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+constexpr Op<> kMul{
+    .name = "mul",
+    .meta = promoted,
+    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().multiplicative(); },
+    .local = [](Locals in, const None&, const None&,
+                const Site&) { return tensors::mul(in[0], in[1]); },
+    .backward = [](const Context<None, None>& c) -> Tensors {
+      return {c.needs(0) ? back_to(c, 0, mul(c.grad(), c.input(1))) : Tensor(),
+              c.needs(1) ? back_to(c, 1, mul(c.grad(), c.input(0))) : Tensor()};
+    },
+    .saves = saves_inputs(0, 1)};
+
+constexpr Op<> kDiv{
+    .name = "div",
+    .meta = divided,
+    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().linear(0); },
+    .local = [](Locals in, const None&, const None&,
+                const Site&) { return tensors::div(in[0], in[1]); },
+    .backward = [](const Context<None, None>& c) -> Tensors {
+      const Tensor b = c.input(1);
+      const Tensor of_a = div(c.grad(), b);
+      // The order of PyTorch's: -grad * ((a / b) / b).
+      return {
+          c.needs(0) ? back_to(c, 0, of_a) : Tensor(),
+          c.needs(1) ? back_to(c, 1, mul(neg(c.grad()), div(div(c.input(0), b), b))) : Tensor()};
+    },
+    .saves = saves_inputs(0, 1)};
+
+/// Its kind decides the dtype, its value nothing.
+struct Kind {
+  Scalar::Kind kind;
+};
+void append_key(CallKey& key, const Kind& a) {
+  key.push_back(static_cast<std::int64_t>(a.kind));
+}
+
+struct Number {
+  Scalar value;
+};
+
+Scalar of_kind(Scalar::Kind kind) {
+  if (kind == Scalar::Kind::boolean) return true;
+  return kind == Scalar::Kind::integer ? Scalar(1) : Scalar(1.0);
+}
+
+Meta with_number(Metas in, const Kind& a) {
+  return {in[0].shape, tensors::result_type(typed(in[0]), of_kind(a.kind))};
+}
+
+Meta divided_by_number(Metas in, const Kind& a) {
+  Meta meta = with_number(in, a);
+  if (!tensors::is_floating_point(meta.dtype)) meta.dtype = DType::f32;
+  return meta;
+}
+
+using NumberOp = Op<Kind, Number>;
+using NumberContext = Context<Kind, Number>;
+
+constexpr NumberOp kAddNumber{
+    .name = "add",
+    .meta = with_number,
+    .rules = [](Rules& r, Metas, const Kind&) { r.pointwise().cut_all(); },
+    .local = [](Locals in, const Kind&, const Number& v,
+                const Site&) { return tensors::add(in[0], v.value); },
+    .backward = [](const NumberContext& c) -> Tensors { return {c.grad().to(c.dtype(0))}; },
+    .partial_gradient = PartialGradient::passed_on};
+
+constexpr NumberOp kSubtractFrom{
+    .name = "rsub",
+    .meta = with_number,
+    .rules = [](Rules& r, Metas, const Kind&) { r.pointwise().cut_all(); },
+    .local = [](Locals in, const Kind&, const Number& v,
+                const Site&) { return tensors::sub(v.value, in[0]); },
+    .backward = [](const NumberContext& c) -> Tensors { return {neg(c.grad()).to(c.dtype(0))}; },
+    .partial_gradient = PartialGradient::passed_on};
+
+constexpr NumberOp kSubNumber{
+    .name = "sub",
+    .meta = with_number,
+    .rules = [](Rules& r, Metas, const Kind&) { r.pointwise().cut_all(); },
+    .local = [](Locals in, const Kind&, const Number& v,
+                const Site&) { return tensors::sub(in[0], v.value); },
+    .backward = [](const NumberContext& c) -> Tensors { return {c.grad().to(c.dtype(0))}; },
+    .partial_gradient = PartialGradient::passed_on};
+
+constexpr NumberOp kMulNumber{
+    .name = "mul",
+    .meta = with_number,
+    .rules = [](Rules& r, Metas, const Kind&) { r.pointwise().cut_all().linear(0); },
+    .local = [](Locals in, const Kind&, const Number& v,
+                const Site&) { return tensors::mul(in[0], v.value); },
+    .backward = [](const NumberContext& c) -> Tensors {
+      return {mul(c.grad(), c.numbers().value).to(c.dtype(0))};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+constexpr NumberOp kDivNumber{
+    .name = "div",
+    .meta = divided_by_number,
+    .rules = [](Rules& r, Metas, const Kind&) { r.pointwise().cut_all().linear(0); },
+    .local = [](Locals in, const Kind&, const Number& v,
+                const Site&) { return tensors::div(in[0], v.value); },
+    .backward = [](const NumberContext& c) -> Tensors {
+      return {div(c.grad(), c.numbers().value).to(c.dtype(0))};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+constexpr NumberOp kDivideInto{
+    .name = "reciprocal",
+    .meta = divided_by_number,
+    .rules = [](Rules& r, Metas, const Kind&) { r.pointwise().cut_all(); },
+    .local = [](Locals in, const Kind&, const Number& v,
+                const Site&) { return tensors::div(v.value, in[0]); },
+    .backward = [](const NumberContext& c) -> Tensors {
+      const Tensor a = c.input(0);
+      return {mul(neg(c.grad()), div(div(c.numbers().value, a), a)).to(c.dtype(0))};
+    },
+    .saves = saves_input(0)};
+
+Tensor with_number(const NumberOp& op, const Tensor& a, Scalar number) {
+  return call(op, a, Kind{number.kind()}, Number{number});
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  return call(kAdd, a, b);
+}
+Tensor sub(const Tensor& a, const Tensor& b) {
+  return call(kSub, a, b);
+}
+Tensor mul(const Tensor& a, const Tensor& b) {
+  return call(kMul, a, b);
+}
+Tensor div(const Tensor& a, const Tensor& b) {
+  return call(kDiv, a, b);
+}
+Tensor add(const Tensor& a, Scalar b) {
+  return with_number(kAddNumber, a, b);
+}
+Tensor sub(const Tensor& a, Scalar b) {
+  return with_number(kSubNumber, a, b);
+}
+Tensor sub(Scalar a, const Tensor& b) {
+  return with_number(kSubtractFrom, b, a);
+}
+Tensor mul(const Tensor& a, Scalar b) {
+  return with_number(kMulNumber, a, b);
+}
+Tensor div(const Tensor& a, Scalar b) {
+  return with_number(kDivNumber, a, b);
+}
+Tensor div(Scalar a, const Tensor& b) {
+  return with_number(kDivideInto, b, a);
+}
+Tensor neg(const Tensor& a) {
+  return with_number(kMulNumber, a, -1);
+}
+
+}  // namespace dtrun::dtensor

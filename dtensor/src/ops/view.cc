@@ -1,0 +1,454 @@
+// Views of tensors, and copies with another dtype. Their gradients are views as well.
+#include <algorithm>
+#include <numeric>
+
+#include "dispatch/call.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/tensor/ops.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using sharding::kBroadcast;
+
+std::size_t dim_of(const Tensor& tensor, int dim) {
+  return static_cast<std::size_t>(tensors::normalize_dim(dim, tensor.shape().size()));
+}
+
+struct Sizes {
+  Shape sizes;
+};
+void append_key(CallKey& key, const Sizes& a) {
+  key.insert(key.end(), a.sizes.begin(), a.sizes.end());
+}
+
+struct DimOrder {
+  std::vector<int> dims;
+};
+void append_key(CallKey& key, const DimOrder& a) {
+  for (const int dim : a.dims) key.push_back(dim);
+}
+
+struct OneDim {
+  int dim;
+};
+void append_key(CallKey& key, const OneDim& a) {
+  key.push_back(a.dim);
+}
+
+struct Range {
+  int dim;
+  std::int64_t start;
+  std::int64_t end;
+  std::int64_t step;
+};
+void append_key(CallKey& key, const Range& a) {
+  key.push_back(a.dim);
+  key.push_back(a.start);
+  key.push_back(a.end);
+  key.push_back(a.step);
+}
+
+Meta sized(Metas in, const Sizes& a) {
+  return {a.sizes, in[0].dtype};
+}
+
+/// Runs of dims of two shapes with the same number of elements. A dim of its own may always be cut,
+/// the first of a longer run where all ranks get whole multiples of what stands behind it.
+void reshape_rules(Rules& r, Metas in, const Sizes& a) {
+  const Shape& from = in[0].shape;
+  const Shape& to = a.sizes;
+  Rules::Indices input(from.size(), kBroadcast);
+  Rules::Indices output(to.size(), kBroadcast);
+  int index = 0;
+  std::size_t i = 0;
+  std::size_t j = 0;
+  const auto skip_ones = [](const Shape& shape, std::size_t& d) {
+    while (d < shape.size() && shape[d] == 1) ++d;
+  };
+  for (skip_ones(from, i), skip_ones(to, j); i < from.size() && j < to.size();
+       skip_ones(from, i), skip_ones(to, j)) {
+    const std::size_t first_i = i;
+    const std::size_t first_j = j;
+    std::int64_t left = from[i++];
+    std::int64_t right = to[j++];
+    while (left != right && i <= from.size() && j <= to.size()) {
+      if (left < right && i < from.size()) {
+        left *= from[i++];
+      } else if (left > right && j < to.size()) {
+        right *= to[j++];
+      } else {
+        break;
+      }
+    }
+    const bool alone = i == first_i + 1 && j == first_j + 1;
+    const bool even = from[first_i] % r.ranks() == 0 && to[first_j] % r.ranks() == 0;
+    if (left == right && (alone || even)) input[first_i] = output[first_j] = index++;
+  }
+  r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+}
+
+constexpr Op<Sizes> kReshape{
+    .name = "reshape",
+    .meta = sized,
+    .rules = reshape_rules,
+    .local = [](Locals in, const Sizes& a, const None&,
+                const Site& site) { return in[0].reshape(site.output_shape(a.sizes)); },
+    .backward = [](const Context<Sizes, None>& c) -> Tensors {
+      return {c.grad().reshape(c.shape(0))};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+constexpr Op<Sizes> kView{
+    .name = "view",
+    .meta = sized,
+    .rules = reshape_rules,
+    .local = [](Locals in, const Sizes& a, const None&,
+                const Site& site) { return in[0].view(site.output_shape(a.sizes)); },
+    .backward = [](const Context<Sizes, None>& c) -> Tensors {
+      return {c.grad().reshape(c.shape(0))};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+constexpr Op<Sizes> kExpand{
+    .name = "expand",
+    .meta = sized,
+    .rules =
+        [](Rules& r, Metas in, const Sizes& a) {
+          const std::size_t added = a.sizes.size() - in[0].shape.size();
+          Rules::Indices input;
+          Rules::Indices output;
+          for (std::size_t d = 0; d < a.sizes.size(); ++d) {
+            const bool stretched = d < added || in[0].shape[d - added] != a.sizes[d];
+            output.push_back(stretched ? kBroadcast : static_cast<int>(d));
+            if (d >= added) input.push_back(output.back());
+          }
+          r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+        },
+    .local = [](Locals in, const Sizes& a, const None&,
+                const Site& site) { return in[0].expand(site.output_shape(a.sizes)); },
+    .backward = [](const Context<Sizes, None>& c) -> Tensors {
+      return {sum_to(c.grad(), c.shape(0))};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+std::vector<int> inverse(const std::vector<int>& dims) {
+  std::vector<int> back(dims.size());
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    back[static_cast<std::size_t>(dims[d])] = static_cast<int>(d);
+  }
+  return back;
+}
+
+constexpr Op<DimOrder> kPermute{
+    .name = "permute",
+    .meta =
+        [](Metas in, const DimOrder& a) {
+          Meta meta{{}, in[0].dtype};
+          for (const int dim : a.dims)
+            meta.shape.push_back(in[0].shape[static_cast<std::size_t>(dim)]);
+          return meta;
+        },
+    .rules =
+        [](Rules& r, Metas in, const DimOrder& a) {
+          Rules::Indices input(in[0].shape.size());
+          std::iota(input.begin(), input.end(), 0);
+          r.indices({std::move(input)}, a.dims).cut_all().linear(0);
+        },
+    .local = [](Locals in, const DimOrder& a, const None&,
+                const Site&) { return in[0].permute(a.dims); },
+    .backward = [](const Context<DimOrder, None>& c) -> Tensors {
+      return {c.grad().permute(inverse(c.attributes().dims))};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+constexpr Op<OneDim> kUnsqueeze{
+    .name = "unsqueeze",
+    .meta =
+        [](Metas in, const OneDim& a) {
+          Meta meta = in[0];
+          meta.shape.insert(meta.shape.begin() + a.dim, 1);
+          return meta;
+        },
+    .rules =
+        [](Rules& r, Metas in, const OneDim& a) {
+          Rules::Indices input(in[0].shape.size());
+          std::iota(input.begin(), input.end(), 0);
+          Rules::Indices output = input;
+          output.insert(output.begin() + a.dim, kBroadcast);
+          r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+        },
+    .local = [](Locals in, const OneDim& a, const None&,
+                const Site&) { return in[0].unsqueeze(a.dim); },
+    .backward = [](const Context<OneDim, None>& c) -> Tensors {
+      return {c.grad().squeeze(c.attributes().dim)};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+/// Of a dim of size 1.
+constexpr Op<OneDim> kSqueeze{
+    .name = "squeeze",
+    .meta =
+        [](Metas in, const OneDim& a) {
+          Meta meta = in[0];
+          meta.shape.erase(meta.shape.begin() + a.dim);
+          return meta;
+        },
+    .rules =
+        [](Rules& r, Metas in, const OneDim& a) {
+          Rules::Indices input(in[0].shape.size());
+          std::iota(input.begin(), input.end(), 0);
+          Rules::Indices output = input;
+          output.erase(output.begin() + a.dim);
+          input[static_cast<std::size_t>(a.dim)] = kBroadcast;
+          r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+        },
+    .local = [](Locals in, const OneDim& a, const None&,
+                const Site&) { return in[0].squeeze(a.dim); },
+    .backward = [](const Context<OneDim, None>& c) -> Tensors {
+      return {c.grad().unsqueeze(c.attributes().dim)};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+/// All dims but one may be cut.
+void rules_but(Rules& r, Metas in, int dim) {
+  Rules::Indices input(in[0].shape.size());
+  std::iota(input.begin(), input.end(), 0);
+  input[static_cast<std::size_t>(dim)] = kBroadcast;
+  Rules::Indices output = input;
+  r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
+}
+
+/// The gradient of a slice: zeros, and it where it came from.
+struct Padding {
+  Range range;
+  std::int64_t size;  ///< of the whole dim
+};
+void append_key(CallKey& key, const Padding& a) {
+  append_key(key, a.range);
+  key.push_back(a.size);
+}
+
+constexpr Op<Padding> kUnslice{
+    .name = "slice_backward",
+    .meta =
+        [](Metas in, const Padding& a) {
+          Meta meta = in[0];
+          meta.shape[static_cast<std::size_t>(a.range.dim)] = a.size;
+          return meta;
+        },
+    .rules = [](Rules& r, Metas in, const Padding& a) { rules_but(r, in, a.range.dim); },
+    .local =
+        [](Locals in, const Padding& a, const None&, const Site&) {
+          Shape shape = in[0].shape();
+          shape[static_cast<std::size_t>(a.range.dim)] = a.size;
+          const LocalTensor whole = tensors::zeros(shape, {in[0].dtype(), in[0].device()});
+          whole.slice(a.range.dim, a.range.start, a.range.end, a.range.step).copy_(in[0]);
+          return whole;
+        },
+    .backward = [](const Context<Padding, None>& c) -> Tensors {
+      const Range& range = c.attributes().range;
+      return {c.grad().slice(range.dim, range.start, range.end, range.step)};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+constexpr Op<Range> kSlice{
+    .name = "slice",
+    .meta =
+        [](Metas in, const Range& a) {
+          Meta meta = in[0];
+          std::int64_t& size = meta.shape[static_cast<std::size_t>(a.dim)];
+          size = (a.end - a.start + a.step - 1) / a.step;
+          return meta;
+        },
+    .rules = [](Rules& r, Metas in, const Range& a) { rules_but(r, in, a.dim); },
+    .local = [](Locals in, const Range& a, const None&,
+                const Site&) { return in[0].slice(a.dim, a.start, a.end, a.step); },
+    .backward = [](const Context<Range, None>& c) -> Tensors {
+      const Range& range = c.attributes();
+      const std::int64_t size = c.shape(0)[static_cast<std::size_t>(range.dim)];
+      return {call(kUnslice, c.grad(), Padding{range, size})};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+struct ToDType {
+  DType dtype;
+};
+void append_key(CallKey& key, const ToDType& a) {
+  key.push_back(static_cast<std::int64_t>(a.dtype));
+}
+
+constexpr Op<ToDType> kToDType{.name = "to",
+                               .meta =
+                                   [](Metas in, const ToDType& a) {
+                                     return Meta{in[0].shape, a.dtype};
+                                   },
+                               .rules =
+                                   [](Rules& r, Metas in, const ToDType& a) {
+                                     r.pointwise().cut_all();
+                                     // A cast down rounds each part, and the sum of those is
+                                     // another.
+                                     if (tensors::promote_types(in[0].dtype, a.dtype) == a.dtype)
+                                       r.linear(0);
+                                   },
+                               .local = [](Locals in, const ToDType& a, const None&,
+                                           const Site&) { return in[0].to(a.dtype); },
+                               .backward = [](const Context<ToDType, None>& c) -> Tensors {
+                                 return {c.grad().to(c.dtype(0))};
+                               },
+                               .partial_gradient = PartialGradient::reduced};
+
+constexpr Op<> kClone{
+    .name = "clone",
+    .meta = [](Metas in, const None&) { return in[0]; },
+    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().linear(0); },
+    .local = [](Locals in, const None&, const None&, const Site&) { return in[0].clone(); },
+    .backward = [](const Context<None, None>& c) -> Tensors { return {c.grad()}; },
+    .partial_gradient = PartialGradient::passed_on};
+
+/// A view needs no kernel to learn its shape: a meta tensor of the whole would do, and its sizes
+/// are inferred here.
+Shape inferred(const char* op, const Shape& from, Shape to) {
+  const auto fail = [&](const char* why) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      std::string("cannot ") + op + " shape " + tensors::shape_to_string(from) +
+                          " as " + tensors::shape_to_string(to),
+                      why);
+  };
+  const std::int64_t elements = tensors::numel(from);
+  const auto unknown = std::ranges::find(to, -1);
+  Shape sizes = to;
+  if (unknown != to.end()) {
+    sizes[static_cast<std::size_t>(unknown - to.begin())] = 1;
+    if (std::ranges::find(sizes, -1) != sizes.end()) fail("more than one -1");
+    const std::int64_t known = tensors::numel(sizes);
+    if (known == 0) fail("the size of -1 can be anything when another size is 0");
+    if (elements % known != 0) fail("the sizes do not divide the number of elements");
+    sizes[static_cast<std::size_t>(unknown - to.begin())] = elements / known;
+  }
+  if (tensors::numel(sizes) != elements) fail("the numbers of elements differ");
+  return sizes;
+}
+
+}  // namespace
+
+Tensor Tensor::view(const Shape& shape) const {
+  return call(kView, *this, Sizes{inferred("view", this->shape(), shape)});
+}
+
+Tensor Tensor::reshape(const Shape& shape) const {
+  return call(kReshape, *this, Sizes{inferred("reshape", this->shape(), shape)});
+}
+
+Tensor Tensor::expand(const Shape& target) const {
+  Shape sizes = target;
+  const Shape& from = shape();
+  bool fits = sizes.size() >= from.size();
+  const std::size_t added = fits ? sizes.size() - from.size() : 0;
+  for (std::size_t d = 0; fits && d < from.size(); ++d) {
+    std::int64_t& size = sizes[added + d];
+    if (size == -1) size = from[d];
+    fits = size == from[d] || from[d] == 1;
+  }
+  if (!fits) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "cannot expand shape " + tensors::shape_to_string(from) + " to " +
+                          tensors::shape_to_string(target),
+                      "", "only dims of size 1 expand, and new dims come first");
+  }
+  return call(kExpand, *this, Sizes{std::move(sizes)});
+}
+
+Tensor Tensor::permute(const std::vector<int>& dims) const {
+  DimOrder order{dims};
+  for (int& dim : order.dims) dim = static_cast<int>(dim_of(*this, dim));
+  std::vector<int> sorted = order.dims;
+  std::ranges::sort(sorted);
+  if (dims.size() != shape().size() || std::ranges::adjacent_find(sorted) != sorted.end()) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "permute of shape " + tensors::shape_to_string(shape()) + " was given " +
+                          std::to_string(dims.size()) + " dims",
+                      "each dim of the tensor stands there once");
+  }
+  return call(kPermute, *this, order);
+}
+
+Tensor Tensor::transpose(int dim0, int dim1) const {
+  if (shape().empty() && (dim0 == 0 || dim0 == -1) && (dim1 == 0 || dim1 == -1)) return *this;
+  DimOrder order{std::vector<int>(shape().size())};
+  std::iota(order.dims.begin(), order.dims.end(), 0);
+  std::swap(order.dims[dim_of(*this, dim0)], order.dims[dim_of(*this, dim1)]);
+  return call(kPermute, *this, order);
+}
+
+Tensor Tensor::t() const {
+  if (dim() > 2) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "t() of a tensor of shape " + tensors::shape_to_string(shape()),
+                      "it takes at most two dims", "transpose(-2, -1)");
+  }
+  return dim() < 2 ? *this : transpose(0, 1);
+}
+
+Tensor Tensor::unsqueeze(int dim) const {
+  return call(kUnsqueeze, *this, OneDim{tensors::normalize_dim(dim, shape().size() + 1)});
+}
+
+Tensor Tensor::squeeze(int dim) const {
+  if (shape().empty() && (dim == 0 || dim == -1)) return *this;
+  const std::size_t d = dim_of(*this, dim);
+  return shape()[d] == 1 ? call(kSqueeze, *this, OneDim{static_cast<int>(d)}) : *this;
+}
+
+Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {
+  const std::size_t d = dim_of(*this, dim);
+  if (step <= 0) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "slice step " + std::to_string(step) + " is not positive");
+  }
+  const std::int64_t size = shape()[d];
+  const auto clamp = [size](std::int64_t index) {
+    return std::clamp<std::int64_t>(index < 0 ? index + size : index, 0, size);
+  };
+  const std::int64_t first = clamp(start);
+  return call(kSlice, *this, Range{static_cast<int>(d), first, std::max(first, clamp(end)), step});
+}
+
+Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
+  const std::size_t d = dim_of(*this, dim);
+  const std::int64_t first = start < 0 ? start + shape()[d] : start;
+  if (first < 0 || length < 0 || first > shape()[d] - length) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "cannot take " + std::to_string(length) + " elements from " +
+                          std::to_string(start) + " on along dim " + std::to_string(d),
+                      "the dim has " + std::to_string(shape()[d]));
+  }
+  return call(kSlice, *this, Range{static_cast<int>(d), first, first + length, 1});
+}
+
+Tensor Tensor::select(int dim, std::int64_t index) const {
+  const std::size_t d = dim_of(*this, dim);
+  const std::int64_t size = shape()[d];
+  if (index < -size || index >= size) {
+    throw base::Error(
+        base::ErrorCode::kInvalidArgument,
+        "index " + std::to_string(index) + " is out of range for dim " + std::to_string(d),
+        "the dim has " + std::to_string(size) + " elements");
+  }
+  return narrow(dim, index < 0 ? index + size : index, 1).squeeze(dim);
+}
+
+Tensor Tensor::to(DType dtype) const {
+  return dtype == this->dtype() ? *this : call(kToDType, *this, ToDType{dtype});
+}
+
+Tensor Tensor::clone() const {
+  return call(kClone, *this);
+}
+
+Tensor Tensor::contiguous() const {
+  return local().is_contiguous() ? *this : clone();
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,119 @@
+#include "dtrun/dtensor/tensor.h"
+
+#include <ostream>
+#include <utility>
+
+#include "autograd/engine.h"
+#include "autograd/step_node.h"
+#include "dtrun/base/check.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/tensor/ops.h"
+
+namespace dtrun::dtensor {
+
+using base::Error;
+using base::ErrorCode;
+
+Tensor::Body::Body(LocalTensor its_local, Spec its_spec)
+    : local(std::move(its_local)), spec(std::move(its_spec)) {}
+Tensor::Body::~Body() = default;
+
+void Tensor::Body::destroy(Body* body) noexcept {
+  delete body;
+}
+
+Tensor::Tensor(LocalTensor local)
+    : body_(local.defined() ? new Body(std::move(local), Spec()) : nullptr) {}
+
+Tensor::Tensor(Spec spec, LocalTensor local) {
+  DT_CHECK(local.shape() == spec.local_box().shape);
+  DT_CHECK(local.dtype() == spec.dtype());
+  body_ = base::Counted<Body>(new Body(std::move(local), std::move(spec)));
+}
+
+std::int64_t Tensor::size(int dim) const {
+  return shape()[static_cast<std::size_t>(tensors::normalize_dim(dim, shape().size()))];
+}
+
+DeviceMesh Tensor::device_mesh() const {
+  placements();
+  return spec().mesh();
+}
+
+const Placements& Tensor::placements() const {
+  if (!is_distributed()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a local tensor of shape " + tensors::shape_to_string(shape()) +
+                    " has no mesh and no placements",
+                "", "distribute_tensor(), or DTensor::from_local()");
+  }
+  return spec().placements();
+}
+
+const LocalTensor& Tensor::plain_local() const {
+  static const LocalTensor kNone;
+  if (!defined()) return kNone;
+  if (!is_distributed()) return body_->local;
+  throw Error(ErrorCode::kInvalidArgument,
+              "the elements of a distributed tensor were asked for: " + spec().to_string(),
+              "each rank holds only its part",
+              "to_local() for the part, full_tensor() for the whole");
+}
+
+namespace {
+
+/// All of it, on this rank.
+LocalTensor whole_of(const Tensor& tensor) {
+  const NoGrad no_grad;
+  return tensor.is_distributed() ? tensor.full_tensor().local() : tensor.local();
+}
+
+}  // namespace
+
+double Tensor::item() const {
+  return whole_of(*this).item();
+}
+std::vector<double> Tensor::to_vector() const {
+  return whole_of(*this).to_vector();
+}
+std::vector<std::int64_t> Tensor::to_vector_i64() const {
+  return whole_of(*this).to_vector_i64();
+}
+
+Tensor Tensor::to(Device device) const {
+  if (device == this->device()) return *this;
+  const LocalTensor moved = plain_local().to(device);
+  return recorded("to", *this, Tensor(moved),
+                  [from = this->device()](const Tensor& gradient) { return gradient.to(from); });
+}
+
+Tensor Tensor::sum() const {
+  return dtensor::sum(*this);
+}
+Tensor Tensor::sum(const std::vector<int>& dims, bool keepdim) const {
+  return dtensor::sum(*this, dims, keepdim);
+}
+Tensor Tensor::mean() const {
+  return dtensor::mean(*this);
+}
+Tensor Tensor::mean(const std::vector<int>& dims, bool keepdim) const {
+  return dtensor::mean(*this, dims, keepdim);
+}
+
+std::string Tensor::to_string() const {
+  if (!is_distributed()) return local().to_string();
+  std::string text = "DTensor(local_tensor=" + local().to_string() +
+                     ", device_mesh=" + device_mesh().to_string() + ", placements=(";
+  for (std::size_t i = 0; i < placements().size(); ++i) {
+    text += (i == 0 ? "" : ", ") + placements()[i].repr();
+  }
+  return text + (placements().size() == 1 ? ",))" : "))");
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+  return out << tensor.to_string();
+}
+
+}  // namespace dtrun::dtensor
