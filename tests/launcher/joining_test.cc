@@ -112,6 +112,24 @@ TEST_F(JoiningTest, TheRanksStoreAsksForATokenOfItsOwn) {
   }
 }
 
+// Without a word of the user's: node 0, which has the store, runs a program of dtrun's. It waits
+// for a rank that never comes.
+TEST_F(JoiningTest, TheStoreOfAProgramOfDtrunsKeepsStrangersOut) {
+  const auto head = start({"--nnodes=2", DTRUN_WORKERS "/hello"}, kToken);
+  ASSERT_TRUE(head->wait_for_output("hosts the rendezvous"));
+  const auto member =
+      start({"--nnodes=2", "sh", "-c", "echo store $MASTER_PORT; exec sleep 1000"}, kToken);
+  ASSERT_EQ(member->next_line("store "), "store " + port_);
+  const rendezvous::TcpStoreOptions place{.host = "127.0.0.1",
+                                          .port = static_cast<std::uint16_t>(std::stoi(port_)),
+                                          .connect_timeout = std::chrono::seconds(1)};
+  EXPECT_THROW(rendezvous::connect_tcp_store(place), base::Error);
+  head->signal(SIGTERM);
+  const CommandResult result = head->finish();
+  EXPECT_EQ(result.exit_code, 143) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("it asks without having proved that it has the token"));
+}
+
 // Who wraps it may take the token away, as a container does; the store of the program itself asks.
 TEST_F(JoiningTest, AProgramOfDtrunsRunsByItselfAndInAWrapper) {
   const std::string hello = DTRUN_WORKERS "/hello";

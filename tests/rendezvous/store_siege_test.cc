@@ -114,6 +114,17 @@ std::vector<base::UniqueFd> silent_connections(std::uint16_t port, int count) {
   return result;
 }
 
+// One after the other, so that none is silent for long: who comes when all descriptors are theirs
+// finds nobody who says nothing.
+std::vector<base::UniqueFd> visitors_of_the_gate(std::uint16_t port, int count) {
+  std::vector<base::UniqueFd> result;
+  for (int i = 0; i < count; ++i) {
+    result.push_back(base::connect_tcp("127.0.0.1", port, RawClient::limit()));
+    ::send(result.back().get(), "\xd7", 1, MSG_NOSIGNAL);
+  }
+  return result;
+}
+
 bool is_answered_at(std::uint16_t port) {
   const base::UniqueFd client = base::connect_tcp("127.0.0.1", port, RawClient::limit());
   const std::string request = bytes("00 ce f7 85 3c 0d 'pid1'");
@@ -150,15 +161,13 @@ TEST(StoreSiegeTest, With256DescriptorsThoseAtTheGateMakeRoomForWhoHasTheToken) 
   const Token token("0123456789abcdef", "the test");
   const ServedStore server({.token = token});
   besiege_with_few_descriptors([&] {
-    auto flood = silent_connections(server.port(), 600);
-    for (const base::UniqueFd& one : flood) ::send(one.get(), "\xd7", 1, MSG_NOSIGNAL);
+    const auto flood = visitors_of_the_gate(server.port(), 600);
     // More of them come while he is there.
     const auto store = connect_tcp_store({.host = "127.0.0.1",
                                           .port = server.port(),
                                           .connect_timeout = std::chrono::seconds(20),
                                           .token = token});
-    auto more = silent_connections(server.port(), 300);
-    for (const base::UniqueFd& one : more) ::send(one.get(), "\xd7", 1, MSG_NOSIGNAL);
+    const auto more = visitors_of_the_gate(server.port(), 300);
     return store->add("n", 1) == 1;
   });
 }
