@@ -265,6 +265,38 @@ void add_reductions_along_a_dim(Catalogue& catalogue) {
   }
 }
 
+/// Results, then the gradients of the inputs.
+void add_rows(Catalogue& catalogue) {
+  const auto dim_of = [](const Arguments& arguments) {
+    return static_cast<int>(arguments.at("dim").as_int64());
+  };
+  catalogue["softmax"] = [dim_of](const GoldenInputs& in, const Arguments& arguments) {
+    const LocalTensor output = softmax(in.tensor(0), dim_of(arguments));
+    return Outputs{output, softmax_backward(in.tensor(1), output, dim_of(arguments))};
+  };
+  catalogue["log_softmax"] = [dim_of](const GoldenInputs& in, const Arguments& arguments) {
+    const LocalTensor output = log_softmax(in.tensor(0), dim_of(arguments));
+    return Outputs{output, log_softmax_backward(in.tensor(1), output, dim_of(arguments))};
+  };
+  catalogue["layer_norm"] = [](const GoldenInputs& in, const Arguments&) {
+    const NormOptions options{.weight = in.tensor(2), .bias = in.tensor(3)};
+    const Normalized forward = layer_norm(in.tensor(0), options);
+    const NormGradients grads = layer_norm_backward(in.tensor(1), in.tensor(0), forward, options);
+    return Outputs{forward.output, grads.a, grads.weight, grads.bias};
+  };
+  catalogue["rms_norm"] = [](const GoldenInputs& in, const Arguments&) {
+    const NormOptions options{.weight = in.tensor(2), .bias = std::nullopt};
+    const Normalized forward = rms_norm(in.tensor(0), options);
+    const NormGradients grads = rms_norm_backward(in.tensor(1), in.tensor(0), forward, options);
+    return Outputs{forward.output, grads.a, grads.weight};
+  };
+  catalogue["cross_entropy"] = [](const GoldenInputs& in, const Arguments&) {
+    const CrossEntropy forward = cross_entropy_rows(in.tensor(0), in.tensor(1));
+    return Outputs{forward.loss, cross_entropy_rows_backward(in.tensor(2), in.tensor(0),
+                                                             in.tensor(1), forward.logsumexp)};
+  };
+}
+
 Catalogue whole_catalogue() {
   Catalogue catalogue;
   add_unary(catalogue);
@@ -273,6 +305,7 @@ Catalogue whole_catalogue() {
   add_ternary(catalogue);
   add_reductions(catalogue);
   add_reductions_along_a_dim(catalogue);
+  add_rows(catalogue);
   return catalogue;
 }
 

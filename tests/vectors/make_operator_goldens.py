@@ -248,10 +248,42 @@ def reductions():
         yield case(op, [a], {"dim": 1} if op == "argmax" else {"dims": [1], "keepdim": False}, lambda a: run(a, 1), rtol=True)
 
 
+def with_gradient(run, inputs, grad):
+    """The outputs of a function, and the gradients of its inputs."""
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    output = run(*leaves)
+    return [output.detach(), *torch.autograd.grad(output, leaves, grad)]
+
+
+def rows():
+    for name in FLOATS:
+        for shape, dim in [((5,), 0), ((3, 40), -1), ((3, 40), 0), ((2, 3, 17), 1), ((), 0), ((0, 3), 1)]:
+            a, grad = few(name, shape), few(name, shape)
+            for op, run in [("softmax", F.softmax), ("log_softmax", F.log_softmax)]:
+                yield case(op, [a, grad], {"dim": dim}, lambda a, g: with_gradient(lambda a: run(a, dim), [a], g), rtol=True, atol=8)
+                if len(shape) == 2:
+                    turned = few(name, shape[::-1]).t()
+                    yield case(op, [turned, grad], {"dim": dim}, lambda a, g: with_gradient(lambda a: run(a, dim), [a], g), rtol=True, atol=8)
+        odd = tensor_of(name, [math.inf, 1, -math.inf, -math.inf, -math.inf, 3, math.nan, 2], (4, 2))
+        for op, run in [("softmax", F.softmax), ("log_softmax", F.log_softmax)]:
+            yield case(op, [odd, torch.zeros_like(odd)], {"dim": 1}, lambda a, g: with_gradient(lambda a: run(a, 1), [a], g), rtol=True, atol=1)
+        for shape in [(4, 5), (3, 2, 37), (2, 64)]:
+            a, grad, weight, bias = few(name, shape), few(name, shape), few(name, shape[-1:]), few(name, shape[-1:])
+            yield case("layer_norm", [a, grad, weight, bias], {},
+                       lambda a, g, w, b: with_gradient(lambda a, w, b: F.layer_norm(a, w.shape, w, b, 1e-5), [a, w, b], g), rtol=True, atol=64)
+            yield case("rms_norm", [a, grad, weight], {},
+                       lambda a, g, w: with_gradient(lambda a, w: F.rms_norm(a, w.shape, w, 1e-5), [a, w], g), rtol=True, atol=64)
+        logits, target, grad = few(name, (6, 21)), torch.tensor([0, 20, 3, -100, 7, 7]), few(name, (6,))
+        yield case("cross_entropy", [logits, target, grad], {},
+                   lambda x, t, g: with_gradient(lambda x: F.cross_entropy(x, t, reduction="none"), [x], g), rtol=True, atol=8)
+        yield case("cross_entropy", [logits, target + 5, grad], {},
+                   lambda x, t, g: with_gradient(lambda x: F.cross_entropy(x, t, reduction="none"), [x], g))
+
+
 def main(folder):
     assert torch.__version__.startswith("2.11"), torch.__version__
     torch.set_num_threads(1)
-    generators = [unary(), binary(), in_place(), ternary(), shapes(), reductions()]
+    generators = [unary(), binary(), in_place(), ternary(), shapes(), reductions(), rows()]
     write(f"{folder}/tensor_operators.jsonl.gz", list(itertools.chain(*generators)))
 
 

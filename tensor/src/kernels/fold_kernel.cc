@@ -6,30 +6,13 @@
 #include "arithmetic.h"
 #include "dtrun/base/check.h"
 #include "element.h"
+#include "kernels/fold_lanes.h"
 #include "kernels/vector_math.h"
 #include "multiversion.h"
 
 namespace dtrun::tensors {
 namespace {
 
-// What lanes begin with.
-template <typename Op, typename A>
-A neutral() {
-  if constexpr (std::is_same_v<Op, Multiply>) return A{1};
-  if constexpr (std::is_same_v<Op, Add>) return A{0};
-  constexpr bool kFloating = std::is_floating_point_v<A>;
-  if constexpr (std::is_same_v<Op, Max>)
-    return kFloating ? -std::numeric_limits<A>::infinity() : std::numeric_limits<A>::lowest();
-  if constexpr (std::is_same_v<Op, Min>)
-    return kFloating ? std::numeric_limits<A>::infinity() : std::numeric_limits<A>::max();
-}
-
-struct Itself {
-  template <typename A>
-  A operator()(A x) const {
-    return x;
-  }
-};
 struct Magnitude {
   template <typename A>
   A operator()(A x) const {
@@ -55,52 +38,6 @@ struct RaisedMagnitude {
     return vector_math::pow(std::fabs(x), static_cast<A>(power));
   }
 };
-template <typename A>
-struct SquaredDistance {
-  A center;
-  A operator()(A x) const { return (x - center) * (x - center); }
-};
-template <typename A>
-struct ExpOfDistance {
-  A center;
-  A operator()(A x) const { return vector_math::exp(x - center); }
-};
-
-template <typename Op, typename A>
-A combine_lanes(A* lanes) {
-  for (std::int64_t half = kFoldLanes / 2; half > 0; half /= 2) {
-    for (std::int64_t lane = 0; lane < half; ++lane) {
-      lanes[lane] = Op::apply(lanes[lane], lanes[lane + half]);
-    }
-  }
-  return lanes[0];
-}
-
-template <typename Op, typename A, typename Map>
-DTRUN_MULTIVERSION void fill_lanes(A* lanes, const A* data, std::int64_t groups, Map map) {
-  A local[kFoldLanes];
-  for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) local[lane] = neutral<Op, A>();
-  for (std::int64_t group = 0; group < groups; ++group) {
-    for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) {
-      local[lane] = Op::apply(local[lane], map(data[lane]));
-    }
-    data += kFoldLanes;
-  }
-  for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) lanes[lane] = local[lane];
-}
-
-template <typename Op, typename A, typename Map>
-A fold_elements(const A* data, std::int64_t count, Map map) {
-  A lanes[kFoldLanes];
-  const std::int64_t groups = count / kFoldLanes;
-  fill_lanes<Op>(lanes, data, groups, map);
-  for (std::int64_t i = groups * kFoldLanes; i < count; ++i) {
-    A& lane = lanes[i % kFoldLanes];
-    lane = Op::apply(lane, map(data[i]));
-  }
-  return combine_lanes<Op>(lanes);
-}
-
 // Folds whose state is a number.
 template <typename Op, typename A, typename Map>
 void simple_block(void* state, const void* data, std::int64_t count, std::int64_t,

@@ -2,67 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <memory>
 
 #include "copy_kernel.h"
+#include "loops/dim_walk.h"
+#include "loops/scratch.h"
 #include "loops/thread_pool.h"
 
 namespace dtrun::tensors {
 namespace {
-
-/// Some dims of a tensor, walked in row-major order. Dims that continue each other are one.
-class DimWalk {
- public:
-  /// Outermost first. @param step bytes
-  void add(std::int64_t size, std::int64_t step) {
-    if (size == 1) return;
-    if (!sizes_.empty() && steps_.back() == size * step) {
-      sizes_.back() *= size;
-      steps_.back() = step;
-      return;
-    }
-    sizes_.push_back(size);
-    steps_.push_back(step);
-  }
-  std::int64_t inner_size() const { return sizes_.empty() ? 1 : sizes_.back(); }
-  std::int64_t inner_step() const { return steps_.empty() ? 0 : steps_.back(); }
-  std::int64_t count() const {
-    std::int64_t product = 1;
-    for (const std::int64_t size : sizes_) product *= size;
-    return product;
-  }
-  bool is_one_run() const { return sizes_.size() <= 1; }
-  std::int64_t offset(std::int64_t index) const {
-    std::int64_t bytes = 0;
-    for (std::size_t d = sizes_.size(); d-- > 0;) {
-      bytes += index % sizes_[d] * steps_[d];
-      index /= sizes_[d];
-    }
-    return bytes;
-  }
-
- private:
-  Dims sizes_;
-  Dims steps_;
-};
-
-/// Memory for one chunk; most want little.
-class Scratch {
- public:
-  explicit Scratch(std::int64_t bytes) {
-    if (bytes > static_cast<std::int64_t>(sizeof own_)) {
-      more_.reset(new (std::align_val_t{64}) std::byte[static_cast<std::size_t>(bytes)]);
-    }
-  }
-  std::byte* data() { return more_ ? more_.get() : own_; }
-
- private:
-  struct Free {
-    void operator()(std::byte* data) const { ::operator delete[](data, std::align_val_t{64}); }
-  };
-  alignas(64) std::byte own_[kFoldBlock * 8];
-  std::unique_ptr<std::byte[], Free> more_;
-};
 
 class Reduction {
  public:

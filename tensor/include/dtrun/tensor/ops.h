@@ -8,6 +8,7 @@
 
 #include "dtrun/tensor/ops/pointwise.h"
 #include "dtrun/tensor/ops/reduction.h"
+#include "dtrun/tensor/ops/rows.h"
 #include "dtrun/tensor/tensor.h"
 #include "dtrun/tensor/tensor_options.h"
 

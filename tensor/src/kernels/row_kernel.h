@@ -1,0 +1,38 @@
+// Row kernels: what the fused operations do with one dense row of f32 or f64. Outputs may be the
+// inputs.
+#pragma once
+
+#include <cstdint>
+
+namespace dtrun::tensors {
+
+template <typename A>
+struct RowKernels {
+  static void softmax(A* out, const A* in, std::int64_t count);
+  static void log_softmax(A* out, const A* in, std::int64_t count);
+  static void softmax_backward(A* out, const A* grad, const A* output, std::int64_t count);
+  static void log_softmax_backward(A* out, const A* grad, const A* output, std::int64_t count);
+  static A logsumexp(const A* in, std::int64_t count);
+  /// out = exp(in - shift) * scale
+  static void scaled_exp(A* out, const A* in, A shift, A scale, std::int64_t count);
+
+  struct Moments {
+    A mean;
+    A inverse_deviation;
+  };
+  static Moments moments(const A* in, A eps, std::int64_t count);
+  static A inverse_root_mean_square(const A* in, A eps, std::int64_t count);
+  /// (in - mean) * scale * weight + bias; weight and bias may be nullptr
+  static void normalize(A* out, const A* in, Moments moments, const A* weight, const A* bias,
+                        std::int64_t count);
+  enum class Centered { no, yes };
+  /// Adds this row's to the gradients of weight and bias, where they are not nullptr.
+  static void normalize_backward(A* out, const A* grad, const A* in, Moments moments,
+                                 const A* weight, A* grad_weight, A* grad_bias, Centered centered,
+                                 std::int64_t count);
+};
+
+extern template struct RowKernels<float>;
+extern template struct RowKernels<double>;
+
+}  // namespace dtrun::tensors

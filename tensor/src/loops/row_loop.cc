@@ -1,0 +1,149 @@
+#include "loops/row_loop.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "copy_kernel.h"
+#include "dtrun/base/check.h"
+#include "loops/dim_walk.h"
+#include "loops/scratch.h"
+#include "loops/thread_pool.h"
+
+namespace dtrun::tensors {
+namespace {
+
+/// Lines side by side are moved together, so that memory is read as it lies.
+constexpr std::int64_t kSideBySide = 16;
+
+/// One operand's way to its rows and back.
+struct LinePort {
+  char* data;
+  Flow flow;
+  DimWalk others;
+  std::int64_t step = 0;       ///< along the line, bytes
+  std::int64_t side_step = 0;  ///< to the next line
+  bool direct;
+  RowKernel move;
+
+  LinePort(const LineOperand& operand, int dim, DType compute)
+      : data(static_cast<char*>(operand.tensor->data())), flow(operand.flow) {
+    const LocalTensor& tensor = *operand.tensor;
+    const auto size = static_cast<std::int64_t>(item_size(tensor.dtype()));
+    for (int d = 0; d < tensor.dim(); ++d) {
+      const auto place = static_cast<std::size_t>(d);
+      if (d == dim) {
+        step = tensor.strides()[place] * size;
+      } else {
+        others.add(tensor.shape()[place], tensor.strides()[place] * size);
+      }
+    }
+    side_step = others.inner_step();
+    direct = tensor.dtype() == compute && (step == size || tensor.dim() == 0);
+    move = flow == Flow::in ? copy_kernel(compute, tensor.dtype())
+                            : copy_kernel(tensor.dtype(), compute);
+  }
+
+  void transfer(char* memory, std::int64_t memory_step, char* row, std::int64_t row_step,
+                std::int64_t count) const {
+    char* const inwards[] = {row, memory};
+    const std::int64_t inward_steps[] = {row_step, memory_step};
+    char* const outwards[] = {memory, row};
+    const std::int64_t outward_steps[] = {memory_step, row_step};
+    move(flow == Flow::in ? inwards : outwards, flow == Flow::in ? inward_steps : outward_steps,
+         count);
+  }
+};
+
+class LineGroups {
+ public:
+  LineGroups(int dim, DType compute, std::span<const LineOperand> operands, LineBody body)
+      : body_(body), size_(static_cast<std::int64_t>(item_size(compute))) {
+    const LocalTensor& first = *operands[0].tensor;
+    length_ = first.dim() == 0 ? 1 : first.size(dim);
+    lines_ = first.numel() / std::max<std::int64_t>(length_, 1);
+    for (const LineOperand& operand : operands) ports_.emplace_back(operand, dim, compute);
+    for (const LinePort& port : ports_) {
+      if (!port.direct && std::abs(port.side_step) < std::abs(port.step))
+        side_by_side_ = std::min(kSideBySide, port.others.inner_size());
+    }
+    row_bytes_ = (length_ * size_ + 127) / 64 * 64;
+  }
+
+  void run() const {
+    if (lines_ == 0 || length_ == 0) return;
+    parallel_for(lines_, lines_a_chunk(length_), [this](std::int64_t begin, std::int64_t end) {
+      Scratch scratch(static_cast<std::int64_t>(ports_.size()) * side_by_side_ * row_bytes_);
+      for (std::int64_t line = begin; line < end;) {
+        const std::int64_t width = std::min(width_at(line), end - line);
+        run_group(line, width, reinterpret_cast<char*>(scratch.data()));
+        line += width;
+      }
+    });
+  }
+
+ private:
+  char* row(char* rows, std::size_t k, std::int64_t w) const {
+    return rows + (static_cast<std::int64_t>(k) * side_by_side_ + w) * row_bytes_;
+  }
+
+  /// Not beyond the end of what lies side by side.
+  std::int64_t width_at(std::int64_t line) const {
+    std::int64_t width = side_by_side_;
+    for (const LinePort& port : ports_) {
+      const std::int64_t inner = port.others.inner_size();
+      width = std::min(width, inner - line % inner);
+    }
+    return width;
+  }
+
+  void move_group(Flow flow, std::int64_t line, std::int64_t width, char* rows) const {
+    for (std::size_t k = 0; k < ports_.size(); ++k) {
+      const LinePort& port = ports_[k];
+      if (port.direct || port.flow != flow) continue;
+      if (width == 1) {
+        port.transfer(port.data + port.others.offset(line), port.step, row(rows, k, 0), size_,
+                      length_);
+        continue;
+      }
+      char* const memory = port.data + port.others.offset(line);
+      for (std::int64_t i = 0; i < length_; ++i) {
+        port.transfer(memory + i * port.step, port.side_step, row(rows, k, 0) + i * size_,
+                      row_bytes_, width);
+      }
+    }
+  }
+
+  void run_group(std::int64_t line, std::int64_t width, char* rows) const {
+    move_group(Flow::in, line, width, rows);
+    for (std::int64_t w = 0; w < width; ++w) {
+      std::array<void*, kMostLineOperands> operands;
+      for (std::size_t k = 0; k < ports_.size(); ++k) {
+        operands[k] =
+            ports_[k].direct ? ports_[k].data + ports_[k].others.offset(line + w) : row(rows, k, w);
+      }
+      body_.run(body_.context, line + w, operands.data());
+    }
+    move_group(Flow::out, line, width, rows);
+  }
+
+  LineBody body_;
+  std::int64_t size_;
+  std::int64_t length_;
+  std::int64_t lines_;
+  std::int64_t side_by_side_ = 1;
+  std::int64_t row_bytes_;
+  std::vector<LinePort> ports_;
+};
+
+}  // namespace
+
+std::int64_t lines_a_chunk(std::int64_t length) {
+  return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(length, 1));
+}
+
+void run_lines(int dim, DType compute, std::span<const LineOperand> operands, LineBody body) {
+  DT_CHECK(!operands.empty() && operands.size() <= kMostLineOperands);
+  LineGroups(dim, compute, operands, body).run();
+}
+
+}  // namespace dtrun::tensors

@@ -1,0 +1,332 @@
+// The fused operations over rows; kernels/row_kernel.cc does what is to be done with one.
+#include "dtrun/tensor/ops/rows.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+#include "kernels/row_kernel.h"
+#include "loops/row_loop.h"
+#include "ops/map_call.h"
+#include "require.h"
+
+namespace dtrun::tensors {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+[[noreturn]] void refuse_rows(std::string summary, std::string why, std::string remedy = {}) {
+  throw Error(ErrorCode::kInvalidArgument, std::move(summary), std::move(why), std::move(remedy));
+}
+
+void require_floating(std::string_view name, const LocalTensor& a) {
+  require_host(name, a);
+  if (is_floating_point(a.dtype())) return;
+  refuse_rows(fmt::format("{} does not take {} tensors", name, dtype_name(a.dtype())),
+              "its result has a fraction", "to(DType::f32) first");
+}
+
+void require_alike(std::string_view name, const LocalTensor& a, const LocalTensor& b) {
+  require_host(name, b);
+  if (a.shape() == b.shape() && is_floating_point(b.dtype())) return;
+  refuse_rows(
+      fmt::format("{} of {} {} and {} {}", name, dtype_name(a.dtype()), shape_to_string(a.shape()),
+                  dtype_name(b.dtype()), shape_to_string(b.shape())),
+      "both must be floating point, of one shape");
+}
+
+DType row_dtype(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+/// Calls function(TypeTag<A>{}) with what the rows are computed in.
+template <typename Function>
+void with_row_type(DType compute, Function&& function) {
+  if (compute == DType::f64) return function(TypeTag<double>{});
+  function(TypeTag<float>{});
+}
+
+int line_dim(const LocalTensor& a, int dim) {
+  return normalize_dim(dim, std::max<std::size_t>(a.shape().size(), 1));
+}
+
+enum class SoftmaxForm : std::uint8_t { plain, log };
+
+LocalTensor run_softmax(std::string_view name, SoftmaxForm form, const LocalTensor& a, int dim) {
+  require_floating(name, a);
+  const LocalTensor out = empty(a.shape(), {a.dtype()});
+  const LineOperand operands[] = {{&out, Flow::out}, {&a, Flow::in}};
+  const DType compute = row_dtype(a.dtype());
+  const int along = line_dim(a, dim);
+  const std::int64_t length = a.dim() == 0 ? 1 : a.size(along);
+  with_row_type(compute, [&](auto tag) {
+    using A = typename decltype(tag)::Type;
+    const auto kernel =
+        form == SoftmaxForm::plain ? &RowKernels<A>::softmax : &RowKernels<A>::log_softmax;
+    for_each_line(along, compute, operands, [&](std::int64_t, void* const* rows) {
+      kernel(static_cast<A*>(rows[0]), static_cast<const A*>(rows[1]), length);
+    });
+  });
+  return out;
+}
+
+LocalTensor run_softmax_backward(std::string_view name, SoftmaxForm form, const LocalTensor& grad,
+                                 const LocalTensor& output, int dim) {
+  require_floating(name, grad);
+  require_alike(name, grad, output);
+  const LocalTensor out = empty(output.shape(), {output.dtype()});
+  const LineOperand operands[] = {{&out, Flow::out}, {&grad, Flow::in}, {&output, Flow::in}};
+  const DType compute = row_dtype(output.dtype());
+  const int along = line_dim(output, dim);
+  const std::int64_t length = output.dim() == 0 ? 1 : output.size(along);
+  with_row_type(compute, [&](auto tag) {
+    using A = typename decltype(tag)::Type;
+    const auto kernel = form == SoftmaxForm::plain ? &RowKernels<A>::softmax_backward
+                                                   : &RowKernels<A>::log_softmax_backward;
+    for_each_line(along, compute, operands, [&](std::int64_t, void* const* rows) {
+      kernel(static_cast<A*>(rows[0]), static_cast<const A*>(rows[1]),
+             static_cast<const A*>(rows[2]), length);
+    });
+  });
+  return out;
+}
+
+/// A tensor as rows of what is normalized.
+struct NormRows {
+  LocalTensor flat;  ///< [rows, length]
+  std::int64_t rows = 1;
+  std::int64_t length = 1;
+  DType compute = DType::f32;
+  LocalTensor weight;  ///< computed, contiguous; or undefined
+  LocalTensor bias;
+
+  template <typename A>
+  const A* weight_data() const {
+    return weight.defined() ? weight.data_as<const A>() : nullptr;
+  }
+  template <typename A>
+  const A* bias_data() const {
+    return bias.defined() ? bias.data_as<const A>() : nullptr;
+  }
+};
+
+LocalTensor norm_parameter(std::string_view name, const LocalTensor& a,
+                           const std::optional<LocalTensor>& parameter, const Shape& normalized) {
+  if (!parameter) return {};
+  require_floating(name, *parameter);
+  if (parameter->shape() == normalized) {
+    return parameter->to(row_dtype(a.dtype())).contiguous();
+  }
+  refuse_rows(fmt::format("{} of shape {} with a weight or bias of shape {}", name,
+                          shape_to_string(a.shape()), shape_to_string(parameter->shape())),
+              "weight and bias have the shape of the last dims of the tensor");
+}
+
+NormRows norm_rows(std::string_view name, const LocalTensor& a, const NormOptions& options) {
+  require_floating(name, a);
+  const int dims = options.weight ? options.weight->dim()
+                   : options.bias ? options.bias->dim()
+                                  : options.dims;
+  if (dims < 1 || dims > a.dim()) {
+    refuse_rows(
+        fmt::format("{} of shape {} over its last {} dims", name, shape_to_string(a.shape()), dims),
+        fmt::format("it has {}", a.dim()));
+  }
+  NormRows result;
+  const Shape normalized(a.shape().end() - dims, a.shape().end());
+  const Shape outer(a.shape().begin(), a.shape().end() - dims);
+  result.rows = numel(outer);
+  result.length = numel(normalized);
+  result.compute = row_dtype(a.dtype());
+  result.flat = a.reshape({result.rows, result.length});
+  result.weight = norm_parameter(name, a, options.weight, normalized);
+  result.bias = norm_parameter(name, a, options.bias, normalized);
+  return result;
+}
+
+enum class NormForm : std::uint8_t { layer, root_mean_square };
+
+Normalized normalize(std::string_view name, NormForm form, const LocalTensor& a,
+                     const NormOptions& options) {
+  const NormRows rows = norm_rows(name, a, options);
+  const LocalTensor out = empty({rows.rows, rows.length}, {a.dtype()});
+  Normalized result{out.view(a.shape()), {}, empty({rows.rows}, {rows.compute})};
+  if (form == NormForm::layer) result.mean = empty({rows.rows}, {rows.compute});
+  const LineOperand operands[] = {{&out, Flow::out}, {&rows.flat, Flow::in}};
+  with_row_type(rows.compute, [&](auto tag) {
+    using A = typename decltype(tag)::Type;
+    A* const means = form == NormForm::layer ? result.mean.template data_as<A>() : nullptr;
+    A* const deviations = result.inverse_deviation.template data_as<A>();
+    const A eps = static_cast<A>(options.eps);
+    for_each_line(1, rows.compute, operands, [&](std::int64_t row, void* const* lines) {
+      const A* const in = static_cast<const A*>(lines[1]);
+      typename RowKernels<A>::Moments moments{};
+      if (form == NormForm::layer) {
+        moments = RowKernels<A>::moments(in, eps, rows.length);
+        means[row] = moments.mean;
+      } else {
+        moments.inverse_deviation = RowKernels<A>::inverse_root_mean_square(in, eps, rows.length);
+      }
+      deviations[row] = moments.inverse_deviation;
+      RowKernels<A>::normalize(static_cast<A*>(lines[0]), in, moments,
+                               rows.template weight_data<A>(), rows.template bias_data<A>(),
+                               rows.length);
+    });
+  });
+  return result;
+}
+
+/// Sums of each chunk, so that no two threads add to one and their order is the chunks'.
+LocalTensor chunk_sums(const std::optional<LocalTensor>& parameter, const NormRows& rows) {
+  if (!parameter) return {};
+  const std::int64_t a_chunk = lines_a_chunk(rows.length);
+  return zeros({(rows.rows + a_chunk - 1) / a_chunk, rows.length}, {rows.compute});
+}
+
+LocalTensor parameter_gradient(const std::optional<LocalTensor>& parameter,
+                               const LocalTensor& sums) {
+  if (!parameter) return {};
+  return sum(sums, {0}).to(parameter->dtype()).view(parameter->shape());
+}
+
+NormGradients normalize_backward(std::string_view name, NormForm form, const LocalTensor& grad,
+                                 const LocalTensor& a, const Normalized& forward,
+                                 const NormOptions& options) {
+  const NormRows rows = norm_rows(name, a, options);
+  require_alike(name, a, grad);
+  const LocalTensor out = empty({rows.rows, rows.length}, {a.dtype()});
+  const LocalTensor flat_grad = grad.reshape({rows.rows, rows.length});
+  const LocalTensor weight_sums = chunk_sums(options.weight, rows);
+  const LocalTensor bias_sums = chunk_sums(options.bias, rows);
+  const LineOperand operands[] = {
+      {&out, Flow::out}, {&flat_grad, Flow::in}, {&rows.flat, Flow::in}};
+  with_row_type(rows.compute, [&](auto tag) {
+    using A = typename decltype(tag)::Type;
+    using Kernels = RowKernels<A>;
+    const bool centered = form == NormForm::layer;
+    const A* const means = centered ? forward.mean.template data_as<const A>() : nullptr;
+    const A* const deviations = forward.inverse_deviation.template data_as<const A>();
+    const auto sums_of = [&](const LocalTensor& sums, std::int64_t row) {
+      if (!sums.defined()) return static_cast<A*>(nullptr);
+      return sums.template data_as<A>() + row / lines_a_chunk(rows.length) * rows.length;
+    };
+    for_each_line(1, rows.compute, operands, [&](std::int64_t row, void* const* lines) {
+      Kernels::normalize_backward(
+          static_cast<A*>(lines[0]), static_cast<const A*>(lines[1]),
+          static_cast<const A*>(lines[2]), {centered ? means[row] : A{0}, deviations[row]},
+          rows.template weight_data<A>(), sums_of(weight_sums, row), sums_of(bias_sums, row),
+          centered ? Kernels::Centered::yes : Kernels::Centered::no, rows.length);
+    });
+  });
+  return {out.view(a.shape()), parameter_gradient(options.weight, weight_sums),
+          parameter_gradient(options.bias, bias_sums)};
+}
+
+void require_classes(std::string_view name, const LocalTensor& logits, const LocalTensor& target) {
+  require_floating(name, logits);
+  require_host(name, target);
+  if (logits.dim() == 2 && target.dim() == 1 && target.dtype() == DType::i64 &&
+      target.size(0) == logits.size(0))
+    return;
+  refuse_rows(fmt::format("{} of {} {} and classes {} {}", name, dtype_name(logits.dtype()),
+                          shape_to_string(logits.shape()), dtype_name(target.dtype()),
+                          shape_to_string(target.shape())),
+              "scores are [rows, classes], the right classes int64 [rows]");
+}
+
+void require_class(std::int64_t chosen, std::int64_t row, std::int64_t classes) {
+  if (chosen >= 0 && chosen < classes) return;
+  refuse_rows(fmt::format("cross_entropy: row {} has class {}", row, chosen),
+              fmt::format("there are {} classes", classes), "the ignored class is an argument");
+}
+
+}  // namespace
+
+LocalTensor softmax(const LocalTensor& a, int dim) {
+  return run_softmax("softmax", SoftmaxForm::plain, a, dim);
+}
+LocalTensor log_softmax(const LocalTensor& a, int dim) {
+  return run_softmax("log_softmax", SoftmaxForm::log, a, dim);
+}
+LocalTensor softmax_backward(const LocalTensor& grad, const LocalTensor& output, int dim) {
+  return run_softmax_backward("softmax_backward", SoftmaxForm::plain, grad, output, dim);
+}
+LocalTensor log_softmax_backward(const LocalTensor& grad, const LocalTensor& output, int dim) {
+  return run_softmax_backward("log_softmax_backward", SoftmaxForm::log, grad, output, dim);
+}
+
+Normalized layer_norm(const LocalTensor& a, const NormOptions& options) {
+  return normalize("layer_norm", NormForm::layer, a, options);
+}
+Normalized rms_norm(const LocalTensor& a, const NormOptions& options) {
+  return normalize("rms_norm", NormForm::root_mean_square, a, options);
+}
+NormGradients layer_norm_backward(const LocalTensor& grad, const LocalTensor& a,
+                                  const Normalized& forward, const NormOptions& options) {
+  return normalize_backward("layer_norm_backward", NormForm::layer, grad, a, forward, options);
+}
+NormGradients rms_norm_backward(const LocalTensor& grad, const LocalTensor& a,
+                                const Normalized& forward, const NormOptions& options) {
+  return normalize_backward("rms_norm_backward", NormForm::root_mean_square, grad, a, forward,
+                            options);
+}
+
+CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& target,
+                                std::int64_t ignored) {
+  require_classes("cross_entropy", logits, target);
+  const DType compute = row_dtype(logits.dtype());
+  const std::int64_t classes = logits.size(1);
+  const LocalTensor chosen = target.contiguous();
+  const LocalTensor loss = zeros({logits.size(0)}, {compute});
+  const LocalTensor logsumexp = zeros({logits.size(0)}, {compute});
+  const LineOperand operands[] = {{&logits, Flow::in}};
+  with_row_type(compute, [&](auto tag) {
+    using A = typename decltype(tag)::Type;
+    for_each_line(1, compute, operands, [&](std::int64_t row, void* const* lines) {
+      const A* const scores = static_cast<const A*>(lines[0]);
+      const std::int64_t right = chosen.data_as<const std::int64_t>()[row];
+      const A sum = RowKernels<A>::logsumexp(scores, classes);
+      logsumexp.template data_as<A>()[row] = sum;
+      if (right == ignored) return;
+      require_class(right, row, classes);
+      loss.template data_as<A>()[row] = sum - scores[right];
+    });
+  });
+  return {loss.to(logits.dtype()), logsumexp};
+}
+
+LocalTensor cross_entropy_rows_backward(const LocalTensor& grad, const LocalTensor& logits,
+                                        const LocalTensor& target, const LocalTensor& logsumexp,
+                                        std::int64_t ignored) {
+  require_classes("cross_entropy_backward", logits, target);
+  require_alike("cross_entropy_backward", logsumexp, grad);
+  const DType compute = row_dtype(logits.dtype());
+  const std::int64_t classes = logits.size(1);
+  const LocalTensor chosen = target.contiguous();
+  const LocalTensor scales = grad.to(compute).contiguous();
+  const LocalTensor out = empty(logits.shape(), {logits.dtype()});
+  const LineOperand operands[] = {{&out, Flow::out}, {&logits, Flow::in}};
+  with_row_type(compute, [&](auto tag) {
+    using A = typename decltype(tag)::Type;
+    for_each_line(1, compute, operands, [&](std::int64_t row, void* const* lines) {
+      A* const result = static_cast<A*>(lines[0]);
+      const std::int64_t right = chosen.data_as<const std::int64_t>()[row];
+      if (right == ignored) {
+        std::fill_n(result, classes, A{0});
+        return;
+      }
+      require_class(right, row, classes);
+      const A scale = scales.template data_as<const A>()[row];
+      RowKernels<A>::scaled_exp(result, static_cast<const A*>(lines[1]),
+                                logsumexp.template data_as<const A>()[row], scale, classes);
+      result[right] -= scale;
+    });
+  });
+  return out;
+}
+
+}  // namespace dtrun::tensors

@@ -1,0 +1,113 @@
+// What the goldens do not show of fused operations over rows: bits, layouts, errors.
+#include "dtrun/tensor/ops/rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/literal.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/threads.h"
+
+namespace dtrun::tensors {
+namespace {
+
+bool have_same_bits(const LocalTensor& a, const LocalTensor& b) {
+  const LocalTensor left = a.contiguous();
+  const LocalTensor right = b.contiguous();
+  return left.dtype() == right.dtype() && left.shape() == right.shape() &&
+         std::memcmp(left.data(), right.data(), left.bytes()) == 0;
+}
+
+using RowFunction = std::function<std::vector<LocalTensor>(const LocalTensor&)>;
+
+/// Over the last of two dims.
+std::vector<RowFunction> row_functions(std::int64_t length) {
+  const NormOptions options{.weight = randn({length}, {.seed = 2}),
+                            .bias = randn({length}, {.seed = 3})};
+  return {[](const LocalTensor& x) {
+            const LocalTensor y = softmax(x, 1);
+            return std::vector<LocalTensor>{y, softmax_backward(x, y, 1)};
+          },
+          [](const LocalTensor& x) {
+            const LocalTensor y = log_softmax(x, -1);
+            return std::vector<LocalTensor>{y, log_softmax_backward(x, y, -1)};
+          },
+          [options](const LocalTensor& x) {
+            const Normalized y = layer_norm(x, options);
+            const NormGradients grads = layer_norm_backward(x, x, y, options);
+            return std::vector<LocalTensor>{y.output, y.mean, grads.a, grads.weight, grads.bias};
+          },
+          [options](const LocalTensor& x) {
+            const Normalized y = rms_norm(x, {.weight = options.weight});
+            const NormGradients grads = rms_norm_backward(x, x, y, {.weight = options.weight});
+            return std::vector<LocalTensor>{y.output, grads.a, grads.weight};
+          },
+          [](const LocalTensor& x) {
+            const LocalTensor classes = remainder(arange(x.size(0)), x.size(1));
+            const CrossEntropy y = cross_entropy_rows(x, classes);
+            return std::vector<LocalTensor>{
+                y.loss, cross_entropy_rows_backward(y.loss, x, classes, y.logsumexp)};
+          }};
+}
+
+void expect_equal_bits(const std::vector<LocalTensor>& got,
+                       const std::vector<LocalTensor>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t k = 0; k < got.size(); ++k)
+    EXPECT_TRUE(have_same_bits(got[k], expected[k])) << k;
+}
+
+class RowsTest : public ::testing::Test {
+ protected:
+  void TearDown() override { set_num_threads(before_); }
+  const int before_ = num_threads();
+};
+
+TEST_F(RowsTest, BitsDependNeitherOnThreadsNorOnTheLayout) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const LocalTensor x = randn({523, 301}, {.seed = 4}).to(dtype);
+    const LocalTensor turned = x.transpose(0, 1).clone().transpose(0, 1);
+    const LocalTensor spread = empty({523, 903}, {dtype}).slice(1, 0, 903, 3).copy_(x);
+    for (const RowFunction& function : row_functions(301)) {
+      set_num_threads(1);
+      const std::vector<LocalTensor> expected = function(x);
+      expect_equal_bits(function(turned), expected);
+      expect_equal_bits(function(spread), expected);
+      for (const int threads : {2, 4}) {
+        set_num_threads(threads);
+        expect_equal_bits(function(x), expected);
+      }
+    }
+  }
+}
+
+TEST_F(RowsTest, WhatDoesNotFitIsNamed) {
+  const auto summary = [](const std::function<void()>& action) -> std::string {
+    try {
+      action();
+    } catch (const base::Error& error) {
+      return error.summary();
+    }
+    return "no error";
+  };
+  const LocalTensor x = ones({2, 3});
+  EXPECT_EQ(summary([&] { softmax(tensor({1, 2}), 0); }), "softmax does not take int64 tensors");
+  EXPECT_EQ(summary([&] { softmax_backward(ones({2}), x, 0); }),
+            "softmax_backward of float32 [2] and float32 [2, 3]");
+  EXPECT_EQ(summary([&] { layer_norm(x, {.dims = 3}); }),
+            "layer_norm of shape [2, 3] over its last 3 dims");
+  EXPECT_EQ(summary([&] { layer_norm(x, {.weight = ones({2})}); }),
+            "layer_norm of shape [2, 3] with a weight or bias of shape [2]");
+  EXPECT_EQ(summary([&] {
+              cross_entropy_rows(x, tensor({0, 3}));
+            }),
+            "cross_entropy: row 1 has class 3");
+  EXPECT_EQ(summary([&] { cross_entropy_rows(x, tensor({0})); }),
+            "cross_entropy of float32 [2, 3] and classes int64 [1]");
+}
+
+}  // namespace
+}  // namespace dtrun::tensors
