@@ -21,13 +21,14 @@
 #include <string>
 #include <vector>
 
-#include "dtrun/base/child_process.h"
 #include "dtrun/base/env.h"
 #include "dtrun/runtime/mp.h"
+#include "python_peer.h"
 
 namespace {
 
 using namespace dtrun;
+using bench::PythonPeer;
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
@@ -41,41 +42,6 @@ double time_dtrun(const std::string& method) {
   mp::spawn(do_nothing, {}, {.nprocs = kProcesses, .start_method = method});
   return Milliseconds(Clock::now() - begin).count();
 }
-
-// A Python program that waits for the name of a start method and answers with milliseconds.
-class PythonPeer {
- public:
-  PythonPeer(const std::string& python, const std::string& script) {
-    base::Pipe to = base::make_pipe();
-    base::Pipe from = base::make_pipe();
-    base::ChildSetup setup;
-    setup.stdin_fd = to.read_end.get();
-    setup.stdout_fd = from.write_end.get();
-    base::ChildCommand command;
-    command.path = python;
-    command.arguments = {python, DTRUN_BENCH_FOLDER "/" + script};
-    command.environment = base::Environment::current().as_strings();
-    child_ = base::ChildProcess::spawn(command, setup);
-    requests_ = std::move(to.write_end);
-    answers_ = ::fdopen(from.read_end.release(), "r");
-  }
-  ~PythonPeer() { std::fclose(answers_); }
-  PythonPeer(const PythonPeer&) = delete;
-  PythonPeer& operator=(const PythonPeer&) = delete;
-
-  std::optional<double> time(const std::string& method) {
-    const std::string line = method + "\n";
-    if (::write(requests_.get(), line.data(), line.size()) < 0) return std::nullopt;
-    double milliseconds = 0;
-    if (std::fscanf(answers_, "%lf", &milliseconds) != 1) return std::nullopt;
-    return milliseconds;
-  }
-
- private:
-  base::ChildProcess child_;
-  base::UniqueFd requests_;
-  std::FILE* answers_ = nullptr;
-};
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

@@ -1,0 +1,52 @@
+// A Python program of this folder that answers lines with numbers: how a peer is timed in its own
+// process.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "dtrun/base/child_process.h"
+#include "dtrun/base/env.h"
+#include "dtrun/base/unique_fd.h"
+
+namespace dtrun::bench {
+
+class PythonPeer {
+ public:
+  PythonPeer(const std::string& python, const std::string& script) {
+    base::Pipe to = base::make_pipe();
+    base::Pipe from = base::make_pipe();
+    base::ChildSetup setup;
+    setup.stdin_fd = to.read_end.get();
+    setup.stdout_fd = from.write_end.get();
+    base::ChildCommand command;
+    command.path = python;
+    command.arguments = {python, DTRUN_BENCH_FOLDER "/" + script};
+    command.environment = base::Environment::current().as_strings();
+    child_ = base::ChildProcess::spawn(command, setup);
+    requests_ = std::move(to.write_end);
+    answers_ = ::fdopen(from.read_end.release(), "r");
+  }
+  ~PythonPeer() { std::fclose(answers_); }
+  PythonPeer(const PythonPeer&) = delete;
+  PythonPeer& operator=(const PythonPeer&) = delete;
+
+  std::optional<double> time(const std::string& question) {
+    const std::string line = question + "\n";
+    if (::write(requests_.get(), line.data(), line.size()) < 0) return std::nullopt;
+    double answer = 0;
+    if (std::fscanf(answers_, "%lf", &answer) != 1) return std::nullopt;
+    return answer;
+  }
+
+ private:
+  base::ChildProcess child_;
+  base::UniqueFd requests_;
+  std::FILE* answers_ = nullptr;
+};
+
+}  // namespace dtrun::bench

@@ -1,0 +1,160 @@
+// Local operations against PyTorch's, which take turns in the same run: microseconds a call, the
+// least of all rounds, and PyTorch's divided by dtrun's (more than 1: dtrun is ahead).
+//
+//     tests/lab/torch-up DIR 2.15.0
+//     tensor_bench [--torch DIR/bin/python] [--rounds 3] [--only softmax,add] [--elements
+//     1024,65536]
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/env.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/threads.h"
+#include "python_peer.h"
+
+namespace {
+
+using namespace dtrun;
+using tensors::DType;
+using tensors::LocalTensor;
+using Call = std::function<void()>;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kRow = 1024;
+
+struct Case {
+  std::string op;
+  DType dtype;
+  std::int64_t elements;
+  int threads;
+
+  std::string line() const {
+    return fmt::format("{} {} {} {}", op, tensors::dtype_short_name(dtype), elements, threads);
+  }
+};
+
+const char* const kOps[] = {"add",         "mul_number", "exp",      "tanh",
+                            "gelu",        "add_row",    "sum",      "sum_rows",
+                            "sum_columns", "amax",       "var_rows", "softmax",
+                            "log_softmax", "layer_norm", "rms_norm", "matmul"};
+
+Call pointwise_call(const std::string& op, const LocalTensor& x) {
+  if (op == "add") return [x] { tensors::add(x, x); };
+  if (op == "mul_number") return [x] { tensors::mul(x, 0.5); };
+  if (op == "exp") return [x] { tensors::exp(x); };
+  if (op == "tanh") return [x] { tensors::tanh(x); };
+  if (op == "gelu") return [x] { tensors::gelu(x); };
+  if (op == "sum") return [x] { tensors::sum(x); };
+  if (op == "amax") return [x] { tensors::amax(x); };
+  return {};
+}
+
+Call row_call(const std::string& op, const LocalTensor& x) {
+  const std::int64_t row = std::min<std::int64_t>(x.numel(), kRow);
+  const LocalTensor rows = x.view({-1, row});
+  const tensors::NormOptions options{.weight = tensors::ones({row}, {x.dtype()}),
+                                     .bias = tensors::zeros({row}, {x.dtype()})};
+  if (op == "add_row") return [rows, options] { tensors::add(rows, *options.weight); };
+  if (op == "sum_rows") return [rows] { tensors::sum(rows, {1}); };
+  if (op == "sum_columns") return [rows] { tensors::sum(rows, {0}); };
+  if (op == "var_rows") return [rows] { tensors::var(rows, {1}); };
+  if (op == "softmax") return [rows] { tensors::softmax(rows, 1); };
+  if (op == "log_softmax") return [rows] { tensors::log_softmax(rows, 1); };
+  if (op == "layer_norm") return [rows, options] { tensors::layer_norm(rows, options); };
+  if (op == "rms_norm") {
+    return [rows, options] { tensors::rms_norm(rows, {.weight = options.weight}); };
+  }
+  return {};
+}
+
+Call call_of(const Case& what) {
+  if (what.op == "matmul") {
+    const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(what.elements)));
+    const LocalTensor square = tensors::randn({side, side}, {.seed = 1}).to(what.dtype);
+    return [square] { tensors::matmul(square, square); };
+  }
+  const LocalTensor x =
+      tensors::randn({std::max<std::int64_t>(what.elements, 4)}, {.seed = 1}).to(what.dtype);
+  const Call pointwise = pointwise_call(what.op, x);
+  return pointwise ? pointwise : row_call(what.op, x);
+}
+
+/// The least of several runs, as tensor_torch.py takes it.
+double nanoseconds(const Call& call) {
+  call();
+  double best = std::numeric_limits<double>::infinity();
+  double spent = 0;
+  for (int calls = 1; spent < 0.06e9;) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    const double took = std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
+    spent += took;
+    best = std::min(best, took / calls);
+    if (took < 2e6) calls *= 2;
+  }
+  return best;
+}
+
+double time_dtrun(const Case& what) {
+  tensors::set_num_threads(what.threads);
+  return nanoseconds(call_of(what));
+}
+
+void compare(const Case& what, int rounds, bench::PythonPeer* torch) {
+  double own = std::numeric_limits<double>::infinity();
+  double other = own;
+  for (int round = 0; round < rounds; ++round) {
+    own = std::min(own, time_dtrun(what));
+    const std::optional<double> theirs = torch ? torch->time(what.line()) : std::nullopt;
+    if (theirs) other = std::min(other, *theirs);
+  }
+  const bool known = std::isfinite(other);
+  fmt::print("{:<12}{:<6}{:>10}{:>4}{:>12.2f}{:>12}{:>8}\n", what.op,
+             tensors::dtype_short_name(what.dtype), what.elements, what.threads, own / 1e3,
+             known ? fmt::format("{:.2f}", other / 1e3) : "-",
+             known ? fmt::format("{:.2f}", other / own) : "-");
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string python = base::get_env("HOME").value_or("") + "/.cache/dtrun/torch-2.15.0/bin/python";
+  int rounds = 3;
+  std::vector<std::string> only(std::begin(kOps), std::end(kOps));
+  std::vector<std::string> dtypes = {"f32", "bf16"};
+  std::vector<std::int64_t> sizes = {4, 1 << 10, 1 << 16, 1 << 20, 1 << 24};
+  std::vector<int> threads = {1, 2};
+  CLI::App app("local operations against PyTorch's");
+  app.add_option("--torch", python, "a python that imports torch");
+  app.add_option("--rounds", rounds);
+  app.add_option("--only", only)->delimiter(',');
+  app.add_option("--dtypes", dtypes)->delimiter(',');
+  app.add_option("--elements", sizes)->delimiter(',');
+  app.add_option("--threads", threads)->delimiter(',');
+  CLI11_PARSE(app, argc, argv);
+  std::optional<bench::PythonPeer> torch;
+  if (::access(python.c_str(), X_OK) == 0) {
+    torch.emplace(python, "tensor_torch.py");
+  } else {
+    fmt::print("no python with PyTorch at {}: tests/lab/torch-up makes one\n", python);
+  }
+  fmt::print("{:<12}{:<6}{:>10}{:>4}{:>12}{:>12}{:>8}\n", "operation", "dtype", "elements", "thr",
+             "dtrun us", "torch us", "ratio");
+  for (const std::string& op : only)
+    for (const std::string& dtype : dtypes)
+      for (const std::int64_t size : sizes)
+        for (const int count : threads)
+          compare({op, tensors::parse_dtype(dtype), size, count}, rounds,
+                  torch ? &*torch : nullptr);
+}

@@ -1,0 +1,63 @@
+"""PyTorch's side of tensor_bench: "OP DTYPE ELEMENTS THREADS" per line in, nanoseconds a call out (the least of several)."""
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+ROW = 1024
+
+
+def call_of(op, dtype, elements):
+    count = max(elements, 4)
+    x = torch.randn(count).to(dtype)
+    row = min(count, ROW)
+    rows = x.view(-1, row)
+    weight, bias = torch.ones(row, dtype=dtype), torch.zeros(row, dtype=dtype)
+    side = int(elements**0.5)
+    if op in ("matmul", "attention"):
+        x = None
+    return {
+        "add": lambda: torch.add(x, x),
+        "mul_number": lambda: torch.mul(x, 0.5),
+        "exp": lambda: torch.exp(x),
+        "tanh": lambda: torch.tanh(x),
+        "gelu": lambda: F.gelu(x),
+        "add_row": lambda: torch.add(rows, weight),
+        "sum": lambda: torch.sum(x),
+        "sum_rows": lambda: torch.sum(rows, 1),
+        "sum_columns": lambda: torch.sum(rows, 0),
+        "amax": lambda: torch.amax(x),
+        "var_rows": lambda: torch.var(rows, 1),
+        "softmax": lambda: torch.softmax(rows, 1),
+        "log_softmax": lambda: torch.log_softmax(rows, 1),
+        "layer_norm": lambda: F.layer_norm(rows, (row,), weight, bias),
+        "rms_norm": lambda: F.rms_norm(rows, (row,), weight, 1e-5),
+        "matmul": (lambda a: lambda: torch.matmul(a, a))(torch.randn(side, side).to(dtype)) if op == "matmul" else None,
+    }[op]
+
+
+def nanoseconds(call):
+    call()
+    best = float("inf")
+    calls = 1
+    spent = 0
+    while spent < 0.06:
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        took = time.perf_counter() - begin
+        spent += took
+        best = min(best, took / calls)
+        if took < 0.002:
+            calls *= 2
+    return best * 1e9
+
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        for line in sys.stdin:
+            op, dtype, elements, threads = line.split()
+            torch.set_num_threads(int(threads))
+            print(nanoseconds(call_of(op, DTYPES[dtype], int(elements))), flush=True)
