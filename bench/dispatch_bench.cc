@@ -1,11 +1,12 @@
-// What the library itself costs around the work: a small operation, a layout, a plan. Google
-// Benchmark's options apply.
+// What the library itself costs around the work: a small operation, a call on a mesh, a gradient, a
+// layout, a plan. Google Benchmark's options apply. One rank, alone: no communication.
 //
-//     dispatch_bench [--benchmark_filter=...]
+//     dtrun --nproc_per_node=1 dispatch_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
 
 #include "dtrun/dtensor/redistribute_plan.h"
 #include "dtrun/dtensor/shard_layout.h"
+#include "dtrun/dtrun.h"
 #include "dtrun/tensor/ops.h"
 
 namespace {
@@ -19,6 +20,58 @@ void add_four_elements(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(tensors::add(a, b));
 }
 BENCHMARK(add_four_elements);
+
+void add_four_elements_with_the_users_type(benchmark::State& state) {
+  const Tensor a = ones({4}), b = ones({4});
+  for (auto _ : state) benchmark::DoNotOptimize(a + b);
+}
+BENCHMARK(add_four_elements_with_the_users_type);
+
+void add_four_elements_recorded(benchmark::State& state) {
+  const Tensor a = ones({4}).requires_grad_(), b = ones({4});
+  for (auto _ : state) benchmark::DoNotOptimize(a + b);
+}
+BENCHMARK(add_four_elements_recorded);
+
+/// @param state.range() axes of the mesh
+void add_four_elements_on_a_mesh(benchmark::State& state) {
+  const auto axes = static_cast<std::size_t>(state.range());
+  const DeviceMesh mesh = dist::init_device_mesh("cpu", std::vector<int>(axes, 1));
+  const Tensor a = ones({4}, mesh, Placements(axes, Replicate()));
+  const Tensor b = ones({4}, mesh, Placements(axes, Replicate()));
+  for (auto _ : state) benchmark::DoNotOptimize(a + b);
+}
+BENCHMARK(add_four_elements_on_a_mesh)->Arg(1)->Arg(2);
+
+/// Every call is of another shape, hence a miss.
+void add_on_a_mesh_for_the_first_time(benchmark::State& state) {
+  const DeviceMesh mesh = dist::init_device_mesh("cpu", {1, 1});
+  std::int64_t size = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    const Tensor a = ones({1 + ++size % 100'000}, mesh, {Shard(0), Replicate()});
+    state.ResumeTiming();
+    benchmark::DoNotOptimize(a + a);
+  }
+}
+BENCHMARK(add_on_a_mesh_for_the_first_time)->Iterations(20'000);
+
+void backward_of_twenty_small_layers(benchmark::State& state) {
+  std::vector<Tensor> weights;
+  for (int i = 0; i < 20; ++i) {
+    weights.push_back(randn({16, 16}, {static_cast<std::uint64_t>(i)}).requires_grad_());
+  }
+  const Tensor x = randn({4, 16}, {99});
+  for (auto _ : state) {
+    state.PauseTiming();
+    Tensor y = x;
+    for (const Tensor& weight : weights) y = matmul(y, weight) * 0.1;
+    const Tensor loss = y.sum();
+    state.ResumeTiming();
+    loss.backward();
+  }
+}
+BENCHMARK(backward_of_twenty_small_layers);
 
 void box_of_a_rank(benchmark::State& state) {
   const dtensor::Placements placements = {Shard(0), Shard(1)};
@@ -37,4 +90,10 @@ BENCHMARK(plan_on_two_axes);
 
 }  // namespace
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  dtrun::dist::init_process_group();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  dtrun::dist::destroy_process_group();
+}
