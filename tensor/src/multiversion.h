@@ -9,3 +9,10 @@
 #else
 #define DTRUN_MULTIVERSION
 #endif
+
+/// Before a loop none of whose rounds needs another's results.
+#if defined(__clang__)
+#define DTRUN_INDEPENDENT_ROUNDS _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define DTRUN_INDEPENDENT_ROUNDS _Pragma("GCC ivdep")
+#endif

@@ -1,5 +1,6 @@
 #include "kernels/fold_kernel.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -56,7 +57,11 @@ DTRUN_MULTIVERSION void panel_rows(A* lanes, const char* data, std::int64_t row_
   for (std::int64_t i = 0; i < count; ++i) {
     const A* const row = reinterpret_cast<const A*>(data + i * row_step);
     A* const lane = lanes + i % kFoldLanes * width;
-#pragma GCC ivdep
+    if (i < kFoldLanes) {
+      for (std::int64_t w = 0; w < width; ++w) lane[w] = Op::apply(neutral<Op, A>(), row[w]);
+      continue;
+    }
+    DTRUN_INDEPENDENT_ROUNDS
     for (std::int64_t w = 0; w < width; ++w) lane[w] = Op::apply(lane[w], row[w]);
   }
 }
@@ -65,9 +70,13 @@ template <typename Op, typename A>
 void simple_panel(void* states, const char* data, std::int64_t row_step, std::int64_t count,
                   std::int64_t width) {
   A lanes[kFoldLanes * kPanelWidth];
-  for (std::int64_t i = 0; i < kFoldLanes * width; ++i) lanes[i] = neutral<Op, A>();
+  // Lanes that no row reaches would stay neutral.
+  std::int64_t used = kFoldLanes;
+  while (used / 2 >= count) used /= 2;
+  for (std::int64_t i = std::min(count, used) * width; i < used * width; ++i)
+    lanes[i] = neutral<Op, A>();
   panel_rows<Op>(lanes, data, row_step, count, width);
-  for (std::int64_t half = kFoldLanes / 2; half > 0; half /= 2) {
+  for (std::int64_t half = used / 2; half > 0; half /= 2) {
     for (std::int64_t i = 0; i < half * width; ++i) {
       lanes[i] = Op::apply(lanes[i], lanes[i + half * width]);
     }
@@ -228,7 +237,7 @@ template <typename A>
 void exponents_block(void* state, const void* data, std::int64_t count, std::int64_t,
                      const FoldNumbers&) {
   const A* const elements = static_cast<const A*>(data);
-  const A greatest = fold_elements<Max>(elements, count, Itself{});
+  const A greatest = fold_elements<Greatest>(elements, count, Itself{});
   const A center = std::isinf(greatest) ? A{0} : greatest;
   *static_cast<ScaledSum<A>*>(state) = {
       center, fold_elements<Add>(elements, count, ExpOfDistance<A>{center})};
@@ -263,13 +272,13 @@ FoldKernel fold_of_numbers(Fold fold) {
     case Fold::product:
       return simple_fold<Multiply, A>();
     case Fold::maximum:
-      return simple_fold<Max, A>();
+      return simple_fold<Greatest, A>();
     case Fold::minimum:
-      return simple_fold<Min, A>();
+      return simple_fold<Least, A>();
     case Fold::index_of_maximum:
-      return index_fold<Max, A>();
+      return index_fold<Greatest, A>();
     case Fold::index_of_minimum:
-      return index_fold<Min, A>();
+      return index_fold<Least, A>();
     default:
       DT_CHECK(false);
   }
@@ -293,9 +302,9 @@ FoldKernel fold_of_floating(Fold fold) {
     case Fold::norm_p:
       return simple_fold<Add, A, RaisedMagnitude, Finish::power>();
     case Fold::norm_infinity:
-      return simple_fold<Max, A, Magnitude>();
+      return simple_fold<Greatest, A, Magnitude>();
     case Fold::norm_minus_infinity:
-      return simple_fold<Min, A, Magnitude>();
+      return simple_fold<Least, A, Magnitude>();
     case Fold::log_sum_exp:
       return exponents_fold<A>();
     default:

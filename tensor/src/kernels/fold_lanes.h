@@ -1,9 +1,11 @@
 // Folds of a dense run: element i goes to lane i mod 16, the lanes are combined in pairs.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "arithmetic.h"
 #include "kernels/fold_kernel.h"
@@ -12,15 +14,41 @@
 
 namespace dtrun::tensors {
 
+/// Min and Max, but of 0 and -0 always the same one: in which order does not matter then, and so
+/// many lanes as hide the time of one comparison may be used.
+template <typename Order>
+struct Extreme {
+  template <typename A>
+  static A apply(A a, A b) {
+    const A chosen = Order::apply(a, b);
+    if constexpr (std::is_floating_point_v<A>) {
+      using Bits = std::conditional_t<sizeof(A) == 8, std::uint64_t, std::uint32_t>;
+      const Bits left = std::bit_cast<Bits>(a);
+      const Bits right = std::bit_cast<Bits>(b);
+      const A same = std::bit_cast<A>(std::is_same_v<Order, Max> ? left & right : left | right);
+      return a == b ? same : chosen;
+    } else {
+      return chosen;
+    }
+  }
+};
+using Greatest = Extreme<Max>;
+using Least = Extreme<Min>;
+
+template <typename Op>
+constexpr std::int64_t kLanesOf = kFoldLanes;
+template <typename Order>
+constexpr std::int64_t kLanesOf<Extreme<Order>> = 64;
+
 // What lanes begin with.
 template <typename Op, typename A>
 A neutral() {
   if constexpr (std::is_same_v<Op, Multiply>) return A{1};
   if constexpr (std::is_same_v<Op, Add>) return A{0};
   constexpr bool kFloating = std::is_floating_point_v<A>;
-  if constexpr (std::is_same_v<Op, Max>)
+  if constexpr (std::is_same_v<Op, Max> || std::is_same_v<Op, Greatest>)
     return kFloating ? -std::numeric_limits<A>::infinity() : std::numeric_limits<A>::lowest();
-  if constexpr (std::is_same_v<Op, Min>)
+  if constexpr (std::is_same_v<Op, Min> || std::is_same_v<Op, Least>)
     return kFloating ? std::numeric_limits<A>::infinity() : std::numeric_limits<A>::max();
 }
 
@@ -42,9 +70,9 @@ struct ExpOfDistance {
   A operator()(A x) const { return vector_math::exp(x - center); }
 };
 
-template <typename Op, typename A>
+template <typename Op, std::int64_t kCount = kLanesOf<Op>, typename A>
 A combine_lanes(A* lanes) {
-  for (std::int64_t half = kFoldLanes / 2; half > 0; half /= 2) {
+  for (std::int64_t half = kCount / 2; half > 0; half /= 2) {
     for (std::int64_t lane = 0; lane < half; ++lane) {
       lanes[lane] = Op::apply(lanes[lane], lanes[lane + half]);
     }
@@ -52,29 +80,29 @@ A combine_lanes(A* lanes) {
   return lanes[0];
 }
 
-template <typename Op, typename A, typename Map>
+template <typename Op, std::int64_t kCount = kLanesOf<Op>, typename A, typename Map>
 DTRUN_MULTIVERSION void fill_lanes(A* lanes, const A* data, std::int64_t groups, Map map) {
-  A local[kFoldLanes];
-  for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) local[lane] = neutral<Op, A>();
+  A local[kCount];
+  for (std::int64_t lane = 0; lane < kCount; ++lane) local[lane] = neutral<Op, A>();
   for (std::int64_t group = 0; group < groups; ++group) {
-    for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) {
+    for (std::int64_t lane = 0; lane < kCount; ++lane) {
       local[lane] = Op::apply(local[lane], map(data[lane]));
     }
-    data += kFoldLanes;
+    data += kCount;
   }
-  for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) lanes[lane] = local[lane];
+  for (std::int64_t lane = 0; lane < kCount; ++lane) lanes[lane] = local[lane];
 }
 
-template <typename Op, typename A, typename Map>
+template <typename Op, std::int64_t kCount = kLanesOf<Op>, typename A, typename Map>
 A fold_elements(const A* data, std::int64_t count, Map map) {
-  A lanes[kFoldLanes];
-  const std::int64_t groups = count / kFoldLanes;
-  fill_lanes<Op>(lanes, data, groups, map);
-  for (std::int64_t i = groups * kFoldLanes; i < count; ++i) {
-    A& lane = lanes[i % kFoldLanes];
+  A lanes[kCount];
+  const std::int64_t groups = count / kCount;
+  fill_lanes<Op, kCount>(lanes, data, groups, map);
+  for (std::int64_t i = groups * kCount; i < count; ++i) {
+    A& lane = lanes[i % kCount];
     lane = Op::apply(lane, map(data[i]));
   }
-  return combine_lanes<Op>(lanes);
+  return combine_lanes<Op, kCount>(lanes);
 }
 
 }  // namespace dtrun::tensors

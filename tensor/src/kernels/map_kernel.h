@@ -60,7 +60,7 @@ DTRUN_MULTIVERSION void map_lanes(Out* out, const MapNumbers& numbers, std::int6
   }();
   count -= count % kLanes;  // says to the compiler what the caller keeps to
   // An input may be the output.
-#pragma GCC ivdep
+  DTRUN_INDEPENDENT_ROUNDS
   for (std::int64_t i = 0; i < count; ++i) {
     out[i] = Element<Out>::store(function(Element<In>::load(in[i])...));
   }

@@ -11,7 +11,7 @@ namespace {
 template <typename A, typename Map, typename... In>
 DTRUN_MULTIVERSION void map_groups(A* out, std::int64_t count, Map map, const In*... in) {
   count -= count % kLanes;
-#pragma GCC ivdep
+  DTRUN_INDEPENDENT_ROUNDS
   for (std::int64_t i = 0; i < count; ++i) out[i] = map(in[i]...);
 }
 
@@ -36,74 +36,103 @@ void map_row(A* out, std::int64_t count, Map map, const In*... in) {
   std::copy_n(result, count - body, out + body);
 }
 
+/// As many as hide the time that one addition takes.
+constexpr std::int64_t kRowLanes = 64;
+
 /// The sum of a function of two rows.
 template <typename A, typename Map>
 DTRUN_MULTIVERSION void add_pairs(A* lanes, const A* a, const A* b, std::int64_t groups, Map map) {
-  A local[kFoldLanes] = {};
+  A local[kRowLanes] = {};
   for (std::int64_t group = 0; group < groups; ++group) {
-    for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) local[lane] += map(a[lane], b[lane]);
-    a += kFoldLanes;
-    b += kFoldLanes;
+    for (std::int64_t lane = 0; lane < kRowLanes; ++lane) local[lane] += map(a[lane], b[lane]);
+    a += kRowLanes;
+    b += kRowLanes;
   }
-  for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) lanes[lane] = local[lane];
+  for (std::int64_t lane = 0; lane < kRowLanes; ++lane) lanes[lane] = local[lane];
 }
 template <typename A, typename Map>
 A sum_of_pairs(const A* a, const A* b, std::int64_t count, Map map) {
-  A lanes[kFoldLanes];
-  const std::int64_t groups = count / kFoldLanes;
+  A lanes[kRowLanes];
+  const std::int64_t groups = count / kRowLanes;
   add_pairs(lanes, a, b, groups, map);
-  for (std::int64_t i = groups * kFoldLanes; i < count; ++i)
-    lanes[i % kFoldLanes] += map(a[i], b[i]);
-  return combine_lanes<Add>(lanes);
+  for (std::int64_t i = groups * kRowLanes; i < count; ++i) lanes[i % kRowLanes] += map(a[i], b[i]);
+  return combine_lanes<Add, kRowLanes>(lanes);
 }
 
 template <typename A>
-A greatest(const A* in, std::int64_t count) {
-  return fold_elements<Max>(in, count, Itself{});
+A greatest_of(const A* in, std::int64_t count) {
+  return fold_elements<Greatest, kRowLanes>(in, count, Itself{});
 }
 template <typename A>
 A total(const A* in, std::int64_t count) {
-  return fold_elements<Add>(in, count, Itself{});
+  return fold_elements<Add, kRowLanes>(in, count, Itself{});
+}
+template <typename A>
+A total_of_squares(const A* in, A center, std::int64_t count) {
+  return fold_elements<Add, kRowLanes>(in, count, SquaredDistance<A>{center});
+}
+
+enum class Keep { no, yes };
+
+/// Adds exp(in - shift) to the lanes, and keeps it in out where it is wanted.
+template <Keep kKeep, typename A>
+DTRUN_MULTIVERSION void add_exponentials(A* lanes, A* out, const A* in, A shift,
+                                         std::int64_t groups) {
+  A local[kRowLanes] = {};
+  for (std::int64_t group = 0; group < groups; ++group) {
+    DTRUN_INDEPENDENT_ROUNDS
+    for (std::int64_t lane = 0; lane < kRowLanes; ++lane) {
+      const std::int64_t i = group * kRowLanes + lane;
+      const A value = vector_math::exp_of_negative(in[i] - shift);
+      if constexpr (kKeep == Keep::yes) out[i] = value;
+      local[lane] += value;
+    }
+  }
+  for (std::int64_t lane = 0; lane < kRowLanes; ++lane) lanes[lane] = local[lane];
+}
+
+/// @param out nullptr where they are not kept
+template <Keep kKeep, typename A>
+A total_of_exponentials(A* out, const A* in, A shift, std::int64_t count) {
+  A lanes[kRowLanes];
+  const std::int64_t groups = count / kRowLanes;
+  const std::int64_t body = groups * kRowLanes;
+  add_exponentials<kKeep>(lanes, out, in, shift, groups);
+  A last[kRowLanes];
+  const auto power = [shift](A x) { return vector_math::exp_of_negative(x - shift); };
+  map_row(last, count - body, power, in + body);
+  for (std::int64_t i = 0; i < count - body; ++i) {
+    if constexpr (kKeep == Keep::yes) out[body + i] = last[i];
+    lanes[i] += last[i];
+  }
+  return combine_lanes<Add, kRowLanes>(lanes);
 }
 
 }  // namespace
 
 template <typename A>
 void RowKernels<A>::softmax(A* out, const A* in, std::int64_t count) {
-  scaled_exp(out, in, greatest(in, count), 1, count);
-  const A scale = 1 / total(out, count);
+  const A sum = total_of_exponentials<Keep::yes>(out, in, greatest_of(in, count), count);
+  const A scale = 1 / sum;
   map_row(
       out, count, [scale](A x) { return x * scale; }, out);
 }
 
 template <typename A>
 A RowKernels<A>::logsumexp(const A* in, std::int64_t count) {
-  const A most = greatest(in, count);
-  const A shift = std::isinf(most) ? A{0} : most;
-  constexpr std::int64_t kBlock = 512;
-  A sums = 0;
-  A block[kBlock];
-  for (std::int64_t i = 0; i < count; i += kBlock) {
-    const std::int64_t part = std::min(kBlock, count - i);
-    scaled_exp(block, in + i, shift, 1, part);
-    sums += total(block, part);
-  }
-  return std::log(sums) + shift;
+  const A most = greatest_of(in, count);
+  // Infinite either way.
+  if (std::isinf(most)) return most;
+  return std::log(total_of_exponentials<Keep::no>(static_cast<A*>(nullptr), in, most, count)) +
+         most;
 }
 
 template <typename A>
 void RowKernels<A>::log_softmax(A* out, const A* in, std::int64_t count) {
   // As PyTorch, the greatest element first: a sum of exponentials says nothing of its last bits.
-  const A most = greatest(in, count);
-  constexpr std::int64_t kBlock = 512;
-  A sums = 0;
-  A block[kBlock];
-  for (std::int64_t i = 0; i < count; i += kBlock) {
-    const std::int64_t part = std::min(kBlock, count - i);
-    scaled_exp(block, in + i, most, 1, part);
-    sums += total(block, part);
-  }
-  const A shift = std::log(sums);
+  const A most = greatest_of(in, count);
+  const A shift =
+      std::log(total_of_exponentials<Keep::no>(static_cast<A*>(nullptr), in, most, count));
   map_row(
       out, count, [most, shift](A x) { return x - most - shift; }, in);
 }
@@ -111,7 +140,8 @@ void RowKernels<A>::log_softmax(A* out, const A* in, std::int64_t count) {
 template <typename A>
 void RowKernels<A>::scaled_exp(A* out, const A* in, A shift, A scale, std::int64_t count) {
   map_row(
-      out, count, [shift, scale](A x) { return vector_math::exp(x - shift) * scale; }, in);
+      out, count, [shift, scale](A x) { return vector_math::exp_of_negative(x - shift) * scale; },
+      in);
 }
 
 template <typename A>
@@ -126,19 +156,20 @@ void RowKernels<A>::log_softmax_backward(A* out, const A* grad, const A* output,
                                          std::int64_t count) {
   const A sum = total(grad, count);
   map_row(
-      out, count, [sum](A g, A y) { return g - vector_math::exp(y) * sum; }, grad, output);
+      out, count, [sum](A g, A y) { return g - vector_math::exp_of_negative(y) * sum; }, grad,
+      output);
 }
 
 template <typename A>
 typename RowKernels<A>::Moments RowKernels<A>::moments(const A* in, A eps, std::int64_t count) {
   const A mean = total(in, count) / static_cast<A>(count);
-  const A squares = fold_elements<Add>(in, count, SquaredDistance<A>{mean});
+  const A squares = total_of_squares(in, mean, count);
   return {mean, 1 / std::sqrt(squares / static_cast<A>(count) + eps)};
 }
 
 template <typename A>
 A RowKernels<A>::inverse_root_mean_square(const A* in, A eps, std::int64_t count) {
-  const A squares = fold_elements<Add>(in, count, SquaredDistance<A>{0});
+  const A squares = total_of_squares(in, A{0}, count);
   return 1 / std::sqrt(squares / static_cast<A>(count) + eps);
 }
 

@@ -85,9 +85,10 @@ Reduction::Reduction(const LocalTensor& target, const LocalTensor& source,
   constexpr std::int64_t kShortRow = 32;
   const bool kept_is_faster = std::abs(kept_.inner_step()) < std::abs(folded_.inner_step());
   if (line_ > 1 && (kept_is_faster || length_ <= kShortRow)) {
-    const bool direct = kernel.panel != nullptr && same_dtype_ && folded_.is_one_run() &&
-                        kept_.inner_step() == element_size_;
-    width_ = std::min(line_, direct ? kPanelWidth : std::int64_t{16});
+    // Wide where rows are runs in memory; half as wide where they are converted, into the cache.
+    const bool runs = kernel.panel != nullptr && kept_.inner_step() == size;
+    const bool direct = runs && same_dtype_ && folded_.is_one_run();
+    width_ = std::min(line_, direct ? kPanelWidth : runs ? kPanelWidth / 2 : std::int64_t{16});
   }
   units_a_line_ = (line_ + width_ - 1) / width_;
 }
