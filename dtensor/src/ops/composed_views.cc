@@ -1,0 +1,95 @@
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/ops/views.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+[[noreturn]] void refuse_view(std::string what, std::string why = {}) {
+  throw base::Error(base::ErrorCode::kInvalidArgument, std::move(what), std::move(why));
+}
+
+}  // namespace
+
+Tensor flatten(const Tensor& a, int start_dim, int end_dim) {
+  if (a.dim() == 0) {
+    tensors::normalize_dim(start_dim, 1);
+    tensors::normalize_dim(end_dim, 1);
+    return a.reshape({1});
+  }
+  const int start = tensors::normalize_dim(start_dim, a.shape().size());
+  const int end = tensors::normalize_dim(end_dim, a.shape().size());
+  if (start > end) {
+    refuse_view("flatten from dim " + std::to_string(start) + " to " + std::to_string(end),
+                "the first stands behind the last");
+  }
+  Shape shape;
+  std::int64_t joined = 1;
+  for (int d = 0; d < a.dim(); ++d) {
+    if (d >= start && d <= end) joined *= a.size(d);
+    if (d < start || d > end) shape.push_back(a.size(d));
+    if (d == end) shape.push_back(joined);
+  }
+  return a.reshape(shape);
+}
+
+Tensor unflatten(const Tensor& a, int dim, const Shape& sizes) {
+  const int d = tensors::normalize_dim(dim, a.shape().size());
+  Shape inner = sizes;
+  std::int64_t known = 1;
+  std::int64_t* unknown = nullptr;
+  for (std::int64_t& size : inner) {
+    if (size == -1 && unknown != nullptr) refuse_view("unflatten was given more than one -1");
+    if (size == -1) unknown = &size;
+    if (size != -1) known *= size;
+  }
+  if (unknown != nullptr) *unknown = known == 0 ? 0 : a.size(d) / known;
+  if (inner.empty() || tensors::numel(inner) != a.size(d)) {
+    refuse_view("cannot unflatten dim " + std::to_string(d) + " of shape " +
+                    tensors::shape_to_string(a.shape()) + " to " + tensors::shape_to_string(sizes),
+                "it has " + std::to_string(a.size(d)) + " elements");
+  }
+  Shape shape = a.shape();
+  shape.erase(shape.begin() + d);
+  shape.insert(shape.begin() + d, inner.begin(), inner.end());
+  return a.reshape(shape);
+}
+
+Tensor movedim(const Tensor& a, int source, int destination) {
+  const int from = tensors::normalize_dim(source, a.shape().size());
+  const int to = tensors::normalize_dim(destination, a.shape().size());
+  std::vector<int> order;
+  for (int d = 0; d < a.dim(); ++d) {
+    if (d != from) order.push_back(d);
+  }
+  order.insert(order.begin() + to, from);
+  return a.permute(order);
+}
+
+Tensors unbind(const Tensor& a, int dim) {
+  Tensors pieces;
+  for (std::int64_t i = 0; i < a.size(dim); ++i) pieces.push_back(a.select(dim, i));
+  return pieces;
+}
+
+Tensor repeat(const Tensor& a, const Shape& repeats) {
+  if (repeats.size() < a.shape().size()) {
+    refuse_view("repeat of shape " + tensors::shape_to_string(a.shape()) + " was given " +
+                    tensors::shape_to_string(repeats),
+                "it takes a number for each dim");
+  }
+  const std::size_t added = repeats.size() - a.shape().size();
+  // Each dim gets one of the repeats' size before it.
+  Shape apart, stretched, joined;
+  for (std::size_t d = 0; d < repeats.size(); ++d) {
+    if (repeats[d] < 0) refuse_view("repeat was given " + tensors::shape_to_string(repeats));
+    const std::int64_t size = d < added ? 1 : a.shape()[d - added];
+    apart.push_back(1);
+    apart.push_back(size);
+    stretched.push_back(repeats[d]);
+    stretched.push_back(size);
+    joined.push_back(repeats[d] * size);
+  }
+  return a.reshape(apart).expand(stretched).clone().reshape(joined);
+}
+
+}  // namespace dtrun::dtensor

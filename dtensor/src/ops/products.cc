@@ -1,0 +1,236 @@
+// Products that are made of matmul.
+#include "dtrun/dtensor/ops/products.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/ops.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+void check_dims(const char* op, const Tensor& a, int of_a, const Tensor& b, int of_b) {
+  if (a.dim() == of_a && b.dim() == of_b) return;
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    std::string(op) + " of shapes " + tensors::shape_to_string(a.shape()) +
+                        " and " + tensors::shape_to_string(b.shape()),
+                    "it takes " + std::to_string(of_a) + " and " + std::to_string(of_b) + " dims",
+                    "matmul() takes all");
+}
+
+Tensor scaled(const Tensor& a, Scalar factor) {
+  return factor.to_double() == 1 ? a : mul(a, factor);
+}
+
+Tensor add_product(const Tensor& sum, const Tensor& product, ProductSum factors) {
+  const Tensor scaled_product = scaled(product, factors.alpha);
+  // As in PyTorch, nan and inf of what counts for nothing do not show.
+  if (factors.beta.to_double() == 0) return scaled_product;
+  return add(scaled(sum, factors.beta), scaled_product);
+}
+
+[[noreturn]] void refuse_einsum(std::string_view equation, std::string why,
+                                std::string remedy = {}) {
+  throw base::Error(base::ErrorCode::kInvalidArgument, "einsum(\"" + std::string(equation) + "\")",
+                    std::move(why), std::move(remedy));
+}
+
+struct Equation {
+  std::vector<std::string> inputs;
+  std::string output;
+};
+
+/// The letters that stand once, sorted.
+std::string implied_output(const std::vector<std::string>& inputs) {
+  std::map<char, int> counts;
+  for (const std::string& letters : inputs) {
+    for (const char letter : letters) ++counts[letter];
+  }
+  std::string output;
+  for (const auto& [letter, count] : counts) {
+    if (count == 1) output += letter;
+  }
+  return output;
+}
+
+void check_letters(std::string_view equation, const std::string& letters) {
+  for (const char letter : letters) {
+    const bool is_letter = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
+    if (!is_letter) {
+      refuse_einsum(equation, "'" + std::string(1, letter) + "' is no letter",
+                    letter == '.' ? "name the dims of the ellipsis" : "");
+    }
+    if (std::ranges::count(letters, letter) > 1) {
+      refuse_einsum(equation, "'" + std::string(1, letter) + "' stands twice in " + letters,
+                    "take the diagonal before");
+    }
+  }
+}
+
+Equation parse(std::string_view equation) {
+  std::string text;
+  std::ranges::copy_if(equation, std::back_inserter(text), [](char c) { return c != ' '; });
+  Equation parsed;
+  const std::size_t arrow = text.find("->");
+  std::string inputs = text.substr(0, arrow);
+  for (std::size_t start = 0;;) {
+    const std::size_t comma = inputs.find(',', start);
+    parsed.inputs.push_back(inputs.substr(start, comma - start));
+    if (comma == std::string::npos) break;
+    start = comma + 1;
+  }
+  for (const std::string& letters : parsed.inputs) check_letters(equation, letters);
+  parsed.output =
+      arrow == std::string::npos ? implied_output(parsed.inputs) : text.substr(arrow + 2);
+  check_letters(equation, parsed.output);
+  return parsed;
+}
+
+/// An operand and what its dims are called.
+struct Named {
+  Tensor tensor;
+  std::string letters;
+
+  bool has(char letter) const { return letters.find(letter) != std::string::npos; }
+  std::int64_t size(char letter) const {
+    return tensor.size(static_cast<int>(letters.find(letter)));
+  }
+  /// Its dims in this order.
+  Named ordered(const std::string& order) const {
+    std::vector<int> dims;
+    for (const char letter : order) dims.push_back(static_cast<int>(letters.find(letter)));
+    return {order == letters ? tensor : tensor.permute(dims), order};
+  }
+  /// Without the letters that nobody asks for.
+  Named summed(const std::string& kept) const {
+    std::vector<int> gone;
+    Named rest;
+    for (std::size_t d = 0; d < letters.size(); ++d) {
+      if (kept.find(letters[d]) == std::string::npos) {
+        gone.push_back(static_cast<int>(d));
+      } else {
+        rest.letters += letters[d];
+      }
+    }
+    rest.tensor = gone.empty() ? tensor : sum(tensor, gone);
+    return rest;
+  }
+};
+
+std::int64_t count_of(const Named& operand, const std::string& letters) {
+  std::int64_t count = 1;
+  for (const char letter : letters) count *= operand.size(letter);
+  return count;
+}
+
+/// One product of matrices: [batch, left, inner] with [batch, inner, right].
+Named product(const Named& a, const Named& b, const std::string& kept) {
+  std::string batch, inner, left, right;
+  for (const char letter : a.letters) {
+    const bool stays = kept.find(letter) != std::string::npos;
+    if (!b.has(letter)) {
+      left += letter;
+    } else if (stays) {
+      batch += letter;
+    } else {
+      inner += letter;
+    }
+  }
+  for (const char letter : b.letters) {
+    if (!a.has(letter)) right += letter;
+  }
+  const std::int64_t batches = count_of(a, batch);
+  const std::int64_t inners = count_of(a, inner);
+  const Tensor x =
+      a.ordered(batch + left + inner).tensor.reshape({batches, count_of(a, left), inners});
+  const Tensor y =
+      b.ordered(batch + inner + right).tensor.reshape({batches, inners, count_of(b, right)});
+  Shape shape;
+  for (const char letter : batch + left) shape.push_back(a.size(letter));
+  for (const char letter : right) shape.push_back(b.size(letter));
+  return {matmul(x, y).reshape(shape), batch + left + right};
+}
+
+void check_sizes(std::string_view equation, const std::vector<Named>& operands,
+                 const std::string& output) {
+  std::map<char, std::int64_t> sizes;
+  for (const Named& operand : operands) {
+    if (operand.tensor.dim() != static_cast<int>(operand.letters.size())) {
+      refuse_einsum(equation, "'" + operand.letters + "' stands for a tensor of shape " +
+                                  tensors::shape_to_string(operand.tensor.shape()));
+    }
+    for (const char letter : operand.letters) {
+      const auto [known, is_new] = sizes.emplace(letter, operand.size(letter));
+      if (!is_new && known->second != operand.size(letter)) {
+        refuse_einsum(equation, "'" + std::string(1, letter) + "' is " +
+                                    std::to_string(known->second) + " and " +
+                                    std::to_string(operand.size(letter)));
+      }
+    }
+  }
+  for (const char letter : output) {
+    if (!sizes.contains(letter)) {
+      refuse_einsum(equation, "'" + std::string(1, letter) + "' of the result stands nowhere else");
+    }
+  }
+}
+
+}  // namespace
+
+Tensor mm(const Tensor& a, const Tensor& b) {
+  check_dims("mm", a, 2, b, 2);
+  return matmul(a, b);
+}
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  check_dims("bmm", a, 3, b, 3);
+  if (a.size(0) != b.size(0)) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "bmm of shapes " + tensors::shape_to_string(a.shape()) + " and " +
+                          tensors::shape_to_string(b.shape()),
+                      "the batches differ", "matmul() broadcasts them");
+  }
+  return matmul(a, b);
+}
+Tensor mv(const Tensor& a, const Tensor& b) {
+  check_dims("mv", a, 2, b, 1);
+  return matmul(a, b);
+}
+Tensor dot(const Tensor& a, const Tensor& b) {
+  check_dims("dot", a, 1, b, 1);
+  return matmul(a, b);
+}
+Tensor addmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors) {
+  return add_product(sum, mm(a, b), factors);
+}
+Tensor baddbmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors) {
+  return add_product(sum, bmm(a, b), factors);
+}
+
+Tensor einsum(std::string_view equation, const Tensors& operands) {
+  const Equation parsed = parse(equation);
+  if (parsed.inputs.size() != operands.size()) {
+    refuse_einsum(equation, "it names " + std::to_string(parsed.inputs.size()) +
+                                " operands, and was given " + std::to_string(operands.size()));
+  }
+  std::vector<Named> named;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    named.push_back({operands[i], parsed.inputs[i]});
+  }
+  check_sizes(equation, named, parsed.output);
+  Named result = named[0];
+  for (std::size_t i = 1; i <= named.size(); ++i) {
+    // What later operands or the result ask for.
+    std::string kept = parsed.output;
+    for (std::size_t later = i; later < named.size(); ++later) kept += named[later].letters;
+    result = result.summed(kept);
+    if (i == named.size()) break;
+    std::string after = parsed.output;
+    for (std::size_t later = i + 1; later < named.size(); ++later) after += named[later].letters;
+    result = product(result, named[i].summed(after + result.letters), after);
+  }
+  return result.ordered(parsed.output).tensor;
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,163 @@
+// What is made of other operators: products, einsum, views.
+#include <gtest/gtest.h>
+
+#include "dtensor/refusal.h"
+#include "dtensor/vector_tensor.h"
+#include "dtrun/dtensor/creation.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/products.h"
+#include "dtrun/dtensor/ops/views.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+constexpr tensors::TensorOptions kOfDoubles{.dtype = DType::f64};
+
+Tensor numbers(const Shape& shape, std::uint64_t seed) {
+  return randn(shape, {seed}, kOfDoubles);
+}
+
+/// The sum that an einsum means, letter by letter.
+Tensor summed_by_hand(const std::string& a_letters, const Tensor& a, const std::string& b_letters,
+                      const Tensor& b, const std::string& output) {
+  std::string all = output;
+  for (const char letter : a_letters + b_letters) {
+    if (all.find(letter) == std::string::npos) all += letter;
+  }
+  const auto size_of = [&](char letter) {
+    const std::size_t in_a = a_letters.find(letter);
+    return in_a != std::string::npos ? a.size(static_cast<int>(in_a))
+                                     : b.size(static_cast<int>(b_letters.find(letter)));
+  };
+  const auto place = [&](const std::string& letters, const std::vector<std::int64_t>& index) {
+    std::int64_t at = 0;
+    for (const char letter : letters) at = at * size_of(letter) + index[all.find(letter)];
+    return static_cast<std::size_t>(at);
+  };
+  Shape shape;
+  std::int64_t results = 1, terms = 1;
+  for (const char letter : output) {
+    shape.push_back(size_of(letter));
+    results *= size_of(letter);
+  }
+  for (const char letter : all) terms *= size_of(letter);
+  const std::vector<double> x = a.to_vector(), y = b.to_vector();
+  std::vector<double> sums(static_cast<std::size_t>(results));
+  for (std::int64_t term = 0; term < terms; ++term) {
+    std::vector<std::int64_t> index(all.size());
+    std::int64_t rest = term;
+    for (std::size_t d = all.size(); d-- > 0; rest /= size_of(all[d]))
+      index[d] = rest % size_of(all[d]);
+    sums[place(output, index)] += x[place(a_letters, index)] * y[place(b_letters, index)];
+  }
+  return tensor_from(sums, shape, DType::f64);
+}
+
+struct Case {
+  const char* a;
+  Shape a_shape;
+  const char* b;
+  Shape b_shape;
+  const char* output;
+};
+
+TEST(EinsumTest, EveryFormIsTheSumThatItMeansOnEveryLayout) {
+  const std::vector<Case> cases = {{"ij", {4, 3}, "jk", {3, 5}, "ik"},
+                                   {"ij", {4, 3}, "jk", {3, 5}, "ki"},
+                                   {"bij", {2, 4, 3}, "bjk", {2, 3, 5}, "bik"},
+                                   {"bij", {2, 4, 3}, "bkj", {2, 5, 3}, "kbi"},
+                                   {"i", {4}, "j", {5}, "ij"},
+                                   {"ij", {4, 3}, "ij", {4, 3}, ""},
+                                   {"ij", {4, 3}, "ij", {4, 3}, "ij"},
+                                   {"ijk", {2, 4, 3}, "k", {3}, "j"},
+                                   {"ij", {4, 3}, "", {}, "ji"},
+                                   {"ij", {4, 0}, "jk", {0, 5}, "ik"}};
+  for (const Case& one : cases) {
+    const std::string equation = std::string(one.a) + "," + one.b + "->" + one.output;
+    SCOPED_TRACE(equation);
+    const Tensor a = numbers(one.a_shape, 1), b = numbers(one.b_shape, 2);
+    const Tensor expected = summed_by_hand(one.a, a, one.b, b, one.output);
+    EXPECT_EQ(difference(einsum(equation, {a, b}), expected, {1e-12, 1e-12}), "");
+    test::run_ranks(4, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {2, 2});
+      const auto placed = [&](const Tensor& whole, const Placement& first) {
+        return distribute_tensor(
+            whole, mesh, {whole.dim() == 0 && first.is_shard() ? Replicate() : first, Replicate()},
+            {.source_rank = -1});
+      };
+      for (const Placement& of_a : {Shard(0), Shard(-1), Replicate(), Partial()}) {
+        for (const Placement& of_b : {Shard(0), Shard(-1), Replicate(), Partial()}) {
+          const Tensor result = einsum(equation, {placed(a, of_a), placed(b, of_b)});
+          EXPECT_EQ(difference(result.full_tensor(), expected, {1e-12, 1e-12}), "")
+              << of_a.to_string() << of_b.to_string();
+        }
+      }
+    });
+  }
+}
+
+TEST(EinsumTest, OneOperandAndThreeAndNoArrow) {
+  const Tensor a = numbers({3, 4}, 1), b = numbers({4, 5}, 2), c = numbers({5, 2}, 3);
+  EXPECT_EQ(difference(einsum("ij->ji", {a}), a.t(), {0, 0}), "");
+  EXPECT_EQ(difference(einsum("ij->", {a}), a.sum(), {1e-12, 1e-12}), "");
+  EXPECT_EQ(
+      difference(einsum("ij, jk, kl -> il", {a, b, c}), matmul(matmul(a, b), c), {1e-12, 1e-12}),
+      "");
+  EXPECT_EQ(difference(einsum("ba", {a}), a.t(), {0, 0}), "");
+  EXPECT_EQ(difference(einsum("ij,jk", {a, b}), matmul(a, b), {1e-12, 1e-12}), "");
+}
+
+TEST(EinsumTest, ItsGradientIsThatOfTheProduct) {
+  const Tensor a = numbers({3, 4}, 1).requires_grad_(), b = numbers({4, 5}, 2).requires_grad_();
+  einsum("ij,jk->ki", {a, b}).sum().backward();
+  const Tensor x = a.detach().requires_grad_(), y = b.detach().requires_grad_();
+  matmul(x, y).sum().backward();
+  EXPECT_EQ(difference(a.grad(), x.grad(), {1e-12, 1e-12}), "");
+  EXPECT_EQ(difference(b.grad(), y.grad(), {1e-12, 1e-12}), "");
+}
+
+TEST(EinsumTest, WhatDoesNotFitIsNamed) {
+  const Tensor a = ones({3, 4}), b = ones({4, 5});
+  expect_refused([&] { einsum("ij,kj->ik", {a, b}); }, "'j' is 4 and 5");
+  expect_refused([&] { einsum("ij->ik", {a}); }, "'k' of the result stands nowhere else");
+  expect_refused([&] { einsum("ij,jk->ik", {a}); }, "2 operands, and was given 1");
+  expect_refused([&] { einsum("ii->i", {a}); }, "stands twice");
+  expect_refused([&] { einsum("i...->i", {a}); }, "no letter");
+  expect_refused([&] { einsum("ijk->i", {a}); }, "stands for a tensor of shape [3, 4]");
+}
+
+TEST(ProductsTest, EachTakesItsDimsOnly) {
+  const Tensor a = numbers({3, 4}, 1), b = numbers({4, 5}, 2), v = numbers({4}, 3);
+  EXPECT_EQ(difference(mm(a, b), matmul(a, b), {0, 0}), "");
+  EXPECT_EQ(difference(mv(a, v), matmul(a, v), {0, 0}), "");
+  EXPECT_EQ(difference(dot(v, v), (v * v).sum(), {1e-12, 1e-12}), "");
+  EXPECT_EQ(difference(addmm(ones({5}, kOfDoubles), a, b, {.beta = 2, .alpha = 0.5}),
+                       matmul(a, b) * 0.5 + 2.0, {1e-12, 1e-12}),
+            "");
+  const Tensor nan = ones({3, 5}, kOfDoubles) * std::nan("");
+  EXPECT_EQ(difference(addmm(nan, a, b, {.beta = 0}), matmul(a, b), {0, 0}), "");
+  expect_refused([&] { mm(a, v); }, "it takes 2 and 2 dims");
+  expect_refused([&] { bmm(ones({2, 3, 4}), ones({3, 4, 5})); }, "the batches differ");
+}
+
+TEST(ComposedViewsTest, AreTheViewsThatTheyMean) {
+  const Tensor a = numbers({2, 3, 4}, 1);
+  EXPECT_EQ(flatten(a).shape(), (Shape{24}));
+  EXPECT_EQ(flatten(a, 1).shape(), (Shape{2, 12}));
+  EXPECT_EQ(flatten(tensor(1.0)).shape(), (Shape{1}));
+  EXPECT_EQ(unflatten(a, -1, {2, -1}).shape(), (Shape{2, 3, 2, 2}));
+  EXPECT_EQ(difference(movedim(a, 0, 2), a.permute({1, 2, 0}), {0, 0}), "");
+  EXPECT_EQ(difference(movedim(a, -1, 0), a.permute({2, 0, 1}), {0, 0}), "");
+  EXPECT_EQ(unbind(a, 1).size(), 3U);
+  EXPECT_EQ(difference(unbind(a, 1)[2], a.select(1, 2), {0, 0}), "");
+  EXPECT_EQ(
+      difference(repeat(a, {2, 1, 3, 1}), stack({cat({a, a, a}, 1), cat({a, a, a}, 1)}), {0, 0}),
+      "");
+  expect_refused([&] { flatten(a, 2, 1); }, "the first stands behind the last");
+  expect_refused([&] { unflatten(a, 0, {3}); }, "it has 2 elements");
+  expect_refused([&] { repeat(a, {2}); }, "it takes a number for each dim");
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
