@@ -6,6 +6,7 @@
 
 #include "arithmetic.h"
 #include "dtrun/base/check.h"
+#include "loops/thread_pool.h"
 #include "multiversion.h"
 #include "openblas.h"
 
@@ -26,24 +27,52 @@ CBLAS_TRANSPOSE transpose_of(const BlasOperand& operand) {
   return operand.runs == Runs::rows ? CblasNoTrans : CblasTrans;
 }
 
-void gemm(const MatrixView& a, const MatrixView& b, float* result) {
+void gemm(const MatrixView& a, const MatrixView& b, float* result, std::int64_t leading) {
   const BlasOperand left = blas_operand(a);
   const BlasOperand right = blas_operand(b);
   openblas().sgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
                    static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0f,
                    static_cast<const float*>(a.data), left.leading,
                    static_cast<const float*>(b.data), right.leading, 0.0f, result,
-                   static_cast<int>(b.columns));
+                   static_cast<int>(leading));
 }
 
-void gemm(const MatrixView& a, const MatrixView& b, double* result) {
+void gemm(const MatrixView& a, const MatrixView& b, double* result, std::int64_t leading) {
   const BlasOperand left = blas_operand(a);
   const BlasOperand right = blas_operand(b);
   openblas().dgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
                    static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0,
                    static_cast<const double*>(a.data), left.leading,
                    static_cast<const double*>(b.data), right.leading, 0.0, result,
-                   static_cast<int>(b.columns));
+                   static_cast<int>(leading));
+}
+
+/// A side of the result in eight tiles at most, of kTileSide at least.
+std::int64_t tile_of(std::int64_t side) {
+  constexpr std::int64_t kTileSide = 32;
+  const std::int64_t eighth = (side + 7) / 8;
+  return std::max(kTileSide, (eighth + 15) / 16 * 16);
+}
+
+/// Tiles depend on the shape only, and OpenBLAS computes each with one thread: the same bits for
+/// any number of threads.
+template <typename T>
+void gemm_in_tiles(const MatrixView& a, const MatrixView& b, T* result) {
+  constexpr std::int64_t kSmall = 128 * 128 * 128;
+  if (a.rows * b.columns * a.columns <= kSmall) return gemm(a, b, result, b.columns);
+  if (a.rows >= b.columns || a.rows >= 256) {
+    parallel_for(a.rows, tile_of(a.rows), [&](std::int64_t begin, std::int64_t end) {
+      const MatrixView rows{static_cast<const T*>(a.data) + begin * a.row_stride, end - begin,
+                            a.columns, a.row_stride, a.column_stride};
+      gemm(rows, b, result + begin * b.columns, b.columns);
+    });
+    return;
+  }
+  parallel_for(b.columns, tile_of(b.columns), [&](std::int64_t begin, std::int64_t end) {
+    const MatrixView columns{static_cast<const T*>(b.data) + begin * b.column_stride, b.rows,
+                             end - begin, b.row_stride, b.column_stride};
+    gemm(a, columns, result + begin, b.columns);
+  });
 }
 
 template <typename T>
@@ -104,9 +133,9 @@ void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, vo
   }
   switch (dtype) {
     case DType::f32:
-      return gemm(a, b, static_cast<float*>(result));
+      return gemm_in_tiles(a, b, static_cast<float*>(result));
     case DType::f64:
-      return gemm(a, b, static_cast<double*>(result));
+      return gemm_in_tiles(a, b, static_cast<double*>(result));
     case DType::i64:
       return multiply_integers(a, b, static_cast<std::int64_t*>(result));
     case DType::i32:

@@ -21,6 +21,9 @@ OpenBlas open_blas(const std::vector<std::string>& files) {
   OpenBlas blas{};
   if (!library.find("cblas_sgemm", blas.sgemm) || !library.find("cblas_dgemm", blas.dgemm))
     throw unavailable(fmt::format("{} lacks cblas_sgemm or cblas_dgemm", files.front()));
+  // The calling thread's pool deals the tiles; not every build has this call.
+  void (*set_threads)(int) = nullptr;
+  if (library.find("openblas_set_num_threads", set_threads)) set_threads(1);
   return blas;
 }
 

@@ -9,6 +9,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
+#include "dtrun/tensor/threads.h"
 #include "openblas.h"
 
 namespace dtrun::tensors {
@@ -129,6 +130,21 @@ TEST(OpsTest, ThreadsMayReadOneTensorTogether) {
   }
   for (std::thread& rank : ranks) rank.join();
   for (const LocalTensor& result : results) EXPECT_TRUE(equal(result, expected));
+}
+
+TEST(OpsTest, ProductsHaveTheSameBitsForEveryNumberOfThreads) {
+  const int before = num_threads();
+  for (const Shape& shape : {Shape{300, 200}, Shape{40, 900}}) {
+    const LocalTensor a = randn(shape, {.seed = 5});
+    const LocalTensor b = randn({shape[1], 700}, {.seed = 6});
+    set_num_threads(1);
+    const LocalTensor expected = matmul(a, b);
+    for (const int threads : {2, 4}) {
+      set_num_threads(threads);
+      EXPECT_TRUE(equal(matmul(a, b), expected));
+    }
+  }
+  set_num_threads(before);
 }
 
 TEST(SumTest, TheOrderDependsOnTheNumberOfElementsOnly) {
