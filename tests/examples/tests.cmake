@@ -7,7 +7,7 @@ target_link_libraries(dtrun_test_tutorials PRIVATE dtrun_flags)
 
 # The promise is a second; a sanitizer makes every process several times slower.
 dtrun_test(examples/tests LINKS dtrun_test_tutorials dtrun_launcher_test_support dtrun::launcher GTest::gmock PROCESSORS 2
-  SOURCES engine_files output tutorial tutorial_kill
+  SOURCES engine_files output training tutorial tutorial_kill
   DEFINITIONS DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     DTRUN_KILL_NAMED_WITHIN_MS=$<IF:$<BOOL:${DTRUN_SANITIZE}>,5000,1000>
   DEPENDS examples killed_at dtrun_launcher)

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <sstream>
 
 #include "support/command.h"
 #include "support/legacy_torch.h"
@@ -137,6 +139,52 @@ TEST(TorchJobTest, OurWorkersRunUnderTorchrun) {
   const auto lines = result.sorted_lines();
   EXPECT_EQ(lines.size(), 13u) << result.describe();
   EXPECT_EQ(std::count(lines.begin(), lines.end(), "[Rank 3] Local shard: tensor([3.])"), 1);
+}
+
+/// The lines "epoch N  loss X  accuracy Y" and "loss: X".
+std::vector<std::string> training_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with("epoch") || line.starts_with("loss")) lines.push_back(line);
+  }
+  return lines;
+}
+
+double number_after(const std::string& line, const std::string& word) {
+  const std::size_t at = line.find(word);
+  return at == std::string::npos ? std::nan("") : std::stod(line.substr(at + word.size()));
+}
+
+TEST(TorchJobTest, ANetworkLearnsTheDigitsAsUnderPyTorch) {
+  REQUIRE_TORCH(home);
+  CommandOptions options;
+  options.limit = std::chrono::seconds(120);
+  const CommandResult set = run_command({DTRUN_SOURCE_DIR "/tests/lab/digits"}, options);
+  if (set.exit_code != 0) GTEST_SKIP() << "the digits cannot be fetched: " << set.describe();
+  const std::string file = set.out.substr(0, set.out.find('\n'));
+  const CommandResult theirs = run_command(
+      {home.python(), DTRUN_SOURCE_DIR "/tests/interop/train_mlp.py", file, "10"}, options);
+  ASSERT_EQ(theirs.exit_code, 0) << theirs.describe();
+  const std::vector<std::string> expected = training_lines(theirs.out);
+  ASSERT_EQ(expected.size(), 11U);
+  for (const char* mesh : {"dp=1", "dp=4", "tp=4", "dp=2,tp=2"}) {
+    SCOPED_TRACE(mesh);
+    const std::string ranks = std::string(mesh) == "dp=1" ? "1" : "4";
+    const CommandResult ours =
+        run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=" + ranks, DTRUN_BIN "/train_mlp",
+                     "--mesh", mesh, "--epochs", "10", "--data", file},
+                    options);
+    ASSERT_EQ(ours.exit_code, 0) << ours.describe();
+    const std::vector<std::string> lines = training_lines(ours.out);
+    ASSERT_EQ(lines.size(), expected.size()) << ours.describe();
+    for (std::size_t i = 0; i < 10; ++i) {
+      EXPECT_NEAR(number_after(lines[i], "loss"), number_after(expected[i], "loss"), 1e-4)
+          << lines[i] << " for " << expected[i];
+      EXPECT_NEAR(number_after(lines[i], "accuracy"), number_after(expected[i], "accuracy"), 0.006);
+    }
+    EXPECT_GT(number_after(lines[9], "accuracy"), 0.85);
+  }
 }
 
 }  // namespace
