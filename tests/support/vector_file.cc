@@ -10,7 +10,10 @@
 namespace dtrun::test {
 
 std::vector<VectorCase> read_vector_file(const std::string& name) {
-  const std::string path = std::string(DTRUN_VECTOR_FOLDER) + "/" + name + ".jsonl";
+  return read_vector_path(std::string(DTRUN_VECTOR_FOLDER) + "/" + name + ".jsonl");
+}
+
+std::vector<VectorCase> read_vector_path(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error("cannot open " + path);
   std::vector<VectorCase> cases;

@@ -1,9 +1,12 @@
 // In-place forms: the operator's new tensor, written over the old elements; in the graph the tensor
 // becomes what the operator made.
+#include <algorithm>
+
 #include "autograd/node.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd.h"
 #include "dtrun/dtensor/ops.h"
+#include "dtrun/tensor/ops.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -90,11 +93,10 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
     return assign(*this, source.expand(shape()));
   }
   if (source.numel() == 1) {
-    // A number is the same on every rank.
-    local().copy_(source.local().reshape({}));
-    local().storage()->count_write();
-    if (Graph::is_on()) Graph::set_producer(*this, nullptr);
-    return *this;
+    // A number is the same on every rank, and of a sum the first has it.
+    const Tensor whole = Tensor::from_local(source.reshape({}), device_mesh(),
+                                            Placements(placements().size(), Replicate()));
+    return assign(*this, whole.expand(shape()));
   }
   throw Error(ErrorCode::kInvalidArgument,
               "copy_ of a local tensor of shape " + tensors::shape_to_string(source.shape()) +
@@ -104,6 +106,9 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
 
 const Tensor& Tensor::fill_(Scalar value) const {
   check_writable("fill_", *this);
+  if (is_distributed() && std::ranges::any_of(placements(), &Placement::is_partial)) {
+    return copy_(Tensor(tensors::full({}, value, {value.dtype(), device()})));
+  }
   local().fill_(value);
   local().storage()->count_write();
   if (Graph::is_on()) Graph::set_producer(*this, nullptr);
