@@ -230,7 +230,7 @@ int count_refused(const ProcessGroup& group, const ProcessGroup& pair, const Wor
   int refused = 0;
   const std::function<void()> calls[kCallsOfAChild] = {
       [&] { group.barrier(); },
-      [&] { group.all_reduce(tensors::ones({100000}), ReduceOp::sum, {.async = true}); },
+      [&] { group.all_reduce(tensors::ones({1000}), ReduceOp::sum, {.async = true}); },
       [&] { group.send(tensors::ones({1}), 1 - group.rank()); },
       [&] { group.recv(tensors::ones({1}), 1 - group.rank()); },
       [&] {
