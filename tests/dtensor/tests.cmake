@@ -18,4 +18,4 @@ dtrun_test(dtensor/tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES placeme
 dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES redistribute_plan)
 # Ranks are threads.
 dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test_vectors PROCESSORS 2
-  SOURCES device_mesh tensor redistribute redistribute_vectors composed elementwise operator_vectors rows ops)
+  SOURCES autograd device_mesh tensor redistribute redistribute_vectors composed elementwise operator_vectors rows ops)

@@ -1,8 +1,12 @@
 #include "autograd/engine.h"
 
-#include <map>
+#include <limits>
+#include <queue>
+#include <tuple>
+#include <unordered_map>
 #include <utility>
 
+#include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd.h"
 #include "dtrun/dtensor/ops.h"
@@ -10,22 +14,118 @@
 namespace dtrun::dtensor {
 namespace {
 
-/// What has come so far for a node: one sum per output.
+using base::Error;
+using base::ErrorCode;
+
+/// What an engine knows of one node: what is still to come, and one sum per output.
 struct Due {
-  base::Counted<Node> node;
+  std::uint32_t pending = 0;  ///< edges that have brought nothing yet
+  bool needed = false;        ///< a gradient that is wanted lies on its way
   Tensors gradients;
   std::vector<Spec> specs;  ///< of the outputs
 };
 
+bool any_defined(const Tensors& gradients) {
+  for (const Tensor& gradient : gradients) {
+    if (gradient.defined()) return true;
+  }
+  return false;
+}
+
+std::string described(const Tensor& gradient) {
+  return "shape " + tensors::shape_to_string(gradient.shape()) + ", " +
+         std::string(tensors::dtype_name(gradient.dtype()));
+}
+
+/// A number that every rank has, as a tensor of that mesh.
+Tensor replicated(const Tensor& number, const Spec& spec) {
+  return Tensor::from_local(number.reshape(spec.shape()), spec.mesh(),
+                            Placements(spec.placements().size(), Replicate()));
+}
+
+void check(const Edge& edge, const Tensor& gradient) {
+  const bool fits = gradient.shape() == edge.shape && gradient.dtype() == edge.dtype;
+  const bool one_mesh =
+      !edge.spec || !gradient.is_distributed() || gradient.device_mesh() == edge.spec.mesh();
+  const bool placed = !edge.spec || gradient.is_distributed() || gradient.numel() == 1;
+  if (fits && one_mesh && placed) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "a gradient of " + described(gradient) + ", " + gradient.spec().to_string() +
+                  ", came back for a tensor of shape " + tensors::shape_to_string(edge.shape) +
+                  ", " + std::string(tensors::dtype_name(edge.dtype)) + ", " +
+                  edge.spec.to_string(),
+              "on the way to " + std::string(edge.node->name()),
+              "a gradient has the shape, the dtype and the mesh of its tensor");
+}
+
 class Engine {
  public:
-  explicit Engine(BackwardOptions options) : options_(options) {}
+  Engine(BackwardOptions options, std::vector<Edge> roots, std::span<const Edge> wanted)
+      : options_(options), roots_(std::move(roots)), wanted_(wanted), captured_(wanted.size()) {
+    for (const Edge& root : roots_) {
+      count_from(root.node.get());
+      ++due_.at(root.node.get()).pending;
+    }
+  }
 
-  void add(const Edge& edge, const Tensor& gradient) {
-    if (!edge.node || !gradient.defined()) return;
+  Tensors run(const Tensors& gradients) {
+    for (std::size_t i = 0; i < roots_.size(); ++i) arrive(roots_[i], gradients[i]);
+    while (!ready_.empty()) {
+      Node* const node = std::get<Node*>(ready_.top());
+      ready_.pop();
+      Due due = std::move(due_.at(node));
+      due_.erase(node);
+      deliver(*node, due);
+    }
+    return std::move(captured_);
+  }
+
+ private:
+  /// Counts the edges to each node that can be reached, and finds out which are needed: by a stack
+  /// of its own, because chains are long.
+  void count_from(Node* root) {
+    if (!enter(root)) return;
+    std::vector<std::pair<Node*, std::size_t>> way = {{root, 0}};
+    while (!way.empty()) {
+      auto& [node, next] = way.back();
+      if (next < node->edges().size()) {
+        Node* const child = node->edges()[next++].node.get();
+        if (child != nullptr && enter(child)) way.emplace_back(child, 0);
+      } else {
+        leave(*node);
+        way.pop_back();
+      }
+    }
+  }
+  /// Returns whether the node is new.
+  bool enter(Node* node) {
+    const auto [place, is_new] = due_.try_emplace(node);
+    if (is_new) place->second.needed = wanted_.empty();
+    return is_new;
+  }
+  void leave(Node& node) {
+    Due& due = due_.at(&node);
+    for (const Edge& wanted : wanted_) due.needed = due.needed || wanted.node.get() == &node;
+    for (const Edge& edge : node.edges()) {
+      if (edge.node) due.needed = due.needed || due_.at(edge.node.get()).needed;
+    }
+    if (!due.needed) return;
+    for (const Edge& edge : node.edges()) {
+      if (edge.node) ++due_.at(edge.node.get()).pending;
+    }
+  }
+
+  void arrive(const Edge& edge, const Tensor& gradient) {
+    if (!edge.node) return;
+    Due& due = due_.at(edge.node.get());
+    if (!due.needed) return;
+    if (gradient.defined()) add_to(due, edge, gradient);
+    if (--due.pending > 0) return;
+    ready_.emplace(edge.node->sequence(), --turn_, edge.node.get());
+  }
+
+  static void add_to(Due& due, const Edge& edge, const Tensor& gradient) {
     check(edge, gradient);
-    Due& due = due_[{edge.node->sequence(), edge.node.get()}];
-    due.node = edge.node;
     if (due.gradients.size() <= edge.output) {
       due.gradients.resize(edge.output + 1);
       due.specs.resize(edge.output + 1);
@@ -36,56 +136,84 @@ class Engine {
     due.specs[edge.output] = edge.spec;
   }
 
-  void run() {
-    while (!due_.empty()) {
-      Due due = std::move(due_.rbegin()->second);
-      due_.erase(std::prev(due_.end()));
-      deliver(due);
+  void deliver(Node& node, Due& due) {
+    Tensors back(node.edges().size());
+    if (any_defined(due.gradients)) {
+      for (std::size_t i = 0; i < due.gradients.size(); ++i) {
+        if (due.gradients[i].defined()) settle(node, due, i);
+      }
+      if (leads_on(node)) {
+        back = node.backward(due.gradients);
+        DT_CHECK(back.size() == node.edges().size());
+        if (!options_.retain_graph) node.release();
+      }
     }
+    const std::span<const Edge> edges = node.edges();
+    for (std::size_t i = 0; i < edges.size(); ++i) arrive(edges[i], back[i]);
   }
 
- private:
-  void check(const Edge& edge, const Tensor& gradient) const {
-    if (gradient.shape() == edge.shape && gradient.dtype() == edge.dtype) return;
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "a gradient of shape " + tensors::shape_to_string(gradient.shape()) + ", " +
-                          std::string(tensors::dtype_name(gradient.dtype())) +
-                          " came back for a tensor of shape " +
-                          tensors::shape_to_string(edge.shape) + ", " +
-                          std::string(tensors::dtype_name(edge.dtype)),
-                      "on the way to " + std::string(edge.node->name()),
-                      "backward gives for each input a gradient of its shape and dtype");
-  }
-
-  void deliver(Due& due) {
-    for (std::size_t i = 0; i < due.gradients.size(); ++i) {
-      if (due.gradients[i].defined()) settle(due, i);
+  /// grad() fills no leaf, and goes no further than it must.
+  bool leads_on(const Node& node) const {
+    if (wanted_.empty()) return true;
+    for (const Edge& edge : node.edges()) {
+      if (edge.node && due_.at(edge.node.get()).needed) return true;
     }
-    const std::span<const Edge> edges = due.node->edges();
-    const Tensors back = due.node->backward(due.gradients);
-    for (std::size_t i = 0; i < edges.size(); ++i) add(edges[i], back[i]);
-    if (!options_.retain_graph) due.node->release();
+    return false;
   }
 
-  /// The whole gradient of one output: placed, and shown to hooks.
-  void settle(Due& due, std::size_t output) {
+  /// The whole gradient of one output: placed, shown to hooks, and kept where it is wanted.
+  void settle(Node& node, Due& due, std::size_t output) {
     Tensor& gradient = due.gradients[output];
     const Spec& spec = due.specs[output];
-    const auto* hooks = due.node->find_hooks(static_cast<std::uint32_t>(output));
-    if (spec && (hooks != nullptr || !due.node->passes_partial_on())) {
-      gradient = gradient.redistribute(gradient_placements(spec.placements()), spec.shard_order());
+    const auto index = static_cast<std::uint32_t>(output);
+    const auto* hooks = node.find_hooks(index);
+    const bool is_seen = hooks != nullptr || node.keeps_gradient(index) || is_wanted(node, index);
+    if (is_seen || !node.passes_partial_on()) place(gradient, spec);
+    if (hooks != nullptr) {
+      // A copy: a hook may register another one.
+      const std::vector<GradientHook> all = *hooks;
+      for (const GradientHook& hook : all) replace(node, gradient, spec, hook(gradient));
     }
-    if (hooks == nullptr) return;
-    for (const GradientHook& hook : *hooks) {
-      Tensor other = hook(gradient);
-      if (other.defined()) gradient = std::move(other);
+    if (node.keeps_gradient(index)) node.keep_gradient(index, gradient);
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+      if (wanted_[i].node.get() == &node && wanted_[i].output == index) captured_[i] = gradient;
     }
+  }
+  bool is_wanted(const Node& node, std::uint32_t output) const {
+    for (const Edge& wanted : wanted_) {
+      if (wanted.node.get() == &node && wanted.output == output) return true;
+    }
+    return false;
+  }
+  static void replace(Node& node, Tensor& gradient, const Spec& spec, Tensor other) {
+    if (!other.defined()) return;
+    Edge edge;
+    edge.node = base::Counted<Node>::share(&node);
+    edge.shape = gradient.shape();
+    edge.dtype = gradient.dtype();
+    edge.spec = spec;
+    check(edge, other);
+    place(other, spec);
+    gradient = std::move(other);
+  }
+  /// Where its tensor lies. A local number that joined distributed ones gets a local gradient.
+  static void place(Tensor& gradient, const Spec& spec) {
+    if (!spec) {
+      if (gradient.is_distributed()) gradient = gradient.full_tensor();
+      return;
+    }
+    if (!gradient.is_distributed()) gradient = replicated(gradient, spec);
+    gradient = gradient.redistribute(gradient_placements(spec.placements()), spec.shard_order());
   }
 
   const BackwardOptions options_;
-  /// By sequence number; a tie, of leaves of other threads' making, is broken by nothing that
-  /// communicates.
-  std::map<std::pair<std::uint64_t, Node*>, Due> due_;
+  const std::vector<Edge> roots_;
+  const std::span<const Edge> wanted_;
+  Tensors captured_;
+  std::unordered_map<Node*, Due> due_;
+  /// Those to which all has come: by falling sequence number, then as they became ready.
+  std::priority_queue<std::tuple<std::uint64_t, std::uint64_t, Node*>> ready_;
+  std::uint64_t turn_ = std::numeric_limits<std::uint64_t>::max();
 };
 
 }  // namespace
@@ -98,12 +226,14 @@ Placements gradient_placements(const Placements& placements) {
   return placed;
 }
 
-void run_backward(const Tensor& root, const Tensor& gradient, BackwardOptions options) {
+Tensors run_backward(const Tensors& roots, const Tensors& gradients, BackwardOptions options,
+                     std::span<const Edge> wanted) {
   options.retain_graph = options.retain_graph || options.create_graph;
   const GradMode mode(options.create_graph);
-  Engine engine(options);
-  engine.add(Edge::to(root), gradient);
-  engine.run();
+  std::vector<Edge> edges;
+  for (const Tensor& root : roots) edges.push_back(Edge::to(root));
+  Engine engine(options, std::move(edges), wanted);
+  return engine.run(gradients);
 }
 
 }  // namespace dtrun::dtensor

@@ -1,14 +1,18 @@
-// The engine: goes back through the graph by falling sequence number, in the caller's thread. The
-// order is a function of program order alone, hence the same on all ranks, so that collectives
-// within gradients meet.
+// The engine: goes back through the graph in the caller's thread. Of the nodes to which all
+// gradients have come it takes the one with the highest sequence number; leaves at once. The order
+// is a function of the program alone, hence the same on all ranks, so that collectives within
+// gradients meet.
 #pragma once
 
 #include "autograd/node.h"
 
 namespace dtrun::dtensor {
 
-/// Adds to the gradient of every leaf that `root` was made of. @throws Error as Tensor::backward
-void run_backward(const Tensor& root, const Tensor& gradient, BackwardOptions options);
+/// Adds to the gradient of every leaf that `roots` were made of; or, where some are wanted, returns
+/// the gradients of those, undefined where none came, and changes no leaf.
+/// @throws Error as Tensor::backward
+Tensors run_backward(const Tensors& roots, const Tensors& gradients, BackwardOptions options,
+                     std::span<const Edge> wanted = {});
 
 /// What a gradient is placed as where the tensor is: shards as they are, Partial as Replicate.
 Placements gradient_placements(const Placements& placements);

@@ -34,6 +34,34 @@ Tensor one_like(const Tensor& root) {
 
 }  // namespace
 
+namespace {
+
+void check_one_element(const char* call, const Tensor& root) {
+  if (root.numel() == 1) return;
+  refuse(std::string(call) + " of a tensor of " + named(root),
+         "without a gradient it takes a tensor with one element",
+         "sum() or mean() it, or give the gradient");
+}
+
+void check_root(const Tensor& root, const Tensor& gradient) {
+  if (!root.requires_grad()) {
+    refuse("backward() of a tensor that no gradient is wanted of",
+           Graph::is_on() ? "nothing that it was made of requires one" : "gradients are off here",
+           "requires_grad_() on what is trained");
+  }
+  if (!gradient.defined()) {
+    refuse("backward() with an undefined gradient", "", "leave it out for a single number");
+  }
+  const bool local_number = !gradient.is_distributed() && gradient.numel() == 1;
+  if (gradient.is_distributed() != root.is_distributed() && !local_number) {
+    refuse("backward() of " + root.spec().to_string() + " with a gradient that is " +
+               gradient.spec().to_string(),
+           "both are distributed, or none is", "distribute_tensor() the gradient");
+  }
+}
+
+}  // namespace
+
 GradMode::GradMode(bool on) : before_(Graph::set_on(on)) {}
 GradMode::~GradMode() {
   Graph::set_on(before_);
@@ -78,13 +106,7 @@ void Tensor::retain_grad() const {
   if (!requires_grad())
     refuse("retain_grad() of a tensor without gradient", "", "requires_grad_()");
   if (is_leaf()) return;
-  // The hook is the node's own, and ends with it.
-  Node* const node = Graph::producer(*this).get();
-  const std::uint32_t output = Graph::output(*this);
-  node->hooks(output).push_back([node, output](const Tensor& gradient) {
-    node->keep_gradient(output, gradient);
-    return Tensor();
-  });
+  Graph::producer(*this)->ask_to_keep(Graph::output(*this));
 }
 
 void Tensor::set_grad(const Tensor& grad) const {
@@ -94,6 +116,10 @@ void Tensor::set_grad(const Tensor& grad) const {
     refuse("set_grad of " + named(grad) + " on a tensor of " + named(*this),
            "a gradient has the shape and the dtype of its tensor");
   }
+  if (grad.defined() && grad.is_distributed() != is_distributed()) {
+    refuse("set_grad of " + grad.spec().to_string() + " on " + spec().to_string(),
+           "both are distributed, or none is", "distribute_tensor() the gradient");
+  }
   leaf->gradient = grad;
 }
 
@@ -102,26 +128,39 @@ Tensor Tensor::detach() const {
 }
 
 void Tensor::backward(BackwardOptions options) const {
-  if (numel() != 1) {
-    refuse("backward() of a tensor of " + named(*this),
-           "without a gradient it takes a tensor with one element",
-           "sum() or mean() it, or backward(gradient)");
-  }
-  backward(requires_grad() ? one_like(*this) : Tensor(), options);
+  check_one_element("backward()", *this);
+  backward(one_like(*this), options);
 }
 
 void Tensor::backward(const Tensor& gradient, BackwardOptions options) const {
-  if (!requires_grad()) {
-    refuse("backward() of a tensor that no gradient is wanted of",
-           Graph::is_on() ? "nothing that it was made of requires one" : "gradients are off here",
-           "requires_grad_() on what is trained");
+  check_root(*this, gradient);
+  run_backward({*this}, {gradient}, options);
+}
+
+Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_outputs,
+             BackwardOptions options) {
+  if (!grad_outputs.empty() && grad_outputs.size() != outputs.size()) {
+    refuse("grad() of " + std::to_string(outputs.size()) + " outputs with " +
+               std::to_string(grad_outputs.size()) + " gradients",
+           "each output has one, or none is given");
   }
-  if (gradient.is_distributed() != is_distributed() && numel() != 1) {
-    refuse("backward() of " + spec().to_string() + " with a gradient that is " +
-               gradient.spec().to_string(),
-           "both are distributed, or none is", "distribute_tensor() the gradient");
+  std::vector<Edge> wanted;
+  for (const Tensor& input : inputs) {
+    if (!input.requires_grad()) {
+      refuse("grad() with regard to a tensor of " + named(input) + " that requires none", "",
+             "requires_grad_() before it is used");
+    }
+    wanted.push_back(Edge::to(input));
   }
-  run_backward(*this, gradient, options);
+  if (wanted.empty()) return {};
+  Tensors gradients;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const bool given = !grad_outputs.empty() && grad_outputs[i].defined();
+    if (!given) check_one_element("grad()", outputs[i]);
+    gradients.push_back(given ? grad_outputs[i] : one_like(outputs[i]));
+    check_root(outputs[i], gradients.back());
+  }
+  return run_backward(outputs, gradients, options, wanted);
 }
 
 void Tensor::register_hook(std::function<Tensor(const Tensor& gradient)> hook) const {
@@ -153,13 +192,20 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x
   }
   if (!Graph::is_on()) return result;
   // What f uses besides x may want gradients even if x does not: the way back begins at a stand-in.
-  const Tensor input = x.requires_grad() ? x : x.detach().requires_grad_();
+  const bool wanted = x.requires_grad();
+  const Tensor input = wanted ? x : Tensor(tensors::zeros({})).requires_grad_();
   return recorded("checkpoint", input, std::move(result),
-                  [f, x = x.detach(), wanted = x.requires_grad()](const Tensor& gradient) {
+                  [f, x = x.detach(), wanted](const Tensor& gradient) {
+                    if (Graph::is_on()) {
+                      refuse("create_graph through a checkpoint",
+                             "its forward is done again, outside of the graph",
+                             "the same function without checkpoint()");
+                    }
                     const GradMode on(true);
                     const Tensor again = x.detach();
                     if (wanted) again.requires_grad_();
-                    f(again).backward(gradient);
+                    const Tensor redone = f(again);
+                    if (redone.requires_grad()) redone.backward(gradient);
                     return wanted ? again.grad() : Tensor();
                   });
 }

@@ -10,7 +10,7 @@ thread_local bool Graph::on_ = true;
 
 Edge Edge::to(const Tensor& input) {
   if (!input.requires_grad()) return {};
-  if (Leaf* const leaf = Graph::leaf(input)) leaf->take_place();
+  Graph::check_not_stale(input);
   return {Graph::producer(input), Graph::output(input), input.dtype(), input.shape(), input.spec()};
 }
 
@@ -19,17 +19,14 @@ std::uint64_t Node::next_sequence() {
   return ++last;
 }
 
+// No thread-local objects: a tensor may outlive them, and end when the program does.
 void Node::destroy(Node* node) noexcept {
-  static thread_local std::vector<Node*> waiting;
+  static thread_local Node* waiting = nullptr;
   static thread_local bool draining = false;
-  waiting.push_back(node);
+  node->next_to_go_ = std::exchange(waiting, node);
   if (draining) return;
   draining = true;
-  while (!waiting.empty()) {
-    Node* const next = waiting.back();
-    waiting.pop_back();
-    delete next;
-  }
+  while (waiting != nullptr) delete std::exchange(waiting, waiting->next_to_go_);
   draining = false;
 }
 
@@ -42,27 +39,56 @@ const std::vector<GradientHook>* Node::find_hooks(std::uint32_t output) const {
   return output < hooks_.size() && !hooks_[output].empty() ? &hooks_[output] : nullptr;
 }
 
-void Node::keep_gradient(std::uint32_t output, const Tensor& gradient) {
+void Node::ask_to_keep(std::uint32_t output) {
   if (kept_.size() <= output) kept_.resize(output + 1);
-  kept_[output] = gradient;
+  kept_[output].wanted = true;
+}
+
+void Node::keep_gradient(std::uint32_t output, const Tensor& gradient) {
+  Tensor& kept = kept_[output].gradient;
+  kept = kept.defined() ? add(kept, gradient) : gradient.clone();
 }
 
 Tensor Node::kept_gradient(std::uint32_t output) const {
-  return output < kept_.size() ? kept_[output] : Tensor();
+  return output < kept_.size() ? kept_[output].gradient : Tensor();
 }
 
 Leaf* Graph::leaf(const Tensor& tensor) {
   return dynamic_cast<Leaf*>(producer(tensor).get());
 }
 
+void Graph::mark_view(const Tensor& tensor, const Tensor& base) {
+  const bool of_leaf = base.body_->view == Tensor::View::of_leaf || leaf(base) != nullptr;
+  tensor.body_->view = of_leaf ? Tensor::View::of_leaf : Tensor::View::of_result;
+  tensor.body_->version = tensor.local().storage()->version();
+}
+
+// A leaf is only written to outside the graph, on purpose.
+void Graph::check_not_stale(const Tensor& tensor) {
+  if (tensor.body_->view != Tensor::View::of_result) return;
+  if (tensor.body_->version == tensor.local().storage()->version()) return;
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    "a view of shape " + tensors::shape_to_string(tensor.shape()) +
+                        " is used whose tensor was changed in place",
+                    "its gradient would be that of the numbers before",
+                    "make the view after the change, or clone() it before");
+}
+
 Tensors Leaf::backward(std::span<const Tensor> gradients) {
-  give_place_up();
-  // The sum is the leaf's own: nobody else's later write may show in it.
-  gradient = gradient.defined() ? add(gradient, gradients[0]) : gradients[0];
+  const Tensor& whole = gradients[0];
+  if (gradient.defined()) {
+    gradient = add(gradient, whole);
+  } else {
+    // The leaf's own: nobody else's write may show in it.
+    const bool own = Graph::is_sole_owner(whole) && whole.local().is_contiguous();
+    gradient = own ? whole : whole.clone();
+  }
   if (post_accumulate_hooks.empty()) return {};
   const Tensor self = spec ? Tensor(spec, local) : Tensor(local);
   Graph::set_producer(self, base::Counted<Node>::share(this));
-  for (const auto& hook : post_accumulate_hooks) hook(self);
+  // A copy: a hook may register another one.
+  const auto hooks = post_accumulate_hooks;
+  for (const auto& hook : hooks) hook(self);
   return {};
 }
 

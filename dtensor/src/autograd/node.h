@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,10 @@ class Node : public base::Count {
   /// None where there are no hooks at all.
   const std::vector<GradientHook>* find_hooks(std::uint32_t output) const;
   /// retain_grad().
+  void ask_to_keep(std::uint32_t output);
+  bool keeps_gradient(std::uint32_t output) const {
+    return output < kept_.size() && kept_[output].wanted;
+  }
   void keep_gradient(std::uint32_t output, const Tensor& gradient);
   Tensor kept_gradient(std::uint32_t output) const;
 
@@ -57,24 +62,26 @@ class Node : public base::Count {
   friend class base::Counted<Node>;
   /// However long the chain is that goes with it, without recursion.
   static void destroy(Node* node) noexcept;
+  struct Kept {
+    bool wanted = false;
+    Tensor gradient;
+  };
+
   std::vector<std::vector<GradientHook>> hooks_;
-  Tensors kept_;
+  std::vector<Kept> kept_;
+  Node* next_to_go_ = nullptr;
 };
 
-/// The end of the way: a tensor that no operation made, and its gradient.
+/// The end of the way: a tensor that no operation made, and its gradient. Once all has come to it,
+/// it comes before any operation: the earlier it is done, the more of backward is left beside which
+/// a hook may communicate.
 class Leaf : public Node {
  public:
-  Leaf() : Node(0) {}
+  Leaf() : Node(std::numeric_limits<std::uint64_t>::max()) {}
   std::string_view name() const override { return "AccumulateGrad"; }
   Tensors backward(std::span<const Tensor> gradients) override;
   void release() override {}
   std::span<const Edge> edges() const override { return {}; }
-  /// At its first use in a graph it takes its place in the order: when the engine comes to it, all
-  /// that used it has been.
-  void take_place() {
-    if (sequence_ == 0) sequence_ = next_sequence();
-  }
-  void give_place_up() { sequence_ = 0; }
 
   Tensor gradient;
   std::vector<std::function<void(const Tensor&)>> post_accumulate_hooks;
@@ -92,8 +99,14 @@ class Graph {
   static std::uint32_t output(const Tensor& tensor) { return tensor.body_->output; }
   static Leaf* leaf(const Tensor& tensor);
   /// It shows another tensor's elements.
-  static bool is_view(const Tensor& tensor) { return tensor.body_->is_view; }
-  static void mark_view(const Tensor& tensor) { tensor.body_->is_view = true; }
+  static bool is_view(const Tensor& tensor) { return tensor.body_->view != Tensor::View::none; }
+  static void mark_view(const Tensor& tensor, const Tensor& base);
+  /// @throws Error for a view of what an operation made and another has written over since
+  static void check_not_stale(const Tensor& tensor);
+  /// Nobody else has its elements.
+  static bool is_sole_owner(const Tensor& tensor) {
+    return tensor.body_->owners() == 1 && tensor.local().storage()->owners() == 1;
+  }
   static void set_producer(const Tensor& tensor, base::Counted<Node> producer,
                            std::uint32_t output = 0) {
     tensor.body_->producer = std::move(producer);

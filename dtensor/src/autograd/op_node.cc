@@ -8,7 +8,6 @@ namespace dtrun::dtensor {
 using base::Error;
 using base::ErrorCode;
 
-// The edges come first: a leaf takes its place before the node that uses it.
 OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inputs, Saves saves)
     : Node(0), name_(name), saves_(saves) {
   edges_.reserve(inputs.size());
@@ -23,7 +22,8 @@ OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inp
 }
 
 void OpNodeBase::release() {
-  released_ = true;
+  // What kept nothing may be gone through again, as in PyTorch.
+  released_ = saves_.inputs != 0 || saves_.output;
   saved_.clear();
   output_ = {};
 }

@@ -112,7 +112,7 @@ void record(const Op<A, V>& op, std::span<const Tensor* const> inputs, const Ten
   Graph::set_producer(
       output, base::Counted<Node>(new OpNode<A, V>(op, inputs, output, attributes, numbers)));
   for (const Tensor* input : inputs) {
-    if (input->local().storage() == output.local().storage()) Graph::mark_view(output);
+    if (input->local().storage() == output.local().storage()) Graph::mark_view(output, *input);
   }
 }
 

@@ -1,10 +1,9 @@
 // In-place forms: the operator's new tensor, written over the old elements; in the graph the tensor
 // becomes what the operator made.
-#include <algorithm>
-
-#include "autograd/node.h"
+#include "autograd/engine.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd.h"
+#include "dtrun/dtensor/creation.h"
 #include "dtrun/dtensor/ops.h"
 #include "dtrun/tensor/ops.h"
 
@@ -32,9 +31,21 @@ void check_writable(const char* op, const Tensor& target) {
   }
 }
 
+/// A value that wants a gradient is about to be written to elements that others show as well.
+void check_not_shared(const char* op, const Tensor& target, const Tensor& value) {
+  if (!Graph::is_on() || !value.requires_grad()) return;
+  if (target.requires_grad() || target.local().storage()->owners() == 1) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(op) + " of a tensor that requires a gradient into one of shape " +
+                  tensors::shape_to_string(target.shape()) + " that shares its elements",
+              "the tensors that share them would have the numbers and no gradient",
+              "cat() or stack() the parts, or detach() the value");
+}
+
 /// The numbers of `target` as they are, for an operator whose gradient may want them.
-Tensor as_it_was(const Tensor& target) {
-  if (!Graph::is_on() || !target.requires_grad()) return target.detach();
+Tensor as_it_was(const Tensor& target, const Tensor& other) {
+  const bool wanted = target.requires_grad() || other.requires_grad();
+  if (!Graph::is_on() || !wanted) return target.detach();
   const LocalTensor copy = target.local().clone();
   const Tensor old = target.is_distributed() ? Tensor(target.spec(), copy) : Tensor(copy);
   Graph::set_producer(old, Graph::producer(target), Graph::output(target));
@@ -54,6 +65,10 @@ void check_result(const char* op, const Tensor& target, const Tensor& result) {
               "which does not fit into it", "the form that makes a new tensor");
 }
 
+Placements whole(const Tensor& tensor) {
+  return gradient_placements(tensor.placements());
+}
+
 const Tensor& assign(const Tensor& target, const Tensor& result) {
   Tensor fitting = result.to(target.dtype());
   if (target.is_distributed()) {
@@ -70,7 +85,9 @@ const Tensor& assign(const Tensor& target, const Tensor& result) {
 const Tensor& in_place(const char* name, Tensor (*op)(const Tensor&, const Tensor&),
                        const Tensor& target, const Tensor& other) {
   check_writable(name, target);
-  const Tensor result = op(as_it_was(target), other);
+  check_not_shared(name, target, other);
+  const Tensor old = as_it_was(target, other);
+  const Tensor result = op(old, same(target, other) ? old : other);
   check_result(name, target, result);
   return assign(target, result);
 }
@@ -87,16 +104,21 @@ const Tensor& Tensor::mul_(const Tensor& other) const {
   return in_place("mul_", &dtensor::mul, *this, other);
 }
 
+const Tensor& Tensor::div_(const Tensor& other) const {
+  return in_place("div_", &dtensor::div, *this, other);
+}
+
 const Tensor& Tensor::copy_(const Tensor& source) const {
   check_writable("copy_", *this);
+  check_not_shared("copy_", *this, source);
   if (!is_distributed() || source.is_distributed()) {
     return assign(*this, source.expand(shape()));
   }
   if (source.numel() == 1) {
-    // A number is the same on every rank, and of a sum the first has it.
-    const Tensor whole = Tensor::from_local(source.reshape({}), device_mesh(),
-                                            Placements(placements().size(), Replicate()));
-    return assign(*this, whole.expand(shape()));
+    // A number is the same on every rank.
+    const Tensor number = source.reshape({}).to(dtype());
+    return assign(*this,
+                  add(number, dtensor::zeros(shape(), device_mesh(), whole(*this), dtype())));
   }
   throw Error(ErrorCode::kInvalidArgument,
               "copy_ of a local tensor of shape " + tensors::shape_to_string(source.shape()) +
@@ -106,10 +128,12 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
 
 const Tensor& Tensor::fill_(Scalar value) const {
   check_writable("fill_", *this);
-  if (is_distributed() && std::ranges::any_of(placements(), &Placement::is_partial)) {
-    return copy_(Tensor(tensors::full({}, value, {value.dtype(), device()})));
+  if (is_distributed() && whole(*this) != placements()) {
+    // The sum of the parts is the value.
+    local().copy_(dtensor::full(shape(), value, device_mesh(), placements(), dtype()).local());
+  } else {
+    local().fill_(value);
   }
-  local().fill_(value);
   local().storage()->count_write();
   if (Graph::is_on()) Graph::set_producer(*this, nullptr);
   return *this;

@@ -25,6 +25,12 @@ class NoGrad : public GradMode {
 
 bool is_grad_enabled();
 
+/// The gradients of the sum of `outputs` with regard to `inputs`, leaves or not; no grad() changes.
+/// Undefined for an input that no output depends on.
+/// @param grad_outputs of the outputs; not given: one, of outputs with one element
+Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_outputs = {},
+             BackwardOptions options = {});
+
 /// f(x) again in backward instead of what it would have kept: less memory, one more forward. What
 /// else f uses of tensors gets its gradients, too.
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x);

@@ -56,6 +56,15 @@ class Tensor {
   static Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placements,
                            FromLocal options = {});
 
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
+  ~Tensor() = default;
+  /// x[0] = 3 and x.slice(...) = y write the elements that the expression shows.
+  void operator=(Scalar value) && { fill_(value); }
+  void operator=(const Tensor& source) && { copy_(source); }
+
   bool defined() const { return static_cast<bool>(body_); }
   /// Of the whole tensor.
   const Shape& shape() const { return body_->spec ? body_->spec.shape() : body_->local.shape(); }
@@ -133,6 +142,11 @@ class Tensor {
   const Tensor& add_(const Tensor& other) const;
   const Tensor& sub_(const Tensor& other) const;
   const Tensor& mul_(const Tensor& other) const;
+  const Tensor& div_(const Tensor& other) const;
+  const Tensor& operator+=(const Tensor& other) const { return add_(other); }
+  const Tensor& operator-=(const Tensor& other) const { return sub_(other); }
+  const Tensor& operator*=(const Tensor& other) const { return mul_(other); }
+  const Tensor& operator/=(const Tensor& other) const { return div_(other); }
 
   // Views, of local tensors and of distributed ones. Errors: kInvalidArgument.
   Tensor view(const Shape& shape) const;
@@ -170,6 +184,8 @@ class Tensor {
 
  private:
   friend class Graph;
+  /// Whose elements a recorded tensor shows besides its own.
+  enum class View : std::uint8_t { none, of_leaf, of_result };
   struct Body : base::Count {
     static void destroy(Body* body) noexcept;
     Body(LocalTensor its_local, Spec its_spec);
@@ -179,7 +195,8 @@ class Tensor {
     Spec spec;
     base::Counted<Node> producer;  ///< none: no gradient is wanted
     std::uint32_t output = 0;      ///< which of the producer's
-    bool is_view = false;          ///< of elements of a tensor that it was recorded with
+    View view = View::none;
+    std::uint32_t version = 0;  ///< of the elements, when the view was made
   };
 
   explicit Tensor(base::Counted<Body> body);

@@ -1,0 +1,218 @@
+// The tape: what is recorded, in which order the engine goes back, what is refused, what is freed.
+#include "dtrun/dtensor/autograd.h"
+
+#include <gtest/gtest.h>
+
+#include "dtensor/gradient_check.h"
+#include "dtensor/refusal.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using Values = std::vector<double>;
+
+Tensor leaf_of(const Values& values) {
+  return tensor_from(values, {static_cast<std::int64_t>(values.size())}, DType::f64)
+      .requires_grad_();
+}
+
+TEST(AutogradTest, GradientsAddUpOverBackwardsAndUses) {
+  const Tensor x = leaf_of({1, 2});
+  (x * x + x).sum().backward();
+  EXPECT_EQ(x.grad().to_vector(), (Values{3, 5}));
+  (x * 10.0).sum().backward();
+  EXPECT_EQ(x.grad().to_vector(), (Values{13, 15}));
+  x.set_grad({});
+  EXPECT_FALSE(x.grad().defined());
+}
+
+TEST(AutogradTest, AGraphIsGoneThroughOnceUnlessItIsRetained) {
+  const Tensor x = leaf_of({2});
+  const Tensor y = (x * x).sum();
+  y.backward({.retain_graph = true});
+  y.backward();
+  EXPECT_EQ(x.grad().to_vector(), (Values{8}));
+  expect_refused([&] { y.backward(); }, "a second time");
+}
+
+TEST(AutogradTest, WhatCannotBeGoneBackFromIsRefused) {
+  const Tensor x = leaf_of({1, 2});
+  expect_refused([&] { (x * x).backward(); }, "takes a tensor with one element");
+  expect_refused([] { ones({1}).backward(); }, "no gradient is wanted");
+  expect_refused([] { tensor({1, 2}).requires_grad_(); }, "only floating point numbers");
+  expect_refused([&] { (x * x).requires_grad_(false); }, "has made");
+  expect_refused([&] { (x * x).backward(ones({3}, kDoubles)); }, "");
+}
+
+TEST(AutogradTest, NothingIsRecordedWithinNoGradAndBehindDetach) {
+  const Tensor x = leaf_of({1, 2});
+  {
+    const NoGrad no_grad;
+    EXPECT_FALSE(is_grad_enabled());
+    EXPECT_FALSE((x * x).requires_grad());
+  }
+  EXPECT_TRUE(is_grad_enabled());
+  (x.detach() * x).sum().backward();
+  EXPECT_EQ(x.grad().to_vector(), (Values{1, 2}));
+}
+
+TEST(AutogradTest, HooksSeeTheWholeGradientAndMayReplaceIt) {
+  const Tensor x = leaf_of({1, 2});
+  std::vector<std::string> order;
+  const Tensor y = x * 2.0;
+  y.register_hook([&](const Tensor& gradient) {
+    order.push_back("y " + std::to_string(gradient.to_vector()[0]).substr(0, 1));
+    return gradient * 10.0;
+  });
+  x.register_post_accumulate_grad_hook([&](const Tensor& leaf) {
+    order.push_back("x " + std::to_string(leaf.grad().to_vector()[0]).substr(0, 2));
+  });
+  (y + y).sum().backward();
+  EXPECT_EQ(order, (std::vector<std::string>{"y 2", "x 40"}));
+}
+
+TEST(AutogradTest, AGradientThatIsRetainedIsThatOfTheMiddle) {
+  const Tensor x = leaf_of({3});
+  const Tensor y = x * x;
+  EXPECT_FALSE(y.grad().defined());
+  y.retain_grad();
+  (y * y).sum().backward();
+  EXPECT_EQ(y.grad().to_vector(), (Values{18}));
+  EXPECT_EQ(x.grad().to_vector(), (Values{108}));
+}
+
+TEST(AutogradTest, DerivativesOfDerivativesAreRight) {
+  const Tensor x = leaf_of({2});
+  const Tensor first = grad({(x * x * x).sum()}, {x}, {}, {.create_graph = true})[0];
+  EXPECT_EQ(first.to_vector(), (Values{12}));
+  EXPECT_FALSE(x.grad().defined());
+  first.sum().backward();
+  EXPECT_EQ(x.grad().to_vector(), (Values{12}));
+}
+
+TEST(AutogradTest, GradOfWhatNoOutputDependsOnIsUndefined) {
+  const Tensor x = leaf_of({2}), other = leaf_of({3});
+  const Tensors gradients = grad({(x * 5.0).sum()}, {x, other});
+  EXPECT_EQ(gradients[0].to_vector(), (Values{5}));
+  EXPECT_FALSE(gradients[1].defined());
+}
+
+TEST(AutogradTest, ADiamondIsGoneThroughOnce) {
+  const Tensor x = leaf_of({2});
+  const Tensor y = x * 3.0;
+  (y * y + exp(y * 0.0) * y).sum().backward();
+  EXPECT_EQ(x.grad().to_vector(), (Values{2 * 6 * 3 + 3}));
+}
+
+TEST(AutogradTest, WhatAGradientNeedsMayNotChangeInPlace) {
+  const Tensor x = leaf_of({2});
+  const Tensor y = x * 1.0;
+  const Tensor z = (y * y).sum();
+  {
+    const NoGrad no_grad;
+    y.add_(ones({1}, kDoubles));
+  }
+  expect_refused([&] { z.backward(); }, "changed in place");
+}
+
+TEST(AutogradTest, InPlaceFormsBecomePartOfTheGraph) {
+  const Tensor x = leaf_of({2, 3});
+  const Tensor y = x * 1.0;
+  y.mul_(x);
+  y.add_(x);
+  y.sum().backward();
+  EXPECT_EQ(x.grad().to_vector(), (Values{5, 7}));
+  expect_refused([&] { x.add_(x); }, "on a leaf");
+  expect_refused([&] { (x * 1.0).view({2, 1}).add_(ones({1}, kDoubles)); }, "view");
+  expect_refused([] { tensor({1, 2}).mul_(tensor({0.5})); }, "does not fit into it");
+}
+
+TEST(AutogradTest, AnElementIsWrittenByItsIndex) {
+  const Tensor x = zeros({2, 2});
+  x[0] = 3;
+  x[1][0] = 4;
+  x.slice(1, 1, 2) = ones({2, 1}) * 7;
+  EXPECT_EQ(x.to_vector(), (Values{3, 7, 4, 7}));
+}
+
+TEST(AutogradTest, ALongChainNeedsNoStack) {
+  const Tensor x = leaf_of({1});
+  Tensor y = x;
+  for (int i = 0; i < 200'000; ++i) y = y + 0.0;
+  y.sum().backward({.retain_graph = true});
+  EXPECT_EQ(x.grad().to_vector(), (Values{1}));
+  y = {};  // and goes without one
+}
+
+TEST(AutogradTest, ACheckpointGivesTheSameGradients) {
+  const Tensor x = leaf_of({0.5, 2}), weight = leaf_of({3, 4});
+  const auto layer = [&](const Tensor& in) { return exp(in * weight) * in; };
+  layer(x).sum().backward();
+  const Values of_x = x.grad().to_vector(), of_weight = weight.grad().to_vector();
+  x.set_grad({});
+  weight.set_grad({});
+  checkpoint(layer, x).sum().backward();
+  EXPECT_EQ(x.grad().to_vector(), of_x);
+  EXPECT_EQ(weight.grad().to_vector(), of_weight);
+  // Also where only what is captured wants one.
+  weight.set_grad({});
+  checkpoint(layer, x.detach()).sum().backward();
+  EXPECT_EQ(weight.grad().to_vector(), of_weight);
+}
+
+TEST(AutogradTest, AGraphKeepsWhatItNeedsAndGoesWithItsTensors) {
+  int released = 0;
+  double values[] = {1, 2};
+  {
+    Tensor y;
+    {
+      const Tensor x = LocalTensor(
+          tensors::Storage::wrap(values, sizeof values, tensors::kCpu, [&] { ++released; }),
+          DType::f64, {2}, {1});
+      x.requires_grad_();
+      x.register_hook([x = x.detach()](const Tensor&) { return Tensor(); });
+      y = (x * x).sum();
+    }
+    EXPECT_EQ(released, 0);
+    y.backward();
+  }
+  EXPECT_EQ(released, 1);
+}
+
+TEST(AutogradTest, AGradientLiesAsItsTensor) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    const Tensor whole = randn({4, 6}, {1}, kDoubles);
+    for (const Placement& first : {Shard(0), Shard(1), Replicate(), Partial()}) {
+      for (const Placement& second : {Shard(0), Shard(1), Replicate(), Partial()}) {
+        const Tensor x =
+            distribute_tensor(whole, mesh, {first, second}, {.source_rank = -1}).requires_grad_();
+        (x * x).sum().backward();
+        EXPECT_EQ(difference(x.grad().full_tensor(), whole * 2.0, {1e-12, 1e-12}), "");
+        const auto expected = [](const Placement& placement) {
+          return placement.is_partial() ? Replicate() : placement;
+        };
+        EXPECT_EQ(x.grad().placements(), (Placements{expected(first), expected(second)}));
+      }
+    }
+  });
+}
+
+TEST(AutogradTest, GradientsCrossBetweenLocalAndDistributed) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor mine = (ones({2, 3}, kDoubles) * (1.0 + group.rank())).requires_grad_();
+    const Tensor x = Tensor::from_local(mine, mesh, {Shard(0)});
+    (x * x).redistribute({Shard(1)}).full_tensor().sum().backward();
+    EXPECT_EQ(mine.grad().to_vector(), Values(6, 2.0 * (1 + group.rank())));
+    // A number that joins gets a local gradient, the same on all ranks.
+    const Tensor number = tensor({2.0}, {.dtype = DType::f64}).requires_grad_();
+    (x.detach() * number).sum().backward();
+    EXPECT_FALSE(number.grad().is_distributed());
+    EXPECT_EQ(number.grad().to_vector(), (Values{18}));
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
