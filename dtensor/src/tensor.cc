@@ -62,6 +62,14 @@ const LocalTensor& Tensor::plain_local() const {
               "to_local() for the part, full_tensor() for the whole");
 }
 
+const Tensor& Tensor::shown() const {
+  if (defined() && local().storage()->owners() > 1) return *this;
+  throw Error(ErrorCode::kInvalidArgument,
+              "assignment to an expression that is a copy, so that nobody would see it",
+              "a slice of a dim that is sharded is one, and a reshape that has to copy",
+              "redistribute() first, or write to the tensor of to_local()");
+}
+
 namespace {
 
 /// All of it, on this rank.

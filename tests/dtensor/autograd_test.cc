@@ -136,6 +136,48 @@ TEST(AutogradTest, AnElementIsWrittenByItsIndex) {
   EXPECT_EQ(x.to_vector(), (Values{3, 7, 4, 7}));
 }
 
+TEST(AutogradTest, AnAssignmentThatNobodyWouldSeeIsRefused) {
+  expect_refused([] { ones({2}).clone() = 3; }, "nobody would see it");
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor sharded = zeros({4, 2}, mesh, {Shard(0)});
+    expect_refused([&] { sharded[0] = 3; }, "nobody would see it");
+    sharded.select(1, 1) = 5;
+    EXPECT_EQ(sharded.to_vector(), (Values{0, 5, 0, 5, 0, 5, 0, 5}));
+    const Tensor replicated = zeros({2, 2}, mesh, {Replicate()});
+    replicated[0] = 3;
+    EXPECT_EQ(replicated.to_vector(), (Values{3, 3, 0, 0}));
+  });
+}
+
+TEST(AutogradTest, AFilledPartialTensorHasTheValue) {
+  test::run_ranks(3, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::product}) {
+      const Tensor x = distribute_tensor(ones({2}), mesh, {Partial(op)});
+      x.fill_(7);
+      EXPECT_EQ(x.to_vector(), (Values{7, 7}));
+      x.copy_(tensor(5.0));
+      EXPECT_EQ(x.to_vector(), (Values{5, 5}));
+      EXPECT_EQ(x.placements()[0], Partial(op));
+    }
+  });
+}
+
+TEST(AutogradTest, MemoryStaysFlatOverAThousandSteps) {
+  const Tensor weight = leaf_of({1, 2, 3});
+  const auto step = [&] {
+    (weight * weight).sum().backward();
+    const NoGrad no_grad;
+    weight.sub_(weight.grad() * 1e-3);
+    weight.set_grad({});
+  };
+  step();
+  const std::uint32_t owners = weight.local().storage()->owners();
+  for (int i = 0; i < 1000; ++i) step();
+  EXPECT_EQ(weight.local().storage()->owners(), owners);
+}
+
 TEST(AutogradTest, ALongChainNeedsNoStack) {
   const Tensor x = leaf_of({1});
   Tensor y = x;

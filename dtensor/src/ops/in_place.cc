@@ -92,6 +92,14 @@ const Tensor& in_place(const char* name, Tensor (*op)(const Tensor&, const Tenso
   return assign(target, result);
 }
 
+/// A local number as all elements of a tensor of target's shape, whole on every rank of its mesh.
+Tensor everywhere(const Tensor& number, const Tensor& target) {
+  const Placements replicated(target.placements().size(), Replicate());
+  return Tensor::from_local(number.reshape({}).to(target.device()).to(target.dtype()),
+                            target.device_mesh(), replicated)
+      .expand(target.shape());
+}
+
 }  // namespace
 
 const Tensor& Tensor::add_(const Tensor& other) const {
@@ -115,10 +123,7 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
     return assign(*this, source.expand(shape()));
   }
   if (source.numel() == 1) {
-    // A number is the same on every rank.
-    const Tensor number = source.reshape({}).to(dtype());
-    return assign(*this,
-                  add(number, dtensor::zeros(shape(), device_mesh(), whole(*this), dtype())));
+    return assign(*this, everywhere(source, *this));
   }
   throw Error(ErrorCode::kInvalidArgument,
               "copy_ of a local tensor of shape " + tensors::shape_to_string(source.shape()) +
@@ -129,8 +134,11 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
 const Tensor& Tensor::fill_(Scalar value) const {
   check_writable("fill_", *this);
   if (is_distributed() && whole(*this) != placements()) {
-    // The sum of the parts is the value.
-    local().copy_(dtensor::full(shape(), value, device_mesh(), placements(), dtype()).local());
+    // The parts make up the value.
+    const NoGrad no_grad;
+    const Tensor number = tensors::full({}, value, {dtype(), device()});
+    local().copy_(
+        everywhere(number, *this).redistribute(placements(), spec().shard_order()).local());
   } else {
     local().fill_(value);
   }

@@ -61,9 +61,10 @@ class Tensor {
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
   ~Tensor() = default;
-  /// x[0] = 3 and x.slice(...) = y write the elements that the expression shows.
-  void operator=(Scalar value) && { fill_(value); }
-  void operator=(const Tensor& source) && { copy_(source); }
+  /// x[0] = 3 and x.slice(...) = y write the elements that the expression shows. @throws Error
+  /// kInvalidArgument where it shows nobody's, for the write would be lost
+  void operator=(Scalar value) && { shown().fill_(value); }
+  void operator=(const Tensor& source) && { shown().copy_(source); }
 
   bool defined() const { return static_cast<bool>(body_); }
   /// Of the whole tensor.
@@ -199,7 +200,8 @@ class Tensor {
     std::uint32_t version = 0;  ///< of the elements, when the view was made
   };
 
-  explicit Tensor(base::Counted<Body> body);
+  /// Itself, unless nobody else has its elements.
+  const Tensor& shown() const;
   base::Counted<Body> body_;
 };
 
