@@ -93,7 +93,8 @@ class Tensor {
 
   // Elements of a local tensor. @throws Error kInvalidArgument for a distributed one
   /// What kernels and collectives take.
-  operator const LocalTensor&() const { return plain_local(); }  // NOLINT
+  operator const LocalTensor&() const& { return plain_local(); }  // NOLINT
+  operator LocalTensor() const&& { return plain_local(); }        // NOLINT: outlives the temporary
   const LocalTensor& plain_local() const;
   /// What this rank holds, wherever the rest lies. No gradient flows.
   const LocalTensor& local() const { return body_->local; }
