@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
 
@@ -103,6 +105,21 @@ TEST(ElementwiseTest, IntegersBecomeFloatingWhereTheFunctionIsNoIntegers) {
   EXPECT_EQ(exp(tensor({0, 1})).dtype(), DType::f32);
   EXPECT_EQ(abs(tensor({-1, 1})).dtype(), DType::i64);
   EXPECT_EQ(relu(tensor({-1, 1})).to_vector(), (std::vector<double>{0, 1}));
+}
+
+TEST(ElementwiseTest, WhatIsNoNumberPassesTheGradientOfRelu) {
+  const Tensor x = tensor({std::nan(""), -1.0, 1.0}).requires_grad_();
+  relu(x).sum().backward();
+  EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{1, 0, 1}));
+}
+
+TEST(ElementwiseTest, AMeanOfHalvesDoesNotOverflow) {
+  const Tensor x = ones({70000}, {.dtype = DType::f16}).requires_grad_();
+  const Tensor average = mean(x * 4.0);
+  EXPECT_EQ(average.dtype(), DType::f16);
+  EXPECT_EQ(average.item(), 4);
+  average.backward();
+  EXPECT_EQ(x.grad().dtype(), DType::f16);
 }
 
 }  // namespace

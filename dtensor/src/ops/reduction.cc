@@ -110,6 +110,10 @@ Tensor mean(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
                       "mean of a tensor of " + std::string(tensors::dtype_name(a.dtype())),
                       "the mean of integers is none", "to(DType::f32) first");
   }
+  // A sum may be beyond what half types hold where the mean is not.
+  if (a.dtype() == DType::f16 || a.dtype() == DType::bf16) {
+    return mean(a.to(DType::f32), dims, keepdim).to(a.dtype());
+  }
   const Tensor total = sum(a, dims, keepdim);
   const std::int64_t results = total.numel();
   const double count = results == 0 ? 1 : static_cast<double>(a.numel() / results);

@@ -113,7 +113,7 @@ constexpr Op<> kSigmoid = unary<tensors::sigmoid>(
 constexpr Op<> kRelu = unary<tensors::relu>(
     "relu", same_dtype,
     [](const C& c) -> Tensors {
-      return {where(gt(c.output(), 0), c.grad(), zeros_like(c.grad()))};
+      return {where(le(c.output(), 0), zeros_like(c.grad()), c.grad())};
     },
     kOutput);
 constexpr Op<> kSilu = unary<tensors::silu>(
