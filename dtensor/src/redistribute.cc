@@ -159,7 +159,9 @@ class StepRun {
   LocalTensor to_partial() const {
     const ReduceOp op = after_.reduce_op();
     if (before_.is_replicate()) {
-      if (group_.rank() == 0 || op == ReduceOp::avg) return local_;
+      // A copy, as the other ranks get: who writes to it later must not write to the source on
+      // some.
+      if (group_.rank() == 0 || op == ReduceOp::avg) return local_.clone();
       return neutral_like(local_, after_shape_, op);
     }
     LocalTensor result = neutral_like(local_, after_shape_, op);

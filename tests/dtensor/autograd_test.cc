@@ -164,6 +164,27 @@ TEST(AutogradTest, AFilledPartialTensorHasTheValue) {
   });
 }
 
+TEST(AutogradTest, InPlaceFormsOnAMeshAreTheSameOnAllRanks) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = distribute_tensor(ones({4, 3}), mesh, {Shard(0)});
+    const Tensor total = zeros({});
+    total.add_(x.sum());
+    EXPECT_EQ(total.to_vector(), (Values{12}));
+    // What becomes Partial, contiguous or reshaped shares nothing on any rank.
+    const Tensor whole = distribute_tensor(ones({2, 2}), mesh, {Replicate()});
+    whole.redistribute({Partial()}).fill_(9);
+    EXPECT_EQ(whole.local().to_vector(), (Values{1, 1, 1, 1}));
+    const Tensor uneven = distribute_tensor(ones({3, 2}), mesh, {Shard(0)});
+    uneven.t().contiguous().fill_(9);
+    uneven.t().reshape({2, 3}).fill_(9);
+    EXPECT_EQ(uneven.to_vector(), Values(6, 1));
+    // A part of a leaf is a view of it.
+    x.requires_grad_();
+    expect_refused([&] { x.to_local().mul_(ones({1})); }, "on a view");
+  });
+}
+
 TEST(AutogradTest, MemoryStaysFlatOverAThousandSteps) {
   const Tensor weight = leaf_of({1, 2, 3});
   const auto step = [&] {

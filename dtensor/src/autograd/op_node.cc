@@ -16,7 +16,7 @@ OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inp
     edges_.push_back(Edge::to(input));
     metas_.push_back({input.shape(), input.dtype()});
     input_specs_.push_back(input.spec());
-    saved_.push_back((saves.inputs >> i & 1U) != 0 ? Saved::of(input) : Saved{});
+    saved_.push_back(i < 32 && (saves.inputs >> i & 1U) != 0 ? Saved::of(input) : Saved{});
   }
   sequence_ = next_sequence();
 }

@@ -43,6 +43,7 @@ Tensor recorded(std::string_view name, const Tensor& input, Tensor output, Backw
   if (input.requires_grad() && Graph::is_on()) {
     Graph::set_producer(output, base::Counted<Node>(new StepNode(name, input, std::move(backward),
                                                                  passes_partial_on)));
+    if (input.local().storage() == output.local().storage()) Graph::mark_view(output, input);
   }
   return output;
 }

@@ -71,6 +71,8 @@ Placements whole(const Tensor& tensor) {
 
 const Tensor& assign(const Tensor& target, const Tensor& result) {
   Tensor fitting = result.to(target.dtype());
+  // A local target holds all of it, and every rank's the same.
+  if (!target.is_distributed() && fitting.is_distributed()) fitting = fitting.full_tensor();
   if (target.is_distributed()) {
     fitting = fitting.redistribute(target.placements(), target.spec().shard_order());
   }

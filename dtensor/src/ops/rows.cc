@@ -143,6 +143,10 @@ constexpr Op<Ignored> kCrossEntropy{
     .local = [](Locals in, const Ignored& a, const None&,
                 const Site&) { return tensors::cross_entropy_rows(in[0], in[1], a.index).loss; },
     .backward = [](const Context<Ignored, None>& c) -> Tensors {
+      if (Graph::is_on()) {
+        throw Error(ErrorCode::kUnavailable, "a second derivative of cross_entropy",
+                    "its gradient has no gradient yet", "log_softmax() and sum()");
+      }
       const Tensor gradient = c.grad(), logits = c.input(0), target = c.input(1);
       const Tensor* const inputs[] = {&gradient, &logits, &target};
       return {call(kCrossEntropyBackward, std::span<const Tensor* const>(inputs), c.attributes()),
@@ -184,7 +188,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, LossOptions opt
   if (options.reduction != Reduction::mean) return reduced(losses, options.reduction);
   // The mean is over those that count.
   const Tensor counted = call(kCounted, target, Ignored{options.ignore_index});
-  return div(sum(losses), sum(counted).to(losses.dtype()));
+  // Sums of halves may be beyond what halves hold.
+  const DType dtype = losses.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  return div(sum(losses.to(dtype)), sum(counted).to(dtype)).to(losses.dtype());
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {

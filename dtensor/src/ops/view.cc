@@ -89,16 +89,22 @@ void reshape_rules(Rules& r, Metas in, const Sizes& a) {
   r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
 }
 
-constexpr Op<Sizes> kReshape{
-    .name = "reshape",
-    .meta = sized,
-    .rules = reshape_rules,
-    .local = [](Locals in, const Sizes& a, const None&,
-                const Site& site) { return in[0].reshape(site.output_shape(a.sizes)); },
-    .backward = [](const Context<Sizes, None>& c) -> Tensors {
-      return {c.grad().reshape(c.shape(0))};
-    },
-    .partial_gradient = PartialGradient::passed_on};
+constexpr Op<Sizes> kReshape{.name = "reshape",
+                             .meta = sized,
+                             .rules = reshape_rules,
+                             .local =
+                                 [](Locals in, const Sizes& a, const None&, const Site& site) {
+                                   const LocalTensor reshaped =
+                                       in[0].reshape(site.output_shape(a.sizes));
+                                   // On a mesh a copy on all ranks, not on those alone whose part
+                                   // cannot be viewed so.
+                                   const bool shares = reshaped.storage() == in[0].storage();
+                                   return site.output && shares ? reshaped.clone() : reshaped;
+                                 },
+                             .backward = [](const Context<Sizes, None>& c) -> Tensors {
+                               return {c.grad().reshape(c.shape(0))};
+                             },
+                             .partial_gradient = PartialGradient::passed_on};
 
 constexpr Op<Sizes> kView{
     .name = "view",
@@ -259,7 +265,7 @@ constexpr Op<Range> kSlice{
         [](Metas in, const Range& a) {
           Meta meta = in[0];
           std::int64_t& size = meta.shape[static_cast<std::size_t>(a.dim)];
-          size = (a.end - a.start + a.step - 1) / a.step;
+          size = (a.end - a.start) / a.step + ((a.end - a.start) % a.step != 0 ? 1 : 0);
           return meta;
         },
     .rules = [](Rules& r, Metas in, const Range& a) { rules_but(r, in, a.dim); },
@@ -448,7 +454,8 @@ Tensor Tensor::clone() const {
 }
 
 Tensor Tensor::contiguous() const {
-  return local().is_contiguous() ? *this : clone();
+  // On a mesh some ranks' parts may be contiguous and others' not: all copy.
+  return !is_distributed() && local().is_contiguous() ? *this : clone();
 }
 
 }  // namespace dtrun::dtensor
