@@ -14,14 +14,6 @@ using base::Error;
 using base::ErrorCode;
 using tensors::Shape;
 
-/// The layout with Replicate for Partial: what is communicated or made before the last, local step.
-Layout without_partials(Layout layout) {
-  for (Placement& placement : layout.placements) {
-    if (placement.is_partial()) placement = Replicate();
-  }
-  return layout;
-}
-
 /// The axes as the data spreads: cuts first, outermost first, so that the broadcasts after them
 /// carry only chunks.
 std::vector<int> spreading_order(const Layout& layout) {
@@ -115,8 +107,9 @@ void check_source(const DeviceMesh& mesh, int source) {
 }
 
 Tensor made(Spec spec, const LocalTensor& local) {
-  LocalTensor placed = redistribute_local({spec.mesh(), spec.shape()},
-                                          without_partials(spec.layout()), spec.layout(), local);
+  LocalTensor placed = redistribute_local(
+      {spec.mesh(), spec.shape()}, Layout{without_partials(spec.placements()), spec.shard_order()},
+      spec.layout(), local);
   return Tensor(std::move(spec), std::move(placed));
 }
 

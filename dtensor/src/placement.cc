@@ -55,6 +55,13 @@ Placement Placement::parse(std::string_view text) {
   return Shard(dim);
 }
 
+Placements without_partials(Placements placements) {
+  for (Placement& placement : placements) {
+    if (placement.is_partial()) placement = Replicate();
+  }
+  return placements;
+}
+
 std::string placements_to_string(const Placements& placements) {
   std::string text = "[";
   for (const Placement& placement : placements) {

@@ -3,7 +3,6 @@
 #include <ostream>
 #include <utility>
 
-#include "autograd/engine.h"
 #include "autograd/step_node.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
@@ -108,6 +107,10 @@ Tensor Tensor::mean() const {
 }
 Tensor Tensor::mean(const std::vector<int>& dims, bool keepdim) const {
   return dtensor::mean(*this, dims, keepdim);
+}
+
+bool equal(const Tensor& a, const Tensor& b) {
+  return tensors::equal(whole_of(a), whole_of(b));
 }
 
 std::string Tensor::to_string() const {

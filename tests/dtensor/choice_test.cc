@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "dispatch/rules.h"
 #include "dtensor/vector_layout.h"
 #include "dtrun/base/error.h"
 #include "sharding/matmul.h"
@@ -34,15 +35,15 @@ Operand operand_of(const Input& input) {
   return {input.shape, input.dtype, {}};
 }
 
-Outcome outcome_of(const Operation& operation, const std::vector<AxisRule>& rules,
-                   const std::vector<int>& mesh, const std::vector<Input>& inputs) {
+Outcome outcome_of(const Rules& rules, const std::vector<int>& mesh,
+                   const std::vector<Input>& inputs) {
   std::vector<Layout> layouts;
   for (const Input& input : inputs) {
     Placements placements;
     for (const std::string& text : input.placements) placements.push_back(Placement::parse(text));
     layouts.push_back(make_layout(input.shape, mesh, placements, input.order));
   }
-  const Choice choice = cheapest_choice(operation, rules, mesh, layouts);
+  const Choice choice = cheapest_choice(rules.operation(), rules.rules(), mesh, layouts);
   PlanCost cost;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     cost += plan_cost(inputs[i].shape, mesh,
@@ -57,23 +58,25 @@ DType result_dtype(const std::vector<Input>& inputs) {
   return dtype;
 }
 
-Operation pointwise(const std::vector<Input>& inputs) {
-  std::vector<Operand> operands;
-  for (const Input& input : inputs) operands.push_back(operand_of(input));
-  return pointwise_operation(operands, result_dtype(inputs));
+/// Rules about to be told, as an operator's definition gets them.
+Rules rules_for(const std::vector<int>& mesh, const std::vector<Input>& inputs) {
+  std::vector<Meta> metas;
+  for (const Input& input : inputs) metas.push_back({input.shape, input.dtype});
+  int ranks = 1;
+  for (const int size : mesh) ranks *= size;
+  return Rules(metas, {{}, result_dtype(inputs)}, ranks);
 }
 Outcome add(const std::vector<int>& mesh, const std::vector<Input>& inputs) {
-  const Operation operation = pointwise(inputs);
-  return outcome_of(operation, additive_rules(operation), mesh, inputs);
+  return outcome_of(rules_for(mesh, inputs).pointwise().cut_all().additive(), mesh, inputs);
 }
 Outcome mul(const std::vector<int>& mesh, const std::vector<Input>& inputs) {
-  const Operation operation = pointwise(inputs);
-  return outcome_of(operation, multiplicative_rules(operation), mesh, inputs);
+  return outcome_of(rules_for(mesh, inputs).pointwise().cut_all().multiplicative(), mesh, inputs);
 }
 Outcome matmul(const std::vector<int>& mesh, const Input& left, const Input& right) {
-  const Operation operation =
+  const Operation product =
       matmul_operation(operand_of(left), operand_of(right), result_dtype({left, right}));
-  return outcome_of(operation, matmul_rules(operation), mesh, {left, right});
+  return outcome_of(rules_for(mesh, {left, right}).einsum(product).cut_all().multiplicative(), mesh,
+                    {left, right});
 }
 
 TEST(ChoiceTest, EqualPlacementsAddWithoutCommunication) {
@@ -165,7 +168,7 @@ TEST(ChoiceTest, AnOrderOfAxesThatBothHaveIsKept) {
 }
 
 TEST(ChoiceTest, ShapesThatDoNotFitAreRefused) {
-  EXPECT_THROW(pointwise({{{5}, {"R"}}, {{4}, {"R"}}}), base::Error);
+  EXPECT_THROW(rules_for({1}, {{{5}, {"R"}}, {{4}, {"R"}}}).pointwise(), base::Error);
   EXPECT_THROW(matmul({1}, {{2, 3}, {"R"}}, {{2, 3}, {"R"}}), base::Error);
   EXPECT_THROW(matmul({1}, {{}, {"R"}}, {{2}, {"R"}}), base::Error);
 }

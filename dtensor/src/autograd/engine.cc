@@ -203,7 +203,7 @@ class Engine {
       return;
     }
     if (!gradient.is_distributed()) gradient = replicated(gradient, spec);
-    gradient = gradient.redistribute(gradient_placements(spec.placements()), spec.shard_order());
+    gradient = gradient.redistribute(without_partials(spec.placements()), spec.shard_order());
   }
 
   const BackwardOptions options_;
@@ -217,14 +217,6 @@ class Engine {
 };
 
 }  // namespace
-
-Placements gradient_placements(const Placements& placements) {
-  Placements placed = placements;
-  for (Placement& placement : placed) {
-    if (placement.is_partial()) placement = Replicate();
-  }
-  return placed;
-}
 
 Tensors run_backward(const Tensors& roots, const Tensors& gradients, BackwardOptions options,
                      std::span<const Edge> wanted) {

@@ -14,7 +14,4 @@ namespace dtrun::dtensor {
 Tensors run_backward(const Tensors& roots, const Tensors& gradients, BackwardOptions options,
                      std::span<const Edge> wanted = {});
 
-/// What a gradient is placed as where the tensor is: shards as they are, Partial as Replicate.
-Placements gradient_placements(const Placements& placements);
-
 }  // namespace dtrun::dtensor

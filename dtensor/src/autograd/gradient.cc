@@ -27,7 +27,7 @@ std::string named(const Tensor& tensor) {
 Tensor one_like(const Tensor& root) {
   LocalTensor one = tensors::ones(root.local().shape(), {root.dtype(), root.device()});
   if (!root.is_distributed()) return one;
-  return Tensor(make_spec(root.device_mesh(), gradient_placements(root.placements()), root.shape(),
+  return Tensor(make_spec(root.device_mesh(), without_partials(root.placements()), root.shape(),
                           root.dtype(), root.spec().shard_order()),
                 std::move(one));
 }

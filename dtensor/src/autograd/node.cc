@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops.h"
 
 namespace dtrun::dtensor {
@@ -9,8 +10,7 @@ namespace dtrun::dtensor {
 thread_local bool Graph::on_ = true;
 
 Edge Edge::to(const Tensor& input) {
-  if (!input.requires_grad()) return {};
-  Graph::check_not_stale(input);
+  if (input.requires_grad()) Graph::check_not_stale(input);
   return {Graph::producer(input), Graph::output(input), input.dtype(), input.shape(), input.spec()};
 }
 
@@ -28,6 +28,13 @@ void Node::destroy(Node* node) noexcept {
   draining = true;
   while (waiting != nullptr) delete std::exchange(waiting, waiting->next_to_go_);
   draining = false;
+}
+
+void refuse_second_backward(std::string_view node) {
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    "backward goes through " + std::string(node) + " a second time",
+                    "what it kept of the forward was given back after the first",
+                    "backward({.retain_graph = true}) the first time");
 }
 
 std::vector<GradientHook>& Node::hooks(std::uint32_t output) {

@@ -18,6 +18,7 @@ namespace dtrun::dtensor {
 struct Edge {
   base::Counted<Node> node;  ///< none: this input wants no gradient
   std::uint32_t output = 0;  ///< which of the node's
+  // Of the input, whether it wants a gradient or not.
   DType dtype = DType::f32;
   Shape shape;
   Spec spec;
@@ -71,6 +72,9 @@ class Node : public base::Count {
   std::vector<Kept> kept_;
   Node* next_to_go_ = nullptr;
 };
+
+/// For a node whose needs were given back. @throws Error kInvalidArgument
+[[noreturn]] void refuse_second_backward(std::string_view node);
 
 /// The end of the way: a tensor that no operation made, and its gradient. Once all has come to it,
 /// it comes before any operation: the earlier it is done, the more of backward is left beside which

@@ -1,6 +1,5 @@
 #include "autograd/op_node.h"
 
-#include "autograd/step_node.h"
 #include "dtrun/base/error.h"
 
 namespace dtrun::dtensor {
@@ -14,8 +13,6 @@ OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inp
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& input = *inputs[i];
     edges_.push_back(Edge::to(input));
-    metas_.push_back({input.shape(), input.dtype()});
-    input_specs_.push_back(input.spec());
     saved_.push_back(i < 32 && (saves.inputs >> i & 1U) != 0 ? Saved::of(input) : Saved{});
   }
   sequence_ = next_sequence();

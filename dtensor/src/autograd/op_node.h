@@ -32,9 +32,6 @@ class OpNodeBase : public Node {
   /// @throws Error kInvalidArgument where it was given back, or written to in between
   Tensor input(std::size_t which) const;
   Tensor output() const;
-  /// Shape, dtype and spec of an input, whether it was saved or not.
-  const Meta& input_meta(std::size_t which) const { return metas_[which]; }
-  const Spec& input_spec(std::size_t which) const { return input_specs_[which]; }
   int wanted_inputs() const;
   bool needs(std::size_t which) const { return static_cast<bool>(edges_[which].node); }
 
@@ -50,8 +47,6 @@ class OpNodeBase : public Node {
   Saves saves_;
   bool released_ = false;
   std::vector<Edge> edges_;
-  std::vector<Meta> metas_;
-  std::vector<Spec> input_specs_;
   std::vector<Saved> saved_;  ///< one per input; undefined where it was not wanted
   Saved output_;
 };
@@ -67,10 +62,8 @@ class Context {
   Tensor input(std::size_t which) const { return node_.input(which); }
   Tensor output() const { return node_.output(); }
   /// Of the whole tensor.
-  const Shape& shape(std::size_t which) const { return node_.input_meta(which).shape; }
-  DType dtype(std::size_t which) const { return node_.input_meta(which).dtype; }
-  const Spec& spec(std::size_t which) const { return node_.input_spec(which); }
-  int wanted_inputs() const;
+  const Shape& shape(std::size_t which) const { return node_.edges()[which].shape; }
+  DType dtype(std::size_t which) const { return node_.edges()[which].dtype; }
   bool needs(std::size_t which) const { return node_.needs(which); }
   std::size_t inputs() const { return node_.edges().size(); }
   const A& attributes() const { return attributes_; }

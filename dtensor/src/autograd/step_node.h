@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "autograd/node.h"
+#include "dispatch/op.h"
 
 namespace dtrun::dtensor {
 
@@ -15,17 +16,19 @@ class StepNode : public Node {
   using Backward = std::function<Tensor(const Tensor& gradient)>;
 
   StepNode(std::string_view name, const Tensor& input, Backward backward,
-           bool passes_partial_on = false)
+           PartialGradient partial_gradient)
       : Node(0),
         name_(name),
         edge_(Edge::to(input)),
         backward_(std::move(backward)),
-        passes_partial_on_(passes_partial_on) {
+        partial_gradient_(partial_gradient) {
     sequence_ = next_sequence();
   }
   std::string_view name() const override { return name_; }
   Tensors backward(std::span<const Tensor> gradients) override;
-  bool passes_partial_on() const override { return passes_partial_on_; }
+  bool passes_partial_on() const override {
+    return partial_gradient_ == PartialGradient::passed_on;
+  }
   void release() override { backward_ = nullptr; }
   std::span<const Edge> edges() const override { return {&edge_, 1}; }
 
@@ -33,21 +36,19 @@ class StepNode : public Node {
   const std::string_view name_;
   const Edge edge_;
   Backward backward_;
-  const bool passes_partial_on_;
+  const PartialGradient partial_gradient_;
 };
 
 /// Records the step from `input` to `output`, where a gradient is wanted.
 template <typename Backward>
 Tensor recorded(std::string_view name, const Tensor& input, Tensor output, Backward backward,
-                bool passes_partial_on = false) {
+                PartialGradient partial_gradient = PartialGradient::reduced) {
   if (input.requires_grad() && Graph::is_on()) {
     Graph::set_producer(output, base::Counted<Node>(new StepNode(name, input, std::move(backward),
-                                                                 passes_partial_on)));
+                                                                 partial_gradient)));
     if (input.local().storage() == output.local().storage()) Graph::mark_view(output, input);
   }
   return output;
 }
-
-[[noreturn]] void refuse_second_backward(std::string_view node);
 
 }  // namespace dtrun::dtensor

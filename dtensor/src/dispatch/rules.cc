@@ -1,5 +1,7 @@
 #include "dispatch/rules.h"
 
+#include <numeric>
+
 #include "sharding/pointwise.h"
 
 namespace dtrun::dtensor {
@@ -26,6 +28,18 @@ Rules& Rules::indices(std::vector<Indices> inputs, Indices output) {
   return *this;
 }
 
+Rules::Indices Rules::each_dim(const tensors::Shape& shape) {
+  Indices indices(shape.size());
+  std::iota(indices.begin(), indices.end(), 0);
+  return indices;
+}
+
+Rules& Rules::all_but(int dim) {
+  Indices each = each_dim(operation_.inputs[0].shape);
+  if (!each.empty()) each[static_cast<std::size_t>(dim)] = sharding::kBroadcast;
+  return indices(std::vector<Indices>(operation_.inputs.size(), each), each);
+}
+
 Rules& Rules::einsum(sharding::Operation operation) {
   operation_ = std::move(operation);
   rules_ = {sharding::replicate_rule(operation_)};
@@ -34,15 +48,6 @@ Rules& Rules::einsum(sharding::Operation operation) {
 
 Rules& Rules::cut_all() {
   sharding::append_cut_rules(operation_, rules_);
-  return *this;
-}
-
-Rules& Rules::cut_kept() {
-  std::vector<sharding::AxisRule> all;
-  sharding::append_cut_rules(operation_, all);
-  for (sharding::AxisRule& rule : all) {
-    if (rule.output.is_shard()) rules_.push_back(std::move(rule));
-  }
   return *this;
 }
 

@@ -30,12 +30,14 @@ class Rules {
   Rules& pointwise();
   /// Any indices; sharding::kBroadcast for a dim that is not cut.
   Rules& indices(std::vector<Indices> inputs, Indices output);
+  /// An index for each dim, in order.
+  static Indices each_dim(const tensors::Shape& shape);
+  /// Inputs and result of one rank, dim by dim the same, but that `dim` is not cut.
+  Rules& all_but(int dim);
   /// What an operation of that form has.
   Rules& einsum(sharding::Operation operation);
   /// Each index may be cut. One that the result lacks was summed over: Partial(sum).
   Rules& cut_all();
-  /// Each index that the result has may be cut.
-  Rules& cut_kept();
   /// Linear in all inputs together: Partial where all of them are.
   Rules& additive();
   /// Linear in each input by itself: Partial where just one of them is.

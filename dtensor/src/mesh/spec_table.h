@@ -48,7 +48,6 @@ class SpecTable {
   /// The caller holds the mesh's mutex. @param layout made by make_layout
   base::Counted<SpecBody> intern(MeshBody& mesh, Layout layout, const tensors::Shape& shape,
                                  tensors::DType dtype);
-  std::size_t size() const { return bodies_.size(); }
 
  private:
   void sweep(MeshBody& mesh);

@@ -1,7 +1,5 @@
 // Comparisons, logic, and what chooses between two tensors.
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
-#include "dtrun/tensor/result_type.h"
 #include "ops/elementwise.h"
 
 namespace dtrun::dtensor {
@@ -52,10 +50,6 @@ constexpr Op<> kAnd = comparison<tensors::logical_and>("logical_and");
 constexpr Op<> kOr = comparison<tensors::logical_or>("logical_or");
 constexpr Op<> kXor = comparison<tensors::logical_xor>("logical_xor");
 
-tensors::TypedOperand operand_type(const Meta& meta) {
-  return {meta.dtype, meta.shape};
-}
-
 Meta chosen(Metas in, const None&) {
   if (in[0].dtype != DType::boolean) {
     throw base::Error(
@@ -65,11 +59,7 @@ Meta chosen(Metas in, const None&) {
   }
   return {
       tensors::broadcast_shapes(in[0].shape, tensors::broadcast_shapes(in[1].shape, in[2].shape)),
-      tensors::result_type(operand_type(in[1]), operand_type(in[2]))};
-}
-
-Tensor reduced_to(const Context<None, None>& c, std::size_t which, const Tensor& gradient) {
-  return sum_to(gradient, c.shape(which)).to(c.dtype(which));
+      tensors::result_type(typed(in[1]), typed(in[2]))};
 }
 
 constexpr Op<> kWhere{
@@ -80,33 +70,28 @@ constexpr Op<> kWhere{
                 const Site&) { return tensors::where(in[0], in[1], in[2]); },
     .backward = [](const Context<None, None>& c) -> Tensors {
       const Tensor condition = c.input(0), zero = zeros_like(c.grad());
-      return {Tensor(), c.needs(1) ? reduced_to(c, 1, where(condition, c.grad(), zero)) : Tensor(),
-              c.needs(2) ? reduced_to(c, 2, where(condition, zero, c.grad())) : Tensor()};
+      return {Tensor(), c.needs(1) ? back_to(c, 1, where(condition, c.grad(), zero)) : Tensor(),
+              c.needs(2) ? back_to(c, 2, where(condition, zero, c.grad())) : Tensor()};
     },
     .saves = saves_input(0)};
-
-Meta promoted_pair(Metas in, const None&) {
-  return {tensors::broadcast_shapes(in[0].shape, in[1].shape),
-          tensors::result_type(operand_type(in[0]), operand_type(in[1]))};
-}
 
 /// All of it where the first is ahead, half where they are equal.
 template <Tensor (*kAhead)(const Tensor&, const Tensor&)>
 Tensors extreme_gradients(const Context<None, None>& c) {
   const Tensor a = c.input(0), b = c.input(1), zero = zeros_like(c.grad());
   const Tensor shared = where(eq(a, b), c.grad() * 0.5, c.grad());
-  return {c.needs(0) ? reduced_to(c, 0, where(kAhead(b, a), zero, shared)) : Tensor(),
-          c.needs(1) ? reduced_to(c, 1, where(kAhead(a, b), zero, shared)) : Tensor()};
+  return {c.needs(0) ? back_to(c, 0, where(kAhead(b, a), zero, shared)) : Tensor(),
+          c.needs(1) ? back_to(c, 1, where(kAhead(a, b), zero, shared)) : Tensor()};
 }
 
 constexpr Op<> kMaximum{.name = "maximum",
-                        .meta = promoted_pair,
+                        .meta = promoted,
                         .rules = elementwise_rules,
                         .local = run_binary<tensors::maximum>,
                         .backward = extreme_gradients<gt>,
                         .saves = saves_inputs(0, 1)};
 constexpr Op<> kMinimum{.name = "minimum",
-                        .meta = promoted_pair,
+                        .meta = promoted,
                         .rules = elementwise_rules,
                         .local = run_binary<tensors::minimum>,
                         .backward = extreme_gradients<lt>,

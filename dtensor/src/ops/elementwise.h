@@ -2,9 +2,24 @@
 #pragma once
 
 #include "dispatch/call.h"
+#include "dtrun/dtensor/ops.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/tensor/result_type.h"
 
 namespace dtrun::dtensor {
+
+inline tensors::TypedOperand typed(const Meta& meta) {
+  return {meta.dtype, meta.shape};
+}
+/// Two operands, broadcast and promoted.
+inline Meta promoted(Metas in, const None&) {
+  return {tensors::broadcast_shapes(in[0].shape, in[1].shape),
+          tensors::result_type(typed(in[0]), typed(in[1]))};
+}
+/// What an operand's gradient is before broadcasting and promotion.
+inline Tensor back_to(const Context<None, None>& c, std::size_t which, const Tensor& gradient) {
+  return sum_to(gradient, c.shape(which)).to(c.dtype(which));
+}
 
 using Gradient = Tensors (*)(const Context<None, None>&);
 

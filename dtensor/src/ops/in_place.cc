@@ -1,9 +1,8 @@
 // In-place forms: the operator's new tensor, written over the old elements; in the graph the tensor
 // becomes what the operator made.
-#include "autograd/engine.h"
+#include "autograd/node.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd.h"
-#include "dtrun/dtensor/creation.h"
 #include "dtrun/dtensor/ops.h"
 #include "dtrun/tensor/ops.h"
 
@@ -63,10 +62,6 @@ void check_result(const char* op, const Tensor& target, const Tensor& result) {
                   std::string(tensors::dtype_short_name(result.dtype())) +
                   tensors::shape_to_string(result.shape()),
               "which does not fit into it", "the form that makes a new tensor");
-}
-
-Placements whole(const Tensor& tensor) {
-  return gradient_placements(tensor.placements());
 }
 
 const Tensor& assign(const Tensor& target, const Tensor& result) {
@@ -135,7 +130,7 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
 
 const Tensor& Tensor::fill_(Scalar value) const {
   check_writable("fill_", *this);
-  if (is_distributed() && whole(*this) != placements()) {
+  if (is_distributed() && without_partials(placements()) != placements()) {
     // The parts make up the value.
     const NoGrad no_grad;
     const Tensor number = tensors::full({}, value, {dtype(), device()});

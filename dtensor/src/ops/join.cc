@@ -3,7 +3,6 @@
 
 #include "dispatch/call.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/autograd.h"
 #include "dtrun/dtensor/ops.h"
 #include "dtrun/tensor/ops.h"
 
@@ -38,13 +37,7 @@ constexpr Op<JoinedDim> kCat{
           }
           return meta;
         },
-    .rules =
-        [](Rules& r, Metas in, const JoinedDim& a) {
-          Rules::Indices indices(in[0].shape.size());
-          for (std::size_t d = 0; d < indices.size(); ++d) indices[d] = static_cast<int>(d);
-          indices[static_cast<std::size_t>(a.dim)] = sharding::kBroadcast;
-          r.indices(std::vector<Rules::Indices>(in.size(), indices), indices).cut_all().additive();
-        },
+    .rules = [](Rules& r, Metas, const JoinedDim& a) { r.all_but(a.dim).cut_all().additive(); },
     .local =
         [](Locals in, const JoinedDim& a, const None&, const Site&) {
           std::vector<LocalTensor> parts;
@@ -142,15 +135,6 @@ Tensors chunk(const Tensor& a, int chunks, int dim) {
   std::vector<std::int64_t> sizes;
   for (int i = 0; i < chunks; ++i) sizes.push_back(chunk_of(a.size(dim), chunks, i).size);
   return split(a, sizes, dim);
-}
-
-bool equal(const Tensor& a, const Tensor& b) {
-  if (!a.is_distributed() && !b.is_distributed()) return tensors::equal(a.local(), b.local());
-  const NoGrad no_grad;
-  const auto whole = [](const Tensor& tensor) {
-    return tensor.is_distributed() ? tensor.full_tensor().local() : tensor.local();
-  };
-  return tensors::equal(whole(a), whole(b));
 }
 
 }  // namespace dtrun::dtensor

@@ -1,6 +1,5 @@
 // Between local tensors and distributed ones, and from placements to others. Gradients take the way
 // back.
-#include "autograd/engine.h"
 #include "autograd/step_node.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/tensor.h"
@@ -63,7 +62,7 @@ Tensor Tensor::to_local() const {
   if (!is_distributed()) return *this;
   return recorded("to_local", *this, Tensor(local()), [spec = spec()](const Tensor& gradient) {
     return from_local(
-        gradient, spec.mesh(), gradient_placements(spec.placements()),
+        gradient, spec.mesh(), without_partials(spec.placements()),
         {.shape = spec.shape(), .has_shape = true, .shard_order = spec.shard_order()});
   });
 }
@@ -80,9 +79,9 @@ Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& orde
   return recorded(
       "redistribute", *this, Tensor(std::move(to), std::move(moved)),
       [from = spec()](const Tensor& gradient) {
-        return gradient.redistribute(gradient_placements(from.placements()), from.shard_order());
+        return gradient.redistribute(without_partials(from.placements()), from.shard_order());
       },
-      true);
+      PartialGradient::passed_on);
 }
 
 }  // namespace dtrun::dtensor

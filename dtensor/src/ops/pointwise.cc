@@ -1,30 +1,14 @@
 // add, sub, mul, div and neg.
-#include "dispatch/call.h"
-#include "dtrun/dtensor/ops.h"
 #include "dtrun/tensor/ops.h"
-#include "dtrun/tensor/result_type.h"
+#include "ops/elementwise.h"
 
 namespace dtrun::dtensor {
 namespace {
-
-tensors::TypedOperand typed(const Meta& meta) {
-  return {meta.dtype, meta.shape};
-}
-
-Meta promoted(Metas in, const None&) {
-  return {tensors::broadcast_shapes(in[0].shape, in[1].shape),
-          tensors::result_type(typed(in[0]), typed(in[1]))};
-}
 
 Meta divided(Metas in, const None&) {
   Meta meta = promoted(in, {});
   if (!tensors::is_floating_point(meta.dtype)) meta.dtype = DType::f32;
   return meta;
-}
-
-/// What an operand's gradient is before broadcasting and promotion.
-Tensor back_to(const Context<None, None>& c, std::size_t which, const Tensor& gradient) {
-  return sum_to(gradient, c.shape(which)).to(c.dtype(which));
 }
 
 constexpr Op<> kAdd{

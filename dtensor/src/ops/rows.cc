@@ -26,11 +26,8 @@ Meta row_meta(const char* op, Metas in) {
               "it takes floating point numbers", "to(DType::f32)");
 }
 
-void whole_rows(Rules& r, Metas in, const RowDim& a) {
-  Rules::Indices indices(in[0].shape.size());
-  for (std::size_t d = 0; d < indices.size(); ++d) indices[d] = static_cast<int>(d);
-  if (!indices.empty()) indices[static_cast<std::size_t>(a.dim)] = sharding::kBroadcast;
-  r.indices(std::vector<Rules::Indices>(in.size(), indices), indices).cut_all();
+void whole_rows(Rules& r, Metas, const RowDim& a) {
+  r.all_but(a.dim).cut_all();
 }
 
 constexpr Op<RowDim> kSoftmaxBackward{

@@ -89,6 +89,10 @@ void reshape_rules(Rules& r, Metas in, const Sizes& a) {
   r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
 }
 
+Tensors back_to_shape(const Context<Sizes, None>& c) {
+  return {c.grad().reshape(c.shape(0))};
+}
+
 constexpr Op<Sizes> kReshape{.name = "reshape",
                              .meta = sized,
                              .rules = reshape_rules,
@@ -101,9 +105,7 @@ constexpr Op<Sizes> kReshape{.name = "reshape",
                                    const bool shares = reshaped.storage() == in[0].storage();
                                    return site.output && shares ? reshaped.clone() : reshaped;
                                  },
-                             .backward = [](const Context<Sizes, None>& c) -> Tensors {
-                               return {c.grad().reshape(c.shape(0))};
-                             },
+                             .backward = back_to_shape,
                              .partial_gradient = PartialGradient::passed_on};
 
 constexpr Op<Sizes> kView{
@@ -112,9 +114,7 @@ constexpr Op<Sizes> kView{
     .rules = reshape_rules,
     .local = [](Locals in, const Sizes& a, const None&,
                 const Site& site) { return in[0].view(site.output_shape(a.sizes)); },
-    .backward = [](const Context<Sizes, None>& c) -> Tensors {
-      return {c.grad().reshape(c.shape(0))};
-    },
+    .backward = back_to_shape,
     .partial_gradient = PartialGradient::passed_on};
 
 constexpr Op<Sizes> kExpand{
@@ -158,8 +158,7 @@ constexpr Op<DimOrder> kPermute{
         },
     .rules =
         [](Rules& r, Metas in, const DimOrder& a) {
-          Rules::Indices input(in[0].shape.size());
-          std::iota(input.begin(), input.end(), 0);
+          Rules::Indices input = Rules::each_dim(in[0].shape);
           r.indices({std::move(input)}, a.dims).cut_all().linear(0);
         },
     .local = [](Locals in, const DimOrder& a, const None&,
@@ -179,8 +178,7 @@ constexpr Op<OneDim> kUnsqueeze{
         },
     .rules =
         [](Rules& r, Metas in, const OneDim& a) {
-          Rules::Indices input(in[0].shape.size());
-          std::iota(input.begin(), input.end(), 0);
+          Rules::Indices input = Rules::each_dim(in[0].shape);
           Rules::Indices output = input;
           output.insert(output.begin() + a.dim, kBroadcast);
           r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
@@ -203,8 +201,7 @@ constexpr Op<OneDim> kSqueeze{
         },
     .rules =
         [](Rules& r, Metas in, const OneDim& a) {
-          Rules::Indices input(in[0].shape.size());
-          std::iota(input.begin(), input.end(), 0);
+          Rules::Indices input = Rules::each_dim(in[0].shape);
           Rules::Indices output = input;
           output.erase(output.begin() + a.dim);
           input[static_cast<std::size_t>(a.dim)] = kBroadcast;
@@ -216,15 +213,6 @@ constexpr Op<OneDim> kSqueeze{
       return {c.grad().unsqueeze(c.attributes().dim)};
     },
     .partial_gradient = PartialGradient::passed_on};
-
-/// All dims but one may be cut.
-void rules_but(Rules& r, Metas in, int dim) {
-  Rules::Indices input(in[0].shape.size());
-  std::iota(input.begin(), input.end(), 0);
-  input[static_cast<std::size_t>(dim)] = kBroadcast;
-  Rules::Indices output = input;
-  r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
-}
 
 /// The gradient of a slice: zeros, and it where it came from.
 struct Padding {
@@ -244,7 +232,7 @@ constexpr Op<Padding> kUnslice{
           meta.shape[static_cast<std::size_t>(a.range.dim)] = a.size;
           return meta;
         },
-    .rules = [](Rules& r, Metas in, const Padding& a) { rules_but(r, in, a.range.dim); },
+    .rules = [](Rules& r, Metas, const Padding& a) { r.all_but(a.range.dim).cut_all().linear(0); },
     .local =
         [](Locals in, const Padding& a, const None&, const Site&) {
           Shape shape = in[0].shape();
@@ -268,7 +256,7 @@ constexpr Op<Range> kSlice{
           size = (a.end - a.start) / a.step + ((a.end - a.start) % a.step != 0 ? 1 : 0);
           return meta;
         },
-    .rules = [](Rules& r, Metas in, const Range& a) { rules_but(r, in, a.dim); },
+    .rules = [](Rules& r, Metas, const Range& a) { r.all_but(a.dim).cut_all().linear(0); },
     .local = [](Locals in, const Range& a, const None&,
                 const Site&) { return in[0].slice(a.dim, a.start, a.end, a.step); },
     .backward = [](const Context<Range, None>& c) -> Tensors {

@@ -57,8 +57,4 @@ Operation matmul_operation(const Operand& left, const Operand& right, tensors::D
   return operation;
 }
 
-std::vector<AxisRule> matmul_rules(const Operation& operation) {
-  return multiplicative_rules(operation);
-}
-
 }  // namespace dtrun::dtensor::sharding

@@ -1,5 +1,5 @@
-// The rules of matrix products: rows of the left, columns of the right and batch dims may be cut; a
-// cut of the dim that is summed over gives Partial(sum). A product of two Partial operands is none.
+// Matrix products: rows of the left, columns of the right and batch dims may be cut, and the dim
+// that is summed over.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,5 @@ namespace dtrun::dtensor::sharding {
 /// torch.matmul's shapes: 1-D, 2-D and batched. @throws Error kInvalidArgument for shapes that do
 /// not fit
 Operation matmul_operation(const Operand& left, const Operand& right, tensors::DType output_dtype);
-
-std::vector<AxisRule> matmul_rules(const Operation& operation);
 
 }  // namespace dtrun::dtensor::sharding

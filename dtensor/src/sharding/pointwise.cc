@@ -22,26 +22,4 @@ Operation pointwise_operation(const std::vector<Operand>& inputs, tensors::DType
   return operation;
 }
 
-std::vector<AxisRule> additive_rules(const Operation& operation) {
-  std::vector<AxisRule> rules = {replicate_rule(operation)};
-  append_cut_rules(operation, rules);
-  for (const ReduceOp op : linear_ops(operation)) {
-    rules.push_back({Placements(operation.inputs.size(), Partial(op)), Partial(op)});
-  }
-  return rules;
-}
-
-std::vector<AxisRule> multiplicative_rules(const Operation& operation) {
-  std::vector<AxisRule> rules = {replicate_rule(operation)};
-  append_cut_rules(operation, rules);
-  for (const ReduceOp op : linear_ops(operation)) {
-    for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
-      AxisRule rule{Placements(operation.inputs.size(), Replicate()), Partial(op)};
-      rule.inputs[i] = Partial(op);
-      rules.push_back(std::move(rule));
-    }
-  }
-  return rules;
-}
-
 }  // namespace dtrun::dtensor::sharding

@@ -55,5 +55,7 @@ inline Placement Partial(ReduceOp op = ReduceOp::sum) {
 /// One per mesh axis.
 using Placements = std::vector<Placement>;
 std::string placements_to_string(const Placements& placements);
+/// Replicate for Partial: what a gradient is placed as where its tensor is so.
+Placements without_partials(Placements placements);
 
 }  // namespace dtrun::dtensor
