@@ -2,12 +2,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/view_arguments.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -21,27 +21,6 @@ using base::ErrorCode;
 
 std::size_t index_of(int dim, const LocalTensor& tensor) {
   return static_cast<std::size_t>(normalize_dim(dim, tensor.shape().size()));
-}
-
-/// Replaces a -1 by what the other sizes leave.
-Shape infer_shape(Shape shape, const LocalTensor& tensor) {
-  const Shape asked = shape;
-  const auto fail = [&](const char* why) {
-    invalid(fmt::format("cannot view shape {} as {}", shape_to_string(tensor.shape()),
-                        shape_to_string(asked)),
-            why);
-  };
-  const auto unknown = std::find(shape.begin(), shape.end(), -1);
-  if (unknown != shape.end()) {
-    *unknown = 1;
-    if (std::find(shape.begin(), shape.end(), -1) != shape.end()) fail("more than one -1");
-    const std::int64_t known = numel(shape);
-    if (known == 0) fail("the size of -1 can be anything when another size is 0");
-    if (tensor.numel() % known != 0) fail("the sizes do not divide the number of elements");
-    *unknown = tensor.numel() / known;
-  }
-  if (numel(shape) != tensor.numel()) fail("the numbers of elements differ");
-  return shape;
 }
 
 /// Strides that give `tensor`'s elements the new shape in place, where there are any.
@@ -74,7 +53,7 @@ std::optional<Strides> view_strides(const LocalTensor& tensor, const Shape& shap
 }  // namespace
 
 LocalTensor LocalTensor::view(Shape shape) const {
-  Shape target = infer_shape(std::move(shape), *this);
+  Shape target = inferred_shape("view", this->shape(), std::move(shape));
   std::optional<Strides> strides = view_strides(*this, target);
   if (!strides) {
     invalid(fmt::format("cannot view shape {} as {}", shape_to_string(this->shape()),
@@ -87,7 +66,7 @@ LocalTensor LocalTensor::view(Shape shape) const {
 }
 
 LocalTensor LocalTensor::reshape(Shape shape) const {
-  Shape target = infer_shape(std::move(shape), *this);
+  Shape target = inferred_shape("view", this->shape(), std::move(shape));
   std::optional<Strides> strides = view_strides(*this, target);
   if (strides)
     return LocalTensor(storage(), dtype(), std::move(target), std::move(*strides), offset());
@@ -97,38 +76,24 @@ LocalTensor LocalTensor::reshape(Shape shape) const {
 LocalTensor LocalTensor::slice(int dim, std::int64_t start, std::int64_t end,
                                std::int64_t step) const {
   const std::size_t d = index_of(dim, *this);
-  if (step <= 0) invalid(fmt::format("slice step {} is not positive", step));
-  const std::int64_t size = this->shape()[d];
-  const auto clamp = [size](std::int64_t index) {
-    return std::clamp<std::int64_t>(index < 0 ? index + size : index, 0, size);
-  };
-  const std::int64_t first = clamp(start);
-  const std::int64_t length = std::max<std::int64_t>(clamp(end) - first, 0);
+  const SliceRange range = slice_range(this->shape(), static_cast<int>(d), start, end, step);
   Shape shape = this->shape();
   Strides strides = this->strides();
-  shape[d] = length / step + (length % step != 0 ? 1 : 0);
+  shape[d] = range.size();
   strides[d] *= shape[d] > 1 ? step : 1;
   return LocalTensor(storage(), dtype(), std::move(shape), std::move(strides),
-                     offset() + first * this->strides()[d]);
+                     offset() + range.first * this->strides()[d]);
 }
 
 LocalTensor LocalTensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
   const std::size_t d = index_of(dim, *this);
-  const std::int64_t first = start < 0 ? start + this->shape()[d] : start;
-  if (first < 0 || length < 0 || first > this->shape()[d] - length) {
-    invalid(fmt::format("cannot take {} elements from {} on along dim {}", length, start, d),
-            fmt::format("the dim has {}", this->shape()[d]));
-  }
-  return slice(static_cast<int>(d), first, first + length);
+  const SliceRange range = narrow_range(this->shape(), static_cast<int>(d), start, length);
+  return slice(static_cast<int>(d), range.first, range.end);
 }
 
 LocalTensor LocalTensor::select(int dim, std::int64_t index) const {
   const std::size_t d = index_of(dim, *this);
-  if (index < -this->shape()[d] || index >= this->shape()[d]) {
-    invalid(fmt::format("index {} is out of range for dim {}", index, d),
-            fmt::format("the dim has {} elements", this->shape()[d]));
-  }
-  const std::int64_t position = index < 0 ? index + this->shape()[d] : index;
+  const std::int64_t position = index_in(this->shape(), static_cast<int>(d), index);
   Shape shape = this->shape();
   Strides strides = this->strides();
   shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(d));
@@ -183,20 +148,11 @@ LocalTensor LocalTensor::squeeze(int dim) const {
 }
 
 LocalTensor LocalTensor::expand(const Shape& shape) const {
-  const auto fail = [&] {
-    invalid(fmt::format("cannot expand shape {} to {}", shape_to_string(this->shape()),
-                        shape_to_string(shape)),
-            "", "only dims of size 1 expand, and new dims come first");
-  };
-  if (shape.size() < this->shape().size()) fail();
-  const std::size_t added = shape.size() - this->shape().size();
-  Shape target = shape;
-  Strides strides(shape.size(), 0);
+  Shape target = expanded_shape(this->shape(), shape);
+  const std::size_t added = target.size() - this->shape().size();
+  Strides strides(target.size(), 0);
   for (std::size_t d = 0; d < this->shape().size(); ++d) {
-    std::int64_t& size = target[added + d];
-    if (size == -1) size = this->shape()[d];
-    if (size != this->shape()[d] && this->shape()[d] != 1) fail();
-    if (size == this->shape()[d]) strides[added + d] = this->strides()[d];
+    if (target[added + d] == this->shape()[d]) strides[added + d] = this->strides()[d];
   }
   return LocalTensor(storage(), dtype(), std::move(target), std::move(strides), offset());
 }
@@ -252,12 +208,7 @@ LocalTensor stack(const std::vector<LocalTensor>& tensors, int dim) {
 std::vector<LocalTensor> split(const LocalTensor& a, const std::vector<std::int64_t>& sizes,
                                int dim) {
   const std::size_t d = index_of(dim, a);
-  const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-  const bool negative = std::any_of(sizes.begin(), sizes.end(), [](auto size) { return size < 0; });
-  if (negative || total != a.shape()[d]) {
-    invalid(fmt::format("split sizes {} do not add up to the {} elements of dim {}",
-                        shape_to_string(sizes), a.shape()[d], d));
-  }
+  check_split_sizes(a.shape(), static_cast<int>(d), sizes);
   std::vector<LocalTensor> pieces;
   std::int64_t start = 0;
   for (const std::int64_t size : sizes) {
@@ -268,29 +219,11 @@ std::vector<LocalTensor> split(const LocalTensor& a, const std::vector<std::int6
 }
 
 std::vector<LocalTensor> split(const LocalTensor& a, std::int64_t split_size, int dim) {
-  const std::int64_t total = a.size(dim);
-  if (split_size < 0 || (split_size == 0 && total != 0)) {
-    invalid(fmt::format("split size {} is not positive", split_size));
-  }
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t start = 0; start < total; start += split_size) {
-    sizes.push_back(std::min(split_size, total - start));
-  }
-  if (sizes.empty()) sizes.push_back(0);
-  return split(a, sizes, dim);
+  return split(a, split_sizes(a.size(dim), split_size), dim);
 }
 
 std::vector<LocalTensor> chunk(const LocalTensor& a, int chunks, int dim) {
-  const std::int64_t total = a.size(dim);
-  if (chunks <= 0) invalid(fmt::format("cannot cut a tensor into {} chunks", chunks));
-  const std::int64_t full = (total + chunks - 1) / chunks;
-  std::vector<std::int64_t> sizes;
-  std::int64_t left = total;
-  for (int piece = 0; piece < chunks; ++piece) {
-    sizes.push_back(std::min(full, left));
-    left -= sizes.back();
-  }
-  return split(a, sizes, dim);
+  return split(a, chunk_sizes(a.size(dim), chunks), dim);
 }
 
 }  // namespace dtrun::tensors

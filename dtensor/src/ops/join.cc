@@ -1,10 +1,9 @@
 // cat and stack, and the views that undo them.
-#include <algorithm>
-
 #include "dispatch/call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/view_arguments.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -96,14 +95,7 @@ Tensor stack(const Tensors& tensors, int dim) {
 }
 
 Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim) {
-  const std::int64_t length = a.size(dim);
-  std::int64_t total = 0;
-  for (const std::int64_t size : sizes) total = size < 0 ? -1 : total + size;
-  if (total != length) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "split sizes " + tensors::shape_to_string(sizes) + " do not add up to the " +
-                          std::to_string(length) + " elements of dim " + std::to_string(dim));
-  }
+  tensors::check_split_sizes(a.shape(), tensors::normalize_dim(dim, a.shape().size()), sizes);
   Tensors pieces;
   std::int64_t start = 0;
   for (const std::int64_t size : sizes) {
@@ -114,27 +106,11 @@ Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim) 
 }
 
 Tensors split(const Tensor& a, std::int64_t split_size, int dim) {
-  const std::int64_t length = a.size(dim);
-  if (split_size < 0 || (split_size == 0 && length != 0)) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "split size " + std::to_string(split_size) + " is not positive");
-  }
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t start = 0; start < length; start += split_size) {
-    sizes.push_back(std::min(split_size, length - start));
-  }
-  if (sizes.empty()) sizes.push_back(0);
-  return split(a, sizes, dim);
+  return split(a, tensors::split_sizes(a.size(dim), split_size), dim);
 }
 
 Tensors chunk(const Tensor& a, int chunks, int dim) {
-  if (chunks <= 0) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "cannot cut a tensor into " + std::to_string(chunks) + " chunks");
-  }
-  std::vector<std::int64_t> sizes;
-  for (int i = 0; i < chunks; ++i) sizes.push_back(chunk_of(a.size(dim), chunks, i).size);
-  return split(a, sizes, dim);
+  return split(a, tensors::chunk_sizes(a.size(dim), chunks), dim);
 }
 
 }  // namespace dtrun::dtensor

@@ -6,6 +6,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/view_arguments.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -39,16 +40,19 @@ void append_key(CallKey& key, const OneDim& a) {
 
 struct Range {
   int dim;
-  std::int64_t start;
-  std::int64_t end;
-  std::int64_t step;
+  tensors::SliceRange of;
 };
 void append_key(CallKey& key, const Range& a) {
   key.push_back(a.dim);
-  key.push_back(a.start);
-  key.push_back(a.end);
-  key.push_back(a.step);
+  key.push_back(a.of.first);
+  key.push_back(a.of.end);
+  key.push_back(a.of.step);
 }
+/// Along the dim, of one that holds all of it.
+LocalTensor sliced(const LocalTensor& tensor, const Range& a) {
+  return tensor.slice(a.dim, a.of.first, a.of.end, a.of.step);
+}
+Tensor sliced(const Tensor& tensor, const Range& a);
 
 Meta sized(Metas in, const Sizes& a) {
   return {a.sizes, in[0].dtype};
@@ -238,12 +242,11 @@ constexpr Op<Padding> kUnslice{
           Shape shape = in[0].shape();
           shape[static_cast<std::size_t>(a.range.dim)] = a.size;
           const LocalTensor whole = tensors::zeros(shape, {in[0].dtype(), in[0].device()});
-          whole.slice(a.range.dim, a.range.start, a.range.end, a.range.step).copy_(in[0]);
+          sliced(whole, a.range).copy_(in[0]);
           return whole;
         },
     .backward = [](const Context<Padding, None>& c) -> Tensors {
-      const Range& range = c.attributes().range;
-      return {c.grad().slice(range.dim, range.start, range.end, range.step)};
+      return {sliced(c.grad(), c.attributes().range)};
     },
     .partial_gradient = PartialGradient::passed_on};
 
@@ -252,13 +255,11 @@ constexpr Op<Range> kSlice{
     .meta =
         [](Metas in, const Range& a) {
           Meta meta = in[0];
-          std::int64_t& size = meta.shape[static_cast<std::size_t>(a.dim)];
-          size = (a.end - a.start) / a.step + ((a.end - a.start) % a.step != 0 ? 1 : 0);
+          meta.shape[static_cast<std::size_t>(a.dim)] = a.of.size();
           return meta;
         },
     .rules = [](Rules& r, Metas, const Range& a) { r.all_but(a.dim).cut_all().linear(0); },
-    .local = [](Locals in, const Range& a, const None&,
-                const Site&) { return in[0].slice(a.dim, a.start, a.end, a.step); },
+    .local = [](Locals in, const Range& a, const None&, const Site&) { return sliced(in[0], a); },
     .backward = [](const Context<Range, None>& c) -> Tensors {
       const Range& range = c.attributes();
       const std::int64_t size = c.shape(0)[static_cast<std::size_t>(range.dim)];
@@ -301,57 +302,22 @@ constexpr Op<> kClone{
     .backward = [](const Context<None, None>& c) -> Tensors { return {c.grad()}; },
     .partial_gradient = PartialGradient::passed_on};
 
-/// A view needs no kernel to learn its shape: a meta tensor of the whole would do, and its sizes
-/// are inferred here.
-Shape inferred(const char* op, const Shape& from, Shape to) {
-  const auto fail = [&](const char* why) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      std::string("cannot ") + op + " shape " + tensors::shape_to_string(from) +
-                          " as " + tensors::shape_to_string(to),
-                      why);
-  };
-  const std::int64_t elements = tensors::numel(from);
-  const auto unknown = std::ranges::find(to, -1);
-  Shape sizes = to;
-  if (unknown != to.end()) {
-    sizes[static_cast<std::size_t>(unknown - to.begin())] = 1;
-    if (std::ranges::find(sizes, -1) != sizes.end()) fail("more than one -1");
-    const std::int64_t known = tensors::numel(sizes);
-    if (known == 0) fail("the size of -1 can be anything when another size is 0");
-    if (elements % known != 0) fail("the sizes do not divide the number of elements");
-    sizes[static_cast<std::size_t>(unknown - to.begin())] = elements / known;
-  }
-  if (tensors::numel(sizes) != elements) fail("the numbers of elements differ");
-  return sizes;
+Tensor sliced(const Tensor& tensor, const Range& a) {
+  return call(kSlice, tensor, a);
 }
 
 }  // namespace
 
 Tensor Tensor::view(const Shape& shape) const {
-  return call(kView, *this, Sizes{inferred("view", this->shape(), shape)});
+  return call(kView, *this, Sizes{tensors::inferred_shape("view", this->shape(), shape)});
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  return call(kReshape, *this, Sizes{inferred("reshape", this->shape(), shape)});
+  return call(kReshape, *this, Sizes{tensors::inferred_shape("reshape", this->shape(), shape)});
 }
 
 Tensor Tensor::expand(const Shape& target) const {
-  Shape sizes = target;
-  const Shape& from = shape();
-  bool fits = sizes.size() >= from.size();
-  const std::size_t added = fits ? sizes.size() - from.size() : 0;
-  for (std::size_t d = 0; fits && d < from.size(); ++d) {
-    std::int64_t& size = sizes[added + d];
-    if (size == -1) size = from[d];
-    fits = size == from[d] || from[d] == 1;
-  }
-  if (!fits) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "cannot expand shape " + tensors::shape_to_string(from) + " to " +
-                          tensors::shape_to_string(target),
-                      "", "only dims of size 1 expand, and new dims come first");
-  }
-  return call(kExpand, *this, Sizes{std::move(sizes)});
+  return call(kExpand, *this, Sizes{tensors::expanded_shape(shape(), target)});
 }
 
 Tensor Tensor::permute(const std::vector<int>& dims) const {
@@ -396,41 +362,18 @@ Tensor Tensor::squeeze(int dim) const {
 }
 
 Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {
-  const std::size_t d = dim_of(*this, dim);
-  if (step <= 0) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "slice step " + std::to_string(step) + " is not positive");
-  }
-  const std::int64_t size = shape()[d];
-  const auto clamp = [size](std::int64_t index) {
-    return std::clamp<std::int64_t>(index < 0 ? index + size : index, 0, size);
-  };
-  const std::int64_t first = clamp(start);
-  return call(kSlice, *this, Range{static_cast<int>(d), first, std::max(first, clamp(end)), step});
+  const int d = tensors::normalize_dim(dim, shape().size());
+  return sliced(*this, {d, tensors::slice_range(shape(), d, start, end, step)});
 }
 
 Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
-  const std::size_t d = dim_of(*this, dim);
-  const std::int64_t first = start < 0 ? start + shape()[d] : start;
-  if (first < 0 || length < 0 || first > shape()[d] - length) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "cannot take " + std::to_string(length) + " elements from " +
-                          std::to_string(start) + " on along dim " + std::to_string(d),
-                      "the dim has " + std::to_string(shape()[d]));
-  }
-  return call(kSlice, *this, Range{static_cast<int>(d), first, first + length, 1});
+  const int d = tensors::normalize_dim(dim, shape().size());
+  return sliced(*this, {d, tensors::narrow_range(shape(), d, start, length)});
 }
 
 Tensor Tensor::select(int dim, std::int64_t index) const {
-  const std::size_t d = dim_of(*this, dim);
-  const std::int64_t size = shape()[d];
-  if (index < -size || index >= size) {
-    throw base::Error(
-        base::ErrorCode::kInvalidArgument,
-        "index " + std::to_string(index) + " is out of range for dim " + std::to_string(d),
-        "the dim has " + std::to_string(size) + " elements");
-  }
-  return narrow(dim, index < 0 ? index + size : index, 1).squeeze(dim);
+  const int d = tensors::normalize_dim(dim, shape().size());
+  return narrow(d, tensors::index_in(shape(), d, index), 1).squeeze(d);
 }
 
 Tensor Tensor::to(DType dtype) const {
