@@ -17,5 +17,8 @@ target_link_libraries(dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base P
 dtrun_test(dtensor/tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES placement shard_layout choice)
 dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES redistribute_plan)
 # Ranks are threads.
+set(operator_tables in_place index pointwise products reductions rows views)
+list(TRANSFORM operator_tables REPLACE "(.+)" "dtensor/operators/\\1.cc")
 dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test_vectors PROCESSORS 2
+  WITH ${operator_tables}
   SOURCES autograd device_mesh tensor redistribute redistribute_vectors composed elementwise operator_vectors rows ops)
