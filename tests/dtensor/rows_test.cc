@@ -1,5 +1,5 @@
-// softmax, log_softmax, cross_entropy and linear: values and gradients on every layout are those of
-// one rank, whose gradients are those of finite differences.
+// softmax, norms, the losses of classes and linear: values and gradients on every layout are those
+// of one rank, whose gradients are those of finite differences.
 #include "dtrun/dtensor/ops/rows.h"
 
 #include <gtest/gtest.h>
@@ -48,20 +48,130 @@ TEST(RowsTest, CrossEntropyHasTheRightGradientOnEveryLayout) {
   }
 }
 
+/// A whole tensor on the mesh of another one, as it is there.
+Tensor beside(const Tensor& x, const Tensor& whole, const Placement& placement) {
+  if (!x.is_distributed()) return whole;
+  return distribute_tensor(whole, x.device_mesh(), Placements(x.placements().size(), placement),
+                           {.source_rank = -1});
+}
+
+TEST(RowsTest, LossesTakeWeightsSmoothingAndMoreDims) {
+  const Tensor weight = tensor_from(std::vector<double>{0.5, 2, 1.25}, {3}, DType::f64);
+  const Tensor classes =
+      tensor_from(std::vector<std::int64_t>{2, 0, -100, 1, 2, 0, 1, 2}, {2, 2, 2}, DType::i64);
+  for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
+    for (const double smoothing : {0.0, 0.25}) {
+      for (const bool weighted : {false, true}) {
+        const Function function = [&](const Tensor& x) {
+          const LossOptions options{.reduction = reduction,
+                                    .weight = weighted ? beside(x, weight, Replicate()) : Tensor(),
+                                    .label_smoothing = smoothing};
+          return cross_entropy(x, beside(x, classes, Shard(0)), options);
+        };
+        expect_gradient_right(function, {2, 3, 2, 2});
+        if (weighted) expect_right_on_meshes(function, {2, 3, 2, 2});
+      }
+    }
+    const Function nll = [&](const Tensor& x) {
+      return nll_loss(x, beside(x, classes, Replicate()),
+                      {.reduction = reduction, .weight = beside(x, weight, Shard(0))});
+    };
+    expect_gradient_right(nll, {2, 3, 2, 2});
+    expect_right_on_meshes(nll, {2, 3, 2, 2});
+  }
+}
+
+TEST(RowsTest, TargetsMayBeProbabilities) {
+  const Tensor target = softmax(randn({4, 3}, {5}, kDoubles), 1);
+  const Tensor weight = tensor_from(std::vector<double>{0.5, 2, 1.25}, {3}, DType::f64);
+  for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
+    const Function function = [&](const Tensor& x) {
+      return cross_entropy(
+          x, beside(x, target, Shard(1)),
+          {.reduction = reduction, .weight = beside(x, weight, Shard(0)), .label_smoothing = 0.1});
+    };
+    expect_gradient_right(function, {4, 3});
+    expect_right_on_meshes(function, {4, 3});
+  }
+  // Probabilities of 1 are what classes are.
+  const Tensor x = randn({2, 3}, {1}, kDoubles);
+  const Tensor certain = tensor_from(std::vector<double>{0, 0, 1, 1, 0, 0}, {2, 3}, DType::f64);
+  EXPECT_EQ(difference(cross_entropy(x, certain), cross_entropy(x, tensor({2, 0})), {1e-15, 0}),
+            "");
+}
+
+TEST(RowsTest, NormsHaveTheRightGradientsOnEveryLayout) {
+  const Tensor x = randn({3, 4, 2}, {1}, kDoubles);
+  const Tensor weight = randn({4, 2}, {2}, kDoubles), bias = randn({4, 2}, {3}, kDoubles);
+  const Function of_x = [&](const Tensor& a) {
+    return layer_norm(a, {4, 2}, beside(a, weight, Shard(0)), beside(a, bias, Replicate()));
+  };
+  const Function of_weight = [&](const Tensor& w) {
+    return layer_norm(beside(w, x, Shard(0)), {4, 2}, w, beside(w, bias, Shard(1)));
+  };
+  const Function of_bias = [&](const Tensor& b) {
+    return layer_norm(beside(b, x, Shard(0)), {4, 2}, beside(b, weight, Replicate()), b);
+  };
+  const Function rms_of_x = [&](const Tensor& a) {
+    return rms_norm(a, {2}, beside(a, weight.select(0, 1), Replicate()));
+  };
+  const Function rms_of_weight = [&](const Tensor& w) {
+    return rms_norm(beside(w, x, Shard(0)), {4, 2}, w);
+  };
+  for (const auto& [function, at] : {std::pair{of_x, x},
+                                     {of_weight, weight},
+                                     {of_bias, bias},
+                                     {rms_of_x, x},
+                                     {rms_of_weight, weight}}) {
+    expect_gradient_right(function, at);
+    expect_right_on_meshes(function, at);
+  }
+  const Function bare = [](const Tensor& a) { return layer_norm(a, {2}) + rms_norm(a, {2}); };
+  expect_gradient_right(bare, x);
+  const Function biased = [&](const Tensor& b) { return layer_norm(x, {2}, {}, b); };
+  expect_gradient_right(biased, {2});
+}
+
+TEST(RowsTest, NormsOfCutRowsGatherThemAndNoMore) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = distribute_tensor(randn({4, 6}, {1}), mesh, {Shard(0)}, {.source_rank = -1});
+    EXPECT_EQ(placements_to_string(layer_norm(x, {6}).placements()), "[S(0)]");
+    const Tensor cut = distribute_tensor(randn({4, 6}, {1}), mesh, {Shard(1)}, {.source_rank = -1});
+    const Tensor weight = distribute_tensor(ones({6}), mesh, {Shard(0)}, {.source_rank = -1});
+    EXPECT_EQ(difference(rms_norm(cut, {6}, weight).full_tensor(),
+                         rms_norm(randn({4, 6}, {1}), {6}), {1e-6, 0}),
+              "");
+  });
+}
+
+/// The gradient, as part of a graph when a gradient of it is wanted.
+Function gradient_of(const Function& function) {
+  return [function](const Tensor& x) {
+    const Tensor leaf = x.requires_grad() ? x : x.detach().requires_grad_();
+    weighed(function(leaf)).backward({.create_graph = true});
+    const Tensor found = leaf.grad();
+    leaf.set_grad({});
+    return found;
+  };
+}
+
 TEST(RowsTest, SecondDerivativesAreRight) {
   const Shape shape = {3, 4};
-  const Tensor whole = randn(shape, {1}, kDoubles);
-  for (const auto rows : {&softmax, &log_softmax}) {
-    // The gradient, as part of a graph when a gradient of it is wanted.
-    const Function gradient = [rows](const Tensor& x) {
-      const Tensor leaf = x.requires_grad() ? x : x.detach().requires_grad_();
-      weighed(rows(leaf, 1)).backward({.create_graph = true});
-      const Tensor found = leaf.grad();
-      leaf.set_grad({});
-      return found;
-    };
-    expect_gradient_right(gradient, shape);
+  const Tensor weight = randn({4}, {2}, kDoubles), bias = randn({4}, {3}, kDoubles);
+  const Tensor x = randn(shape, {1}, kDoubles);
+  const Tensor classes = tensor({3, -100, 1});
+  for (const Function& function : std::vector<Function>{
+           [](const Tensor& a) { return softmax(a, 1); },
+           [](const Tensor& a) { return log_softmax(a, 1); },
+           [&](const Tensor& a) { return layer_norm(a, {4}, weight, bias); },
+           [&](const Tensor& a) { return rms_norm(a, {4}, weight); },
+           [&](const Tensor& a) { return cross_entropy(a, classes); },
+           [&](const Tensor& a) { return nll_loss(a * a, classes, {.weight = weight}); }}) {
+    expect_gradient_right(gradient_of(function), shape);
   }
+  const Function of_weight = [&](const Tensor& w) { return layer_norm(x * w, {4}, w, w); };
+  expect_gradient_right(gradient_of(of_weight), {4});
 }
 
 TEST(RowsTest, LinearIsAProductAndABias) {
@@ -85,6 +195,21 @@ TEST(RowsTest, WhatIsNoRowOrNoClassIsRefused) {
   expect_refused([&] { cross_entropy(scores, tensor({0, 3})); }, "3");
   expect_refused([&] { cross_entropy(scores, tensor({0.0, 1.0})); }, "cross_entropy");
   expect_refused([&] { cross_entropy(scores, tensor({0, 1, 2})); }, "cross_entropy");
+  expect_refused([&] { nll_loss(scores, tensor({0, 3})); }, "row 1 has class 3");
+  expect_refused([&] { nll_loss(scores, tensor({0, 1}), {.label_smoothing = 0.5}); }, "smoothing");
+  expect_refused(
+      [&] {
+        cross_entropy(scores, tensor({0, 1}), {.weight = ones({2})});
+      },
+      "there are 3 classes");
+  expect_refused(
+      [&] {
+        cross_entropy(scores, tensor({0, 1}), {.label_smoothing = 2});
+      },
+      "between 0 and 1");
+  expect_refused([&] { layer_norm(scores, {2}); }, "its last dims are others");
+  expect_refused([&] { rms_norm(scores, {3}, ones({2})); }, "with a weight or bias of shape");
+  expect_refused([&] { layer_norm(arange(3), {3}); }, "floating point");
 }
 
 }  // namespace

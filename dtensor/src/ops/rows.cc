@@ -3,7 +3,6 @@
 #include "dispatch/call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops.h"
-#include "dtrun/tensor/ops/pointwise.h"
 #include "dtrun/tensor/ops/rows.h"
 
 namespace dtrun::dtensor {
@@ -93,80 +92,6 @@ RowDim row_dim(const Tensor& a, int dim) {
   return {tensors::normalize_dim(dim, a.shape().size())};
 }
 
-struct Ignored {
-  std::int64_t index;
-};
-void append_key(CallKey& key, const Ignored& a) {
-  key.push_back(a.index);
-}
-
-/// [rows, classes] and [rows] -> [rows]; more inputs of [rows] come first.
-template <std::size_t kLogits>
-void loss_rules(Rules& r, Metas in, const Ignored&) {
-  std::vector<Rules::Indices> inputs(in.size(), Rules::Indices{0});
-  inputs[kLogits] = {0, sharding::kBroadcast};
-  r.indices(std::move(inputs),
-            kLogits == 0 ? Rules::Indices{0} : Rules::Indices{0, sharding::kBroadcast})
-      .cut_all();
-}
-
-/// Gradient of the losses, logits, target -> that of the logits.
-constexpr Op<Ignored> kCrossEntropyBackward{
-    .name = "cross_entropy_backward",
-    .meta = [](Metas in, const Ignored&) { return in[1]; },
-    .rules = loss_rules<1>,
-    .local =
-        [](Locals in, const Ignored& a, const None&, const Site&) {
-          const LocalTensor logsumexp =
-              tensors::cross_entropy_rows(in[1], in[2], a.index).logsumexp;
-          return tensors::cross_entropy_rows_backward(in[0], in[1], in[2], logsumexp, a.index);
-        }};
-
-constexpr Op<Ignored> kCrossEntropy{
-    .name = "cross_entropy",
-    .meta =
-        [](Metas in, const Ignored&) {
-          if (in[0].shape.size() == 2 && in[1].shape == Shape{in[0].shape[0]} &&
-              in[1].dtype == DType::i64) {
-            return Meta{in[1].shape, row_meta("cross_entropy", in).dtype};
-          }
-          throw Error(ErrorCode::kInvalidArgument,
-                      "cross_entropy of scores of shape " + tensors::shape_to_string(in[0].shape) +
-                          " and targets of " + std::string(tensors::dtype_short_name(in[1].dtype)) +
-                          tensors::shape_to_string(in[1].shape),
-                      "it takes scores [rows, classes] and i64 targets [rows]");
-        },
-    .rules = loss_rules<0>,
-    .local = [](Locals in, const Ignored& a, const None&,
-                const Site&) { return tensors::cross_entropy_rows(in[0], in[1], a.index).loss; },
-    .backward = [](const Context<Ignored, None>& c) -> Tensors {
-      if (Graph::is_on()) {
-        throw Error(ErrorCode::kUnavailable, "a second derivative of cross_entropy",
-                    "its gradient has no gradient yet", "log_softmax() and sum()");
-      }
-      const Tensor gradient = c.grad(), logits = c.input(0), target = c.input(1);
-      const Tensor* const inputs[] = {&gradient, &logits, &target};
-      return {call(kCrossEntropyBackward, std::span<const Tensor* const>(inputs), c.attributes()),
-              Tensor()};
-    },
-    .saves = saves_inputs(0, 1)};
-
-/// Which targets count.
-constexpr Op<Ignored> kCounted{
-    .name = "counted_targets",
-    .meta =
-        [](Metas in, const Ignored&) {
-          return Meta{in[0].shape, DType::boolean};
-        },
-    .rules = [](Rules& r, Metas, const Ignored&) { r.pointwise().cut_all(); },
-    .local = [](Locals in, const Ignored& a, const None&,
-                const Site&) { return tensors::ne(in[0], a.index); }};
-
-Tensor reduced(const Tensor& losses, Reduction reduction) {
-  if (reduction == Reduction::none) return losses;
-  return reduction == Reduction::sum ? sum(losses) : mean(losses);
-}
-
 }  // namespace
 
 Tensor softmax(const Tensor& a, int dim) {
@@ -175,24 +100,6 @@ Tensor softmax(const Tensor& a, int dim) {
 
 Tensor log_softmax(const Tensor& a, int dim) {
   return call(kLogSoftmax, a, row_dim(a, dim));
-}
-
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, LossOptions options) {
-  if (logits.dim() == 1 && target.dim() == 0) {
-    return cross_entropy(logits.unsqueeze(0), target.unsqueeze(0), options).sum();
-  }
-  const Tensor losses = call(kCrossEntropy, logits, target, Ignored{options.ignore_index});
-  if (options.reduction != Reduction::mean) return reduced(losses, options.reduction);
-  // The mean is over those that count.
-  const Tensor counted = call(kCounted, target, Ignored{options.ignore_index});
-  // Sums of halves may be beyond what halves hold.
-  const DType dtype = losses.dtype() == DType::f64 ? DType::f64 : DType::f32;
-  return div(sum(losses.to(dtype)), sum(counted).to(dtype)).to(losses.dtype());
-}
-
-Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  const Tensor difference = sub(input, target);
-  return reduced(mul(difference, difference), reduction);
 }
 
 Tensor linear(const Tensor& a, const Tensor& weight, const Tensor& bias) {

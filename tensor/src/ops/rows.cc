@@ -10,6 +10,7 @@
 #include "dtrun/tensor/ops.h"
 #include "kernels/row_kernel.h"
 #include "loops/row_loop.h"
+#include "ops/class_of_row.h"
 #include "ops/map_call.h"
 #include "require.h"
 
@@ -238,12 +239,6 @@ void require_classes(std::string_view name, const LocalTensor& logits, const Loc
               "scores are [rows, classes], the right classes int64 [rows]");
 }
 
-void require_class(std::int64_t chosen, std::int64_t row, std::int64_t classes) {
-  if (chosen >= 0 && chosen < classes) return;
-  refuse_rows(fmt::format("cross_entropy: row {} has class {}", row, chosen),
-              fmt::format("there are {} classes", classes), "the ignored class is an argument");
-}
-
 }  // namespace
 
 LocalTensor softmax(const LocalTensor& a, int dim) {
@@ -292,7 +287,7 @@ CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& ta
       const A sum = RowKernels<A>::logsumexp(scores, classes);
       logsumexp.template data_as<A>()[row] = sum;
       if (right == ignored) return;
-      require_class(right, row, classes);
+      require_class("cross_entropy", right, row, classes);
       loss.template data_as<A>()[row] = sum - scores[right];
     });
   });
@@ -319,7 +314,7 @@ LocalTensor cross_entropy_rows_backward(const LocalTensor& grad, const LocalTens
         std::fill_n(result, classes, A{0});
         return;
       }
-      require_class(right, row, classes);
+      require_class("cross_entropy", right, row, classes);
       const A scale = scales.template data_as<const A>()[row];
       RowKernels<A>::scaled_exp(result, static_cast<const A*>(lines[1]),
                                 logsumexp.template data_as<const A>()[row], scale, classes);

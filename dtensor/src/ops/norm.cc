@@ -1,0 +1,208 @@
+// layer_norm and rms_norm: fused kernels, forward and backward. A gradient that is to be part of a
+// graph itself is a formula of public operations instead.
+#include <limits>
+
+#include "dispatch/call.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/creation.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/rows.h"
+#include "dtrun/tensor/ops/rows.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+enum class NormForm : std::uint8_t { layer, root_mean_square };
+
+struct NormDims {
+  NormForm form;
+  int dims;  ///< the last ones
+};
+void append_key(CallKey& key, const NormDims& a) {
+  key.push_back(static_cast<std::int64_t>(a.form));
+  key.push_back(a.dims);
+}
+struct NormEps {
+  double eps;
+};
+using NormContext = Context<NormDims, NormEps>;
+
+tensors::NormOptions norm_options(const NormDims& a, const NormEps& v) {
+  tensors::NormOptions options;
+  options.eps = v.eps;
+  options.dims = a.dims;
+  return options;
+}
+
+tensors::Normalized run_norm(const LocalTensor& x, const NormDims& a,
+                             const tensors::NormOptions& options) {
+  return a.form == NormForm::layer ? tensors::layer_norm(x, options)
+                                   : tensors::rms_norm(x, options);
+}
+
+tensors::NormGradients run_norm_backward(const LocalTensor& gradient, const LocalTensor& x,
+                                         const NormDims& a, const tensors::NormOptions& options) {
+  const tensors::Normalized forward = run_norm(x, a, options);
+  return a.form == NormForm::layer ? tensors::layer_norm_backward(gradient, x, forward, options)
+                                   : tensors::rms_norm_backward(gradient, x, forward, options);
+}
+
+/// An index for each of the outer dims; those that are normalized are whole.
+Rules::Indices outer_indices(const Shape& shape, int dims) {
+  Rules::Indices indices = Rules::each_dim(shape);
+  std::fill(indices.end() - dims, indices.end(), sharding::kBroadcast);
+  return indices;
+}
+
+/// As many inputs of the tensor's shape as `rows`, then weight and bias; the result is like the
+/// tensor.
+template <std::size_t kRows>
+void norm_rules(Rules& r, Metas in, const NormDims& a) {
+  const Rules::Indices each = outer_indices(in[0].shape, a.dims);
+  std::vector<Rules::Indices> inputs(kRows, each);
+  inputs.resize(in.size(), Rules::Indices(static_cast<std::size_t>(a.dims), sharding::kBroadcast));
+  r.indices(std::move(inputs), each).cut_all();
+}
+
+/// gradient, x, [weight] -> that of x
+constexpr Op<NormDims, NormEps> kNormBackward{
+    .name = "norm_backward",
+    .meta = [](Metas in, const NormDims&) { return in[1]; },
+    .rules = norm_rules<2>,
+    .local = [](Locals in, const NormDims& a, const NormEps& v, const Site&) -> LocalTensor {
+      tensors::NormOptions options = norm_options(a, v);
+      if (in.size() > 2) options.weight = in[2];
+      return run_norm_backward(in[0], in[1], a, options).a;
+    }};
+
+/// gradient, x -> that of the weight: the sum over all rows.
+constexpr Op<NormDims, NormEps> kNormWeightBackward{
+    .name = "norm_weight_backward",
+    .meta =
+        [](Metas in, const NormDims& a) {
+          return Meta{Shape(in[1].shape.end() - a.dims, in[1].shape.end()), in[1].dtype};
+        },
+    .rules =
+        [](Rules& r, Metas in, const NormDims& a) {
+          const Rules::Indices each = outer_indices(in[0].shape, a.dims);
+          r.indices({each, each},
+                    Rules::Indices(static_cast<std::size_t>(a.dims), sharding::kBroadcast))
+              .cut_all();
+        },
+    .local = [](Locals in, const NormDims& a, const NormEps& v, const Site&) -> LocalTensor {
+      tensors::NormOptions options = norm_options(a, v);
+      const Shape normalized(in[1].shape().end() - a.dims, in[1].shape().end());
+      options.weight = tensors::ones(normalized, {in[1].dtype(), in[1].device()});
+      return run_norm_backward(in[0], in[1], a, options).weight;
+    }};
+
+std::vector<int> last_dims(const NormContext& c) {
+  std::vector<int> dims;
+  for (int d = -c.attributes().dims; d < 0; ++d) dims.push_back(d);
+  return dims;
+}
+
+/// The same gradients in operations that have some: of half types in f32.
+Tensors norm_formula(const NormContext& c) {
+  const std::vector<int> dims = last_dims(c);
+  const DType compute = c.dtype(0) == DType::f64 ? DType::f64 : DType::f32;
+  const Tensor x = c.input(0).to(compute), g = c.grad().to(compute);
+  const bool centered = c.attributes().form == NormForm::layer;
+  const Tensor deviation = centered ? x - mean(x, dims, true) : x;
+  const Tensor scale = rsqrt(mean(square(deviation), dims, true) + c.numbers().eps);
+  const Tensor normalized = deviation * scale;
+  const Tensor gw = c.inputs() > 1 ? g * c.input(1).to(compute) : g;
+  Tensor back = gw - normalized * mean(gw * normalized, dims, true);
+  if (centered) back = back - mean(gw, dims, true);
+  Tensors gradients = {(back * scale).to(c.dtype(0))};
+  if (c.inputs() > 1) gradients.push_back(sum_to(g * normalized, c.shape(1)).to(c.dtype(1)));
+  if (c.inputs() > 2) gradients.push_back(sum_to(g, c.shape(2)).to(c.dtype(2)));
+  return gradients;
+}
+
+Tensors norm_gradients(const NormContext& c) {
+  if (Graph::is_on()) return norm_formula(c);
+  Tensors gradients(c.inputs());
+  const Tensor g = c.grad(), x = c.input(0);
+  if (c.needs(0)) {
+    const Tensor weight = c.inputs() > 1 ? c.input(1) : Tensor();
+    const Tensor* const inputs[] = {&g, &x, &weight};
+    gradients[0] =
+        call(kNormBackward, std::span<const Tensor* const>(inputs, weight.defined() ? 3 : 2),
+             c.attributes(), c.numbers());
+  }
+  if (c.inputs() > 1 && c.needs(1)) {
+    gradients[1] = call(kNormWeightBackward, g, x, c.attributes(), c.numbers()).to(c.dtype(1));
+  }
+  if (c.inputs() > 2 && c.needs(2)) gradients[2] = sum_to(g, c.shape(2)).to(c.dtype(2));
+  return gradients;
+}
+
+/// x, [weight, [bias]]
+constexpr Op<NormDims, NormEps> kNorm{
+    .name = "norm",
+    .meta = [](Metas in, const NormDims&) { return in[0]; },
+    .rules = norm_rules<1>,
+    .local = [](Locals in, const NormDims& a, const NormEps& v, const Site&) -> LocalTensor {
+      tensors::NormOptions options = norm_options(a, v);
+      if (in.size() > 1) options.weight = in[1];
+      if (in.size() > 2) options.bias = in[2];
+      return run_norm(in[0], a, options).output;
+    },
+    .backward = norm_gradients,
+    .saves = saves_inputs(0, 1)};
+
+void check_norm(const char* op, const Tensor& a, const Shape& normalized, const Tensor& parameter) {
+  const std::size_t dims = normalized.size();
+  if (!tensors::is_floating_point(a.dtype())) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(op) + " of a tensor of " + std::string(tensors::dtype_name(a.dtype())),
+                "it takes floating point numbers", "to(DType::f32)");
+  }
+  if (dims == 0 || dims > a.shape().size() ||
+      Shape(a.shape().end() - static_cast<int>(dims), a.shape().end()) != normalized) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(op) + " of a tensor of shape " + tensors::shape_to_string(a.shape()) +
+                    " over " + tensors::shape_to_string(normalized),
+                "its last dims are others", "give the sizes of the dims to normalize");
+  }
+  if (parameter.defined() && parameter.shape() != normalized) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(op) + " over " + tensors::shape_to_string(normalized) +
+                    " with a weight or bias of shape " +
+                    tensors::shape_to_string(parameter.shape()),
+                "they have the shape that is normalized");
+  }
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& a, const Shape& normalized_shape, const Tensor& weight,
+                  const Tensor& bias, double eps) {
+  check_norm("layer_norm", a, normalized_shape, weight);
+  check_norm("layer_norm", a, normalized_shape, bias);
+  const NormDims dims{NormForm::layer, static_cast<int>(normalized_shape.size())};
+  const NormEps numbers{eps};
+  if (!weight.defined()) {
+    const Tensor normalized = call(kNorm, a, dims, numbers);
+    return bias.defined() ? add(normalized, bias).to(a.dtype()) : normalized;
+  }
+  const Tensor* const inputs[] = {&a, &weight, &bias};
+  return call(kNorm, std::span<const Tensor* const>(inputs, bias.defined() ? 3 : 2), dims, numbers);
+}
+
+Tensor rms_norm(const Tensor& a, const Shape& normalized_shape, const Tensor& weight,
+                std::optional<double> eps) {
+  check_norm("rms_norm", a, normalized_shape, weight);
+  const NormDims dims{NormForm::root_mean_square, static_cast<int>(normalized_shape.size())};
+  const double smallest = a.dtype() == DType::f64 ? std::numeric_limits<double>::epsilon()
+                                                  : std::numeric_limits<float>::epsilon();
+  const NormEps numbers{eps.value_or(smallest)};
+  return weight.defined() ? call(kNorm, a, weight, dims, numbers) : call(kNorm, a, dims, numbers);
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,18 @@
+// Rows of one number for each class, and the class of each row. Host only; any floating point
+// dtype.
+#pragma once
+
+#include <cstdint>
+
+#include "dtrun/tensor/tensor.h"
+
+namespace dtrun::tensors {
+
+/// Of each row of [rows, classes] the number of its class, i64 [rows]; 0 where the class is the
+/// ignored one. @throws Error kInvalidArgument naming row and class, where a class is not one
+LocalTensor pick_classes(const LocalTensor& a, const LocalTensor& target, std::int64_t ignored);
+/// [rows] -> [rows, classes]: each number at its row's class, 0 beside it.
+LocalTensor place_classes(const LocalTensor& values, const LocalTensor& target,
+                          std::int64_t classes, std::int64_t ignored);
+
+}  // namespace dtrun::tensors

@@ -1,0 +1,80 @@
+#include "dtrun/tensor/ops/class_rows.h"
+
+#include <fmt/core.h>
+
+#include <cstring>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+#include "ops/class_of_row.h"
+#include "ops/map_call.h"
+
+namespace dtrun::tensors {
+
+void require_class(std::string_view name, std::int64_t chosen, std::int64_t row,
+                   std::int64_t classes) {
+  if (chosen >= 0 && chosen < classes) return;
+  throw base::Error(
+      base::ErrorCode::kInvalidArgument, fmt::format("{}: row {} has class {}", name, row, chosen),
+      fmt::format("there are {} classes", classes), "the ignored class is an argument");
+}
+
+namespace {
+
+void require_targets(std::string_view name, const LocalTensor& a, int dims,
+                     const LocalTensor& target) {
+  require_host(name, a);
+  require_host(name, target);
+  if (a.dim() == dims && target.dim() == 1 && target.dtype() == DType::i64 &&
+      target.size(0) == a.size(0)) {
+    return;
+  }
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    fmt::format("{} of {} and classes {} {}", name, shape_to_string(a.shape()),
+                                dtype_name(target.dtype()), shape_to_string(target.shape())),
+                    "the classes are int64 [rows]");
+}
+
+/// move(row, class) for each row that counts.
+template <typename Move>
+void for_each_class(const LocalTensor& target, std::int64_t classes, std::int64_t ignored,
+                    Move&& move) {
+  const LocalTensor chosen = target.contiguous();
+  const auto* const numbers = chosen.data_as<const std::int64_t>();
+  for (std::int64_t row = 0; row < chosen.size(0); ++row) {
+    if (numbers[row] == ignored) continue;
+    require_class("nll_loss", numbers[row], row, classes);
+    move(row, numbers[row]);
+  }
+}
+
+}  // namespace
+
+LocalTensor pick_classes(const LocalTensor& a, const LocalTensor& target, std::int64_t ignored) {
+  require_targets("pick_classes", a, 2, target);
+  LocalTensor out = zeros({a.size(0)}, {a.dtype()});
+  const auto size = static_cast<std::int64_t>(item_size(a.dtype()));
+  const char* const from = static_cast<const char*>(a.data());
+  char* const to = static_cast<char*>(out.data());
+  for_each_class(target, a.size(1), ignored, [&](std::int64_t row, std::int64_t chosen) {
+    const std::int64_t place = row * a.strides()[0] + chosen * a.strides()[1];
+    std::memcpy(to + row * size, from + place * size, static_cast<std::size_t>(size));
+  });
+  return out;
+}
+
+LocalTensor place_classes(const LocalTensor& values, const LocalTensor& target,
+                          std::int64_t classes, std::int64_t ignored) {
+  require_targets("place_classes", values, 1, target);
+  LocalTensor out = zeros({values.size(0), classes}, {values.dtype()});
+  const auto size = static_cast<std::int64_t>(item_size(values.dtype()));
+  const char* const from = static_cast<const char*>(values.data());
+  char* const to = static_cast<char*>(out.data());
+  for_each_class(target, classes, ignored, [&](std::int64_t row, std::int64_t chosen) {
+    std::memcpy(to + (row * classes + chosen) * size, from + row * values.strides()[0] * size,
+                static_cast<std::size_t>(size));
+  });
+  return out;
+}
+
+}  // namespace dtrun::tensors
