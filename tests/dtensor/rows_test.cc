@@ -8,6 +8,8 @@
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/creation.h"
 #include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/attention.h"
+#include "dtrun/dtensor/ops/elementwise.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -172,6 +174,87 @@ TEST(RowsTest, SecondDerivativesAreRight) {
   }
   const Function of_weight = [&](const Tensor& w) { return layer_norm(x * w, {4}, w, w); };
   expect_gradient_right(gradient_of(of_weight), {4});
+}
+
+/// Attention of the first argument as query, key or value: [2, 4, 3, 2] each.
+Function attention_of(int which, const AttentionOptions& options, std::int64_t heads = 4) {
+  return [which, options, heads](const Tensor& x) {
+    Tensors inputs;
+    for (int i = 0; i < 3; ++i) {
+      const Shape shape = {2, i == 0 ? 4 : heads, i == 0 ? 3 : 5, 2};
+      const Tensor whole = randn(shape, {static_cast<std::uint64_t>(10 + i)}, kDoubles);
+      inputs.push_back(i == which ? x : beside(x, whole, i == 2 ? Shard(1) : Shard(0)));
+    }
+    AttentionOptions here = options;
+    if (here.attn_mask.defined()) here.attn_mask = beside(x, here.attn_mask, Replicate());
+    return scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], here);
+  };
+}
+
+TEST(RowsTest, AttentionHasTheRightGradientsOnEveryLayout) {
+  // The second query sees nothing.
+  const Tensor mask =
+      tensor_from(std::vector<std::int64_t>{1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1}, {3, 5},
+                  DType::boolean);
+  const Tensor bias = randn({4, 3, 5}, {3}, kDoubles);
+  for (const AttentionOptions& options :
+       {AttentionOptions{}, AttentionOptions{.is_causal = true},
+        AttentionOptions{.attn_mask = mask}, AttentionOptions{.attn_mask = bias, .scale = 0.25}}) {
+    for (const int which : {0, 1, 2}) {
+      const Function function = attention_of(which, options);
+      const Shape shape = which == 0 ? Shape{2, 4, 3, 2} : Shape{2, 4, 5, 2};
+      expect_gradient_right(function, shape);
+      expect_right_on_meshes(function, shape);
+    }
+  }
+  const Tensor blind = attention_of(0, {.attn_mask = mask})(randn({2, 4, 3, 2}, {1}, kDoubles));
+  EXPECT_EQ(sum(abs(blind.select(2, 1))).item(), 0);
+}
+
+TEST(RowsTest, HeadsOfQueriesMayShareAHeadOfKeys) {
+  const Tensor bias = randn({4, 3, 5}, {3}, kDoubles);
+  for (const AttentionOptions& options :
+       {AttentionOptions{.enable_gqa = true},
+        AttentionOptions{.is_causal = true, .enable_gqa = true},
+        AttentionOptions{.attn_mask = bias, .enable_gqa = true}}) {
+    for (const int which : {0, 1, 2}) {
+      const Function function = attention_of(which, options, 2);
+      const Shape shape = which == 0 ? Shape{2, 4, 3, 2} : Shape{2, 2, 5, 2};
+      expect_gradient_right(function, shape);
+      expect_right_on_meshes(function, shape);
+    }
+  }
+  // As if each head of keys stood twice.
+  const Tensor query = randn({4, 3, 2}, {1}, kDoubles), key = randn({2, 5, 2}, {2}, kDoubles);
+  const Tensor twice =
+      stack({key.select(0, 0), key.select(0, 0), key.select(0, 1), key.select(0, 1)});
+  EXPECT_EQ(difference(scaled_dot_product_attention(query, key, key, {.enable_gqa = true}),
+                       scaled_dot_product_attention(query, twice, twice), {1e-14, 1e-14}),
+            "");
+}
+
+TEST(RowsTest, AttentionShardedOverHeadsStaysSo) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x =
+        distribute_tensor(randn({2, 4, 3, 2}, {1}), mesh, {Shard(1)}, {.source_rank = -1});
+    const Tensor result = scaled_dot_product_attention(x, x, x, {.is_causal = true});
+    EXPECT_EQ(placements_to_string(result.placements()), "[S(1)]");
+  });
+}
+
+TEST(RowsTest, AttentionOfWhatDoesNotFitIsRefused) {
+  const Tensor x = randn({2, 3, 4}, {1});
+  const auto attend = [](const Tensor& q, const Tensor& k, const Tensor& v,
+                         const AttentionOptions& options = {}) {
+    return [=] { scaled_dot_product_attention(q, k, v, options); };
+  };
+  expect_refused(attend(x, randn({2, 3, 5}, {1}), x), "queries and keys differ in length");
+  expect_refused(attend(x, x, randn({2, 2, 4}, {1})), "each key has one value");
+  expect_refused(attend(x, x, x.to(DType::f64)), "one floating point dtype");
+  expect_refused(attend(x, x, ones({4})), "two dims");
+  expect_refused(attend(x, x, x, {.attn_mask = ones({3, 3}), .is_causal = true}), "is_causal");
+  expect_refused(attend(randn({3, 3, 4}, {1}), x, x, {.enable_gqa = true}), "a multiple");
 }
 
 TEST(RowsTest, LinearIsAProductAndABias) {

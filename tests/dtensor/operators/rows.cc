@@ -1,6 +1,7 @@
 // Normalizations, losses of classes, and what else networks are made of.
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtensor/operators/operators.h"
+#include "dtrun/dtensor/ops/attention.h"
 
 namespace dtrun::dtensor::vectors {
 namespace {
@@ -33,6 +34,10 @@ void add_rows(Operators& table) {
   };
   table["nll_loss"] = [](const Call& c) -> Tensors {
     return {nll_loss(c.in(0), c.in(1), loss_options(c))};
+  };
+  table["sdpa"] = [](const Call& c) -> Tensors {
+    return {scaled_dot_product_attention(c.in(0), c.in(1), c.in(2),
+                                         {.is_causal = c.flag("is_causal")})};
   };
   table["layer_norm"] = [](const Call& c) -> Tensors {
     return {layer_norm(c.in(0), c.sizes("normalized_shape"), input_or_none(c, 1),

@@ -1,0 +1,26 @@
+// Attention. Sharded over batch and heads; the dims of positions and of what is stored at them are
+// whole on every rank.
+#pragma once
+
+#include <optional>
+
+#include "dtrun/dtensor/tensor.h"
+
+namespace dtrun::dtensor {
+
+struct AttentionOptions {
+  /// Broadcasts to [..., L, S]. bool: true takes part; floating point: added to the scores.
+  Tensor attn_mask = {};
+  /// A query sees the keys up to its own position, from the upper left corner on.
+  bool is_causal = false;
+  std::optional<double> scale = {};  ///< of the scores; not given: 1 / sqrt(E)
+  /// query has a multiple of the heads that key and value have, in dim -3.
+  bool enable_gqa = false;
+};
+/// softmax(query key^T * scale + mask) value: [..., L, E], [..., S, E], [..., S, Ev] -> [..., L,
+/// Ev]. A query that sees no key gets 0, as in PyTorch. It stores the scores: memory grows with
+/// L * S. @throws Error kInvalidArgument for shapes that do not fit, and a mask beside is_causal
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const AttentionOptions& options = {});
+
+}  // namespace dtrun::dtensor
