@@ -9,6 +9,7 @@
 #include "dtrun/dtensor/creation.h"
 #include "dtrun/dtensor/ops.h"
 #include "dtrun/dtensor/ops/attention.h"
+#include "dtrun/dtensor/ops/convolution.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 
 namespace dtrun::dtensor {
@@ -147,6 +148,19 @@ TEST(RowsTest, NormsOfCutRowsGatherThemAndNoMore) {
   });
 }
 
+struct ConvCase {
+  Shape input, weight;
+  ConvOptions options;
+};
+const std::vector<ConvCase>& conv_cases() {
+  static const std::vector<ConvCase> kCases = {
+      {{3, 2, 4, 5}, {3, 2, 3, 2}, {.padding = {1, 0}}},
+      {{2, 3, 5, 4}, {2, 3, 2, 2}, {.stride = {2, 1}, .padding = {2, 1}, .dilation = {2, 2}}},
+      {{2, 4, 3, 3}, {6, 2, 2, 2}, {.stride = 2, .padding = 1, .groups = 2}},
+      {{2, 3, 2, 2}, {4, 3, 1, 1}, {}}};
+  return kCases;
+}
+
 /// The gradient, as part of a graph when a gradient of it is wanted.
 Function gradient_of(const Function& function) {
   return [function](const Tensor& x) {
@@ -171,6 +185,19 @@ TEST(RowsTest, SecondDerivativesAreRight) {
            [&](const Tensor& a) { return cross_entropy(a, classes); },
            [&](const Tensor& a) { return nll_loss(a * a, classes, {.weight = weight}); }}) {
     expect_gradient_right(gradient_of(function), shape);
+  }
+  for (const ConvCase& item : conv_cases()) {
+    const Tensor images = randn(item.input, {1}, kDoubles);
+    const Tensor windows = randn(item.weight, {2}, kDoubles);
+    // Squares, so that the gradients of both depend on both.
+    const Function of_images = [&](const Tensor& a) {
+      return conv2d(a * a, windows, {}, item.options);
+    };
+    const Function of_windows = [&](const Tensor& w) {
+      return square(conv2d(images, w, {}, item.options)) * 0.1;
+    };
+    expect_gradient_right(gradient_of(of_images), images);
+    expect_gradient_right(gradient_of(of_windows), windows);
   }
   const Function of_weight = [&](const Tensor& w) { return layer_norm(x * w, {4}, w, w); };
   expect_gradient_right(gradient_of(of_weight), {4});
@@ -255,6 +282,58 @@ TEST(RowsTest, AttentionOfWhatDoesNotFitIsRefused) {
   expect_refused(attend(x, x, ones({4})), "two dims");
   expect_refused(attend(x, x, x, {.attn_mask = ones({3, 3}), .is_causal = true}), "is_causal");
   expect_refused(attend(randn({3, 3, 4}, {1}), x, x, {.enable_gqa = true}), "a multiple");
+}
+
+TEST(RowsTest, ConvolutionHasTheRightGradientsOnEveryLayout) {
+  for (const ConvCase& item : conv_cases()) {
+    const Tensor images = randn(item.input, {1}, kDoubles);
+    const Tensor weight = randn(item.weight, {2}, kDoubles);
+    const Tensor bias = randn({item.weight[0]}, {3}, kDoubles);
+    const Function of_images = [&](const Tensor& x) {
+      return conv2d(x, beside(x, weight, Shard(0)), beside(x, bias, Shard(0)), item.options);
+    };
+    const Function of_weight = [&](const Tensor& w) {
+      return conv2d(beside(w, images, Shard(0)), w, beside(w, bias, Replicate()), item.options);
+    };
+    const Function of_bias = [&](const Tensor& b) {
+      return conv2d(beside(b, images, Shard(1)), beside(b, weight, Replicate()), b, item.options);
+    };
+    for (const auto& [function, at] :
+         {std::pair{of_images, images}, {of_weight, weight}, {of_bias, bias}}) {
+      expect_gradient_right(function, at);
+      expect_right_on_meshes(function, at);
+    }
+  }
+}
+
+TEST(RowsTest, ConvolutionIsCutOverSamplesOrOutputs) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const auto placed = [&](const Shape& shape, const Placement& placement) {
+      return distribute_tensor(randn(shape, {1}), mesh, {placement}, {.source_rank = -1});
+    };
+    const Tensor samples = placed({4, 2, 5, 5}, Shard(0)),
+                 images = placed({4, 2, 5, 5}, Replicate());
+    const Tensor weight = placed({6, 2, 3, 3}, Replicate()),
+                 outputs = placed({6, 2, 3, 3}, Shard(0));
+    EXPECT_EQ(placements_to_string(conv2d(samples, weight, placed({6}, Replicate())).placements()),
+              "[S(0)]");
+    EXPECT_EQ(placements_to_string(conv2d(images, outputs, placed({6}, Shard(0))).placements()),
+              "[S(1)]");
+  });
+}
+
+TEST(RowsTest, ConvolutionOfWhatDoesNotFitIsRefused) {
+  const Tensor x = randn({2, 4, 3, 3}, {1}), w = randn({2, 4, 2, 2}, {2});
+  expect_refused([&] { conv2d(x, randn({2, 3, 2, 2}, {1})); }, "the channels do not meet");
+  expect_refused([&] { conv2d(x, w, {}, {.groups = 3}); }, "the channels do not meet");
+  expect_refused([&] { conv2d(x, randn({2, 4, 4, 4}, {1})); }, "larger than the padded images");
+  expect_refused([&] { conv2d(x, w, {}, {.stride = 0}); }, "stride");
+  expect_refused([&] { conv2d(x, w, ones({3})); }, "a number for each output channel");
+  expect_refused([&] { conv2d(x, w.to(DType::f64)); }, "one floating point dtype");
+  expect_refused([&] { conv2d(x.to(DType::i64), w.to(DType::i64)); }, "one floating point dtype");
+  expect_refused([&] { conv2d(x, ones({2, 4})); }, "height, width");
+  EXPECT_EQ(conv2d(x.select(0, 0), w).shape(), (Shape{2, 2, 2}));
 }
 
 TEST(RowsTest, LinearIsAProductAndABias) {

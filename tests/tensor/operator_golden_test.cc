@@ -11,6 +11,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/convolution.h"
 #include "tensor/golden_file.h"
 
 namespace dtrun::tensors {
@@ -297,6 +298,27 @@ void add_rows(Catalogue& catalogue) {
   };
 }
 
+HeightWidth size_argument(const Arguments& arguments, const char* name, HeightWidth otherwise) {
+  if (!arguments.contains(name)) return otherwise;
+  const auto sizes = golden_integers(arguments.at(name));
+  return {sizes[0], sizes[1]};
+}
+
+/// The result, then the gradients of images and weights.
+void add_convolution(Catalogue& catalogue) {
+  catalogue["conv2d"] = [](const GoldenInputs& in, const Arguments& arguments) {
+    const ConvOptions options{
+        .stride = size_argument(arguments, "stride", 1),
+        .padding = size_argument(arguments, "padding", 0),
+        .dilation = size_argument(arguments, "dilation", 1),
+        .groups = arguments.contains("groups") ? arguments.at("groups").as_int64() : 1};
+    const LocalTensor images = in.tensor(0), weight = in.tensor(1), grad = in.tensor(2);
+    return Outputs{conv2d(images, weight, options),
+                   conv2d_input_gradient(grad, weight, {images.size(2), images.size(3)}, options),
+                   conv2d_weight_gradient(grad, images, {weight.size(2), weight.size(3)}, options)};
+  };
+}
+
 Catalogue whole_catalogue() {
   Catalogue catalogue;
   add_unary(catalogue);
@@ -306,6 +328,7 @@ Catalogue whole_catalogue() {
   add_reductions(catalogue);
   add_reductions_along_a_dim(catalogue);
   add_rows(catalogue);
+  add_convolution(catalogue);
   return catalogue;
 }
 
@@ -373,19 +396,31 @@ std::string description(const GoldenCase& golden) {
   return text + "\n" + serialize(golden.at("args"));
 }
 
-TEST(OperatorGoldenTest, EveryOperatorGivesPyTorchsResultForEveryDType) {
+/// Returns how many cases there are.
+int compare_with_goldens(const std::string& file) {
   const Catalogue catalogue = whole_catalogue();
   std::map<std::string, int> wrong;
   int count = 0;
-  for (const GoldenCase& golden : read_golden_file("tensor_operators")) {
+  for (const GoldenCase& golden : read_golden_file(file)) {
     const std::string op(golden.at("op").as_string());
-    ASSERT_TRUE(catalogue.contains(op)) << op;
+    if (!catalogue.contains(op)) {
+      ADD_FAILURE() << op;
+      continue;
+    }
     const std::string problem = outcome(golden, catalogue.at(op));
     ++count;
     if (!problem.empty() && ++wrong[op] <= 4)
       ADD_FAILURE() << "case " << count << ": " << description(golden) << "\n" << problem;
   }
-  EXPECT_GE(count, 2000);
+  return count;
+}
+
+TEST(OperatorGoldenTest, EveryOperatorGivesPyTorchsResultForEveryDType) {
+  EXPECT_GE(compare_with_goldens("tensor_operators"), 2000);
+}
+
+TEST(OperatorGoldenTest, ConvolutionsGivePyTorchsResultsAndGradients) {
+  EXPECT_GE(compare_with_goldens("tensor_convolutions"), 36);
 }
 
 }  // namespace

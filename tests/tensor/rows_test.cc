@@ -9,6 +9,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/convolution.h"
 #include "dtrun/tensor/threads.h"
 
 namespace dtrun::tensors {
@@ -81,6 +82,22 @@ TEST_F(RowsTest, BitsDependNeitherOnThreadsNorOnTheLayout) {
         expect_equal_bits(function(x), expected);
       }
     }
+  }
+}
+
+TEST_F(RowsTest, BitsOfConvolutionsDoNotDependOnThreads) {
+  const LocalTensor x = randn({37, 4, 19, 23}, {.seed = 1}), w = randn({6, 2, 3, 3}, {.seed = 2});
+  const ConvOptions options{.stride = {2, 1}, .padding = 1, .groups = 2};
+  const auto run = [&] {
+    const LocalTensor y = conv2d(x, w, options);
+    return std::vector<LocalTensor>{y, conv2d_input_gradient(y, w, {19, 23}, options),
+                                    conv2d_weight_gradient(y, x, {3, 3}, options)};
+  };
+  set_num_threads(1);
+  const std::vector<LocalTensor> expected = run();
+  for (const int threads : {2, 4}) {
+    set_num_threads(threads);
+    expect_equal_bits(run(), expected);
   }
 }
 

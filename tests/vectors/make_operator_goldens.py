@@ -1,4 +1,4 @@
-"""Writes tensor_operators.jsonl.gz: what PyTorch 2.11 computes on a CPU, operator by operator, for every dtype.
+"""Writes tensor_operators.jsonl.gz and tensor_convolutions.jsonl.gz: what PyTorch 2.11 computes on a CPU, operator by operator, for every dtype.
 
     PYTHON_WITH_TORCH tests/vectors/make_operator_goldens.py tests/vectors
 
@@ -280,11 +280,31 @@ def rows():
                    lambda x, t, g: with_gradient(lambda x: F.cross_entropy(x, t, reduction="none"), [x], g))
 
 
+def convolutions():
+    for name in FLOATS:
+        for input, weight, options in [
+            ((3, 2, 5, 4), (3, 2, 3, 2), {"padding": [1, 0]}), ((2, 3, 7, 6), (4, 3, 2, 2), {"stride": [2, 1], "padding": [2, 1], "dilation": [2, 3]}),
+            ((2, 4, 5, 5), (6, 2, 3, 3), {"stride": [3, 3], "padding": [1, 1], "groups": 2}), ((4, 3, 4, 3), (5, 3, 1, 1), {}),
+            ((2, 6, 4, 4), (6, 1, 2, 2), {"groups": 6}), ((0, 2, 4, 4), (3, 2, 2, 2), {}), ((2, 3, 4, 4), (3, 2, 2, 2), {}),
+            ((2, 2, 3, 3), (3, 2, 4, 4), {}), ((2, 2, 3, 3), (3, 2, 2, 2), {"stride": [0, 1]}),
+        ]:  # fmt: skip
+            a, w = few(name, input), few(name, weight)
+            def run(a, w, options=options):
+                return F.conv2d(a, w, **options)
+            try:
+                grad = few(name, run(a, w).shape)
+            except RuntimeError:
+                grad = few(name, (1,))
+            yield case("conv2d", [a, w, grad], options, lambda a, w, g: with_gradient(run, [a, w], g), rtol=True, atol=64)
+
+
 def main(folder):
     assert torch.__version__.startswith("2.11"), torch.__version__
     torch.set_num_threads(1)
     generators = [unary(), binary(), in_place(), ternary(), shapes(), reductions(), rows()]
     write(f"{folder}/tensor_operators.jsonl.gz", list(itertools.chain(*generators)))
+    rng.seed(20261123)
+    write(f"{folder}/tensor_convolutions.jsonl.gz", list(convolutions()))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #include "dtrun/dtensor/device_mesh.h"
 #include "dtrun/dtensor/ops.h"
 #include "dtrun/dtensor/ops/attention.h"
+#include "dtrun/dtensor/ops/convolution.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/products.h"
 #include "dtrun/dtensor/ops/rows.h"

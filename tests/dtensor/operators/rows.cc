@@ -2,6 +2,7 @@
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtensor/operators/operators.h"
 #include "dtrun/dtensor/ops/attention.h"
+#include "dtrun/dtensor/ops/convolution.h"
 
 namespace dtrun::dtensor::vectors {
 namespace {
@@ -38,6 +39,10 @@ void add_rows(Operators& table) {
   table["sdpa"] = [](const Call& c) -> Tensors {
     return {scaled_dot_product_attention(c.in(0), c.in(1), c.in(2),
                                          {.is_causal = c.flag("is_causal")})};
+  };
+  table["conv2d"] = [](const Call& c) -> Tensors {
+    return {conv2d(c.in(0), c.in(1), input_or_none(c, 2),
+                   {.stride = c.integer("stride"), .padding = c.integer("padding")})};
   };
   table["layer_norm"] = [](const Call& c) -> Tensors {
     return {layer_norm(c.in(0), c.sizes("normalized_shape"), input_or_none(c, 1),

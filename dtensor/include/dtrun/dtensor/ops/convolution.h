@@ -1,0 +1,18 @@
+// Convolution of images. Cut over samples and channels, where there are no groups; heights and
+// widths are whole on every rank.
+#pragma once
+
+#include "dtrun/dtensor/tensor.h"
+#include "dtrun/tensor/ops/convolution.h"
+
+namespace dtrun::dtensor {
+
+using tensors::ConvOptions;
+using tensors::HeightWidth;
+
+/// torch.nn.functional.conv2d: images [n, in, height, width], or one without n. @param weight [out,
+/// in / groups, height, width] @param bias [out], or undefined
+Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
+              const ConvOptions& options = {});
+
+}  // namespace dtrun::dtensor

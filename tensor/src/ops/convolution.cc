@@ -1,0 +1,316 @@
+// Convolution as products of matrices: what lies under each place of the window is a column, as in
+// "High Performance Convolutional Neural Networks for Document Processing" (Chellapilla et al.,
+// 2006). One sample's columns at a time, so that they fit a cache.
+#include "dtrun/tensor/ops/convolution.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "blas.h"
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+#include "loops/thread_pool.h"
+#include "ops/map_call.h"
+
+namespace dtrun::tensors {
+namespace {
+
+[[noreturn]] void refuse_conv(std::string what, std::string why, std::string remedy = {}) {
+  throw base::Error(base::ErrorCode::kInvalidArgument, "conv2d of " + std::move(what),
+                    std::move(why), std::move(remedy));
+}
+
+/// How many places a window has along one dim.
+std::int64_t places(std::int64_t size, std::int64_t window, std::int64_t stride,
+                    std::int64_t padding, std::int64_t dilation) {
+  const std::int64_t covered = dilation * (window - 1) + 1;
+  return size + 2 * padding < covered ? 0 : (size + 2 * padding - covered) / stride + 1;
+}
+
+/// All sizes of one convolution.
+struct Conv {
+  ConvOptions options;
+  std::int64_t samples, in, out;  ///< channels
+  std::int64_t height, width;
+  std::int64_t window_height, window_width;
+  std::int64_t out_height, out_width;
+
+  Conv(const Shape& input, const Shape& weight, const Shape& output, const ConvOptions& its_options)
+      : options(its_options),
+        samples(input[0]),
+        in(input[1]),
+        out(weight[0]),
+        height(input[2]),
+        width(input[3]),
+        window_height(weight[2]),
+        window_width(weight[3]),
+        out_height(output[2]),
+        out_width(output[3]) {
+    constexpr std::int64_t kMax = std::numeric_limits<int>::max();
+    if (column_length() > kMax || positions() > kMax) {
+      refuse_conv(shape_to_string(input), "BLAS counts rows and columns in 31 bits");
+    }
+  }
+
+  std::int64_t group_in() const { return in / options.groups; }
+  std::int64_t group_out() const { return out / options.groups; }
+  std::int64_t column_length() const { return group_in() * window_height * window_width; }
+  std::int64_t positions() const { return out_height * out_width; }
+  std::int64_t image() const { return group_in() * height * width; }  ///< elements, of one group
+  std::int64_t result() const { return group_out() * positions(); }
+  std::int64_t group_weight() const { return group_out() * column_length(); }
+  /// The image is its own columns.
+  bool is_pointwise() const {
+    return window_height == 1 && window_width == 1 && options.stride.height == 1 &&
+           options.stride.width == 1 && options.padding.height == 0 && options.padding.width == 0;
+  }
+};
+
+/// The places [first, last) of a window's element that lie within the image, along one dim.
+struct Inside {
+  std::int64_t first, last;
+};
+Inside inside(std::int64_t shift, std::int64_t size, std::int64_t stride, std::int64_t count) {
+  const std::int64_t first = shift >= 0 ? 0 : (-shift + stride - 1) / stride;
+  const std::int64_t last = shift >= size ? 0 : (size - shift + stride - 1) / stride;
+  return {std::min(first, count), std::clamp(last, std::min(first, count), count)};
+}
+
+/// visit(row of the columns' matrix, image row, first place's column, places) for each line of
+/// places that lie in the image; the others are given to skip(row, begin, end).
+template <typename Visit, typename Skip>
+void walk_columns(const Conv& c, Visit&& visit, Skip&& skip) {
+  std::int64_t row = 0;
+  for (std::int64_t channel = 0; channel < c.group_in(); ++channel) {
+    for (std::int64_t y = 0; y < c.window_height; ++y) {
+      for (std::int64_t x = 0; x < c.window_width; ++x, ++row) {
+        const std::int64_t down = y * c.options.dilation.height - c.options.padding.height;
+        const std::int64_t right = x * c.options.dilation.width - c.options.padding.width;
+        const Inside lines = inside(down, c.height, c.options.stride.height, c.out_height);
+        const Inside across = inside(right, c.width, c.options.stride.width, c.out_width);
+        const std::int64_t begin = row * c.positions();
+        skip(begin, begin + lines.first * c.out_width);
+        for (std::int64_t line = lines.first; line < lines.last; ++line) {
+          const std::int64_t start = begin + line * c.out_width;
+          const std::int64_t source =
+              (channel * c.height + down + line * c.options.stride.height) * c.width + right +
+              across.first * c.options.stride.width;
+          skip(start, start + across.first);
+          visit(start + across.first, source, across.last - across.first);
+          skip(start + across.last, start + c.out_width);
+        }
+        skip(begin + lines.last * c.out_width, begin + c.positions());
+      }
+    }
+  }
+}
+
+template <typename T>
+void to_columns(const Conv& c, const T* image, T* columns) {
+  const std::int64_t step = c.options.stride.width;
+  walk_columns(
+      c,
+      [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+        if (step == 1) {
+          std::copy_n(image + from, count, columns + to);
+        } else {
+          for (std::int64_t i = 0; i < count; ++i) columns[to + i] = image[from + i * step];
+        }
+      },
+      [&](std::int64_t begin, std::int64_t end) {
+        std::fill(columns + begin, columns + end, T{0});
+      });
+}
+
+/// Adds each column's elements where they came from.
+template <typename T>
+void add_columns(const Conv& c, const T* columns, T* image) {
+  const std::int64_t step = c.options.stride.width;
+  walk_columns(
+      c,
+      [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) image[to + i * step] += columns[from + i];
+      },
+      [](std::int64_t, std::int64_t) {});
+}
+
+/// rows x columns, one row after the other.
+MatrixView dense(const void* data, std::int64_t rows, std::int64_t columns) {
+  return {data, rows, columns, columns, 1};
+}
+MatrixView transposed(const MatrixView& matrix) {
+  return {matrix.data, matrix.columns, matrix.rows, matrix.column_stride, matrix.row_stride};
+}
+
+/// The columns of one group of a sample: the image itself, or made in `room`.
+template <typename T>
+const T* columns_of(const Conv& c, const T* image, const LocalTensor& room) {
+  if (c.is_pointwise()) return image;
+  to_columns(c, image, room.data_as<T>());
+  return room.data_as<const T>();
+}
+LocalTensor column_room(const Conv& c, DType dtype) {
+  return c.is_pointwise() ? LocalTensor() : empty({c.column_length(), c.positions()}, {dtype});
+}
+
+/// How many samples of a group are worth a thread: depends on the sizes only.
+std::int64_t samples_a_chunk(const Conv& c) {
+  constexpr std::int64_t kProducts = 1 << 18;
+  return 1 + kProducts / std::max<std::int64_t>(1, c.group_weight() * c.positions());
+}
+
+template <typename T>
+void run_forward(const Conv& c, const T* input, const T* weight, T* output, DType dtype) {
+  parallel_for(c.samples * c.options.groups, samples_a_chunk(c),
+               [&](std::int64_t begin, std::int64_t end) {
+                 const LocalTensor room = column_room(c, dtype);
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   const T* const columns = columns_of(c, input + i * c.image(), room);
+                   const T* const group = weight + i % c.options.groups * c.group_weight();
+                   multiply_matrices(dtype, dense(group, c.group_out(), c.column_length()),
+                                     dense(columns, c.column_length(), c.positions()),
+                                     output + i * c.result());
+                 }
+               });
+}
+
+template <typename T>
+void run_input_gradient(const Conv& c, const T* grad, const T* weight, T* input, DType dtype) {
+  parallel_for(
+      c.samples * c.options.groups, samples_a_chunk(c), [&](std::int64_t begin, std::int64_t end) {
+        const LocalTensor room = column_room(c, dtype);
+        for (std::int64_t i = begin; i < end; ++i) {
+          T* const image = input + i * c.image();
+          T* const columns = c.is_pointwise() ? image : room.data_as<T>();
+          const T* const group = weight + i % c.options.groups * c.group_weight();
+          multiply_matrices(dtype, transposed(dense(group, c.group_out(), c.column_length())),
+                            dense(grad + i * c.result(), c.group_out(), c.positions()), columns);
+          if (!c.is_pointwise()) add_columns(c, columns, image);
+        }
+      });
+}
+
+/// Each chunk of samples has a sum of its own; the chunks do not depend on the number of threads.
+constexpr std::int64_t kWeightSums = 16;
+std::int64_t samples_a_sum(const Conv& c) {
+  return std::max(samples_a_chunk(c), (c.samples + kWeightSums - 1) / kWeightSums);
+}
+
+template <typename T>
+void run_weight_gradient(const Conv& c, const T* grad, const T* input, T* sums, DType dtype) {
+  parallel_for(c.samples, samples_a_sum(c), [&](std::int64_t begin, std::int64_t end) {
+    const LocalTensor room = column_room(c, dtype);
+    const LocalTensor product = empty({c.group_out(), c.column_length()}, {dtype});
+    T* const sum = sums + begin / samples_a_sum(c) * c.out * c.column_length();
+    for (std::int64_t i = begin * c.options.groups; i < end * c.options.groups; ++i) {
+      const T* const columns = columns_of(c, input + i * c.image(), room);
+      multiply_matrices(dtype, dense(grad + i * c.result(), c.group_out(), c.positions()),
+                        transposed(dense(columns, c.column_length(), c.positions())),
+                        product.data());
+      const T* const from = product.data_as<const T>();
+      T* const to = sum + i % c.options.groups * c.group_weight();
+      for (std::int64_t k = 0; k < c.group_weight(); ++k) to[k] += from[k];
+    }
+  });
+}
+
+DType conv_dtype(std::string_view name, const LocalTensor& a, const LocalTensor& b) {
+  require_host(name, a);
+  require_host(name, b);
+  if (a.dtype() != b.dtype() || !is_floating_point(a.dtype())) {
+    refuse_conv(fmt::format("{} and {}", dtype_name(a.dtype()), dtype_name(b.dtype())),
+                "both have one floating point dtype", "to()");
+  }
+  return a.dtype() == DType::f64 ? DType::f64 : DType::f32;
+}
+
+}  // namespace
+
+Shape conv2d_shape(const Shape& input, const Shape& weight, const ConvOptions& options) {
+  const std::string what =
+      fmt::format("images {} and weights {}", shape_to_string(input), shape_to_string(weight));
+  if (input.size() != 4 || weight.size() != 4) {
+    refuse_conv(what, "they are [n, in, height, width] and [out, in / groups, height, width]");
+  }
+  const auto& [stride, padding, dilation, groups] = options;
+  if (stride.height < 1 || stride.width < 1 || dilation.height < 1 || dilation.width < 1 ||
+      padding.height < 0 || padding.width < 0) {
+    refuse_conv(what, "stride and dilation are 1 at least, padding is 0 at least");
+  }
+  if (groups < 1 || input[1] % groups != 0 || weight[0] % groups != 0 ||
+      input[1] / groups != weight[1]) {
+    refuse_conv(fmt::format("{} in {} groups", what, groups), "the channels do not meet");
+  }
+  if (weight[2] < 1 || weight[3] < 1) refuse_conv(what, "the windows are empty");
+  const std::int64_t height =
+      places(input[2], weight[2], stride.height, padding.height, dilation.height);
+  const std::int64_t width =
+      places(input[3], weight[3], stride.width, padding.width, dilation.width);
+  if (height < 1 || width < 1) {
+    refuse_conv(what, "the windows are larger than the padded images", "a larger padding");
+  }
+  return {input[0], weight[0], height, width};
+}
+
+LocalTensor conv2d(const LocalTensor& input, const LocalTensor& weight,
+                   const ConvOptions& options) {
+  const DType compute = conv_dtype("conv2d", input, weight);
+  const Shape shape = conv2d_shape(input.shape(), weight.shape(), options);
+  const LocalTensor output = empty(shape, {compute});
+  if (output.numel() == 0) return output.to(input.dtype());
+  const Conv c(input.shape(), weight.shape(), shape, options);
+  const LocalTensor images = input.to(compute).contiguous();
+  const LocalTensor windows = weight.to(compute).contiguous();
+  if (compute == DType::f64) {
+    run_forward(c, images.data_as<const double>(), windows.data_as<const double>(),
+                output.data_as<double>(), compute);
+  } else {
+    run_forward(c, images.data_as<const float>(), windows.data_as<const float>(),
+                output.data_as<float>(), compute);
+  }
+  return output.to(input.dtype());
+}
+
+LocalTensor conv2d_input_gradient(const LocalTensor& grad, const LocalTensor& weight,
+                                  HeightWidth size, const ConvOptions& options) {
+  const DType compute = conv_dtype("conv2d_input_gradient", grad, weight);
+  const Shape shape = {grad.size(0), weight.size(1) * options.groups, size.height, size.width};
+  const LocalTensor input = zeros(shape, {compute});
+  if (input.numel() == 0) return input.to(grad.dtype());
+  const Conv c(shape, weight.shape(), grad.shape(), options);
+  const LocalTensor gradients = grad.to(compute).contiguous();
+  const LocalTensor windows = weight.to(compute).contiguous();
+  if (compute == DType::f64) {
+    run_input_gradient(c, gradients.data_as<const double>(), windows.data_as<const double>(),
+                       input.data_as<double>(), compute);
+  } else {
+    run_input_gradient(c, gradients.data_as<const float>(), windows.data_as<const float>(),
+                       input.data_as<float>(), compute);
+  }
+  return input.to(grad.dtype());
+}
+
+LocalTensor conv2d_weight_gradient(const LocalTensor& grad, const LocalTensor& input,
+                                   HeightWidth size, const ConvOptions& options) {
+  const DType compute = conv_dtype("conv2d_weight_gradient", grad, input);
+  const Shape shape = {grad.size(1), input.size(1) / options.groups, size.height, size.width};
+  if (numel(shape) == 0 || grad.numel() == 0) return zeros(shape, {grad.dtype()});
+  const Conv c(input.shape(), shape, grad.shape(), options);
+  const std::int64_t sum_count = (c.samples + samples_a_sum(c) - 1) / samples_a_sum(c);
+  const LocalTensor sums = zeros({sum_count, numel(shape)}, {compute});
+  const LocalTensor gradients = grad.to(compute).contiguous();
+  const LocalTensor images = input.to(compute).contiguous();
+  if (compute == DType::f64) {
+    run_weight_gradient(c, gradients.data_as<const double>(), images.data_as<const double>(),
+                        sums.data_as<double>(), compute);
+  } else {
+    run_weight_gradient(c, gradients.data_as<const float>(), images.data_as<const float>(),
+                        sums.data_as<float>(), compute);
+  }
+  return sum(sums, {0}).view(shape).to(grad.dtype());
+}
+
+}  // namespace dtrun::tensors
