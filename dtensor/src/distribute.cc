@@ -5,6 +5,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/creation.h"
 #include "dtrun/tensor/ops.h"
+#include "factory.h"
 #include "redistribute.h"
 
 namespace dtrun::dtensor {
@@ -135,16 +136,23 @@ Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Plac
   return made(std::move(spec), local);
 }
 
-Tensor full(const Shape& shape, tensors::Scalar value, const DeviceMesh& mesh,
-            const Placements& placements, tensors::DType dtype) {
+Tensor make_parts(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+                  DType dtype, const std::function<LocalTensor(const Box& box)>& part) {
   if (mesh.device_type() != tensors::DeviceType::cpu) {
     throw Error(ErrorCode::kUnavailable, "factories make tensors on CPUs only",
                 "a mesh does not know which CUDA device is this rank's",
                 "make the local tensor on the device and use DTensor::from_local");
   }
   Spec spec = make_spec(mesh, placements, shape, dtype);
-  const LocalTensor local = tensors::full(spec.local_box().shape, value, {.dtype = dtype});
+  const LocalTensor local = part(spec.local_box());
   return made(std::move(spec), local);
+}
+
+Tensor full(const Shape& shape, tensors::Scalar value, const DeviceMesh& mesh,
+            const Placements& placements, tensors::DType dtype) {
+  return make_parts(shape, mesh, placements, dtype, [&](const Box& box) {
+    return tensors::full(box.shape, value, {.dtype = dtype});
+  });
 }
 
 Tensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,

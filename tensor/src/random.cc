@@ -1,13 +1,18 @@
-// randn and randn_block: which element of the endless sequence stands where.
+// Blocks of random numbers: which element of the endless sequence stands where.
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 
 #include "copy_kernel.h"
 #include "cuda/kernels.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/random.h"
+#include "loops/thread_pool.h"
 #include "normal_number.h"
+#include "random_bits.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -15,28 +20,11 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-/// Writes elements [first, first + count) of the endless sequence.
-void fill_normal(char* target, DType dtype, RandomKey key, std::int64_t first, std::int64_t count) {
-  constexpr std::int64_t kBlock = 512;
-  double block[kBlock];
-  const std::int64_t size = static_cast<std::int64_t>(item_size(dtype));
-  const std::int64_t strides[] = {size, sizeof(double)};
-  const RowKernel convert = copy_kernel(dtype, DType::f64);
-  NormalPair pair{};
-  for (std::int64_t start = 0; start < count; start += kBlock) {
-    const std::int64_t length = std::min(kBlock, count - start);
-    for (std::int64_t i = 0; i < length; ++i) {
-      const std::int64_t index = first + start + i;
-      const bool is_odd = index % 2 != 0;
-      if (i == 0 || !is_odd) pair = normal_pair(key, static_cast<std::uint64_t>(index) / 2);
-      block[i] = is_odd ? pair.odd : pair.even;
-    }
-    char* const operands[] = {target + start * size, reinterpret_cast<char*>(block)};
-    convert(operands, strides, length);
-  }
-}
+constexpr std::int64_t kDrawn = 512;       ///< numbers at once
+constexpr std::int64_t kDrawGrain = 8192;  ///< numbers that are worth a thread
 
-void check_block(const Shape& global_shape, const Shape& offsets, const Shape& shape) {
+void check_block(std::string_view name, const RandomBlock& block) {
+  const auto& [global_shape, offsets, shape] = block;
   bool fits = offsets.size() == global_shape.size() && shape.size() == global_shape.size();
   for (std::size_t d = 0; fits && d < shape.size(); ++d) {
     fits = offsets[d] >= 0 && shape[d] >= 0 && offsets[d] <= global_shape[d] - shape[d];
@@ -44,16 +32,81 @@ void check_block(const Shape& global_shape, const Shape& offsets, const Shape& s
   if (fits) return;
   throw Error(
       ErrorCode::kInvalidArgument,
-      fmt::format("randn_block of shape {} at {} lies outside the global shape {}",
+      fmt::format("{} of shape {} at {} lies outside the global shape {}", name,
                   shape_to_string(shape), shape_to_string(offsets), shape_to_string(global_shape)));
 }
 
+void require_cpu(std::string_view name, const TensorOptions& options) {
+  if (options.device.is_cpu()) return;
+  throw Error(ErrorCode::kUnavailable, fmt::format("{} on {}", name, options.device.to_string()),
+              "it has no CUDA kernel yet", "make it on the CPU and move it: to(device)");
+}
+
+/// The index in the whole of the first element of a row of the block.
+std::int64_t first_of_row(const RandomBlock& block, const Strides& steps, std::int64_t row) {
+  if (block.shape.empty()) return 0;
+  std::int64_t first = block.offsets.back();
+  for (std::size_t d = block.shape.size() - 1; d-- > 0;) {
+    first += (block.offsets[d] + row % block.shape[d]) * steps[d];
+    row /= block.shape[d];
+  }
+  return first;
+}
+
+/// A block that draw(numbers, first, count) writes: elements [first, first + count) of the whole.
+template <typename Number, typename Draw>
+LocalTensor drawn(const RandomBlock& block, DType from, DType dtype, Draw&& draw) {
+  LocalTensor result = empty(block.shape, {.dtype = dtype});
+  if (result.numel() == 0) return result;
+  const Strides steps = contiguous_strides(block.global_shape);
+  const std::int64_t row_size = block.shape.empty() ? 1 : block.shape.back();
+  const std::int64_t size = static_cast<std::int64_t>(item_size(dtype));
+  const std::int64_t strides[] = {size, sizeof(Number)};
+  const RowKernel convert = copy_kernel(dtype, from);
+  char* const target = result.data_as<char>();
+  parallel_for(result.numel(), kDrawGrain, [&](std::int64_t begin, std::int64_t end) {
+    Number numbers[kDrawn];
+    while (begin < end) {
+      const std::int64_t column = begin % row_size;
+      const std::int64_t count = std::min({kDrawn, row_size - column, end - begin});
+      draw(numbers, first_of_row(block, steps, begin / row_size) + column, count);
+      char* const operands[] = {target + begin * size, reinterpret_cast<char*>(numbers)};
+      convert(operands, strides, count);
+      begin += count;
+    }
+  });
+  return result;
+}
+
+void draw_normal(double* numbers, RandomKey key, std::int64_t first, std::int64_t count) {
+  NormalPair pair{};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t index = first + i;
+    const bool is_odd = index % 2 != 0;
+    if (i == 0 || !is_odd) pair = normal_pair(key, static_cast<std::uint64_t>(index) / 2);
+    numbers[i] = is_odd ? pair.odd : pair.even;
+  }
+}
+
+/// Of what a dtype holds in [1/2, 1).
+int bits_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return 53;
+    case DType::f16:
+      return 11;
+    case DType::bf16:
+      return 8;
+    default:
+      return 24;
+  }
+}
+
 /// The same numbers as on the cpu.
-LocalTensor randn_on_device(const Shape& global_shape, const Shape& offsets, const Shape& shape,
-                            RandomKey key, TensorOptions options) {
-  const LocalTensor block = empty(shape, {DType::f64, options.device});
-  if (block.numel() != 0) cuda::fill_normal(block, global_shape, offsets, key);
-  return block.to(options.dtype);
+LocalTensor randn_on_device(const RandomBlock& block, RandomKey key, TensorOptions options) {
+  const LocalTensor result = empty(block.shape, {DType::f64, options.device});
+  if (result.numel() != 0) cuda::fill_normal(result, block.global_shape, block.offsets, key);
+  return result.to(options.dtype);
 }
 
 }  // namespace
@@ -64,26 +117,86 @@ LocalTensor randn(const Shape& shape, RandomKey key, TensorOptions options) {
 
 LocalTensor randn_block(const Shape& global_shape, const Shape& offsets, const Shape& shape,
                         RandomKey key, TensorOptions options) {
-  check_block(global_shape, offsets, shape);
-  if (!options.device.is_cpu()) return randn_on_device(global_shape, offsets, shape, key, options);
-  LocalTensor block = empty(shape, {.dtype = options.dtype});
-  if (block.numel() == 0) return block;
-  const Strides steps = contiguous_strides(global_shape);
-  const std::int64_t row_size = shape.empty() ? 1 : shape.back();
-  const std::int64_t rows = block.numel() / row_size;
-  char* target = block.data_as<char>();
-  for (std::int64_t row = 0; row < rows; ++row) {
-    // The row's first element, counted in the whole tensor.
-    std::int64_t first = shape.empty() ? 0 : offsets.back();
-    std::int64_t rest = row;
-    for (std::size_t d = shape.size() - (shape.empty() ? 0 : 1); d-- > 0;) {
-      first += (offsets[d] + rest % shape[d]) * steps[d];
-      rest /= shape[d];
-    }
-    fill_normal(target, options.dtype, key, first, row_size);
-    target += row_size * static_cast<std::int64_t>(item_size(options.dtype));
+  const RandomBlock block{global_shape, offsets, shape};
+  check_block("randn_block", block);
+  if (!options.device.is_cpu()) return randn_on_device(block, key, options);
+  return drawn<double>(block, DType::f64, options.dtype,
+                       [key](double* numbers, std::int64_t first, std::int64_t count) {
+                         draw_normal(numbers, key, first, count);
+                       });
+}
+
+LocalTensor rand_block(const RandomBlock& block, RandomKey key, TensorOptions options) {
+  check_block("rand", block);
+  require_cpu("rand", options);
+  if (!is_floating_point(options.dtype)) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("rand of {}", dtype_name(options.dtype)),
+                "the numbers lie between 0 and 1", "randint()");
   }
-  return block;
+  const int bits = bits_of(options.dtype);
+  const double unit = std::bit_cast<double>(static_cast<std::uint64_t>(1023 - bits) << 52);
+  return drawn<double>(block, DType::f64, options.dtype,
+                       [=](double* numbers, std::int64_t first, std::int64_t count) {
+                         std::uint64_t random[kDrawn];
+                         random_bits(random, key, first, count);
+                         for (std::int64_t i = 0; i < count; ++i) {
+                           numbers[i] = static_cast<double>(random[i] >> (64 - bits)) * unit;
+                         }
+                       });
+}
+
+LocalTensor randint_block(std::int64_t low, std::int64_t high, const RandomBlock& block,
+                          RandomKey key, TensorOptions options) {
+  check_block("randint", block);
+  require_cpu("randint", options);
+  if (low >= high) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("randint of [{}, {})", low, high),
+                "there are no numbers in it", "the end is not one of them");
+  }
+  const std::uint64_t range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+  return drawn<std::int64_t>(
+      block, DType::i64, options.dtype,
+      [=](std::int64_t* numbers, std::int64_t first, std::int64_t count) {
+        std::uint64_t random[kDrawn];
+        random_bits(random, key, first, count);
+        for (std::int64_t i = 0; i < count; ++i) {
+          // The upper half of the product: of 2^64 equally likely ones, within one of each other.
+          __extension__ using Wide = unsigned __int128;
+          const auto drawn_number = static_cast<std::uint64_t>(Wide{random[i]} * range >> 64);
+          numbers[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + drawn_number);
+        }
+      });
+}
+
+LocalTensor randperm(std::int64_t n, RandomKey key, TensorOptions options) {
+  require_cpu("randperm", options);
+  if (n < 0) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("randperm of {} numbers", n));
+  }
+  std::vector<std::uint64_t> random(static_cast<std::size_t>(n));
+  random_bits(random.data(), key, 0, n);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, [&](std::int64_t a, std::int64_t b) {
+    const auto x = static_cast<std::size_t>(a), y = static_cast<std::size_t>(b);
+    return random[x] != random[y] ? random[x] < random[y] : a < b;
+  });
+  return tensor_from(order, {n}, DType::i64).to(options.dtype);
+}
+
+LocalTensor dropout_mask(double p, const RandomBlock& block, RandomKey key, TensorOptions options) {
+  check_block("dropout", block);
+  require_cpu("dropout", options);
+  const double kept = p >= 1 ? 0 : 1 / (1 - p);
+  return drawn<double>(block, DType::f64, options.dtype,
+                       [=](double* numbers, std::int64_t first, std::int64_t count) {
+                         std::uint64_t random[kDrawn];
+                         random_bits(random, key, first, count);
+                         for (std::int64_t i = 0; i < count; ++i) {
+                           const double number = static_cast<double>(random[i] >> 11) * 0x1p-53;
+                           numbers[i] = number < p ? 0 : kept;
+                         }
+                       });
 }
 
 }  // namespace dtrun::tensors

@@ -1,10 +1,14 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numbers>
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/random.h"
+#include "dtrun/tensor/threads.h"
 #include "philox.h"
 #include "tensor/all_dtypes.h"
 
@@ -106,6 +110,91 @@ TEST(RandomTest, TheNumbersAreStandardNormal) {
   EXPECT_NEAR(fourth, 3, error * std::sqrt(96.0));
   EXPECT_NEAR(neighbours, 0, error);
   EXPECT_NEAR(tail, 0.05, error * std::sqrt(0.05 * 0.95));
+}
+
+/// rand, randint and dropout's mask, of any block.
+std::vector<std::function<LocalTensor(const RandomBlock&)>> uniform_functions() {
+  const RandomKey key{.seed = 11, .stream = 2};
+  return {[key](const RandomBlock& block) { return rand_block(block, key, {DType::f64}); },
+          [key](const RandomBlock& block) { return rand_block(block, key, {DType::bf16}); },
+          [key](const RandomBlock& block) { return randint_block(-3, 40, block, key); },
+          [key](const RandomBlock& block) { return dropout_mask(0.25, block, key); }};
+}
+
+TEST(RandomTest, ABlockOfUniformNumbersHoldsWhatTheWholeHasThere) {
+  const Shape global = {5, 7, 900};
+  for (const auto& function : uniform_functions()) {
+    const LocalTensor whole = function(RandomBlock::whole(global));
+    for (const auto& [offsets, shape] : std::vector<std::pair<Shape, Shape>>{
+             {{1, 2, 3}, {3, 4, 601}}, {{4, 6, 899}, {1, 1, 1}}, {{5, 0, 0}, {0, 7, 900}}}) {
+      const LocalTensor part = whole.narrow(0, offsets[0], shape[0])
+                                   .narrow(1, offsets[1], shape[1])
+                                   .narrow(2, offsets[2], shape[2]);
+      EXPECT_TRUE(equal(function({global, offsets, shape}), part)) << shape_to_string(shape);
+    }
+    const int before = num_threads();
+    set_num_threads(3);
+    EXPECT_TRUE(equal(function(RandomBlock::whole(global)), whole));
+    set_num_threads(before);
+  }
+}
+
+TEST(RandomTest, UniformNumbersAreUniformAndNeverOne) {
+  constexpr std::int64_t kCount = 1 << 18;
+  const double error = 5 / std::sqrt(static_cast<double>(kCount));
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    const std::vector<double> values =
+        rand_block(RandomBlock::whole({kCount}), {.seed = 7}, {dtype}).to_vector();
+    double mean = 0, square = 0;
+    for (const double x : values) {
+      ASSERT_TRUE(x >= 0 && x < 1) << x;
+      mean += x / kCount;
+      square += x * x / kCount;
+    }
+    const double step = dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0;
+    EXPECT_NEAR(mean, 0.5 - step / 2, error * 0.3);
+    EXPECT_NEAR(square, 1.0 / 3 - step / 2, error * 0.3);
+  }
+  std::vector<std::int64_t> counts(6);
+  for (const std::int64_t x :
+       randint_block(-2, 4, RandomBlock::whole({kCount}), {.seed = 3}).to_vector_i64()) {
+    ASSERT_TRUE(x >= -2 && x < 4) << x;
+    ++counts[static_cast<std::size_t>(x + 2)];
+  }
+  for (const std::int64_t count : counts) EXPECT_NEAR(count * 1.0 / kCount, 1.0 / 6, error * 0.4);
+  EXPECT_NEAR(
+      sum(dropout_mask(0.25, RandomBlock::whole({kCount}), {.seed = 5}), {}).item() / kCount, 1,
+      error);
+}
+
+TEST(RandomTest, UniformNumbersNeverChange) {
+  const RandomBlock three = RandomBlock::whole({3});
+  EXPECT_EQ(
+      rand_block(three, {.seed = 42}, {DType::f64}).to_vector(),
+      (std::vector<double>{0x1.dfd524ee73abcp-2, 0x1.5d0acf5c4afd4p-2, 0x1.4ee9b3f7f36c8p-2}));
+  EXPECT_EQ(randint_block(0, 1000, three, {.seed = 42}).to_vector_i64(),
+            (std::vector<std::int64_t>{468, 340, 327}));
+  EXPECT_EQ(randperm(5, {.seed = 42}).to_vector_i64(), (std::vector<std::int64_t>{2, 1, 3, 0, 4}));
+  const std::vector<double> exact = rand_block(three, {.seed = 42}, {DType::f64}).to_vector();
+  const std::vector<double> single = rand_block(three, {.seed = 42}).to_vector();
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(single[i], exact[i], 0x1p-24);
+}
+
+TEST(RandomTest, APermutationHasEachNumberOnce) {
+  const LocalTensor order = randperm(1000, {.seed = 1});
+  std::vector<std::int64_t> sorted = order.to_vector_i64();
+  std::ranges::sort(sorted);
+  EXPECT_EQ(sorted, arange(1000).to_vector_i64());
+  EXPECT_FALSE(equal(order, randperm(1000, {.seed = 2})));
+  EXPECT_EQ(randperm(0, {}).numel(), 0);
+}
+
+TEST(RandomTest, WhatCannotBeDrawnIsAnError) {
+  const RandomBlock two = RandomBlock::whole({2});
+  EXPECT_THROW(rand_block(two, {}, {DType::i64}), base::Error);
+  EXPECT_THROW(randint_block(3, 3, two, {}), base::Error);
+  EXPECT_THROW(randperm(-1, {}), base::Error);
+  EXPECT_THROW(rand_block(two, {}, {DType::f32, Device{DeviceType::cuda, 0}}), base::Error);
 }
 
 TEST(RandomTest, ABlockOutsideTheWholeIsAnError) {

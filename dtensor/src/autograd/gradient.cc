@@ -6,6 +6,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd.h"
 #include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/random.h"
 #include "dtrun/tensor/ops.h"
 
 namespace dtrun::dtensor {
@@ -186,6 +187,7 @@ std::string Tensor::grad_fn() const {
 
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x) {
   Tensor result;
+  const RandomState drawn_from = random_state();
   {
     const NoGrad no_grad;
     result = f(x.detach()).detach();
@@ -195,13 +197,14 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x
   const bool wanted = x.requires_grad();
   const Tensor input = wanted ? x : Tensor(tensors::zeros({})).requires_grad_();
   return recorded("checkpoint", input, std::move(result),
-                  [f, x = x.detach(), wanted](const Tensor& gradient) {
+                  [f, x = x.detach(), wanted, drawn_from](const Tensor& gradient) {
                     if (Graph::is_on()) {
                       refuse("create_graph through a checkpoint",
                              "its forward is done again, outside of the graph",
                              "the same function without checkpoint()");
                     }
                     const GradMode on(true);
+                    const RandomScope same_numbers(drawn_from);
                     const Tensor again = x.detach();
                     if (wanted) again.requires_grad_();
                     const Tensor redone = f(again);

@@ -10,6 +10,7 @@
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/dtensor/ops/views.h"
+#include "dtrun/dtensor/random.h"
 #include "dtrun/tensor/ops/pointwise.h"
 
 namespace dtrun::dtensor {
@@ -110,7 +111,9 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const
   const double scale = options.scale.value_or(1 / std::sqrt(length));
   Tensor scores = matmul(query * scale, key.transpose(-2, -1));
   if (options.is_causal) scores = call(kCausal, scores, None{}, Fill{kMinusInfinity});
-  return matmul(mask.defined() ? masked_softmax(scores, mask) : softmax(scores, -1), value);
+  Tensor weights = mask.defined() ? masked_softmax(scores, mask) : softmax(scores, -1);
+  if (options.dropout_p != 0) weights = dropout(weights, {.p = options.dropout_p});
+  return matmul(weights, value);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/dtensor/ops/views.h"
 #include "dtrun/dtensor/placement.h"
+#include "dtrun/dtensor/random.h"
 #include "dtrun/runtime/dist.h"
 #include "dtrun/runtime/mp.h"
 #include "dtrun/runtime/print.h"

@@ -32,7 +32,7 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_
              BackwardOptions options = {});
 
 /// f(x) again in backward instead of what it would have kept: less memory, one more forward. What
-/// else f uses of tensors gets its gradients, too.
+/// else f uses of tensors gets its gradients, too; random numbers are the same both times.
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x);
 
 }  // namespace dtrun::dtensor

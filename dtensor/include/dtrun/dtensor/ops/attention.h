@@ -13,6 +13,7 @@ struct AttentionOptions {
   Tensor attn_mask = {};
   /// A query sees the keys up to its own position, from the upper left corner on.
   bool is_causal = false;
+  double dropout_p = 0;              ///< of the weights, by dropout(); 0 in evaluation
   std::optional<double> scale = {};  ///< of the scores; not given: 1 / sqrt(E)
   /// query has a multiple of the heads that key and value have, in dim -3.
   bool enable_gqa = false;

@@ -1,0 +1,118 @@
+#include "dtrun/dtensor/random.h"
+
+#include "dispatch/call.h"
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/random.h"
+#include "factory.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using tensors::RandomBlock;
+
+struct Drop {
+  RandomKey key;
+  double p;
+};
+
+/// Multiplies by a mask, and so is its own gradient.
+constexpr Op<None, Drop> kDropout{
+    .name = "dropout",
+    .meta = [](Metas in, const None&) { return in[0]; },
+    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().additive(); },
+    .local = [](Locals in, const None&, const Drop& drop, const Site& site) -> LocalTensor {
+      const LocalTensor& a = in[0];
+      const RandomBlock block =
+          site.output ? RandomBlock{site.output.shape(), site.output.local_box().offsets, a.shape()}
+                      : RandomBlock::whole(a.shape());
+      // 1 / (1 - p) has no place in half types.
+      const DType compute = a.dtype() == DType::f64 ? DType::f64 : DType::f32;
+      return tensors::mul(a, tensors::dropout_mask(drop.p, block, drop.key, {compute, a.device()}))
+          .to(a.dtype());
+    },
+    .backward = [](const Context<None, Drop>& c) -> Tensors {
+      return {call(kDropout, c.grad(), None{}, c.numbers())};
+    }};
+
+RandomBlock block_of(const Shape& shape, const Box& box) {
+  return {shape, box.offsets, box.shape};
+}
+
+}  // namespace
+
+Tensor randn(const Shape& shape, TensorOptions options) {
+  return randn(shape, next_random_key(), options);
+}
+Tensor rand(const Shape& shape, TensorOptions options) {
+  return rand(shape, next_random_key(), options);
+}
+Tensor rand(const Shape& shape, RandomKey key, TensorOptions options) {
+  return tensors::rand_block(RandomBlock::whole(shape), key, options);
+}
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOptions options) {
+  return randint(low, high, shape, next_random_key(), options);
+}
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, RandomKey key,
+               TensorOptions options) {
+  return tensors::randint_block(low, high, RandomBlock::whole(shape), key, options);
+}
+Tensor randperm(std::int64_t n, TensorOptions options) {
+  return randperm(n, next_random_key(), options);
+}
+Tensor randperm(std::int64_t n, RandomKey key, TensorOptions options) {
+  return tensors::randperm(n, key, options);
+}
+
+Tensor randn(const Shape& shape, RandomKey key, const DeviceMesh& mesh,
+             const Placements& placements, DType dtype) {
+  return make_parts(shape, mesh, placements, dtype, [&](const Box& box) {
+    return tensors::randn_block(shape, box.offsets, box.shape, key, {.dtype = dtype});
+  });
+}
+Tensor rand(const Shape& shape, RandomKey key, const DeviceMesh& mesh, const Placements& placements,
+            DType dtype) {
+  return make_parts(shape, mesh, placements, dtype, [&](const Box& box) {
+    return tensors::rand_block(block_of(shape, box), key, {.dtype = dtype});
+  });
+}
+Tensor randn(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+             DType dtype) {
+  return randn(shape, next_random_key(), mesh, placements, dtype);
+}
+Tensor rand(const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype) {
+  return rand(shape, next_random_key(), mesh, placements, dtype);
+}
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, const DeviceMesh& mesh,
+               const Placements& placements, DType dtype) {
+  const RandomKey key = next_random_key();
+  return make_parts(shape, mesh, placements, dtype, [&](const Box& box) {
+    return tensors::randint_block(low, high, block_of(shape, box), key, {.dtype = dtype});
+  });
+}
+Tensor randperm(std::int64_t n, const DeviceMesh& mesh, const Placements& placements, DType dtype) {
+  // A place in an order is known only with all of it.
+  const Tensor whole = randperm(n, TensorOptions{.dtype = dtype});
+  return make_parts({n}, mesh, placements, dtype, [&](const Box& box) -> LocalTensor {
+    return whole.narrow(0, box.offsets[0], box.shape[0]).clone();
+  });
+}
+
+Tensor dropout(const Tensor& x, const DropoutOptions& options) {
+  if (!tensors::is_floating_point(x.dtype())) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "dropout of a tensor of " + std::string(tensors::dtype_name(x.dtype())),
+                "it takes floating point numbers", "to(DType::f32)");
+  }
+  if (!(options.p >= 0 && options.p <= 1)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "dropout with probability " + std::to_string(options.p), "it lies between 0 and 1");
+  }
+  if (!options.training) return x;
+  const RandomKey key = options.key ? *options.key : next_random_key();
+  return call(kDropout, x, None{}, Drop{key, options.p});
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,132 @@
+// Random numbers: the state, what every layout has in common, dropout and its gradient.
+#include "dtrun/dtensor/random.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "dtensor/gradient_check.h"
+#include "dtensor/refusal.h"
+#include "dtrun/dtensor/autograd.h"
+#include "dtrun/dtensor/ops/attention.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+TEST(DTensorRandomTest, TheSameSeedGivesTheSameNumbersAndEachCallOthers) {
+  manual_seed(3);
+  const Tensor one = rand({4}), two = rand({4});
+  EXPECT_FALSE(equal(one, two));
+  manual_seed(3);
+  EXPECT_TRUE(equal(rand({4}), one));
+  const RandomState state = random_state();
+  EXPECT_EQ(state, (RandomState{.seed = 3, .calls = 1}));
+  EXPECT_TRUE(equal(rand({4}), two));
+  set_random_state(state);
+  EXPECT_TRUE(equal(rand({4}), two));
+  EXPECT_TRUE(equal(randn({4}, {.seed = 3, .stream = 2}), randn({4})));
+}
+
+TEST(DTensorRandomTest, AScopeTakesNothingFromTheStateAround) {
+  manual_seed(3);
+  {
+    const RandomScope scope({.seed = 8});
+    EXPECT_TRUE(equal(randint(0, 100, {5}), randint(0, 100, {5}, {.seed = 8})));
+  }
+  EXPECT_EQ(random_state(), (RandomState{.seed = 3, .calls = 0}));
+}
+
+TEST(DTensorRandomTest, EachThreadHasAStateOfItsOwn) {
+  manual_seed(3);
+  RandomState of_thread;
+  std::thread([&] {
+    rand({1});
+    of_thread = random_state();
+  }).join();
+  EXPECT_EQ(of_thread, (RandomState{.calls = 1}));
+  EXPECT_EQ(random_state(), (RandomState{.seed = 3}));
+}
+
+TEST(DTensorRandomTest, EveryLayoutHasTheNumbersOfOneRank) {
+  const Shape shape = {5, 4};
+  manual_seed(6);
+  const Tensors whole = {rand(shape), randn(shape), randint(-5, 5, shape), randperm(7),
+                         rand(shape, {.dtype = DType::f16})};
+  for (const std::vector<int>& mesh_shape : {std::vector<int>{3}, std::vector<int>{2, 2}}) {
+    test::run_ranks(mesh_shape.size() == 1 ? 3 : 4, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, mesh_shape);
+      for (const Placement& placement : {Shard(0), Shard(-1), Replicate(), Partial()}) {
+        const Placements placements(mesh_shape.size(), placement);
+        SCOPED_TRACE(placements_to_string(placements));
+        manual_seed(6);
+        const Tensors placed = {rand(shape, mesh, placements), randn(shape, mesh, placements),
+                                randint(-5, 5, shape, mesh, placements),
+                                randperm(7, mesh, placements),
+                                rand(shape, mesh, placements, DType::f16)};
+        for (std::size_t i = 0; i < whole.size(); ++i) {
+          EXPECT_EQ(placed[i].placements()[0].is_partial(), placement.is_partial());
+          EXPECT_TRUE(equal(placed[i].full_tensor(), whole[i])) << i;
+        }
+        EXPECT_TRUE(equal(rand(shape, RandomKey{6, 0}, mesh, placements).full_tensor(), whole[0]));
+        EXPECT_EQ(random_state().calls, 5U);
+      }
+    });
+  }
+}
+
+TEST(DTensorRandomTest, DropoutHasTheSameMaskOnEveryLayoutAndInItsGradient) {
+  const Function function = [](const Tensor& x) {
+    return dropout(x * x, {.p = 0.3, .key = RandomKey{.seed = 4}});
+  };
+  expect_gradient_right(function, {5, 4});
+  expect_right_on_meshes(function, {5, 4});
+  const Tensor x = ones({1000}).requires_grad_();
+  const Tensor y = dropout(x, {.p = 0.2});
+  y.sum().backward();
+  EXPECT_TRUE(equal(x.grad(), y));
+  const double dropped = sum(eq(y, 0)).item();
+  EXPECT_TRUE(dropped > 120 && dropped < 280) << dropped;
+  EXPECT_EQ(sum(eq(y, 1.25F)).item(), 1000 - dropped);
+}
+
+TEST(DTensorRandomTest, DropoutOfATermOfASumStaysATerm) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = distribute_tensor(ones({4, 4}), mesh, {Partial()}, {.source_rank = -1});
+    EXPECT_TRUE(dropout(x).placements()[0].is_partial());
+  });
+}
+
+TEST(DTensorRandomTest, DropoutOutsideOfTrainingOrOfEverything) {
+  const RandomState before = random_state();
+  const Tensor x = randn({10}, {1});
+  EXPECT_TRUE(same(dropout(x, {.training = false}), x));
+  EXPECT_EQ(random_state(), before);
+  EXPECT_EQ(sum(abs(dropout(x, {.p = 1}))).item(), 0);
+  EXPECT_TRUE(equal(dropout(x, {.p = 0}), x));
+  EXPECT_EQ(dropout(x.to(DType::bf16), {.p = 0.1}).dtype(), DType::bf16);
+  expect_refused([&] { dropout(x, {.p = 1.5}); }, "between 0 and 1");
+  expect_refused([] { dropout(arange(3)); }, "floating point");
+}
+
+TEST(DTensorRandomTest, ACheckpointDrawsTheSameNumbersAgain) {
+  const Tensor x = ones({100}).requires_grad_();
+  const Tensor y = checkpoint([](const Tensor& a) { return dropout(a); }, x);
+  const RandomState after = random_state();
+  y.sum().backward();
+  EXPECT_TRUE(equal(x.grad(), y));
+  EXPECT_EQ(random_state(), after);
+}
+
+TEST(DTensorRandomTest, AttentionDropsTheSameWeightsOnEveryLayout) {
+  const Function function = [](const Tensor& x) {
+    const RandomScope scope({.seed = 2});
+    return scaled_dot_product_attention(x, x, x, {.is_causal = true, .dropout_p = 0.4});
+  };
+  expect_gradient_right(function, {2, 3, 3, 2});
+  expect_right_on_meshes(function, {2, 3, 3, 2});
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
