@@ -262,6 +262,146 @@ TEST(AutogradTest, AGradientLiesAsItsTensor) {
   });
 }
 
+/// x^3.
+struct Cube : autograd::Function<Cube> {
+  static Tensor forward(autograd::FunctionContext& ctx, const Tensor& x) {
+    EXPECT_FALSE(is_grad_enabled());
+    ctx.save_for_backward({x});
+    return x * x * x;
+  }
+  static Tensor backward(autograd::FunctionContext& ctx, const Tensor& gradient) {
+    const Tensor x = ctx.saved_tensors()[0];
+    return gradient * x * x * 3;
+  }
+};
+
+TEST(AutogradTest, AFunctionHasItsOwnGradientOnEveryLayout) {
+  const Function cube = [](const Tensor& x) { return Cube::apply(x * 2.0); };
+  expect_gradient_right(cube, {4, 3});
+  expect_right_on_meshes(cube, {4, 3});
+  const Tensor x = leaf_of({2});
+  EXPECT_EQ(Cube::apply(x).grad_fn(), "CubeBackward");
+  // Its backward is made of operations that have gradients.
+  const Tensor first = grad({Cube::apply(x)}, {x}, {}, {.create_graph = true})[0];
+  EXPECT_EQ(grad({first}, {x}, {}, {.create_graph = true})[0].item(), 12);
+  {
+    const NoGrad no_grad;
+    EXPECT_FALSE(Cube::apply(x).requires_grad());
+  }
+  EXPECT_FALSE(Cube::apply(x.detach()).requires_grad());
+}
+
+/// factor * (a + b), a * b, and which of a and b is larger.
+struct SumAndProduct : autograd::Function<SumAndProduct> {
+  static Tensors forward(autograd::FunctionContext& ctx, const Tensor& a, double factor,
+                         const Tensors& rest) {
+    const Tensor b = rest[0];
+    ctx.save_for_backward({a, b, Tensor()});
+    ctx.saved_data["factor"] = factor;
+    const Tensor larger = where(gt(a, b), a, b);
+    ctx.mark_non_differentiable({larger});
+    return {(a + b) * factor, a * b, larger, gt(a, b)};
+  }
+  static Tensors backward(autograd::FunctionContext& ctx, const Tensors& gradients) {
+    const Tensors saved = ctx.saved_tensors();
+    EXPECT_FALSE(saved[2].defined());
+    EXPECT_EQ(gradients.size(), 4U);
+    EXPECT_TRUE(gradients[1].defined());
+    const Tensor both = gradients[0] * std::any_cast<double>(ctx.saved_data.at("factor"));
+    EXPECT_TRUE(ctx.needs_input_grad(0));
+    return {both + gradients[1] * saved[1],
+            ctx.needs_input_grad(1) ? both + gradients[1] * saved[0] : Tensor()};
+  }
+};
+
+TEST(AutogradTest, AFunctionMayHaveSeveralResultsAndOtherArguments) {
+  const Tensor a = leaf_of({1, 5}), b = leaf_of({3, 4});
+  const Tensors results = SumAndProduct::apply(a, 10.0, Tensors{b});
+  EXPECT_TRUE(results[1].requires_grad());
+  EXPECT_FALSE(results[2].requires_grad());
+  EXPECT_EQ(results[2].to_vector(), (Values{3, 5}));
+  EXPECT_FALSE(results[3].requires_grad());
+  // Nothing comes back for the product: zeros do.
+  results[0].sum().backward({.retain_graph = true});
+  EXPECT_EQ(a.grad().to_vector(), (Values{10, 10}));
+  (results[0] + results[1]).sum().backward();
+  EXPECT_EQ(a.grad().to_vector(), (Values{10 + 13, 10 + 14}));
+  EXPECT_EQ(b.grad().to_vector(), (Values{10 + 11, 10 + 15}));
+  SumAndProduct::apply(a, 1.0, Tensors{b.detach()})[1].sum().backward();
+  EXPECT_EQ(a.grad().to_vector(), (Values{23 + 3, 24 + 4}));
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = distribute_tensor(ones({4}, kDoubles), mesh, {Shard(0)}).requires_grad_();
+    const Tensor y = distribute_tensor(ones({4}, kDoubles), mesh, {Shard(0)}).requires_grad_();
+    SumAndProduct::apply(x, 2.0, Tensors{y})[0].sum().backward();
+    EXPECT_EQ(y.grad().full_tensor().to_vector(), Values(4, 2));
+    EXPECT_EQ(placements_to_string(y.grad().placements()), "[S(0)]");
+  });
+}
+
+/// exp, from its result.
+struct ExpOfResult : autograd::Function<ExpOfResult> {
+  static Tensor forward(autograd::FunctionContext& ctx, const Tensor& x) {
+    const Tensor y = exp(x);
+    ctx.save_for_backward({y, x});
+    return y;
+  }
+  static Tensor backward(autograd::FunctionContext& ctx, const Tensor& gradient) {
+    return gradient * ctx.saved_tensors()[0];
+  }
+};
+/// The tensor itself, with twice the gradient.
+struct Doubled : autograd::Function<Doubled> {
+  static Tensor forward(autograd::FunctionContext&, const Tensor& x) { return x; }
+  static Tensor backward(autograd::FunctionContext&, const Tensor& gradient) {
+    return gradient * 2;
+  }
+};
+
+TEST(AutogradTest, AFunctionMaySaveItsResultAndGiveBackItsInput) {
+  const Function function = [](const Tensor& x) { return ExpOfResult::apply(x); };
+  expect_gradient_right(function, {3});
+  const Tensor x = leaf_of({0});
+  const Tensor first = grad({ExpOfResult::apply(x)}, {x}, {}, {.create_graph = true})[0];
+  EXPECT_EQ(grad({first}, {x})[0].item(), 1);
+  Doubled::apply(x).sum().backward();
+  EXPECT_EQ(x.grad().item(), 2);
+  EXPECT_TRUE(x.is_leaf());
+  // What is saved does not keep its own node alive.
+  const std::uint32_t owners = x.local().storage()->owners();
+  for (int i = 0; i < 3; ++i) Doubled::apply(ExpOfResult::apply(Doubled::apply(x)));
+  EXPECT_EQ(x.local().storage()->owners(), owners);
+}
+
+/// What a Function must not do.
+struct TooFew : autograd::Function<TooFew> {
+  static Tensor forward(autograd::FunctionContext&, const Tensor& a, const Tensor& b) {
+    return a * b;
+  }
+  static Tensor backward(autograd::FunctionContext&, const Tensor& gradient) { return gradient; }
+};
+struct WritesInput : autograd::Function<WritesInput> {
+  static Tensor forward(autograd::FunctionContext&, const Tensor& a) { return a.mul_(a); }
+  static Tensor backward(autograd::FunctionContext&, const Tensor& gradient) { return gradient; }
+};
+
+TEST(AutogradTest, AFunctionThatDoesNotFitIsRefused) {
+  const Tensor x = leaf_of({1, 2});
+  expect_refused([&] { TooFew::apply(x, x).sum().backward(); },
+                 "TooFewBackward: backward gave 1 gradients for 2 tensors");
+  expect_refused([&] { WritesInput::apply(x * 1.0); }, "changed an input in place");
+  const Tensor twice = Cube::apply(x).sum();
+  twice.backward();
+  expect_refused([&] { twice.backward(); }, "a second time");
+  const Tensor between = x * 1.0;
+  const Tensor cube = Cube::apply(between).sum();
+  {
+    const NoGrad no_grad;
+    between.fill_(3);
+  }
+  expect_refused([&] { cube.backward(); }, "changed in place");
+}
+
 TEST(AutogradTest, GradientsCrossBetweenLocalAndDistributed) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});

@@ -7,6 +7,21 @@ namespace dtrun::dtensor {
 using base::Error;
 using base::ErrorCode;
 
+Tensor restored(std::string_view node, const Saved& saved, const Edge& edge) {
+  if (saved.local.storage()->version() != saved.version) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the gradient of " + std::string(node) + " needs a tensor of shape " +
+                    tensors::shape_to_string(saved.local.shape()) + " that was changed in place",
+                "it was written to " +
+                    std::to_string(saved.local.storage()->version() - saved.version) +
+                    " times since",
+                "use the form that makes a new tensor, or clone() before");
+  }
+  Tensor tensor = saved.spec ? Tensor(saved.spec, saved.local) : Tensor(saved.local);
+  if (edge.node) Graph::set_producer(tensor, edge.node, edge.output);
+  return tensor;
+}
+
 OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inputs, Saves saves)
     : Node(0), name_(name), saves_(saves) {
   edges_.reserve(inputs.size());
@@ -35,29 +50,14 @@ int OpNodeBase::wanted_inputs() const {
   return wanted;
 }
 
-Tensor OpNodeBase::restored(const Saved& saved, const Edge& edge) const {
-  if (saved.local.storage()->version() != saved.version) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the gradient of " + std::string(name_) + " needs a tensor of shape " +
-                    tensors::shape_to_string(saved.local.shape()) + " that was changed in place",
-                "it was written to " +
-                    std::to_string(saved.local.storage()->version() - saved.version) +
-                    " times since",
-                "use the form that makes a new tensor, or clone() before");
-  }
-  Tensor tensor = saved.spec ? Tensor(saved.spec, saved.local) : Tensor(saved.local);
-  if (edge.node) Graph::set_producer(tensor, edge.node, edge.output);
-  return tensor;
-}
-
 Tensor OpNodeBase::input(std::size_t which) const {
-  return restored(saved_[which], edges_[which]);
+  return restored(name_, saved_[which], edges_[which]);
 }
 
 Tensor OpNodeBase::output() const {
   Edge self;
   self.node = base::Counted<Node>::share(const_cast<OpNodeBase*>(this));
-  return restored(output_, self);
+  return restored(name_, output_, self);
 }
 
 }  // namespace dtrun::dtensor

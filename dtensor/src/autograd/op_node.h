@@ -22,6 +22,10 @@ struct Saved {
   }
 };
 
+/// @param edge what made it; none: nothing. @throws Error kInvalidArgument where it was written to
+/// since it was saved
+Tensor restored(std::string_view node, const Saved& saved, const Edge& edge);
+
 /// What all OpNodes have, whatever their types.
 class OpNodeBase : public Node {
  public:
@@ -41,8 +45,6 @@ class OpNodeBase : public Node {
   void save_output(const Tensor& output) { output_ = Saved::of(output); }
 
  private:
-  Tensor restored(const Saved& saved, const Edge& edge) const;
-
   std::string_view name_;
   Saves saves_;
   bool released_ = false;

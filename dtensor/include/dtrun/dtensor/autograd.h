@@ -1,6 +1,8 @@
-// What steers the recording of gradients, per thread.
+// What steers the recording of gradients, per thread. Operations with gradients of one's own:
+// autograd::Function, in function.h.
 #pragma once
 
+#include "dtrun/dtensor/function.h"
 #include "dtrun/dtensor/tensor.h"
 
 namespace dtrun::dtensor {
