@@ -51,6 +51,14 @@ const Placements& Tensor::placements() const {
   return spec().placements();
 }
 
+void* Tensor::checked_data(DType wanted) const {
+  if (dtype() == wanted) return data();
+  throw Error(ErrorCode::kInvalidArgument,
+              "data_ptr of " + std::string(tensors::dtype_name(wanted)) +
+                  " elements of a tensor of " + std::string(tensors::dtype_name(dtype())),
+              "", "to(), or the type of its elements");
+}
+
 const LocalTensor& Tensor::plain_local() const {
   static const LocalTensor kNone;
   if (!defined()) return kNone;

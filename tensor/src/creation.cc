@@ -1,7 +1,9 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "cuda/kernels.h"
 #include "dtrun/base/error.h"
@@ -79,6 +81,39 @@ LocalTensor arange(double start, double end, double step, TensorOptions options)
   std::vector<double> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = start + static_cast<double>(i) * step;
   return tensor_from(values, {static_cast<std::int64_t>(count)}, options.dtype);
+}
+
+LocalTensor linspace(double start, double end, std::int64_t steps, TensorOptions options) {
+  if (steps < 0) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("linspace of {} numbers", steps));
+  }
+  // From both ends, as PyTorch, so that the last is the end.
+  const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
+  std::vector<double> values(static_cast<std::size_t>(steps));
+  for (std::int64_t i = 0; i < steps; ++i) {
+    values[static_cast<std::size_t>(i)] = i < steps / 2 || steps == 1
+                                              ? start + static_cast<double>(i) * step
+                                              : end - static_cast<double>(steps - 1 - i) * step;
+  }
+  return tensor_from(values, {steps}, options.dtype).to(options.device);
+}
+
+LocalTensor eye(std::int64_t rows, std::int64_t columns, TensorOptions options) {
+  const LocalTensor square = zeros({rows, columns}, options);
+  const std::int64_t length = std::min(rows, columns);
+  LocalTensor(square.storage(), options.dtype, {length}, {columns + 1}).fill_(1);
+  return square;
+}
+
+LocalTensor from_blob(void* data, const Shape& shape, TensorOptions options,
+                      std::function<void()> release) {
+  const std::size_t bytes = static_cast<std::size_t>(numel(shape)) * item_size(options.dtype);
+  if (data == nullptr && bytes != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("from_blob of no memory and shape {}", shape_to_string(shape)));
+  }
+  return LocalTensor(Storage::wrap(data, bytes, options.device, std::move(release)), options.dtype,
+                     shape, contiguous_strides(shape));
 }
 
 LocalTensor tensor_from(const std::vector<double>& values, const Shape& shape, DType dtype) {

@@ -50,6 +50,19 @@ inline void expect_gradient_right(const Function& function, const Shape& shape) 
   expect_gradient_right(function, randn(shape, {1}, kDoubles));
 }
 
+/// The gradient, as part of a graph when a gradient of it is wanted, has the right gradient itself.
+inline void expect_second_derivative_right(const Function& function, const Tensor& x) {
+  expect_gradient_right(
+      [&](const Tensor& at) {
+        const Tensor leaf = at.requires_grad() ? at : at.detach().requires_grad_();
+        weighed(function(leaf)).backward({.create_graph = true});
+        const Tensor found = leaf.grad();
+        leaf.set_grad({});
+        return found;
+      },
+      x);
+}
+
 /// On a line and a square, the input cut along each dim, whole, and Partial.
 inline void expect_right_on_meshes(const Function& function, const Tensor& whole) {
   const Tensor expected = function(whole);

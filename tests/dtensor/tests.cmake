@@ -21,4 +21,4 @@ set(operator_tables in_place index pointwise products reductions rows views)
 list(TRANSFORM operator_tables REPLACE "(.+)" "dtensor/operators/\\1.cc")
 dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test_vectors PROCESSORS 2
   WITH ${operator_tables}
-  SOURCES autograd device_mesh tensor redistribute redistribute_vectors composed elementwise operator_vectors rows random ops)
+  SOURCES autograd device_mesh tensor redistribute redistribute_vectors composed elementwise operator_vectors reduction rows random ops)

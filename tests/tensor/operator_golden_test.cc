@@ -82,6 +82,9 @@ void add_unary(Catalogue& catalogue) {
                                               {"cos", cos},
                                               {"tan", tan},
                                               {"sinh", sinh},
+                                              {"asinh", asinh},
+                                              {"acosh", acosh},
+                                              {"atanh", atanh},
                                               {"cosh", cosh},
                                               {"tanh", tanh},
                                               {"asin", asin},
@@ -142,7 +145,8 @@ void add_binary(Catalogue& catalogue) {
                                                 {"bitwise_left_shift", bitwise_left_shift},
                                                 {"bitwise_right_shift", bitwise_right_shift},
                                                 {"pow", pow},
-                                                {"atan2", atan2}};
+                                                {"atan2", atan2},
+                                                {"logaddexp", logaddexp}};
   for (const auto& [name, run] : binary) {
     catalogue[name] = [run = run](const GoldenInputs& in, const Arguments&) {
       return Outputs{run(in[0], in[1])};

@@ -182,5 +182,34 @@ TEST(SumTest, ADimNamedTwiceIsAnError) {
   EXPECT_THROW(sum(ones({2, 2}), {2}), Error);
 }
 
+TEST(CreationTest, DistancesAreEqualAndBothEndsExact) {
+  EXPECT_EQ(linspace(0, 1, 5, {DType::f64}).to_vector(), (Values{0, 0.25, 0.5, 0.75, 1}));
+  EXPECT_EQ(linspace(3, 0.1, 4, {DType::f64}).to_vector().back(), 0.1);
+  EXPECT_EQ(linspace(2, 9, 1).to_vector(), Values{2});
+  EXPECT_EQ(linspace(2, 9, 0).shape(), Shape{0});
+  EXPECT_EQ(summary_of([] { linspace(0, 1, -1); }), "linspace of -1 numbers");
+}
+
+TEST(CreationTest, TheUnitMatrixMayBeOblong) {
+  EXPECT_EQ(eye(2, 3).to_vector(), (Values{1, 0, 0, 0, 1, 0}));
+  EXPECT_EQ(eye(3, 2, {DType::i64}).to_vector(), (Values{1, 0, 0, 1, 0, 0}));
+  EXPECT_EQ(eye(0, 2).shape(), (Shape{0, 2}));
+}
+
+TEST(CreationTest, MemoryOfTheCallersIsSharedAndGivenBackOnce) {
+  std::vector<float> values = {1, 2, 3, 4};
+  int released = 0;
+  {
+    const LocalTensor view =
+        from_blob(values.data(), {2, 2}, {DType::f32}, [&] { ++released; }).select(0, 1);
+    view.fill_(7);
+    EXPECT_EQ(released, 0);
+  }
+  EXPECT_EQ(released, 1);
+  EXPECT_EQ(values, (std::vector<float>{1, 2, 7, 7}));
+  EXPECT_EQ(summary_of([] { from_blob(nullptr, {2}); }), "from_blob of no memory and shape [2]");
+  EXPECT_EQ(from_blob(nullptr, {0}).numel(), 0);
+}
+
 }  // namespace
 }  // namespace dtrun::tensors

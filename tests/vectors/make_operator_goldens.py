@@ -66,7 +66,8 @@ EXACT = {
 APPROXIMATE = {
     "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "exp": torch.exp, "log": torch.log, "log2": torch.log2, "log10": torch.log10, "log1p": torch.log1p,
     "expm1": torch.expm1, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "sinh": torch.sinh, "cosh": torch.cosh,
-    "tanh": torch.tanh, "asin": torch.asin, "acos": torch.acos, "atan": torch.atan, "erf": torch.erf, "erfc": torch.erfc,
+    "tanh": torch.tanh, "asin": torch.asin, "acos": torch.acos, "atan": torch.atan,
+    "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh, "erf": torch.erf, "erfc": torch.erfc,
     "sigmoid": torch.sigmoid, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu, "elu": F.elu,
     "softplus": F.softplus,
 }  # fmt: skip
@@ -99,8 +100,9 @@ BINARY = {
     "logical_xor": torch.logical_xor, "bitwise_and": torch.bitwise_and, "bitwise_or": torch.bitwise_or,
     "bitwise_xor": torch.bitwise_xor, "bitwise_left_shift": torch.bitwise_left_shift,
     "bitwise_right_shift": torch.bitwise_right_shift, "pow": torch.pow, "atan2": torch.atan2,
+    "logaddexp": torch.logaddexp,
 }  # fmt: skip
-ROUGH = {"pow", "atan2"}
+ROUGH = {"pow", "atan2", "logaddexp"}
 
 UNSIGNED_ZERO = {"maximum", "minimum", "pow"}  # which of 0 and -0 is as it happens
 DIVISIONS = {"floor_divide", "trunc_divide", "remainder", "fmod"}

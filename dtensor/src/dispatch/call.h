@@ -55,6 +55,15 @@ Tensor call(const Op<A, V>& op, std::span<const Tensor* const> inputs, const A& 
   return result;
 }
 
+/// A result that was made by other means, outside the graph, as the operator's.
+template <typename A, typename V>
+Tensor recorded(const Op<A, V>& op, const Tensor& input, Tensor result, const A& attributes,
+                const V& numbers = {}) {
+  const Tensor* const inputs[] = {&input};
+  if (input.requires_grad() && Graph::is_on()) record(op, inputs, result, attributes, numbers);
+  return result;
+}
+
 template <typename A, typename V>
 Tensor call(const Op<A, V>& op, const Tensor& a, const A& attributes = {}, const V& numbers = {}) {
   const Tensor* const inputs[] = {&a};

@@ -46,15 +46,24 @@ Rules& Rules::einsum(sharding::Operation operation) {
   return *this;
 }
 
-Rules& Rules::cut_all() {
-  sharding::append_cut_rules(operation_, rules_);
+Rules& Rules::cut_all(ReduceOp over) {
+  sharding::append_cut_rules(operation_, over, rules_);
   return *this;
+}
+
+Rules& Rules::commutes(ReduceOp op) {
+  return also({Partial(op)}, Partial(op));
 }
 
 Rules& Rules::additive() {
   for (const ReduceOp op : sharding::linear_ops(operation_)) {
     rules_.push_back({Placements(operation_.inputs.size(), Partial(op)), Partial(op)});
   }
+  return *this;
+}
+
+Rules& Rules::also(Placements inputs, Placement output) {
+  rules_.push_back({std::move(inputs), output});
   return *this;
 }
 

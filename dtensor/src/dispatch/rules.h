@@ -36,14 +36,19 @@ class Rules {
   Rules& all_but(int dim);
   /// What an operation of that form has.
   Rules& einsum(sharding::Operation operation);
-  /// Each index may be cut. One that the result lacks was summed over: Partial(sum).
-  Rules& cut_all();
+  /// Each index may be cut. One that the result lacks was reduced by `over`, and so are the parts.
+  Rules& cut_all(ReduceOp over = ReduceOp::sum);
+  /// Of one input: reducing the ranks' results is the result of the reduced input.
+  Rules& commutes(ReduceOp op);
   /// Linear in all inputs together: Partial where all of them are.
   Rules& additive();
   /// Linear in each input by itself: Partial where just one of them is.
   Rules& multiplicative();
   /// Linear in this input alone.
   Rules& linear(std::size_t input);
+
+  /// One more combination.
+  Rules& also(Placements inputs, Placement output);
 
   const sharding::Operation& operation() const { return operation_; }
   const std::vector<sharding::AxisRule>& rules() const { return rules_; }

@@ -9,11 +9,6 @@ Meta compared(Metas in, const None&) {
   return {tensors::broadcast_shapes(in[0].shape, in[1].shape), DType::boolean};
 }
 
-template <LocalTensor (*kKernel)(const tensors::Operand&, const tensors::Operand&)>
-LocalTensor run_binary(Locals in, const None&, const None&, const Site&) {
-  return kKernel(in[0], in[1]);
-}
-
 struct Against {
   Scalar number;
 };

@@ -1,5 +1,9 @@
 #include "dtrun/dtensor/creation.h"
 
+#include <utility>
+
+#include "dtrun/tensor/npy.h"
+
 namespace dtrun::dtensor {
 
 Tensor empty(const Shape& shape, TensorOptions options) {
@@ -19,6 +23,25 @@ Tensor arange(std::int64_t n, TensorOptions options) {
 }
 Tensor arange(double start, double end, double step, TensorOptions options) {
   return tensors::arange(start, end, step, options);
+}
+Tensor linspace(double start, double end, std::int64_t steps, TensorOptions options) {
+  return tensors::linspace(start, end, steps, options);
+}
+Tensor eye(std::int64_t rows, TensorOptions options) {
+  return tensors::eye(rows, rows, options);
+}
+Tensor eye(std::int64_t rows, std::int64_t columns, TensorOptions options) {
+  return tensors::eye(rows, columns, options);
+}
+Tensor from_blob(void* data, const Shape& shape, TensorOptions options,
+                 std::function<void()> release) {
+  return tensors::from_blob(data, shape, options, std::move(release));
+}
+void save_npy(const std::string& path, const Tensor& tensor) {
+  tensors::save_npy(path, tensor);
+}
+Tensor load_npy(const std::string& path) {
+  return tensors::load_npy(path);
 }
 Tensor randn(const Shape& shape, RandomKey key, TensorOptions options) {
   return tensors::randn(shape, key, options);

@@ -54,4 +54,47 @@ constexpr Op<> unary(std::string_view name, Meta (*meta)(Metas, const None&), Gr
           .saves = saves};
 }
 
+// Of a tensor and a number.
+
+/// Its kind decides the dtype, its value nothing.
+struct Kind {
+  Scalar::Kind kind;
+};
+inline void append_key(CallKey& key, const Kind& a) {
+  key.push_back(static_cast<std::int64_t>(a.kind));
+}
+
+struct Number {
+  Scalar value;
+};
+
+inline Scalar of_kind(Scalar::Kind kind) {
+  if (kind == Scalar::Kind::boolean) return true;
+  return kind == Scalar::Kind::integer ? Scalar(1) : Scalar(1.0);
+}
+
+inline Meta with_number(Metas in, const Kind& a) {
+  return {in[0].shape, tensors::result_type(typed(in[0]), of_kind(a.kind))};
+}
+
+using NumberOp = Op<Kind, Number>;
+using NumberContext = Context<Kind, Number>;
+
+inline Tensor with_number(const NumberOp& op, const Tensor& a, Scalar number) {
+  return call(op, a, Kind{number.kind()}, Number{number});
+}
+
+/// A kernel of two operands, as an operator's.
+template <LocalTensor (*kKernel)(const tensors::Operand&, const tensors::Operand&)>
+LocalTensor run_binary(Locals in, const None&, const None&, const Site&) {
+  return kKernel(in[0], in[1]);
+}
+template <LocalTensor (*kKernel)(const tensors::Operand&, const tensors::Operand&)>
+LocalTensor run_with_number(Locals in, const Kind&, const Number& v, const Site&) {
+  return kKernel(in[0], v.value);
+}
+inline void elementwise_number_rules(Rules& r, Metas, const Kind&) {
+  r.pointwise().cut_all();
+}
+
 }  // namespace dtrun::dtensor

@@ -63,35 +63,11 @@ constexpr Op<> kDiv{
     },
     .saves = saves_inputs(0, 1)};
 
-/// Its kind decides the dtype, its value nothing.
-struct Kind {
-  Scalar::Kind kind;
-};
-void append_key(CallKey& key, const Kind& a) {
-  key.push_back(static_cast<std::int64_t>(a.kind));
-}
-
-struct Number {
-  Scalar value;
-};
-
-Scalar of_kind(Scalar::Kind kind) {
-  if (kind == Scalar::Kind::boolean) return true;
-  return kind == Scalar::Kind::integer ? Scalar(1) : Scalar(1.0);
-}
-
-Meta with_number(Metas in, const Kind& a) {
-  return {in[0].shape, tensors::result_type(typed(in[0]), of_kind(a.kind))};
-}
-
 Meta divided_by_number(Metas in, const Kind& a) {
   Meta meta = with_number(in, a);
   if (!tensors::is_floating_point(meta.dtype)) meta.dtype = DType::f32;
   return meta;
 }
-
-using NumberOp = Op<Kind, Number>;
-using NumberContext = Context<Kind, Number>;
 
 constexpr NumberOp kAddNumber{
     .name = "add",
@@ -153,10 +129,6 @@ constexpr NumberOp kDivideInto{
       return {mul(neg(c.grad()), div(div(c.numbers().value, a), a)).to(c.dtype(0))};
     },
     .saves = saves_input(0)};
-
-Tensor with_number(const NumberOp& op, const Tensor& a, Scalar number) {
-  return call(op, a, Kind{number.kind()}, Number{number});
-}
 
 }  // namespace
 

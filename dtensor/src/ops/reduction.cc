@@ -1,64 +1,28 @@
-// sum and what is made of it.
-#include <algorithm>
-
-#include "dispatch/call.h"
+// sum, prod, any and all, and what is made of sum.
+#include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd.h"
 #include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/ops.h"
+#include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
 namespace {
-
-enum class KeepDim { no, yes };
-
-/// Normalized, sorted.
-struct ReducedDims {
-  std::vector<int> dims;
-  KeepDim keep;
-
-  bool holds(int dim) const { return std::ranges::binary_search(dims, dim); }
-};
-void append_key(CallKey& key, const ReducedDims& a) {
-  for (const int dim : a.dims) key.push_back(dim);
-  key.push_back(static_cast<std::int64_t>(a.keep));
-}
 
 DType sum_dtype_of(DType dtype) {
   return tensors::is_floating_point(dtype) ? dtype : DType::i64;
 }
 
-Meta reduced(Metas in, const ReducedDims& a) {
-  Meta meta{{}, sum_dtype_of(in[0].dtype)};
-  for (std::size_t d = 0; d < in[0].shape.size(); ++d) {
-    const bool goes = a.holds(static_cast<int>(d));
-    if (!goes || a.keep == KeepDim::yes) meta.shape.push_back(goes ? 1 : in[0].shape[d]);
-  }
-  return meta;
-}
-
-void reduction_rules(Rules& r, Metas in, const ReducedDims& a) {
-  Rules::Indices input;
-  Rules::Indices output;
-  for (int d = 0; d < static_cast<int>(in[0].shape.size()); ++d) {
-    input.push_back(d);
-    if (!a.holds(d)) output.push_back(d);
-    if (a.holds(d) && a.keep == KeepDim::yes) output.push_back(sharding::kBroadcast);
-  }
-  r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
-}
-
-/// The gradient with the dims that went, as 1.
-Tensor with_dims_back(const Tensor& gradient, const ReducedDims& a) {
-  Tensor whole = gradient;
-  if (a.keep == KeepDim::no) {
-    for (const int dim : a.dims) whole = whole.unsqueeze(dim);
-  }
-  return whole;
+Meta summed(Metas in, const ReducedDims& a) {
+  return {reduced_shape(in[0].shape, a), sum_dtype_of(in[0].dtype)};
 }
 
 constexpr Op<ReducedDims> kSum{
     .name = "sum",
-    .meta = reduced,
-    .rules = reduction_rules,
+    .meta = summed,
+    .rules = [](Rules& r, Metas in,
+                const ReducedDims& a) { reduction_indices(r, in[0].shape, a).cut_all().linear(0); },
     .local = [](Locals in, const ReducedDims& a, const None&, const Site&) -> LocalTensor {
       // No dims of a 0-dim tensor, where tensors::sum reads none as all.
       if (a.dims.empty()) return in[0].to(sum_dtype_of(in[0].dtype()));
@@ -69,26 +33,79 @@ constexpr Op<ReducedDims> kSum{
     },
     .partial_gradient = PartialGradient::passed_on};
 
-ReducedDims normalized(const Tensor& a, std::vector<int> dims, bool keepdim) {
-  const std::size_t rank = a.shape().size();
-  if (dims.empty()) {
-    for (std::size_t d = 0; d < rank; ++d) dims.push_back(static_cast<int>(d));
-  }
-  if (rank == 0) {
-    for (const int dim : dims) {
-      if (dim != 0 && dim != -1) tensors::normalize_dim(dim, rank);
-    }
-    dims.clear();
-  }
-  for (int& dim : dims) dim = tensors::normalize_dim(dim, rank);
-  std::ranges::sort(dims);
-  const auto twice = std::ranges::adjacent_find(dims);
-  if (twice != dims.end()) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "sum was given dim " + std::to_string(*twice) + " twice");
-  }
-  return {std::move(dims), keepdim ? KeepDim::yes : KeepDim::no};
+Tensor call_prod(const Tensor& a, const ReducedDims& dims);
+
+/// Of x itself, with the other factors of the same product along another dim: n^2 numbers, but
+/// the derivative is right whatever is 0.
+Tensor product_of_others_by_table(const Tensor& x, int dim) {
+  const std::int64_t n = x.size(dim);
+  Shape wide = x.shape();
+  wide.insert(wide.begin() + dim, n);
+  const Tensor others =
+      where(diagonal_like(x, n, x.dim() - dim - 1), one_of(x), x.unsqueeze(dim).expand(wide));
+  return prod(others, dim + 1);
 }
+
+/// Where one factor is 0, the others' product is its derivative, and all else is 0.
+Tensor product_of_others(const Tensor& x, const ReducedDims& a) {
+  const Tensor is_zero = eq(x, 0), zero = zeros_like(x);
+  const Tensor factors = where(is_zero, one_of(x), x);
+  const Tensor product = call_prod(factors, {a.dims, KeepDim::yes});
+  const Tensor zeros = sum(is_zero, a.dims, true);
+  return where(is_zero, where(eq(zeros, 1), product, zero),
+               where(eq(zeros, 0), product / factors, zero));
+}
+
+Tensors prod_gradient(const Context<ReducedDims, None>& c) {
+  const ReducedDims& a = c.attributes();
+  const Tensor x = without_partial(c.input(0)), g = with_dims_back(c.grad(), a);
+  if (a.dims.empty()) return {g};
+  if (!Graph::is_on()) return {g * product_of_others(x, a)};
+  if (a.dims.size() == 1) return {g * product_of_others_by_table(x, a.dims[0])};
+  return {g * product_of_others_by_table(x.reshape({x.numel()}), 0).reshape(x.shape())};
+}
+
+constexpr Op<ReducedDims> kProd{
+    .name = "prod",
+    .meta = summed,
+    .rules =
+        [](Rules& r, Metas in, const ReducedDims& a) {
+          reduction_indices(r, in[0].shape, a).cut_all(ReduceOp::product);
+        },
+    .local = [](Locals in, const ReducedDims& a, const None&, const Site&) -> LocalTensor {
+      if (a.dims.size() == 1) return tensors::prod(in[0], a.dims[0], a.keeps());
+      const LocalTensor product = tensors::prod(in[0]);
+      return a.keeps() ? product.view(Shape(a.dims.size(), 1)) : product;
+    },
+    .backward = prod_gradient,
+    .saves = saves_input(0)};
+
+Tensor call_prod(const Tensor& a, const ReducedDims& dims) {
+  return call(kProd, a, dims);
+}
+
+Meta truth(Metas in, const ReducedDims& a) {
+  return {reduced_shape(in[0].shape, a), in[0].dtype == DType::u8 ? DType::u8 : DType::boolean};
+}
+
+constexpr Op<ReducedDims> kAny{
+    .name = "any",
+    .meta = truth,
+    .rules =
+        [](Rules& r, Metas in, const ReducedDims& a) {
+          reduction_indices(r, in[0].shape, a).cut_all(ReduceOp::max);
+        },
+    .local = [](Locals in, const ReducedDims& a, const None&,
+                const Site&) { return tensors::any(in[0], a.dims, a.keeps()); }};
+constexpr Op<ReducedDims> kAll{
+    .name = "all",
+    .meta = truth,
+    .rules =
+        [](Rules& r, Metas in, const ReducedDims& a) {
+          reduction_indices(r, in[0].shape, a).cut_all(ReduceOp::min);
+        },
+    .local = [](Locals in, const ReducedDims& a, const None&,
+                const Site&) { return tensors::all(in[0], a.dims, a.keeps()); }};
 
 }  // namespace
 
@@ -97,7 +114,7 @@ Tensor sum(const Tensor& a) {
 }
 
 Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
-  return call(kSum, a, normalized(a, dims, keepdim));
+  return call(kSum, a, reduced_dims("sum", a, dims, keepdim));
 }
 
 Tensor mean(const Tensor& a) {
@@ -118,6 +135,20 @@ Tensor mean(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
   const std::int64_t results = total.numel();
   const double count = results == 0 ? 1 : static_cast<double>(a.numel() / results);
   return div(total, count);
+}
+
+Tensor prod(const Tensor& a) {
+  return call_prod(a, reduced_dims("prod", a, {}, false));
+}
+Tensor prod(const Tensor& a, int dim, bool keepdim) {
+  return call_prod(a, reduced_dims("prod", a, {dim}, keepdim));
+}
+
+Tensor any(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
+  return call(kAny, a, reduced_dims("any", a, dims, keepdim));
+}
+Tensor all(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
+  return call(kAll, a, reduced_dims("all", a, dims, keepdim));
 }
 
 Tensor sum_to(const Tensor& a, const Shape& shape) {

@@ -17,6 +17,18 @@ LocalTensor zeros_of(const LocalTensor& a) {
 
 constexpr Op<> kZeros = unary<zeros_of>("zeros_like", same_dtype, nullptr);
 
+LocalTensor empty_as(const LocalTensor& a) {
+  return tensors::empty(a.shape(), {a.dtype(), a.device()});
+}
+constexpr Op<> kEmpty = unary<empty_as>("empty_like", same_dtype, nullptr);
+constexpr Op<None, Number> kFull{
+    .name = "full_like",
+    .meta = same_dtype,
+    .rules = elementwise_rules,
+    .local = [](Locals in, const None&, const Number& v, const Site&) {
+      return tensors::full(in[0].shape(), v.value, {in[0].dtype(), in[0].device()});
+    }};
+
 /// Of a function that is flat wherever it has a derivative.
 Tensors flat(const C& c) {
   return {zeros_like(c.grad())};
@@ -91,6 +103,16 @@ constexpr Op<> kAcos = unary<tensors::acos>(
 constexpr Op<> kAtan = unary<tensors::atan>(
     "atan", floating_dtype,
     [](const C& c) -> Tensors { return {c.grad() / (square(c.input(0)) + 1)}; }, kInput);
+
+constexpr Op<> kAsinh = unary<tensors::asinh>(
+    "asinh", floating_dtype,
+    [](const C& c) -> Tensors { return {c.grad() * rsqrt(square(c.input(0)) + 1)}; }, kInput);
+constexpr Op<> kAcosh = unary<tensors::acosh>(
+    "acosh", floating_dtype,
+    [](const C& c) -> Tensors { return {c.grad() * rsqrt(square(c.input(0)) - 1)}; }, kInput);
+constexpr Op<> kAtanh = unary<tensors::atanh>(
+    "atanh", floating_dtype,
+    [](const C& c) -> Tensors { return {c.grad() / (1 - square(c.input(0)))}; }, kInput);
 
 /// 2 / sqrt(pi) exp(-x^2).
 Tensor erf_derivative(const Tensor& x) {
@@ -262,6 +284,15 @@ Tensor acos(const Tensor& a) {
 Tensor atan(const Tensor& a) {
   return call(kAtan, a);
 }
+Tensor asinh(const Tensor& a) {
+  return call(kAsinh, a);
+}
+Tensor acosh(const Tensor& a) {
+  return call(kAcosh, a);
+}
+Tensor atanh(const Tensor& a) {
+  return call(kAtanh, a);
+}
 Tensor erf(const Tensor& a) {
   return call(kErf, a);
 }
@@ -300,6 +331,15 @@ Tensor logical_not(const Tensor& a) {
 }
 Tensor zeros_like(const Tensor& a) {
   return call(kZeros, a);
+}
+Tensor ones_like(const Tensor& a) {
+  return full_like(a, 1);
+}
+Tensor full_like(const Tensor& a, Scalar value) {
+  return call(kFull, a, None{}, Number{value});
+}
+Tensor empty_like(const Tensor& a) {
+  return call(kEmpty, a);
 }
 
 }  // namespace dtrun::dtensor

@@ -18,7 +18,7 @@ AxisRule replicate_rule(const Operation& operation) {
   return {Placements(operation.inputs.size(), Replicate()), Replicate()};
 }
 
-void append_cut_rules(const Operation& operation, std::vector<AxisRule>& rules) {
+void append_cut_rules(const Operation& operation, ReduceOp over, std::vector<AxisRule>& rules) {
   std::set<int> indices(operation.output.begin(), operation.output.end());
   for (const Operand& input : operation.inputs) {
     indices.insert(input.indices.begin(), input.indices.end());
@@ -26,7 +26,7 @@ void append_cut_rules(const Operation& operation, std::vector<AxisRule>& rules) 
   indices.erase(kBroadcast);
   for (const int index : indices) {
     AxisRule rule{{}, cut_along(operation.output, index)};
-    if (rule.output.is_replicate()) rule.output = Partial(ReduceOp::sum);
+    if (rule.output.is_replicate()) rule.output = Partial(over);
     for (const Operand& input : operation.inputs) {
       rule.inputs.push_back(cut_along(input.indices, index));
     }

@@ -38,8 +38,8 @@ struct Operation {
 /// All operands and the result whole.
 AxisRule replicate_rule(const Operation& operation);
 /// One rule per index: whoever has it is cut along it, the others are whole. An index that the
-/// result does not have was summed over: the result is Partial(sum).
-void append_cut_rules(const Operation& operation, std::vector<AxisRule>& rules);
+/// result does not have was reduced by `over`: the result is Partial(over).
+void append_cut_rules(const Operation& operation, ReduceOp over, std::vector<AxisRule>& rules);
 
 /// The ops whose reduction commutes with a linear operation. A sum in an integer dtype that the
 /// result does not have would wrap where the result does not; an average of integers truncates.

@@ -100,6 +100,18 @@ struct Softplus {
   }
 };
 
+/// The greater one, and what the other adds.
+struct LogAddExp {
+  template <typename T>
+  T operator()(T a, T b) const {
+    const T greater = a > b ? a : b;
+    const T distance = a > b ? b - a : a - b;
+    // Equal infinities have no distance.
+    const T more = a == b ? std::numbers::ln2_v<T> : vector_math::log1p(vector_math::exp(distance));
+    return a != a || b != b ? a + b : greater + more;
+  }
+};
+
 }  // namespace
 
 const MapOperator kExp{"exp", Domain::to_floating, one_floating<Exp>()};
@@ -115,6 +127,7 @@ const MapOperator kSilu{"silu", Domain::floating, one_floating<Silu>()};
 const MapOperator kGelu{"gelu", Domain::floating, one_floating<Gelu>()};
 const MapOperator kGeluTanh{"gelu", Domain::floating, one_floating<GeluTanh>()};
 const MapOperator kElu{"elu", Domain::floating, one_floating<Elu>()};
+const MapOperator kLogAddExp{"logaddexp", Domain::floating, two_floating<LogAddExp>()};
 const MapOperator kSoftplus{"softplus", Domain::floating, one_floating<Softplus>()};
 
 }  // namespace dtrun::tensors

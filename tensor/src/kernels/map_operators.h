@@ -50,12 +50,13 @@ extern const MapOperator kAddcmul, kAddcdiv;
 
 // exponential_kernel.cc
 extern const MapOperator kExp, kLog, kLog2, kLog10, kLog1p, kExpm1, kErf, kErfc;
-extern const MapOperator kSigmoid, kSilu, kGelu, kGeluTanh;
+extern const MapOperator kLogAddExp, kSigmoid, kSilu, kGelu, kGeluTanh;
 /// Numbers: alpha; beta and threshold.
 extern const MapOperator kElu, kSoftplus;
 
 // trigonometric_kernel.cc
-extern const MapOperator kSin, kCos, kTan, kSinh, kCosh, kTanh, kAsin, kAcos, kAtan, kAtan2;
+extern const MapOperator kSin, kCos, kTan, kSinh, kCosh, kTanh, kAsin, kAcos, kAtan, kAtan2, kAsinh,
+    kAcosh, kAtanh;
 extern const MapOperator kPow;
 
 }  // namespace dtrun::tensors

@@ -59,6 +59,24 @@ struct ArcTangent {
     return vector_math::atan(x);
   }
 };
+struct AreaSine {
+  template <typename T>
+  T operator()(T x) const {
+    return vector_math::asinh(x);
+  }
+};
+struct AreaCosine {
+  template <typename T>
+  T operator()(T x) const {
+    return vector_math::acosh(x);
+  }
+};
+struct AreaTangent {
+  template <typename T>
+  T operator()(T x) const {
+    return vector_math::atanh(x);
+  }
+};
 struct ArcTangentOfTwo {
   template <typename T>
   T operator()(T y, T x) const {
@@ -97,6 +115,9 @@ const MapOperator kTanh{"tanh", Domain::to_floating, one_floating<HyperbolicTang
 const MapOperator kAsin{"asin", Domain::to_floating, one_floating<ArcSine>()};
 const MapOperator kAcos{"acos", Domain::to_floating, one_floating<ArcCosine>()};
 const MapOperator kAtan{"atan", Domain::to_floating, one_floating<ArcTangent>()};
+const MapOperator kAsinh{"asinh", Domain::to_floating, one_floating<AreaSine>()};
+const MapOperator kAcosh{"acosh", Domain::to_floating, one_floating<AreaCosine>()};
+const MapOperator kAtanh{"atanh", Domain::to_floating, one_floating<AreaTangent>()};
 const MapOperator kAtan2{"atan2", Domain::to_floating, two_floating<ArcTangentOfTwo>()};
 const MapOperator kPow{"pow", Domain::numbers, two_numbers<Power>()};
 

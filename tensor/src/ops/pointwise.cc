@@ -116,6 +116,9 @@ LocalTensor fmod(const Operand& a, const Operand& b) {
 LocalTensor atan2(const Operand& a, const Operand& b) {
   return map(kAtan2, a, b);
 }
+LocalTensor logaddexp(const Operand& a, const Operand& b) {
+  return map(kLogAddExp, a, b);
+}
 LocalTensor maximum(const Operand& a, const Operand& b) {
   return map(kMaximum, a, b);
 }
@@ -258,6 +261,15 @@ LocalTensor acos(const LocalTensor& a) {
 }
 LocalTensor atan(const LocalTensor& a) {
   return map(kAtan, a);
+}
+LocalTensor asinh(const LocalTensor& a) {
+  return map(kAsinh, a);
+}
+LocalTensor acosh(const LocalTensor& a) {
+  return map(kAcosh, a);
+}
+LocalTensor atanh(const LocalTensor& a) {
+  return map(kAtanh, a);
 }
 LocalTensor erf(const LocalTensor& a) {
   return map(kErf, a);

@@ -6,11 +6,14 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/reduction.h"
 #include "kernels/sum_kernel.h"
+#include "loops/line.h"
 #include "loops/thread_pool.h"
 #include "ops/map_call.h"
 
 namespace dtrun::tensors {
 namespace {
+
+enum class ScanFrom : std::uint8_t { first, last };
 
 constexpr std::int64_t kScanBlock = 512;
 
@@ -41,20 +44,14 @@ void scan_line(const ScanLine& line, A running) {
   }
 }
 
-/// In bytes, of the line with that number among those along `dim`.
-std::int64_t line_offset(const LocalTensor& a, int dim, std::int64_t line) {
-  std::int64_t elements = 0;
-  for (int d = a.dim() - 1; d >= 0; --d) {
-    if (d == dim) continue;
-    const auto place = static_cast<std::size_t>(d);
-    elements += line % a.shape()[place] * a.strides()[place];
-    line /= a.shape()[place];
-  }
-  return elements * static_cast<std::int64_t>(item_size(a.dtype()));
+/// In bytes.
+std::int64_t line_offset_of(const LocalTensor& a, int dim, std::int64_t line) {
+  return line_offset(a.shape(), a.strides(), dim, line) *
+         static_cast<std::int64_t>(item_size(a.dtype()));
 }
 
 template <typename Op>
-LocalTensor scan(std::string_view name, const LocalTensor& a, int dim, int neutral) {
+LocalTensor scan(std::string_view name, const LocalTensor& a, int dim, int neutral, ScanFrom from) {
   require_host(name, a);
   const DType result = sum_dtype(a.dtype());
   const DType compute = is_floating_point(a.dtype()) ? DType::f64 : DType::i64;
@@ -68,34 +65,42 @@ LocalTensor scan(std::string_view name, const LocalTensor& a, int dim, int neutr
                   : tensor.strides()[static_cast<std::size_t>(along)] *
                         static_cast<std::int64_t>(item_size(tensor.dtype()));
   };
+  const std::int64_t sign = from == ScanFrom::first ? 1 : -1;
+  const auto first_of = [&](const LocalTensor& tensor) {
+    return from == ScanFrom::first ? 0 : (length - 1) * step_of(tensor);
+  };
   const std::int64_t lines = a.numel() / length;
-  parallel_for(lines, std::max<std::int64_t>(1, 16384 / length),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t i = begin; i < end; ++i) {
-                   const ScanLine line{static_cast<char*>(a.data()) + line_offset(a, along, i),
-                                       static_cast<char*>(out.data()) + line_offset(out, along, i),
-                                       step_of(a),
-                                       step_of(out),
-                                       length,
-                                       copy_kernel(compute, a.dtype()),
-                                       copy_kernel(result, compute)};
-                   if (compute == DType::f64) {
-                     scan_line<Op>(line, static_cast<double>(neutral));
-                   } else {
-                     scan_line<Op>(line, static_cast<std::int64_t>(neutral));
-                   }
-                 }
-               });
+  parallel_for(
+      lines, std::max<std::int64_t>(1, 16384 / length), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const ScanLine line{
+              static_cast<char*>(a.data()) + line_offset_of(a, along, i) + first_of(a),
+              static_cast<char*>(out.data()) + line_offset_of(out, along, i) + first_of(out),
+              sign * step_of(a),
+              sign * step_of(out),
+              length,
+              copy_kernel(compute, a.dtype()),
+              copy_kernel(result, compute)};
+          if (compute == DType::f64) {
+            scan_line<Op>(line, static_cast<double>(neutral));
+          } else {
+            scan_line<Op>(line, static_cast<std::int64_t>(neutral));
+          }
+        }
+      });
   return out;
 }
 
 }  // namespace
 
 LocalTensor cumsum(const LocalTensor& a, int dim) {
-  return scan<Add>("cumsum", a, dim, 0);
+  return scan<Add>("cumsum", a, dim, 0, ScanFrom::first);
+}
+LocalTensor reverse_cumsum(const LocalTensor& a, int dim) {
+  return scan<Add>("reverse_cumsum", a, dim, 0, ScanFrom::last);
 }
 LocalTensor cumprod(const LocalTensor& a, int dim) {
-  return scan<Multiply>("cumprod", a, dim, 1);
+  return scan<Multiply>("cumprod", a, dim, 1, ScanFrom::first);
 }
 
 }  // namespace dtrun::tensors

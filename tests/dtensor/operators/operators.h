@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,9 @@ class Call {
     if (value.is_int64()) return value.as_int64();
     return value.is_string() ? test::numbers_of(boost::json::array{value})[0]
                              : value.to_number<double>();
+  }
+  std::optional<Scalar> number_or_none(const char* name) const {
+    return has(name) ? std::optional(number(name)) : std::nullopt;
   }
   std::string text(const char* name) const { return test::text_of(args_.at(name)); }
   bool flag(const char* name) const { return has(name) && args_.at(name).as_bool(); }

@@ -2,7 +2,10 @@
 // values as the local factories' (dtrun/tensor/ops.h, literal.h).
 #pragma once
 
+#include <concepts>
+#include <functional>
 #include <initializer_list>
+#include <string>
 #include <vector>
 
 #include "dtrun/dtensor/tensor.h"
@@ -20,9 +23,30 @@ using tensors::TensorOptions;
 Tensor empty(const Shape& shape, TensorOptions options = {});
 Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
+// The sizes one by one: ones(2, 3).
+template <std::integral... Sizes>
+requires(sizeof...(Sizes) > 0) Tensor empty(Sizes... sizes) {
+  return empty(Shape{static_cast<std::int64_t>(sizes)...});
+}
+template <std::integral... Sizes>
+requires(sizeof...(Sizes) > 0) Tensor zeros(Sizes... sizes) {
+  return zeros(Shape{static_cast<std::int64_t>(sizes)...});
+}
+template <std::integral... Sizes>
+requires(sizeof...(Sizes) > 0) Tensor ones(Sizes... sizes) {
+  return ones(Shape{static_cast<std::int64_t>(sizes)...});
+}
 Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
 Tensor arange(std::int64_t n, TensorOptions options = {.dtype = DType::i64});
 Tensor arange(double start, double end, double step, TensorOptions options);
+Tensor linspace(double start, double end, std::int64_t steps, TensorOptions options = {});
+Tensor eye(std::int64_t rows, TensorOptions options = {});
+Tensor eye(std::int64_t rows, std::int64_t columns, TensorOptions options = {});
+Tensor from_blob(void* data, const Shape& shape, TensorOptions options = {},
+                 std::function<void()> release = nullptr);
+/// Local ones. @throws as tensors::save_npy, tensors::load_npy (dtrun/tensor/npy.h)
+void save_npy(const std::string& path, const Tensor& tensor);
+Tensor load_npy(const std::string& path);
 Tensor randn(const Shape& shape, RandomKey key, TensorOptions options = {});
 Tensor tensor_from(const std::vector<double>& values, const Shape& shape, DType dtype);
 Tensor tensor_from(const std::vector<std::int64_t>& values, const Shape& shape, DType dtype);

@@ -103,6 +103,12 @@ class Tensor {
   T* data_as() const {
     return plain_local().data_as<T>();
   }
+  void* data_ptr() const { return data(); }
+  /// @throws Error kInvalidArgument where the elements are of another type
+  template <typename T>
+  T* data_ptr() const {
+    return static_cast<T*>(checked_data(tensors::kDTypeOf<T>));
+  }
   /// The only element, converted; collective where it is not whole on this rank.
   double item() const;
   /// All elements in row-major order; collective where they are not whole on this rank.
@@ -201,6 +207,7 @@ class Tensor {
     std::uint32_t version = 0;  ///< of the elements, when the view was made
   };
 
+  void* checked_data(DType wanted) const;
   /// Itself, unless nobody else has its elements.
   const Tensor& shown() const;
   base::Counted<Body> body_;

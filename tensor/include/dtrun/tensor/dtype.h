@@ -26,6 +26,24 @@ inline std::string_view to_string(DType dtype) {
 std::string_view dtype_short_name(DType dtype);
 /// @throws Error kInvalidArgument; accepts both names
 DType parse_dtype(std::string_view name);
+/// The dtype whose elements are `T`s; the halves have no type of C++.
+template <typename T>
+inline constexpr DType kDTypeOf = [] {
+  static_assert(sizeof(T) == 0, "no dtype has elements of that type");
+  return DType::f32;
+}();
+template <>
+inline constexpr DType kDTypeOf<double> = DType::f64;
+template <>
+inline constexpr DType kDTypeOf<float> = DType::f32;
+template <>
+inline constexpr DType kDTypeOf<std::int64_t> = DType::i64;
+template <>
+inline constexpr DType kDTypeOf<std::int32_t> = DType::i32;
+template <>
+inline constexpr DType kDTypeOf<std::uint8_t> = DType::u8;
+template <>
+inline constexpr DType kDTypeOf<bool> = DType::boolean;
 /// What a binary operation of two tensors computes in (torch.promote_types).
 DType promote_types(DType a, DType b);
 

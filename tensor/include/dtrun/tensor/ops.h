@@ -2,6 +2,7 @@
 // throw Error kInvalidArgument for shapes, dtypes or devices that do not fit, naming both sides.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <vector>
@@ -22,6 +23,15 @@ LocalTensor full(const Shape& shape, Scalar value, TensorOptions options = {});
 /// 0, 1, ... n-1. As torch.arange, i64 unless the options say otherwise.
 LocalTensor arange(std::int64_t n, TensorOptions options = {.dtype = DType::i64});
 LocalTensor arange(double start, double end, double step, TensorOptions options);
+
+/// `steps` numbers at equal distances, both ends included.
+LocalTensor linspace(double start, double end, std::int64_t steps, TensorOptions options = {});
+/// [rows, columns], 1 on the diagonal, 0 elsewhere.
+LocalTensor eye(std::int64_t rows, std::int64_t columns, TensorOptions options = {});
+/// A tensor on memory of the caller's, row-major, on the device that the options name; `release`
+/// runs when its last user is gone. Without it the memory has to stay until then.
+LocalTensor from_blob(void* data, const Shape& shape, TensorOptions options = {},
+                      std::function<void()> release = nullptr);
 
 /// Standard normal numbers keyed by seed and global element index (Philox 4x32-10 and Box-Muller):
 /// element `index` of a tensor of `global_shape` is the same on every layout, to the last bit on

@@ -2,6 +2,8 @@
 // f32 where the function is no integer's.
 #pragma once
 
+#include <optional>
+
 #include "dtrun/dtensor/tensor.h"
 #include "dtrun/tensor/ops/pointwise.h"
 
@@ -34,6 +36,9 @@ Tensor tanh(const Tensor& a);
 Tensor asin(const Tensor& a);
 Tensor acos(const Tensor& a);
 Tensor atan(const Tensor& a);
+Tensor asinh(const Tensor& a);
+Tensor acosh(const Tensor& a);
+Tensor atanh(const Tensor& a);
 Tensor erf(const Tensor& a);
 Tensor erfc(const Tensor& a);
 Tensor sigmoid(const Tensor& a);
@@ -42,7 +47,47 @@ Tensor relu(const Tensor& a);
 Tensor leaky_relu(const Tensor& a, double slope = 0.01);
 Tensor gelu(const Tensor& a, GeluForm form = GeluForm::erf);
 Tensor silu(const Tensor& a);
+Tensor elu(const Tensor& a, double alpha = 1);
+Tensor hardtanh(const Tensor& a, Scalar low = -1.0, Scalar high = 1.0);
 Tensor softplus(const Tensor& a, double beta = 1, double threshold = 20);
+
+Tensor pow(const Tensor& base, const Tensor& exponent);
+Tensor pow(const Tensor& base, Scalar exponent);
+Tensor pow(Scalar base, const Tensor& exponent);
+/// Towards minus infinity, as Python's //; no gradient. Integers by 0: Error kInvalidArgument.
+Tensor floor_divide(const Tensor& a, const Tensor& b);
+Tensor floor_divide(const Tensor& a, Scalar b);
+Tensor trunc_divide(const Tensor& a, const Tensor& b);  ///< towards 0; no gradient
+Tensor trunc_divide(const Tensor& a, Scalar b);
+Tensor remainder(const Tensor& a, const Tensor& b);  ///< has the sign of b
+Tensor remainder(const Tensor& a, Scalar b);
+Tensor fmod(const Tensor& a, const Tensor& b);  ///< has the sign of a
+Tensor fmod(const Tensor& a, Scalar b);
+Tensor atan2(const Tensor& y, const Tensor& x);
+/// log(exp(a) + exp(b)), of floating point.
+Tensor logaddexp(const Tensor& a, const Tensor& b);
+/// One bound at least; the gradient flows where a is within, the bounds included.
+Tensor clamp(const Tensor& a, std::optional<Scalar> low, std::optional<Scalar> high = {});
+/// start + weight * (end - start)
+Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight);
+Tensor lerp(const Tensor& start, const Tensor& end, Scalar weight);
+Tensor addcmul(const Tensor& a, const Tensor& b, const Tensor& c,
+               Scalar value = 1);  ///< a + value * b * c
+Tensor addcdiv(const Tensor& a, const Tensor& b, const Tensor& c,
+               Scalar value = 1);  ///< a + value * b / c
+
+// Bits, of integers and bool; shifts of integers.
+Tensor bitwise_and(const Tensor& a, const Tensor& b);
+Tensor bitwise_and(const Tensor& a, Scalar b);
+Tensor bitwise_or(const Tensor& a, const Tensor& b);
+Tensor bitwise_or(const Tensor& a, Scalar b);
+Tensor bitwise_xor(const Tensor& a, const Tensor& b);
+Tensor bitwise_xor(const Tensor& a, Scalar b);
+Tensor bitwise_not(const Tensor& a);
+Tensor bitwise_left_shift(const Tensor& a, const Tensor& b);
+Tensor bitwise_left_shift(const Tensor& a, Scalar b);
+Tensor bitwise_right_shift(const Tensor& a, const Tensor& b);
+Tensor bitwise_right_shift(const Tensor& a, Scalar b);
 
 // bool results; no gradient.
 Tensor eq(const Tensor& a, const Tensor& b);
@@ -67,9 +112,18 @@ Tensor logical_xor(const Tensor& a, const Tensor& b);
 
 /// Of each element the one that `condition`, of bool, says.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
+Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
+/// The value, as one of a's dtype, where `mask`, of bool, is true.
+Tensor masked_fill(const Tensor& a, const Tensor& mask, Scalar value);
 /// nan wins; equal ones share the gradient.
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
+
+// As large as `a`, on its mesh and device, cut as it is; no gradient.
 Tensor zeros_like(const Tensor& a);
+Tensor ones_like(const Tensor& a);
+Tensor full_like(const Tensor& a, Scalar value);
+Tensor empty_like(const Tensor& a);
 
 }  // namespace dtrun::dtensor

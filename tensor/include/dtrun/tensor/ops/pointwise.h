@@ -25,6 +25,8 @@ LocalTensor remainder(const Operand& a, const Operand& b);     ///< has the sign
 LocalTensor fmod(const Operand& a, const Operand& b);          ///< has the sign of a
 LocalTensor pow(const Operand& base, const Operand& exponent);
 LocalTensor atan2(const Operand& y, const Operand& x);
+/// log(exp(a) + exp(b)), of floating point.
+LocalTensor logaddexp(const Operand& a, const Operand& b);
 LocalTensor maximum(const Operand& a, const Operand& b);  ///< nan wins
 LocalTensor minimum(const Operand& a, const Operand& b);
 
@@ -78,6 +80,9 @@ LocalTensor tanh(const LocalTensor& a);
 LocalTensor asin(const LocalTensor& a);
 LocalTensor acos(const LocalTensor& a);
 LocalTensor atan(const LocalTensor& a);
+LocalTensor asinh(const LocalTensor& a);
+LocalTensor acosh(const LocalTensor& a);
+LocalTensor atanh(const LocalTensor& a);
 LocalTensor erf(const LocalTensor& a);
 LocalTensor erfc(const LocalTensor& a);
 LocalTensor sigmoid(const LocalTensor& a);

@@ -56,6 +56,8 @@ bool equal(const LocalTensor& a, const LocalTensor& b);
 // Scans: element i is the sum or product of those up to i. Integers and bool in i64, the others in
 // f64, one after the other, rounded at each element.
 LocalTensor cumsum(const LocalTensor& a, int dim);
+/// Element i is the sum of those from i on: the gradient of cumsum.
+LocalTensor reverse_cumsum(const LocalTensor& a, int dim);
 LocalTensor cumprod(const LocalTensor& a, int dim);
 
 }  // namespace dtrun::tensors

@@ -1,0 +1,55 @@
+// Elements that are picked, placed and ordered: values, shapes and gradients as PyTorch's, on every
+// layout. Positions are i64 tensors of numbers in the whole tensor, on its mesh. A dim that is cut
+// stays so: each rank picks or places what it holds.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "dtrun/dtensor/tensor.h"
+#include "dtrun/tensor/ops/index.h"
+
+namespace dtrun::dtensor {
+
+using tensors::SortOrder;
+
+/// The slices at those positions. @param index 1-D
+Tensor index_select(const Tensor& a, int dim, const Tensor& index);
+/// `a` with alpha * source's slices added at those positions.
+Tensor index_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
+                 Scalar alpha = 1);
+/// result[i][j] = a[index[i][j]][j] for dim 0.
+Tensor gather(const Tensor& a, int dim, const Tensor& index);
+/// `a` with source's elements at those positions; of several for one, the last, and then no
+/// gradient is right.
+Tensor scatter(const Tensor& a, int dim, const Tensor& index, const Tensor& source);
+Tensor scatter(const Tensor& a, int dim, const Tensor& index, Scalar value);
+Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source);
+/// a[index]: a slice of dim 0 for each position, which may be negative: from the end.
+Tensor index(const Tensor& a, const Tensor& positions);
+/// `a` with values' slices at those positions of dim 0, none of them twice.
+Tensor index_put(const Tensor& a, const Tensor& positions, const Tensor& values);
+/// A row of the table for each position. @param padding_idx whose row gets no gradient
+Tensor embedding(const Tensor& positions, const Tensor& table,
+                 std::optional<std::int64_t> padding_idx = {});
+
+Tensor flip(const Tensor& a, const std::vector<int>& dims);
+/// Each element `shift` places on, round the end. @param dims none: all elements as one line
+Tensor roll(const Tensor& a, const std::vector<std::int64_t>& shifts,
+            const std::vector<int>& dims = {});
+Tensor tril(const Tensor& a, std::int64_t diagonal = 0);
+Tensor triu(const Tensor& a, std::int64_t diagonal = 0);
+/// @param pads before and after the last dim, then the one before it, and so on; negative ones crop
+Tensor pad(const Tensor& a, const std::vector<std::int64_t>& pads, Scalar value = 0);
+
+struct Sorted {
+  Tensor values;
+  Tensor indices;  ///< i64, in the whole tensor
+};
+/// Equal elements keep their order; nan is the greatest.
+Sorted sort(const Tensor& a, int dim = -1, SortOrder order = SortOrder::ascending);
+Tensor argsort(const Tensor& a, int dim = -1, SortOrder order = SortOrder::ascending);
+/// The k first of sort().
+Sorted topk(const Tensor& a, std::int64_t k, int dim = -1, SortOrder order = SortOrder::descending);
+
+}  // namespace dtrun::dtensor

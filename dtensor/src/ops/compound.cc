@@ -1,0 +1,232 @@
+// Functions of several tensors that one pass computes: what optimizers and clipping are made of.
+#include <optional>
+
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/pointwise.h"
+#include "ops/elementwise.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+Meta promoted_of_three(Metas in, const None&) {
+  const Meta two = promoted(in, {});
+  return {tensors::broadcast_shapes(two.shape, in[2].shape),
+          tensors::result_type(typed(two), typed(in[2]))};
+}
+
+using Factored = Context<None, Number>;
+Tensor back_to_input(const Factored& c, std::size_t which, const Tensor& gradient) {
+  return sum_to(gradient, c.shape(which)).to(c.dtype(which));
+}
+
+constexpr Op<None, Number> kAddcmul{
+    .name = "addcmul",
+    .meta = promoted_of_three,
+    .rules = elementwise_rules,
+    .local = [](Locals in, const None&, const Number& v,
+                const Site&) { return tensors::addcmul(in[0], in[1], in[2], v.value); },
+    .backward = [](const Factored& c) -> Tensors {
+      const Tensor g = c.grad() * c.numbers().value;
+      return {c.needs(0) ? back_to_input(c, 0, c.grad()) : Tensor(),
+              c.needs(1) ? back_to_input(c, 1, g * c.input(2)) : Tensor(),
+              c.needs(2) ? back_to_input(c, 2, g * c.input(1)) : Tensor()};
+    },
+    .saves = {0b110, false}};
+
+constexpr Op<None, Number> kAddcdiv{
+    .name = "addcdiv",
+    .meta = promoted_of_three,
+    .rules = elementwise_rules,
+    .local = [](Locals in, const None&, const Number& v,
+                const Site&) { return tensors::addcdiv(in[0], in[1], in[2], v.value); },
+    .backward = [](const Factored& c) -> Tensors {
+      const Tensor divisor = c.input(2), g = c.grad() * c.numbers().value / divisor;
+      return {c.needs(0) ? back_to_input(c, 0, c.grad()) : Tensor(),
+              c.needs(1) ? back_to_input(c, 1, g) : Tensor(),
+              c.needs(2) ? back_to_input(c, 2, neg(g) * c.input(1) / divisor) : Tensor()};
+    },
+    .saves = {0b110, false}};
+
+constexpr Op<> kLerp{
+    .name = "lerp",
+    .meta = promoted_of_three,
+    .rules = elementwise_rules,
+    .local = [](Locals in, const None&, const None&,
+                const Site&) { return tensors::lerp(in[0], in[1], in[2]); },
+    .backward = [](const Context<None, None>& c) -> Tensors {
+      const Tensor weight = c.input(2);
+      return {c.needs(0) ? back_to(c, 0, c.grad() * (1 - weight)) : Tensor(),
+              c.needs(1) ? back_to(c, 1, c.grad() * weight) : Tensor(),
+              c.needs(2) ? back_to(c, 2, c.grad() * (c.input(1) - c.input(0))) : Tensor()};
+    },
+    .saves = {0b111, false}};
+
+constexpr Op<None, Number> kLerpNumber{
+    .name = "lerp",
+    .meta = promoted,
+    .rules = elementwise_rules,
+    .local = [](Locals in, const None&, const Number& v,
+                const Site&) { return tensors::lerp(in[0], in[1], v.value); },
+    .backward = [](const Factored& c) -> Tensors {
+      const double weight = c.numbers().value.to_double();
+      return {c.needs(0) ? back_to_input(c, 0, c.grad() * (1 - weight)) : Tensor(),
+              c.needs(1) ? back_to_input(c, 1, c.grad() * weight) : Tensor()};
+    }};
+
+constexpr Op<> kAtan2{.name = "atan2",
+                      .meta = [](Metas in, const None&) -> Meta {
+                        Meta meta = promoted(in, {});
+                        if (!tensors::is_floating_point(meta.dtype)) meta.dtype = DType::f32;
+                        return meta;
+                      },
+                      .rules = elementwise_rules,
+                      .local = run_binary<tensors::atan2>,
+                      .backward = [](const Context<None, None>& c) -> Tensors {
+                        const Tensor y = c.input(0), x = c.input(1);
+                        const Tensor g = c.grad() / (square(x) + square(y));
+                        return {c.needs(0) ? back_to(c, 0, g * x) : Tensor(),
+                                c.needs(1) ? back_to(c, 1, neg(g) * y) : Tensor()};
+                      },
+                      .saves = saves_inputs(0, 1)};
+
+constexpr Op<> kLogAddExp{.name = "logaddexp",
+                          .meta = promoted,
+                          .rules = elementwise_rules,
+                          .local = run_binary<tensors::logaddexp>,
+                          .backward = [](const Context<None, None>& c) -> Tensors {
+                            const Tensor a = c.input(0), b = c.input(1);
+                            return {
+                                c.needs(0) ? back_to(c, 0, c.grad() * sigmoid(a - b)) : Tensor(),
+                                c.needs(1) ? back_to(c, 1, c.grad() * sigmoid(b - a)) : Tensor()};
+                          },
+                          .saves = saves_inputs(0, 1)};
+
+/// The kinds of the bounds decide the dtype.
+struct BoundKinds {
+  std::optional<Scalar::Kind> low;
+  std::optional<Scalar::Kind> high;
+};
+void append_key(CallKey& key, const BoundKinds& a) {
+  for (const auto& kind : {a.low, a.high}) {
+    key.push_back(kind ? static_cast<std::int64_t>(*kind) : -1);
+  }
+}
+struct Bounds {
+  std::optional<Scalar> low;
+  std::optional<Scalar> high;
+};
+
+std::optional<tensors::Operand> bound(const std::optional<Scalar>& number) {
+  return number ? std::optional<tensors::Operand>(*number) : std::nullopt;
+}
+
+constexpr Op<BoundKinds, Bounds> kClamp{
+    .name = "clamp",
+    .meta = [](Metas in, const BoundKinds& a) -> Meta {
+      Meta meta = in[0];
+      for (const auto& kind : {a.low, a.high}) {
+        if (kind) meta.dtype = tensors::result_type(typed(meta), of_kind(*kind));
+      }
+      return meta;
+    },
+    .rules = [](Rules& r, Metas, const BoundKinds&) { r.pointwise().cut_all(); },
+    .local = [](Locals in, const BoundKinds&, const Bounds& v,
+                const Site&) { return tensors::clamp(in[0], bound(v.low), bound(v.high)); },
+    .backward = [](const Context<BoundKinds, Bounds>& c) -> Tensors {
+      const Tensor x = c.input(0);
+      Tensor inside;
+      if (c.numbers().low) inside = ge(x, *c.numbers().low);
+      if (c.numbers().high) {
+        const Tensor below = le(x, *c.numbers().high);
+        inside = inside.defined() ? logical_and(inside, below) : below;
+      }
+      return {where(inside, c.grad(), zeros_like(c.grad())).to(c.dtype(0))};
+    },
+    .saves = saves_input(0)};
+
+constexpr Op<None, Bounds> kHardtanh{
+    .name = "hardtanh",
+    .meta = same_dtype,
+    .rules = elementwise_rules,
+    .local = [](Locals in, const None&, const Bounds& v,
+                const Site&) { return tensors::hardtanh(in[0], *v.low, *v.high); },
+    .backward = [](const Context<None, Bounds>& c) -> Tensors {
+      const Tensor x = c.input(0);
+      const Tensor inside = logical_and(gt(x, *c.numbers().low), lt(x, *c.numbers().high));
+      return {where(inside, c.grad(), zeros_like(c.grad()))};
+    },
+    .saves = saves_input(0)};
+
+struct Steepness {
+  double alpha;
+};
+constexpr Op<None, Steepness> kElu{
+    .name = "elu",
+    .meta = same_dtype,
+    .rules = elementwise_rules,
+    .local = [](Locals in, const None&, const Steepness& v,
+                const Site&) { return tensors::elu(in[0], v.alpha); },
+    .backward = [](const Context<None, Steepness>& c) -> Tensors {
+      const Tensor x = c.input(0);
+      return {where(gt(x, 0), c.grad(), c.grad() * exp(x) * c.numbers().alpha)};
+    },
+    .saves = saves_input(0)};
+
+/// A number beside a tensor, of the dtype that both have in common.
+Tensor beside(const Tensor& a, Scalar number) {
+  const DType dtype = tensors::result_type({a.dtype(), a.shape()}, number);
+  return Tensor(tensors::full({}, number, {dtype, a.device()}));
+}
+
+}  // namespace
+
+Tensor addcmul(const Tensor& a, const Tensor& b, const Tensor& c, Scalar value) {
+  const Tensor* const inputs[] = {&a, &b, &c};
+  return call(kAddcmul, std::span<const Tensor* const>(inputs), None{}, Number{value});
+}
+Tensor addcdiv(const Tensor& a, const Tensor& b, const Tensor& c, Scalar value) {
+  const Tensor* const inputs[] = {&a, &b, &c};
+  return call(kAddcdiv, std::span<const Tensor* const>(inputs), None{}, Number{value});
+}
+Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight) {
+  const Tensor* const inputs[] = {&start, &end, &weight};
+  return call(kLerp, std::span<const Tensor* const>(inputs));
+}
+Tensor lerp(const Tensor& start, const Tensor& end, Scalar weight) {
+  return call(kLerpNumber, start, end, None{}, Number{weight});
+}
+Tensor atan2(const Tensor& y, const Tensor& x) {
+  return call(kAtan2, y, x);
+}
+Tensor logaddexp(const Tensor& a, const Tensor& b) {
+  return call(kLogAddExp, a, b);
+}
+Tensor clamp(const Tensor& a, std::optional<Scalar> low, std::optional<Scalar> high) {
+  if (!low && !high) {
+    throw base::Error(base::ErrorCode::kInvalidArgument, "clamp without a bound", "",
+                      "a lower bound, an upper one, or both");
+  }
+  const auto kind_of = [](const std::optional<Scalar>& number) {
+    return number ? std::optional(number->kind()) : std::nullopt;
+  };
+  return call(kClamp, a, BoundKinds{kind_of(low), kind_of(high)}, Bounds{low, high});
+}
+Tensor hardtanh(const Tensor& a, Scalar low, Scalar high) {
+  return call(kHardtanh, a, None{}, Bounds{low, high});
+}
+Tensor elu(const Tensor& a, double alpha) {
+  return call(kElu, a, None{}, Steepness{alpha});
+}
+Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
+  return where(condition, a, beside(a, b));
+}
+Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
+  return where(condition, beside(b, a), b);
+}
+Tensor masked_fill(const Tensor& a, const Tensor& mask, Scalar value) {
+  return where(mask, Tensor(tensors::full({}, value, {a.dtype(), a.device()})), a);
+}
+
+}  // namespace dtrun::dtensor

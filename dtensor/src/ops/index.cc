@@ -1,0 +1,357 @@
+// Picking and placing along one dim. Where ranks hold different stretches of it, each picks what it
+// has and gives 0 for the rest, and the results add up; each places what falls into its stretch.
+#include "dtrun/dtensor/ops/index.h"
+
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/creation.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/index.h"
+#include "ops/elementwise.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+struct IndexedDim {
+  int dim;
+};
+void append_key(CallKey& key, const IndexedDim& a) {
+  key.push_back(a.dim);
+}
+/// Where the tensor lies that a gradient is made for.
+struct Origin {
+  Spec spec;
+};
+using IndexContext = Context<IndexedDim, None>;
+using PickContext = Context<IndexedDim, Origin>;
+
+/// What the gradients of picked elements are added to.
+Tensor zero_like_picked_from(const PickContext& c) {
+  const Spec& spec = c.numbers().spec;
+  if (!spec) return Tensor(tensors::zeros(c.shape(0), {c.dtype(0), c.grad().device()}));
+  return zeros(c.shape(0), spec.mesh(), without_partials(spec.placements()), c.dtype(0));
+}
+
+/// Positions in a rank's stretch of the dim, and which of them are.
+struct Stretch {
+  LocalTensor index;
+  LocalTensor is_here;  ///< undefined where all are
+  bool empty = false;   ///< the rank holds nothing of the dim
+
+  LocalTensor or_zero(const LocalTensor& picked) const {
+    return is_here.defined() ? tensors::where(spread(picked), picked, zero_of(picked)) : picked;
+  }
+  /// The mask as a view beside slices, whose positions stand along `slice_dim`.
+  int slice_dim = -1;
+  LocalTensor spread(const LocalTensor& beside) const {
+    if (slice_dim < 0) return is_here;
+    Shape shape(beside.shape().size(), 1);
+    shape[static_cast<std::size_t>(slice_dim)] = is_here.numel();
+    return is_here.view(shape);
+  }
+  static LocalTensor zero_of(const LocalTensor& a) {
+    return tensors::zeros({}, {a.dtype(), a.device()});
+  }
+};
+
+/// @param slice_dim -1: the index is as large as what is picked
+Stretch stretch_of(std::string_view op, const LocalTensor& index, const LocalTensor& a, int dim,
+                   const Site& site, int slice_dim = -1) {
+  if (!site.output || a.dim() == 0) return {index, {}};
+  const auto d = static_cast<std::size_t>(dim);
+  const std::int64_t whole = site.inputs[0].shape()[d], own = a.shape()[d];
+  if (own == whole) return {index, {}};
+  tensors::check_positions(op, index, dim, whole);
+  const LocalTensor here = index - site.inputs[0].local_box().offsets[d];
+  const LocalTensor is_here = tensors::logical_and(tensors::ge(here, 0), tensors::lt(here, own));
+  return {tensors::where(is_here, here, 0), is_here, own == 0, slice_dim};
+}
+
+void require_index(std::string_view op, const Meta& index) {
+  if (index.dtype == DType::i64) return;
+  throw base::Error(
+      base::ErrorCode::kInvalidArgument,
+      std::string(op) + " with " + std::string(tensors::dtype_name(index.dtype)) + " positions",
+      "positions are int64", "to(DType::i64)");
+}
+
+// --- Slices.
+
+Meta selected(Metas in, const IndexedDim& a) {
+  require_index("index_select", in[1]);
+  Meta meta = in[0];
+  const std::int64_t count = tensors::numel(in[1].shape);
+  if (!meta.shape.empty()) meta.shape[static_cast<std::size_t>(a.dim)] = count;
+  return meta;
+}
+
+/// A letter for the positions; that of the dim itself is the picked tensor's alone.
+void select_rules(Rules& r, Metas in, const IndexedDim& a) {
+  const Rules::Indices each = Rules::each_dim(in[0].shape);
+  const int positions = static_cast<int>(each.size());
+  Rules::Indices output = each;
+  if (!each.empty()) output[static_cast<std::size_t>(a.dim)] = positions;
+  const Rules::Indices list(in[1].shape.size(), each.empty() ? sharding::kBroadcast : positions);
+  r.indices({each, list}, output).cut_all().linear(0);
+}
+
+constexpr Op<IndexedDim, Origin> kIndexSelect{
+    .name = "index_select",
+    .meta = selected,
+    .rules = select_rules,
+    .local = [](Locals in, const IndexedDim& a, const Origin&, const Site& site) -> LocalTensor {
+      const Stretch part = stretch_of("index_select", in[1], in[0], a.dim, site, a.dim);
+      if (part.empty) {
+        return tensors::zeros(site.output.local_box().shape, {in[0].dtype(), in[0].device()});
+      }
+      return part.or_zero(tensors::index_select(in[0], a.dim, part.index));
+    },
+    .backward = [](const PickContext& c) -> Tensors {
+      return {index_add(zero_like_picked_from(c), c.attributes().dim, c.input(1), c.grad()),
+              Tensor()};
+    },
+    .saves = saves_input(1)};
+
+/// The dim of the positions is whole in index and source; what is added to may be cut along it.
+void add_slices_rules(Rules& r, Metas in, const IndexedDim& a) {
+  const Rules::Indices each = Rules::each_dim(in[0].shape);
+  Rules::Indices source = each;
+  if (!each.empty()) source[static_cast<std::size_t>(a.dim)] = sharding::kBroadcast;
+  r.indices({each, Rules::Indices(in[1].shape.size(), sharding::kBroadcast), source}, each)
+      .cut_all();
+  if (!each.empty() && in[1].shape.size() == 1) {
+    r.also({Partial(), Shard(0), Shard(a.dim)}, Partial());
+  }
+}
+
+Meta same_as_target(Metas in, const IndexedDim&) {
+  require_index("index_add", in[1]);
+  if (in[0].dtype == in[2].dtype) return in[0];
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    std::string("adding ") + std::string(tensors::dtype_name(in[2].dtype)) +
+                        " to " + std::string(tensors::dtype_name(in[0].dtype)) + " at positions",
+                    "both have one dtype", "to()");
+}
+
+constexpr Op<IndexedDim, Number> kIndexAdd{
+    .name = "index_add",
+    .meta = same_as_target,
+    .rules = add_slices_rules,
+    .local = [](Locals in, const IndexedDim& a, const Number& v, const Site& site) -> LocalTensor {
+      const Stretch part = stretch_of("index_add", in[1], in[0], a.dim, site, a.dim);
+      if (part.empty) return in[0].clone();
+      return tensors::index_add(in[0], a.dim, part.index, part.or_zero(in[2]), v.value);
+    },
+    .backward = [](const Context<IndexedDim, Number>& c) -> Tensors {
+      const Tensor g = c.grad();
+      if (!c.needs(2)) return {g, Tensor(), Tensor()};
+      return {g, Tensor(), index_select(g, c.attributes().dim, c.input(1)) * c.numbers().value};
+    },
+    .saves = saves_input(1)};
+
+// --- Elements.
+
+/// The dims that index and tensor have in common, and are as large in both, may be cut.
+Rules::Indices shared_dims(Metas in, int dim, std::span<const std::size_t> beside) {
+  Rules::Indices each = Rules::each_dim(in[0].shape);
+  for (const int d : Rules::each_dim(in[0].shape)) {
+    const auto place = static_cast<std::size_t>(d);
+    for (const std::size_t other : beside) {
+      if (d != dim && in[other].shape[place] != in[0].shape[place])
+        each[place] = sharding::kBroadcast;
+    }
+  }
+  return each;
+}
+
+void require_dims(std::string_view op, Metas in) {
+  require_index(op, in[1]);
+  if (in[0].shape.size() == in[1].shape.size()) return;
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    std::string(op) + " of a tensor of shape " +
+                        tensors::shape_to_string(in[0].shape) + " with positions of shape " +
+                        tensors::shape_to_string(in[1].shape),
+                    "they have as many dims, and are no larger in the others");
+}
+
+constexpr Op<IndexedDim, Origin> kGather{
+    .name = "gather",
+    .meta = [](Metas in, const IndexedDim&) -> Meta {
+      require_dims("gather", in);
+      return {in[1].shape, in[0].dtype};
+    },
+    .rules =
+        [](Rules& r, Metas in, const IndexedDim& a) {
+          constexpr std::size_t kIndex[] = {1};
+          const Rules::Indices source = shared_dims(in, a.dim, kIndex);
+          Rules::Indices index = source;
+          if (!index.empty()) {
+            index[static_cast<std::size_t>(a.dim)] = static_cast<int>(index.size());
+          }
+          r.indices({source, index}, index).cut_all().linear(0);
+        },
+    .local = [](Locals in, const IndexedDim& a, const Origin&, const Site& site) -> LocalTensor {
+      const Stretch part = stretch_of("gather", in[1], in[0], a.dim, site);
+      if (part.empty) return tensors::zeros(in[1].shape(), {in[0].dtype(), in[0].device()});
+      return part.or_zero(tensors::gather(in[0], a.dim, part.index));
+    },
+    .backward = [](const PickContext& c) -> Tensors {
+      return {scatter_add(zero_like_picked_from(c), c.attributes().dim, c.input(1), c.grad()),
+              Tensor()};
+    },
+    .saves = saves_input(1)};
+
+constexpr std::size_t kIndexAndSource[] = {1, 2};
+
+constexpr Op<IndexedDim> kScatterAdd{
+    .name = "scatter_add",
+    .meta = [](Metas in, const IndexedDim& a) -> Meta {
+      require_dims("scatter_add", in);
+      return same_as_target(in, a);
+    },
+    .rules =
+        [](Rules& r, Metas in, const IndexedDim& a) {
+          const Rules::Indices target = shared_dims(in, a.dim, kIndexAndSource);
+          Rules::Indices beside = target;
+          if (!beside.empty()) beside[static_cast<std::size_t>(a.dim)] = sharding::kBroadcast;
+          r.indices({target, beside, beside}, target).cut_all();
+          if (!target.empty()) r.also({Partial(), Shard(a.dim), Shard(a.dim)}, Partial());
+        },
+    .local = [](Locals in, const IndexedDim& a, const None&, const Site& site) -> LocalTensor {
+      const Stretch part = stretch_of("scatter_add", in[1], in[0], a.dim, site);
+      if (part.empty) return in[0].clone();
+      return tensors::scatter_add(in[0], a.dim, part.index, part.or_zero(in[2]));
+    },
+    .backward = [](const IndexContext& c) -> Tensors {
+      if (!c.needs(2)) return {c.grad(), Tensor(), Tensor()};
+      return {c.grad(), Tensor(), gather(c.grad(), c.attributes().dim, c.input(1))};
+    },
+    .saves = saves_input(1)};
+
+constexpr Op<IndexedDim> kScatter{
+    .name = "scatter",
+    .meta = [](Metas in, const IndexedDim& a) -> Meta {
+      require_dims("scatter", in);
+      return same_as_target(in, a);
+    },
+    .rules =
+        [](Rules& r, Metas in, const IndexedDim& a) {
+          Rules::Indices shared = shared_dims(in, a.dim, kIndexAndSource);
+          if (!shared.empty()) shared[static_cast<std::size_t>(a.dim)] = sharding::kBroadcast;
+          r.indices({shared, shared, shared}, shared).cut_all();
+        },
+    .local = [](Locals in, const IndexedDim& a, const None&,
+                const Site&) { return tensors::scatter(in[0], a.dim, in[1], in[2]); },
+    .backward = [](const IndexContext& c) -> Tensors {
+      const int dim = c.attributes().dim;
+      const Tensor g = c.grad(), positions = c.input(1);
+      return {c.needs(0) ? scatter(g, dim, positions, 0) : Tensor(), Tensor(),
+              c.needs(2) ? gather(g, dim, positions) : Tensor()};
+    },
+    .saves = saves_input(1)};
+
+constexpr Op<IndexedDim, Number> kScatterNumber{
+    .name = "scatter",
+    .meta = [](Metas in, const IndexedDim&) -> Meta {
+      require_dims("scatter", in);
+      return in[0];
+    },
+    .rules =
+        [](Rules& r, Metas in, const IndexedDim& a) {
+          constexpr std::size_t kIndex[] = {1};
+          Rules::Indices shared = shared_dims(in, a.dim, kIndex);
+          if (!shared.empty()) shared[static_cast<std::size_t>(a.dim)] = sharding::kBroadcast;
+          r.indices({shared, shared}, shared).cut_all();
+        },
+    .local = [](Locals in, const IndexedDim& a, const Number& v,
+                const Site&) { return tensors::scatter(in[0], a.dim, in[1], v.value); },
+    .backward = [](const Context<IndexedDim, Number>& c) -> Tensors {
+      return {scatter(c.grad(), c.attributes().dim, c.input(1), 0), Tensor()};
+    },
+    .saves = saves_input(1)};
+
+int indexed_dim(const Tensor& a, int dim) {
+  return tensors::normalize_dim(dim, std::max<std::size_t>(1, a.shape().size()));
+}
+
+template <typename A, typename V>
+Tensor call_three(const Op<A, V>& op, const Tensor& a, const Tensor& b, const Tensor& c,
+                  const A& attributes, const V& numbers = {}) {
+  const Tensor* const inputs[] = {&a, &b, &c};
+  return call(op, std::span<const Tensor* const>(inputs), attributes, numbers);
+}
+
+/// Those that count from the end, from the beginning.
+Tensor from_beginning(const Tensor& positions, std::int64_t size) {
+  return where(lt(positions, 0), positions + size, positions);
+}
+
+void require_a_dim(std::string_view op, const Tensor& a) {
+  if (a.dim() != 0) return;
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    std::string(op) + " of a tensor without dims");
+}
+
+Shape with_positions(const Shape& positions, const Shape& a) {
+  Shape shape = positions;
+  for (std::size_t d = 1; d < a.size(); ++d) shape.push_back(a[d]);
+  return shape;
+}
+
+}  // namespace
+
+Tensor index_select(const Tensor& a, int dim, const Tensor& index) {
+  return call(kIndexSelect, a, index, IndexedDim{indexed_dim(a, dim)}, Origin{a.spec()});
+}
+Tensor index_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
+                 Scalar alpha) {
+  return call_three(kIndexAdd, a, index, source, IndexedDim{indexed_dim(a, dim)}, Number{alpha});
+}
+Tensor gather(const Tensor& a, int dim, const Tensor& index) {
+  return call(kGather, a, index, IndexedDim{indexed_dim(a, dim)}, Origin{a.spec()});
+}
+Tensor scatter(const Tensor& a, int dim, const Tensor& index, const Tensor& source) {
+  return call_three(kScatter, a, index, source, IndexedDim{indexed_dim(a, dim)});
+}
+Tensor scatter(const Tensor& a, int dim, const Tensor& index, Scalar value) {
+  return call(kScatterNumber, a, index, IndexedDim{indexed_dim(a, dim)}, Number{value});
+}
+Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source) {
+  return call_three(kScatterAdd, a, index, source, IndexedDim{indexed_dim(a, dim)});
+}
+
+Tensor index(const Tensor& a, const Tensor& positions) {
+  require_a_dim("index", a);
+  const Tensor list = from_beginning(positions, a.size(0)).reshape({positions.numel()});
+  return index_select(a, 0, list).reshape(with_positions(positions.shape(), a.shape()));
+}
+
+Tensor index_put(const Tensor& a, const Tensor& positions, const Tensor& values) {
+  require_a_dim("index_put", a);
+  const Tensor list = from_beginning(positions, a.size(0)).reshape({positions.numel()});
+  Shape slices = a.shape();
+  slices[0] = positions.numel();
+  Shape column(slices.size(), 1);
+  column[0] = slices[0];
+  const Tensor whole = values.expand(with_positions(positions.shape(), a.shape())).reshape(slices);
+  return scatter(a, 0, list.reshape(column).expand(slices), whole);
+}
+
+Tensor embedding(const Tensor& positions, const Tensor& table,
+                 std::optional<std::int64_t> padding_idx) {
+  if (table.dim() != 2) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "embedding in a table of shape " + tensors::shape_to_string(table.shape()),
+                      "a table has rows: two dims");
+  }
+  const Tensor list = positions.reshape({positions.numel()});
+  Tensor rows = index_select(table, 0, list);
+  if (padding_idx) {
+    const std::int64_t padding = *padding_idx < 0 ? *padding_idx + table.size(0) : *padding_idx;
+    rows = where(eq(list, padding).unsqueeze(1), rows.detach(), rows);
+  }
+  return rows.reshape(with_positions(positions.shape(), table.shape()));
+}
+
+}  // namespace dtrun::dtensor

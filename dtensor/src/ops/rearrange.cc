@@ -1,0 +1,154 @@
+// flip, roll, tril, triu and pad: what moves along a dim has it whole; a triangle may be cut in any
+// way, for a part knows where it begins.
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/index.h"
+#include "dtrun/tensor/ops/index.h"
+#include "ops/elementwise.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+void whole_along(Rules& r, const Shape& shape, std::span<const int> dims) {
+  Rules::Indices each = Rules::each_dim(shape);
+  for (const int dim : dims) each[static_cast<std::size_t>(dim)] = sharding::kBroadcast;
+  r.indices({each}, each).cut_all();
+}
+
+std::vector<int> normalized_dims(const Tensor& a, std::vector<int> dims) {
+  for (int& dim : dims) dim = tensors::normalize_dim(dim, a.shape().size());
+  return dims;
+}
+
+struct FlippedDims {
+  std::vector<int> dims;
+};
+void append_key(CallKey& key, const FlippedDims& a) {
+  for (const int dim : a.dims) key.push_back(dim);
+}
+constexpr Op<FlippedDims> kFlip{.name = "flip",
+                                .meta = [](Metas in, const FlippedDims&) { return in[0]; },
+                                .rules =
+                                    [](Rules& r, Metas in, const FlippedDims& a) {
+                                      whole_along(r, in[0].shape, a.dims);
+                                      r.linear(0);
+                                    },
+                                .local = [](Locals in, const FlippedDims& a, const None&,
+                                            const Site&) { return tensors::flip(in[0], a.dims); },
+                                .backward = [](const Context<FlippedDims, None>& c) -> Tensors {
+                                  return {flip(c.grad(), c.attributes().dims)};
+                                },
+                                .partial_gradient = PartialGradient::passed_on};
+
+struct Shifts {
+  std::vector<std::int64_t> by;
+};
+constexpr Op<FlippedDims, Shifts> kRoll{
+    .name = "roll",
+    .meta = [](Metas in, const FlippedDims&) { return in[0]; },
+    .rules =
+        [](Rules& r, Metas in, const FlippedDims& a) {
+          // No dims: all elements as one line.
+          const std::vector<int> all = Rules::each_dim(in[0].shape);
+          whole_along(r, in[0].shape, a.dims.empty() ? all : a.dims);
+          r.linear(0);
+        },
+    .local = [](Locals in, const FlippedDims& a, const Shifts& v,
+                const Site&) { return tensors::roll(in[0], v.by, a.dims); },
+    .backward = [](const Context<FlippedDims, Shifts>& c) -> Tensors {
+      std::vector<std::int64_t> back = c.numbers().by;
+      for (std::int64_t& shift : back) shift = -shift;
+      return {roll(c.grad(), back, c.attributes().dims)};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+struct Diagonal {
+  std::int64_t above;
+};
+/// How far above the main diagonal of the part the one of the whole lies.
+std::int64_t diagonal_of_part(const Diagonal& whole, const Site& site) {
+  if (!site.output) return whole.above;
+  const Shape& offsets = site.output.local_box().offsets;
+  const std::size_t rank = offsets.size();
+  return whole.above + offsets[rank - 2] - offsets[rank - 1];
+}
+Meta of_matrices(Metas in, const None&) {
+  if (in[0].shape.size() >= 2) return in[0];
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    "a triangle of a tensor of shape " + tensors::shape_to_string(in[0].shape),
+                    "it takes matrices: two dims at least");
+}
+void any_cut(Rules& r, Metas in, const None&) {
+  const Rules::Indices each = Rules::each_dim(in[0].shape);
+  r.indices({each}, each).cut_all().linear(0);
+}
+constexpr Op<None, Diagonal> kTril{
+    .name = "tril",
+    .meta = of_matrices,
+    .rules = any_cut,
+    .local = [](Locals in, const None&, const Diagonal& v,
+                const Site& site) { return tensors::tril(in[0], diagonal_of_part(v, site)); },
+    .backward = [](const Context<None, Diagonal>& c) -> Tensors {
+      return {tril(c.grad(), c.numbers().above)};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+constexpr Op<None, Diagonal> kTriu{
+    .name = "triu",
+    .meta = of_matrices,
+    .rules = any_cut,
+    .local = [](Locals in, const None&, const Diagonal& v,
+                const Site& site) { return tensors::triu(in[0], diagonal_of_part(v, site)); },
+    .backward = [](const Context<None, Diagonal>& c) -> Tensors {
+      return {triu(c.grad(), c.numbers().above)};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+struct Pads {
+  std::vector<std::int64_t> sizes;
+};
+void append_key(CallKey& key, const Pads& a) {
+  for (const std::int64_t size : a.sizes) key.push_back(size);
+}
+constexpr Op<Pads, Number> kPad{
+    .name = "pad",
+    .meta = [](Metas in, const Pads& a) -> Meta {
+      return {tensors::padded_shape(in[0].shape, a.sizes), in[0].dtype};
+    },
+    .rules =
+        [](Rules& r, Metas in, const Pads& a) {
+          const int rank = static_cast<int>(in[0].shape.size());
+          std::vector<int> padded;
+          for (int i = 0; i < static_cast<int>(a.sizes.size()) / 2; ++i) {
+            padded.push_back(rank - 1 - i);
+          }
+          whole_along(r, in[0].shape, padded);
+        },
+    .local = [](Locals in, const Pads& a, const Number& v,
+                const Site&) { return tensors::pad(in[0], a.sizes, v.value); },
+    .backward = [](const Context<Pads, Number>& c) -> Tensors {
+      std::vector<std::int64_t> cropped = c.attributes().sizes;
+      for (std::int64_t& size : cropped) size = -size;
+      return {pad(c.grad(), cropped)};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+}  // namespace
+
+Tensor flip(const Tensor& a, const std::vector<int>& dims) {
+  return call(kFlip, a, FlippedDims{normalized_dims(a, dims)});
+}
+Tensor roll(const Tensor& a, const std::vector<std::int64_t>& shifts,
+            const std::vector<int>& dims) {
+  return call(kRoll, a, FlippedDims{normalized_dims(a, dims)}, Shifts{shifts});
+}
+Tensor tril(const Tensor& a, std::int64_t diagonal) {
+  return call(kTril, a, None{}, Diagonal{diagonal});
+}
+Tensor triu(const Tensor& a, std::int64_t diagonal) {
+  return call(kTriu, a, None{}, Diagonal{diagonal});
+}
+Tensor pad(const Tensor& a, const std::vector<std::int64_t>& pads, Scalar value) {
+  return call(kPad, a, Pads{pads}, Number{value});
+}
+
+}  // namespace dtrun::dtensor

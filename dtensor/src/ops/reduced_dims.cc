@@ -1,0 +1,140 @@
+#include "ops/reduced_dims.h"
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/pointwise.h"
+
+namespace dtrun::dtensor {
+
+using base::Error;
+using base::ErrorCode;
+
+void append_key(CallKey& key, const ReducedDims& a) {
+  for (const int dim : a.dims) key.push_back(dim);
+  key.push_back(static_cast<std::int64_t>(a.keep));
+}
+
+ReducedDims reduced_dims(std::string_view op, const Tensor& a, std::vector<int> dims,
+                         bool keepdim) {
+  const std::size_t rank = a.shape().size();
+  if (dims.empty()) {
+    for (std::size_t d = 0; d < rank; ++d) dims.push_back(static_cast<int>(d));
+  }
+  if (rank == 0) {
+    for (const int dim : dims) {
+      if (dim != 0 && dim != -1) tensors::normalize_dim(dim, rank);
+    }
+    dims.clear();
+  }
+  for (int& dim : dims) dim = tensors::normalize_dim(dim, rank);
+  std::ranges::sort(dims);
+  const auto twice = std::ranges::adjacent_find(dims);
+  if (twice != dims.end()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(op) + " was given dim " + std::to_string(*twice) + " twice");
+  }
+  return {std::move(dims), keepdim ? KeepDim::yes : KeepDim::no};
+}
+
+Shape reduced_shape(const Shape& shape, const ReducedDims& a) {
+  Shape result;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    const bool goes = a.holds(static_cast<int>(d));
+    if (!goes || a.keeps()) result.push_back(goes ? 1 : shape[d]);
+  }
+  return result;
+}
+
+std::int64_t reduced_count(const Shape& shape, const ReducedDims& a) {
+  std::int64_t count = 1;
+  for (const int dim : a.dims) count *= shape[static_cast<std::size_t>(dim)];
+  return count;
+}
+
+void require_some(std::string_view op, const Shape& shape, const ReducedDims& a) {
+  if (reduced_count(shape, a) != 0 || tensors::numel(reduced_shape(shape, a)) == 0) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(op) + " of no elements: shape " + tensors::shape_to_string(shape),
+              "there is none that it could give");
+}
+
+void require_floating(std::string_view op, DType dtype) {
+  if (tensors::is_floating_point(dtype)) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      std::string(op) + " does not take " + std::string(tensors::dtype_name(dtype)) + " tensors",
+      "its result has a fraction", "to(DType::f32) first");
+}
+
+Rules& reduction_indices(Rules& r, const Shape& shape, const ReducedDims& a) {
+  Rules::Indices output;
+  for (int d = 0; d < static_cast<int>(shape.size()); ++d) {
+    if (!a.holds(d)) output.push_back(d);
+    if (a.holds(d) && a.keeps()) output.push_back(sharding::kBroadcast);
+  }
+  return r.indices({Rules::each_dim(shape)}, std::move(output));
+}
+
+void keep_reduced_whole(Rules& r, Metas in, const ReducedDims& a) {
+  Rules::Indices input = Rules::each_dim(in[0].shape);
+  Rules::Indices output;
+  for (const int d : Rules::each_dim(in[0].shape)) {
+    if (a.holds(d)) input[static_cast<std::size_t>(d)] = sharding::kBroadcast;
+    if (!a.holds(d) || a.keeps()) output.push_back(input[static_cast<std::size_t>(d)]);
+  }
+  r.indices({std::move(input)}, std::move(output)).cut_all();
+}
+
+Tensor with_dims_back(const Tensor& result, const ReducedDims& a) {
+  Tensor whole = result;
+  if (a.keep == KeepDim::no) {
+    for (const int dim : a.dims) whole = whole.unsqueeze(dim);
+  }
+  return whole;
+}
+
+Tensor without_partial(const Tensor& a) {
+  if (!a.is_distributed()) return a;
+  const Placements whole = without_partials(a.placements());
+  return whole == a.placements() ? a : a.redistribute(whole, a.spec().shard_order());
+}
+
+bool is_cut_along(const Tensor& a, const ReducedDims& dims) {
+  if (!a.is_distributed()) return false;
+  const std::span<const int> axes = a.device_mesh().shape();
+  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+    const Placement& placement = a.placements()[axis];
+    if (placement.is_shard() && axes[axis] > 1 && dims.holds(placement.dim())) return true;
+  }
+  return false;
+}
+
+Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result) {
+  const DeviceMesh mesh = a.device_mesh();
+  Shape shape = a.shape();
+  for (const int dim : dims.dims) shape[static_cast<std::size_t>(dim)] = 1;
+  for (std::size_t axis = 0; axis < a.placements().size(); ++axis) {
+    const Placement& placement = a.placements()[axis];
+    if (placement.is_shard() && dims.holds(placement.dim())) {
+      shape[static_cast<std::size_t>(placement.dim())] *= mesh.shape()[axis];
+    }
+  }
+  const DType dtype = result.dtype();
+  return Tensor(make_spec(mesh, a.placements(), shape, dtype, a.spec().shard_order()),
+                std::move(result));
+}
+
+Tensor diagonal_like(const Tensor& a, std::int64_t n, int ones) {
+  const LocalTensor numbers = tensors::arange(n, {DType::i64, a.device()});
+  LocalTensor diagonal = tensors::eq(numbers.unsqueeze(1), numbers);
+  for (int i = 0; i < ones; ++i) diagonal = diagonal.unsqueeze(-1);
+  if (!a.is_distributed()) return Tensor(diagonal);
+  return Tensor::from_local(Tensor(diagonal), a.device_mesh(),
+                            Placements(a.placements().size(), Replicate()));
+}
+
+Tensor one_of(const Tensor& a) {
+  return Tensor(tensors::full({}, 1, {a.dtype(), a.device()}));
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,55 @@
+// What the definitions of reductions have in common: the dims that go, the result's shape, the
+// rules, and the way back.
+#pragma once
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "dispatch/call.h"
+
+namespace dtrun::dtensor {
+
+enum class KeepDim { no, yes };
+
+/// Normalized, sorted.
+struct ReducedDims {
+  std::vector<int> dims;
+  KeepDim keep;
+
+  bool holds(int dim) const { return std::ranges::binary_search(dims, dim); }
+  bool keeps() const { return keep == KeepDim::yes; }
+};
+void append_key(CallKey& key, const ReducedDims& a);
+
+/// No dims: all. @throws Error kInvalidArgument naming `op` and the dim, twice or out of range
+ReducedDims reduced_dims(std::string_view op, const Tensor& a, std::vector<int> dims, bool keepdim);
+
+Shape reduced_shape(const Shape& shape, const ReducedDims& a);
+/// How many elements make one of the result.
+std::int64_t reduced_count(const Shape& shape, const ReducedDims& a);
+/// @throws Error kInvalidArgument where there are none
+void require_some(std::string_view op, const Shape& shape, const ReducedDims& a);
+void require_floating(std::string_view op, DType dtype);
+
+/// The indices of a reduction; its rules come after.
+Rules& reduction_indices(Rules& r, const Shape& shape, const ReducedDims& a);
+/// All dims may be cut but those that go.
+void keep_reduced_whole(Rules& r, Metas in, const ReducedDims& a);
+
+/// A result, or its gradient, with the dims that went, as 1.
+Tensor with_dims_back(const Tensor& result, const ReducedDims& a);
+/// Without parts that are still to be summed: as the operand of several operators.
+Tensor without_partial(const Tensor& a);
+/// Whether ranks hold different stretches of a dim that goes.
+bool is_cut_along(const Tensor& a, const ReducedDims& dims);
+/// What each rank made of its stretch of the reduced dims, as a tensor that has an element for each
+/// rank there. @param result of this rank, its reduced dims 1
+Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result);
+
+/// For a derivative: bool [n, n, 1, ...], whole on every rank, where `a` is. @param ones how many
+Tensor diagonal_like(const Tensor& a, std::int64_t n, int ones);
+/// The number, as a tensor that joins any of a's dtype.
+Tensor one_of(const Tensor& a);
+
+}  // namespace dtrun::dtensor

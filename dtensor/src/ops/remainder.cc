@@ -1,0 +1,124 @@
+// Division that gives whole numbers, and what it leaves; bits and shifts.
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/tensor/ops/pointwise.h"
+#include "ops/elementwise.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using Kernel = LocalTensor (*)(const tensors::Operand&, const tensors::Operand&);
+
+template <Kernel kKernel>
+constexpr Op<> of_two(std::string_view name, Gradient gradient = nullptr, Saves saves = {}) {
+  return {.name = name,
+          .meta = promoted,
+          .rules = elementwise_rules,
+          .local = run_binary<kKernel>,
+          .backward = gradient,
+          .saves = saves};
+}
+template <Kernel kKernel>
+constexpr NumberOp with_a_number(std::string_view name,
+                                 Tensors (*gradient)(const NumberContext&) = nullptr) {
+  return {.name = name,
+          .meta = with_number,
+          .rules = elementwise_number_rules,
+          .local = run_with_number<kKernel>,
+          .backward = gradient};
+}
+
+/// a - b * the whole quotient: 1 to a, and the quotient, negated, to b.
+template <Tensor (*kQuotient)(const Tensor&, const Tensor&)>
+Tensors remainder_gradient(const Context<None, None>& c) {
+  return {c.needs(0) ? back_to(c, 0, c.grad()) : Tensor(),
+          c.needs(1) ? back_to(c, 1, neg(c.grad()) * kQuotient(c.input(0), c.input(1))) : Tensor()};
+}
+Tensors same_gradient(const NumberContext& c) {
+  return {c.grad().to(c.dtype(0))};
+}
+constexpr Saves kBoth = saves_inputs(0, 1);
+
+constexpr Op<> kFloorDivide = of_two<tensors::floor_divide>("floor_divide");
+constexpr Op<> kTruncDivide = of_two<tensors::trunc_divide>("trunc_divide");
+constexpr Op<> kRemainder =
+    of_two<tensors::remainder>("remainder", remainder_gradient<floor_divide>, kBoth);
+constexpr Op<> kFmod = of_two<tensors::fmod>("fmod", remainder_gradient<trunc_divide>, kBoth);
+constexpr NumberOp kFloorDivideNumber = with_a_number<tensors::floor_divide>("floor_divide");
+constexpr NumberOp kTruncDivideNumber = with_a_number<tensors::trunc_divide>("trunc_divide");
+constexpr NumberOp kRemainderNumber = with_a_number<tensors::remainder>("remainder", same_gradient);
+constexpr NumberOp kFmodNumber = with_a_number<tensors::fmod>("fmod", same_gradient);
+
+constexpr Op<> kAnd = of_two<tensors::bitwise_and>("bitwise_and");
+constexpr Op<> kOr = of_two<tensors::bitwise_or>("bitwise_or");
+constexpr Op<> kXor = of_two<tensors::bitwise_xor>("bitwise_xor");
+constexpr Op<> kShiftLeft = of_two<tensors::bitwise_left_shift>("bitwise_left_shift");
+constexpr Op<> kShiftRight = of_two<tensors::bitwise_right_shift>("bitwise_right_shift");
+constexpr NumberOp kAndNumber = with_a_number<tensors::bitwise_and>("bitwise_and");
+constexpr NumberOp kOrNumber = with_a_number<tensors::bitwise_or>("bitwise_or");
+constexpr NumberOp kXorNumber = with_a_number<tensors::bitwise_xor>("bitwise_xor");
+constexpr NumberOp kShiftLeftNumber = with_a_number<tensors::bitwise_left_shift>("shift_left");
+constexpr NumberOp kShiftRightNumber = with_a_number<tensors::bitwise_right_shift>("shift_right");
+constexpr Op<> kNot = unary<tensors::bitwise_not>("bitwise_not", same_dtype, nullptr);
+
+}  // namespace
+
+Tensor floor_divide(const Tensor& a, const Tensor& b) {
+  return call(kFloorDivide, a, b);
+}
+Tensor floor_divide(const Tensor& a, Scalar b) {
+  return with_number(kFloorDivideNumber, a, b);
+}
+Tensor trunc_divide(const Tensor& a, const Tensor& b) {
+  return call(kTruncDivide, a, b);
+}
+Tensor trunc_divide(const Tensor& a, Scalar b) {
+  return with_number(kTruncDivideNumber, a, b);
+}
+Tensor remainder(const Tensor& a, const Tensor& b) {
+  return call(kRemainder, a, b);
+}
+Tensor remainder(const Tensor& a, Scalar b) {
+  return with_number(kRemainderNumber, a, b);
+}
+Tensor fmod(const Tensor& a, const Tensor& b) {
+  return call(kFmod, a, b);
+}
+Tensor fmod(const Tensor& a, Scalar b) {
+  return with_number(kFmodNumber, a, b);
+}
+Tensor bitwise_and(const Tensor& a, const Tensor& b) {
+  return call(kAnd, a, b);
+}
+Tensor bitwise_and(const Tensor& a, Scalar b) {
+  return with_number(kAndNumber, a, b);
+}
+Tensor bitwise_or(const Tensor& a, const Tensor& b) {
+  return call(kOr, a, b);
+}
+Tensor bitwise_or(const Tensor& a, Scalar b) {
+  return with_number(kOrNumber, a, b);
+}
+Tensor bitwise_xor(const Tensor& a, const Tensor& b) {
+  return call(kXor, a, b);
+}
+Tensor bitwise_xor(const Tensor& a, Scalar b) {
+  return with_number(kXorNumber, a, b);
+}
+Tensor bitwise_left_shift(const Tensor& a, const Tensor& b) {
+  return call(kShiftLeft, a, b);
+}
+Tensor bitwise_left_shift(const Tensor& a, Scalar b) {
+  return with_number(kShiftLeftNumber, a, b);
+}
+Tensor bitwise_right_shift(const Tensor& a, const Tensor& b) {
+  return call(kShiftRight, a, b);
+}
+Tensor bitwise_right_shift(const Tensor& a, Scalar b) {
+  return with_number(kShiftRightNumber, a, b);
+}
+Tensor bitwise_not(const Tensor& a) {
+  return call(kNot, a);
+}
+
+}  // namespace dtrun::dtensor

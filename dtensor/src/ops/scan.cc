@@ -1,0 +1,96 @@
+// cumsum and cumprod.
+#include "dtrun/dtensor/autograd.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/tensor/ops/reduction.h"
+#include "ops/reduced_dims.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+enum class ScanFrom { first, last };
+
+struct Scan {
+  int dim;
+  ScanFrom from = ScanFrom::first;
+};
+void append_key(CallKey& key, const Scan& a) {
+  key.push_back(a.dim);
+  key.push_back(static_cast<std::int64_t>(a.from));
+}
+
+Meta scanned(Metas in, const Scan&) {
+  return {in[0].shape, tensors::is_floating_point(in[0].dtype) ? in[0].dtype : DType::i64};
+}
+
+Rules& whole_lines(Rules& r, const Scan& a) {
+  return r.all_but(a.dim).cut_all();
+}
+
+Tensor call_cumsum(const Tensor& a, Scan scan);
+
+constexpr Op<Scan> kCumsum{
+    .name = "cumsum",
+    .meta = scanned,
+    .rules = [](Rules& r, Metas, const Scan& a) { whole_lines(r, a).linear(0); },
+    .local =
+        [](Locals in, const Scan& a, const None&, const Site&) {
+          return a.from == ScanFrom::first ? tensors::cumsum(in[0], a.dim)
+                                           : tensors::reverse_cumsum(in[0], a.dim);
+        },
+    .backward = [](const Context<Scan, None>& c) -> Tensors {
+      const Scan a = c.attributes();
+      const ScanFrom back = a.from == ScanFrom::first ? ScanFrom::last : ScanFrom::first;
+      return {call_cumsum(c.grad(), {a.dim, back})};
+    },
+    .partial_gradient = PartialGradient::passed_on};
+
+Tensor call_cumsum(const Tensor& a, Scan scan) {
+  return call(kCumsum, a, scan);
+}
+
+/// Element i's part in the gradient of x[j] is g[i] times the product of those up to i without j: a
+/// table of n^2 numbers, right whatever is 0.
+Tensor cumprod_gradient_by_table(const Tensor& x, const Tensor& g, int dim) {
+  const std::int64_t n = x.size(dim);
+  Shape wide = x.shape();
+  wide.insert(wide.begin() + dim, n);
+  const int after = x.dim() - dim - 1;
+  const Tensor factors =
+      where(diagonal_like(x, n, after), one_of(x), x.unsqueeze(dim).expand(wide));
+  const Tensor reached = gt(cumsum(diagonal_like(x, n, after), after == 0 ? -1 : -1 - after), 0);
+  const Tensor products = cumprod(factors, dim + 1) * g.unsqueeze(dim);
+  return sum(where(reached, products, zeros_like(products)), {dim + 1});
+}
+
+Tensors cumprod_gradient(const Context<Scan, None>& c) {
+  const int dim = c.attributes().dim;
+  const Tensor x = without_partial(c.input(0)), g = c.grad();
+  if (x.dim() == 0) return {g};
+  if (Graph::is_on() || any(eq(x, 0)).item() != 0) return {cumprod_gradient_by_table(x, g, dim)};
+  return {call_cumsum(g * c.output(), {dim, ScanFrom::last}) / x};
+}
+
+constexpr Op<Scan> kCumprod{.name = "cumprod",
+                            .meta = scanned,
+                            .rules = [](Rules& r, Metas, const Scan& a) { whole_lines(r, a); },
+                            .local = [](Locals in, const Scan& a, const None&,
+                                        const Site&) { return tensors::cumprod(in[0], a.dim); },
+                            .backward = cumprod_gradient,
+                            .saves = {1, true}};
+
+int scanned_dim(const Tensor& a, int dim) {
+  return tensors::normalize_dim(dim, std::max<std::size_t>(1, a.shape().size()));
+}
+
+}  // namespace
+
+Tensor cumsum(const Tensor& a, int dim) {
+  return call_cumsum(a, {scanned_dim(a, dim)});
+}
+Tensor cumprod(const Tensor& a, int dim) {
+  return call(kCumprod, a, Scan{scanned_dim(a, dim)});
+}
+
+}  // namespace dtrun::dtensor

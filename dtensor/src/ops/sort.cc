@@ -1,0 +1,67 @@
+// sort, argsort and topk: the order of each whole line; the values are gathered by it, and so are
+// their gradients.
+#include "dispatch/call.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/index.h"
+#include "dtrun/tensor/ops/index.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+/// `kept` first positions; -1: all.
+struct SortedDim {
+  int dim;
+  std::int64_t kept;
+  SortOrder order;
+};
+void append_key(CallKey& key, const SortedDim& a) {
+  key.push_back(a.dim);
+  key.push_back(a.kept);
+  key.push_back(static_cast<std::int64_t>(a.order));
+}
+
+constexpr Op<SortedDim> kOrder{
+    .name = "sort",
+    .meta = [](Metas in, const SortedDim& a) -> Meta {
+      Shape shape = in[0].shape;
+      if (!shape.empty() && a.kept >= 0) shape[static_cast<std::size_t>(a.dim)] = a.kept;
+      return {shape, DType::i64};
+    },
+    .rules = [](Rules& r, Metas, const SortedDim& a) { r.all_but(a.dim).cut_all(); },
+    .local = [](Locals in, const SortedDim& a, const None&, const Site&) -> LocalTensor {
+      return a.kept < 0 ? tensors::sort(in[0], a.dim, a.order).indices
+                        : tensors::topk(in[0], a.kept, a.dim, a.order).indices;
+    }};
+
+int dim_to_sort(const Tensor& a, int dim) {
+  return tensors::normalize_dim(dim, std::max<std::size_t>(1, a.shape().size()));
+}
+
+Sorted sorted(const Tensor& a, const SortedDim& by) {
+  const Tensor indices = call(kOrder, a, by);
+  return {gather(a, by.dim, indices), indices};
+}
+
+}  // namespace
+
+Sorted sort(const Tensor& a, int dim, SortOrder order) {
+  return sorted(a, {dim_to_sort(a, dim), -1, order});
+}
+Tensor argsort(const Tensor& a, int dim, SortOrder order) {
+  return call(kOrder, a, SortedDim{dim_to_sort(a, dim), -1, order});
+}
+
+Sorted topk(const Tensor& a, std::int64_t k, int dim, SortOrder order) {
+  const int place = dim_to_sort(a, dim);
+  const std::int64_t size = a.dim() == 0 ? 1 : a.size(place);
+  if (k < 0 || k > size) {
+    throw base::Error(
+        base::ErrorCode::kInvalidArgument,
+        "topk of " + std::to_string(k) + " elements along dim " + std::to_string(place),
+        "the dim has " + std::to_string(size));
+  }
+  return sorted(a, {place, k, order});
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,60 @@
+// Elements that are picked and placed by number: i64 tensors of positions along one dim. Values,
+// shapes and errors as PyTorch's; a position is in [0, size). What has no CUDA kernel yet throws
+// Error kUnavailable for tensors that are on a CUDA device.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "dtrun/tensor/tensor.h"
+
+namespace dtrun::tensors {
+
+/// @throws Error kInvalidArgument naming the first position that is none, unless all are in
+/// [0, size)
+void check_positions(std::string_view op, const LocalTensor& index, int dim, std::int64_t size);
+
+/// The slices at those positions. @param index 1-D
+LocalTensor index_select(const LocalTensor& a, int dim, const LocalTensor& index);
+/// A copy of `a` with alpha * source's slices added at those positions. Halves are summed in f32.
+LocalTensor index_add(const LocalTensor& a, int dim, const LocalTensor& index,
+                      const LocalTensor& source, Scalar alpha = 1);
+
+/// result[i][j] = a[index[i][j]][j] for dim 0: as large as the index, which is no larger than `a`
+/// in the other dims.
+LocalTensor gather(const LocalTensor& a, int dim, const LocalTensor& index);
+/// A copy of `a` with source's elements at those positions; of several for one, the last.
+LocalTensor scatter(const LocalTensor& a, int dim, const LocalTensor& index,
+                    const LocalTensor& source);
+LocalTensor scatter(const LocalTensor& a, int dim, const LocalTensor& index, Scalar value);
+/// Added to what is there. Halves are summed in f32.
+LocalTensor scatter_add(const LocalTensor& a, int dim, const LocalTensor& index,
+                        const LocalTensor& source);
+
+/// The elements in the opposite order along those dims.
+LocalTensor flip(const LocalTensor& a, const std::vector<int>& dims);
+/// Each element `shift` places on, round the end. @param dims as many as shifts; none: all as one
+LocalTensor roll(const LocalTensor& a, const std::vector<std::int64_t>& shifts,
+                 const std::vector<int>& dims = {});
+
+/// What is not above the diagonal (tril), or not below it (triu), of the last two dims; 0
+/// elsewhere.
+/// @param diagonal how far above the main one
+LocalTensor tril(const LocalTensor& a, std::int64_t diagonal = 0);
+LocalTensor triu(const LocalTensor& a, std::int64_t diagonal = 0);
+/// @param pads before and after the last dim, then the one before it, and so on; negative ones crop
+Shape padded_shape(const Shape& shape, const std::vector<std::int64_t>& pads);
+LocalTensor pad(const LocalTensor& a, const std::vector<std::int64_t>& pads, Scalar value = 0);
+
+struct Sorted {
+  LocalTensor values;
+  LocalTensor indices;  ///< i64
+};
+enum class SortOrder : std::uint8_t { ascending, descending };
+/// Equal elements keep their order; nan is the greatest.
+Sorted sort(const LocalTensor& a, int dim = -1, SortOrder order = SortOrder::ascending);
+/// The k first of sort().
+Sorted topk(const LocalTensor& a, std::int64_t k, int dim = -1,
+            SortOrder order = SortOrder::descending);
+
+}  // namespace dtrun::tensors

@@ -1,0 +1,282 @@
+// Picking and placing along lines: the lines along the dim of the positions are independent.
+#include "dtrun/tensor/ops/index.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "arithmetic.h"
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/reduce_kernel.h"
+#include "dtrun/tensor/threads.h"
+#include "element.h"
+#include "loops/line.h"
+#include "loops/thread_pool.h"
+#include "ops/map_call.h"
+
+namespace dtrun::tensors {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+constexpr std::int64_t kElementsPerTask = 16384;
+
+void require_positions(std::string_view op, const LocalTensor& index) {
+  require_host(op, index);
+  if (index.dtype() == DType::i64) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} with {} positions", op, dtype_name(index.dtype())),
+              "positions are int64", "to(DType::i64)");
+}
+
+void require_source(std::string_view op, const LocalTensor& a, const LocalTensor& source,
+                    const Shape& shape) {
+  require_host(op, source);
+  if (source.dtype() == a.dtype() && source.shape() == shape) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} of {} {} into {} {}", op, dtype_name(source.dtype()),
+                          shape_to_string(source.shape()), dtype_name(a.dtype()),
+                          shape_to_string(a.shape())),
+              fmt::format("it takes {} {}", dtype_name(a.dtype()), shape_to_string(shape)));
+}
+
+/// A tensor without dims as a line of one.
+LocalTensor with_a_dim(const LocalTensor& a) {
+  return a.dim() == 0 ? a.view({1}) : a;
+}
+
+int line_dim(int dim, const LocalTensor& a) {
+  return normalize_dim(dim, static_cast<std::size_t>(std::max(1, a.dim())));
+}
+
+/// A tensor around one dim: [before, size, after], contiguous.
+struct Slabs {
+  std::int64_t before = 1, size = 1, after = 1;
+
+  Slabs(const Shape& shape, int dim) {
+    for (int d = 0; d < static_cast<int>(shape.size()); ++d) {
+      const std::int64_t count = shape[static_cast<std::size_t>(d)];
+      (d < dim ? before : d == dim ? size : after) *= count;
+    }
+  }
+};
+
+Shape with_size(Shape shape, int dim, std::int64_t size) {
+  shape[static_cast<std::size_t>(dim)] = size;
+  return shape;
+}
+
+void require_list(std::string_view op, const LocalTensor& index) {
+  if (index.dim() <= 1) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} with positions of shape {}", op, shape_to_string(index.shape())),
+              "they are a list", "view({-1})");
+}
+
+/// Each task has slices of its own, and goes through all positions for them.
+template <typename T, typename C = ComputeType<T>>
+void add_slices(const LocalTensor& out, int dim, const LocalTensor& index,
+                const LocalTensor& source, C alpha) {
+  const Slabs to(out.shape(), dim);
+  const std::int64_t count = index.numel();
+  const std::int64_t* const positions = index.data_as<const std::int64_t>();
+  const T* const from = source.data_as<const T>();
+  T* const target = out.data_as<T>();
+  const std::int64_t slices = to.before * to.size;
+  const std::int64_t grain = std::max<std::int64_t>(1, slices / num_threads());
+  parallel_for(slices, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t o = begin / to.size; o < to.before && o * to.size < end; ++o) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t slice = o * to.size + positions[i];
+        if (slice < begin || slice >= end) continue;
+        T* const sum = target + slice * to.after;
+        const T* const part = from + (o * count + i) * to.after;
+        for (std::int64_t j = 0; j < to.after; ++j) {
+          const C addend = Multiply::apply(alpha, Element<T>::load(part[j]));
+          sum[j] = Element<T>::store(Add::apply(Element<T>::load(sum[j]), addend));
+        }
+      }
+    }
+  });
+}
+
+/// The lines of an index, and where they lie in the tensor that it points into and in the other,
+/// which is as large as the index.
+struct IndexLines {
+  const LocalTensor& index;
+  const LocalTensor& pointed;
+  const LocalTensor& other;
+  int dim;
+
+  /// @param visit (element pointed to, element beside the index)
+  template <typename T, typename Visit>
+  void for_each(const Visit& visit) const {
+    const auto d = static_cast<std::size_t>(dim);
+    const std::int64_t length = index.shape()[d];
+    if (index.numel() == 0) return;
+    const std::int64_t steps[] = {index.strides()[d], pointed.strides()[d], other.strides()[d]};
+    const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerTask / length);
+    parallel_for(index.numel() / length, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t line = begin; line < end; ++line) {
+        const auto start = [&](const LocalTensor& tensor) {
+          return line_offset(index.shape(), tensor.strides(), dim, line);
+        };
+        const std::int64_t* positions = index.data_as<const std::int64_t>() + start(index);
+        T* const pointed_line = pointed.data_as<T>() + start(pointed);
+        T* other_line = other.data_as<T>() + start(other);
+        for (std::int64_t i = 0; i < length; ++i) {
+          visit(pointed_line[positions[0] * steps[1]], *other_line);
+          positions += steps[0];
+          other_line += steps[2];
+        }
+      }
+    });
+  }
+};
+
+/// By size: what the elements are does not matter.
+template <typename Visit>
+void for_each_by_size(const IndexLines& lines, const Visit& visit) {
+  switch (item_size(lines.pointed.dtype())) {
+    case 1:
+      return lines.for_each<std::uint8_t>(visit);
+    case 2:
+      return lines.for_each<std::uint16_t>(visit);
+    case 4:
+      return lines.for_each<std::uint32_t>(visit);
+    default:
+      return lines.for_each<std::uint64_t>(visit);
+  }
+}
+
+/// The index fits beside a tensor that it points into along `dim`.
+void require_beside(std::string_view op, const LocalTensor& a, int dim, const LocalTensor& index) {
+  require_host(op, a);
+  require_positions(op, index);
+  bool fits = a.dim() == index.dim();
+  for (int d = 0; fits && d < a.dim(); ++d) fits = d == dim || index.size(d) <= a.size(d);
+  if (!fits) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} of a tensor of shape {} along dim {} with positions of shape {}",
+                            op, shape_to_string(a.shape()), dim, shape_to_string(index.shape())),
+                "they have as many dims, and are no larger in the others");
+  }
+  check_positions(op, index, dim, a.size(dim));
+}
+
+struct Beside {
+  LocalTensor a, index;
+  int dim;
+};
+Beside beside(std::string_view op, const LocalTensor& a, int dim, const LocalTensor& index) {
+  const Beside both{with_a_dim(a), with_a_dim(index), line_dim(dim, a)};
+  require_beside(op, both.a, both.dim, both.index);
+  return both;
+}
+
+}  // namespace
+
+void check_positions(std::string_view op, const LocalTensor& index, int dim, std::int64_t size) {
+  const LocalTensor list = index.contiguous();
+  const std::int64_t* const positions = list.data_as<const std::int64_t>();
+  const std::int64_t count = list.numel();
+  const auto wrong = std::find_if(positions, positions + count,
+                                  [size](std::int64_t p) { return p < 0 || p >= size; });
+  if (wrong == positions + count) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{}: position {} of dim {} is {}", op, wrong - positions, dim, *wrong),
+              fmt::format("the dim has {} elements", size));
+}
+
+LocalTensor index_select(const LocalTensor& tensor, int dim, const LocalTensor& index) {
+  require_host("index_select", tensor);
+  require_positions("index_select", index);
+  require_list("index_select", index);
+  dim = line_dim(dim, tensor);
+  const LocalTensor a = with_a_dim(tensor).contiguous(), list = index.contiguous();
+  check_positions("index_select", list, dim, a.size(dim));
+  const LocalTensor out = empty(with_size(a.shape(), dim, list.numel()), {a.dtype()});
+  if (out.numel() == 0) return tensor.dim() == 0 ? out.view({}) : out;
+  const Slabs from(a.shape(), dim);
+  const std::int64_t count = list.numel();
+  const std::int64_t* const positions = list.data_as<const std::int64_t>();
+  const std::size_t bytes = static_cast<std::size_t>(from.after) * item_size(a.dtype());
+  const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerTask / from.after);
+  parallel_for(from.before * count, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t slice = i / count * from.size + positions[i % count];
+      std::memcpy(static_cast<char*>(out.data()) + static_cast<std::size_t>(i) * bytes,
+                  static_cast<const char*>(a.data()) + static_cast<std::size_t>(slice) * bytes,
+                  bytes);
+    }
+  });
+  return tensor.dim() == 0 ? out.view({}) : out;
+}
+
+LocalTensor index_add(const LocalTensor& tensor, int dim, const LocalTensor& index,
+                      const LocalTensor& source, Scalar alpha) {
+  require_host("index_add", tensor);
+  require_positions("index_add", index);
+  require_list("index_add", index);
+  dim = line_dim(dim, tensor);
+  const LocalTensor a = with_a_dim(tensor), list = index.contiguous();
+  require_source("index_add", a, with_a_dim(source), with_size(a.shape(), dim, list.numel()));
+  check_positions("index_add", list, dim, a.size(dim));
+  if (is_half(a.dtype())) {
+    return index_add(tensor.to(DType::f32), dim, list, source.to(DType::f32), alpha).to(a.dtype());
+  }
+  const LocalTensor out = a.clone();
+  dispatch(a.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    const auto factor = alpha.is_floating() ? static_cast<ComputeType<T>>(alpha.to_double())
+                                            : static_cast<ComputeType<T>>(alpha.to_i64());
+    add_slices<T>(out, dim, list, source.contiguous(), factor);
+  });
+  return tensor.dim() == 0 ? out.view({}) : out;
+}
+
+LocalTensor gather(const LocalTensor& a, int dim, const LocalTensor& index) {
+  const Beside both = beside("gather", a, dim, index);
+  const LocalTensor out = empty(both.index.shape(), {a.dtype()});
+  for_each_by_size({both.index, both.a, out, both.dim},
+                   [](auto& element, auto& result) { result = element; });
+  return index.dim() == 0 ? out.view({}) : out;
+}
+
+LocalTensor scatter(const LocalTensor& a, int dim, const LocalTensor& index,
+                    const LocalTensor& source) {
+  const Beside both = beside("scatter", a, dim, index);
+  require_source("scatter", a, source, index.shape());
+  const LocalTensor out = both.a.clone();
+  for_each_by_size({both.index, out, with_a_dim(source), both.dim},
+                   [](auto& element, auto& value) { element = value; });
+  return a.dim() == 0 ? out.view({}) : out;
+}
+
+LocalTensor scatter(const LocalTensor& a, int dim, const LocalTensor& index, Scalar value) {
+  return scatter(a, dim, index, full({}, value, {a.dtype(), a.device()}).expand(index.shape()));
+}
+
+LocalTensor scatter_add(const LocalTensor& a, int dim, const LocalTensor& index,
+                        const LocalTensor& source) {
+  const Beside both = beside("scatter_add", a, dim, index);
+  require_source("scatter_add", a, source, index.shape());
+  if (is_half(a.dtype())) {
+    return scatter_add(a.to(DType::f32), dim, index, source.to(DType::f32)).to(a.dtype());
+  }
+  const LocalTensor out = both.a.clone();
+  const LocalTensor parts = with_a_dim(source);
+  dispatch(a.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    const IndexLines lines{both.index, out, parts, both.dim};
+    lines.for_each<T>([](T& sum, const T& part) {
+      sum = Element<T>::store(Add::apply(Element<T>::load(sum), Element<T>::load(part)));
+    });
+  });
+  return a.dim() == 0 ? out.view({}) : out;
+}
+
+}  // namespace dtrun::tensors
