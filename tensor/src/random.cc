@@ -2,17 +2,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <numeric>
+#include <type_traits>
+#include <vector>
 
 #include "copy_kernel.h"
 #include "cuda/kernels.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/random.h"
+#include "kernels/random_kernel.h"
 #include "loops/thread_pool.h"
 #include "normal_number.h"
-#include "random_bits.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -102,6 +104,45 @@ int bits_of(DType dtype) {
   }
 }
 
+/// A block that draw(numbers, random bits, count) writes.
+template <typename Number, typename Draw>
+LocalTensor drawn_from_bits(const RandomBlock& block, RandomKey key, DType dtype, Draw&& draw) {
+  constexpr DType kFrom = std::is_same_v<Number, double>  ? DType::f64
+                          : std::is_same_v<Number, float> ? DType::f32
+                                                          : DType::i64;
+  return drawn<Number>(block, kFrom, dtype,
+                       [&](Number* numbers, std::int64_t first, std::int64_t count) {
+                         std::uint64_t room[kDrawn + kRandomRoom];
+                         draw(numbers, random_bits(room, key, first, count), count);
+                       });
+}
+
+template <typename Number>
+LocalTensor uniform(const RandomBlock& block, RandomKey key, DType dtype) {
+  const int bits = bits_of(dtype);
+  const auto unit = static_cast<Number>(std::ldexp(1.0, -bits));
+  return drawn_from_bits<Number>(
+      block, key, dtype, [=](Number* numbers, const std::uint64_t* random, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          numbers[i] =
+              static_cast<Number>(static_cast<std::int64_t>(random[i] >> (64 - bits))) * unit;
+        }
+      });
+}
+
+template <typename Number>
+LocalTensor mask_of(double p, const RandomBlock& block, RandomKey key, DType dtype) {
+  const auto kept = static_cast<Number>(p >= 1 ? 0 : 1 / (1 - p));
+  // Of 2^53 numbers, how many are dropped.
+  const auto dropped = static_cast<std::int64_t>(p * 0x1p53);
+  return drawn_from_bits<Number>(
+      block, key, dtype, [=](Number* numbers, const std::uint64_t* random, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          numbers[i] = static_cast<std::int64_t>(random[i] >> 11) < dropped ? Number{0} : kept;
+        }
+      });
+}
+
 /// The same numbers as on the cpu.
 LocalTensor randn_on_device(const RandomBlock& block, RandomKey key, TensorOptions options) {
   const LocalTensor result = empty(block.shape, {DType::f64, options.device});
@@ -133,16 +174,8 @@ LocalTensor rand_block(const RandomBlock& block, RandomKey key, TensorOptions op
     throw Error(ErrorCode::kInvalidArgument, fmt::format("rand of {}", dtype_name(options.dtype)),
                 "the numbers lie between 0 and 1", "randint()");
   }
-  const int bits = bits_of(options.dtype);
-  const double unit = std::bit_cast<double>(static_cast<std::uint64_t>(1023 - bits) << 52);
-  return drawn<double>(block, DType::f64, options.dtype,
-                       [=](double* numbers, std::int64_t first, std::int64_t count) {
-                         std::uint64_t random[kDrawn];
-                         random_bits(random, key, first, count);
-                         for (std::int64_t i = 0; i < count; ++i) {
-                           numbers[i] = static_cast<double>(random[i] >> (64 - bits)) * unit;
-                         }
-                       });
+  return options.dtype == DType::f64 ? uniform<double>(block, key, DType::f64)
+                                     : uniform<float>(block, key, options.dtype);
 }
 
 LocalTensor randint_block(std::int64_t low, std::int64_t high, const RandomBlock& block,
@@ -154,16 +187,14 @@ LocalTensor randint_block(std::int64_t low, std::int64_t high, const RandomBlock
                 "there are no numbers in it", "the end is not one of them");
   }
   const std::uint64_t range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
-  return drawn<std::int64_t>(
-      block, DType::i64, options.dtype,
-      [=](std::int64_t* numbers, std::int64_t first, std::int64_t count) {
-        std::uint64_t random[kDrawn];
-        random_bits(random, key, first, count);
+  return drawn_from_bits<std::int64_t>(
+      block, key, options.dtype,
+      [=](std::int64_t* numbers, const std::uint64_t* random, std::int64_t count) {
         for (std::int64_t i = 0; i < count; ++i) {
           // The upper half of the product: of 2^64 equally likely ones, within one of each other.
           __extension__ using Wide = unsigned __int128;
-          const auto drawn_number = static_cast<std::uint64_t>(Wide{random[i]} * range >> 64);
-          numbers[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + drawn_number);
+          const auto chosen = static_cast<std::uint64_t>(Wide{random[i]} * range >> 64);
+          numbers[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + chosen);
         }
       });
 }
@@ -173,7 +204,7 @@ LocalTensor randperm(std::int64_t n, RandomKey key, TensorOptions options) {
   if (n < 0) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("randperm of {} numbers", n));
   }
-  std::vector<std::uint64_t> random(static_cast<std::size_t>(n));
+  std::vector<std::uint64_t> random(static_cast<std::size_t>(n + kRandomRoom));
   random_bits(random.data(), key, 0, n);
   std::vector<std::int64_t> order(static_cast<std::size_t>(n));
   std::iota(order.begin(), order.end(), 0);
@@ -187,16 +218,8 @@ LocalTensor randperm(std::int64_t n, RandomKey key, TensorOptions options) {
 LocalTensor dropout_mask(double p, const RandomBlock& block, RandomKey key, TensorOptions options) {
   check_block("dropout", block);
   require_cpu("dropout", options);
-  const double kept = p >= 1 ? 0 : 1 / (1 - p);
-  return drawn<double>(block, DType::f64, options.dtype,
-                       [=](double* numbers, std::int64_t first, std::int64_t count) {
-                         std::uint64_t random[kDrawn];
-                         random_bits(random, key, first, count);
-                         for (std::int64_t i = 0; i < count; ++i) {
-                           const double number = static_cast<double>(random[i] >> 11) * 0x1p-53;
-                           numbers[i] = number < p ? 0 : kept;
-                         }
-                       });
+  return options.dtype == DType::f64 ? mask_of<double>(p, block, key, DType::f64)
+                                     : mask_of<float>(p, block, key, options.dtype);
 }
 
 }  // namespace dtrun::tensors

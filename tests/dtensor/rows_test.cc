@@ -96,6 +96,10 @@ TEST(RowsTest, TargetsMayBeProbabilities) {
     expect_gradient_right(function, {4, 3});
     expect_right_on_meshes(function, {4, 3});
   }
+  // Sums over many classes are beyond f16.
+  const Tensor many = zeros({1, 30000}, {.dtype = DType::f16});
+  EXPECT_NEAR(cross_entropy(many, tensor({3}), {.label_smoothing = 0.5}).item(), 10.31, 0.01);
+  EXPECT_NEAR(cross_entropy(many, full({1, 30000}, 1.0 / 30000)).item(), 10.31, 0.01);
   // Probabilities of 1 are what classes are.
   const Tensor x = randn({2, 3}, {1}, kDoubles);
   const Tensor certain = tensor_from(std::vector<double>{0, 0, 1, 1, 0, 0}, {2, 3}, DType::f64);
@@ -133,6 +137,16 @@ TEST(RowsTest, NormsHaveTheRightGradientsOnEveryLayout) {
   expect_gradient_right(bare, x);
   const Function biased = [&](const Tensor& b) { return layer_norm(x, {2}, {}, b); };
   expect_gradient_right(biased, {2});
+}
+
+TEST(RowsTest, GradientsOfNormsOfHalfTypesHaveTheirDTypes) {
+  const Tensor x = randn({4, 6}, {1}, {.dtype = DType::bf16}).requires_grad_();
+  const Tensor weight = ones({6}).requires_grad_();
+  const Tensor bias = zeros({6}, {.dtype = DType::bf16}).requires_grad_();
+  layer_norm(x, {6}, weight, bias).sum().backward();
+  EXPECT_EQ(x.grad().dtype(), DType::bf16);
+  EXPECT_EQ(weight.grad().dtype(), DType::f32);
+  EXPECT_EQ(bias.grad().to_vector(), std::vector<double>(6, 4));
 }
 
 TEST(RowsTest, NormsOfCutRowsGatherThemAndNoMore) {

@@ -9,6 +9,7 @@
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/random.h"
 #include "dtrun/tensor/threads.h"
+#include "kernels/random_kernel.h"
 #include "philox.h"
 #include "tensor/all_dtypes.h"
 
@@ -178,6 +179,24 @@ TEST(RandomTest, UniformNumbersNeverChange) {
   const std::vector<double> exact = rand_block(three, {.seed = 42}, {DType::f64}).to_vector();
   const std::vector<double> single = rand_block(three, {.seed = 42}).to_vector();
   for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(single[i], exact[i], 0x1p-24);
+}
+
+TEST(RandomTest, BitsInLanesAreThoseOfEachPair) {
+  for (const std::int64_t first : {std::int64_t{0}, std::int64_t{7}, std::int64_t{1} << 33}) {
+    for (const std::int64_t count : {1, 2, 31, 255, 256, 257, 700}) {
+      std::vector<std::uint64_t> room(static_cast<std::size_t>(count + kRandomRoom));
+      const RandomKey key{.seed = 0x123456789abcdef0, .stream = 0x300000005};
+      const std::uint64_t* const bits = random_bits(room.data(), key, first, count);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto pair = static_cast<std::uint64_t>(first + i) / 2;
+        const PhiloxCounter words =
+            philox({static_cast<std::uint32_t>(pair), static_cast<std::uint32_t>(pair >> 32), 5, 3},
+                   {0x9abcdef0, 0x12345678});
+        const std::size_t half = (first + i) % 2 == 0 ? 0 : 2;
+        ASSERT_EQ(bits[i], std::uint64_t{words[half + 1]} << 32 | words[half]) << first << " " << i;
+      }
+    }
+  }
 }
 
 TEST(RandomTest, APermutationHasEachNumberOnce) {

@@ -212,8 +212,10 @@ void check_scores(const char* op, const Tensor& scores, const Tensor& target) {
               "it takes scores [rows, classes, ...] and i64 targets [rows, ...]");
 }
 
-/// -sum(probability * log(softmax) * weight) over the classes.
-Tensor probability_loss(const Tensor& logits, const Tensor& target, const LossOptions& options) {
+/// -sum(probability * log(softmax) * weight) over the classes; they are many, and half types hold
+/// little.
+Tensor probability_loss(const Tensor& scores, const Tensor& target, const LossOptions& options) {
+  const Tensor logits = scores.dtype() == DType::f64 ? scores : scores.to(DType::f32);
   const int dim = logits.dim() == 1 ? 0 : 1;
   const auto classes = static_cast<double>(logits.size(dim));
   const double smoothing = options.label_smoothing;
@@ -226,14 +228,19 @@ Tensor probability_loss(const Tensor& logits, const Tensor& target, const LossOp
     terms = terms * weight;
   }
   const Tensor losses = neg(sum(terms, {dim}));
-  if (options.reduction != Reduction::mean) return reduced(losses, options.reduction);
-  return sum(losses) / static_cast<double>(std::max<std::int64_t>(losses.numel(), 1));
+  if (options.reduction != Reduction::mean) {
+    return reduced(losses, options.reduction).to(scores.dtype());
+  }
+  const auto rows = static_cast<double>(std::max<std::int64_t>(losses.numel(), 1));
+  return (sum(losses) / rows).to(scores.dtype());
 }
 
-/// Rows of log-probabilities, smoothed: (1 - s) of the target's, s of the mean over all classes.
-Tensor smoothed_rows(const Tensor& log_probabilities, const Tensor& target, const Tensor& weights,
+/// Rows of scores, smoothed: (1 - s) of the target's, s of the mean over all classes.
+Tensor smoothed_rows(const Tensor& scores, const Tensor& target, const Tensor& weights,
                      const LossOptions& options) {
-  const std::int64_t classes = log_probabilities.size(1);
+  const DType compute = scores.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const Tensor log_probabilities = log_softmax(scores.to(compute), 1);
+  const std::int64_t classes = scores.size(1);
   Tensor chosen = neg(pick(log_probabilities, target, {options.ignore_index, classes}));
   Tensor terms = log_probabilities;
   if (options.weight.defined()) {
@@ -244,7 +251,9 @@ Tensor smoothed_rows(const Tensor& log_probabilities, const Tensor& target, cons
   const Tensor spread =
       where(call(kCounted, target, Ignored{options.ignore_index}), all, zeros_like(all));
   const double smoothing = options.label_smoothing;
-  return chosen * (1 - smoothing) + spread * (smoothing / static_cast<double>(classes));
+  const Tensor losses =
+      chosen * (1 - smoothing) + spread * (smoothing / static_cast<double>(classes));
+  return losses.to(scores.dtype());
 }
 
 }  // namespace
@@ -263,7 +272,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossOptio
   const Tensor weights = target_weights(rows, options, scores.size(1), scores.dtype());
   Tensor losses;
   if (options.label_smoothing > 0) {
-    losses = smoothed_rows(log_softmax(scores, 1), rows, weights, options);
+    losses = smoothed_rows(scores, rows, weights, options);
   } else {
     losses = call(kCrossEntropy, scores, rows, Ignored{options.ignore_index});
     if (options.weight.defined()) losses = losses * weights;

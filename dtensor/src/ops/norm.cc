@@ -44,13 +44,6 @@ tensors::Normalized run_norm(const LocalTensor& x, const NormDims& a,
                                    : tensors::rms_norm(x, options);
 }
 
-tensors::NormGradients run_norm_backward(const LocalTensor& gradient, const LocalTensor& x,
-                                         const NormDims& a, const tensors::NormOptions& options) {
-  const tensors::Normalized forward = run_norm(x, a, options);
-  return a.form == NormForm::layer ? tensors::layer_norm_backward(gradient, x, forward, options)
-                                   : tensors::rms_norm_backward(gradient, x, forward, options);
-}
-
 /// An index for each of the outer dims; those that are normalized are whole.
 Rules::Indices outer_indices(const Shape& shape, int dims) {
   Rules::Indices indices = Rules::each_dim(shape);
@@ -68,37 +61,38 @@ void norm_rules(Rules& r, Metas in, const NormDims& a) {
   r.indices(std::move(inputs), each).cut_all();
 }
 
+/// Where the one pass over the rows leaves the sums of this rank's: they are results, too.
+struct NormSums {
+  double eps;
+  bool has_bias;
+  tensors::NormGradients* gradients;
+};
+
 /// gradient, x, [weight] -> that of x
-constexpr Op<NormDims, NormEps> kNormBackward{
+constexpr Op<NormDims, NormSums> kNormBackward{
     .name = "norm_backward",
     .meta = [](Metas in, const NormDims&) { return in[1]; },
     .rules = norm_rules<2>,
-    .local = [](Locals in, const NormDims& a, const NormEps& v, const Site&) -> LocalTensor {
-      tensors::NormOptions options = norm_options(a, v);
+    .local = [](Locals in, const NormDims& a, const NormSums& v, const Site&) -> LocalTensor {
+      tensors::NormOptions options = norm_options(a, {v.eps});
       if (in.size() > 2) options.weight = in[2];
-      return run_norm_backward(in[0], in[1], a, options).a;
+      // Its gradient is asked for, not its numbers.
+      if (v.has_bias) options.bias = in[2];
+      *v.gradients = a.form == NormForm::layer ? tensors::layer_norm_backward(in[0], in[1], options)
+                                               : tensors::rms_norm_backward(in[0], in[1], options);
+      return v.gradients->a;
     }};
 
-/// gradient, x -> that of the weight: the sum over all rows.
-constexpr Op<NormDims, NormEps> kNormWeightBackward{
-    .name = "norm_weight_backward",
-    .meta =
-        [](Metas in, const NormDims& a) {
-          return Meta{Shape(in[1].shape.end() - a.dims, in[1].shape.end()), in[1].dtype};
-        },
-    .rules =
-        [](Rules& r, Metas in, const NormDims& a) {
-          const Rules::Indices each = outer_indices(in[0].shape, a.dims);
-          r.indices({each, each},
-                    Rules::Indices(static_cast<std::size_t>(a.dims), sharding::kBroadcast))
-              .cut_all();
-        },
-    .local = [](Locals in, const NormDims& a, const NormEps& v, const Site&) -> LocalTensor {
-      tensors::NormOptions options = norm_options(a, v);
-      const Shape normalized(in[1].shape().end() - a.dims, in[1].shape().end());
-      options.weight = tensors::ones(normalized, {in[1].dtype(), in[1].device()});
-      return run_norm_backward(in[0], in[1], a, options).weight;
-    }};
+/// What each rank has summed over its rows of `rows`, as one tensor: a sum over the axes that cut
+/// them.
+Tensor summed(const LocalTensor& local, const Tensor& rows) {
+  if (!rows.is_distributed()) return local;
+  Placements placements;
+  for (const Placement& placement : rows.placements()) {
+    placements.push_back(placement.is_shard() ? Partial() : Replicate());
+  }
+  return Tensor(make_spec(rows.device_mesh(), placements, local.shape(), local.dtype()), local);
+}
 
 std::vector<int> last_dims(const NormContext& c) {
   std::vector<int> dims;
@@ -126,19 +120,16 @@ Tensors norm_formula(const NormContext& c) {
 
 Tensors norm_gradients(const NormContext& c) {
   if (Graph::is_on()) return norm_formula(c);
-  Tensors gradients(c.inputs());
   const Tensor g = c.grad(), x = c.input(0);
-  if (c.needs(0)) {
-    const Tensor weight = c.inputs() > 1 ? c.input(1) : Tensor();
-    const Tensor* const inputs[] = {&g, &x, &weight};
-    gradients[0] =
-        call(kNormBackward, std::span<const Tensor* const>(inputs, weight.defined() ? 3 : 2),
-             c.attributes(), c.numbers());
-  }
-  if (c.inputs() > 1 && c.needs(1)) {
-    gradients[1] = call(kNormWeightBackward, g, x, c.attributes(), c.numbers()).to(c.dtype(1));
-  }
-  if (c.inputs() > 2 && c.needs(2)) gradients[2] = sum_to(g, c.shape(2)).to(c.dtype(2));
+  const Tensor weight = c.inputs() > 1 ? c.input(1) : Tensor();
+  const Tensor* const inputs[] = {&g, &x, &weight};
+  tensors::NormGradients found;
+  const Tensor of_x =
+      call(kNormBackward, std::span<const Tensor* const>(inputs, weight.defined() ? 3 : 2),
+           c.attributes(), NormSums{c.numbers().eps, c.inputs() > 2, &found});
+  Tensors gradients = {of_x};
+  if (c.inputs() > 1) gradients.push_back(summed(found.weight, of_x).to(c.dtype(1)));
+  if (c.inputs() > 2) gradients.push_back(summed(found.bias, of_x).to(c.dtype(2)));
   return gradients;
 }
 

@@ -30,8 +30,9 @@ constexpr Op<None, Drop> kDropout{
                       : RandomBlock::whole(a.shape());
       // 1 / (1 - p) has no place in half types.
       const DType compute = a.dtype() == DType::f64 ? DType::f64 : DType::f32;
-      return tensors::mul(a, tensors::dropout_mask(drop.p, block, drop.key, {compute, a.device()}))
-          .to(a.dtype());
+      const LocalTensor mask =
+          tensors::dropout_mask(drop.p, block, drop.key, {compute, a.device()});
+      return tensors::mul_(mask, a).to(a.dtype());
     },
     .backward = [](const Context<None, Drop>& c) -> Tensors {
       return {call(kDropout, c.grad(), None{}, c.numbers())};

@@ -151,6 +151,12 @@ NormRows norm_rows(std::string_view name, const LocalTensor& a, const NormOption
 
 enum class NormForm : std::uint8_t { layer, root_mean_square };
 
+template <typename A>
+typename RowKernels<A>::Moments moments_of(NormForm form, const A* in, A eps, std::int64_t length) {
+  if (form == NormForm::layer) return RowKernels<A>::moments(in, eps, length);
+  return {A{0}, RowKernels<A>::inverse_root_mean_square(in, eps, length)};
+}
+
 Normalized normalize(std::string_view name, NormForm form, const LocalTensor& a,
                      const NormOptions& options) {
   const NormRows rows = norm_rows(name, a, options);
@@ -165,13 +171,8 @@ Normalized normalize(std::string_view name, NormForm form, const LocalTensor& a,
     const A eps = static_cast<A>(options.eps);
     for_each_line(1, rows.compute, operands, [&](std::int64_t row, void* const* lines) {
       const A* const in = static_cast<const A*>(lines[1]);
-      typename RowKernels<A>::Moments moments{};
-      if (form == NormForm::layer) {
-        moments = RowKernels<A>::moments(in, eps, rows.length);
-        means[row] = moments.mean;
-      } else {
-        moments.inverse_deviation = RowKernels<A>::inverse_root_mean_square(in, eps, rows.length);
-      }
+      const auto moments = moments_of<A>(form, in, eps, rows.length);
+      if (means != nullptr) means[row] = moments.mean;
       deviations[row] = moments.inverse_deviation;
       RowKernels<A>::normalize(static_cast<A*>(lines[0]), in, moments,
                                rows.template weight_data<A>(), rows.template bias_data<A>(),
@@ -195,7 +196,7 @@ LocalTensor parameter_gradient(const std::optional<LocalTensor>& parameter,
 }
 
 NormGradients normalize_backward(std::string_view name, NormForm form, const LocalTensor& grad,
-                                 const LocalTensor& a, const Normalized& forward,
+                                 const LocalTensor& a, const Normalized* forward,
                                  const NormOptions& options) {
   const NormRows rows = norm_rows(name, a, options);
   require_alike(name, a, grad);
@@ -209,16 +210,20 @@ NormGradients normalize_backward(std::string_view name, NormForm form, const Loc
     using A = typename decltype(tag)::Type;
     using Kernels = RowKernels<A>;
     const bool centered = form == NormForm::layer;
-    const A* const means = centered ? forward.mean.template data_as<const A>() : nullptr;
-    const A* const deviations = forward.inverse_deviation.template data_as<const A>();
+    const A eps = static_cast<A>(options.eps);
+    const auto moments = [&](std::int64_t row, const A* in) -> typename Kernels::Moments {
+      if (forward == nullptr) return moments_of<A>(form, in, eps, rows.length);
+      return {centered ? forward->mean.template data_as<const A>()[row] : A{0},
+              forward->inverse_deviation.template data_as<const A>()[row]};
+    };
     const auto sums_of = [&](const LocalTensor& sums, std::int64_t row) {
       if (!sums.defined()) return static_cast<A*>(nullptr);
       return sums.template data_as<A>() + row / lines_a_chunk(rows.length) * rows.length;
     };
     for_each_line(1, rows.compute, operands, [&](std::int64_t row, void* const* lines) {
+      const A* const in = static_cast<const A*>(lines[2]);
       Kernels::normalize_backward(
-          static_cast<A*>(lines[0]), static_cast<const A*>(lines[1]),
-          static_cast<const A*>(lines[2]), {centered ? means[row] : A{0}, deviations[row]},
+          static_cast<A*>(lines[0]), static_cast<const A*>(lines[1]), in, moments(row, in),
           rows.template weight_data<A>(), sums_of(weight_sums, row), sums_of(bias_sums, row),
           centered ? Kernels::Centered::yes : Kernels::Centered::no, rows.length);
     });
@@ -262,11 +267,20 @@ Normalized rms_norm(const LocalTensor& a, const NormOptions& options) {
 }
 NormGradients layer_norm_backward(const LocalTensor& grad, const LocalTensor& a,
                                   const Normalized& forward, const NormOptions& options) {
-  return normalize_backward("layer_norm_backward", NormForm::layer, grad, a, forward, options);
+  return normalize_backward("layer_norm_backward", NormForm::layer, grad, a, &forward, options);
 }
 NormGradients rms_norm_backward(const LocalTensor& grad, const LocalTensor& a,
                                 const Normalized& forward, const NormOptions& options) {
-  return normalize_backward("rms_norm_backward", NormForm::root_mean_square, grad, a, forward,
+  return normalize_backward("rms_norm_backward", NormForm::root_mean_square, grad, a, &forward,
+                            options);
+}
+NormGradients layer_norm_backward(const LocalTensor& grad, const LocalTensor& a,
+                                  const NormOptions& options) {
+  return normalize_backward("layer_norm_backward", NormForm::layer, grad, a, nullptr, options);
+}
+NormGradients rms_norm_backward(const LocalTensor& grad, const LocalTensor& a,
+                                const NormOptions& options) {
+  return normalize_backward("rms_norm_backward", NormForm::root_mean_square, grad, a, nullptr,
                             options);
 }
 

@@ -41,6 +41,11 @@ struct NormGradients {
 };
 NormGradients layer_norm_backward(const LocalTensor& grad, const LocalTensor& a,
                                   const Normalized& forward, const NormOptions& options);
+/// Without what the forward kept: mean and deviation once more, while the row is in the cache.
+NormGradients layer_norm_backward(const LocalTensor& grad, const LocalTensor& a,
+                                  const NormOptions& options);
+NormGradients rms_norm_backward(const LocalTensor& grad, const LocalTensor& a,
+                                const NormOptions& options);
 NormGradients rms_norm_backward(const LocalTensor& grad, const LocalTensor& a,
                                 const Normalized& forward, const NormOptions& options);
 
