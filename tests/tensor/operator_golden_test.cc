@@ -12,6 +12,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/convolution.h"
+#include "dtrun/tensor/ops/index.h"
 #include "tensor/golden_file.h"
 
 namespace dtrun::tensors {
@@ -323,6 +324,70 @@ void add_convolution(Catalogue& catalogue) {
   };
 }
 
+void add_picks(Catalogue& catalogue) {
+  const auto dim_of = [](const Arguments& arguments) {
+    return static_cast<int>(arguments.at("dim").as_int64());
+  };
+  catalogue["gather"] = [dim_of](const GoldenInputs& in, const Arguments& arguments) {
+    return Outputs{gather(in.tensor(0), dim_of(arguments), in.tensor(1))};
+  };
+  catalogue["index_select"] = [dim_of](const GoldenInputs& in, const Arguments& arguments) {
+    return Outputs{index_select(in.tensor(0), dim_of(arguments), in.tensor(1))};
+  };
+  catalogue["scatter"] = [dim_of](const GoldenInputs& in, const Arguments& arguments) {
+    return Outputs{scatter(in.tensor(0), dim_of(arguments), in.tensor(1), in.tensor(2))};
+  };
+  catalogue["scatter_add"] = [dim_of](const GoldenInputs& in, const Arguments& arguments) {
+    return Outputs{scatter_add(in.tensor(0), dim_of(arguments), in.tensor(1), in.tensor(2))};
+  };
+  catalogue["index_add"] = [dim_of](const GoldenInputs& in, const Arguments& arguments) {
+    return Outputs{index_add(in.tensor(0), dim_of(arguments), in.tensor(1), in.tensor(2))};
+  };
+}
+
+template <typename T>
+std::vector<T> list_argument(const Arguments& arguments, const char* name) {
+  std::vector<T> list;
+  for (const boost::json::value& item : arguments.at(name).as_array()) {
+    list.push_back(static_cast<T>(item.as_int64()));
+  }
+  return list;
+}
+
+void add_rearrangements(Catalogue& catalogue) {
+  catalogue["flip"] = [](const GoldenInputs& in, const Arguments& arguments) {
+    return Outputs{flip(in.tensor(0), list_argument<int>(arguments, "dims"))};
+  };
+  catalogue["roll"] = [](const GoldenInputs& in, const Arguments& arguments) {
+    return Outputs{roll(in.tensor(0), list_argument<std::int64_t>(arguments, "shifts"),
+                        list_argument<int>(arguments, "dims"))};
+  };
+  catalogue["tril"] = [](const GoldenInputs& in, const Arguments& arguments) {
+    return Outputs{tril(in.tensor(0), arguments.at("diagonal").as_int64())};
+  };
+  catalogue["triu"] = [](const GoldenInputs& in, const Arguments& arguments) {
+    return Outputs{triu(in.tensor(0), arguments.at("diagonal").as_int64())};
+  };
+  catalogue["pad"] = [](const GoldenInputs& in, const Arguments& arguments) {
+    return Outputs{pad(in.tensor(0), list_argument<std::int64_t>(arguments, "pads"), 1)};
+  };
+  const auto order_of = [](const Arguments& arguments) {
+    return arguments.at("descending").as_bool() ? SortOrder::descending : SortOrder::ascending;
+  };
+  const auto dim_of = [](const Arguments& arguments) {
+    return static_cast<int>(arguments.at("dim").as_int64());
+  };
+  catalogue["sort"] = [=](const GoldenInputs& in, const Arguments& arguments) {
+    const Sorted found = sort(in.tensor(0), dim_of(arguments), order_of(arguments));
+    return Outputs{found.values, found.indices};
+  };
+  catalogue["topk"] = [=](const GoldenInputs& in, const Arguments& arguments) {
+    const Sorted found =
+        topk(in.tensor(0), arguments.at("k").as_int64(), dim_of(arguments), order_of(arguments));
+    return Outputs{found.values, found.indices};
+  };
+}
+
 Catalogue whole_catalogue() {
   Catalogue catalogue;
   add_unary(catalogue);
@@ -332,6 +397,8 @@ Catalogue whole_catalogue() {
   add_reductions(catalogue);
   add_reductions_along_a_dim(catalogue);
   add_rows(catalogue);
+  add_picks(catalogue);
+  add_rearrangements(catalogue);
   add_convolution(catalogue);
   return catalogue;
 }
