@@ -91,4 +91,13 @@ inline void expect_right_on_meshes(const Function& function, const Shape& shape)
   expect_right_on_meshes(function, randn(shape, {1}, kDoubles));
 }
 
+/// Both: against finite differences, and on every layout.
+inline void expect_right(const Function& function, const Tensor& x) {
+  expect_gradient_right(function, x);
+  expect_right_on_meshes(function, x);
+}
+inline void expect_right(const Function& function, const Shape& shape = {5, 4}) {
+  expect_right(function, randn(shape, {1}, kDoubles));
+}
+
 }  // namespace dtrun::dtensor

@@ -16,14 +16,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-void expect_right(const Function& function, const Tensor& x) {
-  expect_gradient_right(function, x);
-  expect_right_on_meshes(function, x);
-}
-void expect_right(const Function& function, const Shape& shape = {5, 4}) {
-  expect_right(function, randn(shape, {1}, kDoubles));
-}
-
 /// With every placement of one axis, over three ranks: values only.
 void expect_same_on_meshes(const Function& function, const Tensor& whole) {
   const Tensor expected = function(whole);

@@ -1,0 +1,188 @@
+// Picking, placing and ordering on every layout: values and gradients are those of one rank, whose
+// gradients are those of finite differences. PyTorch's recorded results: operator_vectors_test.cc.
+#include "dtrun/dtensor/ops/index.h"
+
+#include <gtest/gtest.h>
+
+#include "dtensor/gradient_check.h"
+#include "dtensor/refusal.h"
+#include "dtrun/dtensor/creation.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+/// A whole tensor where another one is, cut as told.
+Tensor placed(const Tensor& where, const Tensor& whole, const Placement& placement) {
+  if (!where.is_distributed()) return whole;
+  return distribute_tensor(whole, where.device_mesh(),
+                           Placements(where.placements().size(), placement), {.source_rank = -1});
+}
+
+TEST(IndexTest, SlicesAreRightOnEveryLayout) {
+  // One of them twice; the index whole, and cut.
+  const Tensor list = tensor({3, 0, 3, 1});
+  for (const Placement& cut : {Placement(Replicate()), Placement(Shard(0))}) {
+    for (const int dim : {0, 1}) {
+      expect_right([&](const Tensor& x) { return index_select(x, dim, placed(x, list, cut)); },
+                   {5, 4});
+    }
+    const Tensor source = randn({4, 2}, {3}, kDoubles);
+    expect_right(
+        [&](const Tensor& x) {
+          return index_add(x, 0, placed(x, list, cut), placed(x, source, cut), 2.5);
+        },
+        {5, 2});
+    const Tensor target = randn({5, 2}, {4}, kDoubles);
+    expect_right(
+        [&](const Tensor& x) {
+          return index_add(placed(x, target, cut), 0, placed(x, list, cut), x);
+        },
+        {4, 2});
+  }
+}
+
+TEST(IndexTest, ElementsAreRightOnEveryLayout) {
+  const Tensor rows = tensor({{2, 0, 2}, {1, 1, 0}}),
+               columns = tensor({{0, 2}, {1, 1}, {2, 0}, {0, 0}});
+  const Tensor values = randn({2, 3}, {3}, kDoubles), target = randn({4, 3}, {4}, kDoubles);
+  for (const Placement& cut : {Placement(Replicate()), Placement(Shard(0)), Placement(Shard(1))}) {
+    expect_right([&](const Tensor& x) { return gather(x, 0, placed(x, rows, cut)); }, {4, 3});
+    expect_right([&](const Tensor& x) { return gather(x, 1, placed(x, columns, cut)); }, {4, 3});
+    expect_right(
+        [&](const Tensor& x) {
+          return scatter_add(x, 0, placed(x, rows, cut), placed(x, values, cut));
+        },
+        {4, 3});
+    expect_right(
+        [&](const Tensor& x) {
+          return scatter_add(placed(x, target, cut), 0, placed(x, rows, cut), x);
+        },
+        {2, 3});
+    const Tensor once = tensor({{2, 0, 3}, {1, 1, 0}});
+    expect_right(
+        [&](const Tensor& x) {
+          return scatter(x, 0, placed(x, once, cut), placed(x, values, cut));
+        },
+        {4, 3});
+    expect_right(
+        [&](const Tensor& x) {
+          return scatter(placed(x, target, cut), 0, placed(x, once, cut), x);
+        },
+        {2, 3});
+    expect_right([&](const Tensor& x) { return scatter(x, 0, placed(x, once, cut), 7); }, {4, 3});
+  }
+}
+
+TEST(IndexTest, ATableMayBeCutAlongItsRows) {
+  const Tensor positions = tensor({{4, 0, 2}, {2, 2, 6}});
+  for (const Placement& cut : {Placement(Replicate()), Placement(Shard(0)), Placement(Shard(1))}) {
+    expect_right(
+        [&](const Tensor& table) { return embedding(placed(table, positions, cut), table); },
+        {7, 2});
+  }
+  test::run_ranks(3, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    const Tensor table =
+        distribute_tensor(randn({7, 2}, {1}, kDoubles), mesh, {Shard(0)}, {.source_rank = -1});
+    table.requires_grad_();
+    const Tensor rows = embedding(placed(table, positions, Replicate()), table);
+    EXPECT_EQ(placements_to_string(rows.placements()), "[P(sum)]") << "rows travelled";
+    sum(rows).backward();
+    EXPECT_EQ(placements_to_string(table.grad().placements()), "[S(0)]");
+  });
+}
+
+TEST(IndexTest, PaddingHasNoGradient) {
+  const Tensor table = randn({3, 2}, {1}, kDoubles).requires_grad_();
+  sum(embedding(tensor({1, 2, 1}), table, 1)).backward();
+  EXPECT_EQ(table.grad().to_vector(), (std::vector<double>{0, 0, 0, 0, 1, 1}));
+  table.set_grad({});
+  sum(embedding(tensor({1, 2, 1}), table, -1)).backward();
+  EXPECT_EQ(table.grad().to_vector(), (std::vector<double>{0, 0, 2, 2, 0, 0}));
+}
+
+TEST(IndexTest, PositionsFromTheEndAreThose) {
+  const Tensor positions = tensor({{-1, 0}, {2, -4}});
+  expect_right([&](const Tensor& x) { return index(x, placed(x, positions, Replicate())); },
+               {4, 3});
+  const Tensor values = randn({3}, {3}, kDoubles);
+  expect_right(
+      [&](const Tensor& x) {
+        return index_put(x, placed(x, tensor({-1, 1}), Replicate()),
+                         placed(x, values, Replicate()));
+      },
+      {4, 3});
+}
+
+TEST(IndexTest, PlacesChangeOnEveryLayout) {
+  expect_right([](const Tensor& x) { return flip(x, {0}); }, {5, 4});
+  expect_right([](const Tensor& x) { return flip(x, {-1, 0}); }, {5, 4});
+  expect_right([](const Tensor& x) { return roll(x, {2}, {0}); }, {5, 4});
+  expect_right([](const Tensor& x) { return roll(x, {3}); }, {5, 4});
+  expect_right([](const Tensor& x) { return pad(x, {1, -1}, 3); }, {5, 4});
+  expect_right([](const Tensor& x) { return pad(x, {0, 0, 2, 1}); }, {5, 4});
+  for (const std::int64_t diagonal : {-2, 0, 1}) {
+    expect_right([diagonal](const Tensor& x) { return tril(x, diagonal); }, {5, 4});
+    expect_right([diagonal](const Tensor& x) { return triu(x, diagonal); }, {4, 5});
+  }
+}
+
+TEST(IndexTest, OrderIsRightOnEveryLayout) {
+  for (const SortOrder order : {SortOrder::ascending, SortOrder::descending}) {
+    for (const int dim : {0, 1}) {
+      expect_right([=](const Tensor& x) { return sort(x, dim, order).values; }, {5, 4});
+      expect_right([=](const Tensor& x) { return topk(x, 3, dim, order).values; }, {5, 4});
+    }
+  }
+}
+
+TEST(IndexTest, SecondDerivativesAreRight) {
+  const Tensor list = tensor({1, 0, 1}), columns = tensor({{0, 2}, {1, 1}});
+  for (const Function& function :
+       std::vector<Function>{[&](const Tensor& x) { return index_select(x * x, 0, list); },
+                             [&](const Tensor& x) { return gather(x * x, 1, columns); },
+                             [&](const Tensor& x) { return sort(x * x, 1).values; },
+                             [&](const Tensor& x) { return tril(x * x); },
+                             [&](const Tensor& x) {
+                               return scatter_add(x * x, 1, columns, gather(x, 1, columns));
+                             }}) {
+    expect_second_derivative_right(function, randn({2, 3}, {1}, kDoubles));
+  }
+}
+
+TEST(IndexTest, PositionsThatAreNoneAreNamedOnEveryLayout) {
+  const Tensor whole = randn({4, 3}, {1}, kDoubles);
+  const auto expect_named = [](const Tensor& x) {
+    const auto at = [&](const Tensor& index) { return placed(x, index, Replicate()); };
+    expect_refused(
+        [&] {
+          index_select(x, 0, at(tensor({1, 4})));
+        },
+        "index_select: position 1 of dim 0 is 4");
+    expect_refused([&] { index_select(x, 0, at(tensor({-1}))); }, "is -1");
+    expect_refused(
+        [&] {
+          gather(x, 1, at(tensor({{0}, {3}})));
+        },
+        "gather: position 1 of dim 1 is 3");
+    expect_refused([&] { index(x, at(tensor({-5}))); }, "is -1");
+    expect_refused([&] { index_select(x, 0, at(tensor({1.0}))); }, "positions are int64");
+    expect_refused([&] { gather(x, 0, at(tensor({1}))); }, "as many dims");
+    expect_refused([&] { flip(x, {0, 2}); }, "dim 2");
+    expect_refused([&] { pad(x, {1}); }, "two for each dim");
+    expect_refused([&] { pad(x, {-2, -2}); }, "fewer than none");
+    expect_refused([&] { topk(x, 5, 0); }, "the dim has 4");
+    expect_refused([&] { embedding(at(tensor({0})), x.select(0, 0)); }, "two dims");
+    expect_refused([&] { tril(x.select(0, 0)); }, "two dims at least");
+  };
+  expect_named(whole);
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    for (const int dim : {0, 1}) {
+      expect_named(distribute_tensor(whole, mesh, {Shard(dim)}, {.source_rank = -1}));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
