@@ -1,31 +1,24 @@
-#The vectors lie compressed in the tree and are unpacked beside the tests' programs.
-set(vector_folder ${CMAKE_CURRENT_BINARY_DIR} / vectors) set(vector_files) foreach (
-    name collectives layout redistribute ops) set(packed ${CMAKE_CURRENT_SOURCE_DIR} / vectors /
-                                                  ${name}.jsonl.gz) set(unpacked ${vector_folder} /
-                                                                        ${name}.jsonl)
-    add_custom_command(OUTPUT ${unpacked} COMMAND ${CMAKE_COMMAND} -
-                           E make_directory ${vector_folder} COMMAND gzip - dc ${packed} >
-                       ${unpacked} DEPENDS ${packed} VERBATIM) list(APPEND vector_files ${
-        unpacked}) endforeach() add_library(dtrun_test_vectors STATIC support /
-                                            vector_file.cc ${vector_files})
-        target_compile_definitions(
-            dtrun_test_vectors PRIVATE DTRUN_VECTOR_FOLDER = "${vector_folder}")
-            target_link_libraries(
-                dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base PRIVATE dtrun_flags)
+# The vectors lie compressed in the tree and are unpacked beside the tests' programs.
+set(vector_folder ${CMAKE_CURRENT_BINARY_DIR}/vectors)
+set(vector_files)
+foreach(name collectives layout redistribute ops)
+  set(packed ${CMAKE_CURRENT_SOURCE_DIR}/vectors/${name}.jsonl.gz)
+  set(unpacked ${vector_folder}/${name}.jsonl)
+  add_custom_command(OUTPUT ${unpacked}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${vector_folder}
+    COMMAND gzip -dc ${packed} > ${unpacked}
+    DEPENDS ${packed} VERBATIM)
+  list(APPEND vector_files ${unpacked})
+endforeach()
+add_library(dtrun_test_vectors STATIC support/vector_file.cc ${vector_files})
+target_compile_definitions(dtrun_test_vectors PRIVATE DTRUN_VECTOR_FOLDER="${vector_folder}")
+target_link_libraries(dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base PRIVATE dtrun_flags)
 
-                dtrun_test(dtensor / tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES placement
-                                         shard_layout choice)
-                    dtrun_test(dtensor / plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES
-                                             SOURCES redistribute_plan)
-#Ranks are threads.
-                        set(operator_tables in_place index pointwise products reductions rows views)
-                            list(TRANSFORM operator_tables REPLACE
-                                 "(.+)"
-                                 "dtensor/operators/\\1.cc")
-                                dtrun_test(dtensor /
-                                           rank_tests LINKS dtrun::dtensor dtrun_rank_support
-                                               dtrun_test_vectors PROCESSORS 2 WITH ${
-                                                   operator_tables} SOURCES autograd device_mesh
-                                                   tensor redistribute redistribute_vectors composed
-                                                       elementwise index operator_vectors reduction
-                                                           rows random ops)
+dtrun_test(dtensor/tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES placement shard_layout choice)
+dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES redistribute_plan)
+# Ranks are threads.
+set(operator_tables in_place index pointwise products reductions rows views)
+list(TRANSFORM operator_tables REPLACE "(.+)" "dtensor/operators/\\1.cc")
+dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test_vectors PROCESSORS 2
+  WITH ${operator_tables}
+  SOURCES autograd device_mesh tensor redistribute redistribute_vectors composed elementwise index operator_vectors reduction rows random ops)
