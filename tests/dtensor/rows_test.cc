@@ -6,11 +6,13 @@
 
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
+#include "dtrun/dtensor/autograd.h"
 #include "dtrun/dtensor/creation.h"
 #include "dtrun/dtensor/ops.h"
 #include "dtrun/dtensor/ops/attention.h"
 #include "dtrun/dtensor/ops/convolution.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/random.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -81,6 +83,52 @@ TEST(RowsTest, LossesTakeWeightsSmoothingAndMoreDims) {
     };
     expect_gradient_right(nll, {2, 3, 2, 2});
     expect_right_on_meshes(nll, {2, 3, 2, 2});
+  }
+}
+
+TEST(RowsTest, ScoresWhoseClassesAreCutStayWhereTheyAre) {
+  const Tensor whole = randn({5, 42}, {1}, kDoubles);
+  const Tensor weight = rand({42}, {.seed = 4}, kDoubles);
+  const LossOptions each{.reduction = Reduction::none};
+  const Tensor expected = cross_entropy(whole, tensor({41, 0, -100, 30, 12}), each);
+  // The last of five ranks has fewer classes, the last of eight none.
+  for (const std::vector<int>& shape : {std::vector<int>{2}, {5}, {8}, {2, 2}}) {
+    const int world = shape.size() == 1 ? shape[0] : shape[0] * shape[1];
+    test::run_ranks(world, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, shape);
+      Placements placements = {Shard(1)};
+      if (shape.size() == 2) placements.insert(placements.begin(), Shard(0));
+      const Tensor x =
+          distribute_tensor(whole, mesh, placements, {.source_rank = -1}).requires_grad_();
+      const Tensor classes = targets_like(x, {41, 0, -100, 30, 12});
+      const Tensor losses = cross_entropy(x, classes, each);
+      EXPECT_TRUE(losses.placements().back().is_partial());
+      EXPECT_EQ(difference(losses.full_tensor(), expected, {1e-12, 1e-12}), "");
+      const auto weighted = [&](const Tensor& scores) {
+        return cross_entropy(scores, targets_like(scores, {41, 0, -100, 30, 12}),
+                             {.weight = beside(scores, weight, Replicate())});
+      };
+      const Tensor leaf = whole.detach().requires_grad_();
+      weighted(leaf).backward();
+      weighted(x).backward();
+      EXPECT_EQ(x.grad().placements(), placements);
+      EXPECT_EQ(difference(x.grad().full_tensor(), leaf.grad(), {1e-12, 1e-12}), "");
+      // And once more.
+      const auto slope = [&](const Tensor& scores) {
+        return grad({weighted(scores)}, {scores}, {}, {.create_graph = true})[0];
+      };
+      const Tensor second = grad({sum(square(slope(x)))}, {x})[0];
+      EXPECT_EQ(difference(second.full_tensor(), grad({sum(square(slope(leaf)))}, {leaf})[0],
+                           {1e-12, 1e-12}),
+                "");
+      // Where rows are cut a rank sees its own ones.
+      if (shape.size() > 1) return;
+      expect_refused(
+          [&] {
+            cross_entropy(x, targets_like(x, {6, 0, 42, 3, 2}));
+          },
+          "row 2 has class 42");
+    });
   }
 }
 

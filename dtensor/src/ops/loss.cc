@@ -1,10 +1,14 @@
 // The losses of classes, and mse_loss.
+#include <algorithm>
+
 #include "dispatch/call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/dtensor/ops/views.h"
+#include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/class_rows.h"
 #include "dtrun/tensor/ops/pointwise.h"
 #include "dtrun/tensor/ops/rows.h"
@@ -14,6 +18,7 @@ namespace {
 
 using base::Error;
 using base::ErrorCode;
+using tensors::ClassCut;
 
 struct Ignored {
   std::int64_t index;
@@ -151,6 +156,85 @@ constexpr Op<Ignored> kCrossEntropy{
     },
     .saves = saves_inputs(0, 1)};
 
+/// Of scores whose classes are cut: what travels is the sum of each row's exponentials, not the
+/// row.
+ClassCut cut_of(const Spec& scores) {
+  return {scores.local_box().offsets[1], scores.shape()[1]};
+}
+
+/// gradient of the losses, scores, targets, logsumexp of the rows -> that of the scores
+constexpr Op<Ignored> kCutLossBackward{
+    .name = "cut_cross_entropy_backward",
+    .meta = [](Metas in, const Ignored&) { return in[1]; },
+    .rules =
+        [](Rules& r, Metas, const Ignored&) {
+          r.indices({Rules::Indices{0}, Rules::Indices{0, 1}, Rules::Indices{0}, Rules::Indices{0}},
+                    Rules::Indices{0, 1})
+              .cut_all();
+        },
+    .local =
+        [](Locals in, const Ignored& a, const None&, const Site& site) {
+          return tensors::cross_entropy_rows_backward(in[0], in[1], in[2], in[3], a.index,
+                                                      cut_of(site.inputs[1]));
+        }};
+
+/// (softmax - one-hot) * gradient, in operations that leave the classes cut.
+Tensor cut_loss_formula(const Context<Ignored, None>& c) {
+  const Tensor scores = c.input(0), target = c.input(1);
+  const std::int64_t ignored = c.attributes().index;
+  const Tensor g = where(call(kCounted, target, Ignored{ignored}), c.grad(), zeros_like(c.grad()));
+  const Tensor probability = exp(scores - logsumexp(scores, {1}, true));
+  return probability * g.unsqueeze(1) -
+         call(kPlaceClasses, g, target, Placed{ignored, scores.size(1)});
+}
+
+/// scores, targets, logsumexp of the rows -> losses: a rank adds those whose class it has.
+constexpr Op<Ignored> kCutLoss{
+    .name = "cut_cross_entropy",
+    .meta = [](Metas in, const Ignored&) { return losses_meta("cross_entropy", in); },
+    .rules =
+        [](Rules& r, Metas, const Ignored&) {
+          r.indices({Rules::Indices{0, 1}, Rules::Indices{0}, Rules::Indices{0}}, Rules::Indices{0})
+              .cut_all();
+        },
+    .local = [](Locals in, const Ignored& a, const None&, const Site& site) -> LocalTensor {
+      const LocalTensor& scores = in[0];
+      const ClassCut cut = cut_of(site.inputs[0]);
+      const LocalTensor sums =
+          tensors::pick_classes(in[2].unsqueeze(1).expand(scores.shape()), in[1], a.index, cut);
+      return tensors::sub(sums, tensors::pick_classes(scores, in[1], a.index, cut))
+          .to(scores.dtype());
+    },
+    .backward = [](const Context<Ignored, None>& c) -> Tensors {
+      if (Graph::is_on()) return {cut_loss_formula(c), Tensor(), Tensor()};
+      const Tensor g = c.grad(), scores = c.input(0), target = c.input(1), sums = c.input(2);
+      const Tensor* const inputs[] = {&g, &scores, &target, &sums};
+      return {call(kCutLossBackward, std::span<const Tensor* const>(inputs), c.attributes()),
+              Tensor(), Tensor()};
+    },
+    .saves = {.inputs = 7}};
+
+bool has_cut_classes(const Tensor& scores) {
+  return scores.is_distributed() &&
+         std::ranges::any_of(scores.placements(), [](const Placement& placement) {
+           return placement.is_shard() && placement.dim() == 1;
+         });
+}
+
+Tensor losses_of_rows(const Tensor& scores, const Tensor& target, Ignored ignored) {
+  if (!has_cut_classes(scores)) return call(kCrossEntropy, scores, target, ignored);
+  const Tensor numbers = scores.detach();
+  Placements whole_rows = scores.placements();
+  for (Placement& placement : whole_rows) {
+    if (placement != Shard(0)) placement = Replicate();
+  }
+  const Tensor sums =
+      logsumexp(scores.dtype() == DType::f64 ? numbers : numbers.to(DType::f32), {1})
+          .redistribute(whole_rows);
+  const Tensor* const inputs[] = {&scores, &target, &sums};
+  return call(kCutLoss, std::span<const Tensor* const>(inputs), ignored);
+}
+
 Tensor reduced(const Tensor& losses, Reduction reduction) {
   if (reduction == Reduction::none) return losses;
   return reduction == Reduction::sum ? sum(losses) : mean(losses);
@@ -274,7 +358,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossOptio
   if (options.label_smoothing > 0) {
     losses = smoothed_rows(scores, rows, weights, options);
   } else {
-    losses = call(kCrossEntropy, scores, rows, Ignored{options.ignore_index});
+    losses = losses_of_rows(scores, rows, {options.ignore_index});
     if (options.weight.defined()) losses = losses * weights;
   }
   return reduced_rows(losses, weights, target.shape(), options.reduction);

@@ -43,21 +43,25 @@ void for_each_class(const LocalTensor& target, std::int64_t classes, std::int64_
   const auto* const numbers = chosen.data_as<const std::int64_t>();
   for (std::int64_t row = 0; row < chosen.size(0); ++row) {
     if (numbers[row] == ignored) continue;
-    require_class("nll_loss", numbers[row], row, classes);
+    require_class("class targets", numbers[row], row, classes);
     move(row, numbers[row]);
   }
 }
 
 }  // namespace
 
-LocalTensor pick_classes(const LocalTensor& a, const LocalTensor& target, std::int64_t ignored) {
+LocalTensor pick_classes(const LocalTensor& a, const LocalTensor& target, std::int64_t ignored,
+                         ClassCut cut) {
   require_targets("pick_classes", a, 2, target);
   LocalTensor out = zeros({a.size(0)}, {a.dtype()});
   const auto size = static_cast<std::int64_t>(item_size(a.dtype()));
   const char* const from = static_cast<const char*>(a.data());
   char* const to = static_cast<char*>(out.data());
-  for_each_class(target, a.size(1), ignored, [&](std::int64_t row, std::int64_t chosen) {
-    const std::int64_t place = row * a.strides()[0] + chosen * a.strides()[1];
+  const std::int64_t classes = cut.classes < 0 ? a.size(1) : cut.classes;
+  for_each_class(target, classes, ignored, [&](std::int64_t row, std::int64_t chosen) {
+    const std::int64_t column = chosen - cut.first;
+    if (column < 0 || column >= a.size(1)) return;
+    const std::int64_t place = row * a.strides()[0] + column * a.strides()[1];
     std::memcpy(to + row * size, from + place * size, static_cast<std::size_t>(size));
   });
   return out;

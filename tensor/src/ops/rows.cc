@@ -310,13 +310,14 @@ CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& ta
 
 LocalTensor cross_entropy_rows_backward(const LocalTensor& grad, const LocalTensor& logits,
                                         const LocalTensor& target, const LocalTensor& logsumexp,
-                                        std::int64_t ignored) {
+                                        std::int64_t ignored, ClassCut cut) {
   require_classes("cross_entropy_backward", logits, target);
   require_alike("cross_entropy_backward", logsumexp, grad);
   const DType compute = row_dtype(logits.dtype());
   const std::int64_t classes = logits.size(1);
   const LocalTensor chosen = target.contiguous();
   const LocalTensor scales = grad.to(compute).contiguous();
+  const std::int64_t all_classes = cut.classes < 0 ? classes : cut.classes;
   const LocalTensor out = empty(logits.shape(), {logits.dtype()});
   const LineOperand operands[] = {{&out, Flow::out}, {&logits, Flow::in}};
   with_row_type(compute, [&](auto tag) {
@@ -328,11 +329,12 @@ LocalTensor cross_entropy_rows_backward(const LocalTensor& grad, const LocalTens
         std::fill_n(result, classes, A{0});
         return;
       }
-      require_class("cross_entropy", right, row, classes);
+      require_class("cross_entropy", right, row, all_classes);
       const A scale = scales.template data_as<const A>()[row];
       RowKernels<A>::scaled_exp(result, static_cast<const A*>(lines[1]),
                                 logsumexp.template data_as<const A>()[row], scale, classes);
-      result[right] -= scale;
+      const std::int64_t column = right - cut.first;
+      if (column >= 0 && column < classes) result[column] -= scale;
     });
   });
   return out;

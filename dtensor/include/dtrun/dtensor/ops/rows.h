@@ -1,5 +1,5 @@
-// Operations over rows: softmax, norms and the losses of classes. A row is never cut between ranks;
-// all other dims may be.
+// Operations over rows: softmax, norms and the losses of classes. A row is not cut between
+// ranks, but for the classes of cross_entropy; all other dims may be.
 #pragma once
 
 #include <optional>
@@ -30,7 +30,8 @@ struct LossOptions {
 };
 /// -log(softmax) of class scores [rows, classes, ...], or [classes], and the right classes, i64
 /// [rows, ...], or []; or their probabilities, like the scores. Log-probabilities are stored only
-/// for smoothing and probabilities. @throws Error kInvalidArgument naming row and class, where a
+/// for smoothing and probabilities. Scores whose classes are cut stay where they are, but for those
+/// two: ranks exchange a number a row. @throws Error kInvalidArgument naming row and class, where a
 /// target is no class
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossOptions& options = {});
 /// The same of log-probabilities. label_smoothing is refused

@@ -58,9 +58,14 @@ struct CrossEntropy {
 /// class is not one
 CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& target,
                                 std::int64_t ignored = -100);
-/// (softmax - one-hot) * grad, in one pass. @param grad [rows]
+/// Which classes the columns are, where others have the rest.
+struct ClassCut {
+  std::int64_t first = 0;
+  std::int64_t classes = -1;  ///< in all; -1: there are no others
+};
+/// (softmax - one-hot) * grad, in one pass. @param grad [rows] @param logsumexp over all classes
 LocalTensor cross_entropy_rows_backward(const LocalTensor& grad, const LocalTensor& logits,
                                         const LocalTensor& target, const LocalTensor& logsumexp,
-                                        std::int64_t ignored = -100);
+                                        std::int64_t ignored = -100, ClassCut cut = {});
 
 }  // namespace dtrun::tensors
