@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <optional>
 
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
+#include "dtrun/dtensor/autograd.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -19,7 +22,7 @@ struct Named {
   double high = 2;
 };
 
-std::vector<Named> functions() {
+std::vector<Named> functions_of_one() {
   const double pole = 0.1;  // away from where there is no derivative
   return {{"exp", exp},
           {"expm1", expm1},
@@ -50,15 +53,55 @@ std::vector<Named> functions() {
           {"gelu tanh", [](const Tensor& x) { return gelu(x, GeluForm::tanh); }},
           {"silu", silu},
           {"softplus", [](const Tensor& x) { return softplus(x, 2, 3); }},
+          {"asinh", asinh},
+          {"acosh", acosh, 1 + pole, 3},
+          {"atanh", atanh, -0.9, 0.9},
+          {"elu", [](const Tensor& x) { return elu(x, 1.5); }},
+          {"mish", mish},
+          {"hardsigmoid", hardsigmoid, -4, 4},
+          {"hardtanh", [](const Tensor& x) { return hardtanh(x, -1.01, 0.5); }},
+          {"relu6", relu6, -3, 9},
           {"neg", neg},
           {"floor", floor, 0.1, 0.9},
           {"round", round, 0.6, 0.9},
-          {"sign", sign, 0.1, 0.9},
+          {"sign", sign, 0.1, 0.9}};
+}
+
+std::vector<Named> functions_of_more() {
+  const double pole = 0.1;
+  return {{"pow 3", [](const Tensor& x) { return pow(x, 3); }},
+          {"pow -1.5", [](const Tensor& x) { return pow(x, -1.5); }, pole, 3},
+          {"2 to the power", [](const Tensor& x) { return pow(2, x); }},
+          {"pow of two", [](const Tensor& x) { return pow(x, x * 0.5); }, pole, 3},
+          {"atan2", [](const Tensor& x) { return atan2(x, x * x - 2); }},
+          {"logaddexp", [](const Tensor& x) { return logaddexp(x, x * x); }},
+          {"remainder", [](const Tensor& x) { return remainder(x, 0.7); }},
+          {"fmod", [](const Tensor& x) { return fmod(x, 0.7); }},
+          {"remainder of two", [](const Tensor& x) { return remainder(x * 3, x * x + 1); }},
+          {"fmod of two", [](const Tensor& x) { return fmod(x * 3, x * x + 1); }},
+          {"clamp", [](const Tensor& x) { return clamp(x, -1.01, 0.5); }},
+          {"clamp from below", [](const Tensor& x) { return clamp(x * x, 1.01); }},
+          {"clamp from above", [](const Tensor& x) { return clamp(x * x, std::nullopt, 1.01); }},
+          {"masked_fill", [](const Tensor& x) { return masked_fill(x * x, gt(x, 0.3), 7); }},
+          {"addcmul", [](const Tensor& x) { return addcmul(x, x * x, x, -0.5); }},
+          {"addcdiv", [](const Tensor& x) { return addcdiv(x, x * x, x * x + 1, -0.5); }},
+          {"lerp", [](const Tensor& x) { return lerp(x, x * x, 0.3); }},
+          {"lerp of three", [](const Tensor& x) { return lerp(x, x * x, x); }},
+          {"maximum with", [](const Tensor& x) { return maximum(x, 0.3); }},
+          {"minimum with", [](const Tensor& x) { return minimum(x * x, 0.3); }},
+          {"where or", [](const Tensor& x) { return where(gt(x, 0.3), x * x, 2); }},
+          {"where, either", [](const Tensor& x) { return where(gt(x, 0.3), 2, x * x); }},
           {"maximum", [](const Tensor& x) { return maximum(x, x * x); }},
           {"minimum", [](const Tensor& x) { return minimum(x, x * 0.5); }},
           {"where", [](const Tensor& x) { return where(gt(x, 0.3), x * x, x * 2); }},
           {"number minus", [](const Tensor& x) { return 2 - x; }},
           {"number over", [](const Tensor& x) { return 3 / x; }, pole, 3}};
+}
+
+std::vector<Named> functions() {
+  std::vector<Named> all = functions_of_one();
+  for (const Named& named : functions_of_more()) all.push_back(named);
+  return all;
 }
 
 /// Points between low and high, none of them at 0 or twice.
@@ -111,6 +154,141 @@ TEST(ElementwiseTest, WhatIsNoNumberPassesTheGradientOfRelu) {
   const Tensor x = tensor({std::nan(""), -1.0, 1.0}).requires_grad_();
   relu(x).sum().backward();
   EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{1, 0, 1}));
+}
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+using Values = std::vector<double>;
+Tensor doubles(const Values& values) {
+  return tensor_from(values, {static_cast<std::int64_t>(values.size())}, DType::f64);
+}
+
+/// nan is written as 99.
+Values gradient_at(const Values& values, const Function& function) {
+  const Tensor x = doubles(values).requires_grad_();
+  sum(function(x)).backward();
+  const Tensor gradient = x.grad();
+  return masked_fill(gradient, isnan(gradient), 99).to_vector();
+}
+// What PyTorch 2.15 gives at these places.
+TEST(ElementwiseTest, PowersHavePyTorchsGradientsAtTheirEdges) {
+  const Tensor exponents = doubles({0., 2, 2, kNan, 0, -1, kNan});
+  const Values bases = {0, 0, -1, 2, kNan, 0, 1};
+  EXPECT_EQ(gradient_at(bases, [&](const Tensor& x) { return pow(x, exponents); }),
+            (Values{0, 0, -2, 99, 0, -kInfinity, 99}));
+  const Tensor base = doubles(bases);
+  EXPECT_EQ(gradient_at(exponents.to_vector(), [&](const Tensor& x) { return pow(base, x); }),
+            (Values{0, 0, 99, 99, 99, -kInfinity, 0}));
+  EXPECT_EQ(gradient_at({0, kNan, 2}, [](const Tensor& x) { return pow(x, 0); }), Values(3, 0));
+  EXPECT_EQ(gradient_at({0, -1}, [](const Tensor& x) { return pow(x, 0.5); }),
+            (Values{kInfinity, 99}));
+  EXPECT_EQ(gradient_at({0, 1, -1, kNan}, [](const Tensor& x) { return pow(0, x); }),
+            (Values{0, 0, -kInfinity, 99}));
+  EXPECT_EQ(gradient_at({1, 2}, [](const Tensor& x) { return pow(-2, x); }), (Values{99, 99}));
+}
+
+TEST(ElementwiseTest, BoundsHavePyTorchsGradients) {
+  const Values at = {-1, 1, 0, 2, kNan, kInfinity};
+  EXPECT_EQ(gradient_at(at, [](const Tensor& x) { return clamp(x, -1, 1); }),
+            (Values{0, 0, 1, 0, 0, 0}));
+  EXPECT_EQ(gradient_at(at, [](const Tensor& x) { return clamp(x, 1, -1); }), Values(6, 0));
+  EXPECT_EQ(gradient_at(at, [](const Tensor& x) { return hardtanh(x); }),
+            (Values{0, 0, 1, 0, 1, 0}));
+  EXPECT_EQ(gradient_at({0, 6, 2, kNan}, relu6), (Values{0, 0, 1, 1}));
+  EXPECT_EQ(gradient_at({-3, 3, kNan, 7}, hardsigmoid), (Values{0, 0, 0, 0}));
+  EXPECT_EQ(
+      gradient_at({0, kNan, kInfinity, -kInfinity, 200}, [](const Tensor& x) { return elu(x, 2); }),
+      (Values{2, 1, 1, 0, 1}));
+  expect_refused([] { clamp(tensor({1.0}), std::nullopt); }, "clamp without a bound");
+}
+
+TEST(ElementwiseTest, QuotientsAndAnglesHavePyTorchsGradientsAtTheirEdges) {
+  const Tensor b = doubles({3., 3, 0, 2});
+  const Tensor a = doubles({5., -5, 1, kInfinity});
+  EXPECT_EQ(gradient_at(b.to_vector(), [&](const Tensor& x) { return remainder(a, x); }),
+            (Values{-1, 2, -kInfinity, 99}));
+  EXPECT_EQ(gradient_at(b.to_vector(), [&](const Tensor& x) { return fmod(a, x); }),
+            (Values{-1, 1, -kInfinity, -kInfinity}));
+  EXPECT_EQ(gradient_at({0, 1}, [](const Tensor& x) { return atan2(x, zeros({2}, kDoubles)); }),
+            (Values{0, 0}));
+  const Tensor big = doubles({0., kInfinity, -kInfinity, 0, 3});
+  EXPECT_EQ(gradient_at({0, kInfinity, kInfinity, 1000, -kInfinity},
+                        [&](const Tensor& x) { return logaddexp(x, big); }),
+            (Values{0.5, 99, 1, 1, 0}));
+}
+
+TEST(ElementwiseTest, SecondDerivativesAreThoseOfFiniteDifferences) {
+  const std::vector<Named> twice = {
+      {"pow", [](const Tensor& x) { return pow(x, 3); }, 0.1, 3},
+      {"pow of two", [](const Tensor& x) { return pow(x, x * 0.5); }, 0.1, 3},
+      {"atan2", [](const Tensor& x) { return atan2(x, x * x - 2); }},
+      {"logaddexp", [](const Tensor& x) { return logaddexp(x, x * x); }},
+      {"asinh", asinh},
+      {"elu", [](const Tensor& x) { return elu(x, 1.5); }},
+      {"mish", mish},
+      {"addcdiv", [](const Tensor& x) { return addcdiv(x, x * x, x * x + 1, -0.5); }},
+      {"lerp of three", [](const Tensor& x) { return lerp(x, x * x, x); }}};
+  for (const Named& named : twice) {
+    SCOPED_TRACE(named.name);
+    const auto derivative = [&](const Tensor& at) {
+      const Tensor x = at.requires_grad() ? at : at.detach().requires_grad_();
+      return grad({weighed(named.function(x))}, {x}, {}, {.create_graph = true})[0];
+    };
+    expect_gradient_right(derivative, points(named));
+  }
+  const Tensor far = tensor({1000.0, -1000.0}).requires_grad_();
+  const Tensor slope = grad({sum(elu(far))}, {far}, {}, {.create_graph = true})[0];
+  EXPECT_EQ(grad({sum(slope)}, {far})[0].to_vector(), (Values{0, 0}));
+}
+
+TEST(ElementwiseTest, NumbersGiveTheDtypeOfTheirKind) {
+  const Tensor whole = tensor({1, 2, 3}), mask = tensor({true, false, true});
+  EXPECT_EQ(pow(whole, 2).dtype(), DType::i64);
+  EXPECT_EQ(pow(2.5, whole).dtype(), DType::f32);
+  EXPECT_EQ(clamp(whole, 1.5).dtype(), DType::f32);
+  EXPECT_EQ(clamp(mask, 0, 1).dtype(), DType::i64);
+  EXPECT_EQ(where(mask, whole, 2.5).dtype(), DType::f32);
+  EXPECT_EQ(where(mask, 1, 2).to_vector(), (Values{1, 2, 1}));
+  EXPECT_EQ(where(mask, 1, 2.0).dtype(), DType::f32);
+  EXPECT_EQ(maximum(whole, 2).to_vector(), (Values{2, 2, 3}));
+  EXPECT_EQ(masked_fill(whole, mask, 2.5).to_vector(), (Values{2, 2, 2}));
+  EXPECT_EQ(masked_fill(mask, mask, 0).dtype(), DType::boolean);
+  EXPECT_EQ(floor_divide(tensor({-7, 7}), 2).to_vector(), (Values{-4, 3}));
+  EXPECT_EQ(trunc_divide(tensor({-7, 7}), 2).to_vector(), (Values{-3, 3}));
+  EXPECT_EQ(full_like(whole, 2.5).to_vector(), Values(3, 2));
+  EXPECT_EQ(asinh(whole).dtype(), DType::f32);
+}
+
+TEST(ElementwiseTest, WhatPyTorchRefusesIsRefused) {
+  const Tensor whole = tensor({1, 2, 3}), mask = tensor({true, false, true});
+  expect_refused([&] { neg(mask); }, "neg of a bool tensor");
+  expect_refused([&] { pow(whole, -1); }, "pow of integers");
+  expect_refused([&] { masked_fill(whole, whole, 1); }, "a int64 condition");
+  expect_refused([&] { masked_fill(whole, mask, kInfinity); }, "masked_fill of a int64 tensor");
+  expect_refused([&] { addcdiv(whole, whole, whole); }, "addcdiv");
+  expect_refused([&] { logaddexp(whole, whole); }, "logaddexp");
+  expect_refused([&] { lerp(whole.to(DType::f32), whole.to(DType::f64), 0.5); }, "lerp");
+  const Tensor single = whole.to(DType::f32);
+  expect_refused([&] { lerp(single, single, whole.to(DType::f64)); }, "weights");
+  EXPECT_EQ(lerp(single, single, doubles({0.5}).reshape({})).dtype(), DType::f32);
+  expect_refused([&] { floor_divide(whole, 0); }, "division by zero");
+  expect_refused([&] { where(Tensor(), 1, 2); }, "where");
+}
+
+TEST(ElementwiseTest, FillingLikeAnotherKeepsItsLayoutAndSendsNothing) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    for (const Placement& second : {Shard(1), Replicate(), Partial()}) {
+      const Tensor x = zeros({5, 3}, mesh, {Shard(0), second}, DType::f64);
+      const Tensor ones = ones_like(x);
+      EXPECT_EQ(ones.placements()[0], Shard(0));
+      EXPECT_EQ(ones.placements()[1], second.is_partial() ? Replicate() : second);
+      EXPECT_EQ(ones.full_tensor().to_vector(), Values(15, 1));
+      EXPECT_EQ(full_like(x, 2.5).full_tensor().to_vector(), Values(15, 2.5));
+      EXPECT_EQ(empty_like(x).shape(), x.shape());
+    }
+  });
 }
 
 TEST(ElementwiseTest, AMeanOfHalvesDoesNotOverflow) {

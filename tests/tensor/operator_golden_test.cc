@@ -91,6 +91,8 @@ void add_unary(Catalogue& catalogue) {
                                               {"asin", asin},
                                               {"acos", acos},
                                               {"atan", atan},
+                                              {"mish", mish},
+                                              {"hardsigmoid", hardsigmoid},
                                               {"erf", erf},
                                               {"erfc", erfc},
                                               {"sigmoid", sigmoid},

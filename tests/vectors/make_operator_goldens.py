@@ -349,10 +349,21 @@ def picks():
             yield case("topk", [ties], {**arguments, "k": 3}, first)
 
 
+def last():
+    for name, (op, run) in itertools.product(DTYPES, {"mish": F.mish, "hardsigmoid": F.hardsigmoid}.items()):
+        a = values(name)
+        if name in FLOATS:
+            a = torch.cat([a[a > -80], few(name, (20,))])  # PyTorch's mish is 0 where its vector exp underflows
+        yield case(op, [a], {}, run, rtol=True, atol=8)
+    weight = torch.tensor(0.25, dtype=torch.float64)
+    for name, weights in itertools.product(FLOATS, [weight, weight.reshape(1)]):
+        yield case("lerp", [tensor_of(name, [1, 2]), tensor_of(name, [3, -4]), weights], {}, torch.lerp)
+
+
 def main(folder):
     assert torch.__version__.startswith("2.11"), torch.__version__
     torch.set_num_threads(1)
-    generators = [unary(), binary(), in_place(), ternary(), shapes(), reductions(), rows(), picks(), later()]
+    generators = [unary(), binary(), in_place(), ternary(), shapes(), reductions(), rows(), picks(), later(), last()]
     write(f"{folder}/tensor_operators.jsonl.gz", list(itertools.chain(*generators)))
     rng.seed(20261123)
     write(f"{folder}/tensor_convolutions.jsonl.gz", list(convolutions()))

@@ -17,9 +17,6 @@ Meta promoted_of_three(Metas in, const None&) {
 }
 
 using Factored = Context<None, Number>;
-Tensor back_to_input(const Factored& c, std::size_t which, const Tensor& gradient) {
-  return sum_to(gradient, c.shape(which)).to(c.dtype(which));
-}
 
 constexpr Op<None, Number> kAddcmul{
     .name = "addcmul",
@@ -29,9 +26,9 @@ constexpr Op<None, Number> kAddcmul{
                 const Site&) { return tensors::addcmul(in[0], in[1], in[2], v.value); },
     .backward = [](const Factored& c) -> Tensors {
       const Tensor g = c.grad() * c.numbers().value;
-      return {c.needs(0) ? back_to_input(c, 0, c.grad()) : Tensor(),
-              c.needs(1) ? back_to_input(c, 1, g * c.input(2)) : Tensor(),
-              c.needs(2) ? back_to_input(c, 2, g * c.input(1)) : Tensor()};
+      return {c.needs(0) ? back_to(c, 0, c.grad()) : Tensor(),
+              c.needs(1) ? back_to(c, 1, g * c.input(2)) : Tensor(),
+              c.needs(2) ? back_to(c, 2, g * c.input(1)) : Tensor()};
     },
     .saves = {0b110, false}};
 
@@ -43,15 +40,18 @@ constexpr Op<None, Number> kAddcdiv{
                 const Site&) { return tensors::addcdiv(in[0], in[1], in[2], v.value); },
     .backward = [](const Factored& c) -> Tensors {
       const Tensor divisor = c.input(2), g = c.grad() * c.numbers().value / divisor;
-      return {c.needs(0) ? back_to_input(c, 0, c.grad()) : Tensor(),
-              c.needs(1) ? back_to_input(c, 1, g) : Tensor(),
-              c.needs(2) ? back_to_input(c, 2, neg(g) * c.input(1) / divisor) : Tensor()};
+      return {c.needs(0) ? back_to(c, 0, c.grad()) : Tensor(),
+              c.needs(1) ? back_to(c, 1, g) : Tensor(),
+              c.needs(2) ? back_to(c, 2, neg(g) * c.input(1) / divisor) : Tensor()};
     },
     .saves = {0b110, false}};
 
 constexpr Op<> kLerp{
     .name = "lerp",
-    .meta = promoted_of_three,
+    .meta =
+        [](Metas in, const None&) {
+          return Meta{promoted_of_three(in, {}).shape, in[0].dtype};
+        },
     .rules = elementwise_rules,
     .local = [](Locals in, const None&, const None&,
                 const Site&) { return tensors::lerp(in[0], in[1], in[2]); },
@@ -66,13 +66,13 @@ constexpr Op<> kLerp{
 constexpr Op<None, Number> kLerpNumber{
     .name = "lerp",
     .meta = promoted,
-    .rules = elementwise_rules,
+    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().additive(); },
     .local = [](Locals in, const None&, const Number& v,
                 const Site&) { return tensors::lerp(in[0], in[1], v.value); },
     .backward = [](const Factored& c) -> Tensors {
       const double weight = c.numbers().value.to_double();
-      return {c.needs(0) ? back_to_input(c, 0, c.grad() * (1 - weight)) : Tensor(),
-              c.needs(1) ? back_to_input(c, 1, c.grad() * weight) : Tensor()};
+      return {c.needs(0) ? back_to(c, 0, c.grad() * (1 - weight)) : Tensor(),
+              c.needs(1) ? back_to(c, 1, c.grad() * weight) : Tensor()};
     }};
 
 constexpr Op<> kAtan2{.name = "atan2",
@@ -85,7 +85,8 @@ constexpr Op<> kAtan2{.name = "atan2",
                       .local = run_binary<tensors::atan2>,
                       .backward = [](const Context<None, None>& c) -> Tensors {
                         const Tensor y = c.input(0), x = c.input(1);
-                        const Tensor g = c.grad() / (square(x) + square(y));
+                        const Tensor radius = square(x) + square(y);
+                        const Tensor g = masked_fill(c.grad() / radius, eq(radius, 0), 0);
                         return {c.needs(0) ? back_to(c, 0, g * x) : Tensor(),
                                 c.needs(1) ? back_to(c, 1, neg(g) * y) : Tensor()};
                       },
@@ -137,9 +138,9 @@ constexpr Op<BoundKinds, Bounds> kClamp{
     .backward = [](const Context<BoundKinds, Bounds>& c) -> Tensors {
       const Tensor x = c.input(0);
       Tensor inside;
-      if (c.numbers().low) inside = ge(x, *c.numbers().low);
+      if (c.numbers().low) inside = gt(x, *c.numbers().low);
       if (c.numbers().high) {
-        const Tensor below = le(x, *c.numbers().high);
+        const Tensor below = lt(x, *c.numbers().high);
         inside = inside.defined() ? logical_and(inside, below) : below;
       }
       return {where(inside, c.grad(), zeros_like(c.grad())).to(c.dtype(0))};
@@ -154,8 +155,9 @@ constexpr Op<None, Bounds> kHardtanh{
                 const Site&) { return tensors::hardtanh(in[0], *v.low, *v.high); },
     .backward = [](const Context<None, Bounds>& c) -> Tensors {
       const Tensor x = c.input(0);
-      const Tensor inside = logical_and(gt(x, *c.numbers().low), lt(x, *c.numbers().high));
-      return {where(inside, c.grad(), zeros_like(c.grad()))};
+      // Of the outside, for nan is none: its gradient passes.
+      const Tensor outside = logical_or(le(x, *c.numbers().low), ge(x, *c.numbers().high));
+      return {masked_fill(c.grad(), outside, 0)};
     },
     .saves = saves_input(0)};
 
@@ -170,14 +172,44 @@ constexpr Op<None, Steepness> kElu{
                 const Site&) { return tensors::elu(in[0], v.alpha); },
     .backward = [](const Context<None, Steepness>& c) -> Tensors {
       const Tensor x = c.input(0);
-      return {where(gt(x, 0), c.grad(), c.grad() * exp(x) * c.numbers().alpha)};
+      // exp only where it is wanted: what overflows would spoil the second derivative.
+      const Tensor below = exp(masked_fill(x, gt(x, 0), 0));
+      return {where(le(x, 0), c.grad() * c.numbers().alpha * below, c.grad())};
     },
     .saves = saves_input(0)};
 
+constexpr Op<> kMish = unary<tensors::mish>(
+    "mish", same_dtype,
+    [](const Context<None, None>& c) -> Tensors {
+      const Tensor x = c.input(0), t = tanh(softplus(x));
+      return {c.grad() * (t + x * sigmoid(x) * (1 - square(t)))};
+    },
+    saves_input(0));
+constexpr Op<> kHardSigmoid = unary<tensors::hardsigmoid>(
+    "hardsigmoid", same_dtype,
+    [](const Context<None, None>& c) -> Tensors {
+      const Tensor x = c.input(0);
+      return {where(logical_and(gt(x, -3), lt(x, 3)), c.grad() / 6, zeros_like(c.grad()))};
+    },
+    saves_input(0));
+
 /// A number beside a tensor, of the dtype that both have in common.
 Tensor beside(const Tensor& a, Scalar number) {
+  if (!a.defined()) return tensors::full({}, number);  // the operator refuses the other one
   const DType dtype = tensors::result_type({a.dtype(), a.shape()}, number);
   return Tensor(tensors::full({}, number, {dtype, a.device()}));
+}
+
+/// What the number is in a tensor of that dtype: integers lose its fraction, as in PyTorch.
+Scalar element_of(DType dtype, Scalar number) {
+  const double value = number.to_double();
+  if (tensors::is_floating_point(dtype) || !number.is_floating()) return number;
+  if (dtype == DType::boolean) return value != 0;
+  if (value >= -0x1p63 && value < 0x1p63) return static_cast<std::int64_t>(value);
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    "masked_fill of a " + std::string(tensors::dtype_name(dtype)) +
+                        " tensor with " + std::to_string(value),
+                    "no element of that dtype is that number", "to(DType::f32) first");
 }
 
 }  // namespace
@@ -219,14 +251,45 @@ Tensor hardtanh(const Tensor& a, Scalar low, Scalar high) {
 Tensor elu(const Tensor& a, double alpha) {
   return call(kElu, a, None{}, Steepness{alpha});
 }
+Tensor mish(const Tensor& a) {
+  return call(kMish, a);
+}
+Tensor hardsigmoid(const Tensor& a) {
+  return call(kHardSigmoid, a);
+}
+Tensor relu6(const Tensor& a) {
+  return hardtanh(a, 0, 6);
+}
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
   return where(condition, a, beside(a, b));
 }
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
   return where(condition, beside(b, a), b);
 }
+Tensor where(const Tensor& condition, Scalar a, Scalar b) {
+  const Device device = condition.defined() ? condition.device() : Device();
+  return where(condition, Tensor(tensors::full({}, a, {a.dtype(), device})),
+               Tensor(tensors::full({}, b, {b.dtype(), device})));
+}
+Tensor maximum(const Tensor& a, Scalar b) {
+  return maximum(a, beside(a, b));
+}
+Tensor minimum(const Tensor& a, Scalar b) {
+  return minimum(a, beside(a, b));
+}
+Tensor logical_and(const Tensor& a, Scalar b) {
+  return logical_and(a, beside(a, b));
+}
+Tensor logical_or(const Tensor& a, Scalar b) {
+  return logical_or(a, beside(a, b));
+}
+Tensor logical_xor(const Tensor& a, Scalar b) {
+  return logical_xor(a, beside(a, b));
+}
 Tensor masked_fill(const Tensor& a, const Tensor& mask, Scalar value) {
-  return where(mask, Tensor(tensors::full({}, value, {a.dtype(), a.device()})), a);
+  if (!a.defined()) return where(mask, beside(a, value), a);
+  const Scalar element = element_of(a.dtype(), value);
+  return where(mask, Tensor(tensors::full({}, element, {a.dtype(), a.device()})), a);
 }
 
 }  // namespace dtrun::dtensor

@@ -2,9 +2,26 @@
 
 #include <utility>
 
+#include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/npy.h"
 
 namespace dtrun::dtensor {
+namespace {
+
+/// Of a's shape, dtype and layout; where a is Partial, whole, for nobody needs its numbers.
+template <typename Make>
+Tensor like(const Tensor& a, Make make) {
+  const TensorOptions options{a.dtype(), a.device()};
+  if (!a.is_distributed()) return Tensor(make(a.shape(), options));
+  Spec spec = a.spec();
+  Placements whole = without_partials(spec.placements());
+  if (whole != spec.placements())
+    spec = make_spec(spec.mesh(), std::move(whole), spec.shape(), spec.dtype(), spec.shard_order());
+  LocalTensor local = make(spec.local_box().shape, options);
+  return Tensor(std::move(spec), std::move(local));
+}
+
+}  // namespace
 
 Tensor empty(const Shape& shape, TensorOptions options) {
   return tensors::empty(shape, options);
@@ -57,6 +74,20 @@ Tensor tensor(std::initializer_list<TensorLiteral> items, LiteralOptions options
 }
 Tensor tensor(const TensorLiteral& value, LiteralOptions options) {
   return tensors::tensor(value, options);
+}
+
+Tensor empty_like(const Tensor& a) {
+  return like(a, [](const Shape& shape, TensorOptions o) { return tensors::empty(shape, o); });
+}
+Tensor zeros_like(const Tensor& a) {
+  return like(a, [](const Shape& shape, TensorOptions o) { return tensors::zeros(shape, o); });
+}
+Tensor ones_like(const Tensor& a) {
+  return full_like(a, 1);
+}
+Tensor full_like(const Tensor& a, Scalar value) {
+  return like(
+      a, [value](const Shape& shape, TensorOptions o) { return tensors::full(shape, value, o); });
 }
 
 }  // namespace dtrun::dtensor

@@ -17,7 +17,8 @@ inline Meta promoted(Metas in, const None&) {
           tensors::result_type(typed(in[0]), typed(in[1]))};
 }
 /// What an operand's gradient is before broadcasting and promotion.
-inline Tensor back_to(const Context<None, None>& c, std::size_t which, const Tensor& gradient) {
+template <typename A, typename V>
+Tensor back_to(const Context<A, V>& c, std::size_t which, const Tensor& gradient) {
   return sum_to(gradient, c.shape(which)).to(c.dtype(which));
 }
 

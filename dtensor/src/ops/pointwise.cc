@@ -1,4 +1,5 @@
 // add, sub, mul, div and neg.
+#include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "ops/elementwise.h"
 
@@ -130,6 +131,28 @@ constexpr NumberOp kDivideInto{
     },
     .saves = saves_input(0)};
 
+/// Said by meta and kernel: a local call asks no meta.
+void require_signed(DType dtype) {
+  if (dtype != DType::boolean) return;
+  throw base::Error(base::ErrorCode::kInvalidArgument, "neg of a bool tensor",
+                    "truth values have no sign", "logical_not(), or to(DType::i64) first");
+}
+constexpr Op<> kNeg{
+    .name = "neg",
+    .meta =
+        [](Metas in, const None&) {
+          require_signed(in[0].dtype);
+          return in[0];
+        },
+    .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().linear(0); },
+    .local =
+        [](Locals in, const None&, const None&, const Site&) {
+          require_signed(in[0].dtype());
+          return tensors::mul(in[0], -1);  // has a CUDA kernel
+        },
+    .backward = [](const Context<None, None>& c) -> Tensors { return {neg(c.grad())}; },
+    .partial_gradient = PartialGradient::passed_on};
+
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
@@ -163,7 +186,7 @@ Tensor div(Scalar a, const Tensor& b) {
   return with_number(kDivideInto, b, a);
 }
 Tensor neg(const Tensor& a) {
-  return with_number(kMulNumber, a, -1);
+  return call(kNeg, a);
 }
 
 }  // namespace dtrun::dtensor

@@ -11,24 +11,6 @@ namespace {
 
 using C = Context<None, None>;
 
-LocalTensor zeros_of(const LocalTensor& a) {
-  return tensors::zeros(a.shape(), {a.dtype(), a.device()});
-}
-
-constexpr Op<> kZeros = unary<zeros_of>("zeros_like", same_dtype, nullptr);
-
-LocalTensor empty_as(const LocalTensor& a) {
-  return tensors::empty(a.shape(), {a.dtype(), a.device()});
-}
-constexpr Op<> kEmpty = unary<empty_as>("empty_like", same_dtype, nullptr);
-constexpr Op<None, Number> kFull{
-    .name = "full_like",
-    .meta = same_dtype,
-    .rules = elementwise_rules,
-    .local = [](Locals in, const None&, const Number& v, const Site&) {
-      return tensors::full(in[0].shape(), v.value, {in[0].dtype(), in[0].device()});
-    }};
-
 /// Of a function that is flat wherever it has a derivative.
 Tensors flat(const C& c) {
   return {zeros_like(c.grad())};
@@ -328,18 +310,6 @@ Tensor isfinite(const Tensor& a) {
 }
 Tensor logical_not(const Tensor& a) {
   return call(kLogicalNot, a);
-}
-Tensor zeros_like(const Tensor& a) {
-  return call(kZeros, a);
-}
-Tensor ones_like(const Tensor& a) {
-  return full_like(a, 1);
-}
-Tensor full_like(const Tensor& a, Scalar value) {
-  return call(kFull, a, None{}, Number{value});
-}
-Tensor empty_like(const Tensor& a) {
-  return call(kEmpty, a);
 }
 
 }  // namespace dtrun::dtensor

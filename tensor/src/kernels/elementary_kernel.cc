@@ -91,6 +91,12 @@ struct LeakyRelu {
     return a > 0 ? a : a * static_cast<T>(slope);
   }
 };
+struct HardSigmoid {
+  template <typename T>
+  T operator()(T a) const {
+    return Min::apply(Max::apply(a + 3, T{0}), T{6}) / 6;
+  }
+};
 struct ClampNumbers {
   MapNumbers bounds;
   explicit ClampNumbers(const MapNumbers& numbers) : bounds(numbers) {}
@@ -156,6 +162,7 @@ const MapOperator kRound{"round", Domain::floating, one_floating<Round>()};
 const MapOperator kTrunc{"trunc", Domain::floating, one_floating<Truncate>()};
 const MapOperator kRelu{"relu", Domain::numbers, one_number<Relu>()};
 const MapOperator kLeakyRelu{"leaky_relu", Domain::floating, one_floating<LeakyRelu>()};
+const MapOperator kHardSigmoid{"hardsigmoid", Domain::floating, one_floating<HardSigmoid>()};
 const MapOperator kClampNumbers{"clamp", Domain::numbers, one_number<ClampNumbers>()};
 const MapOperator kHardtanh{"hardtanh", Domain::numbers, kClampNumbers.runs};
 const MapOperator kClamp{"clamp", Domain::numbers, three_numbers<Clamp>()};

@@ -87,6 +87,12 @@ struct Elu {
     return x > 0 ? x : below;
   }
 };
+struct Mish {
+  template <typename T>
+  T operator()(T x) const {
+    return x * vector_math::tanh(vector_math::log1p(vector_math::exp(x)));
+  }
+};
 struct Softplus {
   double beta;
   double threshold;
@@ -126,6 +132,7 @@ const MapOperator kSigmoid{"sigmoid", Domain::to_floating, one_floating<Sigmoid>
 const MapOperator kSilu{"silu", Domain::floating, one_floating<Silu>()};
 const MapOperator kGelu{"gelu", Domain::floating, one_floating<Gelu>()};
 const MapOperator kGeluTanh{"gelu", Domain::floating, one_floating<GeluTanh>()};
+const MapOperator kMish{"mish", Domain::floating, one_floating<Mish>()};
 const MapOperator kElu{"elu", Domain::floating, one_floating<Elu>()};
 const MapOperator kLogAddExp{"logaddexp", Domain::floating, two_floating<LogAddExp>()};
 const MapOperator kSoftplus{"softplus", Domain::floating, one_floating<Softplus>()};

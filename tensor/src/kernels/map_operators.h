@@ -40,7 +40,7 @@ extern const MapOperator kIsNan, kIsInf, kIsFinite;
 
 // elementary_kernel.cc: exact to the last bit
 extern const MapOperator kNeg, kAbs, kSign, kSquare, kReciprocal, kSqrt, kRsqrt;
-extern const MapOperator kFloor, kCeil, kRound, kTrunc;
+extern const MapOperator kFloor, kCeil, kRound, kTrunc, kHardSigmoid;
 /// Numbers: bounds; the slope.
 extern const MapOperator kRelu, kLeakyRelu, kClampNumbers, kHardtanh;
 /// Three operands.
@@ -50,7 +50,7 @@ extern const MapOperator kAddcmul, kAddcdiv;
 
 // exponential_kernel.cc
 extern const MapOperator kExp, kLog, kLog2, kLog10, kLog1p, kExpm1, kErf, kErfc;
-extern const MapOperator kLogAddExp, kSigmoid, kSilu, kGelu, kGeluTanh;
+extern const MapOperator kLogAddExp, kSigmoid, kSilu, kMish, kGelu, kGeluTanh;
 /// Numbers: alpha; beta and threshold.
 extern const MapOperator kElu, kSoftplus;
 

@@ -25,12 +25,20 @@ LocalTensor rounded(const MapOperator& op, const LocalTensor& a) {
   return whole ? copy_for(op, a) : map(op, a);
 }
 
-void require_lerp(const LocalTensor& start, const LocalTensor& end) {
-  if (is_floating_point(start.dtype()) && start.dtype() == end.dtype()) return;
-  throw base::Error(
-      base::ErrorCode::kInvalidArgument,
-      fmt::format("lerp from {} to {}", dtype_name(start.dtype()), dtype_name(end.dtype())),
-      "both ends must be of one floating-point dtype", "to() one of them");
+void require_lerp(const LocalTensor& start, const LocalTensor& end, const Operand& weight) {
+  if (!is_floating_point(start.dtype()) || start.dtype() != end.dtype()) {
+    throw base::Error(
+        base::ErrorCode::kInvalidArgument,
+        fmt::format("lerp from {} to {}", dtype_name(start.dtype()), dtype_name(end.dtype())),
+        "both ends must be of one floating-point dtype", "to() one of them");
+  }
+  // One weight for all is a number, whatever its dtype.
+  if (weight.is_number() || weight.dtype() == start.dtype() || weight.tensor().shape().empty())
+    return;
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    fmt::format("lerp of {} tensors with weights of {}", dtype_name(start.dtype()),
+                                dtype_name(weight.dtype())),
+                    "weights must be of the ends' dtype", "to() one of them");
 }
 
 LocalTensor with_numbers(const MapOperator& op, const Operand& a, Scalar first, Scalar second = 0) {
@@ -286,6 +294,12 @@ LocalTensor relu(const LocalTensor& a) {
 LocalTensor silu(const LocalTensor& a) {
   return map(kSilu, a);
 }
+LocalTensor mish(const LocalTensor& a) {
+  return map(kMish, a);
+}
+LocalTensor hardsigmoid(const LocalTensor& a) {
+  return map(kHardSigmoid, a);
+}
 LocalTensor floor(const LocalTensor& a) {
   return rounded(kFloor, a);
 }
@@ -342,7 +356,7 @@ LocalTensor where(const LocalTensor& condition, const Operand& a, const Operand&
   return map_where(condition, a, b);
 }
 LocalTensor lerp(const LocalTensor& start, const LocalTensor& end, const Operand& weight) {
-  require_lerp(start, end);
+  require_lerp(start, end, weight);
   const Operand operands[] = {start, end, weight};
   return map(kLerp, Operands(operands));
 }
@@ -441,7 +455,7 @@ const LocalTensor& clamp_(const LocalTensor& a, std::optional<Operand> low,
   return map_into(a, kClamp, Operands(operands));
 }
 const LocalTensor& lerp_(const LocalTensor& a, const LocalTensor& end, const Operand& weight) {
-  require_lerp(a, end);
+  require_lerp(a, end, weight);
   const Operand operands[] = {a, end, weight};
   return map_into(a, kLerp, Operands(operands));
 }

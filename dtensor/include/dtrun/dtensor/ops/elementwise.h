@@ -48,6 +48,9 @@ Tensor leaky_relu(const Tensor& a, double slope = 0.01);
 Tensor gelu(const Tensor& a, GeluForm form = GeluForm::erf);
 Tensor silu(const Tensor& a);
 Tensor elu(const Tensor& a, double alpha = 1);
+Tensor mish(const Tensor& a);
+Tensor hardsigmoid(const Tensor& a);
+Tensor relu6(const Tensor& a);
 Tensor hardtanh(const Tensor& a, Scalar low = -1.0, Scalar high = 1.0);
 Tensor softplus(const Tensor& a, double beta = 1, double threshold = 20);
 
@@ -66,9 +69,10 @@ Tensor fmod(const Tensor& a, Scalar b);
 Tensor atan2(const Tensor& y, const Tensor& x);
 /// log(exp(a) + exp(b)), of floating point.
 Tensor logaddexp(const Tensor& a, const Tensor& b);
-/// One bound at least; the gradient flows where a is within, the bounds included.
+/// One bound at least. The gradient flows where a is between them; at a bound it is 0, as PyTorch's
+/// since 2.15 and relu's (before it was 1).
 Tensor clamp(const Tensor& a, std::optional<Scalar> low, std::optional<Scalar> high = {});
-/// start + weight * (end - start)
+/// start + weight * (end - start), of one floating-point dtype.
 Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight);
 Tensor lerp(const Tensor& start, const Tensor& end, Scalar weight);
 Tensor addcmul(const Tensor& a, const Tensor& b, const Tensor& c,
@@ -107,20 +111,27 @@ Tensor isinf(const Tensor& a);
 Tensor isfinite(const Tensor& a);
 Tensor logical_not(const Tensor& a);
 Tensor logical_and(const Tensor& a, const Tensor& b);
+Tensor logical_and(const Tensor& a, Scalar b);
 Tensor logical_or(const Tensor& a, const Tensor& b);
+Tensor logical_or(const Tensor& a, Scalar b);
 Tensor logical_xor(const Tensor& a, const Tensor& b);
+Tensor logical_xor(const Tensor& a, Scalar b);
 
 /// Of each element the one that `condition`, of bool, says.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
+Tensor where(const Tensor& condition, Scalar a, Scalar b);
 /// The value, as one of a's dtype, where `mask`, of bool, is true.
 Tensor masked_fill(const Tensor& a, const Tensor& mask, Scalar value);
 /// nan wins; equal ones share the gradient.
 Tensor maximum(const Tensor& a, const Tensor& b);
+Tensor maximum(const Tensor& a, Scalar b);
 Tensor minimum(const Tensor& a, const Tensor& b);
+Tensor minimum(const Tensor& a, Scalar b);
 
-// As large as `a`, on its mesh and device, cut as it is; no gradient.
+// As large as `a`, on its mesh and device, cut as it is, whole where it is Partial; no gradient, no
+// communication.
 Tensor zeros_like(const Tensor& a);
 Tensor ones_like(const Tensor& a);
 Tensor full_like(const Tensor& a, Scalar value);

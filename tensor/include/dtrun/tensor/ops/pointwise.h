@@ -94,6 +94,8 @@ LocalTensor leaky_relu(const LocalTensor& a, double slope = 0.01);
 LocalTensor elu(const LocalTensor& a, double alpha = 1);
 LocalTensor gelu(const LocalTensor& a, GeluForm form = GeluForm::erf);
 LocalTensor silu(const LocalTensor& a);
+LocalTensor mish(const LocalTensor& a);
+LocalTensor hardsigmoid(const LocalTensor& a);
 LocalTensor softplus(const LocalTensor& a, double beta = 1, double threshold = 20);
 LocalTensor hardtanh(const LocalTensor& a, Scalar low = -1.0, Scalar high = 1.0);
 
@@ -102,7 +104,8 @@ LocalTensor hardtanh(const LocalTensor& a, Scalar low = -1.0, Scalar high = 1.0)
 LocalTensor clamp(const LocalTensor& a, std::optional<Operand> low, std::optional<Operand> high);
 /// @param condition bool
 LocalTensor where(const LocalTensor& condition, const Operand& a, const Operand& b);
-/// start + weight * (end - start)
+/// start + weight * (end - start); all of one dtype, but that a weight without dims may have
+/// another.
 LocalTensor lerp(const LocalTensor& start, const LocalTensor& end, const Operand& weight);
 LocalTensor addcmul(const LocalTensor& a, const LocalTensor& b, const LocalTensor& c,
                     Scalar value = 1);  ///< a + value * b * c
