@@ -20,5 +20,5 @@ dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES S
 set(operator_tables in_place index pointwise products reductions rows views)
 list(TRANSFORM operator_tables REPLACE "(.+)" "dtensor/operators/\\1.cc")
 dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test_vectors PROCESSORS 2
-  WITH ${operator_tables}
-  SOURCES autograd device_mesh tensor redistribute redistribute_vectors composed elementwise index operator_vectors reduction rows random ops)
+  WITH ${operator_tables} dtensor/operator_samples.cc DEFINITIONS DTRUN_DOCS="${PROJECT_SOURCE_DIR}/docs"
+  SOURCES autograd check_rule device_mesh tensor redistribute redistribute_vectors composed elementwise index operator_vectors reduction rows random ops)

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "dispatch/rule_probe.h"
 #include "dtrun/base/error.h"
 #include "mesh/mesh_body.h"
 #include "redistribute.h"
@@ -20,10 +21,13 @@ using base::ErrorCode;
 /// Meta data of a one-element local tensor stands in the key in place of a spec.
 constexpr std::int64_t kLocal = 0;
 
+const Layout kWhole{{Replicate()}, {}};
+
 struct CallPlan {
   std::vector<SpecBody*> inputs;         ///< as the kernel takes them
   std::vector<std::vector<Step>> steps;  ///< that bring them there
   SpecBody* output = nullptr;
+  std::vector<bool> parts;  ///< which inputs a RuleProbe takes apart
 };
 
 struct KeyHash {
@@ -92,6 +96,17 @@ DeviceMesh mesh_of(std::string_view op, std::span<const Tensor* const> inputs) {
   return first->device_mesh();
 }
 
+/// Of one rule, on a mesh of one axis.
+sharding::Choice choice_of(const sharding::AxisRule& rule) {
+  const auto layout = [](const Placement& placement) -> Layout {
+    return {{placement}, default_shard_order({placement})};
+  };
+  sharding::Choice choice;
+  for (const Placement& input : rule.inputs) choice.inputs.push_back(layout(input));
+  choice.output = layout(rule.output);
+  return choice;
+}
+
 CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Tensor* const> inputs,
                    std::vector<Spec>& held) {
   std::vector<Meta> metas;
@@ -105,12 +120,17 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Ten
   const Meta output = op.meta(op.op, op.attributes, metas);
   Rules rules(metas, output, mesh.size());
   op.rules(op.op, op.attributes, rules, metas);
-  sharding::Choice choice =
-      sharding::cheapest_choice(rules.operation(), rules.rules(), mesh.shape(), layouts);
+  RuleProbe* const probe = RuleProbe::current();
+  const auto forced = probe != nullptr ? probe->note(op.name, rules.rules()) : std::nullopt;
+  const sharding::Choice choice =
+      forced ? choice_of(*forced)
+             : sharding::cheapest_choice(rules.operation(), rules.rules(), mesh.shape(), layouts);
   CallPlan plan;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    plan.steps.push_back(
-        plan_redistribute(metas[i].shape, mesh.shape(), layouts[i], choice.inputs[i]));
+    const bool made_of_parts = forced && forced->inputs[i].is_partial();
+    plan.parts.push_back(made_of_parts);
+    plan.steps.push_back(plan_redistribute(metas[i].shape, mesh.shape(), layouts[i],
+                                           made_of_parts ? kWhole : choice.inputs[i]));
     held.push_back(make_spec(mesh, choice.inputs[i].placements, metas[i].shape, metas[i].dtype,
                              choice.inputs[i].order));
     plan.inputs.push_back(held.back().body());
@@ -155,7 +175,7 @@ void refuse_undefined(std::string_view op, std::size_t argument) {
 PreparedCall prepare_call(const OpView& op, std::span<const Tensor* const> inputs, CallKey key) {
   const DeviceMesh mesh = mesh_of(op.name, inputs);
   MeshBody& body = *mesh.body();
-  const bool cached = all_of(body, inputs);
+  const bool cached = all_of(body, inputs) && RuleProbe::current() == nullptr;
   PreparedCall call;
   std::shared_ptr<const CallPlan> plan;
   if (cached) {
@@ -181,6 +201,10 @@ PreparedCall prepare_call(const OpView& op, std::span<const Tensor* const> input
     call.locals.push_back(plan->steps[i].empty() ? inputs[i]->local()
                                                  : run_plan({mesh, call.inputs[i].shape()},
                                                             plan->steps[i], inputs[i]->local()));
+    if (plan->parts[i]) {
+      call.locals[i] = part_of(call.locals[i], call.inputs[i].placements()[0].reduce_op(),
+                               mesh.coordinate()[0], mesh.shape()[0]);
+    }
   }
   return call;
 }

@@ -1,0 +1,309 @@
+#include "dtensor/operator_samples.h"
+
+#include "dtrun/dtensor/creation.h"
+#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/attention.h"
+#include "dtrun/dtensor/ops/convolution.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/index.h"
+#include "dtrun/dtensor/ops/products.h"
+#include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/dtensor/ops/rows.h"
+#include "dtrun/dtensor/ops/views.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+class Samples {
+ public:
+  Samples(std::int64_t rows, std::int64_t columns) : rows_(rows), columns_(columns) {}
+
+  void in(std::string family) { family_ = std::move(family); }
+  /// Another tensor each time, away from 0 and of both signs.
+  Tensor made(const Shape& shape) {
+    const Tensor normal = randn(shape, {++seed_}, {.dtype = DType::f64});
+    return normal + sign(normal) * 0.25;
+  }
+  Tensor between(const Shape& shape, double low, double high) {
+    const Tensor any = randn(shape, {++seed_}, {.dtype = DType::f64});
+    return sigmoid(any) * (high - low) + low;
+  }
+  Tensor whole(const Shape& shape) { return floor(between(shape, 1, 9)); }
+  Tensor numbers(const Shape& shape, std::int64_t below) {
+    return floor(between(shape, 0, static_cast<double>(below))).to(DType::i64);
+  }
+  Tensor matrix() { return made({rows_, columns_}); }
+
+  void add(std::string name, Tensors inputs, std::function<Tensor(const Tensors&)> run) {
+    all_.push_back({family_, std::move(name), std::move(run), std::move(inputs)});
+  }
+  using OfOne = Tensor (*)(const Tensor&);
+  using OfTwo = Tensor (*)(const Tensor&, const Tensor&);
+  void of_one(const std::vector<std::pair<const char*, OfOne>>& ops, const Tensor& input) {
+    for (const auto& [name, op] : ops) {
+      add(name, {input}, [op = op](const Tensors& in) { return op(in[0]); });
+    }
+  }
+  void of_two(const std::vector<std::pair<const char*, OfTwo>>& ops, const Tensor& a,
+              const Tensor& b) {
+    for (const auto& [name, op] : ops) {
+      add(name, {a, b}, [op = op](const Tensors& in) { return op(in[0], in[1]); });
+    }
+  }
+
+  void add_arithmetic();
+  void add_unary();
+  void add_comparisons();
+  void add_reductions();
+  void add_rows();
+  void add_products();
+  void add_views();
+  void add_index();
+  void add_networks();
+  std::vector<OperatorSample> take() { return std::move(all_); }
+
+ private:
+  const std::int64_t rows_, columns_;
+  std::string family_;
+  std::uint64_t seed_ = 0;
+  std::vector<OperatorSample> all_;
+};
+
+void Samples::add_arithmetic() {
+  in("Arithmetic");
+  of_two({{"add", dtensor::add}, {"sub", sub}, {"mul", mul}, {"div", div}}, matrix(), matrix());
+  of_two({{"pow", pow}}, between({rows_, columns_}, 0.5, 2), matrix());
+  of_two({{"floor_divide", floor_divide},
+          {"trunc_divide", trunc_divide},
+          {"remainder", remainder},
+          {"fmod", fmod}},
+         whole({rows_, columns_}), whole({rows_, columns_}));
+  of_two({{"atan2", atan2}, {"logaddexp", logaddexp}, {"maximum", maximum}, {"minimum", minimum}},
+         matrix(), matrix());
+  const auto number = [&](const char* name, Tensor (*op)(const Tensor&, Scalar)) {
+    add(std::string(name) + " (number)", {whole({rows_, columns_})},
+        [op](const Tensors& in) { return op(in[0], 3); });
+  };
+  number("add", dtensor::add);
+  number("sub", sub);
+  number("mul", mul);
+  number("div", div);
+  number("pow", pow);
+  number("remainder", remainder);
+  number("fmod", fmod);
+  const Tensors three = {matrix(), matrix(), matrix()};
+  add("addcmul", three, [](const Tensors& in) { return addcmul(in[0], in[1], in[2], 2); });
+  add("addcdiv", three, [](const Tensors& in) { return addcdiv(in[0], in[1], in[2], 2); });
+  add("lerp", three, [](const Tensors& in) { return lerp(in[0], in[1], in[2]); });
+  in("Bits");
+  const Tensor a = numbers({rows_, columns_}, 8), b = numbers({rows_, columns_}, 8);
+  of_two({{"bitwise_and", bitwise_and},
+          {"bitwise_or", bitwise_or},
+          {"bitwise_xor", bitwise_xor},
+          {"bitwise_left_shift", bitwise_left_shift},
+          {"bitwise_right_shift", bitwise_right_shift}},
+         a, b);
+  of_one({{"bitwise_not", bitwise_not}}, a);
+}
+
+void Samples::add_unary() {
+  in("Functions of one tensor");
+  of_one({{"neg", neg},
+          {"abs", abs},
+          {"sign", sign},
+          {"square", square},
+          {"floor", floor},
+          {"ceil", ceil},
+          {"round", round},
+          {"trunc", trunc},
+          {"exp", exp},
+          {"expm1", expm1},
+          {"reciprocal", reciprocal},
+          {"sin", sin},
+          {"cos", cos},
+          {"tan", tan},
+          {"sinh", sinh},
+          {"cosh", cosh},
+          {"tanh", tanh},
+          {"atan", atan},
+          {"asinh", asinh},
+          {"erf", erf},
+          {"erfc", erfc},
+          {"sigmoid", sigmoid},
+          {"relu", relu},
+          {"silu", silu}},
+         matrix());
+  of_one({{"sqrt", sqrt},
+          {"rsqrt", rsqrt},
+          {"log", log},
+          {"log2", log2},
+          {"log10", log10},
+          {"log1p", log1p},
+          {"asin", asin},
+          {"acos", acos},
+          {"atanh", atanh}},
+         between({rows_, columns_}, 0.1, 0.9));
+  of_one({{"acosh", acosh}}, between({rows_, columns_}, 1.5, 3));
+  const Tensor x = matrix();
+  add("leaky_relu", {x}, [](const Tensors& in) { return leaky_relu(in[0]); });
+  add("elu", {x}, [](const Tensors& in) { return elu(in[0]); });
+  add("gelu", {x}, [](const Tensors& in) { return gelu(in[0]); });
+  add("softplus", {x}, [](const Tensors& in) { return softplus(in[0]); });
+  add("hardtanh", {x}, [](const Tensors& in) { return hardtanh(in[0]); });
+  add("clamp", {x}, [](const Tensors& in) { return clamp(in[0], -0.5, 0.5); });
+  of_one({{"zeros_like", zeros_like}, {"ones_like", ones_like}}, x);
+  add("full_like", {x}, [](const Tensors& in) { return full_like(in[0], 2); });
+  add("clone", {x}, [](const Tensors& in) { return in[0].clone(); });
+  add("to", {x}, [](const Tensors& in) { return in[0].to(DType::f32); });
+}
+
+void Samples::add_comparisons() {
+  in("Comparisons and choice");
+  const Tensor a = whole({rows_, columns_}), b = whole({rows_, columns_});
+  of_two({{"eq", eq},
+          {"ne", ne},
+          {"lt", lt},
+          {"le", le},
+          {"gt", gt},
+          {"ge", ge},
+          {"logical_and", logical_and},
+          {"logical_or", logical_or},
+          {"logical_xor", logical_xor}},
+         a, b);
+  of_one({{"logical_not", logical_not}, {"isnan", isnan}, {"isinf", isinf}, {"isfinite", isfinite}},
+         a);
+  const Tensor mask = gt(matrix(), 0);
+  add("where", {mask, a, b}, [](const Tensors& in) { return where(in[0], in[1], in[2]); });
+  add("masked_fill", {a, mask}, [](const Tensors& in) { return masked_fill(in[0], in[1], 1); });
+}
+
+void Samples::add_reductions() {
+  in("Reductions and scans, along dim 0");
+  const Tensor x = matrix();
+  using OverDims = Tensor (*)(const Tensor&, const std::vector<int>&, bool);
+  const std::vector<std::pair<const char*, OverDims>> over_dims = {
+      {"sum", sum},   {"mean", mean},          {"any", any}, {"all", all}, {"amax", amax},
+      {"amin", amin}, {"logsumexp", logsumexp}};
+  for (const auto& [name, op] : over_dims) {
+    add(name, {x}, [op = op](const Tensors& in) { return op(in[0], {0}, false); });
+  }
+  add("prod", {x}, [](const Tensors& in) { return prod(in[0], 0); });
+  add("max", {x}, [](const Tensors& in) { return max(in[0], 0).values; });
+  add("min", {x}, [](const Tensors& in) { return min(in[0], 0).values; });
+  add("argmax", {x}, [](const Tensors& in) { return argmax(in[0], 0); });
+  add("argmin", {x}, [](const Tensors& in) { return argmin(in[0], 0); });
+  add("var", {x}, [](const Tensors& in) { return var(in[0], {0}); });
+  add("stddev", {x}, [](const Tensors& in) { return stddev(in[0], {0}); });
+  add("norm", {x}, [](const Tensors& in) { return norm(in[0], 2, {0}); });
+  add("cumsum", {x}, [](const Tensors& in) { return cumsum(in[0], 0); });
+  add("cumprod", {x}, [](const Tensors& in) { return cumprod(in[0], 0); });
+}
+
+void Samples::add_rows() {
+  in("Rows and losses");
+  const Tensor x = matrix(), weight = made({columns_}), bias = made({columns_});
+  add("softmax", {x}, [](const Tensors& in) { return softmax(in[0], 1); });
+  add("log_softmax", {x}, [](const Tensors& in) { return log_softmax(in[0], 1); });
+  const Shape row = {columns_};
+  add("layer_norm", {x, weight, bias},
+      [row](const Tensors& in) { return layer_norm(in[0], row, in[1], in[2]); });
+  add("rms_norm", {x, weight}, [row](const Tensors& in) { return rms_norm(in[0], row, in[1]); });
+  const Tensor classes = numbers({rows_}, columns_);
+  add("cross_entropy", {x, classes}, [](const Tensors& in) { return cross_entropy(in[0], in[1]); });
+  add("nll_loss", {x, classes}, [](const Tensors& in) { return nll_loss(in[0], in[1]); });
+  add("mse_loss", {x, matrix()}, [](const Tensors& in) { return mse_loss(in[0], in[1]); });
+}
+
+void Samples::add_products() {
+  in("Products");
+  const Tensor a = matrix(), b = made({columns_, rows_});
+  of_two({{"matmul", matmul}, {"mm", mm}}, a, b);
+  of_two({{"mv", mv}}, a, made({columns_}));
+  of_two({{"dot", dot}}, made({columns_}), made({columns_}));
+  of_two({{"bmm", bmm}}, made({2, rows_, columns_}), made({2, columns_, rows_}));
+  add("addmm", {made({rows_}), a, b}, [](const Tensors& in) { return addmm(in[0], in[1], in[2]); });
+  add("baddbmm", {made({2, rows_, rows_}), made({2, rows_, columns_}), made({2, columns_, rows_})},
+      [](const Tensors& in) { return baddbmm(in[0], in[1], in[2]); });
+  add("linear", {a, matrix(), made({rows_})},
+      [](const Tensors& in) { return linear(in[0], in[1], in[2]); });
+  add("einsum ij,jk->ik", {a, b}, [](const Tensors& in) { return einsum("ij,jk->ik", in); });
+}
+
+void Samples::add_views() {
+  in("Views, joins and splits");
+  const Tensor x = matrix();
+  const std::int64_t rows = rows_, columns = columns_;
+  add("view", {x}, [=](const Tensors& in) { return in[0].view({rows * columns}); });
+  add("reshape", {x}, [=](const Tensors& in) { return in[0].reshape({1, rows, columns}); });
+  add("transpose", {x}, [](const Tensors& in) { return in[0].transpose(0, 1); });
+  add("permute", {x}, [](const Tensors& in) { return in[0].permute({1, 0}); });
+  add("unsqueeze", {x}, [](const Tensors& in) { return in[0].unsqueeze(1); });
+  add("squeeze", {made({rows_, 1})}, [](const Tensors& in) { return in[0].squeeze(1); });
+  add("expand", {made({rows_, 1})}, [=](const Tensors& in) { return in[0].expand({rows, 3}); });
+  add("slice", {x}, [](const Tensors& in) { return in[0].slice(0, 1, 9); });
+  add("select", {x}, [](const Tensors& in) { return in[0].select(0, 1); });
+  add("flatten", {x}, [](const Tensors& in) { return flatten(in[0]); });
+  add("movedim", {x}, [](const Tensors& in) { return movedim(in[0], 0, 1); });
+  add("repeat", {x}, [](const Tensors& in) { return repeat(in[0], {2, 1}); });
+  add("cat", {x, matrix()}, [](const Tensors& in) { return cat(in, 0); });
+  add("stack", {x, matrix()}, [](const Tensors& in) { return stack(in, 0); });
+  add("split", {x}, [](const Tensors& in) { return split(in[0], 1, 0)[1]; });
+  add("chunk", {x}, [](const Tensors& in) { return chunk(in[0], 2, 0)[1]; });
+  add("unbind", {x}, [](const Tensors& in) { return unbind(in[0])[1]; });
+}
+
+void Samples::add_index() {
+  in("Picking, placing and ordering, along dim 0");
+  const Tensor x = matrix(), list = numbers({3}, rows_), beside = numbers({2, columns_}, rows_);
+  const Tensor slices = made({3, columns_}), elements = made({2, columns_});
+  add("index_select", {x, list}, [](const Tensors& in) { return index_select(in[0], 0, in[1]); });
+  add("index_add", {x, list, slices},
+      [](const Tensors& in) { return index_add(in[0], 0, in[1], in[2]); });
+  add("gather", {x, beside}, [](const Tensors& in) { return gather(in[0], 0, in[1]); });
+  add("scatter_add", {x, beside, elements},
+      [](const Tensors& in) { return scatter_add(in[0], 0, in[1], in[2]); });
+  add("scatter", {x, arange(rows_).unsqueeze(1).expand({rows_, columns_}).clone(), matrix()},
+      [](const Tensors& in) { return scatter(in[0], 0, in[1], in[2]); });
+  add("index", {x, list}, [](const Tensors& in) { return index(in[0], in[1]); });
+  add("index_put", {x, arange(2), made({2, columns_})},
+      [](const Tensors& in) { return index_put(in[0], in[1], in[2]); });
+  add("embedding", {x, numbers({2, 3}, rows_)},
+      [](const Tensors& in) { return embedding(in[1], in[0]); });
+  add("flip", {x}, [](const Tensors& in) { return flip(in[0], {0}); });
+  add("roll", {x}, [](const Tensors& in) { return roll(in[0], {1}, {0}); });
+  add("tril", {x}, [](const Tensors& in) { return tril(in[0]); });
+  add("triu", {x}, [](const Tensors& in) { return triu(in[0], 1); });
+  add("pad", {x}, [](const Tensors& in) { return pad(in[0], {0, 0, 1, 2}); });
+  add("sort", {x}, [](const Tensors& in) { return sort(in[0], 0).values; });
+  add("argsort", {x}, [](const Tensors& in) { return argsort(in[0], 0); });
+  add("topk", {x}, [](const Tensors& in) { return topk(in[0], 2, 0).values; });
+}
+
+void Samples::add_networks() {
+  in("Networks");
+  const Shape heads = {2, 2, rows_, 4};
+  add("scaled_dot_product_attention", {made(heads), made(heads), made(heads)},
+      [](const Tensors& in) {
+        return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true});
+      });
+  add("conv2d", {made({2, 2, rows_, columns_}), made({4, 2, 2, 2}), made({4})},
+      [](const Tensors& in) { return conv2d(in[0], in[1], in[2]); });
+}
+
+}  // namespace
+
+std::vector<OperatorSample> operator_samples(std::int64_t rows, std::int64_t columns) {
+  Samples samples(rows, columns);
+  samples.add_arithmetic();
+  samples.add_unary();
+  samples.add_comparisons();
+  samples.add_reductions();
+  samples.add_rows();
+  samples.add_products();
+  samples.add_views();
+  samples.add_index();
+  samples.add_networks();
+  return samples.take();
+}
+
+}  // namespace dtrun::dtensor
