@@ -123,6 +123,7 @@ std::string rules_of(const std::vector<CheckedRule>& checked) {
     if (!all_whole && seen.insert(rule.rule).second)
       rules += (rules.empty() ? "" : "; ") + rule.rule;
   }
+  if (ops.empty()) return "cut as the operand, whole where it is Partial";
   if (ops.size() <= 1) return rules;
   std::string names;
   std::set<std::string> named;

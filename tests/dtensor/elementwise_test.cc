@@ -291,6 +291,109 @@ TEST(ElementwiseTest, FillingLikeAnotherKeepsItsLayoutAndSendsNothing) {
   });
 }
 
+struct InPlaceForm {
+  const char* name;
+  std::function<void(const Tensor& target, const Tensor& b)> change;
+  std::function<Tensor(const Tensor& a, const Tensor& b)> operation;
+};
+
+#define DT_UNARY_FORM(name)                                                                        \
+  {                                                                                                \
+#name "_",                                                                                     \
+        [](const Tensor& a, const Tensor&) { a.name##_(); }, [](const Tensor& a,                   \
+                                                                const Tensor&) { return name(a); } \
+  }
+std::vector<InPlaceForm> forms_of_one() {
+  return {DT_UNARY_FORM(neg),        DT_UNARY_FORM(abs),     DT_UNARY_FORM(exp),
+          DT_UNARY_FORM(log),        DT_UNARY_FORM(sqrt),    DT_UNARY_FORM(rsqrt),
+          DT_UNARY_FORM(reciprocal), DT_UNARY_FORM(sigmoid), DT_UNARY_FORM(tanh),
+          DT_UNARY_FORM(relu),       DT_UNARY_FORM(floor),   DT_UNARY_FORM(ceil),
+          DT_UNARY_FORM(round),      DT_UNARY_FORM(trunc)};
+}
+#undef DT_UNARY_FORM
+
+std::vector<InPlaceForm> forms_of_more() {
+  using T = const Tensor&;
+  return {
+      {"add_", [](T a, T b) { a += b; }, [](T a, T b) { return a + b; }},
+      {"add_ alpha", [](T a, T b) { a.add_(b, 0.5); }, [](T a, T b) { return a + b * 0.5; }},
+      {"sub_ alpha", [](T a, T b) { a.sub_(b, 0.5); }, [](T a, T b) { return a - b * 0.5; }},
+      {"mul_", [](T a, T b) { a *= b; }, [](T a, T b) { return a * b; }},
+      {"div_ by itself", [](T a, T) { a /= a; }, [](T a, T) { return a / a; }},
+      {"add_ 2", [](T a, T) { a += 2; }, [](T a, T) { return a + 2; }},
+      {"sub_ 2", [](T a, T) { a -= 2; }, [](T a, T) { return a - 2; }},
+      {"mul_ 2", [](T a, T) { a *= 2.5; }, [](T a, T) { return a * 2.5; }},
+      {"div_ 2", [](T a, T) { a /= 2; }, [](T a, T) { return a / 2; }},
+      {"pow_", [](T a, T b) { a.pow_(b); }, [](T a, T b) { return pow(a, b); }},
+      {"pow_ 3", [](T a, T) { a.pow_(3); }, [](T a, T) { return pow(a, 3); }},
+      {"clamp_", [](T a, T) { a.clamp_(0.7, 1.5); }, [](T a, T) { return clamp(a, 0.7, 1.5); }},
+      {"masked_fill_", [](T a, T b) { a.masked_fill_(gt(b, 1), 7); },
+       [](T a, T b) { return masked_fill(a, gt(b, 1), 7); }},
+      {"addcmul_", [](T a, T b) { a.addcmul_(b, b, 0.1); },
+       [](T a, T b) { return addcmul(a, b, b, 0.1); }},
+      {"addcdiv_", [](T a, T b) { a.addcdiv_(a, b, 0.1); },
+       [](T a, T b) { return addcdiv(a, a, b, 0.1); }},
+      {"lerp_", [](T a, T b) { a.lerp_(b, 0.1); }, [](T a, T b) { return lerp(a, b, 0.1); }},
+      {"lerp_ of three", [](T a, T b) { a.lerp_(b, b); }, [](T a, T b) { return lerp(a, b, b); }}};
+}
+
+/// In the graph, and outside, where kernels write the elements themselves.
+void expect_same(const InPlaceForm& form, const Tensor& a, const Tensor& b) {
+  const auto whole = [](const Tensor& x) { return x.is_distributed() ? x.full_tensor() : x; };
+  const Tensor plain = a.clone();
+  form.change(plain, b);
+  EXPECT_EQ(difference(whole(plain), whole(form.operation(a, b)), {1e-15, 1e-15}), "");
+  const Tensor x = a.detach().requires_grad_(), y = a.detach().clone().requires_grad_();
+  const Tensor changed = x * 1.0;
+  form.change(changed, b);
+  sum(changed * changed).backward();
+  const Tensor result = form.operation(y * 1.0, b);
+  sum(result * result).backward();
+  EXPECT_EQ(difference(whole(changed), whole(result), {1e-15, 1e-15}), "");
+  EXPECT_EQ(difference(whole(x.grad()), whole(y.grad()), {1e-14, 1e-14}), "");
+}
+
+TEST(ElementwiseTest, FormsInPlaceAreTheOperatorsWithTheirGradients) {
+  std::vector<InPlaceForm> forms = forms_of_one();
+  for (const InPlaceForm& form : forms_of_more()) forms.push_back(form);
+  const Tensor a = exp(randn({5, 3}, {1}, kDoubles)), b = exp(randn({5, 3}, {2}, kDoubles));
+  for (const InPlaceForm& form : forms) {
+    SCOPED_TRACE(form.name);
+    expect_same(form, a, b);
+  }
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    for (const Placement& of_a : {Shard(0), Shard(1), Replicate(), Partial()}) {
+      for (const Placement& of_b : {Shard(0), Partial()}) {
+        const Tensor x = distribute_tensor(a, mesh, {of_a}, {.source_rank = -1});
+        const Tensor y = distribute_tensor(b, mesh, {of_b}, {.source_rank = -1});
+        for (const InPlaceForm& form : forms) {
+          SCOPED_TRACE(form.name + placements_to_string({of_a, of_b}));
+          expect_same(form, x, y);
+        }
+      }
+    }
+  });
+}
+
+TEST(ElementwiseTest, WhatDoesNotFitInPlaceIsRefused) {
+  const Tensor whole = tensor({1, 2, 3}), mask = tensor({true, false, true});
+  const auto tries =
+      std::vector<std::function<void()>>{[&] { whole.add_(1.5); },
+                                         [&] { mask.add_(1); },
+                                         [&] { whole.div_(2); },
+                                         [&] { whole.exp_(); },
+                                         [&] { whole.clamp_(0.5); },
+                                         [&] { whole.pow_(2.0); },
+                                         [&] { whole.clone().select(0, 0).masked_fill_(mask, 0); }};
+  for (const auto& refused : tries) expect_refused(refused, "does not fit into it");
+  expect_refused([&] { mask.neg_(); }, "neg of a bool tensor");
+  expect_refused([&] { whole.add_(Tensor()); }, "add_");
+  EXPECT_EQ(whole.to_vector(), (Values{1, 2, 3}));
+  whole.floor_().neg_() += 1;
+  EXPECT_EQ(whole.to_vector(), (Values{0, -1, -2}));
+}
+
 TEST(ElementwiseTest, AMeanOfHalvesDoesNotOverflow) {
   const Tensor x = ones({70000}, {.dtype = DType::f16}).requires_grad_();
   const Tensor average = mean(x * 4.0);

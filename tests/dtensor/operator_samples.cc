@@ -95,6 +95,8 @@ void Samples::add_arithmetic() {
   add("addcmul", three, [](const Tensors& in) { return addcmul(in[0], in[1], in[2], 2); });
   add("addcdiv", three, [](const Tensors& in) { return addcdiv(in[0], in[1], in[2], 2); });
   add("lerp", three, [](const Tensors& in) { return lerp(in[0], in[1], in[2]); });
+  add("lerp (number)", {three[0], three[1]},
+      [](const Tensors& in) { return lerp(in[0], in[1], 0.25); });
   in("Bits");
   const Tensor a = numbers({rows_, columns_}, 8), b = numbers({rows_, columns_}, 8);
   of_two({{"bitwise_and", bitwise_and},
@@ -131,7 +133,9 @@ void Samples::add_unary() {
           {"erfc", erfc},
           {"sigmoid", sigmoid},
           {"relu", relu},
-          {"silu", silu}},
+          {"silu", silu},
+          {"mish", mish},
+          {"hardsigmoid", hardsigmoid}},
          matrix());
   of_one({{"sqrt", sqrt},
           {"rsqrt", rsqrt},

@@ -1,9 +1,17 @@
 // In-place forms: the operator's new tensor, written over the old elements; in the graph the tensor
-// becomes what the operator made.
+// becomes what the operator made. Where no gradient is wanted and all lie alike, the kernel writes
+// the elements itself: so do the steps of optimizers.
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <type_traits>
+
 #include "autograd/node.h"
+#include "dispatch/dispatch.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd.h"
 #include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/ops.h"
 
 namespace dtrun::dtensor {
@@ -41,20 +49,44 @@ void check_not_shared(const char* op, const Tensor& target, const Tensor& value)
               "cat() or stack() the parts, or detach() the value");
 }
 
+/// What an operator reads besides the tensor that it writes.
+using Others = std::initializer_list<const Tensor*>;
+
+bool wants_gradient(const Tensor& target, Others others) {
+  if (!Graph::is_on()) return false;
+  const auto wants = [](const Tensor* other) { return other->requires_grad(); };
+  return target.requires_grad() || std::any_of(others.begin(), others.end(), wants);
+}
+
 /// The numbers of `target` as they are, for an operator whose gradient may want them.
-Tensor as_it_was(const Tensor& target, const Tensor& other) {
-  const bool wanted = target.requires_grad() || other.requires_grad();
-  if (!Graph::is_on() || !wanted) return target.detach();
+Tensor as_it_was(const Tensor& target, Others others) {
+  if (!wants_gradient(target, others)) return target.detach();
   const LocalTensor copy = target.local().clone();
   const Tensor old = target.is_distributed() ? Tensor(target.spec(), copy) : Tensor(copy);
   Graph::set_producer(old, Graph::producer(target), Graph::output(target));
   return old;
 }
 
+/// Every rank's part of the result comes from its parts of all of them, is of their dtype, and
+/// nobody asks how it came about: so the kernel may write it where it belongs.
+bool is_in_step(const Tensor& target, Others others) {
+  if (wants_gradient(target, others) || !tensors::is_floating_point(target.dtype())) return false;
+  if (target.is_distributed() && without_partials(target.placements()) != target.placements())
+    return false;
+  return std::all_of(others.begin(), others.end(), [&](const Tensor* other) {
+    if (other->is_distributed() != target.is_distributed()) return false;
+    return target.is_distributed()
+               ? other->spec() == target.spec()
+               : other->dtype() == target.dtype() && other->device() == target.device() &&
+                     other->shape() == target.shape();
+  });
+}
+
 void check_result(const char* op, const Tensor& target, const Tensor& result) {
   const bool loses_fraction =
       tensors::is_floating_point(result.dtype()) && !tensors::is_floating_point(target.dtype());
-  if (result.shape() == target.shape() && !loses_fraction) return;
+  const bool loses_number = result.dtype() != DType::boolean && target.dtype() == DType::boolean;
+  if (result.shape() == target.shape() && !loses_fraction && !loses_number) return;
   throw Error(ErrorCode::kInvalidArgument,
               std::string(op) + " on a tensor of " +
                   std::string(tensors::dtype_short_name(target.dtype())) +
@@ -79,14 +111,77 @@ const Tensor& assign(const Tensor& target, const Tensor& result) {
   return target;
 }
 
-const Tensor& in_place(const char* name, Tensor (*op)(const Tensor&, const Tensor&),
-                       const Tensor& target, const Tensor& other) {
+/// @param operation of the tensor as it was and the others @param kernel of the parts, in place; it
+/// is called where the parts are enough; nullptr: there is none
+template <typename Operation, typename Kernel>
+const Tensor& in_place(const char* name, const Tensor& target, Others others, Operation operation,
+                       Kernel kernel) {
+  for (const Tensor* other : others) {
+    if (!other->defined()) refuse_undefined(name, 1);
+  }
   check_writable(name, target);
-  check_not_shared(name, target, other);
-  const Tensor old = as_it_was(target, other);
-  const Tensor result = op(old, same(target, other) ? old : other);
+  for (const Tensor* other : others) check_not_shared(name, target, *other);
+  if constexpr (!std::is_null_pointer_v<Kernel>) {
+    if (is_in_step(target, others)) {
+      kernel(target.local());
+      return target;
+    }
+  }
+  const Tensor old = as_it_was(target, others);
+  const Tensor result = operation(old);
   check_result(name, target, result);
   return assign(target, result);
+}
+
+/// An operand that is the target itself is read as it was.
+const Tensor& unless_same(const Tensor& target, const Tensor& old, const Tensor& other) {
+  return same(target, other) ? old : other;
+}
+
+using OneIntoOne = Tensor (*)(const Tensor&);
+using OneKernel = const LocalTensor& (*)(const LocalTensor&);
+const Tensor& in_place_of_one(const char* name, const Tensor& target, OneIntoOne operation,
+                              OneKernel kernel) {
+  return in_place(name, target, {}, operation, kernel);
+}
+const Tensor& in_place_of_one(const char* name, const Tensor& target, OneIntoOne operation) {
+  return in_place(name, target, {}, operation, nullptr);
+}
+
+using TwoIntoOne = Tensor (*)(const Tensor&, const Tensor&);
+using TwoKernel = const LocalTensor& (*)(const LocalTensor&, const tensors::Operand&);
+const Tensor& in_place_of_two(const char* name, const Tensor& target, const Tensor& other,
+                              TwoIntoOne operation, TwoKernel kernel) {
+  return in_place(
+      name, target, {&other},
+      [&](const Tensor& old) { return operation(old, unless_same(target, old, other)); },
+      [&](const LocalTensor& part) { kernel(part, other.local()); });
+}
+
+using NumberIntoOne = Tensor (*)(const Tensor&, Scalar);
+const Tensor& in_place_with_number(const char* name, const Tensor& target, Scalar number,
+                                   NumberIntoOne operation, TwoKernel kernel) {
+  return in_place(
+      name, target, {}, [&](const Tensor& old) { return operation(old, number); },
+      [&](const LocalTensor& part) { kernel(part, number); });
+}
+
+using FusedOperation = Tensor (*)(const Tensor&, const Tensor&, const Tensor&, Scalar);
+using FusedKernel = const LocalTensor& (*)(const LocalTensor&, const LocalTensor&,
+                                           const LocalTensor&, Scalar);
+const Tensor& in_place_fused(const char* name, const Tensor& target, const Tensor& b,
+                             const Tensor& c, Scalar value, FusedOperation operation,
+                             FusedKernel kernel) {
+  return in_place(
+      name, target, {&b, &c},
+      [&](const Tensor& old) {
+        return operation(old, unless_same(target, old, b), unless_same(target, old, c), value);
+      },
+      [&](const LocalTensor& part) { kernel(part, b.local(), c.local(), value); });
+}
+
+std::optional<tensors::Operand> bound_operand(const std::optional<Scalar>& number) {
+  return number ? std::optional<tensors::Operand>(*number) : std::nullopt;
 }
 
 /// A local number as all elements of a tensor of target's shape, whole on every rank of its mesh.
@@ -100,17 +195,129 @@ Tensor everywhere(const Tensor& number, const Tensor& target) {
 }  // namespace
 
 const Tensor& Tensor::add_(const Tensor& other) const {
-  return in_place("add_", &dtensor::add, *this, other);
+  return in_place_of_two("add_", *this, other, dtensor::add, tensors::add_);
+}
+const Tensor& Tensor::add_(Scalar other) const {
+  return in_place_with_number("add_", *this, other, dtensor::add, tensors::add_);
 }
 const Tensor& Tensor::sub_(const Tensor& other) const {
-  return in_place("sub_", &dtensor::sub, *this, other);
+  return in_place_of_two("sub_", *this, other, dtensor::sub, tensors::sub_);
+}
+const Tensor& Tensor::sub_(Scalar other) const {
+  return in_place_with_number("sub_", *this, other, dtensor::sub, tensors::sub_);
 }
 const Tensor& Tensor::mul_(const Tensor& other) const {
-  return in_place("mul_", &dtensor::mul, *this, other);
+  return in_place_of_two("mul_", *this, other, dtensor::mul, tensors::mul_);
+}
+const Tensor& Tensor::mul_(Scalar other) const {
+  return in_place_with_number("mul_", *this, other, dtensor::mul, tensors::mul_);
+}
+const Tensor& Tensor::div_(const Tensor& other) const {
+  return in_place_of_two("div_", *this, other, dtensor::div, tensors::div_);
+}
+const Tensor& Tensor::div_(Scalar other) const {
+  return in_place_with_number("div_", *this, other, dtensor::div, tensors::div_);
+}
+const Tensor& Tensor::pow_(const Tensor& other) const {
+  return in_place_of_two("pow_", *this, other, dtensor::pow, tensors::pow_);
+}
+const Tensor& Tensor::pow_(Scalar other) const {
+  return in_place_with_number("pow_", *this, other, dtensor::pow, tensors::pow_);
+}
+const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
+  return in_place(
+      "add_", *this, {&other},
+      [&](const Tensor& old) {
+        return dtensor::add(old, dtensor::mul(unless_same(*this, old, other), alpha));
+      },
+      nullptr);
+}
+const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
+  return in_place(
+      "sub_", *this, {&other},
+      [&](const Tensor& old) {
+        return dtensor::sub(old, dtensor::mul(unless_same(*this, old, other), alpha));
+      },
+      nullptr);
 }
 
-const Tensor& Tensor::div_(const Tensor& other) const {
-  return in_place("div_", &dtensor::div, *this, other);
+const Tensor& Tensor::neg_() const {
+  return in_place_of_one("neg_", *this, dtensor::neg, tensors::neg_);
+}
+const Tensor& Tensor::abs_() const {
+  return in_place_of_one("abs_", *this, dtensor::abs, tensors::abs_);
+}
+const Tensor& Tensor::exp_() const {
+  return in_place_of_one("exp_", *this, dtensor::exp, tensors::exp_);
+}
+const Tensor& Tensor::log_() const {
+  return in_place_of_one("log_", *this, dtensor::log, tensors::log_);
+}
+const Tensor& Tensor::sqrt_() const {
+  return in_place_of_one("sqrt_", *this, dtensor::sqrt, tensors::sqrt_);
+}
+const Tensor& Tensor::rsqrt_() const {
+  return in_place_of_one("rsqrt_", *this, dtensor::rsqrt, tensors::rsqrt_);
+}
+const Tensor& Tensor::reciprocal_() const {
+  return in_place_of_one("reciprocal_", *this, dtensor::reciprocal, tensors::reciprocal_);
+}
+const Tensor& Tensor::sigmoid_() const {
+  return in_place_of_one("sigmoid_", *this, dtensor::sigmoid, tensors::sigmoid_);
+}
+const Tensor& Tensor::tanh_() const {
+  return in_place_of_one("tanh_", *this, dtensor::tanh, tensors::tanh_);
+}
+const Tensor& Tensor::relu_() const {
+  return in_place_of_one("relu_", *this, dtensor::relu, tensors::relu_);
+}
+const Tensor& Tensor::floor_() const {
+  return in_place_of_one("floor_", *this, dtensor::floor);
+}
+const Tensor& Tensor::ceil_() const {
+  return in_place_of_one("ceil_", *this, dtensor::ceil);
+}
+const Tensor& Tensor::round_() const {
+  return in_place_of_one("round_", *this, dtensor::round);
+}
+const Tensor& Tensor::trunc_() const {
+  return in_place_of_one("trunc_", *this, dtensor::trunc);
+}
+
+const Tensor& Tensor::clamp_(std::optional<Scalar> low, std::optional<Scalar> high) const {
+  return in_place(
+      "clamp_", *this, {}, [&](const Tensor& old) { return dtensor::clamp(old, low, high); },
+      [&](const LocalTensor& part) {
+        tensors::clamp_(part, bound_operand(low), bound_operand(high));
+      });
+}
+const Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) const {
+  return in_place(
+      "masked_fill_", *this, {&mask},
+      [&](const Tensor& old) {
+        return dtensor::masked_fill(old, unless_same(*this, old, mask), value);
+      },
+      nullptr);
+}
+const Tensor& Tensor::addcmul_(const Tensor& b, const Tensor& c, Scalar value) const {
+  return in_place_fused("addcmul_", *this, b, c, value, dtensor::addcmul, tensors::addcmul_);
+}
+const Tensor& Tensor::addcdiv_(const Tensor& b, const Tensor& c, Scalar value) const {
+  return in_place_fused("addcdiv_", *this, b, c, value, dtensor::addcdiv, tensors::addcdiv_);
+}
+const Tensor& Tensor::lerp_(const Tensor& end, Scalar weight) const {
+  return in_place(
+      "lerp_", *this, {&end},
+      [&](const Tensor& old) { return dtensor::lerp(old, unless_same(*this, old, end), weight); },
+      [&](const LocalTensor& part) { tensors::lerp_(part, end.local(), weight); });
+}
+const Tensor& Tensor::lerp_(const Tensor& end, const Tensor& weight) const {
+  return in_place(
+      "lerp_", *this, {&end, &weight},
+      [&](const Tensor& old) {
+        return dtensor::lerp(old, unless_same(*this, old, end), unless_same(*this, old, weight));
+      },
+      [&](const LocalTensor& part) { tensors::lerp_(part, end.local(), weight.local()); });
 }
 
 const Tensor& Tensor::copy_(const Tensor& source) const {

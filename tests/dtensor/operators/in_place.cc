@@ -14,6 +14,15 @@ void add_in_place(Operators& table) {
   table["add_"] = on_copy([](const Tensor& a, const Call& c) { a.add_(c.in(1)); });
   table["sub_"] = on_copy([](const Tensor& a, const Call& c) { a.sub_(c.in(1)); });
   table["mul_"] = on_copy([](const Tensor& a, const Call& c) { a.mul_(c.in(1)); });
+  table["div_"] = on_copy([](const Tensor& a, const Call& c) { a.div_(c.in(1)); });
+  table["add_scalar_"] = on_copy([](const Tensor& a, const Call& c) { a.add_(c.number("other")); });
+  table["mul_scalar_"] = on_copy([](const Tensor& a, const Call& c) { a.mul_(c.number("other")); });
+  table["relu_"] = on_copy([](const Tensor& a, const Call&) { a.relu_(); });
+  table["clamp_"] = on_copy([](const Tensor& a, const Call& c) {
+    a.clamp_(c.number_or_none("min"), c.number_or_none("max"));
+  });
+  table["masked_fill_"] =
+      on_copy([](const Tensor& a, const Call& c) { a.masked_fill_(c.in(1), c.number("value")); });
   table["copy_"] = on_copy([](const Tensor& a, const Call& c) { a.copy_(c.in(1)); });
   table["fill_"] = on_copy([](const Tensor& a, const Call& c) { a.fill_(c.number("value")); });
   table["zero_"] = on_copy([](const Tensor& a, const Call&) { a.zero_(); });

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -148,13 +149,45 @@ class Tensor {
   const Tensor& fill_(Scalar value) const;
   const Tensor& zero_() const { return fill_(0); }
   const Tensor& add_(const Tensor& other) const;
+  const Tensor& add_(Scalar other) const;
+  const Tensor& add_(const Tensor& other, Scalar alpha) const;  ///< alpha * other
   const Tensor& sub_(const Tensor& other) const;
+  const Tensor& sub_(Scalar other) const;
+  const Tensor& sub_(const Tensor& other, Scalar alpha) const;
   const Tensor& mul_(const Tensor& other) const;
+  const Tensor& mul_(Scalar other) const;
   const Tensor& div_(const Tensor& other) const;
+  const Tensor& div_(Scalar other) const;
+  const Tensor& pow_(const Tensor& exponent) const;
+  const Tensor& pow_(Scalar exponent) const;
+  const Tensor& neg_() const;
+  const Tensor& abs_() const;
+  const Tensor& exp_() const;
+  const Tensor& log_() const;
+  const Tensor& sqrt_() const;
+  const Tensor& rsqrt_() const;
+  const Tensor& reciprocal_() const;
+  const Tensor& sigmoid_() const;
+  const Tensor& tanh_() const;
+  const Tensor& relu_() const;
+  const Tensor& floor_() const;
+  const Tensor& ceil_() const;
+  const Tensor& round_() const;
+  const Tensor& trunc_() const;
+  const Tensor& clamp_(std::optional<Scalar> low, std::optional<Scalar> high = {}) const;
+  const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;
+  const Tensor& addcmul_(const Tensor& b, const Tensor& c, Scalar value = 1) const;
+  const Tensor& addcdiv_(const Tensor& b, const Tensor& c, Scalar value = 1) const;
+  const Tensor& lerp_(const Tensor& end, Scalar weight) const;
+  const Tensor& lerp_(const Tensor& end, const Tensor& weight) const;
   const Tensor& operator+=(const Tensor& other) const { return add_(other); }
+  const Tensor& operator+=(Scalar other) const { return add_(other); }
   const Tensor& operator-=(const Tensor& other) const { return sub_(other); }
+  const Tensor& operator-=(Scalar other) const { return sub_(other); }
   const Tensor& operator*=(const Tensor& other) const { return mul_(other); }
+  const Tensor& operator*=(Scalar other) const { return mul_(other); }
   const Tensor& operator/=(const Tensor& other) const { return div_(other); }
+  const Tensor& operator/=(Scalar other) const { return div_(other); }
 
   // Views, of local tensors and of distributed ones. Errors: kInvalidArgument.
   Tensor view(const Shape& shape) const;
