@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/tensor/dlpack.h"
 #include "dtrun/tensor/npy.h"
 
 namespace dtrun::dtensor {
@@ -53,6 +54,12 @@ Tensor eye(std::int64_t rows, std::int64_t columns, TensorOptions options) {
 Tensor from_blob(void* data, const Shape& shape, TensorOptions options,
                  std::function<void()> release) {
   return tensors::from_blob(data, shape, options, std::move(release));
+}
+DLManagedTensor* to_dlpack(const Tensor& tensor) {
+  return tensors::to_dlpack(tensor);
+}
+Tensor from_dlpack(DLManagedTensor* managed) {
+  return tensors::from_dlpack(managed);
 }
 void save_npy(const std::string& path, const Tensor& tensor) {
   tensors::save_npy(path, tensor);

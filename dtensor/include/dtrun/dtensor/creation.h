@@ -12,6 +12,8 @@
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
 
+struct DLManagedTensor;
+
 namespace dtrun::dtensor {
 
 using tensors::LiteralOptions;
@@ -44,6 +46,9 @@ Tensor eye(std::int64_t rows, TensorOptions options = {});
 Tensor eye(std::int64_t rows, std::int64_t columns, TensorOptions options = {});
 Tensor from_blob(void* data, const Shape& shape, TensorOptions options = {},
                  std::function<void()> release = nullptr);
+/// As tensors::to_dlpack and tensors::from_dlpack (dtrun/tensor/dlpack.h); no gradient.
+DLManagedTensor* to_dlpack(const Tensor& tensor);
+Tensor from_dlpack(DLManagedTensor* managed);
 /// Local ones. @throws as tensors::save_npy, tensors::load_npy (dtrun/tensor/npy.h)
 void save_npy(const std::string& path, const Tensor& tensor);
 Tensor load_npy(const std::string& path);
