@@ -260,6 +260,17 @@ TEST(ElementwiseTest, NumbersGiveTheDtypeOfTheirKind) {
   EXPECT_EQ(asinh(whole).dtype(), DType::f32);
 }
 
+TEST(ElementwiseTest, MethodsAreTheFunctions) {
+  const Tensor x = tensor({-1.5, 0.5, 2.0}), b = tensor({1.0, 0.5, 3.0});
+  EXPECT_EQ(x.abs().pow(2).sub(b).to_vector(), pow(abs(x), 2).sub(b).to_vector());
+  EXPECT_EQ(x.clamp(-1, 1).add(b).to_vector(), (Values{0, 1, 4}));
+  EXPECT_EQ(x.masked_fill(x.lt(0), 7).to_vector(), (Values{7, 0.5, 2}));
+  EXPECT_EQ(x.relu().maximum(b).mul(2).div(b).to_vector(), (Values{2, 2, 2}));
+  EXPECT_EQ(x.eq(b).logical_or(x.gt(1)).to_vector(), (Values{0, 1, 1}));
+  EXPECT_EQ(x.matmul(b).item(), 4.75);
+  EXPECT_EQ(x.exp().log().sub(x).abs().lt(1e-6).to_vector(), Values(3, 1));
+}
+
 TEST(ElementwiseTest, WhatPyTorchRefusesIsRefused) {
   const Tensor whole = tensor({1, 2, 3}), mask = tensor({true, false, true});
   expect_refused([&] { neg(mask); }, "neg of a bool tensor");

@@ -189,6 +189,63 @@ class Tensor {
   const Tensor& operator/=(const Tensor& other) const { return div_(other); }
   const Tensor& operator/=(Scalar other) const { return div_(other); }
 
+  // Functions of each element; as functions in ops.h and ops/elementwise.h, which has more.
+  Tensor add(const Tensor& other) const;
+  Tensor add(Scalar other) const;
+  Tensor sub(const Tensor& other) const;
+  Tensor sub(Scalar other) const;
+  Tensor mul(const Tensor& other) const;
+  Tensor mul(Scalar other) const;
+  Tensor div(const Tensor& other) const;
+  Tensor div(Scalar other) const;
+  Tensor pow(const Tensor& other) const;
+  Tensor pow(Scalar other) const;
+  Tensor maximum(const Tensor& other) const;
+  Tensor maximum(Scalar other) const;
+  Tensor minimum(const Tensor& other) const;
+  Tensor minimum(Scalar other) const;
+  Tensor eq(const Tensor& other) const;
+  Tensor eq(Scalar other) const;
+  Tensor ne(const Tensor& other) const;
+  Tensor ne(Scalar other) const;
+  Tensor lt(const Tensor& other) const;
+  Tensor lt(Scalar other) const;
+  Tensor le(const Tensor& other) const;
+  Tensor le(Scalar other) const;
+  Tensor gt(const Tensor& other) const;
+  Tensor gt(Scalar other) const;
+  Tensor ge(const Tensor& other) const;
+  Tensor ge(Scalar other) const;
+  Tensor logical_and(const Tensor& other) const;
+  Tensor logical_or(const Tensor& other) const;
+  Tensor abs() const;
+  Tensor neg() const;
+  Tensor sign() const;
+  Tensor square() const;
+  Tensor exp() const;
+  Tensor log() const;
+  Tensor log2() const;
+  Tensor log1p() const;
+  Tensor expm1() const;
+  Tensor sqrt() const;
+  Tensor rsqrt() const;
+  Tensor reciprocal() const;
+  Tensor sin() const;
+  Tensor cos() const;
+  Tensor tanh() const;
+  Tensor erf() const;
+  Tensor sigmoid() const;
+  Tensor relu() const;
+  Tensor floor() const;
+  Tensor ceil() const;
+  Tensor round() const;
+  Tensor trunc() const;
+  Tensor isnan() const;
+  Tensor logical_not() const;
+  Tensor clamp(std::optional<Scalar> low, std::optional<Scalar> high = {}) const;
+  Tensor masked_fill(const Tensor& mask, Scalar value) const;
+  Tensor matmul(const Tensor& other) const;
+
   // Views, of local tensors and of distributed ones. Errors: kInvalidArgument.
   Tensor view(const Shape& shape) const;
   Tensor reshape(const Shape& shape) const;
