@@ -114,6 +114,98 @@ TEST(IndexTest, PositionsFromTheEndAreThose) {
       {4, 3});
 }
 
+TEST(IndexTest, SeveralPositionsPickFromAsManyDims) {
+  const Tensor x = arange(24).to(DType::f64).reshape({2, 3, 4});
+  // PyTorch: x[[[1], [-2]], [0, -1]], x[i, j, k].
+  const Tensors rows_and_columns = {tensor({{1}, {-2}}), tensor({0, -1})};
+  const Tensor slices = index(x, rows_and_columns);
+  EXPECT_EQ(slices.shape(), (Shape{2, 2, 4}));
+  EXPECT_EQ(slices.to_vector(),
+            (std::vector<double>{12, 13, 14, 15, 20, 21, 22, 23, 0, 1, 2, 3, 8, 9, 10, 11}));
+  EXPECT_EQ(index(x, Tensors{tensor({0, 1}), tensor({2, 0}), tensor({-1})}).to_vector(),
+            (std::vector<double>{11, 15}));
+  const auto placed_all = [](const Tensor& where, Tensors all, const Placement& placement) {
+    for (Tensor& one : all) one = placed(where, one, placement);
+    return all;
+  };
+  const Tensor values = randn({2, 2}, {3}, kDoubles);
+  // Where none stands twice, and where one does.
+  const Tensors once = {tensor({{1}, {-2}}), tensor({0, 2})};
+  const Tensors twice = {tensor({{4}, {-1}}), tensor({0, 2})};
+  for (const Placement& cut : {Placement(Replicate()), Placement(Shard(0))}) {
+    expect_right([&](const Tensor& a) { return index(a, placed_all(a, twice, cut)); }, {5, 4});
+    expect_right([&](const Tensor& a) { return index(a, placed_all(a, twice, cut)); }, {5, 4, 2});
+    expect_right(
+        [&](const Tensor& a) {
+          return index_put(a, placed_all(a, once, cut), placed(a, values, cut));
+        },
+        {5, 4});
+    for (const Tensors& target : {once, twice}) {
+      expect_right(
+          [&](const Tensor& a) {
+            return index_put(a, placed_all(a, target, cut), placed(a, values, cut),
+                             PutMode::accumulate);
+          },
+          {5, 4});
+    }
+  }
+  const Tensor sums = index_put(zeros(3), tensor({2, 0, -1}), ones(3), PutMode::accumulate);
+  EXPECT_EQ(sums.to_vector(), (std::vector<double>{1, 0, 2}));
+}
+
+TEST(IndexTest, OfALargerSourceWhatIsBesideTheIndexIsTaken) {
+  const Tensor rows = tensor({{2, 0}, {1, 3}}), source = randn({3, 4}, {3}, kDoubles);
+  for (const Placement& cut : {Placement(Replicate()), Placement(Shard(0)), Placement(Shard(1))}) {
+    const auto at = [&](const Tensor& x) { return placed(x, rows, cut); };
+    const auto from = [&](const Tensor& x) { return placed(x, source, cut); };
+    expect_right([&](const Tensor& x) { return scatter(x, 0, at(x), from(x)); }, {4, 3});
+    expect_right([&](const Tensor& x) { return scatter_add(x, 0, at(x), from(x)); }, {4, 3});
+    const Tensor target = randn({4, 3}, {4}, kDoubles);
+    expect_right([&](const Tensor& x) { return scatter(placed(x, target, cut), 0, at(x), x); },
+                 {3, 4});
+  }
+}
+
+TEST(IndexTest, AMaskPicksFromLocalTensorsOnly) {
+  const Tensor mask = tensor({true, false, true});
+  expect_gradient_right([&](const Tensor& x) { return masked_select(x, mask); }, {2, 3});
+  const Tensor x = tensor({{1.0, 2.0, 3.0}, {4.0, 5.0, 6.0}});
+  EXPECT_EQ(masked_select(x, mask).to_vector(), (std::vector<double>{1, 3, 4, 6}));
+  EXPECT_EQ(masked_select(x, tensor({false})).shape(), (Shape{0}));
+  expect_refused([&] { masked_select(x, tensor({1, 0, 1})); }, "a mask is bool");
+  expect_refused([&] { index(x, mask); }, "index with bool mask");
+  expect_refused([&] { index_put(x, mask, ones(3)); }, "index_put with bool mask");
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const Tensor cut =
+        distribute_tensor(x, DeviceMesh(group, {2}), {Shard(0)}, {.source_rank = -1});
+    expect_refused([&] { masked_select(cut, placed(cut, mask, Replicate())); }, "on a mesh");
+  });
+}
+
+TEST(IndexTest, ClassesAreOnesOfTheirOwnDim) {
+  const Tensor classes = tensor({{2, 0}, {1, 2}, {0, 0}});
+  const std::vector<double> three = {0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 1, 0, 0};
+  EXPECT_EQ(one_hot(classes).shape(), (Shape{3, 2, 3}));
+  EXPECT_EQ(one_hot(classes).to_vector(), three);
+  EXPECT_EQ(one_hot(tensor({1}), 4).to_vector(), (std::vector<double>{0, 1, 0, 0}));
+  const auto expect_refusals = [](const Tensor& x) {
+    expect_refused([&] { one_hot(x, 2); }, "one_hot: position");
+    expect_refused([&] { one_hot(x, 0); }, "one_hot of 0 classes");
+    expect_refused([&] { one_hot(x.to(DType::f64)); }, "positions are int64");
+    expect_refused([&] { one_hot(x.narrow(0, 0, 0)); }, "one_hot of no classes");
+  };
+  expect_refusals(classes);
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    for (const Placement& placement : {Placement(Replicate()), Placement(Shard(1))}) {
+      const Tensor x = distribute_tensor(classes, mesh, {placement}, {.source_rank = -1});
+      EXPECT_EQ(one_hot(x).placements(), Placements{placement});
+      EXPECT_EQ(one_hot(x).to_vector(), three);
+    }
+    expect_refusals(distribute_tensor(classes, mesh, {Replicate()}, {.source_rank = -1}));
+  });
+}
+
 TEST(IndexTest, PlacesChangeOnEveryLayout) {
   expect_right([](const Tensor& x) { return flip(x, {0}); }, {5, 4});
   expect_right([](const Tensor& x) { return flip(x, {-1, 0}); }, {5, 4});
@@ -165,7 +257,18 @@ TEST(IndexTest, PositionsThatAreNoneAreNamedOnEveryLayout) {
           gather(x, 1, at(tensor({{0}, {3}})));
         },
         "gather: position 1 of dim 1 is 3");
-    expect_refused([&] { index(x, at(tensor({-5}))); }, "is -1");
+    expect_refused([&] { index(x, at(tensor({-5}))); }, "index: position 0 of dim 0 is -5");
+    expect_refused(
+        [&] {
+          index(x, {at(tensor({0, 1})), at(tensor({0, 3}))});
+        },
+        "index: position 1 of dim 1 is 3");
+    expect_refused(
+        [&] {
+          index_put(x, {at(tensor({0})), at(tensor({-4}))}, at(ones({1}, kDoubles)));
+        },
+        "index_put: position 0 of dim 1 is -4");
+    expect_refused([&] { index(x, Tensors(3, at(tensor({0})))); }, "3 lists of positions");
     expect_refused([&] { index_select(x, 0, at(tensor({1.0}))); }, "positions are int64");
     expect_refused([&] { gather(x, 0, at(tensor({1}))); }, "as many dims");
     expect_refused([&] { flip(x, {0, 2}); }, "dim 2");

@@ -271,6 +271,14 @@ void Samples::add_index() {
   add("index", {x, list}, [](const Tensors& in) { return index(in[0], in[1]); });
   add("index_put", {x, arange(2), made({2, columns_})},
       [](const Tensors& in) { return index_put(in[0], in[1], in[2]); });
+  const Tensor line = numbers({3}, rows_), places = numbers({2, 1}, columns_);
+  add("index of two", {x, line, places}, [](const Tensors& in) {
+    return index(in[0], Tensors{in[1], in[2]});
+  });
+  add("index_put, accumulated", {x, line, places, made({2, 3})}, [](const Tensors& in) {
+    return index_put(in[0], Tensors{in[1], in[2]}, in[3], PutMode::accumulate);
+  });
+  add("one_hot", {line}, [rows = rows_](const Tensors& in) { return one_hot(in[0], rows); });
   add("embedding", {x, numbers({2, 3}, rows_)},
       [](const Tensors& in) { return embedding(in[1], in[0]); });
   add("flip", {x}, [](const Tensors& in) { return flip(in[0], {0}); });

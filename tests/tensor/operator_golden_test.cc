@@ -342,6 +342,12 @@ void add_picks(Catalogue& catalogue) {
   catalogue["scatter_add"] = [dim_of](const GoldenInputs& in, const Arguments& arguments) {
     return Outputs{scatter_add(in.tensor(0), dim_of(arguments), in.tensor(1), in.tensor(2))};
   };
+  catalogue["masked_select"] = [](const GoldenInputs& in, const Arguments&) {
+    return Outputs{masked_select(in.tensor(0), in.tensor(1))};
+  };
+  catalogue["one_hot"] = [](const GoldenInputs& in, const Arguments& arguments) {
+    return Outputs{one_hot(in.tensor(0), arguments.at("count").as_int64())};
+  };
   catalogue["index_add"] = [dim_of](const GoldenInputs& in, const Arguments& arguments) {
     return Outputs{index_add(in.tensor(0), dim_of(arguments), in.tensor(1), in.tensor(2))};
   };

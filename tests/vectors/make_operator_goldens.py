@@ -144,7 +144,7 @@ def binary():
             yield case(op, [a, number], {}, BINARY[op], rtol=roughness(op, name), atol=1e-30 if op == "pow" else None)
     for name in INTEGERS:
         zero = tensor_of(name, [4, 0])
-        for op in DIVISIONS:
+        for op in sorted(DIVISIONS):
             yield case(op, [tensor_of(name, [1, 2]), zero], {}, BINARY[op])
             yield case(op, [tensor_of(name, [1, 2]), 0], {}, BINARY[op])
 
@@ -360,10 +360,27 @@ def last():
         yield case("lerp", [tensor_of(name, [1, 2]), tensor_of(name, [3, -4]), weights], {}, torch.lerp)
 
 
+def more_picks():
+    for name in DTYPES:
+        a = tensor_of(name, [rng.randint(0, 3) for _ in range(12)], (3, 4))
+        view, positions = a.t(), torch.tensor([[2, 0], [1, 3]])
+        for op, run in {"scatter": torch.scatter, "scatter_add": torch.scatter_add}.items():
+            yield case(op, [view, positions, view], {"dim": 0}, lambda a, i, s, run=run: run(a, 0, i, s))
+            yield case(op, [view, positions, view[:1]], {"dim": 0}, lambda a, i, s, run=run: run(a, 0, i, s))
+        mask = torch.tensor([rng.random() < 0.5 for _ in range(12)]).reshape(4, 3)
+        for m in [mask, mask[0], mask[:, :1], mask & False, a[0]]:
+            yield case("masked_select", [view, m], {}, torch.masked_select)
+        yield case("masked_select", [a[0, 0], mask], {}, torch.masked_select)
+        yield case("one_hot", [a], {"count": 5}, lambda a: F.one_hot(a, 5))
+    classes = torch.tensor([[0, 3], [1, 1], [2, 0]])
+    for listed, count in [(classes, 4), (classes.t(), 6), (classes, 3), (classes - 1, 4), (classes[0, 1], 4), (classes[:0], 2)]:
+        yield case("one_hot", [listed], {"count": count}, lambda a, count=count: F.one_hot(a, count))
+
+
 def main(folder):
     assert torch.__version__.startswith("2.11"), torch.__version__
     torch.set_num_threads(1)
-    generators = [unary(), binary(), in_place(), ternary(), shapes(), reductions(), rows(), picks(), later(), last()]
+    generators = [unary(), binary(), in_place(), ternary(), shapes(), reductions(), rows(), picks(), later(), last(), more_picks()]
     write(f"{folder}/tensor_operators.jsonl.gz", list(itertools.chain(*generators)))
     rng.seed(20261123)
     write(f"{folder}/tensor_convolutions.jsonl.gz", list(convolutions()))

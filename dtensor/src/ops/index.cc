@@ -275,22 +275,21 @@ int indexed_dim(const Tensor& a, int dim) {
   return tensors::normalize_dim(dim, std::max<std::size_t>(1, a.shape().size()));
 }
 
+/// The part of a source beside the index: it may be larger than that.
+Tensor beside_index(const Tensor& source, const Tensor& index) {
+  Tensor part = source;
+  if (source.dim() != index.dim()) return part;
+  for (int d = 0; d < source.dim(); ++d) {
+    if (source.size(d) > index.size(d)) part = part.narrow(d, 0, index.size(d));
+  }
+  return part;
+}
+
 template <typename A, typename V>
 Tensor call_three(const Op<A, V>& op, const Tensor& a, const Tensor& b, const Tensor& c,
                   const A& attributes, const V& numbers = {}) {
   const Tensor* const inputs[] = {&a, &b, &c};
   return call(op, std::span<const Tensor* const>(inputs), attributes, numbers);
-}
-
-/// Those that count from the end, from the beginning.
-Tensor from_beginning(const Tensor& positions, std::int64_t size) {
-  return where(lt(positions, 0), positions + size, positions);
-}
-
-void require_a_dim(std::string_view op, const Tensor& a) {
-  if (a.dim() != 0) return;
-  throw base::Error(base::ErrorCode::kInvalidArgument,
-                    std::string(op) + " of a tensor without dims");
 }
 
 Shape with_positions(const Shape& positions, const Shape& a) {
@@ -312,30 +311,15 @@ Tensor gather(const Tensor& a, int dim, const Tensor& index) {
   return call(kGather, a, index, IndexedDim{indexed_dim(a, dim)}, Origin{a.spec()});
 }
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, const Tensor& source) {
-  return call_three(kScatter, a, index, source, IndexedDim{indexed_dim(a, dim)});
+  return call_three(kScatter, a, index, beside_index(source, index),
+                    IndexedDim{indexed_dim(a, dim)});
 }
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, Scalar value) {
   return call(kScatterNumber, a, index, IndexedDim{indexed_dim(a, dim)}, Number{value});
 }
 Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source) {
-  return call_three(kScatterAdd, a, index, source, IndexedDim{indexed_dim(a, dim)});
-}
-
-Tensor index(const Tensor& a, const Tensor& positions) {
-  require_a_dim("index", a);
-  const Tensor list = from_beginning(positions, a.size(0)).reshape({positions.numel()});
-  return index_select(a, 0, list).reshape(with_positions(positions.shape(), a.shape()));
-}
-
-Tensor index_put(const Tensor& a, const Tensor& positions, const Tensor& values) {
-  require_a_dim("index_put", a);
-  const Tensor list = from_beginning(positions, a.size(0)).reshape({positions.numel()});
-  Shape slices = a.shape();
-  slices[0] = positions.numel();
-  Shape column(slices.size(), 1);
-  column[0] = slices[0];
-  const Tensor whole = values.expand(with_positions(positions.shape(), a.shape())).reshape(slices);
-  return scatter(a, 0, list.reshape(column).expand(slices), whole);
+  return call_three(kScatterAdd, a, index, beside_index(source, index),
+                    IndexedDim{indexed_dim(a, dim)});
 }
 
 Tensor embedding(const Tensor& positions, const Tensor& table,

@@ -43,6 +43,19 @@ void require_source(std::string_view op, const LocalTensor& a, const LocalTensor
               fmt::format("it takes {} {}", dtype_name(a.dtype()), shape_to_string(shape)));
 }
 
+/// The part of a source beside the index: it may be larger than that.
+LocalTensor beside_index(std::string_view op, const LocalTensor& a, const LocalTensor& source,
+                         const Shape& index) {
+  LocalTensor part = source;
+  const bool fits = source.shape().size() == index.size();
+  for (int d = 0; fits && d < source.dim(); ++d) {
+    const std::int64_t size = index[static_cast<std::size_t>(d)];
+    if (source.size(d) > size) part = part.narrow(d, 0, size);
+  }
+  require_source(op, a, part, index);
+  return part;
+}
+
 /// A tensor without dims as a line of one.
 LocalTensor with_a_dim(const LocalTensor& a) {
   return a.dim() == 0 ? a.view({1}) : a;
@@ -191,6 +204,22 @@ void check_positions(std::string_view op, const LocalTensor& index, int dim, std
               fmt::format("the dim has {} elements", size));
 }
 
+LocalTensor positions_from_start(std::string_view op, const LocalTensor& index, int dim,
+                                 std::int64_t size) {
+  require_positions(op, index);
+  const LocalTensor out = index.clone();
+  std::int64_t* const positions = out.data_as<std::int64_t>();
+  for (std::int64_t i = 0; i < out.numel(); ++i) {
+    if (positions[i] < -size || positions[i] >= size) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: position {} of dim {} is {}", op, i, dim, positions[i]),
+                  fmt::format("the dim has {} elements", size));
+    }
+    if (positions[i] < 0) positions[i] += size;
+  }
+  return out;
+}
+
 LocalTensor index_select(const LocalTensor& tensor, int dim, const LocalTensor& index) {
   require_host("index_select", tensor);
   require_positions("index_select", index);
@@ -249,9 +278,9 @@ LocalTensor gather(const LocalTensor& a, int dim, const LocalTensor& index) {
 LocalTensor scatter(const LocalTensor& a, int dim, const LocalTensor& index,
                     const LocalTensor& source) {
   const Beside both = beside("scatter", a, dim, index);
-  require_source("scatter", a, source, index.shape());
+  const LocalTensor parts = with_a_dim(beside_index("scatter", a, source, index.shape()));
   const LocalTensor out = both.a.clone();
-  for_each_by_size({both.index, out, with_a_dim(source), both.dim},
+  for_each_by_size({both.index, out, parts, both.dim},
                    [](auto& element, auto& value) { element = value; });
   return a.dim() == 0 ? out.view({}) : out;
 }
@@ -263,12 +292,11 @@ LocalTensor scatter(const LocalTensor& a, int dim, const LocalTensor& index, Sca
 LocalTensor scatter_add(const LocalTensor& a, int dim, const LocalTensor& index,
                         const LocalTensor& source) {
   const Beside both = beside("scatter_add", a, dim, index);
-  require_source("scatter_add", a, source, index.shape());
+  const LocalTensor parts = with_a_dim(beside_index("scatter_add", a, source, index.shape()));
   if (is_half(a.dtype())) {
     return scatter_add(a.to(DType::f32), dim, index, source.to(DType::f32)).to(a.dtype());
   }
   const LocalTensor out = both.a.clone();
-  const LocalTensor parts = with_a_dim(source);
   dispatch(a.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     const IndexLines lines{both.index, out, parts, both.dim};
@@ -277,6 +305,39 @@ LocalTensor scatter_add(const LocalTensor& a, int dim, const LocalTensor& index,
     });
   });
   return a.dim() == 0 ? out.view({}) : out;
+}
+
+LocalTensor one_hot(const LocalTensor& positions, std::int64_t count) {
+  require_positions("one_hot", positions);
+  check_positions("one_hot", positions, positions.dim(), count);
+  Shape shape = positions.shape();
+  shape.push_back(count);
+  return scatter(zeros(shape, {DType::i64}), -1, positions.unsqueeze(-1), 1);
+}
+
+LocalTensor true_positions(const LocalTensor& mask) {
+  require_host("masked_select", mask);
+  if (mask.dtype() != DType::boolean) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("masked_select with a {} mask", dtype_name(mask.dtype())),
+                "a mask is bool", "ne(mask, 0)");
+  }
+  const LocalTensor line = mask.contiguous();
+  const bool* const is_true = line.data_as<const bool>();
+  const std::int64_t count = std::count(is_true, is_true + line.numel(), true);
+  const LocalTensor out = empty({count}, {DType::i64});
+  std::int64_t* next = out.data_as<std::int64_t>();
+  for (std::int64_t i = 0; i < line.numel(); ++i) {
+    if (is_true[i]) *next++ = i;
+  }
+  return out;
+}
+
+LocalTensor masked_select(const LocalTensor& a, const LocalTensor& mask) {
+  require_host("masked_select", a);
+  const Shape shape = broadcast_shapes(a.shape(), mask.shape());
+  const LocalTensor positions = true_positions(mask.expand(shape));
+  return index_select(a.expand(shape).reshape({-1}), 0, positions);
 }
 
 }  // namespace dtrun::tensors

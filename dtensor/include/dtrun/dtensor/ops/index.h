@@ -21,14 +21,26 @@ Tensor index_add(const Tensor& a, int dim, const Tensor& index, const Tensor& so
 /// result[i][j] = a[index[i][j]][j] for dim 0.
 Tensor gather(const Tensor& a, int dim, const Tensor& index);
 /// `a` with source's elements at those positions; of several for one, the last, and then no
-/// gradient is right.
+/// gradient is right. @param source at least as large as the index; the rest is not used
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, const Tensor& source);
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, Scalar value);
 Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source);
-/// a[index]: a slice of dim 0 for each position, which may be negative: from the end.
+/// a[i]: a slice of dim 0 for each position; a[i, j]: one of dims 0 and 1 for each pair, and so on.
+/// Positions broadcast against each other; one may be negative: from the end. No bool masks.
 Tensor index(const Tensor& a, const Tensor& positions);
-/// `a` with values' slices at those positions of dim 0, none of them twice.
-Tensor index_put(const Tensor& a, const Tensor& positions, const Tensor& values);
+Tensor index(const Tensor& a, const Tensors& positions);
+enum class PutMode : std::uint8_t { replace, accumulate };
+/// `a` with values' slices at those positions, instead of what is there, none of them twice, or
+/// added to it. @param values broadcast to what index() gives
+Tensor index_put(const Tensor& a, const Tensor& positions, const Tensor& values,
+                 PutMode mode = PutMode::replace);
+Tensor index_put(const Tensor& a, const Tensors& positions, const Tensor& values,
+                 PutMode mode = PutMode::replace);
+/// The elements where the mask is true, as one line; they broadcast. For local tensors only: how
+/// many there are, no rank knows of the others.
+Tensor masked_select(const Tensor& a, const Tensor& mask);
+/// 1 at each class of a new last dim, 0 elsewhere. i64. @param num_classes none: the greatest and 1
+Tensor one_hot(const Tensor& classes, std::optional<std::int64_t> num_classes = {});
 /// A row of the table for each position. @param padding_idx whose row gets no gradient
 Tensor embedding(const Tensor& positions, const Tensor& table,
                  std::optional<std::int64_t> padding_idx = {});

@@ -13,6 +13,10 @@ namespace dtrun::tensors {
 /// @throws Error kInvalidArgument naming the first position that is none, unless all are in
 /// [0, size)
 void check_positions(std::string_view op, const LocalTensor& index, int dim, std::int64_t size);
+/// Positions in [-size, size), those that count from the end as they count from the beginning.
+/// @throws Error kInvalidArgument naming the first that is none, as it was given
+LocalTensor positions_from_start(std::string_view op, const LocalTensor& index, int dim,
+                                 std::int64_t size);
 
 /// The slices at those positions. @param index 1-D
 LocalTensor index_select(const LocalTensor& a, int dim, const LocalTensor& index);
@@ -24,12 +28,21 @@ LocalTensor index_add(const LocalTensor& a, int dim, const LocalTensor& index,
 /// in the other dims.
 LocalTensor gather(const LocalTensor& a, int dim, const LocalTensor& index);
 /// A copy of `a` with source's elements at those positions; of several for one, the last.
+/// @param source at least as large as the index; what is beyond it is not used
 LocalTensor scatter(const LocalTensor& a, int dim, const LocalTensor& index,
                     const LocalTensor& source);
 LocalTensor scatter(const LocalTensor& a, int dim, const LocalTensor& index, Scalar value);
 /// Added to what is there. Halves are summed in f32.
 LocalTensor scatter_add(const LocalTensor& a, int dim, const LocalTensor& index,
                         const LocalTensor& source);
+
+/// 1 at each position of a new last dim, 0 elsewhere. i64.
+LocalTensor one_hot(const LocalTensor& positions, std::int64_t count);
+
+/// Where the mask is true, counted as if it were one line. 1-D. @param mask bool
+LocalTensor true_positions(const LocalTensor& mask);
+/// The elements where the mask is true, as one line; `a` and the mask broadcast.
+LocalTensor masked_select(const LocalTensor& a, const LocalTensor& mask);
 
 /// The elements in the opposite order along those dims.
 LocalTensor flip(const LocalTensor& a, const std::vector<int>& dims);
