@@ -1,5 +1,5 @@
 // The operators against recorded results of PyTorch: values and gradients, for the files
-// ops_*.jsonl of the folder that DTRUN_TEST_VECTORS names. For each operator it prints how many
+// ops_*.jsonl of tests/vectors, or of the folder that DTRUN_TEST_VECTORS names. For each operator it prints how many
 // cases gave the value, were refused, were wrong, or are of an operator that is not there; a wrong
 // one fails.
 #include <gtest/gtest.h>
@@ -151,8 +151,8 @@ void run_on_mesh(const std::vector<int>& shape, const std::vector<VectorCase>& i
 }
 
 TEST(OperatorVectorsTest, NoOperatorGivesAWrongValueOrGradient) {
-  const char* const folder = std::getenv("DTRUN_TEST_VECTORS");
-  if (folder == nullptr) GTEST_SKIP() << "DTRUN_TEST_VECTORS names no folder of ops_*.jsonl";
+  const char* const told = std::getenv("DTRUN_TEST_VECTORS");
+  const std::string folder = told != nullptr ? told : test::vector_folder();
   std::map<std::vector<int>, std::vector<VectorCase>> by_mesh;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();

@@ -1,7 +1,8 @@
 # The vectors lie compressed in the tree and are unpacked beside the tests' programs.
 set(vector_folder ${CMAKE_CURRENT_BINARY_DIR}/vectors)
 set(vector_files)
-foreach(name collectives layout redistribute ops)
+foreach(name collectives layout redistribute ops
+    ops_index ops_matmul ops_nn ops_pointwise ops_reduction ops_view)
   set(packed ${CMAKE_CURRENT_SOURCE_DIR}/vectors/${name}.jsonl.gz)
   set(unpacked ${vector_folder}/${name}.jsonl)
   add_custom_command(OUTPUT ${unpacked}

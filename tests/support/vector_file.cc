@@ -9,8 +9,12 @@
 
 namespace dtrun::test {
 
+std::string vector_folder() {
+  return DTRUN_VECTOR_FOLDER;
+}
+
 std::vector<VectorCase> read_vector_file(const std::string& name) {
-  return read_vector_path(std::string(DTRUN_VECTOR_FOLDER) + "/" + name + ".jsonl");
+  return read_vector_path(vector_folder() + "/" + name + ".jsonl");
 }
 
 std::vector<VectorCase> read_vector_path(const std::string& path) {

@@ -14,6 +14,8 @@ using VectorCase = boost::json::object;
 /// @param name "layout", "redistribute" or "ops"
 std::vector<VectorCase> read_vector_file(const std::string& name);
 std::vector<VectorCase> read_vector_path(const std::string& path);
+/// Where the unpacked files lie.
+std::string vector_folder();
 
 std::string text_of(const boost::json::value& value);
 std::vector<std::string> texts_of(const boost::json::value& list);

@@ -9,6 +9,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
+#include "dtrun/tensor/ops/index.h"
 #include "dtrun/tensor/threads.h"
 #include "openblas.h"
 
@@ -130,6 +131,36 @@ TEST(OpsTest, ThreadsMayReadOneTensorTogether) {
   }
   for (std::thread& rank : ranks) rank.join();
   for (const LocalTensor& result : results) EXPECT_TRUE(equal(result, expected));
+}
+
+TEST(OpsTest, PickingHasTheSameBitsForEveryNumberOfThreads) {
+  const int before = num_threads();
+  const LocalTensor rows = randn({4000, 33}, {1}), table = randn({501, 33}, {2});
+  const LocalTensor list = remainder(arange(4000) * 7919, 501);
+  const LocalTensor index = list.unsqueeze(1).expand({4000, 33}).contiguous();
+  const auto all = [&] {
+    const Sorted ordered = sort(rows, 0);
+    return std::vector<LocalTensor>{index_add(table, 0, list, rows, 0.5),
+                                    index_select(table, 0, list),
+                                    scatter_add(table, 0, index, rows),
+                                    scatter(table, 0, index, rows),
+                                    gather(table, 0, index),
+                                    ordered.indices,
+                                    ordered.values,
+                                    reverse_cumsum(rows, 0),
+                                    triu(rows, 3)};
+  };
+  set_num_threads(1);
+  const std::vector<LocalTensor> expected = all();
+  for (const int threads : {2, 4}) {
+    set_num_threads(threads);
+    const std::vector<LocalTensor> found = all();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_TRUE(equal(found[i], expected[i]))
+          << "operator " << i << ", " << threads << " threads";
+    }
+  }
+  set_num_threads(before);
 }
 
 TEST(OpsTest, ProductsHaveTheSameBitsForEveryNumberOfThreads) {
