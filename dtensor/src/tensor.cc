@@ -104,19 +104,6 @@ Tensor Tensor::to(Device device) const {
                   [from = this->device()](const Tensor& gradient) { return gradient.to(from); });
 }
 
-Tensor Tensor::sum() const {
-  return dtensor::sum(*this);
-}
-Tensor Tensor::sum(const std::vector<int>& dims, bool keepdim) const {
-  return dtensor::sum(*this, dims, keepdim);
-}
-Tensor Tensor::mean() const {
-  return dtensor::mean(*this);
-}
-Tensor Tensor::mean(const std::vector<int>& dims, bool keepdim) const {
-  return dtensor::mean(*this, dims, keepdim);
-}
-
 bool equal(const Tensor& a, const Tensor& b) {
   return tensors::equal(whole_of(a), whole_of(b));
 }

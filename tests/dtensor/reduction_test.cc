@@ -9,6 +9,7 @@
 
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
+#include "dtrun/dtensor/ops/elementwise.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -158,6 +159,18 @@ TEST(ReductionTest, TruthIsThatOfTheWhole) {
       expect_same_on_meshes([&](const Tensor& x) { return op(x.to(dtype), {0}, true); }, whole);
     }
   }
+}
+
+TEST(ReductionTest, MethodsAreTheFunctions) {
+  const Tensor x = tensor({{1.0, 4.0, 2.0}, {3.0, 0.5, 7.0}});
+  EXPECT_EQ(x.max().item(), 7);
+  EXPECT_EQ(x.min(1).indices.to_vector_i64(), (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(x.argmax(0, true).shape(), (Shape{1, 3}));
+  EXPECT_EQ(x.amin({1}).to_vector(), (std::vector<double>{1, 0.5}));
+  EXPECT_EQ(x.prod(0).to_vector(), (std::vector<double>{3, 2, 14}));
+  EXPECT_EQ(x.cumsum(1).to_vector(), (std::vector<double>{1, 5, 7, 3, 3.5, 10.5}));
+  EXPECT_TRUE(equal(x.var({0}, 0), var(x, {0}, 0)) && equal(x.norm(1), norm(x, 1)));
+  EXPECT_EQ(gt(x, 2).any({0}).to_vector(), (std::vector<double>{1, 1, 1}));
 }
 
 TEST(ReductionTest, WhatHasNoAnswerIsRefused) {

@@ -43,6 +43,8 @@ struct BackwardOptions {
   bool create_graph = false;
 };
 
+struct Extremes;
+
 class Tensor {
  public:
   /// An undefined tensor: only defined(), assignment and destruction are allowed.
@@ -266,11 +268,32 @@ class Tensor {
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
 
-  // Reductions; as functions in ops.h.
+  // Reductions and scans; as functions in ops.h and ops/reduction.h, which says more of each.
   Tensor sum() const;
   Tensor sum(const std::vector<int>& dims, bool keepdim = false) const;
   Tensor mean() const;
   Tensor mean(const std::vector<int>& dims, bool keepdim = false) const;
+  Tensor prod() const;
+  Tensor prod(int dim, bool keepdim = false) const;
+  Tensor any(const std::vector<int>& dims = {}, bool keepdim = false) const;
+  Tensor all(const std::vector<int>& dims = {}, bool keepdim = false) const;
+  Tensor amax(const std::vector<int>& dims = {}, bool keepdim = false) const;
+  Tensor amin(const std::vector<int>& dims = {}, bool keepdim = false) const;
+  Tensor max() const;
+  Tensor min() const;
+  Extremes max(int dim, bool keepdim = false) const;
+  Extremes min(int dim, bool keepdim = false) const;
+  Tensor argmax() const;
+  Tensor argmin() const;
+  Tensor argmax(int dim, bool keepdim = false) const;
+  Tensor argmin(int dim, bool keepdim = false) const;
+  Tensor var(const std::vector<int>& dims = {}, double correction = 1, bool keepdim = false) const;
+  Tensor stddev(const std::vector<int>& dims = {}, double correction = 1,
+                bool keepdim = false) const;
+  Tensor norm(double power = 2, const std::vector<int>& dims = {}, bool keepdim = false) const;
+  Tensor logsumexp(const std::vector<int>& dims = {}, bool keepdim = false) const;
+  Tensor cumsum(int dim) const;
+  Tensor cumprod(int dim) const;
 
   /// A local one as PyTorch's str(tensor); a distributed one as its DTensor:
   /// "DTensor(local_tensor=tensor([0., 1.]), device_mesh=DeviceMesh(...),
