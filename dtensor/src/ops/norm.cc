@@ -4,7 +4,6 @@
 
 #include "dispatch/call.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/creation.h"
 #include "dtrun/dtensor/ops.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/rows.h"
