@@ -178,6 +178,47 @@ TEST(OpsTest, ProductsHaveTheSameBitsForEveryNumberOfThreads) {
   set_num_threads(before);
 }
 
+TEST(OpsTest, PicksHaveTheSameBitsForEveryNumberOfThreads) {
+  const int before = num_threads();
+  const Shape shape = {301, 257};
+  const LocalTensor a = randn(shape, {.seed = 5}), source = randn(shape, {.seed = 6});
+  // Each position several times, in no order.
+  const LocalTensor list = remainder(arange(600) * 7919, 301);
+  const LocalTensor index = remainder(arange(301 * 257) * 104729, 301).view(shape);
+  const auto all = [&] {
+    return std::vector<LocalTensor>{
+        index_select(a, 0, list),
+        index_select(a.transpose(0, 1), 1, list),
+        index_add(a, 0, list.narrow(0, 0, 301), source),
+        index_add(a.transpose(0, 1), 1, list.narrow(0, 0, 301), source.transpose(0, 1)),
+        gather(a, 0, index),
+        scatter(a, 0, index, source),
+        scatter_add(a, 0, index, source),
+        scatter_add(a.transpose(0, 1), 1, index.transpose(0, 1), source.transpose(0, 1)),
+        flip(a, {0, 1}),
+        roll(a, {3, -5}, {0, 1}),
+        tril(a, 3),
+        triu(a, -3),
+        pad(a, {3, -2, -1, 4}),
+        sort(a, 0).indices,
+        sort(a, 1).values,
+        topk(a, 9, 0).indices,
+        one_hot(list, 301),
+        masked_select(a, gt(a, 0))};
+  };
+  set_num_threads(1);
+  const std::vector<LocalTensor> expected = all();
+  for (const int threads : {2, 4}) {
+    set_num_threads(threads);
+    const std::vector<LocalTensor> found = all();
+    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(equal(found[i], expected[i])) << i;
+  }
+  set_num_threads(before);
+  EXPECT_TRUE(equal(index_add(a.transpose(0, 1), 1, list.narrow(0, 0, 301), source.transpose(0, 1)),
+                    expected[2].transpose(0, 1)));
+  EXPECT_TRUE(equal(expected[7], expected[6].transpose(0, 1)));
+}
+
 TEST(SumTest, TheOrderDependsOnTheNumberOfElementsOnly) {
   const LocalTensor values = randn({37, 5001}, {.seed = 7});
   const LocalTensor rows = sum(values, {1});

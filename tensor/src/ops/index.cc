@@ -193,6 +193,7 @@ Beside beside(std::string_view op, const LocalTensor& a, int dim, const LocalTen
 }  // namespace
 
 void check_positions(std::string_view op, const LocalTensor& index, int dim, std::int64_t size) {
+  require_positions(op, index);
   const LocalTensor list = index.contiguous();
   const std::int64_t* const positions = list.data_as<const std::int64_t>();
   const std::int64_t count = list.numel();

@@ -57,6 +57,7 @@ LocalTensor roll_dim(const LocalTensor& a, std::int64_t shift, int dim) {
 }  // namespace
 
 LocalTensor flip(const LocalTensor& a, const std::vector<int>& dims) {
+  require_host("flip", a);
   LocalTensor flipped = a;
   std::vector<bool> seen(a.shape().size(), false);
   for (const int dim : dims) {
