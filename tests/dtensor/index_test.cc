@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/creation.h"
@@ -226,6 +229,34 @@ TEST(IndexTest, OrderIsRightOnEveryLayout) {
       expect_right([=](const Tensor& x) { return topk(x, 3, dim, order).values; }, {5, 4});
     }
   }
+}
+
+TEST(IndexTest, ElementsOfEachDtypeComeOutOfACutDim) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const Tensor odd = tensor({{inf, 1.0}, {-0.0, nan}, {3.0, -inf}, {0.0, 1.0}, {200.0, -0.0}});
+  const Tensor list = tensor({4, 0, 1, 1}), beside = tensor({{1, 3}, {4, 2}});
+  test::run_ranks(3, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
+                              DType::i32, DType::u8, DType::boolean}) {
+      SCOPED_TRACE(tensors::dtype_name(dtype));
+      const bool floating = tensors::is_floating_point(dtype);
+      const Tensor whole =
+          (floating ? odd : tensor({{3, 1}, {0, 7}, {2, 5}, {0, 1}, {200, 3}})).to(dtype);
+      const Tensor cut = distribute_tensor(whole, mesh, {Shard(0)}, {.source_rank = -1});
+      const auto at = [&](const Tensor& index) { return placed(cut, index, Replicate()); };
+      const auto expect_same = [](const Tensor& found, const Tensor& expected) {
+        EXPECT_EQ(found.dtype(), expected.dtype());
+        EXPECT_EQ(found.full_tensor().local().to_string(), expected.local().to_string());
+      };
+      expect_same(index_select(cut, 0, at(list)), index_select(whole, 0, list));
+      expect_same(gather(cut, 0, at(beside)), gather(whole, 0, beside));
+      expect_same(index(cut, at(list)), index(whole, list));
+      expect_same(sort(cut, 0).values, sort(whole, 0).values);
+      expect_same(sort(cut, 0).indices, sort(whole, 0).indices);
+      expect_same(topk(cut, 2, 0).values, topk(whole, 2, 0).values);
+    }
+  });
 }
 
 TEST(IndexTest, SecondDerivativesAreRight) {

@@ -1,5 +1,5 @@
 // Picking and placing along one dim. Where ranks hold different stretches of it, each picks what it
-// has and gives 0 for the rest, and the results add up; each places what falls into its stretch.
+// has and gives -0 for the rest, and the results add up; each places what falls into its stretch.
 #include "dtrun/dtensor/ops/index.h"
 
 #include "dtrun/base/error.h"
@@ -33,14 +33,20 @@ Tensor zero_like_picked_from(const PickContext& c) {
   return zeros(c.shape(0), spec.mesh(), without_partials(spec.placements()), c.dtype(0));
 }
 
+/// What a sum of the ranks' parts has from those without the element: -0 leaves -0 as it is.
+LocalTensor no_part(const Shape& shape, const LocalTensor& of) {
+  return tensors::full(shape, tensors::is_floating_point(of.dtype()) ? Scalar(-0.0) : Scalar(0),
+                       {of.dtype(), of.device()});
+}
+
 /// Positions in a rank's stretch of the dim, and which of them are.
 struct Stretch {
   LocalTensor index;
   LocalTensor is_here;  ///< undefined where all are
   bool empty = false;   ///< the rank holds nothing of the dim
 
-  LocalTensor or_zero(const LocalTensor& picked) const {
-    return is_here.defined() ? tensors::where(spread(picked), picked, zero_of(picked)) : picked;
+  LocalTensor or_none(const LocalTensor& picked) const {
+    return is_here.defined() ? tensors::where(spread(picked), picked, no_part({}, picked)) : picked;
   }
   /// The mask as a view beside slices, whose positions stand along `slice_dim`.
   int slice_dim = -1;
@@ -49,9 +55,6 @@ struct Stretch {
     Shape shape(beside.shape().size(), 1);
     shape[static_cast<std::size_t>(slice_dim)] = is_here.numel();
     return is_here.view(shape);
-  }
-  static LocalTensor zero_of(const LocalTensor& a) {
-    return tensors::zeros({}, {a.dtype(), a.device()});
   }
 };
 
@@ -103,9 +106,9 @@ constexpr Op<IndexedDim, Origin> kIndexSelect{
     .local = [](Locals in, const IndexedDim& a, const Origin&, const Site& site) -> LocalTensor {
       const Stretch part = stretch_of("index_select", in[1], in[0], a.dim, site, a.dim);
       if (part.empty) {
-        return tensors::zeros(site.output.local_box().shape, {in[0].dtype(), in[0].device()});
+        return no_part(site.output.local_box().shape, in[0]);
       }
-      return part.or_zero(tensors::index_select(in[0], a.dim, part.index));
+      return part.or_none(tensors::index_select(in[0], a.dim, part.index));
     },
     .backward = [](const PickContext& c) -> Tensors {
       return {index_add(zero_like_picked_from(c), c.attributes().dim, c.input(1), c.grad()),
@@ -141,7 +144,7 @@ constexpr Op<IndexedDim, Number> kIndexAdd{
     .local = [](Locals in, const IndexedDim& a, const Number& v, const Site& site) -> LocalTensor {
       const Stretch part = stretch_of("index_add", in[1], in[0], a.dim, site, a.dim);
       if (part.empty) return in[0].clone();
-      return tensors::index_add(in[0], a.dim, part.index, part.or_zero(in[2]), v.value);
+      return tensors::index_add(in[0], a.dim, part.index, part.or_none(in[2]), v.value);
     },
     .backward = [](const Context<IndexedDim, Number>& c) -> Tensors {
       const Tensor g = c.grad();
@@ -193,8 +196,8 @@ constexpr Op<IndexedDim, Origin> kGather{
         },
     .local = [](Locals in, const IndexedDim& a, const Origin&, const Site& site) -> LocalTensor {
       const Stretch part = stretch_of("gather", in[1], in[0], a.dim, site);
-      if (part.empty) return tensors::zeros(in[1].shape(), {in[0].dtype(), in[0].device()});
-      return part.or_zero(tensors::gather(in[0], a.dim, part.index));
+      if (part.empty) return no_part(in[1].shape(), in[0]);
+      return part.or_none(tensors::gather(in[0], a.dim, part.index));
     },
     .backward = [](const PickContext& c) -> Tensors {
       return {scatter_add(zero_like_picked_from(c), c.attributes().dim, c.input(1), c.grad()),
@@ -221,7 +224,7 @@ constexpr Op<IndexedDim> kScatterAdd{
     .local = [](Locals in, const IndexedDim& a, const None&, const Site& site) -> LocalTensor {
       const Stretch part = stretch_of("scatter_add", in[1], in[0], a.dim, site);
       if (part.empty) return in[0].clone();
-      return tensors::scatter_add(in[0], a.dim, part.index, part.or_zero(in[2]));
+      return tensors::scatter_add(in[0], a.dim, part.index, part.or_none(in[2]));
     },
     .backward = [](const IndexContext& c) -> Tensors {
       if (!c.needs(2)) return {c.grad(), Tensor(), Tensor()};
