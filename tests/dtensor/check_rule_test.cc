@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -161,6 +163,39 @@ std::string operators_page() {
          << (has_gradient(samples[i]) ? "yes" : "no") << " | " << rules[i] << " |\n";
   }
   return page.str();
+}
+
+/// The functions on tensors that the public headers of operators declare.
+std::set<std::string> declared_operators() {
+  std::set<std::string> names;
+  const std::filesystem::path folder(DTRUN_HEADERS "/dtrun/dtensor");
+  std::vector<std::filesystem::path> headers = {folder / "ops.h"};
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "ops")) {
+    headers.push_back(entry.path());
+  }
+  const std::regex declaration("^(Tensor|Tensors|Sorted|Extremes) ([a-z_0-9]+)\\(.*");
+  for (const std::filesystem::path& header : headers) {
+    std::ifstream file(header);
+    std::smatch found;
+    for (std::string line; std::getline(file, line);) {
+      if (std::regex_match(line, found, declaration)) names.insert(found[2]);
+    }
+  }
+  return names;
+}
+
+TEST(OperatorsPageTest, EveryOperatorIsOnIt) {
+  std::set<std::string> sampled = {"sum_to",  // the gradient of broadcasting, an own one of none
+                                   "empty_like",      // its elements are any
+                                   "masked_select"};  // local only: how many elements is data
+  for (const OperatorSample& sample : operator_samples(6, 4)) {
+    sampled.insert(sample.name.substr(0, sample.name.find(' ')));
+  }
+  const std::set<std::string> declared = declared_operators();
+  EXPECT_GT(declared.size(), 100U);
+  for (const std::string& name : declared) {
+    EXPECT_TRUE(sampled.contains(name)) << name << " has no call in operator_samples.cc";
+  }
 }
 
 TEST(OperatorsPageTest, TellsWhatIs) {

@@ -135,7 +135,8 @@ void Samples::add_unary() {
           {"relu", relu},
           {"silu", silu},
           {"mish", mish},
-          {"hardsigmoid", hardsigmoid}},
+          {"hardsigmoid", hardsigmoid},
+          {"relu6", relu6}},
          matrix());
   of_one({{"sqrt", sqrt},
           {"rsqrt", rsqrt},
@@ -247,6 +248,7 @@ void Samples::add_views() {
   add("slice", {x}, [](const Tensors& in) { return in[0].slice(0, 1, 9); });
   add("select", {x}, [](const Tensors& in) { return in[0].select(0, 1); });
   add("flatten", {x}, [](const Tensors& in) { return flatten(in[0]); });
+  add("unflatten", {x}, [=](const Tensors& in) { return unflatten(in[0], 1, {1, columns}); });
   add("movedim", {x}, [](const Tensors& in) { return movedim(in[0], 0, 1); });
   add("repeat", {x}, [](const Tensors& in) { return repeat(in[0], {2, 1}); });
   add("cat", {x, matrix()}, [](const Tensors& in) { return cat(in, 0); });
