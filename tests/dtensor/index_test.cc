@@ -307,6 +307,9 @@ TEST(IndexTest, PositionsThatAreNoneAreNamedOnEveryLayout) {
     expect_refused([&] { pad(x, {-2, -2}); }, "fewer than none");
     expect_refused([&] { topk(x, 5, 0); }, "the dim has 4");
     expect_refused([&] { embedding(at(tensor({0})), x.select(0, 0)); }, "two dims");
+    for (const std::int64_t padding : {4, -5}) {
+      expect_refused([&] { embedding(at(tensor({0})), x, padding); }, "the table has 4 rows");
+    }
     expect_refused([&] { tril(x.select(0, 0)); }, "two dims at least");
   };
   expect_named(whole);

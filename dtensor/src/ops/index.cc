@@ -332,6 +332,11 @@ Tensor embedding(const Tensor& positions, const Tensor& table,
                       "embedding in a table of shape " + tensors::shape_to_string(table.shape()),
                       "a table has rows: two dims");
   }
+  if (padding_idx && (*padding_idx < -table.size(0) || *padding_idx >= table.size(0))) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "embedding with padding_idx " + std::to_string(*padding_idx),
+                      "the table has " + std::to_string(table.size(0)) + " rows");
+  }
   const Tensor list = positions.reshape({positions.numel()});
   Tensor rows = index_select(table, 0, list);
   if (padding_idx) {
