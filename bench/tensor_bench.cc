@@ -19,6 +19,8 @@
 
 #include "dtrun/base/env.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/index.h"
+#include "dtrun/tensor/ops/optimizer.h"
 #include "dtrun/tensor/threads.h"
 #include "python_peer.h"
 
@@ -43,10 +45,10 @@ struct Case {
   }
 };
 
-const char* const kOps[] = {"add",         "mul_number", "exp",      "tanh",
-                            "gelu",        "add_row",    "sum",      "sum_rows",
-                            "sum_columns", "amax",       "var_rows", "softmax",
-                            "log_softmax", "layer_norm", "rms_norm", "matmul"};
+const char* const kOps[] = {
+    "add",      "mul_number",  "exp",         "tanh",      "gelu",      "add_row",     "sum",
+    "sum_rows", "sum_columns", "amax",        "var_rows",  "softmax",   "log_softmax", "layer_norm",
+    "rms_norm", "cumsum_rows", "argmax_rows", "sort_rows", "pick_rows", "adamw",       "matmul"};
 
 Call pointwise_call(const std::string& op, const LocalTensor& x) {
   if (op == "add") return [x] { tensors::add(x, x); };
@@ -68,6 +70,15 @@ Call row_call(const std::string& op, const LocalTensor& x) {
   if (op == "sum_rows") return [rows] { tensors::sum(rows, {1}); };
   if (op == "sum_columns") return [rows] { tensors::sum(rows, {0}); };
   if (op == "var_rows") return [rows] { tensors::var(rows, {1}); };
+  if (op == "cumsum_rows") return [rows] { tensors::cumsum(rows, 1); };
+  if (op == "argmax_rows") return [rows] { tensors::argmax(rows, 1); };
+  if (op == "sort_rows") return [rows] { tensors::sort(rows, 1); };
+  if (op == "pick_rows") {
+    // Every row once, in another order.
+    const std::int64_t count = rows.size(0);
+    const LocalTensor order = tensors::remainder(tensors::arange(count) * 7919, count);
+    return [rows, order] { tensors::index_select(rows, 0, order); };
+  }
   if (op == "softmax") return [rows] { tensors::softmax(rows, 1); };
   if (op == "log_softmax") return [rows] { tensors::log_softmax(rows, 1); };
   if (op == "layer_norm") return [rows, options] { tensors::layer_norm(rows, options); };
@@ -77,7 +88,22 @@ Call row_call(const std::string& op, const LocalTensor& x) {
   return {};
 }
 
+/// A step over parameters that have that many elements together.
+Call adamw_call(std::int64_t elements) {
+  constexpr std::int64_t kParameters = 200;
+  const tensors::Shape shape = {std::max<std::int64_t>(1, elements / kParameters)};
+  tensors::TensorList parameters, gradients, first, second;
+  for (std::uint64_t i = 0; i < kParameters; ++i) {
+    parameters.push_back(tensors::randn(shape, {.seed = i}));
+    gradients.push_back(tensors::randn(shape, {.seed = i + kParameters}));
+    first.push_back(tensors::zeros(shape));
+    second.push_back(tensors::zeros(shape));
+  }
+  return [=] { tensors::adam_step_(parameters, gradients, first, second, {}); };
+}
+
 Call call_of(const Case& what) {
+  if (what.op == "adamw") return adamw_call(what.elements);
   if (what.op == "matmul") {
     const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(what.elements)));
     const LocalTensor square = tensors::randn({side, side}, {.seed = 1}).to(what.dtype);

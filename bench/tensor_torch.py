@@ -9,6 +9,21 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 ROW = 1024
 
 
+def adamw_call(elements):
+    """A step over 200 parameters that have that many elements together, as PyTorch does it by itself on a CPU, or by foreach: what is faster."""
+    parameters = [torch.randn(max(1, elements // 200), requires_grad=True) for _ in range(200)]
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+    optimizers = [torch.optim.AdamW(parameters, foreach=foreach) for foreach in (False, True)]
+    took = []
+    for optimizer in optimizers:
+        optimizer.step()
+        begin = time.perf_counter()
+        optimizer.step()
+        took.append(time.perf_counter() - begin)
+    return optimizers[took.index(min(took))].step
+
+
 def call_of(op, dtype, elements):
     count = max(elements, 4)
     x = torch.randn(count).to(dtype)
@@ -18,6 +33,9 @@ def call_of(op, dtype, elements):
     side = int(elements**0.5)
     if op in ("matmul", "attention"):
         x = None
+    if op == "adamw":
+        return adamw_call(elements)
+    order = torch.arange(rows.shape[0]) * 7919 % rows.shape[0]
     return {
         "add": lambda: torch.add(x, x),
         "mul_number": lambda: torch.mul(x, 0.5),
@@ -30,6 +48,10 @@ def call_of(op, dtype, elements):
         "sum_columns": lambda: torch.sum(rows, 0),
         "amax": lambda: torch.amax(x),
         "var_rows": lambda: torch.var(rows, 1),
+        "cumsum_rows": lambda: torch.cumsum(rows, 1),
+        "argmax_rows": lambda: torch.argmax(rows, 1),
+        "sort_rows": lambda: torch.sort(rows, dim=1, stable=True),
+        "pick_rows": lambda: torch.index_select(rows, 0, order),
         "softmax": lambda: torch.softmax(rows, 1),
         "log_softmax": lambda: torch.log_softmax(rows, 1),
         "layer_norm": lambda: F.layer_norm(rows, (row,), weight, bias),
