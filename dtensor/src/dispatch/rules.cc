@@ -56,7 +56,7 @@ Rules& Rules::commutes(ReduceOp op) {
 }
 
 Rules& Rules::additive() {
-  for (const ReduceOp op : sharding::linear_ops(operation_)) {
+  for (const ReduceOp op : sharding::linear_ops(operation_.inputs, operation_.output_dtype)) {
     rules_.push_back({Placements(operation_.inputs.size(), Partial(op)), Partial(op)});
   }
   return *this;
@@ -73,7 +73,8 @@ Rules& Rules::multiplicative() {
 }
 
 Rules& Rules::linear(std::size_t input) {
-  for (const ReduceOp op : sharding::linear_ops(operation_)) {
+  const std::span<const sharding::Operand> reduced(&operation_.inputs[input], 1);
+  for (const ReduceOp op : sharding::linear_ops(reduced, operation_.output_dtype)) {
     sharding::AxisRule rule{Placements(operation_.inputs.size(), Replicate()), Partial(op)};
     rule.inputs[input] = Partial(op);
     rules_.push_back(std::move(rule));

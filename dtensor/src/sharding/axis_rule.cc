@@ -34,13 +34,13 @@ void append_cut_rules(const Operation& operation, ReduceOp over, std::vector<Axi
   }
 }
 
-std::vector<ReduceOp> linear_ops(const Operation& operation) {
-  const bool all_floating = std::ranges::all_of(operation.inputs, [](const Operand& input) {
-    return tensors::is_floating_point(input.dtype);
-  });
-  if (all_floating) return {ReduceOp::sum, ReduceOp::avg};
-  const bool same_dtype = std::ranges::all_of(operation.inputs, [&](const Operand& input) {
-    return tensors::is_floating_point(input.dtype) || input.dtype == operation.output_dtype;
+std::vector<ReduceOp> linear_ops(std::span<const Operand> operands, tensors::DType output) {
+  const auto is_floating = [](const Operand& operand) {
+    return tensors::is_floating_point(operand.dtype);
+  };
+  if (std::ranges::all_of(operands, is_floating)) return {ReduceOp::sum, ReduceOp::avg};
+  const bool same_dtype = std::ranges::all_of(operands, [&](const Operand& operand) {
+    return is_floating(operand) || operand.dtype == output;
   });
   return same_dtype ? std::vector<ReduceOp>{ReduceOp::sum} : std::vector<ReduceOp>{};
 }

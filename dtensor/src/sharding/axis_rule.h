@@ -3,6 +3,7 @@
 // of a mesh. Pure.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "dtrun/dtensor/placement.h"
@@ -41,8 +42,9 @@ AxisRule replicate_rule(const Operation& operation);
 /// result does not have was reduced by `over`: the result is Partial(over).
 void append_cut_rules(const Operation& operation, ReduceOp over, std::vector<AxisRule>& rules);
 
-/// The ops whose reduction commutes with a linear operation. A sum in an integer dtype that the
-/// result does not have would wrap where the result does not; an average of integers truncates.
-std::vector<ReduceOp> linear_ops(const Operation& operation);
+/// The ops whose reduction of these operands commutes with what is linear in them. A sum in an
+/// integer dtype that the result does not have would wrap where the result does not; an average of
+/// integers truncates.
+std::vector<ReduceOp> linear_ops(std::span<const Operand> operands, tensors::DType output);
 
 }  // namespace dtrun::dtensor::sharding
