@@ -15,11 +15,17 @@ namespace {
 
 enum class ScanFrom : std::uint8_t { first, last };
 
-constexpr std::int64_t kScanBlock = 512;
+constexpr std::int64_t kScanBlock = 256;
+/// So many lines at a time: each element waits for the one before it, but not for other lines.
+constexpr int kScanLines = 8;
 
 struct ScanLine {
   char* source;
   char* target;
+};
+
+/// What all lines have in common.
+struct Scan {
   std::int64_t source_step;  ///< bytes
   std::int64_t target_step;
   std::int64_t length;
@@ -28,19 +34,38 @@ struct ScanLine {
 };
 
 template <typename Op, typename A>
-void scan_line(const ScanLine& line, A running) {
-  A values[kScanBlock];
-  for (std::int64_t first = 0; first < line.length; first += kScanBlock) {
-    const std::int64_t count = std::min(kScanBlock, line.length - first);
-    char* const loaded[] = {reinterpret_cast<char*>(values),
-                            line.source + first * line.source_step};
-    const std::int64_t load_steps[] = {sizeof(A), line.source_step};
-    line.load(loaded, load_steps, count);
-    for (std::int64_t i = 0; i < count; ++i) values[i] = running = Op::apply(running, values[i]);
-    char* const stored[] = {line.target + first * line.target_step,
-                            reinterpret_cast<char*>(values)};
-    const std::int64_t store_steps[] = {line.target_step, sizeof(A)};
-    line.store(stored, store_steps, count);
+void scan_lines(const Scan& scan, const ScanLine* lines, int count, A neutral) {
+  A values[kScanLines][kScanBlock];
+  A running[kScanLines];
+  std::fill_n(running, kScanLines, neutral);
+  for (std::int64_t first = 0; first < scan.length; first += kScanBlock) {
+    const std::int64_t block = std::min(kScanBlock, scan.length - first);
+    for (int line = 0; line < count; ++line) {
+      char* const loaded[] = {reinterpret_cast<char*>(values[line]),
+                              lines[line].source + first * scan.source_step};
+      const std::int64_t steps[] = {sizeof(A), scan.source_step};
+      scan.load(loaded, steps, block);
+    }
+    if (count == kScanLines) {
+      for (std::int64_t i = 0; i < block; ++i) {
+#pragma GCC unroll 8
+        for (int line = 0; line < kScanLines; ++line) {
+          values[line][i] = running[line] = Op::apply(running[line], values[line][i]);
+        }
+      }
+    } else {
+      for (int line = 0; line < count; ++line) {
+        for (std::int64_t i = 0; i < block; ++i) {
+          values[line][i] = running[line] = Op::apply(running[line], values[line][i]);
+        }
+      }
+    }
+    for (int line = 0; line < count; ++line) {
+      char* const stored[] = {lines[line].target + first * scan.target_step,
+                              reinterpret_cast<char*>(values[line])};
+      const std::int64_t steps[] = {scan.target_step, sizeof(A)};
+      scan.store(stored, steps, block);
+    }
   }
 }
 
@@ -69,25 +94,28 @@ LocalTensor scan(std::string_view name, const LocalTensor& a, int dim, int neutr
   const auto first_of = [&](const LocalTensor& tensor) {
     return from == ScanFrom::first ? 0 : (length - 1) * step_of(tensor);
   };
+  const Scan way{sign * step_of(a), sign * step_of(out), length, copy_kernel(compute, a.dtype()),
+                 copy_kernel(result, compute)};
   const std::int64_t lines = a.numel() / length;
-  parallel_for(
-      lines, std::max<std::int64_t>(1, 16384 / length), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          const ScanLine line{
-              static_cast<char*>(a.data()) + line_offset_of(a, along, i) + first_of(a),
-              static_cast<char*>(out.data()) + line_offset_of(out, along, i) + first_of(out),
-              sign * step_of(a),
-              sign * step_of(out),
-              length,
-              copy_kernel(compute, a.dtype()),
-              copy_kernel(result, compute)};
-          if (compute == DType::f64) {
-            scan_line<Op>(line, static_cast<double>(neutral));
-          } else {
-            scan_line<Op>(line, static_cast<std::int64_t>(neutral));
-          }
-        }
-      });
+  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / length);
+  parallel_for(lines, (grain + kScanLines - 1) / kScanLines * kScanLines,
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end; i += kScanLines) {
+                   const int count = static_cast<int>(std::min<std::int64_t>(kScanLines, end - i));
+                   ScanLine group[kScanLines];
+                   for (int line = 0; line < count; ++line) {
+                     group[line] = {static_cast<char*>(a.data()) +
+                                        line_offset_of(a, along, i + line) + first_of(a),
+                                    static_cast<char*>(out.data()) +
+                                        line_offset_of(out, along, i + line) + first_of(out)};
+                   }
+                   if (compute == DType::f64) {
+                     scan_lines<Op>(way, group, count, static_cast<double>(neutral));
+                   } else {
+                     scan_lines<Op>(way, group, count, static_cast<std::int64_t>(neutral));
+                   }
+                 }
+               });
   return out;
 }
 
