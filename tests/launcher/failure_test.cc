@@ -290,6 +290,11 @@ TEST(FailureTest, ARankThatGoesInsideInitOrACollectiveOrWithoutLeavingFailsTheJo
   EXPECT_THAT(result.err, HasSubstr("without leaving, while rank 0 waited in all_reduce #41"));
 }
 
+TEST(FailureTest, ARankThatOnlyRanLaterThanOneThatHasGoneMissesNobody) {
+  const CommandResult result = run_pages({"finish-after-the-others", "exit-without-leaving"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+}
+
 TEST(FailureTest, ARankThatSpoilsThePageDoesNotEndTheGuard) {
   const CommandResult result = run_pages({"spoil", "fail-when-spoilt"});
   EXPECT_EQ(result.exit_code, 7) << result.describe();

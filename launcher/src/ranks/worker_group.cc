@@ -29,6 +29,8 @@ namespace {
 constexpr auto kWordPatience = seconds(2);
 // Ranks that only report another's failure leave it this long to come to light.
 constexpr auto kVictimPatience = seconds(1);
+// Ranks that have all they wait for run within this long.
+constexpr auto kStillWaiting = seconds(1);
 
 OutputFlush::Patience patience_of(const StopOrder& order) {
   if (order.afterwards == Afterwards::kAnotherRound) return OutputFlush::Patience::kBriefly;
@@ -68,6 +70,7 @@ WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop:
       leftovers_(loop_, containment_),
       flush_(loop_, output_),
       timer_(loop_),
+      missing_timer_(loop_),
       first_signal_(SIGTERM) {}
 
 // --- the table
@@ -442,12 +445,30 @@ bool WorkerGroup::somebody_can_be_missed() const {
 void WorkerGroup::look_for_missing_ranks() {
   if (!somebody_can_be_missed()) return;
   const std::vector<RankView> all = views();
+  bool suspected = false;
   for (const RankView& exited : all) {
     const int local_rank = exited.rank - order_.base_rank;
     if (exited.alive || !ranks_[static_cast<std::size_t>(local_rank)].end->success()) continue;
     std::string text = missing_rank_cause(all, exited);
-    if (!text.empty()) return find(local_rank, std::move(text), Event::kMissingFound);
+    if (text.empty()) continue;
+    if (exited.state == RankState::kRunning && (suspected || !is_still_so(text))) {
+      suspected = true;
+      continue;
+    }
+    return find(local_rank, std::move(text), Event::kMissingFound);
   }
+}
+
+// A rank that has gone after its last call may have peers who only have not run since: they wait
+// for nobody. Whoever does need it finds out by itself, and fails before this time is over.
+bool WorkerGroup::is_still_so(const std::string& suspicion) {
+  if (suspicion == suspicion_) return suspected_for_.expired();
+  suspicion_ = suspicion;
+  suspected_for_ = Deadline::after(kStillWaiting);
+  missing_timer_.start(suspected_for_, [this] {
+    if (phase_ == Phase::kRunning || phase_ == Phase::kAwaitingRoot) look_for_missing_ranks();
+  });
+  return false;
 }
 
 // --- the end

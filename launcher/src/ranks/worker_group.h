@@ -103,6 +103,7 @@ class WorkerGroup {
   void look();
   bool somebody_can_be_missed() const;
   void look_for_missing_ranks();
+  bool is_still_so(const std::string& suspicion);
   const Rank* first_to_fail() const;
   const Rank* victim_of_a_clean_exit() const;
   const Rank* rank_of(int global_rank) const;
@@ -132,6 +133,9 @@ class WorkerGroup {
   OomCounter oom_;
   OutputFlush flush_;
   base::Timer timer_;  // of the phase
+  base::Timer missing_timer_;
+  std::string suspicion_;  // why the job may have failed, if it still stands after a while
+  base::Deadline suspected_for_ = base::Deadline::never();
   StartOrder order_;
   supervision::Phase phase_ = supervision::Phase::kIdle;
   std::vector<Rank> ranks_;

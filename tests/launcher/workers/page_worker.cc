@@ -84,6 +84,10 @@ int main(int argc, char** argv) {
   } else if (mode == "wait-in-collective") {
     begin_operation(self);
     self.wait_for_abort();
+  } else if (mode == "finish-after-the-others") {
+    begin_operation(self);
+    self.await_peers(RankState::kExited);
+    self.set(RankState::kLeft);
   } else if (mode == "exit-before-init") {
     self.await_peers(RankState::kInit);
   } else if (mode == "exit-in-init") {
