@@ -4,8 +4,8 @@
 //     dtrun --nproc_per_node=1 dispatch_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
 
-#include "dtrun/dtensor/redistribute_plan.h"
-#include "dtrun/dtensor/shard_layout.h"
+#include "dtrun/dtensor/layout/layout.h"
+#include "dtrun/dtensor/plan/redistribute_plan.h"
 #include "dtrun/dtrun.h"
 #include "dtrun/tensor/ops.h"
 

@@ -1,5 +1,5 @@
 // The tape: what is recorded, in which order the engine goes back, what is refused, what is freed.
-#include "dtrun/dtensor/autograd.h"
+#include "dtrun/dtensor/autograd/grad.h"
 
 #include <gtest/gtest.h>
 

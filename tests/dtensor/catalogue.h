@@ -6,7 +6,7 @@
 
 #include "dtensor/layout_catalogue.h"
 #include "dtensor/plan_simulator.h"
-#include "dtrun/dtensor/creation.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/ops.h"
 
 namespace dtrun::dtensor {

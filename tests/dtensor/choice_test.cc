@@ -1,13 +1,13 @@
 // What the rules and the choice among them come to, without any rank.
-#include "sharding/choice.h"
+#include "dispatch/choice.h"
 
 #include <gtest/gtest.h>
 
+#include "dispatch/matmul_operation.h"
+#include "dispatch/pointwise_operation.h"
 #include "dispatch/rules.h"
 #include "dtensor/vector_layout.h"
 #include "dtrun/base/error.h"
-#include "sharding/matmul.h"
-#include "sharding/pointwise.h"
 
 namespace dtrun::dtensor::sharding {
 namespace {

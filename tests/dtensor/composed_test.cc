@@ -3,8 +3,8 @@
 
 #include "dtensor/refusal.h"
 #include "dtensor/vector_tensor.h"
-#include "dtrun/dtensor/creation.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/products.h"
 #include "dtrun/dtensor/ops/views.h"
 #include "support/rank_threads.h"

@@ -1,4 +1,4 @@
-#include "dtrun/dtensor/device_mesh.h"
+#include "dtrun/dtensor/mesh/device_mesh.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
-#include "dtrun/dtensor/autograd.h"
+#include "dtrun/dtensor/autograd/grad.h"
 
 namespace dtrun::dtensor {
 namespace {

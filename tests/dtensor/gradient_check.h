@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "dtensor/vector_tensor.h"
-#include "dtrun/dtensor/creation.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "support/rank_threads.h"
 
 namespace dtrun::dtensor {

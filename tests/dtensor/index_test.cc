@@ -9,7 +9,7 @@
 
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
-#include "dtrun/dtensor/creation.h"
+#include "dtrun/dtensor/ops/creation.h"
 
 namespace dtrun::dtensor {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/shard_layout.h"
+#include "dtrun/dtensor/layout/layout.h"
 
 namespace dtrun::dtensor {
 

@@ -1,9 +1,9 @@
 #include "dtensor/operator_samples.h"
 
-#include "dtrun/dtensor/creation.h"
-#include "dtrun/dtensor/ops.h"
 #include "dtrun/dtensor/ops/attention.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/convolution.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/products.h"

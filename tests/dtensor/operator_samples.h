@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/autograd/tensor.h"
 
 namespace dtrun::dtensor {
 

@@ -13,8 +13,8 @@
 #include "dtensor/operators/operators.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/creation.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "support/rank_threads.h"
 
 namespace dtrun::dtensor {

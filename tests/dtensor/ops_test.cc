@@ -1,6 +1,6 @@
 // The distributed operations against the plain ones on the global tensors, on ranks that are
 // threads.
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "dtrun/dtensor/placement.h"
+#include "dtrun/dtensor/layout/placement.h"
 
 #include <gtest/gtest.h>
 

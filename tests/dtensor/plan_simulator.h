@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "dtrun/dtensor/redistribute_plan.h"
+#include "dtrun/dtensor/plan/redistribute_plan.h"
 
 namespace dtrun::dtensor {
 

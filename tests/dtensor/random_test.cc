@@ -1,5 +1,5 @@
 // Random numbers: the state, what every layout has in common, dropout and its gradient.
-#include "dtrun/dtensor/random.h"
+#include "dtrun/dtensor/ops/random.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
-#include "dtrun/dtensor/autograd.h"
+#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/attention.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 

@@ -1,4 +1,4 @@
-#include "dtrun/dtensor/redistribute_plan.h"
+#include "dtrun/dtensor/plan/redistribute_plan.h"
 
 #include <gtest/gtest.h>
 

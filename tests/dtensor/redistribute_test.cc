@@ -1,5 +1,5 @@
 // All pairs of layouts on ranks that are threads, against the global tensor.
-#include "redistribute.h"
+#include "move/redistribute.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "dtensor/catalogue.h"
 #include "dtensor/vector_tensor.h"
-#include "dtrun/dtensor/creation.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "support/rank_threads.h"
 
 namespace dtrun::dtensor {

@@ -6,13 +6,13 @@
 
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
-#include "dtrun/dtensor/autograd.h"
-#include "dtrun/dtensor/creation.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/attention.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/convolution.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
-#include "dtrun/dtensor/random.h"
+#include "dtrun/dtensor/ops/random.h"
 
 namespace dtrun::dtensor {
 namespace {

@@ -1,4 +1,4 @@
-#include "dtrun/dtensor/shard_layout.h"
+#include "dtrun/dtensor/layout/layout.h"
 
 #include <gtest/gtest.h>
 

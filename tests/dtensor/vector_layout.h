@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "dtrun/dtensor/shard_layout.h"
+#include "dtrun/dtensor/layout/layout.h"
 #include "support/vector_file.h"
 
 namespace dtrun::dtensor {

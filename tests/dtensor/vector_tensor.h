@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dtensor/vector_layout.h"
-#include "dtrun/dtensor/creation.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/ops.h"
 
 namespace dtrun::dtensor {

@@ -26,16 +26,25 @@ const std::map<std::string, std::set<std::string>>& allowed_includes() {
   return kAllowed;
 }
 
-// Of the launcher's rooms each may include itself and those before it; what stands in no room, all.
-constexpr std::string_view kLauncherRooms[] = {"text",   "engines", "cpus",    "options",
-                                               "launch", "output",  "meeting", "sources",
-                                               "ranks",  "verdict", "preview"};
+// Of a layer's rooms each may include itself and those before it; what stands in no room, all.
+struct Rooms {
+  std::string_view layer;
+  std::vector<std::string_view> names;
 
-// Where it stands among them; one more than the last: in none of them.
-std::size_t place_of_room(std::string_view name) {
-  return static_cast<std::size_t>(
-      std::find(std::begin(kLauncherRooms), std::end(kLauncherRooms), name) -
-      std::begin(kLauncherRooms));
+  // Where it stands among them; one more than the last: in none of them.
+  std::size_t place_of(std::string_view name) const {
+    return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+  }
+};
+
+const std::vector<Rooms>& layers_with_rooms() {
+  static const std::vector<Rooms> kRooms = {
+      {"launcher",
+       {"text", "engines", "cpus", "options", "launch", "output", "meeting", "sources", "ranks",
+        "verdict", "preview"}},
+      {"dtensor", {"layout", "plan", "mesh", "move", "dispatch", "autograd", "ops"}},
+  };
+  return kRooms;
 }
 
 std::string first_folder(const std::string& path) {
@@ -164,18 +173,33 @@ Findings climbing_includes(const SourceFile& file) {
   return findings;
 }
 
+namespace {
+
+// The room that an include names, of the layer's own sources or public headers; empty: neither.
+std::string included_room(const std::string& line, const std::string& layer) {
+  const std::string mine = "#include \"dtrun/" + layer + "/", source = "#include \"";
+  if (line.starts_with(mine)) return first_folder(line.substr(mine.size()));
+  if (!line.starts_with(source) || line.starts_with("#include \"dtrun/")) return "";
+  return first_folder(line.substr(source.size()));
+}
+
+}  // namespace
+
 Findings climbing_rooms(const SourceFile& file) {
-  const std::string sources = "launcher/src/";
-  if (!is_cpp(file.path) || !file.path.starts_with(sources)) return {};
-  const std::size_t own = place_of_room(first_folder(file.path.substr(sources.size())));
   Findings findings;
-  const auto lines = lines_of(file.text);
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    const std::string_view prefix = "#include \"";
-    if (!lines[i].starts_with(prefix) || lines[i].starts_with("#include \"dtrun/")) continue;
-    const std::string room = first_folder(lines[i].substr(prefix.size()));
-    if (room != "generated" && place_of_room(room) > own)
-      findings.push_back(at(file, i + 1, "may not include what is in launcher/src/" + room));
+  for (const Rooms& rooms : layers_with_rooms()) {
+    const std::string layer(rooms.layer);
+    std::string inside;
+    for (const std::string& folder : {layer + "/src/", layer + "/include/dtrun/" + layer + "/"})
+      if (file.path.starts_with(folder)) inside = file.path.substr(folder.size());
+    if (!is_cpp(file.path) || inside.empty()) continue;
+    const std::size_t own = rooms.place_of(first_folder(inside));
+    const auto lines = lines_of(file.text);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const std::string room = included_room(lines[i], layer);
+      if (!room.empty() && room != "generated" && rooms.place_of(room) > own)
+        findings.push_back(at(file, i + 1, "may not include what is in " + layer + "'s " + room));
+    }
   }
   return findings;
 }

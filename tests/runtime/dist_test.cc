@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "dtrun/dtensor/creation.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/cuda.h"
 #include "runtime/dist_ranks.h"
 #include "support/thrown_error.h"

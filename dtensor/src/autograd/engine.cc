@@ -8,8 +8,7 @@
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/autograd.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/autograd/grad.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -132,7 +131,7 @@ class Engine {
     }
     Tensor& sum = due.gradients[edge.output];
     // P + P stays P: what is not reduced yet is reduced once, when all has come.
-    sum = sum.defined() ? dtensor::add(sum, gradient) : gradient;
+    sum = sum.defined() ? sum.add(gradient) : gradient;
     due.specs[edge.output] = edge.spec;
   }
 

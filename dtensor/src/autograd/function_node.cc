@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/autograd.h"
+#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/tensor/ops.h"
 
 namespace dtrun::dtensor {

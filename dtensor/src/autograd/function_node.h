@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "autograd/op_node.h"
-#include "dtrun/dtensor/function.h"
+#include "dtrun/dtensor/autograd/function.h"
 
 namespace dtrun::dtensor {
 

@@ -4,9 +4,9 @@
 #include "autograd/engine.h"
 #include "autograd/step_node.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/autograd.h"
-#include "dtrun/dtensor/ops.h"
-#include "dtrun/dtensor/random.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/autograd/random_state.h"
+
 #include "dtrun/tensor/ops.h"
 
 namespace dtrun::dtensor {

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
 
 namespace dtrun::dtensor {
 
@@ -53,7 +52,7 @@ void Node::ask_to_keep(std::uint32_t output) {
 
 void Node::keep_gradient(std::uint32_t output, const Tensor& gradient) {
   Tensor& kept = kept_[output].gradient;
-  kept = kept.defined() ? add(kept, gradient) : gradient.clone();
+  kept = kept.defined() ? kept.add(gradient) : gradient.clone();
 }
 
 Tensor Node::kept_gradient(std::uint32_t output) const {
@@ -84,7 +83,7 @@ void Graph::check_not_stale(const Tensor& tensor) {
 Tensors Leaf::backward(std::span<const Tensor> gradients) {
   const Tensor& whole = gradients[0];
   if (gradient.defined()) {
-    gradient = add(gradient, whole);
+    gradient = gradient.add(whole);
   } else {
     // The leaf's own: nobody else's write may show in it.
     const bool own = Graph::is_sole_owner(whole) && whole.local().is_contiguous();

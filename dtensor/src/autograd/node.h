@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/autograd/tensor.h"
 
 namespace dtrun::dtensor {
 

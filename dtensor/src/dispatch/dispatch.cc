@@ -6,11 +6,11 @@
 #include <unordered_map>
 #include <utility>
 
+#include "dispatch/choice.h"
 #include "dispatch/rule_probe.h"
 #include "dtrun/base/error.h"
 #include "mesh/mesh_body.h"
-#include "redistribute.h"
-#include "sharding/choice.h"
+#include "move/redistribute.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -65,13 +65,13 @@ CallCache& cache_of(MeshBody& mesh) {
   return static_cast<CallCache&>(*mesh.attachment);
 }
 
-std::string described(const Tensor& tensor) {
+std::string described(const Placed& tensor) {
   return tensor.is_distributed()
              ? tensor.spec().to_string()
              : "a local tensor of shape " + tensors::shape_to_string(tensor.shape());
 }
 
-[[noreturn]] void refuse_mixture(std::string_view op, const Tensor& local, const Tensor& other) {
+[[noreturn]] void refuse_mixture(std::string_view op, const Placed& local, const Placed& other) {
   throw Error(ErrorCode::kInvalidArgument,
               std::string(op) + " of " + described(local) + " and " + described(other),
               "a local tensor joins a distributed one only where it has one element",
@@ -79,21 +79,21 @@ std::string described(const Tensor& tensor) {
 }
 
 /// The mesh of the call; all distributed inputs are on it.
-DeviceMesh mesh_of(std::string_view op, std::span<const Tensor* const> inputs) {
-  const Tensor* first = nullptr;
-  for (const Tensor* input : inputs) {
-    if (!input->is_distributed()) continue;
-    if (first == nullptr) first = input;
-    if (input->spec().body()->mesh() == first->spec().body()->mesh()) continue;
-    const DeviceMesh mesh = input->device_mesh(), other = first->device_mesh();
+DeviceMesh mesh_of(std::string_view op, std::span<const Placed> inputs) {
+  const Placed* first = nullptr;
+  for (const Placed& input : inputs) {
+    if (!input.is_distributed()) continue;
+    if (first == nullptr) first = &input;
+    if (input.spec().body()->mesh() == first->spec().body()->mesh()) continue;
+    const DeviceMesh mesh = input.spec().mesh(), other = first->spec().mesh();
     if (mesh == other) continue;
     throw Error(ErrorCode::kInvalidArgument, std::string(op) + " of tensors on different meshes",
                 other.to_string() + " and " + mesh.to_string(), "make both tensors on one mesh");
   }
-  for (const Tensor* input : inputs) {
-    if (!input->is_distributed() && input->numel() != 1) refuse_mixture(op, *input, *first);
+  for (const Placed& input : inputs) {
+    if (!input.is_distributed() && input.local().numel() != 1) refuse_mixture(op, input, *first);
   }
-  return first->device_mesh();
+  return first->spec().mesh();
 }
 
 /// Of one rule, on a mesh of one axis.
@@ -107,14 +107,14 @@ sharding::Choice choice_of(const sharding::AxisRule& rule) {
   return choice;
 }
 
-CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Tensor* const> inputs,
+CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Placed> inputs,
                    std::vector<Spec>& held) {
   std::vector<Meta> metas;
   std::vector<Layout> layouts;
-  for (const Tensor* input : inputs) {
-    metas.push_back({input->shape(), input->dtype()});
-    layouts.push_back(input->is_distributed()
-                          ? input->spec().layout()
+  for (const Placed& input : inputs) {
+    metas.push_back({input.shape(), input.dtype()});
+    layouts.push_back(input.is_distributed()
+                          ? input.spec().layout()
                           : Layout{Placements(mesh.shape().size(), Replicate()), {}});
   }
   const Meta output = op.meta(op.op, op.attributes, metas);
@@ -143,23 +143,23 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Ten
 
 /// Specs of another mesh, though it is equal, may go and their addresses be others' while the cache
 /// of this one stands.
-bool all_of(const MeshBody& mesh, std::span<const Tensor* const> inputs) {
-  for (const Tensor* input : inputs) {
-    if (input->is_distributed() && input->spec().body()->mesh().get() != &mesh) return false;
+bool all_of(const MeshBody& mesh, std::span<const Placed> inputs) {
+  for (const Placed& input : inputs) {
+    if (input.is_distributed() && input.spec().body()->mesh().get() != &mesh) return false;
   }
   return true;
 }
 
-void append_inputs(CallKey& key, const OpView& op, std::span<const Tensor* const> inputs) {
+void append_inputs(CallKey& key, const OpView& op, std::span<const Placed> inputs) {
   key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(op.op)));
-  for (const Tensor* input : inputs) {
-    if (input->is_distributed()) {
-      const SpecBody* const body = input->spec().body();
+  for (const Placed& input : inputs) {
+    if (input.is_distributed()) {
+      const SpecBody* const body = input.spec().body();
       key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(body)));
     } else {
       key.push_back(kLocal);
-      key.push_back(static_cast<std::int64_t>(input->dtype()));
-      key.push_back(input->dim());
+      key.push_back(static_cast<std::int64_t>(input.dtype()));
+      key.push_back(input.local().dim());
     }
   }
 }
@@ -172,7 +172,7 @@ void refuse_undefined(std::string_view op, std::size_t argument) {
                                                std::to_string(argument + 1));
 }
 
-PreparedCall prepare_call(const OpView& op, std::span<const Tensor* const> inputs, CallKey key) {
+PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, CallKey key) {
   const DeviceMesh mesh = mesh_of(op.name, inputs);
   MeshBody& body = *mesh.body();
   const bool cached = all_of(body, inputs) && RuleProbe::current() == nullptr;
@@ -198,9 +198,9 @@ PreparedCall prepare_call(const OpView& op, std::span<const Tensor* const> input
     }
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    call.locals.push_back(plan->steps[i].empty() ? inputs[i]->local()
+    call.locals.push_back(plan->steps[i].empty() ? inputs[i].local()
                                                  : run_plan({mesh, call.inputs[i].shape()},
-                                                            plan->steps[i], inputs[i]->local()));
+                                                            plan->steps[i], inputs[i].local()));
     if (plan->parts[i]) {
       call.locals[i] = part_of(call.locals[i], call.inputs[i].placements()[0].reduce_op(),
                                mesh.coordinate()[0], mesh.shape()[0]);

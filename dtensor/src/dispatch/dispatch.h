@@ -31,6 +31,23 @@ OpView view_of(const Op<A, V>& op, const A& attributes) {
           }};
 }
 
+/// A tensor without its graph: what this rank holds, and where it lies; none of a local one.
+class Placed {
+ public:
+  Placed() = default;
+  Placed(const LocalTensor& local, const Spec& spec) : local_(&local), spec_(&spec) {}
+
+  const LocalTensor& local() const { return *local_; }
+  const Spec& spec() const { return *spec_; }
+  bool is_distributed() const { return static_cast<bool>(*spec_); }
+  const Shape& shape() const { return is_distributed() ? spec_->shape() : local_->shape(); }
+  tensors::DType dtype() const { return local_->dtype(); }
+
+ private:
+  const LocalTensor* local_ = nullptr;
+  const Spec* spec_ = nullptr;
+};
+
 /// What the kernel is run on, and what it makes.
 struct PreparedCall {
   std::vector<LocalTensor> locals;
@@ -41,7 +58,7 @@ struct PreparedCall {
 /// Collective where inputs have to be redistributed. A one-element local tensor joins as Replicate.
 /// @param key the attributes' @throws Error kInvalidArgument for different meshes, a local tensor
 /// of many elements, and what meta throws
-PreparedCall prepare_call(const OpView& op, std::span<const Tensor* const> inputs, CallKey key);
+PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, CallKey key);
 
 /// @throws Error kInvalidArgument naming the operator and the argument
 [[noreturn]] void refuse_undefined(std::string_view op, std::size_t argument);

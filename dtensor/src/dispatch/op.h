@@ -5,11 +5,22 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "dispatch/rules.h"
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/mesh/spec.h"
+#include "dtrun/tensor/tensor.h"
 
 namespace dtrun::dtensor {
+
+using tensors::LocalTensor;
+using tensors::Shape;
+
+// What gradients are made of, a room above.
+class Tensor;
+using Tensors = std::vector<Tensor>;
+template <typename A, typename V>
+class Context;
 
 /// Attributes that are none.
 struct None {};
@@ -53,9 +64,6 @@ constexpr Saves saves_inputs(unsigned a, unsigned b) {
 constexpr Saves saves_output() {
   return {0, true};
 }
-
-template <typename A, typename V>
-class Context;
 
 /// Whether a gradient that is not reduced yet may stay so on its way back.
 enum class PartialGradient { reduced, passed_on };

@@ -4,6 +4,9 @@
 #include "dtrun/tensor/ops.h"
 
 namespace dtrun::dtensor {
+
+using tensors::LocalTensor;
+
 namespace {
 
 thread_local RuleProbe* current_probe = nullptr;
@@ -32,7 +35,7 @@ std::optional<sharding::AxisRule> RuleProbe::note(std::string_view op,
 
 LocalTensor part_of(const LocalTensor& whole, ReduceOp op, int rank, int ranks) {
   if (ranks == 1) return whole;
-  const LocalTensor numbers = tensors::arange(whole.numel(), {DType::i64, whole.device()});
+  const LocalTensor numbers = tensors::arange(whole.numel(), {tensors::DType::i64, whole.device()});
   const LocalTensor is_mine =
       tensors::eq(tensors::remainder(numbers, ranks), rank).view(whole.shape());
   switch (op) {
@@ -41,7 +44,7 @@ LocalTensor part_of(const LocalTensor& whole, ReduceOp op, int rank, int ranks) 
     case ReduceOp::avg:
       return tensors::mul(whole, rank == 0 ? 1 + ranks : rank == 1 ? 1 - ranks : 1);
     case ReduceOp::product:  // the powers of 2 are exact
-      return whole.dtype() == DType::boolean || rank > 1 ||
+      return whole.dtype() == tensors::DType::boolean || rank > 1 ||
                      !tensors::is_floating_point(whole.dtype())
                  ? (rank == 0 ? whole : tensors::full(whole.shape(), 1, {whole.dtype()}))
                  : (rank == 0 ? tensors::mul(whole, 2)

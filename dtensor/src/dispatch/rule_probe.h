@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "dtrun/dtensor/tensor.h"
-#include "sharding/axis_rule.h"
+#include "dispatch/axis_rule.h"
+#include "dtrun/tensor/tensor.h"
 
 namespace dtrun::dtensor {
 
@@ -43,6 +43,6 @@ class RuleProbe {
 
 /// Parts that make up `whole` when they are reduced, each rank's another: no part is the whole, and
 /// none is neutral, so that only what commutes with the reduction gives the right result.
-LocalTensor part_of(const LocalTensor& whole, ReduceOp op, int rank, int ranks);
+tensors::LocalTensor part_of(const tensors::LocalTensor& whole, ReduceOp op, int rank, int ranks);
 
 }  // namespace dtrun::dtensor

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "sharding/pointwise.h"
+#include "dispatch/pointwise_operation.h"
 
 namespace dtrun::dtensor {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "sharding/axis_rule.h"
+#include "dispatch/axis_rule.h"
 
 namespace dtrun::dtensor {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "dtrun/dtensor/device_mesh.h"
+#include "dtrun/dtensor/mesh/device_mesh.h"
 #include "mesh/spec_table.h"
 
 namespace dtrun::dtensor {

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "dtrun/base/counted.h"
-#include "dtrun/dtensor/shard_layout.h"
+#include "dtrun/dtensor/layout/layout.h"
 #include "dtrun/tensor/dtype.h"
 #include "dtrun/tensor/shape.h"
 

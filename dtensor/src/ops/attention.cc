@@ -3,14 +3,14 @@
 #include <cmath>
 #include <limits>
 
-#include "dispatch/call.h"
+#include "autograd/call.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/creation.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/dtensor/ops/views.h"
-#include "dtrun/dtensor/random.h"
 #include "dtrun/tensor/ops/pointwise.h"
 
 namespace dtrun::dtensor {

@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/pointwise.h"
 #include "ops/elementwise.h"

@@ -2,9 +2,9 @@
 // inputs, with gradients that are the other two.
 #include "dtrun/dtensor/ops/convolution.h"
 
-#include "dispatch/call.h"
+#include "autograd/call.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 
 namespace dtrun::dtensor {
 namespace {

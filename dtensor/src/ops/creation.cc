@@ -1,4 +1,4 @@
-#include "dtrun/dtensor/creation.h"
+#include "dtrun/dtensor/ops/creation.h"
 
 #include <utility>
 

@@ -1,8 +1,8 @@
 // What the definitions of functions of each element by itself have in common.
 #pragma once
 
-#include "dispatch/call.h"
-#include "dtrun/dtensor/ops.h"
+#include "autograd/call.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/result_type.h"
 

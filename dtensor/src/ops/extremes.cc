@@ -1,13 +1,13 @@
 // The greatest and the least, and where they are. A dim that goes may be cut: the extreme of the
 // parts' extremes is that of the whole, and a position is looked for where its element is.
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/autograd.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops.h"
-#include "neutral.h"
+#include "move/neutral.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {

@@ -9,8 +9,8 @@
 #include "autograd/node.h"
 #include "dispatch/dispatch.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/autograd.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/ops.h"
 

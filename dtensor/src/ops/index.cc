@@ -3,8 +3,8 @@
 #include "dtrun/dtensor/ops/index.h"
 
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/creation.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"

@@ -1,7 +1,7 @@
 // x[i, j]: several lists of positions are one, into the dims that they pick from as one dim.
-#include "dispatch/call.h"
+#include "autograd/call.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/index.h"

@@ -1,7 +1,7 @@
 // cat and stack, and the views that undo them.
-#include "dispatch/call.h"
+#include "autograd/call.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/view_arguments.h"
 

@@ -1,9 +1,9 @@
 // The losses of classes, and mse_loss.
 #include <algorithm>
 
-#include "dispatch/call.h"
+#include "autograd/call.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"

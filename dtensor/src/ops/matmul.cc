@@ -1,8 +1,8 @@
 // matmul: torch.matmul's shapes.
-#include "sharding/matmul.h"
-#include "dispatch/call.h"
+#include "autograd/call.h"
+#include "dispatch/matmul_operation.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
 
 namespace dtrun::dtensor {

@@ -1,5 +1,5 @@
 // The functions of each element as methods.
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 
 namespace dtrun::dtensor {

@@ -2,9 +2,9 @@
 // graph itself is a formula of public operations instead.
 #include <limits>
 
-#include "dispatch/call.h"
+#include "autograd/call.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/tensor/ops/rows.h"

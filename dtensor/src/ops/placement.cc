@@ -2,8 +2,9 @@
 // back.
 #include "autograd/step_node.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/tensor.h"
-#include "redistribute.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/autograd/tensor.h"
+#include "move/redistribute.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -82,6 +83,30 @@ Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& orde
         return gradient.redistribute(without_partials(from.placements()), from.shard_order());
       },
       PartialGradient::passed_on);
+}
+
+namespace {
+
+/// All of it, on this rank.
+LocalTensor whole_of(const Tensor& tensor) {
+  const NoGrad no_grad;
+  return tensor.is_distributed() ? tensor.full_tensor().local() : tensor.local();
+}
+
+}  // namespace
+
+double Tensor::item() const {
+  return whole_of(*this).item();
+}
+std::vector<double> Tensor::to_vector() const {
+  return whole_of(*this).to_vector();
+}
+std::vector<std::int64_t> Tensor::to_vector_i64() const {
+  return whole_of(*this).to_vector_i64();
+}
+
+bool equal(const Tensor& a, const Tensor& b) {
+  return tensors::equal(whole_of(a), whole_of(b));
 }
 
 }  // namespace dtrun::dtensor

@@ -1,7 +1,7 @@
 // pow, of tensors and numbers on either side.
 #include <cmath>
 
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops/pointwise.h"
 #include "ops/elementwise.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 
 namespace dtrun::dtensor {
 namespace {

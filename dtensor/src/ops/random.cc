@@ -1,10 +1,10 @@
-#include "dtrun/dtensor/random.h"
+#include "dtrun/dtensor/ops/random.h"
 
-#include "dispatch/call.h"
+#include "autograd/call.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/random.h"
-#include "factory.h"
+#include "ops/factory.h"
 
 namespace dtrun::dtensor {
 namespace {

@@ -1,7 +1,7 @@
 // flip, roll, tril, triu and pad: what moves along a dim has it whole; a triangle may be cut in any
 // way, for a part knows where it begins.
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/tensor/ops/index.h"
 #include "ops/elementwise.h"

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dispatch/call.h"
+#include "autograd/call.h"
 
 namespace dtrun::dtensor {
 

@@ -1,8 +1,8 @@
 // sum, prod, any and all, and what is made of sum.
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/autograd.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/ops.h"
 #include "ops/reduced_dims.h"

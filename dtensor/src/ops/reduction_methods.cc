@@ -1,5 +1,5 @@
 // The reductions and scans as methods.
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/reduction.h"
 
 namespace dtrun::dtensor {

@@ -1,6 +1,6 @@
 // Division that gives whole numbers, and what it leaves; bits and shifts.
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops/pointwise.h"
 #include "ops/elementwise.h"
 

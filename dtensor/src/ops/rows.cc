@@ -1,8 +1,8 @@
 #include "dtrun/dtensor/ops/rows.h"
 
-#include "dispatch/call.h"
+#include "autograd/call.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops/rows.h"
 
 namespace dtrun::dtensor {

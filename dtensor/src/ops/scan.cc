@@ -1,6 +1,6 @@
 // cumsum and cumprod.
-#include "dtrun/dtensor/autograd.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/reduction.h"

@@ -1,8 +1,8 @@
 // sort, argsort and topk: the order of each whole line; the values are gathered by it, and so are
 // their gradients.
-#include "dispatch/call.h"
+#include "autograd/call.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/tensor/ops/index.h"
 

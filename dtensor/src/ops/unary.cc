@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
 #include "ops/elementwise.h"
 

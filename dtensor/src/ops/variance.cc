@@ -1,8 +1,8 @@
 // var and stddev. Where ranks hold different stretches, from the distances from the common mean.
 #include <algorithm>
 
-#include "dtrun/dtensor/autograd.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/reduction.h"

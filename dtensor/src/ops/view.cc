@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "dispatch/call.h"
+#include "autograd/call.h"
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/view_arguments.h"
 

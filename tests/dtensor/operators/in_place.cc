@@ -1,6 +1,6 @@
 // In-place forms, on a copy of the first input.
 #include "dtensor/operators/operators.h"
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/autograd/tensor.h"
 
 namespace dtrun::dtensor::vectors {
 void add_in_place(Operators& table) {

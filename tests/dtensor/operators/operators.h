@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "dtensor/vector_tensor.h"
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/autograd/tensor.h"
 
 namespace dtrun::dtensor::vectors {
 

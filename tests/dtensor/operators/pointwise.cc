@@ -1,6 +1,6 @@
 // Functions of each element by itself.
 #include "dtensor/operators/operators.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 
 namespace dtrun::dtensor::vectors {

@@ -1,7 +1,7 @@
 // Products.
 #include "dtrun/dtensor/ops/products.h"
 #include "dtensor/operators/operators.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/rows.h"
 

@@ -1,7 +1,7 @@
 // Views, parts and joins.
 #include "dtrun/dtensor/ops/views.h"
 #include "dtensor/operators/operators.h"
-#include "dtrun/dtensor/ops.h"
+#include "dtrun/dtensor/ops/basic.h"
 
 namespace dtrun::dtensor::vectors {
 namespace {

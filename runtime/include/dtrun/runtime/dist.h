@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "dtrun/collectives/process_group.h"
-#include "dtrun/dtensor/device_mesh.h"
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/autograd/tensor.h"
+#include "dtrun/dtensor/mesh/device_mesh.h"
 #include "dtrun/runtime/worker.h"
 
 namespace dtrun::dist {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/autograd/tensor.h"
 
 namespace dtrun::mp {
 

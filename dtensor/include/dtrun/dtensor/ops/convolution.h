@@ -2,7 +2,7 @@
 // widths are whole on every rank.
 #pragma once
 
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/tensor/ops/convolution.h"
 
 namespace dtrun::dtensor {

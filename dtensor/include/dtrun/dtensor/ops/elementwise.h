@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/tensor/ops/pointwise.h"
 
 namespace dtrun::dtensor {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/tensor/ops/index.h"
 
 namespace dtrun::dtensor {

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/autograd/tensor.h"
 
 namespace dtrun::dtensor {
 

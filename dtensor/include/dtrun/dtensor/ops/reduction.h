@@ -3,7 +3,7 @@
 // reduced on each rank first: what travels has the size of the result.
 #pragma once
 
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/autograd/tensor.h"
 
 namespace dtrun::dtensor {
 

@@ -1,7 +1,7 @@
 // Views that are made of the methods of Tensor.
 #pragma once
 
-#include "dtrun/dtensor/tensor.h"
+#include "dtrun/dtensor/autograd/tensor.h"
 
 namespace dtrun::dtensor {
 

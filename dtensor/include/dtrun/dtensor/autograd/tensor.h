@@ -1,0 +1,335 @@
+// Tensor: what users hold: numbers on one rank, or one global tensor of which every rank of a mesh
+// holds a part; with a place in the graph that gradients flow back through, where one is wanted. A
+// handle of eight bytes: copies are the same tensor. Calls that communicate are collective over the
+// mesh. One graph is one thread's; tensors without one may be read by several.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/counted.h"
+#include "dtrun/dtensor/layout/placement.h"
+#include "dtrun/dtensor/mesh/device_mesh.h"
+#include "dtrun/dtensor/mesh/spec.h"
+#include "dtrun/tensor/scalar.h"
+#include "dtrun/tensor/tensor.h"
+
+namespace dtrun::dtensor {
+
+using tensors::Device;
+using tensors::DType;
+using tensors::LocalTensor;
+using tensors::Scalar;
+using tensors::Shape;
+
+class Node;
+
+struct FromLocalOptions {
+  /// The global shape. Not given: the local sizes times the axis sizes that shard them (all ranks
+  /// must hold equal shapes).
+  tensors::Shape shape = {};
+  bool has_shape = false;  ///< shape is given; {} is that of a 0-dim tensor
+  ShardOrder shard_order = {};
+};
+
+struct BackwardOptions {
+  /// The graph can be gone through once more.
+  bool retain_graph = false;
+  /// The gradients are part of a graph themselves; retains this one.
+  bool create_graph = false;
+};
+
+struct Extremes;
+
+class Tensor {
+ public:
+  /// An undefined tensor: only defined(), assignment and destruction are allowed.
+  Tensor() = default;
+  Tensor(LocalTensor local);  // NOLINT: a rank's own numbers are a tensor
+  /// @param local exactly the shape of spec.local_box(), and its dtype (DT_CHECK)
+  Tensor(Spec spec, LocalTensor local);
+
+  using FromLocal = FromLocalOptions;
+  /// No communication. @throws Error kInvalidArgument when local is not this rank's box of the
+  /// given shape
+  static Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placements,
+                           FromLocal options = {});
+
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
+  ~Tensor() = default;
+  /// x[0] = 3 and x.slice(...) = y write the elements that the expression shows. @throws Error
+  /// kInvalidArgument where it shows nobody's, for the write would be lost
+  void operator=(Scalar value) && { shown().fill_(value); }
+  void operator=(const Tensor& source) && { shown().copy_(source); }
+
+  bool defined() const { return static_cast<bool>(body_); }
+  /// Of the whole tensor.
+  const Shape& shape() const { return body_->spec ? body_->spec.shape() : body_->local.shape(); }
+  std::int64_t size(int dim) const;
+  int dim() const { return static_cast<int>(shape().size()); }
+  std::int64_t numel() const { return tensors::numel(shape()); }
+  DType dtype() const { return body_->local.dtype(); }
+  Device device() const { return body_->local.device(); }
+
+  // On a mesh.
+  bool is_distributed() const { return static_cast<bool>(body_->spec); }
+  /// None of a local tensor.
+  const Spec& spec() const { return body_->spec; }
+  /// @throws Error kInvalidArgument for a local tensor, as placements()
+  DeviceMesh device_mesh() const;
+  const Placements& placements() const;
+  /// What this rank holds, without a mesh; a local tensor itself. Gradients flow.
+  Tensor to_local() const;
+  /// The whole tensor on every rank. Collective.
+  Tensor full_tensor() const;
+  /// Any placements to any placements on the same mesh. Collective. Target Partial keeps the value
+  /// on the first rank of the axis, or each chunk on the rank that has it, and the neutral element
+  /// elsewhere (avg: the value everywhere). @throws Error kInvalidArgument
+  Tensor redistribute(const Placements& placements, const ShardOrder& order = {}) const;
+
+  // Elements of a local tensor. @throws Error kInvalidArgument for a distributed one
+  /// What kernels and collectives take.
+  operator const LocalTensor&() const& { return plain_local(); }  // NOLINT
+  operator LocalTensor() const&& { return plain_local(); }        // NOLINT: outlives the temporary
+  const LocalTensor& plain_local() const;
+  /// What this rank holds, wherever the rest lies. No gradient flows.
+  const LocalTensor& local() const { return body_->local; }
+  void* data() const { return plain_local().data(); }
+  template <typename T>
+  T* data_as() const {
+    return plain_local().data_as<T>();
+  }
+  void* data_ptr() const { return data(); }
+  /// @throws Error kInvalidArgument where the elements are of another type
+  template <typename T>
+  T* data_ptr() const {
+    return static_cast<T*>(checked_data(tensors::kDTypeOf<T>));
+  }
+  /// The only element, converted; collective where it is not whole on this rank.
+  double item() const;
+  /// All elements in row-major order; collective where they are not whole on this rank.
+  std::vector<double> to_vector() const;
+  std::vector<std::int64_t> to_vector_i64() const;
+  bool is_contiguous() const { return plain_local().is_contiguous(); }
+
+  // Gradients.
+  bool requires_grad() const { return static_cast<bool>(body_->producer); }
+  /// A leaf whose gradient backward() fills; `false` takes it out of the graph.
+  /// @throws Error kInvalidArgument for integers, and for a tensor that an operation has made
+  const Tensor& requires_grad_(bool requires_grad = true) const;
+  /// No operation has made it, or none whose gradient is wanted.
+  bool is_leaf() const;
+  /// Undefined where there is none yet. Of a leaf, or one that retain_grad() was said of.
+  Tensor grad() const;
+  void set_grad(const Tensor& grad) const;
+  /// This tensor's gradient is kept, too.
+  void retain_grad() const;
+  /// The same numbers, outside the graph.
+  Tensor detach() const;
+  /// Fills grad() of all leaves that this tensor was made of, adding to what is there.
+  /// @param gradient of this tensor; not given: one, of a tensor with one element
+  /// @throws Error kInvalidArgument, also for a graph that was gone through already
+  void backward(BackwardOptions options = {}) const;
+  void backward(const Tensor& gradient, BackwardOptions options = {}) const;
+  /// Called with the gradient of this tensor when it is whole; what it returns, if defined, takes
+  /// its place.
+  void register_hook(std::function<Tensor(const Tensor& gradient)> hook) const;
+  /// Called for a leaf when its grad() has been added to.
+  void register_post_accumulate_grad_hook(std::function<void(const Tensor& leaf)> hook) const;
+  std::string grad_fn() const;  ///< "AddBackward"; empty for a leaf
+
+  // In place: writes this tensor's elements. @throws Error kInvalidArgument where a gradient would
+  // be wrong: a leaf that wants one, outside NoGrad
+  const Tensor& copy_(const Tensor& source) const;
+  const Tensor& fill_(Scalar value) const;
+  const Tensor& zero_() const { return fill_(0); }
+  const Tensor& add_(const Tensor& other) const;
+  const Tensor& add_(Scalar other) const;
+  const Tensor& add_(const Tensor& other, Scalar alpha) const;  ///< alpha * other
+  const Tensor& sub_(const Tensor& other) const;
+  const Tensor& sub_(Scalar other) const;
+  const Tensor& sub_(const Tensor& other, Scalar alpha) const;
+  const Tensor& mul_(const Tensor& other) const;
+  const Tensor& mul_(Scalar other) const;
+  const Tensor& div_(const Tensor& other) const;
+  const Tensor& div_(Scalar other) const;
+  const Tensor& pow_(const Tensor& exponent) const;
+  const Tensor& pow_(Scalar exponent) const;
+  const Tensor& neg_() const;
+  const Tensor& abs_() const;
+  const Tensor& exp_() const;
+  const Tensor& log_() const;
+  const Tensor& sqrt_() const;
+  const Tensor& rsqrt_() const;
+  const Tensor& reciprocal_() const;
+  const Tensor& sigmoid_() const;
+  const Tensor& tanh_() const;
+  const Tensor& relu_() const;
+  const Tensor& floor_() const;
+  const Tensor& ceil_() const;
+  const Tensor& round_() const;
+  const Tensor& trunc_() const;
+  const Tensor& clamp_(std::optional<Scalar> low, std::optional<Scalar> high = {}) const;
+  const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;
+  const Tensor& addcmul_(const Tensor& b, const Tensor& c, Scalar value = 1) const;
+  const Tensor& addcdiv_(const Tensor& b, const Tensor& c, Scalar value = 1) const;
+  const Tensor& lerp_(const Tensor& end, Scalar weight) const;
+  const Tensor& lerp_(const Tensor& end, const Tensor& weight) const;
+  const Tensor& operator+=(const Tensor& other) const { return add_(other); }
+  const Tensor& operator+=(Scalar other) const { return add_(other); }
+  const Tensor& operator-=(const Tensor& other) const { return sub_(other); }
+  const Tensor& operator-=(Scalar other) const { return sub_(other); }
+  const Tensor& operator*=(const Tensor& other) const { return mul_(other); }
+  const Tensor& operator*=(Scalar other) const { return mul_(other); }
+  const Tensor& operator/=(const Tensor& other) const { return div_(other); }
+  const Tensor& operator/=(Scalar other) const { return div_(other); }
+
+  // Functions of each element; as functions in ops.h and ops/elementwise.h, which has more.
+  Tensor add(const Tensor& other) const;
+  Tensor add(Scalar other) const;
+  Tensor sub(const Tensor& other) const;
+  Tensor sub(Scalar other) const;
+  Tensor mul(const Tensor& other) const;
+  Tensor mul(Scalar other) const;
+  Tensor div(const Tensor& other) const;
+  Tensor div(Scalar other) const;
+  Tensor pow(const Tensor& other) const;
+  Tensor pow(Scalar other) const;
+  Tensor maximum(const Tensor& other) const;
+  Tensor maximum(Scalar other) const;
+  Tensor minimum(const Tensor& other) const;
+  Tensor minimum(Scalar other) const;
+  Tensor eq(const Tensor& other) const;
+  Tensor eq(Scalar other) const;
+  Tensor ne(const Tensor& other) const;
+  Tensor ne(Scalar other) const;
+  Tensor lt(const Tensor& other) const;
+  Tensor lt(Scalar other) const;
+  Tensor le(const Tensor& other) const;
+  Tensor le(Scalar other) const;
+  Tensor gt(const Tensor& other) const;
+  Tensor gt(Scalar other) const;
+  Tensor ge(const Tensor& other) const;
+  Tensor ge(Scalar other) const;
+  Tensor logical_and(const Tensor& other) const;
+  Tensor logical_or(const Tensor& other) const;
+  Tensor abs() const;
+  Tensor neg() const;
+  Tensor sign() const;
+  Tensor square() const;
+  Tensor exp() const;
+  Tensor log() const;
+  Tensor log2() const;
+  Tensor log1p() const;
+  Tensor expm1() const;
+  Tensor sqrt() const;
+  Tensor rsqrt() const;
+  Tensor reciprocal() const;
+  Tensor sin() const;
+  Tensor cos() const;
+  Tensor tanh() const;
+  Tensor erf() const;
+  Tensor sigmoid() const;
+  Tensor relu() const;
+  Tensor floor() const;
+  Tensor ceil() const;
+  Tensor round() const;
+  Tensor trunc() const;
+  Tensor isnan() const;
+  Tensor logical_not() const;
+  Tensor clamp(std::optional<Scalar> low, std::optional<Scalar> high = {}) const;
+  Tensor masked_fill(const Tensor& mask, Scalar value) const;
+  Tensor matmul(const Tensor& other) const;
+
+  // Views, of local tensors and of distributed ones. Errors: kInvalidArgument.
+  Tensor view(const Shape& shape) const;
+  Tensor reshape(const Shape& shape) const;
+  Tensor transpose(int dim0, int dim1) const;
+  Tensor t() const;  ///< of at most two dims
+  Tensor permute(const std::vector<int>& dims) const;
+  Tensor unsqueeze(int dim) const;
+  Tensor squeeze(int dim) const;
+  Tensor expand(const Shape& shape) const;
+  Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
+  Tensor select(int dim, std::int64_t index) const;
+  Tensor operator[](std::int64_t index) const { return select(0, index); }
+
+  // Copies.
+  Tensor contiguous() const;
+  Tensor clone() const;
+  Tensor to(DType dtype) const;
+  Tensor to(Device device) const;
+
+  // Reductions and scans; as functions in ops.h and ops/reduction.h, which says more of each.
+  Tensor sum() const;
+  Tensor sum(const std::vector<int>& dims, bool keepdim = false) const;
+  Tensor mean() const;
+  Tensor mean(const std::vector<int>& dims, bool keepdim = false) const;
+  Tensor prod() const;
+  Tensor prod(int dim, bool keepdim = false) const;
+  Tensor any(const std::vector<int>& dims = {}, bool keepdim = false) const;
+  Tensor all(const std::vector<int>& dims = {}, bool keepdim = false) const;
+  Tensor amax(const std::vector<int>& dims = {}, bool keepdim = false) const;
+  Tensor amin(const std::vector<int>& dims = {}, bool keepdim = false) const;
+  Tensor max() const;
+  Tensor min() const;
+  Extremes max(int dim, bool keepdim = false) const;
+  Extremes min(int dim, bool keepdim = false) const;
+  Tensor argmax() const;
+  Tensor argmin() const;
+  Tensor argmax(int dim, bool keepdim = false) const;
+  Tensor argmin(int dim, bool keepdim = false) const;
+  Tensor var(const std::vector<int>& dims = {}, double correction = 1, bool keepdim = false) const;
+  Tensor stddev(const std::vector<int>& dims = {}, double correction = 1,
+                bool keepdim = false) const;
+  Tensor norm(double power = 2, const std::vector<int>& dims = {}, bool keepdim = false) const;
+  Tensor logsumexp(const std::vector<int>& dims = {}, bool keepdim = false) const;
+  Tensor cumsum(int dim) const;
+  Tensor cumprod(int dim) const;
+
+  /// A local one as PyTorch's str(tensor); a distributed one as its DTensor:
+  /// "DTensor(local_tensor=tensor([0., 1.]), device_mesh=DeviceMesh(...),
+  /// placements=(Shard(dim=0),))".
+  std::string to_string() const;
+
+  /// The same handle, not the same numbers.
+  friend bool same(const Tensor& a, const Tensor& b) { return a.body_ == b.body_; }
+
+ private:
+  friend class Graph;
+  /// Whose elements a recorded tensor shows besides its own.
+  enum class View : std::uint8_t { none, of_leaf, of_result };
+  struct Body : base::Count {
+    static void destroy(Body* body) noexcept;
+    Body(LocalTensor its_local, Spec its_spec);
+    ~Body();
+
+    LocalTensor local;
+    Spec spec;
+    base::Counted<Node> producer;  ///< none: no gradient is wanted
+    std::uint32_t output = 0;      ///< which of the producer's
+    View view = View::none;
+    std::uint32_t version = 0;  ///< of the elements, when the view was made
+  };
+
+  void* checked_data(DType wanted) const;
+  /// Itself, unless nobody else has its elements.
+  const Tensor& shown() const;
+  base::Counted<Body> body_;
+};
+
+/// The seeds' name.
+using DTensor = Tensor;
+using Tensors = std::vector<Tensor>;
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+}  // namespace dtrun::dtensor

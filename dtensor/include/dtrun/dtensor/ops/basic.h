@@ -1,0 +1,87 @@
+// The operations on tensors, local and distributed. Output placements are chosen by each
+// operator's rules (src/ops); inputs are redistributed where the cheapest rule wants it. All throw
+// Error kInvalidArgument for shapes, dtypes, devices or meshes that do not fit, naming them.
+#pragma once
+
+#include "dtrun/dtensor/autograd/tensor.h"
+
+namespace dtrun::dtensor {
+
+// Pointwise: broadcast and promote as PyTorch. With a number: the dtype as of a local tensor and a
+// number.
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor add(const Tensor& a, Scalar b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, Scalar b);
+Tensor sub(Scalar a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, Scalar b);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, Scalar b);
+Tensor div(Scalar a, const Tensor& b);
+Tensor neg(const Tensor& a);
+
+// Reductions. No dims: over all of them.
+Tensor sum(const Tensor& a);
+Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim = false);
+Tensor mean(const Tensor& a);
+Tensor mean(const Tensor& a, const std::vector<int>& dims, bool keepdim = false);
+/// Over the dims that broadcasting `shape` to a's shape stretches: the gradient of doing so.
+Tensor sum_to(const Tensor& a, const Shape& shape);
+
+// Joining and splitting.
+Tensor cat(const Tensors& tensors, int dim = 0);
+Tensor stack(const Tensors& tensors, int dim = 0);
+/// Pieces of split_size along dim, the last one smaller; views.
+Tensors split(const Tensor& a, std::int64_t split_size, int dim = 0);
+Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim = 0);
+/// torch.chunk's rule, but always `chunks` pieces: trailing ones may be empty.
+Tensors chunk(const Tensor& a, int chunks, int dim = 0);
+/// Same shape and same elements, NaN equal to nothing; different dtypes promote. Collective where
+/// one is distributed.
+bool equal(const Tensor& a, const Tensor& b);
+
+/// torch.matmul's shapes: 1-D, 2-D and batched.
+Tensor matmul(const Tensor& a, const Tensor& b);
+
+inline Tensor operator+(const Tensor& a, const Tensor& b) {
+  return add(a, b);
+}
+inline Tensor operator+(const Tensor& a, Scalar b) {
+  return add(a, b);
+}
+inline Tensor operator+(Scalar a, const Tensor& b) {
+  return add(b, a);
+}
+inline Tensor operator-(const Tensor& a, const Tensor& b) {
+  return sub(a, b);
+}
+inline Tensor operator-(const Tensor& a, Scalar b) {
+  return sub(a, b);
+}
+inline Tensor operator-(Scalar a, const Tensor& b) {
+  return sub(a, b);
+}
+inline Tensor operator-(const Tensor& a) {
+  return neg(a);
+}
+inline Tensor operator*(const Tensor& a, const Tensor& b) {
+  return mul(a, b);
+}
+inline Tensor operator*(const Tensor& a, Scalar b) {
+  return mul(a, b);
+}
+inline Tensor operator*(Scalar a, const Tensor& b) {
+  return mul(b, a);
+}
+inline Tensor operator/(const Tensor& a, const Tensor& b) {
+  return div(a, b);
+}
+inline Tensor operator/(const Tensor& a, Scalar b) {
+  return div(a, b);
+}
+inline Tensor operator/(Scalar a, const Tensor& b) {
+  return div(a, b);
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,50 @@
+// Tensors of random numbers, and dropout. Each call takes the next stream of the thread's state
+// (random_state.h); within a stream a number is told by its place in the whole, so that a tensor
+// has the same ones on one rank and on any mesh, cut any way.
+#pragma once
+
+#include <optional>
+
+#include "dtrun/dtensor/autograd/random_state.h"
+#include "dtrun/dtensor/ops/creation.h"
+
+namespace dtrun::dtensor {
+
+// Local ones; with a key in creation.h.
+Tensor randn(const Shape& shape, TensorOptions options = {});  ///< standard normal
+Tensor rand(const Shape& shape, TensorOptions options = {});   ///< of [0, 1)
+Tensor rand(const Shape& shape, RandomKey key, TensorOptions options = {});
+/// Whole numbers of [low, high).
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
+               TensorOptions options = {.dtype = DType::i64});
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, RandomKey key,
+               TensorOptions options = {.dtype = DType::i64});
+/// 0, 1, ... n-1 in a random order.
+Tensor randperm(std::int64_t n, TensorOptions options = {.dtype = DType::i64});
+Tensor randperm(std::int64_t n, RandomKey key, TensorOptions options = {.dtype = DType::i64});
+
+// On a mesh: no communication. The numbers are those of the local one of the same key.
+Tensor randn(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+             DType dtype = DType::f32);
+Tensor rand(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+            DType dtype = DType::f32);
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, const DeviceMesh& mesh,
+               const Placements& placements, DType dtype = DType::i64);
+Tensor randperm(std::int64_t n, const DeviceMesh& mesh, const Placements& placements,
+                DType dtype = DType::i64);
+/// Keyed: they take nothing from the state.
+Tensor randn(const Shape& shape, RandomKey key, const DeviceMesh& mesh,
+             const Placements& placements, DType dtype = DType::f32);
+Tensor rand(const Shape& shape, RandomKey key, const DeviceMesh& mesh, const Placements& placements,
+            DType dtype = DType::f32);
+
+struct DropoutOptions {
+  double p = 0.5;
+  bool training = true;               ///< false: x as it is, and nothing is drawn
+  std::optional<RandomKey> key = {};  ///< not given: the next stream
+};
+/// Each element is 0 with probability p, else x / (1 - p). The mask is not stored: the gradient
+/// draws it again. @throws Error kInvalidArgument for integers and for a p outside of [0, 1]
+Tensor dropout(const Tensor& x, const DropoutOptions& options = {});
+
+}  // namespace dtrun::dtensor

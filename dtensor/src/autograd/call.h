@@ -1,0 +1,87 @@
+// call: runs one operator on tensors, local ones straight through its kernel, and records it where
+// a gradient is wanted.
+#pragma once
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "autograd/op_node.h"
+#include "dispatch/dispatch.h"
+
+namespace dtrun::dtensor {
+
+inline constexpr std::size_t kFewInputs = 4;
+
+template <typename A, typename V>
+Tensor run_local(const Op<A, V>& op, std::span<const Tensor* const> inputs, const A& attributes,
+                 const V& numbers) {
+  std::array<const LocalTensor*, kFewInputs> few;
+  std::vector<const LocalTensor*> many(inputs.size() > kFewInputs ? inputs.size() : 0);
+  const LocalTensor** const locals = many.empty() ? few.data() : many.data();
+  for (std::size_t i = 0; i < inputs.size(); ++i) locals[i] = &inputs[i]->local();
+  return Tensor(op.local(Locals({locals, inputs.size()}), attributes, numbers, Site{}));
+}
+
+template <typename A, typename V>
+Tensor run_distributed(const Op<A, V>& op, std::span<const Tensor* const> inputs,
+                       const A& attributes, const V& numbers) {
+  std::array<Placed, kFewInputs> few;
+  std::vector<Placed> many(inputs.size() > kFewInputs ? inputs.size() : 0);
+  Placed* const placed = many.empty() ? few.data() : many.data();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    placed[i] = Placed(inputs[i]->local(), inputs[i]->spec());
+  }
+  CallKey key;
+  append_key(key, attributes);
+  PreparedCall prepared =
+      prepare_call(view_of(op, attributes), {placed, inputs.size()}, std::move(key));
+  std::vector<const LocalTensor*> locals;
+  for (const LocalTensor& local : prepared.locals) locals.push_back(&local);
+  LocalTensor local =
+      op.local(Locals(locals), attributes, numbers, Site{prepared.inputs, prepared.output});
+  return Tensor(std::move(prepared.output), std::move(local));
+}
+
+template <typename A, typename V>
+Tensor call(const Op<A, V>& op, std::span<const Tensor* const> inputs, const A& attributes = {},
+            const V& numbers = {}) {
+  bool distributed = false;
+  bool wants_gradient = false;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i]->defined()) refuse_undefined(op.name, i);
+    distributed = distributed || inputs[i]->is_distributed();
+    wants_gradient = wants_gradient || inputs[i]->requires_grad();
+  }
+  Tensor result = distributed ? run_distributed(op, inputs, attributes, numbers)
+                              : run_local(op, inputs, attributes, numbers);
+  if (wants_gradient && op.backward != nullptr && Graph::is_on() &&
+      tensors::is_floating_point(result.dtype())) {
+    record(op, inputs, result, attributes, numbers);
+  }
+  return result;
+}
+
+/// A result that was made by other means, outside the graph, as the operator's.
+template <typename A, typename V>
+Tensor recorded(const Op<A, V>& op, const Tensor& input, Tensor result, const A& attributes,
+                const V& numbers = {}) {
+  const Tensor* const inputs[] = {&input};
+  if (input.requires_grad() && Graph::is_on()) record(op, inputs, result, attributes, numbers);
+  return result;
+}
+
+template <typename A, typename V>
+Tensor call(const Op<A, V>& op, const Tensor& a, const A& attributes = {}, const V& numbers = {}) {
+  const Tensor* const inputs[] = {&a};
+  return call(op, std::span<const Tensor* const>(inputs), attributes, numbers);
+}
+
+template <typename A, typename V>
+Tensor call(const Op<A, V>& op, const Tensor& a, const Tensor& b, const A& attributes = {},
+            const V& numbers = {}) {
+  const Tensor* const inputs[] = {&a, &b};
+  return call(op, std::span<const Tensor* const>(inputs), attributes, numbers);
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,78 @@
+#include "dtrun/dtensor/mesh/spec.h"
+
+#include <mutex>
+#include <utility>
+
+#include "dtrun/base/error.h"
+#include "mesh/mesh_body.h"
+
+namespace dtrun::dtensor {
+
+Spec::Spec(base::Counted<SpecBody> body) : body_(body.give_up()) {}
+
+SpecBody* Spec::shared(SpecBody* body) {
+  return body->share().give_up();
+}
+
+void Spec::drop(SpecBody* body) noexcept {
+  base::Counted<SpecBody> last(body);
+}
+
+DeviceMesh Spec::mesh() const {
+  return DeviceMesh(body_->mesh());
+}
+const Layout& Spec::layout() const {
+  return body_->layout;
+}
+const Placements& Spec::placements() const {
+  return body_->layout.placements;
+}
+const ShardOrder& Spec::shard_order() const {
+  return body_->layout.order;
+}
+const tensors::Shape& Spec::shape() const {
+  return body_->shape;
+}
+tensors::DType Spec::dtype() const {
+  return body_->dtype;
+}
+const Box& Spec::local_box() const {
+  return body_->box;
+}
+
+std::string Spec::to_string() const {
+  if (!body_) return "local";
+  std::string axes;
+  for (const int size : body_->mesh()->shape) {
+    axes += (axes.empty() ? "" : ", ") + std::to_string(size);
+  }
+  return std::string(tensors::dtype_short_name(dtype())) + tensors::shape_to_string(shape()) +
+         " on (" + axes + "): " + layout().to_string();
+}
+
+bool operator==(const Spec& a, const Spec& b) {
+  if (a.body_ == b.body_) return true;
+  // Equal specs of one mesh are one body.
+  if (!a.body_ || !b.body_ || a.body_->mesh() == b.body_->mesh()) return false;
+  return a.mesh() == b.mesh() && a.layout() == b.layout() && a.shape() == b.shape() &&
+         a.dtype() == b.dtype();
+}
+
+Spec make_spec(const DeviceMesh& mesh, Placements placements, tensors::Shape shape,
+               tensors::DType dtype, ShardOrder order) {
+  Layout layout = make_layout(shape, mesh.shape(), std::move(placements), std::move(order));
+  for (const Placement& placement : layout.placements) {
+    if (!placement.is_partial() || collectives::reduce_op_supports(placement.reduce_op(), dtype)) {
+      continue;
+    }
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "a tensor of " + std::string(tensors::dtype_short_name(dtype)) +
+                          " cannot be " + placement.to_string(),
+                      "band, bor and bxor are for integers and bool, avg is not for bool", "");
+  }
+  MeshBody& body = *mesh.body();
+  const std::lock_guard lock(body.mutex);
+  return Spec(body.specs.intern(body, std::move(layout), shape, dtype));
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,81 @@
+#include "move/neutral.h"
+
+#include <cstdint>
+#include <limits>
+
+#include "dtrun/tensor/ops.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using collectives::ReduceOp;
+using tensors::DType;
+using tensors::LocalTensor;
+using tensors::Shape;
+
+std::int64_t largest_integer(DType dtype) {
+  switch (dtype) {
+    case DType::i64:
+      return std::numeric_limits<std::int64_t>::max();
+    case DType::i32:
+      return std::numeric_limits<std::int32_t>::max();
+    case DType::u8:
+      return std::numeric_limits<std::uint8_t>::max();
+    default:
+      return 1;
+  }
+}
+
+std::int64_t smallest_integer(DType dtype) {
+  switch (dtype) {
+    case DType::i64:
+      return std::numeric_limits<std::int64_t>::min();
+    case DType::i32:
+      return std::numeric_limits<std::int32_t>::min();
+    default:
+      return 0;
+  }
+}
+
+/// What `op` leaves unchanged. All bits set is -1 for signed integers, the largest for others.
+std::int64_t neutral_integer(ReduceOp op, DType dtype) {
+  switch (op) {
+    case ReduceOp::product:
+      return 1;
+    case ReduceOp::min:
+      return largest_integer(dtype);
+    case ReduceOp::max:
+      return smallest_integer(dtype);
+    case ReduceOp::band:
+      return smallest_integer(dtype) < 0 ? -1 : largest_integer(dtype);
+    case ReduceOp::sum:
+    case ReduceOp::avg:
+    case ReduceOp::bor:
+    case ReduceOp::bxor:
+      break;
+  }
+  return 0;
+}
+
+double neutral_floating(ReduceOp op) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  if (op == ReduceOp::product) return 1;
+  if (op == ReduceOp::min) return infinity;
+  return op == ReduceOp::max ? -infinity : 0;
+}
+
+}  // namespace
+
+LocalTensor neutral_like(const LocalTensor& tensor, const Shape& shape, ReduceOp op) {
+  LocalTensor result = tensors::empty(shape, {.dtype = tensor.dtype(), .device = tensor.device()});
+  if (tensors::is_floating_point(tensor.dtype())) {
+    result.fill_(neutral_floating(op));
+    return result;
+  }
+  // Not fill_, which takes a double: the largest i64 is none.
+  const std::vector<std::int64_t> value = {neutral_integer(op, tensor.dtype())};
+  result.copy_(tensors::tensor_from(value, {}, tensor.dtype()).to(tensor.device()));
+  return result;
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,133 @@
+// Every step is one collective on the group of its axis. The ranks of a line differ only in the
+// chunk that the axis gives them, so each rank knows what every other one sends: the chunks of the
+// box that the line holds together.
+#include "move/redistribute.h"
+
+#include <utility>
+
+#include "dtrun/tensor/ops.h"
+#include "move/neutral.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using tensors::DType;
+using tensors::LocalTensor;
+using tensors::Shape;
+
+LocalTensor empty_like(const LocalTensor& tensor, const Shape& shape) {
+  return tensors::empty(shape, {.dtype = tensor.dtype(), .device = tensor.device()});
+}
+
+/// The views of `tensor` along `dim` that the ranks of an axis hold.
+std::vector<LocalTensor> chunks_of(const LocalTensor& tensor, int dim, int parts) {
+  std::vector<LocalTensor> chunks;
+  for (int i = 0; i < parts; ++i) {
+    const Chunk chunk = chunk_of(tensor.size(dim), parts, i);
+    chunks.push_back(tensor.narrow(dim, chunk.offset, chunk.size));
+  }
+  return chunks;
+}
+
+class StepRun {
+ public:
+  StepRun(const PlanSite& site, const Step& step, const LocalTensor& local)
+      : step_(step),
+        axis_(static_cast<std::size_t>(step.axis)),
+        before_(step.before.placements[axis_]),
+        after_(step.after.placements[axis_]),
+        group_(site.mesh.group(step.axis)),
+        local_(local),
+        after_shape_(
+            local_box(site.global_shape, site.mesh.shape(), site.mesh.coordinate(), step.after)
+                .shape) {}
+
+  LocalTensor run() const {
+    switch (step_.kind) {
+      case StepKind::all_gather:
+        return all_gather();
+      case StepKind::all_to_all:
+        return all_to_all();
+      case StepKind::all_reduce:
+        return all_reduce();
+      case StepKind::reduce_scatter:
+        return reduce_scatter();
+      case StepKind::local_chunk:
+        // A copy, so that the rest of the memory can go.
+        return chunks_of(local_, after_.dim(),
+                         group_.size())[static_cast<std::size_t>(group_.rank())]
+            .clone();
+      case StepKind::to_partial:
+        return to_partial();
+      case StepKind::relabel:
+        break;
+    }
+    return local_;
+  }
+
+ private:
+  LocalTensor all_gather() const {
+    LocalTensor whole = empty_like(local_, after_shape_);
+    group_.all_gather(chunks_of(whole, before_.dim(), group_.size()), local_);
+    return whole;
+  }
+
+  LocalTensor all_to_all() const {
+    LocalTensor result = empty_like(local_, after_shape_);
+    group_.all_to_all(chunks_of(result, before_.dim(), group_.size()),
+                      chunks_of(local_, after_.dim(), group_.size()));
+    return result;
+  }
+
+  LocalTensor all_reduce() const {
+    LocalTensor result = local_.clone();
+    group_.all_reduce(result, before_.reduce_op());
+    return result;
+  }
+
+  LocalTensor reduce_scatter() const {
+    LocalTensor result = empty_like(local_, after_shape_);
+    group_.reduce_scatter(result, chunks_of(local_, after_.dim(), group_.size()),
+                          before_.reduce_op());
+    return result;
+  }
+
+  LocalTensor to_partial() const {
+    const ReduceOp op = after_.reduce_op();
+    if (before_.is_replicate()) {
+      // A copy, as the other ranks get: who writes to it later must not write to the source on
+      // some.
+      if (group_.rank() == 0 || op == ReduceOp::avg) return local_.clone();
+      return neutral_like(local_, after_shape_, op);
+    }
+    LocalTensor result = neutral_like(local_, after_shape_, op);
+    chunks_of(result, before_.dim(), group_.size())[static_cast<std::size_t>(group_.rank())].copy_(
+        local_);
+    return result;
+  }
+
+  const Step& step_;
+  const std::size_t axis_;
+  const Placement before_;
+  const Placement after_;
+  const ProcessGroup& group_;
+  const LocalTensor& local_;
+  const Shape after_shape_;
+};
+
+}  // namespace
+
+LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps, LocalTensor local) {
+  for (const Step& step : steps) {
+    LocalTensor next = StepRun(site, step, local).run();
+    local = std::move(next);
+  }
+  return local;
+}
+
+LocalTensor redistribute_local(const PlanSite& site, const Layout& from, const Layout& to,
+                               const LocalTensor& local) {
+  return run_plan(site, plan_redistribute(site.global_shape, site.mesh.shape(), from, to), local);
+}
+
+}  // namespace dtrun::dtensor

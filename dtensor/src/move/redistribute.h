@@ -1,0 +1,28 @@
+// Running redistribute plans: the neighbour of the pure planner that moves data. Sizes are computed
+// from the layouts on every rank, never negotiated, and nothing is padded.
+#pragma once
+
+#include <vector>
+
+#include "dtrun/dtensor/mesh/device_mesh.h"
+#include "dtrun/dtensor/plan/redistribute_plan.h"
+#include "dtrun/tensor/tensor.h"
+
+namespace dtrun::dtensor {
+
+/// What a plan is run on.
+struct PlanSite {
+  const DeviceMesh& mesh;
+  const tensors::Shape& global_shape;
+};
+
+/// This rank's part of the plan. `local` is left as it is; the result may share its elements where
+/// no step copies. Collective along the axes of the steps.
+tensors::LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps,
+                              tensors::LocalTensor local);
+
+/// Plans and runs.
+tensors::LocalTensor redistribute_local(const PlanSite& site, const Layout& from, const Layout& to,
+                                        const tensors::LocalTensor& local);
+
+}  // namespace dtrun::dtensor

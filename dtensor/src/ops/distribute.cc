@@ -1,0 +1,168 @@
+// Making distributed tensors from whole ones: distribute_tensor and the factories.
+#include <algorithm>
+#include <utility>
+
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/tensor/ops.h"
+#include "move/redistribute.h"
+#include "ops/factory.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using tensors::Shape;
+
+/// The axes as the data spreads: cuts first, outermost first, so that the broadcasts after them
+/// carry only chunks.
+std::vector<int> spreading_order(const Layout& layout) {
+  std::vector<int> axes;
+  for (const auto& [dim, cutting] : layout.order) {
+    axes.insert(axes.end(), cutting.begin(), cutting.end());
+  }
+  for (std::size_t a = 0; a < layout.placements.size(); ++a) {
+    if (!layout.placements[a].is_shard()) axes.push_back(static_cast<int>(a));
+  }
+  return axes;
+}
+
+/// The data of the one source rank on its way over the mesh, axis by axis. A rank has data once its
+/// coordinate is the source's on all axes that are still to come; lines without data are silent.
+class Spread {
+ public:
+  Spread(const Spec& spec, const LocalTensor& tensor, int source)
+      : spec_(spec), mesh_(spec.mesh()), source_(source), shape_(tensor.shape()), like_(tensor) {
+    to_come_ = spreading_order(spec.layout());
+    if (stands_at_source(to_come_)) data_ = tensor;
+  }
+
+  LocalTensor run() {
+    while (!to_come_.empty()) {
+      const int axis = to_come_.front();
+      to_come_.erase(to_come_.begin());
+      const Placement& placement = spec_.placements()[static_cast<std::size_t>(axis)];
+      placement.is_shard() ? scatter(axis, placement.dim()) : broadcast(axis);
+    }
+    return data_;
+  }
+
+ private:
+  bool stands_at_source(const std::vector<int>& axes) const {
+    return std::ranges::all_of(axes,
+                               [this](int axis) { return mesh_.local_rank(axis) == source_; });
+  }
+  bool line_has_data(int axis) const { return mesh_.size(axis) > 1 && stands_at_source(to_come_); }
+
+  void scatter(int axis, int dim) {
+    const int parts = mesh_.size(axis);
+    const std::int64_t whole = shape_[static_cast<std::size_t>(dim)];
+    shape_[static_cast<std::size_t>(dim)] = chunk_of(whole, parts, mesh_.local_rank(axis)).size;
+    if (!line_has_data(axis)) return;
+    std::vector<LocalTensor> chunks;
+    for (int i = 0; i < parts && data_.defined(); ++i) {
+      const Chunk chunk = chunk_of(whole, parts, i);
+      chunks.push_back(data_.narrow(dim, chunk.offset, chunk.size));
+    }
+    const LocalTensor mine = empty();
+    mesh_.group(axis).scatter(mine, chunks, source_);
+    data_ = mine;
+  }
+
+  void broadcast(int axis) {
+    if (!line_has_data(axis)) return;
+    if (!data_.defined()) data_ = empty();
+    mesh_.group(axis).broadcast(data_, source_);
+  }
+
+  LocalTensor empty() const {
+    return tensors::empty(shape_, {.dtype = like_.dtype(), .device = like_.device()});
+  }
+
+  const Spec& spec_;
+  const DeviceMesh mesh_;
+  const int source_;
+  Shape shape_;  ///< of this rank's data after the axes so far
+  const LocalTensor& like_;
+  LocalTensor data_;  ///< undefined: none yet
+  std::vector<int> to_come_;
+};
+
+LocalTensor cut(const LocalTensor& tensor, const Box& box) {
+  LocalTensor part = tensor;
+  for (std::size_t d = 0; d < box.shape.size(); ++d) {
+    part = part.narrow(static_cast<int>(d), box.offsets[d], box.shape[d]);
+  }
+  return part;
+}
+
+void check_source(const DeviceMesh& mesh, int source) {
+  const int smallest = *std::ranges::min_element(mesh.shape());
+  if (source >= -1 && source < smallest) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "no rank of " + mesh.to_string() + " stands at " + std::to_string(source) + " on every axis",
+      "the source rank is a coordinate on each axis, or -1 for no communication",
+      "use a number from -1 to " + std::to_string(smallest - 1));
+}
+
+Tensor made(Spec spec, const LocalTensor& local) {
+  LocalTensor placed = redistribute_local(
+      {spec.mesh(), spec.shape()}, Layout{without_partials(spec.placements()), spec.shard_order()},
+      spec.layout(), local);
+  return Tensor(std::move(spec), std::move(placed));
+}
+
+}  // namespace
+
+Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Placements& placements,
+                         DistributeOptions options) {
+  const LocalTensor tensor = given.defined() ? given.plain_local() : LocalTensor();
+  if (!tensor.defined() || tensor.device().type != mesh.device_type()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "distribute_tensor needs a tensor on the mesh's device type on every rank",
+                tensor.defined() ? "this one is on " + tensor.device().to_string()
+                                 : "this one is undefined",
+                "only the source rank's data counts, but all give shape and dtype");
+  }
+  check_source(mesh, options.source_rank);
+  Spec spec =
+      make_spec(mesh, placements, tensor.shape(), tensor.dtype(), std::move(options.shard_order));
+  LocalTensor local = options.source_rank < 0 ? cut(tensor, spec.local_box())
+                                              : Spread(spec, tensor, options.source_rank).run();
+  // Later writes to the caller's tensor must not show on some ranks only.
+  if (local.storage() == tensor.storage()) local = local.clone();
+  return made(std::move(spec), local);
+}
+
+Tensor make_parts(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+                  DType dtype, const std::function<LocalTensor(const Box& box)>& part) {
+  if (mesh.device_type() != tensors::DeviceType::cpu) {
+    throw Error(ErrorCode::kUnavailable, "factories make tensors on CPUs only",
+                "a mesh does not know which CUDA device is this rank's",
+                "make the local tensor on the device and use DTensor::from_local");
+  }
+  Spec spec = make_spec(mesh, placements, shape, dtype);
+  const LocalTensor local = part(spec.local_box());
+  return made(std::move(spec), local);
+}
+
+Tensor full(const Shape& shape, tensors::Scalar value, const DeviceMesh& mesh,
+            const Placements& placements, tensors::DType dtype) {
+  return make_parts(shape, mesh, placements, dtype, [&](const Box& box) {
+    return tensors::full(box.shape, value, {.dtype = dtype});
+  });
+}
+
+Tensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+             tensors::DType dtype) {
+  return full(shape, 0, mesh, placements, dtype);
+}
+
+Tensor ones(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+            tensors::DType dtype) {
+  return full(shape, 1, mesh, placements, dtype);
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,16 @@
+// Factory: a distributed tensor of which every rank makes its own part.
+#pragma once
+
+#include <functional>
+
+#include "dtrun/dtensor/autograd/tensor.h"
+
+namespace dtrun::dtensor {
+
+/// @param part of a box of the whole, of `dtype`; where the placements are Partial, what its terms
+/// add up to
+/// @throws Error kUnavailable for a mesh that is not of CPUs
+Tensor make_parts(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+                  DType dtype, const std::function<LocalTensor(const Box& box)>& part);
+
+}  // namespace dtrun::dtensor
