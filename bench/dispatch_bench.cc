@@ -4,7 +4,7 @@
 //     dtrun --nproc_per_node=1 dispatch_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
 
-#include "dtrun/dtensor/layout/layout.h"
+#include "dtrun/dtensor/layout/box.h"
 #include "dtrun/dtensor/plan/redistribute_plan.h"
 #include "dtrun/dtrun.h"
 #include "dtrun/tensor/ops.h"
@@ -80,13 +80,46 @@ void box_of_a_rank(benchmark::State& state) {
 }
 BENCHMARK(box_of_a_rank);
 
+/// Every call is of another shape, and the operands are cut along different dims on every axis.
+void choice_on_many_axes(benchmark::State& state) {
+  const auto axes = static_cast<std::size_t>(state.range());
+  const DeviceMesh mesh = dist::init_device_mesh("cpu", std::vector<int>(axes, 1));
+  std::int64_t size = 0;
+  Placements rows, columns;
+  for (std::size_t axis = 0; axis < axes; ++axis) {
+    rows.push_back(Shard(static_cast<int>(axis % 2)));
+    columns.push_back(Shard(static_cast<int>((axis + 1) % 2)));
+  }
+  for (auto _ : state) {
+    state.PauseTiming();
+    const Shape shape = {1 + ++size % 100'000, 4};
+    const Tensor a = ones(shape, mesh, rows), b = ones(shape, mesh, columns);
+    state.ResumeTiming();
+    benchmark::DoNotOptimize(a + b);
+  }
+}
+BENCHMARK(choice_on_many_axes)->Arg(2)->Arg(4)->Arg(8)->Iterations(2'000);
+
 void plan_on_two_axes(benchmark::State& state) {
-  const dtensor::Layout from{{Shard(0), Shard(1)}, {{0, {0}}, {1, {1}}}};
-  const dtensor::Layout to{{Shard(1), Replicate()}, {{1, {0}}}};
+  const dtensor::Layout from({Shard(0), Shard(1)});
+  const dtensor::Layout to({Shard(1), Replicate()});
   for (auto _ : state)
     benchmark::DoNotOptimize(dtensor::plan_redistribute({1000, 1001}, {4, 2}, from, to));
 }
 BENCHMARK(plan_on_two_axes);
+
+void plan_on_eight_axes(benchmark::State& state) {
+  const dtensor::Layout from(
+      {Shard(0), Shard(1), Shard(2), Shard(3), Shard(0), Shard(1), Shard(2), Shard(3)});
+  const dtensor::Layout to(
+      {Shard(1), Shard(2), Shard(3), Shard(0), Shard(1), Shard(2), Shard(3), Shard(0)});
+  const std::vector<int> mesh(8, 2);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(
+        dtensor::plan_redistribute({state.range(), 64, 64, 64}, mesh, from, to));
+  }
+}
+BENCHMARK(plan_on_eight_axes)->Arg(16)->Arg(65536);
 
 }  // namespace
 

@@ -42,8 +42,7 @@ inline Catalogue catalogue_of(const tensors::Shape& shape, const std::vector<int
 
 inline DTensor placed(const Catalogue& catalogue, std::size_t index, const DeviceMesh& mesh) {
   const Layout& layout = catalogue.layouts[index];
-  const Spec spec =
-      make_spec(mesh, layout.placements, catalogue.shape, tensors::DType::f64, layout.order);
+  const Spec spec = make_spec(mesh, layout, catalogue.shape, tensors::DType::f64);
   const std::vector<double>& local = catalogue.locals[index][static_cast<std::size_t>(mesh.rank())];
   return DTensor(spec, tensors::tensor_from(local, spec.local_box().shape, tensors::DType::f64));
 }

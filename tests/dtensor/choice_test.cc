@@ -167,6 +167,25 @@ TEST(ChoiceTest, AnOrderOfAxesThatBothHaveIsKept) {
             (Outcome{"[S(0), S(0)] order {0: [1, 0]}", 0}));
 }
 
+TEST(ChoiceTest, EightAxesAreChosenFor) {
+  const std::vector<int> mesh(8, 2);
+  const std::vector<std::string> cuts = {"S(0)", "S(1)", "S(2)", "S(3)",
+                                         "S(0)", "S(1)", "S(2)", "S(3)"};
+  std::vector<std::string> others = cuts;
+  std::ranges::rotate(others, others.begin() + 1);
+  const Shape shape = {16, 16, 16, 16};
+  EXPECT_EQ(add(mesh, {{shape, cuts}, {shape, cuts}}).collectives, 0);
+  // All combinations are 6 to the power of 8. One operand comes to the other.
+  EXPECT_LE(add(mesh, {{shape, cuts}, {shape, others}}).collectives, 16);
+}
+
+TEST(ChoiceTest, BytesDecideWhereThereAreMany) {
+  // The small operand comes to the large one, whichever is first.
+  const Input large = {{4096, 4096}, {"S(0)"}}, small = {{4096, 1}, {"S(1)"}};
+  EXPECT_EQ(add({4}, {large, small}).output, "[S(0)]");
+  EXPECT_EQ(add({4}, {small, large}).output, "[S(0)]");
+}
+
 TEST(ChoiceTest, ShapesThatDoNotFitAreRefused) {
   EXPECT_THROW(rules_for({1}, {{{5}, {"R"}}, {{4}, {"R"}}}).pointwise(), base::Error);
   EXPECT_THROW(matmul({1}, {{2, 3}, {"R"}}, {{2, 3}, {"R"}}), base::Error);

@@ -32,12 +32,12 @@ inline std::vector<Placements> all_placements(std::size_t dims, std::size_t axes
 /// `layout` with every order of the axes of every dim.
 inline std::vector<Layout> all_orders(const Layout& layout) {
   std::vector<Layout> layouts = {layout};
-  for (const auto& [dim, axes] : layout.order) {
+  for (const auto& [dim, axes] : layout.order()) {
     std::vector<Layout> more;
     for (Layout ordered : layouts) {
       std::vector<int> order = axes;
       do {
-        ordered.order[dim] = order;
+        ordered.set_order(dim, order);
         more.push_back(ordered);
       } while (std::ranges::next_permutation(order).found);
     }

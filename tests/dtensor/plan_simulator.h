@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "dtrun/dtensor/layout/box.h"
 #include "dtrun/dtensor/plan/redistribute_plan.h"
 
 namespace dtrun::dtensor {
@@ -134,8 +135,8 @@ class PlanSimulator {
     const std::vector<int> at = coordinate(rank);
     double part = value;
     for (std::size_t a = 0; a < at.size(); ++a) {
-      if (!layout.placements[a].is_partial() || mesh_shape_[a] == 1) continue;
-      const ReduceOp op = layout.placements[a].reduce_op();
+      if (!layout[a].is_partial() || mesh_shape_[a] == 1) continue;
+      const ReduceOp op = layout[a].reduce_op();
       const double n = mesh_shape_[a];
       const bool last = at[a] == mesh_shape_[a] - 1;
       switch (op) {
@@ -167,8 +168,8 @@ class PlanSimulator {
 
   double reduced(int rank, const tensors::Shape& index, std::size_t axis) const {
     if (axis == mesh_shape_.size()) return element(rank, index, layout_);
-    if (!layout_.placements[axis].is_partial()) return reduced(rank, index, axis + 1);
-    const ReduceOp op = layout_.placements[axis].reduce_op();
+    if (!layout_[axis].is_partial()) return reduced(rank, index, axis + 1);
+    const ReduceOp op = layout_[axis].reduce_op();
     double value = neutral(op);
     for (int i = 0; i < mesh_shape_[axis]; ++i) {
       value = combine(op, value, reduced(on_line(rank, axis, i), index, axis + 1));
@@ -192,13 +193,13 @@ class PlanSimulator {
 
   double after_step(const Step& step, int rank, const tensors::Shape& index) const {
     const std::size_t axis = static_cast<std::size_t>(step.axis);
-    const Placement& before = step.before.placements[axis];
+    const Placement before = step.before[axis];
     switch (step.kind) {
       case StepKind::local_chunk:
       case StepKind::relabel:
         return element(rank, index, step.before);
       case StepKind::to_partial: {
-        const ReduceOp op = step.after.placements[axis].reduce_op();
+        const ReduceOp op = step.after[axis].reduce_op();
         const bool mine = before.is_shard() ? contains(box_of(rank, step.before), index)
                                             : coordinate(rank)[axis] == 0 || op == ReduceOp::avg;
         return mine ? element(rank, index, step.before) : neutral(op);
@@ -227,9 +228,10 @@ class PlanSimulator {
   /// where it comes to.
   void check(const Step& step) const {
     const std::size_t axis = static_cast<std::size_t>(step.axis);
-    const Placement& before = step.before.placements[axis];
-    const Placement& after = step.after.placements[axis];
-    if (step.after != make_layout(shape_, mesh_shape_, step.after.placements, step.after.order)) {
+    const Placement before = step.before[axis];
+    const Placement after = step.after[axis];
+    if (step.after !=
+        make_layout(shape_, mesh_shape_, step.after.placements(), step.after.order())) {
       throw std::logic_error("a step ends in an incomplete layout");
     }
     if (step.kind == StepKind::relabel) {
@@ -237,7 +239,7 @@ class PlanSimulator {
       return;
     }
     for (std::size_t a = 0; a < mesh_shape_.size(); ++a) {
-      if (a != axis && step.before.placements[a] != step.after.placements[a]) {
+      if (a != axis && step.before[a] != step.after[a]) {
         throw std::logic_error("a step changes two axes");
       }
     }
@@ -253,7 +255,7 @@ class PlanSimulator {
     return after.is_shard() ? StepKind::reduce_scatter : StepKind::all_reduce;
   }
   void check_innermost(const Layout& layout, int dim, int axis) const {
-    std::vector<int> axes = layout.order.at(dim);
+    std::vector<int> axes = layout.order().at(dim);
     std::erase_if(axes, [&](int a) { return mesh_shape_[static_cast<std::size_t>(a)] == 1; });
     if (axes.empty() || axes.back() != axis) {
       throw std::logic_error("a step moves an axis that is not innermost");

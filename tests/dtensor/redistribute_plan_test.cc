@@ -47,8 +47,8 @@ std::vector<double> iota(const Shape& shape) {
 
 /// Every rank's every element is right after the plan, whatever the layouts.
 void expect_right(const Shape& shape, const std::vector<int>& mesh, const Layout& from,
-                  const Layout& to) {
-  const std::vector<Step> steps = plan_redistribute(shape, mesh, from, to);
+                  const Layout& to, const CostModel& costs = {}) {
+  const std::vector<Step> steps = plan_redistribute(shape, mesh, from, to, costs);
   SCOPED_TRACE(from.to_string() + " -> " + to.to_string() + " of " + std::to_string(shape.size()) +
                " dims\n" + plan_to_string(steps));
   PlanSimulator simulator(shape, mesh);
@@ -64,12 +64,12 @@ void expect_right(const Shape& shape, const std::vector<int>& mesh, const Layout
 }
 
 void expect_all_pairs_right(const std::vector<int>& mesh, const std::vector<Shape>& shapes,
-                            const std::vector<ReduceOp>& ops) {
+                            const std::vector<ReduceOp>& ops, const CostModel& costs = {}) {
   for (const Shape& shape : shapes) {
     const std::vector<Layout> layouts = all_layouts(shape, mesh, ops);
     for (const Layout& from : layouts) {
       for (const Layout& to : layouts) {
-        expect_right(shape, mesh, from, to);
+        expect_right(shape, mesh, from, to, costs);
         if (testing::Test::HasFailure()) return;
       }
     }
@@ -100,6 +100,13 @@ TEST(RedistributePlanTest, EveryPairOfLayoutsAndOrdersOnTwoAxesGivesTheRightElem
 TEST(RedistributePlanTest, EveryPairOfLayoutsAndOrdersOnThreeAxesGivesTheRightElements) {
   expect_all_pairs_right({2, 2, 2}, {{7, 3}}, {ReduceOp::sum});
   expect_all_pairs_right({2, 1, 3}, {{5}}, {ReduceOp::sum, ReduceOp::max});
+}
+
+TEST(RedistributePlanTest, EveryPairIsRightWhereBytesCostSoMuchThatPlansTakeDetours) {
+  const std::vector<LinkRate> slow(3, {1e-6, 1});
+  const CostModel costs{.links = slow};
+  expect_all_pairs_right({2, 3}, {{7, 3}, {3, 5, 2}}, {ReduceOp::sum, ReduceOp::avg}, costs);
+  expect_all_pairs_right({2, 2, 2}, {{7, 3}}, {ReduceOp::sum}, costs);
 }
 
 TEST(RedistributePlanTest, ManyAxesAreStillPlannedRight) {
@@ -193,6 +200,47 @@ TEST(RedistributePlanTest, AmongPlansOfAsManyCollectivesTheOneOfFewestElementsIs
   EXPECT_EQ(kinds_of(plan_redistribute(shape, mesh, layout_of("P P", shape, mesh),
                                        layout_of("S0 R", shape, mesh))),
             (std::vector<StepKind>{StepKind::reduce_scatter, StepKind::all_reduce}));
+}
+
+TEST(RedistributePlanTest, MuchDataTakesMoreCollectivesOfFewerBytes) {
+  const std::vector<int> mesh = {8, 8};
+  const auto kinds = [&](const Shape& shape) {
+    return kinds_of(plan_redistribute(shape, mesh, layout_of("S0 S1", shape, mesh),
+                                      layout_of("S1 S0", shape, mesh)));
+  };
+  using Kinds = std::vector<StepKind>;
+  EXPECT_EQ(kinds({8, 8, 8}),
+            (Kinds{StepKind::all_gather, StepKind::all_to_all, StepKind::local_chunk}));
+  // 1 GB: two cuts change places over the dim that neither has.
+  EXPECT_EQ(kinds({1024, 1024, 256}), Kinds(3, StepKind::all_to_all));
+}
+
+TEST(RedistributePlanTest, ASlowAxisCarriesLess) {
+  const Shape shape = {1024, 1024};
+  const std::vector<int> mesh = {2, 2};
+  const LinkRate slow{1e-5, 1e8}, fast{1e-5, 1e10};
+  const auto first_axis = [&](const std::vector<LinkRate>& links) {
+    const CostModel costs{.links = links};
+    return plan_redistribute(shape, mesh, layout_of("P P", shape, mesh),
+                             layout_of("S0 S1", shape, mesh), costs)[0]
+        .axis;
+  };
+  // What the first one reduces is whole, what the second one reduces is half of it.
+  EXPECT_EQ(first_axis({slow, fast}), 1);
+  EXPECT_EQ(first_axis({fast, slow}), 0);
+}
+
+TEST(RedistributePlanTest, TheCostIsThatOfWhatTheBusiestRankSends) {
+  const Shape shape = {1000, 1000};
+  const std::vector<int> mesh = {4};
+  const std::vector<LinkRate> links = {{1e-3, 1e6}};
+  const CostModel costs{.item_bytes = 8, .links = links};
+  const PlanCost cost = plan_cost(shape, mesh,
+                                  plan_redistribute(shape, mesh, layout_of("S0", shape, mesh),
+                                                    layout_of("R", shape, mesh), costs),
+                                  costs);
+  EXPECT_DOUBLE_EQ(cost.seconds, 1e-3 + 8 * 750'000 / 1e6);
+  EXPECT_EQ(cost.collectives, 1);
 }
 
 TEST(RedistributePlanTest, AveragesComeAfterSumsSoThatTheyRoundOnce) {

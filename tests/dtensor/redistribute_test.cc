@@ -18,7 +18,7 @@ using tensors::DType;
 using tensors::Shape;
 
 bool has_partial(const Layout& layout) {
-  return std::ranges::any_of(layout.placements,
+  return std::ranges::any_of(layout.placements(),
                              [](const Placement& placement) { return placement.is_partial(); });
 }
 
@@ -47,12 +47,12 @@ void expect_all_pairs_right(const std::vector<int>& mesh_shape, const std::vecto
         const DTensor from = placed(catalogue, i, mesh);
         for (const Layout& to : catalogue.layouts) {
           SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
-          const DTensor there = from.redistribute(to.placements, to.order);
+          const DTensor there = from.redistribute(to.placements(), to.order());
           EXPECT_EQ(there.spec().layout(), to);
           expect_holds(there, global);
           if (round_trip == RoundTrip::no) continue;
           const Layout& back = catalogue.layouts[i];
-          expect_holds(there.redistribute(back.placements, back.order), global);
+          expect_holds(there.redistribute(back.placements(), back.order()), global);
         }
       }
     }

@@ -1,6 +1,6 @@
-// Costs compare collectives first, then elements. A result that becomes Partial is charged the
-// elements (not the collective) of the reduction that it puts off, so that a free choice of inputs
-// wins, and of two that are not free the one that moves less in the end.
+// A result that becomes Partial is charged the bytes (not the latency) of the reduction that it
+// puts off, so that a free choice of inputs wins, and of two that are not free the one that moves
+// less in the end.
 #include "dispatch/choice.h"
 
 #include <algorithm>
@@ -12,34 +12,56 @@
 namespace dtrun::dtensor::sharding {
 namespace {
 
+constexpr int kMostWeighed = 64;
+
 class Chooser {
  public:
-  Chooser(const Operation& operation, const std::vector<int>& mesh_shape,
-          const std::vector<Layout>& layouts)
-      : operation_(operation), mesh_shape_(mesh_shape), layouts_(layouts), costs_(layouts.size()) {}
+  Chooser(const Operation& operation, const std::vector<AxisRule>& rules,
+          const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,
+          std::span<const LinkRate> links)
+      : operation_(operation),
+        rules_(rules),
+        mesh_shape_(mesh_shape),
+        layouts_(layouts),
+        links_(links),
+        known_(layouts.size()) {
+    for (const int size : mesh_shape) ranks_ *= size;
+  }
 
-  Choice run(const std::vector<AxisRule>& rules) {
-    std::vector<std::vector<const AxisRule*>> candidates;
-    for (std::size_t axis = 0; axis < mesh_shape_.size(); ++axis) {
-      candidates.emplace_back();
-      for (const AxisRule& rule : rules) {
-        if (is_sensible(rule, axis)) candidates.back().push_back(&rule);
-      }
+  Choice run() {
+    for (std::size_t axis = 0; axis < mesh_shape_.size(); ++axis) list_candidates(axis);
+    // What the axes from here on cost at the least.
+    least_.assign(mesh_shape_.size() + 1, 0);
+    for (std::size_t axis = mesh_shape_.size(); axis-- > 0;) {
+      least_[axis] = least_[axis + 1] + candidates_[axis].front().bound;
     }
-    std::vector<const AxisRule*> picked(mesh_shape_.size());
-    pick(candidates, 0, picked);
+    picked_.resize(mesh_shape_.size());
+    pick(0, 0);
     DT_CHECK(best_.has_value());
     return std::move(*best_);
   }
 
  private:
+  struct Candidate {
+    std::size_t rule;
+    double bound;  ///< seconds that it costs at the least
+  };
+
+  void list_candidates(std::size_t axis) {
+    std::vector<Candidate>& candidates = candidates_.emplace_back();
+    for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
+      if (is_sensible(rules_[rule], axis)) candidates.push_back({rule, bound_of(rule, axis)});
+    }
+    std::ranges::stable_sort(candidates, {}, &Candidate::bound);
+  }
+
   /// A cut is worth trying where an operand has one already; Partial where an operand is just that
   /// and none would have to be padded to it.
   bool is_sensible(const AxisRule& rule, std::size_t axis) const {
     bool any_cut = false;
     bool any_partial = false;
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
-      const Placement& now = layouts_[i].placements[axis];
+      const Placement now = layouts_[i][axis];
       any_cut = any_cut || now.is_shard();
       any_partial = any_partial || (rule.inputs[i].is_partial() && now == rule.inputs[i]);
       if (rule.inputs[i].is_partial() && now.is_shard()) return false;
@@ -50,98 +72,135 @@ class Chooser {
     return any_partial || std::ranges::none_of(rule.inputs, is_partial);
   }
 
-  void pick(const std::vector<std::vector<const AxisRule*>>& candidates, std::size_t axis,
-            std::vector<const AxisRule*>& picked) {
-    if (axis == candidates.size()) return weigh(picked);
-    for (const AxisRule* rule : candidates[axis]) {
-      picked[axis] = rule;
-      pick(candidates, axis + 1, picked);
+  /// A collective for every operand that has to give up what it is there, of no more bytes than
+  /// there are where all axes cut.
+  double bound_of(std::size_t rule, std::size_t axis) const {
+    if (mesh_shape_[axis] == 1) return 0;
+    const CostModel costs = costs_of(tensors::DType::f32);
+    double seconds = 0;
+    for (std::size_t i = 0; i < layouts_.size(); ++i) {
+      const Placement now = layouts_[i][axis], wanted = rules_[rule].inputs[i];
+      if (now.is_replicate() || now == wanted || wanted.is_partial()) continue;
+      const Operand& operand = operation_.inputs[i];
+      const double bytes = static_cast<double>(tensors::numel(operand.shape)) *
+                           static_cast<double>(tensors::item_size(operand.dtype)) / ranks_;
+      seconds += costs.link(axis).latency + bytes * (mesh_shape_[axis] - 1) / mesh_shape_[axis] /
+                                                costs.link(axis).bytes_per_second;
+    }
+    return seconds;
+  }
+
+  void pick(std::size_t axis, double bound) {
+    if (best_ && (weighed_ >= kMostWeighed || bound + least_[axis] > best_cost_.seconds)) return;
+    if (axis == candidates_.size()) return weigh_picked();
+    for (const Candidate& candidate : candidates_[axis]) {
+      picked_[axis] = candidate.rule;
+      pick(axis + 1, bound + candidate.bound);
     }
   }
 
-  /// Axes that cut the same index do so in one order for all: the default one, or that of an
+  /// Axes that cut the same index do so in one order for all: the ascending one, or that of an
   /// operand as it stands.
-  void weigh(const std::vector<const AxisRule*>& picked) {
+  void weigh_picked() {
+    ++weighed_;
     Choice choice;
+    Placements placements(picked_.size(), Replicate());
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
-      Layout& input = choice.inputs.emplace_back();
-      for (const AxisRule* rule : picked) input.placements.push_back(rule->inputs[i]);
-      input.order = default_shard_order(input.placements);
+      for (std::size_t a = 0; a < picked_.size(); ++a) placements[a] = rule_on(a).inputs[i];
+      choice.inputs.emplace_back(placements);
     }
-    for (const AxisRule* rule : picked) choice.output.placements.push_back(rule->output);
-    choice.output.order = default_shard_order(choice.output.placements);
-    weigh(choice, picked);
+    for (std::size_t a = 0; a < picked_.size(); ++a) placements[a] = rule_on(a).output;
+    choice.output = Layout(placements);
+    weigh(choice);
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
       Choice ordered = choice;
       follow_order(i, ordered);
-      if (ordered.inputs != choice.inputs) weigh(ordered, picked);
+      if (ordered.inputs != choice.inputs) weigh(ordered);
     }
   }
+  const AxisRule& rule_on(std::size_t axis) const { return rules_[picked_[axis]]; }
 
   /// Takes over the order in which operand `leader` is cut now, wherever the same axes cut it.
   void follow_order(std::size_t leader, Choice& choice) const {
-    for (const auto& [dim, axes] : layouts_[leader].order) {
-      const auto found = choice.inputs[leader].order.find(dim);
-      if (found == choice.inputs[leader].order.end() ||
-          !std::ranges::is_permutation(found->second, axes)) {
-        continue;
-      }
+    const ShardOrder wanted = choice.inputs[leader].order();
+    for (const auto& [dim, axes] : layouts_[leader].order()) {
+      const auto found = wanted.find(dim);
+      if (found == wanted.end() || !std::ranges::is_permutation(found->second, axes)) continue;
       for (Layout& layout : choice.inputs) set_order(layout, axes);
       set_order(choice.output, axes);
     }
   }
   static void set_order(Layout& layout, const std::vector<int>& axes) {
-    const Placement& placement = layout.placements[static_cast<std::size_t>(axes[0])];
-    if (placement.is_shard()) layout.order[placement.dim()] = axes;
+    const auto first = static_cast<std::size_t>(axes[0]);
+    if (layout.is_shard(first)) layout.set_order(layout.dim(first), axes);
   }
 
-  void weigh(const Choice& choice, const std::vector<const AxisRule*>& picked) {
+  void weigh(const Choice& choice) {
     PlanCost cost;
     for (std::size_t i = 0; i < layouts_.size(); ++i) cost += cost_of(i, choice.inputs[i]);
-    for (std::size_t axis = 0; axis < picked.size(); ++axis) {
-      cost.elements += put_off(*picked[axis], axis, choice.output);
+    for (std::size_t axis = 0; axis < picked_.size(); ++axis) {
+      cost.seconds += put_off(axis, choice.output);
     }
-    if (best_ && !(cost < best_cost_)) return;
+    const bool wins = !best_ || cost < best_cost_ || (cost == best_cost_ && picked_ < best_picked_);
+    if (!wins) return;
     best_ = choice;
     best_cost_ = cost;
+    best_picked_ = picked_;
   }
 
-  /// The elements of the reduction that a result needs that is Partial where no operand was.
-  double put_off(const AxisRule& rule, std::size_t axis, const Layout& output) const {
-    if (!rule.output.is_partial()) return 0;
+  /// The bytes of the reduction that a result needs that is Partial where no operand was.
+  double put_off(std::size_t axis, const Layout& output) const {
+    if (!rule_on(axis).output.is_partial() || mesh_shape_[axis] == 1) return 0;
     for (const Layout& layout : layouts_) {
-      if (layout.placements[axis].is_partial()) return 0;
+      if (layout.is_partial(axis)) return 0;
     }
     Layout reduced = output;
-    reduced.placements[axis] = Replicate();
+    reduced.set(axis, Replicate());
+    const CostModel costs = costs_of(operation_.output_dtype);
     const Step step{StepKind::all_reduce, static_cast<int>(axis), output, reduced};
-    return plan_cost(operation_.output_shape, mesh_shape_, {step}).elements;
+    return plan_cost(operation_.output_shape, mesh_shape_, {step}, costs).seconds -
+           costs.link(axis).latency;
   }
 
   PlanCost cost_of(std::size_t operand, const Layout& to) {
-    for (const auto& [known, cost] : costs_[operand]) {
-      if (known == to) return cost;
+    for (const auto& [layout, cost] : known_[operand]) {
+      if (layout == to) return cost;
     }
-    const tensors::Shape& shape = operation_.inputs[operand].shape;
+    const Operand& of = operation_.inputs[operand];
+    const CostModel costs = costs_of(of.dtype);
     const PlanCost cost =
-        plan_cost(shape, mesh_shape_, plan_redistribute(shape, mesh_shape_, layouts_[operand], to));
-    costs_[operand].emplace_back(to, cost);
+        plan_cost(of.shape, mesh_shape_,
+                  plan_redistribute(of.shape, mesh_shape_, layouts_[operand], to, costs), costs);
+    known_[operand].emplace_back(to, cost);
     return cost;
   }
 
+  CostModel costs_of(tensors::DType dtype) const {
+    return {.item_bytes = static_cast<std::int64_t>(tensors::item_size(dtype)), .links = links_};
+  }
+
   const Operation& operation_;
+  const std::vector<AxisRule>& rules_;
   const std::vector<int>& mesh_shape_;
   const std::vector<Layout>& layouts_;
-  std::vector<std::vector<std::pair<Layout, PlanCost>>> costs_;
+  const std::span<const LinkRate> links_;
+  double ranks_ = 1;
+  std::vector<std::vector<Candidate>> candidates_;  ///< of each axis, by rising bound
+  std::vector<double> least_;
+  std::vector<std::size_t> picked_;
+  std::vector<std::vector<std::pair<Layout, PlanCost>>> known_;
   std::optional<Choice> best_;
   PlanCost best_cost_;
+  std::vector<std::size_t> best_picked_;
+  int weighed_ = 0;
 };
 
 }  // namespace
 
 Choice cheapest_choice(const Operation& operation, const std::vector<AxisRule>& rules,
-                       const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts) {
-  return Chooser(operation, mesh_shape, layouts).run(rules);
+                       const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,
+                       std::span<const LinkRate> links) {
+  return Chooser(operation, rules, mesh_shape, layouts, links).run();
 }
 
 }  // namespace dtrun::dtensor::sharding

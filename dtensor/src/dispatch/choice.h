@@ -2,6 +2,7 @@
 // asks the planner that also runs the redistribution.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "dispatch/axis_rule.h"
@@ -14,9 +15,13 @@ struct Choice {
   Layout output;
 };
 
+/// Branch and bound over the axes. It stops after 64 complete combinations, of which the
+/// most promising come first, so that many axes do not take forever.
 /// @param layouts what the operands are now, one per operand
 /// @param rules one of them is that all is Replicate; earlier ones win where costs are equal
+/// @param links of the mesh, as CostModel's
 Choice cheapest_choice(const Operation& operation, const std::vector<AxisRule>& rules,
-                       const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts);
+                       const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,
+                       std::span<const LinkRate> links = {});
 
 }  // namespace dtrun::dtensor::sharding

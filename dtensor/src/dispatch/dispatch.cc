@@ -10,6 +10,7 @@
 #include "dispatch/rule_probe.h"
 #include "dtrun/base/error.h"
 #include "mesh/mesh_body.h"
+#include "mesh/number_list_hash.h"
 #include "move/redistribute.h"
 
 namespace dtrun::dtensor {
@@ -21,24 +22,11 @@ using base::ErrorCode;
 /// Meta data of a one-element local tensor stands in the key in place of a spec.
 constexpr std::int64_t kLocal = 0;
 
-const Layout kWhole{{Replicate()}, {}};
-
 struct CallPlan {
   std::vector<SpecBody*> inputs;         ///< as the kernel takes them
   std::vector<std::vector<Step>> steps;  ///< that bring them there
   SpecBody* output = nullptr;
   std::vector<bool> parts;  ///< which inputs a RuleProbe takes apart
-};
-
-struct KeyHash {
-  std::size_t operator()(const CallKey& key) const {
-    std::uint64_t hash = 0x9e3779b97f4a7c15;
-    for (const std::int64_t word : key) {
-      hash = (hash ^ static_cast<std::uint64_t>(word)) * 0xff51afd7ed558ccd;
-      hash ^= hash >> 32;
-    }
-    return hash;
-  }
 };
 
 class CallCache : public MeshAttachment {
@@ -56,7 +44,7 @@ class CallCache : public MeshAttachment {
 
  private:
   static constexpr std::size_t kMost = 4096;
-  std::unordered_map<CallKey, std::shared_ptr<const CallPlan>, KeyHash> plans_;
+  std::unordered_map<CallKey, std::shared_ptr<const CallPlan>, NumberListHash> plans_;
 };
 
 /// The caller holds the mesh's mutex.
@@ -98,12 +86,9 @@ DeviceMesh mesh_of(std::string_view op, std::span<const Placed> inputs) {
 
 /// Of one rule, on a mesh of one axis.
 sharding::Choice choice_of(const sharding::AxisRule& rule) {
-  const auto layout = [](const Placement& placement) -> Layout {
-    return {{placement}, default_shard_order({placement})};
-  };
   sharding::Choice choice;
-  for (const Placement& input : rule.inputs) choice.inputs.push_back(layout(input));
-  choice.output = layout(rule.output);
+  for (const Placement& input : rule.inputs) choice.inputs.emplace_back(Placements{input});
+  choice.output = Layout({rule.output});
   return choice;
 }
 
@@ -113,9 +98,8 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
   std::vector<Layout> layouts;
   for (const Placed& input : inputs) {
     metas.push_back({input.shape(), input.dtype()});
-    layouts.push_back(input.is_distributed()
-                          ? input.spec().layout()
-                          : Layout{Placements(mesh.shape().size(), Replicate()), {}});
+    layouts.push_back(input.is_distributed() ? input.spec().layout()
+                                             : Layout::whole(mesh.shape().size()));
   }
   const Meta output = op.meta(op.op, op.attributes, metas);
   Rules rules(metas, output, mesh.size());
@@ -124,19 +108,19 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
   const auto forced = probe != nullptr ? probe->note(op.name, rules.rules()) : std::nullopt;
   const sharding::Choice choice =
       forced ? choice_of(*forced)
-             : sharding::cheapest_choice(rules.operation(), rules.rules(), mesh.shape(), layouts);
+             : sharding::cheapest_choice(rules.operation(), rules.rules(), mesh.shape(), layouts,
+                                         mesh.body()->links);
   CallPlan plan;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const bool made_of_parts = forced && forced->inputs[i].is_partial();
     plan.parts.push_back(made_of_parts);
-    plan.steps.push_back(plan_redistribute(metas[i].shape, mesh.shape(), layouts[i],
-                                           made_of_parts ? kWhole : choice.inputs[i]));
-    held.push_back(make_spec(mesh, choice.inputs[i].placements, metas[i].shape, metas[i].dtype,
-                             choice.inputs[i].order));
+    plan.steps.push_back(plan_on({mesh, metas[i].shape}, layouts[i],
+                                 made_of_parts ? Layout::whole(1) : choice.inputs[i],
+                                 metas[i].dtype));
+    held.push_back(make_spec(mesh, choice.inputs[i], metas[i].shape, metas[i].dtype));
     plan.inputs.push_back(held.back().body());
   }
-  held.push_back(
-      make_spec(mesh, choice.output.placements, output.shape, output.dtype, choice.output.order));
+  held.push_back(make_spec(mesh, choice.output, output.shape, output.dtype));
   plan.output = held.back().body();
   return plan;
 }

@@ -1,6 +1,7 @@
 #include "dtrun/dtensor/layout/layout.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "dtrun/base/check.h"
@@ -71,7 +72,6 @@ void check_partials(const Placements& placements) {
   }
 }
 
-/// The order given for one dim, or the default one where none is.
 void check_order(const ShardOrder& given, const ShardOrder& axes_by_dim) {
   for (const auto& [dim, axes] : given) {
     const auto found = axes_by_dim.find(dim);
@@ -87,32 +87,101 @@ void check_order(const ShardOrder& given, const ShardOrder& axes_by_dim) {
 
 }  // namespace
 
-Chunk chunk_of(std::int64_t n, int parts, int index) {
-  DT_CHECK(n >= 0 && parts > 0 && index >= 0 && index < parts);
-  const std::int64_t size = n / parts + (n % parts != 0 ? 1 : 0);
-  if (size == 0 || index > n / size) return {n, 0};
-  const std::int64_t start = index * size;
-  return {start, std::min(size, n - start)};
+Layout::Layout(const Placements& placements) {
+  DT_CHECK(placements.size() <= kMaxAxes);
+  count_ = static_cast<std::uint8_t>(placements.size());
+  for (std::size_t axis = 0; axis < placements.size(); ++axis) set(axis, placements[axis]);
 }
 
-ShardOrder default_shard_order(const Placements& placements) {
-  ShardOrder order;
-  for (std::size_t axis = 0; axis < placements.size(); ++axis) {
-    if (placements[axis].is_shard()) {
-      order[placements[axis].dim()].push_back(static_cast<int>(axis));
+Layout Layout::whole(std::size_t axes) {
+  return Layout(Placements(axes, Replicate()));
+}
+
+Layout::Slot Layout::slot_of(const Placement& placement) {
+  Slot slot{.kind = placement.kind(), .depth = 0, .value = 0};
+  if (placement.is_partial()) slot.value = static_cast<std::int16_t>(placement.reduce_op());
+  if (placement.is_shard()) {
+    DT_CHECK(placement.dim() >= 0 && placement.dim() <= std::numeric_limits<std::int16_t>::max());
+    slot.value = static_cast<std::int16_t>(placement.dim());
+  }
+  return slot;
+}
+
+Placement Layout::operator[](std::size_t axis) const {
+  const Slot& slot = slots_[axis];
+  switch (slot.kind) {
+    case Placement::Kind::shard:
+      return Shard(slot.value);
+    case Placement::Kind::partial:
+      return Partial(static_cast<ReduceOp>(slot.value));
+    case Placement::Kind::replicate:
+      break;
+  }
+  return Replicate();
+}
+
+int Layout::cuts(int dim) const {
+  return static_cast<int>(std::ranges::count_if(slots_, [dim](const Slot& slot) {
+    return slot.kind == Placement::Kind::shard && slot.value == dim;
+  }));
+}
+
+void Layout::set(std::size_t axis, const Placement& placement) {
+  Slot& slot = slots_[axis];
+  if (is_shard(axis)) {
+    for (Slot& other : slots_) {
+      const bool inside = other.kind == Placement::Kind::shard && other.value == slot.value &&
+                          other.depth > slot.depth;
+      if (inside) --other.depth;
     }
+    slot = {};
+  }
+  Slot next = slot_of(placement);
+  if (placement.is_shard()) next.depth = static_cast<std::uint8_t>(cuts(placement.dim()));
+  slot = next;
+}
+
+void Layout::set_order(int dim, const std::vector<int>& axes) {
+  DT_CHECK(static_cast<int>(axes.size()) == cuts(dim));
+  for (std::size_t depth = 0; depth < axes.size(); ++depth) {
+    const auto axis = static_cast<std::size_t>(axes[depth]);
+    DT_CHECK(is_shard(axis) && this->dim(axis) == dim);
+    slots_[axis].depth = static_cast<std::uint8_t>(depth);
+  }
+}
+
+Placements Layout::placements() const {
+  Placements placements;
+  for (std::size_t axis = 0; axis < count_; ++axis) placements.push_back((*this)[axis]);
+  return placements;
+}
+
+ShardOrder Layout::order() const {
+  ShardOrder order;
+  for (std::size_t axis = 0; axis < count_; ++axis) {
+    if (!is_shard(axis)) continue;
+    std::vector<int>& axes = order[dim(axis)];
+    axes.resize(static_cast<std::size_t>(cuts(dim(axis))));
+    axes[static_cast<std::size_t>(depth(axis))] = static_cast<int>(axis);
   }
   return order;
 }
 
+bool Layout::has_ascending_order() const {
+  Layout ascending;
+  ascending.count_ = count_;
+  for (std::size_t axis = 0; axis < count_; ++axis) ascending.set(axis, (*this)[axis]);
+  return *this == ascending;
+}
+
 std::string Layout::to_string() const {
-  std::string text = placements_to_string(placements);
-  if (order != default_shard_order(placements)) text += " order " + order_text(order);
+  std::string text = placements_to_string(placements());
+  if (!has_ascending_order()) text += " order " + order_text(order());
   return text;
 }
 
 Layout make_layout(const Shape& global_shape, const std::vector<int>& mesh_shape,
-                   Placements placements, ShardOrder order) {
+                   Placements placements, const ShardOrder& order) {
   if (placements.size() != mesh_shape.size()) {
     throw invalid("placements " + placements_to_string(placements) + " do not fit the mesh " +
                       shape_text(mesh_shape),
@@ -120,41 +189,23 @@ Layout make_layout(const Shape& global_shape, const std::vector<int>& mesh_shape
                       std::to_string(mesh_shape.size()) + " axes",
                   "give one placement per mesh axis");
   }
+  if (placements.size() > Layout::kMaxAxes) {
+    throw invalid("a layout cannot have " + std::to_string(placements.size()) + " axes",
+                  "it has at most " + std::to_string(Layout::kMaxAxes), "");
+  }
   for (Placement& placement : placements) placement = normalized(placement, global_shape);
   check_partials(placements);
-  ShardOrder filled = default_shard_order(placements);
-  check_order(order, filled);
-  for (auto& [dim, axes] : order) filled[dim] = std::move(axes);
-  return {std::move(placements), std::move(filled)};
+  Layout layout(placements);
+  if (!order.empty()) check_order(order, layout.order());
+  for (const auto& [dim, axes] : order) layout.set_order(dim, axes);
+  return layout;
 }
 
-Box local_box(const Shape& global_shape, const std::vector<int>& mesh_shape,
-              const std::vector<int>& coordinate, const Layout& layout) {
-  DT_CHECK(coordinate.size() == mesh_shape.size());
-  Box box{Shape(global_shape.size(), 0), global_shape};
-  for (const auto& [dim, axes] : layout.order) {
-    const std::size_t d = static_cast<std::size_t>(dim);
-    for (const int axis : axes) {
-      const std::size_t a = static_cast<std::size_t>(axis);
-      const Chunk chunk = chunk_of(box.shape[d], mesh_shape[a], coordinate[a]);
-      box.offsets[d] += chunk.offset;
-      box.shape[d] = chunk.size;
-    }
-    if (box.shape[d] == 0) box.offsets[d] = global_shape[d];
+Layout without_partials(Layout layout) {
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+    if (layout.is_partial(axis)) layout.set(axis, Replicate());
   }
-  return box;
-}
-
-Box local_box(const Shape& global_shape, const std::vector<int>& mesh_shape,
-              const std::vector<int>& coordinate, const Placements& placements,
-              const ShardOrder& order) {
-  return local_box(global_shape, mesh_shape, coordinate,
-                   make_layout(global_shape, mesh_shape, placements, order));
-}
-
-Box local_box(const Shape& global_shape, const std::vector<int>& mesh_shape,
-              const std::vector<int>& coordinate, const Placements& placements) {
-  return local_box(global_shape, mesh_shape, coordinate, placements, {});
+  return layout;
 }
 
 }  // namespace dtrun::dtensor

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "dtrun/base/error.h"
-#include "dtrun/dtensor/plan/redistribute_plan.h"
+#include "dtrun/dtensor/layout/layout.h"
 #include "mesh/mesh_body.h"
 
 namespace dtrun::dtensor {
@@ -47,10 +47,10 @@ void check_shape(const ProcessGroup& group, const std::vector<int>& shape) {
     ranks *= size;
     if (ranks > group.size()) break;
   }
-  if (shape.empty() || shape.size() > kMaxAxes) {
+  if (shape.empty() || shape.size() > Layout::kMaxAxes) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a mesh cannot have " + std::to_string(shape.size()) + " axes",
-                "it has 1 to " + std::to_string(kMaxAxes), "");
+                "it has 1 to " + std::to_string(Layout::kMaxAxes), "");
   }
   if (ranks != group.size()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -118,6 +118,8 @@ DeviceMesh::DeviceMesh(ProcessGroup group, std::vector<int> shape,
   body_->names = std::move(axis_names);
   body_->device_type = device_type;
   body_->axis_groups = std::move(axis_groups);
+  const bool on_cpu = device_type == tensors::DeviceType::cpu;
+  body_->links.assign(body_->shape.size(), on_cpu ? kSharedMemoryLink : kDeviceLink);
 }
 
 const std::vector<int>& DeviceMesh::shape() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dtrun/dtensor/mesh/device_mesh.h"
+#include "dtrun/dtensor/plan/cost.h"
 #include "mesh/spec_table.h"
 
 namespace dtrun::dtensor {
@@ -27,6 +28,7 @@ struct MeshBody : std::enable_shared_from_this<MeshBody> {
   tensors::DeviceType device_type;
   std::vector<int> coordinate;
   std::vector<ProcessGroup> axis_groups;
+  std::vector<LinkRate> links;  ///< one per axis
 
   /// Guards what stands below.
   std::mutex mutex;

@@ -25,10 +25,10 @@ const Layout& Spec::layout() const {
   return body_->layout;
 }
 const Placements& Spec::placements() const {
-  return body_->layout.placements;
+  return body_->placements;
 }
 const ShardOrder& Spec::shard_order() const {
-  return body_->layout.order;
+  return body_->order;
 }
 const tensors::Shape& Spec::shape() const {
   return body_->shape;
@@ -59,20 +59,25 @@ bool operator==(const Spec& a, const Spec& b) {
 }
 
 Spec make_spec(const DeviceMesh& mesh, Placements placements, tensors::Shape shape,
-               tensors::DType dtype, ShardOrder order) {
-  Layout layout = make_layout(shape, mesh.shape(), std::move(placements), std::move(order));
-  for (const Placement& placement : layout.placements) {
-    if (!placement.is_partial() || collectives::reduce_op_supports(placement.reduce_op(), dtype)) {
-      continue;
-    }
+               tensors::DType dtype, const ShardOrder& order) {
+  return make_spec(mesh, make_layout(shape, mesh.shape(), std::move(placements), order), shape,
+                   dtype);
+}
+
+Spec make_spec(const DeviceMesh& mesh, const Layout& layout, const tensors::Shape& shape,
+               tensors::DType dtype) {
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+    if (!layout.is_partial(axis)) continue;
+    const Placement partial = layout[axis];
+    if (collectives::reduce_op_supports(partial.reduce_op(), dtype)) continue;
     throw base::Error(base::ErrorCode::kInvalidArgument,
                       "a tensor of " + std::string(tensors::dtype_short_name(dtype)) +
-                          " cannot be " + placement.to_string(),
+                          " cannot be " + partial.to_string(),
                       "band, bor and bxor are for integers and bool, avg is not for bool", "");
   }
   MeshBody& body = *mesh.body();
   const std::lock_guard lock(body.mutex);
-  return Spec(body.specs.intern(body, std::move(layout), shape, dtype));
+  return Spec(body.specs.intern(body, layout, shape, dtype));
 }
 
 }  // namespace dtrun::dtensor

@@ -7,18 +7,22 @@
 namespace dtrun::dtensor {
 namespace {
 
-std::string spec_key(const Layout& layout, const tensors::Shape& shape, tensors::DType dtype) {
-  std::string key = std::to_string(static_cast<int>(dtype));
-  for (const std::int64_t size : shape) key += "," + std::to_string(size);
-  return key + layout.to_string();
+/// Layouts of one mesh have as many axes.
+tensors::Dims spec_key(const Layout& layout, const tensors::Shape& shape, tensors::DType dtype) {
+  tensors::Dims key = shape;
+  key.push_back(static_cast<std::int64_t>(dtype));
+  for (const std::int64_t word : layout.packed()) key.push_back(word);
+  return key;
 }
 
 }  // namespace
 
-SpecBody::SpecBody(MeshBody& mesh, Layout its_layout, tensors::Shape its_shape,
+SpecBody::SpecBody(MeshBody& mesh, const Layout& its_layout, tensors::Shape its_shape,
                    tensors::DType its_dtype)
     : Count(0),
-      layout(std::move(its_layout)),
+      layout(its_layout),
+      placements(layout.placements()),
+      order(layout.order()),
       shape(std::move(its_shape)),
       dtype(its_dtype),
       box(dtensor::local_box(shape, mesh.shape, mesh.coordinate, layout)),
@@ -42,14 +46,14 @@ void SpecBody::drop(SpecBody* body) noexcept {
   if (body->owners_.fetch_sub(1) == 1) body->mesh_in_use_.reset();
 }
 
-base::Counted<SpecBody> SpecTable::intern(MeshBody& mesh, Layout layout,
+base::Counted<SpecBody> SpecTable::intern(MeshBody& mesh, const Layout& layout,
                                           const tensors::Shape& shape, tensors::DType dtype) {
-  std::string key = spec_key(layout, shape, dtype);
+  tensors::Dims key = spec_key(layout, shape, dtype);
   const auto found = bodies_.find(key);
   if (found != bodies_.end()) return found->second->share_locked();
   if (bodies_.size() >= sweep_at_) sweep(mesh);
   std::unique_ptr<SpecBody>& made = bodies_[std::move(key)];
-  made = std::make_unique<SpecBody>(mesh, std::move(layout), shape, dtype);
+  made = std::make_unique<SpecBody>(mesh, layout, shape, dtype);
   return made->share_locked();
 }
 

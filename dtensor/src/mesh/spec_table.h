@@ -5,13 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <unordered_map>
 
 #include "dtrun/base/counted.h"
+#include "dtrun/dtensor/layout/box.h"
 #include "dtrun/dtensor/layout/layout.h"
 #include "dtrun/tensor/dtype.h"
 #include "dtrun/tensor/shape.h"
+#include "mesh/number_list_hash.h"
 
 namespace dtrun::dtensor {
 
@@ -19,9 +20,11 @@ struct MeshBody;
 
 class SpecBody : public base::Count {
  public:
-  SpecBody(MeshBody& mesh, Layout layout, tensors::Shape shape, tensors::DType dtype);
+  SpecBody(MeshBody& mesh, const Layout& layout, tensors::Shape shape, tensors::DType dtype);
 
   const Layout layout;
+  const Placements placements;  ///< layout's
+  const ShardOrder order;       ///< layout's
   const tensors::Shape shape;
   const tensors::DType dtype;
   const Box box;  ///< this rank's
@@ -46,13 +49,13 @@ class SpecBody : public base::Count {
 class SpecTable {
  public:
   /// The caller holds the mesh's mutex. @param layout made by make_layout
-  base::Counted<SpecBody> intern(MeshBody& mesh, Layout layout, const tensors::Shape& shape,
+  base::Counted<SpecBody> intern(MeshBody& mesh, const Layout& layout, const tensors::Shape& shape,
                                  tensors::DType dtype);
 
  private:
   void sweep(MeshBody& mesh);
 
-  std::unordered_map<std::string, std::unique_ptr<SpecBody>> bodies_;
+  std::unordered_map<tensors::Dims, std::unique_ptr<SpecBody>, NumberListHash> bodies_;
   std::size_t sweep_at_ = 256;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dtrun/tensor/ops.h"
+#include "mesh/mesh_body.h"
 #include "move/neutral.h"
 
 namespace dtrun::dtensor {
@@ -34,8 +35,8 @@ class StepRun {
   StepRun(const PlanSite& site, const Step& step, const LocalTensor& local)
       : step_(step),
         axis_(static_cast<std::size_t>(step.axis)),
-        before_(step.before.placements[axis_]),
-        after_(step.after.placements[axis_]),
+        before_(step.before[axis_]),
+        after_(step.after[axis_]),
         group_(site.mesh.group(step.axis)),
         local_(local),
         after_shape_(
@@ -125,9 +126,16 @@ LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps, Local
   return local;
 }
 
+std::vector<Step> plan_on(const PlanSite& site, const Layout& from, const Layout& to,
+                          tensors::DType dtype) {
+  const CostModel costs{.item_bytes = static_cast<std::int64_t>(tensors::item_size(dtype)),
+                        .links = site.mesh.body()->links};
+  return plan_redistribute(site.global_shape, site.mesh.shape(), from, to, costs);
+}
+
 LocalTensor redistribute_local(const PlanSite& site, const Layout& from, const Layout& to,
                                const LocalTensor& local) {
-  return run_plan(site, plan_redistribute(site.global_shape, site.mesh.shape(), from, to), local);
+  return run_plan(site, plan_on(site, from, to, local.dtype()), local);
 }
 
 }  // namespace dtrun::dtensor

@@ -16,6 +16,10 @@ struct PlanSite {
   const tensors::Shape& global_shape;
 };
 
+/// The cheapest plan, by what the mesh's links cost.
+std::vector<Step> plan_on(const PlanSite& site, const Layout& from, const Layout& to,
+                          tensors::DType dtype);
+
 /// This rank's part of the plan. `local` is left as it is; the result may share its elements where
 /// no step copies. Collective along the axes of the steps.
 tensors::LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps,

@@ -19,11 +19,11 @@ using tensors::Shape;
 /// carry only chunks.
 std::vector<int> spreading_order(const Layout& layout) {
   std::vector<int> axes;
-  for (const auto& [dim, cutting] : layout.order) {
+  for (const auto& [dim, cutting] : layout.order()) {
     axes.insert(axes.end(), cutting.begin(), cutting.end());
   }
-  for (std::size_t a = 0; a < layout.placements.size(); ++a) {
-    if (!layout.placements[a].is_shard()) axes.push_back(static_cast<int>(a));
+  for (std::size_t a = 0; a < layout.axes(); ++a) {
+    if (!layout.is_shard(a)) axes.push_back(static_cast<int>(a));
   }
   return axes;
 }
@@ -108,9 +108,8 @@ void check_source(const DeviceMesh& mesh, int source) {
 }
 
 Tensor made(Spec spec, const LocalTensor& local) {
-  LocalTensor placed = redistribute_local(
-      {spec.mesh(), spec.shape()}, Layout{without_partials(spec.placements()), spec.shard_order()},
-      spec.layout(), local);
+  LocalTensor placed = redistribute_local({spec.mesh(), spec.shape()},
+                                          without_partials(spec.layout()), spec.layout(), local);
   return Tensor(std::move(spec), std::move(placed));
 }
 

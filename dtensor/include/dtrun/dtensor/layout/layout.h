@@ -1,9 +1,11 @@
-// Shard layout: which box of the global tensor a mesh coordinate holds. Pure; no communication, no
-// I/O. The rule is torch.chunk's, nested: n over p ranks gives chunks of ceil(n/p); chunk r is
-// [min(n, r c), min(n, (r+1) c)). Each further axis cuts what the axes before it left. An empty
-// chunk's offset is n, the dim's global size.
+// Layout: how a tensor lies on a mesh: a placement for each axis, and the order in which the axes
+// that cut one dim do so. A packed value of four bytes an axis. Pure; the parts that ranks hold
+// stand in box.h.
 #pragma once
 
+#include <array>
+#include <bit>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -14,48 +16,73 @@
 
 namespace dtrun::dtensor {
 
-struct Chunk {
-  std::int64_t offset = 0;
-  std::int64_t size = 0;
-};
-/// Part `index` of n elements over `parts` (offset relative to those n; n where it is empty).
-Chunk chunk_of(std::int64_t n, int parts, int index);
-
 /// For every tensor dim the mesh axes that cut it, outermost first. Only dims that are sharded.
 using ShardOrder = std::map<int, std::vector<int>>;
-/// Ascending axes, as the placements stand.
-ShardOrder default_shard_order(const Placements& placements);
 
-/// A layout is placements with the order in which axes cut each dim.
-struct Layout {
-  Placements placements;
-  ShardOrder order;
-  /// "[S(0), R]", and " order {0: [1, 0]}" after it where the order is not the default one.
+class Layout {
+ public:
+  static constexpr std::size_t kMaxAxes = 8;
+
+  /// Of no axes.
+  Layout() = default;
+  /// Axes cut a dim in ascending order. @param placements at most kMaxAxes, dims >= 0 (DT_CHECK)
+  explicit Layout(const Placements& placements);
+  /// All axes Replicate.
+  static Layout whole(std::size_t axes);
+
+  std::size_t axes() const { return count_; }
+  Placement operator[](std::size_t axis) const;
+  bool is_replicate(std::size_t axis) const {
+    return slots_[axis].kind == Placement::Kind::replicate;
+  }
+  bool is_shard(std::size_t axis) const { return slots_[axis].kind == Placement::Kind::shard; }
+  bool is_partial(std::size_t axis) const { return slots_[axis].kind == Placement::Kind::partial; }
+  /// Of a sharded axis.
+  int dim(std::size_t axis) const { return slots_[axis].value; }
+  /// Of a sharded axis: how many others cut its dim before it does.
+  int depth(std::size_t axis) const { return slots_[axis].depth; }
+  /// How many axes cut the dim.
+  int cuts(int dim) const;
+  /// Of a sharded axis: none cuts its dim after it.
+  bool is_innermost(std::size_t axis) const { return depth(axis) + 1 == cuts(dim(axis)); }
+
+  /// The axis becomes that; a shard is the innermost one of its dim, and the axes that were inside
+  /// of the one before move up.
+  void set(std::size_t axis, const Placement& placement);
+  /// @param axes those that cut the dim (DT_CHECK), outermost first
+  void set_order(int dim, const std::vector<int>& axes);
+
+  /// All there is but the number of axes.
+  std::array<std::int64_t, 4> packed() const {
+    return std::bit_cast<std::array<std::int64_t, 4>>(slots_);
+  }
+  Placements placements() const;
+  ShardOrder order() const;
+  /// "[S(0), R]", and " order {0: [1, 0]}" after it where the order is not ascending.
   std::string to_string() const;
-  friend bool operator==(const Layout&, const Layout&) = default;
+  friend auto operator<=>(const Layout&, const Layout&) = default;
+
+ private:
+  struct Slot {
+    Placement::Kind kind = Placement::Kind::replicate;
+    std::uint8_t depth = 0;
+    std::int16_t value = 0;  ///< the dim, or the reduction
+    friend auto operator<=>(const Slot&, const Slot&) = default;
+  };
+  static Slot slot_of(const Placement& placement);
+  bool has_ascending_order() const;
+
+  std::array<Slot, kMaxAxes> slots_;
+  std::uint8_t count_ = 0;
 };
-/// Normalizes dims and fills the order; dims that `order` does not name get the default one.
+
+/// Normalizes dims and fills the order; dims that `order` does not name get the ascending one.
 /// @throws Error kInvalidArgument: as many placements as axes, dims in range, partial ops on
 /// different axes that do not mix (only sum with avg does), an order that does not list just the
 /// axes that shard its dim
 Layout make_layout(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
-                   Placements placements, ShardOrder order = {});
-
-struct Box {
-  tensors::Shape offsets;
-  tensors::Shape shape;
-  friend bool operator==(const Box&, const Box&) = default;
-};
-
-/// The box of the rank at `coordinate`. Replicate and Partial axes cut nothing.
-/// @param layout made by make_layout for this shape and mesh
-Box local_box(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
-              const std::vector<int>& coordinate, const Layout& layout);
-/// @throws Error kInvalidArgument for a placement that does not fit the shape
-Box local_box(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
-              const std::vector<int>& coordinate, const Placements& placements,
-              const ShardOrder& order);
-Box local_box(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
-              const std::vector<int>& coordinate, const Placements& placements);
+                   Placements placements, const ShardOrder& order = {});
+/// Replicate for Partial.
+Layout without_partials(Layout layout);
 
 }  // namespace dtrun::dtensor

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dtrun/base/counted.h"
+#include "dtrun/dtensor/layout/box.h"
 #include "dtrun/dtensor/layout/layout.h"
 #include "dtrun/dtensor/layout/placement.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
@@ -36,7 +37,7 @@ class Spec {
   DeviceMesh mesh() const;
   const Layout& layout() const;
   const Placements& placements() const;   ///< normalized: dims >= 0
-  const ShardOrder& shard_order() const;  ///< always filled; the default one is ascending
+  const ShardOrder& shard_order() const;  ///< always filled
   const tensors::Shape& shape() const;    ///< global
   tensors::DType dtype() const;
   /// This rank's box.
@@ -58,6 +59,9 @@ class Spec {
 /// Fills the shard order and normalizes dims. @throws Error kInvalidArgument: as many placements as
 /// axes, dims in range, partial ops on different axes that do not mix (only sum with avg does)
 Spec make_spec(const DeviceMesh& mesh, Placements placements, tensors::Shape shape,
-               tensors::DType dtype, ShardOrder order = {});
+               tensors::DType dtype, const ShardOrder& order = {});
+/// @param layout made by make_layout for this shape and mesh
+Spec make_spec(const DeviceMesh& mesh, const Layout& layout, const tensors::Shape& shape,
+               tensors::DType dtype);
 
 }  // namespace dtrun::dtensor

@@ -1,14 +1,13 @@
 // Redistribute plan: from one layout to another as a list of steps, one collective along one axis
 // each (or local work only). Pure: no communication, no clock. Made by plan_redistribute, run by
-// redistribute.cc, printed by plan_to_string.
+// move/redistribute.cc, printed by plan_to_string.
 #pragma once
 
-#include <compare>
 #include <string>
 #include <vector>
 
 #include "dtrun/dtensor/layout/layout.h"
-#include "dtrun/dtensor/layout/placement.h"
+#include "dtrun/dtensor/plan/cost.h"
 #include "dtrun/tensor/shape.h"
 
 namespace dtrun::dtensor {
@@ -34,26 +33,17 @@ struct Step {
   Layout after;
 };
 
-/// What a plan costs, compared in this order.
-struct PlanCost {
-  int collectives = 0;
-  double elements = 0;  ///< that the busiest rank sends
-  int steps = 0;
-  PlanCost& operator+=(const PlanCost& other);
-  friend auto operator<=>(const PlanCost&, const PlanCost&) = default;
-};
-
-/// The steps with the least PlanCost. Both layouts are made by make_layout. Every step's axis is
-/// the innermost one of the dim that it leaves and of the dim that it comes to (axes of one rank
-/// cut nothing and do not count). Partial to another partial op goes through Replicate.
-/// @param mesh_shape axis sizes, at most kMaxAxes of them
+/// The steps with the least PlanCost, among those in which an axis that is not at its target yet
+/// goes there, to Replicate, or, where an order of axes is in the way and much is to be moved, to
+/// another dim. Both layouts are made by make_layout. Every step's axis is the innermost one of the
+/// dim that it leaves and of the dim that it comes to (axes of one rank cut nothing and do not
+/// count). Partial to another partial op goes through Replicate.
 std::vector<Step> plan_redistribute(const tensors::Shape& global_shape,
                                     const std::vector<int>& mesh_shape, const Layout& from,
-                                    const Layout& to);
-inline constexpr std::size_t kMaxAxes = 8;
+                                    const Layout& to, const CostModel& costs = {});
 
 PlanCost plan_cost(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
-                   const std::vector<Step>& steps);
+                   const std::vector<Step>& steps, const CostModel& costs = {});
 /// "all_gather on axis 1: [S(0), S(1)] -> [S(0), R]", a line per step.
 std::string plan_to_string(const std::vector<Step>& steps);
 

@@ -1,4 +1,4 @@
-#include "dtrun/dtensor/layout/layout.h"
+#include "dtrun/dtensor/layout/box.h"
 
 #include <gtest/gtest.h>
 
@@ -25,26 +25,26 @@ std::vector<std::int64_t> chunk_sizes(std::int64_t n, int parts) {
   return sizes;
 }
 
-TEST(ShardLayoutTest, ChunksAreThoseOfTorchChunk) {
+TEST(LayoutTest, ChunksAreThoseOfTorchChunk) {
   EXPECT_EQ(chunk_sizes(7, 4), (std::vector<std::int64_t>{2, 2, 2, 1}));
   EXPECT_EQ(chunk_sizes(5, 4), (std::vector<std::int64_t>{2, 2, 1, 0}));
   EXPECT_EQ(chunk_sizes(6, 4), (std::vector<std::int64_t>{2, 2, 2, 0}));
   EXPECT_EQ(chunk_sizes(0, 3), (std::vector<std::int64_t>{0, 0, 0}));
 }
 
-TEST(ShardLayoutTest, AnEmptyChunkBeginsAtTheEnd) {
+TEST(LayoutTest, AnEmptyChunkBeginsAtTheEnd) {
   EXPECT_EQ(chunk_of(5, 4, 3).offset, 5);
   EXPECT_EQ(chunk_of(1, 8, 7).offset, 1);
   EXPECT_EQ(chunk_of(0, 2, 0).offset, 0);
 }
 
-TEST(ShardLayoutTest, AHugeDimDoesNotOverflow) {
+TEST(LayoutTest, AHugeDimDoesNotOverflow) {
   const std::int64_t n = INT64_MAX;
   const Chunk last = chunk_of(n, 8, 7);
   EXPECT_EQ(last.offset + last.size, n);
 }
 
-TEST(ShardLayoutTest, ChunksOfEverySizeTileTheDim) {
+TEST(LayoutTest, ChunksOfEverySizeTileTheDim) {
   for (int parts = 1; parts <= 8; ++parts) {
     for (std::int64_t n = 0; n <= 2 * parts + 1; ++n) {
       std::int64_t next = 0;
@@ -58,7 +58,7 @@ TEST(ShardLayoutTest, ChunksOfEverySizeTileTheDim) {
   }
 }
 
-TEST(ShardLayoutTest, BoxesAreThoseOfTheVectors) {
+TEST(LayoutTest, BoxesAreThoseOfTheVectors) {
   std::size_t boxes = 0;
   const std::vector<test::VectorCase> cases = test::read_vector_file("layout");
   ASSERT_EQ(cases.size(), 1084U);
@@ -91,7 +91,7 @@ void expect_refused(const Shape& shape, const std::vector<int>& mesh, const Plac
   }
 }
 
-TEST(ShardLayoutTest, WhatDoesNotFitIsRefusedWithTheReason) {
+TEST(LayoutTest, WhatDoesNotFitIsRefusedWithTheReason) {
   expect_refused({4}, {2}, {Replicate(), Replicate()}, {}, "2 placements and 1 axes");
   expect_refused({4, 4}, {2}, {Shard(2)}, {}, "its dims are -2 to 1");
   expect_refused({4, 4}, {2}, {Shard(-3)}, {}, "S(-3)");
@@ -102,15 +102,37 @@ TEST(ShardLayoutTest, WhatDoesNotFitIsRefusedWithTheReason) {
   expect_refused({4, 4}, {2, 2}, {Shard(0), Shard(0)}, {{1, {0, 1}}}, "does not fit");
 }
 
-TEST(ShardLayoutTest, SumMixesWithAvgOnly) {
-  const Placements mixed = {Partial(), Partial(ReduceOp::avg)};
-  EXPECT_EQ(make_layout({4}, {2, 2}, mixed).placements, mixed);
+TEST(LayoutTest, TakesFourBytesAnAxis) {
+  static_assert(sizeof(Layout) <= 4 * Layout::kMaxAxes + 4);
+  static_assert(std::is_trivially_copyable_v<Layout>);
 }
 
-TEST(ShardLayoutTest, DimsAreNormalizedAndTheOrderIsFilled) {
+TEST(LayoutTest, AnAxisThatLeavesADimLetsTheOthersMoveUp) {
+  Layout layout = make_layout({8, 8}, {2, 2, 2}, {Shard(0), Shard(0), Shard(0)}, {{0, {2, 0, 1}}});
+  EXPECT_EQ(layout.to_string(), "[S(0), S(0), S(0)] order {0: [2, 0, 1]}");
+  EXPECT_TRUE(layout.is_innermost(1));
+  layout.set(2, Replicate());
+  EXPECT_EQ(layout, Layout({Shard(0), Shard(0), Replicate()}));
+  layout.set(0, Shard(1));
+  layout.set(0, Shard(0));
+  EXPECT_EQ(layout.order(), (ShardOrder{{0, {1, 0}}}));
+  EXPECT_EQ(layout.cuts(0), 2);
+  EXPECT_EQ(layout.cuts(1), 0);
+}
+
+TEST(LayoutTest, MoreAxesThanALayoutHoldsAreRefused) {
+  EXPECT_THROW(make_layout({4}, std::vector<int>(9, 1), Placements(9, Replicate())), base::Error);
+}
+
+TEST(LayoutTest, SumMixesWithAvgOnly) {
+  const Placements mixed = {Partial(), Partial(ReduceOp::avg)};
+  EXPECT_EQ(make_layout({4}, {2, 2}, mixed).placements(), mixed);
+}
+
+TEST(LayoutTest, DimsAreNormalizedAndTheOrderIsFilled) {
   const Layout layout = make_layout({4, 4}, {2, 2, 2}, {Shard(-1), Shard(0), Shard(1)});
-  EXPECT_EQ(layout.placements, (Placements{Shard(1), Shard(0), Shard(1)}));
-  EXPECT_EQ(layout.order, (ShardOrder{{0, {1}}, {1, {0, 2}}}));
+  EXPECT_EQ(layout.placements(), (Placements{Shard(1), Shard(0), Shard(1)}));
+  EXPECT_EQ(layout.order(), (ShardOrder{{0, {1}}, {1, {0, 2}}}));
   EXPECT_EQ(layout.to_string(), "[S(1), S(0), S(1)]");
   EXPECT_EQ(make_layout({4}, {2, 2}, {Shard(0), Shard(0)}, {{0, {1, 0}}}).to_string(),
             "[S(0), S(0)] order {0: [1, 0]}");

@@ -1,0 +1,22 @@
+// NumberListHash: for tables whose keys are lists of numbers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dtrun/tensor/dims.h"
+
+namespace dtrun::dtensor {
+
+struct NumberListHash {
+  std::size_t operator()(const tensors::Dims& key) const {
+    std::uint64_t hash = 0x9e3779b97f4a7c15;
+    for (const std::int64_t word : key) {
+      hash = (hash ^ static_cast<std::uint64_t>(word)) * 0xff51afd7ed558ccd;
+      hash ^= hash >> 32;
+    }
+    return hash;
+  }
+};
+
+}  // namespace dtrun::dtensor

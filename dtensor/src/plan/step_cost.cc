@@ -1,0 +1,50 @@
+#include "plan/step_cost.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+constexpr double kCopyBytesPerSecond = 1e10;
+/// Of a step without communication, so that fewer are better.
+constexpr double kLocalStep = 1e-7;
+
+PlanCost collective(double elements, std::int64_t item_bytes, const LinkRate& link) {
+  return {link.latency + elements * static_cast<double>(item_bytes) / link.bytes_per_second, 1};
+}
+
+}  // namespace
+
+double fullest_elements(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
+                        const Layout& layout) {
+  double product = 1;
+  for (std::size_t dim = 0; dim < global_shape.size(); ++dim) {
+    std::int64_t size = global_shape[dim];
+    for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+      if (!layout.is_shard(axis) || layout.dim(axis) != static_cast<int>(dim)) continue;
+      size = size / mesh_shape[axis] + (size % mesh_shape[axis] != 0 ? 1 : 0);
+    }
+    product *= static_cast<double>(size);
+  }
+  return product;
+}
+
+PlanCost step_cost(StepKind kind, int axis_size, double before, double after,
+                   std::int64_t item_bytes, const LinkRate& link) {
+  const double others = static_cast<double>(axis_size - 1) / axis_size;
+  switch (kind) {
+    case StepKind::all_gather:
+      return collective(after - before, item_bytes, link);
+    case StepKind::all_to_all:
+    case StepKind::reduce_scatter:
+      return collective(before * others, item_bytes, link);
+    case StepKind::all_reduce:
+      return collective(2 * before * others, item_bytes, link);
+    case StepKind::local_chunk:
+    case StepKind::to_partial:
+      return {kLocalStep + after * static_cast<double>(item_bytes) / kCopyBytesPerSecond, 0};
+    case StepKind::relabel:
+      break;
+  }
+  return {kLocalStep, 0};
+}
+
+}  // namespace dtrun::dtensor
