@@ -1,7 +1,9 @@
 // What the library itself costs around the work: a small operation, a call on a mesh, a gradient, a
-// layout, a plan. Google Benchmark's options apply. One rank, alone: no communication.
+// layout, a plan; and, on two ranks, a redistribution beside the bare collective. Google
+// Benchmark's options apply.
 //
 //     dtrun --nproc_per_node=1 dispatch_bench [--benchmark_filter=...]
+//     dtrun --nproc_per_node=2 dispatch_bench --benchmark_filter=between_ranks
 #include <benchmark/benchmark.h>
 
 #include "dtrun/dtensor/layout/box.h"
@@ -99,6 +101,44 @@ void choice_on_many_axes(benchmark::State& state) {
   }
 }
 BENCHMARK(choice_on_many_axes)->Arg(2)->Arg(4)->Arg(8)->Iterations(2'000);
+
+// All ranks make the same number of calls.
+constexpr int kCallsBetweenRanks = 50'000;
+
+/// The rows of a matrix of `state.range()` rows, gathered; the copies into the whole are the same.
+void all_gather_between_ranks(benchmark::State& state) {
+  const DeviceMesh mesh = dist::init_device_mesh("cpu", {dist::get_world_size()});
+  const Tensor rows = ones({state.range(), 4}, mesh, {Shard(0)});
+  for (auto _ : state) {
+    const tensors::LocalTensor whole = tensors::empty(rows.shape());
+    mesh.group().all_gather(tensors::chunk(whole, mesh.size()), rows.local());
+  }
+}
+BENCHMARK(all_gather_between_ranks)->Arg(8)->Arg(1024)->Iterations(kCallsBetweenRanks);
+
+void redistribute_to_whole_between_ranks(benchmark::State& state) {
+  const DeviceMesh mesh = dist::init_device_mesh("cpu", {dist::get_world_size()});
+  const Tensor rows = ones({state.range(), 4}, mesh, {Shard(0)});
+  for (auto _ : state) benchmark::DoNotOptimize(rows.redistribute({Replicate()}));
+}
+BENCHMARK(redistribute_to_whole_between_ranks)->Arg(8)->Arg(1024)->Iterations(kCallsBetweenRanks);
+
+void all_reduce_between_ranks(benchmark::State& state) {
+  const DeviceMesh mesh = dist::init_device_mesh("cpu", {dist::get_world_size()});
+  const tensors::LocalTensor terms = tensors::ones({state.range(), 4});
+  for (auto _ : state) {
+    const tensors::LocalTensor sum = terms.clone();
+    mesh.group().all_reduce(sum);
+  }
+}
+BENCHMARK(all_reduce_between_ranks)->Arg(8)->Arg(1024)->Iterations(kCallsBetweenRanks);
+
+void redistribute_of_terms_between_ranks(benchmark::State& state) {
+  const DeviceMesh mesh = dist::init_device_mesh("cpu", {dist::get_world_size()});
+  const Tensor terms = ones({state.range(), 4}, mesh, {dtensor::Partial()});
+  for (auto _ : state) benchmark::DoNotOptimize(terms.redistribute({Replicate()}));
+}
+BENCHMARK(redistribute_of_terms_between_ranks)->Arg(8)->Arg(1024)->Iterations(kCallsBetweenRanks);
 
 void plan_on_two_axes(benchmark::State& state) {
   const dtensor::Layout from({Shard(0), Shard(1)});
