@@ -9,6 +9,7 @@
 
 #include "dtrun/dtensor/mesh/device_mesh.h"
 #include "dtrun/dtensor/plan/cost.h"
+#include "mesh/plan_table.h"
 #include "mesh/spec_table.h"
 
 namespace dtrun::dtensor {
@@ -33,6 +34,7 @@ struct MeshBody : std::enable_shared_from_this<MeshBody> {
   /// Guards what stands below.
   std::mutex mutex;
   SpecTable specs;
+  PlanTable plans;
   std::unique_ptr<MeshAttachment> attachment;
 };
 

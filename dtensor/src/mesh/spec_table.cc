@@ -60,6 +60,7 @@ base::Counted<SpecBody> SpecTable::intern(MeshBody& mesh, const Layout& layout,
 /// Where shapes change all the time, the table keeps at most twice as many as are in use.
 void SpecTable::sweep(MeshBody& mesh) {
   if (mesh.attachment) mesh.attachment->forget_specs();
+  mesh.plans.clear();
   std::erase_if(bodies_, [](const auto& item) { return item.second->owners() == 0; });
   sweep_at_ = std::max<std::size_t>(256, 2 * bodies_.size());
 }

@@ -3,6 +3,7 @@
 // box that the line holds together.
 #include "move/redistribute.h"
 
+#include <mutex>
 #include <utility>
 
 #include "dtrun/tensor/ops.h"
@@ -131,6 +132,26 @@ std::vector<Step> plan_on(const PlanSite& site, const Layout& from, const Layout
   const CostModel costs{.item_bytes = static_cast<std::int64_t>(tensors::item_size(dtype)),
                         .links = site.mesh.body()->links};
   return plan_redistribute(site.global_shape, site.mesh.shape(), from, to, costs);
+}
+
+LocalTensor redistribute_local(const Spec& from, const Spec& to, const LocalTensor& local) {
+  const DeviceMesh mesh = from.mesh();
+  MeshBody& body = *mesh.body();
+  const PlanSite site{mesh, from.shape()};
+  PlanTable::Plan plan;
+  // A spec of an equal mesh may go while this one's table stands.
+  const bool is_remembered = to.body()->mesh().get() == &body;
+  if (is_remembered) {
+    const std::lock_guard lock(body.mutex);
+    plan = body.plans.get(from.body(), to.body());
+  }
+  if (!plan) {
+    plan = std::make_shared<const std::vector<Step>>(
+        plan_on(site, from.layout(), to.layout(), local.dtype()));
+    const std::lock_guard lock(body.mutex);
+    if (is_remembered) body.plans.put(from.body(), to.body(), plan);
+  }
+  return run_plan(site, *plan, local);
 }
 
 LocalTensor redistribute_local(const PlanSite& site, const Layout& from, const Layout& to,

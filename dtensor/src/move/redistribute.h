@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dtrun/dtensor/mesh/device_mesh.h"
+#include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/plan/redistribute_plan.h"
 #include "dtrun/tensor/tensor.h"
 
@@ -24,6 +25,10 @@ std::vector<Step> plan_on(const PlanSite& site, const Layout& from, const Layout
 /// no step copies. Collective along the axes of the steps.
 tensors::LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps,
                               tensors::LocalTensor local);
+
+/// From one spec of a mesh to another; the mesh remembers the plan.
+tensors::LocalTensor redistribute_local(const Spec& from, const Spec& to,
+                                        const tensors::LocalTensor& local);
 
 /// Plans and runs.
 tensors::LocalTensor redistribute_local(const PlanSite& site, const Layout& from, const Layout& to,

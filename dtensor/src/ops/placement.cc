@@ -76,7 +76,7 @@ Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& orde
   const DeviceMesh mesh = device_mesh();
   Spec to = make_spec(mesh, placements, shape(), dtype(), order);
   if (to == spec()) return *this;
-  LocalTensor moved = redistribute_local({mesh, shape()}, spec().layout(), to.layout(), local());
+  LocalTensor moved = redistribute_local(spec(), to, local());
   return recorded(
       "redistribute", *this, Tensor(std::move(to), std::move(moved)),
       [from = spec()](const Tensor& gradient) {
