@@ -14,6 +14,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
+#include "tensor/device_families.h"
 #include "tensor/device_suite.h"
 #include "tensor/golden_operations.h"
 #include "tensor/simulated_cuda.h"
@@ -110,6 +111,9 @@ TEST_F(CudaTest, GoldenOperationsGivePyTorchsResult) {
 }
 TEST_F(CudaTest, CreationIsAsOnTheHost) {
   expect_creation_as_on_host(kGpu);
+}
+TEST_F(CudaTest, ReductionsAreAsOnTheHost) {
+  expect_reductions_as_on_host(kGpu);
 }
 TEST_F(CudaTest, CopiesAreAsOnTheHost) {
   expect_copies_as_on_host(kGpu);

@@ -3,68 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "cuda/kernels.h"
 #include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
+#include "tensor/device_comparison.h"
 
 namespace dtrun::tensors {
-namespace {
-
-constexpr DType kDTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
-                             DType::i64, DType::i32, DType::u8,  DType::boolean};
-
-/// Bit by bit, but that all NaN are one: a device has its own.
-bool same_bits(const LocalTensor& a, const LocalTensor& b) {
-  if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
-  if (!is_floating_point(a.dtype())) return a.to_vector_i64() == b.to_vector_i64();
-  const std::vector<double> left = a.to_vector();
-  const std::vector<double> right = b.to_vector();
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    if (std::isnan(left[i]) && std::isnan(right[i])) continue;
-    if (std::memcmp(&left[i], &right[i], sizeof(double)) != 0) return false;
-  }
-  return true;
-}
-
-void expect_same(const LocalTensor& got, const LocalTensor& expected, Device device,
-                 const std::string& what) {
-  EXPECT_EQ(got.device(), device) << what;
-  EXPECT_TRUE(same_bits(got, expected))
-      << what << "\ngot " << got.to_string() << "\nnot " << expected.to_string();
-}
-
-LocalTensor numbers(const Shape& shape, DType dtype, std::uint64_t seed) {
-  const LocalTensor values = randn(shape, {seed, 1}, {.dtype = DType::f64}) * 20.0;
-  if (dtype == DType::boolean) return values.to(DType::i64).to(DType::boolean);
-  return (dtype == DType::u8 ? values * values : values).to(dtype);
-}
-
-/// Layouts of one shape [4, 6]: contiguous, transposed, cut out, off by an element, repeated.
-std::vector<LocalTensor> layouts(DType dtype, std::uint64_t seed) {
-  return {numbers({4, 6}, dtype, seed),
-          numbers({6, 4}, dtype, seed + 1).transpose(0, 1),
-          numbers({9, 14}, dtype, seed + 2).slice(0, 1, 9, 2).slice(1, 1, 13, 2),
-          numbers({25}, dtype, seed + 3).slice(0, 1, 25).view({4, 6}),
-          numbers({1, 6}, dtype, seed + 4).expand({4, 6}),
-          numbers({4, 1}, dtype, seed + 5).expand({4, 6}),
-          numbers({}, dtype, seed + 6).expand({4, 6})};
-}
-
-/// The same layout on the device.
-LocalTensor like(const LocalTensor& host, Device device) {
-  const std::int64_t bytes = static_cast<std::int64_t>(host.storage()->bytes());
-  const LocalTensor all = LocalTensor(host.storage(), DType::u8, {bytes}, {1}).to(device);
-  return LocalTensor(all.storage(), host.dtype(), host.shape(), host.strides(), host.offset());
-}
-
-}  // namespace
 
 void expect_creation_as_on_host(Device device) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kDeviceDTypes) {
     const std::string what(dtype_name(dtype));
     const TensorOptions here{.dtype = dtype};
     const TensorOptions there{dtype, device};
@@ -92,8 +42,8 @@ void expect_creation_as_on_host(Device device) {
 }
 
 void expect_copies_as_on_host(Device device) {
-  for (const DType dtype : kDTypes) {
-    for (const LocalTensor& host : layouts(dtype, 7)) {
+  for (const DType dtype : kDeviceDTypes) {
+    for (const LocalTensor& host : layouts_of(dtype, 7)) {
       const LocalTensor remote = like(host, device);
       expect_same(remote, host, device, "view");
       expect_same(remote.contiguous(), host.contiguous(), device, "contiguous");
@@ -119,9 +69,9 @@ void expect_copies_as_on_host(Device device) {
 }
 
 void expect_conversions_as_on_host(Device device) {
-  for (const DType from : kDTypes) {
-    for (const DType to : kDTypes) {
-      for (const LocalTensor& host : layouts(from, 11)) {
+  for (const DType from : kDeviceDTypes) {
+    for (const DType to : kDeviceDTypes) {
+      for (const LocalTensor& host : layouts_of(from, 11)) {
         expect_same(like(host, device).to(to), host.to(to), device,
                     std::string(dtype_name(from)) + " to " + std::string(dtype_name(to)));
       }
@@ -136,7 +86,7 @@ void expect_conversions_as_on_host(Device device) {
       tensor_from(std::vector<double>{1e300, -1e300, 5e-324, 65504, 65520, 2e-8, -0.0, INFINITY,
                                       -INFINITY, NAN, 3e9, -3e9, 1e19, 0.5, -0.5, 255.9, 256.1},
                   {17}, DType::f64);
-  for (const DType to : kDTypes) {
+  for (const DType to : kDeviceDTypes) {
     expect_same(special.to(device).to(to), special.to(to), device, "special values");
     expect_same(special.to(DType::f32).to(device).to(to), special.to(DType::f32).to(to), device,
                 "special values of f32");
@@ -144,10 +94,10 @@ void expect_conversions_as_on_host(Device device) {
 }
 
 void expect_pointwise_as_on_host(Device device) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kDeviceDTypes) {
     const std::string what(dtype_name(dtype));
-    const std::vector<LocalTensor> left = layouts(dtype, 21);
-    const std::vector<LocalTensor> right = layouts(dtype, 51);
+    const std::vector<LocalTensor> left = layouts_of(dtype, 21);
+    const std::vector<LocalTensor> right = layouts_of(dtype, 51);
     for (std::size_t i = 0; i < left.size(); ++i) {
       for (std::size_t k = 0; k < right.size(); ++k) {
         const LocalTensor a = like(left[i], device);
@@ -173,7 +123,7 @@ void expect_pointwise_as_on_host(Device device) {
 }
 
 void expect_sums_as_on_host(Device device) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kDeviceDTypes) {
     const std::string what = "sum " + std::string(dtype_name(dtype));
     for (const std::int64_t size :
          {0, 1, 15, 16, 17, 64, 65, 1023, 1024, 1025, 2048, 3073, 5000, 33 * 1024 + 5, 100000}) {
@@ -205,7 +155,7 @@ void expect_products_as_on_host(Device device) {
       {{3}, {3}},       {{2, 3}, {3}},       {{3}, {3, 2}},          {{5, 1}, {1, 6}},
       {{1, 7}, {7, 1}}, {{2, 2, 3}, {3, 4}}, {{4, 2, 3}, {4, 3, 2}}, {{2, 1, 2, 3}, {3, 3, 2}},
       {{2, 0}, {0, 4}}, {{0, 3}, {3, 4}},    {{17, 70}, {70, 9}}};
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kDeviceDTypes) {
     if (dtype == DType::boolean) continue;
     for (const auto& [a_shape, b_shape] : shapes) {
       // Small whole numbers: exact in every dtype and order.
@@ -226,7 +176,7 @@ void expect_products_as_on_host(Device device) {
 
 void expect_combinations_as_on_host(Device device) {
   const cuda::Stream stream = cuda::current_stream(device.index);
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kDeviceDTypes) {
     for (const CombineOp op : {CombineOp::sum, CombineOp::product, CombineOp::min, CombineOp::max,
                                CombineOp::band, CombineOp::bor, CombineOp::bxor}) {
       if (!combine_supports(op, dtype)) continue;

@@ -1,4 +1,4 @@
-// The kernels of CUDA tensors, by family. All tensors of a call lie on one device; the work is
+// The elementwise kernels of CUDA tensors; folds are in cuda/reductions.h. All tensors of a call lie on one device; the work is
 // enqueued on its current stream, and the call returns at once. Shapes and dtypes have been checked
 // by the caller (DT_CHECK). Implemented in *.cu; a build without CUDA throws kUnavailable.
 #pragma once
@@ -24,11 +24,6 @@ enum class BinaryOp { add, sub, mul, div };
 void binary(BinaryOp op, const LocalTensor& out, const LocalTensor& a, const LocalTensor& b);
 /// Clears the one element of `flag` (u8) where a pair differs; NaN equals nothing.
 void clear_if_different(const LocalTensor& flag, const LocalTensor& a, const LocalTensor& b);
-
-// sum.cu
-/// target[r] = the sum of the r-th row_size elements of `rows` (contiguous), in fold_kernel.h's
-/// order of additions: the same bits as on the host.
-void sum_rows(const LocalTensor& target, const LocalTensor& rows, std::int64_t row_size);
 
 // generate.cu
 /// f64, contiguous: the block at `offsets` of randn's tensor of global_shape.

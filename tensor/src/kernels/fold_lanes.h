@@ -1,56 +1,22 @@
 // Folds of a dense run: element i goes to lane i mod 16, the lanes are combined in pairs.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
-#include <limits>
-#include <type_traits>
 
 #include "arithmetic.h"
+#include "kernels/extreme.h"
 #include "kernels/fold_kernel.h"
 #include "kernels/vector_math.h"
 #include "multiversion.h"
 
 namespace dtrun::tensors {
 
-/// Min and Max, but of 0 and -0 always the same one: in which order does not matter then, and so
-/// many lanes as hide the time of one comparison may be used.
-template <typename Order>
-struct Extreme {
-  template <typename A>
-  static A apply(A a, A b) {
-    const A chosen = Order::apply(a, b);
-    if constexpr (std::is_floating_point_v<A>) {
-      using Bits = std::conditional_t<sizeof(A) == 8, std::uint64_t, std::uint32_t>;
-      const Bits left = std::bit_cast<Bits>(a);
-      const Bits right = std::bit_cast<Bits>(b);
-      const A same = std::bit_cast<A>(std::is_same_v<Order, Max> ? left & right : left | right);
-      return a == b ? same : chosen;
-    } else {
-      return chosen;
-    }
-  }
-};
-using Greatest = Extreme<Max>;
-using Least = Extreme<Min>;
-
 template <typename Op>
 constexpr std::int64_t kLanesOf = kFoldLanes;
+/// Their order does not matter: as many as hide the time of one comparison.
 template <typename Order>
 constexpr std::int64_t kLanesOf<Extreme<Order>> = 64;
-
-// What lanes begin with.
-template <typename Op, typename A>
-A neutral() {
-  if constexpr (std::is_same_v<Op, Multiply>) return A{1};
-  if constexpr (std::is_same_v<Op, Add>) return A{0};
-  constexpr bool kFloating = std::is_floating_point_v<A>;
-  if constexpr (std::is_same_v<Op, Max> || std::is_same_v<Op, Greatest>)
-    return kFloating ? -std::numeric_limits<A>::infinity() : std::numeric_limits<A>::lowest();
-  if constexpr (std::is_same_v<Op, Min> || std::is_same_v<Op, Least>)
-    return kFloating ? std::numeric_limits<A>::infinity() : std::numeric_limits<A>::max();
-}
 
 // What becomes of an element before.
 struct Itself {

@@ -2,47 +2,42 @@
 #include "cuda/kernels.h"
 
 #include "dtrun/base/error.h"
+#include "no_cuda/absent.h"
 
 namespace dtrun::tensors::cuda {
-namespace {
 
-[[noreturn]] void unavailable() {
+void throw_absent() {
   throw base::Error(base::ErrorCode::kUnavailable, "cannot run a kernel on a CUDA device",
                     "built without CUDA",
                     "configure with -DDTRUN_CUDA=ON where the CUDA toolkit is, or use the cpu");
 }
 
-}  // namespace
-
 void convert(const LocalTensor&, const LocalTensor&) {
-  unavailable();
+  throw_absent();
 }
 void fill(const LocalTensor&, std::uint64_t) {
-  unavailable();
+  throw_absent();
 }
 void binary(BinaryOp, const LocalTensor&, const LocalTensor&, const LocalTensor&) {
-  unavailable();
+  throw_absent();
 }
 void clear_if_different(const LocalTensor&, const LocalTensor&, const LocalTensor&) {
-  unavailable();
-}
-void sum_rows(const LocalTensor&, const LocalTensor&, std::int64_t) {
-  unavailable();
+  throw_absent();
 }
 void fill_normal(const LocalTensor&, const Shape&, const Shape&, RandomKey) {
-  unavailable();
+  throw_absent();
 }
 void fill_sequence(const LocalTensor&, double, double) {
-  unavailable();
+  throw_absent();
 }
 void multiply_integers(const LocalTensor&, const LocalTensor&, const LocalTensor&) {
-  unavailable();
+  throw_absent();
 }
 void enqueue_combine(CombineOp, DType, void*, const void*, std::int64_t, const Stream&) {
-  unavailable();
+  throw_absent();
 }
 void enqueue_divide(DType, void*, std::int64_t, std::int64_t, const Stream&) {
-  unavailable();
+  throw_absent();
 }
 
 }  // namespace dtrun::tensors::cuda

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "cuda/kernels.h"
+#include "cuda/reductions.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "kernels/equality_kernel.h"
@@ -76,10 +77,13 @@ struct Reducer {
 
 LocalTensor reduce(const Reducer& reducer, const LocalTensor& a, const Plan& plan, DType compute,
                    DType result) {
-  require_host(reducer.name, a);
-  const LocalTensor out = empty(plan.shape, {result});
-  reduce_elements(out, a, plan.reduced, fold_kernel(reducer.fold, compute),
-                  {plan.count, reducer.number});
+  const LocalTensor out = empty(plan.shape, {result, a.device()});
+  const FoldNumbers numbers{plan.count, reducer.number};
+  if (a.device().is_cpu()) {
+    reduce_elements(out, a, plan.reduced, fold_kernel(reducer.fold, compute), numbers);
+  } else {
+    cuda::fold_elements(out, a, plan.reduced, reducer.fold, numbers);
+  }
   return out;
 }
 
@@ -135,20 +139,6 @@ Fold fold_of_power(double power) {
   return power > 0 ? Fold::norm_infinity : Fold::norm_minus_infinity;
 }
 
-/// In rows of what is summed.
-LocalTensor sum_on_device(const LocalTensor& a, const Plan& plan) {
-  std::vector<int> order;
-  for (const bool reduced : {false, true}) {
-    for (std::size_t d = 0; d < plan.reduced.size(); ++d) {
-      if (plan.reduced[d] == reduced) order.push_back(static_cast<int>(d));
-    }
-  }
-  const LocalTensor rows = a.permute(order).contiguous();
-  const LocalTensor result = empty(plan.shape, {sum_dtype(a.dtype()), a.device()});
-  cuda::sum_rows(result, rows, plan.count);
-  return result;
-}
-
 }  // namespace
 
 LocalTensor sum(const LocalTensor& a) {
@@ -156,7 +146,6 @@ LocalTensor sum(const LocalTensor& a) {
 }
 LocalTensor sum(const LocalTensor& a, const std::vector<int>& dims, bool keepdim) {
   const Plan plan = plan_reduction("sum", a, dims, keep(keepdim));
-  if (!a.device().is_cpu()) return sum_on_device(a, plan);
   return reduce({"sum", Fold::sum}, a, plan, fold_dtype(a.dtype()), sum_dtype(a.dtype()));
 }
 LocalTensor prod(const LocalTensor& a) {
@@ -185,10 +174,8 @@ LocalTensor norm(const LocalTensor& a, double power, const std::vector<int>& dim
   return reduce_floating({"norm", fold, power}, a, dims, keep(keepdim));
 }
 LocalTensor logsumexp(const LocalTensor& a, const std::vector<int>& dims, bool keepdim) {
-  if (is_floating_point(a.dtype()))
-    return reduce_floating({"logsumexp", Fold::log_sum_exp}, a, dims, keep(keepdim));
-  return reduce({"logsumexp", Fold::log_sum_exp}, a,
-                plan_reduction("logsumexp", a, dims, keep(keepdim)), DType::f32, DType::f32);
+  const LocalTensor floating = is_floating_point(a.dtype()) ? a : a.to(DType::f32);
+  return reduce_floating({"logsumexp", Fold::log_sum_exp}, floating, dims, keep(keepdim));
 }
 
 LocalTensor amax(const LocalTensor& a, const std::vector<int>& dims, bool keepdim) {

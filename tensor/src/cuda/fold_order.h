@@ -1,4 +1,4 @@
-// SumOrder: fold_kernel.h's tree of additions, as indices. The blocks of a row are added in pairs,
+// FoldOrder: fold_kernel.h's tree of blocks, as indices. The blocks of a row are joined in pairs,
 // where n of them are cut into n / 2 and the rest; so all nodes of one depth hold either
 // floor(n / 2^depth) blocks or one more, and at depth floor(log2 n) the tree is full and every node
 // holds one block or two. Above that depth it is an ordinary binary tree over 2^depth values. Pure.
@@ -9,9 +9,6 @@
 #include "host_device.h"
 
 namespace dtrun::tensors::cuda {
-
-inline constexpr std::int64_t kSumLanes = 16;
-inline constexpr std::int64_t kSumBlock = 1024;
 
 /// floor(log2 blocks). @param blocks at least 1
 DTRUN_BOTH inline int full_depth(std::int64_t blocks) {

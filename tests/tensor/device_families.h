@@ -1,0 +1,11 @@
+// DeviceFamilies: the reductions, scans, rows, picks and sorts of a device's tensors against the
+// same on the host's, as gtest's expectations. Run as DeviceSuite's.
+#pragma once
+
+#include "dtrun/tensor/device.h"
+
+namespace dtrun::tensors {
+
+void expect_reductions_as_on_host(Device device);
+
+}  // namespace dtrun::tensors
