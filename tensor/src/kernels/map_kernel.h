@@ -9,29 +9,13 @@
 #include <type_traits>
 
 #include "dtrun/tensor/dtype.h"
-#include "dtrun/tensor/scalar.h"
 #include "element.h"
+#include "kernels/map_numbers.h"
 #include "multiversion.h"
 
 namespace dtrun::tensors {
 
 constexpr std::int64_t kLanes = 16;
-
-/// What an operator takes besides its operands: a slope, bounds.
-struct MapNumbers {
-  std::array<double, 2> floating{};
-  std::array<std::int64_t, 2> integer{};
-
-  static MapNumbers of(Scalar first, Scalar second = 0) {
-    const auto whole = [](Scalar number) { return number.is_floating() ? 0 : number.to_i64(); };
-    return {{first.to_double(), second.to_double()}, {whole(first), whole(second)}};
-  }
-  template <typename T>
-  T get(std::size_t index) const {
-    if constexpr (std::is_floating_point_v<T>) return static_cast<T>(floating[index]);
-    if constexpr (!std::is_floating_point_v<T>) return static_cast<T>(integer[index]);
-  }
-};
 
 using MapRun = void (*)(void* out, const void* const* inputs, std::int64_t count,
                         const MapNumbers& numbers);

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "kernels/map_function.h"
 #include "kernels/map_kernel.h"
 
 namespace dtrun::tensors {
@@ -24,6 +25,7 @@ enum class MapResult : std::uint8_t { same, boolean };
 struct MapOperator {
   std::string_view name;
   Domain domain;
+  MapFunction function;  ///< on CUDA devices
   MapRuns runs;
   MapResult result = MapResult::same;
 };
@@ -31,6 +33,8 @@ struct MapOperator {
 // arithmetic_kernel.cc
 extern const MapOperator kAdd, kSub, kMul, kDiv, kMaximum, kMinimum;
 extern const MapOperator kFloorDivide, kTruncDivide, kRemainder, kFmod;
+/// What they answer to an integer by 0.
+[[noreturn]] __attribute__((noinline)) void refuse_zero_divisor();
 extern const MapOperator kBitAnd, kBitOr, kBitXor, kBitNot, kShiftLeft, kShiftRight;
 
 // comparison_kernel.cc

@@ -1,0 +1,95 @@
+// MapFunction: a pointwise operator's name in the kernels of CUDA devices, where one kernel has the
+// functions of a whole family. In the families' order (cuda/map.h).
+#pragma once
+
+#include <cstdint>
+
+namespace dtrun::tensors {
+
+enum class MapFunction : std::uint8_t {
+  none,  ///< no CUDA kernel yet
+  // formulas/quotients.h
+  add,
+  sub,
+  mul,
+  div,
+  maximum,
+  minimum,
+  floor_divide,
+  trunc_divide,
+  remainder,
+  fmod,
+  bit_and,
+  bit_or,
+  bit_xor,
+  bit_not,
+  shift_left,
+  shift_right,
+  // formulas/comparison.h
+  equal,
+  not_equal,
+  less,
+  less_equal,
+  is_nan,
+  is_inf,
+  is_finite,
+  logical_and,
+  logical_or,
+  logical_xor,
+  logical_not,
+  // formulas/elementary.h
+  neg,
+  abs,
+  sign,
+  square,
+  reciprocal,
+  sqrt,
+  rsqrt,
+  floor,
+  ceil,
+  round,
+  trunc,
+  relu,
+  leaky_relu,
+  hardsigmoid,
+  clamp_numbers,
+  clamp,
+  lerp,
+  addcmul,
+  addcdiv,
+  where,
+  // formulas/exponential.h
+  exp,
+  log,
+  log2,
+  log10,
+  log1p,
+  expm1,
+  erf,
+  erfc,
+  sigmoid,
+  silu,
+  gelu,
+  gelu_tanh,
+  mish,
+  elu,
+  logaddexp,
+  softplus,
+  // formulas/trigonometric.h
+  sin,
+  cos,
+  tan,
+  sinh,
+  cosh,
+  tanh,
+  asin,
+  acos,
+  atan,
+  asinh,
+  acosh,
+  atanh,
+  atan2,
+  pow,
+};
+
+}  // namespace dtrun::tensors
