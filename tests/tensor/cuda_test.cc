@@ -15,6 +15,7 @@
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
 #include "tensor/device_families.h"
+#include "tensor/device_map.h"
 #include "tensor/device_suite.h"
 #include "tensor/golden_operations.h"
 #include "tensor/simulated_cuda.h"
@@ -123,6 +124,18 @@ TEST_F(CudaTest, ConversionsAreAsOnTheHost) {
 }
 TEST_F(CudaTest, PointwiseOperationsAreAsOnTheHost) {
   expect_pointwise_as_on_host(kGpu);
+}
+TEST_F(CudaTest, EveryPointwiseOperatorAndDTypeIsAsOnTheHost) {
+  expect_map_as_on_host(kGpu);
+}
+TEST_F(CudaTest, MixedDTypesAndNumbersAreAsOnTheHost) {
+  expect_mixed_map_as_on_host(kGpu);
+}
+TEST_F(CudaTest, InPlaceIsAsOnTheHost) {
+  expect_map_in_place_as_on_host(kGpu);
+}
+TEST_F(CudaTest, PointwiseErrorsAreAsOnTheHost) {
+  expect_map_errors_as_on_host(kGpu);
 }
 TEST_F(CudaTest, SumsHaveTheBitsOfTheHosts) {
   expect_sums_as_on_host(kGpu);

@@ -122,16 +122,5 @@ TEST_F(PointwiseTest, AnIntegerDivisionByZeroAnywhereIsAnError) {
   EXPECT_EQ(summary_of([&] { remainder(divisors, 0); }), "integer division by zero");
 }
 
-TEST_F(PointwiseTest, WhatHasNoCudaKernelSaysSo) {
-  static float element = 0;
-  const LocalTensor remote(Storage::wrap(&element, sizeof element, Device{DeviceType::cuda, 0}, {}),
-                           DType::f32, {1}, {1});
-  EXPECT_EQ(summary_of([&] { exp(remote); }), "exp has no CUDA kernel yet");
-  EXPECT_EQ(summary_of([&] { maximum(ones({1}), remote); }), "maximum has no CUDA kernel yet");
-  EXPECT_EQ(summary_of([&] { exp_(remote); }), "exp has no CUDA kernel yet");
-  EXPECT_EQ(summary_of([&] { where(gt(ones({1}), 0), remote, 1); }),
-            "where has no CUDA kernel yet");
-}
-
 }  // namespace
 }  // namespace dtrun::tensors

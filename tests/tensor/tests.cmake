@@ -18,13 +18,13 @@ target_link_libraries(dtrun_tensor_goldens
 
 # A CUDA device whose memory is the host's, and what every device must do.
 add_library(dtrun_simulated_cuda STATIC
-  tensor/device_comparison.cc tensor/device_families.cc tensor/device_suite.cc tensor/simulated_cuda.cc)
+  tensor/device_comparison.cc tensor/device_families.cc tensor/device_map.cc tensor/device_suite.cc tensor/simulated_cuda.cc)
 target_include_directories(dtrun_simulated_cuda PRIVATE ${PROJECT_SOURCE_DIR}/tensor/src)
 target_link_libraries(dtrun_simulated_cuda
   PUBLIC dtrun_test_support dtrun::tensor PRIVATE GTest::gtest dtrun_flags)
 
 dtrun_test(tensor/tests LINKS dtrun_simulated_cuda dtrun_tensor_goldens
-  SOURCES half dtype shape view copy literal reduce_kernel ops random caching_allocator cuda_stream device_families device_operations dlpack npy printing golden_ops operator_golden optimizer pointwise reduction rows strided thread_pool)
+  SOURCES half dtype shape view copy literal reduce_kernel ops random caching_allocator cuda_stream device_families device_map device_operations dlpack npy printing golden_ops operator_golden optimizer pointwise reduction rows strided thread_pool)
 target_include_directories(tensor_tests SYSTEM PRIVATE ${OPENBLAS_INCLUDE_DIR})
 # Also a program that scripts/gpu-check takes to a machine with a GPU.
 dtrun_test(tensor/cuda_test LINKS dtrun_simulated_cuda dtrun_tensor_goldens SOURCES cuda)

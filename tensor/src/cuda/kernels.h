@@ -1,4 +1,5 @@
-// The elementwise kernels of CUDA tensors; folds are in cuda/reductions.h. All tensors of a call lie on one device; the work is
+// Copies, equality, creation and integer products of CUDA tensors; pointwise operators are in
+// cuda/map.h, folds in cuda/reductions.h. All tensors of a call lie on one device; the work is
 // enqueued on its current stream, and the call returns at once. Shapes and dtypes have been checked
 // by the caller (DT_CHECK). Implemented in *.cu; a build without CUDA throws kUnavailable.
 #pragma once
@@ -17,11 +18,7 @@ void convert(const LocalTensor& target, const LocalTensor& source);
 /// Sets every element to the first item_size bytes of `bits`.
 void fill(const LocalTensor& target, std::uint64_t bits);
 
-// binary.cu
-enum class BinaryOp { add, sub, mul, div };
-/// out = a op b; one dtype and shape, out contiguous, a and b may repeat elements. div wants a
-/// floating-point dtype, sub any but bool (DT_CHECK).
-void binary(BinaryOp op, const LocalTensor& out, const LocalTensor& a, const LocalTensor& b);
+// equality.cu
 /// Clears the one element of `flag` (u8) where a pair differs; NaN equals nothing.
 void clear_if_different(const LocalTensor& flag, const LocalTensor& a, const LocalTensor& b);
 

@@ -18,9 +18,6 @@ void convert(const LocalTensor&, const LocalTensor&) {
 void fill(const LocalTensor&, std::uint64_t) {
   throw_absent();
 }
-void binary(BinaryOp, const LocalTensor&, const LocalTensor&, const LocalTensor&) {
-  throw_absent();
-}
 void clear_if_different(const LocalTensor&, const LocalTensor&, const LocalTensor&) {
   throw_absent();
 }

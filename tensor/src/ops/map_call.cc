@@ -94,23 +94,10 @@ const LocalTensor& first_tensor(const MapOperator& op, Operands operands) {
               "one operand at least must be a tensor");
 }
 
-void require_on_host(const MapOperator& op, Operands operands) {
-  for (const Operand& operand : operands) {
-    if (!operand.is_number()) require_host(op.name, operand.tensor());
-  }
-}
-
 /// The numbers of a call, as elements.
 struct NumberElements {
   std::array<double, kMostOperands> floating;
   std::array<std::int64_t, kMostOperands> integer;
-};
-
-struct MapPlan {
-  DType common;   ///< of the operands
-  DType compute;  ///< of the loop
-  bool keeps_single_precision;
-  DType result() const { return common; }
 };
 
 MapOperand input_of(const MapPlan& plan, Operands operands, std::size_t k,
@@ -126,16 +113,13 @@ MapOperand input_of(const MapPlan& plan, Operands operands, std::size_t k,
     numbers.integer[k] = operand.number().to_i64();
     input = MapOperand::of_number(&numbers.integer[k], DType::i64, plan.compute);
   }
-  // As in PyTorch, a single factor or divisor meets half types in float, unrounded.
-  const bool single = operand.is_number() || operand.tensor().numel() == 1;
-  const bool keeps_precision = plan.keeps_single_precision && k > 0 && single;
-  const bool rounds = plan.common != plan.compute && !keeps_precision;
-  if (rounds && plan.compute != DType::boolean) input.through = plan.common;
+  input.through = plan.through_of(operand, k);
   return input;
 }
 
 void run_map(const LocalTensor& target, const MapOperator& op, const MapPlan& plan,
              Operands operands, const MapNumbers& numbers) {
+  if (!target.device().is_cpu()) return map_on_device(target, op, plan, operands, numbers);
   NumberElements elements;
   std::array<MapOperand, kMostOperands - 1> inputs;
   for (std::size_t k = 0; k < operands.size(); ++k) {
@@ -252,6 +236,13 @@ void require_host(std::string_view operation, const LocalTensor& tensor) {
               "to(kCpu) before, and to(device) behind");
 }
 
+DType MapPlan::through_of(const Operand& operand, std::size_t k) const {
+  // As in PyTorch, a single factor or divisor meets half types in float, unrounded.
+  const bool single = operand.is_number() || operand.tensor().numel() == 1;
+  const bool keeps_precision = keeps_single_precision && k > 0 && single;
+  return keeps_precision || compute == DType::boolean ? compute : common;
+}
+
 DType common_dtype(std::string_view, Operands operands) {
   TypedOperand all = operands[0].typed();
   for (std::size_t k = 1; k < operands.size(); ++k) {
@@ -272,14 +263,11 @@ LocalTensor map(const MapOperator& op, Operands operands, const MapNumbers& numb
   }
   const LocalTensor& first = first_tensor(op, operands);
   const MapPlan plan = plan_of(op, operands);
-  for (const Operand& operand : operands) {
-    if (operand.is_number() || operand.tensor().device().is_cpu()) continue;
-    if (has_device_kernel(op)) return map_on_device(op, operands[0], operands[1]);
-    require_host(op.name, operand.tensor());
-  }
-  const DType dtype = op.result == MapResult::boolean ? DType::boolean : plan.result();
+  const TensorOptions options{
+      .dtype = op.result == MapResult::boolean ? DType::boolean : plan.result(),
+      .device = common_device(op.name, operands)};
   LocalTensor result =
-      operands.size() == 1 ? empty(first.shape(), {dtype}) : empty(common_shape(operands), {dtype});
+      operands.size() == 1 ? empty(first.shape(), options) : empty(common_shape(operands), options);
   run_map(result, op, plan, operands, numbers);
   return result;
 }
@@ -291,9 +279,13 @@ LocalTensor map_where(const LocalTensor& condition, const Operand& a, const Oper
                 "a condition is bool", "ne(condition, 0)");
   }
   const Operand operands[] = {condition, a, b};
-  require_on_host(kWhere, operands);
   const MapPlan chosen = plan_of(kWhere, Operands(operands + 1, 2));
-  const LocalTensor result = empty(common_shape(operands), {chosen.result()});
+  const LocalTensor result =
+      empty(common_shape(operands), {chosen.result(), common_device("where", operands)});
+  if (!result.device().is_cpu()) {
+    map_on_device(result, kWhere, chosen, operands, {});
+    return result;
+  }
   NumberElements elements;
   const MapOperand inputs[] = {MapOperand::of(condition, DType::boolean),
                                input_of(chosen, operands, 1, elements),
@@ -315,10 +307,7 @@ const LocalTensor& map_into(const LocalTensor& target, const MapOperator& op, Op
         "", fmt::format("{}() without '_'", op.name));
   }
   require_writable(op, target);
-  if (!target.device().is_cpu() && has_device_kernel(op)) {
-    return target.copy_(map_on_device(op, operands[0], operands[1]));
-  }
-  require_on_host(op, operands);
+  require_device(op.name, target.device(), operands);
   std::array<LocalTensor, kMostOperands> copies;
   std::array<Operand, kMostOperands - 1> undisturbed{Operand(0), Operand(0), Operand(0)};
   for (std::size_t k = 0; k < operands.size(); ++k) {

@@ -43,9 +43,25 @@ void require_host(std::string_view operation, const LocalTensor& tensor);
 /// torch.result_type of all. @throws Error kInvalidArgument where a number does not fit it
 DType common_dtype(std::string_view operation, Operands operands);
 
-// device_arithmetic.cc
-/// The four operations that have CUDA kernels.
-bool has_device_kernel(const MapOperator& op);
-LocalTensor map_on_device(const MapOperator& op, const Operand& a, const Operand& b);
+/// In which dtypes a call runs.
+struct MapPlan {
+  DType common;   ///< of the operands
+  DType compute;  ///< of the loop
+  bool keeps_single_precision;
+
+  DType result() const { return common; }
+  /// What operand k is rounded to before it becomes `compute`.
+  DType through_of(const Operand& operand, std::size_t k) const;
+};
+
+// device_map.cc
+/// Where the result lies: a tensor of the cpu that has no dims is a number to tensors elsewhere.
+/// @throws Error kInvalidArgument where the others lie on several devices
+Device common_device(std::string_view operation, Operands operands);
+/// @throws Error kInvalidArgument where an operand lies elsewhere and is no number there
+void require_device(std::string_view operation, Device device, Operands operands);
+/// The call's loop, on the target's device. @throws Error kUnavailable: it has no kernel there
+void map_on_device(const LocalTensor& target, const MapOperator& op, const MapPlan& plan,
+                   Operands operands, const MapNumbers& numbers);
 
 }  // namespace dtrun::tensors

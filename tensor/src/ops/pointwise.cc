@@ -14,15 +14,10 @@
 namespace dtrun::tensors {
 namespace {
 
-LocalTensor copy_for(const MapOperator& op, const LocalTensor& a) {
-  require_host(op.name, a);
-  return a.clone();
-}
-
 /// Integers are whole already.
 LocalTensor rounded(const MapOperator& op, const LocalTensor& a) {
   const bool whole = !is_floating_point(a.dtype()) && a.dtype() != DType::boolean;
-  return whole ? copy_for(op, a) : map(op, a);
+  return whole ? a.clone() : map(op, a);
 }
 
 void require_lerp(const LocalTensor& start, const LocalTensor& end, const Operand& weight) {
@@ -211,7 +206,7 @@ LocalTensor abs(const LocalTensor& a) {
   return map(kAbs, a);
 }
 LocalTensor sign(const LocalTensor& a) {
-  return a.dtype() == DType::boolean ? copy_for(kSign, a) : map(kSign, a);
+  return a.dtype() == DType::boolean ? a.clone() : map(kSign, a);
 }
 LocalTensor square(const LocalTensor& a) {
   return map(kSquare, a.dtype() == DType::boolean ? a.to(DType::i64) : a);

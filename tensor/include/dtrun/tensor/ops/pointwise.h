@@ -3,7 +3,8 @@
 // higher (bool, integer, floating point): i64 * 2 is i64, i64 * 2.0 is f32. f16 and bf16 are
 // computed in f32 and rounded once. A name that ends in '_' writes into its first tensor, whose
 // shape and kind of dtype must be able to take the result.
-// What has no CUDA kernel yet throws Error kUnavailable for tensors that are on a CUDA device.
+// On a CUDA device a tensor of the CPU without dims is a number. Integer quotients by a tensor wait
+// there, for a divisor of 0 is an error.
 #pragma once
 
 #include <optional>

@@ -1,0 +1,39 @@
+// Pointwise operators of CUDA tensors, on a simulated device whose kernels run on the host.
+#include "tensor/device_map.h"
+
+#include <gtest/gtest.h>
+
+#include "cuda/context.h"
+#include "dtrun/tensor/cuda.h"
+#include "tensor/simulated_cuda.h"
+
+namespace dtrun::tensors {
+namespace {
+
+constexpr Device kMapGpu{DeviceType::cuda, 1};
+
+class DeviceMapTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  }
+  cuda::SimulatedCuda simulation_;
+  cuda::CudaContext context_{cuda::SimulatedCuda::api(), cuda::SimulatedCuda::blas()};
+  cuda::ContextGuard guard_{context_};
+};
+
+TEST_F(DeviceMapTest, EveryOperatorAndDTypeIsAsOnTheHost) {
+  expect_map_as_on_host(kMapGpu);
+}
+TEST_F(DeviceMapTest, MixedDTypesAndNumbersAreAsOnTheHost) {
+  expect_mixed_map_as_on_host(kMapGpu);
+}
+TEST_F(DeviceMapTest, InPlaceIsAsOnTheHost) {
+  expect_map_in_place_as_on_host(kMapGpu);
+}
+TEST_F(DeviceMapTest, ErrorsAreAsOnTheHost) {
+  expect_map_errors_as_on_host(kMapGpu);
+}
+
+}  // namespace
+}  // namespace dtrun::tensors
