@@ -224,6 +224,17 @@ TEST(AutogradTest, ACheckpointGivesTheSameGradients) {
   EXPECT_EQ(weight.grad().to_vector(), of_weight);
 }
 
+TEST(AutogradTest, ACheckpointWhoseGradientWouldBeWrongIsRefused) {
+  const Tensor weight = leaf_of({3, 4});
+  const auto layer = [&](const Tensor& in) { return exp(in * weight); };
+  const Tensor x = leaf_of({0.5, 2}).detach();
+  const Tensor y = checkpoint(layer, x).sum();
+  expect_refused([&] { grad({y}, {weight}); }, "grad() through checkpoint");
+  x.add_(1);
+  expect_refused([&] { y.backward(); }, "changed in place");
+  EXPECT_FALSE(weight.grad().defined());
+}
+
 TEST(AutogradTest, AGraphKeepsWhatItNeedsAndGoesWithItsTensors) {
   int released = 0;
   double values[] = {1, 2};

@@ -57,6 +57,12 @@ void check(const Edge& edge, const Tensor& gradient) {
               "a gradient has the shape, the dtype and the mesh of its tensor");
 }
 
+[[noreturn]] void refuse_wanted(const Node& node) {
+  throw Error(ErrorCode::kInvalidArgument, "grad() through " + std::string(node.name()),
+              "what its function uses besides its argument is not known before it runs",
+              "backward(), or the same function without " + std::string(node.name()) + "()");
+}
+
 class Engine {
  public:
   Engine(BackwardOptions options, std::vector<Edge> roots, std::span<const Edge> wanted)
@@ -100,6 +106,7 @@ class Engine {
   bool enter(Node* node) {
     const auto [place, is_new] = due_.try_emplace(node);
     if (is_new) place->second.needed = wanted_.empty();
+    if (!wanted_.empty() && node->fills_other_leaves()) refuse_wanted(*node);
     return is_new;
   }
   void leave(Node& node) {

@@ -5,8 +5,6 @@
 #include "autograd/step_node.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
-#include "dtrun/dtensor/autograd/random_state.h"
-
 #include "dtrun/tensor/ops.h"
 
 namespace dtrun::dtensor {
@@ -32,10 +30,6 @@ Tensor one_like(const Tensor& root) {
                           root.dtype(), root.spec().shard_order()),
                 std::move(one));
 }
-
-}  // namespace
-
-namespace {
 
 void check_one_element(const char* call, const Tensor& root) {
   if (root.numel() == 1) return;
@@ -183,34 +177,6 @@ void Tensor::register_post_accumulate_grad_hook(
 
 std::string Tensor::grad_fn() const {
   return is_leaf() ? "" : std::string(Graph::producer(*this)->name());
-}
-
-Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x) {
-  Tensor result;
-  const RandomState drawn_from = random_state();
-  {
-    const NoGrad no_grad;
-    result = f(x.detach()).detach();
-  }
-  if (!Graph::is_on()) return result;
-  // What f uses besides x may want gradients even if x does not: the way back begins at a stand-in.
-  const bool wanted = x.requires_grad();
-  const Tensor input = wanted ? x : Tensor(tensors::zeros({})).requires_grad_();
-  return recorded("checkpoint", input, std::move(result),
-                  [f, x = x.detach(), wanted, drawn_from](const Tensor& gradient) {
-                    if (Graph::is_on()) {
-                      refuse("create_graph through a checkpoint",
-                             "its forward is done again, outside of the graph",
-                             "the same function without checkpoint()");
-                    }
-                    const GradMode on(true);
-                    const RandomScope same_numbers(drawn_from);
-                    const Tensor again = x.detach();
-                    if (wanted) again.requires_grad_();
-                    const Tensor redone = f(again);
-                    if (redone.requires_grad()) redone.backward(gradient);
-                    return wanted ? again.grad() : Tensor();
-                  });
 }
 
 }  // namespace dtrun::dtensor

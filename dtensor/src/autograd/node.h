@@ -37,6 +37,8 @@ class Node : public base::Count {
   /// Whether backward takes a gradient as Partial where its output is Replicate: it only passes it
   /// on.
   virtual bool passes_partial_on() const { return false; }
+  /// Whether backward adds to leaves that no edge leads to.
+  virtual bool fills_other_leaves() const { return false; }
   /// What backward needs is given back.
   virtual void release() = 0;
   virtual std::span<const Edge> edges() const = 0;
