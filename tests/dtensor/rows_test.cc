@@ -43,6 +43,50 @@ TEST(RowsTest, LogSoftmaxHasTheRightGradientOnEveryLayout) {
   }
 }
 
+TEST(RowsTest, AlongACutDimNothingIsGathered) {
+  const Tensor whole = randn({7, 3}, {1}, kDoubles);
+  test::run_ranks(3, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    for (const auto& [name, function] : std::vector<std::pair<const char*, Function>>{
+             {"softmax", [](const Tensor& x) { return softmax(x, 0); }},
+             {"log_softmax", [](const Tensor& x) { return log_softmax(x, 0); }},
+             {"cumsum", [](const Tensor& x) { return cumsum(x, 0); }},
+             {"cumprod", [](const Tensor& x) { return cumprod(x, 0); }}}) {
+      SCOPED_TRACE(name);
+      const Tensor x =
+          distribute_tensor(whole, mesh, {Shard(0)}, {.source_rank = -1}).requires_grad_();
+      const Tensor y = function(x);
+      EXPECT_EQ(y.placements(), Placements{Shard(0)});
+      EXPECT_EQ(difference(y.full_tensor(), function(whole), {1e-14, 1e-14}), "");
+      weighed(y).backward();
+      EXPECT_EQ(difference(x.grad().full_tensor(), gradient_of(function, whole), {1e-12, 1e-12}),
+                "");
+    }
+  });
+}
+
+TEST(RowsTest, AlongACutDimSpecialValuesAndHalvesAreThoseOfWholeRows) {
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const Tensor columns = tensor_from(
+      std::vector<double>{-infinity, infinity, nan, -3, -infinity, 2, 1, 800, -infinity, 0, 5, 801},
+      {3, 4}, DType::f64);
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    const Tensor whole = columns.to(dtype);
+    test::run_ranks(3, [&](const ProcessGroup& group) {
+      const Tensor cut =
+          distribute_tensor(whole, DeviceMesh(group, {3}), {Shard(0)}, {.source_rank = -1});
+      const double tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
+      EXPECT_EQ(
+          difference(softmax(cut, 0).full_tensor(), softmax(whole, 0), {tolerance, tolerance}), "");
+      EXPECT_EQ(difference(log_softmax(cut, 0).full_tensor(), log_softmax(whole, 0),
+                           {tolerance, tolerance}),
+                "");
+      EXPECT_EQ(difference(cumsum(cut, 0).full_tensor(), cumsum(whole, 0), {tolerance, tolerance}),
+                "");
+    });
+  }
+}
+
 TEST(RowsTest, CrossEntropyHasTheRightGradientOnEveryLayout) {
   for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
     const Function function = [reduction](const Tensor& x) {

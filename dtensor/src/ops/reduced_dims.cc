@@ -109,10 +109,24 @@ bool is_cut_along(const Tensor& a, const ReducedDims& dims) {
   return false;
 }
 
+bool is_cut_along(const Tensor& a, int dim) {
+  return is_cut_along(a, ReducedDims{{dim}, KeepDim::yes});
+}
+
+Tensor whole_along(const Tensor& a, int dim) {
+  Placements placements = a.placements();
+  for (Placement& placement : placements) {
+    if (placement.is_shard(dim)) placement = Replicate();
+  }
+  ShardOrder order = a.spec().shard_order();
+  order.erase(dim);
+  return a.redistribute(placements, order);
+}
+
 Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result) {
   const DeviceMesh mesh = a.device_mesh();
   Shape shape = a.shape();
-  for (const int dim : dims.dims) shape[static_cast<std::size_t>(dim)] = 1;
+  for (const int dim : dims.dims) shape[static_cast<std::size_t>(dim)] = result.size(dim);
   for (std::size_t axis = 0; axis < a.placements().size(); ++axis) {
     const Placement& placement = a.placements()[axis];
     if (placement.is_shard() && dims.holds(placement.dim())) {

@@ -43,9 +43,12 @@ Tensor with_dims_back(const Tensor& result, const ReducedDims& a);
 Tensor without_partial(const Tensor& a);
 /// Whether ranks hold different stretches of a dim that goes.
 bool is_cut_along(const Tensor& a, const ReducedDims& dims);
-/// What each rank made of its stretch of the reduced dims, as a tensor that has an element for each
-/// rank there. @param result of this rank, its reduced dims 1
+bool is_cut_along(const Tensor& a, int dim);
+/// What each rank made of its stretch of the reduced dims, one after the other.
+/// @param result of this rank, in each of these dims as long as that of any other
 Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result);
+/// The same with the dim whole on every rank.
+Tensor whole_along(const Tensor& a, int dim);
 
 /// For a derivative: bool [n, n, 1, ...], whole on every rank, where `a` is. @param ones how many
 Tensor diagonal_like(const Tensor& a, std::int64_t n, int ones);

@@ -2,8 +2,12 @@
 
 #include "autograd/call.h"
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/rows.h"
+#include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -45,6 +49,12 @@ constexpr Op<RowDim> kSoftmaxBackward{
     },
     .saves = saves_inputs(0, 1)};
 
+/// y (g - sum(g y)). Where rows are cut, only their sums travel.
+Tensor softmax_gradient(const Tensor& g, const Tensor& y, const RowDim& a) {
+  if (!is_cut_along(y, a.dim)) return call(kSoftmaxBackward, g, y, a);
+  return y * (g - sum(g * y, {a.dim}, true));
+}
+
 constexpr Op<RowDim> kSoftmax{
     .name = "softmax",
     .meta = [](Metas in, const RowDim&) { return row_meta("softmax", in); },
@@ -52,7 +62,7 @@ constexpr Op<RowDim> kSoftmax{
     .local = [](Locals in, const RowDim& a, const None&,
                 const Site&) { return tensors::softmax(in[0], a.dim); },
     .backward = [](const Context<RowDim, None>& c) -> Tensors {
-      return {call(kSoftmaxBackward, c.grad(), c.output(), c.attributes())};
+      return {softmax_gradient(c.grad(), c.output(), c.attributes())};
     },
     .saves = saves_output()};
 
@@ -76,6 +86,11 @@ constexpr Op<RowDim> kLogSoftmaxBackward{
     },
     .saves = saves_inputs(0, 1)};
 
+Tensor log_softmax_gradient(const Tensor& g, const Tensor& y, const RowDim& a) {
+  if (!is_cut_along(y, a.dim)) return call(kLogSoftmaxBackward, g, y, a);
+  return g - exp(y) * sum(g, {a.dim}, true);
+}
+
 constexpr Op<RowDim> kLogSoftmax{
     .name = "log_softmax",
     .meta = [](Metas in, const RowDim&) { return row_meta("log_softmax", in); },
@@ -83,9 +98,36 @@ constexpr Op<RowDim> kLogSoftmax{
     .local = [](Locals in, const RowDim& a, const None&,
                 const Site&) { return tensors::log_softmax(in[0], a.dim); },
     .backward = [](const Context<RowDim, None>& c) -> Tensors {
-      return {call(kLogSoftmaxBackward, c.grad(), c.output(), c.attributes())};
+      return {log_softmax_gradient(c.grad(), c.output(), c.attributes())};
     },
     .saves = saves_output()};
+
+/// x without its row's maximum, of f32 at least: nothing overflows, and only the maxima travel.
+struct Lowered {
+  DType dtype;  ///< of x
+  Tensor x;
+
+  Lowered(const char* op, const Tensor& a, const RowDim& row) : dtype(a.dtype()) {
+    const Meta meta{a.shape(), a.dtype()};
+    row_meta(op, {&meta, 1});
+    const bool is_half = dtype == DType::f16 || dtype == DType::bf16;
+    const Tensor wide = without_partial(is_half ? a.to(DType::f32) : a);
+    x = wide.size(row.dim) == 0 ? wide : wide - amax(wide, {row.dim}, true);
+  }
+};
+
+Tensor softmax_of_cut(const Tensor& a, const RowDim& row) {
+  const NoGrad no_grad;
+  const Lowered lowered("softmax", a, row);
+  const Tensor e = exp(lowered.x);
+  return (e / sum(e, {row.dim}, true)).to(lowered.dtype);
+}
+
+Tensor log_softmax_of_cut(const Tensor& a, const RowDim& row) {
+  const NoGrad no_grad;
+  const Lowered lowered("log_softmax", a, row);
+  return (lowered.x - log(sum(exp(lowered.x), {row.dim}, true))).to(lowered.dtype);
+}
 
 RowDim row_dim(const Tensor& a, int dim) {
   if (a.shape().empty() && (dim == 0 || dim == -1)) return {0};
@@ -95,11 +137,15 @@ RowDim row_dim(const Tensor& a, int dim) {
 }  // namespace
 
 Tensor softmax(const Tensor& a, int dim) {
-  return call(kSoftmax, a, row_dim(a, dim));
+  const RowDim row = row_dim(a, dim);
+  if (!is_cut_along(a, row.dim)) return call(kSoftmax, a, row);
+  return recorded(kSoftmax, a, softmax_of_cut(a, row), row);
 }
 
 Tensor log_softmax(const Tensor& a, int dim) {
-  return call(kLogSoftmax, a, row_dim(a, dim));
+  const RowDim row = row_dim(a, dim);
+  if (!is_cut_along(a, row.dim)) return call(kLogSoftmax, a, row);
+  return recorded(kLogSoftmax, a, log_softmax_of_cut(a, row), row);
 }
 
 Tensor linear(const Tensor& a, const Tensor& weight, const Tensor& bias) {

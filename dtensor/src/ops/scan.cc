@@ -20,8 +20,12 @@ void append_key(CallKey& key, const Scan& a) {
   key.push_back(static_cast<std::int64_t>(a.from));
 }
 
+DType scanned_dtype(DType dtype) {
+  return tensors::is_floating_point(dtype) ? dtype : DType::i64;
+}
+
 Meta scanned(Metas in, const Scan&) {
-  return {in[0].shape, tensors::is_floating_point(in[0].dtype) ? in[0].dtype : DType::i64};
+  return {in[0].shape, scanned_dtype(in[0].dtype)};
 }
 
 Rules& whole_lines(Rules& r, const Scan& a) {
@@ -46,8 +50,40 @@ constexpr Op<Scan> kCumsum{
     },
     .partial_gradient = PartialGradient::passed_on};
 
+/// What the parts before this rank's come to, along a cut dim: their totals travel, no elements.
+/// @param whole a kernel's scan of a part
+LocalTensor before_this_part(const Tensor& x, const Scan& a, const LocalTensor& total) {
+  const Tensor totals = joined_parts(x, {{a.dim}, KeepDim::yes}, total);
+  const auto mine = totals.spec().local_box().offsets[static_cast<std::size_t>(a.dim)];
+  const LocalTensor all = whole_along(totals, a.dim).local();
+  return a.from == ScanFrom::first ? all.narrow(a.dim, 0, mine)
+                                   : all.narrow(a.dim, mine + 1, all.size(a.dim) - mine - 1);
+}
+
+Tensor lying_as(const Tensor& x, const LocalTensor& local) {
+  return Tensor(make_spec(x.device_mesh(), x.spec().layout(), x.shape(), local.dtype()), local);
+}
+
+/// Halves are added up in f32, as the kernels do, and rounded once.
+LocalTensor widened(const LocalTensor& part) {
+  const bool is_half = part.dtype() == DType::f16 || part.dtype() == DType::bf16;
+  return is_half ? part.to(DType::f32) : part;
+}
+
+Tensor cumsum_of_cut(const Tensor& a, const Scan& scan) {
+  const NoGrad no_grad;
+  const Tensor x = without_partial(a);
+  const LocalTensor part = widened(x.local());
+  const LocalTensor own = scan.from == ScanFrom::first ? tensors::cumsum(part, scan.dim)
+                                                       : tensors::reverse_cumsum(part, scan.dim);
+  const LocalTensor before = before_this_part(x, scan, tensors::sum(part, {scan.dim}, true));
+  const LocalTensor all = tensors::add(own, tensors::sum(before, {scan.dim}, true));
+  return lying_as(x, all.to(scanned_dtype(x.dtype())));
+}
+
 Tensor call_cumsum(const Tensor& a, Scan scan) {
-  return call(kCumsum, a, scan);
+  if (!is_cut_along(a, scan.dim)) return call(kCumsum, a, scan);
+  return recorded(kCumsum, a, cumsum_of_cut(a, scan), scan);
 }
 
 /// Element i's part in the gradient of x[j] is g[i] times the product of those up to i without j: a
@@ -80,6 +116,16 @@ constexpr Op<Scan> kCumprod{.name = "cumprod",
                             .backward = cumprod_gradient,
                             .saves = {1, true}};
 
+Tensor cumprod_of_cut(const Tensor& a, const Scan& scan) {
+  const NoGrad no_grad;
+  const Tensor x = without_partial(a);
+  const LocalTensor part = widened(x.local());
+  const LocalTensor before = before_this_part(x, scan, tensors::prod(part, scan.dim, true));
+  const LocalTensor all =
+      tensors::mul(tensors::cumprod(part, scan.dim), tensors::prod(before, scan.dim, true));
+  return lying_as(x, all.to(scanned_dtype(x.dtype())));
+}
+
 int scanned_dim(const Tensor& a, int dim) {
   return tensors::normalize_dim(dim, std::max<std::size_t>(1, a.shape().size()));
 }
@@ -90,7 +136,9 @@ Tensor cumsum(const Tensor& a, int dim) {
   return call_cumsum(a, {scanned_dim(a, dim)});
 }
 Tensor cumprod(const Tensor& a, int dim) {
-  return call(kCumprod, a, Scan{scanned_dim(a, dim)});
+  const Scan scan{scanned_dim(a, dim)};
+  if (!is_cut_along(a, scan.dim)) return call(kCumprod, a, scan);
+  return recorded(kCumprod, a, cumprod_of_cut(a, scan), scan);
 }
 
 }  // namespace dtrun::dtensor

@@ -2,9 +2,11 @@
 // their gradients.
 #include "autograd/call.h"
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/tensor/ops/index.h"
+#include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -38,8 +40,35 @@ int dim_to_sort(const Tensor& a, int dim) {
   return tensors::normalize_dim(dim, std::max<std::size_t>(1, a.shape().size()));
 }
 
+/// Along the dim, what the rank that holds least of it has.
+std::int64_t smallest_part(const Tensor& a, int dim) {
+  const DeviceMesh mesh = a.device_mesh();
+  std::vector<int> last = mesh.shape();
+  for (int& coordinate : last) --coordinate;
+  return local_box(a.shape(), mesh.shape(), last, a.spec().layout())
+      .shape[static_cast<std::size_t>(dim)];
+}
+
+/// Each rank's first ones are candidates, and only they travel.
+Tensor order_of_candidates(const Tensor& a, const SortedDim& by) {
+  const NoGrad no_grad;
+  const Tensor x = without_partial(a);
+  const tensors::Sorted own = tensors::topk(x.local(), by.kept, by.dim, by.order);
+  const std::int64_t offset = x.spec().local_box().offsets[static_cast<std::size_t>(by.dim)];
+  const ReducedDims along{{by.dim}, KeepDim::yes};
+  const Tensor values = whole_along(joined_parts(x, along, own.values), by.dim);
+  const Tensor positions =
+      whole_along(joined_parts(x, along, tensors::add(own.indices, offset)), by.dim);
+  return gather(positions, by.dim, call(kOrder, values, by));
+}
+
+bool candidates_suffice(const Tensor& a, const SortedDim& by) {
+  return by.kept > 0 && is_cut_along(a, by.dim) && smallest_part(a, by.dim) >= by.kept;
+}
+
 Sorted sorted(const Tensor& a, const SortedDim& by) {
-  const Tensor indices = call(kOrder, a, by);
+  const Tensor indices =
+      candidates_suffice(a, by) ? order_of_candidates(a, by) : call(kOrder, a, by);
   return {gather(a, by.dim, indices), indices};
 }
 
