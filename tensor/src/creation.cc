@@ -87,15 +87,15 @@ LocalTensor linspace(double start, double end, std::int64_t steps, TensorOptions
   if (steps < 0) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("linspace of {} numbers", steps));
   }
-  // From both ends, as PyTorch, so that the last is the end.
-  const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
-  std::vector<double> values(static_cast<std::size_t>(steps));
-  for (std::int64_t i = 0; i < steps; ++i) {
-    values[static_cast<std::size_t>(i)] = i < steps / 2 || steps == 1
-                                              ? start + static_cast<double>(i) * step
-                                              : end - static_cast<double>(steps - 1 - i) * step;
+  const Line line = Line::between(start, end, steps);
+  if (!options.device.is_cpu()) {
+    const LocalTensor values = empty({steps}, {DType::f64, options.device});
+    cuda::fill_line(values, line);
+    return values.to(options.dtype);
   }
-  return tensor_from(values, {steps}, options.dtype).to(options.device);
+  std::vector<double> values(static_cast<std::size_t>(steps));
+  for (std::int64_t i = 0; i < steps; ++i) values[static_cast<std::size_t>(i)] = line.at(i);
+  return tensor_from(values, {steps}, options.dtype);
 }
 
 LocalTensor eye(std::int64_t rows, std::int64_t columns, TensorOptions options) {

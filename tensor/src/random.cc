@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "copy_kernel.h"
-#include "cuda/kernels.h"
+#include "cuda/random.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/random.h"
+#include "formulas/random.h"
 #include "kernels/random_kernel.h"
 #include "loops/thread_pool.h"
 #include "normal_number.h"
@@ -36,12 +37,6 @@ void check_block(std::string_view name, const RandomBlock& block) {
       ErrorCode::kInvalidArgument,
       fmt::format("{} of shape {} at {} lies outside the global shape {}", name,
                   shape_to_string(shape), shape_to_string(offsets), shape_to_string(global_shape)));
-}
-
-void require_cpu(std::string_view name, const TensorOptions& options) {
-  if (options.device.is_cpu()) return;
-  throw Error(ErrorCode::kUnavailable, fmt::format("{} on {}", name, options.device.to_string()),
-              "it has no CUDA kernel yet", "make it on the CPU and move it: to(device)");
 }
 
 /// The index in the whole of the first element of a row of the block.
@@ -124,30 +119,37 @@ LocalTensor uniform(const RandomBlock& block, RandomKey key, DType dtype) {
   return drawn_from_bits<Number>(
       block, key, dtype, [=](Number* numbers, const std::uint64_t* random, std::int64_t count) {
         for (std::int64_t i = 0; i < count; ++i) {
-          numbers[i] =
-              static_cast<Number>(static_cast<std::int64_t>(random[i] >> (64 - bits))) * unit;
+          numbers[i] = formulas::uniform_number(random[i], bits, unit);
         }
       });
 }
 
+/// Of 2^53 numbers, how many are dropped.
+std::int64_t dropped_of(double p) {
+  return static_cast<std::int64_t>(p * 0x1p53);
+}
+double kept_of(double p) {
+  return p >= 1 ? 0 : 1 / (1 - p);
+}
+
 template <typename Number>
 LocalTensor mask_of(double p, const RandomBlock& block, RandomKey key, DType dtype) {
-  const auto kept = static_cast<Number>(p >= 1 ? 0 : 1 / (1 - p));
-  // Of 2^53 numbers, how many are dropped.
-  const auto dropped = static_cast<std::int64_t>(p * 0x1p53);
+  const auto kept = static_cast<Number>(kept_of(p));
+  const std::int64_t dropped = dropped_of(p);
   return drawn_from_bits<Number>(
       block, key, dtype, [=](Number* numbers, const std::uint64_t* random, std::int64_t count) {
         for (std::int64_t i = 0; i < count; ++i) {
-          numbers[i] = static_cast<std::int64_t>(random[i] >> 11) < dropped ? Number{0} : kept;
+          numbers[i] = formulas::is_dropped(random[i], dropped) ? Number{0} : kept;
         }
       });
 }
 
 /// The same numbers as on the cpu.
-LocalTensor randn_on_device(const RandomBlock& block, RandomKey key, TensorOptions options) {
-  const LocalTensor result = empty(block.shape, {DType::f64, options.device});
-  if (result.numel() != 0) cuda::fill_normal(result, block.global_shape, block.offsets, key);
-  return result.to(options.dtype);
+LocalTensor random_on_device(const RandomBlock& block, const cuda::RandomNumbers& numbers,
+                             TensorOptions options) {
+  LocalTensor result = empty(block.shape, options);
+  if (result.numel() != 0) cuda::fill_random(result, block, numbers);
+  return result;
 }
 
 }  // namespace
@@ -160,7 +162,9 @@ LocalTensor randn_block(const Shape& global_shape, const Shape& offsets, const S
                         RandomKey key, TensorOptions options) {
   const RandomBlock block{global_shape, offsets, shape};
   check_block("randn_block", block);
-  if (!options.device.is_cpu()) return randn_on_device(block, key, options);
+  if (!options.device.is_cpu()) {
+    return random_on_device(block, {.form = cuda::RandomForm::normal, .key = key}, options);
+  }
   return drawn<double>(block, DType::f64, options.dtype,
                        [key](double* numbers, std::int64_t first, std::int64_t count) {
                          draw_normal(numbers, key, first, count);
@@ -169,10 +173,14 @@ LocalTensor randn_block(const Shape& global_shape, const Shape& offsets, const S
 
 LocalTensor rand_block(const RandomBlock& block, RandomKey key, TensorOptions options) {
   check_block("rand", block);
-  require_cpu("rand", options);
   if (!is_floating_point(options.dtype)) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("rand of {}", dtype_name(options.dtype)),
                 "the numbers lie between 0 and 1", "randint()");
+  }
+  if (!options.device.is_cpu()) {
+    return random_on_device(
+        block, {.form = cuda::RandomForm::uniform, .key = key, .bits = bits_of(options.dtype)},
+        options);
   }
   return options.dtype == DType::f64 ? uniform<double>(block, key, DType::f64)
                                      : uniform<float>(block, key, options.dtype);
@@ -181,26 +189,25 @@ LocalTensor rand_block(const RandomBlock& block, RandomKey key, TensorOptions op
 LocalTensor randint_block(std::int64_t low, std::int64_t high, const RandomBlock& block,
                           RandomKey key, TensorOptions options) {
   check_block("randint", block);
-  require_cpu("randint", options);
   if (low >= high) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("randint of [{}, {})", low, high),
                 "there are no numbers in it", "the end is not one of them");
   }
   const std::uint64_t range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+  if (!options.device.is_cpu()) {
+    return random_on_device(
+        block, {.form = cuda::RandomForm::whole, .key = key, .low = low, .range = range}, options);
+  }
   return drawn_from_bits<std::int64_t>(
       block, key, options.dtype,
       [=](std::int64_t* numbers, const std::uint64_t* random, std::int64_t count) {
         for (std::int64_t i = 0; i < count; ++i) {
-          // The upper half of the product: of 2^64 equally likely ones, within one of each other.
-          __extension__ using Wide = unsigned __int128;
-          const auto chosen = static_cast<std::uint64_t>(Wide{random[i]} * range >> 64);
-          numbers[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + chosen);
+          numbers[i] = formulas::whole_number(random[i], low, range);
         }
       });
 }
 
 LocalTensor randperm(std::int64_t n, RandomKey key, TensorOptions options) {
-  require_cpu("randperm", options);
   if (n < 0) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("randperm of {} numbers", n));
   }
@@ -212,12 +219,17 @@ LocalTensor randperm(std::int64_t n, RandomKey key, TensorOptions options) {
     const auto x = static_cast<std::size_t>(a), y = static_cast<std::size_t>(b);
     return random[x] != random[y] ? random[x] < random[y] : a < b;
   });
-  return tensor_from(order, {n}, DType::i64).to(options.dtype);
+  return tensor_from(order, {n}, DType::i64).to(options.dtype).to(options.device);
 }
 
 LocalTensor dropout_mask(double p, const RandomBlock& block, RandomKey key, TensorOptions options) {
   check_block("dropout", block);
-  require_cpu("dropout", options);
+  if (!options.device.is_cpu()) {
+    return random_on_device(
+        block,
+        {.form = cuda::RandomForm::mask, .key = key, .dropped = dropped_of(p), .kept = kept_of(p)},
+        options);
+  }
   return options.dtype == DType::f64 ? mask_of<double>(p, block, key, DType::f64)
                                      : mask_of<float>(p, block, key, options.dtype);
 }

@@ -15,7 +15,9 @@
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops.h"
 #include "tensor/device_families.h"
+#include "tensor/device_creation.h"
 #include "tensor/device_map.h"
+#include "tensor/device_optimizer.h"
 #include "tensor/device_suite.h"
 #include "tensor/golden_operations.h"
 #include "tensor/simulated_cuda.h"
@@ -136,6 +138,15 @@ TEST_F(CudaTest, InPlaceIsAsOnTheHost) {
 }
 TEST_F(CudaTest, PointwiseErrorsAreAsOnTheHost) {
   expect_map_errors_as_on_host(kGpu);
+}
+TEST_F(CudaTest, RandomNumbersAreTheHosts) {
+  expect_random_as_on_host(kGpu);
+}
+TEST_F(CudaTest, LinesAndTrianglesAreTheHosts) {
+  expect_lines_and_triangles_as_on_host(kGpu);
+}
+TEST_F(CudaTest, OptimizerStepsAreTheHosts) {
+  expect_steps_as_on_host(kGpu);
 }
 TEST_F(CudaTest, SumsHaveTheBitsOfTheHosts) {
   expect_sums_as_on_host(kGpu);

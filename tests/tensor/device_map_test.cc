@@ -1,10 +1,13 @@
-// Pointwise operators of CUDA tensors, on a simulated device whose kernels run on the host.
+// Pointwise operators, creation and optimizer steps of CUDA tensors, on a simulated device whose
+// kernels run on the host.
 #include "tensor/device_map.h"
 
 #include <gtest/gtest.h>
 
 #include "cuda/context.h"
 #include "dtrun/tensor/cuda.h"
+#include "tensor/device_creation.h"
+#include "tensor/device_optimizer.h"
 #include "tensor/simulated_cuda.h"
 
 namespace dtrun::tensors {
@@ -33,6 +36,15 @@ TEST_F(DeviceMapTest, InPlaceIsAsOnTheHost) {
 }
 TEST_F(DeviceMapTest, ErrorsAreAsOnTheHost) {
   expect_map_errors_as_on_host(kMapGpu);
+}
+TEST_F(DeviceMapTest, RandomNumbersAreTheHosts) {
+  expect_random_as_on_host(kMapGpu);
+}
+TEST_F(DeviceMapTest, LinesAndTrianglesAreTheHosts) {
+  expect_lines_and_triangles_as_on_host(kMapGpu);
+}
+TEST_F(DeviceMapTest, OptimizerStepsAreTheHosts) {
+  expect_steps_as_on_host(kMapGpu);
 }
 
 }  // namespace

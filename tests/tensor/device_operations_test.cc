@@ -73,8 +73,6 @@ TEST_F(DeviceOperationsTest, PicksSayThatTheyHaveNoKernelYet) {
       {"one_hot", [&] { one_hot(list, 2); }},
       {"masked_select", [&] { masked_select(a, a.to(DType::boolean)); }},
       {"flip", [&] { flip(a, {0}); }},
-      {"tril", [&] { tril(a); }},
-      {"triu", [&] { triu(a); }},
       {"sort", [&] { sort(a); }},
       {"topk", [&] { topk(a, 1); }},
   };

@@ -38,7 +38,7 @@ void expect_creation_as_on_host(Device device) {
               device, "many normal numbers");
   expect_same(randn({}, {1, 2}, {DType::f32, device}), randn({}, {1, 2}), device, "one number");
   EXPECT_EQ(randn({0, 3}, {1, 2}, {DType::f32, device}).numel(), 0);
-  EXPECT_ANY_THROW(randn(Shape(13, 1), {1, 2}, {DType::f32, device}));
+  EXPECT_EQ(randn(Shape(13, 1), {1, 2}, {DType::f32, device}).numel(), 1);
 }
 
 void expect_copies_as_on_host(Device device) {

@@ -1,36 +1,9 @@
 #include "cuda/for_each.h"
 #include "cuda/kernels.h"
-#include "cuda/strided_layout.h"
 #include "dtrun/base/check.h"
-#include "normal_number.h"
 
 namespace dtrun::tensors::cuda {
 namespace {
-
-/// A block of a larger tensor: the global index of its element i.
-struct BlockIndex {
-  int rank;
-  std::int64_t sizes[kMaxLayoutDims];  ///< of the block, innermost first
-  std::int64_t offsets[kMaxLayoutDims];
-  std::int64_t steps[kMaxLayoutDims];  ///< of the global tensor
-
-  DTRUN_BOTH std::int64_t of(std::int64_t i) const {
-    std::int64_t index = 0;
-    for (int d = 0; d < rank; ++d) {
-      index += (offsets[d] + i % sizes[d]) * steps[d];
-      i /= sizes[d];
-    }
-    return index;
-  }
-};
-
-struct FillNormal {
-  BlockIndex index;
-  RandomKey key;
-  double* target;
-
-  DTRUN_BOTH void operator()(std::int64_t i) const { target[i] = normal_number(key, index.of(i)); }
-};
 
 template <typename T>
 struct FillSequence {
@@ -47,21 +20,56 @@ struct FillSequence {
   }
 };
 
+struct FillLine {
+  double* target;
+  Line line;
+
+  DTRUN_BOTH void operator()(std::int64_t i) const { target[i] = line.at(i); }
+};
+
+/// Unsigned, of the elements' size.
+template <typename Bits>
+struct ClearBeside {
+  Bits* elements;
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t diagonal;
+  bool keeps_lower;
+
+  DTRUN_BOTH void operator()(std::int64_t i) const {
+    const std::int64_t distance = i % columns - i / columns % rows;
+    const bool kept = keeps_lower ? distance <= diagonal : distance >= diagonal;
+    if (!kept) elements[i] = 0;
+  }
+};
+
+template <typename Bits>
+void run_clear_beside(const LocalTensor& matrices, std::int64_t diagonal, Triangle kept) {
+  for_each(matrices.numel(),
+           ClearBeside<Bits>{matrices.data_as<Bits>(), matrices.size(-2), matrices.size(-1),
+                             diagonal, kept == Triangle::lower},
+           current_stream(matrices.device().index));
+}
+
 }  // namespace
 
-void fill_normal(const LocalTensor& block, const Shape& global_shape, const Shape& offsets,
-                 RandomKey key) {
-  DT_CHECK(block.dtype() == DType::f64);
-  if (block.shape().size() > kMaxLayoutDims) refuse_dims(block.shape());
-  const Strides steps = contiguous_strides(global_shape);
-  BlockIndex index{static_cast<int>(offsets.size()), {}, {}, {}};
-  for (std::size_t d = offsets.size(), k = 0; d-- > 0; ++k) {
-    index.sizes[k] = block.shape()[d];
-    index.offsets[k] = offsets[d];
-    index.steps[k] = steps[d];
+void fill_line(const LocalTensor& target, const Line& line) {
+  DT_CHECK(target.dtype() == DType::f64);
+  for_each(target.numel(), FillLine{target.data_as<double>(), line},
+           current_stream(target.device().index));
+}
+
+void clear_beside(const LocalTensor& matrices, std::int64_t diagonal, Triangle kept) {
+  switch (item_size(matrices.dtype())) {
+    case 1:
+      return run_clear_beside<std::uint8_t>(matrices, diagonal, kept);
+    case 2:
+      return run_clear_beside<std::uint16_t>(matrices, diagonal, kept);
+    case 4:
+      return run_clear_beside<std::uint32_t>(matrices, diagonal, kept);
+    default:
+      return run_clear_beside<std::uint64_t>(matrices, diagonal, kept);
   }
-  for_each(block.numel(), FillNormal{index, key, block.data_as<double>()},
-           current_stream(block.device().index));
 }
 
 void fill_sequence(const LocalTensor& target, double start, double step) {

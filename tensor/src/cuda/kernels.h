@@ -9,6 +9,7 @@
 #include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/reduce_kernel.h"
+#include "formulas/line.h"
 
 namespace dtrun::tensors::cuda {
 
@@ -23,11 +24,13 @@ void fill(const LocalTensor& target, std::uint64_t bits);
 void clear_if_different(const LocalTensor& flag, const LocalTensor& a, const LocalTensor& b);
 
 // generate.cu
-/// f64, contiguous: the block at `offsets` of randn's tensor of global_shape.
-void fill_normal(const LocalTensor& block, const Shape& global_shape, const Shape& offsets,
-                 RandomKey key);
 /// start + i * step; f64 or i64, contiguous.
 void fill_sequence(const LocalTensor& target, double start, double step);
+/// f64, contiguous.
+void fill_line(const LocalTensor& target, const Line& line);
+/// Sets to 0 what lies above or under the diagonal of contiguous matrices.
+enum class Triangle { lower, upper };
+void clear_beside(const LocalTensor& matrices, std::int64_t diagonal, Triangle kept);
 
 // matmul.cu
 /// Integers, 2-D, result contiguous.

@@ -3,13 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "cuda/optimizer.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops/optimizer.h"
+#include "formulas/optimizer.h"
 #include "loops/thread_pool.h"
 #include "multiversion.h"
-#include "ops/map_call.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -41,7 +41,13 @@ void check_list(std::string_view op, const NamedList& parameters, const NamedLis
   }
   for (std::size_t i = 0; i < list.tensors.size(); ++i) {
     const LocalTensor &tensor = list.tensors[i], &parameter = parameters.tensors[i];
-    require_host(op, tensor);
+    if (tensor.device() != parameter.device() ||
+        tensor.device().is_cpu() != parameters.tensors[0].device().is_cpu()) {
+      refuse(op, list, i,
+             fmt::format("it is on {}, and its parameter on {}, the first one on {}",
+                         tensor.device().to_string(), parameter.device().to_string(),
+                         parameters.tensors[0].device().to_string()));
+    }
     if (tensor.dtype() != DType::f32 && tensor.dtype() != DType::f64) {
       refuse(op, list, i, "a step takes float32 and float64: keep a copy in float32");
     }
@@ -73,24 +79,6 @@ void for_each_piece(const TensorList& tensors, const Visit& visit) {
   });
 }
 
-/// What does not change from element to element.
-template <typename T>
-struct AdamFactors {
-  T kept, gradient_decay, weight1, beta2, weight2, root_correction, eps, step_size;
-
-  explicit AdamFactors(const AdamStep& o)
-      : kept(static_cast<T>(o.decay == AdamStep::Decay::decoupled ? 1 - o.lr * o.weight_decay : 1)),
-        gradient_decay(
-            static_cast<T>(o.decay == AdamStep::Decay::of_gradient ? o.weight_decay : 0)),
-        weight1(static_cast<T>(1 - o.beta1)),
-        beta2(static_cast<T>(o.beta2)),
-        weight2(static_cast<T>(1 - o.beta2)),
-        root_correction(
-            static_cast<T>(std::sqrt(1 - std::pow(o.beta2, static_cast<double>(o.step))))),
-        eps(static_cast<T>(o.eps)),
-        step_size(static_cast<T>(-o.lr / (1 - std::pow(o.beta1, static_cast<double>(o.step))))) {}
-};
-
 template <typename T>
 struct AdamRow {
   T* __restrict parameter;
@@ -101,53 +89,45 @@ struct AdamRow {
 
 template <typename T>
 DTRUN_MULTIVERSION void adam_row(const AdamRow<T>& row, std::int64_t count,
-                                 const AdamFactors<T>& f) {
+                                 const formulas::Adam<T>& step) {
   DTRUN_INDEPENDENT_ROUNDS
   for (std::int64_t i = 0; i < count; ++i) {
-    const T p = row.parameter[i] * f.kept;
-    const T g = row.gradient[i] + p * f.gradient_decay;
-    const T m = row.moment[i] + f.weight1 * (g - row.moment[i]);
-    const T v = row.second[i] * f.beta2 + f.weight2 * (g * g);
-    const T divisor = std::sqrt(v) / f.root_correction + f.eps;
-    row.moment[i] = m;
-    row.second[i] = v;
-    row.parameter[i] = p + f.step_size * (m / divisor);
+    step(row.parameter[i], row.gradient[i], row.moment[i], row.second[i]);
   }
 }
 
-enum class Momentum { none, plain, nesterov };
-
-template <typename T>
-struct SgdFactors {
-  T lr, momentum, kept, weight, decay;
-
-  explicit SgdFactors(const SgdStep& o)
-      : lr(static_cast<T>(o.lr)),
-        momentum(static_cast<T>(o.momentum)),
-        kept(o.is_first ? T{0} : momentum),
-        weight(o.is_first ? T{1} : static_cast<T>(1 - o.dampening)),
-        decay(static_cast<T>(o.weight_decay)) {}
-};
-
 template <typename T>
 DTRUN_MULTIVERSION void sgd_row(T* __restrict parameter, const T* __restrict gradient,
-                                T* __restrict momentum, std::int64_t count, Momentum kind,
-                                const SgdFactors<T>& f) {
-  if (kind == Momentum::none) {
-    DTRUN_INDEPENDENT_ROUNDS
-    for (std::int64_t i = 0; i < count; ++i) {
-      parameter[i] -= f.lr * (gradient[i] + f.decay * parameter[i]);
-    }
-    return;
-  }
-  const T looked_ahead = kind == Momentum::nesterov ? T{1} : T{0};
+                                std::int64_t count, const formulas::Sgd<T>& step) {
   DTRUN_INDEPENDENT_ROUNDS
-  for (std::int64_t i = 0; i < count; ++i) {
-    const T g = gradient[i] + f.decay * parameter[i];
-    const T m = momentum[i] * f.kept + f.weight * g;
-    momentum[i] = m;
-    parameter[i] -= f.lr * (looked_ahead != T{0} ? g + f.momentum * m : m);
+  for (std::int64_t i = 0; i < count; ++i) step(parameter[i], gradient[i]);
+}
+
+template <typename T>
+DTRUN_MULTIVERSION void sgd_momentum_row(T* __restrict parameter, const T* __restrict gradient,
+                                         T* __restrict momentum, std::int64_t count,
+                                         const formulas::SgdMomentum<T>& step) {
+  DTRUN_INDEPENDENT_ROUNDS
+  for (std::int64_t i = 0; i < count; ++i) step(parameter[i], gradient[i], momentum[i]);
+}
+
+/// visit(tensors of one CUDA device and dtype). @return whether the tensors are on CUDA devices
+template <typename Visit>
+bool for_each_device(const TensorList& tensors, const Visit& visit) {
+  if (tensors.empty() || tensors[0].device().is_cpu()) return false;
+  std::vector<cuda::ChosenTensors> groups;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto found = std::ranges::find_if(groups, [&](const cuda::ChosenTensors& group) {
+      return group.dtype == tensors[i].dtype() && group.device == tensors[i].device();
+    });
+    if (found != groups.end()) {
+      found->which.push_back(i);
+    } else {
+      groups.push_back({{i}, tensors[i].dtype(), tensors[i].device()});
+    }
   }
+  for (const cuda::ChosenTensors& group : groups) visit(group);
+  return true;
 }
 
 }  // namespace
@@ -165,10 +145,14 @@ void adam_step_(const TensorList& parameters, const TensorList& gradients,
     throw Error(ErrorCode::kInvalidArgument, fmt::format("adam_step_: step {}", options.step),
                 "the first one is 1");
   }
-  const AdamFactors<float> single(options);
-  const AdamFactors<double> wide(options);
+  const bool on_device = for_each_device(parameters, [&](const cuda::ChosenTensors& chosen) {
+    cuda::step_adam(chosen, parameters, gradients, moments, second_moments, options);
+  });
+  if (on_device) return;
+  const formulas::Adam<float> single(options);
+  const formulas::Adam<double> wide(options);
   for_each_piece(parameters, [&](std::size_t t, std::int64_t begin, std::int64_t count) {
-    const auto row = [&]<typename T>(const AdamFactors<T>& factors) {
+    const auto row = [&]<typename T>(const formulas::Adam<T>& factors) {
       adam_row<T>({parameters[t].data_as<T>() + begin, gradients[t].data_as<const T>() + begin,
                    moments[t].data_as<T>() + begin, second_moments[t].data_as<T>() + begin},
                   count, factors);
@@ -182,15 +166,19 @@ void sgd_step_(const TensorList& parameters, const TensorList& gradients, const 
   const NamedList first{"parameters", parameters};
   check_list("sgd_step_", first, first);
   check_list("sgd_step_", first, {"gradients", gradients});
-  const Momentum kind = options.momentum == 0 ? Momentum::none
-                        : options.nesterov    ? Momentum::nesterov
-                                              : Momentum::plain;
-  if (kind != Momentum::none) check_list("sgd_step_", first, {"momenta", momenta});
+  const bool has_momentum = options.momentum != 0;
+  if (has_momentum) check_list("sgd_step_", first, {"momenta", momenta});
+  const bool on_device = for_each_device(parameters, [&](const cuda::ChosenTensors& chosen) {
+    cuda::step_sgd(chosen, parameters, gradients, momenta, options);
+  });
+  if (on_device) return;
   for_each_piece(parameters, [&](std::size_t t, std::int64_t begin, std::int64_t count) {
     const auto row = [&]<typename T>(T) {
-      T* const momentum = kind == Momentum::none ? nullptr : momenta[t].data_as<T>() + begin;
-      sgd_row<T>(parameters[t].data_as<T>() + begin, gradients[t].data_as<const T>() + begin,
-                 momentum, count, kind, SgdFactors<T>(options));
+      T* const parameter = parameters[t].data_as<T>() + begin;
+      const T* const gradient = gradients[t].data_as<const T>() + begin;
+      if (!has_momentum) return sgd_row<T>(parameter, gradient, count, formulas::Sgd<T>(options));
+      sgd_momentum_row<T>(parameter, gradient, momenta[t].data_as<T>() + begin, count,
+                          formulas::SgdMomentum<T>(options));
     };
     parameters[t].dtype() == DType::f32 ? row(float{}) : row(double{});
   });

@@ -21,10 +21,13 @@ void fill(const LocalTensor&, std::uint64_t) {
 void clear_if_different(const LocalTensor&, const LocalTensor&, const LocalTensor&) {
   throw_absent();
 }
-void fill_normal(const LocalTensor&, const Shape&, const Shape&, RandomKey) {
+void fill_sequence(const LocalTensor&, double, double) {
   throw_absent();
 }
-void fill_sequence(const LocalTensor&, double, double) {
+void fill_line(const LocalTensor&, const Line&) {
+  throw_absent();
+}
+void clear_beside(const LocalTensor&, std::int64_t, Triangle) {
   throw_absent();
 }
 void multiply_integers(const LocalTensor&, const LocalTensor&, const LocalTensor&) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "cuda/kernels.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
@@ -17,12 +18,11 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-enum class Triangle { lower, upper };
+using cuda::Triangle;
 
 /// Zero is all bits 0 in every dtype.
 LocalTensor triangle(std::string_view op, const LocalTensor& a, std::int64_t diagonal,
                      Triangle kept) {
-  require_host(op, a);
   if (a.dim() < 2) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} of a tensor of shape {}", op, shape_to_string(a.shape())),
@@ -31,6 +31,10 @@ LocalTensor triangle(std::string_view op, const LocalTensor& a, std::int64_t dia
   const LocalTensor out = a.clone();
   const std::int64_t rows = a.size(-2), columns = a.size(-1);
   if (out.numel() == 0) return out;
+  if (!a.device().is_cpu()) {
+    cuda::clear_beside(out, diagonal, kept);
+    return out;
+  }
   const std::size_t bytes = item_size(a.dtype());
   const std::int64_t grain = std::max<std::int64_t>(1, 16384 / columns);
   parallel_for(out.numel() / columns, grain, [&](std::int64_t begin, std::int64_t end) {

@@ -1,6 +1,7 @@
 // One step of an optimizer over a list of parameters, in one pass over their elements: the formulas
-// and the order of their roundings are PyTorch's. All tensors are contiguous, of f32 or f64, on the
-// CPU; lists are parallel to each other.
+// and the order of their roundings are PyTorch's. All tensors are contiguous, of f32 or f64; lists
+// are parallel to each other, and a parameter's tensors are on its device: the CPU for all, or CUDA
+// devices.
 #pragma once
 
 #include <vector>

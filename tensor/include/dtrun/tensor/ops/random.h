@@ -1,6 +1,6 @@
 // Random numbers keyed by seed, stream and the element's place in the whole (Philox 4x32-10): the
-// same on every layout, on every machine, for every number of threads. A block starts at `offsets`
-// of a tensor of `global_shape`. On CPUs only; @throws Error kUnavailable elsewhere.
+// same on every layout, on every machine and device, for every number of threads. A block starts at
+// `offsets` of a tensor of `global_shape`.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ LocalTensor rand_block(const RandomBlock& block, RandomKey key, TensorOptions op
 /// Whole numbers of [low, high). @throws Error kInvalidArgument where there are none
 LocalTensor randint_block(std::int64_t low, std::int64_t high, const RandomBlock& block,
                           RandomKey key, TensorOptions options = {.dtype = DType::i64});
-/// 0, 1, ... n-1 in a random order.
+/// 0, 1, ... n-1 in a random order. Made on the CPU, and copied to where it belongs.
 LocalTensor randperm(std::int64_t n, RandomKey key, TensorOptions options = {.dtype = DType::i64});
 /// 0 with probability p, 1 / (1 - p) otherwise.
 LocalTensor dropout_mask(double p, const RandomBlock& block, RandomKey key,
