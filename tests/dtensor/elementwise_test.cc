@@ -201,6 +201,7 @@ TEST(ElementwiseTest, BoundsHavePyTorchsGradients) {
       gradient_at({0, kNan, kInfinity, -kInfinity, 200}, [](const Tensor& x) { return elu(x, 2); }),
       (Values{2, 1, 1, 0, 1}));
   expect_refused([] { clamp(tensor({1.0}), std::nullopt); }, "clamp without a bound");
+  expect_refused([] { clamp(tensor({1.0}), Tensor(), Tensor()); }, "clamp without a bound");
 }
 
 TEST(ElementwiseTest, QuotientsAndAnglesHavePyTorchsGradientsAtTheirEdges) {
@@ -412,6 +413,36 @@ TEST(ElementwiseTest, AMeanOfHalvesDoesNotOverflow) {
   EXPECT_EQ(average.item(), 4);
   average.backward();
   EXPECT_EQ(x.grad().dtype(), DType::f16);
+}
+
+TEST(ElementwiseTest, BoundsMayBeTensorsAndANumberMayBeDivided) {
+  const double nan = std::nan("");
+  const auto leaf = [](const Values& values) {
+    return tensor_from(values, {static_cast<std::int64_t>(values.size())}, DType::f64)
+        .requires_grad_();
+  };
+  // PyTorch 2.15's values and gradients: where a bound is met, each has half.
+  const Tensor x = leaf({1, 2, 3, nan, 5}), low = leaf({1, 2.5, 0, 0, 6}),
+               high = leaf({2, 3, 3, 1, 4});
+  const Tensor y = clamp(x, low, high);
+  EXPECT_EQ(y.slice(0, 0, 3).to_vector(), (Values{1, 2.5, 3}));
+  EXPECT_TRUE(std::isnan(y.to_vector()[3]));
+  EXPECT_EQ(y.to_vector()[4], 4);
+  y.slice(0, 0, 3).sum().backward();
+  EXPECT_EQ(x.grad().to_vector(), (Values{0.5, 0, 0.5, 0, 0}));
+  EXPECT_EQ(low.grad().to_vector(), (Values{0.5, 1, 0, 0, 0}));
+  EXPECT_EQ(high.grad().to_vector(), (Values{0, 0, 0.5, 0, 0}));
+
+  const Tensor b = leaf({3, -3, 4});
+  const Tensor r = remainder(7, b);
+  EXPECT_EQ(r.to_vector(), (Values{1, -2, 3}));
+  r.sum().backward();
+  EXPECT_EQ(b.grad().to_vector(), (Values{-2, 3, -1}));
+  EXPECT_EQ(remainder(7, tensor({3, -3})).to_vector_i64(), (std::vector<std::int64_t>{1, -2}));
+  EXPECT_EQ(remainder(7.5, tensor({3, -3})).dtype(), DType::f32);
+  const Tensor n = tensor({-7, 7});
+  EXPECT_EQ(div(n, 2, Rounding::floor).to_vector(), (Values{-4, 3}));
+  EXPECT_EQ(div(n, tensor({2, 2}), Rounding::trunc).to_vector(), (Values{-3, 3}));
 }
 
 }  // namespace

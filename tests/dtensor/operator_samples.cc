@@ -149,13 +149,17 @@ void Samples::add_unary() {
           {"atanh", atanh}},
          between({rows_, columns_}, 0.1, 0.9));
   of_one({{"acosh", acosh}}, between({rows_, columns_}, 1.5, 3));
-  const Tensor x = matrix();
+  const Tensor x = matrix(), y = matrix();
   add("leaky_relu", {x}, [](const Tensors& in) { return leaky_relu(in[0]); });
   add("elu", {x}, [](const Tensors& in) { return elu(in[0]); });
   add("gelu", {x}, [](const Tensors& in) { return gelu(in[0]); });
   add("softplus", {x}, [](const Tensors& in) { return softplus(in[0]); });
   add("hardtanh", {x}, [](const Tensors& in) { return hardtanh(in[0]); });
   add("clamp", {x}, [](const Tensors& in) { return clamp(in[0], -0.5, 0.5); });
+  add("clamp of tensors", {x, y, y},
+      [](const Tensors& in) { return clamp(in[0], in[1], in[2] + 1); });
+  add("remainder of a number", {y}, [](const Tensors& in) { return remainder(5, in[0] + 3); });
+  add("div, rounded", {x, y}, [](const Tensors& in) { return div(in[0], in[1], Rounding::floor); });
   of_one({{"zeros_like", zeros_like}, {"ones_like", ones_like}}, x);
   add("full_like", {x}, [](const Tensors& in) { return full_like(in[0], 2); });
   add("clone", {x}, [](const Tensors& in) { return in[0].clone(); });

@@ -235,6 +235,15 @@ Tensor atan2(const Tensor& y, const Tensor& x) {
 Tensor logaddexp(const Tensor& a, const Tensor& b) {
   return call(kLogAddExp, a, b);
 }
+Tensor clamp(const Tensor& a, const Tensor& low, const Tensor& high) {
+  if (!low.defined() && !high.defined()) {
+    throw base::Error(base::ErrorCode::kInvalidArgument, "clamp without a bound", "",
+                      "give the lower one, the upper one, or both");
+  }
+  const Tensor raised = low.defined() ? maximum(a, low) : a;
+  return high.defined() ? minimum(raised, high) : raised;
+}
+
 Tensor clamp(const Tensor& a, std::optional<Scalar> low, std::optional<Scalar> high) {
   if (!low && !high) {
     throw base::Error(base::ErrorCode::kInvalidArgument, "clamp without a bound", "",

@@ -47,6 +47,19 @@ constexpr Op<> kFmod = of_two<tensors::fmod>("fmod", remainder_gradient<trunc_di
 constexpr NumberOp kFloorDivideNumber = with_a_number<tensors::floor_divide>("floor_divide");
 constexpr NumberOp kTruncDivideNumber = with_a_number<tensors::trunc_divide>("trunc_divide");
 constexpr NumberOp kRemainderNumber = with_a_number<tensors::remainder>("remainder", same_gradient);
+// a - b floor(a / b): the slope is -floor(a / b).
+constexpr NumberOp kRemainderOfNumber{
+    .name = "remainder",
+    .meta = with_number,
+    .rules = elementwise_number_rules,
+    .local = [](Locals in, const Kind&, const Number& v,
+                const Site&) { return tensors::remainder(v.value, in[0]); },
+    .backward = [](const NumberContext& c) -> Tensors {
+      const Tensor b = c.input(0);
+      const Tensor wholes = floor(div(c.numbers().value, b));
+      return {neg(c.grad() * wholes).to(c.dtype(0))};
+    },
+    .saves = saves_input(0)};
 constexpr NumberOp kFmodNumber = with_a_number<tensors::fmod>("fmod", same_gradient);
 
 constexpr Op<> kAnd = of_two<tensors::bitwise_and>("bitwise_and");
@@ -80,6 +93,15 @@ Tensor remainder(const Tensor& a, const Tensor& b) {
 }
 Tensor remainder(const Tensor& a, Scalar b) {
   return with_number(kRemainderNumber, a, b);
+}
+Tensor remainder(Scalar a, const Tensor& b) {
+  return with_number(kRemainderOfNumber, b, a);
+}
+Tensor div(const Tensor& a, const Tensor& b, Rounding rounding) {
+  return rounding == Rounding::floor ? floor_divide(a, b) : trunc_divide(a, b);
+}
+Tensor div(const Tensor& a, Scalar b, Rounding rounding) {
+  return rounding == Rounding::floor ? floor_divide(a, b) : trunc_divide(a, b);
 }
 Tensor fmod(const Tensor& a, const Tensor& b) {
   return call(kFmod, a, b);

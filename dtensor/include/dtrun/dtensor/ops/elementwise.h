@@ -64,6 +64,11 @@ Tensor trunc_divide(const Tensor& a, const Tensor& b);  ///< towards 0; no gradi
 Tensor trunc_divide(const Tensor& a, Scalar b);
 Tensor remainder(const Tensor& a, const Tensor& b);  ///< has the sign of b
 Tensor remainder(const Tensor& a, Scalar b);
+Tensor remainder(Scalar a, const Tensor& b);
+/// torch.div's rounding_mode.
+enum class Rounding { trunc, floor };
+Tensor div(const Tensor& a, const Tensor& b, Rounding rounding);
+Tensor div(const Tensor& a, Scalar b, Rounding rounding);
 Tensor fmod(const Tensor& a, const Tensor& b);  ///< has the sign of a
 Tensor fmod(const Tensor& a, Scalar b);
 Tensor atan2(const Tensor& y, const Tensor& x);
@@ -72,6 +77,8 @@ Tensor logaddexp(const Tensor& a, const Tensor& b);
 /// One bound at least. The gradient flows where a is between them; at a bound it is 0, as PyTorch's
 /// since 2.15 and relu's (before it was 1).
 Tensor clamp(const Tensor& a, std::optional<Scalar> low, std::optional<Scalar> high = {});
+/// minimum(maximum(a, low), high), with their gradients; one bound may be undefined.
+Tensor clamp(const Tensor& a, const Tensor& low, const Tensor& high);
 /// start + weight * (end - start), of one floating-point dtype.
 Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight);
 Tensor lerp(const Tensor& start, const Tensor& end, Scalar weight);
