@@ -118,6 +118,27 @@ TEST_F(CudaTest, CreationIsAsOnTheHost) {
 TEST_F(CudaTest, ReductionsAreAsOnTheHost) {
   expect_reductions_as_on_host(kGpu);
 }
+TEST_F(CudaTest, ScansAreAsOnTheHost) {
+  expect_scans_as_on_host(kGpu);
+}
+TEST_F(CudaTest, RowsAreAsOnTheHost) {
+  expect_rows_as_on_host(kGpu);
+}
+TEST_F(CudaTest, ClassRowsAreAsOnTheHost) {
+  expect_class_rows_as_on_host(kGpu);
+}
+TEST_F(CudaTest, PicksAreAsOnTheHost) {
+  expect_picks_as_on_host(kGpu);
+}
+TEST_F(CudaTest, PlacementsHaveTheBitsOfTheHosts) {
+  expect_placements_as_on_host(kGpu);
+}
+TEST_F(CudaTest, RearrangementsAreAsOnTheHost) {
+  expect_rearrangements_as_on_host(kGpu);
+}
+TEST_F(CudaTest, SortingIsAsOnTheHost) {
+  expect_sorting_as_on_host(kGpu);
+}
 TEST_F(CudaTest, CopiesAreAsOnTheHost) {
   expect_copies_as_on_host(kGpu);
 }

@@ -26,6 +26,27 @@ class DeviceFamiliesTest : public ::testing::Test {
 TEST_F(DeviceFamiliesTest, ReductionsAreAsOnTheHost) {
   expect_reductions_as_on_host(kSecondGpu);
 }
+TEST_F(DeviceFamiliesTest, ScansAreAsOnTheHost) {
+  expect_scans_as_on_host(kSecondGpu);
+}
+TEST_F(DeviceFamiliesTest, RowsAreAsOnTheHost) {
+  expect_rows_as_on_host(kSecondGpu);
+}
+TEST_F(DeviceFamiliesTest, ClassRowsAreAsOnTheHost) {
+  expect_class_rows_as_on_host(kSecondGpu);
+}
+TEST_F(DeviceFamiliesTest, PicksAreAsOnTheHost) {
+  expect_picks_as_on_host(kSecondGpu);
+}
+TEST_F(DeviceFamiliesTest, PlacementsHaveTheBitsOfTheHosts) {
+  expect_placements_as_on_host(kSecondGpu);
+}
+TEST_F(DeviceFamiliesTest, RearrangementsAreAsOnTheHost) {
+  expect_rearrangements_as_on_host(kSecondGpu);
+}
+TEST_F(DeviceFamiliesTest, SortingIsAsOnTheHost) {
+  expect_sorting_as_on_host(kSecondGpu);
+}
 
 }  // namespace
 }  // namespace dtrun::tensors

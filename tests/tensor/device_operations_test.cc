@@ -7,7 +7,6 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
-#include "dtrun/tensor/ops/index.h"
 #include "tensor/device_suite.h"
 #include "tensor/golden_operations.h"
 #include "tensor/simulated_cuda.h"
@@ -56,38 +55,6 @@ TEST_F(DeviceOperationsTest, JoiningIsAsOnTheHost) {
 }
 TEST_F(DeviceOperationsTest, StreamsAreInOrder) {
   expect_ordered_streams(kGpu);
-}
-
-TEST_F(DeviceOperationsTest, PicksSayThatTheyHaveNoKernelYet) {
-  const LocalTensor a = ones({2, 2}, {.device = kGpu});
-  const LocalTensor list = arange(2, {DType::i64, kGpu}), index = list.view({1, 2});
-  const std::vector<std::pair<std::string, std::function<void()>>> calls = {
-      {"index_select", [&] { index_select(a, 0, list); }},
-      {"index_add", [&] { index_add(a, 0, list, a); }},
-      {"gather", [&] { gather(a, 0, index); }},
-      {"scatter", [&] { scatter(a, 0, index, a); }},
-      {"scatter", [&] { scatter(a, 0, index, 1); }},
-      {"scatter_add", [&] { scatter_add(a, 0, index, a); }},
-      {"picked", [&] { check_positions("picked", list, 0, 2); }},
-      {"picked", [&] { positions_from_start("picked", list, 0, 2); }},
-      {"one_hot", [&] { one_hot(list, 2); }},
-      {"masked_select", [&] { masked_select(a, a.to(DType::boolean)); }},
-      {"flip", [&] { flip(a, {0}); }},
-      {"sort", [&] { sort(a); }},
-      {"topk", [&] { topk(a, 1); }},
-  };
-  for (const auto& [name, call] : calls) {
-    try {
-      call();
-      ADD_FAILURE() << name << " went on";
-    } catch (const base::Error& error) {
-      EXPECT_EQ(error.code(), base::ErrorCode::kUnavailable) << name;
-      EXPECT_NE(std::string(error.what()).find(name + " has no CUDA kernel yet"), std::string::npos)
-          << error.what();
-    }
-  }
-  EXPECT_EQ(roll(a, {1}, {0}).to_vector(), a.to_vector());
-  EXPECT_EQ(pad(a, {1, -1}).to_vector(), (std::vector<double>{0, 1, 0, 1}));
 }
 
 TEST_F(DeviceOperationsTest, NothingIsLeftTakenAndTheDeviceStaysAsItWas) {

@@ -1,5 +1,6 @@
 // Folds in the order of fold_kernel.h: a team takes 16 blocks of 1024 elements, a thread for each
 // of their lanes; another one joins the blocks of a row. No copy is made of any layout.
+#include "cuda/any_element.h"
 #include "cuda/fold_kinds.h"
 #include "cuda/fold_order.h"
 #include "cuda/for_each_team.h"
@@ -52,10 +53,7 @@ struct FoldTarget {
 
   template <typename Number>
   DTRUN_BOTH void store(std::int64_t row, Number number) const {
-    dispatch(dtype, [&](auto tag) {
-      using To = typename decltype(tag)::Type;
-      static_cast<To*>(data)[row] = Element<To>::store(convert_number<ComputeType<To>>(number));
-    });
+    store_number(data, dtype, row, number);
   }
 };
 

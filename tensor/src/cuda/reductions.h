@@ -15,4 +15,12 @@ namespace dtrun::tensors::cuda {
 void fold_elements(const LocalTensor& target, const LocalTensor& source,
                    const std::vector<bool>& reduced, Fold fold, const FoldNumbers& numbers);
 
+/// cumsum() and its like along dim, of i64 and f64, into a contiguous `target`. Lines of more than
+/// 64 elements, where there are fewer than 4096 of them, are cut into tiles: their order of
+/// additions is not the host's.
+enum class ScanJoin : std::uint8_t { add, multiply };
+enum class ScanFrom : std::uint8_t { first, last };
+void scan_elements(const LocalTensor& target, const LocalTensor& source, int dim, ScanJoin join,
+                   ScanFrom from);
+
 }  // namespace dtrun::tensors::cuda

@@ -9,5 +9,8 @@ void fold_elements(const LocalTensor&, const LocalTensor&, const std::vector<boo
                    const FoldNumbers&) {
   throw_absent();
 }
+void scan_elements(const LocalTensor&, const LocalTensor&, int, ScanJoin, ScanFrom) {
+  throw_absent();
+}
 
 }  // namespace dtrun::tensors::cuda

@@ -4,10 +4,16 @@
 #include <cstdint>
 #include <string_view>
 
+#include "dtrun/tensor/tensor.h"
+
 namespace dtrun::tensors {
 
 /// @throws Error kInvalidArgument naming row and class
 void require_class(std::string_view name, std::int64_t chosen, std::int64_t row,
                    std::int64_t classes);
+
+/// The classes of a device's rows, contiguous; waits for it. @throws as require_class()
+LocalTensor device_classes(std::string_view name, const LocalTensor& target, std::int64_t classes,
+                           std::int64_t ignored);
 
 }  // namespace dtrun::tensors

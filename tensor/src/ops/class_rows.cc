@@ -4,10 +4,11 @@
 
 #include <cstring>
 
+#include "cuda/index.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "ops/class_of_row.h"
-#include "ops/map_call.h"
+#include "require.h"
 
 namespace dtrun::tensors {
 
@@ -23,8 +24,7 @@ namespace {
 
 void require_targets(std::string_view name, const LocalTensor& a, int dims,
                      const LocalTensor& target) {
-  require_host(name, a);
-  require_host(name, target);
+  require_one_device(name, a, target);
   if (a.dim() == dims && target.dim() == 1 && target.dtype() == DType::i64 &&
       target.size(0) == a.size(0)) {
     return;
@@ -50,14 +50,27 @@ void for_each_class(const LocalTensor& target, std::int64_t classes, std::int64_
 
 }  // namespace
 
+LocalTensor device_classes(std::string_view name, const LocalTensor& target, std::int64_t classes,
+                           std::int64_t ignored) {
+  const LocalTensor chosen = target.contiguous();
+  const std::int64_t row = cuda::first_outside(chosen, {0, classes, ignored});
+  if (row >= 0) require_class(name, chosen.narrow(0, row, 1).to_vector_i64()[0], row, classes);
+  return chosen;
+}
+
 LocalTensor pick_classes(const LocalTensor& a, const LocalTensor& target, std::int64_t ignored,
                          ClassCut cut) {
   require_targets("pick_classes", a, 2, target);
-  LocalTensor out = zeros({a.size(0)}, {a.dtype()});
+  LocalTensor out = zeros({a.size(0)}, {a.dtype(), a.device()});
+  const std::int64_t classes = cut.classes < 0 ? a.size(1) : cut.classes;
+  if (!a.device().is_cpu()) {
+    const LocalTensor chosen = device_classes("class targets", target, classes, ignored);
+    cuda::pick_columns(out, a, chosen, ignored, cut.first);
+    return out;
+  }
   const auto size = static_cast<std::int64_t>(item_size(a.dtype()));
   const char* const from = static_cast<const char*>(a.data());
   char* const to = static_cast<char*>(out.data());
-  const std::int64_t classes = cut.classes < 0 ? a.size(1) : cut.classes;
   for_each_class(target, classes, ignored, [&](std::int64_t row, std::int64_t chosen) {
     const std::int64_t column = chosen - cut.first;
     if (column < 0 || column >= a.size(1)) return;
@@ -70,7 +83,12 @@ LocalTensor pick_classes(const LocalTensor& a, const LocalTensor& target, std::i
 LocalTensor place_classes(const LocalTensor& values, const LocalTensor& target,
                           std::int64_t classes, std::int64_t ignored) {
   require_targets("place_classes", values, 1, target);
-  LocalTensor out = zeros({values.size(0), classes}, {values.dtype()});
+  LocalTensor out = zeros({values.size(0), classes}, {values.dtype(), values.device()});
+  if (!values.device().is_cpu()) {
+    const LocalTensor chosen = device_classes("class targets", target, classes, ignored);
+    cuda::place_columns(out, values, chosen, ignored);
+    return out;
+  }
   const auto size = static_cast<std::int64_t>(item_size(values.dtype()));
   const char* const from = static_cast<const char*>(values.data());
   char* const to = static_cast<char*>(out.data());

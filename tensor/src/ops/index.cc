@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "arithmetic.h"
+#include "cuda/index.h"
+#include "cuda/reductions.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/reduce_kernel.h"
@@ -14,7 +16,7 @@
 #include "element.h"
 #include "loops/line.h"
 #include "loops/thread_pool.h"
-#include "ops/map_call.h"
+#include "require.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -25,7 +27,6 @@ using base::ErrorCode;
 constexpr std::int64_t kElementsPerTask = 16384;
 
 void require_positions(std::string_view op, const LocalTensor& index) {
-  require_host(op, index);
   if (index.dtype() == DType::i64) return;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{} with {} positions", op, dtype_name(index.dtype())),
@@ -34,7 +35,7 @@ void require_positions(std::string_view op, const LocalTensor& index) {
 
 void require_source(std::string_view op, const LocalTensor& a, const LocalTensor& source,
                     const Shape& shape) {
-  require_host(op, source);
+  require_one_device(op, a, source);
   if (source.dtype() == a.dtype() && source.shape() == shape) return;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{} of {} {} into {} {}", op, dtype_name(source.dtype()),
@@ -167,7 +168,7 @@ void for_each_by_size(const IndexLines& lines, const Visit& visit) {
 
 /// The index fits beside a tensor that it points into along `dim`.
 void require_beside(std::string_view op, const LocalTensor& a, int dim, const LocalTensor& index) {
-  require_host(op, a);
+  require_one_device(op, a, index);
   require_positions(op, index);
   bool fits = a.dim() == index.dim();
   for (int d = 0; fits && d < a.dim(); ++d) fits = d == dim || index.size(d) <= a.size(d);
@@ -190,46 +191,61 @@ Beside beside(std::string_view op, const LocalTensor& a, int dim, const LocalTen
   return both;
 }
 
+std::int64_t first_wrong(const LocalTensor& index, const cuda::PositionRange& range) {
+  if (!index.device().is_cpu()) return cuda::first_outside(index, range);
+  const LocalTensor list = index.contiguous();
+  const std::int64_t* const positions = list.data_as<const std::int64_t>();
+  const std::int64_t count = list.numel();
+  const auto wrong = std::find_if(positions, positions + count, [&range](std::int64_t position) {
+    return position < range.first || position >= range.end;
+  });
+  return wrong == positions + count ? -1 : wrong - positions;
+}
+
+void refuse_outside(std::string_view op, const LocalTensor& index, int dim,
+                    const cuda::PositionRange& range, std::int64_t size) {
+  const std::int64_t wrong = first_wrong(index, range);
+  if (wrong < 0) return;
+  const LocalTensor list = index.reshape({-1});
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{}: position {} of dim {} is {}", op, wrong, dim,
+                          list.narrow(0, wrong, 1).to_vector_i64()[0]),
+              fmt::format("the dim has {} elements", size));
+}
+
 }  // namespace
 
 void check_positions(std::string_view op, const LocalTensor& index, int dim, std::int64_t size) {
   require_positions(op, index);
-  const LocalTensor list = index.contiguous();
-  const std::int64_t* const positions = list.data_as<const std::int64_t>();
-  const std::int64_t count = list.numel();
-  const auto wrong = std::find_if(positions, positions + count,
-                                  [size](std::int64_t p) { return p < 0 || p >= size; });
-  if (wrong == positions + count) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{}: position {} of dim {} is {}", op, wrong - positions, dim, *wrong),
-              fmt::format("the dim has {} elements", size));
+  refuse_outside(op, index, dim, {0, size}, size);
 }
 
 LocalTensor positions_from_start(std::string_view op, const LocalTensor& index, int dim,
                                  std::int64_t size) {
   require_positions(op, index);
+  refuse_outside(op, index, dim, {-size, size}, size);
   const LocalTensor out = index.clone();
+  if (!out.device().is_cpu()) {
+    cuda::count_from_start(out, size);
+    return out;
+  }
   std::int64_t* const positions = out.data_as<std::int64_t>();
   for (std::int64_t i = 0; i < out.numel(); ++i) {
-    if (positions[i] < -size || positions[i] >= size) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: position {} of dim {} is {}", op, i, dim, positions[i]),
-                  fmt::format("the dim has {} elements", size));
-    }
     if (positions[i] < 0) positions[i] += size;
   }
   return out;
 }
 
 LocalTensor index_select(const LocalTensor& tensor, int dim, const LocalTensor& index) {
-  require_host("index_select", tensor);
+  require_one_device("index_select", tensor, index);
   require_positions("index_select", index);
   require_list("index_select", index);
   dim = line_dim(dim, tensor);
   const LocalTensor a = with_a_dim(tensor).contiguous(), list = index.contiguous();
   check_positions("index_select", list, dim, a.size(dim));
-  const LocalTensor out = empty(with_size(a.shape(), dim, list.numel()), {a.dtype()});
-  if (out.numel() == 0) return tensor.dim() == 0 ? out.view({}) : out;
+  const LocalTensor out = empty(with_size(a.shape(), dim, list.numel()), {a.dtype(), a.device()});
+  if (!out.device().is_cpu()) cuda::pick_slices(out, a, dim, list);
+  if (out.numel() == 0 || !out.device().is_cpu()) return tensor.dim() == 0 ? out.view({}) : out;
   const Slabs from(a.shape(), dim);
   const std::int64_t count = list.numel();
   const std::int64_t* const positions = list.data_as<const std::int64_t>();
@@ -248,7 +264,7 @@ LocalTensor index_select(const LocalTensor& tensor, int dim, const LocalTensor& 
 
 LocalTensor index_add(const LocalTensor& tensor, int dim, const LocalTensor& index,
                       const LocalTensor& source, Scalar alpha) {
-  require_host("index_add", tensor);
+  require_one_device("index_add", tensor, index);
   require_positions("index_add", index);
   require_list("index_add", index);
   dim = line_dim(dim, tensor);
@@ -259,6 +275,14 @@ LocalTensor index_add(const LocalTensor& tensor, int dim, const LocalTensor& ind
     return index_add(tensor.to(DType::f32), dim, list, source.to(DType::f32), alpha).to(a.dtype());
   }
   const LocalTensor out = a.clone();
+  if (!out.device().is_cpu()) {
+    Shape line(a.shape().size(), 1);
+    line[static_cast<std::size_t>(dim)] = list.numel();
+    const LocalTensor parts = with_a_dim(source);
+    cuda::place_elements(cuda::Placing::sum, out, dim, list.view(line).expand(parts.shape()), parts,
+                         alpha);
+    return tensor.dim() == 0 ? out.view({}) : out;
+  }
   dispatch(a.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     const auto factor = alpha.is_floating() ? static_cast<ComputeType<T>>(alpha.to_double())
@@ -270,9 +294,13 @@ LocalTensor index_add(const LocalTensor& tensor, int dim, const LocalTensor& ind
 
 LocalTensor gather(const LocalTensor& a, int dim, const LocalTensor& index) {
   const Beside both = beside("gather", a, dim, index);
-  const LocalTensor out = empty(both.index.shape(), {a.dtype()});
-  for_each_by_size({both.index, both.a, out, both.dim},
-                   [](auto& element, auto& result) { result = element; });
+  const LocalTensor out = empty(both.index.shape(), {a.dtype(), a.device()});
+  if (!a.device().is_cpu()) {
+    cuda::gather_elements(out, both.a, both.dim, both.index);
+  } else {
+    for_each_by_size({both.index, both.a, out, both.dim},
+                     [](auto& element, auto& result) { result = element; });
+  }
   return index.dim() == 0 ? out.view({}) : out;
 }
 
@@ -281,8 +309,12 @@ LocalTensor scatter(const LocalTensor& a, int dim, const LocalTensor& index,
   const Beside both = beside("scatter", a, dim, index);
   const LocalTensor parts = with_a_dim(beside_index("scatter", a, source, index.shape()));
   const LocalTensor out = both.a.clone();
-  for_each_by_size({both.index, out, parts, both.dim},
-                   [](auto& element, auto& value) { element = value; });
+  if (!a.device().is_cpu()) {
+    cuda::place_elements(cuda::Placing::last, out, both.dim, both.index, parts);
+  } else {
+    for_each_by_size({both.index, out, parts, both.dim},
+                     [](auto& element, auto& value) { element = value; });
+  }
   return a.dim() == 0 ? out.view({}) : out;
 }
 
@@ -298,6 +330,10 @@ LocalTensor scatter_add(const LocalTensor& a, int dim, const LocalTensor& index,
     return scatter_add(a.to(DType::f32), dim, index, source.to(DType::f32)).to(a.dtype());
   }
   const LocalTensor out = both.a.clone();
+  if (!a.device().is_cpu()) {
+    cuda::place_elements(cuda::Placing::sum, out, both.dim, both.index, parts);
+    return a.dim() == 0 ? out.view({}) : out;
+  }
   dispatch(a.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     const IndexLines lines{both.index, out, parts, both.dim};
@@ -313,17 +349,31 @@ LocalTensor one_hot(const LocalTensor& positions, std::int64_t count) {
   check_positions("one_hot", positions, positions.dim(), count);
   Shape shape = positions.shape();
   shape.push_back(count);
-  return scatter(zeros(shape, {DType::i64}), -1, positions.unsqueeze(-1), 1);
+  return scatter(zeros(shape, {DType::i64, positions.device()}), -1, positions.unsqueeze(-1), 1);
 }
 
+namespace {
+
+/// Waits for how many there are.
+LocalTensor true_positions_on_device(const LocalTensor& line) {
+  const LocalTensor counts = cumsum(line, 0);
+  const std::int64_t last = line.numel() - 1;
+  const std::int64_t count = last < 0 ? 0 : counts.narrow(0, last, 1).to_vector_i64()[0];
+  const LocalTensor out = empty({count}, {DType::i64, line.device()});
+  cuda::place_true(out, line, counts);
+  return out;
+}
+
+}  // namespace
+
 LocalTensor true_positions(const LocalTensor& mask) {
-  require_host("masked_select", mask);
   if (mask.dtype() != DType::boolean) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("masked_select with a {} mask", dtype_name(mask.dtype())),
                 "a mask is bool", "ne(mask, 0)");
   }
   const LocalTensor line = mask.contiguous();
+  if (!line.device().is_cpu()) return true_positions_on_device(line.view({-1}));
   const bool* const is_true = line.data_as<const bool>();
   const std::int64_t count = std::count(is_true, is_true + line.numel(), true);
   const LocalTensor out = empty({count}, {DType::i64});
@@ -335,7 +385,7 @@ LocalTensor true_positions(const LocalTensor& mask) {
 }
 
 LocalTensor masked_select(const LocalTensor& a, const LocalTensor& mask) {
-  require_host("masked_select", a);
+  require_one_device("masked_select", a, mask);
   const Shape shape = broadcast_shapes(a.shape(), mask.shape());
   const LocalTensor positions = true_positions(mask.expand(shape));
   return index_select(a.expand(shape).reshape({-1}), 0, positions);

@@ -5,12 +5,12 @@
 #include <cstring>
 #include <numeric>
 
+#include "cuda/index.h"
 #include "cuda/kernels.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
 #include "loops/thread_pool.h"
-#include "ops/map_call.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -61,8 +61,6 @@ LocalTensor roll_dim(const LocalTensor& a, std::int64_t shift, int dim) {
 }  // namespace
 
 LocalTensor flip(const LocalTensor& a, const std::vector<int>& dims) {
-  require_host("flip", a);
-  LocalTensor flipped = a;
   std::vector<bool> seen(a.shape().size(), false);
   for (const int dim : dims) {
     const auto d = static_cast<std::size_t>(normalize_dim(dim, a.shape().size()));
@@ -70,13 +68,23 @@ LocalTensor flip(const LocalTensor& a, const std::vector<int>& dims) {
       throw Error(ErrorCode::kInvalidArgument, fmt::format("flip was given dim {} twice", d));
     }
     seen[d] = true;
+  }
+  if (dims.empty()) return a.clone();
+  if (!a.device().is_cpu()) {
+    const LocalTensor out = empty(a.shape(), {a.dtype(), a.device()});
+    cuda::flip_elements(out, a, seen);
+    return out;
+  }
+  LocalTensor flipped = a;
+  for (std::size_t d = 0; d < seen.size(); ++d) {
+    if (!seen[d]) continue;
     std::vector<std::int64_t> backwards(static_cast<std::size_t>(a.shape()[d]));
     std::iota(backwards.rbegin(), backwards.rend(), 0);
     const auto count = static_cast<std::int64_t>(backwards.size());
     flipped =
         index_select(flipped, static_cast<int>(d), tensor_from(backwards, {count}, DType::i64));
   }
-  return dims.empty() ? a.clone() : flipped;
+  return flipped;
 }
 
 LocalTensor roll(const LocalTensor& a, const std::vector<std::int64_t>& shifts,

@@ -4,14 +4,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "cuda/rows.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "kernels/row_kernel.h"
 #include "loops/row_loop.h"
 #include "ops/class_of_row.h"
-#include "ops/map_call.h"
 #include "require.h"
 
 namespace dtrun::tensors {
@@ -25,14 +26,13 @@ using base::ErrorCode;
 }
 
 void require_floating(std::string_view name, const LocalTensor& a) {
-  require_host(name, a);
   if (is_floating_point(a.dtype())) return;
   refuse_rows(fmt::format("{} does not take {} tensors", name, dtype_name(a.dtype())),
               "its result has a fraction", "to(DType::f32) first");
 }
 
 void require_alike(std::string_view name, const LocalTensor& a, const LocalTensor& b) {
-  require_host(name, b);
+  require_one_device(name, a, b);
   if (a.shape() == b.shape() && is_floating_point(b.dtype())) return;
   refuse_rows(
       fmt::format("{} of {} {} and {} {}", name, dtype_name(a.dtype()), shape_to_string(a.shape()),
@@ -55,14 +55,18 @@ int line_dim(const LocalTensor& a, int dim) {
   return normalize_dim(dim, std::max<std::size_t>(a.shape().size(), 1));
 }
 
-enum class SoftmaxForm : std::uint8_t { plain, log };
+using cuda::SoftmaxForm;
 
 LocalTensor run_softmax(std::string_view name, SoftmaxForm form, const LocalTensor& a, int dim) {
   require_floating(name, a);
-  const LocalTensor out = empty(a.shape(), {a.dtype()});
+  const LocalTensor out = empty(a.shape(), {a.dtype(), a.device()});
+  const int along = line_dim(a, dim);
+  if (!a.device().is_cpu()) {
+    cuda::softmax_rows(form, out, a, along);
+    return out;
+  }
   const LineOperand operands[] = {{&out, Flow::out}, {&a, Flow::in}};
   const DType compute = row_dtype(a.dtype());
-  const int along = line_dim(a, dim);
   const std::int64_t length = a.dim() == 0 ? 1 : a.size(along);
   with_row_type(compute, [&](auto tag) {
     using A = typename decltype(tag)::Type;
@@ -79,10 +83,14 @@ LocalTensor run_softmax_backward(std::string_view name, SoftmaxForm form, const 
                                  const LocalTensor& output, int dim) {
   require_floating(name, grad);
   require_alike(name, grad, output);
-  const LocalTensor out = empty(output.shape(), {output.dtype()});
+  const LocalTensor out = empty(output.shape(), {output.dtype(), output.device()});
+  const int along = line_dim(output, dim);
+  if (!output.device().is_cpu()) {
+    cuda::softmax_rows_backward(form, out, grad, output, along);
+    return out;
+  }
   const LineOperand operands[] = {{&out, Flow::out}, {&grad, Flow::in}, {&output, Flow::in}};
   const DType compute = row_dtype(output.dtype());
-  const int along = line_dim(output, dim);
   const std::int64_t length = output.dim() == 0 ? 1 : output.size(along);
   with_row_type(compute, [&](auto tag) {
     using A = typename decltype(tag)::Type;
@@ -119,6 +127,7 @@ LocalTensor norm_parameter(std::string_view name, const LocalTensor& a,
                            const std::optional<LocalTensor>& parameter, const Shape& normalized) {
   if (!parameter) return {};
   require_floating(name, *parameter);
+  require_one_device(name, a, *parameter);
   if (parameter->shape() == normalized) {
     return parameter->to(row_dtype(a.dtype())).contiguous();
   }
@@ -149,7 +158,7 @@ NormRows norm_rows(std::string_view name, const LocalTensor& a, const NormOption
   return result;
 }
 
-enum class NormForm : std::uint8_t { layer, root_mean_square };
+using cuda::NormForm;
 
 template <typename A>
 typename RowKernels<A>::Moments moments_of(NormForm form, const A* in, A eps, std::int64_t length) {
@@ -160,9 +169,20 @@ typename RowKernels<A>::Moments moments_of(NormForm form, const A* in, A eps, st
 Normalized normalize(std::string_view name, NormForm form, const LocalTensor& a,
                      const NormOptions& options) {
   const NormRows rows = norm_rows(name, a, options);
-  const LocalTensor out = empty({rows.rows, rows.length}, {a.dtype()});
-  Normalized result{out.view(a.shape()), {}, empty({rows.rows}, {rows.compute})};
-  if (form == NormForm::layer) result.mean = empty({rows.rows}, {rows.compute});
+  const LocalTensor out = empty({rows.rows, rows.length}, {a.dtype(), a.device()});
+  Normalized result{out.view(a.shape()), {}, empty({rows.rows}, {rows.compute, a.device()})};
+  if (form == NormForm::layer) result.mean = empty({rows.rows}, {rows.compute, a.device()});
+  if (rows.length == 0) {  // of nothing
+    for (const LocalTensor& moments : {result.mean, result.inverse_deviation}) {
+      if (moments.defined()) moments.fill_(std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+  if (!a.device().is_cpu()) {
+    cuda::norm_rows_forward(form, out, rows.flat,
+                            {result.mean, result.inverse_deviation, rows.weight, rows.bias},
+                            options.eps);
+    return result;
+  }
   const LineOperand operands[] = {{&out, Flow::out}, {&rows.flat, Flow::in}};
   with_row_type(rows.compute, [&](auto tag) {
     using A = typename decltype(tag)::Type;
@@ -195,11 +215,40 @@ LocalTensor parameter_gradient(const std::optional<LocalTensor>& parameter,
   return sum(sums, {0}).to(parameter->dtype()).view(parameter->shape());
 }
 
+NormGradients normalize_backward_on_device(NormForm form, const LocalTensor& grad,
+                                           const LocalTensor& a, const NormRows& rows,
+                                           const Normalized* forward, const NormOptions& options) {
+  const auto make = [&](const Shape& shape, DType dtype) {
+    return empty(shape, {dtype, a.device()});
+  };
+  cuda::NormTensors tensors{{}, {}, rows.weight, {}};
+  if (forward != nullptr) {
+    tensors.mean = forward->mean;
+    tensors.inverse_deviation = forward->inverse_deviation;
+  } else {
+    if (form == NormForm::layer) tensors.mean = make({rows.rows}, rows.compute);
+    tensors.inverse_deviation = make({rows.rows}, rows.compute);
+    cuda::norm_rows_moments(form, rows.flat, tensors, options.eps);
+  }
+  const LocalTensor out = make({rows.rows, rows.length}, a.dtype());
+  const LocalTensor flat_grad = grad.reshape({rows.rows, rows.length});
+  cuda::norm_rows_backward(form, out, flat_grad, rows.flat, tensors);
+  const Shape sums_shape = {cuda::norm_chunks(rows.rows), rows.length};
+  cuda::NormSums sums;
+  if (options.weight) sums.weight = make(sums_shape, rows.compute);
+  if (options.bias) sums.bias = make(sums_shape, rows.compute);
+  if (options.weight || options.bias) cuda::norm_rows_sums(sums, flat_grad, rows.flat, tensors);
+  return {out.view(a.shape()), parameter_gradient(options.weight, sums.weight),
+          parameter_gradient(options.bias, sums.bias)};
+}
+
 NormGradients normalize_backward(std::string_view name, NormForm form, const LocalTensor& grad,
                                  const LocalTensor& a, const Normalized* forward,
                                  const NormOptions& options) {
   const NormRows rows = norm_rows(name, a, options);
   require_alike(name, a, grad);
+  if (!a.device().is_cpu())
+    return normalize_backward_on_device(form, grad, a, rows, forward, options);
   const LocalTensor out = empty({rows.rows, rows.length}, {a.dtype()});
   const LocalTensor flat_grad = grad.reshape({rows.rows, rows.length});
   const LocalTensor weight_sums = chunk_sums(options.weight, rows);
@@ -234,7 +283,7 @@ NormGradients normalize_backward(std::string_view name, NormForm form, const Loc
 
 void require_classes(std::string_view name, const LocalTensor& logits, const LocalTensor& target) {
   require_floating(name, logits);
-  require_host(name, target);
+  require_one_device(name, logits, target);
   if (logits.dim() == 2 && target.dim() == 1 && target.dtype() == DType::i64 &&
       target.size(0) == logits.size(0))
     return;
@@ -289,9 +338,14 @@ CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& ta
   require_classes("cross_entropy", logits, target);
   const DType compute = row_dtype(logits.dtype());
   const std::int64_t classes = logits.size(1);
+  const LocalTensor loss = zeros({logits.size(0)}, {compute, logits.device()});
+  const LocalTensor logsumexp = zeros({logits.size(0)}, {compute, logits.device()});
+  if (!logits.device().is_cpu()) {
+    cuda::cross_entropy_losses({loss, logsumexp}, logits,
+                               device_classes("cross_entropy", target, classes, ignored), ignored);
+    return {loss.to(logits.dtype()), logsumexp};
+  }
   const LocalTensor chosen = target.contiguous();
-  const LocalTensor loss = zeros({logits.size(0)}, {compute});
-  const LocalTensor logsumexp = zeros({logits.size(0)}, {compute});
   const LineOperand operands[] = {{&logits, Flow::in}};
   with_row_type(compute, [&](auto tag) {
     using A = typename decltype(tag)::Type;
@@ -315,10 +369,16 @@ LocalTensor cross_entropy_rows_backward(const LocalTensor& grad, const LocalTens
   require_alike("cross_entropy_backward", logsumexp, grad);
   const DType compute = row_dtype(logits.dtype());
   const std::int64_t classes = logits.size(1);
-  const LocalTensor chosen = target.contiguous();
   const LocalTensor scales = grad.to(compute).contiguous();
   const std::int64_t all_classes = cut.classes < 0 ? classes : cut.classes;
-  const LocalTensor out = empty(logits.shape(), {logits.dtype()});
+  const LocalTensor out = empty(logits.shape(), {logits.dtype(), logits.device()});
+  if (!logits.device().is_cpu()) {
+    cuda::cross_entropy_gradients(out, scales, logits,
+                                  device_classes("cross_entropy", target, all_classes, ignored),
+                                  logsumexp.contiguous(), ignored, cut.first);
+    return out;
+  }
+  const LocalTensor chosen = target.contiguous();
   const LineOperand operands[] = {{&out, Flow::out}, {&logits, Flow::in}};
   with_row_type(compute, [&](auto tag) {
     using A = typename decltype(tag)::Type;

@@ -3,6 +3,7 @@
 
 #include "arithmetic.h"
 #include "copy_kernel.h"
+#include "cuda/reductions.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/reduction.h"
 #include "kernels/sum_kernel.h"
@@ -13,7 +14,7 @@
 namespace dtrun::tensors {
 namespace {
 
-enum class ScanFrom : std::uint8_t { first, last };
+using cuda::ScanFrom;
 
 constexpr std::int64_t kScanBlock = 256;
 /// So many lines at a time: each element waits for the one before it, but not for other lines.
@@ -76,13 +77,18 @@ std::int64_t line_offset_of(const LocalTensor& a, int dim, std::int64_t line) {
 }
 
 template <typename Op>
-LocalTensor scan(std::string_view name, const LocalTensor& a, int dim, int neutral, ScanFrom from) {
-  require_host(name, a);
+LocalTensor scan(const LocalTensor& a, int dim, int neutral, ScanFrom from) {
   const DType result = sum_dtype(a.dtype());
   const DType compute = is_floating_point(a.dtype()) ? DType::f64 : DType::i64;
   const int along = a.dim() == 0 ? normalize_dim(dim, 1) : normalize_dim(dim, a.shape().size());
-  const LocalTensor out = empty(a.shape(), {result});
+  const LocalTensor out = empty(a.shape(), {result, a.device()});
   if (a.numel() == 0) return out;
+  if (!a.device().is_cpu()) {
+    constexpr bool kAdds = std::is_same_v<Op, Add>;
+    cuda::scan_elements(out, a, along, kAdds ? cuda::ScanJoin::add : cuda::ScanJoin::multiply,
+                        from);
+    return out;
+  }
   const bool single = a.dim() == 0;
   const std::int64_t length = single ? 1 : a.size(along);
   const auto step_of = [&](const LocalTensor& tensor) {
@@ -122,13 +128,13 @@ LocalTensor scan(std::string_view name, const LocalTensor& a, int dim, int neutr
 }  // namespace
 
 LocalTensor cumsum(const LocalTensor& a, int dim) {
-  return scan<Add>("cumsum", a, dim, 0, ScanFrom::first);
+  return scan<Add>(a, dim, 0, ScanFrom::first);
 }
 LocalTensor reverse_cumsum(const LocalTensor& a, int dim) {
-  return scan<Add>("reverse_cumsum", a, dim, 0, ScanFrom::last);
+  return scan<Add>(a, dim, 0, ScanFrom::last);
 }
 LocalTensor cumprod(const LocalTensor& a, int dim) {
-  return scan<Multiply>("cumprod", a, dim, 1, ScanFrom::first);
+  return scan<Multiply>(a, dim, 1, ScanFrom::first);
 }
 
 }  // namespace dtrun::tensors

@@ -5,13 +5,13 @@
 #include <numeric>
 #include <vector>
 
+#include "cuda/index.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
 #include "element.h"
 #include "loops/line.h"
 #include "loops/thread_pool.h"
-#include "ops/map_call.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -77,8 +77,10 @@ Sorted sort_lines(const LocalTensor& tensor, int dim, std::int64_t kept, SortOrd
   const LocalTensor a = tensor.dim() == 0 ? tensor.view({1}) : tensor;
   Shape shape = a.shape();
   shape[static_cast<std::size_t>(dim)] = kept;
-  const Sorted out{empty(shape, {a.dtype()}), empty(shape, {DType::i64})};
-  if (out.values.numel() != 0) {
+  const Sorted out{empty(shape, {a.dtype(), a.device()}), empty(shape, {DType::i64, a.device()})};
+  if (!a.device().is_cpu()) {
+    cuda::sort_elements(out.values, out.indices, a, dim, direction);
+  } else if (out.values.numel() != 0) {
     const std::int64_t length = a.size(dim);
     const Lines lines{a, out, dim, kept, direction};
     dispatch(a.dtype(), [&](auto tag) {
@@ -100,13 +102,11 @@ int sorted_dim(const LocalTensor& a, int dim) {
 }  // namespace
 
 Sorted sort(const LocalTensor& a, int dim, SortOrder direction) {
-  require_host("sort", a);
   dim = sorted_dim(a, dim);
   return sort_lines(a, dim, a.dim() == 0 ? 1 : a.size(dim), direction);
 }
 
 Sorted topk(const LocalTensor& a, std::int64_t k, int dim, SortOrder direction) {
-  require_host("topk", a);
   dim = sorted_dim(a, dim);
   const std::int64_t size = a.dim() == 0 ? 1 : a.size(dim);
   if (k < 0 || k > size) {
@@ -114,7 +114,9 @@ Sorted topk(const LocalTensor& a, std::int64_t k, int dim, SortOrder direction) 
                       fmt::format("topk of {} elements along dim {}", k, dim),
                       fmt::format("the dim has {}", size));
   }
-  if (a.dim() == 0 && k == 0) return {empty({}, {a.dtype()}), empty({}, {DType::i64})};
+  if (a.dim() == 0 && k == 0) {
+    return {empty({}, {a.dtype(), a.device()}), empty({}, {DType::i64, a.device()})};
+  }
   return sort_lines(a, dim, k, direction);
 }
 

@@ -1,5 +1,5 @@
-// Rows of one number for each class, and the class of each row. Host only; any floating point
-// dtype.
+// Rows of one number for each class, and the class of each row. Any floating point dtype. On
+// CUDA the call waits for the device, to see whether all classes are.
 #pragma once
 
 #include <cstdint>

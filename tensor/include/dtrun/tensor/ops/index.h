@@ -1,6 +1,6 @@
 // Elements that are picked and placed by number: i64 tensors of positions along one dim. Values,
-// shapes and errors as PyTorch's; a position is in [0, size). What has no CUDA kernel yet throws
-// Error kUnavailable for tensors that are on a CUDA device.
+// shapes and errors as PyTorch's; a position is in [0, size). On CUDA what takes positions or a
+// mask waits for the device, to see whether all are; results have the host's bits.
 #pragma once
 
 #include <string_view>

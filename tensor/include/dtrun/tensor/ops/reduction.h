@@ -1,7 +1,7 @@
 // Reductions and scans: values, dtypes and errors as PyTorch's. Where dims are not named, all are
 // reduced. f16 and bf16 are computed in f32 and rounded once. The order of the additions depends on
-// the number of elements only: the same bits on every layout, for every number of threads. What has
-// no CUDA kernel yet throws Error kUnavailable for tensors that are on a CUDA device.
+// the number of elements only: the same bits on every layout, for every number of threads. On
+// CUDA, too, but for scans of less than 4096 long lines, the p-norm and logsumexp (docs/gpu.md).
 #pragma once
 
 #include <vector>

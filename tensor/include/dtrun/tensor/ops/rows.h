@@ -1,6 +1,6 @@
 // Fused operations over rows: all along one dim or the last ones, each read once or from the cache.
 // f16 and bf16 are computed in f32 and rounded once. The same bits on every layout, for every
-// number of threads. Floating point only; what has no CUDA kernel yet throws Error kUnavailable.
+// number of threads. Floating point only. CUDA has an order of its own.
 #pragma once
 
 #include <cstdint>
