@@ -169,20 +169,41 @@ TEST(IndexTest, OfALargerSourceWhatIsBesideTheIndexIsTaken) {
   }
 }
 
-TEST(IndexTest, AMaskPicksFromLocalTensorsOnly) {
-  const Tensor mask = tensor({true, false, true});
-  expect_gradient_right([&](const Tensor& x) { return masked_select(x, mask); }, {2, 3});
+TEST(IndexTest, AMaskStandsForThePositionsWhereItIsTrue) {
   const Tensor x = tensor({{1.0, 2.0, 3.0}, {4.0, 5.0, 6.0}});
-  EXPECT_EQ(masked_select(x, mask).to_vector(), (std::vector<double>{1, 3, 4, 6}));
+  const Tensor columns = tensor({true, false, true}), rows = tensor({false, true});
+  const Tensor elements = tensor({{true, false, false}, {false, true, true}});
+  using Values = std::vector<double>;
+  EXPECT_EQ(masked_select(x, columns).to_vector(), (Values{1, 3, 4, 6}));
   EXPECT_EQ(masked_select(x, tensor({false})).shape(), (Shape{0}));
+  EXPECT_EQ(index(x, rows).to_vector(), (Values{4, 5, 6}));
+  EXPECT_EQ(x[elements].to_vector(), (Values{1, 5, 6}));
+  EXPECT_EQ(index(x, Tensors{rows, columns}).to_vector(), (Values{4, 6}));
+  EXPECT_EQ(index(x, Tensors{tensor({1, 0}), columns}).to_vector(), (Values{4, 3}));
+  EXPECT_EQ(index_put(x, elements, tensor({7.0, 8.0, 9.0})).to_vector(),
+            (Values{7, 2, 3, 4, 8, 9}));
+  EXPECT_EQ(index_put(x, rows, tensor(0.5), PutMode::accumulate).to_vector(),
+            (Values{1, 2, 3, 4.5, 5.5, 6.5}));
+  EXPECT_EQ(nonzero(elements).to_vector_i64(), (std::vector<std::int64_t>{0, 0, 1, 1, 1, 2}));
+  EXPECT_EQ(nonzero(tensor({{0.0, 2.0}})).to_vector_i64(), (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(nonzero(tensor(3.0)).shape(), (Shape{1, 0}));
+  EXPECT_EQ(nonzero(tensor(0.0)).shape(), (Shape{0, 0}));
   expect_refused([&] { masked_select(x, tensor({1, 0, 1})); }, "a mask is bool");
-  expect_refused([&] { index(x, mask); }, "index with bool mask");
-  expect_refused([&] { index_put(x, mask, ones(3)); }, "index_put with bool mask");
-  test::run_ranks(2, [&](const ProcessGroup& group) {
-    const Tensor cut =
-        distribute_tensor(x, DeviceMesh(group, {2}), {Shard(0)}, {.source_rank = -1});
-    expect_refused([&] { masked_select(cut, placed(cut, mask, Replicate())); }, "on a mesh");
-  });
+  expect_refused([&] { index(x, columns); }, "with a mask of shape [3]");
+  expect_refused([&] { index(x, tensor(true)); }, "with a mask of shape []");
+  expect_refused([&] { index(x, Tensors{rows, elements}); }, "from dim 1 on");
+}
+
+TEST(IndexTest, AMaskPicksOnEveryLayout) {
+  const Tensor positive = tensor({{true, false, true}, {false, true, true}, {true, true, false}});
+  const Tensor rows = tensor({true, false, true});
+  for (const Placement& cut : {Shard(0), Shard(1), Replicate()}) {
+    const auto mask = [&](const Tensor& x) { return placed(x, positive, cut); };
+    expect_right([&](const Tensor& x) { return masked_select(x, mask(x)); }, {3, 3});
+    expect_right([&](const Tensor& x) { return x[mask(x)]; }, {3, 3});
+    expect_right([&](const Tensor& x) { return index(x, placed(x, rows, Replicate())); }, {3, 3});
+    expect_right([&](const Tensor& x) { return index_put(x, mask(x), x[mask(x)] * 2.0); }, {3, 3});
+  }
 }
 
 TEST(IndexTest, ClassesAreOnesOfTheirOwnDim) {

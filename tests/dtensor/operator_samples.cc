@@ -274,6 +274,9 @@ void Samples::add_index() {
       [](const Tensors& in) { return scatter_add(in[0], 0, in[1], in[2]); });
   add("scatter", {x, arange(rows_).unsqueeze(1).expand({rows_, columns_}).clone(), matrix()},
       [](const Tensors& in) { return scatter(in[0], 0, in[1], in[2]); });
+  const Tensor mask = gt(made({rows_, columns_}), 0);
+  add("masked_select", {x, mask}, [](const Tensors& in) { return masked_select(in[0], in[1]); });
+  add("nonzero", {mask}, [](const Tensors& in) { return nonzero(in[0]); });
   add("index", {x, list}, [](const Tensors& in) { return index(in[0], in[1]); });
   add("index_put", {x, arange(2), made({2, columns_})},
       [](const Tensors& in) { return index_put(in[0], in[1], in[2]); });

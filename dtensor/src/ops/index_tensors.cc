@@ -5,6 +5,7 @@
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/index.h"
+#include "ops/masks.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -51,14 +52,10 @@ constexpr Op<ClassCount> kOneHot{
 
 void require_numbers(std::string_view op, const Tensor& positions) {
   if (positions.dtype() == DType::i64) return;
-  const bool is_mask = positions.dtype() == DType::boolean;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      std::string(op) + " with " + std::string(tensors::dtype_name(positions.dtype())) +
-          (is_mask ? " mask" : " positions"),
-      is_mask ? "how many elements a mask picks, no rank knows of the others"
-              : "positions are int64",
-      is_mask ? "where() or masked_fill(); masked_select() of local tensors" : "to(DType::i64)");
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(op) + " with " + std::string(tensors::dtype_name(positions.dtype())) +
+                  " positions",
+              "positions are int64", "to(DType::i64)");
 }
 
 void require_dims_for(std::string_view op, const Tensor& a, const Tensors& positions) {
@@ -80,7 +77,8 @@ struct Picked {
   Shape shape;       ///< of the result
 };
 
-Picked picked(std::string_view op, const Tensor& a, const Tensors& positions) {
+Picked picked(std::string_view op, const Tensor& a, const Tensors& given) {
+  const Tensors positions = without_masks(op, a.shape(), given);
   require_dims_for(op, a, positions);
   Picked found;
   std::int64_t rows = 1;
@@ -125,18 +123,6 @@ Tensor index_put(const Tensor& a, const Tensors& positions, const Tensor& values
   Shape column(slices.size(), 1);
   column[0] = slices[0];
   return scatter(flat, 0, at.list.reshape(column).expand(slices), placed).reshape(a.shape());
-}
-
-Tensor masked_select(const Tensor& a, const Tensor& mask) {
-  if (!a.defined() || !mask.defined()) refuse_undefined("masked_select", a.defined() ? 1 : 0);
-  if (a.is_distributed() || mask.is_distributed()) {
-    throw Error(ErrorCode::kInvalidArgument, "masked_select of a tensor on a mesh",
-                "how many elements it picks, no rank knows of the others",
-                "where() or masked_fill(); or full_tensor() first");
-  }
-  const Shape shape = tensors::broadcast_shapes(a.shape(), mask.shape());
-  const Tensor list(tensors::true_positions(mask.local().expand(shape)));
-  return index_select(a.expand(shape).reshape({tensors::numel(shape)}), 0, list);
 }
 
 Tensor one_hot(const Tensor& classes, std::optional<std::int64_t> num_classes) {

@@ -1,6 +1,7 @@
 // The functions of each element as methods.
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/index.h"
 
 namespace dtrun::dtensor {
 
@@ -168,6 +169,10 @@ Tensor Tensor::clamp(std::optional<Scalar> low, std::optional<Scalar> high) cons
 }
 Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const {
   return dtensor::masked_fill(*this, mask, value);
+}
+
+Tensor Tensor::operator[](const Tensor& positions) const {
+  return dtensor::index(*this, positions);
 }
 
 }  // namespace dtrun::dtensor

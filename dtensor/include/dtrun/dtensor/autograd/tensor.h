@@ -261,6 +261,7 @@ class Tensor {
   Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
   Tensor select(int dim, std::int64_t index) const;
   Tensor operator[](std::int64_t index) const { return select(0, index); }
+  Tensor operator[](const Tensor& positions) const;  ///< index(), in ops/index.h; also of a mask
 
   // Copies.
   Tensor contiguous() const;

@@ -26,7 +26,9 @@ Tensor scatter(const Tensor& a, int dim, const Tensor& index, const Tensor& sour
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, Scalar value);
 Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source);
 /// a[i]: a slice of dim 0 for each position; a[i, j]: one of dims 0 and 1 for each pair, and so on.
-/// Positions broadcast against each other; one may be negative: from the end. No bool masks.
+/// Positions broadcast against each other; one may be negative: from the end.
+/// A bool mask stands for as many dims as it has: for the positions where it is true, one after the
+/// other. Collective where it is distributed: it is gathered.
 Tensor index(const Tensor& a, const Tensor& positions);
 Tensor index(const Tensor& a, const Tensors& positions);
 enum class PutMode : std::uint8_t { replace, accumulate };
@@ -36,9 +38,12 @@ Tensor index_put(const Tensor& a, const Tensor& positions, const Tensor& values,
                  PutMode mode = PutMode::replace);
 Tensor index_put(const Tensor& a, const Tensors& positions, const Tensor& values,
                  PutMode mode = PutMode::replace);
-/// The elements where the mask is true, as one line; they broadcast. For local tensors only: how
-/// many there are, no rank knows of the others.
+/// The elements where the mask is true, as one line; they broadcast. A distributed mask is
+/// gathered.
 Tensor masked_select(const Tensor& a, const Tensor& mask);
+/// [n, dims]: where the n elements are that are not 0, row by row. A distributed tensor is
+/// gathered.
+Tensor nonzero(const Tensor& a);
 /// 1 at each class of a new last dim, 0 elsewhere. i64. @param num_classes none: the greatest and 1
 Tensor one_hot(const Tensor& classes, std::optional<std::int64_t> num_classes = {});
 /// A row of the table for each position. @param padding_idx whose row gets no gradient

@@ -1,0 +1,93 @@
+// Masks as positions: where they are true. How many elements that are is data, so that every rank
+// must know the whole mask; on a mesh it is gathered.
+#include "ops/masks.h"
+
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/index.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/index.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+/// Row-major numbers of the true elements.
+LocalTensor true_numbers(const LocalTensor& mask) {
+  return tensors::true_positions(mask.contiguous().view({mask.numel()}));
+}
+
+/// What all ranks of the mesh have alike, where `like` is distributed.
+Tensor known_to_all(const Tensor& like, const LocalTensor& local) {
+  if (!like.is_distributed()) return Tensor(local);
+  return Tensor::from_local(Tensor(local), like.device_mesh(),
+                            Placements(like.placements().size(), Replicate()));
+}
+
+LocalTensor whole(const Tensor& mask) {
+  const NoGrad no_grad;
+  return mask.is_distributed() ? mask.full_tensor().local() : mask.local();
+}
+
+}  // namespace
+
+Tensors positions_of(const Tensor& mask) {
+  Tensors lists;
+  LocalTensor numbers = true_numbers(whole(mask));
+  for (int dim = mask.dim(); dim-- > 0;) {
+    const std::int64_t size = std::max<std::int64_t>(1, mask.size(dim));
+    lists.insert(lists.begin(), known_to_all(mask, tensors::remainder(numbers, size)));
+    numbers = tensors::floor_divide(numbers, size);
+  }
+  return lists;
+}
+
+Tensors without_masks(std::string_view op, const Shape& shape, const Tensors& positions) {
+  Tensors lists;
+  for (const Tensor& given : positions) {
+    if (!given.defined() || given.dtype() != DType::boolean) {
+      lists.push_back(given);
+      continue;
+    }
+    const auto at = static_cast<std::ptrdiff_t>(lists.size());
+    const bool fits = given.dim() > 0 && lists.size() + given.shape().size() <= shape.size() &&
+                      given.shape() == Shape(shape.begin() + at, shape.begin() + at + given.dim());
+    if (!fits) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  std::string(op) + " of a tensor of shape " + tensors::shape_to_string(shape) +
+                      " with a mask of shape " + tensors::shape_to_string(given.shape()),
+                  "a mask has the sizes of the dims that it stands for, here from dim " +
+                      std::to_string(at) + " on",
+                  "expand() it");
+    }
+    for (Tensor& list : positions_of(given)) lists.push_back(std::move(list));
+  }
+  return lists;
+}
+
+Tensor nonzero(const Tensor& a) {
+  if (a.dim() == 0) {
+    const bool is_zero = whole(a).to(DType::boolean).item() == 0;
+    return known_to_all(a, tensors::zeros({is_zero ? 0 : 1, 0}, {DType::i64, a.device()}));
+  }
+  const NoGrad no_grad;
+  return stack(positions_of(a.dtype() == DType::boolean ? a : ne(a, 0)), 1);
+}
+
+Tensor masked_select(const Tensor& a, const Tensor& mask) {
+  if (!a.defined() || !mask.defined()) refuse_undefined("masked_select", a.defined() ? 1 : 0);
+  if (mask.dtype() != DType::boolean) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "masked_select with a tensor of " + std::string(tensors::dtype_name(mask.dtype())),
+                "a mask is bool", "ne(mask, 0)");
+  }
+  const Shape shape = tensors::broadcast_shapes(a.shape(), mask.shape());
+  const Tensor list = known_to_all(mask, true_numbers(whole(mask).expand(shape)));
+  return index_select(a.expand(shape).reshape({tensors::numel(shape)}), 0, list);
+}
+
+}  // namespace dtrun::dtensor
