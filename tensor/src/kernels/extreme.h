@@ -13,6 +13,7 @@ namespace dtrun::tensors {
 
 template <typename Order>
 struct Extreme {
+  using Direction = Order;
   template <typename A>
   DTRUN_BOTH static A apply(A a, A b) {
     const A chosen = Order::apply(a, b);

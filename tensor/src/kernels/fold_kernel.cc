@@ -14,6 +14,21 @@
 namespace dtrun::tensors {
 namespace {
 
+// A kernel's combine and finish of what one state takes.
+template <typename State, void (*kOne)(State&, const State&)>
+void combine_each(void* left, const void* right, std::int64_t width) {
+  for (std::int64_t w = 0; w < width; ++w)
+    kOne(static_cast<State*>(left)[w], static_cast<const State*>(right)[w]);
+}
+template <typename Result, typename State, Result (*kOne)(const State*, const FoldNumbers&)>
+void finish_each(void* results, const void* states, std::int64_t width,
+                 const FoldNumbers& numbers) {
+  for (std::int64_t w = 0; w < width; ++w) {
+    const State* const state = states == nullptr ? nullptr : static_cast<const State*>(states) + w;
+    static_cast<Result*>(results)[w] = kOne(state, numbers);
+  }
+}
+
 struct Magnitude {
   template <typename A>
   A operator()(A x) const {
@@ -40,10 +55,11 @@ struct RaisedMagnitude {
   }
 };
 // Folds whose state is a number.
-template <typename Op, typename A, typename Map>
+template <typename Op, typename T, typename Map>
 void simple_block(void* state, const void* data, std::int64_t count, std::int64_t,
                   const FoldNumbers& numbers) {
-  const A* const elements = static_cast<const A*>(data);
+  using A = ComputeType<T>;
+  const T* const elements = static_cast<const T*>(data);
   if constexpr (std::is_same_v<Map, RaisedMagnitude>) {
     *static_cast<A*>(state) = fold_elements<Op>(elements, count, Map{numbers.number});
   } else {
@@ -51,71 +67,108 @@ void simple_block(void* state, const void* data, std::int64_t count, std::int64_
   }
 }
 
-template <typename Op, typename A>
-DTRUN_MULTIVERSION void panel_rows(A* lanes, const char* data, std::int64_t row_step,
-                                   std::int64_t count, std::int64_t width) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const A* const row = reinterpret_cast<const A*>(data + i * row_step);
-    A* const lane = lanes + i % kFoldLanes * width;
-    if (i < kFoldLanes) {
-      for (std::int64_t w = 0; w < width; ++w) lane[w] = Op::apply(neutral<Op, A>(), row[w]);
-      continue;
-    }
-    DTRUN_INDEPENDENT_ROUNDS
-    for (std::int64_t w = 0; w < width; ++w) lane[w] = Op::apply(lane[w], row[w]);
+/// kRows rows that go to one lane, `step` bytes apart.
+template <typename Op, int kRows, typename A, typename T>
+DTRUN_MULTIVERSION void add_rows(A* lane, const char* data, std::int64_t step, std::int64_t width) {
+  const T* row[kRows];
+  for (int k = 0; k < kRows; ++k) row[k] = reinterpret_cast<const T*>(data + k * step);
+  DTRUN_INDEPENDENT_ROUNDS
+  for (std::int64_t w = 0; w < width; ++w) {
+    A folded = lane[w];
+    for (int k = 0; k < kRows; ++k) folded = Op::apply(folded, Element<T>::load(row[k][w]));
+    lane[w] = folded;
   }
 }
 
-template <typename Op, typename A>
+template <typename Op, typename T>
 void simple_panel(void* states, const char* data, std::int64_t row_step, std::int64_t count,
                   std::int64_t width) {
+  using A = ComputeType<T>;
+  constexpr int kRows = 4;
   A lanes[kFoldLanes * kPanelWidth];
   // Lanes that no row reaches would stay neutral.
   std::int64_t used = kFoldLanes;
   while (used / 2 >= count) used /= 2;
-  for (std::int64_t i = std::min(count, used) * width; i < used * width; ++i)
-    lanes[i] = neutral<Op, A>();
-  panel_rows<Op>(lanes, data, row_step, count, width);
+  std::fill_n(lanes, used * width, neutral<Op, A>());
+  const std::int64_t step = kFoldLanes * row_step;
+  for (std::int64_t first = 0; first < count; first += kRows * kFoldLanes) {
+    for (std::int64_t lane = 0; lane < std::min(kFoldLanes, count - first); ++lane) {
+      A* const own = lanes + lane * width;
+      std::int64_t i = first + lane;
+      if (i + (kRows - 1) * kFoldLanes < count) {
+        add_rows<Op, kRows, A, T>(own, data + i * row_step, step, width);
+        continue;
+      }
+      for (; i < count; i += kFoldLanes) {
+        add_rows<Op, 1, A, T>(own, data + i * row_step, step, width);
+      }
+    }
+  }
   for (std::int64_t half = used / 2; half > 0; half /= 2) {
     for (std::int64_t i = 0; i < half * width; ++i) {
       lanes[i] = Op::apply(lanes[i], lanes[i + half * width]);
     }
   }
-  for (std::int64_t w = 0; w < width; ++w) static_cast<A*>(states)[w] = lanes[w];
+  std::copy_n(lanes, width, static_cast<A*>(states));
+}
+
+template <typename Op, typename T>
+void simple_four(void* states, const char* data, std::int64_t step, std::int64_t count) {
+  fold_four<Op>(static_cast<ComputeType<T>*>(states), reinterpret_cast<const T*>(data),
+                step / static_cast<std::int64_t>(sizeof(T)), count);
 }
 
 template <typename Op, typename A>
-void simple_combine(void* left, const void* right) {
-  *static_cast<A*>(left) = Op::apply(*static_cast<A*>(left), *static_cast<const A*>(right));
+void simple_combine(void* left, const void* right, std::int64_t width) {
+  A* const a = static_cast<A*>(left);
+  const A* const b = static_cast<const A*>(right);
+  for (std::int64_t w = 0; w < width; ++w) a[w] = Op::apply(a[w], b[w]);
+}
+
+// libm's, never a vector version: a result's bits do not depend on how many there are.
+template <typename A>
+__attribute__((noinline)) A pow_of_one(A value, A power) {
+  return std::pow(value, power);
+}
+template <typename A>
+__attribute__((noinline)) A log_of_one(A value) {
+  return std::log(value);
 }
 
 enum class Finish { none, mean, root, power };
 
 template <typename Op, typename A, Finish kFinish>
-void simple_finish(void* result, const void* state, const FoldNumbers& numbers) {
-  A value = state != nullptr ? *static_cast<const A*>(state) : neutral<Op, A>();
-  if constexpr (kFinish == Finish::mean) value /= static_cast<A>(numbers.count);
-  if constexpr (kFinish == Finish::root) value = std::sqrt(value);
-  if constexpr (kFinish == Finish::power)
-    value = std::pow(value, static_cast<A>(1 / numbers.number));
-  *static_cast<A*>(result) = value;
+void simple_finish(void* results, const void* states, std::int64_t width,
+                   const FoldNumbers& numbers) {
+  for (std::int64_t w = 0; w < width; ++w) {
+    A value = states != nullptr ? static_cast<const A*>(states)[w] : neutral<Op, A>();
+    if constexpr (kFinish == Finish::mean) value /= static_cast<A>(numbers.count);
+    if constexpr (kFinish == Finish::root) value = std::sqrt(value);
+    if constexpr (kFinish == Finish::power)
+      value = pow_of_one(value, static_cast<A>(1 / numbers.number));
+    static_cast<A*>(results)[w] = value;
+  }
 }
 
-template <typename A>
-constexpr DType kDTypeOf = std::is_same_v<A, double>  ? DType::f64
-                           : std::is_same_v<A, float> ? DType::f32
-                                                      : DType::i64;
+template <typename T>
+constexpr DType kDTypeOf = std::is_same_v<T, double>     ? DType::f64
+                           : std::is_same_v<T, float>    ? DType::f32
+                           : std::is_same_v<T, BFloat16> ? DType::bf16
+                                                         : DType::i64;
 
-template <typename Op, typename A, typename Map = Itself, Finish kFinish = Finish::none>
+/// T: how the elements lie in memory.
+template <typename Op, typename T, typename Map = Itself, Finish kFinish = Finish::none>
 FoldKernel simple_fold() {
-  FoldKernel kernel{kDTypeOf<A>,
+  using A = ComputeType<T>;
+  FoldKernel kernel{kDTypeOf<T>,
                     kDTypeOf<A>,
                     sizeof(A),
-                    &simple_block<Op, A, Map>,
-                    nullptr,
+                    &simple_block<Op, T, Map>,
                     &simple_combine<Op, A>,
                     &simple_finish<Op, A, kFinish>};
-  if constexpr (std::is_same_v<Map, Itself>) kernel.panel = &simple_panel<Op, A>;
+  if constexpr (std::is_same_v<Map, Itself>) kernel.panel = &simple_panel<Op, T>;
+  if constexpr (std::is_same_v<Map, Itself> && std::is_same_v<Op, Add>)
+    kernel.four = &simple_four<Op, T>;
   return kernel;
 }
 
@@ -129,15 +182,17 @@ void truth_block(void* state, const void* data, std::int64_t count, std::int64_t
   *static_cast<bool*>(state) = truth;
 }
 template <typename Op>
-void truth_finish(void* result, const void* state, const FoldNumbers&) {
-  *static_cast<bool*>(result) =
-      state != nullptr ? *static_cast<const bool*>(state) : std::is_same_v<Op, BitAnd>;
+void truth_finish(void* results, const void* states, std::int64_t width, const FoldNumbers&) {
+  for (std::int64_t w = 0; w < width; ++w) {
+    static_cast<bool*>(results)[w] =
+        states != nullptr ? static_cast<const bool*>(states)[w] : std::is_same_v<Op, BitAnd>;
+  }
 }
 template <typename Op>
 FoldKernel truth_fold() {
-  return {DType::boolean,   DType::boolean, sizeof(bool),
-          &truth_block<Op>, nullptr,        &simple_combine<Op, bool>,
-          &truth_finish<Op>};
+  return {
+      DType::boolean,   DType::boolean, sizeof(bool), &truth_block<Op>, &simple_combine<Op, bool>,
+      &truth_finish<Op>};
 }
 
 // Where the greatest or least element is; of several, the first. nan is both.
@@ -162,19 +217,21 @@ void index_block(void* state, const void* data, std::int64_t count, std::int64_t
   *static_cast<Found<A>*>(state) = {value, first + i};
 }
 template <typename Op, typename A>
-void index_combine(void* left, const void* right) {
-  Found<A>& earlier = *static_cast<Found<A>*>(left);
-  const Found<A>& later = *static_cast<const Found<A>*>(right);
+void index_combine(Found<A>& earlier, const Found<A>& later) {
   if (!is_found(Op::apply(earlier.value, later.value), earlier.value)) earlier = later;
 }
 template <typename A>
-void index_finish(void* result, const void* state, const FoldNumbers&) {
-  *static_cast<std::int64_t*>(result) = static_cast<const Found<A>*>(state)->index;
+std::int64_t index_finish(const Found<A>* found, const FoldNumbers&) {
+  return found->index;
 }
 template <typename Op, typename A>
 FoldKernel index_fold() {
-  return {kDTypeOf<A>,           DType::i64,      sizeof(Found<A>), &index_block<Op, A>, nullptr,
-          &index_combine<Op, A>, &index_finish<A>};
+  return {kDTypeOf<A>,
+          DType::i64,
+          sizeof(Found<A>),
+          &index_block<Op, A>,
+          &combine_each<Found<A>, &index_combine<Op, A>>,
+          &finish_each<std::int64_t, Found<A>, &index_finish<A>>};
 }
 
 // Means and squared distances from them, joined as Chan, Golub and LeVeque do it (1979).
@@ -192,9 +249,7 @@ void moments_block(void* state, const void* data, std::int64_t count, std::int64
   const A squares = fold_elements<Add>(elements, count, SquaredDistance<A>{mean});
   *static_cast<Moments*>(state) = {static_cast<double>(mean), static_cast<double>(squares), count};
 }
-void moments_combine(void* left, const void* right) {
-  Moments& a = *static_cast<Moments*>(left);
-  const Moments& b = *static_cast<const Moments*>(right);
+void moments_combine(Moments& a, const Moments& b) {
   const double count = static_cast<double>(a.count + b.count);
   const double way = b.mean - a.mean;
   const double share = static_cast<double>(b.count) / count;
@@ -203,13 +258,12 @@ void moments_combine(void* left, const void* right) {
   a.count += b.count;
 }
 template <typename A, Finish kFinish>
-void moments_finish(void* result, const void* state, const FoldNumbers& numbers) {
+A moments_finish(const Moments* moments, const FoldNumbers& numbers) {
   const double divisor = std::fmax(0, static_cast<double>(numbers.count) - numbers.number);
-  const double squares = state != nullptr ? static_cast<const Moments*>(state)->squares
-                                          : std::numeric_limits<double>::quiet_NaN();
+  const double squares =
+      moments != nullptr ? moments->squares : std::numeric_limits<double>::quiet_NaN();
   const double variance = squares / divisor;
-  *static_cast<A*>(result) =
-      static_cast<A>(kFinish == Finish::root ? std::sqrt(variance) : variance);
+  return static_cast<A>(kFinish == Finish::root ? std::sqrt(variance) : variance);
 }
 template <typename A, Finish kFinish>
 FoldKernel moments_fold() {
@@ -217,9 +271,8 @@ FoldKernel moments_fold() {
           kDTypeOf<A>,
           sizeof(Moments),
           &moments_block<A>,
-          nullptr,
-          &moments_combine,
-          &moments_finish<A, kFinish>};
+          &combine_each<Moments, &moments_combine>,
+          &finish_each<A, Moments, &moments_finish<A, kFinish>>};
 }
 
 // The greatest element, and the sum of what the others are to it.
@@ -230,7 +283,7 @@ struct ScaledSum {
 };
 
 template <typename A>
-A exp_of_way(A from, A to) {
+__attribute__((noinline)) A exp_of_way(A from, A to) {
   return from == to ? A{1} : std::exp(from - to);
 }
 template <typename A>
@@ -243,9 +296,7 @@ void exponents_block(void* state, const void* data, std::int64_t count, std::int
       center, fold_elements<Add>(elements, count, ExpOfDistance<A>{center})};
 }
 template <typename A>
-void exponents_combine(void* left, const void* right) {
-  ScaledSum<A>& a = *static_cast<ScaledSum<A>*>(left);
-  const ScaledSum<A>& b = *static_cast<const ScaledSum<A>*>(right);
+void exponents_combine(ScaledSum<A>& a, const ScaledSum<A>& b) {
   const A greatest =
       Max::apply(a.sum == 0 ? b.greatest : a.greatest, b.sum == 0 ? a.greatest : b.greatest);
   a.sum = (a.sum == 0 ? A{0} : a.sum * exp_of_way(a.greatest, greatest)) +
@@ -253,15 +304,18 @@ void exponents_combine(void* left, const void* right) {
   a.greatest = greatest;
 }
 template <typename A>
-void exponents_finish(void* result, const void* state, const FoldNumbers&) {
-  const ScaledSum<A> sum =
-      state != nullptr ? *static_cast<const ScaledSum<A>*>(state) : ScaledSum<A>{0, 0};
-  *static_cast<A*>(result) = std::log(sum.sum) + sum.greatest;
+A exponents_finish(const ScaledSum<A>* state, const FoldNumbers&) {
+  const ScaledSum<A> sum = state != nullptr ? *state : ScaledSum<A>{0, 0};
+  return log_of_one(sum.sum) + sum.greatest;
 }
 template <typename A>
 FoldKernel exponents_fold() {
-  return {kDTypeOf<A>, kDTypeOf<A>,           sizeof(ScaledSum<A>), &exponents_block<A>,
-          nullptr,     &exponents_combine<A>, &exponents_finish<A>};
+  return {kDTypeOf<A>,
+          kDTypeOf<A>,
+          sizeof(ScaledSum<A>),
+          &exponents_block<A>,
+          &combine_each<ScaledSum<A>, &exponents_combine<A>>,
+          &finish_each<A, ScaledSum<A>, &exponents_finish<A>>};
 }
 
 template <typename A>
@@ -314,12 +368,21 @@ FoldKernel fold_of_floating(Fold fold) {
 
 }  // namespace
 
-FoldKernel fold_kernel(Fold fold, DType compute) {
+DType fold_dtype(DType source) {
+  if (source == DType::f64) return source;
+  return is_floating_point(source) ? DType::f32 : DType::i64;
+}
+
+FoldKernel fold_kernel(Fold fold, DType source) {
   if (fold == Fold::any) return truth_fold<BitOr>();
   if (fold == Fold::all) return truth_fold<BitAnd>();
+  // The commonest, without a conversion before.
+  if (source == DType::bf16 && fold == Fold::sum) return simple_fold<Add, BFloat16>();
+  if (source == DType::bf16 && fold == Fold::mean)
+    return simple_fold<Add, BFloat16, Itself, Finish::mean>();
+  const DType compute = fold_dtype(source);
   if (compute == DType::f64) return fold_of_floating<double>(fold);
   if (compute == DType::f32) return fold_of_floating<float>(fold);
-  DT_CHECK(compute == DType::i64);
   return fold_of_numbers<std::int64_t>(fold);
 }
 

@@ -15,7 +15,8 @@ constexpr std::int64_t kFoldBlock = 1024;
 constexpr std::int64_t kFoldLanes = 16;
 /// Results whose elements lie side by side are folded together, so many at most.
 constexpr std::int64_t kPanelWidth = 256;
-constexpr std::int64_t kMostStateBytes = 32;
+/// Blocks whose lanes are filled together: as many as hide the time that one addition takes.
+constexpr std::int64_t kFoldsAtOnce = 4;
 
 /// What a fold knows besides the elements.
 struct FoldNumbers {
@@ -24,20 +25,22 @@ struct FoldNumbers {
 };
 
 struct FoldKernel {
-  DType compute;  ///< of the elements that block and panel take
-  DType result;   ///< of what finish gives
+  DType takes;   ///< of the elements that block, four and panel take
+  DType result;  ///< of what finish gives
   std::int64_t state_bytes;
   /// @param first the number of the block's first element
   void (*block)(void* state, const void* data, std::int64_t count, std::int64_t first,
                 const FoldNumbers& numbers);
+  /// left[i] = left[i] and right[i] together
+  void (*combine)(void* left, const void* right, std::int64_t width);
+  /// @param states nullptr: of no elements
+  void (*finish)(void* results, const void* states, std::int64_t width, const FoldNumbers& numbers);
+  /// Four blocks of `count` elements at once, `step` bytes apart; nullptr where there is none.
+  void (*four)(void* states, const char* data, std::int64_t step, std::int64_t count) = nullptr;
   /// `width` blocks at once, element i of all of them in the row at data + i * row_step (bytes);
   /// nullptr where there is none
   void (*panel)(void* states, const char* data, std::int64_t row_step, std::int64_t count,
-                std::int64_t width);
-  /// left = left and right together
-  void (*combine)(void* left, const void* right);
-  /// @param state nullptr: of no elements
-  void (*finish)(void* result, const void* state, const FoldNumbers& numbers);
+                std::int64_t width) = nullptr;
 };
 
 enum class Fold : std::uint8_t {
@@ -61,8 +64,11 @@ enum class Fold : std::uint8_t {
   log_sum_exp,
 };
 
-/// @param compute f64, f32; i64 for sum, product, maximum, minimum and indices; boolean for any and
-/// all (DT_CHECK)
-FoldKernel fold_kernel(Fold fold, DType compute);
+/// What a fold of elements of that dtype computes in: f64; f32 for what is shorter; else i64.
+DType fold_dtype(DType source);
+
+/// @param source of the elements in memory; integers for sum, product, maximum, minimum, indices,
+/// any and all only (DT_CHECK)
+FoldKernel fold_kernel(Fold fold, DType source);
 
 }  // namespace dtrun::tensors

@@ -1,10 +1,13 @@
-// Folds of a dense run: element i goes to lane i mod 16, the lanes are combined in pairs.
+// Folds of a dense run: element i goes to lane i mod 16, the lanes are combined in pairs. T is how
+// elements lie in memory, A what they are computed in.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
 #include "arithmetic.h"
+#include "element.h"
 #include "kernels/extreme.h"
 #include "kernels/fold_kernel.h"
 #include "kernels/vector_math.h"
@@ -46,29 +49,149 @@ A combine_lanes(A* lanes) {
   return lanes[0];
 }
 
-template <typename Op, std::int64_t kCount = kLanesOf<Op>, typename A, typename Map>
-DTRUN_MULTIVERSION void fill_lanes(A* lanes, const A* data, std::int64_t groups, Map map) {
+template <typename Op, std::int64_t kCount = kLanesOf<Op>, typename A, typename T, typename Map>
+DTRUN_MULTIVERSION void fill_lanes(A* lanes, const T* data, std::int64_t groups, Map map) {
   A local[kCount];
   for (std::int64_t lane = 0; lane < kCount; ++lane) local[lane] = neutral<Op, A>();
   for (std::int64_t group = 0; group < groups; ++group) {
     for (std::int64_t lane = 0; lane < kCount; ++lane) {
-      local[lane] = Op::apply(local[lane], map(data[lane]));
+      local[lane] = Op::apply(local[lane], map(Element<T>::load(data[lane])));
     }
     data += kCount;
   }
   for (std::int64_t lane = 0; lane < kCount; ++lane) lanes[lane] = local[lane];
 }
 
-template <typename Op, std::int64_t kCount = kLanesOf<Op>, typename A, typename Map>
-A fold_elements(const A* data, std::int64_t count, Map map) {
-  A lanes[kCount];
-  const std::int64_t groups = count / kCount;
-  fill_lanes<Op, kCount>(lanes, data, groups, map);
-  for (std::int64_t i = groups * kCount; i < count; ++i) {
-    A& lane = lanes[i % kCount];
-    lane = Op::apply(lane, map(data[i]));
+/// All lanes, so that a function has the same bits in every place.
+template <std::int64_t kCount, typename A, typename T, typename Map>
+DTRUN_MULTIVERSION void map_last_lanes(A* mapped, const T* last, Map map) {
+  for (std::int64_t lane = 0; lane < kCount; ++lane) {
+    mapped[lane] = map(Element<T>::load(last[lane]));
   }
+}
+
+/// The elements behind the last group, fewer than kCount.
+template <typename Op, std::int64_t kCount, typename T, typename Map>
+void fold_last(ComputeType<T>* lanes, const T* data, std::int64_t count, Map map) {
+  if (count == 0) return;
+  if constexpr (std::is_same_v<Map, Itself>) {
+    for (std::int64_t i = 0; i < count; ++i)
+      lanes[i] = Op::apply(lanes[i], Element<T>::load(data[i]));
+  } else {
+    T last[kCount];
+    for (std::int64_t i = 0; i < kCount; ++i) last[i] = data[i < count ? i : 0];
+    ComputeType<T> mapped[kCount];
+    map_last_lanes<kCount>(mapped, last, map);
+    for (std::int64_t i = 0; i < count; ++i) lanes[i] = Op::apply(lanes[i], mapped[i]);
+  }
+}
+
+template <typename Op, std::int64_t kCount = kLanesOf<Op>, typename T, typename Map>
+ComputeType<T> fold_in_lanes(const T* data, std::int64_t count, Map map) {
+  ComputeType<T> lanes[kCount];
+  const std::int64_t body = count - count % kCount;
+  fill_lanes<Op, kCount>(lanes, data, body / kCount, map);
+  fold_last<Op, kCount>(lanes, data + body, count - body, map);
   return combine_lanes<Op, kCount>(lanes);
+}
+
+template <typename Op, typename A, typename T>
+DTRUN_MULTIVERSION void fill_lanes_of_four(A* lanes, const T* data, std::int64_t step,
+                                           std::int64_t groups) {
+  A a[kFoldLanes], b[kFoldLanes], c[kFoldLanes], d[kFoldLanes];
+  for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) {
+    a[lane] = b[lane] = c[lane] = d[lane] = neutral<Op, A>();
+  }
+  for (std::int64_t group = 0; group < groups; ++group) {
+    // Of the next four runs: the hardware does not look beyond a page.
+    for (std::int64_t run = 4; run < 8; ++run) __builtin_prefetch(data + run * step);
+    for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) {
+      a[lane] = Op::apply(a[lane], Element<T>::load(data[lane]));
+      b[lane] = Op::apply(b[lane], Element<T>::load(data[step + lane]));
+      c[lane] = Op::apply(c[lane], Element<T>::load(data[2 * step + lane]));
+      d[lane] = Op::apply(d[lane], Element<T>::load(data[3 * step + lane]));
+    }
+    data += kFoldLanes;
+  }
+  for (std::int64_t lane = 0; lane < kFoldLanes; ++lane) {
+    lanes[lane] = a[lane];
+    lanes[kFoldLanes + lane] = b[lane];
+    lanes[2 * kFoldLanes + lane] = c[lane];
+    lanes[3 * kFoldLanes + lane] = d[lane];
+  }
+}
+
+/// Four runs of `count` elements, `step` elements apart, each as fold_in_lanes folds it.
+template <typename Op, typename T>
+void fold_four(ComputeType<T>* states, const T* data, std::int64_t step, std::int64_t count) {
+  ComputeType<T> lanes[kFoldsAtOnce * kFoldLanes];
+  const std::int64_t body = count - count % kFoldLanes;
+  fill_lanes_of_four<Op>(lanes, data, step, body / kFoldLanes);
+  for (std::int64_t run = 0; run < kFoldsAtOnce; ++run) {
+    ComputeType<T>* const own = lanes + run * kFoldLanes;
+    fold_last<Op, kFoldLanes>(own, data + run * step + body, count - body, Itself{});
+    states[run] = combine_lanes<Op, kFoldLanes>(own);
+  }
+}
+
+/// What one instruction chooses, of 0 and -0 or beside a nan any.
+template <typename Order, typename A>
+A choose(A a, A b) {
+  return std::is_same_v<Order, Max> ? (a > b ? a : b) : (a < b ? a : b);
+}
+
+/// @return whether there is a nan
+template <typename Order, typename A>
+DTRUN_MULTIVERSION bool choose_in_lanes(A* lanes, const A* data, std::int64_t groups) {
+  using Bits = std::conditional_t<sizeof(A) == 8, std::int64_t, std::int32_t>;
+  constexpr std::int64_t kCount = kLanesOf<Extreme<Order>>;
+  constexpr std::int64_t kHalf = kCount / 2;
+  A local[kCount];
+  Bits unordered[kHalf] = {};
+  for (std::int64_t lane = 0; lane < kCount; ++lane) local[lane] = data[lane];
+  for (std::int64_t group = 0; group < groups; ++group) {
+    // The hardware does not look beyond a page.
+    for (std::int64_t lane = 0; lane < kCount; lane += 16) __builtin_prefetch(data + 1024 + lane);
+    for (std::int64_t lane = 0; lane < kHalf; ++lane) {
+      const A x = data[lane], y = data[kHalf + lane];
+      local[lane] = choose<Order>(local[lane], x);
+      local[kHalf + lane] = choose<Order>(local[kHalf + lane], y);
+      unordered[lane] |= __builtin_isunordered(x, y) ? -1 : 0;
+    }
+    data += kCount;
+  }
+  for (std::int64_t lane = 0; lane < kCount; ++lane) lanes[lane] = local[lane];
+  Bits any = 0;
+  for (std::int64_t lane = 0; lane < kHalf; ++lane) any |= unordered[lane];
+  return any != 0;
+}
+
+/// Extreme's own comparison only where an element is a nan or the result is 0.
+template <typename Order, typename A>
+A extreme_of(const A* data, std::int64_t count) {
+  using Op = Extreme<Order>;
+  constexpr std::int64_t kCount = kLanesOf<Op>;
+  const std::int64_t groups = count / kCount;
+  A lanes[kCount];
+  if (groups == 0 || choose_in_lanes<Order>(lanes, data, groups))
+    return fold_in_lanes<Op>(data, count, Itself{});
+  fold_last<Op, kCount>(lanes, data + groups * kCount, count % kCount, Itself{});
+  const A result = combine_lanes<Op, kCount>(lanes);
+  return result == 0 ? fold_in_lanes<Op>(data, count, Itself{}) : result;
+}
+
+template <typename Op>
+constexpr bool kIsExtreme = false;
+template <typename Order>
+constexpr bool kIsExtreme<Extreme<Order>> = true;
+
+template <typename Op, std::int64_t kCount = kLanesOf<Op>, typename T, typename Map>
+ComputeType<T> fold_elements(const T* data, std::int64_t count, Map map) {
+  if constexpr (kIsExtreme<Op> && std::is_floating_point_v<T> && std::is_same_v<Map, Itself>) {
+    return extreme_of<typename Op::Direction>(data, count);
+  } else {
+    return fold_in_lanes<Op, kCount>(data, count, map);
+  }
 }
 
 }  // namespace dtrun::tensors

@@ -20,11 +20,19 @@ class Reduction {
 
  private:
   // A unit is what is folded together: the elements of one result, or of up to width_ results
-  // that lie side by side along the innermost dim that is kept.
+  // along the innermost dim that is kept, as side_ says.
+  enum class Side : std::uint8_t {
+    rows,     ///< each a run in memory
+    panel,    ///< side by side
+    columns,  ///< the same for kernels without a panel
+  };
   std::int64_t units() const { return outer_ * units_a_line_; }
   void run_unit(std::int64_t unit, bool parallel_blocks) const;
   void fold_block(std::byte* states, const char* data, std::int64_t block,
                   std::int64_t width) const;
+  std::int64_t fold_blocks(std::byte* states, const char* data, std::int64_t block,
+                           std::int64_t end, std::int64_t width) const;
+  void fold_rows(std::byte* states, const char* data, std::int64_t count, std::int64_t width) const;
   void fold_panel(std::byte* states, const char* data, std::int64_t block,
                   std::int64_t width) const;
   void fold_columns(std::byte* states, const char* data, std::int64_t block,
@@ -45,8 +53,10 @@ class Reduction {
   const char* source_;
   char* target_;
   std::int64_t result_size_;   ///< bytes, in memory
-  std::int64_t element_size_;  ///< bytes, computed
+  std::int64_t element_size_;  ///< bytes, as the kernel takes them
   bool same_dtype_;
+  bool is_run_;  ///< the elements of a result are one, as the kernel takes it
+  Side side_ = Side::rows;
   RowKernel load_;
   RowKernel store_;
   DimWalk folded_;
@@ -67,9 +77,9 @@ Reduction::Reduction(const LocalTensor& target, const LocalTensor& source,
       source_(static_cast<const char*>(source.data())),
       target_(static_cast<char*>(target.data())),
       result_size_(static_cast<std::int64_t>(item_size(target.dtype()))),
-      element_size_(static_cast<std::int64_t>(item_size(kernel.compute))),
-      same_dtype_(source.dtype() == kernel.compute),
-      load_(copy_kernel(kernel.compute, source.dtype())),
+      element_size_(static_cast<std::int64_t>(item_size(kernel.takes))),
+      same_dtype_(source.dtype() == kernel.takes),
+      load_(copy_kernel(kernel.takes, source.dtype())),
       store_(target.dtype() == kernel.result ? nullptr
                                              : copy_kernel(target.dtype(), kernel.result)) {
   const auto size = static_cast<std::int64_t>(item_size(source.dtype()));
@@ -83,12 +93,16 @@ Reduction::Reduction(const LocalTensor& target, const LocalTensor& source,
   // Side by side where the kept dim is the faster one in memory, or where rows are so short that
   // each would cost more than its elements.
   constexpr std::int64_t kShortRow = 32;
+  is_run_ = same_dtype_ && folded_.is_one_run() && folded_.inner_step() == size;
   const bool kept_is_faster = std::abs(kept_.inner_step()) < std::abs(folded_.inner_step());
   if (line_ > 1 && (kept_is_faster || length_ <= kShortRow)) {
     // Wide where rows are runs in memory; half as wide where they are converted, into the cache.
     const bool runs = kernel.panel != nullptr && kept_.inner_step() == size;
     const bool direct = runs && same_dtype_ && folded_.is_one_run();
     width_ = std::min(line_, direct ? kPanelWidth : runs ? kPanelWidth / 2 : std::int64_t{16});
+    side_ = kernel.panel != nullptr ? Side::panel : Side::columns;
+  } else if (kernel.four != nullptr && is_run_ && blocks_ == 1) {
+    width_ = std::min(line_, kFoldsAtOnce);
   }
   units_a_line_ = (line_ + width_ - 1) / width_;
 }
@@ -117,8 +131,8 @@ void Reduction::run_unit(std::int64_t unit, bool parallel_blocks) const {
   Scratch scratch(stride * blocks_);
   std::byte* const states = scratch.data();
   const auto fold = [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t block = begin; block < end; ++block) {
-      fold_block(states + block * stride, data, block, width);
+    for (std::int64_t block = begin; block < end;) {
+      block += fold_blocks(states + block * stride, data, block, end, width);
     }
   };
   constexpr std::int64_t kBlocksAChunk = 32;
@@ -131,21 +145,47 @@ void Reduction::run_unit(std::int64_t unit, bool parallel_blocks) const {
   finish(blocks_ == 0 ? nullptr : states, first, width);
 }
 
+/// From `block` on, before `end`. @return how many
+std::int64_t Reduction::fold_blocks(std::byte* states, const char* data, std::int64_t block,
+                                    std::int64_t end, std::int64_t width) const {
+  const bool four = width == 1 && kernel_.four != nullptr && is_run_ &&
+                    block + kFoldsAtOnce <= end &&
+                    block_count(block + kFoldsAtOnce - 1) == kFoldBlock;
+  if (four) {
+    constexpr std::int64_t kElements = kFoldBlock;
+    const std::int64_t step = kElements * element_size_;
+    kernel_.four(states, data + block * step, step, kElements);
+    return kFoldsAtOnce;
+  }
+  fold_block(states, data, block, width);
+  return 1;
+}
+
 void Reduction::fold_block(std::byte* states, const char* data, std::int64_t block,
                            std::int64_t width) const {
   if (width > 1) {
-    if (kernel_.panel != nullptr) return fold_panel(states, data, block, width);
-    return fold_columns(states, data, block, width);
+    if (side_ == Side::panel) return fold_panel(states, data, block, width);
+    if (side_ == Side::columns) return fold_columns(states, data, block, width);
+    return fold_rows(states, data, block_count(block), width);
   }
   const std::int64_t first = block * kFoldBlock;
   const std::int64_t count = block_count(block);
-  if (same_dtype_ && folded_.is_one_run() &&
-      (folded_.inner_step() == element_size_ || count == 1)) {
+  if (is_run_ || (same_dtype_ && count == 1 && folded_.is_one_run())) {
     return kernel_.block(states, data + first * folded_.inner_step(), count, first, numbers_);
   }
   alignas(64) std::byte elements[kFoldBlock * 8];
   load_sequence(elements, element_size_, data, first, count);
   kernel_.block(states, elements, count, first, numbers_);
+}
+
+/// Rows of one block.
+void Reduction::fold_rows(std::byte* states, const char* data, std::int64_t count,
+                          std::int64_t width) const {
+  const std::int64_t step = kept_.inner_step();
+  if (width == kFoldsAtOnce) return kernel_.four(states, data, step, count);
+  for (std::int64_t w = 0; w < width; ++w) {
+    kernel_.block(states + w * kernel_.state_bytes, data + w * step, count, 0, numbers_);
+  }
 }
 
 void Reduction::fold_panel(std::byte* states, const char* data, std::int64_t block,
@@ -206,26 +246,17 @@ void Reduction::combine_tree(std::byte* states, std::int64_t count, std::int64_t
   const std::int64_t left = count / 2;
   combine_tree(states, left, stride, width);
   combine_tree(states + left * stride, count - left, stride, width);
-  for (std::int64_t w = 0; w < width; ++w) {
-    const std::int64_t place = w * kernel_.state_bytes;
-    kernel_.combine(states + place, states + left * stride + place);
-  }
+  kernel_.combine(states, states + left * stride, width);
 }
 
 void Reduction::finish(const std::byte* states, std::int64_t first, std::int64_t width) const {
-  for (std::int64_t w = 0; w < width; ++w) {
-    char* const result = target_ + (first + w) * result_size_;
-    const std::byte* const state = states == nullptr ? nullptr : states + w * kernel_.state_bytes;
-    if (store_ == nullptr) {
-      kernel_.finish(result, state, numbers_);
-      continue;
-    }
-    alignas(8) char computed[8];
-    kernel_.finish(computed, state, numbers_);
-    char* const pointers[] = {result, computed};
-    const std::int64_t steps[] = {0, 0};
-    store_(pointers, steps, 1);
-  }
+  char* const results = target_ + first * result_size_;
+  if (store_ == nullptr) return kernel_.finish(results, states, width, numbers_);
+  alignas(64) char computed[kPanelWidth * 8];
+  kernel_.finish(computed, states, width, numbers_);
+  char* const pointers[] = {results, computed};
+  const std::int64_t steps[] = {result_size_, static_cast<std::int64_t>(item_size(kernel_.result))};
+  store_(pointers, steps, width);
 }
 
 }  // namespace

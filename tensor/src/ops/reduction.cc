@@ -63,24 +63,17 @@ Plan plan_reduction(std::string_view name, const LocalTensor& a, const std::vect
   return plan;
 }
 
-/// What folds compute in.
-DType fold_dtype(DType dtype) {
-  if (dtype == DType::f64) return dtype;
-  return is_floating_point(dtype) ? DType::f32 : DType::i64;
-}
-
 struct Reducer {
   std::string_view name;
   Fold fold;
   double number = 0;
 };
 
-LocalTensor reduce(const Reducer& reducer, const LocalTensor& a, const Plan& plan, DType compute,
-                   DType result) {
+LocalTensor reduce(const Reducer& reducer, const LocalTensor& a, const Plan& plan, DType result) {
   const LocalTensor out = empty(plan.shape, {result, a.device()});
   const FoldNumbers numbers{plan.count, reducer.number};
   if (a.device().is_cpu()) {
-    reduce_elements(out, a, plan.reduced, fold_kernel(reducer.fold, compute), numbers);
+    reduce_elements(out, a, plan.reduced, fold_kernel(reducer.fold, a.dtype()), numbers);
   } else {
     cuda::fold_elements(out, a, plan.reduced, reducer.fold, numbers);
   }
@@ -95,8 +88,7 @@ LocalTensor reduce_floating(const Reducer& reducer, const LocalTensor& a,
                 fmt::format("{} does not take {} tensors", reducer.name, dtype_name(a.dtype())),
                 "its result has a fraction", "to(DType::f32) first");
   }
-  return reduce(reducer, a, plan_reduction(reducer.name, a, dims, keepdim), fold_dtype(a.dtype()),
-                a.dtype());
+  return reduce(reducer, a, plan_reduction(reducer.name, a, dims, keepdim), a.dtype());
 }
 
 void require_elements(std::string_view name, const LocalTensor& a, const Plan& plan) {
@@ -110,7 +102,7 @@ LocalTensor extreme(const Reducer& reducer, const LocalTensor& a, const std::vec
                     KeepDims keepdim) {
   const Plan plan = plan_reduction(reducer.name, a, dims, keepdim);
   require_elements(reducer.name, a, plan);
-  return reduce(reducer, a, plan, fold_dtype(a.dtype()), a.dtype());
+  return reduce(reducer, a, plan, a.dtype());
 }
 
 LocalTensor index_of(const Reducer& reducer, const LocalTensor& a, const std::vector<int>& dims,
@@ -122,13 +114,13 @@ LocalTensor index_of(const Reducer& reducer, const LocalTensor& a, const std::ve
   }
   const Plan plan = plan_reduction(reducer.name, a, dims, keepdim);
   require_elements(reducer.name, a, plan);
-  return reduce(reducer, a, plan, fold_dtype(a.dtype()), DType::i64);
+  return reduce(reducer, a, plan, DType::i64);
 }
 
 LocalTensor truth(const Reducer& reducer, const LocalTensor& a, const std::vector<int>& dims,
                   KeepDims keepdim) {
   const DType result = a.dtype() == DType::u8 ? DType::u8 : DType::boolean;
-  return reduce(reducer, a, plan_reduction(reducer.name, a, dims, keepdim), DType::boolean, result);
+  return reduce(reducer, a, plan_reduction(reducer.name, a, dims, keepdim), result);
 }
 
 Fold fold_of_power(double power) {
@@ -146,15 +138,15 @@ LocalTensor sum(const LocalTensor& a) {
 }
 LocalTensor sum(const LocalTensor& a, const std::vector<int>& dims, bool keepdim) {
   const Plan plan = plan_reduction("sum", a, dims, keep(keepdim));
-  return reduce({"sum", Fold::sum}, a, plan, fold_dtype(a.dtype()), sum_dtype(a.dtype()));
+  return reduce({"sum", Fold::sum}, a, plan, sum_dtype(a.dtype()));
 }
 LocalTensor prod(const LocalTensor& a) {
   return reduce({"prod", Fold::product}, a, plan_reduction("prod", a, {}, KeepDims::no),
-                fold_dtype(a.dtype()), sum_dtype(a.dtype()));
+                sum_dtype(a.dtype()));
 }
 LocalTensor prod(const LocalTensor& a, int dim, bool keepdim) {
   return reduce({"prod", Fold::product}, a, plan_reduction("prod", a, {dim}, keep(keepdim)),
-                fold_dtype(a.dtype()), sum_dtype(a.dtype()));
+                sum_dtype(a.dtype()));
 }
 LocalTensor mean(const LocalTensor& a, const std::vector<int>& dims, bool keepdim) {
   return reduce_floating({"mean", Fold::mean}, a, dims, keep(keepdim));
