@@ -29,3 +29,6 @@ dtrun_test(tensor/tests LINKS dtrun_simulated_cuda dtrun_tensor_goldens
 target_include_directories(tensor_tests SYSTEM PRIVATE ${OPENBLAS_INCLUDE_DIR})
 # Also a program that scripts/gpu-check takes to a machine with a GPU.
 dtrun_test(tensor/cuda_test LINKS dtrun_simulated_cuda dtrun_tensor_goldens SOURCES cuda)
+if(DTRUN_LONG_TESTS)
+  dtrun_test(tensor/long_tests LINKS dtrun::tensor LABEL long TIMEOUT 600 SOURCES large)
+endif()

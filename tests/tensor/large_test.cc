@@ -1,0 +1,75 @@
+// Tensors of more than 2^31 elements: counts, offsets and positions that no int holds. Some
+// gigabytes, hence among the long tests.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/index.h"
+
+namespace dtrun::tensors {
+namespace {
+
+constexpr std::int64_t kCount = (std::int64_t{1} << 31) + 11;
+constexpr std::int64_t kLast = kCount - 1;
+
+std::int64_t available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string word; file >> word;) {
+    std::int64_t kilobytes = 0;
+    if (word == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
+  }
+  return 0;
+}
+
+class LargeTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    constexpr std::int64_t kNeeded = 6 * kCount;
+    if (available_bytes() < kNeeded) {
+      GTEST_SKIP() << "needs " << kNeeded << " bytes of memory, " << available_bytes()
+                   << " are available";
+    }
+    bytes_ = zeros({kCount}, {DType::u8});
+    bytes_.data_as<std::uint8_t>()[kLast] = 3;
+    bytes_.data_as<std::uint8_t>()[5] = 2;
+  }
+  LocalTensor bytes_;
+};
+
+TEST_F(LargeTest, PointwiseFunctionsReachTheLastElement) {
+  const LocalTensor sum = add(bytes_, bytes_);
+  EXPECT_EQ(sum[kLast].item(), 6);
+  EXPECT_EQ(gt(sum, 5)[kLast].item(), 1);
+  const LocalTensor rows = bytes_.slice(0, 1, kCount).view({2, (kCount - 1) / 2});
+  const LocalTensor strided = add(rows.transpose(0, 1), rows.transpose(0, 1));
+  EXPECT_EQ(strided.select(0, (kCount - 1) / 2 - 1)[1].item(), 6);
+  EXPECT_EQ(strided.select(0, 4)[0].item(), 4);
+}
+
+TEST_F(LargeTest, ReductionsCountAllElements) {
+  EXPECT_EQ(sum(bytes_).item(), 5);
+  EXPECT_EQ(sum(ones({kCount}, {DType::boolean})).to_vector_i64()[0], kCount);
+  EXPECT_EQ(amax(bytes_).item(), 3);
+  EXPECT_EQ(argmax(bytes_).to_vector_i64()[0], kLast);
+  EXPECT_EQ(sum(bytes_.view({kCount, 1}), {0}).item(), 5);
+}
+
+TEST_F(LargeTest, PositionsGoBeyondThirtyOneBits) {
+  const LocalTensor at = tensor_from(std::vector<std::int64_t>{kLast, 5, 0}, {3}, DType::i64);
+  EXPECT_EQ(index_select(bytes_, 0, at).to_vector(), (std::vector<double>{3, 2, 0}));
+  EXPECT_EQ(gather(bytes_, 0, at).to_vector(), (std::vector<double>{3, 2, 0}));
+  EXPECT_EQ(true_positions(bytes_.to(DType::boolean)).to_vector_i64(),
+            (std::vector<std::int64_t>{5, kLast}));
+  EXPECT_EQ(bytes_.slice(0, kLast - 1, kCount).to_vector(), (std::vector<double>{0, 3}));
+  EXPECT_EQ(cat({bytes_, bytes_.slice(0, 0, 6)}, 0)[kCount + 5].item(), 2);
+}
+
+TEST_F(LargeTest, FloatingPointSumsAndRowsAreRight) {
+  const LocalTensor halves = ones({kCount / 2}, {DType::bf16});
+  EXPECT_EQ(sum(halves.view({kCount / 2, 1}), {0}, true).to(DType::f32).item(), 1073741824.0);
+}
+
+}  // namespace
+}  // namespace dtrun::tensors
