@@ -9,6 +9,7 @@
 
 #include "cuda/memory.h"
 #include "dtrun/base/error.h"
+#include "host_blocks.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -16,17 +17,30 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 /// malloc's cache per thread holds blocks of up to this size; aligned_alloc never looks there.
 constexpr std::size_t kCachedBytes = 1024;
+/// Of a block, besides the elements.
+constexpr std::size_t kBesides = sizeof(Storage) + kAlignment;
 
 /// At least aligned as malloc's.
 void* allocate_host(std::size_t bytes) {
   void* data = bytes <= kCachedBytes ? std::malloc(bytes) : nullptr;
   if (data != nullptr) return data;
-  const int error = bytes > PTRDIFF_MAX ? ENOMEM : posix_memalign(&data, kAlignment, bytes);
+  int error = ENOMEM;
+  if (bytes >= host_blocks::kLeastBytes && bytes <= PTRDIFF_MAX / 2) {
+    data = host_blocks::allocate(bytes);
+    if (data != nullptr) return data;
+  } else if (bytes <= PTRDIFF_MAX) {
+    error = posix_memalign(&data, kAlignment, bytes);
+  }
   if (error != 0) {
     throw base::system_error(fmt::format("allocate {} bytes for a tensor", bytes), error,
                              "a smaller tensor, or shards of it on more ranks");
   }
   return data;
+}
+
+void release_host(void* block, std::size_t bytes) noexcept {
+  if (bytes >= host_blocks::kLeastBytes) return host_blocks::release(block, bytes);
+  std::free(block);
 }
 
 }  // namespace
@@ -39,9 +53,8 @@ StoragePointer Storage::allocate(std::size_t bytes, Device device) {
 
 /// The elements stand behind the Storage in one block, which it begins.
 StoragePointer Storage::allocate_block(std::size_t bytes) {
-  constexpr std::size_t kMost = sizeof(Storage) + kAlignment;
   char* const block =
-      static_cast<char*>(allocate_host(bytes > SIZE_MAX - kMost ? SIZE_MAX : bytes + kMost));
+      static_cast<char*>(allocate_host(bytes > SIZE_MAX - kBesides ? SIZE_MAX : bytes + kBesides));
   const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(block) + sizeof(Storage);
   char* const data = block + sizeof(Storage) + (kAlignment - end % kAlignment) % kAlignment;
   return StoragePointer(new (block) Storage(data, bytes, kCpu, Owner::block));
@@ -56,10 +69,12 @@ StoragePointer Storage::wrap(void* data, std::size_t bytes, Device device,
 
 void Storage::destroy(Storage* storage) noexcept {
   switch (storage->owner_) {
-    case Owner::block:
+    case Owner::block: {
+      const std::size_t bytes = storage->bytes_ + kBesides;
       storage->~Storage();
-      std::free(storage);
+      release_host(storage, bytes);
       return;
+    }
     case Owner::cuda:
       cuda::release(storage->data_, storage->device_.index);
       break;

@@ -5,6 +5,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "host_blocks.h"
 #include "tensor/all_dtypes.h"
 
 // The sanitizers' allocators abort on a request that is too large, unless told otherwise.
@@ -42,6 +43,23 @@ TEST(StorageTest, WrappedMemoryIsReleasedOnceWhenTheLastUserIsGone) {
   EXPECT_EQ(released, 1);
   EXPECT_EQ(values[2], 7);
 }
+
+#if !defined(__SANITIZE_ADDRESS__)
+TEST(StorageTest, ALargeBlockIsKeptForTheNextOfItsSizeAndNoMoreThanABound) {
+  constexpr std::size_t kBytes = std::size_t{40} << 20;
+  const void* const first = Storage::allocate(kBytes, kCpu)->data();
+  EXPECT_EQ(Storage::allocate(kBytes, kCpu)->data(), first);
+  std::vector<StoragePointer> blocks;
+  for (int i = 0; i < 16; ++i) blocks.push_back(Storage::allocate(kBytes, kCpu));
+  blocks.clear();
+  EXPECT_LE(host_blocks::kept_bytes(), host_blocks::kMostKeptBytes);
+  EXPECT_GE(host_blocks::kept_bytes(), kBytes);
+  // Larger than the bound: goes back at once.
+  const std::size_t before = host_blocks::kept_bytes();
+  Storage::allocate(host_blocks::kMostKeptBytes + 1, kCpu);
+  EXPECT_EQ(host_blocks::kept_bytes(), before);
+}
+#endif
 
 TEST(StorageTest, MemoryThatIsNotThereIsAnError) {
   for (const std::size_t bytes : {std::size_t{1} << 60, ~std::size_t{0}}) {

@@ -1,0 +1,127 @@
+#include "host_blocks.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <mutex>
+
+namespace dtrun::tensors::host_blocks {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kPlaces = 64;
+/// So many, the last used, are not offered to the kernel: that takes as long as a small operation.
+constexpr std::size_t kWarm = 4;
+
+/// Eight sizes between a power of two and the next; pages that nobody touches take no memory.
+std::size_t capacity(std::size_t bytes) {
+  const std::size_t step = std::bit_floor(bytes) / 8;
+  return (bytes + step - 1) / step * step;
+}
+
+void* map(std::size_t size) {
+  void* const raw =
+      ::mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  char* const begin = static_cast<char*>(raw);
+  const std::size_t lead = -reinterpret_cast<std::uintptr_t>(raw) % kHugePage;
+  if (lead != 0) ::munmap(begin, lead);
+  if (lead != kHugePage) ::munmap(begin + lead + size, kHugePage - lead);
+  // Where the kernel has none, small pages do.
+  ::madvise(begin + lead, size, MADV_HUGEPAGE);
+  return begin + lead;
+}
+
+struct Block {
+  void* data;
+  std::size_t size;
+  bool is_offered = false;  ///< the kernel may take its pages
+};
+
+void unmap(const Block& block) {
+  ::munmap(block.data, block.size);
+}
+
+/// The kept blocks, the longest unused first. Never waits: a child that was forked in the middle of
+/// a call finds it locked for good, and does without.
+class Kept {
+ public:
+  void* take(std::size_t size) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return nullptr;
+    // The one that was used last may still be in a cache.
+    for (std::size_t i = count_; i-- > 0;) {
+      if (blocks_[i].size == size) return remove(i).data;
+    }
+    return nullptr;
+  }
+  /// @return false: it is the caller's still
+  bool keep(const Block& block) {
+    if (block.size > kMostKeptBytes) return false;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return false;
+    while (count_ == kPlaces || bytes_ + block.size > kMostKeptBytes) {
+      unmap(remove(0));
+    }
+    blocks_[count_++] = block;
+    bytes_ += block.size;
+    offer_pages();
+    return true;
+  }
+  void clear() {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    while (lock.owns_lock() && count_ != 0) unmap(remove(0));
+  }
+  std::size_t bytes() {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
+ private:
+  void offer_pages() {
+    if (count_ <= kWarm) return;
+    Block& cold = blocks_[count_ - 1 - kWarm];
+    if (!cold.is_offered) ::madvise(cold.data, cold.size, MADV_FREE);
+    cold.is_offered = true;
+  }
+  Block remove(std::size_t index) {
+    const Block block = blocks_[index];
+    const auto place = blocks_.begin() + static_cast<std::ptrdiff_t>(index);
+    std::move(place + 1, blocks_.begin() + static_cast<std::ptrdiff_t>(count_), place);
+    --count_;
+    bytes_ -= block.size;
+    return block;
+  }
+
+  std::mutex mutex_;
+  std::array<Block, kPlaces> blocks_{};
+  std::size_t count_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+// Without a destructor: a tensor may outlive what ends a program. The kernel takes the pages then.
+constinit Kept kept;
+
+}  // namespace
+
+void* allocate(std::size_t bytes) {
+  const std::size_t size = capacity(bytes);
+  if (void* const data = kept.take(size)) return data;
+  if (void* const data = map(size)) return data;
+  kept.clear();
+  return map(size);
+}
+
+void release(void* block, std::size_t bytes) noexcept {
+  const std::size_t size = capacity(bytes);
+  if (!kept.keep({block, size, false})) unmap({block, size, false});
+}
+
+std::size_t kept_bytes() {
+  return kept.bytes();
+}
+
+}  // namespace dtrun::tensors::host_blocks
