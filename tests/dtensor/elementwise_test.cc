@@ -445,5 +445,17 @@ TEST(ElementwiseTest, BoundsMayBeTensorsAndANumberMayBeDivided) {
   EXPECT_EQ(div(n, tensor({2, 2}), Rounding::trunc).to_vector(), (Values{-3, 3}));
 }
 
+TEST(ElementwiseTest, TermsAreAddedUpBeforeAnInfiniteFactorComes) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const double own = group.rank() == 0 ? 3 : -1;
+    const Tensor terms = Tensor::from_local(tensor_from(Values{own}, {1}, DType::f64),
+                                            DeviceMesh(group, {2}), {Partial()});
+    EXPECT_EQ((terms * infinity).to_vector(), (Values{infinity}));
+    EXPECT_EQ((terms / 0.0).to_vector(), (Values{infinity}));
+    EXPECT_TRUE((terms * 0.0).placements()[0].is_partial());
+  });
+}
+
 }  // namespace
 }  // namespace dtrun::dtensor

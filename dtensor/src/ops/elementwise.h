@@ -58,11 +58,16 @@ constexpr Op<> unary(std::string_view name, Meta (*meta)(Metas, const None&), Gr
 // Of a tensor and a number.
 
 /// Its kind decides the dtype, its value nothing.
+/// What the ranks have yet to add up may be multiplied by a finite factor first. Infinity times 2
+/// and infinity times -1 have no sum.
+enum class Factor { finite, infinite };
+
 struct Kind {
   Scalar::Kind kind;
+  Factor factor = Factor::finite;
 };
 inline void append_key(CallKey& key, const Kind& a) {
-  key.push_back(static_cast<std::int64_t>(a.kind));
+  key.push_back(static_cast<std::int64_t>(a.kind) * 2 + static_cast<std::int64_t>(a.factor));
 }
 
 struct Number {
@@ -83,6 +88,9 @@ using NumberContext = Context<Kind, Number>;
 
 inline Tensor with_number(const NumberOp& op, const Tensor& a, Scalar number) {
   return call(op, a, Kind{number.kind()}, Number{number});
+}
+inline Tensor with_factor(const NumberOp& op, const Tensor& a, Scalar number, Factor factor) {
+  return call(op, a, Kind{number.kind(), factor}, Number{number});
 }
 
 /// A kernel of two operands, as an operator's.

@@ -1,6 +1,8 @@
 // add, sub, mul, div and neg.
+#include <cmath>
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+
 #include "ops/elementwise.h"
 
 namespace dtrun::dtensor {
@@ -70,6 +72,11 @@ Meta divided_by_number(Metas in, const Kind& a) {
   return meta;
 }
 
+void scaled(Rules& r, Metas, const Kind& a) {
+  r.pointwise().cut_all();
+  if (a.factor == Factor::finite) r.linear(0);
+}
+
 constexpr NumberOp kAddNumber{
     .name = "add",
     .meta = with_number,
@@ -97,27 +104,25 @@ constexpr NumberOp kSubNumber{
     .backward = [](const NumberContext& c) -> Tensors { return {c.grad().to(c.dtype(0))}; },
     .partial_gradient = PartialGradient::passed_on};
 
-constexpr NumberOp kMulNumber{
-    .name = "mul",
-    .meta = with_number,
-    .rules = [](Rules& r, Metas, const Kind&) { r.pointwise().cut_all().linear(0); },
-    .local = [](Locals in, const Kind&, const Number& v,
-                const Site&) { return tensors::mul(in[0], v.value); },
-    .backward = [](const NumberContext& c) -> Tensors {
-      return {mul(c.grad(), c.numbers().value).to(c.dtype(0))};
-    },
-    .partial_gradient = PartialGradient::passed_on};
+constexpr NumberOp kMulNumber{.name = "mul",
+                              .meta = with_number,
+                              .rules = scaled,
+                              .local = [](Locals in, const Kind&, const Number& v,
+                                          const Site&) { return tensors::mul(in[0], v.value); },
+                              .backward = [](const NumberContext& c) -> Tensors {
+                                return {mul(c.grad(), c.numbers().value).to(c.dtype(0))};
+                              },
+                              .partial_gradient = PartialGradient::passed_on};
 
-constexpr NumberOp kDivNumber{
-    .name = "div",
-    .meta = divided_by_number,
-    .rules = [](Rules& r, Metas, const Kind&) { r.pointwise().cut_all().linear(0); },
-    .local = [](Locals in, const Kind&, const Number& v,
-                const Site&) { return tensors::div(in[0], v.value); },
-    .backward = [](const NumberContext& c) -> Tensors {
-      return {div(c.grad(), c.numbers().value).to(c.dtype(0))};
-    },
-    .partial_gradient = PartialGradient::passed_on};
+constexpr NumberOp kDivNumber{.name = "div",
+                              .meta = divided_by_number,
+                              .rules = scaled,
+                              .local = [](Locals in, const Kind&, const Number& v,
+                                          const Site&) { return tensors::div(in[0], v.value); },
+                              .backward = [](const NumberContext& c) -> Tensors {
+                                return {div(c.grad(), c.numbers().value).to(c.dtype(0))};
+                              },
+                              .partial_gradient = PartialGradient::passed_on};
 
 constexpr NumberOp kDivideInto{
     .name = "reciprocal",
@@ -177,10 +182,11 @@ Tensor sub(Scalar a, const Tensor& b) {
   return with_number(kSubtractFrom, b, a);
 }
 Tensor mul(const Tensor& a, Scalar b) {
-  return with_number(kMulNumber, a, b);
+  return with_factor(kMulNumber, a, b,
+                     std::isinf(b.to_double()) ? Factor::infinite : Factor::finite);
 }
 Tensor div(const Tensor& a, Scalar b) {
-  return with_number(kDivNumber, a, b);
+  return with_factor(kDivNumber, a, b, b.to_double() == 0 ? Factor::infinite : Factor::finite);
 }
 Tensor div(Scalar a, const Tensor& b) {
   return with_number(kDivideInto, b, a);
