@@ -13,8 +13,8 @@
 namespace dtrun::tensors::cuda {
 
 enum class FoldJoin : std::uint8_t { add, multiply, greatest, least };
-enum class FoldMap : std::uint8_t { itself, magnitude, square, not_zero, power };
-enum class FoldEnd : std::uint8_t { none, mean, root, power, truth };
+enum class FoldMap : std::uint8_t { itself, magnitude, square, not_zero };
+enum class FoldEnd : std::uint8_t { none, mean, root, truth };
 
 template <typename A>
 DTRUN_BOTH A join_numbers(FoldJoin join, A a, A b) {
@@ -67,9 +67,7 @@ struct NumberFold {
     if (map == FoldMap::not_zero) return x != A{0} ? A{1} : A{0};
     if constexpr (std::is_floating_point_v<A>) {
       if (map == FoldMap::square) return x * x;
-      const A magnitude = std::fabs(x);
-      return map == FoldMap::power ? std::pow(magnitude, static_cast<A>(numbers.number))
-                                   : magnitude;
+      return std::fabs(x);
     }
     return x;
   }
@@ -90,9 +88,29 @@ struct NumberFold {
     if constexpr (std::is_floating_point_v<A>) {
       if (end == FoldEnd::mean) return state / static_cast<A>(numbers.count);
       if (end == FoldEnd::root) return std::sqrt(state);
-      if (end == FoldEnd::power) return std::pow(state, static_cast<A>(1 / numbers.number));
     }
     return state;
+  }
+};
+
+/// The p-norm. pow() is long: not in every kernel of numbers.
+template <typename A>
+struct PowerFold {
+  using Lane = A;
+  using State = A;
+  static constexpr int kRounds = 1;
+  FoldNumbers numbers;
+
+  DTRUN_BOTH Lane start(int) const { return A{0}; }
+  DTRUN_BOTH Lane add(int, Lane lane, A x, Lane, std::int64_t) const {
+    return lane + std::pow(std::fabs(x), static_cast<A>(numbers.number));
+  }
+  DTRUN_BOTH Lane join_lanes(int, Lane a, Lane b) const { return a + b; }
+  DTRUN_BOTH Lane center(Lane lane, std::int64_t) const { return lane; }
+  DTRUN_BOTH State state(Lane, Lane lane, std::int64_t) const { return lane; }
+  DTRUN_BOTH State join_states(State a, State b) const { return a + b; }
+  DTRUN_BOTH A finish(State state) const {
+    return std::pow(state, static_cast<A>(1 / numbers.number));
   }
 };
 

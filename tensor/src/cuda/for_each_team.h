@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "cuda/for_each.h"
+#include "host_device.h"
 
 namespace dtrun::tensors::cuda {
 
