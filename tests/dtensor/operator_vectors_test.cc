@@ -7,15 +7,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 
+#include "cuda/context.h"
 #include "dtensor/operators/operators.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/tensor/cuda.h"
 #include "support/rank_threads.h"
+#include "tensor/simulated_cuda.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -44,11 +48,13 @@ const vectors::Operators& operators() {
   return kTable;
 }
 
-Tensors inputs_of(const VectorCase& item, const DeviceMesh& mesh) {
+using PlaceInput = std::function<Tensor(const boost::json::object& input)>;
+
+Tensors inputs_of(const VectorCase& item, const PlaceInput& place) {
   Tensors inputs;
   for (const boost::json::value& value : item.at("inputs").as_array()) {
     const boost::json::object& input = value.as_object();
-    const Tensor tensor = placed_input(input, mesh);
+    const Tensor tensor = place(input);
     const boost::json::value* wanted = input.if_contains("requires_grad");
     if (wanted != nullptr && wanted->as_bool()) tensor.requires_grad_();
     inputs.push_back(tensor);
@@ -71,7 +77,7 @@ void run_backward_of(const VectorCase& item, const Tensors& outputs) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (gradients[i].is_null() || !outputs[i].requires_grad()) continue;
     const LocalTensor upstream = tensor_of(gradients[i], outputs[i].shape(), outputs[i].dtype());
-    Tensor weights(upstream);
+    Tensor weights(upstream.to(outputs[i].local().device()));
     if (outputs[i].is_distributed()) {
       weights = distribute_tensor(weights, outputs[i].device_mesh(),
                                   Placements(outputs[i].placements().size(), Replicate()),
@@ -84,8 +90,8 @@ void run_backward_of(const VectorCase& item, const Tensors& outputs) {
 }
 
 /// What is wrong with the case; empty where nothing is.
-std::string run_case(const VectorCase& item, const vectors::Operator& op, const DeviceMesh& mesh) {
-  const Tensors inputs = inputs_of(item, mesh);
+std::string run_case(const VectorCase& item, const vectors::Operator& op, const PlaceInput& place) {
+  const Tensors inputs = inputs_of(item, place);
   const Tensors outputs = op(vectors::Call(item, inputs));
   const boost::json::array& expected = item.at("outputs").as_array();
   if (outputs.size() != expected.size()) return "another number of results";
@@ -111,6 +117,20 @@ std::string run_case(const VectorCase& item, const vectors::Operator& op, const 
   return "";
 }
 
+/// In `wrong` or `refusal` what came instead of the value.
+struct Outcome {
+  std::string wrong, refusal;
+};
+Outcome try_case(const VectorCase& item, const vectors::Operator& op, const PlaceInput& place) {
+  try {
+    return {run_case(item, op, place), ""};
+  } catch (const base::Error& error) {
+    return {"", error.what()};
+  } catch (const std::exception& error) {
+    return {std::string("not an Error: ") + error.what(), ""};
+  }
+}
+
 struct Count {
   int right = 0, refused = 0, refused_though_demanded = 0, wrong = 0, absent = 0;
 };
@@ -125,16 +145,11 @@ void run_on_mesh(const std::vector<int>& shape, const std::vector<VectorCase>& i
     for (const VectorCase& item : items) {
       const std::string name = test::text_of(item.at("op"));
       const auto op = operators().find(name);
-      std::string wrong, refusal;
-      if (op != operators().end()) {
-        try {
-          wrong = run_case(item, op->second, mesh);
-        } catch (const base::Error& error) {
-          refusal = error.what();
-        } catch (const std::exception& error) {
-          wrong = std::string("not an Error: ") + error.what();
-        }
-      }
+      const auto place = [&mesh](const boost::json::object& input) {
+        return placed_input(input, mesh);
+      };
+      const auto [wrong, refusal] =
+          op != operators().end() ? try_case(item, op->second, place) : Outcome{};
       const std::lock_guard lock(mutex);
       if (!wrong.empty()) {
         ADD_FAILURE() << test::text_of(item.at("id")) << " on rank " << group.rank() << ": "
@@ -157,10 +172,15 @@ void run_on_mesh(const std::vector<int>& shape, const std::vector<VectorCase>& i
   });
 }
 
-TEST(OperatorVectorsTest, NoOperatorGivesAWrongValueOrGradient) {
+using CasesByMesh = std::map<std::vector<int>, std::vector<VectorCase>>;
+
+std::string case_folder() {
   const char* const told = std::getenv("DTRUN_TEST_VECTORS");
-  const std::string folder = told != nullptr ? told : test::vector_folder();
-  std::map<std::vector<int>, std::vector<VectorCase>> by_mesh;
+  return told != nullptr ? told : test::vector_folder();
+}
+
+CasesByMesh read_cases(const std::string& folder) {
+  CasesByMesh by_mesh;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("ops_") || entry.path().extension() != ".jsonl") continue;
@@ -170,6 +190,12 @@ TEST(OperatorVectorsTest, NoOperatorGivesAWrongValueOrGradient) {
       if (item.contains("mesh")) by_mesh[test::ints_of(item.at("mesh"))].push_back(std::move(item));
     }
   }
+  return by_mesh;
+}
+
+TEST(OperatorVectorsTest, NoOperatorGivesAWrongValueOrGradient) {
+  const std::string folder = case_folder();
+  const CasesByMesh by_mesh = read_cases(folder);
   std::map<std::string, Count> counts;
   for (const auto& [shape, items] : by_mesh) run_on_mesh(shape, items, counts);
   Count all;
@@ -184,6 +210,43 @@ TEST(OperatorVectorsTest, NoOperatorGivesAWrongValueOrGradient) {
   }
   std::printf("%-22s %6d %8d %6d %7d\n", "all", all.right, all.refused, all.wrong, all.absent);
   EXPECT_GT(all.right, 0) << "no case in " << folder;
+}
+
+class DeviceVectorsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  }
+  tensors::cuda::SimulatedCuda simulation_;
+  tensors::cuda::CudaContext context_{tensors::cuda::SimulatedCuda::api(),
+                                      tensors::cuda::SimulatedCuda::blas()};
+  tensors::cuda::ContextGuard guard_{context_};
+};
+
+/// Each case without its mesh: the whole tensors on a simulated device.
+TEST_F(DeviceVectorsTest, NoOperatorGivesAWrongValueOrGradientOnADevice) {
+  constexpr tensors::Device kGpu{tensors::DeviceType::cuda, 0};
+  const auto place = [](const boost::json::object& input) {
+    return Tensor(tensor_of(input).to(kGpu));
+  };
+  int right = 0;
+  std::map<std::string, int> refusals;
+  for (const auto& [shape, items] : read_cases(case_folder())) {
+    for (const VectorCase& item : items) {
+      const std::string name = test::text_of(item.at("op"));
+      const auto op = operators().find(name);
+      if (op == operators().end() || item.at("inputs").as_array().empty()) continue;
+      const auto [wrong, refusal] = try_case(item, op->second, place);
+      if (!wrong.empty()) ADD_FAILURE() << test::text_of(item.at("id")) << ": " << wrong;
+      if (!refusal.empty() && test::text_of(item.at("demand")) == "value") {
+        ++refusals[name + ": " + refusal];
+      }
+      right += wrong.empty() && refusal.empty() ? 1 : 0;
+    }
+  }
+  for (const auto& [refusal, count] : refusals) std::printf("%d x %s\n", count, refusal.c_str());
+  std::printf("on a device: %d right\n", right);
+  EXPECT_GT(right, 0);
 }
 
 }  // namespace

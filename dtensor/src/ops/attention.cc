@@ -23,8 +23,8 @@ struct Fill {
 };
 
 /// Positions [offset, offset + count), as a column or a row.
-LocalTensor positions(std::int64_t offset, std::int64_t count) {
-  return tensors::add(tensors::arange(count), offset);
+LocalTensor positions(std::int64_t offset, std::int64_t count, tensors::Device device) {
+  return tensors::add(tensors::arange(count, {DType::i64, device}), offset);
 }
 
 /// [..., L, S]: what lies above the diagonal of the whole is filled.
@@ -37,8 +37,9 @@ constexpr Op<None, Fill> kCausal{
       const std::size_t rows = a.shape().size() - 2;
       const Shape offsets =
           site.output ? site.output.local_box().offsets : Shape(a.shape().size(), 0);
-      const LocalTensor seen = tensors::le(positions(offsets[rows + 1], a.size(-1)),
-                                           positions(offsets[rows], a.size(-2)).unsqueeze(-1));
+      const LocalTensor seen =
+          tensors::le(positions(offsets[rows + 1], a.size(-1), a.device()),
+                      positions(offsets[rows], a.size(-2), a.device()).unsqueeze(-1));
       return tensors::where(seen, a, tensors::full({}, fill.value, {a.dtype(), a.device()}));
     },
     .backward = [](const Context<None, Fill>& c) -> Tensors {

@@ -111,7 +111,7 @@ LocalTensor position_of_extreme(Locals in, const ReducedDims& a, const None&, co
   const LocalTensor in_whole =
       a.dims.size() == 1 ? tensors::add(in_part, box.offsets[static_cast<std::size_t>(a.dims[0])])
                          : tensors::full(in_part.shape(),
-                                         number_in_whole(in_part.data_as<const std::int64_t>()[0],
+                                         number_in_whole(in_part.to_vector_i64()[0],
                                                          box, site.inputs[0].shape()),
                                          {DType::i64, part.device()});
   return tensors::where(is_here, in_whole, nowhere);
