@@ -127,6 +127,9 @@ TEST_F(CudaTest, RowsAreAsOnTheHost) {
 TEST_F(CudaTest, ClassRowsAreAsOnTheHost) {
   expect_class_rows_as_on_host(kGpu);
 }
+TEST_F(CudaTest, ConvolutionsAreAsOnTheHost) {
+  expect_convolutions_as_on_host(kGpu);
+}
 TEST_F(CudaTest, PicksAreAsOnTheHost) {
   expect_picks_as_on_host(kGpu);
 }

@@ -35,6 +35,9 @@ TEST_F(DeviceFamiliesTest, RowsAreAsOnTheHost) {
 TEST_F(DeviceFamiliesTest, ClassRowsAreAsOnTheHost) {
   expect_class_rows_as_on_host(kSecondGpu);
 }
+TEST_F(DeviceFamiliesTest, ConvolutionsAreAsOnTheHost) {
+  expect_convolutions_as_on_host(kSecondGpu);
+}
 TEST_F(DeviceFamiliesTest, PicksAreAsOnTheHost) {
   expect_picks_as_on_host(kSecondGpu);
 }

@@ -1,4 +1,4 @@
-// The fused operations over rows (DeviceFamilies).
+// The fused operations over rows, and convolutions (DeviceFamilies).
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -6,6 +6,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/convolution.h"
 #include "tensor/device_comparison.h"
 #include "tensor/device_families.h"
 
@@ -171,6 +172,43 @@ void expect_class_rows_as_on_host(Device device) {
   }
   // The device works on.
   EXPECT_EQ(sum(ones({3}, {DType::f32, device})).item(), 3);
+}
+
+void expect_convolutions_as_on_host(Device device) {
+  struct Case {
+    Shape input, weight;
+    ConvOptions options;
+  };
+  const std::vector<Case> cases = {
+      {{2, 3, 7, 6}, {4, 3, 3, 2}, {}},
+      {{1, 4, 5, 5}, {6, 2, 3, 3}, {.stride = 2, .padding = 1, .groups = 2}},
+      {{3, 2, 9, 8},
+       {2, 1, 2, 3},
+       {.stride = {3, 1}, .padding = {0, 2}, .dilation = {2, 1}, .groups = 2}},
+      {{2, 3, 4, 4}, {5, 3, 1, 1}, {}},
+      {{2, 3, 4, 4}, {5, 3, 1, 1}, {.stride = 2}},
+      {{0, 3, 4, 4}, {5, 3, 2, 2}, {}}};
+  for (const DType dtype : kFloatings) {
+    for (const Case& each : cases) {
+      const LocalTensor input = row_numbers(each.input, dtype, 1);
+      const LocalTensor weight = row_numbers(each.weight, dtype, 2);
+      const std::string what = described("conv2d", input) + shape_to_string(each.weight);
+      const LocalTensor output = conv2d(input, weight, each.options);
+      const LocalTensor grad = row_numbers(output.shape(), dtype, 3);
+      const LocalTensor far = like(input, device), windows = like(weight, device);
+      const LocalTensor turned = windows.transpose(0, 1).clone().transpose(0, 1);
+      const LocalTensor back = grad.to(device);
+      expect_close(conv2d(far, turned, each.options), output, device, what);
+      const HeightWidth size(each.input[2], each.input[3]);
+      expect_close(conv2d_input_gradient(back, windows, size, each.options),
+                   conv2d_input_gradient(grad, weight, size, each.options), device,
+                   what + " of input");
+      const HeightWidth window(each.weight[2], each.weight[3]);
+      expect_close(conv2d_weight_gradient(back, far, window, each.options),
+                   conv2d_weight_gradient(grad, input, window, each.options), device,
+                   what + " of weight");
+    }
+  }
 }
 
 }  // namespace dtrun::tensors

@@ -13,7 +13,8 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "loops/thread_pool.h"
-#include "ops/map_call.h"
+#include "ops/device_convolution.h"
+#include "require.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -218,8 +219,7 @@ void run_weight_gradient(const Conv& c, const T* grad, const T* input, T* sums, 
 }
 
 DType conv_dtype(std::string_view name, const LocalTensor& a, const LocalTensor& b) {
-  require_host(name, a);
-  require_host(name, b);
+  require_one_device(name, a, b);
   if (a.dtype() != b.dtype() || !is_floating_point(a.dtype())) {
     refuse_conv(fmt::format("{} and {}", dtype_name(a.dtype()), dtype_name(b.dtype())),
                 "both have one floating point dtype", "to()");
@@ -259,8 +259,11 @@ LocalTensor conv2d(const LocalTensor& input, const LocalTensor& weight,
                    const ConvOptions& options) {
   const DType compute = conv_dtype("conv2d", input, weight);
   const Shape shape = conv2d_shape(input.shape(), weight.shape(), options);
-  const LocalTensor output = empty(shape, {compute});
+  const LocalTensor output = empty(shape, {compute, input.device()});
   if (output.numel() == 0) return output.to(input.dtype());
+  if (!input.device().is_cpu()) {
+    return conv2d_on_device(input, weight, {input.shape(), weight.shape(), shape}, options);
+  }
   const Conv c(input.shape(), weight.shape(), shape, options);
   const LocalTensor images = input.to(compute).contiguous();
   const LocalTensor windows = weight.to(compute).contiguous();
@@ -278,8 +281,12 @@ LocalTensor conv2d_input_gradient(const LocalTensor& grad, const LocalTensor& we
                                   HeightWidth size, const ConvOptions& options) {
   const DType compute = conv_dtype("conv2d_input_gradient", grad, weight);
   const Shape shape = {grad.size(0), weight.size(1) * options.groups, size.height, size.width};
-  const LocalTensor input = zeros(shape, {compute});
+  const LocalTensor input = zeros(shape, {compute, grad.device()});
   if (input.numel() == 0) return input.to(grad.dtype());
+  if (!grad.device().is_cpu()) {
+    return conv2d_input_gradient_on_device(grad, weight, {shape, weight.shape(), grad.shape()},
+                                           options);
+  }
   const Conv c(shape, weight.shape(), grad.shape(), options);
   const LocalTensor gradients = grad.to(compute).contiguous();
   const LocalTensor windows = weight.to(compute).contiguous();
@@ -297,7 +304,13 @@ LocalTensor conv2d_weight_gradient(const LocalTensor& grad, const LocalTensor& i
                                    HeightWidth size, const ConvOptions& options) {
   const DType compute = conv_dtype("conv2d_weight_gradient", grad, input);
   const Shape shape = {grad.size(1), input.size(1) / options.groups, size.height, size.width};
-  if (numel(shape) == 0 || grad.numel() == 0) return zeros(shape, {grad.dtype()});
+  if (numel(shape) == 0 || grad.numel() == 0) {
+    return zeros(shape, {grad.dtype(), grad.device()});
+  }
+  if (!grad.device().is_cpu()) {
+    return conv2d_weight_gradient_on_device(grad, input, {input.shape(), shape, grad.shape()},
+                                            options);
+  }
   const Conv c(input.shape(), shape, grad.shape(), options);
   const std::int64_t sum_count = (c.samples + samples_a_sum(c) - 1) / samples_a_sum(c);
   const LocalTensor sums = zeros({sum_count, numel(shape)}, {compute});

@@ -1,6 +1,6 @@
 // Convolution of images, [n, channels, height, width], as torch.nn.functional.conv2d, and its
-// gradients. Host only; floating point; f16 and bf16 are computed in f32 and rounded once. The same
-// bits for every number of threads.
+// gradients. Floating point; f16 and bf16 are computed in f32 and rounded once. The same bits for
+// every number of threads. On CUDA the columns of up to 2^26 elements are made at a time.
 #pragma once
 
 #include <cstdint>
