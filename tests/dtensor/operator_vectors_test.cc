@@ -11,7 +11,6 @@
 #include <map>
 #include <mutex>
 
-#include "cuda/context.h"
 #include "dtensor/operators/operators.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/base/error.h"
@@ -19,7 +18,7 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/cuda.h"
 #include "support/rank_threads.h"
-#include "tensor/simulated_cuda.h"
+#include "tensor/simulated_devices.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -212,19 +211,10 @@ TEST(OperatorVectorsTest, NoOperatorGivesAWrongValueOrGradient) {
   EXPECT_GT(all.right, 0) << "no case in " << folder;
 }
 
-class DeviceVectorsTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
-  }
-  tensors::cuda::SimulatedCuda simulation_;
-  tensors::cuda::CudaContext context_{tensors::cuda::SimulatedCuda::api(),
-                                      tensors::cuda::SimulatedCuda::blas()};
-  tensors::cuda::ContextGuard guard_{context_};
-};
-
 /// Each case without its mesh: the whole tensors on a simulated device.
-TEST_F(DeviceVectorsTest, NoOperatorIsWrongOrRefusedOnADevice) {
+TEST(OperatorVectorsTest, NoOperatorIsWrongOrRefusedOnADevice) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const tensors::cuda::SimulatedDevices devices;
   constexpr tensors::Device kGpu{tensors::DeviceType::cuda, 0};
   const auto place = [](const boost::json::object& input) {
     return Tensor(tensor_of(input).to(kGpu));

@@ -23,4 +23,3 @@ list(TRANSFORM operator_tables REPLACE "(.+)" "dtensor/operators/\\1.cc")
 dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test_vectors dtrun_simulated_cuda PROCESSORS 2
   WITH ${operator_tables} dtensor/operator_devices.cc dtensor/operator_samples.cc DEFINITIONS DTRUN_DOCS="${PROJECT_SOURCE_DIR}/docs" DTRUN_HEADERS="${PROJECT_SOURCE_DIR}/dtensor/include"
   SOURCES autograd check_rule device_mesh tensor redistribute redistribute_vectors composed elementwise index operator_vectors reduction rows random random_program ops)
-target_include_directories(dtensor_rank_tests PRIVATE ${PROJECT_SOURCE_DIR}/tensor/src)
