@@ -19,6 +19,7 @@
 
 #include "dtrun/base/env.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/attention.h"
 #include "dtrun/tensor/ops/index.h"
 #include "dtrun/tensor/ops/optimizer.h"
 #include "dtrun/tensor/threads.h"
@@ -45,10 +46,31 @@ struct Case {
   }
 };
 
-const char* const kOps[] = {
-    "add",      "mul_number",  "exp",         "tanh",      "gelu",      "add_row",     "sum",
-    "sum_rows", "sum_columns", "amax",        "var_rows",  "softmax",   "log_softmax", "layer_norm",
-    "rms_norm", "cumsum_rows", "argmax_rows", "sort_rows", "pick_rows", "adamw",       "matmul"};
+const char* const kOps[] = {"add",
+                            "mul_number",
+                            "exp",
+                            "tanh",
+                            "gelu",
+                            "add_row",
+                            "sum",
+                            "sum_rows",
+                            "sum_columns",
+                            "amax",
+                            "var_rows",
+                            "softmax",
+                            "log_softmax",
+                            "layer_norm",
+                            "rms_norm",
+                            "cumsum_rows",
+                            "argmax_rows",
+                            "sort_rows",
+                            "pick_rows",
+                            "adamw",
+                            "matmul",
+                            "attention",
+                            "attention_causal",
+                            "attention_backward",
+                            "attention_causal_backward"};
 
 Call pointwise_call(const std::string& op, const LocalTensor& x) {
   if (op == "add") return [x] { tensors::add(x, x); };
@@ -102,7 +124,20 @@ Call adamw_call(std::int64_t elements) {
   return [=] { tensors::adam_step_(parameters, gradients, first, second, {}); };
 }
 
+/// One sample of 8 heads, numbers of 64.
+Call attention_call(const Case& what) {
+  const tensors::Shape shape = {1, 8, std::max<std::int64_t>(1, what.elements / 512), 64};
+  std::vector<LocalTensor> x;
+  for (std::uint64_t i = 0; i < 4; ++i) x.push_back(tensors::randn(shape, {i}).to(what.dtype));
+  tensors::AttentionForm form{.scale = 0.125};
+  if (what.op.find("causal") != std::string::npos) form.causal_from = 0;
+  const tensors::Attended result = tensors::attention(x[0], x[1], x[2], form);
+  if (!what.op.ends_with("backward")) return [=] { tensors::attention(x[0], x[1], x[2], form); };
+  return [=] { tensors::attention_backward(x[3], x[0], x[1], x[2], result, form); };
+}
+
 Call call_of(const Case& what) {
+  if (what.op.starts_with("attention")) return attention_call(what);
   if (what.op == "adamw") return adamw_call(what.elements);
   if (what.op == "matmul") {
     const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(what.elements)));
@@ -145,7 +180,7 @@ void compare(const Case& what, int rounds, bench::PythonPeer* torch) {
     if (theirs) other = std::min(other, *theirs);
   }
   const bool known = std::isfinite(other);
-  fmt::print("{:<12}{:<6}{:>10}{:>4}{:>12.2f}{:>12}{:>8}\n", what.op,
+  fmt::print("{:<26}{:<6}{:>10}{:>4}{:>12.2f}{:>12}{:>8}\n", what.op,
              tensors::dtype_short_name(what.dtype), what.elements, what.threads, own / 1e3,
              known ? fmt::format("{:.2f}", other / 1e3) : "-",
              known ? fmt::format("{:.2f}", other / own) : "-");
@@ -175,7 +210,7 @@ int main(int argc, char** argv) {
   } else {
     fmt::print("no python with PyTorch at {}: tests/lab/torch-up makes one\n", python);
   }
-  fmt::print("{:<12}{:<6}{:>10}{:>4}{:>12}{:>12}{:>8}\n", "operation", "dtype", "elements", "thr",
+  fmt::print("{:<26}{:<6}{:>10}{:>4}{:>12}{:>12}{:>8}\n", "operation", "dtype", "elements", "thr",
              "dtrun us", "torch us", "ratio");
   for (const std::string& op : only)
     for (const std::string& dtype : dtypes)

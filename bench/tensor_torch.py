@@ -24,14 +24,27 @@ def adamw_call(elements):
     return optimizers[took.index(min(took))].step
 
 
+def attention_call(op, dtype, elements):
+    """One sample of 8 heads, numbers of 64."""
+    query, key, value, gradient = (torch.randn(1, 8, max(1, elements // 512), 64).to(dtype) for _ in range(4))
+    causal = "causal" in op
+    if not op.endswith("backward"):
+        return lambda: F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+    result, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal)
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    return lambda: backward(gradient, query, key, value, result, logsumexp, 0.0, causal)
+
+
 def call_of(op, dtype, elements):
+    if op.startswith("attention"):
+        return attention_call(op, dtype, elements)
     count = max(elements, 4)
     x = torch.randn(count).to(dtype)
     row = min(count, ROW)
     rows = x.view(-1, row)
     weight, bias = torch.ones(row, dtype=dtype), torch.zeros(row, dtype=dtype)
     side = int(elements**0.5)
-    if op in ("matmul", "attention"):
+    if op == "matmul":
         x = None
     if op == "adamw":
         return adamw_call(elements)

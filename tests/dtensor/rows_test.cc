@@ -329,6 +329,12 @@ TEST(RowsTest, AttentionHasTheRightGradientsOnEveryLayout) {
       expect_right_on_meshes(function, shape);
     }
   }
+  for (const int which : {0, 1, 2}) {
+    const Function of_squares = [which](const Tensor& x) {
+      return attention_of(which, {.is_causal = true})(x * x);
+    };
+    expect_second_derivative_right(of_squares, randn({2, 4, which == 0 ? 3 : 5, 2}, {1}, kDoubles));
+  }
   const Tensor blind = attention_of(0, {.attn_mask = mask})(randn({2, 4, 3, 2}, {1}, kDoubles));
   EXPECT_EQ(sum(abs(blind.select(2, 1))).item(), 0);
 }
@@ -362,6 +368,25 @@ TEST(RowsTest, AttentionShardedOverHeadsStaysSo) {
         distribute_tensor(randn({2, 4, 3, 2}, {1}), mesh, {Shard(1)}, {.source_rank = -1});
     const Tensor result = scaled_dot_product_attention(x, x, x, {.is_causal = true});
     EXPECT_EQ(placements_to_string(result.placements()), "[S(1)]");
+  });
+}
+
+TEST(RowsTest, AttentionOfCutQueriesStaysSo) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor whole = randn({2, 5, 3}, {1}, kDoubles).requires_grad_();
+    const Tensor part =
+        distribute_tensor(whole.detach(), mesh, {Shard(1)}, {.source_rank = -1}).requires_grad_();
+    const Tensor keys = distribute_tensor(whole.detach(), mesh, {Replicate()}, {.source_rank = -1})
+                            .requires_grad_();
+    const Tensor result = scaled_dot_product_attention(part, keys, keys, {.is_causal = true});
+    EXPECT_EQ(placements_to_string(result.placements()), "[S(1)]");
+    sum(square(result)).backward();
+    EXPECT_EQ(placements_to_string(part.grad().placements()), "[S(1)]");
+    const Tensor alone = whole.detach().requires_grad_();
+    sum(square(scaled_dot_product_attention(whole, alone, alone, {.is_causal = true}))).backward();
+    EXPECT_EQ(difference(part.grad().full_tensor(), whole.grad(), {1e-13, 1e-13}), "");
+    EXPECT_EQ(difference(keys.grad().full_tensor(), alone.grad(), {1e-13, 1e-13}), "");
   });
 }
 

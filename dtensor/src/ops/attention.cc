@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "autograd/call.h"
 #include "dtrun/base/error.h"
@@ -11,6 +12,7 @@
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/dtensor/ops/views.h"
+#include "dtrun/tensor/ops/attention.h"
 #include "dtrun/tensor/ops/pointwise.h"
 
 namespace dtrun::dtensor {
@@ -106,15 +108,182 @@ Tensor masked_softmax(const Tensor& scores, const Tensor& mask) {
   return where(blind, none, softmax(where(blind, none, masked), -1));
 }
 
+/// Which keys a query sees, and how scores are scaled.
+struct Sight {
+  double scale;
+  bool causal;
+};
+
+Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& mask,
+                         const Sight& sight) {
+  Tensor scores = matmul(query * sight.scale, key.transpose(-2, -1));
+  if (sight.causal) scores = call(kCausal, scores, None{}, Fill{kMinusInfinity});
+  return mask.defined() ? masked_softmax(scores, mask) : softmax(scores, -1);
+}
+
+/// [batch..., L, E], [batch..., S, E], [batch..., S, Ev] and a mask behind `first` others that run
+/// over batch and L. Queries are cut, too: a part of the keys' gradients is a sum then.
+Rules& attention_rules(Rules& r, Metas in, std::size_t first, std::size_t after) {
+  const int batch = static_cast<int>(in[first].shape.size()) - 2;
+  const auto dims = [batch](int rows) {
+    Rules::Indices indices;
+    for (int d = 0; d < batch; ++d) indices.push_back(d);
+    indices.push_back(rows);
+    indices.push_back(sharding::kBroadcast);
+    return indices;
+  };
+  const Rules::Indices queries = dims(batch), keys = dims(sharding::kBroadcast);
+  std::vector<Rules::Indices> inputs(first, queries);
+  inputs.insert(inputs.end(), {queries, keys, keys});
+  for (std::size_t i = 0; i < after; ++i) inputs.push_back(queries);
+  // The sums have no dim of numbers.
+  if (after == 2) inputs.back().pop_back();
+  if (inputs.size() < in.size()) {
+    const Shape& mask = in.back().shape;
+    Rules::Indices indices(mask.size(), sharding::kBroadcast);
+    for (std::size_t d = 0; d + 1 < mask.size(); ++d) {
+      const int index = batch + 2 - static_cast<int>(mask.size() - d);
+      if (mask[d] != 1) indices[d] = index;
+    }
+    inputs.push_back(std::move(indices));
+  }
+  return r.indices(std::move(inputs), queries).cut_all();
+}
+
+tensors::AttentionForm local_form(const Sight& sight, const Site& site, const LocalTensor* mask) {
+  tensors::AttentionForm form{.scale = sight.scale};
+  if (mask != nullptr) form.mask = *mask;
+  if (sight.causal) {
+    const std::size_t queries = site.output ? site.output.shape().size() - 2 : 0;
+    form.causal_from = site.output ? site.output.local_box().offsets[queries] : 0;
+  }
+  return form;
+}
+
+/// What the pass over the keys leaves besides the result, for the way back.
+struct Attend {
+  Sight sight;
+  std::shared_ptr<LocalTensor> logsumexp;
+};
+using AttendContext = Context<None, Attend>;
+
+/// Gradients of keys and values, which the one pass finds with those of the queries.
+struct AttendBack {
+  Sight sight;
+  tensors::AttentionGradients* gradients;
+};
+
+/// gradient, query, key, value, result, logsumexp, [mask] -> the gradient of query
+constexpr Op<None, AttendBack> kAttentionBackward{
+    .name = "scaled_dot_product_attention_backward",
+    .meta = [](Metas in, const None&) { return in[1]; },
+    .rules = [](Rules& r, Metas in, const None&) { attention_rules(r, in, 1, 2); },
+    .local = [](Locals in, const None&, const AttendBack& v, const Site& site) -> LocalTensor {
+      const tensors::AttentionForm form =
+          local_form(v.sight, site, in.size() > 6 ? &in[6] : nullptr);
+      *v.gradients = tensors::attention_backward(in[0], in[1], in[2], in[3], {in[4], in[5]}, form);
+      return v.gradients->query;
+    }};
+
+/// Without the last dim, cut as the result is.
+Tensor sums_of(const Tensor& result, const LocalTensor& local) {
+  if (!result.is_distributed()) return local;
+  Shape shape = result.shape();
+  shape.pop_back();
+  return Tensor(make_spec(result.device_mesh(), result.placements(), std::move(shape),
+                          local.dtype(), result.spec().shard_order()),
+                local);
+}
+
+/// A gradient of what all queries see: the ranks that have some of them have a part of the sum.
+Tensor of_all_queries(const Tensor& of_queries, const LocalTensor& local, const Shape& shape) {
+  if (!of_queries.is_distributed()) return local;
+  const int queries = of_queries.dim() - 2;
+  Placements placements = of_queries.placements();
+  for (Placement& placement : placements) {
+    if (placement.is_shard() && placement.dim() == queries) placement = Partial();
+  }
+  return Tensor(make_spec(of_queries.device_mesh(), placements, shape, local.dtype()), local);
+}
+
+/// The same in operations that have gradients.
+Tensors attention_formula(const AttendContext& c) {
+  const Sight& sight = c.numbers().sight;
+  const Tensor q = c.input(0), k = c.input(1), v = c.input(2), g = c.grad();
+  const Tensor weights = attention_weights(q, k, c.inputs() > 3 ? c.input(3) : Tensor(), sight);
+  const Tensor slopes = matmul(g, v.transpose(-2, -1));
+  const Tensor scores = weights * (slopes - sum(slopes * weights, {-1}, true));
+  Tensors gradients(c.inputs());
+  if (c.needs(0)) gradients[0] = matmul(scores, k) * sight.scale;
+  if (c.needs(1)) gradients[1] = matmul(scores.transpose(-2, -1), q) * sight.scale;
+  if (c.needs(2)) gradients[2] = matmul(weights.transpose(-2, -1), g);
+  return gradients;
+}
+
+Tensors attention_gradients(const AttendContext& c) {
+  if (Graph::is_on()) return attention_formula(c);
+  const Tensor q = c.input(0), k = c.input(1), v = c.input(2), result = c.output();
+  const Tensor sums = sums_of(result, *c.numbers().logsumexp);
+  const Tensor mask = c.inputs() > 3 ? c.input(3) : Tensor();
+  const Tensor* const inputs[] = {&c.grad(), &q, &k, &v, &result, &sums, &mask};
+  tensors::AttentionGradients found;
+  Tensors gradients(c.inputs());
+  gradients[0] =
+      call(kAttentionBackward, std::span<const Tensor* const>(inputs, mask.defined() ? 7 : 6),
+           None{}, AttendBack{c.numbers().sight, &found});
+  gradients[1] = of_all_queries(gradients[0], found.key, c.shape(1));
+  gradients[2] = of_all_queries(gradients[0], found.value, c.shape(2));
+  return gradients;
+}
+
+/// query, key, value, [mask]
+constexpr Op<None, Attend> kAttention{
+    .name = "scaled_dot_product_attention",
+    .meta =
+        [](Metas in, const None&) {
+          Shape shape = in[0].shape;
+          shape.back() = in[2].shape.back();
+          return Meta{std::move(shape), in[0].dtype};
+        },
+    .rules = [](Rules& r, Metas in, const None&) { attention_rules(r, in, 0, 0); },
+    .local = [](Locals in, const None&, const Attend& v, const Site& site) -> LocalTensor {
+      const tensors::AttentionForm form =
+          local_form(v.sight, site, in.size() > 3 ? &in[3] : nullptr);
+      const tensors::Attended attended = tensors::attention(in[0], in[1], in[2], form);
+      *v.logsumexp = attended.logsumexp;
+      return attended.output;
+    },
+    .backward = attention_gradients,
+    .saves = Saves{0b1111, true}};
+
+Shape batch_of(const Tensor& a) {
+  return Shape(a.shape().begin(), a.shape().end() - std::min(a.dim(), 2));
+}
+Tensor with_batch(const Tensor& a, Shape batch) {
+  if (batch_of(a) == batch) return a;
+  batch.push_back(a.size(-2));
+  batch.push_back(a.size(-1));
+  return a.expand(batch);
+}
+
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
               const AttentionOptions& options) {
   const double length = static_cast<double>(std::max<std::int64_t>(query.size(-1), 1));
-  const double scale = options.scale.value_or(1 / std::sqrt(length));
-  Tensor scores = matmul(query * scale, key.transpose(-2, -1));
-  if (options.is_causal) scores = call(kCausal, scores, None{}, Fill{kMinusInfinity});
-  Tensor weights = mask.defined() ? masked_softmax(scores, mask) : softmax(scores, -1);
-  if (options.dropout_p != 0) weights = dropout(weights, {.p = options.dropout_p});
-  return matmul(weights, value);
+  const Sight sight{options.scale.value_or(1 / std::sqrt(length)), options.is_causal};
+  const bool learns_mask = mask.defined() && mask.requires_grad() && Graph::is_on();
+  if (options.dropout_p != 0 || learns_mask || !query.device().is_cpu()) {
+    Tensor weights = attention_weights(query, key, mask, sight);
+    if (options.dropout_p != 0) weights = dropout(weights, {.p = options.dropout_p});
+    return matmul(weights, value);
+  }
+  Shape batch = tensors::broadcast_shapes(batch_of(query), batch_of(key));
+  batch = tensors::broadcast_shapes(batch, batch_of(value));
+  if (mask.defined()) batch = tensors::broadcast_shapes(batch, batch_of(mask));
+  const Tensor q = with_batch(query, batch), k = with_batch(key, batch),
+               v = with_batch(value, batch);
+  const Tensor* const inputs[] = {&q, &k, &v, &mask};
+  return call(kAttention, std::span<const Tensor* const>(inputs, mask.defined() ? 4 : 3), None{},
+              Attend{sight, std::make_shared<LocalTensor>()});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Attention. Sharded over batch and heads; the dims of positions and of what is stored at them are
-// whole on every rank.
+// Attention. Sharded over batch, heads and the positions of queries; the positions of keys and what
+// is stored at each are whole on every rank.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,9 @@ struct AttentionOptions {
   bool enable_gqa = false;
 };
 /// softmax(query key^T * scale + mask) value: [..., L, E], [..., S, E], [..., S, Ev] -> [..., L,
-/// Ev]. A query that sees no key gets 0, as in PyTorch. It stores the scores: memory grows with
-/// L * S. @throws Error kInvalidArgument for shapes that do not fit, and a mask beside is_causal
+/// Ev]. A query that sees no key gets 0, as in PyTorch. Memory grows with L + S; with L * S where
+/// weights are dropped, the mask has a gradient, or the gradient one of its own, and on CUDA.
+/// @throws Error kInvalidArgument for shapes that do not fit, and a mask beside is_causal
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options = {});
 
