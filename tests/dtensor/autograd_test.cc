@@ -10,8 +10,6 @@
 namespace dtrun::dtensor {
 namespace {
 
-using Values = std::vector<double>;
-
 Tensor leaf_of(const Values& values) {
   return tensor_from(values, {static_cast<std::int64_t>(values.size())}, DType::f64)
       .requires_grad_();

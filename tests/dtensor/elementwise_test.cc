@@ -156,10 +156,6 @@ TEST(ElementwiseTest, WhatIsNoNumberPassesTheGradientOfRelu) {
   EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{1, 0, 1}));
 }
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-using Values = std::vector<double>;
 Tensor doubles(const Values& values) {
   return tensor_from(values, {static_cast<std::int64_t>(values.size())}, DType::f64);
 }

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
+#include <vector>
 
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -14,7 +16,10 @@
 namespace dtrun::dtensor {
 
 using Function = std::function<Tensor(const Tensor&)>;
+using Values = std::vector<double>;
 inline constexpr tensors::TensorOptions kDoubles{.dtype = DType::f64};
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// A number that all results have a part in, each another.
 inline Tensor weighed(const Tensor& result) {

@@ -173,17 +173,16 @@ TEST(IndexTest, AMaskStandsForThePositionsWhereItIsTrue) {
   const Tensor x = tensor({{1.0, 2.0, 3.0}, {4.0, 5.0, 6.0}});
   const Tensor columns = tensor({true, false, true}), rows = tensor({false, true});
   const Tensor elements = tensor({{true, false, false}, {false, true, true}});
-  using Elements = std::vector<double>;
-  EXPECT_EQ(masked_select(x, columns).to_vector(), (Elements{1, 3, 4, 6}));
+  EXPECT_EQ(masked_select(x, columns).to_vector(), (Values{1, 3, 4, 6}));
   EXPECT_EQ(masked_select(x, tensor({false})).shape(), (Shape{0}));
-  EXPECT_EQ(index(x, rows).to_vector(), (Elements{4, 5, 6}));
-  EXPECT_EQ(x[elements].to_vector(), (Elements{1, 5, 6}));
-  EXPECT_EQ(index(x, Tensors{rows, columns}).to_vector(), (Elements{4, 6}));
-  EXPECT_EQ(index(x, Tensors{tensor({1, 0}), columns}).to_vector(), (Elements{4, 3}));
+  EXPECT_EQ(index(x, rows).to_vector(), (Values{4, 5, 6}));
+  EXPECT_EQ(x[elements].to_vector(), (Values{1, 5, 6}));
+  EXPECT_EQ(index(x, Tensors{rows, columns}).to_vector(), (Values{4, 6}));
+  EXPECT_EQ(index(x, Tensors{tensor({1, 0}), columns}).to_vector(), (Values{4, 3}));
   EXPECT_EQ(index_put(x, elements, tensor({7.0, 8.0, 9.0})).to_vector(),
-            (Elements{7, 2, 3, 4, 8, 9}));
+            (Values{7, 2, 3, 4, 8, 9}));
   EXPECT_EQ(index_put(x, rows, tensor(0.5), PutMode::accumulate).to_vector(),
-            (Elements{1, 2, 3, 4.5, 5.5, 6.5}));
+            (Values{1, 2, 3, 4.5, 5.5, 6.5}));
   EXPECT_EQ(nonzero(elements).to_vector_i64(), (std::vector<std::int64_t>{0, 0, 1, 1, 1, 2}));
   EXPECT_EQ(nonzero(tensor({{0.0, 2.0}})).to_vector_i64(), (std::vector<std::int64_t>{0, 1}));
   EXPECT_EQ(nonzero(tensor(3.0)).shape(), (Shape{1, 0}));

@@ -14,9 +14,6 @@
 namespace dtrun::dtensor {
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
-
 /// With every placement of one axis, over three ranks: values only.
 void expect_same_on_meshes(const Function& function, const Tensor& whole) {
   const Tensor expected = function(whole);
@@ -52,7 +49,7 @@ TEST(ReductionTest, ExtremesAlongADimGiveTheGradientToTheFirst) {
 
 TEST(ReductionTest, PositionsAreThoseInTheWholeTensor) {
   // The greatest twice, the later one on a later rank, and a nan.
-  for (const double last : {9.0, kNotANumber}) {
+  for (const double last : {9.0, kNan}) {
     const Tensor whole = tensor_from(std::vector<double>{1, 9, 3, 4, 5, 9, 7, last, -2, 9, 8, -2},
                                      {4, 3}, DType::f64);
     expect_same_on_meshes([](const Tensor& x) { return argmax(x); }, whole);
@@ -77,7 +74,7 @@ TEST(ReductionTest, ARankWithoutElementsChangesNothing) {
   expect_same_on_meshes([](const Tensor& x) { return all(x, {0}); }, whole);
   expect_same_on_meshes([](const Tensor& x) { return prod(x, 0); }, whole);
   expect_same_on_meshes([](const Tensor& x) { return logsumexp(x, {0}); }, whole);
-  for (const double power : {0.0, 1.0, kInfinite, -kInfinite}) {
+  for (const double power : {0.0, 1.0, kInfinity, -kInfinity}) {
     expect_same_on_meshes([power](const Tensor& x) { return norm(x, power, {0}); }, whole);
   }
 }
@@ -105,12 +102,12 @@ TEST(ReductionTest, SumsOfAPrefixAreRight) {
                                  randn({4}, {1}, kDoubles));
   // An infinity has no part in the gradient of what comes after it.
   const Tensor x = tensor_from(std::vector<double>{1, 2}, {2}, DType::f64).requires_grad_();
-  cumsum(x, 0).backward(tensor_from(std::vector<double>{kInfinite, 1}, {2}, DType::f64));
-  EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{kInfinite, 1}));
+  cumsum(x, 0).backward(tensor_from(std::vector<double>{kInfinity, 1}, {2}, DType::f64));
+  EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{kInfinity, 1}));
 }
 
 TEST(ReductionTest, NormsAreRightOnEveryLayout) {
-  for (const double power : {0.0, 0.5, 1.0, 2.0, 3.0, kInfinite, -kInfinite}) {
+  for (const double power : {0.0, 0.5, 1.0, 2.0, 3.0, kInfinity, -kInfinity}) {
     SCOPED_TRACE(power);
     expect_right([power](const Tensor& x) { return norm(x, power); });
     expect_right([power](const Tensor& x) { return norm(x, power, {0}, true); });
@@ -180,7 +177,7 @@ TEST(ReductionTest, WhatHasNoAnswerIsRefused) {
   const auto expect_all_refused = [](const Tensor& empty, const Tensor& integers) {
     expect_refused([&] { amax(empty, {0}); }, "amax of no elements");
     expect_refused([&] { argmax(empty); }, "argmax of no elements");
-    expect_refused([&] { norm(empty, kInfinite); }, "norm of no elements");
+    expect_refused([&] { norm(empty, kInfinity); }, "norm of no elements");
     expect_refused([&] { var(integers); }, "does not take int64");
     expect_refused([&] { norm(integers); }, "does not take int64");
   };

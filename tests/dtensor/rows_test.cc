@@ -13,6 +13,7 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/random.h"
+#include "dtrun/dtensor/ops/reduction.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -66,10 +67,10 @@ TEST(RowsTest, AlongACutDimNothingIsGathered) {
 }
 
 TEST(RowsTest, AlongACutDimSpecialValuesAndHalvesAreThoseOfWholeRows) {
-  const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
-  const Tensor columns = tensor_from(
-      std::vector<double>{-infinity, infinity, nan, -3, -infinity, 2, 1, 800, -infinity, 0, 5, 801},
-      {3, 4}, DType::f64);
+  const Tensor columns =
+      tensor_from(std::vector<double>{-kInfinity, kInfinity, kNan, -3, -kInfinity, 2, 1, 800,
+                                      -kInfinity, 0, 5, 801},
+                  {3, 4}, DType::f64);
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     const Tensor whole = columns.to(dtype);
     test::run_ranks(3, [&](const ProcessGroup& group) {
