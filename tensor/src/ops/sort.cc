@@ -2,8 +2,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <numeric>
-#include <vector>
+#include <cstdint>
+#include <limits>
 
 #include "cuda/index.h"
 #include "dtrun/base/error.h"
@@ -12,35 +12,10 @@
 #include "element.h"
 #include "loops/line.h"
 #include "loops/thread_pool.h"
+#include "ops/radix_order.h"
 
 namespace dtrun::tensors {
 namespace {
-
-/// nan is the greatest.
-template <typename C>
-bool less(C a, C b) {
-  if constexpr (std::is_floating_point_v<C>) return a < b || (b != b && a == a);
-  return a < b;
-}
-
-/// The first `count` positions of the ordered line. Of equals the earlier one comes first.
-template <typename C>
-void order(const std::vector<C>& values, SortOrder direction, std::size_t count,
-           std::vector<std::int64_t>& positions) {
-  std::iota(positions.begin(), positions.end(), 0);
-  const auto before = [&](std::int64_t i, std::int64_t j) {
-    const C a = values[static_cast<std::size_t>(i)], b = values[static_cast<std::size_t>(j)];
-    if (less(a, b)) return direction == SortOrder::ascending;
-    if (less(b, a)) return direction == SortOrder::descending;
-    return i < j;
-  };
-  const auto middle = positions.begin() + static_cast<std::ptrdiff_t>(count);
-  if (count == positions.size()) {
-    std::sort(positions.begin(), positions.end(), before);
-  } else {
-    std::partial_sort(positions.begin(), middle, positions.end(), before);
-  }
-}
 
 struct Lines {
   const LocalTensor& a;
@@ -50,27 +25,44 @@ struct Lines {
   SortOrder direction;
 };
 
-template <typename T>
-void sort_line(const Lines& lines, std::int64_t line) {
+template <typename T, typename Key>
+void sort_line(const Lines& lines, std::int64_t line, RadixOrder<Key>& order) {
   const auto d = static_cast<std::size_t>(lines.dim);
   const auto start = [&](const LocalTensor& tensor) {
     return line_offset(lines.a.shape(), tensor.strides(), lines.dim, line);
   };
   const T* const from = lines.a.data_as<const T>() + start(lines.a);
-  std::vector<ComputeType<T>> values(static_cast<std::size_t>(lines.a.shape()[d]));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = Element<T>::load(from[static_cast<std::int64_t>(i) * lines.a.strides()[d]]);
-  }
-  std::vector<std::int64_t> positions(values.size());
-  order(values, lines.direction, static_cast<std::size_t>(lines.kept), positions);
+  const std::int64_t step = lines.a.strides()[d];
+  // Equals keep their order in both directions.
+  const Key turned = lines.direction == SortOrder::descending ? ~Key{0} : Key{0};
+  const auto key_of = [&](std::size_t i) {
+    const T element = from[static_cast<std::int64_t>(i) * step];
+    return static_cast<Key>(order_key(Element<T>::load(element)) ^ turned);
+  };
   T* const to = lines.out.values.data_as<T>() + start(lines.out.values);
   std::int64_t* const numbers =
       lines.out.indices.data_as<std::int64_t>() + start(lines.out.indices);
-  for (std::int64_t i = 0; i < lines.kept; ++i) {
-    const std::int64_t position = positions[static_cast<std::size_t>(i)];
-    to[i * lines.out.values.strides()[d]] = from[position * lines.a.strides()[d]];
-    numbers[i * lines.out.indices.strides()[d]] = position;
+  const std::int64_t to_step = lines.out.values.strides()[d];
+  const std::int64_t number_step = lines.out.indices.strides()[d];
+  std::int64_t i = 0;
+  const auto length = static_cast<std::size_t>(lines.a.shape()[d]);
+  for (const auto& entry : order.first(static_cast<std::size_t>(lines.kept), length, key_of)) {
+    const auto position = static_cast<std::int64_t>(entry.position);
+    to[i * to_step] = from[position * step];
+    numbers[i * number_step] = position;
+    ++i;
   }
+}
+
+/// Key: of the elements' own width, or as wide as a position.
+template <typename T, typename Key>
+void sort_all(const Lines& lines, std::int64_t length) {
+  parallel_for(lines.a.numel() / length, std::max<std::int64_t>(1, 2048 / length),
+               [&](std::int64_t begin, std::int64_t end) {
+                 RadixOrder<Key> order;
+                 for (std::int64_t line = begin; line < end; ++line)
+                   sort_line<T, Key>(lines, line, order);
+               });
 }
 
 Sorted sort_lines(const LocalTensor& tensor, int dim, std::int64_t kept, SortOrder direction) {
@@ -85,10 +77,12 @@ Sorted sort_lines(const LocalTensor& tensor, int dim, std::int64_t kept, SortOrd
     const Lines lines{a, out, dim, kept, direction};
     dispatch(a.dtype(), [&](auto tag) {
       using T = typename decltype(tag)::Type;
-      parallel_for(a.numel() / length, std::max<std::int64_t>(1, 2048 / length),
-                   [&](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t line = begin; line < end; ++line) sort_line<T>(lines, line);
-                   });
+      using Key = decltype(order_key(ComputeType<T>{}));
+      if (length > std::numeric_limits<std::uint32_t>::max()) {
+        sort_all<T, std::uint64_t>(lines, length);
+      } else {
+        sort_all<T, Key>(lines, length);
+      }
     });
   }
   if (tensor.dim() != 0) return out;
