@@ -112,13 +112,15 @@ void set_num_threads(int count) {
 // Where threads share CPUs, who spins keeps the others from their work.
 ThreadPool::ThreadPool(int threads)
     : threads_(threads),
-      spins_(static_cast<std::size_t>(threads) <= base::allowed_cpus().size() ? kSpins : 0) {
+      spins_(static_cast<std::size_t>(threads) <= base::allowed_cpus().size() ? kSpins : 0),
+      shares_(static_cast<std::size_t>(threads)) {
   // A signal is for the threads that the program made.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    for (std::size_t own = 1; own < shares_.size(); ++own)
+      workers_.emplace_back([this, own] { work(own); });
   } catch (const std::system_error&) {
     // With fewer threads the results are the same.
   }
@@ -135,35 +137,47 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::run(const ChunkedLoop& loop) {
   loop_ = loop;
   failure_ = nullptr;
-  next_chunk_.store(0, std::memory_order_relaxed);
+  failed_chunk_.store(kNone, std::memory_order_relaxed);
+  const std::int64_t chunks = loop.chunks();
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < shares_.size(); ++i) {
+    shares_[i].next.store(begin, std::memory_order_relaxed);
+    begin += (chunks - begin) / static_cast<std::int64_t>(shares_.size() - i);
+    shares_[i].end = begin;
+  }
   open_.store(true);
   epoch_.fetch_add(1);
   if (sleepers_.load() != 0) base::futex_wake_all(epoch_);
-  run_chunks();
+  run_chunks(0);
   open_.store(false);
   wait_until_left();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-void ThreadPool::run_chunks() {
-  const std::int64_t chunks = loop_.chunks();
+void ThreadPool::run_chunks(std::size_t own) {
+  for (std::size_t i = 0; i < shares_.size(); ++i) run_share(shares_[(own + i) % shares_.size()]);
+}
+
+void ThreadPool::run_share(Share& share) {
   for (;;) {
-    const std::int64_t chunk = next_chunk_.fetch_add(1, std::memory_order_relaxed);
-    if (chunk >= chunks) return;
+    // Looked at first: who comes late must not write where the others count.
+    if (share.next.load(std::memory_order_relaxed) >= share.end) return;
+    const std::int64_t chunk = share.next.fetch_add(1, std::memory_order_relaxed);
+    if (chunk >= share.end) return;
+    if (chunk > failed_chunk_.load(std::memory_order_relaxed)) continue;
     try {
       loop_.run_chunk(chunk);
     } catch (...) {
       note_failure(chunk);
-      next_chunk_.store(chunks, std::memory_order_relaxed);
     }
   }
 }
 
 void ThreadPool::note_failure(std::int64_t chunk) {
   const std::lock_guard lock(failure_mutex_);
-  if (failure_ && failed_chunk_ < chunk) return;
+  if (failed_chunk_.load() < chunk) return;
   failure_ = std::current_exception();
-  failed_chunk_ = chunk;
+  failed_chunk_.store(chunk);
 }
 
 void ThreadPool::wait_until_left() {
@@ -193,14 +207,14 @@ std::uint32_t ThreadPool::next_epoch(std::uint32_t seen) {
   return epoch;
 }
 
-void ThreadPool::work() {
+void ThreadPool::work(std::size_t own) {
   ::pthread_setname_np(::pthread_self(), "dtrun-compute");
   const InsideLoop inside(pool_of_thread);
   std::uint32_t seen = 0;
   while (!stopping_.load()) {
     // Entering before looking: the caller closes before it looks who is inside.
     inside_.fetch_add(1);
-    if (open_.load()) run_chunks();
+    if (open_.load()) run_chunks(own);
     if (inside_.fetch_sub(1) == 1 && caller_sleeps_.load()) base::futex_wake_all(inside_);
     seen = next_epoch(seen);
   }

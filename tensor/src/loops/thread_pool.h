@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <type_traits>
@@ -39,24 +40,31 @@ class ThreadPool {
 
   /// As many as were asked for.
   int threads() const { return threads_; }
-  /// Returns when all chunks are done. The exception of the first chunk, by its number, that throws
-  /// is thrown here; chunks behind it may not have run.
+  /// Returns when all chunks are done. A thread begins with the same share of them in every loop of
+  /// their number, whose elements its cache may hold; who is done takes of the others' shares. The
+  /// exception of the first chunk, by its number, that throws is thrown here; chunks behind it may
+  /// not have run.
   void run(const ChunkedLoop& loop);
 
  private:
-  void work();
-  void run_chunks();
+  struct alignas(64) Share {
+    std::atomic<std::int64_t> next{0};
+    std::int64_t end = 0;
+  };
+  void work(std::size_t own);
+  void run_chunks(std::size_t own);
+  void run_share(Share& share);
   void note_failure(std::int64_t chunk);
   void wait_until_left();
   std::uint32_t next_epoch(std::uint32_t seen);
+  static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 
-  // The loop may be read by those who have entered and then seen it open; it is written only while
-  // it is closed and nobody is inside.
+  // The loop and the shares' ends may be read by those who have entered and then seen it open; they
+  // are written only while it is closed and nobody is inside.
   ChunkedLoop loop_{};
   std::exception_ptr failure_;
-  std::int64_t failed_chunk_ = 0;
+  std::atomic<std::int64_t> failed_chunk_{kNone};  ///< the first that is known
   std::mutex failure_mutex_;
-  alignas(64) std::atomic<std::int64_t> next_chunk_{0};
   alignas(64) std::atomic<std::uint32_t> inside_{0};  ///< workers; a futex of the caller's
   std::atomic<bool> caller_sleeps_{false};
   alignas(64) std::atomic<std::uint32_t> epoch_{0};  ///< a futex of the workers'
@@ -65,6 +73,7 @@ class ThreadPool {
   std::atomic<bool> stopping_{false};
   const int threads_;
   const int spins_;
+  std::vector<Share> shares_;  ///< the caller's first
   std::vector<std::thread> workers_;
 };
 
