@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
@@ -72,6 +76,60 @@ TEST_F(PointwiseTest, BitsDoNotDependOnTheLayout) {
     EXPECT_TRUE(same_bits(function(spread), expected));
     EXPECT_TRUE(same_bits(function(x.slice(0, 3, 5)), expected.slice(0, 3, 5)));
     EXPECT_TRUE(same_bits(function(x[7][3]), expected[7][3]));
+  }
+}
+
+struct Exact {
+  const char* name;
+  Function function;
+  double (*exact)(double);
+};
+const Exact kExact[] = {
+    {"exp", [](const LocalTensor& x) { return exp(x); }, [](double x) { return std::exp(x); }},
+    {"tanh", [](const LocalTensor& x) { return tanh(x); }, [](double x) { return std::tanh(x); }},
+    {"erf", [](const LocalTensor& x) { return erf(x); }, [](double x) { return std::erf(x); }}};
+
+/// Numbers of all sizes and signs, infinities, nan.
+LocalTensor every_so_many_floats(std::uint32_t step) {
+  const auto count = static_cast<std::int64_t>(0xffffffffu / step);
+  LocalTensor x = empty({count + 8});
+  float* const values = x.data_as<float>();
+  for (std::int64_t i = 0; i < count; ++i)
+    values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(i) * step);
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float special[] = {0.0f, -0.0f, infinity, -infinity, 88.722839f, 88.72284f, -103.97f, -104};
+  std::ranges::copy(special, values + count);
+  return x;
+}
+
+TEST_F(PointwiseTest, FunctionsAreWithinAFewUnitsInTheLastPlace) {
+  const LocalTensor x = every_so_many_floats(4099);
+  const float* const from = x.data_as<const float>();
+  for (const Exact& each : kExact) {
+    const LocalTensor result = each.function(x);
+    const float* const values = result.data_as<const float>();
+    double worst = 0;
+    for (std::int64_t i = 0; i < x.numel(); ++i) {
+      const double exact = each.exact(from[i]);
+      const auto nearest = static_cast<float>(exact);
+      if (std::isnan(exact) || std::isinf(nearest) || std::isinf(values[i]) || exact == 0) {
+        const bool same = std::isnan(exact) ? std::isnan(values[i]) : values[i] == nearest;
+        ASSERT_TRUE(same && (std::isnan(exact) || std::signbit(values[i]) == std::signbit(exact)))
+            << each.name << " of " << from[i] << " is " << values[i];
+        continue;
+      }
+      const double unit = std::ldexp(1.0, std::max(std::ilogb(nearest), -126) - 23);
+      worst = std::max(worst, std::fabs(values[i] - exact) / unit);
+    }
+    EXPECT_LE(worst, 4) << each.name;
+  }
+}
+
+TEST_F(PointwiseTest, Bfloat16IsWhatF32IsRounded) {
+  const LocalTensor x = every_so_many_floats(65521).to(DType::bf16);
+  for (const Exact& each : kExact) {
+    const LocalTensor narrow = each.function(x);
+    EXPECT_TRUE(same_bits(narrow, each.function(x.to(DType::f32)).to(DType::bf16))) << each.name;
   }
 }
 

@@ -1,8 +1,10 @@
 #include "formulas/exponential.h"
 #include "kernels/map_operators.h"
+#include "kernels/wide_math.h"
 
 namespace dtrun::tensors {
-const MapOperator kExp{"exp", Domain::to_floating, MapFunction::exp, one_floating<formulas::Exp>()};
+const MapOperator kExp{"exp", Domain::to_floating, MapFunction::exp,
+                       one_wide<MapFunction::exp, formulas::Exp>()};
 const MapOperator kLog{"log", Domain::to_floating, MapFunction::log, one_floating<formulas::Log>()};
 const MapOperator kLog2{"log2", Domain::to_floating, MapFunction::log2,
                         one_floating<formulas::Log2>()};
@@ -13,17 +15,17 @@ const MapOperator kLog1p{"log1p", Domain::to_floating, MapFunction::log1p,
 const MapOperator kExpm1{"expm1", Domain::to_floating, MapFunction::expm1,
                          one_floating<formulas::Expm1>()};
 const MapOperator kErf{"erf", Domain::to_floating, MapFunction::erf,
-                       one_floating<formulas::ErrorFunction>()};
+                       one_wide<MapFunction::erf, formulas::ErrorFunction>()};
 const MapOperator kErfc{"erfc", Domain::to_floating, MapFunction::erfc,
                         one_floating<formulas::ErrorComplement>()};
 const MapOperator kSigmoid{"sigmoid", Domain::to_floating, MapFunction::sigmoid,
-                           one_floating<formulas::Sigmoid>()};
+                           one_wide<MapFunction::sigmoid, formulas::Sigmoid>()};
 const MapOperator kSilu{"silu", Domain::floating, MapFunction::silu,
-                        one_floating<formulas::Silu>()};
+                        one_wide<MapFunction::silu, formulas::Silu>()};
 const MapOperator kGelu{"gelu", Domain::floating, MapFunction::gelu,
-                        one_floating<formulas::Gelu>()};
+                        one_wide<MapFunction::gelu, formulas::Gelu>()};
 const MapOperator kGeluTanh{"gelu", Domain::floating, MapFunction::gelu_tanh,
-                            one_floating<formulas::GeluTanh>()};
+                            one_wide<MapFunction::gelu_tanh, formulas::GeluTanh>()};
 const MapOperator kMish{"mish", Domain::floating, MapFunction::mish,
                         one_floating<formulas::Mish>()};
 const MapOperator kElu{"elu", Domain::floating, MapFunction::elu, one_floating<formulas::Elu>()};

@@ -140,9 +140,9 @@ A choose(A a, A b) {
   return std::is_same_v<Order, Max> ? (a > b ? a : b) : (a < b ? a : b);
 }
 
-/// @return whether there is a nan
+/// @return whether there is a nan; then the choice says nothing
 template <typename Order, typename A>
-DTRUN_MULTIVERSION bool choose_in_lanes(A* lanes, const A* data, std::int64_t groups) {
+DTRUN_MULTIVERSION bool choose_in_lanes(A& choice, const A* data, std::int64_t groups) {
   using Bits = std::conditional_t<sizeof(A) == 8, std::int64_t, std::int32_t>;
   constexpr std::int64_t kCount = kLanesOf<Extreme<Order>>;
   constexpr std::int64_t kHalf = kCount / 2;
@@ -160,9 +160,22 @@ DTRUN_MULTIVERSION bool choose_in_lanes(A* lanes, const A* data, std::int64_t gr
     }
     data += kCount;
   }
-  for (std::int64_t lane = 0; lane < kCount; ++lane) lanes[lane] = local[lane];
+  for (std::int64_t lane = 0; lane < kHalf; ++lane) {
+    local[lane] = choose<Order>(local[lane], local[kHalf + lane]);
+  }
+  for (std::int64_t lane = 0; lane < kHalf / 2; ++lane) {
+    local[lane] = choose<Order>(local[lane], local[kHalf / 2 + lane]);
+    unordered[lane] |= unordered[kHalf / 2 + lane];
+  }
   Bits any = 0;
-  for (std::int64_t lane = 0; lane < kHalf; ++lane) any |= unordered[lane];
+  for (std::int64_t lane = 0; lane < kHalf / 2; ++lane) any |= unordered[lane];
+  for (std::int64_t lane = 0; lane < kHalf / 4; ++lane) {
+    local[lane] = choose<Order>(local[lane], local[kHalf / 4 + lane]);
+  }
+  for (std::int64_t lane = 0; lane < kHalf / 8; ++lane) {
+    local[lane] = choose<Order>(local[lane], local[kHalf / 8 + lane]);
+  }
+  choice = choose<Order>(choose<Order>(local[0], local[1]), choose<Order>(local[2], local[3]));
   return any != 0;
 }
 
@@ -172,12 +185,11 @@ A extreme_of(const A* data, std::int64_t count) {
   using Op = Extreme<Order>;
   constexpr std::int64_t kCount = kLanesOf<Op>;
   const std::int64_t groups = count / kCount;
-  A lanes[kCount];
-  if (groups == 0 || choose_in_lanes<Order>(lanes, data, groups))
+  A choice;
+  if (groups == 0 || choose_in_lanes<Order>(choice, data, groups))
     return fold_in_lanes<Op>(data, count, Itself{});
-  fold_last<Op, kCount>(lanes, data + groups * kCount, count % kCount, Itself{});
-  const A result = combine_lanes<Op, kCount>(lanes);
-  return result == 0 ? fold_in_lanes<Op>(data, count, Itself{}) : result;
+  for (std::int64_t i = groups * kCount; i < count; ++i) choice = Op::apply(choice, data[i]);
+  return choice == 0 ? fold_in_lanes<Op>(data, count, Itself{}) : choice;
 }
 
 template <typename Op>

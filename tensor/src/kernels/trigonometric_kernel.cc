@@ -1,5 +1,6 @@
 #include "formulas/trigonometric.h"
 #include "kernels/map_operators.h"
+#include "kernels/wide_math.h"
 
 namespace dtrun::tensors {
 const MapOperator kSin{"sin", Domain::to_floating, MapFunction::sin,
@@ -13,7 +14,7 @@ const MapOperator kSinh{"sinh", Domain::to_floating, MapFunction::sinh,
 const MapOperator kCosh{"cosh", Domain::to_floating, MapFunction::cosh,
                         one_floating<formulas::HyperbolicCosine>()};
 const MapOperator kTanh{"tanh", Domain::to_floating, MapFunction::tanh,
-                        one_floating<formulas::HyperbolicTangent>()};
+                        one_wide<MapFunction::tanh, formulas::HyperbolicTangent>()};
 const MapOperator kAsin{"asin", Domain::to_floating, MapFunction::asin,
                         one_floating<formulas::ArcSine>()};
 const MapOperator kAcos{"acos", Domain::to_floating, MapFunction::acos,
