@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "dtrun/base/cpu_quota.h"
 #include "support/thrown_error.h"
 
 namespace dtrun::base {

@@ -307,7 +307,92 @@ TEST(CpuShareTest, RanksThatAreBoundToACpuEachAreNotCrowded) {
   std::vector<int> cpus;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &own)) cpus.push_back(cpu);
-  if (cpus.size() < 2 || cpu_quota()) GTEST_SKIP() << "needs two CPUs without a quota";
+  if (cpus.size() < 2 || base::cpu_quota()) GTEST_SKIP() << "needs two CPUs without a quota";
+  EXPECT_EQ(crowding_of({cpus[0], cpus[1]}), Crowding::alone);
+  EXPECT_EQ(crowding_of({cpus[0], cpus[0]}), Crowding::crowded);
+}
+
+TEST(LeakTest, NothingStaysOfGroupsThatWereMadeAndLeft) {
+  const auto use = [](const ProcessGroup& group) {
+    const ProcessGroup half = group.split({{0}, {1}}, "half");
+    group.all_reduce(tensors::ones({4}), ReduceOp::sum, {.async = true}).wait();
+    group.barrier();
+  };
+  for (const Transport transport : {Transport::automatic, Transport::tcp}) {
+    test::run_ranks(2, {.transport = transport}, use);
+    const Footprint before = footprint();
+    for (int i = 0; i < 100; ++i) test::run_ranks(2, {.transport = transport}, use);
+    const Footprint after = footprint();
+    EXPECT_EQ(after.descriptors, before.descriptors);
+    EXPECT_EQ(after.mappings, 0);
+    EXPECT_LE(after.threads, before.threads);
+  }
+}
+
+// Of the front of the commons and of its own heap each rank has a mapping, of a peer's heap none
+// before something in it is needed.
+TEST(StartTest, ARankMapsAPeersHeapWhenItFirstNeedsIt) {
+  constexpr int kRanks = 20;
+  static_assert(kRanks > Meeting::kMostWoken);
+  std::atomic<std::ptrdiff_t> after_barriers{0};
+  std::atomic<std::ptrdiff_t> descriptors{0};
+  const std::ptrdiff_t before = footprint().descriptors;
+  test::run_ranks(kRanks, [&](const ProcessGroup& group) {
+    for (int turn = 0; turn < 50; ++turn) group.barrier();
+    const LocalTensor tensor = tensors::full({4}, group.rank());
+    group.all_reduce(tensor);
+    EXPECT_EQ(tensor.to_vector(), std::vector<double>(4, kRanks * (kRanks - 1) / 2));
+    group.broadcast(tensor, 3);
+    if (group.rank() == 0) {
+      after_barriers = footprint().mappings;
+      descriptors = footprint().descriptors - before;
+    }
+    group.barrier();
+    const ProcessGroup pair = group.split({{0, 1}}, "pair");
+    if (pair.valid()) {
+      const Work receive = pair.irecv(tensors::zeros({1}), 1 - pair.rank());
+      pair.send(tensors::ones({1}), 1 - pair.rank());
+      receive.wait();
+    }
+    group.barrier();
+    // A message each way, and a table in rank 0's heap.
+    if (group.rank() == 0) {
+      EXPECT_LE(footprint().mappings, 2 * kRanks + 2);
+    }
+    group.barrier();
+  });
+  // Neighbours may have become one.
+  EXPECT_LE(after_barriers, 2 * kRanks);
+  EXPECT_LT(descriptors, 10 * kRanks);
+}
+
+/// Whether two ranks bound to those CPUs before they join are in each other's way.
+Crowding crowding_of(const std::vector<int>& cpus) {
+  const auto store = rendezvous::make_hash_store();
+  std::vector<Crowding> found(2);
+  std::vector<std::thread> threads;
+  for (int rank : {0, 1}) {
+    threads.emplace_back([&, rank] {
+      const auto index = static_cast<std::size_t>(rank);
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(cpus[index], &set);
+      ASSERT_EQ(::sched_setaffinity(0, sizeof(set), &set), 0);
+      found[index] = World::create(test::group_options(store, rank, 2))->crowding();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(found[0], found[1]);
+  return found[0];
+}
+
+TEST(CpuShareTest, RanksThatAreBoundToACpuEachAreNotCrowded) {
+  cpu_set_t own;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(own), &own), 0);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &own)) cpus.push_back(cpu);
+  if (cpus.size() < 2 || base::cpu_quota()) GTEST_SKIP() << "needs two CPUs without a quota";
   EXPECT_EQ(crowding_of({cpus[0], cpus[1]}), Crowding::alone);
   EXPECT_EQ(crowding_of({cpus[0], cpus[0]}), Crowding::crowded);
 }

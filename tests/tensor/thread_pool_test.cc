@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -120,6 +121,43 @@ TEST_F(ThreadPoolTest, AForkedChildMakesItsOwn) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+TEST_F(ThreadPoolTest, ANestedLoopThatThrowsLeavesThePoolAsItWas) {
+  set_num_threads(3);
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<int> visits{0};
+    const auto nested = [&](std::int64_t begin, std::int64_t) {
+      set_num_threads(2 + round % 2);
+      parallel_for(10, 1, [&](std::int64_t inner, std::int64_t) {
+        if (begin >= 20 && inner == 5) throw std::out_of_range(std::to_string(begin));
+        ++visits;
+      });
+    };
+    try {
+      parallel_for(30, 1, nested);
+      ADD_FAILURE() << "no exception";
+    } catch (const std::out_of_range& error) {
+      EXPECT_STREQ(error.what(), "20");
+    }
+    EXPECT_GE(visits, 205);
+  }
+}
+
+TEST_F(ThreadPoolTest, AChildThatIsForkedInAChunkRunsItsLoopsAlone) {
+  set_num_threads(3);
+  std::atomic<int> failed{0};
+  parallel_for(6, 1, [&](std::int64_t, std::int64_t) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int visits = 0;
+      parallel_for(100, 1, [&](std::int64_t, std::int64_t) { ++visits; });
+      ::_exit(visits == 100 ? 0 : 1);
+    }
+    int status = -1;
+    if (::waitpid(child, &status, 0) != child || status != 0) ++failed;
+  });
+  EXPECT_EQ(failed, 0);
 }
 
 TEST_F(ThreadPoolTest, ANumberOfThreadsThatIsNoneIsAnError) {

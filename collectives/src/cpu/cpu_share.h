@@ -7,20 +7,12 @@
 #include <optional>
 
 #include "commons.h"
+#include "dtrun/base/cpu_quota.h"
 
 namespace dtrun::collectives::cpu {
 
 /// Whether this machine has a core for each of the world's ranks on it.
 enum class Crowding { alone, crowded };
-
-/// The narrowest limit of CPU time among a process's cgroups.
-struct CpuQuota {
-  double cpus = 0;
-  std::uint64_t cgroup = 0;  ///< which one has it: its inode
-};
-/// nullopt: none. @param root where cgroups are mounted; @param membership as /proc/self/cgroup
-std::optional<CpuQuota> cpu_quota(const char* root = "/sys/fs/cgroup",
-                                  const char* membership = "/proc/self/cgroup");
 
 class CpuShare {
  public:
@@ -45,7 +37,7 @@ class CpuShare {
   int cpus_of_all() const;
 
   const Commons& commons_;
-  const std::optional<CpuQuota> quota_ = cpu_quota();
+  const std::optional<base::CpuQuota> quota_ = base::cpu_quota();
 };
 
 }  // namespace dtrun::collectives::cpu

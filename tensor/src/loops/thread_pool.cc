@@ -5,10 +5,13 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 
+#include "dtrun/base/cpu_quota.h"
 #include "dtrun/base/cpu_topology.h"
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
@@ -65,8 +68,12 @@ int default_threads() {
   if (const long long count = named("OMP_NUM_THREADS"); count > 0)
     return static_cast<int>(std::min<long long>(count, kMostThreads));
   const long long ranks = std::max(1LL, named("LOCAL_WORLD_SIZE"));
-  const auto cpus = static_cast<long long>(base::allowed_cpus().size());
-  return static_cast<int>(std::clamp<long long>(cpus / ranks, 1, kMostThreads));
+  auto cpus = static_cast<double>(base::allowed_cpus().size());
+  // Threads beyond a container's quota would be halted in the middle of a loop.
+  if (const std::optional<base::CpuQuota> quota = base::cpu_quota())
+    cpus = std::min(cpus, std::ceil(quota->cpus));
+  const auto share = static_cast<long long>(cpus) / ranks;
+  return static_cast<int>(std::clamp<long long>(share, 1, kMostThreads));
 }
 
 ThreadPool& current_pool(PoolOfThread& mine) {

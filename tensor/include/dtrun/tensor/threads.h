@@ -5,7 +5,8 @@
 namespace dtrun::tensors {
 
 /// The calling thread included. OMP_NUM_THREADS, which dtrun sets; else the CPUs that this process
-/// may use, shared with the ranks on this machine (LOCAL_WORLD_SIZE).
+/// may use, not more than its cgroups' quota, shared with the ranks on this machine
+/// (LOCAL_WORLD_SIZE).
 int num_threads();
 /// For the calling thread, from now on. @throws Error kInvalidArgument unless count is in [1, 1024]
 void set_num_threads(int count);
