@@ -17,6 +17,7 @@
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/random.h"
 #include "dtrun/tensor/cuda.h"
 #include "support/rank_threads.h"
 #include "tensor/simulated_devices.h"
@@ -219,6 +220,16 @@ TEST(OperatorsPageTest, EveryOperatorIsOnIt) {
   for (const std::string& name : declared) {
     EXPECT_TRUE(sampled.contains(name)) << name << " has no call in operator_samples.cc";
   }
+}
+
+TEST(OperatorsPageTest, DropoutDropsTheSameOnADevice) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const tensors::cuda::SimulatedDevices simulated;
+  const OperatorSample sample{"",
+                              "dropout",
+                              [](const Tensors& in) { return dropout(in[0], {.p = 0.3}); },
+                              {randn({6, 4}, {1}, {.dtype = DType::f64})}};
+  EXPECT_EQ(devices_of(sample), "cpu, cuda");
 }
 
 TEST(OperatorsPageTest, TellsWhatIs) {
