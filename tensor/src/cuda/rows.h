@@ -44,7 +44,7 @@ std::int64_t norm_chunks(std::int64_t rows);
 void norm_rows_sums(const NormSums& sums, const LocalTensor& grad, const LocalTensor& source,
                     const NormTensors& tensors);
 
-/// @param chosen i64, contiguous, checked
+/// @param chosen i64, contiguous; checked where losses are wanted
 void cross_entropy_losses(const CrossEntropy& results, const LocalTensor& logits,
                           const LocalTensor& chosen, std::int64_t ignored);
 void cross_entropy_gradients(const LocalTensor& target, const LocalTensor& scales,

@@ -373,9 +373,9 @@ LocalTensor cross_entropy_rows_backward(const LocalTensor& grad, const LocalTens
   const std::int64_t all_classes = cut.classes < 0 ? classes : cut.classes;
   const LocalTensor out = empty(logits.shape(), {logits.dtype(), logits.device()});
   if (!logits.device().is_cpu()) {
-    cuda::cross_entropy_gradients(out, scales, logits,
-                                  device_classes("cross_entropy", target, all_classes, ignored),
-                                  logsumexp.contiguous(), ignored, cut.first);
+    // Nothing is read at a class: those that are none were refused forward, without another wait.
+    cuda::cross_entropy_gradients(out, scales, logits, target.contiguous(), logsumexp.contiguous(),
+                                  ignored, cut.first);
     return out;
   }
   const LocalTensor chosen = target.contiguous();

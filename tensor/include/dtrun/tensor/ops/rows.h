@@ -64,6 +64,7 @@ struct ClassCut {
   std::int64_t classes = -1;  ///< in all; -1: there are no others
 };
 /// (softmax - one-hot) * grad, in one pass. @param grad [rows] @param logsumexp over all classes
+/// @param target on CUDA not looked at again: the forward, which waits for the device, did
 LocalTensor cross_entropy_rows_backward(const LocalTensor& grad, const LocalTensor& logits,
                                         const LocalTensor& target, const LocalTensor& logsumexp,
                                         std::int64_t ignored = -100, ClassCut cut = {});
