@@ -4,8 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cuda/context.h"
 #include "dtrun/tensor/cuda.h"
+#include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/index.h"
 #include "tensor/simulated_cuda.h"
 
 namespace dtrun::tensors {
@@ -49,6 +53,27 @@ TEST_F(DeviceFamiliesTest, RearrangementsAreAsOnTheHost) {
 }
 TEST_F(DeviceFamiliesTest, SortingIsAsOnTheHost) {
   expect_sorting_as_on_host(kSecondGpu);
+}
+
+TEST_F(DeviceFamiliesTest, OnlyWhatLooksAtPositionsWaitsForTheDevice) {
+  const LocalTensor a = ones({4, 3000}, {DType::f32, kSecondGpu});
+  const LocalTensor classes = zeros({4}, {DType::i64, kSecondGpu});
+  const CrossEntropy forward = cross_entropy_rows(a, classes);
+  simulation_.clear_calls();
+  const LocalTensor folded = sum(var(a, {1})) + max(a, 1).values + logsumexp(a, {1});
+  const LocalTensor scanned = cumsum(softmax(a, 1), 1);
+  const LocalTensor normed = layer_norm_backward(a, a, {.weight = a.select(0, 0)}).weight;
+  const LocalTensor sorted = topk(sort(a).values, 5).values;
+  const LocalTensor gradient =
+      cross_entropy_rows_backward(forward.loss, a, classes, forward.logsumexp);
+  for (const std::string& call : simulation_.calls()) {
+    EXPECT_EQ(call.find("synchronize"), std::string::npos) << call;
+  }
+  EXPECT_EQ(sum(sorted).item(), 20);
+  simulation_.clear_calls();
+  index_select(a, 0, classes);
+  const std::vector<std::string> calls = simulation_.calls();
+  EXPECT_NE(std::find(calls.begin(), calls.end(), "stream_synchronize"), calls.end());
 }
 
 }  // namespace
