@@ -61,5 +61,23 @@ TEST(CpuTopology, OfThisProcessHasItsCpus) {
   EXPECT_FALSE(topology.cpus.empty());
 }
 
+TEST(CpuQuotaTest, TheNarrowestQuotaOfTheCgroupsCounts) {
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("dtrun-quota-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(root / "a" / "b");
+  std::ofstream(root / "a" / "cpu.max") << "150000 100000\n";
+  std::ofstream(root / "a" / "b" / "cpu.max") << "max 100000\n";
+  const std::string membership = root / "membership";
+  std::ofstream(membership) << "1:name=systemd:/x\n0::/a/b\n";
+  const std::optional<CpuQuota> quota = cpu_quota(root.c_str(), membership.c_str());
+  std::ofstream(root / "a" / "cpu.max") << "max 100000\n";
+  const bool unlimited = !cpu_quota(root.c_str(), membership.c_str());
+  std::filesystem::remove_all(root);
+  ASSERT_TRUE(quota.has_value());
+  EXPECT_EQ(quota->cpus, 1.5);
+  EXPECT_NE(quota->cgroup, 0U);
+  EXPECT_TRUE(unlimited);
+}
+
 }  // namespace
 }  // namespace dtrun::base
