@@ -14,12 +14,21 @@
 namespace dtrun::tensors {
 namespace {
 
-// A kernel's combine and finish of what one state takes.
+/// FoldKernel::join. @param kOne the second state into the first
 template <typename State, void (*kOne)(State&, const State&)>
-void combine_each(void* left, const void* right, std::int64_t width) {
-  for (std::int64_t w = 0; w < width; ++w)
-    kOne(static_cast<State*>(left)[w], static_cast<const State*>(right)[w]);
+void join_tree(State* states, std::int64_t blocks, std::int64_t width) {
+  if (blocks <= 1) return;
+  const std::int64_t left = blocks / 2;
+  State* const right = states + left * width;
+  join_tree<State, kOne>(states, left, width);
+  join_tree<State, kOne>(right, blocks - left, width);
+  for (std::int64_t w = 0; w < width; ++w) kOne(states[w], right[w]);
 }
+template <typename State, void (*kOne)(State&, const State&)>
+void join_states(void* states, std::int64_t blocks, std::int64_t width) {
+  join_tree<State, kOne>(static_cast<State*>(states), blocks, width);
+}
+// A kernel's finish of what one state takes.
 template <typename Result, typename State, Result (*kOne)(const State*, const FoldNumbers&)>
 void finish_each(void* results, const void* states, std::int64_t width,
                  const FoldNumbers& numbers) {
@@ -119,10 +128,8 @@ void simple_four(void* states, const char* data, std::int64_t step, std::int64_t
 }
 
 template <typename Op, typename A>
-void simple_combine(void* left, const void* right, std::int64_t width) {
-  A* const a = static_cast<A*>(left);
-  const A* const b = static_cast<const A*>(right);
-  for (std::int64_t w = 0; w < width; ++w) a[w] = Op::apply(a[w], b[w]);
+void apply_to(A& left, const A& right) {
+  left = Op::apply(left, right);
 }
 
 // libm's, never a vector version: a result's bits do not depend on how many there are.
@@ -164,7 +171,7 @@ FoldKernel simple_fold() {
                     kDTypeOf<A>,
                     sizeof(A),
                     &simple_block<Op, T, Map>,
-                    &simple_combine<Op, A>,
+                    &join_states<A, &apply_to<Op, A>>,
                     &simple_finish<Op, A, kFinish>};
   if constexpr (std::is_same_v<Map, Itself>) kernel.panel = &simple_panel<Op, T>;
   if constexpr (std::is_same_v<Map, Itself> && std::is_same_v<Op, Add>)
@@ -190,9 +197,12 @@ void truth_finish(void* results, const void* states, std::int64_t width, const F
 }
 template <typename Op>
 FoldKernel truth_fold() {
-  return {
-      DType::boolean,   DType::boolean, sizeof(bool), &truth_block<Op>, &simple_combine<Op, bool>,
-      &truth_finish<Op>};
+  return {DType::boolean,
+          DType::boolean,
+          sizeof(bool),
+          &truth_block<Op>,
+          &join_states<bool, &apply_to<Op, bool>>,
+          &truth_finish<Op>};
 }
 
 // Where the greatest or least element is; of several, the first. nan is both.
@@ -230,7 +240,7 @@ FoldKernel index_fold() {
           DType::i64,
           sizeof(Found<A>),
           &index_block<Op, A>,
-          &combine_each<Found<A>, &index_combine<Op, A>>,
+          &join_states<Found<A>, &index_combine<Op, A>>,
           &finish_each<std::int64_t, Found<A>, &index_finish<A>>};
 }
 
@@ -271,7 +281,7 @@ FoldKernel moments_fold() {
           kDTypeOf<A>,
           sizeof(Moments),
           &moments_block<A>,
-          &combine_each<Moments, &moments_combine>,
+          &join_states<Moments, &moments_combine>,
           &finish_each<A, Moments, &moments_finish<A, kFinish>>};
 }
 
@@ -314,7 +324,7 @@ FoldKernel exponents_fold() {
           kDTypeOf<A>,
           sizeof(ScaledSum<A>),
           &exponents_block<A>,
-          &combine_each<ScaledSum<A>, &exponents_combine<A>>,
+          &join_states<ScaledSum<A>, &exponents_combine<A>>,
           &finish_each<A, ScaledSum<A>, &exponents_finish<A>>};
 }
 

@@ -31,8 +31,8 @@ struct FoldKernel {
   /// @param first the number of the block's first element
   void (*block)(void* state, const void* data, std::int64_t count, std::int64_t first,
                 const FoldNumbers& numbers);
-  /// left[i] = left[i] and right[i] together
-  void (*combine)(void* left, const void* right, std::int64_t width);
+  /// The first `width` states: all of them together, the blocks' in the order of the tree.
+  void (*join)(void* states, std::int64_t blocks, std::int64_t width);
   /// @param states nullptr: of no elements
   void (*finish)(void* results, const void* states, std::int64_t width, const FoldNumbers& numbers);
   /// Four blocks of `count` elements at once, `step` bytes apart; nullptr where there is none.

@@ -37,8 +37,6 @@ class Reduction {
                   std::int64_t width) const;
   void fold_columns(std::byte* states, const char* data, std::int64_t block,
                     std::int64_t width) const;
-  void combine_tree(std::byte* states, std::int64_t count, std::int64_t stride,
-                    std::int64_t width) const;
   void finish(const std::byte* states, std::int64_t first, std::int64_t width) const;
   void load(std::byte* target, std::int64_t target_step, const char* source,
             std::int64_t source_step, std::int64_t count) const;
@@ -141,7 +139,7 @@ void Reduction::run_unit(std::int64_t unit, bool parallel_blocks) const {
   } else {
     fold(0, blocks_);
   }
-  combine_tree(states, blocks_, stride, width);
+  kernel_.join(states, blocks_, width);
   finish(blocks_ == 0 ? nullptr : states, first, width);
 }
 
@@ -238,15 +236,6 @@ void Reduction::load_sequence(std::byte* target, std::int64_t target_step, const
          folded_.inner_step(), part);
     i += part;
   }
-}
-
-void Reduction::combine_tree(std::byte* states, std::int64_t count, std::int64_t stride,
-                             std::int64_t width) const {
-  if (count <= 1) return;
-  const std::int64_t left = count / 2;
-  combine_tree(states, left, stride, width);
-  combine_tree(states + left * stride, count - left, stride, width);
-  kernel_.combine(states, states + left * stride, width);
 }
 
 void Reduction::finish(const std::byte* states, std::int64_t first, std::int64_t width) const {
