@@ -52,6 +52,7 @@ Device device_from(const DLDevice& device) {
       return kCpu;
     case kDLCUDA:
     case kDLCUDAManaged:
+      if (device.device_id < 0) refuse(fmt::format("on CUDA device {}", device.device_id));
       return {DeviceType::cuda, device.device_id};
     default:
       refuse(fmt::format("on a device of type {}", static_cast<int>(device.device_type)),
@@ -70,12 +71,21 @@ Strides strides_from(const DLTensor& tensor, const Shape& shape) {
 
 /// From the first element to the end of the last one.
 std::size_t span_of(const Shape& shape, const Strides& strides, std::size_t item) {
-  std::int64_t last = 0;
+  if (numel(shape) == 0) return 0;
+  std::int64_t bytes = 1;
+  bool overflow = false;
   for (std::size_t d = 0; d < shape.size(); ++d) {
-    if (shape[d] == 0) return 0;
-    last += (shape[d] - 1) * strides[d];
+    std::int64_t along = 0;
+    overflow = __builtin_mul_overflow(shape[d] - 1, strides[d], &along) || overflow;
+    overflow = __builtin_add_overflow(bytes, along, &bytes) || overflow;
   }
-  return static_cast<std::size_t>(last + 1) * item;
+  overflow = __builtin_mul_overflow(bytes, item, &bytes) || overflow;
+  if (overflow) {
+    refuse(
+        fmt::format("of shape {} and strides {}", shape_to_string(shape), shape_to_string(strides)),
+        "one that memory can hold");
+  }
+  return static_cast<std::size_t>(bytes);
 }
 
 }  // namespace
@@ -105,6 +115,8 @@ LocalTensor from_dlpack(DLManagedTensor* managed) {
   const DType dtype = dtype_from(view.dtype);
   const Device device = device_from(view.device);
   if (view.ndim < 0) refuse(fmt::format("of {} dims", view.ndim));
+  if (view.ndim > 0 && view.shape == nullptr)
+    refuse(fmt::format("of {} dims, no sizes", view.ndim));
   const Shape shape(view.shape, view.shape + view.ndim);
   for (const std::int64_t size : shape) {
     if (size < 0) refuse("of shape " + shape_to_string(shape));
@@ -119,6 +131,7 @@ LocalTensor from_dlpack(DLManagedTensor* managed) {
                     reinterpret_cast<std::uintptr_t>(data) % item_size(dtype), dtype_name(dtype)),
         "a copy");
   }
+  // From here on nothing is refused: what was, stays the caller's.
   auto release = [managed] {
     if (managed->deleter != nullptr) managed->deleter(managed);
   };

@@ -87,7 +87,26 @@ TEST(DlpackTest, WhatIsNotHadIsNamedAndStaysTheCallers) {
   expect_refused([](DLManagedTensor& t) { t.dl_tensor.ndim = -1; }, "of -1 dims");
   expect_refused([](DLManagedTensor& t) { t.dl_tensor.data = nullptr; }, "without elements");
   expect_refused([](DLManagedTensor& t) { t.dl_tensor.byte_offset = 2; }, "begin 2 bytes from");
+  expect_refused([](DLManagedTensor& t) { t.dl_tensor.shape = nullptr; }, "of 2 dims, no sizes");
+  expect_refused(
+      [](DLManagedTensor& t) {
+        t.dl_tensor.device = {kDLCUDA, -1};
+      },
+      "on CUDA device -1");
   EXPECT_THROW(from_dlpack(nullptr), base::Error);
+}
+
+TEST(DlpackTest, SizesThatNoMemoryHoldsAreRefusedAndNotGivenBack) {
+  expect_refused([](DLManagedTensor& t) { t.dl_tensor.strides[0] = std::int64_t{1} << 62; },
+                 "strides [4611686018427387904, 1]");
+  expect_refused([](DLManagedTensor& t) { t.dl_tensor.shape[0] = std::int64_t{1} << 61; },
+                 "of shape [2305843009213693952, 2]");
+  expect_refused(
+      [](DLManagedTensor& t) {
+        t.dl_tensor.shape[0] = t.dl_tensor.shape[1] = std::int64_t{1} << 32;
+        t.dl_tensor.strides = nullptr;
+      },
+      "more elements than 63 bits count");
 }
 
 }  // namespace
