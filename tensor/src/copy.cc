@@ -1,7 +1,9 @@
 // Everything that moves elements: copies, conversions, fills, and reading them out.
 #include <fmt/core.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "copy_kernel.h"
@@ -59,6 +61,34 @@ void copy_with_device(const LocalTensor& target, const LocalTensor& source) {
   cuda::copy_bytes(target, source);
 }
 
+/// The finite numbers of a dtype.
+struct Range {
+  double least;
+  double most;
+};
+Range range_of(DType dtype) {
+  const auto about_zero = [](double most) { return Range{-most, most}; };
+  switch (dtype) {
+    case DType::f64:
+      return about_zero(std::numeric_limits<double>::max());
+    case DType::f32:
+      return about_zero(std::numeric_limits<float>::max());
+    case DType::f16:
+      return about_zero(65504);
+    case DType::bf16:
+      return about_zero(0x1.fep127);
+    case DType::i64:
+      return {-0x1p63, std::nextafter(0x1p63, 0)};
+    case DType::i32:
+      return {-0x1p31, 0x1p31 - 1};
+    case DType::u8:
+      return {0, 0xff};
+    case DType::boolean:
+      break;
+  }
+  return about_zero(std::numeric_limits<double>::infinity());
+}
+
 }  // namespace
 
 void require_one_device(std::string_view operation, const LocalTensor& a, const LocalTensor& b) {
@@ -67,6 +97,18 @@ void require_one_device(std::string_view operation, const LocalTensor& a, const 
               fmt::format("{} of tensors on {} and {}", operation, a.device().to_string(),
                           b.device().to_string()),
               "all tensors of an operation must lie on the same device", "to() one of them");
+}
+
+void require_fits(std::string_view operation, Scalar number, DType dtype) {
+  if (dtype == DType::boolean || (dtype == DType::i64 && !number.is_floating())) return;
+  const double value = number.to_double();
+  if (is_floating_point(dtype) && !std::isfinite(value)) return;
+  Range range = range_of(dtype);
+  if (dtype == DType::u8 && !number.is_floating()) range.least = -range.most;
+  if (value >= range.least && value <= range.most) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} of a {} tensor and {}", operation, dtype_name(dtype), value),
+              "the number does not fit that dtype", "to() a wider dtype first");
 }
 
 const LocalTensor& LocalTensor::copy_(const LocalTensor& source) const {
@@ -84,6 +126,7 @@ const LocalTensor& LocalTensor::copy_(const LocalTensor& source) const {
 
 const LocalTensor& LocalTensor::fill_(Scalar value) const {
   require_distinct_elements("fill_", *this);
+  require_fits("fill_", value, dtype());
   if (numel() == 0) return *this;
   const Strides everywhere(shape().size(), 0);
   std::uint64_t bits = 0;

@@ -28,6 +28,16 @@ LocalTensor from_values(const std::vector<T>& values, DType values_dtype, const 
   return whole.to(dtype);
 }
 
+std::size_t byte_count(const Shape& shape, DType dtype) {
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(numel(shape), item_size(dtype), &bytes)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("a {} tensor of shape {} has more bytes than 64 bits count",
+                            dtype_name(dtype), shape_to_string(shape)));
+  }
+  return bytes;
+}
+
 LocalTensor sequence_on_device(std::int64_t count, DType computed, double start, double step,
                                TensorOptions options) {
   const LocalTensor values = empty({count}, {computed, options.device});
@@ -38,13 +48,7 @@ LocalTensor sequence_on_device(std::int64_t count, DType computed, double start,
 }  // namespace
 
 LocalTensor empty(const Shape& shape, TensorOptions options) {
-  const std::int64_t count = numel(shape);
-  std::size_t bytes = 0;
-  if (__builtin_mul_overflow(static_cast<std::size_t>(count), item_size(options.dtype), &bytes)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("a {} tensor of shape {} has more bytes than 64 bits count",
-                            dtype_name(options.dtype), shape_to_string(shape)));
-  }
+  const std::size_t bytes = byte_count(shape, options.dtype);
   return LocalTensor(Storage::allocate(bytes, options.device), options.dtype, shape,
                      contiguous_strides(shape));
 }
@@ -70,6 +74,11 @@ LocalTensor arange(std::int64_t n, TensorOptions options) {
 }
 
 LocalTensor arange(double start, double end, double step, TensorOptions options) {
+  if (!is_floating_point(options.dtype)) {  // of integers only, as PyTorch's
+    start = std::trunc(start);
+    end = std::trunc(end);
+    step = std::trunc(step);
+  }
   const double count = std::ceil((end - start) / step);
   if (!(count >= 0 && count < 0x1p53)) {  // a step of 0 makes it NaN or infinite
     throw Error(ErrorCode::kInvalidArgument,
@@ -107,7 +116,7 @@ LocalTensor eye(std::int64_t rows, std::int64_t columns, TensorOptions options) 
 
 LocalTensor from_blob(void* data, const Shape& shape, TensorOptions options,
                       std::function<void()> release) {
-  const std::size_t bytes = static_cast<std::size_t>(numel(shape)) * item_size(options.dtype);
+  const std::size_t bytes = byte_count(shape, options.dtype);
   if (data == nullptr && bytes != 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("from_blob of no memory and shape {}", shape_to_string(shape)));

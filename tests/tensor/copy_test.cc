@@ -5,6 +5,8 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/index.h"
+#include "dtrun/tensor/ops/pointwise.h"
 #include "host_blocks.h"
 #include "tensor/all_dtypes.h"
 
@@ -160,6 +162,39 @@ TEST(CreationTest, FilledTensorsHoldTheirValue) {
   }
   EXPECT_EQ(full({2, 0}, 3).numel(), 0);
   EXPECT_EQ(full({}, 3, {DType::bf16}).item(), 3);
+}
+
+TEST(CreationTest, ANumberThatADtypeDoesNotHaveIsRefused) {
+  const auto fill = [](DType dtype, Scalar value) { full({2}, value, {.dtype = dtype}); };
+  const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+  EXPECT_THROW(fill(DType::u8, 300), base::Error);
+  EXPECT_THROW(fill(DType::u8, -1.0), base::Error);
+  EXPECT_THROW(fill(DType::i32, std::int64_t{1} << 31), base::Error);
+  EXPECT_THROW(fill(DType::i32, nan), base::Error);
+  EXPECT_THROW(fill(DType::i64, 0x1p63), base::Error);
+  EXPECT_THROW(fill(DType::i64, infinity), base::Error);
+  EXPECT_THROW(fill(DType::f16, 65505.0), base::Error);
+  EXPECT_THROW(fill(DType::bf16, 1e39), base::Error);
+  EXPECT_THROW(fill(DType::f32, 1e39), base::Error);
+  EXPECT_THROW(scatter(zeros({2}, {DType::u8}), 0, arange(1), 300), base::Error);
+  EXPECT_THROW(pad(zeros({2}, {DType::u8}), {1, 0}, 300), base::Error);
+  EXPECT_THROW(clamp(zeros({2}, {DType::i32}), INT64_MIN, INT64_MAX), base::Error);
+  EXPECT_THROW(clamp(zeros({2}, {DType::f16}), 1e10, {}), base::Error);
+  // As in PyTorch.
+  EXPECT_EQ(full({}, -1, {DType::u8}).item(), 255);
+  EXPECT_EQ(full({}, infinity, {DType::f16}).item(), infinity);
+  EXPECT_EQ(full({}, INT64_MIN, {DType::i64}).item(), -0x1p63);
+  EXPECT_EQ(full({}, nan, {DType::boolean}).item(), 1);
+}
+
+TEST(CreationTest, BytesThat64BitsDoNotCountAreRefused) {
+  float memory = 0;
+  EXPECT_THROW(from_blob(&memory, {std::int64_t{1} << 62}), base::Error);
+}
+
+TEST(CreationTest, ArangeOfIntegersCountsInThem) {
+  EXPECT_EQ(arange(0.5, 5.5, 1.5, {DType::i64}).to_vector(), (std::vector<double>{0, 1, 2, 3, 4}));
+  EXPECT_THROW(arange(0, 2, 0.5, {DType::i64}), base::Error);
 }
 
 TEST(CreationTest, ArangeCounts) {

@@ -25,18 +25,6 @@ constexpr bool is_half_dtype(DType dtype) {
               fmt::format("{} does not take {} tensors", op.name, dtype_name(dtype)), "", remedy);
 }
 
-/// A floating number never meets an integer dtype.
-void require_fits(std::string_view operation, Scalar number, DType dtype) {
-  const double value = number.to_double();
-  const bool fits = dtype == DType::u8    ? std::abs(value) <= 0xff
-                    : dtype == DType::i32 ? value >= -0x1p31 && value < 0x1p31
-                                          : true;
-  if (fits) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} of a {} tensor and {}", operation, dtype_name(dtype), value),
-              "the number does not fit that dtype", "to(DType::i64) first");
-}
-
 /// In which the result is, before it is called bool.
 DType domain_dtype(const MapOperator& op, DType common) {
   const bool floating = is_floating_point(common);

@@ -10,6 +10,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "ops/map_call.h"
+#include "require.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -72,6 +73,9 @@ double bound_or(const std::optional<Operand>& bound, double otherwise) {
 MapNumbers bounds_of(const std::optional<Operand>& low, const std::optional<Operand>& high,
                      DType dtype) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const auto& bound : {low, high}) {
+    if (bound) require_fits("clamp", bound->number(), dtype);
+  }
   MapNumbers bounds{{bound_or(low, -kInfinity), bound_or(high, kInfinity)}, {0, 0}};
   if (is_floating_point(dtype)) return bounds;
   const bool wide = dtype == DType::i64;
@@ -81,6 +85,18 @@ MapNumbers bounds_of(const std::optional<Operand>& low, const std::optional<Oper
   if (low) bounds.integer[0] = low->number().to_i64();
   if (high) bounds.integer[1] = high->number().to_i64();
   return bounds;
+}
+
+/// Of products in the operands' common dtype.
+MapNumbers factor_of(std::string_view operation, Operands operands, Scalar value) {
+  const DType common = common_dtype(operation, operands);
+  if (value.is_floating() && !is_floating_point(common)) {
+    throw base::Error(
+        base::ErrorCode::kInvalidArgument,
+        fmt::format("{} of {} tensors times {}", operation, dtype_name(common), value.to_double()),
+        "the factor of integers is an integer", "to(DType::f32) first");
+  }
+  return MapNumbers::of(value);
 }
 
 bool is_number_or_none(const std::optional<Operand>& bound) {
@@ -326,6 +342,11 @@ LocalTensor hardtanh(const LocalTensor& a, Scalar low, Scalar high) {
                       fmt::format("hardtanh of a uint8 tensor from {}", low.to_double()),
                       "that dtype has no negative numbers");
   }
+  if (low.to_double() > high.to_double()) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      fmt::format("hardtanh from {} to {}", low.to_double(), high.to_double()),
+                      "the lower bound is above the upper one");
+  }
   // The bounds are of the tensor's dtype.
   const MapNumbers bounds{
       {low.to_double(), high.to_double()},
@@ -358,7 +379,7 @@ LocalTensor lerp(const LocalTensor& start, const LocalTensor& end, const Operand
 LocalTensor addcmul(const LocalTensor& a, const LocalTensor& b, const LocalTensor& c,
                     Scalar value) {
   const Operand operands[] = {a, b, c};
-  return map(kAddcmul, Operands(operands), MapNumbers::of(value));
+  return map(kAddcmul, Operands(operands), factor_of("addcmul", operands, value));
 }
 LocalTensor addcdiv(const LocalTensor& a, const LocalTensor& b, const LocalTensor& c,
                     Scalar value) {
@@ -457,7 +478,7 @@ const LocalTensor& lerp_(const LocalTensor& a, const LocalTensor& end, const Ope
 const LocalTensor& addcmul_(const LocalTensor& a, const LocalTensor& b, const LocalTensor& c,
                             Scalar value) {
   const Operand operands[] = {a, b, c};
-  return map_into(a, kAddcmul, Operands(operands), MapNumbers::of(value));
+  return map_into(a, kAddcmul, Operands(operands), factor_of("addcmul_", operands, value));
 }
 const LocalTensor& addcdiv_(const LocalTensor& a, const LocalTensor& b, const LocalTensor& c,
                             Scalar value) {
