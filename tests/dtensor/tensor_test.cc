@@ -2,9 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <sstream>
 
 #include "dtensor/refusal.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/convolution.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/index.h"
+#include "dtrun/dtensor/ops/products.h"
+#include "dtrun/dtensor/ops/random.h"
+#include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/tensor/ops.h"
 #include "support/rank_threads.h"
 
@@ -173,6 +183,62 @@ TEST(DTensorTest, TheSameLayoutIsReachedWithoutACopy) {
     const DTensor tensor = zeros({4}, mesh, {Shard(0)});
     EXPECT_EQ(tensor.redistribute({Shard(-1)}).local().storage(), tensor.local().storage());
   });
+}
+
+TEST(DTensorTest, AnUndefinedTensorIsRefusedWhateverIsAskedOfIt) {
+  const Tensor leaf = ones(2).requires_grad_(), none = leaf.grad();
+  ASSERT_FALSE(none.defined());
+  const Tensor one = ones(2);
+  const std::function<void()> uses[] = {[&] { none.shape(); },
+                                        [&] { none.dtype(); },
+                                        [&] { none.sum(); },
+                                        [&] { none.to_vector(); },
+                                        [&] { none.to_string(); },
+                                        [&] { none.requires_grad_(); },
+                                        [&] { none.backward(); },
+                                        [&] { none.detach(); },
+                                        [&] { none.add_(1); },
+                                        [&] { one.copy_(none); },
+                                        [&] {
+                                          stack({one, none});
+                                        },
+                                        [&] {
+                                          cat({one, none});
+                                        },
+                                        [&] { layer_norm(none, {2}); },
+                                        [&] { to_dlpack(none); },
+                                        [&] { save_npy("none.npy", none); },
+                                        [&] { none.data(); },
+                                        [&] { none.is_contiguous(); },
+                                        [&] { none.reshape({2}); },
+                                        [&] { none[0]; },
+                                        [&] { none.redistribute({}); },
+                                        [&] { none.register_hook({}); },
+                                        [&] { none.clone(); },
+                                        [&] { none.data_ptr<float>(); },
+                                        [&] { softmax(none, 0); },
+                                        [&] { cross_entropy(none, one); },
+                                        [&] { none.full_tensor(); },
+                                        [&] { flip(none, {0}); },
+                                        [&] { sort(none); },
+                                        [&] { none.retain_grad(); },
+                                        [&] { embedding(none, ones(2, 2)); },
+                                        [&] { max(none, 0); },
+                                        [&] { equal(one, none); },
+                                        [&] { none.max(); },
+                                        [&] { none.fill_(1); },
+                                        [&] { dropout(none); },
+                                        [&] { mse_loss(one, none); },
+                                        [&] { nll_loss(none, one); },
+                                        [&] { conv2d(one, none); },
+                                        [&] { zeros_like(none); },
+                                        [&] { none.item(); },
+                                        [&] { none.grad(); },
+                                        [&] { grad({none}, {leaf}); },
+                                        [&] { grad({one}, {none}); },
+                                        [&] { one_hot(none); },
+                                        [&] { einsum("i->i", {none}); }};
+  for (const auto& use : uses) expect_refused(use, "an undefined tensor");
 }
 
 }  // namespace

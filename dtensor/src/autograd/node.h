@@ -100,12 +100,12 @@ class Leaf : public Node {
 class Graph {
  public:
   static const base::Counted<Node>& producer(const Tensor& tensor) {
-    return tensor.body_->producer;
+    return tensor.body().producer;
   }
-  static std::uint32_t output(const Tensor& tensor) { return tensor.body_->output; }
+  static std::uint32_t output(const Tensor& tensor) { return tensor.body().output; }
   static Leaf* leaf(const Tensor& tensor);
   /// It shows another tensor's elements.
-  static bool is_view(const Tensor& tensor) { return tensor.body_->view != Tensor::View::none; }
+  static bool is_view(const Tensor& tensor) { return tensor.body().view != Tensor::View::none; }
   static void mark_view(const Tensor& tensor, const Tensor& base);
   /// @throws Error for a view of what an operation made and another has written over since
   static void check_not_stale(const Tensor& tensor);

@@ -32,6 +32,12 @@ Tensor::Tensor(Spec spec, LocalTensor local) {
   body_ = base::Counted<Body>(new Body(std::move(local), std::move(spec)));
 }
 
+void Tensor::refuse_undefined_use() {
+  throw Error(ErrorCode::kInvalidArgument, "an undefined tensor was used",
+              "it is none yet: grad() before backward(), or a Tensor that nothing was assigned to",
+              "ask defined() first");
+}
+
 std::int64_t Tensor::size(int dim) const {
   return shape()[static_cast<std::size_t>(tensors::normalize_dim(dim, shape().size()))];
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "autograd/call.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/dlpack.h"
 #include "dtrun/tensor/npy.h"
@@ -56,19 +57,18 @@ Tensor from_blob(void* data, const Shape& shape, TensorOptions options,
   return tensors::from_blob(data, shape, options, std::move(release));
 }
 DLManagedTensor* to_dlpack(const Tensor& tensor) {
+  if (!tensor.defined()) refuse_undefined("to_dlpack", 0);
   return tensors::to_dlpack(tensor);
 }
 Tensor from_dlpack(DLManagedTensor* managed) {
   return tensors::from_dlpack(managed);
 }
 void save_npy(const std::string& path, const Tensor& tensor) {
+  if (!tensor.defined()) refuse_undefined("save_npy", 1);
   tensors::save_npy(path, tensor);
 }
 Tensor load_npy(const std::string& path) {
   return tensors::load_npy(path);
-}
-Tensor randn(const Shape& shape, RandomKey key, TensorOptions options) {
-  return tensors::randn(shape, key, options);
 }
 Tensor tensor_from(const std::vector<double>& values, const Shape& shape, DType dtype) {
   return tensors::tensor_from(values, shape, dtype);

@@ -74,12 +74,17 @@ Tensor cat(const Tensors& tensors, int dim) {
                       "stack()");
   }
   const JoinedDim joined{tensors::normalize_dim(dim, inputs[0]->shape().size())};
-  return call(kCat, std::span<const Tensor* const>(inputs), joined);
+  const Tensor result = call(kCat, std::span<const Tensor* const>(inputs), joined);
+  // What was left out has a say here.
+  DType common = result.dtype();
+  for (const Tensor& tensor : tensors) common = tensors::promote_types(common, tensor.dtype());
+  return result.dtype() == common ? result : result.to(common);
 }
 
 Tensor stack(const Tensors& tensors, int dim) {
   Tensors layers;
   for (const Tensor& tensor : tensors) {
+    if (!tensor.defined()) refuse_undefined("stack", layers.size());
     if (tensor.shape() != tensors.front().shape()) {
       throw base::Error(base::ErrorCode::kInvalidArgument,
                         "stack was given shapes " +

@@ -47,7 +47,8 @@ struct Extremes;
 
 class Tensor {
  public:
-  /// An undefined tensor: only defined(), assignment and destruction are allowed.
+  /// An undefined tensor: defined(), assignment and destruction are allowed. All else throws Error
+  /// kInvalidArgument.
   Tensor() = default;
   Tensor(LocalTensor local);  // NOLINT: a rank's own numbers are a tensor
   /// @param local exactly the shape of spec.local_box(), and its dtype (DT_CHECK)
@@ -71,17 +72,17 @@ class Tensor {
 
   bool defined() const { return static_cast<bool>(body_); }
   /// Of the whole tensor.
-  const Shape& shape() const { return body_->spec ? body_->spec.shape() : body_->local.shape(); }
+  const Shape& shape() const { return body().spec ? body().spec.shape() : body().local.shape(); }
   std::int64_t size(int dim) const;
   int dim() const { return static_cast<int>(shape().size()); }
   std::int64_t numel() const { return tensors::numel(shape()); }
-  DType dtype() const { return body_->local.dtype(); }
-  Device device() const { return body_->local.device(); }
+  DType dtype() const { return body().local.dtype(); }
+  Device device() const { return body().local.device(); }
 
   // On a mesh.
-  bool is_distributed() const { return static_cast<bool>(body_->spec); }
+  bool is_distributed() const { return static_cast<bool>(body().spec); }
   /// None of a local tensor.
-  const Spec& spec() const { return body_->spec; }
+  const Spec& spec() const { return body().spec; }
   /// @throws Error kInvalidArgument for a local tensor, as placements()
   DeviceMesh device_mesh() const;
   const Placements& placements() const;
@@ -100,11 +101,11 @@ class Tensor {
   operator LocalTensor() const&& { return plain_local(); }        // NOLINT: outlives the temporary
   const LocalTensor& plain_local() const;
   /// What this rank holds, wherever the rest lies. No gradient flows.
-  const LocalTensor& local() const { return body_->local; }
-  void* data() const { return plain_local().data(); }
+  const LocalTensor& local() const { return body().local; }
+  void* data() const { return elements().data(); }
   template <typename T>
   T* data_as() const {
-    return plain_local().data_as<T>();
+    return elements().data_as<T>();
   }
   void* data_ptr() const { return data(); }
   /// @throws Error kInvalidArgument where the elements are of another type
@@ -117,10 +118,10 @@ class Tensor {
   /// All elements in row-major order; collective where they are not whole on this rank.
   std::vector<double> to_vector() const;
   std::vector<std::int64_t> to_vector_i64() const;
-  bool is_contiguous() const { return plain_local().is_contiguous(); }
+  bool is_contiguous() const { return elements().is_contiguous(); }
 
   // Gradients.
-  bool requires_grad() const { return static_cast<bool>(body_->producer); }
+  bool requires_grad() const { return static_cast<bool>(body().producer); }
   /// A leaf whose gradient backward() fills; `false` takes it out of the graph.
   /// @throws Error kInvalidArgument for integers, and for a tensor that an operation has made
   const Tensor& requires_grad_(bool requires_grad = true) const;
@@ -321,6 +322,16 @@ class Tensor {
     std::uint32_t version = 0;  ///< of the elements, when the view was made
   };
 
+  const Body& body() const {
+    if (!body_) [[unlikely]]
+      refuse_undefined_use();
+    return *body_;
+  }
+  [[noreturn]] static void refuse_undefined_use();
+  const LocalTensor& elements() const {
+    body();
+    return plain_local();
+  }
   void* checked_data(DType wanted) const;
   /// Itself, unless nobody else has its elements.
   const Tensor& shown() const;
