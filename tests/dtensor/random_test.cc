@@ -128,5 +128,16 @@ TEST(DTensorRandomTest, AttentionDropsTheSameWeightsOnEveryLayout) {
   expect_right_on_meshes(function, {2, 3, 3, 2});
 }
 
+TEST(DTensorRandomTest, NumbersThatADtypeDoesNotHaveAreRefused) {
+  const auto perm = [](std::int64_t n, DType dtype) { randperm(n, {.dtype = dtype}); };
+  EXPECT_NO_THROW(perm(256, DType::u8));
+  expect_refused([&] { perm(257, DType::u8); }, "randperm from 0 to 256 of uint8");
+  expect_refused([] { randint(0, 300, {1}, {.dtype = DType::u8}); }, "randint from 0 to 299");
+  expect_refused([] { randint(-1, 3, {1}, {.dtype = DType::u8}); }, "randint from -1 to 2");
+  expect_refused([] { randint(0, 70000, {1}, {.dtype = DType::f16}); }, "randint from 0 to 69999");
+  expect_refused([] { randn({2}, {.dtype = DType::i32}); }, "randn of int32 numbers");
+  expect_refused([] { rand({2}, {.dtype = DType::boolean}); }, "rand of bool numbers");
+}
+
 }  // namespace
 }  // namespace dtrun::dtensor

@@ -38,6 +38,30 @@ constexpr Op<None, Drop> kDropout{
       return {call(kDropout, c.grad(), None{}, c.numbers())};
     }};
 
+void require_floating(std::string_view op, DType dtype) {
+  if (tensors::is_floating_point(dtype)) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(op) + " of " + std::string(tensors::dtype_name(dtype)) + " numbers",
+              "they are floating point", "randint()");
+}
+/// That the dtype has all of [least, end).
+void require_whole_numbers(std::string_view op, std::int64_t least, std::int64_t end, DType dtype) {
+  const auto within = [&](std::int64_t low, std::int64_t high) {
+    return least >= low && end - 1 <= high;
+  };
+  if (end <= least) return;
+  const bool fits = dtype == DType::u8        ? within(0, UINT8_MAX)
+                    : dtype == DType::boolean ? within(0, 1)
+                    : dtype == DType::i32     ? within(INT32_MIN, INT32_MAX)
+                    : dtype == DType::f16     ? within(-65504, 65504)
+                                              : true;
+  if (fits) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(op) + " from " + std::to_string(least) + " to " +
+                  std::to_string(end - 1) + " of " + std::string(tensors::dtype_name(dtype)),
+              "that dtype does not have them all", "a wider dtype");
+}
+
 RandomBlock block_of(const Shape& shape, const Box& box) {
   return {shape, box.offsets, box.shape};
 }
@@ -47,10 +71,15 @@ RandomBlock block_of(const Shape& shape, const Box& box) {
 Tensor randn(const Shape& shape, TensorOptions options) {
   return randn(shape, next_random_key(), options);
 }
+Tensor randn(const Shape& shape, RandomKey key, TensorOptions options) {
+  require_floating("randn", options.dtype);
+  return tensors::randn(shape, key, options);
+}
 Tensor rand(const Shape& shape, TensorOptions options) {
   return rand(shape, next_random_key(), options);
 }
 Tensor rand(const Shape& shape, RandomKey key, TensorOptions options) {
+  require_floating("rand", options.dtype);
   return tensors::rand_block(RandomBlock::whole(shape), key, options);
 }
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOptions options) {
@@ -58,23 +87,27 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOp
 }
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, RandomKey key,
                TensorOptions options) {
+  require_whole_numbers("randint", low, high, options.dtype);
   return tensors::randint_block(low, high, RandomBlock::whole(shape), key, options);
 }
 Tensor randperm(std::int64_t n, TensorOptions options) {
   return randperm(n, next_random_key(), options);
 }
 Tensor randperm(std::int64_t n, RandomKey key, TensorOptions options) {
+  require_whole_numbers("randperm", 0, n, options.dtype);
   return tensors::randperm(n, key, options);
 }
 
 Tensor randn(const Shape& shape, RandomKey key, const DeviceMesh& mesh,
              const Placements& placements, DType dtype) {
+  require_floating("randn", dtype);
   return make_parts(shape, mesh, placements, dtype, [&](const Box& box) {
     return tensors::randn_block(shape, box.offsets, box.shape, key, {.dtype = dtype});
   });
 }
 Tensor rand(const Shape& shape, RandomKey key, const DeviceMesh& mesh, const Placements& placements,
             DType dtype) {
+  require_floating("rand", dtype);
   return make_parts(shape, mesh, placements, dtype, [&](const Box& box) {
     return tensors::rand_block(block_of(shape, box), key, {.dtype = dtype});
   });
@@ -88,6 +121,7 @@ Tensor rand(const Shape& shape, const DeviceMesh& mesh, const Placements& placem
 }
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, const DeviceMesh& mesh,
                const Placements& placements, DType dtype) {
+  require_whole_numbers("randint", low, high, dtype);
   const RandomKey key = next_random_key();
   return make_parts(shape, mesh, placements, dtype, [&](const Box& box) {
     return tensors::randint_block(low, high, block_of(shape, box), key, {.dtype = dtype});
