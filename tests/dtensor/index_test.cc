@@ -10,6 +10,8 @@
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/dtensor/ops/views.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -339,6 +341,25 @@ TEST(IndexTest, PositionsThatAreNoneAreNamedOnEveryLayout) {
       expect_named(distribute_tensor(whole, mesh, {Shard(dim)}, {.source_rank = -1}));
     }
   });
+}
+
+TEST(IndexTest, EdgesAreThoseOfPyTorch) {
+  const Tensor x = tensor({{1., 2., 3.}, {4., 5., 6.}});
+  EXPECT_TRUE(equal(triu(x, INT64_MAX), zeros_like(x)));
+  EXPECT_TRUE(equal(tril(x, INT64_MAX), x));
+  EXPECT_TRUE(equal(triu(x, INT64_MIN), x));
+  const Tensor line = tensor({1., 2., 3.});
+  expect_refused([&] { pad(line, {-4, 2}); }, "pad of a dim of 3 elements by -4 and 2");
+  expect_refused([&] { pad(line, {5, -6}); }, "pad of a dim of 3 elements by 5 and -6");
+  expect_refused([&] { pad(line, {INT64_MAX, 1}); }, "more elements than 63 bits count");
+  EXPECT_TRUE(equal(pad(line, {4, -3}), zeros({4})));
+  EXPECT_TRUE(equal(one_hot(tensor({1}), -1), tensor({{0, 1}})));
+  EXPECT_EQ(flip(tensor(5.), {0}).item(), 5);
+  EXPECT_EQ(movedim(tensor(5.), 0, -1).item(), 5);
+  EXPECT_EQ(cat({zeros({0}), tensor({1, 2})}).dtype(), DType::f32);
+  const Extremes most = max(tensor({{false, true, true}}), 1);
+  EXPECT_EQ(most.values.dtype(), DType::boolean);
+  EXPECT_EQ(most.indices.item(), 1);
 }
 
 }  // namespace

@@ -55,8 +55,11 @@ Tensor unflatten(const Tensor& a, int dim, const Shape& sizes) {
 }
 
 Tensor movedim(const Tensor& a, int source, int destination) {
-  const int from = tensors::normalize_dim(source, a.shape().size());
-  const int to = tensors::normalize_dim(destination, a.shape().size());
+  // A tensor without dims has one here, as in PyTorch.
+  const std::size_t rank = std::max<std::size_t>(1, a.shape().size());
+  const int from = tensors::normalize_dim(source, rank);
+  const int to = tensors::normalize_dim(destination, rank);
+  if (a.dim() == 0) return a.permute({});
   std::vector<int> order;
   for (int d = 0; d < a.dim(); ++d) {
     if (d != from) order.push_back(d);

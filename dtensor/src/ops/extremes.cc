@@ -155,7 +155,8 @@ Tensor position_in(const Tensor& a, const std::vector<int>& dims, bool keepdim) 
 template <End kEnd>
 Extremes extremes_along(const Tensor& a, int dim, bool keepdim) {
   const Tensor x = without_partial(a);
-  const Tensor indices = position_in<kEnd>(x, {dim}, true);
+  const Tensor compared = x.dtype() == DType::boolean ? x.to(DType::u8) : x;
+  const Tensor indices = position_in<kEnd>(compared, {dim}, true);
   if (a.dim() == 0) return {a.clone(), indices};
   const Tensor values = gather(x, dim, indices);
   if (keepdim) return {values, indices};

@@ -127,6 +127,7 @@ Tensor index_put(const Tensor& a, const Tensors& positions, const Tensor& values
 
 Tensor one_hot(const Tensor& classes, std::optional<std::int64_t> num_classes) {
   require_numbers("one_hot", classes);
+  if (num_classes == -1) num_classes.reset();  // PyTorch's word for it
   if (!num_classes && classes.numel() == 0) {
     throw Error(ErrorCode::kInvalidArgument, "one_hot of no classes",
                 "how many there are does not follow from them", "num_classes");

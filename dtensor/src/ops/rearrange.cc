@@ -135,6 +135,10 @@ constexpr Op<Pads, Number> kPad{
 }  // namespace
 
 Tensor flip(const Tensor& a, const std::vector<int>& dims) {
+  if (a.defined() && a.dim() == 0) {  // it has one dim here, as in PyTorch
+    for (const int dim : dims) tensors::normalize_dim(dim, 1);
+    return a.clone();
+  }
   return call(kFlip, a, FlippedDims{normalized_dims(a, dims)});
 }
 Tensor roll(const Tensor& a, const std::vector<std::int64_t>& shifts,

@@ -31,6 +31,7 @@ LocalTensor triangle(std::string_view op, const LocalTensor& a, std::int64_t dia
   const LocalTensor out = a.clone();
   const std::int64_t rows = a.size(-2), columns = a.size(-1);
   if (out.numel() == 0) return out;
+  diagonal = std::clamp(diagonal, -rows, columns);  // no matrix is farther across
   if (!a.device().is_cpu()) {
     cuda::clear_beside(out, diagonal, kept);
     return out;
@@ -121,12 +122,17 @@ Shape padded_shape(const Shape& shape, const std::vector<std::int64_t>& pads) {
   for (std::size_t i = 0; i < pads.size() / 2; ++i) {
     std::int64_t& size = padded[shape.size() - 1 - i];
     const std::int64_t before = pads[2 * i], after = pads[2 * i + 1];
-    if (size + before + after < 0) {
+    if (before < -size || after < -size ||
+        size + std::min<std::int64_t>(before, 0) + std::min<std::int64_t>(after, 0) < 0) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("pad of a dim of {} elements by {} and {}", size, before, after),
                   "fewer than none are left");
     }
-    size += before + after;
+    if (__builtin_add_overflow(size, before, &size) || __builtin_add_overflow(size, after, &size)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("pad of a dim by {} and {}", before, after),
+                  "it has more elements than 63 bits count");
+    }
   }
   return padded;
 }
