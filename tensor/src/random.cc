@@ -15,7 +15,6 @@
 #include "formulas/random.h"
 #include "kernels/random_kernel.h"
 #include "loops/thread_pool.h"
-#include "normal_number.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -75,16 +74,6 @@ LocalTensor drawn(const RandomBlock& block, DType from, DType dtype, Draw&& draw
   return result;
 }
 
-void draw_normal(double* numbers, RandomKey key, std::int64_t first, std::int64_t count) {
-  NormalPair pair{};
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t index = first + i;
-    const bool is_odd = index % 2 != 0;
-    if (i == 0 || !is_odd) pair = normal_pair(key, static_cast<std::uint64_t>(index) / 2);
-    numbers[i] = is_odd ? pair.odd : pair.even;
-  }
-}
-
 /// Of what a dtype holds in [1/2, 1).
 int bits_of(DType dtype) {
   switch (dtype) {
@@ -118,9 +107,7 @@ LocalTensor uniform(const RandomBlock& block, RandomKey key, DType dtype) {
   const auto unit = static_cast<Number>(std::ldexp(1.0, -bits));
   return drawn_from_bits<Number>(
       block, key, dtype, [=](Number* numbers, const std::uint64_t* random, std::int64_t count) {
-        for (std::int64_t i = 0; i < count; ++i) {
-          numbers[i] = formulas::uniform_number(random[i], bits, unit);
-        }
+        uniform_numbers(numbers, random, count, bits, unit);
       });
 }
 
@@ -138,10 +125,46 @@ LocalTensor mask_of(double p, const RandomBlock& block, RandomKey key, DType dty
   const std::int64_t dropped = dropped_of(p);
   return drawn_from_bits<Number>(
       block, key, dtype, [=](Number* numbers, const std::uint64_t* random, std::int64_t count) {
-        for (std::int64_t i = 0; i < count; ++i) {
-          numbers[i] = formulas::is_dropped(random[i], dropped) ? Number{0} : kept;
-        }
+        mask_numbers(numbers, random, count, dropped, kept);
       });
+}
+
+/// What is kept, and what the mask multiplies it with, in one pass.
+template <typename Number>
+void drop_into(const LocalTensor& result, const LocalTensor& a, double p, const RandomBlock& block,
+               RandomKey key) {
+  constexpr DType kComputed = std::is_same_v<Number, double> ? DType::f64 : DType::f32;
+  const auto kept = static_cast<Number>(kept_of(p));
+  const std::int64_t dropped = dropped_of(p);
+  const Strides steps = contiguous_strides(block.global_shape);
+  const std::int64_t row_size = block.shape.empty() ? 1 : block.shape.back();
+  const auto size = static_cast<std::int64_t>(item_size(a.dtype()));
+  const RowKernel load = copy_kernel(kComputed, a.dtype());
+  const RowKernel store = copy_kernel(a.dtype(), kComputed);
+  const std::int64_t load_steps[] = {sizeof(Number), size}, store_steps[] = {size, sizeof(Number)};
+  parallel_for(a.numel(), kDrawGrain, [&](std::int64_t begin, std::int64_t end) {
+    std::uint64_t room[kDrawn + kRandomRoom];
+    Number numbers[kDrawn];
+    while (begin < end) {
+      const std::int64_t column = begin % row_size;
+      const std::int64_t count = std::min({kDrawn, row_size - column, end - begin});
+      const std::int64_t first = first_of_row(block, steps, begin / row_size) + column;
+      char* const from = a.data_as<char>() + begin * size;
+      char* const to = result.data_as<char>() + begin * size;
+      const std::uint64_t* const random = random_bits(room, key, first, count);
+      if (a.dtype() == kComputed) {
+        drop_numbers(reinterpret_cast<Number*>(to), reinterpret_cast<const Number*>(from), random,
+                     count, dropped, kept);
+      } else {
+        char* const loaded[] = {reinterpret_cast<char*>(numbers), from};
+        load(loaded, load_steps, count);
+        drop_numbers(numbers, numbers, random, count, dropped, kept);
+        char* const stored[] = {to, reinterpret_cast<char*>(numbers)};
+        store(stored, store_steps, count);
+      }
+      begin += count;
+    }
+  });
 }
 
 /// The same numbers as on the cpu.
@@ -167,7 +190,7 @@ LocalTensor randn_block(const Shape& global_shape, const Shape& offsets, const S
   }
   return drawn<double>(block, DType::f64, options.dtype,
                        [key](double* numbers, std::int64_t first, std::int64_t count) {
-                         draw_normal(numbers, key, first, count);
+                         normal_numbers(numbers, key, first, count);
                        });
 }
 
@@ -232,6 +255,29 @@ LocalTensor dropout_mask(double p, const RandomBlock& block, RandomKey key, Tens
   }
   return options.dtype == DType::f64 ? mask_of<double>(p, block, key, DType::f64)
                                      : mask_of<float>(p, block, key, options.dtype);
+}
+
+LocalTensor dropout(const LocalTensor& a, double p, const RandomBlock& block, RandomKey key) {
+  check_block("dropout", block);
+  if (!is_floating_point(a.dtype()) || a.shape() != block.shape) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("dropout of {} {} as a block of {}", dtype_name(a.dtype()),
+                            shape_to_string(a.shape()), shape_to_string(block.shape)),
+                "it takes floating point numbers, of the block's shape");
+  }
+  // 1 / (1 - p) has no place in half types.
+  const DType compute = a.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  if (!a.device().is_cpu()) {
+    return mul_(dropout_mask(p, block, key, {compute, a.device()}), a).to(a.dtype());
+  }
+  const LocalTensor dense = a.contiguous();
+  const LocalTensor result = empty(a.shape(), {a.dtype()});
+  if (compute == DType::f64) {
+    drop_into<double>(result, dense, p, block, key);
+  } else {
+    drop_into<float>(result, dense, p, block, key);
+  }
+  return result;
 }
 
 }  // namespace dtrun::tensors

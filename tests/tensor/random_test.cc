@@ -7,9 +7,11 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "dtrun/tensor/ops/pointwise.h"
 #include "dtrun/tensor/ops/random.h"
 #include "dtrun/tensor/threads.h"
 #include "kernels/random_kernel.h"
+#include "normal_number.h"
 #include "philox.h"
 #include "tensor/all_dtypes.h"
 
@@ -46,6 +48,34 @@ TEST(RandomTest, TheFirstNumbersNeverChange) {
   const std::vector<double> values = randn({3}, {.seed = 42}, {DType::f64}).to_vector();
   EXPECT_EQ(values, (std::vector<double>{-0x1.54ac03c1a0331p-1, -0x1.0938db380d75fp+0,
                                          -0x1.6f135c80fefcbp+0}));
+}
+
+TEST(RandomTest, VectorsHoldTheBitsOfSingleNumbers) {
+  const RandomKey key{.seed = 77, .stream = std::uint64_t{1} << 40};
+  const std::vector<double> values = randn({3001}, key, {DType::f64}).to_vector();
+  for (std::int64_t i = 0; i < 3001; ++i) {
+    ASSERT_EQ(values[static_cast<std::size_t>(i)], normal_number(key, i)) << i;
+  }
+  // The pairs' number takes more than 32 bits.
+  constexpr std::int64_t kFar = (std::int64_t{1} << 33) + 1;
+  const std::vector<double> far =
+      randn_block({2 * kFar}, {kFar}, {100}, key, {DType::f64}).to_vector();
+  for (std::int64_t i = 0; i < 100; ++i) {
+    ASSERT_EQ(far[static_cast<std::size_t>(i)], normal_number(key, kFar + i)) << i;
+  }
+}
+
+TEST(RandomTest, DropoutIsAProductWithItsMask) {
+  const RandomKey key{.seed = 4};
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    const DType compute = dtype == DType::f64 ? DType::f64 : DType::f32;
+    const LocalTensor a = randn({700, 6}, {.seed = 3}).to(dtype).transpose(0, 1);
+    const RandomBlock block{{8, 900}, {1, 101}, {6, 700}};
+    const LocalTensor mask = dropout_mask(0.3, block, key, {compute});
+    EXPECT_TRUE(equal(dropout(a, 0.3, block, key), mul(mask, a.to(compute)).to(dtype)));
+  }
+  EXPECT_THROW(dropout(ones({3}), 0.3, RandomBlock::whole({4}), key), base::Error);
+  EXPECT_THROW(dropout(arange(3), 0.3, RandomBlock::whole({3}), key), base::Error);
 }
 
 TEST(RandomTest, ABlockHoldsTheValuesThatTheWholeHasThere) {

@@ -28,11 +28,7 @@ constexpr Op<None, Drop> kDropout{
       const RandomBlock block =
           site.output ? RandomBlock{site.output.shape(), site.output.local_box().offsets, a.shape()}
                       : RandomBlock::whole(a.shape());
-      // 1 / (1 - p) has no place in half types.
-      const DType compute = a.dtype() == DType::f64 ? DType::f64 : DType::f32;
-      const LocalTensor mask =
-          tensors::dropout_mask(drop.p, block, drop.key, {compute, a.device()});
-      return tensors::mul_(mask, a).to(a.dtype());
+      return tensors::dropout(a, drop.p, block, drop.key);
     },
     .backward = [](const Context<None, Drop>& c) -> Tensors {
       return {call(kDropout, c.grad(), None{}, c.numbers())};

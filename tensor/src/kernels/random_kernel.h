@@ -16,4 +16,18 @@ constexpr std::int64_t kRandomRoom = 2;
 const std::uint64_t* random_bits(std::uint64_t* room, RandomKey key, std::int64_t first,
                                  std::int64_t count);
 
+/// The standard normal numbers that stand there: normal_number.h's.
+void normal_numbers(double* numbers, RandomKey key, std::int64_t first, std::int64_t count);
+
+/// Of 64 random bits each: formulas/random.h's. @tparam T float or double
+template <typename T>
+void uniform_numbers(T* numbers, const std::uint64_t* random, std::int64_t count, int bits, T unit);
+template <typename T>
+void mask_numbers(T* numbers, const std::uint64_t* random, std::int64_t count, std::int64_t dropped,
+                  T kept);
+/// Of as many numbers `in`, times such a mask.
+template <typename T>
+void drop_numbers(T* numbers, const T* in, const std::uint64_t* random, std::int64_t count,
+                  std::int64_t dropped, T kept);
+
 }  // namespace dtrun::tensors

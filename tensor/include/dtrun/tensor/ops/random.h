@@ -30,5 +30,7 @@ LocalTensor randperm(std::int64_t n, RandomKey key, TensorOptions options = {.dt
 /// 0 with probability p, 1 / (1 - p) otherwise.
 LocalTensor dropout_mask(double p, const RandomBlock& block, RandomKey key,
                          TensorOptions options = {});
+/// The tensor times that mask, in one pass. @param a floating point, of the block's shape
+LocalTensor dropout(const LocalTensor& a, double p, const RandomBlock& block, RandomKey key);
 
 }  // namespace dtrun::tensors
