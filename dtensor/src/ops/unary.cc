@@ -19,6 +19,21 @@ Tensors flat(const C& c) {
 constexpr Saves kInput = saves_input(0);
 constexpr Saves kOutput = saves_output();
 
+/// The gradient of a function in one pass, of its result's and what was saved. A gradient that is
+/// to be part of a graph itself is a formula instead.
+template <LocalTensor (*kKernel)(const tensors::Operand&, const tensors::Operand&)>
+constexpr Op<> slope(std::string_view name) {
+  return {.name = name,
+          .meta = same_dtype,
+          .rules = [](Rules& r, Metas, const None&) { r.pointwise().cut_all().linear(0); },
+          .local = run_binary<kKernel>};
+}
+constexpr Op<> kSigmoidSlope = slope<tensors::sigmoid_backward>("sigmoid_backward");
+constexpr Op<> kTanhSlope = slope<tensors::tanh_backward>("tanh_backward");
+constexpr Op<> kSiluSlope = slope<tensors::silu_backward>("silu_backward");
+constexpr Op<> kGeluSlope = slope<tensors::gelu_backward>("gelu_backward");
+constexpr Op<> kGeluTanhSlope = slope<tensors::gelu_tanh_backward>("gelu_tanh_backward");
+
 constexpr Op<> kAbs = unary<tensors::abs>(
     "abs", same_dtype, [](const C& c) -> Tensors { return {c.grad() * sign(c.input(0))}; }, kInput);
 constexpr Op<> kSign = unary<tensors::sign>("sign", same_dtype, flat);
@@ -75,7 +90,11 @@ constexpr Op<> kCosh = unary<tensors::cosh>(
     kInput);
 constexpr Op<> kTanh = unary<tensors::tanh>(
     "tanh", floating_dtype,
-    [](const C& c) -> Tensors { return {c.grad() * (1 - square(c.output()))}; }, kOutput);
+    [](const C& c) -> Tensors {
+      if (!Graph::is_on()) return {call(kTanhSlope, c.grad(), c.output())};
+      return {c.grad() * (1 - square(c.output()))};
+    },
+    kOutput);
 constexpr Op<> kAsin = unary<tensors::asin>(
     "asin", floating_dtype,
     [](const C& c) -> Tensors { return {c.grad() * rsqrt(1 - square(c.input(0)))}; }, kInput);
@@ -110,6 +129,7 @@ constexpr Op<> kSigmoid = unary<tensors::sigmoid>(
     "sigmoid", floating_dtype,
     [](const C& c) -> Tensors {
       const Tensor y = c.output();
+      if (!Graph::is_on()) return {call(kSigmoidSlope, c.grad(), y)};
       return {c.grad() * (y * (1 - y))};
     },
     kOutput);
@@ -123,7 +143,9 @@ constexpr Op<> kRelu = unary<tensors::relu>(
 constexpr Op<> kSilu = unary<tensors::silu>(
     "silu", floating_dtype,
     [](const C& c) -> Tensors {
-      const Tensor x = c.input(0), s = sigmoid(x);
+      const Tensor x = c.input(0);
+      if (!Graph::is_on()) return {call(kSiluSlope, c.grad(), x)};
+      const Tensor s = sigmoid(x);
       return {c.grad() * (s * (x * (1 - s) + 1))};
     },
     kInput);
@@ -185,7 +207,12 @@ constexpr Op<None, Form> kGelu{.name = "gelu",
                                .local = [](Locals in, const None&, const Form& v,
                                            const Site&) { return tensors::gelu(in[0], v.form); },
                                .backward = [](const Context<None, Form>& c) -> Tensors {
-                                 return {c.grad() * gelu_derivative(c.input(0), c.numbers().form)};
+                                 const GeluForm form = c.numbers().form;
+                                 const Tensor x = c.input(0);
+                                 if (Graph::is_on()) return {c.grad() * gelu_derivative(x, form)};
+                                 const Op<>& op =
+                                     form == GeluForm::erf ? kGeluSlope : kGeluTanhSlope;
+                                 return {call(op, c.grad(), x)};
                                },
                                .saves = kInput};
 

@@ -38,6 +38,16 @@ struct Exponential {
         return formulas::Elu(arguments.numbers)(a);
       case MapFunction::logaddexp:
         return formulas::LogAddExp{}(a, b);
+      case MapFunction::sigmoid_backward:
+        return formulas::SigmoidBackward{}(a, b);
+      case MapFunction::tanh_backward:
+        return formulas::TanhBackward{}(a, b);
+      case MapFunction::silu_backward:
+        return formulas::SiluBackward{}(a, b);
+      case MapFunction::gelu_backward:
+        return formulas::GeluBackward{}(a, b);
+      case MapFunction::gelu_tanh_backward:
+        return formulas::GeluTanhBackward{}(a, b);
       default:
         return formulas::Softplus(arguments.numbers)(a);
     }

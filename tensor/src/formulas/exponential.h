@@ -111,6 +111,45 @@ struct Softplus {
   }
 };
 
+// Gradients: of the gradient g of the result and the result y, or what it was computed from, x.
+struct SigmoidBackward {
+  template <typename T>
+  DTRUN_BOTH T operator()(T g, T y) const {
+    return g * ((1 - y) * y);
+  }
+};
+struct TanhBackward {
+  template <typename T>
+  DTRUN_BOTH T operator()(T g, T y) const {
+    return g * (1 - y * y);
+  }
+};
+struct SiluBackward {
+  template <typename T>
+  DTRUN_BOTH T operator()(T g, T x) const {
+    const T s = 1 / (1 + vector_math::exp(-x));
+    return g * s * (1 + x * (1 - s));
+  }
+};
+struct GeluBackward {
+  template <typename T>
+  DTRUN_BOTH T operator()(T g, T x) const {
+    const T probability = T{0.5} * (1 + vector_math::erf(x * T{0.70710678118654752440}));
+    const T density = T{0.39894228040143267794} * vector_math::exp(T{-0.5} * x * x);
+    return g * (probability + x * density);
+  }
+};
+struct GeluTanhBackward {
+  template <typename T>
+  DTRUN_BOTH T operator()(T g, T x) const {
+    constexpr T kScale = T{0.79788456080286535588};  // sqrt(2 / pi)
+    const T square = x * x;
+    const T t = vector_math::tanh(kScale * (x + T{0.044715} * square * x));
+    const T inner = kScale * (1 + T{0.134145} * square);
+    return g * T{0.5} * ((1 + t) + x * (1 - t * t) * inner);
+  }
+};
+
 /// The greater one, and what the other adds.
 struct LogAddExp {
   template <typename T>

@@ -31,6 +31,18 @@ const MapOperator kMish{"mish", Domain::floating, MapFunction::mish,
 const MapOperator kElu{"elu", Domain::floating, MapFunction::elu, one_floating<formulas::Elu>()};
 const MapOperator kLogAddExp{"logaddexp", Domain::floating, MapFunction::logaddexp,
                              two_floating<formulas::LogAddExp>()};
+const MapOperator kSigmoidBackward{"sigmoid_backward", Domain::floating,
+                                   MapFunction::sigmoid_backward,
+                                   two_floating<formulas::SigmoidBackward>()};
+const MapOperator kTanhBackward{"tanh_backward", Domain::floating, MapFunction::tanh_backward,
+                                two_floating<formulas::TanhBackward>()};
+const MapOperator kSiluBackward{"silu_backward", Domain::floating, MapFunction::silu_backward,
+                                two_floating<formulas::SiluBackward>()};
+const MapOperator kGeluBackward{"gelu_backward", Domain::floating, MapFunction::gelu_backward,
+                                two_floating<formulas::GeluBackward>()};
+const MapOperator kGeluTanhBackward{"gelu_backward", Domain::floating,
+                                    MapFunction::gelu_tanh_backward,
+                                    two_floating<formulas::GeluTanhBackward>()};
 const MapOperator kSoftplus{"softplus", Domain::floating, MapFunction::softplus,
                             one_floating<formulas::Softplus>()};
 

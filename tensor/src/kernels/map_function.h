@@ -74,6 +74,11 @@ enum class MapFunction : std::uint8_t {
   mish,
   elu,
   logaddexp,
+  sigmoid_backward,
+  tanh_backward,
+  silu_backward,
+  gelu_backward,
+  gelu_tanh_backward,
   softplus,
   // formulas/trigonometric.h
   sin,

@@ -54,6 +54,8 @@ extern const MapOperator kAddcmul, kAddcdiv;
 
 // exponential_kernel.cc
 extern const MapOperator kExp, kLog, kLog2, kLog10, kLog1p, kExpm1, kErf, kErfc;
+extern const MapOperator kSigmoidBackward, kTanhBackward, kSiluBackward, kGeluBackward,
+    kGeluTanhBackward;
 extern const MapOperator kLogAddExp, kSigmoid, kSilu, kMish, kGelu, kGeluTanh;
 /// Numbers: alpha; beta and threshold.
 extern const MapOperator kElu, kSoftplus;

@@ -144,6 +144,21 @@ LocalTensor maximum(const Operand& a, const Operand& b) {
 LocalTensor minimum(const Operand& a, const Operand& b) {
   return map(kMinimum, a, b);
 }
+LocalTensor sigmoid_backward(const Operand& gradient, const Operand& result) {
+  return map(kSigmoidBackward, gradient, result);
+}
+LocalTensor tanh_backward(const Operand& gradient, const Operand& result) {
+  return map(kTanhBackward, gradient, result);
+}
+LocalTensor silu_backward(const Operand& gradient, const Operand& a) {
+  return map(kSiluBackward, gradient, a);
+}
+LocalTensor gelu_backward(const Operand& gradient, const Operand& a) {
+  return map(kGeluBackward, gradient, a);
+}
+LocalTensor gelu_tanh_backward(const Operand& gradient, const Operand& a) {
+  return map(kGeluTanhBackward, gradient, a);
+}
 LocalTensor eq(const Operand& a, const Operand& b) {
   return map(kEqual, a, b);
 }

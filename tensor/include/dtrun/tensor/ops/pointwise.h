@@ -100,6 +100,13 @@ LocalTensor hardsigmoid(const LocalTensor& a);
 LocalTensor softplus(const LocalTensor& a, double beta = 1, double threshold = 20);
 LocalTensor hardtanh(const LocalTensor& a, Scalar low = -1.0, Scalar high = 1.0);
 
+// Gradients, in one pass: of the result's gradient and the result, or what it was computed from.
+LocalTensor sigmoid_backward(const Operand& gradient, const Operand& result);
+LocalTensor tanh_backward(const Operand& gradient, const Operand& result);
+LocalTensor silu_backward(const Operand& gradient, const Operand& a);
+LocalTensor gelu_backward(const Operand& gradient, const Operand& a);
+LocalTensor gelu_tanh_backward(const Operand& gradient, const Operand& a);
+
 // Three operands.
 /// One bound at least.
 LocalTensor clamp(const LocalTensor& a, std::optional<Operand> low, std::optional<Operand> high);
