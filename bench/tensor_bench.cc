@@ -22,6 +22,7 @@
 #include "dtrun/tensor/ops/attention.h"
 #include "dtrun/tensor/ops/index.h"
 #include "dtrun/tensor/ops/optimizer.h"
+#include "dtrun/tensor/ops/random.h"
 #include "dtrun/tensor/threads.h"
 #include "python_peer.h"
 
@@ -70,7 +71,17 @@ const char* const kOps[] = {"add",
                             "attention",
                             "attention_causal",
                             "attention_backward",
-                            "attention_causal_backward"};
+                            "attention_causal_backward",
+                            "gelu_tanh",
+                            "gelu_backward",
+                            "gelu_tanh_backward",
+                            "silu_backward",
+                            "tanh_backward",
+                            "sigmoid_backward",
+                            "randn",
+                            "rand",
+                            "randint",
+                            "dropout"};
 
 Call pointwise_call(const std::string& op, const LocalTensor& x) {
   if (op == "add") return [x] { tensors::add(x, x); };
@@ -78,8 +89,24 @@ Call pointwise_call(const std::string& op, const LocalTensor& x) {
   if (op == "exp") return [x] { tensors::exp(x); };
   if (op == "tanh") return [x] { tensors::tanh(x); };
   if (op == "gelu") return [x] { tensors::gelu(x); };
+  if (op == "gelu_tanh") return [x] { tensors::gelu(x, tensors::GeluForm::tanh); };
+  if (op == "gelu_backward") return [x] { tensors::gelu_backward(x, x); };
+  if (op == "gelu_tanh_backward") return [x] { tensors::gelu_tanh_backward(x, x); };
+  if (op == "silu_backward") return [x] { tensors::silu_backward(x, x); };
+  if (op == "tanh_backward") return [x] { tensors::tanh_backward(x, x); };
+  if (op == "sigmoid_backward") return [x] { tensors::sigmoid_backward(x, x); };
   if (op == "sum") return [x] { tensors::sum(x); };
   if (op == "amax") return [x] { tensors::amax(x); };
+  return {};
+}
+
+Call random_call(const std::string& op, const LocalTensor& x) {
+  const auto block = tensors::RandomBlock::whole(x.shape());
+  const tensors::TensorOptions options{.dtype = x.dtype()};
+  if (op == "randn") return [=] { tensors::randn(block.shape, {1}, options); };
+  if (op == "rand") return [=] { tensors::rand_block(block, {1}, options); };
+  if (op == "randint") return [=] { tensors::randint_block(0, 1000, block, {1}); };
+  if (op == "dropout") return [=] { tensors::dropout(x, 0.5, block, {1}); };
   return {};
 }
 
@@ -147,7 +174,9 @@ Call call_of(const Case& what) {
   const LocalTensor x =
       tensors::randn({std::max<std::int64_t>(what.elements, 4)}, {.seed = 1}).to(what.dtype);
   const Call pointwise = pointwise_call(what.op, x);
-  return pointwise ? pointwise : row_call(what.op, x);
+  if (pointwise) return pointwise;
+  const Call random = random_call(what.op, x);
+  return random ? random : row_call(what.op, x);
 }
 
 /// The least of several runs, as tensor_torch.py takes it.
