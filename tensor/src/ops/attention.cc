@@ -6,15 +6,14 @@
 #include <limits>
 
 #include "dtrun/base/error.h"
+#include "ops/attention_bf16.h"
 #include "ops/attention_operand.h"
+#include "ops/attention_scores.h"
 #include "ops/map_call.h"
 
 namespace dtrun::tensors {
 namespace {
 
-/// Tiles depend on nothing but the shape: the same bits for any number of threads.
-constexpr std::int64_t kQueries = 96;
-constexpr std::int64_t kKeys = 128;
 constexpr std::int64_t kKeysBackward = 64;
 
 [[noreturn]] void refuse(std::string_view name, const LocalTensor& a, const LocalTensor& b,
@@ -24,14 +23,6 @@ constexpr std::int64_t kKeysBackward = 64;
       fmt::format("{} of {} {} and {} {}", name, dtype_name(a.dtype()), shape_to_string(a.shape()),
                   dtype_name(b.dtype()), shape_to_string(b.shape())),
       std::move(why));
-}
-
-/// [batch..., rows, columns]
-Shape with_batch_of(const LocalTensor& query, std::int64_t rows, std::int64_t columns) {
-  Shape shape = query.shape();
-  shape[shape.size() - 2] = rows;
-  shape.back() = columns;
-  return shape;
 }
 
 void require_matrices(std::string_view name, const LocalTensor& query, const LocalTensor& other,
@@ -53,59 +44,6 @@ void require_operands(std::string_view name, const LocalTensor& query, const Loc
   require_matrices(name, query, key, with_batch_of(query, key.size(-2), query.size(-1)));
   require_matrices(name, query, value, with_batch_of(query, key.size(-2), value.size(-1)));
 }
-
-/// What forward and backward have in common: which scores count.
-template <typename A>
-class Visible {
- public:
-  Visible(const LocalTensor& query, const LocalTensor& key, const AttentionForm& form)
-      : causal_from_(form.causal_from) {
-    if (!form.mask.defined()) return;
-    require_host("attention", form.mask);
-    expanded_ = form.mask.expand(with_batch_of(query, query.size(-2), key.size(-2)));
-    is_bool_ = expanded_.dtype() == DType::boolean;
-    matrices_.emplace_back(expanded_, is_bool_ ? DType::u8 : kComputedIn<A>);
-  }
-
-  /// Whether none of the queries sees any of the keys from this one on.
-  bool none(std::int64_t first_query, std::int64_t queries, std::int64_t first_key) const {
-    return causal_from_ && *causal_from_ + first_query + queries - 1 < first_key;
-  }
-
-  /// Scores that do not count become minus infinity, the columns beyond `keys` too.
-  void apply(const ScoreTile<A>& tile, std::int64_t head, std::int64_t first_query,
-             std::int64_t first_key, std::int64_t keys) const {
-    for (std::int64_t r = 0; r < tile.rows; ++r) {
-      A* const row = tile.data + r * tile.row;
-      std::int64_t seen = keys;
-      if (causal_from_) {
-        seen = std::clamp<std::int64_t>(*causal_from_ + first_query + r + 1 - first_key, 0, keys);
-      }
-      if (!matrices_.empty()) mask(row, matrices_[0].at(head, first_query + r, first_key), seen);
-      std::fill(row + seen, row + tile.columns, kNothing);
-    }
-  }
-
- private:
-  static constexpr A kNothing = -std::numeric_limits<A>::infinity();
-
-  void mask(A* row, char* from, std::int64_t count) const {
-    if (is_bool_) {
-      std::uint8_t takes_part[kKeys];
-      matrices_[0].load(takes_part, from, count);
-      for (std::int64_t i = 0; i < count; ++i) row[i] = takes_part[i] != 0 ? row[i] : kNothing;
-    } else {
-      A added[kKeys];
-      matrices_[0].load(added, from, count);
-      AttentionKernels<A>::add(row, added, count);
-    }
-  }
-
-  std::optional<std::int64_t> causal_from_;
-  LocalTensor expanded_;
-  bool is_bool_ = false;
-  std::vector<HeadMatrices> matrices_;
-};
 
 template <typename A>
 class AttentionForward {
@@ -160,11 +98,8 @@ class AttentionForward {
     }
     for (std::int64_t r = 0; r < rows; ++r) {
       A* const row = results + r * columns;
-      A& sum = logsumexp_[head * query_.rows() + first + r];
-      const bool blind = greatest[r] == -std::numeric_limits<A>::infinity();
-      const A of_row = AttentionKernels<A>::total(total + r * kTileLanes);
-      sum = blind ? std::numeric_limits<A>::infinity() : greatest[r] + std::log(of_row);
-      if (!blind) AttentionKernels<A>::scale(row, 1 / of_row, value_.columns());
+      logsumexp_[head * query_.rows() + first + r] =
+          finish_row(row, value_.columns(), greatest[r], total + r * kTileLanes);
       output_.store(output_.at(head, first + r), row, value_.columns());
     }
   }
@@ -359,6 +294,8 @@ Attended attention(const LocalTensor& query, const LocalTensor& key, const Local
   if (result.logsumexp.numel() == 0) return result;
   if (is_double) {
     AttentionForward<double>(query, key, value, form, result).run();
+  } else if (query.dtype() == DType::bf16 && has_bf16_tiles()) {
+    run_bf16_attention(query, key, value, form, result);
   } else {
     AttentionForward<float>(query, key, value, form, result).run();
   }

@@ -1,0 +1,36 @@
+// Bf16Product: the product of two small matrices of bf16, summed in f32, by the processor's tiles
+// (AMX: Sapphire Rapids and later).
+#pragma once
+
+#include <cstdint>
+
+#include "half.h"
+#include "kernels/tile_product.h"
+
+namespace dtrun::tensors {
+
+constexpr std::int64_t kBf16Rows = 16;   ///< rows and columns come in groups of so many
+constexpr std::int64_t kBf16Inner = 32;  ///< and what is summed over, of so many
+
+/// Whether the processor has such tiles, and the kernel lets this process use them: asked for once.
+bool has_bf16_tiles();
+
+/// result[rows, columns] = left[rows, inner] * right[inner, columns], or added to it. Row steps in
+/// elements.
+struct Bf16Product {
+  float* result;
+  std::int64_t result_row;
+  const BFloat16* left;
+  std::int64_t left_row;
+  /// [inner / 2, columns, 2]: two rows beside each other.
+  const BFloat16* right;
+  std::int64_t right_row;  ///< from one pair of rows to the next
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t inner;
+  TileSum sum;
+};
+/// Only where has_bf16_tiles().
+void multiply_bf16(const Bf16Product& product);
+
+}  // namespace dtrun::tensors

@@ -1,0 +1,183 @@
+#include "ops/attention_bf16.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/attention_operand.h"
+#include "ops/attention_scores.h"
+
+namespace dtrun::tensors {
+namespace {
+
+constexpr BFloat16 kBf16Zero{0};
+
+std::int64_t in_bf16_inner(std::int64_t count) {
+  return (count + kBf16Inner - 1) / kBf16Inner * kBf16Inner;
+}
+
+/// Rows as they are, filled up with 0 to `width` numbers.
+void load_bf16_rows(const HeadMatrices& in, char* first, BFloat16* target, std::int64_t rows,
+                    std::int64_t width) {
+  const auto step = in.row_step() * static_cast<std::int64_t>(sizeof(BFloat16));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    in.load(target + r * width, first + r * step, in.columns());
+    std::fill(target + r * width + in.columns(), target + (r + 1) * width, kBf16Zero);
+  }
+}
+
+/// Blocks of kKeys rows as the right side of products, in pairs of what is summed over.
+class PairedBlocks {
+ public:
+  /// columns: sums over the numbers of a row, whose rows become columns; rows: over the rows
+  enum class Over : std::uint8_t { columns, rows };
+
+  PairedBlocks(const HeadMatrices& in, Over over)
+      : in_(in), over_(over), blocks_((in.rows() + kKeys - 1) / kKeys) {
+    width_ = over == Over::columns ? in_bf16_inner(in.columns()) : in_tile_lanes(in.columns());
+    copy_ = empty({in.matrices(), blocks_, kKeys, width_}, {DType::bf16});
+    parallel_for(in.matrices() * blocks_, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) pack(i);
+    });
+  }
+  const BFloat16* at(std::int64_t head, std::int64_t block) const {
+    return data(in_.matrix_of(head) * blocks_ + block);
+  }
+  /// From a pair to the next.
+  std::int64_t row_step() const { return over_ == Over::columns ? 2 * kKeys : 2 * width_; }
+
+ private:
+  BFloat16* data(std::int64_t i) const { return copy_.data_as<BFloat16>() + i * kKeys * width_; }
+
+  void pack(std::int64_t i) {
+    const std::int64_t first = i % blocks_ * kKeys;
+    const std::int64_t rows = std::min(kKeys, in_.rows() - first);
+    Scratch scratch(kKeys * width_ * static_cast<std::int64_t>(sizeof(BFloat16)));
+    auto* const loaded = reinterpret_cast<BFloat16*>(scratch.data());
+    load_bf16_rows(in_, in_.in_matrix(i / blocks_, first), loaded, rows, width_);
+    std::fill(loaded + rows * width_, loaded + kKeys * width_, kBf16Zero);
+    if (over_ == Over::columns) {
+      // Two neighbours are one word, which moves as a float does.
+      AttentionKernels<float>::transpose(reinterpret_cast<float*>(data(i)), kKeys,
+                                         reinterpret_cast<const float*>(loaded), width_ / 2, kKeys,
+                                         width_ / 2);
+      return;
+    }
+    for (std::int64_t r = 0; r < kKeys; r += 2) {
+      BFloat16* const target = data(i) + r * width_;
+      const BFloat16* const upper = loaded + r * width_;
+      for (std::int64_t c = 0; c < width_; ++c) {
+        target[2 * c] = upper[c];
+        target[2 * c + 1] = upper[width_ + c];
+      }
+    }
+  }
+
+  const HeadMatrices& in_;
+  Over over_;
+  std::int64_t blocks_;
+  std::int64_t width_;
+  LocalTensor copy_;
+};
+
+class Bf16Attention {
+ public:
+  Bf16Attention(const LocalTensor& query, const LocalTensor& key, const LocalTensor& value,
+                const AttentionForm& form, const Attended& result)
+      : query_(query, DType::bf16),
+        key_(key, DType::bf16),
+        value_(value, DType::bf16),
+        output_(result.output, DType::f32),
+        logsumexp_(result.logsumexp.data_as<float>()),
+        scale_(static_cast<float>(form.scale)),
+        visible_(query, key, form),
+        keys_(key_, PairedBlocks::Over::columns),
+        values_(value_, PairedBlocks::Over::rows) {}
+
+  void run() const {
+    const std::int64_t blocks = (query_.rows() + kQueries - 1) / kQueries;
+    parallel_for(query_.heads() * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) run_tile(i / blocks, i % blocks * kQueries);
+    });
+  }
+
+ private:
+  /// What a thread works in. Rows beyond the last query are computed, too.
+  struct Room {
+    float* scores;
+    float* results;
+    float* total;
+    float* greatest;
+    BFloat16* weights;
+    BFloat16* queries;
+  };
+
+  void run_tile(std::int64_t head, std::int64_t first) const {
+    const std::int64_t rows = std::min(kQueries, query_.rows() - first);
+    const std::int64_t columns = in_tile_lanes(value_.columns());
+    const std::int64_t numbers = in_bf16_inner(query_.columns());
+    Scratch scratch(kQueries * (4 * (kKeys + columns + kTileLanes + 1) + 2 * (kKeys + numbers)));
+    Room room{};
+    room.scores = reinterpret_cast<float*>(scratch.data());
+    room.results = room.scores + kQueries * kKeys;
+    room.total = room.results + kQueries * columns;
+    room.greatest = room.total + kQueries * kTileLanes;
+    room.weights = reinterpret_cast<BFloat16*>(room.greatest + kQueries);
+    room.queries = room.weights + kQueries * kKeys;
+    load_bf16_rows(query_, query_.at(head, first), room.queries, rows, numbers);
+    std::fill(room.queries + rows * numbers, room.queries + kQueries * numbers, kBf16Zero);
+    std::fill_n(room.weights, kQueries * kKeys, kBf16Zero);
+    std::fill_n(room.results, kQueries * columns, 0.0f);
+    std::fill_n(room.greatest, rows, -std::numeric_limits<float>::infinity());
+    std::fill_n(room.total, rows * kTileLanes, 0.0f);
+    for (std::int64_t k = 0; k < key_.rows() && !visible_.none(first, rows, k); k += kKeys) {
+      add_keys(head, first, rows, k, room);
+    }
+    for (std::int64_t r = 0; r < rows; ++r) {
+      float* const row = room.results + r * columns;
+      logsumexp_[head * query_.rows() + first + r] =
+          finish_row(row, value_.columns(), room.greatest[r], room.total + r * kTileLanes);
+      output_.store(output_.at(head, first + r), row, value_.columns());
+    }
+  }
+
+  void add_keys(std::int64_t head, std::int64_t first, std::int64_t rows, std::int64_t first_key,
+                const Room& room) const {
+    const std::int64_t keys = std::min(kKeys, key_.rows() - first_key);
+    const std::int64_t columns = in_tile_lanes(value_.columns());
+    const std::int64_t numbers = in_bf16_inner(query_.columns());
+    const std::int64_t tile_rows = in_tile_lanes(rows);
+    const ScoreTile<float> tile{room.scores, kKeys, rows, in_bf16_inner(keys)};
+    multiply_bf16({room.scores, kKeys, room.queries, numbers, keys_.at(head, first_key / kKeys),
+                   keys_.row_step(), tile_rows, tile.columns, numbers, TileSum::fresh});
+    AttentionKernels<float>::scale(room.scores, scale_, rows * kKeys);
+    visible_.apply(tile, head, first, first_key, keys);
+    AttentionKernels<float>::weigh(tile,
+                                   {room.greatest, room.total, room.results, columns, columns});
+    round_weights(room, rows);
+    multiply_bf16({room.results, columns, room.weights, kKeys, values_.at(head, first_key / kKeys),
+                   values_.row_step(), tile_rows, columns, tile.columns, TileSum::added});
+  }
+
+  void round_weights(const Room& room, std::int64_t rows) const {
+    static const RowKernel round = copy_kernel(DType::bf16, DType::f32);
+    char* const operands[] = {reinterpret_cast<char*>(room.weights),
+                              reinterpret_cast<char*>(room.scores)};
+    const std::int64_t steps[] = {sizeof(BFloat16), sizeof(float)};
+    round(operands, steps, rows * kKeys);
+  }
+
+  HeadMatrices query_, key_, value_, output_;
+  float* logsumexp_;
+  float scale_;
+  Visible<float> visible_;
+  PairedBlocks keys_, values_;
+};
+
+}  // namespace
+
+void run_bf16_attention(const LocalTensor& query, const LocalTensor& key, const LocalTensor& value,
+                        const AttentionForm& form, const Attended& result) {
+  Bf16Attention(query, key, value, form, result).run();
+}
+
+}  // namespace dtrun::tensors

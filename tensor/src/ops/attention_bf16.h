@@ -1,0 +1,14 @@
+// The way forward of attention of bf16 where the processor has tiles for it: weights are rounded to
+// bf16 before they meet the values, as PyTorch rounds them.
+#pragma once
+
+#include "dtrun/tensor/ops/attention.h"
+#include "kernels/bf16_product.h"
+
+namespace dtrun::tensors {
+
+/// @param result filled. Only where has_bf16_tiles()
+void run_bf16_attention(const LocalTensor& query, const LocalTensor& key, const LocalTensor& value,
+                        const AttentionForm& form, const Attended& result);
+
+}  // namespace dtrun::tensors
