@@ -24,6 +24,7 @@ enum class Nearness {
   bits,      ///< one formula for both
   ulps,      ///< each has its own function
   absolute,  ///< whose result is a difference
+  product,   ///< of a difference with another operand
 };
 
 struct MapSample {
@@ -98,6 +99,11 @@ const MapSample kMapSamples[] = {
     {kElu, 1, kUlps, MapNumbers::of(1.5)},
     {kSoftplus, 1, kUlps, MapNumbers::of(2.0, 20.0)},
     {kLogAddExp, 2, kAbsolute},
+    {kSigmoidBackward, 2, Nearness::product},
+    {kTanhBackward, 2, Nearness::product},
+    {kSiluBackward, 2, Nearness::product},
+    {kGeluBackward, 2, Nearness::product},
+    {kGeluTanhBackward, 2, Nearness::product},
     {kSin, 1, kUlps},
     {kCos, 1, kUlps},
     {kTan, 1, kUlps},
@@ -141,8 +147,10 @@ void expect_near(const LocalTensor& got, const LocalTensor& expected, Device dev
   const double ulps = ulp < 0x1p-20 ? 8 : 1;  // half types are computed in f32
   for (std::size_t i = 0; i < left.size(); ++i) {
     if (left[i] == right[i] || (std::isnan(left[i]) && std::isnan(right[i]))) continue;
-    const double least = nearness == Nearness::absolute ? 1 : least_normal(got.dtype());
-    const double allowed = ulps * ulp * std::max(std::fabs(right[i]), least);
+    // Of a difference of numbers near 1 that loses six bits, times numbers of any size.
+    const double lost = nearness == Nearness::product ? 64 : 1;
+    const double least = nearness == Nearness::ulps ? least_normal(got.dtype()) : lost;
+    const double allowed = lost * ulps * ulp * std::max(std::fabs(right[i]), least);
     ASSERT_LE(std::fabs(left[i] - right[i]), allowed)
         << what << ", element " << i << ": " << left[i] << " and " << right[i];
   }
