@@ -1,6 +1,23 @@
 #include "kernels/bf16_product.h"
 
 #include "dtrun/base/check.h"
+#include "multiversion.h"
+
+#include <cstring>
+
+namespace dtrun::tensors {
+
+DTRUN_MULTIVERSION void pair_rows(BFloat16* result, const float* first, const float* second,
+                                  std::int64_t count) {
+  DTRUN_INDEPENDENT_ROUNDS
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint32_t both = std::uint32_t{to_bfloat16(second[i]).bits} << 16 |
+                               std::uint32_t{to_bfloat16(first[i]).bits};
+    std::memcpy(result + 2 * i, &both, sizeof both);
+  }
+}
+
+}  // namespace dtrun::tensors
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>

@@ -33,4 +33,7 @@ struct Bf16Product {
 /// Only where has_bf16_tiles().
 void multiply_bf16(const Bf16Product& product);
 
+/// Two rows, rounded, beside each other: result[count, 2].
+void pair_rows(BFloat16* result, const float* first, const float* second, std::int64_t count);
+
 }  // namespace dtrun::tensors

@@ -112,14 +112,6 @@ class AttentionForward {
   PackedRows<A> values_;
 };
 
-/// The heads' keys are cut into parts, each of which sums gradients of the queries of its own.
-std::int64_t parts_of_keys(std::int64_t heads, std::int64_t keys) {
-  constexpr std::int64_t kTasks = 16;
-  const std::int64_t blocks = (keys + kKeysBackward - 1) / kKeysBackward;
-  return std::clamp<std::int64_t>(kTasks / std::max<std::int64_t>(heads, 1), 1,
-                                  std::max<std::int64_t>(blocks, 1));
-}
-
 template <typename A>
 class AttentionBackward {
  public:
@@ -142,7 +134,7 @@ class AttentionBackward {
         key_rows_(key_, A{1}),
         keys_(key_, kKeysBackward),
         values_(value_, kKeysBackward),
-        parts_(parts_of_keys(query_.heads(), key_.rows())),
+        parts_(parts_of_keys(query_.heads(), (key_.rows() + kKeysBackward - 1) / kKeysBackward)),
         dots_(empty({query_.heads(), query_.rows()}, {kComputedIn<A>})),
         sums_(empty({parts_, query_.heads(), query_.rows(), in_tile_lanes(query_.columns())},
                     {kComputedIn<A>})) {}
@@ -315,6 +307,8 @@ AttentionGradients attention_backward(const LocalTensor& gradient, const LocalTe
   const Attended dense{forward.output, forward.logsumexp.contiguous()};
   if (query.dtype() == DType::f64) {
     AttentionBackward<double>(gradient, query, key, value, dense, form, result).run();
+  } else if (query.dtype() == DType::bf16 && has_bf16_tiles()) {
+    run_bf16_attention_backward(gradient, query, key, value, dense, form, result);
   } else {
     AttentionBackward<float>(gradient, query, key, value, dense, form, result).run();
   }

@@ -76,6 +76,14 @@ class Visible {
   std::vector<HeadMatrices> matrices_;
 };
 
+/// The heads' keys are cut into parts, each of which sums gradients of the queries of its own.
+/// @param blocks of keys
+inline std::int64_t parts_of_keys(std::int64_t heads, std::int64_t blocks) {
+  constexpr std::int64_t kTasks = 16;
+  return std::clamp<std::int64_t>(kTasks / std::max<std::int64_t>(heads, 1), 1,
+                                  std::max<std::int64_t>(blocks, 1));
+}
+
 /// Divides a query's result by its total. @return the logarithm of the sum, infinite where it sees
 /// nothing
 template <typename A>
