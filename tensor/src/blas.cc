@@ -4,8 +4,11 @@
 #include <cstring>
 #include <limits>
 
+#include "amx.h"
 #include "arithmetic.h"
 #include "dtrun/base/check.h"
+#include "element.h"
+#include "loops/scratch.h"
 #include "loops/thread_pool.h"
 #include "multiversion.h"
 #include "openblas.h"
@@ -27,13 +30,15 @@ CBLAS_TRANSPOSE transpose_of(const BlasOperand& operand) {
   return operand.runs == Runs::rows ? CblasNoTrans : CblasTrans;
 }
 
-void gemm(const MatrixView& a, const MatrixView& b, float* result, std::int64_t leading) {
+/// @param kept what `result` held counts that much
+void gemm(const MatrixView& a, const MatrixView& b, float* result, std::int64_t leading,
+          float kept = 0) {
   const BlasOperand left = blas_operand(a);
   const BlasOperand right = blas_operand(b);
   openblas().sgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
                    static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0f,
                    static_cast<const float*>(a.data), left.leading,
-                   static_cast<const float*>(b.data), right.leading, 0.0f, result,
+                   static_cast<const float*>(b.data), right.leading, kept, result,
                    static_cast<int>(leading));
 }
 
@@ -72,6 +77,87 @@ void gemm_in_tiles(const MatrixView& a, const MatrixView& b, T* result) {
     const MatrixView columns{static_cast<const T*>(b.data) + begin * b.column_stride, b.rows,
                              end - begin, b.row_stride, b.column_stride};
     gemm(a, columns, result + begin, b.columns);
+  });
+}
+
+/// A part of a matrix.
+MatrixView block_of(const MatrixView& from, std::size_t item, std::int64_t row, std::int64_t rows,
+                    std::int64_t column, std::int64_t columns) {
+  const std::int64_t offset = row * from.row_stride + column * from.column_stride;
+  return {static_cast<const std::byte*>(from.data) + offset * static_cast<std::int64_t>(item), rows,
+          columns, from.row_stride, from.column_stride};
+}
+
+template <typename T>
+DTRUN_MULTIVERSION void widen_run(const T* from, float* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
+}
+template <typename T>
+DTRUN_MULTIVERSION void round_run(const float* from, T* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = Element<T>::store(from[i]);
+}
+
+/// A half matrix in f32, in `room`, its runs as they were.
+template <typename T>
+MatrixView widened(const MatrixView& from, float* room) {
+  const BlasOperand operand = blas_operand(from);
+  const bool in_rows = operand.runs == Runs::rows;
+  const std::int64_t lines = in_rows ? from.rows : from.columns;
+  const std::int64_t length = in_rows ? from.columns : from.rows;
+  for (std::int64_t i = 0; i < lines; ++i) {
+    widen_run(static_cast<const T*>(from.data) + i * operand.leading, room + i * length, length);
+  }
+  return in_rows ? MatrixView{room, lines, length, length, 1}
+                 : MatrixView{room, length, lines, 1, length};
+}
+
+constexpr std::int64_t kHalfRows = 128, kHalfColumns = 256, kHalfInner = 512;
+
+/// f32 memory for one block of a product of halves.
+struct HalfBlockRoom {
+  Scratch left_room, right_room, sum_room;
+
+  HalfBlockRoom(std::int64_t rows, std::int64_t inner, std::int64_t columns)
+      : left_room(rows * inner * 4),
+        right_room(inner * columns * 4),
+        sum_room(rows * columns * 4) {}
+  float* left() { return reinterpret_cast<float*>(left_room.data()); }
+  float* right() { return reinterpret_cast<float*>(right_room.data()); }
+  float* sums() { return reinterpret_cast<float*>(sum_room.data()); }
+};
+
+/// Rows a and columns b of one block of the result.
+template <typename T>
+void multiply_half_block(const MatrixView& a, const MatrixView& b, T* result, std::int64_t distance,
+                         HalfBlockRoom& room) {
+  for (std::int64_t k = 0; k < a.columns; k += kHalfInner) {
+    const std::int64_t length = std::min(kHalfInner, a.columns - k);
+    gemm(widened<T>(block_of(a, sizeof(T), 0, a.rows, k, length), room.left()),
+         widened<T>(block_of(b, sizeof(T), k, length, 0, b.columns), room.right()), room.sums(),
+         b.columns, k == 0 ? 0.0f : 1.0f);
+  }
+  for (std::int64_t i = 0; i < a.rows; ++i) {
+    round_run(room.sums() + i * b.columns, result + i * distance, b.columns);
+  }
+}
+
+/// Halves become f32 block by block, never as a whole matrix; the sums are rounded once.
+template <typename T>
+void multiply_halves(const MatrixView& a, const MatrixView& b, T* result) {
+  const std::int64_t across = (b.columns + kHalfColumns - 1) / kHalfColumns;
+  const std::int64_t blocks = (a.rows + kHalfRows - 1) / kHalfRows * across;
+  parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+    HalfBlockRoom room(std::min(kHalfRows, a.rows), std::min(kHalfInner, a.columns),
+                       std::min(kHalfColumns, b.columns));
+    for (std::int64_t block = begin; block < end; ++block) {
+      const std::int64_t row = block / across * kHalfRows;
+      const std::int64_t column = block % across * kHalfColumns;
+      const std::int64_t rows = std::min(kHalfRows, a.rows - row);
+      const std::int64_t columns = std::min(kHalfColumns, b.columns - column);
+      multiply_half_block(block_of(a, sizeof(T), row, rows, 0, a.columns),
+                          block_of(b, sizeof(T), 0, b.rows, column, columns),
+                          result + row * b.columns + column, b.columns, room);
+    }
   });
 }
 
@@ -136,6 +222,11 @@ void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, vo
       return gemm_in_tiles(a, b, static_cast<float*>(result));
     case DType::f64:
       return gemm_in_tiles(a, b, static_cast<double*>(result));
+    case DType::bf16:
+      if (has_amx()) return multiply_in_amx(a, b, static_cast<BFloat16*>(result));
+      return multiply_halves(a, b, static_cast<BFloat16*>(result));
+    case DType::f16:
+      return multiply_halves(a, b, static_cast<Float16*>(result));
     case DType::i64:
       return multiply_integers(a, b, static_cast<std::int64_t*>(result));
     case DType::i32:

@@ -94,16 +94,12 @@ LocalTensor multiply(const LocalTensor& a, const LocalTensor& b) {
 
 LocalTensor matmul(const LocalTensor& a, const LocalTensor& b) {
   check(a, b);
-  const DType dtype = a.dtype();
-  const bool is_half = dtype == DType::f16 || dtype == DType::bf16;
-  // cuBLAS takes half types, and sums them in f32 as well.
-  const DType compute = is_half && a.device().is_cpu() ? DType::f32 : dtype;
-  const LocalTensor left = (a.dim() == 1 ? a.unsqueeze(0) : a).to(compute);
-  const LocalTensor right = (b.dim() == 1 ? b.unsqueeze(1) : b).to(compute);
+  const LocalTensor left = a.dim() == 1 ? a.unsqueeze(0) : a;
+  const LocalTensor right = b.dim() == 1 ? b.unsqueeze(1) : b;
   LocalTensor result = multiply(left, right);
   if (b.dim() == 1) result = result.squeeze(-1);
   if (a.dim() == 1) result = result.squeeze(b.dim() == 1 ? -1 : -2);
-  return result.to(dtype);
+  return result;
 }
 
 }  // namespace dtrun::tensors

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <thread>
 
 #include "dtrun/base/error.h"
@@ -163,16 +164,53 @@ TEST(OpsTest, PickingHasTheSameBitsForEveryNumberOfThreads) {
   set_num_threads(before);
 }
 
+TEST(OpsTest, HalfProductsAreSummedInF32AndRoundedOnce) {
+  // Sums that bf16 cannot hold on the way, and edges of every block.
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const Shape& sizes :
+         {Shape{1, 1, 1}, Shape{3, 5, 2}, Shape{33, 1070, 31}, Shape{4, 600, 300},
+          Shape{150, 64, 530}, Shape{17, 33, 1}, Shape{1, 90, 45}}) {
+      const LocalTensor a = remainder(arange(sizes[0] * sizes[1]) * 7, 5).to(dtype);
+      const LocalTensor b = remainder(arange(sizes[1] * sizes[2]) * 11, 7).to(dtype);
+      const LocalTensor left = a.view({sizes[0], sizes[1]}), right = b.view({sizes[1], sizes[2]});
+      const LocalTensor turned_left = left.transpose(0, 1).contiguous().transpose(0, 1);
+      const LocalTensor turned_right = right.transpose(0, 1).contiguous().transpose(0, 1);
+      const LocalTensor exact = matmul(left.to(DType::f64), right.to(DType::f64));
+      for (const LocalTensor& x : {left, turned_left}) {
+        for (const LocalTensor& y : {right, turned_right}) {
+          EXPECT_TRUE(equal(matmul(x, y), exact.to(dtype)))
+              << dtype_name(dtype) << " " << shape_to_string(sizes);
+        }
+      }
+    }
+  }
+}
+
+TEST(OpsTest, HalfProductsKeepInfinitiesAndNan) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const LocalTensor values = tensor({inf, -inf, 1.0}).to(dtype).unsqueeze(1);
+    const LocalTensor found = matmul(values, tensor({1.0, 0.0}).to(dtype).unsqueeze(0));
+    const Values numbers = found.to_vector();
+    EXPECT_EQ(numbers[0], inf);
+    EXPECT_EQ(numbers[2], -inf);
+    EXPECT_EQ(numbers[4], 1);
+    EXPECT_TRUE(std::isnan(numbers[1]) && std::isnan(numbers[3]));
+  }
+}
+
 TEST(OpsTest, ProductsHaveTheSameBitsForEveryNumberOfThreads) {
   const int before = num_threads();
-  for (const Shape& shape : {Shape{300, 200}, Shape{40, 900}}) {
-    const LocalTensor a = randn(shape, {.seed = 5});
-    const LocalTensor b = randn({shape[1], 700}, {.seed = 6});
-    set_num_threads(1);
-    const LocalTensor expected = matmul(a, b);
-    for (const int threads : {2, 4}) {
-      set_num_threads(threads);
-      EXPECT_TRUE(equal(matmul(a, b), expected));
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const Shape& shape : {Shape{300, 200}, Shape{40, 900}}) {
+      const LocalTensor a = randn(shape, {.seed = 5}).to(dtype);
+      const LocalTensor b = randn({shape[1], 700}, {.seed = 6}).to(dtype);
+      set_num_threads(1);
+      const LocalTensor expected = matmul(a, b);
+      for (const int threads : {2, 4}) {
+        set_num_threads(threads);
+        EXPECT_TRUE(equal(matmul(a, b), expected));
+      }
     }
   }
   set_num_threads(before);
