@@ -267,10 +267,16 @@ LocalTensor dropout(const LocalTensor& a, double p, const RandomBlock& block, Ra
   }
   // 1 / (1 - p) has no place in half types.
   const DType compute = a.dtype() == DType::f64 ? DType::f64 : DType::f32;
-  if (!a.device().is_cpu()) {
-    return mul_(dropout_mask(p, block, key, {compute, a.device()}), a).to(a.dtype());
-  }
   const LocalTensor dense = a.contiguous();
+  if (!a.device().is_cpu()) {
+    return random_on_device(block,
+                            {.form = cuda::RandomForm::mask,
+                             .key = key,
+                             .dropped = dropped_of(p),
+                             .kept = kept_of(p),
+                             .factors = dense.data()},
+                            {a.dtype(), a.device()});
+  }
   const LocalTensor result = empty(a.shape(), {a.dtype()});
   if (compute == DType::f64) {
     drop_into<double>(result, dense, p, block, key);

@@ -40,6 +40,9 @@ void expect_random_as_on_host(Device device) {
                     "dropout " + what);
       }
       if (!is_floating_point(dtype)) continue;
+      const LocalTensor a = numbers(shape, dtype, 8);
+      expect_same(dropout(like(a, device), 0.3, block, kKey), dropout(a, 0.3, block, kKey), device,
+                  "dropout of " + what);
       expect_same(rand_block(block, kKey, there), rand_block(block, kKey, here), device,
                   "rand " + what);
     }

@@ -76,7 +76,8 @@ struct FillRandom {
         known = place / 2;
         pair = numbers.pair(static_cast<std::uint64_t>(known));
       }
-      numbers.make(place % 2 != 0 ? pair.odd : pair.even, [&](auto number) { store(i, number); });
+      numbers.make(place % 2 != 0 ? pair.odd : pair.even, i,
+                   [&](auto number) { store(i, number); });
     }
   }
 };
@@ -87,7 +88,7 @@ struct NormalNumbers {
 
   DTRUN_BOTH Pair pair(std::uint64_t which) const { return normal_pair(key, which); }
   template <typename Store>
-  DTRUN_BOTH void make(double number, const Store& store) const {
+  DTRUN_BOTH void make(double number, std::int64_t, const Store& store) const {
     store(number);
   }
 };
@@ -96,19 +97,31 @@ struct NumbersOfBits {
   using Pair = formulas::RandomPair;
   RandomNumbers numbers;
   double unit;
-  bool is_double;
+  DType dtype;  ///< of the target
 
   DTRUN_BOTH Pair pair(std::uint64_t which) const {
     return formulas::random_pair(numbers.key, which);
   }
+  /// The mask, or what it multiplies.
+  template <typename Number>
+  DTRUN_BOTH Number masked(std::uint64_t random, std::int64_t i) const {
+    const Number mask =
+        formulas::is_dropped(random, numbers.dropped) ? 0 : static_cast<Number>(numbers.kept);
+    if (numbers.factors == nullptr) return mask;
+    return dispatch(dtype, [&](auto tag) {
+      using T = typename decltype(tag)::Type;
+      return mask * convert_element<Number>(static_cast<const T*>(numbers.factors)[i]);
+    });
+  }
+
   template <typename Store>
-  DTRUN_BOTH void make(std::uint64_t random, const Store& store) const {
+  DTRUN_BOTH void make(std::uint64_t random, std::int64_t i, const Store& store) const {
+    const bool is_double = dtype == DType::f64;
     if (numbers.form == RandomForm::whole) {
       return store(formulas::whole_number(random, numbers.low, numbers.range));
     }
     if (numbers.form == RandomForm::mask) {
-      const double number = formulas::is_dropped(random, numbers.dropped) ? 0 : numbers.kept;
-      return is_double ? store(number) : store(static_cast<float>(number));
+      return is_double ? store(masked<double>(random, i)) : store(masked<float>(random, i));
     }
     if (is_double) return store(formulas::uniform_number(random, numbers.bits, unit));
     store(formulas::uniform_number(random, numbers.bits, static_cast<float>(unit)));
@@ -128,8 +141,7 @@ void fill_random(const LocalTensor& target, const RandomBlock& block,
              stream);
     return;
   }
-  const NumbersOfBits of_bits{numbers, std::ldexp(1.0, -numbers.bits),
-                              target.dtype() == DType::f64};
+  const NumbersOfBits of_bits{numbers, std::ldexp(1.0, -numbers.bits), target.dtype()};
   for_each((count + 1) / 2,
            FillRandom<NumbersOfBits>{index, of_bits, target.data(), target.dtype(), count}, stream);
 }

@@ -23,6 +23,8 @@ struct RandomNumbers {
   std::uint64_t range = 0;   ///< whole
   std::int64_t dropped = 0;  ///< mask: how many of 2^53
   double kept = 0;           ///< mask
+  /// mask: what it multiplies, contiguous, of the target's dtype; nullptr: the mask itself
+  const void* factors = nullptr;
 };
 
 /// Fills a contiguous tensor, which is that block, and converts to its dtype.
