@@ -34,10 +34,11 @@ std::int64_t numel(const Shape& shape) {
 
 Strides contiguous_strides(const Shape& shape) {
   Strides strides(shape.size());
-  std::int64_t step = 1;
+  // Unsigned: where it wraps there are no elements, or more than the caller lets pass.
+  std::uint64_t step = 1;
   for (std::size_t d = shape.size(); d-- > 0;) {
-    strides[d] = step;
-    step *= std::max<std::int64_t>(shape[d], 1);
+    strides[d] = static_cast<std::int64_t>(step);
+    step *= static_cast<std::uint64_t>(std::max<std::int64_t>(shape[d], 1));
   }
   return strides;
 }
