@@ -12,7 +12,7 @@ namespace dtrun::tensors::host_blocks {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kPlaces = 64;
+constexpr std::size_t kPlaces = 512;
 /// So many, the last used, are not offered to the kernel: that takes as long as a small operation.
 constexpr std::size_t kWarm = 4;
 

@@ -12,7 +12,7 @@ namespace dtrun::tensors::host_blocks {
 // Its allocator sees what is used after its end.
 constexpr std::size_t kLeastBytes = static_cast<std::size_t>(-1);
 #else
-constexpr std::size_t kLeastBytes = std::size_t{4} << 20;
+constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
 #endif
 constexpr std::size_t kMostKeptBytes = std::size_t{512} << 20;
 

@@ -3,26 +3,41 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <new>
+
+#include "host_blocks.h"
 
 namespace dtrun::tensors {
 
 class Scratch {
  public:
-  explicit Scratch(std::int64_t bytes) {
-    if (bytes > static_cast<std::int64_t>(sizeof own_)) {
-      more_.reset(new (std::align_val_t{64}) std::byte[static_cast<std::size_t>(bytes)]);
+  /// @throws std::bad_alloc
+  explicit Scratch(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
+    if (is_large()) {
+      block_ = host_blocks::allocate(bytes_);
+      if (block_ == nullptr) throw std::bad_alloc();
+    } else if (bytes_ > sizeof own_) {
+      block_ = ::operator new (bytes_, std::align_val_t{64});
     }
   }
-  std::byte* data() { return more_ ? more_.get() : own_; }
+  ~Scratch() {
+    if (is_large()) {
+      host_blocks::release(block_, bytes_);
+    } else if (block_ != nullptr) {
+      ::operator delete (block_, std::align_val_t{64});
+    }
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  std::byte* data() { return block_ != nullptr ? static_cast<std::byte*>(block_) : own_; }
 
  private:
-  struct Free {
-    void operator()(std::byte* data) const { ::operator delete[](data, std::align_val_t{64}); }
-  };
+  bool is_large() const { return bytes_ >= host_blocks::kLeastBytes; }
+
+  const std::size_t bytes_;
+  void* block_ = nullptr;
   alignas(64) std::byte own_[8192];
-  std::unique_ptr<std::byte[], Free> more_;
 };
 
 }  // namespace dtrun::tensors
