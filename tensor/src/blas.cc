@@ -1,5 +1,7 @@
 #include "blas.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -7,10 +9,12 @@
 #include "amx.h"
 #include "arithmetic.h"
 #include "dtrun/base/check.h"
+#include "dtrun/base/error.h"
 #include "element.h"
 #include "loops/scratch.h"
 #include "loops/thread_pool.h"
 #include "multiversion.h"
+#include "onednn.h"
 #include "openblas.h"
 
 namespace dtrun::tensors {
@@ -30,9 +34,36 @@ CBLAS_TRANSPOSE transpose_of(const BlasOperand& operand) {
   return operand.runs == Runs::rows ? CblasNoTrans : CblasTrans;
 }
 
+/// oneDNN's, in the calling thread alone; what the program has told OpenMP stays as it was.
+void run_in_one_thread(const OneDnn& library, const MatrixView& a, const MatrixView& b,
+                       float* result, std::int64_t leading, float kept) {
+  const BlasOperand left = blas_operand(a);
+  const BlasOperand right = blas_operand(b);
+  const auto letter = [](const BlasOperand& side) { return side.runs == Runs::rows ? 'N' : 'T'; };
+  const int before = library.max_threads();
+  library.set_threads(1);
+  const int status =
+      library.sgemm(letter(left), letter(right), a.rows, b.columns, a.columns, 1.0f,
+                    static_cast<const float*>(a.data), left.leading,
+                    static_cast<const float*>(b.data), right.leading, kept, result, leading);
+  library.set_threads(before);
+  if (status == 0) return;
+  throw base::Error(base::ErrorCode::kUnavailable,
+                    fmt::format("cannot multiply {} x {} by {} x {} numbers", a.rows, a.columns,
+                                b.rows, b.columns),
+                    fmt::format("oneDNN's dnnl_sgemm gave status {}", status),
+                    "free memory: 1 says that there was none");
+}
+
 /// @param kept what `result` held counts that much
 void gemm(const MatrixView& a, const MatrixView& b, float* result, std::int64_t leading,
           float kept = 0) {
+  // Below it the call's own cost shows.
+  constexpr std::int64_t kWorthIt = 64 * 64 * 64;
+  const bool is_large = a.rows * a.columns * b.columns >= kWorthIt;
+  if (const OneDnn* const library = is_large ? onednn() : nullptr) {
+    return run_in_one_thread(*library, a, b, result, leading, kept);
+  }
   const BlasOperand left = blas_operand(a);
   const BlasOperand right = blas_operand(b);
   openblas().sgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
@@ -59,8 +90,8 @@ std::int64_t tile_of(std::int64_t side) {
   return std::max(kTileSide, (eighth + 15) / 16 * 16);
 }
 
-/// Tiles depend on the shape only, and OpenBLAS computes each with one thread: the same bits for
-/// any number of threads.
+/// Tiles depend on the shape only, and one thread computes each: the same bits for any number of
+/// threads.
 template <typename T>
 void gemm_in_tiles(const MatrixView& a, const MatrixView& b, T* result) {
   constexpr std::int64_t kSmall = 128 * 128 * 128;

@@ -1,4 +1,4 @@
-// One matrix product: OpenBLAS (openblas.h), AMX tiles (amx.h), or own loops.
+// One matrix product: oneDNN or OpenBLAS (onednn.h, openblas.h), AMX tiles (amx.h), or own loops.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct BlasOperand {
 /// @param matrix of a BLAS layout
 BlasOperand blas_operand(const MatrixView& matrix);
 
-/// result = a * b, row-major. f32, f64: OpenBLAS; bf16: AMX where the CPU has it; f16, and bf16
-/// elsewhere: OpenBLAS over f32 blocks, rounded once; i64, i32, u8: own loops, which wrap and want
+/// result = a * b, row-major. f32: oneDNN where it is found, else OpenBLAS; f64: OpenBLAS; bf16: AMX
+/// where the CPU has it; f16, and bf16 elsewhere: f32 blocks, rounded once; i64, i32, u8: own loops, which wrap and want
 /// row-major inputs. Other dtypes: DT_CHECK.
 void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, void* result);
 

@@ -12,6 +12,7 @@
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops/index.h"
 #include "dtrun/tensor/threads.h"
+#include "onednn.h"
 #include "openblas.h"
 
 namespace dtrun::tensors {
@@ -214,6 +215,33 @@ TEST(OpsTest, ProductsHaveTheSameBitsForEveryNumberOfThreads) {
     }
   }
   set_num_threads(before);
+}
+
+TEST(OpsTest, LargeProductsAreRightHoweverTheirSidesLie) {
+  const LocalTensor left = randn({210, 130}, {.seed = 5}), right = randn({130, 170}, {.seed = 6});
+  const LocalTensor exact = matmul(left.to(DType::f64), right.to(DType::f64));
+  const auto turned = [](const LocalTensor& a) {
+    return a.transpose(0, 1).contiguous().transpose(0, 1);
+  };
+  const auto spread = [](const LocalTensor& a) {
+    return empty({a.size(0), a.size(1) + 3}).narrow(1, 2, a.size(1)).copy_(a);
+  };
+  for (const LocalTensor& a : {left, turned(left), spread(left)}) {
+    for (const LocalTensor& b : {right, turned(right), spread(right)}) {
+      const LocalTensor wrong = sub(matmul(a, b).to(DType::f64), exact);
+      EXPECT_LT(amax(abs(wrong)).item(), 1e-4);
+    }
+  }
+}
+
+TEST(OpsTest, AProductLeavesTheProgramsOpenMpAsItIs) {
+  const OneDnn* const library = onednn();
+  if (library == nullptr) GTEST_SKIP() << "no oneDNN on OpenMP is found here";
+  const int before = library->max_threads();
+  library->set_threads(3);
+  matmul(ones({200, 200}), ones({200, 200}));
+  EXPECT_EQ(library->max_threads(), 3);
+  library->set_threads(before);
 }
 
 TEST(OpsTest, PicksHaveTheSameBitsForEveryNumberOfThreads) {
