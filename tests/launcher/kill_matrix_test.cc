@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "dtrun/base/error.h"
@@ -65,6 +66,16 @@ std::vector<std::string> cgroups_of(pid_t keeper) {
         paths.push_back(entry.path());
   }
   return paths;
+}
+
+// A process has no command line while it executes its program, but its cgroup always.
+std::vector<pid_t> processes_in_cgroups_of(pid_t keeper) {
+  std::vector<pid_t> all;
+  for (const std::string& path : cgroups_of(keeper)) {
+    std::ifstream file(path + "/cgroup.procs");
+    for (pid_t pid = 0; file >> pid;) all.push_back(pid);
+  }
+  return all;
 }
 
 // Ranks with a child and a detached one. They end on SIGTERM, but for those of a job that is hit
@@ -143,7 +154,7 @@ class Job {
   std::vector<pid_t> victims() {
     if (hit_.victim == Victim::kNode) {
       if (keeper_ == 0) keeper_ = processes_of(command_.pid()).keeper;
-      std::vector<pid_t> all = processes_with(token_);
+      std::vector<pid_t> all = processes_of_the_job();
       all.push_back(command_.pid());  // while it executes dtrun it has no command line
       return all;
     }
@@ -173,12 +184,20 @@ class Job {
     return hit_.victim == Victim::kDetached ? started.front() : started.back();
   }
 
+  std::vector<pid_t> processes_of_the_job() const {
+    std::vector<pid_t> all = processes_with(token_);
+    if (keeper_ == 0) return all;
+    const std::vector<pid_t> in_cgroups = processes_in_cgroups_of(keeper_);
+    all.insert(all.end(), in_cgroups.begin(), in_cgroups.end());
+    return all;
+  }
+
   void strike() {
     do {
       for (const pid_t pid : victims())
         if (pid > 0) ::kill(pid, hit_.signal);
       // One that was just forking may be missed once.
-    } while (hit_.victim == Victim::kNode && hit_.deadly() && !processes_with(token_).empty());
+    } while (hit_.victim == Victim::kNode && hit_.deadly() && !processes_of_the_job().empty());
   }
 
   bool kills_the_job() const {

@@ -258,7 +258,7 @@ TEST(StoreReachTest, OnlyWhoHasTheTokenIsLetIn) {
   const std::string secret = "0123456789abcdef";
   const ServedStore server({.token = token(secret)});
   TcpStoreOptions options{
-      .host = "127.0.0.1", .port = server.port(), .connect_timeout = seconds(1)};
+      .host = "127.0.0.1", .port = server.port(), .connect_timeout = seconds(4)};
   const auto none = error_of([&] { connect_tcp_store(options); });
   ASSERT_TRUE(none);
   EXPECT_EQ(none->code(), ErrorCode::kConnection);
