@@ -7,11 +7,10 @@
 
 #include <cpuid.h>
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 
+#include "kernels/bf16_product.h"
 #include "loops/scratch.h"
 #include "loops/thread_pool.h"
 
@@ -137,14 +136,6 @@ DTRUN_AMX void pack_panel(const Lines& lines, std::int64_t panel, std::byte* pac
   }
 }
 
-struct alignas(64) TileShapes {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t bytes_a_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
 /// How many steps of one panel stay in the first cache.
 constexpr std::int64_t kStepsAtOnce = 16;
 constexpr std::int64_t kSums = kSide * kSide;
@@ -230,8 +221,8 @@ class Product {
       pack_panel<Side::left>(left_, i, left_room.data() + (i - first) * left_.panel_bytes());
     }
     alignas(64) float sums[kRowPanels * kSums];
-    alignas(64) static constexpr TileShapes kShapes;
-    _tile_loadconfig(&kShapes);
+    alignas(64) static constexpr TileSizes kSizes;
+    _tile_loadconfig(&kSizes);
     for (std::int64_t j = column_block * column_panels(); j < end; ++j) {
       const std::byte* right = packed_ + j * right_.panel_bytes();
       if (!packed_) {
@@ -260,31 +251,23 @@ class Product {
   std::byte* packed_ = nullptr;  ///< all panels of the right matrix
 };
 
-bool cpu_has_amx() {
+/// What packing and rounding take besides the tiles.
+bool has_avx512() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid_count(1, 0, &a, &b, &c, &d) || !(c >> 27 & 1)) return false;
   std::uint32_t enabled = 0, unused = 0;
   asm volatile("xgetbv" : "=a"(enabled), "=d"(unused) : "c"(0));
-  // The kernel saves AVX-512's registers and the tiles.
-  constexpr std::uint32_t kSaved = 0xe6 | 3u << 17;
+  constexpr std::uint32_t kSaved = 0xe6;  // by the kernel
   if ((enabled & kSaved) != kSaved || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
   constexpr std::uint32_t kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F DQ BW VL
-  constexpr std::uint32_t kTiles = 1u << 22 | 1u << 24;                         // BF16 TILE
-  if ((b & kAvx512) != kAvx512 || (d & kTiles) != kTiles) return false;
+  if ((b & kAvx512) != kAvx512) return false;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);  // AVX512_BF16
-}
-
-/// Tiles are large, so the kernel wants to be asked once; threads and forks inherit its leave.
-bool kernel_lends_tiles() {
-  constexpr int kRequestPermission = 0x1023;
-  constexpr int kTileData = 18;
-  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 }  // namespace
 
 bool has_amx() {
-  static const bool has = cpu_has_amx() && kernel_lends_tiles();
+  static const bool has = has_avx512() && has_bf16_tiles();
   return has;
 }
 

@@ -28,15 +28,6 @@ DTRUN_MULTIVERSION void pair_rows(BFloat16* result, const float* first, const fl
 namespace dtrun::tensors {
 namespace {
 
-/// The memory that tells the processor the tiles' sizes: 16 rows of 64 bytes, all eight.
-struct alignas(64) TileSizes {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
 bool may_use_tiles() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;

@@ -15,6 +15,15 @@ constexpr std::int64_t kBf16Inner = 32;  ///< and what is summed over, of so man
 /// Whether the processor has such tiles, and the kernel lets this process use them: asked for once.
 bool has_bf16_tiles();
 
+/// What _tile_loadconfig reads: eight tiles of 16 rows of 64 bytes.
+struct alignas(64) TileSizes {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
 /// result[rows, columns] = left[rows, inner] * right[inner, columns], or added to it. Row steps in
 /// elements.
 struct Bf16Product {
