@@ -18,10 +18,6 @@ Error invalid(std::string what, std::string why, std::string remedy) {
   return Error(ErrorCode::kInvalidArgument, std::move(what), std::move(why), std::move(remedy));
 }
 
-bool is_linear(ReduceOp op) {
-  return op == ReduceOp::sum || op == ReduceOp::avg;
-}
-
 std::string shape_text(const std::vector<int>& sizes) {
   std::string text = "(";
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -65,7 +61,7 @@ void check_partials(const Placements& placements) {
     if (!placement.is_partial()) continue;
     const ReduceOp op = placement.reduce_op();
     if (!first) first = op;
-    if (op == *first || (is_linear(op) && is_linear(*first))) continue;
+    if (partials_mix(op, *first)) continue;
     throw invalid("cannot mix partial ops in " + placements_to_string(placements),
                   "the value would depend on which axis is reduced first",
                   "use one op on all axes; only sum and avg mix");
@@ -167,17 +163,15 @@ ShardOrder Layout::order() const {
   return order;
 }
 
-bool Layout::has_ascending_order() const {
-  Layout ascending;
-  ascending.count_ = count_;
-  for (std::size_t axis = 0; axis < count_; ++axis) ascending.set(axis, (*this)[axis]);
-  return *this == ascending;
-}
-
 std::string Layout::to_string() const {
   std::string text = placements_to_string(placements());
-  if (!has_ascending_order()) text += " order " + order_text(order());
+  if (*this != Layout(placements())) text += " order " + order_text(order());
   return text;
+}
+
+bool partials_mix(ReduceOp a, ReduceOp b) {
+  const auto is_linear = [](ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg; };
+  return a == b || (is_linear(a) && is_linear(b));
 }
 
 Layout make_layout(const Shape& global_shape, const std::vector<int>& mesh_shape,

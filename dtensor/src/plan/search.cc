@@ -14,10 +14,6 @@ namespace {
 /// A plan is made in microseconds; one that moves much may take some milliseconds.
 constexpr std::size_t kMostStatesWithDetours = 4096;
 
-bool is_linear(ReduceOp op) {
-  return op == ReduceOp::sum || op == ReduceOp::avg;
-}
-
 class Search {
  public:
   Search(const SearchGround& ground, const Layout& from, const Layout& to, Detours detours)
@@ -63,9 +59,7 @@ class Search {
 
   bool may_become_partial(const Layout& state, ReduceOp op) const {
     for (std::size_t axis = 0; axis < state.axes(); ++axis) {
-      if (!state.is_partial(axis)) continue;
-      const ReduceOp other = state[axis].reduce_op();
-      if (other != op && !(is_linear(op) && is_linear(other))) return false;
+      if (state.is_partial(axis) && !partials_mix(op, state[axis].reduce_op())) return false;
     }
     return true;
   }

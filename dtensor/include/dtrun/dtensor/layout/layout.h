@@ -70,11 +70,14 @@ class Layout {
     friend auto operator<=>(const Slot&, const Slot&) = default;
   };
   static Slot slot_of(const Placement& placement);
-  bool has_ascending_order() const;
 
   std::array<Slot, kMaxAxes> slots_;
   std::uint8_t count_ = 0;
 };
+
+/// Whether axes may be Partial of both at once: the value must not depend on which is reduced
+/// first.
+bool partials_mix(ReduceOp a, ReduceOp b);
 
 /// Normalizes dims and fills the order; dims that `order` does not name get the ascending one.
 /// @throws Error kInvalidArgument: as many placements as axes, dims in range, partial ops on
