@@ -6,26 +6,16 @@
 
 #include <algorithm>
 
-#include "cuda/context.h"
-#include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
-#include "tensor/simulated_cuda.h"
+#include "tensor/simulated_device_test.h"
 
 namespace dtrun::tensors {
 namespace {
 
 constexpr Device kSecondGpu{DeviceType::cuda, 1};
 
-class DeviceFamiliesTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
-  }
-  cuda::SimulatedCuda simulation_;
-  cuda::CudaContext context_{cuda::SimulatedCuda::api(), cuda::SimulatedCuda::blas()};
-  cuda::ContextGuard guard_{context_};
-};
+using DeviceFamiliesTest = SimulatedDeviceTest;
 
 TEST_F(DeviceFamiliesTest, ReductionsAreAsOnTheHost) {
   expect_reductions_as_on_host(kSecondGpu);

@@ -4,26 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include "cuda/context.h"
-#include "dtrun/tensor/cuda.h"
 #include "tensor/device_creation.h"
 #include "tensor/device_optimizer.h"
-#include "tensor/simulated_cuda.h"
+#include "tensor/simulated_device_test.h"
 
 namespace dtrun::tensors {
 namespace {
 
 constexpr Device kMapGpu{DeviceType::cuda, 1};
 
-class DeviceMapTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
-  }
-  cuda::SimulatedCuda simulation_;
-  cuda::CudaContext context_{cuda::SimulatedCuda::api(), cuda::SimulatedCuda::blas()};
-  cuda::ContextGuard guard_{context_};
-};
+using DeviceMapTest = SimulatedDeviceTest;
 
 TEST_F(DeviceMapTest, EveryOperatorAndDTypeIsAsOnTheHost) {
   expect_map_as_on_host(kMapGpu);

@@ -3,28 +3,18 @@
 
 #include <functional>
 
-#include "cuda/context.h"
 #include "dtrun/base/error.h"
-#include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
 #include "tensor/device_suite.h"
 #include "tensor/golden_operations.h"
-#include "tensor/simulated_cuda.h"
+#include "tensor/simulated_device_test.h"
 
 namespace dtrun::tensors {
 namespace {
 
 constexpr Device kGpu{DeviceType::cuda, 1};
 
-class DeviceOperationsTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
-  }
-  cuda::SimulatedCuda simulation_;
-  cuda::CudaContext context_{cuda::SimulatedCuda::api(), cuda::SimulatedCuda::blas()};
-  cuda::ContextGuard guard_{context_};
-};
+using DeviceOperationsTest = SimulatedDeviceTest;
 
 TEST_F(DeviceOperationsTest, GoldenOperationsGivePyTorchsResult) {
   expect_golden_operations(kGpu);
