@@ -9,6 +9,7 @@
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/index.h"
+#include "ops/whole.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -28,16 +29,11 @@ Tensor known_to_all(const Tensor& like, const LocalTensor& local) {
                             Placements(like.placements().size(), Replicate()));
 }
 
-LocalTensor whole(const Tensor& mask) {
-  const NoGrad no_grad;
-  return mask.is_distributed() ? mask.full_tensor().local() : mask.local();
-}
-
 }  // namespace
 
 Tensors positions_of(const Tensor& mask) {
   Tensors lists;
-  LocalTensor numbers = true_numbers(whole(mask));
+  LocalTensor numbers = true_numbers(whole_of(mask));
   for (int dim = mask.dim(); dim-- > 0;) {
     const std::int64_t size = std::max<std::int64_t>(1, mask.size(dim));
     lists.insert(lists.begin(), known_to_all(mask, tensors::remainder(numbers, size)));
@@ -71,7 +67,7 @@ Tensors without_masks(std::string_view op, const Shape& shape, const Tensors& po
 
 Tensor nonzero(const Tensor& a) {
   if (a.dim() == 0) {
-    const bool is_zero = whole(a).to(DType::boolean).item() == 0;
+    const bool is_zero = whole_of(a).to(DType::boolean).item() == 0;
     return known_to_all(a, tensors::zeros({is_zero ? 0 : 1, 0}, {DType::i64, a.device()}));
   }
   const NoGrad no_grad;
@@ -86,7 +82,7 @@ Tensor masked_select(const Tensor& a, const Tensor& mask) {
                 "a mask is bool", "ne(mask, 0)");
   }
   const Shape shape = tensors::broadcast_shapes(a.shape(), mask.shape());
-  const Tensor list = known_to_all(mask, true_numbers(whole(mask).expand(shape)));
+  const Tensor list = known_to_all(mask, true_numbers(whole_of(mask).expand(shape)));
   return index_select(a.expand(shape).reshape({tensors::numel(shape)}), 0, list);
 }
 

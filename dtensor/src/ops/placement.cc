@@ -5,6 +5,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/tensor.h"
 #include "move/redistribute.h"
+#include "ops/whole.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -85,15 +86,10 @@ Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& orde
       PartialGradient::passed_on);
 }
 
-namespace {
-
-/// All of it, on this rank.
 LocalTensor whole_of(const Tensor& tensor) {
   const NoGrad no_grad;
   return tensor.is_distributed() ? tensor.full_tensor().local() : tensor.local();
 }
-
-}  // namespace
 
 double Tensor::item() const {
   return whole_of(*this).item();
