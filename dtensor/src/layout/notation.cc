@@ -1,0 +1,180 @@
+#include "dtrun/dtensor/layout/notation.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <utility>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using tensors::Shape;
+
+[[noreturn]] void refuse_text(std::string_view text, std::string why) {
+  throw Error(ErrorCode::kInvalidArgument, "'" + std::string(text) + "' is no layout",
+              std::move(why),
+              "an entry per mesh axis: [S(0), R, P(sum)]; or ColossalAI's, one per tensor dim: "
+              "[S01, R]");
+}
+
+std::string without_blanks(std::string_view text) {
+  std::string result;
+  for (const char letter : text) {
+    if (std::isspace(static_cast<unsigned char>(letter)) == 0) result += letter;
+  }
+  return result;
+}
+
+/// Between the brackets, if there are any.
+std::string_view inside(std::string_view text) {
+  constexpr std::string_view kOpen = "[{(", kClose = "]})";
+  if (text.size() < 2) return text;
+  const std::size_t kind = kOpen.find(text.front());
+  if (kind == std::string_view::npos || text.back() != kClose[kind]) return text;
+  return text.substr(1, text.size() - 2);
+}
+
+/// At the commas that stand in no brackets.
+std::vector<std::string_view> entries_of(std::string_view text) {
+  std::vector<std::string_view> entries;
+  int depth = 0;
+  std::size_t start = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '(' || text[i] == '[') ++depth;
+    if (text[i] == ')' || text[i] == ']') --depth;
+    if (text[i] != ',' || depth > 0) continue;
+    entries.push_back(text.substr(start, i - start));
+    start = i + 1;
+  }
+  entries.push_back(text.substr(start));
+  if (entries.back().empty()) entries.pop_back();
+  return entries;
+}
+
+/// "S01": the axes of one dim.
+bool is_dim_entry(std::string_view entry) {
+  return entry.size() > 1 && entry[0] == 'S' &&
+         std::ranges::all_of(entry.substr(1), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// Of the long names the short ones.
+Placement placement_of(std::string_view whole, std::string_view entry) {
+  std::string text(entry);
+  const std::pair<std::string_view, std::string_view> names[] = {
+      {"Replicate()", "R"},    {"Shard(dim=", "S("}, {"Shard(", "S("},
+      {"Partial()", "P(sum)"}, {"Partial(", "P("},   {"P()", "P(sum)"}};
+  for (const auto& [name, brief] : names) {
+    if (!text.starts_with(name)) continue;
+    text = std::string(brief) + text.substr(name.size());
+    break;
+  }
+  if (text == "P") text = "P(sum)";
+  try {
+    return Placement::parse(text);
+  } catch (const Error&) {
+    refuse_text(whole, "'" + std::string(entry) + "' is no placement");
+  }
+}
+
+int number_at(std::string_view whole, std::string_view text) {
+  int number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size()) {
+    refuse_text(whole, "'" + std::string(text) + "' is no number");
+  }
+  return number;
+}
+
+/// "{0:[1,0],1:[2]}".
+ShardOrder order_in(std::string_view whole, std::string_view text) {
+  ShardOrder order;
+  for (const std::string_view entry : entries_of(inside(text))) {
+    const std::size_t colon = entry.find(':');
+    if (colon == std::string_view::npos) refuse_text(whole, "its order has no dim before a ':'");
+    std::vector<int>& axes = order[number_at(whole, entry.substr(0, colon))];
+    for (const std::string_view axis : entries_of(inside(entry.substr(colon + 1)))) {
+      axes.push_back(number_at(whole, axis));
+    }
+  }
+  return order;
+}
+
+Layout layout_of_dims(std::string_view text, const std::vector<std::string_view>& entries,
+                      const Shape& shape, const std::vector<int>& mesh_shape) {
+  if (entries.size() != shape.size()) {
+    refuse_text(text, "it has " + std::to_string(entries.size()) + " entries for a tensor of " +
+                          std::to_string(shape.size()) + " dims");
+  }
+  Placements placements(mesh_shape.size(), Replicate());
+  ShardOrder order;
+  for (std::size_t dim = 0; dim < entries.size(); ++dim) {
+    if (entries[dim] == "R") continue;
+    if (!is_dim_entry(entries[dim])) {
+      refuse_text(text, "it mixes both notations: '" + std::string(entries[dim]) + "'");
+    }
+    for (const char digit : entries[dim].substr(1)) {
+      const auto axis = static_cast<std::size_t>(digit - '0');
+      if (axis >= mesh_shape.size()) {
+        refuse_text(text, "the mesh has no axis " + std::to_string(axis) + ", it has " +
+                              std::to_string(mesh_shape.size()));
+      }
+      if (placements[axis].is_shard()) {
+        refuse_text(text, "axis " + std::to_string(axis) + " cuts twice");
+      }
+      placements[axis] = Shard(static_cast<int>(dim));
+      order[static_cast<int>(dim)].push_back(static_cast<int>(axis));
+    }
+  }
+  return make_layout(shape, mesh_shape, std::move(placements), order);
+}
+
+}  // namespace
+
+Layout parse_layout(std::string_view text, const Shape& global_shape,
+                    const std::vector<int>& mesh_shape) {
+  const std::string packed = without_blanks(text);
+  std::string_view rest = packed;
+  ShardOrder order;
+  if (const std::size_t at = rest.find("order{"); at != std::string_view::npos) {
+    order = order_in(text, rest.substr(at + 5));
+    rest = rest.substr(0, at);
+  }
+  const std::vector<std::string_view> entries = entries_of(inside(rest));
+  if (std::ranges::any_of(entries, is_dim_entry)) {
+    return layout_of_dims(text, entries, global_shape, mesh_shape);
+  }
+  // All whole reads the same in both.
+  const bool is_whole = std::ranges::all_of(entries, [](auto entry) { return entry == "R"; });
+  if (is_whole && entries.size() == global_shape.size()) return Layout::whole(mesh_shape.size());
+  if (entries.size() != mesh_shape.size()) {
+    refuse_text(text, "it has " + std::to_string(entries.size()) + " entries for a mesh of " +
+                          std::to_string(mesh_shape.size()) + " axes");
+  }
+  Placements placements;
+  for (const std::string_view entry : entries) placements.push_back(placement_of(text, entry));
+  return make_layout(global_shape, mesh_shape, std::move(placements), order);
+}
+
+std::string sharding_sequence(const Layout& layout, std::size_t dims) {
+  const ShardOrder order = layout.order();
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+    if (!layout.is_partial(axis)) continue;
+    throw Error(ErrorCode::kInvalidArgument, layout.to_string() + " has no sharding sequence",
+                "a sequence knows S and R only", "redistribute() the Partial axis first");
+  }
+  std::string text = "[";
+  for (std::size_t dim = 0; dim < dims; ++dim) {
+    if (dim > 0) text += ", ";
+    const auto found = order.find(static_cast<int>(dim));
+    text += found == order.end() ? "R" : "S";
+    if (found == order.end()) continue;
+    for (const int axis : found->second) text += std::to_string(axis);
+  }
+  return text + "]";
+}
+
+}  // namespace dtrun::dtensor
