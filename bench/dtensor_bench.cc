@@ -1,0 +1,174 @@
+// Moves between layouts and products of distributed matrices: dtrun, the bare collective with the
+// copy that no way of doing it avoids, and PyTorch's DTensor over gloo, one Python process beside
+// each rank. They take turns. Each time is the slowest rank's, the least of several runs.
+//
+//     dtrun --nproc_per_node=4 dtensor_bench [--torch PYTHON] [--bytes 1024,...] [--sides 512,...]
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "dtrun/base/env.h"
+#include "dtrun/dtrun.h"
+#include "python_peer.h"
+
+namespace {
+
+using namespace dtrun;
+using dtensor::Partial;
+using dtensor::Replicate;
+using dtensor::Shard;
+using tensors::LocalTensor;
+
+using Call = std::function<void()>;
+
+/// What is timed, and how a line asks PyTorch's side for it.
+struct Case {
+  std::string name;
+  std::string question;
+  Call own;
+  Call bare;  ///< empty where there is no collective to compare with
+};
+
+double slowest_rank(double seconds) {
+  const Tensor all = full({1}, seconds, {.dtype = DType::f64});
+  dist::all_reduce(all, ReduceOp::max);
+  return all.item();
+}
+
+/// Seconds a call, of the slowest rank.
+double time_calls(const Call& call, int calls) {
+  dist::barrier();
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  return slowest_rank(took.count()) / calls;
+}
+
+/// As many calls as take some 20 ms; the same on all ranks.
+int calls_for(const Call& call) {
+  call();
+  return std::max(1, static_cast<int>(0.02 / time_calls(call, 3)));
+}
+
+Case redistribution(const std::string& kind, std::int64_t bytes) {
+  const DeviceMesh mesh = dist::init_device_mesh("cpu", {dist::get_world_size()});
+  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(bytes / 4)));
+  const std::int64_t ranks = mesh.size(), part = side / ranks;
+  const bool of_terms = kind.starts_with("P");
+  const Tensor x = of_terms ? Tensor::from_local(randn({side, side}, {1}), mesh, {Partial()})
+                            : randn({side, side}, {1}, mesh, {Shard(0)});
+  const dtensor::Placement to = kind.ends_with("R")   ? dtensor::Placement(Replicate())
+                                : kind.ends_with("1") ? dtensor::Placement(Shard(1))
+                                                      : dtensor::Placement(Shard(0));
+  Case result{kind, kind + " " + std::to_string(side), [=] { x.redistribute({to}); }, {}};
+  const LocalTensor local = x.local();
+  if (kind == "S0-S1") {
+    result.bare = [=] {
+      const LocalTensor packed = tensors::empty({ranks, part, part});
+      for (int r = 0; r < ranks; ++r) packed[r].copy_(local.narrow(1, r * part, part));
+      const LocalTensor columns = tensors::empty({side, part});
+      mesh.group().all_to_all_single(columns.view({ranks, part, part}), packed);
+    };
+  } else if (kind == "S0-R") {
+    result.bare = [=] { mesh.group().all_gather_into_tensor(tensors::empty({side, side}), local); };
+  } else if (kind == "P-S0") {
+    result.bare = [=] { mesh.group().reduce_scatter_tensor(tensors::empty({part, side}), local); };
+  } else {
+    result.bare = [=] { mesh.group().all_reduce(local.clone()); };
+  }
+  return result;
+}
+
+/// Both factors and the product cut along all axes of the mesh, each of them another dim.
+Case product(const std::vector<int>& mesh_shape, std::int64_t side) {
+  const DeviceMesh mesh = dist::init_device_mesh("cpu", mesh_shape);
+  Placements cut = {Shard(0)};
+  if (mesh_shape.size() == 2) cut.push_back(Shard(1));
+  const Tensor a = randn({side, side}, {1}, mesh, cut), b = randn({side, side}, {2}, mesh, cut);
+  const std::string name = "matmul" + std::to_string(mesh_shape.size()) + "D";
+  return {name, name + " " + std::to_string(side), [=] { matmul(a, b).redistribute(cut); }, {}};
+}
+
+std::string scaled(double seconds) {
+  return std::isfinite(seconds) ? fmt::format("{:.2f}", seconds * 1e6) : "-";
+}
+std::string ratio(double other, double own) {
+  return std::isfinite(other) ? fmt::format("{:.2f}", other / own) : "-";
+}
+
+void compare(const Case& what, int rounds, bench::PythonPeer* torch) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  double own = infinity, bare = infinity, theirs = infinity;
+  const int calls = calls_for(what.own);
+  for (int round = 0; round < rounds; ++round) {
+    own = std::min(own, time_calls(what.own, calls));
+    if (what.bare) bare = std::min(bare, time_calls(what.bare, calls));
+    if (!torch) continue;
+    dist::barrier();
+    const std::optional<double> took = torch->time(what.question);
+    theirs = std::min(theirs, slowest_rank(took.value_or(infinity)));
+  }
+  if (dist::get_rank() != 0) return;
+  fmt::print("{:<10}{:>8}{:>12}{:>12}{:>12}{:>8}{:>8}\n", what.name,
+             what.question.substr(what.question.find(' ') + 1), scaled(own), scaled(bare),
+             scaled(theirs), ratio(bare, own), ratio(theirs, own));
+  std::fflush(stdout);
+}
+
+/// Where PyTorch's processes meet: a file of rank 0's name.
+std::string meeting_place() {
+  const Tensor of_first = full({1}, ::getpid(), {.dtype = DType::i64});
+  dist::broadcast(of_first, 0);
+  const std::string folder = base::get_env("TMPDIR").value_or("/tmp");
+  return fmt::format("{}/dtensor_bench.{:.0f}", folder, of_first.item());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string python = base::get_env("HOME").value_or("") + "/.cache/dtrun/torch-2.15.0/bin/python";
+  int rounds = 5;
+  std::vector<std::int64_t> sizes = {1 << 10, 1 << 20, 1 << 26};
+  std::vector<std::int64_t> sides = {512, 1024, 2048, 4096};
+  CLI::App app("distributed tensors against PyTorch's");
+  app.add_option("--torch", python, "a python that imports torch");
+  app.add_option("--rounds", rounds);
+  app.add_option("--bytes", sizes, "of the whole tensor that is redistributed")->delimiter(',');
+  app.add_option("--sides", sides, "of the matrices that are multiplied")->delimiter(',');
+  CLI11_PARSE(app, argc, argv);
+
+  std::signal(SIGPIPE, SIG_IGN);  // a peer that has ended gives no times
+  dist::init_process_group();
+  std::optional<bench::PythonPeer> torch;
+  if (::access(python.c_str(), X_OK) == 0) {
+    ::setenv("DTENSOR_BENCH_MEETING", meeting_place().c_str(), 1);
+    torch.emplace(python, "dtensor_torch.py");
+  } else if (dist::get_rank() == 0) {
+    fmt::print("no python with PyTorch at {}: tests/lab/torch-up makes one\n", python);
+  }
+  if (dist::get_rank() == 0) {
+    fmt::print("{:<10}{:>8}{:>12}{:>12}{:>12}{:>8}{:>8}\n", "move", "side", "dtrun us", "bare us",
+               "torch us", "bare/", "torch/");
+  }
+  bench::PythonPeer* peer = torch ? &*torch : nullptr;
+  const int ranks = dist::get_world_size();
+  for (const std::int64_t bytes : sizes)
+    for (const char* kind : {"S0-S1", "S0-R", "P-S0", "P-R"})
+      compare(redistribution(kind, bytes), rounds, peer);
+  for (const std::int64_t side : sides) {
+    compare(product({ranks}, side), rounds, peer);
+    if (ranks % 2 == 0) compare(product({2, ranks / 2}, side), rounds, peer);
+  }
+  if (torch) std::filesystem::remove(meeting_place());
+  dist::destroy_process_group();
+}
