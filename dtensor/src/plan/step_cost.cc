@@ -1,5 +1,7 @@
 #include "plan/step_cost.h"
 
+#include <algorithm>
+
 namespace dtrun::dtensor {
 namespace {
 
@@ -31,11 +33,14 @@ PlanCost step_cost(StepKind kind, int axis_size, double before, double after,
                    std::int64_t item_bytes, const LinkRate& link) {
   const double others = static_cast<double>(axis_size - 1) / axis_size;
   switch (kind) {
+    // Where a dim has fewer elements than ranks, the first ones have all and the others get it, or
+    // the other way round: the busiest rank is one that receives.
     case StepKind::all_gather:
-      return collective(after - before, item_bytes, link);
+      return collective(after * others, item_bytes, link);
     case StepKind::all_to_all:
+      return collective(std::max(before, after) * others, item_bytes, link);
     case StepKind::reduce_scatter:
-      return collective(before * others, item_bytes, link);
+      return collective(std::max(before * others, after * (axis_size - 1)), item_bytes, link);
     case StepKind::all_reduce:
       return collective(2 * before * others, item_bytes, link);
     case StepKind::local_chunk:

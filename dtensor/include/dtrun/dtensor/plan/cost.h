@@ -1,5 +1,5 @@
 // What moving data over a mesh costs, in seconds: a latency for each collective, and the bytes that
-// the busiest rank sends over the rate of the axis. Estimates, good enough to tell plans apart; all
+// the busiest rank sends or gets over the rate of the axis. Estimates, good enough to tell plans apart; all
 // ranks of a mesh must plan with the same ones.
 #pragma once
 

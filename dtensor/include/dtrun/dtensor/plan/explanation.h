@@ -1,0 +1,69 @@
+// Explanation: what a redistribution will do, for people and for programs: its steps, what each
+// sends, what it costs, and the other ways with the reason why they lost. Pure: the ranks need not
+// exist.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "dtrun/dtensor/plan/redistribute_plan.h"
+#include "dtrun/dtensor/plan/traffic.h"
+#include "dtrun/tensor/dtype.h"
+
+namespace dtrun::dtensor {
+
+/// What is to be explained.
+struct PlanQuestion {
+  tensors::Shape shape;
+  tensors::DType dtype = tensors::DType::f32;
+  std::vector<int> mesh_shape;
+  std::vector<std::string> axis_names = {};  ///< none: "axis 0", "axis 1", ...
+  Layout from;
+  Layout to;
+  std::vector<LinkRate> links = {};  ///< as CostModel's
+  std::vector<int> coordinate = {};  ///< of the rank whose bytes are told; none: the first one
+
+  std::int64_t item_bytes() const;
+  CostModel costs() const { return {item_bytes(), links}; }
+  std::string axis_name(int axis) const;
+};
+
+struct ExplainedStep {
+  Step step;
+  double seconds = 0;  ///< predicted
+  Traffic traffic;     ///< of the rank that was asked for
+  /// "collect the chunks of dim 0".
+  std::string meaning;
+};
+
+struct ExplainedRoute {
+  std::string name;  ///< of an alternative: "over Replicate on every axis"
+  std::vector<ExplainedStep> steps;
+  PlanCost cost;
+  Traffic traffic;  ///< of the rank that was asked for
+  std::string why;  ///< why it lost: "2.0x slower: 4,194,304 bytes more to send"
+
+  std::vector<Step> plan() const;
+};
+
+struct PlanExplanation {
+  PlanQuestion question;
+  ExplainedRoute chosen;
+  /// What all ranks send, and the busiest one.
+  MeshTraffic mesh;
+  std::vector<ExplainedRoute> alternatives;  ///< the cheapest first; none is the chosen one
+
+  /// A page for the terminal.
+  std::string to_string() const;
+  /// An object; its fields are told in docs/dtensor.md.
+  std::string to_json() const;
+};
+
+/// @throws Error kInvalidArgument for a coordinate that the mesh does not have
+PlanExplanation explain_plan(PlanQuestion question);
+
+std::ostream& operator<<(std::ostream& out, const PlanExplanation& explanation);
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,21 @@
+// What links cost, as people write it and as a file has it. Pure but for the file.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtrun/dtensor/plan/cost.h"
+
+namespace dtrun::dtensor {
+
+/// "shm", "device", or LATENCY:RATE in seconds and bytes a second ("3e-6:4e9"). @throws Error
+/// kInvalidArgument
+LinkRate parse_link(std::string_view text);
+/// Of each axis, by its name or by its number:
+/// {"dp": {"latency": 2e-5, "bytes_per_second": 1e9}, "1": ...}; "*" is for all that have none.
+/// @param axis_names may be empty @throws Error for the file, and kInvalidArgument for what it says
+std::vector<LinkRate> read_links(const std::string& path, std::size_t axes,
+                                 const std::vector<std::string>& axis_names);
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,156 @@
+#include "dtrun/dtensor/plan/traffic.h"
+
+#include <algorithm>
+
+#include "dtrun/dtensor/layout/box.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using tensors::Shape;
+
+/// The shape that a layout leaves of a tensor at a coordinate.
+class CutShape {
+ public:
+  CutShape(const Shape& shape, const std::vector<int>& mesh_shape, const Layout& layout)
+      : whole_(shape) {
+    for (int depth = 0; depth < static_cast<int>(layout.axes()); ++depth) {
+      for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+        if (!layout.is_shard(axis) || layout.depth(axis) != depth) continue;
+        cuts_.push_back({axis, static_cast<std::size_t>(layout.dim(axis)), mesh_shape[axis]});
+      }
+    }
+  }
+
+  Shape at(const std::vector<int>& coordinate) const {
+    Shape shape = whole_;
+    for (const Cut& cut : cuts_) {
+      shape[cut.dim] = chunk_of(shape[cut.dim], cut.parts, coordinate[cut.axis]).size;
+    }
+    return shape;
+  }
+  void mark_axes(std::vector<bool>& axes) const {
+    for (const Cut& cut : cuts_) axes[cut.axis] = true;
+  }
+
+ private:
+  struct Cut {
+    std::size_t axis;
+    std::size_t dim;
+    int parts;
+  };
+  const Shape& whole_;
+  std::vector<Cut> cuts_;  ///< outermost first
+};
+
+class StepTraffic {
+ public:
+  StepTraffic(const Shape& shape, const std::vector<int>& mesh_shape, const Step& step)
+      : kind_(step.kind),
+        axis_(static_cast<std::size_t>(step.axis)),
+        ranks_(mesh_shape[axis_]),
+        after_dim_(step.after.is_shard(axis_) ? step.after.dim(axis_) : 0),
+        before_(shape, mesh_shape, step.before),
+        after_(shape, mesh_shape, step.after) {}
+
+  /// In elements.
+  Traffic at(const std::vector<int>& coordinate) const {
+    if (!is_collective(kind_)) return {};
+    const Shape before = before_.at(coordinate);
+    const std::int64_t had = tensors::numel(before);
+    const std::int64_t has = tensors::numel(after_.at(coordinate));
+    const std::int64_t others = ranks_ - 1;
+    switch (kind_) {
+      case StepKind::all_gather:
+        return {had * others, has - had};
+      case StepKind::all_to_all: {
+        const std::int64_t kept = own_chunk(before, coordinate);
+        return {had - kept, has - kept};
+      }
+      case StepKind::reduce_scatter:
+        return {had - has, has * others};
+      default: {
+        // Each rank reduces a part and gives the result to all.
+        const std::int64_t part = chunk_of(had, ranks_, coordinate[axis_]).size;
+        return {had - part + part * others, had - part + part * others};
+      }
+    }
+  }
+  /// Those that what is sent depends on.
+  void mark_axes(std::vector<bool>& axes) const {
+    axes[axis_] = true;
+    before_.mark_axes(axes);
+    after_.mark_axes(axes);
+  }
+
+ private:
+  std::int64_t own_chunk(Shape shape, const std::vector<int>& coordinate) const {
+    std::int64_t& size = shape[static_cast<std::size_t>(after_dim_)];
+    size = chunk_of(size, ranks_, coordinate[axis_]).size;
+    return tensors::numel(shape);
+  }
+
+  const StepKind kind_;
+  const std::size_t axis_;
+  const int ranks_;
+  const int after_dim_;
+  const CutShape before_;
+  const CutShape after_;
+};
+
+std::vector<StepTraffic> traffic_of(const Shape& shape, const std::vector<int>& mesh_shape,
+                                    const std::vector<Step>& steps) {
+  std::vector<StepTraffic> traffic;
+  for (const Step& step : steps) {
+    if (is_collective(step.kind)) traffic.emplace_back(shape, mesh_shape, step);
+  }
+  return traffic;
+}
+
+/// The next coordinate of those that differ on marked axes only. @return false after the last one
+bool advance(std::vector<int>& coordinate, const std::vector<int>& mesh_shape,
+             const std::vector<bool>& marked) {
+  for (std::size_t axis = mesh_shape.size(); axis-- > 0;) {
+    if (!marked[axis]) continue;
+    if (++coordinate[axis] < mesh_shape[axis]) return true;
+    coordinate[axis] = 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<Traffic> plan_traffic(const Shape& global_shape, const std::vector<int>& mesh_shape,
+                                  const std::vector<Step>& steps,
+                                  const std::vector<int>& coordinate, std::int64_t item_bytes) {
+  std::vector<Traffic> traffic;
+  for (const Step& step : steps) {
+    const Traffic elements = StepTraffic(global_shape, mesh_shape, step).at(coordinate);
+    traffic.push_back({elements.sent * item_bytes, elements.received * item_bytes});
+  }
+  return traffic;
+}
+
+MeshTraffic mesh_traffic(const Shape& global_shape, const std::vector<int>& mesh_shape,
+                         const std::vector<Step>& steps, std::int64_t item_bytes) {
+  const std::vector<StepTraffic> each = traffic_of(global_shape, mesh_shape, steps);
+  std::vector<bool> marked(mesh_shape.size(), false);
+  for (const StepTraffic& step : each) step.mark_axes(marked);
+  std::int64_t alike = 1;
+  for (std::size_t axis = 0; axis < mesh_shape.size(); ++axis) {
+    if (!marked[axis]) alike *= mesh_shape[axis];
+  }
+  MeshTraffic result;
+  std::vector<int> coordinate(mesh_shape.size(), 0);
+  do {
+    Traffic traffic;
+    for (const StepTraffic& step : each) traffic += step.at(coordinate);
+    result.total += traffic.sent * alike * item_bytes;
+    if (traffic.sent * item_bytes > result.busiest.sent) {
+      result.busiest = {traffic.sent * item_bytes, traffic.received * item_bytes};
+    }
+  } while (advance(coordinate, mesh_shape, marked));
+  return result;
+}
+
+}  // namespace dtrun::dtensor
