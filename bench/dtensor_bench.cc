@@ -1,6 +1,7 @@
 // Moves between layouts and products of distributed matrices: dtrun, the bare collective with the
 // copy that no way of doing it avoids, and PyTorch's DTensor over gloo, one Python process beside
-// each rank. They take turns. Each time is the slowest rank's, the least of several runs.
+// each rank; for products, ScaLAPACK's psgemm over Open MPI, too. They take turns. Each time is the
+// slowest rank's, the least of several runs.
 //
 //     dtrun --nproc_per_node=4 dtensor_bench [--torch PYTHON] [--bytes 1024,...] [--sides 512,...]
 #include <fmt/format.h>
@@ -36,7 +37,7 @@ struct Case {
   std::string name;
   std::string question;
   Call own;
-  Call bare;  ///< empty where there is no collective to compare with
+  Call bare;  ///< empty for products
 };
 
 double slowest_rank(double seconds) {
@@ -106,23 +107,45 @@ std::string ratio(double other, double own) {
   return std::isfinite(other) ? fmt::format("{:.2f}", other / own) : "-";
 }
 
-void compare(const Case& what, int rounds, bench::PythonPeer* torch) {
+struct Peers {
+  std::optional<bench::PythonPeer> torch;
+  std::optional<bench::LinePeer> scalapack;  ///< rank 0's, whose processes are all ranks'
+};
+
+void compare(const Case& what, int rounds, Peers& peers) {
   const double infinity = std::numeric_limits<double>::infinity();
   double own = infinity, bare = infinity, theirs = infinity;
   const int calls = calls_for(what.own);
   for (int round = 0; round < rounds; ++round) {
     own = std::min(own, time_calls(what.own, calls));
     if (what.bare) bare = std::min(bare, time_calls(what.bare, calls));
-    if (!torch) continue;
     dist::barrier();
-    const std::optional<double> took = torch->time(what.question);
-    theirs = std::min(theirs, slowest_rank(took.value_or(infinity)));
+    if (peers.torch) {
+      const std::optional<double> took = peers.torch->time(what.question);
+      theirs = std::min(theirs, slowest_rank(took.value_or(infinity)));
+    }
+    if (peers.scalapack && !what.bare) {
+      bare = std::min(bare, peers.scalapack->time(what.question).value_or(infinity));
+    }
   }
   if (dist::get_rank() != 0) return;
   fmt::print("{:<10}{:>8}{:>12}{:>12}{:>12}{:>8}{:>8}\n", what.name,
              what.question.substr(what.question.find(' ') + 1), scaled(own), scaled(bare),
              scaled(theirs), ratio(bare, own), ratio(theirs, own));
   std::fflush(stdout);
+}
+
+constexpr const char* kScalapack = DTRUN_BENCH_BIN "/product_scalapack";
+
+std::vector<std::string> scalapack_line(int ranks) {
+  return {"/usr/bin/mpirun.openmpi",
+          "--allow-run-as-root",
+          "--oversubscribe",
+          "--bind-to",
+          "none",
+          "-n",
+          std::to_string(ranks),
+          kScalapack};
 }
 
 /// Where PyTorch's processes meet: a file of rank 0's name.
@@ -149,26 +172,26 @@ int main(int argc, char** argv) {
 
   std::signal(SIGPIPE, SIG_IGN);  // a peer that has ended gives no times
   dist::init_process_group();
-  std::optional<bench::PythonPeer> torch;
+  const int ranks = dist::get_world_size();
+  Peers peers;
   if (::access(python.c_str(), X_OK) == 0) {
     ::setenv("DTENSOR_BENCH_MEETING", meeting_place().c_str(), 1);
-    torch.emplace(python, "dtensor_torch.py");
+    peers.torch.emplace(python, "dtensor_torch.py");
   } else if (dist::get_rank() == 0) {
     fmt::print("no python with PyTorch at {}: tests/lab/torch-up makes one\n", python);
   }
   if (dist::get_rank() == 0) {
+    if (::access(kScalapack, X_OK) == 0) peers.scalapack.emplace(scalapack_line(ranks));
     fmt::print("{:<10}{:>8}{:>12}{:>12}{:>12}{:>8}{:>8}\n", "move", "side", "dtrun us", "bare us",
                "torch us", "bare/", "torch/");
   }
-  bench::PythonPeer* peer = torch ? &*torch : nullptr;
-  const int ranks = dist::get_world_size();
   for (const std::int64_t bytes : sizes)
     for (const char* kind : {"S0-S1", "S0-R", "P-S0", "P-R"})
-      compare(redistribution(kind, bytes), rounds, peer);
+      compare(redistribution(kind, bytes), rounds, peers);
   for (const std::int64_t side : sides) {
-    compare(product({ranks}, side), rounds, peer);
-    if (ranks % 2 == 0) compare(product({2, ranks / 2}, side), rounds, peer);
+    compare(product({ranks}, side), rounds, peers);
+    if (ranks % 2 == 0) compare(product({2, ranks / 2}, side), rounds, peers);
   }
-  if (torch) std::filesystem::remove(meeting_place());
+  if (peers.torch) std::filesystem::remove(meeting_place());
   dist::destroy_process_group();
 }

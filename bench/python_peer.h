@@ -1,5 +1,4 @@
-// A Python program of this folder that answers lines with numbers: how a peer is timed in its own
-// process.
+// A program that answers lines with numbers: how a peer is timed in its own process.
 #pragma once
 
 #include <unistd.h>
@@ -8,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "dtrun/base/child_process.h"
 #include "dtrun/base/env.h"
@@ -15,25 +15,26 @@
 
 namespace dtrun::bench {
 
-class PythonPeer {
+class LinePeer {
  public:
-  PythonPeer(const std::string& python, const std::string& script) {
+  /// @param line the program's path and its arguments
+  explicit LinePeer(const std::vector<std::string>& line) {
     base::Pipe to = base::make_pipe();
     base::Pipe from = base::make_pipe();
     base::ChildSetup setup;
     setup.stdin_fd = to.read_end.get();
     setup.stdout_fd = from.write_end.get();
     base::ChildCommand command;
-    command.path = python;
-    command.arguments = {python, DTRUN_BENCH_FOLDER "/" + script};
+    command.path = line.front();
+    command.arguments = line;
     command.environment = base::Environment::current().as_strings();
     child_ = base::ChildProcess::spawn(command, setup);
     requests_ = std::move(to.write_end);
     answers_ = ::fdopen(from.read_end.release(), "r");
   }
-  ~PythonPeer() { std::fclose(answers_); }
-  PythonPeer(const PythonPeer&) = delete;
-  PythonPeer& operator=(const PythonPeer&) = delete;
+  ~LinePeer() { std::fclose(answers_); }
+  LinePeer(const LinePeer&) = delete;
+  LinePeer& operator=(const LinePeer&) = delete;
 
   std::optional<double> time(const std::string& question) {
     const std::string line = question + "\n";
@@ -47,6 +48,12 @@ class PythonPeer {
   base::ChildProcess child_;
   base::UniqueFd requests_;
   std::FILE* answers_ = nullptr;
+};
+
+/// A script of this folder.
+struct PythonPeer : LinePeer {
+  PythonPeer(const std::string& python, const std::string& script)
+      : LinePeer({python, DTRUN_BENCH_FOLDER "/" + script}) {}
 };
 
 }  // namespace dtrun::bench

@@ -1,0 +1,118 @@
+// ScaLAPACK's side of dtensor_bench: "matmul1D|matmul2D SIDE" per line in, seconds a call out. All
+// three matrices are dealt block-cyclically over a grid of processes; pdgemm multiplies them. Each
+// answer is the slowest process's time for the best of three sizes of block.
+//
+//     mpirun -n 4 product_scalapack
+#define OMPI_SKIP_MPICXX 1  // the C calls alone
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <vector>
+
+extern "C" {
+void Cblacs_get(int context, int what, int* value);
+void Cblacs_gridinit(int* context, const char* order, int rows, int columns);
+void Cblacs_gridinfo(int context, int* rows, int* columns, int* row, int* column);
+void Cblacs_gridexit(int context);
+int numroc_(const int* n, const int* block, const int* at, const int* first, const int* count);
+void descinit_(int* descriptor, const int* rows, const int* columns, const int* row_block,
+               const int* column_block, const int* first_row, const int* first_column,
+               const int* context, const int* leading, int* info);
+void psgemm_(const char* transpose_a, const char* transpose_b, const int* m, const int* n,
+             const int* k, const float* alpha, const float* a, const int* ia, const int* ja,
+             const int* a_descriptor, const float* b, const int* ib, const int* jb,
+             const int* b_descriptor, const float* beta, float* c, const int* ic, const int* jc,
+             const int* c_descriptor);
+}
+
+namespace {
+
+constexpr int kZero = 0, kOne = 1;
+
+struct Grid {
+  int rows, columns;
+};
+
+/// A square matrix in blocks over the grid.
+struct Matrix {
+  Matrix(int context, int side, int block) {
+    int rows, columns, row, column, info;
+    Cblacs_gridinfo(context, &rows, &columns, &row, &column);
+    const int local_rows = numroc_(&side, &block, &row, &kZero, &rows);
+    const int local_columns = numroc_(&side, &block, &column, &kZero, &columns);
+    const int leading = std::max(1, local_rows);
+    descinit_(descriptor.data(), &side, &side, &block, &block, &kZero, &kZero, &context, &leading,
+              &info);
+    elements.assign(
+        static_cast<std::size_t>(local_rows) * static_cast<std::size_t>(local_columns) + 1, 0.5F);
+  }
+  std::array<int, 9> descriptor;
+  std::vector<float> elements;
+};
+
+double slowest(double seconds) {
+  double all = 0;
+  MPI_Allreduce(&seconds, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return all;
+}
+
+double time_product(int context, int side, int block) {
+  const Matrix a(context, side, block), b(context, side, block);
+  Matrix c(context, side, block);
+  const float one = 1, none = 0;
+  const auto multiply = [&] {
+    psgemm_("N", "N", &side, &side, &side, &one, a.elements.data(), &kOne, &kOne,
+            a.descriptor.data(), b.elements.data(), &kOne, &kOne, b.descriptor.data(), &none,
+            c.elements.data(), &kOne, &kOne, c.descriptor.data());
+  };
+  multiply();
+  double spent = 0;
+  int calls = 0;
+  MPI_Barrier(MPI_COMM_WORLD);
+  while (spent < 0.02) {
+    const double begin = MPI_Wtime();
+    multiply();
+    spent += slowest(MPI_Wtime() - begin);
+    ++calls;
+  }
+  return spent / calls;
+}
+
+double best_time(Grid grid, int side) {
+  int context;
+  Cblacs_get(-1, 0, &context);
+  Cblacs_gridinit(&context, "Row", grid.rows, grid.columns);
+  double best = std::numeric_limits<double>::infinity();
+  for (const int block : {64, 128, 256}) best = std::min(best, time_product(context, side, block));
+  Cblacs_gridexit(context);
+  return best;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int rank = 0, size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  for (;;) {
+    std::array<int, 2> question = {0, 0};  // axes, side
+    std::array<char, 16> name;
+    if (rank == 0 && std::scanf("%15s %d", name.data(), &question[1]) == 2) {
+      question[0] = std::string(name.data()) == "matmul1D" ? 1 : 2;
+    }
+    MPI_Bcast(question.data(), 2, MPI_INT, 0, MPI_COMM_WORLD);
+    if (question[0] == 0) break;
+    const double seconds =
+        best_time(question[0] == 1 ? Grid{size, 1} : Grid{2, size / 2}, question[1]);
+    if (rank == 0) {
+      std::printf("%.9f\n", seconds);
+      std::fflush(stdout);
+    }
+  }
+  MPI_Finalize();
+}
