@@ -2,14 +2,13 @@
 
 #include <fmt/core.h>
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 #include <thread>
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/log.h"
+#include "pause.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -27,17 +26,6 @@ constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
 constexpr auto kWatchInterval = std::chrono::seconds(1);
 /// Waiting looks this long for something to do before it sleeps: longer than a wake-up would cost.
 constexpr auto kSpin = std::chrono::microseconds(30);
-
-/// Between two looks: a crowded machine has better use for this core.
-void pause_briefly(Crowding crowding) {
-  if (crowding == Crowding::crowded) {
-    ::sched_yield();
-    return;
-  }
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 }  // namespace
 
@@ -287,9 +275,10 @@ bool GroupEngine::spin(const Operation& operation) {
     }
     if (moved) {
       idle_since = {};
+      look = 0;
       continue;
     }
-    pause_briefly(world_->crowding());
+    pause_between_looks(look, world_->crowding());
     if (look % kLooksPerClock != 0) continue;
     const Deadline::Clock::time_point now = Deadline::Clock::now();
     if (idle_since == Deadline::Clock::time_point{}) idle_since = now;

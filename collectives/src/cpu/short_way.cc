@@ -3,6 +3,7 @@
 // somebody is late, what is left of it becomes an Operation like any other.
 #include "direct_operation.h"
 #include "group_engine.h"
+#include "pause.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -10,7 +11,7 @@ using base::Deadline;
 
 namespace {
 /// Some tens of microseconds, as long as other threads can do without the lock.
-constexpr int kLooks = 1000;
+constexpr int kLooks = 128;
 }  // namespace
 
 bool GroupEngine::goes_direct(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
@@ -60,9 +61,7 @@ bool GroupEngine::take_now(const DirectShape& shape, OneShot& one_shot, std::uin
     number = world_->record().pass(shape.fingerprint, spec_.name, shape.shown_bytes);
     for (int look = 0; look < looks; ++look) {
       if (one_shot.take(shape, meeting())) return true;
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
+      pause_between_looks(look, world_->crowding());
     }
   } catch (const Disagreement&) {
     // Both are found again by the Operation, whose engine knows what to say.
