@@ -27,6 +27,8 @@ endfunction()
 
 add_executable(transports multinode/workers/transports.cc)
 target_link_libraries(transports PRIVATE dtrun::dtrun dtrun_flags)
+add_executable(layouts multinode/workers/layouts.cc)
+target_link_libraries(layouts PRIVATE dtrun::dtrun dtrun_flags)
 add_executable(await_ends multinode/workers/await_ends.cc)
 target_link_libraries(await_ends PRIVATE dtrun::base dtrun_flags)
 add_executable(store_client multinode/workers/store_client.cc)
@@ -35,14 +37,14 @@ target_link_libraries(store_client PRIVATE dtrun::rendezvous dtrun_flags)
 dtrun_test(multinode/tests LINKS GTest::gmock PROCESSORS 2 SOURCES store_host two_hosts
   DEFINITIONS DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     STORE_CLIENT="$<TARGET_FILE:store_client>"
-  DEPENDS transports misbehave dtrun_launcher store_client dtrun_store)
+  DEPENDS transports layouts misbehave dtrun_launcher store_client dtrun_store)
 set(long_sources)
 if(DTRUN_LONG_TESTS)
   set(long_sources slurm_faults slurm_time_limit)
 endif()
 dtrun_test(multinode/lab_tests LINKS dtrun_slurm_lab dtrun::base GTest::gmock ONE_CTEST_TEST
   SOURCES elastic_hosts slurm slurm_batch slurm_engine ${long_sources}
-  DEPENDS transports misbehave examples await_ends)
+  DEPENDS transports layouts misbehave examples await_ends)
 foreach(suite ElasticHostsTest SlurmTest SlurmBatchTest SlurmEngineTest)
   dtrun_suite_test(multinode_lab_tests ${suite})
 endforeach()

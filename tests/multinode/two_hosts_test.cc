@@ -73,6 +73,19 @@ TEST_F(TwoHostsTest, BothTransportsCarryBytesAndTheSumIsRight) {
   }
 }
 
+TEST_F(TwoHostsTest, EveryLayoutGoesToEveryOtherOverBothTransportsAtOnce) {
+  const auto first = start(1, {DTRUN_BIN "/layouts"});
+  const auto second = start(2, {DTRUN_BIN "/layouts"});
+  const CommandResult results[] = {first->finish(), second->finish()};
+  for (int node = 0; node < 2; ++node) {
+    EXPECT_EQ(results[node].exit_code, 0) << results[node].describe();
+    for (int rank = 2 * node; rank < 2 * node + 2; ++rank)
+      EXPECT_THAT(results[node].out,
+                  HasSubstr("rank " + std::to_string(rank) + " layouts right 849\n"))
+          << results[node].describe();
+  }
+}
+
 TEST_F(TwoHostsTest, ARankKilledOnOneHostFailsTheJobOnBothAndIsNamedOnBoth) {
   const auto first = start(1, {DTRUN_BIN "/misbehave", "kill-in-collective", "3"});
   const auto second = start(2, {DTRUN_BIN "/misbehave", "kill-in-collective", "3"});
