@@ -154,9 +154,13 @@ std::uint64_t hash_bytes(std::string_view bytes) {
 
 std::uint64_t hash_counts(const std::vector<LocalTensor>& list) {
   std::vector<std::int64_t> counts;
-  for (const LocalTensor& tensor : list) counts.push_back(tensor.numel());
-  return hash_bytes(
-      {reinterpret_cast<const char*>(counts.data()), counts.size() * sizeof(counts[0])});
+  std::uint64_t elements = 0;
+  for (const LocalTensor& tensor : list) {
+    counts.push_back(tensor.numel());
+    elements += static_cast<std::uint64_t>(tensor.numel());
+  }
+  return parts_count(elements, hash_bytes({reinterpret_cast<const char*>(counts.data()),
+                                           counts.size() * sizeof(counts[0])}));
 }
 
 std::uint32_t hash_shape(const LocalTensor& tensor) {

@@ -81,7 +81,7 @@ std::string Fingerprint::describe() const {
     if (counts_are_elements(kind)) {
       text += fmt::format(" x {}", counts);
     } else if (counts != 0) {
-      text += fmt::format(", counts hash {:x}", counts & 0xffffff);
+      text += fmt::format(" x {} in parts", counts & kMostElements);
     }
     if (reduces(kind)) text += fmt::format(", {}", reduce_op_name(reduce_op));
     if (root >= 0) text += fmt::format(", root {}", root);
@@ -98,7 +98,10 @@ void set_site(Fingerprint& fingerprint, const base::CallSite& where) {
   constexpr std::size_t kLongestFile = sizeof(fingerprint.site) - 12;
   if (file.size() > kLongestFile) file.remove_prefix(file.size() - kLongestFile);
   const auto end =
-      fmt::format_to_n(fingerprint.site, sizeof(fingerprint.site) - 1, "{}:{}", file, where.line());
+      where.line() == 0
+          ? fmt::format_to_n(fingerprint.site, sizeof(fingerprint.site) - 1, "{}", file)
+          : fmt::format_to_n(fingerprint.site, sizeof(fingerprint.site) - 1, "{}:{}", file,
+                             where.line());
   *end.out = '\0';
 }
 

@@ -11,6 +11,7 @@
 
 #include "arguments.h"
 #include "dtrun/base/error.h"
+#include "dtrun/collectives/call_observer.h"
 #include "group_core.h"
 
 namespace dtrun::collectives {
@@ -64,6 +65,17 @@ class GroupCall {
       refuse(error);
       throw;
     }
+  }
+
+  /// Tells the thread's observers. @param bytes_sent asked only where there is one
+  template <typename BytesSent>
+  void show(BytesSent bytes_sent) const {
+    CallObserver* observer = CallObserver::innermost();
+    if (observer == nullptr) [[likely]]
+      return;
+    const ObservedCall seen{print.kind, print.dtype, bytes_sent(), core_.size(),
+                            core_.options().name};
+    for (; observer != nullptr; observer = observer->outer()) observer->on_call(seen);
   }
 
   Backend& backend() { return *backend_; }

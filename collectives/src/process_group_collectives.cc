@@ -1,5 +1,6 @@
 // The collectives of a ProcessGroup: each is counted, checked, made contiguous, and handed to the
 // backend of its tensors.
+#include <algorithm>
 #include <utility>
 
 #include "dtrun/collectives/process_group.h"
@@ -15,6 +16,27 @@ void agree_on_shape(Fingerprint& print, const LocalTensor& tensor) {
   print.shape = hash_shape(tensor);
 }
 
+std::int64_t bytes_of(const LocalTensor& tensor) {
+  return tensor.numel() * static_cast<std::int64_t>(tensors::item_size(tensor.dtype()));
+}
+
+/// Of the parts that are another rank's.
+std::int64_t bytes_for_others(const std::vector<LocalTensor>& parts, int own) {
+  std::int64_t bytes = 0;
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    if (static_cast<int>(r) != own) bytes += bytes_of(parts[r]);
+  }
+  return bytes;
+}
+
+/// Of an all_reduce: the parts that others reduce, and the own part's result to each of them.
+std::int64_t bytes_of_all_reduce(const LocalTensor& tensor, int ranks, int rank) {
+  const std::int64_t whole = tensor.numel(), most = (whole + ranks - 1) / ranks;
+  const std::int64_t part = std::min(most, std::max<std::int64_t>(0, whole - most * rank));
+  return (whole - part + part * (ranks - 1)) *
+         static_cast<std::int64_t>(tensors::item_size(tensor.dtype()));
+}
+
 }  // namespace
 
 Work ProcessGroup::broadcast(const LocalTensor& tensor, int source, CallOptions options,
@@ -23,6 +45,7 @@ Work ProcessGroup::broadcast(const LocalTensor& tensor, int source, CallOptions 
   call.check(tensor, "the tensor",
              [&](const GroupShape& group) { require_rank(group, source, "source"); });
   call.print.root = source;
+  call.show([&] { return rank() == source ? bytes_of(tensor) * (size() - 1) : 0; });
   agree_on_shape(call.print, tensor);
   if (tensor.is_contiguous() && call.run_now({}, {buffer_of(tensor)})) return Work();
   const Buffer buffer =
@@ -36,6 +59,7 @@ Work ProcessGroup::all_reduce(const LocalTensor& tensor, ReduceOp op, CallOption
   call.print.reduce_op = op;
   call.check(tensor, "the tensor",
              [&](const GroupShape&) { require_reduce_op(op, tensor.dtype()); });
+  call.show([&] { return bytes_of_all_reduce(tensor, size(), rank()); });
   agree_on_shape(call.print, tensor);
   if (tensor.is_contiguous() && call.run_now({}, {buffer_of(tensor)})) return Work();
   const Buffer buffer = call.staging().in_place(tensor);
@@ -50,6 +74,7 @@ Work ProcessGroup::reduce(const LocalTensor& tensor, int destination, ReduceOp o
     require_rank(group, destination, "destination");
     require_reduce_op(op, tensor.dtype());
   });
+  call.show([&] { return rank() == destination ? 0 : bytes_of(tensor); });
   call.print.root = destination;
   agree_on_shape(call.print, tensor);
   const Buffer input = call.staging().input(tensor);
@@ -64,6 +89,7 @@ Work ProcessGroup::all_gather(const std::vector<LocalTensor>& outputs, const Loc
   call.check(input, "the input", [&](const GroupShape& group) {
     require_pieces(group, {input, "the input"}, {outputs, "outputs"});
   });
+  call.show([&] { return bytes_of(input) * (size() - 1); });
   call.print.counts = hash_counts(outputs);
   const Buffer own = call.staging().input(input);
   std::vector<Buffer> buffers = call.staging().outputs(outputs);
@@ -77,6 +103,7 @@ Work ProcessGroup::gather(const LocalTensor& input, const std::vector<LocalTenso
     require_rooted_pieces(group, {input, "the input"}, {outputs, "outputs"},
                           {destination, "destination"});
   });
+  call.show([&] { return rank() == destination ? 0 : bytes_of(input); });
   call.print.root = destination;
   const Buffer own = call.staging().input(input);
   std::vector<Buffer> buffers = call.staging().outputs(outputs);
@@ -89,6 +116,7 @@ Work ProcessGroup::scatter(const LocalTensor& output, const std::vector<LocalTen
   call.check(output, "the output", [&](const GroupShape& group) {
     require_rooted_pieces(group, {output, "the output"}, {inputs, "inputs"}, {source, "source"});
   });
+  call.show([&] { return bytes_for_others(inputs, rank()); });
   call.print.root = source;
   const Buffer own = call.staging().output(output);
   std::vector<Buffer> buffers = call.staging().inputs(inputs);
@@ -103,6 +131,7 @@ Work ProcessGroup::reduce_scatter(const LocalTensor& output, const std::vector<L
     require_reduce_op(op, output.dtype());
     require_pieces(group, {output, "the output"}, {inputs, "inputs"});
   });
+  call.show([&] { return bytes_for_others(inputs, rank()); });
   call.print.counts = hash_counts(inputs);
   const Buffer own = call.staging().output(output);
   std::vector<Buffer> buffers = call.staging().inputs(inputs);
@@ -118,6 +147,7 @@ Work ProcessGroup::all_to_all(const std::vector<LocalTensor>& outputs,
     require_list(group, inputs, inputs[own].dtype(), "inputs");
     require_pieces(group, {inputs[own], "this rank's own input"}, {outputs, "outputs"});
   });
+  call.show([&] { return bytes_for_others(inputs, rank()); });
   std::vector<Buffer> targets = call.staging().outputs(outputs);
   std::vector<Buffer> sources = call.staging().inputs(inputs);
   return call.backend().all_to_all(std::move(targets), std::move(sources), call.take());
@@ -131,6 +161,7 @@ Work ProcessGroup::all_gather_into_tensor(const LocalTensor& output, const Local
     require_tensor(group, output, input.dtype(), "the output");
     parts = equal_parts(group, {output, "the output"}, {input, "the input"});
   });
+  call.show([&] { return bytes_of(input) * (size() - 1); });
   call.print.counts = hash_counts(parts);
   const Buffer own = call.staging().input(input);
   std::vector<Buffer> buffers = call.staging().outputs(parts);
@@ -147,6 +178,7 @@ Work ProcessGroup::reduce_scatter_tensor(const LocalTensor& output, const LocalT
     require_tensor(group, input, output.dtype(), "the input");
     parts = equal_parts(group, {input, "the input"}, {output, "the output"});
   });
+  call.show([&] { return bytes_for_others(parts, rank()); });
   call.print.counts = hash_counts(parts);
   const Buffer own = call.staging().output(output);
   std::vector<Buffer> buffers = call.staging().inputs(parts);
@@ -169,6 +201,7 @@ Work ProcessGroup::all_to_all_single(const LocalTensor& output, const LocalTenso
     require_same_count({inputs[own], "this rank's own input"},
                        {outputs[own], "this rank's own output"});
   });
+  call.show([&] { return bytes_for_others(inputs, rank()); });
   std::vector<Buffer> targets = call.staging().outputs(outputs);
   std::vector<Buffer> sources = call.staging().inputs(inputs);
   return call.backend().all_to_all(std::move(targets), std::move(sources), call.take());
@@ -177,6 +210,7 @@ Work ProcessGroup::all_to_all_single(const LocalTensor& output, const LocalTenso
 Work ProcessGroup::barrier(CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::barrier, options, site);
   call.check([](const GroupShape&) {});
+  call.show([] { return std::int64_t{0}; });
   if (call.run_now({}, {})) return Work();
   return call.backend().barrier(call.take());
 }

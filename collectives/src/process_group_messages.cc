@@ -41,6 +41,11 @@ Message message_of(GroupCall& call, const LocalTensor& tensor, const Address& ad
   call.check(tensor, "the tensor",
              [&](const GroupShape& group) { require_address(group, address); });
   call.print.counts = static_cast<std::uint64_t>(tensor.numel());
+  call.show([&] {
+    const std::size_t bytes =
+        static_cast<std::size_t>(tensor.numel()) * tensors::item_size(tensor.dtype());
+    return address.kind == OpKind::send ? static_cast<std::int64_t>(bytes) : 0;
+  });
   Message message{address.kind, {}, address.peer, address.tag, {}};
   message.buffer =
       address.kind == OpKind::send ? call.staging().input(tensor) : call.staging().output(tensor);

@@ -30,6 +30,13 @@ enum class OpKind : std::uint8_t {
 };
 const char* op_kind_name(OpKind kind);
 
+/// Of parts: how many elements they have together, which messages say, and above that a hash of
+/// how many each has.
+inline constexpr std::uint64_t kMostElements = (std::uint64_t{1} << 40) - 1;
+constexpr std::uint64_t parts_count(std::uint64_t elements, std::uint64_t hash) {
+  return (elements & kMostElements) | (hash | 1) << 40;
+}
+
 /// 64 bytes, trivially copyable: it lies in shared memory and in message headers as it is.
 struct Fingerprint {
   std::uint64_t sequence = 0;  ///< the group's count of collectives, from 1
@@ -38,8 +45,8 @@ struct Fingerprint {
   ReduceOp reduce_op = ReduceOp::sum;
   std::uint8_t reserved = 0;
   std::int32_t root = -1;    ///< source or destination, group rank; -1: none
-  std::uint64_t counts = 0;  ///< the element count, or a hash of all counts where they must be
-                             ///< equal on all ranks; 0: free
+  std::uint64_t counts = 0;  ///< the element count, or, of parts that must be equal on all ranks,
+                             ///< parts_count(); 0: free
   std::uint32_t shape = 0;   ///< hash of the tensor's sizes where they must be equal; 0: free
   char site[36] = {};        ///< "train.cc:212", NUL-terminated; never compared
 
