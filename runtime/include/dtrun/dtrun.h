@@ -18,6 +18,7 @@
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/dtensor/ops/views.h"
+#include "dtrun/dtensor/ops/visualize_sharding.h"
 #include "dtrun/runtime/dist.h"
 #include "dtrun/runtime/mp.h"
 #include "dtrun/runtime/print.h"

@@ -1,0 +1,18 @@
+// visualize_sharding: who holds what of a tensor, drawn. Nothing is communicated. Tensors that do
+// not exist are drawn by layout/sharding_picture.h.
+#pragma once
+
+#include <string>
+
+#include "dtrun/dtensor/autograd/tensor.h"
+#include "dtrun/dtensor/layout/sharding_picture.h"
+
+namespace dtrun::dtensor {
+
+/// Prints the picture on the mesh's rank 0, in colours where standard output is a terminal and
+/// NO_COLOR is not set. @throws Error kInvalidArgument for a local tensor
+void visualize_sharding(const Tensor& x);
+std::string sharding_text(const Tensor& x, Colors colors = Colors::none);
+std::string sharding_svg(const Tensor& x);
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,127 @@
+#include "dtrun/dtensor/layout/sharding_picture.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "dtrun/dtensor/layout/notation.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+ShardingSubject subject(const tensors::Shape& shape, const std::vector<int>& mesh,
+                        const std::string& layout) {
+  return {shape, mesh, parse_layout(layout, shape, mesh)};
+}
+
+std::string drawn(const tensors::Shape& shape, const std::vector<int>& mesh,
+                  const std::string& layout) {
+  return sharding_text(subject(shape, mesh, layout));
+}
+
+bool holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(ShardingPictureTest, UnevenShardsOfAMatrixStandWhereTheyLie) {
+  EXPECT_EQ(drawn({7, 5}, {2, 2}, "S(0), S(1)"), R"([7, 5] on (2, 2): [S(0), S(1)]
+
+                    0:3                          3:5
+    ┌──────────────────────────────────┬──────────────────────┐
+    │                                  │                      │
+    │                                  │                      │
+0:4 │                0                 │          1           │
+    │                                  │                      │
+    │                                  │                      │
+    ├──────────────────────────────────┼──────────────────────┤
+    │                                  │                      │
+4:7 │                2                 │          3           │
+    │                                  │                      │
+    │                                  │                      │
+    └──────────────────────────────────┴──────────────────────┘
+)");
+}
+
+TEST(ShardingPictureTest, AVectorIsOneRow) {
+  EXPECT_EQ(drawn({5}, {4}, "S(0)"), R"([5] on (4): [S(0)]
+
+          0:2                    2:4               4:5
+┌──────────────────────┬──────────────────────┬───────────┐
+│          0           │          1           │     2     │
+└──────────────────────┴──────────────────────┴───────────┘
+1 rank holds nothing.
+)");
+}
+
+TEST(ShardingPictureTest, CopiesAndTermsAreToldApart) {
+  EXPECT_TRUE(holds(drawn({4}, {2}, "R"), " 0, 1 "));
+  EXPECT_TRUE(holds(drawn({4}, {2}, "P"), " 0+1 "));
+  EXPECT_TRUE(holds(drawn({4}, {2, 2}, "R, P"), " 0+1, 2+3 "));
+  EXPECT_TRUE(holds(drawn({}, {8}, "R"), " 0-7 "));
+  EXPECT_TRUE(holds(drawn({4}, {8, 2}, "R, S(0)"), " 0, 2, ..., 14 (8 ranks) "));
+}
+
+TEST(ShardingPictureTest, TheOrderOfShardsShows) {
+  const auto ranks = [](const std::string& text) {
+    std::string found;
+    for (const char letter : text.substr(text.find("│"))) {
+      if (letter >= '0' && letter <= '9') found += letter;
+    }
+    return found;
+  };
+  EXPECT_EQ(ranks(drawn({8}, {2, 2}, "[S01]")), "0123");
+  EXPECT_EQ(ranks(drawn({8}, {2, 2}, "[S10]")), "0213");
+}
+
+TEST(ShardingPictureTest, EachChunkOfTheDimsBeforeIsAPictureOfItsOwn) {
+  const std::string text = drawn({4, 2, 2}, {2}, "S(0)");
+  EXPECT_TRUE(holds(text, "dim 0 at 0:2\n")) << text;
+  EXPECT_TRUE(holds(text, "dim 0 at 2:4\n")) << text;
+  EXPECT_TRUE(holds(drawn({32, 2, 2}, {16}, "S(0)"), "... and 8 more such pictures"));
+}
+
+TEST(ShardingPictureTest, EmptyPartsAndEmptyTensorsAreSaid) {
+  EXPECT_TRUE(holds(drawn({2}, {4}, "S(0)"), "2 ranks hold nothing."));
+  EXPECT_TRUE(holds(drawn({0, 4}, {4}, "S(0)"), "It has no elements."));
+}
+
+TEST(ShardingPictureTest, ManyChunksAreShortened) {
+  const std::string text = drawn({65536, 4}, {4096}, "S(0)");
+  EXPECT_TRUE(holds(text, "4095")) << text;
+  EXPECT_TRUE(holds(text, "...")) << text;
+  EXPECT_LT(text.size(), 8000U);
+}
+
+TEST(ShardingPictureTest, ColoursAreOnlyInTheTerminalsForm) {
+  const ShardingSubject what = subject({8}, {2}, "S(0)");
+  EXPECT_FALSE(holds(sharding_text(what), "\x1b["));
+  EXPECT_TRUE(holds(sharding_text(what, Colors::terminal), "\x1b[30;48;5;153m"));
+}
+
+TEST(ShardingPictureTest, TheSvgHasACellForEachPartAndEscapesItsTitle) {
+  ShardingSubject what = subject({7, 5}, {2, 2}, "S(0), S(1)");
+  what.title = "a<b & c";
+  const std::string svg = sharding_svg(what);
+  std::size_t cells = 0;
+  for (std::size_t at = svg.find("<title>"); at != std::string::npos;
+       at = svg.find("<title>", at + 1)) {
+    ++cells;
+  }
+  EXPECT_EQ(cells, 4U);
+  EXPECT_TRUE(holds(svg, "a&lt;b &amp; c"));
+  EXPECT_TRUE(holds(svg, "rank 3: rows 4:7, columns 3:5"));
+  EXPECT_TRUE(svg.ends_with("</svg>\n"));
+  // To look at them: DTRUN_PICTURES=FOLDER.
+  if (const char* const folder = std::getenv("DTRUN_PICTURES")) {
+    std::ofstream(std::string(folder) + "/matrix.svg")
+        << sharding_svg(subject({7, 5}, {2, 2}, "S(0), S(1)"));
+    std::ofstream(std::string(folder) + "/cube.svg")
+        << sharding_svg(subject({4, 6, 9}, {2, 2, 2}, "S(0), S(2), P"));
+    std::ofstream(std::string(folder) + "/vector.svg")
+        << sharding_svg(subject({5}, {4, 2}, "S(0), R"));
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
