@@ -9,6 +9,7 @@
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "move/cause.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -149,6 +150,7 @@ class Engine {
         if (due.gradients[i].defined()) settle(node, due, i);
       }
       if (leads_on(node)) {
+        const Cause cause = Cause::backward_of(node.name());
         back = node.backward(due.gradients);
         DT_CHECK(back.size() == node.edges().size());
         if (!options_.retain_graph) node.release();
@@ -204,6 +206,7 @@ class Engine {
   }
   /// Where its tensor lies. A local number that joined distributed ones gets a local gradient.
   static void place(Tensor& gradient, const Spec& spec) {
+    const Cause cause = Cause::backward_of("the gradient's sum");
     if (!spec) {
       if (gradient.is_distributed()) gradient = gradient.full_tensor();
       return;

@@ -11,6 +11,7 @@
 #include "dtrun/base/error.h"
 #include "mesh/mesh_body.h"
 #include "mesh/number_list_hash.h"
+#include "move/cause.h"
 #include "move/redistribute.h"
 
 namespace dtrun::dtensor {
@@ -182,9 +183,13 @@ PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, Call
     }
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    call.locals.push_back(plan->steps[i].empty() ? inputs[i].local()
-                                                 : run_plan({mesh, call.inputs[i].shape()},
-                                                            plan->steps[i], inputs[i].local()));
+    if (plan->steps[i].empty()) {
+      call.locals.push_back(inputs[i].local());
+    } else {
+      const Cause cause(op.name, i);
+      call.locals.push_back(
+          run_plan({mesh, call.inputs[i].shape()}, plan->steps[i], inputs[i].local()));
+    }
     if (plan->parts[i]) {
       call.locals[i] = part_of(call.locals[i], call.inputs[i].placements()[0].reduce_op(),
                                mesh.coordinate()[0], mesh.shape()[0]);

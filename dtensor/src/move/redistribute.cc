@@ -6,8 +6,11 @@
 #include <mutex>
 #include <utility>
 
+#include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "mesh/mesh_body.h"
+#include "move/cause.h"
+#include "move/move_observer.h"
 #include "move/neutral.h"
 
 namespace dtrun::dtensor {
@@ -31,10 +34,18 @@ std::vector<LocalTensor> chunks_of(const LocalTensor& tensor, int dim, int parts
   return chunks;
 }
 
+/// Where the user's program asked for it, for the message that names both sides.
+base::CallSite site_of_call() {
+  const Cause* const cause = Cause::outermost();
+  return cause == nullptr ? base::CallSite::current("a redistribution", 0) : cause->site();
+}
+
 class StepRun {
  public:
-  StepRun(const PlanSite& site, const Step& step, const LocalTensor& local)
+  StepRun(const PlanSite& site, const Step& step, const LocalTensor& local,
+          const base::CallSite& call)
       : step_(step),
+        call_(call),
         axis_(static_cast<std::size_t>(step.axis)),
         before_(step.before[axis_]),
         after_(step.after[axis_]),
@@ -70,27 +81,27 @@ class StepRun {
  private:
   LocalTensor all_gather() const {
     LocalTensor whole = empty_like(local_, after_shape_);
-    group_.all_gather(chunks_of(whole, before_.dim(), group_.size()), local_);
+    group_.all_gather(chunks_of(whole, before_.dim(), group_.size()), local_, {}, call_);
     return whole;
   }
 
   LocalTensor all_to_all() const {
     LocalTensor result = empty_like(local_, after_shape_);
     group_.all_to_all(chunks_of(result, before_.dim(), group_.size()),
-                      chunks_of(local_, after_.dim(), group_.size()));
+                      chunks_of(local_, after_.dim(), group_.size()), {}, call_);
     return result;
   }
 
   LocalTensor all_reduce() const {
     LocalTensor result = local_.clone();
-    group_.all_reduce(result, before_.reduce_op());
+    group_.all_reduce(result, before_.reduce_op(), {}, call_);
     return result;
   }
 
   LocalTensor reduce_scatter() const {
     LocalTensor result = empty_like(local_, after_shape_);
     group_.reduce_scatter(result, chunks_of(local_, after_.dim(), group_.size()),
-                          before_.reduce_op());
+                          before_.reduce_op(), {}, call_);
     return result;
   }
 
@@ -109,6 +120,7 @@ class StepRun {
   }
 
   const Step& step_;
+  const base::CallSite& call_;
   const std::size_t axis_;
   const Placement before_;
   const Placement after_;
@@ -117,12 +129,41 @@ class StepRun {
   const Shape after_shape_;
 };
 
+/// Another rank called something else: this one says in words what it called.
+[[noreturn]] void tell_own_side(const PlanSite& site, const std::vector<Step>& steps,
+                                tensors::DType dtype, const base::Error& error) {
+  const Cause* const cause = Cause::outermost();
+  const std::string own =
+      "this rank, " + std::to_string(site.mesh.rank()) + " of the mesh, was in " +
+      (cause == nullptr ? "a redistribution" : cause->to_string()) + " of " +
+      std::string(tensors::dtype_short_name(dtype)) + tensors::shape_to_string(site.global_shape) +
+      " from " + steps.front().before.to_string() + " to " + steps.back().after.to_string();
+  throw base::Error(error.code(), error.summary(), error.why() + "; " + own, error.remedy());
+}
+
+LocalTensor zeros_of_plan(const PlanSite& site, const std::vector<Step>& steps,
+                          const LocalTensor& local) {
+  const Box box =
+      local_box(site.global_shape, site.mesh.shape(), site.mesh.coordinate(), steps.back().after);
+  return tensors::zeros(box.shape, {.dtype = local.dtype(), .device = local.device()});
+}
+
 }  // namespace
 
 LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps, LocalTensor local) {
-  for (const Step& step : steps) {
-    LocalTensor next = StepRun(site, step, local).run();
-    local = std::move(next);
+  if (steps.empty()) return local;
+  const tensors::DType dtype = local.dtype();
+  if (MoveObserver::any() && !MoveObserver::allow({site, steps, dtype})) [[unlikely]]
+    return zeros_of_plan(site, steps, local);
+  const base::CallSite call = site_of_call();
+  try {
+    for (const Step& step : steps) {
+      LocalTensor next = StepRun(site, step, local, call).run();
+      local = std::move(next);
+    }
+  } catch (const base::Error& error) {
+    if (error.code() != base::ErrorCode::kDisagreement) throw;
+    tell_own_side(site, steps, dtype, error);
   }
   return local;
 }

@@ -5,6 +5,8 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/ops.h"
+#include "move/cause.h"
+#include "move/move_observer.h"
 #include "move/redistribute.h"
 #include "ops/factory.h"
 
@@ -32,8 +34,13 @@ std::vector<int> spreading_order(const Layout& layout) {
 /// coordinate is the source's on all axes that are still to come; lines without data are silent.
 class Spread {
  public:
-  Spread(const Spec& spec, const LocalTensor& tensor, int source)
-      : spec_(spec), mesh_(spec.mesh()), source_(source), shape_(tensor.shape()), like_(tensor) {
+  Spread(const Spec& spec, const LocalTensor& tensor, int source, const Tensor::Site& site)
+      : spec_(spec),
+        mesh_(spec.mesh()),
+        source_(source),
+        site_(site),
+        shape_(tensor.shape()),
+        like_(tensor) {
     to_come_ = spreading_order(spec.layout());
     if (stands_at_source(to_come_)) data_ = tensor;
   }
@@ -66,14 +73,14 @@ class Spread {
       chunks.push_back(data_.narrow(dim, chunk.offset, chunk.size));
     }
     const LocalTensor mine = empty();
-    mesh_.group(axis).scatter(mine, chunks, source_);
+    mesh_.group(axis).scatter(mine, chunks, source_, {}, site_);
     data_ = mine;
   }
 
   void broadcast(int axis) {
     if (!line_has_data(axis)) return;
     if (!data_.defined()) data_ = empty();
-    mesh_.group(axis).broadcast(data_, source_);
+    mesh_.group(axis).broadcast(data_, source_, {}, site_);
   }
 
   LocalTensor empty() const {
@@ -83,6 +90,7 @@ class Spread {
   const Spec& spec_;
   const DeviceMesh mesh_;
   const int source_;
+  const Tensor::Site& site_;
   Shape shape_;  ///< of this rank's data after the axes so far
   const LocalTensor& like_;
   LocalTensor data_;  ///< undefined: none yet
@@ -116,7 +124,8 @@ Tensor made(Spec spec, const LocalTensor& local) {
 }  // namespace
 
 Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Placements& placements,
-                         DistributeOptions options) {
+                         DistributeOptions options, Tensor::Site site) {
+  const Cause cause("distribute_tensor", Cause::Wish::asked, site);
   const LocalTensor tensor = given.defined() ? given.plain_local() : LocalTensor();
   if (!tensor.defined() || tensor.device().type != mesh.device_type()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -128,8 +137,9 @@ Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Plac
   check_source(mesh, options.source_rank);
   Spec spec =
       make_spec(mesh, placements, tensor.shape(), tensor.dtype(), std::move(options.shard_order));
-  LocalTensor local = options.source_rank < 0 ? cut(tensor, spec.local_box())
-                                              : Spread(spec, tensor, options.source_rank).run();
+  const bool is_silent = options.source_rank < 0 || MoveObserver::rehearsing();
+  LocalTensor local = is_silent ? cut(tensor, spec.local_box())
+                                : Spread(spec, tensor, options.source_rank, site).run();
   // Later writes to the caller's tensor must not show on some ranks only.
   if (local.storage() == tensor.storage()) local = local.clone();
   return made(std::move(spec), local);

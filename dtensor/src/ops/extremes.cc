@@ -7,6 +7,7 @@
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops.h"
+#include "move/cause.h"
 #include "move/neutral.h"
 #include "ops/reduced_dims.h"
 
@@ -140,6 +141,7 @@ Tensor extreme_of(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
 
 template <End kEnd>
 Tensor position_in(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
+  const Cause cause(kPositionName<kEnd>, Cause::Wish::implied);
   const NoGrad no_grad;
   const ReducedDims reduced = reduced_dims(kPositionName<kEnd>, a, dims, keepdim);
   require_some(kPositionName<kEnd>, a.shape(), reduced);
@@ -154,6 +156,7 @@ Tensor position_in(const Tensor& a, const std::vector<int>& dims, bool keepdim) 
 
 template <End kEnd>
 Extremes extremes_along(const Tensor& a, int dim, bool keepdim) {
+  const Cause cause(kEnd == End::greatest ? "max" : "min", Cause::Wish::implied);
   const Tensor x = without_partial(a);
   const Tensor compared = x.dtype() == DType::boolean ? x.to(DType::u8) : x;
   const Tensor indices = position_in<kEnd>(compared, {dim}, true);

@@ -13,6 +13,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/ops.h"
+#include "move/cause.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -97,6 +98,7 @@ void check_result(const char* op, const Tensor& target, const Tensor& result) {
 }
 
 const Tensor& assign(const Tensor& target, const Tensor& result) {
+  const Cause cause("an operator in place", Cause::Wish::implied);
   Tensor fitting = result.to(target.dtype());
   // A local target holds all of it, and every rank's the same.
   if (!target.is_distributed() && fitting.is_distributed()) fitting = fitting.full_tensor();

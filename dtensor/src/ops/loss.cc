@@ -12,6 +12,7 @@
 #include "dtrun/tensor/ops/class_rows.h"
 #include "dtrun/tensor/ops/pointwise.h"
 #include "dtrun/tensor/ops/rows.h"
+#include "move/cause.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -222,6 +223,7 @@ bool has_cut_classes(const Tensor& scores) {
 }
 
 Tensor losses_of_rows(const Tensor& scores, const Tensor& target, Ignored ignored) {
+  const Cause cause("cross_entropy", Cause::Wish::implied);
   if (!has_cut_classes(scores)) return call(kCrossEntropy, scores, target, ignored);
   const Tensor numbers = scores.detach();
   Placements whole_rows = scores.placements();

@@ -4,6 +4,8 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/tensor.h"
+#include "dtrun/tensor/ops.h"
+#include "move/cause.h"
 #include "move/redistribute.h"
 #include "ops/whole.h"
 
@@ -69,14 +71,17 @@ Tensor Tensor::to_local() const {
   });
 }
 
-Tensor Tensor::full_tensor() const {
+Tensor Tensor::full_tensor(Site site) const {
+  const Cause cause("full_tensor", Cause::Wish::asked, site);
   return redistribute(Placements(placements().size(), Replicate())).to_local();
 }
 
-Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order) const {
+Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order,
+                            Site site) const {
   const DeviceMesh mesh = device_mesh();
   Spec to = make_spec(mesh, placements, shape(), dtype(), order);
   if (to == spec()) return *this;
+  const Cause cause("redistribute", Cause::Wish::asked, site);
   LocalTensor moved = redistribute_local(spec(), to, local());
   return recorded(
       "redistribute", *this, Tensor(std::move(to), std::move(moved)),
@@ -91,13 +96,16 @@ LocalTensor whole_of(const Tensor& tensor) {
   return tensor.is_distributed() ? tensor.full_tensor().local() : tensor.local();
 }
 
-double Tensor::item() const {
+double Tensor::item(Site site) const {
+  const Cause cause("item", Cause::Wish::asked, site);
   return whole_of(*this).item();
 }
-std::vector<double> Tensor::to_vector() const {
+std::vector<double> Tensor::to_vector(Site site) const {
+  const Cause cause("to_vector", Cause::Wish::asked, site);
   return whole_of(*this).to_vector();
 }
-std::vector<std::int64_t> Tensor::to_vector_i64() const {
+std::vector<std::int64_t> Tensor::to_vector_i64(Site site) const {
+  const Cause cause("to_vector", Cause::Wish::asked, site);
   return whole_of(*this).to_vector_i64();
 }
 

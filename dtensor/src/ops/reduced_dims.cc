@@ -1,4 +1,5 @@
 #include "ops/reduced_dims.h"
+#include "move/cause.h"
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
@@ -94,6 +95,7 @@ Tensor with_dims_back(const Tensor& result, const ReducedDims& a) {
 }
 
 Tensor without_partial(const Tensor& a) {
+  const Cause cause("an operator", Cause::Wish::implied);
   if (!a.is_distributed()) return a;
   const Placements whole = without_partials(a.placements());
   return whole == a.placements() ? a : a.redistribute(whole, a.spec().shard_order());
@@ -114,6 +116,7 @@ bool is_cut_along(const Tensor& a, int dim) {
 }
 
 Tensor whole_along(const Tensor& a, int dim) {
+  const Cause cause("an operator", Cause::Wish::implied);
   Placements placements = a.placements();
   for (Placement& placement : placements) {
     if (placement.is_shard(dim)) placement = Replicate();

@@ -7,6 +7,7 @@
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/rows.h"
+#include "move/cause.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
@@ -117,6 +118,7 @@ struct Lowered {
 };
 
 Tensor softmax_of_cut(const Tensor& a, const RowDim& row) {
+  const Cause cause("softmax", Cause::Wish::implied);
   const NoGrad no_grad;
   const Lowered lowered("softmax", a, row);
   const Tensor e = exp(lowered.x);
@@ -124,6 +126,7 @@ Tensor softmax_of_cut(const Tensor& a, const RowDim& row) {
 }
 
 Tensor log_softmax_of_cut(const Tensor& a, const RowDim& row) {
+  const Cause cause("log_softmax", Cause::Wish::implied);
   const NoGrad no_grad;
   const Lowered lowered("log_softmax", a, row);
   return (lowered.x - log(sum(exp(lowered.x), {row.dim}, true))).to(lowered.dtype);

@@ -4,6 +4,7 @@
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/reduction.h"
+#include "move/cause.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
@@ -71,6 +72,7 @@ LocalTensor widened(const LocalTensor& part) {
 }
 
 Tensor cumsum_of_cut(const Tensor& a, const Scan& scan) {
+  const Cause cause("cumsum", Cause::Wish::implied);
   const NoGrad no_grad;
   const Tensor x = without_partial(a);
   const LocalTensor part = widened(x.local());
@@ -117,6 +119,7 @@ constexpr Op<Scan> kCumprod{.name = "cumprod",
                             .saves = {1, true}};
 
 Tensor cumprod_of_cut(const Tensor& a, const Scan& scan) {
+  const Cause cause("cumprod", Cause::Wish::implied);
   const NoGrad no_grad;
   const Tensor x = without_partial(a);
   const LocalTensor part = widened(x.local());

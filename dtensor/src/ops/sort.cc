@@ -6,6 +6,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/tensor/ops/index.h"
+#include "move/cause.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
@@ -51,6 +52,7 @@ std::int64_t smallest_part(const Tensor& a, int dim) {
 
 /// Each rank's first ones are candidates, and only they travel.
 Tensor order_of_candidates(const Tensor& a, const SortedDim& by) {
+  const Cause cause("topk", Cause::Wish::implied);
   const NoGrad no_grad;
   const Tensor x = without_partial(a);
   const tensors::Sorted own = tensors::topk(x.local(), by.kept, by.dim, by.order);

@@ -6,6 +6,7 @@
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/reduction.h"
+#include "move/cause.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
@@ -68,6 +69,7 @@ constexpr Op<ReducedDims, Correction> kStddev{
 
 /// In f32 at least.
 Tensor variance_over_ranks(const Tensor& a, const ReducedDims& dims, double correction) {
+  const Cause cause("var", Cause::Wish::implied);
   const bool half = a.dtype() == DType::f16 || a.dtype() == DType::bf16;
   const Tensor x = half ? a.to(DType::f32) : a;
   const Tensor squares = sum(square(x - mean(x, dims.dims, true)), dims.dims, dims.keeps());

@@ -9,6 +9,7 @@
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/reduction.h"
+#include "move/cause.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
@@ -81,6 +82,7 @@ constexpr Op<ReducedDims> kLogSumExp{
     .saves = {1, true}};
 
 Tensor norm_over_ranks(const Tensor& x, const ReducedDims& dims, double power) {
+  const Cause cause("norm", Cause::Wish::implied);
   if (power == 0) return sum(ne(x, 0), dims.dims, dims.keeps()).to(x.dtype());
   const LocalTensor own = norm_of(x.local(), {dims.dims, KeepDim::yes}, power);
   return call(kNorm, joined_parts(x, dims, own), dims, Power{power});
@@ -98,6 +100,7 @@ Tensor norm(const Tensor& a, double power, const std::vector<int>& dims, bool ke
 }
 
 Tensor logsumexp(const Tensor& a, const std::vector<int>& dims, bool keepdim) {
+  const Cause cause("logsumexp", Cause::Wish::implied);
   const ReducedDims reduced = reduced_dims("logsumexp", a, dims, keepdim);
   const Tensor x = without_partial(a);
   if (!is_cut_along(x, reduced)) return call(kLogSumExp, x, reduced);

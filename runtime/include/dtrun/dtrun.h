@@ -7,6 +7,8 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/layout/placement.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
+#include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/move/strict_scope.h"
 #include "dtrun/dtensor/ops/attention.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/convolution.h"

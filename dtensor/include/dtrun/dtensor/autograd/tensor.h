@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "dtrun/base/call_site.h"
 #include "dtrun/base/counted.h"
 #include "dtrun/dtensor/layout/placement.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
@@ -55,6 +56,8 @@ class Tensor {
   Tensor(Spec spec, LocalTensor local);
 
   using FromLocal = FromLocalOptions;
+  /// Where the program calls what may communicate: errors name the line.
+  using Site = base::CallSite;
   /// No communication. @throws Error kInvalidArgument when local is not this rank's box of the
   /// given shape
   static Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placements,
@@ -89,11 +92,12 @@ class Tensor {
   /// What this rank holds, without a mesh; a local tensor itself. Gradients flow.
   Tensor to_local() const;
   /// The whole tensor on every rank. Collective.
-  Tensor full_tensor() const;
+  Tensor full_tensor(Site site = Site::current()) const;
   /// Any placements to any placements on the same mesh. Collective. Target Partial keeps the value
   /// on the first rank of the axis, or each chunk on the rank that has it, and the neutral element
   /// elsewhere (avg: the value everywhere). @throws Error kInvalidArgument
-  Tensor redistribute(const Placements& placements, const ShardOrder& order = {}) const;
+  Tensor redistribute(const Placements& placements, const ShardOrder& order = {},
+                      Site site = Site::current()) const;
 
   // Elements of a local tensor. @throws Error kInvalidArgument for a distributed one
   /// What kernels and collectives take.
@@ -114,10 +118,10 @@ class Tensor {
     return static_cast<T*>(checked_data(tensors::kDTypeOf<T>));
   }
   /// The only element, converted; collective where it is not whole on this rank.
-  double item() const;
+  double item(Site site = Site::current()) const;
   /// All elements in row-major order; collective where they are not whole on this rank.
-  std::vector<double> to_vector() const;
-  std::vector<std::int64_t> to_vector_i64() const;
+  std::vector<double> to_vector(Site site = Site::current()) const;
+  std::vector<std::int64_t> to_vector_i64(Site site = Site::current()) const;
   bool is_contiguous() const { return elements().is_contiguous(); }
 
   // Gradients.

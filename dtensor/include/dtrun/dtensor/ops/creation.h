@@ -68,7 +68,8 @@ struct DistributeOptions {
 /// as the placements say. Collective: scatter on sharded axes, broadcast on replicated ones.
 /// Partial: as redistribute to Partial.
 Tensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh, const Placements& placements,
-                         DistributeOptions options = {});
+                         DistributeOptions options = {},
+                         Tensor::Site site = Tensor::Site::current());
 
 // On a mesh: no communication.
 Tensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,

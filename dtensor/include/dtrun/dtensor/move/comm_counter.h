@@ -1,0 +1,72 @@
+// CommCounter: counts, while it stands, the collectives that its thread calls and the bytes that
+// this rank gives to others in them; those of operators and those of one's own. PyTorch's
+// CommDebugMode. Counters may stand in one another: each counts all.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace dtrun::dtensor {
+
+struct CommCount {
+  std::int64_t calls = 0;
+  std::int64_t bytes = 0;  ///< that this rank gives, once for each rank that needs them
+  CommCount& operator+=(const CommCount& other) {
+    calls += other.calls;
+    bytes += other.bytes;
+    return *this;
+  }
+  friend bool operator==(const CommCount&, const CommCount&) = default;
+};
+/// By the collective's name: "all_gather".
+using CommCounts = std::map<std::string, CommCount>;
+
+class CommCounter {
+ public:
+  CommCounter();
+  ~CommCounter();
+  CommCounter(const CommCounter&) = delete;
+  CommCounter& operator=(const CommCounter&) = delete;
+
+  /// How often each was called.
+  std::map<std::string, std::int64_t> get_comm_counts() const;
+  std::int64_t get_total_counts() const { return total().calls; }
+  std::int64_t get_total_bytes() const { return total().bytes; }
+  /// Calls and bytes of each.
+  CommCounts by_collective() const;
+  /// By what they were for: "matmul", "matmul, backward", "redistribute"; "" for calls of a group.
+  std::map<std::string, CommCounts> by_operator() const;
+  /// By the CommSections that stood, joined by dots: "model.layers"; "" outside.
+  std::map<std::string, CommCounts> by_section() const;
+  CommCount total() const;
+  void reset();
+
+  /// A table.
+  std::string to_string() const;
+
+ private:
+  class Observer;
+  std::unique_ptr<Observer> observer_;
+};
+
+std::ostream& operator<<(std::ostream& out, const CommCounter& counter);
+
+/// While it stands, counters of its thread note calls under its name: of a module, or of any part
+/// of a program.
+class CommSection {
+ public:
+  explicit CommSection(std::string name);
+  ~CommSection();
+  CommSection(const CommSection&) = delete;
+  CommSection& operator=(const CommSection&) = delete;
+
+ private:
+  friend class CommCounter;
+  std::string name_;
+  CommSection* outer_;
+};
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,17 @@
+#include "move/move_observer.h"
+
+#include "move/cause.h"
+
+namespace dtrun::dtensor {
+
+constinit thread_local MoveObserver* MoveObserver::innermost_ = nullptr;
+constinit thread_local const Cause* Cause::innermost_ = nullptr;
+
+bool MoveObserver::allow(const Movement& move) {
+  for (MoveObserver* observer = innermost_; observer != nullptr; observer = observer->outer_) {
+    if (!observer->on_move(move)) return false;
+  }
+  return true;
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,62 @@
+#include "dtrun/dtensor/move/strict_scope.h"
+
+#include <algorithm>
+
+#include "dtrun/base/error.h"
+#include "move/cause.h"
+#include "move/move_observer.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+std::string call_that_brings(const Placements& placements) {
+  std::string text;
+  for (const Placement& placement : placements) {
+    text += text.empty() ? "" : ", ";
+    if (placement.is_shard()) text += "Shard(" + std::to_string(placement.dim()) + ")";
+    if (placement.is_replicate()) text += "Replicate()";
+    if (placement.is_partial()) {
+      text +=
+          "Partial(ReduceOp::" + std::string(collectives::reduce_op_name(placement.reduce_op())) +
+          ")";
+    }
+  }
+  return "redistribute({" + text + "})";
+}
+
+[[noreturn]] void refuse_move(const Movement& move, const Cause& cause) {
+  const std::string argument =
+      cause.argument() < 0 ? "a tensor" : "argument " + std::to_string(cause.argument() + 1);
+  std::string collectives;
+  for (const Step& step : move.steps) {
+    if (!is_collective(step.kind)) continue;
+    collectives += std::string(collectives.empty() ? "" : ", ") + step_kind_name(step.kind) +
+                   " along axis " + std::to_string(step.axis);
+  }
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    cause.to_string() + " would communicate, which nobody asked for",
+                    argument + ", " + std::string(tensors::dtype_short_name(move.dtype)) +
+                        tensors::shape_to_string(move.site.global_shape) + " that lies as " +
+                        move.steps.front().before.to_string() + ", has to become " +
+                        move.steps.back().after.to_string() + " (" + collectives + ")",
+                    call_that_brings(move.steps.back().after.placements()) +
+                        " it before, or end the StrictScope");
+}
+
+class StrictObserver : public MoveObserver {
+ public:
+  bool on_move(const Movement& move) override {
+    const Cause* const cause = Cause::outermost();
+    const bool sends =
+        std::ranges::any_of(move.steps, [](const Step& step) { return is_collective(step.kind); });
+    if (sends && cause != nullptr && !cause->is_asked()) refuse_move(move, *cause);
+    return true;
+  }
+};
+
+}  // namespace
+
+StrictScope::StrictScope() : observer_(std::make_unique<StrictObserver>()) {}
+StrictScope::~StrictScope() = default;
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,213 @@
+// What is sent: counted, predicted, forbidden, and named where ranks disagree.
+#include <gtest/gtest.h>
+
+#include "dtensor/layout_catalogue.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/move/strict_scope.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/rows.h"
+#include "dtrun/dtensor/plan/traffic.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using collectives::ProcessGroup;
+using tensors::DType;
+using tensors::Shape;
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+Tensor whole(const Shape& shape) {
+  return Tensor(tensors::arange(tensors::numel(shape), {.dtype = DType::f32})).view(shape);
+}
+
+void expect_predicted(const DeviceMesh& mesh, const Shape& shape) {
+  const std::vector<Layout> layouts = all_layouts(shape, mesh.shape(), {ReduceOp::sum});
+  const std::vector<LinkRate> links(mesh.shape().size(), kSharedMemoryLink);
+  for (const Layout& from : layouts) {
+    const Tensor x = distribute_tensor(whole(shape), mesh, from.placements(),
+                                       {.source_rank = -1, .shard_order = from.order()});
+    for (const Layout& to : layouts) {
+      const CommCounter counter;
+      x.redistribute(to.placements(), to.order());
+      const std::vector<Step> steps = plan_redistribute(shape, mesh.shape(), from, to, {4, links});
+      CommCounts predicted;
+      const std::vector<Traffic> traffic =
+          plan_traffic(shape, mesh.shape(), steps, mesh.coordinate(), 4);
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (is_collective(steps[i].kind))
+          predicted[step_kind_name(steps[i].kind)] += {1, traffic[i].sent};
+      }
+      EXPECT_EQ(counter.by_collective(), predicted) << from.to_string() << " " << to.to_string();
+    }
+  }
+}
+
+TEST(CommunicationTest, EveryRedistributionSendsJustTheBytesThatArePredicted) {
+  for (const std::vector<int>& mesh : std::vector<std::vector<int>>{{1}, {3}, {4}}) {
+    test::run_ranks(mesh[0], [&](const ProcessGroup& group) {
+      for (const Shape& shape : {Shape{5}, Shape{7, 3}, Shape{1, 8}, Shape{0, 4}}) {
+        expect_predicted(DeviceMesh(group, mesh), shape);
+      }
+    });
+  }
+  test::run_ranks(6, [&](const ProcessGroup& group) {
+    expect_predicted(DeviceMesh(group, {3, 2}), {7, 5});
+  });
+}
+
+TEST(CommunicationTest, AnOperatorsCommunicationIsCountedUnderItsName) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor a = distribute_tensor(whole({4, 6}), mesh, {Shard(1)});
+    const Tensor b = distribute_tensor(whole({4, 6}), mesh, {Shard(0)});
+    const CommCounter counter;
+    {
+      const CommSection layer("layer");
+      const CommSection inner("add");
+      a.add(b);
+    }
+    EXPECT_EQ(counter.get_total_counts(), 1);
+    EXPECT_EQ(counter.by_operator().at("add"), (CommCounts{{"all_to_all", {1, 24}}}));
+    EXPECT_EQ(counter.by_section().count("layer.add"), 1U);
+    a.full_tensor();
+    EXPECT_EQ(counter.by_operator().at("full_tensor"), (CommCounts{{"all_gather", {1, 48}}}));
+    LocalTensor own = tensors::ones({3}, {.dtype = DType::f64});
+    group.all_reduce(own);
+    EXPECT_EQ(counter.by_operator().at(""), (CommCounts{{"all_reduce", {1, 24}}}));
+    EXPECT_EQ(counter.get_comm_counts(),
+              (std::map<std::string, std::int64_t>{
+                  {"all_gather", 1}, {"all_reduce", 1}, {"all_to_all", 1}}));
+    EXPECT_EQ(counter.get_total_bytes(), 24 + 48 + 24);
+    EXPECT_EQ(counter.to_string(), R"(section    for             collective  calls  bytes sent
+-          a group's call  all_reduce      1          24
+-          full_tensor     all_gather      1          48
+layer.add  add             all_to_all      1          24
+total                                      3          96
+)");
+  });
+}
+
+TEST(CommunicationTest, GradientsAreCountedAsTheWayBack) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor weight = distribute_tensor(whole({6, 2}), mesh, {Replicate()});
+    weight.requires_grad_();
+    const Tensor x = distribute_tensor(whole({4, 6}), mesh, {Shard(0)});
+    const CommCounter counter;
+    matmul(x, weight).sum().backward();
+    // The weight's gradient is summed over the ranks once; the loss is not needed.
+    EXPECT_EQ(counter.get_comm_counts().count("all_reduce"), 1U) << counter;
+    EXPECT_EQ(counter.get_total_counts(), 1) << counter;
+    EXPECT_EQ(counter.by_operator().count("the gradient's sum, backward"), 1U) << counter;
+  });
+}
+
+TEST(CommunicationTest, WhileNobodyCountsNothingIsNoted) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const Tensor a = distribute_tensor(whole({4, 6}), DeviceMesh(group, {2}), {Shard(1)});
+    CommCounter outer;
+    {
+      const CommCounter inner;
+      a.full_tensor();
+      EXPECT_EQ(inner.get_total_counts(), 1);
+    }
+    EXPECT_EQ(outer.get_total_counts(), 1);
+    outer.reset();
+    EXPECT_EQ(outer.get_total_counts(), 0);
+  });
+}
+
+TEST(StrictScopeTest, CommunicationThatNobodyAskedForIsNamedWithItsRemedy) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor a = distribute_tensor(whole({4, 6}), mesh, {Shard(1)});
+    const Tensor b = distribute_tensor(whole({4, 6}), mesh, {Shard(0)});
+    const StrictScope strict;
+    const CommCounter counter;
+    const std::string text = refusal([&] { a.add(b); });
+    EXPECT_TRUE(holds(text, "add would communicate, which nobody asked for")) << text;
+    EXPECT_TRUE(holds(text,
+                      "argument 1, f32[4, 6] that lies as [S(1)], has to become [S(0)] "
+                      "(all_to_all along axis 0)"))
+        << text;
+    EXPECT_TRUE(holds(text, "redistribute({Shard(0)}) it before")) << text;
+    EXPECT_TRUE(holds(refusal([&] { softmax(a, 1); }), "softmax would communicate"));
+    EXPECT_EQ(counter.get_total_counts(), 0);
+    // What is asked for, and what each rank does by itself.
+    a.add(b.redistribute({Shard(1)}));
+    a.add(distribute_tensor(whole({4, 6}), mesh, {Replicate()}));
+    EXPECT_EQ(a.full_tensor().to_vector()[7], 7);
+  });
+}
+
+TEST(StrictScopeTest, BackwardIsAskedFor) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor weight = distribute_tensor(whole({6, 2}), mesh, {Replicate()});
+    weight.requires_grad_();
+    const Tensor x = distribute_tensor(whole({4, 6}), mesh, {Shard(0)});
+    const StrictScope strict;
+    matmul(x, weight).sum().backward();
+    EXPECT_TRUE(weight.grad().defined());
+  });
+}
+
+TEST(DisagreementTest, BothLinesAndTheOwnLayoutAreNamed) {
+  const int here = __LINE__;
+  const auto thrown = test::run_failing_ranks(2, {}, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const bool first = group.rank() == 0;
+    const Shape shape = first ? Shape{8, 4} : Shape{8, 6};
+    const Tensor x = distribute_tensor(whole(shape), mesh, {Shard(0)}, {.source_rank = -1});
+    first ? x.full_tensor() : x.redistribute({Replicate()});
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto& error = thrown[static_cast<std::size_t>(rank)];
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->code, base::ErrorCode::kDisagreement);
+    const std::string at = "communication_test.cc:" + std::to_string(here + 6);
+    EXPECT_TRUE(holds(error->text, "all_gather #1 (f32 x 32 in parts) at " + at)) << error->text;
+    EXPECT_TRUE(holds(error->text, "all_gather #1 (f32 x 48 in parts) at " + at)) << error->text;
+    EXPECT_TRUE(holds(error->text, rank == 0
+                                       ? "was in full_tensor of f32[8, 4] from [S(0)] to [R]"
+                                       : "was in redistribute of f32[8, 6] from [S(0)] to [R]"))
+        << error->text;
+  }
+}
+
+TEST(DisagreementTest, AnOperatorIsNamedInPlaceOfALineOfTheLibrary) {
+  const auto thrown = test::run_failing_ranks(2, {}, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = distribute_tensor(whole({group.rank() == 0 ? 8 : 6, 4}), mesh, {Shard(0)},
+                                       {.source_rank = -1});
+    const Tensor y = distribute_tensor(whole({group.rank() == 0 ? 8 : 6, 4}), mesh, {Partial()},
+                                       {.source_rank = -1});
+    y.exp();
+    x.exp();
+  });
+  for (const auto& error : thrown) {
+    ASSERT_TRUE(error.has_value());
+    EXPECT_TRUE(holds(error->text, " at exp")) << error->text;
+    EXPECT_FALSE(holds(error->text, "redistribute.cc")) << error->text;
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
