@@ -41,6 +41,13 @@ class Chooser {
     return std::move(*best_);
   }
 
+  /// Of one combination, in the better of its orders.
+  PlanCost cost_of_picked(const std::vector<std::size_t>& rule_of_axis) {
+    picked_ = rule_of_axis;
+    weigh_picked();
+    return best_cost_;
+  }
+
  private:
   struct Candidate {
     std::size_t rule;
@@ -201,6 +208,13 @@ Choice cheapest_choice(const Operation& operation, const std::vector<AxisRule>& 
                        const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,
                        std::span<const LinkRate> links) {
   return Chooser(operation, rules, mesh_shape, layouts, links).run();
+}
+
+PlanCost cost_of_rules(const Operation& operation, const std::vector<AxisRule>& rules,
+                       const std::vector<std::size_t>& rule_of_axis,
+                       const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,
+                       std::span<const LinkRate> links) {
+  return Chooser(operation, rules, mesh_shape, layouts, links).cost_of_picked(rule_of_axis);
 }
 
 }  // namespace dtrun::dtensor::sharding

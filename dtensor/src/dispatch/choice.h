@@ -24,4 +24,10 @@ Choice cheapest_choice(const Operation& operation, const std::vector<AxisRule>& 
                        const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,
                        std::span<const LinkRate> links = {});
 
+/// What a call costs with a rule told for every axis, as the choice weighs it.
+PlanCost cost_of_rules(const Operation& operation, const std::vector<AxisRule>& rules,
+                       const std::vector<std::size_t>& rule_of_axis,
+                       const std::vector<int>& mesh_shape, const std::vector<Layout>& layouts,
+                       std::span<const LinkRate> links = {});
+
 }  // namespace dtrun::dtensor::sharding

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dispatch/choice.h"
+#include "dispatch/choice_observer.h"
 #include "dispatch/rule_probe.h"
 #include "dtrun/base/error.h"
 #include "mesh/mesh_body.h"
@@ -111,6 +112,9 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
       forced ? choice_of(*forced)
              : sharding::cheapest_choice(rules.operation(), rules.rules(), mesh.shape(), layouts,
                                          mesh.body()->links);
+  if (ChoiceObserver* const observer = ChoiceObserver::innermost()) {
+    observer->on_choice({op.name, mesh, rules, layouts, choice, output});
+  }
   CallPlan plan;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const bool made_of_parts = forced && forced->inputs[i].is_partial();
@@ -151,6 +155,8 @@ void append_inputs(CallKey& key, const OpView& op, std::span<const Placed> input
 
 }  // namespace
 
+constinit thread_local ChoiceObserver* ChoiceObserver::innermost_ = nullptr;
+
 void refuse_undefined(std::string_view op, std::size_t argument) {
   throw Error(ErrorCode::kInvalidArgument, std::string(op) +
                                                " was given an undefined tensor as argument " +
@@ -160,7 +166,8 @@ void refuse_undefined(std::string_view op, std::size_t argument) {
 PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, CallKey key) {
   const DeviceMesh mesh = mesh_of(op.name, inputs);
   MeshBody& body = *mesh.body();
-  const bool cached = all_of(body, inputs) && RuleProbe::current() == nullptr;
+  const bool cached = all_of(body, inputs) && RuleProbe::current() == nullptr &&
+                      ChoiceObserver::innermost() == nullptr;
   PreparedCall call;
   std::shared_ptr<const CallPlan> plan;
   if (cached) {

@@ -14,6 +14,7 @@
 #include "dtrun/dtensor/ops/convolution.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/explain.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/products.h"
 #include "dtrun/dtensor/ops/random.h"

@@ -1,0 +1,66 @@
+// explain: what a call would do, without communicating. Of a redistribution: its steps, bytes,
+// predicted time, and the other ways. Of operators: the rule that each takes, what its arguments
+// are brought to, and what the rules that lost would have cost. Not collective.
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dtrun/dtensor/autograd/tensor.h"
+#include "dtrun/dtensor/plan/explanation.h"
+
+namespace dtrun::dtensor {
+
+/// Of x.redistribute(placements, order). @throws Error kInvalidArgument as it
+PlanExplanation explain(const Tensor& x, const Placements& placements,
+                        const ShardOrder& order = {});
+
+struct ExplainedArgument {
+  Shape shape;
+  DType dtype = DType::f32;
+  Layout now;
+  Layout wanted;
+  std::optional<PlanExplanation> way;  ///< none where it lies so already
+};
+
+struct ExplainedRule {
+  std::string rule;    ///< "S(0), R -> S(0)": the arguments, then the result, along one axis
+  double seconds = 0;  ///< that the call costs with it; the other axes' rules stay
+};
+
+struct ExplainedAxis {
+  std::string name;
+  ExplainedRule taken;
+  std::vector<ExplainedRule> lost;  ///< the cheapest first
+};
+
+/// An operator, or a redistribute() between operators.
+struct ExplainedCall {
+  std::string op;
+  std::string part_of;  ///< "softmax", where that is made of several operators
+  std::vector<ExplainedArgument> arguments;
+  std::string output;               ///< "f32[8, 4] on (2, 2): [S(0), R]"
+  std::vector<ExplainedAxis> axes;  ///< none of a redistribute()
+};
+
+struct CallsExplanation {
+  std::vector<ExplainedCall> calls;
+
+  int collectives() const;
+  std::int64_t bytes_sent() const;  ///< by this rank
+  double seconds() const;           ///< predicted, of the communication
+  std::string to_string() const;
+  std::string to_json() const;
+};
+
+/// Of all that `function` calls on distributed tensors: explain([&] { return matmul(a, b); }). It
+/// is run, but instead of what other ranks hold it sees zeros: results mean nothing, and a shape
+/// that depends on values (indices of a mask) may differ. No gradient is recorded.
+CallsExplanation explain(const std::function<void()>& function);
+
+std::ostream& operator<<(std::ostream& out, const CallsExplanation& explanation);
+
+}  // namespace dtrun::dtensor

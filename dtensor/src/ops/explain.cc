@@ -1,0 +1,142 @@
+#include "dtrun/dtensor/ops/explain.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dispatch/choice_observer.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "mesh/mesh_body.h"
+#include "move/cause.h"
+#include "move/move_observer.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+PlanQuestion question_on(const DeviceMesh& mesh, const Shape& shape, DType dtype,
+                         const Layout& from, const Layout& to) {
+  return {.shape = shape,
+          .dtype = dtype,
+          .mesh_shape = mesh.shape(),
+          .axis_names = mesh.axis_names(),
+          .from = from,
+          .to = to,
+          .links = mesh.body()->links,
+          .coordinate = mesh.coordinate()};
+}
+
+ExplainedArgument argument_on(const DeviceMesh& mesh, const Meta& meta, const Layout& from,
+                              const Layout& to) {
+  ExplainedArgument argument{meta.shape, meta.dtype, from, to, {}};
+  if (from != to) argument.way = explain_plan(question_on(mesh, meta.shape, meta.dtype, from, to));
+  return argument;
+}
+
+std::string rule_text(const sharding::AxisRule& rule) {
+  std::string text;
+  for (const Placement& input : rule.inputs) {
+    text += (text.empty() ? "" : ", ") + input.to_string();
+  }
+  return text + " -> " + rule.output.to_string();
+}
+
+/// The rule of each axis that a choice is made of.
+std::vector<std::size_t> rules_of(const ChoiceMade& made) {
+  const std::vector<sharding::AxisRule>& rules = made.rules.rules();
+  std::vector<std::size_t> taken(made.choice.output.axes(), 0);
+  for (std::size_t axis = 0; axis < taken.size(); ++axis) {
+    for (std::size_t rule = rules.size(); rule-- > 0;) {
+      bool fits = rules[rule].output == made.choice.output[axis];
+      for (std::size_t i = 0; i < rules[rule].inputs.size(); ++i) {
+        fits = fits && rules[rule].inputs[i] == made.choice.inputs[i][axis];
+      }
+      if (fits) taken[axis] = rule;
+    }
+  }
+  return taken;
+}
+
+ExplainedAxis explain_axis(const ChoiceMade& made, const std::vector<std::size_t>& taken,
+                           std::size_t axis) {
+  const std::vector<sharding::AxisRule>& rules = made.rules.rules();
+  const auto weighed = [&](std::size_t rule) {
+    std::vector<std::size_t> picked = taken;
+    picked[axis] = rule;
+    const PlanCost cost =
+        sharding::cost_of_rules(made.rules.operation(), rules, picked, made.mesh.shape(),
+                                made.layouts, made.mesh.body()->links);
+    return ExplainedRule{rule_text(rules[rule]), cost.seconds};
+  };
+  const std::vector<std::string>& names = made.mesh.axis_names();
+  ExplainedAxis explained{
+      names.empty() ? "axis " + std::to_string(axis) : names[axis], weighed(taken[axis]), {}};
+  for (std::size_t rule = 0; rule < rules.size(); ++rule) {
+    if (rule != taken[axis]) explained.lost.push_back(weighed(rule));
+  }
+  std::ranges::stable_sort(explained.lost, {}, &ExplainedRule::seconds);
+  return explained;
+}
+
+/// Runs nothing that communicates, and notes what would.
+class Rehearsal : public MoveObserver, public ChoiceObserver {
+ public:
+  bool only_rehearses() const override { return true; }
+
+  bool on_move(const Movement& move) override {
+    // An operator's operands have been noted with its choice.
+    if (is_operand(move)) return false;
+    const Layout &from = move.steps.front().before, &to = move.steps.back().after;
+    ExplainedCall call;
+    call.op = "redistribute";
+    const Cause* const cause = Cause::outermost();
+    if (cause != nullptr) call.part_of = cause->op();
+    call.arguments = {argument_on(move.site.mesh, {move.site.global_shape, move.dtype}, from, to)};
+    call.output = make_spec(move.site.mesh, to, move.site.global_shape, move.dtype).to_string();
+    if (call.part_of == call.op) call.part_of.clear();
+    explanation.calls.push_back(std::move(call));
+    return false;
+  }
+
+  void on_choice(const ChoiceMade& made) override {
+    ExplainedCall call;
+    call.op = made.op;
+    const Cause* const cause = Cause::outermost();
+    if (cause != nullptr && cause->op() != made.op) call.part_of = cause->op();
+    const std::vector<sharding::Operand>& operands = made.rules.operation().inputs;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      call.arguments.push_back(argument_on(made.mesh, {operands[i].shape, operands[i].dtype},
+                                           made.layouts[i], made.choice.inputs[i]));
+    }
+    call.output =
+        make_spec(made.mesh, made.choice.output, made.output.shape, made.output.dtype).to_string();
+    const std::vector<std::size_t> taken = rules_of(made);
+    for (std::size_t axis = 0; axis < taken.size(); ++axis) {
+      call.axes.push_back(explain_axis(made, taken, axis));
+    }
+    explanation.calls.push_back(std::move(call));
+  }
+
+  CallsExplanation explanation;
+
+ private:
+  static bool is_operand(const Movement&) {
+    const Cause* const cause = Cause::innermost();
+    return cause != nullptr && cause->argument() >= 0;
+  }
+};
+
+}  // namespace
+
+PlanExplanation explain(const Tensor& x, const Placements& placements, const ShardOrder& order) {
+  const DeviceMesh mesh = x.device_mesh();
+  const Layout to = make_layout(x.shape(), mesh.shape(), placements, order);
+  return explain_plan(question_on(mesh, x.shape(), x.dtype(), x.spec().layout(), to));
+}
+
+CallsExplanation explain(const std::function<void()>& function) {
+  const NoGrad no_grad;
+  Rehearsal rehearsal;
+  function();
+  return std::move(rehearsal.explanation);
+}
+
+}  // namespace dtrun::dtensor

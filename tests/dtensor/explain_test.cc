@@ -1,0 +1,103 @@
+// What explain() says, and that it is what then happens.
+#include "dtrun/dtensor/ops/explain.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json/parse.hpp>
+
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/move/strict_scope.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/dtensor/ops/rows.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using collectives::ProcessGroup;
+
+TEST(ExplainTest, ARedistributionIsToldAndThenSendsJustThat) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    const Tensor x = ones({7, 5}, mesh, {Shard(0), Replicate()});
+    const CommCounter counter;
+    const PlanExplanation told = explain(x, {Replicate(), Shard(1)});
+    EXPECT_EQ(counter.get_total_counts(), 0);
+    EXPECT_EQ(told.question.coordinate, mesh.coordinate());
+    x.redistribute({Replicate(), Shard(1)});
+    EXPECT_EQ(counter.get_total_counts(), told.chosen.cost.collectives);
+    EXPECT_EQ(counter.get_total_bytes(), told.chosen.traffic.sent);
+    EXPECT_NE(told.to_string().find("(dp=2, tp=2)"), std::string::npos) << told;
+  });
+}
+
+TEST(ExplainTest, AnOperatorSaysItsRuleItsArgumentsAndWhatLost) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    const Tensor a = ones({64, 32}, mesh, {Shard(1)});
+    const Tensor b = ones({32, 16}, mesh, {Shard(1)});
+    const CommCounter counter;
+    const CallsExplanation told = explain([&] { return matmul(a, b); });
+    EXPECT_EQ(counter.get_total_counts(), 0);
+    EXPECT_EQ(told.to_string(), R"(matmul gives f32[64, 16] on (2): [S(1)]
+  argument 1  f32[64, 32]  [S(1)]  to [R] by all_gather along tp: 4,096 bytes, 4.0 us
+  argument 2  f32[32, 16]  [S(1)]  as it is
+  along tp  R, S(1) -> S(1)       4.0 us  taken
+            S(1), S(0) -> P(sum)  4.2 us  lost
+            P(sum), R -> P(sum)   5.2 us  lost
+            R, P(sum) -> P(sum)   5.4 us  lost
+            S(0), R -> S(0)       6.8 us  lost, and 3 more
+
+1 collective. This rank sends 4,096 bytes. Predicted: 4.0 us.
+)");
+    matmul(a, b);
+    EXPECT_EQ(counter.get_total_counts(), told.collectives());
+    EXPECT_EQ(counter.get_total_bytes(), told.bytes_sent());
+    const boost::json::value json = boost::json::parse(told.to_json());
+    EXPECT_EQ(json.at("calls").at(0).at("op").as_string(), "matmul");
+    EXPECT_FALSE(json.at("calls").at(0).at("axes").at(0).at("lost").as_array().empty());
+  });
+}
+
+TEST(ExplainTest, AProgramOfSeveralOperatorsIsToldInItsOrder) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor a = ones({8, 6}, mesh, {Shard(1)});
+    const auto program = [&] { softmax(a, 1).redistribute({Shard(0)}).sum().full_tensor(); };
+    const CallsExplanation told = explain(program);
+    const CommCounter counter;
+    const StrictScope strict;  // of which the explanation knows nothing
+    EXPECT_EQ(explain(program).to_string(), told.to_string());
+    EXPECT_EQ(counter.get_total_counts(), 0);
+    std::vector<std::string> ops;
+    for (const ExplainedCall& call : told.calls) ops.push_back(call.op + "/" + call.part_of);
+    EXPECT_EQ(ops.back(), "redistribute/full_tensor") << told;
+    EXPECT_NE(told.to_string().find("(part of softmax)"), std::string::npos) << told;
+  });
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor a = ones({8, 6}, mesh, {Shard(1)});
+    const auto program = [&] { softmax(a, 1).redistribute({Shard(0)}).sum().full_tensor(); };
+    const CallsExplanation told = explain(program);
+    const CommCounter counter;
+    program();
+    EXPECT_EQ(counter.get_total_counts(), told.collectives()) << counter << told;
+    EXPECT_EQ(counter.get_total_bytes(), told.bytes_sent()) << counter << told;
+  });
+}
+
+TEST(ExplainTest, WhatDoesNotFitIsRefusedAsTheCallItself) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor a = ones({8, 6}, mesh, {Shard(1)});
+    EXPECT_THROW(explain(a, {Shard(2)}), base::Error);
+    EXPECT_THROW(explain([&] { matmul(a, a); }), base::Error);
+    EXPECT_EQ(a.full_tensor().to_vector()[0], 1) << "the rehearsal has not ended";
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
