@@ -16,6 +16,7 @@ constexpr std::size_t kMostShown = 12;
 constexpr std::size_t kMostSlabs = 8;
 constexpr int kPageColumns = 56;
 constexpr int kPageRows = 9;
+constexpr int kRowsPerCell = 3;
 
 /// Light backgrounds that black letters stand out from, also for who tells few colours apart.
 struct PictureColor {
@@ -175,7 +176,9 @@ class TextPicture {
     for (const Stretch* row : picture.rows()) margin_ = std::max(margin_, stretch_text(row).size());
     if (!picture.has_rows()) margin_ = 0;
     widths_ = lengths_of(picture.columns(), kPageColumns, static_cast<int>(widest) + 2);
-    heights_ = lengths_of(picture.rows(), picture.has_rows() ? kPageRows : 1, 1);
+    const int rows = static_cast<int>(picture.rows().size());
+    heights_ = lengths_of(picture.rows(),
+                          picture.has_rows() ? std::min(kPageRows, rows * kRowsPerCell) : 1, 1);
   }
 
   std::string text() const {
