@@ -38,10 +38,19 @@ std::size_t byte_count(const Shape& shape, DType dtype) {
   return bytes;
 }
 
-LocalTensor sequence_on_device(std::int64_t count, DType computed, double start, double step,
-                               TensorOptions options) {
-  const LocalTensor values = empty({count}, {computed, options.device});
-  if (count != 0) cuda::fill_sequence(values, start, step);
+/// start + i * step for the part's i.
+template <typename T>
+LocalTensor sequence(T start, T step, SequencePart part, TensorOptions options) {
+  const LocalTensor values = empty({part.count}, {kDTypeOf<T>, options.device});
+  if (!options.device.is_cpu()) {
+    if (part.count != 0)
+      cuda::fill_sequence(values, static_cast<double>(start), static_cast<double>(step),
+                          part.first);
+  } else {
+    T* const elements = values.data_as<T>();
+    for (std::int64_t i = 0; i < part.count; ++i)
+      elements[i] = start + static_cast<T>(part.first + i) * step;
+  }
   return values.to(options.dtype);
 }
 
@@ -65,16 +74,13 @@ LocalTensor full(const Shape& shape, Scalar value, TensorOptions options) {
   return empty(shape, options).fill_(value);
 }
 
-LocalTensor arange(std::int64_t n, TensorOptions options) {
+LocalTensor arange(std::int64_t n, TensorOptions options, std::optional<SequencePart> part) {
   if (n < 0) throw Error(ErrorCode::kInvalidArgument, fmt::format("arange({}) is negative", n));
-  if (!options.device.is_cpu()) return sequence_on_device(n, DType::i64, 0, 1, options);
-  std::vector<std::int64_t> values(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(i);
-  return tensor_from(values, {n}, options.dtype);
+  return sequence<std::int64_t>(0, 1, part.value_or(SequencePart{0, n}), options);
 }
 
-LocalTensor arange(double start, double end, double step, TensorOptions options) {
-  if (!is_floating_point(options.dtype)) {  // of integers only, as PyTorch's
+std::int64_t arange_count(double start, double end, double step, DType dtype) {
+  if (!is_floating_point(dtype)) {  // of integers only, as PyTorch's
     start = std::trunc(start);
     end = std::trunc(end);
     step = std::trunc(step);
@@ -84,27 +90,34 @@ LocalTensor arange(double start, double end, double step, TensorOptions options)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("arange from {} to {} by {} does not get there", start, end, step));
   }
-  if (!options.device.is_cpu()) {
-    return sequence_on_device(static_cast<std::int64_t>(count), DType::f64, start, step, options);
-  }
-  std::vector<double> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = start + static_cast<double>(i) * step;
-  return tensor_from(values, {static_cast<std::int64_t>(count)}, options.dtype);
+  return static_cast<std::int64_t>(count);
 }
 
-LocalTensor linspace(double start, double end, std::int64_t steps, TensorOptions options) {
+LocalTensor arange(double start, double end, double step, TensorOptions options,
+                   std::optional<SequencePart> part) {
+  const SequencePart all{0, arange_count(start, end, step, options.dtype)};
+  if (!is_floating_point(options.dtype)) {
+    start = std::trunc(start);
+    step = std::trunc(step);
+  }
+  return sequence<double>(start, step, part.value_or(all), options);
+}
+
+LocalTensor linspace(double start, double end, std::int64_t steps, TensorOptions options,
+                     std::optional<SequencePart> part) {
   if (steps < 0) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("linspace of {} numbers", steps));
   }
   const Line line = Line::between(start, end, steps);
+  const auto [first, count] = part.value_or(SequencePart{0, steps});
+  const LocalTensor values = empty({count}, {DType::f64, options.device});
   if (!options.device.is_cpu()) {
-    const LocalTensor values = empty({steps}, {DType::f64, options.device});
-    cuda::fill_line(values, line);
-    return values.to(options.dtype);
+    cuda::fill_line(values, line, first);
+  } else {
+    double* const elements = values.data_as<double>();
+    for (std::int64_t i = 0; i < count; ++i) elements[i] = line.at(first + i);
   }
-  std::vector<double> values(static_cast<std::size_t>(steps));
-  for (std::int64_t i = 0; i < steps; ++i) values[static_cast<std::size_t>(i)] = line.at(i);
-  return tensor_from(values, {steps}, options.dtype);
+  return values.to(options.dtype);
 }
 
 LocalTensor eye(std::int64_t rows, std::int64_t columns, TensorOptions options) {

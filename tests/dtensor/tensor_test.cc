@@ -15,8 +15,10 @@
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
+#include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
 #include "support/rank_threads.h"
+#include "tensor/simulated_devices.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -160,9 +162,55 @@ TEST(DTensorTest, FactoriesFillTheGlobalTensorWhateverThePlacements) {
       EXPECT_TRUE(
           tensors::equal(ones(shape, mesh, placements).full_tensor(), tensors::ones(shape)));
     }
-    const DeviceMesh gpus(group, {4}, {}, tensors::DeviceType::cuda);
-    expect_refused([&] { zeros({2}, gpus, {Replicate()}); }, "on CPUs only",
-                   base::ErrorCode::kUnavailable);
+  });
+}
+
+TEST(DTensorTest, SequencesAreTheLocalOnesWhateverThePlacements) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    for (const Placements& placements : std::vector<Placements>{{Shard(0), Shard(0)},
+                                                                {Shard(0), Replicate()},
+                                                                {Partial(), Shard(0)},
+                                                                {Replicate(), Partial()}}) {
+      const auto expect_whole = [](const Tensor& made, const LocalTensor& expected) {
+        EXPECT_EQ(made.dtype(), expected.dtype());
+        EXPECT_TRUE(tensors::equal(made.full_tensor(), expected)) << made.to_string();
+      };
+      for (const std::int64_t n : {0, 1, 5, 9}) {
+        expect_whole(arange(n, mesh, placements), tensors::arange(n));
+        expect_whole(arange(n, mesh, placements, DType::f32),
+                     tensors::arange(n, {.dtype = DType::f32}));
+        expect_whole(arange(0.1, 0.1 + 0.3 * n, 0.3, mesh, placements),
+                     tensors::arange(0.1, 0.1 + 0.3 * n, 0.3, {}));
+        expect_whole(linspace(-1, 2, n, mesh, placements), tensors::linspace(-1, 2, n));
+      }
+      const Placements of_matrix = {placements[0],
+                                    placements[1].is_shard() ? Shard(1) : placements[1]};
+      for (const Shape& shape : {Shape{5, 5}, Shape{3, 7}, Shape{7, 2}, Shape{0, 4}}) {
+        expect_whole(eye(shape[0], shape[1], mesh, of_matrix), tensors::eye(shape[0], shape[1]));
+        EXPECT_EQ(empty(shape, mesh, of_matrix, DType::i32).shape(), shape);
+      }
+    }
+    expect_refused([&] { arange(0, 5, -1, mesh, {Shard(0), Shard(0)}); }, "does not get there");
+  });
+}
+
+TEST(DTensorTest, FactoriesOfADeviceMeshMakeTheirPartsThere) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const tensors::cuda::SimulatedDevices devices;
+  test::run_ranks(1, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {1}, {}, tensors::DeviceType::cuda);
+    tensors::cuda::set_device(1);
+    const Tensor made[] = {zeros({3}, mesh, {Shard(0)}), arange(3, mesh, {Shard(0)}),
+                           linspace(0, 1, 3, mesh, {Shard(0)}), eye(3, 3, mesh, {Shard(1)}),
+                           randn({3}, RandomKey{5}, mesh, {Shard(0)})};
+    const LocalTensor expected[] = {tensors::zeros({3}), tensors::arange(3),
+                                    tensors::linspace(0, 1, 3), tensors::eye(3, 3),
+                                    tensors::randn({3}, {5})};
+    for (std::size_t i = 0; i < std::size(made); ++i) {
+      EXPECT_EQ(made[i].device(), (tensors::Device{tensors::DeviceType::cuda, 1}));
+      EXPECT_TRUE(tensors::equal(made[i].local().to(tensors::kCpu), expected[i])) << i;
+    }
   });
 }
 

@@ -1,11 +1,13 @@
 #include "dtrun/dtensor/ops/creation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "autograd/call.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/dlpack.h"
 #include "dtrun/tensor/npy.h"
+#include "ops/factory.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -21,6 +23,19 @@ Tensor like(const Tensor& a, Make make) {
     spec = make_spec(spec.mesh(), std::move(whole), spec.shape(), spec.dtype(), spec.shard_order());
   LocalTensor local = make(spec.local_box().shape, options);
   return Tensor(std::move(spec), std::move(local));
+}
+
+tensors::SequencePart range_of(const Box& box) {
+  return {box.offsets[0], box.shape[0]};
+}
+
+/// A box of the identity.
+LocalTensor diagonal_of(const Box& box, TensorOptions options) {
+  LocalTensor part = tensors::zeros(box.shape, options);
+  const std::int64_t begin = std::max(box.offsets[0], box.offsets[1]);
+  const std::int64_t end = std::min(box.offsets[0] + box.shape[0], box.offsets[1] + box.shape[1]);
+  for (std::int64_t i = begin; i < end; ++i) part[i - box.offsets[0]][i - box.offsets[1]].fill_(1);
+  return part;
 }
 
 }  // namespace
@@ -95,6 +110,49 @@ Tensor ones_like(const Tensor& a) {
 Tensor full_like(const Tensor& a, Scalar value) {
   return like(
       a, [value](const Shape& shape, TensorOptions o) { return tensors::full(shape, value, o); });
+}
+
+Tensor empty(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+             DType dtype) {
+  return make_parts(shape, mesh, placements, dtype, [](const Box& box, TensorOptions options) {
+    return tensors::empty(box.shape, options);
+  });
+}
+Tensor full(const Shape& shape, Scalar value, const DeviceMesh& mesh, const Placements& placements,
+            DType dtype) {
+  return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+    return tensors::full(box.shape, value, options);
+  });
+}
+Tensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+             DType dtype) {
+  return full(shape, 0, mesh, placements, dtype);
+}
+Tensor ones(const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype) {
+  return full(shape, 1, mesh, placements, dtype);
+}
+
+Tensor arange(std::int64_t n, const DeviceMesh& mesh, const Placements& placements, DType dtype) {
+  return make_parts({n}, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+    return tensors::arange(n, options, range_of(box));
+  });
+}
+Tensor arange(double start, double end, double step, const DeviceMesh& mesh,
+              const Placements& placements, DType dtype) {
+  const Shape shape = {tensors::arange_count(start, end, step, dtype)};
+  return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+    return tensors::arange(start, end, step, options, range_of(box));
+  });
+}
+Tensor linspace(double start, double end, std::int64_t steps, const DeviceMesh& mesh,
+                const Placements& placements, DType dtype) {
+  return make_parts({steps}, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+    return tensors::linspace(start, end, steps, options, range_of(box));
+  });
+}
+Tensor eye(std::int64_t rows, std::int64_t columns, const DeviceMesh& mesh,
+           const Placements& placements, DType dtype) {
+  return make_parts({rows, columns}, mesh, placements, dtype, diagonal_of);
 }
 
 }  // namespace dtrun::dtensor

@@ -4,6 +4,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
 #include "move/cause.h"
 #include "move/move_observer.h"
@@ -145,33 +146,14 @@ Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Plac
   return made(std::move(spec), local);
 }
 
-Tensor make_parts(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-                  DType dtype, const std::function<LocalTensor(const Box& box)>& part) {
-  if (mesh.device_type() != tensors::DeviceType::cpu) {
-    throw Error(ErrorCode::kUnavailable, "factories make tensors on CPUs only",
-                "a mesh does not know which CUDA device is this rank's",
-                "make the local tensor on the device and use DTensor::from_local");
-  }
+Tensor make_parts(
+    const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
+    const std::function<LocalTensor(const Box& box, tensors::TensorOptions options)>& part) {
+  tensors::Device device{mesh.device_type(), 0};
+  if (!device.is_cpu()) device.index = tensors::cuda::current_device();
   Spec spec = make_spec(mesh, placements, shape, dtype);
-  const LocalTensor local = part(spec.local_box());
+  const LocalTensor local = part(spec.local_box(), {dtype, device});
   return made(std::move(spec), local);
-}
-
-Tensor full(const Shape& shape, tensors::Scalar value, const DeviceMesh& mesh,
-            const Placements& placements, tensors::DType dtype) {
-  return make_parts(shape, mesh, placements, dtype, [&](const Box& box) {
-    return tensors::full(box.shape, value, {.dtype = dtype});
-  });
-}
-
-Tensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-             tensors::DType dtype) {
-  return full(shape, 0, mesh, placements, dtype);
-}
-
-Tensor ones(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-            tensors::DType dtype) {
-  return full(shape, 1, mesh, placements, dtype);
 }
 
 }  // namespace dtrun::dtensor

@@ -7,10 +7,10 @@
 
 namespace dtrun::dtensor {
 
-/// @param part of a box of the whole, of `dtype`; where the placements are Partial, what its terms
-/// add up to
-/// @throws Error kUnavailable for a mesh that is not of CPUs
-Tensor make_parts(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
-                  DType dtype, const std::function<LocalTensor(const Box& box)>& part);
+/// @param part of a box of the whole, of `dtype`, on this thread's current device of the mesh's
+/// type; where the placements are Partial, what its terms add up to
+Tensor make_parts(
+    const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
+    const std::function<LocalTensor(const Box& box, tensors::TensorOptions options)>& part);
 
 }  // namespace dtrun::dtensor

@@ -97,15 +97,15 @@ Tensor randperm(std::int64_t n, RandomKey key, TensorOptions options) {
 Tensor randn(const Shape& shape, RandomKey key, const DeviceMesh& mesh,
              const Placements& placements, DType dtype) {
   require_floating("randn", dtype);
-  return make_parts(shape, mesh, placements, dtype, [&](const Box& box) {
-    return tensors::randn_block(shape, box.offsets, box.shape, key, {.dtype = dtype});
+  return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+    return tensors::randn_block(shape, box.offsets, box.shape, key, options);
   });
 }
 Tensor rand(const Shape& shape, RandomKey key, const DeviceMesh& mesh, const Placements& placements,
             DType dtype) {
   require_floating("rand", dtype);
-  return make_parts(shape, mesh, placements, dtype, [&](const Box& box) {
-    return tensors::rand_block(block_of(shape, box), key, {.dtype = dtype});
+  return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+    return tensors::rand_block(block_of(shape, box), key, options);
   });
 }
 Tensor randn(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
@@ -119,16 +119,17 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, const De
                const Placements& placements, DType dtype) {
   require_whole_numbers("randint", low, high, dtype);
   const RandomKey key = next_random_key();
-  return make_parts(shape, mesh, placements, dtype, [&](const Box& box) {
-    return tensors::randint_block(low, high, block_of(shape, box), key, {.dtype = dtype});
+  return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
+    return tensors::randint_block(low, high, block_of(shape, box), key, options);
   });
 }
 Tensor randperm(std::int64_t n, const DeviceMesh& mesh, const Placements& placements, DType dtype) {
   // A place in an order is known only with all of it.
   const Tensor whole = randperm(n, TensorOptions{.dtype = dtype});
-  return make_parts({n}, mesh, placements, dtype, [&](const Box& box) -> LocalTensor {
-    return whole.narrow(0, box.offsets[0], box.shape[0]).clone();
-  });
+  return make_parts(
+      {n}, mesh, placements, dtype, [&](const Box& box, TensorOptions options) -> LocalTensor {
+        return whole.narrow(0, box.offsets[0], box.shape[0]).to(options.device).clone();
+      });
 }
 
 Tensor dropout(const Tensor& x, const DropoutOptions& options) {

@@ -10,12 +10,13 @@ struct FillSequence {
   T* target;
   double start;
   double step;
+  std::int64_t first;
 
   DTRUN_BOTH void operator()(std::int64_t i) const {
     if constexpr (std::is_integral_v<T>) {
-      target[i] = static_cast<T>(start) + i * static_cast<T>(step);
+      target[i] = static_cast<T>(start) + (first + i) * static_cast<T>(step);
     } else {
-      target[i] = start + static_cast<T>(i) * step;
+      target[i] = start + static_cast<T>(first + i) * step;
     }
   }
 };
@@ -23,8 +24,9 @@ struct FillSequence {
 struct FillLine {
   double* target;
   Line line;
+  std::int64_t first;
 
-  DTRUN_BOTH void operator()(std::int64_t i) const { target[i] = line.at(i); }
+  DTRUN_BOTH void operator()(std::int64_t i) const { target[i] = line.at(first + i); }
 };
 
 /// Unsigned, of the elements' size.
@@ -53,9 +55,9 @@ void run_clear_beside(const LocalTensor& matrices, std::int64_t diagonal, Triang
 
 }  // namespace
 
-void fill_line(const LocalTensor& target, const Line& line) {
+void fill_line(const LocalTensor& target, const Line& line, std::int64_t first) {
   DT_CHECK(target.dtype() == DType::f64);
-  for_each(target.numel(), FillLine{target.data_as<double>(), line},
+  for_each(target.numel(), FillLine{target.data_as<double>(), line, first},
            current_stream(target.device().index));
 }
 
@@ -72,14 +74,14 @@ void clear_beside(const LocalTensor& matrices, std::int64_t diagonal, Triangle k
   }
 }
 
-void fill_sequence(const LocalTensor& target, double start, double step) {
+void fill_sequence(const LocalTensor& target, double start, double step, std::int64_t first) {
   const Stream stream = current_stream(target.device().index);
   if (target.dtype() == DType::i64) {
     for_each(target.numel(),
-             FillSequence<std::int64_t>{target.data_as<std::int64_t>(), start, step}, stream);
+             FillSequence<std::int64_t>{target.data_as<std::int64_t>(), start, step, first}, stream);
   } else {
     DT_CHECK(target.dtype() == DType::f64);
-    for_each(target.numel(), FillSequence<double>{target.data_as<double>(), start, step}, stream);
+    for_each(target.numel(), FillSequence<double>{target.data_as<double>(), start, step, first}, stream);
   }
 }
 

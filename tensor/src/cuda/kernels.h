@@ -24,10 +24,10 @@ void fill(const LocalTensor& target, std::uint64_t bits);
 void clear_if_different(const LocalTensor& flag, const LocalTensor& a, const LocalTensor& b);
 
 // generate.cu
-/// start + i * step; f64 or i64, contiguous.
-void fill_sequence(const LocalTensor& target, double start, double step);
-/// f64, contiguous.
-void fill_line(const LocalTensor& target, const Line& line);
+/// start + (first + i) * step; f64 or i64, contiguous.
+void fill_sequence(const LocalTensor& target, double start, double step, std::int64_t first);
+/// line.at(first + i); f64, contiguous.
+void fill_line(const LocalTensor& target, const Line& line, std::int64_t first);
 /// Sets to 0 what lies above or under the diagonal of contiguous matrices.
 enum class Triangle { lower, upper };
 void clear_beside(const LocalTensor& matrices, std::int64_t diagonal, Triangle kept);

@@ -21,10 +21,10 @@ void fill(const LocalTensor&, std::uint64_t) {
 void clear_if_different(const LocalTensor&, const LocalTensor&, const LocalTensor&) {
   throw_absent();
 }
-void fill_sequence(const LocalTensor&, double, double) {
+void fill_sequence(const LocalTensor&, double, double, std::int64_t) {
   throw_absent();
 }
-void fill_line(const LocalTensor&, const Line&) {
+void fill_line(const LocalTensor&, const Line&, std::int64_t) {
   throw_absent();
 }
 void clear_beside(const LocalTensor&, std::int64_t, Triangle) {

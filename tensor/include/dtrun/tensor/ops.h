@@ -20,12 +20,21 @@ LocalTensor empty(const Shape& shape, TensorOptions options = {});
 LocalTensor zeros(const Shape& shape, TensorOptions options = {});
 LocalTensor ones(const Shape& shape, TensorOptions options = {});
 LocalTensor full(const Shape& shape, Scalar value, TensorOptions options = {});
+/// Which elements of a sequence are made: a rank's share of one that it does not hold whole.
+struct SequencePart {
+  std::int64_t first;
+  std::int64_t count;
+};
 /// 0, 1, ... n-1. As torch.arange, i64 unless the options say otherwise.
-LocalTensor arange(std::int64_t n, TensorOptions options = {.dtype = DType::i64});
-LocalTensor arange(double start, double end, double step, TensorOptions options);
-
+LocalTensor arange(std::int64_t n, TensorOptions options = {.dtype = DType::i64},
+                   std::optional<SequencePart> part = {});
+LocalTensor arange(double start, double end, double step, TensorOptions options,
+                   std::optional<SequencePart> part = {});
+/// How many that arange has. @throws Error kInvalidArgument where steps do not lead to the end
+std::int64_t arange_count(double start, double end, double step, DType dtype);
 /// `steps` numbers at equal distances, both ends included.
-LocalTensor linspace(double start, double end, std::int64_t steps, TensorOptions options = {});
+LocalTensor linspace(double start, double end, std::int64_t steps, TensorOptions options = {},
+                     std::optional<SequencePart> part = {});
 /// [rows, columns], 1 on the diagonal, 0 elsewhere.
 LocalTensor eye(std::int64_t rows, std::int64_t columns, TensorOptions options = {});
 /// A tensor on memory of the caller's, row-major, on the device that the options name; `release`

@@ -71,12 +71,24 @@ Tensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh, const Pla
                          DistributeOptions options = {},
                          Tensor::Site site = Tensor::Site::current());
 
-// On a mesh: no communication.
+// On a mesh: no communication; each rank makes its own part, on its current device where the mesh
+// is of CUDA devices. The numbers are those of the local factories, whatever the placements.
+Tensor empty(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
+             DType dtype = DType::f32);
 Tensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
              DType dtype = DType::f32);
 Tensor ones(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
             DType dtype = DType::f32);
 Tensor full(const Shape& shape, Scalar value, const DeviceMesh& mesh, const Placements& placements,
             DType dtype = DType::f32);
+
+Tensor arange(std::int64_t n, const DeviceMesh& mesh, const Placements& placements,
+              DType dtype = DType::i64);
+Tensor arange(double start, double end, double step, const DeviceMesh& mesh,
+              const Placements& placements, DType dtype = DType::f32);
+Tensor linspace(double start, double end, std::int64_t steps, const DeviceMesh& mesh,
+                const Placements& placements, DType dtype = DType::f32);
+Tensor eye(std::int64_t rows, std::int64_t columns, const DeviceMesh& mesh,
+           const Placements& placements, DType dtype = DType::f32);
 
 }  // namespace dtrun::dtensor
