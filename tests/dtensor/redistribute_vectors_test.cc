@@ -6,6 +6,8 @@
 
 #include "dtensor/vector_tensor.h"
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/move/comm_counter.h"
 #include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
@@ -78,8 +80,45 @@ void expect_as_demanded(const VectorCase& item, const DTensor& result) {
   EXPECT_EQ(difference(result.to_local(), cut(expected, box), tolerance), "");
 }
 
+/// The number of PyTorch's collectives.
+std::int64_t collectives_in(const VectorCase& item, const std::string& name) {
+  std::int64_t count = 0;
+  for (const auto& [kind, times] : item.at("torch").at(name).as_object()) count += times.as_int64();
+  return count;
+}
+
+/// The gradient on the way back, and no more collectives than PyTorch's either way. Collective.
+void expect_gradient(const VectorCase& item, const DeviceMesh& mesh) {
+  const object& args = item.at("args").as_object();
+  const DTensor input = placed_input(item.at("inputs").at(0).as_object(), mesh);
+  input.requires_grad_();
+  CommCounter counter;
+  const bool is_full = item.at("op") == "full_tensor";
+  const DTensor result = is_full ? input.full_tensor()
+                                 : input.redistribute(placements_of(args.at("to")),
+                                                      order_of(args.if_contains("to_order")));
+  const bool has_counts = item.at("torch").as_object().contains("comm_backward");
+  if (has_counts) {
+    EXPECT_LE(counter.get_total_counts(), collectives_in(item, "comm")) << counter;
+  }
+  DTensor upstream = tensor_of(item.at("grad_outputs").at(0), input.shape(), input.dtype());
+  if (!is_full) {
+    upstream = distribute_tensor(
+        upstream, mesh, without_partials(result.placements()),
+        {.source_rank = -1, .shard_order = without_partials(result.spec().layout()).order()});
+  }
+  counter.reset();
+  result.backward(upstream);
+  if (has_counts) {
+    EXPECT_LE(counter.get_total_counts(), collectives_in(item, "comm_backward")) << counter;
+  }
+  const LocalTensor expected = tensor_of(item.at("grads").at(0), input.shape(), input.dtype());
+  EXPECT_EQ(difference(input.grad().full_tensor(), expected, tolerance_of(input.dtype())), "");
+}
+
 void run_case(const VectorCase& item, const DeviceMesh& mesh) {
   SCOPED_TRACE(test::text_of(item.at("id")));
+  if (item.contains("grads")) expect_gradient(item, mesh);
   const bool refusal_allowed = item.at("demand") != "value";
   try {
     const DTensor result = redistributed(item, mesh);
@@ -100,14 +139,16 @@ bool is_ragged(const VectorCase& item) {
 
 TEST(RedistributeVectorsTest, EveryCaseGivesWhatItDemands) {
   std::map<std::vector<int>, std::vector<VectorCase>> by_mesh;
-  std::size_t cases = 0;
+  std::size_t cases = 0, gradients = 0;
   for (VectorCase& item : test::read_vector_file("redistribute")) {
+    gradients += item.contains("grads") ? 1 : 0;
     if (!is_ragged(item)) {
       by_mesh[test::ints_of(item.at("mesh"))].push_back(std::move(item));
       ++cases;
     }
   }
   EXPECT_EQ(cases, 3075U);
+  EXPECT_EQ(gradients, 2388U);
   for (const auto& [shape, items] : by_mesh) {
     int world = 1;
     for (const int size : shape) world *= size;
