@@ -192,6 +192,22 @@ TEST(DisagreementTest, BothLinesAndTheOwnLayoutAreNamed) {
   }
 }
 
+TEST(DisagreementTest, PartsOfUnequalShapeWithoutTheGlobalOneAreToldAsThat) {
+  const auto thrown = test::run_failing_ranks(2, {}, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor mine = whole({group.rank() == 0 ? 4 : 3, 4});
+    Tensor::from_local(mine, mesh, {Shard(0)}).full_tensor();
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto& error = thrown[static_cast<std::size_t>(rank)];
+    ASSERT_TRUE(error.has_value());
+    EXPECT_TRUE(holds(error->text, "from_local was not given the global shape")) << error->text;
+    EXPECT_TRUE(holds(error->text, rank == 0 ? "as this rank's [4, 4]" : "as this rank's [3, 4]"))
+        << error->text;
+    EXPECT_TRUE(holds(error->text, "give from_local the shape: {.shape")) << error->text;
+  }
+}
+
 TEST(DisagreementTest, AnOperatorIsNamedInPlaceOfALineOfTheLibrary) {
   const auto thrown = test::run_failing_ranks(2, {}, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2});

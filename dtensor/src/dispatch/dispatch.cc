@@ -194,8 +194,8 @@ PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, Call
       call.locals.push_back(inputs[i].local());
     } else {
       const Cause cause(op.name, i);
-      call.locals.push_back(
-          run_plan({mesh, call.inputs[i].shape()}, plan->steps[i], inputs[i].local()));
+      call.locals.push_back(run_plan({mesh, call.inputs[i].shape(), inputs[i].spec().body()},
+                                     plan->steps[i], inputs[i].local()));
     }
     if (plan->parts[i]) {
       call.locals[i] = part_of(call.locals[i], call.inputs[i].placements()[0].reduce_op(),

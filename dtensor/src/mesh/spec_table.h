@@ -2,6 +2,7 @@
 // after that as there is room; while it is in use it keeps the mesh. Its owner's mutex guards it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,6 +29,8 @@ class SpecBody : public base::Count {
   const tensors::Shape shape;
   const tensors::DType dtype;
   const Box box;  ///< this rank's
+  /// from_local has worked the shape out from this rank's part alone: other ranks may have another.
+  std::atomic<bool> has_guessed_shape = false;
 
   /// One more owner, also of a body that nobody has at present. The caller knows that the mesh
   /// lives.

@@ -138,7 +138,16 @@ class StepRun {
       (cause == nullptr ? "a redistribution" : cause->to_string()) + " of " +
       std::string(tensors::dtype_short_name(dtype)) + tensors::shape_to_string(site.global_shape) +
       " from " + steps.front().before.to_string() + " to " + steps.back().after.to_string();
-  throw base::Error(error.code(), error.summary(), error.why() + "; " + own, error.remedy());
+  if (site.spec == nullptr || !site.spec->has_guessed_shape) {
+    throw base::Error(error.code(), error.summary(), error.why() + "; " + own, error.remedy());
+  }
+  throw base::Error(
+      error.code(), error.summary(),
+      error.why() + "; " + own +
+          "; from_local was not given the global shape and took it that all " +
+          "ranks have parts of equal shape, as this rank's " +
+          tensors::shape_to_string(site.spec->box.shape),
+      "where the parts differ, give from_local the shape: {.shape = ..., .has_shape = true}");
 }
 
 LocalTensor zeros_of_plan(const PlanSite& site, const std::vector<Step>& steps,
@@ -178,7 +187,7 @@ std::vector<Step> plan_on(const PlanSite& site, const Layout& from, const Layout
 LocalTensor redistribute_local(const Spec& from, const Spec& to, const LocalTensor& local) {
   const DeviceMesh mesh = from.mesh();
   MeshBody& body = *mesh.body();
-  const PlanSite site{mesh, from.shape()};
+  const PlanSite site{mesh, from.shape(), from.body()};
   PlanTable::Plan plan;
   // A spec of an equal mesh may go while this one's table stands.
   const bool is_remembered = to.body()->mesh().get() == &body;

@@ -15,6 +15,7 @@ namespace dtrun::dtensor {
 struct PlanSite {
   const DeviceMesh& mesh;
   const tensors::Shape& global_shape;
+  const SpecBody* spec = nullptr;  ///< of what is moved, where a tensor is
 };
 
 /// The cheapest plan, by what the mesh's links cost.

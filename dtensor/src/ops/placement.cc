@@ -5,6 +5,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/tensor/ops.h"
+#include "mesh/spec_table.h"
 #include "move/cause.h"
 #include "move/redistribute.h"
 #include "ops/whole.h"
@@ -44,7 +45,8 @@ Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, Placement
                           FromLocal options) {
   const LocalTensor local = given.defined() ? given.plain_local() : LocalTensor();
   check_local(local, mesh);
-  if (!options.has_shape) {
+  const bool is_guessed = !options.has_shape;
+  if (is_guessed) {
     options.shape =
         grown_shape(local.shape(), make_spec(mesh, placements, local.shape(), local.dtype()));
   }
@@ -58,6 +60,7 @@ Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, Placement
                 spec.to_string() + " gives it " + tensors::shape_to_string(expected),
                 "cut as torch.chunk does: every chunk but the last ones has ceil(n / ranks)");
   }
+  if (is_guessed) spec.body()->has_guessed_shape = true;
   return recorded("from_local", given, Tensor(std::move(spec), local),
                   [](const Tensor& gradient) { return gradient.to_local(); });
 }
