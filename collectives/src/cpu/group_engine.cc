@@ -385,7 +385,7 @@ void GroupEngine::hear_failure() {
        Tell::nobody);
 }
 
-void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
+void GroupEngine::send_status(int rank) {
   BoardLine line = world_->record().line();
   const std::int64_t now = monotonic_ns();
   // The clocks of two machines have nothing in common: times travel as ages.
@@ -394,7 +394,10 @@ void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
   Frame status{FrameKind::status, spec_.id, ""};
   status.payload.assign(reinterpret_cast<const char*>(&line), sizeof(line));
   world_->send(spec_.world_ranks[static_cast<std::size_t>(rank)], status);
+}
 
+void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
+  send_status(rank);
   if (const auto ours = channels_.own_history().read(theirs.sequence)) {
     compare(rank, theirs, *ours);
   } else {
@@ -573,6 +576,7 @@ void GroupEngine::shutdown() {
        Tell::nobody);
   for (int rank = 0; rank < size(); ++rank) {
     if (channels_.shares_memory(rank)) continue;
+    if (world_->record().line().victim_of >= 0) send_status(rank);
     const LeftRecord record = channels_.sent_to(rank);
     Frame frame{FrameKind::left, spec_.id, ""};
     frame.payload.assign(reinterpret_cast<const char*>(&record), sizeof(record));

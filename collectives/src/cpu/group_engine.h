@@ -95,6 +95,8 @@ class GroupEngine : public GroupListener,
   void compare_with_waiting();
   void compare_with_history(int rank, const Fingerprint& ours);
   void on_announce(int rank, const Fingerprint& theirs);
+  /// To a rank on another machine.
+  void send_status(int rank);
   void remember(const Fingerprint& ours);
   void compare(int rank, const Fingerprint& theirs, const Fingerprint& ours);
   void on_disagreement(const Disagreement& found);

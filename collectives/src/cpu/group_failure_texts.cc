@@ -26,6 +26,18 @@ GroupFailure GroupEngine::disagreement(const Disagreement& found) const {
 }
 
 GroupFailure GroupEngine::left(int peer) const {
+  // It may have met the first death in another group, and this one is the first to hear of it here.
+  const int cause = world_->victim_of(spec_.world_ranks[static_cast<std::size_t>(peer)]);
+  if (cause >= 0 && cause != global_rank(spec_.rank)) {
+    return {
+        Error(ErrorCode::kPeerFailed,
+              fmt::format("rank {} failed, therefore {} has left group '{}', and rank {} still "
+                          "needs it",
+                          cause, describe_member(card(peer)), spec_.name, global_rank(spec_.rank)),
+              fmt::format("this rank is {}", world_->record().line().describe(monotonic_ns())),
+              fmt::format("look for what happened to rank {}", cause)),
+        cause};
+  }
   return {Error(ErrorCode::kPeerFailed,
                 fmt::format("{} has left group '{}', and rank {} still needs it",
                             describe_member(card(peer)), spec_.name, global_rank(spec_.rank)),

@@ -19,7 +19,7 @@ struct BoardLine {
   std::int64_t started_ns = 0;    ///< CLOCK_MONOTONIC
   std::int64_t ended_ns = 0;      ///< 0: still in it
   std::int32_t waiting_for = -1;  ///< global rank; -1: nobody in particular
-  std::int32_t reserved = 0;
+  std::int32_t victim_of = -1;    ///< the global rank by which this one has failed; -1: none
 
   /// "in all_reduce #41 (...) at train.cc:212 of group 'world' for 2.1 s, waiting for rank 0", or
   /// "in no collective, 3 s after all_reduce #40 ...".

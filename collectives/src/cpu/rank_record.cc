@@ -117,6 +117,9 @@ void RankRecord::end(std::uint64_t number) {
 
 void RankRecord::set_victim_of(int global_rank) {
   if (slot_ != nullptr) slot_->victim_of.store(global_rank);
+  const std::scoped_lock lock(mutex_);
+  line_.victim_of = global_rank;
+  board_.write(line_);
 }
 
 BoardLine RankRecord::line() {

@@ -236,6 +236,16 @@ std::optional<GroupFailure> World::job_failure() const {
                       failed};
 }
 
+int World::victim_of(int world_rank) {
+  if (route(world_rank) == Route::shared_memory) {
+    const std::optional<BoardLine> line = cell(world_rank).board.read();
+    return line ? line->victim_of : -1;
+  }
+  const std::scoped_lock lock(mutex_);
+  const Peer& peer = peers_[static_cast<std::size_t>(world_rank)];
+  return peer.status ? peer.status->victim_of : -1;
+}
+
 std::optional<std::string> World::whereabouts(int world_rank) {
   std::optional<BoardLine> line;
   std::int64_t now = monotonic_ns();
