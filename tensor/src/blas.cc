@@ -3,14 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "amx.h"
 #include "arithmetic.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
-#include "element.h"
+#include "kernels/tile_product.h"
 #include "loops/scratch.h"
 #include "loops/thread_pool.h"
 #include "multiversion.h"
@@ -34,18 +34,27 @@ CBLAS_TRANSPOSE transpose_of(const BlasOperand& operand) {
   return operand.runs == Runs::rows ? CblasNoTrans : CblasTrans;
 }
 
+/// Where a product's sums go: rows at a distance, times `alpha` to `kept` times what lies there.
+template <typename T>
+struct Target {
+  T* data;
+  std::int64_t distance;
+  T alpha = 1;
+  T kept = 0;
+};
+
 /// oneDNN's, in the calling thread alone; what the program has told OpenMP stays as it was.
 void run_in_one_thread(const OneDnn& library, const MatrixView& a, const MatrixView& b,
-                       float* result, std::int64_t leading, float kept) {
+                       const Target<float>& to) {
   const BlasOperand left = blas_operand(a);
   const BlasOperand right = blas_operand(b);
   const auto letter = [](const BlasOperand& side) { return side.runs == Runs::rows ? 'N' : 'T'; };
   const int before = library.max_threads();
   library.set_threads(1);
-  const int status =
-      library.sgemm(letter(left), letter(right), a.rows, b.columns, a.columns, 1.0f,
-                    static_cast<const float*>(a.data), left.leading,
-                    static_cast<const float*>(b.data), right.leading, kept, result, leading);
+  const int status = library.sgemm(letter(left), letter(right), a.rows, b.columns, a.columns,
+                                   to.alpha, static_cast<const float*>(a.data), left.leading,
+                                   static_cast<const float*>(b.data), right.leading, to.kept,
+                                   to.data, to.distance);
   library.set_threads(before);
   if (status == 0) return;
   throw base::Error(base::ErrorCode::kUnavailable,
@@ -55,32 +64,83 @@ void run_in_one_thread(const OneDnn& library, const MatrixView& a, const MatrixV
                     "free memory: 1 says that there was none");
 }
 
-/// @param kept what `result` held counts that much
-void gemm(const MatrixView& a, const MatrixView& b, float* result, std::int64_t leading,
-          float kept = 0) {
+/// Few numbers, whose packing would take longer than their products. Multiplied as they lie.
+template <typename T>
+bool multiply_small(const MatrixView& a, const MatrixView& b, const Target<T>& to) {
+  constexpr std::int64_t kMost = 48 * 48 * 48;
+  if (a.rows * a.columns * b.columns > kMost || b.columns % kTileLanes != 0 ||
+      b.column_stride != 1 || to.alpha != 1 || (to.kept != 0 && to.kept != 1)) {
+    return false;
+  }
+  multiply_tile(TileProduct<T>{to.data, to.distance, static_cast<const T*>(a.data), a.row_stride,
+                               a.column_stride, static_cast<const T*>(b.data), b.row_stride, a.rows,
+                               b.columns, a.columns,
+                               to.kept == 0 ? TileSum::fresh : TileSum::added});
+  return true;
+}
+
+void gemm(const MatrixView& a, const MatrixView& b, const Target<float>& to) {
+  if (multiply_small(a, b, to)) return;
   // Below it the call's own cost shows.
   constexpr std::int64_t kWorthIt = 64 * 64 * 64;
   const bool is_large = a.rows * a.columns * b.columns >= kWorthIt;
   if (const OneDnn* const library = is_large ? onednn() : nullptr) {
-    return run_in_one_thread(*library, a, b, result, leading, kept);
+    return run_in_one_thread(*library, a, b, to);
   }
   const BlasOperand left = blas_operand(a);
   const BlasOperand right = blas_operand(b);
   openblas().sgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
-                   static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0f,
+                   static_cast<int>(b.columns), static_cast<int>(a.columns), to.alpha,
                    static_cast<const float*>(a.data), left.leading,
-                   static_cast<const float*>(b.data), right.leading, kept, result,
-                   static_cast<int>(leading));
+                   static_cast<const float*>(b.data), right.leading, to.kept, to.data,
+                   static_cast<int>(to.distance));
 }
 
-void gemm(const MatrixView& a, const MatrixView& b, double* result, std::int64_t leading) {
+void gemm(const MatrixView& a, const MatrixView& b, const Target<double>& to) {
+  if (multiply_small(a, b, to)) return;
   const BlasOperand left = blas_operand(a);
   const BlasOperand right = blas_operand(b);
   openblas().dgemm(CblasRowMajor, transpose_of(left), transpose_of(right), static_cast<int>(a.rows),
-                   static_cast<int>(b.columns), static_cast<int>(a.columns), 1.0,
+                   static_cast<int>(b.columns), static_cast<int>(a.columns), to.alpha,
                    static_cast<const double*>(a.data), left.leading,
-                   static_cast<const double*>(b.data), right.leading, 0.0, result,
-                   static_cast<int>(leading));
+                   static_cast<const double*>(b.data), right.leading, to.kept, to.data,
+                   static_cast<int>(to.distance));
+}
+
+/// The form of a part of the result.
+ProductForm part_of(const ProductForm& form, std::size_t item, std::int64_t row,
+                    std::int64_t column) {
+  if (!form.has_addend()) return form;
+  ProductForm part = form;
+  const std::int64_t offset = row * form.row_stride + column * form.column_stride;
+  part.addend =
+      static_cast<const std::byte*>(form.addend) + offset * static_cast<std::int64_t>(item);
+  return part;
+}
+
+/// The addend as it is, or zeros.
+template <typename T>
+void put_addend(const ProductForm& form, std::int64_t rows, std::int64_t columns, T* to,
+                std::int64_t distance) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const T* const from = static_cast<const T*>(form.addend) + i * form.row_stride;
+    if (!form.has_addend()) {
+      std::fill_n(to + i * distance, columns, T{});
+    } else if (form.column_stride == 0) {
+      std::fill_n(to + i * distance, columns, *from);
+    } else {
+      std::copy_n(from, columns, to + i * distance);
+    }
+  }
+}
+
+/// The tile's addend is put where its product will be added.
+template <typename T>
+void gemm_of_form(const MatrixView& a, const MatrixView& b, T* result, std::int64_t distance,
+                  const ProductForm& form) {
+  if (!form.has_addend()) return gemm(a, b, Target<T>{result, distance, form.alpha_as<T>(), T{0}});
+  put_addend(form, a.rows, b.columns, result, distance);
+  gemm(a, b, Target<T>{result, distance, form.alpha_as<T>(), form.beta_as<T>()});
 }
 
 /// A side of the result in eight tiles at most, of kTileSide at least.
@@ -93,21 +153,24 @@ std::int64_t tile_of(std::int64_t side) {
 /// Tiles depend on the shape only, and one thread computes each: the same bits for any number of
 /// threads.
 template <typename T>
-void gemm_in_tiles(const MatrixView& a, const MatrixView& b, T* result) {
+void gemm_in_tiles(const MatrixView& a, const MatrixView& b, T* result, const ProductForm& form) {
   constexpr std::int64_t kSmall = 128 * 128 * 128;
-  if (a.rows * b.columns * a.columns <= kSmall) return gemm(a, b, result, b.columns);
+  if (a.rows * b.columns * a.columns <= kSmall) {
+    return gemm_of_form(a, b, result, b.columns, form);
+  }
   if (a.rows >= b.columns || a.rows >= 256) {
     parallel_for(a.rows, tile_of(a.rows), [&](std::int64_t begin, std::int64_t end) {
       const MatrixView rows{static_cast<const T*>(a.data) + begin * a.row_stride, end - begin,
                             a.columns, a.row_stride, a.column_stride};
-      gemm(rows, b, result + begin * b.columns, b.columns);
+      gemm_of_form(rows, b, result + begin * b.columns, b.columns,
+                   part_of(form, sizeof(T), begin, 0));
     });
     return;
   }
   parallel_for(b.columns, tile_of(b.columns), [&](std::int64_t begin, std::int64_t end) {
     const MatrixView columns{static_cast<const T*>(b.data) + begin * b.column_stride, b.rows,
                              end - begin, b.row_stride, b.column_stride};
-    gemm(a, columns, result + begin, b.columns);
+    gemm_of_form(a, columns, result + begin, b.columns, part_of(form, sizeof(T), 0, begin));
   });
 }
 
@@ -157,16 +220,44 @@ struct HalfBlockRoom {
   float* sums() { return reinterpret_cast<float*>(sum_room.data()); }
 };
 
+/// sums = alpha * sums + beta * addend
+template <typename T>
+DTRUN_MULTIVERSION void shape_run(float* sums, float alpha, float beta, const T* addend,
+                                  std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) sums[i] = alpha * sums[i] + beta * to_float(addend[i]);
+}
+/// The same where the addend is one number.
+DTRUN_MULTIVERSION void shape_run(float* sums, float alpha, float number, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) sums[i] = alpha * sums[i] + number;
+}
+
+template <typename T>
+void shape_rows(const ProductForm& form, std::int64_t rows, std::int64_t columns, float* sums) {
+  if (form.is_plain()) return;
+  const float alpha = form.alpha_as<float>(), beta = form.beta_as<float>();
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const T* const addend = static_cast<const T*>(form.addend) + i * form.row_stride;
+    if (form.has_addend() && form.column_stride == 1) {
+      shape_run(sums + i * columns, alpha, beta, addend, columns);
+    } else {
+      // -0 changes nothing.
+      shape_run(sums + i * columns, alpha, form.has_addend() ? beta * to_float(*addend) : -0.0f,
+                columns);
+    }
+  }
+}
+
 /// Rows a and columns b of one block of the result.
 template <typename T>
 void multiply_half_block(const MatrixView& a, const MatrixView& b, T* result, std::int64_t distance,
-                         HalfBlockRoom& room) {
+                         HalfBlockRoom& room, const ProductForm& form) {
   for (std::int64_t k = 0; k < a.columns; k += kHalfInner) {
     const std::int64_t length = std::min(kHalfInner, a.columns - k);
     gemm(widened<T>(block_of(a, sizeof(T), 0, a.rows, k, length), room.left()),
-         widened<T>(block_of(b, sizeof(T), k, length, 0, b.columns), room.right()), room.sums(),
-         b.columns, k == 0 ? 0.0f : 1.0f);
+         widened<T>(block_of(b, sizeof(T), k, length, 0, b.columns), room.right()),
+         Target<float>{room.sums(), b.columns, 1, k == 0 ? 0.0f : 1.0f});
   }
+  shape_rows<T>(form, a.rows, b.columns, room.sums());
   for (std::int64_t i = 0; i < a.rows; ++i) {
     round_run(room.sums() + i * b.columns, result + i * distance, b.columns);
   }
@@ -174,7 +265,7 @@ void multiply_half_block(const MatrixView& a, const MatrixView& b, T* result, st
 
 /// Halves become f32 block by block, never as a whole matrix; the sums are rounded once.
 template <typename T>
-void multiply_halves(const MatrixView& a, const MatrixView& b, T* result) {
+void multiply_halves(const MatrixView& a, const MatrixView& b, T* result, const ProductForm& form) {
   const std::int64_t across = (b.columns + kHalfColumns - 1) / kHalfColumns;
   const std::int64_t blocks = (a.rows + kHalfRows - 1) / kHalfRows * across;
   parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -187,7 +278,8 @@ void multiply_halves(const MatrixView& a, const MatrixView& b, T* result) {
       const std::int64_t columns = std::min(kHalfColumns, b.columns - column);
       multiply_half_block(block_of(a, sizeof(T), row, rows, 0, a.columns),
                           block_of(b, sizeof(T), 0, b.rows, column, columns),
-                          result + row * b.columns + column, b.columns, room);
+                          result + row * b.columns + column, b.columns, room,
+                          part_of(form, sizeof(T), row, column));
     }
   });
 }
@@ -199,21 +291,60 @@ DTRUN_MULTIVERSION void add_scaled_row(T* result, const T* row, T factor, std::i
   }
 }
 
+/// result = beta * addend
+template <typename T>
+void scale_addend(const ProductForm& form, std::int64_t rows, std::int64_t columns, T* result) {
+  put_addend(form, rows, columns, result, columns);
+  if (!form.has_addend()) return;
+  const auto beta = form.beta_as<ComputeType<T>>();
+  for (std::int64_t i = 0; i < rows * columns; ++i) {
+    result[i] = Element<T>::store(Multiply::apply(beta, Element<T>::load(result[i])));
+  }
+}
+
 /// Tiles of b's rows stay in the cache while all rows of a pass over them.
 template <typename T>
-void multiply_integers(const MatrixView& a, const MatrixView& b, T* result) {
+void multiply_integers(const MatrixView& a, const MatrixView& b, T* result,
+                       const ProductForm& form) {
   constexpr std::int64_t kTile = 64;
   const T* left = static_cast<const T*>(a.data);
   const T* right = static_cast<const T*>(b.data);
-  std::fill_n(result, a.rows * b.columns, T{0});
+  const T alpha = form.alpha_as<T>();
+  scale_addend(form, a.rows, b.columns, result);
   for (std::int64_t tile = 0; tile < a.columns; tile += kTile) {
     const std::int64_t tile_end = std::min(tile + kTile, a.columns);
     for (std::int64_t i = 0; i < a.rows; ++i) {
       for (std::int64_t k = tile; k < tile_end; ++k) {
-        add_scaled_row(result + i * b.columns, right + k * b.columns, left[i * a.columns + k],
-                       b.columns);
+        add_scaled_row(result + i * b.columns, right + k * b.columns,
+                       Multiply::apply(alpha, left[i * a.columns + k]), b.columns);
       }
     }
+  }
+}
+
+template <typename T>
+void multiply_floats(const MatrixView& a, const MatrixView& b, T* result, const ProductForm& form) {
+  if (form.alpha_as<T>() == 0) return scale_addend(form, a.rows, b.columns, result);
+  gemm_in_tiles(a, b, result, form);
+}
+
+void multiply_bf16(const MatrixView& a, const MatrixView& b, BFloat16* result,
+                   const ProductForm& form) {
+  if (has_amx()) return multiply_in_amx(a, b, result, form);
+  multiply_bf16_in_blocks(a, b, result, form);
+}
+
+template <typename T>
+void multiply_typed(const MatrixView& a, const MatrixView& b, T* result, const ProductForm& form) {
+  if (a.columns == 0) return scale_addend(form, a.rows, b.columns, result);
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    multiply_bf16(a, b, result, form);
+  } else if constexpr (std::is_same_v<T, Float16>) {
+    multiply_halves(a, b, result, form);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    multiply_floats(a, b, result, form);
+  } else {
+    multiply_integers(a, b, result, form);
   }
 }
 
@@ -241,29 +372,30 @@ bool is_blas_layout(const MatrixView& matrix) {
          (has_dense_rows(matrix) || has_dense_columns(matrix));
 }
 
-void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, void* result) {
+void multiply_bf16_in_blocks(const MatrixView& a, const MatrixView& b, BFloat16* result,
+                             const ProductForm& form) {
+  multiply_halves(a, b, result, form);
+}
+
+void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, void* result,
+                       const ProductForm& form) {
   DT_CHECK(a.columns == b.rows);
   if (a.rows == 0 || b.columns == 0) return;
-  if (a.columns == 0) {
-    std::memset(result, 0, static_cast<std::size_t>(a.rows * b.columns) * item_size(dtype));
-    return;
-  }
   switch (dtype) {
     case DType::f32:
-      return gemm_in_tiles(a, b, static_cast<float*>(result));
+      return multiply_typed(a, b, static_cast<float*>(result), form);
     case DType::f64:
-      return gemm_in_tiles(a, b, static_cast<double*>(result));
+      return multiply_typed(a, b, static_cast<double*>(result), form);
     case DType::bf16:
-      if (has_amx()) return multiply_in_amx(a, b, static_cast<BFloat16*>(result));
-      return multiply_halves(a, b, static_cast<BFloat16*>(result));
+      return multiply_typed(a, b, static_cast<BFloat16*>(result), form);
     case DType::f16:
-      return multiply_halves(a, b, static_cast<Float16*>(result));
+      return multiply_typed(a, b, static_cast<Float16*>(result), form);
     case DType::i64:
-      return multiply_integers(a, b, static_cast<std::int64_t*>(result));
+      return multiply_typed(a, b, static_cast<std::int64_t*>(result), form);
     case DType::i32:
-      return multiply_integers(a, b, static_cast<std::int32_t*>(result));
+      return multiply_typed(a, b, static_cast<std::int32_t*>(result), form);
     case DType::u8:
-      return multiply_integers(a, b, static_cast<std::uint8_t*>(result));
+      return multiply_typed(a, b, static_cast<std::uint8_t*>(result), form);
     default:
       DT_CHECK(!"a dtype without a matrix product");
   }

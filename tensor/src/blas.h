@@ -1,9 +1,12 @@
-// One matrix product: oneDNN or OpenBLAS (onednn.h, openblas.h), AMX tiles (amx.h), or own loops.
+// One matrix product, and what is added to it: oneDNN or OpenBLAS (onednn.h, openblas.h), AMX tiles
+// (amx.h), or own loops.
 #pragma once
 
 #include <cstdint>
 
+#include "dtrun/tensor/scalar.h"
 #include "dtrun/tensor/tensor.h"
+#include "element.h"
 #include "half.h"
 
 namespace dtrun::tensors {
@@ -34,9 +37,44 @@ struct BlasOperand {
 /// @param matrix of a BLAS layout
 BlasOperand blas_operand(const MatrixView& matrix);
 
-/// result = a * b, row-major. f32: oneDNN where it is found, else OpenBLAS; f64: OpenBLAS; bf16: AMX
-/// where the CPU has it; f16, and bf16 elsewhere: f32 blocks, rounded once; i64, i32, u8: own loops, which wrap and want
-/// row-major inputs. Other dtypes: DT_CHECK.
-void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, void* result);
+/// What becomes of a product a b: alpha * a b + beta * addend. The addend is of the result's shape
+/// and dtype; its rows lie in runs, or are one number each.
+struct ProductForm {
+  Scalar alpha = 1;
+  Scalar beta = 0;
+  const void* addend = nullptr;  ///< none: beta counts for nothing
+  std::int64_t row_stride = 0;
+  std::int64_t column_stride = 0;  ///< 1, or 0
+
+  bool has_addend() const { return addend != nullptr; }
+  bool is_plain() const { return !has_addend() && alpha.to_double() == 1; }
+  /// Truncated for integers, as in PyTorch.
+  template <typename T>
+  T alpha_as() const {
+    return number_as<T>(alpha);
+  }
+  template <typename T>
+  T beta_as() const {
+    return number_as<T>(beta);
+  }
+
+ private:
+  template <typename T>
+  static T number_as(Scalar number) {
+    if (number.is_floating()) return convert_number<T>(number.to_double());
+    return convert_number<T>(number.to_i64());
+  }
+};
+
+/// The product, row-major, in that form. f32: oneDNN where it is found, else OpenBLAS; f64:
+/// OpenBLAS; both leave a and b unread where alpha is 0. bf16: AMX where the CPU has it; f16, and
+/// bf16 elsewhere: f32 blocks; the sum with the addend is rounded once. i64, i32, u8: own loops,
+/// which wrap and want row-major inputs. Other dtypes: DT_CHECK.
+void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, void* result,
+                       const ProductForm& form = {});
+
+/// What multiplies bf16 where there are no AMX tiles.
+void multiply_bf16_in_blocks(const MatrixView& a, const MatrixView& b, BFloat16* result,
+                             const ProductForm& form);
 
 }  // namespace dtrun::tensors

@@ -1,13 +1,16 @@
-// torch.matmul's shapes, brought down to products of two matrices.
+// torch.matmul's shapes, brought down to products of two matrices, and what is added to them.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "blas.h"
 #include "cuda/matmul.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "loops/thread_pool.h"
 #include "require.h"
 
 namespace dtrun::tensors {
@@ -59,34 +62,131 @@ LocalTensor with_batch(const LocalTensor& tensor, const Shape& batch) {
   return tensor.expand(shape);
 }
 
-/// Walks the batch dims of all three in step.
-void multiply_batches(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result) {
-  if (!result.device().is_cpu()) return cuda::multiply_batches(a, b, result);
-  if (result.dim() == 2) {
-    multiply_matrices(a.dtype(), matrix_of(a), matrix_of(b), result.data());
-    return;
+/// What is added to a product.
+struct Sum {
+  std::optional<LocalTensor> tensor;  ///< of the result's shape
+  ProductSum factors;
+};
+
+/// Where the matrices of a batch begin, in elements.
+class BatchOffsets {
+ public:
+  BatchOffsets(const LocalTensor& tensor) : tensor_(tensor) {}
+  std::int64_t of(std::int64_t index) const {
+    std::int64_t offset = 0;
+    for (std::size_t d = tensor_.shape().size() - 2; d-- > 0;) {
+      offset += index % tensor_.shape()[d] * tensor_.strides()[d];
+      index /= tensor_.shape()[d];
+    }
+    return offset;
   }
-  for (std::int64_t i = 0; i < result.size(0); ++i) multiply_batches(a[i], b[i], result[i]);
+
+ private:
+  const LocalTensor& tensor_;
+};
+
+MatrixView moved(MatrixView matrix, std::int64_t bytes) {
+  matrix.data = static_cast<const std::byte*>(matrix.data) + bytes;
+  return matrix;
+}
+
+ProductForm form_of(const Sum& sum) {
+  ProductForm form{.alpha = sum.factors.alpha, .beta = sum.factors.beta};
+  if (!sum.tensor) return form;
+  const MatrixView addend = matrix_of(*sum.tensor);
+  form.addend = addend.data;
+  form.row_stride = addend.row_stride;
+  form.column_stride = addend.columns == 1 ? 0 : addend.column_stride;
+  return form;
+}
+
+/// Many or small ones are dealt to the threads, each as a whole; few large ones are cut.
+void multiply_batches(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result,
+                      const Sum& sum) {
+  const auto item = static_cast<std::int64_t>(item_size(a.dtype()));
+  const MatrixView left = matrix_of(a), right = matrix_of(b);
+  const std::int64_t size = left.rows * right.columns;
+  const std::int64_t count = result.numel() / size;
+  const ProductForm form = form_of(sum);
+  const BatchOffsets of_a(a), of_b(b);
+  const auto multiply_range = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      ProductForm own = form;
+      if (sum.tensor) {
+        own.addend =
+            static_cast<const std::byte*>(form.addend) + BatchOffsets(*sum.tensor).of(i) * item;
+      }
+      multiply_matrices(a.dtype(), moved(left, of_a.of(i) * item), moved(right, of_b.of(i) * item),
+                        static_cast<std::byte*>(result.data()) + i * size * item, own);
+    }
+  };
+  constexpr std::int64_t kMany = 8, kWorth = 64 * 64 * 64;
+  const std::int64_t products = std::max<std::int64_t>(1, size * left.columns);
+  if (count < kMany && products >= kWorth) return multiply_range(0, count);
+  parallel_for(count, std::max<std::int64_t>(1, kWorth / products), multiply_range);
+}
+
+/// The sum as kernels read it: rows in runs, or of one number each.
+LocalTensor prepared_sum(const LocalTensor& sum) {
+  const bool is_ready = sum.size(-1) == 1 || sum.strides().back() == 0 || sum.strides().back() == 1;
+  return is_ready ? sum : sum.contiguous();
+}
+
+LocalTensor multiply_on_device(const LocalTensor& a, const LocalTensor& b, LocalTensor result,
+                               const Sum& sum) {
+  const Scalar alpha = sum.factors.alpha, beta = sum.factors.beta;
+  if (is_floating_point(result.dtype())) {
+    if (sum.tensor) result.copy_(*sum.tensor);
+    cuda::multiply_batches(a, b, result, {alpha, sum.tensor ? beta : Scalar(0)});
+    return result;
+  }
+  // Its kernel of integers, which are rare, adds nothing.
+  cuda::multiply_batches(a, b, result, {1, 0});
+  const auto whole = [](Scalar factor) {
+    return factor.is_floating() ? Scalar(convert_number<std::int64_t>(factor.to_double())) : factor;
+  };
+  result = mul(result, whole(alpha));
+  return sum.tensor ? add(result, mul(*sum.tensor, whole(beta))) : result;
 }
 
 /// Both have two dims at least and one dtype that multiply_matrices takes.
-LocalTensor multiply(const LocalTensor& a, const LocalTensor& b) {
+LocalTensor multiply(const LocalTensor& a, const LocalTensor& b, Sum sum) {
+  const Shape batch = broadcast_shapes(batch_of(a), batch_of(b));
   if (b.dim() == 2 && a.dim() > 2 && a.is_contiguous()) {
     // Many small products are one large one.
     Shape shape = a.shape();
     shape.back() = b.size(1);
     const std::int64_t rows = numel(batch_of(a)) * a.size(-2);
     if (rows <= std::numeric_limits<int>::max()) {
-      return multiply(a.view({rows, a.size(-1)}), b).view(shape);
+      if (sum.tensor) {
+        // A row for all needs no copy.
+        const bool is_row = sum.tensor->dim() <= 1;
+        const Shape flat = {rows, b.size(1)};
+        sum.tensor = is_row ? sum.tensor->expand(flat) : sum.tensor->expand(shape).reshape(flat);
+      }
+      return multiply(a.view({rows, a.size(-1)}), b, std::move(sum)).view(shape);
     }
   }
-  const Shape batch = broadcast_shapes(batch_of(a), batch_of(b));
   Shape shape = batch;
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));
   LocalTensor result = empty(shape, {a.dtype(), a.device()});
   if (result.numel() == 0) return result;
-  multiply_batches(with_batch(prepared(a), batch), with_batch(prepared(b), batch), result);
+  if (sum.tensor) sum.tensor = prepared_sum(sum.tensor->expand(shape));
+  const LocalTensor left = with_batch(prepared(a), batch), right = with_batch(prepared(b), batch);
+  if (result.device().is_cpu()) {
+    multiply_batches(left, right, result, sum);
+    return result;
+  }
+  return multiply_on_device(left, right, std::move(result), sum);
+}
+
+LocalTensor multiply_any(const LocalTensor& a, const LocalTensor& b, Sum sum) {
+  const LocalTensor left = a.dim() == 1 ? a.unsqueeze(0) : a;
+  const LocalTensor right = b.dim() == 1 ? b.unsqueeze(1) : b;
+  LocalTensor result = multiply(left, right, std::move(sum));
+  if (b.dim() == 1) result = result.squeeze(-1);
+  if (a.dim() == 1) result = result.squeeze(b.dim() == 1 ? -1 : -2);
   return result;
 }
 
@@ -94,12 +194,23 @@ LocalTensor multiply(const LocalTensor& a, const LocalTensor& b) {
 
 LocalTensor matmul(const LocalTensor& a, const LocalTensor& b) {
   check(a, b);
-  const LocalTensor left = a.dim() == 1 ? a.unsqueeze(0) : a;
-  const LocalTensor right = b.dim() == 1 ? b.unsqueeze(1) : b;
-  LocalTensor result = multiply(left, right);
-  if (b.dim() == 1) result = result.squeeze(-1);
-  if (a.dim() == 1) result = result.squeeze(b.dim() == 1 ? -1 : -2);
-  return result;
+  return multiply_any(a, b, {std::nullopt, {.beta = 0}});
+}
+
+LocalTensor add_matmul(const LocalTensor& sum, const LocalTensor& a, const LocalTensor& b,
+                       ProductSum factors) {
+  check(a, b);
+  require_one_device("add_matmul", a, sum);
+  if (b.dim() == 1) refuse(a, b, "add_matmul adds to matrices", "unsqueeze(1) the right one");
+  if (sum.dtype() != a.dtype()) {
+    refuse(a, b, fmt::format("what it is added to is {}", dtype_name(sum.dtype())),
+           "to() one of them");
+  }
+  require_fits("add_matmul", factors.alpha, a.dtype());
+  require_fits("add_matmul", factors.beta, a.dtype());
+  // As in PyTorch, nan and inf of what counts for nothing do not show.
+  if (factors.beta.to_double() == 0) return multiply_any(a, b, {std::nullopt, factors});
+  return multiply_any(a, b, {sum, factors});
 }
 
 }  // namespace dtrun::tensors

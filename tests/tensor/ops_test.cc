@@ -8,6 +8,7 @@
 #include <limits>
 #include <thread>
 
+#include "blas.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops/index.h"
@@ -185,6 +186,118 @@ TEST(OpsTest, HalfProductsAreSummedInF32AndRoundedOnce) {
       }
     }
   }
+}
+
+TEST(OpsTest, Bf16ProductsAreRightInChunksOfKAndInWholeBlocks) {
+  // Of small whole numbers, whose sums f32 holds: more than one chunk of k, several blocks, left
+  // sides that are read as they lie and such that are not.
+  for (const Shape& sizes : {Shape{64, 64, 96}, Shape{320, 1024, 288}, Shape{100, 1100, 70},
+                             Shape{416, 2080, 450}, Shape{33, 3000, 40}}) {
+    const LocalTensor left =
+        remainder(arange(sizes[0] * sizes[1]) * 7, 5).view({sizes[0], sizes[1]});
+    const LocalTensor right =
+        remainder(arange(sizes[1] * sizes[2]) * 11, 7).view({sizes[1], sizes[2]});
+    const LocalTensor exact = matmul(left.to(DType::f64), right.to(DType::f64)).to(DType::bf16);
+    const LocalTensor a = left.to(DType::bf16), b = right.to(DType::bf16);
+    const LocalTensor turned = b.transpose(0, 1).contiguous().transpose(0, 1);
+    EXPECT_TRUE(equal(matmul(a, b), exact)) << shape_to_string(sizes);
+    EXPECT_TRUE(equal(matmul(a, turned), exact)) << shape_to_string(sizes);
+    // What CPUs without AMX do.
+    const LocalTensor blocks = empty(exact.shape(), {DType::bf16});
+    multiply_bf16_in_blocks(matrix_of(a), matrix_of(turned), static_cast<BFloat16*>(blocks.data()),
+                            {});
+    EXPECT_TRUE(equal(blocks, exact)) << shape_to_string(sizes);
+  }
+}
+
+/// beta * sum + alpha * a b in f64.
+LocalTensor exact_sum(const LocalTensor& sum, const LocalTensor& a, const LocalTensor& b,
+                      ProductSum factors) {
+  return add(mul(sum.to(DType::f64), factors.beta),
+             mul(matmul(a.to(DType::f64), b.to(DType::f64)), factors.alpha));
+}
+
+TEST(OpsTest, WhatIsAddedToAProductMayLieInAnyWay) {
+  const ProductSum factors = {.beta = 3, .alpha = -2};
+  for (const DType dtype :
+       {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i64, DType::u8}) {
+    for (const Shape& sizes : {Shape{3, 5, 2}, Shape{70, 40, 90}, Shape{300, 64, 200},
+                               Shape{20, 64, 700}, Shape{40, 1100, 33}}) {
+      const auto numbers = [&](std::int64_t rows, std::int64_t columns, int step) {
+        return remainder(arange(rows * columns) * step, 3).to(dtype).view({rows, columns});
+      };
+      const LocalTensor a = numbers(sizes[0], sizes[1], 7), b = numbers(sizes[1], sizes[2], 11);
+      const LocalTensor whole = numbers(sizes[0], sizes[2], 5);
+      const LocalTensor turned = whole.transpose(0, 1).contiguous().transpose(0, 1);
+      for (const LocalTensor& sum :
+           {whole, turned, whole[0], whole.narrow(1, 1, 1), whole.narrow(0, 1, 1), whole[0][1]}) {
+        const LocalTensor exact = exact_sum(sum, a, b, factors);
+        // Integers wrap.
+        const LocalTensor expected =
+            dtype == DType::u8 ? exact.to(DType::i64).to(dtype) : exact.to(dtype);
+        EXPECT_TRUE(equal(add_matmul(sum, a, b, factors), expected))
+            << dtype_name(dtype) << " " << shape_to_string(sizes) << " "
+            << shape_to_string(sum.shape());
+      }
+    }
+  }
+}
+
+TEST(OpsTest, SumsAreAddedToBatchesOfProducts) {
+  const LocalTensor a = randn({2, 9, 20, 24}, {.seed = 1}, {DType::f64});
+  const LocalTensor b = randn({9, 24, 16}, {.seed = 2}, {DType::f64});
+  for (const Shape& shape : {Shape{16}, Shape{20, 1}, Shape{9, 1, 16}, Shape{2, 1, 20, 16}}) {
+    const LocalTensor sum = randn(shape, {.seed = 3}, {DType::f64});
+    const LocalTensor wrong =
+        sub(add_matmul(sum, a, b, {.beta = 2}), exact_sum(sum, a, b, {.beta = 2}));
+    EXPECT_LT(amax(abs(wrong)).item(), 1e-12) << shape_to_string(shape);
+  }
+}
+
+TEST(OpsTest, FactorsOfProductsAreTakenAsPyTorchTakesThem) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto all = [](DType dtype, double value) { return full({2, 2}, value, {dtype}); };
+  const auto first = [&](DType dtype, double sum, double left, ProductSum factors) {
+    return add_matmul(all(dtype, sum), all(dtype, left), all(dtype, 2), factors).to_vector()[0];
+  };
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    EXPECT_EQ(first(dtype, nan, 1, {.beta = 0}), 4);
+    EXPECT_EQ(first(dtype, 3, 1, {.beta = 0.5, .alpha = 1.5}), 7.5);
+    const bool is_half = dtype == DType::bf16 || dtype == DType::f16;
+    EXPECT_EQ(std::isnan(first(dtype, 3, nan, {.alpha = 0})), is_half);
+    if (!is_half) {
+      EXPECT_EQ(first(dtype, nan, nan, {.beta = 0, .alpha = 0}), 0);
+      EXPECT_EQ(first(dtype, 3, nan, {.beta = 2, .alpha = 0}), 6);
+    }
+    const LocalTensor none = add_matmul(all(dtype, 3), empty({2, 0}, {dtype}),
+                                        empty({0, 2}, {dtype}), {.beta = 2, .alpha = nan});
+    EXPECT_EQ(none.to_vector(), Values(4, 6));
+  }
+  for (const DType dtype : {DType::i64, DType::i32, DType::u8}) {
+    EXPECT_EQ(first(dtype, 3, 1, {.beta = 0.5}), 4);
+    EXPECT_EQ(first(dtype, 3, 1, {.beta = 2.9, .alpha = 1.5}), 10);
+  }
+  EXPECT_EQ(summary_of([] {
+              add_matmul(ones({2}, {DType::f64}), ones({2, 2}), ones({2, 2}));
+            }),
+            "matmul of float32 [2, 2] and float32 [2, 2]");
+}
+
+TEST(OpsTest, BatchesHaveTheSameBitsForEveryNumberOfThreads) {
+  const int before = num_threads();
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const Shape& shape : {Shape{100, 16, 16}, Shape{9, 130, 130}, Shape{3, 200, 200}}) {
+      const LocalTensor a = randn(shape, {.seed = 5}).to(dtype);
+      set_num_threads(1);
+      const LocalTensor expected = matmul(a, a);
+      EXPECT_TRUE(equal(expected[2], matmul(a[2], a[2])));
+      for (const int threads : {2, 4}) {
+        set_num_threads(threads);
+        EXPECT_TRUE(equal(matmul(a, a), expected));
+      }
+    }
+  }
+  set_num_threads(before);
 }
 
 TEST(OpsTest, HalfProductsKeepInfinitiesAndNan) {

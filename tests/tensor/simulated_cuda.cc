@@ -400,8 +400,10 @@ void multiply(const Gemm& gemm) {
           sum += at(left, gemm.left_transpose, row, k, gemm.left_leading) *
                  at(right, gemm.right_transpose, k, column, gemm.right_leading);
         }
-        result[row + column * gemm.result_leading] =
-            Element<T>::store(static_cast<ComputeType<T>>(sum));
+        T& place = result[row + column * gemm.result_leading];
+        sum *= gemm.alpha;
+        if (gemm.beta != 0) sum += gemm.beta * static_cast<double>(Element<T>::load(place));
+        place = Element<T>::store(static_cast<ComputeType<T>>(sum));
       }
     }
   }

@@ -103,19 +103,18 @@ int multiply(BlasHandle handle, const Gemm& gemm) {
   const cudaDataType_t type = data_type(gemm.dtype);
   const bool is_double = gemm.dtype == DType::f64;
   // The scalars are of the compute type.
-  const double one = 1;
-  const double zero = 0;
-  const float one_float = 1;
-  const float zero_float = 0;
+  const auto alpha_float = static_cast<float>(gemm.alpha);
+  const auto beta_float = static_cast<float>(gemm.beta);
   const auto operation = [](BlasTranspose transpose) {
     return transpose == BlasTranspose::yes ? CUBLAS_OP_T : CUBLAS_OP_N;
   };
   return cublas().gemm(reinterpret_cast<cublasHandle_t>(handle), operation(gemm.left_transpose),
                        operation(gemm.right_transpose), gemm.rows, gemm.columns, gemm.inner,
-                       is_double ? static_cast<const void*>(&one) : &one_float, gemm.left, type,
-                       gemm.left_leading, gemm.left_step, gemm.right, type, gemm.right_leading,
-                       gemm.right_step, is_double ? static_cast<const void*>(&zero) : &zero_float,
-                       gemm.result, type, gemm.result_leading, gemm.result_step, gemm.batch,
+                       is_double ? static_cast<const void*>(&gemm.alpha) : &alpha_float, gemm.left,
+                       type, gemm.left_leading, gemm.left_step, gemm.right, type,
+                       gemm.right_leading, gemm.right_step,
+                       is_double ? static_cast<const void*>(&gemm.beta) : &beta_float, gemm.result,
+                       type, gemm.result_leading, gemm.result_step, gemm.batch,
                        is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
 }
 

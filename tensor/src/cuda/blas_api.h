@@ -17,8 +17,8 @@ using BlasHandle = struct BlasHandleOfCublas*;
 
 enum class BlasTranspose { no, yes };
 
-/// As BLAS reads it, column by column: result[i] = op(left[i]) * op(right[i]) for i < batch. Sizes
-/// and distances in elements. f16 and bf16 are summed in f32.
+/// As BLAS reads it, column by column: result[i] = alpha op(left[i]) op(right[i]) + beta result[i]
+/// for i < batch. Sizes and distances in elements. f16 and bf16 are summed in f32.
 struct Gemm {
   DType dtype;
   BlasTranspose left_transpose;
@@ -36,6 +36,8 @@ struct Gemm {
   int result_leading;
   std::int64_t result_step;
   int batch;
+  double alpha = 1;
+  double beta = 0;
 };
 
 struct BlasApi {

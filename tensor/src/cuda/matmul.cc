@@ -5,6 +5,8 @@
 #include "blas.h"
 #include "cuda/context.h"
 #include "cuda/kernels.h"
+#include "dtrun/base/check.h"
+#include "dtrun/tensor/ops/pointwise.h"
 
 namespace dtrun::tensors::cuda {
 namespace {
@@ -37,9 +39,12 @@ Gemm gemm_of(const LocalTensor& a, const LocalTensor& b, const LocalTensor& resu
           .batch = 1};
 }
 
-void multiply_floating(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result) {
+void multiply_floating(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result,
+                       const ProductFactors& factors) {
   const Stream stream = current_stream(result.device().index);
   Gemm gemm = gemm_of(a, b, result);
+  gemm.alpha = factors.alpha.to_double();
+  gemm.beta = factors.beta.to_double();
   if (result.dim() == 3) {
     gemm.batch = static_cast<int>(result.size(0));
     gemm.left_step = b.strides()[0];
@@ -51,16 +56,24 @@ void multiply_floating(const LocalTensor& a, const LocalTensor& b, const LocalTe
 
 }  // namespace
 
-void multiply_batches(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result) {
-  if (a.size(-1) == 0) return fill(result, 0);  // sums of nothing; all zero bits are 0
+void multiply_batches(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result,
+                      const ProductFactors& factors) {
   const bool is_floating = is_floating_point(result.dtype());
+  if (a.size(-1) == 0) {  // sums of nothing; all zero bits are 0
+    if (factors.beta.to_double() == 0) return fill(result, 0);
+    result.copy_(mul(result, factors.beta));
+    return;
+  }
   const bool in_one_call = result.dim() == 2 || (result.dim() == 3 && is_floating &&
                                                  result.size(0) <= std::numeric_limits<int>::max());
   if (!in_one_call) {
-    for (std::int64_t i = 0; i < result.size(0); ++i) multiply_batches(a[i], b[i], result[i]);
+    for (std::int64_t i = 0; i < result.size(0); ++i) {
+      multiply_batches(a[i], b[i], result[i], factors);
+    }
   } else if (is_floating) {
-    multiply_floating(a, b, result);
+    multiply_floating(a, b, result, factors);
   } else {
+    DT_CHECK(factors.alpha.to_double() == 1 && factors.beta.to_double() == 0);
     multiply_integers(result, a, b);
   }
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "dtrun/tensor/ops/matmul.h"
 #include "dtrun/tensor/ops/pointwise.h"
 #include "dtrun/tensor/ops/reduction.h"
 #include "dtrun/tensor/ops/rows.h"
@@ -52,9 +53,6 @@ LocalTensor randn_block(const Shape& global_shape, const Shape& offsets, const S
 /// Row-major values with a shape. tensor({{1, 2}, {3, 4}}) is in literal.h.
 LocalTensor tensor_from(const std::vector<double>& values, const Shape& shape, DType dtype);
 LocalTensor tensor_from(const std::vector<std::int64_t>& values, const Shape& shape, DType dtype);
-
-// Matrix (matmul.cc): torch.matmul's shapes: 1-D, 2-D and batched. OpenBLAS for f32 and f64.
-LocalTensor matmul(const LocalTensor& a, const LocalTensor& b);
 
 // Joining and splitting (view.cc)
 LocalTensor cat(const std::vector<LocalTensor>& tensors, int dim = 0);
