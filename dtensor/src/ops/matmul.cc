@@ -1,9 +1,13 @@
-// matmul: torch.matmul's shapes.
+// matmul: torch.matmul's shapes; and with something added.
+#include <algorithm>
+
 #include "autograd/call.h"
 #include "dispatch/matmul_operation.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
-#include "dtrun/tensor/ops.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/tensor/ops/matmul.h"
+#include "ops/add_matmul.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -13,14 +17,20 @@ sharding::Operation product_of(Metas in) {
                                     in[0].dtype);
 }
 
+[[noreturn]] void refuse_product(const char* op, Metas in, std::string why, std::string remedy) {
+  const auto named = [](const Meta& meta) {
+    return std::string(tensors::dtype_short_name(meta.dtype)) +
+           tensors::shape_to_string(meta.shape);
+  };
+  std::string what = op + std::string(" of ") + named(in[0]);
+  for (std::size_t i = 1; i < in.size(); ++i) what += " and " + named(in[i]);
+  throw base::Error(base::ErrorCode::kInvalidArgument, std::move(what), std::move(why),
+                    std::move(remedy));
+}
+
 Meta product_meta(Metas in, const None&) {
   if (in[0].dtype != in[1].dtype) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "matmul of " + std::string(tensors::dtype_short_name(in[0].dtype)) +
-                          tensors::shape_to_string(in[0].shape) + " and " +
-                          std::string(tensors::dtype_short_name(in[1].dtype)) +
-                          tensors::shape_to_string(in[1].shape),
-                      "the dtypes differ", "to() one of them");
+    refuse_product("matmul", in, "the dtypes differ", "to() one of them");
   }
   return {product_of(in).output_shape, in[0].dtype};
 }
@@ -33,25 +43,28 @@ Tensor right_gradient(const Tensor& gradient, const Tensor& left, const Shape& r
   return sum_to(matmul(left.transpose(-2, -1), gradient), right);
 }
 
-Tensors product_gradients(const Context<None, None>& c) {
-  const std::size_t left_dims = c.shape(0).size();
-  const std::size_t right_dims = c.shape(1).size();
+/// Of the operands `first` and the one after.
+template <typename V>
+Tensors product_gradients(const Context<None, V>& c, std::size_t first) {
+  const std::size_t second = first + 1;
+  const std::size_t left_dims = c.shape(first).size();
+  const std::size_t right_dims = c.shape(second).size();
   // A vector is a row on the left and a column on the right.
   Tensor gradient = c.grad();
   if (right_dims == 1) gradient = gradient.unsqueeze(-1);
   if (left_dims == 1) gradient = gradient.unsqueeze(-2);
-  Shape left = c.shape(0);
-  Shape right = c.shape(1);
+  Shape left = c.shape(first);
+  Shape right = c.shape(second);
   if (left_dims == 1) left.insert(left.begin(), 1);
   if (right_dims == 1) right.push_back(1);
   Tensors gradients(2);
-  if (c.needs(0)) {
-    const Tensor b = c.input(1);
+  if (c.needs(first)) {
+    const Tensor b = c.input(second);
     gradients[0] = left_gradient(gradient, right_dims == 1 ? b.unsqueeze(-1) : b, left);
     if (left_dims == 1) gradients[0] = gradients[0].squeeze(0);
   }
-  if (c.needs(1)) {
-    const Tensor a = c.input(0);
+  if (c.needs(second)) {
+    const Tensor a = c.input(first);
     gradients[1] = right_gradient(gradient, left_dims == 1 ? a.unsqueeze(0) : a, right);
     if (right_dims == 1) gradients[1] = gradients[1].squeeze(-1);
   }
@@ -65,13 +78,111 @@ constexpr Op<> kMatmul{
                 const None&) { r.einsum(product_of(in)).cut_all().multiplicative(); },
     .local = [](Locals in, const None&, const None&,
                 const Site&) { return tensors::matmul(in[0], in[1]); },
-    .backward = product_gradients,
+    .backward = [](const Context<None, None>& c) { return product_gradients(c, 0); },
     .saves = saves_inputs(0, 1)};
+
+Meta sum_meta(Metas in, const None&) {
+  if (in[1].dtype != in[2].dtype || in[0].dtype != in[1].dtype) {
+    refuse_product("add_matmul", in, "the dtypes differ", "to() one of them");
+  }
+  Shape product = product_of(in.subspan(1)).output_shape;
+  const std::size_t dims = in[0].shape.size();
+  const auto fits = [&](std::size_t from_end) {
+    const std::int64_t size = in[0].shape[dims - from_end];
+    return size == 1 || size == product[product.size() - from_end];
+  };
+  bool broadcasts = dims <= product.size();
+  for (std::size_t i = 1; broadcasts && i <= dims; ++i) broadcasts = fits(i);
+  if (!broadcasts) {
+    refuse_product(
+        "add_matmul", in,
+        "the first does not broadcast to the product, " + tensors::shape_to_string(product),
+        "addmm() adds to a product that is as large as the result");
+  }
+  return {std::move(product), in[0].dtype};
+}
+
+/// As a product's, but that the dim which is summed over is not cut: each rank would add the sum.
+void sum_rules(Rules& r, Metas in, const None&) {
+  sharding::Operation operation = product_of(in.subspan(1));
+  for (sharding::Operand& operand : operation.inputs) {
+    for (int& index : operand.indices) {
+      if (std::ranges::find(operation.output, index) == operation.output.end()) {
+        index = sharding::kBroadcast;
+      }
+    }
+  }
+  const std::size_t dims = in[0].shape.size();
+  sharding::Indices sum(operation.output.end() - static_cast<std::ptrdiff_t>(dims),
+                        operation.output.end());
+  for (std::size_t d = 0; d < dims; ++d) {
+    if (in[0].shape[d] == 1) sum[d] = sharding::kBroadcast;
+  }
+  operation.inputs.insert(operation.inputs.begin(), {in[0].shape, in[0].dtype, std::move(sum)});
+  r.einsum(std::move(operation)).cut_all();
+}
+
+Tensor times(const Tensor& a, Scalar factor) {
+  return !a.defined() || factor.to_double() == 1 ? a : mul(a, factor);
+}
+
+Tensors sum_gradients(const Context<None, tensors::ProductSum>& c) {
+  const Tensors of_product = product_gradients(c, 1);
+  const tensors::ProductSum& factors = c.numbers();
+  Tensor of_sum;
+  if (c.needs(0)) of_sum = times(sum_to(c.grad(), c.shape(0)), factors.beta);
+  return {of_sum, times(of_product[0], factors.alpha), times(of_product[1], factors.alpha)};
+}
+
+constexpr Op<None, tensors::ProductSum> kAddMatmul{
+    .name = "add_matmul",
+    .meta = sum_meta,
+    .rules = sum_rules,
+    .local = [](Locals in, const None&, const tensors::ProductSum& factors,
+                const Site&) { return tensors::add_matmul(in[0], in[1], in[2], factors); },
+    .backward = sum_gradients,
+    .saves = saves_inputs(1, 2)};
+
+template <typename Predicate>
+bool has_placement(const Tensor& a, Predicate predicate) {
+  return a.is_distributed() && std::ranges::any_of(a.placements(), predicate);
+}
+
+bool has_parts(const Tensor& a) {
+  return has_placement(a, [](const Placement& p) { return p.is_partial(); });
+}
+
+/// Ranks hold parts of the product, or would have to gather what it is made of.
+bool is_product_in_parts(const Tensor& a, const Tensor& b) {
+  const auto is_cut = [](const Tensor& tensor, int dim) {
+    return has_placement(tensor, [dim](const Placement& p) { return p.is_shard(dim); });
+  };
+  return has_parts(a) || has_parts(b) || is_cut(a, a.dim() - 1) ||
+         is_cut(b, std::max(0, b.dim() - 2));
+}
+
+/// PyTorch truncates a product's factors, where it refuses others.
+Scalar factor_for(DType dtype, Scalar factor) {
+  if (tensors::is_floating_point(dtype) || !factor.is_floating()) return factor;
+  return static_cast<std::int64_t>(factor.to_double());
+}
 
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
   return call(kMatmul, a, b);
+}
+
+Tensor add_matmul(const Tensor& sum, const Tensor& a, const Tensor& b,
+                  tensors::ProductSum factors) {
+  factors = {factor_for(a.dtype(), factors.beta), factor_for(a.dtype(), factors.alpha)};
+  if (!has_parts(sum) && !is_product_in_parts(a, b)) {
+    const Tensor* const inputs[] = {&sum, &a, &b};
+    return call(kAddMatmul, std::span<const Tensor* const>(inputs), None{}, factors);
+  }
+  const Tensor product = times(matmul(a, b), factors.alpha);
+  // As in PyTorch, nan and inf of what counts for nothing do not show.
+  return factors.beta.to_double() == 0 ? product : add(times(sum, factors.beta), product);
 }
 
 }  // namespace dtrun::dtensor

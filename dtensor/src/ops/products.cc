@@ -7,6 +7,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
+#include "ops/add_matmul.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -20,15 +21,13 @@ void check_dims(const char* op, const Tensor& a, int of_a, const Tensor& b, int 
                     "matmul() takes all");
 }
 
-Tensor scaled(const Tensor& a, Scalar factor) {
-  return factor.to_double() == 1 ? a : mul(a, factor);
-}
-
-Tensor add_product(const Tensor& sum, const Tensor& product, ProductSum factors) {
-  const Tensor scaled_product = scaled(product, factors.alpha);
-  // As in PyTorch, nan and inf of what counts for nothing do not show.
-  if (factors.beta.to_double() == 0) return scaled_product;
-  return add(scaled(sum, factors.beta), scaled_product);
+void check_batches(const char* op, const Tensor& a, const Tensor& b) {
+  check_dims(op, a, 3, b, 3);
+  if (a.size(0) == b.size(0)) return;
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    std::string(op) + " of shapes " + tensors::shape_to_string(a.shape()) +
+                        " and " + tensors::shape_to_string(b.shape()),
+                    "the batches differ", "matmul() broadcasts them");
 }
 
 [[noreturn]] void refuse_einsum(std::string_view equation, std::string why,
@@ -184,13 +183,7 @@ Tensor mm(const Tensor& a, const Tensor& b) {
   return matmul(a, b);
 }
 Tensor bmm(const Tensor& a, const Tensor& b) {
-  check_dims("bmm", a, 3, b, 3);
-  if (a.size(0) != b.size(0)) {
-    throw base::Error(base::ErrorCode::kInvalidArgument,
-                      "bmm of shapes " + tensors::shape_to_string(a.shape()) + " and " +
-                          tensors::shape_to_string(b.shape()),
-                      "the batches differ", "matmul() broadcasts them");
-  }
+  check_batches("bmm", a, b);
   return matmul(a, b);
 }
 Tensor mv(const Tensor& a, const Tensor& b) {
@@ -202,10 +195,12 @@ Tensor dot(const Tensor& a, const Tensor& b) {
   return matmul(a, b);
 }
 Tensor addmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors) {
-  return add_product(sum, mm(a, b), factors);
+  check_dims("addmm", a, 2, b, 2);
+  return add_matmul(sum, a, b, factors);
 }
 Tensor baddbmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors) {
-  return add_product(sum, bmm(a, b), factors);
+  check_batches("baddbmm", a, b);
+  return add_matmul(sum, a, b, factors);
 }
 
 Tensor einsum(std::string_view equation, const Tensors& operands) {

@@ -8,6 +8,7 @@
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/tensor/ops/rows.h"
 #include "move/cause.h"
+#include "ops/add_matmul.h"
 #include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
@@ -152,8 +153,7 @@ Tensor log_softmax(const Tensor& a, int dim) {
 }
 
 Tensor linear(const Tensor& a, const Tensor& weight, const Tensor& bias) {
-  const Tensor product = matmul(a, weight.t());
-  return bias.defined() ? add(product, bias) : product;
+  return bias.defined() ? add_matmul(bias, a, weight.t()) : matmul(a, weight.t());
 }
 
 }  // namespace dtrun::dtensor

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "dtrun/dtensor/autograd/tensor.h"
+#include "dtrun/tensor/ops/matmul.h"
 
 namespace dtrun::dtensor {
 
@@ -12,11 +13,11 @@ Tensor bmm(const Tensor& a, const Tensor& b);  ///< [b, n, k] [b, k, m]
 Tensor mv(const Tensor& a, const Tensor& b);   ///< [n, k] [k]
 Tensor dot(const Tensor& a, const Tensor& b);  ///< [k] [k]
 
-struct ProductSum {
-  Scalar beta = 1;
-  Scalar alpha = 1;
-};
-/// beta * sum + alpha * a b; `sum` broadcasts.
+using tensors::ProductSum;
+/// beta * sum + alpha * a b, in one pass unless ranks have to add up parts of the product; `sum`
+/// broadcasts to it and has its dtype. Where beta is 0, `sum` counts for nothing, nan included.
+/// Where alpha is 0, so do f32 and f64 operands; halves are multiplied, as in PyTorch. Integers
+/// truncate the factors. @throws Error kInvalidArgument for dtypes that differ
 Tensor addmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors = {});
 Tensor baddbmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors = {});
 
