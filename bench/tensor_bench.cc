@@ -20,6 +20,7 @@
 #include "dtrun/base/env.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/ops/attention.h"
+#include "dtrun/tensor/ops/convolution.h"
 #include "dtrun/tensor/ops/index.h"
 #include "dtrun/tensor/ops/optimizer.h"
 #include "dtrun/tensor/ops/random.h"
@@ -68,6 +69,13 @@ const char* const kOps[] = {"add",
                             "pick_rows",
                             "adamw",
                             "matmul",
+                            "addmm",
+                            "linear",
+                            "bmm_16",
+                            "bmm_64",
+                            "bmm_512",
+                            "conv2d",
+                            "conv2d_stem",
                             "attention",
                             "attention_causal",
                             "attention_backward",
@@ -163,13 +171,47 @@ Call attention_call(const Case& what) {
   return [=] { tensors::attention_backward(x[3], x[0], x[1], x[2], result, form); };
 }
 
+/// Square matrices that have that many elements; of bmm_N in batches of N x N.
+Call product_call(const Case& what) {
+  if (what.op.starts_with("bmm_")) {
+    const std::int64_t side = std::stoll(what.op.substr(4));
+    const std::int64_t count = std::max<std::int64_t>(1, what.elements / (side * side));
+    const LocalTensor x = tensors::randn({count, side, side}, {.seed = 1}).to(what.dtype);
+    return [x] { tensors::matmul(x, x); };
+  }
+  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(what.elements)));
+  const LocalTensor square = tensors::randn({side, side}, {.seed = 1}).to(what.dtype);
+  if (what.op == "matmul") return [square] { tensors::matmul(square, square); };
+  if (what.op == "addmm") {
+    return [square] { tensors::add_matmul(square, square, square, {.beta = 0.5, .alpha = 2}); };
+  }
+  const LocalTensor bias = tensors::ones({side}, {what.dtype});
+  return [square, bias] { tensors::add_matmul(bias, square, square.transpose(0, 1)); };
+}
+
+/// Images, and what is done with them: a block of a residual network, and its first layer.
+struct Convolved {
+  tensors::Shape images, filters;
+  tensors::ConvOptions form;
+};
+Convolved convolved(const std::string& op) {
+  if (op == "conv2d") return {{8, 64, 56, 56}, {64, 64, 3, 3}, {.padding = 1}};
+  return {{32, 3, 224, 224}, {64, 3, 7, 7}, {.stride = 2, .padding = 3}};
+}
+Call convolution_call(const Case& what) {
+  const Convolved sizes = convolved(what.op);
+  const LocalTensor images = tensors::randn(sizes.images, {.seed = 1}).to(what.dtype);
+  const LocalTensor filters = tensors::randn(sizes.filters, {.seed = 2}).to(what.dtype);
+  return [=] { tensors::conv2d(images, filters, sizes.form); };
+}
+
 Call call_of(const Case& what) {
   if (what.op.starts_with("attention")) return attention_call(what);
   if (what.op == "adamw") return adamw_call(what.elements);
-  if (what.op == "matmul") {
-    const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(what.elements)));
-    const LocalTensor square = tensors::randn({side, side}, {.seed = 1}).to(what.dtype);
-    return [square] { tensors::matmul(square, square); };
+  if (what.op.starts_with("conv2d")) return convolution_call(what);
+  if (what.op == "matmul" || what.op == "addmm" || what.op == "linear" ||
+      what.op.starts_with("bmm_")) {
+    return product_call(what);
   }
   const LocalTensor x =
       tensors::randn({std::max<std::int64_t>(what.elements, 4)}, {.seed = 1}).to(what.dtype);
@@ -198,6 +240,12 @@ double nanoseconds(const Call& call) {
 double time_dtrun(const Case& what) {
   tensors::set_num_threads(what.threads);
   return nanoseconds(call_of(what));
+}
+
+/// A convolution has one size.
+std::vector<std::int64_t> sizes_of(const std::string& op, const std::vector<std::int64_t>& asked) {
+  if (!op.starts_with("conv2d")) return asked;
+  return {tensors::numel(convolved(op).images)};
 }
 
 void compare(const Case& what, int rounds, bench::PythonPeer* torch) {
@@ -243,7 +291,7 @@ int main(int argc, char** argv) {
              "dtrun us", "torch us", "ratio");
   for (const std::string& op : only)
     for (const std::string& dtype : dtypes)
-      for (const std::int64_t size : sizes)
+      for (const std::int64_t size : sizes_of(op, sizes))
         for (const int count : threads)
           compare({op, tensors::parse_dtype(dtype), size, count}, rounds,
                   torch ? &*torch : nullptr);

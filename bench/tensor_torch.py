@@ -35,17 +35,42 @@ def attention_call(op, dtype, elements):
     return lambda: backward(gradient, query, key, value, result, logsumexp, 0.0, causal)
 
 
+def product_call(op, dtype, elements):
+    """Square matrices that have that many elements; of bmm_N in batches of N x N."""
+    if op.startswith("bmm_"):
+        side = int(op[4:])
+        batch = torch.randn(max(1, elements // side**2), side, side).to(dtype)
+        return lambda: torch.bmm(batch, batch)
+    side = int(elements**0.5)
+    square, bias = torch.randn(side, side).to(dtype), torch.ones(side, dtype=dtype)
+    return {
+        "matmul": lambda: torch.matmul(square, square),
+        "addmm": lambda: torch.addmm(square, square, square, beta=0.5, alpha=2),
+        "linear": lambda: F.linear(square, square, bias),
+    }[op]
+
+
+def convolution_call(op, dtype):
+    """A block of a residual network, or its first layer."""
+    if op == "conv2d":
+        images, filters = torch.randn(8, 64, 56, 56).to(dtype), torch.randn(64, 64, 3, 3).to(dtype)
+        return lambda: F.conv2d(images, filters, padding=1)
+    images, filters = torch.randn(32, 3, 224, 224).to(dtype), torch.randn(64, 3, 7, 7).to(dtype)
+    return lambda: F.conv2d(images, filters, stride=2, padding=3)
+
+
 def call_of(op, dtype, elements):
     if op.startswith("attention"):
         return attention_call(op, dtype, elements)
+    if op in ("matmul", "addmm", "linear") or op.startswith("bmm_"):
+        return product_call(op, dtype, elements)
+    if op.startswith("conv2d"):
+        return convolution_call(op, dtype)
     count = max(elements, 4)
     x = torch.randn(count).to(dtype)
     row = min(count, ROW)
     rows = x.view(-1, row)
     weight, bias = torch.ones(row, dtype=dtype), torch.zeros(row, dtype=dtype)
-    side = int(elements**0.5)
-    if op == "matmul":
-        x = None
     if op == "adamw":
         return adamw_call(elements)
     order = torch.arange(rows.shape[0]) * 7919 % rows.shape[0]
@@ -79,7 +104,6 @@ def call_of(op, dtype, elements):
         "log_softmax": lambda: torch.log_softmax(rows, 1),
         "layer_norm": lambda: F.layer_norm(rows, (row,), weight, bias),
         "rms_norm": lambda: F.rms_norm(rows, (row,), weight, 1e-5),
-        "matmul": (lambda a: lambda: torch.matmul(a, a))(torch.randn(side, side).to(dtype)) if op == "matmul" else None,
     }[op]
 
 
