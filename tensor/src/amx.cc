@@ -113,6 +113,23 @@ DTRUN_AMX inline void store(const Pairs& pairs, __m512i* tile) {
   for (std::int64_t i = 0; i < kTile; ++i) _mm512_store_si512(tile + i, pairs.rows[i]);
 }
 
+/// What a later step reads.
+DTRUN_AMX inline void fetch_later(const Lines& lines, std::int64_t first, std::int64_t k) {
+  constexpr std::int64_t kRunAhead = 4 * kSide;
+  if (lines.in_runs) {
+    if (k + kRunAhead >= lines.inner) return;
+    const std::int64_t end = std::min(first + kSide, lines.count);
+    for (std::int64_t i = first; i < end; ++i) {
+      __builtin_prefetch(lines.data + i * lines.distance + k + kRunAhead);
+    }
+    return;
+  }
+  const std::int64_t end = std::min(k + 2 * kSide, lines.inner);
+  for (std::int64_t i = k + kSide; i < end; ++i) {
+    __builtin_prefetch(lines.data + i * lines.distance + first);
+  }
+}
+
 /// Both tiles of one step.
 template <Side side>
 DTRUN_AMX inline void pack_step(const Lines& lines, std::int64_t panel, std::int64_t step,
@@ -120,6 +137,7 @@ DTRUN_AMX inline void pack_step(const Lines& lines, std::int64_t panel, std::int
   constexpr bool kPairsInRows = side == Side::left;
   const std::int64_t first = panel * kSide, k = step * kSide;
   auto* const tiles = reinterpret_cast<__m512i*>(packed);
+  fetch_later(lines, first, k);
   Pairs low, high;
   if (lines.in_runs && kPairsInRows) {
     for (std::int64_t i = 0; i < kSide; ++i) {
@@ -186,13 +204,15 @@ struct Operand {
   template <Side side>
   DTRUN_AMX void pack(std::byte* room) {
     packed = room;
-    // Panels beside each other read the same pages.
-    parallel_for(lines.panels(), 4, [this](std::int64_t begin, std::int64_t end) {
+    const auto pack_one = [this](std::int64_t panel, std::int64_t step) {
+      pack_step<side>(lines, panel, step,
+                      place(step / chunk_steps, panel) + step % chunk_steps * kStepBytes);
+    };
+    // What lies in runs is read run by run, else the same numbers of several panels together.
+    const std::int64_t together = lines.in_runs ? 1 : 4;
+    parallel_for(lines.panels(), together, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t step = 0; step < lines.steps(); ++step) {
-        for (std::int64_t panel = begin; panel < end; ++panel) {
-          pack_step<side>(lines, panel, step,
-                          place(step / chunk_steps, panel) + step % chunk_steps * kStepBytes);
-        }
+        for (std::int64_t panel = begin; panel < end; ++panel) pack_one(panel, step);
       }
     });
   }
@@ -301,7 +321,8 @@ class BlockProduct {
   DTRUN_AMX inline void multiply(Steps left, Steps right, std::int64_t steps, const Finish& next,
                                  float* sums) {
     constexpr int kSumStride = kSide * sizeof(float);
-    constexpr std::int64_t kRows = 4;
+    // Spread over the steps: a burst of writes would hold up the tiles' loads.
+    const std::int64_t rows = (kSide + steps - 1) / steps;
     const auto left_row = static_cast<std::size_t>(left.row);
     _tile_zero(0);
     _tile_zero(1);
@@ -314,8 +335,8 @@ class BlockProduct {
       _tile_loadd(7, right.data + kTileBytes, 64);
       _tile_dpbf16ps(1, 4, 7);
       _tile_loadd(5, left.data + left.half, left_row);
-      if (finish_.next < kSide) finish_rows(kRows);
-      if (next.is_last) next.own_rows(step * kRows, kRows, right_.lines.count);
+      if (finish_.next < kSide) finish_rows(rows);
+      if (next.is_last) next.own_rows(step * rows, rows, right_.lines.count);
       ahead_[0].fetch_three();
       ahead_[1].fetch_three();
       _tile_dpbf16ps(2, 5, 6);

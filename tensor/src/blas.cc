@@ -143,43 +143,58 @@ void gemm_of_form(const MatrixView& a, const MatrixView& b, T* result, std::int6
   gemm(a, b, Target<T>{result, distance, form.alpha_as<T>(), form.beta_as<T>()});
 }
 
-/// A side of the result in eight tiles at most, of kTileSide at least.
-std::int64_t tile_of(std::int64_t side) {
-  constexpr std::int64_t kTileSide = 32;
-  const std::int64_t eighth = (side + 7) / 8;
-  return std::max(kTileSide, (eighth + 15) / 16 * 16);
-}
-
-/// Tiles depend on the shape only, and one thread computes each: the same bits for any number of
-/// threads.
-template <typename T>
-void gemm_in_tiles(const MatrixView& a, const MatrixView& b, T* result, const ProductForm& form) {
-  constexpr std::int64_t kSmall = 128 * 128 * 128;
-  if (a.rows * b.columns * a.columns <= kSmall) {
-    return gemm_of_form(a, b, result, b.columns, form);
-  }
-  if (a.rows >= b.columns || a.rows >= 256) {
-    parallel_for(a.rows, tile_of(a.rows), [&](std::int64_t begin, std::int64_t end) {
-      const MatrixView rows{static_cast<const T*>(a.data) + begin * a.row_stride, end - begin,
-                            a.columns, a.row_stride, a.column_stride};
-      gemm_of_form(rows, b, result + begin * b.columns, b.columns,
-                   part_of(form, sizeof(T), begin, 0));
-    });
-    return;
-  }
-  parallel_for(b.columns, tile_of(b.columns), [&](std::int64_t begin, std::int64_t end) {
-    const MatrixView columns{static_cast<const T*>(b.data) + begin * b.column_stride, b.rows,
-                             end - begin, b.row_stride, b.column_stride};
-    gemm_of_form(a, columns, result + begin, b.columns, part_of(form, sizeof(T), 0, begin));
-  });
-}
-
 /// A part of a matrix.
 MatrixView block_of(const MatrixView& from, std::size_t item, std::int64_t row, std::int64_t rows,
                     std::int64_t column, std::int64_t columns) {
   const std::int64_t offset = row * from.row_stride + column * from.column_stride;
   return {static_cast<const std::byte*>(from.data) + offset * static_cast<std::int64_t>(item), rows,
           columns, from.row_stride, from.column_stride};
+}
+
+/// How the result is cut: tiles depend on the shape only, and one thread computes each, so that the
+/// bits are the same for any number of threads. Each packs what it reads of both sides.
+struct Tiles {
+  std::int64_t rows, columns;
+
+  Tiles(std::int64_t of_rows, std::int64_t of_columns) : rows(of_rows), columns(of_columns) {
+    constexpr std::int64_t kLarge = 256;
+    if (of_rows >= kLarge && of_columns >= kLarge) {
+      rows = part(of_rows, 4);
+      columns = part(of_columns, 2);
+    } else if (of_rows >= of_columns || of_rows >= 256) {
+      rows = part(of_rows, 8);
+    } else {
+      columns = part(of_columns, 8);
+    }
+  }
+
+ private:
+  static std::int64_t part(std::int64_t side, std::int64_t parts) {
+    constexpr std::int64_t kLeast = 32;
+    return std::max(kLeast, ((side + parts - 1) / parts + 15) / 16 * 16);
+  }
+};
+
+template <typename T>
+void gemm_in_tiles(const MatrixView& a, const MatrixView& b, T* result, const ProductForm& form) {
+  constexpr std::int64_t kSmall = 128 * 128 * 128;
+  if (a.rows * b.columns * a.columns <= kSmall) {
+    return gemm_of_form(a, b, result, b.columns, form);
+  }
+  const Tiles tiles(a.rows, b.columns);
+  const std::int64_t across = (b.columns + tiles.columns - 1) / tiles.columns;
+  const std::int64_t count = (a.rows + tiles.rows - 1) / tiles.rows * across;
+  parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t row = i / across * tiles.rows, column = i % across * tiles.columns;
+      const std::int64_t rows = std::min(tiles.rows, a.rows - row);
+      const std::int64_t columns = std::min(tiles.columns, b.columns - column);
+      gemm_of_form(block_of(a, sizeof(T), row, rows, 0, a.columns),
+                   block_of(b, sizeof(T), 0, b.rows, column, columns),
+                   result + row * b.columns + column, b.columns,
+                   part_of(form, sizeof(T), row, column));
+    }
+  });
 }
 
 template <typename T>
@@ -330,7 +345,11 @@ void multiply_floats(const MatrixView& a, const MatrixView& b, T* result, const 
 
 void multiply_bf16(const MatrixView& a, const MatrixView& b, BFloat16* result,
                    const ProductForm& form) {
-  if (has_amx()) return multiply_in_amx(a, b, result, form);
+  // Below it, getting the tiles ready takes longer than the products.
+  constexpr std::int64_t kWorthTiles = 20 * 20 * 20;
+  if (has_amx() && a.rows * a.columns * b.columns >= kWorthTiles) {
+    return multiply_in_amx(a, b, result, form);
+  }
   multiply_bf16_in_blocks(a, b, result, form);
 }
 

@@ -203,7 +203,7 @@ LocalTensor add_matmul(const LocalTensor& sum, const LocalTensor& a, const Local
   require_one_device("add_matmul", a, sum);
   if (b.dim() == 1) refuse(a, b, "add_matmul adds to matrices", "unsqueeze(1) the right one");
   if (sum.dtype() != a.dtype()) {
-    refuse(a, b, fmt::format("what it is added to is {}", dtype_name(sum.dtype())),
+    refuse(a, b, fmt::format("the dtypes differ: it is added to {}", dtype_name(sum.dtype())),
            "to() one of them");
   }
   require_fits("add_matmul", factors.alpha, a.dtype());
