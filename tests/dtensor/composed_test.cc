@@ -1,6 +1,7 @@
 // What is made of other operators: products, einsum, views.
 #include <gtest/gtest.h>
 
+#include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -139,6 +140,46 @@ TEST(ProductsTest, EachTakesItsDimsOnly) {
   EXPECT_EQ(difference(addmm(nan, a, b, {.beta = 0}), matmul(a, b), {0, 0}), "");
   expect_refused([&] { mm(a, v); }, "it takes 2 and 2 dims");
   expect_refused([&] { bmm(ones({2, 3, 4}), ones({3, 4, 5})); }, "the batches differ");
+}
+
+TEST(ProductsTest, SumsOfProductsHaveGradientsOnEveryLayout) {
+  const ProductSum factors = {.beta = 2, .alpha = -0.5};
+  const std::vector<Tensor> of_matrices = {numbers({1, 5}, 1), numbers({4, 3}, 2),
+                                           numbers({3, 5}, 3)};
+  const std::vector<Tensor> of_batches = {numbers({4, 5}, 1), numbers({2, 4, 3}, 2),
+                                          numbers({2, 3, 5}, 3)};
+  for (const std::vector<Tensor>& operands : {of_matrices, of_batches}) {
+    for (std::size_t which = 0; which < 3; ++which) {
+      SCOPED_TRACE(which);
+      const Function function = [&](const Tensor& x) {
+        std::vector<Tensor> all = operands;
+        for (Tensor& other : all) {
+          if (!x.is_distributed()) break;
+          other = distribute_tensor(other, x.device_mesh(),
+                                    Placements(x.placements().size(), Replicate()),
+                                    {.source_rank = -1});
+        }
+        all[which] = x;
+        return all[1].dim() == 2 ? addmm(all[0], all[1], all[2], factors)
+                                 : baddbmm(all[0], all[1], all[2], factors);
+      };
+      expect_right(function, operands[which]);
+    }
+  }
+}
+
+TEST(ProductsTest, FactorsAreTakenAsPyTorchTakesThem) {
+  const tensors::TensorOptions integers{.dtype = DType::i64};
+  const Tensor a = ones({2, 2}, integers);
+  EXPECT_EQ(addmm(a * 3, a, a * 2, {.beta = 0.5}).to_vector(), Values(4, 4));
+  EXPECT_EQ(addmm(a * 3, a, a * 2, {.beta = 2.9, .alpha = 1.5}).to_vector(), Values(4, 10));
+  const Tensor x = ones({2, 3}, kOfDoubles), y = ones({3, 4}, kOfDoubles);
+  EXPECT_EQ(addmm(ones({2, 1}, kOfDoubles), x * kNan, y, {.beta = 2, .alpha = 0}).to_vector(),
+            Values(8, 2));
+  expect_refused([&] { addmm(ones({4}), x, y); }, "the dtypes differ");
+  expect_refused([&] { addmm(ones({1, 2, 4}, kOfDoubles), x, y); }, "cannot expand shape");
+  expect_refused([&] { addmm(ones({5}, kOfDoubles), x, y); }, "cannot expand shape");
+  expect_refused([&] { baddbmm(ones({4}), ones({2, 3, 4}), ones({3, 4, 5})); }, "batches differ");
 }
 
 TEST(ComposedViewsTest, AreTheViewsThatTheyMean) {
