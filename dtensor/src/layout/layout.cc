@@ -116,19 +116,15 @@ Placement Layout::operator[](std::size_t axis) const {
   return Replicate();
 }
 
-int Layout::cuts(int dim) const {
-  return static_cast<int>(std::ranges::count_if(slots_, [dim](const Slot& slot) {
-    return slot.kind == Placement::Kind::shard && slot.value == dim;
-  }));
-}
-
 void Layout::set(std::size_t axis, const Placement& placement) {
   Slot& slot = slots_[axis];
   if (is_shard(axis)) {
+    const Slot left = slot;
     for (Slot& other : slots_) {
-      const bool inside = other.kind == Placement::Kind::shard && other.value == slot.value &&
-                          other.depth > slot.depth;
-      if (inside) --other.depth;
+      const auto is_inside = static_cast<unsigned>(other.kind == Placement::Kind::shard) &
+                             static_cast<unsigned>(other.value == left.value) &
+                             static_cast<unsigned>(other.depth > left.depth);
+      other.depth = static_cast<std::uint8_t>(other.depth - is_inside);
     }
     slot = {};
   }

@@ -14,6 +14,8 @@ using tensors::Shape;
 
 /// Below that a longer look costs about as much as it may spare.
 constexpr double kWorthALongerLook = 5e-5;
+/// Where so many states lie on the way without detours, a look at detours, too, would be given up.
+constexpr std::size_t kTooManyForDetours = 1024;
 
 /// Axes of one rank cut and reduce nothing.
 Layout without_single_axes(Layout layout, const std::vector<int>& mesh_shape) {
@@ -32,10 +34,11 @@ bool makes_whole_in_between(const Route& route, const Layout& to) {
 
 std::vector<Move> cheapest_moves(const SearchGround& ground, const Layout& from, const Layout& to) {
   Route direct = *cheapest_route(ground, from, to, Detours::none);
-  if (direct.cost.seconds < kWorthALongerLook || !makes_whole_in_between(direct, to)) {
+  if (direct.cost.seconds < kWorthALongerLook || direct.states > kTooManyForDetours ||
+      !makes_whole_in_between(direct, to)) {
     return std::move(direct.moves);
   }
-  std::optional<Route> wide = cheapest_route(ground, from, to, Detours::any_dim);
+  std::optional<Route> wide = cheapest_route(ground, from, to, Detours::any_dim, direct.cost);
   return wide ? std::move(wide->moves) : std::move(direct.moves);
 }
 

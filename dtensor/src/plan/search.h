@@ -2,6 +2,7 @@
 // along one axis. A* over them is exact: no axis comes to its target for less than is assumed.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Move {
 struct Route {
   PlanCost cost;
   std::vector<Move> moves;
+  std::size_t states = 0;  ///< that were seen
 };
 
 /// Where an axis that is on its way may be.
@@ -32,9 +34,13 @@ struct SearchGround {
   const CostModel& costs;
 };
 
+inline constexpr PlanCost kAnyCost{std::numeric_limits<double>::infinity(), 0};
+
 /// Both layouts have Replicate on axes of one rank. None where there would be too many states to
 /// look at, which happens with detours only.
+/// @param most what a way that is known costs: dearer ones are not looked at
 std::optional<Route> cheapest_route(const SearchGround& ground, const Layout& from,
-                                    const Layout& to, Detours detours);
+                                    const Layout& to, Detours detours,
+                                    const PlanCost& most = kAnyCost);
 
 }  // namespace dtrun::dtensor

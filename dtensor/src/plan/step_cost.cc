@@ -1,6 +1,7 @@
 #include "plan/step_cost.h"
 
 #include <algorithm>
+#include <array>
 
 namespace dtrun::dtensor {
 namespace {
@@ -15,16 +16,21 @@ PlanCost collective(double elements, std::int64_t item_bytes, const LinkRate& li
 
 }  // namespace
 
+// A chunk of a chunk, each rounded up, is as long as one chunk of as many parts as both together.
+// Without branches, which nobody could foretell: a search asks thousands of times.
 double fullest_elements(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
                         const Layout& layout) {
+  std::array<std::int64_t, Layout::kMaxAxes> parts;
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+    parts[axis] = layout.is_shard(axis) ? mesh_shape[axis] : 1;
+  }
   double product = 1;
   for (std::size_t dim = 0; dim < global_shape.size(); ++dim) {
-    std::int64_t size = global_shape[dim];
+    std::int64_t cuts = 1;
     for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
-      if (!layout.is_shard(axis) || layout.dim(axis) != static_cast<int>(dim)) continue;
-      size = size / mesh_shape[axis] + (size % mesh_shape[axis] != 0 ? 1 : 0);
+      cuts *= layout.dim(axis) == static_cast<int>(dim) ? parts[axis] : 1;
     }
-    product *= static_cast<double>(size);
+    product *= static_cast<double>((global_shape[dim] + cuts - 1) / cuts);
   }
   return product;
 }

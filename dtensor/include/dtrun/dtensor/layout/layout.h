@@ -41,8 +41,26 @@ class Layout {
   int dim(std::size_t axis) const { return slots_[axis].value; }
   /// Of a sharded axis: how many others cut its dim before it does.
   int depth(std::size_t axis) const { return slots_[axis].depth; }
+  /// A bit for each axis that is not whole, nor as in the other layout of as many axes: another
+  /// placement, or elsewhere in its dim's order.
+  unsigned strays_from(const Layout& other) const {
+    unsigned strays = 0;
+    for (std::size_t axis = 0; axis < kMaxAxes; ++axis) {
+      const auto own = std::bit_cast<std::uint32_t>(slots_[axis]);
+      const auto wanted = std::bit_cast<std::uint32_t>(other.slots_[axis]);
+      strays |= (static_cast<unsigned>(own != wanted) & static_cast<unsigned>(own != 0)) << axis;
+    }
+    return strays;
+  }
   /// How many axes cut the dim.
-  int cuts(int dim) const;
+  int cuts(int dim) const {
+    int count = 0;
+    for (const Slot& slot : slots_) {
+      count += static_cast<int>(slot.kind == Placement::Kind::shard) &
+               static_cast<int>(slot.value == dim);
+    }
+    return count;
+  }
   /// Of a sharded axis: none cuts its dim after it.
   bool is_innermost(std::size_t axis) const { return depth(axis) + 1 == cuts(dim(axis)); }
 
