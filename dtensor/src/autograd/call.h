@@ -2,6 +2,7 @@
 // a gradient is wanted.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -64,11 +65,20 @@ Tensor call(const Op<A, V>& op, std::span<const Tensor* const> inputs, const A& 
 
 /// A result that was made by other means, outside the graph, as the operator's.
 template <typename A, typename V>
+Tensor recorded(const Op<A, V>& op, std::span<const Tensor* const> inputs, Tensor result,
+                const A& attributes, const V& numbers = {}) {
+  const auto wants_gradient = [](const Tensor* input) { return input->requires_grad(); };
+  if (Graph::is_on() && std::ranges::any_of(inputs, wants_gradient)) {
+    record(op, inputs, result, attributes, numbers);
+  }
+  return result;
+}
+template <typename A, typename V>
 Tensor recorded(const Op<A, V>& op, const Tensor& input, Tensor result, const A& attributes,
                 const V& numbers = {}) {
   const Tensor* const inputs[] = {&input};
-  if (input.requires_grad() && Graph::is_on()) record(op, inputs, result, attributes, numbers);
-  return result;
+  return recorded(op, std::span<const Tensor* const>(inputs), std::move(result), attributes,
+                  numbers);
 }
 
 template <typename A, typename V>

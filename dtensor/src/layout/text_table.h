@@ -46,7 +46,7 @@ inline std::string grouped_digits(std::int64_t number) {
   std::string text = std::to_string(number);
   for (std::size_t end = text.size(); end > 3 + (number < 0 ? 1U : 0U);) {
     end -= 3;
-    text.insert(end, ",");
+    text.insert(end, 1, ',');
   }
   return text;
 }

@@ -1,5 +1,5 @@
-// layer_norm and rms_norm: fused kernels, forward and backward. A gradient that is to be part of a
-// graph itself is a formula of public operations instead.
+// layer_norm and rms_norm: fused kernels, forward and backward, of whole rows. A gradient that is
+// to be part of a graph itself is a formula of public operations instead.
 #include <limits>
 
 #include "autograd/call.h"
@@ -8,14 +8,13 @@
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "dtrun/tensor/ops/rows.h"
+#include "ops/norm_of_cut.h"
 
 namespace dtrun::dtensor {
 namespace {
 
 using base::Error;
 using base::ErrorCode;
-
-enum class NormForm : std::uint8_t { layer, root_mean_square };
 
 struct NormDims {
   NormForm form;
@@ -117,8 +116,24 @@ Tensors norm_formula(const NormContext& c) {
   return gradients;
 }
 
+CutNorm cut_norm(const NormDims& a, const NormEps& v) {
+  return {a.form, a.dims, v.eps};
+}
+
+Tensors gradients_of_cut(const NormContext& c) {
+  const Tensor weight = c.inputs() > 1 ? c.input(1) : Tensor();
+  const CutNormGradients found =
+      norm_gradients_of_cut(c.grad(), c.input(0), cut_norm(c.attributes(), c.numbers()), weight);
+  Tensors gradients = {found.x};
+  if (c.inputs() > 1)
+    gradients.push_back(sum_to(found.gradient * found.normalized, c.shape(1)).to(c.dtype(1)));
+  if (c.inputs() > 2) gradients.push_back(sum_to(found.gradient, c.shape(2)).to(c.dtype(2)));
+  return gradients;
+}
+
 Tensors norm_gradients(const NormContext& c) {
   if (Graph::is_on()) return norm_formula(c);
+  if (has_cut_rows(c.input(0), c.attributes().dims)) return gradients_of_cut(c);
   const Tensor g = c.grad(), x = c.input(0);
   const Tensor weight = c.inputs() > 1 ? c.input(1) : Tensor();
   const Tensor* const inputs[] = {&g, &x, &weight};
@@ -145,6 +160,16 @@ constexpr Op<NormDims, NormEps> kNorm{
     },
     .backward = norm_gradients,
     .saves = saves_inputs(0, 1)};
+
+/// @param inputs x, [weight, [bias]]
+Tensor normed(std::span<const Tensor* const> inputs, const NormDims& dims, const NormEps& eps) {
+  const Tensor& x = *inputs[0];
+  if (!has_cut_rows(x, dims.dims)) return call(kNorm, inputs, dims, eps);
+  const Tensor none;
+  const Tensor& weight = inputs.size() > 1 ? *inputs[1] : none;
+  const Tensor& bias = inputs.size() > 2 ? *inputs[2] : none;
+  return recorded(kNorm, inputs, norm_of_cut(x, cut_norm(dims, eps), weight, bias), dims, eps);
+}
 
 void check_norm(const char* op, const Tensor& a, const Shape& normalized, const Tensor& parameter) {
   const std::size_t dims = normalized.size();
@@ -177,12 +202,12 @@ Tensor layer_norm(const Tensor& a, const Shape& normalized_shape, const Tensor& 
   check_norm("layer_norm", a, normalized_shape, bias);
   const NormDims dims{NormForm::layer, static_cast<int>(normalized_shape.size())};
   const NormEps numbers{eps};
+  const Tensor* const inputs[] = {&a, &weight, &bias};
   if (!weight.defined()) {
-    const Tensor normalized = call(kNorm, a, dims, numbers);
+    const Tensor normalized = normed({inputs, 1}, dims, numbers);
     return bias.defined() ? add(normalized, bias).to(a.dtype()) : normalized;
   }
-  const Tensor* const inputs[] = {&a, &weight, &bias};
-  return call(kNorm, std::span<const Tensor* const>(inputs, bias.defined() ? 3 : 2), dims, numbers);
+  return normed({inputs, bias.defined() ? 3UL : 2UL}, dims, numbers);
 }
 
 Tensor rms_norm(const Tensor& a, const Shape& normalized_shape, const Tensor& weight,
@@ -192,7 +217,8 @@ Tensor rms_norm(const Tensor& a, const Shape& normalized_shape, const Tensor& we
   const double smallest = a.dtype() == DType::f64 ? std::numeric_limits<double>::epsilon()
                                                   : std::numeric_limits<float>::epsilon();
   const NormEps numbers{eps.value_or(smallest)};
-  return weight.defined() ? call(kNorm, a, weight, dims, numbers) : call(kNorm, a, dims, numbers);
+  const Tensor* const inputs[] = {&a, &weight};
+  return normed({inputs, weight.defined() ? 2UL : 1UL}, dims, numbers);
 }
 
 }  // namespace dtrun::dtensor

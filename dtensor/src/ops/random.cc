@@ -34,7 +34,7 @@ constexpr Op<None, Drop> kDropout{
       return {call(kDropout, c.grad(), None{}, c.numbers())};
     }};
 
-void require_floating(std::string_view op, DType dtype) {
+void require_floating_numbers(std::string_view op, DType dtype) {
   if (tensors::is_floating_point(dtype)) return;
   throw Error(ErrorCode::kInvalidArgument,
               std::string(op) + " of " + std::string(tensors::dtype_name(dtype)) + " numbers",
@@ -68,14 +68,14 @@ Tensor randn(const Shape& shape, TensorOptions options) {
   return randn(shape, next_random_key(), options);
 }
 Tensor randn(const Shape& shape, RandomKey key, TensorOptions options) {
-  require_floating("randn", options.dtype);
+  require_floating_numbers("randn", options.dtype);
   return tensors::randn(shape, key, options);
 }
 Tensor rand(const Shape& shape, TensorOptions options) {
   return rand(shape, next_random_key(), options);
 }
 Tensor rand(const Shape& shape, RandomKey key, TensorOptions options) {
-  require_floating("rand", options.dtype);
+  require_floating_numbers("rand", options.dtype);
   return tensors::rand_block(RandomBlock::whole(shape), key, options);
 }
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOptions options) {
@@ -96,14 +96,14 @@ Tensor randperm(std::int64_t n, RandomKey key, TensorOptions options) {
 
 Tensor randn(const Shape& shape, RandomKey key, const DeviceMesh& mesh,
              const Placements& placements, DType dtype) {
-  require_floating("randn", dtype);
+  require_floating_numbers("randn", dtype);
   return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
     return tensors::randn_block(shape, box.offsets, box.shape, key, options);
   });
 }
 Tensor rand(const Shape& shape, RandomKey key, const DeviceMesh& mesh, const Placements& placements,
             DType dtype) {
-  require_floating("rand", dtype);
+  require_floating_numbers("rand", dtype);
   return make_parts(shape, mesh, placements, dtype, [&](const Box& box, TensorOptions options) {
     return tensors::rand_block(block_of(shape, box), key, options);
   });

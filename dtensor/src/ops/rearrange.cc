@@ -1,10 +1,16 @@
-// flip, roll, tril, triu and pad: what moves along a dim has it whole; a triangle may be cut in any
-// way, for a part knows where it begins.
+// flip, roll, tril, triu and pad. Along a cut dim flip and roll let only the elements travel that
+// come to another rank; pad has it whole. A triangle may be cut in any way, for a part knows where
+// it begins.
+#include <algorithm>
+
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/tensor/ops/index.h"
+#include "ops/cut_line.h"
 #include "ops/elementwise.h"
+#include "ops/reduced_dims.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -61,6 +67,45 @@ constexpr Op<FlippedDims, Shifts> kRoll{
       return {roll(c.grad(), back, c.attributes().dims)};
     },
     .partial_gradient = PartialGradient::passed_on};
+
+bool is_cut_along_any(const Tensor& a, const std::vector<int>& dims) {
+  return std::ranges::any_of(dims, [&](int dim) { return is_cut_along(a, dim); });
+}
+
+bool has_one_twice(std::vector<int> dims) {
+  std::ranges::sort(dims);
+  return std::ranges::adjacent_find(dims) != dims.end();
+}
+
+Tensor flip_of_cut(const Tensor& a, const std::vector<int>& dims) {
+  const NoGrad no_grad;
+  std::vector<int> whole;
+  std::ranges::copy_if(dims, std::back_inserter(whole),
+                       [&](int dim) { return !is_cut_along(a, dim); });
+  Tensor result = whole.empty() ? a : call(kFlip, a, FlippedDims{whole});
+  for (const int dim : dims) {
+    if (!is_cut_along(a, dim)) continue;
+    result = moved_along(result, dim, {{0, 0, a.size(dim)}}, BlockOrder::reversed);
+  }
+  return result;
+}
+
+Tensor roll_of_cut(const Tensor& a, const std::vector<std::int64_t>& shifts,
+                   const std::vector<int>& dims) {
+  const NoGrad no_grad;
+  Tensor result = a;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    const int dim = dims[i];
+    const std::int64_t size = a.size(dim);
+    if (!is_cut_along(a, dim)) {
+      result = call(kRoll, result, FlippedDims{{dim}}, Shifts{{shifts[i]}});
+    } else if (size > 0) {
+      const std::int64_t by = (shifts[i] % size + size) % size;
+      result = moved_along(result, dim, {{0, by, size - by}, {size - by, 0, by}}, BlockOrder::kept);
+    }
+  }
+  return result;
+}
 
 struct Diagonal {
   std::int64_t above;
@@ -139,11 +184,19 @@ Tensor flip(const Tensor& a, const std::vector<int>& dims) {
     for (const int dim : dims) tensors::normalize_dim(dim, 1);
     return a.clone();
   }
-  return call(kFlip, a, FlippedDims{normalized_dims(a, dims)});
+  const FlippedDims flipped{normalized_dims(a, dims)};
+  if (!is_cut_along_any(a, flipped.dims) || has_one_twice(flipped.dims)) {
+    return call(kFlip, a, flipped);
+  }
+  return recorded(kFlip, a, flip_of_cut(a, flipped.dims), flipped);
 }
 Tensor roll(const Tensor& a, const std::vector<std::int64_t>& shifts,
             const std::vector<int>& dims) {
-  return call(kRoll, a, FlippedDims{normalized_dims(a, dims)}, Shifts{shifts});
+  const FlippedDims rolled{normalized_dims(a, dims)};
+  if (!is_cut_along_any(a, rolled.dims) || shifts.size() != rolled.dims.size()) {
+    return call(kRoll, a, rolled, Shifts{shifts});
+  }
+  return recorded(kRoll, a, roll_of_cut(a, shifts, rolled.dims), rolled, Shifts{shifts});
 }
 Tensor tril(const Tensor& a, std::int64_t diagonal) {
   return call(kTril, a, None{}, Diagonal{diagonal});

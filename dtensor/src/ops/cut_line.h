@@ -1,0 +1,23 @@
+// What moves along a dim that is cut: each rank gets just the elements that come to its part, in
+// one all_to_all.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dtrun/dtensor/autograd/tensor.h"
+
+namespace dtrun::dtensor {
+
+/// Elements along a dim and where they come to be.
+struct BlockMove {
+  std::int64_t from;
+  std::int64_t to;
+  std::int64_t length;
+};
+enum class BlockOrder : std::uint8_t { kept, reversed };
+
+/// Lies as `a` does. Outside the graph. @param moves come to each place of the dim once
+Tensor moved_along(const Tensor& a, int dim, const std::vector<BlockMove>& moves, BlockOrder order);
+
+}  // namespace dtrun::dtensor
