@@ -1,12 +1,15 @@
 // dtrun-plan: what a redistribution would do, for any number of ranks, without any of them.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/layout/notation.h"
+#include "dtrun/dtensor/layout/sharding_picture.h"
 #include "dtrun/dtensor/plan/explanation.h"
 #include "dtrun/dtensor/plan/link_file.h"
 #include "launch/exit_code.h"
@@ -28,6 +31,7 @@ struct Options {
   std::vector<std::string> link;
   std::string link_file;
   bool json = false;
+  bool draw = false;
 };
 
 void add_options(CLI::App& app, Options& options) {
@@ -65,7 +69,8 @@ void add_options(CLI::App& app, Options& options) {
                  "1e9}, \"*\": ...}")
       ->excludes(link)
       ->type_name("FILE");
-  app.add_flag("--json", options.json, "an object instead of a page");
+  CLI::Option* const json = app.add_flag("--json", options.json, "an object instead of a page");
+  app.add_flag("--draw", options.draw, "who holds what before and after, too")->excludes(json);
 }
 
 std::vector<dtensor::LinkRate> links_of(const Options& options) {
@@ -120,6 +125,15 @@ dtensor::PlanQuestion question_of(const Options& options) {
   return question;
 }
 
+void draw(const dtensor::PlanQuestion& question) {
+  const bool in_color = ::isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
+  for (const dtensor::Layout& layout : {question.from, question.to}) {
+    fmt::print("\n{}", dtensor::sharding_text(
+                           {question.shape, question.mesh_shape, layout},
+                           in_color ? dtensor::Colors::terminal : dtensor::Colors::none));
+  }
+}
+
 int run(int argc, char** argv) {
   Options options;
   CLI::App app(
@@ -141,6 +155,7 @@ int run(int argc, char** argv) {
   }
   const dtensor::PlanExplanation explanation = dtensor::explain_plan(question_of(options));
   fmt::print("{}", options.json ? explanation.to_json() + "\n" : explanation.to_string());
+  if (options.draw) draw(explanation.question);
   return 0;
 }
 
