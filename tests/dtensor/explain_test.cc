@@ -10,6 +10,7 @@
 #include "dtrun/dtensor/move/strict_scope.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "support/rank_threads.h"
@@ -86,6 +87,29 @@ TEST(ExplainTest, AProgramOfSeveralOperatorsIsToldInItsOrder) {
     program();
     EXPECT_EQ(counter.get_total_counts(), told.collectives()) << counter << told;
     EXPECT_EQ(counter.get_total_bytes(), told.bytes_sent()) << counter << told;
+  });
+}
+
+TEST(ExplainTest, NothingIsWrittenAndNoRandomNumberIsTaken) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor a = ones({8, 6}, mesh, {Shard(1)}), b = ones({8, 6}, mesh, {Shard(0)});
+    const Tensor plain = Tensor(tensors::ones({3}));
+    const RandomState before = random_state();
+    // On one rank only: it is not collective.
+    if (group.rank() == 0) {
+      const CallsExplanation told = explain([&] {
+        a.add_(b);
+        a.mul_(2);
+        a.zero_();
+        plain.add_(1);
+        dropout(a, {.p = 0.5, .training = true});
+      });
+      EXPECT_GE(told.collectives(), 1) << told;
+    }
+    EXPECT_EQ(random_state(), before);
+    EXPECT_EQ(plain.to_vector()[0], 1);
+    EXPECT_EQ(a.full_tensor().to_vector(), std::vector<double>(48, 1));
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "dispatch/choice_observer.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/autograd/random_state.h"
 #include "mesh/mesh_body.h"
 #include "move/cause.h"
 #include "move/move_observer.h"
@@ -134,6 +135,7 @@ PlanExplanation explain(const Tensor& x, const Placements& placements, const Sha
 
 CallsExplanation explain(const std::function<void()>& function) {
   const NoGrad no_grad;
+  const RandomScope scope(random_state());
   Rehearsal rehearsal;
   function();
   return std::move(rehearsal.explanation);

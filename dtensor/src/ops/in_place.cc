@@ -14,6 +14,7 @@
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/ops.h"
 #include "move/cause.h"
+#include "move/move_observer.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -105,6 +106,7 @@ const Tensor& assign(const Tensor& target, const Tensor& result) {
   if (target.is_distributed()) {
     fitting = fitting.redistribute(target.placements(), target.spec().shard_order());
   }
+  if (MoveObserver::rehearsing()) return target;
   target.local().copy_(fitting.local());
   target.local().storage()->count_write();
   if (Graph::is_on()) {
@@ -125,7 +127,7 @@ const Tensor& in_place(const char* name, const Tensor& target, Others others, Op
   for (const Tensor* other : others) check_not_shared(name, target, *other);
   if constexpr (!std::is_null_pointer_v<Kernel>) {
     if (is_in_step(target, others)) {
-      kernel(target.local());
+      if (!MoveObserver::rehearsing()) kernel(target.local());
       return target;
     }
   }
@@ -339,6 +341,7 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
 
 const Tensor& Tensor::fill_(Scalar value) const {
   check_writable("fill_", *this);
+  if (MoveObserver::rehearsing()) return *this;
   if (is_distributed() && without_partials(placements()) != placements()) {
     // The parts make up the value.
     const NoGrad no_grad;

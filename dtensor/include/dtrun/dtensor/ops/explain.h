@@ -58,7 +58,9 @@ struct CallsExplanation {
 
 /// Of all that `function` calls on distributed tensors: explain([&] { return matmul(a, b); }). It
 /// is run, but instead of what other ranks hold it sees zeros: results mean nothing, and a shape
-/// that depends on values (indices of a mask) may differ. No gradient is recorded.
+/// that depends on values (indices of a mask) may differ. No gradient is recorded, operators in
+/// place write nothing, random numbers are drawn anew afterwards. What `function` asks of a
+/// ProcessGroup itself is done.
 CallsExplanation explain(const std::function<void()>& function);
 
 std::ostream& operator<<(std::ostream& out, const CallsExplanation& explanation);
