@@ -213,8 +213,11 @@ MatrixView widened(const MatrixView& from, float* room) {
   const bool in_rows = operand.runs == Runs::rows;
   const std::int64_t lines = in_rows ? from.rows : from.columns;
   const std::int64_t length = in_rows ? from.columns : from.rows;
-  for (std::int64_t i = 0; i < lines; ++i) {
-    widen_run(static_cast<const T*>(from.data) + i * operand.leading, room + i * length, length);
+  // Lines without gaps are one.
+  const bool is_one = operand.leading == length;
+  for (std::int64_t i = 0; i < (is_one ? 1 : lines); ++i) {
+    widen_run(static_cast<const T*>(from.data) + i * operand.leading, room + i * length,
+              is_one ? lines * length : length);
   }
   return in_rows ? MatrixView{room, lines, length, length, 1}
                  : MatrixView{room, length, lines, 1, length};
@@ -273,8 +276,10 @@ void multiply_half_block(const MatrixView& a, const MatrixView& b, T* result, st
          Target<float>{room.sums(), b.columns, 1, k == 0 ? 0.0f : 1.0f});
   }
   shape_rows<T>(form, a.rows, b.columns, room.sums());
-  for (std::int64_t i = 0; i < a.rows; ++i) {
-    round_run(room.sums() + i * b.columns, result + i * distance, b.columns);
+  const bool is_one = distance == b.columns;
+  for (std::int64_t i = 0; i < (is_one ? 1 : a.rows); ++i) {
+    round_run(room.sums() + i * b.columns, result + i * distance,
+              is_one ? a.rows * b.columns : b.columns);
   }
 }
 
