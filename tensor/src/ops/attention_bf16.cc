@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/attention_bf16_kernel.h"
 #include "ops/attention_bf16_operand.h"
 #include "ops/attention_scores.h"
 
@@ -19,6 +20,7 @@ class Bf16Attention {
         output_(result.output, DType::f32),
         logsumexp_(result.logsumexp.data_as<float>()),
         scale_(static_cast<float>(form.scale)),
+        scales_late_(scale_ > 0 && !form.mask.defined()),
         visible_(query, key, form),
         keys_(key_, PairedBlocks::Over::columns),
         values_(value_, PairedBlocks::Over::rows) {}
@@ -64,8 +66,8 @@ class Bf16Attention {
     }
     for (std::int64_t r = 0; r < rows; ++r) {
       float* const row = room.results + r * columns;
-      logsumexp_[head * query_.rows() + first + r] =
-          finish_row(row, value_.columns(), room.greatest[r], room.total + r * kTileLanes);
+      logsumexp_[head * query_.rows() + first + r] = finish_row(
+          row, value_.columns(), late_scale() * room.greatest[r], room.total + r * kTileLanes);
       output_.store(output_.at(head, first + r), row, value_.columns());
     }
   }
@@ -79,26 +81,20 @@ class Bf16Attention {
     const ScoreTile<float> tile{room.scores, kKeys, rows, in_bf16_inner(keys)};
     multiply_bf16({room.scores, kKeys, room.queries, numbers, keys_.at(head, first_key / kKeys),
                    keys_.row_step(), tile_rows, tile.columns, numbers, TileSum::fresh});
-    AttentionKernels<float>::scale(room.scores, scale_, rows * kKeys);
+    if (!scales_late_) AttentionKernels<float>::scale(room.scores, scale_, rows * kKeys);
     visible_.apply(tile, head, first, first_key, keys);
-    AttentionKernels<float>::weigh(tile,
-                                   {room.greatest, room.total, room.results, columns, columns});
-    round_weights(room, rows);
+    weigh_in_bf16(tile, late_scale(), {room.greatest, room.total, room.results, columns, columns},
+                  room.weights, kKeys);
     multiply_bf16({room.results, columns, room.weights, kKeys, values_.at(head, first_key / kKeys),
                    values_.row_step(), tile_rows, columns, tile.columns, TileSum::added});
   }
 
-  void round_weights(const Room& room, std::int64_t rows) const {
-    static const RowKernel round = copy_kernel(DType::bf16, DType::f32);
-    char* const operands[] = {reinterpret_cast<char*>(room.weights),
-                              reinterpret_cast<char*>(room.scores)};
-    const std::int64_t steps[] = {sizeof(BFloat16), sizeof(float)};
-    round(operands, steps, rows * kKeys);
-  }
+  float late_scale() const { return scales_late_ ? scale_ : 1; }
 
   HeadMatrices query_, key_, value_, output_;
   float* logsumexp_;
   float scale_;
+  bool scales_late_;  ///< in the pass that weighs: what a mask adds is not scaled
   Visible<float> visible_;
   PairedBlocks keys_, values_;
 };

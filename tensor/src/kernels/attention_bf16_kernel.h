@@ -1,0 +1,16 @@
+// What attention of bf16 does with a tile of scores, where the processor has tiles for bf16.
+#pragma once
+
+#include "half.h"
+#include "kernels/attention_kernel.h"
+
+namespace dtrun::tensors {
+
+/// weights = exp(factor * (score - greatest)), rounded after they are summed; 0 while a query has
+/// seen nothing. AttentionKernels::weigh, the scale before it and the rounding after it in one
+/// pass. Columns come in groups of kBf16Inner. Only where has_bf16_tiles().
+/// @param factor > 0
+void weigh_in_bf16(const ScoreTile<float>& scores, float factor, const SeenKeys<float>& seen,
+                   BFloat16* weights, std::int64_t weights_row);
+
+}  // namespace dtrun::tensors
