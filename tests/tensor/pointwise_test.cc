@@ -125,6 +125,18 @@ TEST_F(PointwiseTest, FunctionsAreWithinAFewUnitsInTheLastPlace) {
   }
 }
 
+TEST_F(PointwiseTest, TheGradientOfGeluIsThatOfF64) {
+  const LocalTensor x = every_so_many_floats(65521);
+  const LocalTensor found = gelu_backward(full({}, 1), x);
+  const LocalTensor exact = gelu_backward(full({}, 1, {DType::f64}), x.to(DType::f64));
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const double got = found.data_as<const float>()[i], right = exact.data_as<const double>()[i];
+    ASSERT_EQ(std::isnan(got), std::isnan(right)) << x.data_as<const float>()[i];
+    if (std::isnan(right)) continue;
+    ASSERT_NEAR(got, right, 4e-7) << x.data_as<const float>()[i];
+  }
+}
+
 TEST_F(PointwiseTest, Bfloat16IsWhatF32IsRounded) {
   const LocalTensor x = every_so_many_floats(65521).to(DType::bf16);
   for (const Exact& each : kExact) {

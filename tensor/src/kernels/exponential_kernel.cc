@@ -39,7 +39,7 @@ const MapOperator kTanhBackward{"tanh_backward", Domain::floating, MapFunction::
 const MapOperator kSiluBackward{"silu_backward", Domain::floating, MapFunction::silu_backward,
                                 two_floating<formulas::SiluBackward>()};
 const MapOperator kGeluBackward{"gelu_backward", Domain::floating, MapFunction::gelu_backward,
-                                two_floating<formulas::GeluBackward>()};
+                                two_wide<MapFunction::gelu_backward, formulas::GeluBackward>()};
 const MapOperator kGeluTanhBackward{"gelu_backward", Domain::floating,
                                     MapFunction::gelu_tanh_backward,
                                     two_floating<formulas::GeluTanhBackward>()};

@@ -116,6 +116,15 @@ DTRUN_WIDE inline __m512 gelu_tanh_of(__m512 x) {
   return half_of(x, tanh_of(_mm512_mul_ps(_mm512_set1_ps(0.79788456080286535588f), sum)));
 }
 
+/// g * (probability + x * density), of the normal distribution.
+DTRUN_WIDE inline __m512 gelu_gradient_of(__m512 g, __m512 x) {
+  const __m512 half = _mm512_set1_ps(0.5f);
+  const __m512 of_erf = erf_of(_mm512_mul_ps(x, _mm512_set1_ps(0.70710678118654752440f)));
+  const __m512 power = exp_of(_mm512_mul_ps(_mm512_mul_ps(x, x), _mm512_set1_ps(-0.5f)));
+  const __m512 density = _mm512_mul_ps(_mm512_set1_ps(0.39894228040143267794f), power);
+  return _mm512_mul_ps(g, _mm512_fmadd_ps(x, density, _mm512_fmadd_ps(half, of_erf, half)));
+}
+
 template <MapFunction kFunction>
 DTRUN_WIDE inline __m512 value_of(__m512 x) {
   if constexpr (kFunction == MapFunction::exp) return exp_of(x);
@@ -167,6 +176,16 @@ DTRUN_WIDE void run_wide_f32(void* out, const void* const* in, std::int64_t coun
   }
 }
 
+DTRUN_WIDE void run_gelu_backward(void* out, const void* const* in, std::int64_t count,
+                                  const MapNumbers&) {
+  float* const to = static_cast<float*>(out);
+  const float* const g = static_cast<const float*>(in[0]);
+  const float* const x = static_cast<const float*>(in[1]);
+  for (std::int64_t i = 0; i < count; i += kLanes) {
+    _mm512_storeu_ps(to + i, gelu_gradient_of(_mm512_loadu_ps(g + i), _mm512_loadu_ps(x + i)));
+  }
+}
+
 template <MapFunction kFunction>
 DTRUN_WIDE void run_wide_bf16(void* out, const void* const* in, std::int64_t count,
                               const MapNumbers&) {
@@ -208,6 +227,8 @@ MapRun wide_run(MapFunction function, DType dtype) {
       return run_of<MapFunction::sigmoid>(dtype);
     case MapFunction::silu:
       return run_of<MapFunction::silu>(dtype);
+    case MapFunction::gelu_backward:
+      return dtype == DType::f32 ? &run_gelu_backward : nullptr;
     default:
       return nullptr;
   }

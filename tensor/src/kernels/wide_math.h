@@ -26,4 +26,16 @@ constexpr MapRuns one_wide() {
       .with(DType::bf16, &map_wide<kFunction, F, BFloat16>);
 }
 
+/// Of f32.
+template <MapFunction kFunction, typename F>
+void map_two_wide(void* out, const void* const* in, std::int64_t count, const MapNumbers& numbers) {
+  static const MapRun wide = wide_run(kFunction, DType::f32);
+  if (wide != nullptr) return wide(out, in, count, numbers);
+  map_two<F, float, float, float>(out, in, count, numbers);
+}
+template <MapFunction kFunction, typename F>
+constexpr MapRuns two_wide() {
+  return two_floating<F>().with(DType::f32, &map_two_wide<kFunction, F>);
+}
+
 }  // namespace dtrun::tensors
