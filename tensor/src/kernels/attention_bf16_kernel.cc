@@ -94,7 +94,21 @@ DTRUN_BF16 void weigh_rows_in_bf16(const ScoreTile<float>& scores, float factor,
   }
 }
 
+DTRUN_BF16 void pair_rows_of_bf16(BFloat16* result, const BFloat16* first, const BFloat16* second,
+                                  std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += kTileLanes) {
+    const __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)(first + i)));
+    const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)(second + i)));
+    _mm512_storeu_si512(result + 2 * i, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+  }
+}
+
 }  // namespace
+
+void pair_bf16(BFloat16* result, const BFloat16* first, const BFloat16* second,
+               std::int64_t count) {
+  pair_rows_of_bf16(result, first, second, count);
+}
 
 void weigh_in_bf16(const ScoreTile<float>& scores, float factor, const SeenKeys<float>& seen,
                    BFloat16* weights, std::int64_t weights_row) {
@@ -109,6 +123,9 @@ void weigh_in_bf16(const ScoreTile<float>& scores, float factor, const SeenKeys<
 
 namespace dtrun::tensors {
 
+void pair_bf16(BFloat16*, const BFloat16*, const BFloat16*, std::int64_t) {
+  DT_CHECK(has_bf16_tiles());
+}
 void weigh_in_bf16(const ScoreTile<float>&, float, const SeenKeys<float>&, BFloat16*,
                    std::int64_t) {
   DT_CHECK(has_bf16_tiles());

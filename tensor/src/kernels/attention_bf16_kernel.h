@@ -13,4 +13,8 @@ namespace dtrun::tensors {
 void weigh_in_bf16(const ScoreTile<float>& scores, float factor, const SeenKeys<float>& seen,
                    BFloat16* weights, std::int64_t weights_row);
 
+/// Two rows beside each other: result[count, 2]. Only where has_bf16_tiles().
+/// @param count a multiple of kTileLanes
+void pair_bf16(BFloat16* result, const BFloat16* first, const BFloat16* second, std::int64_t count);
+
 }  // namespace dtrun::tensors

@@ -90,7 +90,7 @@ class AttentionForward {
       const std::int64_t keys = std::min(kKeys, key_.rows() - k);
       const ScoreTile<A> tile{scores, kKeys, rows, in_tile_lanes(keys)};
       multiply_tile(TileProduct<A>{scores, kKeys, queries, numbers, 1, keys_.at(head, k / kKeys),
-                                   kKeys, rows, tile.columns, numbers, TileSum::fresh});
+                                   keys_.width(), rows, tile.columns, numbers, TileSum::fresh});
       visible_.apply(tile, head, first, k, keys);
       AttentionKernels<A>::weigh(tile, {greatest, total, results, columns, columns});
       multiply_tile(TileProduct<A>{results, columns, scores, kKeys, 1, values_.at(head, k),
@@ -243,11 +243,11 @@ class AttentionBackward {
     const A* const queries = queries_.at(head, first);
     const A* const gradients = gradients_.at(head, first);
     multiply_tile(TileProduct<A>{tiles.scores, kKeysBackward, queries, queries_.row_step(), 1,
-                                 keys_.at(head, block), kKeysBackward, rows, tile.columns,
+                                 keys_.at(head, block), keys_.width(), rows, tile.columns,
                                  query_.columns(), TileSum::fresh});
     visible_.apply(tile, head, first, first_key, keys);
     multiply_tile(TileProduct<A>{tiles.slopes, kKeysBackward, gradients, gradients_.row_step(), 1,
-                                 values_.at(head, block), kKeysBackward, rows, tile.columns,
+                                 values_.at(head, block), values_.width(), rows, tile.columns,
                                  value_.columns(), TileSum::fresh});
     AttentionKernels<A>::weigh_again(tile, tiles.slopes, logsumexp_ + place,
                                      dots_.template data_as<const A>() + place);
@@ -273,6 +273,12 @@ class AttentionBackward {
   LocalTensor sums_;  ///< of each part's gradients of the queries
 };
 
+/// What is shorter than a tile takes longer to be packed than to be multiplied.
+bool suits_bf16_tiles(const LocalTensor& query, const LocalTensor& key) {
+  return query.dtype() == DType::bf16 && has_bf16_tiles() &&
+         query.size(-2) * key.size(-2) > kBf16Inner * kBf16Inner;
+}
+
 }  // namespace
 
 Attended attention(const LocalTensor& query, const LocalTensor& key, const LocalTensor& value,
@@ -286,7 +292,7 @@ Attended attention(const LocalTensor& query, const LocalTensor& key, const Local
   if (result.logsumexp.numel() == 0) return result;
   if (is_double) {
     AttentionForward<double>(query, key, value, form, result).run();
-  } else if (query.dtype() == DType::bf16 && has_bf16_tiles()) {
+  } else if (suits_bf16_tiles(query, key)) {
     run_bf16_attention(query, key, value, form, result);
   } else {
     AttentionForward<float>(query, key, value, form, result).run();
@@ -307,7 +313,7 @@ AttentionGradients attention_backward(const LocalTensor& gradient, const LocalTe
   const Attended dense{forward.output, forward.logsumexp.contiguous()};
   if (query.dtype() == DType::f64) {
     AttentionBackward<double>(gradient, query, key, value, dense, form, result).run();
-  } else if (query.dtype() == DType::bf16 && has_bf16_tiles()) {
+  } else if (suits_bf16_tiles(query, key)) {
     run_bf16_attention_backward(gradient, query, key, value, dense, form, result);
   } else {
     AttentionBackward<float>(gradient, query, key, value, dense, form, result).run();

@@ -56,9 +56,10 @@ class Bf16Attention {
     room.weights = reinterpret_cast<BFloat16*>(room.greatest + kQueries);
     room.queries = room.weights + kQueries * kKeys;
     load_bf16_rows(query_, query_.at(head, first), room.queries, rows, numbers);
-    std::fill(room.queries + rows * numbers, room.queries + kQueries * numbers, kBf16Zero);
-    std::fill_n(room.weights, kQueries * kKeys, kBf16Zero);
-    std::fill_n(room.results, kQueries * columns, 0.0f);
+    const std::int64_t tile_rows = in_tile_lanes(rows);
+    std::fill(room.queries + rows * numbers, room.queries + tile_rows * numbers, kBf16Zero);
+    std::fill(room.weights + rows * kKeys, room.weights + tile_rows * kKeys, kBf16Zero);
+    std::fill_n(room.results, tile_rows * columns, 0.0f);
     std::fill_n(room.greatest, rows, -std::numeric_limits<float>::infinity());
     std::fill_n(room.total, rows * kTileLanes, 0.0f);
     for (std::int64_t k = 0; k < key_.rows() && !visible_.none(first, rows, k); k += kKeys) {

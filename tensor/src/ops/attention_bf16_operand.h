@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/attention_bf16_kernel.h"
 #include "kernels/bf16_product.h"
 #include "ops/attention_operand.h"
 #include "ops/attention_scores.h"
@@ -64,12 +65,8 @@ class PairedBlocks {
       return;
     }
     for (std::int64_t r = 0; r < kKeys; r += 2) {
-      BFloat16* const target = data(i) + r * width_;
       const BFloat16* const upper = loaded + r * width_;
-      for (std::int64_t c = 0; c < width_; ++c) {
-        target[2 * c] = upper[c];
-        target[2 * c + 1] = upper[width_ + c];
-      }
+      pair_bf16(data(i) + r * width_, upper, upper + width_, width_);
     }
   }
 

@@ -131,13 +131,16 @@ class PackedRows {
   LocalTensor copy_;
 };
 
-/// Blocks of `width` rows as columns: each is [columns, width], filled up with 0.
+/// Blocks of rows as columns: each is [columns, width], filled up with 0.
 template <typename A>
 class PackedColumns {
  public:
-  PackedColumns(const HeadMatrices& in, std::int64_t width)
-      : in_(in), width_(width), blocks_((in.rows() + width - 1) / width) {
-    copy_ = empty({in.matrices(), blocks_, in.columns(), width}, {kComputedIn<A>});
+  /// @param widest that a block may be; few rows are one narrow block
+  PackedColumns(const HeadMatrices& in, std::int64_t widest)
+      : in_(in),
+        width_(std::min(widest, in_tile_lanes(in.rows()))),
+        blocks_((in.rows() + widest - 1) / widest) {
+    copy_ = empty({in.matrices(), blocks_, in.columns(), width_}, {kComputedIn<A>});
     parallel_for(in.matrices() * blocks_, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) pack(i);
     });
@@ -145,6 +148,7 @@ class PackedColumns {
   const A* at(std::int64_t head, std::int64_t block) const {
     return data(in_.matrix_of(head) * blocks_ + block);
   }
+  std::int64_t width() const { return width_; }
 
  private:
   A* data(std::int64_t i) const { return copy_.template data_as<A>() + i * in_.columns() * width_; }
