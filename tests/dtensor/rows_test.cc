@@ -14,6 +14,7 @@
 #include "dtrun/dtensor/ops/convolution.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/explain.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
@@ -107,6 +108,8 @@ TEST(RowsTest, OfCutRowsAFewNumbersTravel) {
     EXPECT_EQ(x.grad().placements(), Placements{Shard(1)});
     roll(x, {1}, {1});
     EXPECT_LE(sent(), 1000U);
+    // On one rank alone: nobody else is asked.
+    if (mesh.rank() == 0) explain([&] { flip(roll(x, {1}, {1}), {1}); });
     // What the middle part has, it keeps.
     flip(x, {1});
     EXPECT_LE(sent(), mesh.rank() == 1 ? 1000U : 33000U);
