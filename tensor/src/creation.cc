@@ -38,6 +38,23 @@ std::size_t byte_count(const Shape& shape, DType dtype) {
   return bytes;
 }
 
+void require_more_than_two(const char* name, DType dtype) {
+  if (dtype != DType::boolean) return;
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("{} of bool", name),
+              "false and true are no sequence of numbers", "DType::u8, then to(DType::boolean)");
+}
+
+/// An end of a line of bytes: negative ones count back from 256, larger ones are none.
+double whole_byte(double end) {
+  const double whole = std::trunc(end);
+  if (!(std::abs(whole) <= 255)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("linspace of uint8 with an end of {}", end), "it is no byte",
+                "DType::i32");
+  }
+  return whole < 0 ? whole + 256 : whole;
+}
+
 /// start + i * step for the part's i.
 template <typename T>
 LocalTensor sequence(T start, T step, SequencePart part, TensorOptions options) {
@@ -75,6 +92,7 @@ LocalTensor full(const Shape& shape, Scalar value, TensorOptions options) {
 }
 
 LocalTensor arange(std::int64_t n, TensorOptions options, std::optional<SequencePart> part) {
+  require_more_than_two("arange", options.dtype);
   if (n < 0) throw Error(ErrorCode::kInvalidArgument, fmt::format("arange({}) is negative", n));
   return sequence<std::int64_t>(0, 1, part.value_or(SequencePart{0, n}), options);
 }
@@ -95,6 +113,7 @@ std::int64_t arange_count(double start, double end, double step, DType dtype) {
 
 LocalTensor arange(double start, double end, double step, TensorOptions options,
                    std::optional<SequencePart> part) {
+  require_more_than_two("arange", options.dtype);
   const SequencePart all{0, arange_count(start, end, step, options.dtype)};
   if (!is_floating_point(options.dtype)) {
     start = std::trunc(start);
@@ -107,6 +126,11 @@ LocalTensor linspace(double start, double end, std::int64_t steps, TensorOptions
                      std::optional<SequencePart> part) {
   if (steps < 0) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("linspace of {} numbers", steps));
+  }
+  require_more_than_two("linspace", options.dtype);
+  if (options.dtype == DType::u8) {
+    start = whole_byte(start);
+    end = whole_byte(end);
   }
   const Line line = Line::between(start, end, steps);
   const auto [first, count] = part.value_or(SequencePart{0, steps});

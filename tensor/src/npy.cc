@@ -159,6 +159,11 @@ void swap_bytes(const LocalTensor& tensor) {
 
 void save_npy(const std::filesystem::path& path, const LocalTensor& tensor) {
   const std::string header = header_of(tensor);
+  if (header.size() > UINT16_MAX) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("a tensor of {} dims as .npy", tensor.dim()),
+                "its header has no room for the shape", "reshape() it to fewer dims");
+  }
   const LocalTensor whole = tensor.to(kCpu).contiguous();
   const std::filesystem::path partial = path.string() + ".partial";
   errno = 0;

@@ -2,13 +2,16 @@
 
 #include <fmt/core.h>
 
-#include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 
 namespace dtrun::tensors::values {
 
 std::int64_t Scalar::to_i64() const {
-  DT_CHECK(kind_ != Kind::floating);
+  if (kind_ == Kind::floating) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      fmt::format("{} is asked for as an integer", floating_),
+                      "it was written as a floating point number", "to_double()");
+  }
   return integer_;
 }
 

@@ -61,6 +61,7 @@ void expect_lines_and_triangles_as_on_host(Device device) {
     const TensorOptions here{.dtype = dtype}, there{dtype, device};
     const std::string what(dtype_name(dtype));
     for (const std::int64_t steps : {0, 1, 2, 7, 100}) {
+      if (dtype == DType::boolean) break;
       expect_same(linspace(-2.5, 9, steps, there), linspace(-2.5, 9, steps, here), device,
                   "linspace " + what);
     }

@@ -20,10 +20,12 @@ void expect_creation_as_on_host(Device device) {
     const TensorOptions there{dtype, device};
     for (const std::int64_t size : {0, 1, 3, 16, 17, 1000}) {
       expect_same(full({size}, 3, there), full({size}, 3, here), device, "full " + what);
+      if (dtype == DType::boolean) continue;
       expect_same(arange(size, there), arange(size, here), device, "arange " + what);
     }
     expect_same(zeros({2, 3}, there), zeros({2, 3}, here), device, "zeros " + what);
-    expect_same(arange(0.5, 9, 1.7, there), arange(0.5, 9, 1.7, here), device, "steps " + what);
+    if (dtype != DType::boolean)
+      expect_same(arange(0.5, 9, 1.7, there), arange(0.5, 9, 1.7, here), device, "steps " + what);
     expect_same(randn({5, 7}, {3, 4}, there), randn({5, 7}, {3, 4}, here), device, "randn " + what);
     expect_same(randn_block({6, 5, 8}, {1, 2, 3}, {3, 2, 4}, {9, 1}, there),
                 randn_block({6, 5, 8}, {1, 2, 3}, {3, 2, 4}, {9, 1}, here), device,

@@ -441,6 +441,22 @@ TEST(CreationTest, DistancesAreEqualAndBothEndsExact) {
   EXPECT_EQ(summary_of([] { linspace(0, 1, -1); }), "linspace of -1 numbers");
 }
 
+TEST(CreationTest, SequencesAreOfNumbersThatTheDTypeHas) {
+  EXPECT_EQ(summary_of([] { linspace(0, 1, 3, {DType::boolean}); }), "linspace of bool");
+  EXPECT_EQ(summary_of([] { arange(2, {DType::boolean}); }), "arange of bool");
+  EXPECT_EQ(summary_of([] { arange(0, 2, 1, {DType::boolean}); }), "arange of bool");
+  EXPECT_EQ(summary_of([] { linspace(0, 300, 4, {DType::u8}); }),
+            "linspace of uint8 with an end of 300");
+  EXPECT_EQ(linspace(-3, 3, 4, {DType::u8}).to_vector(), (Values{253, 169, 86, 3}));
+  EXPECT_EQ(summary_of([] { Scalar(1.5).to_i64(); }), "1.5 is asked for as an integer");
+}
+
+TEST(SumTest, ASumOfMinusZeroIsZeroWithoutDims) {
+  const LocalTensor number = tensor_from(std::vector<double>{-0.0}, {}, DType::f32);
+  EXPECT_FALSE(std::signbit(sum(number).to_vector()[0]));
+  EXPECT_FALSE(std::signbit(mean(number).to_vector()[0]));
+}
+
 TEST(CreationTest, TheUnitMatrixMayBeOblong) {
   EXPECT_EQ(eye(2, 3).to_vector(), (Values{1, 0, 0, 0, 1, 0}));
   EXPECT_EQ(eye(3, 2, {DType::i64}).to_vector(), (Values{1, 0, 0, 1, 0, 0}));

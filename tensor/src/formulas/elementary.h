@@ -106,14 +106,15 @@ struct ClampNumbers {
   DTRUN_BOTH explicit ClampNumbers(const MapNumbers& numbers) : bounds(numbers) {}
   template <typename T>
   DTRUN_BOTH T operator()(T a) const {
-    return Min::apply(Max::apply(a, bounds.get<T>(0)), bounds.get<T>(1));
+    // Where both are equal, -0 and 0, the element stays.
+    return Min::apply(bounds.get<T>(1), Max::apply(bounds.get<T>(0), a));
   }
 };
 
 struct Clamp {
   template <typename T>
   DTRUN_BOTH T operator()(T a, T low, T high) const {
-    return Min::apply(Max::apply(a, low), high);
+    return Min::apply(high, Max::apply(low, a));
   }
 };
 /// Exact at both ends.

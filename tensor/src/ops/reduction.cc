@@ -70,6 +70,8 @@ struct Reducer {
 };
 
 LocalTensor reduce(const Reducer& reducer, const LocalTensor& a, const Plan& plan, DType result) {
+  // One element is folded with the neutral one, as of any other shape: the sum of -0 is 0.
+  if (a.dim() == 0) return reduce(reducer, a.view({1}), Plan{{true}, plan.shape, 1}, result);
   const LocalTensor out = empty(plan.shape, {result, a.device()});
   const FoldNumbers numbers{plan.count, reducer.number};
   if (a.device().is_cpu()) {

@@ -346,6 +346,11 @@ CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& ta
     return {loss.to(logits.dtype()), logsumexp};
   }
   const LocalTensor chosen = target.contiguous();
+  // Rows of no classes are no lines.
+  for (std::int64_t row = 0; classes == 0 && row < chosen.numel(); ++row) {
+    const std::int64_t right = chosen.data_as<const std::int64_t>()[row];
+    if (right != ignored) require_class("cross_entropy", right, row, classes);
+  }
   const LineOperand operands[] = {{&logits, Flow::in}};
   with_row_type(compute, [&](auto tag) {
     using A = typename decltype(tag)::Type;

@@ -38,7 +38,7 @@ class Scalar {
   Kind kind() const { return kind_; }
   bool is_floating() const { return kind_ == Kind::floating; }
   double to_double() const { return floating_; }
-  /// Exact. Only for booleans and integers (DT_CHECK).
+  /// Exact. @throws Error kInvalidArgument for a floating one
   std::int64_t to_i64() const;
   DType dtype() const { return dtype_of(kind_); }
 
