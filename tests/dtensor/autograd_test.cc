@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <thread>
+
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/ops/elementwise.h"
@@ -80,6 +83,42 @@ TEST(AutogradTest, AGradientThatIsRetainedIsThatOfTheMiddle) {
   EXPECT_EQ(x.grad().to_vector(), (Values{108}));
 }
 
+TEST(AutogradTest, AGradientIsRetainedOfTheTensorAlsoAfterAChangeInPlace) {
+  const Tensor x = leaf_of({2});
+  const Tensor y = x * 3.0;
+  y.retain_grad();
+  y.mul_(5.0);
+  y.sum().backward();
+  EXPECT_EQ(y.grad().to_vector(), (Values{1}));
+  EXPECT_EQ(x.grad().to_vector(), (Values{15}));
+}
+
+TEST(AutogradTest, WhatIsOverwrittenHasTheGradientZero) {
+  const auto expect_zero = [](const std::function<void(const Tensor&)>& overwrite) {
+    const Tensor x = leaf_of({2, kInfinity});
+    const Tensor y = x * 3.0;
+    y.retain_grad();
+    overwrite(y);
+    EXPECT_EQ(y.to_vector(), (Values{-0.0, -0.0}));
+    EXPECT_EQ(std::signbit(y.to_vector()[0]), true);
+    y.sum().backward();
+    EXPECT_EQ(y.grad().to_vector(), (Values{1, 1}));
+    EXPECT_EQ(x.grad().to_vector(), (Values{0, 0}));
+  };
+  expect_zero([](const Tensor& y) { y.fill_(-0.0); });
+  expect_zero([](const Tensor& y) { y.copy_(tensor({-0.0})); });
+}
+
+TEST(AutogradTest, APieceOfAStraightLineHasTheSecondDerivativeZero) {
+  using Form = Tensor (*)(const Tensor&);
+  for (const Form form :
+       {Form{relu}, Form{relu6}, Form{[](const Tensor& x) { return leaky_relu(x); }}}) {
+    const Tensor x = leaf_of({2, -1});
+    const Tensor first = grad({form(x).sum()}, {x}, {}, {.create_graph = true})[0];
+    EXPECT_EQ(grad({first.sum()}, {x})[0].to_vector(), (Values{0, 0}));
+  }
+}
+
 TEST(AutogradTest, DerivativesOfDerivativesAreRight) {
   const Tensor x = leaf_of({2});
   const Tensor first = grad({(x * x * x).sum()}, {x}, {}, {.create_graph = true})[0];
@@ -94,6 +133,45 @@ TEST(AutogradTest, GradOfWhatNoOutputDependsOnIsUndefined) {
   const Tensors gradients = grad({(x * 5.0).sum()}, {x, other});
   EXPECT_EQ(gradients[0].to_vector(), (Values{5}));
   EXPECT_FALSE(gradients[1].defined());
+}
+
+TEST(AutogradTest, GradOfNothingIsRefused) {
+  const Tensor x = leaf_of({2});
+  expect_refused([&] { grad({}, {x}); }, "grad() of no outputs");
+  expect_refused([&] { grad({x.sum()}, {}); }, "with regard to no inputs");
+}
+
+TEST(AutogradTest, AHookGivesAGradientOfTheSameShapeAndDtypeAndMayGoBackItself) {
+  const Tensor x = leaf_of({2}), other = leaf_of({5});
+  const Tensor wrong_shape = x * 2.0, wrong_dtype = x * 2.0, right = x * 2.0;
+  wrong_shape.register_hook([](const Tensor&) { return ones({2}, kDoubles); });
+  wrong_dtype.register_hook([](const Tensor& g) { return g.to(DType::f32); });
+  expect_refused([&] { wrong_shape.sum().backward(); }, "a gradient of shape [2]");
+  expect_refused([&] { wrong_dtype.sum().backward(); }, "float32");
+  right.register_hook([&](const Tensor&) {
+    const GradMode on(true);
+    (other * other).sum().backward();
+    return Tensor();
+  });
+  right.sum().backward();
+  EXPECT_EQ(other.grad().to_vector(), (Values{10}));
+  EXPECT_EQ(x.grad().to_vector(), (Values{2}));
+}
+
+TEST(AutogradTest, GraphsOfTwoThreadsAreGoneThroughAtOnce) {
+  Values found[2];
+  const auto work = [&found](std::size_t thread) {
+    for (int turn = 0; turn < 50; ++turn) {
+      const Tensor x = leaf_of({static_cast<double>(thread + 2)});
+      (x * x * x).sum().backward();
+      found[thread] = x.grad().to_vector();
+    }
+  };
+  std::thread one(work, 0), two(work, 1);
+  one.join();
+  two.join();
+  EXPECT_EQ(found[0], (Values{12}));
+  EXPECT_EQ(found[1], (Values{27}));
 }
 
 TEST(AutogradTest, ADiamondIsGoneThroughOnce) {
@@ -220,6 +298,11 @@ TEST(AutogradTest, ACheckpointGivesTheSameGradients) {
   weight.set_grad({});
   checkpoint(layer, x.detach()).sum().backward();
   EXPECT_EQ(weight.grad().to_vector(), of_weight);
+}
+
+TEST(AutogradTest, ACheckpointOfIntegersWantsNoGradient) {
+  const Tensor x = leaf_of({2});
+  EXPECT_FALSE(checkpoint([](const Tensor& a) { return a.to(DType::i64); }, x).requires_grad());
 }
 
 TEST(AutogradTest, ACheckpointWhoseGradientWouldBeWrongIsRefused) {

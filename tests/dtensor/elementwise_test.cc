@@ -192,6 +192,13 @@ TEST(ElementwiseTest, BoundsHavePyTorchsGradients) {
   EXPECT_EQ(gradient_at(at, [](const Tensor& x) { return hardtanh(x); }),
             (Values{0, 0, 1, 0, 1, 0}));
   EXPECT_EQ(gradient_at({0, 6, 2, kNan}, relu6), (Values{0, 0, 1, 1}));
+  EXPECT_TRUE(std::signbit(relu6(tensor({-0.0})).to_vector()[0]));
+  const Tensor edges = tensor_from(Values{0, kNan, 200, -1}, {4}, DType::f64).requires_grad_();
+  const Tensor slope = grad({elu(edges).sum()}, {edges}, {}, {.create_graph = true})[0];
+  Values second = grad({slope.sum()}, {edges})[0].to_vector();
+  EXPECT_NEAR(second.back(), std::exp(-1.0), 1e-15);
+  second.pop_back();
+  EXPECT_EQ(second, (Values{0, 0, 0}));
   EXPECT_EQ(gradient_at({-3, 3, kNan, 7}, hardsigmoid), (Values{0, 0, 0, 0}));
   EXPECT_EQ(
       gradient_at({0, kNan, kInfinity, -kInfinity, 200}, [](const Tensor& x) { return elu(x, 2); }),

@@ -26,7 +26,7 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x
     const NoGrad no_grad;
     result = f(x.detach()).detach();
   }
-  if (!Graph::is_on()) return result;
+  if (!Graph::is_on() || !tensors::is_floating_point(result.dtype())) return result;
   const bool wanted = x.requires_grad();
   // What f uses besides x may want gradients even if x does not: the way back begins at a stand-in.
   const Tensor input = wanted ? x : Tensor(tensors::zeros({})).requires_grad_();

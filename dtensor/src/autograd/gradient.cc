@@ -139,6 +139,10 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_
                std::to_string(grad_outputs.size()) + " gradients",
            "each output has one, or none is given");
   }
+  if (outputs.empty() || inputs.empty()) {
+    refuse(outputs.empty() ? "grad() of no outputs" : "grad() with regard to no inputs",
+           "there is nothing that it could give", "give at least one of both");
+  }
   std::vector<Edge> wanted;
   for (const Tensor& input : inputs) {
     if (!input.requires_grad()) {
@@ -147,7 +151,6 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_
     }
     wanted.push_back(Edge::to(input));
   }
-  if (wanted.empty()) return {};
   Tensors gradients;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const bool given = !grad_outputs.empty() && grad_outputs[i].defined();

@@ -52,6 +52,8 @@ class Node : public base::Count {
   bool keeps_gradient(std::uint32_t output) const {
     return output < kept_.size() && kept_[output].wanted;
   }
+  /// Another node makes the tensor now.
+  void stop_keeping(std::uint32_t output) { kept_[output] = {}; }
   void keep_gradient(std::uint32_t output, const Tensor& gradient);
   Tensor kept_gradient(std::uint32_t output) const;
 

@@ -157,7 +157,7 @@ constexpr Op<None, Bounds> kHardtanh{
       const Tensor x = c.input(0);
       // Of the outside, for nan is none: its gradient passes.
       const Tensor outside = logical_or(le(x, *c.numbers().low), ge(x, *c.numbers().high));
-      return {masked_fill(c.grad(), outside, 0)};
+      return {depending_on(x, masked_fill(c.grad(), outside, 0))};
     },
     .saves = saves_input(0)};
 
@@ -172,8 +172,9 @@ constexpr Op<None, Steepness> kElu{
                 const Site&) { return tensors::elu(in[0], v.alpha); },
     .backward = [](const Context<None, Steepness>& c) -> Tensors {
       const Tensor x = c.input(0);
-      // exp only where it is wanted: what overflows would spoil the second derivative.
-      const Tensor below = exp(masked_fill(x, gt(x, 0), 0));
+      // exp only where it is wanted: what overflows would spoil the second derivative, which is 0
+      // at 0 and of nan.
+      const Tensor below = exp(masked_fill(x, logical_not(lt(x, 0)), 0));
       return {where(le(x, 0), c.grad() * c.numbers().alpha * below, c.grad())};
     },
     .saves = saves_input(0)};

@@ -22,6 +22,14 @@ Tensor back_to(const Context<A, V>& c, std::size_t which, const Tensor& gradient
   return sum_to(gradient, c.shape(which)).to(c.dtype(which));
 }
 
+/// A gradient that a piecewise straight function's operand decides, but whose own gradient is 0:
+/// while a graph of gradients is made, it is part of it, as in PyTorch.
+inline Tensor depending_on(const Tensor& operand, const Tensor& gradient) {
+  if (!Graph::is_on() || gradient.requires_grad() || !operand.requires_grad()) return gradient;
+  const Tensor everywhere = ones_like(operand).to(DType::boolean);
+  return gradient + masked_fill(operand, everywhere, 0);
+}
+
 using Gradient = Tensors (*)(const Context<None, None>&);
 
 inline Meta same_dtype(Metas in, const None&) {

@@ -98,6 +98,16 @@ void check_result(const char* op, const Tensor& target, const Tensor& result) {
               "which does not fit into it", "the form that makes a new tensor");
 }
 
+/// retain_grad() was said of the tensor, not of what made its numbers before.
+void move_producer(const Tensor& target, const Tensor& result) {
+  const base::Counted<Node> before = Graph::producer(target);
+  const std::uint32_t output = Graph::output(target);
+  Graph::set_producer(target, Graph::producer(result), Graph::output(result));
+  if (!before || !before->keeps_gradient(output) || !target.requires_grad()) return;
+  before->stop_keeping(output);
+  target.retain_grad();
+}
+
 const Tensor& assign(const Tensor& target, const Tensor& result) {
   const Cause cause("an operator in place", Cause::Wish::implied);
   Tensor fitting = result.to(target.dtype());
@@ -109,9 +119,7 @@ const Tensor& assign(const Tensor& target, const Tensor& result) {
   if (MoveObserver::rehearsing()) return target;
   target.local().copy_(fitting.local());
   target.local().storage()->count_write();
-  if (Graph::is_on()) {
-    Graph::set_producer(target, Graph::producer(fitting), Graph::output(fitting));
-  }
+  if (Graph::is_on()) move_producer(target, fitting);
   return target;
 }
 
@@ -135,6 +143,11 @@ const Tensor& in_place(const char* name, const Tensor& target, Others others, Op
   const Tensor result = operation(old);
   check_result(name, target, result);
   return assign(target, result);
+}
+
+/// The old numbers have no part in the result; what made them has a gradient still: 0.
+Tensor overwritten(const Tensor& old, const Tensor& value) {
+  return where(ones_like(old.detach()).to(DType::boolean), value.to(old.dtype()), old);
 }
 
 /// An operand that is the target itself is read as it was.
@@ -328,7 +341,9 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
   check_writable("copy_", *this);
   check_not_shared("copy_", *this, source);
   if (!is_distributed() || source.is_distributed()) {
-    return assign(*this, source.expand(shape()));
+    const Tensor whole = source.expand(shape());
+    if (!wants_gradient(*this, {})) return assign(*this, whole);
+    return assign(*this, overwritten(as_it_was(*this, {}), whole));
   }
   if (source.numel() == 1) {
     return assign(*this, everywhere(source, *this));
@@ -341,6 +356,10 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
 
 const Tensor& Tensor::fill_(Scalar value) const {
   check_writable("fill_", *this);
+  if (wants_gradient(*this, {})) {
+    const Tensor number = tensors::full({}, value, {dtype(), device()});
+    return assign(*this, overwritten(as_it_was(*this, {}), number));
+  }
   if (MoveObserver::rehearsing()) return *this;
   if (is_distributed() && without_partials(placements()) != placements()) {
     // The parts make up the value.
@@ -352,7 +371,6 @@ const Tensor& Tensor::fill_(Scalar value) const {
     local().fill_(value);
   }
   local().storage()->count_write();
-  if (Graph::is_on()) Graph::set_producer(*this, nullptr);
   return *this;
 }
 

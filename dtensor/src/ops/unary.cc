@@ -137,7 +137,8 @@ constexpr Op<> kSigmoid = unary<tensors::sigmoid>(
 constexpr Op<> kRelu = unary<tensors::relu>(
     "relu", same_dtype,
     [](const C& c) -> Tensors {
-      return {where(le(c.output(), 0), zeros_like(c.grad()), c.grad())};
+      const Tensor y = c.output();
+      return {depending_on(y, where(le(y, 0), zeros_like(c.grad()), c.grad()))};
     },
     kOutput);
 constexpr Op<> kSilu = unary<tensors::silu>(
@@ -165,7 +166,8 @@ constexpr Op<None, Slope> kLeakyRelu{
     .local = [](Locals in, const None&, const Slope& v,
                 const Site&) { return tensors::leaky_relu(in[0], v.slope); },
     .backward = [](const Context<None, Slope>& c) -> Tensors {
-      return {where(gt(c.input(0), 0), c.grad(), c.grad() * c.numbers().slope)};
+      const Tensor x = c.input(0);
+      return {depending_on(x, where(gt(x, 0), c.grad(), c.grad() * c.numbers().slope))};
     },
     .saves = kInput};
 
