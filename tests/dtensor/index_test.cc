@@ -343,6 +343,23 @@ TEST(IndexTest, PositionsThatAreNoneAreNamedOnEveryLayout) {
   });
 }
 
+TEST(IndexTest, PositionsMayBeOfI32) {
+  const Tensor x = tensor({{1., 2., 3.}, {4., 5., 6.}}), at = tensor({1, 0});
+  const Tensor narrow = at.to(DType::i32);
+  const Tensor column = at.view({2, 1}), narrow_column = narrow.view({2, 1});
+  EXPECT_TRUE(equal(index(x, narrow), index(x, at)));
+  EXPECT_TRUE(equal(index_put(x, narrow, tensor(9.)), index_put(x, at, tensor(9.))));
+  EXPECT_TRUE(equal(index_select(x, 1, narrow), index_select(x, 1, at)));
+  EXPECT_TRUE(equal(index_add(x, 0, narrow, x), index_add(x, 0, at, x)));
+  EXPECT_TRUE(equal(embedding(narrow, x), embedding(at, x)));
+  EXPECT_TRUE(equal(gather(x, 1, narrow_column), gather(x, 1, column)));
+  EXPECT_TRUE(equal(scatter(x, 1, narrow_column, x), scatter(x, 1, column, x)));
+  EXPECT_TRUE(equal(scatter(x, 1, narrow_column, 7), scatter(x, 1, column, 7)));
+  EXPECT_TRUE(equal(scatter_add(x, 1, narrow_column, x), scatter_add(x, 1, column, x)));
+  expect_refused([&] { index(x, at.to(DType::u8)); }, "with uint8 positions");
+  expect_refused([&] { one_hot(narrow); }, "one_hot with int32");
+}
+
 TEST(IndexTest, EdgesAreThoseOfPyTorch) {
   const Tensor x = tensor({{1., 2., 3.}, {4., 5., 6.}});
   EXPECT_TRUE(equal(triu(x, INT64_MAX), zeros_like(x)));
@@ -357,6 +374,11 @@ TEST(IndexTest, EdgesAreThoseOfPyTorch) {
   EXPECT_EQ(flip(tensor(5.), {0}).item(), 5);
   EXPECT_EQ(movedim(tensor(5.), 0, -1).item(), 5);
   EXPECT_EQ(cat({zeros({0}), tensor({1, 2})}).dtype(), DType::f32);
+  const Tensor none = zeros({0}, {.dtype = DType::i64});
+  EXPECT_EQ(gather(x, 1, none).shape(), Shape{0});
+  EXPECT_TRUE(equal(scatter(x, 1, none, x), x));
+  EXPECT_TRUE(equal(scatter_add(x, 1, none, x), x));
+  expect_refused([] { index_select(tensor(5.), 0, tensor({0, 0})); }, "a single number");
   const Extremes most = max(tensor({{false, true, true}}), 1);
   EXPECT_EQ(most.values.dtype(), DType::boolean);
   EXPECT_EQ(most.indices.item(), 1);

@@ -76,7 +76,7 @@ void require_index(std::string_view op, const Meta& index) {
   throw base::Error(
       base::ErrorCode::kInvalidArgument,
       std::string(op) + " with " + std::string(tensors::dtype_name(index.dtype)) + " positions",
-      "positions are int64", "to(DType::i64)");
+      "positions are int64 or int32", "to(DType::i64)");
 }
 
 // --- Slices.
@@ -274,6 +274,16 @@ constexpr Op<IndexedDim, Number> kScatterNumber{
     },
     .saves = saves_input(1)};
 
+/// Positions of i32 are taken, too.
+Tensor wide_positions(const Tensor& index) {
+  return index.defined() && index.dtype() == DType::i32 ? index.to(DType::i64) : index;
+}
+
+/// No positions at all: of whatever shape, they are beside any tensor.
+bool is_nothing(const Tensor& a, const Tensor& index) {
+  return a.defined() && index.defined() && index.numel() == 0 && index.dim() != a.dim();
+}
+
 int indexed_dim(const Tensor& a, int dim) {
   return tensors::normalize_dim(dim, std::max<std::size_t>(1, a.shape().size()));
 }
@@ -304,24 +314,37 @@ Shape with_positions(const Shape& positions, const Shape& a) {
 }  // namespace
 
 Tensor index_select(const Tensor& a, int dim, const Tensor& index) {
-  return call(kIndexSelect, a, index, IndexedDim{indexed_dim(a, dim)}, Origin{a.spec()});
+  if (a.defined() && a.dim() == 0 && index.defined() && index.numel() != 1) {
+    throw base::Error(
+        base::ErrorCode::kInvalidArgument,
+        "index_select of a single number at " + std::to_string(index.numel()) + " positions",
+        "it has one", "view({1}) first");
+  }
+  return call(kIndexSelect, a, wide_positions(index), IndexedDim{indexed_dim(a, dim)},
+              Origin{a.spec()});
 }
 Tensor index_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
                  Scalar alpha) {
-  return call_three(kIndexAdd, a, index, source, IndexedDim{indexed_dim(a, dim)}, Number{alpha});
+  return call_three(kIndexAdd, a, wide_positions(index), source, IndexedDim{indexed_dim(a, dim)},
+                    Number{alpha});
 }
 Tensor gather(const Tensor& a, int dim, const Tensor& index) {
-  return call(kGather, a, index, IndexedDim{indexed_dim(a, dim)}, Origin{a.spec()});
+  if (is_nothing(a, index)) return a.reshape({-1}).slice(0, 0, 0).reshape(index.shape());
+  return call(kGather, a, wide_positions(index), IndexedDim{indexed_dim(a, dim)}, Origin{a.spec()});
 }
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, const Tensor& source) {
-  return call_three(kScatter, a, index, beside_index(source, index),
+  if (is_nothing(a, index)) return a.clone();
+  return call_three(kScatter, a, wide_positions(index), beside_index(source, index),
                     IndexedDim{indexed_dim(a, dim)});
 }
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, Scalar value) {
-  return call(kScatterNumber, a, index, IndexedDim{indexed_dim(a, dim)}, Number{value});
+  if (is_nothing(a, index)) return a.clone();
+  return call(kScatterNumber, a, wide_positions(index), IndexedDim{indexed_dim(a, dim)},
+              Number{value});
 }
 Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source) {
-  return call_three(kScatterAdd, a, index, beside_index(source, index),
+  if (is_nothing(a, index)) return a.clone();
+  return call_three(kScatterAdd, a, wide_positions(index), beside_index(source, index),
                     IndexedDim{indexed_dim(a, dim)});
 }
 

@@ -61,7 +61,7 @@ void require_numbers(std::string_view op, const Tensor& positions) {
 void require_dims_for(std::string_view op, const Tensor& a, const Tensors& positions) {
   for (std::size_t i = 0; i < positions.size(); ++i) {
     if (!positions[i].defined()) refuse_undefined(op, i + 1);
-    require_numbers(op, positions[i]);
+    if (positions[i].dtype() != DType::i32) require_numbers(op, positions[i]);
   }
   if (!positions.empty() && positions.size() <= a.shape().size()) return;
   throw Error(ErrorCode::kInvalidArgument,
@@ -85,8 +85,8 @@ Picked picked(std::string_view op, const Tensor& a, const Tensors& given) {
   Tensor joint;
   for (std::size_t d = 0; d < positions.size(); ++d) {
     const std::int64_t size = a.shape()[d];
-    const Tensor own =
-        call(kFromStart, positions[d], None{}, PickedDim{op, static_cast<int>(d), size});
+    const Tensor own = call(kFromStart, positions[d].to(DType::i64), None{},
+                            PickedDim{op, static_cast<int>(d), size});
     joint = d == 0 ? own : joint * size + own;
     rows *= size;
   }
