@@ -105,6 +105,11 @@ TEST(EinsumTest, OneOperandAndThreeAndNoArrow) {
   EXPECT_EQ(
       difference(einsum("ij, jk, kl -> il", {a, b, c}), matmul(matmul(a, b), c), {1e-12, 1e-12}),
       "");
+  const Tensor column = a.slice(1, 0, 1), row = b.slice(0, 0, 1);
+  EXPECT_EQ(difference(einsum("ij,ij->ij", {a, column}), a * column, {0, 0}), "");
+  EXPECT_EQ(
+      difference(einsum("ij,jk->ik", {a, row}), matmul(a, row.expand(b.shape())), {1e-12, 1e-12}),
+      "");
   EXPECT_EQ(difference(einsum("ba", {a}), a.t(), {0, 0}), "");
   EXPECT_EQ(difference(einsum("ij,jk", {a, b}), matmul(a, b), {1e-12, 1e-12}), "");
 }

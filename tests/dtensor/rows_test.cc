@@ -567,6 +567,10 @@ TEST(RowsTest, WhatIsNoRowOrNoClassIsRefused) {
   expect_refused([&] { softmax(scores, 2); }, "dim 2 is out of range");
   expect_refused([&] { softmax(arange(3), 0); }, "softmax");
   expect_refused([&] { cross_entropy(scores, tensor({0, 3})); }, "3");
+  expect_refused([] { cross_entropy(zeros({2, 0}), tensor({0, 0})); }, "row 0 has class 0");
+  expect_refused([&] { layer_norm(scores, {3}, ones({3}, {.dtype = DType::f64})); },
+                 "a weight or bias of float64");
+  EXPECT_EQ(layer_norm(scores.to(DType::bf16), {3}, ones({3})).dtype(), DType::bf16);
   expect_refused([&] { cross_entropy(scores, tensor({0.0, 1.0})); }, "cross_entropy");
   expect_refused([&] { cross_entropy(scores, tensor({0, 1, 2})); }, "cross_entropy");
   expect_refused([&] { nll_loss(scores, tensor({0, 3})); }, "row 1 has class 3");

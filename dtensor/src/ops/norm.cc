@@ -194,12 +194,26 @@ void check_norm(const char* op, const Tensor& a, const Shape& normalized, const 
   }
 }
 
+void check_dtype(const Tensor& a, const Tensor& parameter) {
+  if (!parameter.defined() || parameter.dtype() == a.dtype()) return;
+  const bool is_half = a.dtype() == DType::f16 || a.dtype() == DType::bf16;
+  if (is_half && parameter.dtype() == DType::f32) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "layer_norm of a tensor of " + std::string(tensors::dtype_name(a.dtype())) +
+          " with a weight or bias of " + std::string(tensors::dtype_name(parameter.dtype())),
+      is_half ? "they are of the tensor's dtype, or float32" : "they are of the tensor's dtype",
+      "to()");
+}
+
 }  // namespace
 
 Tensor layer_norm(const Tensor& a, const Shape& normalized_shape, const Tensor& weight,
                   const Tensor& bias, double eps) {
   check_norm("layer_norm", a, normalized_shape, weight);
   check_norm("layer_norm", a, normalized_shape, bias);
+  check_dtype(a, weight);
+  check_dtype(a, bias);
   const NormDims dims{NormForm::layer, static_cast<int>(normalized_shape.size())};
   const NormEps numbers{eps};
   const Tensor* const inputs[] = {&a, &weight, &bias};

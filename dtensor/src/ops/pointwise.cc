@@ -153,7 +153,7 @@ constexpr Op<> kNeg{
     .local =
         [](Locals in, const None&, const None&, const Site&) {
           require_signed(in[0].dtype());
-          return tensors::mul(in[0], -1);  // has a CUDA kernel
+          return tensors::mul(in[0], -1);
         },
     .backward = [](const Context<None, None>& c) -> Tensors { return {neg(c.grad())}; },
     .partial_gradient = PartialGradient::passed_on};

@@ -176,6 +176,26 @@ void check_sizes(std::string_view equation, const std::vector<Named>& operands,
   }
 }
 
+/// A dim of one element is repeated where another operand's is larger: it is as good as none.
+void drop_repeated(std::vector<Named>& operands) {
+  std::map<char, std::int64_t> sizes;
+  for (const Named& operand : operands) {
+    if (operand.tensor.dim() != static_cast<int>(operand.letters.size())) return;
+    for (const char letter : operand.letters) {
+      std::int64_t& size = sizes.emplace(letter, 1).first->second;
+      if (operand.size(letter) != 1) size = operand.size(letter);
+    }
+  }
+  for (Named& operand : operands) {
+    for (std::size_t d = operand.letters.size(); d-- > 0;) {
+      if (operand.tensor.size(static_cast<int>(d)) == sizes.at(operand.letters[d])) continue;
+      if (operand.tensor.size(static_cast<int>(d)) != 1) continue;
+      operand.tensor = operand.tensor.squeeze(static_cast<int>(d));
+      operand.letters.erase(d, 1);
+    }
+  }
+}
+
 }  // namespace
 
 Tensor mm(const Tensor& a, const Tensor& b) {
@@ -213,6 +233,7 @@ Tensor einsum(std::string_view equation, const Tensors& operands) {
   for (std::size_t i = 0; i < operands.size(); ++i) {
     named.push_back({operands[i], parsed.inputs[i]});
   }
+  drop_repeated(named);
   check_sizes(equation, named, parsed.output);
   Named result = named[0];
   for (std::size_t i = 1; i <= named.size(); ++i) {

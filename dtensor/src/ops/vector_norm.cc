@@ -92,7 +92,7 @@ Tensor norm_over_ranks(const Tensor& x, const ReducedDims& dims, double power) {
 
 Tensor norm(const Tensor& a, double power, const std::vector<int>& dims, bool keepdim) {
   const ReducedDims reduced = reduced_dims("norm", a, dims, keepdim);
-  if (std::isinf(power)) require_some("norm", a.shape(), reduced);
+  if (std::isinf(power) || power < 0) require_some("norm", a.shape(), reduced);
   const Tensor x = without_partial(a);
   if (!is_cut_along(x, reduced)) return call(kNorm, x, reduced, Power{power});
   require_floating("norm", x.dtype());
