@@ -177,6 +177,7 @@ TEST(ReductionTest, WhatHasNoAnswerIsRefused) {
   const auto expect_all_refused = [](const Tensor& empty, const Tensor& integers) {
     expect_refused([&] { amax(empty, {0}); }, "amax of no elements");
     expect_refused([&] { argmax(empty); }, "argmax of no elements");
+    expect_refused([&] { norm(empty, -1); }, "norm of no elements");
     expect_refused([&] { norm(empty, kInfinity); }, "norm of no elements");
     expect_refused([&] { var(integers); }, "does not take int64");
     expect_refused([&] { norm(integers); }, "does not take int64");
