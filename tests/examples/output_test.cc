@@ -74,6 +74,66 @@ TEST(ExampleTest, GatherShardsAndConcatPrintsTheDocumentsLines) {
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 12);
 }
 
+// The parts, and what each promises.
+TEST(ExampleTest, DTensorDemoShowsItsEightPartsOnTwoFourAndEightRanks) {
+  for (const int ranks : {2, 4, 8}) {
+    const std::string count = std::to_string(ranks);
+    const CommandResult result =
+        run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=" + count, DTRUN_BIN "/dtensor_demo"});
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_EQ(result.err, "");
+    std::vector<std::string> lines = {
+        "=== 1. Device mesh ===",
+        "[Rank 1] 1-D mesh DeviceMesh((ranks=" + count + "), 'cpu', stride=(1,)): coordinate [1]",
+        "[Rank 0] DTensor::from_local(): global [" + std::to_string(2 * ranks) +
+            ", 3], local [2, 3], placements [S(0)]",
+        "[Rank 1] [S(0)]: tensor([2., 3.])",
+        "[Rank 0] the Partial one, added up: tensor([" + count + "., " + count + "., " + count +
+            ".])",
+        "[Rank 0] sum " + std::to_string(12 * ranks * ranks) + ", mean 2",
+        "[Rank 0] Replicate to Shard(1): no communication",
+        "[Rank 0] gradient of down.bias: global [2], local [2], placements [R]",
+        "=== All parts ran on " + count + " ranks ===",
+    };
+    if (ranks >= 4) {
+      const std::string columns = std::to_string(16 / ranks);
+      lines.push_back("[Rank 3] cut along both axes: global [8, 8], local [4, " + columns +
+                      "], placements [S(0), S(1)]");
+    } else {
+      lines.push_back(
+          "=== 6. A mesh of two axes needs 4 ranks: dtrun --nproc_per_node=4 dtensor_demo ===");
+    }
+    for (const std::string& line : lines)
+      EXPECT_NE(result.out.find(line + "\n"), std::string::npos) << line << result.describe();
+    for (const std::string move :
+         {"Shard(0) to Replicate: 1 all_gather (", "Partial to Replicate: 1 all_reduce (",
+          "Partial to Shard(0): 1 reduce_scatter (", "Shard(0) to Shard(1): 1 all_to_all ("})
+      EXPECT_NE(result.out.find("[Rank 0] " + move), std::string::npos) << move;
+    const std::size_t loss = result.out.find("[Rank 0] loss ");
+    ASSERT_NE(loss, std::string::npos);
+    const std::string line = result.out.substr(loss, result.out.find('\n', loss) - loss);
+    const std::size_t value = std::string("[Rank 0] loss ").size();
+    EXPECT_EQ(line.substr(value, line.find(';') - value), line.substr(line.rfind(' ') + 1)) << line;
+  }
+}
+
+TEST(ExampleTest, TheDemosScriptTellsEveryRedistributionAndRefusesWhatItDoesNotKnow) {
+  const std::string script = DTRUN_SOURCE_DIR "/examples/run_dtensor_demo.sh";
+  testing_support::CommandOptions options;
+  options.environment["BIN"] = DTRUN_BIN;
+  const CommandResult told = run_command({script, "basic", "--cpu", "--debug"}, options);
+  ASSERT_EQ(told.exit_code, 0) << told.describe();
+  EXPECT_NE(told.err.find("from [S(0)] to [S(1)]: all_to_all along ranks (16 bytes sent)"),
+            std::string::npos)
+      << told.describe();
+  EXPECT_NE(told.err.find("dtensor_demo.cc:"), std::string::npos);
+  EXPECT_EQ(run_command({script, "huge"}, options).exit_code, 64);
+  options.environment["BIN"] = "/nowhere";
+  const CommandResult absent = run_command({script}, options);
+  EXPECT_EQ(absent.exit_code, 66);
+  EXPECT_NE(absent.err.find("/nowhere/dtrun"), std::string::npos) << absent.describe();
+}
+
 TEST(ExampleTest, HelloPrintsRankLocalRankAndWorldSize) {
   const CommandResult result = run_example("hello");
   ASSERT_EQ(result.exit_code, 0) << result.describe();

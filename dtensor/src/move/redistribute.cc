@@ -10,6 +10,7 @@
 #include "dtrun/tensor/ops.h"
 #include "mesh/mesh_body.h"
 #include "move/cause.h"
+#include "move/move_log.h"
 #include "move/move_observer.h"
 #include "move/neutral.h"
 
@@ -164,6 +165,7 @@ LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps, Local
   const tensors::DType dtype = local.dtype();
   if (MoveObserver::any() && !MoveObserver::allow({site, steps, dtype})) [[unlikely]]
     return zeros_of_plan(site, steps, local);
+  log_move({site, steps, dtype});
   const base::CallSite call = site_of_call();
   try {
     for (const Step& step : steps) {

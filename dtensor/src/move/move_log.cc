@@ -1,0 +1,52 @@
+#include "move/move_log.h"
+
+#include <fmt/core.h>
+
+#include "dtrun/base/log.h"
+#include "dtrun/dtensor/plan/traffic.h"
+#include "move/cause.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+namespace log = base::log;
+
+std::string cause_in_words(const Cause* cause) {
+  if (cause == nullptr) return "a redistribution";
+  std::string words = cause->to_string();
+  if (cause->argument() >= 0) words += fmt::format(", argument {}", cause->argument() + 1);
+  if (cause->site().line() != 0)
+    words += fmt::format(" at {}:{}", cause->site().file_name(), cause->site().line());
+  return words;
+}
+
+std::string axis_in_words(const DeviceMesh& mesh, int axis) {
+  const auto& names = mesh.axis_names();
+  return names.empty() ? fmt::format("axis {}", axis) : names[static_cast<std::size_t>(axis)];
+}
+
+std::string line_of(const Movement& move) {
+  const DeviceMesh& mesh = move.site.mesh;
+  const auto traffic =
+      plan_traffic(move.site.global_shape, mesh.shape(), move.steps, mesh.coordinate(),
+                   static_cast<std::int64_t>(tensors::item_size(move.dtype)));
+  std::string line = fmt::format(
+      "{}: {}{} from {} to {}", cause_in_words(Cause::outermost()),
+      tensors::dtype_short_name(move.dtype), tensors::shape_to_string(move.site.global_shape),
+      move.steps.front().before.to_string(), move.steps.back().after.to_string());
+  for (std::size_t i = 0; i < move.steps.size(); ++i) {
+    line += fmt::format("{} {} along {}", i == 0 ? ":" : ",", step_kind_name(move.steps[i].kind),
+                        axis_in_words(mesh, move.steps[i].axis));
+    if (traffic[i].sent != 0) line += fmt::format(" ({} bytes sent)", traffic[i].sent);
+  }
+  return line;
+}
+
+}  // namespace
+
+void log_move(const Movement& move) {
+  if (!log::enabled(log::Component::kDtensor, log::Level::kDebug)) return;
+  log::write(log::Component::kDtensor, log::Level::kDebug, line_of(move));
+}
+
+}  // namespace dtrun::dtensor

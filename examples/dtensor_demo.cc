@@ -1,0 +1,258 @@
+// What distributed tensors can do, in eight parts: a mesh, ways to make a tensor, placements,
+// operations, redistribution, a mesh of two axes, a network whose parameters are distributed, and
+// the collectives behind it all.
+//
+//     dtrun --nproc_per_node=4 dtensor_demo      # 2, 4 or 8 ranks; a mesh of two axes needs 4
+//     TORCH_LOGS=+dtensor dtrun --nproc_per_node=4 dtensor_demo
+#include <dtrun/dtrun.h>
+#include <dtrun/tensor/cuda.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace dtrun;
+
+namespace {
+
+void title(const std::string& text) {
+  dist::barrier();
+  if (dist::get_rank() == 0) print("\n=== {} ===", text);
+  dist::barrier();
+}
+
+/// Rank after rank, so that the lines of one stay together.
+void in_turn(const std::function<void(int rank)>& speak) {
+  for (int rank = 0; rank < dist::get_world_size(); ++rank) {
+    if (rank == dist::get_rank()) speak(rank);
+    dist::barrier();
+  }
+}
+
+void show(const std::string& what, const DTensor& tensor) {
+  in_turn([&](int rank) {
+    print("[Rank {}] {}: global {}, local {}, placements {}", rank, what, tensor.shape(),
+          tensor.to_local().shape(), tensor.placements());
+  });
+}
+
+/// Which communication took place in a part of the program.
+void show_communication(const std::string& what, const CommCounter& counter) {
+  std::string text;
+  for (const auto& [collective, count] : counter.by_collective()) {
+    if (collective == "barrier") continue;  // in_turn()'s
+    if (!text.empty()) text += ", ";
+    text += std::to_string(count.calls) + " " + collective + " (" + std::to_string(count.bytes) +
+            " bytes sent)";
+  }
+  if (dist::get_rank() == 0)
+    print("[Rank 0] {}: {}", what, text.empty() ? "no communication" : text);
+  dist::barrier();
+}
+
+struct Meshes {
+  std::string device;
+  DeviceMesh line;
+  std::optional<DeviceMesh> grid;
+};
+
+/// 1. A line of all ranks; a grid where there are enough.
+Meshes set_up_meshes(const std::string& device) {
+  title("1. Device mesh");
+  const int ranks = dist::get_world_size();
+  Meshes meshes{device, dist::init_device_mesh(device, {ranks}, {"ranks"}), {}};
+  if (ranks >= 4 && ranks % 2 == 0) {
+    meshes.grid = dist::init_device_mesh(device, {2, ranks / 2}, {"dp", "tp"});
+  }
+  in_turn([&](int rank) {
+    print("[Rank {}] 1-D mesh {}: coordinate {}", rank, meshes.line.to_string(),
+          meshes.line.coordinate());
+    if (meshes.grid) {
+      print("[Rank {}] 2-D mesh {}: coordinate {}", rank, meshes.grid->to_string(),
+            meshes.grid->coordinate());
+    }
+  });
+  return meshes;
+}
+
+/// On this rank's device of the mesh.
+Tensor on_device(const Tensor& tensor, const DeviceMesh& mesh) {
+  return mesh.device_type() == DeviceType::cuda
+             ? tensor.to(Device{DeviceType::cuda, tensors::cuda::current_device()})
+             : tensor;
+}
+
+/// 2. A whole tensor that is cut, parts that are put together, factories.
+void make_tensors(const DeviceMesh& mesh) {
+  title("2. Making distributed tensors");
+  const int ranks = mesh.size();
+  const Tensor whole =
+      on_device(arange(4 * ranks, {.dtype = DType::f32}).view({2 * ranks, 2}), mesh);
+  show("distribute_tensor()", distribute_tensor(whole, mesh, {Shard(0)}));
+  const Tensor mine = on_device(full({2, 3}, dist::get_rank()), mesh);
+  show("DTensor::from_local()", DTensor::from_local(mine, mesh, {Shard(0)}));
+  show("zeros()", zeros({ranks, 4}, mesh, {Shard(0)}));
+  show("ones()", ones({4, ranks}, mesh, {Shard(1)}));
+  show("randn()", randn({ranks, ranks}, mesh, {Replicate()}));
+}
+
+/// 3. The same numbers, laid out in three ways.
+void show_placements(const DeviceMesh& mesh) {
+  title("3. Placements");
+  const Tensor whole = on_device(arange(2 * mesh.size(), {.dtype = DType::f32}), mesh);
+  const DTensor sharded = distribute_tensor(whole, mesh, {Shard(0)});
+  const DTensor replicated = distribute_tensor(whole, mesh, {Replicate()});
+  const DTensor partial = DTensor::from_local(on_device(ones({3}), mesh), mesh, {Partial()});
+  in_turn([&](int rank) {
+    print("[Rank {}] {}: {}", rank, sharded.placements(), sharded.to_local());
+    print("[Rank {}] {}: {}", rank, replicated.placements(), replicated.to_local());
+    print("[Rank {}] {}: {}", rank, partial.placements(), partial.to_local());
+  });
+  const Tensor sum = partial.full_tensor();
+  if (dist::get_rank() == 0) print("[Rank 0] the Partial one, added up: {}", sum);
+  visualize_sharding(sharded);
+}
+
+/// 4. Elements, products, reductions: how the result lies follows from how the operands do.
+void operate(const DeviceMesh& mesh) {
+  title("4. Operations");
+  const std::int64_t n = 2 * mesh.size();
+  const CommCounter counter;
+  const DTensor a = ones({n, n}, mesh, {Shard(0)}), b = full({n, n}, 2, mesh, {Shard(0)});
+  show("a + b", a + b);
+  show("a * b", a * b);
+  const DTensor weight = ones({n, n}, mesh, {Replicate()});
+  show("matmul(a, replicated)", matmul(a, weight));
+  const DTensor columns = a.redistribute({Shard(1)});
+  show("matmul(columns, rows)", matmul(columns, b));
+  const DTensor total = (a + b).sum(), mean = (a * b).mean();
+  show("sum()", total);
+  const double of_all = total.item(), average = mean.item();
+  if (dist::get_rank() == 0) print("[Rank 0] sum {}, mean {}", of_all, average);
+  show_communication("operations", counter);
+}
+
+/// 5. From each layout to the others, with the collective that it takes.
+void redistribute(const DeviceMesh& mesh) {
+  title("5. Redistribution");
+  const std::int64_t n = 2 * mesh.size();
+  const Tensor whole = on_device(arange(n * n, {.dtype = DType::f32}).view({n, n}), mesh);
+  const DTensor rows = distribute_tensor(whole, mesh, {Shard(0)});
+  const DTensor all = distribute_tensor(whole, mesh, {Replicate()});
+  const DTensor terms = DTensor::from_local(whole, mesh, {Partial()});
+  const auto move = [](const std::string& what, const DTensor& from, const Placement& to) {
+    const CommCounter counter;
+    const DTensor moved = from.redistribute({to});
+    show(what, moved);
+    show_communication(what, counter);
+  };
+  move("Shard(0) to Replicate", rows, Replicate());
+  move("Replicate to Shard(1)", all, Shard(1));
+  move("Partial to Replicate", terms, Replicate());
+  move("Partial to Shard(0)", terms, Shard(0));
+  move("Shard(0) to Shard(1)", rows, Shard(1));
+  if (dist::get_rank() == 0) print("{}", explain(rows, {Shard(1)}).to_string());
+}
+
+/// 6. Two dims cut along two axes, and mixtures.
+void use_two_axes(const DeviceMesh& mesh) {
+  title("6. A mesh of two axes");
+  const DTensor both = randn({8, 8}, mesh, {Shard(0), Shard(1)});
+  show("cut along both axes", both);
+  show("cut along one, whole along the other", randn({8, 8}, mesh, {Shard(0), Replicate()}));
+  const CommCounter counter;
+  const DTensor samples = randn({8, 4}, mesh, {Shard(0), Replicate()});
+  const DTensor weight = randn({4, 8}, mesh, {Replicate(), Shard(1)});
+  show("samples times weight", matmul(samples, weight));
+  show_communication("samples times weight", counter);
+  visualize_sharding(both);
+}
+
+/// Two layers, their parameters by name.
+struct Network {
+  std::vector<std::pair<std::string, Tensor>> parameters;
+  Tensor operator()(const Tensor& x) const {
+    const auto of = [&](std::size_t i) { return parameters[i].second; };
+    return linear(relu(linear(x, of(0), of(1))), of(2), of(3));
+  }
+};
+
+/// How a parameter is to lie.
+using Partition = std::function<Placements(const std::string& name)>;
+
+Network distribute_network(const Network& whole, const DeviceMesh& mesh,
+                           const Partition& partition) {
+  Network result;
+  for (const auto& [name, parameter] : whole.parameters) {
+    const DTensor distributed = distribute_tensor(parameter, mesh, partition(name));
+    result.parameters.emplace_back(name, distributed.requires_grad_());
+  }
+  return result;
+}
+
+/// 7. The first layer's outputs and the second one's inputs are cut: one sum, at the end.
+void distribute_a_network(const DeviceMesh& mesh) {
+  title("7. A network with distributed parameters");
+  const std::int64_t hidden = 4 * mesh.size();
+  const Network whole{{{"up.weight", on_device(randn({hidden, 8}), mesh)},
+                       {"up.bias", on_device(zeros({hidden}), mesh)},
+                       {"down.weight", on_device(randn({2, hidden}), mesh)},
+                       {"down.bias", on_device(zeros({2}), mesh)}}};
+  const Network network =
+      distribute_network(whole, mesh, [](const std::string& name) -> Placements {
+        if (name == "down.weight") return {Shard(1)};
+        return {name == "down.bias" ? Placement(Replicate()) : Placement(Shard(0))};
+      });
+  for (const auto& [name, parameter] : network.parameters) show(name, parameter);
+  const CommCounter counter;
+  const DTensor x = randn({6, 8}, mesh, {Replicate()});
+  const DTensor loss = network(x).square().mean();
+  const double value = loss.item();
+  const double alone = whole(x.full_tensor()).square().mean().item();
+  if (dist::get_rank() == 0)
+    print("[Rank 0] loss {:.5f}; of the whole network {:.5f}", value, alone);
+  show_communication("forward", counter);
+  loss.backward();
+  for (const auto& [name, parameter] : network.parameters)
+    show("gradient of " + name, parameter.grad());
+}
+
+/// 8. The collectives by themselves.
+void call_collectives(const DeviceMesh& mesh) {
+  title("8. Collectives");
+  const int ranks = mesh.size();
+  const Tensor one = on_device(full({2}, dist::get_rank() + 1), mesh);
+  const Tensor sum = one.clone();
+  dist::all_reduce(sum);
+  const DTensor gathered = DTensor::from_local(one, mesh, {Shard(0)});
+  const Tensor all = gathered.full_tensor();
+  const DTensor terms = DTensor::from_local(on_device(ones({2 * ranks}), mesh), mesh, {Partial()});
+  const DTensor scattered = terms.redistribute({Shard(0)});
+  in_turn([&](int rank) {
+    print("[Rank {}] all_reduce: {}", rank, sum);
+    print("[Rank {}] all_gather: {}", rank, all);
+    print("[Rank {}] reduce_scatter: {}", rank, scattered.to_local());
+  });
+}
+
+}  // namespace
+
+int main() {
+  dist::init_process_group();
+  manual_seed(0);
+  const Meshes meshes = set_up_meshes(tensors::cuda::is_available() ? "cuda" : "cpu");
+  make_tensors(meshes.line);
+  show_placements(meshes.line);
+  operate(meshes.line);
+  redistribute(meshes.line);
+  if (meshes.grid) {
+    use_two_axes(*meshes.grid);
+  } else {
+    title("6. A mesh of two axes needs 4 ranks: dtrun --nproc_per_node=4 dtensor_demo");
+  }
+  distribute_a_network(meshes.line);
+  call_collectives(meshes.line);
+  title("All parts ran on " + std::to_string(dist::get_world_size()) + " ranks");
+  dist::destroy_process_group();
+}
