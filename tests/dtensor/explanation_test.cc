@@ -4,6 +4,7 @@
 
 #include <boost/json/parse.hpp>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 
 #include "dtensor/layout_catalogue.h"
@@ -171,6 +172,7 @@ TEST(ExplanationTest, LinksAreReadFromWordsAndFiles) {
   EXPECT_EQ(links, (std::vector<LinkRate>{{2e-5, 1e9}, {1e-6, 5e9}}));
   std::ofstream(path) << R"({"dp": {"latency": 2e-5}})";
   EXPECT_THROW(read_links(path, 2, {"dp", "tp"}), base::Error);
+  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The program dtrun-plan, as its users start it.
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "support/command.h"
@@ -39,6 +40,7 @@ TEST(DtrunPlanTest, LinksComeFromAFile) {
   std::ofstream(path) << R"({"*": {"latency": 1, "bytes_per_second": 1e9}})";
   const CommandResult result =
       plan({"--mesh", "4", "--shape", "8", "--from", "S(0)", "--to", "R", "--link-file", path});
+  std::filesystem::remove(path);
   EXPECT_THAT(result.out, HasSubstr("Predicted: 1.00 s"));
 }
 
