@@ -10,6 +10,7 @@
 #include "dtrun/collectives/backend_spec.h"
 #include "dtrun/collectives/process_group.h"
 #include "make_backend.h"
+#include "subgroup_table.h"
 
 namespace dtrun::collectives {
 
@@ -45,6 +46,9 @@ class GroupCore {
   TransportCounters counters() const;
   void leave();
 
+  /// The groups that were made of this one's ranks and are shared.
+  SubgroupTable& subgroups() { return subgroups_; }
+
  private:
   const GroupOptions options_;
   const BackendSpec spec_;
@@ -53,7 +57,8 @@ class GroupCore {
   std::uint64_t messages_ = 0;
   /// Loops call from one line, and writing its text takes as long as a small collective.
   base::CallSite last_site_;
-  Fingerprint last_print_;          ///< has its text
+  Fingerprint last_print_;  ///< has its text
+  SubgroupTable subgroups_;
   std::atomic<bool> left_ = false;  ///< a waiting thread may leave for another one
 };
 

@@ -40,6 +40,17 @@ void check_lists(const GroupShape& group, const RankLists& lists) {
   }
 }
 
+void check_members(const GroupShape& group, const std::vector<int>& ranks, const std::string& name,
+                   const base::CallSite& site) {
+  check_lists(group, {ranks});
+  if (std::ranges::find(ranks, group.rank) != ranks.end()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("rank {} is no member of the group '{}' that it asks for at {}:{}",
+                          group.rank, name, site.file_name(), site.line()),
+              fmt::format("its ranks are {}", fmt::join(ranks, ", ")),
+              "only the members make a subgroup; split() is for all ranks");
+}
+
 std::uint64_t hash_lists(const RankLists& lists, const std::string& name,
                          const std::string& backend) {
   std::string text = fmt::format("{}\n{}", name, backend);
@@ -47,9 +58,9 @@ std::uint64_t hash_lists(const RankLists& lists, const std::string& name,
   return hash_bytes(text);
 }
 
-/// Options of the group of those ranks of the parent; the members meet under keys of their own.
+/// Options of the group of those ranks of the parent. @param meeting_place the members' own
 GroupOptions child_options(const GroupCore& parent, const std::vector<int>& ranks,
-                           const std::string& name, std::uint64_t sequence) {
+                           const std::string& name, const std::string& meeting_place) {
   GroupOptions child = parent.options();
   child.name = name;
   child.global_ranks.clear();
@@ -57,10 +68,8 @@ GroupOptions child_options(const GroupCore& parent, const std::vector<int>& rank
     if (member == parent.rank()) child.rank = static_cast<int>(child.global_ranks.size());
     child.global_ranks.push_back(parent.options().global_ranks[static_cast<std::size_t>(member)]);
   }
-  // The first member tells the lists of one call apart.
   if (!ranks.empty())
-    child.store = rendezvous::make_prefix_store(fmt::format("split/{}/{}", sequence, ranks.front()),
-                                                parent.options().store);
+    child.store = rendezvous::make_prefix_store(meeting_place, parent.options().store);
   return child;
 }
 
@@ -94,7 +103,10 @@ ProcessGroup ProcessGroup::split(const RankLists& rank_lists, const std::string&
   const int list = find_list(rank_lists, rank());
   const std::vector<int> ranks =
       list < 0 ? std::vector<int>() : rank_lists[static_cast<std::size_t>(list)];
-  GroupOptions child = child_options(*core_, ranks, new_name, sequence);
+  // The first member tells the lists of one call apart.
+  GroupOptions child =
+      child_options(*core_, ranks, new_name,
+                    fmt::format("split/{}/{}", sequence, ranks.empty() ? -1 : ranks.front()));
   child.timeout = options.timeout.value_or(child.timeout);
   child.backend = backend;
   BackendSet backends;
@@ -115,6 +127,26 @@ ProcessGroup ProcessGroup::split(const RankLists& rank_lists, const std::string&
   }
   return ProcessGroup(
       std::make_shared<GroupCore>(std::move(child), std::move(spec), std::move(backends)));
+}
+
+ProcessGroup ProcessGroup::shared_split(const RankLists& rank_lists, const std::string& new_name,
+                                        Site site) const {
+  return core().subgroups().get(rank_lists, [&] { return split(rank_lists, new_name, {}, site); });
+}
+
+ProcessGroup ProcessGroup::subgroup(const std::vector<int>& ranks, const std::string& new_name,
+                                    Site site) const {
+  GroupCore& parent = core();
+  parent.require_open(OpKind::split);
+  check_members(parent.shape(parent.main_backend().device_type()), ranks, new_name, site);
+  if (static_cast<int>(ranks.size()) == size() && std::ranges::is_sorted(ranks)) return *this;
+  return parent.subgroups().get({ranks}, [&] {
+    const std::uint64_t list = hash_bytes(fmt::format("{}", fmt::join(ranks, ",")));
+    GroupOptions child =
+        child_options(parent, ranks, new_name, fmt::format("subgroup/{}.{:x}", ranks.size(), list));
+    child.backend = backend_name();
+    return create(std::move(child));
+  });
 }
 
 }  // namespace dtrun::collectives

@@ -10,6 +10,7 @@
 #include "current_world.h"
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/available_backends.h"
+#include "dtrun/collectives/default_group.h"
 #include "exit_warning.h"
 
 namespace dtrun::dist {
@@ -20,7 +21,12 @@ using base::ErrorCode;
 
 // What init_process_group() makes and destroy_process_group() ends.
 struct World {
-  explicit World(runtime::Worker joined) : worker(std::move(joined)), open(worker.rank()) {}
+  explicit World(runtime::Worker joined) : worker(std::move(joined)), open(worker.rank()) {
+    collectives::set_default_group(&worker.world());
+  }
+  ~World() { collectives::set_default_group(nullptr); }
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
   runtime::Worker worker;
   runtime::OpenWorld open;
   int groups_made = 0;

@@ -39,6 +39,8 @@ Tensor run_distributed(const Op<A, V>& op, std::span<const Tensor* const> inputs
       prepare_call(view_of(op, attributes), {placed, inputs.size()}, std::move(key));
   std::vector<const LocalTensor*> locals;
   for (const LocalTensor& local : prepared.locals) locals.push_back(&local);
+  if (prepared.output.is_outside()) [[unlikely]]
+    return Tensor::outside(std::move(prepared.output), prepared.locals.front().device());
   LocalTensor local =
       op.local(Locals(locals), attributes, numbers, Site{prepared.inputs, prepared.output});
   return Tensor(std::move(prepared.output), std::move(local));

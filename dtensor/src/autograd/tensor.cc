@@ -15,6 +15,14 @@ namespace dtrun::dtensor {
 using base::Error;
 using base::ErrorCode;
 
+namespace {
+
+LocalTensor empty_part(const Spec& spec, Device device) {
+  return tensors::zeros(spec.local_box().shape, {spec.dtype(), device});
+}
+
+}  // namespace
+
 Tensor::Body::Body(LocalTensor its_local, Spec its_spec)
     : local(std::move(its_local)), spec(std::move(its_spec)) {}
 Tensor::Body::~Body() = default;
@@ -27,9 +35,16 @@ Tensor::Tensor(LocalTensor local)
     : body_(local.defined() ? new Body(std::move(local), Spec()) : nullptr) {}
 
 Tensor::Tensor(Spec spec, LocalTensor local) {
+  if (spec.is_outside()) [[unlikely]]
+    local = empty_part(spec, local.device());
   DT_CHECK(local.shape() == spec.local_box().shape);
   DT_CHECK(local.dtype() == spec.dtype());
   body_ = base::Counted<Body>(new Body(std::move(local), std::move(spec)));
+}
+
+Tensor Tensor::outside(Spec spec, Device device) {
+  LocalTensor part = empty_part(spec, device);
+  return Tensor(std::move(spec), std::move(part));
 }
 
 void Tensor::refuse_undefined_use() {

@@ -197,7 +197,7 @@ PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, Call
       call.locals.push_back(run_plan({mesh, call.inputs[i].shape(), inputs[i].spec().body()},
                                      plan->steps[i], inputs[i].local()));
     }
-    if (plan->parts[i]) {
+    if (plan->parts[i] && mesh.has_this_rank()) {
       call.locals[i] = part_of(call.locals[i], call.inputs[i].placements()[0].reduce_op(),
                                mesh.coordinate()[0], mesh.shape()[0]);
     }

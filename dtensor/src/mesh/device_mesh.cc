@@ -1,9 +1,11 @@
 #include "dtrun/dtensor/mesh/device_mesh.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "dtrun/base/error.h"
+#include "dtrun/collectives/default_group.h"
 #include "dtrun/dtensor/layout/layout.h"
 #include "mesh/mesh_body.h"
 
@@ -13,82 +15,120 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-/// A Python tuple: "(2,)", "(2, 1)".
-std::string tuple_text(const std::vector<int>& numbers) {
-  std::string text = "(";
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]);
-  }
-  return text + (numbers.size() == 1 ? ",)" : ")");
-}
-
-std::vector<int> strides_of(const std::vector<int>& shape) {
-  std::vector<int> strides(shape.size(), 1);
-  for (std::size_t a = shape.size(); a-- > 1;) strides[a - 1] = strides[a] * shape[a];
-  return strides;
-}
-
-std::vector<int> coordinate_in(const std::vector<int>& shape, int rank) {
-  std::vector<int> coordinate(shape.size());
-  for (std::size_t a = shape.size(); a-- > 0;) {
-    coordinate[a] = rank % shape[a];
-    rank /= shape[a];
-  }
-  return coordinate;
-}
-
-void check_shape(const ProcessGroup& group, const std::vector<int>& shape) {
-  std::int64_t ranks = 1;
+/// At least one axis, each of at least one rank, and as many ranks as `ranks`. @param whose "the
+/// group has", "there are"
+void check_shape(const std::vector<int>& shape, std::size_t ranks, const std::string& whose) {
+  std::size_t product = 1;
   for (const int size : shape) {
     if (size < 1) {
       throw Error(ErrorCode::kInvalidArgument, "a mesh cannot have the shape " + tuple_text(shape),
                   "every axis has at least one rank", "");
     }
-    ranks *= size;
-    if (ranks > group.size()) break;
+    product *= static_cast<std::size_t>(size);
+    if (product > ranks) break;
   }
   if (shape.empty() || shape.size() > Layout::kMaxAxes) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a mesh cannot have " + std::to_string(shape.size()) + " axes",
                 "it has 1 to " + std::to_string(Layout::kMaxAxes), "");
   }
-  if (ranks != group.size()) {
+  if (product != ranks) {
     throw Error(ErrorCode::kInvalidArgument,
-                "a mesh of shape " + tuple_text(shape) + " does not fit the group " + group.name(),
-                "the group has " + std::to_string(group.size()) + " ranks",
-                "give axis sizes whose product is " + std::to_string(group.size()));
+                "a mesh of shape " + tuple_text(shape) + " does not fit its ranks",
+                whose + " " + std::to_string(ranks) + " ranks",
+                "give axis sizes whose product is " + std::to_string(ranks));
   }
 }
 
-void check_names(const std::vector<int>& shape, const std::vector<std::string>& names) {
-  if (names.empty()) return;
-  if (names.size() != shape.size()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "a mesh of shape " + tuple_text(shape) + " cannot have " +
-                    std::to_string(names.size()) + " axis names",
-                "", "give one name per axis, or none at all");
-  }
-  std::vector<std::string> sorted = names;
-  std::ranges::sort(sorted);
-  const auto twice = std::ranges::adjacent_find(sorted);
-  if (twice != sorted.end() || sorted.front().empty()) {
-    const std::string name = twice != sorted.end() ? *twice : sorted.front();
-    throw Error(ErrorCode::kInvalidArgument, "'" + name + "' cannot name an axis of this mesh",
-                "names are not empty, and no two axes share one", "");
+void check_ranks(const ProcessGroup& group, const std::vector<int>& ranks) {
+  std::vector<bool> seen(static_cast<std::size_t>(group.size()));
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= group.size()) {
+      throw Error(
+          ErrorCode::kInvalidArgument, "a mesh cannot have the rank " + std::to_string(rank),
+          "the group " + group.name() + " has the ranks 0 to " + std::to_string(group.size() - 1),
+          "start more ranks, or leave it out");
+    }
+    if (seen[static_cast<std::size_t>(rank)]) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "rank " + std::to_string(rank) + " stands twice in a mesh", "",
+                  "give each rank one place");
+    }
+    seen[static_cast<std::size_t>(rank)] = true;
   }
 }
 
-/// All lines along the axis, each a list of group ranks.
-std::vector<std::vector<int>> lines_along(const std::vector<int>& shape, std::size_t axis,
-                                          int ranks) {
-  const int stride = strides_of(shape)[axis];
+std::vector<MeshAxis> axes_of(const std::vector<int>& shape) {
+  std::vector<MeshAxis> axes;
+  int stride = 1;
+  for (std::size_t a = shape.size(); a-- > 0;) {
+    axes.emplace_back(shape[a], stride);
+    stride *= shape[a];
+  }
+  std::ranges::reverse(axes);
+  return axes;
+}
+
+/// All lines along the axis, each a list of the parent's ranks.
+std::vector<std::vector<int>> lines_along(const std::vector<int>& ranks, const MeshAxis& axis) {
+  const std::vector<int> steps = axis.places();
   std::vector<std::vector<int>> lines;
-  for (int first = 0; first < ranks; ++first) {
-    if (coordinate_in(shape, first)[axis] != 0) continue;
+  for (int first = 0; first < static_cast<int>(ranks.size()); ++first) {
+    if (axis.part_of(first) != 0) continue;
     std::vector<int>& line = lines.emplace_back();
-    for (int i = 0; i < shape[axis]; ++i) line.push_back(first + i * stride);
+    for (const int step : steps) line.push_back(ranks[static_cast<std::size_t>(first + step)]);
   }
   return lines;
+}
+
+/// Makes the groups of all lines now, with all ranks of the parent.
+void make_groups(MeshBody& mesh) {
+  const ProcessGroup& parent = mesh.root->parent;
+  std::vector<int> all(static_cast<std::size_t>(parent.size()));
+  std::iota(all.begin(), all.end(), 0);
+  for (std::size_t a = 0; a < mesh.axes.size(); ++a) {
+    const auto lines = lines_along(mesh.root->ranks, mesh.axes[a]);
+    if (lines.size() == 1 && lines.front() == all) continue;  // the parent itself
+    const std::string axis = mesh.names.empty() ? "axis" + std::to_string(a) : mesh.names[a];
+    ProcessGroup group = parent.shared_split(lines, parent.name() + "." + axis);
+    if (group.valid()) mesh.lines[a] = std::make_shared<MeshLine>(std::move(group));
+  }
+  if (mesh.axes.size() == 1) mesh.whole = mesh.lines.front();
+}
+
+std::shared_ptr<MeshBody> new_mesh(ProcessGroup parent, std::vector<int> ranks,
+                                   const std::vector<int>& shape, std::vector<std::string> names,
+                                   tensors::DeviceType device_type) {
+  check_axis_names(shape, names);
+  auto root = std::make_shared<MeshRoot>();
+  const auto own = std::ranges::find(ranks, parent.rank());
+  root->own_place = own == ranks.end() ? -1 : static_cast<int>(own - ranks.begin());
+  root->parent = std::move(parent);
+  root->ranks = std::move(ranks);
+  return make_mesh_body(std::move(root), axes_of(shape), std::move(names), device_type);
+}
+
+tensors::DeviceType default_device_type(const ProcessGroup& group) {
+  return group.serves(tensors::DeviceType::cuda) ? tensors::DeviceType::cuda
+                                                 : tensors::DeviceType::cpu;
+}
+
+/// The group's own rank of each global rank.
+std::vector<int> ranks_in(const ProcessGroup& group, const std::vector<int>& global_ranks) {
+  std::vector<int> ranks;
+  for (const int global : global_ranks) {
+    const auto found = std::ranges::find(group.global_ranks(), global);
+    ranks.push_back(found == group.global_ranks().end()
+                        ? -1
+                        : static_cast<int>(found - group.global_ranks().begin()));
+  }
+  return ranks;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "[" : ", ") + std::to_string(rank);
+  return text + "]";
 }
 
 }  // namespace
@@ -99,27 +139,64 @@ DeviceMesh::DeviceMesh(ProcessGroup group, std::vector<int> shape,
     throw Error(ErrorCode::kInvalidArgument, "a mesh cannot be made from no group",
                 "this rank is no member of the group", "make the mesh on the group's ranks only");
   }
-  check_shape(group, shape);
-  check_names(shape, axis_names);
-  std::vector<ProcessGroup> axis_groups;
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    if (shape[axis] == group.size()) {
-      axis_groups.push_back(group);
-      continue;
-    }
-    const std::string name = axis_names.empty() ? "axis" + std::to_string(axis) : axis_names[axis];
-    axis_groups.push_back(
-        group.split(lines_along(shape, axis, group.size()), group.name() + "." + name));
+  const auto size = static_cast<std::size_t>(group.size());
+  check_shape(shape, size, "the group has");
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  body_ = new_mesh(std::move(group), std::move(ranks), shape, std::move(axis_names), device_type);
+  make_groups(*body_);
+}
+
+DeviceMesh::DeviceMesh(const RankGrid& physical_mesh_id, std::vector<int> mesh_shape,
+                       MeshOptions options) {
+  const ProcessGroup& world = collectives::default_group();
+  check_shape(mesh_shape, physical_mesh_id.ranks().size(), "there are");
+  check_ranks(world, physical_mesh_id.ranks());
+  body_ = new_mesh(world, physical_mesh_id.ranks(), mesh_shape, std::move(options.axis_names),
+                   options.device_type.value_or(default_device_type(world)));
+  if (options.init_process_group) make_groups(*body_);
+}
+
+DeviceMesh DeviceMesh::from_group(ProcessGroup group, const std::string& device_type,
+                                  std::vector<std::string> mesh_dim_names) {
+  std::vector<int> shape;
+  if (group.valid()) shape.push_back(group.size());
+  return {std::move(group), std::move(shape), std::move(mesh_dim_names),
+          tensors::Device::parse(device_type).type};
+}
+
+DeviceMesh DeviceMesh::from_groups(std::vector<ProcessGroup> groups, const std::string& device_type,
+                                   const RankGrid& mesh, std::vector<std::string> mesh_dim_names) {
+  const ProcessGroup& world = collectives::default_group();
+  check_shape(mesh.shape(), mesh.ranks().size(), "there are");
+  std::vector<int> ranks = ranks_in(world, mesh.ranks());
+  check_ranks(world, ranks);
+  if (groups.size() != mesh.shape().size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a mesh of " + std::to_string(mesh.shape().size()) + " axes cannot be made from " +
+                    std::to_string(groups.size()) + " groups",
+                "", "give one group per axis");
   }
-  body_ = std::make_shared<MeshBody>();
-  body_->coordinate = coordinate_in(shape, group.rank());
-  body_->group = std::move(group);
-  body_->shape = std::move(shape);
-  body_->names = std::move(axis_names);
-  body_->device_type = device_type;
-  body_->axis_groups = std::move(axis_groups);
-  const bool on_cpu = device_type == tensors::DeviceType::cpu;
-  body_->links.assign(body_->shape.size(), on_cpu ? kSharedMemoryLink : kDeviceLink);
+  const auto body = new_mesh(world, std::move(ranks), mesh.shape(), std::move(mesh_dim_names),
+                             tensors::Device::parse(device_type).type);
+  if (body->rank < 0) return DeviceMesh(body);
+  for (std::size_t a = 0; a < groups.size(); ++a) {
+    const int first = body->root->own_place - body->axes[a].part_of(body->root->own_place);
+    std::vector<int> line;
+    for (const int step : body->axes[a].places()) {
+      line.push_back(mesh.ranks()[static_cast<std::size_t>(first + step)]);
+    }
+    if (!groups[a].valid() || groups[a].global_ranks() != line) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "group " + groups[a].to_string() + " is not axis " + std::to_string(a) + " of the mesh",
+          "this rank's line of that axis is " + ranks_text(line),
+          "give the groups in the order of the axes");
+    }
+    body->lines[a] = std::make_shared<MeshLine>(groups[a]);
+  }
+  if (groups.size() == 1) body->whole = body->lines.front();
+  return DeviceMesh(body);
 }
 
 const std::vector<int>& DeviceMesh::shape() const {
@@ -129,7 +206,7 @@ int DeviceMesh::ndim() const {
   return static_cast<int>(body_->shape.size());
 }
 int DeviceMesh::size() const {
-  return body_->group.size();
+  return static_cast<int>(body_->ranks.size());
 }
 int DeviceMesh::size(int axis) const {
   return body_->shape.at(static_cast<std::size_t>(axis));
@@ -144,10 +221,10 @@ const std::vector<int>& DeviceMesh::coordinate() const {
   return body_->coordinate;
 }
 int DeviceMesh::rank() const {
-  return body_->group.rank();
+  return body_->rank;
 }
 const ProcessGroup& DeviceMesh::group() const {
-  return body_->group;
+  return body_->whole->group();
 }
 
 int DeviceMesh::axis_index(const std::string& name) const {
@@ -157,6 +234,19 @@ int DeviceMesh::axis_index(const std::string& name) const {
   for (const std::string& known : body_->names) names += (names.empty() ? "" : ", ") + known;
   throw Error(ErrorCode::kInvalidArgument, "the mesh has no axis '" + name + "'",
               names.empty() ? "its axes have no names" : "its axes are " + names, "");
+}
+
+std::vector<int> DeviceMesh::ranks() const {
+  const std::vector<int>& global = body_->root->parent.global_ranks();
+  std::vector<int> ranks;
+  for (const int rank : body_->ranks) ranks.push_back(global[static_cast<std::size_t>(rank)]);
+  return ranks;
+}
+
+int DeviceMesh::local_rank(int axis) const {
+  if (has_this_rank()) return coordinate().at(static_cast<std::size_t>(axis));
+  throw Error(ErrorCode::kUsage, "this rank has no coordinate on " + to_string(),
+              "it is outside of the mesh", "ask has_this_rank() first");
 }
 
 std::vector<int> DeviceMesh::coordinate_of(int rank) const {
@@ -172,27 +262,36 @@ const ProcessGroup& DeviceMesh::group(int axis) const {
     throw Error(ErrorCode::kInvalidArgument, "the mesh has no axis " + std::to_string(axis),
                 "it has " + std::to_string(ndim()) + " axes", "");
   }
-  return body_->axis_groups[static_cast<std::size_t>(axis)];
+  return body_->lines[static_cast<std::size_t>(axis)]->group();
+}
+
+std::vector<ProcessGroup> DeviceMesh::all_groups() const {
+  std::vector<ProcessGroup> groups;
+  for (const std::shared_ptr<MeshLine>& line : body_->lines) groups.push_back(line->group());
+  return groups;
 }
 
 std::string DeviceMesh::to_string() const {
   if (!body_) return "DeviceMesh()";
-  std::string sizes;
-  for (std::size_t a = 0; a < body_->names.size(); ++a) {
-    sizes += (a == 0 ? "(" : ", ") + body_->names[a] + "=" + std::to_string(body_->shape[a]);
+  std::string sizes, strides;
+  for (std::size_t a = 0; a < body_->axes.size(); ++a) {
+    const char* const comma = a == 0 ? "" : ", ";
+    if (!body_->names.empty()) {
+      sizes += comma + body_->names[a] + "=" + std::to_string(body_->shape[a]);
+    }
+    strides += comma + body_->axes[a].stride_text();
   }
-  sizes = body_->names.empty() ? tuple_text(body_->shape) : sizes + ")";
+  if (body_->axes.size() == 1) strides += ",";
+  sizes = body_->names.empty() ? tuple_text(body_->shape) : "(" + sizes + ")";
   const char* const type = body_->device_type == tensors::DeviceType::cpu ? "cpu" : "cuda";
-  return "DeviceMesh(" + sizes + ", '" + type +
-         "', stride=" + tuple_text(strides_of(body_->shape)) + ")";
+  return "DeviceMesh(" + sizes + ", '" + type + "', stride=(" + strides + "))";
 }
 
 bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
   if (a.body_ == b.body_) return true;
   if (!a.body_ || !b.body_) return false;
-  return a.body_->shape == b.body_->shape && a.body_->names == b.body_->names &&
-         a.body_->device_type == b.body_->device_type &&
-         a.body_->group.global_ranks() == b.body_->group.global_ranks();
+  return a.shape() == b.shape() && a.axis_names() == b.axis_names() &&
+         a.device_type() == b.device_type() && a.ranks() == b.ranks();
 }
 
 }  // namespace dtrun::dtensor

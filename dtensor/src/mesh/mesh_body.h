@@ -2,6 +2,7 @@
 // tensors that lie on it, and what the dispatch remembers of its operations.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -9,6 +10,8 @@
 
 #include "dtrun/dtensor/mesh/device_mesh.h"
 #include "dtrun/dtensor/plan/cost.h"
+#include "mesh/mesh_axis.h"
+#include "mesh/mesh_line.h"
 #include "mesh/plan_table.h"
 #include "mesh/spec_table.h"
 
@@ -22,13 +25,32 @@ class MeshAttachment {
   virtual void forget_specs() = 0;
 };
 
+/// The grid that a mesh and its slices are made of.
+struct MeshRoot {
+  ProcessGroup parent;
+  std::vector<int> ranks;  ///< of the parent, row-major
+  int own_place = -1;      ///< this rank's among them; -1: outside
+
+  /// Guards what stands below.
+  std::mutex mutex;
+  /// Slices by what tells them apart, for as long as somebody uses them.
+  std::map<std::string, std::weak_ptr<MeshBody>> slices;
+  /// What flatten() was given names for.
+  std::map<std::string, MeshAxis> flattened;
+};
+
 struct MeshBody : std::enable_shared_from_this<MeshBody> {
-  ProcessGroup group;
+  std::shared_ptr<MeshRoot> root;
+  std::vector<MeshAxis> axes;
   std::vector<int> shape;
   std::vector<std::string> names;
   tensors::DeviceType device_type;
-  std::vector<int> coordinate;
-  std::vector<ProcessGroup> axis_groups;
+  int first_place = 0;                           ///< of coordinate 0, 0, ... in the root's grid
+  std::vector<int> ranks;                        ///< of the root's parent, row-major
+  int rank = -1;                                 ///< this rank's place among them
+  std::vector<int> coordinate;                   ///< empty outside
+  std::vector<std::shared_ptr<MeshLine>> lines;  ///< one per axis
+  std::shared_ptr<MeshLine> whole;
   std::vector<LinkRate> links;  ///< one per axis
 
   /// Guards what stands below.
@@ -37,5 +59,17 @@ struct MeshBody : std::enable_shared_from_this<MeshBody> {
   PlanTable plans;
   std::unique_ptr<MeshAttachment> attachment;
 };
+
+/// A mesh of those axes of the root's grid, through this rank; outside of it, through place 0. Its
+/// groups are made on their first use. @param names one per axis, or none
+std::shared_ptr<MeshBody> make_mesh_body(std::shared_ptr<MeshRoot> root, std::vector<MeshAxis> axes,
+                                         std::vector<std::string> names,
+                                         tensors::DeviceType device_type);
+/// Row-major.
+std::vector<int> coordinate_in(const std::vector<int>& shape, int rank);
+/// @throws Error kInvalidArgument: empty, twice, or not one per axis
+void check_axis_names(const std::vector<int>& shape, const std::vector<std::string>& names);
+/// A Python tuple: "(2,)", "(2, 1)".
+std::string tuple_text(const std::vector<int>& numbers);
 
 }  // namespace dtrun::dtensor

@@ -39,6 +39,9 @@ tensors::DType Spec::dtype() const {
 const Box& Spec::local_box() const {
   return body_->box;
 }
+bool Spec::is_outside() const {
+  return body_->is_outside;
+}
 
 std::string Spec::to_string() const {
   if (!body_) return "local";

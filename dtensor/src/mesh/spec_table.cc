@@ -25,7 +25,9 @@ SpecBody::SpecBody(MeshBody& mesh, const Layout& its_layout, tensors::Shape its_
       order(layout.order()),
       shape(std::move(its_shape)),
       dtype(its_dtype),
-      box(dtensor::local_box(shape, mesh.shape, mesh.coordinate, layout)),
+      is_outside(mesh.rank < 0),
+      box(is_outside ? Box{shape, tensors::Shape(shape.size(), 0)}
+                     : dtensor::local_box(shape, mesh.shape, mesh.coordinate, layout)),
       mesh_(mesh) {}
 
 base::Counted<SpecBody> SpecBody::share() {

@@ -28,7 +28,8 @@ class SpecBody : public base::Count {
   const ShardOrder order;       ///< layout's
   const tensors::Shape shape;
   const tensors::DType dtype;
-  const Box box;  ///< this rank's
+  const bool is_outside;  ///< this rank, of the mesh
+  const Box box;          ///< this rank's; outside, empty in each dim
   /// from_local has worked the shape out from this rank's part alone: other ranks may have another.
   std::atomic<bool> has_guessed_shape = false;
 

@@ -163,6 +163,8 @@ LocalTensor zeros_of_plan(const PlanSite& site, const std::vector<Step>& steps,
 LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps, LocalTensor local) {
   if (steps.empty()) return local;
   const tensors::DType dtype = local.dtype();
+  if (!site.mesh.has_this_rank()) [[unlikely]]
+    return local;
   if (MoveObserver::any() && !MoveObserver::allow({site, steps, dtype})) [[unlikely]]
     return zeros_of_plan(site, steps, local);
   log_move({site, steps, dtype});

@@ -55,6 +55,9 @@ Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
 Tensor arange(std::int64_t n, TensorOptions options) {
   return tensors::arange(n, options);
 }
+Tensor arange(std::int64_t start, std::int64_t end, TensorOptions options) {
+  return arange(static_cast<double>(start), static_cast<double>(end), 1, options);
+}
 Tensor arange(double start, double end, double step, TensorOptions options) {
   return tensors::arange(start, end, step, options);
 }

@@ -114,7 +114,8 @@ void unpack(const LocalTensor& block, int dim, std::int64_t begin,
 Tensor moved_along(const Tensor& a, int dim, const std::vector<BlockMove>& moves,
                    BlockOrder order) {
   const LocalTensor& part = a.local();
-  if (MoveObserver::rehearsing()) {  // no other rank is asked
+  // No other rank is asked.
+  if (MoveObserver::rehearsing() || a.spec().is_outside()) {
     return Tensor(a.spec(), tensors::zeros(part.shape(), {part.dtype(), part.device()}));
   }
   const Line line(a, dim);

@@ -139,6 +139,7 @@ Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Plac
   Spec spec =
       make_spec(mesh, placements, tensor.shape(), tensor.dtype(), std::move(options.shard_order));
   const bool is_silent = options.source_rank < 0 || MoveObserver::rehearsing();
+  if (spec.is_outside()) return Tensor::outside(std::move(spec), tensor.device());
   LocalTensor local = is_silent ? cut(tensor, spec.local_box())
                                 : Spread(spec, tensor, options.source_rank, site).run();
   // Later writes to the caller's tensor must not show on some ranks only.
@@ -152,6 +153,7 @@ Tensor make_parts(
   tensors::Device device{mesh.device_type(), 0};
   if (!device.is_cpu()) device.index = tensors::cuda::current_device();
   Spec spec = make_spec(mesh, placements, shape, dtype);
+  if (spec.is_outside()) return Tensor::outside(std::move(spec), device);
   const LocalTensor local = part(spec.local_box(), {dtype, device});
   return made(std::move(spec), local);
 }

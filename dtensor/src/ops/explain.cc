@@ -22,7 +22,7 @@ PlanQuestion question_on(const DeviceMesh& mesh, const Shape& shape, DType dtype
           .from = from,
           .to = to,
           .links = mesh.body()->links,
-          .coordinate = mesh.coordinate()};
+          .coordinate = mesh.coordinate_of(std::max(0, mesh.rank()))};
 }
 
 ExplainedArgument argument_on(const DeviceMesh& mesh, const Meta& meta, const Layout& from,

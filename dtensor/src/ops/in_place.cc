@@ -98,6 +98,10 @@ void check_result(const char* op, const Tensor& target, const Tensor& result) {
               "which does not fit into it", "the form that makes a new tensor");
 }
 
+bool is_outside(const Tensor& tensor) {
+  return tensor.is_distributed() && tensor.spec().is_outside();
+}
+
 /// retain_grad() was said of the tensor, not of what made its numbers before.
 void move_producer(const Tensor& target, const Tensor& result) {
   const base::Counted<Node> before = Graph::producer(target);
@@ -116,7 +120,7 @@ const Tensor& assign(const Tensor& target, const Tensor& result) {
   if (target.is_distributed()) {
     fitting = fitting.redistribute(target.placements(), target.spec().shard_order());
   }
-  if (MoveObserver::rehearsing()) return target;
+  if (MoveObserver::rehearsing() || is_outside(target)) return target;
   target.local().copy_(fitting.local());
   target.local().storage()->count_write();
   if (Graph::is_on()) move_producer(target, fitting);
@@ -135,7 +139,7 @@ const Tensor& in_place(const char* name, const Tensor& target, Others others, Op
   for (const Tensor* other : others) check_not_shared(name, target, *other);
   if constexpr (!std::is_null_pointer_v<Kernel>) {
     if (is_in_step(target, others)) {
-      if (!MoveObserver::rehearsing()) kernel(target.local());
+      if (!MoveObserver::rehearsing() && !is_outside(target)) kernel(target.local());
       return target;
     }
   }
@@ -360,7 +364,7 @@ const Tensor& Tensor::fill_(Scalar value) const {
     const Tensor number = tensors::full({}, value, {dtype(), device()});
     return assign(*this, overwritten(as_it_was(*this, {}), number));
   }
-  if (MoveObserver::rehearsing()) return *this;
+  if (MoveObserver::rehearsing() || is_outside(*this)) return *this;
   if (is_distributed() && without_partials(placements()) != placements()) {
     // The parts make up the value.
     const NoGrad no_grad;

@@ -53,7 +53,7 @@ Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, Placement
   Spec spec = make_spec(mesh, std::move(placements), std::move(options.shape), local.dtype(),
                         std::move(options.shard_order));
   const Shape expected = spec.local_box().shape;
-  if (local.shape() != expected) {
+  if (local.shape() != expected && !spec.is_outside()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the local tensor of rank " + std::to_string(mesh.rank()) + " has the shape " +
                     tensors::shape_to_string(local.shape()),
@@ -96,6 +96,11 @@ Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& orde
 
 LocalTensor whole_of(const Tensor& tensor) {
   const NoGrad no_grad;
+  if (tensor.is_distributed() && tensor.spec().is_outside()) {
+    throw Error(ErrorCode::kUsage, "the elements of a tensor were asked for outside of its mesh",
+                "this rank is none of " + tensor.device_mesh().to_string(),
+                "ask device_mesh().has_this_rank() first");
+  }
   return tensor.is_distributed() ? tensor.full_tensor().local() : tensor.local();
 }
 

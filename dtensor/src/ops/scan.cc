@@ -76,6 +76,7 @@ Tensor cumsum_of_cut(const Tensor& a, const Scan& scan) {
   const NoGrad no_grad;
   const Tensor x = without_partial(a);
   const LocalTensor part = widened(x.local());
+  if (x.spec().is_outside()) return lying_as(x, part.to(scanned_dtype(x.dtype())));
   const LocalTensor own = scan.from == ScanFrom::first ? tensors::cumsum(part, scan.dim)
                                                        : tensors::reverse_cumsum(part, scan.dim);
   const LocalTensor before = before_this_part(x, scan, tensors::sum(part, {scan.dim}, true));
@@ -123,6 +124,7 @@ Tensor cumprod_of_cut(const Tensor& a, const Scan& scan) {
   const NoGrad no_grad;
   const Tensor x = without_partial(a);
   const LocalTensor part = widened(x.local());
+  if (x.spec().is_outside()) return lying_as(x, part.to(scanned_dtype(x.dtype())));
   const LocalTensor before = before_this_part(x, scan, tensors::prod(part, scan.dim, true));
   const LocalTensor all =
       tensors::mul(tensors::cumprod(part, scan.dim), tensors::prod(before, scan.dim, true));

@@ -5,7 +5,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/index.h"
-#include "dtrun/tensor/ops/index.h"
+#include "dtrun/tensor/ops.h"
 #include "move/cause.h"
 #include "ops/reduced_dims.h"
 
@@ -50,12 +50,21 @@ std::int64_t smallest_part(const Tensor& a, int dim) {
       .shape[static_cast<std::size_t>(dim)];
 }
 
+/// This rank's candidates; of a rank outside of the mesh only their shape counts.
+tensors::Sorted own_candidates(const Tensor& x, const SortedDim& by) {
+  if (!x.spec().is_outside()) return tensors::topk(x.local(), by.kept, by.dim, by.order);
+  Shape shape = x.local().shape();
+  shape[static_cast<std::size_t>(by.dim)] = by.kept;
+  return {tensors::zeros(shape, {x.dtype(), x.device()}),
+          tensors::zeros(shape, {DType::i64, x.device()})};
+}
+
 /// Each rank's first ones are candidates, and only they travel.
 Tensor order_of_candidates(const Tensor& a, const SortedDim& by) {
   const Cause cause("topk", Cause::Wish::implied);
   const NoGrad no_grad;
   const Tensor x = without_partial(a);
-  const tensors::Sorted own = tensors::topk(x.local(), by.kept, by.dim, by.order);
+  const tensors::Sorted own = own_candidates(x, by);
   const std::int64_t offset = x.spec().local_box().offsets[static_cast<std::size_t>(by.dim)];
   const ReducedDims along{{by.dim}, KeepDim::yes};
   const Tensor values = whole_along(joined_parts(x, along, own.values), by.dim);

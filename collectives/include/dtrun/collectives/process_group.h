@@ -173,6 +173,16 @@ class ProcessGroup {
   /// members meet in the store.
   ProcessGroup split(const std::vector<std::vector<int>>& rank_lists, const std::string& name,
                      SplitOptions options = {}, Site site = Site::current()) const;
+  /// As split, and what an earlier call with the same lists has made is given again, under the name
+  /// that it got then.
+  ProcessGroup shared_split(const std::vector<std::vector<int>>& rank_lists,
+                            const std::string& name, Site site = Site::current()) const;
+  /// The group of those ranks of this one, in the order of the list: made by its members alone,
+  /// who meet in the store, on their first call; the same one afterwards. A list of all ranks in
+  /// their order gives this group. @throws Error kInvalidArgument for a list that is empty, has a
+  /// rank twice or lacks this one
+  ProcessGroup subgroup(const std::vector<int>& ranks, const std::string& name,
+                        Site site = Site::current()) const;
 
   /// For a caller that finds a collective's argument wrong before the group can see it: tells the
   /// members that this rank's call of that kind fails, so that none waits for it, and throws the

@@ -52,8 +52,11 @@ class Tensor {
   /// kInvalidArgument.
   Tensor() = default;
   Tensor(LocalTensor local);  // NOLINT: a rank's own numbers are a tensor
-  /// @param local exactly the shape of spec.local_box(), and its dtype (DT_CHECK)
+  /// @param local exactly the shape of spec.local_box(), and its dtype (DT_CHECK); not looked at
+  /// outside of the mesh
   Tensor(Spec spec, LocalTensor local);
+  /// What a rank outside of the spec's mesh has of a tensor.
+  static Tensor outside(Spec spec, Device device);
 
   using FromLocal = FromLocalOptions;
   /// Where the program calls what may communicate: errors name the line.

@@ -40,8 +40,10 @@ class Spec {
   const ShardOrder& shard_order() const;  ///< always filled
   const tensors::Shape& shape() const;    ///< global
   tensors::DType dtype() const;
-  /// This rank's box.
+  /// This rank's box; outside of the mesh, empty in each dim.
   const Box& local_box() const;
+  /// Whether this rank is outside of the mesh.
+  bool is_outside() const;
   /// "f32[8, 4] on (2, 2): [S(0), R]".
   std::string to_string() const;
   /// Also of meshes that are equal without being one.

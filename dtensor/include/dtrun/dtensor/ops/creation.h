@@ -40,6 +40,8 @@ requires(sizeof...(Sizes) > 0) Tensor ones(Sizes... sizes) {
 }
 Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
 Tensor arange(std::int64_t n, TensorOptions options = {.dtype = DType::i64});
+/// start, start + 1, ... below end.
+Tensor arange(std::int64_t start, std::int64_t end, TensorOptions options = {.dtype = DType::i64});
 Tensor arange(double start, double end, double step, TensorOptions options);
 Tensor linspace(double start, double end, std::int64_t steps, TensorOptions options = {});
 Tensor eye(std::int64_t rows, TensorOptions options = {});

@@ -1,0 +1,104 @@
+#include "mesh/mesh_body.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::dtensor {
+
+using base::Error;
+using base::ErrorCode;
+
+std::string tuple_text(const std::vector<int>& numbers) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]);
+  }
+  return text + (numbers.size() == 1 ? ",)" : ")");
+}
+
+std::vector<int> coordinate_in(const std::vector<int>& shape, int rank) {
+  std::vector<int> coordinate(shape.size());
+  for (std::size_t a = shape.size(); a-- > 0;) {
+    coordinate[a] = rank % shape[a];
+    rank /= shape[a];
+  }
+  return coordinate;
+}
+
+void check_axis_names(const std::vector<int>& shape, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  if (names.size() != shape.size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a mesh of shape " + tuple_text(shape) + " cannot have " +
+                    std::to_string(names.size()) + " axis names",
+                "", "give one name per axis, or none at all");
+  }
+  std::vector<std::string> sorted = names;
+  std::ranges::sort(sorted);
+  const auto twice = std::ranges::adjacent_find(sorted);
+  if (twice != sorted.end() || sorted.front().empty()) {
+    const std::string name = twice != sorted.end() ? *twice : sorted.front();
+    throw Error(ErrorCode::kInvalidArgument, "'" + name + "' cannot name an axis of this mesh",
+                "names are not empty, and no two axes share one", "");
+  }
+}
+
+namespace {
+
+/// The parent's ranks at those places of the root's grid.
+std::vector<int> ranks_at(const MeshRoot& root, int first, const std::vector<int>& places) {
+  std::vector<int> ranks;
+  for (const int place : places) {
+    ranks.push_back(root.ranks[static_cast<std::size_t>(first + place)]);
+  }
+  return ranks;
+}
+
+std::string axis_name(const MeshBody& mesh, std::size_t axis) {
+  return mesh.names.empty() ? "axis" + std::to_string(axis) : mesh.names[axis];
+}
+
+std::shared_ptr<MeshLine> line_of(const MeshRoot& root, std::vector<int> ranks,
+                                  const std::string& name) {
+  if (root.own_place < 0) ranks.clear();
+  return std::make_shared<MeshLine>(root.parent, std::move(ranks), root.parent.name() + "." + name);
+}
+
+}  // namespace
+
+std::shared_ptr<MeshBody> make_mesh_body(std::shared_ptr<MeshRoot> root, std::vector<MeshAxis> axes,
+                                         std::vector<std::string> names,
+                                         tensors::DeviceType device_type) {
+  auto body = std::make_shared<MeshBody>();
+  MeshBody& mesh = *body;
+  mesh.root = std::move(root);
+  mesh.axes = std::move(axes);
+  mesh.names = std::move(names);
+  mesh.device_type = device_type;
+  for (const MeshAxis& axis : mesh.axes) mesh.shape.push_back(axis.size());
+  const MeshRoot& all = *mesh.root;
+  const std::vector<int> places = places_of(mesh.axes);
+  if (all.own_place >= 0) {
+    mesh.first_place = all.own_place;
+    for (const MeshAxis& axis : mesh.axes) mesh.first_place -= axis.part_of(all.own_place);
+    const auto own = std::ranges::find(places, all.own_place - mesh.first_place);
+    mesh.rank = static_cast<int>(own - places.begin());
+    mesh.coordinate = coordinate_in(mesh.shape, mesh.rank);
+  }
+  mesh.ranks = ranks_at(all, mesh.first_place, places);
+  std::string joined_names;
+  for (std::size_t a = 0; a < mesh.axes.size(); ++a) {
+    const int start = all.own_place < 0 ? 0 : all.own_place - mesh.axes[a].part_of(all.own_place);
+    const std::string name = axis_name(mesh, a);
+    mesh.lines.push_back(line_of(all, ranks_at(all, start, mesh.axes[a].places()), name));
+    joined_names += (a == 0 ? "" : "_") + name;
+  }
+  mesh.whole = mesh.axes.size() == 1 ? mesh.lines.front() : line_of(all, mesh.ranks, joined_names);
+  const bool on_cpu = device_type == tensors::DeviceType::cpu;
+  mesh.links.assign(mesh.shape.size(), on_cpu ? kSharedMemoryLink : kDeviceLink);
+  return body;
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,23 @@
+#include "mesh/mesh_line.h"
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::dtensor {
+
+const collectives::ProcessGroup& MeshLine::group() {
+  if (is_made_.load(std::memory_order_acquire)) [[likely]]
+    return group_;
+  if (ranks_.empty()) {
+    throw base::Error(base::ErrorCode::kUsage,
+                      "a rank outside of a mesh asked for its group '" + name_ + "'", "",
+                      "ask has_this_rank() first");
+  }
+  const std::lock_guard lock(mutex_);
+  if (!is_made_.load(std::memory_order_relaxed)) {
+    group_ = parent_.subgroup(ranks_, name_);
+    is_made_.store(true, std::memory_order_release);
+  }
+  return group_;
+}
+
+}  // namespace dtrun::dtensor

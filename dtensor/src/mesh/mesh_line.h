@@ -1,0 +1,38 @@
+// MeshLine: some ranks of a mesh and their group, which the mesh and its slices share. A group that
+// is not there yet is made by its members on its first use.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dtrun/collectives/process_group.h"
+
+namespace dtrun::dtensor {
+
+class MeshLine {
+ public:
+  using ProcessGroup = collectives::ProcessGroup;
+
+  /// @param ranks of `parent`, in the line's order; empty where this rank is outside
+  MeshLine(ProcessGroup parent, std::vector<int> ranks, std::string name)
+      : parent_(std::move(parent)), ranks_(std::move(ranks)), name_(std::move(name)) {}
+  /// A group that is there already.
+  explicit MeshLine(ProcessGroup group) : group_(std::move(group)), is_made_(true) {}
+
+  /// Thread-safe; the first call may be a collective of the line's ranks. @throws Error kUsage
+  /// outside
+  const ProcessGroup& group();
+
+ private:
+  const ProcessGroup parent_;
+  const std::vector<int> ranks_;
+  const std::string name_;
+  std::mutex mutex_;
+  ProcessGroup group_;
+  std::atomic<bool> is_made_ = false;
+};
+
+}  // namespace dtrun::dtensor

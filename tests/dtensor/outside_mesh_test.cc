@@ -1,0 +1,104 @@
+// Ranks outside of a mesh: they know what lies on it, have no part of it, and nobody waits for
+// them.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "dtensor/operator_samples.h"
+#include "dtensor/refusal.h"
+#include "dtrun/collectives/default_group.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/mesh/device_mesh.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/products.h"
+#include "dtrun/dtensor/ops/random.h"
+#include "dtrun/dtensor/ops/reduction.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+/// Three ranks, of which the last one is outside of the mesh.
+void run_beside_a_pair(const std::function<void(const DeviceMesh& pair, int rank)>& body) {
+  test::run_ranks(3, [&](const ProcessGroup& group) {
+    collectives::set_default_group(&group);
+    body(DeviceMesh("cpu", {0, 1}), group.rank());
+    collectives::set_default_group(nullptr);
+  });
+}
+
+TEST(OutsideMeshTest, ARankOutsideHasNoCoordinateNoGroupAndNoElements) {
+  run_beside_a_pair([](const DeviceMesh& pair, int rank) {
+    EXPECT_EQ(pair.has_this_rank(), rank < 2);
+    EXPECT_EQ(pair.size(), 2);
+    EXPECT_EQ(pair.ranks(), (std::vector<int>{0, 1}));
+    const Tensor x = distribute_tensor(arange(8).reshape({4, 2}), pair, {Shard(0)});
+    EXPECT_EQ(x.shape(), (Shape{4, 2}));
+    EXPECT_EQ(x.to_local().numel(), rank < 2 ? 4 : 0);
+    if (rank < 2) return;
+    EXPECT_EQ(pair.rank(), -1);
+    EXPECT_TRUE(pair.coordinate().empty());
+    expect_refused([&] { pair.local_rank(0); }, "outside of the mesh", base::ErrorCode::kUsage);
+    expect_refused([&] { pair.group(0); }, "outside of a mesh", base::ErrorCode::kUsage);
+    expect_refused([&] { x.to_vector(); }, "outside of its mesh", base::ErrorCode::kUsage);
+    expect_refused([&] { sum(x).item(); }, "outside of its mesh", base::ErrorCode::kUsage);
+  });
+}
+
+TEST(OutsideMeshTest, TrainingGoesOnWithoutTheRanksOutside) {
+  run_beside_a_pair([](const DeviceMesh& pair, int rank) {
+    const Tensor w = distribute_tensor(ones({4, 2}), pair, {Shard(1)}).requires_grad_();
+    const Tensor x = zeros({3, 4}, pair, {Replicate()}) + 2;
+    const Tensor loss = sum(matmul(x, w));
+    loss.backward();
+    w.grad().mul_(0.5);
+    const Tensor parameter = w.detach();
+    parameter.sub_(w.grad());
+    EXPECT_EQ(loss.spec().to_string(), "f32[] on (2): [P(sum)]");
+    EXPECT_EQ(w.grad().shape(), (Shape{4, 2}));
+    if (rank == 2) return;
+    EXPECT_EQ(parameter.to_vector(), full({8}, -2.0).to_vector());
+    EXPECT_EQ(loss.item(), 48);
+  });
+}
+
+/// The samples' inputs on the mesh, cut along their first dim where they have one.
+Tensors placed(const Tensors& inputs, const DeviceMesh& mesh) {
+  Tensors result;
+  for (const Tensor& input : inputs) {
+    const Placement placement = input.dim() > 0 ? Shard(0) : Replicate();
+    result.push_back(distribute_tensor(input, mesh, {placement}, {.source_rank = -1}));
+  }
+  return result;
+}
+
+TEST(OutsideMeshTest, EveryOperatorGivesTheSpecThatTheMembersGet) {
+  const std::vector<OperatorSample> samples = operator_samples(4, 6);
+  ASSERT_GT(samples.size(), 100U);
+  std::mutex mutex;
+  std::map<std::string, std::set<std::string>> specs;
+  run_beside_a_pair([&](const DeviceMesh& pair, int rank) {
+    for (const OperatorSample& sample : samples) {
+      // How many elements they have depends on all numbers.
+      if (sample.name == "masked_select" || sample.name == "nonzero") continue;
+      std::string spec = "refused";
+      try {
+        const Tensor result = sample.run(placed(sample.inputs, pair));
+        spec = result.is_distributed() ? result.spec().to_string() : "local";
+        if (rank == 2 && result.is_distributed()) {
+          EXPECT_TRUE(result.spec().is_outside()) << sample.name;
+        }
+      } catch (const base::Error& error) {
+        if (rank == 2) ADD_FAILURE() << sample.name << ": " << error.what();
+      }
+      const std::lock_guard lock(mutex);
+      specs[sample.name].insert(spec);
+    }
+  });
+  for (const auto& [name, seen] : specs) EXPECT_EQ(seen.size(), 1U) << name;
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
