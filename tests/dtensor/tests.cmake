@@ -1,7 +1,7 @@
 # The vectors lie compressed in the tree and are unpacked beside the tests' programs.
 set(vector_folder ${CMAKE_CURRENT_BINARY_DIR}/vectors)
 set(vector_files)
-foreach(name collectives layout redistribute ops
+foreach(name collectives colossal layout redistribute ops
     ops_index ops_matmul ops_nn ops_pointwise ops_reduction ops_view)
   set(packed ${CMAKE_CURRENT_SOURCE_DIR}/vectors/${name}.jsonl.gz)
   set(unpacked ${vector_folder}/${name}.jsonl)
@@ -16,7 +16,7 @@ target_compile_definitions(dtrun_test_vectors PRIVATE DTRUN_VECTOR_FOLDER="${vec
 target_link_libraries(dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base PRIVATE dtrun_flags)
 
 dtrun_test(dtensor/tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES placement layout notation choice sharding_picture)
-dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES explanation redistribute_plan)
+dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES explanation layout_converter redistribute_plan)
 # Ranks are threads.
 set(operator_tables in_place index pointwise products reductions rows views)
 list(TRANSFORM operator_tables REPLACE "(.+)" "dtensor/operators/\\1.cc")

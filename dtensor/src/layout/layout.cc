@@ -48,8 +48,8 @@ Placement normalized(const Placement& placement, const Shape& shape) {
                   "use Replicate() or Partial()");
   }
   if (dim < 0 || dim >= rank) {
-    throw invalid("cannot shard a tensor of shape " + tensors::shape_to_string(shape) + " as " +
-                      placement.to_string(),
+    throw invalid("sharding dimension mismatch: " + placement.to_string() +
+                      " of a tensor of shape " + tensors::shape_to_string(shape),
                   "its dims are " + std::to_string(-rank) + " to " + std::to_string(rank - 1), "");
   }
   return Shard(dim);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/layout/sharding_spec.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -103,35 +104,6 @@ ShardOrder order_in(std::string_view whole, std::string_view text) {
   return order;
 }
 
-Layout layout_of_dims(std::string_view text, const std::vector<std::string_view>& entries,
-                      const Shape& shape, const std::vector<int>& mesh_shape) {
-  if (entries.size() != shape.size()) {
-    refuse_text(text, "it has " + std::to_string(entries.size()) + " entries for a tensor of " +
-                          std::to_string(shape.size()) + " dims");
-  }
-  Placements placements(mesh_shape.size(), Replicate());
-  ShardOrder order;
-  for (std::size_t dim = 0; dim < entries.size(); ++dim) {
-    if (entries[dim] == "R") continue;
-    if (!is_dim_entry(entries[dim])) {
-      refuse_text(text, "it mixes both notations: '" + std::string(entries[dim]) + "'");
-    }
-    for (const char digit : entries[dim].substr(1)) {
-      const auto axis = static_cast<std::size_t>(digit - '0');
-      if (axis >= mesh_shape.size()) {
-        refuse_text(text, "the mesh has no axis " + std::to_string(axis) + ", it has " +
-                              std::to_string(mesh_shape.size()));
-      }
-      if (placements[axis].is_shard()) {
-        refuse_text(text, "axis " + std::to_string(axis) + " cuts twice");
-      }
-      placements[axis] = Shard(static_cast<int>(dim));
-      order[static_cast<int>(dim)].push_back(static_cast<int>(axis));
-    }
-  }
-  return make_layout(shape, mesh_shape, std::move(placements), order);
-}
-
 }  // namespace
 
 Layout parse_layout(std::string_view text, const Shape& global_shape,
@@ -145,7 +117,7 @@ Layout parse_layout(std::string_view text, const Shape& global_shape,
   }
   const std::vector<std::string_view> entries = entries_of(inside(rest));
   if (std::ranges::any_of(entries, is_dim_entry)) {
-    return layout_of_dims(text, entries, global_shape, mesh_shape);
+    return ShardingSpec::parse("[" + std::string(inside(rest)) + "]").layout(global_shape, mesh_shape);
   }
   // All whole reads the same in both.
   const bool is_whole = std::ranges::all_of(entries, [](auto entry) { return entry == "R"; });
@@ -160,21 +132,7 @@ Layout parse_layout(std::string_view text, const Shape& global_shape,
 }
 
 std::string sharding_sequence(const Layout& layout, std::size_t dims) {
-  const ShardOrder order = layout.order();
-  for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
-    if (!layout.is_partial(axis)) continue;
-    throw Error(ErrorCode::kInvalidArgument, layout.to_string() + " has no sharding sequence",
-                "a sequence knows S and R only", "redistribute() the Partial axis first");
-  }
-  std::string text = "[";
-  for (std::size_t dim = 0; dim < dims; ++dim) {
-    if (dim > 0) text += ", ";
-    const auto found = order.find(static_cast<int>(dim));
-    text += found == order.end() ? "R" : "S";
-    if (found == order.end()) continue;
-    for (const int axis : found->second) text += std::to_string(axis);
-  }
-  return text + "]";
+  return ShardingSpec::of(layout, dims).to_string();
 }
 
 }  // namespace dtrun::dtensor
