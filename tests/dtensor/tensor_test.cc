@@ -7,6 +7,7 @@
 
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/layout/sharding_spec.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/convolution.h"
 #include "dtrun/dtensor/ops/elementwise.h"
@@ -15,6 +16,7 @@
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/rows.h"
+#include "dtrun/dtensor/ops/visualize_sharding.h"
 #include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
 #include "support/rank_threads.h"
@@ -287,6 +289,51 @@ TEST(DTensorTest, AnUndefinedTensorIsRefusedWhateverIsAskedOfIt) {
                                         [&] { one_hot(none); },
                                         [&] { einsum("i->i", {none}); }};
   for (const auto& use : uses) expect_refused(use, "an undefined tensor");
+}
+
+TEST(ShardsTextTest, EachRanksElementsStandWhereItStandsInTheMesh) {
+  test::run_ranks(8, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2, 2}, {"pp", "dp", "tp"});
+    const DTensor x(arange(6).reshape({3, 2}), mesh, ShardingSpec(2, {{0, {1}}, {1, {2}}}));
+    EXPECT_EQ(shards_text(x),
+              R"(i64[3, 2] on (2, 2, 2): [R, S(0), S(1)]
+pp at 0
+┌─ rank 0 ─┬─ rank 1 ─┐
+│ [[0],    │ [[1],    │
+│  [2]]    │  [3]]    │
+├─ rank 2 ─┼─ rank 3 ─┤
+│ [[4]]    │ [[5]]    │
+└──────────┴──────────┘
+pp at 1
+┌─ rank 4 ─┬─ rank 5 ─┐
+│ [[0],    │ [[1],    │
+│  [2]]    │  [3]]    │
+├─ rank 6 ─┼─ rank 7 ─┤
+│ [[4]]    │ [[5]]    │
+└──────────┴──────────┘
+)");
+    EXPECT_EQ(x.sharding_spec().to_string(), "[S1, S2]");
+    expect_refused(
+        [&] {
+          shards_text(x.redistribute({Partial(), Shard(0), Shard(1)}));
+        },
+        "no elements of the tensor");
+    expect_refused(
+        [&] {
+          DTensor(ones({2}), mesh, ShardingSpec(2, {{0, {0}}}));
+        },
+        "sharding dimension mismatch");
+    expect_refused([&] { x.to_global().sharding_spec(); }, "no mesh and no placements");
+    expect_refused([&] { shards_text(x.to_global()); }, "no mesh and no placements");
+  });
+  test::run_ranks(3, [](const ProcessGroup& group) {
+    const DTensor x(arange(2), DeviceMesh(group, {3}), ShardingSpec(1, {{0, {0}}}));
+    EXPECT_EQ(shards_text(x), R"(i64[2] on (3): [S(0)]
+┌─ rank 0 ─┬─ rank 1 ─┬─ rank 2 ─┐
+│ [0]      │ [1]      │ []       │
+└──────────┴──────────┴──────────┘
+)");
+  });
 }
 
 }  // namespace

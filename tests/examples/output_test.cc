@@ -117,6 +117,64 @@ TEST(ExampleTest, DTensorDemoShowsItsEightPartsOnTwoFourAndEightRanks) {
   }
 }
 
+TEST(ExampleTest, TheShardingSpecProgramDrawsThePicturesAndTellsTheConvertersPath) {
+  const CommandResult result =
+      run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=4", DTRUN_BIN "/sharding_spec"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.out.find("DTensor(local_tensor=tensor([[0."), 0U) << result.describe();
+  EXPECT_NE(result.out.find("device_mesh=DeviceMesh((2, 2), 'cpu', stride=(2, 1)), "
+                            "placements=(Shard(dim=0), Replicate()))\ntensor([[0."),
+            std::string::npos);
+  const std::string pictures = R"([S0, R]
+i64[4, 4] on (2, 2): [S(0), R]
+┌─ rank 0 ───────────┬─ rank 1 ───────────┐
+│ [[1, 2, 3, 4],     │ [[1, 2, 3, 4],     │
+│  [5, 6, 7, 8]]     │  [5, 6, 7, 8]]     │
+├─ rank 2 ───────────┼─ rank 3 ───────────┤
+│ [[ 9, 10, 11, 12], │ [[ 9, 10, 11, 12], │
+│  [13, 14, 15, 16]] │  [13, 14, 15, 16]] │
+└────────────────────┴────────────────────┘
+
+[S01, R]
+i64[4, 4] on (2, 2): [S(0), S(0)]
+┌─ rank 0 ───────────┬─ rank 1 ───────────┐
+│ [[1, 2, 3, 4]]     │ [[5, 6, 7, 8]]     │
+├─ rank 2 ───────────┼─ rank 3 ───────────┤
+│ [[ 9, 10, 11, 12]] │ [[13, 14, 15, 16]] │
+└────────────────────┴────────────────────┘
+
+[R, S01, R]->[R, S0, R]->[S0, R, R]->[S01, R, R]
+  all_gather(gather_dim 1, axis 1)
+  all_to_all(gather_dim 1, shard_dim 0, axis 0)
+  local_chunk(shard_dim 0, axis 1)
+)";
+  EXPECT_NE(result.out.find(pictures), std::string::npos) << result.describe();
+  EXPECT_NE(result.out.find("redistributed to [S01, R, R]: the same elements\n"),
+            std::string::npos);
+}
+
+// The page's common errors: each is named with the line, and nobody hangs.
+TEST(ExampleTest, TheDistributedTensorProgramsMistakesAreNamed) {
+  const std::pair<const char*, std::vector<const char*>> mistakes[] = {
+      {"dimension",
+       {"sharding dimension mismatch: S(2) of a tensor of shape [4, 4]",
+        "redistribute at distributed_tensor.cc:"}},
+      {"barrier",
+       {"ranks of group 'world' disagree: rank 0 called barrier #2 at distributed_tensor.cc:",
+        "called all_reduce #2 (f32 x 4, sum) at distributed_tensor.cc:"}},
+      {"missing", {"rank 0 (pid ", "has left group 'world'", "distributed_tensor.cc:"}}};
+  for (const auto& [mistake, words] : mistakes) {
+    const CommandResult result =
+        run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=4", DTRUN_BIN "/distributed_tensor",
+                     "--mistake", mistake});
+    EXPECT_NE(result.exit_code, 0) << result.describe();
+    for (const char* word : words) {
+      EXPECT_NE(result.err.find(word), std::string::npos) << word << result.describe();
+    }
+  }
+}
+
 TEST(ExampleTest, TheDemosScriptTellsEveryRedistributionAndRefusesWhatItDoesNotKnow) {
   const std::string script = DTRUN_SOURCE_DIR "/examples/run_dtensor_demo.sh";
   testing_support::CommandOptions options;

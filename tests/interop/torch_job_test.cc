@@ -41,6 +41,25 @@ TEST(TorchJobTest, AnUnmodifiedGlooProgramRunsUnderDtrun) {
   expect_gloo_job_runs(home.python());
 }
 
+// The page's program here and there, with the same numbers.
+TEST(TorchJobTest, TheDistributedTensorProgramPrintsWhatPyTorchPrints) {
+  REQUIRE_TORCH(home);
+  CommandOptions options;
+  options.limit = std::chrono::seconds(120);
+  const CommandResult ours = run_command(
+      {DTRUN_BIN "/dtrun", "--nproc_per_node=4", DTRUN_BIN "/distributed_tensor", "--numbers"},
+      options);
+  ASSERT_EQ(ours.exit_code, 0) << ours.describe();
+  options.environment["PYTHON_EXEC"] = home.python();
+  const CommandResult original =
+      run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=4",
+                   DTRUN_SOURCE_DIR "/tests/interop/distributed_tensor.py"},
+                  options);
+  ASSERT_EQ(original.exit_code, 0) << original.describe();
+  EXPECT_NE(ours.out.find("Distributed Matmul Result: tensor([["), std::string::npos);
+  EXPECT_EQ(ours.out, original.out);
+}
+
 TEST(TorchJobTest, TheSameProgramRunsWhereItsRankZeroServesTheStore) {
   REQUIRE_TORCH(home);
   CommandOptions options;

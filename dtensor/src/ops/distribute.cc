@@ -6,6 +6,7 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
+#include "move/asked_spec.h"
 #include "move/cause.h"
 #include "move/move_observer.h"
 #include "move/redistribute.h"
@@ -136,8 +137,8 @@ Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Plac
                 "only the source rank's data counts, but all give shape and dtype");
   }
   check_source(mesh, options.source_rank);
-  Spec spec =
-      make_spec(mesh, placements, tensor.shape(), tensor.dtype(), std::move(options.shard_order));
+  Spec spec = asked_spec("distribute_tensor", site, mesh, placements, tensor.shape(),
+                         tensor.dtype(), options.shard_order);
   const bool is_silent = options.source_rank < 0 || MoveObserver::rehearsing();
   if (spec.is_outside()) return Tensor::outside(std::move(spec), tensor.device());
   LocalTensor local = is_silent ? cut(tensor, spec.local_box())

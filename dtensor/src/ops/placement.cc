@@ -4,8 +4,11 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/tensor.h"
+#include "dtrun/dtensor/layout/sharding_spec.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/ops.h"
 #include "mesh/spec_table.h"
+#include "move/asked_spec.h"
 #include "move/cause.h"
 #include "move/redistribute.h"
 #include "ops/whole.h"
@@ -74,6 +77,19 @@ Tensor Tensor::to_local() const {
   });
 }
 
+Tensor::Tensor(const Tensor& whole, const DeviceMesh& mesh, const ShardingSpec& sharding_spec,
+               Site site) {
+  const Shape shape = whole.defined() ? whole.shape() : Shape();
+  const Layout layout = sharding_spec.layout(shape, mesh.shape());
+  *this =
+      distribute_tensor(whole, mesh, layout.placements(), {.shard_order = layout.order()}, site);
+}
+
+ShardingSpec Tensor::sharding_spec() const {
+  placements();
+  return ShardingSpec::of(spec().layout(), shape().size());
+}
+
 Tensor Tensor::full_tensor(Site site) const {
   const Cause cause("full_tensor", Cause::Wish::asked, site);
   return redistribute(Placements(placements().size(), Replicate())).to_local();
@@ -82,7 +98,7 @@ Tensor Tensor::full_tensor(Site site) const {
 Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order,
                             Site site) const {
   const DeviceMesh mesh = device_mesh();
-  Spec to = make_spec(mesh, placements, shape(), dtype(), order);
+  Spec to = asked_spec("redistribute", site, mesh, placements, shape(), dtype(), order);
   if (to == spec()) return *this;
   const Cause cause("redistribute", Cause::Wish::asked, site);
   LocalTensor moved = redistribute_local(spec(), to, local());
@@ -92,6 +108,14 @@ Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& orde
         return gradient.redistribute(without_partials(from.placements()), from.shard_order());
       },
       PartialGradient::passed_on);
+}
+
+Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements,
+                            const ShardOrder& order, Site site) const {
+  if (device_mesh() == mesh) return redistribute(placements, order, site);
+  throw Error(ErrorCode::kUnavailable,
+              "redistribute of " + spec().to_string() + " to " + mesh.to_string(),
+              "the tensor lies on " + device_mesh().to_string(), "");
 }
 
 LocalTensor whole_of(const Tensor& tensor) {

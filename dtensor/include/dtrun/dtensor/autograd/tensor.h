@@ -45,6 +45,7 @@ struct BackwardOptions {
 };
 
 struct Extremes;
+class ShardingSpec;
 
 class Tensor {
  public:
@@ -65,6 +66,10 @@ class Tensor {
   /// given shape
   static Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placements,
                            FromLocal options = {});
+
+  /// ColossalAI's way to distribute_tensor(): the mesh's first rank's elements. Collective.
+  Tensor(const Tensor& whole, const DeviceMesh& mesh, const ShardingSpec& sharding_spec,
+         Site site = Site::current());
 
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) noexcept = default;
@@ -96,11 +101,18 @@ class Tensor {
   Tensor to_local() const;
   /// The whole tensor on every rank. Collective.
   Tensor full_tensor(Site site = Site::current()) const;
+  /// The same, by ColossalAI's name.
+  Tensor to_global(Site site = Site::current()) const { return full_tensor(site); }
+  /// @throws Error kInvalidArgument for a local tensor, and a Partial one
+  ShardingSpec sharding_spec() const;
   /// Any placements to any placements on the same mesh. Collective. Target Partial keeps the value
   /// on the first rank of the axis, or each chunk on the rank that has it, and the neutral element
   /// elsewhere (avg: the value everywhere). @throws Error kInvalidArgument
   Tensor redistribute(const Placements& placements, const ShardOrder& order = {},
                       Site site = Site::current()) const;
+  /// @throws Error kUnavailable for another mesh than the tensor's
+  Tensor redistribute(const DeviceMesh& mesh, const Placements& placements,
+                      const ShardOrder& order = {}, Site site = Site::current()) const;
 
   // Elements of a local tensor. @throws Error kInvalidArgument for a distributed one
   /// What kernels and collectives take.

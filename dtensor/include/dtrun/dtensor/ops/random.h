@@ -3,6 +3,7 @@
 // has the same ones on one rank and on any mesh, cut any way.
 #pragma once
 
+#include <concepts>
 #include <optional>
 
 #include "dtrun/dtensor/autograd/random_state.h"
@@ -14,6 +15,15 @@ namespace dtrun::dtensor {
 Tensor randn(const Shape& shape, TensorOptions options = {});  ///< standard normal
 Tensor rand(const Shape& shape, TensorOptions options = {});   ///< of [0, 1)
 Tensor rand(const Shape& shape, RandomKey key, TensorOptions options = {});
+// The sizes one by one: randn(2, 3).
+template <std::integral... Sizes>
+requires(sizeof...(Sizes) > 0) Tensor randn(Sizes... sizes) {
+  return randn(Shape{static_cast<std::int64_t>(sizes)...});
+}
+template <std::integral... Sizes>
+requires(sizeof...(Sizes) > 0) Tensor rand(Sizes... sizes) {
+  return rand(Shape{static_cast<std::int64_t>(sizes)...});
+}
 /// Whole numbers of [low, high).
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
                TensorOptions options = {.dtype = DType::i64});
