@@ -51,7 +51,6 @@ class CellGrid {
   CellGrid(std::vector<Lines> cells, std::vector<int> ranks, std::size_t columns)
       : cells_(std::move(cells)), ranks_(std::move(ranks)), columns_(columns) {
     for (const Lines& cell : cells_) {
-      height_ = std::max(height_, cell.size());
       for (const std::string& line : cell) width_ = std::max(width_, line.size());
     }
     width_ = std::max<std::size_t>(width_ + 2, 10);  // "─ rank 10 "
@@ -62,12 +61,20 @@ class CellGrid {
     const std::size_t rows = cells_.size() / columns_;
     for (std::size_t row = 0; row < rows; ++row) {
       all += border(row, row == 0 ? "┌" : "├", row == 0 ? "┬" : "┼", row == 0 ? "┐" : "┤");
-      for (std::size_t line = 0; line < height_; ++line) all += text_line(row, line);
+      for (std::size_t line = 0; line < height_of(row); ++line) all += text_line(row, line);
     }
     return all + border(rows, "└", "┴", "┘");
   }
 
  private:
+  std::size_t height_of(std::size_t row) const {
+    std::size_t height = 0;
+    for (std::size_t column = 0; column < columns_; ++column) {
+      height = std::max(height, cells_[row * columns_ + column].size());
+    }
+    return height;
+  }
+
   /// Above the row, with its ranks in it.
   std::string border(std::size_t row, const char* left, const char* middle,
                      const char* right) const {
@@ -96,7 +103,6 @@ class CellGrid {
   const std::vector<Lines> cells_;
   const std::vector<int> ranks_;
   const std::size_t columns_;
-  std::size_t height_ = 0;
   std::size_t width_ = 0;
 };
 
