@@ -291,6 +291,33 @@ TEST(DTensorTest, AnUndefinedTensorIsRefusedWhateverIsAskedOfIt) {
   for (const auto& use : uses) expect_refused(use, "an undefined tensor");
 }
 
+TEST(FromLocalTest, AskedToCheckItLooksAtEveryRanksPart) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const int rank = group.rank();
+    const LocalTensor uneven = tensors::ones({3 - rank, 2});
+    const std::string own = "rank 1 of the mesh has f32[2, 2]";
+    expect_refused([&] { Tensor::from_local(uneven, mesh, {Shard(0)}, {.run_check = true}); }, own);
+    expect_refused(
+        [&] {
+          Tensor::from_local(uneven, mesh, {Shard(0)},
+                             {.shape = {6, 2}, .has_shape = true, .run_check = true});
+        },
+        own);
+    const Tensor right = Tensor::from_local(
+        uneven, mesh, {Shard(0)}, {.shape = {5, 2}, .has_shape = true, .run_check = true});
+    EXPECT_EQ(sum(right).item(), 10);
+    const LocalTensor other = rank == 0 ? tensors::ones({2}) : tensors::ones({2}).to(DType::f64);
+    expect_refused([&] { Tensor::from_local(other, mesh, {Replicate()}, {.run_check = true}); },
+                   "rank 1 of the mesh has f64[2]");
+    // Whole elements are those of the first rank, and the caller's stay as they are.
+    const LocalTensor mine = tensors::full({2}, rank + 1);
+    const Tensor agreed = Tensor::from_local(mine, mesh, {Replicate()}, {.run_check = true});
+    EXPECT_EQ(agreed.local().to_vector(), (std::vector<double>{1, 1}));
+    EXPECT_EQ(mine.to_vector()[0], rank + 1);
+  });
+}
+
 TEST(ShardsTextTest, EachRanksElementsStandWhereItStandsInTheMesh) {
   test::run_ranks(8, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2, 2, 2}, {"pp", "dp", "tp"});

@@ -1,4 +1,4 @@
-// Between local tensors and distributed ones, and from placements to others. Gradients take the way
+// From distributed tensors to local ones, and from placements to others. Gradients take the way
 // back.
 #include "autograd/step_node.h"
 #include "dtrun/base/error.h"
@@ -7,66 +7,15 @@
 #include "dtrun/dtensor/layout/sharding_spec.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/ops.h"
-#include "mesh/spec_table.h"
 #include "move/asked_spec.h"
 #include "move/cause.h"
 #include "move/redistribute.h"
 #include "ops/whole.h"
 
 namespace dtrun::dtensor {
-namespace {
 
 using base::Error;
 using base::ErrorCode;
-
-/// The global shape whose even cut gives every rank the local one.
-Shape grown_shape(Shape shape, const Spec& local_spec) {
-  const DeviceMesh mesh = local_spec.mesh();
-  for (std::size_t axis = 0; axis < local_spec.placements().size(); ++axis) {
-    const Placement& placement = local_spec.placements()[axis];
-    if (!placement.is_shard()) continue;
-    shape[static_cast<std::size_t>(placement.dim())] *= mesh.size(static_cast<int>(axis));
-  }
-  return shape;
-}
-
-void check_local(const LocalTensor& local, const DeviceMesh& mesh) {
-  if (!local.defined()) {
-    throw Error(ErrorCode::kInvalidArgument, "from_local got an undefined tensor", "",
-                "pass an empty tensor where this rank holds nothing");
-  }
-  if (local.device().type != mesh.device_type()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "a tensor on " + local.device().to_string() + " does not fit " + mesh.to_string(),
-                "", "move it with to(Device), or make the mesh for that device type");
-  }
-}
-
-}  // namespace
-
-Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, Placements placements,
-                          FromLocal options) {
-  const LocalTensor local = given.defined() ? given.plain_local() : LocalTensor();
-  check_local(local, mesh);
-  const bool is_guessed = !options.has_shape;
-  if (is_guessed) {
-    options.shape =
-        grown_shape(local.shape(), make_spec(mesh, placements, local.shape(), local.dtype()));
-  }
-  Spec spec = make_spec(mesh, std::move(placements), std::move(options.shape), local.dtype(),
-                        std::move(options.shard_order));
-  const Shape expected = spec.local_box().shape;
-  if (local.shape() != expected && !spec.is_outside()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the local tensor of rank " + std::to_string(mesh.rank()) + " has the shape " +
-                    tensors::shape_to_string(local.shape()),
-                spec.to_string() + " gives it " + tensors::shape_to_string(expected),
-                "cut as torch.chunk does: every chunk but the last ones has ceil(n / ranks)");
-  }
-  if (is_guessed) spec.body()->has_guessed_shape = true;
-  return recorded("from_local", given, Tensor(std::move(spec), local),
-                  [](const Tensor& gradient) { return gradient.to_local(); });
-}
 
 Tensor Tensor::to_local() const {
   if (!is_distributed()) return *this;

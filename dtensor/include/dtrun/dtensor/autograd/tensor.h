@@ -34,6 +34,10 @@ struct FromLocalOptions {
   /// must hold equal shapes).
   tensors::Shape shape = {};
   bool has_shape = false;  ///< shape is given; {} is that of a 0-dim tensor
+  /// Collective over the mesh: every rank's shape and dtype are looked at, and along axes that are
+  /// Replicate all ranks take the elements of the first one. What does not fit is refused on all
+  /// ranks.
+  bool run_check = false;
   ShardOrder shard_order = {};
 };
 
@@ -62,10 +66,10 @@ class Tensor {
   using FromLocal = FromLocalOptions;
   /// Where the program calls what may communicate: errors name the line.
   using Site = base::CallSite;
-  /// No communication. @throws Error kInvalidArgument when local is not this rank's box of the
-  /// given shape
+  /// No communication without run_check. @throws Error kInvalidArgument when local is not this
+  /// rank's box of the given shape
   static Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placements,
-                           FromLocal options = {});
+                           FromLocal options = {}, Site site = Site::current());
 
   /// ColossalAI's way to distribute_tensor(): the mesh's first rank's elements. Collective.
   Tensor(const Tensor& whole, const DeviceMesh& mesh, const ShardingSpec& sharding_spec,

@@ -1,0 +1,153 @@
+// from_local: what each rank has, as one tensor.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "autograd/step_node.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/tensor.h"
+#include "dtrun/tensor/ops.h"
+#include "mesh/spec_table.h"
+#include "move/cause.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+/// The global shape whose even cut gives every rank the local one.
+Shape grown_shape(Shape shape, const Spec& local_spec) {
+  const DeviceMesh mesh = local_spec.mesh();
+  for (std::size_t axis = 0; axis < local_spec.placements().size(); ++axis) {
+    const Placement& placement = local_spec.placements()[axis];
+    if (!placement.is_shard()) continue;
+    shape[static_cast<std::size_t>(placement.dim())] *= mesh.size(static_cast<int>(axis));
+  }
+  return shape;
+}
+
+void check_local(const LocalTensor& local, const DeviceMesh& mesh) {
+  if (!local.defined()) {
+    throw Error(ErrorCode::kInvalidArgument, "from_local got an undefined tensor", "",
+                "pass an empty tensor where this rank holds nothing");
+  }
+  if (local.device().type != mesh.device_type()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a tensor on " + local.device().to_string() + " does not fit " + mesh.to_string(),
+                "", "move it with to(Device), or make the mesh for that device type");
+  }
+}
+
+/// What a rank says of its part, in a message of one size.
+struct PartNote {
+  static constexpr std::size_t kMostDims = 32;
+
+  DType dtype;
+  Shape shape;
+
+  LocalTensor packed() const {
+    LocalTensor tensor = tensors::zeros({2 + kMostDims}, {.dtype = DType::i64});
+    auto* const numbers = static_cast<std::int64_t*>(tensor.data());
+    numbers[0] = static_cast<std::int64_t>(dtype);
+    numbers[1] = static_cast<std::int64_t>(shape.size());
+    std::copy_n(shape.begin(), std::min(shape.size(), kMostDims), numbers + 2);
+    return tensor;
+  }
+  static PartNote unpacked(const LocalTensor& tensor) {
+    const auto* const numbers = static_cast<const std::int64_t*>(tensor.data());
+    PartNote note{static_cast<DType>(numbers[0]), {}};
+    const auto dims = std::min(static_cast<std::size_t>(numbers[1]), kMostDims);
+    for (std::size_t i = 0; i < dims; ++i) note.shape.push_back(numbers[2 + i]);
+    return note;
+  }
+  std::string to_string() const {
+    return std::string(tensors::dtype_short_name(dtype)) + tensors::shape_to_string(shape);
+  }
+};
+
+/// Every rank's, by its place in the mesh. Collective.
+std::vector<PartNote> notes_of_all(const LocalTensor& local, const DeviceMesh& mesh,
+                                   const Tensor::Site& site) {
+  const LocalTensor own = PartNote{local.dtype(), local.shape()}.packed().to(local.device());
+  std::vector<LocalTensor> all;
+  for (int rank = 0; rank < mesh.size(); ++rank)
+    all.push_back(tensors::empty(own.shape(), {own.dtype(), own.device()}));
+  mesh.group().all_gather(all, own, {}, site);
+  std::vector<PartNote> notes;
+  for (const LocalTensor& each : all) notes.push_back(PartNote::unpacked(each.to(tensors::kCpu)));
+  return notes;
+}
+
+Shape box_shape_of(const Spec& spec, int rank) {
+  const DeviceMesh mesh = spec.mesh();
+  return local_box(spec.shape(), mesh.shape(), mesh.coordinate_of(rank), spec.layout()).shape;
+}
+
+/// All ranks find the same, and throw alike.
+void check_parts(const std::vector<PartNote>& notes, const Spec& spec, bool is_guessed) {
+  for (std::size_t rank = 0; rank < notes.size(); ++rank) {
+    const PartNote& note = notes[rank];
+    const PartNote wanted{notes[0].dtype,
+                          is_guessed ? notes[0].shape : box_shape_of(spec, static_cast<int>(rank))};
+    if (note.dtype == wanted.dtype && note.shape == wanted.shape) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                "from_local of parts that do not fit: rank " + std::to_string(rank) +
+                    " of the mesh has " + note.to_string(),
+                is_guessed ? "rank 0 has " + wanted.to_string() +
+                                 ", and without the global shape all parts must be of one"
+                           : spec.to_string() + " gives it " + wanted.to_string(),
+                is_guessed ? "give the global shape: {.shape = ..., .has_shape = true}"
+                           : "cut as torch.chunk does: every chunk but the last ones has "
+                             "ceil(n / ranks)");
+  }
+}
+
+/// Along Replicate axes the first rank's elements.
+LocalTensor agreed_elements(const LocalTensor& local, const Spec& spec, const Tensor::Site& site) {
+  const DeviceMesh mesh = spec.mesh();
+  LocalTensor agreed = local;
+  for (int axis = 0; axis < mesh.ndim(); ++axis) {
+    if (!spec.layout().is_replicate(static_cast<std::size_t>(axis)) || mesh.size(axis) == 1)
+      continue;
+    if (agreed.storage() == local.storage()) agreed = local.clone();
+    mesh.group(axis).broadcast(agreed, 0, {}, site);
+  }
+  return agreed;
+}
+
+void check_box(const LocalTensor& local, const Spec& spec) {
+  const Shape expected = spec.local_box().shape;
+  if (local.shape() == expected || spec.is_outside()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "the local tensor of rank " + std::to_string(spec.mesh().rank()) + " has the shape " +
+                  tensors::shape_to_string(local.shape()),
+              spec.to_string() + " gives it " + tensors::shape_to_string(expected),
+              "cut as torch.chunk does: every chunk but the last ones has ceil(n / ranks)");
+}
+
+}  // namespace
+
+Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, Placements placements,
+                          FromLocal options, Site site) {
+  LocalTensor local = given.defined() ? given.plain_local() : LocalTensor();
+  check_local(local, mesh);
+  const bool is_guessed = !options.has_shape;
+  if (is_guessed) {
+    options.shape =
+        grown_shape(local.shape(), make_spec(mesh, placements, local.shape(), local.dtype()));
+  }
+  Spec spec = make_spec(mesh, std::move(placements), std::move(options.shape), local.dtype(),
+                        std::move(options.shard_order));
+  if (options.run_check && mesh.has_this_rank()) {
+    const Cause cause("from_local", Cause::Wish::asked, site);
+    check_parts(notes_of_all(local, mesh, site), spec, is_guessed);
+    local = agreed_elements(local, spec, site);
+  }
+  check_box(local, spec);
+  if (is_guessed && !options.run_check) spec.body()->has_guessed_shape = true;
+  return recorded("from_local", given, Tensor(std::move(spec), std::move(local)),
+                  [](const Tensor& gradient) { return gradient.to_local(); });
+}
+
+}  // namespace dtrun::dtensor
