@@ -89,6 +89,19 @@ class PlanSimulator {
     return result;
   }
 
+  std::vector<int> ranks_along(int rank, const std::vector<int>& axes) const {
+    std::vector<int> ranks = {rank};
+    for (const int axis : axes) {
+      std::vector<int> more;
+      for (const int known : ranks) {
+        for (int i = 0; i < mesh_shape_[static_cast<std::size_t>(axis)]; ++i)
+          more.push_back(on_line(known, static_cast<std::size_t>(axis), i));
+      }
+      ranks = std::move(more);
+    }
+    return ranks;
+  }
+
   static bool contains(const Box& box, const tensors::Shape& index) {
     for (std::size_t d = 0; d < index.size(); ++d) {
       if (index[d] < box.offsets[d] || index[d] >= box.offsets[d] + box.shape[d]) return false;
@@ -213,6 +226,12 @@ class PlanSimulator {
         }
         return before.reduce_op() == ReduceOp::avg ? value / mesh_shape_[axis] : value;
       }
+      case StepKind::exchange:
+        for (const int other : ranks_along(rank, step.axes())) {
+          if (contains(box_of(other, step.before), index))
+            return element(other, index, step.before);
+        }
+        break;
       case StepKind::all_gather:
       case StepKind::all_to_all:
         for (int i = 0; i < mesh_shape_[axis]; ++i) {
@@ -238,6 +257,7 @@ class PlanSimulator {
       if (mesh_shape_[axis] != 1) throw std::logic_error("relabel of an axis of several ranks");
       return;
     }
+    if (step.kind == StepKind::exchange) return check_exchange(step);
     for (std::size_t a = 0; a < mesh_shape_.size(); ++a) {
       if (a != axis && step.before[a] != step.after[a]) {
         throw std::logic_error("a step changes two axes");
@@ -246,6 +266,14 @@ class PlanSimulator {
     if (step.kind != kind_of(before, after)) throw std::logic_error("a step of the wrong kind");
     if (before.is_shard()) check_innermost(step.before, before.dim(), step.axis);
     if (after.is_shard()) check_innermost(step.after, after.dim(), step.axis);
+  }
+  void check_exchange(const Step& step) const {
+    for (const int axis : step.axes()) {
+      const auto a = static_cast<std::size_t>(axis);
+      if (mesh_shape_[a] == 1) continue;
+      if (!step.before.is_shard(a) || step.after.is_partial(a))
+        throw std::logic_error("an exchange along an axis that does not cut, or is to be Partial");
+    }
   }
   static StepKind kind_of(const Placement& before, const Placement& after) {
     if (after.is_partial() && !before.is_partial()) return StepKind::to_partial;

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <stdexcept>
 
 #include "dtensor/layout_catalogue.h"
 #include "dtensor/plan_simulator.h"
 #include "dtensor/vector_layout.h"
+#include "dtrun/dtensor/plan/traffic.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -109,6 +111,37 @@ TEST(RedistributePlanTest, EveryPairIsRightWhereBytesCostSoMuchThatPlansTakeDeto
   expect_all_pairs_right({2, 2, 2}, {{7, 3}}, {ReduceOp::sum}, costs);
 }
 
+/// A legal layout by chance, in any order of the axes.
+Layout random_layout(const Shape& shape, const std::vector<int>& mesh, std::mt19937& random) {
+  Placements placements;
+  for (std::size_t axis = 0; axis < mesh.size(); ++axis) {
+    const auto choice = static_cast<int>(random() % (shape.size() + 3));
+    const auto dims = static_cast<int>(shape.size());
+    placements.push_back(choice < dims    ? Placement(Shard(choice))
+                         : choice == dims ? Placement(Partial())
+                                          : Placement(Replicate()));
+  }
+  ShardOrder order = Layout(placements).order();
+  for (auto& [dim, axes] : order) std::ranges::shuffle(axes, random);
+  return make_layout(shape, mesh, placements, order);
+}
+
+TEST(RedistributePlanTest, RandomPairsOnThreeAndFourAxesAreRightAtAnyCost) {
+  std::mt19937 random(14);
+  for (int round = 0; round < 1500; ++round) {
+    const std::vector<int> mesh =
+        round % 2 == 0 ? std::vector<int>{2, 3, 2} : std::vector<int>{2, 1, 2, 3};
+    const Shape shape = round % 3 == 0 ? Shape{11, 5} : Shape{7, 4, 3};
+    const double rate = round % 5 == 0 ? 4e9 : 1;  // bytes that cost make exchanges
+    std::vector<LinkRate> links(mesh.size(), {1e-6, rate});
+    if (round % 7 == 0) links[0] = {1e-4, rate / 10};
+    const CostModel costs{.links = links};
+    const Layout from = random_layout(shape, mesh, random), to = random_layout(shape, mesh, random);
+    expect_right(shape, mesh, from, to, costs);
+    if (HasFailure()) return;
+  }
+}
+
 TEST(RedistributePlanTest, ManyAxesAreStillPlannedRight) {
   const std::vector<int> mesh = {2, 2, 2, 2, 2, 2};
   const Shape shape = {9, 5, 3};
@@ -202,7 +235,7 @@ TEST(RedistributePlanTest, AmongPlansOfAsManyCollectivesTheOneOfFewestElementsIs
             (std::vector<StepKind>{StepKind::reduce_scatter, StepKind::all_reduce}));
 }
 
-TEST(RedistributePlanTest, MuchDataTakesMoreCollectivesOfFewerBytes) {
+TEST(RedistributePlanTest, MuchDataTakesAnExchangeOfFewerBytes) {
   const std::vector<int> mesh = {8, 8};
   const auto kinds = [&](const Shape& shape) {
     return kinds_of(plan_redistribute(shape, mesh, layout_of("S0 S1", shape, mesh),
@@ -211,8 +244,47 @@ TEST(RedistributePlanTest, MuchDataTakesMoreCollectivesOfFewerBytes) {
   using Kinds = std::vector<StepKind>;
   EXPECT_EQ(kinds({8, 8, 8}),
             (Kinds{StepKind::all_gather, StepKind::all_to_all, StepKind::local_chunk}));
-  // 1 GB: two cuts change places over the dim that neither has.
-  EXPECT_EQ(kinds({1024, 1024, 256}), Kinds(3, StepKind::all_to_all));
+  EXPECT_EQ(kinds({1024, 1024, 256}), Kinds{StepKind::exchange});
+}
+
+TEST(RedistributePlanTest, BothAxesOfADimGoToAnotherOneInOneExchange) {
+  const std::vector<int> mesh = {2, 2};
+  const Shape shape = {1024, 1024};
+  const Layout rows = layout_of("S0 S0", shape, mesh), columns = layout_of("S1 S1", shape, mesh);
+  const std::vector<Step> steps = plan_redistribute(shape, mesh, rows, columns);
+  EXPECT_EQ(plan_to_string(steps), "exchange on axis 0 and axis 1: [S(0), S(0)] -> [S(1), S(1)]\n");
+  EXPECT_EQ(plan_traffic(shape, mesh, steps, {1, 0}, 4), (std::vector<Traffic>{{786432, 786432}}));
+  const Layout turned = layout_of("S0 S0", shape, mesh, {{0, {1, 0}}});
+  const std::vector<Step> turn = plan_redistribute(shape, mesh, rows, turned);
+  EXPECT_EQ(plan_to_string(turn),
+            "exchange on axis 0 and axis 1: [S(0), S(0)] -> [S(0), S(0)] order {0: [1, 0]}\n");
+  // The first and the last quarter stay where they are, the two others change places.
+  EXPECT_EQ(plan_traffic(shape, mesh, turn, {0, 0}, 4), (std::vector<Traffic>{{0, 0}}));
+  EXPECT_EQ(plan_traffic(shape, mesh, turn, {0, 1}, 4), (std::vector<Traffic>{{1048576, 1048576}}));
+}
+
+TEST(RedistributePlanTest, AnExchangeLeavesOutTheAxesThatStay) {
+  const std::vector<int> mesh = {2, 2, 2};
+  const Shape shape = {1024, 1024};
+  EXPECT_EQ(plan_to_string(plan_redistribute(shape, mesh, layout_of("S0 P S1", shape, mesh),
+                                             layout_of("S1 P S0", shape, mesh))),
+            "exchange on axis 0 and axis 2: [S(0), P(sum), S(1)] -> [S(1), P(sum), S(0)]\n");
+  // Cutting what axis 0 had cut, axis 1 takes part.
+  const std::vector<Step> steps =
+      plan_redistribute(shape, mesh, layout_of("S0 S0 S1", shape, mesh, {{0, {0, 1}}}),
+                        layout_of("S1 S0 S0", shape, mesh, {{0, {2, 1}}}));
+  ASSERT_EQ(kinds_of(steps), std::vector<StepKind>{StepKind::exchange});
+  EXPECT_EQ(steps[0].axes(), (std::vector<int>{0, 1, 2}));
+}
+
+TEST(RedistributePlanTest, ThousandsOfMessagesAreWeighed) {
+  const std::vector<int> mesh = {64, 64};
+  const Shape shape = {4096, 4096};
+  // 16 KiB a rank: 4,095 messages of 4 bytes take longer than two collectives of 63.
+  for (const Step& step : plan_redistribute(shape, mesh, layout_of("S0 S0", shape, mesh),
+                                            layout_of("S1 S1", shape, mesh, {{1, {1, 0}}}))) {
+    EXPECT_NE(step.kind, StepKind::exchange);
+  }
 }
 
 TEST(RedistributePlanTest, ASlowAxisCarriesLess) {

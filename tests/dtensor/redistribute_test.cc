@@ -86,6 +86,11 @@ TEST(RedistributeTest, EveryPairOfLayoutsAndOrdersOnATwoByFourMeshKeepsTheValue)
   expect_all_pairs_right({2, 4}, {{7}, {5, 3}}, {ReduceOp::sum, ReduceOp::min}, RoundTrip::no);
 }
 
+TEST(RedistributeTest, SomeKilobytesOnTwoAndThreeAxesTakeExchangesAndKeepTheValue) {
+  expect_all_pairs_right({3, 2}, {{70, 51}, {4, 1025}}, {}, RoundTrip::no);
+  expect_all_pairs_right({2, 2, 2}, {{51, 35}}, {}, RoundTrip::no);
+}
+
 TEST(RedistributeTest, EveryDtypeGoesThroughEveryPartialThatItSupports) {
   test::run_ranks(3, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {3});

@@ -16,6 +16,17 @@ Chunk chunk_of(std::int64_t n, int parts, int index) {
   return {start, std::min(size, n - start)};
 }
 
+Box intersection(const Box& a, const Box& b) {
+  Box common{Shape(a.shape.size(), 0), Shape(a.shape.size(), 0)};
+  for (std::size_t dim = 0; dim < a.shape.size(); ++dim) {
+    const std::int64_t start = std::max(a.offsets[dim], b.offsets[dim]);
+    const std::int64_t end = std::min(a.offsets[dim] + a.shape[dim], b.offsets[dim] + b.shape[dim]);
+    common.offsets[dim] = start;
+    common.shape[dim] = std::max<std::int64_t>(0, end - start);
+  }
+  return common;
+}
+
 Box local_box(const Shape& global_shape, const std::vector<int>& mesh_shape,
               const std::vector<int>& coordinate, const Layout& layout) {
   DT_CHECK(coordinate.size() == mesh_shape.size() && layout.axes() == mesh_shape.size());

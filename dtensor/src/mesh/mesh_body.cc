@@ -101,4 +101,30 @@ std::shared_ptr<MeshBody> make_mesh_body(std::shared_ptr<MeshRoot> root, std::ve
   return body;
 }
 
+const ProcessGroup& group_along(MeshBody& mesh, const std::vector<int>& axes) {
+  if (axes.size() == 1) return mesh.lines[static_cast<std::size_t>(axes.front())]->group();
+  std::vector<MeshAxis> spanned;
+  std::string name;
+  unsigned key = 0;
+  int start = mesh.root->own_place;
+  std::size_t ranks = 1;
+  for (const int axis : axes) {
+    const auto a = static_cast<std::size_t>(axis);
+    spanned.push_back(mesh.axes[a]);
+    name += (name.empty() ? "" : "_") + axis_name(mesh, a);
+    key |= 1U << a;
+    start -= mesh.axes[a].part_of(mesh.root->own_place);
+    ranks *= static_cast<std::size_t>(mesh.shape[a]);
+  }
+  if (ranks == mesh.ranks.size()) return mesh.whole->group();
+  std::shared_ptr<MeshLine> plane;
+  {
+    const std::lock_guard lock(mesh.mutex);
+    std::shared_ptr<MeshLine>& known = mesh.planes[key];
+    if (!known) known = line_of(*mesh.root, ranks_at(*mesh.root, start, places_of(spanned)), name);
+    plane = known;
+  }
+  return plane->group();
+}
+
 }  // namespace dtrun::dtensor

@@ -58,7 +58,13 @@ struct MeshBody : std::enable_shared_from_this<MeshBody> {
   SpecTable specs;
   PlanTable plans;
   std::unique_ptr<MeshAttachment> attachment;
+  /// Of several axes, by a bit for each of them.
+  std::map<unsigned, std::shared_ptr<MeshLine>> planes;
 };
+
+/// Of this rank's place along all of those axes; ranks stand in row-major order. Made on its first
+/// use by its members. @param axes ascending, at least one
+const ProcessGroup& group_along(MeshBody& mesh, const std::vector<int>& axes);
 
 /// A mesh of those axes of the root's grid, through this rank; outside of it, through place 0. Its
 /// groups are made on their first use. @param names one per axis, or none

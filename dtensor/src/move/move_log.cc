@@ -20,11 +20,6 @@ std::string cause_in_words(const Cause* cause) {
   return words;
 }
 
-std::string axis_in_words(const DeviceMesh& mesh, int axis) {
-  const auto& names = mesh.axis_names();
-  return names.empty() ? fmt::format("axis {}", axis) : names[static_cast<std::size_t>(axis)];
-}
-
 std::string line_of(const Movement& move) {
   const DeviceMesh& mesh = move.site.mesh;
   const auto traffic =
@@ -36,7 +31,7 @@ std::string line_of(const Movement& move) {
       move.steps.front().before.to_string(), move.steps.back().after.to_string());
   for (std::size_t i = 0; i < move.steps.size(); ++i) {
     line += fmt::format("{} {} along {}", i == 0 ? ":" : ",", step_kind_name(move.steps[i].kind),
-                        axis_in_words(mesh, move.steps[i].axis));
+                        move.steps[i].along(mesh.axis_names()));
     if (traffic[i].sent != 0) line += fmt::format(" ({} bytes sent)", traffic[i].sent);
   }
   return line;

@@ -1,6 +1,6 @@
-// Every step is one collective on the group of its axis. The ranks of a line differ only in the
-// chunk that the axis gives them, so each rank knows what every other one sends: the chunks of the
-// box that the line holds together.
+// Every step but an exchange is one collective on the group of its axis. The ranks of a line differ
+// only in the chunk that the axis gives them, so each rank knows what every other one sends: the
+// chunks of the box that the line holds together.
 #include "move/redistribute.h"
 
 #include <mutex>
@@ -10,6 +10,7 @@
 #include "dtrun/tensor/ops.h"
 #include "mesh/mesh_body.h"
 #include "move/cause.h"
+#include "move/exchange.h"
 #include "move/move_log.h"
 #include "move/move_observer.h"
 #include "move/neutral.h"
@@ -73,6 +74,7 @@ class StepRun {
             .clone();
       case StepKind::to_partial:
         return to_partial();
+      case StepKind::exchange:
       case StepKind::relabel:
         break;
     }
@@ -171,7 +173,8 @@ LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps, Local
   const base::CallSite call = site_of_call();
   try {
     for (const Step& step : steps) {
-      LocalTensor next = StepRun(site, step, local, call).run();
+      LocalTensor next = step.kind == StepKind::exchange ? run_exchange(site, step, local, call)
+                                                         : StepRun(site, step, local, call).run();
       local = std::move(next);
     }
   } catch (const base::Error& error) {

@@ -30,11 +30,8 @@ std::string call_that_brings(const Placements& placements) {
   std::string collectives;
   for (const Step& step : move.steps) {
     if (!is_collective(step.kind)) continue;
-    const std::vector<std::string>& names = move.site.mesh.axis_names();
     collectives += std::string(collectives.empty() ? "" : ", ") + step_kind_name(step.kind) +
-                   " along " +
-                   (names.empty() ? "axis " + std::to_string(step.axis)
-                                  : names[static_cast<std::size_t>(step.axis)]);
+                   " along " + step.along(move.site.mesh.axis_names());
   }
   throw base::Error(base::ErrorCode::kInvalidArgument,
                     cause.to_string() + " would communicate, which nobody asked for",

@@ -29,7 +29,7 @@ std::string way_text(const ExplainedArgument& argument) {
   std::string steps;
   for (const ExplainedStep& item : way.steps) {
     steps += std::string(steps.empty() ? "" : ", then ") + step_kind_name(item.step.kind) +
-             " along " + argument.way->question.axis_name(item.step.axis);
+             " along " + item.step.along(argument.way->question.axis_names);
   }
   return "to " + argument.wanted.to_string() + " by " + steps + ": " +
          grouped_digits(way.traffic.sent) + " bytes, " + duration_text(way.cost.seconds);

@@ -28,6 +28,8 @@ std::string meaning_of(const Step& step) {
       return fmt::format("reduce by {}; all get the result", op(before));
     case StepKind::reduce_scatter:
       return fmt::format("reduce by {}; each gets its chunk of dim {}", op(before), after.dim());
+    case StepKind::exchange:
+      return "give each other rank what it lacks, in one collective";
     case StepKind::local_chunk:
       return fmt::format("keep one's own chunk of dim {}", after.dim());
     case StepKind::to_partial:
@@ -177,11 +179,6 @@ void check_coordinate(PlanQuestion& question) {
 
 std::int64_t PlanQuestion::item_bytes() const {
   return static_cast<std::int64_t>(tensors::item_size(dtype));
-}
-
-std::string PlanQuestion::axis_name(int axis) const {
-  return axis_names.empty() ? fmt::format("axis {}", axis)
-                            : axis_names[static_cast<std::size_t>(axis)];
 }
 
 std::vector<Step> ExplainedRoute::plan() const {

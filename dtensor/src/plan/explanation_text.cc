@@ -74,7 +74,8 @@ array steps_json(const PlanQuestion& question, const ExplainedRoute& route) {
     const Step& step = item.step;
     steps.push_back(object{{"kind", step_kind_name(step.kind)},
                            {"axis", step.axis},
-                           {"axis_name", question.axis_name(step.axis)},
+                           {"axes", numbers(step.axes())},
+                           {"axis_name", step.along(question.axis_names)},
                            {"before", step.before.to_string()},
                            {"after", step.after.to_string()},
                            {"bytes_sent", item.traffic.sent},
@@ -116,7 +117,7 @@ std::string steps_text(const PlanQuestion& question, const ExplainedRoute& route
   TextTable table({kLeft, kLeft, kLeft, kRight, kRight, kRight, kLeft});
   table.add({"step", "along", "gives", "sends", "receives", "predicted", "each rank has to"});
   for (const ExplainedStep& item : route.steps) {
-    table.add({step_kind_name(item.step.kind), question.axis_name(item.step.axis),
+    table.add({step_kind_name(item.step.kind), item.step.along(question.axis_names),
                item.step.after.to_string(), grouped_digits(item.traffic.sent),
                grouped_digits(item.traffic.received), duration_text(item.seconds), item.meaning});
   }

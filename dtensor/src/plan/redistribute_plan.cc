@@ -1,9 +1,11 @@
 #include "dtrun/dtensor/plan/redistribute_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "dtrun/base/check.h"
+#include "plan/exchange.h"
 #include "plan/search.h"
 #include "plan/step_cost.h"
 
@@ -12,34 +14,12 @@ namespace {
 
 using tensors::Shape;
 
-/// Below that a longer look costs about as much as it may spare.
-constexpr double kWorthALongerLook = 5e-5;
-/// Where so many states lie on the way without detours, a look at detours, too, would be given up.
-constexpr std::size_t kTooManyForDetours = 1024;
-
 /// Axes of one rank cut and reduce nothing.
 Layout without_single_axes(Layout layout, const std::vector<int>& mesh_shape) {
   for (std::size_t axis = 0; axis < mesh_shape.size(); ++axis) {
     if (mesh_shape[axis] == 1) layout.set(axis, Replicate());
   }
   return layout;
-}
-
-/// An axis that has a cut to come to is made whole on its way: an order of axes was in the way.
-bool makes_whole_in_between(const Route& route, const Layout& to) {
-  return std::ranges::any_of(route.moves, [&](const Move& move) {
-    return is_collective(move.kind) && move.after.is_replicate() && to.is_shard(move.axis);
-  });
-}
-
-std::vector<Move> cheapest_moves(const SearchGround& ground, const Layout& from, const Layout& to) {
-  Route direct = *cheapest_route(ground, from, to, Detours::none);
-  if (direct.cost.seconds < kWorthALongerLook || direct.states > kTooManyForDetours ||
-      !makes_whole_in_between(direct, to)) {
-    return std::move(direct.moves);
-  }
-  std::optional<Route> wide = cheapest_route(ground, from, to, Detours::any_dim, direct.cost);
-  return wide ? std::move(wide->moves) : std::move(direct.moves);
 }
 
 class StepList {
@@ -50,6 +30,13 @@ class StepList {
     Layout next = now_;
     next.set(axis, after);
     push(kind, axis, next);
+  }
+  void make(const MoveMade& made) {
+    if (made.move.kind != StepKind::exchange)
+      return change(made.move.kind, made.move.axis, made.move.after);
+    const unsigned axes = axes_of_exchange(made.before, made.after);
+    push(StepKind::exchange, static_cast<std::size_t>(std::countr_zero(axes)),
+         after_exchange(now_, made.before, made.after));
   }
   void push(StepKind kind, std::size_t axis, const Layout& after) {
     steps_.push_back({kind, static_cast<int>(axis), now_, after});
@@ -92,6 +79,8 @@ const char* step_kind_name(StepKind kind) {
       return "all_reduce";
     case StepKind::reduce_scatter:
       return "reduce_scatter";
+    case StepKind::exchange:
+      return "exchange";
     case StepKind::local_chunk:
       return "local_chunk";
     case StepKind::to_partial:
@@ -104,7 +93,26 @@ const char* step_kind_name(StepKind kind) {
 
 bool is_collective(StepKind kind) {
   return kind == StepKind::all_gather || kind == StepKind::all_to_all ||
-         kind == StepKind::all_reduce || kind == StepKind::reduce_scatter;
+         kind == StepKind::all_reduce || kind == StepKind::reduce_scatter ||
+         kind == StepKind::exchange;
+}
+
+std::vector<int> Step::axes() const {
+  if (kind != StepKind::exchange) return {axis};
+  std::vector<int> axes;
+  for (unsigned left = axes_of_exchange(before, after); left != 0; left &= left - 1)
+    axes.push_back(std::countr_zero(left));
+  return axes;
+}
+
+std::string Step::along(const std::vector<std::string>& axis_names) const {
+  std::string text;
+  for (const int at : axes()) {
+    text += text.empty() ? "" : " and ";
+    text += axis_names.empty() ? "axis " + std::to_string(at)
+                               : axis_names[static_cast<std::size_t>(at)];
+  }
+  return text;
 }
 
 std::vector<Step> plan_redistribute(const Shape& global_shape, const std::vector<int>& mesh_shape,
@@ -113,11 +121,10 @@ std::vector<Step> plan_redistribute(const Shape& global_shape, const std::vector
   if (from == to) return {};
   StepList steps(from);
   relabel_single_axes(mesh_shape, before_partials(from, to), steps);
-  for (const Move& move :
-       cheapest_moves({global_shape, mesh_shape, costs}, without_single_axes(from, mesh_shape),
-                      without_single_axes(to, mesh_shape))) {
-    steps.change(move.kind, move.axis, move.after);
-  }
+  const Route route =
+      cheapest_route({global_shape, mesh_shape, costs}, without_single_axes(from, mesh_shape),
+                     without_single_axes(to, mesh_shape));
+  for (const MoveMade& made : route.moves) steps.make(made);
   relabel_single_axes(mesh_shape, to.placements(), steps);
   if (steps.now() != to) {
     // Only the places of axes of one rank in the orders differ, which means nothing to the data.
@@ -133,9 +140,12 @@ PlanCost plan_cost(const Shape& global_shape, const std::vector<int>& mesh_shape
   PlanCost cost;
   for (const Step& step : steps) {
     const auto axis = static_cast<std::size_t>(step.axis);
-    cost += step_cost(
-        step.kind, mesh_shape[axis], fullest_elements(global_shape, mesh_shape, step.before),
-        fullest_elements(global_shape, mesh_shape, step.after), costs.item_bytes, costs.link(axis));
+    const double had = fullest_elements(global_shape, mesh_shape, step.before);
+    const double has = fullest_elements(global_shape, mesh_shape, step.after);
+    cost +=
+        step.kind == StepKind::exchange
+            ? exchange_cost(mesh_shape, step.before, step.after, had, has, costs)
+            : step_cost(step.kind, mesh_shape[axis], had, has, costs.item_bytes, costs.link(axis));
   }
   return cost;
 }
@@ -143,8 +153,8 @@ PlanCost plan_cost(const Shape& global_shape, const std::vector<int>& mesh_shape
 std::string plan_to_string(const std::vector<Step>& steps) {
   std::string text;
   for (const Step& step : steps) {
-    text += std::string(step_kind_name(step.kind)) + " on axis " + std::to_string(step.axis) +
-            ": " + step.before.to_string() + " -> " + step.after.to_string() + "\n";
+    text += std::string(step_kind_name(step.kind)) + " on " + step.along({}) + ": " +
+            step.before.to_string() + " -> " + step.after.to_string() + "\n";
   }
   return text;
 }

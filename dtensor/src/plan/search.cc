@@ -7,13 +7,11 @@
 #include <utility>
 
 #include "dtrun/base/check.h"
+#include "plan/exchange.h"
 #include "plan/step_cost.h"
 
 namespace dtrun::dtensor {
 namespace {
-
-/// A plan is made in microseconds; one that moves much may take some milliseconds.
-constexpr std::size_t kMostStatesWithDetours = 4096;
 
 /// What has been seen of each layout, by number: a plan that moves much sees thousands.
 class Visits {
@@ -74,31 +72,29 @@ class Visits {
 
 class Search {
  public:
-  Search(const SearchGround& ground, const Layout& from, const Layout& to, Detours detours,
-         const PlanCost& most)
-      : ground_(ground), target_(to), detours_(detours), most_seconds_(most.seconds * kRounding) {
+  Search(const SearchGround& ground, const Layout& from, const Layout& to)
+      : ground_(ground), target_(to) {
     // Of no less than all axes together leave of the tensor.
     double elements_left = fullest_elements(ground.shape, ground.mesh_shape, Layout());
-    for (const int size : ground.mesh_shape) elements_left /= size;
+    double best_rate = 0;
     for (std::size_t axis = 0; axis < from.axes(); ++axis) {
-      least_to_leave_[axis] =
-          step_cost(StepKind::reduce_scatter, ground.mesh_shape[axis], elements_left, 0,
-                    ground.costs.item_bytes, ground.costs.link(axis));
+      elements_left /= ground.mesh_shape[axis];
+      best_rate = std::max(best_rate, ground.costs.link(axis).bytes_per_second);
     }
+    least_to_move_ = elements_left * static_cast<double>(ground.costs.item_bytes) / best_rate;
     const std::size_t first = visits_.add(from).first;
     visits_[first].elements = elements(from);
     enqueue(first, at_least({}, from));
   }
 
-  std::optional<Route> run() {
+  Route run() {
     while (!queue_.empty()) {
       const Due due = queue_.front();
       std::ranges::pop_heap(queue_, IsLater{});
       queue_.pop_back();
       if (due.cost != visits_[due.number].cost) continue;  // a cheaper way to it came since
       const Layout state = visits_[due.number].state;
-      if (state == target_) return Route{due.cost, path(due.number), visits_.size()};
-      if (detours_ == Detours::any_dim && visits_.size() > kMostStatesWithDetours) return {};
+      if (state == target_) return {due.cost, path(due.number)};
       expand(due.number, state);
     }
     DT_CHECK(!"every layout can be reached over Replicate on all axes");
@@ -106,9 +102,6 @@ class Search {
   }
 
  private:
-  /// Sums of the same costs in another order differ by less.
-  static constexpr double kRounding = 1 + 1e-9;
-
   /// A state to go on from.
   struct Due {
     PlanCost at_least;
@@ -124,14 +117,18 @@ class Search {
   };
 
   /// What the whole way costs over a state that is come to for `cost`, at the least: each axis that
-  /// has to give up what it has takes a collective of its own.
+  /// has to give up what it has takes part in a collective, and what a rank then has has come from
+  /// others but for the share that no axis has moved.
   PlanCost at_least(PlanCost cost, const Layout& state) const {
     const unsigned strays = state.strays_from(target_);
+    double kept = 1;
     for (std::size_t axis = 0; axis < state.axes(); ++axis) {
       const bool leaves = (strays >> axis & 1U) != 0 || is_inside_of(state, axis, strays);
-      if (leaves && !(state.is_shard(axis) && target_.is_partial(axis)))
-        cost += least_to_leave_[axis];
+      if (!leaves || (state.is_shard(axis) && target_.is_partial(axis))) continue;
+      cost.seconds += ground_.costs.link(axis).latency;
+      kept /= ground_.mesh_shape[axis];
     }
+    if (kept < 1) cost += {least_to_move_ * (1 - kept), 1};
     return cost;
   }
 
@@ -174,6 +171,12 @@ class Search {
         leave_shard(from, state, axis);
       }
     }
+    for (const Layout& next : exchanges_towards(state, target_)) {
+      const auto [number, is_new] = visited(next);
+      const PlanCost cost = exchange_cost(ground_.mesh_shape, state, next, visits_[from].elements,
+                                          visits_[number].elements, ground_.costs);
+      improve({from, number, is_new}, {.kind = StepKind::exchange}, cost);
+    }
   }
 
   void leave_replicate(std::size_t from, const Layout& state, std::size_t axis) {
@@ -189,12 +192,12 @@ class Search {
     const Placement now = state[axis];
     if (now == target_[axis] || waits_for_sums(state, now)) return;
     reach(from, state, {StepKind::all_reduce, axis, Replicate()});
-    to_shards(from, state, axis, StepKind::reduce_scatter);
+    to_shard(from, state, axis, StepKind::reduce_scatter);
   }
 
   void leave_shard(std::size_t from, const Layout& state, std::size_t axis) {
     reach(from, state, {StepKind::all_gather, axis, Replicate()});
-    to_shards(from, state, axis, StepKind::all_to_all);
+    to_shard(from, state, axis, StepKind::all_to_all);
     if (!target_.is_partial(axis)) return;
     const Placement target = target_[axis];
     // An average of one chunk and nothing else would need a multiplication that rounds.
@@ -203,14 +206,11 @@ class Search {
     }
   }
 
-  /// The axis comes to its target's dim, or to any, as the innermost one.
-  void to_shards(std::size_t from, const Layout& state, std::size_t axis, StepKind kind) {
-    const int own = state.is_shard(axis) ? state.dim(axis) : -1;
-    const int wanted = target_.is_shard(axis) ? target_.dim(axis) : -1;
-    for (int dim = 0; dim < static_cast<int>(ground_.shape.size()); ++dim) {
-      const bool may_go = dim == wanted || detours_ == Detours::any_dim;
-      if (may_go && dim != own) reach(from, state, {kind, axis, Shard(dim)});
-    }
+  /// The axis comes to its target's dim as the innermost one.
+  void to_shard(std::size_t from, const Layout& state, std::size_t axis, StepKind kind) {
+    if (!target_.is_shard(axis)) return;
+    const bool is_there = state.is_shard(axis) && state.dim(axis) == target_.dim(axis);
+    if (!is_there) reach(from, state, {kind, axis, target_[axis]});
   }
 
   double elements(const Layout& state) const {
@@ -220,46 +220,61 @@ class Search {
   void reach(std::size_t from, const Layout& state, const Move& move) {
     Layout next = state;
     next.set(move.axis, move.after);
-    const auto [number, is_new] = visits_.add(next);
-    Visits::Visit& visit = visits_[number];
-    if (is_new) visit.elements = elements(next);
-    PlanCost total = visits_[from].cost;
-    total += step_cost(move.kind, ground_.mesh_shape[move.axis], visits_[from].elements,
-                       visit.elements, ground_.costs.item_bytes, ground_.costs.link(move.axis));
-    if (!is_new && !(total < visit.cost)) return;
+    const auto [number, is_new] = visited(next);
+    const PlanCost cost = step_cost(move.kind, ground_.mesh_shape[move.axis],
+                                    visits_[from].elements, visits_[number].elements,
+                                    ground_.costs.item_bytes, ground_.costs.link(move.axis));
+    improve({from, number, is_new}, move, cost);
+  }
+
+  std::pair<std::size_t, bool> visited(const Layout& state) {
+    const auto [number, is_new] = visits_.add(state);
+    if (is_new) visits_[number].elements = elements(state);
+    return {number, is_new};
+  }
+
+  struct Edge {
+    std::size_t from;
+    std::size_t to;
+    bool is_first;  ///< that leads there
+  };
+  void improve(const Edge& edge, const Move& move, const PlanCost& cost) {
+    Visits::Visit& visit = visits_[edge.to];
+    PlanCost total = visits_[edge.from].cost;
+    total += cost;
+    if (!edge.is_first && !(total < visit.cost)) return;
     visit.cost = total;
-    visit.parent = static_cast<std::uint32_t>(from);
+    visit.parent = static_cast<std::uint32_t>(edge.from);
     visit.move = move;
-    enqueue(number, at_least(total, next));
+    enqueue(edge.to, at_least(total, visit.state));
   }
 
   void enqueue(std::size_t number, const PlanCost& at_least) {
-    if (at_least.seconds > most_seconds_) return;
     queue_.push_back({at_least, visits_[number].cost, static_cast<std::uint32_t>(number)});
     std::ranges::push_heap(queue_, IsLater{});
   }
 
-  std::vector<Move> path(std::size_t number) const {
-    std::vector<Move> moves;
-    for (; number != 0; number = visits_[number].parent) moves.push_back(visits_[number].move);
+  std::vector<MoveMade> path(std::size_t number) const {
+    std::vector<MoveMade> moves;
+    for (; number != 0; number = visits_[number].parent) {
+      const Visits::Visit& visit = visits_[number];
+      moves.push_back({visit.move, visits_[visit.parent].state, visit.state});
+    }
     std::ranges::reverse(moves);
     return moves;
   }
 
   const SearchGround& ground_;
   const Layout& target_;
-  const Detours detours_;
-  const double most_seconds_;
-  std::array<PlanCost, Layout::kMaxAxes> least_to_leave_;
-  Visits visits_;           ///< the start is number 0
-  std::vector<Due> queue_;  ///< a heap, the soonest first
+  double least_to_move_ = 0;  ///< seconds of the last share of the tensor
+  Visits visits_;             ///< the start is number 0
+  std::vector<Due> queue_;    ///< a heap, the soonest first
 };
 
 }  // namespace
 
-std::optional<Route> cheapest_route(const SearchGround& ground, const Layout& from,
-                                    const Layout& to, Detours detours, const PlanCost& most) {
-  return Search(ground, from, to, detours, most).run();
+Route cheapest_route(const SearchGround& ground, const Layout& from, const Layout& to) {
+  return Search(ground, from, to).run();
 }
 
 }  // namespace dtrun::dtensor

@@ -7,8 +7,6 @@ namespace dtrun::dtensor {
 namespace {
 
 constexpr double kCopyBytesPerSecond = 1e10;
-/// Of a step without communication, so that fewer are better.
-constexpr double kLocalStep = 1e-7;
 
 PlanCost collective(double elements, std::int64_t item_bytes, const LinkRate& link) {
   return {link.latency + elements * static_cast<double>(item_bytes) / link.bytes_per_second, 1};
@@ -52,6 +50,7 @@ PlanCost step_cost(StepKind kind, int axis_size, double before, double after,
     case StepKind::local_chunk:
     case StepKind::to_partial:
       return {kLocalStep + after * static_cast<double>(item_bytes) / kCopyBytesPerSecond, 0};
+    case StepKind::exchange:
     case StepKind::relabel:
       break;
   }

@@ -7,11 +7,14 @@
 
 namespace dtrun::dtensor {
 
+/// Seconds of a step without communication, so that fewer are better.
+inline constexpr double kLocalStep = 1e-7;
+
 /// Elements of the fullest rank, the one at the origin.
 double fullest_elements(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
                         const Layout& layout);
 
-/// @param before, after elements of the fullest rank
+/// Of all kinds but an exchange. @param before, after elements of the fullest rank
 PlanCost step_cost(StepKind kind, int axis_size, double before, double after,
                    std::int64_t item_bytes, const LinkRate& link);
 

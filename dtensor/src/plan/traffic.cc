@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dtrun/dtensor/layout/box.h"
+#include "plan/exchange.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -43,10 +44,35 @@ class CutShape {
   std::vector<Cut> cuts_;  ///< outermost first
 };
 
+/// What an exchange moves: a rank gives each element that it has to all that have it afterwards.
+class ExchangeTraffic {
+ public:
+  ExchangeTraffic(const Shape& shape, const std::vector<int>& mesh_shape, const Step& step)
+      : shape_(shape),
+        mesh_shape_(mesh_shape),
+        step_(step),
+        copies_(copies_after_exchange(mesh_shape, step.before, step.after)) {}
+
+  Traffic at(const std::vector<int>& coordinate) const {
+    const Box before = local_box(shape_, mesh_shape_, coordinate, step_.before);
+    const Box after = local_box(shape_, mesh_shape_, coordinate, step_.after);
+    const std::int64_t kept = tensors::numel(intersection(before, after).shape);
+    return {tensors::numel(before.shape) * copies_ - kept, tensors::numel(after.shape) - kept};
+  }
+
+ private:
+  const Shape& shape_;
+  const std::vector<int>& mesh_shape_;
+  const Step& step_;
+  const int copies_;
+};
+
 class StepTraffic {
  public:
   StepTraffic(const Shape& shape, const std::vector<int>& mesh_shape, const Step& step)
-      : kind_(step.kind),
+      : exchange_(shape, mesh_shape, step),
+        kind_(step.kind),
+        axes_(step.axes()),
         axis_(static_cast<std::size_t>(step.axis)),
         ranks_(mesh_shape[axis_]),
         after_dim_(step.after.is_shard(axis_) ? step.after.dim(axis_) : 0),
@@ -56,6 +82,7 @@ class StepTraffic {
   /// In elements.
   Traffic at(const std::vector<int>& coordinate) const {
     if (!is_collective(kind_)) return {};
+    if (kind_ == StepKind::exchange) return exchange_.at(coordinate);
     const Shape before = before_.at(coordinate);
     const std::int64_t had = tensors::numel(before);
     const std::int64_t has = tensors::numel(after_.at(coordinate));
@@ -78,7 +105,7 @@ class StepTraffic {
   }
   /// Those that what is sent depends on.
   void mark_axes(std::vector<bool>& axes) const {
-    axes[axis_] = true;
+    for (const int axis : axes_) axes[static_cast<std::size_t>(axis)] = true;
     before_.mark_axes(axes);
     after_.mark_axes(axes);
   }
@@ -90,7 +117,9 @@ class StepTraffic {
     return tensors::numel(shape);
   }
 
+  const ExchangeTraffic exchange_;
   const StepKind kind_;
+  const std::vector<int> axes_;
   const std::size_t axis_;
   const int ranks_;
   const int after_dim_;

@@ -25,6 +25,9 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
+/// What both hold; a box of no elements where there is nothing.
+Box intersection(const Box& a, const Box& b);
+
 /// The box of the rank at `coordinate`. Replicate and Partial axes cut nothing.
 /// @param layout made by make_layout for this shape and mesh
 Box local_box(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,

@@ -1,6 +1,6 @@
 // What moving data over a mesh costs, in seconds: a latency for each collective, and the bytes that
-// the busiest rank sends or gets over the rate of the axis. Estimates, good enough to tell plans apart; all
-// ranks of a mesh must plan with the same ones.
+// the busiest rank sends or gets over the rate of the axis. Estimates, good enough to tell plans
+// apart; all ranks of a mesh must plan with the same ones.
 #pragma once
 
 #include <compare>

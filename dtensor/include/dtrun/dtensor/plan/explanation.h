@@ -27,7 +27,6 @@ struct PlanQuestion {
 
   std::int64_t item_bytes() const;
   CostModel costs() const { return {item_bytes(), links}; }
-  std::string axis_name(int axis) const;
 };
 
 struct ExplainedStep {

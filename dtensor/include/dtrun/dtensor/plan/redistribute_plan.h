@@ -1,6 +1,6 @@
-// Redistribute plan: from one layout to another as a list of steps, one collective along one axis
-// each (or local work only). Pure: no communication, no clock. Made by plan_redistribute, run by
-// move/redistribute.cc, printed by plan_to_string.
+// Redistribute plan: from one layout to another as a list of steps, each one collective, along one
+// axis as a rule, or local work only. Pure: no communication, no clock. Made by plan_redistribute,
+// run by move/redistribute.cc, printed by plan_to_string.
 #pragma once
 
 #include <string>
@@ -17,6 +17,8 @@ enum class StepKind {
   all_to_all,      ///< S(d) -> S(e)
   all_reduce,      ///< P -> R
   reduce_scatter,  ///< P -> S(d)
+  exchange,        ///< axes that cut change their dims or their order: each rank gives each other
+                   ///< one just what that one lacks
   local_chunk,     ///< R -> S(d); no communication
   to_partial,      ///< R -> P or S(d) -> P; no communication
   relabel,         ///< an axis of one rank changes its placement; nothing happens to the data
@@ -25,19 +27,25 @@ const char* step_kind_name(StepKind kind);
 /// Whether ranks exchange anything in it.
 bool is_collective(StepKind kind);
 
-/// One axis changes its placement; the layouts before and after are complete.
+/// One axis changes its placement, in an exchange several; the layouts before and after are
+/// complete.
 struct Step {
   StepKind kind;
-  int axis;
+  int axis;  ///< of an exchange, the first
   Layout before;
   Layout after;
+
+  /// Those along which ranks take part, ascending.
+  std::vector<int> axes() const;
+  /// "tp", "axis 0" where axes have no names; of an exchange "dp and tp".
+  std::string along(const std::vector<std::string>& axis_names) const;
 };
 
 /// The steps with the least PlanCost, among those in which an axis that is not at its target yet
-/// goes there, to Replicate, or, where an order of axes is in the way and much is to be moved, to
-/// another dim. Both layouts are made by make_layout. Every step's axis is the innermost one of the
-/// dim that it leaves and of the dim that it comes to (axes of one rank cut nothing and do not
-/// count). Partial to another partial op goes through Replicate.
+/// goes there or to Replicate, or all that cut go there at once. Both layouts are made by
+/// make_layout. The axis of every step but an exchange is the innermost one of the dim that it
+/// leaves and of the dim that it comes to (axes of one rank cut nothing and do not count). Partial
+/// to another partial op goes through Replicate.
 std::vector<Step> plan_redistribute(const tensors::Shape& global_shape,
                                     const std::vector<int>& mesh_shape, const Layout& from,
                                     const Layout& to, const CostModel& costs = {});

@@ -1,0 +1,154 @@
+#include "plan/exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "plan/step_cost.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+/// What ranks send each other in so many messages takes one latency.
+constexpr double kMessagesPerLatency = 8;
+
+bool contains(unsigned axes, std::size_t axis) {
+  return (axes >> axis & 1U) != 0;
+}
+
+bool is_placed_otherwise(const Layout& a, const Layout& b, std::size_t axis) {
+  return a[axis] != b[axis] || (a.is_shard(axis) && a.depth(axis) != b.depth(axis));
+}
+
+/// With those that cut what one of `axes` has cut.
+unsigned with_inner_axes(const Layout& layout, unsigned axes) {
+  unsigned all = axes;
+  for (std::size_t inner = 0; inner < layout.axes(); ++inner) {
+    for (std::size_t outer = 0; outer < layout.axes(); ++outer) {
+      const bool is_inside = layout.is_shard(inner) && contains(axes, outer) &&
+                             layout.is_shard(outer) && layout.dim(inner) == layout.dim(outer) &&
+                             layout.depth(inner) > layout.depth(outer);
+      all |= static_cast<unsigned>(is_inside) << inner;
+    }
+  }
+  return all;
+}
+
+/// Those axes cut as in `target`, inside of all others; the ones that are Partial there stay at
+/// their dim, innermost.
+Layout rearranged(const Layout& state, const Layout& target, unsigned axes) {
+  Layout next = state;
+  for (std::size_t axis = 0; axis < state.axes(); ++axis) {
+    if (contains(axes, axis)) next.set(axis, Replicate());
+  }
+  for (int depth = 0; depth < static_cast<int>(state.axes()); ++depth) {
+    for (std::size_t axis = 0; axis < state.axes(); ++axis) {
+      if (contains(axes, axis) && target.is_shard(axis) && target.depth(axis) == depth)
+        next.set(axis, target[axis]);
+    }
+  }
+  for (std::size_t axis = 0; axis < state.axes(); ++axis) {
+    if (contains(axes, axis) && target.is_partial(axis)) next.set(axis, state[axis]);
+  }
+  return next;
+}
+
+/// Of `axes`, the first one and those that share a dim with it, before or after, over any number of
+/// others.
+unsigned connected(const Layout& state, const Layout& target, unsigned axes) {
+  unsigned group = axes & (~axes + 1);
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (std::size_t axis = 0; axis < state.axes(); ++axis) {
+      if (!contains(axes, axis) || contains(group, axis)) continue;
+      for (std::size_t other = 0; other < state.axes(); ++other) {
+        const auto meets = [&](const Layout& a, const Layout& b) {
+          return a.is_shard(axis) && b.is_shard(other) && a.dim(axis) == b.dim(other);
+        };
+        if (!contains(group, other)) continue;
+        if (!meets(state, state) && !meets(state, target) && !meets(target, state) &&
+            !meets(target, target)) {
+          continue;
+        }
+        group |= 1U << axis;
+        grows = true;
+      }
+    }
+  }
+  return group;
+}
+
+}  // namespace
+
+unsigned axes_of_exchange(const Layout& before, const Layout& after) {
+  unsigned axes = 0;
+  for (std::size_t axis = 0; axis < before.axes(); ++axis) {
+    axes |= static_cast<unsigned>(is_placed_otherwise(before, after, axis)) << axis;
+  }
+  return with_inner_axes(before, axes) | with_inner_axes(after, axes);
+}
+
+std::vector<Layout> exchanges_towards(const Layout& state, const Layout& target) {
+  unsigned axes = 0;
+  for (std::size_t axis = 0; axis < state.axes(); ++axis) {
+    const bool moves = state.is_shard(axis) && !target.is_partial(axis) &&
+                       is_placed_otherwise(state, target, axis);
+    axes |= static_cast<unsigned>(moves) << axis;
+  }
+  axes = with_inner_axes(state, axes);
+  std::vector<Layout> layouts;
+  if (std::popcount(axes) < 2) return layouts;
+  layouts.push_back(rearranged(state, target, axes));
+  for (unsigned left = axes; left != 0;) {
+    const unsigned group = connected(state, target, left);
+    left &= ~group;
+    if (group != axes && std::popcount(group) > 1)
+      layouts.push_back(rearranged(state, target, group));
+  }
+  return layouts;
+}
+
+Layout after_exchange(const Layout& now, const Layout& before, const Layout& after) {
+  return rearranged(now, after, axes_of_exchange(before, after));
+}
+
+int copies_after_exchange(const std::vector<int>& mesh_shape, const Layout& before,
+                          const Layout& after) {
+  int copies = 1;
+  for (std::size_t axis = 0; axis < before.axes(); ++axis) {
+    if (before.is_shard(axis) && after.is_replicate(axis)) copies *= mesh_shape[axis];
+  }
+  return copies;
+}
+
+// A rank keeps what its boxes before and after have in common. Where one dim is cut both before and
+// after, they have nothing in common on some rank.
+PlanCost exchange_cost(const std::vector<int>& mesh_shape, const Layout& before,
+                       const Layout& after, double had, double has, const CostModel& costs) {
+  const unsigned axes = axes_of_exchange(before, after);
+  double latencies = 0, longest_latency = 0, slowest_seconds_per_byte = 0;
+  double ranks = 1;
+  bool keeps_nothing = false;
+  for (std::size_t axis = 0; axis < before.axes(); ++axis) {
+    if (!contains(axes, axis) || mesh_shape[axis] == 1) continue;
+    const LinkRate& link = costs.link(axis);
+    latencies += link.latency;
+    longest_latency = std::max(longest_latency, link.latency);
+    slowest_seconds_per_byte = std::max(slowest_seconds_per_byte, 1 / link.bytes_per_second);
+    ranks *= mesh_shape[axis];
+    for (std::size_t other = 0; other < before.axes(); ++other) {
+      keeps_nothing = keeps_nothing ||
+                      (contains(axes, other) && mesh_shape[other] != 1 && before.is_shard(axis) &&
+                       after.is_shard(other) && before.dim(axis) == after.dim(other));
+    }
+  }
+  const double sent = had * copies_after_exchange(mesh_shape, before, after);
+  const double others = keeps_nothing ? 1 : 1 - 1 / ranks;
+  const double bytes = std::max(sent, has) * others * static_cast<double>(costs.item_bytes);
+  const double latency = std::max(latencies, longest_latency * (ranks - 1) / kMessagesPerLatency);
+  // Of the same cost as collectives along one axis each, these are better: they are made for it.
+  return {kLocalStep + latency + bytes * slowest_seconds_per_byte, 1};
+}
+
+}  // namespace dtrun::dtensor

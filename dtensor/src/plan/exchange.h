@@ -1,0 +1,34 @@
+// Exchange: the step in which axes that cut dims change places, or their order, all at once: each
+// rank gives every other one just what that one lacks. Before it every such axis is Shard, so that
+// each element is on one rank of those that differ along the axes. Pure.
+#pragma once
+
+#include <vector>
+
+#include "dtrun/dtensor/layout/layout.h"
+#include "dtrun/dtensor/plan/cost.h"
+
+namespace dtrun::dtensor {
+
+/// A bit for each axis along which ranks exchange anything: those that are placed otherwise after
+/// it, and those that cut what these have cut.
+unsigned axes_of_exchange(const Layout& before, const Layout& after);
+
+/// The layouts that an exchange of at least two axes leads to on the way from `state` to `target`:
+/// all of its axes at once, and, where some have nothing to do with the others, those alone. An
+/// axis that is to be Partial stays as it is.
+std::vector<Layout> exchanges_towards(const Layout& state, const Layout& target);
+
+/// `now` with the exchange that leads from `before` to `after`; it may have axes of one rank that
+/// these do not show.
+Layout after_exchange(const Layout& now, const Layout& before, const Layout& after);
+
+/// How many of the ranks along the exchange's axes have an element after it.
+int copies_after_exchange(const std::vector<int>& mesh_shape, const Layout& before,
+                          const Layout& after);
+
+/// @param had, has elements of the fullest rank before and after
+PlanCost exchange_cost(const std::vector<int>& mesh_shape, const Layout& before,
+                       const Layout& after, double had, double has, const CostModel& costs);
+
+}  // namespace dtrun::dtensor
