@@ -15,6 +15,10 @@ const ProcessGroup& default_group() {
                     "", "call dist::init_process_group() first, on this thread");
 }
 
+bool has_default_group() {
+  return default_of_thread != nullptr;
+}
+
 void set_default_group(const ProcessGroup* group) {
   default_of_thread = group;
 }

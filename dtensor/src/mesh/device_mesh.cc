@@ -7,6 +7,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/default_group.h"
 #include "dtrun/dtensor/layout/layout.h"
+#include "dtrun/tensor/cuda.h"
 #include "mesh/mesh_body.h"
 
 namespace dtrun::dtensor {
@@ -216,6 +217,11 @@ const std::vector<std::string>& DeviceMesh::axis_names() const {
 }
 tensors::DeviceType DeviceMesh::device_type() const {
   return body_->device_type;
+}
+tensors::Device DeviceMesh::device() const {
+  tensors::Device device{device_type(), 0};
+  if (!device.is_cpu()) device.index = tensors::cuda::current_device();
+  return device;
 }
 const std::vector<int>& DeviceMesh::coordinate() const {
   return body_->coordinate;

@@ -40,6 +40,12 @@ class Cause {
     return cause;
   }
 
+  /// Where the user's program asked for it, for the message that names both sides.
+  static base::CallSite site_of_call() {
+    const Cause* const cause = outermost();
+    return cause == nullptr ? base::CallSite::current("a redistribution", 0) : cause->site();
+  }
+
   static const Cause* innermost() { return innermost_; }
 
   std::string_view op() const { return op_; }

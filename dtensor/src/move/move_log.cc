@@ -37,11 +37,34 @@ std::string line_of(const Movement& move) {
   return line;
 }
 
+std::string line_of(const CrossMovement& move) {
+  std::string line =
+      fmt::format("{}: {} to {} on {}:", cause_in_words(Cause::outermost()), move.from.to_string(),
+                  placements_to_string(move.to.placements()), move.to.mesh().to_string());
+  for (const Step& step : move.plan.before)
+    line += fmt::format(" {} along {},", step_kind_name(step.kind),
+                        step.along(move.from.mesh().axis_names()));
+  line += " messages between the meshes";
+  for (const Step& step : move.plan.after)
+    line += fmt::format(", {} along {}", step_kind_name(step.kind),
+                        step.along(move.to.mesh().axis_names()));
+  const std::int64_t sent = traffic_across(move.plan, move.from, move.to).sent;
+  return line + (sent == 0 ? "" : fmt::format(" ({} bytes sent)", sent));
+}
+
+template <typename Move>
+void log_line(const Move& move) {
+  if (!log::enabled(log::Component::kDtensor, log::Level::kDebug)) return;
+  log::write(log::Component::kDtensor, log::Level::kDebug, line_of(move));
+}
+
 }  // namespace
 
 void log_move(const Movement& move) {
-  if (!log::enabled(log::Component::kDtensor, log::Level::kDebug)) return;
-  log::write(log::Component::kDtensor, log::Level::kDebug, line_of(move));
+  log_line(move);
+}
+void log_crossing(const CrossMovement& move) {
+  log_line(move);
 }
 
 }  // namespace dtrun::dtensor

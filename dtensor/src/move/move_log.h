@@ -8,5 +8,6 @@ namespace dtrun::dtensor {
 
 /// Costs a look at a level where nobody wants it.
 void log_move(const Movement& move);
+void log_crossing(const CrossMovement& move);
 
 }  // namespace dtrun::dtensor

@@ -14,4 +14,11 @@ bool MoveObserver::allow(const Movement& move) {
   return true;
 }
 
+bool MoveObserver::allow(const CrossMovement& move) {
+  for (MoveObserver* observer = innermost_; observer != nullptr; observer = observer->outer_) {
+    if (!observer->on_crossing(move)) return false;
+  }
+  return true;
+}
+
 }  // namespace dtrun::dtensor

@@ -2,6 +2,7 @@
 // explanations and strict mode are made of. The innermost is asked first.
 #pragma once
 
+#include "move/cross_mesh.h"
 #include "move/redistribute.h"
 
 namespace dtrun::dtensor {
@@ -13,6 +14,13 @@ struct Movement {
   tensors::DType dtype;
 };
 
+/// The same to another mesh.
+struct CrossMovement {
+  const CrossMeshPlan& plan;
+  const Spec& from;
+  const Spec& to;
+};
+
 class MoveObserver {
  public:
   MoveObserver() : outer_(innermost_) { innermost_ = this; }
@@ -22,6 +30,7 @@ class MoveObserver {
 
   /// @return false: it is not run, and zeros take the place of what it gives
   virtual bool on_move(const Movement& move) = 0;
+  virtual bool on_crossing(const CrossMovement& move) = 0;
 
   /// Whether it never lets anything be run.
   virtual bool only_rehearses() const { return false; }
@@ -29,6 +38,7 @@ class MoveObserver {
   static bool any() { return innermost_ != nullptr; }
   /// Asks all, from the innermost on, as long as none says no.
   static bool allow(const Movement& move);
+  static bool allow(const CrossMovement& move);
   /// Of the innermost.
   static bool rehearsing() { return innermost_ != nullptr && innermost_->only_rehearses(); }
 

@@ -36,12 +36,6 @@ std::vector<LocalTensor> chunks_of(const LocalTensor& tensor, int dim, int parts
   return chunks;
 }
 
-/// Where the user's program asked for it, for the message that names both sides.
-base::CallSite site_of_call() {
-  const Cause* const cause = Cause::outermost();
-  return cause == nullptr ? base::CallSite::current("a redistribution", 0) : cause->site();
-}
-
 class StepRun {
  public:
   StepRun(const PlanSite& site, const Step& step, const LocalTensor& local,
@@ -170,7 +164,7 @@ LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps, Local
   if (MoveObserver::any() && !MoveObserver::allow({site, steps, dtype})) [[unlikely]]
     return zeros_of_plan(site, steps, local);
   log_move({site, steps, dtype});
-  const base::CallSite call = site_of_call();
+  const base::CallSite call = Cause::site_of_call();
   try {
     for (const Step& step : steps) {
       LocalTensor next = step.kind == StepKind::exchange ? run_exchange(site, step, local, call)

@@ -52,6 +52,8 @@ class StrictObserver : public MoveObserver {
     if (sends && cause != nullptr && !cause->is_asked()) refuse_move(move, *cause);
     return true;
   }
+  /// Nothing goes to another mesh unless somebody asked for it.
+  bool on_crossing(const CrossMovement&) override { return true; }
 };
 
 }  // namespace

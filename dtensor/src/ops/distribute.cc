@@ -4,7 +4,6 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/creation.h"
-#include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
 #include "move/asked_spec.h"
 #include "move/cause.h"
@@ -151,8 +150,7 @@ Tensor distribute_tensor(const Tensor& given, const DeviceMesh& mesh, const Plac
 Tensor make_parts(
     const Shape& shape, const DeviceMesh& mesh, const Placements& placements, DType dtype,
     const std::function<LocalTensor(const Box& box, tensors::TensorOptions options)>& part) {
-  tensors::Device device{mesh.device_type(), 0};
-  if (!device.is_cpu()) device.index = tensors::cuda::current_device();
+  const tensors::Device device = mesh.device();
   Spec spec = make_spec(mesh, placements, shape, dtype);
   if (spec.is_outside()) return Tensor::outside(std::move(spec), device);
   const LocalTensor local = part(spec.local_box(), {dtype, device});

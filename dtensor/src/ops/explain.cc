@@ -77,6 +77,13 @@ ExplainedAxis explain_axis(const ChoiceMade& made, const std::vector<std::size_t
   return explained;
 }
 
+ExplainedCrossing crossing_of(const CrossMovement& move) {
+  return {.plan = move.plan,
+          .from_axis_names = move.from.mesh().axis_names(),
+          .to_axis_names = move.to.mesh().axis_names(),
+          .traffic = traffic_across(move.plan, move.from, move.to)};
+}
+
 /// Runs nothing that communicates, and notes what would.
 class Rehearsal : public MoveObserver, public ChoiceObserver {
  public:
@@ -93,6 +100,21 @@ class Rehearsal : public MoveObserver, public ChoiceObserver {
     call.arguments = {argument_on(move.site.mesh, {move.site.global_shape, move.dtype}, from, to)};
     call.output = make_spec(move.site.mesh, to, move.site.global_shape, move.dtype).to_string();
     if (call.part_of == call.op) call.part_of.clear();
+    explanation.calls.push_back(std::move(call));
+    return false;
+  }
+
+  bool on_crossing(const CrossMovement& move) override {
+    ExplainedCall call;
+    call.op = "redistribute";
+    const Cause* const cause = Cause::outermost();
+    if (cause != nullptr && cause->op() != call.op) call.part_of = cause->op();
+    call.arguments.push_back({.shape = move.from.shape(),
+                              .dtype = move.from.dtype(),
+                              .now = move.from.layout(),
+                              .wanted = move.to.layout(),
+                              .crossing = crossing_of(move)});
+    call.output = move.to.to_string();
     explanation.calls.push_back(std::move(call));
     return false;
   }

@@ -22,17 +22,32 @@ std::string tensor_text(const ExplainedArgument& argument) {
          tensors::shape_to_string(argument.shape);
 }
 
+std::string along(const Step& step, const std::vector<std::string>& axis_names) {
+  return std::string(step_kind_name(step.kind)) + " along " + step.along(axis_names);
+}
+
+/// "reduce_scatter along dp, then messages to the other mesh".
+std::string steps_text(const ExplainedArgument& argument) {
+  std::string text;
+  const auto add = [&](const std::string& step) { text += (text.empty() ? "" : ", then ") + step; };
+  if (argument.way) {
+    for (const ExplainedStep& item : argument.way->chosen.steps)
+      add(along(item.step, argument.way->question.axis_names));
+    return text;
+  }
+  const ExplainedCrossing& crossing = *argument.crossing;
+  for (const Step& step : crossing.plan.before) add(along(step, crossing.from_axis_names));
+  add("messages to the other mesh");
+  for (const Step& step : crossing.plan.after) add(along(step, crossing.to_axis_names));
+  return text;
+}
+
 /// "[R, S(1)] by all_to_all along tp: 48 bytes, 3.0 us".
 std::string way_text(const ExplainedArgument& argument) {
-  if (!argument.way) return "as it is";
-  const ExplainedRoute& way = argument.way->chosen;
-  std::string steps;
-  for (const ExplainedStep& item : way.steps) {
-    steps += std::string(steps.empty() ? "" : ", then ") + step_kind_name(item.step.kind) +
-             " along " + item.step.along(argument.way->question.axis_names);
-  }
-  return "to " + argument.wanted.to_string() + " by " + steps + ": " +
-         grouped_digits(way.traffic.sent) + " bytes, " + duration_text(way.cost.seconds);
+  if (!argument.way && !argument.crossing) return "as it is";
+  return "to " + argument.wanted.to_string() + " by " + steps_text(argument) + ": " +
+         grouped_digits(argument.traffic().sent) + " bytes, " +
+         duration_text(argument.cost().seconds);
 }
 
 std::string call_text(const ExplainedCall& call) {
@@ -64,12 +79,20 @@ object rule_json(const ExplainedRule& rule) {
   return object{{"rule", rule.rule}, {"seconds", rule.seconds}};
 }
 
+object crossing_json(const ExplainedArgument& argument) {
+  return object{{"steps", steps_text(argument)},
+                {"bytes_sent", argument.traffic().sent},
+                {"bytes_received", argument.traffic().received},
+                {"seconds", argument.cost().seconds}};
+}
+
 object call_json(const ExplainedCall& call) {
   array arguments, axes;
   for (const ExplainedArgument& argument : call.arguments) {
     object one{{"tensor", tensor_text(argument)},
                {"now", argument.now.to_string()},
                {"wanted", argument.wanted.to_string()}};
+    if (argument.crossing) one["way"] = crossing_json(argument);
     if (argument.way) one["way"] = boost::json::parse(argument.way->to_json());
     arguments.push_back(std::move(one));
   }
@@ -88,12 +111,20 @@ object call_json(const ExplainedCall& call) {
 
 }  // namespace
 
+PlanCost ExplainedArgument::cost() const {
+  if (crossing) return crossing->plan.cost;
+  return way ? way->chosen.cost : PlanCost();
+}
+
+Traffic ExplainedArgument::traffic() const {
+  if (crossing) return crossing->traffic;
+  return way ? way->chosen.traffic : Traffic();
+}
+
 int CallsExplanation::collectives() const {
   int count = 0;
   for (const ExplainedCall& call : calls) {
-    for (const ExplainedArgument& argument : call.arguments) {
-      if (argument.way) count += argument.way->chosen.cost.collectives;
-    }
+    for (const ExplainedArgument& argument : call.arguments) count += argument.cost().collectives;
   }
   return count;
 }
@@ -101,9 +132,7 @@ int CallsExplanation::collectives() const {
 std::int64_t CallsExplanation::bytes_sent() const {
   std::int64_t bytes = 0;
   for (const ExplainedCall& call : calls) {
-    for (const ExplainedArgument& argument : call.arguments) {
-      if (argument.way) bytes += argument.way->chosen.traffic.sent;
-    }
+    for (const ExplainedArgument& argument : call.arguments) bytes += argument.traffic().sent;
   }
   return bytes;
 }
@@ -111,9 +140,7 @@ std::int64_t CallsExplanation::bytes_sent() const {
 double CallsExplanation::seconds() const {
   double seconds = 0;
   for (const ExplainedCall& call : calls) {
-    for (const ExplainedArgument& argument : call.arguments) {
-      if (argument.way) seconds += argument.way->chosen.cost.seconds;
-    }
+    for (const ExplainedArgument& argument : call.arguments) seconds += argument.cost().seconds;
   }
   return seconds;
 }

@@ -9,6 +9,7 @@
 #include "dtrun/tensor/ops.h"
 #include "move/asked_spec.h"
 #include "move/cause.h"
+#include "move/cross_mesh.h"
 #include "move/redistribute.h"
 #include "ops/whole.h"
 
@@ -62,9 +63,16 @@ Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& orde
 Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements,
                             const ShardOrder& order, Site site) const {
   if (device_mesh() == mesh) return redistribute(placements, order, site);
-  throw Error(ErrorCode::kUnavailable,
-              "redistribute of " + spec().to_string() + " to " + mesh.to_string(),
-              "the tensor lies on " + device_mesh().to_string(), "");
+  Spec to = asked_spec("redistribute", site, mesh, placements, shape(), dtype(), order);
+  const Cause cause("redistribute", Cause::Wish::asked, site);
+  LocalTensor moved = redistribute_across(spec(), to, local());
+  return recorded(
+      "redistribute", *this, Tensor(std::move(to), std::move(moved)),
+      [from = spec()](const Tensor& gradient) {
+        return gradient.redistribute(from.mesh(), without_partials(from.placements()),
+                                     from.shard_order());
+      },
+      PartialGradient::passed_on);
 }
 
 LocalTensor whole_of(const Tensor& tensor) {

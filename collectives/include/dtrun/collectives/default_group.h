@@ -8,6 +8,7 @@ namespace dtrun::collectives {
 
 /// @throws Error kUsage where the thread has none
 const ProcessGroup& default_group();
+bool has_default_group();
 
 /// @param group lives until another one, or none, is set; nullptr: none from now on
 void set_default_group(const ProcessGroup* group);

@@ -114,7 +114,9 @@ class Tensor {
   /// elsewhere (avg: the value everywhere). @throws Error kInvalidArgument
   Tensor redistribute(const Placements& placements, const ShardOrder& order = {},
                       Site site = Site::current()) const;
-  /// @throws Error kUnavailable for another mesh than the tensor's
+  /// To any mesh. What the ranks of both meshes lack goes from one to the other; ranks outside of
+  /// both have nothing to do. Collective over the ranks of both. @throws Error kInvalidArgument
+  /// where no group has all these ranks
   Tensor redistribute(const DeviceMesh& mesh, const Placements& placements,
                       const ShardOrder& order = {}, Site site = Site::current()) const;
 

@@ -64,6 +64,8 @@ class DeviceMesh {
   int size(const std::string& axis) const { return size(axis_index(axis)); }
   const std::vector<std::string>& axis_names() const;
   tensors::DeviceType device_type() const;
+  /// Of this rank's parts: on CUDA the thread's current device.
+  tensors::Device device() const;
   /// @throws Error kInvalidArgument naming the axes there are
   int axis_index(const std::string& name) const;
   /// Global ranks, row-major.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dtrun/dtensor/autograd/tensor.h"
+#include "dtrun/dtensor/plan/cross_mesh_plan.h"
 #include "dtrun/dtensor/plan/explanation.h"
 
 namespace dtrun::dtensor {
@@ -18,12 +19,24 @@ namespace dtrun::dtensor {
 PlanExplanation explain(const Tensor& x, const Placements& placements,
                         const ShardOrder& order = {});
 
+/// To another mesh.
+struct ExplainedCrossing {
+  CrossMeshPlan plan;
+  std::vector<std::string> from_axis_names;
+  std::vector<std::string> to_axis_names;
+  Traffic traffic;  ///< of this rank
+};
+
 struct ExplainedArgument {
   Shape shape;
   DType dtype = DType::f32;
   Layout now;
   Layout wanted;
-  std::optional<PlanExplanation> way;  ///< none where it lies so already
+  std::optional<PlanExplanation> way = {};  ///< none where it lies so already, or goes further
+  std::optional<ExplainedCrossing> crossing = {};
+
+  PlanCost cost() const;
+  Traffic traffic() const;
 };
 
 struct ExplainedRule {

@@ -1,0 +1,132 @@
+#include "move/cross_mesh.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dtrun/tensor/ops.h"
+#include "mesh/joint_group.h"
+#include "mesh/mesh_body.h"
+#include "move/cause.h"
+#include "move/exchange.h"
+#include "move/move_log.h"
+#include "move/move_observer.h"
+#include "move/redistribute.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using tensors::LocalTensor;
+
+PlacedLayout placed(const Spec& spec, const Layout& layout) {
+  const DeviceMesh mesh = spec.mesh();
+  return {mesh.shape(), mesh.ranks(), layout};
+}
+
+std::int64_t item_bytes(const Spec& spec) {
+  return static_cast<std::int64_t>(tensors::item_size(spec.dtype()));
+}
+
+/// What goes to each rank, and comes from it.
+struct Parcels {
+  Parcels(std::vector<int> all_ranks, const LocalTensor& nothing)
+      : ranks(std::move(all_ranks)),
+        inputs(ranks.size(), nothing),
+        outputs(ranks.size(), nothing) {}
+  LocalTensor& of(std::vector<LocalTensor>& parcels, int rank) const {
+    return parcels[static_cast<std::size_t>(std::ranges::find(ranks, rank) - ranks.begin())];
+  }
+
+  const std::vector<int> ranks;
+  std::vector<LocalTensor> inputs;
+  std::vector<LocalTensor> outputs;
+};
+
+/// The messages of one plan.
+class Crossing {
+ public:
+  Crossing(const CrossMeshPlan& plan, const Spec& from, const Spec& to)
+      : plan_(plan),
+        from_(from),
+        to_(to),
+        shape_(from.shape()),
+        messages_(shape_, placed(from, plan.given), placed(to, plan.wanted)) {}
+
+  /// @param local this rank's part of what the messages start from
+  LocalTensor run(const LocalTensor& local, const base::CallSite& call) const {
+    const DeviceMesh source = from_.mesh(), target = to_.mesh();
+    const tensors::Device on =
+        source.device_type() == target.device_type() ? local.device() : tensors::kCpu;
+    const Box before = box_on(source, plan_.given), after = box_on(target, plan_.wanted);
+    const LocalTensor given = local.to(on);
+    LocalTensor result = tensors::empty(after.shape, {.dtype = local.dtype(), .device = on});
+    Parcels parcels(ranks_of_both(source, target), tensors::empty({0}, {local.dtype(), on}));
+    const int own = global_rank_in(source);
+    for (const BoxMessage& message : messages_.of_rank(own)) {
+      if (message.from != own) {
+        parcels.of(parcels.outputs, message.from) = shared_part(result, after, message.box);
+        continue;
+      }
+      const LocalTensor part = shared_part(given, before, message.box);
+      if (message.to == own) {
+        shared_part(result, after, message.box).copy_(part);
+      } else {
+        parcels.of(parcels.inputs, message.to) = part;
+      }
+    }
+    if (!messages_.are_none())
+      joint_group(source, target).all_to_all(parcels.outputs, parcels.inputs, {}, call);
+    return result.to(target.device());
+  }
+
+ private:
+  Box box_on(const DeviceMesh& mesh, const Layout& layout) const {
+    if (mesh.has_this_rank()) return local_box(shape_, mesh.shape(), mesh.coordinate(), layout);
+    return {shape_, tensors::Shape(shape_.size(), 0)};
+  }
+
+  const CrossMeshPlan& plan_;
+  const Spec& from_;
+  const Spec& to_;
+  const tensors::Shape& shape_;
+  const BoxMessages messages_;
+};
+
+LocalTensor run_part(const Spec& spec, const std::vector<Step>& steps, LocalTensor local) {
+  const DeviceMesh mesh = spec.mesh();
+  return run_plan({mesh, spec.shape()}, steps, std::move(local));
+}
+
+}  // namespace
+
+CrossMeshPlan plan_across(const Spec& from, const Spec& to) {
+  return plan_cross_mesh(from.shape(), placed(from, from.layout()), placed(to, to.layout()),
+                         item_bytes(from), from.mesh().body()->links, to.mesh().body()->links);
+}
+
+Traffic traffic_across(const CrossMeshPlan& plan, const Spec& from, const Spec& to) {
+  Traffic traffic = BoxMessages(from.shape(), placed(from, plan.given), placed(to, plan.wanted))
+                        .traffic(global_rank_in(from.mesh()));
+  traffic.sent *= item_bytes(from);
+  traffic.received *= item_bytes(from);
+  for (const auto& [spec, steps] : {std::pair(&from, &plan.before), std::pair(&to, &plan.after)}) {
+    if (spec->is_outside()) continue;
+    const DeviceMesh mesh = spec->mesh();
+    for (const Traffic& step :
+         plan_traffic(from.shape(), mesh.shape(), *steps, mesh.coordinate(), item_bytes(from)))
+      traffic += step;
+  }
+  return traffic;
+}
+
+LocalTensor redistribute_across(const Spec& from, const Spec& to, const LocalTensor& local) {
+  if (from.is_outside() && to.is_outside()) return local;
+  const CrossMeshPlan plan = plan_across(from, to);
+  if (MoveObserver::any() && !MoveObserver::allow({plan, from, to}))
+    return tensors::zeros(to.local_box().shape, {local.dtype(), to.mesh().device()});
+  log_crossing({plan, from, to});
+  const Crossing crossing(plan, from, to);
+  const LocalTensor given = run_part(from, plan.before, local);
+  return run_part(to, plan.after, crossing.run(given, Cause::site_of_call()));
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,24 @@
+// Moving a tensor to another mesh: the neighbour of plan_cross_mesh that moves data.
+#pragma once
+
+#include "dtrun/base/call_site.h"
+#include "dtrun/dtensor/mesh/spec.h"
+#include "dtrun/dtensor/plan/cross_mesh_plan.h"
+#include "dtrun/tensor/tensor.h"
+
+namespace dtrun::dtensor {
+
+/// The cheapest plan, by what the links of both meshes cost. Ranks are global ones.
+CrossMeshPlan plan_across(const Spec& from, const Spec& to);
+
+/// What this rank gives to others and gets from them.
+Traffic traffic_across(const CrossMeshPlan& plan, const Spec& from, const Spec& to);
+
+/// This rank's part on the other mesh; one without elements outside of it. Between device types
+/// the elements go over the host. Collective over the ranks of both meshes.
+/// @param local this rank's part on the first mesh @throws Error kInvalidArgument where no group
+/// has the ranks of both meshes, and for two slices of one mesh that have not the same ranks
+tensors::LocalTensor redistribute_across(const Spec& from, const Spec& to,
+                                         const tensors::LocalTensor& local);
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,214 @@
+// From a mesh to another one, of any shape and ranks.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "dtensor/catalogue.h"
+#include "dtensor/refusal.h"
+#include "dtensor/vector_tensor.h"
+#include "dtrun/collectives/default_group.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/move/strict_scope.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/explain.h"
+#include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/dtensor/plan/cross_mesh_plan.h"
+#include "move/cross_mesh.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using collectives::ProcessGroup;
+
+void run_world(int size, const std::function<void(int rank)>& body) {
+  test::run_ranks(size, [&](const ProcessGroup& group) {
+    collectives::set_default_group(&group);
+    body(group.rank());
+    collectives::set_default_group(nullptr);
+  });
+}
+
+void expect_holds(const Tensor& tensor, const LocalTensor& global) {
+  if (!tensor.device_mesh().has_this_rank()) {
+    // A number has no dim that could be empty.
+    EXPECT_EQ(tensor.to_local().numel(), tensor.dim() == 0 ? 1 : 0);
+    return;
+  }
+  const Tensor whole = Tensor(tensor.full_tensor().local());
+  EXPECT_EQ(difference(whole, global, {0, 0}), "");
+  const Layout& layout = tensor.spec().layout();
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+    if (layout.is_partial(axis)) return;
+  }
+  EXPECT_EQ(difference(tensor.to_local(), cut(global, tensor.spec().local_box()), {0, 0}), "");
+}
+
+Tensor placed_or_outside(const Catalogue& catalogue, std::size_t index, const DeviceMesh& mesh) {
+  if (mesh.has_this_rank()) return placed(catalogue, index, mesh);
+  return Tensor::outside(
+      make_spec(mesh, catalogue.layouts[index], catalogue.shape, tensors::DType::f64),
+      tensors::kCpu);
+}
+
+TEST(CrossMeshTest, EveryLayoutGoesToEveryLayoutOfEveryOtherMesh) {
+  const std::vector<RankGrid> grids = {
+      {0, 1},           {2, 3},    {{0, 1}, {2, 3}},   {3, 1, 2, 0},
+      {{3, 0}, {1, 2}}, {4, 1, 3}, std::vector<int>{2}};
+  for (const tensors::Shape& shape : {tensors::Shape{5, 7}, {3}, {}, {0, 2}}) {
+    std::vector<Catalogue> catalogues;
+    for (const RankGrid& grid : grids)
+      catalogues.push_back(catalogue_of(shape, grid.shape(), {ReduceOp::sum, ReduceOp::avg}));
+    run_world(6, [&](int) {
+      std::vector<DeviceMesh> meshes;
+      for (const RankGrid& grid : grids) meshes.push_back(DeviceMesh("cpu", grid));
+      const LocalTensor global = global_tensor(shape);
+      for (std::size_t a = 0; a < meshes.size(); ++a) {
+        for (std::size_t i = 0; i < catalogues[a].layouts.size(); ++i) {
+          const Tensor from = placed_or_outside(catalogues[a], i, meshes[a]);
+          for (std::size_t b = 0; b < meshes.size(); ++b) {
+            for (const Layout& to : catalogues[b].layouts) {
+              SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string() + " on " +
+                           meshes[b].to_string());
+              const Tensor there = from.redistribute(meshes[b], to.placements(), to.order());
+              EXPECT_EQ(there.spec().layout(), to);
+              EXPECT_EQ(there.device_mesh(), meshes[b]);
+              expect_holds(there, global);
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(CrossMeshTest, ItSendsJustTheBytesThatArePredicted) {
+  run_world(6, [](int rank) {
+    const DeviceMesh pair("cpu", {0, 1}), square("cpu", {{2, 3}, {4, 5}}),
+        all("cpu", {{5, 4, 3}, {2, 1, 0}});
+    for (const auto& [from, to] : {std::pair(pair, square), std::pair(square, pair),
+                                   std::pair(square, all), std::pair(all, pair)}) {
+      for (const tensors::Shape& shape : {tensors::Shape{5, 7}, {70, 51}}) {
+        for (const Layout& before : all_layouts(shape, from.shape(), {ReduceOp::sum})) {
+          const Tensor x = zeros(shape, from, before.placements());
+          for (const Layout& after : all_layouts(shape, to.shape(), {ReduceOp::sum})) {
+            const Spec target = make_spec(to, after, shape, x.dtype());
+            const CommCounter counter;
+            x.redistribute(to, after.placements(), after.order());
+            const Traffic predicted =
+                traffic_across(plan_across(x.spec(), target), x.spec(), target);
+            EXPECT_EQ(counter.get_total_bytes(), predicted.sent)
+                << rank << " " << x.spec().to_string() << " " << target.to_string();
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(CrossMeshTest, GradientsComeBack) {
+  run_world(4, [](int rank) {
+    const DeviceMesh stage0("cpu", {0, 1}), stage1("cpu", {3, 2});
+    const Tensor x =
+        distribute_tensor(arange(12).to(DType::f32).reshape({4, 3}), stage0, {Shard(0)})
+            .requires_grad_();
+    const Tensor w = distribute_tensor(full({4, 3}, 2.0F), stage1, {Shard(1)}).requires_grad_();
+    const Tensor loss = sum((x * x).redistribute(stage1, {Shard(1)}) * w);
+    loss.backward();
+    if (rank < 2) {
+      EXPECT_EQ(x.grad().to_vector(), (arange(12).to(DType::f32) * 4).to_vector());
+      EXPECT_EQ(x.grad().placements(), Placements{Shard(0)});
+    } else {
+      EXPECT_EQ(loss.item(), 1012);
+      EXPECT_EQ(w.grad().to_vector()[5], 25);
+    }
+  });
+}
+
+TEST(CrossMeshTest, RanksThatHaveTheSameShareTheWork) {
+  // Rank 0 and 1 each send one of the two halves.
+  const tensors::Shape shape = {8};
+  const BoxMessages halves(shape, {{2}, {0, 1}, Layout({Replicate()})},
+                           {{2}, {2, 3}, Layout({Shard(0)})});
+  EXPECT_EQ(halves.traffic(0).sent, 4);
+  EXPECT_EQ(halves.traffic(1).sent, 4);
+  // Who has it already keeps it.
+  const BoxMessages grown(shape, {{2}, {0, 1}, Layout({Shard(0)})},
+                          {{4}, {0, 1, 2, 3}, Layout({Shard(0)})});
+  EXPECT_EQ(grown.traffic(0), (Traffic{2, 0}));
+  EXPECT_EQ(grown.traffic(1), (Traffic{4, 2}));
+  EXPECT_EQ(grown.traffic(3), (Traffic{0, 2}));
+}
+
+TEST(CrossMeshTest, MuchThatAllAreToHaveIsSentInChunks) {
+  const tensors::Shape shape = {1 << 20};
+  const PlacedLayout one{{1}, {0}, Layout({Replicate()})};
+  const PlacedLayout eight{{8}, {1, 2, 3, 4, 5, 6, 7, 8}, Layout({Replicate()})};
+  const CrossMeshPlan large = plan_cross_mesh(shape, one, eight, 4);
+  EXPECT_EQ(large.wanted, Layout({Shard(0)}));
+  ASSERT_EQ(large.after.size(), 1U);
+  EXPECT_EQ(large.after[0].kind, StepKind::all_gather);
+  const CrossMeshPlan small = plan_cross_mesh({8}, one, eight, 4);
+  EXPECT_EQ(small.wanted, Layout({Replicate()}));
+  EXPECT_TRUE(small.after.empty());
+}
+
+TEST(CrossMeshTest, TheSameRanksInAnotherGridCommunicateNothingWhereNothingMoves) {
+  run_world(4, [](int) {
+    const DeviceMesh line("cpu", {0, 1, 2, 3}), square("cpu", {{0, 1}, {2, 3}});
+    const Tensor x = ones({8, 2}, line, {Shard(0)});
+    const CommCounter counter;
+    const Tensor y = x.redistribute(square, {Shard(0), Shard(0)});
+    EXPECT_EQ(counter.get_total_counts(), 0);
+    EXPECT_EQ(y.to_local().shape(), (Shape{2, 2}));
+  });
+}
+
+TEST(CrossMeshTest, ItIsExplainedAndNothingThatNobodyAskedFor) {
+  run_world(4, [](int rank) {
+    const DeviceMesh one("cpu", {0}), others("cpu", {2, 3}, {"tp"});
+    const std::vector<int> sent = {4 << 20, 0, 2 << 20, 2 << 20}, calls = {1, 0, 2, 2};
+    const Tensor x = ones({1024, 1024}, one, {Replicate()});
+    const StrictScope strict;
+    const CommCounter counter;
+    const CallsExplanation told = explain([&] { x.redistribute(others, {Replicate()}); });
+    EXPECT_EQ(counter.get_total_counts(), 0);
+    const bool is_told =
+        told.to_string().find("messages to the other mesh, then all_gather along tp") !=
+        std::string::npos;
+    EXPECT_EQ(is_told, rank != 1) << told.to_string();
+    EXPECT_EQ(told.bytes_sent(), sent[static_cast<std::size_t>(rank)]);
+    x.redistribute(others, {Replicate()});
+    EXPECT_EQ(counter.get_total_bytes(), told.bytes_sent());
+    EXPECT_EQ(counter.get_total_counts(), calls[static_cast<std::size_t>(rank)]);
+  });
+}
+
+TEST(CrossMeshTest, WhatCannotMeetIsRefused) {
+  run_world(4, [](int) {
+    const DeviceMesh square("cpu", {{0, 1}, {2, 3}}, {"dp", "tp"});
+    const Tensor x = ones({4}, square["dp"], {Shard(0)});
+    expect_refused([&] { x.redistribute(square["tp"], {Replicate()}); },
+                   "other ranks see other slices");
+    expect_refused([&] { x.redistribute(square, {Replicate()}); }, "do not fit the mesh");
+    expect_refused(
+        [&] {
+          ones({4}).redistribute(square, {Replicate(), Replicate()});
+        },
+        "has no mesh");
+  });
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const ProcessGroup half = group.split({{0, 1}, {2, 3}}, "half");
+    const DeviceMesh own(half, {2}), all(group, {4});
+    // The same on each half; nobody knows all ranks of a half and of the other one.
+    const Tensor x = ones({4}, own, {Shard(0)});
+    EXPECT_EQ(x.redistribute(DeviceMesh(half, {2}, {"x"}), {Replicate()}).to_vector(),
+              (std::vector<double>{1, 1, 1, 1}));
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
