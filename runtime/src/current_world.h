@@ -18,4 +18,7 @@ base::Error not_in_group(const collectives::ProcessGroup& group, int global_rank
 /// running destructors. Also leaves it.
 void leave_world_at_exit();
 
+/// Leaves the world, where there is one, without a word: for a rank that has failed.
+void drop_world();
+
 }  // namespace dtrun::dist

@@ -63,6 +63,10 @@ void leave_world_at_exit() {
   current.world.reset();
 }
 
+void drop_world() {
+  current.world.reset();
+}
+
 const ProcessGroup& chosen(const ProcessGroup& group) {
   const ProcessGroup& all = world();
   const bool given = group.valid() || !group.name().empty();

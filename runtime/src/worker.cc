@@ -21,6 +21,7 @@
 #include "job_place.h"
 #include "live_workers.h"
 #include "rank_device.h"
+#include "simulated_place.h"
 #include "store_host.h"
 
 namespace dtrun::runtime {
@@ -223,20 +224,25 @@ tensors::Device Worker::device() const {
 
 Worker init(InitOptions options) {
   auto impl = std::make_unique<Worker::Impl>();
+  const SimulatedPlace* const simulated = SimulatedPlace::of_thread();
+  if (simulated != nullptr) options.environment = simulated->environment();
   if (options.rank >= 0) options.environment.set("RANK", std::to_string(options.rank));
   report_escaped_exceptions(options.environment);
   const InitMethod method = find_meeting(options);
   impl->env = find_place(options, method);
   const rendezvous::WorkerEnv& env = impl->env;
-  base::log::set_prefix(fmt::format("rank {}", env.rank));
+  // All ranks of a simulation have one log.
+  if (simulated == nullptr) base::log::set_prefix(fmt::format("rank {}", env.rank));
   impl->device = device_of_rank(collectives::parse_backend_spec(options.backend), env,
                                 tensors::cuda::device_count());
   if (!impl->device.is_cpu()) tensors::cuda::set_device(impl->device.index);
 
   impl->take_slot();
   if (impl->job_page) wait_in_init(*impl->job_page, impl->job_page->slot(impl->slot), env.rank);
-  if (method.kind != InitMethod::Kind::file) impl->store_host = host_store(env);
-  impl->store = open_store(env, method, options.timeout);
+  if (simulated == nullptr && method.kind != InitMethod::Kind::file)
+    impl->store_host = host_store(env);
+  impl->store =
+      simulated != nullptr ? simulated->store() : open_store(env, method, options.timeout);
   impl->world = join_world(env, options, impl->store, impl->job_page, impl->slot);
   // Where the ranks themselves keep the store, nobody may still be joining when one of them ends.
   if (!env.use_agent_store) impl->world.barrier();

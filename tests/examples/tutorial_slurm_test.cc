@@ -48,10 +48,14 @@ TEST_F(TutorialSlurmTest, ScatterByHandTakesOtherPiecesOnEveryNode) {
 }
 
 TEST_F(TutorialSlurmTest, BarrierAndTheDTensorProgramsPrintWhatTheyPrintOnOneNode) {
-  for (const std::string name : {"barrier", "full_tensor_example", "gather_shards_and_concat"}) {
-    const CommandResult one =
-        run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=4", DTRUN_BIN "/" + name});
-    const CommandResult two = lab_->run_on_all({DTRUN_BIN "/" + name});
+  const std::vector<std::vector<std::string>> programs = {
+      {"barrier"},      {"full_tensor_example"}, {"gather_shards_and_concat"},
+      {"dtensor_demo"}, {"sharding_spec"},       {"distributed_tensor", "--numbers"}};
+  for (std::vector<std::string> command : programs) {
+    command.front() = DTRUN_BIN "/" + command.front();
+    const CommandResult two = lab_->run_on_all(command);
+    command.insert(command.begin(), {DTRUN_BIN "/dtrun", "--nproc_per_node=4"});
+    const CommandResult one = run_command(command);
     ASSERT_EQ(one.exit_code, 0) << one.describe();
     ASSERT_EQ(two.exit_code, 0) << two.describe();
     EXPECT_EQ(two.sorted_lines(), one.sorted_lines()) << two.describe();

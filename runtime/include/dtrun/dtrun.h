@@ -27,6 +27,7 @@
 #include "dtrun/runtime/dist.h"
 #include "dtrun/runtime/mp.h"
 #include "dtrun/runtime/print.h"
+#include "dtrun/runtime/simulate.h"
 #include "dtrun/runtime/worker.h"
 
 namespace dtrun {
@@ -57,6 +58,8 @@ using namespace dtensor;
 using runtime::init;
 using runtime::InitOptions;
 using runtime::print;
+using runtime::simulate;
+using runtime::SimulateOptions;
 using runtime::Worker;
 
 }  // namespace dtrun

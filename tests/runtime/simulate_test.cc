@@ -1,0 +1,84 @@
+// A program of many ranks in this process.
+#include "dtrun/runtime/simulate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+
+#include "dtrun/dtrun.h"
+#include "support/thrown_error.h"
+
+namespace dtrun {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::error_of;
+
+TEST(SimulateTest, SixtyFourRanksMultiplyOnAMeshOfThreeAxes) {
+  std::atomic<int> ended = 0;
+  simulate(64, [&] {
+    dist::init_process_group();
+    const DeviceMesh mesh = dist::init_device_mesh("cpu", {4, 4, 4}, {"pp", "dp", "tp"});
+    const Tensor a = arange(64 * 32).to(DType::f64).reshape({64, 32});
+    const Tensor b = arange(32 * 16).to(DType::f64).reshape({32, 16});
+    const Tensor x = distribute_tensor(a, mesh, {Shard(0), Shard(0), Shard(1)});
+    const Tensor y = distribute_tensor(b, mesh, {Replicate(), Replicate(), Shard(0)});
+    EXPECT_TRUE(equal(matmul(x, y), matmul(a, b)));
+    EXPECT_EQ(x.to_local().shape(), (Shape{4, 8}));
+    ++ended;
+    dist::destroy_process_group();
+  });
+  EXPECT_EQ(ended, 64);
+}
+
+TEST(SimulateTest, EachRankHasNumbersOfItsOwn) {
+  std::atomic<int> sum = 0;
+  simulate(5,
+           [&] {
+             const Worker worker = init();
+             EXPECT_EQ(worker.world_size(), 5);
+             EXPECT_EQ(worker.local_rank(), worker.rank() % 2);
+             EXPECT_EQ(worker.local_world_size(), worker.rank() == 4 ? 1 : 2);
+             EXPECT_EQ(worker.env().group_world_size, 3);
+             sum += worker.rank();
+           },
+           {.ranks_per_node = 2});
+  EXPECT_EQ(sum, 10);
+}
+
+TEST(SimulateTest, WorldsComeOneAfterAnother) {
+  simulate(3, [] {
+    for (int world = 0; world < 3; ++world) {
+      dist::init_process_group();
+      const Tensor one = ones(1);
+      dist::all_reduce(one);
+      EXPECT_EQ(one.item(), 3);
+      dist::destroy_process_group();
+    }
+  });
+}
+
+TEST(SimulateTest, ARankThatThrowsEndsTheOthersAndIsNamed) {
+  const auto program = [] {
+    dist::init_process_group();
+    if (dist::get_rank() == 2) throw Error(ErrorCode::kUsage, "rank 2 has had enough");
+    dist::barrier();
+  };
+  const auto error = error_of([&] { simulate(4, program); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::kUsage);
+  EXPECT_THAT(error->summary(), HasSubstr("rank 2 of 4: rank 2 has had enough"));
+  EXPECT_THROW(simulate(2, [] { throw std::out_of_range("own"); }), std::out_of_range);
+}
+
+TEST(SimulateTest, WhatCannotBeRunIsRefused) {
+  EXPECT_EQ(error_of([] { simulate(0, [] {}); })->code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([] { simulate(2, nullptr); })->code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([] { simulate(2, [] {}, {.ranks_per_node = -1}); })->code(),
+            ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace dtrun
