@@ -42,7 +42,7 @@ const std::vector<Rooms>& layers_with_rooms() {
       {"launcher",
        {"text", "engines", "cpus", "options", "launch", "output", "meeting", "sources", "ranks",
         "verdict", "preview"}},
-      {"dtensor", {"layout", "plan", "mesh", "move", "dispatch", "autograd", "ops"}},
+      {"dtensor", {"layout", "plan", "mesh", "move", "dispatch", "autograd", "ops", "nn"}},
   };
   return kRooms;
 }

@@ -118,6 +118,29 @@ void Tensor::set_grad(const Tensor& grad) const {
   leaf->gradient = grad;
 }
 
+void Tensor::set_data(const Tensor& data) const {
+  if (!data.defined()) refuse("set_data with an undefined tensor", "");
+  if (!is_leaf()) {
+    refuse("set_data on what " + grad_fn() + " has made", "its numbers are part of a graph",
+           "detach()");
+  }
+  Leaf* const leaf = Graph::leaf(*this);
+  if (leaf != nullptr && !tensors::is_floating_point(data.dtype())) {
+    refuse("set_data of " + named(data) + " on a tensor that a gradient is wanted of",
+           "only floating point numbers have gradients", "requires_grad_(false)");
+  }
+  if (leaf != nullptr && leaf->gradient.defined() && !leaf->fits(data)) {
+    refuse("set_data of " + named(data) + " on a tensor of " + named(*this) + " with a gradient",
+           "the gradient would not fit it any more", "set_grad({}) first");
+  }
+  body();
+  body_->local = data.local();
+  body_->spec = data.spec();
+  if (leaf == nullptr) return;
+  leaf->local = data.local();
+  leaf->spec = data.spec();
+}
+
 Tensor Tensor::detach() const {
   return is_distributed() ? Tensor(spec(), local()) : Tensor(local());
 }

@@ -80,8 +80,33 @@ void Graph::check_not_stale(const Tensor& tensor) {
                     "make the view after the change, or clone() it before");
 }
 
+namespace {
+
+// A device's own number counts; where it lies on the mesh does not.
+bool are_alike(const Tensor& gradient, const Tensor& numbers) {
+  return gradient.shape() == numbers.shape() && gradient.dtype() == numbers.dtype() &&
+         gradient.device() == numbers.device() &&
+         gradient.is_distributed() == numbers.is_distributed() &&
+         (!gradient.is_distributed() || gradient.device_mesh() == numbers.device_mesh());
+}
+
+}  // namespace
+
+bool Leaf::fits(const Tensor& numbers) const {
+  return are_alike(gradient, numbers);
+}
+
 Tensors Leaf::backward(std::span<const Tensor> gradients) {
   const Tensor& whole = gradients[0];
+  if (whole.dtype() != local.dtype() || whole.device() != local.device() ||
+      whole.is_distributed() != static_cast<bool>(spec)) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "a gradient came for a tensor of shape " +
+                          tensors::shape_to_string(local.shape()) +
+                          " that set_data() has changed since",
+                      "the graph is of what it was before",
+                      "backward() before a module is moved or distributed, or the forward again");
+  }
   if (gradient.defined()) {
     gradient = gradient.add(whole);
   } else {

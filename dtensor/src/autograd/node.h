@@ -91,6 +91,9 @@ class Leaf : public Node {
   void release() override {}
   std::span<const Edge> edges() const override { return {}; }
 
+  /// Whether the gradient that is there can be that of those numbers.
+  bool fits(const Tensor& numbers) const;
+
   Tensor gradient;
   std::vector<std::function<void(const Tensor&)>> post_accumulate_hooks;
   /// For them: the leaf itself, whose numbers do not keep this one alive.

@@ -155,6 +155,10 @@ class Tensor {
   /// Undefined where there is none yet. Of a leaf, or one that retain_grad() was said of.
   Tensor grad() const;
   void set_grad(const Tensor& grad) const;
+  /// This tensor, and all its handles, become those numbers, of whatever dtype, device and layout;
+  /// elements are shared. For parameters that move while others hold them. @throws Error
+  /// kInvalidArgument for what an operation has made, and for a grad() that would not fit any more
+  void set_data(const Tensor& data) const;
   /// This tensor's gradient is kept, too.
   void retain_grad() const;
   /// The same numbers, outside the graph.

@@ -1,0 +1,202 @@
+// Module: a part of a model: parameters, buffers and other modules by name, and what it computes of
+// them. torch.nn.Module. Shared by pointer, never copied. One thread's.
+//
+//     struct Mlp : nn::Module {
+//       nn::Linear up = register_module("up", nn::Linear(64, 256));
+//       nn::Linear down = register_module("down", nn::Linear(256, 10));
+//       Tensor forward(const Tensor& x) override { return down(relu(up(x))); }
+//     };
+//     const nn::ModuleHolder<Mlp> model;
+//     const Tensor y = model(x);
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dtrun/dtensor/autograd/tensor.h"
+#include "dtrun/dtensor/nn/state_dict.h"
+
+namespace dtrun::dtensor::nn {
+
+class Module;
+
+struct ParameterOptions {
+  bool requires_grad = true;
+};
+struct BufferOptions {
+  bool persistent = true;  ///< part of state_dict()
+};
+struct LoadOptions {
+  bool strict = true;  ///< names that are missing or that nobody expects are refused
+};
+struct IncompatibleKeys {
+  std::vector<std::string> missing;     ///< the module has them, the dict does not
+  std::vector<std::string> unexpected;  ///< the dict has them, the module does not
+};
+
+/// Called before forward; what it returns takes the place of the inputs, unless it is empty.
+using ForwardPreHook = std::function<Tensors(Module& module, const Tensors& inputs)>;
+/// Called after forward; what it returns takes the place of the outputs, unless it is empty.
+using ForwardHook =
+    std::function<Tensors(Module& module, const Tensors& inputs, const Tensors& outputs)>;
+
+/// Takes a hook away again. To forget the handle leaves the hook where it is.
+class HookHandle {
+ public:
+  explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
+  void remove() const { remove_(); }
+
+ private:
+  std::function<void()> remove_;
+};
+
+class Module {
+ public:
+  Module() = default;
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  // What it computes.
+  /// Of one tensor, one tensor. Called through operator(), which runs the hooks.
+  virtual Tensor forward(const Tensor& input);
+  /// Of several, or to several: a module overrides this one or the other.
+  virtual Tensors forward_all(const Tensors& inputs);
+  /// @return the first of its outputs
+  template <std::convertible_to<Tensor>... More>
+  Tensor operator()(const Tensor& input, const More&... more) {
+    if constexpr (sizeof...(More) == 0) {
+      if (!is_watched()) return forward(input);
+    }
+    return first_of({input, more...});
+  }
+  /// All of its outputs.
+  Tensors call(const Tensors& inputs);
+
+  // What it has. Names are not empty, have no dot, and are not used for anything else here.
+  // @throws Error kInvalidArgument
+  /// A leaf, of which a gradient is wanted; undefined: a place that stays empty, as of a Linear
+  /// without bias.
+  Tensor register_parameter(const std::string& name, const Tensor& tensor,
+                            ParameterOptions options = {});
+  /// Saved and moved with the module, and not trained.
+  Tensor register_buffer(const std::string& name, const Tensor& tensor, BufferOptions options = {});
+  /// @param module a shared_ptr to one, or a ModuleHolder
+  template <typename Pointer>
+  Pointer register_module(const std::string& name, const Pointer& module) {
+    add_child(name, module);
+    return module;
+  }
+
+  // All of it, this module first, then those within, in the order of registration. What stands in
+  // several places comes once, by its first name.
+  using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+  Tensors parameters() const;
+  Tensors buffers() const;
+  NamedTensors named_parameters() const;
+  NamedTensors named_buffers() const;
+  /// "" is this one; "layers.0".
+  std::vector<std::pair<std::string, Module*>> named_modules();
+  /// Those registered here.
+  const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& named_children() const {
+    return children_;
+  }
+  /// By its path: "layers.0.weight". @throws Error kNotFound naming those there are
+  Tensor get_parameter(const std::string& path) const;
+  Module& get_submodule(const std::string& path);
+  /// Parameters of this module alone.
+  NamedTensors own_parameters() const;
+  NamedTensors own_buffers() const;
+
+  // Saving and loading.
+  /// Parameters and persistent buffers, outside the graph; they share the module's elements.
+  StateDict state_dict() const;
+  /// Writes the numbers into the tensors that are there, which keep dtype, device and layout. A
+  /// local tensor is all of it, the same on every rank; a distributed one is redistributed.
+  /// Nothing is written where something is refused. @throws Error kInvalidArgument: names, shapes
+  IncompatibleKeys load_state_dict(const StateDict& state, LoadOptions options = {});
+
+  // Changes to all of it. Tensors stay the same: who holds a parameter sees what it has become.
+  void train() { set_training(Mode::train); }
+  void eval() { set_training(Mode::eval); }
+  bool is_training() const { return mode_ == Mode::train; }
+  /// Forgets the gradients.
+  void zero_grad() const;
+  void requires_grad_(bool requires_grad = true) const;
+  void to(Device device);
+  /// Floating point ones. @throws Error kInvalidArgument for another dtype
+  void to(DType dtype);
+  /// Those within first, then this one.
+  void apply(const std::function<void(Module&)>& function);
+
+  HookHandle register_forward_pre_hook(ForwardPreHook hook);
+  HookHandle register_forward_hook(ForwardHook hook);
+
+  /// This module as another kind, or null: as<Linear>(), as<LinearModule>().
+  template <typename Kind>
+  auto* as() {
+    if constexpr (requires { typename Kind::ContainedType; }) {
+      return dynamic_cast<typename Kind::ContainedType*>(this);
+    } else {
+      return dynamic_cast<Kind*>(this);
+    }
+  }
+
+  /// Its class, without namespaces and a last "Module": "Linear".
+  virtual std::string name() const;
+  /// Between the parentheses of to_string().
+  virtual std::string extra_repr() const { return ""; }
+  /// As PyTorch's repr.
+  std::string to_string() const;
+
+ protected:
+  /// "(0): Linear(...)", one for each child.
+  virtual std::vector<std::string> child_lines() const;
+
+ private:
+  enum class Mode : std::uint8_t { train, eval };
+  enum class Kind : std::uint8_t { parameter, buffer, passing_buffer };
+  struct Owned {
+    std::string name;
+    Tensor tensor;
+    Kind kind;
+  };
+  struct Place {
+    std::string path;
+    Module* module;
+  };
+  struct Hooks {
+    std::uint64_t next = 0;
+    std::map<std::uint64_t, ForwardPreHook> before;
+    std::map<std::uint64_t, ForwardHook> after;
+  };
+
+  bool is_watched() const { return hooks_ != nullptr; }
+  Tensor first_of(const Tensors& inputs);
+  void add_child(const std::string& name, std::shared_ptr<Module> module);
+  void check_name(const char* call, const std::string& name) const;
+  void set_training(Mode mode);
+  void replace_tensors(const std::function<Tensor(const Tensor&)>& change) const;
+  Hooks& hooks();
+  void append_below(const std::string& path, std::vector<Place>& places) const;
+  /// All within, as often as they stand there.
+  std::vector<Place> places_below() const;
+  /// Of this module and those within, as often as they stand there.
+  NamedTensors named_tensors(const std::function<bool(Kind)>& wanted) const;
+
+  std::vector<Owned> owned_;
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
+  std::shared_ptr<Hooks> hooks_;  ///< none until the first hook
+  Mode mode_ = Mode::train;
+};
+
+std::ostream& operator<<(std::ostream& out, const Module& module);
+
+}  // namespace dtrun::dtensor::nn

@@ -1,0 +1,45 @@
+// ModuleHolder: a module's shared pointer that is made and called like the module: what members and
+// variables are. Copies are the same module.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "dtrun/dtensor/nn/module.h"
+
+namespace dtrun::dtensor::nn {
+
+template <std::derived_from<Module> M>
+class ModuleHolder {
+ public:
+  using ContainedType = M;
+
+  /// A new module of those arguments.
+  template <typename... Args>
+  requires std::constructible_from<M, Args...>
+  explicit ModuleHolder(Args&&... args)
+      : module_(std::make_shared<M>(std::forward<Args>(args)...)) {}
+  ModuleHolder() requires std::default_initializable<M> : module_(std::make_shared<M>()) {}
+  /// None yet.
+  ModuleHolder(std::nullptr_t) {}                                          // NOLINT
+  ModuleHolder(std::shared_ptr<M> module) : module_(std::move(module)) {}  // NOLINT
+
+  M* operator->() const { return module_.get(); }
+  M& operator*() const { return *module_; }
+  M* get() const { return module_.get(); }
+  const std::shared_ptr<M>& ptr() const { return module_; }
+  explicit operator bool() const { return module_ != nullptr; }
+  operator std::shared_ptr<Module>() const { return module_; }  // NOLINT: to be registered
+
+  template <std::convertible_to<Tensor>... More>
+  Tensor operator()(const Tensor& input, const More&... more) const {
+    return (*module_)(input, more...);
+  }
+
+ private:
+  std::shared_ptr<M> module_;
+};
+
+}  // namespace dtrun::dtensor::nn

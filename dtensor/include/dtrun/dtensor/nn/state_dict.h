@@ -1,0 +1,41 @@
+// StateDict: tensors by name, in the order in which they were put in: what a module is saved as,
+// and loaded from. A value; the tensors in it are handles.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "dtrun/dtensor/autograd/tensor.h"
+
+namespace dtrun::dtensor::nn {
+
+class StateDict {
+ public:
+  using Entry = std::pair<std::string, Tensor>;
+
+  StateDict() = default;
+  StateDict(std::initializer_list<Entry> entries);
+
+  /// In place of the tensor that has the name, where one does.
+  void insert(const std::string& name, Tensor tensor);
+  bool contains(const std::string& name) const { return places_.count(name) != 0; }
+  /// @throws Error kNotFound naming the names there are
+  const Tensor& at(const std::string& name) const;
+  const Tensor& operator[](const std::string& name) const { return at(name); }
+  std::vector<std::string> names() const;
+
+  std::size_t size() const { return entries_.size(); }
+  bool empty() const { return entries_.empty(); }
+  std::vector<Entry>::const_iterator begin() const { return entries_.begin(); }
+  std::vector<Entry>::const_iterator end() const { return entries_.end(); }
+
+ private:
+  std::vector<Entry> entries_;
+  std::unordered_map<std::string, std::size_t> places_;
+};
+
+}  // namespace dtrun::dtensor::nn
