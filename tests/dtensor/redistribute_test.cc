@@ -3,11 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <vector>
 
 #include "dtensor/catalogue.h"
+#include "dtensor/refusal.h"
 #include "dtensor/vector_tensor.h"
+#include "dtrun/dtensor/autograd/pending_tensor.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/reduction.h"
 #include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
@@ -89,6 +94,44 @@ TEST(RedistributeTest, EveryPairOfLayoutsAndOrdersOnATwoByFourMeshKeepsTheValue)
 TEST(RedistributeTest, SomeKilobytesOnTwoAndThreeAxesTakeExchangesAndKeepTheValue) {
   expect_all_pairs_right({3, 2}, {{70, 51}, {4, 1025}}, {}, RoundTrip::no);
   expect_all_pairs_right({2, 2, 2}, {{51, 35}}, {}, RoundTrip::no);
+}
+
+TEST(RedistributeTest, WhileOneIsOnItsWayOthersAreAndTheProgramGoesOn) {
+  const Catalogue catalogue = catalogue_of({7, 5}, {3, 2}, {ReduceOp::sum});
+  test::run_ranks(6, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3, 2}), line(group, {6});
+    const LocalTensor global = global_tensor(catalogue.shape);
+    for (std::size_t i = 0; i < catalogue.layouts.size(); ++i) {
+      const DTensor from = placed(catalogue, i, mesh);
+      for (const Layout& to : catalogue.layouts) {
+        SCOPED_TRACE(from.spec().to_string() + " -> " + to.to_string());
+        PendingTensor there = from.redistribute_async(to.placements(), to.order());
+        PendingTensor elsewhere = from.redistribute_async(line, {Shard(1)});
+        const DTensor meanwhile = (from * 2).redistribute({Replicate(), Replicate()});
+        expect_holds(elsewhere.wait(), global);
+        expect_holds(there.wait(), global);
+        EXPECT_TRUE(there.is_completed());
+        EXPECT_EQ(there.wait().spec().layout(), to);
+        EXPECT_EQ(meanwhile.to_vector()[0], -6);
+      }
+    }
+  });
+}
+
+TEST(RedistributeTest, WhatIsOnItsWayArrivesByItselfAndTakesPartInGradients) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const DTensor x = ones({4, 3}, mesh, {Shard(0)}).requires_grad_();
+    PendingTensor pending = x.redistribute_async({Replicate()});
+    while (!pending.is_completed()) std::this_thread::yield();
+    sum(pending.wait() * 3).backward();
+    EXPECT_EQ(x.grad().to_vector(), std::vector<double>(12, 3));
+    EXPECT_EQ(x.grad().placements(), Placements{Shard(0)});
+    // Nobody waits for it.
+    x.redistribute_async({Replicate()});
+    expect_refused([&] { x.redistribute_async({Shard(5)}); },
+                   "redistribute_async at redistribute_test.cc");
+  });
 }
 
 TEST(RedistributeTest, EveryDtypeGoesThroughEveryPartialThatItSupports) {

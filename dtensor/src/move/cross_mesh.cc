@@ -1,6 +1,7 @@
 #include "move/cross_mesh.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "dtrun/tensor/ops.h"
@@ -44,19 +45,19 @@ struct Parcels {
 /// The messages of one plan.
 class Crossing {
  public:
-  Crossing(const CrossMeshPlan& plan, const Spec& from, const Spec& to)
-      : plan_(plan),
+  Crossing(std::shared_ptr<const CrossMeshPlan> plan, const Spec& from, const Spec& to)
+      : plan_(std::move(plan)),
         from_(from),
         to_(to),
-        shape_(from.shape()),
-        messages_(shape_, placed(from, plan.given), placed(to, plan.wanted)) {}
+        messages_(from_.shape(), placed(from, plan_->given), placed(to, plan_->wanted)) {}
 
   /// @param local this rank's part of what the messages start from
-  LocalTensor run(const LocalTensor& local, const base::CallSite& call) const {
+  StartedStage start(const LocalTensor& local, const collectives::CallOptions& options,
+                     const base::CallSite& call) const {
     const DeviceMesh source = from_.mesh(), target = to_.mesh();
     const tensors::Device on =
         source.device_type() == target.device_type() ? local.device() : tensors::kCpu;
-    const Box before = box_on(source, plan_.given), after = box_on(target, plan_.wanted);
+    const Box before = box_on(source, plan_->given), after = box_on(target, plan_->wanted);
     const LocalTensor given = local.to(on);
     LocalTensor result = tensors::empty(after.shape, {.dtype = local.dtype(), .device = on});
     Parcels parcels(ranks_of_both(source, target), tensors::empty({0}, {local.dtype(), on}));
@@ -73,28 +74,23 @@ class Crossing {
         parcels.of(parcels.inputs, message.to) = part;
       }
     }
-    if (!messages_.are_none())
-      joint_group(source, target).all_to_all(parcels.outputs, parcels.inputs, {}, call);
-    return result.to(target.device());
+    if (messages_.are_none()) return {result};
+    return {result,
+            joint_group(source, target).all_to_all(parcels.outputs, parcels.inputs, options, call)};
   }
 
  private:
   Box box_on(const DeviceMesh& mesh, const Layout& layout) const {
-    if (mesh.has_this_rank()) return local_box(shape_, mesh.shape(), mesh.coordinate(), layout);
-    return {shape_, tensors::Shape(shape_.size(), 0)};
+    const tensors::Shape& shape = from_.shape();
+    if (mesh.has_this_rank()) return local_box(shape, mesh.shape(), mesh.coordinate(), layout);
+    return {shape, tensors::Shape(shape.size(), 0)};
   }
 
-  const CrossMeshPlan& plan_;
-  const Spec& from_;
-  const Spec& to_;
-  const tensors::Shape& shape_;
+  const std::shared_ptr<const CrossMeshPlan> plan_;
+  const Spec from_;
+  const Spec to_;
   const BoxMessages messages_;
 };
-
-LocalTensor run_part(const Spec& spec, const std::vector<Step>& steps, LocalTensor local) {
-  const DeviceMesh mesh = spec.mesh();
-  return run_plan({mesh, spec.shape()}, steps, std::move(local));
-}
 
 }  // namespace
 
@@ -118,15 +114,33 @@ Traffic traffic_across(const CrossMeshPlan& plan, const Spec& from, const Spec& 
   return traffic;
 }
 
+PendingMove start_across(const Spec& from, const Spec& to, const LocalTensor& local,
+                         const collectives::CallOptions& options) {
+  if (from.is_outside() && to.is_outside()) return {{}, local};
+  const auto plan = std::make_shared<const CrossMeshPlan>(plan_across(from, to));
+  if (MoveObserver::any() && !MoveObserver::allow({*plan, from, to}))
+    return {{}, tensors::zeros(to.local_box().shape, {local.dtype(), to.mesh().device()})};
+  log_crossing({*plan, from, to});
+  PendingMove::Stages stages = stages_of(from, {plan, &plan->before});
+  const auto cross = [crossing = std::make_shared<Crossing>(plan, from, to),
+                      call = Cause::site_of_call()](const LocalTensor& given,
+                                                    const collectives::CallOptions& options) {
+    return crossing->start(given, options, call);
+  };
+  stages.push_back({true, cross});
+  if (from.mesh().device_type() != to.mesh().device_type()) {
+    const auto bring = [to](const LocalTensor& moved, const collectives::CallOptions&) {
+      return StartedStage{moved.to(to.mesh().device())};
+    };
+    stages.push_back({false, bring});
+  }
+  for (PendingMove::Stage& stage : stages_of(to, {plan, &plan->after}))
+    stages.push_back(std::move(stage));
+  return {std::move(stages), local, options};
+}
+
 LocalTensor redistribute_across(const Spec& from, const Spec& to, const LocalTensor& local) {
-  if (from.is_outside() && to.is_outside()) return local;
-  const CrossMeshPlan plan = plan_across(from, to);
-  if (MoveObserver::any() && !MoveObserver::allow({plan, from, to}))
-    return tensors::zeros(to.local_box().shape, {local.dtype(), to.mesh().device()});
-  log_crossing({plan, from, to});
-  const Crossing crossing(plan, from, to);
-  const LocalTensor given = run_part(from, plan.before, local);
-  return run_part(to, plan.after, crossing.run(given, Cause::site_of_call()));
+  return start_across(from, to, local, {}).wait();
 }
 
 }  // namespace dtrun::dtensor

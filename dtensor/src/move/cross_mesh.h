@@ -5,6 +5,7 @@
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/plan/cross_mesh_plan.h"
 #include "dtrun/tensor/tensor.h"
+#include "move/pending_move.h"
 
 namespace dtrun::dtensor {
 
@@ -20,5 +21,8 @@ Traffic traffic_across(const CrossMeshPlan& plan, const Spec& from, const Spec& 
 /// has the ranks of both meshes, and for two slices of one mesh that have not the same ranks
 tensors::LocalTensor redistribute_across(const Spec& from, const Spec& to,
                                          const tensors::LocalTensor& local);
+/// The same while the program goes on. @param local is not to be written to until it is over
+PendingMove start_across(const Spec& from, const Spec& to, const tensors::LocalTensor& local,
+                         const collectives::CallOptions& options = {.async = true});
 
 }  // namespace dtrun::dtensor

@@ -38,8 +38,8 @@ LocalTensor shared_part(const LocalTensor& tensor, const Box& box, const Box& wa
   return part;
 }
 
-LocalTensor run_exchange(const PlanSite& site, const Step& step, const LocalTensor& local,
-                         const base::CallSite& call) {
+StartedStage start_exchange(const PlanSite& site, const Step& step, const LocalTensor& local,
+                            const collectives::CallOptions& options, const base::CallSite& call) {
   const DeviceMesh& mesh = site.mesh;
   const auto box_of = [&](const std::vector<int>& coordinate, const Layout& layout) {
     return local_box(site.global_shape, mesh.shape(), coordinate, layout);
@@ -54,8 +54,7 @@ LocalTensor run_exchange(const PlanSite& site, const Step& step, const LocalTens
     inputs.push_back(shared_part(local, before, box_of(coordinate, step.after)));
     outputs.push_back(shared_part(result, after, box_of(coordinate, step.before)));
   }
-  group_along(*mesh.body(), axes).all_to_all(outputs, inputs, {}, call);
-  return result;
+  return {result, group_along(*mesh.body(), axes).all_to_all(outputs, inputs, options, call)};
 }
 
 }  // namespace dtrun::dtensor

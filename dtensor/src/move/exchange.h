@@ -12,7 +12,8 @@ tensors::LocalTensor shared_part(const tensors::LocalTensor& tensor, const Box& 
                                  const Box& wanted);
 
 /// Collective along the step's axes.
-tensors::LocalTensor run_exchange(const PlanSite& site, const Step& step,
-                                  const tensors::LocalTensor& local, const base::CallSite& call);
+StartedStage start_exchange(const PlanSite& site, const Step& step,
+                            const tensors::LocalTensor& local,
+                            const collectives::CallOptions& options, const base::CallSite& call);
 
 }  // namespace dtrun::dtensor

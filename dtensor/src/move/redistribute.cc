@@ -39,8 +39,9 @@ std::vector<LocalTensor> chunks_of(const LocalTensor& tensor, int dim, int parts
 class StepRun {
  public:
   StepRun(const PlanSite& site, const Step& step, const LocalTensor& local,
-          const base::CallSite& call)
+          const collectives::CallOptions& options, const base::CallSite& call)
       : step_(step),
+        options_(options),
         call_(call),
         axis_(static_cast<std::size_t>(step.axis)),
         before_(step.before[axis_]),
@@ -51,7 +52,13 @@ class StepRun {
             local_box(site.global_shape, site.mesh.shape(), site.mesh.coordinate(), step.after)
                 .shape) {}
 
-  LocalTensor run() const {
+  StartedStage start() {
+    LocalTensor result = run();
+    return {std::move(result), std::move(work_)};
+  }
+
+ private:
+  LocalTensor run() {
     switch (step_.kind) {
       case StepKind::all_gather:
         return all_gather();
@@ -75,30 +82,30 @@ class StepRun {
     return local_;
   }
 
- private:
-  LocalTensor all_gather() const {
+  LocalTensor all_gather() {
     LocalTensor whole = empty_like(local_, after_shape_);
-    group_.all_gather(chunks_of(whole, before_.dim(), group_.size()), local_, {}, call_);
+    work_ =
+        group_.all_gather(chunks_of(whole, before_.dim(), group_.size()), local_, options_, call_);
     return whole;
   }
 
-  LocalTensor all_to_all() const {
+  LocalTensor all_to_all() {
     LocalTensor result = empty_like(local_, after_shape_);
-    group_.all_to_all(chunks_of(result, before_.dim(), group_.size()),
-                      chunks_of(local_, after_.dim(), group_.size()), {}, call_);
+    work_ = group_.all_to_all(chunks_of(result, before_.dim(), group_.size()),
+                              chunks_of(local_, after_.dim(), group_.size()), options_, call_);
     return result;
   }
 
-  LocalTensor all_reduce() const {
+  LocalTensor all_reduce() {
     LocalTensor result = local_.clone();
-    group_.all_reduce(result, before_.reduce_op(), {}, call_);
+    work_ = group_.all_reduce(result, before_.reduce_op(), options_, call_);
     return result;
   }
 
-  LocalTensor reduce_scatter() const {
+  LocalTensor reduce_scatter() {
     LocalTensor result = empty_like(local_, after_shape_);
-    group_.reduce_scatter(result, chunks_of(local_, after_.dim(), group_.size()),
-                          before_.reduce_op(), {}, call_);
+    work_ = group_.reduce_scatter(result, chunks_of(local_, after_.dim(), group_.size()),
+                                  before_.reduce_op(), options_, call_);
     return result;
   }
 
@@ -117,6 +124,7 @@ class StepRun {
   }
 
   const Step& step_;
+  const collectives::CallOptions& options_;
   const base::CallSite& call_;
   const std::size_t axis_;
   const Placement before_;
@@ -124,11 +132,19 @@ class StepRun {
   const ProcessGroup& group_;
   const LocalTensor& local_;
   const Shape after_shape_;
+  collectives::Work work_;
 };
 
+StartedStage start_step(const PlanSite& site, const Step& step, const LocalTensor& local,
+                        const collectives::CallOptions& options, const base::CallSite& call) {
+  if (step.kind == StepKind::exchange) return start_exchange(site, step, local, options, call);
+  return StepRun(site, step, local, options, call).start();
+}
+
 /// Another rank called something else: this one says in words what it called.
-[[noreturn]] void tell_own_side(const PlanSite& site, const std::vector<Step>& steps,
-                                tensors::DType dtype, const base::Error& error) {
+void tell_own_side(const PlanSite& site, const std::vector<Step>& steps, tensors::DType dtype,
+                   const base::Error& error) {
+  if (error.code() != base::ErrorCode::kDisagreement) return;
   const Cause* const cause = Cause::outermost();
   const std::string own =
       "this rank, " + std::to_string(site.mesh.rank()) + " of the mesh, was in " +
@@ -167,13 +183,12 @@ LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& steps, Local
   const base::CallSite call = Cause::site_of_call();
   try {
     for (const Step& step : steps) {
-      LocalTensor next = step.kind == StepKind::exchange ? run_exchange(site, step, local, call)
-                                                         : StepRun(site, step, local, call).run();
+      LocalTensor next = start_step(site, step, local, {}, call).result;
       local = std::move(next);
     }
   } catch (const base::Error& error) {
-    if (error.code() != base::ErrorCode::kDisagreement) throw;
     tell_own_side(site, steps, dtype, error);
+    throw;
   }
   return local;
 }
@@ -185,10 +200,9 @@ std::vector<Step> plan_on(const PlanSite& site, const Layout& from, const Layout
   return plan_redistribute(site.global_shape, site.mesh.shape(), from, to, costs);
 }
 
-LocalTensor redistribute_local(const Spec& from, const Spec& to, const LocalTensor& local) {
-  const DeviceMesh mesh = from.mesh();
-  MeshBody& body = *mesh.body();
-  const PlanSite site{mesh, from.shape(), from.body()};
+/// The mesh remembers it.
+PlanTable::Plan plan_between(const PlanSite& site, const Spec& from, const Spec& to) {
+  MeshBody& body = *site.mesh.body();
   PlanTable::Plan plan;
   // A spec of an equal mesh may go while this one's table stands.
   const bool is_remembered = to.body()->mesh().get() == &body;
@@ -198,11 +212,47 @@ LocalTensor redistribute_local(const Spec& from, const Spec& to, const LocalTens
   }
   if (!plan) {
     plan = std::make_shared<const std::vector<Step>>(
-        plan_on(site, from.layout(), to.layout(), local.dtype()));
+        plan_on(site, from.layout(), to.layout(), from.dtype()));
     const std::lock_guard lock(body.mutex);
     if (is_remembered) body.plans.put(from.body(), to.body(), plan);
   }
-  return run_plan(site, *plan, local);
+  return plan;
+}
+
+LocalTensor redistribute_local(const Spec& from, const Spec& to, const LocalTensor& local) {
+  const DeviceMesh mesh = from.mesh();
+  const PlanSite site{mesh, from.shape(), from.body()};
+  return run_plan(site, *plan_between(site, from, to), local);
+}
+
+PendingMove::Stages stages_of(const Spec& spec, const PlanTable::Plan& plan) {
+  PendingMove::Stages stages;
+  if (spec.is_outside()) return stages;
+  for (const Step& step : *plan) {
+    const auto start = [spec, plan, &step, call = Cause::site_of_call()](
+                           const LocalTensor& local, const collectives::CallOptions& options) {
+      const DeviceMesh mesh = spec.mesh();
+      return start_step({mesh, spec.shape(), spec.body()}, step, local, options, call);
+    };
+    stages.push_back({is_collective(step.kind), start});
+  }
+  return stages;
+}
+
+PendingMove start_redistribute(const Spec& from, const Spec& to, const LocalTensor& local) {
+  const DeviceMesh mesh = from.mesh();
+  const PlanSite site{mesh, from.shape(), from.body()};
+  const PlanTable::Plan plan = plan_between(site, from, to);
+  const Movement move{site, *plan, from.dtype()};
+  if (plan->empty() || from.is_outside()) return {{}, local};
+  if (MoveObserver::any() && !MoveObserver::allow(move))
+    return {{}, zeros_of_plan(site, *plan, local)};
+  log_move(move);
+  const auto tell = [from, plan](const base::Error& error) {
+    const DeviceMesh on = from.mesh();
+    tell_own_side({on, from.shape(), from.body()}, *plan, from.dtype(), error);
+  };
+  return {stages_of(from, plan), local, {.async = true}, tell};
 }
 
 LocalTensor redistribute_local(const PlanSite& site, const Layout& from, const Layout& to,

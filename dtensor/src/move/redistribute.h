@@ -2,12 +2,14 @@
 // from the layouts on every rank, never negotiated, and nothing is padded.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "dtrun/dtensor/mesh/device_mesh.h"
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/plan/redistribute_plan.h"
 #include "dtrun/tensor/tensor.h"
+#include "move/pending_move.h"
 
 namespace dtrun::dtensor {
 
@@ -30,6 +32,13 @@ tensors::LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& ste
 /// From one spec of a mesh to another; the mesh remembers the plan.
 tensors::LocalTensor redistribute_local(const Spec& from, const Spec& to,
                                         const tensors::LocalTensor& local);
+
+/// The same while the program goes on. @param local is not to be written to until it is over
+PendingMove start_redistribute(const Spec& from, const Spec& to, const tensors::LocalTensor& local);
+
+/// A plan's steps on the spec's mesh; none outside of it.
+PendingMove::Stages stages_of(const Spec& spec,
+                              const std::shared_ptr<const std::vector<Step>>& plan);
 
 /// Plans and runs.
 tensors::LocalTensor redistribute_local(const PlanSite& site, const Layout& from, const Layout& to,

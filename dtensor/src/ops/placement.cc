@@ -3,6 +3,7 @@
 #include "autograd/step_node.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/autograd/pending_tensor.h"
 #include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/dtensor/layout/sharding_spec.h"
 #include "dtrun/dtensor/ops/creation.h"
@@ -45,19 +46,27 @@ Tensor Tensor::full_tensor(Site site) const {
   return redistribute(Placements(placements().size(), Replicate())).to_local();
 }
 
+namespace {
+
+/// What has arrived of x. Its gradient takes the way back.
+Tensor arrived(const Tensor& x, Spec to, LocalTensor local) {
+  const auto back = [from = x.spec()](const Tensor& gradient) {
+    return gradient.redistribute(from.mesh(), without_partials(from.placements()),
+                                 from.shard_order());
+  };
+  return recorded("redistribute", x, Tensor(std::move(to), std::move(local)), back,
+                  PartialGradient::passed_on);
+}
+
+}  // namespace
+
 Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order,
                             Site site) const {
-  const DeviceMesh mesh = device_mesh();
-  Spec to = asked_spec("redistribute", site, mesh, placements, shape(), dtype(), order);
+  Spec to = asked_spec("redistribute", site, device_mesh(), placements, shape(), dtype(), order);
   if (to == spec()) return *this;
   const Cause cause("redistribute", Cause::Wish::asked, site);
   LocalTensor moved = redistribute_local(spec(), to, local());
-  return recorded(
-      "redistribute", *this, Tensor(std::move(to), std::move(moved)),
-      [from = spec()](const Tensor& gradient) {
-        return gradient.redistribute(without_partials(from.placements()), from.shard_order());
-      },
-      PartialGradient::passed_on);
+  return arrived(*this, std::move(to), std::move(moved));
 }
 
 Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements,
@@ -66,13 +75,22 @@ Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements
   Spec to = asked_spec("redistribute", site, mesh, placements, shape(), dtype(), order);
   const Cause cause("redistribute", Cause::Wish::asked, site);
   LocalTensor moved = redistribute_across(spec(), to, local());
-  return recorded(
-      "redistribute", *this, Tensor(std::move(to), std::move(moved)),
-      [from = spec()](const Tensor& gradient) {
-        return gradient.redistribute(from.mesh(), without_partials(from.placements()),
-                                     from.shard_order());
-      },
-      PartialGradient::passed_on);
+  return arrived(*this, std::move(to), std::move(moved));
+}
+
+PendingTensor Tensor::redistribute_async(const Placements& placements, const ShardOrder& order,
+                                         Site site) const {
+  return redistribute_async(device_mesh(), placements, order, site);
+}
+
+PendingTensor Tensor::redistribute_async(const DeviceMesh& mesh, const Placements& placements,
+                                         const ShardOrder& order, Site site) const {
+  const bool goes_across = !(device_mesh() == mesh);
+  const Spec to = asked_spec("redistribute_async", site, mesh, placements, shape(), dtype(), order);
+  const Cause cause("redistribute_async", Cause::Wish::asked, site);
+  if (to == spec()) return {PendingMove({}, local()), [x = *this](LocalTensor) { return x; }, site};
+  return {goes_across ? start_across(spec(), to, local()) : start_redistribute(spec(), to, local()),
+          [x = *this, to](LocalTensor moved) { return arrived(x, to, std::move(moved)); }, site};
 }
 
 LocalTensor whole_of(const Tensor& tensor) {

@@ -5,6 +5,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/autograd/pending_tensor.h"
 #include "dtrun/dtensor/layout/placement.h"
 #include "dtrun/dtensor/layout/sharding_spec.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"

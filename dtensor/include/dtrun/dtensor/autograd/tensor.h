@@ -51,6 +51,8 @@ struct BackwardOptions {
 struct Extremes;
 class ShardingSpec;
 
+class PendingTensor;
+
 class Tensor {
  public:
   /// An undefined tensor: defined(), assignment and destruction are allowed. All else throws Error
@@ -119,6 +121,12 @@ class Tensor {
   /// where no group has all these ranks
   Tensor redistribute(const DeviceMesh& mesh, const Placements& placements,
                       const ShardOrder& order = {}, Site site = Site::current()) const;
+  /// The same while the program goes on, until wait() of what it gives (autograd/pending_tensor.h).
+  /// This tensor's elements are not to be written to before.
+  PendingTensor redistribute_async(const Placements& placements, const ShardOrder& order = {},
+                                   Site site = Site::current()) const;
+  PendingTensor redistribute_async(const DeviceMesh& mesh, const Placements& placements,
+                                   const ShardOrder& order = {}, Site site = Site::current()) const;
 
   // Elements of a local tensor. @throws Error kInvalidArgument for a distributed one
   /// What kernels and collectives take.
