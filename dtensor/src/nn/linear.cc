@@ -5,6 +5,7 @@
 #include "dtrun/dtensor/nn/init.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/rows.h"
+#include "nn/python_text.h"
 
 namespace dtrun::dtensor::nn {
 
@@ -31,8 +32,7 @@ Tensor LinearModule::forward(const Tensor& input) {
 
 std::string LinearModule::extra_repr() const {
   return "in_features=" + std::to_string(in_features) +
-         ", out_features=" + std::to_string(out_features) +
-         ", bias=" + (bias.defined() ? "True" : "False");
+         ", out_features=" + std::to_string(out_features) + ", bias=" + python_bool(bias.defined());
 }
 
 }  // namespace dtrun::dtensor::nn

@@ -37,7 +37,7 @@ std::string Module::name() const {
 std::vector<std::string> Module::child_lines() const {
   std::vector<std::string> lines;
   for (const auto& [name, child] : children_) {
-    lines.push_back("(" + name + "): " + indented(child->to_string()));
+    lines.push_back("(" + name + "): " + child->to_string());
   }
   return lines;
 }
@@ -48,7 +48,7 @@ std::string Module::to_string() const {
   if (children.empty() && own.find('\n') == std::string::npos) return name() + "(" + own + ")";
   std::string text = name() + "(";
   if (!own.empty()) text += "\n  " + indented(own);
-  for (const std::string& child : children) text += "\n  " + child;
+  for (const std::string& child : children) text += "\n  " + indented(child);
   return text + "\n)";
 }
 

@@ -5,7 +5,12 @@
 #include <map>
 
 #include "dtensor/vector_tensor.h"
+#include "dtrun/dtensor/nn/activations.h"
+#include "dtrun/dtensor/nn/containers.h"
+#include "dtrun/dtensor/nn/conv2d.h"
+#include "dtrun/dtensor/nn/embedding.h"
 #include "dtrun/dtensor/nn/linear.h"
+#include "dtrun/dtensor/nn/norms.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "support/vector_file.h"
@@ -19,11 +24,62 @@ struct Mlp : Module {
   Tensor forward(const Tensor& x) override { return down(relu(up(x))); }
 };
 
+struct Nested : Module {
+  ModuleList layers =
+      register_module("layers", ModuleList(Linear(4, 4), Linear(4, 4), Linear(4, 4)));
+  LayerNorm norm = register_module("norm", LayerNorm(4));
+  Sequential head = register_module("head", Sequential(Linear(4, 2), Tanh()));
+  Tensor forward(const Tensor& input) override {
+    Tensor x = input;
+    for (std::int64_t i = 0; i < 3; ++i) x = x + relu((*layers)[i](x));
+    return head(norm(x));
+  }
+};
+
+template <typename Holder>
+std::shared_ptr<Module> made(const Holder& module) {
+  module->to(DType::f64);
+  return module;
+}
+
 using Make = std::function<std::shared_ptr<Module>()>;
 const std::map<std::string, Make>& makers() {
   static const std::map<std::string, Make> kMakers = {
-      {"linear", [] { return Linear(5, 3, {.dtype = DType::f64}); }},
-      {"linear_no_bias", [] { return Linear(5, 3, {.bias = false, .dtype = DType::f64}); }},
+      {"linear", [] { return made(Linear(5, 3)); }},
+      {"linear_no_bias", [] { return made(Linear(5, 3, {.bias = false, .dtype = DType::f64})); }},
+      {"mlp", [] { return made(ModuleHolder<Mlp>()); }},
+      {"nested", [] { return made(ModuleHolder<Nested>()); }},
+      {"embedding", [] { return made(Embedding(7, 3)); }},
+      {"embedding_padding", [] { return made(Embedding(7, 3, {.padding_idx = -5})); }},
+      {"layer_norm", [] { return made(LayerNorm(6)); }},
+      {"layer_norm_two",
+       [] {
+         return made(LayerNorm({3, 4}, {.eps = 1e-3, .bias = false}));
+       }},
+      {"layer_norm_plain", [] { return made(LayerNorm(6, {.elementwise_affine = false})); }},
+      {"rms_norm", [] { return made(RMSNorm(6)); }},
+      {"rms_norm_eps",
+       [] {
+         return made(RMSNorm({2, 3}, {.eps = 1e-2, .elementwise_affine = false}));
+       }},
+      {"dropout_eval", [] { return made(Dropout(0.3)); }},
+      {"relu", [] { return made(ReLU()); }},
+      {"gelu", [] { return made(GELU()); }},
+      {"gelu_tanh", [] { return made(GELU(GeluForm::tanh)); }},
+      {"silu", [] { return made(SiLU()); }},
+      {"tanh", [] { return made(Tanh()); }},
+      {"sigmoid", [] { return made(Sigmoid()); }},
+      {"softmax", [] { return made(Softmax(-1)); }},
+      {"conv2d", [] { return made(Conv2d(3, 4, 3)); }},
+      {"conv2d_strided",
+       [] {
+         return made(Conv2d(
+             4, 6, {3, 2},
+             {.stride = 2, .padding = {1, 0}, .dilation = {1, 2}, .groups = 2, .bias = false}));
+       }},
+      {"flatten", [] { return made(Flatten()); }},
+      {"flatten_some", [] { return made(Flatten(0, 1)); }},
+      {"sequential", [] { return made(Sequential(Linear(4, 8), ReLU(), Linear(8, 2))); }},
   };
   return kMakers;
 }
@@ -66,8 +122,7 @@ TEST(ModuleVectorsTest, ModulesComputeWhatPyTorchsDo) {
   for (const test::VectorCase& example : test::read_vector_file("modules")) {
     const std::string name = test::text_of(example.at("name"));
     SCOPED_TRACE(name);
-    const auto make = makers().find(name);
-    if (make != makers().end()) check_case(example, *make->second());
+    check_case(example, *makers().at(name)());
   }
 }
 

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "dtrun/dtensor/nn/module.h"
@@ -16,10 +17,11 @@ class ModuleHolder {
  public:
   using ContainedType = M;
 
-  /// A new module of those arguments.
+  /// A new module of those arguments. One holder alone is copied.
   template <typename... Args>
-  requires std::constructible_from<M, Args...>
-  explicit ModuleHolder(Args&&... args)
+  requires(sizeof...(Args) > 0 && std::constructible_from<M, Args...> &&
+           !(sizeof...(Args) == 1 && (std::derived_from<std::remove_cvref_t<Args>, ModuleHolder> &&
+                                      ...))) explicit ModuleHolder(Args&&... args)
       : module_(std::make_shared<M>(std::forward<Args>(args)...)) {}
   ModuleHolder() requires std::default_initializable<M> : module_(std::make_shared<M>()) {}
   /// None yet.
