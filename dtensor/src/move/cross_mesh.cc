@@ -124,8 +124,8 @@ PendingMove start_across(const Spec& from, const Spec& to, const LocalTensor& lo
   PendingMove::Stages stages = stages_of(from, {plan, &plan->before});
   const auto cross = [crossing = std::make_shared<Crossing>(plan, from, to),
                       call = Cause::site_of_call()](const LocalTensor& given,
-                                                    const collectives::CallOptions& options) {
-    return crossing->start(given, options, call);
+                                                    const collectives::CallOptions& stage) {
+    return crossing->start(given, stage, call);
   };
   stages.push_back({true, cross});
   if (from.mesh().device_type() != to.mesh().device_type()) {
