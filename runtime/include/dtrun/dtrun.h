@@ -14,6 +14,7 @@
 #include "dtrun/dtensor/nn/activations.h"
 #include "dtrun/dtensor/nn/containers.h"
 #include "dtrun/dtensor/nn/conv2d.h"
+#include "dtrun/dtensor/nn/distribute_module.h"
 #include "dtrun/dtensor/nn/embedding.h"
 #include "dtrun/dtensor/nn/init.h"
 #include "dtrun/dtensor/nn/linear.h"

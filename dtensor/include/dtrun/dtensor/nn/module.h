@@ -23,9 +23,17 @@
 #include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/dtensor/nn/state_dict.h"
 
-namespace dtrun::dtensor::nn {
+namespace dtrun::dtensor {
 
+struct DistributeModuleOptions;
+
+namespace nn {
 class Module;
+}
+void distribute_module(nn::Module& module, const DeviceMesh& mesh,
+                       const DistributeModuleOptions& options, Tensor::Site site);
+
+namespace nn {
 
 struct ParameterOptions {
   bool requires_grad = true;
@@ -133,6 +141,12 @@ class Module {
   void to(Device device);
   /// Floating point ones. @throws Error kInvalidArgument for another dtype
   void to(DType dtype);
+  /// A parameter or buffer of this module on the mesh: the first rank's numbers, without the
+  /// gradient. Collective. set_data() on the tensor takes any other layout. @throws Error
+  /// kInvalidArgument where it is distributed already, kNotFound for another name
+  void distribute_parameter(const std::string& name, const DeviceMesh& mesh,
+                            const Placements& placements,
+                            Tensor::Site site = Tensor::Site::current());
   /// Those within first, then this one.
   void apply(const std::function<void(Module&)>& function);
 
@@ -161,6 +175,8 @@ class Module {
   virtual std::vector<std::string> child_lines() const;
 
  private:
+  friend void dtensor::distribute_module(Module& module, const DeviceMesh& mesh,
+                                         const DistributeModuleOptions& options, Tensor::Site site);
   enum class Mode : std::uint8_t { train, eval };
   enum class Kind : std::uint8_t { parameter, buffer, passing_buffer };
   struct Owned {
@@ -195,8 +211,10 @@ class Module {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
   std::shared_ptr<Hooks> hooks_;  ///< none until the first hook
   Mode mode_ = Mode::train;
+  bool is_on_mesh_ = false;  ///< by distribute_module()
 };
 
 std::ostream& operator<<(std::ostream& out, const Module& module);
 
-}  // namespace dtrun::dtensor::nn
+}  // namespace nn
+}  // namespace dtrun::dtensor
