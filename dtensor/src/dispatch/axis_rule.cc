@@ -12,6 +12,28 @@ Placement cut_along(const Indices& indices, int index) {
   return found == indices.end() ? Replicate() : Shard(static_cast<int>(found - indices.begin()));
 }
 
+/// The distinct ones, in the order of the operands: the same on all ranks.
+Placements ragged_cuts(const std::vector<Layout>& layouts) {
+  Placements cuts;
+  for (const Layout& layout : layouts) {
+    for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+      if (!layout.is_ragged(axis)) continue;
+      const Placement cut = layout[axis].along(0);
+      if (std::ranges::find(cuts, cut) == cuts.end()) cuts.push_back(cut);
+    }
+  }
+  return cuts;
+}
+
+/// False: it cuts a dim of another number of elements.
+bool cut_as(Placement& placement, const tensors::Shape& shape, const Placement& cut) {
+  if (!placement.is_shard()) return true;
+  const int dim = placement.dim();
+  if (shape[static_cast<std::size_t>(dim)] != cut.cut()->total()) return false;
+  placement = cut.along(dim);
+  return true;
+}
+
 }  // namespace
 
 AxisRule replicate_rule(const Operation& operation) {
@@ -32,6 +54,28 @@ void append_cut_rules(const Operation& operation, ReduceOp over, std::vector<Axi
     }
     rules.push_back(std::move(rule));
   }
+}
+
+void append_ragged_rules(const Operation& operation, const std::vector<Layout>& layouts,
+                         std::vector<AxisRule>& rules) {
+  const std::size_t count = rules.size();
+  for (const Placement& cut : ragged_cuts(layouts)) {
+    for (std::size_t i = 0; i < count; ++i) {
+      AxisRule rule = rules[i];
+      bool fits = cut_as(rule.output, operation.output_shape, cut);
+      for (std::size_t k = 0; k < rule.inputs.size(); ++k)
+        fits = fits && cut_as(rule.inputs[k], operation.inputs[k].shape, cut);
+      const bool cuts = rule.inputs != rules[i].inputs || rule.output != rules[i].output;
+      if (fits && cuts) rules.push_back(std::move(rule));
+    }
+  }
+}
+
+bool fits_axis(const AxisRule& rule, int ranks) {
+  const auto fits = [ranks](const Placement& placement) {
+    return !placement.is_ragged() || placement.sizes().size() == static_cast<std::size_t>(ranks);
+  };
+  return std::ranges::all_of(rule.inputs, fits) && fits(rule.output);
 }
 
 std::vector<ReduceOp> linear_ops(std::span<const Operand> operands, tensors::DType output) {

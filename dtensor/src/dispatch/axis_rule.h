@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "dtrun/dtensor/layout/placement.h"
+#include "dtrun/dtensor/layout/layout.h"
 #include "dtrun/tensor/dtype.h"
 #include "dtrun/tensor/shape.h"
 
@@ -41,6 +41,14 @@ AxisRule replicate_rule(const Operation& operation);
 /// One rule per index: whoever has it is cut along it, the others are whole. An index that the
 /// result does not have was reduced by `over`: the result is Partial(over).
 void append_cut_rules(const Operation& operation, ReduceOp over, std::vector<AxisRule>& rules);
+
+/// For each ragged cut that an operand has, the rules that cut nothing but dims of as many
+/// elements, once more with that cut.
+/// @param layouts what the operands are now
+void append_ragged_rules(const Operation& operation, const std::vector<Layout>& layouts,
+                         std::vector<AxisRule>& rules);
+/// Whether it can be told of an axis of so many ranks: a ragged cut has a size for each.
+bool fits_axis(const AxisRule& rule, int ranks);
 
 /// The ops whose reduction of these operands commutes with what is linear in them. A sum in an
 /// integer dtype that the result does not have would wrap where the result does not; an average of

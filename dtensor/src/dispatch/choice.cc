@@ -4,6 +4,7 @@
 #include "dispatch/choice.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -45,7 +46,7 @@ class Chooser {
   PlanCost cost_of_picked(const std::vector<std::size_t>& rule_of_axis) {
     picked_ = rule_of_axis;
     weigh_picked();
-    return best_cost_;
+    return best_ ? best_cost_ : PlanCost{std::numeric_limits<double>::infinity(), 0};
   }
 
  private:
@@ -57,7 +58,8 @@ class Chooser {
   void list_candidates(std::size_t axis) {
     std::vector<Candidate>& candidates = candidates_.emplace_back();
     for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
-      if (is_sensible(rules_[rule], axis)) candidates.push_back({rule, bound_of(rule, axis)});
+      if (fits_axis(rules_[rule], mesh_shape_[axis]) && is_sensible(rules_[rule], axis))
+        candidates.push_back({rule, bound_of(rule, axis)});
     }
     std::ranges::stable_sort(candidates, {}, &Candidate::bound);
   }
@@ -75,8 +77,22 @@ class Chooser {
     }
     const auto is_cut = [](const Placement& placement) { return placement.is_shard(); };
     const auto is_partial = [](const Placement& placement) { return placement.is_partial(); };
+    if (const Cut* const cut = cut_of(rule)) return any_is_cut_so(*cut, axis);
     if (std::ranges::any_of(rule.inputs, is_cut)) return any_cut;
     return any_partial || std::ranges::none_of(rule.inputs, is_partial);
+  }
+
+  /// Null unless it is ragged.
+  static const Cut* cut_of(const AxisRule& rule) {
+    for (const Placement& input : rule.inputs) {
+      if (input.is_ragged()) return input.cut();
+    }
+    return rule.output.cut();
+  }
+  bool any_is_cut_so(const Cut& cut, std::size_t axis) const {
+    return std::ranges::any_of(layouts_, [&](const Layout& layout) {
+      return layout.is_ragged(axis) && &layout.cut(axis) == &cut;
+    });
   }
 
   /// A collective for every operand that has to give up what it is there, of no more bytes than
@@ -110,6 +126,9 @@ class Chooser {
   /// operand as it stands.
   void weigh_picked() {
     ++weighed_;
+    for (std::size_t a = 0; a < picked_.size(); ++a) {
+      if (!fits_axis(rule_on(a), mesh_shape_[a])) return;
+    }
     Choice choice;
     Placements placements(picked_.size(), Replicate());
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
@@ -118,11 +137,22 @@ class Chooser {
     }
     for (std::size_t a = 0; a < picked_.size(); ++a) placements[a] = rule_on(a).output;
     choice.output = Layout(placements);
+    for (Layout& layout : choice.inputs) put_ragged_first(layout);
+    put_ragged_first(choice.output);
     weigh(choice);
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
       Choice ordered = choice;
       follow_order(i, ordered);
       if (ordered.inputs != choice.inputs) weigh(ordered);
+    }
+  }
+  static void put_ragged_first(Layout& layout) {
+    if (has_ragged_outermost(layout)) return;
+    for (auto& [dim, axes] : layout.order()) {
+      std::vector<int> order = axes;
+      std::ranges::stable_partition(
+          order, [&](int axis) { return layout.is_ragged(static_cast<std::size_t>(axis)); });
+      layout.set_order(dim, order);
     }
   }
   const AxisRule& rule_on(std::size_t axis) const { return rules_[picked_[axis]]; }
@@ -143,6 +173,10 @@ class Chooser {
   }
 
   void weigh(const Choice& choice) {
+    if (!std::ranges::all_of(choice.inputs, has_ragged_outermost) ||
+        !has_ragged_outermost(choice.output)) {
+      return;
+    }
     PlanCost cost;
     for (std::size_t i = 0; i < layouts_.size(); ++i) cost += cost_of(i, choice.inputs[i]);
     for (std::size_t axis = 0; axis < picked_.size(); ++axis) {

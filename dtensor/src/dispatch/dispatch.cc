@@ -108,6 +108,7 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
   op.rules(op.op, op.attributes, rules, metas);
   RuleProbe* const probe = RuleProbe::current();
   const auto forced = probe != nullptr ? probe->note(op.name, rules.rules()) : std::nullopt;
+  rules.keep_ragged(layouts);
   const sharding::Choice choice =
       forced ? choice_of(*forced)
              : sharding::cheapest_choice(rules.operation(), rules.rules(), mesh.shape(), layouts,

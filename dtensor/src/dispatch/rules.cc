@@ -67,6 +67,11 @@ Rules& Rules::also(Placements inputs, Placement output) {
   return *this;
 }
 
+Rules& Rules::keep_ragged(const std::vector<Layout>& layouts) {
+  sharding::append_ragged_rules(operation_, layouts, rules_);
+  return *this;
+}
+
 Rules& Rules::multiplicative() {
   for (std::size_t i = 0; i < operation_.inputs.size(); ++i) linear(i);
   return *this;

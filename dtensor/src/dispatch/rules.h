@@ -50,6 +50,9 @@ class Rules {
   /// One more combination.
   Rules& also(Placements inputs, Placement output);
 
+  /// Operands that are cut raggedly keep their cuts where nothing else is in the way.
+  Rules& keep_ragged(const std::vector<Layout>& layouts);
+
   const sharding::Operation& operation() const { return operation_; }
   const std::vector<sharding::AxisRule>& rules() const { return rules_; }
 

@@ -8,14 +8,6 @@ namespace dtrun::dtensor {
 
 using tensors::Shape;
 
-Chunk chunk_of(std::int64_t n, int parts, int index) {
-  DT_CHECK(n >= 0 && parts > 0 && index >= 0 && index < parts);
-  const std::int64_t size = n / parts + (n % parts != 0 ? 1 : 0);
-  if (size == 0 || index > n / size) return {n, 0};
-  const std::int64_t start = index * size;
-  return {start, std::min(size, n - start)};
-}
-
 Box intersection(const Box& a, const Box& b) {
   Box common{Shape(a.shape.size(), 0), Shape(a.shape.size(), 0)};
   for (std::size_t dim = 0; dim < a.shape.size(); ++dim) {
@@ -36,7 +28,7 @@ Box local_box(const Shape& global_shape, const std::vector<int>& mesh_shape,
     for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
       if (!layout.is_shard(axis) || layout.depth(axis) != depth) continue;
       const auto dim = static_cast<std::size_t>(layout.dim(axis));
-      const Chunk chunk = chunk_of(box.shape[dim], mesh_shape[axis], coordinate[axis]);
+      const Chunk chunk = layout.chunk(axis, box.shape[dim], mesh_shape[axis], coordinate[axis]);
       box.offsets[dim] += chunk.offset;
       box.shape[dim] = chunk.size;
     }

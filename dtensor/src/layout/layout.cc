@@ -1,8 +1,8 @@
 #include "dtrun/dtensor/layout/layout.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
+#include <utility>
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
@@ -52,7 +52,38 @@ Placement normalized(const Placement& placement, const Shape& shape) {
                       " of a tensor of shape " + tensors::shape_to_string(shape),
                   "its dims are " + std::to_string(-rank) + " to " + std::to_string(rank - 1), "");
   }
+  if (!placement.is_ragged() || !placement.cut()->is_even()) return placement.along(dim);
   return Shard(dim);
+}
+
+/// Of the dim that it cuts, along an axis of `ranks`.
+void check_sizes(const Placement& placement, std::int64_t extent, int ranks) {
+  const Cut& cut = *placement.cut();
+  if (cut.sizes().size() != static_cast<std::size_t>(ranks)) {
+    throw invalid(placement.to_string() + " does not fit the mesh",
+                  "it has " + std::to_string(cut.sizes().size()) + " sizes for an axis of " +
+                      std::to_string(ranks) + " ranks",
+                  "give a size per rank, 0 for one that has nothing");
+  }
+  if (cut.total() == extent) return;
+  throw invalid(placement.to_string() + " does not fit the tensor",
+                "its sizes add up to " + std::to_string(cut.total()) + ", and the dim has " +
+                    std::to_string(extent) + " elements",
+                "give sizes that add up to the dim's");
+}
+
+/// Where it cuts the pieces of other axes, its sizes are not those of all of them.
+void check_ragged_are_outermost(const Layout& layout) {
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+    if (!layout.is_ragged(axis) || layout.depth(axis) == 0) continue;
+    const auto order = layout.order();
+    const std::vector<int>& axes = order.at(layout.dim(axis));
+    throw invalid("axis " + std::to_string(axis) + " cannot be " + layout[axis].to_string() +
+                      " where axis " + std::to_string(axes.front()) + " cuts that dim before it",
+                  "its sizes are of the whole dim",
+                  "name it first in the shard order: {" + std::to_string(layout.dim(axis)) + ": [" +
+                      std::to_string(axis) + ", ...]}; of several axes of a dim, one has sizes");
+  }
 }
 
 void check_partials(const Placements& placements) {
@@ -94,20 +125,23 @@ Layout Layout::whole(std::size_t axes) {
 }
 
 Layout::Slot Layout::slot_of(const Placement& placement) {
-  Slot slot{.kind = placement.kind(), .depth = 0, .value = 0};
-  if (placement.is_partial()) slot.value = static_cast<std::int16_t>(placement.reduce_op());
+  Slot slot;
+  slot.kind = static_cast<std::uint32_t>(placement.kind()) & 3U;
+  if (placement.is_partial()) slot.value = static_cast<std::uint32_t>(placement.reduce_op()) & 127U;
   if (placement.is_shard()) {
-    DT_CHECK(placement.dim() >= 0 && placement.dim() <= std::numeric_limits<std::int16_t>::max());
-    slot.value = static_cast<std::int16_t>(placement.dim());
+    DT_CHECK(placement.dim() >= 0 && placement.dim() < kMostDims);
+    slot.value = static_cast<std::uint32_t>(placement.dim()) & 127U;
   }
+  if (placement.is_ragged()) slot.cut = placement.cut()->number() & ((1U << Cut::kNumberBits) - 1);
   return slot;
 }
 
 Placement Layout::operator[](std::size_t axis) const {
   const Slot& slot = slots_[axis];
-  switch (slot.kind) {
+  switch (kind(axis)) {
     case Placement::Kind::shard:
-      return Shard(slot.value);
+      if (slot.cut == 0) return Shard(dim(axis));
+      return {Placement::Kind::shard, dim(axis), ReduceOp::sum, Cut::share(slot.cut)};
     case Placement::Kind::partial:
       return Partial(static_cast<ReduceOp>(slot.value));
     case Placement::Kind::replicate:
@@ -116,20 +150,27 @@ Placement Layout::operator[](std::size_t axis) const {
   return Replicate();
 }
 
+Chunk Layout::chunk(std::size_t axis, std::int64_t n, int parts, int index) const {
+  if (!is_ragged(axis)) return chunk_of(n, parts, index);
+  const Cut& cut = this->cut(axis);
+  DT_CHECK(cut.total() == n && cut.sizes().size() == static_cast<std::size_t>(parts));
+  return cut.chunk(index);
+}
+
 void Layout::set(std::size_t axis, const Placement& placement) {
   Slot& slot = slots_[axis];
   if (is_shard(axis)) {
     const Slot left = slot;
     for (Slot& other : slots_) {
-      const auto is_inside = static_cast<unsigned>(other.kind == Placement::Kind::shard) &
+      const auto is_inside = static_cast<unsigned>(other.kind == kShard) &
                              static_cast<unsigned>(other.value == left.value) &
                              static_cast<unsigned>(other.depth > left.depth);
-      other.depth = static_cast<std::uint8_t>(other.depth - is_inside);
+      other.depth = (other.depth - is_inside) & 7U;
     }
     slot = {};
   }
   Slot next = slot_of(placement);
-  if (placement.is_shard()) next.depth = static_cast<std::uint8_t>(cuts(placement.dim()));
+  if (placement.is_shard()) next.depth = static_cast<unsigned>(cuts(placement.dim())) & 7U;
   slot = next;
 }
 
@@ -138,7 +179,7 @@ void Layout::set_order(int dim, const std::vector<int>& axes) {
   for (std::size_t depth = 0; depth < axes.size(); ++depth) {
     const auto axis = static_cast<std::size_t>(axes[depth]);
     DT_CHECK(is_shard(axis) && this->dim(axis) == dim);
-    slots_[axis].depth = static_cast<std::uint8_t>(depth);
+    slots_[axis].depth = static_cast<unsigned>(depth) & 7U;
   }
 }
 
@@ -183,12 +224,26 @@ Layout make_layout(const Shape& global_shape, const std::vector<int>& mesh_shape
     throw invalid("a layout cannot have " + std::to_string(placements.size()) + " axes",
                   "it has at most " + std::to_string(Layout::kMaxAxes), "");
   }
-  for (Placement& placement : placements) placement = normalized(placement, global_shape);
+  for (std::size_t axis = 0; axis < placements.size(); ++axis) {
+    const Placement given =
+        std::exchange(placements[axis], normalized(placements[axis], global_shape));
+    if (given.is_ragged())
+      check_sizes(given, global_shape[static_cast<std::size_t>(placements[axis].dim())],
+                  mesh_shape[axis]);
+  }
   check_partials(placements);
   Layout layout(placements);
   if (!order.empty()) check_order(order, layout.order());
   for (const auto& [dim, axes] : order) layout.set_order(dim, axes);
+  check_ragged_are_outermost(layout);
   return layout;
+}
+
+bool has_ragged_outermost(const Layout& layout) {
+  bool outermost = true;
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis)
+    outermost = outermost && (!layout.is_ragged(axis) || layout.depth(axis) == 0);
+  return outermost;
 }
 
 Layout without_partials(Layout layout) {

@@ -45,8 +45,8 @@ std::vector<std::string_view> entries_of(std::string_view text) {
   int depth = 0;
   std::size_t start = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '(' || text[i] == '[') ++depth;
-    if (text[i] == ')' || text[i] == ']') --depth;
+    if (text[i] == '(' || text[i] == '[' || text[i] == '{') ++depth;
+    if (text[i] == ')' || text[i] == ']' || text[i] == '}') --depth;
     if (text[i] != ',' || depth > 0) continue;
     entries.push_back(text.substr(start, i - start));
     start = i + 1;
@@ -62,6 +62,15 @@ bool is_dim_entry(std::string_view entry) {
          std::ranges::all_of(entry.substr(1), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+/// "S(0,sizes=[3,0,5])" and "S(0,{3,0,5})" become "S(0:3,0,5)".
+void shorten_sizes(std::string& text) {
+  const std::size_t comma = text.find(',');
+  if (comma == std::string::npos || text.find(':') < comma) return;
+  text[comma] = ':';
+  if (const std::size_t name = text.find("sizes="); name != std::string::npos) text.erase(name, 6);
+  std::erase_if(text, [](char c) { return c == '{' || c == '}' || c == '[' || c == ']'; });
+}
+
 /// Of the long names the short ones.
 Placement placement_of(std::string_view whole, std::string_view entry) {
   std::string text(entry);
@@ -74,6 +83,7 @@ Placement placement_of(std::string_view whole, std::string_view entry) {
     break;
   }
   if (text == "P") text = "P(sum)";
+  if (text.starts_with("S(")) shorten_sizes(text);
   try {
     return Placement::parse(text);
   } catch (const Error&) {
@@ -117,7 +127,8 @@ Layout parse_layout(std::string_view text, const Shape& global_shape,
   }
   const std::vector<std::string_view> entries = entries_of(inside(rest));
   if (std::ranges::any_of(entries, is_dim_entry)) {
-    return ShardingSpec::parse("[" + std::string(inside(rest)) + "]").layout(global_shape, mesh_shape);
+    return ShardingSpec::parse("[" + std::string(inside(rest)) + "]")
+        .layout(global_shape, mesh_shape);
   }
   // All whole reads the same in both.
   const bool is_whole = std::ranges::all_of(entries, [](auto entry) { return entry == "R"; });

@@ -76,7 +76,7 @@ void OwnerGrid::cut(std::size_t dim, std::int64_t size, const Layout& layout) {
       for (const Stretch& part : parts) {
         const int count = mesh_shape_[static_cast<std::size_t>(axis)];
         for (int i = 0; i < count; ++i) {
-          const Chunk chunk = chunk_of(part.size, count, i);
+          const Chunk chunk = layout.chunk(static_cast<std::size_t>(axis), part.size, count, i);
           Stretch next{part.offset + chunk.offset, chunk.size, part.at};
           next.at.emplace_back(static_cast<std::size_t>(axis), i);
           if (next.size > 0) finer.push_back(std::move(next));

@@ -59,11 +59,10 @@ ShardingSpec::ShardingSpec(int dim_size, const DimPartition& dim_partition_dict)
   for (const auto& [dim, axes] : dim_partition_dict) {
     const int place = dim < 0 ? dim + dim_size : dim;
     if (place < 0 || place >= dim_size) {
-      refuse_spec("sharding dimension mismatch: dim " + std::to_string(dim) +
-                      " of a tensor of " + std::to_string(dim_size) + " dims",
-                  "its dims are " + std::to_string(-dim_size) + " to " +
-                      std::to_string(dim_size - 1),
-                  "");
+      refuse_spec(
+          "sharding dimension mismatch: dim " + std::to_string(dim) + " of a tensor of " +
+              std::to_string(dim_size) + " dims",
+          "its dims are " + std::to_string(-dim_size) + " to " + std::to_string(dim_size - 1), "");
     }
     std::vector<int>& list = sequence_[static_cast<std::size_t>(place)].shard_list;
     list.insert(list.end(), axes.begin(), axes.end());
@@ -111,9 +110,11 @@ ShardingSpec ShardingSpec::parse(std::string_view text) {
 
 ShardingSpec ShardingSpec::of(const Layout& layout, std::size_t dims) {
   for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
-    if (!layout.is_partial(axis)) continue;
-    refuse_spec(layout.to_string() + " has no sharding sequence", "a sequence knows S and R only",
-                "redistribute() the Partial axis first");
+    if (!layout.is_partial(axis) && !layout.is_ragged(axis)) continue;
+    refuse_spec(layout.to_string() + " has no sharding sequence",
+                layout.is_ragged(axis) ? "a sequence has no word for the sizes of a ragged shard"
+                                       : "a sequence knows S and R only",
+                "redistribute() axis " + std::to_string(axis) + " first");
   }
   return ShardingSpec(static_cast<int>(dims), layout.order());
 }
@@ -167,10 +168,10 @@ void ShardingSpec::require_even(const Shape& global_shape,
 
 int ShardingSpec::spec_diff(const ShardingSpec& other) const {
   if (other.dims() != dims()) {
-    refuse_spec("sharding dimension mismatch: " + to_string() + " and " + other.to_string(),
-                "they are of " + std::to_string(dims()) + " and " + std::to_string(other.dims()) +
-                    " dims",
-                "");
+    refuse_spec(
+        "sharding dimension mismatch: " + to_string() + " and " + other.to_string(),
+        "they are of " + std::to_string(dims()) + " and " + std::to_string(other.dims()) + " dims",
+        "");
   }
   int difference = 0;
   for (std::size_t dim = 0; dim < sequence_.size(); ++dim) {

@@ -61,10 +61,9 @@ bool operator==(const Spec& a, const Spec& b) {
          a.dtype() == b.dtype();
 }
 
-Spec make_spec(const DeviceMesh& mesh, Placements placements, tensors::Shape shape,
+Spec make_spec(const DeviceMesh& mesh, const Placements& placements, const tensors::Shape& shape,
                tensors::DType dtype, const ShardOrder& order) {
-  return make_spec(mesh, make_layout(shape, mesh.shape(), std::move(placements), order), shape,
-                   dtype);
+  return make_spec(mesh, make_layout(shape, mesh.shape(), placements, order), shape, dtype);
 }
 
 Spec make_spec(const DeviceMesh& mesh, const Layout& layout, const tensors::Shape& shape,

@@ -26,16 +26,6 @@ LocalTensor empty_like(const LocalTensor& tensor, const Shape& shape) {
   return tensors::empty(shape, {.dtype = tensor.dtype(), .device = tensor.device()});
 }
 
-/// The views of `tensor` along `dim` that the ranks of an axis hold.
-std::vector<LocalTensor> chunks_of(const LocalTensor& tensor, int dim, int parts) {
-  std::vector<LocalTensor> chunks;
-  for (int i = 0; i < parts; ++i) {
-    const Chunk chunk = chunk_of(tensor.size(dim), parts, i);
-    chunks.push_back(tensor.narrow(dim, chunk.offset, chunk.size));
-  }
-  return chunks;
-}
-
 class StepRun {
  public:
   StepRun(const PlanSite& site, const Step& step, const LocalTensor& local,
@@ -70,9 +60,7 @@ class StepRun {
         return reduce_scatter();
       case StepKind::local_chunk:
         // A copy, so that the rest of the memory can go.
-        return chunks_of(local_, after_.dim(),
-                         group_.size())[static_cast<std::size_t>(group_.rank())]
-            .clone();
+        return chunk(local_, step_.after, group_.rank()).clone();
       case StepKind::to_partial:
         return to_partial();
       case StepKind::exchange:
@@ -84,15 +72,14 @@ class StepRun {
 
   LocalTensor all_gather() {
     LocalTensor whole = empty_like(local_, after_shape_);
-    work_ =
-        group_.all_gather(chunks_of(whole, before_.dim(), group_.size()), local_, options_, call_);
+    work_ = group_.all_gather(chunks(whole, step_.before), local_, options_, call_);
     return whole;
   }
 
   LocalTensor all_to_all() {
     LocalTensor result = empty_like(local_, after_shape_);
-    work_ = group_.all_to_all(chunks_of(result, before_.dim(), group_.size()),
-                              chunks_of(local_, after_.dim(), group_.size()), options_, call_);
+    work_ = group_.all_to_all(chunks(result, step_.before), chunks(local_, step_.after), options_,
+                              call_);
     return result;
   }
 
@@ -104,8 +91,8 @@ class StepRun {
 
   LocalTensor reduce_scatter() {
     LocalTensor result = empty_like(local_, after_shape_);
-    work_ = group_.reduce_scatter(result, chunks_of(local_, after_.dim(), group_.size()),
-                                  before_.reduce_op(), options_, call_);
+    work_ = group_.reduce_scatter(result, chunks(local_, step_.after), before_.reduce_op(),
+                                  options_, call_);
     return result;
   }
 
@@ -118,9 +105,20 @@ class StepRun {
       return neutral_like(local_, after_shape_, op);
     }
     LocalTensor result = neutral_like(local_, after_shape_, op);
-    chunks_of(result, before_.dim(), group_.size())[static_cast<std::size_t>(group_.rank())].copy_(
-        local_);
+    chunk(result, step_.before, group_.rank()).copy_(local_);
     return result;
+  }
+
+  /// The view of `tensor` that a rank of the axis holds where the axis cuts it as in `layout`.
+  LocalTensor chunk(const LocalTensor& tensor, const Layout& layout, int rank) const {
+    const int dim = layout.dim(axis_);
+    const Chunk chunk = layout.chunk(axis_, tensor.size(dim), group_.size(), rank);
+    return tensor.narrow(dim, chunk.offset, chunk.size);
+  }
+  std::vector<LocalTensor> chunks(const LocalTensor& tensor, const Layout& layout) const {
+    std::vector<LocalTensor> chunks;
+    for (int i = 0; i < group_.size(); ++i) chunks.push_back(chunk(tensor, layout, i));
+    return chunks;
   }
 
   const Step& step_;

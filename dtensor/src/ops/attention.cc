@@ -203,7 +203,10 @@ Tensor of_all_queries(const Tensor& of_queries, const LocalTensor& local, const 
   for (Placement& placement : placements) {
     if (placement.is_shard() && placement.dim() == queries) placement = Partial();
   }
-  return Tensor(make_spec(of_queries.device_mesh(), placements, shape, local.dtype()), local);
+  ShardOrder order = of_queries.spec().shard_order();
+  order.erase(queries);
+  return Tensor(make_spec(of_queries.device_mesh(), placements, shape, local.dtype(), order),
+                local);
 }
 
 /// The same in operations that have gradients.

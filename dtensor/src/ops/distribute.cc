@@ -66,16 +66,20 @@ class Spread {
   void scatter(int axis, int dim) {
     const int parts = mesh_.size(axis);
     const std::int64_t whole = shape_[static_cast<std::size_t>(dim)];
-    shape_[static_cast<std::size_t>(dim)] = chunk_of(whole, parts, mesh_.local_rank(axis)).size;
+    shape_[static_cast<std::size_t>(dim)] = chunk(axis, whole, mesh_.local_rank(axis)).size;
     if (!line_has_data(axis)) return;
     std::vector<LocalTensor> chunks;
     for (int i = 0; i < parts && data_.defined(); ++i) {
-      const Chunk chunk = chunk_of(whole, parts, i);
-      chunks.push_back(data_.narrow(dim, chunk.offset, chunk.size));
+      const Chunk part = chunk(axis, whole, i);
+      chunks.push_back(data_.narrow(dim, part.offset, part.size));
     }
     const LocalTensor mine = empty();
     mesh_.group(axis).scatter(mine, chunks, source_, {}, site_);
     data_ = mine;
+  }
+
+  Chunk chunk(int axis, std::int64_t whole, int rank) const {
+    return spec_.layout().chunk(static_cast<std::size_t>(axis), whole, mesh_.size(axis), rank);
   }
 
   void broadcast(int axis) {

@@ -1,6 +1,7 @@
 #include "dtrun/dtensor/ops/explain.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "dispatch/choice_observer.h"
@@ -73,6 +74,7 @@ ExplainedAxis explain_axis(const ChoiceMade& made, const std::vector<std::size_t
   for (std::size_t rule = 0; rule < rules.size(); ++rule) {
     if (rule != taken[axis]) explained.lost.push_back(weighed(rule));
   }
+  std::erase_if(explained.lost, [](const ExplainedRule& lost) { return std::isinf(lost.seconds); });
   std::ranges::stable_sort(explained.lost, {}, &ExplainedRule::seconds);
   return explained;
 }

@@ -16,15 +16,36 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-/// The global shape whose even cut gives every rank the local one.
-Shape grown_shape(Shape shape, const Spec& local_spec) {
-  const DeviceMesh mesh = local_spec.mesh();
-  for (std::size_t axis = 0; axis < local_spec.placements().size(); ++axis) {
-    const Placement& placement = local_spec.placements()[axis];
-    if (!placement.is_shard()) continue;
-    shape[static_cast<std::size_t>(placement.dim())] *= mesh.size(static_cast<int>(axis));
+/// The global shape that follows from this rank's part.
+struct GrownShape {
+  Shape shape;
+  bool is_guessed = false;  ///< it takes it that other ranks have as much
+};
+
+/// Ragged placements tell the size of their dim; others cut evenly.
+GrownShape grown_shape(const Shape& local, DType dtype, const DeviceMesh& mesh,
+                       const Placements& placements) {
+  Placements even = placements;
+  for (Placement& placement : even) {
+    if (placement.is_ragged()) placement = Shard(placement.dim());
   }
-  return shape;
+  const Spec spec = make_spec(mesh, even, local, dtype);
+  GrownShape grown{local};
+  std::vector<bool> is_told(local.size(), false);
+  for (std::size_t axis = 0; axis < placements.size(); ++axis) {
+    if (!placements[axis].is_ragged()) continue;
+    const auto dim = static_cast<std::size_t>(spec.layout().dim(axis));
+    grown.shape[dim] = placements[axis].cut()->total();
+    is_told[dim] = true;
+  }
+  for (std::size_t axis = 0; axis < placements.size(); ++axis) {
+    if (!placements[axis].is_shard()) continue;
+    const auto dim = static_cast<std::size_t>(spec.layout().dim(axis));
+    if (is_told[dim]) continue;
+    grown.shape[dim] *= mesh.size(static_cast<int>(axis));
+    grown.is_guessed = true;
+  }
+  return grown;
 }
 
 void check_local(const LocalTensor& local, const DeviceMesh& mesh) {
@@ -84,12 +105,24 @@ Shape box_shape_of(const Spec& spec, int rank) {
   return local_box(spec.shape(), mesh.shape(), mesh.coordinate_of(rank), spec.layout()).shape;
 }
 
+std::string remedy_for(const Placements& placements) {
+  const auto shard =
+      std::ranges::find_if(placements, [](const Placement& p) { return p.is_shard(); });
+  if (shard == placements.end()) return "give every rank a part of one shape";
+  if (shard->is_ragged()) return "give sizes as the parts are";
+  return "Shard(" + std::to_string(shard->dim()) +
+         ") cuts as torch.chunk does: every chunk but the last ones has ceil(n / ranks); for "
+         "parts " +
+         "of other sizes name them, one per rank: Shard(" + std::to_string(shard->dim()) +
+         ", {sizes})";
+}
+
 /// All ranks find the same, and throw alike.
+/// @param spec where it is guessed, by the first rank's part
 void check_parts(const std::vector<PartNote>& notes, const Spec& spec, bool is_guessed) {
   for (std::size_t rank = 0; rank < notes.size(); ++rank) {
     const PartNote& note = notes[rank];
-    const PartNote wanted{notes[0].dtype,
-                          is_guessed ? notes[0].shape : box_shape_of(spec, static_cast<int>(rank))};
+    const PartNote wanted{notes[0].dtype, box_shape_of(spec, static_cast<int>(rank))};
     if (note.dtype == wanted.dtype && note.shape == wanted.shape) continue;
     throw Error(ErrorCode::kInvalidArgument,
                 "from_local of parts that do not fit: rank " + std::to_string(rank) +
@@ -97,9 +130,9 @@ void check_parts(const std::vector<PartNote>& notes, const Spec& spec, bool is_g
                 is_guessed ? "rank 0 has " + wanted.to_string() +
                                  ", and without the global shape all parts must be of one"
                            : spec.to_string() + " gives it " + wanted.to_string(),
-                is_guessed ? "give the global shape: {.shape = ..., .has_shape = true}"
-                           : "cut as torch.chunk does: every chunk but the last ones has "
-                             "ceil(n / ranks)");
+                is_guessed ? "give the global shape, {.shape = ..., .has_shape = true}, or each "
+                             "rank's size: Shard(dim, {sizes})"
+                           : remedy_for(spec.placements()));
   }
 }
 
@@ -123,30 +156,35 @@ void check_box(const LocalTensor& local, const Spec& spec) {
               "the local tensor of rank " + std::to_string(spec.mesh().rank()) + " has the shape " +
                   tensors::shape_to_string(local.shape()),
               spec.to_string() + " gives it " + tensors::shape_to_string(expected),
-              "cut as torch.chunk does: every chunk but the last ones has ceil(n / ranks)");
+              remedy_for(spec.placements()));
 }
 
 }  // namespace
 
-Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, Placements placements,
+Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, const Placements& placements,
                           FromLocal options, Site site) {
   LocalTensor local = given.defined() ? given.plain_local() : LocalTensor();
   check_local(local, mesh);
-  const bool is_guessed = !options.has_shape;
-  if (is_guessed) {
-    options.shape =
-        grown_shape(local.shape(), make_spec(mesh, placements, local.shape(), local.dtype()));
+  bool is_guessed = false;
+  if (!options.has_shape) {
+    GrownShape grown = grown_shape(local.shape(), local.dtype(), mesh, placements);
+    options.shape = std::move(grown.shape);
+    is_guessed = grown.is_guessed;
   }
-  Spec spec = make_spec(mesh, std::move(placements), std::move(options.shape), local.dtype(),
-                        std::move(options.shard_order));
+  const Spec spec = make_spec(mesh, placements, options.shape, local.dtype(), options.shard_order);
   if (options.run_check && mesh.has_this_rank()) {
     const Cause cause("from_local", Cause::Wish::asked, site);
-    check_parts(notes_of_all(local, mesh, site), spec, is_guessed);
+    const std::vector<PartNote> notes = notes_of_all(local, mesh, site);
+    const PartNote& first = notes.front();
+    const Shape shape =
+        is_guessed ? grown_shape(first.shape, first.dtype, mesh, placements).shape : options.shape;
+    check_parts(notes, make_spec(mesh, placements, shape, first.dtype, options.shard_order),
+                is_guessed);
     local = agreed_elements(local, spec, site);
   }
   check_box(local, spec);
   if (is_guessed && !options.run_check) spec.body()->has_guessed_shape = true;
-  return recorded("from_local", given, Tensor(std::move(spec), std::move(local)),
+  return recorded("from_local", given, Tensor(spec, std::move(local)),
                   [](const Tensor& gradient) { return gradient.to_local(); });
 }
 

@@ -30,7 +30,9 @@ using PickContext = Context<IndexedDim, Origin>;
 Tensor zero_like_picked_from(const PickContext& c) {
   const Spec& spec = c.numbers().spec;
   if (!spec) return Tensor(tensors::zeros(c.shape(0), {c.dtype(0), c.grad().device()}));
-  return zeros(c.shape(0), spec.mesh(), without_partials(spec.placements()), c.dtype(0));
+  const Spec whole =
+      make_spec(spec.mesh(), without_partials(spec.layout()), c.shape(0), c.dtype(0));
+  return Tensor(whole, tensors::zeros(whole.local_box().shape, {c.dtype(0), c.grad().device()}));
 }
 
 /// What a sum of the ranks' parts has from those without the element: -0 leaves -0 as it is.

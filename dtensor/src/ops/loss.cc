@@ -228,11 +228,13 @@ Tensor losses_of_rows(const Tensor& scores, const Tensor& target, Ignored ignore
   const Tensor numbers = scores.detach();
   Placements whole_rows = scores.placements();
   for (Placement& placement : whole_rows) {
-    if (placement != Shard(0)) placement = Replicate();
+    if (!placement.is_shard(0)) placement = Replicate();
   }
+  ShardOrder order = scores.spec().shard_order();
+  order.erase(1);
   const Tensor sums =
       logsumexp(scores.dtype() == DType::f64 ? numbers : numbers.to(DType::f32), {1})
-          .redistribute(whole_rows);
+          .redistribute(whole_rows, order);
   const Tensor* const inputs[] = {&scores, &target, &sums};
   return call(kCutLoss, std::span<const Tensor* const>(inputs), ignored);
 }

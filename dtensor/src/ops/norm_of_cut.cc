@@ -32,7 +32,7 @@ Tensor lying_so(const Tensor& a, LocalTensor local) {
 LocalTensor from_all(const Tensor& a, const ReducedDims& dims, LocalTensor numbers) {
   const DeviceMesh mesh = a.device_mesh();
   Shape shape = a.shape();
-  Placements whole = a.placements();
+  Placements parts = a.placements(), whole = parts;
   ShardOrder order = a.spec().shard_order();
   for (const int dim : dims.dims) {
     shape[static_cast<std::size_t>(dim)] = 1;
@@ -42,9 +42,10 @@ LocalTensor from_all(const Tensor& a, const ReducedDims& dims, LocalTensor numbe
     if (!whole[axis].is_shard() || !dims.holds(whole[axis].dim())) continue;
     shape[static_cast<std::size_t>(whole[axis].dim())] *= mesh.shape()[axis];
     whole[axis] = Replicate();
+    parts[axis] = parts[axis].even();
   }
   shape.push_back(numbers.size(numbers.dim() - 1));
-  const Spec spec = make_spec(mesh, a.placements(), shape, numbers.dtype(), a.spec().shard_order());
+  const Spec spec = make_spec(mesh, parts, shape, numbers.dtype(), a.spec().shard_order());
   return Tensor(spec, std::move(numbers)).redistribute(whole, order).local();
 }
 

@@ -130,14 +130,15 @@ Tensor joined_parts(const Tensor& a, const ReducedDims& dims, LocalTensor result
   const DeviceMesh mesh = a.device_mesh();
   Shape shape = a.shape();
   for (const int dim : dims.dims) shape[static_cast<std::size_t>(dim)] = result.size(dim);
-  for (std::size_t axis = 0; axis < a.placements().size(); ++axis) {
-    const Placement& placement = a.placements()[axis];
-    if (placement.is_shard() && dims.holds(placement.dim())) {
-      shape[static_cast<std::size_t>(placement.dim())] *= mesh.shape()[axis];
-    }
+  Placements placements = a.placements();
+  for (std::size_t axis = 0; axis < placements.size(); ++axis) {
+    Placement& placement = placements[axis];
+    if (!placement.is_shard() || !dims.holds(placement.dim())) continue;
+    shape[static_cast<std::size_t>(placement.dim())] *= mesh.shape()[axis];
+    placement = placement.even();
   }
   const DType dtype = result.dtype();
-  return Tensor(make_spec(mesh, a.placements(), shape, dtype, a.spec().shard_order()),
+  return Tensor(make_spec(mesh, placements, shape, dtype, a.spec().shard_order()),
                 std::move(result));
 }
 

@@ -44,10 +44,15 @@ int dim_to_sort(const Tensor& a, int dim) {
 /// Along the dim, what the rank that holds least of it has.
 std::int64_t smallest_part(const Tensor& a, int dim) {
   const DeviceMesh mesh = a.device_mesh();
-  std::vector<int> last = mesh.shape();
-  for (int& coordinate : last) --coordinate;
-  return local_box(a.shape(), mesh.shape(), last, a.spec().layout())
-      .shape[static_cast<std::size_t>(dim)];
+  const Layout& layout = a.spec().layout();
+  std::vector<int> least = mesh.shape();
+  for (std::size_t axis = 0; axis < least.size(); ++axis) {
+    --least[axis];
+    if (!layout.is_ragged(axis)) continue;
+    const Cut::Sizes& sizes = layout.cut(axis).sizes();
+    least[axis] = static_cast<int>(std::ranges::min_element(sizes) - sizes.begin());
+  }
+  return local_box(a.shape(), mesh.shape(), least, layout).shape[static_cast<std::size_t>(dim)];
 }
 
 /// This rank's candidates; of a rank outside of the mesh only their shape counts.

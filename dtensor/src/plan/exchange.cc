@@ -79,6 +79,13 @@ unsigned connected(const Layout& state, const Layout& target, unsigned axes) {
   return group;
 }
 
+/// One axis that goes from some sizes of its parts to others.
+bool is_cut_anew(const Layout& state, const Layout& target, unsigned axes) {
+  const auto axis = static_cast<std::size_t>(std::countr_zero(axes));
+  return axes != 0 && target.is_shard(axis) && target.dim(axis) == state.dim(axis) &&
+         state[axis] != target[axis];
+}
+
 }  // namespace
 
 unsigned axes_of_exchange(const Layout& before, const Layout& after) {
@@ -98,13 +105,16 @@ std::vector<Layout> exchanges_towards(const Layout& state, const Layout& target)
   }
   axes = with_inner_axes(state, axes);
   std::vector<Layout> layouts;
-  if (std::popcount(axes) < 2) return layouts;
-  layouts.push_back(rearranged(state, target, axes));
+  const auto add = [&](unsigned which) {
+    if (std::popcount(which) < 2 && !is_cut_anew(state, target, which)) return;
+    const Layout next = rearranged(state, target, which);
+    if (has_ragged_outermost(next)) layouts.push_back(next);
+  };
+  add(axes);
   for (unsigned left = axes; left != 0;) {
     const unsigned group = connected(state, target, left);
     left &= ~group;
-    if (group != axes && std::popcount(group) > 1)
-      layouts.push_back(rearranged(state, target, group));
+    if (group != axes) add(group);
   }
   return layouts;
 }

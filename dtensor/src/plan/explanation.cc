@@ -61,6 +61,7 @@ std::optional<StepKind> kind_between(const Placement& before, const Placement& a
     return after.is_shard() ? StepKind::local_chunk : StepKind::to_partial;
   }
   if (after.is_partial()) return std::nullopt;
+  if (before.is_shard() && after.is_shard(before.dim())) return std::nullopt;
   if (before.is_shard()) return after.is_shard() ? StepKind::all_to_all : StepKind::all_gather;
   return after.is_shard() ? StepKind::reduce_scatter : StepKind::all_reduce;
 }
@@ -87,6 +88,7 @@ std::optional<std::vector<Step>> axis_by_axis(const PlanQuestion& question) {
     if (!kind || (now.is_shard(axis) && !now.is_innermost(axis))) return false;
     Layout next = now;
     next.set(axis, after);
+    if (!has_ragged_outermost(next)) return false;
     steps.push_back({*kind, static_cast<int>(axis), now, next});
     now = next;
     return true;

@@ -182,7 +182,8 @@ class Search {
   void leave_replicate(std::size_t from, const Layout& state, std::size_t axis) {
     if (target_.is_replicate(axis)) return;
     const Placement target = target_[axis];
-    if (target.is_shard()) reach(from, state, {StepKind::local_chunk, axis, target});
+    if (target.is_shard() && may_cut(state, axis))
+      reach(from, state, {StepKind::local_chunk, axis, target});
     if (target.is_partial() && may_become_partial(state, target.reduce_op())) {
       reach(from, state, {StepKind::to_partial, axis, target});
     }
@@ -210,7 +211,12 @@ class Search {
   void to_shard(std::size_t from, const Layout& state, std::size_t axis, StepKind kind) {
     if (!target_.is_shard(axis)) return;
     const bool is_there = state.is_shard(axis) && state.dim(axis) == target_.dim(axis);
-    if (!is_there) reach(from, state, {kind, axis, target_[axis]});
+    if (!is_there && may_cut(state, axis)) reach(from, state, {kind, axis, target_[axis]});
+  }
+
+  /// What the target says of a ragged axis is true of the whole dim only.
+  bool may_cut(const Layout& state, std::size_t axis) const {
+    return !target_.is_ragged(axis) || state.cuts(target_.dim(axis)) == 0;
   }
 
   double elements(const Layout& state) const {

@@ -14,7 +14,7 @@ using tensors::Shape;
 class CutShape {
  public:
   CutShape(const Shape& shape, const std::vector<int>& mesh_shape, const Layout& layout)
-      : whole_(shape) {
+      : whole_(shape), layout_(layout) {
     for (int depth = 0; depth < static_cast<int>(layout.axes()); ++depth) {
       for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
         if (!layout.is_shard(axis) || layout.depth(axis) != depth) continue;
@@ -25,23 +25,25 @@ class CutShape {
 
   Shape at(const std::vector<int>& coordinate) const {
     Shape shape = whole_;
-    for (const Cut& cut : cuts_) {
-      shape[cut.dim] = chunk_of(shape[cut.dim], cut.parts, coordinate[cut.axis]).size;
+    for (const AxisCut& cut : cuts_) {
+      shape[cut.dim] =
+          layout_.chunk(cut.axis, shape[cut.dim], cut.parts, coordinate[cut.axis]).size;
     }
     return shape;
   }
   void mark_axes(std::vector<bool>& axes) const {
-    for (const Cut& cut : cuts_) axes[cut.axis] = true;
+    for (const AxisCut& cut : cuts_) axes[cut.axis] = true;
   }
 
  private:
-  struct Cut {
+  struct AxisCut {
     std::size_t axis;
     std::size_t dim;
     int parts;
   };
   const Shape& whole_;
-  std::vector<Cut> cuts_;  ///< outermost first
+  const Layout layout_;
+  std::vector<AxisCut> cuts_;  ///< outermost first
 };
 
 /// What an exchange moves: a rank gives each element that it has to all that have it afterwards.
@@ -75,7 +77,7 @@ class StepTraffic {
         axes_(step.axes()),
         axis_(static_cast<std::size_t>(step.axis)),
         ranks_(mesh_shape[axis_]),
-        after_dim_(step.after.is_shard(axis_) ? step.after.dim(axis_) : 0),
+        layout_after_(step.after),
         before_(shape, mesh_shape, step.before),
         after_(shape, mesh_shape, step.after) {}
 
@@ -112,8 +114,8 @@ class StepTraffic {
 
  private:
   std::int64_t own_chunk(Shape shape, const std::vector<int>& coordinate) const {
-    std::int64_t& size = shape[static_cast<std::size_t>(after_dim_)];
-    size = chunk_of(size, ranks_, coordinate[axis_]).size;
+    std::int64_t& size = shape[static_cast<std::size_t>(layout_after_.dim(axis_))];
+    size = layout_after_.chunk(axis_, size, ranks_, coordinate[axis_]).size;
     return tensors::numel(shape);
   }
 
@@ -122,7 +124,7 @@ class StepTraffic {
   const std::vector<int> axes_;
   const std::size_t axis_;
   const int ranks_;
-  const int after_dim_;
+  const Layout layout_after_;
   const CutShape before_;
   const CutShape after_;
 };

@@ -30,8 +30,8 @@ using tensors::Shape;
 class Node;
 
 struct FromLocalOptions {
-  /// The global shape. Not given: the local sizes times the axis sizes that shard them (all ranks
-  /// must hold equal shapes).
+  /// The global shape. Not given: the sums of ragged shards' sizes, and of other dims the local
+  /// sizes times the axis sizes that shard them (all ranks must hold equal ones).
   tensors::Shape shape = {};
   bool has_shape = false;  ///< shape is given; {} is that of a 0-dim tensor
   /// Collective over the mesh: every rank's shape and dtype are looked at, and along axes that are
@@ -70,8 +70,9 @@ class Tensor {
   using Site = base::CallSite;
   /// No communication without run_check. @throws Error kInvalidArgument when local is not this
   /// rank's box of the given shape
-  static Tensor from_local(const Tensor& local, const DeviceMesh& mesh, Placements placements,
-                           FromLocal options = {}, Site site = Site::current());
+  static Tensor from_local(const Tensor& local, const DeviceMesh& mesh,
+                           const Placements& placements, FromLocal options = {},
+                           Site site = Site::current());
 
   /// ColossalAI's way to distribute_tensor(): the mesh's first rank's elements. Collective.
   Tensor(const Tensor& whole, const DeviceMesh& mesh, const ShardingSpec& sharding_spec,

@@ -1,23 +1,16 @@
-// Box: which part of the global tensor a mesh coordinate holds. Pure; no communication. The rule is
-// torch.chunk's, nested: n over p ranks gives chunks of ceil(n/p); chunk r is [min(n, r c), min(n,
-// (r+1) c)). Each further axis cuts what the axes before it left. An empty chunk's offset is n, the
-// dim's global size.
+// Box: which part of the global tensor a mesh coordinate holds. Pure; no communication. The first
+// axis of a dim cuts it into the sizes that its placement names, or as torch.chunk does. Each
+// further axis cuts what the axes before it left, as torch.chunk does. An empty chunk's offset is
+// n, the dim's global size.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
+#include "dtrun/dtensor/layout/chunk.h"
 #include "dtrun/dtensor/layout/layout.h"
 #include "dtrun/tensor/shape.h"
 
 namespace dtrun::dtensor {
-
-struct Chunk {
-  std::int64_t offset = 0;
-  std::int64_t size = 0;
-};
-/// Part `index` of n elements over `parts` (offset relative to those n; n where it is empty).
-Chunk chunk_of(std::int64_t n, int parts, int index);
 
 struct Box {
   tensors::Shape offsets;

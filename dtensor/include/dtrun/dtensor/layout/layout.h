@@ -1,6 +1,7 @@
 // Layout: how a tensor lies on a mesh: a placement for each axis, and the order in which the axes
 // that cut one dim do so. A packed value of four bytes an axis. Pure; the parts that ranks hold
-// stand in box.h.
+// stand in box.h. A ragged shard's sizes are not in it: who keeps such a layout keeps its
+// placements, or its Spec, too.
 #pragma once
 
 #include <array>
@@ -32,15 +33,26 @@ class Layout {
 
   std::size_t axes() const { return count_; }
   Placement operator[](std::size_t axis) const;
-  bool is_replicate(std::size_t axis) const {
-    return slots_[axis].kind == Placement::Kind::replicate;
-  }
-  bool is_shard(std::size_t axis) const { return slots_[axis].kind == Placement::Kind::shard; }
-  bool is_partial(std::size_t axis) const { return slots_[axis].kind == Placement::Kind::partial; }
+  bool is_replicate(std::size_t axis) const { return kind(axis) == Placement::Kind::replicate; }
+  bool is_shard(std::size_t axis) const { return kind(axis) == Placement::Kind::shard; }
+  bool is_partial(std::size_t axis) const { return kind(axis) == Placement::Kind::partial; }
   /// Of a sharded axis.
-  int dim(std::size_t axis) const { return slots_[axis].value; }
+  int dim(std::size_t axis) const { return static_cast<int>(slots_[axis].value); }
+  /// A shard whose sizes its placement tells.
+  bool is_ragged(std::size_t axis) const { return slots_[axis].cut != 0; }
+  /// Any axis.
+  bool is_ragged() const {
+    unsigned cuts = 0;
+    for (const Slot& slot : slots_) cuts |= slot.cut;
+    return cuts != 0;
+  }
+  /// Of a ragged axis.
+  const Cut& cut(std::size_t axis) const { return Cut::at(slots_[axis].cut); }
+  /// Of a sharded axis: part `index` of the n elements that the axes before it left of its dim,
+  /// over `parts` ranks.
+  Chunk chunk(std::size_t axis, std::int64_t n, int parts, int index) const;
   /// Of a sharded axis: how many others cut its dim before it does.
-  int depth(std::size_t axis) const { return slots_[axis].depth; }
+  int depth(std::size_t axis) const { return static_cast<int>(slots_[axis].depth); }
   /// A bit for each axis that is not whole, nor as in the other layout of as many axes: another
   /// placement, or elsewhere in its dim's order.
   unsigned strays_from(const Layout& other) const {
@@ -56,8 +68,8 @@ class Layout {
   int cuts(int dim) const {
     int count = 0;
     for (const Slot& slot : slots_) {
-      count += static_cast<int>(slot.kind == Placement::Kind::shard) &
-               static_cast<int>(slot.value == dim);
+      count += static_cast<int>(slot.kind == kShard) &
+               static_cast<int>(static_cast<int>(slot.value) == dim);
     }
     return count;
   }
@@ -82,12 +94,18 @@ class Layout {
 
  private:
   struct Slot {
-    Placement::Kind kind = Placement::Kind::replicate;
-    std::uint8_t depth = 0;
-    std::int16_t value = 0;  ///< the dim, or the reduction
+    std::uint32_t kind : 2 = 0;  ///< Placement::Kind
+    std::uint32_t depth : 3 = 0;
+    std::uint32_t value : 7 = 0;               ///< the dim, or the reduction
+    std::uint32_t cut : Cut::kNumberBits = 0;  ///< its number; 0: as torch.chunk cuts
     friend auto operator<=>(const Slot&, const Slot&) = default;
   };
+  static constexpr auto kShard = static_cast<std::uint32_t>(Placement::Kind::shard);
+  static constexpr int kMostDims = 1 << 7;
   static Slot slot_of(const Placement& placement);
+  Placement::Kind kind(std::size_t axis) const {
+    return static_cast<Placement::Kind>(slots_[axis].kind);
+  }
 
   std::array<Slot, kMaxAxes> slots_;
   std::uint8_t count_ = 0;
@@ -100,9 +118,12 @@ bool partials_mix(ReduceOp a, ReduceOp b);
 /// Normalizes dims and fills the order; dims that `order` does not name get the ascending one.
 /// @throws Error kInvalidArgument: as many placements as axes, dims in range, partial ops on
 /// different axes that do not mix (only sum with avg does), an order that does not list just the
-/// axes that shard its dim
+/// axes that shard its dim; of a ragged shard, a size per rank of the axis, which add up to the
+/// dim's, and no axis that cuts the dim before it. Sizes as torch.chunk's become a plain Shard.
 Layout make_layout(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
                    Placements placements, const ShardOrder& order = {});
+/// Whether no axis cuts a dim before a ragged one does: its sizes are of the whole dim.
+bool has_ragged_outermost(const Layout& layout);
 /// Replicate for Partial.
 Layout without_partials(Layout layout);
 

@@ -1,11 +1,16 @@
-// Placement: how a tensor lies along one mesh axis. Values: Shard(dim), Replicate(), Partial(op).
+// Placement: how a tensor lies along one mesh axis. Values: Shard(dim), Shard(dim, sizes),
+// Replicate(), Partial(op).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "dtrun/base/counted.h"
 #include "dtrun/collectives/reduce_op.h"
+#include "dtrun/dtensor/layout/cut.h"
 
 namespace dtrun::dtensor {
 
@@ -22,29 +27,47 @@ class Placement {
   bool is_partial() const { return kind_ == Kind::partial; }
   /// The sharded tensor dim; negative ones count from the end until normalized against a rank.
   int dim() const { return dim_; }
+  /// A shard whose sizes are told.
+  bool is_ragged() const { return static_cast<bool>(cut_); }
+  /// Of a ragged one: how many elements of the dim each rank has.
+  const std::vector<std::int64_t>& sizes() const { return cut_->sizes(); }
+  /// Cut in the same way, but of another dim; of a shard.
+  Placement along(int dim) const { return {kind_, dim, op_, cut_}; }
+  /// Of the same kind and dim, but cut as torch.chunk does.
+  Placement even() const { return {kind_, dim_, op_}; }
+  /// Null unless it is ragged.
+  const Cut* cut() const { return cut_.get(); }
   ReduceOp reduce_op() const { return op_; }
 
-  /// "S(0)", "R", "P(sum)".
+  /// "S(0)", "S(0: 3,0,5)", "R", "P(sum)".
   std::string to_string() const;
-  /// As PyTorch's repr: "Shard(dim=0)", "Replicate()", "Partial(sum)".
+  /// As PyTorch's repr: "Shard(dim=0)", "Replicate()", "Partial(sum)"; of a ragged one
+  /// "Shard(dim=0, sizes=[3, 0, 5])".
   std::string repr() const;
   /// Parses to_string()'s form. @throws Error kInvalidArgument
   static Placement parse(std::string_view text);
   friend bool operator==(const Placement&, const Placement&) = default;
 
  private:
+  friend class Layout;
   friend Placement Shard(int dim);
+  friend Placement Shard(int dim, std::vector<std::int64_t> sizes);
   friend Placement Replicate();
   friend Placement Partial(ReduceOp op);
-  Placement(Kind kind, int dim, ReduceOp op) : kind_(kind), dim_(dim), op_(op) {}
+  Placement(Kind kind, int dim, ReduceOp op, base::Counted<Cut> cut = {})
+      : kind_(kind), dim_(dim), op_(op), cut_(std::move(cut)) {}
   Kind kind_;
   int dim_;
   ReduceOp op_;
+  base::Counted<Cut> cut_;  ///< equal ones are one
 };
 
 inline Placement Shard(int dim) {
   return {Placement::Kind::shard, dim, ReduceOp::sum};
 }
+/// Ragged: rank i along the axis has sizes[i] elements of the dim, which they add up to. No other
+/// axis cuts the dim before it does. @throws Error kInvalidArgument for none or a negative one
+Placement Shard(int dim, std::vector<std::int64_t> sizes);
 inline Placement Replicate() {
   return {Placement::Kind::replicate, 0, ReduceOp::sum};
 }

@@ -31,13 +31,14 @@ class ShardingSpec {
   /// Tensor dims, negative ones from the end, to the axes that cut them.
   using DimPartition = std::map<int, std::vector<int>>;
 
-  /// @throws Error kInvalidArgument for a dim out of range, a negative axis, and one that cuts twice
+  /// @throws Error kInvalidArgument for a dim out of range, a negative axis, and one that cuts
+  /// twice
   explicit ShardingSpec(int dim_size, const DimPartition& dim_partition_dict = {});
   static ShardingSpec from_sequence(const std::vector<DimSpec>& sharding_sequence);
   /// "[S01, R]". @throws Error kInvalidArgument
   static ShardingSpec parse(std::string_view text);
-  /// Of a tensor of that many dims. @throws Error kInvalidArgument for Partial, which it has no word
-  /// for
+  /// Of a tensor of that many dims. @throws Error kInvalidArgument for Partial and ragged shards,
+  /// which it has no words for
   static ShardingSpec of(const Layout& layout, std::size_t dims);
 
   int dims() const { return static_cast<int>(sequence_.size()); }

@@ -60,7 +60,7 @@ class Spec {
 
 /// Fills the shard order and normalizes dims. @throws Error kInvalidArgument: as many placements as
 /// axes, dims in range, partial ops on different axes that do not mix (only sum with avg does)
-Spec make_spec(const DeviceMesh& mesh, Placements placements, tensors::Shape shape,
+Spec make_spec(const DeviceMesh& mesh, const Placements& placements, const tensors::Shape& shape,
                tensors::DType dtype, const ShardOrder& order = {});
 /// @param layout made by make_layout for this shape and mesh
 Spec make_spec(const DeviceMesh& mesh, const Layout& layout, const tensors::Shape& shape,
