@@ -10,6 +10,7 @@
 #include "dtensor/refusal.h"
 #include "dtensor/vector_tensor.h"
 #include "dtrun/dtensor/autograd/pending_tensor.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
