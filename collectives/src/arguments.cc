@@ -23,16 +23,20 @@ namespace {
 
 }  // namespace
 
+std::string ArgumentName::to_string() const {
+  return index < 0 ? std::string(text) : fmt::format("{}[{}]", text, index);
+}
+
 void require_tensor(const GroupShape& group, const LocalTensor& tensor, DType dtype,
-                    std::string_view what) {
-  if (!tensor.defined()) refuse(fmt::format("{} is an undefined tensor", what));
+                    ArgumentName what) {
+  if (!tensor.defined()) refuse(fmt::format("{} is an undefined tensor", what.to_string()));
   if (tensor.device().type != group.device)
-    refuse(fmt::format("{} is on {}, and the call's first tensor on {}", what,
+    refuse(fmt::format("{} is on {}, and the call's first tensor on {}", what.to_string(),
                        tensor.device().to_string(), tensors::Device{group.device, 0}.to_string()),
            "the first tensor's device chooses the backend, which works on one device type",
            "move the tensor");
   if (tensor.dtype() != dtype)
-    refuse(fmt::format("{} is {}, and the other tensor of the call {}", what,
+    refuse(fmt::format("{} is {}, and the other tensor of the call {}", what.to_string(),
                        dtype_name(tensor.dtype()), dtype_name(dtype)));
 }
 
@@ -52,28 +56,28 @@ void require_list(const GroupShape& group, const std::vector<LocalTensor>& list,
                   std::string_view what) {
   require_length(group, list, what);
   for (std::size_t rank = 0; rank < list.size(); ++rank)
-    require_tensor(group, list[rank], dtype, fmt::format("{}[{}]", what, rank));
+    require_tensor(group, list[rank], dtype, {what, rank});
 }
 
 void require_same_count(NamedTensor a, NamedTensor b) {
   if (a.tensor.numel() != b.tensor.numel())
-    refuse(fmt::format("{} has {} elements, {} has {}", a.name, a.tensor.numel(), b.name,
-                       b.tensor.numel()));
+    refuse(fmt::format("{} has {} elements, {} has {}", a.name.to_string(), a.tensor.numel(),
+                       b.name.to_string(), b.tensor.numel()));
 }
 
 void require_same_rows(NamedTensor a, NamedTensor b) {
   const tensors::Shape& left = a.tensor.shape();
   const tensors::Shape& right = b.tensor.shape();
   if (left.size() != right.size() || !std::equal(left.begin() + 1, left.end(), right.begin() + 1))
-    refuse(fmt::format("{} has the shape [{}], {} has [{}]", a.name, fmt::join(left, ", "), b.name,
-                       fmt::join(right, ", ")),
+    refuse(fmt::format("{} has the shape [{}], {} has [{}]", a.name.to_string(),
+                       fmt::join(left, ", "), b.name.to_string(), fmt::join(right, ", ")),
            "they may differ in dim 0 only");
 }
 
 void require_pieces(const GroupShape& group, NamedTensor own, NamedList all) {
   require_list(group, all.tensors, own.tensor.dtype(), all.name);
-  const std::string mine = fmt::format("{}[{}]", all.name, group.rank);
-  require_same_count(own, {all.tensors[static_cast<std::size_t>(group.rank)], mine});
+  const auto rank = static_cast<std::size_t>(group.rank);
+  require_same_count(own, {all.tensors[rank], {all.name, rank}});
 }
 
 void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList all,
@@ -99,11 +103,11 @@ std::vector<LocalTensor> equal_parts(const GroupShape& group, NamedTensor whole,
     } else if (whole.tensor.shape() == joined && !shape.empty()) {
       parts.push_back(whole.tensor.narrow(0, rank * shape[0], shape[0]));
     } else {
-      refuse(fmt::format("{} has the shape [{}], and {} [{}] in a group of {}", whole.name,
-                         fmt::join(whole.tensor.shape(), ", "), part.name, fmt::join(shape, ", "),
-                         group.size),
+      refuse(fmt::format("{} has the shape [{}], and {} [{}] in a group of {}",
+                         whole.name.to_string(), fmt::join(whole.tensor.shape(), ", "),
+                         part.name.to_string(), fmt::join(shape, ", "), group.size),
              "",
-             fmt::format("give {} the shape [{}]", whole.name,
+             fmt::format("give {} the shape [{}]", whole.name.to_string(),
                          fmt::join(shape.empty() ? stacked : joined, ", ")));
     }
   }
@@ -113,12 +117,13 @@ std::vector<LocalTensor> equal_parts(const GroupShape& group, NamedTensor whole,
 std::vector<LocalTensor> split_parts(const GroupShape& group, NamedTensor whole,
                                      const std::vector<std::int64_t>& sizes,
                                      std::string_view what) {
-  if (whole.tensor.dim() == 0) refuse(fmt::format("{} has no dims to split", whole.name));
+  if (whole.tensor.dim() == 0)
+    refuse(fmt::format("{} has no dims to split", whole.name.to_string()));
   const std::int64_t rows = whole.tensor.size(0);
   if (sizes.empty()) {
     if (rows % group.size != 0)
-      refuse(fmt::format("{} has {} rows, which {} ranks cannot share evenly", whole.name, rows,
-                         group.size),
+      refuse(fmt::format("{} has {} rows, which {} ranks cannot share evenly",
+                         whole.name.to_string(), rows, group.size),
              "", fmt::format("give {}", what));
     return tensors::split(
         whole.tensor,
@@ -131,12 +136,13 @@ std::vector<LocalTensor> split_parts(const GroupShape& group, NamedTensor whole,
   for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
     if (sizes[rank] < 0) refuse(fmt::format("{}[{}] is {}", what, rank, sizes[rank]));
     if (sizes[rank] > rows)
-      refuse(fmt::format("{}[{}] is {}, and {} has {} rows", what, rank, sizes[rank], whole.name,
-                         rows));
+      refuse(fmt::format("{}[{}] is {}, and {} has {} rows", what, rank, sizes[rank],
+                         whole.name.to_string(), rows));
     sum += sizes[rank];
   }
   if (sum != rows)
-    refuse(fmt::format("{} are {} rows together, and {} has {}", what, sum, whole.name, rows));
+    refuse(fmt::format("{} are {} rows together, and {} has {}", what, sum, whole.name.to_string(),
+                       rows));
   return tensors::split(whole.tensor, sizes, 0);
 }
 

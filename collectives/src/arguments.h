@@ -24,10 +24,21 @@ struct GroupShape {
   std::string_view backend;  ///< its name, for messages
 };
 
+/// What messages call an argument: "the output", or an element of a list, "the outputs[3]".
+struct ArgumentName {
+  ArgumentName(const char* its_text) : text(its_text) {}
+  ArgumentName(std::string_view list, std::size_t its_index)
+      : text(list), index(static_cast<int>(its_index)) {}
+  std::string to_string() const;
+
+  std::string_view text;
+  int index = -1;  ///< -1: it is no list's
+};
+
 /// An argument and its name, for messages.
 struct NamedTensor {
   const LocalTensor& tensor;
-  std::string_view name;
+  ArgumentName name;
 };
 struct NamedList {
   const std::vector<LocalTensor>& tensors;
@@ -41,7 +52,7 @@ struct NamedRank {
 // All throw Error kInvalidArgument naming the argument.
 /// Defined, on the group's device and of that dtype, which the call's first tensor has.
 void require_tensor(const GroupShape& group, const LocalTensor& tensor, tensors::DType dtype,
-                    std::string_view what);
+                    ArgumentName what);
 void require_rank(const GroupShape& group, int rank, std::string_view what);
 /// One tensor per rank.
 void require_length(const GroupShape& group, const std::vector<LocalTensor>& list,
