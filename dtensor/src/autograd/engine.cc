@@ -1,6 +1,7 @@
 #include "autograd/engine.h"
 
 #include <limits>
+#include <optional>
 #include <queue>
 #include <tuple>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "move/cause.h"
+#include "move/section.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -145,6 +147,8 @@ class Engine {
 
   void deliver(Node& node, Due& due) {
     Tensors back(node.edges().size());
+    std::optional<StandingSection> section;
+    if (node.section() != nullptr) section.emplace(base::Counted<Section>::share(node.section()));
     if (any_defined(due.gradients)) {
       for (std::size_t i = 0; i < due.gradients.size(); ++i) {
         if (due.gradients[i].defined()) settle(node, due, i);

@@ -10,6 +10,9 @@ thread_local bool Graph::on_ = true;
 
 Edge Edge::to(const Tensor& input) {
   if (input.requires_grad()) Graph::check_not_stale(input);
+  if (Section* const section = StandingSection::innermost(); section != nullptr) [[unlikely]] {
+    if (Leaf* const leaf = Graph::leaf(input); leaf != nullptr) leaf->enter_section(section);
+  }
   return {Graph::producer(input), Graph::output(input), input.dtype(), input.shape(), input.spec()};
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dtrun/dtensor/autograd/tensor.h"
+#include "move/section.h"
 
 namespace dtrun::dtensor {
 
@@ -57,8 +58,15 @@ class Node : public base::Count {
   void keep_gradient(std::uint32_t output, const Tensor& gradient);
   Tensor kept_gradient(std::uint32_t output) const;
 
+  /// Where it was made, or, of a leaf, used last. None as a rule.
+  Section* section() const { return section_.get(); }
+  void enter_section(Section* section) { section_ = base::Counted<Section>::share(section); }
+
  protected:
-  explicit Node(std::uint64_t sequence) : sequence_(sequence) {}
+  explicit Node(std::uint64_t sequence) : sequence_(sequence) {
+    if (Section* const section = StandingSection::innermost(); section != nullptr) [[unlikely]]
+      enter_section(section);
+  }
   /// Rising in program order, per thread.
   static std::uint64_t next_sequence();
   std::uint64_t sequence_;
@@ -74,6 +82,7 @@ class Node : public base::Count {
 
   std::vector<std::vector<GradientHook>> hooks_;
   std::vector<Kept> kept_;
+  base::Counted<Section> section_;
   Node* next_to_go_ = nullptr;
 };
 

@@ -51,6 +51,7 @@ class Cause {
   std::string_view op() const { return op_; }
   /// Counted from 0; -1: of no operand in particular.
   int argument() const { return argument_; }
+  Way way() const { return way_; }
   bool is_asked() const { return wish_ == Wish::asked; }
   const base::CallSite& site() const { return site_; }
   /// "matmul", "matmul, backward".

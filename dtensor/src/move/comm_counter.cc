@@ -1,40 +1,51 @@
 #include "dtrun/dtensor/move/comm_counter.h"
 
+#include <memory>
 #include <ostream>
-#include <tuple>
 #include <utility>
 
 #include "dtrun/collectives/call_observer.h"
 #include "layout/text_table.h"
 #include "move/cause.h"
+#include "move/section.h"
 
 namespace dtrun::dtensor {
 namespace {
 
-thread_local CommSection* innermost_section = nullptr;
+base::Counted<Section> section_within(const Section* outer, std::string name) {
+  base::Counted<Section> section(new Section);
+  section->path = outer == nullptr ? std::move(name) : outer->path + "." + name;
+  if (outer != nullptr) {
+    section->modules = outer->modules;
+    section->module_path = outer->module_path;
+  }
+  return section;
+}
 
 }  // namespace
 
-CommSection::CommSection(std::string name) : name_(std::move(name)), outer_(innermost_section) {
-  if (outer_ != nullptr) name_ = outer_->name_ + "." + name_;
-  innermost_section = this;
-}
-CommSection::~CommSection() {
-  innermost_section = outer_;
-}
+constinit thread_local Section* StandingSection::innermost_ = nullptr;
+
+CommSection::CommSection(std::string name)
+    : standing_(std::make_unique<StandingSection>(
+          section_within(StandingSection::innermost(), std::move(name)))) {}
+CommSection::~CommSection() = default;
 
 class CommCounter::Observer : public collectives::CallObserver {
  public:
   struct Key {
     std::string section, op, collective;
+    Cause::Way way = Cause::Way::forward;
     auto operator<=>(const Key&) const = default;
   };
 
   void on_call(const collectives::ObservedCall& call) override {
     const Cause* const cause = Cause::outermost();
-    counts[{innermost_section == nullptr ? "" : innermost_section->name_,
-            cause == nullptr ? "" : cause->to_string(), collectives::op_kind_name(call.kind)}] +=
-        {1, call.bytes_sent};
+    const Section* const section = StandingSection::innermost();
+    const bool has_cause = cause != nullptr;
+    counts[{section == nullptr ? "" : section->path, has_cause ? cause->to_string() : "",
+            collectives::op_kind_name(call.kind),
+            has_cause ? cause->way() : Cause::Way::forward}] += {1, call.bytes_sent};
   }
 
   std::map<Key, CommCount> counts;
@@ -64,6 +75,24 @@ std::map<std::string, CommCounts> CommCounter::by_operator() const {
 std::map<std::string, CommCounts> CommCounter::by_section() const {
   std::map<std::string, CommCounts> counts;
   for (const auto& [key, count] : observer_->counts) counts[key.section][key.collective] += count;
+  return counts;
+}
+
+std::map<std::string, PassCounts> CommCounter::by_module() const {
+  std::map<std::string, PassCounts> counts;
+  for (const auto& [key, count] : observer_->counts) {
+    const auto add_to = [&, &way = key.way, &collective = key.collective,
+                         &one = count](const std::string& module) {
+      PassCounts& passes = counts[module];
+      (way == Cause::Way::forward ? passes.forward : passes.backward)[collective] += one;
+    };
+    add_to("Global");
+    for (std::string path = key.section; !path.empty();) {
+      add_to(path);
+      const std::size_t dot = path.rfind('.');
+      path.resize(dot == std::string::npos ? 0 : dot);
+    }
+  }
   return counts;
 }
 

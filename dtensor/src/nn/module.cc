@@ -6,6 +6,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/dtype.h"
+#include "nn/module_section.h"
 #include "nn/name_list.h"
 
 namespace dtrun::dtensor::nn {
@@ -37,7 +38,8 @@ Tensors Module::forward_all(const Tensors& inputs) {
 }
 
 Tensors Module::call(const Tensors& inputs) {
-  if (!is_watched()) return forward_all(inputs);
+  const ModuleSection section(*this);
+  if (hooks_ == nullptr) return forward_all(inputs);
   // Copies: a hook may register another one, or take itself away.
   const Hooks hooks = *hooks_;
   Tensors given = inputs;

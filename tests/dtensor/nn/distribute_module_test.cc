@@ -8,6 +8,7 @@
 
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/nn/activations.h"
 #include "dtrun/dtensor/nn/containers.h"
 #include "dtrun/dtensor/nn/conv2d.h"
@@ -229,6 +230,66 @@ TEST(DistributeModuleTest, ADictIsLoadedIntoWhatLiesOnAMesh) {
     rows->to(DType::f64);
     EXPECT_EQ(rows->weight.dtype(), DType::f64);
     EXPECT_EQ(rows->weight.grad().placements(), Placements{Shard(0)});
+  });
+}
+
+/// Two layers, the first one's columns cut and the second one's rows: one sum on either way.
+struct Blocks : Module {
+  ModuleList layers = register_module("layers", ModuleList(Linear(8, 8), Linear(8, 8)));
+  Tensor forward(const Tensor& x) override {
+    return (*layers)[1](relu((*layers)[0](x))).redistribute({Replicate()});
+  }
+};
+
+TEST(DistributeModuleTest, ACounterTellsCollectivesByModuleOnBothWays) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    const ModuleHolder<Blocks> model;
+    distribute_module(
+        *model, mesh,
+        {.partition = [](const std::string& name, Module& module, const DeviceMesh& on) {
+          const Placement cut = name == "layers.0" ? Shard(0) : Shard(1);
+          if (module.as<Linear>() != nullptr) module.distribute_parameter("weight", on, {cut});
+          if (name == "layers.0") module.distribute_parameter("bias", on, {cut});
+        }});
+    const Tensor x = distribute_tensor(ones({4, 8}), mesh, {Replicate()}).requires_grad_();
+    const auto step = [&] { sum(square(model(x))).backward(); };
+    const CommCounter counter;
+    step();
+    const PassCounts whole = counter.by_module().at("Global");
+    // That of the second layer's terms, and that of the input's gradient.
+    EXPECT_EQ(whole, (PassCounts{{{"all_reduce", {1, 128}}}, {{"all_reduce", {1, 128}}}}))
+        << counter;
+    EXPECT_EQ(counter.by_module().at("Blocks.layers.0").backward, whole.backward) << counter;
+    EXPECT_EQ(counter.by_module().at("Blocks").backward, whole.backward) << counter;
+    {
+      const CommSection section("train");
+      step();
+    }
+    EXPECT_EQ(counter.by_section().count("train.Blocks.layers.0"), 1U) << counter;
+    EXPECT_EQ(counter.by_module().at("train").backward, whole.backward) << counter;
+  });
+}
+
+TEST(DistributeModuleTest, AForwardThatIsDoneAgainCountsWhereItsModuleStands) {
+  struct Redone : Module {
+    Linear layer = register_module("layer", Linear(8, 8));
+    Tensor forward(const Tensor& x) override {
+      return checkpoint([this](const Tensor& a) { return layer(a).redistribute({Replicate()}); },
+                        x);
+    }
+  };
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const ModuleHolder<Redone> model;
+    model->layer->distribute_parameter("weight", mesh, {Shard(1)});
+    distribute_module(*model, mesh);
+    const Tensor x = distribute_tensor(ones({4, 8}), mesh, {Shard(1)});
+    const CommCounter counter;
+    sum(model(x)).backward();
+    for (const auto& [section, counts] : counter.by_section())
+      EXPECT_TRUE(section.starts_with("Redone")) << counter;
+    EXPECT_FALSE(counter.by_module().at("Redone").backward.empty()) << counter;
   });
 }
 

@@ -24,6 +24,13 @@ struct CommCount {
 /// By the collective's name: "all_gather".
 using CommCounts = std::map<std::string, CommCount>;
 
+/// Of a part of a program, on its two ways.
+struct PassCounts {
+  CommCounts forward;
+  CommCounts backward;  ///< of what was called there
+  friend bool operator==(const PassCounts&, const PassCounts&) = default;
+};
+
 class CommCounter {
  public:
   CommCounter();
@@ -39,8 +46,11 @@ class CommCounter {
   CommCounts by_collective() const;
   /// By what they were for: "matmul", "matmul, backward", "redistribute"; "" for calls of a group.
   std::map<std::string, CommCounts> by_operator() const;
-  /// By the CommSections that stood, joined by dots: "model.layers"; "" outside.
+  /// By the modules that were called and the CommSections that stood, joined by dots:
+  /// "Net.layers.0"; "" outside. backward() counts where forward was, if it was counted.
   std::map<std::string, CommCounts> by_section() const;
+  /// The same, each with those within it, as PyTorch's comm_module_counts; "Global" is all.
+  std::map<std::string, PassCounts> by_module() const;
   CommCount total() const;
   void reset();
 
@@ -54,8 +64,10 @@ class CommCounter {
 
 std::ostream& operator<<(std::ostream& out, const CommCounter& counter);
 
-/// While it stands, counters of its thread note calls under its name: of a module, or of any part
-/// of a program.
+class StandingSection;
+
+/// While it stands, counters of its thread note calls under its name: of any part of a program.
+/// Modules (nn/module.h) do so themselves.
 class CommSection {
  public:
   explicit CommSection(std::string name);
@@ -64,9 +76,7 @@ class CommSection {
   CommSection& operator=(const CommSection&) = delete;
 
  private:
-  friend class CommCounter;
-  std::string name_;
-  CommSection* outer_;
+  const std::unique_ptr<StandingSection> standing_;
 };
 
 }  // namespace dtrun::dtensor

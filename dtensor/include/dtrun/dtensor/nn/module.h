@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtrun/collectives/call_observer.h"
 #include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/dtensor/nn/state_dict.h"
 
@@ -194,7 +195,10 @@ class Module {
     std::map<std::uint64_t, ForwardHook> after;
   };
 
-  bool is_watched() const { return hooks_ != nullptr; }
+  /// By a hook or a counter.
+  bool is_watched() const {
+    return hooks_ != nullptr || collectives::CallObserver::innermost() != nullptr;
+  }
   Tensor first_of(const Tensors& inputs);
   void add_child(const std::string& name, std::shared_ptr<Module> module);
   void check_name(const char* call, const std::string& name) const;
