@@ -79,14 +79,15 @@ double spread(std::int64_t index) {
   return static_cast<double>(bits) / 2147483648.0 - 1.0;
 }
 
-Tensor first_weights(const Shape& shape, std::int64_t inputs, std::int64_t first) {
-  std::vector<double> values(
-      static_cast<std::size_t>(shape[0] * (shape.size() > 1 ? shape[1] : 1)));
+/// A tensor's first numbers, from the formula's index `first` on.
+void fill(const Tensor& tensor, std::int64_t inputs, std::int64_t first) {
+  std::vector<double> values(static_cast<std::size_t>(tensor.numel()));
   const double bound = 1 / std::sqrt(static_cast<double>(inputs));
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = bound * spread(first + static_cast<std::int64_t>(i));
   }
-  return tensor_from(values, shape, DType::f32);
+  const NoGrad no_grad;
+  tensor.copy_(tensor_from(values, tensor.shape(), DType::f32));
 }
 
 /// Samples, one after the other: 64 pixels in [0, 1] and the digit.
@@ -130,40 +131,44 @@ Samples made_samples() {
   return samples;
 }
 
-class Network {
- public:
-  explicit Network(const DeviceMesh& mesh) : mesh_(mesh) {
-    // The hidden layer is cut along tp, which costs one sum at its end; all is whole along dp.
-    hidden_weight_ = parameter(first_weights({kHidden, kPixels}, kPixels, 0), Shard(0));
-    hidden_bias_ = parameter(first_weights({kHidden}, kPixels, 100'000), Shard(0));
-    output_weight_ = parameter(first_weights({kDigits, kHidden}, kHidden, 200'000), Shard(1));
-    output_bias_ = parameter(first_weights({kDigits}, kHidden, 300'000), Replicate());
+/// Along the axis of that name; all is whole along the others.
+Placements along(const DeviceMesh& mesh, const std::string& axis, const Placement& placement) {
+  Placements placements;
+  for (const std::string& name : mesh.axis_names()) {
+    placements.push_back(name == axis ? placement : Replicate());
   }
+  return placements;
+}
 
-  Tensor logits(const Tensor& pixels) const {
-    const Tensor hidden = relu(linear(pixels, hidden_weight_, hidden_bias_));
-    return linear(hidden, output_weight_, output_bias_);
+struct Network : nn::Module {
+  nn::Linear hidden = register_module("hidden", nn::Linear(kPixels, kHidden));
+  nn::Linear output = register_module("output", nn::Linear(kHidden, kDigits));
+
+  explicit Network(const DeviceMesh& mesh) {
+    fill(hidden->weight, kPixels, 0);
+    fill(hidden->bias, kPixels, 100'000);
+    fill(output->weight, kHidden, 200'000);
+    fill(output->bias, kHidden, 300'000);
+    distribute_module(*this, mesh, {.partition = cut_hidden_layer});
   }
+  Tensor forward(const Tensor& pixels) override { return output(relu(hidden(pixels))); }
 
-  void step(double rate) const {
+  void step(double rate) {
     const NoGrad no_grad;
-    for (const Tensor& weight : {hidden_weight_, hidden_bias_, output_weight_, output_bias_}) {
-      weight.sub_(weight.grad() * rate);
-      weight.set_grad({});
-    }
+    for (const Tensor& weight : parameters()) weight.sub_(weight.grad() * rate);
+    zero_grad();
   }
 
  private:
-  Tensor parameter(const Tensor& whole, const Placement& along_tp) const {
-    Placements placements;
-    for (const std::string& axis : mesh_.axis_names()) {
-      placements.push_back(axis == "tp" ? along_tp : Replicate());
+  /// Along tp, which costs one sum at its end.
+  static void cut_hidden_layer(const std::string& name, nn::Module& layer, const DeviceMesh& mesh) {
+    if (name == "hidden") {
+      layer.distribute_parameter("weight", mesh, along(mesh, "tp", Shard(0)));
+      layer.distribute_parameter("bias", mesh, along(mesh, "tp", Shard(0)));
+    } else if (name == "output") {
+      layer.distribute_parameter("weight", mesh, along(mesh, "tp", Shard(1)));
     }
-    return distribute_tensor(whole, mesh_, placements, {.source_rank = -1}).requires_grad_();
   }
-
-  DeviceMesh mesh_;
-  Tensor hidden_weight_, hidden_bias_, output_weight_, output_bias_;
 };
 
 /// Samples [first, last), cut along dp.
@@ -180,12 +185,10 @@ class Batch {
     targets_ = cut(tensor_from(digits_, {count}, DType::i64), mesh);
   }
 
-  Tensor loss(const Network& network) const {
-    return cross_entropy(network.logits(pixels_), targets_);
-  }
-  double accuracy(const Network& network) const {
+  Tensor loss(Network& network) const { return cross_entropy(network(pixels_), targets_); }
+  double accuracy(Network& network) const {
     const NoGrad no_grad;
-    const std::vector<double> scores = network.logits(pixels_).to_vector();
+    const std::vector<double> scores = network(pixels_).to_vector();
     std::size_t right = 0;
     for (std::size_t i = 0; i < digits_.size(); ++i) {
       const auto first = scores.begin() + static_cast<std::ptrdiff_t>(i * kDigits);
@@ -197,11 +200,7 @@ class Batch {
 
  private:
   static Tensor cut(const Tensor& whole, const DeviceMesh& mesh) {
-    Placements placements;
-    for (const std::string& axis : mesh.axis_names()) {
-      placements.push_back(axis == "dp" ? Shard(0) : Replicate());
-    }
-    return distribute_tensor(whole, mesh, placements, {.source_rank = -1});
+    return distribute_tensor(whole, mesh, along(mesh, "dp", Shard(0)), {.source_rank = -1});
   }
 
   std::vector<std::int64_t> digits_;
@@ -216,7 +215,7 @@ void train(const Options& options, const DeviceMesh& mesh) {
     batches.emplace_back(samples, first, first + kBatch, mesh);
   }
   const Batch test(samples, kTrained, samples.digits.size(), mesh);
-  const Network network(mesh);
+  Network network(mesh);
   double loss = 0;
   for (int epoch = 1; epoch <= options.epochs; ++epoch) {
     loss = 0;
