@@ -50,7 +50,8 @@ void add_options(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--from", options.from,
                  "how it lies: an entry per axis, as PyTorch's placements ('[S(0), R]', "
-                 "'Shard(0), Partial(max)'), or one per dim, as ColossalAI's ('[S01, R]')")
+                 "'Shard(0), Partial(max)'; ragged 'S(0: 3,0,5)'), or one per dim, as ColossalAI's "
+                 "('[S01, R]')")
       ->required()
       ->type_name("LAYOUT");
   app.add_option("--to", options.to, "how it is to lie")->required()->type_name("LAYOUT");

@@ -212,7 +212,7 @@ TEST(DisagreementTest, PartsOfUnequalShapeWithoutTheGlobalOneAreToldAsThat) {
     EXPECT_TRUE(holds(error->text, "from_local was not given the global shape")) << error->text;
     EXPECT_TRUE(holds(error->text, rank == 0 ? "as this rank's [4, 4]" : "as this rank's [3, 4]"))
         << error->text;
-    EXPECT_TRUE(holds(error->text, "give from_local the shape: {.shape")) << error->text;
+    EXPECT_TRUE(holds(error->text, "give from_local the shape, {.shape")) << error->text;
   }
 }
 

@@ -79,40 +79,73 @@ std::string first_difference(const Tensors& found, const Tensors& right) {
   return "";
 }
 
-TEST(RaggedOperatorsTest, EveryOperatorOfRaggedOperandsIsThatOfOneRank) {
+/// The second axis cuts each operand raggedly, the first one evenly along its first dim, or not at
+/// all where it has none.
+Tensors on_grid(const Tensors& inputs, const Placements& ragged, const DeviceMesh& grid) {
+  Tensors placed;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Placement rows = inputs[i].dim() > 0 ? Shard(0) : Replicate();
+    const bool is_inside = rows.is_shard() && ragged[i].is_shard(0);
+    placed.push_back(distribute_tensor(
+        inputs[i], grid, {rows, ragged[i]},
+        {.source_rank = -1, .shard_order = is_inside ? ShardOrder{{0, {1, 0}}} : ShardOrder{}}));
+  }
+  return placed;
+}
+
+Tensors on_line(const Tensors& inputs, const Placements& ragged, const DeviceMesh& line) {
+  Tensors placed;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    placed.push_back(distribute_tensor(inputs[i], line, {ragged[i]}, {.source_rank = -1}));
+  return placed;
+}
+
+/// @return how many calls were looked at
+std::size_t expect_all_right(
+    const std::vector<int>& mesh_shape, std::int64_t rows, std::int64_t columns,
+    const std::function<Tensors(const Tensors&, const Placements&, const DeviceMesh&)>& place) {
+  const int ranks = mesh_shape.back();
+  const std::vector<OperatorSample> samples = operator_samples(rows, columns);
   std::mutex mutex;
   std::size_t checked = 0;
-  for (const int ranks : {2, 3}) {
-    for (const auto& [rows, columns] : {std::pair{6, 4}, {5, 3}}) {
-      const std::vector<OperatorSample> samples = operator_samples(rows, columns);
-      test::run_ranks(ranks, [&](const ProcessGroup& group) {
-        const DeviceMesh mesh(group, {ranks});
+  test::run_ranks(
+      ranks * (mesh_shape.size() > 1 ? mesh_shape[0] : 1), [&](const ProcessGroup& group) {
+        const DeviceMesh mesh(group, mesh_shape);
         for (const OperatorSample& sample : samples) {
           const Tensors right = results_of(sample, sample.inputs);
-          for (const Placements& placements : ragged_cases(sample.inputs, ranks)) {
-            Tensors inputs;
-            for (std::size_t i = 0; i < placements.size(); ++i) {
-              inputs.push_back(
-                  distribute_tensor(sample.inputs[i], mesh, {placements[i]}, {.source_rank = -1}));
-            }
+          for (const Placements& ragged : ragged_cases(sample.inputs, ranks)) {
             std::string wrong;
             try {
+              const Tensors inputs = place(sample.inputs, ragged, mesh);
               wrong = first_difference(results_of(sample, inputs), right);
             } catch (const base::Error& error) {
               wrong = error.what();
             }
             const std::lock_guard lock(mutex);
             ++checked;
-            EXPECT_EQ(wrong, "") << sample.name << " of " << placements_to_string(placements)
-                                 << " on rank " << group.rank() << " of " << ranks << ", " << rows
-                                 << " x " << columns;
+            EXPECT_EQ(wrong, "") << sample.name << " of " << placements_to_string(ragged)
+                                 << " on rank " << group.rank() << " of " << mesh.to_string()
+                                 << ", " << rows << " x " << columns;
           }
         }
       });
-    }
+  return checked;
+}
+
+TEST(RaggedOperatorsTest, EveryOperatorOfRaggedOperandsIsThatOfOneRank) {
+  std::size_t checked = 0;
+  for (const int ranks : {2, 3}) {
+    for (const auto& [rows, columns] : {std::pair{6, 4}, {5, 3}})
+      checked += expect_all_right({ranks}, rows, columns, on_line);
   }
   std::printf("%zu calls\n", checked);
-  EXPECT_GT(checked, 1000U);
+  EXPECT_GT(checked, 5000U);
+}
+
+TEST(RaggedOperatorsTest, SoItIsWhereAnotherAxisCutsEvenly) {
+  const std::size_t checked = expect_all_right({2, 3}, 5, 4, on_grid);
+  std::printf("%zu calls\n", checked);
+  EXPECT_GT(checked, 2000U);
 }
 
 }  // namespace

@@ -3,19 +3,18 @@
 
 #include <algorithm>
 #include <atomic>
-#include <memory>
 #include <thread>
 
 #include "dtensor/catalogue.h"
-#include "dtensor/operator_samples.h"
 #include "dtensor/refusal.h"
 #include "dtensor/vector_tensor.h"
-#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/layout/notation.h"
+#include "dtrun/dtensor/layout/sharding_picture.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/explain.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "support/rank_threads.h"
 
@@ -307,6 +306,70 @@ TEST(RaggedTest, OperatorsThatKeepTheRowsKeepTheCutAndMoveNothing) {
     EXPECT_EQ(a.transpose(0, 1).placements(), (Placements{Shard(1, {3, 0, 5})}));
     EXPECT_EQ(counter.get_total_counts(), 0);
   });
+}
+
+TEST(RaggedTest, GradientsGoBackThroughRedistributions) {
+  test::run_ranks(3, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    const Tensor whole = global_tensor({8, 4}), weights = global_tensor({8, 4}).view({8, 4}) * 0.5;
+    for (const Placement& from :
+         {Shard(0, {3, 0, 5}), Shard(0), Replicate(), Shard(1, {0, 1, 3})}) {
+      for (const Placement& to :
+           {Shard(0, {0, 8, 0}), Shard(0), Replicate(), Shard(1, {4, 0, 0})}) {
+        SCOPED_TRACE(placements_to_string({from, to}));
+        const DTensor x = distribute_tensor(whole, mesh, {from}).requires_grad_();
+        const DTensor w = distribute_tensor(weights, mesh, {Replicate()});
+        const DTensor there = x.redistribute({to});
+        (there * there * w).sum().backward();
+        EXPECT_EQ(x.grad().placements(), x.placements());
+        EXPECT_EQ(difference(x.grad().full_tensor().plain_local(),
+                             (whole * weights * 2.0).plain_local(), {1e-12, 1e-12}),
+                  "");
+        const DTensor y = distribute_tensor(whole, mesh, {from}).requires_grad_();
+        DTensor::from_local(y.to_local() * 3.0, mesh, y.placements(),
+                            {.shape = y.shape(), .has_shape = true})
+            .sum()
+            .backward();
+        EXPECT_EQ(difference(y.grad().full_tensor().plain_local(),
+                             tensors::full({8, 4}, 3, {DType::f64}), {0, 0}),
+                  "");
+      }
+    }
+  });
+}
+
+TEST(RaggedTest, FactoriesMakeTheNumbersOfOneRank) {
+  test::run_ranks(3, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    const Placements ragged = {Shard(0, {3, 0, 5})};
+    const auto expect_same = [&](const DTensor& made, const Tensor& right) {
+      EXPECT_EQ(made.placements(), ragged);
+      EXPECT_EQ(difference(made.full_tensor().plain_local(), right.plain_local(), {0, 0}), "");
+    };
+    expect_same(arange(8, mesh, ragged), arange(8));
+    expect_same(full({8, 2}, 7, mesh, ragged), full({8, 2}, 7));
+    expect_same(eye(8, 8, mesh, ragged), eye(8));
+  });
+}
+
+TEST(RaggedTest, AnotherCutTakesOneExchangeOfTheRowsThatDiffer) {
+  test::run_ranks(3, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    const DTensor x =
+        distribute_tensor(global_tensor({3000, 4}), mesh, {Shard(0, {999, 1001, 1000})});
+    const PlanExplanation way = explain(x, {Shard(0)});
+    ASSERT_EQ(way.chosen.steps.size(), 1U);
+    EXPECT_EQ(way.chosen.steps[0].step.kind, StepKind::exchange);
+    EXPECT_EQ(way.mesh.total, 1 * 4 * 8);
+    EXPECT_NE(way.to_string().find("S(0: 999,1001,1000)"), std::string::npos) << way;
+  });
+}
+
+TEST(RaggedTest, PicturesShowTheSizes) {
+  const Placements held = {Shard(0, {3, 0, 5})};
+  const std::string picture = sharding_text({{8, 4}, {3}, make_layout({8, 4}, {3}, held)});
+  for (const char* text : {"S(0: 3,0,5)", "0:3", "3:8"})
+    EXPECT_NE(picture.find(text), std::string::npos) << picture;
 }
 
 }  // namespace

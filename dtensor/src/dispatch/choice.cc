@@ -27,6 +27,7 @@ class Chooser {
         links_(links),
         known_(layouts.size()) {
     for (const int size : mesh_shape) ranks_ *= size;
+    is_ragged_ = std::ranges::any_of(layouts, [](const Layout& l) { return l.is_ragged(); });
   }
 
   Choice run() {
@@ -58,8 +59,7 @@ class Chooser {
   void list_candidates(std::size_t axis) {
     std::vector<Candidate>& candidates = candidates_.emplace_back();
     for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
-      if (fits_axis(rules_[rule], mesh_shape_[axis]) && is_sensible(rules_[rule], axis))
-        candidates.push_back({rule, bound_of(rule, axis)});
+      if (is_sensible(rules_[rule], axis)) candidates.push_back({rule, bound_of(rule, axis)});
     }
     std::ranges::stable_sort(candidates, {}, &Candidate::bound);
   }
@@ -70,10 +70,11 @@ class Chooser {
     bool any_cut = false;
     bool any_partial = false;
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
-      const Placement now = layouts_[i][axis];
-      any_cut = any_cut || now.is_shard();
-      any_partial = any_partial || (rule.inputs[i].is_partial() && now == rule.inputs[i]);
-      if (rule.inputs[i].is_partial() && now.is_shard()) return false;
+      const bool is_cut = layouts_[i].is_shard(axis);
+      any_cut = any_cut || is_cut;
+      if (!rule.inputs[i].is_partial()) continue;
+      if (is_cut) return false;
+      any_partial = any_partial || layouts_[i][axis] == rule.inputs[i];
     }
     const auto is_cut = [](const Placement& placement) { return placement.is_shard(); };
     const auto is_partial = [](const Placement& placement) { return placement.is_partial(); };
@@ -102,8 +103,9 @@ class Chooser {
     const CostModel costs = costs_of(tensors::DType::f32);
     double seconds = 0;
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
-      const Placement now = layouts_[i][axis], wanted = rules_[rule].inputs[i];
-      if (now.is_replicate() || now == wanted || wanted.is_partial()) continue;
+      const Placement& wanted = rules_[rule].inputs[i];
+      if (layouts_[i].is_replicate(axis) || wanted.is_partial()) continue;
+      if (layouts_[i][axis] == wanted) continue;
       const Operand& operand = operation_.inputs[i];
       const double bytes = static_cast<double>(tensors::numel(operand.shape)) *
                            static_cast<double>(tensors::item_size(operand.dtype)) / ranks_;
@@ -126,19 +128,21 @@ class Chooser {
   /// operand as it stands.
   void weigh_picked() {
     ++weighed_;
-    for (std::size_t a = 0; a < picked_.size(); ++a) {
+    for (std::size_t a = 0; is_ragged_ && a < picked_.size(); ++a) {
       if (!fits_axis(rule_on(a), mesh_shape_[a])) return;
     }
     Choice choice;
-    Placements placements(picked_.size(), Replicate());
-    for (std::size_t i = 0; i < layouts_.size(); ++i) {
-      for (std::size_t a = 0; a < picked_.size(); ++a) placements[a] = rule_on(a).inputs[i];
-      choice.inputs.emplace_back(placements);
+    choice.output = Layout::whole(picked_.size());
+    choice.inputs.assign(layouts_.size(), choice.output);
+    for (std::size_t a = 0; a < picked_.size(); ++a) {
+      const AxisRule& rule = rule_on(a);
+      for (std::size_t i = 0; i < layouts_.size(); ++i) choice.inputs[i].set(a, rule.inputs[i]);
+      choice.output.set(a, rule.output);
     }
-    for (std::size_t a = 0; a < picked_.size(); ++a) placements[a] = rule_on(a).output;
-    choice.output = Layout(placements);
-    for (Layout& layout : choice.inputs) put_ragged_first(layout);
-    put_ragged_first(choice.output);
+    if (is_ragged_) {
+      for (Layout& layout : choice.inputs) put_ragged_first(layout);
+      put_ragged_first(choice.output);
+    }
     weigh(choice);
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
       Choice ordered = choice;
@@ -173,8 +177,8 @@ class Chooser {
   }
 
   void weigh(const Choice& choice) {
-    if (!std::ranges::all_of(choice.inputs, has_ragged_outermost) ||
-        !has_ragged_outermost(choice.output)) {
+    if (is_ragged_ && !(std::ranges::all_of(choice.inputs, has_ragged_outermost) &&
+                        has_ragged_outermost(choice.output))) {
       return;
     }
     PlanCost cost;
@@ -226,6 +230,7 @@ class Chooser {
   const std::vector<Layout>& layouts_;
   const std::span<const LinkRate> links_;
   double ranks_ = 1;
+  bool is_ragged_ = false;                          ///< any operand
   std::vector<std::vector<Candidate>> candidates_;  ///< of each axis, by rising bound
   std::vector<double> least_;
   std::vector<std::size_t> picked_;

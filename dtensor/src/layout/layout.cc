@@ -121,7 +121,10 @@ Layout::Layout(const Placements& placements) {
 }
 
 Layout Layout::whole(std::size_t axes) {
-  return Layout(Placements(axes, Replicate()));
+  DT_CHECK(axes <= kMaxAxes);
+  Layout layout;
+  layout.count_ = static_cast<std::uint8_t>(axes);
+  return layout;
 }
 
 Layout::Slot Layout::slot_of(const Placement& placement) {
@@ -150,14 +153,13 @@ Placement Layout::operator[](std::size_t axis) const {
   return Replicate();
 }
 
-Chunk Layout::chunk(std::size_t axis, std::int64_t n, int parts, int index) const {
-  if (!is_ragged(axis)) return chunk_of(n, parts, index);
+Chunk Layout::ragged_chunk(std::size_t axis, std::int64_t n, int parts, int index) const {
   const Cut& cut = this->cut(axis);
   DT_CHECK(cut.total() == n && cut.sizes().size() == static_cast<std::size_t>(parts));
   return cut.chunk(index);
 }
 
-void Layout::set(std::size_t axis, const Placement& placement) {
+void Layout::put(std::size_t axis, Slot next) {
   Slot& slot = slots_[axis];
   if (is_shard(axis)) {
     const Slot left = slot;
@@ -169,8 +171,8 @@ void Layout::set(std::size_t axis, const Placement& placement) {
     }
     slot = {};
   }
-  Slot next = slot_of(placement);
-  if (placement.is_shard()) next.depth = static_cast<unsigned>(cuts(placement.dim())) & 7U;
+  if (next.kind == kShard)
+    next.depth = static_cast<unsigned>(cuts(static_cast<int>(next.value))) & 7U;
   slot = next;
 }
 

@@ -152,13 +152,14 @@ void tell_own_side(const PlanSite& site, const std::vector<Step>& steps, tensors
   if (site.spec == nullptr || !site.spec->has_guessed_shape) {
     throw base::Error(error.code(), error.summary(), error.why() + "; " + own, error.remedy());
   }
-  throw base::Error(
-      error.code(), error.summary(),
-      error.why() + "; " + own +
-          "; from_local was not given the global shape and took it that all " +
-          "ranks have parts of equal shape, as this rank's " +
-          tensors::shape_to_string(site.spec->box.shape),
-      "where the parts differ, give from_local the shape: {.shape = ..., .has_shape = true}");
+  throw base::Error(error.code(), error.summary(),
+                    error.why() + "; " + own +
+                        "; from_local was not given the global shape and took it that all " +
+                        "ranks have parts of equal shape, as this rank's " +
+                        tensors::shape_to_string(site.spec->box.shape),
+                    "where the parts differ, give from_local the shape, {.shape = ..., .has_shape "
+                    "= true}, or each "
+                    "rank's size: Shard(dim, {sizes})");
 }
 
 LocalTensor zeros_of_plan(const PlanSite& site, const std::vector<Step>& steps,

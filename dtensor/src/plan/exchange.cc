@@ -17,10 +17,6 @@ bool contains(unsigned axes, std::size_t axis) {
   return (axes >> axis & 1U) != 0;
 }
 
-bool is_placed_otherwise(const Layout& a, const Layout& b, std::size_t axis) {
-  return a[axis] != b[axis] || (a.is_shard(axis) && a.depth(axis) != b.depth(axis));
-}
-
 /// With those that cut what one of `axes` has cut.
 unsigned with_inner_axes(const Layout& layout, unsigned axes) {
   unsigned all = axes;
@@ -45,11 +41,11 @@ Layout rearranged(const Layout& state, const Layout& target, unsigned axes) {
   for (int depth = 0; depth < static_cast<int>(state.axes()); ++depth) {
     for (std::size_t axis = 0; axis < state.axes(); ++axis) {
       if (contains(axes, axis) && target.is_shard(axis) && target.depth(axis) == depth)
-        next.set(axis, target[axis]);
+        next.set(axis, target);
     }
   }
   for (std::size_t axis = 0; axis < state.axes(); ++axis) {
-    if (contains(axes, axis) && target.is_partial(axis)) next.set(axis, state[axis]);
+    if (contains(axes, axis) && target.is_partial(axis)) next.set(axis, state);
   }
   return next;
 }
@@ -83,7 +79,7 @@ unsigned connected(const Layout& state, const Layout& target, unsigned axes) {
 bool is_cut_anew(const Layout& state, const Layout& target, unsigned axes) {
   const auto axis = static_cast<std::size_t>(std::countr_zero(axes));
   return axes != 0 && target.is_shard(axis) && target.dim(axis) == state.dim(axis) &&
-         state[axis] != target[axis];
+         state.differs_on(axis, target);
 }
 
 }  // namespace
@@ -91,7 +87,7 @@ bool is_cut_anew(const Layout& state, const Layout& target, unsigned axes) {
 unsigned axes_of_exchange(const Layout& before, const Layout& after) {
   unsigned axes = 0;
   for (std::size_t axis = 0; axis < before.axes(); ++axis) {
-    axes |= static_cast<unsigned>(is_placed_otherwise(before, after, axis)) << axis;
+    axes |= static_cast<unsigned>(before.differs_on(axis, after)) << axis;
   }
   return with_inner_axes(before, axes) | with_inner_axes(after, axes);
 }
@@ -99,8 +95,8 @@ unsigned axes_of_exchange(const Layout& before, const Layout& after) {
 std::vector<Layout> exchanges_towards(const Layout& state, const Layout& target) {
   unsigned axes = 0;
   for (std::size_t axis = 0; axis < state.axes(); ++axis) {
-    const bool moves = state.is_shard(axis) && !target.is_partial(axis) &&
-                       is_placed_otherwise(state, target, axis);
+    const bool moves =
+        state.is_shard(axis) && !target.is_partial(axis) && state.differs_on(axis, target);
     axes |= static_cast<unsigned>(moves) << axis;
   }
   axes = with_inner_axes(state, axes);

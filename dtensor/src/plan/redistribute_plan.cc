@@ -33,7 +33,7 @@ class StepList {
   }
   void make(const MoveMade& made) {
     if (made.move.kind != StepKind::exchange)
-      return change(made.move.kind, made.move.axis, made.move.after);
+      return change(made.move.kind, made.move.axis, made.after[made.move.axis]);
     const unsigned axes = axes_of_exchange(made.before, made.after);
     push(StepKind::exchange, static_cast<std::size_t>(std::countr_zero(axes)),
          after_exchange(now_, made.before, made.after));

@@ -73,7 +73,7 @@ class Visits {
 class Search {
  public:
   Search(const SearchGround& ground, const Layout& from, const Layout& to)
-      : ground_(ground), target_(to) {
+      : ground_(ground), target_(to), whole_(Layout::whole(to.axes())) {
     // Of no less than all axes together leave of the tensor.
     double elements_left = fullest_elements(ground.shape, ground.mesh_shape, Layout());
     double best_rate = 0;
@@ -147,16 +147,17 @@ class Search {
 
   bool may_become_partial(const Layout& state, ReduceOp op) const {
     for (std::size_t axis = 0; axis < state.axes(); ++axis) {
-      if (state.is_partial(axis) && !partials_mix(op, state[axis].reduce_op())) return false;
+      if (state.is_partial(axis) && !partials_mix(op, state.reduce_op(axis))) return false;
     }
     return true;
   }
 
   /// Averages come after the sums that are due: a division rounds, or truncates, only once then.
-  bool waits_for_sums(const Layout& state, const Placement& now) const {
-    if (now.reduce_op() != ReduceOp::avg) return false;
+  bool waits_for_sums(const Layout& state, std::size_t averaged) const {
+    if (state.reduce_op(averaged) != ReduceOp::avg) return false;
     for (std::size_t axis = 0; axis < state.axes(); ++axis) {
-      if (state[axis] == Partial() && target_[axis] != Partial()) return true;
+      const bool is_sum = state.is_partial(axis) && state.reduce_op(axis) == ReduceOp::sum;
+      if (is_sum && state.differs_on(axis, target_)) return true;
     }
     return false;
   }
@@ -180,38 +181,34 @@ class Search {
   }
 
   void leave_replicate(std::size_t from, const Layout& state, std::size_t axis) {
-    if (target_.is_replicate(axis)) return;
-    const Placement target = target_[axis];
-    if (target.is_shard() && may_cut(state, axis))
-      reach(from, state, {StepKind::local_chunk, axis, target});
-    if (target.is_partial() && may_become_partial(state, target.reduce_op())) {
-      reach(from, state, {StepKind::to_partial, axis, target});
-    }
+    if (target_.is_shard(axis) && may_cut(state, axis))
+      reach(from, state, {StepKind::local_chunk, axis}, target_);
+    if (target_.is_partial(axis) && may_become_partial(state, target_.reduce_op(axis)))
+      reach(from, state, {StepKind::to_partial, axis}, target_);
   }
 
   void leave_partial(std::size_t from, const Layout& state, std::size_t axis) {
-    const Placement now = state[axis];
-    if (now == target_[axis] || waits_for_sums(state, now)) return;
-    reach(from, state, {StepKind::all_reduce, axis, Replicate()});
-    to_shard(from, state, axis, StepKind::reduce_scatter);
+    if (!state.differs_on(axis, target_) || waits_for_sums(state, axis)) return;
+    reach(from, state, {StepKind::all_reduce, axis}, whole_);
+    to_shard(from, state, {StepKind::reduce_scatter, axis});
   }
 
   void leave_shard(std::size_t from, const Layout& state, std::size_t axis) {
-    reach(from, state, {StepKind::all_gather, axis, Replicate()});
-    to_shard(from, state, axis, StepKind::all_to_all);
+    reach(from, state, {StepKind::all_gather, axis}, whole_);
+    to_shard(from, state, {StepKind::all_to_all, axis});
     if (!target_.is_partial(axis)) return;
-    const Placement target = target_[axis];
+    const ReduceOp op = target_.reduce_op(axis);
     // An average of one chunk and nothing else would need a multiplication that rounds.
-    if (target.reduce_op() != ReduceOp::avg && may_become_partial(state, target.reduce_op())) {
-      reach(from, state, {StepKind::to_partial, axis, target});
-    }
+    if (op != ReduceOp::avg && may_become_partial(state, op))
+      reach(from, state, {StepKind::to_partial, axis}, target_);
   }
 
   /// The axis comes to its target's dim as the innermost one.
-  void to_shard(std::size_t from, const Layout& state, std::size_t axis, StepKind kind) {
+  void to_shard(std::size_t from, const Layout& state, const Move& move) {
+    const std::size_t axis = move.axis;
     if (!target_.is_shard(axis)) return;
     const bool is_there = state.is_shard(axis) && state.dim(axis) == target_.dim(axis);
-    if (!is_there && may_cut(state, axis)) reach(from, state, {kind, axis, target_[axis]});
+    if (!is_there && may_cut(state, axis)) reach(from, state, move, target_);
   }
 
   /// What the target says of a ragged axis is true of the whole dim only.
@@ -223,9 +220,10 @@ class Search {
     return fullest_elements(ground_.shape, ground_.mesh_shape, state);
   }
 
-  void reach(std::size_t from, const Layout& state, const Move& move) {
+  /// The axis becomes what it is in `after`.
+  void reach(std::size_t from, const Layout& state, const Move& move, const Layout& after) {
     Layout next = state;
-    next.set(move.axis, move.after);
+    next.set(move.axis, after);
     const auto [number, is_new] = visited(next);
     const PlanCost cost = step_cost(move.kind, ground_.mesh_shape[move.axis],
                                     visits_[from].elements, visits_[number].elements,
@@ -272,6 +270,7 @@ class Search {
 
   const SearchGround& ground_;
   const Layout& target_;
+  const Layout whole_;
   double least_to_move_ = 0;  ///< seconds of the last share of the tensor
   Visits visits_;             ///< the start is number 0
   std::vector<Due> queue_;    ///< a heap, the soonest first

@@ -10,8 +10,7 @@ namespace dtrun::dtensor {
 
 struct Move {
   StepKind kind = StepKind::relabel;
-  std::size_t axis = 0;           ///< not of an exchange
-  Placement after = Replicate();  ///< not of an exchange
+  std::size_t axis = 0;  ///< not of an exchange
 };
 
 /// A move, and the layouts that it leads from and to.

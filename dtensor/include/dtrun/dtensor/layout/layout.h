@@ -6,7 +6,6 @@
 
 #include <array>
 #include <bit>
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -50,7 +49,11 @@ class Layout {
   const Cut& cut(std::size_t axis) const { return Cut::at(slots_[axis].cut); }
   /// Of a sharded axis: part `index` of the n elements that the axes before it left of its dim,
   /// over `parts` ranks.
-  Chunk chunk(std::size_t axis, std::int64_t n, int parts, int index) const;
+  Chunk chunk(std::size_t axis, std::int64_t n, int parts, int index) const {
+    return is_ragged(axis) ? ragged_chunk(axis, n, parts, index) : chunk_of(n, parts, index);
+  }
+  /// Of a Partial axis.
+  ReduceOp reduce_op(std::size_t axis) const { return static_cast<ReduceOp>(slots_[axis].value); }
   /// Of a sharded axis: how many others cut its dim before it does.
   int depth(std::size_t axis) const { return static_cast<int>(slots_[axis].depth); }
   /// A bit for each axis that is not whole, nor as in the other layout of as many axes: another
@@ -63,6 +66,11 @@ class Layout {
       strays |= (static_cast<unsigned>(own != wanted) & static_cast<unsigned>(own != 0)) << axis;
     }
     return strays;
+  }
+  /// Whether the axis is placed in another way there, or elsewhere in its dim's order.
+  bool differs_on(std::size_t axis, const Layout& other) const {
+    return std::bit_cast<std::uint32_t>(slots_[axis]) !=
+           std::bit_cast<std::uint32_t>(other.slots_[axis]);
   }
   /// How many axes cut the dim.
   int cuts(int dim) const {
@@ -78,7 +86,9 @@ class Layout {
 
   /// The axis becomes that; a shard is the innermost one of its dim, and the axes that were inside
   /// of the one before move up.
-  void set(std::size_t axis, const Placement& placement);
+  void set(std::size_t axis, const Placement& placement) { put(axis, slot_of(placement)); }
+  /// As it is in the other layout.
+  void set(std::size_t axis, const Layout& other) { put(axis, other.slots_[axis]); }
   /// @param axes those that cut the dim (DT_CHECK), outermost first
   void set_order(int dim, const std::vector<int>& axes);
 
@@ -90,7 +100,9 @@ class Layout {
   ShardOrder order() const;
   /// "[S(0), R]", and " order {0: [1, 0]}" after it where the order is not ascending.
   std::string to_string() const;
-  friend auto operator<=>(const Layout&, const Layout&) = default;
+  friend bool operator==(const Layout& a, const Layout& b) {
+    return a.count_ == b.count_ && a.packed() == b.packed();
+  }
 
  private:
   struct Slot {
@@ -98,11 +110,13 @@ class Layout {
     std::uint32_t depth : 3 = 0;
     std::uint32_t value : 7 = 0;               ///< the dim, or the reduction
     std::uint32_t cut : Cut::kNumberBits = 0;  ///< its number; 0: as torch.chunk cuts
-    friend auto operator<=>(const Slot&, const Slot&) = default;
   };
   static constexpr auto kShard = static_cast<std::uint32_t>(Placement::Kind::shard);
   static constexpr int kMostDims = 1 << 7;
   static Slot slot_of(const Placement& placement);
+  /// Whatever its depth is: a shard becomes the innermost one.
+  void put(std::size_t axis, Slot next);
+  Chunk ragged_chunk(std::size_t axis, std::int64_t n, int parts, int index) const;
   Placement::Kind kind(std::size_t axis) const {
     return static_cast<Placement::Kind>(slots_[axis].kind);
   }

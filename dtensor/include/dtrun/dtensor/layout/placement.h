@@ -55,11 +55,11 @@ class Placement {
   friend Placement Replicate();
   friend Placement Partial(ReduceOp op);
   Placement(Kind kind, int dim, ReduceOp op, base::Counted<Cut> cut = {})
-      : kind_(kind), dim_(dim), op_(op), cut_(std::move(cut)) {}
-  Kind kind_;
-  int dim_;
-  ReduceOp op_;
+      : cut_(std::move(cut)), dim_(dim), kind_(kind), op_(op) {}
   base::Counted<Cut> cut_;  ///< equal ones are one
+  int dim_;
+  Kind kind_;
+  ReduceOp op_;
 };
 
 inline Placement Shard(int dim) {
