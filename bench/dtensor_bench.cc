@@ -90,6 +90,24 @@ Case redistribution(const std::string& kind, std::int64_t bytes) {
   return result;
 }
 
+/// Rows of the first half of the ranks go to the second half; bare, each sends its own to one.
+Case to_other_half(std::int64_t bytes) {
+  const int ranks = dist::get_world_size(), half = ranks / 2, rank = dist::get_rank();
+  std::vector<int> first, second;
+  for (int i = 0; i < ranks; ++i) (i < half ? first : second).push_back(i);
+  const DeviceMesh from("cpu", first), to("cpu", second);
+  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(bytes / 4)));
+  const Tensor x = randn({side, side}, {1}, from, {Shard(0)});
+  const LocalTensor local = x.local();
+  const auto bare = [=] {
+    const ProcessGroup& world = dist::world();
+    if (rank < half) return world.send(local, rank + half);
+    world.recv(tensors::empty({side / half, side}), rank - half);
+  };
+  // PyTorch refuses it.
+  return {"half-half", "- " + std::to_string(side), [=] { x.redistribute(to, {Shard(0)}); }, bare};
+}
+
 /// Both factors and the product cut along all axes of the mesh, each of them another dim.
 Case product(const std::vector<int>& mesh_shape, std::int64_t side) {
   const DeviceMesh mesh = dist::init_device_mesh("cpu", mesh_shape);
@@ -120,7 +138,7 @@ void compare(const Case& what, int rounds, Peers& peers) {
     own = std::min(own, time_calls(what.own, calls));
     if (what.bare) bare = std::min(bare, time_calls(what.bare, calls));
     dist::barrier();
-    if (peers.torch) {
+    if (peers.torch && what.name == what.question.substr(0, what.question.find(' '))) {
       const std::optional<double> took = peers.torch->time(what.question);
       theirs = std::min(theirs, slowest_rank(took.value_or(infinity)));
     }
@@ -188,6 +206,9 @@ int main(int argc, char** argv) {
   for (const std::int64_t bytes : sizes)
     for (const char* kind : {"S0-S1", "S0-R", "P-S0", "P-R"})
       compare(redistribution(kind, bytes), rounds, peers);
+  if (ranks % 2 == 0) {
+    for (const std::int64_t bytes : sizes) compare(to_other_half(bytes), rounds, peers);
+  }
   for (const std::int64_t side : sides) {
     compare(product({ranks}, side), rounds, peers);
     if (ranks % 2 == 0) compare(product({2, ranks / 2}, side), rounds, peers);
