@@ -9,6 +9,7 @@
 
 #include "dtensor/gradient_check.h"
 #include "dtensor/refusal.h"
+#include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/views.h"
@@ -358,6 +359,22 @@ TEST(IndexTest, PositionsMayBeOfI32) {
   EXPECT_TRUE(equal(scatter_add(x, 1, narrow_column, x), scatter_add(x, 1, column, x)));
   expect_refused([&] { index(x, at.to(DType::u8)); }, "with uint8 positions");
   expect_refused([&] { one_hot(narrow); }, "one_hot with int32");
+}
+
+TEST(IndexTest, OneRowOfACutDimIsGivenByWhoHasIt) {
+  for (const int row : {0, 3, -1}) {
+    expect_right([&](const Tensor& x) { return x.select(0, row); }, {5, 4});
+    expect_right([&](const Tensor& x) { return x.select(1, row) * x.select(0, 0).sum(); }, {5, 4});
+  }
+  test::run_ranks(3, [](const collectives::ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    const Tensor x = ones({4, 2}, mesh, {Shard(0)});
+    const CommCounter counter;
+    EXPECT_EQ(x[3].placements(), Placements{Partial()});
+    EXPECT_EQ(pad(x.t(), {0, 0, 1, 1}).placements(), Placements{Shard(1)});
+    EXPECT_EQ(counter.get_total_counts(), 0);
+    EXPECT_EQ(x[3].to_vector(), (std::vector<double>{1, 1}));
+  });
 }
 
 TEST(IndexTest, EdgesAreThoseOfPyTorch) {

@@ -163,8 +163,9 @@ constexpr Op<Pads, Number> kPad{
         [](Rules& r, Metas in, const Pads& a) {
           const int rank = static_cast<int>(in[0].shape.size());
           std::vector<int> padded;
-          for (int i = 0; i < static_cast<int>(a.sizes.size()) / 2; ++i) {
-            padded.push_back(rank - 1 - i);
+          for (std::size_t i = 0; i + 1 < a.sizes.size(); i += 2) {
+            if (a.sizes[i] != 0 || a.sizes[i + 1] != 0)
+              padded.push_back(rank - 1 - static_cast<int>(i / 2));
           }
           whole_along(r, in[0].shape, padded);
         },

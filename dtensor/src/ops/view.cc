@@ -7,6 +7,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/view_arguments.h"
+#include "move/neutral.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -53,6 +54,28 @@ LocalTensor sliced(const LocalTensor& tensor, const Range& a) {
   return tensor.slice(a.dim, a.of.first, a.of.end, a.of.step);
 }
 Tensor sliced(const Tensor& tensor, const Range& a);
+
+/// More than one rank has places of the dim.
+bool is_dealt_along(const Spec& spec, int dim) {
+  const Layout& layout = spec.layout();
+  const DeviceMesh mesh = spec.mesh();
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+    if (layout.is_shard(axis) && layout.dim(axis) == dim && mesh.shape()[axis] > 1) return true;
+  }
+  return false;
+}
+
+/// Of a part of a distributed tensor. Where the dim is cut, the range is one place, and who does
+/// not have it gives what leaves a sum as it is.
+LocalTensor row_of_part(const LocalTensor& part, const Range& a, const Site& site) {
+  const auto dim = static_cast<std::size_t>(a.dim);
+  const Spec& whole = site.inputs[0];
+  if (!is_dealt_along(whole, a.dim)) return sliced(part, a);
+  const std::int64_t place = a.of.first - whole.local_box().offsets[dim];
+  if (place < 0 || place >= part.shape()[dim])
+    return neutral_like(part, site.output.local_box().shape, ReduceOp::sum);
+  return part.narrow(a.dim, place, 1).clone();
+}
 
 Meta sized(Metas in, const Sizes& a) {
   return {a.sizes, in[0].dtype};
@@ -258,8 +281,16 @@ constexpr Op<Range> kSlice{
           meta.shape[static_cast<std::size_t>(a.dim)] = a.of.size();
           return meta;
         },
-    .rules = [](Rules& r, Metas, const Range& a) { r.all_but(a.dim).cut_all().linear(0); },
-    .local = [](Locals in, const Range& a, const None&, const Site&) { return sliced(in[0], a); },
+    .rules =
+        [](Rules& r, Metas, const Range& a) {
+          r.all_but(a.dim).cut_all().linear(0);
+          // One row: whoever has it gives it.
+          if (a.of.size() == 1) r.also({Shard(a.dim)}, Partial());
+        },
+    .local =
+        [](Locals in, const Range& a, const None&, const Site& site) {
+          return site.output ? row_of_part(in[0], a, site) : sliced(in[0], a);
+        },
     .backward = [](const Context<Range, None>& c) -> Tensors {
       const Range& range = c.attributes();
       const std::int64_t size = c.shape(0)[static_cast<std::size_t>(range.dim)];
