@@ -39,6 +39,31 @@ class Nested(nn.Module):
         return self.head(self.norm(x))
 
 
+class Attention(nn.Module):
+    """Of the input to a part of itself, with masks."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(8, 2)
+        self.padding = torch.tensor([[False, False, True], [False, True, False]])
+        self.pairs = torch.tensor([[False, True, False]] * 3 + [[False, False, False]])
+
+    def forward(self, x):
+        some = x[:3]
+        masks = dict(need_weights=False, key_padding_mask=self.padding, attn_mask=self.pairs)
+        added = dict(need_weights=False, attn_mask=torch.arange(24.0, dtype=torch.float64).view(4, 2, 3).transpose(0, 1).repeat_interleave(2, 0))
+        return self.inner(x, some, some * 2, **masks)[0] + self.inner(x, some, some, **added)[0]
+
+
+class Alone(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(6, 3, **options)
+
+    def forward(self, x):
+        return self.inner(x, x, x, need_weights=False)[0]
+
+
 def floats(*shape):
     return torch.randn(shape, dtype=torch.float64)
 
@@ -70,6 +95,9 @@ CASES = {
     ),
     "flatten": (lambda: nn.Flatten(), lambda: floats(2, 3, 4)),
     "flatten_some": (lambda: nn.Flatten(0, 1), lambda: floats(2, 3, 4)),
+    "attention": (Attention, lambda: floats(4, 2, 8)),
+    "attention_batch_first": (lambda: Alone(batch_first=True, bias=False), lambda: floats(2, 5, 6)),
+    "attention_one_sample": (Alone, lambda: floats(5, 6)),
     "sequential": (lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), lambda: floats(3, 4)),
 }
 
@@ -95,7 +123,7 @@ def case(name, make, make_input):
     (output * weights).sum().backward()
     return {
         "name": name,
-        "text": repr(module),
+        "text": repr(module).replace("NonDynamicallyQuantizableLinear", "Linear"),
         "eval": not module.training,
         "state": [{"name": key, **tensor(value)} for key, value in module.state_dict().items()],
         "input": tensor(given),

@@ -19,6 +19,7 @@
 #include "dtrun/dtensor/nn/init.h"
 #include "dtrun/dtensor/nn/linear.h"
 #include "dtrun/dtensor/nn/module.h"
+#include "dtrun/dtensor/nn/multihead_attention.h"
 #include "dtrun/dtensor/nn/norms.h"
 #include "dtrun/dtensor/ops/attention.h"
 #include "dtrun/dtensor/ops/basic.h"

@@ -14,6 +14,7 @@
 #include "dtrun/dtensor/nn/conv2d.h"
 #include "dtrun/dtensor/nn/embedding.h"
 #include "dtrun/dtensor/nn/linear.h"
+#include "dtrun/dtensor/nn/multihead_attention.h"
 #include "dtrun/dtensor/nn/norms.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
@@ -165,6 +166,27 @@ TEST(DistributeModuleTest, AConvolutionalNetworkGivesTheSameOnCutSamples) {
       for (std::size_t n = 0; n < found.size(); ++n)
         EXPECT_NEAR(found[n], expected[n], 1e-4 * (1 + std::abs(expected[n])));
     }
+  });
+}
+
+TEST(DistributeModuleTest, AttentionGivesTheSameOnCutSamples) {
+  const auto make = [] {
+    manual_seed(2);
+    return MultiheadAttention(6, 2, {.batch_first = true, .is_causal = true, .dtype = DType::f64});
+  };
+  const Tensor x = randn({4, 5, 6}, RandomKey{.seed = 3}, {.dtype = DType::f64});
+  const auto gradients_of = [&](const MultiheadAttention& model) {
+    mean(square(model(x))).backward();
+    Tensors gradients;
+    for (const Tensor& parameter : model->parameters()) gradients.push_back(parameter.grad());
+    return gradients;
+  };
+  const Tensors expected = gradients_of(make());
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const MultiheadAttention model = make();
+    distribute_module(*model, mesh, {.input = cut_samples});
+    expect_near(gradients_of(model), expected);
   });
 }
 

@@ -10,6 +10,7 @@
 #include "dtrun/dtensor/nn/embedding.h"
 #include "dtrun/dtensor/nn/init.h"
 #include "dtrun/dtensor/nn/linear.h"
+#include "dtrun/dtensor/nn/multihead_attention.h"
 #include "dtrun/dtensor/nn/norms.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/random.h"
@@ -102,6 +103,9 @@ TEST(LayersTest, ListsGiveTheirModulesByNumber) {
 TEST(LayersTest, WhatCannotBeMadeIsRefusedAtOnce) {
   expect_refused([] { Conv2d(3, 4, 3, {.groups = 2}); }, "a divisor of both");
   expect_refused([] { Embedding(3, 4, {.padding_idx = 3}); }, "one from 0 to 2");
+  expect_refused([] { MultiheadAttention(6, 4); }, "6 numbers in 4 heads");
+  const MultiheadAttention attention(6, 2);
+  expect_refused([&] { attention(ones({2, 6}), ones({2, 6})); }, "called with 2 tensors");
 }
 
 }  // namespace

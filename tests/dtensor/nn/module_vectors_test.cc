@@ -10,6 +10,7 @@
 #include "dtrun/dtensor/nn/conv2d.h"
 #include "dtrun/dtensor/nn/embedding.h"
 #include "dtrun/dtensor/nn/linear.h"
+#include "dtrun/dtensor/nn/multihead_attention.h"
 #include "dtrun/dtensor/nn/norms.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/elementwise.h"
@@ -34,6 +35,26 @@ struct Nested : Module {
     for (std::int64_t i = 0; i < 3; ++i) x = x + relu((*layers)[i](x));
     return head(norm(x));
   }
+};
+
+struct Attention : Module {
+  MultiheadAttention inner = register_module("inner", MultiheadAttention(8, 2));
+  Tensor forward(const Tensor& x) override {
+    const Tensor some = x.narrow(0, 0, 3);
+    const Tensor padding = tensor({{false, false, true}, {false, true, false}});
+    const Tensor pairs = tensor(
+        {{false, true, false}, {false, true, false}, {false, true, false}, {false, false, false}});
+    const Tensor added = arange(24).to(DType::f64).view({4, 2, 1, 3}).expand({4, 2, 2, 3});
+    return inner(x, some, some * 2, padding, pairs) +
+           inner(x, some, some, Tensor(), added.permute({1, 2, 0, 3}).reshape({4, 4, 3}));
+  }
+};
+
+struct Alone : Module {
+  explicit Alone(MultiheadAttentionOptions options)
+      : inner(register_module("inner", MultiheadAttention(6, 3, options))) {}
+  Tensor forward(const Tensor& x) override { return inner(x); }
+  MultiheadAttention inner;
 };
 
 template <typename Holder>
@@ -79,6 +100,14 @@ const std::map<std::string, Make>& makers() {
        }},
       {"flatten", [] { return made(Flatten()); }},
       {"flatten_some", [] { return made(Flatten(0, 1)); }},
+      {"attention", [] { return made(ModuleHolder<Attention>()); }},
+      {"attention_batch_first",
+       [] {
+         return made(
+             ModuleHolder<Alone>(MultiheadAttentionOptions{.bias = false, .batch_first = true}));
+       }},
+      {"attention_one_sample",
+       [] { return made(ModuleHolder<Alone>(MultiheadAttentionOptions{})); }},
       {"sequential", [] { return made(Sequential(Linear(4, 8), ReLU(), Linear(8, 2))); }},
   };
   return kMakers;

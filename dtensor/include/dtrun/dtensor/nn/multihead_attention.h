@@ -1,0 +1,56 @@
+// MultiheadAttention: torch.nn.MultiheadAttention. Samples may be cut. Its weight for queries, keys
+// and values is one, whose rows cannot be cut by heads: a model whose heads are shared between
+// ranks has a Linear for each of the three.
+#pragma once
+
+#include "dtrun/dtensor/nn/linear.h"
+
+namespace dtrun::dtensor::nn {
+
+struct MultiheadAttentionOptions {
+  double dropout = 0;  ///< of the weights, in training
+  bool bias = true;
+  bool batch_first = false;  ///< [samples, positions, embed_dim], else [positions, samples, ...]
+  bool is_causal = false;    ///< a query sees the keys up to its own position; no attn_mask then
+  DType dtype = DType::f32;
+  Device device = tensors::kCpu;
+};
+
+class MultiheadAttentionModule : public Module {
+ public:
+  /// @throws Error kInvalidArgument where the heads do not divide embed_dim
+  MultiheadAttentionModule(std::int64_t embed_dim, std::int64_t num_heads,
+                           MultiheadAttentionOptions options = {});
+  /// Of the input to itself.
+  Tensor forward(const Tensor& input) override;
+  /// query, key, value, and, where they are wanted, key_padding_mask [samples, keys] and attn_mask
+  /// [queries, keys] or [samples * heads, queries, keys]; undefined: none. bool: true is not seen,
+  /// as in PyTorch; floating point: added to the scores. Without samples all lose that dim.
+  /// @return the result alone: the weights are not stored
+  Tensors forward_all(const Tensors& inputs) override;
+  /// As PyTorch's: xavier_uniform_, biases 0.
+  void reset_parameters() const;
+
+  const std::int64_t embed_dim;
+  const std::int64_t num_heads;
+  const MultiheadAttentionOptions options;
+  const Tensor in_proj_weight;  ///< [3 * embed_dim, embed_dim]: of queries, keys and values
+  const Tensor in_proj_bias;    ///< [3 * embed_dim], or undefined
+  const Linear out_proj;
+
+ private:
+  Tensor attend(const Tensors& qkv, const Tensor& key_padding_mask, const Tensor& attn_mask) const;
+  /// Of scaled_dot_product_attention's meaning. @param sizes samples, queries, keys
+  Tensor joint_mask(const Tensor& key_padding_mask, const Tensor& attn_mask,
+                    const Shape& sizes) const;
+};
+
+class MultiheadAttention : public ModuleHolder<MultiheadAttentionModule> {
+ public:
+  using ModuleHolder::ModuleHolder;
+  MultiheadAttention(std::int64_t embed_dim, std::int64_t num_heads,
+                     MultiheadAttentionOptions options = {})
+      : ModuleHolder(std::make_shared<MultiheadAttentionModule>(embed_dim, num_heads, options)) {}
+};
+
+}  // namespace dtrun::dtensor::nn
