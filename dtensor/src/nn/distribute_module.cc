@@ -2,6 +2,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "nn/name_list.h"
 
@@ -16,15 +17,18 @@ void Module::distribute_parameter(const std::string& name, const DeviceMesh& mes
                                   const Placements& placements, Tensor::Site site) {
   for (const Owned& owned : owned_) {
     if (owned.name != name || !owned.tensor.defined()) continue;
-    if (owned.tensor.is_distributed()) {
+    const Tensor& tensor = owned.tensor;
+    if (tensor.is_distributed()) {
+      // A tensor that several modules have.
+      if (tensor.spec() == make_spec(mesh, placements, tensor.shape(), tensor.dtype())) return;
       throw Error(ErrorCode::kInvalidArgument,
-                  "distribute_parameter(\"" + name + "\") of " + this->name() + ", which is " +
-                      owned.tensor.spec().to_string(),
+                  "distribute_parameter(\"" + name + "\") of " + this->name() + " as " +
+                      placements_to_string(placements) + ", which is " + tensor.spec().to_string(),
                   "it is distributed already", "redistribute() and set_data() lay it out anew");
     }
     const NoGrad no_grad;
-    if (owned.tensor.requires_grad()) owned.tensor.set_grad({});
-    owned.tensor.set_data(distribute_tensor(owned.tensor.detach(), mesh, placements, {}, site));
+    if (tensor.requires_grad()) tensor.set_grad({});
+    tensor.set_data(distribute_tensor(tensor.detach(), mesh, placements, {}, site));
     return;
   }
   std::vector<std::string> names;

@@ -2,12 +2,33 @@
 
 #include <cmath>
 
+#include "dtrun/base/error.h"
 #include "dtrun/dtensor/nn/init.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/rows.h"
 #include "nn/python_text.h"
 
 namespace dtrun::dtensor::nn {
+
+namespace {
+
+const Tensor& checked_weight(const Tensor& weight, const Tensor& bias) {
+  const bool fits = weight.dim() == 2 && (!bias.defined() || bias.shape() == Shape{weight.size(0)});
+  if (fits) return weight;
+  throw base::Error(
+      base::ErrorCode::kInvalidArgument,
+      "a Linear of a weight of shape " + tensors::shape_to_string(weight.shape()) +
+          (bias.defined() ? " and a bias of " + tensors::shape_to_string(bias.shape()) : ""),
+      "they are [out_features, in_features] and [out_features]", "");
+}
+
+}  // namespace
+
+LinearModule::LinearModule(const Tensor& its_weight, const Tensor& its_bias)
+    : in_features(checked_weight(its_weight, its_bias).size(1)),
+      out_features(its_weight.size(0)),
+      weight(register_parameter("weight", its_weight)),
+      bias(register_parameter("bias", its_bias)) {}
 
 LinearModule::LinearModule(std::int64_t inputs, std::int64_t outputs, LinearOptions options)
     : in_features(inputs),

@@ -24,12 +24,16 @@ namespace {
 
 void write_into(const Tensor& target, const Tensor& source) {
   const NoGrad no_grad;
-  const bool is_cut = target.is_distributed() && !source.is_distributed();
-  const Tensor numbers = source.detach();
+  if (source.is_distributed()) {
+    target.copy_(source.detach());
+    return;
+  }
+  const Tensor whole = source.detach().to(target.device());
   target.copy_(
-      is_cut ? distribute_tensor(numbers, target.device_mesh(), target.placements(),
-                                 {.source_rank = -1, .shard_order = target.spec().shard_order()})
-             : numbers);
+      target.is_distributed()
+          ? distribute_tensor(whole, target.device_mesh(), target.placements(),
+                              {.source_rank = -1, .shard_order = target.spec().shard_order()})
+          : whole);
 }
 
 /// Of what has one name on both sides, what does not fit.
@@ -83,11 +87,16 @@ IncompatibleKeys Module::load_state_dict(const StateDict& state, LoadOptions opt
   return keys;
 }
 
+Module::NamedTensors Module::parameters_and_buffers() const {
+  NamedTensors all = named_parameters();
+  for (const auto& entry : named_buffers()) all.push_back(entry);
+  return all;
+}
+
 // A tensor that stands in several places is moved once: same() goes by the handle.
 void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& change) const {
   const NoGrad no_grad;
-  NamedTensors all = named_parameters();
-  for (const auto& entry : named_buffers()) all.push_back(entry);
+  const NamedTensors all = parameters_and_buffers();
   for (const auto& [name, tensor] : all) {
     const Tensor numbers = change(tensor.detach());
     const Tensor gradient = tensor.grad();
@@ -98,6 +107,14 @@ void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& change)
 }
 
 void Module::to(Device device) {
+  const NamedTensors all = parameters_and_buffers();
+  for (const auto& [path, tensor] : all) {
+    if (!tensor.is_distributed() || tensor.device() == device) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                "to(" + device.to_string() + ") of " + name() + ", whose " + path + " lies on " +
+                    tensor.device_mesh().to_string(),
+                "a mesh is of one device type", "to() before distribute_module()");
+  }
   replace_tensors([&](const Tensor& tensor) { return tensor.to(device); });
 }
 

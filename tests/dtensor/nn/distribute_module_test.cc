@@ -169,6 +169,43 @@ TEST(DistributeModuleTest, AConvolutionalNetworkGivesTheSameOnCutSamples) {
   });
 }
 
+/// The scores are the products with the table's rows.
+struct Tied : Module {
+  Embedding table = register_module("table", Embedding(8, 4));
+  Linear head = register_module("head", Linear(table->weight));
+  Tensor forward(const Tensor& tokens) override { return head(table(tokens)); }
+};
+
+TEST(DistributeModuleTest, ATensorOfTwoModulesIsDistributedOnce) {
+  const auto gradient_of = [](const ModuleHolder<Tied>& model) {
+    mean(square(model(randint(0, 8, {6}, RandomKey{.seed = 4})))).backward();
+    return Tensors{model->table->weight.grad()};
+  };
+  const auto make = [] {
+    manual_seed(6);
+    ModuleHolder<Tied> model;
+    model->to(DType::f64);
+    return model;
+  };
+  const Tensors expected = gradient_of(make());
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    const ModuleHolder<Tied> model = make();
+    EXPECT_EQ(model->parameters().size(), 1U);
+    EXPECT_EQ(model->state_dict().size(), 2U);
+    distribute_module(*model, mesh,
+                      {.partition =
+                           [](const std::string& name, Module& module, const DeviceMesh& on) {
+                             if (!name.empty())
+                               module.distribute_parameter("weight", on, {Shard(0)});
+                           },
+                       .input = cut_samples});
+    EXPECT_TRUE(same(model->head->weight, model->table->weight));
+    EXPECT_EQ(model->head->weight.placements(), Placements{Shard(0)});
+    expect_near(gradient_of(model), expected);
+  });
+}
+
 TEST(DistributeModuleTest, AttentionGivesTheSameOnCutSamples) {
   const auto make = [] {
     manual_seed(2);
@@ -323,6 +360,8 @@ TEST(DistributeModuleTest, ASecondTimeAndAnotherMeshAreRefused) {
     expect_refused([&] { distribute_module(*linear, mesh); }, "an earlier call");
     expect_refused([&] { linear->distribute_parameter("weight", mesh, {Shard(0)}); },
                    "distributed already");
+    const Device gpu{tensors::DeviceType::cuda, 0};
+    expect_refused([&] { linear->to(gpu); }, "whose weight lies on");
     const Linear fresh(3, 3);
     expect_refused([&] { fresh->distribute_parameter("wait", mesh, {Shard(0)}); },
                    "it has weight, bias", base::ErrorCode::kNotFound);

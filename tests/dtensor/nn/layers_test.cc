@@ -103,6 +103,8 @@ TEST(LayersTest, ListsGiveTheirModulesByNumber) {
 TEST(LayersTest, WhatCannotBeMadeIsRefusedAtOnce) {
   expect_refused([] { Conv2d(3, 4, 3, {.groups = 2}); }, "a divisor of both");
   expect_refused([] { Embedding(3, 4, {.padding_idx = 3}); }, "one from 0 to 2");
+  expect_refused([] { Linear(ones({3, 2}), ones({2})); }, "a bias of [2]");
+  expect_refused([] { Linear(ones({3})); }, "a weight of shape [3]");
   expect_refused([] { MultiheadAttention(6, 4); }, "6 numbers in 4 heads");
   const MultiheadAttention attention(6, 2);
   expect_refused([&] { attention(ones({2, 6}), ones({2, 6})); }, "called with 2 tensors");

@@ -11,6 +11,8 @@
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/tensor/cuda.h"
+#include "tensor/simulated_devices.h"
 
 namespace dtrun::dtensor::nn {
 namespace {
@@ -161,6 +163,31 @@ TEST(ModuleTest, ItsTensorsStayTheSameWhenItMoves) {
   sum(model(x, x)).backward();
   EXPECT_EQ(weight.grad().dtype(), DType::f64);
   expect_refused([&] { model->to(DType::i64); }, "floating point");
+}
+
+TEST(ModuleTest, ItMovesToADeviceWithItsGradients) {
+  if (!tensors::cuda::is_built()) GTEST_SKIP() << "built without CUDA: there are no kernels";
+  const tensors::cuda::SimulatedDevices simulated;
+  const Device gpu{tensors::DeviceType::cuda, 0};
+  const ModuleHolder<TwoLayers> model;
+  const Tensor x = ones({2, 6});
+  const Tensor expected = model(x).detach();
+  sum(model(x)).backward();
+  const std::vector<double> gradient = model->up->weight.grad().to_vector();
+  model->to(gpu);
+  EXPECT_EQ(model->up->weight.device(), gpu);
+  EXPECT_EQ(model->up->weight.grad().device(), gpu);
+  EXPECT_EQ(model->up->weight.grad().to(tensors::kCpu).to_vector(), gradient);
+  model->load_state_dict(ModuleHolder<TwoLayers>(model)->state_dict());
+  const std::vector<double> found = model(x.to(gpu)).detach().to(tensors::kCpu).to_vector();
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_NEAR(found[i], expected.to_vector()[i], 1e-6);
+  // A dict of the CPU's.
+  const ModuleHolder<TwoLayers> other;
+  model->load_state_dict(other->state_dict());
+  EXPECT_EQ(model->up->weight.device(), gpu);
+  EXPECT_EQ(model->up->weight.detach().to(tensors::kCpu).to_vector(),
+            other->up->weight.detach().to_vector());
 }
 
 TEST(ModuleTest, AGraphOfWhatAParameterWasIsRefused) {

@@ -14,6 +14,9 @@ struct LinearOptions {
 class LinearModule : public Module {
  public:
   LinearModule(std::int64_t in_features, std::int64_t out_features, LinearOptions options = {});
+  /// Of tensors that are there, such as an Embedding's weight: both train the same one.
+  /// @throws Error kInvalidArgument for shapes that do not fit
+  explicit LinearModule(const Tensor& weight, const Tensor& bias = {});
   Tensor forward(const Tensor& input) override;
   /// Numbers of [-1 / sqrt(in_features), 1 / sqrt(in_features)).
   void reset_parameters() const;
@@ -30,6 +33,8 @@ class Linear : public ModuleHolder<LinearModule> {
   using ModuleHolder::ModuleHolder;
   Linear(std::int64_t in_features, std::int64_t out_features, LinearOptions options = {})
       : ModuleHolder(std::make_shared<LinearModule>(in_features, out_features, options)) {}
+  explicit Linear(const Tensor& weight, const Tensor& bias = {})
+      : ModuleHolder(std::make_shared<LinearModule>(weight, bias)) {}
 };
 
 }  // namespace dtrun::dtensor::nn

@@ -139,12 +139,13 @@ class Module {
   /// Forgets the gradients.
   void zero_grad() const;
   void requires_grad_(bool requires_grad = true) const;
+  /// @throws Error kInvalidArgument for what lies on a mesh
   void to(Device device);
   /// Floating point ones. @throws Error kInvalidArgument for another dtype
   void to(DType dtype);
   /// A parameter or buffer of this module on the mesh: the first rank's numbers, without the
   /// gradient. Collective. set_data() on the tensor takes any other layout. @throws Error
-  /// kInvalidArgument where it is distributed already, kNotFound for another name
+  /// kInvalidArgument where it is distributed otherwise already, kNotFound for another name
   void distribute_parameter(const std::string& name, const DeviceMesh& mesh,
                             const Placements& placements,
                             Tensor::Site site = Tensor::Site::current());
@@ -204,6 +205,7 @@ class Module {
   void check_name(const char* call, const std::string& name) const;
   void set_training(Mode mode);
   void replace_tensors(const std::function<Tensor(const Tensor&)>& change) const;
+  NamedTensors parameters_and_buffers() const;
   Hooks& hooks();
   void append_below(const std::string& path, std::vector<Place>& places) const;
   /// All within, as often as they stand there.
