@@ -24,4 +24,4 @@ dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test
   WITH ${operator_tables} dtensor/operator_devices.cc dtensor/operator_samples.cc DEFINITIONS DTRUN_DOCS="${PROJECT_SOURCE_DIR}/docs" DTRUN_HEADERS="${PROJECT_SOURCE_DIR}/dtensor/include"
   SOURCES ragged ragged_operators
   local_map nn/distribute_module nn/layers nn/module nn/module_vectors
-  autograd check_rule communication cross_mesh device_mesh explain failure gradient_samples mesh_slices outside_mesh tensor redistribute redistribute_vectors composed elementwise index known_wrong_results operator_vectors reduction rows random random_program ops)
+  autograd check_rule communication cross_mesh device_mesh explain failure gradient_samples mesh_slices outside_mesh tensor redistribute redistribute_vectors composed elementwise index known_wrong_results operator_vectors own_operator reduction rows random random_program ops)

@@ -29,6 +29,7 @@
 #include "dtrun/dtensor/ops/explain.h"
 #include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/ops/local_map.h"
+#include "dtrun/dtensor/ops/own_operator.h"
 #include "dtrun/dtensor/ops/products.h"
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"

@@ -1,0 +1,150 @@
+// An operator of the program's own: on every layout it is what it is on one rank.
+#include "dtrun/dtensor/ops/own_operator.h"
+
+#include <gtest/gtest.h>
+
+#include "dtensor/gradient_check.h"
+#include "dtensor/refusal.h"
+#include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/check_rule.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/products.h"
+#include "dtrun/dtensor/ops/random.h"
+#include "dtrun/dtensor/ops/reduction.h"
+#include "dtrun/tensor/ops.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+/// x[..., i, j] * w[i], by a loop over what a rank has.
+LocalTensor scaled_rows(const LocalTensors& in, const OperatorSite&) {
+  return tensors::mul(in[0], in[1].reshape({in[1].numel(), 1}));
+}
+
+const OwnOperator& scale_rows() {
+  static const OwnOperator op(
+      {.name = "scale_rows",
+       .dims = "...ij,i->...ij",
+       .rules = {"P(sum), R -> P(sum)", "R, P(sum) -> P(sum)"},
+       .kernel = scaled_rows,
+       .backward = [](const Tensors& in, const Tensor&, const Tensor& gradient) {
+         std::vector<int> others;
+         for (int dim = 0; dim < gradient.dim(); ++dim) {
+           if (dim != gradient.dim() - 2) others.push_back(dim);
+         }
+         return Tensors{scale_rows()(gradient, in[1]), sum(gradient * in[0], others)};
+       }});
+  return op;
+}
+
+/// The sum over j of x[i, j] * y[j, k], by the library's own product.
+const OwnOperator& product() {
+  static const OwnOperator op({.name = "own_product",
+                               .dims = "ij,jk->ik",
+                               .kernel = [](const LocalTensors& in, const OperatorSite&) {
+                                 return tensors::matmul(in[0], in[1]);
+                               }});
+  return op;
+}
+
+TEST(OwnOperatorTest, ValuesAndGradientsAreRightOnEveryLayout) {
+  const Tensor w = tensor({2., -1., 0.5, 3.});
+  expect_right(
+      [&](const Tensor& x) {
+        const Tensor placed_w =
+            x.is_distributed() ? distribute_tensor(w, x.device_mesh(),
+                                                   Placements(x.placements().size(), Replicate()),
+                                                   {.source_rank = -1})
+                               : w;
+        return scale_rows()(x, placed_w);
+      },
+      {4, 5});
+}
+
+TEST(OwnOperatorTest, TheOneOfTheDocumentDoes) {
+  static const OwnOperator weighted_sum(
+      {.name = "weighted_sum",
+       .dims = "...ij,j->...i",
+       .kernel = [](const LocalTensors& in,
+                    const OperatorSite&) { return tensors::matmul(in[0], in[1]); },
+       .backward =
+           [](const Tensors& in, const Tensor&, const Tensor& gradient) {
+             const Tensor rows = gradient.unsqueeze(-1) * in[0];
+             return Tensors{gradient.unsqueeze(-1) * in[1],
+                            sum(rows.reshape({-1, in[0].size(-1)}), {0})};
+           }});
+  expect_right([](const Tensor& x) { return weighted_sum(x, x.select(0, 0).select(0, 1)); },
+               {2, 3, 4});
+}
+
+TEST(OwnOperatorTest, ItsRulesAreTrue) {
+  test::run_ranks(2, [](const collectives::ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensors samples = {rand({3, 4, 5}, {1}, kDoubles), rand({4}, {2}, kDoubles)};
+    const auto checked =
+        check_rule([](const Tensors& in) { return scale_rows()(in[0], in[1]); }, samples, mesh);
+    EXPECT_EQ(checked.size(), 6U);
+    for (const CheckedRule& rule : checked) EXPECT_EQ(rule.wrong, "") << rule.rule;
+  });
+}
+
+TEST(OwnOperatorTest, ALetterThatTheResultLacksIsSummedWithoutCommunication) {
+  test::run_ranks(4, [](const collectives::ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    const Tensor a = randn({6, 8}, {1}, kDoubles), b = randn({8, 4}, {2}, kDoubles);
+    const Tensor x = distribute_tensor(a, mesh, {Shard(0), Shard(1)}, {.source_rank = -1});
+    const Tensor y = distribute_tensor(b, mesh, {Replicate(), Shard(0)}, {.source_rank = -1});
+    const CommCounter counter;
+    const Tensor z = product()(x, y);
+    EXPECT_EQ(counter.get_total_counts(), 0);
+    EXPECT_EQ(z.placements(), (Placements{Shard(0), Partial()}));
+    EXPECT_LT(max(abs(z - matmul(x, y))).item(), 1e-12);
+  });
+}
+
+TEST(OwnOperatorTest, AKernelMayKnowWhereItsPartLies) {
+  const OwnOperator positions(
+      {.name = "row_numbers",
+       .dims = "ij->i",
+       .whole = "j",
+       .kernel = [](const LocalTensors& in, const OperatorSite& site) {
+         const std::int64_t first = site.output ? site.output.local_box().offsets[0] : 0;
+         const std::int64_t rows = in[0].shape()[0];
+         return tensors::arange(static_cast<double>(first), static_cast<double>(first + rows), 1,
+                                {.dtype = in[0].dtype()});
+       }});
+  test::run_ranks(3, [&](const collectives::ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    for (const Placement& placement : {Shard(0), Shard(1), Replicate()}) {
+      const Tensor numbers = positions(ones({7, 3}, mesh, {placement}));
+      EXPECT_EQ(numbers.to_vector(), (std::vector<double>{0, 1, 2, 3, 4, 5, 6}));
+      EXPECT_FALSE(numbers.placements()[0].is_partial());
+    }
+  });
+}
+
+TEST(OwnOperatorTest, WhatContradictsItselfIsRefused) {
+  const auto kernel = [](const LocalTensors& in, const OperatorSite&) { return in[0]; };
+  const auto defined = [&](const std::string& dims, const std::string& whole = "",
+                           const std::vector<std::string>& rules = {}) {
+    return OwnOperator(
+        {.name = "odd", .dims = dims, .whole = whole, .rules = rules, .kernel = kernel});
+  };
+  expect_refused([&] { defined("ij"); }, "there is no \"->\"");
+  expect_refused([&] { defined("ii->i"); }, "one tensor has 'i' twice");
+  expect_refused([&] { defined("i1->i"); }, "'1' is no letter");
+  expect_refused([&] { defined("ij->i", "k"); }, "no operand has 'k' of whole");
+  expect_refused([&] { defined("i->i", "", {"R, R -> R"}); }, "2 operands, and the operator 1");
+  expect_refused([&] { defined("i->i", "", {"R, "}); }, "there is no \"->\"");
+  expect_refused([] { OwnOperator({.name = "none", .dims = "i->i"}); }, "has no kernel");
+  expect_refused([&] { defined("i,i->i")(ones(2)); }, "was called with 1 operands");
+  expect_refused([&] { defined("ij->ij")(ones(2)); }, "an operand of 1 dims");
+  expect_refused([&] { defined("i,i->i")(ones(2), ones(3)); }, "do not fit");
+  expect_refused([&] { defined("i->ik")(ones(2)); }, "define `result`, too");
+  expect_refused([&] { defined("ij->i")(ones(2, 3)); }, "this rank's part is f32[2]");
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
