@@ -2,14 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
+#include <optional>
 
 #include "dtensor/catalogue.h"
+#include "dtensor/ragged_catalogue.h"
 #include "dtensor/refusal.h"
 #include "dtensor/vector_tensor.h"
-#include "dtrun/dtensor/layout/notation.h"
-#include "dtrun/dtensor/layout/sharding_picture.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
@@ -23,171 +21,6 @@ namespace {
 
 using collectives::ProcessGroup;
 using tensors::Shape;
-using Sizes = std::vector<std::int64_t>;
-
-void expect_named(const std::function<void()>& call, const std::vector<std::string>& words) {
-  for (const std::string& word : words) expect_refused(call, word);
-}
-
-/// All on the last rank; none on the first, then as torch.chunk; one each, the rest on the second.
-std::vector<Sizes> cuts_of(std::int64_t n, int parts) {
-  const auto ranks = static_cast<std::size_t>(parts);
-  Sizes last(ranks, 0), late(ranks, 0), second(ranks, 0);
-  last.back() = n;
-  for (int i = 1; i < parts; ++i)
-    late[static_cast<std::size_t>(i)] = chunk_of(n, parts - 1, i - 1).size;
-  std::int64_t left = n;
-  for (std::size_t i = 0; i < ranks; ++i) {
-    second[i] = std::min<std::int64_t>(left, 1);
-    left -= second[i];
-  }
-  second[ranks > 1 ? 1 : 0] += left;
-  return {last, late, second};
-}
-
-/// Every legal layout with `cuts` ways to cut a dim raggedly, and what keeps their sizes.
-struct RaggedLayouts {
-  std::vector<Layout> layouts;
-  std::vector<Placements> held;
-};
-RaggedLayouts ragged_layouts(const Shape& shape, const std::vector<int>& mesh, std::size_t cuts,
-                             const Placements& others) {
-  std::vector<Placements> rows = {{}};
-  for (const int parts : mesh) {
-    Placements choices = others;
-    for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-      choices.push_back(Shard(static_cast<int>(dim)));
-      for (std::size_t i = 0; i < cuts; ++i)
-        choices.push_back(Shard(static_cast<int>(dim), cuts_of(shape[dim], parts)[i]));
-    }
-    std::vector<Placements> longer;
-    for (const Placements& row : rows) {
-      for (const Placement& choice : choices) {
-        longer.push_back(row);
-        longer.back().push_back(choice);
-      }
-    }
-    rows = std::move(longer);
-  }
-  RaggedLayouts all;
-  for (const Placements& row : rows) {
-    for (const Layout& ordered : all_orders(Layout(row))) {
-      try {
-        const Layout layout = make_layout(shape, mesh, row, ordered.order());
-        if (std::ranges::find(all.layouts, layout) != all.layouts.end()) continue;
-        all.layouts.push_back(layout);
-        all.held.push_back(row);
-      } catch (const base::Error&) {
-        continue;  // one that is not the outermost
-      }
-    }
-  }
-  return all;
-}
-
-TEST(RaggedTest, EqualSizesAreOneCutAndSizesOfTorchChunkAreNone) {
-  EXPECT_EQ(Shard(0, {3, 0, 5}), Shard(0, {3, 0, 5}));
-  EXPECT_NE(Shard(0, {3, 0, 5}), Shard(0, {3, 5, 0}));
-  EXPECT_NE(Shard(0, {3, 0, 5}), Shard(1, {3, 0, 5}));
-  EXPECT_NE(Shard(0, {3, 0, 5}), Shard(0));
-  EXPECT_TRUE(Shard(0, {3, 0, 5}).is_shard(0));
-  EXPECT_EQ(Shard(0, {3, 0, 5}).sizes(), (Sizes{3, 0, 5}));
-  const Layout chunked = make_layout({8}, {3}, {Shard(0, {3, 3, 2})});
-  EXPECT_EQ(chunked, make_layout({8}, {3}, {Shard(0)}));
-  EXPECT_FALSE(chunked.is_ragged());
-  const Placements ragged = {Shard(-1, {3, 0, 5})};
-  const Layout layout = make_layout({2, 8}, {3}, ragged);
-  EXPECT_TRUE(layout.is_ragged(0));
-  EXPECT_EQ(layout[0], Shard(1, {3, 0, 5}));
-  EXPECT_EQ(layout.to_string(), "[S(1: 3,0,5)]");
-}
-
-TEST(RaggedTest, IsReadAsItIsWritten) {
-  EXPECT_EQ(Shard(0, {3, 0, 5}).to_string(), "S(0: 3,0,5)");
-  EXPECT_EQ(Shard(0, {3, 0, 5}).repr(), "Shard(dim=0, sizes=[3, 0, 5])");
-  EXPECT_EQ(Placement::parse("S(0: 3,0,5)"), Shard(0, {3, 0, 5}));
-  EXPECT_EQ(Placement::parse("S(-1:3, 0, 5)"), Shard(-1, {3, 0, 5}));
-  for (const char* bad : {"S(0:)", "S(0: 3,,5)", "S(0: 3,x)", "S(0: 3,5,)", "S(:3)"})
-    EXPECT_THROW(Placement::parse(bad), base::Error) << bad;
-  const Placements held = {Shard(0, {3, 0, 5}), Shard(0)};
-  const Layout layout = make_layout({8, 4}, {3, 2}, held);
-  for (const char* text : {"[S(0: 3,0,5), S(0)]", "Shard(0, {3, 0, 5}), Shard(0)",
-                           "[Shard(dim=0, sizes=[3, 0, 5]), Shard(dim=0)]"}) {
-    EXPECT_EQ(parse_layout(text, {8, 4}, {3, 2}), layout) << text;
-  }
-  EXPECT_THROW(sharding_sequence(layout, 2), base::Error);
-}
-
-TEST(RaggedTest, WhatDoesNotFitIsNamed) {
-  expect_named([] { Shard(0, {3, -1}); }, {"-1", "{3, -1}"});
-  expect_named([] { Shard(0, Sizes{}); }, {"a size for each rank"});
-  expect_named([] { Shard(0, {INT64_MAX, 1}); }, {"1 of the elements"});
-  expect_named(
-      [] {
-        make_layout({8}, {3}, {Shard(0, {3, 5})});
-      },
-      {"S(0: 3,5)", "2 sizes", "3 ranks"});
-  expect_named([] { make_layout({8}, {2}, {Shard(0, {3, 4})}); }, {"add up to 7", "8 elements"});
-  expect_named([] { make_layout({8}, {2}, {Shard(0, {4, 3})}); }, {"add up to 7"});
-  expect_named([] { make_layout({8}, {2}, {Shard(1, {3, 5})}); }, {"dim"});
-  expect_named(
-      [] {
-        make_layout({8}, {2, 2}, {Shard(0), Shard(0, {3, 5})});
-      },
-      {"axis 1", "axis 0", "{0: [1, ...]}"});
-  EXPECT_NO_THROW(make_layout({8}, {2, 2}, {Shard(0), Shard(0, {3, 5})}, {{0, {1, 0}}}));
-  expect_named(
-      [] {
-        make_layout({8}, {2, 2}, {Shard(0, {1, 7}), Shard(0, {3, 5})});
-      },
-      {"one has sizes"});
-}
-
-TEST(RaggedTest, AMillionCutsOneAfterAnotherLeaveMemoryFlat) {
-  const std::size_t before = Cut::kept();
-  for (std::int64_t i = 0; i < 1'000'000; ++i) Shard(0, {i, 3, 1});
-  EXPECT_LE(Cut::kept(), before + 5000);
-  const Placement kept = Shard(0, {5, 0, 1});
-  for (std::int64_t i = 0; i < 20'000; ++i) Shard(0, {i, 4, 1});
-  EXPECT_EQ(kept, Shard(0, {5, 0, 1}));
-  EXPECT_EQ(kept.sizes(), (Sizes{5, 0, 1}));
-}
-
-TEST(RaggedTest, ThreadsThatMakeAndDropTheSameCutsReadTheRightSizes) {
-  std::vector<std::thread> threads;
-  std::atomic<int> wrong = 0;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&] {
-      for (std::int64_t i = 0; i < 30'000; ++i) {
-        const Placement mine = Shard(0, {i % 9000, 7, 1});
-        const Layout layout({mine});
-        const Placement again = layout[0];
-        if (again.sizes()[0] != i % 9000 || again != mine) ++wrong;
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(wrong, 0);
-}
-
-TEST(RaggedTest, PartsAreDisjointAndCover) {
-  const std::vector<int> mesh = {3, 2};
-  for (const Shape& shape : std::vector<Shape>{{8, 5}, {1, 7}, {0, 2}}) {
-    const RaggedLayouts all = ragged_layouts(shape, mesh, 3, {Replicate()});
-    for (const Layout& layout : all.layouts) {
-      PlanSimulator simulator(shape, mesh);
-      std::vector<int> owners(static_cast<std::size_t>(tensors::numel(shape)), 0);
-      int copies = 1;
-      for (std::size_t a = 0; a < mesh.size(); ++a) copies *= layout.is_shard(a) ? 1 : mesh[a];
-      for (int rank = 0; rank < 6; ++rank) {
-        PlanSimulator::for_each_index(simulator.box_of(rank, layout),
-                                      [&](const Shape& index) { ++owners[simulator.flat(index)]; });
-      }
-      EXPECT_TRUE(std::ranges::all_of(owners, [&](int n) { return n == copies; }))
-          << layout.to_string();
-    }
-  }
-}
 
 bool any_partial(const Layout& layout) {
   return std::ranges::any_of(layout.placements(),
@@ -268,9 +101,9 @@ TEST(RaggedTest, UnevenPartsGivenToFromLocalAreOneTensor) {
     EXPECT_EQ(difference(made.to_local(), part, {0, 0}), "");
     EXPECT_EQ(zeros({3, 14}, mesh, ragged).to_local().shape(), part.shape());
     EXPECT_THROW(DTensor::from_local(whole, mesh, ragged), base::Error);
-    expect_named([&] { DTensor::from_local(part, mesh, {Shard(1)}, {.run_check = true}); },
-                 {"Shard(dim, {sizes})"});
-    expect_named(
+    expect_refused([&] { DTensor::from_local(part, mesh, {Shard(1)}, {.run_check = true}); },
+                   {"Shard(dim, {sizes})"});
+    expect_refused(
         [&] {
           DTensor::from_local(part.narrow(1, 0, 2 + rank % 2), mesh, {Shard(1)},
                               {.shape = {3, 14}, .has_shape = true, .run_check = true});
@@ -365,11 +198,20 @@ TEST(RaggedTest, AnotherCutTakesOneExchangeOfTheRowsThatDiffer) {
   });
 }
 
-TEST(RaggedTest, PicturesShowTheSizes) {
-  const Placements held = {Shard(0, {3, 0, 5})};
-  const std::string picture = sharding_text({{8, 4}, {3}, make_layout({8, 4}, {3}, held)});
-  for (const char* text : {"S(0: 3,0,5)", "0:3", "3:8"})
-    EXPECT_NE(picture.find(text), std::string::npos) << picture;
+TEST(RaggedTest, AnExplanationIsReadLongAfterItsTensorsHaveGone) {
+  test::run_ranks(3, [](const ProcessGroup& group) {
+    std::optional<PlanExplanation> way;
+    CallsExplanation calls;
+    {
+      const DeviceMesh mesh(group, {3});
+      const DTensor x = distribute_tensor(global_tensor({8, 4}), mesh, {Shard(0, {3, 0, 5})});
+      way = explain(x, {Shard(0, {7, 1, 0})});
+      calls = explain([&] { x.redistribute({Shard(0, {6, 1, 1})}); });
+    }
+    for (std::int64_t i = 0; i < 20'000; ++i) Shard(0, {i, 31, 4});
+    EXPECT_NE(way->to_string().find("S(0: 7,1,0)"), std::string::npos);
+    EXPECT_NE(calls.to_string().find("S(0: 6,1,1)"), std::string::npos) << calls;
+  });
 }
 
 }  // namespace

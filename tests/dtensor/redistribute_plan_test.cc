@@ -8,6 +8,7 @@
 
 #include "dtensor/layout_catalogue.h"
 #include "dtensor/plan_simulator.h"
+#include "dtensor/ragged_catalogue.h"
 #include "dtensor/vector_layout.h"
 #include "dtrun/dtensor/plan/traffic.h"
 
@@ -109,6 +110,26 @@ TEST(RedistributePlanTest, EveryPairIsRightWhereBytesCostSoMuchThatPlansTakeDeto
   const CostModel costs{.links = slow};
   expect_all_pairs_right({2, 3}, {{7, 3}, {3, 5, 2}}, {ReduceOp::sum, ReduceOp::avg}, costs);
   expect_all_pairs_right({2, 2, 2}, {{7, 3}}, {ReduceOp::sum}, costs);
+}
+
+TEST(RedistributePlanTest, EveryPairOfRaggedLayoutsIsRightAtAnyCost) {
+  const std::vector<LinkRate> slow(3, {1e-6, 1}), quick(3, {1, 1e300});
+  for (const CostModel& costs :
+       {CostModel{}, CostModel{.links = slow}, CostModel{.links = quick}}) {
+    const auto expect_all = [&](const Shape& shape, const std::vector<int>& mesh, std::size_t cuts,
+                                const Placements& others) {
+      const RaggedLayouts all = ragged_layouts(shape, mesh, cuts, others);
+      for (const Layout& from : all.layouts) {
+        for (const Layout& to : all.layouts) {
+          expect_right(shape, mesh, from, to, costs);
+          if (testing::Test::HasFailure()) return;
+        }
+      }
+    };
+    expect_all({7, 3}, {3}, 3, {Replicate(), Partial(), Partial(ReduceOp::avg)});
+    expect_all({5, 3}, {2, 3}, 1, {Replicate(), Partial()});
+    expect_all({6}, {2, 1, 2}, 2, {Replicate(), Partial()});
+  }
 }
 
 /// A legal layout by chance, in any order of the axes.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <initializer_list>
 #include <string>
 
 #include "dtrun/base/error.h"
@@ -19,6 +20,12 @@ inline void expect_refused(const std::function<void()>& call, const std::string&
     EXPECT_EQ(error.code(), code);
     EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
   }
+}
+
+/// The error names all of the words.
+inline void expect_refused(const std::function<void()>& call,
+                           std::initializer_list<const char*> words) {
+  for (const char* word : words) expect_refused(call, std::string(word));
 }
 
 }  // namespace dtrun::dtensor

@@ -15,7 +15,7 @@ add_library(dtrun_test_vectors STATIC support/vector_file.cc ${vector_files})
 target_compile_definitions(dtrun_test_vectors PRIVATE DTRUN_VECTOR_FOLDER="${vector_folder}")
 target_link_libraries(dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base PRIVATE dtrun_flags)
 
-dtrun_test(dtensor/tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES placement layout notation choice sharding_picture)
+dtrun_test(dtensor/tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES cut placement layout notation choice sharding_picture)
 dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES explanation layout_converter redistribute_plan)
 # Ranks are threads.
 set(operator_tables in_place index pointwise products reductions rows views)

@@ -1,6 +1,7 @@
 #include "dtrun/dtensor/layout/layout.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -246,6 +247,13 @@ bool has_ragged_outermost(const Layout& layout) {
   for (std::size_t axis = 0; axis < layout.axes(); ++axis)
     outermost = outermost && (!layout.is_ragged(axis) || layout.depth(axis) == 0);
   return outermost;
+}
+
+Placements placements_of(std::initializer_list<Layout> layouts) {
+  Placements all;
+  for (const Layout& layout : layouts)
+    std::ranges::move(layout.placements(), std::back_inserter(all));
+  return all;
 }
 
 Layout without_partials(Layout layout) {

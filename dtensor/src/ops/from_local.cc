@@ -26,9 +26,7 @@ struct GrownShape {
 GrownShape grown_shape(const Shape& local, DType dtype, const DeviceMesh& mesh,
                        const Placements& placements) {
   Placements even = placements;
-  for (Placement& placement : even) {
-    if (placement.is_ragged()) placement = Shard(placement.dim());
-  }
+  for (Placement& placement : even) placement = placement.even();
   const Spec spec = make_spec(mesh, even, local, dtype);
   GrownShape grown{local};
   std::vector<bool> is_told(local.size(), false);

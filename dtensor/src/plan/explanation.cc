@@ -198,6 +198,7 @@ PlanExplanation explain_plan(PlanQuestion question) {
   explanation.mesh =
       mesh_traffic(asked.shape, asked.mesh_shape, explanation.chosen.plan(), asked.item_bytes());
   append_alternatives(explanation);
+  explanation.held = placements_of({asked.from, asked.to});
   return explanation;
 }
 

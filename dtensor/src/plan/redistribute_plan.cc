@@ -58,11 +58,22 @@ void relabel_single_axes(const std::vector<int>& mesh_shape, const Placements& t
   }
 }
 
-/// The targets, but Replicate where an axis has yet to become Partial: it can stand beside any op.
-Placements before_partials(const Layout& from, const Layout& to) {
+/// An axis has yet to cut the dim raggedly, which it can do only as the first one.
+bool awaits_ragged(const Layout& from, const Layout& to, int dim) {
+  for (std::size_t axis = 0; axis < to.axes(); ++axis) {
+    if (to.is_ragged(axis) && to.dim(axis) == dim && from.differs_on(axis, to)) return true;
+  }
+  return false;
+}
+
+/// The targets of axes of one rank, but Replicate where another axis has yet to become Partial or
+/// ragged: it can stand beside any.
+Placements first_targets(const Layout& from, const Layout& to) {
   Placements targets = to.placements();
   for (std::size_t axis = 0; axis < targets.size(); ++axis) {
-    if (targets[axis].is_partial() && from[axis] != targets[axis]) targets[axis] = Replicate();
+    const bool waits = targets[axis].is_shard() ? awaits_ragged(from, to, to.dim(axis))
+                                                : from.differs_on(axis, to);
+    if (waits) targets[axis] = Replicate();
   }
   return targets;
 }
@@ -120,7 +131,7 @@ std::vector<Step> plan_redistribute(const Shape& global_shape, const std::vector
   DT_CHECK(from.axes() == mesh_shape.size() && to.axes() == mesh_shape.size());
   if (from == to) return {};
   StepList steps(from);
-  relabel_single_axes(mesh_shape, before_partials(from, to), steps);
+  relabel_single_axes(mesh_shape, first_targets(from, to), steps);
   const Route route =
       cheapest_route({global_shape, mesh_shape, costs}, without_single_axes(from, mesh_shape),
                      without_single_axes(to, mesh_shape));

@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <vector>
@@ -138,6 +139,8 @@ Layout make_layout(const tensors::Shape& global_shape, const std::vector<int>& m
                    Placements placements, const ShardOrder& order = {});
 /// Whether no axis cuts a dim before a ragged one does: its sizes are of the whole dim.
 bool has_ragged_outermost(const Layout& layout);
+/// One after the other: what keeps the sizes of their ragged shards.
+Placements placements_of(std::initializer_list<Layout> layouts);
 /// Replicate for Partial.
 Layout without_partials(Layout layout);
 

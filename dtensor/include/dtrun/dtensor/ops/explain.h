@@ -34,6 +34,7 @@ struct ExplainedArgument {
   Layout wanted;
   std::optional<PlanExplanation> way = {};  ///< none where it lies so already, or goes further
   std::optional<ExplainedCrossing> crossing = {};
+  Placements held = placements_of({now, wanted});  ///< keep the sizes of ragged shards
 
   PlanCost cost() const;
   Traffic traffic() const;

@@ -53,6 +53,7 @@ struct PlanExplanation {
   /// What all ranks send, and the busiest one.
   MeshTraffic mesh;
   std::vector<ExplainedRoute> alternatives;  ///< the cheapest first; none is the chosen one
+  Placements held;                           ///< keep the sizes of ragged shards
 
   /// A page for the terminal.
   std::string to_string() const;
