@@ -20,21 +20,34 @@ std::string joined(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
 }
 
-[[noreturn]] void refuse_forward(const Module& module, const std::string& form) {
-  throw Error(ErrorCode::kInvalidArgument, module.name() + " was called with " + form,
-              "it has no forward for that",
-              "override forward(), or forward_all() for several tensors");
-}
-
 }  // namespace
 
-Tensor Module::forward(const Tensor&) {
-  refuse_forward(*this, "one tensor");
+// Each is made of the other: a module overrides one of them.
+Tensor Module::forward(const Tensor& input) {
+  struct Asking {
+    explicit Asking(bool& its_flag) : flag(its_flag), before(std::exchange(flag, true)) {}
+    ~Asking() { flag = before; }
+    bool& flag;
+    const bool before;
+  } const asking(forward_asks_);
+  return first_in(forward_all({input}));
 }
 
 Tensors Module::forward_all(const Tensors& inputs) {
-  if (inputs.size() != 1) refuse_forward(*this, std::to_string(inputs.size()) + " tensors");
+  if (forward_asks_ || inputs.size() != 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                name() + " was called with " + std::to_string(inputs.size()) +
+                    (inputs.size() == 1 ? " tensor" : " tensors"),
+                "it has no forward for that",
+                "override forward(), or forward_all() for several tensors");
+  }
   return {forward(inputs[0])};
+}
+
+Tensor Module::first_in(Tensors outputs) const {
+  if (!outputs.empty()) return std::move(outputs[0]);
+  throw Error(ErrorCode::kInvalidArgument, name() + " gave no tensor",
+              "its forward_all() returned none", "call() takes what there is");
 }
 
 Tensors Module::call(const Tensors& inputs) {
@@ -53,15 +66,6 @@ Tensors Module::call(const Tensors& inputs) {
     if (!changed.empty()) outputs = std::move(changed);
   }
   return outputs;
-}
-
-Tensor Module::first_of(const Tensors& inputs) {
-  Tensors outputs = call(inputs);
-  if (outputs.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, name() + " gave no tensor",
-                "its forward_all() returned none", "call() takes what there is");
-  }
-  return std::move(outputs[0]);
 }
 
 void Module::check_name(const char* call, const std::string& name) const {
@@ -145,16 +149,25 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   return modules;
 }
 
-Module::NamedTensors Module::named_tensors(const std::function<bool(Kind)>& wanted) const {
-  NamedTensors tensors;
-  const auto append = [&](const std::string& path, const Module& module) {
-    for (const Owned& owned : module.owned_) {
+// Parameters first, as PyTorch's state_dict has them.
+Module::NamedTensors Module::own_tensors(const std::function<bool(Kind)>& wanted) const {
+  NamedTensors own;
+  for (const bool are_parameters : {true, false}) {
+    for (const Owned& owned : owned_) {
       if (!owned.tensor.defined() || !wanted(owned.kind)) continue;
-      tensors.emplace_back(joined(path, owned.name), owned.tensor);
+      if ((owned.kind == Kind::parameter) == are_parameters)
+        own.emplace_back(owned.name, owned.tensor);
     }
-  };
-  append("", *this);
-  for (const Place& place : places_below()) append(place.path, *place.module);
+  }
+  return own;
+}
+
+Module::NamedTensors Module::named_tensors(const std::function<bool(Kind)>& wanted) const {
+  NamedTensors tensors = own_tensors(wanted);
+  for (const Place& place : places_below()) {
+    for (const auto& [name, tensor] : place.module->own_tensors(wanted))
+      tensors.emplace_back(joined(place.path, name), tensor);
+  }
   return tensors;
 }
 
@@ -199,20 +212,10 @@ Tensors Module::buffers() const {
 }
 
 NamedTensors Module::own_parameters() const {
-  NamedTensors own;
-  for (const Owned& owned : owned_) {
-    if (owned.tensor.defined() && owned.kind == Kind::parameter)
-      own.emplace_back(owned.name, owned.tensor);
-  }
-  return own;
+  return own_tensors([](Kind kind) { return kind == Kind::parameter; });
 }
 NamedTensors Module::own_buffers() const {
-  NamedTensors own;
-  for (const Owned& owned : owned_) {
-    if (owned.tensor.defined() && owned.kind != Kind::parameter)
-      own.emplace_back(owned.name, owned.tensor);
-  }
-  return own;
+  return own_tensors([](Kind kind) { return kind != Kind::parameter; });
 }
 
 Tensor Module::get_parameter(const std::string& path) const {

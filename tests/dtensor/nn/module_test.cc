@@ -27,8 +27,8 @@ struct TwoLayers : Module {
 struct Odd : Module {
   Linear first = register_module("first", Linear(2, 2));
   Linear again = register_module("again", first);
-  Tensor scale = register_parameter("scale", ones({2}));
   Tensor seen = register_buffer("seen", zeros({}, {.dtype = DType::i64}));
+  Tensor scale = register_parameter("scale", ones({2}));
   Tensor scratch = register_buffer("scratch", zeros({2}), {.persistent = false});
   Tensors forward_all(const Tensors& x) override {
     return {first(x[0]) * scale + x.at(1), x[0] - x[1]};
@@ -78,7 +78,25 @@ TEST(ModuleTest, SeveralTensorsGoInAndComeOut) {
   const Linear linear(2, 2);
   expect_refused([&] { linear(x, y); }, "Linear was called with 2 tensors");
   struct Silent : Module {};
-  expect_refused([&] { ModuleHolder<Silent>()(x); }, "override forward()");
+  const ModuleHolder<Silent> silent;
+  for (int call = 0; call < 2; ++call) expect_refused([&] { silent(x); }, "override forward()");
+  expect_refused([&] { silent(x, x); }, "Silent was called with 2 tensors");
+  struct Halves : Module {
+    Tensors forward_all(const Tensors& in) override { return {in[0] / 2, in[0] / 2}; }
+  };
+  const ModuleHolder<Halves> halves;
+  EXPECT_TRUE(equal(halves(x), x / 2));
+  EXPECT_EQ(halves->call({x}).size(), 2U);
+  struct Recursive : Module {
+    Tensors forward_all(const Tensors& in) override {
+      return in[0].item() < 8 ? Tensors{(*this)(in[0] * 2)} : in;
+    }
+  };
+  EXPECT_EQ(ModuleHolder<Recursive>()(ones({})).item(), 8);
+  struct Empty : Module {
+    Tensors forward_all(const Tensors&) override { return {}; }
+  };
+  expect_refused([&] { ModuleHolder<Empty>()(x); }, "Empty gave no tensor");
 }
 
 TEST(ModuleTest, LoadingWritesIntoTheTensorsThatAreThere) {

@@ -74,9 +74,10 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   // What it computes.
-  /// Of one tensor, one tensor. Called through operator(), which runs the hooks.
+  /// Of one tensor, one tensor: a module overrides this one or the other. Called through
+  /// operator(), which runs the hooks.
   virtual Tensor forward(const Tensor& input);
-  /// Of several, or to several: a module overrides this one or the other.
+  /// Of several, or to several.
   virtual Tensors forward_all(const Tensors& inputs);
   /// @return the first of its outputs
   template <std::convertible_to<Tensor>... More>
@@ -84,7 +85,7 @@ class Module {
     if constexpr (sizeof...(More) == 0) {
       if (!is_watched()) return forward(input);
     }
-    return first_of({input, more...});
+    return first_in(call({input, more...}));
   }
   /// All of its outputs.
   Tensors call(const Tensors& inputs);
@@ -200,7 +201,7 @@ class Module {
   bool is_watched() const {
     return hooks_ != nullptr || collectives::CallObserver::innermost() != nullptr;
   }
-  Tensor first_of(const Tensors& inputs);
+  Tensor first_in(Tensors outputs) const;
   void add_child(const std::string& name, std::shared_ptr<Module> module);
   void check_name(const char* call, const std::string& name) const;
   void set_training(Mode mode);
@@ -210,6 +211,7 @@ class Module {
   void append_below(const std::string& path, std::vector<Place>& places) const;
   /// All within, as often as they stand there.
   std::vector<Place> places_below() const;
+  NamedTensors own_tensors(const std::function<bool(Kind)>& wanted) const;
   /// Of this module and those within, as often as they stand there.
   NamedTensors named_tensors(const std::function<bool(Kind)>& wanted) const;
 
@@ -217,7 +219,8 @@ class Module {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
   std::shared_ptr<Hooks> hooks_;  ///< none until the first hook
   Mode mode_ = Mode::train;
-  bool is_on_mesh_ = false;  ///< by distribute_module()
+  bool is_on_mesh_ = false;    ///< by distribute_module()
+  bool forward_asks_ = false;  ///< that of this class, for one tensor
 };
 
 std::ostream& operator<<(std::ostream& out, const Module& module);
