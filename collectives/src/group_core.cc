@@ -72,6 +72,11 @@ TransportCounters GroupCore::counters() const {
   return sum;
 }
 
+std::vector<int> GroupCore::machines() const {
+  const Backend* backend = backend_of(DeviceType::cpu);
+  return backend == nullptr ? std::vector<int>() : backend->machines();
+}
+
 void GroupCore::leave() {
   left_ = true;
   // The GPU's work may need the cpu's backend until it is over.

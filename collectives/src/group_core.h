@@ -44,6 +44,7 @@ class GroupCore {
   void require_open(OpKind kind) const;
 
   TransportCounters counters() const;
+  std::vector<int> machines() const;
   void leave();
 
   /// The groups that were made of this one's ranks and are shared.

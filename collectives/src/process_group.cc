@@ -105,6 +105,10 @@ TransportCounters ProcessGroup::counters() const {
   return core().counters();
 }
 
+std::vector<int> ProcessGroup::machines() const {
+  return core().machines();
+}
+
 void ProcessGroup::shutdown() const {
   if (core_) core_->leave();
 }

@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "dtensor/refusal.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/explain.h"
 #include "dtrun/tensor/ops.h"
 #include "support/rank_threads.h"
 
@@ -41,6 +43,26 @@ int sum_of_line(const DeviceMesh& mesh, int axis) {
     if (coordinate == mesh.coordinate()) sum += rank;
   }
   return sum;
+}
+
+TEST(DeviceMeshTest, AnAxisThatLeavesTheMachineCostsWhatANetworkDoes) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    EXPECT_EQ(group.machines(), (std::vector<int>{0, 0, 0, 0}));
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    EXPECT_EQ(mesh.links(), std::vector<LinkRate>(2, kSharedMemoryLink));
+    mesh.set_links({{1e-3, 1e6}, kSharedMemoryLink});
+    EXPECT_EQ(mesh["dp"].links(), (std::vector<LinkRate>{{1e-3, 1e6}}));
+    // 2 of 4 KiB at 1 MB/s.
+    const Tensor x = ones({1024}, mesh, {Shard(0), Replicate()});
+    EXPECT_NEAR(explain(x, {Replicate(), Replicate()}).chosen.cost.seconds, 3.05e-3, 1e-5);
+    expect_refused([&] { mesh.set_links({kNetworkLink}); }, "1 links do not fit");
+    expect_refused([&] { mesh.set_links({kNetworkLink, {0, 1}}); }, "a rate above 0");
+  });
+  test::run_ranks(2, {.transport = collectives::Transport::tcp}, [](const ProcessGroup& group) {
+    EXPECT_EQ(group.machines(), (std::vector<int>{0, 1}));
+    EXPECT_EQ(DeviceMesh(group, {2, 1}).links(),
+              (std::vector<LinkRate>{kNetworkLink, kSharedMemoryLink}));
+  });
 }
 
 TEST(DeviceMeshTest, EveryLineOfEveryAxisHasItsOwnGroup) {

@@ -44,6 +44,7 @@ class CpuBackend : public Backend {
                std::span<const Buffer> outputs, base::Deadline::Duration timeout) override;
   void reject(const Fingerprint& fingerprint, const base::Error& error) override;
   TransportCounters counters() const override { return engine_->counters(); }
+  std::vector<int> machines() const override { return engine_->machines(); }
   void shutdown() override { engine_->shutdown(); }
 
  private:

@@ -48,6 +48,18 @@ TransportCounters GroupEngine::counters() {
   return channels_.counters();
 }
 
+std::vector<int> GroupEngine::machines() const {
+  std::map<std::string, int> numbers;
+  std::vector<int> machines;
+  for (int rank = 0; rank < size(); ++rank) {
+    const std::string& commons = card(rank).commons;
+    // Who shares memory with nobody is a machine of its own.
+    const std::string name = commons.empty() ? "rank " + std::to_string(rank) : commons;
+    machines.push_back(numbers.try_emplace(name, static_cast<int>(numbers.size())).first->second);
+  }
+  return machines;
+}
+
 /// Before any lock, which a thread may have held that the child does not have.
 void GroupEngine::require_own_process() const {
   if (world_->in_child())

@@ -38,6 +38,8 @@ class GroupEngine : public GroupListener,
   const std::shared_ptr<World>& world() const { return world_; }
   int size() const { return static_cast<int>(spec_.world_ranks.size()); }
   TransportCounters counters();
+  /// By member: equal numbers share memory.
+  std::vector<int> machines() const;
 
   /// @throws Error kUsage in a forked child
   void require_own_process() const;

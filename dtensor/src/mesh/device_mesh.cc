@@ -277,6 +277,24 @@ std::vector<ProcessGroup> DeviceMesh::all_groups() const {
   return groups;
 }
 
+const std::vector<LinkRate>& DeviceMesh::links() const {
+  return body_->links;
+}
+
+void DeviceMesh::set_links(std::vector<LinkRate> links) const {
+  const bool are_positive = std::ranges::all_of(
+      links, [](const LinkRate& link) { return link.latency > 0 && link.bytes_per_second > 0; });
+  if (links.size() != body_->shape.size() || !are_positive) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::to_string(links.size()) + " links do not fit " + to_string(),
+                "each axis has one, of a latency and a rate above 0", "read_links() reads a file");
+  }
+  const std::lock_guard lock(body_->mutex);
+  body_->links = std::move(links);
+  body_->plans.clear();
+  if (body_->attachment) body_->attachment->forget_specs();
+}
+
 std::string DeviceMesh::to_string() const {
   if (!body_) return "DeviceMesh()";
   std::string sizes, strides;

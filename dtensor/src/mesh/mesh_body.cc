@@ -66,6 +66,23 @@ std::shared_ptr<MeshLine> line_of(const MeshRoot& root, std::vector<int> ranks,
   return std::make_shared<MeshLine>(root.parent, std::move(ranks), root.parent.name() + "." + name);
 }
 
+/// Every line along the axis, through whatever place, is on one machine.
+/// @param machines of the root's parent's ranks; empty: not known
+bool stays_on_machines(const MeshRoot& root, const std::vector<int>& machines,
+                       const MeshAxis& axis) {
+  if (machines.empty()) return true;
+  const std::vector<int> steps = axis.places();
+  for (int first = 0; first < static_cast<int>(root.ranks.size()); ++first) {
+    if (axis.part_of(first) != 0) continue;
+    const std::vector<int> line = ranks_at(root, first, steps);
+    const auto machine_of = [&](int rank) { return machines[static_cast<std::size_t>(rank)]; };
+    const int machine = machine_of(line.front());
+    if (!std::ranges::all_of(line, [&](int rank) { return machine_of(rank) == machine; }))
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::shared_ptr<MeshBody> make_mesh_body(std::shared_ptr<MeshRoot> root, std::vector<MeshAxis> axes,
@@ -96,8 +113,10 @@ std::shared_ptr<MeshBody> make_mesh_body(std::shared_ptr<MeshRoot> root, std::ve
     joined_names += (a == 0 ? "" : "_") + name;
   }
   mesh.whole = mesh.axes.size() == 1 ? mesh.lines.front() : line_of(all, mesh.ranks, joined_names);
-  const bool on_cpu = device_type == tensors::DeviceType::cpu;
-  mesh.links.assign(mesh.shape.size(), on_cpu ? kSharedMemoryLink : kDeviceLink);
+  const LinkRate within = device_type == tensors::DeviceType::cpu ? kSharedMemoryLink : kDeviceLink;
+  const std::vector<int> machines = all.parent.machines();
+  for (const MeshAxis& axis : mesh.axes)
+    mesh.links.push_back(stays_on_machines(all, machines, axis) ? within : kNetworkLink);
   return body;
 }
 

@@ -15,7 +15,7 @@ using base::ErrorCode;
 
 [[noreturn]] void refuse_link(std::string_view text) {
   throw Error(ErrorCode::kInvalidArgument, "'" + std::string(text) + "' is no link", "",
-              "shm, device, or LATENCY:RATE in seconds and bytes a second: 3e-6:4e9");
+              "shm, device, network, or LATENCY:RATE in seconds and bytes a second: 3e-6:4e9");
 }
 
 double positive_number(std::string_view whole, std::string_view text) {
@@ -49,6 +49,7 @@ LinkRate link_of(const std::string& path, std::string_view axis, const boost::js
 LinkRate parse_link(std::string_view text) {
   if (text == "shm") return kSharedMemoryLink;
   if (text == "device") return kDeviceLink;
+  if (text == "network") return kNetworkLink;
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos) refuse_link(text);
   return {positive_number(text, text.substr(0, colon)),

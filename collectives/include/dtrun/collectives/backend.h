@@ -114,6 +114,9 @@ class Backend {
   virtual void reject(const Fingerprint& fingerprint, const base::Error& error) = 0;
 
   virtual TransportCounters counters() const = 0;
+  /// A number for each rank of the group, the same on all ranks: equal ones share memory. Empty:
+  /// not known.
+  virtual std::vector<int> machines() const { return {}; }
   /// Waits for sends in flight, tells the peers that this rank leaves. Idempotent; never throws for
   /// a peer's death.
   virtual void shutdown() = 0;

@@ -191,6 +191,9 @@ class ProcessGroup {
                            Site site = Site::current()) const;
 
   TransportCounters counters() const;
+  /// A number for each rank of the group, the same on all ranks: equal ones share memory, as the
+  /// cpu backend knows. Empty: not known. Not collective.
+  std::vector<int> machines() const;
   /// Leaves the group: flushes sends, tells the peers. Idempotent. Destruction does the same.
   void shutdown() const;
 

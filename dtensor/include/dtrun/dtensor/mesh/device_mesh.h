@@ -13,6 +13,7 @@
 
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/dtensor/mesh/rank_grid.h"
+#include "dtrun/dtensor/plan/cost.h"
 #include "dtrun/tensor/device.h"
 
 namespace dtrun::dtensor {
@@ -91,6 +92,13 @@ class DeviceMesh {
   const ProcessGroup& group() const;
   /// One per axis.
   std::vector<ProcessGroup> all_groups() const;
+
+  /// What sending along each axis costs, by which redistributions are planned and rules chosen:
+  /// shared memory, the device's own links, or a network where an axis leaves the machine.
+  const std::vector<LinkRate>& links() const;
+  /// As measured: read_links() of the file that link_bench writes. All ranks give the same, before they use
+  /// the mesh; slices that are made later have them, too. @throws Error kInvalidArgument unless there is one an axis
+  void set_links(std::vector<LinkRate> links) const;
 
   // Meshes made of this one's axes, through this rank. None of them communicates; they share this
   // mesh's groups, and a group that is not there yet is made by its members on its first use. The

@@ -20,6 +20,8 @@ struct LinkRate {
 /// 16 MiB in shared memory), else by data sheets.
 inline constexpr LinkRate kSharedMemoryLink{3e-6, 4e9};
 inline constexpr LinkRate kDeviceLink{1.2e-5, 1e11};
+/// Between machines: TCP over 10 Gbit/s.
+inline constexpr LinkRate kNetworkLink{5e-5, 1.1e9};
 
 /// Borrows the links.
 struct CostModel {

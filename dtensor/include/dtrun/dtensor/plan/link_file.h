@@ -9,7 +9,7 @@
 
 namespace dtrun::dtensor {
 
-/// "shm", "device", or LATENCY:RATE in seconds and bytes a second ("3e-6:4e9"). @throws Error
+/// "shm", "device", "network", or LATENCY:RATE in seconds and bytes a second ("3e-6:4e9"). @throws Error
 /// kInvalidArgument
 LinkRate parse_link(std::string_view text);
 /// Of each axis, by its name or by its number:
