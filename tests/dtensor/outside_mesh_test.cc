@@ -9,9 +9,12 @@
 #include "dtrun/collectives/default_group.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
+#include "dtrun/dtensor/nn/distribute_module.h"
+#include "dtrun/dtensor/nn/linear.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/local_map.h"
 #include "dtrun/dtensor/ops/products.h"
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
@@ -61,6 +64,43 @@ TEST(OutsideMeshTest, TrainingGoesOnWithoutTheRanksOutside) {
     if (rank == 2) return;
     EXPECT_EQ(parameter.to_vector(), full({8}, -2.0).to_vector());
     EXPECT_EQ(loss.item(), 48);
+  });
+}
+
+TEST(OutsideMeshTest, AModuleTrainsWithoutTheRanksOutside) {
+  manual_seed(1);
+  const nn::Linear whole(4, 2);
+  const Tensor x = ones({3, 4});
+  const Tensor expected = sum(whole(x));
+  expected.backward();
+  run_beside_a_pair([&](const DeviceMesh& pair, int rank) {
+    manual_seed(1);
+    const nn::Linear linear(4, 2);
+    distribute_module(
+        *linear, pair,
+        {.partition = [](const std::string&, nn::Module& module, const DeviceMesh& mesh) {
+          module.distribute_parameter("weight", mesh, {Shard(0)});
+        }});
+    linear->load_state_dict(whole->state_dict());
+    const Tensor loss = sum(linear(distribute_tensor(x, pair, {Replicate()})));
+    loss.backward();
+    EXPECT_EQ(linear->weight.grad().shape(), (Shape{2, 4}));
+    if (rank == 2) return;
+    EXPECT_NEAR(loss.item(), expected.item(), 1e-5);
+    EXPECT_EQ(linear->weight.grad().to_vector(), whole->weight.grad().to_vector());
+  });
+}
+
+TEST(OutsideMeshTest, LocalMapIsCalledOnTheMeshsRanksOnly) {
+  run_beside_a_pair([](const DeviceMesh& pair, int rank) {
+    const Tensor x = distribute_tensor(ones({4}), pair, {Shard(0)});
+    const auto twice =
+        local_map([](const Tensor& part) { return part * 2; }, {.out_placements = {{Shard(0)}}});
+    if (rank < 2) {
+      EXPECT_EQ(twice(x).to_vector(), full({4}, 2).to_vector());
+    } else {
+      expect_refused([&] { twice(x); }, "outside of", base::ErrorCode::kUsage);
+    }
   });
 }
 

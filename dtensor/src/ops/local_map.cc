@@ -29,11 +29,20 @@ std::string nth(const char* what, std::size_t which) {
   return std::string(what) + " " + std::to_string(which);
 }
 
+/// A rank outside has no part that could tell how large the results are.
+void check_has_rank(const DeviceMesh& mesh) {
+  if (mesh.has_this_rank()) return;
+  throw base::Error(base::ErrorCode::kUsage, "local_map on a rank outside of " + mesh.to_string(),
+                    "what the function gives is only known where it has a part to work on",
+                    "ask device_mesh().has_this_rank() first");
+}
+
 }  // namespace
 
 LocalMapCall::LocalMapCall(const LocalMapOptions& options, std::size_t arguments,
                            const Tensor::Site& site)
     : options_(options), site_(site), mesh_(options.mesh) {
+  if (mesh_.body() != nullptr) check_has_rank(mesh_);
   check_count("in_placements", options.in_placements.size(), arguments);
   check_count("in_grad_placements", options.in_grad_placements.size(), arguments);
 }
@@ -50,6 +59,7 @@ Tensor LocalMapCall::local_of(const Tensor& argument) {
   const std::size_t which = next_++;
   if (!argument.defined() || !argument.is_distributed()) return argument;
   if (mesh_.body() == nullptr) mesh_ = argument.device_mesh();
+  check_has_rank(mesh_);
   if (argument.device_mesh() != mesh_) {
     refuse_mapping(nth("argument", which) + " lies on " + argument.device_mesh().to_string(),
                    "the others, or the mesh that was given, are " + mesh_.to_string(),

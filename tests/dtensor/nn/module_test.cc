@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/nn/linear.h"

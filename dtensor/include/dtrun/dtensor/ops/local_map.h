@@ -53,7 +53,8 @@ struct LocalMapOptions {
 /// One call: what f gets of the arguments, in their order, and what becomes of its results.
 class LocalMapCall {
  public:
-  /// @throws Error kInvalidArgument, as all of them, naming argument or result
+  /// @throws Error kInvalidArgument, as all of them, naming argument or result; kUsage outside of
+  /// the mesh
   LocalMapCall(const LocalMapOptions& options, std::size_t arguments, const Tensor::Site& site);
   /// Collective where the argument is redistributed.
   Tensor local_of(const Tensor& argument);
