@@ -85,6 +85,29 @@ TEST(CrossMeshTest, EveryLayoutGoesToEveryLayoutOfEveryOtherMesh) {
   }
 }
 
+TEST(CrossMeshTest, RaggedShardsGoToRaggedShards) {
+  const tensors::Shape shape = {5, 7};
+  const Placements line[] = {{Shard(0, {0, 5})}, {Shard(1, {6, 1})}, {Shard(0)}, {Partial()}};
+  const Placements grid[] = {{Shard(0, {1, 4}), Shard(1, {7, 0})},
+                             {Shard(0), Shard(0, {0, 5})},
+                             {Replicate(), Shard(1, {3, 4})},
+                             {Replicate(), Replicate()}};
+  run_world(4, [&](int) {
+    const DeviceMesh pair("cpu", {1, 3}), square("cpu", {{3, 2}, {0, 1}});
+    const LocalTensor global = global_tensor(shape);
+    for (const Placements& on_line : line) {
+      for (const Placements& on_grid : grid) {
+        SCOPED_TRACE(placements_to_string(on_line) + ", " + placements_to_string(on_grid));
+        const Tensor whole = distribute_tensor(global, square, on_grid);
+        const Tensor there = whole.redistribute(pair, on_line);
+        EXPECT_EQ(there.placements(), on_line);
+        expect_holds(there, global);
+        expect_holds(there.redistribute(square, on_grid), global);
+      }
+    }
+  });
+}
+
 TEST(CrossMeshTest, ItSendsJustTheBytesThatArePredicted) {
   run_world(6, [](int rank) {
     const DeviceMesh pair("cpu", {0, 1}), square("cpu", {{2, 3}, {4, 5}}),

@@ -66,10 +66,11 @@ TEST(CutTest, WhatDoesNotFitIsNamed) {
   expect_refused([] { make_layout({8}, {2}, {Shard(1, {3, 5})}); }, {"dim"});
   expect_refused(
       [] {
-        make_layout({8}, {2, 2}, {Shard(0), Shard(0, {3, 5})});
+        make_layout({8}, {2, 2}, {Shard(0), Shard(0, {3, 5})}, {{0, {0, 1}}});
       },
-      {"axis 1", "axis 0", "{0: [1, ...]}"});
-  EXPECT_NO_THROW(make_layout({8}, {2, 2}, {Shard(0), Shard(0, {3, 5})}, {{0, {1, 0}}}));
+      {"axis 1", "axis 0", "first in the shard order"});
+  const Placements held = {Shard(0), Shard(0, {3, 5})};
+  EXPECT_EQ(make_layout({8}, {2, 2}, held), make_layout({8}, {2, 2}, held, {{0, {1, 0}}}));
   expect_refused(
       [] {
         make_layout({8}, {2, 2}, {Shard(0, {1, 7}), Shard(0, {3, 5})});

@@ -140,23 +140,14 @@ class Chooser {
       choice.output.set(a, rule.output);
     }
     if (is_ragged_) {
-      for (Layout& layout : choice.inputs) put_ragged_first(layout);
-      put_ragged_first(choice.output);
+      for (Layout& layout : choice.inputs) put_ragged_outermost(layout);
+      put_ragged_outermost(choice.output);
     }
     weigh(choice);
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
       Choice ordered = choice;
       follow_order(i, ordered);
       if (ordered.inputs != choice.inputs) weigh(ordered);
-    }
-  }
-  static void put_ragged_first(Layout& layout) {
-    if (has_ragged_outermost(layout)) return;
-    for (auto& [dim, axes] : layout.order()) {
-      std::vector<int> order = axes;
-      std::ranges::stable_partition(
-          order, [&](int axis) { return layout.is_ragged(static_cast<std::size_t>(axis)); });
-      layout.set_order(dim, order);
     }
   }
   const AxisRule& rule_on(std::size_t axis) const { return rules_[picked_[axis]]; }

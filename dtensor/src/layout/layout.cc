@@ -82,8 +82,7 @@ void check_ragged_are_outermost(const Layout& layout) {
     throw invalid("axis " + std::to_string(axis) + " cannot be " + layout[axis].to_string() +
                       " where axis " + std::to_string(axes.front()) + " cuts that dim before it",
                   "its sizes are of the whole dim",
-                  "name it first in the shard order: {" + std::to_string(layout.dim(axis)) + ": [" +
-                      std::to_string(axis) + ", ...]}; of several axes of a dim, one has sizes");
+                  "of the axes that cut a dim one has sizes, and is the first in the shard order");
   }
 }
 
@@ -237,6 +236,7 @@ Layout make_layout(const Shape& global_shape, const std::vector<int>& mesh_shape
   check_partials(placements);
   Layout layout(placements);
   if (!order.empty()) check_order(order, layout.order());
+  put_ragged_outermost(layout);
   for (const auto& [dim, axes] : order) layout.set_order(dim, axes);
   check_ragged_are_outermost(layout);
   return layout;
@@ -247,6 +247,16 @@ bool has_ragged_outermost(const Layout& layout) {
   for (std::size_t axis = 0; axis < layout.axes(); ++axis)
     outermost = outermost && (!layout.is_ragged(axis) || layout.depth(axis) == 0);
   return outermost;
+}
+
+void put_ragged_outermost(Layout& layout) {
+  if (has_ragged_outermost(layout)) return;
+  for (auto& [dim, axes] : layout.order()) {
+    std::vector<int> order = axes;
+    std::ranges::stable_partition(
+        order, [&](int axis) { return layout.is_ragged(static_cast<std::size_t>(axis)); });
+    layout.set_order(dim, order);
+  }
 }
 
 Placements placements_of(std::initializer_list<Layout> layouts) {

@@ -22,12 +22,12 @@ int place_of(const std::vector<int>& ranks, int rank) {
 /// The dim that is longest on the fullest rank: the best one to cut once more. -1: none has two
 /// elements.
 int longest_dim(const Shape& shape, const std::vector<int>& mesh_shape, const Layout& layout) {
-  const Box box = local_box(shape, mesh_shape, std::vector<int>(mesh_shape.size(), 0), layout);
+  const Shape fullest = fullest_shape(shape, mesh_shape, layout);
   int longest = -1;
   std::int64_t most = 1;
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-    if (box.shape[dim] <= most) continue;
-    most = box.shape[dim];
+    if (fullest[dim] <= most) continue;
+    most = fullest[dim];
     longest = static_cast<int>(dim);
   }
   return longest;

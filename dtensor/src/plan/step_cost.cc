@@ -12,31 +12,31 @@ PlanCost collective(double elements, std::int64_t item_bytes, const LinkRate& li
   return {link.latency + elements * static_cast<double>(item_bytes) / link.bytes_per_second, 1};
 }
 
-/// Each axis in its place: of a ragged one, its longest part.
-double fullest_of_ragged(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
-                         const Layout& layout) {
-  double product = 1;
+}  // namespace
+
+tensors::Shape fullest_shape(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
+                             const Layout& layout) {
+  tensors::Shape shape = global_shape;
   for (std::size_t dim = 0; dim < global_shape.size(); ++dim) {
-    std::int64_t longest = global_shape[dim], cuts = 1;
+    std::int64_t cuts = 1;
     for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
       if (!layout.is_shard(axis) || layout.dim(axis) != static_cast<int>(dim)) continue;
       if (layout.is_ragged(axis))
-        longest = layout.cut(axis).largest();
+        shape[dim] = layout.cut(axis).largest();
       else
         cuts *= mesh_shape[axis];
     }
-    product *= static_cast<double>((longest + cuts - 1) / cuts);
+    shape[dim] = (shape[dim] + cuts - 1) / cuts;
   }
-  return product;
+  return shape;
 }
-
-}  // namespace
 
 // A chunk of a chunk, each rounded up, is as long as one chunk of as many parts as both together.
 // Without branches, which nobody could foretell: a search asks thousands of times.
 double fullest_elements(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
                         const Layout& layout) {
-  if (layout.is_ragged()) return fullest_of_ragged(global_shape, mesh_shape, layout);
+  if (layout.is_ragged())
+    return static_cast<double>(tensors::numel(fullest_shape(global_shape, mesh_shape, layout)));
   std::array<std::int64_t, Layout::kMaxAxes> parts;
   for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
     parts[axis] = layout.is_shard(axis) ? mesh_shape[axis] : 1;

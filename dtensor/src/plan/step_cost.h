@@ -10,7 +10,10 @@ namespace dtrun::dtensor {
 /// Seconds of a step without communication, so that fewer are better.
 inline constexpr double kLocalStep = 1e-7;
 
-/// Elements of the fullest rank, the one at the origin.
+/// Of the fullest rank.
+tensors::Shape fullest_shape(const tensors::Shape& global_shape,
+                             const std::vector<int>& mesh_shape, const Layout& layout);
+/// Elements of the fullest rank.
 double fullest_elements(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
                         const Layout& layout);
 

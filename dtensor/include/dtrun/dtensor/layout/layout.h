@@ -130,7 +130,8 @@ class Layout {
 /// first.
 bool partials_mix(ReduceOp a, ReduceOp b);
 
-/// Normalizes dims and fills the order; dims that `order` does not name get the ascending one.
+/// Normalizes dims and fills the order; dims that `order` does not name get the ascending one, but
+/// a ragged axis is the outermost of its dim.
 /// @throws Error kInvalidArgument: as many placements as axes, dims in range, partial ops on
 /// different axes that do not mix (only sum with avg does), an order that does not list just the
 /// axes that shard its dim; of a ragged shard, a size per rank of the axis, which add up to the
@@ -139,6 +140,9 @@ Layout make_layout(const tensors::Shape& global_shape, const std::vector<int>& m
                    Placements placements, const ShardOrder& order = {});
 /// Whether no axis cuts a dim before a ragged one does: its sizes are of the whole dim.
 bool has_ragged_outermost(const Layout& layout);
+/// The ragged axis of each dim before the others of that dim, which stay in their order. Of two
+/// ragged ones of a dim, one is still not the outermost.
+void put_ragged_outermost(Layout& layout);
 /// One after the other: what keeps the sizes of their ragged shards.
 Placements placements_of(std::initializer_list<Layout> layouts);
 /// Replicate for Partial.
