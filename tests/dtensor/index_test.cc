@@ -377,6 +377,14 @@ TEST(IndexTest, OneRowOfACutDimIsGivenByWhoHasIt) {
   });
 }
 
+TEST(IndexTest, WhereNothingIsToRollTheOperandStaysALeaf) {
+  test::run_ranks(2, [](const collectives::ProcessGroup& group) {
+    const Tensor x = zeros({0, 3}, DeviceMesh(group, {2}), {Shard(0)}).requires_grad_();
+    sum(roll(x, {1}, {0})).backward();
+    EXPECT_TRUE(x.grad().defined());
+  });
+}
+
 TEST(IndexTest, EdgesAreThoseOfPyTorch) {
   const Tensor x = tensor({{1., 2., 3.}, {4., 5., 6.}});
   EXPECT_TRUE(equal(triu(x, INT64_MAX), zeros_like(x)));

@@ -361,7 +361,8 @@ class Program {
     local.backward();
     placed.backward();
     for (const Pair& leaf : leaves_) {
-      ASSERT_EQ(leaf.local.grad().defined(), leaf.placed.grad().defined());
+      ASSERT_EQ(leaf.local.grad().defined(), leaf.placed.grad().defined())
+          << leaf.placed.spec().to_string();
       if (!leaf.local.grad().defined()) continue;
       EXPECT_EQ(leaf.placed.grad().placements(), without_partials(leaf.placed.placements()));
       const std::string wrong =
@@ -405,6 +406,10 @@ TEST(RandomProgramTest, GivesOnASquareWhatItGivesLocally) {
 
 TEST(RandomProgramTest, GivesOnThreeAxesWhatItGivesLocally) {
   run_programs({2, 1, 3});
+}
+
+TEST(RandomProgramTest, GivesOnFourAxesWhatItGivesLocally) {
+  run_programs({2, 2, 2, 2});
 }
 
 }  // namespace

@@ -93,7 +93,8 @@ Tensor flip_of_cut(const Tensor& a, const std::vector<int>& dims) {
 Tensor roll_of_cut(const Tensor& a, const std::vector<std::int64_t>& shifts,
                    const std::vector<int>& dims) {
   const NoGrad no_grad;
-  Tensor result = a;
+  // Not the operand itself, of which nothing may be left to roll.
+  Tensor result = a.detach();
   for (std::size_t i = 0; i < dims.size(); ++i) {
     const int dim = dims[i];
     const std::int64_t size = a.size(dim);
