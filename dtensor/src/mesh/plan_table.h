@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "dtrun/dtensor/layout/cut.h"
+#include "dtrun/dtensor/layout/placement.h"
 #include "dtrun/dtensor/plan/redistribute_plan.h"
 #include "mesh/number_list_hash.h"
 
@@ -27,8 +29,25 @@ class PlanTable {
     if (plans_.size() >= kMost) clear();
     plans_.insert_or_assign(key_of(from, to), std::move(plan));
   }
+  /// What a program asked for before, in its own words.
+  struct Asked {
+    SpecBody* to;
+    Plan plan;
+  };
+  /// Null where it is not there.
+  const Asked* asked(const SpecBody* from, const Placements& placements) const {
+    const auto found = asked_.find(key_of(from, placements));
+    return found == asked_.end() ? nullptr : &found->second;
+  }
+  void note_asked(const SpecBody* from, const Placements& placements, Asked asked) {
+    if (asked_.size() >= kMost) clear();
+    asked_.insert_or_assign(key_of(from, placements), std::move(asked));
+  }
   /// Specs go, and their addresses may be others'.
-  void clear() { plans_.clear(); }
+  void clear() {
+    plans_.clear();
+    asked_.clear();
+  }
 
  private:
   static constexpr std::size_t kMost = 4096;
@@ -37,7 +56,22 @@ class PlanTable {
             static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(to))};
   }
 
+  static tensors::Dims key_of(const SpecBody* from, const Placements& placements) {
+    tensors::Dims key = {static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(from))};
+    for (const Placement& placement : placements) key.push_back(number_of(placement));
+    return key;
+  }
+  /// Another one for each. A cut keeps its number as long as the spec that has it is remembered.
+  static std::int64_t number_of(const Placement& placement) {
+    const auto cut = placement.is_ragged() ? placement.cut()->number() : Cut::Number{0};
+    const auto meaning = placement.is_partial() ? static_cast<std::uint32_t>(placement.reduce_op())
+                                                : static_cast<std::uint32_t>(placement.dim());
+    return static_cast<std::int64_t>(std::uint64_t{meaning} << 32 | std::uint64_t{cut} << 4 |
+                                     static_cast<std::uint64_t>(placement.kind()));
+  }
+
   std::unordered_map<tensors::Dims, Plan, NumberListHash> plans_;
+  std::unordered_map<tensors::Dims, Asked, NumberListHash> asked_;
 };
 
 }  // namespace dtrun::dtensor

@@ -9,6 +9,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "mesh/mesh_body.h"
+#include "move/asked_spec.h"
 #include "move/cause.h"
 #include "move/exchange.h"
 #include "move/move_log.h"
@@ -22,8 +23,21 @@ using tensors::DType;
 using tensors::LocalTensor;
 using tensors::Shape;
 
+bool is_whole(const Layout& layout) {
+  for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+    if (layout.is_shard(axis)) return false;
+  }
+  return true;
+}
+
 LocalTensor empty_like(const LocalTensor& tensor, const Shape& shape) {
   return tensors::empty(shape, {.dtype = tensor.dtype(), .device = tensor.device()});
+}
+
+/// Of this rank's part.
+Shape shape_after(const PlanSite& site, const Step& step) {
+  if (is_whole(step.after)) return site.global_shape;
+  return local_box(site.global_shape, site.mesh.shape(), site.mesh.coordinate(), step.after).shape;
 }
 
 class StepRun {
@@ -38,9 +52,7 @@ class StepRun {
         after_(step.after[axis_]),
         group_(site.mesh.group(step.axis)),
         local_(local),
-        after_shape_(
-            local_box(site.global_shape, site.mesh.shape(), site.mesh.coordinate(), step.after)
-                .shape) {}
+        after_shape_(shape_after(site, step)) {}
 
   StartedStage start() {
     LocalTensor result = run();
@@ -216,6 +228,27 @@ PlanTable::Plan plan_between(const PlanSite& site, const Spec& from, const Spec&
     if (is_remembered) body.plans.put(from.body(), to.body(), plan);
   }
   return plan;
+}
+
+AskedMove asked_move(std::string_view call, const base::CallSite& site, const Spec& from,
+                     const Placements& placements, const ShardOrder& order) {
+  const DeviceMesh mesh = from.mesh();
+  MeshBody& body = *mesh.body();
+  if (order.empty()) {
+    const std::lock_guard lock(body.mutex);
+    const PlanTable::Asked* const known = body.plans.asked(from.body(), placements);
+    if (known != nullptr) return {Spec(known->to->share_locked()), known->plan};
+  }
+  Spec to = asked_spec(call, site, mesh, placements, from.shape(), from.dtype(), order);
+  PlanTable::Plan plan = plan_between({mesh, from.shape(), from.body()}, from, to);
+  const std::lock_guard lock(body.mutex);
+  if (order.empty()) body.plans.note_asked(from.body(), placements, {to.body(), plan});
+  return {std::move(to), std::move(plan)};
+}
+
+LocalTensor run_move(const Spec& from, const AskedMove& move, const LocalTensor& local) {
+  const DeviceMesh mesh = from.mesh();
+  return run_plan({mesh, from.shape(), from.body()}, *move.plan, local);
 }
 
 LocalTensor redistribute_local(const Spec& from, const Spec& to, const LocalTensor& local) {

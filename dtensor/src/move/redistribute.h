@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "dtrun/dtensor/mesh/device_mesh.h"
@@ -32,6 +33,17 @@ tensors::LocalTensor run_plan(const PlanSite& site, const std::vector<Step>& ste
 /// From one spec of a mesh to another; the mesh remembers the plan.
 tensors::LocalTensor redistribute_local(const Spec& from, const Spec& to,
                                         const tensors::LocalTensor& local);
+
+/// A redistribution that a program asks for.
+struct AskedMove {
+  Spec to;
+  std::shared_ptr<const std::vector<Step>> plan;
+};
+/// The mesh remembers what was asked for before. @throws Error as asked_spec
+AskedMove asked_move(std::string_view call, const base::CallSite& site, const Spec& from,
+                     const Placements& placements, const ShardOrder& order);
+tensors::LocalTensor run_move(const Spec& from, const AskedMove& move,
+                              const tensors::LocalTensor& local);
 
 /// The same while the program goes on. @param local is not to be written to until it is over
 PendingMove start_redistribute(const Spec& from, const Spec& to, const tensors::LocalTensor& local);

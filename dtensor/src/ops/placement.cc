@@ -62,11 +62,12 @@ Tensor arrived(const Tensor& x, Spec to, LocalTensor local) {
 
 Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order,
                             Site site) const {
-  Spec to = asked_spec("redistribute", site, device_mesh(), placements, shape(), dtype(), order);
-  if (to == spec()) return *this;
+  this->placements();  // which a local tensor refuses
+  AskedMove move = asked_move("redistribute", site, spec(), placements, order);
+  if (move.to == spec()) return *this;
   const Cause cause("redistribute", Cause::Wish::asked, site);
-  LocalTensor moved = redistribute_local(spec(), to, local());
-  return arrived(*this, std::move(to), std::move(moved));
+  LocalTensor moved = run_move(spec(), move, local());
+  return arrived(*this, std::move(move.to), std::move(moved));
 }
 
 Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements,
