@@ -47,13 +47,29 @@ class Program {
   bool sometimes() { return below(3) == 0; }
   double number() { return below(1000) / 500.0 - 1; }
 
-  Placements some_placements(int dims) {
+  /// Of n elements over the ranks of an axis, anyhow.
+  Placement some_ragged(int dim, std::int64_t n, int ranks) {
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(ranks), 0);
+    for (std::int64_t i = 0; i < n; ++i) ++sizes[static_cast<std::size_t>(below(ranks))];
+    return Shard(dim, sizes);
+  }
+  /// At most one axis of a dim is ragged.
+  Placement some_shard(const Placements& before, const Shape& shape, int ranks) {
+    const int dim = below(static_cast<int>(shape.size()));
+    const bool has_ragged = std::ranges::any_of(
+        before, [dim](const Placement& p) { return p.is_shard(dim) && p.is_ragged(); });
+    if (has_ragged || !sometimes()) return Shard(dim);
+    return some_ragged(dim, shape[static_cast<std::size_t>(dim)], ranks);
+  }
+  Placements some_placements(const Shape& shape) {
     Placements placements;
     for (int axis = 0; axis < mesh_.ndim(); ++axis) {
       const int kind = below(4);
       if (kind == 0) placements.push_back(Replicate());
       if (kind == 1) placements.push_back(Partial());
-      if (kind >= 2) placements.push_back(dims == 0 ? Replicate() : Shard(below(dims)));
+      if (kind < 2) continue;
+      placements.push_back(shape.empty() ? Replicate()
+                                         : some_shard(placements, shape, mesh_.size(axis)));
     }
     return placements;
   }
@@ -61,6 +77,8 @@ class Program {
     ShardOrder order = Layout(placements).order();
     for (auto& [dim, axes] : order) {
       if (sometimes()) std::shuffle(axes.begin(), axes.end(), random_);
+      std::ranges::stable_partition(
+          axes, [&](int axis) { return placements[static_cast<std::size_t>(axis)].is_ragged(); });
     }
     return order;
   }
@@ -72,7 +90,7 @@ class Program {
 
   Pair made(const Shape& shape) {
     const Tensor local = randn(shape, {random_()}, kDoubles);
-    const Placements placements = some_placements(static_cast<int>(shape.size()));
+    const Placements placements = some_placements(shape);
     return {local.requires_grad_(),
             distribute_tensor(local.detach(), mesh_, placements,
                               {.source_rank = -1, .shard_order = some_order(placements)})
@@ -340,7 +358,7 @@ class Program {
   }
 
   void redistribute(const Pair& x) {
-    const Placements placements = some_placements(x.local.dim());
+    const Placements placements = some_placements(x.local.shape());
     const ShardOrder order = some_order(placements);
     apply("redistribute to " + placements_to_string(placements) + " of " +
               x.placed.spec().to_string(),
