@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "dtensor/catalogue.h"
 #include "dtensor/ragged_catalogue.h"
@@ -211,6 +213,37 @@ TEST(RaggedTest, AnExplanationIsReadLongAfterItsTensorsHaveGone) {
     for (std::int64_t i = 0; i < 20'000; ++i) Shard(0, {i, 31, 4});
     EXPECT_NE(way->to_string().find("S(0: 7,1,0)"), std::string::npos);
     EXPECT_NE(calls.to_string().find("S(0: 6,1,1)"), std::string::npos) << calls;
+  });
+}
+
+/// Sizes of 8 rows whose cut has the number that one before had, if that one has gone for good.
+Placement cut_with_number(Cut::Number number) {
+  std::map<Cut::Number, Cut::Number> next;
+  Cut::Number last = 0;
+  for (std::int64_t i = 0; i < 30'000; ++i) {
+    // Numbers are used again in a circle.
+    if (const auto found = next.find(last); found != next.end() && found->second == number) break;
+    const Cut::Number now = Shard(0, {i, 77, 1}).cut()->number();
+    next[std::exchange(last, now)] = now;
+  }
+  return Shard(0, {0, 8, 0});
+}
+
+TEST(RaggedTest, SizesThatAreNoCutAreNotTakenForOthersLater) {
+  Placement later = Replicate();
+  test::run_ranks(3, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {3});
+    const DTensor x = distribute_tensor(global_tensor({8, 4}), mesh, {Replicate()});
+    Cut::Number number = 0;
+    {
+      const Placement even = Shard(0, {3, 3, 2});
+      EXPECT_EQ(x.redistribute({even}).placements(), Placements{Shard(0)});
+      number = even.cut()->number();
+    }
+    group.barrier();
+    if (group.rank() == 0) later = cut_with_number(number);
+    group.barrier();
+    EXPECT_EQ(x.redistribute({later}).placements(), Placements{later});
   });
 }
 

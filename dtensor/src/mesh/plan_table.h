@@ -33,6 +33,7 @@ class PlanTable {
   struct Asked {
     SpecBody* to;
     Plan plan;
+    Placements words;  ///< so that the cuts in them keep their numbers
   };
   /// Null where it is not there.
   const Asked* asked(const SpecBody* from, const Placements& placements) const {
@@ -61,7 +62,7 @@ class PlanTable {
     for (const Placement& placement : placements) key.push_back(number_of(placement));
     return key;
   }
-  /// Another one for each. A cut keeps its number as long as the spec that has it is remembered.
+  /// Another one for each.
   static std::int64_t number_of(const Placement& placement) {
     const auto cut = placement.is_ragged() ? placement.cut()->number() : Cut::Number{0};
     const auto meaning = placement.is_partial() ? static_cast<std::uint32_t>(placement.reduce_op())

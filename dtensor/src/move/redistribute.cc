@@ -242,7 +242,7 @@ AskedMove asked_move(std::string_view call, const base::CallSite& site, const Sp
   Spec to = asked_spec(call, site, mesh, placements, from.shape(), from.dtype(), order);
   PlanTable::Plan plan = plan_between({mesh, from.shape(), from.body()}, from, to);
   const std::lock_guard lock(body.mutex);
-  if (order.empty()) body.plans.note_asked(from.body(), placements, {to.body(), plan});
+  if (order.empty()) body.plans.note_asked(from.body(), placements, {to.body(), plan, placements});
   return {std::move(to), std::move(plan)};
 }
 
