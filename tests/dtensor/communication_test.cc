@@ -127,6 +127,21 @@ TEST(CommunicationTest, GradientsAreCountedAsTheWayBack) {
   });
 }
 
+TEST(CommunicationTest, WhatWasReducedOnTheWayThereIsNotReducedAgainOnTheWayBack) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = distribute_tensor(whole({4, 6}), mesh, {Partial()}).requires_grad_();
+    const CommCounter counter;
+    const Tensor y = gelu(x);
+    EXPECT_EQ(counter.get_total_counts(), 1) << counter;
+    y.sum().backward();
+    EXPECT_EQ(counter.get_total_counts(), 1) << counter;
+    const Tensor alone = whole({4, 6}).requires_grad_();
+    gelu(alone).sum().backward();
+    EXPECT_EQ(x.grad().to_vector(), alone.grad().to_vector());
+  });
+}
+
 TEST(CommunicationTest, WhileNobodyCountsNothingIsNoted) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const Tensor a = distribute_tensor(whole({4, 6}), DeviceMesh(group, {2}), {Shard(1)});

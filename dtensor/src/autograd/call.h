@@ -24,9 +24,14 @@ Tensor run_local(const Op<A, V>& op, std::span<const Tensor* const> inputs, cons
   return Tensor(op.local(Locals({locals, inputs.size()}), attributes, numbers, Site{}));
 }
 
+/// Of the inputs that a gradient keeps, those that were Partial and had to be reduced.
+std::vector<Brought> reduced_inputs(const PreparedCall& call, std::span<const Tensor* const> inputs,
+                                    Saves saves);
+
+/// @param reduced filled where a gradient will be wanted
 template <typename A, typename V>
 Tensor run_distributed(const Op<A, V>& op, std::span<const Tensor* const> inputs,
-                       const A& attributes, const V& numbers) {
+                       const A& attributes, const V& numbers, std::vector<Brought>* reduced) {
   std::array<Placed, kFewInputs> few;
   std::vector<Placed> many(inputs.size() > kFewInputs ? inputs.size() : 0);
   Placed* const placed = many.empty() ? few.data() : many.data();
@@ -37,6 +42,8 @@ Tensor run_distributed(const Op<A, V>& op, std::span<const Tensor* const> inputs
   append_key(key, attributes);
   PreparedCall prepared =
       prepare_call(view_of(op, attributes), {placed, inputs.size()}, std::move(key));
+  if (reduced != nullptr && op.saves.inputs != 0)
+    *reduced = reduced_inputs(prepared, inputs, op.saves);
   std::vector<const LocalTensor*> locals;
   for (const LocalTensor& local : prepared.locals) locals.push_back(&local);
   if (prepared.output.is_outside()) [[unlikely]]
@@ -56,11 +63,13 @@ Tensor call(const Op<A, V>& op, std::span<const Tensor* const> inputs, const A& 
     distributed = distributed || inputs[i]->is_distributed();
     wants_gradient = wants_gradient || inputs[i]->requires_grad();
   }
-  Tensor result = distributed ? run_distributed(op, inputs, attributes, numbers)
+  wants_gradient = wants_gradient && op.backward != nullptr && Graph::is_on();
+  std::vector<Brought> reduced;
+  Tensor result = distributed ? run_distributed(op, inputs, attributes, numbers,
+                                                wants_gradient ? &reduced : nullptr)
                               : run_local(op, inputs, attributes, numbers);
-  if (wants_gradient && op.backward != nullptr && Graph::is_on() &&
-      tensors::is_floating_point(result.dtype())) {
-    record(op, inputs, result, attributes, numbers);
+  if (wants_gradient && tensors::is_floating_point(result.dtype())) {
+    record(op, inputs, result, attributes, numbers, reduced);
   }
   return result;
 }

@@ -1,5 +1,6 @@
 #include "autograd/op_node.h"
 
+#include "dispatch/dispatch.h"
 #include "dtrun/base/error.h"
 
 namespace dtrun::dtensor {
@@ -31,6 +32,20 @@ OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inp
     saved_.push_back(i < 32 && (saves.inputs >> i & 1U) != 0 ? Saved::of(input) : Saved{});
   }
   sequence_ = next_sequence();
+}
+
+std::vector<Brought> reduced_inputs(const PreparedCall& call, std::span<const Tensor* const> inputs,
+                                    Saves saves) {
+  const auto is_partial = [](const Spec& spec) {
+    return spec && without_partials(spec.layout()) != spec.layout();
+  };
+  std::vector<Brought> reduced;
+  for (std::size_t i = 0; i < inputs.size() && i < 32; ++i) {
+    const bool is_kept = (saves.inputs >> i & 1U) != 0;
+    if (is_kept && is_partial(inputs[i]->spec()) && !is_partial(call.inputs[i]))
+      reduced.push_back({i, Tensor(call.inputs[i], call.locals[i])});
+  }
+  return reduced;
 }
 
 void OpNodeBase::release() {

@@ -39,6 +39,9 @@ class OpNodeBase : public Node {
   int wanted_inputs() const;
   bool needs(std::size_t which) const { return static_cast<bool>(edges_[which].node); }
 
+  /// Keeps that in the place of an input that it keeps.
+  void save_instead(std::size_t which, const Tensor& tensor) { saved_[which] = Saved::of(tensor); }
+
  protected:
   OpNodeBase(std::string_view name, std::span<const Tensor* const> inputs, Saves saves);
   void check_not_released() const;
@@ -101,11 +104,19 @@ class OpNode : public OpNodeBase {
   const V numbers_;
 };
 
+/// An input as the kernel had it.
+struct Brought {
+  std::size_t input;
+  Tensor tensor;
+};
+
+/// @param reduced in the place of inputs that were Partial: the gradient need not reduce them again
 template <typename A, typename V>
 void record(const Op<A, V>& op, std::span<const Tensor* const> inputs, const Tensor& output,
-            const A& attributes, const V& numbers) {
-  Graph::set_producer(
-      output, base::Counted<Node>(new OpNode<A, V>(op, inputs, output, attributes, numbers)));
+            const A& attributes, const V& numbers, std::span<const Brought> reduced = {}) {
+  auto* const node = new OpNode<A, V>(op, inputs, output, attributes, numbers);
+  for (const Brought& input : reduced) node->save_instead(input.input, input.tensor);
+  Graph::set_producer(output, base::Counted<Node>(node));
   for (const Tensor* input : inputs) {
     if (input->local().storage() == output.local().storage()) Graph::mark_view(output, *input);
   }
