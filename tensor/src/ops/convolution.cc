@@ -178,6 +178,32 @@ void run_forward(const Conv& c, const T* input, const T* weight, T* output, DTyp
                });
 }
 
+/// Of one dtype. Each element is one product, which halves round once, too.
+LocalTensor forward(const Conv& c, const Shape& shape, const LocalTensor& input,
+                    const LocalTensor& weight) {
+  const DType dtype = input.dtype();
+  const LocalTensor images = input.contiguous(), windows = weight.contiguous();
+  const LocalTensor output = empty(shape, {dtype});
+  const auto run = [&]<typename T>(T) {
+    run_forward(c, images.data_as<const T>(), windows.data_as<const T>(), output.data_as<T>(),
+                dtype);
+  };
+  switch (dtype) {
+    case DType::f64:
+      run(double());
+      break;
+    case DType::bf16:
+      run(BFloat16());
+      break;
+    case DType::f16:
+      run(Float16());
+      break;
+    default:
+      run(float());
+  }
+  return output;
+}
+
 template <typename T>
 void run_input_gradient(const Conv& c, const T* grad, const T* weight, T* input, DType dtype) {
   parallel_for(
@@ -257,24 +283,13 @@ Shape conv2d_shape(const Shape& input, const Shape& weight, const ConvOptions& o
 
 LocalTensor conv2d(const LocalTensor& input, const LocalTensor& weight,
                    const ConvOptions& options) {
-  const DType compute = conv_dtype("conv2d", input, weight);
+  conv_dtype("conv2d", input, weight);
   const Shape shape = conv2d_shape(input.shape(), weight.shape(), options);
-  const LocalTensor output = empty(shape, {compute, input.device()});
-  if (output.numel() == 0) return output.to(input.dtype());
+  if (numel(shape) == 0) return empty(shape, {input.dtype(), input.device()});
   if (!input.device().is_cpu()) {
     return conv2d_on_device(input, weight, {input.shape(), weight.shape(), shape}, options);
   }
-  const Conv c(input.shape(), weight.shape(), shape, options);
-  const LocalTensor images = input.to(compute).contiguous();
-  const LocalTensor windows = weight.to(compute).contiguous();
-  if (compute == DType::f64) {
-    run_forward(c, images.data_as<const double>(), windows.data_as<const double>(),
-                output.data_as<double>(), compute);
-  } else {
-    run_forward(c, images.data_as<const float>(), windows.data_as<const float>(),
-                output.data_as<float>(), compute);
-  }
-  return output.to(input.dtype());
+  return forward(Conv(input.shape(), weight.shape(), shape, options), shape, input, weight);
 }
 
 LocalTensor conv2d_input_gradient(const LocalTensor& grad, const LocalTensor& weight,
