@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <map>
 #include <optional>
 #include <utility>
@@ -231,6 +232,7 @@ Placement cut_with_number(Cut::Number number) {
 
 TEST(RaggedTest, SizesThatAreNoCutAreNotTakenForOthersLater) {
   Placement later = Replicate();
+  std::barrier threads(3);
   test::run_ranks(3, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {3});
     const DTensor x = distribute_tensor(global_tensor({8, 4}), mesh, {Replicate()});
@@ -240,9 +242,9 @@ TEST(RaggedTest, SizesThatAreNoCutAreNotTakenForOthersLater) {
       EXPECT_EQ(x.redistribute({even}).placements(), Placements{Shard(0)});
       number = even.cut()->number();
     }
-    group.barrier();
+    threads.arrive_and_wait();
     if (group.rank() == 0) later = cut_with_number(number);
-    group.barrier();
+    threads.arrive_and_wait();
     EXPECT_EQ(x.redistribute({later}).placements(), Placements{later});
   });
 }
