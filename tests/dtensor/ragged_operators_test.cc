@@ -135,7 +135,7 @@ std::size_t expect_all_right(
 TEST(RaggedOperatorsTest, EveryOperatorOfRaggedOperandsIsThatOfOneRank) {
   std::size_t checked = 0;
   for (const int ranks : {2, 3}) {
-    for (const auto& [rows, columns] : {std::pair{6, 4}, {5, 3}})
+    for (const auto& [rows, columns] : {std::pair{6, 4}, {5, 3}, {4, 4}})
       checked += expect_all_right({ranks}, rows, columns, on_line);
   }
   std::printf("%zu calls\n", checked);

@@ -115,6 +115,17 @@ TEST(RaggedTest, UnevenPartsGivenToFromLocalAreOneTensor) {
   });
 }
 
+TEST(RaggedTest, RanksThatGiveFromLocalOtherSizesAreNamedOnAllOfThem) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    // Each one's own idea of the other.
+    const Placement own = group.rank() == 0 ? Shard(0, {1, 4}) : Shard(0, {2, 3});
+    const LocalTensor part = global_tensor({group.rank() == 0 ? 1 : 3, 2});
+    expect_refused([&] { DTensor::from_local(part, mesh, {own}, {.run_check = true}); },
+                   {"rank 1 of the mesh has others than rank 0", "the sizes of all of them"});
+  });
+}
+
 TEST(RaggedTest, FromLocalMixesRaggedAndEvenAxes) {
   test::run_ranks(4, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2, 2});

@@ -53,6 +53,10 @@ Placement normalized(const Placement& placement, const Shape& shape) {
                       " of a tensor of shape " + tensors::shape_to_string(shape),
                   "its dims are " + std::to_string(-rank) + " to " + std::to_string(rank - 1), "");
   }
+  if (dim >= Layout::kMostDims) {
+    throw invalid("cannot shard dim " + std::to_string(dim) + " of a tensor",
+                  "a layout knows the first " + std::to_string(Layout::kMostDims) + " dims", "");
+  }
   if (!placement.is_ragged() || !placement.cut()->is_even()) return placement.along(dim);
   return Shard(dim);
 }

@@ -64,20 +64,22 @@ struct PartNote {
 
   DType dtype;
   Shape shape;
+  std::int64_t placing = 0;  ///< a digest of its placements, in which all must agree
 
   LocalTensor packed() const {
-    LocalTensor tensor = tensors::zeros({2 + kMostDims}, {.dtype = DType::i64});
+    LocalTensor tensor = tensors::zeros({3 + kMostDims}, {.dtype = DType::i64});
     auto* const numbers = static_cast<std::int64_t*>(tensor.data());
     numbers[0] = static_cast<std::int64_t>(dtype);
     numbers[1] = static_cast<std::int64_t>(shape.size());
-    std::copy_n(shape.begin(), std::min(shape.size(), kMostDims), numbers + 2);
+    numbers[2] = placing;
+    std::copy_n(shape.begin(), std::min(shape.size(), kMostDims), numbers + 3);
     return tensor;
   }
   static PartNote unpacked(const LocalTensor& tensor) {
     const auto* const numbers = static_cast<const std::int64_t*>(tensor.data());
-    PartNote note{static_cast<DType>(numbers[0]), {}};
+    PartNote note{static_cast<DType>(numbers[0]), {}, numbers[2]};
     const auto dims = std::min(static_cast<std::size_t>(numbers[1]), kMostDims);
-    for (std::size_t i = 0; i < dims; ++i) note.shape.push_back(numbers[2 + i]);
+    for (std::size_t i = 0; i < dims; ++i) note.shape.push_back(numbers[3 + i]);
     return note;
   }
   std::string to_string() const {
@@ -85,10 +87,20 @@ struct PartNote {
   }
 };
 
+/// The same in every process.
+std::int64_t digest_of(const Layout& layout) {
+  std::uint64_t digest = 0xcbf29ce484222325;
+  for (const char letter : layout.to_string())
+    digest = (digest ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+  return static_cast<std::int64_t>(digest);
+}
+
 /// Every rank's, by its place in the mesh. Collective.
-std::vector<PartNote> notes_of_all(const LocalTensor& local, const DeviceMesh& mesh,
+std::vector<PartNote> notes_of_all(const LocalTensor& local, const Spec& spec,
                                    const Tensor::Site& site) {
-  const LocalTensor own = PartNote{local.dtype(), local.shape()}.packed().to(local.device());
+  const DeviceMesh mesh = spec.mesh();
+  const LocalTensor own =
+      PartNote{local.dtype(), local.shape(), digest_of(spec.layout())}.packed().to(local.device());
   std::vector<LocalTensor> all;
   for (int rank = 0; rank < mesh.size(); ++rank)
     all.push_back(tensors::empty(own.shape(), {own.dtype(), own.device()}));
@@ -110,9 +122,21 @@ std::string remedy_for(const Placements& placements) {
   if (shard->is_ragged()) return "give sizes as the parts are";
   return "Shard(" + std::to_string(shard->dim()) +
          ") cuts as torch.chunk does: every chunk but the last ones has ceil(n / ranks); for "
-         "parts " +
-         "of other sizes name them, one per rank: Shard(" + std::to_string(shard->dim()) +
-         ", {sizes})";
+         "parts of other sizes name them, one per rank: Shard(" +
+         std::to_string(shard->dim()) + ", {sizes})";
+}
+
+/// All ranks find the same, and throw alike.
+void check_placings(const std::vector<PartNote>& notes, const Spec& own) {
+  for (std::size_t rank = 1; rank < notes.size(); ++rank) {
+    if (notes[rank].placing == notes[0].placing) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "from_local with placements that do not agree: rank " + std::to_string(rank) +
+            " of the mesh has others than rank 0",
+        "this rank, " + std::to_string(own.mesh().rank()) + ", has " + own.layout().to_string(),
+        "give all ranks the same placements; of a ragged shard the sizes of all of them");
+  }
 }
 
 /// All ranks find the same, and throw alike.
@@ -120,7 +144,7 @@ std::string remedy_for(const Placements& placements) {
 void check_parts(const std::vector<PartNote>& notes, const Spec& spec, bool is_guessed) {
   for (std::size_t rank = 0; rank < notes.size(); ++rank) {
     const PartNote& note = notes[rank];
-    const PartNote wanted{notes[0].dtype, box_shape_of(spec, static_cast<int>(rank))};
+    const PartNote wanted{notes[0].dtype, box_shape_of(spec, static_cast<int>(rank)), 0};
     if (note.dtype == wanted.dtype && note.shape == wanted.shape) continue;
     throw Error(ErrorCode::kInvalidArgument,
                 "from_local of parts that do not fit: rank " + std::to_string(rank) +
@@ -172,7 +196,8 @@ Tensor Tensor::from_local(const Tensor& given, const DeviceMesh& mesh, const Pla
   const Spec spec = make_spec(mesh, placements, options.shape, local.dtype(), options.shard_order);
   if (options.run_check && mesh.has_this_rank()) {
     const Cause cause("from_local", Cause::Wish::asked, site);
-    const std::vector<PartNote> notes = notes_of_all(local, mesh, site);
+    const std::vector<PartNote> notes = notes_of_all(local, spec, site);
+    check_placings(notes, spec);
     const PartNote& first = notes.front();
     const Shape shape =
         is_guessed ? grown_shape(first.shape, first.dtype, mesh, placements).shape : options.shape;

@@ -23,6 +23,8 @@ using ShardOrder = std::map<int, std::vector<int>>;
 class Layout {
  public:
   static constexpr std::size_t kMaxAxes = 8;
+  /// That an axis can cut.
+  static constexpr int kMostDims = 1 << 7;
 
   /// Of no axes.
   Layout() = default;
@@ -113,7 +115,6 @@ class Layout {
     std::uint32_t cut : Cut::kNumberBits = 0;  ///< its number; 0: as torch.chunk cuts
   };
   static constexpr auto kShard = static_cast<std::uint32_t>(Placement::Kind::shard);
-  static constexpr int kMostDims = 1 << 7;
   static Slot slot_of(const Placement& placement);
   /// Whatever its depth is: a shard becomes the innermost one.
   void put(std::size_t axis, Slot next);
