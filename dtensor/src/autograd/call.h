@@ -9,10 +9,15 @@
 
 #include "autograd/op_node.h"
 #include "dispatch/dispatch.h"
+#include "dtrun/base/error.h"
 
 namespace dtrun::dtensor {
 
 inline constexpr std::size_t kFewInputs = 4;
+
+/// Throws the error again, and what was called with what operands in it.
+[[noreturn]] void tell_call(std::string_view op, std::span<const Tensor* const> inputs,
+                            const base::Error& error);
 
 template <typename A, typename V>
 Tensor run_local(const Op<A, V>& op, std::span<const Tensor* const> inputs, const A& attributes,
@@ -65,9 +70,14 @@ Tensor call(const Op<A, V>& op, std::span<const Tensor* const> inputs, const A& 
   }
   wants_gradient = wants_gradient && op.backward != nullptr && Graph::is_on();
   std::vector<Brought> reduced;
-  Tensor result = distributed ? run_distributed(op, inputs, attributes, numbers,
-                                                wants_gradient ? &reduced : nullptr)
-                              : run_local(op, inputs, attributes, numbers);
+  Tensor result;
+  try {
+    result = distributed ? run_distributed(op, inputs, attributes, numbers,
+                                           wants_gradient ? &reduced : nullptr)
+                         : run_local(op, inputs, attributes, numbers);
+  } catch (const base::Error& error) {
+    tell_call(op.name, inputs, error);
+  }
   if (wants_gradient && tensors::is_floating_point(result.dtype())) {
     record(op, inputs, result, attributes, numbers, reduced);
   }

@@ -34,6 +34,21 @@ OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inp
   sequence_ = next_sequence();
 }
 
+void tell_call(std::string_view op, std::span<const Tensor* const> inputs,
+               const base::Error& error) {
+  // Peers that have failed, and calls that differ, have words of their own.
+  if (error.code() != ErrorCode::kInvalidArgument) throw;
+  std::string call;
+  for (const Tensor* const input : inputs) {
+    call += (call.empty() ? "in " + std::string(op) + " of " : " and ") +
+            (input->is_distributed() ? input->spec().to_string()
+                                     : std::string(tensors::dtype_short_name(input->dtype())) +
+                                           tensors::shape_to_string(input->shape()));
+  }
+  throw Error(error.code(), error.summary(), error.why() + (error.why().empty() ? "" : "; ") + call,
+              error.remedy());
+}
+
 std::vector<Brought> reduced_inputs(const PreparedCall& call, std::span<const Tensor* const> inputs,
                                     Saves saves) {
   const auto is_partial = [](const Spec& spec) {
