@@ -2,6 +2,8 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 #include "store_core.h"
 #include "store_errors.h"
@@ -15,11 +17,17 @@ using base::Deadline;
 // it concerns.
 class SleepingThread : public Waiter {
  public:
+  /// @return false at the deadline, and where wake() came before
   bool released_by(std::unique_lock<std::mutex>& lock, Deadline deadline) {
-    const auto done = [this] { return released_; };
-    if (!deadline.is_never()) return wake_.wait_until(lock, deadline.when(), done);
-    wake_.wait(lock, done);
-    return true;
+    const auto done = [this] { return released_ || is_woken_; };
+    if (!deadline.is_never()) wake_.wait_until(lock, deadline.when(), done);
+    if (deadline.is_never()) wake_.wait(lock, done);
+    return released_;
+  }
+
+  void wake() {
+    is_woken_ = true;
+    wake_.notify_one();
   }
 
  private:
@@ -30,10 +38,18 @@ class SleepingThread : public Waiter {
 
   std::condition_variable wake_;
   bool released_ = false;
+  bool is_woken_ = false;
 };
 
-class HashStore : public Store {
+class LockedStore : public HashStore {
  public:
+  void end_waits(const base::Error& why) override {
+    const std::lock_guard lock(mutex_);
+    if (waits_ended_) return;
+    waits_ended_ = why;
+    for (SleepingThread* const thread : sleeping_) thread->wake();
+  }
+
   void set(const std::string& key, std::string_view value, Deadline) override {
     const std::lock_guard lock(mutex_);
     core_.set(key, std::string(value));
@@ -147,18 +163,28 @@ class HashStore : public Store {
       case StoreCore::Barrier::kWaiting:
         break;
     }
-    if (thread.released_by(lock, deadline)) return;
-    core_.cancel(thread);
+    if (is_released(thread, lock, deadline)) return;
     throw barrier_timeout(budget, key, std::string(*core_.get(key)), world);
   }
 
  private:
+  /// One that is not is cancelled. @throws what end_waits() was told
+  bool is_released(SleepingThread& thread, std::unique_lock<std::mutex>& lock, Deadline deadline) {
+    if (waits_ended_) thread.wake();
+    sleeping_.push_back(&thread);
+    const bool is_released = thread.released_by(lock, deadline);
+    std::erase(sleeping_, &thread);
+    if (is_released) return true;
+    core_.cancel(thread);
+    if (waits_ended_) throw *waits_ended_;
+    return false;
+  }
+
   void wait_locked(std::unique_lock<std::mutex>& lock, const Keys& keys, Deadline deadline,
                    Deadline::Duration budget) {
     SleepingThread thread;
     if (core_.wait(thread, keys)) return;
-    if (thread.released_by(lock, deadline)) return core_.settle(thread);
-    core_.cancel(thread);
+    if (is_released(thread, lock, deadline)) return core_.settle(thread);
     Keys missing;
     for (const std::string& key : keys)
       if (!core_.check({key})) missing.push_back(key);
@@ -166,13 +192,15 @@ class HashStore : public Store {
   }
 
   std::mutex mutex_;
-  StoreCore core_;  // guarded by mutex_
+  StoreCore core_;                          // guarded by mutex_
+  std::vector<SleepingThread*> sleeping_;   // guarded by mutex_
+  std::optional<base::Error> waits_ended_;  // guarded by mutex_
 };
 
 }  // namespace
 
-std::shared_ptr<Store> make_hash_store() {
-  return std::make_shared<HashStore>();
+std::shared_ptr<HashStore> make_hash_store() {
+  return std::make_shared<LockedStore>();
 }
 
 }  // namespace dtrun::rendezvous

@@ -11,7 +11,6 @@
 
 #include "current_world.h"
 #include "dtrun/base/error.h"
-#include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/rendezvous/worker_env.h"
 #include "simulated_place.h"
 
@@ -75,7 +74,7 @@ void check(int ranks, const std::function<void()>& program, int ranks_per_node) 
 void simulate(int ranks, const std::function<void()>& program, SimulateOptions options) {
   check(ranks, program, options.ranks_per_node);
   const int ranks_per_node = options.ranks_per_node == 0 ? ranks : options.ranks_per_node;
-  const std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
+  SimulatedWorlds worlds(ranks);
   base::Environment environment = base::Environment::current();
   rendezvous::forget_job_page(environment);
   FirstFailure failure;
@@ -83,11 +82,13 @@ void simulate(int ranks, const std::function<void()>& program, SimulateOptions o
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank, own = environment]() mutable {
       rendezvous::write_worker_env(worker_env(rank, ranks, ranks_per_node), own);
-      const SimulatedPlace place(store, std::move(own));
+      SimulatedPlace place(worlds, std::move(own));
       try {
         program();
+        worlds.end(rank, place.joined());
       } catch (...) {
         failure.note(rank, std::current_exception());
+        worlds.fail(rank);
         dist::drop_world();
       }
     });

@@ -6,15 +6,15 @@
 #include <utility>
 
 #include "dtrun/base/env.h"
-#include "dtrun/rendezvous/store.h"
+#include "simulated_worlds.h"
 
 namespace dtrun::runtime {
 
 class SimulatedPlace {
  public:
   /// Stands for this thread as long as it lives.
-  SimulatedPlace(std::shared_ptr<rendezvous::Store> store, base::Environment environment)
-      : store_(std::move(store)), environment_(std::move(environment)) {
+  SimulatedPlace(SimulatedWorlds& worlds, base::Environment environment)
+      : worlds_(worlds), environment_(std::move(environment)) {
     of_thread_ = this;
   }
   ~SimulatedPlace() { of_thread_ = nullptr; }
@@ -22,15 +22,20 @@ class SimulatedPlace {
   SimulatedPlace& operator=(const SimulatedPlace&) = delete;
 
   /// Null: this thread's rank is the process.
-  static const SimulatedPlace* of_thread() { return of_thread_; }
+  static SimulatedPlace* of_thread() { return of_thread_; }
 
-  const std::shared_ptr<rendezvous::Store>& store() const { return store_; }
+  /// Of all ranks.
+  std::shared_ptr<rendezvous::Store> store() const { return worlds_.store(); }
+  /// Before this rank waits for the others of a world.
+  void join(int world_size) { worlds_.join(++joined_, world_size); }
+  int joined() const { return joined_; }
   const base::Environment& environment() const { return environment_; }
 
  private:
-  inline static constinit thread_local const SimulatedPlace* of_thread_ = nullptr;
-  const std::shared_ptr<rendezvous::Store> store_;
+  inline static constinit thread_local SimulatedPlace* of_thread_ = nullptr;
+  SimulatedWorlds& worlds_;
   const base::Environment environment_;
+  int joined_ = 0;  ///< worlds
 };
 
 }  // namespace dtrun::runtime

@@ -224,7 +224,7 @@ tensors::Device Worker::device() const {
 
 Worker init(InitOptions options) {
   auto impl = std::make_unique<Worker::Impl>();
-  const SimulatedPlace* const simulated = SimulatedPlace::of_thread();
+  SimulatedPlace* const simulated = SimulatedPlace::of_thread();
   if (simulated != nullptr) options.environment = simulated->environment();
   if (options.rank >= 0) options.environment.set("RANK", std::to_string(options.rank));
   report_escaped_exceptions(options.environment);
@@ -241,6 +241,7 @@ Worker init(InitOptions options) {
   if (impl->job_page) wait_in_init(*impl->job_page, impl->job_page->slot(impl->slot), env.rank);
   if (simulated == nullptr && method.kind != InitMethod::Kind::file)
     impl->store_host = host_store(env);
+  if (simulated != nullptr) simulated->join(env.world_size);
   impl->store =
       simulated != nullptr ? simulated->store() : open_store(env, method, options.timeout);
   impl->world = join_world(env, options, impl->store, impl->job_page, impl->slot);

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <stdexcept>
 
 #include "dtrun/dtrun.h"
@@ -71,6 +73,37 @@ TEST(SimulateTest, ARankThatThrowsEndsTheOthersAndIsNamed) {
   EXPECT_EQ(error->code(), ErrorCode::kUsage);
   EXPECT_THAT(error->summary(), HasSubstr("rank 2 of 4: rank 2 has had enough"));
   EXPECT_THROW(simulate(2, [] { throw std::out_of_range("own"); }), std::out_of_range);
+}
+
+TEST(SimulateTest, WhoWaitsForARankThatWillNotComeIsTold) {
+  const auto text_of = [](const std::function<void(int turn)>& program) {
+    std::atomic<int> turns = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto error = error_of([&] { simulate(3, [&] { program(turns++); }); });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    return error ? std::string(error->what()) : "no error";
+  };
+  EXPECT_THAT(text_of([](int turn) {
+                if (turn == 1) throw Error(ErrorCode::kUsage, "had enough before init");
+                dist::init_process_group();
+              }),
+              HasSubstr("had enough before init"));
+  EXPECT_THAT(text_of([](int turn) {
+                if (turn != 1) dist::init_process_group();
+              }),
+              HasSubstr("of 3 ended before it joined"));
+  EXPECT_THAT(text_of([](int turn) {
+                dist::init_process_group();
+                dist::destroy_process_group();
+                if (turn != 1) dist::init_process_group();
+              }),
+              HasSubstr("of 3 ended before it joined"));
+  EXPECT_THAT(text_of([](int) {
+                const Worker worker = init();
+                if (worker.rank() == 1) throw Error(ErrorCode::kUsage, "had enough after init");
+                worker.store()->get("what nobody sets");
+              }),
+              HasSubstr("had enough after init"));
 }
 
 TEST(SimulateTest, WhatCannotBeRunIsRefused) {

@@ -4,8 +4,18 @@
 
 #include <memory>
 
+#include "dtrun/base/error.h"
 #include "dtrun/rendezvous/store.h"
 
 namespace dtrun::rendezvous {
-std::shared_ptr<Store> make_hash_store();
-}
+
+class HashStore : public Store {
+ public:
+  /// Whoever waits for something that is not there, now or later, gets `why`: nobody will come to
+  /// set it. The first call counts.
+  virtual void end_waits(const base::Error& why) = 0;
+};
+
+std::shared_ptr<HashStore> make_hash_store();
+
+}  // namespace dtrun::rendezvous
