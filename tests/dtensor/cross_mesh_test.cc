@@ -210,6 +210,22 @@ TEST(CrossMeshTest, ItIsExplainedAndNothingThatNobodyAskedFor) {
   });
 }
 
+TEST(CrossMeshTest, RanksThatAskForDifferentThingsAreToldWhatEachAskedFor) {
+  const auto thrown = test::run_failing_ranks(4, {}, [](const ProcessGroup& group) {
+    const DeviceMesh all(group, {4}), square(group, {2, 2});
+    const Tensor x = ones({8, 8}, all, {Shard(0)});
+    x.redistribute(square, group.rank() == 0 ? Placements{Replicate(), Shard(1)}
+                                             : Placements{Shard(1), Shard(1)});
+    group.barrier();
+  });
+  for (std::size_t rank = 0; rank < thrown.size(); ++rank) {
+    ASSERT_TRUE(thrown[rank]) << rank;
+    EXPECT_EQ(thrown[rank]->code, base::ErrorCode::kDisagreement) << thrown[rank]->text;
+    const std::string own = "this rank, " + std::to_string(rank) + ", was in redistribute of ";
+    EXPECT_NE(thrown[rank]->text.find(own), std::string::npos) << thrown[rank]->text;
+  }
+}
+
 TEST(CrossMeshTest, WhatCannotMeetIsRefused) {
   run_world(4, [](int) {
     const DeviceMesh square("cpu", {{0, 1}, {2, 3}}, {"dp", "tp"});

@@ -135,6 +135,37 @@ TEST(RedistributeTest, WhatIsOnItsWayArrivesByItselfAndTakesPartInGradients) {
   });
 }
 
+TEST(RedistributeTest, WhatIsOnItsWayIsInTheGraphWhereTheCallWas) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}), line(group, {2}, {"line"});
+    const DTensor w = ones({4}, mesh, {Shard(0)}).requires_grad_();
+    for (const DeviceMesh& to : {mesh, line}) {
+      const DTensor x = w * 2;
+      PendingTensor pending = x.redistribute_async(to, {Replicate()});
+      while (!pending.is_completed()) std::this_thread::yield();
+      x.mul_(3);
+      const DTensor y = pending.wait();
+      EXPECT_EQ(y.to_vector(), std::vector<double>(4, 2));
+      EXPECT_EQ(grad({sum(y)}, {w})[0].to_vector(), std::vector<double>(4, 2));
+
+      const auto started = [&] {
+        const NoGrad no_grad;
+        return w.redistribute_async(to, {Replicate()});
+      };
+      EXPECT_FALSE(started().wait().requires_grad());
+      PendingTensor later = w.redistribute_async(to, {Replicate()});
+      const NoGrad no_grad;
+      EXPECT_TRUE(later.wait().requires_grad());
+    }
+    // Nothing is sent: what arrives is a view of what was written to.
+    const DeviceMesh flat(group, {2, 1});
+    const DTensor x = ones({4}, flat, {Shard(0), Replicate()}).requires_grad_() * 2;
+    PendingTensor same = x.redistribute_async({Shard(0), Shard(0)});
+    x.mul_(3);
+    expect_refused([&] { same.wait(); }, "changed in place");
+  });
+}
+
 TEST(RedistributeTest, EveryDtypeGoesThroughEveryPartialThatItSupports) {
   test::run_ranks(3, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {3});

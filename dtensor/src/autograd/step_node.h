@@ -39,15 +39,23 @@ class StepNode : public Node {
   const PartialGradient partial_gradient_;
 };
 
+/// The step from `input` as it is in the graph now. None: no gradient is wanted.
+template <typename Backward>
+base::Counted<Node> step_from(std::string_view name, const Tensor& input, Backward backward,
+                              PartialGradient partial_gradient) {
+  if (!input.requires_grad() || !Graph::is_on()) return {};
+  return base::Counted<Node>(
+      new StepNode(name, input, std::move(backward), partial_gradient));
+}
+
 /// Records the step from `input` to `output`, where a gradient is wanted.
 template <typename Backward>
 Tensor recorded(std::string_view name, const Tensor& input, Tensor output, Backward backward,
                 PartialGradient partial_gradient = PartialGradient::reduced) {
-  if (input.requires_grad() && Graph::is_on()) {
-    Graph::set_producer(output, base::Counted<Node>(new StepNode(name, input, std::move(backward),
-                                                                 partial_gradient)));
-    if (input.local().storage() == output.local().storage()) Graph::mark_view(output, input);
-  }
+  auto step = step_from(name, input, std::move(backward), partial_gradient);
+  if (step.get() == nullptr) return output;
+  Graph::set_producer(output, std::move(step));
+  if (input.local().storage() == output.local().storage()) Graph::mark_view(output, input);
   return output;
 }
 

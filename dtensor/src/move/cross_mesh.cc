@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 #include "mesh/joint_group.h"
 #include "mesh/mesh_body.h"
@@ -92,6 +94,17 @@ class Crossing {
   const BoxMessages messages_;
 };
 
+/// Another rank called something else: this one says in words what it called.
+void tell_own_side(const Spec& from, const Spec& to, const base::Error& error) {
+  if (error.code() != base::ErrorCode::kDisagreement) return;
+  const Cause* const cause = Cause::outermost();
+  throw base::Error(error.code(), error.summary(),
+                    error.why() + "; this rank, " + std::to_string(global_rank_in(from.mesh())) +
+                        ", was in " + (cause == nullptr ? "redistribute" : cause->to_string()) +
+                        " of " + from.to_string() + " to " + to.to_string(),
+                    error.remedy());
+}
+
 }  // namespace
 
 CrossMeshPlan plan_across(const Spec& from, const Spec& to) {
@@ -136,7 +149,8 @@ PendingMove start_across(const Spec& from, const Spec& to, const LocalTensor& lo
   }
   for (PendingMove::Stage& stage : stages_of(to, {plan, &plan->after}))
     stages.push_back(std::move(stage));
-  return {std::move(stages), local, options};
+  const auto tell = [from, to](const base::Error& error) { tell_own_side(from, to, error); };
+  return {std::move(stages), local, options, tell};
 }
 
 LocalTensor redistribute_across(const Spec& from, const Spec& to, const LocalTensor& local) {

@@ -48,15 +48,48 @@ Tensor Tensor::full_tensor(Site site) const {
 
 namespace {
 
-/// What has arrived of x. Its gradient takes the way back.
-Tensor arrived(const Tensor& x, Spec to, LocalTensor local) {
-  const auto back = [from = x.spec()](const Tensor& gradient) {
+/// The gradient takes the way back.
+StepNode::Backward way_back(const Tensor& x) {
+  return [from = x.spec()](const Tensor& gradient) {
     return gradient.redistribute(from.mesh(), without_partials(from.placements()),
                                  from.shard_order());
   };
-  return recorded("redistribute", x, Tensor(std::move(to), std::move(local)), back,
+}
+
+/// What has arrived of x.
+Tensor arrived(const Tensor& x, Spec to, LocalTensor local) {
+  return recorded("redistribute", x, Tensor(std::move(to), std::move(local)), way_back(x),
                   PartialGradient::passed_on);
 }
+
+/// What is to arrive of x. Its place in the graph is that of the call: before it has arrived the
+/// program may write to x, or turn gradients on or off.
+class Arrival {
+ public:
+  Arrival(const Tensor& x, Spec to)
+      : x_(x),
+        to_(std::move(to)),
+        step_(step_from("redistribute_async", x, way_back(x), PartialGradient::passed_on)),
+        elements_(x.spec(), x.local()) {
+    if (step_.get() != nullptr) Graph::mark_view(elements_, x);
+  }
+
+  Tensor operator()(LocalTensor local) const {
+    Tensor tensor(to_, std::move(local));
+    if (step_.get() == nullptr) return tensor;
+    Graph::set_producer(tensor, step_);
+    if (tensor.local().storage() != x_.local().storage()) return tensor;
+    Graph::check_not_stale(elements_);
+    Graph::mark_view(tensor, x_);
+    return tensor;
+  }
+
+ private:
+  Tensor x_;
+  Spec to_;
+  base::Counted<Node> step_;
+  Tensor elements_;  ///< x's, as a view that is made at the call
+};
 
 }  // namespace
 
@@ -91,7 +124,7 @@ PendingTensor Tensor::redistribute_async(const DeviceMesh& mesh, const Placement
   const Cause cause("redistribute_async", Cause::Wish::asked, site);
   if (to == spec()) return {PendingMove({}, local()), [x = *this](LocalTensor) { return x; }, site};
   return {goes_across ? start_across(spec(), to, local()) : start_redistribute(spec(), to, local()),
-          [x = *this, to](LocalTensor moved) { return arrived(x, to, std::move(moved)); }, site};
+          Arrival(*this, to), site};
 }
 
 LocalTensor whole_of(const Tensor& tensor) {
