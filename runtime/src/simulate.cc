@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -34,12 +35,24 @@ rendezvous::WorkerEnv worker_env(int rank, int ranks, int ranks_per_node) {
   return worker;
 }
 
-/// What the first one threw.
+/// It tells of another rank's failure.
+bool is_consequence(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::kPeerFailed;
+  } catch (...) {
+    return false;
+  }
+}
+
+/// What the first one threw. A rank's world ends before its exception is noted here, and others may
+/// have noted by then that it has gone: a consequence gives way to a cause.
 class FirstFailure {
  public:
   void note(int rank, std::exception_ptr exception) {
     const std::lock_guard lock(mutex_);
-    if (rank_) return;
+    if (rank_ && (!is_consequence(exception_) || is_consequence(exception))) return;
     rank_ = rank;
     exception_ = std::move(exception);
   }
@@ -78,20 +91,29 @@ void simulate(int ranks, const std::function<void()>& program, SimulateOptions o
   base::Environment environment = base::Environment::current();
   rendezvous::forget_job_page(environment);
   FirstFailure failure;
+  const auto run = [&](int rank) {
+    base::Environment own = environment;
+    rendezvous::write_worker_env(worker_env(rank, ranks, ranks_per_node), own);
+    SimulatedPlace place(worlds, std::move(own));
+    try {
+      program();
+      worlds.end(rank, place.joined());
+    } catch (...) {
+      failure.note(rank, std::current_exception());
+      worlds.fail(rank);
+      dist::drop_world();
+    }
+  };
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank, own = environment]() mutable {
-      rendezvous::write_worker_env(worker_env(rank, ranks, ranks_per_node), own);
-      SimulatedPlace place(worlds, std::move(own));
-      try {
-        program();
-        worlds.end(rank, place.joined());
-      } catch (...) {
-        failure.note(rank, std::current_exception());
-        worlds.fail(rank);
-        dist::drop_world();
-      }
-    });
+    try {
+      threads.emplace_back(run, rank);
+    } catch (const std::system_error& error) {
+      failure.note(rank, std::make_exception_ptr(base::system_error(
+                             "start its thread", error.code().value(), "simulate fewer ranks")));
+      worlds.fail(rank);
+      break;
+    }
   }
   threads.clear();
   failure.rethrow_if_any(ranks);

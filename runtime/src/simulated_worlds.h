@@ -51,7 +51,7 @@ class SimulatedWorlds {
   void tell_of_missing() {
     if (!ended_ || ended_->joined >= most_joined_) return;
     store_->end_waits(base::Error(
-        base::ErrorCode::kPeerFailed,
+        base::ErrorCode::kUsage,
         fmt::format("rank {} of {} ended before it joined", ended_->rank, ranks_),
         "every rank of a simulation must come to init", "let all ranks join as many worlds"));
   }

@@ -18,7 +18,8 @@ struct SimulateOptions {
 /// thread's. What is one for the process is shared: global variables, the environment (getenv says
 /// nothing of ranks), the working folder.
 /// @throws Error kInvalidArgument for no ranks; what the first rank throws, an Error with that
-/// rank's number before its text, after the others have ended: they are told that it is gone
+/// rank's number before its text, after the others have ended: they are told that it is gone. So
+/// are those that wait for a rank that returned without joining them: Error kUsage
 void simulate(int ranks, const std::function<void()>& program, SimulateOptions options = {});
 
 }  // namespace dtrun::runtime
