@@ -11,6 +11,7 @@
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/ops/views.h"
 
@@ -374,6 +375,7 @@ TEST(IndexTest, OneRowOfACutDimIsGivenByWhoHasIt) {
     EXPECT_EQ(pad(x.t(), {0, 0, 1, 1}).placements(), Placements{Shard(1)});
     EXPECT_EQ(counter.get_total_counts(), 0);
     EXPECT_EQ(x[3].to_vector(), (std::vector<double>{1, 1}));
+    EXPECT_TRUE(std::signbit((x * -0.0)[3].to_vector()[0]));
   });
 }
 

@@ -104,6 +104,20 @@ TEST(OwnOperatorTest, ALetterThatTheResultLacksIsSummedWithoutCommunication) {
   });
 }
 
+TEST(OwnOperatorTest, AnOperandMayHaveFewerDimsThanTheDotsOfAnother) {
+  const OwnOperator plus({.name = "plus",
+                          .dims = "...i,...i->...i",
+                          .kernel = [](const LocalTensors& in, const OperatorSite&) {
+                            return tensors::add(in[0], in[1]);
+                          }});
+  test::run_ranks(2, [&](const collectives::ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor matrix = ones({3, 4}, mesh, {Shard(0)}), row = ones({4}, mesh, {Shard(0)});
+    EXPECT_EQ(plus(matrix, row).to_vector(), std::vector<double>(12, 2));
+    EXPECT_EQ(plus(row, matrix).to_vector(), std::vector<double>(12, 2));
+  });
+}
+
 TEST(OwnOperatorTest, AKernelMayKnowWhereItsPartLies) {
   const OwnOperator positions(
       {.name = "row_numbers",

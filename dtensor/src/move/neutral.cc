@@ -57,11 +57,12 @@ std::int64_t neutral_integer(ReduceOp op, DType dtype) {
   return 0;
 }
 
+/// Of a sum -0: with 0 the sum of it and -0 would be 0.
 double neutral_floating(ReduceOp op) {
   const double infinity = std::numeric_limits<double>::infinity();
   if (op == ReduceOp::product) return 1;
   if (op == ReduceOp::min) return infinity;
-  return op == ReduceOp::max ? -infinity : 0;
+  return op == ReduceOp::max ? -infinity : -0.0;
 }
 
 }  // namespace

@@ -84,11 +84,13 @@ std::vector<int> OperatorDims::spelled(const Letters& letters, std::size_t dims,
 }
 
 std::size_t OperatorDims::dots(Metas inputs) const {
+  std::size_t most = 0;
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i].find('.') == Letters::npos) continue;
-    return spelled(inputs_[i], inputs[i].shape.size(), "an operand").size() + 1 - inputs_[i].size();
+    const std::size_t named = inputs_[i].size() - 1;
+    most = std::max(most, spelled(inputs_[i], inputs[i].shape.size(), "an operand").size() - named);
   }
-  return 0;
+  return most;
 }
 
 std::vector<int> OperatorDims::output_spelling(Metas inputs) const {

@@ -37,8 +37,8 @@ struct OperatorDefinition {
   std::string name;
   /// A letter for each dim, as an einsum's: "bij,jk->bik". A mesh axis may cut any letter: all
   /// that have it are cut along it, the others are whole. One that the result lacks was reduced by
-  /// `reduces`, and the ranks' results are Partial. "..." stands for as many dims as are left, the
-  /// same for all that have it.
+  /// `reduces`, and the ranks' results are Partial. "..." stands for as many dims as are left; an
+  /// operand that has fewer of them lacks the first ones.
   std::string dims;
   /// Letters that no axis may cut: the kernel needs all of them.
   std::string whole = "";
