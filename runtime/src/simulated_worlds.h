@@ -1,5 +1,5 @@
-// SimulatedWorlds: which ranks of a simulation can still come to the next world: those that wait for
-// one that cannot are told, as a launcher would tell them.
+// SimulatedWorlds: which ranks of a simulation can still come to the next world: those that wait
+// for one that cannot are told, as a launcher would tell them.
 #pragma once
 
 #include <fmt/core.h>

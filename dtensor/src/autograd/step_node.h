@@ -44,8 +44,7 @@ template <typename Backward>
 base::Counted<Node> step_from(std::string_view name, const Tensor& input, Backward backward,
                               PartialGradient partial_gradient) {
   if (!input.requires_grad() || !Graph::is_on()) return {};
-  return base::Counted<Node>(
-      new StepNode(name, input, std::move(backward), partial_gradient));
+  return base::Counted<Node>(new StepNode(name, input, std::move(backward), partial_gradient));
 }
 
 /// Records the step from `input` to `output`, where a gradient is wanted.
