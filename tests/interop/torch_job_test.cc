@@ -21,6 +21,18 @@ using testing_support::CommandOptions;
 using testing_support::CommandResult;
 using testing_support::run_command;
 
+/// PyTorch leaves folders in the temporary folder.
+struct OwnTemporaryFolder {
+  OwnTemporaryFolder() : path(testing::TempDir() + "torch.XXXXXX") {
+    if (::mkdtemp(path.data()) == nullptr) ADD_FAILURE() << "no folder " << path;
+  }
+  ~OwnTemporaryFolder() { std::filesystem::remove_all(path); }
+  OwnTemporaryFolder(const OwnTemporaryFolder&) = delete;
+  OwnTemporaryFolder& operator=(const OwnTemporaryFolder&) = delete;
+
+  std::string path;
+};
+
 void expect_gloo_job_runs(const std::string& python, CommandOptions options = {}) {
   options.limit = std::chrono::seconds(120);
   options.environment["PYTHON_EXEC"] = python;
@@ -51,6 +63,8 @@ TEST(TorchJobTest, TheDistributedTensorProgramPrintsWhatPyTorchPrints) {
       options);
   ASSERT_EQ(ours.exit_code, 0) << ours.describe();
   options.environment["PYTHON_EXEC"] = home.python();
+  const OwnTemporaryFolder folder;
+  options.environment["TMPDIR"] = folder.path;
   const CommandResult original =
       run_command({DTRUN_BIN "/dtrun", "--nproc_per_node=4",
                    DTRUN_SOURCE_DIR "/tests/interop/distributed_tensor.py"},
@@ -143,17 +157,14 @@ TEST(TorchJobTest, OurWorkersRunUnderTorchrun) {
   REQUIRE_TORCH(home);
   CommandOptions options;
   options.limit = std::chrono::seconds(120);
-  // It leaves a folder in the temporary folder.
-  std::string folder = testing::TempDir() + "torchrun.XXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  options.environment["TMPDIR"] = folder;
+  const OwnTemporaryFolder folder;
+  options.environment["TMPDIR"] = folder.path;
   // torchrun's own choice would be 29500, which somebody else on this machine may have.
   const testing_support::OwnPort port;
   const CommandResult result =
       run_command({home.folder + "/bin/torchrun", "--master-port=" + port.text(),
                    "--nproc-per-node=4", "--no-python", DTRUN_BIN "/full_tensor_example"},
                   options);
-  std::filesystem::remove_all(folder);
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   const auto lines = result.sorted_lines();
   EXPECT_EQ(lines.size(), 13u) << result.describe();
