@@ -36,8 +36,9 @@ OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inp
 
 void tell_call(std::string_view op, std::span<const Tensor* const> inputs,
                const base::Error& error) {
-  // Peers that have failed, and calls that differ, have words of their own.
-  if (error.code() != ErrorCode::kInvalidArgument) throw;
+  // Peers that have failed, and calls that differ, have words of their own; and some name the
+  // operator and its operands already.
+  if (error.code() != ErrorCode::kInvalidArgument || error.summary().starts_with(op)) throw;
   std::string call;
   for (const Tensor* const input : inputs) {
     call += (call.empty() ? "in " + std::string(op) + " of " : " and ") +
