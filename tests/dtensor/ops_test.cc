@@ -221,11 +221,9 @@ TEST(OpsTest, ARefusalSaysWhatWasCalledWithWhat) {
     expect_refused([&] { x + y; },
                    "in add of f32[4, 6] on (2): [S(1)] and f32[5, 6] on (2): [S(0)]");
   });
-  expect_refused(
-      [] {
-        matmul(ones({2, 3}), ones({2, 3}));
-      },
-      "in matmul of f32[2, 3] and f32[2, 3]");
+  // This one's own words name the operator and its operands: they are not told twice.
+  expect_refused([] { matmul(ones({2, 3}), ones({2, 3})); },
+                 "matmul of float32 [2, 3] and float32 [2, 3]");
 }
 
 }  // namespace
