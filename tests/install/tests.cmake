@@ -1,9 +1,9 @@
 # What the README and the pages tell a newcomer to do is done, word for word, in folders of their own under the build.
 if(DTRUN_SANITIZE STREQUAL "")
   set(install_test ${CMAKE_CURRENT_SOURCE_DIR}/install/install_test ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
-  add_test(NAME install.TheFirstStepsOfTheReadmeWorkAsTheyStand COMMAND ${install_test} first_steps)
-  set_tests_properties(install.TheFirstStepsOfTheReadmeWorkAsTheyStand PROPERTIES FIXTURES_SETUP installed TIMEOUT 600)
-  foreach(pair "tensors,TheProgramsOfThePageOnTensorsRun" "dtensor,TheProgramsOfThePageOnDTensorRun"
+  add_test(NAME install.TheFirstProgramIsBuiltAsItsPageSays COMMAND ${install_test} first_steps)
+  set_tests_properties(install.TheFirstProgramIsBuiltAsItsPageSays PROPERTIES FIXTURES_SETUP installed TIMEOUT 600)
+  foreach(pair "readme,TheProgramOfTheReadmeRuns" "tensors,TheProgramsOfThePageOnTensorsRun" "dtensor,TheProgramsOfThePageOnDTensorRun"
       "moved,WhatIsInstalledMayBeMoved" "libraries,LibrariesAreOpenedWhenTheyAreNeeded"
       "manuals,ManualPagesNameWhatIsInstalled" "clang,ClangCompilesTheFirstProgram")
     string(REGEX MATCH "^([a-z]+),(.*)$" _ ${pair})
