@@ -37,7 +37,16 @@ bool same_view(const LocalTensor& a, const LocalTensor& b) {
          a.shape() == b.shape() && a.strides() == b.strides();
 }
 
+/// Below it, setting up a loop takes longer than the copy.
+constexpr std::size_t kBytesOfOneCopy = std::size_t{32} << 10;
+
 void copy_on_host(const LocalTensor& target, const LocalTensor& source) {
+  const std::size_t bytes = static_cast<std::size_t>(target.numel()) * item_size(target.dtype());
+  if (bytes <= kBytesOfOneCopy && target.dtype() == source.dtype() && target.is_contiguous() &&
+      source.is_contiguous()) {
+    std::memcpy(target.data(), source.data(), bytes);
+    return;
+  }
   const LoopOperand operands[] = {LoopOperand::of(target), LoopOperand::of(source)};
   for_each_row(target.shape(), operands, copy_kernel(target.dtype(), source.dtype()));
 }

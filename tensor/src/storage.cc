@@ -10,19 +10,21 @@
 #include "cuda/memory.h"
 #include "dtrun/base/error.h"
 #include "host_blocks.h"
+#include "thread_blocks.h"
 
 namespace dtrun::tensors {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
-/// malloc's cache per thread holds blocks of up to this size; aligned_alloc never looks there.
-constexpr std::size_t kCachedBytes = 1024;
+constexpr std::size_t kAlignment = thread_blocks::kAlignment;
 /// Of a block, besides the elements.
 constexpr std::size_t kBesides = sizeof(Storage) + kAlignment;
 
 /// At least aligned as malloc's.
 void* allocate_host(std::size_t bytes) {
-  void* data = bytes <= kCachedBytes ? std::malloc(bytes) : nullptr;
+  // malloc's cache per thread holds the small ones; aligned_alloc never looks there.
+  void* data = bytes <= thread_blocks::kLeastBytes ? std::malloc(bytes)
+               : thread_blocks::serves(bytes)      ? thread_blocks::allocate(bytes)
+                                                   : nullptr;
   if (data != nullptr) return data;
   int error = ENOMEM;
   if (bytes >= host_blocks::kLeastBytes && bytes <= PTRDIFF_MAX / 2) {
@@ -39,6 +41,7 @@ void* allocate_host(std::size_t bytes) {
 }
 
 void release_host(void* block, std::size_t bytes) noexcept {
+  if (thread_blocks::serves(bytes)) return thread_blocks::release(block, bytes);
   if (bytes >= host_blocks::kLeastBytes) return host_blocks::release(block, bytes);
   std::free(block);
 }

@@ -9,6 +9,7 @@
 #include "dtrun/tensor/ops/pointwise.h"
 #include "host_blocks.h"
 #include "tensor/all_dtypes.h"
+#include "thread_blocks.h"
 
 // The sanitizers' allocators abort on a request that is too large, unless told otherwise.
 extern "C" const char* __asan_default_options() {
@@ -60,6 +61,42 @@ TEST(StorageTest, ALargeBlockIsKeptForTheNextOfItsSizeAndNoMoreThanABound) {
   const std::size_t before = host_blocks::kept_bytes();
   Storage::allocate(host_blocks::kMostKeptBytes + 1, kCpu);
   EXPECT_EQ(host_blocks::kept_bytes(), before);
+}
+
+TEST(StorageTest, AThreadKeepsMiddlingBlocksUpToABoundAndFreesThemAtItsEnd) {
+  constexpr std::size_t kBytes = 5000;
+  std::thread([] {
+    const void* const first = Storage::allocate(kBytes, kCpu)->data();
+    EXPECT_EQ(Storage::allocate(kBytes, kCpu)->data(), first);
+    EXPECT_EQ(Storage::allocate(kBytes - 1, kCpu)->data(), first);  // of its size class
+    EXPECT_NE(Storage::allocate(2 * kBytes, kCpu)->data(), first);
+    std::vector<StoragePointer> blocks;
+    for (int i = 0; i < 100; ++i) blocks.push_back(Storage::allocate(60000, kCpu));
+    blocks.clear();
+    EXPECT_LE(thread_blocks::kept_bytes(), thread_blocks::kMostKeptBytes);
+    EXPECT_GE(thread_blocks::kept_bytes(), thread_blocks::kMostKeptBytes / 2);
+    // What another thread gives back is its own.
+    const std::size_t before = thread_blocks::kept_bytes();
+    StoragePointer storage = Storage::allocate(40000, kCpu);
+    std::thread([&storage] {
+      storage = {};
+      EXPECT_GE(thread_blocks::kept_bytes(), 40000u);
+    }).join();
+    EXPECT_EQ(thread_blocks::kept_bytes(), before);
+  }).join();
+}
+
+TEST(StorageTest, ATensorMayOutliveWhatItsThreadKeeps) {
+  std::thread([] {
+    struct Last {
+      StoragePointer storage;
+    };
+    // Made before the thread keeps anything: ends after what it keeps has been freed.
+    static thread_local Last last;
+    last.storage = Storage::allocate(3000, kCpu);
+    Storage::allocate(5000, kCpu);
+    EXPECT_GT(thread_blocks::kept_bytes(), 0u);
+  }).join();
 }
 #endif
 
