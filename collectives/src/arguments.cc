@@ -65,6 +65,28 @@ void require_same_count(NamedTensor a, NamedTensor b) {
                        b.name.to_string(), b.tensor.numel()));
 }
 
+void require_image(NamedTensor output, NamedTensor input) {
+  const LocalTensor &to = output.tensor, &from = input.tensor;
+  if (to.shape() != from.shape())
+    refuse(fmt::format("{} has the shape [{}], {} has [{}]", output.name.to_string(),
+                       fmt::join(to.shape(), ", "), input.name.to_string(),
+                       fmt::join(from.shape(), ", ")));
+  if (to.storage() != from.storage() || to.numel() == 0) return;
+  const auto end = [](const LocalTensor& tensor) {
+    const char* last = static_cast<const char*>(tensor.data());
+    for (std::size_t dim = 0; dim < tensor.shape().size(); ++dim)
+      last += (tensor.shape()[dim] - 1) * tensor.strides()[dim] *
+              static_cast<std::int64_t>(tensors::item_size(tensor.dtype()));
+    return last;
+  };
+  const bool are_one = to.data() == from.data() && to.strides() == from.strides();
+  if (!are_one && end(to) >= from.data() && end(from) >= to.data())
+    refuse(
+        fmt::format("{} and {} overlap in memory", output.name.to_string(), input.name.to_string()),
+        "what is written would be read as this rank's term",
+        "an output of its own, or the same tensor as both");
+}
+
 void require_same_rows(NamedTensor a, NamedTensor b) {
   const tensors::Shape& left = a.tensor.shape();
   const tensors::Shape& right = b.tensor.shape();

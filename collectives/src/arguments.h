@@ -61,6 +61,8 @@ void require_length(const GroupShape& group, const std::vector<LocalTensor>& lis
 void require_list(const GroupShape& group, const std::vector<LocalTensor>& list,
                   tensors::DType dtype, std::string_view what);
 void require_same_count(NamedTensor a, NamedTensor b);
+/// Of one shape, and either one view or without an element in common.
+void require_image(NamedTensor output, NamedTensor input);
 /// The shapes differ in dim 0 at most.
 void require_same_rows(NamedTensor a, NamedTensor b);
 /// One piece per rank in `all`; this rank's own is like `own`.

@@ -25,11 +25,9 @@ void GroupCall::tell_of_exception() const noexcept {
   }
 }
 
-bool GroupCall::run_now(std::initializer_list<Buffer> inputs,
-                        std::initializer_list<Buffer> outputs) {
+bool GroupCall::run_now(std::span<const Buffer> inputs, std::span<const Buffer> outputs) {
   try {
-    return !options_.async && backend_->run_now(print, {inputs.begin(), inputs.size()},
-                                                {outputs.begin(), outputs.size()},
+    return !options_.async && backend_->run_now(print, inputs, outputs,
                                                 options_.timeout.value_or(core_.options().timeout));
   } catch (...) {
     tell_of_exception();

@@ -6,6 +6,7 @@
 
 #include <exception>
 #include <initializer_list>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -81,7 +82,11 @@ class GroupCall {
   Backend& backend() { return *backend_; }
   /// A blocking call on contiguous tensors, where the backend has a short way for it. @return
   /// false: nothing was done
-  bool run_now(std::initializer_list<Buffer> inputs, std::initializer_list<Buffer> outputs);
+  bool run_now(std::span<const Buffer> inputs, std::span<const Buffer> outputs);
+  bool run_now(std::initializer_list<Buffer> inputs, std::initializer_list<Buffer> outputs) {
+    return run_now(std::span(inputs.begin(), inputs.size()),
+                   std::span(outputs.begin(), outputs.size()));
+  }
   /// What the backend gets; once.
   Call take();
 

@@ -1,6 +1,8 @@
 // The collectives of a ProcessGroup: each is counted, checked, made contiguous, and handed to the
 // backend of its tensors.
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 #include "dtrun/collectives/process_group.h"
@@ -37,6 +39,42 @@ std::int64_t bytes_of_all_reduce(const LocalTensor& tensor, int ranks, int rank)
          static_cast<std::int64_t>(tensors::item_size(tensor.dtype()));
 }
 
+/// The buffers of tensors that need no copies, without an allocation.
+class ContiguousBuffers {
+ public:
+  explicit ContiguousBuffers(const std::vector<LocalTensor>& tensors) {
+    if (tensors.size() > buffers_.size()) return;
+    for (const LocalTensor& tensor : tensors) {
+      if (!tensor.is_contiguous()) return;
+      buffers_[count_++] = buffer_of(tensor);
+    }
+    is_complete_ = true;
+  }
+  bool is_complete() const { return is_complete_; }
+  std::span<const Buffer> get() const { return {buffers_.data(), count_}; }
+
+ private:
+  std::array<Buffer, 16> buffers_;
+  std::size_t count_ = 0;
+  bool is_complete_ = false;
+};
+
+bool gather_now(GroupCall& call, const LocalTensor& input,
+                const std::vector<LocalTensor>& outputs) {
+  if (!input.is_contiguous()) return false;
+  const ContiguousBuffers to(outputs);
+  const Buffer from = buffer_of(input);
+  return to.is_complete() && call.run_now({&from, 1}, to.get());
+}
+
+bool scatter_now(GroupCall& call, const LocalTensor& output,
+                 const std::vector<LocalTensor>& inputs) {
+  if (!output.is_contiguous()) return false;
+  const ContiguousBuffers from(inputs);
+  const Buffer to = buffer_of(output);
+  return from.is_complete() && call.run_now(from.get(), {&to, 1});
+}
+
 }  // namespace
 
 Work ProcessGroup::broadcast(const LocalTensor& tensor, int source, CallOptions options,
@@ -61,9 +99,32 @@ Work ProcessGroup::all_reduce(const LocalTensor& tensor, ReduceOp op, CallOption
              [&](const GroupShape&) { require_reduce_op(op, tensor.dtype()); });
   call.show([&] { return bytes_of_all_reduce(tensor, size(), rank()); });
   agree_on_shape(call.print, tensor);
-  if (tensor.is_contiguous() && call.run_now({}, {buffer_of(tensor)})) return Work();
+  if (tensor.is_contiguous()) {
+    const Buffer buffer = buffer_of(tensor);
+    if (call.run_now({buffer}, {buffer})) return Work();
+  }
   const Buffer buffer = call.staging().in_place(tensor);
-  return call.backend().all_reduce(buffer, op, call.take());
+  return call.backend().all_reduce(buffer, buffer, op, call.take());
+}
+
+Work ProcessGroup::all_reduce_into_tensor(const LocalTensor& output, const LocalTensor& input,
+                                          ReduceOp op, CallOptions options, Site site) const {
+  GroupCall call(core(), OpKind::all_reduce, options, site);
+  call.print.reduce_op = op;
+  call.check(input, "the input", [&](const GroupShape& group) {
+    require_reduce_op(op, input.dtype());
+    require_tensor(group, output, input.dtype(), "the output");
+    require_image({output, "the output"}, {input, "the input"});
+  });
+  call.show([&] { return bytes_of_all_reduce(input, size(), rank()); });
+  agree_on_shape(call.print, input);
+  if (input.is_contiguous() && output.is_contiguous() &&
+      call.run_now({buffer_of(input)}, {buffer_of(output)})) {
+    return Work();
+  }
+  const Buffer from = call.staging().input(input);
+  const Buffer to = call.staging().output(output);
+  return call.backend().all_reduce(from, to, op, call.take());
 }
 
 Work ProcessGroup::reduce(const LocalTensor& tensor, int destination, ReduceOp op,
@@ -91,6 +152,7 @@ Work ProcessGroup::all_gather(const std::vector<LocalTensor>& outputs, const Loc
   });
   call.show([&] { return bytes_of(input) * (size() - 1); });
   call.print.counts = hash_counts(outputs);
+  if (gather_now(call, input, outputs)) return Work();
   const Buffer own = call.staging().input(input);
   std::vector<Buffer> buffers = call.staging().outputs(outputs);
   return call.backend().all_gather(own, std::move(buffers), call.take());
@@ -133,6 +195,7 @@ Work ProcessGroup::reduce_scatter(const LocalTensor& output, const std::vector<L
   });
   call.show([&] { return bytes_for_others(inputs, rank()); });
   call.print.counts = hash_counts(inputs);
+  if (scatter_now(call, output, inputs)) return Work();
   const Buffer own = call.staging().output(output);
   std::vector<Buffer> buffers = call.staging().inputs(inputs);
   return call.backend().reduce_scatter(own, std::move(buffers), op, call.take());
@@ -163,6 +226,7 @@ Work ProcessGroup::all_gather_into_tensor(const LocalTensor& output, const Local
   });
   call.show([&] { return bytes_of(input) * (size() - 1); });
   call.print.counts = hash_counts(parts);
+  if (gather_now(call, input, parts)) return Work();
   const Buffer own = call.staging().input(input);
   std::vector<Buffer> buffers = call.staging().outputs(parts);
   return call.backend().all_gather(own, std::move(buffers), call.take());
@@ -180,6 +244,7 @@ Work ProcessGroup::reduce_scatter_tensor(const LocalTensor& output, const LocalT
   });
   call.show([&] { return bytes_for_others(parts, rank()); });
   call.print.counts = hash_counts(parts);
+  if (scatter_now(call, output, parts)) return Work();
   const Buffer own = call.staging().output(output);
   std::vector<Buffer> buffers = call.staging().inputs(parts);
   return call.backend().reduce_scatter(own, std::move(buffers), op, call.take());

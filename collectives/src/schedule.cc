@@ -80,9 +80,9 @@ void receive_and_combine(const CollectiveShape& shape, Stage& stage, Slice own, 
 Schedule all_reduce_whole(const CollectiveShape& shape) {
   Schedule schedule;
   Stage stage;
-  const Slice buffer = output(shape, 0, shape.output_counts[0]);
-  for_each_peer(shape, [&](int peer) { stage.sends.push_back({peer, buffer}); });
-  receive_and_combine(shape, stage, buffer, buffer, schedule);
+  const Slice own = input(shape, 0, shape.input_counts[0]);
+  for_each_peer(shape, [&](int peer) { stage.sends.push_back({peer, own}); });
+  receive_and_combine(shape, stage, own, output(shape, 0, shape.output_counts[0]), schedule);
   schedule.stages.push_back(std::move(stage));
   return schedule;
 }
@@ -106,7 +106,7 @@ Schedule all_reduce(const CollectiveShape& shape) {
   if (bytes_of(shape, count) <= kWholeReduceBytes || count < shape.size)
     return all_reduce_whole(shape);
   Schedule schedule;
-  schedule.stages.push_back(reduce_chunks(shape, Region::output, Region::output, count, schedule));
+  schedule.stages.push_back(reduce_chunks(shape, Region::input, Region::output, count, schedule));
   Stage share;
   const Slice mine = part(shape, Region::output, chunk_of(count, shape.size, shape.rank));
   for_each_peer(shape, [&](int peer) {

@@ -19,7 +19,7 @@ Error next_failure(Backend& backend, std::uint64_t sequence) {
   Values values = {1};
   for (;; ++sequence) {
     const std::optional<Error> error = error_of([&] {
-      backend.all_reduce(buffer_of(values), ReduceOp::sum,
+      backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
                          call_of(OpKind::all_reduce, sequence, Deadline::after(kLong)));
       backend.barrier(call_of(OpKind::barrier, ++sequence, Deadline::after(kLong)));
     });
@@ -38,7 +38,8 @@ TEST(NcclFailureTest, AnAsynchronousErrorAbortsOnceAndReachesAllRanks) {
   NcclJob job(3);
   const auto thrown = job.run([&](Backend& backend) {
     Values values = {1};
-    backend.all_reduce(buffer_of(values), ReduceOp::sum, call_of(OpKind::all_reduce, 1));
+    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                       call_of(OpKind::all_reduce, 1));
     backend.barrier(call_of(OpKind::barrier, 2));
     if (backend.rank() == 1) job.simulation.break_rank(1, Result::remote_error);
     const Error first = next_failure(backend, 3);
@@ -59,7 +60,7 @@ TEST(NcclFailureTest, ACommunicatorWithoutAllItsRanksNamesTheMissing) {
   const auto thrown = job.run([&](Backend& backend) {
     if (backend.rank() == 2) return;
     Values values = {1};
-    backend.all_reduce(buffer_of(values), ReduceOp::sum,
+    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
                        call_of(OpKind::all_reduce, 1, Deadline::after(kShort)));
   });
   for (const int rank : {0, 1}) {
@@ -76,7 +77,7 @@ TEST(NcclFailureTest, ACommunicatorThatIsNeverMadeIsAborted) {
   NcclJob job(2, {.init_ends = false});
   const auto thrown = job.run([&](Backend& backend) {
     Values values = {1};
-    backend.all_reduce(buffer_of(values), ReduceOp::sum,
+    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
                        call_of(OpKind::all_reduce, 1, Deadline::after(kShort)));
   });
   for (const auto& error : thrown) {
@@ -91,7 +92,8 @@ TEST(NcclFailureTest, ADeadlineThatPassesWithoutAWaiterEndsTheGroup) {
   NcclJob job(2);
   const auto thrown = job.run([&](Backend& backend) {
     Values values = {1};
-    backend.all_reduce(buffer_of(values), ReduceOp::sum, call_of(OpKind::all_reduce, 1));
+    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                       call_of(OpKind::all_reduce, 1));
     backend.barrier(call_of(OpKind::barrier, 2));
     if (backend.rank() == 1) {
       // The other's word comes to a rank only while it works: it has a call that cannot end.
@@ -104,7 +106,8 @@ TEST(NcclFailureTest, ADeadlineThatPassesWithoutAWaiterEndsTheGroup) {
     }
     Call call = call_of(OpKind::all_reduce, 3, Deadline::after(kShort));
     call.async = true;
-    const Work work = backend.all_reduce(buffer_of(values), ReduceOp::sum, std::move(call));
+    const Work work =
+        backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum, std::move(call));
     while (!work.is_completed()) std::this_thread::yield();
     ASSERT_TRUE(work.exception());
     const Error error = *error_of([&] { work.wait(); });
@@ -121,8 +124,8 @@ TEST(NcclFailureTest, AWaitWithADeadlineLeavesTheOperationAlone) {
   std::atomic<int> looked = 0;
   job.run_well([&](Backend& backend) {
     Values values = {1};
-    const Work work =
-        backend.all_reduce(buffer_of(values), ReduceOp::sum, async_call(OpKind::all_reduce, 1));
+    const Work work = backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                                         async_call(OpKind::all_reduce, 1));
     const std::optional<Error> error = error_of([&] { work.wait(Deadline::after(kShort)); });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ErrorCode::kTimeout);
@@ -138,7 +141,8 @@ TEST(NcclFailureTest, RanksOnOneGpuAreRefusedWithTheRemedy) {
   NcclJob job(2, {.one_gpu = true});
   const auto thrown = job.run([&](Backend& backend) {
     Values values = {1};
-    backend.all_reduce(buffer_of(values), ReduceOp::sum, call_of(OpKind::all_reduce, 1));
+    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                       call_of(OpKind::all_reduce, 1));
   });
   for (const auto& error : thrown) {
     ASSERT_TRUE(error);
@@ -156,7 +160,7 @@ TEST(NcclFailureTest, RanksThatCallDifferentThingsAreTold) {
       Values values = {1, 2};
       Call call = call_of(backend.rank() == 0 ? OpKind::all_reduce : OpKind::broadcast, 1);
       if (backend.rank() == 0)
-        backend.all_reduce(buffer_of(values), ReduceOp::sum, std::move(call));
+        backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum, std::move(call));
       else
         backend.broadcast(buffer_of(values), 0, std::move(call));
       backend.barrier(call_of(OpKind::barrier, 2));
@@ -179,7 +183,8 @@ TEST(NcclFailureTest, APeersRejectionReachesThoseWhoWait) {
       return;
     }
     Values values = {1};
-    backend.all_reduce(buffer_of(values), ReduceOp::sum, call_of(OpKind::all_reduce, 1));
+    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                       call_of(OpKind::all_reduce, 1));
   });
   ASSERT_TRUE(thrown[0]);
   EXPECT_EQ(thrown[0]->code(), ErrorCode::kPeerFailed);
@@ -198,7 +203,8 @@ TEST(NcclFailureTest, TheJobsEndEndsAWait) {
       return;
     }
     Values values = {1};
-    backend.all_reduce(buffer_of(values), ReduceOp::sum, call_of(OpKind::all_reduce, 1));
+    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                       call_of(OpKind::all_reduce, 1));
   });
   ASSERT_TRUE(thrown[0]);
   EXPECT_EQ(thrown[0]->code(), ErrorCode::kPeerFailed);
@@ -218,7 +224,8 @@ TEST(NcclFailureTest, WhatNcclDoesNotHaveIsRefusedWithTheRemedy) {
     refusal([&] { backend.receive(buffer_of(values), -1, 0, call_of(OpKind::receive, 1)); });
     refusal([&] { backend.send(buffer_of(values), 1, 7, call_of(OpKind::send, 1)); });
     refusal([&] {
-      backend.all_reduce(buffer_of(values), ReduceOp::bxor, call_of(OpKind::all_reduce, 1));
+      backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::bxor,
+                         call_of(OpKind::all_reduce, 1));
     });
     Buffer elsewhere = buffer_of(values);
     elsewhere.device_index = 1;
@@ -234,7 +241,8 @@ TEST(NcclFailureTest, ALaneThatCannotBeMadeFailsTheGroup) {
   NcclJob job(2, {.has_streams = false});
   const auto thrown = job.run([&](Backend& backend) {
     Values values = {1};
-    backend.all_reduce(buffer_of(values), ReduceOp::sum, call_of(OpKind::all_reduce, 1));
+    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                       call_of(OpKind::all_reduce, 1));
   });
   for (const auto& error : thrown) {
     ASSERT_TRUE(error);
@@ -249,7 +257,8 @@ TEST(NcclFailureTest, AGroupThatIsLeftTakesNoCalls) {
     backend.shutdown();
     Values values = {1};
     const std::optional<Error> error = error_of([&] {
-      backend.all_reduce(buffer_of(values), ReduceOp::sum, call_of(OpKind::all_reduce, 1));
+      backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                         call_of(OpKind::all_reduce, 1));
     });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ErrorCode::kAborted);

@@ -28,7 +28,8 @@ TEST(NcclStateTest, EveryCollectiveMovesTheRightElements) {
       std::uint64_t sequence = 0;
       for (const std::size_t count : {0UL, 1UL, 7UL, 1023UL}) {
         Values mine(count, me + 1);
-        backend.all_reduce(buffer_of(mine), ReduceOp::sum, call_of(OpKind::all_reduce, ++sequence));
+        backend.all_reduce(buffer_of(mine), buffer_of(mine), ReduceOp::sum,
+                           call_of(OpKind::all_reduce, ++sequence));
         EXPECT_EQ(mine, Values(count, size * (size + 1) / 2));
         Values shared(count, me);
         backend.broadcast(buffer_of(shared), size - 1, call_of(OpKind::broadcast, ++sequence));
@@ -95,8 +96,8 @@ TEST(NcclStateTest, ACallReturnsBeforeTheDeviceIsDone) {
   std::atomic<int> returned = 0;
   job.simulation.freeze(true);
   job.run_well([&](Backend& backend) {
-    backend.all_reduce(buffer_of(values[backend.rank()]), ReduceOp::sum,
-                       call_of(OpKind::all_reduce, 1));
+    backend.all_reduce(buffer_of(values[backend.rank()]), buffer_of(values[backend.rank()]),
+                       ReduceOp::sum, call_of(OpKind::all_reduce, 1));
     const Work work =
         backend.broadcast(buffer_of(values[backend.rank()]), 0, async_call(OpKind::broadcast, 2));
     work.wait();
@@ -157,7 +158,7 @@ TEST(NcclStateTest, ASubgroupIsSplitFromACommunicatorThatIsThere) {
       std::uint64_t sequence = 0;
       Values values = {me};
       if (has_parent)
-        backend.all_reduce(buffer_of(values), ReduceOp::sum,
+        backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
                            call_of(OpKind::all_reduce, ++sequence));
       const std::vector<int> ranks = me == 3   ? std::vector<int>()
                                      : me == 1 ? std::vector<int>{1}
@@ -182,7 +183,8 @@ TEST(NcclStateTest, TheLaneWaitsForTheCallerAndTheCallerForTheLane) {
   NcclJob job(1);
   job.run_well([&](Backend& backend) {
     Values values = {1};
-    backend.all_reduce(buffer_of(values), ReduceOp::sum, call_of(OpKind::all_reduce, 1));
+    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                       call_of(OpKind::all_reduce, 1));
   });
   const std::vector<std::string> expected = {"record",    "unique_id",  "init_rank",
                                              "make_wait", "all_reduce", "record",
@@ -200,7 +202,8 @@ TEST(NcclStateTest, WhatIsCopiedToLivesUntilTheDeviceHasDoneIt) {
     call.finish = [target] { (*target)[0] = 1; };
     target.reset();
     job.simulation.freeze(true);
-    const Work work = backend.all_reduce(buffer_of(mine), ReduceOp::sum, std::move(call));
+    const Work work =
+        backend.all_reduce(buffer_of(mine), buffer_of(mine), ReduceOp::sum, std::move(call));
     while (job.simulation.count(0, "record") < 2) EXPECT_FALSE(work.is_completed());
     EXPECT_FALSE(watched.expired());
     job.simulation.freeze(false);
@@ -221,15 +224,16 @@ TEST(NcclStateTest, AForkedChildMayNotUseTheGroup) {
     const pid_t child = ::fork();
     if (child == 0) {
       const auto refused = testing_support::error_of([&] {
-        backend.all_reduce(buffer_of(mine), ReduceOp::sum, async_call(OpKind::all_reduce, 1));
+        backend.all_reduce(buffer_of(mine), buffer_of(mine), ReduceOp::sum,
+                           async_call(OpKind::all_reduce, 1));
       });
       ::_exit(refused && refused->code() == base::ErrorCode::kUsage ? 7 : 8);
     }
     int status = -1;
     EXPECT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_EQ(status, W_EXITCODE(7, 0));
-    const Work work =
-        backend.all_reduce(buffer_of(mine), ReduceOp::sum, async_call(OpKind::all_reduce, 1));
+    const Work work = backend.all_reduce(buffer_of(mine), buffer_of(mine), ReduceOp::sum,
+                                         async_call(OpKind::all_reduce, 1));
     work.wait(Deadline::after(std::chrono::seconds(60)));
     EXPECT_EQ(mine, Values(4, 2));
   });

@@ -75,6 +75,35 @@ TEST_P(ProcessGroupTest, AllReduceSumsSmallAndLarge) {
   });
 }
 
+TEST_P(ProcessGroupTest, AllReduceIntoATensorLeavesTheInputAndMayNotOverlapIt) {
+  run([this](const ProcessGroup& group) {
+    for (const std::int64_t count : {0, 1, 7, 5000, 400003}) {
+      const LocalTensor input = make(group.rank(), count);
+      const LocalTensor output = make(99, count);
+      group.all_reduce_into_tensor(output, input);
+      EXPECT_EQ(output.to_vector(), sum(count)) << count;
+      EXPECT_EQ(input.to_vector(), values(group.rank(), count)) << count;
+    }
+    std::vector<std::vector<int>> each;
+    for (int rank = 0; rank < size(); ++rank) each.push_back({rank});
+    const ProcessGroup alone = group.split(each, "alone");
+    const LocalTensor whole = make(group.rank(), 8);
+    const auto refused = [&](const LocalTensor& output, const LocalTensor& input) {
+      try {
+        alone.all_reduce_into_tensor(output, input);
+        ADD_FAILURE() << "no error";
+      } catch (const base::Error& error) {
+        EXPECT_EQ(error.code(), base::ErrorCode::kInvalidArgument);
+      }
+    };
+    refused(whole.narrow(0, 0, 5), whole.narrow(0, 3, 5));
+    refused(whole.narrow(0, 0, 5), whole.narrow(0, 3, 4));
+    group.all_reduce_into_tensor(whole.narrow(0, 0, 4), whole.narrow(0, 4, 4));
+    const std::vector<double> all = sum(8);
+    EXPECT_EQ(whole.narrow(0, 0, 4).to_vector(), std::vector<double>(all.begin() + 4, all.end()));
+  });
+}
+
 TEST_P(ProcessGroupTest, BroadcastFromEveryRank) {
   run([this](const ProcessGroup& group) {
     for (int source = 0; source < size(); ++source)

@@ -153,9 +153,14 @@ TEST_P(ScheduleTest, AllReduceSumsAtEverySize) {
   for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7}, kWholeReduceBytes,
                                   kWholeReduceBytes + 1, 2 * kWholeReduceBytes + 13}) {
     std::vector<Simulated> ranks = ranks_of(size(), OpKind::all_reduce, -1);
-    for (Simulated& rank : ranks) rank.outputs = {block(rank.shape.rank, 0, count)};
-    for (const Simulated& rank : Simulator(ranks).run())
+    for (Simulated& rank : ranks) {
+      rank.inputs = {block(rank.shape.rank, 0, count)};
+      rank.outputs = {std::vector<int>(count)};
+    }
+    for (const Simulated& rank : Simulator(ranks).run()) {
+      EXPECT_EQ(rank.inputs[0], block(rank.shape.rank, 0, count));
       EXPECT_EQ(rank.outputs[0], sum_over_ranks(size(), 0, count)) << count;
+    }
   }
 }
 

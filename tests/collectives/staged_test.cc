@@ -46,7 +46,8 @@ TEST(StagedTest, EveryOperationGoesThroughHostMemory) {
         made.fingerprint.counts = count;
         return made;
       };
-      backend.all_reduce(buffer_of(values), ReduceOp::sum, call(OpKind::all_reduce));
+      backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                         call(OpKind::all_reduce));
       EXPECT_EQ(values, Values(count, 6));
       values.assign(count, me);
       backend.broadcast(buffer_of(values), 1, call(OpKind::broadcast, 1));
@@ -93,14 +94,15 @@ TEST(StagedTest, AnAsynchronousCallIsDoneWhenItsResultIsOnTheDevice) {
     receive.wait();
     EXPECT_EQ(received, (Values{1 - me, 7}));
     Values values = {me};
-    const Work work =
-        backend.all_reduce(buffer_of(values), ReduceOp::sum, async_call(OpKind::all_reduce, 1));
+    const Work work = backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                                         async_call(OpKind::all_reduce, 1));
     work.wait(Deadline::after(std::chrono::seconds(60)));
     EXPECT_EQ(values, Values{1});
     const std::unique_ptr<Backend> child =
         backend.split({me}, me, "alone", call_of(OpKind::split, 2));
     EXPECT_EQ(child->name(), "staged");
-    child->all_reduce(buffer_of(values), ReduceOp::sum, call_of(OpKind::all_reduce, 1));
+    child->all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                      call_of(OpKind::all_reduce, 1));
     EXPECT_EQ(values, Values{1});
   });
 }
@@ -118,7 +120,8 @@ TEST(StagedTest, ACallWaitsForWhatItsStreamHadBefore) {
     while (simulation.count(0, "synchronize") == 0) std::this_thread::yield();
     simulation.freeze(false);
   });
-  backend.all_reduce(buffer_of(values), ReduceOp::sum, call_of(OpKind::all_reduce, 1));
+  backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
+                     call_of(OpKind::all_reduce, 1));
   thaw.join();
   EXPECT_EQ(values, later);
 }

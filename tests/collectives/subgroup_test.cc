@@ -40,8 +40,8 @@ class HostedCuda : public Backend {
   Work broadcast(Buffer buffer, int source, Call call) override {
     return cpu_->broadcast(buffer, source, std::move(call));
   }
-  Work all_reduce(Buffer buffer, ReduceOp op, Call call) override {
-    return cpu_->all_reduce(buffer, op, std::move(call));
+  Work all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) override {
+    return cpu_->all_reduce(input, output, op, std::move(call));
   }
   Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) override {
     return cpu_->reduce(input, output, destination, op, std::move(call));

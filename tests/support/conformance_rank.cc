@@ -68,9 +68,18 @@ void RankCases::expect(const LocalTensor& actual, const Values& expected, const 
 void RankCases::all_reduce(const Setting& setting) {
   if (skips(OpKind::all_reduce, setting)) return;
   const auto& [dtype, op, count, layout, mode] = setting;
-  const LocalTensor tensor = make(setting, values_of(dtype, op, rank_, count));
-  finish(group_.all_reduce(tensor, op, options(setting)), "all_reduce", setting);
-  expect(tensor, reduced(dtype, op, size_, count), "all_reduce", setting);
+  const Values own = values_of(dtype, op, rank_, count);
+  const LocalTensor tensor = make(setting, own);
+  // Some ranks in place, their peers not.
+  if ((rank_ + count) % 2 == 0) {
+    finish(group_.all_reduce(tensor, op, options(setting)), "all_reduce", setting);
+    return expect(tensor, reduced(dtype, op, size_, count), "all_reduce", setting);
+  }
+  const LocalTensor output = blank(setting, count);
+  finish(group_.all_reduce_into_tensor(output, tensor, op, options(setting)),
+         "all_reduce_into_tensor", setting);
+  expect(output, reduced(dtype, op, size_, count), "all_reduce_into_tensor", setting);
+  expect(tensor, own, "the input of all_reduce_into_tensor", setting);
 }
 
 void RankCases::reduce(const Setting& setting, int root) {

@@ -87,21 +87,22 @@ Work AdapterBackend::broadcast(Buffer buffer, int source, Call call) {
 }
 
 // Halves are averaged in f32: their sum may be more than a half can be.
-Work AdapterBackend::all_reduce(Buffer buffer, ReduceOp op, Call call) {
-  if (op == ReduceOp::avg && tensors::is_half(buffer.dtype)) {
-    const Buffer wide = wide_copy(call, buffer);
+Work AdapterBackend::all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) {
+  if (op == ReduceOp::avg && tensors::is_half(input.dtype) && size() > 1) {
+    const Buffer wide = wide_copy(call, input);
     return collective(std::move(call), {}, {}, [=, this](Deadline deadline) {
-      if (size() == 1 || buffer.count == 0) return -1;
-      tensors::widen(buffer.dtype, static_cast<float*>(wide.data), buffer.data, buffer.count);
+      if (input.count == 0) return -1;
+      tensors::widen(input.dtype, static_cast<float*>(wide.data), input.data, input.count);
       library_->all_reduce(wide, tensors::CombineOp::sum, deadline);
-      narrow_mean(wide, buffer);
+      narrow_mean(wide, output);
       return -1;
     });
   }
   return collective(std::move(call), {}, {}, [=, this](Deadline deadline) {
-    if (size() == 1 || buffer.count == 0) return -1;
-    library_->all_reduce(buffer, combine_op(op), deadline);
-    if (op == ReduceOp::avg) tensors::divide(buffer.dtype, buffer.data, buffer.count, size());
+    copy(input, output);
+    if (size() == 1 || output.count == 0) return -1;
+    library_->all_reduce(output, combine_op(op), deadline);
+    if (op == ReduceOp::avg) tensors::divide(output.dtype, output.data, output.count, size());
     return -1;
   });
 }

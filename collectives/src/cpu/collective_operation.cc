@@ -15,6 +15,17 @@ namespace dtrun::collectives::cpu {
 
 using tensors::DType;
 
+std::uint64_t CollectiveBuffers::bytes() const {
+  std::uint64_t bytes = 0;
+  for (const Buffer& buffer : outputs) bytes += buffer.bytes();
+  for (const Buffer& buffer : inputs) {
+    const bool is_output = std::ranges::any_of(
+        outputs, [&](const Buffer& output) { return output.data == buffer.data; });
+    if (!is_output) bytes += buffer.bytes();
+  }
+  return bytes;
+}
+
 CollectiveOperation::CollectiveOperation(std::shared_ptr<GroupEngine> engine, Call call,
                                          Schedule schedule, CollectiveBuffers buffers, int size)
     : Operation(std::move(engine), std::move(call)),
@@ -22,8 +33,7 @@ CollectiveOperation::CollectiveOperation(std::shared_ptr<GroupEngine> engine, Ca
       buffers_(std::move(buffers)),
       size_(size),
       scratch_(schedule_.scratch_bytes == 0 ? nullptr : new std::byte[schedule_.scratch_bytes]) {
-  for (const Buffer& buffer : buffers_.inputs) bytes_ += buffer.bytes();
-  for (const Buffer& buffer : buffers_.outputs) bytes_ += buffer.bytes();
+  bytes_ = buffers_.bytes();
 }
 
 std::span<std::byte> CollectiveOperation::resolve(const Slice& slice) const {

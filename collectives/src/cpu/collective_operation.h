@@ -17,6 +17,9 @@ namespace dtrun::collectives::cpu {
 struct CollectiveBuffers {
   std::vector<Buffer> inputs;
   std::vector<Buffer> outputs;
+
+  /// Of all of them; an input that is an output, too, counts once.
+  std::uint64_t bytes() const;
 };
 
 class CollectiveOperation : public Operation {

@@ -90,8 +90,8 @@ Work CpuBackend::run(OpKind kind, int root, std::vector<Buffer> inputs, std::vec
 Work CpuBackend::broadcast(Buffer buffer, int source, Call call) {
   return run(OpKind::broadcast, source, {}, {buffer}, std::move(call));
 }
-Work CpuBackend::all_reduce(Buffer buffer, ReduceOp, Call call) {
-  return run(OpKind::all_reduce, -1, {}, {buffer}, std::move(call));
+Work CpuBackend::all_reduce(Buffer input, Buffer output, ReduceOp, Call call) {
+  return run(OpKind::all_reduce, -1, {input}, {output}, std::move(call));
 }
 Work CpuBackend::reduce(Buffer input, Buffer output, int destination, ReduceOp, Call call) {
   return run(OpKind::reduce, destination, {input}, {output}, std::move(call));

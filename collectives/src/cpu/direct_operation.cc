@@ -13,8 +13,7 @@ DirectOperation::DirectOperation(std::shared_ptr<GroupEngine> engine, Meeting& m
       shape_(fingerprint(), meeting.rank(), meeting.size(), buffers_.inputs, buffers_.outputs),
       one_shot_(one_shot),
       staged_(shape_) {
-  for (const Buffer& buffer : buffers_.inputs) bytes_ += buffer.bytes();
-  for (const Buffer& buffer : buffers_.outputs) bytes_ += buffer.bytes();
+  bytes_ = buffers_.bytes();
 }
 
 bool DirectOperation::step(GroupChannels& channels) {

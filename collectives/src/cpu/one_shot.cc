@@ -39,7 +39,6 @@ void write_payload(const DirectShape& shape, Meeting& meeting) {
   std::byte* payload = meeting.payload(bytes);
   std::size_t written = 0;
   switch (shape.kind()) {
-    case OpKind::all_reduce:
     case OpKind::broadcast:
       copy(payload, shape.outputs[0].data, written = bytes);
       break;
@@ -60,7 +59,7 @@ void read_payloads(const DirectShape& shape, Meeting& meeting) {
   const std::size_t bytes = shape.shown_bytes;
   switch (shape.kind()) {
     case OpKind::all_reduce:
-      return reduce(shape, meeting, shape.outputs[0], shape.outputs[0], bytes, 0);
+      return reduce(shape, meeting, shape.inputs[0], shape.outputs[0], bytes, 0);
     case OpKind::reduce:
       if (shape.is_root()) reduce(shape, meeting, shape.inputs[0], shape.outputs[0], bytes, 0);
       return;

@@ -117,8 +117,7 @@ std::size_t Staged::lay_pieces(const DirectShape& shape, std::byte* stage) const
       for (int rank = 0; rank < shape.size; ++rank) {
         if (rank == shape.rank) continue;
         const bool whole = shape.kind() == OpKind::all_reduce;
-        const Buffer& from =
-            whole ? shape.outputs[0] : shape.inputs[static_cast<std::size_t>(rank)];
+        const Buffer& from = shape.inputs[whole ? 0 : static_cast<std::size_t>(rank)];
         bytes += put(from, piece(shape, rank, step_), rank);
       }
       return bytes;
@@ -149,9 +148,7 @@ void Staged::reduce(const DirectShape& shape, Meeting& meeting) const {
   const bool to_root = shape.kind() == OpKind::reduce;
   const Piece mine = piece(shape, shape.rank, step_);
   if (mine.count == 0) return;
-  const Buffer& own = scatter   ? shape.inputs[static_cast<std::size_t>(shape.rank)]
-                      : to_root ? shape.inputs[0]
-                                : shape.outputs[0];
+  const Buffer& own = shape.inputs[scatter ? static_cast<std::size_t>(shape.rank) : 0];
   std::array<const void*, kMostOnStage> pieces;
   for (int rank = 0; rank < shape.size; ++rank)
     pieces[static_cast<std::size_t>(rank)] =

@@ -61,10 +61,10 @@ Launch Composer::broadcast(Buffer buffer, int source) const {
   });
 }
 
-Launch Composer::all_reduce(Buffer buffer, Reduction op) const {
-  return launch([api = nccl, buffer, op](Communicator communicator, DeviceStream stream) {
-    if (buffer.count == 0) return Result::success;
-    return api->all_reduce(source_of(buffer), buffer.data, op, communicator, stream);
+Launch Composer::all_reduce(Buffer input, Buffer output, Reduction op) const {
+  return launch([api = nccl, input, output, op](Communicator communicator, DeviceStream stream) {
+    if (input.count == 0) return Result::success;
+    return api->all_reduce(source_of(input), output.data, op, communicator, stream);
   });
 }
 

@@ -18,7 +18,7 @@ struct Composer {
   int rank = 0;
 
   Launch broadcast(Buffer buffer, int source) const;
-  Launch all_reduce(Buffer buffer, Reduction op) const;
+  Launch all_reduce(Buffer input, Buffer output, Reduction op) const;
   Launch reduce(Buffer input, Buffer output, int destination, Reduction op) const;
   /// Equal counts: one call, over a buffer of its own where the outputs do not lie one after the
   /// other. Others: a group of broadcasts.

@@ -43,9 +43,9 @@ Work NcclBackend::broadcast(Buffer buffer, int source, Call call) {
   return group_->run(composer(buffer).broadcast(buffer, source), std::move(call));
 }
 
-Work NcclBackend::all_reduce(Buffer buffer, ReduceOp op, Call call) {
-  const Reduction combine = reduction(op, buffer.dtype);
-  return group_->run(composer(buffer).all_reduce(buffer, combine), std::move(call));
+Work NcclBackend::all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) {
+  const Reduction combine = reduction(op, input.dtype);
+  return group_->run(composer(input).all_reduce(input, output, combine), std::move(call));
 }
 
 Work NcclBackend::reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) {

@@ -28,7 +28,7 @@ class NcclBackend : public Backend {
   std::optional<base::Error> lacks(OpKind kind, tensors::DType dtype, ReduceOp op) const override;
 
   Work broadcast(Buffer buffer, int source, Call call) override;
-  Work all_reduce(Buffer buffer, ReduceOp op, Call call) override;
+  Work all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) override;
   Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) override;
   Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) override;
   Work gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) override;

@@ -31,10 +31,11 @@ Work StagedBackend::broadcast(Buffer buffer, int source, Call call) {
   return host_->broadcast(image, source, staging.take());
 }
 
-Work StagedBackend::all_reduce(Buffer buffer, ReduceOp op, Call call) {
-  StagedCall staging = staged(buffer.device_index, std::move(call));
-  const Buffer image = staging.in_place(buffer);
-  return host_->all_reduce(image, op, staging.take());
+Work StagedBackend::all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) {
+  StagedCall staging = staged(input.device_index, std::move(call));
+  // On the host one image serves both.
+  const Buffer image = staging.through(input, output);
+  return host_->all_reduce(image, image, op, staging.take());
 }
 
 Work StagedBackend::reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) {

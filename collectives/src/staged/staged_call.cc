@@ -56,9 +56,9 @@ Buffer StagedCall::output(const Buffer& buffer) {
   return image;
 }
 
-Buffer StagedCall::in_place(const Buffer& buffer) {
-  const Buffer image = input(buffer);
-  if (buffer.count > 0) copies_back_.push_back({buffer, image});
+Buffer StagedCall::through(const Buffer& from, const Buffer& to) {
+  const Buffer image = input(from);
+  if (to.count > 0) copies_back_.push_back({to, image});
   return image;
 }
 

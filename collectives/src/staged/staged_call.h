@@ -42,7 +42,8 @@ class StagedCall {
   // The images of the call's buffers.
   Buffer input(const Buffer& buffer);
   Buffer output(const Buffer& buffer);
-  Buffer in_place(const Buffer& buffer);
+  /// One image for both: what comes of the first goes to the second.
+  Buffer through(const Buffer& input, const Buffer& output);
   std::vector<Buffer> inputs(const std::vector<Buffer>& buffers);
   std::vector<Buffer> outputs(const std::vector<Buffer>& buffers);
   /// Once the inputs are there: the call for the host's backend.

@@ -79,7 +79,8 @@ class Backend {
   // Ranks are the group's. Lists have one entry per rank, in rank order; entries may be empty and
   // of different counts. Every call returns a Work that is done already unless call.async.
   virtual Work broadcast(Buffer buffer, int source, Call call) = 0;
-  virtual Work all_reduce(Buffer buffer, ReduceOp op, Call call) = 0;
+  /// `input` and `output` are one buffer or do not overlap; the first is left as it is.
+  virtual Work all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) = 0;
   /// `output` is written at `destination` only; inputs of the others are left as they are.
   virtual Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) = 0;
   virtual Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) = 0;

@@ -114,6 +114,11 @@ class ProcessGroup {
                  Site site = Site::current()) const;
   Work all_reduce(const LocalTensor& tensor, ReduceOp op = ReduceOp::sum, CallOptions options = {},
                   Site site = Site::current()) const;
+  /// The same with a result of its own: it costs a copy less than to all_reduce a copy. The peers may
+  /// call all_reduce. @param output of the input's shape; the same tensor or apart from it in memory
+  Work all_reduce_into_tensor(const LocalTensor& output, const LocalTensor& input,
+                              ReduceOp op = ReduceOp::sum, CallOptions options = {},
+                              Site site = Site::current()) const;
   /// In place at `destination`; the others' tensors stay as they are.
   Work reduce(const LocalTensor& tensor, int destination, ReduceOp op = ReduceOp::sum,
               CallOptions options = {}, Site site = Site::current()) const;
