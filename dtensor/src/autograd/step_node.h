@@ -39,11 +39,16 @@ class StepNode : public Node {
   const PartialGradient partial_gradient_;
 };
 
+/// Whether what is made of `input` now is recorded.
+inline bool wants_step(const Tensor& input) {
+  return input.requires_grad() && Graph::is_on();
+}
+
 /// The step from `input` as it is in the graph now. None: no gradient is wanted.
 template <typename Backward>
 base::Counted<Node> step_from(std::string_view name, const Tensor& input, Backward backward,
                               PartialGradient partial_gradient) {
-  if (!input.requires_grad() || !Graph::is_on()) return {};
+  if (!wants_step(input)) return {};
   return base::Counted<Node>(new StepNode(name, input, std::move(backward), partial_gradient));
 }
 

@@ -74,7 +74,7 @@ DeviceMesh mesh_of(std::string_view op, std::span<const Placed> inputs) {
   for (const Placed& input : inputs) {
     if (!input.is_distributed()) continue;
     if (first == nullptr) first = &input;
-    if (input.spec().body()->mesh() == first->spec().body()->mesh()) continue;
+    if (input.spec().body()->mesh().body() == first->spec().body()->mesh().body()) continue;
     const DeviceMesh mesh = input.spec().mesh(), other = first->spec().mesh();
     if (mesh == other) continue;
     throw Error(ErrorCode::kInvalidArgument, std::string(op) + " of tensors on different meshes",
@@ -135,7 +135,7 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
 /// of this one stands.
 bool all_of(const MeshBody& mesh, std::span<const Placed> inputs) {
   for (const Placed& input : inputs) {
-    if (input.is_distributed() && input.spec().body()->mesh().get() != &mesh) return false;
+    if (input.is_distributed() && input.spec().body()->mesh().body().get() != &mesh) return false;
   }
   return true;
 }

@@ -19,7 +19,7 @@ void Spec::drop(SpecBody* body) noexcept {
 }
 
 DeviceMesh Spec::mesh() const {
-  return DeviceMesh(body_->mesh());
+  return body_->mesh();
 }
 const Layout& Spec::layout() const {
   return body_->layout;
@@ -46,7 +46,7 @@ bool Spec::is_outside() const {
 std::string Spec::to_string() const {
   if (!body_) return "local";
   std::string axes;
-  for (const int size : body_->mesh()->shape) {
+  for (const int size : body_->mesh().shape()) {
     axes += (axes.empty() ? "" : ", ") + std::to_string(size);
   }
   return std::string(tensors::dtype_short_name(dtype())) + tensors::shape_to_string(shape()) +
@@ -56,8 +56,8 @@ std::string Spec::to_string() const {
 bool operator==(const Spec& a, const Spec& b) {
   if (a.body_ == b.body_) return true;
   // Equal specs of one mesh are one body.
-  if (!a.body_ || !b.body_ || a.body_->mesh() == b.body_->mesh()) return false;
-  return a.mesh() == b.mesh() && a.layout() == b.layout() && a.shape() == b.shape() &&
+  if (!a.body_ || !b.body_ || a.body_->mesh().body() == b.body_->mesh().body()) return false;
+  return a.body_->mesh() == b.body_->mesh() && a.layout() == b.layout() && a.shape() == b.shape() &&
          a.dtype() == b.dtype();
 }
 

@@ -37,15 +37,15 @@ base::Counted<SpecBody> SpecBody::share() {
 }
 
 base::Counted<SpecBody> SpecBody::share_locked() {
-  if (owners_.fetch_add(1) == 0) mesh_in_use_ = mesh_.shared_from_this();
+  if (owners_.fetch_add(1) == 0) mesh_in_use_ = DeviceMesh(mesh_.shared_from_this());
   return base::Counted<SpecBody>(this);
 }
 
 void SpecBody::drop(SpecBody* body) noexcept {
   if (body->drop_unless_last()) return;
-  std::shared_ptr<MeshBody> mesh = body->mesh_in_use_;  // goes after the lock
-  const std::lock_guard lock(mesh->mutex);
-  if (body->owners_.fetch_sub(1) == 1) body->mesh_in_use_.reset();
+  DeviceMesh last;  // goes after the lock
+  const std::lock_guard lock(body->mesh_.mutex);
+  if (body->owners_.fetch_sub(1) == 1) last = std::move(body->mesh_in_use_);
 }
 
 base::Counted<SpecBody> SpecTable::intern(MeshBody& mesh, const Layout& layout,

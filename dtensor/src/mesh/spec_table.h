@@ -11,13 +11,12 @@
 #include "dtrun/base/counted.h"
 #include "dtrun/dtensor/layout/box.h"
 #include "dtrun/dtensor/layout/layout.h"
+#include "dtrun/dtensor/mesh/device_mesh.h"
 #include "dtrun/tensor/dtype.h"
 #include "dtrun/tensor/shape.h"
 #include "mesh/number_list_hash.h"
 
 namespace dtrun::dtensor {
-
-struct MeshBody;
 
 class SpecBody : public base::Count {
  public:
@@ -38,8 +37,8 @@ class SpecBody : public base::Count {
   base::Counted<SpecBody> share();
   /// As share, where the caller holds the mesh's mutex.
   base::Counted<SpecBody> share_locked();
-  /// Of one that is in use.
-  const std::shared_ptr<MeshBody>& mesh() const { return mesh_in_use_; }
+  /// Of one that is in use: as long as it is.
+  const DeviceMesh& mesh() const { return mesh_in_use_; }
 
  private:
   friend class base::Counted<SpecBody>;
@@ -47,7 +46,7 @@ class SpecBody : public base::Count {
   static void drop(SpecBody* body) noexcept;
 
   MeshBody& mesh_;
-  std::shared_ptr<MeshBody> mesh_in_use_;
+  DeviceMesh mesh_in_use_;
 };
 
 class SpecTable {

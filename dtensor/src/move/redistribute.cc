@@ -34,25 +34,17 @@ LocalTensor empty_like(const LocalTensor& tensor, const Shape& shape) {
   return tensors::empty(shape, {.dtype = tensor.dtype(), .device = tensor.device()});
 }
 
-/// Of this rank's part.
-Shape shape_after(const PlanSite& site, const Step& step) {
-  if (is_whole(step.after)) return site.global_shape;
-  return local_box(site.global_shape, site.mesh.shape(), site.mesh.coordinate(), step.after).shape;
-}
-
 class StepRun {
  public:
   StepRun(const PlanSite& site, const Step& step, const LocalTensor& local,
           const collectives::CallOptions& options, const base::CallSite& call)
-      : step_(step),
+      : site_(site),
+        step_(step),
         options_(options),
         call_(call),
         axis_(static_cast<std::size_t>(step.axis)),
-        before_(step.before[axis_]),
-        after_(step.after[axis_]),
         group_(site.mesh.group(step.axis)),
-        local_(local),
-        after_shape_(shape_after(site, step)) {}
+        local_(local) {}
 
   StartedStage start() {
     LocalTensor result = run();
@@ -83,42 +75,50 @@ class StepRun {
   }
 
   LocalTensor all_gather() {
-    LocalTensor whole = empty_like(local_, after_shape_);
+    LocalTensor whole = empty_like(local_, shape_after());
     work_ = group_.all_gather(chunks(whole, step_.before), local_, options_, call_);
     return whole;
   }
 
   LocalTensor all_to_all() {
-    LocalTensor result = empty_like(local_, after_shape_);
+    LocalTensor result = empty_like(local_, shape_after());
     work_ = group_.all_to_all(chunks(result, step_.before), chunks(local_, step_.after), options_,
                               call_);
     return result;
   }
 
   LocalTensor all_reduce() {
-    LocalTensor result = local_.clone();
-    work_ = group_.all_reduce(result, before_.reduce_op(), options_, call_);
+    LocalTensor result = empty_like(local_, local_.shape());
+    work_ = group_.all_reduce_into_tensor(result, local_, step_.before[axis_].reduce_op(), options_,
+                                          call_);
     return result;
   }
 
   LocalTensor reduce_scatter() {
-    LocalTensor result = empty_like(local_, after_shape_);
-    work_ = group_.reduce_scatter(result, chunks(local_, step_.after), before_.reduce_op(),
-                                  options_, call_);
+    LocalTensor result = empty_like(local_, shape_after());
+    work_ = group_.reduce_scatter(result, chunks(local_, step_.after),
+                                  step_.before[axis_].reduce_op(), options_, call_);
     return result;
   }
 
   LocalTensor to_partial() const {
-    const ReduceOp op = after_.reduce_op();
-    if (before_.is_replicate()) {
+    const ReduceOp op = step_.after[axis_].reduce_op();
+    if (step_.before[axis_].is_replicate()) {
       // A copy, as the other ranks get: who writes to it later must not write to the source on
       // some.
       if (group_.rank() == 0 || op == ReduceOp::avg) return local_.clone();
-      return neutral_like(local_, after_shape_, op);
+      return neutral_like(local_, shape_after(), op);
     }
-    LocalTensor result = neutral_like(local_, after_shape_, op);
+    LocalTensor result = neutral_like(local_, shape_after(), op);
     chunk(result, step_.before, group_.rank()).copy_(local_);
     return result;
+  }
+
+  /// Of this rank's part.
+  Shape shape_after() const {
+    if (is_whole(step_.after)) return site_.global_shape;
+    const DeviceMesh& mesh = site_.mesh;
+    return local_box(site_.global_shape, mesh.shape(), mesh.coordinate(), step_.after).shape;
   }
 
   /// The view of `tensor` that a rank of the axis holds where the axis cuts it as in `layout`.
@@ -129,19 +129,18 @@ class StepRun {
   }
   std::vector<LocalTensor> chunks(const LocalTensor& tensor, const Layout& layout) const {
     std::vector<LocalTensor> chunks;
+    chunks.reserve(static_cast<std::size_t>(group_.size()));
     for (int i = 0; i < group_.size(); ++i) chunks.push_back(chunk(tensor, layout, i));
     return chunks;
   }
 
+  const PlanSite& site_;
   const Step& step_;
   const collectives::CallOptions& options_;
   const base::CallSite& call_;
   const std::size_t axis_;
-  const Placement before_;
-  const Placement after_;
   const ProcessGroup& group_;
   const LocalTensor& local_;
-  const Shape after_shape_;
   collectives::Work work_;
 };
 
@@ -216,7 +215,7 @@ PlanTable::Plan plan_between(const PlanSite& site, const Spec& from, const Spec&
   MeshBody& body = *site.mesh.body();
   PlanTable::Plan plan;
   // A spec of an equal mesh may go while this one's table stands.
-  const bool is_remembered = to.body()->mesh().get() == &body;
+  const bool is_remembered = to.body()->mesh().body().get() == &body;
   if (is_remembered) {
     const std::lock_guard lock(body.mutex);
     plan = body.plans.get(from.body(), to.body());
@@ -232,7 +231,7 @@ PlanTable::Plan plan_between(const PlanSite& site, const Spec& from, const Spec&
 
 AskedMove asked_move(std::string_view call, const base::CallSite& site, const Spec& from,
                      const Placements& placements, const ShardOrder& order) {
-  const DeviceMesh mesh = from.mesh();
+  const DeviceMesh& mesh = from.body()->mesh();
   MeshBody& body = *mesh.body();
   if (order.empty()) {
     const std::lock_guard lock(body.mutex);
@@ -247,13 +246,11 @@ AskedMove asked_move(std::string_view call, const base::CallSite& site, const Sp
 }
 
 LocalTensor run_move(const Spec& from, const AskedMove& move, const LocalTensor& local) {
-  const DeviceMesh mesh = from.mesh();
-  return run_plan({mesh, from.shape(), from.body()}, *move.plan, local);
+  return run_plan({from.body()->mesh(), from.shape(), from.body()}, *move.plan, local);
 }
 
 LocalTensor redistribute_local(const Spec& from, const Spec& to, const LocalTensor& local) {
-  const DeviceMesh mesh = from.mesh();
-  const PlanSite site{mesh, from.shape(), from.body()};
+  const PlanSite site{from.body()->mesh(), from.shape(), from.body()};
   return run_plan(site, *plan_between(site, from, to), local);
 }
 

@@ -58,8 +58,9 @@ StepNode::Backward way_back(const Tensor& x) {
 
 /// What has arrived of x.
 Tensor arrived(const Tensor& x, Spec to, LocalTensor local) {
-  return recorded("redistribute", x, Tensor(std::move(to), std::move(local)), way_back(x),
-                  PartialGradient::passed_on);
+  Tensor tensor(std::move(to), std::move(local));
+  if (!wants_step(x)) return tensor;
+  return recorded("redistribute", x, std::move(tensor), way_back(x), PartialGradient::passed_on);
 }
 
 /// What is to arrive of x. Its place in the graph is that of the call: before it has arrived the
