@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::size_t kMaxFileLines = 700;
 constexpr std::size_t kMaxFunctionLines = 70;
+constexpr std::size_t kMaxCellCharacters = 220;
+constexpr std::ptrdiff_t kMaxReadmeLines = 60;
 
 // Who may include whom. "tests" and the umbrella header see everything.
 const std::map<std::string, std::set<std::string>>& allowed_includes() {
@@ -298,6 +300,58 @@ Findings banned_texts(const SourceFile& file) {
         findings.push_back(at(file, i + 1, "a path of one machine"));
   }
   return findings;
+}
+
+namespace {
+
+// The cells of a table's row, without what Markdown adds around them. "\\|" is no border.
+std::vector<std::string> cells_of(const std::string& row) {
+  std::vector<std::string> cells(1);
+  for (std::size_t i = 1; i < row.size(); ++i) {
+    if (row[i] == '|' && row[i - 1] != '\\') {
+      cells.emplace_back();
+    } else {
+      cells.back() += row[i];
+    }
+  }
+  return cells;
+}
+
+// Characters, not bytes: those that continue one are not counted.
+std::size_t characters_of(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
+}  // namespace
+
+Findings long_cells(const SourceFile& file) {
+  Findings findings;
+  const bool is_page = file.path == "README.md" || file.path.starts_with("docs/");
+  if (!is_page || !file.path.ends_with(".md")) return findings;
+  const auto lines = lines_of(file.text);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (!lines[i].starts_with('|')) continue;
+    for (const std::string& cell : cells_of(lines[i])) {
+      // One blank stands on each side.
+      const std::size_t length = characters_of(cell);
+      if (length > kMaxCellCharacters + 2)
+        findings.push_back(at(file, i + 1,
+                              "a table cell of " + std::to_string(length - 2) +
+                                  " characters; at most " + std::to_string(kMaxCellCharacters)));
+    }
+  }
+  return findings;
+}
+
+Findings long_readme(const SourceFile& file) {
+  if (file.path != "README.md") return {};
+  const auto count = std::count(file.text.begin(), file.text.end(), '\n');
+  if (count <= kMaxReadmeLines) return {};
+  return {at(file, static_cast<std::size_t>(count),
+             "README.md has " + std::to_string(count) + " lines; at most " +
+                 std::to_string(kMaxReadmeLines))};
 }
 
 }  // namespace dtrun::house

@@ -30,6 +30,10 @@ Findings empty_names(const SourceFile& file);
 /// <boost/asio.hpp>, sleeping outside bench and examples, a third-party type's header in a public
 /// one, work left open, a path of one machine.
 Findings banned_texts(const SourceFile& file);
+/// In README.md and docs/, a table cell of more than 220 characters: a paragraph.
+Findings long_cells(const SourceFile& file);
+/// A README.md of more than 60 lines.
+Findings long_readme(const SourceFile& file);
 
 /// The text with comments and the insides of strings and characters blanked; lines stay where they
 /// are.

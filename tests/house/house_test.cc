@@ -56,6 +56,12 @@ TEST(HouseTest, EveryNameSaysSomething) {
 TEST(HouseTest, NoBannedTextStands) {
   expect_clean(banned_texts);
 }
+TEST(HouseTest, NoTableCellIsAParagraph) {
+  expect_clean(long_cells);
+}
+TEST(HouseTest, TheReadmeIsReadInTwoMinutes) {
+  expect_clean(long_readme);
+}
 
 TEST(HouseRuleTest, AnIncludeThatClimbsIsFoundAndOneThatDoesNotIsLeft) {
   EXPECT_EQ(climbing_includes({"base/src/a.cc", "#include \"dtrun/rendezvous/store.h\"\n"}).size(),
@@ -134,6 +140,21 @@ TEST(HouseRuleTest, EachBannedTextIsFound) {
             1u);
   EXPECT_TRUE(banned_texts({"bench/a.cc", "usleep(1);\n"}).empty());
   EXPECT_TRUE(banned_texts({"base/src/a.cc", "// it may sleep here\n"}).empty());
+}
+
+TEST(HouseRuleTest, ATableCellOfMoreThan220CharactersIsFoundInThePagesOnly) {
+  const std::string longest(220, 'x');
+  EXPECT_TRUE(long_cells({"docs/a.md", "| a | " + longest + " |\n" + longest + "x\n"}).empty());
+  EXPECT_EQ(long_cells({"docs/a.md", "| a | " + longest + "x | b |\n"}).size(), 1u);
+  EXPECT_EQ(long_cells({"README.md", "| " + longest + "\\|x |\n"}).size(), 1u);
+  EXPECT_TRUE(long_cells({"docs/a.md", "| \u00b7" + longest.substr(1) + " |\n"}).empty());
+  EXPECT_TRUE(long_cells({"tests/lab/README.md", "| " + longest + "x |\n"}).empty());
+}
+
+TEST(HouseRuleTest, AReadmeOfSixtyOneLinesIsFound) {
+  EXPECT_TRUE(long_readme({"README.md", std::string(60, '\n')}).empty());
+  EXPECT_EQ(long_readme({"README.md", std::string(61, '\n')}).size(), 1u);
+  EXPECT_TRUE(long_readme({"docs/README.md", std::string(61, '\n')}).empty());
 }
 
 }  // namespace

@@ -31,13 +31,9 @@ constexpr OptionRow kRows[] = {
      "(port 2379)"},
     {"rdzv-id", 0, "ID", G::kMeeting, "name of the job, the same on all nodes (none)"},
     {"rdzv-conf", 0, "K=V,K=V", G::kMeeting,
-     "join_timeout or timeout (600 s) for enough nodes to come; last_call_timeout (30 s) for "
-     "more than MIN; close_timeout (30 s) for the last word; keep_alive_interval (5 s), "
-     "keep_alive_max_attempt (3): after their product of silence a node is lost; read_timeout "
-     "(10 s) for the head's answer; is_host=true|false; store_type=tcp|file; "
-     "token_file=FILE or token=munge|none: who may join; store_token=true|false: whether the "
-     "ranks' store asks for a token, too (by the program's file); etcd-v2: protocol=http|https, "
-     "ssl_cert, ssl_cert_key, ca_cert"},
+     "join_timeout, last_call_timeout, close_timeout, read_timeout; keep_alive_interval, "
+     "keep_alive_max_attempt; is_host, store_type; token, token_file, store_token; protocol, "
+     "ssl_cert, ssl_cert_key, ca_cert (docs/elastic.md)"},
     {"join-timeout", 0, "SECONDS", G::kMeeting, "how long to wait for the other nodes", "600"},
     {"local-addr", 0, "HOST", G::kMeeting, "how the other nodes reach this one (found out)"},
     {"port-range", 0, "A:B", G::kMeeting, "ports to listen on where none is named (any)"},
@@ -71,9 +67,9 @@ constexpr OptionRow kRows[] = {
     {"signals-to-handle", 0, "NAME,...", G::kStop, "signals that stop the job",
      "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
     {"on-signal", 0, "NAME=ACTION,...", G::kStop,
-     "what a signal to dtrun means: stop[:TIME], drain[:TIME] (pass it to the ranks of this node, "
-     "and stop them when they have not ended by themselves in that time), forward (pass it on), "
-     "pause (stop the ranks of this node, and dtrun, until it is continued) or ignore",
+     "what a signal to dtrun does: stop[:TIME] the job; drain[:TIME]: pass it to this node's "
+     "ranks, then stop those that have not ended; forward it to them; pause them and dtrun; "
+     "ignore it (docs/supervision.md)",
      "TERM=stop,INT=stop,QUIT=stop,HUP=stop,USR1=forward,USR2=forward,TSTP=pause"},
     {"restart-timeout", 0, "SECONDS", G::kStop,
      "from SIGTERM to SIGKILL before a restart (as long as when dtrun is stopped)"},
