@@ -18,7 +18,7 @@ struct SizeClass {
     index = static_cast<std::size_t>(std::countr_zero(step) - kLeastShift) * 8 + steps - 9;
   }
   static constexpr int kLeastShift = std::countr_zero(kLeastBytes / 8);
-  static constexpr std::size_t kCount = 6 * 8;  // from 1 KiB to 64 KiB
+  static constexpr std::size_t kCount = 10 * 8;  // from 1 KiB to 1 MiB
 
   std::size_t capacity;
   std::size_t index;
@@ -74,7 +74,8 @@ void* allocate(std::size_t bytes) noexcept {
 
 void release(void* block, std::size_t bytes) noexcept {
   const SizeClass size(bytes);
-  if (kept.is_closed || kept.bytes + size.capacity > kMostKeptBytes) return std::free(block);
+  if (kept.is_closed) return std::free(block);
+  if (kept.bytes + size.capacity > kMostKeptBytes) free_all();
   // The first use of it in a thread orders its end.
   if (kept.bytes == 0 && !end_of_thread.stands) return std::free(block);
   kept.first[size.index] = new (block) Link{kept.first[size.index]};
