@@ -1,18 +1,14 @@
 #include "dtrun/base/event_loop.h"
 
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "event_loop_impl.h"
+
 namespace dtrun::base {
 namespace asio = boost::asio;
-
-struct EventLoop::Impl {
-  asio::io_context context{1};
-  asio::executor_work_guard<asio::io_context::executor_type> work = asio::make_work_guard(context);
-};
 
 EventLoop::EventLoop() : impl_(std::make_unique<Impl>()) {}
 EventLoop::~EventLoop() = default;

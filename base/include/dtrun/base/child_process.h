@@ -6,10 +6,9 @@
 // 0 to 2 and those named, default signal dispositions and an empty mask, and the soft limit of open
 // files that is asked for.
 //
-// How a child is started, and many at once: ChildBirth. Boost.Process v2 (1.81) is not used: its
-// process object waits for its own pid, which a subreaper that must reap whatever it adopts takes
-// away from it, and what would remain of it are the parts that leak descriptors, leave zombies and
-// run atexit handlers in the child.
+// How a child is started, and many at once: ChildBirth. This is for ranks: Boost.Process v2, which
+// starts other programs (tool_process.h), waits for its own pid, which a subreaper that must reap
+// whatever it adopts takes away from it.
 #pragma once
 
 #include <sys/types.h>
