@@ -18,11 +18,14 @@
 #include "dtrun/base/process_tree.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/base/unique_fd.h"
+#include "hosts/host_job.h"
+#include "hosts/host_place.h"
+#include "hosts/host_plan.h"
+#include "hosts/host_relay.h"
 #include "launch/exit_code.h"
 #include "launch/launch_plan.h"
 #include "launch/notice.h"
 #include "launch/timing.h"
-#include "options/config_error.h"
 #include "options/options.h"
 #include "output/log_folder.h"
 #include "output/private_folder.h"
@@ -140,28 +143,6 @@ int run_job(const LaunchPlan& plan, Timing timing) {
   return code;
 }
 
-int exit_code_of_error(const Error& error, CalledAs name) {
-  if (is_torchs_name(name)) return error.code() == ErrorCode::kUsage ? kExitTorchUsage : kExitTorch;
-  if (const auto* spawn = dynamic_cast<const base::SpawnError*>(&error))
-    return spawn->error_number() == ENOENT ? kExitNotFound : kExitNotExecutable;
-  if (dynamic_cast<const ConfigError*>(&error) != nullptr) return kExitConfig;
-  switch (error.code()) {
-    case ErrorCode::kUsage:
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kNotFound:
-    case ErrorCode::kUnavailable:
-      return kExitUsage;
-    case ErrorCode::kConnection:
-      return kExitUnreachable;
-    case ErrorCode::kTimeout:
-      return kExitTemporary;
-    case ErrorCode::kSystem:
-      return kExitSystem;
-    default:
-      return kExitLauncherFailed;
-  }
-}
-
 // Somebody reads it, so it must have come whole; who closes the pipe has enough.
 void print_answer(const std::string& text) {
   ::signal(SIGPIPE, SIG_DFL);
@@ -177,33 +158,8 @@ int print_plan(const LaunchPlan& plan, const base::Environment& environment) {
   return 0;
 }
 
-// nullopt: something was asked, and is answered.
-std::optional<Options> take_options(const std::string& called_as,
-                                    const std::vector<std::string>& arguments,
-                                    const base::Environment& environment) {
-  CommandLine line = gather_options(arguments, environment);
-  if (const auto answer = answer_to_inquiry(line)) {
-    print_answer(*answer);
-    return std::nullopt;
-  }
-  return read_options(called_as, std::move(line), environment);
-}
-
-int run(const std::string& called_as, const std::vector<std::string>& arguments) {
-  Timing timing{.exec_cpu = cpu_before_main(), .main = now_ns()};
-  fill_standard_streams();
-  reset_signals();
-  const base::Environment environment = base::Environment::current();
-  std::optional<Options> taken;
-  try {
-    taken = take_options(called_as, arguments, environment);
-  } catch (const Error&) {
-    use_notice_format(wished_format(arguments, environment));
-    throw;
-  }
-  if (!taken) return 0;
-  Options options = std::move(*taken);
-  timing.options_read = now_ns();
+// What is said of the options; from here on in the form that they demand.
+void begin_notices(const Options& options) {
   use_notice_format(options.output.format);
   if (options.verbose) base::log::set_levels("launcher");
   if (!options.users_file.empty())
@@ -211,11 +167,60 @@ int run(const std::string& called_as, const std::vector<std::string>& arguments)
                     options.users_file);
   if (!options.engine_note.empty())
     base::log::info(Component::kLauncher, "{}", options.engine_note);
+}
+
+// --hosts: dtrun is started on each of them.
+int run_on_hosts(const std::string& called_as, const CommandLine& line,
+                 const base::Environment& environment) {
+  const HostPlan plan = make_host_plan(called_as, line, environment);
+  begin_notices(plan.options);
+  if (plan.options.dry_run != DryRun::kNo) {
+    print_answer(host_plan_text(plan));
+    return 0;
+  }
+  const int code = run_host_job(plan, environment);
+  say_last_words(base::Deadline::after(std::chrono::seconds(1)));
+  return plan.options.ends_as_torchrun && code != 0 ? kExitTorch : code;
+}
+
+int run_here(const std::string& called_as, CommandLine line, base::Environment environment,
+             Timing timing) {
+  for (auto& [name, value] : exported_variables(line, environment))
+    environment.set(name, std::move(value));
+  if (line.values.contains("wdir")) enter_folder(line.values.at("wdir").value, "--wdir");
+  Options options = read_options(called_as, std::move(line), environment);
+  timing.options_read = now_ns();
+  begin_notices(options);
   const LaunchPlan plan = make_plan(std::move(options), environment);
   if (plan.options.dry_run != DryRun::kNo) return print_plan(plan, environment);
   timing.planned = now_ns();
   const int code = run_job(plan, timing);
   return plan.options.ends_as_torchrun && code != 0 ? kExitTorch : code;
+}
+
+int run_line(const std::string& called_as, CommandLine line, const base::Environment& environment,
+             const Timing& timing) {
+  if (const auto answer = answer_to_inquiry(line)) {
+    print_answer(*answer);
+    return 0;
+  }
+  if (const auto agent = line.values.find("remote-agent"); agent != line.values.end())
+    return run_host_relay(agent->second.value == "1" ? "" : agent->second.value, environment);
+  if (names_hosts(line)) return run_on_hosts(called_as, line, environment);
+  return run_here(called_as, std::move(line), environment, timing);
+}
+
+int run(const std::string& called_as, const std::vector<std::string>& arguments) {
+  Timing timing{.exec_cpu = cpu_before_main(), .main = now_ns()};
+  fill_standard_streams();
+  reset_signals();
+  const base::Environment environment = base::Environment::current();
+  try {
+    return run_line(called_as, gather_options(arguments, environment), environment, timing);
+  } catch (const Error&) {
+    use_notice_format(wished_format(arguments, environment));
+    throw;
+  }
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ const std::vector<Rooms>& layers_with_rooms() {
   static const std::vector<Rooms> kRooms = {
       {"launcher",
        {"text", "engines", "cpus", "options", "launch", "output", "meeting", "sources", "ranks",
-        "verdict", "preview"}},
+        "verdict", "preview", "hosts"}},
       {"dtensor", {"layout", "plan", "mesh", "move", "dispatch", "autograd", "ops", "nn"}},
   };
   return kRooms;

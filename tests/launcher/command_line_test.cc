@@ -154,7 +154,7 @@ TEST(Values, ThatAreNotThereAreMissed) {
   for (const Words& words :
        {Words{"--role"}, Words{"--role", "--nnodes=2", "x"}, Words{"--role", "-m", "x"},
         Words{"--role", "--", "x"}, Words{"-mv=1", "x"}, Words{"--module=1", "x"},
-        Words{"-xm", "y"}, Words{"-m-", "x"}}) {
+        Words{"-zm", "y"}, Words{"-m-", "x"}}) {
     const auto error = error_of([&] { read_command_line(words, {}); });
     ASSERT_TRUE(error) << words[0];
     EXPECT_EQ(error->code(), base::ErrorCode::kUsage);

@@ -1,6 +1,9 @@
 // What dtrun exits with when it is not a rank's own code (docs/errors.md).
 #pragma once
 
+#include "dtrun/base/error.h"
+#include "options/called_as.h"
+
 namespace dtrun::launcher {
 
 inline constexpr int kExitUsage = 64;
@@ -17,5 +20,8 @@ inline constexpr int kExitNotFound = 127;
 inline constexpr int kExitTorch = 1;
 inline constexpr int kExitTorchUsage = 2;
 inline constexpr int kExitSignal = 128;  ///< + the signal
+
+/// Of an error that ends dtrun before there are ranks, by whatever name it was called.
+int exit_code_of_error(const base::Error& error, CalledAs name);
 
 }  // namespace dtrun::launcher

@@ -40,7 +40,9 @@ Finding find_static(const Options& options) {
   head.host = options.master_addr;
   head.patience = options.rounds.join_timeout;
   if (options.node_rank == 0) {
-    head.listener = base::listen_tcp(options.master_addr, options.master_port.value_or(0));
+    head.listener = options.listener_fd
+                        ? base::UniqueFd(*options.listener_fd)
+                        : base::listen_tcp(options.master_addr, options.master_port.value_or(0));
     head.addresses = {base::local_address(head.listener.get())};
     head.port = base::local_port(head.listener.get());
     return finding;

@@ -107,8 +107,10 @@ class Reader {
       ++next_;
   }
 
-  // The last one wins.
   void keep(const OptionRow& row, std::string value, std::string origin) {
+    const auto before = result_.values.find(row.name);
+    if (row.repeats == OptionRepeats::kAllCount && before != result_.values.end())
+      value = before->second.value + kValueSeparator + value;
     result_.values[row.name] = {std::move(value), std::move(origin), Origin::kCommandLine};
   }
 

@@ -37,6 +37,11 @@ struct CommandLine {
   }
 };
 
+/// Whether dtrun is to be started on them.
+inline bool names_hosts(const CommandLine& line) {
+  return line.values.contains("hosts") || line.values.contains("hostfile");
+}
+
 /// What is done with what cannot be read.
 enum class Reading {
   kStrict,         ///< it is an error

@@ -18,6 +18,20 @@ constexpr OptionRow kRows[] = {
     {"node-rank", 0, "N", G::kRanks, "this node's number, from 0 (static: 0; else given out)"},
     {"standalone", 0, nullptr, G::kRanks, "one node, nothing shared with other jobs here"},
     {"role", 0, "NAME", G::kRanks, "role of these ranks", "default"},
+    {"hosts", 0, "HOST[:N],...", G::kHosts,
+     "start dtrun on these hosts, with N ranks each: a:4,b:4, or gpu[1-8]:4 (--nproc_per_node); "
+     "over ssh (docs/hosts.md)",
+     nullptr, R::kNotInFiles},
+    {"hostfile", 0, "FILE", G::kHosts,
+     "the hosts of a file: a slots=4 (Open MPI), a:4 (MPICH), or a, one in a line", nullptr,
+     R::kNotInFiles},
+    {"remote-shell", 0, "COMMAND", G::kHosts,
+     "what runs a command on another host, as COMMAND HOST dtrun ... (ssh, which asks for no "
+     "password)"},
+    {"remote-dtrun", 0, "PATH", G::kHosts,
+     "dtrun on the other hosts (this one's path, where it was called by one; else dtrun)"},
+    {"hosts-fanout", 0, "N", G::kHosts,
+     "the most hosts that one dtrun starts itself; more hosts are started by those", "32"},
     {"master-addr", 0, "HOST", G::kMeeting, "static: address of node 0", "127.0.0.1"},
     {"master-port", 0, "PORT", G::kMeeting,
      "static: port of node 0 (one node: a free one; else 29500)"},
@@ -48,6 +62,12 @@ constexpr OptionRow kRows[] = {
      "--no_python"},
     {"virtual-local-rank", 0, nullptr, G::kProgram,
      "every rank has LOCAL_RANK=0 and sees one GPU: its own entry of CUDA_VISIBLE_DEVICES"},
+    {"wdir", 0, "FOLDER", G::kProgram,
+     "the folder that the ranks work in, on every host (this one)"},
+    {"env", 'x', "NAME[=VALUE]", G::kProgram,
+     "a variable that the ranks on all hosts get; without VALUE, as it is here; -x may be "
+     "repeated",
+     nullptr, R::kCommandLineOnly, OptionRepeats::kAllCount},
     {"max-restarts", 0, "N", G::kRestart,
      "how often the whole job is started again after a failure", "0"},
     {"restart-scope", 0, "job|agent", G::kRestart,
@@ -159,6 +179,11 @@ constexpr OptionRow kRows[] = {
      "handler of Python's",
      "null"},
     {"logs-specs", 0, "NAME", G::kOfPython, "nothing: it names a plugin of Python's"},
+    {"remote-agent", 0, "[PORTS]", G::kHidden,
+     "what dtrun --hosts starts on a host; its orders come by standard input", nullptr,
+     R::kCommandLineOnly},
+    {"listener-fd", 0, "N", G::kHidden, "the socket that node 0 of --hosts listens at", nullptr,
+     R::kCommandLineOnly},
     {"reference", 0, "man|markdown", G::kHidden, "the manual page, or docs/options.md", nullptr,
      R::kCommandLineOnly},
 };
@@ -210,6 +235,8 @@ std::string_view heading_of(OptionGroup group) {
   switch (group) {
     case G::kRanks:
       return "Ranks and nodes";
+    case G::kHosts:
+      return "Hosts that dtrun starts itself on";
     case G::kMeeting:
       return "How nodes meet";
     case G::kProgram:

@@ -10,6 +10,7 @@ namespace dtrun::launcher {
 /// The headings of --help, in their order.
 enum class OptionGroup {
   kRanks,     ///< how many, where
+  kHosts,     ///< that dtrun starts itself on
   kMeeting,   ///< how nodes find each other
   kProgram,   ///< what is run, and how it is called
   kRestart,   ///< what happens after a failure
@@ -29,6 +30,9 @@ enum class OptionReach {
   kCommandLineOnly,  ///< what is asked once, and must not come true by a stray variable
 };
 
+/// What several of the same mean.
+enum class OptionRepeats { kLastWins, kAllCount };
+
 struct OptionRow {
   const char* name;  ///< long spelling, with '-'
   char letter;       ///< short spelling; 0: none
@@ -40,7 +44,11 @@ struct OptionRow {
   const char* help;  ///< without the default; nullptr: this version does not have it yet
   const char* otherwise = nullptr;  ///< the default, as it would be written; nullptr: none
   OptionReach reach = OptionReach::kEverywhere;
+  OptionRepeats repeats = OptionRepeats::kLastWins;
 };
+
+/// Between the values of an option of which all count.
+inline constexpr char kValueSeparator = '\0';
 
 std::span<const OptionRow> option_table();
 

@@ -61,6 +61,8 @@ struct Options {
   /// Where the agents meet: --master_addr, or --rdzv_endpoint; with etcd, where that listens.
   std::string master_addr = "127.0.0.1";
   std::optional<std::uint16_t> master_port;  ///< none: the kernel's choice
+  /// Of a node 0 that dtrun --hosts has started: it listens already. Owned by who takes it.
+  std::optional<int> listener_fd;
   std::string head_file;                     ///< of Rendezvous::kFile: the path of the endpoint
   EtcdAccess etcd;
   std::string local_addr;  ///< by which the other nodes reach this one; empty: found out

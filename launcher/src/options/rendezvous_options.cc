@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <unistd.h>
+
 #include <climits>
 
 #include "dtrun/base/error.h"
@@ -230,6 +232,8 @@ void read_rendezvous_options(const OptionValues& values, Options& options) {
   if (options.rendezvous == Rendezvous::kStatic || values.has("node-rank"))
     options.node_rank = values.integer("node-rank", 0, 0, INT_MAX);
   read_endpoint(values, options);
+  if (values.has("listener-fd"))
+    options.listener_fd = values.integer("listener-fd", 0, STDERR_FILENO + 1, INT_MAX);
   options.run_id = values.text("rdzv-id", "");
   apply(conf, options);
   options.rounds.join_timeout = values.seconds("join-timeout", options.rounds.join_timeout);

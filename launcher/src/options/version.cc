@@ -29,4 +29,8 @@ std::string version_text() {
   return result;
 }
 
+std::string_view version_number() {
+  return DTRUN_VERSION;
+}
+
 }  // namespace dtrun::launcher

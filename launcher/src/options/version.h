@@ -2,9 +2,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace dtrun::launcher {
 
 std::string version_text();
+/// "X.Y.Z"
+std::string_view version_number();
 
 }  // namespace dtrun::launcher

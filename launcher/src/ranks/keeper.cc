@@ -217,6 +217,8 @@ struct Settling {
 
 [[noreturn]] void keeper_main(const LaunchPlan& plan, const LogFolder& errors, UniqueFd channel,
                               GuardLink link) {
+  // Nobody would answer there when the agent has died.
+  if (plan.options.listener_fd) UniqueFd(*plan.options.listener_fd).reset();
   ::setsid();
   ::prctl(PR_SET_NAME, "dtrun-keeper");
   leave_signals_to_the_agent();

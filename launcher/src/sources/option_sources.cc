@@ -88,7 +88,7 @@ void drop_empty_endpoint(CommandLine& line) {
 }
 
 bool is_an_inquiry(const CommandLine& line) {
-  for (const char* name : {"help", "version", "completion", "reference"})
+  for (const char* name : {"help", "version", "completion", "reference", "remote-agent"})
     if (line.values.contains(name)) return true;
   return false;
 }
@@ -102,6 +102,8 @@ CommandLine gather_options(const std::vector<std::string>& arguments,
   add_named_file(Reading::kStrict, line);
   add_users_file(environment, Reading::kStrict, line);
   drop_empty_endpoint(line);
+  // Who names the hosts does not want those of the engine.
+  if (names_hosts(line)) return line;
   line.engine = add_engine_options(environment, line);
   return line;
 }

@@ -1,0 +1,27 @@
+// HostPlace: what a dtrun does to its own process before it runs ranks, or another dtrun, for
+// somebody: the folder, the variables, and the line of one node.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hosts/host_order.h"
+
+namespace dtrun::launcher {
+
+/// Absolute. @throws Error kSystem
+std::string own_program_path();
+
+/// @throws Error kUsage, with the option that names it
+void enter_folder(const std::string& folder, const std::string& origin);
+
+/// PET_HOSTS and the like: a node's own dtrun starts no other hosts.
+std::vector<std::string> variables_of_hosts();
+
+/// The whole line of a node's dtrun.
+/// @param listener at which the first node listens already
+std::vector<std::string> node_arguments(const HostOrder& order, const HostNode& node, int port,
+                                        std::optional<int> listener);
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,295 @@
+#include "hosts/host_plan.h"
+
+#include <fmt/core.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "dtrun/base/error.h"
+#include "dtrun/base/socket.h"
+#include "hosts/host_list.h"
+#include "hosts/host_place.h"
+#include "hosts/remote_shell.h"
+#include "options/option_names.h"
+#include "options/option_values.h"
+#include "options/version.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+constexpr const char* kTokenVariable = "DTRUN_TOKEN";
+constexpr std::size_t kMostFileBytes = 16 << 20;
+
+// What --hosts decides itself, or what has no meaning where dtrun starts every node.
+void refuse_contradictions(const OptionValues& values) {
+  const std::string& hosts = values.get(values.has("hosts") ? "hosts" : "hostfile").origin;
+  if (values.has("hosts") && values.has("hostfile"))
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} and {} both name the hosts", values.get("hosts").origin,
+                            values.get("hostfile").origin),
+                "", "leave one of them out");
+  constexpr std::pair<const char*, const char*> kContradictions[] = {
+      {"nnodes", "the hosts that are named are the nodes"},
+      {"node-rank", "the hosts are numbered in their order"},
+      {"master-addr", "the first host is node 0"},
+      {"standalone", "it is for one node that meets nobody"},
+      {"rdzv-backend", "the hosts meet at the first of them"},
+      {"rdzv-endpoint", "the hosts meet at the first of them"},
+      {"adopt", "there each rank has been started by something else"},
+  };
+  for (const auto& [name, why] : kContradictions)
+    if (values.has(name) && values.get(name).kind != Origin::kEngine)
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("{} and {} contradict each other", hosts, values.get(name).origin),
+                  why, "leave one of them out");
+  if (values.text("stdin", "none") != "none")
+    values.reject("stdin", fmt::format("cannot be had with {}: a rank's standard input would be on "
+                                       "another host; --stdin=none",
+                                       hosts));
+}
+
+std::string text_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code error;
+  if (!file || std::filesystem::is_directory(path, error))
+    throw Error(ErrorCode::kNotFound, fmt::format("cannot read --hostfile={}", path),
+                base::system_error("open it").why(), "name a file with a host in each line");
+  std::string text(kMostFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMostFileBytes)
+    throw Error(ErrorCode::kUsage, fmt::format("--hostfile={} is too long", path), "", "");
+  return text;
+}
+
+std::string first_label(const std::string& name) {
+  return name.substr(0, name.find('.'));
+}
+
+// The names of this machine. An address is compared as it is written.
+bool is_this_machine(const std::string& host) {
+  static const std::set<std::string> kNames = [] {
+    std::set<std::string> names = {"localhost", "127.0.0.1", "::1"};
+    for (const std::string& name : {base::host_name(), base::whole_host_name()})
+      names.insert({name, first_label(name)});
+    for (std::string& address : base::interface_addresses()) names.insert(std::move(address));
+    return names;
+  }();
+  return kNames.contains(host);
+}
+
+std::vector<HostNode> nodes_of(const OptionValues& values) {
+  const bool from_file = values.has("hostfile");
+  const std::vector<ListedHost> hosts =
+      from_file
+          ? parse_hostfile(text_of_file(values.text("hostfile", "")), values.text("hostfile", ""))
+          : parse_host_list(values.get("hosts").value, values.get("hosts").origin);
+  const std::string otherwise = values.text("nproc-per-node", "1");
+  std::vector<HostNode> nodes;
+  std::string here;
+  for (const ListedHost& host : hosts) {
+    HostNode node{host.name, static_cast<int>(nodes.size()),
+                  host.slots ? std::to_string(*host.slots) : otherwise};
+    if (is_this_machine(host.name)) {
+      if (!here.empty())
+        throw Error(ErrorCode::kUsage,
+                    fmt::format("{} and {} are both this machine", here, host.name), "",
+                    "name it once, with all its ranks");
+      here = host.name;
+      node.place = HostPlace::kThisMachine;
+    }
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+// Where the others find the first host. It listens at all its addresses; what is called localhost
+// here needs a name that means the same to them.
+std::string meeting_address(const std::vector<HostNode>& nodes) {
+  const HostNode& first = nodes.front();
+  const std::string plain = first.host.substr(first.host.find('@') + 1);
+  if (first.place == HostPlace::kRemote) return plain;
+  if (nodes.size() == 1) return "127.0.0.1";
+  const std::string& second = nodes[1].host;
+  try {
+    return base::source_address_towards(second.substr(second.find('@') + 1));
+  } catch (const Error&) {
+    return base::whole_host_name();  // ssh alone may know the other's name
+  }
+}
+
+// The user's line without what says where: for every node's dtrun.
+std::vector<std::string> words_for_nodes(const CommandLine& line) {
+  const std::set<std::string_view> kOfNodes = {
+      "nproc-per-node", "nnodes", "node-rank", "master-addr", "master-port", "port-range",
+      "scheduler",      "wdir",   "env",       "config",      "dry-run",     "stdin"};
+  std::vector<std::string> words;
+  for (const auto& [name, given] : line.values) {
+    const OptionRow& row = *find_exactly(name);
+    if (kOfNodes.contains(name) || row.group == OptionGroup::kHosts ||
+        given.kind == Origin::kEngine)
+      continue;
+    const ValueDemand demand = demand_of(row);
+    const bool alone =
+        demand == ValueDemand::kNone || (demand == ValueDemand::kOptional && given.value == "1");
+    words.push_back(alone ? spelling_of(row) : fmt::format("{}={}", spelling_of(row), given.value));
+  }
+  return words;
+}
+
+std::string new_secret() {
+  std::array<unsigned char, 16> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw base::system_error("get random bytes");
+  std::string text;
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+// DTRUN_* that are no options: those are in the line already.
+std::map<std::string, std::string> own_variables(const base::Environment& environment) {
+  std::set<std::string> of_options;
+  for (const OptionRow& row : option_table()) of_options.insert(variable_of(row, "DTRUN_"));
+  std::map<std::string, std::string> variables;
+  for (const auto& [name, value] : environment.variables())
+    if (name.starts_with("DTRUN_") && !of_options.contains(name)) variables[name] = value;
+  return variables;
+}
+
+// As node 0's dtrun will read it: what it refuses is refused before any host is asked.
+Options options_of_first(const std::string& name, const CommandLine& line, const HostPlan& plan,
+                         const base::Environment& environment) {
+  CommandLine first = line;
+  for (const OptionRow& row : option_table())
+    if (row.group == OptionGroup::kHosts) first.values.erase(row.name);
+  const std::string& origin = line.values.contains("hosts") ? line.values.at("hosts").origin
+                                                            : line.values.at("hostfile").origin;
+  const auto set = [&](const char* option, std::string value) {
+    first.values[option] = {std::move(value), origin, Origin::kCommandLine};
+  };
+  set("nnodes", std::to_string(plan.order.node_count));
+  set("node-rank", "0");
+  set("nproc-per-node", plan.order.nodes.front().ranks);
+  set("master-addr", plan.order.master_addr);
+  if (!first.values.contains("master-port")) set("master-port", "29500");
+  return read_options(name, std::move(first), environment);
+}
+
+// The remote shell gets it as a word of a line that some other shell will read.
+std::string remote_dtrun_of(const std::string& name, const OptionValues& values) {
+  const std::string path = values.has("remote-dtrun")            ? values.text("remote-dtrun", "")
+                           : name.find('/') != std::string::npos ? own_program_path()
+                                                                 : "dtrun";
+  const auto is_plain = [](unsigned char letter) {
+    return std::isalnum(letter) != 0 ||
+           std::string_view("/._-+~@:,").find(static_cast<char>(letter)) != std::string_view::npos;
+  };
+  if (path.empty() || path.front() == '-' || !std::ranges::all_of(path, is_plain))
+    throw Error(ErrorCode::kUsage, fmt::format("'{}' is no path for --remote_dtrun", path),
+                "the other host's shell, whichever it is, would not read it as one word",
+                "a path of letters, digits and /._-+@:,");
+  return path;
+}
+
+// A terminal is here, and not where the lines are tagged.
+void add_terminal_words(const OptionValues& values, Options& options, HostOrder& order) {
+  if (::isatty(STDOUT_FILENO) != 1 || options.output.format == LineFormat::kJson) return;
+  if (values.text("tag", "auto") == "auto") order.options.emplace_back("--tag=always");
+  if (options.output.coloured(Destination::kTerminal)) order.options.emplace_back("--color=always");
+}
+
+}  // namespace
+
+std::map<std::string, std::string> exported_variables(const CommandLine& line,
+                                                      const base::Environment& environment) {
+  std::map<std::string, std::string> variables;
+  const auto given = line.values.find("env");
+  if (given == line.values.end()) return variables;
+  std::string_view left = given->second.value;
+  while (true) {
+    const std::string_view one = left.substr(0, left.find(kValueSeparator));
+    const auto equals = one.find('=');
+    const std::string name(one.substr(0, equals));
+    if (name.empty())
+      throw Error(ErrorCode::kUsage, fmt::format("-x {} names no variable", one), "",
+                  "-x NAME or -x NAME=VALUE");
+    const auto here = environment.get(name);
+    if (equals == std::string_view::npos && !here)
+      throw Error(ErrorCode::kUsage, fmt::format("-x {}: there is no such variable here", name), "",
+                  fmt::format("set it, or say -x {}=VALUE", name));
+    variables[name] =
+        equals == std::string_view::npos ? *here : std::string(one.substr(equals + 1));
+    if (one.size() == left.size()) return variables;
+    left.remove_prefix(one.size() + 1);
+  }
+}
+
+HostPlan make_host_plan(const std::string& name, const CommandLine& line,
+                        const base::Environment& environment) {
+  const OptionValues values(line);
+  refuse_contradictions(values);
+  HostPlan plan;
+  HostOrder& order = plan.order;
+  order.nodes = nodes_of(values);
+  order.node_count = static_cast<int>(order.nodes.size());
+  order.master_addr = meeting_address(order.nodes);
+  plan.options = options_of_first(name, line, plan, environment);
+  order.version = version_number();
+  order.program = line.program;
+  order.options = words_for_nodes(line);
+  add_terminal_words(values, plan.options, order);
+  if (!values.has("rdzv-id")) order.options.push_back("--rdzv_id=" + new_secret().substr(0, 16));
+  if (plan.options.pass_local_rank && !values.has("pass-local-rank"))
+    order.options.emplace_back("--pass_local_rank");
+  order.environment = own_variables(environment);
+  if (plan.options.token_file.empty() && plan.options.proof == AgentProof::kByPlace)
+    order.environment.try_emplace(kTokenVariable, new_secret());
+  for (auto& [variable, value] : exported_variables(line, environment))
+    order.environment[variable] = value;
+  order.folder = values.has("wdir") ? std::filesystem::absolute(values.text("wdir", "")).string()
+                                    : std::filesystem::current_path().string();
+  order.join_timeout = plan.options.rounds.join_timeout;
+  order.shutdown_timeout = plan.options.stop.shutdown_timeout;
+  order.remote_shell = values.has("remote-shell")
+                           ? split_remote_shell(values.get("remote-shell").value)
+                           : default_remote_shell(order.join_timeout);
+  order.remote_dtrun = remote_dtrun_of(name, values);
+  order.fanout = values.integer("hosts-fanout", 32, 1, 100'000);
+  plan.head_ports = values.has("master-port")  ? values.text("master-port", "0")
+                    : values.has("port-range") ? values.text("port-range", "0")
+                                               : "0";
+  return plan;
+}
+
+std::string host_plan_text(const HostPlan& plan) {
+  const HostOrder& order = plan.order;
+  std::string text = "Nothing is started: --dry-run.\n\n";
+  std::size_t width = 4;
+  for (const HostNode& node : order.nodes) width = std::max(width, node.host.size());
+  text += fmt::format("node  {:{}}  ranks\n", "host", width);
+  for (const HostNode& node : order.nodes)
+    text += fmt::format("{:4}  {:{}}  {}{}\n", node.node_rank, node.host, width, node.ranks,
+                        node.place == HostPlace::kThisMachine ? "  (this machine)" : "");
+  text += fmt::format("\nfolder        {}\nmeeting       {}, port {}\n", order.folder,
+                      order.master_addr,
+                      plan.head_ports == "0" ? "of the first host's choice" : plan.head_ports);
+  std::string shell;
+  for (const std::string& word : order.remote_shell) shell += word + " ";
+  text += fmt::format("other hosts   {}HOST {} --remote-agent\n", shell, order.remote_dtrun);
+  text += "node 0 runs   dtrun";
+  for (const std::string& word : node_arguments(order, order.nodes.front(), 0, std::nullopt))
+    text += " " + word;
+  text += "\nenvironment  ";
+  for (const auto& [name, value] : order.environment) text += " " + name;
+  return text + "\n";
+}
+
+}  // namespace dtrun::launcher

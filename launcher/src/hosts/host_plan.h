@@ -1,0 +1,33 @@
+// HostPlan: what --hosts or --hostfile means: which dtrun is started where, with which line. Made
+// once, before anything is started.
+#pragma once
+
+#include <string>
+
+#include "dtrun/base/env.h"
+#include "hosts/host_order.h"
+#include "options/command_line.h"
+#include "options/options.h"
+
+namespace dtrun::launcher {
+
+struct HostPlan {
+  HostOrder order;         ///< of all nodes
+  Options options;         ///< of node 0, as its dtrun will read them
+  std::string head_ports;  ///< where node 0 listens: a port, A:B, or 0 for any
+};
+
+/// @param name argv[0]
+/// @param line that names hosts
+/// @throws Error kUsage, kNotFound (the hostfile); what a node's dtrun would refuse, too
+HostPlan make_host_plan(const std::string& name, const CommandLine& line,
+                        const base::Environment& environment);
+
+/// --dry-run of it.
+std::string host_plan_text(const HostPlan& plan);
+
+/// What -x gives the ranks. @throws Error kUsage: no name, or not set here
+std::map<std::string, std::string> exported_variables(const CommandLine& line,
+                                                      const base::Environment& environment);
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,325 @@
+#include "hosts/host_relay.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "dtrun/base/child_process.h"
+#include "dtrun/base/error.h"
+#include "dtrun/base/event_loop.h"
+#include "dtrun/base/process_tree.h"
+#include "dtrun/base/socket.h"
+#include "dtrun/base/tool_process.h"
+#include "hosts/host_order.h"
+#include "hosts/host_place.h"
+#include "hosts/host_starter.h"
+#include "launch/exit_code.h"
+#include "launch/launch_plan.h"
+#include "launch/notice.h"
+#include "options/port_range.h"
+#include "options/version.h"
+#include "sources/option_sources.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Deadline;
+using base::Error;
+using base::ErrorCode;
+
+// Of a line that is only checked.
+constexpr int kSomePort = 29500;
+// For who reads the output, and for what a killed dtrun leaves to its keeper.
+constexpr auto kLastPatience = std::chrono::seconds(10);
+
+void demand_starter() {
+  struct stat status {};
+  if (::fstat(STDIN_FILENO, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode)))
+    return;
+  throw Error(ErrorCode::kUsage, "--remote-agent is what dtrun --hosts starts on a host",
+              "standard input is no pipe", "dtrun --hosts=a:4,b:4 PROGRAM");
+}
+
+// Any address: what the first host's name means to itself (127.0.1.1 on Debian) is not what it
+// means to the others.
+base::UniqueFd listen_for_all(const std::string& ports) {
+  const PortRange range = ports == "0" ? PortRange{} : parse_port_range(ports);
+  try {
+    return listen_in_range("::", range);
+  } catch (const Error&) {
+    return listen_in_range("0.0.0.0", range);  // no IPv6 here; else it says why
+  }
+}
+
+std::string new_mark() {
+  std::array<unsigned char, 8> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw base::system_error("get random bytes");
+  std::string mark;
+  for (const unsigned char byte : bytes) mark += fmt::format("{:02x}", byte);
+  return mark;
+}
+
+// What the job's dtrun would refuse is known before any rank is started on any host. The limit of
+// open files, which a plan raises, stays for the dtrun that runs.
+void check_job(const std::vector<std::string>& arguments, const base::Environment& environment) {
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  make_plan(parse_options("dtrun", arguments, environment), environment);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+class HostRelay {
+ public:
+  HostRelay(base::UniqueFd listener, const base::Environment& environment)
+      : listener_(std::move(listener)),
+        environment_(environment),
+        own_path_(own_program_path()),
+        out_(loop_, STDOUT_FILENO),
+        err_(loop_, STDERR_FILENO),
+        input_(loop_, STDIN_FILENO),
+        kill_timer_(loop_),
+        mark_(new_mark()) {}
+
+  int run() {
+    out_.put(fmt::format("{}{} {} {} {}\n", kHostGreeting, kHostProtocol, version_number(), mark_,
+                         listener_ ? base::local_port(listener_.get()) : 0));
+    const base::SignalWatch signals(loop_, {SIGTERM, SIGINT, SIGHUP, SIGQUIT},
+                                    [this](int) { stop(); });
+    input_.on_readable([this] { read_input(); });
+    loop_.run();
+    leave_nothing();
+    return code_;
+  }
+
+ private:
+  void read_input() {
+    std::array<char, 64 << 10> buffer;
+    const ssize_t got = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (got <= 0) return on_input_end();
+    unread_.append(buffer.data(), static_cast<std::size_t>(got));
+    for (auto end = unread_.find('\n'); end != std::string::npos; end = unread_.find('\n')) {
+      const std::string line = unread_.substr(0, end);
+      unread_.erase(0, end + 1);
+      take_line(line);
+    }
+    if (unread_.size() > kMostOrderBytes) fail({ErrorCode::kProtocol, "the order is too long"});
+  }
+
+  void on_input_end() {
+    input_.on_readable(nullptr);
+    stop();
+  }
+
+  void take_line(const std::string& line) {
+    if (failed_) return;
+    if (!order_) return prepare(line);
+    const auto blank = std::min(line.find(' '), line.size() - 1);
+    const auto number = base::parse_integer(std::string_view(line).substr(blank + 1));
+    if (line.starts_with("go ") && number) go(static_cast<std::uint16_t>(*number));
+    if (line.starts_with("signal ") && number) pass_signal(static_cast<int>(*number));
+  }
+
+  // Whatever is wrong here is told before the ranks of any host run.
+  void prepare(const std::string& line) {
+    try {
+      order_ = HostOrder::parse(line);
+      enter_folder(order_->folder, "--wdir");
+      for (const auto& [name, value] : order_->environment) environment_.set(name, value);
+      for (const std::string& name : variables_of_hosts()) environment_.unset(name);
+      check_job(job_arguments(kSomePort), environment_);
+      start_below();
+    } catch (const Error& error) {
+      return fail(error);
+    }
+    if (!below_) tell("ready");
+  }
+
+  void start_below() {
+    HostOrder order = *order_;
+    order.nodes.erase(order.nodes.begin());
+    if (order.nodes.empty()) return;
+    below_running_ = true;
+    HostStarterCallbacks callbacks;
+    callbacks.on_ready = [this] { tell("ready"); };
+    callbacks.on_failures = [this](const std::vector<HostFailure>& failures) {
+      running_ ? print_error(failure_text(failures, order_->node_count))
+               : tell("failed " + failures_to_json(failures));
+    };
+    callbacks.on_end = [this](int code) { on_below_end(code); };
+    below_ = std::make_unique<HostStarter>(
+        loop_, HostSinks{out_, err_},
+        HostStarterSetup{
+            .order = std::move(order), .environment = environment_, .own_path = own_path_},
+        std::move(callbacks));
+  }
+
+  std::vector<std::string> job_arguments(int port) const {
+    return node_arguments(*order_, order_->nodes.front(), port,
+                          listener_ ? std::optional(listener_.get()) : std::nullopt);
+  }
+
+  // Where hosts below have output, too, that of the job goes by this process: their lines stay
+  // whole.
+  void go(std::uint16_t port) {
+    if (running_ || stopping_) return;
+    running_ = true;
+    try {
+      start_job(port);
+    } catch (const Error& error) {
+      print_error(error.what());
+      on_job_end({.code = kExitSystem});
+    }
+    if (below_) below_->go(port);
+  }
+
+  void start_job(std::uint16_t port) {
+    base::ToolStreams streams;
+    base::Pipe out, err;
+    if (below_) {
+      out = base::make_pipe();
+      err = base::make_pipe();
+      streams.out = out.write_end.get();
+      streams.err = err.write_end.get();
+    }
+    streams.inherited = listener_.get();
+    job_ = std::make_unique<base::ToolProcess>(
+        loop_, base::ToolCommand{own_path_, job_arguments(port), environment_.as_strings()},
+        streams, [this](base::ExitStatus status) { on_job_end(status); });
+    listener_.reset();
+    if (!below_) return;
+    const auto relay = [this](base::UniqueFd source, base::OutputSink& sink) {
+      ++streams_;
+      return std::make_unique<base::LineRelay>(loop_, std::move(source), sink,
+                                               base::LineRelayOptions{}, [this] {
+                                                 --streams_;
+                                                 end_if_over();
+                                               });
+    };
+    job_out_ = relay(std::move(out.read_end), out_);
+    job_err_ = relay(std::move(err.read_end), err_);
+  }
+
+  void pass_signal(int number) {
+    if (job_) job_->signal(number);
+    if (below_) below_->pass_signal(number);
+    if (!running_) stop();
+  }
+
+  // The starter wants it, or is gone. The job's dtrun gets the time that its ranks have.
+  void stop() {
+    if (stopping_) return;
+    stopping_ = true;
+    if (below_) below_->stop();
+    if (job_ && job_->running()) {
+      job_->signal(SIGTERM);
+      job_->signal(SIGCONT);
+      kill_timer_.start(Deadline::after(order_->shutdown_timeout),
+                        [this] { job_->signal(SIGKILL); });
+    }
+    end_if_over();
+  }
+
+  void fail(const Error& error) {
+    failed_ = true;
+    code_ = exit_code_of_error(error, CalledAs::kDtrun);
+    const std::string host = order_ ? order_->nodes.front().host : base::host_name();
+    tell("failed " +
+         failures_to_json({{host, error.summary(), error.why(), error.remedy(), code_}}));
+    stop();
+  }
+
+  void on_job_end(base::ExitStatus status) {
+    kill_timer_.cancel();
+    job_ended_ = true;
+    take_code(status.shell_code());
+    end_if_over();
+  }
+
+  void on_below_end(int code) {
+    below_running_ = false;
+    // A host below is lost: what runs here has nobody to meet.
+    if (running_ && code != 0 && !stopping_ && !job_ended_) {
+      take_code(code);
+      job_->signal(SIGTERM);
+    }
+    take_code(code);
+    if (!running_) stopping_ = true;
+    end_if_over();
+  }
+
+  void take_code(int code) {
+    if (code_ == 0) code_ = code;
+  }
+
+  void end_if_over() {
+    const bool job_runs = job_ != nullptr && !job_ended_;
+    if (job_runs || below_running_ || streams_ > 0 || finished_) return;
+    if (!running_ && !stopping_) return;
+    finished_ = true;
+    if (running_) tell(fmt::format("end {}", code_));
+    // Out with the last words; who has died reads nothing, and is not waited for.
+    kill_timer_.start(Deadline::after(kLastPatience), [this] { loop_.stop(); });
+    out_.on_idle([this] { stop_if_idle(); });
+    err_.on_idle([this] { stop_if_idle(); });
+    loop_.post([this] { stop_if_idle(); });
+  }
+
+  void stop_if_idle() {
+    if (out_.idle() && err_.idle()) loop_.stop();
+  }
+
+  void tell(const std::string& word) { out_.put(fmt::format("{}{} {}\n", kHostMark, mark_, word)); }
+
+  // The keeper of a dtrun that was killed comes to this process, and ends what is left.
+  void leave_nothing() {
+    below_.reset();
+    job_.reset();
+    const Deadline deadline = Deadline::after(kLastPatience);
+    for (const pid_t child : base::child_pids())
+      if (base::await_end(child, deadline)) ::waitpid(child, nullptr, 0);
+    base::kill_descendants({}, deadline);
+  }
+
+  base::EventLoop loop_;
+  base::UniqueFd listener_;  // of the first host, until its dtrun has it
+  base::Environment environment_;
+  const std::string own_path_;
+  base::OutputSink out_, err_;
+  base::FdWatch input_;
+  base::Timer kill_timer_;
+  const std::string mark_;
+  std::string unread_;
+  std::optional<HostOrder> order_;
+  std::unique_ptr<HostStarter> below_;
+  std::unique_ptr<base::ToolProcess> job_;
+  std::unique_ptr<base::LineRelay> job_out_, job_err_;
+  int streams_ = 0;  // of the job, that are being read
+  int code_ = 0;
+  bool below_running_ = false;
+  bool running_ = false;
+  bool job_ended_ = false;
+  bool failed_ = false;
+  bool stopping_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace
+
+int run_host_relay(const std::string& ports, const base::Environment& environment) {
+  demand_starter();
+  base::become_subreaper();
+  return HostRelay(ports.empty() ? base::UniqueFd() : listen_for_all(ports), environment).run();
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,161 @@
+#include "hosts/host_starter.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+#include "dtrun/base/child_process.h"
+#include "dtrun/base/error.h"
+#include "launch/exit_code.h"
+#include "launch/notice.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Deadline;
+
+// After the first host that fails the others get so long to fail, too, so that all are told.
+constexpr auto kTellingTime = std::chrono::seconds(3);
+// To end by themselves: before the ranks run, and beyond the time that the ranks have.
+constexpr auto kHangUpTime = std::chrono::seconds(2), kEndTime = std::chrono::seconds(15);
+
+}  // namespace
+
+HostStarter::HostStarter(base::EventLoop& loop, HostSinks sinks, HostStarterSetup setup,
+                         HostStarterCallbacks callbacks)
+    : loop_(loop),
+      sinks_(sinks),
+      setup_(std::move(setup)),
+      callbacks_(std::move(callbacks)),
+      deadline_(Deadline::after(setup_.order.join_timeout)),
+      join_timer_(loop),
+      tell_timer_(loop),
+      end_timer_(loop) {
+  join_timer_.start(deadline_, [this] { give_up_waiting(); });
+  for (const std::vector<HostNode>& nodes : divided(setup_.order.nodes, setup_.order.fanout))
+    start(nodes);
+}
+
+void HostStarter::start(const std::vector<HostNode>& nodes) {
+  Host& host = hosts_.emplace_back();
+  const std::size_t index = hosts_.size() - 1;
+  HostLinkCallbacks callbacks;
+  callbacks.on_greeting = [this, index, nodes](std::uint16_t port) {
+    if (port != 0) port_ = port;
+    HostOrder order = setup_.order;
+    order.nodes = nodes;
+    // So that it is the nearest one that gives a host up, and can name it.
+    order.join_timeout = deadline_.remaining() * 9 / 10;
+    hosts_[index].link->send_order(order);
+  };
+  callbacks.on_ready = [this, index] { decide(index, {}); };
+  callbacks.on_failures = [this, index](std::vector<HostFailure> failures) {
+    decide(index, std::move(failures));
+  };
+  callbacks.on_gone = [this, index] { on_gone(index); };
+  host.link = std::make_unique<HostLink>(loop_, sinks_, nodes.front().host,
+                                         command_for(nodes.front()), std::move(callbacks));
+}
+
+base::ToolCommand HostStarter::command_for(const HostNode& node) const {
+  std::vector<std::string> words = {setup_.own_path};
+  if (node.place == HostPlace::kRemote) {
+    words = setup_.order.remote_shell;
+    words.push_back(node.host);
+    words.push_back(setup_.order.remote_dtrun);
+  }
+  words.push_back(node.node_rank == 0 ? "--remote-agent=" + setup_.head_ports : "--remote-agent");
+  const std::string search =
+      setup_.environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  return {base::find_program(words.front(), search),
+          {words.begin() + 1, words.end()},
+          setup_.environment.as_strings()};
+}
+
+void HostStarter::go(std::uint16_t port) {
+  running_ = true;
+  join_timer_.cancel();
+  for (const Host& host : hosts_) host.link->go(port != 0 ? port : port_);
+}
+
+void HostStarter::pass_signal(int signal_number) {
+  for (const Host& host : hosts_) host.link->pass_signal(signal_number);
+}
+
+void HostStarter::stop() {
+  if (stopping_) return;
+  stopping_ = true;
+  join_timer_.cancel();
+  tell_timer_.cancel();
+  for (const Host& host : hosts_) {
+    host.link->hang_up();
+    if (!running_) host.link->signal_shell(SIGTERM);
+  }
+  const Deadline::Duration patience =
+      running_ ? setup_.order.shutdown_timeout + kEndTime : Deadline::Duration(kHangUpTime);
+  end_timer_.start(Deadline::after(patience), [this] {
+    for (const Host& host : hosts_) host.link->signal_shell(SIGKILL);
+  });
+}
+
+void HostStarter::decide(std::size_t index, std::vector<HostFailure> failures) {
+  hosts_[index].state = failures.empty() ? Host::State::kReady : Host::State::kFailed;
+  if (!failures.empty() && failures_.empty())
+    tell_timer_.start(Deadline::after(kTellingTime), [this] { tell_failures(); });
+  std::ranges::move(failures, std::back_inserter(failures_));
+  if (std::ranges::find(hosts_, Host::State::kAwaited, &Host::state) != hosts_.end()) return;
+  if (failures_.empty()) return callbacks_.on_ready();
+  tell_failures();
+}
+
+HostFailure HostStarter::failure_of(const Host& host) const {
+  HostAttempt attempt = host.link->attempt(setup_.order.remote_dtrun);
+  attempt.waited = setup_.order.join_timeout;
+  return failure_of_attempt(attempt);
+}
+
+void HostStarter::give_up_waiting() {
+  for (const Host& host : hosts_)
+    if (host.state == Host::State::kAwaited) failures_.push_back(failure_of(host));
+  tell_failures();
+}
+
+void HostStarter::tell_failures() {
+  if (stopping_) return;
+  const auto place = [&](const HostFailure& failure) {
+    return std::ranges::find(setup_.order.nodes, failure.host, &HostNode::host);
+  };
+  std::ranges::stable_sort(failures_, {}, place);
+  code_ = exit_code_of(failures_);
+  callbacks_.on_failures(failures_);
+  stop();
+}
+
+void HostStarter::on_gone(std::size_t index) {
+  const Host& host = hosts_[index];
+  const auto code = host.link->end_code();
+  if (running_ && code) {
+    on_job_end(*code);
+  } else if (running_ && !stopping_) {
+    const HostFailure failure = failure_of(host);
+    callbacks_.on_failures({failure});
+    if (code_ == 0) code_ = failure.code;
+    stop();
+  } else if (!stopping_ && host.state != Host::State::kFailed) {
+    decide(index, {failure_of(host)});
+  }
+  const auto is_gone = [](const Host& one) { return one.link->gone(); };
+  if (!std::ranges::all_of(hosts_, is_gone)) return;
+  end_timer_.cancel();
+  callbacks_.on_end(code_);
+}
+
+// The job is over, and the agents of the other hosts know it.
+void HostStarter::on_job_end(int code) {
+  if (code == 0) return;
+  if (code_ == 0) code_ = code;
+  if (!stopping_)
+    end_timer_.start(Deadline::after(setup_.order.shutdown_timeout + kEndTime), [this] { stop(); });
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,81 @@
+// HostStarter: starts relays on several hosts at once, each with its part of the others, and is
+// told by them what became of the job there. Of the dtrun that the user has started, and of each
+// relay that has hosts below it. On one EventLoop.
+//
+// No rank is started before every host is ready: until then a host that fails costs nothing, and
+// all that fail are told together.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "dtrun/base/env.h"
+#include "dtrun/base/event_loop.h"
+#include "hosts/host_link.h"
+#include "hosts/host_order.h"
+
+namespace dtrun::launcher {
+
+struct HostStarterSetup {
+  HostOrder order;                ///< its nodes are those to be started
+  base::Environment environment;  ///< of the remote shells
+  std::string own_path;           ///< of this dtrun
+  /// Where the first node listens, if it is one of these: a port, A:B, or 0 for any.
+  std::string head_ports = "0";
+};
+
+struct HostStarterCallbacks {
+  std::function<void()> on_ready;  ///< every host is
+  /// Hosts that are not, or that are lost later. Everything is being ended.
+  std::function<void(const std::vector<HostFailure>&)> on_failures;
+  std::function<void(int code)> on_end;  ///< once, last
+};
+
+class HostStarter {
+ public:
+  /// @throws SpawnError where the remote shell cannot be executed
+  HostStarter(base::EventLoop& loop, HostSinks sinks, HostStarterSetup setup,
+              HostStarterCallbacks callbacks);
+
+  /// Starts the ranks. @param port of the first node; 0: that is one of these, and has told it
+  void go(std::uint16_t port);
+  /// Of the first node, where that is one of these and ready.
+  std::uint16_t port() const { return port_; }
+  void pass_signal(int signal_number);
+  /// Ends everything on all of its hosts. on_end follows.
+  void stop();
+
+ private:
+  struct Host {
+    enum class State { kAwaited, kReady, kFailed };
+    std::unique_ptr<HostLink> link;
+    State state = State::kAwaited;
+  };
+
+  void start(const std::vector<HostNode>& nodes);
+  base::ToolCommand command_for(const HostNode& node) const;
+  void decide(std::size_t index, std::vector<HostFailure> failures);
+  HostFailure failure_of(const Host& host) const;
+  void give_up_waiting();
+  void tell_failures();
+  void on_gone(std::size_t index);
+  void on_job_end(int code);
+
+  base::EventLoop& loop_;
+  HostSinks sinks_;
+  const HostStarterSetup setup_;
+  HostStarterCallbacks callbacks_;
+  const base::Deadline deadline_;  // for all hosts to be ready
+  std::vector<Host> hosts_;
+  std::vector<HostFailure> failures_;
+  base::Timer join_timer_, tell_timer_, end_timer_;
+  std::uint16_t port_ = 0;
+  int code_ = 0;
+  bool running_ = false;
+  bool stopping_ = false;
+};
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,41 @@
+// RemoteShell: the command that starts a dtrun on another host, and what is said of one that
+// failed. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtrun/base/deadline.h"
+#include "dtrun/base/exit_status.h"
+#include "hosts/host_order.h"
+
+namespace dtrun::launcher {
+
+/// ssh, without questions and without a terminal.
+std::vector<std::string> default_remote_shell(base::Deadline::Duration join_timeout);
+/// The words of --remote-shell; '...' and "..." keep blanks. @throws Error kUsage
+std::vector<std::string> split_remote_shell(std::string_view text);
+
+/// How far a host had come when its remote shell ended, or was ended.
+struct HostAttempt {
+  std::string host;
+  std::string shell;                       ///< its first word
+  std::optional<base::ExitStatus> status;  ///< none: it was given up
+  base::Deadline::Duration waited{};       ///< of one that was given up
+  bool greeted = false;                    ///< dtrun had said its name
+  std::string words{};                     ///< on its standard error
+  std::string banner{};                    ///< on its standard output, before dtrun's name
+  std::string remote_dtrun;
+};
+
+HostFailure failure_of_attempt(const HostAttempt& attempt);
+HostFailure other_version(const std::string& host, const std::string& theirs);
+
+/// All of them as one message, those that failed alike together.
+std::string failure_text(const std::vector<HostFailure>& failures, int node_count);
+/// Their common one, else that of hosts that cannot be reached.
+int exit_code_of(const std::vector<HostFailure>& failures);
+
+}  // namespace dtrun::launcher

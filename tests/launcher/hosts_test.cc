@@ -1,0 +1,347 @@
+// dtrun --hosts: the lists of hosts, and jobs over a remote shell that is a script of the test's:
+// it runs the command here, or fails as ssh does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <memory>
+#include <regex>
+
+#include "hosts/host_list.h"
+#include "hosts/host_order.h"
+#include "hosts/remote_shell.h"
+#include "launcher/launcher_job.h"
+#include "launcher/living_processes.h"
+#include "support/promptness.h"
+#include "support/thrown_error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing_support::Command;
+using testing_support::CommandResult;
+using testing_support::error_of;
+
+std::string written(const std::vector<ListedHost>& hosts) {
+  std::string text;
+  for (const ListedHost& host : hosts)
+    text += host.name + (host.slots ? "=" + std::to_string(*host.slots) : "") + " ";
+  return text;
+}
+
+std::string refusal_of_list(const std::string& text) {
+  const auto error = error_of([&] { parse_host_list(text, "--hosts"); });
+  return error ? error->what() : "accepted";
+}
+
+TEST(HostList, NamesRanksRangesAndAddressesAreRead) {
+  EXPECT_EQ(written(parse_host_list("a:4,b:2", "--hosts")), "a=4 b=2 ");
+  EXPECT_EQ(written(parse_host_list("a, b", "--hosts")), "a b ");
+  EXPECT_EQ(written(parse_host_list("me@gpu[1-2,07]:8,x", "--hosts")),
+            "me@gpu1=8 me@gpu2=8 me@gpu07=8 x ");
+  EXPECT_EQ(written(parse_host_list("[fd00::1]:4,10.0.0.2:1", "--hosts")), "fd00::1=4 10.0.0.2=1 ");
+}
+
+TEST(HostList, WhatIsWrongInAListIsNamed) {
+  EXPECT_THAT(refusal_of_list("a:0"), HasSubstr("--hosts=a:0 gives '0' ranks"));
+  EXPECT_THAT(refusal_of_list("a:-1"), HasSubstr("'-1' ranks"));
+  EXPECT_THAT(refusal_of_list("a:x"), HasSubstr("'x' ranks"));
+  EXPECT_THAT(refusal_of_list("a:99999999999999999999"), HasSubstr("ranks to a host"));
+  EXPECT_THAT(refusal_of_list(""), HasSubstr("has no host's name"));
+  EXPECT_THAT(refusal_of_list("a,,b"), HasSubstr("has no host's name"));
+  EXPECT_THAT(refusal_of_list("a:1,a:1"), HasSubstr("names a twice"));
+  EXPECT_THAT(refusal_of_list("-oProxyCommand=x"), HasSubstr("has no host's name"));
+  EXPECT_THAT(refusal_of_list("a;reboot"), HasSubstr("has no host's name"));
+  EXPECT_THAT(refusal_of_list("fd00::1"), HasSubstr("in brackets"));
+  EXPECT_THAT(refusal_of_list("gpu[1-"), HasSubstr("is not closed"));
+}
+
+TEST(HostList, TheHostfilesOfOpenMpiAndMpichAreRead) {
+  EXPECT_EQ(written(parse_hostfile("# ours\na slots=4\n\n b slots=2 max_slots=8 # two\nc\n", "f")),
+            "a=4 b=2 c ");
+  EXPECT_EQ(written(parse_hostfile("a:4\nb:2 binding=user:0\n", "f")), "a=4 b=2 ");
+  EXPECT_EQ(written(parse_hostfile("a slots=4\nb slots=1\na slots=2\n", "f")), "a=6 b=1 ");
+  EXPECT_EQ(written(parse_hostfile("a\r\nb:3", "f")), "a b=3 ");
+  const auto refusal = [](const std::string& text) {
+    const auto error = error_of([&] { parse_hostfile(text, "f"); });
+    return std::string(error ? error->what() : "accepted");
+  };
+  EXPECT_THAT(refusal("# nobody\n"), HasSubstr("f names no host"));
+  EXPECT_THAT(refusal("a\nb slots=0\n"), HasSubstr("f:2 gives '0' ranks"));
+  EXPECT_THAT(refusal("a slots=2 slotz=3\n"), HasSubstr("f:1 has 'slotz=3'"));
+  EXPECT_THAT(refusal("a\na\n"), HasSubstr("f:2 names a twice, once without ranks"));
+}
+
+TEST(HostOrder, EveryByteOfAnOrderArrives) {
+  HostOrder order;
+  order.version = "1";
+  std::string bytes;
+  for (int byte = 1; byte < 256; ++byte) bytes += static_cast<char>(byte);
+  order.program = {bytes, "", "\"'$x\n"};
+  order.environment = {{"A", bytes}};
+  order.nodes = {{"a", 0, "4", HostPlace::kThisMachine}, {"b", 1, "gpu"}};
+  const std::string line = order.to_line();
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  const HostOrder read = HostOrder::parse(line);
+  EXPECT_EQ(read.program, order.program);
+  EXPECT_EQ(read.environment, order.environment);
+  ASSERT_EQ(read.nodes.size(), 2u);
+  EXPECT_EQ(read.nodes[0].place, HostPlace::kThisMachine);
+  EXPECT_EQ(read.nodes[1].ranks, "gpu");
+}
+
+TEST(HostOrder, ADamagedOneIsAnErrorOfTheProtocol) {
+  HostOrder order;
+  order.nodes = {{"a", 0, "1"}};
+  const std::string line = order.to_line();
+  for (const std::string& damaged :
+       {std::string("{}\n"), std::string("[]"), line.substr(0, 30), std::string("hello"),
+        std::regex_replace(line, std::regex("\\[\\{.*\\}\\]"), "[]")}) {
+    const auto error = error_of([&] { HostOrder::parse(damaged); });
+    ASSERT_TRUE(error) << damaged;
+    EXPECT_EQ(error->code(), base::ErrorCode::kProtocol) << damaged;
+  }
+}
+
+TEST(HostOrder, ATreeHasEachNodeOnceAndThisMachineAlone) {
+  std::vector<HostNode> nodes;
+  for (int i = 0; i < 10; ++i) nodes.push_back({"h" + std::to_string(i), i, "1"});
+  nodes[4].place = HostPlace::kThisMachine;
+  const auto groups = divided(nodes, 4);
+  ASSERT_EQ(groups.size(), 5u);
+  std::vector<int> seen;
+  for (const auto& group : groups)
+    for (const HostNode& node : group) {
+      seen.push_back(node.node_rank);
+      EXPECT_TRUE(node.place == HostPlace::kRemote || group.size() == 1);
+    }
+  std::ranges::sort(seen);
+  EXPECT_THAT(seen, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+}
+
+TEST(RemoteShell, ItsWordsMayBeQuoted) {
+  EXPECT_THAT(split_remote_shell("ssh -p 22"), ElementsAre("ssh", "-p", "22"));
+  EXPECT_THAT(split_remote_shell(" docker exec  -i 'a b' \"c 'd'\" ''"),
+              ElementsAre("docker", "exec", "-i", "a b", "c 'd'", ""));
+  EXPECT_TRUE(error_of([] { split_remote_shell("ssh 'x"); }));
+  EXPECT_TRUE(error_of([] { split_remote_shell("  "); }));
+}
+
+TEST(RemoteShell, EachOfSshsWordsHasItsMeaning) {
+  const auto meaning = [](const std::string& words, int code) {
+    return failure_of_attempt({.host = "b",
+                               .shell = "ssh",
+                               .status = base::ExitStatus{.code = code},
+                               .words = words,
+                               .remote_dtrun = "dtrun"})
+        .what;
+  };
+  EXPECT_THAT(meaning("ssh: Could not resolve hostname b: Name or service not known\n", 255),
+              HasSubstr("is not known here"));
+  EXPECT_THAT(meaning("ssh: connect to host b port 22: Connection timed out\r\n", 255),
+              HasSubstr("does not answer"));
+  EXPECT_THAT(meaning("me@b: Permission denied (publickey,password).\r\n", 255),
+              HasSubstr("would ask for a password"));
+  EXPECT_THAT(meaning("No ED25519 host key is known for b and you have requested strict "
+                      "checking.\r\nHost key verification failed.\r\n",
+                      255),
+              HasSubstr("has a host key that is not known"));
+  EXPECT_THAT(meaning("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification "
+                      "failed.\n",
+                      255),
+              HasSubstr("another host key than before"));
+  EXPECT_THAT(meaning("csh: dtrun: Command not found.\n", 127), HasSubstr("has no dtrun"));
+  EXPECT_THAT(meaning("what is that\n", 3), HasSubstr("ssh ended with exit code 3"));
+}
+
+// Hosts are addresses of the loopback, and names for which the script fails.
+class HostsTest : public testing::Test {
+ protected:
+  HostsTest() {
+    write_script("shell", R"(#!/bin/bash
+host=$1; shift
+echo "$*" >>"$LOG"
+case $host in
+  refused*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exit 255 ;;
+  denied*) echo "me@$host: Permission denied (publickey,password)." >&2; exit 255 ;;
+  absent*) shift; exec sh -c "/no/such/dtrun $*" ;;
+  silent*) exec sleep 1000 ;;
+  chatty*) echo "Have a nice day"; exit 0 ;;
+  other*) echo "DTRUN-AGENT 1 99.0.0 cafe 0"; exec cat >/dev/null ;;
+  mute*) echo "DTRUN-AGENT 1 )" +
+                              version() + R"( cafe 0"; exec cat >/dev/null ;;
+  dies*) echo "DTRUN-AGENT 1 )" +
+                              version() + R"( cafe 0"; read order; exit 9 ;;
+  127.0.0.9) printf 'Welcome!\nlast login: never'; exec "$@" ;;
+  *) exec "$@" ;;
+esac
+)");
+    job_.options().environment["LOG"] = job_.folder() + "/log";
+    job_.options().folder = job_.folder();
+  }
+
+  static std::string version() {
+    const std::string text = run_dtrun({"--version"}).out;
+    return text.substr(6, text.find('\n') - 6);
+  }
+
+  void write_script(const std::string& name, const std::string& text) {
+    std::ofstream(job_.folder() + "/" + name) << text;
+    ::chmod((job_.folder() + "/" + name).c_str(), 0700);
+  }
+
+  std::vector<std::string> line(const std::string& hosts, std::vector<std::string> rest) const {
+    std::vector<std::string> words = {"--hosts=" + hosts,
+                                      "--remote-shell=" + job_.folder() + "/shell"};
+    words.insert(words.end(), rest.begin(), rest.end());
+    return words;
+  }
+  CommandResult run(const std::string& hosts, std::vector<std::string> rest) {
+    return job_.run(line(hosts, std::move(rest)));
+  }
+
+  LauncherJob job_;
+  const std::string token_ = unique_token();
+};
+
+TEST_F(HostsTest, TwoHostsAreOneJobWithTheFoldersAndVariablesOfItsStarter) {
+  ASSERT_EQ(::mkdir((job_.folder() + "/here").c_str(), 0700), 0);
+  job_.options().environment["GIVEN"] = "it's \"quoted\" $HOME";
+  const CommandResult result =
+      run("127.0.0.2:2,127.0.0.9:1",
+          {"-x", "GIVEN", "-x", "NEW=a b\nc", "--wdir=here", "sh", "-c",
+           "echo \"$RANK of $WORLD_SIZE on $GROUP_RANK $GIVEN $NEW ${PWD##*/} $1\"", "sh", "x 'y"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  const std::string rest = " it's \"quoted\" $HOME a b\nc here x 'y\n";
+  EXPECT_THAT(result.out, AllOf(HasSubstr("0 of 3 on 0" + rest), HasSubstr("1 of 3 on 0" + rest),
+                                HasSubstr("2 of 3 on 1" + rest), Not(HasSubstr("Welcome"))))
+      << result.describe();
+  EXPECT_THAT(result.err, IsEmpty());
+}
+
+TEST_F(HostsTest, TheRemoteShellGetsNothingButTheNameOfDtrun) {
+  const CommandResult result =
+      run("127.0.0.2,127.0.0.3", {"-x", "SECRET=pass word", "sh", "-c", "true"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  std::ifstream log(job_.folder() + "/log");
+  std::vector<std::string> lines;
+  for (std::string text; std::getline(log, text);) lines.push_back(text);
+  EXPECT_THAT(lines, testing::UnorderedElementsAre(DTRUN_BINARY " --remote-agent=0",
+                                                   DTRUN_BINARY " --remote-agent"));
+}
+
+TEST_F(HostsTest, TheExitCodeIsThatOfTheRankThatFailed) {
+  const CommandResult result = run("127.0.0.2:2,127.0.0.3:2",
+                                   {"sh", "-c", "test $RANK = 3 && exit 42; exec sleep " + token_});
+  EXPECT_EQ(result.exit_code, 42) << result.describe();
+  EXPECT_TRUE(all_gone_within(token_, seconds(5))) << describe_processes_with(token_);
+}
+
+TEST_F(HostsTest, AnExitCodeOf255IsNoLostConnection) {
+  const CommandResult result = run("127.0.0.2,127.0.0.3", {"sh", "-c", "exit 255"});
+  EXPECT_EQ(result.exit_code, 255) << result.describe();
+  EXPECT_THAT(result.err, Not(HasSubstr("is lost")));
+}
+
+TEST_F(HostsTest, AllHostsThatFailAreToldTogetherAndNoRankHasRun) {
+  const CommandResult result = run("127.0.0.2,refused1,denied1,absent1,chatty1,other1,dies1",
+                                   {"sh", "-c", "echo ran; exec sleep " + token_});
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(
+      result.err,
+      AllOf(HasSubstr("6 of 7 hosts cannot take part"),
+            HasSubstr("refused1: refuses the connection"),
+            HasSubstr("denied1: accepts no key of yours, and would ask for a password"),
+            HasSubstr("absent1: has no " DTRUN_BINARY), HasSubstr("chatty1: has not started dtrun"),
+            HasSubstr("Have a nice day"), HasSubstr("other1: has dtrun 99.0.0, and this is dtrun"),
+            HasSubstr("dies1: is lost: shell ended with exit code 9")))
+      << result.describe();
+  EXPECT_THAT(result.out, IsEmpty());
+  EXPECT_TRUE(all_gone_within(token_, seconds(5))) << describe_processes_with(token_);
+}
+
+TEST_F(HostsTest, ASilentHostIsGivenUpWhenTheTimeToJoinIsOver) {
+  const CommandResult result = run("127.0.0.2,silent1,mute1", {"--join_timeout=1", "true"});
+  EXPECT_EQ(result.exit_code, 75) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("2 of 3 hosts cannot take part"),
+                                HasSubstr("silent1: has not started dtrun within 1 s"),
+                                HasSubstr("mute1: has not become ready within 1 s")))
+      << result.describe();
+}
+
+TEST_F(HostsTest, WhatAHostLacksIsToldBeforeAnyRankRuns) {
+  const CommandResult program = run("127.0.0.2,127.0.0.3", {"./no_such_program"});
+  EXPECT_EQ(program.exit_code, 127) << program.describe();
+  EXPECT_THAT(program.err,
+              HasSubstr("127.0.0.2, 127.0.0.3: there is no program './no_such_program'"));
+  const CommandResult folder = run("127.0.0.2,127.0.0.3", {"--wdir=/no/such/folder", "true"});
+  EXPECT_EQ(folder.exit_code, 64) << folder.describe();
+  EXPECT_THAT(folder.err, HasSubstr("cannot work in the folder /no/such/folder"));
+}
+
+TEST_F(HostsTest, CtrlCEndsTheRanksOnAllHosts) {
+  Command dtrun = job_.start(
+      line("127.0.0.2:2,127.0.0.3:2", {"sh", "-c", "echo up $RANK; exec sleep " + token_}));
+  for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(dtrun.next_line("up"));
+  dtrun.signal(SIGINT);
+  const CommandResult result = dtrun.finish();
+  EXPECT_EQ(result.exit_code, 130) << result.describe();
+  EXPECT_TRUE(all_gone_within(token_, seconds(5))) << describe_processes_with(token_);
+}
+
+TEST_F(HostsTest, AKilledStarterTakesEverythingWithIt) {
+  {
+    Command dtrun = job_.start(
+        line("127.0.0.2:2,127.0.0.3:2", {"sh", "-c", "echo up $RANK; exec sleep " + token_}));
+    for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(dtrun.next_line("up"));
+    dtrun.signal(SIGKILL);
+    dtrun.finish();
+  }
+  EXPECT_TRUE(all_gone_within(token_, seconds(10))) << describe_processes_with(token_);
+}
+
+// The script has become the relay by exec, so that it is one process.
+TEST_F(HostsTest, ALostHostEndsTheJobOnTheOthersAndIsNamed) {
+  Command dtrun = job_.start(
+      line("127.0.0.2:2,127.0.0.3:2", {"sh", "-c", "echo up $RANK; exec sleep " + token_}));
+  for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(dtrun.next_line("up"));
+  const std::vector<pid_t> relays = children_of(dtrun.pid());
+  ASSERT_EQ(relays.size(), 2u);
+  ::kill(relays[1], SIGKILL);
+  const CommandResult result = dtrun.finish();
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("is lost: shell ended with SIGKILL")) << result.describe();
+  EXPECT_TRUE(all_gone_within(token_, seconds(10))) << describe_processes_with(token_);
+}
+
+TEST_F(HostsTest, OptionsThatContradictTheHostsAreRefusedByName) {
+  const auto refusal = [&](const std::string& option) {
+    const CommandResult result = run("127.0.0.2,127.0.0.3", {option, "true"});
+    EXPECT_EQ(result.exit_code, 64) << result.describe();
+    return result.err;
+  };
+  for (const char* option : {"--nnodes=2", "--node_rank=0", "--master_addr=a", "--standalone",
+                             "--rdzv_backend=c10d", "--rdzv_endpoint=a", "--hostfile=f", "--adopt"})
+    EXPECT_THAT(refusal(option),
+                AllOf(HasSubstr(std::string(option).substr(0, std::string(option).find('='))),
+                      HasSubstr("--hosts")));
+  EXPECT_THAT(refusal("--stdin=0"), HasSubstr("--stdin=0 cannot be had with --hosts"));
+  EXPECT_THAT(refusal("--max_restarts=x"), HasSubstr("--max_restarts=x"));
+  EXPECT_THAT(refusal("-xNO_SUCH_VARIABLE"), HasSubstr("there is no such variable here"));
+  EXPECT_THAT(refusal("--remote-dtrun=a b"), HasSubstr("is no path for --remote_dtrun"));
+  EXPECT_THAT(job_.run({"--hosts=localhost,127.0.0.1", "true"}).err,
+              HasSubstr("localhost and 127.0.0.1 are both this machine"));
+  EXPECT_THAT(job_.run({"--hostfile=" + job_.folder() + "/none", "true"}).err,
+              HasSubstr("cannot read --hostfile"));
+}
+
+}  // namespace
+}  // namespace dtrun::launcher
