@@ -83,7 +83,8 @@ std::string markdown_option(const OptionRow& row) {
 }  // namespace
 
 std::string manual_page() {
-  std::string result = ".TH DTRUN 1 \"\" dtrun \"User Commands\"\n.SH NAME\n";
+  // Ragged: between long names no line can be stretched.
+  std::string result = ".TH DTRUN 1 \"\" dtrun \"User Commands\"\n.ad l\n.SH NAME\n";
   result += "dtrun \\- start a program once per rank, as torchrun does\n";
   result += ".SH SYNOPSIS\n.B dtrun\n[\\fIOPTIONS\\fR] \\fIPROGRAM\\fR [\\fIARGUMENTS\\fR...]\n";
   result += fmt::format(".SH DESCRIPTION\n{}\n", roff(usage_intro()));
