@@ -13,6 +13,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/explain.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "support/rank_threads.h"
 
@@ -252,6 +253,44 @@ TEST(RedistributeTest, TheSourceIsLeftAsItIs) {
     const DTensor whole = partial.redistribute({Replicate()});
     whole.redistribute({Shard(0)}).to_local().fill_(-1);
     EXPECT_EQ(whole.to_local().to_vector(), (std::vector<double>{3, 3, 3, 3}));
+  });
+}
+
+TEST(RedistributeTest, ATensorMovedAgainAndAgainKeepsItsValueAndItsGradient) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    const Tensor x = ones({4, 4}, mesh, {Shard(0), Shard(1)});
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(x.redistribute({Replicate(), Replicate()}).to_local().shape(), (Shape{4, 4}));
+      EXPECT_EQ(x.redistribute({Shard(1), Replicate()}).to_local().shape(), (Shape{4, 2}));
+    }
+    Tensor w = ones({4, 4}, mesh, {Shard(0), Shard(1)});
+    w.requires_grad_();
+    for (int i = 0; i < 4; ++i) w.redistribute({Replicate(), Replicate()}).sum().backward();
+    EXPECT_EQ(w.grad().full_tensor().to_vector(), std::vector<double>(16, 4));
+    // Another write to it is seen.
+    x.to_local().fill_(3);
+    EXPECT_EQ(x.redistribute({Replicate(), Replicate()}).to_local().to_vector(),
+              std::vector<double>(16, 3));
+  });
+}
+
+TEST(RedistributeTest, OtherLinksGiveATensorThatWasMovedBeforeAnotherPlan) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    const LinkRate slow{1e-3, 1e6}, fast{1e-6, 1e10};
+    const Tensor x = ones({64, 64}, mesh, {Shard(0), Shard(1)});
+    // While a tensor is a quarter, the slow axis costs least.
+    const auto begins_along = [&](const std::string& axis) {
+      const std::string text = explain([&] {
+                                 x.redistribute({Replicate(), Replicate()});
+                               }).to_string();
+      return text.find("axis " + axis) < text.find("axis " + std::string(axis == "0" ? "1" : "0"));
+    };
+    for (const bool first_is_slow : {true, false, true}) {
+      mesh.set_links(first_is_slow ? std::vector{slow, fast} : std::vector{fast, slow});
+      for (int i = 0; i < 3; ++i) EXPECT_TRUE(begins_along(first_is_slow ? "0" : "1")) << i;
+    }
   });
 }
 

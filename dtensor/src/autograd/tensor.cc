@@ -7,8 +7,8 @@
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
-
 #include "dtrun/tensor/ops.h"
+#include "move/repeated_move.h"
 
 namespace dtrun::dtensor {
 
@@ -25,7 +25,9 @@ LocalTensor empty_part(const Spec& spec, Device device) {
 
 Tensor::Body::Body(LocalTensor its_local, Spec its_spec)
     : local(std::move(its_local)), spec(std::move(its_spec)) {}
-Tensor::Body::~Body() = default;
+Tensor::Body::~Body() {
+  delete repeated.load(std::memory_order_relaxed);
+}
 
 void Tensor::Body::destroy(Body* body) noexcept {
   delete body;

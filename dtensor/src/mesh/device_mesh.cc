@@ -291,6 +291,7 @@ void DeviceMesh::set_links(std::vector<LinkRate> links) const {
   }
   const std::lock_guard lock(body_->mutex);
   body_->links = std::move(links);
+  ++body_->links_set;
   body_->plans.clear();
   if (body_->attachment) body_->attachment->forget_specs();
 }

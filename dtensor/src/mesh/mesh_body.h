@@ -2,6 +2,8 @@
 // tensors that lie on it, and what the dispatch remembers of its operations.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -51,7 +53,8 @@ struct MeshBody : std::enable_shared_from_this<MeshBody> {
   std::vector<int> coordinate;                   ///< empty outside
   std::vector<std::shared_ptr<MeshLine>> lines;  ///< one per axis
   std::shared_ptr<MeshLine> whole;
-  std::vector<LinkRate> links;  ///< one per axis
+  std::vector<LinkRate> links;               ///< one per axis
+  std::atomic<std::uint32_t> links_set = 0;  ///< how often set_links has changed them
 
   /// Guards what stands below.
   std::mutex mutex;

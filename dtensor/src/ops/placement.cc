@@ -1,5 +1,7 @@
 // From distributed tensors to local ones, and from placements to others. Gradients take the way
 // back.
+#include <memory>
+
 #include "autograd/step_node.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -12,6 +14,7 @@
 #include "move/cause.h"
 #include "move/cross_mesh.h"
 #include "move/redistribute.h"
+#include "move/repeated_move.h"
 #include "ops/whole.h"
 
 namespace dtrun::dtensor {
@@ -97,11 +100,29 @@ class Arrival {
 Tensor Tensor::redistribute(const Placements& placements, const ShardOrder& order,
                             Site site) const {
   this->placements();  // which a local tensor refuses
-  AskedMove move = asked_move("redistribute", site, spec(), placements, order);
-  if (move.to == spec()) return *this;
-  const Cause cause("redistribute", Cause::Wish::asked, site);
-  LocalTensor moved = run_move(spec(), move, local());
-  return arrived(*this, std::move(move.to), std::move(moved));
+  const auto carry_out = [&](const AskedMove& move) {
+    if (move.to == spec()) return *this;
+    const Cause cause("redistribute", Cause::Wish::asked, site);
+    return arrived(*this, move.to, run_move(spec(), move, local()));
+  };
+  if (!order.empty()) {
+    return carry_out(asked_move("redistribute", site, spec(), placements, order));
+  }
+  const RepeatedMove* const known = body().repeated.load(std::memory_order_acquire);
+  if (known != nullptr) {
+    if (const AskedMove* const move = known->get(spec(), placements)) return carry_out(*move);
+  }
+  const AskedMove move = asked_move("redistribute", site, spec(), placements, order);
+  if (known == nullptr && body().was_moved.exchange(true)) remember(placements, move);
+  return carry_out(move);
+}
+
+void Tensor::remember(const Placements& placements, const AskedMove& move) const {
+  auto made = std::make_unique<const RepeatedMove>(spec(), placements, move);
+  const RepeatedMove* none = nullptr;
+  if (body().repeated.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) {
+    made.release();
+  }
 }
 
 Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements,

@@ -4,6 +4,7 @@
 // mesh. One graph is one thread's; tensors without one may be read by several.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
@@ -28,6 +29,8 @@ using tensors::Scalar;
 using tensors::Shape;
 
 class Node;
+class RepeatedMove;
+struct AskedMove;
 
 struct FromLocalOptions {
   /// The global shape. Not given: the sums of ragged shards' sizes, and of other dims the local
@@ -358,6 +361,8 @@ class Tensor {
     std::uint32_t output = 0;      ///< which of the producer's
     View view = View::none;
     std::uint32_t version = 0;  ///< of the elements, when the view was made
+    mutable std::atomic<bool> was_moved = false;
+    mutable std::atomic<const RepeatedMove*> repeated = nullptr;  ///< owned
   };
 
   const Body& body() const {
@@ -371,6 +376,8 @@ class Tensor {
     return plain_local();
   }
   void* checked_data(DType wanted) const;
+  /// For the next time that this tensor is redistributed so.
+  void remember(const Placements& placements, const AskedMove& move) const;
   /// Itself, unless nobody else has its elements.
   const Tensor& shown() const;
   base::Counted<Body> body_;
