@@ -1,6 +1,6 @@
-// JobPause: what Ctrl-Z does: the guard stops the ranks, which are in groups of their own, to which
-// the terminal sends nothing; then this process stops, until the shell continues it, and the ranks
-// go on. The agent's; on its EventLoop.
+// JobPause: Ctrl-Z. The terminal signals the agent only, because ranks have process groups of their
+// own. So the guard stops the ranks, and then this process stops itself until the shell continues
+// it; then the ranks go on. Belongs to the agent; on its EventLoop.
 #pragma once
 
 #include "dtrun/base/event_loop.h"

@@ -121,12 +121,12 @@ int run_job(const LaunchPlan& plan, Timing timing) {
     JobOutcome outcome = run_agent(plan, errors, guard, not_ours);
     code = report_job(plan, errors, outcome);
     tell_events(plan, outcome);
-    // Who was told to stop does not wait for a reader that has stopped.
+    // A job that was told to stop does not wait for a reader that has stopped.
     if (outcome.stop_signal != 0)
       last_words = base::Deadline::after(plan.options.stop.shutdown_timeout);
     timing = joined(timing, outcome.timing);
     if (outcome.group_end.unkillable > 0)
-      patience = {};  // they have had it
+      patience = {};  // the guard has already waited for them
     else
       guard.end(not_ours);
   } catch (...) {

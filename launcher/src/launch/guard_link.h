@@ -23,16 +23,16 @@ enum class MessageKind : std::uint32_t {
   kRankEnd,       ///< guard: RankEnd, then the end of its standard error
   kSpawned,       ///< guard: Spawned
   kSpawnFailure,  ///< guard: SpawnFailure, then the Error's text
-  kFirstFailure,  ///< guard: FirstFailure, the end of its standard error; then, when it exited with
-                  ///< 0, why that is a failure
-  kGroupEnd,      ///< guard: GroupEnd; its last word about the round
+  kFirstFailure,  ///< guard: FirstFailure, the end of its standard error; after an exit with 0 also
+                  ///< why that is a failure
+  kGroupEnd,      ///< guard: GroupEnd; its last message about the round
   kFlush,         ///< agent: FlushOrder; no round will follow
   kNote,          ///< guard: GuardNote, then a text for the operator
-  kPaused,        ///< guard: PauseOrder; the ranks are stopped, but for those that are to end
+  kPaused,        ///< guard: PauseOrder; all ranks are stopped, except those that are ending
   kReaderGone,    ///< guard: GuardNote; nobody reads the standard output any more
-  kFlushed,       ///< guard: GroupEnd, of which only what it says of the output counts
+  kFlushed,       ///< guard: GroupEnd, of which only the fields about output count
   kLease,         ///< agent: Lease; again and again
-  kFenced,        ///< guard: GuardNote; the lease has run out, for which ranks are killed
+  kFenced,        ///< guard: GuardNote; the lease has run out, so ranks are being killed
 };
 
 /// Why ranks are stopped: each cause has a grace of its own.
@@ -42,7 +42,7 @@ enum class StopCause : std::uint32_t {
   kFailure,   ///< the job ends
 };
 
-/// For ever: nobody will take their place.
+/// The ranks may live for ever: no other node takes their place.
 inline constexpr auto kNoLease = std::chrono::nanoseconds::max();
 
 /// A round: one group of ranks on this node, and where it stands in the world.
@@ -56,46 +56,45 @@ struct StartOrder {
   int role_world_size = 1;
   int restart_count = 0;
   int max_restarts = 0;
-  StopCause after_failure = StopCause::kFailure;  ///< for which a failure here stops the others
+  StopCause after_failure = StopCause::kFailure;  ///< the cause by which a failure stops the rest
   std::uint16_t master_port = 0;
   char master_addr[256] = {};
   std::chrono::nanoseconds lease = kNoLease;  ///< as Lease
 };
 
-/// Until when the ranks may live without another word of the agent, by the monotonic clock: others
-/// may take their place afterwards, and the agent may be stopped and know nothing of it.
+/// Until when the ranks may live without another message of the agent, by the monotonic clock.
+/// Afterwards other nodes may take their place, while the agent may be stopped and not know it.
 struct Lease {
   std::chrono::nanoseconds until = kNoLease;
 };
 
 enum class Urgency : std::uint32_t { kClean, kNow };
-/// What the agent will want next: kAnotherRound does not wait for a reader of the output that has
-/// stopped.
+/// What follows the stop. kAnotherRound does not wait for a reader of the output that has stopped.
 enum class Afterwards : std::uint32_t { kNothing, kAnotherRound };
 
-/// Of a round that has ended already, or that never began, it has no effect.
+/// Without effect for a round that has ended already, or that never began.
 struct StopOrder {
   int round = 0;
   int signal = 15;  ///< the first signal
   Urgency urgency = Urgency::kClean;
   StopCause why = StopCause::kFailure;
-  std::chrono::nanoseconds grace{-1};  ///< of kOperator, for this signal; negative: the usual one
+  std::chrono::nanoseconds grace{-1};  ///< for this signal, with kOperator; negative: the usual one
   Afterwards afterwards = Afterwards::kNothing;
   int failed_rank = -1;  ///< a rank of another node that has failed; -1: nobody
   char cause[256] = {};  ///< for the job page; empty: none
 };
 
-/// A signal for the ranks of a round; one that has ended is not there any more.
+/// A signal for the ranks of a round; without effect once the round has ended.
 struct SignalOrder {
   int round = 0;
   int signal = 0;
-  std::chrono::nanoseconds yield_time{};  ///< to end by themselves; 0: they need not
+  std::chrono::nanoseconds yield_time{};  ///< to end by themselves; 0: they need not end
 };
 
-/// Whatever round it is.
+/// For whatever round runs.
 struct PauseOrder {};
 
-/// What is still to be written gets the grace period.
+/// Output that still waits to be written gets the grace period.
 struct FlushOrder {
   Urgency urgency = Urgency::kClean;
 };
@@ -107,7 +106,7 @@ struct RankEnd {
   int signal = 0;
   int order = 0;          ///< 0 for the first that was reaped, and so on
   int victim_of = -1;     ///< the rank whose failure this one reported before it ended
-  int stopped = 0;        ///< 1: ended after, and as, the guard had told it to
+  int stopped = 0;        ///< 1: ended after the guard's signal, not by another's SIGKILL
   int dumped = 0;         ///< 1: a core was written
   int oom = 0;            ///< 1: the OOM killer has ended it, as its memory cgroup says
   std::int64_t time = 0;  ///< seconds since the epoch
@@ -118,7 +117,7 @@ struct GuardNote {
   int round = 0;
 };
 
-/// Of the rank for which the group is ended.
+/// The end of the rank because of which the group ends.
 struct FirstFailure {
   RankEnd end;
   int tail_bytes = 0;
@@ -136,16 +135,16 @@ struct SpawnFailure {
   int error_number = 0;
 };
 
-/// No process of the round is left on this node, but the unkillable.
+/// No process of the round is left on this node, except unkillable ones.
 struct GroupEnd {
   int round = 0;
   int success = 0;  ///< 1: all ranks ended with 0, and nobody had stopped them
   std::uint64_t lost_output_bytes = 0;
   int output_error = 0;               ///< errno of the first failed write to our own output
-  std::uint64_t lost_file_bytes = 0;  ///< of the ranks' log files, of all rounds
+  std::uint64_t lost_file_bytes = 0;  ///< lost for the ranks' log files, in all rounds
   int file_error = 0;                 ///< errno of the first failed write to them
   int unkillable = 0;                 ///< processes that SIGKILL did not end
-  int yielded = 0;         ///< 1: they were asked to end by a signal, and did by themselves
+  int yielded = 0;         ///< 1: the ranks were asked by a signal to end, and ended by themselves
   int output_pending = 0;  ///< 1: a slow reader has not taken all yet
 };
 
@@ -176,7 +175,7 @@ class GuardLink {
 
   int fd() const { return fd_.get(); }
   void close() { fd_.reset(); }
-  /// The other side's receive() tells that this one is gone; what it has to say still comes.
+  /// The other side's receive() then reports that this side is gone; its messages still come.
   void end();
 
   template <typename T>
@@ -184,7 +183,7 @@ class GuardLink {
     static_assert(std::is_trivially_copyable_v<T>);
     send_bytes(kind, &value, sizeof value, text);
   }
-  /// Nothing, where the other side has not read for long: for what is said again and again.
+  /// Drops the message when the other side has not read for long: for messages that are repeated.
   template <typename T>
   void send_if_room(MessageKind kind, const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -194,7 +193,7 @@ class GuardLink {
   std::optional<GuardMessage> receive();
 
  private:
-  // A peer that is gone is learnt of by receive(), not here.
+  // receive() reports a peer that is gone; sending does not.
   enum class WhenFull { kWait, kDrop };
   void send_bytes(MessageKind kind, const void* value, std::size_t size, const std::string& text,
                   WhenFull when_full = WhenFull::kWait);

@@ -27,30 +27,30 @@ struct LaunchPlan {
   std::string run_id;
   std::string program_name;              ///< as the user wrote it; for reports
   base::ChildCommand command;            ///< with the environment that all ranks share
-  std::size_t descriptors_of_guard = 0;  ///< the most that it has open
-  std::size_t descriptors_of_agent = 0;  ///< the same, where all nodes come
+  std::size_t descriptors_of_guard = 0;  ///< the most that it has open at once
+  std::size_t descriptors_of_agent = 0;  ///< the same for the agent, when all nodes have come
   std::string nccl_async;  ///< TORCH_NCCL_ASYNC_ERROR_HANDLING of this environment; may be ""
-  /// By which the agents know each other; nothing: anybody may join who names the job.
+  /// How agents prove that they belong to the job; none: anybody who names the job may join.
   rendezvous::Proof proof;
-  /// What the store of the ranks asks for, where all of them are known to have it; empty: nothing.
+  /// The token that the ranks' store asks for, where all ranks are known to have it; empty: none.
   std::string store_token;
   StoreServer store_server = StoreServer::kAgent;
   std::string report_file;            ///< this launcher's own TORCHELASTIC_ERROR_FILE; empty: none
-  std::vector<RankBinding> bindings;  ///< of each local rank
-  std::vector<int> omp_shares;  ///< OMP_NUM_THREADS of each; empty: the same for all, or nothing
+  std::vector<RankBinding> bindings;  ///< for each local rank
+  std::vector<int> omp_shares;  ///< OMP_NUM_THREADS of each; empty: the same for all, or unset
   /// CUDA_VISIBLE_DEVICES of each, which has LOCAL_RANK=0 then; empty: the same for all.
   std::vector<std::string> virtual_devices;
-  Letters letters = Letters::kAscii;             ///< that the terminal is known to have
+  Letters letters = Letters::kAscii;             ///< what the terminal can surely show
   std::shared_ptr<const Foreground> foreground;  ///< none: output and errors go to no terminal
   std::vector<std::string> warnings;
 
-  /// There is a status line: it is wanted, and who reads the standard output does not write to the
-  /// same terminal.
+  /// Whether there is a status line: it is wanted, and the reader of standard output does not write
+  /// to the same terminal.
   bool shows_status() const;
-  /// The status line may stand in the terminal's last line just now.
+  /// Whether the status line may stand in the terminal's last line now.
   bool may_stand_on_status() const { return shows_status() && foreground->is_ours(); }
-  /// What lines and messages call this node, which is dtrun number `group_rank` of the job: of an
-  /// adopted rank the engine's number of the machine.
+  /// The number of this node in lines and messages: `group_rank`, or for an adopted rank the
+  /// engine's number of the machine.
   int shown_node(int group_rank) const;
 };
 

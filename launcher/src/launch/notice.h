@@ -15,15 +15,15 @@ namespace dtrun::launcher {
 
 using NoticeLevel = base::log::Level;
 
-/// From here on.
+/// The format of all notices that follow.
 void use_notice_format(LineFormat format);
 LineFormat notice_format();
-/// This node's number, of the round that begins.
+/// This node's number in the round that begins.
 void set_notice_node(int node_rank);
 /// From here on a stopped reader does not stop this process. Not inherited by a fork.
 /// @throws Error kSystem
 void write_notices_by_thread();
-/// What is left is written, as far as it can be. False: not all of it in time.
+/// Writes what still waits. False: the deadline passed before all of it was written.
 bool finish_notices(base::Deadline deadline);
 
 /// "dtrun: error: ..."
@@ -32,11 +32,11 @@ void print_error(const std::string& text);
 void print_note(const LaunchPlan& plan, const std::string& text);
 /// "dtrun: ..."
 void print_line(NoticeLevel level, const std::string& text);
-/// Several lines, as they are; in JSON the message.
+/// Several lines without a prefix; in JSON the message.
 void print_text(NoticeLevel level, const std::string& text);
-/// Lines that have a form of their own, in either format.
+/// Lines that have a form of their own, which both formats keep.
 void print_as_it_is(const std::string& text);
-/// Of JSON: what every notice has, and these.
+/// In JSON: an object with the fields of every notice, and `more`.
 void print_object(NoticeLevel level, const std::string& message, const boost::json::object& more);
 
 }  // namespace dtrun::launcher

@@ -1,5 +1,5 @@
-// NoticeWriter: writes to a descriptor on a thread of its own, so that who says something is not
-// held up by a reader that has stopped, or by a file system that hangs. Thread-safe.
+// NoticeWriter: writes to a descriptor on a thread of its own, so that a caller is not held up by a
+// reader that has stopped or by a file system that hangs. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -45,9 +45,9 @@ constexpr OptionRow kRows[] = {
      "(port 2379)"},
     {"rdzv-id", 0, "ID", G::kMeeting, "name of the job, the same on all nodes (none)"},
     {"rdzv-conf", 0, "K=V,K=V", G::kMeeting,
-     "join_timeout, last_call_timeout, close_timeout, read_timeout; keep_alive_interval, "
-     "keep_alive_max_attempt; is_host, store_type; token, token_file, store_token; protocol, "
-     "ssl_cert, ssl_cert_key, ca_cert (docs/elastic.md)"},
+     "times (join_timeout, last_call_timeout, keep_alive_interval ...); who hosts (is_host, "
+     "store_type); who may join (token_file, token, store_token); how etcd is reached (protocol, "
+     "ca_cert ...): docs/elastic.md has all keys"},
     {"join-timeout", 0, "SECONDS", G::kMeeting, "how long to wait for the other nodes", "600"},
     {"local-addr", 0, "HOST", G::kMeeting, "how the other nodes reach this one (found out)"},
     {"port-range", 0, "A:B", G::kMeeting, "ports to listen on where none is named (any)"},

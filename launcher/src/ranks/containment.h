@@ -13,34 +13,34 @@
 
 namespace dtrun::launcher {
 
-/// How long processes may take to die of SIGKILL before we say so and go on without them.
+/// How long processes may take to die of SIGKILL before dtrun reports them and goes on.
 inline constexpr base::Deadline::Duration kKillPatience = std::chrono::seconds(10);
 
 class Containment {
  public:
   /// kAuto: a cgroup where one can be made, else the reapers alone. kNamespace: as kAuto, and a pid
-  /// namespace: the next child of this process is its first, and has to enter() it.
-  /// @throws Error kUnavailable when what was asked for by name cannot be had
+  /// namespace: the next child of this process is its first process, and has to enter() it.
+  /// @throws Error kUnavailable when a containment that was named cannot be had
   static Containment choose(ContainmentWish wish);
 
   bool has_namespace() const { return namespace_.has_value(); }
-  /// Of the guard, before all else. @throws Error kUnavailable
+  /// The guard calls it before anything else. @throws Error kUnavailable
   void enter() const;
-  /// The number by which a child of the guard is known to all but the ranks.
+  /// The pid of a child of the guard outside of the pid namespace.
   pid_t number_outside(pid_t pid, int pidfd) const;
 
-  /// With its limits.
+  /// One line for the operator: what is in force, and its limits.
   std::string describe() const;
   /// The cgroup that the ranks of a round are born into; closed: none. @throws Error kSystem
   base::UniqueFd make_birthplace() const;
-  /// Of a round that has ended.
+  /// After the round has ended.
   void remove_birthplace() const;
-  /// SIGKILL to all ranks and to all that they have started, where there is a way to reach them at
-  /// once; the reapers end whoever is left.
+  /// SIGKILL to all ranks and to all that they have started, as far as they can be reached at once;
+  /// the reapers end the rest.
   void kill() const;
   /// Kills, and leaves nothing behind in the file system. May be repeated.
   void remove(base::Deadline deadline) const;
-  /// What remove() removes, for who has to do it instead; empty: nothing.
+  /// The folder that remove() removes, for another process that has to do it; empty: none.
   std::string folder() const { return cgroup_ ? cgroup_->folder() : ""; }
 
  private:

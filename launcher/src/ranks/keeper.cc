@@ -32,7 +32,8 @@ using base::ExitStatus;
 using base::UniqueFd;
 using std::chrono::seconds;
 
-// How long the next one waits for somebody who has that patience.
+// Each waits longer than the one below needs at the most: the keeper for the guard, which waits
+// kKillPatience for processes that SIGKILL does not end, and the agent for the keeper.
 constexpr auto kGuardPatience = seconds(12);
 constexpr auto kKeeperPatience = seconds(24);
 constexpr char kKill = 'k';
@@ -44,7 +45,7 @@ sigset_t child_signal() {
   return set;
 }
 
-// Who signals all processes of dtrun means the agent; the others end when it does.
+// A signal to all processes of dtrun is meant for the agent; the others end when it does.
 void leave_signals_to_the_agent() {
   for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM,
                            SIGTSTP, SIGTTIN, SIGTTOU})
@@ -77,7 +78,7 @@ void refuse(int channel, const std::string& text) {
   greet(channel, "-" + text);
 }
 
-// The end of the pipe says that the guard is in its namespace; a text before, why it is not.
+// The end of the pipe means that the guard is in its namespace; a text before it says why not.
 void enter(const Containment& containment, UniqueFd settling) {
   try {
     containment.enter();
@@ -131,7 +132,7 @@ class Keeper {
         }
       }
       if (patience_.expired()) ::kill(guard_, SIGKILL);
-      // Killed, it has no time that could be waited for.
+      // After SIGKILL no timeout is left.
       const int timeout = patience_.expired() ? -1 : patience_.poll_timeout_ms();
       pollfd events[] = {{child_events_.get(), POLLIN, 0},
                          {channel_, POLLIN, 0},
@@ -201,7 +202,7 @@ Containment choose_containment(const LaunchPlan& plan, const UniqueFd& channel) 
   }
 }
 
-// What the guard has to tell of its namespace; closed ends where there is none.
+// The pipe on which the guard reports about its namespace; both ends are closed without one.
 struct Settling {
   UniqueFd read_end, write_end;
 
@@ -277,7 +278,7 @@ GuardHandle GuardHandle::start(const LaunchPlan& plan, const LogFolder& errors) 
     ::_exit(kExitSystem);
   }
   GuardHandle handle(pid, std::move(of_agent), std::move(ends.agent));
-  // What may fail because it was asked for is waited for.
+  // A containment that was asked for by name may fail: wait for its answer.
   if (plan.options.containment != ContainmentWish::kAuto) handle.receive_greeting();
   return handle;
 }
@@ -339,7 +340,7 @@ void GuardHandle::end(const std::vector<pid_t>& not_ours) {
   channel_.reset();
   ::kill(keeper_, SIGCONT);
   base::await_end(keeper_, Deadline::after(kKeeperPatience));
-  // One that was killed has left its work to this process.
+  // A keeper that was killed has left its work to this process.
   if (reap_keeper().success()) return;
   base::kill_descendants(not_ours, Deadline::after(kKillPatience));
   if (!folder_.empty()) remove_job_cgroup(folder_, Deadline::after(kKillPatience));

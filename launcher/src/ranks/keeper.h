@@ -1,7 +1,6 @@
-// The keeper: the process between agent and guard, in a session of its own, which does nothing but
-// wait for their ends. It is the reaper of what the guard leaves when it dies, so that agent and
-// guard may die in the same instant, and it sees to it that a guard that was stopped goes on.
-// GuardHandle is what the agent holds of both.
+// The keeper: the process between agent and guard, in a session of its own, which only waits for
+// their ends. It reaps what the guard leaves when it dies, so agent and guard may die in the same
+// instant. It resumes a guard that was stopped. GuardHandle is the agent's handle on both.
 #pragma once
 
 #include <sys/types.h>
@@ -32,11 +31,11 @@ class GuardHandle {
 
   /// Its end is the guard's.
   GuardLink& link() { return link_; }
-  /// For a guard that does not do what it is told: the keeper ends it, and all below it. False
-  /// when there is no keeper any more.
+  /// For a guard that does not follow an order: the keeper ends it, and all below it. False when
+  /// there is no keeper any more.
   bool kill();
-  /// Once the link has ended: waits until the keeper has ended what the guard has left.
-  /// @param not_ours children of this process to be spared, should it have to do that itself
+  /// Once the link has ended: waits until the keeper has ended what the guard has left. Without a
+  /// keeper this process does it. @param not_ours children of this process that it must spare then
   GuardEnd wait(const std::vector<pid_t>& not_ours);
   /// Lets the guard end with all that is below it, and waits for that.
   void end(const std::vector<pid_t>& not_ours);
@@ -50,7 +49,7 @@ class GuardHandle {
   base::UniqueFd channel_;  // closed: this process has no more use for the guard, or has died
   GuardLink link_;
   bool greeted_ = false;
-  std::string folder_;  // of the containment, for when nobody else is left to remove it
+  std::string folder_;  // the containment's, which this process removes if the others are dead
 };
 
 }  // namespace dtrun::launcher

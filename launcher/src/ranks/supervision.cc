@@ -26,7 +26,7 @@ constexpr Row kRows[] = {
     {P::kRunning, E::kForward, P::kRunning, {A::kPass}},
     {P::kRunning, E::kNobodyLeft, P::kSweeping, {A::kSweep}},
 
-    // Whether it has failed at all is the order's to say.
+    // The order decides whether this is a failure at all.
     {P::kAwaitingWord, E::kRankEndedWell, P::kAwaitingWord, {}},
     {P::kAwaitingWord, E::kRankEndedBadly, P::kAwaitingWord, {}},
     {P::kAwaitingWord, E::kTimeUp, P::kDeciding, {A::kLook}},
@@ -36,7 +36,7 @@ constexpr Row kRows[] = {
     {P::kAwaitingWord, E::kForward, P::kAwaitingWord, {A::kPass}},
     {P::kAwaitingWord, E::kNobodyLeft, P::kAwaitingWord, {}},
 
-    // Who ends meanwhile is part of what is looked at.
+    // kLook sees ranks that end meanwhile, too.
     {P::kDeciding, E::kRankEndedWell, P::kDeciding, {}},
     {P::kDeciding, E::kRankEndedBadly, P::kDeciding, {}},
     {P::kDeciding, E::kRootFound, P::kStopping, {A::kBlameRoot, A::kFirstSignal}},
@@ -59,14 +59,14 @@ constexpr Row kRows[] = {
     {P::kAwaitingRoot, E::kStopNow, P::kKilling, {A::kKill}},
     {P::kAwaitingRoot, E::kYield, P::kAwaitingRoot, {A::kPass}},
     {P::kAwaitingRoot, E::kForward, P::kAwaitingRoot, {A::kPass}},
-    // The one they accuse may be on another node, and its word on its way.
+    // The accused rank may be on another node, and the message about it on its way.
     {P::kAwaitingRoot, E::kNobodyLeft, P::kAwaitingRoot, {}},
 
-    // They end as they were asked to; with which code is their own word.
+    // They end as they were asked to, with a code of their choice.
     {P::kYielding, E::kRankEndedWell, P::kYielding, {}},
     {P::kYielding, E::kRankEndedBadly, P::kYielding, {}},
     {P::kYielding, E::kTimeUp, P::kStopping, {A::kFirstSignal}},
-    // Whoever asks twice means it.
+    // The second request of an operator is final.
     {P::kYielding, E::kYield, P::kStopping, {A::kFirstSignal}},
     {P::kYielding, E::kStop, P::kStopping, {A::kFirstSignal}},
     {P::kYielding, E::kStopNow, P::kKilling, {A::kKill}},
@@ -93,7 +93,7 @@ constexpr Row kRows[] = {
 
     {P::kSweeping, E::kSwept, P::kFlushing, {A::kFlush}},
     {P::kSweeping, E::kStop, P::kSweeping, {}},
-    // What the ranks have left behind gets no grace any more either.
+    // Processes that the ranks left behind get no grace any more, either.
     {P::kSweeping, E::kStopNow, P::kSweeping, {A::kKill}},
     {P::kSweeping, E::kYield, P::kSweeping, {}},
     {P::kSweeping, E::kForward, P::kSweeping, {}},

@@ -1,7 +1,6 @@
-// Supervision: what is done about the ranks of one round on this node, from their start until
-// nothing of them is left. One table (supervision.cc): in which phase what can happen, what is done
-// then, and which phase follows. Pure: it knows no process, clock or thread; WorkerGroup carries it
-// out and tells it what happened.
+// Supervision: the ranks of one round on this node, from their start until nothing of them is left.
+// One table (supervision.cc): phase and event give actions and the next phase. Pure: it knows no
+// process, clock or thread; WorkerGroup carries out the actions and reports the events.
 #pragma once
 
 #include <array>
@@ -15,15 +14,15 @@ enum class Phase {
   kIdle,
   kStarting,
   kRunning,
-  kAwaitingWord,  ///< a rank has failed of a signal that was for all: the agent's order is on its
-                  ///< way
-  kDeciding,      ///< a rank has failed: who else has by now is seen before anybody is blamed
-  kAwaitingRoot,  ///< only victims have failed: whom they accuse may still come to light
-  kYielding,      ///< the ranks have been told by a signal, and have time to end by themselves
+  kAwaitingWord,  ///< a rank has died of a signal that was sent to all processes of the job: the
+                  ///< agent's order about it is on its way
+  kDeciding,      ///< a rank has failed: reap all that have ended by now before one is blamed
+  kAwaitingRoot,  ///< all failed ranks accuse another: its own failure may still become known
+  kYielding,      ///< the ranks have got a signal, and have time to end by themselves
   kStopping,      ///< the first signal is sent, the grace runs
   kKilling,       ///< SIGKILL is sent
-  kSweeping,      ///< no rank is left; what they left behind is being ended
-  kFlushing,      ///< what they have written is being passed on
+  kSweeping,      ///< no rank is left; the processes that they left behind are being ended
+  kFlushing,      ///< the ranks' output is being passed on
   kEnded,
 };
 inline constexpr int kPhases = static_cast<int>(Phase::kEnded) + 1;
@@ -34,17 +33,17 @@ enum class Event {
   kStartFailed,
   kRankEndedWell,
   kRankEndedBadly,
-  kRankEndedAsTold,  ///< badly, by a signal to all processes of the job of which the agent is yet
-                     ///< to tell; only of running ranks
+  kRankEndedAsTold,  ///< badly, by a signal to all processes of the job, about which the agent's
+                     ///< order is still to come; only while ranks run
   kRootFound,        ///< answers kLook: a rank that accuses nobody
   kOnlyVictims,      ///< answers kLook: all that have failed accuse others
   kMissingFound,     ///< answers kLook and kLookForMissing: a rank is gone while others wait for it
-  kStop,             ///< in steps
+  kStop,             ///< signal, grace, SIGKILL
   kStopNow,
-  kYield,       ///< pass a signal on, and give the ranks time
+  kYield,       ///< pass a signal on, and give the ranks time to end
   kForward,     ///< pass a signal on, and no more
-  kTimeUp,      ///< of the phase (time_of)
-  kNobodyLeft,  ///< no rank is left; told after each event for as long as that is so
+  kTimeUp,      ///< the phase's time (time_of) has passed
+  kNobodyLeft,  ///< no rank is left; comes after each event while that is so
   kSwept,
   kFlushed,
 };
@@ -53,27 +52,27 @@ inline constexpr int kEvents = static_cast<int>(Event::kFlushed) + 1;
 enum class Action {
   kSpawn,  ///< answered by kAllStarted or kStartFailed
   kTellStartFailure,
-  kLook,            ///< once all that have ended by now are reaped: who is to blame?
+  kLook,            ///< reap all that have ended by now, then find the rank to blame
   kLookForMissing,  ///< may be answered by kMissingFound, at once
-  kBlameRoot,       ///< tell ranks and agent for whom the round is ended: who was found
-  kBlameAccused,    ///< whom the victims accuse and still runs; else the first of them
-  kPass,            ///< the signal that came
+  kBlameRoot,       ///< tell ranks and agent that the rank that was found ends the round
+  kBlameAccused,    ///< blame the running rank that the victims accuse; else the first victim
+  kPass,            ///< pass on the signal that came
   kFirstSignal,
   kKill,
   kSweep,  ///< answered by kSwept
   kCountUnkillable,
   kFlush,   ///< answered by kFlushed
-  kReport,  ///< the last
+  kReport,  ///< the last action of a round
 };
 inline constexpr int kActions = static_cast<int>(Action::kReport) + 1;
 
-/// What runs from the moment a phase is entered; kTimeUp comes when it is over.
+/// The time of a phase, from its beginning; kTimeUp comes when it has passed.
 enum class Time {
   kNone,
-  kWordPatience,    ///< for the agent's order
-  kVictimPatience,  ///< for whom the victims accuse
-  kYieldTime,       ///< as long as whoever sent the signal has given
-  kGrace,           ///< of the cause for which the ranks are stopped
+  kWordPatience,    ///< to wait for the agent's order
+  kVictimPatience,  ///< to wait for the failure of the rank that the victims accuse
+  kYieldTime,       ///< that the sender of the signal has given the ranks
+  kGrace,           ///< from the first signal to SIGKILL, by the cause of the stop
   kKillPatience,    ///< for processes that do not die of SIGKILL
 };
 
@@ -86,7 +85,7 @@ struct Row {
   std::array<std::optional<Action>, kMostActions> actions;
 };
 
-/// What happens in the phase; nullptr: this cannot be there.
+/// The row for an event in a phase; nullptr: the event cannot happen there.
 const Row* row_of(Phase phase, Event event);
 std::span<const Row> table();
 Time time_of(Phase phase);

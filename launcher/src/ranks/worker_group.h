@@ -1,8 +1,8 @@
 // WorkerGroup: the ranks of one round on this node, from their start until no process of theirs is
 // left: spawning, the job page, who failed first, ending them in steps, sweeping what they left
-// behind. What is done when, says the table of supervision.h; this carries it out. Tells the agent
-// through the GuardLink; its last word is GroupEnd. Lives in the guard, on its EventLoop; used
-// once.
+// behind. The table of supervision.h decides what is done when; this class carries it out. It
+// reports to the agent through the GuardLink; its last message is GroupEnd. Lives in the guard, on
+// its EventLoop; used once.
 #pragma once
 
 #include <functional>
@@ -41,7 +41,7 @@ struct GroupSurroundings {
   SignalRelay& relay;
 };
 
-/// Into the guard's last word about a round.
+/// Writes the losses of output into the guard's last message about a round.
 void tell_losses(const OutputState& output, GroupEnd& end);
 
 class WorkerGroup {
@@ -56,15 +56,15 @@ class WorkerGroup {
   void stop(const StopOrder& order);
   void pass(const SignalOrder& order);
   /// Stops the ranks (SIGSTOP) until resume(), or until they are to end. Ranks that are ending go
-  /// on with that: a time that is to pass runs in no other phase, and so none is lost.
+  /// on with that: only phases of ending have a time, so no time is lost by a pause.
   void pause();
   void resume();
   /// A child of this process has been reaped.
   void on_exit(pid_t pid, const base::ExitStatus& status);
-  /// The lease has run out: ranks that live are killed, which the agent is told. Of ranks that have
-  /// ended only what they have left behind is: their end stands.
+  /// The lease has run out: kills the ranks that live, and tells the agent. Ranks that have ended
+  /// keep their end; what they have left behind is killed.
   void fence();
-  /// The agent has gone: nothing is waited for.
+  /// The agent has gone: no grace.
   void kill_now() { happen(supervision::Event::kStopNow); }
 
   /// All ranks ended with 0, and nobody had stopped them.
@@ -73,16 +73,17 @@ class WorkerGroup {
  private:
   struct Rank {
     pid_t pid = 0;
-    pid_t number_outside = 0;  ///< for all reports; but for a pid namespace's the same
-    bool told_to_end = false;  ///< by this process, while it lived
+    pid_t number_outside = 0;  ///< for all reports; differs from pid in a pid namespace only
+    bool told_to_end = false;  ///< this process signalled it to end while it lived
     std::optional<RankEnd> end;
     rendezvous::RankState state_at_end = rendezvous::RankState::kNone;
   };
 
-  // For whom the round is ended; with the code of the rank that found it out where it still runs.
+  // The rank because of which the round ends. Where it still runs: found_by, the rank that found it
+  // out, whose code counts.
   struct Blame {
     int local_rank = 0;
-    std::string text;  // why, where its end does not say it
+    std::string text;  // why, where the rank's end does not show it
     std::optional<RankEnd> found_by = {};
   };
 
