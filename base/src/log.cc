@@ -1,8 +1,10 @@
 #include "dtrun/base/log.h"
 
+#include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/ansicolor_sink.h>
-#include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -17,88 +19,171 @@ namespace {
 constexpr std::array<std::string_view, 6> kNames = {"launcher",    "store",   "runtime",
                                                     "collectives", "dtensor", "tensor"};
 
-// The one process-wide state of the library.
-struct Sink {
+/// What the flags below show.
+struct Origin {
   std::mutex mutex;
   std::string prefix;
-  std::array<std::atomic<Level>, kNames.size()> levels;
-  std::atomic<void (*)(const Line&)> writer = nullptr;
-  std::shared_ptr<spdlog::logger> logger;
-  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+};
 
-  Sink() {
-    auto sink = std::make_shared<spdlog::sinks::ansicolor_stderr_sink_mt>();
-    logger = std::make_shared<spdlog::logger>("dtrun", sink);
-    logger->set_pattern("%v");
-    logger->set_level(spdlog::level::debug);
-    logger->flush_on(spdlog::level::debug);
-    set(get_env("DTRUN_LOGS").value_or(get_env("TORCH_LOGS").value_or("")));
+/// The prefix, behind a space, where there is one.
+class PrefixFlag : public spdlog::custom_flag_formatter {
+ public:
+  explicit PrefixFlag(Origin& origin) : origin_(origin) {}
+  void format(const spdlog::details::log_msg&, const std::tm&,
+              spdlog::memory_buf_t& text) override {
+    const std::lock_guard lock(origin_.mutex);
+    if (!origin_.prefix.empty()) fmt::format_to(std::back_inserter(text), " {}", origin_.prefix);
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<PrefixFlag>(origin_);
   }
 
-  void set_one(std::string_view name, Level level) {
-    for (std::size_t i = 0; i < kNames.size(); ++i)
-      if (name == kNames[i] || name == "all") levels[i] = level;
+ private:
+  Origin& origin_;
+};
+
+/// Seconds since the start, with three places.
+class ElapsedFlag : public spdlog::custom_flag_formatter {
+ public:
+  explicit ElapsedFlag(const Origin& origin) : origin_(origin) {}
+  void format(const spdlog::details::log_msg&, const std::tm&,
+              spdlog::memory_buf_t& text) override {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - origin_.start;
+    fmt::format_to(std::back_inserter(text), "{:.3f}", elapsed.count());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<ElapsedFlag>(origin_);
   }
 
-  void set(std::string_view text) {
-    for (auto& level : levels) level = Level::kWarning;
+ private:
+  const Origin& origin_;
+};
+
+/// "[dtrun rank 3 +0.012s W store] message"; the letter coloured on a terminal.
+std::unique_ptr<spdlog::formatter> make_formatter(Origin& origin, std::string line_end) {
+  auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::local,
+                                                               std::move(line_end));
+  formatter->add_flag<PrefixFlag>('*', origin).add_flag<ElapsedFlag>('&', origin);
+  formatter->set_pattern("[dtrun%* +%&s %^%L%$ %n] %v");
+  return formatter;
+}
+
+/// Standard error, or who has asked for the lines.
+class Output final : public spdlog::sinks::sink {
+ public:
+  explicit Output(Origin& origin) : formatter_(make_formatter(origin, "")) {
+    terminal_.set_formatter(make_formatter(origin, "\n"));
+  }
+  void set_writer(void (*writer)(const Line&)) { writer_ = writer; }
+
+  void log(const spdlog::details::log_msg& message) override {
+    const auto writer = writer_.load();
+    if (writer == nullptr) return terminal_.log(message);
+    spdlog::memory_buf_t text;
+    {
+      const std::lock_guard lock(mutex_);
+      formatter_->format(message, text);
+    }
+    writer({component_of(message), level_of(message), text_of(message.payload), text_of(text)});
+  }
+  void flush() override { terminal_.flush(); }
+  void set_pattern(const std::string&) override {}
+  void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
+
+ private:
+  template <typename Text>
+  static std::string_view text_of(const Text& text) {
+    return {text.data(), text.size()};
+  }
+  static Component component_of(const spdlog::details::log_msg& message) {
+    const auto name = std::ranges::find(kNames, text_of(message.logger_name));
+    return static_cast<Component>(name - kNames.begin());
+  }
+  static Level level_of(const spdlog::details::log_msg& message) {
+    return static_cast<Level>(message.level - spdlog::level::debug);
+  }
+
+  spdlog::sinks::ansicolor_stderr_sink_mt terminal_;
+  std::atomic<void (*)(const Line&)> writer_ = nullptr;
+  std::mutex mutex_;
+  const std::unique_ptr<spdlog::formatter> formatter_;  ///< under the mutex
+};
+
+spdlog::level::level_enum spdlog_level(Level level) {
+  return static_cast<spdlog::level::level_enum>(spdlog::level::debug + static_cast<int>(level));
+}
+
+// The one process-wide state of the library.
+class Loggers {
+ public:
+  Loggers() {
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+      loggers_[i] = std::make_unique<spdlog::logger>(std::string(kNames[i]), output_);
+      loggers_[i]->flush_on(spdlog::level::debug);
+    }
+    set_levels(get_env("DTRUN_LOGS").value_or(get_env("TORCH_LOGS").value_or("")));
+  }
+
+  spdlog::logger& of(Component component) { return *loggers_[static_cast<std::size_t>(component)]; }
+  Output& output() { return *output_; }
+  void set_prefix(std::string prefix) {
+    const std::lock_guard lock(origin_.mutex);
+    origin_.prefix = std::move(prefix);
+  }
+  void set_levels(std::string_view text) {
+    for (const auto& logger : loggers_) logger->set_level(spdlog::level::warn);
     while (!text.empty()) {
       const auto comma = text.find(',');
-      std::string_view item = text.substr(0, comma);
+      const std::string_view item = text.substr(0, comma);
       text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
-      if (item.empty()) continue;
-      if (item.front() == '+') {
-        set_one(item.substr(1), Level::kDebug);
-      } else if (item.front() == '-') {
-        set_one(item.substr(1), Level::kError);
+      if (item.starts_with('+')) {
+        set_level(item.substr(1), spdlog::level::debug);
+      } else if (item.starts_with('-')) {
+        set_level(item.substr(1), spdlog::level::err);
       } else {
-        set_one(item, Level::kInfo);
+        set_level(item, spdlog::level::info);
       }
     }
   }
+
+ private:
+  void set_level(std::string_view name, spdlog::level::level_enum level) {
+    for (const auto& logger : loggers_)
+      if (name == logger->name() || name == "all") logger->set_level(level);
+  }
+
+  Origin origin_;
+  const std::shared_ptr<Output> output_ = std::make_shared<Output>(origin_);
+  std::array<std::unique_ptr<spdlog::logger>, kNames.size()> loggers_;
 };
 
-Sink& sink() {
+Loggers& loggers() {
   // Never destroyed: threads may log until the very end of the process.
-  static Sink* const the_sink = new Sink;
-  return *the_sink;
+  static Loggers* const the_loggers = new Loggers;
+  return *the_loggers;
 }
 
 }  // namespace
 
 void set_prefix(std::string prefix) {
-  const std::lock_guard lock(sink().mutex);
-  sink().prefix = std::move(prefix);
+  loggers().set_prefix(std::move(prefix));
 }
 
 void set_levels(std::string_view text) {
-  sink().set(text);
+  loggers().set_levels(text);
 }
 
 void set_writer(void (*writer)(const Line&)) {
-  sink().writer = writer;
+  loggers().output().set_writer(writer);
 }
 
 bool enabled(Component component, Level level) {
-  return level >=
-         sink().levels[static_cast<std::size_t>(component)].load(std::memory_order_relaxed);
+  return loggers().of(component).should_log(spdlog_level(level));
 }
 
 void write(Component component, Level level, std::string_view message) {
-  static constexpr std::string_view kLetters = "DIWE";
-  Sink& s = sink();
-  std::string prefix;
-  {
-    const std::lock_guard lock(s.mutex);
-    prefix = s.prefix;
-  }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - s.start).count();
-  const std::string text = fmt::format("[dtrun{}{} +{:.3f}s {} {}] {}", prefix.empty() ? "" : " ",
-                                       prefix, seconds, kLetters[static_cast<std::size_t>(level)],
-                                       kNames[static_cast<std::size_t>(component)], message);
-  if (const auto writer = s.writer.load()) return writer({component, level, message, text});
-  s.logger->log(spdlog::level::info, "{}", text);
+  loggers().of(component).log(spdlog_level(level), message);
 }
 
 }  // namespace dtrun::base::log
