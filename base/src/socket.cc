@@ -16,8 +16,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
-#include <random>
 
+#include "dtrun/base/backoff.h"
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 
@@ -320,21 +320,12 @@ std::string source_address_towards(const std::string& host) {
 UniqueFd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadline) {
   const auto start = Deadline::Clock::now();
   std::string cause = "no attempt was made";
-  std::minstd_rand random(static_cast<unsigned>(::getpid()) ^
-                          static_cast<unsigned>(start.time_since_epoch().count()));
-  auto pause = std::chrono::milliseconds(5);
+  Backoff backoff(std::chrono::milliseconds(5), std::chrono::seconds(1));
   Deadline::Duration patience = kFirstPatience;
   while (true) {
     if (UniqueFd fd = try_host(host, port, patience, deadline, cause)) return fd;
     if (deadline.expired()) break;
-    // Backoff with 50 % jitter, so that a whole job does not knock in step; poll() on nothing is
-    // the wait.
-    const auto jittered =
-        pause / 2 + std::chrono::milliseconds(random() % static_cast<unsigned>(pause.count() + 1));
-    ::poll(nullptr, 0,
-           std::min(deadline.poll_timeout_ms() < 0 ? INT32_MAX : deadline.poll_timeout_ms(),
-                    static_cast<int>(jittered.count())));
-    pause = std::min(pause * 2, std::chrono::milliseconds(1000));
+    backoff.pause(deadline);
     patience = std::min(patience * 2, kLongestPatience);
   }
   throw unreachable(host, port, start, cause);

@@ -7,6 +7,7 @@
 #include <boost/json/serialize.hpp>
 #include <random>
 
+#include "dtrun/base/backoff.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/json.h"
 
@@ -80,10 +81,7 @@ class EtcdClient::Attempts {
     if (std::none_of(results_.begin(), results_.end(), [](const Result& r) { return r.again; }))
       throw verdict(ErrorCode::kProtocol);
     if (deadline_.expired()) throw verdict(ErrorCode::kConnection);
-    const auto jittered =
-        pause_ / 2 + std::chrono::milliseconds(random_numbers()() % (pause_.count() + 1));
-    client_.interrupt_.pause(Deadline::after(jittered).earlier(deadline_));
-    pause_ = std::min(pause_ * 2, std::chrono::milliseconds(1000));
+    client_.interrupt_.pause(Deadline::after(backoff_.next()).earlier(deadline_));
     patience_ = std::min(patience_ * 2, std::chrono::milliseconds(30000));
   }
 
@@ -121,7 +119,7 @@ class EtcdClient::Attempts {
   const Deadline::Clock::time_point start_ = Deadline::Clock::now();
   std::vector<Result> results_;
   std::size_t count_ = 0;
-  std::chrono::milliseconds pause_{10};
+  base::Backoff backoff_{std::chrono::milliseconds(10), std::chrono::seconds(1)};
   std::chrono::milliseconds patience_{1500};
 };
 

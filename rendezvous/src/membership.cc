@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <deque>
-#include <random>
 #include <utility>
 
 #include "agent_dialer.h"
 #include "agent_socket.h"
 #include "dtrun/base/background_call.h"
+#include "dtrun/base/backoff.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/round_clock.h"
@@ -39,7 +39,6 @@ struct Membership::Impl {
       : loop(event_loop),
         proof(std::move(own_proof)),
         callbacks(std::move(calls)),
-        random(std::random_device{}()),
         retry(loop),
         handshake_timer(loop),
         tick(loop),
@@ -147,13 +146,14 @@ struct Membership::Impl {
     deliver(rounds::Connected{});
   }
 
-  // The first attempt at once; then with 50 % jitter, so that a whole job does not knock in step.
+  /// The first attempt is made at once.
   Deadline::Duration next_pause() {
-    const Deadline::Duration base = pause;
-    pause = std::min(std::max(pause * 2, kFirstPause), kLongestPause);
-    if (base.count() == 0) return base;
-    return base / 2 +
-           Deadline::Duration(std::uniform_int_distribution<std::int64_t>(0, base.count())(random));
+    if (!std::exchange(has_tried, true)) return {};
+    return backoff.next();
+  }
+  void forget_attempts() {
+    has_tried = false;
+    backoff.reset();
   }
 
   void dial() {
@@ -231,7 +231,7 @@ struct Membership::Impl {
   void move(HeadPlace at, const std::string& head_name) {
     const bool was_dialing = !open && state.phase == rounds::MemberPhase::kJoining;
     place = std::move(at);
-    pause = {};
+    forget_attempts();
     closed_silently.reset();
     if (was_dialing) stop_dialing();
     deliver(rounds::HeadMoved{head_name});
@@ -306,7 +306,7 @@ struct Membership::Impl {
   // A member that is cut off must know it, and have ended its workers, before the head gives its
   // place away: the beat that is not acknowledged breaks the connection that much earlier.
   void be_accepted(const rounds::Accepted& accepted) {
-    pause = {};
+    forget_attempts();
     closed_silently.reset();
     set_patience(socket.get(), accepted.silence_window - 2 * rounds::beat_interval(accepted));
   }
@@ -354,7 +354,8 @@ struct Membership::Impl {
   std::deque<rounds::MemberEvent> events;
   bool busy = false;  // is working them off
   HeadPlace place;
-  Deadline::Duration pause{};             // before the next attempt
+  bool has_tried = false;
+  base::Backoff backoff{kFirstPause, kLongestPause};
   std::optional<Moment> closed_silently;  // since then
   UniqueFd socket;
   AgentSession session;
@@ -364,7 +365,6 @@ struct Membership::Impl {
   Moment acknowledged{};  // and the last that the head's machine has certainly got
   Moment told_lease{};
   UniqueFd leaving;
-  std::minstd_rand random;
   std::optional<Moment> armed;
   std::unique_ptr<base::FdWatch> watch;
   std::unique_ptr<base::FdWatch> leaving_watch;

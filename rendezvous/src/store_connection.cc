@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 
 #include "agent_handshake.h"
+#include "dtrun/base/backoff.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
 #include "printable.h"
@@ -22,6 +22,7 @@
 namespace dtrun::rendezvous {
 namespace {
 
+using base::Backoff;
 using base::Deadline;
 using base::Error;
 using base::ErrorCode;
@@ -44,22 +45,9 @@ Error unreachable(const TcpStoreOptions& options, Deadline::Clock::time_point st
                std::move(cause), std::move(remedy));
 }
 
-// Before the next attempt; jittered, so that a whole job does not knock in step.
-class Backoff {
- public:
-  void pause(Deadline deadline) {
-    const auto jittered = pause_ / 2 + std::chrono::milliseconds(random_() % (pause_.count() + 1));
-    const Deadline end = Deadline::after(jittered).earlier(deadline);
-    ::poll(nullptr, 0, end.poll_timeout_ms());
-    pause_ = std::min(pause_ * 2, std::chrono::milliseconds(1000));
-  }
-
- private:
-  std::chrono::milliseconds pause_{10};
-  std::minstd_rand random_{
-      static_cast<unsigned>(::getpid()) ^
-      static_cast<unsigned>(Deadline::Clock::now().time_since_epoch().count())};
-};
+Backoff make_backoff() {
+  return Backoff(std::chrono::milliseconds(10), std::chrono::seconds(1));
+}
 
 }  // namespace
 
@@ -74,7 +62,7 @@ StoreConnection::StoreConnection(base::UniqueFd fd, const TcpStoreOptions& optio
 std::unique_ptr<StoreConnection> StoreConnection::open(const TcpStoreOptions& options,
                                                        Deadline deadline) {
   const auto start = Deadline::Clock::now();
-  Backoff backoff;
+  Backoff backoff = make_backoff();
   StoreOp probe = StoreOp::kPing;
   std::string cause;
   std::string remedy;
@@ -98,7 +86,7 @@ std::unique_ptr<StoreConnection> StoreConnection::open_another(const TcpStoreOpt
                                                                Deadline deadline) {
   const auto start = Deadline::Clock::now();
   const Deadline last_try = Deadline::after(std::min(kReconnectBudget, options.connect_timeout));
-  Backoff backoff;
+  Backoff backoff = make_backoff();
   for (StoreOp probe = StoreOp::kPing;; probe = other_probe(probe)) {
     // A host that is up takes a connection even for a process that is stopped.
     const Deadline connected = Deadline::after(options.lost_after).earlier(deadline);
