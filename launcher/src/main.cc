@@ -21,6 +21,7 @@
 #include "hosts/host_job.h"
 #include "hosts/host_place.h"
 #include "hosts/host_plan.h"
+#include "hosts/host_plan_text.h"
 #include "hosts/host_relay.h"
 #include "launch/exit_code.h"
 #include "launch/launch_plan.h"
@@ -77,6 +78,7 @@ void say_last_words(base::Deadline deadline) {
 }
 
 void print_warnings(const LaunchPlan& plan) {
+  if (plan.options.one_of_hosts && plan.options.node_rank != 0) return;
   for (const std::string& warning : plan.warnings)
     print_text(NoticeLevel::kWarning, without_controls(warning) + "\n");
 }
@@ -175,7 +177,8 @@ int run_on_hosts(const std::string& called_as, const CommandLine& line,
   const HostPlan plan = make_host_plan(called_as, line, environment);
   begin_notices(plan.options);
   if (plan.options.dry_run != DryRun::kNo) {
-    print_answer(host_plan_text(plan));
+    print_answer(plan.options.dry_run == DryRun::kJson ? json_text(describe_host_plan(plan))
+                                                       : host_plan_text(plan));
     return 0;
   }
   const int code = run_host_job(plan, environment);

@@ -6,9 +6,12 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <map>
 #include <memory>
 #include <regex>
+#include <set>
 
+#include "dtrun/base/socket.h"
 #include "hosts/host_list.h"
 #include "hosts/host_order.h"
 #include "hosts/remote_shell.h"
@@ -257,8 +260,7 @@ TEST_F(HostsTest, AllHostsThatFailAreToldTogetherAndNoRankHasRun) {
   EXPECT_EQ(result.exit_code, 69) << result.describe();
   EXPECT_THAT(
       result.err,
-      AllOf(HasSubstr("6 of 7 hosts cannot take part"),
-            HasSubstr("refused1: refuses the connection"),
+      AllOf(HasSubstr("6 of 7 hosts are not ready"), HasSubstr("refused1: refuses the connection"),
             HasSubstr("denied1: accepts no key of yours, and would ask for a password"),
             HasSubstr("absent1: has no " DTRUN_BINARY), HasSubstr("chatty1: has not started dtrun"),
             HasSubstr("Have a nice day"), HasSubstr("other1: has dtrun 99.0.0, and this is dtrun"),
@@ -271,7 +273,7 @@ TEST_F(HostsTest, AllHostsThatFailAreToldTogetherAndNoRankHasRun) {
 TEST_F(HostsTest, ASilentHostIsGivenUpWhenTheTimeToJoinIsOver) {
   const CommandResult result = run("127.0.0.2,silent1,mute1", {"--join_timeout=1", "true"});
   EXPECT_EQ(result.exit_code, 75) << result.describe();
-  EXPECT_THAT(result.err, AllOf(HasSubstr("2 of 3 hosts cannot take part"),
+  EXPECT_THAT(result.err, AllOf(HasSubstr("2 of 3 hosts are not ready"),
                                 HasSubstr("silent1: has not started dtrun within 1 s"),
                                 HasSubstr("mute1: has not become ready within 1 s")))
       << result.describe();
@@ -320,6 +322,112 @@ TEST_F(HostsTest, ALostHostEndsTheJobOnTheOthersAndIsNamed) {
   EXPECT_EQ(result.exit_code, 69) << result.describe();
   EXPECT_THAT(result.err, HasSubstr("is lost: shell ended with SIGKILL")) << result.describe();
   EXPECT_TRUE(all_gone_within(token_, seconds(10))) << describe_processes_with(token_);
+}
+
+// A host that dies at each state of its start, beside one that does not: before its greeting, after
+// it, after the order, and when it was ready. Always an error that names it, and nothing is left.
+TEST_F(HostsTest, AHostMayDieAtEachStateOfTheStart) {
+  write_script("shell",
+               R"(#!/bin/bash
+host=$1; shift
+if [[ $host != dies ]]; then exec "$@"; fi
+case $STATE in
+  start) kill -KILL $$ ;;
+  greeting) echo "DTRUN-AGENT 1 )" +
+                   version() + R"( cafe 0"; kill -KILL $$ ;;
+  half) printf 'DTRUN-AGENT 1 )" +
+                   version() + R"('; kill -KILL $$ ;;
+  order) echo "DTRUN-AGENT 1 )" +
+                   version() + R"( cafe 0"; read order; kill -KILL $$ ;;
+  ready) echo "DTRUN-AGENT 1 )" +
+                   version() + R"( cafe 0"; read order; printf '\x1ecafe ready\n'; kill -KILL $$ ;;
+  go) echo "DTRUN-AGENT 1 )" +
+                   version() +
+                   R"( cafe 0"; read order; printf '\x1ecafe ready\n'; read go; kill -KILL $$ ;;
+esac
+)");
+  for (const char* state : {"start", "greeting", "half", "order", "ready", "go"}) {
+    job_.options().environment["STATE"] = state;
+    const CommandResult result = run("127.0.0.2:2,dies", {"sh", "-c", "exec sleep " + token_});
+    EXPECT_EQ(result.exit_code, 69) << state << result.describe();
+    EXPECT_THAT(result.err, HasSubstr("dies: ")) << state << result.describe();
+    EXPECT_THAT(result.err, HasSubstr("shell ended with SIGKILL")) << state << result.describe();
+    EXPECT_TRUE(all_gone_within(token_, seconds(5))) << describe_processes_with(token_);
+  }
+  EXPECT_THAT(job_.left_behind(), ElementsAre("shell"));
+}
+
+// 200 hosts on this machine, of which each dtrun starts at most six.
+TEST_F(HostsTest, TwoHundredHostsAreStartedInATree) {
+  std::string hosts = "127.0.1.1";
+  for (int host = 2; host <= 200; ++host) hosts += ",127.0.1." + std::to_string(host);
+  write_script("shell", "#!/bin/bash\necho \"$1 from $PPID\" >>\"$LOG\"; shift; exec \"$@\"\n");
+  const CommandResult result =
+      run(hosts, {"--hosts_fanout=6", "sh", "-c", "echo rank $RANK; test $RANK != 150 || exit 5"});
+  EXPECT_EQ(result.exit_code, 5) << result.describe();
+  std::ifstream log(job_.folder() + "/log");
+  std::map<std::string, int> started_by;
+  std::set<std::string> started;
+  for (std::string text; std::getline(log, text);) {
+    started.insert(text.substr(0, text.find(' ')));
+    ++started_by[text.substr(text.rfind(' '))];
+  }
+  EXPECT_EQ(started.size(), 200u);
+  for (const auto& [parent, count] : started_by) EXPECT_LE(count, 6);
+  // One node tells the failure, not two hundred.
+  std::size_t tables = 0;
+  for (auto at = result.err.find("FAILED"); at != std::string::npos;
+       at = result.err.find("FAILED", at + 1))
+    ++tables;
+  EXPECT_EQ(tables, 1u) << result.err;
+}
+
+TEST_F(HostsTest, AHostDeepInTheTreeIsNamedWhereItFails) {
+  const CommandResult result = run("127.0.0.2,127.0.0.3,127.0.0.4,refused1,silent1",
+                                   {"--hosts_fanout=1", "--join_timeout=2", "true"});
+  EXPECT_NE(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("refused1: refuses the connection")) << result.describe();
+}
+
+TEST_F(HostsTest, LongLinesStayWholeAndTheLastOneNeedsNoEnd) {
+  const CommandResult result =
+      run("127.0.0.2:2,127.0.0.3:2",
+          {"sh", "-c", "head -c 300000 /dev/zero | tr '\\0' $RANK; echo; printf end$RANK"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe().substr(0, 2000);
+  for (const char rank : {'0', '1', '2', '3'})
+    EXPECT_THAT(result.out,
+                AllOf(HasSubstr(std::string(300000, rank)), HasSubstr(std::string("end") + rank)));
+}
+
+TEST_F(HostsTest, ADryRunTellsThePlanAndStartsNothing) {
+  const CommandResult text = run(
+      "127.0.0.2:4,127.0.0.3", {"--nproc_per_node=2", "--dry-run", "-x", "A=secret", "./app", "x"});
+  EXPECT_EQ(text.exit_code, 0) << text.describe();
+  EXPECT_THAT(text.out, AllOf(HasSubstr("0  127.0.0.2  4"), HasSubstr("1  127.0.0.3  2"),
+                              HasSubstr("HOST " DTRUN_BINARY " --remote-agent"),
+                              HasSubstr("./app x"), Not(HasSubstr("secret"))));
+  const CommandResult json = run("127.0.0.2:4,127.0.0.3", {"--dry-run=json", "./app"});
+  EXPECT_THAT(json.out, HasSubstr(R"({"node_rank":0,"host":"127.0.0.2","ranks":"4")"))
+      << json.describe();
+  EXPECT_THAT(job_.left_behind(), ElementsAre("shell"));
+}
+
+TEST_F(HostsTest, APortThatIsTakenOnTheFirstHostIsTold) {
+  const base::UniqueFd taken = base::listen_tcp("127.0.0.1", 0);
+  const std::string port = std::to_string(base::local_port(taken.get()));
+  const CommandResult result =
+      run("127.0.0.2,127.0.0.3", {"--master_port=" + port, "sh", "-c", "true"});
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("127.0.0.2: cannot begin"), HasSubstr(port)))
+      << result.describe();
+}
+
+TEST_F(HostsTest, WithoutHostsFolderAndVariablesAreThoseOfTheRanksToo) {
+  const CommandResult result =
+      job_.run({"-x", "A=1", "-xB=2", "--wdir=/", "sh", "-c", "echo $A $B $PWD"});
+  EXPECT_EQ(result.out, "1 2 /\n") << result.describe();
+  EXPECT_THAT(job_.run({"--wdir=/no/such", "true"}).err,
+              HasSubstr("cannot work in the folder /no/such"));
 }
 
 TEST_F(HostsTest, OptionsThatContradictTheHostsAreRefusedByName) {

@@ -1,10 +1,12 @@
 #include "hosts/host_job.h"
 
+#include <fmt/core.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <memory>
 
+#include "dtrun/base/error.h"
 #include "dtrun/base/event_loop.h"
 #include "hosts/host_place.h"
 #include "hosts/host_starter.h"
@@ -35,7 +37,8 @@ class HostJob {
       starter_->go(starter_->port());
     };
     callbacks.on_failures = [this](const std::vector<HostFailure>& failures) {
-      print_error(failure_text(failures, plan_.order.node_count));
+      print_error(failure_text(failures, started_ ? HostPhase::kJob : HostPhase::kStart,
+                               plan_.order.node_count));
     };
     callbacks.on_end = [this](int code) { on_end(code); };
     starter_ = std::make_unique<HostStarter>(
@@ -84,6 +87,8 @@ class HostJob {
 
   void on_end(int code) {
     if (code_ == 0) code_ = code;
+    if (stop_signal_ != 0)
+      print_error(fmt::format("stopped by {}", base::signal_name(stop_signal_)));
     if (code_ == 0 && stop_signal_ != 0 && !started_) code_ = kExitSignal + stop_signal_;
     if (stop_signal_ != 0)
       last_timer_.start(Deadline::after(kReaderPatience), [this] { loop_.stop(); });

@@ -102,7 +102,7 @@ std::string HostOrder::to_line() const {
                               {"remote_dtrun", letters_of_bytes(remote_dtrun)},
                               {"fanout", fanout},
                               {"join_timeout_ns", join_timeout.count()},
-                              {"shutdown_timeout_ns", shutdown_timeout.count()},
+                              {"grace_ns", grace.count()},
                               {"nodes", std::move(places)}};
   return json::serialize(order) + "\n";
 }
@@ -124,7 +124,7 @@ HostOrder HostOrder::parse(std::string_view line) {
     order.remote_dtrun = text_at(object, "remote_dtrun");
     order.fanout = number_at(object, "fanout");
     order.join_timeout = std::chrono::nanoseconds(object.at("join_timeout_ns").as_int64());
-    order.shutdown_timeout = std::chrono::nanoseconds(object.at("shutdown_timeout_ns").as_int64());
+    order.grace = std::chrono::nanoseconds(object.at("grace_ns").as_int64());
     for (const json::value& place : object.at("nodes").as_array()) {
       const json::object& node = place.as_object();
       order.nodes.push_back(

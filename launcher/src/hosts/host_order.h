@@ -51,8 +51,8 @@ struct HostOrder {
   std::string remote_dtrun;
   int fanout = 0;
   std::chrono::nanoseconds join_timeout{};
-  std::chrono::nanoseconds shutdown_timeout{};
-  std::vector<HostNode> nodes;  ///< the reader's own, and those that it is to start
+  std::chrono::nanoseconds grace{};  ///< that ranks have to end
+  std::vector<HostNode> nodes;       ///< the reader's own, and those that it is to start
 
   /// One line, with its end.
   std::string to_line() const;

@@ -47,6 +47,7 @@ std::vector<std::string> node_arguments(const HostOrder& order, const HostNode& 
   words.push_back(fmt::format("--master_addr={}", order.master_addr));
   words.push_back(fmt::format("--master_port={}", port));
   words.emplace_back("--scheduler=none");
+  words.emplace_back("--one_of_hosts");
   if (listener) words.push_back(fmt::format("--listener_fd={}", *listener));
   words.emplace_back("--");
   words.insert(words.end(), order.program.begin(), order.program.end());

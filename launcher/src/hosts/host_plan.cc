@@ -257,7 +257,7 @@ HostPlan make_host_plan(const std::string& name, const CommandLine& line,
   order.folder = values.has("wdir") ? std::filesystem::absolute(values.text("wdir", "")).string()
                                     : std::filesystem::current_path().string();
   order.join_timeout = plan.options.rounds.join_timeout;
-  order.shutdown_timeout = plan.options.stop.shutdown_timeout;
+  order.grace = std::max(plan.options.stop.shutdown_timeout, plan.options.stop.failure_timeout);
   order.remote_shell = values.has("remote-shell")
                            ? split_remote_shell(values.get("remote-shell").value)
                            : default_remote_shell(order.join_timeout);
@@ -267,29 +267,6 @@ HostPlan make_host_plan(const std::string& name, const CommandLine& line,
                     : values.has("port-range") ? values.text("port-range", "0")
                                                : "0";
   return plan;
-}
-
-std::string host_plan_text(const HostPlan& plan) {
-  const HostOrder& order = plan.order;
-  std::string text = "Nothing is started: --dry-run.\n\n";
-  std::size_t width = 4;
-  for (const HostNode& node : order.nodes) width = std::max(width, node.host.size());
-  text += fmt::format("node  {:{}}  ranks\n", "host", width);
-  for (const HostNode& node : order.nodes)
-    text += fmt::format("{:4}  {:{}}  {}{}\n", node.node_rank, node.host, width, node.ranks,
-                        node.place == HostPlace::kThisMachine ? "  (this machine)" : "");
-  text += fmt::format("\nfolder        {}\nmeeting       {}, port {}\n", order.folder,
-                      order.master_addr,
-                      plan.head_ports == "0" ? "of the first host's choice" : plan.head_ports);
-  std::string shell;
-  for (const std::string& word : order.remote_shell) shell += word + " ";
-  text += fmt::format("other hosts   {}HOST {} --remote-agent\n", shell, order.remote_dtrun);
-  text += "node 0 runs   dtrun";
-  for (const std::string& word : node_arguments(order, order.nodes.front(), 0, std::nullopt))
-    text += " " + word;
-  text += "\nenvironment  ";
-  for (const auto& [name, value] : order.environment) text += " " + name;
-  return text + "\n";
 }
 
 }  // namespace dtrun::launcher

@@ -23,9 +23,6 @@ struct HostPlan {
 HostPlan make_host_plan(const std::string& name, const CommandLine& line,
                         const base::Environment& environment);
 
-/// --dry-run of it.
-std::string host_plan_text(const HostPlan& plan);
-
 /// What -x gives the ranks. @throws Error kUsage: no name, or not set here
 std::map<std::string, std::string> exported_variables(const CommandLine& line,
                                                       const base::Environment& environment);

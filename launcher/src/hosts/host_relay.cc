@@ -153,8 +153,7 @@ class HostRelay {
     HostStarterCallbacks callbacks;
     callbacks.on_ready = [this] { tell("ready"); };
     callbacks.on_failures = [this](const std::vector<HostFailure>& failures) {
-      running_ ? print_error(failure_text(failures, order_->node_count))
-               : tell("failed " + failures_to_json(failures));
+      on_failures_below(failures);
     };
     callbacks.on_end = [this](int code) { on_below_end(code); };
     below_ = std::make_unique<HostStarter>(
@@ -224,8 +223,7 @@ class HostRelay {
     if (job_ && job_->running()) {
       job_->signal(SIGTERM);
       job_->signal(SIGCONT);
-      kill_timer_.start(Deadline::after(order_->shutdown_timeout),
-                        [this] { job_->signal(SIGKILL); });
+      kill_timer_.start(Deadline::after(order_->grace), [this] { job_->signal(SIGKILL); });
     }
     end_if_over();
   }
@@ -246,13 +244,16 @@ class HostRelay {
     end_if_over();
   }
 
+  // What runs here has lost those that it meets, where it runs.
+  void on_failures_below(const std::vector<HostFailure>& failures) {
+    if (!running_) return tell("failed " + failures_to_json(failures));
+    print_error(failure_text(failures, HostPhase::kJob, order_->node_count));
+    take_code(exit_code_of(failures));
+    stop();
+  }
+
   void on_below_end(int code) {
     below_running_ = false;
-    // A host below is lost: what runs here has nobody to meet.
-    if (running_ && code != 0 && !stopping_ && !job_ended_) {
-      take_code(code);
-      job_->signal(SIGTERM);
-    }
     take_code(code);
     if (!running_) stopping_ = true;
     end_if_over();

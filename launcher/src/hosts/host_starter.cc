@@ -92,7 +92,7 @@ void HostStarter::stop() {
     if (!running_) host.link->signal_shell(SIGTERM);
   }
   const Deadline::Duration patience =
-      running_ ? setup_.order.shutdown_timeout + kEndTime : Deadline::Duration(kHangUpTime);
+      running_ ? setup_.order.grace + kEndTime : Deadline::Duration(kHangUpTime);
   end_timer_.start(Deadline::after(patience), [this] {
     for (const Host& host : hosts_) host.link->signal_shell(SIGKILL);
   });
@@ -115,13 +115,18 @@ HostFailure HostStarter::failure_of(const Host& host) const {
 }
 
 void HostStarter::give_up_waiting() {
-  for (const Host& host : hosts_)
-    if (host.state == Host::State::kAwaited) failures_.push_back(failure_of(host));
+  for (Host& host : hosts_) {
+    if (host.state != Host::State::kAwaited) continue;
+    host.state = Host::State::kFailed;
+    failures_.push_back(failure_of(host));
+  }
   tell_failures();
 }
 
 void HostStarter::tell_failures() {
   if (stopping_) return;
+  for (const Host& host : hosts_)
+    if (host.state == Host::State::kAwaited) failures_.push_back(not_heard_of(host.link->host()));
   const auto place = [&](const HostFailure& failure) {
     return std::ranges::find(setup_.order.nodes, failure.host, &HostNode::host);
   };
@@ -155,7 +160,7 @@ void HostStarter::on_job_end(int code) {
   if (code == 0) return;
   if (code_ == 0) code_ = code;
   if (!stopping_)
-    end_timer_.start(Deadline::after(setup_.order.shutdown_timeout + kEndTime), [this] { stop(); });
+    end_timer_.start(Deadline::after(setup_.order.grace + kEndTime), [this] { stop(); });
 }
 
 }  // namespace dtrun::launcher

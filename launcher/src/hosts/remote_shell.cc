@@ -21,6 +21,7 @@ struct KnownWords {
   const char* remedy;
 };
 constexpr KnownWords kKnownWords[] = {
+    {"dtrun: error: ", "cannot begin", ""},
     {"REMOTE HOST IDENTIFICATION HAS CHANGED", "has another host key than before",
      "ssh-keygen -R HOST, if the host was set up anew"},
     {"Host key verification failed", "has a host key that is not known here",
@@ -45,7 +46,7 @@ std::string last_line(std::string_view text) {
   return std::string(text.substr(begin == std::string_view::npos ? 0 : begin + 1).substr(0, 500));
 }
 
-std::string line_with(std::string_view text, std::string_view words) {
+std::string first_line_with(std::string_view text, std::string_view words) {
   const auto at = text.find(words);
   const auto begin = text.rfind('\n', at);
   const auto end = text.find_first_of("\r\n", at);
@@ -64,7 +65,7 @@ HostFailure failure_before_greeting(const HostAttempt& attempt) {
   const std::string& host = attempt.host;
   for (const KnownWords& known : kKnownWords)
     if (attempt.words.find(known.words) != std::string::npos)
-      return {host, known.meaning, line_with(attempt.words, known.words),
+      return {host, known.meaning, first_line_with(attempt.words, known.words),
               with_host(known.remedy, host), kExitUnreachable};
   std::string why = last_line(attempt.words.empty() ? attempt.banner : attempt.words);
   const int code = attempt.status->code;
@@ -92,7 +93,8 @@ HostFailure failure_before_greeting(const HostAttempt& attempt) {
 
 std::vector<std::string> default_remote_shell(base::Deadline::Duration join_timeout) {
   const auto most = std::chrono::seconds(60);
-  const auto seconds = std::clamp(std::chrono::ceil<std::chrono::seconds>(join_timeout),
+  // Less than all of it: ssh itself says best what did not answer.
+  const auto seconds = std::clamp(std::chrono::floor<std::chrono::seconds>(join_timeout * 3 / 4),
                                   std::chrono::seconds(1), most);
   // A host that is gone is noticed after 30 s, too, by the agents after 15 s.
   return {"ssh", "-T",
@@ -142,17 +144,22 @@ HostFailure failure_of_attempt(const HostAttempt& attempt) {
           last_line(attempt.words), "", kExitUnreachable};
 }
 
+HostFailure not_heard_of(const std::string& host) {
+  return {host, "has not answered yet", "", "", kExitUnreachable};
+}
+
 HostFailure other_version(const std::string& host, const std::string& theirs) {
   return {host, fmt::format("has dtrun {}, and this is dtrun {}", theirs, version_number()), "",
           "install the same version on all hosts, or name another: --remote_dtrun=PATH",
           kExitUnreachable};
 }
 
-std::string failure_text(const std::vector<HostFailure>& failures, int node_count) {
-  std::string text =
-      failures.size() == 1 && node_count == 1
-          ? "the host cannot take part"
-          : fmt::format("{} of {} hosts cannot take part", failures.size(), node_count);
+std::string failure_text(const std::vector<HostFailure>& failures, HostPhase phase,
+                         int node_count) {
+  std::string text = phase == HostPhase::kJob
+                         ? "the job has lost a host"
+                         : fmt::format("{} of {} host{} not ready", failures.size(), node_count,
+                                       node_count == 1 ? " is" : "s are");
   std::vector<const HostFailure*> told;
   for (const HostFailure& failure : failures) {
     const auto is_alike = [&](const HostFailure* other) { return other->what == failure.what; };

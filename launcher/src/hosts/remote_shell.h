@@ -31,10 +31,15 @@ struct HostAttempt {
 };
 
 HostFailure failure_of_attempt(const HostAttempt& attempt);
+/// Of one that was still waited for when others had failed.
+HostFailure not_heard_of(const std::string& host);
 HostFailure other_version(const std::string& host, const std::string& theirs);
 
+/// Before the ranks run, and then.
+enum class HostPhase { kStart, kJob };
+
 /// All of them as one message, those that failed alike together.
-std::string failure_text(const std::vector<HostFailure>& failures, int node_count);
+std::string failure_text(const std::vector<HostFailure>& failures, HostPhase phase, int node_count);
 /// Their common one, else that of hosts that cannot be reached.
 int exit_code_of(const std::vector<HostFailure>& failures);
 

@@ -184,6 +184,9 @@ constexpr OptionRow kRows[] = {
      R::kCommandLineOnly},
     {"listener-fd", 0, "N", G::kHidden, "the socket that node 0 of --hosts listens at", nullptr,
      R::kCommandLineOnly},
+    {"one-of-hosts", 0, nullptr, G::kHidden,
+     "started by dtrun --hosts: what is known on every node is told by one", nullptr,
+     R::kCommandLineOnly},
     {"reference", 0, "man|markdown", G::kHidden, "the manual page, or docs/options.md", nullptr,
      R::kCommandLineOnly},
 };

@@ -131,6 +131,7 @@ Options read_options(const std::string& name, CommandLine line,
       values.has("pass-local-rank") ||
       (options.called_as == CalledAs::kTorchDistributedLaunch && !values.has("use-env"));
   options.verbose = values.has("verbose");
+  options.one_of_hosts = values.has("one-of-hosts");
   options.dry_run = read_dry_run(values);
   options.report_bindings = values.has("report-bindings");
   options.timing = read_timing(values);

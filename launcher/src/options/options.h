@@ -63,6 +63,8 @@ struct Options {
   std::optional<std::uint16_t> master_port;  ///< none: the kernel's choice
   /// Of a node 0 that dtrun --hosts has started: it listens already. Owned by who takes it.
   std::optional<int> listener_fd;
+  /// By dtrun --hosts: what every node knows, and what was asked on one line, is told once.
+  bool one_of_hosts = false;
   std::string head_file;                     ///< of Rendezvous::kFile: the path of the endpoint
   EtcdAccess etcd;
   std::string local_addr;  ///< by which the other nodes reach this one; empty: found out

@@ -71,6 +71,17 @@ void print_lost_files(const LogFolder& folder, const GroupEnd& end) {
       end.lost_file_bytes > 0 ? "are" : "may be"));
 }
 
+// One node of dtrun --hosts tells it, with its table; a node that is lost its starter.
+void print_failure_elsewhere(const LaunchPlan& plan, const JobOutcome& outcome) {
+  const bool begun = outcome.round != rendezvous::rounds::kNoRound;
+  const std::string text = fmt::format("the job {}: {}", begun ? "was stopped" : "could not begin",
+                                       outcome.failed_elsewhere->describe());
+  if (begun && plan.options.one_of_hosts)
+    return base::log::info(base::log::Component::kLauncher, "{}", text);
+  print_error(text);
+  print_table(plan, outcome);
+}
+
 const char* how_it_ended(const JobOutcome& outcome, int code) {
   if (code == 0) return "has ended well";
   return ended_by_operator(outcome) ? "was stopped" : "has failed";
@@ -111,12 +122,11 @@ int report_job(const LaunchPlan& plan, const LogFolder& errors, JobOutcome& outc
                            base::signal_name(own_signal), kExitTemporary));
   } else if (outcome.stop_signal == SIGPIPE) {  // it was told when it happened
   } else if (outcome.stop_signal != 0) {
-    print_error(fmt::format("stopped by {}", base::signal_name(outcome.stop_signal)));
+    // Of several hosts the starter says it.
+    if (!plan.options.one_of_hosts)
+      print_error(fmt::format("stopped by {}", base::signal_name(outcome.stop_signal)));
   } else if (outcome.failed_elsewhere) {
-    const bool begun = outcome.round != rendezvous::rounds::kNoRound;
-    print_error(fmt::format("the job {}: {}", begun ? "was stopped" : "could not begin",
-                            outcome.failed_elsewhere->describe()));
-    print_table(plan, outcome);
+    print_failure_elsewhere(plan, outcome);
   } else if (!outcome.spawn_failure) {
     print_table(plan, outcome);
     copy_root_report(plan, outcome);

@@ -1,0 +1,210 @@
+// dtrun --hosts over a real ssh: the starter on the lab's head, an sshd on each of its hosts, whose
+// login shell greets before it does anything.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "launcher/living_processes.h"
+#include "support/command.h"
+
+namespace dtrun {
+namespace {
+
+using launcher::all_gone_within;
+using launcher::describe_processes_with;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing_support::Command;
+using testing_support::CommandOptions;
+using testing_support::CommandResult;
+using testing_support::run_command;
+
+class SshHostsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make hosts in network namespaces";
+    if (::access("/usr/sbin/sshd", X_OK) != 0)
+      GTEST_SKIP() << "no sshd here: scripts/install-packages --lab";
+    std::string name = testing::TempDir() + "dtrun_ssh_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    options_.environment["LAB_DIR"] = folder_ + "/lab";
+    const CommandResult up = run_command({lab("hosts-up"), "4"}, options_);
+    ASSERT_EQ(up.exit_code, 0) << up.describe();
+  }
+
+  void TearDown() override {
+    if (folder_.empty()) return;
+    run_command({lab("hosts-down")}, options_);
+    std::filesystem::remove_all(folder_);
+  }
+
+  static std::string lab(const std::string& script) {
+    return DTRUN_SOURCE_DIR "/tests/lab/slurm/" + script;
+  }
+
+  void start_sshd(std::vector<std::string> hosts) {
+    hosts.insert(hosts.begin(), lab("hosts-sshd"));
+    const CommandResult started = run_command(hosts, options_);
+    ASSERT_EQ(started.exit_code, 0) << started.describe();
+  }
+
+  std::string ssh_folder() const { return folder_ + "/lab/ssh"; }
+
+  // On the head, where ssh is the lab's.
+  std::vector<std::string> line(std::vector<std::string> words) const {
+    std::vector<std::string> command = {lab("hosts-exec"), "0", "env",
+                                        "PATH=" + ssh_folder() + ":/usr/sbin:/usr/bin:/sbin:/bin",
+                                        DTRUN_BIN "/dtrun"};
+    command.insert(command.end(), words.begin(), words.end());
+    return command;
+  }
+  CommandResult run(std::vector<std::string> words) const {
+    return run_command(line(std::move(words)), options_);
+  }
+
+  // Two ranks on each of two hosts, which run until they are ended.
+  std::unique_ptr<Command> start_sleepers() {
+    auto dtrun = std::make_unique<Command>(
+        line({"--hosts=node1:2,node2:2", "sh", "-c", "echo up; exec sleep " + token_}), options_);
+    for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(dtrun->next_line("up"));
+    return dtrun;
+  }
+
+  // The first process whose line begins so and has the folder or the token in its environment.
+  pid_t find(const std::string& beginning, const std::string& part) const {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      std::ifstream file(entry.path() / "cmdline");
+      std::string words{std::istreambuf_iterator<char>(file), {}};
+      std::ranges::replace(words, '\0', ' ');
+      if (words.starts_with(beginning) && words.find(part) != std::string::npos)
+        return std::stoi(entry.path().filename());
+    }
+    return 0;
+  }
+
+  void expect_nothing_left() const {
+    EXPECT_TRUE(all_gone_within(token_, seconds(20))) << describe_processes_with(token_);
+  }
+
+  std::string folder_;
+  CommandOptions options_;
+  const std::string token_ = launcher::unique_token();
+};
+
+TEST_F(SshHostsTest, TwoHostsAreOneJob) {
+  start_sshd({"1", "2"});
+  const CommandResult result = run({"--hosts=node1:2,node2:2", DTRUN_BIN "/transports"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_THAT(result.out, HasSubstr("rank " + std::to_string(rank) +
+                                      " sum right shared memory some tcp some\n"))
+        << result.describe();
+  EXPECT_THAT(result.out, Not(HasSubstr("Welcome")));
+}
+
+TEST_F(SshHostsTest, FourHostsAndThisOneAreStartedInATree) {
+  start_sshd({"1", "2", "3", "4"});
+  std::ofstream(folder_ + "/hosts.txt") << "head slots=1\nnode1 slots=1\nnode[2-4] slots=2\n";
+  const CommandResult result = run({"--hostfile=" + folder_ + "/hosts.txt", "--hosts_fanout=1",
+                                    "--remote_shell=" + ssh_folder() + "/ssh -o BatchMode=yes",
+                                    "sh", "-c", "echo $RANK of $WORLD_SIZE on $(hostname)"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.sorted_lines(),
+              testing::ElementsAre("0 of 8 on head", "1 of 8 on node1", "2 of 8 on node2",
+                                   "3 of 8 on node2", "4 of 8 on node3", "5 of 8 on node3",
+                                   "6 of 8 on node4", "7 of 8 on node4"))
+      << result.describe();
+}
+
+TEST_F(SshHostsTest, HostsThatSshCannotReachAreToldTogether) {
+  start_sshd({"1", "2", "4"});
+  // To node4 with a key that it does not know.
+  run_command({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder_ + "/other_key"});
+  std::ofstream(ssh_folder() + "/ssh")
+      << "#!/bin/sh\nfor word; do case $word in node4) exec /usr/bin/ssh -F " << folder_
+      << "/config4 \"$@\";; esac; done\nexec /usr/bin/ssh -F " << ssh_folder()
+      << "/config \"$@\"\n";
+  std::ifstream config(ssh_folder() + "/config");
+  std::string text{std::istreambuf_iterator<char>(config), {}};
+  text.replace(text.find(ssh_folder() + "/user_key"), (ssh_folder() + "/user_key").size(),
+               folder_ + "/other_key");
+  std::ofstream(folder_ + "/config4") << text;
+  const CommandResult result = run({"--hosts=node1,10.88.0.2,node3,node4,no-such-host,10.88.0.99",
+                                    "--join_timeout=4", "sh", "-c", "echo ran"});
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("5 of 6 hosts are not ready"),
+                    HasSubstr("10.88.0.2: has a host key that is not known here"),
+                    HasSubstr("node3: refuses the connection"),
+                    HasSubstr("node4: accepts no key of yours, and would ask for a password"),
+                    HasSubstr("no-such-host: is not known here"),
+                    HasSubstr("10.88.0.99: has not answered yet")))
+      << result.describe();
+  EXPECT_THAT(result.out, Not(HasSubstr("ran")));
+}
+
+TEST_F(SshHostsTest, WhatAHostLacksIsToldByName) {
+  start_sshd({"1", "2"});
+  const CommandResult binary = run({"--hosts=node1,node2", "--remote_dtrun=/no/dtrun", "true"});
+  EXPECT_EQ(binary.exit_code, 69) << binary.describe();
+  EXPECT_THAT(binary.err, HasSubstr("node1, node2: has no /no/dtrun"));
+  const CommandResult program = run({"--hosts=node1,node2", "/no/program"});
+  EXPECT_EQ(program.exit_code, 127) << program.describe();
+  EXPECT_THAT(program.err, HasSubstr("node1, node2: there is no program '/no/program'"));
+}
+
+TEST_F(SshHostsTest, ASignalToTheStarterEndsTheRanksOnAllHosts) {
+  start_sshd({"1", "2"});
+  const auto dtrun = start_sleepers();
+  dtrun->signal(SIGINT);
+  const CommandResult result = dtrun->finish();
+  EXPECT_EQ(result.exit_code, 130) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("stopped by SIGINT"));
+  expect_nothing_left();
+}
+
+TEST_F(SshHostsTest, AnSshThatIsKilledEndsTheJobOnAllHosts) {
+  start_sshd({"1", "2"});
+  const auto dtrun = start_sleepers();
+  const pid_t ssh = find("/usr/bin/ssh -F " + ssh_folder(), "node2");
+  ASSERT_GT(ssh, 0);
+  ::kill(ssh, SIGKILL);
+  const CommandResult result = dtrun->finish();
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("node2: is lost: ssh ended with SIGKILL")) << result.describe();
+  expect_nothing_left();
+}
+
+TEST_F(SshHostsTest, ARelayThatIsKilledEndsTheJobOnAllHosts) {
+  start_sshd({"1", "2"});
+  const auto dtrun = start_sleepers();
+  const pid_t relay = find(DTRUN_BIN "/dtrun --remote-agent=0", "");
+  ASSERT_GT(relay, 0);
+  ::kill(relay, SIGKILL);
+  const CommandResult result = dtrun->finish();
+  EXPECT_NE(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("node1: is lost")) << result.describe();
+  expect_nothing_left();
+}
+
+TEST_F(SshHostsTest, AStarterThatIsKilledTakesAllHostsWithIt) {
+  start_sshd({"1", "2"});
+  const auto dtrun = start_sleepers();
+  const pid_t starter = find(DTRUN_BIN "/dtrun --hosts=node1:2", token_);
+  ASSERT_GT(starter, 0);
+  ::kill(starter, SIGKILL);
+  dtrun->finish();
+  expect_nothing_left();
+}
+
+}  // namespace
+}  // namespace dtrun
