@@ -507,8 +507,8 @@ class Agent {
   // its word is on the way.
   void on_fenced() {
     const JobFailure failure = failure_here(fmt::format(
-        "the guard of {} has ended its ranks, lest others take their place while they "
-        "live: nothing of this dtrun has come to node 0 for {} (--rdzv_conf keep_alive_interval, "
+        "the guard of {} has ended its ranks, because other nodes may take their place: node 0 has "
+        "heard nothing of this dtrun for {} (--rdzv_conf keep_alive_interval, "
         "keep_alive_max_attempt)",
         this_node(), base::format_duration(membership_->state().silence_window * 9 / 10)));
     print_note(plan_, failure.text);

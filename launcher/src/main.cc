@@ -160,12 +160,13 @@ int print_plan(const LaunchPlan& plan, const base::Environment& environment) {
   return 0;
 }
 
-// What is said of the options; from here on in the form that they demand.
+// Notices about the options, in the format that the options ask for.
 void begin_notices(const Options& options) {
   use_notice_format(options.output.format);
   if (options.verbose) base::log::set_levels("launcher");
   if (!options.users_file.empty())
-    base::log::info(Component::kLauncher, "options of {} are in force, where nothing else is said",
+    base::log::info(Component::kLauncher,
+                    "options of {} are in force, where no other source sets them",
                     options.users_file);
   if (!options.engine_note.empty())
     base::log::info(Component::kLauncher, "{}", options.engine_note);

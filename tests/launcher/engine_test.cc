@@ -540,7 +540,7 @@ TEST(EngineOptions, WhatContradictsTheEngineIsRefused) {
               AllOf(HasSubstr("--nnodes=2, but Slurm step 4097.0 has started dtrun on 3 nodes"),
                     HasSubstr("without some of them"), HasSubstr("--nnodes=2:3")));
   EXPECT_THAT(line_with(slurm(), "--nnodes=4 --rdzv_endpoint=h:1 --rdzv_backend=c10d"),
-              AllOf(HasSubstr("nodes that nobody has started"), HasSubstr("--nnodes=3:4 ")));
+              AllOf(HasSubstr("nodes that were not started"), HasSubstr("--nnodes=3:4 ")));
   EXPECT_THAT(line_with(slurm(), "--nnodes=1"), HasSubstr("--standalone"));
   EXPECT_THAT(line_with(slurm(), "--nnodes=3 --node_rank=0 --master_addr=node9"),
               HasSubstr("--node_rank=0, but this is Slurm step 4097.0: task 2 of 3"));

@@ -190,7 +190,7 @@ TEST_F(EtcdJobTest, AnEtcdThatIsNotThereIsNamedWithinSeconds) {
   const CommandResult unnamed = job_.run({"--rdzv_backend=etcd-v2", "--rdzv_id=nobody", "true"});
   if (unnamed.exit_code == 0) GTEST_SKIP() << "an etcd runs at localhost:2379";
   EXPECT_EQ(unnamed.exit_code, 69) << unnamed.describe();
-  EXPECT_THAT(unnamed.err, AllOf(HasSubstr("elected nobody for 2 s"),
+  EXPECT_THAT(unnamed.err, AllOf(HasSubstr("elected no head for 2 s"),
                                  HasSubstr("say where etcd is: --rdzv_endpoint=HOST:PORT")));
 }
 

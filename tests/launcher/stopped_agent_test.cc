@@ -92,7 +92,8 @@ TEST_F(StoppedAgentTest, ThatGoesOnBeforeItIsGivenUpTellsOfItsRanksAndTheJobIsRe
   for (const auto& node : {host.get(), member.get()}) {
     const CommandResult result = node->finish();
     EXPECT_EQ(result.exit_code, 0) << result.describe();
-    EXPECT_THAT(result.out, HasSubstr("has ended its ranks, lest others take their place"));
+    EXPECT_THAT(result.out,
+                HasSubstr("has ended its ranks, because other nodes may take their place"));
   }
 }
 

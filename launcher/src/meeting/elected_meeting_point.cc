@@ -114,15 +114,15 @@ class ElectedMeetingPoint : public MeetingPoint {
     end_closing();
   }
 
-  // An etcd that is away is not to keep a job that is over.
+  // A finished job does not wait for an etcd that is away.
   void tell_unrecorded(Deadline::Duration waited) {
     const auto done = std::exchange(recorded_, nullptr);
     if (!done) return;
     base::log::warning(
         base::log::Component::kLauncher,
-        "the verdict on job '{}' could not be written to etcd at {} in {}: the nodes "
-        "are told nevertheless; should this agent die before all of them are, the "
-        "others may begin another round",
+        "the verdict on job '{}' could not be written to etcd at {} in {}; the nodes are told "
+        "nevertheless: if this agent dies before all of them are, the others may begin another "
+        "round",
         plan_.run_id, etcd_name(), base::format_duration(waited));
     done();
   }
@@ -169,7 +169,7 @@ class ElectedMeetingPoint : public MeetingPoint {
 
   [[noreturn]] void give_up(Deadline::Duration waited) const {
     throw Error(ErrorCode::kConnection,
-                fmt::format("etcd at {} has elected nobody for {}", etcd_name(),
+                fmt::format("etcd at {} has elected no head for {}", etcd_name(),
                             base::format_duration(waited)),
                 trouble_ ? trouble_->why() : "it does not answer",
                 plan_.options.etcd.named

@@ -108,8 +108,8 @@ std::string option_markdown() {
       "# The options of dtrun\n\n"
       "Made by `dtrun --reference=markdown`, from the table that also makes the parser, `--help`, "
       "the manual page and\nthe completion of bash (`dtrun --completion=bash`). "
-      "How they are read, and from where: docs/command_line.md; how dtrun differs from torchrun: "
-      "docs/torchrun.md.\n\n{}\n\n",
+      "[command_line.md](command_line.md) says how they\nare read and where values come from, "
+      "[torchrun.md](torchrun.md) how dtrun differs from torchrun.\n\n{}\n\n",
       usage_intro());
   for (const UsageExample& example : usage_examples())
     result += fmt::format("    {}\n        # {}\n", example.command, example.meaning);

@@ -58,7 +58,7 @@ constexpr OptionRow kRows[] = {
     {"use-env", 0, nullptr, G::kProgram,
      "no --local-rank, though dtrun is called torch.distributed.launch"},
     {"run-path", 0, nullptr, G::kProgram,
-     "PROGRAM is a Python file, folder or archive: python3 -u PROGRAM; goes before --module and "
+     "PROGRAM is a Python file, folder or archive: python3 -u PROGRAM; it wins over --module and "
      "--no_python"},
     {"virtual-local-rank", 0, nullptr, G::kProgram,
      "every rank has LOCAL_RANK=0 and sees one GPU: its own entry of CUDA_VISIBLE_DEVICES"},
@@ -100,8 +100,9 @@ constexpr OptionRow kRows[] = {
      "R; or other codes for some, such as map:85=85,oom=93,*=1",
      "first"},
     {"containment", 0, "auto|cgroup|namespace|guard", G::kStop,
-     "what makes sure that no process is left, beside the reapers: a cgroup of the job's own; "
-     "auto: where one can be made; namespace: also a pid namespace (docs/launching.md)",
+     "how dtrun makes sure that no process is left: guard: by the guard alone; cgroup: also by a "
+     "cgroup of the job; auto: by one where it can be made; namespace: also by a pid namespace "
+     "(docs/launching.md)",
      "auto"},
     {"log-dir", 0, "FOLDER", G::kOutput,
      "where files of the ranks are kept (a temporary folder): what -r and -t ask for, and their "
@@ -117,7 +118,7 @@ constexpr OptionRow kRows[] = {
     {"local-ranks-filter", 0, "RANKS", G::kOutput,
      "local ranks whose output is shown: 0,2; files are not affected", "all"},
     {"duplicate-stdout-filters", 0, "TEXT,...", G::kOutput,
-     "lines shown that have one of these texts go into filtered_stdout.log, too; ,, is a comma"},
+     "shown lines that contain one of these texts also go into filtered_stdout.log; ,, is a comma"},
     {"duplicate-stderr-filters", 0, "TEXT,...", G::kOutput,
      "the same of standard error, into filtered_stderr.log"},
     {"tag-template", 0, "TEXT", G::kOutput,
@@ -128,27 +129,29 @@ constexpr OptionRow kRows[] = {
      "the same line of several ranks once, with their numbers: [0-7]"},
     {"color", 0, "auto|always|never", G::kOutput,
      "a colour for each rank's tags; auto: on a terminal, unless NO_COLOR or TERM=dumb", "auto"},
-    {"status", 0, "auto|never", G::kOutput, "how the ranks are, in the last line of a terminal",
+    {"status", 0, "auto|never", G::kOutput, "the state of the ranks in the last line of a terminal",
      "auto"},
     {"stdin", 0, "RANK|none", G::kOutput,
      "the rank that reads dtrun's standard input (one node: 0; several: none)"},
     {"on-closed-output", 0, "stop|ignore", G::kOutput,
-     "when nobody reads dtrun's standard output any more (dtrun ... | head): end the job with 141, "
-     "or run on and drop what is written there",
+     "when dtrun's standard output has no reader any more (dtrun ... | head): end the job with "
+     "141, "
+     "or run on and drop that output",
      "stop"},
     {"numa-binding", 0, "node|socket|exclusive|core-complex|none", G::kBinding,
      "bind each rank to CPUs and memory: near its GPU, or dealt out over the NUMA nodes", "none"},
     {"omp-threads", 0, "N|share", G::kBinding,
-     "OMP_NUM_THREADS of the ranks; share: the cores that each has (several ranks: 1)"},
+     "OMP_NUM_THREADS of the ranks; share: as many as the rank has cores (several ranks: 1)"},
     {"report-bindings", 0, nullptr, G::kBinding,
-     "tell each rank's CPUs, memory, GPU and OMP_NUM_THREADS at the start"},
+     "print each rank's CPUs, memory, GPU and OMP_NUM_THREADS at the start"},
     {"scheduler", 0, "auto|none|NAME", G::kEngine,
-     "what has started dtrun on several nodes, and tells how many there are and where they meet: "
-     "slurm, openmpi, mpich ... (docs/engines.md); none: nothing is taken from it",
+     "the engine that has started dtrun on several nodes; it says how many there are and where "
+     "they "
+     "meet: slurm, openmpi, mpich ... (docs/engines.md); none: take nothing from it",
      "auto"},
     {"adopt", 0, nullptr, G::kEngine,
-     "srun, mpirun or their like has started one dtrun per rank: be that rank's"},
-    {"verbose", 'v', nullptr, G::kKnowing, "tell what dtrun does"},
+     "an engine such as srun or mpirun has started one dtrun per rank: start this one rank"},
+    {"verbose", 'v', nullptr, G::kKnowing, "print what dtrun does"},
     {"version", 0, nullptr, G::kKnowing, "print the version, and what is compiled in", nullptr,
      R::kCommandLineOnly},
     {"help", 'h', "[OPTION]", G::kKnowing, "print this, or what there is to know of one option",
@@ -164,21 +167,22 @@ constexpr OptionRow kRows[] = {
      nullptr, R::kNotInFiles},
     {"dry-run", 0, "[json]", G::kKnowing,
      "print the whole plan, and start nothing: ranks, commands, environment, bindings, files, who "
-     "would host; nobody else is asked",
+     "would host; no other machine is asked",
      nullptr, R::kNotInFiles},
-    {"timing", 0, "[text|json]", G::kKnowing, "tell at the end where the time of the start went"},
+    {"timing", 0, "[text|json]", G::kKnowing,
+     "print at the end how long each step of the start took"},
     {"completion", 0, "bash", G::kKnowing,
      "print what bash needs to complete dtrun's lines: source <(dtrun --completion=bash)", nullptr,
      R::kCommandLineOnly},
     {"monitor-interval", 0, "SECONDS", G::kOfPython,
-     "nothing here: dtrun does not poll, and knows of an end when it comes", "0.1"},
+     "no effect: dtrun does not poll, it hears of an end at once", "0.1"},
     {"start-method", 0, "spawn|fork|forkserver", G::kOfPython,
-     "nothing: every rank is a program of its own", "spawn"},
+     "no effect: every rank is a program of its own", "spawn"},
     {"event-log-handler", 0, "null|console|NAME", G::kOfPython,
-     "console: how each rank ended, in a line of JSON on standard error; NAME: nothing, it is a "
-     "handler of Python's",
+     "console: how each rank ended, in a line of JSON on standard error; NAME, a handler of "
+     "Python's: no effect",
      "null"},
-    {"logs-specs", 0, "NAME", G::kOfPython, "nothing: it names a plugin of Python's"},
+    {"logs-specs", 0, "NAME", G::kOfPython, "no effect: it names a plugin of Python's"},
     {"remote-agent", 0, "[PORTS]", G::kHidden,
      "what dtrun --hosts starts on a host; its orders come by standard input", nullptr,
      R::kCommandLineOnly},

@@ -233,8 +233,8 @@ std::vector<std::string> keys_without_effect(const RendezvousConf& conf, Rendezv
     if (name == "etcd_prefix")
       return "a job's keys stand below /torch/elastic/rendezvous, by its --rdzv_id";
     if (use == Use::kNever)
-      return "nobody waits for an answer to a heartbeat of dtrun's; an agent of whom nothing is "
-             "heard for keep_alive_interval times keep_alive_max_attempt is lost";
+      return "dtrun's heartbeats need no answer; an agent is lost after a silence of "
+             "keep_alive_interval times keep_alive_max_attempt";
     return "";
   };
   std::vector<std::string> result;

@@ -8,7 +8,7 @@ constexpr UsageExample kExamples[] = {
     {"dtrun --nproc_per_node=gpu train.py", "a Python script, one rank for each GPU"},
     {"srun --ntasks-per-node=1 dtrun ./app", "nodes, GPUs and the meeting point from Slurm"},
     {"dtrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=node1:29400 ./app",
-     "the same line on both nodes, one of which is node1"},
+     "the same command on both nodes; one of them is node1"},
     {"dtrun --nnodes=1:4 --max_restarts=3 --rdzv_backend=c10d --rdzv_endpoint=node1 ./app",
      "elastic: nodes come and go; failures are survived"},
 };
@@ -21,8 +21,8 @@ constexpr UsageExample kExitCodes[] = {
     {"70", "internal error"},
     {"71", "the operating system refused (fork, file descriptors)"},
     {"75",
-     "try again later: other nodes have not come in time; or the job was stopped, and its "
-     "ranks ended with 75"},
+     "try again later: other nodes have not come in time, or the job was stopped and its ranks "
+     "exited with 75"},
     {"78", "a configuration file is wrong"},
     {"125", "dtrun itself failed"},
     {"126, 127", "the program cannot be executed; there is no such program"},
@@ -31,16 +31,16 @@ constexpr UsageExample kExitCodes[] = {
 };
 
 constexpr std::string_view kNotes[] = {
-    "PROGRAM [ARGUMENTS...] comes after the options. Nothing after its name is looked at; "
-    "${local_rank} in the arguments becomes each rank's number on its node. *.py programs are run "
-    "by $PYTHON_EXEC, or python3, with -u.",
-    "In names '-' and '_' are the same, and a beginning is enough where it is unique among "
-    "torchrun's options, or among all.",
-    "Every option but --help, --version and --completion can be set by the environment, as "
-    "PET_NAME (torchrun's) or DTRUN_NAME: 1 or 0 for one without a value. The command line goes "
-    "before PET_NAME, that before DTRUN_NAME, that before the file of --config, that before "
-    "$XDG_CONFIG_HOME/dtrun/config (~/.config/dtrun/config), and that before what Slurm or mpirun "
-    "tell. --print-config shows what came from where.",
+    "Options come before PROGRAM; everything after its name is the program's. ${local_rank} in the "
+    "arguments becomes each rank's number on its node. $PYTHON_EXEC, or python3, with -u runs *.py "
+    "programs.",
+    "'-' and '_' are the same in names. A unique prefix is enough; prefixes among torchrun's "
+    "options go first.",
+    "Every option except --help, --version and --completion can be set by the environment, as "
+    "PET_NAME (torchrun's) or DTRUN_NAME: 1 or 0 for an option without a value. The first source "
+    "that has a value wins: the command line, PET_NAME, DTRUN_NAME, the file of --config, "
+    "$XDG_CONFIG_HOME/dtrun/config (~/.config/dtrun/config), Slurm or mpirun. --print-config shows "
+    "where each value came from.",
 };
 
 }  // namespace

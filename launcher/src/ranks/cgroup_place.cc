@@ -97,7 +97,7 @@ CgroupPlace find_cgroup_place(std::string_view cgroups, std::string_view mounts,
     const Mount mount = read_mount(line);
     if (!is_of(mount, controller)) continue;
     place.why_not =
-        fmt::format("what is mounted of {} does not show this process's own cgroup {}", what, path);
+        fmt::format("the mount of {} does not show this process's own cgroup {}", what, path);
     const std::string root = mount.root == "/" ? "" : mount.root;
     const bool below = path == root || path.compare(0, root.size() + 1, root + "/") == 0;
     if (climbs(path) || climbs(mount.root) || !below) continue;

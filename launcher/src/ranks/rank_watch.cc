@@ -69,7 +69,7 @@ std::string missing_rank_cause_by_victim(const RankView& victim, const RankView&
 }
 
 std::string late_rank_cause(const RankView& victim, const RankView& late) {
-  const std::string where = late.state == RankState::kSpawned ? "had not come to init"
+  const std::string where = late.state == RankState::kSpawned ? "had not reached init"
                             : late.state == RankState::kInCollective && !late.operation.empty()
                                 ? "was in " + late.operation
                                 : "was running";

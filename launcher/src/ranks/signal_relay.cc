@@ -57,7 +57,7 @@ void SignalRelay::pass(int signal, Send send) {
   send_waiting();
   read_own();
   if (sightings_.take(signal, Clock::now())) {
-    base::log::info(base::log::Component::kLauncher, "{} has come to the ranks already",
+    base::log::info(base::log::Component::kLauncher, "the ranks have got {} already",
                     base::signal_name(signal));
     return;
   }
@@ -83,7 +83,7 @@ void SignalRelay::read_own() {
   while (::read(own_.get(), &info, sizeof info) == sizeof info)
     if (means_all(info)) sightings_.add(static_cast<int>(info.ssi_signo), Clock::now());
   if (!waiting_ || !sightings_.take(waiting_->signal, Clock::now())) return;
-  base::log::info(base::log::Component::kLauncher, "{} has come to the ranks already",
+  base::log::info(base::log::Component::kLauncher, "the ranks have got {} already",
                   base::signal_name(waiting_->signal));
   forget();
 }

@@ -502,8 +502,9 @@ void WorkerGroup::fence() {
     link_.send(MessageKind::kFenced, GuardNote{order_.round});
   else if (last_signal_ != SIGKILL)
     link_.send(MessageKind::kNote, GuardNote{order_.round},
-               "the ranks that were being stopped are killed before their grace is over, lest "
-               "others take their place: nothing of this dtrun has come to node 0 for too long");
+               "the ranks that were being stopped are killed before their grace is over, because "
+               "other nodes may take their place: node 0 has heard nothing of this dtrun for too "
+               "long");
   kill_now();
 }
 

@@ -101,7 +101,7 @@ void check_node_count(const Engine& engine, const Line& line) {
               fmt::format("{}={}, but {} has started {}", line.origin("nnodes"), nodes->most,
                           engine.name, started),
               tasks > nodes->most ? "the job would begin without some of them"
-                                  : "it would wait for nodes that nobody has started",
+                                  : "it would wait for nodes that were not started",
               fmt::format("--nnodes={}, or none; --nnodes={}:{} for a job that can do with {}; {}",
                           tasks, less, more, less, kByHand));
 }
@@ -257,7 +257,7 @@ EngineFindings add_engine_options(const Environment& environment, CommandLine& g
   if (line.has("adopt")) {
     if (alone)
       throw Error(ErrorCode::kUsage, "--adopt and --standalone exclude each other",
-                  "what is adopted is a rank of the engine's job", "leave one of them out");
+                  "--adopt starts a rank of the engine's job", "leave one of them out");
     findings.adopted = adopt(engine, line);
   } else {
     if (engine.gpus_on_node.value_or(0) > 0)

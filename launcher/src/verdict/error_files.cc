@@ -76,8 +76,8 @@ void ErrorFiles::take(const std::vector<Finding>& findings, const LogFolder& fol
 }
 
 void ErrorFiles::give_up(const std::string& why) {
-  base::log::warning(Component::kLauncher,
-                     "what the failed ranks have written into error.json is not told: {}", why);
+  base::log::warning(Component::kLauncher, "error.json of the failed ranks is not reported: {}",
+                     why);
   end();
 }
 
