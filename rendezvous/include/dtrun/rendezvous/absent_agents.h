@@ -1,4 +1,4 @@
-// AbsentAgents: those of a round's agents that cannot be heard. Part of a HeadState; not
+// AbsentAgents: the agents of a round that cannot be heard. Part of a HeadState; not
 // thread-safe.
 #pragma once
 
@@ -10,15 +10,15 @@
 
 namespace dtrun::rendezvous::rounds {
 
-/// Agents that were lost and may live, or have live workers, and until when.
+/// Agents that were lost but may live or have live workers, each with the end of that time.
 class AbsentAgents {
  public:
   void add(std::uint64_t agent, Moment until);
   void remove(std::uint64_t agent);
   void clear();
-  /// When none of them can have live workers any more; Moment::min(): there is none.
+  /// From when on none of them can have live workers; Moment::min(): there is no such agent.
   Moment latest() const { return ends_.empty() ? Moment::min() : *ends_.rbegin(); }
-  /// Moment::min(): it is none of them.
+  /// The same for one agent; Moment::min(): it is not among them.
   Moment of(std::uint64_t agent) const;
 
  private:

@@ -1,8 +1,7 @@
 // EtcdElection: which of a run's agents is its head, agreed on through etcd: one leads, under a
 // lease that it keeps alive, and publishes its address; the others learn of it and of every change.
-// Who leads is told so together with an epoch, a number that rises from leader to leader: whatever
-// carries an epoch below the newest is of a leader that was replaced. docs/protocols.md has the
-// keys.
+// The leader gets an epoch, a number that rises from leader to leader: a message with an epoch
+// below the newest is of a leader that was replaced. docs/protocols.md has the keys.
 //
 // Owned by the agent; belongs to its loop's thread, on which all callbacks run. The calls to etcd,
 // which block, are made on one thread of the election's own. Destruction takes half a second at
@@ -25,7 +24,8 @@
 //        .on_closed = [&](const std::string& verdict) { finish(verdict); },
 //        .on_trouble = [&](const base::Error& error) { log or give up; }});
 //   // The head, before it opens round n:  election.record_round(n, [&] { tell the members });
-//   // and when the job is over:           election.close(write_verdict(verdict), [&] { tell them });
+//   // and when the job is over:           election.close(write_verdict(verdict), [&] { tell them
+//   });
 #pragma once
 
 #include <chrono>
@@ -44,10 +44,10 @@ namespace dtrun::rendezvous {
 struct EtcdElectionSettings {
   EtcdOptions etcd;
   std::string run_id;
-  std::string node;        ///< this agent's name, told from all others of the run
-  base::HostPort address;  ///< where this agent would be the head
+  std::string node;        ///< this agent's name, which no other agent of the run has
+  base::HostPort address;  ///< where this agent listens if it is the head
   std::string prefix = "/torch/elastic/rendezvous";
-  /// After so long a silence of the leader another leads; etcd's shortest is about 2 s.
+  /// When the leader is silent for so long, another leads; etcd's shortest is about 2 s.
   std::chrono::seconds ttl{10};
   /// How long etcd remembers that the run is closed.
   std::chrono::seconds closed_ttl{2 * 60 * 60};
@@ -58,29 +58,28 @@ struct ElectedHead {
   base::HostPort address;
   std::string node;
   std::int64_t epoch = 0;
-  /// Where who is self: the last round that a leader of this run has recorded; 0: none.
+  /// For self: the last round that a leader of this run has recorded; 0: none.
   std::int64_t last_round = 0;
 };
 
 struct SteppedDown {
-  /// lapsed: etcd could not be reached in time; as far as is known nobody else leads, and when etcd
-  /// answers again before anybody does, on_leader() comes with the same epoch. replaced: another
-  /// may lead.
+  /// lapsed: etcd could not be reached in time. No other leader is known; when etcd answers again
+  /// before there is one, on_leader() comes with the same epoch. replaced: another may lead.
   enum class Cause { lapsed, replaced } cause = Cause::lapsed;
   std::int64_t epoch = 0;
   std::string why;
 };
 
 struct EtcdElectionCallbacks {
-  /// Somebody leads from now on: this agent, or another.
+  /// There is a leader from now on: this agent, or another.
   std::function<void(const ElectedHead&)> on_leader;
-  /// This agent leads no more. Called before the lease's time is over, unless the whole process was
-  /// stopped: then at once when it goes on.
+  /// This agent leads no more. Called before the lease ends; or at once when the process goes on,
+  /// if the whole process was stopped.
   std::function<void(const SteppedDown&)> on_stepped_down;
   /// The run is over, for good. The last call.
   std::function<void(const std::string& verdict)> on_closed;
-  /// kConnection: etcd cannot be reached; once an outage, and all goes on when it can. Any other
-  /// code: what is there is no etcd, or refuses us. The last call then.
+  /// kConnection: etcd cannot be reached; called once per outage, after which all goes on. Any
+  /// other code: the other side is no etcd, or refuses this agent; then this is the last call.
   std::function<void(const base::Error&)> on_trouble;
 };
 
@@ -93,8 +92,8 @@ class EtcdElection {
   EtcdElection(const EtcdElection&) = delete;
   EtcdElection& operator=(const EtcdElection&) = delete;
 
-  // For the leader. Done when `done` is called. Where another leads by then nothing happens, and
-  // on_stepped_down() comes.
+  // For the leader. Complete when `done` is called. If another leads by then, on_stepped_down() is
+  // called instead.
 
   /// The number of the round that is about to open, for the leader after this one.
   void record_round(std::int64_t round, base::EventLoop::Callback done);
@@ -102,7 +101,7 @@ class EtcdElection {
   void close(const std::string& verdict, base::EventLoop::Callback done);
 
   /// The epoch that this agent leads in at this moment, by the monotonic clock; nullopt: it does
-  /// not lead, or cannot know. To be asked before what only the leader may do.
+  /// not lead, or cannot know. Ask it before an action that only the leader may take.
   std::optional<std::int64_t> held_epoch() const;
 
  private:

@@ -20,11 +20,11 @@ namespace dtrun::rendezvous {
 struct EtcdStoreOptions {
   EtcdOptions etcd;
   std::string prefix = "/torch/elastic/store";
-  /// How long what this process has written stays when the process has ended; 0: until somebody
-  /// removes it. etcd's shortest is about 2 s.
+  /// How long this process's keys stay after its end; 0: until somebody removes them. etcd's
+  /// shortest is about 2 s.
   std::chrono::seconds ttl{0};
-  /// How long what the store notes for itself (PREFIX/w/) stays where the process was killed; for a
-  /// store without a ttl.
+  /// How long the store's own marks (PREFIX/w/) stay after the process was killed; for a store
+  /// without a ttl.
   std::chrono::seconds marks_ttl{60};
   base::Deadline::Duration connect_timeout = std::chrono::seconds(300);
 };

@@ -2,10 +2,10 @@
 // its records are those of PyTorch's FileStore, and both may use one file at once. Thread-safe; not
 // to be used on both sides of a fork.
 //
-// Every operation locks the file, so a process that is stopped inside one holds up the others; one
-// that dies does not: what it had not written to the end is dropped. Waiting costs nothing
-// (inotify) but on network file systems, which do not tell of other machines' changes: there the
-// file is looked at every 50 ms.
+// Every operation locks the file, so a process that is stopped inside one holds up the others. One
+// that dies does not: its incomplete record is dropped. Waiting costs nothing (inotify), except on
+// network file systems, which do not report changes of other machines: there the file is read every
+// 50 ms.
 #pragma once
 
 #include <memory>
@@ -18,13 +18,13 @@ namespace dtrun::rendezvous {
 
 struct FileStoreOptions {
   std::string path;
-  /// After so many have closed the store, and nobody has it open, the file is removed; 0: never.
+  /// The file is removed when so many have closed the store and nobody has it open; 0: never.
   int workers = 0;
-  /// What a file holds that nobody has open: of an earlier job that did not end well. keep: its
-  /// keys are in the store, as in PyTorch's. discard: they are not. Processes of PyTorch's do not
-  /// count as having it open. Network file systems cannot tell: there it is always kept.
+  /// The keys of a file that nobody has open, which an earlier job left behind. keep: they are in
+  /// the store, as in PyTorch's. discard: they are not. Processes of PyTorch do not count as having
+  /// it open. On network file systems, which cannot tell, the keys are always kept.
   enum class Leftover { keep, discard } leftover = Leftover::keep;
-  /// For opening it, where another process holds its lock.
+  /// How long opening may wait while another process holds the lock.
   base::Deadline::Duration open_timeout = std::chrono::seconds(300);
 };
 

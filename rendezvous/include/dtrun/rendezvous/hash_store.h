@@ -11,8 +11,8 @@ namespace dtrun::rendezvous {
 
 class HashStore : public Store {
  public:
-  /// Whoever waits for something that is not there, now or later, gets `why`: nobody will come to
-  /// set it. The first call counts.
+  /// Every wait for a missing key, now or later, throws `why`: nobody will set it any more. The
+  /// first call counts.
   virtual void end_waits(const base::Error& why) = 0;
 };
 

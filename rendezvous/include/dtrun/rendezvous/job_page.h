@@ -5,9 +5,9 @@
 // fields are only added at the end of a struct's reserve. Written by the guard (cause, abort, state
 // of dead ranks) and by each rank (its own slot only). Thread-safe: all shared words are atomics; a
 // slot has one writer at a time (its rank, under the rank's lock).
-// A rank can write anything anywhere in it, by a stray pointer too. Nobody else may fall for that:
-// the memory's size is sealed, sizes and offsets are read once and kept, and what says more than a
-// number is copied before it is looked at.
+// A rank can write anything anywhere in it, also by a stray pointer, and all others must survive
+// that: the memory's size is sealed, sizes and offsets are read once and kept, and texts are copied
+// before they are used.
 #pragma once
 
 #include <atomic>
@@ -56,8 +56,8 @@ struct alignas(128) RankSlot {
   Operation ring[kOperationRing];
 };
 
-/// "all_reduce #41 of group 'world'", of the newest one; empty: none was begun. Whatever the rank
-/// has written there, it is short and without control characters.
+/// The newest operation: "all_reduce #41 of group 'world'"; empty: none was begun. Short and
+/// without control characters, whatever the rank has written there.
 std::string describe_newest_operation(const RankSlot& slot);
 
 /// The first cause of failure. Valid once JobPageHeader::cause_state is 2.
@@ -91,9 +91,9 @@ class JobPage {
 
   /// Guard side. @throws Error kSystem
   static JobPage create(int local_ranks);
-  /// Worker side: duplicates the fd, which may be anything by now: a program between the launcher
-  /// and this one may have closed it, and the number may be another file's.
-  /// @param id of the page that it must be, as id() tells it; empty: any
+  /// Worker side: duplicates the fd. It may be another file by now: a program between the launcher
+  /// and this one may have closed it, and the number may have been reused.
+  /// @param id of the expected page, as id() returns it; empty: any
   /// @throws Error kProtocol when it is no job page of this version, or another one
   static JobPage open(int fd, std::string_view id = {});
 

@@ -1,4 +1,4 @@
-// By which address the workers reach the store of a round. Pure.
+// The address by which the workers reach the store of a round. Pure.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace dtrun::rendezvous {
 bool is_loopback(const std::string& numeric_address);
 
 /// MASTER_ADDR where the store is on the machine that hosts the rendezvous: the name that the user
-/// gave; but the address at which the others came in where that name means the loopback here
-/// (Debian's 127.0.1.1), so that the ranks of this node do not give themselves out under it.
+/// gave. Where that name means the loopback here (Debian's 127.0.1.1) it is the address at which
+/// the others came in, because this node's ranks would otherwise publish the loopback as theirs.
 /// @param listening_at numeric
 /// @param reached_at the local addresses of the other agents' connections, numeric
 std::string master_address(const std::string& endpoint_host, const std::string& listening_at,

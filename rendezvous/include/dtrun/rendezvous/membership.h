@@ -1,6 +1,6 @@
-// Membership: an agent's side of its connection to the head: connects (again and again, with
-// jittered backoff), proves itself, feeds what the head says to the agent's state machine
-// (round_member.h) and has the agent do what that decides. Belongs to its loop's thread, which it
+// Membership: an agent's side of its connection to the head. It connects (again and again, with
+// jittered backoff), proves itself, feeds the head's messages to the agent's state machine
+// (round_member.h) and passes its actions to the agent. Belongs to its loop's thread, which it
 // never blocks.
 #pragma once
 
@@ -31,7 +31,7 @@ struct MembershipCallbacks {
   std::function<void(const rounds::StopWorkers&)> on_stop_workers;
   std::function<void(const rounds::Finish&)> on_finish;
   std::function<void(const rounds::MemberNote&)> on_note;
-  /// As lease(), whenever it has changed; may be empty.
+  /// The new lease(), whenever it has changed; may be empty.
   std::function<void(rounds::Moment)> on_lease = {};
 };
 
@@ -43,18 +43,18 @@ class Membership {
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
-  /// Once.
+  /// Called once.
   void begin(HeadPlace place);
   /// What has happened here: StoreOpened, StoreFailed, WorkersFailed, WorkersGone, OperatorStop.
   void tell(const rounds::MemberEvent& event);
-  /// The head is elsewhere from now on: at settings.head_name, for messages.
+  /// The head is elsewhere from now on. @param head_name for messages, as settings.head_name
   void move(HeadPlace place, const std::string& head_name);
 
   const rounds::MemberState& state() const;
-  /// Until when no other agent can begin a round without this one, whatever happens to this process
-  /// from now on: until then its workers may live. Counted from its last word that has certainly
-  /// come to the head's machine, and a tenth of the silence window shorter than that, for the
-  /// workers' deaths. Moment::max(): no other will.
+  /// Until when this agent's workers may live: before it no other agent can begin a round without
+  /// this one, whatever happens to this process from now on. It is the silence window after the
+  /// last message that has certainly reached the head's machine, less a tenth for the workers'
+  /// deaths. Moment::max(): no other will begin one.
   rounds::Moment lease();
   /// The address of this machine from which the head was reached, numeric; empty: it is in this
   /// process, or there is no connection.

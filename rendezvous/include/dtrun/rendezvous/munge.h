@@ -1,7 +1,7 @@
-// Munge: the realm of the machines whose munged have one key, as those of a Slurm cluster do.
-// libmunge is opened with the first of these, never linked. A call asks the munged of this machine
-// and waits for its answer: 0.05 ms, 1 ms on a busy machine, and seconds where that hangs: not for
-// a loop. Thread-safe.
+// Munge: the realm of the machines whose munged have one key, as those of a Slurm cluster do. The
+// first Munge opens libmunge; it is never linked. A call asks the munged of this machine and waits
+// for its answer: 0.05 ms, 1 ms on a busy machine, seconds where munged hangs. So it must not be
+// called on an event loop. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -17,8 +17,8 @@ namespace dtrun::rendezvous {
 struct MungeOptions {
   std::string socket{};  ///< munged's; empty: where libmunge looks for it
   std::string library = "libmunge.so.2";
-  /// After a seal() in vain none is tried for so long: it takes 2 s where munged was killed, and 10
-  /// s where it is stopped, which a head with a crowd at its door cannot afford for each of them.
+  /// After a seal() that failed none is tried for so long. A failure takes 2 s where munged was
+  /// killed and 10 s where it is stopped: too long to repeat for each of many newcomers.
   base::Deadline::Duration rest = std::chrono::seconds(10);
 };
 

@@ -1,7 +1,7 @@
-// ProgramNote: the ELF note by which the file of a program tells, before it runs, what it can do as
-// a rank. Written by the runtime that is linked into it, read by the launcher. A note: linkers keep
-// it when they drop what nobody refers to (--gc-sections), strip leaves it, and the program headers
-// say where it is.
+// ProgramNote: an ELF note in a program's file that says what the program can do as a rank. The
+// runtime that is linked into the program writes it; the launcher reads it before the program runs.
+// A note, because linkers keep it when they drop unused sections (--gc-sections), strip leaves it,
+// and the program headers say where it is.
 #pragma once
 
 #include <cstdint>

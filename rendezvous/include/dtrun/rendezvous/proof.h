@@ -1,4 +1,4 @@
-// Proof: by what the agents of a job know each other. A value.
+// Proof: how the agents of a job prove to each other that they belong to it. A value.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace dtrun::rendezvous {
 
-/// Nothing: anybody is taken for what he says he is. A token: whoever has it. A realm: this
-/// process's user in it.
+/// monostate: no proof is asked for. A token: whoever has it belongs. A realm: this process's user
+/// in it belongs.
 using Proof = std::variant<std::monostate, Token, std::shared_ptr<Realm>>;
 
 }  // namespace dtrun::rendezvous

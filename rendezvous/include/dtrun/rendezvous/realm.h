@@ -1,6 +1,6 @@
-// Realm: a service by which processes of one user know each other, on all machines that it serves:
-// what one seals, only the same user's processes there can open. Munge is one; tests have their
-// own.
+// Realm: a service by which processes of one user recognise each other on all machines that it
+// serves: only the same user's processes there can open what one of them seals. Munge is one; tests
+// have their own.
 #pragma once
 
 #include <sys/types.h>

@@ -1,6 +1,6 @@
-// RoundHead: who takes part in which round. Pure: step() is given what happened and when, and
-// returns what is to be done; it reads no clock, socket or thread, so that production, the
-// simulator and the exhaustive search run the same code.
+// RoundHead: who takes part in which round. Pure: step() gets an event and its time, and returns
+// actions. It reads no clock, socket or thread, so production, the simulator and the exhaustive
+// search run the same code.
 //
 //   gathering --enough are here--> preparing --store is open--> running --all done--> closed
 //       ^                              |                           |
@@ -13,20 +13,21 @@
 //   nobody of the last round is missing. While a round runs, newcomers wait for one another for
 //   last_call_timeout (or until max_nodes) before it is stopped for them.
 // - A new round opens only when every participant of the old one has said that it has no live
-//   workers, or cannot have any: an agent whose connection ended is dead and its workers with it
-//   (death_grace); one that fell silent, or whose connection was reset, ends its workers by itself
-//   within silence_window, and has done so when it comes back: then it is not waited for.
-// - Survivors keep their group ranks as far as they exist; --node_rank goes before; in the first
-//   round the hosting agent is 0; the others fill the gaps in natural order of their hosts.
+//   workers, or cannot have any. An agent whose connection ended is dead, and its workers with it
+//   (death_grace). An agent that fell silent, or whose connection was reset, ends its workers by
+//   itself within silence_window; the head waits for that time, or until the agent comes back.
+// - Survivors keep their group ranks as far as they exist. --node_rank goes before that. In the
+//   first round the hosting agent is 0. The others fill the gaps in natural order of their hosts.
 // - A worker's failure costs a restart, unless it is final (restart_policy.h). The loss of a node
 //   costs one where the number of nodes is fixed, and none where it is elastic; coming and leaving
 //   cost nothing.
 // - After a Done in a running round no new round opens: a failure is final then. Closed is final.
-//   A head that takes over hears from those who are done that they are: all of the round's nodes
-//   are the job's success, one that is not, or does not come, its end.
-// - Who is done waits for the verdict, and looks for the head where it has lost it; a head that is
-//   closed stays until those have come, or can come no more.
-// - Nobody is evicted for a time in which the head itself did not run.
+// - Agents that are done say so to a head that takes over. If all of the round's nodes are done,
+// the
+//   job has succeeded. If one is not done, or does not come, the job has failed.
+// - An agent that is done waits for the verdict, and looks for the head where it has lost it. A
+//   closed head stays until those agents have come, or can come no more.
+// - No agent is evicted for a time in which the head itself did not run.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +67,7 @@ struct Send {
 struct HangUp {
   MemberId id = 0;
 };
-/// Say it to the operator.
+/// A text for the operator.
 struct Note {
   enum class Weight { kDetail, kPlain, kWarning };
   Weight weight = Weight::kPlain;
@@ -76,7 +77,7 @@ struct Note {
 struct Collect {
   WorkerEnd end;
 };
-/// Nobody is left who needs the head.
+/// No agent needs the head any more.
 struct End {};
 using HeadAction = std::variant<Send, HangUp, Note, Collect, End>;
 
@@ -103,12 +104,12 @@ enum class HeadLoss {
 };
 enum class Contradiction { kEndsTheJob, kIsSentAway };
 
-/// Why a round is being drained. The later ones outdo the earlier: a worker that fails because
-/// another node is lost is a victim of that. But what happens to a node after its own worker has
-/// failed, and a leave after any failure, follows from that and does not replace it.
+/// Why a round is being drained. A later one in this list replaces an earlier one: a worker that
+/// fails because another node is lost is a victim of that loss. But an event on a node after its
+/// own worker has failed, and a leave after any failure, are consequences and replace nothing.
 enum class DrainCause { kNewcomers, kWorkerFailure, kLeave, kLoss };
 
-/// What the agents have told of the last round of the head before this one.
+/// What the agents have said about the last round of the head before this one.
 struct FormerRound {
   int round = kNoRound;
   int nodes = 0;
@@ -122,26 +123,26 @@ struct HeadState {
   HeadLoss head_loss = HeadLoss::kEndsTheJob;
   /// The member that is this very agent; none: it has not joined.
   std::optional<MemberId> own;
-  /// What contradicts the line by which all nodes were started ends the job.
+  /// What an agent does that contradicts the common command line: by default it ends the job.
   Contradiction contradiction = Contradiction::kEndsTheJob;
   std::string how_to_join;  ///< for the message that too few have come: "  why: ...\n  try: ..."
 
   HeadPhase phase = HeadPhase::kGathering;
   int round = kNoRound;         ///< the present one, or the last
   int last_started = kNoRound;  ///< the last that came to run
-  int latest_seen = kNoRound;   ///< that a member knows of; the head before this one had it
+  int latest_seen = kNoRound;   ///< the latest that a member knows, of the head before this one
   int restarts = 0;             ///< spent
-  bool took_over = false;       ///< from a head that had begun a round; none has begun here
+  bool took_over = false;       ///< from a head that had begun a round; this one has begun none
   std::map<MemberId, HeadMember> members;
   std::map<std::uint64_t, MemberId> by_agent;
-  /// The last one of each agent that is here, or took part in this round or the last.
+  /// The latest connection of each agent that is here, or took part in this round or the last.
   std::map<std::uint64_t, int> connections;
   std::map<int, MemberId> by_node_rank;  ///< of those that were given one
   int present = 0;                       ///< members that are not leaving
   int participants = 0;                  ///< of the present round, that are still here
   int busy = 0;                          ///< participants that may have live workers
   int done = 0;                          ///< participants that are done
-  bool somebody_done = false;            ///< one was, in this round while it ran; it may be gone
+  bool somebody_done = false;            ///< one was done in this round; it may be gone
 
   Moment running_since{};                   ///< of the round that was started last
   std::optional<JobFailure> quick_failure;  ///< for which that round ended within alike_window
@@ -150,11 +151,11 @@ struct HeadState {
   std::optional<Moment> last_call;        ///< gathering, and enough are here
   std::optional<Moment> newcomers_since;  ///< they wait, and there is room for them
   Moment fence{};                         ///< before it nobody takes the place of the lost
-  /// The same, but for their sake, who lift it when they come back.
+  /// As fence, but for single agents: it ends when they come back.
   AbsentAgents absent;
   FormerRound former;
   std::optional<Moment> done_deadline;  ///< gathering, and some were done under the last head
-  /// RestartScope::kAgent: spent for the workers of those who were lost.
+  /// RestartScope::kAgent: restarts spent for the workers of lost agents.
   std::map<std::uint64_t, int> spent_by_agent;
   std::set<std::uint64_t> lost_agents;  ///< of the last round, that may come back
   bool somebody_left = false;           ///< of the last round, and will not come back
@@ -167,13 +168,13 @@ struct HeadState {
   Close verdict;                        ///< of kClosed
   Moment close_deadline{};              ///< of kClosed
   std::optional<Moment> farewell;       ///< until then others may still come to be told
-  /// Agents that know that the job is over, max_nodes of them at the most; 0 is nobody's.
+  /// Agents that know that the job is over, max_nodes at the most; 0 is no agent's number.
   std::set<std::uint64_t> told;
-  /// Those that were done in the last round and were lost without being dead: until when they may
-  /// come back to hear how the job has ended.
+  /// Agents that were done in the last round and were lost without being dead, each with the time
+  /// until which it may come back to hear the verdict.
   AbsentAgents owed;
   bool ended = false;
-  bool resigned = false;  ///< another leads: who comes now has to look for it
+  bool resigned = false;  ///< another leads: agents that come now must look for it
 
   Moment last_step{};
   Moment next_sweep{};  ///< when the silent are looked for
@@ -181,25 +182,25 @@ struct HeadState {
 
 HeadState make_head(const RoundSettings& settings, std::string run_id, Moment now);
 
-/// It follows another head, which is gone, and can be followed by others. What that one started
-/// may live until its agents have missed it: for so long no round opens. How many restarts are
-/// spent the agents know; where the number of nodes is fixed the head's loss costs one, too.
-/// @param last_round that the one before had opened, as far as is known; kNoRound: none
+/// This head follows another one, which is gone, and can be followed by others. Workers of the old
+/// round may live until their agents have missed the old head, so no round opens for that time. The
+/// agents know how many restarts are spent; with a fixed number of nodes the head's loss costs one.
+/// @param last_round that the old head is known to have opened; kNoRound: none
 void take_over(HeadState& state, int last_round, Moment now);
 
 std::vector<HeadAction> step(HeadState& state, const HeadEvent& event, Moment now);
 
-/// This agent is no longer the head: the others are left to find the next one. Its state is of no
-/// more use.
+/// This agent is no longer the head: the others have to find the next one. Its state must not be
+/// used any more.
 std::vector<HeadAction> step_down(HeadState& state);
 
 /// When a Tick is due at the latest; Moment::max(): never.
 Moment head_deadline(const HeadState& state);
 
-/// For the operator: who is missing, where too few are here; else "".
+/// For the operator: the missing nodes, when too few are here; else "".
 std::string waiting_text(const HeadState& state, Moment now);
 
-/// Before it nobody takes the place of those who were lost.
+/// The moment before which no node takes the place of a lost one.
 Moment fence_of(const HeadState& state);
 
 }  // namespace dtrun::rendezvous::rounds

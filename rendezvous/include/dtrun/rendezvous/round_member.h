@@ -1,5 +1,6 @@
-// RoundMember: one agent's part in the rounds: joins, starts and stops its workers when the head
-// says so, tells how they end, and knows what to do when the head is gone. Pure, as round_head.h.
+// RoundMember: one agent's part in the rounds. It joins, starts and stops its workers when the head
+// says so, reports how they end, and decides what to do when the head is gone. Pure, as
+// round_head.h.
 //
 //   joining --Accepted--> waiting --Start--> running --workers ended well--> done --Close--> ended
 //      ^                    ^  |                |  |                                            ^
@@ -30,7 +31,7 @@ enum class AfterLoss {
 struct MemberSettings {
   Hello hello;
   Moment join_timeout = std::chrono::seconds(600);
-  /// How long it makes sense that nobody listens at the head's place: the head may start later.
+  /// How long nobody may listen at the head's place: the head may start later.
   Moment reach_timeout = Moment::max();
   Moment read_timeout = std::chrono::seconds(60);  ///< for the answer to Hello
   /// After a loss: how long nobody may answer at the endpoint before the head counts as gone.
@@ -74,7 +75,7 @@ struct WorkersGone {
   How how = How::kOtherwise;
   std::vector<WorkerEnd> ends = {};  ///< of those that did not end well
 };
-/// Processes of that round are left, and SIGKILL does not end them: this node can be in no other.
+/// Processes of that round survive SIGKILL: this node can be in no other round.
 struct WorkersStuck {
   std::int32_t round = kNoRound;
   JobFailure failure;
@@ -88,8 +89,8 @@ struct OperatorStop {
 struct HeadMoved {
   std::string head_name;
 };
-/// What the head has judged, as it has left it for those whom it cannot tell any more (etcd). Who
-/// has the head hears it from there, and who loses it, or had before, takes this.
+/// The head's verdict, as it has left it in etcd for agents that it cannot reach any more. An agent
+/// that has the head hears the verdict from it; one that loses it, or lost it before, takes this.
 struct VerdictLeft {
   Close verdict;
 };
@@ -106,7 +107,7 @@ struct Say {
 };
 /// Closes the connection once all is sent; no Disconnected follows.
 struct Disconnect {};
-/// A fresh store; whatever store an earlier round had here is closed. Answered by StoreOpened or
+/// Open a fresh store; an earlier round's store here is closed. Answered by StoreOpened or
 /// StoreFailed.
 struct OpenStore {
   std::int32_t round = kNoRound;
@@ -180,10 +181,10 @@ struct MemberState {
 /// The first actions: connects.
 std::vector<MemberAction> begin(MemberState& state, Moment now);
 std::vector<MemberAction> step(MemberState& state, const MemberEvent& event, Moment now);
-/// For the operator: whom this agent waits for, before its first round or without a head; or "".
+/// For the operator: for whom this agent waits, before its first round or without a head; else "".
 std::string waiting_text(const MemberState& state);
-/// Whether others may begin a round while this agent's workers live, should it fall silent: then
-/// these must not outlive the silence window.
+/// Whether others may begin a round when this agent falls silent. Then its workers must not outlive
+/// the silence window.
 bool others_may_go_on(const MemberState& state);
 /// When a MemberTick is due at the latest; Moment::max(): never.
 Moment member_deadline(const MemberState& state);

@@ -1,9 +1,9 @@
-// What the agents of a job say to the head, the agent that gathers them into rounds, and what it
-// says to them; and the settings of the whole. Values without behaviour: the wire (agent_protocol),
-// the two state machines (round_head.h, round_member.h) and the simulator share them.
+// The messages between the agents of a job and the head, the agent that gathers them into rounds,
+// and the settings of both. Values without behaviour: the wire (agent_protocol), the two state
+// machines (round_head.h, round_member.h) and the simulator share them.
 //
-// A *round* is one incarnation of the job: a set of participants, their ranks, a store of its own.
-// Rounds are numbered from 0 and never reused; whatever carries another number is out of date.
+// A *round* is one life of the job: a set of participants, their ranks, a store of its own. Rounds
+// are numbered from 0, and no number is reused: a message with another number is out of date.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace dtrun::rendezvous::rounds {
 
-/// A point on some monotonic clock, since an origin of its own. The state machines are given it;
-/// they read no clock.
+/// A point on some monotonic clock, since the clock's own origin. The state machines get it from
+/// their drivers; they read no clock.
 using Moment = std::chrono::nanoseconds;
 
 inline constexpr int kNoNodeRank = -1;  ///< to be given out
@@ -25,9 +25,9 @@ inline constexpr int kMostLocalRanks = 65536;
 
 /// How a connection has ended.
 enum class LossKind {
-  kGone,    ///< its other end was closed: the process there is dead, or has done with it
+  kGone,    ///< its other end was closed: the process there is dead, or is done with it
   kSilent,  ///< it cannot be reached: it may live
-  kReset,   ///< by the other end's machine, or by something on the way: it may live
+  kReset,   ///< the other end's machine, or a box on the way, reset it: the process may live
 };
 
 /// What --max_restarts counts.
@@ -45,19 +45,19 @@ struct RoundSettings {
   /// Before the first restart; twice as long before each further one, up to the most.
   Moment backoff{};
   Moment most_backoff = std::chrono::minutes(5);
-  /// When two rounds in a row end for the same failure, each so soon after its start, no third one
-  /// begins; 0: it does.
+  /// When two rounds in a row end for the same failure, each within this time of its start, no
+  /// third one begins; 0: it begins.
   Moment alike_window{};
-  std::vector<std::int32_t> final_codes;  ///< of workers that are not to be started again
+  std::vector<std::int32_t> final_codes;  ///< exit codes after which there is no restart
   Moment join_timeout = std::chrono::seconds(600);
-  /// From the moment min_nodes are here: how long others may still come in.
+  /// How long others may still come in, from the moment when min_nodes are here.
   Moment last_call_timeout = std::chrono::seconds(30);
   /// How long a closed head stays to tell the others so.
   Moment close_timeout = std::chrono::seconds(30);
   Moment keep_alive_interval = std::chrono::seconds(5);
-  /// A member of whom nothing has come for so long is lost.
+  /// A member is lost when nothing has come from it for so long.
   Moment silence_window = std::chrono::seconds(15);
-  /// What a dead agent's workers get to die, too, before others take their place.
+  /// How long the workers of a dead agent may take to die before others take their place.
   Moment death_grace = std::chrono::milliseconds(200);
 
   bool elastic() const { return min_nodes < max_nodes; }
@@ -81,16 +81,16 @@ struct JobFailure {
   /// "rank 3 on node 1 (h1) failed: SIGKILL"
   std::string describe() const;
   int exit_code() const;
-  /// A node was stopped or drained, and nothing has failed.
+  /// Whether an operator stopped or drained a node, so that nothing has failed.
   bool by_operator() const { return rank < 0 && (code != 0 || signal != 0); }
-  /// Others have come.
+  /// Whether newcomers are the reason, so that nobody is to blame.
   bool is_nobodys() const { return rank < 0 && host.empty() && code == 0 && signal == 0; }
   friend bool operator==(const JobFailure&, const JobFailure&) = default;
 };
 
 // --- an agent to the head
 
-/// The first word. Whoever says it has no live workers, and will have none before it is told Start.
+/// The first message. Its sender has no live workers, and will have none before it gets Start.
 struct Hello {
   std::string run_id;
   std::string host;
@@ -105,14 +105,14 @@ struct Hello {
   std::int32_t last_round = kNoRound;
   std::int32_t last_group_rank = kNoNodeRank;  ///< in last_round
   std::int32_t last_group_size = 0;            ///< of last_round
-  /// In which all its workers have ended well, and it was not told to stop; kNoRound: in none.
+  /// The round in which all its workers have ended well without a stop; kNoRound: none.
   std::int32_t done_round = kNoRound;
   std::int32_t restarts = 0;  ///< of the job, as it knows
 
   /// "node 1 (h1)"; "h1" while it has no number.
   std::string describe() const;
 };
-/// Nothing new. Every message says as much.
+/// Says only that the agent lives, as every message does.
 struct Beat {};
 /// The answer to Prepare.
 struct StoreReady {
@@ -133,12 +133,12 @@ struct Failed {
 struct Done {
   std::int32_t round = kNoRound;
 };
-/// Its operator stops it. Its connection ends when its workers are gone.
+/// The agent's operator stops it. Its connection ends when its workers are gone.
 struct Leaving {
   JobFailure why;
 };
 
-/// How one of its workers ended, where not well; before Stopped. For the head's report.
+/// How one of its workers ended badly; comes before Stopped. For the head's report.
 struct WorkerEnd {
   std::int32_t round = kNoRound;
   std::int32_t rank = 0;
@@ -156,7 +156,7 @@ struct WorkerEnd {
   std::string tail = {};  ///< of its standard error; of the first that failed there
   std::int32_t more = 0;  ///< of its node, that are not told: of the last that is
 };
-/// More of one node are not told.
+/// The most that one node sends.
 inline constexpr std::size_t kMostWorkerEnds = 64;
 
 using AgentMessage =
@@ -175,7 +175,7 @@ inline Moment beat_interval(const Accepted& accepted) {
 struct Refused {
   std::string text;
 };
-/// Told on change: what a member that is in no round waits for.
+/// Why a member that is in no round waits. Sent when that changes.
 struct Standing {
   enum class Kind : std::int32_t {
     kWaiting,   ///< for the end of the round that is on
@@ -218,7 +218,7 @@ struct Close {
 
 /// The answer to Beat: the head is alive.
 struct Echo {};
-/// The last word to a member that the head has given up: others may take its ranks.
+/// The last message to a member that the head has given up: others may take its ranks.
 struct Evicted {
   std::string text;
 };

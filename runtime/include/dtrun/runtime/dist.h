@@ -35,18 +35,18 @@ struct InitProcessGroup {
   int world_size = -1;  ///< -1: WORLD_SIZE of the environment
   base::Deadline::Duration timeout = std::chrono::minutes(30);
 };
-/// Joins the job, and makes this rank's GPU the current device where the backend serves CUDA
-/// tensors. Collective. @throws Error kUsage when called twice, or naming every missing variable
+/// Joins the job. Where the backend serves CUDA tensors, makes this rank's GPU the current device.
+/// Collective. @throws Error kUsage when called twice, or naming every missing variable
 void init_process_group(InitProcessGroup options = {});
 /// init_process_group("gloo"). A template, so that braces mean the options.
 template <std::convertible_to<std::string> Name>
 void init_process_group(const Name& backend) {
   init_process_group(InitProcessGroup{.backend = backend});
 }
-/// Leaves the job. A thread or program that ends without it leaves as well, and is warned on
+/// Leaves the job. A thread or program that ends without this call leaves, too, with a warning on
 /// standard error. @throws Error kUsage when there is nothing to leave
 void destroy_process_group();
-/// Leaves that group only; the job where it is the world.
+/// Leaves that group only; if it is the world, the job.
 void destroy_process_group(const ProcessGroup& group);
 bool is_initialized();
 
@@ -56,7 +56,7 @@ const ProcessGroup& world();
 /// Where this rank's tensors belong: its GPU where the backend serves CUDA tensors, else the cpu.
 tensors::Device device();
 
-/// In `group`, by default the world; both are -1 where this rank is no member of it.
+/// Rank and size in `group`, by default the world; both are -1 where this rank is no member.
 int get_rank(const ProcessGroup& group = {});
 int get_world_size(const ProcessGroup& group = {});
 std::string get_backend(const ProcessGroup& group = {});
@@ -93,9 +93,9 @@ struct OpOptions {
   std::optional<base::Deadline::Duration> timeout = std::nullopt;  ///< default: the group's
 };
 
-// See collectives::ProcessGroup for what each does. Tensors are local ones; a distributed one is
-// refused with Error kInvalidArgument: to_local() is its part. What is written counts as changed in
-// place; no gradient flows. Without async_op the Work is done already.
+// See collectives::ProcessGroup for what each does. Tensors must be local: a distributed one is
+// refused with Error kInvalidArgument; pass its to_local(). A tensor that is written counts as
+// changed in place; no gradient flows. Without async_op the Work is done already.
 Work broadcast(const Tensor& tensor, int src, OpOptions options = {}, Site site = Site::current());
 Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum, OpOptions options = {},
                 Site site = Site::current());

@@ -1,5 +1,5 @@
-// FormatArgument: one value on its way into a line of print(). What has a text of its own becomes
-// that text here; numbers stay numbers, for their format to be applied.
+// FormatArgument: one value on its way into a line of print(). A value with a to_string() becomes
+// its text here; numbers stay numbers, so that their format can be applied.
 #pragma once
 
 #include <concepts>

@@ -39,19 +39,20 @@ namespace dtrun::mp {
 using base::Deadline;
 using Site = base::CallSite;
 
-/// To be called at the start of main(). In a process that was started to run a function: runs it
-/// and ends the process. Anywhere else: returns at once.
+/// Call it at the start of main(). In a process that was started to run a function it runs that
+/// function and ends the process. Anywhere else it returns at once.
 void run_if_child();
 
 struct SetStartMethod {
   bool force = false;  ///< also when it was set before
 };
-/// Once, as in Python. @throws Error kInvalidArgument for an unknown name, kUsage the second time
+/// May be called once, as in Python. @throws Error kInvalidArgument for an unknown name, kUsage the
+/// second time
 void set_start_method(const std::string& method, SetStartMethod options = {});
-/// "spawn" unless set. A child has its parent's, whichever way it was itself started.
+/// "spawn" unless set. A child has its parent's method, whichever way it was started itself.
 std::string get_start_method();
 
-/// What a new process shall run; made by Process and spawn().
+/// The function call of a new process; made by Process and spawn().
 struct Task {
   void (*function)() = nullptr;              ///< to be found by name; nullptr: fork only
   std::string type;                          ///< mangled, of what shall be called
@@ -65,8 +66,8 @@ Task make_task(const Callable& callable, std::tuple<T...> values);
 
 class ProcessContext;
 struct SpawnOptions;
-/// What spawn() is made of. @throws Error kInvalidArgument for nprocs < 1; what Process::start()
-/// throws, then none is left
+/// Part of spawn(). @throws Error kInvalidArgument for nprocs < 1; whatever Process::start()
+/// throws, and then no process is left
 ProcessContext start_processes(const std::function<Task(int rank)>& task_of_rank,
                                const SpawnOptions& options, Site site);
 
@@ -89,7 +90,7 @@ class Process {
   Process(Task task, ProcessOptions options, Site site);
   Process(Process&&) noexcept;
   Process& operator=(Process&&) noexcept;
-  /// Ends nothing: as in Python, a child that is not joined runs on until it is done, or this
+  /// Does not end the child: as in Python, a child that is not joined runs until it is done or this
   /// process ends.
   ~Process();
 
@@ -100,15 +101,15 @@ class Process {
   /// having come to mp::run_if_child()
   bool join(Deadline deadline = Deadline::never());
   bool is_alive();
-  /// What it passed to exit, or minus the signal that ended it; nullopt while it runs.
+  /// The child's exit code, or minus the signal that ended it; nullopt while it runs.
   std::optional<int> exitcode();
   /// nullopt before start().
   std::optional<pid_t> pid() const;
   const std::string& name() const;
   bool daemon() const;
-  /// SIGTERM. Nothing happens when it has ended.
+  /// Sends SIGTERM. Nothing happens when the child has ended.
   void terminate();
-  /// SIGKILL.
+  /// Sends SIGKILL.
   void kill();
 
  private:
@@ -165,7 +166,7 @@ struct SpawnOptions {
   bool join = true;  ///< false: return as soon as all are started
   bool daemon = false;
   std::string start_method = "spawn";
-  /// Between SIGTERM and SIGKILL, for the others when one has failed.
+  /// When one has failed: the time between SIGTERM and SIGKILL for the others.
   Deadline::Duration grace_period = std::chrono::seconds(5);
 };
 

@@ -146,8 +146,8 @@ void get(Reader& reader, std::pair<A, B>& pair) {
 template <typename Parameter>
 using Stored = Kept<std::decay_t<Parameter>>;
 
-/// No conversion that loses something unseen: a bool from a bool only, no integer from a fraction;
-/// whether an integer fits, converted() sees.
+/// No conversion that silently loses something: a bool from a bool only, no integer from a
+/// fraction. converted() checks whether an integer fits.
 template <typename Target, typename Given>
 constexpr bool accepts() {
   if constexpr (std::is_same_v<Target, bool> || std::is_enum_v<Target>)

@@ -1,5 +1,5 @@
-// simulate: a program of many ranks in one process, without a launcher: for a look at what 64 ranks
-// do, in a debugger, in a test.
+// simulate: a program of many ranks in one process, without a launcher: in a debugger, in a test,
+// or to see what 64 ranks do.
 #pragma once
 
 #include <chrono>
@@ -15,11 +15,12 @@ struct SimulateOptions {
 /// Runs `program` on `ranks` threads at once and returns when all have ended. On each of them
 /// dist::init_process_group(), or init(), with whatever init method, joins the world of these
 /// threads as a rank of its own; groups, meshes, tensors, random numbers and counters are the
-/// thread's. What is one for the process is shared: global variables, the environment (getenv says
-/// nothing of ranks), the working folder.
-/// @throws Error kInvalidArgument for no ranks; what the first rank throws, an Error with that
-/// rank's number before its text, after the others have ended: they are told that it is gone. So
-/// are those that wait for a rank that returned without joining them: Error kUsage
+/// thread's. The process's state is shared: global variables, the environment (getenv("RANK") is of
+/// no use), the working folder.
+///
+/// When a rank throws, the others are told that it is gone. Once all have ended, simulate() throws
+/// an Error with the first such rank's number before its text. @throws Error kInvalidArgument for
+/// no ranks; kUsage when ranks wait for one that returned without joining them
 void simulate(int ranks, const std::function<void()>& program, SimulateOptions options = {});
 
 }  // namespace dtrun::runtime

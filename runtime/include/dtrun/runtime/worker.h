@@ -28,7 +28,7 @@ struct InitOptions {
   /// How many worlds of this job the rank has been in before, equal on all ranks: each world has
   /// keys of its own in the launcher's store.
   int generation = 0;
-  /// For joining, and the default of every collective.
+  /// The time limit of joining, and the default of every collective.
   base::Deadline::Duration timeout = std::chrono::minutes(30);
   /// Default: this process's environment.
   base::Environment environment = base::Environment::current();
@@ -46,8 +46,8 @@ class Worker {
   int world_size() const;
   int local_world_size() const;
   const rendezvous::WorkerEnv& env() const;
-  /// This rank's GPU where the backend serves CUDA tensors: the one whose number is the local rank;
-  /// with the backend staged local ranks go round. Else the cpu.
+  /// Where the backend serves CUDA tensors: the GPU whose number is the local rank; with the
+  /// backend staged local ranks take the GPUs in turn. Else the cpu.
   tensors::Device device() const;
   const std::shared_ptr<rendezvous::Store>& store() const;
   /// All ranks.
