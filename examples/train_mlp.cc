@@ -153,12 +153,6 @@ struct Network : nn::Module {
   }
   Tensor forward(const Tensor& pixels) override { return output(relu(hidden(pixels))); }
 
-  void step(double rate) {
-    const NoGrad no_grad;
-    for (const Tensor& weight : parameters()) weight.sub_(weight.grad() * rate);
-    zero_grad();
-  }
-
  private:
   /// Along tp, which costs one sum at its end.
   static void cut_hidden_layer(const std::string& name, nn::Module& layer, const DeviceMesh& mesh) {
@@ -216,13 +210,15 @@ void train(const Options& options, const DeviceMesh& mesh) {
   }
   const Batch test(samples, kTrained, samples.digits.size(), mesh);
   Network network(mesh);
+  optim::SGD optimizer(network.parameters(), {.lr = options.rate});
   double loss = 0;
   for (int epoch = 1; epoch <= options.epochs; ++epoch) {
     loss = 0;
     for (const Batch& batch : batches) {
       const Tensor batch_loss = batch.loss(network);
       batch_loss.backward();
-      network.step(options.rate);
+      optimizer.step();
+      optimizer.zero_grad();
       loss += batch_loss.item() / static_cast<double>(batches.size());
     }
     const double accuracy = test.accuracy(network);

@@ -27,15 +27,15 @@ TEST(NcclStateTest, EveryCollectiveMovesTheRightElements) {
       const auto at = [](int index) { return static_cast<std::size_t>(index); };
       std::uint64_t sequence = 0;
       for (const std::size_t count : {0UL, 1UL, 7UL, 1023UL}) {
-        Values mine(count, me + 1);
-        backend.all_reduce(buffer_of(mine), buffer_of(mine), ReduceOp::sum,
-                           call_of(OpKind::all_reduce, ++sequence));
-        EXPECT_EQ(mine, Values(count, size * (size + 1) / 2));
         Values shared(count, me);
         backend.broadcast(buffer_of(shared), size - 1, call_of(OpKind::broadcast, ++sequence));
         EXPECT_EQ(shared, Values(count, size - 1));
         Values input(count, me + 1);
         Values output(count, -1);
+        backend.all_reduce(buffer_of(input), buffer_of(output), ReduceOp::sum,
+                           call_of(OpKind::all_reduce, ++sequence));
+        EXPECT_EQ(output, Values(count, size * (size + 1) / 2));
+        output.assign(count, -1);
         backend.reduce(buffer_of(input), buffer_of(output), 0, ReduceOp::max,
                        call_of(OpKind::reduce, ++sequence));
         EXPECT_EQ(input, Values(count, me + 1));

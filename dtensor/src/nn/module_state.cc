@@ -4,6 +4,7 @@
 #include "dtrun/dtensor/nn/module.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/dtype.h"
+#include "nn/load_numbers.h"
 #include "nn/name_list.h"
 
 namespace dtrun::dtensor::nn {
@@ -21,20 +22,6 @@ StateDict Module::state_dict() const {
 }
 
 namespace {
-
-void write_into(const Tensor& target, const Tensor& source) {
-  const NoGrad no_grad;
-  if (source.is_distributed()) {
-    target.copy_(source.detach());
-    return;
-  }
-  const Tensor whole = source.detach().to(target.device());
-  target.copy_(
-      target.is_distributed()
-          ? distribute_tensor(whole, target.device_mesh(), target.placements(),
-                              {.source_rank = -1, .shard_order = target.spec().shard_order()})
-          : whole);
-}
 
 /// Of what has one name on both sides, what does not fit.
 std::vector<std::string> misfits(const StateDict& own, const StateDict& given) {
@@ -82,7 +69,7 @@ IncompatibleKeys Module::load_state_dict(const StateDict& state, LoadOptions opt
   if (!unfit.empty())
     refuse_load(name(), name_list(unfit), "the dict of a model of the same sizes");
   for (const auto& [name, tensor] : own) {
-    if (state.contains(name)) write_into(tensor, state.at(name));
+    if (state.contains(name)) load_numbers(tensor, state.at(name));
   }
   return keys;
 }

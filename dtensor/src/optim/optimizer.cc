@@ -1,0 +1,192 @@
+#include "dtrun/dtensor/optim/optimizer.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "nn/load_numbers.h"
+
+namespace dtrun::dtensor::optim {
+
+using base::Error;
+using base::ErrorCode;
+using tensors::LocalTensor;
+
+namespace {
+
+/// Where the parameter lies.
+LocalTensor gradient_of(const Tensor& parameter) {
+  Tensor gradient = parameter.grad().detach();
+  if (parameter.is_distributed() && !(gradient.spec() == parameter.spec()))
+    gradient = gradient.redistribute(parameter.placements(), parameter.spec().shard_order());
+  return gradient.local().contiguous();
+}
+
+std::string state_name(std::size_t parameter, const std::string& name) {
+  return "state." + std::to_string(parameter) + "." + name;
+}
+std::string rate_name(std::size_t group) {
+  return "param_groups." + std::to_string(group) + ".lr";
+}
+
+Tensor count_tensor(std::int64_t count) {
+  return full({}, count, {.dtype = DType::i64});
+}
+
+}  // namespace
+
+void Optimizer::require(bool holds, const std::string& what) const {
+  if (!holds)
+    throw Error(ErrorCode::kInvalidArgument, name_ + " was given what it cannot do", what);
+}
+
+void Optimizer::add_group(const Tensors& parameters, double lr,
+                          std::vector<std::string> state_names) {
+  require(!parameters.empty(), "a group has at least one parameter");
+  require(lr >= 0, "lr is at least 0");
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::string which =
+        "parameter " + std::to_string(i) + " of group " + std::to_string(groups_.size());
+    require(parameters[i].defined(), which + " is undefined");
+    require(parameters[i].is_leaf() && parameters[i].requires_grad(),
+            which + " is no leaf of which a gradient is wanted: say requires_grad_() of it");
+    const auto is_it = [&](const Tensor& other) { return same(other, parameters[i]); };
+    const auto end = parameters.begin() + static_cast<std::ptrdiff_t>(i);
+    const bool stands_twice = std::any_of(parameters.begin(), end, is_it) ||
+                              std::ranges::any_of(groups_, [&](const Group& group) {
+                                return std::ranges::any_of(group.parameters, is_it);
+                              });
+    require(!stands_twice, which + " stands there already");
+  }
+  groups_.push_back({parameters, lr, std::move(state_names), std::vector<Slot>(parameters.size())});
+}
+
+const Optimizer::Group& Optimizer::at(std::size_t group) const {
+  require(group < groups_.size(), "there is no group " + std::to_string(group));
+  return groups_[group];
+}
+
+void Optimizer::set_lr(double lr, std::size_t group) {
+  at(group);
+  require(lr >= 0, "lr is at least 0");
+  groups_[group].lr = lr;
+}
+
+void Optimizer::zero_grad() const {
+  for (const Group& group : groups_)
+    for (const Tensor& parameter : group.parameters) parameter.set_grad({});
+}
+
+Tensors& Optimizer::states_of(Group& group, std::size_t which) const {
+  Tensors& states = group.slots[which].states;
+  while (states.size() < group.state_names.size())
+    states.push_back(zeros_like(group.parameters[which].detach()));
+  return states;
+}
+
+/// Those that have a gradient, by what one call can do: alike in device type and steps so far.
+std::vector<std::vector<std::size_t>> Optimizer::chosen(const Group& group) const {
+  std::map<std::pair<tensors::DeviceType, std::int64_t>, std::vector<std::size_t>> alike;
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+    const Tensor& parameter = group.parameters[i];
+    if (parameter.grad().defined())
+      alike[{parameter.local().device().type, group.slots[i].steps}].push_back(i);
+  }
+  std::vector<std::vector<std::size_t>> lists;
+  for (auto& [key, list] : alike) lists.push_back(std::move(list));
+  return lists;
+}
+
+void Optimizer::step() {
+  const NoGrad no_grad;
+  for (std::size_t group = 0; group < groups_.size(); ++group) step_group(group);
+}
+
+void Optimizer::step_group(std::size_t index) {
+  Group& group = groups_[index];
+  for (const std::vector<std::size_t>& list : chosen(group)) {
+    Parts parts;
+    parts.states.resize(group.state_names.size());
+    for (const std::size_t i : list) {
+      parts.parameters.push_back(group.parameters[i].local());
+      parts.gradients.push_back(gradient_of(group.parameters[i]));
+      const Tensors& states = states_of(group, i);
+      for (std::size_t s = 0; s < states.size(); ++s) parts.states[s].push_back(states[s].local());
+    }
+    parts.step = group.slots[list.front()].steps + 1;
+    update(index, parts);
+    for (const std::size_t i : list) {
+      group.slots[i].steps = parts.step;
+      group.parameters[i].local().storage()->count_write();
+    }
+  }
+}
+
+nn::StateDict Optimizer::state_dict() const {
+  nn::StateDict state;
+  std::size_t number = 0;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
+    state.insert(rate_name(g), full({}, group.lr, {.dtype = DType::f64}));
+    for (const Slot& slot : group.slots) {
+      state.insert(state_name(number, "step"), count_tensor(slot.steps));
+      for (std::size_t s = 0; s < slot.states.size(); ++s)
+        state.insert(state_name(number, group.state_names[s]), slot.states[s]);
+      ++number;
+    }
+  }
+  return state;
+}
+
+void Optimizer::check_known(const nn::StateDict& state) const {
+  std::map<std::string, const Tensor*> known;
+  std::size_t number = 0;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    known[rate_name(g)] = nullptr;
+    require(state.contains(rate_name(g)), "the state has no " + rate_name(g));
+    for (const Tensor& parameter : groups_[g].parameters) {
+      known[state_name(number, "step")] = nullptr;
+      require(state.contains(state_name(number, "step")),
+              "the state has no " + state_name(number, "step"));
+      const bool has_stepped = state.at(state_name(number, "step")).item() > 0;
+      for (const std::string& name : groups_[g].state_names) {
+        known[state_name(number, name)] = &parameter;
+        require(!has_stepped || state.contains(state_name(number, name)),
+                "the state has no " + state_name(number, name));
+      }
+      ++number;
+    }
+  }
+  for (const auto& [name, tensor] : state) {
+    const auto found = known.find(name);
+    require(found != known.end(), "the state has " + name + ", of which nothing is known here");
+    const Shape wanted = found->second == nullptr ? Shape() : found->second->shape();
+    require(tensor.shape() == wanted, name + " is " + tensors::shape_to_string(tensor.shape()) +
+                                          ", not " + tensors::shape_to_string(wanted));
+  }
+}
+
+void Optimizer::load_state_dict(const nn::StateDict& state) {
+  check_known(state);
+  std::size_t number = 0;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    group.lr = state.at(rate_name(g)).item();
+    for (std::size_t i = 0; i < group.slots.size(); ++i, ++number) {
+      group.slots[i].steps = static_cast<std::int64_t>(state.at(state_name(number, "step")).item());
+      if (group.slots[i].steps == 0) {
+        group.slots[i].states.clear();
+        continue;
+      }
+      const Tensors& states = states_of(group, i);
+      for (std::size_t s = 0; s < states.size(); ++s)
+        nn::load_numbers(states[s], state.at(state_name(number, group.state_names[s])));
+    }
+  }
+}
+
+}  // namespace dtrun::dtensor::optim
