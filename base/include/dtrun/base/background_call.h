@@ -1,7 +1,7 @@
 // BackgroundCall: work that cannot be interrupted (the resolver, a network file system), done on a
 // thread of its own so that the loop stays awake, for signals above all. Belongs to the loop's
-// thread. Destroyed before the work has ended: the outcome is dropped, and the thread, for which
-// nobody can do anything, ends when the work does, or with the process.
+// thread. When it is destroyed before the work has ended, the outcome is dropped, and the thread
+// ends with the work or with the process.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,9 @@ namespace dtrun::base {
 
 class BackgroundCall {
  public:
-  /// What the loop is to do with the outcome.
+  /// Runs on the loop with the outcome of the work.
   using Outcome = std::function<void()>;
-  /// Must own what it reads: it may outlive everything else. What it throws, the loop throws.
+  /// Must own what it reads: it may outlive everything else. The loop rethrows its exceptions.
   using Work = std::function<Outcome()>;
 
   /// @throws Error kSystem when no thread or descriptor can be had

@@ -1,6 +1,6 @@
-// Backoff: how long to wait before the next attempt: each time twice as long, up to a bound, half
-// as much to one and a half times as much by chance, so that a whole job does not knock in step.
-// Not thread-safe.
+// Backoff: the pause before the next attempt: each time twice as long, up to a bound, times a
+// random factor of 0.5 to 1.5, so that the ranks of a job do not try at the same moments. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace dtrun::base {
 
 class Backoff {
  public:
-  /// @param seed of the chance; none: another one in each process and at each time
+  /// @param seed of the random factors; none: another one in each process and at each time
   Backoff(Deadline::Duration first, Deadline::Duration longest);
   Backoff(Deadline::Duration first, Deadline::Duration longest, std::uint32_t seed);
 
-  /// Of the pause that is next.
+  /// The length of the next pause.
   Deadline::Duration next();
-  /// Blocks as long, or until the deadline.
+  /// Blocks for the next pause, or until the deadline.
   void pause(Deadline deadline);
-  /// As before the first attempt.
+  /// Starts again with the first pause.
   void reset() { length_ = first_; }
 
  private:

@@ -1,5 +1,5 @@
 // BlockedSignals: while it lives, its thread takes no signal, and threads that it makes never do:
-// signals are the loop's, and no handler may run elsewhere.
+// the loop handles signals, and no handler may run elsewhere.
 #pragma once
 
 #include <signal.h>

@@ -1,5 +1,5 @@
-// ChildBirth: a child between its clone and its execve. A caller who starts many has some of them on
-// their way at once, so that other CPUs execute the last ones while this one clones the next.
+// ChildBirth: a child between its clone and its execve. A caller that starts many can have several
+// of them at once, so that other CPUs execute the last ones while this one clones the next.
 //
 // Starting is clone(CLONE_VM | CLONE_FILES | CLONE_PIDFD | CLONE_CHILD_CLEARTID): the child borrows
 // this process's memory until it has exec'd, which the kernel tells by clearing a word, and its
@@ -25,7 +25,7 @@ class ChildBirth {
   /// Kills and reaps what has not been finished.
   ~ChildBirth();
 
-  /// Once; returns when the program runs. @throws SpawnError; then nothing is left of the child
+  /// Call once; returns when it runs. @throws SpawnError; then nothing is left of the child
   ChildProcess finish();
 
  private:

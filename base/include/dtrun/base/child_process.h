@@ -75,13 +75,13 @@ class ChildProcess {
   int pidfd() const { return pidfd_.get(); }
   bool running() const { return pid_ != 0; }
 
-  /// To the child's process group. Nothing happens when the child has been reaped.
+  /// Signals the child's process group. Nothing happens when the child has been reaped.
   void signal_group(int signal_number) const;
   /// Reaps the child if it ends before the deadline.
   std::optional<ExitStatus> wait(Deadline deadline);
-  /// Somebody else (ChildReaper) has reaped it.
+  /// Says that another object (ChildReaper) has reaped it.
   void mark_reaped();
-  /// Gives the child up: whoever takes its number and pidfd reaps it.
+  /// Gives the child up: the caller has its pid and pidfd now, and reaps it.
   std::pair<pid_t, UniqueFd> release();
 
  private:

@@ -1,8 +1,8 @@
 // Counted<T>: an owner of a T that counts its owners itself: eight bytes, no control block. T
-// derives from Count. Copies may be made and dropped by several threads at once; one handle is not
-// to be changed by one thread while another uses it. A T with `static void destroy(T*) noexcept` is
-// ended by that, not by delete; one with `static void drop(T*) noexcept` does all that the going of
-// an owner takes.
+// derives from Count. Several threads may make and drop copies at once; one thread must not change
+// a handle that another uses. A T with `static void destroy(T*) noexcept` is destroyed by that, not
+// by delete. A T with `static void drop(T*) noexcept` does everything itself when an owner goes:
+// the count included.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ class Count {
 
  protected:
   explicit Count(std::uint32_t owners) : owners_(owners) {}
-  /// One less, unless it is the last. Returns whether it was not.
+  /// Takes one owner away, unless it is the last. Returns whether it did.
   bool drop_unless_last() {
     std::uint32_t owners = this->owners();
     while (owners > 1) {
@@ -31,7 +31,7 @@ class Count {
     }
     return false;
   }
-  /// One more, unless there is none. Returns whether there was one.
+  /// Adds an owner, unless there is none. Returns whether it did.
   bool share_if_owned() {
     std::uint32_t owners = this->owners();
     while (owners > 0) {
@@ -54,7 +54,7 @@ class Counted {
   Counted(std::nullptr_t) {}  // NOLINT: as a pointer
   /// Takes over the ownership that came with making it.
   explicit Counted(T* made) : object_(made) {}
-  /// One more owner of what has some already.
+  /// Another owner of an object that has some already.
   static Counted share(T* owned) {
     owned->owners_.fetch_add(1, std::memory_order_relaxed);
     return Counted(owned);
@@ -72,7 +72,7 @@ class Counted {
     if (object_ != nullptr) drop(object_);
   }
 
-  /// The owner that it was is the caller's now.
+  /// Hands this handle's ownership to the caller.
   T* give_up() { return std::exchange(object_, nullptr); }
   T* get() const { return object_; }
   T* operator->() const { return object_; }

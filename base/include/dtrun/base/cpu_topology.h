@@ -29,7 +29,7 @@ struct CpuTopology {
   /// @throws Error kSystem
   static CpuTopology of_this_process();
   /// @param root "/sys/devices/system", or a tree like it
-  /// @param allowed CPU ids; what the tree does not tell of one is taken as its own
+  /// @param allowed CPU ids; a CPU counts as alone in whatever the tree does not say about it
   static CpuTopology read(const std::string& root, const std::vector<int>& allowed);
 };
 

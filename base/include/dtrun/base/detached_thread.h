@@ -5,7 +5,7 @@
 
 namespace dtrun::base {
 
-/// Takes no signal. @throws Error kSystem
+/// The thread takes no signal. @throws Error kSystem
 void start_detached_thread(std::function<void()> run);
 
 }  // namespace dtrun::base

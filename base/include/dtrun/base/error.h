@@ -1,6 +1,6 @@
-// Error: something in the world went wrong (a peer, a file, a device, an argument of the user's).
-// It says what happened, why, and what to try. Our own bugs are DT_CHECK's (check.h), never an
-// Error. Values; safe to copy between threads.
+// Error: something outside of dtrun went wrong (a peer, a file, a device, an argument of the
+// user's). It says what happened, why, and what to try. Bugs of dtrun fail a DT_CHECK (check.h),
+// never an Error. Values; safe to copy between threads.
 #pragma once
 
 #include <exception>
@@ -9,7 +9,7 @@
 
 namespace dtrun::base {
 
-/// What kind of thing went wrong. docs/errors.md says for each what to do after it.
+/// What kind of thing went wrong. docs/errors.md says what to do after each.
 enum class ErrorCode {
   kInvalidArgument,  ///< the caller's argument is wrong; nothing was done
   kUsage,            ///< the command line or the environment is wrong

@@ -30,7 +30,7 @@ class EventLoop {
   void run();
   /// Runs what is ready, waiting at most until the deadline for the first. Returns how many ran.
   std::size_t run_some(Deadline deadline);
-  /// Ends the run() that is under way, else the next one.
+  /// Ends the current run(); without one, the next.
   void stop();
   void post(Callback callback);
 
@@ -51,7 +51,7 @@ class FdWatch {
   FdWatch(const FdWatch&) = delete;
   FdWatch& operator=(const FdWatch&) = delete;
 
-  /// An empty callback ends the interest.
+  /// An empty callback stops the watching.
   void on_readable(EventLoop::Callback callback);
   void on_writable(EventLoop::Callback callback);
 

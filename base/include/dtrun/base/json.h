@@ -14,16 +14,16 @@ namespace dtrun::base {
 /// @throws Error kProtocol with source, offset and the parser's reason
 boost::json::value parse_json(std::string_view text, const std::string& source);
 
-/// Of files that anybody may have made: nothing but a regular file is read, so that no FIFO is
-/// waited for, and no more than kMostJsonBytes of it. May still hang, where the file system does.
+/// For files that anybody may have made. It reads only a regular file, so that it does not wait for
+/// a FIFO, and at most kMostJsonBytes of it. It may still hang, where the file system does.
 /// @throws Error kNotFound or kSystem for the file, kProtocol for its kind, size or text
 boost::json::value read_json_file(const std::string& path);
 inline constexpr std::size_t kMostJsonBytes = 1 << 20;
 
-/// Writes to a file without a name, syncs, and gives it its name: whoever is killed meanwhile
-/// leaves nothing behind. On any error what stood at path before is untouched. Where the file
-/// system has no such files (NFS), and where something stands at path, the file has the name
-/// PATH.XXXXXX before. @throws Error kSystem
+/// Writes to a file without a name, syncs it, and then gives it its name: a process that is killed
+/// meanwhile leaves nothing behind. On any error the old file at path is untouched. Where the file
+/// system has no such files (NFS), and where there is an old file, the new one is first named
+/// PATH.XXXXXX. @throws Error kSystem
 void write_file_atomically(const std::string& path, std::string_view content);
 
 }  // namespace dtrun::base

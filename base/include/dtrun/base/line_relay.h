@@ -21,12 +21,12 @@ namespace dtrun::base {
 
 struct LineRelayOptions {
   using Bytes = std::function<void(std::string_view)>;
-  /// What a stream has written of a line (a prompt, a progress bar): passed at once by the only
+  /// When the beginning of a line (a prompt, a progress bar) is passed on: at once by the only
   /// stream of a sink, and soon by several of a terminal; or with the rest of the line.
   enum class Beginnings { kAtOnce, kWithTheRest };
 
   std::size_t tail_bytes = 0;  ///< how much of the end of the stream tail() keeps
-  Bytes put = {};              ///< what goes to the sink goes by way of it; none: as it is
+  Bytes put = {};              ///< passes bytes to the sink; none: they go there unchanged
   Bytes observe = {};          ///< sees all bytes when they are read
   StreamCopy* copy = nullptr;  ///< borrowed; gets all bytes when they are read
   Beginnings beginnings = Beginnings::kAtOnce;
@@ -42,9 +42,9 @@ class LineRelay {
   LineRelay& operator=(const LineRelay&) = delete;
 
   bool ended() const { return ended_; }
-  /// Takes what the pipe holds now and ends, though a writer may still hold the other end.
+  /// Takes the bytes in the pipe and ends, though a writer may still hold the other end.
   void finish();
-  /// Takes what the pipe holds now, if it would be read now: for tail().
+  /// Takes the bytes in the pipe, unless the stream has to wait: for tail().
   void read_waiting();
   const std::string& tail() const { return tail_; }
 

@@ -30,33 +30,33 @@ class OutputSink {
   OutputSink(const OutputSink&) = delete;
   OutputSink& operator=(const OutputSink&) = delete;
 
-  /// What the destination does not take now is queued.
+  /// Queues the bytes that the destination does not take now.
   void put(std::string_view bytes);
-  /// Ends what stands there without an end, so that a line can begin. (A terminal does so itself.)
+  /// Ends an unfinished line, so that another can begin. (A terminal does so itself.)
   void end_line();
   bool idle() const { return queue_.size() == sent_; }
-  /// So much is queued that its relays wait.
+  /// Whether so much is queued that its relays wait.
   bool congested() const;
   /// Called each time the queue has run empty.
   void on_idle(EventLoop::Callback callback) { on_idle_ = std::move(callback); }
-  /// Forgets what is queued, and swallows what comes.
+  /// Drops the queue and all bytes that come.
   void abandon();
 
-  /// On a terminal: `text` stands in a line of its own below all others until something is written.
-  /// false: not now, a line has not ended or waits to be written, or it may not be erased again.
+  /// On a terminal: shows `text` in a line of its own below all others until something is written.
+  /// false: not possible now: a line has not ended or waits, or the text could not be erased again.
   bool show_footer(std::string_view text);
   void clear_footer();
-  /// Whether the terminal's last line may be erased: it is another's while this job is stopped or
-  /// in the background. Asked each time before it is.
+  /// Asked each time before the terminal's last line is erased: while this job is stopped or in the
+  /// background, the line is another program's.
   void ask_before_erasing(std::function<bool()> may_erase) { may_erase_ = std::move(may_erase); }
-  /// A terminal that knows none: a line that has begun is ended where another one follows.
+  /// For a terminal without control codes: an unfinished line is ended when another one follows.
   void use_no_control_codes() { control_codes_ = false; }
   bool is_terminal() const { return is_terminal_; }
   /// Called when so much is queued that its relays wait.
   void on_congestion(EventLoop::Callback callback) { on_congestion_ = std::move(callback); }
   /// Called once, when a write has failed because nobody reads the pipe or socket any more.
   void on_reader_gone(EventLoop::Callback callback) { on_reader_gone_ = std::move(callback); }
-  /// Called when other lines have taken its place.
+  /// Called when other lines have taken the footer's place.
   void on_footer_gone(EventLoop::Callback callback) { on_footer_gone_ = std::move(callback); }
 
   std::uint64_t lost_bytes() const { return lost_bytes_; }

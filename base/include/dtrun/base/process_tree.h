@@ -1,6 +1,6 @@
-// What hangs below this process: becoming the one that orphaned descendants come back to
-// (subreaper), listing and ending them. A descendant cannot leave: when its parent dies it becomes
-// a direct child here, whatever session it made for itself.
+// The processes below this one: becoming their subreaper, to which orphaned descendants come back,
+// listing and ending them. A descendant cannot leave: when its parent dies it becomes a direct
+// child here, even in a session of its own.
 #pragma once
 
 #include <sys/types.h>
@@ -17,24 +17,24 @@ namespace dtrun::base {
 /// @throws Error kSystem
 void become_subreaper();
 
-/// Has the kernel continue this process, should it be stopped (SIGSTOP), when the thread that
-/// forked it ends: a stopped one would otherwise outlive its parent for ever. Of use until exec,
-/// fork or a change of user or capabilities.
+/// If this process is stopped (SIGSTOP), the kernel continues it when the thread that forked it
+/// ends. A stopped process would otherwise outlive its parent for ever. Ends with exec, fork, and a
+/// change of user or capabilities.
 /// @throws Error kSystem
 void continue_when_parent_dies();
 
-/// Signals the group that `leader`, a child that is not reaped yet, was started in, and the child
-/// itself where it has gone over to another group: its number is still its own. One that goes over
-/// in that moment may get it twice.
+/// Signals the process group in which `leader`, a child that is not reaped yet, was started, and
+/// the child itself where it has moved to another group: its pid is still its own. A child that
+/// moves in that moment may get the signal twice.
 void signal_process_group(pid_t leader, int signal_number);
 
 /// Whether this child, which is not reaped yet, has ended.
 bool has_ended(pid_t child);
 
-/// Until this child has ended, which is not reaped by that, or the deadline. Returns has_ended().
+/// Waits until the child has ended or the deadline. Does not reap it. Returns has_ended().
 bool await_end(pid_t child, Deadline deadline);
 
-/// Whether it is this process's parent, or one of the parent's.
+/// Whether it is this process's parent, or an ancestor of the parent.
 bool is_above(pid_t pid);
 
 /// The direct children of all threads of this process, adopted and ended ones included.
@@ -48,8 +48,8 @@ bool has_children();
 /// is left but `spare`. Blocks. Returns how many would not die before the deadline.
 int kill_descendants(const std::vector<pid_t>& spare, Deadline deadline);
 
-/// Reaps every child that ends, adopted ones included, and tells which. For a process whose
-/// children are all of its own making: never for a library inside somebody's program.
+/// Reaps every child that ends, adopted ones included, and reports it. For a process that has
+/// started all of its children: never for a library inside somebody's program.
 class ChildReaper {
  public:
   using Callback = std::function<void(pid_t, ExitStatus)>;

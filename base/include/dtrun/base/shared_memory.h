@@ -1,6 +1,6 @@
 // SharedMemory: a memfd and its mapping. Nothing named exists in the file system, so nothing can be
-// left behind. Its size is sealed: whoever else has the fd cannot take bytes away under those who
-// have mapped them (SIGBUS). Move-only owner of both the fd and the mapping.
+// left behind. Its size is sealed: another process with the fd cannot take away bytes that are
+// mapped elsewhere (SIGBUS). Move-only owner of both the fd and the mapping.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,14 @@ class SharedMemory {
   /// A new memfd that spans `span` bytes of which none is committed: commit() before touching any.
   /// The first `mapped` of them are mapped.
   static SharedMemory reserve(const std::string& name, std::size_t span, std::size_t mapped);
-  /// Maps what a peer or parent made. @throws Error kSystem
+  /// Maps a memfd that a peer or parent made. @throws Error kSystem
   static SharedMemory map(UniqueFd fd, std::size_t size);
 
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
-  /// Takes real memory for these bytes of what was reserved. @throws Error kSystem
+  /// Takes real memory for these reserved bytes. @throws Error kSystem
   void commit(std::size_t offset, std::size_t size) const;
 
   std::byte* data() const { return data_; }

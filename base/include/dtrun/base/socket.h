@@ -48,7 +48,7 @@ std::string source_address_towards(const std::string& host);
 /// blocking.
 /// @throws Error kConnection naming host, port, the last cause and how long it tried
 UniqueFd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadline);
-/// The same, but who refuses is not asked again: for a peer that has been there.
+/// The same, but without another try after a refusal: for a peer that has been there.
 UniqueFd connect_tcp_once(const std::string& host, std::uint16_t port, Deadline deadline);
 
 /// @throws Error kConnection (peer closed), kTimeout
@@ -57,12 +57,12 @@ void receive_all(int fd, void* data, std::size_t size, Deadline deadline);
 
 void set_nonblocking(int fd);
 std::string host_name();
-/// host_name() as the resolver completes it ("node1.cluster"); host_name() where it knows no more.
+/// host_name() as the resolver completes it ("node1.cluster"); host_name() where it cannot.
 std::string whole_host_name();
 
-/// A host that is gone sends no FIN. Has a TCP connection end that has been silent for `idle` and
-/// then answers no probe (half of that time each), or has not taken what was sent for
-/// `unacknowledged`, be it that its reader does not read.
+/// A host that is gone sends no FIN. The kernel ends the TCP connection after a silence of `idle`
+/// and then no answer to probes (half of that time each), or when sent bytes stay unacknowledged
+/// for `unacknowledged`, also because the peer's reader does not read.
 void notice_silence(int fd, Deadline::Duration idle, Deadline::Duration unacknowledged);
 
 }  // namespace dtrun::base

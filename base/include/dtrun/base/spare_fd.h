@@ -1,6 +1,6 @@
-// SpareFd: a descriptor kept for when the process has no other left. Given up for a moment it lets
-// a connection be taken off a listening socket, which would else stay readable for ever. Not
-// thread-safe.
+// SpareFd: a descriptor in reserve for when the process has no other left. Given up for a moment,
+// it lets the process accept a connection from a listening socket, which would else stay readable
+// for ever. Not thread-safe.
 #pragma once
 
 #include "dtrun/base/unique_fd.h"
@@ -12,8 +12,8 @@ class SpareFd {
   /// @throws Error kSystem
   SpareFd();
 
-  /// Has use() run while there is one descriptor more. False: it was not to be had again, because
-  /// another thread was faster, and use() may have found none; the next call tries anew.
+  /// Runs use() while there is one descriptor more. False: the descriptor could not be taken back,
+  /// because another thread was faster, and use() may have found none; the next call tries anew.
   template <typename Use>
   bool lend(const Use& use) {
     fd_.reset();

@@ -1,7 +1,7 @@
-// StreamCopy: a regular file that gets all bytes of a stream, and from which they can be read again
-// by who was too slow for the stream itself. After the first write that fails it takes nothing
-// more: what it holds is always the beginning of the stream, without a gap. Writes block as long as
-// the file system does. Not thread-safe.
+// StreamCopy: a regular file that gets all bytes of a stream, and from which a reader that was too
+// slow for the stream can read them again. After the first write that fails it takes nothing more:
+// so it always holds the beginning of the stream, without a gap. Writes block as long as the file
+// system does. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // TerminalRows: the lines that several streams have begun on one terminal: a progress bar, a
 // prompt. The last of them stands in the terminal's last row; it gives way to the others' lines,
-// comes back below them, and goes on there, so that no line is torn. Pure: says what is to be
-// written.
+// comes back below them, and goes on there, so that no line is torn. Pure: returns the bytes to
+// write.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ class TerminalRows {
   /// No line is begun, and none has been left without its end.
   bool empty() const { return rows_.empty() && !dangling_; }
 
-  /// What brings the writer's bytes onto a terminal of so many columns; 0: nothing can be erased.
+  /// The bytes that put the writer's bytes onto a terminal of so many columns; 0: it cannot erase.
   std::string put(Writer writer, std::string_view bytes, std::size_t columns);
-  /// It writes no more, and what it has begun stays.
+  /// The writer writes no more; its unfinished line stays.
   std::string end(Writer writer, std::size_t columns);
 
  private:

@@ -36,10 +36,10 @@ Pipe make_pipe();
 /// what children inherit. @throws Error kSystem
 UniqueFd moved_up(UniqueFd fd, int lowest);
 
-/// Has the kernel make this process's table of descriptors large enough for `count` at once. Call
-/// it before the first thread is started: whenever a table that threads share has to grow, the
-/// growing thread waits for all CPUs to have scheduled (RCU), 5 to 20 ms for each doubling. Not
-/// beyond the limit of open files.
+/// Makes the kernel's table of this process's descriptors large enough for `count` at once. Call it
+/// before the first thread starts: when a table that threads share grows, the growing thread waits
+/// until all CPUs have scheduled (RCU), 5 to 20 ms for each doubling. Not beyond the limit of open
+/// files.
 void reserve_descriptors(std::size_t count);
 
 }  // namespace dtrun::base

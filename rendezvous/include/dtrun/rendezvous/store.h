@@ -6,9 +6,9 @@
 // one thread holds up no other.
 //
 // Every operation takes a deadline; without one it has timeout() from the call on. At the deadline
-// it throws Error kTimeout, which names the keys, the store and how long it took; a change may have
-// happened all the same. A deadline that has passed means: do what needs nobody else, but do not
-// wait. A store that does not answer at all is given a second even then.
+// it throws Error kTimeout, which names the keys, the store and how long it took; the change may
+// have happened all the same. With a deadline that has passed it does what needs nobody else, and
+// does not wait; the store has a second to answer even then.
 #pragma once
 
 #include <atomic>
@@ -63,10 +63,10 @@ class Store {
   virtual std::string queue_pop(const std::string& key, base::Deadline deadline) = 0;
   virtual std::int64_t queue_len(const std::string& key, base::Deadline deadline) = 0;
   virtual Keys list_keys(base::Deadline deadline) = 0;
-  /// Returns when `world` callers have come to this key. Keys are for one use.
+  /// Returns when `world` callers have come to this key. A key can be used once.
   virtual void barrier(const std::string& key, std::int64_t world, base::Deadline deadline) = 0;
 
-  // The same within timeout(), a deadline that begins with the call.
+  // The same with a deadline of timeout() from the call on.
   void set(const std::string& key, std::string_view value) { set(key, value, in_time()); }
   std::string get(const std::string& key) { return get(key, in_time()); }
   std::optional<std::string> try_get(const std::string& key) { return try_get(key, in_time()); }

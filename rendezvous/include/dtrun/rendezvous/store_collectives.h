@@ -1,8 +1,8 @@
 // StoreCollectives: a barrier and an all_gather of small values over any Store, for processes that
-// have nothing but a store: before there are process groups, and beside them. Every rank makes one
-// by the same name and makes the same calls in the same order; a generation counter keeps the calls
-// apart, so that one object serves for any number of them. A name is for one group: who comes later
-// by the same name in the same store finds the keys of the first.
+// have only a store: before there are process groups, and beside them. Every rank makes an object
+// of the same name and the same calls in the same order; a generation counter keeps the calls
+// apart, so one object serves any number of them. A name is for one group: a later group of the
+// same name in the same store would find the keys of the first.
 //
 // A call costs a rank a constant number of requests and leaves a constant number of its keys in the
 // store; all_gather moves every value to every rank. Not thread-safe. After an error the object

@@ -24,16 +24,16 @@ struct TcpStoreOptions {
   base::Deadline::Duration connect_timeout = std::chrono::seconds(300);
   /// For stores that demand one; only dtrun's do.
   std::optional<Token> token = std::nullopt;
-  /// A store whose host answers no packet for so long is lost; one whose process is stopped is not,
-  /// as long as its host still takes what is sent.
+  /// The store is lost when its host answers no packet for so long. A store whose process is
+  /// stopped is not lost, as long as its host still takes packets.
   base::Deadline::Duration lost_after = std::chrono::seconds(30);
 };
 
 /// Connects, validates, pings; again and again, with jittered pauses, as long as connect_timeout
 /// allows. Names are resolved anew each time, all their addresses of both families are tried, and
 /// no address is ever turned into a name.
-/// @throws Error kConnection naming host, port, cause and time tried; kProtocol at once where what
-/// answers is no store, or does not take the token
+/// @throws Error kConnection naming host, port, cause and time tried; kProtocol at once where the
+/// other side is no store, or does not take the token
 std::shared_ptr<Store> connect_tcp_store(const TcpStoreOptions& options);
 
 }  // namespace dtrun::rendezvous

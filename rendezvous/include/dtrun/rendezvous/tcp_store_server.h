@@ -18,36 +18,36 @@
 namespace dtrun::rendezvous {
 
 /// PyTorch renumbered its operations in 2.1 without a mark on the wire.
-/// kNone: whoever does not begin with VALIDATE is refused.
+/// kNone: a client that does not begin with VALIDATE is refused.
 enum class LegacyNumbering { kNone, kTorch19To20, kTorch21 };
 
 struct TcpStoreServerOptions {
   std::size_t max_key_bytes = 8 << 10;
   std::size_t max_value_bytes = 8 << 20;
   std::size_t max_keys_per_request = 1 << 20;
-  /// Of keys, values, queues, waits, half requests and unsent answers together. The client whose
-  /// request would exceed it is closed; what is there stays, and the others go on. Reading and
+  /// The limit of keys, values, queues, waits, half requests and unsent answers together. A client
+  /// whose request would exceed it is closed; stored values stay, and the others go on. Reading and
   /// deleting may use a sixteenth more.
   std::size_t max_store_bytes = std::size_t{2} << 30;
-  /// Of those clients that do not open with the modern handshake.
+  /// For clients that do not open with the modern handshake.
   LegacyNumbering legacy_numbering = LegacyNumbering::kTorch19To20;
   /// A connection that has not opened the conversation by then is closed. The second, silent
   /// connection of a live legacy client is spared.
   base::Deadline::Duration handshake_timeout = std::chrono::seconds(30);
-  /// Of connections that have not opened the conversation or, where there is a token, proved that
-  /// they have it; beyond it the oldest is closed. So it is when no file descriptor is left.
+  /// The most connections that have not opened the conversation or, with a token, not proved that
+  /// they have it. Beyond it, and when no file descriptor is left, the oldest is closed.
   /// 0: three quarters of the process's limit of descriptors.
   std::size_t max_newcomers = 0;
   /// First byte >= 0x80: not a store client but an agent; the connection (non-blocking) and the
   /// bytes read so far are handed over. Empty: such connections are closed.
   std::function<void(base::UniqueFd connection, std::string first_bytes)> on_agent = {};
-  /// No file descriptor is left: closes one of the connections handed over that has not shown who
-  /// it is and has been here since `moment` or longer. False: there is none.
+  /// Called when no file descriptor is left: closes one of the connections handed over that has not
+  /// proved itself and has been here since `moment` or longer. False: there is none.
   std::function<bool(base::Deadline::Clock::time_point moment)> part_with_agent_since = {};
   /// Where set, clients must prove that they have it (TcpStoreOptions::token) before their first
   /// request; others are closed. PyTorch's clients cannot.
   std::optional<Token> token = std::nullopt;
-  /// What to tell the operator when somebody comes who has not proved it.
+  /// The advice in the log line about a client that has not proved it.
   std::string token_advice = {};
   /// Called when the store holds a sixteenth of max_store_bytes less than it did: a time to give
   /// pages back to the system.

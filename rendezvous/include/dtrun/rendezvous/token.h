@@ -1,5 +1,5 @@
-// Token: the secret that all agents of a job were given, by which they know each other. It never
-// travels: a side proves that it has it by a code (HMAC-SHA256) over what both have said. A value;
+// Token: the secret of all agents of a job, by which they recognise each other. It never travels:
+// a side proves that it has it by a code (HMAC-SHA256) over the bytes that both have sent. A value;
 // copies share OpenSSL's libcrypto, which is opened with the first token, so that jobs without one
 // start without it. Thread-safe.
 #pragma once
@@ -14,7 +14,7 @@ namespace dtrun::rendezvous {
 
 class Token {
  public:
-  /// 128 bits: what is shorter could be found by trying.
+  /// 128 bits: a shorter one could be guessed by trying.
   static constexpr std::size_t kLeastBytes = 16;
   static constexpr std::size_t kMostBytes = 4096;
   using Code = std::array<unsigned char, 32>;

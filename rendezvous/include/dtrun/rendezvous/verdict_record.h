@@ -1,6 +1,6 @@
-// VerdictRecord: how a head's verdict stands in etcd: words for people, and on a last line of its
-// own the message Close itself, in base64, from which every agent of the run has it, should the
-// head die before it has told them.
+// VerdictRecord: a head's verdict in etcd: words for people and, on the last line, the message
+// Close in base64. If the head dies before it has told all agents, they take the verdict from
+// there.
 #pragma once
 
 #include <optional>
