@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <utility>
 
 #include "collectives/nccl_job.h"
 #include "support/thrown_error.h"
@@ -30,12 +31,10 @@ TEST(NcclStateTest, EveryCollectiveMovesTheRightElements) {
         Values shared(count, me);
         backend.broadcast(buffer_of(shared), size - 1, call_of(OpKind::broadcast, ++sequence));
         EXPECT_EQ(shared, Values(count, size - 1));
-        Values input(count, me + 1);
-        Values output(count, -1);
+        Values input(count, me + 1), output(count, -1);
         backend.all_reduce(buffer_of(input), buffer_of(output), ReduceOp::sum,
                            call_of(OpKind::all_reduce, ++sequence));
-        EXPECT_EQ(output, Values(count, size * (size + 1) / 2));
-        output.assign(count, -1);
+        EXPECT_EQ(std::exchange(output, Values(count, -1)), Values(count, size * (size + 1) / 2));
         backend.reduce(buffer_of(input), buffer_of(output), 0, ReduceOp::max,
                        call_of(OpKind::reduce, ++sequence));
         EXPECT_EQ(input, Values(count, me + 1));
