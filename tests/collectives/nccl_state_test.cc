@@ -56,8 +56,7 @@ TEST(NcclStateTest, EveryCollectiveMovesTheRightElements) {
                                  call_of(OpKind::reduce_scatter, ++sequence));
           EXPECT_EQ(sum, Values(length(me), size * (size - 1) / 2 + size * me));
 
-          std::vector<Values> sent;
-          std::vector<Values> received;
+          std::vector<Values> sent, received;
           for (int rank = 0; rank < size; ++rank) {
             sent.push_back(part(me, rank, length(me + rank)));
             received.push_back(Values(length(me + rank)));
