@@ -38,7 +38,8 @@ error_code last_error() {
 // the child. From 1.88 on the latter two do nothing.
 class ToolSetup {
  public:
-  ToolSetup(const ToolCommand& command, const ToolStreams& streams) : streams_(streams) {
+  ToolSetup(const ToolCommand& command, const ToolStreams& streams)
+      : streams_(streams), group_(command.group) {
     for (const std::string& variable : command.environment)
       environment_.push_back(variable.c_str());
     environment_.push_back(nullptr);
@@ -53,7 +54,9 @@ class ToolSetup {
   // Only what is safe between fork and exec.
   template <typename Launcher>
   error_code on_exec_setup(Launcher&, const path&, const char* const*) {
-    if (::setsid() < 0 || ::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return last_error();
+    if (group_ == ToolCommand::Group::kSession ? ::setsid() < 0 : ::setpgid(0, 0) != 0)
+      return last_error();
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return last_error();
     if (::getppid() != parent_) ::_exit(125);  // it died before prctl
     if (::dup2(streams_.in, 0) < 0 || ::dup2(streams_.out, 1) < 0 || ::dup2(streams_.err, 2) < 0)
       return last_error();
@@ -83,6 +86,7 @@ class ToolSetup {
 
  private:
   ToolStreams streams_;
+  ToolCommand::Group group_;
   std::vector<const char*> environment_;
   pid_t parent_ = ::getpid();
 };

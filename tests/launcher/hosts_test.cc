@@ -177,6 +177,7 @@ case $host in
   denied*) echo "me@$host: Permission denied (publickey,password)." >&2; exit 255 ;;
   absent*) shift; exec sh -c "/no/such/dtrun $*" ;;
   silent*) exec sleep 1000 ;;
+  127.0.0.8) sleep 0.3; exec "$@" ;;
   chatty*) echo "Have a nice day"; exit 0 ;;
   other*) echo "DTRUN-AGENT 1 99.0.0 cafe 0"; exec cat >/dev/null ;;
   mute*) echo "DTRUN-AGENT 1 )" +
@@ -239,6 +240,55 @@ TEST_F(HostsTest, TheRemoteShellGetsNothingButTheNameOfDtrun) {
   for (std::string text; std::getline(log, text);) lines.push_back(text);
   EXPECT_THAT(lines, testing::UnorderedElementsAre(DTRUN_BINARY " --remote-agent=0",
                                                    DTRUN_BINARY " --remote-agent"));
+}
+
+TEST_F(HostsTest, ASlowHostIsWaitedForWhicheverItIs) {
+  for (const char* hosts : {"127.0.0.8,127.0.0.2", "127.0.0.2,127.0.0.8"}) {
+    const CommandResult result = run(hosts, {"sh", "-c", "echo $RANK of $WORLD_SIZE"});
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_THAT(result.sorted_lines(), ElementsAre("0 of 2", "1 of 2"));
+  }
+}
+
+TEST_F(HostsTest, AStoppedStarterStopsTheRanksAndGoesOnWithThem) {
+  Command dtrun = job_.start(line(
+      "127.0.0.2,127.0.0.3", {"sh", "-c", "echo up; while :; do sleep 0.1; done; : " + token_}));
+  for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(dtrun.next_line("up"));
+  const auto stopped_ranks = [&] {
+    int stopped = 0;
+    for (const pid_t pid : processes_with(token_)) {
+      std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+      std::string number, name, state;
+      stat >> number >> name >> state;
+      stopped += name == "(sh)" && state == "T" ? 1 : 0;
+    }
+    return stopped;
+  };
+  const auto becomes = [&](int count) {
+    const auto end = std::chrono::steady_clock::now() + seconds(10);
+    while (stopped_ranks() != count)
+      if (std::chrono::steady_clock::now() > end) return false;
+    return true;
+  };
+  dtrun.signal(SIGTSTP);
+  EXPECT_TRUE(becomes(2));
+  dtrun.signal(SIGCONT);
+  EXPECT_TRUE(becomes(0));
+  dtrun.signal(SIGTERM);
+  EXPECT_EQ(dtrun.finish().exit_code, 143);
+  EXPECT_TRUE(all_gone_within(token_, seconds(5))) << describe_processes_with(token_);
+}
+
+TEST_F(HostsTest, WhoeverReadsTheOutputMayLeave) {
+  const std::string hosts = line("127.0.0.2,127.0.0.3", {})[0], shell = line("a", {})[1];
+  const CommandResult result =
+      testing_support::run_command({"bash", "-c",
+                                    std::string(DTRUN_BINARY) + " " + hosts + " " + shell +
+                                        " sh -c 'while :; do echo y; done; : " + token_ +
+                                        "' | head -n 3; echo ${PIPESTATUS[0]}"},
+                                   job_.options());
+  EXPECT_THAT(result.out, HasSubstr("y\ny\ny\n141\n")) << result.describe();
+  EXPECT_TRUE(all_gone_within(token_, seconds(5))) << describe_processes_with(token_);
 }
 
 TEST_F(HostsTest, TheExitCodeIsThatOfTheRankThatFailed) {
@@ -357,13 +407,13 @@ esac
   EXPECT_THAT(job_.left_behind(), ElementsAre("shell"));
 }
 
-// 200 hosts on this machine, of which each dtrun starts at most six.
-TEST_F(HostsTest, TwoHundredHostsAreStartedInATree) {
+// Hosts on this machine, of which each dtrun starts at most six.
+TEST_F(HostsTest, ManyHostsAreStartedInATree) {
   std::string hosts = "127.0.1.1";
-  for (int host = 2; host <= 200; ++host) hosts += ",127.0.1." + std::to_string(host);
+  for (int host = 2; host <= DTRUN_TREE_HOSTS; ++host) hosts += ",127.0.1." + std::to_string(host);
   write_script("shell", "#!/bin/bash\necho \"$1 from $PPID\" >>\"$LOG\"; shift; exec \"$@\"\n");
   const CommandResult result =
-      run(hosts, {"--hosts_fanout=6", "sh", "-c", "echo rank $RANK; test $RANK != 150 || exit 5"});
+      run(hosts, {"--hosts_fanout=6", "sh", "-c", "echo rank $RANK; test $RANK != 50 || exit 5"});
   EXPECT_EQ(result.exit_code, 5) << result.describe();
   std::ifstream log(job_.folder() + "/log");
   std::map<std::string, int> started_by;
@@ -372,9 +422,9 @@ TEST_F(HostsTest, TwoHundredHostsAreStartedInATree) {
     started.insert(text.substr(0, text.find(' ')));
     ++started_by[text.substr(text.rfind(' '))];
   }
-  EXPECT_EQ(started.size(), 200u);
+  EXPECT_EQ(started.size(), std::size_t{DTRUN_TREE_HOSTS});
   for (const auto& [parent, count] : started_by) EXPECT_LE(count, 6);
-  // One node tells the failure, not two hundred.
+  // One node tells the failure, not each.
   std::size_t tables = 0;
   for (auto at = result.err.find("FAILED"); at != std::string::npos;
        at = result.err.find("FAILED", at + 1))

@@ -16,9 +16,9 @@ dtrun_test(launcher/waiting_tests LINKS ${job_links} SOURCES dry_run hanging_fil
 dtrun_test(launcher/stuck_tests LINKS ${job_links} COST 32 SOURCES stuck DEPENDS elastic_worker)
 # What is checked by the byte is as much as the issue demands, and less under sanitizers.
 if(DTRUN_SANITIZE STREQUAL "")
-  set(amounts DTRUN_JOBS_IN_A_ROW=25 DTRUN_FLOOD_BYTES=104857600)
+  set(amounts DTRUN_TREE_HOSTS=200 DTRUN_JOBS_IN_A_ROW=25 DTRUN_FLOOD_BYTES=104857600)
 else()
-  set(amounts DTRUN_JOBS_IN_A_ROW=3 DTRUN_FLOOD_BYTES=8388608)
+  set(amounts DTRUN_TREE_HOSTS=60 DTRUN_JOBS_IN_A_ROW=3 DTRUN_FLOOD_BYTES=8388608)
 endif()
 # Jobs. Of the kill matrix every fifth cell, and a few random kills.
 dtrun_test(launcher/job_tests LINKS ${job_links} PROCESSORS 2

@@ -111,6 +111,35 @@ TEST_F(SshHostsTest, TwoHostsAreOneJob) {
   EXPECT_THAT(result.out, Not(HasSubstr("Welcome")));
 }
 
+TEST_F(SshHostsTest, AHostMayHaveAnotherUserAndAnotherShell) {
+  std::filesystem::permissions(folder_, std::filesystem::perms(0755));
+  start_sshd({"1", "2"});
+  const CommandResult result = run({"--hosts=node1,other@node2", "--wdir=/", "sh", "-c",
+                                    "echo $RANK of $WORLD_SIZE: $(id -u) at $MASTER_ADDR"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.sorted_lines(),
+              testing::ElementsAre("0 of 2: 0 at 10.88.0.1", "1 of 2: 12345 at 10.88.0.1"))
+      << result.describe();
+}
+
+// Its cable is pulled: no end of any connection is seen there or here.
+TEST_F(SshHostsTest, AHostThatIsCutOffEndsTheJobOnBothSides) {
+  start_sshd({"1", "2"});
+  auto dtrun =
+      std::make_unique<Command>(line({"--hosts=node1:2,node2:2", "--shutdown_timeout=1",
+                                      "--rdzv_conf=keep_alive_interval=1,keep_alive_max_attempt=2",
+                                      "sh", "-c", "echo up; exec sleep " + token_}),
+                                options_);
+  for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(dtrun->next_line("up"));
+  ASSERT_EQ(run_command({lab("hosts-cut"), "2"}, options_).exit_code, 0);
+  const CommandResult result = dtrun->finish();
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("node 1 (node2) is gone"),
+                                HasSubstr("node2: has not ended within 11 s after the others")))
+      << result.describe();
+  expect_nothing_left();
+}
+
 TEST_F(SshHostsTest, FourHostsAndThisOneAreStartedInATree) {
   start_sshd({"1", "2", "3", "4"});
   std::ofstream(folder_ + "/hosts.txt") << "head slots=1\nnode1 slots=1\nnode[2-4] slots=2\n";

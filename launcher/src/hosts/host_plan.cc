@@ -74,16 +74,16 @@ std::string first_label(const std::string& name) {
   return name.substr(0, name.find('.'));
 }
 
-// The names of this machine. An address is compared as it is written.
+// An address is compared as it is written. The resolver, which may be slow, is asked only about a
+// name that begins as this machine's.
 bool is_this_machine(const std::string& host) {
-  static const std::set<std::string> kNames = [] {
-    std::set<std::string> names = {"localhost", "127.0.0.1", "::1"};
-    for (const std::string& name : {base::host_name(), base::whole_host_name()})
-      names.insert({name, first_label(name)});
-    for (std::string& address : base::interface_addresses()) names.insert(std::move(address));
-    return names;
-  }();
-  return kNames.contains(host);
+  const std::string own = base::host_name();
+  if (host == "localhost" || host == "127.0.0.1" || host == "::1" || host == own) return true;
+  const std::vector<std::string> addresses = base::interface_addresses();
+  if (std::ranges::find(addresses, host) != addresses.end()) return true;
+  if (first_label(host) != first_label(own)) return false;
+  const std::string whole = base::whole_host_name();
+  return host == whole || host == first_label(whole);
 }
 
 std::vector<HostNode> nodes_of(const OptionValues& values) {

@@ -70,8 +70,10 @@ std::string new_mark() {
 }
 
 // What the job's dtrun would refuse is known before any rank is started on any host. The limit of
-// open files, which a plan raises, stays for the dtrun that runs.
-void check_job(const std::vector<std::string>& arguments, const base::Environment& environment) {
+// open files, which a plan raises, stays for the dtrun that runs; the token, too, which would cost
+// the opening of OpenSSL.
+void check_job(const std::vector<std::string>& arguments, base::Environment environment) {
+  environment.unset("DTRUN_TOKEN");
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   make_plan(parse_options("dtrun", arguments, environment), environment);
@@ -193,7 +195,9 @@ class HostRelay {
     }
     streams.inherited = listener_.get();
     job_ = std::make_unique<base::ToolProcess>(
-        loop_, base::ToolCommand{own_path_, job_arguments(port), environment_.as_strings()},
+        loop_,
+        base::ToolCommand{own_path_, job_arguments(port), environment_.as_strings(),
+                          base::ToolCommand::Group::kProcessGroup},
         streams, [this](base::ExitStatus status) { on_job_end(status); });
     listener_.reset();
     if (!below_) return;

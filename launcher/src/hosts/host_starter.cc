@@ -17,7 +17,10 @@ using base::Deadline;
 // After the first host that fails the others get so long to fail, too, so that all are told.
 constexpr auto kTellingTime = std::chrono::seconds(3);
 // To end by themselves: before the ranks run, and beyond the time that the ranks have.
-constexpr auto kHangUpTime = std::chrono::seconds(2), kEndTime = std::chrono::seconds(15);
+constexpr auto kHangUpTime = std::chrono::seconds(2), kEndTime = std::chrono::seconds(10);
+
+// What the other nodes' dtruns end with when a node is gone; they may know it first.
+constexpr int kOfAGoneNode = 1;
 
 }  // namespace
 
@@ -93,9 +96,7 @@ void HostStarter::stop() {
   }
   const Deadline::Duration patience =
       running_ ? setup_.order.grace + kEndTime : Deadline::Duration(kHangUpTime);
-  end_timer_.start(Deadline::after(patience), [this] {
-    for (const Host& host : hosts_) host.link->signal_shell(SIGKILL);
-  });
+  end_timer_.start(Deadline::after(patience), [this] { kill_shells(); });
 }
 
 void HostStarter::decide(std::size_t index, std::vector<HostFailure> failures) {
@@ -142,9 +143,7 @@ void HostStarter::on_gone(std::size_t index) {
   if (running_ && code) {
     on_job_end(*code);
   } else if (running_ && !stopping_) {
-    const HostFailure failure = failure_of(host);
-    callbacks_.on_failures({failure});
-    if (code_ == 0) code_ = failure.code;
+    lose({failure_of(host)});
     stop();
   } else if (!stopping_ && host.state != Host::State::kFailed) {
     decide(index, {failure_of(host)});
@@ -160,7 +159,28 @@ void HostStarter::on_job_end(int code) {
   if (code == 0) return;
   if (code_ == 0) code_ = code;
   if (!stopping_)
-    end_timer_.start(Deadline::after(setup_.order.grace + kEndTime), [this] { stop(); });
+    end_timer_.start(Deadline::after(setup_.order.grace + kEndTime), [this] { give_up_silent(); });
+}
+
+void HostStarter::lose(const std::vector<HostFailure>& failures) {
+  callbacks_.on_failures(failures);
+  if (code_ == 0 || code_ == kOfAGoneNode) code_ = exit_code_of(failures);
+}
+
+// A host that is cut off shows no end of its connection. Its own dtrun hears of nobody either, and
+// ends its ranks.
+void HostStarter::give_up_silent() {
+  std::vector<HostFailure> failures;
+  for (const Host& host : hosts_)
+    if (!host.link->gone())
+      failures.push_back(silent_host(host.link->host(), setup_.order.grace + kEndTime));
+  lose(failures);
+  stop();
+  end_timer_.start(Deadline::after(kHangUpTime), [this] { kill_shells(); });
+}
+
+void HostStarter::kill_shells() {
+  for (const Host& host : hosts_) host.link->signal_shell(SIGKILL);
 }
 
 }  // namespace dtrun::launcher

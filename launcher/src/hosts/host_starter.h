@@ -63,6 +63,9 @@ class HostStarter {
   void tell_failures();
   void on_gone(std::size_t index);
   void on_job_end(int code);
+  void lose(const std::vector<HostFailure>& failures);
+  void give_up_silent();
+  void kill_shells();
 
   base::EventLoop& loop_;
   HostSinks sinks_;

@@ -148,6 +148,12 @@ HostFailure not_heard_of(const std::string& host) {
   return {host, "has not answered yet", "", "", kExitUnreachable};
 }
 
+HostFailure silent_host(const std::string& host, base::Deadline::Duration waited) {
+  return {host,
+          fmt::format("has not ended within {} after the others", base::format_duration(waited)),
+          "it is cut off, or has crashed", "", kExitUnreachable};
+}
+
 HostFailure other_version(const std::string& host, const std::string& theirs) {
   return {host, fmt::format("has dtrun {}, and this is dtrun {}", theirs, version_number()), "",
           "install the same version on all hosts, or name another: --remote_dtrun=PATH",

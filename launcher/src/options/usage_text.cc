@@ -6,6 +6,7 @@ namespace {
 constexpr UsageExample kExamples[] = {
     {"dtrun --nproc_per_node=4 ./app --lr 0.1", "four ranks on this node"},
     {"dtrun --nproc_per_node=gpu train.py", "a Python script, one rank for each GPU"},
+    {"dtrun --hosts=node1:4,node2:4 ./app", "four ranks on each of two hosts, started over ssh"},
     {"srun --ntasks-per-node=1 dtrun ./app", "nodes, GPUs and the meeting point from Slurm"},
     {"dtrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=node1:29400 ./app",
      "the same command on both nodes; one of them is node1"},

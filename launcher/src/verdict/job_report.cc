@@ -71,15 +71,17 @@ void print_lost_files(const LogFolder& folder, const GroupEnd& end) {
       end.lost_file_bytes > 0 ? "are" : "may be"));
 }
 
-// One node of dtrun --hosts tells it, with its table; a node that is lost its starter.
+// Of dtrun --hosts the node of the rank that failed tells it, with its table; of a node that is gone,
+// node 0.
 void print_failure_elsewhere(const LaunchPlan& plan, const JobOutcome& outcome) {
   const bool begun = outcome.round != rendezvous::rounds::kNoRound;
   const std::string text = fmt::format("the job {}: {}", begun ? "was stopped" : "could not begin",
                                        outcome.failed_elsewhere->describe());
-  if (begun && plan.options.one_of_hosts)
+  const bool told_there = outcome.failed_elsewhere->rank >= 0 || plan.options.node_rank != 0;
+  if (begun && plan.options.one_of_hosts && told_there)
     return base::log::info(base::log::Component::kLauncher, "{}", text);
   print_error(text);
-  print_table(plan, outcome);
+  if (!plan.options.one_of_hosts) print_table(plan, outcome);
 }
 
 const char* how_it_ended(const JobOutcome& outcome, int code) {

@@ -2,9 +2,10 @@
 // waited for by Boost.Process v2 on an EventLoop. It is waited for by its own number only, so that
 // other children are left alone. Ranks are ChildProcess's (child_process.h says why).
 //
-// The program leads a session of its own: a terminal's Ctrl-C does not reach it, and it cannot ask
-// for a password. It dies by SIGKILL with the thread that has started it. It inherits no descriptor
-// but the named ones.
+// The program leads a session of its own, so that a terminal's Ctrl-C does not reach it, and it
+// cannot ask for a password; or a process group, where it shall be stopped by SIGTSTP, which the
+// kernel ignores in a session without other groups. It dies by SIGKILL with the thread that has
+// started it. It inherits no descriptor but the named ones.
 #pragma once
 
 #include <sys/types.h>
@@ -20,9 +21,12 @@
 namespace dtrun::base {
 
 struct ToolCommand {
+  enum class Group { kSession, kProcessGroup };
+
   std::string path;                      ///< no search in PATH; see find_program()
   std::vector<std::string> arguments;    ///< without argv[0], which is the path
   std::vector<std::string> environment;  ///< "NAME=value"
+  Group group = Group::kSession;
 };
 
 /// Borrowed for the start alone.
