@@ -1,6 +1,6 @@
-// Engine: what started this dtrun on several machines at once (srun, mpirun, Kubernetes ...), as
-// the environment tells it: how many dtruns there are, which one this is, where they can meet.
-// Pure.
+// Engine: the program that started dtrun on several machines at once (srun, mpirun, Kubernetes
+// ...). Its environment variables say how many dtruns there are, which one this is, where they can
+// meet. Pure.
 #pragma once
 
 #include <chrono>
@@ -37,8 +37,8 @@ struct Engine {
   std::string run_id;                 ///< empty: the engine does not tell
   std::optional<int> gpus_on_node;
   std::optional<int> pmi_fd;  ///< by which the rest can be asked for (pmi_meeting.h)
-  std::string pmi_port;       ///< HOST:PORT, where also `tasks` is told; empty: it is not so
-  std::string places_file;    ///< in which the rest is told (pals_meeting.h); empty: none
+  std::string pmi_port;       ///< HOST:PORT, which also knows `tasks`; empty: none
+  std::string places_file;    ///< the file with the rest (pals_meeting.h); empty: none
   std::string no_places;      ///< why it could not be read; empty: it could, or there is none
 
   /// "Slurm step 17.0: task 1 of 4"

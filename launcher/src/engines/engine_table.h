@@ -1,4 +1,4 @@
-// The engine table: who may have started dtrun, and by which variables each tells what. One row per
+// The engine table: the engines that may have started dtrun, and the variables of each. One row per
 // engine, the innermost first: mpirun starts its daemons by srun. docs/engines.md explains the
 // rows.
 #pragma once
@@ -32,7 +32,7 @@ struct EngineRow {
   const char* per_rank = "";      ///< the same; empty: not by this engine
   const char* head_by_hand = "";  ///< how its line gives MASTER_ADDR to all
   bool (*never)(const base::Environment& environment) = nullptr;
-  /// What is no plain value of a variable.
+  /// Reads the facts that are no plain value of a variable.
   void (*complete)(const base::Environment& environment, Engine& engine) = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// What dtrun exits with when it is not a rank's own code (docs/errors.md).
+// dtrun's exit codes, apart from a rank's own code (docs/errors.md).
 #pragma once
 
 #include "dtrun/base/error.h"
@@ -16,12 +16,12 @@ inline constexpr int kExitConfig = 78;
 inline constexpr int kExitLauncherFailed = 125;
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
-// torchrun's, where dtrun is called by its name.
+// torchrun's codes, when dtrun is called by its name.
 inline constexpr int kExitTorch = 1;
 inline constexpr int kExitTorchUsage = 2;
 inline constexpr int kExitSignal = 128;  ///< + the signal
 
-/// Of an error that ends dtrun before there are ranks, by whatever name it was called.
+/// The code of an error that ends dtrun before there are ranks, by the name that it was called.
 int exit_code_of_error(const base::Error& error, CalledAs name);
 
 }  // namespace dtrun::launcher

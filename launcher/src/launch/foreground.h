@@ -9,18 +9,18 @@ namespace dtrun::launcher {
 
 class Foreground {
  public:
-  /// Of this process. Kept by its forks, also in a pid namespace of their own.
+  /// Describes this process. Its forks keep the answer, also in a pid namespace of their own.
   Foreground();
 
-  /// Also where no shell could take the terminal away. False when the process is gone.
+  /// True also where no shell could take the terminal away. False when the process is gone.
   bool is_ours() const;
 
  private:
   base::UniqueFd stat_;
 };
 
-/// As the signal's default action does, so that the shell sees it: returns when this process is
-/// continued, and at once where nobody could continue it (an orphaned process group).
+/// Stops the process as the signal's default action does, so that the shell sees it. Returns when
+/// it is continued, and at once where nobody could continue it (an orphaned process group).
 /// @param signal_number SIGTSTP, SIGTTIN or SIGTTOU
 void stop_this_process(int signal_number);
 

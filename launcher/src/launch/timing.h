@@ -1,5 +1,5 @@
-// Timing: where the time of a launch went (--timing). Marks are taken always, for they cost
-// nothing; times are of the steady clock, which all processes of a machine share. Pure but for
+// Timing: how long each step of a launch took (--timing). Marks are always taken, because they cost
+// nothing. Times are of the steady clock, which all processes of a machine share. Pure, except
 // now_ns() and cpu_before_main().
 #pragma once
 
@@ -8,14 +8,14 @@
 
 namespace dtrun::launcher {
 
-/// Nanoseconds; 0: it did not come to that.
+/// Nanoseconds; 0: the launch did not get so far.
 struct Timing {
   std::int64_t exec_cpu = 0;  ///< CPU time that was used up when main began: exec, loading
   std::int64_t main = 0;
   std::int64_t options_read = 0;
   std::int64_t planned = 0;
   std::int64_t guard_started = 0;
-  std::int64_t round_opened = 0;  ///< this node's word to start ranks; of the first round, as below
+  std::int64_t round_opened = 0;  ///< order to start ranks here; of the first round, as below
   std::int64_t spawn_began = 0;
   std::int64_t first_spawned = 0;  ///< its program runs
   std::int64_t last_spawned = 0;

@@ -1,6 +1,6 @@
-// The meeting point of --rdzv_backend=etcd-v2: whoever etcd elects is the head, and another one
-// when that is gone. Every agent listens from the start, so that its address can be published with
-// its candidacy.
+// The meeting point of --rdzv_backend=etcd-v2: etcd elects the head, and another one when that is
+// gone. Every agent listens from the start, so that its address can be published with its
+// candidacy.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,5 @@
-// Endpoint: what the agent that hosts the rendezvous has where the nodes meet: one listening
-// socket, at which the other agents reach the head, and the ranks, in a job of fixed size, their
-// store. On the agent's EventLoop.
+// Endpoint: the listening socket of the agent that hosts the rendezvous. At it the other agents
+// reach the head, and in a job of fixed size the ranks reach their store. On the agent's EventLoop.
 #pragma once
 
 #include <functional>
@@ -16,12 +15,12 @@
 
 namespace dtrun::launcher {
 
-/// What the store of the ranks asks its clients for.
+/// Sets the token that the ranks' store asks its clients for.
 void demand_token(const LaunchPlan& plan, rendezvous::TcpStoreServerOptions& store);
 
 class Endpoint {
  public:
-  /// @param on_end nobody needs the head any more
+  /// @param on_end called when no agent needs the head any more
   /// @param on_worker_end a rank of any node has not ended well
   /// @param on_store_client called for each client of the store at the endpoint
   /// @param before_round called with each round's number; the round opens when `go` is
@@ -34,21 +33,21 @@ class Endpoint {
            std::function<void(const rendezvous::rounds::WorkerEnd&)> on_worker_end,
            base::EventLoop::Callback on_store_client);
 
-  /// This agent's own connection to the head. Once.
+  /// This agent's own connection to the head. Call it once.
   base::UniqueFd own_agent() { return head_->own_agent(); }
   bool ended() const { return ended_; }
-  /// Another agent may follow as the head. ended() follows, where it has not ended already.
+  /// Another agent may become the head. ended() follows, if it has not ended already.
   void step_down();
-  /// The job is over; some may still have to be told.
+  /// Whether the job is over; some agents may not have heard it yet.
   bool job_is_over() const {
     return head_->state().phase == rendezvous::rounds::HeadPhase::kClosed && !stepped_down_;
   }
-  /// Of job_is_over().
+  /// The verdict, once job_is_over().
   const rendezvous::rounds::Close& verdict() const { return head_->state().verdict; }
-  /// Ended with the job, not before it.
+  /// Whether it ended with the job, not before it.
   bool closed() const { return ended_ && !stepped_down_; }
 
-  /// What a job that does not begin waits for; empty: for no other node.
+  /// The nodes for which the job waits to begin; empty: it waits for none.
   std::string waiting_text() const;
 
   std::uint16_t port() const { return server_->port(); }

@@ -1,5 +1,5 @@
-// What host_election.h decides by, found out: asks the resolver and the interfaces, and blocks as
-// long as they do.
+// Gathers the facts by which host_election.h decides: asks the resolver and the interfaces, and
+// blocks as long as they do.
 #pragma once
 
 #include "dtrun/base/deadline.h"

@@ -1,12 +1,12 @@
 // HeadFile: the file through which the agents of a job find their head (store_type=file). The first
 // agent to claim the path is the head; the file only says where it listens.
 //
-// The file is locked (flock) for as long as its head lives, and by nobody else: a file whose lock
-// can be had is what a dead head has left, and whoever gets that lock may put its own in its place.
-// A file appears whole (link or rename of one that was written and locked before), so a reader
-// never sees half of one. Network file systems: Linux's NFS passes flock on to the server; where a
-// mount keeps locks to the machine (local_lock, Lustre without -o flock), a second look, whether
-// somebody answers at the address, protects a head that lives.
+// The file is locked (flock) by its head alone, for as long as that lives. A file whose lock is
+// free is left over from a dead head; the agent that gets the lock may put its own file in its
+// place. A file appears whole (link or rename of one that was written and locked before), so a
+// reader never sees half of one. Network file systems: Linux's NFS passes flock on to the server;
+// where a mount keeps locks to the machine (local_lock, Lustre without -o flock), a second look,
+// whether somebody answers at the address, protects a head that lives.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ namespace dtrun::launcher {
 /// Held by the head. The destructor removes the file.
 class HeadFile {
  public:
-  /// Where this agent would listen; asked for only when the path can be claimed.
+  /// Where this agent would listen; called only when the path can be claimed.
   using Offer = std::function<HeadRecord()>;
 
   HeadFile() = default;

@@ -32,11 +32,11 @@ struct HeadRecord {
 /// With a fresh nonce, and this process as the agent. @throws Error kSystem
 HeadRecord make_head_record(const std::string& run_id, const std::string& host, std::uint16_t port);
 
-/// No record is longer, nor read further.
+/// The greatest length of a record; no more is read.
 inline constexpr std::size_t kMostHeadRecordBytes = 8192;
 
 std::string format_head_record(const HeadRecord& record);
-/// nullopt: it is none, or not whole.
+/// nullopt: the text is no record, or not whole.
 std::optional<HeadRecord> parse_head_record(std::string_view text);
 
 }  // namespace dtrun::launcher

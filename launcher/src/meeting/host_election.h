@@ -30,8 +30,8 @@ struct HostElection {
   std::vector<std::string> addresses;
 };
 
-/// Where a name stands for several machines, all agents put its addresses into the same order, and
-/// the one that has the first hosts.
+/// Where a name stands for several machines, all agents put its addresses into the same order. The
+/// machine with the first one hosts.
 /// @throws Error kConnection when the name does not resolve; kUsage when --node_rank contradicts,
 /// or the name is the loopback on every node
 HostElection elect_host(const Options& options, const EndpointFacts& facts);

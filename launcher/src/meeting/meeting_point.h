@@ -1,13 +1,13 @@
 // MeetingPoint: how an agent finds the head of its job, the agent that gathers the others into
-// rounds; it may turn out to be this one. One interface over the ways there are:
+// rounds; the head may be this agent. One interface over four ways:
 //
 //   static       node 0, by --node_rank, at --master_addr
 //   c10d         on the machine that --rdzv_endpoint names (host_election.h)
-//   c10d, file   whoever claims the file of --rdzv_endpoint first (head_file.h)
-//   etcd-v2      whoever etcd elects
+//   c10d, file   the agent that claims the file of --rdzv_endpoint first (head_file.h)
+//   etcd-v2      the agent that etcd elects
 //
-// The search never blocks the loop: names are looked up, files opened on a thread of their own. So
-// it must begin after the guard is forked.
+// The search never blocks the loop: a thread of its own looks up names and opens files. So it must
+// begin after the guard is forked.
 #pragma once
 
 #include <chrono>
@@ -31,12 +31,12 @@ struct Head {
   std::uint16_t port = 0;
   std::string host;    ///< as messages call it: of the endpoint, else addresses[0]
   std::string reason;  ///< why it is this agent, or is not; empty where --node_rank has said so
-  /// Of --local_addr, numeric: where stores of this node listen; empty: it is not given.
+  /// --local_addr as a numeric address, at which stores of this node listen; empty: not given.
   std::string local_address;
-  /// How long it makes sense that nobody listens there: the head may start later than this agent.
+  /// How long nobody may listen there: the head may start later than this agent.
   std::chrono::nanoseconds patience{};
 
-  /// Where another one may follow: the last round of those before.
+  /// If other heads may follow: the last round of the heads before this one.
   std::optional<int> last_round;
 
   bool is_here() const { return listener.valid(); }
@@ -48,40 +48,40 @@ class MeetingPoint {
  public:
   using Found = std::function<void(Head)>;
 
-  /// What this agent has published as the head is taken back.
+  /// Takes back what this agent has published as the head.
   virtual ~MeetingPoint() = default;
   using Lost = std::function<void(const std::string& why)>;
-  /// Calls back on the loop, later, once; with etcd, again whenever another is elected. What goes
-  /// wrong is thrown out of the loop's run(). Again: the head that was found is gone, or no dtrun
-  /// of this job was there.
+  /// Calls back on the loop, later, once; with etcd, again whenever another head is elected. Errors
+  /// are thrown out of the loop's run(). Call it again when the head that was found is gone, or was
+  /// no dtrun of this job.
   virtual void find(Found found) = 0;
 
-  // For the head, where others may follow it:
+  // For a head that others may follow:
   /// Called when this agent must not be the head any more.
   virtual void on_lost(Lost lost) { (void)lost; }
-  /// This round is about to open. Once `done` is called, those of the next head have higher
-  /// numbers; where this agent leads no more it never is.
+  /// This round is about to open. Once `done` is called, rounds of the next head have higher
+  /// numbers. `done` is never called if this agent leads no more.
   virtual void record_round(int round, base::EventLoop::Callback done) {
     (void)round;
     done();
   }
   using Verdict = rendezvous::rounds::Close;
-  /// The head has judged, and has told nobody yet. Once `done` is called it may: no other head can
-  /// begin a round, unless there is a warning that this could not be written. Where this agent
-  /// leads no more it never is.
+  /// The head has its verdict, and has told nobody yet. Once `done` is called it may tell: no other
+  /// head can begin a round then, unless a warning says that the verdict could not be written.
+  /// `done` is never called if this agent leads no more.
   virtual void record_verdict(const Verdict& verdict, base::EventLoop::Callback done) {
     (void)verdict;
     done();
   }
-  /// The job is over, and all are told: nobody can join it any more once `done` is called.
+  /// The job is over, and all have heard it. Once `done` is called nobody can join it any more.
   virtual void close(const Verdict& verdict, base::EventLoop::Callback done) {
     (void)verdict;
     done();
   }
 
-  // For all, where another head may follow:
+  // For every agent, if another head may follow:
   using Over = std::function<void(const Verdict&)>;
-  /// Called when a head's verdict is on record. The head tells it, if it lives so long.
+  /// Called when a head's verdict is on record. The head itself tells it, if it lives so long.
   virtual void on_over(Over over) { (void)over; }
 };
 

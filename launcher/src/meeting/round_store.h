@@ -1,7 +1,7 @@
-// RoundStore: the store of a round's ranks, where this node is asked for it: at the endpoint
-// itself, emptied, where this agent hosts it and the job's nodes are fixed; else at a port of its
-// own, fresh for each round, so that nothing of an earlier round can reach it; or a port at which
-// rank 0 serves one. On the agent's EventLoop.
+// RoundStore: the store of a round's ranks, when the head asks this node for it. Where this agent
+// hosts the endpoint and the job's nodes are fixed, it is the endpoint's, emptied. Else it has a
+// port of its own, fresh for each round, so that nothing of an earlier round can reach it; or it is
+// a port at which rank 0 serves a store. On the agent's EventLoop.
 #pragma once
 
 #include <memory>
@@ -27,8 +27,8 @@ class RoundStore {
   RoundStore(base::EventLoop& loop, const LaunchPlan& plan, base::EventLoop::Callback on_client)
       : loop_(loop), plan_(plan), on_client_(std::move(on_client)) {}
 
-  /// Closes that of an earlier round.
-  /// @param endpoint nullptr: another agent's
+  /// Opens the round's store, and closes that of an earlier round.
+  /// @param endpoint nullptr: another agent hosts it
   /// @param reach how the head is reached from here
   /// @throws Error kSystem, kConnection
   rendezvous::rounds::StoreOpened open(int round, Endpoint* endpoint, const HeadReach& reach);

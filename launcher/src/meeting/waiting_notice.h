@@ -1,4 +1,4 @@
-// WaitingNotice: tells the operator now and then what a job that does not begin waits for. Belongs
+// WaitingNotice: while a job waits to begin, tells the operator from time to time for what. Belongs
 // to its loop's thread.
 #pragma once
 
@@ -15,7 +15,7 @@ class WaitingNotice {
   /// @param text asked each time; empty: there is nothing to say
   WaitingNotice(base::EventLoop& loop, const LaunchPlan& plan, std::function<std::string()> text);
 
-  /// The waiting begins: nothing is said of one that is short.
+  /// The waiting begins. A short wait is not reported.
   void start();
   void stop() { timer_.cancel(); }
 

@@ -27,13 +27,13 @@ class Console {
   const base::OutputSink& sink() const { return sink_; }
   Destination destination() const { return destination_; }
 
-  /// Gives a relay what the lines of a stream need on their way here.
+  /// Sets a relay's options for the lines of a stream on their way here.
   void prepare(OutputOrigin origin, Stream stream, base::LineRelayOptions& options);
   LineOrigin line_origin(OutputOrigin origin, Stream stream) const;
   LineTime now() const;
-  /// Lines that wait for their like wait no longer.
+  /// Ends the wait of lines for identical ones.
   void end_folding();
-  /// Nothing waits here.
+  /// Whether nothing waits here.
   bool idle() const { return sink_.idle() && fold_.empty(); }
 
  private:

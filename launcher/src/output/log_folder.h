@@ -1,11 +1,11 @@
-// LogFolder: what a run leaves in files, in torchrun's layout:
+// LogFolder: the files of a run, in torchrun's layout:
 // <log_dir>/<rdzv_id>_<random>/attempt_<round>/<local rank>/{stdout.log,stderr.log,error.json}. It
-// stays where --log_dir, --redirects or --tee ask for it; else there is only a private folder of
-// error files, removed at the end by whoever of agent and guard is left to do it. No round's files
-// are ever removed or written to again by another.
+// stays where --log_dir, --redirects or --tee ask for it. Else there is only a private folder of
+// error files, which the agent, or the guard where the agent is dead, removes at the end. No round
+// removes another round's files or writes to them.
 //
-// Folders are the user's alone (0700), and who plants links where they are to be is refused: below
-// log_dir no step follows a link.
+// Folders are the user's alone (0700). Links in their place are refused: below log_dir no step
+// follows a link.
 #pragma once
 
 #include <string>
@@ -36,8 +36,9 @@ class AttemptFolder {
 
 class LogFolder {
  public:
-  /// Only names it: agent and guard must both know the name before it can be there, lest a folder
-  /// be left that nobody knows of. @throws Error kUsage where log_dir cannot be one
+  /// Only names the folder: agent and guard must both know the name before it exists, because else
+  /// a folder could be left behind that nobody knows. @throws Error kUsage where log_dir cannot be
+  /// one
   static LogFolder choose(const LaunchPlan& plan);
 
   /// The guard's part, before each round, where files are kept; else none. @throws Error kSystem
@@ -51,7 +52,7 @@ class LogFolder {
   /// Whether the files outlive the job.
   bool kept() const { return kept_; }
   const std::string& path() const { return folder_; }
-  /// Nothing happens when it is kept, or gone.
+  /// Nothing happens when the folder is kept, or gone.
   void remove() const;
 
  private:

@@ -1,6 +1,6 @@
-// Output: what the ranks of this node write, on its way to files and to this process's standard
-// output and error. Lines come whole and in order per stream; each rank's last error lines are
-// kept. In the guard, on the EventLoop of the thread that OutputThread gives it.
+// Output: passes the output of this node's ranks to files and to this process's standard output and
+// error. Lines come whole and in order per stream; each rank's last error lines are kept. In the
+// guard, on the EventLoop of the thread that OutputThread gives it.
 #pragma once
 
 #include <functional>
@@ -22,18 +22,18 @@ struct StreamFile {
   base::UniqueFd file;
 };
 
-/// What can be said of it at an end.
+/// The state of the output at the end of a round or of the job.
 struct OutputState {
   bool all_out = false;          ///< all streams have ended, and all they brought is passed on
-  std::uint64_t lost_bytes = 0;  ///< of what was to be shown, and is in no file either
+  std::uint64_t lost_bytes = 0;  ///< neither shown nor in a file
   int error_number = 0;          ///< of the first failed write to our own output
   FileLoss file_loss;            ///< of what was to be in the log files, of all rounds
   /// The last lines of what each local rank wrote to its standard error.
   std::vector<std::string> error_tails;
 };
 
-/// Where the descriptors begin that stay here. The low numbers are for what ranks inherit: of a
-/// table of descriptors, a child gets a copy up to the highest that it is to have.
+/// The lowest number of descriptors that stay in this process. Lower ones are for those that ranks
+/// inherit: a child copies the table of descriptors up to the highest that it inherits.
 inline constexpr int kFirstDescriptorToKeep = 32;
 
 /// Of /dev/null, for writing. @throws Error kSystem
@@ -48,12 +48,12 @@ class Output {
   /// The streams of the ranks added so far belong to a round that is over: those that wait for a
   /// slow reader still pass on what they have.
   void begin_round();
-  /// For each stream of the round's ranks: out and err of each. Where a later round's cannot be
-  /// made, what was to be in them is shown, and that is a file loss.
+  /// Files for standard output and error of each of the round's ranks. Where a later round's file
+  /// cannot be made, the output is shown instead, and that is a file loss.
   /// @throws Error kSystem in the first round
   std::vector<StreamFile> make_files(const LogFolder& folder, int round);
   /// The next stream of the round.
-  /// @param source what is read; none: the rank has the file itself, or what it writes is dropped
+  /// @param source the pipe to read; none: the rank has the file itself, or its output is dropped
   void add(OutputOrigin origin, Stream stream, StreamFile file, base::UniqueFd source);
   /// Called at the end of each stream.
   void on_stream_end(base::EventLoop::Callback callback) { on_stream_end_ = std::move(callback); }
@@ -83,7 +83,7 @@ class Output {
   void finish();
   /// Takes what the round's ranks have written to their standard errors, for error_tail().
   void finish_errors();
-  /// Drops what is still to be written.
+  /// Drops the output that is still to be written.
   void abandon();
 
   /// The last lines of what the round's rank has written to its standard error by now.

@@ -1,5 +1,5 @@
-// OutputDrain: waits until all that a round's ranks have written, now dead, has been passed on, as
-// long as it makes sense to wait. On the guard's EventLoop.
+// OutputDrain: waits until all output of a round's dead ranks has been passed on, as long as the
+// patience allows. On the guard's EventLoop.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@ namespace dtrun::launcher {
 class OutputDrain {
  public:
   enum class Patience {
-    kForReader,  ///< a reader of ours that takes its time is waited for
-    kForGrace,   ///< what a reader has not taken by then is dropped
-    kBriefly,    ///< what it has not taken now is passed on while the next round runs
-    kNone,       ///< it is dropped now
+    kForReader,  ///< wait for a slow reader
+    kForGrace,   ///< wait for the grace, then drop the rest
+    kBriefly,    ///< do not wait: pass the rest on while the next round runs
+    kNone,       ///< drop the rest now
   };
 
   OutputDrain(base::EventLoop& loop, Output& output) : output_(output), timer_(loop), soon_(loop) {}
@@ -25,7 +25,7 @@ class OutputDrain {
 
   /// @param on_end called once
   void start(base::Deadline::Duration grace, base::EventLoop::Callback on_end);
-  /// Also while it waits.
+  /// May be called also while it waits.
   void set_patience(Patience patience) { patience_ = patience; }
 
  private:

@@ -1,5 +1,6 @@
-// OutputFlush: the guard's wait for the end of a round's output: what OutputDrain on the output's
-// thread tells, or, where that thread hangs, the end of the patience. On the guard's EventLoop.
+// OutputFlush: the guard's wait for the end of a round's output. It ends when OutputDrain, on the
+// output's thread, says so, or, where that thread hangs, with the patience. On the guard's
+// EventLoop.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,7 @@ class OutputFlush {
 
   /// @param on_end called once
   void start(base::Deadline::Duration grace, base::EventLoop::Callback on_end);
-  /// Also while it waits.
+  /// May be called also while it waits.
   void set_patience(Patience patience);
 
  private:

@@ -1,7 +1,6 @@
-// OutputThread: Output on a thread of its own. A write may hang as long as a file system or a
-// terminal likes; then output stands still, and nothing else: the guard goes on to see ends,
-// signals and orders. Whatever it asks the thread, it waits for the answer only so long. Belongs to
-// the guard's EventLoop.
+// OutputThread: Output on a thread of its own. When a write hangs in a file system or a terminal,
+// only output stands still: the guard goes on to see ends, signals and orders. It waits for each
+// answer of the thread only for a limited time. Belongs to the guard's EventLoop.
 #pragma once
 
 #include <functional>
@@ -31,17 +30,18 @@ class OutputThread {
 
   /// The streams of the ranks added so far belong to a round that is over: those that wait for a
   /// slow reader still pass on what they have.
-  /// Where a later round's folder or file cannot be made, or not in time, what was to be in it is
-  /// shown, and that is a file loss. @throws Error kSystem, kTimeout in the first round
+  /// Where a later round's folder or file cannot be made in time, the output is shown instead, and
+  /// that is a file loss. @throws Error kSystem, kTimeout in the first round
   void begin_round(const LogFolder& folder, int round);
   /// The streams of the next local rank of the round. @throws Error kSystem
   RankEnds add(OutputOrigin origin);
   /// Called once, when something cannot be written into the log files any more.
   void on_file_loss(std::function<void(const std::string&)> callback);
-  /// Output's, on the guard's loop.
+  /// As Output::on_reader_gone(), but on the guard's loop.
   void on_reader_gone(base::EventLoop::Callback callback);
 
-  /// What of it is not kept, at some time: file systems can take milliseconds. No round follows.
+  /// Removes what is not kept, some time later: file systems can take milliseconds. No round
+  /// follows.
   void remove(const LogFolder& folder);
 
   void show_status(const StatusFacts& facts);
@@ -51,7 +51,7 @@ class OutputThread {
 
   /// The last lines of what the round's rank has written to its standard error by now.
   std::string error_tail(int local_rank);
-  /// Of a thread that does not answer: nothing is passed on, and an unknown part is lost.
+  /// If the thread does not answer: nothing is passed on, and an unknown part is lost.
   OutputState state();
 
   /// OutputFlush's part: OutputDrain on the thread. One at a time; the last counts.
@@ -59,7 +59,7 @@ class OutputThread {
              base::EventLoop::Callback on_end);
   void set_patience(OutputDrain::Patience patience);
   void end_drain();
-  /// It is not waited for any more: what it holds counts as lost.
+  /// Waits for the thread no more: its output counts as lost.
   void give_up() { given_up_ = true; }
 
  private:

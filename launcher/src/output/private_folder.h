@@ -1,6 +1,6 @@
-// PrivateFolder: the folder for temporary files of a run that keeps none: dtrun_ and 16 hexadecimal
-// digits, the user's alone (0700). Who has made it holds a lock in it for as long as that process
-// lives, so that the next dtrun can tell one that was left behind when everybody was killed.
+// PrivateFolder: the temporary folder of a run that keeps no files: dtrun_ and 16 hexadecimal
+// digits, the user's alone (0700). The process that made it holds a lock in it while it lives, so
+// that the next dtrun recognises a folder that was left behind when all processes were killed.
 #pragma once
 
 #include <string>
@@ -27,9 +27,9 @@ base::UniqueFd make_private_folder(const std::string& path);
 /// With all that is in it; nothing happens when it is gone.
 void remove_private_folder(const std::string& path);
 
-/// Those of this user in the folder whose makers are dead. One that is just being made has no lock
-/// that shows yet, and stays; so does one whose maker ran on another machine, or before this one
-/// was booted: with a shared folder nobody knows whether it lives.
+/// Removes this user's folders in `parent` whose makers are dead. A folder that is just being made
+/// shows no lock yet, and stays. So does one whose maker ran on another machine, or before this one
+/// was booted: in a shared folder nobody knows whether it lives.
 void remove_abandoned_folders(const std::string& parent);
 
 }  // namespace dtrun::launcher

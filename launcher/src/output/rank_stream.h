@@ -1,6 +1,6 @@
-// RankStream: one stream of one rank, on its way to where it is seen and kept. Either the rank
-// writes straight into a file, or into a pipe that is relayed to a sink, and into a file by the
-// way. On the guard's EventLoop.
+// RankStream: one stream of one rank, on its way to console and file. Either the rank writes
+// straight into a file, or into a pipe that is relayed to a sink, and if wanted into a file as
+// well. On the guard's EventLoop.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace dtrun::launcher {
 
-/// What did not get into a file.
+/// Bytes that did not get into a file.
 struct FileLoss {
-  std::uint64_t bytes = 0;  ///< 0 with an error: how many, only the ranks know
+  std::uint64_t bytes = 0;  ///< 0 with an error: only the ranks know how many
   int error_number = 0;     ///< 0: nothing is lost
 };
 
@@ -30,7 +30,7 @@ class RankStream {
   void read_waiting();
   /// The end of what the rank has written.
   std::string tail(std::size_t bytes) const;
-  /// As far as it is known here: not of a file that the rank writes into itself.
+  /// As far as it is known here: not for a file that the rank itself writes.
   FileLoss file_loss() const;
   /// Whether there is no room for more in the file that the rank writes into itself.
   bool disk_is_full() const;

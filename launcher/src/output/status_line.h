@@ -1,4 +1,4 @@
-// StatusLine: how the ranks of this node are, in the last line of a terminal. It gives way to every
+// StatusLine: the state of this node's ranks, in the last line of a terminal. It gives way to every
 // other line and comes back below them, at most five times a second. On the guard's EventLoop.
 #pragma once
 

@@ -15,13 +15,13 @@
 
 namespace dtrun::launcher {
 
-/// Adds what the line does not say yet. Pure.
+/// Adds the options that the command line does not set yet. Pure.
 /// @param name of the file, for messages and origins: "job.conf:3: nproc_per_node"
 /// @throws ConfigError kUsage that names file and line
 void add_config_text(std::string_view text, const std::string& name, CommandLine& line,
                      Reading reading = Reading::kStrict);
 
-/// How a value is written there: in quotes where it must.
+/// The value as the file has it: in quotes where it must be.
 std::string written_in_config(std::string_view value);
 
 }  // namespace dtrun::launcher

@@ -7,11 +7,11 @@
 
 namespace dtrun::launcher {
 
-/// As a file that --config reads, with the origins as comments.
-/// @throws Error kUsage where --rdzv_conf cannot be read: it may hold what nobody should see
+/// A file that --config can read, with the origins as comments.
+/// @throws Error kUsage where --rdzv_conf cannot be read: it may hold secrets
 std::string config_report(const CommandLine& line);
 /// {"nproc_per_node": {"value": "4", "origin": "command line", "where": "--nproc_per_node"}, ...};
-/// null for what has no value.
+/// null for options without a value.
 std::string config_report_json(const CommandLine& line);
 
 }  // namespace dtrun::launcher

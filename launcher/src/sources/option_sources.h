@@ -10,13 +10,13 @@
 
 namespace dtrun::launcher {
 
-/// Of a line that only asks what dtrun is (--help, --version ...), nothing but the line is read.
-/// @throws Error kUsage: what cannot be read, with its place; kNotFound: no such --config
+/// For --help, --version and the like only the command line is read.
+/// @throws Error kUsage: what cannot be read, and where; kNotFound: no such --config
 CommandLine gather_options(const std::vector<std::string>& arguments,
                            const base::Environment& environment);
 
-/// The --log-format that an error about any of these places is told in. What cannot be read is
-/// passed over; the engine is not asked.
+/// The --log-format of an error about any of these sources. Sources that cannot be read are passed
+/// over; the engine is not asked.
 LineFormat wished_format(const std::vector<std::string>& arguments,
                          const base::Environment& environment);
 

@@ -1,5 +1,5 @@
-// PmiMeeting: where the dtruns of one mpiexec, or of one job of Flux, meet, which does not tell
-// them: task 0 says it to all by PMI-1.
+// PmiMeeting: where the dtruns of one mpiexec, or of one job of Flux, meet. The engine does not say
+// it, so task 0 tells all by PMI-1.
 #pragma once
 
 #include <optional>
@@ -22,8 +22,8 @@ void count_by_pmi(Engine& engine, base::Deadline deadline);
 /// deadline
 void meet_by_pmi(Engine& engine, const std::string& local_addr, base::Deadline deadline);
 
-/// For who only shows what would be: the other tasks may not come, so nobody is asked, and the head
-/// is called by its place.
+/// For --dry-run: the other tasks may not come, so nobody is asked, and the head is named by its
+/// place only.
 void foresee_meeting_by_pmi(Engine& engine);
 
 }  // namespace dtrun::launcher

@@ -1,6 +1,6 @@
-// ErrorFiles: reads what the ranks that did not end well have left in their error.json, beside the
-// loop: a log folder whose file system does not answer holds up the report, and neither heartbeats
-// nor signals. Belongs to its loop's thread.
+// ErrorFiles: reads the error.json of the ranks that did not end well, beside the loop: a log
+// folder whose file system does not answer holds up the report, but neither heartbeats nor signals.
+// Belongs to its loop's thread.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ class ErrorFiles {
  public:
   explicit ErrorFiles(base::EventLoop& loop) : loop_(loop), patience_(loop) {}
 
-  /// Of the round that has ended; into `outcome`, which must live, and have the same ranks, until
-  /// then.
+  /// Reads those of the round that has ended into `outcome`, which must live, with the same ranks,
+  /// until `done` is called.
   /// @param done called once: with all that was there, or, when the files have not come within 5 s,
   /// with none. May be called at once
   void read(const LogFolder& folder, JobOutcome& outcome, base::EventLoop::Callback done);

@@ -1,5 +1,5 @@
-// EventLog: --event-log-handler=console: how each rank of this node has ended, as the records that
-// torchrun's handler of that name writes. Pure.
+// EventLog: --event-log-handler=console writes how each rank of this node has ended, in the records
+// of torchrun's handler of that name. Pure.
 #pragma once
 
 #include <chrono>

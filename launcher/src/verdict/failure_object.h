@@ -1,5 +1,5 @@
-// FailureObject: the failure table for programs: fields of the JSON object that --log-format=json
-// has in its place. Pure.
+// FailureObject: the failure table for programs: the fields of the JSON object that
+// --log-format=json prints instead of it. Pure.
 #pragma once
 
 #include <boost/json/object.hpp>

@@ -1,4 +1,4 @@
-// The failure table, in torchrun's layout, and the last words of the rank that failed first. Pure.
+// The failure table, in torchrun's layout, and the last lines of the rank that failed first. Pure.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,14 @@
 
 namespace dtrun::launcher {
 
-/// Those that did not end well, as far as this node is told, by their numbers, and the first of
-/// them, which may be only known by what was told of it.
+/// The ranks that did not end well, as far as this node knows, by their numbers, and the first of
+/// them, of which only another node's report may be known.
 struct FailedRanks {
   std::vector<rendezvous::rounds::WorkerEnd> ends;
   rendezvous::rounds::WorkerEnd root;
 };
 
-/// How many more did not end well: of each node kMostWorkerEnds are told of.
+/// How many more did not end well: each node reports kMostWorkerEnds at the most.
 int unlisted(const std::vector<rendezvous::rounds::WorkerEnd>& ends);
 
 /// nullopt: no rank of this node is to blame.

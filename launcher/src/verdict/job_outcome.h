@@ -1,5 +1,5 @@
-// JobOutcome: all that the agent learnt about a job by its end, and what follows from it: who is to
-// blame, and the exit code. Of the ranks, what is told is their last round's. Pure.
+// JobOutcome: all that the agent knows about a job at its end, and what follows from it: who is to
+// blame, and the exit code. About ranks it has their last round. Pure.
 #pragma once
 
 #include <optional>
@@ -33,17 +33,17 @@ struct JobOutcome {
   int group_rank = rendezvous::rounds::kNoNodeRank;
   int base_rank = 0;
   int local_ranks = 0;
-  /// What is shown of the local rank 0: with --adopt it is the engine's.
+  /// The number that is shown for local rank 0: with --adopt it is the engine's.
   int first_local_rank = 0;
   std::vector<RankOutcome> ranks;
   std::optional<SpawnOutcome> spawn_failure;
   std::optional<RankEnd> missing_rank;  ///< exited while others needed it
   std::string missing_cause;
-  /// Of this node, as it was told to the others.
+  /// This node's failure, as the others were told.
   std::optional<rendezvous::rounds::JobFailure> own_failure;
-  /// For which the job has ended, where it is another one.
+  /// The failure because of which the job has ended, if it is another node's.
   std::optional<rendezvous::rounds::JobFailure> failed_elsewhere;
-  /// Of the ranks of other nodes that did not end well: where this agent hosts the head.
+  /// The ranks of other nodes that did not end well; known where this agent hosts the head.
   std::vector<rendezvous::rounds::WorkerEnd> ends_elsewhere;
   int stop_signal = 0;   ///< the signal by which the operator stopped the job
   int drain_signal = 0;  ///< the signal after which the ranks of this node have ended
@@ -56,9 +56,10 @@ struct JobOutcome {
   void begin_round(const rendezvous::rounds::Start& start);
   bool is_own(int rank) const { return rank >= base_rank && rank < base_rank + local_ranks; }
   void end_job_for(const rendezvous::rounds::JobFailure& failure);
-  /// Of earlier rounds. The job has ended well, maybe without this node in its last round.
+  /// Forgets the failures of earlier rounds: the job has ended well, maybe without this node in its
+  /// last round.
   void forget_failures();
-  /// Of any node's rank; what is known here already is left out.
+  /// Adds the end of any node's rank, unless it is known here already.
   void add(const rendezvous::rounds::WorkerEnd& end);
 };
 
@@ -68,20 +69,20 @@ struct JobOutcome {
 rendezvous::rounds::JobFailure failure_of(const JobOutcome& outcome, const RankEnd& end,
                                           rendezvous::rounds::JobFailure here);
 
-/// The rank for which the job failed; nullptr: none on this node did.
-/// Victims of another's failure only where there is nobody else; then deaths by signal before exit
-/// codes; then the time in error.json; then the order in which they were seen.
+/// The rank because of which the job failed; nullptr: it is not on this node. A victim of another's
+/// failure only where there is no other; then deaths by signal before exit codes; then by the time
+/// in error.json; then by the order in which they were seen.
 const RankOutcome* root_cause(const JobOutcome& outcome);
 
 /// The ranks of this node that did not end well, for the head; the first cause first.
 std::vector<rendezvous::rounds::WorkerEnd> worker_ends(const JobOutcome& outcome,
                                                        const std::string& host);
 std::int64_t time_of(const RankOutcome& rank);
-/// Why it ended: its error.json (the call stack, as torchrun shows it, and the message, where that
-/// does not say it), the reason why it was missed, its signal, its victimhood.
+/// Why the rank ended: its error.json (the call stack, as torchrun shows it, and the message,
+/// unless the stack has it), or why it was missed, or its signal, or whose victim it is.
 std::string reason_of(const JobOutcome& outcome, const RankOutcome& rank);
 
-/// Of the first cause; of all others the half.
+/// For the first cause; half as much for all others.
 inline constexpr std::size_t kMostReasonBytes = 4 << 10;
 
 /// The last bytes of a text, from the beginning of a line if there is one.

@@ -1,4 +1,4 @@
-// What the operator reads at the end of a job, and the exit code that goes with it.
+// The report to the operator at the end of a job, and its exit code.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace dtrun::launcher {
 
-/// Why a rank of a round, after which another one begins, has failed: a line, where it has said so.
+/// One line: why a rank failed in a round after which another one begins, if the rank has said so.
 void print_round_failure(const JobOutcome& outcome);
 
 /// Prints what went wrong, copies the first cause's file to this
