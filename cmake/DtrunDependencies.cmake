@@ -64,3 +64,11 @@ if(NOT DTRUN_MPI STREQUAL "OFF" AND OPEN_MPI_INCLUDE_DIR AND OPEN_MPI_LIBRARY)
   string(REGEX MATCH "libmpi\\.so\\.[0-9]+" OPEN_MPI_SONAME ${OPEN_MPI_FILE})
 endif()
 message(STATUS "dtrun: mpi ${DTRUN_HAVE_MPI}")
+
+# The lines of the user's program in errors. GCC's libbacktrace: Debian has it beside g++, not clang, which finds the library only.
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_LIBRARIES backtrace)
+check_cxx_source_compiles("#include <backtrace.h>
+  int main() { return backtrace_create_state(nullptr, 1, nullptr, nullptr) == nullptr ? 1 : 0; }" DTRUN_HAVE_BACKTRACE)
+unset(CMAKE_REQUIRED_LIBRARIES)
+message(STATUS "dtrun: libbacktrace ${DTRUN_HAVE_BACKTRACE}")

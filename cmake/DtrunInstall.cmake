@@ -26,6 +26,13 @@ if(DTRUN_HAVE_CUDA)
   target_link_libraries(dtrun_archive INTERFACE rt)
   string(APPEND package_links " -lrt")
 endif()
+if(DTRUN_HAVE_BACKTRACE)
+  # In it, who links it may have another compiler.
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libbacktrace.a OUTPUT_VARIABLE backtrace OUTPUT_STRIP_TRAILING_WHITESPACE)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/add_backtrace.mri CONTENT "open libdtrun.a\naddlib ${backtrace}\nsave\nend\n")
+  add_custom_command(TARGET dtrun_archive POST_BUILD WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM
+    COMMAND sh -c "\"$0\" -M < add_backtrace.mri" ${CMAKE_AR})
+endif()
 if(DTRUN_HAVE_GLOO)
   list(APPEND parts dtrun_gloo)
   install(TARGETS dtrun_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -8,8 +8,23 @@
 #include <cstdlib>
 
 #include "dtrun/base/check.h"
+#include "dtrun/base/user_frame.h"
 
 namespace dtrun::base {
+
+// Weak: a program that has tensors links it (dtensor asks for it by name), the launcher does not.
+[[gnu::weak]] std::string user_frame() noexcept;
+
+namespace {
+
+/// Errors that a caller in this thread has earned. The others are made in threads of dtrun's own,
+/// or are caught by it: a connection that is tried again.
+bool names_its_caller(ErrorCode code) {
+  return user_frame != nullptr &&
+         (code == ErrorCode::kInvalidArgument || code == ErrorCode::kDisagreement);
+}
+
+}  // namespace
 
 std::string_view error_code_name(ErrorCode code) {
   switch (code) {
@@ -45,8 +60,20 @@ Error::Error(ErrorCode code, std::string what, std::string why, std::string reme
       why_(std::move(why)),
       remedy_(std::move(remedy)),
       text_(what_) {
+  if (names_its_caller(code)) {
+    if (const std::string frame = user_frame(); !frame.empty())
+      text_.append(kPlaceMark).append(frame);
+  }
   if (!why_.empty()) text_ += "\n  why: " + why_;
   if (!remedy_.empty()) text_ += "\n  try: " + remedy_;
+}
+
+std::string place_in(const Error& error) {
+  std::string_view text = error.what();
+  const std::size_t mark = text.find(kPlaceMark);
+  if (mark == std::string_view::npos) return {};
+  text.remove_prefix(mark + kPlaceMark.size());
+  return std::string(text.substr(0, text.find('\n')));
 }
 
 Error system_error(std::string_view action, std::string remedy) {

@@ -12,6 +12,7 @@
 
 #include "current_world.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/user_frame.h"
 #include "dtrun/rendezvous/worker_env.h"
 #include "simulated_place.h"
 
@@ -62,8 +63,12 @@ class FirstFailure {
     try {
       std::rethrow_exception(exception_);
     } catch (const Error& error) {
+      // The new error is of the thread that called simulate(), at its line.
+      const std::string place = base::place_in(error);
+      const std::string ranks_line = place.empty() ? "" : "that rank was at " + place;
+      const bool has_both = !error.why().empty() && !place.empty();
       throw Error(error.code(), fmt::format("rank {} of {}: {}", *rank_, ranks, error.summary()),
-                  error.why(), error.remedy());
+                  error.why() + (has_both ? "; " : "") + ranks_line, error.remedy());
     }
   }
 

@@ -6,6 +6,11 @@ foreach(worker leaving meet)
   target_link_libraries(${worker} PRIVATE dtrun::dtrun dtrun_flags)
 endforeach()
 
+# As a user compiles: without -g there would be no lines to name.
+add_executable(user_lines runtime/workers/user_lines.cc)
+target_compile_options(user_lines PRIVATE -g1)
+target_link_libraries(user_lines PRIVATE dtrun::dtrun dtrun_flags)
+
 add_executable(mp_parent runtime/workers/mp_parent.cc)
 target_link_libraries(mp_parent PRIVATE dtrun::dtrun dtrun_flags)
 add_library(dtrun_runtime_test_support STATIC runtime/dist_ranks.cc)
@@ -17,9 +22,9 @@ dtrun_test(runtime/rank_tests LINKS dtrun_runtime_test_support PROCESSORS 2 SOUR
 dtrun_test(runtime/mp_tests LINKS dtrun::dtrun GTest::gmock PROCESSORS 2 SOURCES mp)
 # The promise is a thousand kills of a thousand; the long form keeps it, every run of the suite shows a part.
 set(job_links dtrun_launcher_test_support dtrun::base fmt::fmt GTest::gmock)
-dtrun_test(runtime/job_tests LINKS ${job_links} PROCESSORS 2 SOURCES exit_warning job mp_job start
-  DEFINITIONS DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_RANK_KILLS=30 DTRUN_LAUNCHER_KILLS=5
-  DEPENDS misbehave leaving meet mp_parent hello dtrun_launcher)
+dtrun_test(runtime/job_tests LINKS ${job_links} PROCESSORS 2 SOURCES exit_warning job mp_job start user_lines
+  DEFINITIONS DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_RANK_KILLS=30 DTRUN_LAUNCHER_KILLS=5 DTRUN_HAVE_BACKTRACE=$<BOOL:${DTRUN_HAVE_BACKTRACE}>
+  DEPENDS misbehave leaving meet mp_parent hello user_lines dtrun_launcher)
 if(DTRUN_LONG_TESTS)
   dtrun_test(runtime/long_tests LINKS ${job_links} PROCESSORS 2 LABEL long TIMEOUT 600 SOURCES job
     DEFINITIONS DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_RANK_KILLS=1000 DTRUN_LAUNCHER_KILLS=100

@@ -2,6 +2,7 @@
 
 #include "dispatch/dispatch.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/user_frame.h"
 
 namespace dtrun::dtensor {
 
@@ -34,10 +35,22 @@ OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inp
   sequence_ = next_sequence();
 }
 
+/// Another rank is to blame: this one says where it waited.
+void tell_place(std::string_view op, const base::Error& error) {
+  const std::string frame = base::user_frame();
+  if (frame.empty()) throw;
+  throw Error(error.code(), error.summary(),
+              error.why() + (error.why().empty() ? "" : "; ") + "this rank was in " +
+                  std::string(op) + " at " + frame,
+              error.remedy());
+}
+
 void tell_call(std::string_view op, std::span<const Tensor* const> inputs,
                const base::Error& error) {
   // Peers that have failed, and calls that differ, have words of their own; and some name the
   // operator and its operands already.
+  if (error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kPeerFailed)
+    tell_place(op, error);
   if (error.code() != ErrorCode::kInvalidArgument || error.summary().starts_with(op)) throw;
   std::string call;
   for (const Tensor* const input : inputs) {
