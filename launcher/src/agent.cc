@@ -61,14 +61,14 @@ rounds::MemberSettings member_settings(const LaunchPlan& plan, const Head& head)
   settings.hello.min_nodes = options.rounds.min_nodes;
   settings.hello.max_nodes = options.rounds.max_nodes;
   settings.hello.agent = new_agent_id();
-  // The head's own word comes first where it is here.
+  // Where the head is here, its own time-out comes first, with a better text.
   constexpr auto kHeadStart = std::chrono::seconds(60);
   settings.join_timeout =
       options.rounds.join_timeout + (head.is_here() ? kHeadStart : kHeadStart * 0);
   settings.reach_timeout = head.patience;
   settings.read_timeout = options.answer_timeout;
   const bool another_may_follow = options.rendezvous == Rendezvous::kEtcd;
-  // A head whose connections were reset listens where it did, or is gone.
+  // A head whose connections were reset listens at the same place, or is gone.
   constexpr auto kSameHeadPatience = std::chrono::seconds(2);
   settings.rejoin_timeout = another_may_follow ? election_patience(options) : kSameHeadPatience;
   settings.after_loss = another_may_follow           ? rounds::AfterLoss::kRejoin
@@ -115,18 +115,18 @@ class Agent {
   }
 
  private:
-  // The verdict stands; what is left is to say it. srun -K ends the other tasks just then.
+  // The verdict stands, and only has to be reported. srun -K signals the other tasks just then.
   void ignore_late_signals() {
     sigset_t late;
     ::sigemptyset(&late);
     for (const SignalPolicy& policy : plan_.options.stop.signals) ::sigaddset(&late, policy.signal);
-    // The watch restores the default actions: no signal may come in between.
+    // The watch restores the default actions, so no signal may come in between.
     ::sigprocmask(SIG_BLOCK, &late, nullptr);
     signals_.reset();
     for (const SignalPolicy& policy : plan_.options.stop.signals) ::signal(policy.signal, SIG_IGN);
   }
 
-  // Again where another one is elected.
+  // Called again when another head is elected.
   void on_head(Head head) {
     if (finished_) return;
     tell_who_hosts(head);
@@ -136,7 +136,7 @@ class Agent {
     const rounds::MemberSettings settings = member_settings(plan_, head);
     rendezvous::HeadPlace place;
     place.host = head.addresses.size() == 1 ? head.addresses.front() : head.host;
-    // A head that is not here any more is to be found by the next election.
+    // Port 0: a head that steps down is found by the next election, not at this port.
     place.port = head.is_here() && head.last_round ? 0 : head.port;
     if (head.is_here()) {
       endpoint_ = std::make_unique<Endpoint>(
@@ -157,7 +157,7 @@ class Agent {
     membership_->begin(std::move(place));
   }
 
-  // This agent's own ranks end with the rounds that it was the head of, as all others do.
+  // This agent's own ranks end with the rounds of which it was the head, as all others do.
   void on_head_lost(const std::string& why) {
     if (finished_ || !endpoint_ || endpoint_->closed()) return;
     base::log::warning(Component::kLauncher, "this agent is the head no more: {}", why);
@@ -165,21 +165,21 @@ class Agent {
     endpoint_.reset();
   }
 
-  // A head has judged, and may die before it has told it.
+  // A head has recorded its verdict, and may die before it tells it.
   void on_over(const rounds::Close& verdict) {
     if (!finished_ && membership_) membership_->tell(rounds::VerdictLeft{verdict});
   }
 
   void tell_who_hosts(const Head& head) const {
     if (head.reason.empty()) return;
-    // Of --adopt there is one agent per rank: that of the head speaks for all.
+    // With --adopt there is one agent per rank: the head's agent speaks for all.
     const bool speaks =
         plan_.options.rounds.max_nodes > 1 && (head.is_here() || !plan_.options.adopted);
     if (!speaks) return base::log::info(Component::kLauncher, "{}", who_hosts(head));
     print_note(plan_, fmt::format("{} {}", base::host_name(), who_hosts(head)));
   }
 
-  // --- the rounds' word
+  // --- from the rounds
   rendezvous::MembershipCallbacks callbacks() {
     rendezvous::MembershipCallbacks callbacks;
     callbacks.on_open_store = [this](const rounds::OpenStore& what) { open_store(what.round); };
@@ -190,7 +190,7 @@ class Agent {
     callbacks.on_finish = [this](const rounds::Finish& what) { finish(what); };
     callbacks.on_note = [this](const rounds::MemberNote& note) { print_note(plan_, note.text); };
     callbacks.on_lease = [this](rounds::Moment) {
-      // A guard that a debugger holds must not hold this loop as well.
+      // If a debugger holds the guard, this loop must not wait for it.
       if (running_) link_.send_if_room(MessageKind::kLease, Lease{lease()});
     };
     return callbacks;
@@ -247,15 +247,15 @@ class Agent {
   void stop_workers(const rounds::StopWorkers& stop) {
     another_round_ = stop.then == rounds::StopWorkers::Then::kAnotherRound;
     failing_ = !another_round_;
-    if (!running_) return;  // their end is being told
+    if (!running_) return;  // their end is being reported
     const bool urgent = stop.urgency == rounds::StopUrgency::kNow;
-    // They are ending as they were asked to; a node that is done with that need not cut them short.
-    // Without a node that was lost they would only wait for it.
+    // A drain: the ranks are ending as they were asked to, and another node that is done with that
+    // need not cut them short. But after the loss of a node they would only wait for it.
     const bool in_peace = stop.cause.by_operator() || stop.cause.is_nobodys();
     if (drain_signal_ != 0 && outcome_.stop_signal == 0 && in_peace && !urgent) return;
     StopOrder order;
     order.round = stop.round;
-    // Their own outputs are not closed: an order to end is what they have handlers for.
+    // The ranks' own outputs are not closed, and they have handlers for SIGTERM.
     order.signal = stop.signal == SIGPIPE ? SIGTERM : stop.signal;
     order.urgency = urgent ? Urgency::kNow : Urgency::kClean;
     order.why = cause_of(stop);
@@ -278,8 +278,8 @@ class Agent {
     return plan_.options.rounds.one_round() ? Afterwards::kNothing : Afterwards::kAnotherRound;
   }
 
-  // One that is stopped goes on by the keeper's help, but a debugger may hold the guard, or a
-  // freezer. It gets all the time that it may need for ranks and output.
+  // The keeper resumes a guard that was stopped, but a debugger or a freezer may hold it. It gets
+  // all the time that it may need for ranks and output.
   void await_answer(const StopOrder& order) {
     const StopOptions& stop = plan_.options.stop;
     Deadline::Duration time = kKillPatience + kKillPatience / 2;
@@ -317,8 +317,8 @@ class Agent {
     }
   }
 
-  // It has nothing to do any more, and ends while this agent does. Of a failure the error files are
-  // still to be read, which it removes.
+  // The guard has nothing to do any more, and ends while this agent does. Not after a failure: the
+  // guard removes the error files, which have to be read first.
   void dismiss_guard() {
     link_watch_.on_readable(nullptr);
     link_.end();
@@ -327,11 +327,11 @@ class Agent {
   void go_if_all_is_over() {
     const bool flushed = outcome_.group_end.output_pending == 0 || outcome_.guard_died;
     if (!finished_ || !flushed) return;
-    // Who ends before the job does leaves the others to the next head.
+    // An agent that ends before the job leaves the others to the next head.
     const bool another_may_follow = plan_.options.rendezvous == Rendezvous::kEtcd;
     if (endpoint_ && !endpoint_->ended() && another_may_follow && !endpoint_->job_is_over())
       endpoint_->step_down();
-    // Stopped before the start: the head would wait for another node, and there is none.
+    // Stopped before the start of a job of one node: the head would wait for a node for ever.
     const bool nobody_else = plan_.options.rounds.max_nodes == 1 && outcome_.stop_signal != 0;
     if (endpoint_ && !endpoint_->ended() && nobody_else) return loop_.stop();
     if (endpoint_ && !endpoint_->ended()) return;
@@ -339,7 +339,7 @@ class Agent {
     meeting_point_->close(endpoint_->verdict(), [this] { loop_.stop(); });
   }
 
-  // --- the operator's word
+  // --- from the operator
   void on_signal(int number) {
     const SignalPolicy* const policy = plan_.options.stop.policy_of(number);
     if (policy == nullptr) return;
@@ -362,11 +362,11 @@ class Agent {
   }
 
   void after_pause() {
-    // What the guard may have answered long ago is read before this can be over.
+    // The guard may have answered long ago: its answer is read before this time is over.
     if (answer_time_) await_answer_for(*answer_time_);
   }
 
-  // While this agent says nothing.
+  // What the other nodes do while this agent sends nothing.
   std::string what_others_do() const {
     if (endpoint_ && plan_.options.rendezvous != Rendezvous::kEtcd)
       return "the ranks of this node are stopped: those of the other nodes wait for them";
@@ -383,7 +383,7 @@ class Agent {
     link_.send(MessageKind::kSignal, SignalOrder{outcome_.round, number, yield_time});
   }
 
-  // A second time, and where there is nobody to drain, it stops.
+  // A second drain, or one without ranks, is a stop.
   void drain(const SignalPolicy& policy) {
     if (!running_ || failed_here_ || drain_signal_ != 0 || outcome_.stop_signal != 0)
       return stop({policy.signal, SignalPolicy::Action::kStop});
@@ -401,8 +401,8 @@ class Agent {
 
   void stop(const SignalPolicy& policy) {
     if (outcome_.stop_signal == 0 && !late_stop_) {
-      // What has failed has not been stopped: srun -K ends the other tasks when the first has told
-      // the verdict, and this one has the same.
+      // A failed job has not been stopped by an operator: srun -K signals the other tasks when the
+      // first has reported the verdict, and this agent has the same verdict.
       late_stop_ = finished_ || failing_;
       if (!late_stop_) outcome_.stop_signal = policy.signal;
       stop_grace_ = policy.time;
@@ -417,7 +417,7 @@ class Agent {
     loop_.stop();
   }
 
-  // Who sits at a terminal.
+  // For an operator at a terminal.
   void tell_how_to_hurry() {
     const Deadline::Duration grace =
         stop_grace_.count() < 0 ? plan_.options.stop.shutdown_timeout : stop_grace_;
@@ -426,8 +426,8 @@ class Agent {
                                   base::format_duration(grace)));
   }
 
-  // What the ranks write is lost, and who has closed it has seen enough. One that is being stopped,
-  // or is over, is not stopped once more.
+  // The ranks' output is lost, and its reader has seen enough. A job that is being stopped, or is
+  // over, is not stopped once more.
   void on_reader_gone() {
     if (outcome_.stop_signal != 0 || failing_ || finished_) return;
     outcome_.stop_signal = SIGPIPE;
@@ -440,14 +440,14 @@ class Agent {
             fmt::format("nobody reads the standard output of dtrun on {} any more", this_node())});
   }
 
-  // --- the ranks' word, where this agent has their store
+  // --- from the ranks, where this agent has their store
   void on_store_client() {
     arrivals_.add(now_ns());
     outcome_.timing.first_at_store = arrivals_.first();
     outcome_.timing.all_at_store = arrivals_.all();
   }
 
-  // --- the guard's word
+  // --- from the guard
   void on_spawned(const Spawned& spawned) {
     Timing& timing = outcome_.timing;
     if (timing.last_spawned != 0) return;
@@ -503,8 +503,8 @@ class Agent {
     }
   }
 
-  // This process has not run, or not reached the head. Where the head has given it up meanwhile,
-  // its word is on the way.
+  // This process has not run, or has not reached the head. If the head has given it up meanwhile,
+  // the head's message about that is on its way.
   void on_fenced() {
     const JobFailure failure = failure_here(fmt::format(
         "the guard of {} has ended its ranks, because other nodes may take their place: node 0 has "
@@ -552,22 +552,22 @@ class Agent {
     });
   }
 
-  // It leaves as one that was stopped does, with its ranks' own word.
+  // The node leaves as one that was stopped, with its ranks' own exit code.
   void tell_drained() {
     outcome_.drain_signal = drain_signal_;
-    // They had to be stopped after all.
+    // The ranks did not end in time and had to be stopped.
     if (outcome_.group_end.yielded == 0) outcome_.stop_signal = drain_signal_;
     membership_->tell(
         rounds::OperatorStop{drain_signal_, exit_code_of(outcome_, plan_.options.stop.exit)});
   }
 
-  // The others begin anew, after all its ranks had ended well: it takes no part in that.
+  // The others begin another round after all ranks of this node have ended well: it takes no part.
   void stay_drained(int round) {
     tell_drained();
     membership_->tell(rounds::WorkersGone{round, rounds::WorkersGone::How::kOtherwise});
   }
 
-  // Two rounds must not run side by side, and this one's ranks cannot be ended.
+  // Two rounds must not run side by side, and this round's ranks cannot be ended.
   void drop_out(int round) {
     const int left = outcome_.group_end.unkillable;
     membership_->tell(rounds::WorkersStuck{
@@ -585,7 +585,7 @@ class Agent {
     go_if_all_is_over();
   }
 
-  // It was killed: by itself it stays until this process ends.
+  // Somebody has killed the guard: by itself it stays until this process ends.
   void on_guard_gone() {
     link_watch_.on_readable(nullptr);
     await_no_answer();
@@ -606,7 +606,7 @@ class Agent {
     failing_ = afterwards() == Afterwards::kNothing;
     outcome_.own_failure = failure;
     membership_->tell(rounds::WorkersFailed{outcome_.round, failure});
-    // It ends by itself; this says what comes then.
+    // The guard ends the round by itself; this order says what follows.
     if (!running_ || afterwards() == Afterwards::kNothing) return;
     StopOrder order;
     order.round = outcome_.round;
@@ -614,7 +614,7 @@ class Agent {
     link_.send(MessageKind::kStop, order);
   }
 
-  // Of --adopt there is one agent per rank: that of the head speaks for all.
+  // With --adopt there is one agent per rank: the head's agent speaks for all.
   std::string waiting_text() const {
     if (running_ || finished_) return "";
     if (endpoint_) return endpoint_->waiting_text();
@@ -651,8 +651,8 @@ class Agent {
   base::EventLoop loop_;
   GuardLink& link_;
   base::FdWatch link_watch_;
-  base::Timer answer_;                             // of the guard to a stop
-  std::optional<Deadline::Duration> answer_time_;  // of answer_, which runs
+  base::Timer answer_;                             // for the guard's answer to a stop
+  std::optional<Deadline::Duration> answer_time_;  // answer_ runs for so long; none: it does not
   JobPause pause_;
   WaitingNotice waiting_;
   ErrorFiles error_files_;
@@ -665,12 +665,12 @@ class Agent {
   std::unique_ptr<rendezvous::Membership> membership_;
   std::unique_ptr<base::SignalWatch> signals_;
   StoreArrivals arrivals_;
-  int drain_signal_ = 0;               // for which the ranks of this node are ending by themselves
+  int drain_signal_ = 0;               // the signal after which this node's ranks end by themselves
   Deadline::Duration stop_grace_{-1};  // of the signal that stopped the job
   bool running_ = false;               // the guard has a round's ranks
   bool failed_here_ = false;
-  bool failing_ = false;        // the round ends before its time, and no other follows
-  bool another_round_ = false;  // it ends before its time, and another follows
+  bool failing_ = false;        // the round ends early, and no other follows
+  bool another_round_ = false;  // the round ends early, and another follows
   bool late_stop_ = false;      // a signal to stop came when it could change nothing
   bool finished_ = false;       // there will be no round any more on this node
 };

@@ -13,7 +13,7 @@
 
 namespace dtrun::launcher {
 
-/// Where a value came from; each goes before those after it.
+/// Where a value came from. An earlier one in this list wins.
 enum class Origin { kCommandLine, kTorchVariable, kOwnVariable, kFile, kEngine };
 
 struct GivenValue {
@@ -24,14 +24,14 @@ struct GivenValue {
 
 struct CommandLine {
   std::map<std::string, GivenValue> values;  ///< by the table's name
-  /// Options without a value of which it is said that they are not given (PET_MODULE=0): places
-  /// that come later do not count.
+  /// Options without a value that a source switches off (PET_MODULE=0): later sources do not count
+  /// for them.
   std::map<std::string, GivenValue> refused;
   std::vector<std::string> program;
-  EngineFindings engine;   ///< what has started dtrun
+  EngineFindings engine;   ///< about the engine that has started dtrun
   std::string users_file;  ///< the user's own configuration, where there is one
 
-  /// By a place that goes before this one.
+  /// Whether a source that goes before this one has decided the option.
   bool is_settled(const std::string& name) const {
     return values.contains(name) || refused.contains(name);
   }
@@ -42,10 +42,10 @@ inline bool names_hosts(const CommandLine& line) {
   return line.values.contains("hosts") || line.values.contains("hostfile");
 }
 
-/// What is done with what cannot be read.
+/// What happens with words that cannot be read.
 enum class Reading {
-  kStrict,         ///< it is an error
-  kWhatCanBeRead,  ///< it is passed over: for what has to be known of a line that is wrong
+  kStrict,         ///< they are an error
+  kWhatCanBeRead,  ///< they are passed over: for facts that are needed of a wrong command line
 };
 
 /// Command line over PET_* over DTRUN_*. '-' and '_' are the same, unique prefixes are enough, and
@@ -54,7 +54,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                               const base::Environment& environment,
                               Reading reading = Reading::kStrict);
 
-/// Does it; its errors are passed over where `reading` says so.
+/// Runs the part. Its errors are passed over where `reading` says so.
 template <typename Part>
 void read_part(Reading reading, Part&& part) {
   try {

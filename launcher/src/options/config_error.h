@@ -1,5 +1,5 @@
-// ConfigError: a kUsage for which the command line is not to blame, but a configuration file: the
-// exit code is another.
+// ConfigError: a kUsage of a configuration file instead of the command line, with another exit
+// code.
 #pragma once
 
 #include "dtrun/base/error.h"
@@ -12,7 +12,7 @@ class ConfigError : public base::Error {
   explicit ConfigError(const base::Error& error) : Error(error) {}
 };
 
-/// Throws an error that came up with an option's value. One that begins with the option's name says
+/// Throws an error about an option's value. Where its text begins with the option's name, it says
 /// instead where the value is from, and is a ConfigError if that is a configuration file.
 /// @param name the table's
 [[noreturn]] void refuse_value(const CommandLine& line, const char* name, const base::Error& error);

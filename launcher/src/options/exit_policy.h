@@ -16,9 +16,9 @@ struct ExitPolicy {
   };
   Kind kind = Kind::kFirst;
   int rank = 0;                      ///< of kRank
-  std::map<int, int> map;            ///< what becomes of a code
-  std::optional<int> otherwise;      ///< of codes that are not in the map; none: they stay
-  std::optional<int> out_of_memory;  ///< of a rank that the OOM killer has ended
+  std::map<int, int> map;            ///< from a rank's code to dtrun's
+  std::optional<int> otherwise;      ///< for codes that are not in the map; none: they stay
+  std::optional<int> out_of_memory;  ///< for a rank that the OOM killer has ended
 };
 
 /// How one rank has failed.
@@ -32,7 +32,7 @@ struct FailedRank {
 /// @throws Error kUsage what it must be
 ExitPolicy parse_exit_policy(std::string_view text);
 
-/// @param failed that ended badly and not because they were told to; the first cause is the first
+/// @param failed ranks that ended badly by themselves; the first cause is the first
 int exit_code_by(const ExitPolicy& policy, const std::vector<FailedRank>& failed);
 
 }  // namespace dtrun::launcher

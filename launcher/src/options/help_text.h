@@ -9,7 +9,7 @@ namespace dtrun::launcher {
 
 /// All options, in groups, after some examples; no line is longer than 92 characters.
 std::string help_text();
-/// All there is to know of one.
+/// The whole help of one option.
 std::string help_text(const OptionRow& row);
 
 }  // namespace dtrun::launcher

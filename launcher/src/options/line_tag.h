@@ -11,7 +11,7 @@
 
 namespace dtrun::launcher {
 
-/// What a tag can say of where a line comes from.
+/// The facts about a line's origin that a tag can show.
 struct LineOrigin {
   int node_rank = 0;
   std::string host;
@@ -21,7 +21,7 @@ struct LineOrigin {
   Stream stream = Stream::kOut;
 };
 
-/// When it was read.
+/// When the line was read.
 struct LineTime {
   std::chrono::system_clock::time_point time;
   std::chrono::nanoseconds elapsed{};  ///< since dtrun started

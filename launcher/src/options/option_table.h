@@ -18,7 +18,7 @@ enum class OptionGroup {
   kOutput,    ///< what is seen, what is kept
   kBinding,   ///< CPUs, memory, GPUs
   kEngine,    ///< who started dtrun
-  kKnowing,   ///< what dtrun will do, does, is
+  kKnowing,   ///< asking dtrun what it is, does and will do
   kOfPython,  ///< torchrun's, without effect here
   kHidden,    ///< for the build and the tests
 };
@@ -27,18 +27,17 @@ enum class OptionGroup {
 enum class OptionReach {
   kEverywhere,       ///< command line, PET_NAME, DTRUN_NAME, configuration file
   kNotInFiles,       ///< command line and environment
-  kCommandLineOnly,  ///< what is asked once, and must not come true by a stray variable
+  kCommandLineOnly,  ///< asked once, and never by a stray variable
 };
 
-/// What several of the same mean.
+/// The meaning of an option that is given several times.
 enum class OptionRepeats { kLastWins, kAllCount };
 
 struct OptionRow {
   const char* name;  ///< long spelling, with '-'
   char letter;       ///< short spelling; 0: none
-  /// What the value is called in help. Alternatives stand between '|': those in lower case are
-  /// words to write, offered by completion. In brackets: only with '=', and may be left out.
-  /// nullptr: a flag.
+  /// The name of the value in help. Alternatives stand between '|'; those in lower case are literal
+  /// words, which completion offers. In brackets: needs '=', and may be left out. nullptr: a flag.
   const char* value;
   OptionGroup group;
   const char* help;  ///< without the default; nullptr: this version does not have it yet

@@ -1,4 +1,4 @@
-// OptionValues: the values of one command line, each read as what it must be. What cannot be read
+// OptionValues: the values of one command line, each read by its type. A value that cannot be read
 // is a kUsage that names the option or the variable as it was spelled, or the file and its line.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Options: the command line of dtrun, read once at the start. Which there are, says option_table.h.
+// Options: the command line of dtrun, read once at the start. option_table.h lists the options.
 #pragma once
 
 #include <chrono>
@@ -20,13 +20,14 @@
 
 namespace dtrun::launcher {
 
-/// What keeps the job's processes together beside the reapers; kAuto: the strongest that is safe.
+/// How the job's processes are kept together, besides by the reapers; kAuto: the strongest safe
+/// way.
 enum class ContainmentWish { kAuto, kCgroup, kNamespace, kGuard };
 /// How the agents of several nodes find their head: at --master_addr, by --node_rank; or, with the
 /// same line on every node, on the machine that --rdzv_endpoint names, through the file that it
 /// names (store_type=file), or through etcd's election.
 enum class Rendezvous { kStatic, kC10d, kFile, kEtcd };
-/// What OMP_NUM_THREADS the ranks get.
+/// The ranks' OMP_NUM_THREADS.
 struct OmpThreads {
   int count = 0;  ///< 0: the cores that each rank has
 };
@@ -35,7 +36,7 @@ enum class Hosting { kByAddress, kAlways, kNever };
 enum class DryRun { kNo, kTable, kJson };
 enum class EventLog { kNone, kConsole };
 enum class EtcdProtocol { kHttp, kHttps };
-/// Where no token is given. kByPlace: munge where it runs, else nothing.
+/// The proof without a token. kByPlace: munge where it runs, else none.
 enum class AgentProof { kByPlace, kMunge, kNone };
 
 /// How etcd is reached. Files in PEM; empty: none.
@@ -48,13 +49,13 @@ struct EtcdAccess {
   std::string authority_file;  ///< of who has signed etcd's certificate
 };
 
-/// Of what --timing tells.
+/// The form of --timing's report.
 enum class TimingForm { kNone, kText, kJson };
 
 struct Options {
   std::string local_ranks = "1";  ///< a number, "cpu", "gpu" or "auto"
   Rendezvous rendezvous = Rendezvous::kStatic;
-  /// How many nodes, how often, how long: what head and members of the rounds are given.
+  /// How many nodes, how often, how long: the settings of head and members.
   rendezvous::rounds::RoundSettings rounds;
   Hosting hosting = Hosting::kByAddress;
   std::optional<int> node_rank;  ///< none: given out
@@ -63,14 +64,14 @@ struct Options {
   std::optional<std::uint16_t> master_port;  ///< none: the kernel's choice
   /// Of a node 0 that dtrun --hosts has started: it listens already. Owned by who takes it.
   std::optional<int> listener_fd;
-  /// By dtrun --hosts: what every node knows, and what was asked on one line, is told once.
+  /// Started by dtrun --hosts: notices that all nodes would print are printed once.
   bool one_of_hosts = false;
-  std::string head_file;                     ///< of Rendezvous::kFile: the path of the endpoint
+  std::string head_file;  ///< of Rendezvous::kFile: the path of the endpoint
   EtcdAccess etcd;
   std::string local_addr;  ///< by which the other nodes reach this one; empty: found out
   PortRange ports;         ///< where no port is named
-  /// How long a head may be waited for at the endpoint, where nobody listens; none: the user has
-  /// not said how long others may take.
+  /// How long to wait at the endpoint while no head listens there; none: the user has not said how
+  /// long others may take.
   std::optional<std::chrono::nanoseconds> head_patience;
   /// The nodes of this Slurm step, as Slurm writes them, where all of the job's are among them.
   std::string step_nodes;
@@ -81,7 +82,7 @@ struct Options {
   std::optional<bool> store_token;
   /// How long a signal for the ranks waits for the sign that its sender has signalled them, too.
   std::chrono::nanoseconds shared_signal_wait{};
-  /// What has started this dtrun and what follows from it, for -v; empty: nothing known.
+  /// The engine that has started this dtrun, and what follows from it, for -v; empty: not known.
   std::string engine_note;
   std::optional<AdoptedRank> adopted;  ///< --adopt
   std::string role = "default";
@@ -109,8 +110,8 @@ struct Options {
   std::vector<std::string> notes;     ///< the same, for -v alone
   std::vector<std::string> program;   ///< the program and its arguments, verbatim
 
-  /// Who has written it now wants to know; who has it in the environment of all jobs, or in a file,
-  /// only with -v.
+  /// A warning if the option is on the command line; a note for -v if it is from the environment or
+  /// a file, where it may serve all jobs.
   void tell_without_effect(const GivenValue& given, const std::string& why);
 };
 

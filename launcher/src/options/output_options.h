@@ -1,4 +1,4 @@
-// What the command line and the environment say of the ranks' output: where it goes and how it
+// The options of the ranks' output, from command line and environment: where it goes and how it
 // looks. Part of Options.
 #pragma once
 
@@ -19,7 +19,7 @@ enum class Colouring { kOnTerminal, kAlways, kNever };
 enum class LineFormat { kText, kJson };
 enum class Folding { kNone, kSameLines };
 enum class StatusWish { kOnTerminal, kNever };
-/// What it means for the job that nobody reads its standard output any more.
+/// What the job does when nobody reads its standard output any more.
 enum class ClosedOutput { kStop, kIgnore };
 
 /// Where one stream goes; nowhere, where it is neither.
@@ -66,7 +66,7 @@ struct OutputOptions {
   /// What stands before the lines of a stream; nullopt: nothing.
   std::optional<TagTemplate> tag(int local_rank, Stream stream, Destination destination) const;
   bool coloured(Destination destination) const;
-  /// What is said of local ranks that this node does not have.
+  /// Warnings about local ranks that this node does not have.
   std::vector<std::string> warnings(int local_ranks) const;
 };
 

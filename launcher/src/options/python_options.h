@@ -1,5 +1,5 @@
-// PythonOptions: what torchrun has because it is a Python program. Each is read, and said in a line
-// what it means here.
+// PythonOptions: the options that torchrun has because it is a Python program. Each is read, and
+// one line says what it means here.
 #pragma once
 
 #include "options/option_values.h"

@@ -39,7 +39,7 @@ RendezvousConf parse_rendezvous_conf(const std::string& text);
 RendezvousConf read_rendezvous_conf(const CommandLine& line);
 
 enum class NodeCount { kFixed, kElastic };
-/// One text for each key that was given and decides nothing in a job that meets so.
+/// One text for each given key that has no effect with this rendezvous.
 std::vector<std::string> keys_without_effect(const RendezvousConf& conf, Rendezvous rendezvous,
                                              NodeCount nodes);
 

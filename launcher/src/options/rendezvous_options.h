@@ -8,16 +8,16 @@
 
 namespace dtrun::launcher {
 
-/// --standalone goes before all that says where to meet, as in torchrun.
+/// --standalone overrides the options that say where to meet, as in torchrun.
 void drop_meeting_options(CommandLine& line, Options& options);
 
 /// @throws Error kUsage
 void read_rendezvous_options(const OptionValues& values, Options& options);
 
-/// What contradicts. @throws Error kUsage
+/// Refuses contradictions. @throws Error kUsage
 void check_rendezvous_options(const OptionValues& values, const Options& options);
 
-/// That the endpoint is not every machine itself. @throws Error kUsage
+/// Refuses an endpoint that is each machine itself. @throws Error kUsage
 void check_engine_endpoint(const std::optional<Engine>& engine, const Options& options);
 
 }  // namespace dtrun::launcher

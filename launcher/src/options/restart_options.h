@@ -1,4 +1,4 @@
-// What the options say of restarts: how many, whose, when, and after which failures none.
+// The options of restarts: how many, of what, when, and after which failures none.
 #pragma once
 
 #include "dtrun/rendezvous/round_messages.h"

@@ -17,7 +17,7 @@ const char* name_of(Stream stream);
 /// Bits as torchrun's 0 to 3: 1 is standard output, 2 standard error.
 struct StreamChoice {
   int of_all = 0;
-  std::map<int, int> of_local_rank;  ///< where it is not empty, nobody else's are chosen
+  std::map<int, int> of_local_rank;  ///< if not empty, only these ranks' streams are chosen
 
   bool includes(int local_rank, Stream stream) const;
   bool nothing() const;

@@ -1,4 +1,4 @@
-// UsageText: what --help, the manual page and docs/options.md say around the options.
+// UsageText: the texts of --help, the manual page and docs/options.md besides the options.
 #pragma once
 
 #include <span>
@@ -13,9 +13,9 @@ struct UsageExample {
 
 std::string_view usage_intro();
 std::span<const UsageExample> usage_examples();
-/// Code, and what it means (docs/errors.md).
+/// Exit codes and their meanings (docs/errors.md).
 std::span<const UsageExample> exit_codes();
-/// One paragraph each: what is true of all options.
+/// Rules for all options, one paragraph each.
 std::span<const std::string_view> usage_notes();
 
 }  // namespace dtrun::launcher

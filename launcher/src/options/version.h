@@ -1,4 +1,4 @@
-// Version: what dtrun --version says of this build. Its first line stays "dtrun X.Y.Z".
+// Version: the text of dtrun --version about this build. Its first line stays "dtrun X.Y.Z".
 #pragma once
 
 #include <string>
