@@ -99,8 +99,8 @@ class Guard {
     set_fence(order.lease);
   }
 
-  // The agent may be stopped, starved or cut off: the ranks have ended before others take their
-  // place, by whatever it is that this process goes on.
+  // The agent may be stopped, starved or cut off. The ranks end before others take their place,
+  // because this process goes on.
   void set_fence(std::chrono::nanoseconds until) {
     lease_ =
         until == kNoLease ? Deadline::never() : Deadline::at(Deadline::Clock::time_point(until));
@@ -109,7 +109,7 @@ class Guard {
   }
 
   void on_lease_end() {
-    // What the agent has said while this process was held up comes first.
+    // Messages that the agent has sent while this process was held up come first.
     pollfd word{link_.fd(), POLLIN, 0};
     while (running_ && ::poll(&word, 1, 0) == 1) on_agent_message();
     if (running_ && lease_.expired()) group_->fence();
@@ -123,12 +123,12 @@ class Guard {
     running_ = false;
     fence_.cancel();
     relay_.forget();
-    // Nobody will ask for errors.
+    // Nobody will read the error files.
     if (group_->succeeded() && plan_.options.rounds.one_round()) output_.remove(errors_);
     ended_group_ = std::move(group_);  // is still on the stack
     loop_.post([this] {
       ended_group_.reset();
-      // While the agent tells the head: what is removed now is not waited for at the end.
+      // While the agent tells the head: the end of the job does not wait for this removal then.
       if (!running_) containment_.remove_birthplace();
     });
   }
@@ -153,7 +153,7 @@ class Guard {
   Deadline lease_ = Deadline::never();  // until when the ranks may live
   base::Timer fence_;                   // runs out with it
   base::FdWatch agent_watch_;
-  std::unique_ptr<WorkerGroup> group_;  // of the round that runs, or the next
+  std::unique_ptr<WorkerGroup> group_;  // for the round that runs, or the next
   std::unique_ptr<WorkerGroup> ended_group_;
   bool running_ = false;
 };

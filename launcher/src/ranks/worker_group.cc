@@ -25,21 +25,21 @@ using supervision::Time;
 
 namespace {
 
-// An agent that is short of CPU is later than its guard by as much.
+// On a busy machine the agent may act on a signal so much later than its guard.
 constexpr auto kWordPatience = seconds(2);
-// Ranks that only report another's failure leave it this long to come to light.
+// How long ranks that only report another's failure wait for that failure to become known.
 constexpr auto kVictimPatience = seconds(1);
-// Ranks that have all they wait for run within this long.
+// A rank whose wait is over runs again within this time.
 constexpr auto kStillWaiting = seconds(1);
 
 OutputFlush::Patience patience_of(const StopOrder& order) {
   if (order.afterwards == Afterwards::kAnotherRound) return OutputFlush::Patience::kBriefly;
-  // Who told us to stop is not kept longer than the grace by a reader that has stopped.
+  // A stop does not wait for a stopped reader longer than the grace.
   return order.urgency == Urgency::kNow ? OutputFlush::Patience::kNone
                                         : OutputFlush::Patience::kForGrace;
 }
 
-// Of a thread that hangs, none is known.
+// Empty when the output's thread hangs: it has told no tails.
 std::string tail_of(const OutputState& output, int local_rank) {
   const auto index = static_cast<std::size_t>(local_rank);
   return index < output.error_tails.size() ? output.error_tails[index] : "";
@@ -294,11 +294,12 @@ void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus&
   end.signal = status.signal;
   end.dumped = status.dumped ? 1 : 0;
   end.order = ends_++;
-  // Who crashes does not fail for another, whatever it has met before; an exception aborts.
+  // A crash is a failure of its own, whatever the rank has reported before. SIGABRT is no crash: an
+  // exception that nobody catches aborts.
   const bool crashed = status.signal != 0 && status.signal != SIGABRT;
   if (const int accused = slot.victim_of.load(); !crashed && accused < order_.world_size)
     end.victim_of = accused;
-  // A SIGKILL that was not ours is a cause even now: it was under way when the ranks were told.
+  // Another's SIGKILL is a cause even now: it was under way when the ranks were told to end.
   const bool foreign_kill = status.signal == SIGKILL && last_signal_ != SIGKILL;
   end.stopped = rank.told_to_end && !foreign_kill ? 1 : 0;
   end.oom = foreign_kill && oom_.claim_one() ? 1 : 0;
@@ -322,7 +323,7 @@ void WorkerGroup::post_look() {
   if (std::exchange(look_posted_, true)) return;
   loop_.post([this] {
     look_posted_ = false;
-    // Who stops the ranks meanwhile wants to know no more.
+    // If the ranks are being stopped meanwhile, nobody needs the answer.
     if (phase_ == Phase::kDeciding || phase_ == Phase::kAwaitingRoot) look();
   });
 }
@@ -330,7 +331,7 @@ void WorkerGroup::post_look() {
 void WorkerGroup::look() {
   if (const Rank* root = first_to_fail()) {
     const RankView exited = view(root->end->local_rank);
-    // Who waited for it is known only before they are woken.
+    // Find the ranks that wait for it now: after they are woken, nothing shows them.
     std::string waiting = root->end->signal == 0 ? missing_rank_cause(views(), exited) : "";
     find(root->end->local_rank, std::move(waiting), Event::kRootFound);
   } else if (const Rank* victim = victim_of_a_clean_exit()) {
@@ -364,8 +365,8 @@ const WorkerGroup::Rank* WorkerGroup::victim_of_a_clean_exit() const {
   return nullptr;
 }
 
-// Of one that waited in vain, for one that may itself have waited: the local rank at the end of the
-// chain, where it still runs; -1: there is none.
+// The victim waited in vain for a rank that may itself have waited. Returns the local rank at the
+// end of that chain, if it still runs; else -1.
 int WorkerGroup::late_rank(const Rank& victim) const {
   const Rank* rank = &victim;
   for (std::size_t steps = 0; steps < ranks_.size() && rank != nullptr; ++steps) {
@@ -375,7 +376,7 @@ int WorkerGroup::late_rank(const Rank& victim) const {
   return -1;
 }
 
-// Nobody has failed by itself: whom the victims wait for, or else the first of them.
+// No rank has failed by itself: blames the rank that the victims wait for, else the first victim.
 void WorkerGroup::blame_accused() {
   const Rank* first = nullptr;
   for (const Rank& rank : ranks_) {
@@ -401,7 +402,7 @@ void WorkerGroup::blame(const Blame& blame) {
   cause.state_at_death = static_cast<std::int32_t>(rank.state_at_end);
   if (blame.found_by || end.success()) blame.text.copy(cause.text, sizeof cause.text - 1);
   page_.abort(cause);
-  // As far as it has been read by now; the report at the end has all of it.
+  // The part that has been read by now; the report at the end has all of it.
   const std::string tail = output_.error_tail(blame.local_rank);
   FirstFailure first{end, static_cast<int>(tail.size())};
   link_.send(MessageKind::kFirstFailure, first, tail + blame.text);
@@ -426,7 +427,7 @@ std::vector<RankView> WorkerGroup::views() const {
   return result;
 }
 
-// Cheap, for it is asked at each of many ends.
+// Cheap, because it is asked at each of many ends.
 bool WorkerGroup::somebody_can_be_missed() const {
   bool missing = false, waiting = false;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -441,7 +442,7 @@ bool WorkerGroup::somebody_can_be_missed() const {
   return missing && waiting;
 }
 
-// Ranks that come to wait only later find the exited one in the job page by themselves.
+// Ranks that begin to wait later find the exited one in the job page by themselves.
 void WorkerGroup::look_for_missing_ranks() {
   if (!somebody_can_be_missed()) return;
   const std::vector<RankView> all = views();
@@ -459,8 +460,8 @@ void WorkerGroup::look_for_missing_ranks() {
   }
 }
 
-// A rank that has gone after its last call may have peers who only have not run since: they wait
-// for nobody. Whoever does need it finds out by itself, and fails before this time is over.
+// When a rank exits after its last call, peers may seem to wait only because they have not run
+// since. A peer that does need it finds out by itself, and fails before this time is over.
 bool WorkerGroup::is_still_so(const std::string& suspicion) {
   if (suspicion == suspicion_) return suspected_for_.expired();
   suspicion_ = suspicion;
@@ -491,7 +492,7 @@ void WorkerGroup::stop(const StopOrder& order) {
 }
 
 void WorkerGroup::fence() {
-  // Who has ended by now is only not reaped yet.
+  // Ranks that have ended may not be reaped yet.
   const bool some_live = std::any_of(by_pid_.begin(), by_pid_.end(),
                                      [](const auto& rank) { return !base::has_ended(rank.first); });
   if (!some_live) {
@@ -532,11 +533,11 @@ void WorkerGroup::send_signal(int signal_number) {
   for (const auto& [pid, local_rank] : by_pid_) base::signal_process_group(pid, signal_number);
 }
 
-// Also to processes whose rank is gone: they are children of this process now, in groups without a
-// leader.
+// Signals also processes whose rank is gone: they are children of this process now, in groups
+// without a leader.
 void WorkerGroup::send_last_signal(int signal_number) {
   last_signal_ = signal_number;
-  // Who has ended by now, and is only not reaped yet, has failed by itself.
+  // A rank that has ended, but is not reaped yet, has failed by itself.
   for (const auto& [pid, local_rank] : by_pid_)
     if (!base::has_ended(pid)) ranks_[static_cast<std::size_t>(local_rank)].told_to_end = true;
   if (signal_number == SIGKILL) containment_.kill();
