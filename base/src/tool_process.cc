@@ -48,6 +48,8 @@ class ToolSetup {
   template <typename Launcher>
   error_code on_setup(Launcher& launcher, const path&, const char* const*) {
     launcher.env = environment_.data();
+    // Its close_all() does close what is above its own pipe.
+    if (streams_.inherited > 2) launcher.fd_whitelist.push_back(streams_.inherited);
     return {};
   }
 
