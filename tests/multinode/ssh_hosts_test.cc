@@ -135,7 +135,7 @@ TEST_F(SshHostsTest, AHostThatIsCutOffEndsTheJobOnBothSides) {
   const CommandResult result = dtrun->finish();
   EXPECT_EQ(result.exit_code, 69) << result.describe();
   EXPECT_THAT(result.err, AllOf(HasSubstr("node 1 (node2) is gone"),
-                                HasSubstr("node2: has not ended within 11 s after the others")))
+                                HasSubstr("node2: has not ended within 6 s after the others")))
       << result.describe();
   expect_nothing_left();
 }

@@ -17,7 +17,7 @@ using base::Deadline;
 // After the first host that fails the others get so long to fail, too, so that all are told.
 constexpr auto kTellingTime = std::chrono::seconds(3);
 // To end by themselves: before the ranks run, and beyond the time that the ranks have.
-constexpr auto kHangUpTime = std::chrono::seconds(2), kEndTime = std::chrono::seconds(10);
+constexpr auto kHangUpTime = std::chrono::seconds(2), kEndTime = std::chrono::seconds(5);
 
 // What the other nodes' dtruns end with when a node is gone; they may know it first.
 constexpr int kOfAGoneNode = 1;
