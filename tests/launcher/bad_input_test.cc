@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {"--nporc_per_node", "did you mean --nproc_per_node"}},
         BadInput{{"--nnodes=\x1b[31m1", "true"}, 64, {"--nnodes=\\x1b[31m1"}},
         BadInput{{"--xyzzy", "true"}, 64, {"--xyzzy"}}, BadInput{{"-q", "true"}, 64, {"-q"}},
-        BadInput{{"-vx", "true"}, 64, {"-vx"}},
+        BadInput{{"-vq", "true"}, 64, {"-vq"}},
         BadInput{{"--n", "true"}, 64, {"ambiguous", "--nnodes", "--nproc_per_node"}},
         BadInput{{"--nproc_per_node"}, 64, {"--nproc_per_node", "needs a value"}},
         BadInput{{"--standalone=1", "true"}, 64, {"--standalone", "takes no value"}},
