@@ -291,6 +291,38 @@ TEST_F(HostsTest, WhoeverReadsTheOutputMayLeave) {
   EXPECT_TRUE(all_gone_within(token_, seconds(5))) << describe_processes_with(token_);
 }
 
+TEST_F(HostsTest, OutputThatIsLostOnAFullDiskIsToldAndFailsTheJob) {
+  std::string words;
+  for (const std::string& word : line("127.0.0.2,127.0.0.3", {"sh -c 'echo x' >/dev/full"}))
+    words += " " + word;
+  const CommandResult result = testing_support::run_command(
+      {"bash", "-c", std::string(DTRUN_BINARY) + words}, job_.options());
+  EXPECT_EQ(result.exit_code, 71) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("4 bytes of the ranks' output are lost"));
+}
+
+TEST_F(HostsTest, ARemoteShellThatIsNotThereIsNamed) {
+  const CommandResult result = job_.run({"--hosts=a,b", "--remote_shell=/no/such/shell", "true"});
+  EXPECT_EQ(result.exit_code, 64) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("there is no remote shell '/no/such/shell'"));
+}
+
+TEST_F(HostsTest, AFloodOfSeveralHostsArrivesWhole) {
+  const CommandResult result = testing_support::run_command(
+      {"bash", "-c",
+       std::string(DTRUN_BINARY) + " " + line("127.0.0.2:2,127.0.0.3,127.0.0.4", {})[0] +
+           " --hosts_fanout=1 " + line("a", {})[1] +
+           " sh -c 'head -c 4000000 /dev/zero | tr \\\\0 $RANK | fold -w 99; echo' | "
+           "{ sleep 0.2; sort | uniq -c; }"},
+      job_.options());
+  // 40404 lines of 99, and the rest of 4.
+  for (const char rank : {'0', '1', '2', '3'}) {
+    EXPECT_THAT(result.out, HasSubstr("40404 " + std::string(99, rank) + "\n"))
+        << result.describe().substr(0, 3000);
+    EXPECT_THAT(result.out, HasSubstr("1 " + std::string(4, rank) + "\n"));
+  }
+}
+
 TEST_F(HostsTest, TheExitCodeIsThatOfTheRankThatFailed) {
   const CommandResult result = run("127.0.0.2:2,127.0.0.3:2",
                                    {"sh", "-c", "test $RANK = 3 && exit 42; exec sleep " + token_});

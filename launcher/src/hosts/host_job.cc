@@ -2,7 +2,10 @@
 
 #include <fmt/core.h>
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
+
+#include <cerrno>
 
 #include <memory>
 
@@ -100,7 +103,18 @@ class HostJob {
   }
 
   void stop_if_idle() {
-    if (out_.idle() && err_.idle()) loop_.stop();
+    if (!out_.idle() || !err_.idle()) return;
+    tell_lost_output();
+    loop_.stop();
+  }
+
+  void tell_lost_output() {
+    if (out_.lost_bytes() == 0 || out_.error_number() == EPIPE) return;
+    print_error(
+        fmt::format("cannot write to the standard output: {}; {} bytes of the ranks' "
+                    "output are lost",
+                    strerrordesc_np(out_.error_number()), out_.lost_bytes()));
+    if (code_ == 0) code_ = kExitSystem;
   }
 
   const HostPlan& plan_;

@@ -8,7 +8,7 @@
 namespace dtrun::launcher {
 
 /// Runs the job to its end on all hosts. @returns the exit code of dtrun
-/// @throws SpawnError where the remote shell cannot be executed
+/// @throws Error kUnavailable where there is no such remote shell
 int run_host_job(const HostPlan& plan, const base::Environment& environment);
 
 }  // namespace dtrun::launcher

@@ -1,5 +1,6 @@
 #include "hosts/host_starter.h"
 
+#include <fmt/core.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -21,6 +22,16 @@ constexpr auto kHangUpTime = std::chrono::seconds(2), kEndTime = std::chrono::se
 
 // What the other nodes' dtruns end with when a node is gone; they may know it first.
 constexpr int kOfAGoneNode = 1;
+
+std::string find_shell(const std::string& name, const std::string& search_path) {
+  try {
+    return base::find_program(name, search_path);
+  } catch (const base::SpawnError& error) {
+    throw base::Error(base::ErrorCode::kUnavailable,
+                      fmt::format("there is no remote shell '{}'", name), error.why(),
+                      "install it, or name another: --remote_shell=COMMAND");
+  }
+}
 
 }  // namespace
 
@@ -70,7 +81,7 @@ base::ToolCommand HostStarter::command_for(const HostNode& node) const {
   words.push_back(node.node_rank == 0 ? "--remote-agent=" + setup_.head_ports : "--remote-agent");
   const std::string search =
       setup_.environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
-  return {base::find_program(words.front(), search),
+  return {find_shell(words.front(), search),
           {words.begin() + 1, words.end()},
           setup_.environment.as_strings()};
 }

@@ -36,7 +36,7 @@ struct HostStarterCallbacks {
 
 class HostStarter {
  public:
-  /// @throws SpawnError where the remote shell cannot be executed
+  /// @throws Error kUnavailable where there is no such remote shell
   HostStarter(base::EventLoop& loop, HostSinks sinks, HostStarterSetup setup,
               HostStarterCallbacks callbacks);
 
