@@ -58,10 +58,12 @@ void refuse_contradictions(const OptionValues& values) {
 
 std::string text_of_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::error_code error;
-  if (!file || std::filesystem::is_directory(path, error))
+  const std::string why = base::system_error("open it").why();
+  std::error_code unknown;
+  const bool is_folder = std::filesystem::is_directory(path, unknown);
+  if (!file || is_folder)
     throw Error(ErrorCode::kNotFound, fmt::format("cannot read --hostfile={}", path),
-                base::system_error("open it").why(), "name a file with a host in each line");
+                is_folder ? "it is a folder" : why, "name a file with a host in each line");
   std::string text(kMostFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
@@ -128,7 +130,7 @@ std::string meeting_address(const std::vector<HostNode>& nodes) {
 
 // The user's line without what says where: for every node's dtrun.
 std::vector<std::string> words_for_nodes(const CommandLine& line) {
-  const std::set<std::string_view> kOfNodes = {
+  static const std::set<std::string_view> kOfNodes = {
       "nproc-per-node", "nnodes", "node-rank", "master-addr", "master-port", "port-range",
       "scheduler",      "wdir",   "env",       "config",      "dry-run",     "stdin"};
   std::vector<std::string> words;

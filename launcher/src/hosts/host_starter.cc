@@ -7,6 +7,7 @@
 
 #include "dtrun/base/child_process.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/log.h"
 #include "launch/exit_code.h"
 #include "launch/notice.h"
 
@@ -14,6 +15,7 @@ namespace dtrun::launcher {
 namespace {
 
 using base::Deadline;
+using base::log::Component;
 
 // After the first host that fails the others get so long to fail, too, so that all are told.
 constexpr auto kTellingTime = std::chrono::seconds(3);
@@ -67,8 +69,11 @@ void HostStarter::start(const std::vector<HostNode>& nodes) {
     decide(index, std::move(failures));
   };
   callbacks.on_gone = [this, index] { on_gone(index); };
-  host.link = std::make_unique<HostLink>(loop_, sinks_, nodes.front().host,
-                                         command_for(nodes.front()), std::move(callbacks));
+  const base::ToolCommand command = command_for(nodes.front());
+  base::log::info(Component::kLauncher, "host {} is started by {}, with {} below it",
+                  nodes.front().host, command.path, nodes.size() - 1);
+  host.link = std::make_unique<HostLink>(loop_, sinks_, nodes.front().host, command,
+                                         std::move(callbacks));
 }
 
 base::ToolCommand HostStarter::command_for(const HostNode& node) const {
@@ -111,6 +116,8 @@ void HostStarter::stop() {
 }
 
 void HostStarter::decide(std::size_t index, std::vector<HostFailure> failures) {
+  base::log::info(Component::kLauncher, "host {} is {}", hosts_[index].link->host(),
+                  failures.empty() ? "ready" : "not ready");
   hosts_[index].state = failures.empty() ? Host::State::kReady : Host::State::kFailed;
   if (!failures.empty() && failures_.empty())
     tell_timer_.start(Deadline::after(kTellingTime), [this] { tell_failures(); });
