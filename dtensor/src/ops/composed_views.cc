@@ -51,7 +51,7 @@ Tensor unflatten(const Tensor& a, int dim, const Shape& sizes) {
   Shape shape = a.shape();
   shape.erase(shape.begin() + d);
   shape.insert(shape.begin() + d, inner.begin(), inner.end());
-  return a.reshape(shape);
+  return a.view(shape);
 }
 
 Tensor movedim(const Tensor& a, int source, int destination) {

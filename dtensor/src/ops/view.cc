@@ -116,8 +116,11 @@ void reshape_rules(Rules& r, Metas in, const Sizes& a) {
   r.indices({std::move(input)}, std::move(output)).cut_all().linear(0);
 }
 
+/// Nobody writes to a gradient on its way: it may share its elements on some ranks alone.
+Tensor reshaped_gradient(const Tensor& gradient, const Shape& shape);
+
 Tensors back_to_shape(const Context<Sizes, None>& c) {
-  return {c.grad().reshape(c.shape(0))};
+  return {reshaped_gradient(c.grad(), c.shape(0))};
 }
 
 constexpr Op<Sizes> kReshape{.name = "reshape",
@@ -134,6 +137,19 @@ constexpr Op<Sizes> kReshape{.name = "reshape",
                                  },
                              .backward = back_to_shape,
                              .partial_gradient = PartialGradient::passed_on};
+
+constexpr Op<Sizes> kReshapeGradient{
+    .name = "reshape",
+    .meta = sized,
+    .rules = reshape_rules,
+    .local = [](Locals in, const Sizes& a, const None&,
+                const Site& site) { return in[0].reshape(site.output_shape(a.sizes)); },
+    .backward = back_to_shape,
+    .partial_gradient = PartialGradient::passed_on};
+
+Tensor reshaped_gradient(const Tensor& gradient, const Shape& shape) {
+  return call(kReshapeGradient, gradient, Sizes{shape});
+}
 
 constexpr Op<Sizes> kView{
     .name = "view",
