@@ -20,7 +20,7 @@ namespace {
 /// Recursions deeper than this have no user's line.
 constexpr std::size_t kMostFrames = 128;
 /// Of a stripped program: so many addresses lead out of dtrun for sure, and fit into a line or two.
-constexpr std::size_t kMostAddresses = 12;
+constexpr std::size_t kMostAddresses = 14;
 constexpr std::size_t kLongestName = 120;
 /// As names are mangled.
 constexpr std::string_view kOwnNamespace = "5dtrun";
@@ -193,12 +193,11 @@ std::string user_frame() noexcept try {
   Frames frames;
   _Unwind_Backtrace(note_frame, &frames);
   const std::span<const std::uintptr_t> addresses(frames.addresses.data(), frames.count);
-  if (addresses.empty()) return {};
-  // The innermost frame is this function's.
-  if (symbol_at(addresses[0]).name == nullptr && !UserLine(addresses[0]).is_known())
-    return stripped_text(object_at(addresses[0]), addresses.subspan(1));
+  const auto own = reinterpret_cast<std::uintptr_t>(&user_frame);
+  if (symbol_at(own).name == nullptr && !UserLine(own).is_known())
+    return stripped_text(object_at(own), addresses);
   Search search;
-  for (const std::uintptr_t address : addresses.subspan(1)) {
+  for (const std::uintptr_t address : addresses) {
     if (search.look_at(address)) break;
   }
   return search.result();
