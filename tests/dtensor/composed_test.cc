@@ -123,12 +123,54 @@ TEST(EinsumTest, ItsGradientIsThatOfTheProduct) {
   EXPECT_EQ(difference(b.grad(), y.grad(), {1e-12, 1e-12}), "");
 }
 
+TEST(EinsumTest, ALetterTwiceInOneOperandIsTheDiagonal) {
+  const Tensor a = arange(9).to(DType::f64).reshape({3, 3});
+  EXPECT_EQ(einsum("ii->i", {a}).to_vector(), (std::vector<double>{0, 4, 8}));
+  EXPECT_EQ(einsum("ii->", {a}).item(), 12);
+  EXPECT_EQ(einsum("ii", {a}).item(), 12);
+  EXPECT_EQ(einsum("iii->i", {arange(8).reshape({2, 2, 2})}).to_vector(),
+            (std::vector<double>{0, 7}));
+  EXPECT_EQ(einsum("iji->ij", {arange(12).reshape({2, 3, 2})}).to_vector(),
+            (std::vector<double>{0, 2, 4, 7, 9, 11}));
+  EXPECT_EQ(difference(einsum("ii,ij->ij", {a, a}), einsum("ii->i", {a}).unsqueeze(1) * a, {0, 0}),
+            "");
+  // What lies beside the diagonal does not count, and -0 stays.
+  const Tensor odd = tensor({{-0.0, std::nan("")}, {std::nan(""), 1.0}});
+  EXPECT_TRUE(std::signbit(einsum("ii->i", {odd}).to_vector()[0]));
+  EXPECT_EQ(einsum("ii->", {odd}).item(), 1);
+
+  const auto gradient = [](const Tensor& x) {
+    const Tensor leaf = x.detach().requires_grad_();
+    const Tensor picked = einsum("iji->ji", {leaf});
+    (picked * picked).sum().backward();
+    return std::pair(picked, leaf.grad());
+  };
+  const Tensor whole = numbers({4, 3, 4}, 1);
+  const auto [picked, of_whole] = gradient(whole);
+  EXPECT_EQ(of_whole.to_vector()[4 * 3 + 1], 2 * whole.to_vector()[4 * 3 + 1]);
+  test::run_ranks(4, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2});
+    const Placement all[] = {Replicate(), Shard(0), Shard(1), Shard(2), Partial()};
+    for (const Placement& first : all) {
+      for (const Placement& second : all) {
+        const Tensor x = distribute_tensor(whole, mesh, {first, second}, {.source_rank = -1});
+        const auto [value, slope] = gradient(x);
+        EXPECT_EQ(difference(value.full_tensor(), picked, {1e-12, 1e-12}), "")
+            << first.to_string() << second.to_string();
+        EXPECT_EQ(difference(slope.full_tensor(), of_whole, {1e-12, 1e-12}), "")
+            << first.to_string() << second.to_string();
+      }
+    }
+  });
+}
+
 TEST(EinsumTest, WhatDoesNotFitIsNamed) {
   const Tensor a = ones({3, 4}), b = ones({4, 5});
   expect_refused([&] { einsum("ij,kj->ik", {a, b}); }, "'j' is 4 and 5");
   expect_refused([&] { einsum("ij->ik", {a}); }, "'k' of the result stands nowhere else");
   expect_refused([&] { einsum("ij,jk->ik", {a}); }, "2 operands, and was given 1");
-  expect_refused([&] { einsum("ii->i", {a}); }, "stands twice");
+  expect_refused([&] { einsum("ii->i", {a}); }, "'i' is 3 and 4");
+  expect_refused([&] { einsum("ij->ii", {a}); }, "'i' stands twice in the result");
   expect_refused([&] { einsum("i...->i", {a}); }, "no letter");
   expect_refused([&] { einsum("ijk->i", {a}); }, "stands for a tensor of shape [3, 4]");
 }

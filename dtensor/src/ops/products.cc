@@ -7,6 +7,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/index.h"
 #include "ops/add_matmul.h"
 
 namespace dtrun::dtensor {
@@ -61,9 +62,14 @@ void check_letters(std::string_view equation, const std::string& letters) {
       refuse_einsum(equation, "'" + std::string(1, letter) + "' is no letter",
                     letter == '.' ? "name the dims of the ellipsis" : "");
     }
-    if (std::ranges::count(letters, letter) > 1) {
-      refuse_einsum(equation, "'" + std::string(1, letter) + "' stands twice in " + letters,
-                    "take the diagonal before");
+  }
+}
+
+void check_once(std::string_view equation, const std::string& output) {
+  for (const char letter : output) {
+    if (std::ranges::count(output, letter) > 1) {
+      refuse_einsum(equation,
+                    "'" + std::string(1, letter) + "' stands twice in the result, " + output);
     }
   }
 }
@@ -84,6 +90,7 @@ Equation parse(std::string_view equation) {
   parsed.output =
       arrow == std::string::npos ? implied_output(parsed.inputs) : text.substr(arrow + 2);
   check_letters(equation, parsed.output);
+  check_once(equation, parsed.output);
   return parsed;
 }
 
@@ -117,6 +124,42 @@ struct Named {
     return rest;
   }
 };
+
+/// The elements whose indices along both dims are equal; the second dim goes. A pick, not a product
+/// with ones and zeros: nan and -0 stay what they are.
+Tensor diagonal_of(const Tensor& a, int first, int second) {
+  const std::int64_t count = a.size(first);
+  Shape line(a.shape().size(), 1);
+  line[static_cast<std::size_t>(first)] = count;
+  Shape picked = a.shape();
+  picked[static_cast<std::size_t>(second)] = 1;
+  Tensor places(
+      tensors::arange(count, {DType::i64, a.device()}).view(line).expand(picked).contiguous());
+  if (a.is_distributed()) {
+    places =
+        Tensor::from_local(places, a.device_mesh(), Placements(a.placements().size(), Replicate()));
+  }
+  return gather(a, second, places).squeeze(second);
+}
+
+/// "ii" is the diagonal "i".
+Named without_repeats(std::string_view equation, Named operand) {
+  const bool fits = operand.tensor.dim() == static_cast<int>(operand.letters.size());
+  for (std::size_t second = 1; fits && second < operand.letters.size(); ++second) {
+    const char letter = operand.letters[second];
+    const std::size_t first = operand.letters.find(letter);
+    if (first == second) continue;
+    const auto one = static_cast<int>(first), other = static_cast<int>(second);
+    if (operand.tensor.size(one) != operand.tensor.size(other)) {
+      refuse_einsum(equation, "'" + std::string(1, letter) + "' is " +
+                                  std::to_string(operand.tensor.size(one)) + " and " +
+                                  std::to_string(operand.tensor.size(other)));
+    }
+    operand.tensor = diagonal_of(operand.tensor, one, other);
+    operand.letters.erase(second--, 1);
+  }
+  return operand;
+}
 
 std::int64_t count_of(const Named& operand, const std::string& letters) {
   std::int64_t count = 1;
@@ -231,7 +274,7 @@ Tensor einsum(std::string_view equation, const Tensors& operands) {
   }
   std::vector<Named> named;
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    named.push_back({operands[i], parsed.inputs[i]});
+    named.push_back(without_repeats(equation, {operands[i], parsed.inputs[i]}));
   }
   drop_repeated(named);
   check_sizes(equation, named, parsed.output);

@@ -21,10 +21,10 @@ using tensors::ProductSum;
 Tensor addmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors = {});
 Tensor baddbmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors = {});
 
-/// torch.einsum: "ij,jk->ik"; without "->" the letters that stand once, sorted. The operands are
-/// multiplied from the left to the right, two at a time, each by one matmul. @throws Error
-/// kInvalidArgument naming what does not fit; an ellipsis, and a letter twice in one operand, are
-/// refused
+/// torch.einsum: "ij,jk->ik"; without "->" the letters that stand once, sorted. A letter twice in
+/// one operand is its diagonal: "ii->i", and "ii->" its sum. The operands are multiplied from the
+/// left to the right, two at a time, each by one matmul. @throws Error kInvalidArgument naming what
+/// does not fit; an ellipsis is refused
 Tensor einsum(std::string_view equation, const Tensors& operands);
 
 }  // namespace dtrun::dtensor
