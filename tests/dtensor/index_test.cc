@@ -345,6 +345,42 @@ TEST(IndexTest, PositionsThatAreNoneAreNamedOnEveryLayout) {
   });
 }
 
+TEST(IndexTest, AListOfU8IsAMask) {
+  // PyTorch 2.15.0's: x[torch.uint8] is a mask, whatever its numbers are.
+  const Tensor x = tensor({0., 1., 2., 3.}), mask = tensor({0, 1, 0, 2}).to(DType::u8);
+  EXPECT_EQ(index(x, mask).to_vector(), (std::vector<double>{1, 3}));
+  EXPECT_EQ(index_put(x, mask, tensor(9.)).to_vector(), (std::vector<double>{0, 9, 2, 9}));
+  expect_refused([&] { index(x, tensor({0, 1}).to(DType::u8)); }, "with a mask of shape [2]");
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor cut = distribute_tensor(x, mesh, {Shard(0)}, {.source_rank = -1});
+    const Tensor cut_mask = distribute_tensor(mask, mesh, {Shard(0)}, {.source_rank = -1});
+    EXPECT_EQ(index(cut, cut_mask).to_vector(), (std::vector<double>{1, 3}));
+  });
+}
+
+TEST(IndexTest, IndexAddTakesASourceOfAsManyDims) {
+  // PyTorch 2.15.0's.
+  const Tensor line = tensor({0., 1., 2., 3.}), three = tensor(3.), five = tensor(5.);
+  const Tensor at = tensor({1}), first = tensor({0});
+  EXPECT_EQ(index_add(three, 0, first, five).item(), 8);
+  EXPECT_EQ(index_add(three, 0, first.reshape({}), five).item(), 8);
+  EXPECT_EQ(index_add(line, 0, at.reshape({}), tensor({5.})).to_vector(),
+            (std::vector<double>{0, 6, 2, 3}));
+  const auto refuse = [](const Tensor& a, const Tensor& list, const Tensor& source) {
+    expect_refused([&] { index_add(a, 0, list, source); }, "another number of dims");
+  };
+  refuse(line, at, five);
+  refuse(line, at.reshape({}), five);
+  refuse(three, first, tensor({5.}));
+  refuse(three, tensor({0, 0}), tensor({5., 6.}));
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor cut = distribute_tensor(line, mesh, {Shard(0)}, {.source_rank = -1});
+    refuse(cut, at, five);
+  });
+}
+
 TEST(IndexTest, PositionsMayBeOfI32) {
   const Tensor x = tensor({{1., 2., 3.}, {4., 5., 6.}}), at = tensor({1, 0});
   const Tensor narrow = at.to(DType::i32);
@@ -358,7 +394,7 @@ TEST(IndexTest, PositionsMayBeOfI32) {
   EXPECT_TRUE(equal(scatter(x, 1, narrow_column, x), scatter(x, 1, column, x)));
   EXPECT_TRUE(equal(scatter(x, 1, narrow_column, 7), scatter(x, 1, column, 7)));
   EXPECT_TRUE(equal(scatter_add(x, 1, narrow_column, x), scatter_add(x, 1, column, x)));
-  expect_refused([&] { index(x, at.to(DType::u8)); }, "with uint8 positions");
+  expect_refused([&] { index_select(x, 0, at.to(DType::u8)); }, "with uint8 positions");
   expect_refused([&] { one_hot(narrow); }, "one_hot with int32");
 }
 

@@ -132,6 +132,12 @@ void add_slices_rules(Rules& r, Metas in, const IndexedDim& a) {
 
 Meta same_as_target(Metas in, const IndexedDim&) {
   require_index("index_add", in[1]);
+  if (in[0].shape.size() != in[2].shape.size()) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "index_add of " + tensors::shape_to_string(in[2].shape) + " into " +
+                          tensors::shape_to_string(in[0].shape),
+                      "the source has another number of dims", "reshape() it");
+  }
   if (in[0].dtype == in[2].dtype) return in[0];
   throw base::Error(base::ErrorCode::kInvalidArgument,
                     std::string("adding ") + std::string(tensors::dtype_name(in[2].dtype)) +

@@ -45,7 +45,10 @@ Tensors positions_of(const Tensor& mask) {
 Tensors without_masks(std::string_view op, const Shape& shape, const Tensors& positions) {
   Tensors lists;
   for (const Tensor& given : positions) {
-    if (!given.defined() || given.dtype() != DType::boolean) {
+    // As in PyTorch u8 is a mask here, from before there was bool, and never positions.
+    const bool is_mask =
+        given.defined() && (given.dtype() == DType::boolean || given.dtype() == DType::u8);
+    if (!is_mask) {
       lists.push_back(given);
       continue;
     }
@@ -60,7 +63,7 @@ Tensors without_masks(std::string_view op, const Shape& shape, const Tensors& po
                       std::to_string(at) + " on",
                   "expand() it");
     }
-    for (Tensor& list : positions_of(given)) lists.push_back(std::move(list));
+    for (Tensor& list : positions_of(given.to(DType::boolean))) lists.push_back(std::move(list));
   }
   return lists;
 }

@@ -268,6 +268,13 @@ LocalTensor index_add(const LocalTensor& tensor, int dim, const LocalTensor& ind
   require_positions("index_add", index);
   require_list("index_add", index);
   dim = line_dim(dim, tensor);
+  // Of a tensor without dims the source has none, of any other it has as many.
+  if (tensor.dim() != source.dim()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("index_add of {} into {}", shape_to_string(source.shape()),
+                            shape_to_string(tensor.shape())),
+                "the source has another number of dims", "reshape() it");
+  }
   const LocalTensor a = with_a_dim(tensor), list = index.contiguous();
   require_source("index_add", a, with_a_dim(source), with_size(a.shape(), dim, list.numel()));
   check_positions("index_add", list, dim, a.size(dim));
