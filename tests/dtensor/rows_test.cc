@@ -179,6 +179,17 @@ TEST(RowsTest, AlongACutDimSpecialValuesAndHalvesAreThoseOfWholeRows) {
   }
 }
 
+TEST(RowsTest, TargetsMayBeOfU8) {
+  const Tensor scores = tensor({{1., 2., 3.}, {0., -1., 4.}}), target = tensor({2, 0});
+  const Tensor narrow = target.to(DType::u8);
+  EXPECT_TRUE(equal(cross_entropy(scores, narrow), cross_entropy(scores, target)));
+  EXPECT_TRUE(equal(nll_loss(scores, narrow), nll_loss(scores, target)));
+  const LossOptions ignoring = {.ignore_index = 255};
+  EXPECT_TRUE(equal(cross_entropy(scores, tensor({2, 255}).to(DType::u8), ignoring),
+                    cross_entropy(scores, tensor({2, 255}), ignoring)));
+  expect_refused([&] { cross_entropy(scores, target.to(DType::i32)); }, "i64 or u8 targets");
+}
+
 TEST(RowsTest, CrossEntropyHasTheRightGradientOnEveryLayout) {
   for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
     const Function function = [reduction](const Tensor& x) {

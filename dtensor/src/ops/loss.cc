@@ -297,7 +297,7 @@ void check_scores(const char* op, const Tensor& scores, const Tensor& target) {
   if (!scores.shape().empty() && target.shape() == rows && target.dtype() == DType::i64) return;
   refuse_loss(std::string(op) + " of scores " + described({scores.shape(), scores.dtype()}) +
                   " and targets " + described({target.shape(), target.dtype()}),
-              "it takes scores [rows, classes, ...] and i64 targets [rows, ...]");
+              "it takes scores [rows, classes, ...] and i64 or u8 targets [rows, ...]");
 }
 
 /// -sum(probability * log(softmax) * weight) over the classes; they are many, and half types hold
@@ -347,6 +347,8 @@ Tensor smoothed_rows(const Tensor& scores, const Tensor& target, const Tensor& w
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossOptions& options) {
+  if (target.defined() && target.dtype() == DType::u8)
+    return cross_entropy(logits, target.to(DType::i64), options);
   const bool of_probabilities =
       tensors::is_floating_point(target.dtype()) && target.shape() == logits.shape();
   if (!of_probabilities) check_scores("cross_entropy", logits, target);
@@ -369,6 +371,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossOptio
 }
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const LossOptions& options) {
+  if (target.defined() && target.dtype() == DType::u8)
+    return nll_loss(log_probabilities, target.to(DType::i64), options);
   check_scores("nll_loss", log_probabilities, target);
   check_weight("nll_loss", log_probabilities, options);
   if (options.label_smoothing != 0) {
