@@ -418,6 +418,38 @@ TEST(ElementwiseTest, AMeanOfHalvesDoesNotOverflow) {
   EXPECT_EQ(x.grad().dtype(), DType::f16);
 }
 
+TEST(ElementwiseTest, AClampSharesItsGradientAsPyTorchDoesWhereBoundsMeet) {
+  // PyTorch 2.15.0's, of all triples of 0, 1, 2 and nan; 5 is a half.
+  const std::string of_x = "1551000000001111051101510000011100510051001100111111111111111111";
+  const std::string of_low = "0550011000100000000000500010000000000000000000000000000000000000";
+  const std::string of_high = "0000100011000000150010001100000011501150110000000000100011000000";
+  Values x, low, high;
+  const Values four = {0, 1, 2, std::nan("")};
+  for (const double a : four) {
+    for (const double b : four) {
+      for (const double c : four) {
+        x.push_back(a);
+        low.push_back(b);
+        high.push_back(c);
+      }
+    }
+  }
+  const auto leaf = [](const Values& values) {
+    return tensor_from(values, {64}, DType::f64).requires_grad_();
+  };
+  const auto digits = [](const Tensor& gradient) {
+    std::string text;
+    for (const double part : gradient.to_vector())
+      text += part == 0.5 ? '5' : part == 1 ? '1' : '0';
+    return text;
+  };
+  const Tensor element = leaf(x), least = leaf(low), most = leaf(high);
+  clamp(element, least, most).backward(ones({64}, {.dtype = DType::f64}));
+  EXPECT_EQ(digits(element.grad()), of_x);
+  EXPECT_EQ(digits(least.grad()), of_low);
+  EXPECT_EQ(digits(most.grad()), of_high);
+}
+
 TEST(ElementwiseTest, BoundsMayBeTensorsAndANumberMayBeDivided) {
   const double nan = std::nan("");
   const auto leaf = [](const Values& values) {

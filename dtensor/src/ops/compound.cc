@@ -147,6 +147,40 @@ constexpr Op<BoundKinds, Bounds> kClamp{
     },
     .saves = saves_input(0)};
 
+/// Half of an element's gradient where it is equal to one bound, all where the bounds are equal;
+/// none to it where it is outside. What compares with nan is neither.
+struct ClampShares {
+  Tensor to_element, to_low, to_high;
+};
+ClampShares clamp_shares(const Tensor& x, const Tensor& low, const Tensor& high) {
+  const Tensor below = lt(x, low), above = gt(x, high);
+  const Tensor apart = lt(low, high), crossed = gt(low, high), ordered = le(low, high);
+  const Tensor at_low = logical_and(eq(x, low), apart), at_high = logical_and(eq(x, high), apart);
+  const auto share = [&](const Tensor& whole, const Tensor& half) {
+    return whole.to(x.dtype()) + half.to(x.dtype()) * 0.5;
+  };
+  const Tensor outside = logical_or(below, above), tied = logical_or(at_low, at_high);
+  return {share(logical_not(logical_or(outside, tied)), logical_and(tied, logical_not(outside))),
+          share(logical_and(below, ordered), at_low),
+          share(logical_or(crossed, logical_and(above, ordered)), at_high)};
+}
+
+/// Between two tensors. One bound is maximum or minimum.
+constexpr Op<> kClampBetween{
+    .name = "clamp",
+    .meta = promoted_of_three,
+    .rules = elementwise_rules,
+    .local = [](Locals in, const None&, const None&,
+                const Site&) { return tensors::clamp(in[0], in[1], in[2]); },
+    .backward = [](const Context<None, None>& c) -> Tensors {
+      const ClampShares shares = clamp_shares(c.input(0), c.input(1), c.input(2));
+      const auto back = [&](std::size_t i, const Tensor& share) {
+        return c.needs(i) ? back_to(c, i, where(ne(share, 0), c.grad() * share, 0)) : Tensor();
+      };
+      return {back(0, shares.to_element), back(1, shares.to_low), back(2, shares.to_high)};
+    },
+    .saves = {0b111, false}};
+
 constexpr Op<None, Bounds> kHardtanh{
     .name = "hardtanh",
     .meta = same_dtype,
@@ -241,8 +275,10 @@ Tensor clamp(const Tensor& a, const Tensor& low, const Tensor& high) {
     throw base::Error(base::ErrorCode::kInvalidArgument, "clamp without a bound", "",
                       "give the lower one, the upper one, or both");
   }
-  const Tensor raised = low.defined() ? maximum(a, low) : a;
-  return high.defined() ? minimum(raised, high) : raised;
+  if (!high.defined()) return maximum(a, low);
+  if (!low.defined()) return minimum(a, high);
+  const Tensor* const inputs[] = {&a, &low, &high};
+  return call(kClampBetween, std::span<const Tensor* const>(inputs));
 }
 
 Tensor clamp(const Tensor& a, std::optional<Scalar> low, std::optional<Scalar> high) {
