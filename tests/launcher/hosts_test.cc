@@ -250,6 +250,18 @@ TEST_F(HostsTest, ASlowHostIsWaitedForWhicheverItIs) {
   }
 }
 
+// It holds the output, and is nobody's but the script's: neither waited for nor killed.
+TEST_F(HostsTest, WhatALoginScriptLeavesBehindIsLeftAlone) {
+  write_script("shell", "#!/bin/bash\nshift\nsleep " + token_ + " &\nexec \"$@\"\n");
+  const CommandResult result = run("127.0.0.2,127.0.0.3", {"sh", "-c", "echo $RANK"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.sorted_lines(), ElementsAre("0", "1"));
+  EXPECT_LT(result.elapsed.count(), 8.0);
+  const std::vector<pid_t> left = processes_with(token_);
+  EXPECT_EQ(left.size(), 2u);
+  for (const pid_t pid : left) ::kill(pid, SIGKILL);
+}
+
 TEST_F(HostsTest, AStoppedStarterStopsTheRanksAndGoesOnWithThem) {
   Command dtrun = job_.start(line(
       "127.0.0.2,127.0.0.3", {"sh", "-c", "echo up; while :; do sleep 0.1; done; : " + token_}));
@@ -350,6 +362,18 @@ TEST_F(HostsTest, AllHostsThatFailAreToldTogetherAndNoRankHasRun) {
       << result.describe();
   EXPECT_THAT(result.out, IsEmpty());
   EXPECT_TRUE(all_gone_within(token_, seconds(5))) << describe_processes_with(token_);
+}
+
+// Their ends may come in one turn of the loop.
+TEST_F(HostsTest, HostsThatFailInTheSameMomentAreAllTold) {
+  write_script("shell", "#!/bin/sh\nexit 127\n");
+  for (int round = 0; round < 20; ++round) {
+    const CommandResult result = run("a,b,c,d,e,f,g,h", {"--hosts_fanout=8", "true"});
+    ASSERT_EQ(result.exit_code, 69) << result.describe();
+    ASSERT_THAT(result.err, AllOf(HasSubstr("8 of 8 hosts are not ready"),
+                                  HasSubstr("a, b, c, d, e, f, g, h: has no")))
+        << result.describe();
+  }
 }
 
 TEST_F(HostsTest, ASilentHostIsGivenUpWhenTheTimeToJoinIsOver) {

@@ -79,14 +79,24 @@ class SshHostsTest : public testing::Test {
     return dtrun;
   }
 
-  // The first process whose line begins so and has the folder or the token in its environment.
-  pid_t find(const std::string& beginning, const std::string& part) const {
+  static std::string network_of(const std::string& pid) {
+    std::error_code gone;
+    return std::filesystem::read_symlink("/proc/" + pid + "/ns/net", gone);
+  }
+
+  // A process on the host whose line begins so and has the part. Of no other lab.
+  pid_t find(int host, const std::string& beginning, const std::string& part) const {
+    std::ifstream file(folder_ + "/lab/host" + std::to_string(host) + "/pid");
+    std::string init;
+    file >> init;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-      std::ifstream file(entry.path() / "cmdline");
-      std::string words{std::istreambuf_iterator<char>(file), {}};
+      const std::string pid = entry.path().filename();
+      std::ifstream line(entry.path() / "cmdline");
+      std::string words{std::istreambuf_iterator<char>(line), {}};
       std::ranges::replace(words, '\0', ' ');
-      if (words.starts_with(beginning) && words.find(part) != std::string::npos)
-        return std::stoi(entry.path().filename());
+      if (words.starts_with(beginning) && words.find(part) != std::string::npos &&
+          network_of(pid) == network_of(init))
+        return std::stoi(pid);
     }
     return 0;
   }
@@ -204,7 +214,7 @@ TEST_F(SshHostsTest, ASignalToTheStarterEndsTheRanksOnAllHosts) {
 TEST_F(SshHostsTest, AnSshThatIsKilledEndsTheJobOnAllHosts) {
   start_sshd({"1", "2"});
   const auto dtrun = start_sleepers();
-  const pid_t ssh = find("/usr/bin/ssh -F " + ssh_folder(), "node2");
+  const pid_t ssh = find(0, "/usr/bin/ssh -F " + ssh_folder(), "node2");
   ASSERT_GT(ssh, 0);
   ::kill(ssh, SIGKILL);
   const CommandResult result = dtrun->finish();
@@ -216,7 +226,7 @@ TEST_F(SshHostsTest, AnSshThatIsKilledEndsTheJobOnAllHosts) {
 TEST_F(SshHostsTest, ARelayThatIsKilledEndsTheJobOnAllHosts) {
   start_sshd({"1", "2"});
   const auto dtrun = start_sleepers();
-  const pid_t relay = find(DTRUN_BIN "/dtrun --remote-agent=0", "");
+  const pid_t relay = find(1, DTRUN_BIN "/dtrun --remote-agent=0", "");
   ASSERT_GT(relay, 0);
   ::kill(relay, SIGKILL);
   const CommandResult result = dtrun->finish();
@@ -228,7 +238,7 @@ TEST_F(SshHostsTest, ARelayThatIsKilledEndsTheJobOnAllHosts) {
 TEST_F(SshHostsTest, AStarterThatIsKilledTakesAllHostsWithIt) {
   start_sshd({"1", "2"});
   const auto dtrun = start_sleepers();
-  const pid_t starter = find(DTRUN_BIN "/dtrun --hosts=node1:2", token_);
+  const pid_t starter = find(0, DTRUN_BIN "/dtrun --hosts=node1:2", token_);
   ASSERT_GT(starter, 0);
   ::kill(starter, SIGKILL);
   dtrun->finish();

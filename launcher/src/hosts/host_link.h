@@ -51,7 +51,6 @@ class HostLink {
   void signal_shell(int signal_number);
 
   Stage stage() const { return stage_; }
-  bool gone() const { return stage_ == Stage::kGone; }
   const std::string& host() const { return host_; }
   /// The job's exit code there; none: the connection broke, or the relay died.
   std::optional<int> end_code() const { return end_code_; }

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -292,10 +293,14 @@ class HostRelay {
     job_.reset();
     const Deadline deadline = Deadline::after(kLastPatience);
     for (const pid_t child : base::child_pids())
-      if (base::await_end(child, deadline)) ::waitpid(child, nullptr, 0);
-    base::kill_descendants({}, deadline);
+      if (std::ranges::find(not_ours_, child) == not_ours_.end() &&
+          base::await_end(child, deadline))
+        ::waitpid(child, nullptr, 0);
+    base::kill_descendants(not_ours_, deadline);
   }
 
+  /// What a login script had started before it became this process.
+  const std::vector<pid_t> not_ours_ = base::child_pids();
   base::EventLoop loop_;
   base::UniqueFd listener_;  // of the first host, until its dtrun has it
   base::Environment environment_;

@@ -72,8 +72,8 @@ void HostStarter::start(const std::vector<HostNode>& nodes) {
   const base::ToolCommand command = command_for(nodes.front());
   base::log::info(Component::kLauncher, "host {} is started by {}, with {} below it",
                   nodes.front().host, command.path, nodes.size() - 1);
-  host.link = std::make_unique<HostLink>(loop_, sinks_, nodes.front().host, command,
-                                         std::move(callbacks));
+  host.link =
+      std::make_unique<HostLink>(loop_, sinks_, nodes.front().host, command, std::move(callbacks));
 }
 
 base::ToolCommand HostStarter::command_for(const HostNode& node) const {
@@ -156,7 +156,8 @@ void HostStarter::tell_failures() {
 }
 
 void HostStarter::on_gone(std::size_t index) {
-  const Host& host = hosts_[index];
+  Host& host = hosts_[index];
+  host.gone = true;
   const auto code = host.link->end_code();
   if (running_ && code) {
     on_job_end(*code);
@@ -166,8 +167,8 @@ void HostStarter::on_gone(std::size_t index) {
   } else if (!stopping_ && host.state != Host::State::kFailed) {
     decide(index, {failure_of(host)});
   }
-  const auto is_gone = [](const Host& one) { return one.link->gone(); };
-  if (!std::ranges::all_of(hosts_, is_gone)) return;
+  // Of one that has gone meanwhile nobody has been told yet.
+  if (!std::ranges::all_of(hosts_, &Host::gone)) return;
   end_timer_.cancel();
   callbacks_.on_end(code_);
 }
@@ -190,7 +191,7 @@ void HostStarter::lose(const std::vector<HostFailure>& failures) {
 void HostStarter::give_up_silent() {
   std::vector<HostFailure> failures;
   for (const Host& host : hosts_)
-    if (!host.link->gone())
+    if (!host.gone)
       failures.push_back(silent_host(host.link->host(), setup_.order.grace + kEndTime));
   lose(failures);
   stop();

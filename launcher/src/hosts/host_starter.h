@@ -53,6 +53,7 @@ class HostStarter {
     enum class State { kAwaited, kReady, kFailed };
     std::unique_ptr<HostLink> link;
     State state = State::kAwaited;
+    bool gone = false;  // and on_gone() has heard of it
   };
 
   void start(const std::vector<HostNode>& nodes);
