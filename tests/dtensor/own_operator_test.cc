@@ -139,6 +139,34 @@ TEST(OwnOperatorTest, AKernelMayKnowWhereItsPartLies) {
   });
 }
 
+TEST(OwnOperatorTest, ARuleThatCanNeverHoldIsRefused) {
+  const auto defined = [](const std::string& dims, const std::string& rule,
+                          const std::string& whole = "") {
+    return OwnOperator(
+        {.name = "odd",
+         .dims = dims,
+         .whole = whole,
+         .rules = {rule},
+         .kernel = [](const LocalTensors& in, const OperatorSite&) { return in[0]; }});
+  };
+  expect_refused(
+      [&] { defined("ij,j->ij", "R, S(1) -> R"); },
+      {"'odd' cannot have the rule \"R, S(1) -> R\"", "dim 1 of operand 2, which has 1"});
+  expect_refused([&] { defined("ij->i", "S(1) -> S(1)"); }, "dim 1 of the result, which has 1");
+  expect_refused([&] { defined("ij->ij", "S(1) -> S(1)", "j"); }, "cuts 'j' of operand 1");
+  expect_refused([&] { defined("ij->ij", "S(-1) -> S(0)"); }, "counted from 0");
+  // These may hold.
+  defined("...i->...i", "S(5) -> S(5)");
+  defined("ij->ij", "P(avg) -> P(avg)")(ones({2, 3}));
+  test::run_ranks(2, [&](const collectives::ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor whole = ones({4, 3}, {.dtype = DType::boolean});
+    const Tensor x = distribute_tensor(whole, mesh, {Shard(0)}, {.source_rank = -1});
+    expect_refused([&] { defined("ij->ij", "P(avg) -> P(avg)")(x); },
+                   {"'odd' cannot have the rule", "operand 1 is bool, which cannot be"});
+  });
+}
+
 TEST(OwnOperatorTest, WhatContradictsItselfIsRefused) {
   const auto kernel = [](const LocalTensors& in, const OperatorSite&) { return in[0]; };
   const auto defined = [&](const std::string& dims, const std::string& whole = "",

@@ -62,6 +62,25 @@ OperatorDims::OperatorDims(const std::string& name, const std::string& dims,
   }
 }
 
+std::string OperatorDims::obstacle(std::size_t tensor, const Placement& placement) const {
+  if (!placement.is_shard()) return {};
+  const bool is_result = tensor == inputs_.size();
+  const Letters& letters = is_result ? output_ : inputs_[tensor];
+  const std::string whose = is_result ? "the result" : "operand " + std::to_string(tensor + 1);
+  const int dim = placement.dim();
+  if (dim < 0) return "it cuts dim " + std::to_string(dim) + "; dims are counted from 0";
+  const std::size_t dots = letters.find('.'), place = static_cast<std::size_t>(dim);
+  if (dots == Letters::npos && place >= letters.size()) {
+    return "it cuts dim " + std::to_string(dim) + " of " + whose + ", which has " +
+           std::to_string(letters.size()) + " by the dims \"" + text_ + "\"";
+  }
+  if (place < dots && place < letters.size() && whole_.find(letters[place]) != Letters::npos) {
+    return "it cuts '" + letters.substr(place, 1) + "' of " + whose +
+           ", which `whole` says that no axis may cut";
+  }
+  return {};
+}
+
 std::vector<int> OperatorDims::spelled(const Letters& letters, std::size_t dims,
                                        const char* whose) const {
   const bool has_dots = letters.find('.') != Letters::npos;

@@ -15,6 +15,9 @@ class OperatorDims {
   OperatorDims(const std::string& name, const std::string& dims, const std::string& whole);
 
   std::size_t inputs() const { return inputs_.size(); }
+  /// Why no rule can have that placement of a tensor, whatever its operands are; empty: one can.
+  /// @param tensor an operand's number, or inputs() for the result
+  std::string obstacle(std::size_t tensor, const Placement& placement) const;
   /// The result's, of each letter's extent. @throws Error kInvalidArgument where operands do not
   /// fit, or the result has a letter that none of them has
   Shape result_shape(Metas inputs) const;

@@ -23,7 +23,8 @@ using base::ErrorCode;
 }
 
 sharding::AxisRule read_rule(const OperatorDefinition& definition, const std::string& text,
-                             std::size_t inputs) {
+                             const OperatorDims& dims) {
+  const std::size_t inputs = dims.inputs();
   const std::size_t arrow = text.find("->");
   if (arrow == std::string::npos) refuse_rule(definition, text, "there is no \"->\"");
   const auto placement = [&](const std::string& one) {
@@ -43,6 +44,10 @@ sharding::AxisRule read_rule(const OperatorDefinition& definition, const std::st
     refuse_rule(definition, text,
                 "it has " + std::to_string(rule.inputs.size()) + " operands, and the operator " +
                     std::to_string(inputs));
+  }
+  for (std::size_t i = 0; i <= inputs; ++i) {
+    const std::string why = dims.obstacle(i, i == inputs ? rule.output : rule.inputs[i]);
+    if (!why.empty()) refuse_rule(definition, text, why);
   }
   return rule;
 }
@@ -65,7 +70,7 @@ struct OwnOperator::Body {
                   "define `kernel`: from the parts of the operands the part of the result");
     }
     for (const std::string& rule : definition.rules)
-      rules.push_back(read_rule(definition, rule, dims.inputs()));
+      rules.push_back(read_rule(definition, rule, dims));
     op.name = definition.name;
     op.meta = [](Metas in, const Itself& self) { return self.body->meta(in); };
     op.rules = [](Rules& r, Metas in, const Itself& self) { self.body->tell(r, in); };
@@ -85,7 +90,28 @@ struct OwnOperator::Body {
     return {result.shape, result.dtype};
   }
 
+  /// A rule of Partials that no tensor of those dtypes can be would be left out without a word.
+  void check_partials(Metas in) const {
+    const DType result = meta(in).dtype;
+    for (std::size_t number = 0; number < rules.size(); ++number) {
+      for (std::size_t i = 0; i <= in.size(); ++i) {
+        const Placement& placement =
+            i == in.size() ? rules[number].output : rules[number].inputs[i];
+        const DType dtype = i == in.size() ? result : in[i].dtype;
+        const bool can_be = !placement.is_partial() ||
+                            collectives::reduce_op_supports(placement.reduce_op(), dtype);
+        if (can_be) continue;
+        refuse_rule(
+            definition, definition.rules[number],
+            (i == in.size() ? std::string("the result") : "operand " + std::to_string(i + 1)) +
+                " is " + std::string(tensors::dtype_name(dtype)) + ", which cannot be " +
+                placement.to_string());
+      }
+    }
+  }
+
   void tell(Rules& r, Metas in) const {
+    check_partials(in);
     r.indices(dims.input_indices(in), dims.output_indices(in)).cut_all(definition.reduces);
     for (const sharding::AxisRule& rule : rules) r.also(rule.inputs, rule.output);
   }
