@@ -207,7 +207,7 @@ TEST(RaggedTest, AnotherCutTakesOneExchangeOfTheRowsThatDiffer) {
     const PlanExplanation way = explain(x, {Shard(0)});
     ASSERT_EQ(way.chosen.steps.size(), 1U);
     EXPECT_EQ(way.chosen.steps[0].step.kind, StepKind::exchange);
-    EXPECT_EQ(way.mesh.total, 1 * 4 * 8);
+    EXPECT_EQ(way.chosen.mesh.total, 1 * 4 * 8);
     EXPECT_NE(way.to_string().find("S(0: 999,1001,1000)"), std::string::npos) << way;
   });
 }

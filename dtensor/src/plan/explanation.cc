@@ -42,7 +42,7 @@ std::string meaning_of(const Step& step) {
 
 ExplainedRoute route_of(const PlanQuestion& question, std::string name,
                         const std::vector<Step>& steps) {
-  ExplainedRoute route{std::move(name), {}, {}, {}, {}};
+  ExplainedRoute route{std::move(name), {}, {}, {}, {}, {}};
   const CostModel costs = question.costs();
   const std::vector<Traffic> traffic = plan_traffic(question.shape, question.mesh_shape, steps,
                                                     question.coordinate, costs.item_bytes);
@@ -52,6 +52,7 @@ ExplainedRoute route_of(const PlanQuestion& question, std::string name,
     route.cost += cost;
     route.traffic += traffic[i];
   }
+  route.mesh = mesh_traffic(question.shape, question.mesh_shape, steps, costs.item_bytes);
   return route;
 }
 
@@ -121,7 +122,7 @@ std::string why_it_lost(const ExplainedRoute& route, const ExplainedRoute& chose
   const auto because = [&](const std::string& cause) {
     causes += (causes.empty() ? ": " : ", ") + cause;
   };
-  const std::int64_t bytes = route.traffic.sent - chosen.traffic.sent;
+  const std::int64_t bytes = route.mesh.busiest.sent - chosen.mesh.busiest.sent;
   if (bytes > 0) because(grouped_digits(bytes) + " bytes more to send");
   const int more = route.cost.collectives - chosen.cost.collectives;
   if (more > 0) because(fmt::format("{} collective{} more", more, more == 1 ? "" : "s"));
@@ -195,8 +196,6 @@ PlanExplanation explain_plan(PlanQuestion question) {
   explanation.question = std::move(question);
   const PlanQuestion& asked = explanation.question;
   explanation.chosen = route_of(asked, "", planned(asked, asked.from, asked.to, asked.costs()));
-  explanation.mesh =
-      mesh_traffic(asked.shape, asked.mesh_shape, explanation.chosen.plan(), asked.item_bytes());
   append_alternatives(explanation);
   explanation.held = placements_of({asked.from, asked.to});
   return explanation;

@@ -54,10 +54,11 @@ std::string alternatives_text(const PlanExplanation& explanation) {
   if (explanation.chosen.cost.collectives == 0) return "";
   if (explanation.alternatives.empty()) return "\nOther ways: none that differs.\n";
   TextTable table({kLeft, kRight, kRight, kRight, kLeft});
-  table.add({"other ways", "collectives", "sends", "predicted", "why not"});
+  table.add({"other ways", "collectives", "busiest sends", "predicted", "why not"});
   for (const ExplainedRoute& route : explanation.alternatives) {
     table.add({route.name, std::to_string(route.cost.collectives),
-               grouped_digits(route.traffic.sent), duration_text(route.cost.seconds), route.why});
+               grouped_digits(route.mesh.busiest.sent), duration_text(route.cost.seconds),
+               route.why});
   }
   return "\n" + table.text();
 }
@@ -90,6 +91,7 @@ object route_json(const PlanQuestion& question, const ExplainedRoute& route) {
   return object{{"collectives", route.cost.collectives},
                 {"bytes_sent", route.traffic.sent},
                 {"bytes_received", route.traffic.received},
+                {"bytes_sent_by_busiest", route.mesh.busiest.sent},
                 {"seconds", route.cost.seconds},
                 {"steps", steps_json(question, route)}};
 }
@@ -134,8 +136,9 @@ std::string PlanExplanation::to_string() const {
   if (chosen.steps.empty()) return text;
   text += steps_text(question, chosen, "");
   if (chosen.cost.collectives > 0) {
-    text += fmt::format("\nAll ranks together send {} bytes, the busiest one {}.\n",
-                        grouped_digits(mesh.total), grouped_digits(mesh.busiest.sent));
+    text +=
+        fmt::format("\nAll ranks together send {} bytes, the busiest one {}.\n",
+                    grouped_digits(chosen.mesh.total), grouped_digits(chosen.mesh.busiest.sent));
   }
   return text + alternatives_text(*this);
 }
@@ -149,8 +152,8 @@ std::string PlanExplanation::to_json() const {
                 {"from", question.from.to_string()},
                 {"to", question.to.to_string()},
                 {"chosen", route_json(question, chosen)},
-                {"bytes_sent_by_all", mesh.total},
-                {"bytes_sent_by_busiest", mesh.busiest.sent}};
+                {"bytes_sent_by_all", chosen.mesh.total},
+                {"bytes_sent_by_busiest", chosen.mesh.busiest.sent}};
   array others;
   for (const ExplainedRoute& route : alternatives) {
     object other = route_json(question, route);

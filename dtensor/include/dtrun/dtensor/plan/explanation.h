@@ -43,6 +43,8 @@ struct ExplainedRoute {
   PlanCost cost;
   Traffic traffic;  ///< of the rank that was asked for
   std::string why;  ///< why it lost: "2.0x slower: 4,194,304 bytes more to send"
+  /// Of all ranks: the one that was asked for may send nothing where others do.
+  MeshTraffic mesh;
 
   std::vector<Step> plan() const;
 };
@@ -50,8 +52,6 @@ struct ExplainedRoute {
 struct PlanExplanation {
   PlanQuestion question;
   ExplainedRoute chosen;
-  /// What all ranks send, and the busiest one.
-  MeshTraffic mesh;
   std::vector<ExplainedRoute> alternatives;  ///< the cheapest first; none is the chosen one
   Placements held;                           ///< keep the sizes of ragged shards
 
