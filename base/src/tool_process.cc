@@ -157,6 +157,13 @@ bool ToolProcess::running() const {
   return impl_->alive;
 }
 
+bool ToolProcess::stopped() const {
+  siginfo_t info{};
+  return impl_->alive &&
+         ::waitid(P_PID, static_cast<id_t>(impl_->pid), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == impl_->pid;
+}
+
 void ToolProcess::signal(int signal_number) const {
   if (impl_->alive) ::kill(impl_->pid, signal_number);
 }

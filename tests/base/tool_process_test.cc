@@ -141,6 +141,7 @@ TEST_F(ToolProcessTest, InAGroupOfTheSessionItCanBeStopped) {
   siginfo_t stopped{};
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &stopped, WSTOPPED | WNOWAIT), 0);
   EXPECT_EQ(stopped.si_code, CLD_STOPPED);
+  EXPECT_TRUE(tool_->stopped());
   tool_->signal(SIGCONT);
   loop_.run();
   EXPECT_EQ(ended_->code, 0);

@@ -266,24 +266,25 @@ TEST_F(HostsTest, AStoppedStarterStopsTheRanksAndGoesOnWithThem) {
   Command dtrun = job_.start(line(
       "127.0.0.2,127.0.0.3", {"sh", "-c", "echo up; while :; do sleep 0.1; done; : " + token_}));
   for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(dtrun.next_line("up"));
-  const auto stopped_ranks = [&] {
-    int stopped = 0;
-    for (const pid_t pid : processes_with(token_)) {
-      std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-      std::string number, name, state;
-      stat >> number >> name >> state;
-      stopped += name == "(sh)" && state == "T" ? 1 : 0;
-    }
-    return stopped;
+  const auto is_stopped = [](pid_t pid, const std::string& called) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string number, name, state;
+    stat >> number >> name >> state;
+    return name == called && state == "T";
+  };
+  const auto stopped = [&] {
+    int count = is_stopped(dtrun.pid(), "(dtrun)") ? 1 : 0;
+    for (const pid_t pid : processes_with(token_)) count += is_stopped(pid, "(sh)") ? 1 : 0;
+    return count;
   };
   const auto becomes = [&](int count) {
     const auto end = std::chrono::steady_clock::now() + seconds(10);
-    while (stopped_ranks() != count)
+    while (stopped() != count)
       if (std::chrono::steady_clock::now() > end) return false;
     return true;
   };
   dtrun.signal(SIGTSTP);
-  EXPECT_TRUE(becomes(2));
+  EXPECT_TRUE(becomes(3));
   dtrun.signal(SIGCONT);
   EXPECT_TRUE(becomes(0));
   dtrun.signal(SIGTERM);

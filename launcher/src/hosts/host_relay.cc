@@ -98,6 +98,7 @@ class HostRelay {
                          listener_ ? base::local_port(listener_.get()) : 0));
     const base::SignalWatch signals(loop_, {SIGTERM, SIGINT, SIGHUP, SIGQUIT},
                                     [this](int) { stop(); });
+    const base::SignalWatch children(loop_, {SIGCHLD}, [this](int) { on_child_signal(); });
     input_.on_readable([this] { read_input(); });
     loop_.run();
     leave_nothing();
@@ -215,9 +216,16 @@ class HostRelay {
   }
 
   void pass_signal(int number) {
+    // A dtrun that is about to stop itself does not hear the SIGCONT that comes before.
+    continue_when_stopped_ = number == SIGCONT && job_ && !job_->stopped();
     if (job_) job_->signal(number);
     if (below_) below_->pass_signal(number);
-    if (!running_) stop();
+  }
+
+  void on_child_signal() {
+    if (!continue_when_stopped_ || !job_->stopped()) return;
+    continue_when_stopped_ = false;
+    job_->signal(SIGCONT);
   }
 
   // The starter wants it, or is gone. The job's dtrun gets the time that its ranks have.
@@ -318,6 +326,7 @@ class HostRelay {
   int code_ = 0;
   bool below_running_ = false;
   bool running_ = false;
+  bool continue_when_stopped_ = false;
   bool job_ended_ = false;
   bool failed_ = false;
   bool stopping_ = false;

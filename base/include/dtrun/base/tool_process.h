@@ -51,6 +51,8 @@ class ToolProcess {
   ToolProcess& operator=(const ToolProcess&) = delete;
 
   bool running() const;
+  /// By a signal, until SIGCONT.
+  bool stopped() const;
   /// To the program alone, or to its process group. Nothing happens when it has ended.
   void signal(int signal_number) const;
   void signal_group(int signal_number) const;
