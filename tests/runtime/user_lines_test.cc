@@ -19,7 +19,7 @@ using testing::HasSubstr;
 using testing_support::CommandResult;
 using testing_support::run_command;
 
-constexpr int kMistakes = 22;
+constexpr int kMistakes = 23;
 
 struct Mistake {
   std::string kind;
@@ -90,6 +90,12 @@ TEST(UserLinesTest, AStrippedProgramGivesAddressesThatLeadToTheLine) {
          "addr2line -Cfpie " DTRUN_BIN "/user_lines " + mistake.place.substr(addresses + 8)});
     EXPECT_THAT(lines.out, HasSubstr("user_lines.cc:" + mistake.line)) << mistake.kind;
   }
+}
+
+TEST(UserLinesTest, ForkedChildrenNameTheirLineToo) {
+  if (!DTRUN_HAVE_BACKTRACE) GTEST_SKIP() << "built without libbacktrace";
+  const CommandResult result = run_command({DTRUN_BIN "/user_lines", "fork"});
+  EXPECT_EQ(result.out, "50 children\n") << result.describe();
 }
 
 TEST(UserLinesTest, ProgramsThatGoWellAreNotLookedAt) {

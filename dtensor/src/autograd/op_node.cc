@@ -37,10 +37,12 @@ OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inp
 
 /// Another rank is to blame: this one says where it waited.
 void tell_place(std::string_view op, const base::Error& error) {
-  const std::string frame = base::user_frame();
+  constexpr std::string_view kWords = "this rank was in ";
+  const bool is_told = error.why().find(kWords) != std::string::npos;
+  const std::string frame = is_told ? "" : base::user_frame();
   if (frame.empty()) throw;
   throw Error(error.code(), error.summary(),
-              error.why() + (error.why().empty() ? "" : "; ") + "this rank was in " +
+              error.why() + (error.why().empty() ? "" : "; ") + std::string(kWords) +
                   std::string(op) + " at " + frame,
               error.remedy());
 }

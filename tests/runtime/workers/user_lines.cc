@@ -1,11 +1,14 @@
 // Makes each kind of mistake on a line of its own and prints "KIND|LINE|what the error says of the
 // place", for tests. It counts the walks of the stack that dtrun asks for.
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <unwind.h>
 
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -127,6 +130,56 @@ void make_mistake_of_a_simulation() {
   }
 }
 
+/// The other rank has failed: this one says where it waited.
+void wait_for_one_that_fails() {
+  try {
+    simulate(2, [] {
+      dist::init_process_group();
+      const DeviceMesh mesh = dist::init_device_mesh("cpu", {2});
+      const Tensor x = distribute_tensor(ones({4, 4}), mesh, {Shard(0)});
+      if (dist::get_rank() == 1) throw std::runtime_error("the data is bad");
+      const int line = __LINE__ + 2;
+      try {
+        matmul(x, x);
+      } catch (const Error& error) {
+        const std::string words = "this rank was in matmul at ";
+        const std::size_t at = error.why().find(words);
+        print("waiting|{}|{}", line,
+              at == std::string::npos ? error.what() : error.why().substr(at + words.size()));
+      }
+    });
+  } catch (const std::exception&) {
+  }
+}
+
+/// Children of a process whose other thread is in the middle of errors.
+void fork_among_errors() {
+  const Tensor a = ones({2, 3}), b = ones({4, 5});
+  const auto place = [&] {
+    try {
+      a + b;
+    } catch (const Error& error) {
+      return base::place_in(error);
+    }
+    return std::string();
+  };
+  std::atomic<bool> ends = false;
+  std::thread other([&] {
+    while (!ends) place();
+  });
+  int right = 0;
+  for (int child = 0; child < 50; ++child) {
+    const pid_t pid = ::fork();
+    if (pid == 0) ::_exit(place().find("user_lines.cc:") == 0 ? 0 : 1);
+    int status = 1;
+    ::waitpid(pid, &status, 0);
+    right += status == 0 ? 1 : 0;
+  }
+  ends = true;
+  other.join();
+  print("{} children", right);
+}
+
 void compute_well() {
   const Tensor x = ones({4, 4}).requires_grad_();
   nn::Linear(4, 2)(matmul(x, x) + x).sum().backward();
@@ -162,8 +215,10 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "mistakes";
   if (what == "well") compute_well();
   if (what == "time") time_mistakes();
+  if (what == "fork") fork_among_errors();
   if (what != "mistakes") return 0;
   make_local_mistakes();
   make_mistakes_of_ranks();
   make_mistake_of_a_simulation();
+  wait_for_one_that_fails();
 }
