@@ -26,6 +26,8 @@ constexpr std::size_t kLongestName = 120;
 constexpr std::string_view kOwnNamespace = "5dtrun";
 
 struct Frames {
+  /// What is called from here on is no user's: a program may wrap _Unwind_Backtrace.
+  std::uintptr_t innermost = 0;
   /// Within the call instructions, the innermost first.
   std::array<std::uintptr_t, kMostFrames> addresses;
   std::size_t count = 0;
@@ -36,6 +38,7 @@ _Unwind_Reason_Code note_frame(_Unwind_Context* context, void* data) {
   int is_before = 0;
   const std::uintptr_t address = _Unwind_GetIPInfo(context, &is_before);
   if (address == 0 || frames.count == kMostFrames) return _URC_END_OF_STACK;
+  if (_Unwind_GetCFA(context) <= frames.innermost) return _URC_NO_REASON;
   frames.addresses[frames.count++] = is_before != 0 ? address : address - 1;
   return _URC_NO_REASON;
 }
@@ -191,6 +194,7 @@ class Search {
 
 std::string user_frame() noexcept try {
   Frames frames;
+  frames.innermost = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
   _Unwind_Backtrace(note_frame, &frames);
   const std::span<const std::uintptr_t> addresses(frames.addresses.data(), frames.count);
   const auto own = reinterpret_cast<std::uintptr_t>(&user_frame);
