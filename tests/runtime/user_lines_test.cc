@@ -92,15 +92,6 @@ TEST(UserLinesTest, AStrippedProgramGivesAddressesThatLeadToTheLine) {
   }
 }
 
-TEST(UserLinesTest, ForkedChildrenNameTheirLineToo) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "under a sanitizer no forked child may allocate: another thread has its lock";
-#endif
-  if (!DTRUN_HAVE_BACKTRACE) GTEST_SKIP() << "built without libbacktrace";
-  const CommandResult result = run_command({DTRUN_BIN "/user_lines", "fork"});
-  EXPECT_EQ(result.out, "50 children\n") << result.describe();
-}
-
 TEST(UserLinesTest, ProgramsThatGoWellAreNotLookedAt) {
   EXPECT_EQ(run_command({DTRUN_BIN "/user_lines", "well"}).out, "0 walks\n");
 }

@@ -1,6 +1,7 @@
 // user_frame: the line of the user's program that called into dtrun, read from this thread's stack.
 // For errors only: operators have no parameter that could take a CallSite, and the good path pays
-// nothing. Safe in threads and in forked children; never throws.
+// nothing. Safe in threads; never throws. It asks the dynamic loader, whose lock a child of fork
+// inherits where another thread was in it.
 #pragma once
 
 #include <string>
