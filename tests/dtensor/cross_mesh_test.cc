@@ -16,6 +16,8 @@
 #include "dtrun/dtensor/ops/explain.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/plan/cross_mesh_plan.h"
+#include "mesh/crossing.h"
+#include "mesh/mesh_body.h"
 #include "move/cross_mesh.h"
 #include "support/rank_threads.h"
 
@@ -224,6 +226,89 @@ TEST(CrossMeshTest, RanksThatAskForDifferentThingsAreToldWhatEachAskedFor) {
     const std::string own = "this rank, " + std::to_string(rank) + ", was in redistribute of ";
     EXPECT_NE(thrown[rank]->text.find(own), std::string::npos) << thrown[rank]->text;
   }
+}
+
+TEST(CrossMeshTest, ShapesThatDifferAreToldThoughTheMessagesAreOfOneSize) {
+  const auto thrown = test::run_failing_ranks(4, {}, [](const ProcessGroup& group) {
+    const DeviceMesh all(group, {4}), square(group, {2, 2});
+    const Tensor x = ones(group.rank() == 0 ? Shape{4, 8} : Shape{8, 4}, all, {Shard(0)});
+    x.redistribute(square, {Shard(1), Replicate()});
+    group.barrier();
+  });
+  for (std::size_t rank = 0; rank < thrown.size(); ++rank) {
+    ASSERT_TRUE(thrown[rank]) << rank;
+    EXPECT_EQ(thrown[rank]->code, base::ErrorCode::kDisagreement) << thrown[rank]->text;
+    EXPECT_NE(thrown[rank]->text.find(rank == 0 ? "f32[4, 8]" : "f32[8, 4]"), std::string::npos)
+        << thrown[rank]->text;
+  }
+}
+
+TEST(CrossMeshTest, WhatIsRememberedKeepsNeitherMeshAndIsOfThisOne) {
+  run_world(4, [](int rank) {
+    const DeviceMesh stage0("cpu", {0, 1});
+    const Tensor x =
+        distribute_tensor(arange(8).to(DType::f32), stage0, {Shard(0)}, {.source_rank = -1});
+    // Another mesh each time, perhaps where the one before was.
+    for (const int first : {2, 3, 2, 3}) {
+      std::weak_ptr<MeshBody> target;
+      {
+        const DeviceMesh stage1("cpu", {first, 5 - first});
+        target = stage1.body();
+        for (int i = 0; i < 3; ++i) {
+          const Tensor there = x.redistribute(stage1, {Shard(0)});
+          const double least = rank == first ? 0 : 4;
+          if (stage1.has_this_rank()) {
+            EXPECT_EQ(there.local().to_vector(),
+                      (std::vector<double>{least, least + 1, least + 2, least + 3}));
+          }
+          EXPECT_EQ(crossing_of(x.spec(), there.spec()), crossing_of(x.spec(), there.spec()));
+        }
+      }
+      EXPECT_TRUE(target.expired());
+    }
+    std::weak_ptr<MeshBody> source;
+    {
+      const DeviceMesh pair("cpu", {1, 2});
+      source = pair.body();
+      ones({4}, pair, {Shard(0)}).redistribute(stage0, {Shard(0)}).redistribute(pair, {Shard(0)});
+    }
+    EXPECT_TRUE(source.expired());
+  });
+}
+
+TEST(CrossMeshTest, OtherLinksOfEitherMeshGiveAnotherPlan) {
+  run_world(3, [](int) {
+    const DeviceMesh one("cpu", {0}), others("cpu", {1, 2}, {"tp"});
+    const Tensor x = ones({1024, 1024}, one, {Replicate()});
+    const auto gathers = [&] {
+      x.redistribute(others, {Replicate()});
+      return !crossing_of(x.spec(), make_spec(others, {Replicate()}, x.shape(), x.dtype()))
+                  ->plan.after.empty();
+    };
+    EXPECT_TRUE(gathers());
+    others.set_links({{1, kSharedMemoryLink.bytes_per_second}});
+    EXPECT_FALSE(gathers());
+    others.set_links({kSharedMemoryLink});
+    EXPECT_TRUE(gathers());
+  });
+}
+
+TEST(CrossMeshTest, ACheckpointedCrossingHasItsGradient) {
+  run_world(4, [](int) {
+    const DeviceMesh stage0("cpu", {0, 1}), stage1("cpu", {2, 3});
+    const Tensor x =
+        distribute_tensor(arange(8).to(DType::f32), stage0, {Shard(0)}, {.source_rank = -1})
+            .requires_grad_();
+    const auto crossed = [&](const Tensor& t) {
+      return square(t.redistribute(stage1, {Shard(0)}));
+    };
+    sum(checkpoint(crossed, x)).backward();
+    if (stage0.has_this_rank()) {
+      const std::vector<double> values = x.detach().local().to_vector();
+      EXPECT_EQ(x.grad().local().to_vector(),
+                (std::vector<double>{2 * values[0], 2 * values[1], 2 * values[2], 2 * values[3]}));
+    }
+  });
 }
 
 TEST(CrossMeshTest, WhatCannotMeetIsRefused) {

@@ -11,12 +11,15 @@
 #include <vector>
 
 #include "dtrun/dtensor/layout/cut.h"
+#include "dtrun/dtensor/layout/layout.h"
 #include "dtrun/dtensor/layout/placement.h"
 #include "dtrun/dtensor/plan/redistribute_plan.h"
 #include "mesh/number_list_hash.h"
 
 namespace dtrun::dtensor {
 
+struct Crossing;
+struct MeshBody;
 class SpecBody;
 
 class PlanTable {
@@ -51,11 +54,18 @@ class PlanTable {
     if (asked_.size() >= kMost) clear();
     asked_.insert_or_assign(key_of(from, placements), std::move(asked));
   }
+  /// Null where it is not there, or where the links of the other mesh are others by now.
+  std::shared_ptr<const Crossing> crossing(const SpecBody* from,
+                                           const std::shared_ptr<MeshBody>& target,
+                                           const Layout& to) const;
+  void note_crossing(const SpecBody* from, const std::shared_ptr<MeshBody>& target,
+                     const Layout& to, std::shared_ptr<const Crossing> crossing);
   /// Specs go, and their addresses may be others'.
   void clear() {
     plans_.clear();
     asked_.clear();
     recent_.fill({});
+    crossings_.clear();
   }
 
  private:
@@ -82,6 +92,19 @@ class PlanTable {
             static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(to))};
   }
 
+  /// Of a mesh that may have gone, and another one may be where it was.
+  struct KnownCrossing {
+    std::weak_ptr<MeshBody> target;
+    std::uint32_t target_links;
+    std::shared_ptr<const Crossing> crossing;
+  };
+  static tensors::Dims key_of(const SpecBody* from, const MeshBody* target, const Layout& to) {
+    tensors::Dims key = {static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(from)),
+                         static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(target))};
+    for (const std::int64_t word : to.packed()) key.push_back(word);
+    return key;
+  }
+
   static tensors::Dims key_of(const SpecBody* from, const Placements& placements) {
     tensors::Dims key = {static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(from))};
     for (const Placement& placement : placements) key.push_back(number_of(placement));
@@ -99,6 +122,7 @@ class PlanTable {
   std::unordered_map<tensors::Dims, Plan, NumberListHash> plans_;
   std::unordered_map<tensors::Dims, Asked, NumberListHash> asked_;
   std::array<Recent, kRecent> recent_;
+  std::unordered_map<tensors::Dims, KnownCrossing, NumberListHash> crossings_;
 };
 
 }  // namespace dtrun::dtensor

@@ -9,9 +9,6 @@
 
 namespace dtrun::dtensor {
 
-/// The cheapest plan, by what the links of both meshes cost. Ranks are global ones.
-CrossMeshPlan plan_across(const Spec& from, const Spec& to);
-
 /// What this rank gives to others and gets from them.
 Traffic traffic_across(const CrossMeshPlan& plan, const Spec& from, const Spec& to);
 

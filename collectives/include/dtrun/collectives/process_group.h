@@ -33,6 +33,8 @@ struct CallOptions {
   bool async = false;
   /// Default: the group's.
   std::optional<base::Deadline::Duration> timeout = std::nullopt;
+  /// Of all_to_all, whose sizes are each rank's own: what all ranks must pass alike all the same.
+  std::uint64_t agreed = 0;
 };
 
 /// What a subgroup has otherwise than the group it is made from.
