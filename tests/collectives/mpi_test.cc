@@ -96,7 +96,7 @@ TEST_F(MpiTest, EveryRankIsToldWhyAGroupHasFailed) {
   } expected[] = {
       {3, "disagree: ", "the calls differ in the element counts"},
       {3, "disagree: ", "rank 1 called all_reduce"},
-      {3, "reject: ", "outputs has 1 tensors, and the group 3 ranks   try"},
+      {3, "reject: ", "outputs has 1 tensors, and the group 3 ranks"},
       {2, "reject: ", "rejected its all_gather #1"},
       {3, "late: ", "of group 'late' for rank 1"},
       {3, "late: ", "no answer came from rank 1 (pid "},
