@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,9 @@ using testing::HasSubstr;
 
 class ToolProcessTest : public testing::Test {
  protected:
+  /// Other tests of this process become subreapers: what a tool leaves is not to come to this one.
+  void SetUp() override { ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 0), 0); }
+
   ToolCommand shell(const std::string& script) const {
     return {"/bin/sh", {"-c", script}, {"PATH=/usr/bin:/bin", "GIVEN=value"}};
   }
