@@ -3,6 +3,7 @@
 #include <backtrace.h>
 
 #include <atomic>
+#include <mutex>
 
 namespace dtrun::base {
 namespace {
@@ -19,9 +20,21 @@ backtrace_state* state() {
   return made.compare_exchange_strong(known, fresh, std::memory_order_acq_rel) ? fresh : known;
 }
 
+#if defined(__SANITIZE_THREAD__)
+/// The thread sanitizer does not see libbacktrace's own locks, and reports races. To do so it asks
+/// the loader for names, which the other thread of the race may keep locked: both hang.
+class Turn {
+  static inline std::mutex mutex_;
+  const std::lock_guard<std::mutex> lock_{mutex_};
+};
+#else
+struct Turn {};
+#endif
+
 }  // namespace
 
 CodeSymbol symbol_at(std::uintptr_t address) {
+  [[maybe_unused]] const Turn turn;
   CodeSymbol symbol;
   const auto note = [](void* data, std::uintptr_t, const char* name, std::uintptr_t start,
                        std::uintptr_t) {
@@ -32,6 +45,7 @@ CodeSymbol symbol_at(std::uintptr_t address) {
 }
 
 void lines_at(std::uintptr_t address, CodeLineVisitor& visitor) {
+  [[maybe_unused]] const Turn turn;
   const auto visit = [](void* data, std::uintptr_t, const char* file, int line, const char*) {
     if (file == nullptr) return 0;
     return static_cast<CodeLineVisitor*>(data)->on_line(file, line) ? 0 : 1;
