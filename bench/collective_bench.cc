@@ -20,6 +20,10 @@
 #include <thread>
 #include <vector>
 
+#include "support/command.h"
+
+using namespace dtrun;
+
 namespace {
 
 struct Options {
@@ -101,21 +105,21 @@ std::string command_of(const Contender& contender, const Options& options,
 void run_once(Contender& contender, const Options& options) {
   char folder[] = "/tmp/collective_bench.XXXXXX";
   if (::mkdtemp(folder) == nullptr) return;
-  std::FILE* output = ::popen(command_of(contender, options, folder).c_str(), "r");
-  char line[512];
-  while (output != nullptr && std::fgets(line, sizeof(line), output) != nullptr) {
+  testing_support::Command command({"sh", "-c", command_of(contender, options, folder)},
+                                   {.limit = std::chrono::minutes(3)});
+  while (const auto line = command.next_line("")) {
     std::size_t bytes = 0;
     double least = 0;
     double median = 0;
-    if (std::sscanf(line, "%zu %lf %lf", &bytes, &least, &median) != 3) {
-      fmt::print("{}: {}", contender.name, line);
+    if (std::sscanf(line->c_str(), "%zu %lf %lf", &bytes, &least, &median) != 3) {
+      fmt::print("{}: {}\n", contender.name, *line);
       continue;
     }
     Times& times = contender.times[bytes];
     times.medians.push_back(median);
     times.least = std::min(times.least, least);
   }
-  if (output == nullptr || ::pclose(output) != 0) fmt::print("{} failed\n", contender.name);
+  if (command.finish().exit_code != 0) fmt::print("{} failed\n", contender.name);
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
 }

@@ -2,15 +2,19 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <list>
+
+#include "dtrun/base/child_process.h"
+#include "dtrun/base/env.h"
+#include "dtrun/base/tool_process.h"
 #include "launch_page.h"
+
+using namespace dtrun::base;
 
 namespace {
 
@@ -42,32 +46,35 @@ class PageFile {
   LaunchPage* page_ = nullptr;
 };
 
-pid_t start(const std::vector<std::string>& command) {
-  std::vector<char*> argv;
-  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    ::setpgid(0, 0);
-    const int null = ::open("/dev/null", O_RDWR);
-    for (const int fd : {0, 1, 2}) ::dup2(null, fd);
-    ::execvp(argv[0], argv.data());
-    ::_exit(127);
-  }
-  return pid;
-}
+// A launcher at work.
+class Launcher {
+ public:
+  explicit Launcher(const std::vector<std::string>& command)
+      : process_(loop_,
+                 {.path = find_program(command.front(), get_env("PATH").value_or("")),
+                  .arguments = {command.begin() + 1, command.end()},
+                  .environment = Environment::current().as_strings(),
+                  .group = ToolCommand::Group::kProcessGroup},
+                 {.in = -1, .out = null(), .err = null()},
+                 [this](ExitStatus status) { status_ = status; }) {}
 
-// Whether it ended with 0 in time.
-bool wait_for(pid_t pid) {
-  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  pollfd wait{pidfd, POLLIN, 0};
-  const bool ended = ::poll(&wait, 1, 60'000) == 1;
-  if (!ended) ::kill(-pid, SIGKILL);
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  ::close(pidfd);
-  return ended && status == 0;
-}
+  // Whether it ended with 0 in time.
+  bool finish() {
+    const Deadline limit = Deadline::after(std::chrono::minutes(1));
+    while (!status_ && !limit.expired()) loop_.run_some(limit);
+    return status_ && status_->success();
+  }
+
+ private:
+  static int null() {
+    static const int fd = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    return fd;
+  }
+
+  EventLoop loop_;
+  std::optional<ExitStatus> status_;
+  ToolProcess process_;
+};
 
 // The least that starting n processes can mean.
 bool run_bare_loop(const std::string& path, int ranks) {
@@ -111,7 +118,7 @@ std::optional<Launch> launch(const LaunchContender& contender, int ranks) {
   const bool well =
       contender.command.empty()
           ? run_bare_loop(file.path(), ranks)
-          : wait_for(start(command_line(contender, ranks, {kRank, file.path(), "all"})));
+          : Launcher(command_line(contender, ranks, {kRank, file.path(), "all"})).finish();
   const std::int64_t end = now_ns();
   const LaunchPage& page = file.page();
   if (!well || page.arrived[0] != page.expected) return std::nullopt;
@@ -123,7 +130,7 @@ std::optional<double> restart(const LaunchContender& contender, int ranks) {
   PageFile file(ranks);
   LaunchContender again = contender;
   again.command.emplace_back("--max-restarts=1");
-  const bool well = wait_for(start(command_line(again, ranks, {kRank, file.path(), "restart"})));
+  const bool well = Launcher(command_line(again, ranks, {kRank, file.path(), "restart"})).finish();
   const LaunchPage& page = file.page();
   if (!well || page.arrived[1] != page.expected) return std::nullopt;
   return milliseconds(page.death, page.last[1]);
@@ -131,12 +138,13 @@ std::optional<double> restart(const LaunchContender& contender, int ranks) {
 
 std::optional<Death> death(const std::string& dtrun) {
   PageFile file(4);
-  std::vector<pid_t> agents;
+  std::list<Launcher> agents;
   const std::string port = fmt::format("--master-port={}", 20000 + ::getpid() % 10000);
   for (const char* node : {"--node-rank=0", "--node-rank=1"})
-    agents.push_back(start({dtrun, "--nnodes=2", node, "--master-addr=127.0.0.1", port,
-                            "--nproc-per-node=2", kRank, file.path(), "death"}));
-  for (const pid_t agent : agents) wait_for(agent);
+    agents.emplace_back(
+        std::vector<std::string>{dtrun, "--nnodes=2", node, "--master-addr=127.0.0.1", port,
+                                 "--nproc-per-node=2", kRank, file.path(), "death"});
+  for (Launcher& agent : agents) agent.finish();
   const LaunchPage& page = file.page();
   if (page.death == 0 || page.told[0] == 0 || page.told[1] == 0) return std::nullopt;
   return Death{milliseconds(page.death, page.told[0]), milliseconds(page.death, page.told[1])};

@@ -4,8 +4,6 @@
 //     launch_memory [--dtrun PATH] [N]        default: 64
 #include <fmt/core.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -14,6 +12,10 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "support/command.h"
+
+using namespace dtrun;
 
 namespace {
 
@@ -41,12 +43,9 @@ int main(int argc, char** argv) {
   app.add_option("N", n, "how many ranks")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--dtrun", dtrun, "the dtrun to measure");
   CLI11_PARSE(app, argc, argv);
-  const pid_t agent = ::fork();
-  if (agent == 0) {
-    const std::string count = fmt::format("--nproc_per_node={}", n);
-    ::execl(dtrun.c_str(), dtrun.c_str(), count.c_str(), "/bin/sleep", "600", nullptr);
-    ::_exit(127);
-  }
+  testing_support::Command command(
+      {dtrun, fmt::format("--nproc_per_node={}", n), "/bin/sleep", "600"});
+  const pid_t agent = command.pid();
   // The agent's only child is the keeper, whose only child is the guard; the ranks are the guard's.
   std::vector<int> keepers, guards;
   for (int tries = 0; tries < 1000; ++tries) {
@@ -57,7 +56,6 @@ int main(int argc, char** argv) {
   }
   if (guards.size() != 1) {
     fmt::print("the {} ranks did not come up under one guard\n", n);
-    ::kill(agent, SIGKILL);
     return 1;
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -67,7 +65,6 @@ int main(int argc, char** argv) {
       "{} sleeping ranks: agent {:.1f} MB, keeper {:.1f} MB, guard {:.1f} MB, together {:.1f} MB "
       "(PSS)\n",
       n, agent_mb, keeper_mb, guard_mb, agent_mb + keeper_mb + guard_mb);
-  ::kill(agent, SIGTERM);
-  ::kill(agent, SIGTERM);
-  ::waitpid(agent, nullptr, 0);
+  command.signal(SIGTERM);
+  command.finish();
 }

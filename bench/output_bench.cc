@@ -5,11 +5,9 @@
 // output, and the most memory that agent, keeper and guard of dtrun had together.
 //
 //     output_bench [--ranks N] [--mib M] [--rounds R] [--dtrun PATH] [--torchrun PATH]
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -17,8 +15,16 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "dtrun/base/child_process.h"
+#include "dtrun/base/env.h"
+#include "dtrun/base/tool_process.h"
+#include "dtrun/base/unique_fd.h"
+
+using namespace dtrun;
 
 namespace {
 
@@ -63,6 +69,15 @@ double most_memory_below(int pid) {
   return sum;
 }
 
+bool is_installed(const std::string& program) {
+  try {
+    base::find_program(program, base::get_env("PATH").value_or(""));
+    return true;
+  } catch (const base::SpawnError&) {
+    return false;
+  }
+}
+
 // Reads all that the command writes; megabytes of the ranks' per second, 0: it has failed.
 double measure(Contender& contender, const Options& options) {
   const int mib = std::max(1, options.mib / contender.share);
@@ -70,29 +85,28 @@ double measure(Contender& contender, const Options& options) {
   const std::string load =
       fmt::format("{}/output_load {} {}", DTRUN_BENCH_BIN, contender.kind, mib);
   for (std::size_t at; (at = command.find("LOAD")) != command.npos;) command.replace(at, 4, load);
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return 0;
+  base::EventLoop loop;
+  std::optional<base::ExitStatus> status;
+  base::Pipe pipe = base::make_pipe();
   const auto start = std::chrono::steady_clock::now();
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    ::dup2(ends[1], STDOUT_FILENO);
-    ::execl("/bin/sh", "sh", "-c", ("exec " + command).c_str(), nullptr);
-    ::_exit(127);
-  }
-  ::close(ends[1]);
+  const base::ToolProcess shell(loop,
+                                {.path = "/bin/sh",
+                                 .arguments = {"-c", "exec " + command},
+                                 .environment = base::Environment::current().as_strings()},
+                                {.out = pipe.write_end.get()},
+                                [&](base::ExitStatus ended) { status = ended; });
+  pipe.write_end.reset();
   static char block[1 << 20];
   std::size_t bytes = 0, looked = 0;
-  for (ssize_t n; (n = ::read(ends[0], block, sizeof block)) > 0;) {
+  for (ssize_t n; (n = ::read(pipe.read_end.get(), block, sizeof block)) > 0;) {
     bytes += static_cast<std::size_t>(n);
     if (bytes - looked < 32u << 20) continue;
     looked = bytes;
-    contender.memory = std::max(contender.memory, most_memory_below(pid));
+    contender.memory = std::max(contender.memory, most_memory_below(shell.pid()));
   }
   const double time = seconds_since(start);
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  return status == 0 ? mib * 1.048576 * options.ranks / time : 0;
+  while (!status) loop.run_some(base::Deadline::never());
+  return status->success() ? mib * 1.048576 * options.ranks / time : 0;
 }
 
 std::vector<Contender> make_contenders(const Options& options, const std::string& folder) {
@@ -120,8 +134,7 @@ std::vector<Contender> make_contenders(const Options& options, const std::string
       {"dtrun --log-format=json", dtrun("--log-format=json", "")},
   };
   const auto add_peer = [&](Contender contender, const std::string& program) {
-    const int found = std::system(fmt::format("command -v {} > /dev/null", program).c_str());
-    if (found == 0) return contenders.push_back(std::move(contender));
+    if (is_installed(program)) return contenders.push_back(std::move(contender));
     fmt::print("{} is not there ({}): left out\n", contender.name, program);
   };
   add_peer(

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "dtrun/base/child_process.h"
 #include "dtrun/base/env.h"
+#include "dtrun/base/tool_process.h"
 #include "dtrun/base/unique_fd.h"
 
 namespace dtrun::bench {
@@ -21,14 +21,12 @@ class LinePeer {
   explicit LinePeer(const std::vector<std::string>& line) {
     base::Pipe to = base::make_pipe();
     base::Pipe from = base::make_pipe();
-    base::ChildSetup setup;
-    setup.stdin_fd = to.read_end.get();
-    setup.stdout_fd = from.write_end.get();
-    base::ChildCommand command;
-    command.path = line.front();
-    command.arguments = line;
-    command.environment = base::Environment::current().as_strings();
-    child_ = base::ChildProcess::spawn(command, setup);
+    child_.emplace(loop_,
+                   base::ToolCommand{.path = line.front(),
+                                     .arguments = {line.begin() + 1, line.end()},
+                                     .environment = base::Environment::current().as_strings()},
+                   base::ToolStreams{.in = to.read_end.get(), .out = from.write_end.get()},
+                   nullptr);
     requests_ = std::move(to.write_end);
     answers_ = ::fdopen(from.read_end.release(), "r");
   }
@@ -45,7 +43,8 @@ class LinePeer {
   }
 
  private:
-  base::ChildProcess child_;
+  base::EventLoop loop_;
+  std::optional<base::ToolProcess> child_;
   base::UniqueFd requests_;
   std::FILE* answers_ = nullptr;
 };

@@ -29,6 +29,7 @@
 #include "dtrun/rendezvous/membership.h"
 #include "dtrun/rendezvous/round_clock.h"
 #include "dtrun/rendezvous/tcp_store_server.h"
+#include "support/command.h"
 
 namespace {
 
@@ -196,10 +197,11 @@ void compare_with_torch(const std::string& folder) {
     fmt::print("no PyTorch at '{}': left out (--torch names its folder)\n", folder);
     return;
   }
-  std::fflush(stdout);
-  const std::string command =
-      fmt::format("{} {}/rendezvous_torch.py 16 64", python, DTRUN_BENCH_FOLDER);
-  if (std::system(command.c_str()) != 0) fmt::print("PyTorch's rendezvous failed\n");
+  const auto peer =
+      testing_support::run_command({python, DTRUN_BENCH_FOLDER "/rendezvous_torch.py", "16", "64"},
+                                   {.limit = std::chrono::minutes(10)});
+  fmt::print("{}", peer.out);
+  if (peer.exit_code != 0) fmt::print("PyTorch's rendezvous failed: {}\n", peer.describe());
 }
 
 struct Options {

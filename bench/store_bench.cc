@@ -96,7 +96,8 @@ Contenders start_contenders(const Options& options, const std::string& self) {
   }
   add("PyTorch", StoreContender::Speaks::kStore,
       Command{python, DTRUN_BENCH_FOLDER "/store_torch.py"},
-      Command{"LD_PRELOAD=" + folder + "../lib/libnumeric_names.so"});
+      std::map<std::string, std::optional<std::string>>{
+          {"LD_PRELOAD", folder + "../lib/libnumeric_names.so"}});
   fmt::print("PyTorch's look-ups of its peers' names are stubbed out.\n");
   return contenders;
 }

@@ -1,13 +1,9 @@
 #include "store_contender.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -18,54 +14,42 @@
 #include "dtrun/rendezvous/tcp_store_server.h"
 
 namespace dtrun::bench {
+
 namespace {
 
-[[noreturn]] void become(const std::vector<std::string>& command,
-                         const std::vector<std::string>& environment) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (const std::string& setting : environment) ::putenv(const_cast<char*>(setting.c_str()));
-  std::vector<char*> argv;
-  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  ::execvp(argv[0], argv.data());
-  ::_exit(127);
+// PyTorch's server writes a line for each connection that ends, which nobody reads.
+std::vector<std::string> without_messages(const std::vector<std::string>& command) {
+  std::vector<std::string> words = {"sh", "-c", "exec \"$@\" 2> /dev/null", "sh"};
+  words.insert(words.end(), command.begin(), command.end());
+  return words;
 }
 
 }  // namespace
 
 StoreContender::StoreContender(std::string name, Speaks speaks,
                                const std::vector<std::string>& command,
-                               const std::vector<std::string>& environment)
-    : name_(std::move(name)), speaks_(speaks) {
-  base::Pipe input = base::make_pipe(), output = base::make_pipe();
-  pid_ = ::fork();
-  if (pid_ == 0) {
-    ::dup2(input.read_end.get(), 0);
-    ::dup2(output.write_end.get(), 1);
-    // PyTorch's server writes a line for each connection that ends.
-    ::dup2(::open("/dev/null", O_WRONLY), 2);
-    become(command, environment);
+                               const std::map<std::string, std::optional<std::string>>& environment)
+    : name_(std::move(name)),
+      speaks_(speaks),
+      command_(without_messages(command),
+               {.environment = environment,
+                .limit = std::chrono::hours(24),
+                .input = testing_support::CommandOptions::Input::kPipe}) {
+  const auto port = command_.next_line("");
+  if (!port) {
+    fmt::print(stderr, "store_bench: {} did not tell its port\n", name_);
+    std::exit(1);
   }
-  output.write_end.reset();
-  input_ = input.write_end.release();
-  // To the end of the line: Python may write it in two pieces, and does not outlive a pipe that was
-  // closed between them.
-  std::string text;
-  for (char byte = 0; byte != '\n'; text += byte)
-    if (::read(output.read_end.get(), &byte, 1) != 1) {
-      fmt::print(stderr, "store_bench: {} did not tell its port\n", name_);
-      std::exit(1);
-    }
-  port_ = static_cast<std::uint16_t>(std::atoi(text.c_str()));
+  port_ = static_cast<std::uint16_t>(std::stoi(*port));
 }
 
 StoreContender::~StoreContender() {
-  ::close(input_);
-  ::waitpid(pid_, nullptr, 0);
+  command_.close_input();
+  command_.finish();
 }
 
 double StoreContender::resident_bytes() const {
-  std::ifstream file(fmt::format("/proc/{}/statm", pid_));
+  std::ifstream file(fmt::format("/proc/{}/statm", pid()));
   double size = 0, resident = 0;
   file >> size >> resident;
   return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));

@@ -5,8 +5,12 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "support/command.h"
 
 namespace dtrun::bench {
 
@@ -17,15 +21,13 @@ class StoreContender {
   /// Starts `command`, which prints its port and ends with its standard input. Does not come back
   /// from a failure.
   StoreContender(std::string name, Speaks speaks, const std::vector<std::string>& command,
-                 const std::vector<std::string>& environment = {});
+                 const std::map<std::string, std::optional<std::string>>& environment = {});
   ~StoreContender();
-  StoreContender(const StoreContender&) = delete;
-  StoreContender& operator=(const StoreContender&) = delete;
 
   const std::string& name() const { return name_; }
   bool is_echo() const { return speaks_ == Speaks::kEcho; }
   std::uint16_t port() const { return port_; }
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return command_.pid(); }
   /// Its resident memory, in bytes.
   double resident_bytes() const;
 
@@ -33,8 +35,7 @@ class StoreContender {
   std::string name_;
   Speaks speaks_;
   std::uint16_t port_ = 0;
-  pid_t pid_ = -1;
-  int input_ = -1;
+  testing_support::Command command_;
 };
 
 /// While it lives, this thread and all of the server's share one core: what a round trip then takes

@@ -39,7 +39,7 @@ error_code last_error() {
 class ToolSetup {
  public:
   ToolSetup(const ToolCommand& command, const ToolStreams& streams)
-      : streams_(streams), group_(command.group) {
+      : streams_(streams), group_(command.group), folder_(command.folder) {
     for (const std::string& variable : command.environment)
       environment_.push_back(variable.c_str());
     environment_.push_back(nullptr);
@@ -60,8 +60,8 @@ class ToolSetup {
       return last_error();
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return last_error();
     if (::getppid() != parent_) ::_exit(125);  // it died before prctl
-    if (::dup2(streams_.in, 0) < 0 || ::dup2(streams_.out, 1) < 0 || ::dup2(streams_.err, 2) < 0)
-      return last_error();
+    if (!put(streams_.in, 0) || !put(streams_.out, 1) || !put(streams_.err, 2)) return last_error();
+    if (!folder_.empty() && ::chdir(folder_.c_str()) != 0) return last_error();
     // glibc 2.33 and older know no close_range().
     if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) != 0) return last_error();
     if (streams_.inherited > 2 && ::fcntl(streams_.inherited, F_SETFD, 0) != 0) return last_error();
@@ -71,6 +71,10 @@ class ToolSetup {
     ::signal(SIGPIPE, SIG_DFL);
     return {};
   }
+
+  // Not by the C library: the thread sanitizer's records of descriptors may have been copied in the
+  // middle of a change, and its dup2() has crashed on them.
+  static bool put(int from, int to) { return from == to || ::syscall(SYS_dup3, from, to, 0) >= 0; }
 
   // 1.81 to 1.87 look for the first of each pair, and call the second.
   template <typename Launcher, typename Arguments>
@@ -89,6 +93,7 @@ class ToolSetup {
  private:
   ToolStreams streams_;
   ToolCommand::Group group_;
+  std::string folder_;
   std::vector<const char*> environment_;
   pid_t parent_ = ::getpid();
 };
@@ -151,6 +156,10 @@ ToolProcess::~ToolProcess() {
   while (::waitpid(impl_->pid, nullptr, 0) < 0 && errno == EINTR) {
   }
   impl_->forget();
+}
+
+pid_t ToolProcess::pid() const {
+  return impl_->alive ? impl_->pid : -1;
 }
 
 bool ToolProcess::running() const {

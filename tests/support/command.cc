@@ -1,14 +1,16 @@
 #include "support/command.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <sstream>
+
+#include "dtrun/base/child_process.h"
+#include "dtrun/base/env.h"
+#include "dtrun/base/event_loop.h"
+#include "dtrun/base/tool_process.h"
+#include "dtrun/base/unique_fd.h"
 
 extern char** environ;
 
@@ -35,28 +37,75 @@ std::vector<std::string> make_environment(const CommandOptions& options) {
   return result;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> result;
-  for (std::string& word : words) result.push_back(word.data());
-  result.push_back(nullptr);
-  return result;
-}
-
-// Appends what there is; false once the other side has closed.
-bool read_some(int& fd, std::string& to) {
-  char block[65536];
-  const ssize_t n = ::read(fd, block, sizeof block);
-  if (n > 0) {
-    to.append(block, static_cast<std::size_t>(n));
-    return true;
+// What a program writes to one descriptor, until it is closed.
+class Stream {
+ public:
+  Stream(base::EventLoop& loop, base::UniqueFd fd, std::string& text)
+      : fd_(std::move(fd)), text_(text), watch_(std::in_place, loop, fd_.get()) {
+    watch_->on_readable([this] { read_some(); });
   }
-  if (n < 0 && errno == EINTR) return true;
-  ::close(fd);
-  fd = -1;
-  return false;
-}
+
+  bool open() const { return static_cast<bool>(fd_); }
+
+ private:
+  void read_some() {
+    char block[65536];
+    const ssize_t n = ::read(fd_.get(), block, sizeof block);
+    if (n > 0) text_.append(block, static_cast<std::size_t>(n));
+    if (n > 0 || (n < 0 && errno == EINTR)) return;
+    watch_.reset();
+    fd_.reset();
+  }
+
+  base::UniqueFd fd_;
+  std::string& text_;
+  std::optional<base::FdWatch> watch_;
+};
 
 }  // namespace
+
+struct Command::Program {
+  Program(const std::vector<std::string>& argv, const CommandOptions& options,
+          CommandResult& result);
+
+  // Waits for the next thing to happen; false once the limit has passed.
+  bool pump() { return loop.run_some(limit) > 0 || !limit.expired(); }
+  bool output_open() const { return (out && out->open()) || (err && err->open()); }
+
+  const Clock::time_point start = Clock::now();
+  const base::Deadline limit;
+  base::EventLoop loop;
+  base::UniqueFd input;
+  std::optional<Stream> out, err;
+  std::optional<base::ToolProcess> process;
+  std::optional<base::ExitStatus> status;
+};
+
+Command::Program::Program(const std::vector<std::string>& argv, const CommandOptions& options,
+                          CommandResult& result)
+    : limit(base::Deadline::at(start + options.limit)) {
+  base::Pipe to = base::make_pipe(), from = base::make_pipe(), errors = base::make_pipe();
+  const bool speaks = options.input == CommandOptions::Input::kPipe;
+  try {
+    const base::ToolCommand command{
+        .path = base::find_program(argv.front(), base::get_env("PATH").value_or("")),
+        .arguments = {argv.begin() + 1, argv.end()},
+        .environment = make_environment(options),
+        .group = base::ToolCommand::Group::kProcessGroup,
+        .folder = options.folder};
+    process.emplace(loop, command,
+                    base::ToolStreams{.in = speaks ? to.read_end.get() : -1,
+                                      .out = from.write_end.get(),
+                                      .err = errors.write_end.get()},
+                    [this](base::ExitStatus ended) { status = ended; });
+  } catch (const base::SpawnError& error) {
+    result.err = error.what();
+    status = base::ExitStatus{.code = 127};
+  }
+  if (speaks) input = std::move(to.write_end);
+  out.emplace(loop, std::move(from.read_end), result.out);
+  err.emplace(loop, std::move(errors.read_end), result.err);
+}
 
 std::vector<std::string> CommandResult::sorted_lines() const {
   std::vector<std::string> lines;
@@ -76,94 +125,56 @@ std::string CommandResult::describe() const {
 }
 
 Command::Command(const std::vector<std::string>& argv, CommandOptions options)
-    : start_(Clock::now()), options_(std::move(options)) {
-  std::vector<std::string> words = argv, variables = make_environment(options_);
-  const std::vector<char*> arguments = pointers(words), environment = pointers(variables);
-  int out[2], err[2];
-  if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) return;
-  pid_ = ::fork();
-  if (pid_ == 0) {
-    ::setpgid(0, 0);
-    // Not by the C library: the thread sanitizer's records of descriptors may have been copied in
-    // the middle of a change, and its dup2() has crashed on them.
-    const long null = ::syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY | O_CLOEXEC);
-    ::syscall(SYS_dup3, null, 0, 0);
-    ::syscall(SYS_dup3, out[1], 1, 0);
-    ::syscall(SYS_dup3, err[1], 2, 0);
-    if (!options_.folder.empty() && ::chdir(options_.folder.c_str()) != 0) ::_exit(125);
-    ::execvpe(arguments[0], arguments.data(), environment.data());
-    ::_exit(127);
-  }
-  ::close(out[1]);
-  ::close(err[1]);
-  out_fd_ = out[0];
-  err_fd_ = err[0];
+    : program_(std::make_unique<Program>(argv, options, result_)) {}
+
+Command::~Command() = default;
+
+pid_t Command::pid() const {
+  return program_->process ? program_->process->pid() : -1;
 }
 
-Command::~Command() {
-  if (pid_ > 0) {
-    ::kill(-pid_, SIGKILL);
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  for (const int fd : {out_fd_, err_fd_})
-    if (fd >= 0) ::close(fd);
+void Command::close_input() {
+  program_->input.reset();
 }
 
 void Command::signal(int signal_number) const {
-  ::kill(pid_, signal_number);
-}
-
-bool Command::pump(Clock::time_point until) {
-  pollfd fds[2] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}};
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-  if (left <= 0 || ::poll(fds, 2, static_cast<int>(left)) == 0) return false;
-  if (fds[0].revents != 0) read_some(out_fd_, result_.out);
-  if (fds[1].revents != 0) read_some(err_fd_, result_.err);
-  return out_fd_ >= 0 || err_fd_ >= 0;
+  if (program_->process) program_->process->signal(signal_number);
 }
 
 bool Command::wait_for_output(const std::string& text) {
-  const auto until = start_ + options_.limit;
   while (result_.out.find(text) == std::string::npos)
-    if (!pump(until)) return result_.out.find(text) != std::string::npos;
+    if (!program_->output_open() || !program_->pump()) return false;
   return true;
 }
 
 std::optional<std::string> Command::next_line(const std::string& prefix) {
-  const auto until = start_ + options_.limit;
   while (true) {
     const auto end = result_.out.find('\n', seen_);
     if (end != std::string::npos) {
       const std::string line = result_.out.substr(seen_, end - seen_);
       seen_ = end + 1;
       if (line.starts_with(prefix)) return line;
-    } else if (!pump(until) && result_.out.find('\n', seen_) == std::string::npos) {
+    } else if (!program_->output_open() || !program_->pump()) {
       return std::nullopt;
     }
   }
 }
 
+// Output may end before the program does, or stay open in a child that outlives it, for as long as
+// the limit allows.
 CommandResult Command::finish() {
-  const auto until = start_ + options_.limit;
-  while (pump(until)) {
+  Program& program = *program_;
+  while ((program.output_open() || !program.status) && program.pump()) {
   }
-  // Output may end before the program does, or stay open in a child that outlives it: the program's
-  // end counts.
-  pollfd ended{static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)), POLLIN, 0};
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-  if (::poll(&ended, 1, static_cast<int>(std::max<long long>(left, 0))) <= 0) {
+  if (!program.status) {
     result_.killed_at_limit = true;
-    ::kill(-pid_, SIGKILL);
-    ::kill(pid_, SIGKILL);
+    program.process->signal_group(SIGKILL);
+    program.process->signal(SIGKILL);
+    while (!program.status) program.loop.run_some(base::Deadline::never());
   }
-  ::close(ended.fd);
-  int status = 0;
-  ::waitpid(pid_, &status, 0);
-  pid_ = -1;
-  if (WIFEXITED(status)) result_.exit_code = WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) result_.signal = WTERMSIG(status);
-  result_.elapsed = Clock::now() - start_;
+  if (program.status->signal == 0) result_.exit_code = program.status->code;
+  result_.signal = program.status->signal;
+  result_.elapsed = Clock::now() - program.start;
   return result_;
 }
 

@@ -1,11 +1,13 @@
-// Command: a real program run by a test, with its output and end. For tests of programs; the
-// library's own way to start processes is base::ChildProcess.
+// Command: a real program run by a test or a bench, with its output and end. It is a
+// base::ToolProcess on an event loop of its own, which runs while one of these functions waits.
+// Not thread-safe; the program dies with the thread that started it.
 #pragma once
 
 #include <sys/types.h>
 
 #include <chrono>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,9 +17,11 @@ namespace dtrun::testing_support {
 struct CommandOptions {
   /// Set for the program, on top of this process's environment; nullopt removes the variable. RANK,
   /// WORLD_SIZE and the rest of the worker environment are always removed first.
-  std::map<std::string, std::optional<std::string>> environment;
+  std::map<std::string, std::optional<std::string>> environment = {};
   std::chrono::seconds limit{60};
-  std::string folder;  ///< working directory; empty: the test's
+  std::string folder = {};  ///< working directory; empty: the test's
+  /// What the program reads: /dev/null, or a pipe that ends with close_input().
+  enum class Input { kNothing, kPipe } input = Input::kNothing;
 };
 
 struct CommandResult {
@@ -37,12 +41,15 @@ struct CommandResult {
 /// A program in the background. Destroyed while it runs: killed and reaped.
 class Command {
  public:
+  /// A program that cannot be started counts as one that ended with 127, as a shell has it.
   explicit Command(const std::vector<std::string>& argv, CommandOptions options = {});
   ~Command();
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
-  pid_t pid() const { return pid_; }
+  /// -1 once it is reaped.
+  pid_t pid() const;
+  void close_input();
   void signal(int signal_number) const;
   /// Reads output until `text` has appeared on the program's standard output (true), or it closed
   /// or the limit passed.
@@ -54,12 +61,9 @@ class Command {
   CommandResult finish();
 
  private:
-  bool pump(std::chrono::steady_clock::time_point until);
-  pid_t pid_ = -1;
-  int out_fd_ = -1;
-  int err_fd_ = -1;
-  std::chrono::steady_clock::time_point start_;
-  CommandOptions options_;
+  struct Program;
+
+  std::unique_ptr<Program> program_;
   CommandResult result_;
   std::size_t seen_ = 0;  // of the output, by next_line()
 };

@@ -27,6 +27,7 @@ struct ToolCommand {
   std::vector<std::string> arguments;    ///< without argv[0], which is the path
   std::vector<std::string> environment;  ///< "NAME=value"
   Group group = Group::kSession;
+  std::string folder = {};  ///< working directory; empty: this process's
 };
 
 /// Borrowed for the start alone.
@@ -50,6 +51,8 @@ class ToolProcess {
   ToolProcess(const ToolProcess&) = delete;
   ToolProcess& operator=(const ToolProcess&) = delete;
 
+  /// -1 once it is reaped: the number may be another program's then.
+  pid_t pid() const;
   bool running() const;
   /// By a signal, until SIGCONT.
   bool stopped() const;
