@@ -184,7 +184,7 @@ struct Gpt : nn::Module {
   /// [samples, length] to the scores of the byte that comes next, [samples, length, 256].
   Tensor forward(const Tensor& text) override {
     Tensor x = bytes(text) + places(whole_on(mesh, arange(text.size(1))));
-    for (std::size_t i = 0; i < blocks->size(); ++i) x = (*blocks)[static_cast<std::int64_t>(i)](x);
+    for (nn::Module& block : *blocks) x = block(x);
     return head(norm(x));
   }
 

@@ -44,7 +44,8 @@ const std::vector<Rooms>& layers_with_rooms() {
       {"launcher",
        {"text", "engines", "cpus", "options", "launch", "output", "meeting", "sources", "ranks",
         "verdict", "preview", "hosts"}},
-      {"dtensor", {"layout", "plan", "mesh", "move", "dispatch", "autograd", "ops", "nn", "optim"}},
+      {"dtensor", {"layout", "plan", "mesh", "move", "dispatch", "autograd", "ops", "nn", "optim",
+        "parallel"}},
   };
   return kRooms;
 }

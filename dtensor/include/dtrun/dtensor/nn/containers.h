@@ -25,6 +25,26 @@ class NumberedModules : public Module {
   /// Negative ones count from the end. @throws Error kNotFound
   Module& at(std::int64_t index) const;
   Module& operator[](std::int64_t index) const { return at(index); }
+
+  /// for (Module& block : *blocks)
+  class Iterator {
+   public:
+    Module& operator*() const { return *(*children_)[index_].second; }
+    Iterator& operator++() {
+      ++index_;
+      return *this;
+    }
+    friend bool operator==(const Iterator&, const Iterator&) = default;
+
+   private:
+    friend class NumberedModules;
+    using Children = std::vector<std::pair<std::string, std::shared_ptr<Module>>>;
+    Iterator(const Children& children, std::size_t index) : children_(&children), index_(index) {}
+    const Children* children_;
+    std::size_t index_;
+  };
+  Iterator begin() const { return {named_children(), 0}; }
+  Iterator end() const { return {named_children(), size()}; }
 };
 
 /// One after the other: each gets what the one before gave.

@@ -1,0 +1,204 @@
+#include "dtrun/dtensor/parallel/parallelize.h"
+
+#include <map>
+
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/nn/embedding.h"
+#include "dtrun/dtensor/nn/linear.h"
+#include "parallel/module_names.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+/// A plain tensor lies as `given` says; then it is brought to where it shall lie.
+Tensor brought(const Tensor& tensor, const DeviceMesh& mesh, const Placement& given,
+               const Placement& wanted) {
+  const Tensor placed =
+      tensor.is_distributed() ? tensor : Tensor::from_local(tensor, mesh, {given});
+  return placed.redistribute({wanted});
+}
+
+Tensor given_as(const Tensor& tensor, Result result) {
+  return result == Result::local ? tensor.to_local() : tensor;
+}
+
+/// The first input, and the first output, of a module.
+void hook(nn::Module& module, const DeviceMesh& mesh, const Placement& given,
+          const Placement& wanted, const Placement& output, Result result) {
+  module.register_forward_pre_hook([=](nn::Module&, const Tensors& inputs) {
+    Tensors changed = inputs;
+    changed[0] = brought(inputs[0], mesh, given, wanted);
+    return changed;
+  });
+  module.register_forward_hook([=](nn::Module&, const Tensors&, const Tensors& outputs) {
+    Tensors changed = outputs;
+    changed[0] = given_as(brought(outputs[0], mesh, output, output), result);
+    return changed;
+  });
+}
+
+void distribute(nn::Module& module, const DeviceMesh& mesh,
+                const std::map<std::string, Placement>& placements, const Tensor::Site& site) {
+  for (const auto& [name, parameter] : module.own_parameters()) {
+    const auto found = placements.find(name);
+    module.distribute_parameter(name, mesh,
+                                {found == placements.end() ? Replicate() : found->second}, site);
+  }
+}
+
+[[noreturn]] void refuse_kind(const char* style, const std::string& path, nn::Module& module) {
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(style) + " of \"" + path + "\", which is " + module.name(),
+              "the style knows how to cut Linear and Embedding",
+              "a ParallelStyle of your own, whose function calls distribute_parameter()");
+}
+
+bool knows(nn::Module& module) {
+  return module.as<nn::Linear>() != nullptr || module.as<nn::Embedding>() != nullptr;
+}
+
+}  // namespace
+
+ParallelStyle Colwise(StyleOptions options) {
+  return {
+      "Colwise", [options](const std::string& path, nn::Module& module, const DeviceMesh& mesh,
+                           const Tensor::Site& site) {
+        if (!knows(module)) refuse_kind("Colwise", path, module);
+        const bool is_linear = module.as<nn::Linear>() != nullptr;
+        distribute(module, mesh, {{"weight", Shard(is_linear ? 0 : 1)}, {"bias", Shard(0)}}, site);
+        hook(module, mesh, options.input.value_or(Replicate()), Replicate(),
+             options.output.value_or(Shard(-1)), options.result);
+      }};
+}
+
+ParallelStyle Rowwise(StyleOptions options) {
+  return {"Rowwise", [options](const std::string& path, nn::Module& module, const DeviceMesh& mesh,
+                               const Tensor::Site& site) {
+            if (!knows(module)) refuse_kind("Rowwise", path, module);
+            const bool is_linear = module.as<nn::Linear>() != nullptr;
+            distribute(module, mesh, {{"weight", Shard(is_linear ? 1 : 0)}}, site);
+            const Placement input = is_linear ? Shard(-1) : Replicate();
+            hook(module, mesh, options.input.value_or(input), input,
+                 options.output.value_or(Replicate()), options.result);
+          }};
+}
+
+ParallelStyle Sequence(StyleOptions options) {
+  return {"Sequence", [options](const std::string&, nn::Module& module, const DeviceMesh& mesh,
+                                const Tensor::Site& site) {
+            distribute(module, mesh, {}, site);
+            hook(module, mesh, options.input.value_or(Shard(1)), options.input.value_or(Shard(1)),
+                 options.output.value_or(Shard(1)), options.result);
+          }};
+}
+
+namespace {
+
+void check_prepared(const char* style, const PrepareOptions& options) {
+  if (options.given.size() == options.wanted.size()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(style) + " with " + std::to_string(options.given.size()) +
+                  " placements given and " + std::to_string(options.wanted.size()) + " wanted",
+              "each tensor has one of both", "std::nullopt leaves a tensor as it is");
+}
+
+Tensors prepared(const char* style, const nn::Module& module, const Tensors& tensors,
+                 const PrepareOptions& options, const DeviceMesh& mesh) {
+  if (options.given.size() > tensors.size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(style) + " of " + std::to_string(options.given.size()) +
+                    " tensors at " + module.name() + ", which has " +
+                    std::to_string(tensors.size()),
+                "", "a placement for each of them");
+  }
+  Tensors changed = tensors;
+  for (std::size_t i = 0; i < options.given.size(); ++i) {
+    if (!options.given[i]) continue;
+    const Placement& given = *options.given[i];
+    changed[i] = given_as(brought(tensors[i], mesh, given, options.wanted[i].value_or(given)),
+                          options.result);
+  }
+  return changed;
+}
+
+}  // namespace
+
+ParallelStyle PrepareInput(PrepareOptions options) {
+  check_prepared("PrepareInput", options);
+  return {"PrepareInput", [options](const std::string&, nn::Module& module, const DeviceMesh& mesh,
+                                    const Tensor::Site&) {
+            module.register_forward_pre_hook([=](nn::Module& called, const Tensors& inputs) {
+              return prepared("PrepareInput", called, inputs, options, mesh);
+            });
+          }};
+}
+
+ParallelStyle PrepareOutput(PrepareOptions options) {
+  check_prepared("PrepareOutput", options);
+  return {"PrepareOutput", [options](const std::string&, nn::Module& module, const DeviceMesh& mesh,
+                                     const Tensor::Site&) {
+            module.register_forward_hook(
+                [=](nn::Module& called, const Tensors&, const Tensors& outputs) {
+                  return prepared("PrepareOutput", called, outputs, options, mesh);
+                });
+          }};
+}
+
+ParallelStyle PrepareInputOutput(PrepareOptions input, PrepareOptions output) {
+  const ParallelStyle first = PrepareInput(std::move(input));
+  const ParallelStyle second = PrepareOutput(std::move(output));
+  return {"PrepareInputOutput", [first, second](const std::string& path, nn::Module& module,
+                                                const DeviceMesh& mesh, const Tensor::Site& site) {
+            first.apply(path, module, mesh, site);
+            second.apply(path, module, mesh, site);
+          }};
+}
+
+Tensor loss_parallel(const Tensor& logits, const Tensor& target, LossOptions options) {
+  const DeviceMesh mesh = logits.device_mesh();
+  const Placements everywhere(logits.placements().size(), Replicate());
+  const auto placed = [&](const Tensor& plain) {
+    const bool is_there = !plain.defined() || plain.is_distributed();
+    return is_there ? plain : Tensor::from_local(plain, mesh, everywhere);
+  };
+  options.weight = placed(options.weight);
+  return cross_entropy(logits, placed(target), options).redistribute(everywhere).to_local();
+}
+
+void parallelize(nn::Module& module, const DeviceMesh& mesh, const ParallelPlan& plan,
+                 Tensor::Site site) {
+  if (mesh.ndim() != 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "parallelize on " + mesh.to_string() + ", which has " +
+                    std::to_string(mesh.ndim()) + " axes",
+                "a style cuts along one of them", "mesh[\"tp\"], a slice of one axis");
+  }
+  struct Step {
+    std::string path;
+    nn::Module* module;
+    const std::string* pattern;
+    const ParallelStyle* style;
+  };
+  std::vector<Step> steps;
+  for (const auto& [pattern, style] : plan) {
+    for (const auto& [path, within] : matching_modules("parallelize", module, pattern)) {
+      for (const Step& other : steps) {
+        if (other.module != within) continue;
+        throw Error(ErrorCode::kInvalidArgument,
+                    "parallelize: two styles for \"" + path + "\": " + other.style->name() +
+                        " by \"" + *other.pattern + "\" and " + style.name() + " by \"" + pattern +
+                        "\"",
+                    "", "a narrower pattern for one of them");
+      }
+      const bool cuts = style.name() == "Colwise" || style.name() == "Rowwise";
+      if (cuts && !knows(*within)) refuse_kind(style.name().c_str(), path, *within);
+      steps.push_back({path, within, &pattern, &style});
+    }
+  }
+  for (const Step& step : steps) step.style->apply(step.path, *step.module, mesh, site);
+}
+
+}  // namespace dtrun::dtensor

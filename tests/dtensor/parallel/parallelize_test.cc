@@ -1,0 +1,212 @@
+// parallelize: losses and gradients of one rank under every style, how often ranks talk, and plans
+// that mean nothing.
+#include "dtrun/dtensor/parallel/parallelize.h"
+
+#include <gtest/gtest.h>
+
+#include "dtensor/refusal.h"
+#include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/nn/activations.h"
+#include "dtrun/dtensor/nn/containers.h"
+#include "dtrun/dtensor/nn/embedding.h"
+#include "dtrun/dtensor/nn/linear.h"
+#include "dtrun/dtensor/nn/norms.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/elementwise.h"
+#include "dtrun/dtensor/ops/random.h"
+#include "dtrun/dtensor/ops/rows.h"
+#include "parallel/module_names.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using collectives::ProcessGroup;
+using nn::Embedding;
+using nn::Linear;
+
+struct Block : nn::Module {
+  nn::LayerNorm norm = register_module("norm", nn::LayerNorm(8));
+  Linear up = register_module("up", Linear(8, 12));
+  Linear down = register_module("down", Linear(12, 8));
+  Tensor forward(const Tensor& x) override { return x + down(gelu(up(norm(x)))); }
+};
+
+struct Reader : nn::Module {
+  Embedding table = register_module("table", Embedding(11, 8));
+  nn::ModuleList blocks = register_module(
+      "blocks", nn::ModuleList(std::make_shared<Block>(), std::make_shared<Block>()));
+  Linear head = register_module("head", Linear(8, 5, {.bias = false}));
+  Tensor forward(const Tensor& tokens) override {
+    Tensor x = table(tokens);
+    for (nn::Module& block : *blocks) x = block(x);
+    return head(x);
+  }
+};
+
+std::shared_ptr<Reader> made_reader() {
+  manual_seed(21);
+  auto reader = std::make_shared<Reader>();
+  reader->to(DType::f64);
+  return reader;
+}
+Tensor made_tokens() {
+  return randint(0, 11, {3, 4}, RandomKey{.seed = 4});
+}
+Tensor made_targets() {
+  return randint(0, 5, {12}, RandomKey{.seed = 5});
+}
+
+double train(Reader& model) {
+  const Tensor scores = model(made_tokens()).reshape({12, 5});
+  const Tensor loss = scores.is_distributed() ? loss_parallel(scores, made_targets())
+                                              : cross_entropy(scores, made_targets());
+  loss.backward();
+  return loss.item();
+}
+
+void expect_near(const Tensor& found, const Tensor& expected, const std::string& name) {
+  const std::vector<double> numbers = found.to_vector(), others = expected.to_vector();
+  ASSERT_EQ(numbers.size(), others.size()) << name;
+  for (std::size_t n = 0; n < numbers.size(); ++n)
+    EXPECT_NEAR(numbers[n], others[n], 1e-12) << name;
+}
+
+void expect_gradients(const nn::Module& found, const nn::Module& expected) {
+  const auto parameters = found.named_parameters(), others = expected.named_parameters();
+  ASSERT_EQ(parameters.size(), others.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    expect_near(parameters[i].second.grad(), others[i].second.grad(), parameters[i].first);
+}
+
+const ParallelPlan& block_plan() {
+  static const ParallelPlan kPlan = {{"blocks.*.up", Colwise()}, {"blocks.*.down", Rowwise()}};
+  return kPlan;
+}
+
+TEST(ParallelizeTest, ColumnsThenRowsGiveOneRanksGradientsForOneSumEachWay) {
+  const auto whole = made_reader();
+  const double expected = train(*whole);
+  for (const int ranks : {2, 3, 4}) {
+    test::run_ranks(ranks, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {ranks}, {"tp"});
+      const auto model = made_reader();
+      const Tensors before = model->parameters();
+      parallelize(*model, mesh, block_plan());
+      EXPECT_TRUE(same(before[3], model->get_parameter("blocks.0.up.weight")));
+      EXPECT_EQ(model->get_parameter("blocks.0.up.weight").placements(), Placements{Shard(0)});
+      EXPECT_EQ(model->get_parameter("blocks.1.down.weight").placements(), Placements{Shard(1)});
+      EXPECT_FALSE(model->get_parameter("head.weight").is_distributed());
+      const CommCounter counter;
+      EXPECT_NEAR(train(*model), expected, 1e-12);
+      EXPECT_EQ(counter.get_comm_counts(),
+                (std::map<std::string, std::int64_t>{{"all_reduce", 4}}));
+      expect_gradients(*model, *whole);
+    });
+  }
+}
+
+TEST(ParallelizeTest, ACutTableAndScoresCutByClassGiveOneRanksGradients) {
+  const auto whole = made_reader();
+  const double expected = train(*whole);
+  for (const auto& table : {Rowwise(), Colwise({.output = Replicate()})}) {
+    test::run_ranks(2, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {2}, {"tp"});
+      const auto model = made_reader();
+      ParallelPlan plan = block_plan();
+      plan.emplace_back("table", table);
+      plan.emplace_back("head", Colwise({.result = Result::distributed}));
+      parallelize(*model, mesh, plan);
+      const Tensor scores = (*model)(made_tokens());
+      EXPECT_EQ(scores.placements(), Placements{Shard(2)});
+      EXPECT_NEAR(train(*model), expected, 1e-12);
+      expect_gradients(*model, *whole);
+    });
+  }
+}
+
+TEST(ParallelizeTest, ASequenceThatIsCutGivesOneRanksGradients) {
+  const auto whole = made_reader();
+  const double expected = train(*whole);
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    const auto model = made_reader();
+    parallelize(*model, mesh,
+                {{"table", Rowwise({.output = Shard(1)})},
+                 {"**.norm", Sequence()},
+                 {"**.up", Colwise({.input = Shard(1)})},
+                 {"**.down", Rowwise({.output = Shard(1)})},
+                 {"head", Colwise({.input = Shard(1), .output = Replicate()})}});
+    EXPECT_NEAR(train(*model), expected, 1e-12);
+    expect_gradients(*model, *whole);
+  });
+}
+
+TEST(ParallelizeTest, InputsAndOutputsArePreparedOfAnyModule) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    nn::Sequential model{nn::ReLU()};
+    parallelize(*model, mesh,
+                {{"0", PrepareInputOutput({.given = {Shard(0)}, .wanted = {Shard(1)}},
+                                          {.given = {Shard(1)}, .wanted = {Replicate()}})}});
+    const Tensor part = full({1, 4}, group.rank() + 1);
+    part.requires_grad_();
+    const Tensor out = model(part);
+    EXPECT_FALSE(out.is_distributed());
+    EXPECT_EQ(out.to_vector(), (std::vector<double>{1, 1, 1, 1, 2, 2, 2, 2}));
+    sum(out * out).backward();
+    EXPECT_EQ(part.grad().to_vector(), std::vector<double>(4, 2.0 * (group.rank() + 1)));
+  });
+}
+
+TEST(ParallelizeTest, AStyleOfOnesOwnIsApplied) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    const auto model = made_reader();
+    parallelize(
+        *model, mesh,
+        {{"head", ParallelStyle("ByRows", [](const std::string& path, nn::Module& module,
+                                             const DeviceMesh& on, const Tensor::Site& site) {
+            EXPECT_EQ(path, "head");
+            module.distribute_parameter("weight", on, {Shard(1)}, site);
+          })}});
+    EXPECT_EQ(model->head->weight.placements(), Placements{Shard(1)});
+  });
+}
+
+TEST(ParallelizeTest, APlanThatMeansNothingIsRefusedAndChangesNothing) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"}), box(group, {1, 2}, {"dp", "tp"});
+    const auto model = made_reader();
+    const auto refused = [&](const ParallelPlan& plan, const DeviceMesh& on, const char* what,
+                             base::ErrorCode code = base::ErrorCode::kInvalidArgument) {
+      expect_refused([&] { parallelize(*model, on, plan); }, what, code);
+    };
+    refused({{"head", Colwise()}, {"block.*", Colwise()}}, mesh, "no module matches \"block.*\"",
+            base::ErrorCode::kNotFound);
+    refused({{"**.up", Colwise()}, {"blocks.0.*", Sequence()}}, mesh,
+            "two styles for \"blocks.0.up\": Colwise by \"**.up\" and Sequence by \"blocks.0.*\"");
+    refused({{"head", Colwise()}, {"**.norm", Rowwise()}}, mesh,
+            "Rowwise of \"blocks.0.norm\", which is LayerNorm");
+    refused(block_plan(), box, "which has 2 axes");
+    expect_refused([] { PrepareInput({.given = {Shard(0)}, .wanted = {}}); },
+                   "1 placements given and 0 wanted");
+    for (const Tensor& parameter : model->parameters()) EXPECT_FALSE(parameter.is_distributed());
+  });
+}
+
+TEST(ModuleNamesTest, StarsStandForPartsOfANameAndTwoForAnyNumberOfNames) {
+  EXPECT_TRUE(matches("blocks.*.up", "blocks.0.up"));
+  EXPECT_FALSE(matches("blocks.*", "blocks.0.up"));
+  EXPECT_TRUE(matches("layer[12]", "layer2"));
+  EXPECT_FALSE(matches("layer[12]", "layer3"));
+  EXPECT_TRUE(matches("**.up", "up"));
+  EXPECT_TRUE(matches("**.up", "a.b.up"));
+  EXPECT_TRUE(matches("a.**", "a"));
+  EXPECT_FALSE(matches("a.**.c", "a.b"));
+  EXPECT_TRUE(matches("", ""));
+  EXPECT_FALSE(matches("*", ""));
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
