@@ -1,5 +1,6 @@
 #include "autograd/engine.h"
 
+#include <functional>
 #include <limits>
 #include <optional>
 #include <queue>
@@ -9,6 +10,7 @@
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/backward_end.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "move/cause.h"
 #include "move/section.h"
@@ -229,7 +231,48 @@ class Engine {
   std::uint64_t turn_ = std::numeric_limits<std::uint64_t>::max();
 };
 
+/// The backward passes of this thread that are under way, one within the other, and who waits for
+/// the end of the outermost.
+struct Passes {
+  int depth = 0;
+  std::vector<std::function<void(BackwardEnd)>> waiting;
+};
+thread_local Passes passes;
+
+class Pass {
+ public:
+  Pass() { ++passes.depth; }
+  ~Pass() {
+    if (--passes.depth == 0) call(BackwardEnd::failed);
+  }
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
+
+  /// What one of them throws leaves; those behind it hear that the pass has failed.
+  void finish() {
+    if (passes.depth > 1) return;
+    while (!passes.waiting.empty()) {
+      const auto first = std::move(passes.waiting.front());
+      passes.waiting.erase(passes.waiting.begin());
+      first(BackwardEnd::done);
+    }
+  }
+
+ private:
+  static void call(BackwardEnd end) noexcept {
+    for (const auto& callback : std::exchange(passes.waiting, {})) callback(end);
+  }
+};
+
 }  // namespace
+
+void at_backward_end(std::function<void(BackwardEnd)> callback) {
+  if (passes.depth == 0) {
+    throw Error(ErrorCode::kUsage, "at_backward_end() outside of backward()",
+                "nothing would ever call back", "call it in a hook or a Function's backward");
+  }
+  passes.waiting.push_back(std::move(callback));
+}
 
 Tensors run_backward(const Tensors& roots, const Tensors& gradients, BackwardOptions options,
                      std::span<const Edge> wanted) {
@@ -238,7 +281,10 @@ Tensors run_backward(const Tensors& roots, const Tensors& gradients, BackwardOpt
   std::vector<Edge> edges;
   for (const Tensor& root : roots) edges.push_back(Edge::to(root));
   Engine engine(options, std::move(edges), wanted);
-  return engine.run(gradients);
+  Pass pass;
+  Tensors captured = engine.run(gradients);
+  pass.finish();
+  return captured;
 }
 
 }  // namespace dtrun::dtensor

@@ -5,6 +5,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/nn/embedding.h"
 #include "dtrun/dtensor/nn/linear.h"
+#include "parallel/model_agreement.h"
 #include "parallel/module_names.h"
 
 namespace dtrun::dtensor {
@@ -170,12 +171,7 @@ Tensor loss_parallel(const Tensor& logits, const Tensor& target, LossOptions opt
 
 void parallelize(nn::Module& module, const DeviceMesh& mesh, const ParallelPlan& plan,
                  Tensor::Site site) {
-  if (mesh.ndim() != 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "parallelize on " + mesh.to_string() + ", which has " +
-                    std::to_string(mesh.ndim()) + " axes",
-                "a style cuts along one of them", "mesh[\"tp\"], a slice of one axis");
-  }
+  group_of_one_axis("parallelize", mesh);
   struct Step {
     std::string path;
     nn::Module* module;

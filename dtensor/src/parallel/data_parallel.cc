@@ -1,0 +1,79 @@
+#include "dtrun/dtensor/parallel/data_parallel.h"
+
+#include <utility>
+
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "parallel/gradient_buckets.h"
+#include "parallel/model_agreement.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+/// The first rank's numbers; all of them travel at once.
+void broadcast(const Tensors& tensors, const ProcessGroup& group, const Tensor::Site& site) {
+  std::vector<collectives::Work> works;
+  for (const Tensor& tensor : tensors)
+    works.push_back(group.broadcast(tensor.local(), 0, {.async = true}, site));
+  for (const collectives::Work& work : works) work.wait();
+}
+
+nn::Module::NamedTensors trained(const nn::Module& module) {
+  nn::Module::NamedTensors parameters;
+  for (const auto& [name, parameter] : module.named_parameters()) {
+    if (parameter.requires_grad()) parameters.emplace_back(name, parameter);
+  }
+  if (!parameters.empty()) return parameters;
+  throw Error(ErrorCode::kInvalidArgument,
+              "data_parallel of " + module.name() + ", of which no parameter wants a gradient",
+              "there is nothing that ranks would have to agree about",
+              "use the module as it is, or requires_grad_() before");
+}
+
+void check_sizes(const DataParallelOptions& options) {
+  if (options.bucket_bytes > 0 && options.first_bucket_bytes > 0) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "data_parallel with buckets of " + std::to_string(options.first_bucket_bytes) +
+                  " and " + std::to_string(options.bucket_bytes) + " bytes",
+              "", "sizes from 1");
+}
+
+}  // namespace
+
+DataParallel::NoSync::NoSync(std::shared_ptr<GradientBuckets> buckets)
+    : buckets_(std::move(buckets)) {
+  buckets_->pause();
+}
+DataParallel::NoSync::~NoSync() {
+  buckets_->go_on();
+}
+
+DataParallel data_parallel(nn::Module& module, const DeviceMesh& mesh, DataParallelOptions options,
+                           Tensor::Site site) {
+  const ProcessGroup& group = group_of_one_axis("data_parallel", mesh);
+  check_sizes(options);
+  check_free_of("data_parallel", module, group);
+  auto parameters = trained(module);
+  check_same_model("data_parallel", module, group, site);
+  Tensors all = module.parameters();
+  for (const Tensor& buffer : module.buffers()) all.push_back(buffer);
+  broadcast(all, group, site);
+
+  const bool broadcasts = options.broadcast_buffers && !module.buffers().empty();
+  if (!options.comm_hook) options.comm_hook = all_reduce_hook();
+  const auto buckets =
+      std::make_shared<GradientBuckets>(std::move(parameters), group, std::move(options));
+  buckets->watch();
+  module.register_forward_pre_hook([buckets, broadcasts, site](nn::Module& called, const Tensors&) {
+    buckets->watch();
+    const bool trains = called.is_training() && is_grad_enabled() && !buckets->is_paused();
+    if (broadcasts && trains) broadcast(called.buffers(), buckets->group(), site);
+    return Tensors();
+  });
+  return DataParallel(buckets);
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,182 @@
+#include "parallel/gradient_buckets.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "dtrun/base/check.h"
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
+
+namespace dtrun::dtensor {
+
+using base::Error;
+using base::ErrorCode;
+using tensors::LocalTensor;
+
+GradientBuckets::GradientBuckets(nn::Module::NamedTensors parameters, ProcessGroup group,
+                                 DataParallelOptions options)
+    : group_(std::move(group)), options_(std::move(options)) {
+  std::vector<std::size_t> order;
+  for (auto& [name, parameter] : parameters) {
+    order.push_back(slots_.size());
+    slots_.push_back({.name = name, .parameter = parameter});
+  }
+  // Gradients come from the end of a model to its beginning, as a rule.
+  std::reverse(order.begin(), order.end());
+  assign(order);
+}
+
+// A bucket is done when its last gradient is: buckets travel in the order in which they close.
+void GradientBuckets::assign(const std::vector<std::size_t>& order) {
+  buckets_.clear();
+  std::map<std::pair<tensors::DType, tensors::DeviceType>, Bucket> open;
+  const auto close = [&](Bucket bucket) {
+    for (const std::size_t slot : bucket.slots) slots_[slot].bucket = buckets_.size();
+    buckets_.push_back(std::move(bucket));
+  };
+  for (const std::size_t index : order) {
+    Slot& slot = slots_[index];
+    const LocalTensor& local = slot.parameter.local();
+    Bucket& bucket = open[{local.dtype(), local.device().type}];
+    slot.offset = bucket.elements;
+    bucket.slots.push_back(index);
+    bucket.elements += local.numel();
+    const std::int64_t limit =
+        buckets_.empty() ? options_.first_bucket_bytes : options_.bucket_bytes;
+    const auto bytes =
+        bucket.elements * static_cast<std::int64_t>(tensors::item_size(local.dtype()));
+    if (bytes >= limit) close(std::exchange(bucket, {}));
+  }
+  for (auto& [kind, bucket] : open) {
+    if (!bucket.slots.empty()) close(std::move(bucket));
+  }
+  reset_pass();
+}
+
+void GradientBuckets::watch() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    const Node* const leaf = Graph::producer(slot.parameter).get();
+    if (leaf == slot.hooked) continue;
+    slot.hooked = leaf;
+    if (leaf == nullptr) continue;
+    slot.parameter.register_post_accumulate_grad_hook([i, weak = weak_from_this()](const Tensor&) {
+      if (const auto buckets = weak.lock()) buckets->arrive(i);
+    });
+  }
+}
+
+void GradientBuckets::arrive(std::size_t index) {
+  if (is_paused()) return;
+  begin_pass();
+  Slot& slot = slots_[index];
+  Bucket& bucket = buckets_[slot.bucket];
+  ++slot.arrivals;
+  if (bucket.travels) refuse_late(slot);
+  if (!has_learned_ && slot.arrivals == 1) arrived_.push_back(index);
+  if (slot.arrivals == slot.usual) --bucket.missing;
+  if (has_learned_ && options_.launch == BucketLaunch::when_ready) launch_ready();
+}
+
+void GradientBuckets::refuse_late(const Slot& slot) const {
+  throw Error(ErrorCode::kUsage,
+              "data_parallel: gradient " + std::to_string(slot.arrivals) + " of \"" + slot.name +
+                  "\" came after its bucket had been sent",
+              "the first backward brought " + std::to_string(slot.usual) +
+                  ": a part of the model is recomputed more often now",
+              "data_parallel(..., {.launch = BucketLaunch::at_end})");
+}
+
+void GradientBuckets::begin_pass() {
+  if (std::exchange(in_pass_, true)) return;
+  at_backward_end([self = shared_from_this()](BackwardEnd end) { self->end_pass(end); });
+}
+
+void GradientBuckets::launch_ready() {
+  while (next_ < buckets_.size() && buckets_[next_].missing == 0) launch(next_++);
+}
+
+// A copy: what the user sees meanwhile in grad() is this rank's own.
+void GradientBuckets::launch(std::size_t index) {
+  Bucket& bucket = buckets_[index];
+  const LocalTensor& first = slots_[bucket.slots[0]].parameter.local();
+  const auto count = static_cast<std::int64_t>(bucket.slots.size());
+  const LocalTensor numbers =
+      tensors::empty({bucket.elements + count}, {first.dtype(), first.device()});
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Slot& slot = slots_[bucket.slots[static_cast<std::size_t>(i)]];
+    const LocalTensor& local = slot.parameter.local();
+    const LocalTensor place = numbers.narrow(0, slot.offset, local.numel());
+    const Tensor gradient = slot.parameter.grad();
+    if (gradient.defined()) {
+      place.view(local.shape()).copy_(gradient.local());
+    } else {
+      place.fill_(0);
+    }
+    numbers.select(0, bucket.elements + i).fill_(gradient.defined() ? 1 : 0);
+  }
+  bucket.travels = true;
+  bucket.finish = options_.comm_hook(
+      {.numbers = numbers, .index = index, .count = buckets_.size(), .group = group_});
+}
+
+void GradientBuckets::end_pass(BackwardEnd end) {
+  if (end == BackwardEnd::failed) {
+    reset_pass();
+    return;
+  }
+  while (next_ < buckets_.size()) launch(next_++);
+  for (Bucket& bucket : buckets_) deliver(bucket);
+  if (!has_learned_) {
+    for (Slot& slot : slots_) slot.usual = std::max(1, slot.arrivals);
+    const std::vector<std::size_t> order = learned_order();
+    has_learned_ = true;
+    assign(order);
+  }
+  reset_pass();
+}
+
+void GradientBuckets::deliver(Bucket& bucket) {
+  const LocalTensor mean = std::exchange(bucket.finish, nullptr)();
+  const auto count = static_cast<std::int64_t>(bucket.slots.size());
+  DT_CHECK(mean.numel() == bucket.elements + count);
+  const std::vector<double> shares = mean.narrow(0, bucket.elements, count).to_vector();
+  for (std::size_t i = 0; i < bucket.slots.size(); ++i) {
+    const Slot& slot = slots_[bucket.slots[i]];
+    if (shares[i] == 0 || Graph::leaf(slot.parameter) == nullptr) continue;
+    const LocalTensor& local = slot.parameter.local();
+    const LocalTensor gradient = mean.narrow(0, slot.offset, local.numel()).view(local.shape());
+    slot.parameter.set_grad(slot.parameter.is_distributed()
+                                ? Tensor(slot.parameter.spec(), gradient)
+                                : Tensor(gradient));
+  }
+}
+
+void GradientBuckets::reset_pass() {
+  in_pass_ = false;
+  next_ = 0;
+  arrived_.clear();
+  for (Slot& slot : slots_) slot.arrivals = 0;
+  for (Bucket& bucket : buckets_) {
+    bucket.missing = bucket.slots.size();
+    bucket.travels = false;
+    bucket.finish = nullptr;
+  }
+}
+
+std::vector<std::size_t> GradientBuckets::learned_order() const {
+  std::vector<std::size_t> order = arrived_;
+  for (std::size_t i = slots_.size(); i-- > 0;) {
+    if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
+  }
+  const LocalTensor sent =
+      tensors::zeros({static_cast<std::int64_t>(order.size())}, {tensors::DType::i64});
+  std::copy(order.begin(), order.end(), sent.data_as<std::int64_t>());
+  const LocalTensor there = sent.to(slots_[0].parameter.device());
+  group_.broadcast(there, 0);
+  const std::vector<std::int64_t> first = there.to_vector_i64();
+  return {first.begin(), first.end()};
+}
+
+}  // namespace dtrun::dtensor

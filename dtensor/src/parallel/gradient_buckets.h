@@ -1,0 +1,72 @@
+// GradientBuckets: what data_parallel() does in backward: collects gradients in buckets, sends them
+// as they fill, and gives every rank the mean.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "autograd/node.h"
+#include "dtrun/dtensor/autograd/backward_end.h"
+#include "dtrun/dtensor/parallel/data_parallel.h"
+
+namespace dtrun::dtensor {
+
+class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
+ public:
+  /// @param parameters those that want gradients, in the order of registration
+  GradientBuckets(nn::Module::NamedTensors parameters, ProcessGroup group,
+                  DataParallelOptions options);
+
+  /// Hooks the parameters that are not hooked yet: a tensor that is taken out of the graph and put
+  /// back has a new place in it.
+  void watch();
+  void pause() { ++pauses_; }
+  void go_on() { --pauses_; }
+  bool is_paused() const { return pauses_ > 0; }
+  const ProcessGroup& group() const { return group_; }
+
+ private:
+  struct Slot {
+    std::string name;
+    Tensor parameter;
+    const Node* hooked = nullptr;
+    std::size_t bucket = 0;
+    std::int64_t offset = 0;  ///< in the bucket, in elements
+    /// In one backward; a recomputed part of a model brings its own.
+    int usual = 1;
+    int arrivals = 0;
+  };
+  struct Bucket {
+    std::vector<std::size_t> slots;
+    std::int64_t elements = 0;
+    std::size_t missing = 0;  ///< slots to which something is still to come
+    bool travels = false;
+    std::function<tensors::LocalTensor()> finish;
+  };
+
+  void arrive(std::size_t slot);
+  void begin_pass();
+  void end_pass(BackwardEnd end);
+  void reset_pass();
+  void launch_ready();
+  void launch(std::size_t bucket);
+  void deliver(Bucket& bucket);
+  /// Puts the slots into buckets, in this order.
+  void assign(const std::vector<std::size_t>& order);
+  /// After the first pass: the order in which the first rank's gradients came.
+  std::vector<std::size_t> learned_order() const;
+  [[noreturn]] void refuse_late(const Slot& slot) const;
+
+  std::vector<Slot> slots_;
+  std::vector<Bucket> buckets_;
+  const ProcessGroup group_;
+  const DataParallelOptions options_;
+  int pauses_ = 0;
+  bool in_pass_ = false;
+  bool has_learned_ = false;
+  std::size_t next_ = 0;              ///< bucket to travel
+  std::vector<std::size_t> arrived_;  ///< slots, in the first pass
+};
+
+}  // namespace dtrun::dtensor
