@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cuda/memory.h"
+#include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "host_blocks.h"
 #include "thread_blocks.h"
@@ -68,6 +69,11 @@ StoragePointer Storage::wrap(void* data, std::size_t bytes, Device device,
   StoragePointer storage(new Storage(data, bytes, device, Owner::caller));
   storage->release_ = std::move(release);
   return storage;
+}
+
+void Storage::point_to(void* data) {
+  DT_CHECK(owner_ == Owner::caller);
+  data_ = data;
 }
 
 void Storage::destroy(Storage* storage) noexcept {

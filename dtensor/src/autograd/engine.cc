@@ -64,8 +64,8 @@ void check(const Edge& edge, const Tensor& gradient) {
 
 [[noreturn]] void refuse_wanted(const Node& node) {
   throw Error(ErrorCode::kInvalidArgument, "grad() through " + std::string(node.name()),
-              "what its function uses besides its argument is not known before it runs",
-              "backward(), or the same function without " + std::string(node.name()) + "()");
+              "it fills the gradients of parameters by itself, whichever grad() asks for",
+              "backward()");
 }
 
 class Engine {
@@ -265,6 +265,10 @@ class Pass {
 };
 
 }  // namespace
+
+int backward_depth() {
+  return passes.depth;
+}
 
 void at_backward_end(std::function<void(BackwardEnd)> callback) {
   if (passes.depth == 0) {

@@ -72,6 +72,17 @@ void Graph::mark_view(const Tensor& tensor, const Tensor& base) {
   tensor.body_->version = tensor.local().storage()->version();
 }
 
+void Graph::exchange(const Tensor& a, const Tensor& b) {
+  Tensor::Body& one = *a.body_;
+  Tensor::Body& other = *b.body_;
+  std::swap(one.local, other.local);
+  std::swap(one.spec, other.spec);
+  std::swap(one.producer, other.producer);
+  std::swap(one.output, other.output);
+  std::swap(one.view, other.view);
+  std::swap(one.version, other.version);
+}
+
 // A leaf is only written to outside the graph, on purpose.
 void Graph::check_not_stale(const Tensor& tensor) {
   if (tensor.body_->view != Tensor::View::of_result) return;

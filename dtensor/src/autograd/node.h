@@ -132,6 +132,8 @@ class Graph {
     tensor.body_->producer = std::move(producer);
     tensor.body_->output = output;
   }
+  /// Each becomes what the other was: numbers, layout and place in the graph. Handles stay.
+  static void exchange(const Tensor& a, const Tensor& b);
   /// Operations are recorded now, in this thread.
   static bool is_on() { return on_; }
   static bool set_on(bool on) { return std::exchange(on_, on); }

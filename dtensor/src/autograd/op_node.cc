@@ -19,6 +19,17 @@ Tensor restored(std::string_view node, const Saved& saved, const Edge& edge) {
                     " times since",
                 "use the form that makes a new tensor, or clone() before");
   }
+  const tensors::StoragePointer& storage = saved.local.storage();
+  if (storage->data() == nullptr && storage->bytes() > 0) {
+    throw Error(ErrorCode::kUsage,
+                "the gradient of " + std::string(node) + " needs a parameter of shape " +
+                    tensors::shape_to_string(saved.local.shape()) +
+                    " that fully_shard() has given back after the forward",
+                "it is gathered again when a gradient comes to the outputs of its unit, and this "
+                "one came by another way",
+                "return from the unit's forward all that is used of it, or "
+                "fully_shard(..., {.reshard = Reshard::after_backward})");
+  }
   Tensor tensor = saved.spec ? Tensor(saved.spec, saved.local) : Tensor(saved.local);
   if (edge.node) Graph::set_producer(tensor, edge.node, edge.output);
   return tensor;

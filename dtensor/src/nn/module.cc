@@ -56,16 +56,28 @@ Tensors Module::call(const Tensors& inputs) {
   // Copies: a hook may register another one, or take itself away.
   const Hooks hooks = *hooks_;
   Tensors given = inputs;
-  for (const auto& [id, hook] : hooks.before) {
-    Tensors changed = hook(*this, given);
-    if (!changed.empty()) given = std::move(changed);
-  }
-  Tensors outputs = forward_all(given);
+  Tensors outputs = forward_between(hooks, given);
   for (const auto& [id, hook] : hooks.after) {
     Tensors changed = hook(*this, given, outputs);
     if (!changed.empty()) outputs = std::move(changed);
   }
   return outputs;
+}
+
+/// The hooks before forward, forward, and those at its end.
+Tensors Module::forward_between(const Hooks& hooks, Tensors& given) {
+  struct Ending {
+    Module& module;
+    const Hooks& hooks;
+    ~Ending() {
+      for (const auto& [id, hook] : hooks.at_end) hook(module);
+    }
+  } const ending{*this, hooks};
+  for (const auto& [id, hook] : hooks.before) {
+    Tensors changed = hook(*this, given);
+    if (!changed.empty()) given = std::move(changed);
+  }
+  return forward_all(given);
 }
 
 void Module::check_name(const char* call, const std::string& name) const {
@@ -277,6 +289,14 @@ HookHandle Module::register_forward_hook(ForwardHook hook) {
   hooks_->after.emplace(id, std::move(hook));
   return HookHandle([id, hooks = std::weak_ptr<Hooks>(hooks_)] {
     if (const auto held = hooks.lock()) held->after.erase(id);
+  });
+}
+
+HookHandle Module::register_forward_end_hook(ForwardEndHook hook) {
+  const std::uint64_t id = hooks().next++;
+  hooks_->at_end.emplace(id, std::move(hook));
+  return HookHandle([id, hooks = std::weak_ptr<Hooks>(hooks_)] {
+    if (const auto held = hooks.lock()) held->at_end.erase(id);
   });
 }
 

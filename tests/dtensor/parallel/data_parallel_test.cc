@@ -14,18 +14,6 @@
 namespace dtrun::dtensor {
 namespace {
 
-using Counts = std::map<std::string, std::int64_t>;
-
-/// Of `count` samples from `first` on. The mean over ranks of equal parts is that over all samples.
-Tensor loss_of(nn::Module& model, std::int64_t first, std::int64_t count) {
-  const Tensor scores = model(made_tokens(12).narrow(0, first, count));
-  return cross_entropy(scores.reshape({count * 4, 5}),
-                       made_targets(12).narrow(0, first * 4, count * 4));
-}
-Tensor part_of_loss(nn::Module& model, const ProcessGroup& group) {
-  const std::int64_t count = 12 / group.size();
-  return loss_of(model, group.rank() * count, count);
-}
 void step(const nn::Module& model) {
   const NoGrad no_grad;
   for (const Tensor& parameter : model.parameters()) parameter.sub_(parameter.grad() * 0.1);

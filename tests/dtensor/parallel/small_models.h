@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dtrun/dtensor/mesh/device_mesh.h"
 #include "dtrun/dtensor/nn/activations.h"
 #include "dtrun/dtensor/nn/containers.h"
 #include "dtrun/dtensor/nn/embedding.h"
@@ -51,6 +52,17 @@ inline Tensor made_tokens(std::int64_t samples) {
 }
 inline Tensor made_targets(std::int64_t samples) {
   return randint(0, 5, {samples * 4}, tensors::RandomKey{.seed = 5});
+}
+
+/// Of `count` samples from `first` on. The mean over ranks of equal parts is that over all samples.
+inline Tensor loss_of(nn::Module& model, std::int64_t first, std::int64_t count) {
+  const Tensor scores = model(made_tokens(12).narrow(0, first, count));
+  return cross_entropy(scores.reshape({count * 4, 5}),
+                       made_targets(12).narrow(0, first * 4, count * 4));
+}
+inline Tensor part_of_loss(nn::Module& model, const ProcessGroup& group) {
+  const std::int64_t count = 12 / group.size();
+  return loss_of(model, group.rank() * count, count);
 }
 
 inline void expect_near(const Tensor& found, const Tensor& expected, const std::string& name,

@@ -24,7 +24,11 @@ class Storage : public base::Count {
   static StoragePointer wrap(void* data, std::size_t bytes, Device device,
                              std::function<void()> release);
 
+  /// Null while memory that comes and goes is away.
   void* data() const { return data_; }
+  /// For wrapped memory that comes and goes while tensors refer to it: from now on it lies there.
+  /// Not counted as a write: the numbers are the same, or nobody looks.
+  void point_to(void* data);
   std::size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
 

@@ -18,4 +18,8 @@ enum class BackwardEnd : std::uint8_t {
 /// @throws Error kUsage outside of a backward pass
 void at_backward_end(std::function<void(BackwardEnd)> callback);
 
+/// Backward passes of this thread that are under way, one within the other: 0 outside, 2 in a part
+/// of the model that the first one recomputes.
+int backward_depth();
+
 }  // namespace dtrun::dtensor

@@ -56,6 +56,10 @@ using ForwardPreHook = std::function<Tensors(Module& module, const Tensors& inpu
 using ForwardHook =
     std::function<Tensors(Module& module, const Tensors& inputs, const Tensors& outputs)>;
 
+/// Called when forward has ended, also by an exception: before the forward hooks, and without
+/// outputs then.
+using ForwardEndHook = std::function<void(Module& module)>;
+
 /// Takes a hook away again. To forget the handle leaves the hook where it is.
 class HookHandle {
  public:
@@ -155,6 +159,7 @@ class Module {
 
   HookHandle register_forward_pre_hook(ForwardPreHook hook);
   HookHandle register_forward_hook(ForwardHook hook);
+  HookHandle register_forward_end_hook(ForwardEndHook hook);
 
   /// This module as another kind, or null: as<Linear>(), as<LinearModule>().
   template <typename Kind>
@@ -195,7 +200,9 @@ class Module {
     std::uint64_t next = 0;
     std::map<std::uint64_t, ForwardPreHook> before;
     std::map<std::uint64_t, ForwardHook> after;
+    std::map<std::uint64_t, ForwardEndHook> at_end;
   };
+  Tensors forward_between(const Hooks& hooks, Tensors& given);
 
   /// By a hook or a counter.
   bool is_watched() const {

@@ -1,0 +1,61 @@
+// fully_shard: every rank keeps a part of each parameter, of its gradient and of the optimizer's
+// state, and computes on its own samples. A unit's parameters are gathered before its forward and
+// before its backward, and given back after; gradients are averaged into the parts. FSDP2's
+// fully_shard, ZeRO-3 (Rajbhandari et al., 2020).
+//
+//     fully_shard(*model, mesh["dp"], {.units = {"blocks.*"}});
+//     optim::AdamW optimizer(model->parameters());   // its state is of the parts
+//     loss_of((*model)(my_samples)).backward();
+//
+// Outside of forward the parameters are distributed tensors, Shard(0) along the axis: norms,
+// clipping and state_dict() know them as such. Within forward they are whole.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dtrun/dtensor/mesh/device_mesh.h"
+#include "dtrun/dtensor/nn/module.h"
+
+namespace dtrun::dtensor {
+
+/// When a unit gives its whole parameters back.
+enum class Reshard : unsigned char {
+  after_forward,   ///< and gathers them again for backward: least memory, ZeRO-3
+  after_backward,  ///< gathers them once a step: ZeRO-2
+};
+
+/// Dtypes of what is computed and sent. Parts, their gradients and the optimizer's state keep the
+/// dtype that the parameters have.
+struct MixedPrecision {
+  std::optional<DType> param = std::nullopt;   ///< of the whole parameters; also sent in it
+  std::optional<DType> reduce = std::nullopt;  ///< of gradients while they are averaged; as param
+  std::optional<DType> output = std::nullopt;  ///< of what the module gives
+  bool cast_forward_inputs = true;             ///< floating point inputs of each unit, to `param`
+};
+
+struct FullyShardOptions {
+  /// Patterns of module names, as of parallelize(): each module is a unit. What is in none of them,
+  /// and parameters that several units have, belong to the module itself, which gives its whole
+  /// parameters back after backward only.
+  std::vector<std::string> units = {};
+  Reshard reshard = Reshard::after_forward;
+  /// Units that are gathered ahead, in the order that the first forward took, and back.
+  int prefetch = 1;
+  MixedPrecision mixed_precision = {};
+};
+
+/// Parameters become the first rank's, cut; buffers stay whole on every rank. Parameters that
+/// parallelize() has cut along other axes are cut once more. Collective, and so are forward and
+/// backward afterwards: all ranks call the same units in the same order. A unit that is recomputed
+/// is one that checkpoint() is called with, or is part of.
+/// @param mesh of one axis, or of two: replicate, shard (hybrid: gathers stay within a line of the
+/// second axis, gradients are averaged over both)
+/// @throws Error kInvalidArgument for another mesh, parameters distributed along these axes, and
+/// such without dims; kNotFound for a pattern that matches no module; kDisagreement, naming the
+/// first difference, where the ranks' modules differ. Nothing is changed then
+void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions options = {},
+                 Tensor::Site site = Tensor::Site::current());
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,155 @@
+#include "dtrun/dtensor/parallel/fully_shard.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/mesh/spec.h"
+#include "parallel/model_agreement.h"
+#include "parallel/module_names.h"
+#include "parallel/shard_unit.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+/// A module, and the parameters that are its own as a unit.
+struct UnitPlan {
+  std::string path;
+  nn::Module* module;
+  nn::Module::NamedTensors parameters;
+};
+
+bool is_within(const std::string& path, const std::string& unit) {
+  return unit.empty() || path == unit || path.starts_with(unit + ".");
+}
+
+/// The innermost unit around a path. @param units the module itself, then others
+std::size_t unit_around(const std::string& path, const std::vector<UnitPlan>& units) {
+  std::size_t found = 0;
+  for (std::size_t i = 1; i < units.size(); ++i) {
+    if (is_within(path, units[i].path) && units[i].path.size() >= units[found].path.size())
+      found = i;
+  }
+  return found;
+}
+
+std::vector<UnitPlan> planned(nn::Module& module, const std::vector<std::string>& patterns) {
+  std::vector<UnitPlan> units = {{"", &module, {}}};
+  for (const std::string& pattern : patterns) {
+    for (const auto& [path, within] : matching_modules("fully_shard", module, pattern)) {
+      const auto is_it = [&, it = within](const UnitPlan& unit) { return unit.module == it; };
+      if (std::none_of(units.begin(), units.end(), is_it)) units.push_back({path, within, {}});
+    }
+  }
+  for (const auto& [name, parameter] : module.named_parameters()) {
+    // All places of a tensor that several modules have.
+    std::vector<std::size_t> places;
+    for (const auto& [path, within] : module.named_modules()) {
+      for (const auto& [own, tensor] : within->own_parameters()) {
+        if (same(tensor, parameter)) places.push_back(unit_around(path, units));
+      }
+    }
+    const bool is_one = std::count(places.begin(), places.end(), places[0]) ==
+                        static_cast<std::ptrdiff_t>(places.size());
+    units[is_one ? places[0] : 0].parameters.emplace_back(name, parameter);
+  }
+  return units;
+}
+
+void check_shapes(const nn::Module& module) {
+  for (const auto& [name, parameter] : module.named_parameters()) {
+    if (parameter.dim() > 0) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                "fully_shard: \"" + name + "\" is a single number without dims",
+                "parameters are cut along their first dim", "a shape of {1}");
+  }
+  if (!module.parameters().empty()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "fully_shard of " + module.name() + ", which has no parameters", "",
+              "use the module as it is");
+}
+
+ShardAxes checked_axes(const DeviceMesh& mesh) {
+  if (mesh.ndim() == 1 || mesh.ndim() == 2) return {mesh};
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "fully_shard on " + mesh.to_string() + ", which has " + std::to_string(mesh.ndim()) + " axes",
+      "it works along one axis, or along two: replicate, shard",
+      "a slice such as mesh[\"dp\"], or mesh[{\"replicate\", \"shard\"}]");
+}
+
+std::vector<ShardedBlock> blocks_of(const UnitPlan& plan, const ShardAxes& axes,
+                                    const MixedPrecision& precision, const Tensor::Site& site) {
+  std::map<DType, std::vector<ShardedParameter>> by_dtype;
+  for (const auto& [name, parameter] : plan.parameters) {
+    by_dtype[parameter.dtype()].push_back(
+        {name, parameter, parameter.spec(), parameter.local().shape()});
+  }
+  std::vector<ShardedBlock> blocks;
+  for (auto& [dtype, parameters] : by_dtype)
+    blocks.emplace_back(std::move(parameters), axes, precision, site);
+  return blocks;
+}
+
+Tensors cast(const Tensors& tensors, std::optional<DType> dtype) {
+  Tensors all = tensors;
+  for (Tensor& tensor : all) {
+    if (dtype && tensor.defined() && tensors::is_floating_point(tensor.dtype()))
+      tensor = tensor.to(*dtype);
+  }
+  return all;
+}
+
+void hook(nn::Module& module, const std::shared_ptr<ShardRun>& run,
+          const std::shared_ptr<ShardUnit>& unit, const MixedPrecision& precision) {
+  // The forward's end is told of a forward whose beginning has failed, too.
+  const auto begun = std::make_shared<int>(0);
+  module.register_forward_pre_hook([=](nn::Module&, const Tensors& inputs) {
+    run->before_forward(*unit);
+    ++*begun;
+    return precision.cast_forward_inputs ? cast(inputs, precision.param) : Tensors();
+  });
+  module.register_forward_end_hook([=](nn::Module&) {
+    if (*begun == 0) return;
+    --*begun;
+    run->after_forward(*unit);
+  });
+  const bool is_outermost = unit->path().empty();
+  module.register_forward_hook([=](nn::Module&, const Tensors&, const Tensors& outputs) {
+    const Tensors given = is_outermost ? cast(outputs, precision.output) : outputs;
+    for (const Tensor& output : given) {
+      if (!output.defined() || !output.requires_grad()) continue;
+      output.register_hook([run, unit](const Tensor&) {
+        run->before_backward(*unit);
+        return Tensor();
+      });
+    }
+    return given;
+  });
+}
+
+}  // namespace
+
+void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions options,
+                 Tensor::Site site) {
+  const ShardAxes axes = checked_axes(mesh);
+  check_shapes(module);
+  check_free_of("fully_shard", module, mesh.group());
+  const std::vector<UnitPlan> plans = planned(module, options.units);
+  check_same_model("fully_shard", module, mesh.group(), site);
+  const auto run = std::make_shared<ShardRun>(options.prefetch);
+  for (const UnitPlan& plan : plans) {
+    if (plan.parameters.empty() && !plan.path.empty()) continue;
+    const Reshard reshard = plan.path.empty() ? Reshard::after_backward : options.reshard;
+    const auto unit = std::make_shared<ShardUnit>(
+        plan.path, blocks_of(plan, axes, options.mixed_precision, site), reshard);
+    run->add(unit);
+    hook(*plan.module, run, unit, options.mixed_precision);
+  }
+}
+
+}  // namespace dtrun::dtensor

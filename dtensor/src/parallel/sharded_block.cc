@@ -1,0 +1,197 @@
+#include "parallel/sharded_block.h"
+
+#include <utility>
+
+#include "dtrun/base/check.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/mesh/spec.h"
+#include "dtrun/tensor/ops.h"
+
+namespace dtrun::dtensor {
+
+using base::Error;
+using base::ErrorCode;
+using collectives::ReduceOp;
+using tensors::LocalTensor;
+using tensors::Shape;
+
+namespace {
+
+FlatLayout layout_of(const std::vector<ShardedParameter>& parameters, int ranks) {
+  std::vector<Shape> shapes;
+  for (const ShardedParameter& each : parameters) shapes.push_back(each.whole_local);
+  return {std::move(shapes), ranks};
+}
+
+}  // namespace
+
+ShardedBlock::ShardedBlock(std::vector<ShardedParameter> parameters, ShardAxes axes,
+                           const MixedPrecision& precision, const Tensor::Site& site)
+    : parameters_(std::move(parameters)),
+      axes_(std::move(axes)),
+      layout_(layout_of(parameters_, axes_.shard().size())) {
+  const LocalTensor& first = parameters_[0].parameter.local();
+  const DType dtype = first.dtype();
+  whole_.dtype = precision.param.value_or(dtype);
+  reduce_dtype_ = precision.reduce.value_or(whole_.dtype);
+  whole_.storage = tensors::Storage::wrap(
+      nullptr,
+      static_cast<std::size_t>(layout_.whole_elements()) * tensors::item_size(whole_.dtype),
+      first.device(), [] {});
+  parts_ = tensors::empty({layout_.part_elements(rank())}, {dtype, first.device()});
+  const NoGrad no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& parameter = parameters_[i].parameter;
+    axes_.mesh.group().broadcast(parameter.local(), 0, {}, site);
+    const LocalTensor part = layout_.part(parts_, i, rank());
+    part.copy_(layout_.rows(parameter.local(), i, rank()));
+    if (parameter.requires_grad()) parameter.set_grad({});
+    parameter.set_data(Tensor(sharded_spec(parameters_[i]), part));
+  }
+}
+
+// On a dim that another axis cuts, too, that axis cuts first: what it leaves is cut once more.
+Spec ShardedBlock::sharded_spec(const ShardedParameter& each) const {
+  const int own_axes = axes_.mesh.ndim();
+  DeviceMesh mesh = axes_.mesh;
+  Placements placements;
+  if (axes_.is_hybrid()) placements.push_back(Replicate());
+  placements.push_back(Shard(0));
+  ShardOrder order;
+  if (each.whole_spec) {
+    mesh = DeviceMesh::concatenate({axes_.mesh, each.whole_spec.mesh()});
+    for (const Placement& placement : each.whole_spec.placements()) placements.push_back(placement);
+    for (const auto& [dim, cut_by] : each.whole_spec.shard_order()) {
+      for (const int axis : cut_by) order[dim].push_back(axis + own_axes);
+    }
+  }
+  order[0].push_back(own_axes - 1);
+  return make_spec(mesh, placements, each.parameter.shape(), each.parameter.dtype(), order);
+}
+
+void ShardedBlock::collect(const Tensors& sharded) {
+  for (std::size_t i = 0; i < sharded.size(); ++i) {
+    const LocalTensor part = layout_.part(parts_, i, rank());
+    const LocalTensor& its = sharded[i].local();
+    if (its.numel() == 0 || its.data() == part.data()) continue;
+    if (its.dtype() != part.dtype() || its.shape() != part.shape()) {
+      throw Error(ErrorCode::kUsage,
+                  "fully_shard: \"" + parameters_[i].name + "\" has become " +
+                      std::string(tensors::dtype_short_name(its.dtype())) +
+                      tensors::shape_to_string(its.shape()) + " on this rank",
+                  "it was sharded as " + std::string(tensors::dtype_short_name(part.dtype())) +
+                      tensors::shape_to_string(part.shape()),
+                  "change dtype and shape before fully_shard()");
+    }
+    part.copy_(its);
+    parts_.storage()->count_write();
+    sharded[i].set_data(Tensor(sharded[i].spec(), part));
+  }
+}
+
+void ShardedBlock::start_gather(const Tensors& sharded) {
+  if (is_whole() || gather_) return;
+  collect(sharded);
+  // Graphs that saved the whole numbers of before must not go on with others.
+  const std::uint32_t version = parts_.storage()->version();
+  if (whole_.numbers_of != version) whole_.storage->count_write();
+  whole_.numbers_of = version;
+
+  Gather gather;
+  gather.sent = parts_.dtype() == whole_.dtype ? parts_ : parts_.to(whole_.dtype);
+  for (int from = 0; from < ranks(); ++from) {
+    gather.received.push_back(
+        tensors::empty({layout_.part_elements(from)}, {whole_.dtype, parts_.device()}));
+  }
+  gather.work = axes_.shard().all_gather(gather.received, gather.sent, {.async = true});
+  gather_ = std::move(gather);
+}
+
+void ShardedBlock::finish_gather() {
+  if (!gather_) return;
+  const Gather gather = *std::exchange(gather_, std::nullopt);
+  gather.work.wait();
+  const LocalTensor memory =
+      tensors::empty({layout_.whole_elements()}, {whole_.dtype, parts_.device()});
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const LocalTensor whole = layout_.whole(memory, i);
+    for (int from = 0; from < ranks(); ++from) {
+      layout_.rows(whole, i, from)
+          .copy_(layout_.part(gather.received[static_cast<std::size_t>(from)], i, from));
+    }
+  }
+  whole_.memory = memory;
+  whole_.storage->point_to(memory.data());
+}
+
+void ShardedBlock::give_back() {
+  gather_.reset();
+  whole_.memory = {};
+  whole_.storage->point_to(nullptr);
+}
+
+Tensor ShardedBlock::whole(std::size_t parameter) const {
+  const LocalTensor block(whole_.storage, whole_.dtype, {layout_.whole_elements()}, {1});
+  const LocalTensor local = layout_.whole(block, parameter);
+  const Spec& spec = parameters_[parameter].whole_spec;
+  if (!spec) return local;
+  return Tensor(
+      make_spec(spec.mesh(), spec.placements(), spec.shape(), whole_.dtype, spec.shard_order()),
+      local);
+}
+
+ShardedBlock::Reduction ShardedBlock::start_reduce(const Tensors& gradients) const {
+  const auto count = static_cast<std::int64_t>(parameters_.size());
+  std::int64_t elements = 0;
+  for (int to = 0; to < ranks(); ++to) elements += layout_.part_elements(to) + count;
+  Reduction reduction;
+  const tensors::TensorOptions options{reduce_dtype_, parts_.device()};
+  reduction.sent = tensors::empty({elements}, options);
+  std::vector<LocalTensor> by_rank;
+  std::int64_t offset = 0;
+  for (int to = 0; to < ranks(); ++to) {
+    const std::int64_t size = layout_.part_elements(to) + count;
+    const LocalTensor& block = by_rank.emplace_back(reduction.sent.narrow(0, offset, size));
+    offset += size;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const LocalTensor part = layout_.part(block, i, to);
+      const bool is_there = gradients[i].defined();
+      if (is_there) {
+        part.copy_(layout_.rows(gradients[i].local(), i, to));
+      } else {
+        part.fill_(0);
+      }
+      block.select(0, size - count + static_cast<std::int64_t>(i)).fill_(is_there ? 1 : 0);
+    }
+  }
+  reduction.numbers = tensors::empty({layout_.part_elements(rank()) + count}, options);
+  reduction.work =
+      axes_.shard().reduce_scatter(reduction.numbers, by_rank, ReduceOp::avg, {.async = true});
+  return reduction;
+}
+
+void ShardedBlock::start_replicas(Reduction& reduction) const {
+  reduction.work.wait();
+  reduction.sent = {};
+  reduction.work = {};
+  if (!axes_.is_hybrid()) return;
+  reduction.work = axes_.replicate().all_reduce(reduction.numbers, ReduceOp::avg, {.async = true});
+}
+
+Tensors ShardedBlock::finish_reduce(const Reduction& reduction, const Tensors& sharded) const {
+  reduction.work.wait();
+  const auto count = static_cast<std::int64_t>(parameters_.size());
+  const std::int64_t elements = reduction.numbers.numel() - count;
+  const std::vector<double> shares = reduction.numbers.narrow(0, elements, count).to_vector();
+  Tensors gradients(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (shares[i] == 0) continue;
+    const LocalTensor part = layout_.part(reduction.numbers, i, rank());
+    gradients[i] =
+        Tensor(sharded[i].spec(), part.dtype() == parts_.dtype() ? part : part.to(parts_.dtype()));
+  }
+  return gradients;
+}
+
+}  // namespace dtrun::dtensor

@@ -1,0 +1,340 @@
+// fully_shard: losses, gradients and weights of one rank on all samples, what travels, what is
+// recomputed, and what is refused.
+#include "dtrun/dtensor/parallel/fully_shard.h"
+
+#include <gtest/gtest.h>
+
+#include "dtensor/parallel/small_models.h"
+#include "dtensor/refusal.h"
+#include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/optim/adam.h"
+#include "dtrun/dtensor/optim/clip_grad.h"
+#include "dtrun/dtensor/parallel/parallelize.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+using Counts = std::map<std::string, std::int64_t>;
+
+optim::AdamW made_optimizer(const nn::Module& model) {
+  return optim::AdamW(model.parameters(), {.lr = 0.05, .weight_decay = 0.1});
+}
+
+void take_step(const nn::Module& model, optim::AdamW& optimizer) {
+  optim::clip_grad_norm_(model.parameters(), 0.5);
+  optimizer.step();
+}
+
+void expect_weights(const nn::Module& found, const nn::Module& expected, double tolerance = 1e-10) {
+  const auto parameters = found.named_parameters(), others = expected.named_parameters();
+  ASSERT_EQ(parameters.size(), others.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    expect_near(parameters[i].second, others[i].second, parameters[i].first, tolerance);
+}
+
+/// Three steps of one rank.
+std::shared_ptr<Reader> trained_on_one_rank() {
+  const auto model = made_reader();
+  optim::AdamW optimizer = made_optimizer(*model);
+  for (int i = 0; i < 3; ++i) {
+    optimizer.zero_grad();
+    loss_of(*model, 0, 12).backward();
+    take_step(*model, optimizer);
+  }
+  return model;
+}
+
+const Reader& trained() {
+  static const auto kModel = trained_on_one_rank();
+  return *kModel;
+}
+
+/// The same on these ranks, each with its part of the samples.
+void expect_trains_as_one_rank(Reader& model, const ProcessGroup& samples) {
+  optim::AdamW optimizer = made_optimizer(model);
+  for (int i = 0; i < 3; ++i) {
+    optimizer.zero_grad();
+    part_of_loss(model, samples).backward();
+    take_step(model, optimizer);
+  }
+  expect_gradients(model, trained(), 1e-10);
+  expect_weights(model, trained());
+}
+
+TEST(FullyShardTest, AnyNumberOfRanksTrainsAsOneRankOnAllSamples) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const auto& units : std::vector<std::vector<std::string>>{{}, {"blocks.*"}, {"**"}}) {
+      for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward}) {
+        test::run_ranks(ranks, [&](const ProcessGroup& group) {
+          const DeviceMesh mesh(group, {ranks}, {"dp"});
+          const auto model = made_reader(group.rank() == 0 ? 21 : 99);
+          const Tensors before = model->parameters();
+          fully_shard(*model, mesh, {.units = units, .reshard = reshard, .prefetch = ranks - 1});
+          expect_trains_as_one_rank(*model, group);
+          for (std::size_t i = 0; i < before.size(); ++i) {
+            EXPECT_TRUE(same(before[i], model->parameters()[i]));
+            EXPECT_EQ(before[i].placements(), Placements{Shard(0)});
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST(FullyShardTest, WithColumnsAndRowsOnAnotherAxisItTrainsAsOneRank) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    const auto model = made_reader();
+    parallelize(*model, mesh["tp"],
+                {{"blocks.*.up", Colwise()},
+                 {"blocks.*.down", Rowwise()},
+                 {"head", Colwise({.output = Replicate()})}});
+    fully_shard(*model, mesh["dp"], {.units = {"blocks.*"}});
+    EXPECT_EQ(model->get_parameter("blocks.0.up.weight").placements(),
+              (Placements{Shard(0), Shard(0)}));
+    EXPECT_EQ(model->get_parameter("blocks.0.down.weight").placements(),
+              (Placements{Shard(0), Shard(1)}));
+    expect_near(model->head->weight, made_reader()->head->weight, "head");
+    expect_trains_as_one_rank(*model, mesh.group("dp"));
+  });
+}
+
+TEST(FullyShardTest, HybridTrainsAsOneRankAndGathersWithinALine) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2}, {"replicate", "shard"});
+    const auto model = made_reader();
+    fully_shard(*model, mesh, {.units = {"blocks.*"}});
+    EXPECT_EQ(model->head->weight.placements(), (Placements{Replicate(), Shard(0)}));
+    expect_trains_as_one_rank(*model, group);
+  });
+}
+
+TEST(FullyShardTest, EachUnitIsGatheredAndAveragedAsOftenAsItSays) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    for (const bool again : {true, false}) {
+      const auto model = made_reader();
+      fully_shard(*model, mesh,
+                  {.units = {"blocks.*"},
+                   .reshard = again ? Reshard::after_forward : Reshard::after_backward});
+      for (int i = 0; i < 3; ++i) {
+        const CommCounter counter;
+        part_of_loss(*model, group).backward();
+        // Three units; which block is the last, and stays whole, is known after the first step.
+        const std::int64_t once_more = !again ? 0 : i == 0 ? 2 : 1;
+        EXPECT_EQ(counter.get_comm_counts(),
+                  (Counts{{"all_gather", 3 + once_more}, {"reduce_scatter", 3}}));
+      }
+      const NoGrad no_grad;
+      const CommCounter counter;
+      part_of_loss(*model, group);
+      EXPECT_EQ(counter.get_comm_counts(), (Counts{{"all_gather", 3}}));
+    }
+  });
+}
+
+TEST(FullyShardTest, GradientsAddUpOverBackwards) {
+  const auto whole = made_reader();
+  loss_of(*whole, 0, 12).backward();
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const auto model = made_reader();
+    fully_shard(*model, mesh, {.units = {"blocks.*"}});
+    for (const std::int64_t first : {0, 6})
+      (loss_of(*model, first + group.rank() * 3, 3) * 0.5).backward();
+    expect_gradients(*model, *whole);
+    // Two forwards, then their backwards.
+    model->zero_grad();
+    const Tensor one = loss_of(*model, group.rank() * 3, 3) * 0.5;
+    const Tensor other = loss_of(*model, 6 + group.rank() * 3, 3) * 0.5;
+    one.backward();
+    other.backward();
+    expect_gradients(*model, *whole);
+  });
+}
+
+TEST(FullyShardTest, ABackwardOfNumbersThatHaveChangedIsRefused) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const auto model = made_reader();
+    fully_shard(*model, mesh, {.units = {"blocks.*"}});
+    optim::AdamW optimizer = made_optimizer(*model);
+    const Tensor old = part_of_loss(*model, group);
+    part_of_loss(*model, group).backward();
+    optimizer.step();
+    expect_refused([&] { old.backward(); }, "in place");
+    model->zero_grad();
+    part_of_loss(*model, group).backward();
+    EXPECT_TRUE(model->head->weight.grad().defined());
+  });
+}
+
+/// Its blocks are recomputed, or a layer within each.
+struct Recomputing : nn::Module {
+  nn::ModuleList blocks = register_module(
+      "blocks", nn::ModuleList(std::make_shared<Block>(), std::make_shared<Block>()));
+  bool whole_blocks = true;
+  Tensor forward(const Tensor& x) override {
+    Tensor y = x;
+    for (nn::Module& block : *blocks) {
+      const Tensor z = y;
+      y = whole_blocks ? checkpoint([&](const Tensor& t) { return block(t); }, z)
+                       : z + checkpoint(
+                                 [&](const Tensor& t) {
+                                   return block.as<Block>()->down(gelu(block.as<Block>()->up(t)));
+                                 },
+                                 block.as<Block>()->norm(z));
+    }
+    return y;
+  }
+};
+
+TEST(FullyShardTest, WhatIsRecomputedGivesTheSameGradients) {
+  const auto made = [](bool whole_blocks) {
+    manual_seed(3);
+    const auto model = std::make_shared<Recomputing>();
+    model->to(DType::f64);
+    model->whole_blocks = whole_blocks;
+    return model;
+  };
+  const Tensor x = randn({4, 8}, tensors::RandomKey{.seed = 8}).to(DType::f64);
+  for (const bool whole_blocks : {true, false}) {
+    const auto whole = made(whole_blocks);
+    const Tensor input = x.clone();
+    input.requires_grad_();
+    mean(square((*whole)(input))).backward();
+    // Recomputed parts of a unit need it shown in backward: here the module itself is the unit.
+    const std::vector<std::string> units =
+        whole_blocks ? std::vector<std::string>{"blocks.*"} : std::vector<std::string>{};
+    test::run_ranks(2, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {2}, {"dp"});
+      const auto model = made(whole_blocks);
+      fully_shard(*model, mesh, {.units = units});
+      for (int i = 0; i < 2; ++i) {
+        model->zero_grad();
+        const Tensor part = x.narrow(0, group.rank() * 2, 2).clone();
+        part.requires_grad_();
+        mean(square((*model)(part))).backward();
+        expect_gradients(*model, *whole);
+      }
+    });
+  }
+}
+
+TEST(FullyShardTest, AForwardThatThrowsLeavesTheParts) {
+  struct Failing : Reader {
+    bool fails = false;
+    Tensor forward(const Tensor& tokens) override {
+      if (fails) throw std::runtime_error("the forward's own");
+      return Reader::forward(tokens);
+    }
+  };
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    manual_seed(21);
+    const auto model = std::make_shared<Failing>();
+    model->to(DType::f64);
+    fully_shard(*model, mesh, {.units = {"blocks.*"}});
+    model->fails = true;
+    EXPECT_THROW(part_of_loss(*model, group), std::runtime_error);
+    for (const Tensor& parameter : model->parameters()) EXPECT_TRUE(parameter.is_distributed());
+    model->fails = false;
+    expect_trains_as_one_rank(*model, group);
+  });
+}
+
+TEST(FullyShardTest, HalvesAreComputedAndTheMastersStay) {
+  const auto whole = made_reader();
+  loss_of(*whole, 0, 12).backward();
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const auto model = made_reader();
+    fully_shard(
+        *model, mesh,
+        {.units = {"blocks.*"},
+         .mixed_precision = {.param = DType::bf16, .reduce = DType::f32, .output = DType::f64}});
+    std::vector<DType> seen;
+    model->blocks->at(0).register_forward_pre_hook([&](nn::Module& block, const Tensors& inputs) {
+      seen = {inputs[0].dtype(), block.get_parameter("up.weight").dtype()};
+      return Tensors();
+    });
+    part_of_loss(*model, group).backward();
+    EXPECT_EQ(seen, (std::vector<DType>{DType::bf16, DType::bf16}));
+    EXPECT_EQ(model->head->weight.dtype(), DType::f64);
+    EXPECT_EQ(model->head->weight.grad().dtype(), DType::f64);
+    expect_gradients(*model, *whole, 2e-2);
+  });
+}
+
+struct Tied : nn::Module {
+  nn::Embedding table = register_module("table", nn::Embedding(8, 4));
+  nn::Linear unused = register_module("unused", nn::Linear(3, 3));
+  nn::Linear head = register_module("head", nn::Linear(table->weight));
+  Tensor forward(const Tensor& tokens) override { return head(table(tokens)); }
+};
+
+TEST(FullyShardTest, ATensorOfTwoUnitsIsTheOutermostOnesAndWhatIsUnusedHasNoGradient) {
+  const auto made = [] {
+    manual_seed(6);
+    const auto model = std::make_shared<Tied>();
+    model->to(DType::f64);
+    return model;
+  };
+  const Tensor tokens = randint(0, 8, {6}, tensors::RandomKey{.seed = 4});
+  const auto whole = made();
+  mean(square((*whole)(tokens))).backward();
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const auto model = made();
+    fully_shard(*model, mesh, {.units = {"table", "head"}});
+    mean(square((*model)(tokens.narrow(0, group.rank() * 3, 3)))).backward();
+    expect_gradients(*model, *whole);
+    EXPECT_FALSE(model->unused->weight.grad().defined());
+  });
+}
+
+TEST(FullyShardTest, StateIsSavedWholeAndLoadedIntoTheParts) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const auto model = made_reader(99);
+    fully_shard(*model, mesh, {.units = {"blocks.*"}});
+    model->load_state_dict(trained().state_dict());
+    expect_weights(*model, trained(), 0);
+    const double loss = loss_of(*model, 0, 12).item();
+    EXPECT_NEAR(loss, loss_of(const_cast<Reader&>(trained()), 0, 12).item(), 1e-12);
+    // Numbers that were put elsewhere are found.
+    const NoGrad no_grad;
+    model->head->weight.set_data(model->head->weight.detach() * 0);
+    EXPECT_NEAR(loss_of(*model, 0, 12).item(), std::log(5.0), 1e-12);
+  });
+}
+
+TEST(FullyShardTest, WhatCannotBeDoneIsRefused) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"}), box(group, {1, 1, 2}, {"a", "b", "c"});
+    const auto model = made_reader();
+    expect_refused([&] { fully_shard(*model, box); }, "which has 3 axes");
+    expect_refused([&] { fully_shard(*model, mesh, {.units = {"block"}}); },
+                   "no module matches \"block\"", base::ErrorCode::kNotFound);
+    struct Scalar : nn::Module {
+      Tensor number = register_parameter("number", full({}, 1));
+    } scalar;
+    expect_refused([&] { fully_shard(scalar, mesh); }, "\"number\" is a single number");
+    expect_refused([&] { fully_shard(*nn::ReLU(), mesh); }, "which has no parameters");
+    nn::Linear layer(2, 2 + group.rank());
+    expect_refused([&] { fully_shard(*layer, mesh); }, "f32[2, 2]; rank 1 has",
+                   base::ErrorCode::kDisagreement);
+    for (const Tensor& parameter : model->parameters()) EXPECT_FALSE(parameter.is_distributed());
+    fully_shard(*model, mesh);
+    expect_refused([&] { fully_shard(*model, mesh); }, "is distributed already");
+    const Tensor loss = part_of_loss(*model, group);
+    expect_refused([&] { grad({loss}, {model->head->weight}); }, "grad() through fully_shard");
+    expect_refused([&] { loss.backward({.create_graph = true}); }, "create_graph",
+                   base::ErrorCode::kUnavailable);
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
