@@ -1,4 +1,5 @@
-// ConfigFile: options kept in a file. A subset of TOML, one option per line:
+// ConfigFile: options kept in a file, one per line. TOML would want quotes around host:29500 and
+// sections that dtrun has no use for:
 //
 //     # a comment
 //     nproc_per_node = 4
