@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "dtrun/base/cpu_topology.h"
+#include "dtrun/base/cpu_list.h"
 #include "dtrun/base/socket.h"
 #include "store_contender.h"
 

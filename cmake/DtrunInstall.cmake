@@ -33,6 +33,8 @@ if(DTRUN_HAVE_BACKTRACE)
   add_custom_command(TARGET dtrun_archive POST_BUILD WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM
     COMMAND sh -c "\"$0\" -M < add_backtrace.mri" ${CMAKE_AR})
 endif()
+list(APPEND parts dtrun_hwloc)
+install(TARGETS dtrun_hwloc LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(DTRUN_HAVE_GLOO)
   list(APPEND parts dtrun_gloo)
   install(TARGETS dtrun_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

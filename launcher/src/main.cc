@@ -10,7 +10,7 @@
 
 #include "agent.h"
 #include "cpus/device_count.h"
-#include "dtrun/base/cpu_topology.h"
+#include "dtrun/base/cpu_list.h"
 #include "dtrun/base/detached_thread.h"
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "dtrun/base/blocked_signals.h"
-#include "dtrun/base/cpu_topology.h"
+#include "dtrun/base/cpu_list.h"
 
 namespace dtrun::rendezvous {
 namespace {

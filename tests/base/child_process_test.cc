@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "dtrun/base/cpu_topology.h"
+#include "dtrun/base/cpu_list.h"
 #include "dtrun/base/process_tree.h"
 
 namespace dtrun::base {

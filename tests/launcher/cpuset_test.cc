@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "dtrun/base/cpu_topology.h"
+#include "dtrun/base/cpu_list.h"
 #include "launcher/launcher_job.h"
 #include "ranks/own_cgroup.h"
 

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "cpus/binding.h"
-#include "dtrun/base/cpu_topology.h"
+#include "dtrun/base/cpu_list.h"
 #include "dtrun/base/socket.h"
 #include "launcher/launcher_job.h"
 
@@ -89,7 +89,7 @@ TEST(StartTest, OpenMpGetsTheThreadsAskedFor) {
   EXPECT_THAT(shown({"--nproc_per_node=2"}), ElementsAre("1", "1"));
   EXPECT_THAT(shown({"--nproc_per_node=2", "--omp-threads=5"}), ElementsAre("5", "5"));
   const int cpus = static_cast<int>(base::allowed_cpus().size());
-  const int cores = launcher::cores_of(base::CpuTopology::of_this_process(), {});
+  const int cores = launcher::cores_of(launcher::read_machine(base::allowed_cpus(), {}), {});
   EXPECT_LE(cores, cpus);
   EXPECT_THAT(shown({"--omp-threads=share"}), ElementsAre(std::to_string(cores)));
 }

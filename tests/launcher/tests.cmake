@@ -6,11 +6,15 @@ target_compile_definitions(dtrun_launcher_test_support
   PUBLIC DTRUN_BINARY="$<TARGET_FILE:dtrun_launcher>" DTRUN_WORKERS="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 add_dependencies(dtrun_launcher_test_support dtrun_launcher)
 set(job_links dtrun_launcher_test_support dtrun::launcher GTest::gmock)
+add_library(dtrun_test_cuda_driver MODULE launcher/cuda_driver.cc)
+target_link_options(dtrun_test_cuda_driver PRIVATE -Wl,-soname,libcuda.so.1)
+target_link_libraries(dtrun_test_cuda_driver PRIVATE dtrun_flags)
 # Decisions.
 dtrun_test(launcher/tests LINKS dtrun::launcher GTest::gmock
-  SOURCES binding cgroup_place command_line config decisions engine guard_link head_file option_reference output_decisions
+  SOURCES binding cgroup_place command_line config decisions engine guard_link head_file machine_topology option_reference output_decisions
     python_options rendezvous_decisions stop_options supervision
-  DEFINITIONS DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  DEFINITIONS DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}" DTRUN_CUDA_DRIVER="$<TARGET_FILE:dtrun_test_cuda_driver>"
+  DEPENDS dtrun_test_cuda_driver)
 # dtrun itself, where it mostly waits.
 dtrun_test(launcher/waiting_tests LINKS ${job_links} SOURCES dry_run hanging_files notice pmi start_report)
 dtrun_test(launcher/stuck_tests LINKS ${job_links} COST 32 SOURCES stuck DEPENDS elastic_worker)

@@ -6,22 +6,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 
-#include "dtrun/base/env.h"
+#include "cpus/cuda_devices.h"
+#include "dtrun/base/cpu_list.h"
 #include "dtrun/base/error.h"
 
 namespace dtrun::launcher {
 namespace {
 
-using base::Cpu;
-using base::CpuTopology;
 using base::Error;
 using base::ErrorCode;
 
@@ -84,32 +80,13 @@ Cpus cache_of(const Cpus& cpus, std::size_t index) {
   return std::next(caches.begin(), static_cast<std::ptrdiff_t>(index % caches.size()))->second;
 }
 
-Cpus cpus_of_packages(const CpuTopology& topology, const Cpus& node) {
+Cpus cpus_of_packages(const MachineTopology& machine, const Cpus& node) {
   std::set<int> packages;
   for (const Cpu& cpu : node) packages.insert(cpu.package);
   Cpus result;
-  for (const Cpu& cpu : topology.cpus)
+  for (const Cpu& cpu : machine.cpus)
     if (packages.contains(cpu.package)) result.push_back(cpu);
   return result;
-}
-
-// In the order of their PCI addresses.
-std::vector<std::optional<int>> device_nodes() {
-  std::set<std::string> addresses;
-  std::error_code ignored;
-  for (const auto& entry :
-       std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", ignored)) {
-    std::string address = entry.path().filename();
-    for (char& c : address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    addresses.insert(address);
-  }
-  std::vector<std::optional<int>> nodes;
-  for (const std::string& address : addresses) {
-    std::ifstream file("/sys/bus/pci/devices/" + address + "/numa_node");
-    int node = -1;
-    nodes.push_back(file >> node && node >= 0 ? std::optional<int>(node) : std::nullopt);
-  }
-  return nodes;
 }
 
 // Those that the cpuset lets this process take memory from; empty: it cannot be told.
@@ -137,13 +114,12 @@ std::string drop_forbidden_memory(const std::set<int>& allowed, RankBinding& bin
       node);
 }
 
-std::vector<RankBinding> plan_binding(const CpuTopology& topology, BindingKind kind,
-                                      int local_ranks,
-                                      const std::vector<std::optional<int>>& devices) {
+std::vector<RankBinding> plan_binding(const MachineTopology& machine, BindingKind kind,
+                                      int local_ranks) {
   std::vector<RankBinding> result(static_cast<std::size_t>(local_ranks));
-  if (kind == BindingKind::kNone || topology.cpus.empty()) return result;
-  const std::map<int, Cpus> nodes = grouped(topology.cpus, &Cpu::node);
-  const std::vector<int> node_of = nodes_of_ranks(nodes, local_ranks, devices);
+  if (kind == BindingKind::kNone || machine.cpus.empty()) return result;
+  const std::map<int, Cpus> nodes = grouped(machine.cpus, &Cpu::node);
+  const std::vector<int> node_of = nodes_of_ranks(nodes, local_ranks, machine.device_nodes);
   std::map<int, std::size_t> seen;
   for (std::size_t rank = 0; rank < result.size(); ++rank) {
     const Cpus& node = nodes.at(node_of[rank]);
@@ -158,7 +134,7 @@ std::vector<RankBinding> plan_binding(const CpuTopology& topology, BindingKind k
         binding.cpus = ids(node);
         break;
       case BindingKind::kSocket:
-        binding.cpus = ids(cpus_of_packages(topology, node));
+        binding.cpus = ids(cpus_of_packages(machine, node));
         break;
       case BindingKind::kExclusive:
         binding.cpus = ids(share_of_cores(node, index, sharers));
@@ -172,9 +148,9 @@ std::vector<RankBinding> plan_binding(const CpuTopology& topology, BindingKind k
   return result;
 }
 
-int cores_of(const CpuTopology& topology, const RankBinding& binding) {
+int cores_of(const MachineTopology& machine, const RankBinding& binding) {
   std::set<int> cores;
-  for (const Cpu& cpu : topology.cpus)
+  for (const Cpu& cpu : machine.cpus)
     if (binding.cpus.empty() ||
         std::binary_search(binding.cpus.begin(), binding.cpus.end(), cpu.id))
       cores.insert(cpu.core);
@@ -187,29 +163,12 @@ std::string RankBinding::describe() const {
   return text;
 }
 
-std::vector<std::optional<int>> visible_nodes(const std::vector<std::optional<int>>& machine,
-                                              const std::optional<std::string>& visible_devices) {
-  if (!visible_devices) return machine;
-  std::vector<std::optional<int>> nodes;
-  std::string_view left = *visible_devices;
-  while (!left.empty()) {
-    const std::string_view entry = left.substr(0, left.find(','));
-    const auto index = base::parse_integer(entry);
-    const bool known = index && *index >= 0 && *index < static_cast<long long>(machine.size());
-    nodes.push_back(known ? machine[static_cast<std::size_t>(*index)] : std::nullopt);
-    left.remove_prefix(std::min(left.size(), entry.size() + 1));
-  }
-  return nodes;
-}
-
 std::vector<RankBinding> bind_ranks(BindingKind kind, int local_ranks,
-                                    const std::optional<std::string>& visible_devices,
                                     std::vector<std::string>& warnings) {
   if (kind == BindingKind::kNone)
     return std::vector<RankBinding>(static_cast<std::size_t>(local_ranks));
   std::vector<RankBinding> bindings =
-      plan_binding(CpuTopology::of_this_process(), kind, local_ranks,
-                   visible_nodes(device_nodes(), visible_devices));
+      plan_binding(read_machine(base::allowed_cpus(), visible_cuda_devices()), kind, local_ranks);
   const std::set<int> allowed = allowed_memory_nodes();
   for (std::size_t rank = 0; rank < bindings.size(); ++rank)
     if (const std::string warning = drop_forbidden_memory(allowed, bindings[rank]);

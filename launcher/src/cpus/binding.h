@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "dtrun/base/cpu_topology.h"
+#include "cpus/machine_topology.h"
 
 namespace dtrun::launcher {
 
@@ -31,27 +31,22 @@ struct RankBinding {
 
 /// A rank is near its device where it has one; the ranks of a job on CPUs alone are dealt out over
 /// the nodes in blocks. Hardware threads of a core stay together.
-/// @param device_nodes NUMA node of each local rank's device; empty, or nullopt: none is known
+/// A local rank's device is the one of its number in machine.device_nodes.
 /// @throws Error kUnavailable when kExclusive leaves a rank without a core
-std::vector<RankBinding> plan_binding(const base::CpuTopology& topology, BindingKind kind,
-                                      int local_ranks,
-                                      const std::vector<std::optional<int>>& device_nodes);
+std::vector<RankBinding> plan_binding(const MachineTopology& machine, BindingKind kind,
+                                      int local_ranks);
 
 /// The kernel refuses a node that the cpuset of this process does not have: such a one is left out.
 /// @return why; empty: nothing had to be done
 std::string drop_forbidden_memory(const std::set<int>& allowed, RankBinding& binding);
 
 /// How many cores the rank has: for OMP_NUM_THREADS.
-int cores_of(const base::CpuTopology& topology, const RankBinding& binding);
-
-/// The nodes of the devices that the ranks see: CUDA_VISIBLE_DEVICES picks among the machine's.
-std::vector<std::optional<int>> visible_nodes(const std::vector<std::optional<int>>& machine,
-                                              const std::optional<std::string>& visible_devices);
+int cores_of(const MachineTopology& machine, const RankBinding& binding);
 
 /// On this machine: its CPUs that this process may use, and its GPUs. Where memory cannot be bound
 /// (a container without that right), the CPUs are bound alone, with a warning.
+/// @throws Error as read_machine()
 std::vector<RankBinding> bind_ranks(BindingKind kind, int local_ranks,
-                                    const std::optional<std::string>& visible_devices,
                                     std::vector<std::string>& warnings);
 
 }  // namespace dtrun::launcher

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-#include "dtrun/base/cpu_topology.h"
+#include "dtrun/base/cpu_list.h"
 #include "dtrun/base/env.h"
 
 namespace dtrun::launcher {

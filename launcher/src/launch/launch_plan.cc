@@ -9,7 +9,9 @@
 #include <algorithm>
 
 #include "cpus/device_count.h"
+#include "cpus/machine_topology.h"
 #include "cpus/virtual_devices.h"
+#include "dtrun/base/cpu_list.h"
 #include "dtrun/base/log.h"
 #include "dtrun/rendezvous/munge.h"
 #include "launch/program_file.h"
@@ -204,11 +206,11 @@ std::string make_store_token(const LaunchPlan& plan) {
 
 // Of each rank: the cores that it is bound to; else its part of all.
 std::vector<int> shares_of_cores(const std::vector<RankBinding>& bindings) {
-  const base::CpuTopology topology = base::CpuTopology::of_this_process();
+  const MachineTopology machine = read_machine(base::allowed_cpus(), {});
   std::vector<int> shares;
   for (const RankBinding& binding : bindings) {
     const auto same = std::count(bindings.begin(), bindings.end(), binding);
-    shares.push_back(std::max(1, cores_of(topology, binding) / static_cast<int>(same)));
+    shares.push_back(std::max(1, cores_of(machine, binding) / static_cast<int>(same)));
   }
   return shares;
 }
@@ -314,8 +316,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   base::Environment common = environment;
   const int ranks_on_node = options.adopted ? options.adopted->local_world_size : plan.local_ranks;
   limit_omp_threads(ranks_on_node, options, common, plan.warnings);
-  plan.bindings =
-      bind_ranks(options.binding, ranks_on_node, environment.get(kVisibleDevices), plan.warnings);
+  plan.bindings = bind_ranks(options.binding, ranks_on_node, plan.warnings);
   if (options.omp_threads && options.omp_threads->count == 0)
     plan.omp_shares = shares_of_cores(plan.bindings);
   if (options.virtual_local_rank) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "dtrun/base/cpu_list.h"
+
 namespace dtrun::launcher {
 namespace {
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "dtrun/base/cpu_quota.h"
-#include "dtrun/base/cpu_topology.h"
+#include "dtrun/base/cpu_list.h"
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/futex.h"

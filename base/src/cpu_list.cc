@@ -1,14 +1,11 @@
-#include "dtrun/base/cpu_topology.h"
+#include "dtrun/base/cpu_list.h"
 
 #include <fmt/core.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
-#include <fstream>
 #include <memory>
-#include <optional>
 
 #include "dtrun/base/error.h"
 
@@ -30,47 +27,6 @@ int parse_cpu(std::string_view text, std::string_view whole) {
     throw list_error(whole, "a part of it is no number");
   if (number >= kMostCpus) throw list_error(whole, "no machine has so many");
   return number;
-}
-
-std::optional<std::string> first_line(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  std::string line;
-  if (!std::getline(stream, line)) return std::nullopt;
-  return line;
-}
-
-// The lowest of the CPUs that a file of the tree lists, which stands for all of them.
-int lowest_of(const std::filesystem::path& file, int otherwise) {
-  const std::optional<std::string> line = first_line(file);
-  if (!line) return otherwise;
-  const std::vector<int> cpus = parse_cpu_list(*line);
-  return cpus.empty() ? otherwise : cpus.front();
-}
-
-int number_in(const std::filesystem::path& file, int otherwise) {
-  const std::optional<std::string> line = first_line(file);
-  int number = otherwise;
-  if (line) std::from_chars(line->data(), line->data() + line->size(), number);
-  return number < 0 ? otherwise : number;
-}
-
-// The cache of the highest level is the one with the highest index.
-std::filesystem::path last_cache(const std::filesystem::path& cpu) {
-  int last = 0;
-  while (std::filesystem::exists(cpu / "cache" / fmt::format("index{}", last + 1))) ++last;
-  return cpu / "cache" / fmt::format("index{}", last) / "shared_cpu_list";
-}
-
-int node_of(const std::filesystem::path& cpu) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(cpu, ignored)) {
-    const std::string name = entry.path().filename();
-    if (!name.starts_with("node")) continue;
-    int node = 0;
-    const auto [end, error] = std::from_chars(name.data() + 4, name.data() + name.size(), node);
-    if (error == std::errc() && end == name.data() + name.size()) return node;
-  }
-  return 0;
 }
 
 }  // namespace
@@ -116,26 +72,6 @@ std::vector<int> allowed_cpus() {
   for (int cpu = 0; cpu < kMostCpus; ++cpu)
     if (CPU_ISSET_S(cpu, bytes, set.get())) cpus.push_back(cpu);
   return cpus;
-}
-
-CpuTopology CpuTopology::of_this_process() {
-  return read("/sys/devices/system", allowed_cpus());
-}
-
-CpuTopology CpuTopology::read(const std::string& root, const std::vector<int>& allowed) {
-  CpuTopology topology;
-  for (const int id : allowed) {
-    const std::filesystem::path cpu =
-        std::filesystem::path(root) / "cpu" / fmt::format("cpu{}", id);
-    Cpu one;
-    one.id = id;
-    one.core = lowest_of(cpu / "topology" / "thread_siblings_list", id);
-    one.cache = lowest_of(last_cache(cpu), id);
-    one.node = node_of(cpu);
-    one.package = number_in(cpu / "topology" / "physical_package_id", 0);
-    topology.cpus.push_back(one);
-  }
-  return topology;
 }
 
 }  // namespace dtrun::base
