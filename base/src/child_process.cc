@@ -11,6 +11,7 @@
 #include "clone_child.h"
 #include "dtrun/base/child_birth.h"
 #include "dtrun/base/process_tree.h"
+#include "dtrun/base/split.h"
 
 namespace dtrun::base {
 namespace {
@@ -26,17 +27,14 @@ int executable_error(const std::string& path) {
 // 0 and `found`, or why no folder of the search path has it.
 int search_program(const std::string& name, std::string_view search_path, std::string& found) {
   int error_number = ENOENT;
-  while (true) {
-    const auto colon = search_path.find(':');
-    const std::string_view folder = search_path.substr(0, colon);
+  for (const std::string_view folder : split(search_path, ':')) {
     found = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
     const int reason = executable_error(found);
     if (reason == 0) return 0;
     // A file that is there but not executable explains more than that the next folder has none.
     if (reason == EACCES) error_number = EACCES;
-    if (colon == std::string_view::npos) return error_number;
-    search_path.remove_prefix(colon + 1);
   }
+  return error_number;
 }
 
 }  // namespace

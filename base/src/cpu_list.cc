@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 
 namespace dtrun::base {
 namespace {
@@ -32,12 +33,9 @@ int parse_cpu(std::string_view text, std::string_view whole) {
 }  // namespace
 
 std::vector<int> parse_cpu_list(std::string_view text) {
+  if (text.empty()) return {};
   std::vector<int> cpus;
-  std::string_view left = text;
-  while (!left.empty()) {
-    const auto comma = left.find(',');
-    const std::string_view part = left.substr(0, comma);
-    left = comma == std::string_view::npos ? std::string_view() : left.substr(comma + 1);
+  for (const std::string_view part : split(text, ',')) {
     const auto dash = part.find('-');
     const int first = parse_cpu(part.substr(0, dash), text);
     const int last =

@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "dtrun/base/env.h"
+#include "dtrun/base/split.h"
 
 namespace dtrun::base::log {
 namespace {
@@ -133,10 +134,8 @@ class Loggers {
   }
   void set_levels(std::string_view text) {
     for (const auto& logger : loggers_) logger->set_level(spdlog::level::warn);
-    while (!text.empty()) {
-      const auto comma = text.find(',');
-      const std::string_view item = text.substr(0, comma);
-      text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+    for (const std::string_view item : split(text, ',')) {
+      if (item.empty()) continue;
       if (item.starts_with('+')) {
         set_level(item.substr(1), spdlog::level::debug);
       } else if (item.starts_with('-')) {

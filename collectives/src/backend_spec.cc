@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 #include "make_backend.h"
 
 namespace dtrun::collectives {
@@ -24,16 +25,6 @@ namespace {
                           usable_backends()));
 }
 
-std::vector<std::string_view> parts_of(std::string_view text) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const std::size_t comma = text.find(',');
-    parts.push_back(text.substr(0, comma));
-    if (comma == std::string_view::npos) return parts;
-    text.remove_prefix(comma + 1);
-  }
-}
-
 const char* device_name(DeviceType type) {
   return type == DeviceType::cuda ? "cuda" : "cpu";
 }
@@ -50,8 +41,8 @@ void name_backend(BackendSpec& spec, const std::string& text, std::string_view p
   const DeviceType device = device_of(text, part.substr(0, colon));
   const BackendKind& kind = backend_kind(part.substr(colon + 1));
   if (kind.device != device)
-    cannot_read(text,
-           fmt::format("backend '{}' takes {} tensors only", kind.name, device_name(kind.device)));
+    cannot_read(text, fmt::format("backend '{}' takes {} tensors only", kind.name,
+                                  device_name(kind.device)));
   std::string& name = device == DeviceType::cuda ? spec.cuda : spec.cpu;
   if (!name.empty()) cannot_read(text, fmt::format("device {} stands twice", device_name(device)));
   name = kind.name;
@@ -72,7 +63,7 @@ BackendSpec parse_backend_spec(const std::string& text) {
     (kind.device == DeviceType::cuda ? spec.cuda : spec.cpu) = kind.name;
     return spec;
   }
-  for (const std::string_view part : parts_of(text)) name_backend(spec, text, part);
+  for (const std::string_view part : base::split(text, ',')) name_backend(spec, text, part);
   return spec;
 }
 

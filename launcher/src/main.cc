@@ -18,6 +18,7 @@
 #include "dtrun/base/process_tree.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/base/unique_fd.h"
+#include "dtrun/base/utf8.h"
 #include "hosts/host_job.h"
 #include "hosts/host_place.h"
 #include "hosts/host_plan.h"
@@ -37,7 +38,6 @@
 #include "ranks/keeper.h"
 #include "sources/option_sources.h"
 #include "text/json_text.h"
-#include "text/utf8.h"
 #include "verdict/event_log.h"
 #include "verdict/job_report.h"
 
@@ -80,7 +80,7 @@ void say_last_words(base::Deadline deadline) {
 void print_warnings(const LaunchPlan& plan) {
   if (plan.options.one_of_hosts && plan.options.node_rank != 0) return;
   for (const std::string& warning : plan.warnings)
-    print_text(NoticeLevel::kWarning, without_controls(warning) + "\n");
+    print_text(NoticeLevel::kWarning, base::without_controls(warning) + "\n");
 }
 
 void tell_events(const LaunchPlan& plan, const JobOutcome& outcome) {

@@ -8,6 +8,7 @@
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/json.h"
+#include "dtrun/base/utf8.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -15,33 +16,6 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 namespace json = boost::json;
-
-// How many bytes the UTF-8 character at the front takes; 0 when there is none.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  // Overlong forms, surrogates, and what lies above U+10FFFF.
-  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f)) return 0;
-  if ((lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f)) return 0;
-  return length;
-}
-
-// An exception's text may hold any bytes; a JSON file may not, and its readers would refuse it all.
-std::string as_utf8(std::string_view text) {
-  std::string result;
-  result.reserve(text.size());
-  while (!text.empty()) {
-    const std::size_t length = utf8_length(text);
-    result += length == 0 ? std::string_view("\xef\xbf\xbd") : text.substr(0, length);
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-  return result;
-}
 
 Error malformed(const std::string& path, std::string why) {
   return Error(ErrorCode::kProtocol, fmt::format("{} is no failure report", path), std::move(why),
@@ -81,9 +55,11 @@ void read_details(const json::object& details, const std::string& path, FailureR
 }  // namespace
 
 void write_failure_report(const std::string& path, const FailureReport& report) {
-  json::object details{{"message", as_utf8(report.message)},
+  // An exception's text may hold any bytes; a JSON file may not, and its readers would refuse it
+  // all.
+  json::object details{{"message", base::as_utf8(report.message)},
                        {"extraInfo",
-                        {{"py_callstack", as_utf8(report.call_stack)},
+                        {{"py_callstack", base::as_utf8(report.call_stack)},
                          {"timestamp", std::to_string(report.timestamp)}}}};
   if (report.error_code != 0) details["errorCode"] = report.error_code;
   base::write_file_atomically(path, json::serialize(json::object{{"message", details}}));

@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 #include "dtrun/base/unique_fd.h"
 
 namespace dtrun::rendezvous {
@@ -19,13 +20,6 @@ using base::Error;
 using base::ErrorCode;
 
 constexpr const char* kMakeOne = "head -c 32 /dev/urandom | base64 makes one";
-
-std::string_view trimmed(std::string_view text) {
-  const std::string_view space = " \t\r\n";
-  const auto first = text.find_first_not_of(space);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(space) - first + 1);
-}
 
 // Where it is linked, every start of dtrun pays for its size.
 base::DynamicLibrary open_crypto() {
@@ -70,7 +64,7 @@ void demand_private(int fd, const std::string& path, const std::string& origin) 
 }  // namespace
 
 Token::Token(std::string_view text, const std::string& origin)
-    : crypto_(open_crypto()), secret_(trimmed(text)) {
+    : crypto_(open_crypto()), secret_(base::trimmed(text)) {
   if (secret_.size() < kLeastBytes)
     throw Error(ErrorCode::kUsage, fmt::format("the token of {} is too short", origin),
                 fmt::format("it has {} characters, and less than {} could be guessed",

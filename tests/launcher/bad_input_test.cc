@@ -8,8 +8,8 @@
 
 #include "dtrun/base/json.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/base/utf8.h"
 #include "launcher/launcher_job.h"
-#include "text/utf8.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -53,7 +53,7 @@ TEST_P(BadInputTest, IsTheSameInJson) {
   const boost::json::value object = base::parse_json(result.err, "standard error");
   const std::string message(object.as_object().at("message").as_string());
   for (const std::string& word : GetParam().words)
-    EXPECT_THAT(without_controls(message), HasSubstr(word));
+    EXPECT_THAT(base::without_controls(message), HasSubstr(word));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -346,6 +346,10 @@ TEST_F(EtcdClientTest, TlsProvesBothSidesAndAPasswordTheUser) {
   EXPECT_THAT(refusal(wrong, shortly()).remedy(), HasSubstr("http or https"));
   wrong.endpoints = {{"localhost", etcd.endpoint().port}};
   EXPECT_EQ(refusal(wrong).code(), ErrorCode::kAborted);  // the certificate names it, too
+  // The same address by a name that the certificate lacks.
+  wrong.endpoints = {{"127.1", etcd.endpoint().port}};
+  EXPECT_EQ(refusal(wrong).code(), ErrorCode::kProtocol);
+  EXPECT_THAT(refusal(wrong).what(), HasSubstr("hostname mismatch"));
   for (std::string EtcdOptions::*file :
        {&EtcdOptions::ca_cert, &EtcdOptions::ssl_cert, &EtcdOptions::ssl_cert_key}) {
     wrong = options;

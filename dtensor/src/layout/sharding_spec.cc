@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -99,11 +100,10 @@ ShardingSpec ShardingSpec::parse(std::string_view text) {
     refuse_sequence(text, "it does not stand between [ and ]");
   }
   std::vector<DimSpec> sequence;
-  std::string_view rest = std::string_view(packed).substr(1, packed.size() - 2);
-  while (!rest.empty()) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    sequence.push_back(dim_spec(text, rest.substr(0, comma)));
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  const std::string_view inside = std::string_view(packed).substr(1, packed.size() - 2);
+  if (!inside.empty()) {
+    for (const std::string_view dim : base::split(inside, ','))
+      sequence.push_back(dim_spec(text, dim));
   }
   return from_sequence(sequence);
 }

@@ -9,6 +9,7 @@
 
 #include "dtrun/base/cpu_list.h"
 #include "dtrun/base/env.h"
+#include "dtrun/base/split.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -43,13 +44,8 @@ int count_by_proc() {
 
 int count_visible(int present, const std::string& visible) {
   int count = 0;
-  std::string_view left = visible;
-  while (!left.empty()) {
-    const auto comma = left.find(',');
-    std::string_view entry = left.substr(0, comma);
-    left = comma == std::string_view::npos ? std::string_view() : left.substr(comma + 1);
-    while (!entry.empty() && entry.front() == ' ') entry.remove_prefix(1);
-    while (!entry.empty() && entry.back() == ' ') entry.remove_suffix(1);
+  for (const std::string_view part : base::split(visible, ',')) {
+    const std::string_view entry = base::trimmed(part);
     const auto index = base::parse_integer(entry);
     const bool named = entry.substr(0, 4) == "GPU-" || entry.substr(0, 4) == "MIG-";
     if (!named && (!index || *index < 0 || *index >= present)) break;

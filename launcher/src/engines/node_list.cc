@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -52,9 +53,7 @@ long parse_number(std::string_view digits, std::string_view whole) {
 
 std::vector<Numbers> parse_ranges(std::string_view inside, std::string_view whole) {
   std::vector<Numbers> ranges;
-  while (true) {
-    const auto comma = inside.find(',');
-    const std::string_view part = inside.substr(0, comma);
+  for (const std::string_view part : base::split(inside, ',')) {
     const auto dash = part.find('-');
     const std::string_view first = part.substr(0, dash);
     Numbers range;
@@ -64,9 +63,8 @@ std::vector<Numbers> parse_ranges(std::string_view inside, std::string_view whol
     range.width = first.size();
     if (range.last < range.first) throw list_error(whole, "a range ends before it begins");
     ranges.push_back(range);
-    if (comma == std::string_view::npos) return ranges;
-    inside.remove_prefix(comma + 1);
   }
+  return ranges;
 }
 
 // Every name so far, continued by every number.
@@ -122,9 +120,7 @@ std::vector<std::string> expand_node_list(std::string_view text) {
 
 std::vector<int> expand_counts(std::string_view text) {
   std::vector<int> counts;
-  std::string_view left = text;
-  while (true) {
-    const std::string_view part = left.substr(0, left.find(','));
+  for (const std::string_view part : base::split(text, ',')) {
     const auto times = part.find("(x");
     const long count = parse_number(part.substr(0, times), text);
     long repeats = 1;
@@ -135,9 +131,8 @@ std::vector<int> expand_counts(std::string_view text) {
     if (counts.size() + static_cast<std::size_t>(repeats) > kMostNames)
       throw list_error(text, fmt::format("it has more than {} nodes", kMostNames));
     counts.insert(counts.end(), static_cast<std::size_t>(repeats), static_cast<int>(count));
-    if (part.size() == left.size()) return counts;
-    left.remove_prefix(part.size() + 1);
   }
+  return counts;
 }
 
 }  // namespace dtrun::launcher

@@ -7,6 +7,7 @@
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/base/split.h"
 #include "dtrun/rendezvous/round_messages.h"
 #include "engines/node_list.h"
 
@@ -21,12 +22,6 @@ constexpr std::size_t kMostHosts = 100'000;
 
 Error list_error(const std::string& where, const std::string& what, const std::string& remedy) {
   return Error(ErrorCode::kUsage, fmt::format("{} {}", where, what), "", remedy);
-}
-
-std::string_view trim_blanks(std::string_view text) {
-  const auto begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
 int parse_slots(std::string_view text, const std::string& where) {
@@ -121,7 +116,7 @@ std::size_t find_comma(std::string_view text) {
 
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;
-  while (!(line = trim_blanks(line)).empty()) {
+  while (!(line = base::trimmed(line)).empty()) {
     const auto end = std::min(line.find_first_of(kBlanks), line.size());
     words.push_back(line.substr(0, end));
     line.remove_prefix(end);
@@ -156,7 +151,7 @@ std::vector<ListedHost> parse_host_list(std::string_view text, const std::string
   HostAdder hosts(Repeated::kRefused);
   for (std::string_view left = text;;) {
     const std::size_t comma = find_comma(left);
-    add_entry(trim_blanks(left.substr(0, comma)), where, hosts);
+    add_entry(base::trimmed(left.substr(0, comma)), where, hosts);
     if (comma == std::string_view::npos) return hosts.take();
     left.remove_prefix(comma + 1);
   }

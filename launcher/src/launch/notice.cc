@@ -9,10 +9,10 @@
 #include <optional>
 
 #include "dtrun/base/socket.h"
+#include "dtrun/base/utf8.h"
 #include "launch/notice_writer.h"
 #include "options/line_tag.h"
 #include "text/json_text.h"
-#include "text/utf8.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -110,18 +110,19 @@ void print_as_it_is(const std::string& text) {
 }
 
 void print_error(const std::string& text) {
-  say(NoticeLevel::kError, fmt::format("dtrun: error: {}\n", without_controls(text)), text);
+  say(NoticeLevel::kError, fmt::format("dtrun: error: {}\n", base::without_controls(text)), text);
 }
 
 void print_note(const LaunchPlan& plan, const std::string& text) {
   const char* const over_status_line = plan.may_stand_on_status() ? "\r\x1b[K" : "";
-  const std::string line = fmt::format("{}dtrun: {}\n", over_status_line, without_controls(text));
+  const std::string line =
+      fmt::format("{}dtrun: {}\n", over_status_line, base::without_controls(text));
   if (notice_format() == LineFormat::kText) return print_as_it_is(line);
   print_as_it_is(over_status_line + object_of(NoticeLevel::kInfo, text, {}));
 }
 
 void print_line(NoticeLevel level, const std::string& text) {
-  say(level, fmt::format("dtrun: {}\n", without_controls(text)), text);
+  say(level, fmt::format("dtrun: {}\n", base::without_controls(text)), text);
 }
 
 void print_text(NoticeLevel level, const std::string& text) {

@@ -6,6 +6,7 @@
 
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -46,13 +47,7 @@ ExitPolicy parse_exit_policy(std::string_view text) {
     policy.kind = ExitPolicy::Kind::kRank;
     policy.rank = read_number(text.substr(5), INT_MAX);
   } else if (text.starts_with("map:")) {
-    text.remove_prefix(4);
-    while (true) {
-      const auto comma = text.find(',');
-      read_rule(text.substr(0, comma), policy);
-      if (comma == std::string_view::npos) break;
-      text.remove_prefix(comma + 1);
-    }
+    for (const std::string_view rule : base::split(text.substr(4), ',')) read_rule(rule, policy);
   } else {
     reject();
   }

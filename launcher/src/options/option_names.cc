@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "dtrun/base/split.h"
 #include "text/spelling.h"
 
 namespace dtrun::launcher {
@@ -54,13 +55,10 @@ std::string variable_of(const OptionRow& row, std::string_view prefix) {
 std::vector<std::string_view> choices_of(const OptionRow& row) {
   std::vector<std::string_view> result;
   if (row.value == nullptr) return result;
-  std::string_view left = row.value;
-  if (left.starts_with('[')) left = left.substr(1, left.size() - 2);
-  while (!left.empty()) {
-    const auto bar = left.find('|');
-    if (const auto word = left.substr(0, bar); is_a_word(word)) result.push_back(word);
-    left = bar == std::string_view::npos ? std::string_view() : left.substr(bar + 1);
-  }
+  std::string_view words = row.value;
+  if (words.starts_with('[')) words = words.substr(1, words.size() - 2);
+  for (const std::string_view word : base::split(words, '|'))
+    if (is_a_word(word)) result.push_back(word);
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <climits>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 #include "dtrun/rendezvous/round_messages.h"
 
 namespace dtrun::launcher {
@@ -38,19 +39,16 @@ int read_word(const OptionValues& values, const char* name, std::vector<std::str
 }
 
 std::optional<std::set<int>> read_shown_local_ranks(const OptionValues& values) {
-  std::string_view text;
   const std::string given = values.text("local-ranks-filter", "");
   if (given.empty() || given == "all") return std::nullopt;
   std::set<int> ranks;
-  for (text = given;;) {
-    const auto comma = text.find(',');
-    const auto rank = base::parse_integer(text.substr(0, comma));
+  for (const std::string_view part : base::split(given, ',')) {
+    const auto rank = base::parse_integer(part);
     if (!rank || *rank < 0 || *rank >= rendezvous::rounds::kMostLocalRanks)
       values.reject("local-ranks-filter", "must be local ranks with commas: 0,2");
     ranks.insert(static_cast<int>(*rank));
-    if (comma == std::string_view::npos) return ranks;
-    text.remove_prefix(comma + 1);
   }
+  return ranks;
 }
 
 void read_template(const OptionValues& values, const base::Environment& environment,

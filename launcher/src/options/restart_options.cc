@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "dtrun/base/env.h"
+#include "dtrun/base/split.h"
 #include "text/duration_text.h"
 
 namespace dtrun::launcher {
@@ -62,14 +63,9 @@ void read_rule(const OptionValues& values, std::string_view rule, RoundSettings&
 
 void read_rules(const OptionValues& values, RoundSettings& rounds) {
   if (!values.has("give-up-on")) return;
-  std::string_view rules = values.get("give-up-on").value;
+  const std::string& rules = values.get("give-up-on").value;
   if (rules == "none") return;
-  while (true) {
-    const auto comma = rules.find(',');
-    read_rule(values, rules.substr(0, comma), rounds);
-    if (comma == std::string_view::npos) return;
-    rules.remove_prefix(comma + 1);
-  }
+  for (const std::string_view rule : base::split(rules, ',')) read_rule(values, rule, rounds);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 #include "dtrun/rendezvous/round_messages.h"
 
 namespace dtrun::launcher {
@@ -51,18 +52,17 @@ StreamChoice parse_stream_choice(std::string_view text) {
     choice.of_all = *bits;
     return choice;
   }
-  while (!text.empty()) {
-    const auto comma = text.find(',');
-    const std::string_view entry = text.substr(0, comma);
+  bool is_read = true;
+  for (const std::string_view entry : base::split(text, ',')) {
     const auto colon = entry.find(':');
     const auto rank = base::parse_integer(entry.substr(0, colon));
     const auto bits =
         colon == std::string_view::npos ? std::nullopt : parse_bits(entry.substr(colon + 1));
-    if (!rank || *rank < 0 || *rank >= rendezvous::rounds::kMostLocalRanks || !bits) break;
-    if (!choice.of_local_rank.emplace(static_cast<int>(*rank), *bits).second) break;
-    if (comma == std::string_view::npos) return choice;
-    text.remove_prefix(comma + 1);
+    is_read = rank && *rank >= 0 && *rank < rendezvous::rounds::kMostLocalRanks && bits &&
+              choice.of_local_rank.emplace(static_cast<int>(*rank), *bits).second;
+    if (!is_read) break;
   }
+  if (is_read) return choice;
   throw Error(ErrorCode::kUsage,
               "must be 0 (no stream), 1 (standard output), 2 (standard error) or 3 (both), or such "
               "a number for each of some local ranks: 0:3,1:1");

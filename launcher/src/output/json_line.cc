@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "dtrun/base/base64.h"
+#include "dtrun/base/utf8.h"
 #include "text/json_string.h"
-#include "text/utf8.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -28,7 +28,7 @@ std::size_t piece_end(std::string_view line, std::size_t most) {
 
 JsonLines::JsonLines(const LineOrigin& origin) {
   origin_ = fmt::format("\"node\":{},\"host\":\"", origin.node_rank);
-  append_json_string(origin_, as_utf8(origin.host));
+  append_json_string(origin_, base::as_utf8(origin.host));
   origin_ += fmt::format("\",\"rank\":{},\"local_rank\":{},\"stream\":\"{}\",", origin.rank,
                          origin.local_rank, name_of(origin.stream));
 }

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 #include "options/config_error.h"
 #include "options/option_names.h"
 
@@ -14,14 +15,9 @@ namespace {
 
 using base::Error;
 using base::ErrorCode;
+using base::trimmed;
 
 constexpr std::string_view kBlanks = " \t";
-
-std::string_view trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
 
 bool is_control(unsigned char letter) {
   return letter < ' ' && letter != '\t';

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "text/utf8.h"
+#include "dtrun/base/utf8.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -71,7 +71,7 @@ bool append_json_string(std::string& to, std::string_view text) {
     std::size_t run = plain_length(text);
     // Letters that are not ASCII come in words, and stay as they are.
     while (run < text.size() && (text[run] & 0x80) != 0) {
-      const std::size_t length = utf8_length(text, run);
+      const std::size_t length = base::utf8_length(text, run);
       if (length == 0) {
         to.resize(before);
         return false;

@@ -2,13 +2,13 @@
 
 #include <boost/json/serialize.hpp>
 
-#include "text/utf8.h"
+#include "dtrun/base/utf8.h"
 
 namespace dtrun::launcher {
 
 // What is not ASCII stands in strings only, so that the whole can be put right at once.
 std::string json_text(const boost::json::value& value) {
-  return as_utf8(boost::json::serialize(value)) + "\n";
+  return base::as_utf8(boost::json::serialize(value)) + "\n";
 }
 
 }  // namespace dtrun::launcher

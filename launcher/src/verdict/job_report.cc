@@ -12,9 +12,9 @@
 #include "dtrun/base/exit_status.h"
 #include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/base/utf8.h"
 #include "launch/exit_code.h"
 #include "launch/notice.h"
-#include "text/utf8.h"
 #include "verdict/failure_object.h"
 #include "verdict/failure_table.h"
 
@@ -71,8 +71,8 @@ void print_lost_files(const LogFolder& folder, const GroupEnd& end) {
       end.lost_file_bytes > 0 ? "are" : "may be"));
 }
 
-// Of dtrun --hosts the node of the rank that failed tells it, with its table; of a node that is gone,
-// node 0.
+// Of dtrun --hosts the node of the rank that failed tells it, with its table; of a node that is
+// gone, node 0.
 void print_failure_elsewhere(const LaunchPlan& plan, const JobOutcome& outcome) {
   const bool begun = outcome.round != rendezvous::rounds::kNoRound;
   const std::string text = fmt::format("the job {}: {}", begun ? "was stopped" : "could not begin",

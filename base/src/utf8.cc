@@ -1,8 +1,8 @@
-#include "text/utf8.h"
+#include "dtrun/base/utf8.h"
 
 #include <fmt/core.h>
 
-namespace dtrun::launcher {
+namespace dtrun::base {
 
 // Overlong forms, surrogates and what is beyond U+10FFFF are none.
 std::size_t utf8_length(std::string_view text, std::size_t at) {
@@ -39,4 +39,4 @@ std::string without_controls(std::string_view text) {
   return result;
 }
 
-}  // namespace dtrun::launcher
+}  // namespace dtrun::base

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun::launcher {
+namespace dtrun::base {
 
 /// Of the character that begins at a place of the text; 0: none does.
 std::size_t utf8_length(std::string_view text, std::size_t at);
@@ -15,4 +15,4 @@ std::string as_utf8(std::string_view text);
 /// Fit for a terminal: "\\x1b" and its like stand for control characters that are no line break.
 std::string without_controls(std::string_view text);
 
-}  // namespace dtrun::launcher
+}  // namespace dtrun::base
