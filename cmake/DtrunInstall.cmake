@@ -33,15 +33,15 @@ if(DTRUN_HAVE_BACKTRACE)
   add_custom_command(TARGET dtrun_archive POST_BUILD WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM
     COMMAND sh -c "\"$0\" -M < add_backtrace.mri" ${CMAKE_AR})
 endif()
-list(APPEND parts dtrun_hwloc)
-install(TARGETS dtrun_hwloc LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+list(APPEND parts dtrun_hwloc dtrun_tls)
+install(TARGETS dtrun_hwloc dtrun_tls LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(DTRUN_HAVE_GLOO)
   list(APPEND parts dtrun_gloo)
   install(TARGETS dtrun_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  # Where programs look for the module that they open.
-  target_link_options(dtrun_archive INTERFACE $<INSTALL_INTERFACE:-Wl,-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
-  string(APPEND package_links " -Wl,-rpath,\${libdir}")
 endif()
+# Where programs look for the modules that they open.
+target_link_options(dtrun_archive INTERFACE $<INSTALL_INTERFACE:-Wl,-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+string(APPEND package_links " -Wl,-rpath,\${libdir}")
 
 # What is not built yet, is: who has built the demo only may install. dtrun_launch, the launcher as a library, stays at home.
 install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" --build \"${PROJECT_BINARY_DIR}\" --parallel --target dtrun_installed

@@ -124,7 +124,7 @@ WireStream::WireStream(const base::HostPort& server, const EtcdOptions& options,
       fd_(connect(server, interrupt, deadline)) {
   prepare(fd_.get());
   if (options.protocol == EtcdOptions::Protocol::http) return;
-  tls_ = std::make_unique<TlsSession>(options, server.host);
+  tls_ = TlsSession::open(options, server.host);
   shake_hands(deadline);
 }
 
