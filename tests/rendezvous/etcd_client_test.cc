@@ -1,5 +1,5 @@
 // The client of etcd, over a real etcd and over servers that are none.
-#include "etcd_client.h"
+#include "etcd/etcd_client.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -10,13 +10,13 @@
 #include <fstream>
 #include <thread>
 
-#include "etcd_watch.h"
+#include "etcd/etcd_watch.h"
+#include "etcd/tls_session.h"
 #include "rendezvous/early_and_late.h"
 #include "rendezvous/own_etcd_client.h"
 #include "support/own_port.h"
 #include "support/scripted_server.h"
 #include "support/thrown_error.h"
-#include "tls_session.h"
 
 namespace dtrun::rendezvous {
 namespace {

@@ -13,7 +13,7 @@
 #include <memory>
 #include <thread>
 
-#include "etcd_watch.h"
+#include "etcd/etcd_watch.h"
 #include "rendezvous/early_and_late.h"
 #include "rendezvous/own_etcd_client.h"
 #include "rendezvous/store_promises.h"

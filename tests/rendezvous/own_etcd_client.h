@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "etcd_client.h"
+#include "etcd/etcd_client.h"
 #include "support/etcd_lab.h"
 
 namespace dtrun::rendezvous {

@@ -12,12 +12,12 @@
 #include <thread>
 
 #include "dtrun/rendezvous/tcp_store.h"
+#include "etcd/wire_stream.h"
 #include "rendezvous/early_and_late.h"
 #include "rendezvous/own_network.h"
 #include "rendezvous/scripted_store.h"
 #include "rendezvous/served_store.h"
 #include "support/thrown_error.h"
-#include "wire_stream.h"
 
 namespace dtrun::rendezvous {
 namespace {

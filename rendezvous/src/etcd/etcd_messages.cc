@@ -1,4 +1,4 @@
-#include "etcd_messages.h"
+#include "etcd/etcd_messages.h"
 
 #include <fmt/core.h>
 

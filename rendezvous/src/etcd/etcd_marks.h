@@ -7,8 +7,8 @@
 #include <mutex>
 #include <string>
 
-#include "etcd_lease_keeper.h"
-#include "etcd_store_keys.h"
+#include "etcd/etcd_lease_keeper.h"
+#include "etcd/etcd_store_keys.h"
 
 namespace dtrun::rendezvous {
 

@@ -11,7 +11,7 @@
 #include <boost/asio/ssl/stream.hpp>
 
 #include "dtrun/base/error.h"
-#include "tls_session.h"
+#include "etcd/tls_session.h"
 
 namespace dtrun::rendezvous {
 namespace {

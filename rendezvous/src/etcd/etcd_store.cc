@@ -16,10 +16,10 @@
 
 #include "answer_deadline.h"
 #include "dtrun/base/error.h"
-#include "etcd_lease_keeper.h"
-#include "etcd_store_keys.h"
-#include "etcd_watch.h"
-#include "etcd_writer.h"
+#include "etcd/etcd_lease_keeper.h"
+#include "etcd/etcd_store_keys.h"
+#include "etcd/etcd_watch.h"
+#include "etcd/etcd_writer.h"
 #include "store_core.h"
 #include "store_errors.h"
 

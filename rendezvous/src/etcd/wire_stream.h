@@ -8,8 +8,8 @@
 
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/rendezvous/etcd_options.h"
+#include "etcd/tls_session.h"
 #include "interrupt.h"
-#include "tls_session.h"
 
 namespace dtrun::rendezvous {
 

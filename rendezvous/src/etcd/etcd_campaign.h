@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dtrun/rendezvous/etcd_election.h"
-#include "etcd_watch.h"
+#include "etcd/etcd_watch.h"
 
 namespace dtrun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "etcd_lease_keeper.h"
+#include "etcd/etcd_lease_keeper.h"
 
 #include "dtrun/base/log.h"
 

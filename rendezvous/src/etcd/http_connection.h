@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "wire_stream.h"
+#include "etcd/wire_stream.h"
 
 namespace dtrun::rendezvous {
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "dtrun/base/error.h"
-#include "etcd_messages.h"
-#include "http_connection.h"
+#include "etcd/etcd_messages.h"
+#include "etcd/http_connection.h"
 
 namespace dtrun::rendezvous {
 

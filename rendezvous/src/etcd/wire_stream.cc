@@ -1,4 +1,4 @@
-#include "wire_stream.h"
+#include "etcd/wire_stream.h"
 
 #include <fmt/core.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "etcd_campaign.h"
+#include "etcd/etcd_campaign.h"
 
 #include <fmt/core.h>
 #include <sys/eventfd.h>

@@ -1,4 +1,4 @@
-#include "etcd_client.h"
+#include "etcd/etcd_client.h"
 
 #include <fmt/core.h>
 #include <unistd.h>

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "etcd_client.h"
+#include "etcd/etcd_client.h"
 
 namespace dtrun::rendezvous {
 

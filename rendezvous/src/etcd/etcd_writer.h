@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
-#include "etcd_client.h"
-#include "etcd_marks.h"
+#include "etcd/etcd_client.h"
+#include "etcd/etcd_marks.h"
 
 namespace dtrun::rendezvous {
 

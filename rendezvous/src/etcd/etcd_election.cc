@@ -2,7 +2,7 @@
 
 #include <thread>
 
-#include "etcd_campaign.h"
+#include "etcd/etcd_campaign.h"
 
 namespace dtrun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "tls_session.h"
+#include "etcd/tls_session.h"
 
 #include "dtrun/base/dynamic_library.h"
 #include "dtrun/base/error.h"

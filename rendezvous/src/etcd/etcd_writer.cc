@@ -1,4 +1,4 @@
-#include "etcd_writer.h"
+#include "etcd/etcd_writer.h"
 
 #include "dtrun/base/error.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "etcd_messages.h"
+#include "etcd/etcd_messages.h"
 
 namespace dtrun::rendezvous {
 

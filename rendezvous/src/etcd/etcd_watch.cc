@@ -1,4 +1,4 @@
-#include "etcd_watch.h"
+#include "etcd/etcd_watch.h"
 
 #include <poll.h>
 

@@ -1,4 +1,4 @@
-#include "http_connection.h"
+#include "etcd/http_connection.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "etcd_marks.h"
+#include "etcd/etcd_marks.h"
 
 #include "answer_deadline.h"
 #include "dtrun/base/error.h"

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "etcd_client.h"
+#include "etcd/etcd_client.h"
 
 namespace dtrun::rendezvous {
 
