@@ -45,7 +45,7 @@ const std::vector<Rooms>& layers_with_rooms() {
        {"text", "engines", "cpus", "options", "launch", "output", "meeting", "sources", "ranks",
         "verdict", "preview", "hosts"}},
       {"dtensor", {"layout", "plan", "mesh", "move", "dispatch", "autograd", "ops", "nn", "optim",
-        "parallel"}},
+        "parallel", "data"}},
   };
   return kRooms;
 }

@@ -6,6 +6,7 @@
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/pending_tensor.h"
+#include "dtrun/dtensor/data/data_loader.h"
 #include "dtrun/dtensor/layout/placement.h"
 #include "dtrun/dtensor/layout/sharding_spec.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"

@@ -1,0 +1,180 @@
+// DataLoader: every sample once an epoch over all ranks, the same order wherever one resumes, and
+// what it refuses.
+#include "dtrun/dtensor/data/data_loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <set>
+
+#include "data/shuffle.h"
+#include "dtensor/refusal.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
+
+namespace dtrun::dtensor::data {
+namespace {
+
+using testing::ElementsAre;
+
+/// Sample i is the number i.
+std::shared_ptr<const Dataset> numbers(std::int64_t count) {
+  return std::make_shared<TensorDataset>(Tensors{arange(count)});
+}
+
+std::vector<std::int64_t> epoch_of(DataLoader& loader) {
+  std::vector<std::int64_t> all;
+  for (const Tensors& batch : loader) {
+    for (const std::int64_t number : batch[0].to_vector_i64()) all.push_back(number);
+  }
+  return all;
+}
+
+TEST(ShuffleTest, IsAPermutationOfAnyNumberOfNumbers) {
+  for (const std::int64_t n : {1, 2, 3, 5, 16, 17, 1000, 65537}) {
+    std::set<std::int64_t> seen;
+    const Shuffle shuffle(n, 7);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t to = shuffle(i);
+      EXPECT_GE(to, 0);
+      EXPECT_LT(to, n);
+      EXPECT_TRUE(seen.insert(to).second);
+    }
+  }
+  // Beyond what could be held.
+  EXPECT_LT(Shuffle(std::int64_t{1} << 60, 3)(12345), std::int64_t{1} << 60);
+}
+
+TEST(ShuffleTest, NumbersStayWhereTheyAreByChanceOnly) {
+  double stays = 0, follow = 0;
+  for (std::uint64_t key = 0; key < 1000; ++key) {
+    const Shuffle shuffle(100, mixed(1, key));
+    for (std::int64_t i = 0; i < 100; ++i) {
+      stays += shuffle(i) == i ? 1 : 0;
+      follow += i > 0 && shuffle(i) == shuffle(i - 1) + 1 ? 1 : 0;
+    }
+  }
+  EXPECT_NEAR(stays / 1000, 1, 0.1);
+  EXPECT_NEAR(follow / 1000, 0.99, 0.1);
+}
+
+TEST(DataLoaderTest, RanksShareEachEpochAndShuffleItAnew) {
+  std::vector<std::int64_t> epochs[2];
+  for (int rank = 0; rank < 3; ++rank) {
+    DataLoader loader(numbers(12), {.batch_size = 2, .seed = 5, .rank = rank, .ranks = 3});
+    EXPECT_EQ(loader.batches(), 2);
+    for (auto& all : epochs) {
+      for (const std::int64_t number : epoch_of(loader)) all.push_back(number);
+    }
+    EXPECT_EQ(loader.position(), (DataPosition{2, 0}));
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+  for (auto& all : epochs) {
+    std::sort(all.begin(), all.end());
+    EXPECT_THAT(all, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
+  }
+}
+
+TEST(DataLoaderTest, WhatIsLeftOverIsFilledUpOrDropped) {
+  const auto of = [](int rank, bool drop_last) {
+    DataLoader loader(
+        numbers(7),
+        {.batch_size = 3, .shuffle = false, .rank = rank, .ranks = 2, .drop_last = drop_last});
+    std::vector<std::int64_t> sizes;
+    for (const Tensors& batch : loader) sizes.push_back(batch[0].size(0));
+    return std::pair(sizes, epoch_of(loader));
+  };
+  EXPECT_THAT(of(0, false).first, ElementsAre(3, 1));
+  EXPECT_THAT(of(0, false).second, ElementsAre(0, 2, 4, 6));
+  EXPECT_THAT(of(1, false).second, ElementsAre(1, 3, 5, 0));
+  EXPECT_THAT(of(0, true).second, ElementsAre(0, 2, 4));
+  EXPECT_THAT(of(1, true).second, ElementsAre(1, 3, 5));
+}
+
+TEST(DataLoaderTest, GoesOnWhereverItStood) {
+  for (const int prefetch : {0, 1, 4}) {
+    const DataLoaderOptions options{.batch_size = 2, .seed = 3, .prefetch = prefetch};
+    DataLoader whole(numbers(9), options);
+    std::vector<std::vector<double>> batches;
+    std::vector<DataPosition> positions;
+    for (int i = 0; i < 12; ++i) {
+      positions.push_back(whole.position());
+      batches.push_back(whole.next()[0].to_vector());
+    }
+    for (std::size_t from = 0; from < positions.size(); ++from) {
+      DataLoader resumed(numbers(9), options);
+      resumed.next();
+      resumed.set_position(positions[from]);
+      for (std::size_t i = from; i < batches.size(); ++i)
+        EXPECT_EQ(resumed.next()[0].to_vector(), batches[i]);
+    }
+  }
+}
+
+/// Fails at one sample, as often as it is told to.
+struct Failing : Dataset {
+  std::int64_t size() const override { return 4; }
+  Tensors get(std::int64_t index) const override {
+    if (index == 2 && failures-- > 0) throw std::runtime_error("no sample 2");
+    return {full({1}, static_cast<double>(index))};
+  }
+  mutable std::atomic<int> failures = 1;
+};
+
+TEST(DataLoaderTest, WhatTheSetThrowsComesAtItsBatchAndCanBeTriedAgain) {
+  for (const int prefetch : {0, 3}) {
+    DataLoader loader(std::make_shared<Failing>(), {.shuffle = false, .prefetch = prefetch});
+    EXPECT_EQ(loader.next()[0].item(), 0);
+    EXPECT_EQ(loader.next()[0].item(), 1);
+    EXPECT_THROW(loader.next(), std::runtime_error);
+    EXPECT_EQ(loader.next()[0].item(), 2);
+    EXPECT_EQ(loader.next()[0].item(), 3);
+  }
+}
+
+TEST(DataLoaderTest, ThatIsNotReadToItsEndEnds) {
+  DataLoader loader(numbers(1000), {.prefetch = 5});
+  loader.next();
+}
+
+TEST(TokenFileTest, SamplesAreTextsAndWhatFollows) {
+  const std::string path = testing::TempDir() + "tokens.bin";
+  {
+    std::ofstream file(path, std::ios::binary);
+    file << "head";
+    for (std::int32_t i = 0; i < 10; ++i) file.write(reinterpret_cast<const char*>(&i), sizeof i);
+  }
+  const TokenFile apart(path, {.context = 3, .token = TokenType::i32, .skip_bytes = 4});
+  EXPECT_EQ(apart.tokens(), 10);
+  EXPECT_EQ(apart.size(), 3);
+  EXPECT_THAT(apart.get(2)[0].to_vector_i64(), ElementsAre(6, 7, 8));
+  EXPECT_THAT(apart.get(2)[1].to_vector_i64(), ElementsAre(7, 8, 9));
+  const TokenFile overlapping(
+      path, {.context = 3, .stride = 1, .token = TokenType::i32, .skip_bytes = 4});
+  EXPECT_EQ(overlapping.size(), 7);
+  EXPECT_THAT(overlapping.get(6)[1].to_vector_i64(), ElementsAre(7, 8, 9));
+  EXPECT_EQ(TokenFile(path, {.context = 43}).size(), 1);
+  EXPECT_THAT(TokenFile(path, {.context = 2, .token = TokenType::u16}).get(0)[0].to_vector_i64(),
+              ElementsAre('h' + 256 * 'e', 'a' + 256 * 'd'));
+  expect_refused([&] { TokenFile(path, {.context = 44}); }, "has 44 tokens");
+  expect_refused([&] { TokenFile(path, {.context = 0}); }, "a context of 0");
+  expect_refused([&] { TokenFile("/nowhere", {.context = 1}); }, "cannot open the token file",
+                 base::ErrorCode::kNotFound);
+  std::remove(path.c_str());
+}
+
+TEST(DataLoaderTest, WhatCannotBeLoadedIsRefused) {
+  expect_refused([] { DataLoader(nullptr, {}); }, "of no set");
+  expect_refused([] { DataLoader(numbers(4), {.batch_size = 0}); }, "batches of 0");
+  expect_refused([] { DataLoader(numbers(4), {.rank = 2, .ranks = 2}); }, "rank 2 of 2");
+  expect_refused([] { DataLoader(numbers(4), {.batch_size = 5, .drop_last = true}); },
+                 "drop_last = false");
+  expect_refused([] { DataLoader(numbers(4), {}).set_position({0, 4}); }, "an epoch has 4 steps");
+  expect_refused([] { TensorDataset({arange(3), arange(4)}); }, "3 and 4 rows");
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor::data
