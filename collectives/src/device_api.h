@@ -1,8 +1,8 @@
-// DeviceApi: what the backends for CUDA tensors ask of CUDA: streams, events, copies, memory. One
-// table of functions, so that what is above it is tested without a GPU, against a table that
-// simulates one. The real one is in cuda/, its absence in no_cuda/. Thread-safe. Every function
-// throws Error kUnavailable or kSystem where the driver refuses; streams and events belong to the
-// device that was current when they were made.
+// DeviceApi: what the backends for CUDA tensors need of CUDA: streams, events, copies, memory. It
+// is an interface, so that the backends can be tested without a GPU against a simulation. cuda/ has
+// the real implementation, no_cuda/ stands in where there is no toolkit. Thread-safe. Every
+// function throws Error kUnavailable or kSystem if the driver refuses. Streams and events belong to
+// the device that was current when they were made.
 #pragma once
 
 #include <cstddef>
@@ -20,20 +20,19 @@ class DeviceApi {
  public:
   virtual ~DeviceApi() = default;
 
-  /// 0 where there is no driver; never throws.
+  /// The number of devices; 0 without a driver. Never throws.
   virtual int device_count() = 0;
   virtual int current_device() = 0;
   virtual void set_current_device(int device) = 0;
-  /// Makes a device current that was before, unless that would be the process's first use of it:
-  /// threads of our own start on device 0, where other ranks' memory is scarce.
+  /// Makes a device current again, unless that would be the process' first use of it: a new thread
+  /// starts on device 0, and a context there would take memory from other ranks.
   virtual void restore_device(int device) noexcept = 0;
   /// Equal for equal GPUs of one machine: "0000:1b:00.0".
   virtual std::string bus_id(int device) = 0;
 
-  /// The calling thread's, on which its tensors are computed.
+  /// The calling thread's current stream, on which its tensors are computed.
   virtual DeviceStream current_stream(int device) = 0;
-  /// `work` computes on tensors: what it gives the device goes to that stream. It may run at once,
-  /// or when the stream comes to it.
+  /// Runs `work`, whose kernels go to that stream: at once, or when the stream reaches it.
   virtual void run_on(int device, DeviceStream stream, std::function<void()> work) = 0;
   /// Of high priority, and not ordered with the default stream.
   virtual DeviceStream make_stream() = 0;
@@ -42,20 +41,20 @@ class DeviceApi {
   virtual DeviceEvent make_event() = 0;
   virtual void destroy_event(DeviceEvent event) noexcept = 0;
   virtual void record(DeviceEvent event, DeviceStream stream) = 0;
-  /// Whether all that was in the stream before the record is done. Never blocks.
+  /// Whether everything before the event in its stream is done. Never blocks.
   virtual bool has_passed(DeviceEvent event) = 0;
-  /// Blocks until it has passed.
+  /// Blocks until everything before the event is done.
   virtual void synchronize(DeviceEvent event) = 0;
-  /// What is enqueued from now on waits for the event. Never blocks the caller.
+  /// What is enqueued to the stream from now on waits for the event. Never blocks the caller.
   virtual void make_wait(DeviceStream stream, DeviceEvent event) = 0;
 
-  /// Between any of device memory and pinned host memory, in the stream's order.
+  /// Copies between device memory and pinned host memory, in stream order.
   virtual void copy(void* target, const void* source, std::size_t bytes, DeviceStream stream) = 0;
   virtual std::shared_ptr<void> allocate(std::size_t bytes, int device) = 0;
   virtual std::shared_ptr<void> allocate_pinned(std::size_t bytes) = 0;
 };
 
-/// In a build without CUDA it has no devices, and whatever else is asked of it throws kUnavailable.
+/// In a build without CUDA it reports 0 devices, and every other function throws kUnavailable.
 std::shared_ptr<DeviceApi> real_device_api();
 
 /// Makes a device the thread's current one for the guard's life.

@@ -12,7 +12,7 @@ void GroupCall::require_possible() const {
 }
 
 void GroupCall::refuse(const base::Error& error) const {
-  // A message that was never sent concerns nobody yet: the group lives on.
+  // A message that was never sent concerns no other rank, so the group stays usable.
   if (print.kind != OpKind::send && print.kind != OpKind::receive) core_.reject(print, error);
 }
 
@@ -21,7 +21,7 @@ void GroupCall::tell_of_exception() const noexcept {
     refuse(base::Error(base::ErrorCode::kSystem, "the call ended with an exception",
                        "memory may have run out", "look at that rank's output"));
   } catch (...) {
-    // Without memory for the words they meet their deadline.
+    // Without memory for the text the members run into their deadline.
   }
 }
 

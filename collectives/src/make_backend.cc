@@ -35,7 +35,7 @@ std::string list_of_usable() {
   return fmt::format("the backends built in and usable here are: {}", usable_backends());
 }
 
-/// Before any is made: a refusal must find no rank half way into the group.
+/// Checked before any backend is made, so that a refusal leaves no rank half in the group.
 const BackendKind& usable_kind(const std::string& name) {
   const BackendKind& kind = backend_kind(name);
   if (const std::optional<Error> obstacle = kind.obstacle())

@@ -21,8 +21,8 @@ using base::ErrorCode;
 
 namespace {
 
-// A card is its fields, one a line, after the version and the size of the group. A line that starts
-// with '!' is a refusal, which whoever waits for the card gets to read in its place.
+// A card is text: the version, the group's size, then one field a line. A card that starts with '!'
+// is a refusal: ranks that wait for the card read it instead.
 constexpr std::string_view kVersion = "dtrun-card-2";
 constexpr char kRefusal = '!';
 const std::string kRosterKey = "roster";
@@ -75,7 +75,7 @@ Joined decode(const std::string& text, int rank) {
               "start all ranks with the same WORLD_SIZE, and with different RANKs");
 }
 
-/// Puts the refusal where others wait for cards that will never come, then throws it.
+/// Stores the refusal where others wait for cards that will never come, then throws it.
 [[noreturn]] void refuse_for_all(const GroupOptions& options, const std::string& text,
                                  std::size_t ranks) {
   for (std::size_t rank = 0; rank < ranks; ++rank)
@@ -96,7 +96,7 @@ void check_size(const GroupOptions& options, const Joined& other) {
 }
 
 void publish(const GroupOptions& options, const std::string& text) {
-  // The first to come fixes the size: a later one with another size finds it at once.
+  // The first rank stores the group's size; a later one with another size fails at once.
   const std::string first = options.store->compare_set("first", "", text);
   if (first != text) check_size(options, decode(first, 0));
   const std::string stored = options.store->compare_set(card_key(options.rank), "", text);
@@ -120,8 +120,7 @@ void publish(const GroupOptions& options, const std::string& text) {
         fmt::format("{} came, but stopped or ended before group '{}' was made",
                     describe_member(decode(options.store->get(card_key(0)), 0).card), options.name),
         "it makes the list of the members for all", "look at that rank's output");
-  if (options.job_page)
-    options.job_page->slot(options.local_rank).victim_of.store(missing.front());
+  if (options.job_page) options.job_page->slot(options.local_rank).victim_of.store(missing.front());
   throw Error(ErrorCode::kTimeout,
               fmt::format("group '{}' of {} ranks is not complete after {}: missing rank{} {}",
                           options.name, options.global_ranks.size(), base::format_duration(waited),
@@ -143,7 +142,7 @@ std::vector<Card> gather_cards(const GroupOptions& options, base::Deadline deadl
       check_size(options, joined);
       cards.push_back(joined.card);
     } catch (const Error& error) {
-      // The others wait for the roster only.
+      // The other ranks wait only for the roster, so the refusal goes there.
       if (error.code() == ErrorCode::kProtocol)
         options.store->compare_set(kRosterKey, "", kRefusal + std::string(error.summary()));
       throw;
@@ -152,8 +151,8 @@ std::vector<Card> gather_cards(const GroupOptions& options, base::Deadline deadl
   return cards;
 }
 
-// The roster is texts of which many cards have the same (hosts, commons, addresses), each once, and
-// then a line of numbers for each card, in which they go by their place.
+// The roster has each distinct text once (hosts, commons, addresses are shared by many cards), then
+// a line of numbers for each card, which refers to the texts by index.
 class TextTable {
  public:
   std::size_t place_of(const std::string& text) {

@@ -28,7 +28,7 @@ struct Card {
 std::vector<Card> exchange_cards(const GroupOptions& options, const Card& mine,
                                  base::Deadline deadline);
 
-/// For who meets a member that has ended before all had come: it may have refused the group.
+/// For a rank that finds a member ended before all had joined: it may have refused the group.
 /// @throws Error kDisagreement
 void throw_if_refused(rendezvous::Store& store, base::Deadline deadline);
 

@@ -18,7 +18,7 @@ using RankLists = std::vector<std::vector<int>>;
 
 namespace {
 
-/// The list that `rank` is in; -1: none.
+/// Index of the list that holds `rank`; -1: none.
 int find_list(const RankLists& lists, int rank) {
   for (std::size_t i = 0; i < lists.size(); ++i)
     if (std::find(lists[i].begin(), lists[i].end(), rank) != lists[i].end())
@@ -103,7 +103,7 @@ ProcessGroup ProcessGroup::split(const RankLists& rank_lists, const std::string&
   const int list = find_list(rank_lists, rank());
   const std::vector<int> ranks =
       list < 0 ? std::vector<int>() : rank_lists[static_cast<std::size_t>(list)];
-  // The first member tells the lists of one call apart.
+  // The name holds the first member, which differs between the lists of one call.
   GroupOptions child =
       child_options(*core_, ranks, new_name,
                     fmt::format("split/{}/{}", sequence, ranks.empty() ? -1 : ranks.front()));
@@ -113,8 +113,8 @@ ProcessGroup ProcessGroup::split(const RankLists& rank_lists, const std::string&
   if (backend == backend_name()) {
     backends = split_backends(*core_, call.take(), ranks, list, new_name);
   } else {
-    // All must want the same before some of them wait for each other in the store. To the backends
-    // this is a barrier: a split has data of their own.
+    // All ranks must pass the same lists before some of them wait for each other in the store. For
+    // the backends this is a barrier.
     call.print.kind = OpKind::barrier;
     call.backend().barrier(call.take());
     call.settle();

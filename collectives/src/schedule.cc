@@ -1,5 +1,5 @@
-// Ranks combine in rank order, whoever does it, so that every element has one value everywhere and
-// in every run.
+// Elements are combined in rank order by whichever rank combines them: the result is the same on
+// every rank and in every run.
 #include "schedule.h"
 
 #include <algorithm>
@@ -21,8 +21,8 @@ Slice output(const CollectiveShape& shape, int index, std::int64_t count) {
   return {Region::output, index, 0, bytes_of(shape, count)};
 }
 
-/// Peers in the order in which this rank serves them: each starts at its right neighbour, so that
-/// not all ranks write to rank 0 first.
+/// Peers in the order of sending, from the right neighbour on, so that not all ranks write to rank
+/// 0 first.
 template <typename Visit>
 void for_each_peer(const CollectiveShape& shape, Visit visit) {
   for (int step = 1; step < shape.size; ++step) visit((shape.rank + step) % shape.size);
@@ -69,7 +69,7 @@ void receive_and_combine(const CollectiveShape& shape, Stage& stage, Slice own, 
       continue;
     }
     const Slice received{Region::scratch, 0, schedule.scratch_bytes, own.bytes};
-    // Rows start on cache lines: two peers' pieces never share one.
+    // Rows start on cache lines, so that pieces of two peers never share one.
     schedule.scratch_bytes += (own.bytes + 63) / 64 * 64;
     stage.receives.push_back({rank, received});
     combine.sources.push_back(received);
@@ -132,8 +132,8 @@ Schedule reduce(const CollectiveShape& shape) {
     schedule.stages.push_back(std::move(stage));
     return schedule;
   }
-  // Owners keep their combined chunk in scratch: only the root may write to its output, and the
-  // others' input must stay as it is.
+  // Owners keep their combined chunk in scratch: only the root has an output, and inputs must not
+  // change.
   Stage combine = reduce_chunks(shape, Region::input, Region::output, count, schedule);
   const Chunk mine = chunk_of(count, shape.size, shape.rank);
   Stage collect;

@@ -1,9 +1,8 @@
-// Commons: the shared memory of the ranks of one machine: one memfd, made by the rank that came
-// first and handed to the others over a socket. In front lie a cell for each rank of the world,
-// with what all others look at, and the table of the world's group; behind them every rank's heap,
-// which a peer maps when it first needs it. So a rank starts with one connection and one mapping,
-// however many ranks the machine has. A rank that shares its memory with nobody has a commons of
-// its own. Thread-safe.
+// Commons: the shared memory of one machine's ranks: one memfd, made by the rank that comes first
+// and handed to the others over a socket. It begins with a cell for each rank of the world and the
+// table of the world's group. Behind them lies every rank's heap; a peer maps a heap when it first
+// needs it. A rank therefore starts with one connection and one mapping, however many ranks the
+// machine has. A rank that shares memory with nobody has a commons of its own. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -19,10 +18,9 @@ namespace dtrun::collectives::cpu {
 
 enum class CellState : std::uint32_t { empty, here, left };
 
-/// One rank's part of what all look at. Written by that rank, but for the doorbell. Its size and
-/// that of a GroupTable keep the boards, which are written in every call, off those places in a
-/// page where the world's posts lie: a core takes a load for one of what it has just stored 4 KiB
-/// away.
+/// What one rank shows to all. Only that rank writes it, except for the doorbell. The sizes of Cell
+/// and GroupTable place the boards, which every call writes, at other page offsets than the world's
+/// posts: a core delays a load whose address equals that of a recent store modulo 4 KiB.
 struct Cell {
   Doorbell doorbell;
   alignas(128) RankBoard board;
@@ -38,7 +36,7 @@ class Commons {
  public:
   /// @param ranks of the world. @throws Error kSystem
   static Commons create(int ranks);
-  /// What another rank has made. @throws Error kSystem; kProtocol where it is none of this build's
+  /// Maps what another rank has made. @throws Error kSystem; kProtocol where another build made it
   static Commons open(base::UniqueFd fd, int ranks);
 
   int fd() const { return front_.fd(); }
@@ -49,10 +47,10 @@ class Commons {
   static constexpr std::size_t kCpuWords = 16;
   std::atomic<std::uint64_t>* cpus() const;
 
-  /// Every heap's, of which only what is committed is memory.
+  /// Address space of each heap. Only committed parts of it use memory.
   static constexpr std::size_t kHeapSpan = std::size_t{1} << 30;
   std::size_t heap_offset(int world_rank) const;
-  /// Takes real memory for these bytes of the file. @throws Error kSystem
+  /// Allocates memory for these bytes of the file. @throws Error kSystem
   void commit(std::size_t offset, std::size_t bytes) const { front_.commit(offset, bytes); }
 
  private:

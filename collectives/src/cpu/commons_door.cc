@@ -38,7 +38,7 @@ struct Address {
 Address abstract_address(const std::string& name) {
   Address address;
   address.value.sun_family = AF_UNIX;
-  // sun_path[0] stays 0: abstract.
+  // sun_path[0] stays 0, which makes the address abstract.
   std::memcpy(address.value.sun_path + 1, name.data(), name.size());
   address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
@@ -58,7 +58,7 @@ UniqueFd listen_as(const std::string& name) {
   return fd;
 }
 
-// An abstract socket has no file permissions: strangers are sent away here.
+// An abstract socket has no file permissions, so the peer's user is checked here.
 bool is_same_user(int fd) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
@@ -80,7 +80,8 @@ void send_descriptor(int fd, int descriptor) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  // A new connection takes one byte at once; to one that has ended there is nothing to say.
+  // Cannot block: the send buffer of a new connection is empty. An error means that the peer has
+  // gone, and is ignored.
   static_cast<void>(::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
@@ -113,7 +114,8 @@ bool wait_readable(int fd, Deadline deadline) {
   }
 }
 
-/// Ranks that disagree about the world's size find that out by their cards.
+/// The size is in the key: ranks with different sizes do not share memory, and the comparison of
+/// their cards names the disagreement.
 std::string key_of(int ranks) {
   return fmt::format("commons/{}/{}/{}", locality_here(), ::geteuid(), ranks);
 }
@@ -139,7 +141,7 @@ CommonsDoor::CommonsDoor(const Place& place, Company company) {
     make(place.ranks);
     return;
   }
-  // Bound before it is put up: from then on others may knock.
+  // The socket listens before its name is published: others connect as soon as they know it.
   const std::string name = random_name();
   door_ = listen_as(name);
   const std::string plate = fmt::format("{}\nrank {} (pid {} on {})", name, place.global_rank,
@@ -159,7 +161,8 @@ CommonsDoor::CommonsDoor(const Place& place, Company company) {
   if (name_.empty()) return;
   life_sign_ = LifeSign::give(*commons_, place.world_rank);
   if (life_sign_) return;
-  // Another process is this rank, which the cards will tell: its part of the memory is its own.
+  // Another process claims the same rank. The cards will tell; until then this one uses memory of
+  // its own.
   name_.clear();
   make(place.ranks);
 }
@@ -197,7 +200,7 @@ bool CommonsDoor::enter(const std::string& plate, const Place& place) {
 }
 
 bool CommonsDoor::answer(base::SpareFd& spare) {
-  // 0, or why nobody was answered.
+  // 0, or the errno of why nobody was answered.
   const auto answer_one = [this] {
     const UniqueFd visitor(::accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!visitor) return errno;

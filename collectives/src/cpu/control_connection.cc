@@ -26,7 +26,7 @@ struct FrameHeader {
 
 }  // namespace
 
-// Texts hold no NUL, so NULs part them.
+// The fields are separated by NUL, which no text contains.
 std::string GroupFailure::encode() const {
   std::string text = fmt::format("{}", static_cast<int>(error.code()));
   for (const std::string& part :
@@ -74,7 +74,7 @@ void ControlConnection::flush_locked() {
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) return;
     if (sent < 0) {
-      // The peer is gone, which the receiving side reports.
+      // The peer has gone. The receiving side reports it.
       outgoing_.clear();
       return;
     }
@@ -92,8 +92,8 @@ std::vector<Frame> ControlConnection::receive() {
     }
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
-    // A peer that closes before it has read everything resets the connection, and Linux reports
-    // that once, ahead of what the peer had sent: what follows is still to be read.
+    // If a peer closes with unread bytes, the connection is reset. Linux reports ECONNRESET once,
+    // before the bytes that the peer had sent; those are read after it.
     if (count < 0 && errno == ECONNRESET && open_) {
       open_ = false;
       continue;

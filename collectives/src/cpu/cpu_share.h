@@ -1,6 +1,6 @@
-// CpuShare: how much of the machine's CPUs a rank may use, by its mask and its cgroup's quota, and
-// whether the ranks of one machine have a CPU each. A rank bound to one CPU is not crowded where
-// the others are bound to others.
+// CpuShare: how much of the machine's CPUs a rank may use, by its affinity and its cgroup's quota,
+// and whether each rank of the machine has a CPU of its own. Ranks that are bound to different CPUs
+// do not crowd each other.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ enum class Crowding { alone, crowded };
 
 class CpuShare {
  public:
-  /// Enters this rank's share into the commons, before the others ask.
+  /// Writes this rank's share to the commons. Before any other rank reads it.
   CpuShare(const Commons& commons, int world_rank);
-  /// Once all ranks have entered theirs. @param shares(world rank): it shares the commons
+  /// After all ranks have written theirs. @param shares whether a world rank uses this commons
   template <typename Shares>
   Crowding crowding(int ranks, Shares shares) const {
     int here = 0;
@@ -33,7 +33,7 @@ class CpuShare {
   }
 
  private:
-  /// On which any of the ranks may run.
+  /// CPUs on which at least one of the ranks may run.
   int cpus_of_all() const;
 
   const Commons& commons_;

@@ -1,5 +1,6 @@
-// DirectShape: what a collective is whose members share memory: who shows how many bytes to whom,
-// and by which way. Pure; the same on all members, who must choose alike.
+// DirectShape: the plan of a collective whose members share memory: who shows how many bytes to
+// whom, and by which algorithm. Pure, and computed from what all members know, so that all choose
+// the same.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +12,13 @@
 
 namespace dtrun::collectives::cpu {
 
-/// rings: messages, as between any two ranks. post: all at once. stage: step by step.
+/// rings: messages, as between any two ranks. post: each rank posts all its bytes at once. stage:
+/// the bytes go step by step through a block of fixed size.
 enum class DirectWay { rings, post, stage };
 
-/// Longer than this in all, posts lose against stages.
+/// Above this many bytes in all, stages are faster than posts.
 inline constexpr std::size_t kAllPostsBytes = 128 << 10;
-/// A stage's half is cut into a piece per member, which must not become tiny.
+/// Half a stage is divided among the members; smaller pieces than this are not worth a step.
 inline constexpr int kMostOnStage = 32;
 
 /// Borrows the call's fingerprint and buffers.
@@ -39,20 +41,20 @@ struct DirectShape {
   const std::size_t shown_bytes;  ///< the most that one member shows to all
   const DirectWay way;
 
-  /// A collective without buffers is a meeting, whatever it is called: a split into a group of
-  /// another backend.
+  /// A collective without buffers is a barrier, whatever its kind: a split for another backend has
+  /// no data.
   OpKind kind() const {
     return inputs.empty() && outputs.empty() ? OpKind::barrier : fingerprint.kind;
   }
   bool is_root() const { return rank == fingerprint.root; }
 
-  /// This rank shows its bytes to others.
+  /// Whether this rank shows bytes to others.
   bool shows() const {
     if (kind() == OpKind::broadcast) return is_root();
     if (kind() == OpKind::reduce) return !is_root();
     return kind() != OpKind::barrier;
   }
-  /// This rank needs what that one shows, or that it has come.
+  /// Whether this rank needs that peer's bytes, or its arrival.
   bool needs(int peer) const {
     if (peer == rank) return false;
     if (kind() == OpKind::broadcast) return peer == fingerprint.root;
@@ -92,7 +94,7 @@ struct DirectShape {
       case OpKind::barrier:
         break;
       default:
-        // The others' counts are not known to all members, who could not choose alike.
+        // Counts differ by rank and are not known to all, so the members could choose differently.
         return DirectWay::rings;
     }
     if (shown_bytes <= kPostBytes && shown_bytes * static_cast<std::size_t>(size) <= kAllPostsBytes)

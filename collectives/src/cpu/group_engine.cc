@@ -18,13 +18,14 @@ using base::ErrorCode;
 
 namespace {
 
-/// After this long a waiting rank asks the others what they are doing.
+/// A rank that has waited this long asks the members what they are doing.
 constexpr auto kPatience = std::chrono::milliseconds(100);
-/// How long an ended connection may wait for the watcher to say why.
+/// A connection has ended: the watcher gets this long to report the peer's cause of death.
 constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
-/// How often who waits asks for the watch over its peers anew, which others may have taken over.
+/// A waiting rank renews its watch over its peers this often, because another wait of this process
+/// may have replaced it.
 constexpr auto kWatchInterval = std::chrono::seconds(1);
-/// Waiting looks this long for something to do before it sleeps: longer than a wake-up would cost.
+/// A waiting rank polls this long before it sleeps. A wake-up costs less than this.
 constexpr auto kSpin = std::chrono::microseconds(30);
 
 }  // namespace
@@ -53,14 +54,15 @@ std::vector<int> GroupEngine::machines() const {
   std::vector<int> machines;
   for (int rank = 0; rank < size(); ++rank) {
     const std::string& commons = card(rank).commons;
-    // Who shares memory with nobody is a machine of its own.
+    // A rank that shares memory with nobody counts as a machine of its own.
     const std::string name = commons.empty() ? "rank " + std::to_string(rank) : commons;
     machines.push_back(numbers.try_emplace(name, static_cast<int>(numbers.size())).first->second);
   }
   return machines;
 }
 
-/// Before any lock, which a thread may have held that the child does not have.
+/// Called before any lock is taken: in a forked child a lock may be held by a thread that does not
+/// exist there.
 void GroupEngine::require_own_process() const {
   if (world_->in_child())
     throw Error(ErrorCode::kUsage, "group '" + spec_.name + "' is used in a forked child",
@@ -102,11 +104,11 @@ void GroupEngine::enqueue(const std::shared_ptr<Operation>& operation) {
   remember(operation->fingerprint());
 }
 
-/// For peers that wait, or have waited, in this place.
+/// Records the call, and compares it with what waiting peers have announced for the same place.
 void GroupEngine::remember(const Fingerprint& ours) {
   note(ours);
   compare_with_waiting();
-  // What has been said is used up: the short way is for ranks that nobody waits for.
+  // An announcement is used once. While one is left, the short way is not taken.
   std::erase_if(announced_, [&](const auto& said) {
     const auto& [rank, theirs] = said;
     if (theirs.sequence == ours.sequence) compare(rank, theirs, ours);
@@ -114,7 +116,7 @@ void GroupEngine::remember(const Fingerprint& ours) {
   });
 }
 
-/// Where those on this machine look it up.
+/// Writes the call to shared memory, where members on this machine look it up.
 void GroupEngine::note(const Fingerprint& ours) {
   channels_.own_history().write(ours);
   channels_.own_line().called.store(ours.sequence, std::memory_order_release);
@@ -126,7 +128,7 @@ void GroupEngine::submit_send(const std::shared_ptr<SendOperation>& send) {
   admit(send);
   point_to_point_.add(send);
   if (send->fingerprint().kind == OpKind::monitored_barrier) remember(send->fingerprint());
-  // To oneself: no peer will ring for a thread that waits for the receive.
+  // A message to this rank itself: no peer rings the doorbell for the thread that receives it.
   if (send->done()) world_->doorbell().ring();
 }
 
@@ -168,7 +170,8 @@ bool GroupEngine::step_all() {
   } catch (const EarlierDisagreement& found) {
     on_disagreement(found);
   } catch (const LeftError& error) {
-    // Who leaves a group that has failed has told that before.
+    // A peer tells of a failure before it leaves: hear that first, so that the cause is named and
+    // not the leaving.
     hear_failure();
     fail(left(error.peer), Tell::members);
   } catch (const BrokenConnection& error) {
@@ -215,16 +218,16 @@ Deadline GroupEngine::next_look() {
   return next;
 }
 
-/// All members call it, in this place, and do not know yet that this rank waits in it.
+/// Whether the members must still be told that this rank waits in this collective.
 bool GroupEngine::is_to_announce(const Operation& operation) const {
   if (operation.announced) return false;
   if (operation.fingerprint().kind == OpKind::monitored_barrier) return true;
   return !collectives_.empty() && collectives_.front().get() == &operation;
 }
 
-/// What a rank does that waits: has the job ended, is a deadline over, is it time to ask?
+/// What a waiting rank checks: the job's end, deadlines, and whether it is time to ask the members.
 void GroupEngine::look_around() {
-  // A member that says why the group fails knows more than the launcher, who sees it end.
+  // A member's own reason comes before the launcher's, who only sees that a process has ended.
   hear_failure();
   if (failure_) return;
   if (std::optional<GroupFailure> job = world_->job_failure())
@@ -237,7 +240,7 @@ void GroupEngine::look_around() {
     if (operation->watch_next.expired()) watch_missing(*operation);
     if (failure_) return;
     if (is_to_announce(*operation) && Deadline::Clock::now() - operation->started >= kPatience) {
-      // A monitored barrier has a message per member.
+      // A monitored barrier has one message per member: one announcement covers them all.
       for (const std::shared_ptr<Operation>& other : in_flight())
         if (other->fingerprint().sequence == operation->fingerprint().sequence)
           other->announced = true;
@@ -246,7 +249,8 @@ void GroupEngine::look_around() {
   }
 }
 
-/// The deaths of those on this machine are told to who asks; the others' end their connections.
+/// Watches for the death of missing peers on this machine. The death of a peer on another machine
+/// ends its connection.
 void GroupEngine::watch_missing(Operation& operation) {
   std::size_t watched = 0;
   for (const int peer : operation.missing()) {
@@ -275,7 +279,7 @@ void GroupEngine::wait(Operation& operation, Deadline deadline) {
   if (const std::exception_ptr error = operation.exception()) std::rethrow_exception(error);
 }
 
-/// Moves the operation for as long as something moves or a short while. @return whether it is done
+/// Polls until nothing has moved for kSpin. @return whether the operation is done
 bool GroupEngine::spin(const Operation& operation) {
   constexpr int kLooksPerClock = 8;
   Deadline::Clock::time_point idle_since{};
@@ -321,7 +325,8 @@ void GroupEngine::finished(Operation& operation) {
 
 // ---- what the members say
 
-/// Members on this machine look one another's calls up; the others are asked to compare.
+/// Compares this call with the members': those on this machine by shared memory, the others by a
+/// message that asks them to compare.
 void GroupEngine::announce(const Operation& operation) {
   const Fingerprint& ours = operation.fingerprint();
   MemberLine& line = channels_.own_line();
@@ -345,14 +350,14 @@ void GroupEngine::compare_with_history(int rank, const Fingerprint& ours) {
     if (const auto theirs = channels_.history_of(rank).read(ours.sequence))
       compare(rank, *theirs, ours);
   } catch (const Error& error) {
-    // The one whose turn it is to look may have memory; else the deadline tells.
+    // Not fatal: the other side may find the disagreement, else the deadline ends the wait.
     base::log::warning(base::log::Component::kCollectives,
                        "cannot look up what rank {} has called: {}", global_rank(rank),
                        error.what());
   }
 }
 
-/// With those on this machine who wait for long, where they wait in what this rank has called.
+/// Compares this rank's past calls with the calls in which members on this machine wait for long.
 void GroupEngine::compare_with_waiting() {
   GroupTable& table = channels_.table();
   const std::uint32_t long_waits = table.long_waits.load(std::memory_order_acquire);
@@ -365,7 +370,7 @@ void GroupEngine::compare_with_waiting() {
     if (rank == spec_.rank || sequence == 0) continue;
     ahead |= sequence > called;
     const std::optional<Fingerprint> ours = channels_.own_history().read(sequence);
-    // Not everybody's history is mapped for this: equal digests do.
+    // A history is mapped only where the digests differ.
     if (ours && ours->digest() != line.waits_digest.load(std::memory_order_acquire))
       compare_with_history(rank, *ours);
   }
@@ -384,7 +389,7 @@ void GroupEngine::tell_failure(const GroupFailure& failure) {
   tell_remote_members({FrameKind::poison, spec_.id, failure.encode()});
 }
 
-/// A member on this machine may have told one.
+/// Takes over a failure that a member on this machine has written to shared memory.
 void GroupEngine::hear_failure() {
   if (failure_ || !channels_.table().has_failed()) return;
   const std::string text = channels_.table().failure_text();
@@ -400,7 +405,7 @@ void GroupEngine::hear_failure() {
 void GroupEngine::send_status(int rank) {
   BoardLine line = world_->record().line();
   const std::int64_t now = monotonic_ns();
-  // The clocks of two machines have nothing in common: times travel as ages.
+  // Monotonic clocks of two machines are unrelated, so times are sent as ages.
   line.started_ns -= now;
   if (line.ended_ns != 0) line.ended_ns = std::min<std::int64_t>(line.ended_ns - now, -1);
   Frame status{FrameKind::status, spec_.id, ""};
@@ -422,9 +427,9 @@ void GroupEngine::compare(int rank, const Fingerprint& theirs, const Fingerprint
     fail(disagreement({rank, theirs, ours, ""}), Tell::members);
 }
 
-// The two calls that met are the first that differ only where the calls before them have met, too.
-// A peer that is behind shows what it called in a place that this rank has passed; in the history
-// of one that is ahead stands what it called in this one's.
+// The two calls that met need not be the first that differ: earlier calls may have gone unmatched.
+// For a peer that is behind, this rank's history has the call of the same place; for a peer that is
+// ahead, the peer's history has it.
 void GroupEngine::on_disagreement(const Disagreement& found) {
   const std::uint64_t sequence = found.theirs.sequence;
   const bool message = found.ours.kind == OpKind::receive;
@@ -443,8 +448,7 @@ void GroupEngine::on_disagreement(const Disagreement& found) {
   ask_remote_members(found.ours);
 }
 
-// The calls that went by messages since the members have last met do not agree; which one, the
-// peer's history knows.
+// Some call since the members last met does not agree. The peer's history says which one.
 void GroupEngine::on_disagreement(const EarlierDisagreement& found) {
   for (const Fingerprint& fingerprint : meeting().passed())
     compare_with_history(found.peer, fingerprint);
@@ -523,7 +527,8 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
   world_->doorbell().ring();
 }
 
-/// Global; -1: nobody's. One that is missed by others may itself wait for somebody.
+/// The global rank to blame; -1: none. A rank that others miss may itself wait for another one, so
+/// the chain is followed.
 int GroupEngine::whose_victim() const {
   const ErrorCode code = failure_->error.code();
   if (code == ErrorCode::kPeerFailed) return failure_->failed_rank;
@@ -535,7 +540,7 @@ int GroupEngine::whose_victim() const {
   return -1;
 }
 
-/// What went wrong concerns this rank; the members hear whose trouble it is.
+/// The error is this rank's own; the members are told that it is this rank's.
 void GroupEngine::fail_alone(const Error& error) {
   if (failure_ || shut_down_) return;
   fail({error, -1}, Tell::nobody);
@@ -543,7 +548,7 @@ void GroupEngine::fail_alone(const Error& error) {
 }
 
 void GroupEngine::reject(const Fingerprint& fingerprint, const Error& error) {
-  // A child's mistakes are not its parent's.
+  // A forked child must not end the parent's group.
   if (world_->in_child()) return;
   const std::scoped_lock lock(mutex_);
   if (size() == 1) return;
@@ -574,15 +579,15 @@ void GroupEngine::shutdown() {
     try {
       wait(*last, deadline);
     } catch (const Error&) {
-      // The group has failed or its time is over: leaving goes on either way.
+      // Either the group has failed or the deadline is over. Leaving goes on in both cases.
       if (deadline.expired()) break;
     }
   }
   world_->progress_thread().remove(*this);
   world_->remove_group(spec_.id);
   const std::scoped_lock lock(mutex_);
-  // Whoever leaves because of a failure that another rank has told it of may be faster than that
-  // rank's word to the others: then they must not take this for the first failure.
+  // This rank may leave because of a failure that another rank reported, and its farewell may
+  // overtake that report. It repeats the cause, so that nobody takes its leaving for the cause.
   if (failure_) tell_failure(*failure_);
   fail({Error(ErrorCode::kAborted, "this rank has left group '" + spec_.name + "'"), -1},
        Tell::nobody);

@@ -1,4 +1,4 @@
-// What a group's engine says when the group fails: who, what, where, since when.
+// The error texts of a failed group: which rank, in which call, where, for how long.
 #include <fmt/core.h>
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ GroupFailure GroupEngine::disagreement(const Disagreement& found) const {
 }
 
 GroupFailure GroupEngine::left(int peer) const {
-  // It may have met the first death in another group, and this one is the first to hear of it here.
+  // The peer may have failed because of another rank's death in another group: blame that rank.
   const int cause = world_->victim_of(spec_.world_ranks[static_cast<std::size_t>(peer)]);
   if (cause >= 0 && cause != global_rank(spec_.rank)) {
     return {
@@ -64,7 +64,7 @@ GroupFailure GroupEngine::stuck(const Error& error) const {
 }
 
 GroupFailure GroupEngine::timed_out(const Operation& operation) {
-  // Of more than these one reads no more than their number.
+  // Beyond this many missing ranks only their number is printed.
   constexpr std::size_t kMostDescribed = 16;
   std::vector<int> missing;
   std::string where;

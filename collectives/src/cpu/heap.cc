@@ -34,7 +34,7 @@ PeerHeap::~PeerHeap() {
   ::munmap(data_, Commons::kHeapSpan);
 }
 
-// The first bytes stay unused: no block has the offset 0.
+// The first bytes stay unused, so that offset 0 can mean "no block".
 Heap::Heap(const Commons& commons, int world_rank)
     : commons_(commons),
       begin_(commons.heap_offset(world_rank)),
@@ -45,7 +45,7 @@ Offset Heap::allocate(std::size_t bytes) {
   const std::scoped_lock lock(mutex_);
   bytes = round_up(std::max<std::size_t>(bytes, 1), kAlignment);
   const auto reusable = free_.lower_bound(bytes);
-  // A block more than twice as large would be wasted on this.
+  // A block more than twice as large is kept for larger requests.
   if (reusable != free_.end() && reusable->first <= 2 * bytes) {
     const Offset offset = reusable->second;
     sizes_[offset] = reusable->first;

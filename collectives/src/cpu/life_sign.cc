@@ -26,7 +26,7 @@ struct flock byte_of(int world_rank, short kind) {
   return lock;
 }
 
-/// 0: unknown.
+/// The inode of this process' pid namespace; 0: unknown.
 std::uint64_t own_pid_namespace() {
   struct stat status {};
   return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
@@ -35,7 +35,8 @@ std::uint64_t own_pid_namespace() {
 }  // namespace
 
 std::optional<LifeSign> LifeSign::give(const Commons& commons, int world_rank) {
-  // The commons' own descriptor is of one description with that of the rank which handed it over.
+  // A lock belongs to an open file description. The received descriptor shares that of the rank
+  // that sent it, so this rank opens the memory anew.
   const std::string path = fmt::format("/proc/self/fd/{}", commons.fd());
   UniqueFd description(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!description) throw system_error("open the shared memory of this machine's ranks anew");

@@ -1,4 +1,4 @@
-// Pause: what a rank does between two looks for what another rank shows it.
+// Pause: what a polling rank does between two polls.
 #pragma once
 
 #include <sched.h>
@@ -7,10 +7,10 @@
 
 namespace dtrun::collectives::cpu {
 
-/// A rank that waits and the one it waits for may have been put on one core while another stands
-/// idle. After some microseconds the waiting rank gives way at every look: so the other goes on at
-/// once, and the kernel sees two who can run, and takes one of them to the idle core.
-/// @param look how often the caller has looked in vain
+/// The waiting rank and the awaited one may share a core while another core is idle. After some
+/// microseconds the waiting rank yields at every poll: the awaited one runs at once, and the kernel
+/// sees two runnable threads and moves one of them to the idle core.
+/// @param look how often the caller has polled in vain
 inline void pause_between_looks(int look, Crowding crowding) {
   constexpr int kPauses = 64;
   if (crowding == Crowding::crowded || look >= kPauses) {

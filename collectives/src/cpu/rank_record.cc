@@ -18,8 +18,8 @@ void copy_text(char (&target)[N], std::string_view text) {
   target[length] = '\0';
 }
 
-/// As monotonic_ns(), some milliseconds late at the most, at a quarter of the price: a person reads
-/// these times, and an operation may take less than a clock read.
+/// CLOCK_MONOTONIC_COARSE: a few milliseconds behind monotonic_ns() at a quarter of its cost. The
+/// times are for people, and an operation may take less time than an exact clock read.
 std::int64_t recent_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -37,7 +37,7 @@ RankRecord::RankRecord(RankBoard& board, std::shared_ptr<rendezvous::JobPage> jo
 }
 
 rendezvous::Operation* RankRecord::entry(std::uint64_t number) {
-  // An operation older than the ring has lost its entry.
+  // The ring has overwritten the entry of an older operation.
   if (slot_ == nullptr || begun_ - number >= rendezvous::kOperationRing) return nullptr;
   return &slot_->ring[(number - 1) % rendezvous::kOperationRing];
 }

@@ -1,6 +1,6 @@
-// The short way of a group's engine: a blocking collective that goes by posts is carried out on the
-// caller's stack, under the engine's lock and without a clock, a queue or an allocation. Where
-// somebody is late, what is left of it becomes an Operation like any other.
+// The short way of a group's engine: a blocking collective by posts runs on the caller's stack,
+// under the engine's lock, without clock, queue or allocation. If a member is late, the rest of the
+// collective becomes an ordinary Operation.
 #include "direct_operation.h"
 #include "group_engine.h"
 #include "pause.h"
@@ -10,7 +10,8 @@ namespace dtrun::collectives::cpu {
 using base::Deadline;
 
 namespace {
-/// Some tens of microseconds, as long as other threads can do without the lock.
+/// Polls this often before it gives up the short way: some tens of microseconds, during which other
+/// threads cannot take the lock.
 constexpr int kLooks = 128;
 }  // namespace
 
@@ -52,11 +53,11 @@ bool GroupEngine::run_now(const Fingerprint& fingerprint, std::span<const Buffer
 }
 
 bool GroupEngine::take_now(const DirectShape& shape, OneShot& one_shot, std::uint64_t& number) {
-  // A crowded machine has better use for this core.
+  // With more ranks than cores, polling would take the core from the rank that is waited for.
   const int looks = world_->crowding() == Crowding::crowded ? 1 : kLooks;
   try {
     if (!one_shot.show(shape, meeting())) return false;
-    // Bookkeeping costs nothing while the others' posts are on their way.
+    // Bookkeeping is done here because it overlaps with the members' posts.
     note(shape.fingerprint);
     number = world_->record().pass(shape.fingerprint, spec_.name, shape.shown_bytes);
     for (int look = 0; look < looks; ++look) {
@@ -64,7 +65,7 @@ bool GroupEngine::take_now(const DirectShape& shape, OneShot& one_shot, std::uin
       pause_between_looks(look, world_->crowding());
     }
   } catch (const Disagreement&) {
-    // Both are found again by the Operation, whose engine knows what to say.
+    // The Operation below finds the disagreement again and reports it.
   } catch (const EarlierDisagreement&) {
   }
   if (number != 0) world_->record().go_on(number);

@@ -1,7 +1,8 @@
-// Staged: one rank's part in a large collective that goes by stages. In every step each rank lays
-// pieces on its stage, and takes from the others' what they laid there. In an all_reduce every rank
-// owns a part of the buffer: a step carries the pieces that the owners combine, and what they have
-// combined in the step before. Used under the engine's lock.
+// Staged: one rank's part in a large collective by stages. A stage is a block of shared memory that
+// one rank writes and the others read. In each step every rank writes pieces to its stage and reads
+// the pieces of the others. In an all_reduce every rank owns a part of the buffer: a step carries
+// the pieces for the owners to combine, and the combined pieces of the step before. Used under the
+// engine's lock.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,7 @@ class Staged {
   };
   Piece piece(const DirectShape& shape, int part, std::int64_t step) const;
   std::byte* at(const Buffer& buffer, const Piece& piece) const;
-  /// Where a stage has the pieces for that rank; at(size): what its owner has combined.
+  /// Byte offset in a stage of the pieces for `rank`; place(size): of what its owner has combined.
   std::size_t place(int rank) const {
     return static_cast<std::size_t>(rank) * static_cast<std::size_t>(piece_) * item_bytes_;
   }
@@ -38,7 +39,7 @@ class Staged {
   std::size_t lay_pieces(const DirectShape& shape, std::byte* stage) const;
   void take(const DirectShape& shape, Meeting& meeting) const;
   void reduce(const DirectShape& shape, Meeting& meeting) const;
-  /// From that peer's stage into `output`.
+  /// Copies a piece from the peer's stage into `output`.
   void copy_from(Meeting& meeting, int peer, int place_of, const Buffer& output,
                  const Piece& piece) const;
 

@@ -1,5 +1,5 @@
 // The watcher thread of a World: one epoll instance over control connections, pidfds of peers, the
-// listening sockets and the data sockets. It runs where there is one of these.
+// listening sockets and the data sockets. It runs only where there is one of these.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -28,12 +28,12 @@ using base::UniqueFd;
 
 namespace {
 
-// The launcher writes the cause of a death a moment after the kernel has closed the dead rank's
-// connections.
+// The kernel closes a dead rank's connections a moment before the launcher writes the cause. The
+// watcher waits this long for the cause.
 constexpr auto kCauseGrace = std::chrono::seconds(1);
-// No descriptor tells that it has been written.
+// It polls for the cause: no descriptor becomes readable when it is written.
 constexpr auto kCauseLook = std::chrono::milliseconds(20);
-// Nor that a descriptor is free again, for one who wants to be let in.
+// It polls for a free descriptor in the same way, while a connection waits to be accepted.
 constexpr auto kUnheard = std::chrono::milliseconds(100);
 
 const char* const kLeaveThemOpen = "let the program close no descriptors that it has not opened";
@@ -98,7 +98,7 @@ void World::set_control(int world_rank, UniqueFd fd) {
            tag(Source::control, world_rank));
 }
 
-// An error of the watcher ends the groups, not the process.
+// An exception in the watcher fails the groups and does not end the process.
 template <typename Act>
 void World::guard(const Act& act) {
   try {
@@ -123,7 +123,7 @@ void World::watch() {
     const int count =
         ::epoll_wait(epoll_.get(), events.data(), events.size(), next.poll_timeout_ms());
     if (count < 0 && errno == EINTR) continue;
-    // Without the instance there is nothing left to do here.
+    // epoll itself has failed: the watcher cannot go on.
     if (count < 0) return on_trouble(system_error("watch the other ranks", kLeaveThemOpen));
     bool data = false;
     for (int i = 0; i < count; ++i)
@@ -183,7 +183,7 @@ void World::hear(std::uint64_t event_tag, std::uint32_t events) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, static_cast<int>(event_tag), &event);
 }
 
-/// It would stay readable for as long as there is no descriptor.
+/// Without a free descriptor the listener stays readable, and epoll would return at once for ever.
 void World::stop_hearing(std::uint64_t event_tag) {
   hear(event_tag, 0);
   unheard_.insert_or_assign(event_tag, Deadline::after(kUnheard));
@@ -197,10 +197,10 @@ void World::hear_again() {
   });
 }
 
-/// False: somebody waits whom there is no descriptor for.
+/// Accepts one connection. False: one waits, and there is no free descriptor for it.
 bool World::on_listener() {
   UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  // Who connects and stays silent makes room, oldest first, for those who have something to say.
+  // Connections that have sent no hello are dropped, oldest first, to make room for new ones.
   const int error = fd ? 0 : errno;
   const bool out_of_descriptors = error == EMFILE || error == ENFILE;
   if ((out_of_descriptors || pending_.size() >= kMostPending) && !pending_order_.empty()) {
@@ -213,7 +213,7 @@ bool World::on_listener() {
   if (!fd) return error != ENOMEM && error != ENOBUFS;
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  // Readable means: the whole hello is there.
+  // With SO_RCVLOWAT the socket becomes readable when the whole hello is there.
   const int whole = sizeof(DataHello);
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVLOWAT, &whole, sizeof(whole));
   const int number = fd.get();
@@ -239,7 +239,7 @@ void World::on_pending(int number) {
   const bool control = hello.kind == ConnectionKind::control;
   base::notice_silence(number, kHostPatience, control ? kHostPatience : timeout_);
   if (control) return set_control(hello.rank, std::move(fd));
-  // std::function wants copies, a descriptor has none.
+  // std::function must be copyable and UniqueFd is not, so the descriptor is shared.
   auto shared = std::make_shared<UniqueFd>(std::move(fd));
   deliver(hello.group, [hello, shared](GroupListener& group) {
     group.on_data_connection(hello.rank, hello.lane, std::move(*shared));

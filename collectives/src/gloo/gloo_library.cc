@@ -29,13 +29,13 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// gloo's own collectives leave the highest 16 bits of a slot alone.
+// gloo's own collectives do not use the highest 16 bits of a slot.
 constexpr int kLaneShift = 56;
 constexpr std::uint64_t kWatchSlot = std::uint64_t{0x80} << kLaneShift;
 constexpr std::uint64_t kProbeSlot = std::uint64_t{0x81} << kLaneShift;
 
-/// Whoever fails breaks its connections a moment after it has put its word into the store; only
-/// when gloo's own timeout has broken them the word may come later.
+/// A failing rank writes its reason to the store before it breaks its connections. Only when gloo's
+/// own timeout breaks them first does the reason come later: wait this long for it.
 constexpr auto kWordGrace = milliseconds(250);
 constexpr char kLeft = 'L';
 constexpr char kFailed = 'F';
@@ -44,7 +44,7 @@ std::uint64_t slot_of(Lane lane, std::uint32_t tag) {
   return (static_cast<std::uint64_t>(lane) + 1) << kLaneShift | tag;
 }
 
-/// Rounded up, and never 0, which gloo does not take; far below what overflows its clock.
+/// In ms, rounded up; never 0, which gloo refuses, and small enough not to overflow its clock.
 milliseconds gloo_timeout(Deadline deadline) {
   constexpr milliseconds kLongest = std::chrono::hours(24 * 30);
   const auto left = deadline.remaining();
@@ -86,7 +86,7 @@ std::string word_key(int rank) {
 Device make_device(const GroupOptions& options) {
   ::gloo::transport::tcp::attr where;
   where.hostname = options.address.empty() ? "127.0.0.1" : options.address;
-  // Asked first, because gloo leaks what it looked the address up with where it cannot listen.
+  // Checked first: gloo leaks the result of its address lookup if it cannot listen.
   try {
     base::listen_tcp(where.hostname, 0);
   } catch (const Error& error) {
@@ -95,7 +95,7 @@ Device make_device(const GroupOptions& options) {
   }
   Device device;
   std::exception_ptr error;
-  // gloo's thread inherits the signal mask of the one that makes the device.
+  // gloo's thread inherits the signal mask of the thread that makes the device.
   cpu::start_quiet_thread("dtrun-gloo", [&] {
     try {
       device = ::gloo::transport::tcp::CreateDevice(where);
@@ -305,7 +305,7 @@ void GlooLibrary::stop(const std::string& word) {
   try {
     store_->set(word_key(rank_), word);
   } catch (const Error&) {
-    // The store's host has gone: then the others take this rank for dead, which comes near.
+    // The store's host has gone. The others will report this rank as dead, which is the best left.
   }
   break_connections();
   std::vector<std::shared_ptr<void>> untouched;
@@ -319,13 +319,13 @@ void GlooLibrary::keep(std::shared_ptr<void> buffers) {
   if (!broken_) kept_.push_back(std::move(buffers));
 }
 
-// gloo offers close(), which wakes nobody who waits; a timeout wakes all of this rank's waits and
-// closes the connections, which wakes the peers.
+// gloo's close() wakes no waiting thread. A timeout wakes all waits of this rank and closes its
+// connections, which wakes the peers.
 void GlooLibrary::break_connections() {
   try {
     context_->createUnboundBuffer(nullptr, 0)->waitRecv(nullptr, milliseconds(1));
   } catch (const std::exception&) {
-    // Always.
+    // The timeout that this call asks for.
   }
 }
 
@@ -337,11 +337,10 @@ void GlooLibrary::watch() {
   }
 }
 
-// One buffer waits for a message from each peer that never comes: the end of any of the connections
-// ends the wait.
+// A buffer waits for a message that no peer ever sends: the wait ends when a connection ends.
 bool GlooLibrary::watch_once(std::set<int>& watched) {
   const std::shared_ptr<UnboundBuffer> buffer = context_->createUnboundBuffer(nullptr, 0);
-  // Several connections may end at once, and each tells the buffer.
+  // Several connections may end at once; each of them ends one wait.
   keep(buffer);
   {
     const std::scoped_lock lock(mutex_);
@@ -352,7 +351,7 @@ bool GlooLibrary::watch_once(std::set<int>& watched) {
     for (const int peer : watched) buffer->recv(peer, kWatchSlot);
     buffer->waitRecv(nullptr, gloo_timeout(Deadline::never()));
   } catch (const std::exception&) {
-    // Which of them is asked below.
+    // Which peer it was is found out below.
   }
   {
     const std::scoped_lock lock(mutex_);
@@ -401,7 +400,7 @@ std::optional<std::string> GlooLibrary::word_of(int peer) {
   try {
     return store_->get(word_key(peer), Deadline::after(kWordGrace));
   } catch (const Error&) {
-    // None in time, or no store any more.
+    // No reason came in time, or the store has gone.
     return std::nullopt;
   }
 }

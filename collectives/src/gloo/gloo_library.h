@@ -1,8 +1,7 @@
-// GlooLibrary: one group's gloo context. Its ranks hear of a failure in two ways: whoever fails
-// puts its reason into the store and then breaks its connections; whoever sees a connection break
-// looks for a reason there, and finds none where the peer has died. A thread of the group's own,
-// the watch, does the looking, so that a death is known also where gloo wakes nobody for it (a
-// receive from any rank). Thread-safe as MessageLibrary says.
+// GlooLibrary: one group's gloo context. A rank that fails puts its reason into the store and then
+// breaks its connections. A rank whose connection breaks looks for a reason in the store; without
+// one the peer has died. A thread per group, the watch, does this, because gloo wakes nobody when a
+// peer dies during a receive from any rank. Thread-safe as MessageLibrary says.
 #pragma once
 
 #include <gloo/rendezvous/context.h>
@@ -30,12 +29,12 @@ using adapter::MessageInFlight;
 using UnboundBuffer = ::gloo::transport::UnboundBuffer;
 using Device = std::shared_ptr<::gloo::transport::Device>;
 
-/// Listens on the group's address; its thread does the group's input and output.
+/// gloo's device: listens on the group's address; its thread does the group's I/O.
 Device make_device(const GroupOptions& options);
 
 class GlooLibrary : public adapter::MessageLibrary {
  public:
-  /// Collective over the members, all of which are on their way here. @throws Error
+  /// Collective over the members. @throws Error
   GlooLibrary(const GroupOptions& options, Device device, base::Deadline deadline);
   ~GlooLibrary() override;
 
@@ -57,8 +56,8 @@ class GlooLibrary : public adapter::MessageLibrary {
   void fail(const GroupFailure& failure) override;
   void leave() override;
   base::Deadline::Duration patience() const override { return std::chrono::seconds(2); }
-  /// Until the connections are broken. A buffer that is destroyed before leaves gloo's thread
-  /// spinning on the data that came for it.
+  /// Kept until the connections are broken: gloo's thread spins for ever on data that arrives for a
+  /// buffer that was destroyed earlier.
   void keep(std::shared_ptr<void> buffers) override;
 
   struct Awaited {
@@ -66,8 +65,8 @@ class GlooLibrary : public adapter::MessageLibrary {
     UnboundBuffer* from_any = nullptr;  ///< of a receive from any rank, which gloo does not wake
     base::Deadline deadline;
   };
-  /// Runs a blocking call of gloo's, and says what its exception means.
-  /// @param wait returns the peer; -1: it was woken without having got anything
+  /// Runs a blocking call of gloo, and turns its exception into an Error.
+  /// @param wait returns the peer; -1: it was woken without a message
   int await(const std::function<int()>& wait, const Awaited& awaited);
 
  private:

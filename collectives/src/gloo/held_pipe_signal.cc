@@ -28,8 +28,8 @@ HeldPipeSignal::HeldPipeSignal() {
   ::pthread_sigmask(SIG_BLOCK, &set, &before_);
 }
 
-// The SIGPIPE of a write is its thread's own, and stays pending: it is taken before the mask is
-// lifted.
+// A write's SIGPIPE is sent to the writing thread and stays pending: it is consumed before the mask
+// is restored.
 HeldPipeSignal::~HeldPipeSignal() {
   if (!was_pending_ && is_pending()) {
     const sigset_t set = pipe_signal();

@@ -1,6 +1,6 @@
-// HeldPipeSignal: for its life a write to a connection whose other end has gone is an error for
-// this thread and no SIGPIPE, which would end the process: gloo writes on the caller's thread, and
-// without MSG_NOSIGNAL. Leaves the thread's mask and any SIGPIPE of others as they were.
+// HeldPipeSignal: while it lives, a write of this thread to a closed connection fails with EPIPE
+// and raises no SIGPIPE. gloo needs it: it writes on the caller's thread without MSG_NOSIGNAL. The
+// thread's mask and any SIGPIPE that was pending before are restored.
 #pragma once
 
 #include <signal.h>
