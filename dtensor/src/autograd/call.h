@@ -1,5 +1,5 @@
-// call: runs one operator on tensors, local ones straight through its kernel, and records it where
-// a gradient is wanted.
+// call: runs one operator on tensors and records it if a gradient is wanted. Local tensors go
+// straight to the kernel.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace dtrun::dtensor {
 
 inline constexpr std::size_t kFewInputs = 4;
 
-/// Throws the error again, and what was called with what operands in it.
+/// Rethrows the error with the operator and its operands added.
 [[noreturn]] void tell_call(std::string_view op, std::span<const Tensor* const> inputs,
                             const base::Error& error);
 
@@ -29,7 +29,7 @@ Tensor run_local(const Op<A, V>& op, std::span<const Tensor* const> inputs, cons
   return Tensor(op.local(Locals({locals, inputs.size()}), attributes, numbers, Site{}));
 }
 
-/// Of the inputs that a gradient keeps, those that were Partial and had to be reduced.
+/// The reduced form of each Partial input that the gradient saves.
 std::vector<Brought> reduced_inputs(const PreparedCall& call, std::span<const Tensor* const> inputs,
                                     Saves saves);
 
@@ -84,7 +84,7 @@ Tensor call(const Op<A, V>& op, std::span<const Tensor* const> inputs, const A& 
   return result;
 }
 
-/// A result that was made by other means, outside the graph, as the operator's.
+/// Records a result that was computed outside the graph as this operator's.
 template <typename A, typename V>
 Tensor recorded(const Op<A, V>& op, std::span<const Tensor* const> inputs, Tensor result,
                 const A& attributes, const V& numbers = {}) {

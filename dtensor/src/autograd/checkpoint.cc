@@ -1,4 +1,4 @@
-// checkpoint: a function whose gradient runs it once more.
+// checkpoint: runs a function again in backward instead of saving its intermediate results.
 #include <utility>
 
 #include "autograd/op_node.h"
@@ -28,7 +28,8 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x
   }
   if (!Graph::is_on() || !tensors::is_floating_point(result.dtype())) return result;
   const bool wanted = x.requires_grad();
-  // What f uses besides x may want gradients even if x does not: the way back begins at a stand-in.
+  // f may use tensors that want gradients even if x does not: a stand-in that requires a gradient
+  // takes the place of x.
   const Tensor input = wanted ? x : Tensor(tensors::zeros({})).requires_grad_();
   const auto backward = [f, saved = Saved::of(x), wanted, drawn_from](const Tensor& gradient) {
     if (Graph::is_on()) {

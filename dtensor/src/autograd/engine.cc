@@ -21,7 +21,7 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-/// What an engine knows of one node: what is still to come, and one sum per output.
+/// The engine's state for one node: how many gradients are missing, and one sum per output.
 struct Due {
   std::uint32_t pending = 0;  ///< edges that have brought nothing yet
   bool needed = false;        ///< a gradient that is wanted lies on its way
@@ -41,7 +41,7 @@ std::string described(const Tensor& gradient) {
          std::string(tensors::dtype_name(gradient.dtype()));
 }
 
-/// A number that every rank has, as a tensor of that mesh.
+/// Makes a number that every rank has a replicated tensor of the mesh.
 Tensor replicated(const Tensor& number, const Spec& spec) {
   return Tensor::from_local(number.reshape(spec.shape()), spec.mesh(),
                             Placements(spec.placements().size(), Replicate()));
@@ -91,8 +91,8 @@ class Engine {
   }
 
  private:
-  /// Counts the edges to each node that can be reached, and finds out which are needed: by a stack
-  /// of its own, because chains are long.
+  /// Counts the edges to each reachable node and marks the needed ones. Iterative, because a chain
+  /// of nodes may be longer than the call stack allows.
   void count_from(Node* root) {
     if (!enter(root)) return;
     std::vector<std::pair<Node*, std::size_t>> way = {{root, 0}};
@@ -142,7 +142,7 @@ class Engine {
       due.specs.resize(edge.output + 1);
     }
     Tensor& sum = due.gradients[edge.output];
-    // P + P stays P: what is not reduced yet is reduced once, when all has come.
+    // Partial + Partial stays Partial: the sum is reduced once, when all gradients have come.
     sum = sum.defined() ? sum.add(gradient) : gradient;
     due.specs[edge.output] = edge.spec;
   }
@@ -166,7 +166,7 @@ class Engine {
     for (std::size_t i = 0; i < edges.size(); ++i) arrive(edges[i], back[i]);
   }
 
-  /// grad() fills no leaf, and goes no further than it must.
+  /// Whether backward of this node is needed. grad() fills no leaf and stops at the inputs.
   bool leads_on(const Node& node) const {
     if (wanted_.empty()) return true;
     for (const Edge& edge : node.edges()) {
@@ -175,7 +175,7 @@ class Engine {
     return false;
   }
 
-  /// The whole gradient of one output: placed, shown to hooks, and kept where it is wanted.
+  /// Completes the gradient of one output: redistributes it, calls the hooks, keeps it if asked to.
   void settle(Node& node, Due& due, std::size_t output) {
     Tensor& gradient = due.gradients[output];
     const Spec& spec = due.specs[output];
@@ -210,7 +210,8 @@ class Engine {
     place(other, spec);
     gradient = std::move(other);
   }
-  /// Where its tensor lies. A local number that joined distributed ones gets a local gradient.
+  /// Redistributes a gradient to its tensor's placements. A local number that was used with
+  /// distributed tensors gets a local gradient.
   static void place(Tensor& gradient, const Spec& spec) {
     const Cause cause = Cause::backward_of("the gradient's sum");
     if (!spec) {
@@ -226,13 +227,13 @@ class Engine {
   const std::span<const Edge> wanted_;
   Tensors captured_;
   std::unordered_map<Node*, Due> due_;
-  /// Those to which all has come: by falling sequence number, then as they became ready.
+  /// Nodes whose gradients are complete: highest sequence number first, then in the order in which
+  /// they became ready.
   std::priority_queue<std::tuple<std::uint64_t, std::uint64_t, Node*>> ready_;
   std::uint64_t turn_ = std::numeric_limits<std::uint64_t>::max();
 };
 
-/// The backward passes of this thread that are under way, one within the other, and who waits for
-/// the end of the outermost.
+/// The nested backward passes of this thread, and the callbacks for the end of the outermost.
 struct Passes {
   int depth = 0;
   std::vector<std::function<void(BackwardEnd)>> waiting;
@@ -248,7 +249,8 @@ class Pass {
   Pass(const Pass&) = delete;
   Pass& operator=(const Pass&) = delete;
 
-  /// What one of them throws leaves; those behind it hear that the pass has failed.
+  /// If a callback throws, the exception propagates and the remaining callbacks get
+  /// BackwardEnd::failed.
   void finish() {
     if (passes.depth > 1) return;
     while (!passes.waiting.empty()) {

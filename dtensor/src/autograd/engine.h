@@ -1,15 +1,14 @@
-// The engine: goes back through the graph in the caller's thread. Of the nodes to which all
-// gradients have come it takes the one with the highest sequence number; leaves at once. The order
-// is a function of the program alone, hence the same on all ranks, so that collectives within
-// gradients meet.
+// The engine: runs backward in the caller's thread. Of the nodes whose gradients are complete it
+// visits the one with the highest sequence number; leaves are visited at once. The order depends on
+// the program alone. It is therefore the same on all ranks, and collectives in gradients match.
 #pragma once
 
 #include "autograd/node.h"
 
 namespace dtrun::dtensor {
 
-/// Adds to the gradient of every leaf that `roots` were made of; or, where some are wanted, returns
-/// the gradients of those, undefined where none came, and changes no leaf.
+/// Adds to the gradient of every leaf of `roots`. If `wanted` is not empty, it changes no leaf and
+/// returns the gradients of those instead, undefined where none came.
 /// @throws Error as Tensor::backward
 Tensors run_backward(const Tensors& roots, const Tensors& gradients, BackwardOptions options,
                      std::span<const Edge> wanted = {});

@@ -16,7 +16,7 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-/// "CubeBackward" of a struct Cube, wherever it stands.
+/// "CubeBackward" for a struct Cube in any namespace.
 std::string node_name(const std::type_info& function) {
   const std::unique_ptr<char, decltype(&std::free)> whole(
       abi::__cxa_demangle(function.name(), nullptr, nullptr, nullptr), &std::free);
@@ -80,7 +80,7 @@ Tensors FunctionNode::finish(const base::Counted<FunctionNode>& node,
     if (!result.defined()) refuse_function(self.name_, "forward gave an undefined result", "");
     self.results_.push_back({nullptr, 0, result.dtype(), result.shape(), result.spec()});
     self.devices_.push_back(result.device());
-    // A handle of its own: it may be an input, or given twice, or part of another graph.
+    // A new handle: forward may return an input, one tensor twice, or a tensor of another graph.
     made.push_back(result.detach());
     const bool marked =
         position(context.non_differentiable_, result) < context.non_differentiable_.size();
@@ -93,7 +93,7 @@ Tensors FunctionNode::finish(const base::Counted<FunctionNode>& node,
       }
     }
   }
-  // What was saved stands in kept_, which release() gives back.
+  // Saved tensors move to kept_, which release() frees.
   context.saved_.clear();
   context.non_differentiable_.clear();
   self.context_ = std::move(context);

@@ -13,10 +13,10 @@ class FunctionNode : public Node {
  public:
   FunctionNode(std::string name, const Tensors& inputs, autograd::FunctionBackward backward);
 
-  /// Which inputs want a gradient, for forward to ask.
+  /// Fills in which inputs want a gradient, for needs_input_grad().
   void begin(autograd::FunctionContext& context) const;
-  /// Takes over what forward has said, and makes the results this node's where they are to have a
-  /// gradient. @param node this one
+  /// Takes over what forward saved, and makes this node the producer of the differentiable results.
+  /// @param node this node
   static Tensors finish(const base::Counted<FunctionNode>& node, autograd::FunctionContext context,
                         const Tensors& inputs, const Tensors& results);
 
@@ -28,7 +28,7 @@ class FunctionNode : public Node {
   Tensors saved_tensors() const;
 
  private:
-  /// A tensor that was saved, and how it came into the graph.
+  /// A saved tensor, and its edge in the graph.
   struct Kept {
     Saved saved;
     enum class Origin : std::uint8_t { none, input, result, undefined } origin = Origin::none;

@@ -1,4 +1,4 @@
-// What a tensor says and is told of its gradient.
+// Tensor's functions about its gradient.
 #include <utility>
 
 #include "autograd/engine.h"

@@ -21,7 +21,8 @@ std::uint64_t Node::next_sequence() {
   return ++last;
 }
 
-// No thread-local objects: a tensor may outlive them, and end when the program does.
+// Plain thread-local pointers only: a tensor may be destroyed at program exit, after thread-local
+// objects are gone.
 void Node::destroy(Node* node) noexcept {
   static thread_local Node* waiting = nullptr;
   static thread_local bool draining = false;
@@ -83,7 +84,7 @@ void Graph::exchange(const Tensor& a, const Tensor& b) {
   std::swap(one.version, other.version);
 }
 
-// A leaf is only written to outside the graph, on purpose.
+// Writes to a leaf happen outside the graph and on purpose, so views of leaves are not checked.
 void Graph::check_not_stale(const Tensor& tensor) {
   if (tensor.body_->view != Tensor::View::of_result) return;
   if (tensor.body_->version == tensor.local().storage()->version()) return;
@@ -96,7 +97,7 @@ void Graph::check_not_stale(const Tensor& tensor) {
 
 namespace {
 
-// A device's own number counts; where it lies on the mesh does not.
+// The device index must be equal; the placements need not be.
 bool are_alike(const Tensor& gradient, const Tensor& numbers) {
   return gradient.shape() == numbers.shape() && gradient.dtype() == numbers.dtype() &&
          gradient.device() == numbers.device() &&
@@ -124,7 +125,7 @@ Tensors Leaf::backward(std::span<const Tensor> gradients) {
   if (gradient.defined()) {
     gradient = gradient.add(whole);
   } else {
-    // The leaf's own: nobody else's write may show in it.
+    // The gradient must be the leaf's own: a write to another tensor must not change it.
     const bool own = Graph::is_sole_owner(whole) && whole.local().is_contiguous();
     gradient = own ? whole : whole.clone();
   }

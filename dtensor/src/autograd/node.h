@@ -1,6 +1,6 @@
-// Node: an operation that a gradient flows back through, with edges to what made its inputs. Made
-// while the operation runs, gone through by the engine (engine.h), kept alive by the tensors that
-// it made. One thread's.
+// Node: a recorded operation, with edges to the nodes that made its inputs. It is made when the
+// operation runs, visited by the engine (engine.h), and kept alive by the tensors that it made.
+// Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 namespace dtrun::dtensor {
 
-/// Where the gradient of one input goes, and what it must look like there.
+/// Where the gradient of one input goes, and the shape, dtype and spec that it must have.
 struct Edge {
   base::Counted<Node> node;  ///< none: this input wants no gradient
   std::uint32_t output = 0;  ///< which of the node's
-  // Of the input, whether it wants a gradient or not.
+  // These describe the input, also where it wants no gradient.
   DType dtype = DType::f32;
   Shape shape;
   Spec spec;
@@ -33,32 +33,33 @@ class Node : public base::Count {
  public:
   virtual ~Node() = default;
   virtual std::string_view name() const = 0;
-  /// The inputs' gradients, one per edge, from the outputs'; undefined ones are zeros.
+  /// Computes the gradients of the inputs, one per edge, from those of the outputs. An undefined
+  /// gradient means zeros.
   virtual Tensors backward(std::span<const Tensor> gradients) = 0;
-  /// Whether backward takes a gradient as Partial where its output is Replicate: it only passes it
+  /// Whether backward accepts a Partial gradient for a Replicate output, because it only passes it
   /// on.
   virtual bool passes_partial_on() const { return false; }
-  /// Whether backward adds to leaves that no edge leads to.
+  /// Whether backward fills leaves that no edge leads to, so that grad() cannot go through it.
   virtual bool fills_other_leaves() const { return false; }
-  /// What backward needs is given back.
+  /// Frees what backward needs.
   virtual void release() = 0;
   virtual std::span<const Edge> edges() const = 0;
 
   std::uint64_t sequence() const { return sequence_; }
   std::vector<GradientHook>& hooks(std::uint32_t output);
-  /// None where there are no hooks at all.
+  /// Null where the output has no hooks.
   const std::vector<GradientHook>* find_hooks(std::uint32_t output) const;
   /// retain_grad().
   void ask_to_keep(std::uint32_t output);
   bool keeps_gradient(std::uint32_t output) const {
     return output < kept_.size() && kept_[output].wanted;
   }
-  /// Another node makes the tensor now.
+  /// For a tensor that another node makes from now on.
   void stop_keeping(std::uint32_t output) { kept_[output] = {}; }
   void keep_gradient(std::uint32_t output, const Tensor& gradient);
   Tensor kept_gradient(std::uint32_t output) const;
 
-  /// Where it was made, or, of a leaf, used last. None as a rule.
+  /// The section in which the node was made; of a leaf, in which it was last used. Usually null.
   Section* section() const { return section_.get(); }
   void enter_section(Section* section) { section_ = base::Counted<Section>::share(section); }
 
@@ -73,7 +74,7 @@ class Node : public base::Count {
 
  private:
   friend class base::Counted<Node>;
-  /// However long the chain is that goes with it, without recursion.
+  /// Without recursion: a chain of nodes that ends with this one may be long.
   static void destroy(Node* node) noexcept;
   struct Kept {
     bool wanted = false;
@@ -86,12 +87,12 @@ class Node : public base::Count {
   Node* next_to_go_ = nullptr;
 };
 
-/// For a node whose needs were given back. @throws Error kInvalidArgument
+/// For a node that has been released. @throws Error kInvalidArgument
 [[noreturn]] void refuse_second_backward(std::string_view node);
 
-/// The end of the way: a tensor that no operation made, and its gradient. Once all has come to it,
-/// it comes before any operation: the earlier it is done, the more of backward is left beside which
-/// a hook may communicate.
+/// Leaf: a tensor that no operation made, and its gradient. When its gradient is complete, the
+/// engine visits it before any operation: the earlier its hooks start to communicate, the more of
+/// backward overlaps with it.
 class Leaf : public Node {
  public:
   Leaf() : Node(std::numeric_limits<std::uint64_t>::max()) {}
@@ -100,17 +101,17 @@ class Leaf : public Node {
   void release() override {}
   std::span<const Edge> edges() const override { return {}; }
 
-  /// Whether the gradient that is there can be that of those numbers.
+  /// Whether the stored gradient has the shape, dtype, device and mesh of `numbers`.
   bool fits(const Tensor& numbers) const;
 
   Tensor gradient;
   std::vector<std::function<void(const Tensor&)>> post_accumulate_hooks;
-  /// For them: the leaf itself, whose numbers do not keep this one alive.
+  /// The leaf's tensor, for the hooks.
   LocalTensor local;
   Spec spec;
 };
 
-/// Access to the place of a tensor in the graph.
+/// Access to the graph data of a tensor.
 class Graph {
  public:
   static const base::Counted<Node>& producer(const Tensor& tensor) {
@@ -118,12 +119,12 @@ class Graph {
   }
   static std::uint32_t output(const Tensor& tensor) { return tensor.body().output; }
   static Leaf* leaf(const Tensor& tensor);
-  /// It shows another tensor's elements.
+  /// Whether it is a view of another tensor.
   static bool is_view(const Tensor& tensor) { return tensor.body().view != Tensor::View::none; }
   static void mark_view(const Tensor& tensor, const Tensor& base);
-  /// @throws Error for a view of what an operation made and another has written over since
+  /// @throws Error for a view of an operation's result that was changed in place since
   static void check_not_stale(const Tensor& tensor);
-  /// Nobody else has its elements.
+  /// Whether no other tensor shares its elements.
   static bool is_sole_owner(const Tensor& tensor) {
     return tensor.body_->owners() == 1 && tensor.local().storage()->owners() == 1;
   }
@@ -132,9 +133,9 @@ class Graph {
     tensor.body_->producer = std::move(producer);
     tensor.body_->output = output;
   }
-  /// Each becomes what the other was: numbers, layout and place in the graph. Handles stay.
+  /// Swaps elements, layout and graph data of two tensors; all handles of each see the other's.
   static void exchange(const Tensor& a, const Tensor& b);
-  /// Operations are recorded now, in this thread.
+  /// Whether operations of this thread are recorded.
   static bool is_on() { return on_; }
   static bool set_on(bool on) { return std::exchange(on_, on); }
 

@@ -46,7 +46,7 @@ OpNodeBase::OpNodeBase(std::string_view name, std::span<const Tensor* const> inp
   sequence_ = next_sequence();
 }
 
-/// Another rank is to blame: this one says where it waited.
+/// Adds to another rank's error in which operator this rank waited.
 void tell_place(std::string_view op, const base::Error& error) {
   constexpr std::string_view kWords = "this rank was in ";
   const bool is_told = error.why().find(kWords) != std::string::npos;
@@ -60,8 +60,8 @@ void tell_place(std::string_view op, const base::Error& error) {
 
 void tell_call(std::string_view op, std::span<const Tensor* const> inputs,
                const base::Error& error) {
-  // Peers that have failed, and calls that differ, have words of their own; and some name the
-  // operator and its operands already.
+  // Errors of failed peers and of differing calls are complete, and some errors name the operator
+  // already.
   if (error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kPeerFailed)
     tell_place(op, error);
   if (error.code() != ErrorCode::kInvalidArgument || error.summary().starts_with(op)) throw;
@@ -91,7 +91,7 @@ std::vector<Brought> reduced_inputs(const PreparedCall& call, std::span<const Te
 }
 
 void OpNodeBase::release() {
-  // What kept nothing may be gone through again, as in PyTorch.
+  // A node that saved nothing allows a second backward, as in PyTorch.
   released_ = saves_.inputs != 0 || saves_.output;
   saved_.clear();
   output_ = {};

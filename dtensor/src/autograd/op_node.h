@@ -1,5 +1,5 @@
-// OpNode: the node of one call of an operator: its definition, attributes, and what its gradient
-// needs of the operands.
+// OpNode: the node of one operator call: the operator, its attributes, and what its gradient saves
+// of the operands.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace dtrun::dtensor {
 
-/// An operand as it was: its elements, and the count of writes to them.
+/// A saved operand: its elements, and the version that they had.
 struct Saved {
   LocalTensor local;
   Spec spec;
@@ -26,20 +26,20 @@ struct Saved {
 /// since it was saved
 Tensor restored(std::string_view node, const Saved& saved, const Edge& edge);
 
-/// What all OpNodes have, whatever their types.
+/// The part of OpNode that does not depend on its types.
 class OpNodeBase : public Node {
  public:
   std::span<const Edge> edges() const override { return edges_; }
   std::string_view name() const override { return name_; }
   void release() override;
 
-  /// @throws Error kInvalidArgument where it was given back, or written to in between
+  /// @throws Error kInvalidArgument where it was released, or changed in place since
   Tensor input(std::size_t which) const;
   Tensor output() const;
   int wanted_inputs() const;
   bool needs(std::size_t which) const { return static_cast<bool>(edges_[which].node); }
 
-  /// Keeps that in the place of an input that it keeps.
+  /// Saves `tensor` instead of an input that it saves.
   void save_instead(std::size_t which, const Tensor& tensor) { saved_[which] = Saved::of(tensor); }
 
  protected:
@@ -94,7 +94,7 @@ class OpNode : public OpNodeBase {
     return op_.backward(Context<A, V>(*this, gradients[0], attributes_, numbers_));
   }
   bool passes_partial_on() const override {
-    // To two inputs it would be reduced twice.
+    // With two inputs the Partial gradient would be reduced twice.
     return op_.partial_gradient == PartialGradient::passed_on && wanted_inputs() == 1;
   }
 
@@ -104,13 +104,14 @@ class OpNode : public OpNodeBase {
   const V numbers_;
 };
 
-/// An input as the kernel had it.
+/// An input as the kernel received it.
 struct Brought {
   std::size_t input;
   Tensor tensor;
 };
 
-/// @param reduced in the place of inputs that were Partial: the gradient need not reduce them again
+/// @param reduced saved instead of inputs that were Partial, so that the gradient need not reduce
+/// them
 template <typename A, typename V>
 void record(const Op<A, V>& op, std::span<const Tensor* const> inputs, const Tensor& output,
             const A& attributes, const V& numbers, std::span<const Brought> reduced = {}) {

@@ -1,5 +1,4 @@
-// StepNode: a node with one input whose gradient is a function of the output's: what is no operator
-// of its own, such as a change of placements.
+// StepNode: a node with one input, for what is not an operator, such as a change of placements.
 #pragma once
 
 #include <functional>
@@ -39,12 +38,12 @@ class StepNode : public Node {
   const PartialGradient partial_gradient_;
 };
 
-/// Whether what is made of `input` now is recorded.
+/// Whether an operation on `input` would be recorded now.
 inline bool wants_step(const Tensor& input) {
   return input.requires_grad() && Graph::is_on();
 }
 
-/// The step from `input` as it is in the graph now. None: no gradient is wanted.
+/// Makes the node of a step from `input`. Null: no gradient is wanted.
 template <typename Backward>
 base::Counted<Node> step_from(std::string_view name, const Tensor& input, Backward backward,
                               PartialGradient partial_gradient) {
@@ -52,7 +51,7 @@ base::Counted<Node> step_from(std::string_view name, const Tensor& input, Backwa
   return base::Counted<Node>(new StepNode(name, input, std::move(backward), partial_gradient));
 }
 
-/// Records the step from `input` to `output`, where a gradient is wanted.
+/// Records the step from `input` to `output` if a gradient is wanted.
 template <typename Backward>
 Tensor recorded(std::string_view name, const Tensor& input, Tensor output, Backward backward,
                 PartialGradient partial_gradient = PartialGradient::reduced) {

@@ -1,5 +1,5 @@
-// Cause: on whose behalf this thread moves data, while one stands. Where several do, the outermost
-// is the one that the user called. Costs two writes.
+// Cause: on whose behalf this thread moves data. Of nested causes the outermost is the one that the
+// user called. Costs two writes.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Cause {
       : op_(op), wish_(wish), site_(site), outer_(innermost_) {
     innermost_ = this;
   }
-  /// Of an operator's operand.
+  /// For an operand of an operator.
   Cause(std::string_view op, std::size_t argument)
       : Cause(op, Wish::implied, base::CallSite::current(op.data(), 0)) {
     argument_ = static_cast<int>(argument);
@@ -33,14 +33,14 @@ class Cause {
   Cause(const Cause&) = delete;
   Cause& operator=(const Cause&) = delete;
 
-  /// Null: none stands.
+  /// The current cause; null: none.
   static const Cause* outermost() {
     const Cause* cause = innermost_;
     while (cause != nullptr && cause->outer_ != nullptr) cause = cause->outer_;
     return cause;
   }
 
-  /// Where the user's program asked for it, for the message that names both sides.
+  /// Where the user's program asked for it, for errors that name both sides.
   static base::CallSite site_of_call() {
     const Cause* const cause = outermost();
     return cause == nullptr ? base::CallSite::current("a redistribution", 0) : cause->site();
@@ -49,7 +49,7 @@ class Cause {
   static const Cause* innermost() { return innermost_; }
 
   std::string_view op() const { return op_; }
-  /// Counted from 0; -1: of no operand in particular.
+  /// Index of the operand; -1: none in particular.
   int argument() const { return argument_; }
   Way way() const { return way_; }
   bool is_asked() const { return wish_ == Wish::asked; }

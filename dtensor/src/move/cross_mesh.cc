@@ -21,7 +21,7 @@ namespace {
 
 using tensors::LocalTensor;
 
-/// Sends this rank's parcels and gets those for it.
+/// Sends this rank's parcels and receives its own.
 /// @param local this rank's part of what the messages start from
 StartedStage cross(const Crossing& crossing, const LocalTensor& local,
                    collectives::CallOptions options, const base::CallSite& call) {
@@ -47,7 +47,7 @@ StartedStage cross(const Crossing& crossing, const LocalTensor& local,
   return {result, crossing.group->all_to_all(outputs, inputs, options, call)};
 }
 
-/// Another rank called something else: this one says in words what it called.
+/// Adds to a disagreement what this rank called.
 void tell_own_side(const Spec& from, const Spec& to, const base::Error& error) {
   if (error.code() != base::ErrorCode::kDisagreement) return;
   const Cause* const cause = Cause::outermost();

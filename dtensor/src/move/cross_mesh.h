@@ -1,4 +1,4 @@
-// Moving a tensor to another mesh: the neighbour of plan_cross_mesh that moves data.
+// Moves a tensor to another mesh by a plan of plan_cross_mesh.
 #pragma once
 
 #include "dtrun/base/call_site.h"
@@ -9,7 +9,7 @@
 
 namespace dtrun::dtensor {
 
-/// What this rank gives to others and gets from them.
+/// What this rank sends and receives.
 Traffic traffic_across(const CrossMeshPlan& plan, const Spec& from, const Spec& to);
 
 /// This rank's part on the other mesh; one without elements outside of it. Between device types

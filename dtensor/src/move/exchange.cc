@@ -8,8 +8,8 @@ namespace {
 
 using tensors::LocalTensor;
 
-/// The coordinates of the ranks that differ along `axes`, the last one fastest: as their group
-/// counts them.
+/// The coordinates of the ranks that differ along `axes`, in the order of their group: the last
+/// axis fastest.
 std::vector<std::vector<int>> coordinates_along(const DeviceMesh& mesh,
                                                 const std::vector<int>& axes) {
   std::vector<std::vector<int>> coordinates = {mesh.coordinate()};

@@ -1,5 +1,5 @@
-// The exchange step of a redistribute plan, with exact counts: nothing is padded, and no rank gets
-// what it has.
+// The exchange step of a redistribute plan: an all_to_all with exact counts, without padding and
+// without sending what the receiver has.
 #pragma once
 
 #include "dtrun/base/call_site.h"
@@ -7,7 +7,7 @@
 
 namespace dtrun::dtensor {
 
-/// The part of `tensor`, which holds `box`, that lies in `wanted`, too: a view.
+/// The intersection with `wanted`, as a view of `tensor`, which holds `box`.
 tensors::LocalTensor shared_part(const tensors::LocalTensor& tensor, const Box& box,
                                  const Box& wanted);
 

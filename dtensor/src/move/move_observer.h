@@ -1,5 +1,5 @@
-// MoveObserver: while one stands, its thread asks it before it runs a redistribute plan. What
-// explanations and strict mode are made of. The innermost is asked first.
+// MoveObserver: while it lives, it is asked before its thread runs a redistribute plan.
+// Explanations and strict mode are made with it. The innermost observer is asked first.
 #pragma once
 
 #include "move/cross_mesh.h"
@@ -7,14 +7,14 @@
 
 namespace dtrun::dtensor {
 
-/// A plan that is about to be run, for the Cause that stands.
+/// Asked about a plan that is about to run, on behalf of the current Cause.
 struct Movement {
   const PlanSite& site;
   const std::vector<Step>& steps;  ///< at least one
   tensors::DType dtype;
 };
 
-/// The same to another mesh.
+/// The same for a move to another mesh.
 struct CrossMovement {
   const CrossMeshPlan& plan;
   const Spec& from;
@@ -28,15 +28,15 @@ class MoveObserver {
   MoveObserver(const MoveObserver&) = delete;
   MoveObserver& operator=(const MoveObserver&) = delete;
 
-  /// @return false: it is not run, and zeros take the place of what it gives
+  /// @return false: the plan is not run, and its result is zeros
   virtual bool on_move(const Movement& move) = 0;
   virtual bool on_crossing(const CrossMovement& move) = 0;
 
-  /// Whether it never lets anything be run.
+  /// Whether it always returns false.
   virtual bool only_rehearses() const { return false; }
 
   static bool any() { return innermost_ != nullptr; }
-  /// Asks all, from the innermost on, as long as none says no.
+  /// Asks all observers, the innermost first, until one returns false.
   static bool allow(const Movement& move);
   static bool allow(const CrossMovement& move);
   /// Of the innermost.

@@ -37,7 +37,8 @@ std::int64_t smallest_integer(DType dtype) {
   }
 }
 
-/// What `op` leaves unchanged. All bits set is -1 for signed integers, the largest for others.
+/// The neutral element of `op`. All bits set is -1 for signed integers and the largest unsigned
+/// one.
 std::int64_t neutral_integer(ReduceOp op, DType dtype) {
   switch (op) {
     case ReduceOp::product:
@@ -57,7 +58,7 @@ std::int64_t neutral_integer(ReduceOp op, DType dtype) {
   return 0;
 }
 
-/// Of a sum -0: with 0 the sum of it and -0 would be 0.
+/// The neutral element of a floating point sum is -0: 0 + -0 would be 0.
 double neutral_floating(ReduceOp op) {
   const double infinity = std::numeric_limits<double>::infinity();
   if (op == ReduceOp::product) return 1;
@@ -73,7 +74,7 @@ LocalTensor neutral_like(const LocalTensor& tensor, const Shape& shape, ReduceOp
     result.fill_(neutral_floating(op));
     return result;
   }
-  // Not fill_, which takes a double: the largest i64 is none.
+  // Not fill_(): it takes a double, which cannot represent the largest i64.
   const std::vector<std::int64_t> value = {neutral_integer(op, tensor.dtype())};
   result.copy_(tensors::tensor_from(value, {}, tensor.dtype()).to(tensor.device()));
   return result;

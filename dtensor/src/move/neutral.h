@@ -1,4 +1,4 @@
-// neutral_like: what a rank with no part of a reduction puts in.
+// neutral_like: what a rank without a part contributes to a reduction.
 #pragma once
 
 #include "dtrun/collectives/reduce_op.h"
@@ -6,7 +6,7 @@
 
 namespace dtrun::dtensor {
 
-/// Elements that `op` leaves every other element unchanged by, of that dtype and on that device.
+/// Neutral elements of `op`, of that dtype and on that device.
 tensors::LocalTensor neutral_like(const tensors::LocalTensor& tensor, const tensors::Shape& shape,
                                   collectives::ReduceOp op);
 

@@ -1,6 +1,6 @@
-// PendingMove: a redistribution that goes on while the program does other things. Its first
-// collective is started at once; what comes after that, when the program waits: at the same place
-// on all ranks, so that all call their collectives in one order.
+// PendingMove: an asynchronous redistribution. Its first collective starts at once. The others
+// start when the program waits, which all ranks do at the same place, so that the order of
+// collectives is the same on all.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace dtrun::dtensor {
 
-/// What a stage gives, once its work is done.
+/// The result of a stage, after its work is done.
 struct StartedStage {
   tensors::LocalTensor result;
   collectives::Work work = {};
@@ -26,14 +26,14 @@ class PendingMove {
     std::function<StartedStage(const LocalTensor&, collectives::CallOptions)> start;
   };
   using Stages = std::vector<Stage>;
-  /// Throws the error again, with more to it.
+  /// Rethrows the error with context added.
   using ErrorTeller = std::function<void(const base::Error&)>;
 
   /// @param options of the first collective, with which the program goes on if they are async
   PendingMove(Stages stages, LocalTensor local, const collectives::CallOptions& options = {},
               ErrorTeller tell = {});
 
-  /// Nothing is left to be started or waited for.
+  /// Whether nothing is left to start or to wait for.
   bool is_completed() const { return stages_.empty() && current_.work.is_completed(); }
   /// @throws what a collective throws
   LocalTensor wait();

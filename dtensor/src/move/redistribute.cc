@@ -1,6 +1,5 @@
-// Every step but an exchange is one collective on the group of its axis. The ranks of a line differ
-// only in the chunk that the axis gives them, so each rank knows what every other one sends: the
-// chunks of the box that the line holds together.
+// Every step except an exchange is one collective on the group of its axis. The ranks of a line
+// hold chunks of one box, so each rank knows what every other rank sends.
 #include "move/redistribute.h"
 
 #include <mutex>
@@ -63,7 +62,7 @@ class StepRun {
       case StepKind::reduce_scatter:
         return reduce_scatter();
       case StepKind::local_chunk:
-        // A copy, so that the rest of the memory can go.
+        // A copy, so that the rest of the memory can be freed.
         return chunk(local_, step_.after, group_.rank()).clone();
       case StepKind::to_partial:
         return to_partial();
@@ -104,8 +103,8 @@ class StepRun {
   LocalTensor to_partial() const {
     const ReduceOp op = step_.after[axis_].reduce_op();
     if (step_.before[axis_].is_replicate()) {
-      // A copy, as the other ranks get: who writes to it later must not write to the source on
-      // some.
+      // A copy, as on the other ranks: otherwise a later write would change the source on some
+      // ranks only.
       if (group_.rank() == 0 || op == ReduceOp::avg) return local_.clone();
       return neutral_like(local_, shape_after(), op);
     }
@@ -121,7 +120,7 @@ class StepRun {
     return local_box(site_.global_shape, mesh.shape(), mesh.coordinate(), step_.after).shape;
   }
 
-  /// The view of `tensor` that a rank of the axis holds where the axis cuts it as in `layout`.
+  /// The part of `tensor`, as a view, that a rank of the axis holds under `layout`.
   LocalTensor chunk(const LocalTensor& tensor, const Layout& layout, int rank) const {
     const int dim = layout.dim(axis_);
     const Chunk chunk = layout.chunk(axis_, tensor.size(dim), group_.size(), rank);
@@ -214,7 +213,7 @@ std::vector<Step> plan_on(const PlanSite& site, const Layout& from, const Layout
 PlanTable::Plan plan_between(const PlanSite& site, const Spec& from, const Spec& to) {
   MeshBody& body = *site.mesh.body();
   PlanTable::Plan plan;
-  // A spec of an equal mesh may go while this one's table stands.
+  // A spec of an equal mesh may be freed while this mesh's table still refers to it.
   const bool is_remembered = to.body()->mesh().body().get() == &body;
   if (is_remembered) {
     const std::lock_guard lock(body.mutex);

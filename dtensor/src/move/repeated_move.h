@@ -1,5 +1,6 @@
-// RepeatedMove: where a tensor was redistributed to before, kept with the tensor. A parameter is
-// gathered in every step of a training loop: from the third time on no lock and no table is asked.
+// RepeatedMove: the redistribution that a tensor went through last, kept with the tensor. A
+// training loop gathers a parameter in every step: from the third time on this needs no lock and no
+// table.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ class RepeatedMove {
   RepeatedMove(const Spec& from, const Placements& words, const AskedMove& move)
       : from_(from), words_(words), move_(move), links_(links_of(from)) {}
 
-  /// Null unless it is the same once more.
+  /// The remembered move if it is the same one; else null.
   const AskedMove* get(const Spec& from, const Placements& words) const {
     const bool is_same = from.body() == from_.body() && words == words_ && links_of(from) == links_;
     return is_same ? &move_ : nullptr;

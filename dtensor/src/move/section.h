@@ -1,5 +1,5 @@
-// Section: the part of the program that this thread is in, while one stands: what counters note
-// collectives under. A node of the graph keeps the one that it was made in, for its way back.
+// Section: the part of the program that this thread is in; counters attribute collectives to it. A
+// graph node keeps the section in which it was made, for its backward.
 #pragma once
 
 #include <map>
@@ -13,13 +13,13 @@ namespace dtrun::dtensor {
 
 struct Section : base::Count {
   std::string path;  ///< "model.layers.0"
-  /// Where a module stands: the paths of all that the outermost one has, by their addresses, and
-  /// the innermost one's.
+  /// Inside a module: the paths of all modules of the outermost one, by address, and the innermost
+  /// one's path.
   std::shared_ptr<const std::map<const void*, std::string>> modules;
   std::string module_path;
 };
 
-/// Makes a section stand.
+/// Enters a section for its lifetime.
 class StandingSection {
  public:
   explicit StandingSection(base::Counted<Section> section)
@@ -30,7 +30,7 @@ class StandingSection {
   StandingSection(const StandingSection&) = delete;
   StandingSection& operator=(const StandingSection&) = delete;
 
-  /// Null: none stands.
+  /// The innermost section; null: none.
   static Section* innermost() { return innermost_; }
 
  private:

@@ -52,7 +52,7 @@ class StrictObserver : public MoveObserver {
     if (sends && cause != nullptr && !cause->is_asked()) refuse_move(move, *cause);
     return true;
   }
-  /// Nothing goes to another mesh unless somebody asked for it.
+  /// A move to another mesh is always asked for, so it is allowed.
   bool on_crossing(const CrossMovement&) override { return true; }
 };
 
