@@ -1,6 +1,6 @@
-// Axis rules: what the operands and the result of an operation may be along one mesh axis. A family
-// of operations lists its rules once (pointwise.h, matmul.h); choice.h combines them over the axes
-// of a mesh. Pure.
+// Axis rules: the placements that the operands and the result of an operation may have along one
+// mesh axis. A family of operations lists its rules once (pointwise.h, matmul.h); choice.h combines
+// them over the axes of a mesh. Pure.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@
 
 namespace dtrun::dtensor::sharding {
 
-/// One legal combination along one axis.
+/// One valid combination of placements along one axis.
 struct AxisRule {
   Placements inputs;  ///< one per operand
   Placement output;
@@ -20,7 +20,7 @@ struct AxisRule {
 
 /// Which index of the operation runs over every dim of a tensor, as the letters of an einsum.
 using Indices = std::vector<int>;
-/// A dim that is stretched to the result's size and so never cut.
+/// A dim that is broadcast and therefore never cut.
 inline constexpr int kBroadcast = -1;
 
 struct Operand {
@@ -28,7 +28,7 @@ struct Operand {
   tensors::DType dtype;
   Indices indices;
 };
-/// An operation as far as its rules go.
+/// What the rules need to know of an operation.
 struct Operation {
   std::vector<Operand> inputs;
   Indices output;
@@ -36,23 +36,23 @@ struct Operation {
   tensors::DType output_dtype;
 };
 
-/// All operands and the result whole.
+/// All operands and the result are replicated.
 AxisRule replicate_rule(const Operation& operation);
-/// One rule per index: whoever has it is cut along it, the others are whole. An index that the
-/// result does not have was reduced by `over`: the result is Partial(over).
+/// One rule per index: tensors that have the index are cut along it, the others are replicated. If
+/// the result lacks the index, it was reduced by `over` and the result is Partial(over).
 void append_cut_rules(const Operation& operation, ReduceOp over, std::vector<AxisRule>& rules);
 
-/// For each ragged cut that an operand has, the rules that cut nothing but dims of as many
-/// elements, once more with that cut.
-/// @param layouts what the operands are now
+/// Repeats, for each ragged cut of an operand, the rules that cut only dims of that many elements,
+/// with that cut.
+/// @param layouts the operands' current layouts
 void append_ragged_rules(const Operation& operation, const std::vector<Layout>& layouts,
                          std::vector<AxisRule>& rules);
-/// Whether it can be told of an axis of so many ranks: a ragged cut has a size for each.
+/// Whether the rule fits an axis of that many ranks: a ragged cut has a size for each rank.
 bool fits_axis(const AxisRule& rule, int ranks);
 
-/// The ops whose reduction of these operands commutes with what is linear in them. A sum in an
-/// integer dtype that the result does not have would wrap where the result does not; an average of
-/// integers truncates.
+/// The reductions that commute with operations linear in these operands. Integers whose dtype
+/// differs from the result's are left out: their sum wraps where the result does not. So are
+/// averages of integers, which truncate.
 std::vector<ReduceOp> linear_ops(std::span<const Operand> operands, tensors::DType output);
 
 }  // namespace dtrun::dtensor::sharding

@@ -1,5 +1,5 @@
-// ChoiceObserver: while one stands, its thread tells it how each operator's rules were chosen; no
-// plan of a call is remembered. What explanations are made of.
+// ChoiceObserver: while it lives, it is told how the rules of each operator of its thread were
+// chosen, and plans are not cached. Explanations are made with it.
 #pragma once
 
 #include <string_view>
@@ -27,7 +27,7 @@ class ChoiceObserver {
   ChoiceObserver& operator=(const ChoiceObserver&) = delete;
 
   virtual void on_choice(const ChoiceMade& made) = 0;
-  /// Of this thread; null as a rule.
+  /// The observer of this thread; usually null.
   static ChoiceObserver* innermost() { return innermost_; }
 
  private:

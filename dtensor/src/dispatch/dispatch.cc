@@ -21,7 +21,7 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-/// Meta data of a one-element local tensor stands in the key in place of a spec.
+/// A one-element local tensor has its dtype and shape in the key, in place of a spec.
 constexpr std::int64_t kLocal = 0;
 
 struct CallPlan {
@@ -35,7 +35,7 @@ class CallCache : public MeshAttachment {
  public:
   void forget_specs() override { plans_.clear(); }
   void put(CallKey key, std::shared_ptr<const CallPlan> plan) {
-    // Attributes that change all the time, such as places of a narrow, fill no memory.
+    // Bounds the cache: attributes such as the offset of a narrow may change in every call.
     if (plans_.size() >= kMost) plans_.clear();
     plans_.insert_or_assign(std::move(key), std::move(plan));
   }
@@ -86,7 +86,7 @@ DeviceMesh mesh_of(std::string_view op, std::span<const Placed> inputs) {
   return first->spec().mesh();
 }
 
-/// Of one rule, on a mesh of one axis.
+/// The plan of one rule on a mesh of one axis.
 sharding::Choice choice_of(const sharding::AxisRule& rule) {
   sharding::Choice choice;
   for (const Placement& input : rule.inputs) choice.inputs.emplace_back(Placements{input});
@@ -131,8 +131,8 @@ CallPlan make_plan(const OpView& op, const DeviceMesh& mesh, std::span<const Pla
   return plan;
 }
 
-/// Specs of another mesh, though it is equal, may go and their addresses be others' while the cache
-/// of this one stands.
+/// Specs of an equal mesh may be freed, and their addresses used again, while this mesh's cache
+/// still has them.
 bool all_of(const MeshBody& mesh, std::span<const Placed> inputs) {
   for (const Placed& input : inputs) {
     if (input.is_distributed() && input.spec().body()->mesh().body().get() != &mesh) return false;
@@ -176,7 +176,7 @@ PreparedCall prepare_call(const OpView& op, std::span<const Placed> inputs, Call
     const std::lock_guard lock(body.mutex);
     plan = cache_of(body).get(key);
     if (plan) {
-      // While the lock is held nothing is swept.
+      // Nothing is swept while the lock is held.
       for (SpecBody* spec : plan->inputs) call.inputs.emplace_back(spec->share_locked());
       call.output = Spec(plan->output->share_locked());
     }

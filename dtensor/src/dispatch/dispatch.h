@@ -1,6 +1,6 @@
-// Dispatch: what a call on distributed tensors takes besides the kernel: the layouts that its rules
-// choose, the redistributions that bring the inputs there, and the spec of the result. All of it is
-// remembered in the mesh by operator, attributes and specs.
+// Dispatch: prepares a call on distributed tensors: it chooses layouts by the rules, redistributes
+// the inputs, and determines the result's spec. The plan is cached in the mesh by operator,
+// attributes and specs.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace dtrun::dtensor {
 
-/// An operator without its types.
+/// An operator without its template types.
 struct OpView {
   const void* op;
   const void* attributes;
@@ -31,7 +31,7 @@ OpView view_of(const Op<A, V>& op, const A& attributes) {
           }};
 }
 
-/// A tensor without its graph: what this rank holds, and where it lies; none of a local one.
+/// A tensor without its graph: this rank's part and its spec. A local tensor has no spec.
 class Placed {
  public:
   Placed() = default;
@@ -48,7 +48,7 @@ class Placed {
   const Spec* spec_ = nullptr;
 };
 
-/// What the kernel is run on, and what it makes.
+/// The kernel's inputs, and the spec of its result.
 struct PreparedCall {
   std::vector<LocalTensor> locals;
   std::vector<Spec> inputs;

@@ -1,5 +1,5 @@
-// Matrix products: rows of the left, columns of the right and batch dims may be cut, and the dim
-// that is summed over.
+// Matrix products: the left operand's rows, the right one's columns, batch dims, and the dim that
+// is summed over may be cut.
 #pragma once
 
 #include <vector>

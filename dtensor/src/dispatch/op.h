@@ -1,5 +1,6 @@
-// Op: one definition per operator: what its result is, how it may be cut, the kernel on what a rank
-// holds, and its gradient. Constants; the address of one is its name for the cache.
+// Op: the definition of an operator: its result's shape and dtype, its sharding rules, the kernel
+// for a rank's parts, and its gradient. Ops are constants; the address identifies the operator in
+// caches.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +17,20 @@ namespace dtrun::dtensor {
 using tensors::LocalTensor;
 using tensors::Shape;
 
-// What gradients are made of, a room above.
+// Declared for gradients, which are defined in the room above.
 class Tensor;
 using Tensors = std::vector<Tensor>;
 template <typename A, typename V>
 class Context;
 
-/// Attributes that are none.
+/// For operators without attributes.
 struct None {};
 
-/// What tells calls of one operator apart, as far as layouts go: attributes and specs as numbers.
+/// The key of a call: attributes that affect layouts, and specs, as numbers.
 using CallKey = tensors::Dims;
 inline void append_key(CallKey&, const None&) {}
 
-/// What the ranks hold of the operands.
+/// This rank's parts of the operands.
 class Locals {
  public:
   explicit Locals(std::span<const LocalTensor* const> locals) : locals_(locals) {}
@@ -40,17 +41,17 @@ class Locals {
   std::span<const LocalTensor* const> locals_;
 };
 
-/// Where this rank's part lies in the whole; both are none for local tensors.
+/// The position of this rank's part in the whole tensor; null for local tensors.
 struct Site {
   std::span<const Spec> inputs;
   Spec output;
-  /// The result's shape on this rank; of a local call, what the meta function says.
+  /// The shape of the result on this rank; for a local call, the shape that meta returns.
   const Shape& output_shape(const Shape& of_local) const {
     return output ? output.local_box().shape : of_local;
   }
 };
 
-/// Which operands a gradient needs again.
+/// Which operands the gradient saves.
 struct Saves {
   std::uint32_t inputs = 0;  ///< a bit for each
   bool output = false;
@@ -65,10 +66,11 @@ constexpr Saves saves_output() {
   return {0, true};
 }
 
-/// Whether a gradient that is not reduced yet may stay so on its way back.
+/// Whether a Partial gradient may pass through backward without being reduced.
 enum class PartialGradient { reduced, passed_on };
 
-/// @tparam A decides layouts, and is part of the cache's key (append_key); @tparam V mere numbers
+/// @tparam A attributes that affect layouts; part of the cache's key (append_key). @tparam V
+/// attributes that do not
 template <typename A = None, typename V = None>
 struct Op {
   std::string_view name;

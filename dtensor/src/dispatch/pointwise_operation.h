@@ -1,5 +1,5 @@
-// Pointwise operations: any dim of the result may be cut; an operand that is stretched along it
-// stays whole.
+// Pointwise operations: any dim of the result may be cut. An operand that is broadcast along it
+// stays replicated.
 #pragma once
 
 #include <vector>

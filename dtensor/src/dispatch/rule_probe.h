@@ -1,5 +1,5 @@
-// RuleProbe: while one stands, the operators called on its thread note their rules, and one of them
-// takes the rule that it is told instead of the cheapest. What check_rule is made of.
+// RuleProbe: while it lives, it records the rules of the operators that its thread calls, and makes
+// one of them take a given rule instead of the cheapest. check_rule() is made with it.
 #pragma once
 
 #include <optional>
@@ -27,11 +27,11 @@ class RuleProbe {
   RuleProbe(const RuleProbe&) = delete;
   RuleProbe& operator=(const RuleProbe&) = delete;
 
-  /// Of this thread; none as a rule.
+  /// The probe of this thread; usually null.
   static RuleProbe* current();
 
   const std::vector<Call>& calls() const { return calls_; }
-  /// Notes the call. @return the rule that it takes, if it is told one
+  /// Records the call. @return the rule that it must take, if one is given
   std::optional<sharding::AxisRule> note(std::string_view op,
                                          const std::vector<sharding::AxisRule>& rules);
 
@@ -41,8 +41,8 @@ class RuleProbe {
   std::vector<Call> calls_;
 };
 
-/// Parts that make up `whole` when they are reduced, each rank's another: no part is the whole, and
-/// none is neutral, so that only what commutes with the reduction gives the right result.
+/// Parts whose reduction is `whole`, different on each rank. No part is the whole or neutral, so
+/// that only an operation that commutes with the reduction gives the right result.
 tensors::LocalTensor part_of(const tensors::LocalTensor& whole, ReduceOp op, int rank, int ranks);
 
 }  // namespace dtrun::dtensor

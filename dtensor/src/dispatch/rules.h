@@ -1,6 +1,5 @@
-// Rules: how an operation may be cut along one mesh axis, told in terms of the indices that run
-// over its dims, as the letters of an einsum. Filled by an operator's definition, read by the
-// choice. Pure.
+// Rules: the ways in which an operation may be cut along one mesh axis, in terms of its indices, as
+// the letters of an einsum. Filled by an operator's definition and read by choice.h. Pure.
 #pragma once
 
 #include <span>
@@ -11,7 +10,7 @@
 
 namespace dtrun::dtensor {
 
-/// Shape and dtype of an operand: what rules and results follow from.
+/// Shape and dtype of an operand, from which rules and results are derived.
 struct Meta {
   tensors::Shape shape;
   tensors::DType dtype = tensors::DType::f32;
@@ -26,31 +25,32 @@ class Rules {
 
   using Indices = sharding::Indices;
 
-  /// All dims broadcast against the result's.
+  /// The operand's dims broadcast against the result's.
   Rules& pointwise();
-  /// Any indices; sharding::kBroadcast for a dim that is not cut.
+  /// Sets the indices; sharding::kBroadcast for a dim that is not cut.
   Rules& indices(std::vector<Indices> inputs, Indices output);
-  /// An index for each dim, in order.
+  /// Gives each dim an index of its own, in order.
   static Indices each_dim(const tensors::Shape& shape);
-  /// Inputs and result of one rank, dim by dim the same, but that `dim` is not cut.
+  /// Inputs and result have the same dims, and `dim` is not cut.
   Rules& all_but(int dim);
-  /// What an operation of that form has.
+  /// The rules of an operation of that form.
   Rules& einsum(sharding::Operation operation);
-  /// Each index may be cut. One that the result lacks was reduced by `over`, and so are the parts.
+  /// Allows every index to be cut. An index that the result lacks was reduced by `over`, so the
+  /// result is Partial(over).
   Rules& cut_all(ReduceOp over = ReduceOp::sum);
-  /// Of one input: reducing the ranks' results is the result of the reduced input.
+  /// For one input: the operation commutes with the reduction of a Partial input.
   Rules& commutes(ReduceOp op);
-  /// Linear in all inputs together: Partial where all of them are.
+  /// Jointly linear in all inputs: the result is Partial if all of them are.
   Rules& additive();
-  /// Linear in each input by itself: Partial where just one of them is.
+  /// Linear in each input separately: the result is Partial if exactly one of them is.
   Rules& multiplicative();
-  /// Linear in this input alone.
+  /// Linear in this input only.
   Rules& linear(std::size_t input);
 
-  /// One more combination.
+  /// Adds one combination.
   Rules& also(Placements inputs, Placement output);
 
-  /// Operands that are cut raggedly keep their cuts where nothing else is in the way.
+  /// Lets operands with ragged cuts keep them where no other cut prevents it.
   Rules& keep_ragged(const std::vector<Layout>& layouts);
 
   const sharding::Operation& operation() const { return operation_; }

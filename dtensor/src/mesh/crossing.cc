@@ -32,7 +32,7 @@ class Digest {
     add(static_cast<std::int64_t>(spec.dtype()));
     for (const int size : mesh.shape()) add(size);
     for (const int rank : mesh.ranks()) add(rank);
-    // Numbers of ragged cuts are each rank's own: what they mean counts.
+    // The numbers of ragged cuts differ between ranks, so their sizes are hashed instead.
     for (const char letter : spec.layout().to_string()) add(letter);
   }
   std::uint64_t value() const { return value_; }

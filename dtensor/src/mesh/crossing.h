@@ -1,6 +1,6 @@
-// Crossing: how this rank takes part in moving a tensor from a layout on one mesh to a layout on
-// another: the plan, its messages, and the group that they go through. The first mesh remembers it,
-// so it holds neither mesh.
+// Crossing: this rank's part in moving a tensor to a layout on another mesh: the plan, its
+// messages, and the group that carries them. The first mesh caches it, so it must not keep either
+// mesh alive.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +33,12 @@ struct Crossing {
 
 PlacedLayout placed(const DeviceMesh& mesh, const Layout& layout);
 
-/// By what the links of both meshes cost. Ranks are global ones.
+/// Plans by the link rates of both meshes. Ranks are global.
 CrossMeshPlan plan_across(const Spec& from, const Spec& to);
 
-/// Remembered by the mesh of `from`, as long as the links of both are the same. @throws Error
+/// Cached by the mesh of `from` until the link rates of either mesh change. @throws Error
 /// kInvalidArgument where no group has the ranks of both meshes, and for two slices of one mesh
-/// that have not the same ranks
+/// with different ranks
 std::shared_ptr<const Crossing> crossing_of(const Spec& from, const Spec& to);
 
 }  // namespace dtrun::dtensor

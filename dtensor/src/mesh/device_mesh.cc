@@ -70,7 +70,7 @@ std::vector<MeshAxis> axes_of(const std::vector<int>& shape) {
   return axes;
 }
 
-/// All lines along the axis, each a list of the parent's ranks.
+/// All lines of ranks along the axis, each a list of ranks of the parent.
 std::vector<std::vector<int>> lines_along(const std::vector<int>& ranks, const MeshAxis& axis) {
   const std::vector<int> steps = axis.places();
   std::vector<std::vector<int>> lines;
@@ -82,7 +82,7 @@ std::vector<std::vector<int>> lines_along(const std::vector<int>& ranks, const M
   return lines;
 }
 
-/// Makes the groups of all lines now, with all ranks of the parent.
+/// Makes the groups of all lines. Collective over the parent.
 void make_groups(MeshBody& mesh) {
   const ProcessGroup& parent = mesh.root->parent;
   std::vector<int> all(static_cast<std::size_t>(parent.size()));
@@ -114,7 +114,7 @@ tensors::DeviceType default_device_type(const ProcessGroup& group) {
                                                  : tensors::DeviceType::cpu;
 }
 
-/// The group's own rank of each global rank.
+/// The rank in the group of each global rank.
 std::vector<int> ranks_in(const ProcessGroup& group, const std::vector<int>& global_ranks) {
   std::vector<int> ranks;
   for (const int global : global_ranks) {

@@ -1,5 +1,4 @@
-// Joint group: the ranks of two meshes in one group, through which elements go from one to the
-// other.
+// Joint group: a group with the ranks of two meshes, which carries elements from one to the other.
 #pragma once
 
 #include <vector>
@@ -8,10 +7,10 @@
 
 namespace dtrun::dtensor {
 
-/// This rank's number in the numbering of DeviceMesh::ranks(); inside or outside of the mesh.
+/// This rank's global number, as in DeviceMesh::ranks(), whether it is in the mesh or not.
 int global_rank_in(const DeviceMesh& mesh);
 
-/// Of both meshes, ascending: the order of their joint group.
+/// The ranks of both meshes, ascending, which is their order in the joint group.
 std::vector<int> ranks_of_both(const DeviceMesh& a, const DeviceMesh& b);
 
 /// Made on its first use by its members; the same one afterwards. @throws Error kInvalidArgument

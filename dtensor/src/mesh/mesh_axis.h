@@ -1,5 +1,5 @@
-// MeshAxis: one axis of a mesh as strides in the row-major grid of the mesh that it was made from,
-// its root. Slices, flattened and split axes are arithmetic on them. Pure.
+// MeshAxis: one axis of a mesh, as strides in the row-major grid of its root: the mesh that it was
+// sliced from. Slices, flattened and split axes are arithmetic on strides. Pure.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@ namespace dtrun::dtensor {
 
 class MeshAxis {
  public:
-  /// `size` places, `stride` apart.
+  /// `size` coordinates, `stride` apart in the root's grid.
   struct Stretch {
     int size;
     int stride;
@@ -18,17 +18,17 @@ class MeshAxis {
   };
 
   MeshAxis(int size, int stride) : stretches_{{size, stride}} {}
-  /// Several axes as one, the first outermost.
+  /// Joins several axes, the first outermost.
   static MeshAxis joined(const std::vector<MeshAxis>& axes);
 
   int size() const;
-  /// Where each coordinate stands, relative to coordinate 0.
+  /// Offset of each coordinate in the root's grid, relative to coordinate 0.
   std::vector<int> places() const;
-  /// What the axis adds to a place of the root's grid: that less it stands at coordinate 0.
+  /// This axis' share of a place's offset in the root's grid; subtracted, it leads to coordinate 0.
   int part_of(int place) const;
-  /// As several axes, the first outermost; none where the strides do not allow it.
+  /// Splits the axis into several, the first outermost; nullopt where the strides do not allow it.
   std::optional<std::vector<MeshAxis>> split(const std::vector<int>& sizes) const;
-  /// "2"; of a joined one whose stretches do not lie side by side "(4, 1)".
+  /// "2"; for a joined axis that has no single stride, "(4, 1)".
   std::string stride_text() const;
   friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 
@@ -38,7 +38,7 @@ class MeshAxis {
   std::vector<Stretch> stretches_;  ///< outermost first, at least one
 };
 
-/// The places of all coordinates, row-major, relative to that of all zeros.
+/// The offsets of all coordinates, row-major, relative to the coordinate of all zeros.
 std::vector<int> places_of(const std::vector<MeshAxis>& axes);
 
 }  // namespace dtrun::dtensor

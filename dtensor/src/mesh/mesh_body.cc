@@ -47,7 +47,7 @@ void check_axis_names(const std::vector<int>& shape, const std::vector<std::stri
 
 namespace {
 
-/// The parent's ranks at those places of the root's grid.
+/// The ranks of the parent at those offsets of the root's grid.
 std::vector<int> ranks_at(const MeshRoot& root, int first, const std::vector<int>& places) {
   std::vector<int> ranks;
   for (const int place : places) {
@@ -66,8 +66,8 @@ std::shared_ptr<MeshLine> line_of(const MeshRoot& root, std::vector<int> ranks,
   return std::make_shared<MeshLine>(root.parent, std::move(ranks), root.parent.name() + "." + name);
 }
 
-/// Every line along the axis, through whatever place, is on one machine.
-/// @param machines of the root's parent's ranks; empty: not known
+/// Whether every line along the axis lies on one machine.
+/// @param machines of each rank of the root's parent; empty: not known
 bool stays_on_machines(const MeshRoot& root, const std::vector<int>& machines,
                        const MeshAxis& axis) {
   if (machines.empty()) return true;

@@ -1,5 +1,5 @@
-// MeshBody: what the handles of one DeviceMesh share: its ranks and groups, the specs of the
-// tensors that lie on it, and what the dispatch remembers of its operations.
+// MeshBody: the shared state of a DeviceMesh's handles: ranks, groups, the specs of tensors on the
+// mesh, and the caches of dispatch.
 #pragma once
 
 #include <atomic>
@@ -19,15 +19,15 @@
 
 namespace dtrun::dtensor {
 
-/// What a higher room keeps with a mesh.
+/// Data that a higher room stores with a mesh.
 class MeshAttachment {
  public:
   virtual ~MeshAttachment() = default;
-  /// Specs go: nothing may point to any of them afterwards.
+  /// Called before specs are freed: no pointer to a spec may be kept.
   virtual void forget_specs() = 0;
 };
 
-/// The grid that a mesh and its slices are made of.
+/// The grid that a mesh shares with its slices.
 struct MeshRoot {
   ProcessGroup parent;
   std::vector<int> ranks;  ///< of the parent, row-major
@@ -35,9 +35,9 @@ struct MeshRoot {
 
   /// Guards what stands below.
   std::mutex mutex;
-  /// Slices by what tells them apart, for as long as somebody uses them.
+  /// Slices by key, while they are in use.
   std::map<std::string, std::weak_ptr<MeshBody>> slices;
-  /// What flatten() was given names for.
+  /// Axes that flatten() has named.
   std::map<std::string, MeshAxis> flattened;
 };
 
@@ -61,16 +61,16 @@ struct MeshBody : std::enable_shared_from_this<MeshBody> {
   SpecTable specs;
   PlanTable plans;
   std::unique_ptr<MeshAttachment> attachment;
-  /// Of several axes, by a bit for each of them.
+  /// Groups of several axes, by a bit mask of the axes.
   std::map<unsigned, std::shared_ptr<MeshLine>> planes;
 };
 
-/// Of this rank's place along all of those axes; ranks stand in row-major order. Made on its first
-/// use by its members. @param axes ascending, at least one
+/// The group of the ranks that differ from this one only along these axes, in row-major order. Made
+/// by its members on first use. @param axes ascending, at least one
 const ProcessGroup& group_along(MeshBody& mesh, const std::vector<int>& axes);
 
-/// A mesh of those axes of the root's grid, through this rank; outside of it, through place 0. Its
-/// groups are made on their first use. @param names one per axis, or none
+/// A mesh of those axes of the root's grid through this rank, or through place 0 if this rank is
+/// outside. Groups are made on first use. @param names one per axis, or none
 std::shared_ptr<MeshBody> make_mesh_body(std::shared_ptr<MeshRoot> root, std::vector<MeshAxis> axes,
                                          std::vector<std::string> names,
                                          tensors::DeviceType device_type);

@@ -1,5 +1,5 @@
-// MeshLine: some ranks of a mesh and their group, which the mesh and its slices share. A group that
-// is not there yet is made by its members on its first use.
+// MeshLine: some ranks of a mesh and their group, shared by the mesh and its slices. The group is
+// made by its members on first use.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ class MeshLine {
   /// @param ranks of `parent`, in the line's order; empty where this rank is outside
   MeshLine(ProcessGroup parent, std::vector<int> ranks, std::string name)
       : parent_(std::move(parent)), ranks_(std::move(ranks)), name_(std::move(name)) {}
-  /// A group that is there already.
+  /// With a group that exists already.
   explicit MeshLine(ProcessGroup group) : group_(std::move(group)), is_made_(true) {}
 
   /// Thread-safe; the first call may be a collective of the line's ranks. @throws Error kUsage

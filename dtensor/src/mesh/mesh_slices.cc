@@ -1,4 +1,4 @@
-// The meshes that are made of another one's axes.
+// Meshes made of another mesh's axes.
 #include <algorithm>
 #include <utility>
 
@@ -28,7 +28,7 @@ void check_overlap(const DeviceMesh& mesh, const std::vector<NamedAxis>& axes,
               "they overlap in " + mesh.to_string(), "name each axis once");
 }
 
-/// What tells a slice from others of its root.
+/// The key of a slice among the slices of its root.
 std::string slice_key(const MeshBody& mesh) {
   std::string key = std::to_string(mesh.first_place);
   for (std::size_t a = 0; a < mesh.axes.size(); ++a) {
@@ -39,7 +39,7 @@ std::string slice_key(const MeshBody& mesh) {
   return key;
 }
 
-/// The lines that the slice and the mesh have in common are one, and so are links.
+/// A line that slice and mesh have in common is shared, with its link rate.
 void take_lines(MeshBody& slice, const MeshBody& mesh) {
   for (std::size_t a = 0; a < slice.axes.size(); ++a) {
     const auto same = std::ranges::find(mesh.axes, slice.axes[a]);

@@ -1,4 +1,4 @@
-// NumberListHash: for tables whose keys are lists of numbers.
+// NumberListHash: hashes lists of numbers, for tables that have them as keys.
 #pragma once
 
 #include <cstddef>

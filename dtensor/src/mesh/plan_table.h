@@ -1,5 +1,5 @@
-// PlanTable: the redistribute plans between specs of a mesh that were needed before. Its owner's
-// mutex guards it.
+// PlanTable: a cache of the redistribute plans between specs of a mesh. Guarded by its owner's
+// mutex.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class PlanTable {
  public:
   using Plan = std::shared_ptr<const std::vector<Step>>;
 
-  /// None where it is not there.
+  /// Null if it is not cached.
   Plan get(const SpecBody* from, const SpecBody* to) const {
     const auto found = plans_.find(key_of(from, to));
     return found == plans_.end() ? nullptr : found->second;
@@ -35,13 +35,13 @@ class PlanTable {
     if (plans_.size() >= kMost) clear();
     plans_.insert_or_assign(key_of(from, to), std::move(plan));
   }
-  /// What a program asked for before, in its own words.
+  /// Caches a request of a program by the placements as they were written.
   struct Asked {
     SpecBody* to;
     Plan plan;
     Placements words;  ///< so that the cuts in them keep their numbers
   };
-  /// Null where it is not there.
+  /// Null if it is not cached.
   const Asked* asked(const SpecBody* from, const Placements& placements) {
     Recent& recent = recent_[place_of(from, placements)];
     if (recent.from == from && recent.asked->words == placements) return recent.asked;
@@ -54,13 +54,13 @@ class PlanTable {
     if (asked_.size() >= kMost) clear();
     asked_.insert_or_assign(key_of(from, placements), std::move(asked));
   }
-  /// Null where it is not there, or where the links of the other mesh are others by now.
+  /// Null if it is not cached, or if the other mesh's link rates have changed since.
   std::shared_ptr<const Crossing> crossing(const SpecBody* from,
                                            const std::shared_ptr<MeshBody>& target,
                                            const Layout& to) const;
   void note_crossing(const SpecBody* from, const std::shared_ptr<MeshBody>& target,
                      const Layout& to, std::shared_ptr<const Crossing> crossing);
-  /// Specs go, and their addresses may be others'.
+  /// Called before specs are freed, because their addresses may be used again.
   void clear() {
     plans_.clear();
     asked_.clear();
@@ -72,8 +72,7 @@ class PlanTable {
   static constexpr std::size_t kMost = 4096;
   static constexpr std::size_t kRecent = 64;
 
-  /// An entry of asked_ by a hash that costs a few cycles: to find it there takes ten times as
-  /// long.
+  /// A direct-mapped cache in front of asked_, whose own lookup takes ten times as long.
   struct Recent {
     const SpecBody* from = nullptr;
     const Asked* asked = nullptr;
@@ -92,7 +91,7 @@ class PlanTable {
             static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(to))};
   }
 
-  /// Of a mesh that may have gone, and another one may be where it was.
+  /// The mesh may have been freed and its address used again.
   struct KnownCrossing {
     std::weak_ptr<MeshBody> target;
     std::uint32_t target_links;
@@ -110,7 +109,7 @@ class PlanTable {
     for (const Placement& placement : placements) key.push_back(number_of(placement));
     return key;
   }
-  /// Another one for each.
+  /// A distinct number for each placement.
   static std::int64_t number_of(const Placement& placement) {
     const auto cut = placement.is_ragged() ? placement.cut()->number() : Cut::Number{0};
     const auto meaning = placement.is_partial() ? static_cast<std::uint32_t>(placement.reduce_op())

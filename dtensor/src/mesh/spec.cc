@@ -55,7 +55,7 @@ std::string Spec::to_string() const {
 
 bool operator==(const Spec& a, const Spec& b) {
   if (a.body_ == b.body_) return true;
-  // Equal specs of one mesh are one body.
+  // Equal specs of one mesh share one body, so that pointers can be compared.
   if (!a.body_ || !b.body_ || a.body_->mesh().body() == b.body_->mesh().body()) return false;
   return a.body_->mesh() == b.body_->mesh() && a.layout() == b.layout() && a.shape() == b.shape() &&
          a.dtype() == b.dtype();

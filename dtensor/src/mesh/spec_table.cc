@@ -7,7 +7,7 @@
 namespace dtrun::dtensor {
 namespace {
 
-/// Layouts of one mesh have as many axes.
+/// All layouts of one mesh have the same number of axes, so one length suffices.
 tensors::Dims spec_key(const Layout& layout, const tensors::Shape& shape, tensors::DType dtype) {
   tensors::Dims key = shape;
   key.push_back(static_cast<std::int64_t>(dtype));
@@ -59,7 +59,7 @@ base::Counted<SpecBody> SpecTable::intern(MeshBody& mesh, const Layout& layout,
   return made->share_locked();
 }
 
-/// Where shapes change all the time, the table keeps at most twice as many as are in use.
+/// Programs may use ever new shapes: the table holds at most twice as many specs as are in use.
 void SpecTable::sweep(MeshBody& mesh) {
   if (mesh.attachment) mesh.attachment->forget_specs();
   mesh.plans.clear();

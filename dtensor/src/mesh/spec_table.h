@@ -1,5 +1,6 @@
-// SpecTable: the one body of every spec of a mesh. A body stays while anybody has it, and as long
-// after that as there is room; while it is in use it keeps the mesh. Its owner's mutex guards it.
+// SpecTable: the unique body of each spec of a mesh. A body stays while it is in use, and
+// afterwards as long as there is room; while in use it keeps the mesh alive. Guarded by its owner's
+// mutex.
 #pragma once
 
 #include <atomic>
@@ -29,20 +30,21 @@ class SpecBody : public base::Count {
   const tensors::DType dtype;
   const bool is_outside;  ///< this rank, of the mesh
   const Box box;          ///< this rank's; outside, empty in each dim
-  /// from_local has worked the shape out from this rank's part alone: other ranks may have another.
+  /// The shape was computed by from_local from this rank's part alone, so other ranks may have
+  /// another.
   std::atomic<bool> has_guessed_shape = false;
 
-  /// One more owner, also of a body that nobody has at present. The caller knows that the mesh
-  /// lives.
+  /// Adds an owner, also to a body without owners. The caller knows that the mesh is alive.
   base::Counted<SpecBody> share();
-  /// As share, where the caller holds the mesh's mutex.
+  /// As share(), for a caller that holds the mesh's mutex.
   base::Counted<SpecBody> share_locked();
-  /// Of one that is in use: as long as it is.
+  /// For a body that is in use; valid while it is.
   const DeviceMesh& mesh() const { return mesh_in_use_; }
 
  private:
   friend class base::Counted<SpecBody>;
-  /// The first owner takes the mesh along, the last one lets go of it, both under its mutex.
+  /// The first owner of a body adds an owner to the mesh and the last one removes it, both under
+  /// the mutex.
   static void drop(SpecBody* body) noexcept;
 
   MeshBody& mesh_;
