@@ -1,6 +1,6 @@
-// The binary functions on compute types, written once for the kernels of the host
-// and of CUDA devices. Integers wrap; bool is or for add and max, and for mul and min; NaN wins in
-// min and max.
+// The binary functions on compute types, written once for the kernels of the host and of CUDA
+// devices. Integers wrap. On bool, add and max are "or", mul and min are "and". min and max return
+// NaN if either operand is NaN.
 #pragma once
 
 #include <type_traits>

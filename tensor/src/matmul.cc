@@ -1,4 +1,4 @@
-// torch.matmul's shapes, brought down to products of two matrices, and what is added to them.
+// Reduces torch.matmul's shapes to products of two matrices, and adds biases.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void check(const LocalTensor& a, const LocalTensor& b) {
   }
 }
 
-/// A layout that multiply_matrices takes.
+/// A layout that multiply_matrices accepts, or a contiguous copy.
 LocalTensor prepared(const LocalTensor& tensor) {
   if (is_floating_point(tensor.dtype()) && is_blas_layout(matrix_of(tensor))) return tensor;
   return tensor.contiguous();
@@ -62,13 +62,13 @@ LocalTensor with_batch(const LocalTensor& tensor, const Shape& batch) {
   return tensor.expand(shape);
 }
 
-/// What is added to a product.
+/// The term that is added to a product.
 struct Sum {
   std::optional<LocalTensor> tensor;  ///< of the result's shape
   ProductSum factors;
 };
 
-/// Where the matrices of a batch begin, in elements.
+/// The offsets of a batch's matrices, in elements.
 class BatchOffsets {
  public:
   BatchOffsets(const LocalTensor& tensor) : tensor_(tensor) {}
@@ -100,7 +100,7 @@ ProductForm form_of(const Sum& sum) {
   return form;
 }
 
-/// Many or small ones are dealt to the threads, each as a whole; few large ones are cut.
+/// Many or small products are distributed to the threads whole; few large ones are cut.
 void multiply_batches(const LocalTensor& a, const LocalTensor& b, const LocalTensor& result,
                       const Sum& sum) {
   const auto item = static_cast<std::int64_t>(item_size(a.dtype()));
@@ -140,7 +140,7 @@ LocalTensor multiply_on_device(const LocalTensor& a, const LocalTensor& b, Local
     cuda::multiply_batches(a, b, result, {alpha, sum.tensor ? beta : Scalar(0)});
     return result;
   }
-  // Its kernel of integers, which are rare, adds nothing.
+  // The kernel of integers cannot add a term; it is added afterwards.
   cuda::multiply_batches(a, b, result, {1, 0});
   const auto whole = [](Scalar factor) {
     return factor.is_floating() ? Scalar(convert_number<std::int64_t>(factor.to_double())) : factor;
@@ -153,13 +153,13 @@ LocalTensor multiply_on_device(const LocalTensor& a, const LocalTensor& b, Local
 LocalTensor multiply(const LocalTensor& a, const LocalTensor& b, Sum sum) {
   const Shape batch = broadcast_shapes(batch_of(a), batch_of(b));
   if (b.dim() == 2 && a.dim() > 2 && a.is_contiguous()) {
-    // Many small products are one large one.
+    // Many small products become one large product.
     Shape shape = a.shape();
     shape.back() = b.size(1);
     const std::int64_t rows = numel(batch_of(a)) * a.size(-2);
     if (rows <= std::numeric_limits<int>::max()) {
       if (sum.tensor) {
-        // A row for all needs no copy.
+        // A term that is the same for all rows needs no copy.
         const bool is_row = sum.tensor->dim() <= 1;
         const Shape flat = {rows, b.size(1)};
         sum.tensor = is_row ? sum.tensor->expand(flat) : sum.tensor->expand(shape).reshape(flat);
@@ -208,7 +208,7 @@ LocalTensor add_matmul(const LocalTensor& sum, const LocalTensor& a, const Local
   }
   require_fits("add_matmul", factors.alpha, a.dtype());
   require_fits("add_matmul", factors.beta, a.dtype());
-  // As in PyTorch, nan and inf of what counts for nothing do not show.
+  // As in PyTorch, a factor of 0 suppresses nan and inf of its term.
   if (factors.beta.to_double() == 0) return multiply_any(a, b, {std::nullopt, factors});
   return multiply_any(a, b, {sum, factors});
 }

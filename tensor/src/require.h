@@ -10,8 +10,8 @@ namespace dtrun::tensors {
 
 /// @throws Error kInvalidArgument naming the operation and both devices where they differ
 void require_one_device(std::string_view operation, const LocalTensor& a, const LocalTensor& b);
-/// As PyTorch: infinities and nan need a floating-point dtype; what uint8 lacks below 0 wraps.
-/// @throws Error kInvalidArgument naming the operation, where the dtype does not reach the number
+/// As PyTorch: infinities and nan need a floating-point dtype; negative numbers wrap in uint8.
+/// @throws Error kInvalidArgument naming the operation, where the dtype cannot hold the number
 void require_fits(std::string_view operation, Scalar number, DType dtype);
 
 }  // namespace dtrun::tensors

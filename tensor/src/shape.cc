@@ -22,7 +22,7 @@ std::int64_t numel(const Shape& shape) {
     }
     overflow = __builtin_mul_overflow(count, size, &count) || overflow;
   }
-  // A size of 0 anywhere makes the product 0, whatever the others are.
+  // A size of 0 makes the product 0, even where the other sizes overflow.
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   if (overflow) {
     throw Error(
@@ -34,7 +34,8 @@ std::int64_t numel(const Shape& shape) {
 
 Strides contiguous_strides(const Shape& shape) {
   Strides strides(shape.size());
-  // Unsigned: where it wraps there are no elements, or more than the caller lets pass.
+  // Unsigned, so that wrapping is defined; it happens only for tensors without elements or too many
+  // for the caller.
   std::uint64_t step = 1;
   for (std::size_t d = shape.size(); d-- > 0;) {
     strides[d] = static_cast<std::int64_t>(step);

@@ -1,6 +1,6 @@
-// map_elements: runs a pointwise operator's inner loop over operands of any layout and dtype. What
-// is not a dense run of the dtype that the loop wants (gathered, repeated, f16, bf16, mixed dtypes)
-// is brought into that form 512 elements at a time, on the stack. Allocates nothing.
+// map_elements: runs a pointwise operator's inner loop over operands of any layout and dtype.
+// Operands that are not a dense run of the loop's dtype (strided, broadcast, f16, bf16, mixed
+// dtypes) are converted 512 elements at a time, on the stack. Allocates nothing.
 #pragma once
 
 #include <span>

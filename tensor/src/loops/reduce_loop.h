@@ -1,6 +1,6 @@
-// reduce_elements: folds the elements of each result (kernels/fold_kernel.h), of any layout and
-// dtype, without a copy of the tensor: what is not a dense run of the fold's dtype is brought into
-// that form a block at a time. Dealt to the calling thread's pool.
+// reduce_elements: folds the elements of each result (kernels/fold_kernel.h) for any layout and
+// dtype, without a copy of the tensor: elements that are not a dense run of the fold's dtype are
+// converted a block at a time. Runs on the calling thread's pool.
 #pragma once
 
 #include <vector>

@@ -11,8 +11,8 @@
 #include <system_error>
 #include <utility>
 
-#include "dtrun/base/cpu_quota.h"
 #include "dtrun/base/cpu_list.h"
+#include "dtrun/base/cpu_quota.h"
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/futex.h"
@@ -22,7 +22,7 @@ namespace dtrun::tensors {
 namespace {
 
 constexpr int kMostThreads = 1024;
-/// About 20 us: the next loop of a chain of operations comes sooner.
+/// Workers spin about 20 us after a loop, because the next operation usually comes sooner.
 constexpr int kSpins = 500;
 
 void pause_briefly() {
@@ -31,7 +31,7 @@ void pause_briefly() {
 #endif
 }
 
-/// Grows in a forked child, where a pool that was made before has no threads.
+/// Counts forks: in a forked child the parent's pools have no threads.
 std::atomic<std::uint32_t> fork_generation{0};
 
 void count_forks() {
@@ -40,7 +40,8 @@ void count_forks() {
   static_cast<void>(registered);
 }
 
-/// A child's copies of its parent's pools: never used nor freed, but not leaked either.
+/// A forked child keeps its copies of the parent's pools here: they cannot be used or freed, and
+/// are still reachable for the leak checker.
 struct Abandoned {
   std::unique_ptr<ThreadPool> pool;
   Abandoned* next;
@@ -69,7 +70,8 @@ int default_threads() {
     return static_cast<int>(std::min<long long>(count, kMostThreads));
   const long long ranks = std::max(1LL, named("LOCAL_WORLD_SIZE"));
   auto cpus = static_cast<double>(base::allowed_cpus().size());
-  // Threads beyond a container's quota would be halted in the middle of a loop.
+  // With more threads than the container's quota the kernel would throttle some in the middle of a
+  // loop.
   if (const std::optional<base::CpuQuota> quota = base::cpu_quota())
     cpus = std::min(cpus, std::ceil(quota->cpus));
   const auto share = static_cast<long long>(cpus) / ranks;
@@ -116,12 +118,12 @@ void set_num_threads(int count) {
   pool_of_thread.wanted = count;
 }
 
-// Where threads share CPUs, who spins keeps the others from their work.
+// With more threads than CPUs a spinning thread keeps another one from working.
 ThreadPool::ThreadPool(int threads)
     : threads_(threads),
       spins_(static_cast<std::size_t>(threads) <= base::allowed_cpus().size() ? kSpins : 0),
       shares_(static_cast<std::size_t>(threads)) {
-  // A signal is for the threads that the program made.
+  // Signals are left to the program's own threads.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -129,7 +131,7 @@ ThreadPool::ThreadPool(int threads)
     for (std::size_t own = 1; own < shares_.size(); ++own)
       workers_.emplace_back([this, own] { work(own); });
   } catch (const std::system_error&) {
-    // With fewer threads the results are the same.
+    // A thread that cannot be started is no error: results do not depend on the number of threads.
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -167,7 +169,7 @@ void ThreadPool::run_chunks(std::size_t own) {
 
 void ThreadPool::run_share(Share& share) {
   for (;;) {
-    // Looked at first: who comes late must not write where the others count.
+    // Checked before counting: a late worker must not change the counter that the others use.
     if (share.next.load(std::memory_order_relaxed) >= share.end) return;
     const std::int64_t chunk = share.next.fetch_add(1, std::memory_order_relaxed);
     if (chunk >= share.end) return;
@@ -219,7 +221,8 @@ void ThreadPool::work(std::size_t own) {
   const InsideLoop inside(pool_of_thread);
   std::uint32_t seen = 0;
   while (!stopping_.load()) {
-    // Entering before looking: the caller closes before it looks who is inside.
+    // The worker enters before it checks whether the loop is open. The caller closes the loop
+    // before it checks who is inside. So one of them sees the other.
     inside_.fetch_add(1);
     if (open_.load()) run_chunks(own);
     if (inside_.fetch_sub(1) == 1 && caller_sleeps_.load()) base::futex_wake_all(inside_);

@@ -1,5 +1,5 @@
-// ThreadPool: deals the chunks of a loop to the calling thread and its workers. Each thread that
-// asks has a pool of its own: ranks may be threads, and must not wait for each other's loops.
+// ThreadPool: runs the chunks of a loop on the calling thread and its workers. Each calling thread
+// has its own pool, because ranks may be threads and must not wait for each other's loops.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 namespace dtrun::tensors {
 
 /// A loop over [0, count) in chunks of `grain`: chunk i is [i * grain, min(count, (i+1) * grain)),
-/// whoever runs it.
+/// independent of the number of threads.
 struct ChunkedLoop {
   using Body = void (*)(void* context, std::int64_t begin, std::int64_t end);
   Body body;
@@ -33,17 +33,17 @@ class ThreadPool {
  public:
   /// @param threads the caller included
   explicit ThreadPool(int threads);
-  /// Waits for the workers, which have no work then.
+  /// Joins the idle workers.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  /// As many as were asked for.
+  /// The number of threads that was asked for.
   int threads() const { return threads_; }
-  /// Returns when all chunks are done. A thread begins with the same share of them in every loop of
-  /// their number, whose elements its cache may hold; who is done takes of the others' shares. The
-  /// exception of the first chunk, by its number, that throws is thrown here; chunks behind it may
-  /// not have run.
+  /// Returns when all chunks are done. Each thread starts with the same share of the chunks in
+  /// every loop of this size, so that its cache may still hold the elements; a thread that is done
+  /// takes chunks of other shares. If chunks throw, the exception of the lowest chunk is rethrown;
+  /// later chunks may not have run.
   void run(const ChunkedLoop& loop);
 
  private:
@@ -59,8 +59,8 @@ class ThreadPool {
   std::uint32_t next_epoch(std::uint32_t seen);
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 
-  // The loop and the shares' ends may be read by those who have entered and then seen it open; they
-  // are written only while it is closed and nobody is inside.
+  // The loop and the shares' ends are written only while the loop is closed and no worker is
+  // inside. Workers read them only after they have entered and then seen it open.
   ChunkedLoop loop_{};
   std::exception_ptr failure_;
   std::atomic<std::int64_t> failed_chunk_{kNone};  ///< the first that is known
@@ -77,7 +77,7 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
-/// What parallel_for does when one chunk is not all.
+/// parallel_for for more than one chunk.
 void run_in_chunks(const ChunkedLoop& loop);
 
 /// body(begin, end) for every chunk of [0, count), on the calling thread's pool. The chunks depend

@@ -1,4 +1,4 @@
-// Pointwise calls on CUDA devices: what the host's loop gets as operands, for a kernel.
+// Pointwise calls on CUDA devices: turns the operands of the host's loop into those of a kernel.
 #include <fmt/core.h>
 
 #include "copy_kernel.h"
@@ -34,7 +34,7 @@ DType device_compute(const MapOperator& op, DType compute) {
   }
 }
 
-/// Not of bool, which is no complement of bits.
+/// Not for bool, whose "not" is no bitwise complement.
 MapFunction device_function(const MapOperator& op, DType compute) {
   const bool of_bool = op.function == MapFunction::bit_not && compute == DType::boolean;
   return of_bool ? MapFunction::logical_not : op.function;
@@ -45,7 +45,7 @@ bool divides_integers(const MapOperator& op, DType compute) {
          op.function <= MapFunction::fmod;
 }
 
-/// A number as the host's loop sees it: rounded on the way, and then exact in both forms.
+/// A number as the host's loop sees it, after rounding; it is exact in both representations.
 struct NumberForms {
   double floating = 0;
   std::int64_t integer = 0;
@@ -80,7 +80,7 @@ NumberForms number_of(const Operand& operand, DType compute, DType through) {
   return number_in(compute, through, DType::i64, &value);
 }
 
-/// Into a target of the result's own dtype.
+/// Runs the kernel into a target of the result's dtype.
 void launch_map(const LocalTensor& target, const MapOperator& op, const MapPlan& plan,
                 Operands operands, const MapNumbers& numbers) {
   const DType compute = device_compute(op, plan.compute);
@@ -95,7 +95,7 @@ void launch_map(const LocalTensor& target, const MapOperator& op, const MapPlan&
                      .target = target,
                      .tensors = {}};
   for (std::size_t k = 0; k < operands.size(); ++k) {
-    // The condition of where() stays what it is.
+    // The condition of where() is not converted.
     const bool rounds = compute != DType::boolean && !(&op == &kWhere && k == 0);
     const DType through = rounds ? plan.through_of(operands[k], k) : compute;
     cuda::MapInput& input = call.arguments.inputs[k];
@@ -116,7 +116,7 @@ void launch_map(const LocalTensor& target, const MapOperator& op, const MapPlan&
     if (call.arguments.inputs[1].integer == 0) refuse_zero_divisor();
     return cuda::map(call);
   }
-  // As on the host an error, for which the call waits.
+  // An error as on the host, so the call waits for the device.
   const LocalTensor has_zero = zeros({}, {DType::u8, target.device()});
   call.arguments.has_zero = has_zero.data_as<std::uint8_t>();
   cuda::map(call);

@@ -1,4 +1,4 @@
-// Picking and placing along lines: the lines along the dim of the positions are independent.
+// Gather and scatter: lines along the indexed dim are independent of each other.
 #include "dtrun/tensor/ops/index.h"
 
 #include <fmt/core.h>
@@ -44,7 +44,7 @@ void require_source(std::string_view op, const LocalTensor& a, const LocalTensor
               fmt::format("it takes {} {}", dtype_name(a.dtype()), shape_to_string(shape)));
 }
 
-/// The part of a source beside the index: it may be larger than that.
+/// The part of the source that the index covers; the source may be larger.
 LocalTensor beside_index(std::string_view op, const LocalTensor& a, const LocalTensor& source,
                          const Shape& index) {
   LocalTensor part = source;
@@ -57,7 +57,7 @@ LocalTensor beside_index(std::string_view op, const LocalTensor& a, const LocalT
   return part;
 }
 
-/// A tensor without dims as a line of one.
+/// A 0-dim tensor as a line of one element.
 LocalTensor with_a_dim(const LocalTensor& a) {
   return a.dim() == 0 ? a.view({1}) : a;
 }
@@ -90,7 +90,8 @@ void require_list(std::string_view op, const LocalTensor& index) {
               "they are a list", "view({-1})");
 }
 
-/// Each task has slices of its own, and goes through all positions for them.
+/// Each task owns some slices and applies all positions to them, so that no two tasks write to one
+/// element.
 template <typename T, typename C = ComputeType<T>>
 void add_slices(const LocalTensor& out, int dim, const LocalTensor& index,
                 const LocalTensor& source, C alpha) {
@@ -117,8 +118,8 @@ void add_slices(const LocalTensor& out, int dim, const LocalTensor& index,
   });
 }
 
-/// The lines of an index, and where they lie in the tensor that it points into and in the other,
-/// which is as large as the index.
+/// The lines of an index, with their offsets in the tensor that it points into and in the tensor of
+/// the index' own shape.
 struct IndexLines {
   const LocalTensor& index;
   const LocalTensor& pointed;
@@ -151,7 +152,7 @@ struct IndexLines {
   }
 };
 
-/// By size: what the elements are does not matter.
+/// Dispatches by element size; the dtype does not matter for copying.
 template <typename Visit>
 void for_each_by_size(const IndexLines& lines, const Visit& visit) {
   switch (item_size(lines.pointed.dtype())) {
@@ -166,7 +167,7 @@ void for_each_by_size(const IndexLines& lines, const Visit& visit) {
   }
 }
 
-/// The index fits beside a tensor that it points into along `dim`.
+/// Checks that the index' shape fits the tensor that it points into along `dim`.
 void require_beside(std::string_view op, const LocalTensor& a, int dim, const LocalTensor& index) {
   require_one_device(op, a, index);
   require_positions(op, index);
@@ -268,7 +269,7 @@ LocalTensor index_add(const LocalTensor& tensor, int dim, const LocalTensor& ind
   require_positions("index_add", index);
   require_list("index_add", index);
   dim = line_dim(dim, tensor);
-  // Of a tensor without dims the source has none, of any other it has as many.
+  // The source has as many dims as the tensor.
   if (tensor.dim() != source.dim()) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("index_add of {} into {}", shape_to_string(source.shape()),
@@ -361,7 +362,7 @@ LocalTensor one_hot(const LocalTensor& positions, std::int64_t count) {
 
 namespace {
 
-/// Waits for how many there are.
+/// Waits for the device, because the shape of the result depends on the count.
 LocalTensor true_positions_on_device(const LocalTensor& line) {
   const LocalTensor counts = cumsum(line, 0);
   const std::int64_t last = line.numel() - 1;

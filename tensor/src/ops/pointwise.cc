@@ -1,5 +1,4 @@
-// Which operator, and what it is made of where it has no loop of its own. map_call.cc does the
-// rest.
+// The pointwise operators: each has a loop, or is composed of others. map_call.cc runs the loops.
 #include "dtrun/tensor/ops/pointwise.h"
 
 #include <fmt/core.h>
@@ -15,7 +14,7 @@
 namespace dtrun::tensors {
 namespace {
 
-/// Integers are whole already.
+/// Rounding leaves integers unchanged.
 LocalTensor rounded(const MapOperator& op, const LocalTensor& a) {
   const bool whole = !is_floating_point(a.dtype()) && a.dtype() != DType::boolean;
   return whole ? a.clone() : map(op, a);
@@ -28,7 +27,7 @@ void require_lerp(const LocalTensor& start, const LocalTensor& end, const Operan
         fmt::format("lerp from {} to {}", dtype_name(start.dtype()), dtype_name(end.dtype())),
         "both ends must be of one floating-point dtype", "to() one of them");
   }
-  // One weight for all is a number, whatever its dtype.
+  // A 0-dim weight is a scalar, whatever its dtype.
   if (weight.is_number() || weight.dtype() == start.dtype() || weight.tensor().shape().empty())
     return;
   throw base::Error(base::ErrorCode::kInvalidArgument,
@@ -41,7 +40,7 @@ LocalTensor with_numbers(const MapOperator& op, const Operand& a, Scalar first, 
   return map(op, Operands(&a, 1), MapNumbers::of(first, second));
 }
 
-/// The operator that is a power, where there is a better one than pow; nullptr: none.
+/// A cheaper operator with the same result as pow with this exponent; nullptr: none.
 const MapOperator* operator_of_power(Scalar exponent, DType dtype) {
   const double value = exponent.to_double();
   if (value == 2) return &kSquare;
@@ -65,7 +64,7 @@ void require_power(const Operand& base, const Operand& exponent) {
                     "negative powers of integers are no integers", "to(DType::f32) first");
 }
 
-/// A bound that there is not.
+/// Stands for a missing bound.
 double bound_or(const std::optional<Operand>& bound, double otherwise) {
   return bound ? bound->number().to_double() : otherwise;
 }

@@ -1,5 +1,5 @@
-// RadixOrder: positions of the elements of a line in the order of their keys, of equals the earlier
-// one first. Keys are unsigned numbers; a pass for each of their bytes that differs.
+// RadixOrder: sorts the positions of a line's elements by their keys, stably, by a radix sort. Keys
+// are unsigned; each byte in which keys differ takes one pass.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace dtrun::tensors {
 
-/// What is ordered as C is: nan behind all, -0 and 0 alike.
+/// Maps an element of C to a key of the same order: nan comes last, -0 equals 0.
 template <typename C>
 auto order_key(C value) {
   using Key = std::conditional_t<sizeof(C) == 8, std::uint64_t, std::uint32_t>;
@@ -64,7 +64,8 @@ class RadixOrder {
 
   static std::size_t byte_of(Key key, std::size_t byte) { return key >> (8 * byte) & 0xff; }
 
-  /// Drops what lies behind the first `count`, as far as the 11 highest bits that differ tell.
+  /// Drops elements that cannot be among the first `count`, judged by the 11 highest bits that
+  /// differ.
   void keep_least(std::size_t count) {
     Key low = entries_[0].key, high = low;
     for (const Entry& entry : entries_) {

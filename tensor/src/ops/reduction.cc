@@ -1,4 +1,4 @@
-// Which fold a reduction is, over which dims; loops/reduce_loop.cc has the rest.
+// Maps each reduction to a fold and the dims it runs over; loops/reduce_loop.cc runs it.
 #include "dtrun/tensor/ops/reduction.h"
 
 #include <fmt/core.h>
@@ -70,7 +70,8 @@ struct Reducer {
 };
 
 LocalTensor reduce(const Reducer& reducer, const LocalTensor& a, const Plan& plan, DType result) {
-  // One element is folded with the neutral one, as of any other shape: the sum of -0 is 0.
+  // A single element is folded with the neutral one, too, so that the sum of [-0.] is 0 as for
+  // other sizes.
   if (a.dim() == 0) return reduce(reducer, a.view({1}), Plan{{true}, plan.shape, 1}, result);
   const LocalTensor out = empty(plan.shape, {result, a.device()});
   const FoldNumbers numbers{plan.count, reducer.number};
@@ -82,7 +83,7 @@ LocalTensor reduce(const Reducer& reducer, const LocalTensor& a, const Plan& pla
   return out;
 }
 
-/// Of floating point only, in its own dtype.
+/// For floating point only; the result has the input's dtype.
 LocalTensor reduce_floating(const Reducer& reducer, const LocalTensor& a,
                             const std::vector<int>& dims, KeepDims keepdim) {
   if (!is_floating_point(a.dtype())) {

@@ -1,4 +1,4 @@
-// The fused operations over rows; kernels/row_kernel.cc does what is to be done with one.
+// The fused operations over rows; kernels/row_kernel.cc handles a single row.
 #include "dtrun/tensor/ops/rows.h"
 
 #include <fmt/core.h>
@@ -44,7 +44,7 @@ DType row_dtype(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-/// Calls function(TypeTag<A>{}) with what the rows are computed in.
+/// Calls function(TypeTag<A>{}), where A is the type that rows are computed in.
 template <typename Function>
 void with_row_type(DType compute, Function&& function) {
   if (compute == DType::f64) return function(TypeTag<double>{});
@@ -104,7 +104,7 @@ LocalTensor run_softmax_backward(std::string_view name, SoftmaxForm form, const 
   return out;
 }
 
-/// A tensor as rows of what is normalized.
+/// A tensor as rows, each of which is normalized.
 struct NormRows {
   LocalTensor flat;  ///< [rows, length]
   std::int64_t rows = 1;
@@ -202,7 +202,8 @@ Normalized normalize(std::string_view name, NormForm form, const LocalTensor& a,
   return result;
 }
 
-/// Sums of each chunk, so that no two threads add to one and their order is the chunks'.
+/// One partial sum per chunk: no two threads add to the same one, and the order of summation is
+/// fixed.
 LocalTensor chunk_sums(const std::optional<LocalTensor>& parameter, const NormRows& rows) {
   if (!parameter) return {};
   const std::int64_t a_chunk = lines_a_chunk(rows.length);
@@ -346,7 +347,7 @@ CrossEntropy cross_entropy_rows(const LocalTensor& logits, const LocalTensor& ta
     return {loss.to(logits.dtype()), logsumexp};
   }
   const LocalTensor chosen = target.contiguous();
-  // Rows of no classes are no lines.
+  // Without classes there are no lines to visit.
   for (std::int64_t row = 0; classes == 0 && row < chosen.numel(); ++row) {
     const std::int64_t right = chosen.data_as<const std::int64_t>()[row];
     if (right != ignored) require_class("cross_entropy", right, row, classes);
@@ -378,7 +379,8 @@ LocalTensor cross_entropy_rows_backward(const LocalTensor& grad, const LocalTens
   const std::int64_t all_classes = cut.classes < 0 ? classes : cut.classes;
   const LocalTensor out = empty(logits.shape(), {logits.dtype(), logits.device()});
   if (!logits.device().is_cpu()) {
-    // Nothing is read at a class: those that are none were refused forward, without another wait.
+    // Classes are not checked again: the forward has refused invalid ones, and a check would wait
+    // for the device.
     cuda::cross_entropy_gradients(out, scales, logits, target.contiguous(), logsumexp.contiguous(),
                                   ignored, cut.first);
     return out;

@@ -17,7 +17,8 @@ namespace {
 using cuda::ScanFrom;
 
 constexpr std::int64_t kScanBlock = 256;
-/// So many lines at a time: each element waits for the one before it, but not for other lines.
+/// Handles this many lines at a time: within a line each addition waits for the one before it,
+/// other lines fill the gaps.
 constexpr int kScanLines = 8;
 
 struct ScanLine {
@@ -25,7 +26,7 @@ struct ScanLine {
   char* target;
 };
 
-/// What all lines have in common.
+/// What is the same for all lines.
 struct Scan {
   std::int64_t source_step;  ///< bytes
   std::int64_t target_step;
