@@ -1,4 +1,6 @@
-// Base64 with padding (RFC 4648, section 4): how JSON carries bytes. Pure.
+// Base64 with padding (RFC 4648, section 4): how JSON carries bytes. Pure. Own code, because
+// Beast's is private to it, and OpenSSL's needs libcrypto, whose dlopen takes 1.6 ms; the launcher
+// starts in 4.
 #pragma once
 
 #include <optional>

@@ -2,10 +2,11 @@
 // of them at once, so that other CPUs execute the last ones while this one clones the next.
 //
 // Starting is clone(CLONE_VM | CLONE_FILES | CLONE_PIDFD | CLONE_CHILD_CLEARTID): the child borrows
-// this process's memory until it has exec'd, which the kernel tells by clearing a word, and its
-// table of descriptors until it has taken a copy of the low ones, so its cost grows with neither
-// (give it low numbers), and a failed exec comes back as plain errno. It is vfork whose parent goes
-// on; on two CPUs 256 programs start in 0.85 of the time (bench/launch_bench).
+// this process' memory until it has exec'd, which the kernel reports by clearing a word, and its
+// table of descriptors until it has copied the low ones. So the cost grows with neither memory nor
+// descriptors (give it low numbers), and a failed exec comes back as plain errno. It is a vfork
+// whose parent goes on: on two CPUs 256 programs start in 0.85 of vfork's time (bench/launch_bench).
+// Boost.Process waits for each child's exec before the next one is started, too.
 #pragma once
 
 #include <memory>
