@@ -96,25 +96,28 @@ Tensors gradients_of(const Tensors& parameters) {
 
 }  // namespace
 
-Tensor get_total_norm(const Tensors& tensors, double norm_type) {
+Tensor get_total_norm(const Tensors& tensors, double norm_type,
+                      const std::optional<DeviceMesh>& stages) {
   const NoGrad no_grad;
   if (!(norm_type > 0)) {
     throw Error(ErrorCode::kInvalidArgument, "a norm of type " + std::to_string(norm_type),
                 "it is above 0, or infinite");
   }
-  if (tensors.empty()) return zeros({});
   for (const Tensor& tensor : tensors) require_reduced(tensor);
-  const Device device = tensors[0].local().device();
+  const bool is_any = !tensors.empty();
+  const Device device = is_any ? tensors[0].local().device() : tensors::kCpu;
   Tensors norms;
   for (const Cut& cut : cuts_of(tensors)) norms.push_back(norm_of(cut, norm_type, device));
-  return norm_of(norms, norm_type, device).to(tensors[0].dtype());
+  Tensor total = norm_of(norms, norm_type, device);
+  if (stages) total = norm_of(Cut{*stages, {true}, {total}}, norm_type, device);
+  return total.to(is_any ? tensors[0].dtype() : DType::f32);
 }
 
 Tensor clip_grad_norm_(const Tensors& parameters, double max_norm,
                        const ClipGradNormOptions& options) {
   const NoGrad no_grad;
   const Tensors gradients = gradients_of(parameters);
-  const Tensor total = get_total_norm(gradients, options.norm_type);
+  const Tensor total = get_total_norm(gradients, options.norm_type, options.stages);
   if (options.error_if_nonfinite && !std::isfinite(total.item())) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the gradients' norm is " + std::to_string(total.item()),

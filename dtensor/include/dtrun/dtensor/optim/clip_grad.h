@@ -3,6 +3,8 @@
 // serves all of them, however many there are.
 #pragma once
 
+#include <optional>
+
 #include "dtrun/dtensor/autograd/tensor.h"
 
 namespace dtrun::dtensor::optim {
@@ -10,11 +12,15 @@ namespace dtrun::dtensor::optim {
 struct ClipGradNormOptions {
   double norm_type = 2;  ///< above 0; infinity: the largest magnitude
   bool error_if_nonfinite = false;
+  /// Of a pipeline: its axis, over whose ranks the layers are divided. The norm is that of all.
+  std::optional<DeviceMesh> stages = std::nullopt;
 };
 
 /// The norm of all elements of all tensors as one vector: 0-dim, local, of the first one's dtype
 /// and device. 0 of none. Collective over their meshes.
-Tensor get_total_norm(const Tensors& tensors, double norm_type = 2);
+/// @param stages as of ClipGradNormOptions
+Tensor get_total_norm(const Tensors& tensors, double norm_type = 2,
+                      const std::optional<DeviceMesh>& stages = std::nullopt);
 
 /// Multiplies all gradients by what brings their norm down to `max_norm`, where it is above.
 /// @return the norm before @throws Error kInvalidArgument for a norm that is nan or infinite, where
