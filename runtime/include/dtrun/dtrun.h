@@ -41,6 +41,7 @@
 #include "dtrun/dtensor/optim/clip_grad.h"
 #include "dtrun/dtensor/optim/lr_scheduler.h"
 #include "dtrun/dtensor/optim/sgd.h"
+#include "dtrun/dtensor/parallel/context_parallel.h"
 #include "dtrun/dtensor/parallel/data_parallel.h"
 #include "dtrun/dtensor/parallel/fully_shard.h"
 #include "dtrun/dtensor/parallel/parallelize.h"
