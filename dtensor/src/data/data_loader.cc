@@ -1,16 +1,19 @@
 #include "dtrun/dtensor/data/data_loader.h"
 
-#include <signal.h>
+#include <pthread.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "data/shuffle.h"
+#include "dtrun/base/blocked_signals.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 
@@ -23,12 +26,14 @@ using base::ErrorCode;
 class DataLoader::Ahead {
  public:
   Ahead(const DataLoader& loader, DataPosition first, std::size_t most) : most_(most) {
-    // The signals of the program are for its own threads.
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before);
-    thread_ = std::thread([this, &loader, first] { make(loader, first); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    const base::BlockedSignals blocked;
+    try {
+      thread_ = std::thread([this, &loader, first] { make(loader, first); });
+    } catch (const std::system_error& error) {
+      throw base::system_error("start a DataLoader's thread", error.code().value(),
+                               "raise the limit of processes (ulimit -u, pids.max), or load "
+                               "without one: {.prefetch = 0}");
+    }
   }
   ~Ahead() {
     {
@@ -54,14 +59,14 @@ class DataLoader::Ahead {
 
  private:
   void make(const DataLoader& loader, DataPosition position) {
+    ::pthread_setname_np(::pthread_self(), "dtrun-data");
     try {
-      for (;; position = loader.after(position)) {
+      for (; waited_for_room(); position = loader.after(position)) {
         Tensors batch = loader.made(position);
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return stops_ || batches_.size() < most_; });
-        if (stops_) return;
-        batches_.push_back(std::move(batch));
-        lock.unlock();
+        {
+          const std::lock_guard lock(mutex_);
+          batches_.push_back(std::move(batch));
+        }
         changed_.notify_all();
       }
     } catch (...) {
@@ -69,6 +74,12 @@ class DataLoader::Ahead {
       failure_ = std::current_exception();
     }
     changed_.notify_all();
+  }
+  /// False: no more batches are wanted.
+  bool waited_for_room() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stops_ || batches_.size() < most_; });
+    return !stops_;
   }
 
   const std::size_t most_;
@@ -95,10 +106,14 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> set, DataLoaderOptions opt
     refuse("of rank " + std::to_string(options_.rank) + " of " + std::to_string(options_.ranks),
            "a rank below the number of ranks, such as mesh.local_rank(\"dp\")");
   }
-  samples_ = (set_->size() + (options_.drop_last ? 0 : options_.ranks - 1)) / options_.ranks;
-  batches_ = (samples_ + (options_.drop_last ? 0 : options_.batch_size - 1)) / options_.batch_size;
+  const auto parts_of = [&](std::int64_t all, std::int64_t each) {
+    return all / each + (options_.drop_last || all % each == 0 ? 0 : 1);
+  };
+  size_ = set_->size();
+  samples_ = parts_of(size_, options_.ranks);
+  batches_ = parts_of(samples_, options_.batch_size);
   if (batches_ == 0) {
-    refuse("of " + std::to_string(set_->size()) + " samples for " + std::to_string(options_.ranks) +
+    refuse("of " + std::to_string(size_) + " samples for " + std::to_string(options_.ranks) +
                " ranks with batches of " + std::to_string(options_.batch_size),
            options_.drop_last ? "more samples, or drop_last = false" : "a set with samples");
   }
@@ -111,16 +126,52 @@ DataPosition DataLoader::after(DataPosition position) const {
   return {position.epoch + 1, 0};
 }
 
+namespace {
+
+/// Refuses a sample that could not be stacked with the batch's first one.
+void check_alike(const Tensors& sample, std::int64_t number, const Tensors& first,
+                 std::int64_t first_number) {
+  const auto refuse = [&](const std::string& what, const std::string& its) {
+    throw Error(ErrorCode::kInvalidArgument, "DataLoader: " + what,
+                "sample " + std::to_string(first_number) + " has " + its,
+                "a Dataset whose samples are alike in the number of tensors, shapes and dtypes");
+  };
+  const auto counted = [](const Tensors& tensors) {
+    return std::to_string(tensors.size()) + (tensors.size() == 1 ? " tensor" : " tensors");
+  };
+  const auto described = [](const Tensor& tensor) {
+    if (!tensor.defined()) return std::string("undefined");
+    return std::string(tensors::dtype_short_name(tensor.dtype())) +
+           tensors::shape_to_string(tensor.shape());
+  };
+  const std::string name = "sample " + std::to_string(number);
+  if (sample.size() != first.size()) refuse(name + " has " + counted(sample), counted(first));
+  for (std::size_t k = 0; k < sample.size(); ++k) {
+    const std::string its = described(sample[k]), expected = described(first[k]);
+    if (sample[k].defined() && its == expected) continue;
+    refuse("tensor " + std::to_string(k) + " of " + name + " is " + its, expected);
+  }
+}
+
+}  // namespace
+
 Tensors DataLoader::made(DataPosition position) const {
-  const std::int64_t size = set_->size();
-  const Shuffle shuffle(size, mixed(options_.seed, static_cast<std::uint64_t>(position.epoch)));
+  const Shuffle shuffle(size_, mixed(options_.seed, static_cast<std::uint64_t>(position.epoch)));
   const std::int64_t first = position.step * options_.batch_size;
-  const std::int64_t last = std::min(samples_, first + options_.batch_size);
+  const std::int64_t count = std::min(samples_ - first, options_.batch_size);
   std::vector<std::vector<tensors::LocalTensor>> columns;
-  for (std::int64_t i = first; i < last; ++i) {
-    const std::int64_t place = (i * options_.ranks + options_.rank) % size;
-    const Tensors sample = set_->get(options_.shuffle ? shuffle(place) : place);
-    columns.resize(sample.size());
+  Tensors first_sample;
+  std::int64_t first_number = 0;
+  for (std::int64_t i = first; i < first + count; ++i) {
+    const std::int64_t place = (i * options_.ranks + options_.rank) % size_;
+    const std::int64_t number = options_.shuffle ? shuffle(place) : place;
+    const Tensors sample = set_->get(number);
+    if (i == first) {
+      first_sample = sample;
+      first_number = number;
+      columns.resize(sample.size());
+    }
+    check_alike(sample, number, first_sample, first_number);
     for (std::size_t k = 0; k < sample.size(); ++k) columns[k].push_back(sample[k].plain_local());
   }
   Tensors batch;
@@ -162,7 +213,7 @@ void DataLoader::set_position(DataPosition position) {
 }
 
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
-  if (loader_->position_.step == 0) {
+  if (loader_->position_.epoch != epoch_) {
     loader_ = nullptr;
     batch_.clear();
   } else {

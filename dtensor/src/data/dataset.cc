@@ -1,12 +1,13 @@
 #include "dtrun/dtensor/data/dataset.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
@@ -17,24 +18,6 @@ namespace dtrun::dtensor::data {
 
 using base::Error;
 using base::ErrorCode;
-
-namespace {
-
-std::int64_t bytes_of(TokenType type) {
-  switch (type) {
-    case TokenType::u8:
-      return 1;
-    case TokenType::u16:
-      return 2;
-    case TokenType::i32:
-      return 4;
-    case TokenType::i64:
-      return 8;
-  }
-  DT_CHECK(false);
-}
-
-}  // namespace
 
 TensorDataset::TensorDataset(Tensors tensors) : tensors_(std::move(tensors)) {
   const auto refuse = [](const std::string& what) {
@@ -58,83 +41,133 @@ Tensors TensorDataset::get(std::int64_t index) const {
   return sample;
 }
 
-class TokenFile::Mapping {
+// Read, not mapped: where a mapped file becomes shorter, a read of it is a SIGBUS and no error.
+class TokenFile::File {
  public:
-  explicit Mapping(const std::string& path) {
-    const base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  /// Opened without waiting: a pipe without a writer would keep it waiting for ever.
+  explicit File(const std::string& path)
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     struct stat status {};
-    if (!file || ::fstat(file.get(), &status) != 0) {
+    if (!fd_ || ::fstat(fd_.get(), &status) != 0) {
       const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kSystem;
       throw Error(code, "cannot open the token file " + path, std::strerror(errno),
-                  "the path of a file of tokens");
+                  "the path of a file of tokens that may be read");
     }
-    bytes_ = static_cast<std::size_t>(status.st_size);
-    if (bytes_ == 0) return;
-    data_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, file.get(), 0);
-    if (data_ == MAP_FAILED) throw base::system_error("map " + path + " into memory");
+    if (!S_ISREG(status.st_mode)) {
+      throw Error(ErrorCode::kInvalidArgument, "the token file " + path + " is no regular file",
+                  "samples are read at any place of it", "the path of a file of tokens");
+    }
+    bytes_ = status.st_size;
   }
-  ~Mapping() {
-    if (bytes_ > 0) ::munmap(data_, bytes_);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
 
-  std::int64_t bytes() const { return static_cast<std::int64_t>(bytes_); }
-  const char* data() const { return static_cast<const char*>(data_); }
+  const std::string& path() const { return path_; }
+  std::int64_t bytes() const { return bytes_; }
+
+  void read(std::int64_t offset, char* to, std::size_t count) const {
+    while (count > 0) {
+      const ssize_t got = ::pread(fd_.get(), to, count, offset);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) throw base::system_error("read " + path_);
+      if (got == 0) {
+        throw Error(ErrorCode::kSystem, path_ + " is shorter than it was",
+                    "it had " + std::to_string(bytes_) + " bytes and has none at " +
+                        std::to_string(offset) + " now",
+                    "write a new file and rename() it, instead of writing to one that is read");
+      }
+      to += got;
+      offset += got;
+      count -= static_cast<std::size_t>(got);
+    }
+  }
 
  private:
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
+  const std::string path_;
+  const base::UniqueFd fd_;
+  std::int64_t bytes_ = 0;
 };
 
-TokenFile::TokenFile(const std::string& path, TokenFileOptions options)
-    : options_(options), mapping_(std::make_shared<Mapping>(path)) {
-  if (options_.stride == 0) options_.stride = options_.context;
-  if (options_.context < 1 || options_.stride < 1 || options_.skip_bytes < 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "TokenFile with a context of " + std::to_string(options_.context) +
-                    ", a stride of " + std::to_string(options_.stride) + " and " +
-                    std::to_string(options_.skip_bytes) + " bytes to skip",
-                "lengths are at least 1", "{.context = 256, .token = TokenType::u16}");
+namespace {
+
+struct TokenKind {
+  const char* name;
+  std::int64_t bytes;
+  /// Tokens as they lie in a file, to numbers.
+  void (*widen)(const char* from, std::int64_t count, std::int64_t* to);
+};
+
+template <typename T>
+void widen(const char* from, std::int64_t count, std::int64_t* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    T token;
+    std::memcpy(&token, from + i * static_cast<std::int64_t>(sizeof token), sizeof token);
+    to[i] = static_cast<std::int64_t>(token);
   }
-  const std::int64_t item = bytes_of(options_.token);
-  tokens_ = std::max<std::int64_t>(0, mapping_->bytes() - options_.skip_bytes) / item;
-  if (tokens_ > options_.context) samples_ = (tokens_ - options_.context - 1) / options_.stride + 1;
-  if (samples_ > 0) return;
-  throw Error(ErrorCode::kInvalidArgument, path + " has " + std::to_string(tokens_) + " tokens",
-              "a sample takes " + std::to_string(options_.context + 1) +
-                  ": the context and what follows it",
-              "a longer file, or a shorter context");
 }
 
-std::int64_t TokenFile::token(std::int64_t index) const {
-  const auto read = [&]<typename T>(T value) -> std::int64_t {
-    std::memcpy(
-        &value,
-        mapping_->data() + options_.skip_bytes + index * static_cast<std::int64_t>(sizeof value),
-        sizeof value);
-    return static_cast<std::int64_t>(value);
-  };
-  switch (options_.token) {
+TokenKind kind_of(TokenType type) {
+  switch (type) {
     case TokenType::u8:
-      return read(std::uint8_t{});
+      return {"u8", 1, widen<std::uint8_t>};
     case TokenType::u16:
-      return read(std::uint16_t{});
+      return {"u16", 2, widen<std::uint16_t>};
     case TokenType::i32:
-      return read(std::int32_t{});
+      return {"i32", 4, widen<std::int32_t>};
     case TokenType::i64:
-      return read(std::int64_t{});
+      return {"i64", 8, widen<std::int64_t>};
   }
   DT_CHECK(false);
 }
 
+void check_range(const TokenFileOptions& options, std::int64_t bytes) {
+  const bool is_within = options.skip_bytes >= 0 && options.skip_bytes <= bytes;
+  if (options.context > 0 && options.stride > 0 && is_within) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "TokenFile with a context of " + std::to_string(options.context) + ", a stride of " +
+                  std::to_string(options.stride) + " and " + std::to_string(options.skip_bytes) +
+                  " bytes to skip",
+              "lengths are at least 1, and the file has " + std::to_string(bytes) + " bytes",
+              "{.context = 256, .token = TokenType::u16}");
+}
+
+}  // namespace
+
+TokenFile::TokenFile(const std::string& path, TokenFileOptions options)
+    : options_(options), file_(std::make_shared<File>(path)) {
+  if (options_.stride == 0) options_.stride = options_.context;
+  check_range(options_, file_->bytes());
+  const TokenKind kind = kind_of(options_.token);
+  const std::int64_t bytes = file_->bytes() - options_.skip_bytes;
+  if (bytes % kind.bytes != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                path + ": " + std::to_string(bytes) + " bytes are no whole number of " + kind.name +
+                    " tokens",
+                "the file is cut short, or is of another kind",
+                "the type that it was written as, and its header's length: {.token = "
+                "TokenType::u16, .skip_bytes = ...}");
+  }
+  tokens_ = bytes / kind.bytes;
+  if (tokens_ > options_.context) samples_ = (tokens_ - options_.context - 1) / options_.stride + 1;
+  if (samples_ > 0) return;
+  throw Error(ErrorCode::kInvalidArgument, path + " has " + std::to_string(tokens_) + " tokens",
+              "a sample takes " + std::to_string(options_.context) + " and one that follows",
+              "a longer file, or a shorter context");
+}
+
 Tensors TokenFile::get(std::int64_t index) const {
-  const std::int64_t first = index * options_.stride;
+  if (index < 0 || index >= samples_) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "sample " + std::to_string(index) + " of " + std::to_string(samples_) + " of " +
+                    file_->path(),
+                "", "a number from 0, below size()");
+  }
+  const TokenKind kind = kind_of(options_.token);
+  std::vector<char> bytes(static_cast<std::size_t>((options_.context + 1) * kind.bytes));
+  file_->read(options_.skip_bytes + index * options_.stride * kind.bytes, bytes.data(),
+              bytes.size());
   Tensors sample;
   for (const std::int64_t shift : {0, 1}) {
     const tensors::LocalTensor text = tensors::empty({options_.context}, {DType::i64});
-    for (std::int64_t i = 0; i < options_.context; ++i)
-      text.data_as<std::int64_t>()[i] = token(first + shift + i);
+    kind.widen(bytes.data() + shift * kind.bytes, options_.context, text.data_as<std::int64_t>());
     sample.emplace_back(text);
   }
   return sample;

@@ -5,9 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <set>
 
 #include "data/shuffle.h"
@@ -138,6 +142,142 @@ TEST(DataLoaderTest, WhatTheSetThrowsComesAtItsBatchAndCanBeTriedAgain) {
 TEST(DataLoaderTest, ThatIsNotReadToItsEndEnds) {
   DataLoader loader(numbers(1000), {.prefetch = 5});
   loader.next();
+}
+
+TEST(DataLoaderTest, ABatchMayBeLargerThanAnySet) {
+  constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
+  DataLoader loader(numbers(5), {.batch_size = kAll, .shuffle = false});
+  EXPECT_EQ(loader.batches(), 1);
+  EXPECT_THAT(epoch_of(loader), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_EQ(loader.position(), (DataPosition{1, 0}));
+}
+
+TEST(DataLoaderTest, RanksBeyondTheSamplesBeginAgain) {
+  for (int rank = 0; rank < 5; ++rank) {
+    DataLoader loader(numbers(2), {.shuffle = false, .rank = rank, .ranks = 5});
+    EXPECT_THAT(epoch_of(loader), ElementsAre(rank % 2));
+  }
+  expect_refused([] { DataLoader(numbers(2), {.rank = 4, .ranks = 5, .drop_last = true}); },
+                 "of 2 samples for 5 ranks");
+}
+
+TEST(DataLoaderTest, ALoopEndsWithItsEpochAlsoWhereItsBodyTakesBatches) {
+  DataLoader loader(numbers(6), {.batch_size = 2, .shuffle = false});
+  int loops = 0;
+  for (const Tensors& batch : loader) {
+    ++loops;
+    EXPECT_EQ(batch[0].size(0), 2);
+    if (loops == 3) loader.next();
+    ASSERT_LT(loops, 4);
+  }
+  EXPECT_EQ(loops, 3);
+  EXPECT_EQ(loader.position(), (DataPosition{1, 1}));
+}
+
+/// Counts what has been asked of it. Sample 3 is as `odd` says.
+struct Counting : Dataset {
+  enum class Odd : std::uint8_t { none, fewer, more, longer, undefined };
+  explicit Counting(Odd its_kind = Odd::none) : odd(its_kind) {}
+  std::int64_t size() const override { return 100; }
+  Tensors get(std::int64_t index) const override {
+    ++asked;
+    if (index != 3 || odd == Odd::none) return {zeros(2), zeros(1)};
+    if (odd == Odd::fewer) return {zeros(2)};
+    if (odd == Odd::more) return {zeros(2), zeros(1), zeros(1)};
+    if (odd == Odd::longer) return {zeros(2), zeros(5)};
+    return {zeros(2), Tensor()};
+  }
+  const Odd odd;
+  mutable std::atomic<int> asked = 0;
+};
+
+TEST(DataLoaderTest, SamplesThatAreNotAlikeAreRefusedByTheirNumber) {
+  using Odd = Counting::Odd;
+  for (const auto& [odd, words] : std::vector<std::pair<Odd, const char*>>{
+           {Odd::fewer, "sample 3 has 1 tensor"},
+           {Odd::more, "sample 3 has 3 tensors"},
+           {Odd::longer, "tensor 1 of sample 3 is f32[5]"},
+           {Odd::undefined, "tensor 1 of sample 3 is undefined"}}) {
+    DataLoader loader(std::make_shared<Counting>(odd), {.batch_size = 4, .shuffle = false});
+    expect_refused([&] { loader.next(); }, words);
+  }
+}
+
+TEST(DataLoaderTest, NoMoreBatchesAreMadeAheadThanAreAskedFor) {
+  const auto set = std::make_shared<Counting>();
+  DataLoader loader(set, {.prefetch = 1});
+  for (int i = 1; i <= 50; ++i) {
+    loader.next();
+    // The one that was given, and the one that waits.
+    EXPECT_LE(set->asked, i + 1);
+  }
+}
+
+/// A file for one test.
+struct TokenPath {
+  explicit TokenPath(std::string_view bytes) {
+    std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes));
+  }
+  ~TokenPath() { std::remove(path.c_str()); }
+  const std::string path = testing::TempDir() + "tokens." + std::to_string(::getpid());
+};
+
+TEST(TokenFileTest, SamplesThatItDoesNotHaveAreRefused) {
+  const TokenPath file("0123456789");
+  const TokenFile tokens(file.path, {.context = 3});
+  for (const std::int64_t index : {std::int64_t{-1}, std::int64_t{3}, std::int64_t{1} << 62})
+    expect_refused([&] { tokens.get(index); }, "sample " + std::to_string(index) + " of 3");
+  const TensorDataset rows({arange(3)});
+  expect_refused([&] { rows.get(3); }, "");
+}
+
+TEST(TokenFileTest, AFileThatHasBecomeShorterIsAnErrorAndNoCrash) {
+  const TokenPath file(std::string(1 << 16, 'a'));
+  const auto tokens = std::make_shared<TokenFile>(file.path, TokenFileOptions{.context = 1 << 14});
+  DataLoader loader(tokens, {.shuffle = false});
+  EXPECT_EQ(loader.next()[0].size(0), 1);
+  ASSERT_EQ(::truncate(file.path.c_str(), 100), 0);
+  expect_refused([&] { tokens->get(0); }, "is shorter than it was", base::ErrorCode::kSystem);
+  expect_refused(
+      [&] {
+        for (int i = 0; i < 4; ++i) loader.next();
+      },
+      "is shorter than it was", base::ErrorCode::kSystem);
+}
+
+TEST(TokenFileTest, AFileOfAnotherTokenTypeIsRefusedWhereItsSizeTells) {
+  const TokenPath file("0123456789");
+  expect_refused([&] { TokenFile(file.path, {.context = 1, .token = TokenType::i32}); },
+                 "10 bytes are no whole number of i32 tokens");
+  expect_refused(
+      [&] { TokenFile(file.path, {.context = 1, .token = TokenType::u16, .skip_bytes = 1}); },
+      "9 bytes are no whole number of u16 tokens");
+  expect_refused([&] { TokenFile(file.path, {.context = 1, .skip_bytes = 11}); },
+                 "11 bytes to skip");
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  expect_refused([&] { TokenFile(file.path, {.context = kMost}); }, "has 10 tokens");
+  EXPECT_EQ(TokenFile(file.path, {.context = 9, .stride = kMost}).size(), 1);
+}
+
+TEST(TokenFileTest, WhatIsNoFileIsRefusedAndNotWaitedFor) {
+  const std::string pipe = testing::TempDir() + "tokens.pipe." + std::to_string(::getpid());
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  expect_refused([&] { TokenFile(pipe, {.context = 1}); }, "is no regular file");
+  std::remove(pipe.c_str());
+  expect_refused([] { TokenFile(testing::TempDir(), {.context = 1}); }, "is no regular file");
+}
+
+TEST(TokenFileTest, TokensBeyondFourGigabytesAreFound) {
+  const TokenPath file("");
+  constexpr std::int64_t kBytes = (std::int64_t{5} << 30) + 2;
+  ASSERT_EQ(::truncate(file.path.c_str(), kBytes), 0);  // a hole: no room is taken
+  std::fstream(file.path, std::ios::binary | std::ios::in | std::ios::out)
+      .seekp(kBytes - 4)
+      .write("\1\2\3\4", 4);
+  const TokenFile tokens(file.path, {.context = 1, .token = TokenType::u16});
+  EXPECT_EQ(tokens.size(), kBytes / 2 - 1);
+  EXPECT_EQ(tokens.get(kBytes / 2 - 2)[0].item(), 0x0201);
+  EXPECT_EQ(tokens.get(kBytes / 2 - 2)[1].item(), 0x0403);
 }
 
 TEST(TokenFileTest, SamplesAreTextsAndWhatFollows) {

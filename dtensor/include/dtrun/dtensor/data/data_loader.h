@@ -47,6 +47,7 @@ class DataLoader {
   std::int64_t batches() const { return batches_; }  ///< of an epoch
   /// The tensors of the samples, stacked: [batch_size, ...] each. The next epoch begins by itself.
   /// What the Dataset throws is thrown here, at the batch that it concerns.
+  /// @throws Error kInvalidArgument for samples that are not alike
   Tensors next();
   DataPosition position() const { return position_; }
   /// As it was saved, by whichever rank: the following batches are those that would have come.
@@ -62,8 +63,11 @@ class DataLoader {
 
    private:
     friend class DataLoader;
-    explicit Iterator(DataLoader& loader) : loader_(&loader) { batch_ = loader.next(); }
+    explicit Iterator(DataLoader& loader) : loader_(&loader), epoch_(loader.position_.epoch) {
+      batch_ = loader.next();
+    }
     DataLoader* loader_;
+    std::int64_t epoch_;
     Tensors batch_;
   };
   Iterator begin() { return Iterator(*this); }
@@ -76,6 +80,7 @@ class DataLoader {
 
   const std::shared_ptr<const Dataset> set_;
   const DataLoaderOptions options_;
+  std::int64_t size_ = 0;     ///< of the set, as it was at first
   std::int64_t samples_ = 0;  ///< of this rank, in an epoch
   std::int64_t batches_ = 0;
   DataPosition position_;

@@ -41,23 +41,25 @@ struct TokenFileOptions {
   std::int64_t skip_bytes = 0;  ///< a header
 };
 
-/// A file of tokens, mapped into memory: a sample is {text, next}, i64 [context] each, where next
-/// is what follows each token of text. Only what is read is loaded; ranks share the page cache.
+/// A file of tokens: a sample is {text, next}, i64 [context] each, where next is what follows each
+/// token of text. Only what is asked for is read; ranks share the page cache. Any number of threads
+/// may read it.
 class TokenFile : public Dataset {
  public:
-  /// @throws Error kNotFound, kSystem; kInvalidArgument for options out of their range, and a file
-  /// that is too short for one sample
+  /// @throws Error kNotFound, kSystem; kInvalidArgument for options out of their range, a file that
+  /// is too short for one sample, and one that is no whole number of tokens
   TokenFile(const std::string& path, TokenFileOptions options);
   std::int64_t size() const override { return samples_; }
+  /// @throws Error kInvalidArgument for a sample that it does not have, kSystem where the file has
+  /// become shorter since
   Tensors get(std::int64_t index) const override;
   std::int64_t tokens() const { return tokens_; }
 
  private:
-  class Mapping;
-  std::int64_t token(std::int64_t index) const;
+  class File;
 
   TokenFileOptions options_;
-  std::shared_ptr<const Mapping> mapping_;
+  std::shared_ptr<const File> file_;
   std::int64_t tokens_ = 0;
   std::int64_t samples_ = 0;
 };
