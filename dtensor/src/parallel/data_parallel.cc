@@ -73,6 +73,14 @@ DataParallel data_parallel(nn::Module& module, const DeviceMesh& mesh, DataParal
     if (broadcasts && trains) broadcast(called.buffers(), buckets->group(), site);
     return Tensors();
   });
+  // Of a graph that outlives the module gradients are averaged all the same.
+  module.register_forward_hook([buckets](nn::Module&, const Tensors&, const Tensors& outputs) {
+    for (const Tensor& output : outputs) {
+      if (output.defined() && output.requires_grad() && !output.is_leaf())
+        output.register_hook([buckets](const Tensor&) { return Tensor(); });
+    }
+    return Tensors();
+  });
   return DataParallel(buckets);
 }
 

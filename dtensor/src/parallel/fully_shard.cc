@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "dtrun/base/error.h"
@@ -23,18 +24,30 @@ struct UnitPlan {
   nn::Module::NamedTensors parameters;
 };
 
-bool is_within(const std::string& path, const std::string& unit) {
-  return unit.empty() || path == unit || path.starts_with(unit + ".");
+/// A parameter, and the innermost unit around one of the places in which it stands.
+using ParameterPlace = std::pair<Tensor, std::size_t>;
+
+/// A module that stands in several places is visited in each.
+void append_places(nn::Module& module, std::size_t around, const std::vector<UnitPlan>& units,
+                   std::vector<ParameterPlace>& places) {
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    if (units[i].module == &module) around = i;
+  }
+  for (const auto& [name, parameter] : module.own_parameters())
+    places.emplace_back(parameter, around);
+  for (const auto& [name, child] : module.named_children())
+    append_places(*child, around, units, places);
 }
 
-/// The innermost unit around a path. @param units the module itself, then others
-std::size_t unit_around(const std::string& path, const std::vector<UnitPlan>& units) {
-  std::size_t found = 0;
-  for (std::size_t i = 1; i < units.size(); ++i) {
-    if (is_within(path, units[i].path) && units[i].path.size() >= units[found].path.size())
-      found = i;
+/// The unit that all places agree upon, or the outermost.
+std::size_t owner_of(const Tensor& parameter, const std::vector<ParameterPlace>& places) {
+  std::optional<std::size_t> owner;
+  for (const auto& [tensor, unit] : places) {
+    if (!same(tensor, parameter)) continue;
+    if (owner.value_or(unit) != unit) return 0;
+    owner = unit;
   }
-  return found;
+  return owner.value();
 }
 
 std::vector<UnitPlan> planned(nn::Module& module, const std::vector<std::string>& patterns) {
@@ -45,18 +58,10 @@ std::vector<UnitPlan> planned(nn::Module& module, const std::vector<std::string>
       if (std::none_of(units.begin(), units.end(), is_it)) units.push_back({path, within, {}});
     }
   }
-  for (const auto& [name, parameter] : module.named_parameters()) {
-    // All places of a tensor that several modules have.
-    std::vector<std::size_t> places;
-    for (const auto& [path, within] : module.named_modules()) {
-      for (const auto& [own, tensor] : within->own_parameters()) {
-        if (same(tensor, parameter)) places.push_back(unit_around(path, units));
-      }
-    }
-    const bool is_one = std::count(places.begin(), places.end(), places[0]) ==
-                        static_cast<std::ptrdiff_t>(places.size());
-    units[is_one ? places[0] : 0].parameters.emplace_back(name, parameter);
-  }
+  std::vector<ParameterPlace> places;
+  append_places(module, 0, units, places);
+  for (const auto& [name, parameter] : module.named_parameters())
+    units[owner_of(parameter, places)].parameters.emplace_back(name, parameter);
   return units;
 }
 
@@ -122,7 +127,7 @@ void hook(nn::Module& module, const std::shared_ptr<ShardRun>& run,
   module.register_forward_hook([=](nn::Module&, const Tensors&, const Tensors& outputs) {
     const Tensors given = is_outermost ? cast(outputs, precision.output) : outputs;
     for (const Tensor& output : given) {
-      if (!output.defined() || !output.requires_grad()) continue;
+      if (!output.defined() || !output.requires_grad() || output.is_leaf()) continue;
       output.register_hook([run, unit](const Tensor&) {
         run->before_backward(*unit);
         return Tensor();

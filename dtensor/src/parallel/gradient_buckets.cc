@@ -4,7 +4,6 @@
 #include <map>
 #include <utility>
 
-#include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
 
@@ -13,6 +12,7 @@ namespace dtrun::dtensor {
 using base::Error;
 using base::ErrorCode;
 using tensors::LocalTensor;
+using tensors::Shape;
 
 GradientBuckets::GradientBuckets(nn::Module::NamedTensors parameters, ProcessGroup group,
                                  DataParallelOptions options)
@@ -57,10 +57,10 @@ void GradientBuckets::assign(const std::vector<std::size_t>& order) {
 void GradientBuckets::watch() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
-    const Node* const leaf = Graph::producer(slot.parameter).get();
-    if (leaf == slot.hooked) continue;
+    const base::Counted<Node>& leaf = Graph::producer(slot.parameter);
+    if (leaf.get() == slot.hooked.get()) continue;
     slot.hooked = leaf;
-    if (leaf == nullptr) continue;
+    if (!leaf) continue;
     slot.parameter.register_post_accumulate_grad_hook([i, weak = weak_from_this()](const Tensor&) {
       if (const auto buckets = weak.lock()) buckets->arrive(i);
     });
@@ -69,8 +69,13 @@ void GradientBuckets::watch() {
 
 void GradientBuckets::arrive(std::size_t index) {
   if (is_paused()) return;
-  begin_pass();
   Slot& slot = slots_[index];
+  if (Graph::is_on()) {
+    throw Error(ErrorCode::kUnavailable, "create_graph through data_parallel()",
+                "the mean of \"" + slot.name + "\"'s gradients over the ranks has no gradient",
+                "backward() without create_graph, or within no_sync()");
+  }
+  begin_pass();
   Bucket& bucket = buckets_[slot.bucket];
   ++slot.arrivals;
   if (bucket.travels) refuse_late(slot);
@@ -122,25 +127,45 @@ void GradientBuckets::launch(std::size_t index) {
 }
 
 void GradientBuckets::end_pass(BackwardEnd end) {
-  if (end == BackwardEnd::failed) {
-    reset_pass();
-    return;
-  }
+  // Also where a communication fails: the next pass begins anew.
+  const struct Reset {
+    GradientBuckets& buckets;
+    ~Reset() { buckets.reset_pass(); }
+  } reset{*this};
+  if (end == BackwardEnd::failed) return;
   while (next_ < buckets_.size()) launch(next_++);
   for (Bucket& bucket : buckets_) deliver(bucket);
-  if (!has_learned_) {
-    for (Slot& slot : slots_) slot.usual = std::max(1, slot.arrivals);
-    const std::vector<std::size_t> order = learned_order();
-    has_learned_ = true;
-    assign(order);
-  }
-  reset_pass();
+  if (has_learned_) return;
+  for (Slot& slot : slots_) slot.usual = std::max(1, slot.arrivals);
+  const std::vector<std::size_t> order = learned_order();
+  has_learned_ = true;
+  assign(order);
+}
+
+LocalTensor GradientBuckets::mean_of(Bucket& bucket) const {
+  const std::function<LocalTensor()> finish = std::exchange(bucket.finish, nullptr);
+  const auto refuse = [](const std::string& what) {
+    throw Error(ErrorCode::kInvalidArgument, "data_parallel: the comm_hook gave " + what,
+                "it starts the communication of a bucket, and what it returns gives the mean",
+                "return a function that waits and gives a tensor such as GradientBucket::numbers");
+  };
+  if (!finish) refuse("no function");
+  const LocalTensor mean = finish();
+  if (!mean.defined()) refuse("no tensor");
+  const LocalTensor& first = slots_[bucket.slots[0]].parameter.local();
+  const Shape wanted = {bucket.elements + static_cast<std::int64_t>(bucket.slots.size())};
+  if (mean.shape() == wanted && mean.dtype() == first.dtype()) return mean;
+  const auto described = [](tensors::DType dtype, const Shape& shape) {
+    return std::string(tensors::dtype_short_name(dtype)) + tensors::shape_to_string(shape);
+  };
+  refuse(described(mean.dtype(), mean.shape()) + " for a bucket of " +
+         described(first.dtype(), wanted));
+  return {};
 }
 
 void GradientBuckets::deliver(Bucket& bucket) {
-  const LocalTensor mean = std::exchange(bucket.finish, nullptr)();
+  const LocalTensor mean = mean_of(bucket);
   const auto count = static_cast<std::int64_t>(bucket.slots.size());
-  DT_CHECK(mean.numel() == bucket.elements + count);
   const std::vector<double> shares = mean.narrow(0, bucket.elements, count).to_vector();
   for (std::size_t i = 0; i < bucket.slots.size(); ++i) {
     const Slot& slot = slots_[bucket.slots[i]];

@@ -30,7 +30,8 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   struct Slot {
     std::string name;
     Tensor parameter;
-    const Node* hooked = nullptr;
+    /// Its place in the graph, held: another one cannot have its address.
+    base::Counted<Node> hooked = {};
     std::size_t bucket = 0;
     std::int64_t offset = 0;  ///< in the bucket, in elements
     /// In one backward; a recomputed part of a model brings its own.
@@ -51,6 +52,8 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   void reset_pass();
   void launch_ready();
   void launch(std::size_t bucket);
+  /// Waits for what the comm_hook has started.
+  tensors::LocalTensor mean_of(Bucket& bucket) const;
   void deliver(Bucket& bucket);
   /// Puts the slots into buckets, in this order.
   void assign(const std::vector<std::size_t>& order);

@@ -15,28 +15,37 @@ using base::Error;
 using base::ErrorCode;
 
 /// A plain tensor lies as `given` says; then it is brought to where it shall lie.
+/// @param features of the whole tensor, where they are known: ranks may have uneven parts of them
 Tensor brought(const Tensor& tensor, const DeviceMesh& mesh, const Placement& given,
-               const Placement& wanted) {
-  const Tensor placed =
-      tensor.is_distributed() ? tensor : Tensor::from_local(tensor, mesh, {given});
-  return placed.redistribute({wanted});
+               const Placement& wanted, std::optional<std::int64_t> features = std::nullopt) {
+  if (tensor.is_distributed()) return tensor.redistribute({wanted});
+  FromLocalOptions options;
+  const int last = static_cast<int>(tensor.dim()) - 1;
+  if (features && last >= 0 && (given.is_shard(-1) || given.is_shard(last))) {
+    options.shape = tensor.shape();
+    options.shape.back() = *features;
+    options.has_shape = true;
+  }
+  return Tensor::from_local(tensor, mesh, {given}, options).redistribute({wanted});
 }
 
 Tensor given_as(const Tensor& tensor, Result result) {
   return result == Result::local ? tensor.to_local() : tensor;
 }
 
-/// The first input, and the first output, of a module.
+/// The first input, and the first output, of a module, where there is one.
 void hook(nn::Module& module, const DeviceMesh& mesh, const Placement& given,
           const Placement& wanted, const Placement& output, Result result) {
+  std::optional<std::int64_t> features;
+  if (const auto* const linear = module.as<nn::Linear>()) features = linear->in_features;
   module.register_forward_pre_hook([=](nn::Module&, const Tensors& inputs) {
     Tensors changed = inputs;
-    changed[0] = brought(inputs[0], mesh, given, wanted);
+    if (!inputs.empty()) changed[0] = brought(inputs[0], mesh, given, wanted, features);
     return changed;
   });
   module.register_forward_hook([=](nn::Module&, const Tensors&, const Tensors& outputs) {
     Tensors changed = outputs;
-    changed[0] = given_as(brought(outputs[0], mesh, output, output), result);
+    if (!outputs.empty()) changed[0] = given_as(brought(outputs[0], mesh, output, output), result);
     return changed;
   });
 }
@@ -117,7 +126,7 @@ Tensors prepared(const char* style, const nn::Module& module, const Tensors& ten
   }
   Tensors changed = tensors;
   for (std::size_t i = 0; i < options.given.size(); ++i) {
-    if (!options.given[i]) continue;
+    if (!options.given[i] || !tensors[i].defined()) continue;
     const Placement& given = *options.given[i];
     changed[i] = given_as(brought(tensors[i], mesh, given, options.wanted[i].value_or(given)),
                           options.result);

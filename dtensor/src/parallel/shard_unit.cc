@@ -212,34 +212,44 @@ void ShardRun::reduce(ShardUnit& unit, const std::vector<Tensors>& gradients) {
 }
 
 void ShardRun::end_pass(BackwardEnd end) {
-  in_pass_ = false;
-  const auto flushes = std::exchange(flushes_, {});
+  // Also where a communication fails: the next pass begins anew.
+  const struct Reset {
+    ShardRun& run;
+    ~Reset() {
+      run.in_pass_ = false;
+      run.flushes_.clear();
+      run.pending_.clear();
+    }
+  } reset{*this};
   for (ShardUnit* const unit : std::exchange(shown_in_backward_, {})) {
     unit->hide();
     if (!unit->is_shown()) unit->give_back();
   }
-  if (end == BackwardEnd::failed) {
-    pending_.clear();
-    return;
-  }
-  in_pass_ = true;
-  for (const auto& flush : flushes) flush();
-  in_pass_ = false;
-  std::vector<Pending> all = std::exchange(pending_, {});
-  for (Pending& pending : all) {
+  if (end == BackwardEnd::failed) return;
+  for (const auto& flush : std::exchange(flushes_, {})) flush();
+  for (Pending& pending : pending_) {
     if (!pending.is_scattered)
       pending.unit->blocks()[pending.block].start_replicas(pending.reduction);
   }
-  for (Pending& pending : all) deliver(pending);
+  for (Pending& pending : pending_) deliver(pending);
 }
 
 void ShardRun::deliver(Pending& pending) {
   const Tensors sharded = pending.unit->sharded(pending.block);
-  const Tensors gradients =
+  Tensors gradients =
       pending.unit->blocks()[pending.block].finish_reduce(pending.reduction, sharded);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     Leaf* const leaf = Graph::leaf(sharded[i]);
-    if (leaf != nullptr && gradients[i].defined()) leaf->backward({&gradients[i], 1});
+    if (leaf == nullptr || !gradients[i].defined()) continue;
+    // The engine calls them for gradients that come to a leaf by an edge.
+    if (const auto* const hooks = leaf->find_hooks(0)) {
+      const std::vector<GradientHook> all = *hooks;
+      for (const GradientHook& hook : all) {
+        const Tensor changed = hook(gradients[i]);
+        if (changed.defined()) gradients[i] = changed;
+      }
+    }
+    leaf->backward({&gradients[i], 1});
   }
 }
 

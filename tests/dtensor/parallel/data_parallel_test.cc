@@ -14,6 +14,8 @@
 namespace dtrun::dtensor {
 namespace {
 
+using collectives::LocalTensor;
+
 void step(const nn::Module& model) {
   const NoGrad no_grad;
   for (const Tensor& parameter : model.parameters()) parameter.sub_(parameter.grad() * 0.1);
@@ -271,6 +273,90 @@ TEST(DataParallelTest, HalfTheBytesGiveNearlyTheSame) {
     part_of_loss(*model, group).backward();
     expect_gradients(*model, *whole, 2e-3);
     EXPECT_EQ(model->head->weight.grad().dtype(), DType::f64);
+  });
+}
+
+TEST(DataParallelTest, AParameterThatIsFrozenAndThawedBetweenForwardsIsReduced) {
+  const auto whole = one_rank_gradients();
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const auto model = made_reader();
+    data_parallel(*model, mesh);
+    for (int i = 0; i < 2; ++i) {
+      model->zero_grad();
+      // Each place in the graph is freed, and the next one is made where it was.
+      for (const Tensor& parameter : model->parameters()) {
+        parameter.requires_grad_(false);
+        parameter.requires_grad_(true);
+      }
+      part_of_loss(*model, group).backward();
+      expect_gradients(*model, *whole);
+    }
+  });
+}
+
+TEST(DataParallelTest, AGraphThatOutlivesItsModuleIsAveraged) {
+  const auto whole = one_rank_gradients();
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    auto model = made_reader();
+    data_parallel(*model, mesh);
+    const Tensor weight = model->head->weight;
+    const Tensor loss = part_of_loss(*model, group);
+    model.reset();
+    loss.backward();
+    expect_near(weight.grad(), whole->head->weight.grad(), "head");
+  });
+}
+
+TEST(DataParallelTest, AfterACommHookThatFailedTheNextBackwardIsWhole) {
+  const auto whole = one_rank_gradients();
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const auto model = made_reader();
+    enum class Fault : std::uint8_t { none, throws, no_function, no_tensor, short_tensor } fault;
+    const CommHook hook = [&](const GradientBucket& bucket) -> std::function<LocalTensor()> {
+      if (fault == Fault::no_function) return nullptr;
+      return [&fault, numbers = bucket.numbers, finish = all_reduce_hook()(bucket)] {
+        const LocalTensor mean = finish();
+        if (fault == Fault::throws) throw std::runtime_error("the hook's own");
+        if (fault == Fault::no_tensor) return LocalTensor();
+        return fault == Fault::short_tensor ? mean.narrow(0, 1, mean.numel() - 1) : mean;
+      };
+    };
+    data_parallel(*model, mesh, {.comm_hook = hook});
+    const auto fails_with = [&](Fault its_fault, const char* words) {
+      fault = its_fault;
+      const Tensor loss = part_of_loss(*model, group);
+      if (fault == Fault::throws) {
+        EXPECT_THROW(loss.backward(), std::runtime_error);
+      } else {
+        expect_refused([&] { loss.backward(); }, words);
+      }
+      fault = Fault::none;
+      model->zero_grad();
+      part_of_loss(*model, group).backward();
+      expect_gradients(*model, *whole);
+    };
+    for (int i = 0; i < 2; ++i) {
+      fails_with(Fault::throws, "");
+      fails_with(Fault::no_function, "the comm_hook gave no function");
+      fails_with(Fault::no_tensor, "the comm_hook gave no tensor");
+      fails_with(Fault::short_tensor, "for a bucket of f64[");
+    }
+  });
+}
+
+TEST(DataParallelTest, GradientsOfMeansAreRefused) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const auto model = made_reader();
+    const DataParallel parallel = data_parallel(*model, mesh);
+    const auto twice = [&] { part_of_loss(*model, group).backward({.create_graph = true}); };
+    expect_refused(twice, "create_graph through data_parallel()", base::ErrorCode::kUnavailable);
+    const auto paused = parallel.no_sync();
+    twice();
+    EXPECT_TRUE(model->head->weight.grad().requires_grad());
   });
 }
 

@@ -295,6 +295,63 @@ TEST(FullyShardTest, ATensorOfTwoUnitsIsTheOutermostOnesAndWhatIsUnusedHasNoGrad
   });
 }
 
+/// A block, and a layer that another one has, too.
+struct Sharing : nn::Module {
+  explicit Sharing(const nn::Linear& with) : shared(register_module("shared", with)) {}
+  nn::Linear shared;
+  nn::Linear own = register_module("own", nn::Linear(4, 4));
+  Tensor forward(const Tensor& x) override { return own(gelu(shared(x))); }
+};
+
+TEST(FullyShardTest, AModuleThatStandsInTwoPlacesIsWholeInBoth) {
+  // Two units share a layer, or one unit stands in two places.
+  for (const bool one_unit : {false, true}) {
+    const auto made = [&] {
+      manual_seed(6);
+      const nn::Linear layer(4, 4);
+      const auto block = std::make_shared<Sharing>(layer);
+      const nn::Sequential model{block, one_unit ? block : std::make_shared<Sharing>(layer)};
+      model->to(DType::f64);
+      return model;
+    };
+    const Tensor x = randn({4, 4}, tensors::RandomKey{.seed = 8}).to(DType::f64);
+    const auto whole = made();
+    mean(square(whole(x))).backward();
+    test::run_ranks(2, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {2}, {"dp"});
+      const auto model = made();
+      fully_shard(*model, mesh, {.units = {"*"}});
+      for (int i = 0; i < 2; ++i) {
+        model->zero_grad();
+        mean(square(model(x.narrow(0, group.rank() * 2, 2)))).backward();
+        expect_gradients(*model, *whole);
+      }
+    });
+  }
+}
+
+TEST(FullyShardTest, HooksOfAParameterSeeAndChangeItsMean) {
+  const auto whole = made_reader();
+  loss_of(*whole, 0, 12).backward();
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const auto model = made_reader();
+    fully_shard(*model, mesh, {.units = {"blocks.*"}});
+    const Tensor weight = model->head->weight;
+    int before = 0, after = 0;
+    weight.register_hook([&](const Tensor& gradient) {
+      EXPECT_EQ(gradient.placements(), Placements{Shard(0)});
+      ++before;
+      return gradient * 2;
+    });
+    weight.register_post_accumulate_grad_hook([&](const Tensor&) { ++after; });
+    part_of_loss(*model, group).backward();
+    EXPECT_EQ(before, 1);
+    EXPECT_EQ(after, 1);
+    expect_near(weight.grad(), whole->head->weight.grad() * 2, "head");
+  });
+}
+
 TEST(FullyShardTest, StateIsSavedWholeAndLoadedIntoTheParts) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2}, {"dp"});

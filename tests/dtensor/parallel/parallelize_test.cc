@@ -88,6 +88,41 @@ TEST(ParallelizeTest, ASequenceThatIsCutGivesOneRanksGradients) {
   });
 }
 
+TEST(ParallelizeTest, FeaturesNeedNotBeAMultipleOfTheRanks) {
+  struct Uneven : nn::Module {
+    nn::Linear up = register_module("up", nn::Linear(3, 5));
+    nn::Linear down = register_module("down", nn::Linear(5, 3));
+    Tensor forward(const Tensor& x) override { return down(gelu(up(x))); }
+  };
+  const auto made = [] {
+    manual_seed(6);
+    const auto model = std::make_shared<Uneven>();
+    model->to(tensors::DType::f64);
+    return model;
+  };
+  const Tensor x = randn({4, 3}, tensors::RandomKey{.seed = 8}).to(tensors::DType::f64);
+  const auto whole = made();
+  mean(square((*whole)(x))).backward();
+  for (const int ranks : {2, 3, 4}) {  // 4: one rank has none
+    test::run_ranks(ranks, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {ranks}, {"tp"});
+      const auto model = made();
+      parallelize(*model, mesh, {{"up", Colwise()}, {"down", Rowwise()}});
+      mean(square((*model)(x))).backward();
+      expect_gradients(*model, *whole);
+    });
+  }
+}
+
+TEST(ParallelizeTest, ACallWithoutTensorsIsTheModulesOwnError) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    const nn::Linear layer(4, 4);
+    parallelize(*layer, mesh, {{"", Colwise()}});
+    expect_refused([&] { layer->call({}); }, "Linear was called with 0 tensors");
+  });
+}
+
 TEST(ParallelizeTest, InputsAndOutputsArePreparedOfAnyModule) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2}, {"tp"});

@@ -39,7 +39,8 @@ struct DataParallelOptions {
 
 class GradientBuckets;
 
-/// What data_parallel() gives. The module keeps what is needed: this handle may be forgotten.
+/// What data_parallel() gives. The module and its graphs keep what is needed: this handle may be
+/// forgotten.
 class DataParallel {
  public:
   explicit DataParallel(std::shared_ptr<GradientBuckets> buckets) : buckets_(std::move(buckets)) {}
