@@ -16,6 +16,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "whole_file.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -165,23 +166,9 @@ void save_npy(const std::filesystem::path& path, const LocalTensor& tensor) {
                 "its header has no room for the shape", "reshape() it to fewer dims");
   }
   const LocalTensor whole = tensor.to(kCpu).contiguous();
-  const std::filesystem::path partial = path.string() + ".partial";
-  errno = 0;
-  std::ofstream file(partial, std::ios::binary | std::ios::trunc);
   const char version[] = {1, 0, static_cast<char>(header.size() % 256),
                           static_cast<char>(header.size() / 256)};
-  file.write(kMagic.data(), static_cast<std::streamsize>(kMagic.size()));
-  file.write(version, sizeof(version));
-  file.write(header.data(), static_cast<std::streamsize>(header.size()));
-  file.write(static_cast<const char*>(whole.data()), static_cast<std::streamsize>(whole.bytes()));
-  file.close();
-  std::error_code error(errno, std::generic_category());
-  if (file) std::filesystem::rename(partial, path, error);
-  if (!file || error) {
-    std::error_code none;
-    std::filesystem::remove(partial, none);
-    refuse_by_system("write " + path.string(), error.value());
-  }
+  write_whole_file(path, {kMagic, {version, sizeof(version)}, header, bytes_of(whole)});
 }
 
 LocalTensor load_npy(const std::filesystem::path& path) {

@@ -1,6 +1,7 @@
 #include "dtrun/dtensor/nn/state_dict.h"
 
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/safetensors.h"
 #include "nn/name_list.h"
 
 namespace dtrun::dtensor::nn {
@@ -29,6 +30,26 @@ std::vector<std::string> StateDict::names() const {
   std::vector<std::string> names;
   for (const Entry& entry : entries_) names.push_back(entry.first);
   return names;
+}
+
+void save_safetensors(const std::string& path, const StateDict& state) {
+  tensors::NamedTensors named;
+  for (const auto& [name, tensor] : state) {
+    if (tensor.is_distributed()) {
+      throw base::Error(base::ErrorCode::kInvalidArgument,
+                        "save_safetensors of \"" + name + "\", " + tensor.spec().to_string(),
+                        "a file has whole tensors", "full_tensor(), on all ranks, before");
+    }
+    named.tensors.emplace_back(name, tensor.local());
+  }
+  tensors::save_safetensors(path, named);
+}
+
+StateDict load_safetensors(const std::string& path) {
+  StateDict state;
+  for (const auto& [name, tensor] : tensors::load_safetensors(path).tensors)
+    state.insert(name, tensor);
+  return state;
 }
 
 }  // namespace dtrun::dtensor::nn

@@ -38,4 +38,10 @@ class StateDict {
   std::unordered_map<std::string, std::size_t> places_;
 };
 
+/// A .safetensors file of the tensors (dtrun/tensor/safetensors.h). This rank alone writes.
+/// @throws Error kInvalidArgument for a distributed tensor, kSystem
+void save_safetensors(const std::string& path, const StateDict& state);
+/// Local tensors. @throws Error kNotFound, kInvalidArgument where the file is none
+StateDict load_safetensors(const std::string& path);
+
 }  // namespace dtrun::dtensor::nn
