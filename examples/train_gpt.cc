@@ -1,10 +1,14 @@
-// A small GPT learns the bytes of a text, then writes some. The command line says how the ranks
-// share the work; the model and its training are written as for one rank.
+// A small GPT learns the bytes of a text, then writes some. The model is written as for one rank;
+// the command line says how the ranks share the work.
 //
 //     dtrun --nproc_per_node=4 train_gpt --mesh dp=2,tp=2 [--data FILE] [--steps 200]
 //
-// Axes: dp cuts the samples of a batch; fsdp cuts them, too, and what is kept of each parameter; tp
-// cuts heads, hidden layers and the bytes that can come next.
+// dp     cuts the samples of a batch
+// fsdp   cuts them, too, and what is kept of each parameter
+// cp     cuts the positions of each sample; attention goes round the ring of ranks
+// tp     cuts heads, hidden layers and the bytes that can come next; with --sequence on also what
+//        lies between them
+// pp     gives each rank some of the layers
 #include <dtrun/dtrun.h>
 
 #include <algorithm>
@@ -15,6 +19,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -31,10 +36,10 @@ struct Options {
   std::vector<int> sizes;
   std::vector<std::string> axes;
   std::string data = "/usr/share/common-licenses/GPL-3";
-  std::string csv;
+  std::string csv, svg, first_weights, sequence = "off";
   std::int64_t steps = 200, batch = 16, accumulate = 1, context = 64, every = 20, sample = 200;
-  std::int64_t width = 64, layers = 2, heads = 4, seed = 1;
-  double rate = 3e-3, clip = 1;
+  std::int64_t width = 64, layers = 2, heads = 4, seed = 1, microbatches = 4, stages = 1;
+  double rate = 3e-3, clip = 1, dropout = 0;
 };
 
 [[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
@@ -48,9 +53,11 @@ void read_mesh(const std::string& text, Options& options) {
     const std::size_t equals = part.find('=');
     const std::string axis = part.substr(0, equals);
     const int size = equals == std::string::npos ? 0 : std::atoi(part.c_str() + equals + 1);
-    if ((axis != "dp" && axis != "fsdp" && axis != "tp") || size < 1) {
+    const std::vector<std::string> known{"dp", "fsdp", "cp", "tp", "pp"};
+    const bool is_new = std::ranges::find(options.axes, axis) == options.axes.end();
+    if (std::ranges::find(known, axis) == known.end() || !is_new || size < 1) {
       refuse("--mesh " + text + " is not understood",
-             "--mesh dp=2,tp=2: axes dp, fsdp and tp, sizes from 1");
+             "--mesh dp=2,tp=2: axes dp, fsdp, cp, tp and pp, each once, sizes from 1");
     }
     options.axes.push_back(axis);
     options.sizes.push_back(size);
@@ -75,6 +82,9 @@ Setters setters_of(Options& options) {
   return {{"--mesh", [&options](const std::string& value) { read_mesh(value, options); }},
           {"--data", text(options.data)},
           {"--csv", text(options.csv)},
+          {"--svg", text(options.svg)},
+          {"--first-weights", text(options.first_weights)},
+          {"--sequence", text(options.sequence)},
           {"--steps", count(options.steps, 1)},
           {"--batch", count(options.batch, 1)},
           {"--accumulate", count(options.accumulate, 1)},
@@ -85,6 +95,9 @@ Setters setters_of(Options& options) {
           {"--layers", count(options.layers, 1)},
           {"--heads", count(options.heads, 1)},
           {"--seed", count(options.seed, 0)},
+          {"--microbatches", count(options.microbatches, 1)},
+          {"--stages", count(options.stages, 1)},
+          {"--dropout", number(options.dropout)},
           {"--rate", number(options.rate)},
           {"--clip", number(options.clip)}};
 }
@@ -104,116 +117,142 @@ Options read_options(int argc, char** argv) {
     refuse("a width of " + std::to_string(options.width) + " for " + std::to_string(options.heads) +
                " heads",
            "a width that is a multiple of the heads");
+  if (options.sequence != "on" && options.sequence != "off")
+    refuse("--sequence " + options.sequence + " is not understood", "--sequence on, or off");
   return options;
 }
 
-/// By the axis' name.
-Placements along(const DeviceMesh& mesh,
-                 const std::function<Placement(const std::string& axis)>& place) {
-  Placements placements;
-  for (const std::string& name : mesh.axis_names()) placements.push_back(place(name));
-  return placements;
-}
+/// The axes that the user named, and this rank's place along each.
+struct Ranks {
+  explicit Ranks(const Options& options)
+      : mesh(dist::init_device_mesh("cpu", options.sizes, options.axes)) {}
+  bool have(const std::string& axis) const {
+    return std::ranges::find(mesh.axis_names(), axis) != mesh.axis_names().end();
+  }
+  int along(const std::string& axis) const { return have(axis) ? mesh.size(axis) : 1; }
+  int place(const std::string& axis) const { return have(axis) ? mesh.local_rank(axis) : 0; }
+  /// Those of the axes that there are, as one.
+  std::optional<DeviceMesh> joined(const std::vector<std::string>& axes) const {
+    std::vector<std::string> found;
+    for (const std::string& axis : axes) {
+      if (have(axis)) found.push_back(axis);
+    }
+    if (found.empty()) return std::nullopt;
+    return found.size() == 1 ? mesh[found[0]] : mesh.flatten(found);
+  }
+  /// Samples are cut along dp and fsdp.
+  int sample_parts() const { return along("dp") * along("fsdp"); }
+  int sample_part() const { return place("dp") * along("fsdp") + place("fsdp"); }
 
-/// Samples are cut along dp and fsdp.
-Tensor samples_on(const DeviceMesh& mesh, const Tensor& whole) {
-  const Placements cut = along(mesh, [](const std::string& axis) -> Placement {
-    return axis == "tp" ? Replicate() : Shard(0);
-  });
-  return distribute_tensor(whole, mesh, cut, {.source_rank = -1});
-}
+  const DeviceMesh mesh;
+};
 
-Tensor whole_on(const DeviceMesh& mesh, const Tensor& whole) {
-  return distribute_tensor(whole, mesh, Placements(mesh.axis_names().size(), Replicate()),
-                           {.source_rank = -1});
-}
+struct Embeddings : nn::Module {
+  Embeddings(const Options& options, Tensor its_positions)
+      : positions(std::move(its_positions)),
+        bytes(register_module("bytes", nn::Embedding(kBytes, options.width))),
+        places(register_module("places", nn::Embedding(options.context, options.width))),
+        dropout(register_module("dropout", nn::Dropout(options.dropout))) {
+    nn::init::normal_(bytes->weight, 0, 0.02);
+    nn::init::normal_(places->weight, 0, 0.02);
+  }
+  Tensor forward(const Tensor& text) override { return dropout(bytes(text) + places(positions)); }
+
+  const Tensor positions;  ///< of this rank's part of each sample
+  nn::Embedding bytes, places;
+  nn::Dropout dropout;
+};
 
 struct Attention : nn::Module {
-  Attention(std::int64_t width, std::int64_t its_heads) : heads(its_heads) {
+  explicit Attention(const Options& options) : each(options.width / options.heads) {
     for (nn::Linear* const layer : {&query, &key, &value, &output})
-      *layer = nn::Linear(width, width);
+      *layer = nn::Linear(options.width, options.width);
     query = register_module("query", query);
     key = register_module("key", key);
     value = register_module("value", value);
     output = register_module("output", output);
   }
   Tensor forward(const Tensor& x) override {
+    // As many heads as there are columns for.
     const auto split = [&](const Tensor& all) {
-      return unflatten(all, -1, {heads, all.size(-1) / heads}).transpose(1, 2);
+      return unflatten(all, -1, {all.size(-1) / each, each}).transpose(1, 2);
     };
     const Tensor mixed = scaled_dot_product_attention(split(query(x)), split(key(x)),
                                                       split(value(x)), {.is_causal = true});
     return output(flatten(mixed.transpose(1, 2), 2));
   }
-  const std::int64_t heads;
+  const std::int64_t each;
   nn::Linear query{1, 1}, key{1, 1}, value{1, 1}, output{1, 1};
 };
 
 struct Block : nn::Module {
   explicit Block(const Options& options)
       : attention_norm(register_module("attention_norm", nn::LayerNorm(options.width))),
-        attention(register_module("attention",
-                                  nn::ModuleHolder<Attention>(options.width, options.heads))),
+        attention(register_module("attention", nn::ModuleHolder<Attention>(options))),
         norm(register_module("norm", nn::LayerNorm(options.width))),
         up(register_module("up", nn::Linear(options.width, 4 * options.width))),
-        down(register_module("down", nn::Linear(4 * options.width, options.width))) {}
+        down(register_module("down", nn::Linear(4 * options.width, options.width))),
+        dropout(register_module("dropout", nn::Dropout(options.dropout))) {}
   Tensor forward(const Tensor& x) override {
-    const Tensor y = x + attention(attention_norm(x));
-    return y + down(gelu(up(norm(y))));
+    const Tensor y = x + dropout(attention(attention_norm(x)));
+    return y + dropout(down(gelu(up(norm(y)))));
   }
   nn::LayerNorm attention_norm;
   nn::ModuleHolder<Attention> attention;
   nn::LayerNorm norm;
   nn::Linear up, down;
+  nn::Dropout dropout;
 };
 
-struct Gpt : nn::Module {
-  Gpt(const Options& options, DeviceMesh its_mesh)
-      : mesh(std::move(its_mesh)),
-        bytes(register_module("bytes", nn::Embedding(kBytes, options.width))),
-        places(register_module("places", nn::Embedding(options.context, options.width))),
-        blocks(register_module("blocks", nn::ModuleList())),
-        norm(register_module("norm", nn::LayerNorm(options.width))),
-        head(register_module("head", nn::Linear(options.width, kBytes, {.bias = false}))) {
-    for (std::int64_t i = 0; i < options.layers; ++i)
-      blocks->push_back(nn::ModuleHolder<Block>(options));
-    nn::init::normal_(bytes->weight, 0, 0.02);
-    nn::init::normal_(places->weight, 0, 0.02);
-    distribute_module(*this, mesh, {.partition = cut});
-  }
-  /// [samples, length] to the scores of the byte that comes next, [samples, length, 256].
-  Tensor forward(const Tensor& text) override {
-    Tensor x = bytes(text) + places(whole_on(mesh, arange(text.size(1))));
-    for (nn::Module& block : *blocks) x = block(x);
-    return head(norm(x));
-  }
-
-  const DeviceMesh mesh;
-  nn::Embedding bytes, places;
-  nn::ModuleList blocks;
+struct Head : nn::Module {
+  explicit Head(const Options& options)
+      : norm(register_module("norm", nn::LayerNorm(options.width))),
+        scores(register_module("scores", nn::Linear(options.width, kBytes, {.bias = false}))) {}
+  Tensor forward(const Tensor& x) override { return scores(norm(x)); }
   nn::LayerNorm norm;
-  nn::Linear head;
-
- private:
-  /// Columns of what goes into heads and hidden layers, rows of what comes out of them: one sum at
-  /// the end of each. Along fsdp the first dim of everything.
-  static void cut(const std::string& path, nn::Module& module, const DeviceMesh& mesh) {
-    const std::string name = path.substr(path.rfind('.') + 1);
-    const bool in =
-        name == "query" || name == "key" || name == "value" || name == "up" || name == "head";
-    const bool out = name == "output" || name == "down";
-    for (const auto& [own, parameter] : module.own_parameters()) {
-      const bool is_weight = own == "weight";
-      module.distribute_parameter(
-          own, mesh, along(mesh, [&, kind = is_weight](const std::string& axis) -> Placement {
-            if (axis == "fsdp") return Shard(0);
-            if (axis == "tp" && in) return Shard(0);
-            if (axis == "tp" && out && kind) return Shard(1);
-            return Replicate();
-          }));
-    }
-  }
+  nn::Linear scores;
 };
+
+/// [samples, context] to the scores of the byte that comes next, [samples, context, 256].
+nn::Sequential made_gpt(const Options& options, const Ranks& ranks) {
+  const Tensor positions = ranks.have("cp") ? context_positions(ranks.mesh["cp"], options.context)
+                                            : arange(options.context);
+  nn::Sequential gpt;
+  gpt->push_back(nn::ModuleHolder<Embeddings>(options, positions));
+  for (std::int64_t i = 0; i < options.layers; ++i)
+    gpt->push_back(nn::ModuleHolder<Block>(options));
+  gpt->push_back(nn::ModuleHolder<Head>(options));
+  if (!options.first_weights.empty() && dist::get_rank() == 0)
+    nn::save_safetensors(options.first_weights, gpt->state_dict());
+  return gpt;
+}
+
+/// Columns of what goes into heads and hidden layers, rows of what comes out of them: one sum at
+/// the end of each. With --sequence on, what lies between is cut along the sequence.
+dtensor::ParallelPlan tensor_plan(const Options& options, int ranks) {
+  const bool cuts_sequence = options.sequence == "on";
+  const Placement between = cuts_sequence ? Placement(Shard(1)) : Placement(Replicate());
+  // Where ranks have no whole heads, tensors of the mesh find them.
+  const dtensor::Result heads =
+      options.heads % ranks == 0 ? dtensor::Result::local : dtensor::Result::distributed;
+  dtensor::ParallelPlan plan;
+  for (const char* const name : {"*.attention.query", "*.attention.key", "*.attention.value"})
+    plan.emplace_back(name, Colwise({.input = between, .result = heads}));
+  plan.emplace_back("*.up", Colwise({.input = between}));
+  for (const char* const name : {"*.attention.output", "*.down"})
+    plan.emplace_back(name, Rowwise({.output = between}));
+  plan.emplace_back("*.scores",
+                    Colwise({.input = between, .result = dtensor::Result::distributed}));
+  if (cuts_sequence) {
+    for (const char* const name : {"*.attention_norm", "*.norm"})
+      plan.emplace_back(name, Sequence());
+    plan.emplace_back("0", PrepareOutput({.given = {Replicate()}, .wanted = {Shard(1)}}));
+  }
+  return plan;
+}
+
+/// Samples, and what comes next at each place of them.
+using Windows = std::pair<Tensor, Tensor>;
 
 /// Windows of a text, chosen by chance; the same ones on every rank.
 class Text {
@@ -228,7 +267,7 @@ class Text {
   }
   enum class Part { trained, kept_back };
   /// Texts, and what comes next at each place of them.
-  std::pair<Tensor, Tensor> windows(Part part, std::uint64_t number) const {
+  Windows windows(Part part, std::uint64_t number) const {
     std::mt19937_64 random(static_cast<std::uint64_t>(options_.seed) * 1'000'003 + number);
     const std::int64_t first = part == Part::trained ? 0 : trained_;
     const std::int64_t last =
@@ -257,85 +296,223 @@ class Text {
   std::int64_t trained_;
 };
 
+/// The model as this rank has it, and what is done with it.
+class Learner {
+ public:
+  Learner(const Options& options, const Ranks& ranks)
+      : ranks_(ranks), layers_(made_gpt(options, ranks)), model_(layers_) {
+    const DeviceMesh& mesh = ranks.mesh;
+    if (ranks.have("tp"))
+      parallelize(*layers_, mesh["tp"], tensor_plan(options, ranks.along("tp")));
+    if (ranks.have("cp")) context_parallel(*layers_, mesh["cp"]);
+    const bool cuts_parameters = ranks.have("fsdp");
+    const std::optional<DeviceMesh> copies = ranks.joined({"dp", "cp"});
+    if (ranks.have("pp")) {
+      pipeline_.emplace(layers_, mesh["pp"],
+                        PipelineOptions{.microbatches = static_cast<int>(options.microbatches *
+                                                                         options.accumulate),
+                                        .stages_per_rank = static_cast<int>(options.stages),
+                                        .loss = loss_of,
+                                        .data_parallel = cuts_parameters ? std::nullopt : copies});
+      model_ = pipeline_->model();
+    }
+    if (cuts_parameters) {
+      const DeviceMesh parts =
+          copies ? DeviceMesh::concatenate({*copies, mesh["fsdp"]}) : mesh["fsdp"];
+      if (pipeline_) {
+        for (const auto& stage : pipeline_->stages()) fully_shard(*stage, parts, {.units = {"*"}});
+      } else {
+        fully_shard(*layers_, parts, {.units = {"*"}});
+      }
+    } else if (copies && !pipeline_) {
+      data_parallel_ = data_parallel(*layers_, *copies);
+    }
+  }
+
+  /// Forward and backward of what is accumulated. @return the mean loss over all ranks
+  double learn(const std::vector<Windows>& batches) {
+    model_->train();
+    if (pipeline_) {
+      Tensors samples, next;
+      for (const Windows& batch : batches) {
+        samples.push_back(own(batch.first));
+        next.push_back(own(batch.second));
+      }
+      return mean_over_ranks(pipeline_->step(cat(samples), cat(next)));
+    }
+    Tensor loss = zeros({});
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      const auto pass = [&] {
+        const Tensor part = loss_of(layers_(own(batches[i].first)), own(batches[i].second)) *
+                            (1.0 / static_cast<double>(batches.size()));
+        part.backward();
+        loss = loss + part.detach();
+      };
+      if (data_parallel_ && i + 1 < batches.size()) {
+        const auto paused = data_parallel_->no_sync();
+        pass();
+      } else {
+        pass();
+      }
+    }
+    return mean_over_ranks(loss);
+  }
+  double loss(const Windows& batch) {
+    const NoGrad no_grad;
+    model_->eval();
+    const Tensor samples = own(batch.first), next = own(batch.second);
+    return mean_over_ranks(pipeline_ ? pipeline_->evaluate(samples, next)
+                                     : loss_of(layers_(samples), next));
+  }
+  /// Of one text, the same on all ranks: [1, context] to [1, context, 256].
+  Tensor scores(const Tensor& text) {
+    const NoGrad no_grad;
+    model_->eval();
+    const Tensor part = ranks_.have("cp") ? context_shard(text, ranks_.mesh["cp"], 1) : text;
+    const Tensor found = pipeline_ ? pipeline_->forward(part) : layers_(part);
+    const Tensor whole = found.is_distributed() ? found.full_tensor() : found;
+    return ranks_.have("cp") ? context_unshard(whole, ranks_.mesh["cp"], 1) : whole;
+  }
+  double clip(double most) const {
+    optim::ClipGradNormOptions options;
+    if (pipeline_) options.stages = ranks_.mesh["pp"];
+    return optim::clip_grad_norm_(model_->parameters(), most, options).item();
+  }
+  const nn::Module& model() const { return *model_; }
+
+ private:
+  static Tensor loss_of(const Tensor& scores, const Tensor& next) {
+    const Tensor rows = flatten(scores, 0, 1);
+    return scores.is_distributed() ? loss_parallel(rows, flatten(next))
+                                   : cross_entropy(rows, flatten(next));
+  }
+  /// This rank's samples, and of each this rank's positions.
+  Tensor own(const Tensor& batch) const {
+    const std::int64_t count = batch.size(0) / ranks_.sample_parts();
+    const Tensor samples = batch.narrow(0, ranks_.sample_part() * count, count);
+    return ranks_.have("cp") ? context_shard(samples, ranks_.mesh["cp"], 1) : samples;
+  }
+  double mean_over_ranks(const Tensor& loss) const {
+    const Tensor mean = loss.detach().to(DType::f64).clone();
+    if (const auto data = ranks_.joined({"dp", "fsdp", "cp"}))
+      data->group(0).all_reduce(mean.local(), ReduceOp::avg);
+    return mean.item();
+  }
+
+  const Ranks& ranks_;
+  const nn::Sequential layers_;
+  std::optional<Pipeline> pipeline_;
+  nn::Sequential model_;  ///< of the layers, those of this rank
+  std::optional<DataParallel> data_parallel_;
+};
+
+/// A line from step to step.
+void draw(const std::string& path, const std::vector<double>& losses) {
+  std::ofstream svg(path);
+  const double most = *std::ranges::max_element(losses);
+  svg << "<svg xmlns='http://www.w3.org/2000/svg' viewBox='-60 -20 720 380' "
+         "font-family='sans-serif'"
+         " font-size='14'><polyline fill='none' stroke='#0a7' stroke-width='2' points='";
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const double x = 640.0 * static_cast<double>(i + 1) / static_cast<double>(losses.size());
+    svg << x << "," << 320 * (1 - losses[i] / most) << " ";
+  }
+  svg << "'/><path d='M0 0V320H640' fill='none' stroke='#888'/><g fill='#888'><text x='-50' y='5'>"
+      << std::round(most * 100) / 100
+      << "</text><text x='-20' y='325'>0</text><text x='600' y='345'>" << losses.size()
+      << " steps</text><text x='10' y='-5'>loss</text></g></svg>\n";
+}
+
 class Training {
  public:
   explicit Training(const Options& options)
       : options_(options),
         text_(options),
-        mesh_(dist::init_device_mesh("cpu", options.sizes, options.axes)),
-        model_(options, mesh_),
-        optimizer_(model_.parameters(), {.lr = options.rate, .weight_decay = 0.1}),
+        ranks_(options),
+        learner_(options, ranks_),
+        optimizer_(learner_.model().parameters(), {.lr = options.rate, .weight_decay = 0.1}),
         schedule_(optimizer_, std::max<std::int64_t>(1, options.steps / 10), options.steps + 1,
                   0.1),
         speaks_(dist::get_rank() == 0) {
+    if (options.batch % ranks_.sample_parts() != 0) {
+      refuse("a batch of " + std::to_string(options.batch) + " samples for " +
+                 std::to_string(ranks_.sample_parts()) + " ranks",
+             "--batch: a multiple of the ranks of dp and fsdp");
+    }
+    if (options.sequence == "on" && options.context / ranks_.along("cp") % ranks_.along("tp") != 0)
+      refuse("a context of " + std::to_string(options.context) + " with --sequence on",
+             "--context: a multiple of the ranks of cp and tp");
+    // Dropout: ranks with the same samples drop the same numbers.
+    manual_seed(static_cast<std::uint64_t>(options.seed + 1 + ranks_.sample_part()));
     if (speaks_ && !options.csv.empty()) csv_.open(options.csv);
     if (csv_.is_open()) csv_ << "step,loss\n";
   }
 
   void run() {
     const auto start = Clock::now();
-    double loss = 0;
+    std::vector<double> losses;
     for (std::int64_t step = 1; step <= options_.steps; ++step) {
       const double rate = optimizer_.lr();
-      loss = one_step(step);
-      if (csv_.is_open()) csv_ << step << "," << loss << "\n";
+      losses.push_back(one_step(step));
+      if (csv_.is_open()) csv_ << step << "," << losses.back() << "\n";
       if (step % options_.every != 0 && step != options_.steps) continue;
-      const double kept_back = validation();
+      const double kept_back = learner_.loss(text_.windows(Text::Part::kept_back, 0));
       const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
       const double each =
           static_cast<double>(options_.batch * options_.accumulate * options_.context);
-      if (speaks_)
+      if (speaks_) {
         print(
             "step {:4}  loss {:.4f}  validation {:.4f}  rate {:.5f}  {:.0f} bytes/s  {:.0f} s left",
-            step, loss, kept_back, rate, each * static_cast<double>(step) / seconds,
+            step, losses.back(), kept_back, rate, each * static_cast<double>(step) / seconds,
             seconds / static_cast<double>(step) * static_cast<double>(options_.steps - step));
+      }
     }
     if (options_.sample > 0) write_text();
-    if (speaks_) print("loss: {:.6f}", loss);
+    if (speaks_ && !options_.svg.empty()) draw(options_.svg, losses);
+    if (speaks_) print("loss: {:.6f}", losses.back());
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  Tensor loss_of(const std::pair<Tensor, Tensor>& windows) {
-    const Tensor scores = model_(samples_on(mesh_, windows.first));
-    return cross_entropy(flatten(scores, 0, 1), flatten(samples_on(mesh_, windows.second)));
-  }
   double one_step(std::int64_t step) {
-    double loss = 0;
+    std::vector<Windows> batches;
     for (std::int64_t part = 0; part < options_.accumulate; ++part) {
       const auto number = static_cast<std::uint64_t>(step * options_.accumulate + part);
-      const Tensor term = loss_of(text_.windows(Text::Part::trained, number)) *
-                          (1.0 / static_cast<double>(options_.accumulate));
-      term.backward();
-      loss += term.item();
+      batches.push_back(text_.windows(Text::Part::trained, number));
     }
-    if (!std::isfinite(loss))
-      refuse("the loss of step " + std::to_string(step) + " is no number", "a lower --rate");
-    optim::clip_grad_norm_(optimizer_.parameters(), options_.clip);
+    const double loss = learner_.learn(batches);
+    if (!std::isfinite(loss)) refuse_loss(step);
+    learner_.clip(options_.clip);
     optimizer_.step();
     optimizer_.zero_grad();
     schedule_.step();
     return loss;
   }
-  double validation() {
-    const NoGrad no_grad;
-    return loss_of(text_.windows(Text::Part::kept_back, 0)).item();
+  [[noreturn]] void refuse_loss(std::int64_t step) const {
+    std::string culprit = "all parameters of this rank are finite";
+    for (const auto& [name, parameter] : learner_.model().named_parameters()) {
+      const Tensor part(parameter.local());
+      if (std::isfinite(sum(abs(part)).item())) continue;
+      culprit = "parameter " + name + " is not finite any more";
+      break;
+    }
+    refuse("the loss of step " + std::to_string(step) + " is no number; " + culprit,
+           "a lower --rate");
   }
   /// A byte at a time, by chance; every rank draws the same ones.
   void write_text() {
-    const NoGrad no_grad;
     std::mt19937_64 random(static_cast<std::uint64_t>(options_.seed));
     std::string written = text_.beginning();
     for (std::int64_t i = 0; i < options_.sample; ++i) {
       const auto length = std::min(written.size(), static_cast<std::size_t>(options_.context));
-      std::vector<std::int64_t> last;
-      for (const char letter : written.substr(written.size() - length))
-        last.push_back(static_cast<unsigned char>(letter));
-      const Tensor text = tensor_from(last, {1, static_cast<std::int64_t>(length)}, DType::i64);
-      const Tensor scores = model_(whole_on(mesh_, text));
-      std::vector<double> weights = scores.full_tensor().to_vector();
-      weights.erase(weights.begin(), weights.end() - kBytes);
+      // What comes behind is not seen.
+      std::vector<std::int64_t> last(static_cast<std::size_t>(options_.context), 0);
+      for (std::size_t k = 0; k < length; ++k)
+        last[k] = static_cast<unsigned char>(written[written.size() - length + k]);
+      const Tensor all = learner_.scores(tensor_from(last, {1, options_.context}, DType::i64));
+      std::vector<double> weights =
+          all.select(1, static_cast<std::int64_t>(length) - 1).to_vector();
       const double most = *std::ranges::max_element(weights);
       for (double& weight : weights) weight = std::exp((weight - most) / 0.7);
       written += static_cast<char>(
@@ -346,8 +523,8 @@ class Training {
 
   const Options& options_;
   const Text text_;
-  const DeviceMesh mesh_;
-  Gpt model_;
+  const Ranks ranks_;
+  Learner learner_;
   optim::AdamW optimizer_;
   optim::WarmupCosineLR schedule_;
   const bool speaks_;

@@ -1,8 +1,13 @@
 // train_mlp and train_gpt learn, and learn the same on every mesh.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -104,26 +109,50 @@ std::string text_of(const CommandResult& result) {
 
 TEST(TrainingTest, AGptLearnsTheSameOnEveryMeshAndWritesTheSameText) {
   const std::vector<std::string> line = {"--steps",  "8", "--every",   "8",  "--accumulate", "2",
-                                         "--batch",  "6", "--context", "32", "--width",      "32",
+                                         "--batch",  "8", "--context", "32", "--width",      "32",
                                          "--sample", "20"};
   const CommandResult alone = train_gpt(1, line);
   const double loss = last_loss(alone);
   EXPECT_LT(loss, 5);  // it begins at log(256)
   EXPECT_EQ(text_of(alone).size(), 16U + 20U) << alone.describe();
-  // 4 heads and 6 samples: neither fits 4 and 3 ranks alike.
-  for (const char* mesh : {"dp=4", "fsdp=2,tp=2", "dp=2,fsdp=2", "tp=3"}) {
-    SCOPED_TRACE(mesh);
+  struct Way {
+    int ranks;
+    std::vector<std::string> options;
+  };
+  const std::vector<Way> ways = {
+      {4, {"--mesh", "dp=4"}},        {4, {"--mesh", "fsdp=4"}},
+      {4, {"--mesh", "dp=2,fsdp=2"}}, {4, {"--mesh", "fsdp=2,tp=2", "--sequence", "on"}},
+      {3, {"--mesh", "tp=3"}},  // 4 heads
+      {4, {"--mesh", "dp=2,cp=2"}},   {4, {"--mesh", "fsdp=2,cp=2"}},
+      {4, {"--mesh", "pp=4"}},        {4, {"--mesh", "pp=2,tp=2", "--stages", "2"}},
+      {4, {"--mesh", "pp=2,fsdp=2"}}, {8, {"--mesh", "dp=2,pp=2,cp=2"}}};
+  for (const Way& way : ways) {
+    SCOPED_TRACE(way.options[1]);
     std::vector<std::string> on_mesh = line;
-    on_mesh.insert(on_mesh.end(), {"--mesh", mesh});
-    const CommandResult result = train_gpt(std::strcmp(mesh, "tp=3") == 0 ? 3 : 4, on_mesh);
+    on_mesh.insert(on_mesh.end(), way.options.begin(), way.options.end());
+    const CommandResult result = train_gpt(way.ranks, on_mesh);
     EXPECT_NEAR(last_loss(result), loss, 2e-5);
     EXPECT_EQ(text_of(result), text_of(alone));
   }
 }
 
+TEST(TrainingTest, AGptDropsAndDrawsItsLoss) {
+  const std::string picture = testing::TempDir() + "gpt" + std::to_string(::getpid()) + ".svg";
+  const CommandResult result =
+      train_gpt(2, {"--steps", "3", "--sample", "0", "--dropout", "0.3", "--svg", picture});
+  EXPECT_GT(last_loss(result), 1);
+  std::ifstream file(picture);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::filesystem::remove(picture);
+  EXPECT_EQ(text.substr(0, 4), "<svg") << text;
+  EXPECT_NE(text.find("3 steps"), std::string::npos) << text;
+}
+
 TEST(TrainingTest, WhatAGptCannotDoIsToldByName) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> lines = {
-      {{"--mesh", "pp=2"}, "--mesh pp=2 is not understood"},
+      {{"--mesh", "ep=2"}, "--mesh ep=2 is not understood"},
+      {{"--mesh", "dp=1,dp=1"}, "is not understood"},
+      {{"--sequence", "yes"}, "--sequence yes is not understood"},
       {{"--stops", "3"}, "there is no option --stops"},
       {{"--steps"}, "--steps lacks its value"},
       {{"--steps", "0"}, "a value of 0"},

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "support/command.h"
@@ -214,6 +215,65 @@ TEST(TorchJobTest, ANetworkLearnsTheDigitsAsUnderPyTorch) {
       EXPECT_NEAR(number_after(lines[i], "accuracy"), number_after(expected[i], "accuracy"), 0.006);
     }
     EXPECT_GT(number_after(lines[9], "accuracy"), 0.85);
+  }
+}
+
+/// The lines "step,loss".
+std::vector<double> losses_of(std::istream& lines) {
+  std::vector<double> losses;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty() && std::isdigit(static_cast<unsigned char>(line[0])) != 0)
+      losses.push_back(number_after(line, ","));
+  }
+  return losses;
+}
+
+TEST(TorchJobTest, AGptLearnsAsUnderPyTorchFromTheSameWeights) {
+  REQUIRE_TORCH(home);
+  const OwnTemporaryFolder folder;
+  const std::string weights = folder.path + "/first.safetensors", csv = folder.path + "/loss.csv";
+  const std::string data = "/usr/share/common-licenses/GPL-3";
+  const std::vector<std::string> sizes = {"--data",   data,        "--steps", "200",     "--batch",
+                                          "8",        "--context", "32",      "--width", "32",
+                                          "--layers", "2",         "--heads", "4"};
+  CommandOptions options;
+  options.limit = std::chrono::seconds(200);
+  std::vector<double> expected;
+  for (const char* mesh : {"dp=1", "dp=2,tp=2", "fsdp=2,pp=2", "cp=2,tp=2"}) {
+    SCOPED_TRACE(mesh);
+    std::vector<std::string> line = {DTRUN_BIN "/dtrun",
+                                     "--nproc_per_node",
+                                     std::string(mesh) == "dp=1" ? "1" : "4",
+                                     DTRUN_BIN "/train_gpt",
+                                     "--mesh",
+                                     mesh,
+                                     "--csv",
+                                     csv,
+                                     "--sample",
+                                     "0",
+                                     "--every",
+                                     "200",
+                                     "--first-weights",
+                                     weights};
+    line.insert(line.end(), sizes.begin(), sizes.end());
+    const CommandResult ours = run_command(line, options);
+    ASSERT_EQ(ours.exit_code, 0) << ours.describe();
+    if (expected.empty()) {
+      std::vector<std::string> twin = {
+          home.python(), DTRUN_SOURCE_DIR "/tests/interop/train_gpt.py", "--weights", weights};
+      twin.insert(twin.end(), sizes.begin(), sizes.end());
+      const CommandResult theirs = run_command(twin, options);
+      ASSERT_EQ(theirs.exit_code, 0) << theirs.describe();
+      std::istringstream lines(theirs.out);
+      expected = losses_of(lines);
+      ASSERT_EQ(expected.size(), 200U) << theirs.describe();
+      EXPECT_LT(expected.back(), 3);
+    }
+    std::ifstream file(csv);
+    const std::vector<double> found = losses_of(file);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t step = 0; step < found.size(); ++step)
+      EXPECT_NEAR(found[step], expected[step], 1e-3) << "step " << step + 1;
   }
 }
 

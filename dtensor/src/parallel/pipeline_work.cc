@@ -185,7 +185,7 @@ void PipelineWork::forward(int stage, int microbatch) {
   Tensor output = parallel && microbatch > 0 ? call_alone() : call();
   if (is_last(stage)) {
     if (mode_ == Mode::forward) {
-      outputs_[microbatch] = output;
+      outputs_[microbatch] = output.is_distributed() ? output.full_tensor(site_) : output;
     } else {
       output = part_of_loss(microbatch, output);
     }
