@@ -191,7 +191,7 @@ int run_here(const std::string& called_as, CommandLine line, base::Environment e
              Timing timing) {
   for (auto& [name, value] : exported_variables(line, environment))
     environment.set(name, std::move(value));
-  if (line.values.contains("wdir")) enter_folder(line.values.at("wdir").value, "--wdir");
+  if (line.has("wdir")) enter_folder(line.get("wdir").value, "--wdir");
   Options options = read_options(called_as, std::move(line), environment);
   timing.options_read = now_ns();
   begin_notices(options);
@@ -208,8 +208,10 @@ int run_line(const std::string& called_as, CommandLine line, const base::Environ
     print_answer(*answer);
     return 0;
   }
-  if (const auto agent = line.values.find("remote-agent"); agent != line.values.end())
-    return run_host_relay(agent->second.value == "1" ? "" : agent->second.value, environment);
+  if (line.has("remote-agent")) {
+    const std::string& ports = line.get("remote-agent").value;
+    return run_host_relay(ports == "1" ? "" : ports, environment);
+  }
   if (names_hosts(line)) return run_on_hosts(called_as, line, environment);
   return run_here(called_as, std::move(line), environment, timing);
 }

@@ -49,7 +49,7 @@ struct HostOrder {
   std::string master_addr;
   std::vector<std::string> remote_shell;  ///< its words; the host and the command follow
   std::string remote_dtrun;
-  int fanout = 0;
+  int fanout = 32;
   std::chrono::nanoseconds join_timeout{};
   std::chrono::nanoseconds grace{};  ///< that ranks have to end
   std::vector<HostNode> nodes;       ///< the reader's own, and those that it is to start

@@ -15,8 +15,9 @@
 #include "hosts/host_list.h"
 #include "hosts/host_place.h"
 #include "hosts/remote_shell.h"
+#include "options/config_error.h"
+#include "options/option_binding.h"
 #include "options/option_names.h"
-#include "options/option_values.h"
 #include "options/version.h"
 
 namespace dtrun::launcher {
@@ -29,12 +30,12 @@ constexpr const char* kTokenVariable = "DTRUN_TOKEN";
 constexpr std::size_t kMostFileBytes = 16 << 20;
 
 // What --hosts decides itself, or what has no meaning where dtrun starts every node.
-void refuse_contradictions(const OptionValues& values) {
-  const std::string& hosts = values.get(values.has("hosts") ? "hosts" : "hostfile").origin;
-  if (values.has("hosts") && values.has("hostfile"))
+void refuse_contradictions(const CommandLine& line) {
+  const std::string& hosts = line.get(line.has("hosts") ? "hosts" : "hostfile").origin;
+  if (line.has("hosts") && line.has("hostfile"))
     throw Error(ErrorCode::kUsage,
-                fmt::format("{} and {} both name the hosts", values.get("hosts").origin,
-                            values.get("hostfile").origin),
+                fmt::format("{} and {} both name the hosts", line.get("hosts").origin,
+                            line.get("hostfile").origin),
                 "", "leave one of them out");
   constexpr std::pair<const char*, const char*> kContradictions[] = {
       {"nnodes", "the hosts that are named are the nodes"},
@@ -46,14 +47,15 @@ void refuse_contradictions(const OptionValues& values) {
       {"adopt", "there each rank has been started by something else"},
   };
   for (const auto& [name, why] : kContradictions)
-    if (values.has(name) && values.get(name).kind != Origin::kEngine)
+    if (line.has(name) && line.get(name).kind != Origin::kEngine)
       throw Error(ErrorCode::kUsage,
-                  fmt::format("{} and {} contradict each other", hosts, values.get(name).origin),
-                  why, "leave one of them out");
-  if (values.text("stdin", "none") != "none")
-    values.reject("stdin", fmt::format("cannot be had with {}: a rank's standard input would be on "
-                                       "another host; --stdin=none",
-                                       hosts));
+                  fmt::format("{} and {} contradict each other", hosts, line.get(name).origin), why,
+                  "leave one of them out");
+  if (line.text("stdin", "none") != "none")
+    refuse_value(line, "stdin",
+                 fmt::format("cannot be had with {}: a rank's standard input would be on "
+                             "another host; --stdin=none",
+                             hosts));
 }
 
 std::string text_of_file(const std::string& path) {
@@ -88,13 +90,12 @@ bool is_this_machine(const std::string& host) {
   return host == whole || host == first_label(whole);
 }
 
-std::vector<HostNode> nodes_of(const OptionValues& values) {
-  const bool from_file = values.has("hostfile");
+std::vector<HostNode> nodes_of(const CommandLine& line) {
+  const bool from_file = line.has("hostfile");
   const std::vector<ListedHost> hosts =
-      from_file
-          ? parse_hostfile(text_of_file(values.text("hostfile", "")), values.text("hostfile", ""))
-          : parse_host_list(values.get("hosts").value, values.get("hosts").origin);
-  const std::string otherwise = values.text("nproc-per-node", "1");
+      from_file ? parse_hostfile(text_of_file(line.text("hostfile", "")), line.text("hostfile", ""))
+                : parse_host_list(line.get("hosts").value, line.get("hosts").origin);
+  const std::string otherwise = line.text("nproc-per-node", "1");
   std::vector<HostNode> nodes;
   std::string here;
   for (const ListedHost& host : hosts) {
@@ -172,8 +173,7 @@ Options options_of_first(const std::string& name, const CommandLine& line, const
   CommandLine first = line;
   for (const OptionRow& row : option_table())
     if (row.group == OptionGroup::kHosts) first.values.erase(row.name);
-  const std::string& origin = line.values.contains("hosts") ? line.values.at("hosts").origin
-                                                            : line.values.at("hostfile").origin;
+  const std::string& origin = line.get(line.has("hosts") ? "hosts" : "hostfile").origin;
   const auto set = [&](const char* option, std::string value) {
     first.values[option] = {std::move(value), origin, Origin::kCommandLine};
   };
@@ -181,13 +181,13 @@ Options options_of_first(const std::string& name, const CommandLine& line, const
   set("node-rank", "0");
   set("nproc-per-node", plan.order.nodes.front().ranks);
   set("master-addr", plan.order.master_addr);
-  if (!first.values.contains("master-port")) set("master-port", "29500");
+  if (!first.has("master-port")) set("master-port", "29500");
   return read_options(name, std::move(first), environment);
 }
 
 // The remote shell gets it as a word of a line that some other shell will read.
-std::string remote_dtrun_of(const std::string& name, const OptionValues& values) {
-  const std::string path = values.has("remote-dtrun")            ? values.text("remote-dtrun", "")
+std::string remote_dtrun_of(const std::string& name, const CommandLine& line) {
+  const std::string path = line.has("remote-dtrun")              ? line.text("remote-dtrun", "")
                            : name.find('/') != std::string::npos ? own_program_path()
                                                                  : "dtrun";
   const auto is_plain = [](unsigned char letter) {
@@ -202,9 +202,9 @@ std::string remote_dtrun_of(const std::string& name, const OptionValues& values)
 }
 
 // A terminal is here, and not where the lines are tagged.
-void add_terminal_words(const OptionValues& values, Options& options, HostOrder& order) {
+void add_terminal_words(const CommandLine& line, Options& options, HostOrder& order) {
   if (::isatty(STDOUT_FILENO) != 1 || options.output.format == LineFormat::kJson) return;
-  if (values.text("tag", "auto") == "auto") order.options.emplace_back("--tag=always");
+  if (line.text("tag", "auto") == "auto") order.options.emplace_back("--tag=always");
   if (options.output.coloured(Destination::kTerminal)) order.options.emplace_back("--color=always");
 }
 
@@ -213,9 +213,8 @@ void add_terminal_words(const OptionValues& values, Options& options, HostOrder&
 std::map<std::string, std::string> exported_variables(const CommandLine& line,
                                                       const base::Environment& environment) {
   std::map<std::string, std::string> variables;
-  const auto given = line.values.find("env");
-  if (given == line.values.end()) return variables;
-  std::string_view left = given->second.value;
+  if (!line.has("env")) return variables;
+  std::string_view left = line.get("env").value;
   while (true) {
     const std::string_view one = left.substr(0, left.find(kValueSeparator));
     const auto equals = one.find('=');
@@ -236,38 +235,38 @@ std::map<std::string, std::string> exported_variables(const CommandLine& line,
 
 HostPlan make_host_plan(const std::string& name, const CommandLine& line,
                         const base::Environment& environment) {
-  const OptionValues values(line);
-  refuse_contradictions(values);
+  refuse_contradictions(line);
   HostPlan plan;
   HostOrder& order = plan.order;
-  order.nodes = nodes_of(values);
+  order.nodes = nodes_of(line);
   order.node_count = static_cast<int>(order.nodes.size());
   order.master_addr = meeting_address(order.nodes);
   plan.options = options_of_first(name, line, plan, environment);
   order.version = version_number();
   order.program = line.program;
   order.options = words_for_nodes(line);
-  add_terminal_words(values, plan.options, order);
-  if (!values.has("rdzv-id")) order.options.push_back("--rdzv_id=" + new_secret().substr(0, 16));
-  if (plan.options.pass_local_rank && !values.has("pass-local-rank"))
+  add_terminal_words(line, plan.options, order);
+  if (!line.has("rdzv-id")) order.options.push_back("--rdzv_id=" + new_secret().substr(0, 16));
+  if (plan.options.pass_local_rank && !line.has("pass-local-rank"))
     order.options.emplace_back("--pass_local_rank");
   order.environment = own_variables(environment);
   if (plan.options.token_file.empty() && plan.options.proof == AgentProof::kByPlace)
     order.environment.try_emplace(kTokenVariable, new_secret());
   for (auto& [variable, value] : exported_variables(line, environment))
     order.environment[variable] = value;
-  order.folder = values.has("wdir") ? std::filesystem::absolute(values.text("wdir", "")).string()
-                                    : std::filesystem::current_path().string();
+  order.folder = line.has("wdir") ? std::filesystem::absolute(line.text("wdir", "")).string()
+                                  : std::filesystem::current_path().string();
   order.join_timeout = plan.options.rounds.join_timeout;
   order.grace = std::max(plan.options.stop.shutdown_timeout, plan.options.stop.failure_timeout);
-  order.remote_shell = values.has("remote-shell")
-                           ? split_remote_shell(values.get("remote-shell").value)
-                           : default_remote_shell(order.join_timeout);
-  order.remote_dtrun = remote_dtrun_of(name, values);
-  order.fanout = values.integer("hosts-fanout", 32, 1, 100'000);
-  plan.head_ports = values.has("master-port")  ? values.text("master-port", "0")
-                    : values.has("port-range") ? values.text("port-range", "0")
-                                               : "0";
+  order.remote_shell = line.has("remote-shell") ? split_remote_shell(line.get("remote-shell").value)
+                                                : default_remote_shell(order.join_timeout);
+  order.remote_dtrun = remote_dtrun_of(name, line);
+  OptionBinding binding(line);
+  binding.parsed("hosts-fanout", order.fanout, within(1, 100'000));
+  binding.read();
+  plan.head_ports = line.has("master-port")  ? line.text("master-port", "0")
+                    : line.has("port-range") ? line.text("port-range", "0")
+                                             : "0";
   return plan;
 }
 

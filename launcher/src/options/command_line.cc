@@ -108,9 +108,8 @@ class Reader {
   }
 
   void keep(const OptionRow& row, std::string value, std::string origin) {
-    const auto before = result_.values.find(row.name);
-    if (row.repeats == OptionRepeats::kAllCount && before != result_.values.end())
-      value = before->second.value + kValueSeparator + value;
+    if (row.repeats == OptionRepeats::kAllCount && result_.has(row.name))
+      value = result_.get(row.name).value + kValueSeparator + value;
     result_.values[row.name] = {std::move(value), std::move(origin), Origin::kCommandLine};
   }
 
@@ -141,7 +140,7 @@ void add_variable(const OptionRow& row, const std::string& name, const std::stri
 
 void add_environment(const base::Environment& environment, Reading reading, CommandLine& line) {
   for (const OptionRow& row : option_table()) {
-    if (line.values.contains(row.name) || row.reach == OptionReach::kCommandLineOnly) continue;
+    if (line.has(row.name) || row.reach == OptionReach::kCommandLineOnly) continue;
     const std::string torchs = variable_of(row, "PET_"), own = variable_of(row, "DTRUN_");
     read_part(reading, [&] {
       if (const auto value = environment.get(torchs)) {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtrun/base/env.h"
@@ -31,15 +32,18 @@ struct CommandLine {
   EngineFindings engine;   ///< about the engine that has started dtrun
   std::string users_file;  ///< the user's own configuration, where there is one
 
-  /// Whether a source that goes before this one has decided the option.
-  bool is_settled(const std::string& name) const {
-    return values.contains(name) || refused.contains(name);
+  bool has(const std::string& name) const { return values.contains(name); }
+  const GivenValue& get(const std::string& name) const { return values.at(name); }
+  std::string text(const std::string& name, std::string otherwise) const {
+    return has(name) ? get(name).value : std::move(otherwise);
   }
+  /// Whether a source that goes before this one has decided the option.
+  bool is_settled(const std::string& name) const { return has(name) || refused.contains(name); }
 };
 
 /// Whether dtrun is to be started on them.
 inline bool names_hosts(const CommandLine& line) {
-  return line.values.contains("hosts") || line.values.contains("hostfile");
+  return line.has("hosts") || line.has("hostfile");
 }
 
 /// What happens with words that cannot be read.

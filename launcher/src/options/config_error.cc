@@ -1,5 +1,7 @@
 #include "options/config_error.h"
 
+#include <fmt/core.h>
+
 #include "options/option_names.h"
 
 namespace dtrun::launcher {
@@ -7,15 +9,25 @@ namespace dtrun::launcher {
 using base::Error;
 
 void refuse_value(const CommandLine& line, const char* name, const Error& error) {
-  const auto given = line.values.find(name);
-  if (given == line.values.end()) throw Error(error);
-  const std::string& origin = given->second.origin;
+  if (!line.has(name)) throw Error(error);
+  const auto& [value, origin, kind] = line.get(name);
   std::string what = error.summary();
   const std::string spelling = spelling_of(*find_exactly(name));
   if (what.starts_with(spelling)) what.replace(0, spelling.size(), origin);
   const Error told(error.code(), what, error.why(), error.remedy());
-  if (given->second.kind == Origin::kFile && what.starts_with(origin)) throw ConfigError(told);
+  if (kind == Origin::kFile && what.starts_with(origin)) throw ConfigError(told);
   throw Error(told);
+}
+
+void refuse_value(const CommandLine& line, const char* name, const std::string& demand) {
+  constexpr std::size_t kMostShown = 200;
+  const GivenValue& given = line.get(name);
+  refuse_value(
+      line, name,
+      Error(
+          base::ErrorCode::kUsage,
+          fmt::format("{}={} {}", given.origin, given.value.substr(0, kMostShown), demand), "",
+          fmt::format("dtrun --help={} tells of it", spelling_of(*find_exactly(name)).substr(2))));
 }
 
 }  // namespace dtrun::launcher

@@ -2,6 +2,8 @@
 // code.
 #pragma once
 
+#include <string>
+
 #include "dtrun/base/error.h"
 #include "options/command_line.h"
 
@@ -16,5 +18,8 @@ class ConfigError : public base::Error {
 /// instead where the value is from, and is a ConfigError if that is a configuration file.
 /// @param name the table's
 [[noreturn]] void refuse_value(const CommandLine& line, const char* name, const base::Error& error);
+/// Throws "--nnodes=0 <demand>", with the origin instead of the name.
+[[noreturn]] void refuse_value(const CommandLine& line, const char* name,
+                               const std::string& demand);
 
 }  // namespace dtrun::launcher

@@ -19,52 +19,15 @@ constexpr const char* kFoldedTag = "[${rank}] ";
 constexpr const char* kTorchrunsTag = "[${role}${local_rank}]:";
 constexpr const char* kPrefixVariable = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
 
-StreamChoice read_streams(const OptionValues& values, const char* name) {
-  try {
-    return parse_stream_choice(values.text(name, "0"));
-  } catch (const Error& error) {
-    values.reject(name, error.summary());
-  }
-}
-
-// One word of several, in their order.
-int read_word(const OptionValues& values, const char* name, std::vector<std::string> words) {
-  const std::string text = values.text(name, words[0]);
-  for (std::size_t i = 0; i < words.size(); ++i)
-    if (text == words[i]) return static_cast<int>(i);
-  std::string all = words[0];
-  for (std::size_t i = 1; i < words.size(); ++i)
-    all += (i + 1 == words.size() ? " or " : ", ") + words[i];
-  values.reject(name, fmt::format("must be {}", all));
-}
-
-std::optional<std::set<int>> read_shown_local_ranks(const OptionValues& values) {
-  const std::string given = values.text("local-ranks-filter", "");
-  if (given.empty() || given == "all") return std::nullopt;
+std::set<int> parse_local_ranks(const std::string& text) {
   std::set<int> ranks;
-  for (const std::string_view part : base::split(given, ',')) {
+  for (const std::string_view part : base::split(text, ',')) {
     const auto rank = base::parse_integer(part);
     if (!rank || *rank < 0 || *rank >= rendezvous::rounds::kMostLocalRanks)
-      values.reject("local-ranks-filter", "must be local ranks with commas: 0,2");
+      throw demand("must be local ranks with commas: 0,2");
     ranks.insert(static_cast<int>(*rank));
   }
   return ranks;
-}
-
-void read_template(const OptionValues& values, const base::Environment& environment,
-                   CalledAs called_as, OutputOptions& options) {
-  options.own_tag_template = TagTemplate::parse(kOurTag, TagTemplate::Unknown::kRefused);
-  options.tee_tag_template = TagTemplate::parse(is_torchs_name(called_as) ? kTorchrunsTag : kOurTag,
-                                                TagTemplate::Unknown::kRefused);
-  options.tag_template = TagTemplate::parse(environment.get(kPrefixVariable).value_or(""),
-                                            TagTemplate::Unknown::kLeft);
-  if (!values.has("tag-template")) return;
-  try {
-    options.tag_template =
-        TagTemplate::parse(values.get("tag-template").value, TagTemplate::Unknown::kRefused);
-  } catch (const Error& error) {
-    values.reject("tag-template", error.summary());
-  }
 }
 
 bool is_yes(const std::string& text) {
@@ -77,10 +40,8 @@ bool has_control_codes(const base::Environment& environment) {
   return !terminal.empty() && terminal != "dumb";
 }
 
-// What is wanted on the command line; then NO_COLOR; then what demands colour; then the terminal.
-Colouring read_colouring(const OptionValues& values, const base::Environment& environment) {
-  const auto wish = static_cast<Colouring>(read_word(values, "color", {"auto", "always", "never"}));
-  if (wish != Colouring::kOnTerminal || values.has("color")) return wish;
+// Where the options leave it open: NO_COLOR; then what demands colour; then the terminal.
+Colouring colouring_of(const base::Environment& environment) {
   const auto text = [&](const char* name) { return environment.get(name).value_or(""); };
   if (!text("NO_COLOR").empty()) return Colouring::kNever;
   if (is_yes(text("FORCE_COLOR")) || is_yes(text("CLICOLOR_FORCE"))) return Colouring::kAlways;
@@ -89,11 +50,9 @@ Colouring read_colouring(const OptionValues& values, const base::Environment& en
   return unwanted || !has_control_codes(environment) ? Colouring::kNever : Colouring::kOnTerminal;
 }
 
-std::optional<int> read_stdin_rank(const OptionValues& values) {
-  if (values.text("stdin", "none") == "none") return std::nullopt;
-  if (!base::parse_integer(values.get("stdin").value))
-    values.reject("stdin", "must be a rank or none");
-  return values.integer("stdin", 0, 0, INT_MAX);
+int parse_stdin_rank(const std::string& text) {
+  if (!base::parse_integer(text)) throw demand("must be a rank or none");
+  return parse_integer_within(text, 0, INT_MAX);
 }
 
 }  // namespace
@@ -160,31 +119,52 @@ std::vector<std::string> OutputOptions::warnings(int local_ranks) const {
   return result;
 }
 
-OutputOptions read_output_options(const OptionValues& values, const base::Environment& environment,
-                                  CalledAs called_as) {
-  OutputOptions options;
-  options.redirects = read_streams(values, "redirects");
-  options.tee = read_streams(values, "tee");
-  options.log_dir = values.text("log-dir", "");
-  options.shown_local_ranks = read_shown_local_ranks(values);
-  options.stdout_filters = split_filters(values.text("duplicate-stdout-filters", ""));
-  options.stderr_filters = split_filters(values.text("duplicate-stderr-filters", ""));
-  options.tagging = static_cast<Tagging>(read_word(values, "tag", {"auto", "always", "never"}));
-  read_template(values, environment, called_as, options);
-  options.colouring = read_colouring(values, environment);
-  options.format = static_cast<LineFormat>(read_word(values, "log-format", {"text", "json"}));
-  options.folding = values.has("fold") ? Folding::kSameLines : Folding::kNone;
-  options.status = static_cast<StatusWish>(read_word(values, "status", {"auto", "never"}));
+void bind_output_options(OptionBinding& binding, OutputOptions& options) {
+  binding.parsed("redirects", options.redirects, parse_stream_choice);
+  binding.parsed("tee", options.tee, parse_stream_choice);
+  binding.text("log-dir", options.log_dir);
+  binding.parsed("local-ranks-filter", [&options](const std::string& text) {
+    if (!text.empty() && text != "all") options.shown_local_ranks = parse_local_ranks(text);
+  });
+  binding.parsed("duplicate-stdout-filters", options.stdout_filters, split_filters);
+  binding.parsed("duplicate-stderr-filters", options.stderr_filters, split_filters);
+  binding.choice(
+      "tag", options.tagging,
+      {{"auto", Tagging::kAuto}, {"always", Tagging::kAlways}, {"never", Tagging::kNever}});
+  binding.parsed("tag-template", [&options](const std::string& text) {
+    options.tag_template = TagTemplate::parse(text, TagTemplate::Unknown::kRefused);
+  });
+  binding.choice("color", options.colouring,
+                 {{"auto", Colouring::kOnTerminal},
+                  {"always", Colouring::kAlways},
+                  {"never", Colouring::kNever}});
+  binding.choice("log-format", options.format,
+                 {{"text", LineFormat::kText}, {"json", LineFormat::kJson}});
+  binding.choice("fold", options.folding, {{"1", Folding::kSameLines}});
+  binding.choice("status", options.status,
+                 {{"auto", StatusWish::kOnTerminal}, {"never", StatusWish::kNever}});
+  binding.parsed("stdin", [&options](const std::string& text) {
+    if (text != "none") options.stdin_rank = parse_stdin_rank(text);
+  });
+  binding.choice("on-closed-output", options.closed_output,
+                 {{"stop", ClosedOutput::kStop}, {"ignore", ClosedOutput::kIgnore}});
+}
+
+void complete_output_options(const CommandLine& line, const base::Environment& environment,
+                             CalledAs called_as, OutputOptions& options) {
+  options.own_tag_template = TagTemplate::parse(kOurTag, TagTemplate::Unknown::kRefused);
+  options.tee_tag_template = TagTemplate::parse(is_torchs_name(called_as) ? kTorchrunsTag : kOurTag,
+                                                TagTemplate::Unknown::kRefused);
+  if (!line.has("tag-template"))
+    options.tag_template = TagTemplate::parse(environment.get(kPrefixVariable).value_or(""),
+                                              TagTemplate::Unknown::kLeft);
+  if (!line.has("color")) options.colouring = colouring_of(environment);
   options.control_codes = has_control_codes(environment);
   if (!options.control_codes) options.status = StatusWish::kNever;
-  options.stdin_rank = read_stdin_rank(values);
-  options.stdin_is_given = values.has("stdin");
-  options.closed_output =
-      static_cast<ClosedOutput>(read_word(values, "on-closed-output", {"stop", "ignore"}));
+  options.stdin_is_given = line.has("stdin");
   if (options.folding != Folding::kNone && options.format == LineFormat::kJson)
     throw Error(ErrorCode::kUsage, "--fold and --log_format=json exclude each other",
                 "an object of JSON is one rank's line", "leave one of them out");
-  return options;
 }
 
 }  // namespace dtrun::launcher

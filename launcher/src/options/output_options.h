@@ -9,7 +9,7 @@
 
 #include "options/called_as.h"
 #include "options/line_tag.h"
-#include "options/option_values.h"
+#include "options/option_binding.h"
 #include "options/stream_choice.h"
 
 namespace dtrun::launcher {
@@ -70,9 +70,10 @@ struct OutputOptions {
   std::vector<std::string> warnings(int local_ranks) const;
 };
 
-/// @throws Error kUsage
-OutputOptions read_output_options(const OptionValues& values, const base::Environment& environment,
-                                  CalledAs called_as);
+void bind_output_options(OptionBinding& binding, OutputOptions& options);
+/// What follows from those that are bound. @throws Error kUsage: they contradict each other
+void complete_output_options(const CommandLine& line, const base::Environment& environment,
+                             CalledAs called_as, OutputOptions& options);
 
 /// The texts of a list with commas; two commas are one that belongs to the text.
 std::vector<std::string> split_filters(std::string_view list);

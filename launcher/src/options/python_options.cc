@@ -3,38 +3,29 @@
 #include <fmt/core.h>
 
 namespace dtrun::launcher {
-namespace {
 
-EventLog read_event_log(const OptionValues& values, Options& options) {
-  const std::string name = values.text("event-log-handler", "null");
-  if (name == "console") return EventLog::kConsole;
-  if (name != "null")
-    options.tell_without_effect(
-        values.get("event-log-handler"),
-        fmt::format("'{}' is a handler of Python's; dtrun has null and console", name));
-  return EventLog::kNone;
+void bind_python_options(OptionBinding& binding, Options& options) {
+  binding.flag("run-path", options.run_path);
+  binding.parsed("event-log-handler", [&options](const std::string& name) {
+    options.event_log = name == "console" ? EventLog::kConsole : EventLog::kNone;
+  });
+  // Of those that have no effect: so that a wrong value is refused as torchrun refuses it.
+  binding.one_of("start-method", {"spawn", "fork", "forkserver"}, [](std::size_t) {});
+  binding.parsed("monitor-interval", [](const std::string& text) { parse_seconds(text); });
 }
 
-}  // namespace
-
-void read_python_options(const OptionValues& values, Options& options) {
-  options.run_path = values.has("run-path");
-  options.event_log = read_event_log(values, options);
-  const std::string method = values.text("start-method", "spawn");
-  if (method != "spawn" && method != "fork" && method != "forkserver")
-    values.reject("start-method", "must be spawn, fork or forkserver");
-  if (values.has("start-method"))
-    options.tell_without_effect(values.get("start-method"),
-                                "every rank is a program of its own, started by exec");
-  if (values.has("logs-specs"))
-    options.tell_without_effect(values.get("logs-specs"),
-                                "it names a plugin of Python's; --log_dir says where files go");
-  values.seconds("monitor-interval", {});
-  if (values.has("monitor-interval"))
-    options.tell_without_effect(values.get("monitor-interval"),
-                                "dtrun does not poll: it knows of a rank's end when it comes");
-  if (options.run_path && values.has("module"))
-    options.tell_without_effect(values.get("module"), "--run_path names a file");
+void tell_python_options(const CommandLine& line, Options& options) {
+  const auto tell = [&](const char* name, const std::string& why) {
+    if (line.has(name)) options.tell_without_effect(line.get(name), why);
+  };
+  const std::string handler = line.text("event-log-handler", "null");
+  if (handler != "null" && handler != "console")
+    tell("event-log-handler",
+         fmt::format("'{}' is a handler of Python's; dtrun has null and console", handler));
+  tell("start-method", "every rank is a program of its own, started by exec");
+  tell("logs-specs", "it names a plugin of Python's; --log_dir says where files go");
+  tell("monitor-interval", "dtrun does not poll: it knows of a rank's end when it comes");
+  if (options.run_path) tell("module", "--run_path names a file");
 }
 
 }  // namespace dtrun::launcher

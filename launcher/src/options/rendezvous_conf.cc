@@ -210,10 +210,8 @@ RendezvousConf parse_rendezvous_conf(const std::string& text) {
 
 RendezvousConf read_rendezvous_conf(const CommandLine& line) {
   constexpr const char* kName = "rdzv-conf";
-  const auto given = line.values.find(kName);
-  if (given == line.values.end()) return {};
   try {
-    return parse_rendezvous_conf(given->second.value);
+    return parse_rendezvous_conf(line.text(kName, ""));
   } catch (const Error& error) {
     refuse_value(line, kName, error);
   }

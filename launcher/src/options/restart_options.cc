@@ -19,30 +19,19 @@ using rendezvous::rounds::RoundSettings;
 
 constexpr auto kAlikeWindow = std::chrono::seconds(10);
 
-void read_scope(const OptionValues& values, RoundSettings& rounds) {
-  const std::string text = values.text("restart-scope", "job");
-  if (text == "agent")
-    rounds.restart_scope = RestartScope::kAgent;
-  else if (text != "job")
-    values.reject("restart-scope", "must be job or agent");
-}
-
-void read_backoff(const OptionValues& values, RoundSettings& rounds) {
-  if (!values.has("restart-backoff")) return;
-  const std::string& text = values.get("restart-backoff").value;
+void read_backoff(const std::string& text, RoundSettings& rounds) {
   const auto colon = text.find(':');
   const auto first = parse_duration(std::string_view(text).substr(0, colon));
   auto most = first;
   if (first) most = std::max(*first, rounds.most_backoff);
   if (colon != std::string::npos) most = parse_duration(std::string_view(text).substr(colon + 1));
   if (!first || !most || *most < *first)
-    values.reject("restart-backoff",
-                  "must be SECONDS or SECONDS:MOST, the most not less than the first");
+    throw demand("must be SECONDS or SECONDS:MOST, the most not less than the first");
   rounds.backoff = *first;
   rounds.most_backoff = *most;
 }
 
-void read_rule(const OptionValues& values, std::string_view rule, RoundSettings& rounds) {
+void read_rule(std::string_view rule, RoundSettings& rounds) {
   const auto colon = rule.find(':');
   const std::string_view name = rule.substr(0, colon);
   const std::string_view value = colon == std::string_view::npos ? "" : rule.substr(colon + 1);
@@ -55,26 +44,23 @@ void read_rule(const OptionValues& values, std::string_view rule, RoundSettings&
     if (code && *code >= 1 && *code <= 255)
       return rounds.final_codes.push_back(static_cast<std::int32_t>(*code));
   }
-  values.reject("give-up-on",
-                fmt::format("has the rule '{}'; there are alike[:TIME], code:N with N from 1 to "
-                            "255, and none alone",
-                            rule));
-}
-
-void read_rules(const OptionValues& values, RoundSettings& rounds) {
-  if (!values.has("give-up-on")) return;
-  const std::string& rules = values.get("give-up-on").value;
-  if (rules == "none") return;
-  for (const std::string_view rule : base::split(rules, ',')) read_rule(values, rule, rounds);
+  throw demand(fmt::format(
+      "has the rule '{}'; there are alike[:TIME], code:N with N from 1 to 255, and none alone",
+      rule));
 }
 
 }  // namespace
 
-void read_restart_options(const OptionValues& values, RoundSettings& rounds) {
-  rounds.max_restarts = values.integer("max-restarts", 0, 0, INT_MAX);
-  read_scope(values, rounds);
-  read_backoff(values, rounds);
-  read_rules(values, rounds);
+void bind_restart_options(OptionBinding& binding, RoundSettings& rounds) {
+  binding.parsed("max-restarts", rounds.max_restarts, within(0, INT_MAX));
+  binding.choice("restart-scope", rounds.restart_scope,
+                 {{"job", RestartScope::kJob}, {"agent", RestartScope::kAgent}});
+  binding.parsed("restart-backoff",
+                 [&rounds](const std::string& text) { read_backoff(text, rounds); });
+  binding.parsed("give-up-on", [&rounds](const std::string& rules) {
+    if (rules == "none") return;
+    for (const std::string_view rule : base::split(rules, ',')) read_rule(rule, rounds);
+  });
 }
 
 }  // namespace dtrun::launcher

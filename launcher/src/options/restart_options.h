@@ -2,11 +2,10 @@
 #pragma once
 
 #include "dtrun/rendezvous/round_messages.h"
-#include "options/option_values.h"
+#include "options/option_binding.h"
 
 namespace dtrun::launcher {
 
-/// @throws Error kUsage
-void read_restart_options(const OptionValues& values, rendezvous::rounds::RoundSettings& rounds);
+void bind_restart_options(OptionBinding& binding, rendezvous::rounds::RoundSettings& rounds);
 
 }  // namespace dtrun::launcher

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 #include "text/duration_text.h"
 
 namespace dtrun::launcher {
@@ -22,23 +23,13 @@ constexpr const char* kTimeoutVariable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";  // t
 constexpr int kNotHandled[] = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
                                SIGABRT, SIGTRAP, SIGSYS,  SIGCHLD, SIGPIPE};
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const auto at = text.find(separator);
-    parts.push_back(text.substr(0, at));
-    if (at == std::string_view::npos) return parts;
-    text.remove_prefix(at + 1);
-  }
-}
-
-int read_signal(const OptionValues& values, const char* option, std::string_view name) {
+int read_signal(std::string_view name) {
   const int number = signal_of(name);
   if (number == 0)
-    values.reject(option,
-                  fmt::format("names '{}', which is no signal that dtrun can handle: TERM, INT, "
-                              "HUP, QUIT, USR1, USR2 and others",
-                              name));
+    throw demand(
+        fmt::format("names '{}', which is no signal that dtrun can handle: TERM, INT, "
+                    "HUP, QUIT, USR1, USR2 and others",
+                    name));
   return number;
 }
 
@@ -48,67 +39,53 @@ void set(std::vector<SignalPolicy>& signals, SignalPolicy policy) {
 }
 
 // torchrun's list: each of them stops, and what else stops by default is left alone.
-void read_signals_to_handle(const OptionValues& values, std::vector<SignalPolicy>& signals) {
-  constexpr const char* kOption = "signals-to-handle";
-  if (!values.has(kOption)) return;
-  std::erase_if(signals, [](const SignalPolicy& one) { return one.action == Action::kStop; });
-  for (const std::string_view name : split(values.get(kOption).value, ','))
-    if (!name.empty()) set(signals, {read_signal(values, kOption, name), Action::kStop});
+void read_signals_to_handle(const std::string& names, StopOptions& options) {
+  options.handled = names;
+  std::erase_if(options.signals,
+                [](const SignalPolicy& one) { return one.action == Action::kStop; });
+  for (const std::string_view name : base::split(names, ','))
+    if (!name.empty()) set(options.signals, {read_signal(name), Action::kStop});
 }
 
-SignalPolicy read_rule(const OptionValues& values, std::string_view rule) {
-  constexpr const char* kOption = "on-signal";
+SignalPolicy read_rule(std::string_view rule) {
+  constexpr std::pair<std::string_view, Action> kActions[] = {{"stop", Action::kStop},
+                                                              {"drain", Action::kDrain},
+                                                              {"forward", Action::kForward},
+                                                              {"pause", Action::kPause},
+                                                              {"ignore", Action::kIgnore}};
   const auto equals = rule.find('=');
   if (equals == std::string_view::npos)
-    values.reject(kOption, fmt::format("has '{}' where NAME=ACTION is expected", rule));
+    throw demand(fmt::format("has '{}' where NAME=ACTION is expected", rule));
   SignalPolicy policy;
-  policy.signal = read_signal(values, kOption, rule.substr(0, equals));
+  policy.signal = read_signal(rule.substr(0, equals));
   const std::string_view text = rule.substr(equals + 1);
   const auto colon = text.find(':');
-  const std::string_view action = text.substr(0, colon);
-  if (action == "stop")
-    policy.action = Action::kStop;
-  else if (action == "drain")
-    policy.action = Action::kDrain;
-  else if (action == "forward")
-    policy.action = Action::kForward;
-  else if (action == "pause")
-    policy.action = Action::kPause;
-  else if (action == "ignore")
-    policy.action = Action::kIgnore;
-  else
-    values.reject(kOption, fmt::format("has the action '{}'; there are stop[:TIME], drain[:TIME], "
-                                       "forward, pause and ignore",
-                                       action));
+  const auto action =
+      std::ranges::find(kActions, text.substr(0, colon), [](const auto& one) { return one.first; });
+  if (action == std::end(kActions))
+    throw demand(
+        fmt::format("has the action '{}'; there are stop[:TIME], drain[:TIME], forward, "
+                    "pause and ignore",
+                    text.substr(0, colon)));
+  policy.action = action->second;
   if (colon == std::string_view::npos) return policy;
   const auto time = parse_duration(text.substr(colon + 1));
   if (!time || (policy.action != Action::kStop && policy.action != Action::kDrain))
-    values.reject(kOption, fmt::format("has '{}', where only stop and drain have a time, such as "
-                                       "600s, 10m or 0.5",
-                                       rule));
+    throw demand(
+        fmt::format("has '{}', where only stop and drain have a time, such as 600s, 10m "
+                    "or 0.5",
+                    rule));
   policy.time = *time;
   return policy;
 }
 
-void read_on_signal(const OptionValues& values, std::vector<SignalPolicy>& signals) {
-  if (!values.has("on-signal")) return;
-  for (const std::string_view rule : split(values.get("on-signal").value, ','))
-    set(signals, read_rule(values, rule));
-}
-
-nanoseconds read_shutdown_timeout(const OptionValues& values, const base::Environment& environment,
-                                  nanoseconds otherwise) {
-  const auto variable = environment.get(kTimeoutVariable);
-  if (values.has("shutdown-timeout") || !variable)
-    return values.seconds("shutdown-timeout", otherwise);
-  const auto time = parse_duration(*variable);
-  if (!time)
-    throw base::Error(
-        base::ErrorCode::kUsage,
-        fmt::format("{}={} must be a number of seconds, 0 or more", kTimeoutVariable, *variable),
-        "it is in the environment, and --shutdown-timeout is not given",
-        "correct it, or give --shutdown-timeout");
-  return *time;
+nanoseconds shutdown_timeout_of(const std::string& variable) {
+  if (const auto time = parse_duration(variable)) return *time;
+  throw base::Error(
+      base::ErrorCode::kUsage,
+      fmt::format("{}={} must be a number of seconds, 0 or more", kTimeoutVariable, variable),
+      "it is in the environment, and --shutdown-timeout is not given",
+      "correct it, or give --shutdown-timeout");
 }
 
 std::set<int> ignored_signals() {
@@ -151,23 +128,27 @@ int signal_of(std::string_view name) {
   return 0;
 }
 
-StopOptions read_stop_options(const OptionValues& values, const base::Environment& environment) {
-  StopOptions options;
+void bind_stop_options(OptionBinding& binding, StopOptions& options) {
   options.signals = default_signals(ignored_signals());
-  read_signals_to_handle(values, options.signals);
-  options.handled = values.text("signals-to-handle", options.handled);
-  read_on_signal(values, options.signals);
-  options.shutdown_timeout = read_shutdown_timeout(values, environment, options.shutdown_timeout);
-  options.restart_timeout = values.seconds("restart-timeout", options.shutdown_timeout);
-  options.failure_timeout = values.seconds("failure-timeout", options.shutdown_timeout);
-  if (values.has("exit")) {
-    try {
-      options.exit = parse_exit_policy(values.get("exit").value);
-    } catch (const base::Error& error) {
-      values.reject("exit", error.summary());
-    }
-  }
-  return options;
+  binding.parsed("signals-to-handle",
+                 [&options](const std::string& names) { read_signals_to_handle(names, options); });
+  binding.parsed("on-signal", [&options](const std::string& rules) {
+    for (const std::string_view rule : base::split(rules, ','))
+      set(options.signals, read_rule(rule));
+  });
+  binding.parsed("shutdown-timeout", options.shutdown_timeout, parse_seconds);
+  binding.parsed("restart-timeout", options.restart_timeout, parse_seconds);
+  binding.parsed("failure-timeout", options.failure_timeout, parse_seconds);
+  binding.parsed("exit", options.exit, parse_exit_policy);
+}
+
+void complete_stop_options(const CommandLine& line, const base::Environment& environment,
+                           StopOptions& options) {
+  const auto variable = environment.get(kTimeoutVariable);
+  if (variable && !line.has("shutdown-timeout"))
+    options.shutdown_timeout = shutdown_timeout_of(*variable);
+  if (!line.has("restart-timeout")) options.restart_timeout = options.shutdown_timeout;
+  if (!line.has("failure-timeout")) options.failure_timeout = options.shutdown_timeout;
 }
 
 }  // namespace dtrun::launcher

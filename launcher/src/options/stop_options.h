@@ -10,7 +10,7 @@
 
 #include "dtrun/base/env.h"
 #include "options/exit_policy.h"
-#include "options/option_values.h"
+#include "options/option_binding.h"
 
 namespace dtrun::launcher {
 
@@ -49,7 +49,9 @@ std::vector<SignalPolicy> default_signals(const std::set<int>& ignored);
 /// "TERM", "SIGTERM" or "15". nullptr-like 0: no signal that can be handled.
 int signal_of(std::string_view name);
 
-/// @throws Error kUsage
-StopOptions read_stop_options(const OptionValues& values, const base::Environment& environment);
+void bind_stop_options(OptionBinding& binding, StopOptions& options);
+/// What follows from those that are bound. @throws Error kUsage
+void complete_stop_options(const CommandLine& line, const base::Environment& environment,
+                           StopOptions& options);
 
 }  // namespace dtrun::launcher

@@ -2,9 +2,9 @@
 
 #include "options/completion.h"
 #include "options/help_text.h"
+#include "options/option_binding.h"
 #include "options/option_names.h"
 #include "options/option_reference.h"
-#include "options/option_values.h"
 #include "options/version.h"
 #include "sources/config_report.h"
 
@@ -22,25 +22,21 @@ const OptionRow& row_about(const std::string& about) {
 }  // namespace
 
 std::optional<std::string> answer_to_inquiry(const CommandLine& line) {
-  const OptionValues values(line);
-  if (values.has("help")) {
-    const std::string about = values.text("help", "");
+  if (line.has("help")) {
+    const std::string& about = line.get("help").value;
     return about == "1" ? help_text() : help_text(row_about(about));
   }
-  if (values.has("version")) return version_text();
-  if (values.has("completion")) {
-    if (values.text("completion", "") != "bash") values.reject("completion", "must be bash");
-    return bash_completion();
-  }
-  if (values.has("reference")) {
-    const std::string form = values.text("reference", "");
-    if (form != "man" && form != "markdown") values.reject("reference", "must be man or markdown");
-    return form == "man" ? manual_page() : option_markdown();
-  }
-  if (!values.has("print-config")) return std::nullopt;
-  const std::string form = values.text("print-config", "");
-  if (form != "1" && form != "json") values.reject("print-config", "must be json, or left out");
-  return form == "json" ? config_report_json(line) : config_report(line);
+  if (line.has("version")) return version_text();
+  std::string (*text)() = nullptr;
+  std::string (*report)(const CommandLine&) = nullptr;
+  OptionBinding binding(line);
+  binding.choice("completion", text, {{"bash", bash_completion}});
+  binding.choice("reference", text, {{"man", manual_page}, {"markdown", option_markdown}});
+  binding.choice("print-config", report, {{"1", config_report}, {"json", config_report_json}});
+  binding.read();
+  if (text != nullptr) return text();
+  if (report != nullptr) return report(line);
+  return std::nullopt;
 }
 
 }  // namespace dtrun::launcher

@@ -31,10 +31,10 @@ class Line {
  public:
   Line(const Engine& engine, CommandLine& line) : engine_(engine), line_(line) {}
 
-  bool has(const char* name) const { return line_.values.contains(name); }
-  std::string text(const char* name) const { return has(name) ? line_.values.at(name).value : ""; }
+  bool has(const char* name) const { return line_.has(name); }
+  std::string text(const char* name) const { return line_.text(name, ""); }
   RendezvousConf rendezvous_conf() const { return read_rendezvous_conf(line_); }
-  std::string origin(const char* name) const { return line_.values.at(name).origin; }
+  std::string origin(const char* name) const { return line_.get(name).origin; }
 
   // What somebody has given stays.
   void add(const char* name, std::string value) {
@@ -209,7 +209,7 @@ AdoptedRank adopt(Engine& engine, Line& line) {
 
 void check_slurm_shell(const Environment& environment, const CommandLine& line) {
   for (const char* name : {"nnodes", "node-rank", "master-addr", "rdzv-endpoint", "standalone"})
-    if (line.values.contains(name)) return;
+    if (line.has(name)) return;
   if (!engine_text(environment, "TORCHELASTIC_RUN_ID").empty()) return;
   const std::optional<SlurmShell> shell = find_slurm_shell(environment);
   if (!shell) return;
@@ -223,7 +223,7 @@ void check_slurm_shell(const Environment& environment, const CommandLine& line) 
 }
 
 void demand_no_adoption(const CommandLine& line) {
-  if (!line.values.contains("adopt")) return;
+  if (!line.has("adopt")) return;
   throw Error(ErrorCode::kUsage, "--adopt, but no engine has started this dtrun",
               "no variables of srun, mpirun or another that numbers ranks are set",
               "srun -n N dtrun --adopt ./app, or mpirun -n N dtrun --adopt ./app; without --adopt, "
@@ -235,8 +235,7 @@ void demand_no_adoption(const CommandLine& line) {
 EngineFindings add_engine_options(const Environment& environment, CommandLine& given) {
   EngineFindings findings;
   findings.shared_signal_wait = slurm_signal_spread(environment);
-  const auto scheduler = given.values.find("scheduler");
-  const std::string wish = scheduler == given.values.end() ? "auto" : scheduler->second.value;
+  const std::string wish = given.text("scheduler", "auto");
   try {
     findings.engine = detect_engine(environment, wish);
   } catch (const Error& error) {

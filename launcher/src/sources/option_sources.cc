@@ -46,14 +46,13 @@ std::string read_all(const base::UniqueFd& file, const std::string& path) {
 }
 
 void add_named_file(Reading reading, CommandLine& line) {
-  const auto given = line.values.find("config");
-  if (given == line.values.end()) return;
-  const std::string& path = given->second.value;
+  if (!line.has("config")) return;
+  const auto& [path, origin, kind] = line.get("config");
   const base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file)
-    throw ConfigError(
-        Error(ErrorCode::kNotFound, fmt::format("cannot open {}={}", given->second.origin, path),
-              base::system_error("open it").why(), "name a file of lines NAME = VALUE"));
+    throw ConfigError(Error(ErrorCode::kNotFound, fmt::format("cannot open {}={}", origin, path),
+                            base::system_error("open it").why(),
+                            "name a file of lines NAME = VALUE"));
   add_config_text(read_all(file, path), path, line, reading);
 }
 
@@ -83,13 +82,12 @@ void add_users_file(const base::Environment& environment, Reading reading, Comma
 
 // torchrun's default is the empty one: whoever writes it names none.
 void drop_empty_endpoint(CommandLine& line) {
-  const auto given = line.values.find("rdzv-endpoint");
-  if (given != line.values.end() && given->second.value.empty()) line.values.erase(given);
+  if (line.text("rdzv-endpoint", "").empty()) line.values.erase("rdzv-endpoint");
 }
 
 bool is_an_inquiry(const CommandLine& line) {
   for (const char* name : {"help", "version", "completion", "reference", "remote-agent"})
-    if (line.values.contains(name)) return true;
+    if (line.has(name)) return true;
   return false;
 }
 
@@ -114,9 +112,7 @@ LineFormat wished_format(const std::vector<std::string>& arguments,
   CommandLine line = read_command_line(arguments, environment, kReading);
   read_part(kReading, [&] { add_named_file(kReading, line); });
   read_part(kReading, [&] { add_users_file(environment, kReading, line); });
-  const auto format = line.values.find("log-format");
-  const bool json = format != line.values.end() && format->second.value == "json";
-  return json ? LineFormat::kJson : LineFormat::kText;
+  return line.text("log-format", "text") == "json" ? LineFormat::kJson : LineFormat::kText;
 }
 
 Options parse_options(const std::string& name, const std::vector<std::string>& arguments,
