@@ -109,6 +109,14 @@ TEST(MachineTopologyTest, WhatHwlocCannotReadIsSaid) {
   EXPECT_THAT(error->what(), HasSubstr("hwloc cannot read the machine's topology"));
 }
 
+TEST(MachineTopologyTest, AMachineWithoutTheCpusOfThisProcessIsRefused) {
+  const auto error = testing_support::error_of([] { synthetic("core:4 pu:1", {50, 51}); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), base::ErrorCode::kSystem);
+  EXPECT_THAT(error->what(), HasSubstr("hwloc knows no CPU that this process may use"));
+  EXPECT_THAT(error->why(), HasSubstr("CPUs 50-51"));
+}
+
 // tests/launcher/cuda_driver.cc calls itself libcuda.so.1: it is what that name finds from now on.
 TEST(CudaDevicesTest, AreTheDriversInTheDriversOrder) {
   const base::DynamicLibrary driver({DTRUN_CUDA_DRIVER});

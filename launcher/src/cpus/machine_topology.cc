@@ -1,5 +1,6 @@
 #include "cpus/machine_topology.h"
 
+#include "dtrun/base/cpu_list.h"
 #include "dtrun/base/dynamic_library.h"
 #include "dtrun/base/error.h"
 
@@ -21,9 +22,17 @@ MachineTopology read_machine(const std::vector<int>& allowed,
   }
   MachineTopology machine;
   const std::string reason = read(allowed, devices, machine);
-  if (reason.empty()) return machine;
-  throw Error(ErrorCode::kSystem, "hwloc cannot read the machine's topology", reason,
-              "lstopo says more; unset HWLOC_* where they are set");
+  if (!reason.empty()) {
+    throw Error(ErrorCode::kSystem, "hwloc cannot read the machine's topology", reason,
+                "lstopo says more; unset HWLOC_* where they are set");
+  }
+  // Nobody would be bound to anything, and nobody would be told.
+  if (machine.cpus.empty() && !allowed.empty()) {
+    throw Error(ErrorCode::kSystem, "hwloc knows no CPU that this process may use",
+                "these are CPUs " + base::format_cpu_list(allowed),
+                "lstopo shows which ones it knows; unset HWLOC_* where they are set");
+  }
+  return machine;
 }
 
 }  // namespace dtrun::launcher

@@ -25,7 +25,8 @@ struct MachineTopology {
 
 /// @param allowed CPU ids; those that the machine does not have are left out
 /// @param devices PCI addresses, "0000:3b:00.0"
-/// @throws Error kUnavailable without the module or hwloc; kSystem where hwloc cannot read it
+/// @throws Error kUnavailable without the module or hwloc; kSystem where hwloc cannot read it, or
+/// knows none of the allowed CPUs
 MachineTopology read_machine(const std::vector<int>& allowed,
                              const std::vector<std::string>& devices);
 
