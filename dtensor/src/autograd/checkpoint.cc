@@ -3,6 +3,7 @@
 
 #include "autograd/op_node.h"
 #include "autograd/step_node.h"
+#include "autograd/surroundings.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/random_state.h"
@@ -31,7 +32,8 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x
   // f may use tensors that want gradients even if x does not: a stand-in that requires a gradient
   // takes the place of x.
   const Tensor input = wanted ? x : Tensor(tensors::zeros({})).requires_grad_();
-  const auto backward = [f, saved = Saved::of(x), wanted, drawn_from](const Tensor& gradient) {
+  const auto backward = [f, saved = Saved::of(x), wanted, drawn_from,
+                         around = surroundings::standing()](const Tensor& gradient) {
     if (Graph::is_on()) {
       throw base::Error(base::ErrorCode::kInvalidArgument, "create_graph through a checkpoint",
                         "its forward is done again, outside of the graph",
@@ -39,6 +41,7 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x
     }
     const GradMode on(true);
     const RandomScope same_numbers(drawn_from);
+    const surroundings::Again same_surroundings(around);
     const Tensor again = restored("checkpoint", saved, Edge());
     if (wanted) again.requires_grad_();
     const Tensor redone = f(again);

@@ -292,28 +292,20 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const
 
 }  // namespace
 
-namespace attention_scope {
-namespace {
-thread_local std::vector<const AttentionFunction*> standing;
+const AttentionScope* AttentionScope::innermost() {
+  const surroundings::Standing& all = surroundings::standing();
+  for (auto each = all.rbegin(); each != all.rend(); ++each) {
+    if (const auto* const scope = dynamic_cast<const AttentionScope*>(each->get())) return scope;
+  }
+  return nullptr;
 }
-
-void enter(const AttentionFunction& function) {
-  standing.push_back(&function);
-}
-void leave() {
-  standing.pop_back();
-}
-const AttentionFunction* innermost() {
-  return standing.empty() ? nullptr : standing.back();
-}
-
-}  // namespace attention_scope
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options) {
   check_attention(query, key, value, options);
-  const AttentionFunction* const other = attention_scope::innermost();
-  if (other != nullptr && !query.is_distributed()) return (*other)(query, key, value, options);
+  const AttentionScope* const scope = AttentionScope::innermost();
+  if (scope != nullptr && !query.is_distributed())
+    return scope->function(query, key, value, options);
   if (!options.enable_gqa) return attend(query, key, value, options.attn_mask, options);
   const std::int64_t heads = key.size(-3);
   const Tensor result = attend(grouped(query, heads), key.unsqueeze(-3), value.unsqueeze(-3),

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
+#include "autograd/surroundings.h"
 #include "dtrun/dtensor/ops/attention.h"
 
 namespace dtrun::dtensor {
@@ -10,13 +12,12 @@ namespace dtrun::dtensor {
 using AttentionFunction = std::function<Tensor(const Tensor& query, const Tensor& key,
                                                const Tensor& value, const AttentionOptions&)>;
 
-namespace attention_scope {
+struct AttentionScope : Surrounding {
+  explicit AttentionScope(AttentionFunction its_function) : function(std::move(its_function)) {}
+  /// Null: none stands.
+  static const AttentionScope* innermost();
 
-/// Scopes nest; the function outlives its scope.
-void enter(const AttentionFunction& function);
-void leave();
-/// Null: none stands.
-const AttentionFunction* innermost();
+  const AttentionFunction function;
+};
 
-}  // namespace attention_scope
 }  // namespace dtrun::dtensor

@@ -105,18 +105,25 @@ Tensor ring_attention(const Tensor& query, const Tensor& key, const Tensor& valu
 
 void context_parallel(nn::Module& module, const DeviceMesh& mesh, ContextParallelOptions options) {
   group_of_one_axis("context_parallel", mesh);
-  const auto function = std::make_shared<const AttentionFunction>(
+  const auto scope = std::make_shared<const AttentionScope>(
       [mesh, options](const Tensor& query, const Tensor& key, const Tensor& value,
                       const AttentionOptions& attention) {
         return ring_attention(query, key, value, mesh, attention, options);
       });
-  // All modules, for checkpoint() calls one of them outside of the forward of those around it.
+  // All modules: one of them may be called outside of the forward of those around it.
   for (const auto& [name, each] : module.named_modules()) {
-    each->register_forward_pre_hook([function](nn::Module&, const Tensors&) {
-      attention_scope::enter(*function);
+    // The forward's end is told of a forward that another hook has refused, too.
+    const auto entered = std::make_shared<int>(0);
+    each->register_forward_pre_hook([scope, entered](nn::Module&, const Tensors&) {
+      surroundings::enter(scope);
+      ++*entered;
       return Tensors();
     });
-    each->register_forward_end_hook([function](nn::Module&) { attention_scope::leave(); });
+    each->register_forward_end_hook([entered](nn::Module&) {
+      if (*entered == 0) return;
+      --*entered;
+      surroundings::leave();
+    });
   }
 }
 

@@ -165,6 +165,66 @@ TEST(ContextParallelTest, ARecomputedModuleTalksToTheOthersAgain) {
   });
 }
 
+TEST(ContextParallelTest, ARecomputedPartOfAForwardTalksToTheOthersAgain) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"cp"});
+    struct Attend : nn::Module {
+      Tensor forward(const Tensor& x) override {
+        // No module's hooks stand around it in backward.
+        return checkpoint(
+            [](const Tensor& y) {
+              return scaled_dot_product_attention(y, y, y, {.is_causal = true});
+            },
+            x);
+      }
+    } module;
+    context_parallel(module, mesh);
+    const Tensor whole = randn({1, 8, 3}, tensors::RandomKey{.seed = 8});
+    const Tensor x = leaf(context_shard(whole, mesh, 1)), y = leaf(context_shard(whole, mesh, 1));
+    sum(module(x)).backward();
+    sum(ring_attention(y, y, y, mesh, {.is_causal = true})).backward();
+    expect_near(x.grad(), y.grad(), "x", 0);
+  });
+}
+
+TEST(ContextParallelTest, AForwardThatAnotherHookRefusesLeavesAttentionAsItIs) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"cp"});
+    struct Attend : nn::Module {
+      Tensor forward(const Tensor& x) override { return scaled_dot_product_attention(x, x, x); }
+    } module;
+    bool refuses = true;
+    module.register_forward_pre_hook([&](nn::Module&, const Tensors&) -> Tensors {
+      if (refuses) throw std::runtime_error("the hook's own");
+      return {};
+    });
+    context_parallel(module, mesh);
+    const Tensor x = randn({1, 4, 3}, tensors::RandomKey{.seed = 8});
+    for (int i = 0; i < 3; ++i) {
+      refuses = true;
+      EXPECT_THROW(module(x), std::runtime_error);
+      const CommCounter alone;
+      scaled_dot_product_attention(x, x, x);
+      EXPECT_EQ(alone.get_total_counts(), 0);
+      refuses = false;
+      expect_near(module(x), ring_attention(x, x, x, mesh), "ring", 0);
+    }
+  });
+}
+
+TEST(ContextParallelTest, PartsThatDoNotFitAreRefusedOnAllRanks) {
+  const auto all = test::run_failing_ranks(
+      2, {.timeout = std::chrono::seconds(20)}, [](const ProcessGroup& group) {
+        const DeviceMesh mesh(group, {2}, {"cp"});
+        const Tensor q = randn({1, 4, 3}), k = randn({1, 4 + 2 * group.rank(), 3});
+        ring_attention(q, k, k, mesh);
+      });
+  for (const auto& thrown : all) {
+    ASSERT_TRUE(thrown);
+    EXPECT_EQ(thrown->code, base::ErrorCode::kDisagreement) << thrown->text;
+  }
+}
+
 TEST(ContextParallelTest, WhatTheRingCannotDoIsRefused) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2}, {"cp"});
