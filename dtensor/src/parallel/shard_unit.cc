@@ -207,8 +207,11 @@ void ShardRun::reduce(ShardUnit& unit, const std::vector<Tensors>& gradients) {
     if (!std::exchange(pending.is_scattered, true))
       pending.unit->blocks()[pending.block].start_replicas(pending.reduction);
   }
-  for (std::size_t i = 0; i < gradients.size(); ++i)
-    pending_.push_back({&unit, i, unit.blocks()[i].start_reduce(gradients[i])});
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const ShardedBlock& block = unit.blocks()[i];
+    if (tensors::is_floating_point(block.whole_dtype()))
+      pending_.push_back({&unit, i, block.start_reduce(gradients[i])});
+  }
 }
 
 void ShardRun::end_pass(BackwardEnd end) {

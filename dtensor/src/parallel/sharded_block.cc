@@ -33,8 +33,13 @@ ShardedBlock::ShardedBlock(std::vector<ShardedParameter> parameters, ShardAxes a
       layout_(layout_of(parameters_, axes_.shard().size())) {
   const LocalTensor& first = parameters_[0].parameter.local();
   const DType dtype = first.dtype();
-  whole_.dtype = precision.param.value_or(dtype);
-  reduce_dtype_ = precision.reduce.value_or(whole_.dtype);
+  // Integers and truth values stay what they are; nobody computes gradients of them.
+  if (tensors::is_floating_point(dtype)) {
+    whole_.dtype = precision.param.value_or(dtype);
+    reduce_dtype_ = precision.reduce.value_or(whole_.dtype);
+  } else {
+    whole_.dtype = reduce_dtype_ = dtype;
+  }
   whole_.storage = tensors::Storage::wrap(
       nullptr,
       static_cast<std::size_t>(layout_.whole_elements()) * tensors::item_size(whole_.dtype),

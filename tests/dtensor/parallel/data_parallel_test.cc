@@ -8,6 +8,7 @@
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/parallel/fully_shard.h"
 #include "dtrun/dtensor/parallel/parallelize.h"
 #include "support/rank_threads.h"
 
@@ -261,6 +262,21 @@ TEST(DataParallelTest, ParametersThatAreCutAlongAnotherAxisAreAveragedInParts) {
       expect_gradients(*model, *whole);
     }
     EXPECT_EQ(model->get_parameter("blocks.0.up.weight").grad().placements(), Placements{Shard(0)});
+  });
+}
+
+TEST(DataParallelTest, ParametersThatFullyShardCutsAlongAnotherAxisAreAveragedInParts) {
+  const auto whole = one_rank_gradients();
+  test::run_ranks(4, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "fsdp"});
+    const auto model = made_reader();
+    fully_shard(*model, mesh["fsdp"], {.units = {"blocks.*"}});
+    data_parallel(*model, mesh["dp"], {.bucket_bytes = 500, .first_bucket_bytes = 100});
+    for (int i = 0; i < 3; ++i) {
+      model->zero_grad();
+      part_of_loss(*model, group).backward();
+      expect_gradients(*model, *whole);
+    }
   });
 }
 

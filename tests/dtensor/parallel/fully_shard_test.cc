@@ -8,6 +8,8 @@
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/ops/index.h"
 #include "dtrun/dtensor/optim/adam.h"
 #include "dtrun/dtensor/optim/clip_grad.h"
 #include "dtrun/dtensor/parallel/parallelize.h"
@@ -350,6 +352,77 @@ TEST(FullyShardTest, HooksOfAParameterSeeAndChangeItsMean) {
     EXPECT_EQ(after, 1);
     expect_near(weight.grad(), whole->head->weight.grad() * 2, "head");
   });
+}
+
+/// Parameters of integers and truth values among others.
+struct Picking : nn::Module {
+  nn::Linear layer = register_module("layer", nn::Linear(4, 4));
+  Tensor order = register_parameter("order", arange(4), {.requires_grad = false});
+  Tensor mask = register_parameter("mask", lt(arange(4), 2), {.requires_grad = false});
+  Tensor forward(const Tensor& x) override {
+    EXPECT_EQ(order.dtype(), DType::i64);
+    EXPECT_EQ(mask.dtype(), DType::boolean);
+    return where(mask, index_select(layer(x), -1, order), layer(x) * 2);
+  }
+};
+
+TEST(FullyShardTest, IntegersAreNeitherHalvedNorAveraged) {
+  const auto made = [] {
+    manual_seed(3);
+    return std::make_shared<Picking>();
+  };
+  const Tensor x = randn({4, 4}, tensors::RandomKey{.seed = 8});
+  const auto whole = made();
+  mean((*whole)(x)).backward();
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    for (const bool halves : {false, true}) {
+      const auto model = made();
+      MixedPrecision precision;
+      if (halves) precision.param = DType::bf16;
+      fully_shard(*model, mesh, {.mixed_precision = precision});
+      mean((*model)(x.narrow(0, group.rank() * 2, 2))).backward();
+      expect_near(model->layer->weight.grad(), whole->layer->weight.grad(), "weight",
+                  halves ? 0.01 : 1e-6);
+    }
+  });
+}
+
+/// Fewer rows than ranks, no rows, and rows without elements.
+struct Sparse : nn::Module {
+  Tensor one = register_parameter("one", randn({1, 3}));
+  Tensor none = register_parameter("none", randn({0, 3}));
+  Tensor vector = register_parameter("vector", randn({3}));
+  Tensor rows = register_parameter("rows", randn({7, 3}));
+  Tensor empty_rows = register_parameter("empty_rows", randn({2, 0}));
+  Tensor forward(const Tensor& x) override {
+    return mean(x * one) + sum(none) + mean(x * vector) + mean(square(matmul(x, rows.t()))) +
+           sum(empty_rows);
+  }
+};
+
+TEST(FullyShardTest, RanksMayHaveNothingOfAParameter) {
+  const auto made = [] {
+    manual_seed(5);
+    const auto model = std::make_shared<Sparse>();
+    model->to(DType::f64);
+    return model;
+  };
+  const Tensor x = randn({4, 3}, tensors::RandomKey{.seed = 8}).to(DType::f64);
+  const auto whole = made();
+  (*whole)(x).backward();
+  for (const int ranks : {2, 4}) {
+    test::run_ranks(ranks, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {ranks}, {"dp"});
+      const auto model = made();
+      fully_shard(*model, mesh);
+      for (int i = 0; i < 2; ++i) {
+        model->zero_grad();
+        (*model)(x.narrow(0, group.rank() * 4 / ranks, 4 / ranks)).backward();
+        expect_gradients(*model, *whole);
+      }
+    });
+  }
 }
 
 TEST(FullyShardTest, StateIsSavedWholeAndLoadedIntoTheParts) {

@@ -9,6 +9,7 @@
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/nn/activations.h"
 #include "dtrun/dtensor/nn/containers.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "parallel/module_names.h"
 #include "support/rank_threads.h"
 
@@ -68,6 +69,34 @@ TEST(ParallelizeTest, ACutTableAndScoresCutByClassGiveOneRanksGradients) {
       EXPECT_NEAR(train(*model), expected, 1e-12);
       expect_gradients(*model, *whole);
     });
+  }
+}
+
+TEST(ParallelizeTest, LossesOfScoresThatAreCutByClassAreThoseOfTheWhole) {
+  std::vector<LossOptions> kinds(6);
+  kinds[1].label_smoothing = 0.1;
+  kinds[2].weight = rand({5}, tensors::RandomKey{.seed = 6}).to(tensors::DType::f64) + 0.5;
+  kinds[3].ignore_index = 2;
+  kinds[4].reduction = Reduction::sum;
+  kinds[5].reduction = Reduction::none;
+  const Tensor scores = randn({6, 5}, tensors::RandomKey{.seed = 4}).to(tensors::DType::f64);
+  const Tensor targets = randint(0, 5, {6}, tensors::RandomKey{.seed = 5});
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    const std::string name = "kind " + std::to_string(kind);
+    const Tensor plain = scores.clone().requires_grad_();
+    const Tensor expected = cross_entropy(plain, targets, kinds[kind]);
+    sum(expected).backward();
+    for (const int ranks : {2, 4}) {  // 4: one rank has no class
+      test::run_ranks(ranks, [&](const ProcessGroup& group) {
+        const DeviceMesh mesh(group, {ranks}, {"tp"});
+        const Tensor cut = distribute_tensor(scores, mesh, {Shard(1)}).requires_grad_();
+        const Tensor loss = loss_parallel(cut, targets, kinds[kind]);
+        EXPECT_FALSE(loss.is_distributed());
+        expect_near(loss.detach(), expected.detach(), name);
+        sum(loss).backward();
+        expect_near(cut.grad(), plain.grad(), name);
+      });
+    }
   }
 }
 
