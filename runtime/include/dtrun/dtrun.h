@@ -46,6 +46,7 @@
 #include "dtrun/dtensor/parallel/fully_shard.h"
 #include "dtrun/dtensor/parallel/parallelize.h"
 #include "dtrun/dtensor/parallel/pipeline.h"
+#include "dtrun/dtensor/parallel/regions.h"
 #include "dtrun/dtensor/plan/layout_converter.h"
 #include "dtrun/runtime/dist.h"
 #include "dtrun/runtime/mp.h"

@@ -28,10 +28,6 @@ Inputs made_inputs(DType dtype, std::int64_t key_heads) {
   return {made(4, 3, 1), made(key_heads, 3, 2), made(key_heads, 5, 3), made(4, 5, 4)};
 }
 
-Tensor leaf(const Tensor& numbers) {
-  return numbers.detach().clone().requires_grad_();
-}
-
 TEST(ContextParallelTest, RingAttentionIsThatOfTheWholeSequence) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     const double tolerance = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 2e-5 : 0.1;

@@ -47,6 +47,11 @@ inline std::shared_ptr<Reader> made_reader(std::uint64_t seed = 21) {
   return reader;
 }
 
+/// The same numbers, of which a gradient is wanted.
+inline Tensor leaf(const Tensor& numbers) {
+  return numbers.detach().clone().requires_grad_();
+}
+
 inline Tensor made_tokens(std::int64_t samples) {
   return randint(0, 11, {samples, 4}, tensors::RandomKey{.seed = 4});
 }
