@@ -23,6 +23,22 @@ std::int64_t checked_heads(std::int64_t embed_dim, std::int64_t heads) {
               "each head has as many of them", "a divisor");
 }
 
+std::int64_t checked_kv_heads(std::int64_t heads, std::int64_t kv_heads) {
+  if (kv_heads == 0) return heads;
+  if (kv_heads > 0 && heads % kv_heads == 0) return kv_heads;
+  throw Error(ErrorCode::kInvalidArgument,
+              "a MultiheadAttention of " + std::to_string(heads) + " heads with " +
+                  std::to_string(kv_heads) + " of keys and values",
+              "each of these serves as many of those", "a divisor of the heads");
+}
+
+/// Rows of in_proj_weight: of queries, keys and values.
+std::vector<std::int64_t> projections(std::int64_t size, std::int64_t heads,
+                                      std::int64_t kv_heads) {
+  const std::int64_t keys = size / heads * kv_heads;
+  return {size, keys, keys};
+}
+
 /// [samples, positions, embed_dim] to [samples, heads, positions, of one head].
 Tensor in_heads(const Tensor& x, std::int64_t heads) {
   return x.reshape({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
@@ -44,13 +60,15 @@ MultiheadAttentionModule::MultiheadAttentionModule(std::int64_t size, std::int64
                                                    MultiheadAttentionOptions its_options)
     : embed_dim(size),
       num_heads(checked_heads(size, heads)),
+      num_kv_heads(checked_kv_heads(heads, its_options.num_kv_heads)),
       options(its_options),
-      in_proj_weight(register_parameter(
-          "in_proj_weight", empty({3 * size, size}, {its_options.dtype, its_options.device}))),
+      in_proj_weight(register_parameter("in_proj_weight",
+                                        empty({size + 2 * (size / heads * num_kv_heads), size},
+                                              {its_options.dtype, its_options.device}))),
       in_proj_bias(register_parameter(
-          "in_proj_bias", its_options.bias
-                              ? empty({3 * size}, {its_options.dtype, its_options.device})
-                              : Tensor())),
+          "in_proj_bias", its_options.bias ? empty({in_proj_weight.size(0)},
+                                                   {its_options.dtype, its_options.device})
+                                           : Tensor())),
       out_proj(register_module("out_proj", Linear(size, size,
                                                   {.bias = its_options.bias,
                                                    .dtype = its_options.dtype,
@@ -94,17 +112,21 @@ Tensors MultiheadAttentionModule::forward_all(const Tensors& inputs) {
 
 Tensor MultiheadAttentionModule::attend(const Tensors& qkv, const Tensor& key_padding_mask,
                                         const Tensor& attn_mask) const {
-  const Tensors weights = split(in_proj_weight, embed_dim);
-  const Tensors biases = in_proj_bias.defined() ? split(in_proj_bias, embed_dim) : Tensors(3);
+  const std::vector<std::int64_t> rows = projections(embed_dim, num_heads, num_kv_heads);
+  const Tensors weights = split(in_proj_weight, rows);
+  const Tensors biases = in_proj_bias.defined() ? split(in_proj_bias, rows) : Tensors(3);
   Tensors heads;
-  for (std::size_t i = 0; i < 3; ++i)
-    heads.push_back(in_heads(linear(qkv[i], weights[i], biases[i]), num_heads));
+  for (std::size_t i = 0; i < 3; ++i) {
+    heads.push_back(
+        in_heads(linear(qkv[i], weights[i], biases[i]), i == 0 ? num_heads : num_kv_heads));
+  }
   const Shape sizes = {qkv[0].size(0), qkv[0].size(1), qkv[1].size(1)};
   const Tensor seen =
       scaled_dot_product_attention(heads[0], heads[1], heads[2],
                                    {.attn_mask = joint_mask(key_padding_mask, attn_mask, sizes),
                                     .is_causal = options.is_causal,
-                                    .dropout_p = is_training() ? options.dropout : 0});
+                                    .dropout_p = is_training() ? options.dropout : 0,
+                                    .enable_gqa = num_kv_heads != num_heads});
   return out_proj(seen.transpose(1, 2).reshape({sizes[0], sizes[1], embed_dim}));
 }
 

@@ -114,6 +114,7 @@ void Optimizer::step_group(std::size_t index) {
     for (const std::size_t i : list) {
       parts.parameters.push_back(group.parameters[i].local());
       parts.gradients.push_back(gradient_of(group.parameters[i]));
+      parts.whole.push_back(group.parameters[i]);
       const Tensors& states = states_of(group, i);
       for (std::size_t s = 0; s < states.size(); ++s) parts.states[s].push_back(states[s].local());
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "dtensor/refusal.h"
+#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/nn/activations.h"
 #include "dtrun/dtensor/nn/containers.h"
 #include "dtrun/dtensor/nn/conv2d.h"
@@ -12,7 +13,9 @@
 #include "dtrun/dtensor/nn/linear.h"
 #include "dtrun/dtensor/nn/multihead_attention.h"
 #include "dtrun/dtensor/nn/norms.h"
+#include "dtrun/dtensor/nn/rotary_embedding.h"
 #include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/random.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "support/rank_threads.h"
@@ -98,6 +101,63 @@ TEST(LayersTest, ListsGiveTheirModulesByNumber) {
             "ModuleList(\n  (0-1): 2 x ReLU()\n  (2): Linear(in_features=1, out_features=1, "
             "bias=True)\n)");
   expect_refused([&] { list(ones({1})); }, "override forward()");
+}
+
+TEST(LayersTest, RotaryEmbeddingTurnsPairsByTheirPosition) {
+  const Tensor x = tensor({{1, 2, 3, 4}, {1, 2, 3, 4}}).to(DType::f64);
+  const auto turned = [](double a, double b, double angle) {
+    return std::pair(a * std::cos(angle) - b * std::sin(angle),
+                     b * std::cos(angle) + a * std::sin(angle));
+  };
+  // Two pairs: angles of position * 1 and position * 100^(-1/2).
+  const auto [a, c] = turned(1, 3, 1);
+  const auto [b, d] = turned(2, 4, 0.1);
+  const RotaryEmbedding halves(4, {.base = 100});
+  const std::vector<double> found = halves(x).to_vector(), expected{1, 2, 3, 4, a, b, c, d};
+  const auto [e, f] = turned(1, 2, 1);
+  const auto [g, h] = turned(3, 4, 0.1);
+  const RotaryEmbedding adjacent(4, {.base = 100, .pairs = RotaryPairs::adjacent});
+  const std::vector<double> others = adjacent(x, tensor({0, 1})).to_vector(),
+                            wanted{1, 2, 3, 4, e, f, g, h};
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_NEAR(found[i], expected[i], 1e-12);
+    EXPECT_NEAR(others[i], wanted[i], 1e-12);
+  }
+  EXPECT_EQ(halves->to_string(), "RotaryEmbedding(4, base=100.0)");
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    for (const int dim : {0, 1}) {
+      const Tensor on_mesh = distribute_tensor(x, mesh, {Shard(dim)});
+      EXPECT_EQ(halves(on_mesh).to_vector(), found);
+    }
+  });
+  expect_refused([] { RotaryEmbedding(3); }, "even dim");
+  expect_refused([&] { halves(x, tensor({0, 1, 2})); }, "positions of shape [3]");
+}
+
+TEST(LayersTest, HeadsOfKeysServeGroupsOfQueries) {
+  manual_seed(3);
+  const MultiheadAttention grouped(8, 4,
+                                   {.batch_first = true, .is_causal = true, .num_kv_heads = 2});
+  EXPECT_EQ(grouped->in_proj_weight.shape(), (Shape{16, 8}));
+  // The same with the keys and values of each head written twice.
+  const MultiheadAttention whole(8, 4, {.batch_first = true, .is_causal = true});
+  {
+    const NoGrad no_grad;
+    const auto doubled = [](const Tensor& a) {
+      Tensors rows = split(a, 2);
+      Tensors all(rows.begin(), rows.begin() + 4);
+      for (std::size_t i = 4; i < 8; ++i) all.insert(all.end(), {rows[i], rows[i]});
+      return cat(all);
+    };
+    whole->in_proj_weight.copy_(doubled(grouped->in_proj_weight));
+    whole->in_proj_bias.copy_(doubled(grouped->in_proj_bias));
+    whole->out_proj->weight.copy_(grouped->out_proj->weight);
+    whole->out_proj->bias.copy_(grouped->out_proj->bias);
+  }
+  const Tensor x = randn({2, 5, 8});
+  EXPECT_LT(greatest(grouped(x) - whole(x)), 1e-6);
+  expect_refused([] { MultiheadAttention(8, 4, {.num_kv_heads = 3}); }, "with 3 of keys");
 }
 
 TEST(LayersTest, WhatCannotBeMadeIsRefusedAtOnce) {

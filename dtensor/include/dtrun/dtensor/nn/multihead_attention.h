@@ -12,13 +12,17 @@ struct MultiheadAttentionOptions {
   bool bias = true;
   bool batch_first = false;  ///< [samples, positions, embed_dim], else [positions, samples, ...]
   bool is_causal = false;    ///< a query sees the keys up to its own position; no attn_mask then
+  /// Grouped queries: heads of keys and values, each for as many heads of queries. 0: as many as
+  /// those.
+  std::int64_t num_kv_heads = 0;
   DType dtype = DType::f32;
   Device device = tensors::kCpu;
 };
 
 class MultiheadAttentionModule : public Module {
  public:
-  /// @throws Error kInvalidArgument where the heads do not divide embed_dim
+  /// @throws Error kInvalidArgument where the heads do not divide embed_dim, or num_kv_heads the
+  /// heads
   MultiheadAttentionModule(std::int64_t embed_dim, std::int64_t num_heads,
                            MultiheadAttentionOptions options = {});
   /// Of the input to itself.
@@ -33,9 +37,12 @@ class MultiheadAttentionModule : public Module {
 
   const std::int64_t embed_dim;
   const std::int64_t num_heads;
+  const std::int64_t num_kv_heads;
   const MultiheadAttentionOptions options;
-  const Tensor in_proj_weight;  ///< [3 * embed_dim, embed_dim]: of queries, keys and values
-  const Tensor in_proj_bias;    ///< [3 * embed_dim], or undefined
+  /// Of queries, keys and values: [embed_dim + 2 * num_kv_heads * (embed_dim / num_heads),
+  /// embed_dim], which is [3 * embed_dim, embed_dim] where each head has its own keys.
+  const Tensor in_proj_weight;
+  const Tensor in_proj_bias;  ///< as many rows, or undefined
   const Linear out_proj;
 
  private:

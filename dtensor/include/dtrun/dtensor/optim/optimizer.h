@@ -55,7 +55,8 @@ class Optimizer {
     std::vector<LocalTensor> parameters;
     std::vector<LocalTensor> gradients;
     std::vector<std::vector<LocalTensor>> states;  ///< in the order of the names
-    std::int64_t step = 1;                         ///< the first one is 1
+    Tensors whole;          ///< the parameters, for updates that need more than this rank's part
+    std::int64_t step = 1;  ///< the first one is 1
   };
 
   /// @param name for messages
