@@ -166,5 +166,18 @@ TEST(TrainingTest, WhatAGptCannotDoIsToldByName) {
   }
 }
 
+TEST(TrainingTest, ExpertsLearnTheSameOnAnyNumberOfRanks) {
+  const auto trained = [](const std::string& ranks) {
+    return run_command(
+        {DTRUN_BIN "/dtrun", "--nproc_per_node=" + ranks, DTRUN_BIN "/mixture_of_experts"});
+  };
+  const double loss = last_loss(trained("1"));
+  EXPECT_LT(loss, 0.6);
+  for (const char* ranks : {"2", "4"}) EXPECT_NEAR(last_loss(trained(ranks)), loss, 2e-5) << ranks;
+  const CommandResult odd = trained("3");
+  EXPECT_NE(odd.exit_code, 0);
+  EXPECT_NE(odd.err.find("mixture_of_experts on 3 ranks"), std::string::npos) << odd.describe();
+}
+
 }  // namespace
 }  // namespace dtrun
