@@ -12,6 +12,7 @@
 
 #include "etcd/etcd_watch.h"
 #include "etcd/tls_session.h"
+#include "etcd/wire_stream.h"
 #include "rendezvous/early_and_late.h"
 #include "rendezvous/own_etcd_client.h"
 #include "support/own_port.h"
@@ -364,6 +365,62 @@ TEST_F(EtcdClientTest, TlsProvesBothSidesAndAPasswordTheUser) {
   EXPECT_EQ(value_of(*std::make_unique<Client>(options), "k"), large);
   options.password = "wrong";
   EXPECT_THAT(refusal(options).remedy(), HasSubstr("check user and password"));
+}
+
+/// Hands bytes on between a connection and a server, until it is told to end the connection.
+class Relay {
+ public:
+  explicit Relay(std::uint16_t port)
+      : cut_(base::make_pipe()), server_([this, port](int, int fd) { hand_on(fd, port); }) {}
+  base::HostPort endpoint() const { return server_.endpoint(); }
+  void cut() { cut_.write_end.reset(); }
+
+ private:
+  void hand_on(int fd, std::uint16_t port) const {
+    const base::UniqueFd other = base::connect_tcp("127.0.0.1", port, late());
+    while (true) {
+      pollfd waits[] = {
+          {fd, POLLIN, 0}, {other.get(), POLLIN, 0}, {cut_.read_end.get(), POLLIN, 0}};
+      ::poll(waits, 3, -1);
+      if (waits[2].revents != 0) return end(fd);
+      for (const auto& [from, to] : {std::pair(0, other.get()), std::pair(1, fd)}) {
+        char block[4096];
+        if (waits[from].revents == 0) continue;
+        const ssize_t n = ::recv(waits[from].fd, block, sizeof block, 0);
+        if (n <= 0 || ::send(to, block, static_cast<std::size_t>(n), MSG_NOSIGNAL) != n) return;
+      }
+    }
+  }
+
+  /// Without a reset, which bytes that nobody has read would make.
+  static void end(int fd) {
+    ::shutdown(fd, SHUT_WR);
+    char block[4096];
+    while (::recv(fd, block, sizeof block, 0) > 0) continue;
+  }
+
+  base::Pipe cut_;
+  ScriptedServer server_;
+};
+
+// Whoever cuts the connection must not be able to make a part look like the whole.
+TEST_F(EtcdClientTest, AnEndThatTlsDidNotSayIsNoEnd) {
+  const Certificates made;
+  ASSERT_EQ(made.reason, "");
+  OwnEtcd etcd({"--cert-file", made.file("server.pem"), "--key-file", made.file("server.key")},
+               "https");
+  Relay relay(etcd.endpoint().port.value());
+  EtcdOptions options = Client::at({relay.endpoint()});
+  options.protocol = EtcdOptions::Protocol::https;
+  options.ca_cert = made.file("ca.pem");
+  const Interrupt interrupt;
+  WireStream wire(relay.endpoint(), options, interrupt, late());
+  relay.cut();
+  std::string bytes;
+  const auto error = error_of([&] { wire.receive_some(bytes, late(), -1); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::kConnection);
+  EXPECT_THAT(error->why(), HasSubstr("without close_notify"));
 }
 
 // What a call to that server ends with.

@@ -124,7 +124,10 @@ class AsioTlsSession : public TlsSession {
     while (!plain.empty()) {
       error_code error;
       plain.remove_prefix(stream_.write_some(asio::buffer(plain), error));
-      if (waits(error)) return;
+      // Part of a request would never be sent.
+      if (waits(error))
+        throw Error(ErrorCode::kProtocol, fmt::format("TLS with {} fails", host_),
+                    "it begins the handshake anew within a connection");
     }
   }
   std::size_t read(char* data, std::size_t size) override {

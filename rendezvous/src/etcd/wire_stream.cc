@@ -159,7 +159,11 @@ WireStream::Came WireStream::receive_some(std::string& into, Deadline deadline, 
     send_raw(tls_->take_output(), deadline);
     std::string bytes;
     const Came came = receive_raw(bytes, deadline, wake_fd);
-    if (came != Came::bytes) return came;
+    // Whoever cuts the connection must not make a part of a reply look like the whole.
+    if (came == Came::end)
+      throw Error(ErrorCode::kConnection, fmt::format("lost {}", server_),
+                  "the connection was closed without close_notify, TLS's own end");
+    if (came == Came::nothing) return came;
     tls_->feed(bytes);
   }
 }

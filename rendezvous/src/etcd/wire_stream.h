@@ -24,7 +24,8 @@ class WireStream {
   enum class Came { bytes, end, nothing };
   /// Appends what has come, at least one byte.
   /// @param wake_fd ends the wait, with Came::nothing, when it is readable; -1: none
-  /// @return Came::end when the server has closed. @throws Error kTimeout
+  /// @return Came::end when the server has closed. @throws Error kTimeout; kConnection where TLS
+  /// was cut short
   Came receive_some(std::string& into, base::Deadline deadline, int wake_fd = -1);
 
  private:
