@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -44,7 +45,7 @@ Tensor GradScaler::scale(const Tensor& loss) const {
   return loss * scale_;
 }
 
-const GradScaler::Seen* GradScaler::seen(const Optimizer& optimizer) const {
+GradScaler::Seen* GradScaler::seen(const Optimizer& optimizer) {
   const auto found = std::ranges::find(seen_, &optimizer, &Seen::optimizer);
   return found == seen_.end() ? nullptr : &*found;
 }
@@ -61,9 +62,11 @@ void GradScaler::unscale_(const Optimizer& optimizer) {
 
 bool GradScaler::step(Optimizer& optimizer) {
   if (seen(optimizer) == nullptr) unscale_(optimizer);
-  const bool is_finite = seen(optimizer)->is_finite;
-  if (is_finite) optimizer.step();
-  return is_finite;
+  Seen& its = *seen(optimizer);
+  if (std::exchange(its.has_stepped, true))
+    refuse_scaler("step() of an optimizer a second time", "update() after each step");
+  if (its.is_finite) optimizer.step();
+  return its.is_finite;
 }
 
 void GradScaler::update() {

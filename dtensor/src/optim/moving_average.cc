@@ -42,7 +42,7 @@ void ExponentialMovingAverage::update() {
   const double share = updates_++ == 0 ? 1 : 1 - decay_;
   for (std::size_t i = 0; i < averages_.size(); ++i) {
     const Tensor average(averages_[i].local()), parameter(parameters_[i].second.local());
-    if (share == 1) {
+    if (share == 1 || !tensors::is_floating_point(parameter.dtype())) {
       average.copy_(parameter);
     } else {
       average.lerp_(parameter, share);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
@@ -31,9 +32,11 @@ Tensor orthogonal(const Tensor& matrix, const MuonOptions& options) {
 LocalTensor orthogonal_part(const Tensor& parameter, const LocalTensor& part,
                             const MuonOptions& options) {
   if (!parameter.is_distributed()) return orthogonal(part, options).local();
-  const Tensor whole = orthogonal(Tensor(parameter.spec(), part).full_tensor(), options);
-  return distribute_tensor(whole, parameter.device_mesh(), parameter.placements(),
-                           {.source_rank = -1})
+  const Spec& spec = parameter.spec();
+  const Tensor whole = orthogonal(Tensor(spec, part).full_tensor(), options);
+  // The order, too: axes that cut one dim leave other rows to a rank in another order.
+  return Tensor::from_local(whole, spec.mesh(), Placements(spec.placements().size(), Replicate()))
+      .redistribute(spec.placements(), spec.shard_order())
       .local();
 }
 

@@ -71,6 +71,22 @@ TEST(MuonTest, MatricesBecomeWhatPyTorchMakesOfThem) {
   }
 }
 
+TEST(MuonTest, RowsThatTwoAxesCutMayBeCutInEitherOrder) {
+  const MuonOptions options{.lr = 0.1, .momentum = 0.9};
+  const std::vector<double> expected = muon_result(quarters({7, 3}), options);
+  test::run_ranks(4, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2}, {"fsdp", "tp"});
+    // As fully_shard() does of what parallelize() has cut: the second axis first.
+    for (const ShardOrder& order : {ShardOrder{{0, {0, 1}}}, ShardOrder{{0, {1, 0}}}}) {
+      const Tensor cut = distribute_tensor(quarters({7, 3}), mesh, {Shard(0), Shard(0)})
+                             .redistribute({Shard(0), Shard(0)}, order);
+      const std::vector<double> found = muon_result(cut.detach(), options);
+      ASSERT_EQ(found.size(), expected.size());
+      for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-9);
+    }
+  });
+}
+
 TEST(MuonTest, WhatIsNoMatrixIsRefused) {
   const Tensor p = ones(3).requires_grad_(), q = ones(2, 2).requires_grad_();
   expect_refused([&] { Muon({p}); }, {"shape [3] is no matrix", "AdamW"});
@@ -123,6 +139,33 @@ TEST(GradScalerTest, OneRanksInfinityStopsAllOfThem) {
   });
 }
 
+TEST(GradScalerTest, OneRanksNanStopsAllOfThem) {
+  for (const int ranks : {2, 3, 4}) {
+    for (int bad = 0; bad < ranks; ++bad) {
+      for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
+        test::run_ranks(ranks, [&](const ProcessGroup& group) {
+          const DeviceMesh mesh(group, {ranks}, {"fsdp"});
+          const auto of = [&](double number) { return full({1}, number).to(dtype); };
+          const Tensor cut = Tensor::from_local(of(1), mesh, {Shard(0)}).detach().requires_grad_();
+          cut.set_grad(
+              Tensor::from_local(of(group.rank() == bad ? std::nan("") : 1), mesh, {Shard(0)}));
+          SGD optimizer({cut});
+          EXPECT_FALSE(GradScaler().step(optimizer)) << ranks << " " << bad;
+        });
+      }
+    }
+  }
+}
+
+TEST(GradScalerTest, HalvesAreDividedByScalesThatHalvesCannotHold) {
+  const Tensor p = ones(2).to(DType::f16).requires_grad_();
+  p.set_grad(full({2}, 32768).to(DType::f16));
+  SGD optimizer({p});
+  GradScaler scaler({.init_scale = std::exp2(30)});
+  scaler.unscale_(optimizer);
+  EXPECT_EQ(p.grad().to_vector()[0], std::exp2(-15));
+}
+
 TEST(GradScalerTest, CallsInAnotherOrderAreRefused) {
   const Tensor p = ones(1).requires_grad_();
   SGD optimizer({p});
@@ -130,6 +173,12 @@ TEST(GradScalerTest, CallsInAnotherOrderAreRefused) {
   expect_refused([&] { scaler.update(); }, "update() without a step");
   scaler.unscale_(optimizer);
   expect_refused([&] { scaler.unscale_(optimizer); }, "a second time");
+  p.set_grad(ones(1));
+  EXPECT_TRUE(scaler.step(optimizer));
+  // It would step by gradients that were used already.
+  expect_refused([&] { scaler.step(optimizer); }, "step() of an optimizer a second time");
+  scaler.update();
+  EXPECT_TRUE(scaler.step(optimizer));
   expect_refused([] { GradScaler({.growth_factor = 1}); }, "growth_factor is above 1");
   expect_refused([] { GradScaler({.init_scale = 0}); }, "init_scale is above 0");
 }
@@ -156,6 +205,18 @@ TEST(MovingAverageTest, TheFirstUpdateCopiesAndLaterOnesMove) {
   other.update();
   EXPECT_EQ(other.state_dict().at("weight").item(), 5.75);
   expect_refused([&] { ExponentialMovingAverage(*layer, 1); }, "[0, 1)");
+}
+
+TEST(MovingAverageTest, IntegersAreCopied) {
+  struct Counting : nn::Module {
+    Tensor count = register_parameter("count", arange(3), {.requires_grad = false});
+  } module;
+  ExponentialMovingAverage average(module, 0.5);
+  for (int i = 0; i < 3; ++i) {
+    module.count.add_(1);
+    average.update();
+  }
+  EXPECT_EQ(average.state_dict().at("count").to_vector(), (std::vector<double>{3, 4, 5}));
 }
 
 TEST(MovingAverageTest, PartsOfAMeshAreAveragedWhereTheyLie) {

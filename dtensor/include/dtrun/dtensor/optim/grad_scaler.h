@@ -38,7 +38,8 @@ class GradScaler {
   /// Divides the gradients. @throws Error kInvalidArgument for a second call before update()
   void unscale_(const Optimizer& optimizer);
   /// optimizer.step(), unscaled before where that was not done. @return false: it was left out,
-  /// for a gradient is infinite or nan
+  /// for a gradient is infinite or nan. @throws Error kInvalidArgument for a second call before
+  /// update()
   bool step(Optimizer& optimizer);
   /// The factor of the next step.
   void update();
@@ -51,8 +52,10 @@ class GradScaler {
   struct Seen {
     const Optimizer* optimizer;
     bool is_finite;
+    bool has_stepped = false;
   };
-  const Seen* seen(const Optimizer& optimizer) const;
+  /// Null: not yet.
+  Seen* seen(const Optimizer& optimizer);
 
   const GradScalerOptions options_;
   double scale_;

@@ -13,8 +13,9 @@ class ExponentialMovingAverage {
   /// @throws Error kInvalidArgument for a decay outside of [0, 1)
   explicit ExponentialMovingAverage(const nn::Module& module, double decay = 0.999);
 
-  /// average = decay * average + (1 - decay) * parameter, after each step; the first call takes the
-  /// parameters as they are. @throws Error kInvalidArgument where they lie otherwise than before
+  /// average = decay * average + (1 - decay) * parameter, after each step. The first call takes the
+  /// parameters as they are, every call the integers. @throws Error kInvalidArgument where they lie
+  /// otherwise than before
   void update();
 
   /// While it stands the module has the averages in place of its parameters' numbers.
