@@ -1,25 +1,26 @@
-// How long does an f32 all_reduce take on one machine? dtrun's cpu backend beside gloo, Open MPI
-// and MPICH, all in one run, taking turns, so that the machine's moods hit all alike.
+// How long do collectives take on one machine? dtrun's cpu backend beside gloo, Open MPI and MPICH,
+// all in one run, taking turns, so that the machine's moods hit all alike.
 //
-//     collective_bench [--ranks N] [--rounds R] [--only NAME]... [BYTES]...
+//     collective_bench [--ranks N] [--rounds R] [--only NAME]... [--operation NAME]... [BYTES]...
 //
-// Default: 2 ranks, 7 rounds, 4 B, 64 KiB, 1 MiB, 16 MiB. A round starts every contender once, each
-// by its own launcher. The table has the median of the rounds' medians, the least time of all, and
-// dtrun's part of the contender's median. Every call's sums are checked. A contender that is not
-// installed is named.
+// Default: 2 ranks, 7 rounds, all operations, 8 B, 4 KiB, 64 KiB, 1 MiB, 16 MiB, f32. A round
+// starts every contender once, each by its own launcher; dtrun-bench's loop measures all of them.
+// The table has the median of the rounds' medians, the least time of all, and dtrun's part of the
+// contender's median. Every call's result is checked. A contender that is not installed is named.
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "bench/operation.h"
 #include "support/command.h"
 
 using namespace dtrun;
@@ -31,8 +32,23 @@ struct Options {
   int rounds = 7;
   std::string folder;  ///< of the programs
   std::vector<std::string> only;
+  std::vector<std::string> operations;
   std::vector<std::size_t> sizes;
 };
+
+/// An operation and its bytes.
+using Cell = std::pair<std::string, std::size_t>;
+
+std::vector<Cell> cells_of(const Options& options) {
+  std::vector<Cell> cells;
+  for (const std::string& operation : options.operations) {
+    if (operation == "barrier")
+      cells.emplace_back(operation, 0);
+    else
+      for (const std::size_t bytes : options.sizes) cells.emplace_back(operation, bytes);
+  }
+  return cells;
+}
 
 struct Times {
   std::vector<double> medians;
@@ -41,9 +57,9 @@ struct Times {
 
 struct Contender {
   std::string name;
-  std::string program;                 ///< its ranks
-  std::string launcher;                ///< words in front of the program
-  std::map<std::size_t, Times> times;  ///< by size, in microseconds
+  std::string program;          ///< its ranks
+  std::string launcher;         ///< words in front of the program
+  std::map<Cell, Times> times;  ///< in microseconds
 };
 
 std::string file_of(const std::string& words) {
@@ -97,8 +113,8 @@ std::string command_of(const Contender& contender, const Options& options,
                        const std::string& folder) {
   std::string command = contender.launcher + " " + contender.program;
   if (contender.name == "gloo") command += " " + folder;
-  for (const std::size_t bytes : options.sizes)
-    command += fmt::format(" {} {}", bytes, samples_of(bytes));
+  for (const auto& [operation, bytes] : cells_of(options))
+    command += fmt::format(" {} {} {}", operation, bytes, samples_of(bytes));
   return "OMP_NUM_THREADS=1 timeout 120 " + command + " </dev/null 2>&1";
 }
 
@@ -108,14 +124,15 @@ void run_once(Contender& contender, const Options& options) {
   testing_support::Command command({"sh", "-c", command_of(contender, options, folder)},
                                    {.limit = std::chrono::minutes(3)});
   while (const auto line = command.next_line("")) {
-    std::size_t bytes = 0;
+    Cell cell;
     double least = 0;
     double median = 0;
-    if (std::sscanf(line->c_str(), "%zu %lf %lf", &bytes, &least, &median) != 3) {
+    std::istringstream words(*line);
+    if (!(words >> cell.first >> cell.second >> least >> median)) {
       fmt::print("{}: {}\n", contender.name, *line);
       continue;
     }
-    Times& times = contender.times[bytes];
+    Times& times = contender.times[cell];
     times.medians.push_back(median);
     times.least = std::min(times.least, least);
   }
@@ -130,18 +147,18 @@ double median(std::vector<double> values) {
 }
 
 void print_table(const std::vector<Contender>& contenders, const Options& options) {
-  fmt::print("{} ranks, f32 sum in place, {} rounds\n", options.ranks, options.rounds);
-  fmt::print("{:>10}  {:<10}{:>12}{:>12}{:>20}\n", "bytes", "", "median us", "min us",
+  fmt::print("{} ranks, f32, {} rounds\n", options.ranks, options.rounds);
+  fmt::print("{:<15}{:>10}  {:<10}{:>12}{:>12}{:>20}\n", "", "bytes", "", "median us", "min us",
              "dtrun's part of it");
-  for (const std::size_t bytes : options.sizes) {
+  for (const Cell& cell : cells_of(options)) {
     double own = 0;
     for (const Contender& contender : contenders) {
-      const auto found = contender.times.find(bytes);
+      const auto found = contender.times.find(cell);
       if (found == contender.times.end()) continue;
       const double middle = median(found->second.medians);
       if (contender.name == "dtrun") own = middle;
-      fmt::print("{:>10}  {:<10}{:>12.3f}{:>12.3f}{:>20.2f}\n", bytes, contender.name, middle,
-                 found->second.least, own / middle);
+      fmt::print("{:<15}{:>10}  {:<10}{:>12.3f}{:>12.3f}{:>20.2f}\n", cell.first, cell.second,
+                 contender.name, middle, found->second.least, own / middle);
     }
   }
 }
@@ -153,14 +170,20 @@ int main(int argc, char** argv) {
   const std::string self = argv[0];
   options.folder = self.substr(0, self.rfind('/') + 1);
   if (options.folder.empty()) options.folder = "./";
-  CLI::App app("How long does an f32 all_reduce take on one machine?");
-  app.add_option("BYTES", options.sizes, "4, 64 KiB, 1 MiB and 16 MiB")->check(CLI::PositiveNumber);
+  CLI::App app("How long do collectives take on one machine?");
+  app.add_option("BYTES", options.sizes, "8, 4 KiB, 64 KiB, 1 MiB and 16 MiB")
+      ->check(CLI::PositiveNumber);
   app.add_option("--ranks", options.ranks, "of each contender")->check(CLI::PositiveNumber);
   app.add_option("--rounds", options.rounds, "of which the median is told")
       ->check(CLI::PositiveNumber);
   app.add_option("--only", options.only, "this contender")->allow_extra_args(false);
+  app.add_option("--operation", options.operations, "this one, as dtrun-bench calls it")
+      ->allow_extra_args(false);
   CLI11_PARSE(app, argc, argv);
-  if (options.sizes.empty()) options.sizes = {4, 64 << 10, 1 << 20, 16 << 20};
+  if (options.sizes.empty()) options.sizes = {8, 4 << 10, 64 << 10, 1 << 20, 16 << 20};
+  if (options.operations.empty())
+    for (const bench::Operation operation : bench::all_operations())
+      options.operations.emplace_back(bench::operation_name(operation));
   std::vector<Contender> contenders = make_contenders(options);
   for (int round = 0; round < options.rounds; ++round)
     for (Contender& contender : contenders) run_once(contender, options);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "cpus/device_count.h"
 #include "cpus/machine_topology.h"
@@ -101,6 +102,14 @@ std::string find_interpreter(const std::string& name, const std::string& search_
   }
 }
 
+// dtrun-bench and its like are those of this dtrun, whatever PATH has.
+std::string search_path_for(const std::string& name, const std::string& path) {
+  std::error_code unreadable;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", unreadable);
+  return unreadable || !name.starts_with("dtrun-") ? path
+                                                   : self.parent_path().string() + ":" + path;
+}
+
 base::ChildCommand make_command(const Options& options, const base::Environment& environment) {
   base::ChildCommand command;
   const std::string path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
@@ -113,7 +122,7 @@ base::ChildCommand make_command(const Options& options, const base::Environment&
     command.arguments = {interpreter, "-u"};
     if (options.module && !options.run_path) command.arguments.emplace_back("-m");
   } else {
-    command.path = base::find_program(options.program[0], path);
+    command.path = base::find_program(options.program[0], search_path_for(options.program[0], path));
   }
   command.arguments.push_back(options.program[0]);
   // torch.distributed.launch puts it there, before the program's own.

@@ -96,8 +96,9 @@ class DeviceMesh {
   /// What sending along each axis costs, by which redistributions are planned and rules chosen:
   /// shared memory, the device's own links, or a network where an axis leaves the machine.
   const std::vector<LinkRate>& links() const;
-  /// As measured: read_links() of the file that link_bench writes. All ranks give the same, before they use
-  /// the mesh; slices that are made later have them, too. @throws Error kInvalidArgument unless there is one an axis
+  /// As measured: read_links() of the file that dtrun-bench tune writes. All ranks give the same,
+  /// before they use the mesh; slices that are made later have them, too. @throws Error
+  /// kInvalidArgument unless there is one an axis
   void set_links(std::vector<LinkRate> links) const;
 
   // Meshes made of this one's axes, through this rank. None of them communicates; they share this

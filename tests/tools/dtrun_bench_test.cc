@@ -1,0 +1,278 @@
+// The program dtrun-bench, as its users start it: real ranks under the real dtrun.
+#include <gmock/gmock.h>
+
+#include <boost/json.hpp>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "bench/measurement.h"
+#include "bench/report.h"
+#include "dtrun/base/json.h"
+#include "dtrun/collectives/available_backends.h"
+#include "support/command.h"
+
+namespace dtrun::bench {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::Not;
+using testing_support::CommandResult;
+using Words = std::vector<std::string>;
+
+class DtrunBenchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "dtrun_bench.XXXXXX";
+    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string content(const std::string& name) const {
+    std::ifstream file(path(name));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  static CommandResult run(int ranks, const std::string& program, const Words& arguments) {
+    Words words = {DTRUN_BINARY, "--nproc_per_node=" + std::to_string(ranks), program};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    // Not in PATH: dtrun looks beside itself.
+    return testing_support::run_command(words, {.environment = {{"PATH", "/usr/bin:/bin"}}});
+  }
+  static CommandResult bench(int ranks, const Words& arguments) {
+    return run(ranks, "dtrun-bench", arguments);
+  }
+  boost::json::array rows(const std::string& file) const {
+    return base::read_json_file(path(file)).as_object().at("rows").as_array();
+  }
+  static std::int64_t number(const boost::json::value& row, const char* key) {
+    return row.as_object().at(key).to_number<std::int64_t>();
+  }
+
+  std::string folder_;
+};
+
+TEST_F(DtrunBenchTest, EveryOperationIsMeasuredAndRight) {
+  const CommandResult result = bench(3, {"collectives", "-n", "2", "-w", "1", "-e", "64K", "-f",
+                                         "64", "--root", "2", "--json", path("all.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("# wrong elements: 0\n"));
+  std::map<std::string, int> seen;
+  for (const boost::json::value& row : rows("all.json")) {
+    EXPECT_EQ(number(row, "wrong"), 0) << row;
+    EXPECT_GT(row.at("p50_us").to_number<double>(), 0) << row;
+    EXPECT_LE(row.at("p50_us").to_number<double>(), row.at("p99_us").to_number<double>()) << row;
+    ++seen[std::string(row.at("operation").as_string())];
+  }
+  EXPECT_EQ(seen.size(), all_operations().size());
+  EXPECT_EQ(seen["barrier"], 1);
+  EXPECT_EQ(seen["all_to_all"], 3);  // 8 B are one element for each, 12 B
+  for (const Operation operation : all_operations())
+    EXPECT_THAT(result.out, HasSubstr("# " + std::string(operation_name(operation)) + ": 3 ranks"));
+}
+
+TEST_F(DtrunBenchTest, EveryDtypeAndEveryOpIsExact) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const char* dtype : {"f64", "float", "f16", "bfloat16", "i64", "i32", "u8"})
+    pairs.emplace_back(dtype, "sum");
+  for (const char* op : {"prod", "min", "max", "avg"})
+    for (const char* dtype : {"bf16", "u8"}) pairs.emplace_back(dtype, op);
+  for (const auto& [dtype, op] : pairs) {
+    const CommandResult result =
+        bench(3, {"collectives", "all_reduce", "reduce", "reduce_scatter", "-n", "1", "-w", "0",
+                  "-b", "4", "-e", "4K", "-f", "1024", "-d", dtype, "-o", op});
+    EXPECT_EQ(result.exit_code, 0) << dtype << " " << op << "\n" << result.describe();
+    EXPECT_THAT(result.out, HasSubstr("# wrong elements: 0\n")) << dtype << " " << op;
+  }
+}
+
+// The library would have to make the mistake; a contender over it does.
+TEST_F(DtrunBenchTest, AMistakeIsCounted) {
+  // One element of each of rank 1's five calls.
+  const CommandResult spoilt = run(2, SPOILT_BENCH_BINARY, {"element", path("element.json")});
+  EXPECT_EQ(spoilt.exit_code, 1) << spoilt.describe();
+  EXPECT_THAT(spoilt.out, HasSubstr("# wrong elements: 5\n"));
+  EXPECT_EQ(number(rows("element.json").at(0), "wrong"), 5);
+  // A call that did nothing: the right result of an earlier one, in its place, is all wrong.
+  const CommandResult stale = run(2, SPOILT_BENCH_BINARY, {"stale", path("stale.json")});
+  EXPECT_EQ(stale.exit_code, 1) << stale.describe();
+  EXPECT_GT(number(rows("stale.json").at(0), "wrong"), 1900);
+  const CommandResult right = run(2, SPOILT_BENCH_BINARY, {"nothing", path("right.json")});
+  EXPECT_EQ(right.exit_code, 0) << right.describe();
+}
+
+TEST_F(DtrunBenchTest, WithoutCheckNothingIsCalledRight) {
+  const CommandResult result = bench(
+      2, {"collectives", "broadcast", "-n", "1", "-e", "8", "--check", "0", "--csv", path("c")});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, AllOf(HasSubstr("N/A"), Not(HasSubstr("wrong elements"))));
+}
+
+TEST_F(DtrunBenchTest, TheBoundIsToldFromOneMebibyteOn) {
+  const CommandResult result =
+      bench(2, {"collectives", "all_gather", "-n", "3", "-b", "512K", "-e", "1M", "-f", "2",
+                "--json", path("bound.json"), "--svg", path("bound.svg")});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  const boost::json::array both = rows("bound.json");
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_TRUE(both[0].at("bound_share").is_null());
+  // (n - 1) / n of the size on each of two ranks, in the median time, of what they copy.
+  const double moved = 1 << 20;
+  const double share = moved / (both[1].at("copy_bandwidth").as_double() * 1e9) /
+                       (both[1].at("p50_us").as_double() * 1e-6);
+  EXPECT_NEAR(both[1].at("bound_share").to_number<double>(), share, share * 0.01);
+}
+
+TEST_F(DtrunBenchTest, WhatWasMeasuredIsWrittenInThreeForms) {
+  const CommandResult result =
+      bench(2, {"collectives", "all_reduce", "barrier", "-n", "2", "-e", "2M", "-f", "512",
+                "--json", path("j"), "--csv", path("c"), "--svg", path("s")});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(rows("j").size(), 4U);
+  std::istringstream lines(content("c"));
+  std::string line;
+  std::vector<std::size_t> commas;
+  while (std::getline(lines, line))
+    commas.push_back(static_cast<std::size_t>(std::count(line.begin(), line.end(), ',')));
+  EXPECT_EQ(commas.size(), 5U);
+  EXPECT_THAT(commas, Each(15U));
+  const std::string svg = content("s");
+  EXPECT_THAT(
+      svg, AllOf(HasSubstr("<svg xmlns="), HasSubstr("prefers-color-scheme: dark"),
+                 HasSubstr(">all_reduce</text>"), HasSubstr("2 MiB: "), Not(HasSubstr("barrier")),
+                 Not(HasSubstr("nan")), Not(HasSubstr("inf")), HasSubstr("</svg>\n")));
+}
+
+TEST_F(DtrunBenchTest, AHyphenTakesThePlaceOfTheTable) {
+  const CommandResult result =
+      bench(2, {"collectives", "all_reduce", "-n", "1", "-e", "8", "--json", "-"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(base::parse_json(result.out, "stdout").at("rows").as_array().size(), 1U);
+}
+
+TEST_F(DtrunBenchTest, OneRankIsEnough) {
+  const CommandResult result = bench(1, {"collectives", "-n", "1", "-e", "8"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("# send_recv: left out, one rank has nobody to send to\n"));
+}
+
+TEST_F(DtrunBenchTest, AnotherBackendIsMeasuredAlike) {
+  if (!collectives::is_backend_available("gloo")) GTEST_SKIP() << "no gloo here (libgloo-dev)";
+  const CommandResult result =
+      bench(2, {"collectives", "--backend", "gloo", "-n", "1", "-w", "0", "-e", "4K", "-f", "512"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, AllOf(HasSubstr("backend gloo"), HasSubstr("# wrong elements: 0\n")));
+}
+
+// RANK is not set there: dtrun-bench learns its rank from MPI.
+TEST_F(DtrunBenchTest, MpirunsRanksAreMeasuredAlike) {
+  if (testing_support::run_command({"sh", "-c", "command -v mpirun.openmpi"}).exit_code != 0)
+    GTEST_SKIP() << "Open MPI's mpirun is not here (openmpi-bin)";
+  const CommandResult result = testing_support::run_command({"mpirun.openmpi",
+                                                             "--allow-run-as-root",
+                                                             "--oversubscribe",
+                                                             "--mca",
+                                                             "btl_vader_backing_directory",
+                                                             folder_,
+                                                             "--mca",
+                                                             "orte_tmpdir_base",
+                                                             folder_,
+                                                             "-n",
+                                                             "2",
+                                                             DTRUN_BENCH_BINARY,
+                                                             "collectives",
+                                                             "--backend",
+                                                             "mpi",
+                                                             "-n",
+                                                             "1",
+                                                             "-w",
+                                                             "0",
+                                                             "-m",
+                                                             "1",
+                                                             "-e",
+                                                             "4K",
+                                                             "-f",
+                                                             "512"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, AllOf(HasSubstr("backend mpi"), HasSubstr("# wrong elements: 0\n")));
+}
+
+TEST_F(DtrunBenchTest, ThePlannerReadsWhatTuneWrites) {
+  const CommandResult result =
+      bench(4, {"tune", "--mesh", "2,2", "--names", "dp,tp", path("links.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(content("links.json"), AllOf(HasSubstr("\"dp\": {"), HasSubstr("\"tp\": {")));
+  const CommandResult plan = testing_support::run_command(
+      {DTRUN_PLAN_BINARY, "--mesh", "2,2", "--names", "dp,tp", "--shape", "8,8", "--from",
+       "[S(0), R]", "--to", "[R, S(1)]", "--link-file", path("links.json")});
+  EXPECT_EQ(plan.exit_code, 0) << plan.describe();
+}
+
+TEST_F(DtrunBenchTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
+  const std::vector<std::pair<Words, std::string>> wrong = {
+      {{}, "dtrun-bench collectives, or dtrun-bench tune"},
+      {{"colectives"}, "nothing is called 'colectives'"},
+      {{"collectives", "all_reduc"}, "did you mean all_reduce?"},
+      {{"collectives", "--minbytez", "4"}, "did you mean --minbytes?"},
+      {{"collectives", "-b", "1Q"}, "--minbytes=1Q is no size"},
+      {{"collectives", "-b", "0"}, "--minbytes=0 is no size"},
+      {{"collectives", "-e", "99999999999999999999"}, "is no size"},
+      {{"collectives", "-b", "2", "-e", "1"}, "--minbytes=2 is more than --maxbytes=1"},
+      {{"collectives", "-i", "1"}, "--stepbytes=1 is too little"},
+      {{"collectives", "-o", "add"}, "one of sum, prod, min, max, avg"},
+      {{"collectives", "-d", "bool"}, "one of f64, f32, f16, bf16, i64, i32, u8"},
+      {{"collectives", "-r", "2"}, "they are 0 to 1"},
+      {{"collectives", "-n", "0"}, "--iters"},
+      {{"collectives", "--json", "-", "--csv", "-"}, "only one of"},
+      {{"collectives", "barrier", "--svg", path("s")}, "barrier moves no bytes"},
+      {{"collectives", "--json", path("no/j")}, "no/j"},
+      {{"collectives", "--backend", "smoke"}, "smoke"},
+      {{"tune"}, "FILE is required"},
+      {{"tune", "--mesh", "3", path("t")}, "the job has 2"},
+      {{"tune", "--names", "a,b", path("t")}, "the mesh has 1 axes"},
+  };
+  for (const auto& [arguments, words] : wrong) {
+    const CommandResult result = bench(2, arguments);
+    EXPECT_EQ(result.exit_code, 64) << words << "\n" << result.describe();
+    EXPECT_THAT(result.err, HasSubstr(words));
+    EXPECT_EQ(result.out, "") << words;
+  }
+}
+
+TEST(BenchOperationTest, TheFactorsAreThoseOfNcclTests) {
+  const std::map<Operation, double> of_four = {
+      {Operation::all_reduce, 1.5},      {Operation::reduce, 1},       {Operation::broadcast, 1},
+      {Operation::all_gather, 0.75},     {Operation::all_to_all, .75}, {Operation::gather, 0.75},
+      {Operation::reduce_scatter, 0.75}, {Operation::scatter, 0.75},   {Operation::barrier, 0},
+      {Operation::send_recv, 1}};
+  ASSERT_EQ(of_four.size(), all_operations().size());
+  for (const auto& [operation, factor] : of_four) {
+    EXPECT_DOUBLE_EQ(bus_factor(operation, 4), factor) << operation_name(operation);
+    EXPECT_EQ(bus_factor(operation, 1), 0) << operation_name(operation);
+  }
+}
+
+TEST(BenchOperationTest, ASizeIsThatOfTheWholeBuffer) {
+  const Call gather = call_of_size({.operation = Operation::all_gather}, 1024, 4);
+  EXPECT_EQ(gather.count, 64U);
+  EXPECT_EQ(size_in_bytes(gather, 4), 1024U);
+  EXPECT_EQ(input_count(gather, 0, 4), 64U);
+  EXPECT_EQ(output_count(gather, 0, 4), 256U);
+  const Call scatter = call_of_size({.operation = Operation::scatter, .root = 1}, 1, 4);
+  EXPECT_EQ(size_in_bytes(scatter, 4), 16U);
+  EXPECT_EQ(input_count(scatter, 0, 4), 0U);
+  EXPECT_EQ(input_count(scatter, 1, 4), 4U);
+}
+
+TEST(BenchMeasurementTest, APercentileIsASampleThatWasSeen) {
+  const std::vector<double> sorted = {1, 2, 3, 4};
+  EXPECT_EQ(percentile(sorted, 0.5), 2);
+  EXPECT_EQ(percentile(sorted, 0.99), 4);
+  EXPECT_EQ(percentile({7}, 0.5), 7);
+  EXPECT_EQ(slowest_of({1, 5, 4, 2}, 2), (std::vector<double>{4, 5}));
+}
+
+}  // namespace
+}  // namespace dtrun::bench

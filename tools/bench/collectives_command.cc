@@ -1,0 +1,281 @@
+#include "bench/collectives_command.h"
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "bench/copy_bandwidth.h"
+#include "bench/group_contender.h"
+#include "bench/plot.h"
+#include "dtrun/base/env.h"
+#include "dtrun/base/error.h"
+#include "dtrun/base/json.h"
+#include "dtrun/runtime/worker.h"
+
+namespace dtrun::bench {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using collectives::ReduceOp;
+using tensors::DType;
+
+/// Below it latency rules, and a share of the copy bandwidth says nothing.
+constexpr std::size_t kLeastBoundBytes = 1 << 20;
+constexpr std::size_t kMostSizes = 1000;
+constexpr std::size_t kMostBytes = std::size_t{1} << 40;
+
+DType parse_type(const std::string& name) {
+  static const std::map<std::string, DType> kOfNcclTests = {
+      {"float", DType::f32}, {"double", DType::f64}, {"half", DType::f16}};
+  const auto found = kOfNcclTests.find(name);
+  if (found != kOfNcclTests.end()) return found->second;
+  try {
+    if (const DType dtype = tensors::parse_dtype(name); dtype != DType::boolean) return dtype;
+  } catch (const Error&) {
+  }
+  throw Error(ErrorCode::kUsage, fmt::format("--datatype={} is none that is measured", name), "",
+              "one of f64, f32, f16, bf16, i64, i32, u8");
+}
+
+ReduceOp parse_reduction(const std::string& name) {
+  static const std::map<std::string, ReduceOp> kOps = {{"sum", ReduceOp::sum},
+                                                       {"prod", ReduceOp::product},
+                                                       {"min", ReduceOp::min},
+                                                       {"max", ReduceOp::max},
+                                                       {"avg", ReduceOp::avg}};
+  const auto found = kOps.find(name);
+  if (found != kOps.end()) return found->second;
+  throw Error(ErrorCode::kUsage, fmt::format("--op={} is none that is measured", name), "",
+              "one of sum, prod, min, max, avg");
+}
+
+/// "8", "64K", "1M", "2GiB": powers of 1024.
+std::size_t parse_size(const std::string& option, const std::string& text) {
+  std::size_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  std::string unit(rest, end);
+  for (char& letter : unit) letter = static_cast<char>(std::tolower(letter));
+  static const std::map<std::string, int> kShifts = {
+      {"", 0},    {"b", 0},    {"k", 10}, {"kb", 10}, {"kib", 10}, {"m", 20},
+      {"mb", 20}, {"mib", 20}, {"g", 30}, {"gb", 30}, {"gib", 30}};
+  const auto shift = kShifts.find(unit);
+  if (error == std::errc{} && shift != kShifts.end() && number > 0 &&
+      number <= kMostBytes >> shift->second)
+    return number << shift->second;
+  throw Error(ErrorCode::kUsage, fmt::format("{}={} is no size", option, text),
+              "a size is a number of bytes from 1 to 1024G, with K, M or G for powers of 1024",
+              "8, 64K, 16M");
+}
+
+std::vector<std::size_t> sizes_of(const CollectivesOptions& options) {
+  if (options.least_bytes > options.most_bytes)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--minbytes={} is more than --maxbytes={}", options.least_bytes,
+                            options.most_bytes),
+                "", "name both");
+  std::vector<std::size_t> sizes;
+  std::size_t bytes = options.least_bytes;
+  while (bytes <= options.most_bytes) {
+    sizes.push_back(bytes);
+    bytes = options.step > 0 ? bytes + options.step : bytes * options.factor;
+    if (sizes.size() > kMostSizes)
+      throw Error(ErrorCode::kUsage, fmt::format("--stepbytes={} is too little", options.step),
+                  fmt::format("there would be more than {} sizes", kMostSizes),
+                  "a longer step, or --stepfactor");
+  }
+  return sizes;
+}
+
+std::vector<Operation> operations_of(const CollectivesOptions& options) {
+  std::vector<Operation> operations;
+  for (const std::string& name : options.operations) operations.push_back(parse_operation(name));
+  return operations.empty() ? all_operations() : operations;
+}
+
+/// The others' file systems may be others.
+bool is_rank_0() {
+  return base::get_env("RANK") == "0";
+}
+
+/// So that nobody measures for a minute and then has nowhere to write. @throws Error
+void check_files(const CollectivesOptions& options) {
+  int hyphens = 0;
+  for (const std::string* file : {&options.json, &options.csv, &options.svg}) {
+    hyphens += *file == "-" ? 1 : 0;
+    const auto folder = std::filesystem::path(*file).parent_path();
+    if (is_rank_0() && !folder.empty() && !std::filesystem::is_directory(folder))
+      throw Error(ErrorCode::kUsage, fmt::format("{} cannot be written", *file),
+                  fmt::format("there is no folder {}", folder.string()), "make it");
+  }
+  if (hyphens > 1)
+    throw Error(ErrorCode::kUsage, "only one of --json, --csv and --svg can be '-'",
+                "it takes the place of the table on standard output");
+}
+
+/// All that can be wrong whatever the job is. @throws Error
+Call call_of(const CollectivesOptions& options) {
+  const std::vector<Operation> operations = operations_of(options);
+  sizes_of(options);
+  check_files(options);
+  if (!options.svg.empty() && operations == std::vector{Operation::barrier})
+    throw Error(ErrorCode::kUsage, "--svg has nothing to draw", "a barrier moves no bytes",
+                "name another operation, too");
+  return {.dtype = parse_type(options.dtype),
+          .reduction = parse_reduction(options.reduction),
+          .root = options.root};
+}
+
+/// What must fit the job. @throws Error
+void check_ranks(const CollectivesOptions& options, int ranks) {
+  if (options.root >= ranks)
+    throw Error(ErrorCode::kUsage, fmt::format("--root={} is not among the ranks", options.root),
+                fmt::format("they are 0 to {}", ranks - 1));
+  if (!options.svg.empty() && ranks == 1)
+    throw Error(ErrorCode::kUsage, "--svg has nothing to draw", "one rank moves nothing to another",
+                "at least two ranks");
+}
+
+bool prints_table(const CollectivesOptions& options) {
+  return options.json != "-" && options.csv != "-" && options.svg != "-";
+}
+
+void write(const std::string& file, const std::string& text) {
+  if (file == "-")
+    fmt::print("{}", text);
+  else if (!file.empty())
+    base::write_file_atomically(file, text);
+}
+
+/// Which rows there are: each size that an operation really has, once.
+std::vector<Call> calls_of(const CollectivesOptions& options, Call call, int ranks) {
+  std::vector<Call> calls;
+  for (const std::size_t bytes : sizes_of(options)) {
+    const Call next = call_of_size(call, bytes, ranks);
+    if (calls.empty() || calls.back().count != next.count) calls.push_back(next);
+  }
+  return calls;
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, CollectivesOptions& options) {
+  std::string names;
+  for (const Operation operation : all_operations())
+    names += (names.empty() ? "" : ", ") + std::string(operation_name(operation));
+  app.add_option("OPERATION", options.operations, names + "; none: all of them");
+  app.add_option("--backend", options.backend, "cpu, gloo, mpi, nccl or staged")
+      ->type_name("NAME")
+      ->capture_default_str();
+  const auto bytes = [&app](const char* names_of_it, std::size_t& value, const char* text) {
+    const std::string name = std::string(names_of_it).substr(3);
+    return app
+        .add_option_function<std::string>(
+            names_of_it,
+            [&value, name](const std::string& word) { value = parse_size(name, word); }, text)
+        ->type_name("SIZE");
+  };
+  bytes("-b,--minbytes", options.least_bytes, "the first size: 8, 64K, 1M")->default_str("8");
+  bytes("-e,--maxbytes", options.most_bytes, "the last size")->default_str("16M");
+  CLI::Option* const factor =
+      app.add_option("-f,--stepfactor", options.factor, "a size is so many times the one before")
+          ->check(CLI::Range(2, 1 << 20).description(""))
+          ->type_name("N")
+          ->capture_default_str();
+  bytes("-i,--stepbytes", options.step, "or so many bytes more")->excludes(factor);
+  app.add_option("-o,--op", options.reduction, "sum, prod, min, max or avg")
+      ->type_name("REDOP")
+      ->capture_default_str();
+  app.add_option("-d,--datatype", options.dtype, "f64, f32, f16, bf16, i64, i32 or u8")
+      ->type_name("DTYPE")
+      ->capture_default_str();
+  app.add_option("-r,--root", options.root, "of reduce, broadcast, gather and scatter")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->type_name("RANK")
+      ->capture_default_str();
+  app.add_option("-n,--iters", options.samples, "samples of each size; a p99 needs 100")
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("-w,--warmup_iters", options.warmup, "samples before them that do not count")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("-m,--agg_iters", options.calls,
+                 "calls that a sample times together; 64 up to 4 KiB, else 1")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->type_name("N");
+  app.add_option("-c,--check", options.check,
+                 "1: every element of every result is checked; 0: none")
+      ->check(CLI::Range(0, 1).description(""))
+      ->type_name("0|1")
+      ->capture_default_str();
+  app.add_option("--json", options.json, "what was measured; -: to standard output, no table")
+      ->type_name("FILE");
+  app.add_option("--csv", options.csv, "the same, a line per row")->type_name("FILE");
+  app.add_option("--svg", options.svg, "a plot of busbw over size")->type_name("FILE");
+}
+
+Report measure_collectives(const CollectivesOptions& options, Contender& contender) {
+  const int ranks = contender.size();
+  Call call = call_of(options);
+  check_ranks(options, ranks);
+  const Sampling sampling{.samples = options.samples,
+                          .warmup = options.warmup,
+                          .calls = options.calls,
+                          .check = options.check == 1 ? Check::results : Check::nothing};
+  const bool tells = contender.rank() == 0 && prints_table(options);
+  Report report{.backend = options.backend,
+                .device = contender.device().to_string(),
+                .ranks = ranks,
+                .check = sampling.check,
+                .rows = {}};
+  std::map<std::size_t, double> copied;  // bytes a second, by size
+  for (const Operation operation : operations_of(options)) {
+    if (operation == Operation::send_recv && ranks == 1) {
+      if (tells) fmt::print("# send_recv: left out, one rank has nobody to send to\n");
+      continue;
+    }
+    call.operation = operation;
+    if (tells) fmt::print("{}", table_head(report, call));
+    for (const Call& next : calls_of(options, call, ranks)) {
+      ReportRow row{.call = next, .ranks = ranks, .measured = {}};
+      row.measured = measure(contender, next, sampling);
+      if (ranks > 1 && row.bytes() >= kLeastBoundBytes) {
+        const std::size_t bytes = std::min(row.bytes(), kMostCopiedBytes);
+        const auto [known, is_new] = copied.try_emplace(bytes, 0);
+        if (is_new) known->second = copy_bandwidth(contender, bytes);
+        row.copy_bandwidth = known->second;
+      }
+      if (tells) fmt::print("{}", table_line(report, row));
+      std::fflush(stdout);
+      report.rows.push_back(std::move(row));
+    }
+  }
+  if (contender.rank() != 0) return report;
+  write(options.json, json_of(report));
+  write(options.csv, csv_of(report));
+  if (!options.svg.empty()) write(options.svg, svg_of(report));
+  if (tells && report.check == Check::results) fmt::print("# wrong elements: {}\n", report.wrong());
+  return report;
+}
+
+int exit_code_of(const Report& report) {
+  return report.wrong() == 0 ? 0 : 1;
+}
+
+int run_collectives(const CollectivesOptions& options) {
+  call_of(options);  // before anybody waits for the others
+  const runtime::Worker worker = runtime::init({.backend = options.backend});
+  GroupContender contender(worker.world(), worker.store(), worker.device());
+  return exit_code_of(measure_collectives(options, contender));
+}
+
+}  // namespace dtrun::bench

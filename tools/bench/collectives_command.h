@@ -1,0 +1,49 @@
+// `dtrun-bench collectives`: its options, and the run over any Contender.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/contender.h"
+#include "bench/report.h"
+
+namespace CLI {
+class App;
+}
+
+namespace dtrun::bench {
+
+struct CollectivesOptions {
+  std::vector<std::string> operations;  ///< empty: all
+  std::string backend = "cpu";
+  std::size_t least_bytes = 8;
+  std::size_t most_bytes = 16 << 20;
+  std::size_t factor = 8;
+  std::size_t step = 0;  ///< bytes; 0: the factor counts
+  std::string reduction = "sum";
+  std::string dtype = "f32";
+  int root = 0;
+  int samples = 100;
+  int warmup = 10;
+  int calls = 0;
+  int check = 1;
+  std::string json = {};
+  std::string csv = {};
+  std::string svg = {};
+};
+
+void add_options(CLI::App& app, CollectivesOptions& options);
+
+/// Measures all that was asked for and, on rank 0, prints the table as it grows and writes the
+/// files. Collective.
+/// @return rank 0's report; the others' has no measurements
+/// @throws base::Error kUsage for options that make no sense, on all ranks
+Report measure_collectives(const CollectivesOptions& options, Contender& contender);
+
+/// 1 where results were wrong.
+int exit_code_of(const Report& report);
+
+/// dtrun-bench collectives: joins the job, measures. @return the exit code
+int run_collectives(const CollectivesOptions& options);
+
+}  // namespace dtrun::bench

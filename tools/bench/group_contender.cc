@@ -1,0 +1,92 @@
+#include "bench/group_contender.h"
+
+#include <cstring>
+
+#include "dtrun/tensor/ops.h"
+
+namespace dtrun::bench {
+
+using tensors::LocalTensor;
+
+GroupContender::GroupContender(collectives::ProcessGroup group,
+                               std::shared_ptr<rendezvous::Store> store, tensors::Device device)
+    : group_(std::move(group)), store_(std::move(store)), device_(device) {}
+
+void GroupContender::prepare(const Call& call, const std::vector<Buffers>& buffers) {
+  call_ = call;
+  buffers_ = buffers;
+  parts_.assign(buffers.size(), {});
+  if (rank() != call.root) return;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (call.operation == Operation::gather)
+      parts_[i] = tensors::chunk(buffers[i].output, size());
+    else if (call.operation == Operation::scatter)
+      parts_[i] = tensors::chunk(buffers[i].input, size());
+  }
+}
+
+void GroupContender::run(std::size_t buffer) {
+  const LocalTensor& input = buffers_[buffer].input;
+  const LocalTensor& output = buffers_[buffer].output;
+  switch (call_.operation) {
+    case Operation::all_reduce:
+      group_.all_reduce(output, call_.reduction);
+      return;
+    case Operation::reduce:
+      group_.reduce(output, call_.root, call_.reduction);
+      return;
+    case Operation::broadcast:
+      group_.broadcast(output, call_.root);
+      return;
+    case Operation::all_gather:
+      group_.all_gather_into_tensor(output, input);
+      return;
+    case Operation::reduce_scatter:
+      group_.reduce_scatter_tensor(output, input, call_.reduction);
+      return;
+    case Operation::all_to_all:
+      group_.all_to_all_single(output, input);
+      return;
+    case Operation::gather:
+      group_.gather(input, parts_[buffer], call_.root);
+      return;
+    case Operation::scatter:
+      group_.scatter(output, parts_[buffer], call_.root);
+      return;
+    case Operation::barrier:
+      group_.barrier();
+      return;
+    case Operation::send_recv: {
+      using collectives::P2POp;
+      const int next = (rank() + 1) % size();
+      const int before = (rank() + size() - 1) % size();
+      for (const collectives::Work& work : group_.batch_isend_irecv(
+               {{P2POp::Kind::send, input, next}, {P2POp::Kind::receive, output, before}}))
+        work.wait();
+      return;
+    }
+  }
+}
+
+std::vector<double> GroupContender::collect(const std::vector<double>& values) {
+  const std::string stem =
+      "dtrun-bench/" + group_.name() + "/" + std::to_string(collected_++) + "/";
+  if (rank() != 0) {
+    store_->set(stem + std::to_string(rank()),
+                {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)});
+    return {};
+  }
+  std::vector<double> all = values;
+  for (int peer = 1; peer < size(); ++peer) {
+    const std::string key = stem + std::to_string(peer);
+    const std::string bytes = store_->get(key);
+    std::vector<double> of_peer(values.size());
+    std::memcpy(of_peer.data(), bytes.data(),
+                std::min(bytes.size(), values.size() * sizeof(double)));
+    all.insert(all.end(), of_peer.begin(), of_peer.end());
+    store_->delete_key(key);
+  }
+  return all;
+}
+
+}  // namespace dtrun::bench

@@ -1,0 +1,42 @@
+// Report: what dtrun-bench measured, as a table, as JSON, as CSV. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/measurement.h"
+
+namespace dtrun::bench {
+
+struct ReportRow {
+  Call call;
+  int ranks = 1;
+  Measurement measured;
+  double copy_bandwidth = 0;  ///< bytes a second, of all ranks; 0: not measured
+
+  std::size_t bytes() const { return size_in_bytes(call, ranks); }
+  double algbw() const;  ///< GB (10^9 bytes) a second, of the mean, as nccl-tests
+  double busbw() const;
+  /// The bound divided by the median time; 0: not known.
+  double share_of_bound() const;
+};
+
+struct Report {
+  std::string backend;
+  std::string device;
+  int ranks = 1;
+  Check check = Check::results;
+  std::vector<ReportRow> rows;
+
+  std::uint64_t wrong() const;
+};
+
+/// The lines above the rows of an operation, and a row.
+std::string table_head(const Report& report, const Call& call);
+std::string table_line(const Report& report, const ReportRow& row);
+/// One object, an object per row in it.
+std::string json_of(const Report& report);
+/// A head line, and a line per row.
+std::string csv_of(const Report& report);
+
+}  // namespace dtrun::bench

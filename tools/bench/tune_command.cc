@@ -1,0 +1,87 @@
+#include "bench/tune_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "bench/group_contender.h"
+#include "bench/measurement.h"
+#include "dtrun/base/error.h"
+#include "dtrun/base/json.h"
+#include "dtrun/dtensor/mesh/device_mesh.h"
+#include "dtrun/runtime/worker.h"
+#include "text/json_string.h"
+
+namespace dtrun::bench {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+void check(const TuneOptions& options, int ranks) {
+  std::int64_t product = 1;
+  for (const int size : options.mesh) product *= size;
+  if (product != ranks)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--mesh={} has {} ranks", fmt::join(options.mesh, ","), product),
+                fmt::format("the job has {}", ranks), "sizes whose product is the number of ranks");
+  if (!options.names.empty() && options.names.size() != options.mesh.size())
+    throw Error(ErrorCode::kUsage, fmt::format("--names has {} names", options.names.size()),
+                fmt::format("the mesh has {} axes", options.mesh.size()), "one per axis");
+}
+
+/// The two numbers of a link: seconds until an all_gather of one element is over, and the bytes
+/// that a rank gets in a second of a large one.
+std::string link_of(Contender& contender) {
+  // Nothing goes along an axis of one rank.
+  if (contender.size() == 1) return R"({"latency": 1e-6, "bytes_per_second": 1e10})";
+  constexpr std::size_t kMuch = 1 << 20;
+  Call call{.operation = Operation::all_gather, .count = 1};
+  const double latency =
+      measure(contender, call, {.samples = 200, .warmup = 20, .check = Check::nothing}).p50;
+  call.count = kMuch;
+  const double much =
+      measure(contender, call, {.samples = 30, .warmup = 5, .check = Check::nothing}).p50;
+  const double bytes = static_cast<double>(kMuch) * 4 * (contender.size() - 1);
+  return fmt::format("{{\"latency\": {:.4f}e-6, \"bytes_per_second\": {:.6g}}}", latency,
+                     bytes / (std::max(much - latency, 1e-3) * 1e-6));
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, TuneOptions& options) {
+  app.add_option("--mesh", options.mesh, "the sizes of its axes: 2,2; none: one axis of all ranks")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->type_name("N,...");
+  app.add_option("--names", options.names, "of the axes: dp,tp; none: their numbers")
+      ->delimiter(',')
+      ->type_name("NAME,...");
+  app.add_option("--backend", options.backend, "cpu, gloo, mpi, nccl or staged")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app.add_option("FILE", options.file, "what is written, for dtrun-plan --link-file")->required();
+}
+
+int run_tune(const TuneOptions& given) {
+  TuneOptions options = given;
+  const runtime::Worker worker = runtime::init({.backend = options.backend});
+  if (options.mesh.empty()) options.mesh = {worker.world_size()};
+  check(options, worker.world_size());
+  const dtensor::DeviceMesh mesh(worker.world(), options.mesh, options.names, worker.device().type);
+  std::string text = "{";
+  for (int axis = 0; axis < mesh.ndim(); ++axis) {
+    const std::string name = options.names.empty() ? std::to_string(axis)
+                                                   : options.names[static_cast<std::size_t>(axis)];
+    // All lines of an axis at once, as in a step of a plan; world rank 0 is the first of its own.
+    GroupContender contender(mesh.group(axis), worker.store(), worker.device());
+    text += axis > 0 ? ",\n \"" : "\"";
+    launcher::append_json_string(text, name);
+    text += "\": " + link_of(contender);
+  }
+  if (worker.rank() == 0) base::write_file_atomically(options.file, text + "}\n");
+  return 0;
+}
+
+}  // namespace dtrun::bench
