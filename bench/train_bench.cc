@@ -30,6 +30,7 @@ using namespace dtrun;
 using dtensor::ParallelPlan;
 
 constexpr std::int64_t kWidth = 256, kLayers = 4, kHeads = 8, kContext = 256, kSamples = 8;
+constexpr int kMicrobatches = 4;
 constexpr std::int64_t kRows = 64, kMlpWidth = 64, kMlpLayers = 20;
 
 struct Block : nn::Module {
@@ -56,43 +57,46 @@ struct Block : nn::Module {
   }
 };
 
-struct Gpt : nn::Module {
-  Gpt() {
-    for (std::int64_t i = 0; i < kLayers; ++i) blocks->push_back(std::make_shared<Block>());
-  }
+struct Embeddings : nn::Module {
   nn::Embedding bytes = register_module("bytes", nn::Embedding(256, kWidth));
   nn::Embedding places = register_module("places", nn::Embedding(kContext, kWidth));
-  nn::ModuleList blocks = register_module("blocks", nn::ModuleList());
-  nn::LayerNorm norm = register_module("norm", nn::LayerNorm(kWidth));
-  nn::Linear head = register_module("head", nn::Linear(kWidth, 256, {.bias = false}));
+  Tensor forward(const Tensor& text) override { return bytes(text) + places(arange(text.size(1))); }
+};
 
-  Tensor forward(const Tensor& text) override {
-    Tensor x = bytes(text) + places(arange(text.size(1)));
-    for (nn::Module& block : *blocks) x = block(x);
-    return head(norm(x));
-  }
+struct Head : nn::Module {
+  nn::LayerNorm norm = register_module("norm", nn::LayerNorm(kWidth));
+  nn::Linear scores = register_module("scores", nn::Linear(kWidth, 256, {.bias = false}));
+  Tensor forward(const Tensor& x) override { return scores(norm(x)); }
 };
 
 /// What is trained, as on one rank.
 struct Model {
-  std::shared_ptr<nn::Module> module;
+  nn::Sequential module;
   std::vector<std::string> units;
   ParallelPlan plan;
   std::int64_t tokens;  ///< of a step, or rows
-  std::function<Tensor(nn::Module&)> loss;
+  Tensor inputs;        ///< of this rank
+  std::function<Tensor(const Tensor& output, const Tensor& inputs)> loss;
 };
 
 Model made_gpt(std::int64_t parts) {
   const Tensor text = randint(0, 256, {kSamples / parts, kContext}, RandomKey{.seed = 3});
-  const auto loss = [text](nn::Module& module) {
-    return cross_entropy(flatten(module(text), 0, 1), flatten(text));
+  const auto loss = [](const Tensor& scores, const Tensor& targets) {
+    return cross_entropy(flatten(scores, 0, 1), flatten(targets));
   };
   ParallelPlan plan;
-  for (const char* name : {"query", "key", "value", "up"})
-    plan.emplace_back(fmt::format("blocks.*.{}", name), Colwise());
-  for (const char* name : {"output", "down"})
-    plan.emplace_back(fmt::format("blocks.*.{}", name), Rowwise());
-  return {std::make_shared<Gpt>(), {"blocks.*"}, plan, kSamples * kContext, loss};
+  for (const char* name : {"*.query", "*.key", "*.value", "*.up"})
+    plan.emplace_back(name, Colwise());
+  for (const char* name : {"*.output", "*.down"}) plan.emplace_back(name, Rowwise());
+  nn::Sequential layers;
+  std::vector<std::string> units;
+  layers->push_back(std::make_shared<Embeddings>());
+  for (std::int64_t i = 1; i <= kLayers; ++i) {
+    layers->push_back(std::make_shared<Block>());
+    units.push_back(std::to_string(i));
+  }
+  layers->push_back(std::make_shared<Head>());
+  return {layers, units, plan, kSamples * kContext, text, loss};
 }
 
 Model made_mlp(std::int64_t parts) {
@@ -106,8 +110,8 @@ Model made_mlp(std::int64_t parts) {
     units.push_back(std::to_string(2 * i));
     plan.emplace_back(units.back(), i % 2 == 0 ? Colwise() : Rowwise());
   }
-  const auto loss = [x](nn::Module& module) { return mean(square(module(x))); };
-  return {layers.ptr(), units, plan, kRows, loss};
+  const auto loss = [](const Tensor& y, const Tensor&) { return mean(square(y)); };
+  return {layers, units, plan, kRows, x, loss};
 }
 
 struct Case {
@@ -117,18 +121,40 @@ struct Case {
   std::function<void()> step;
 };
 
+/// AdamW on parameters that lie on the mesh, and nothing else.
+Case made_optimizer(const std::string& way, const DeviceMesh& mesh) {
+  Tensors parameters;
+  for (int i = 0; i < 200; ++i) {
+    parameters.push_back(randn({64}, mesh, {Shard(0)}).requires_grad_());
+    parameters.back().set_grad(randn({64}, mesh, {Shard(0)}));
+  }
+  const auto optimizer =
+      std::make_shared<optim::AdamW>(parameters, optim::AdamWOptions{.lr = 1e-3});
+  return {"200", way, 200, [optimizer] { optimizer->step(); }};
+}
+
 Case made(const std::string& name, const std::string& way) {
   const std::int64_t parts = way == "dp" || way == "fsdp" ? dist::get_world_size() : 1;
   manual_seed(1);
-  const Model model = name == "gpt" ? made_gpt(parts) : made_mlp(parts);
   const DeviceMesh mesh = dist::init_device_mesh("cpu", {dist::get_world_size()}, {way});
+  if (name == "200") return made_optimizer(way, mesh);
+  const Model model = name == "gpt" ? made_gpt(parts) : made_mlp(parts);
   if (way == "dp") data_parallel(*model.module, mesh);
   if (way == "fsdp") fully_shard(*model.module, mesh, {.units = model.units});
   if (way == "tp") parallelize(*model.module, mesh, model.plan);
-  const auto optimizer =
-      std::make_shared<optim::AdamW>(model.module->parameters(), optim::AdamWOptions{.lr = 1e-3});
-  return {name, way, model.tokens, [module = model.module, loss = model.loss, optimizer] {
-            loss(*module).backward();
+  std::shared_ptr<Pipeline> pipeline;
+  if (way == "pp") {
+    pipeline = std::make_shared<Pipeline>(
+        model.module, mesh, PipelineOptions{.microbatches = kMicrobatches, .loss = model.loss});
+  }
+  const auto optimizer = std::make_shared<optim::AdamW>(
+      (pipeline ? pipeline->model() : model.module)->parameters(), optim::AdamWOptions{.lr = 1e-3});
+  return {name, way, model.tokens, [model, pipeline, optimizer] {
+            if (pipeline) {
+              pipeline->step(model.inputs, model.inputs);
+            } else {
+              model.loss(model.module(model.inputs), model.inputs).backward();
+            }
             optimizer->step();
             optimizer->zero_grad();
           }};
@@ -201,11 +227,12 @@ int main(int argc, char** argv) {
     fmt::print("{:<6}{:<6}{:>14}{:>14}{:>16}{:>16}{:>10}\n", "model", "way", "dtrun ms", "torch ms",
                "dtrun tokens/s", "torch tokens/s", "torch/");
   }
-  const std::vector<std::string> ways = dist::get_world_size() == 1
-                                            ? std::vector<std::string>{"one"}
-                                            : std::vector<std::string>{"dp", "fsdp", "tp"};
-  for (const std::string model : {"gpt", "mlp"}) {
+  const std::vector<std::string> ways =
+      dist::get_world_size() == 1 ? std::vector<std::string>{"one"}
+                                  : std::vector<std::string>{"dp", "fsdp", "tp", "pp", "adamw"};
+  for (const std::string model : {"gpt", "mlp", "200"}) {
     for (const std::string& way : ways) {
+      if ((model == "200") != (way == "adamw") || (model == "mlp" && way == "pp")) continue;
       const bool is_wanted =
           only.empty() || std::find(only.begin(), only.end(), model + "-" + way) != only.end();
       if (is_wanted) compare(made(model, way), rounds, torch);

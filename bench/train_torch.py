@@ -9,12 +9,15 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 WIDTH, LAYERS, HEADS, CONTEXT, SAMPLES = 256, 4, 8, 256, 8
 ROWS, MLP_WIDTH, MLP_LAYERS = 64, 64, 20
+MICROBATCHES = 4
 
 
 class Block(nn.Module):
@@ -32,18 +35,22 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm(x))))
 
 
-class Gpt(nn.Module):
+class Embeddings(nn.Module):
     def __init__(self):
         super().__init__()
         self.bytes, self.places = nn.Embedding(256, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256, bias=False)
 
     def forward(self, text):
-        x = self.bytes(text) + self.places(torch.arange(text.size(1)))
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))
+        return self.bytes(text) + self.places(torch.arange(text.size(1)))
+
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.scores = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256, bias=False)
+
+    def forward(self, x):
+        return self.scores(self.norm(x))
 
 
 def loss_of_gpt(model, part):
@@ -58,7 +65,7 @@ def loss_of_mlp(model, part):
 
 def made(name):
     if name == "gpt":
-        return Gpt()
+        return nn.Sequential(Embeddings(), *(Block() for _ in range(LAYERS)), Head())
     return nn.Sequential(*(layer for _ in range(MLP_LAYERS) for layer in (nn.Linear(MLP_WIDTH, MLP_WIDTH), nn.ReLU())))
 
 
@@ -66,9 +73,38 @@ PLAN = {"query": ColwiseParallel(), "key": ColwiseParallel(), "value": ColwisePa
         "up": ColwiseParallel(), "down": RowwiseParallel()}
 
 
+def step_of_pipeline(model):
+    """The stages have the children that Pipeline gives them."""
+    cuts = {2: [0, 3, 6], 4: [0, 2, 3, 4, 6]}[SIZE]
+    part = model[cuts[RANK]:cuts[RANK + 1]]
+    stage = PipelineStage(part, RANK, SIZE, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, MICROBATCHES, lambda y, text: F.cross_entropy(y.flatten(0, 1), text.flatten()))
+    text = torch.randint(0, 256, (SAMPLES, CONTEXT))
+    optimizer = torch.optim.AdamW(part.parameters(), lr=1e-3)
+
+    def step():
+        schedule.step(*([text] if RANK == 0 else []), **({"target": text} if RANK == SIZE - 1 else {}))
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def step_of_optimizer():
+    mesh = init_device_mesh("cpu", (SIZE,))
+    parameters = [nn.Parameter(distribute_tensor(torch.randn(64), mesh, [Shard(0)])) for _ in range(200)]
+    for parameter in parameters:
+        parameter.grad = distribute_tensor(torch.randn(64), mesh, [Shard(0)])
+    return torch.optim.AdamW(parameters, lr=1e-3).step
+
+
 def step_of(name, way):
+    if name == "200":
+        return step_of_optimizer()
     model = made(name)
-    blocks = model.blocks if name == "gpt" else list(model.children())[::2]
+    if way == "pp":
+        return step_of_pipeline(model)
+    blocks = list(model.children())[1:-1] if name == "gpt" else list(model.children())[::2]
     if way == "dp":
         model = DistributedDataParallel(model, gradient_as_bucket_view=True)
     elif way == "fsdp":
