@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <mutex>
+
+#include "dtrun/tensor/host_memory.h"
 
 namespace dtrun::tensors::host_blocks {
 namespace {
@@ -105,17 +108,31 @@ class Kept {
 // Without a destructor: a tensor may outlive what ends a program. The kernel takes the pages then.
 constinit Kept kept;
 
+constinit std::atomic<std::size_t> used = 0, most_used = 0;
+
+void count_used(std::size_t bytes) {
+  const std::size_t now = used.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  std::size_t most = most_used.load(std::memory_order_relaxed);
+  while (most < now && !most_used.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
+  }
+}
+
 }  // namespace
 
 void* allocate(std::size_t bytes) {
   const std::size_t size = capacity(bytes);
-  if (void* const data = kept.take(size)) return data;
-  if (void* const data = map(size)) return data;
-  kept.clear();
-  return map(size);
+  void* data = kept.take(size);
+  if (data == nullptr) data = map(size);
+  if (data == nullptr) {
+    kept.clear();
+    data = map(size);
+  }
+  if (data != nullptr) count_used(bytes);
+  return data;
 }
 
 void release(void* block, std::size_t bytes) noexcept {
+  used.fetch_sub(bytes, std::memory_order_relaxed);
   const std::size_t size = capacity(bytes);
   if (!kept.keep({block, size, false})) unmap({block, size, false});
 }
@@ -125,3 +142,17 @@ std::size_t kept_bytes() {
 }
 
 }  // namespace dtrun::tensors::host_blocks
+
+namespace dtrun::tensors {
+
+HostMemory host_memory() {
+  return {host_blocks::used.load(std::memory_order_relaxed),
+          host_blocks::most_used.load(std::memory_order_relaxed)};
+}
+
+void reset_host_memory_peak() {
+  host_blocks::most_used.store(host_blocks::used.load(std::memory_order_relaxed),
+                               std::memory_order_relaxed);
+}
+
+}  // namespace dtrun::tensors

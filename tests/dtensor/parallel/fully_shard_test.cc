@@ -13,6 +13,7 @@
 #include "dtrun/dtensor/optim/adam.h"
 #include "dtrun/dtensor/optim/clip_grad.h"
 #include "dtrun/dtensor/parallel/parallelize.h"
+#include "dtrun/tensor/host_memory.h"
 #include "support/rank_threads.h"
 
 namespace dtrun::dtensor {
@@ -439,6 +440,50 @@ TEST(FullyShardTest, StateIsSavedWholeAndLoadedIntoTheParts) {
     model->head->weight.set_data(model->head->weight.detach() * 0);
     EXPECT_NEAR(loss_of(*model, 0, 12).item(), std::log(5.0), 1e-12);
   });
+}
+
+TEST(FullyShardTest, ARankHoldsItsPartsAndFewUnitsThatAreWhole) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "AddressSanitizer has its own allocator";
+#endif
+  // Units of 4 MiB, in parts of 2 MiB: only blocks from 1 MiB on are counted.
+  constexpr std::size_t kUnit = std::size_t{4} << 20, kUnits = 6;
+  constexpr std::size_t kRanks = 2;
+  for (const int prefetch : {0, 1}) {
+    std::size_t before = 0, parts = 0, peak = 0;
+    test::run_ranks(kRanks, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {kRanks}, {"dp"});
+      group.barrier();
+      if (group.rank() == 0) before = tensors::host_memory().now;
+      group.barrier();
+      nn::Sequential model;
+      for (std::size_t i = 0; i < kUnits; ++i)
+        model->push_back(nn::Linear(1024, 1024, {.bias = false}));
+      fully_shard(*model, mesh, {.units = {"*"}, .prefetch = prefetch});
+      optim::AdamW optimizer(model->parameters());
+      for (int step = 0; step < 2; ++step) {
+        optimizer.zero_grad();
+        group.barrier();
+        if (group.rank() == 0) {
+          parts = tensors::host_memory().now - before;
+          tensors::reset_host_memory_peak();
+        }
+        group.barrier();
+        sum(square(model(ones(1, 1024)))).backward();
+        optimizer.step();
+        group.barrier();
+      }
+      if (group.rank() == 0) peak = tensors::host_memory().peak - before;
+      group.barrier();
+    });
+    // Weights and AdamW's two states, then gradients. Of a unit weights, gradients and the buffer
+    // that is sent are whole.
+    constexpr std::size_t kPart = kUnits * kUnit / kRanks;
+    EXPECT_NEAR(static_cast<double>(parts) / (kRanks * 3 * kPart), 1, 1e-3);
+    const std::size_t whole = (3 + static_cast<std::size_t>(prefetch)) * kUnit;
+    EXPECT_LE(peak, kRanks * (4 * kPart + whole)) << prefetch;
+    EXPECT_GE(peak, kRanks * (4 * kPart));
+  }
 }
 
 TEST(FullyShardTest, WhatCannotBeDoneIsRefused) {
