@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <limits>
@@ -63,6 +64,24 @@ TEST(ShuffleTest, NumbersStayWhereTheyAreByChanceOnly) {
   }
   EXPECT_NEAR(stays / 1000, 1, 0.1);
   EXPECT_NEAR(follow / 1000, 0.99, 0.1);
+}
+
+TEST(ShuffleTest, OfFewNumbersAllPairsComeFirstAsOften) {
+  constexpr std::int64_t kNumbers = 7;
+  constexpr std::uint64_t kEpochs = 20000;
+  double often[kNumbers][kNumbers] = {};
+  for (std::uint64_t epoch = 0; epoch < kEpochs; ++epoch) {
+    const Shuffle shuffle(kNumbers, mixed(0, epoch));
+    ++often[shuffle(0)][shuffle(1)];
+  }
+  const double expected = static_cast<double>(kEpochs) / (kNumbers * (kNumbers - 1));
+  double chi_squared = 0;
+  for (std::int64_t i = 0; i < kNumbers; ++i) {
+    for (std::int64_t j = 0; j < kNumbers; ++j)
+      chi_squared += i == j ? 0 : std::pow(often[i][j] - expected, 2) / expected;
+  }
+  // Of 41 degrees of freedom: more by chance once in 10,000 times.
+  EXPECT_LT(chi_squared, 82);
 }
 
 TEST(DataLoaderTest, RanksShareEachEpochAndShuffleItAnew) {
