@@ -18,7 +18,7 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
-/// What both hold; a box of no elements where there is nothing.
+/// The intersection; a box without elements where there is none.
 Box intersection(const Box& a, const Box& b);
 
 /// The box of the rank at `coordinate`. Replicate and Partial axes cut nothing.

@@ -1,6 +1,6 @@
-// Cut: how many elements of a dim each rank along a mesh axis has, where that is not torch.chunk's
-// rule. The process has one body for all cuts that are equal; its number stands in layouts.
-// Thread-safe.
+// Cut: the number of elements of a dim on each rank along a mesh axis, for ragged shards, which do
+// not follow torch.chunk's rule. Equal cuts share one body in the process. Layouts store its
+// number. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace dtrun::dtensor {
 
 class Cut : public base::Count {
  public:
-  /// From 1 on; 0 in a layout stands for torch.chunk's rule. Another process has other numbers.
+  /// At least 1; 0 in a layout means torch.chunk's rule. Numbers differ between processes.
   using Number = std::uint32_t;
   static constexpr int kNumberBits = 20;
   using Sizes = std::vector<std::int64_t>;
@@ -23,18 +23,18 @@ class Cut : public base::Count {
   /// @throws Error kInvalidArgument: no size, a negative one, a sum that no dim has; kUnavailable:
   /// a million others are in use
   static base::Counted<Cut> of(Sizes sizes);
-  /// Reads without a lock. A cut that nobody owns any more keeps its number until some thousand
-  /// others have been dropped after it (DT_CHECK).
+  /// Takes no lock. A cut without owners keeps its number until some thousand more have lost theirs
+  /// (DT_CHECK).
   static const Cut& at(Number number);
-  /// One more owner of it.
+  /// Adds an owner.
   static base::Counted<Cut> share(Number number);
-  /// How many the process keeps, owned or not.
+  /// The number of cuts in the process, with or without owners.
   static std::size_t kept();
 
   const Sizes& sizes() const { return sizes_; }
   std::int64_t total() const { return total_; }
   std::int64_t largest() const { return largest_; }
-  /// torch.chunk would give the same.
+  /// Whether torch.chunk would give the same sizes.
   bool is_even() const { return is_even_; }
   Chunk chunk(int index) const;
   Number number() const { return number_; }

@@ -1,7 +1,6 @@
-// Layout: how a tensor lies on a mesh: a placement for each axis, and the order in which the axes
-// that cut one dim do so. A packed value of four bytes an axis. Pure; the parts that ranks hold
-// stand in box.h. A ragged shard's sizes are not in it: who keeps such a layout keeps its
-// placements, or its Spec, too.
+// Layout: a placement for each mesh axis, and for each dim the order of the axes that shard it. A
+// packed value of four bytes an axis. Pure; box.h computes the parts that ranks hold. A layout does
+// not own the sizes of ragged shards: keep its placements, or its Spec, beside it.
 #pragma once
 
 #include <array>
@@ -17,18 +16,18 @@
 
 namespace dtrun::dtensor {
 
-/// For every tensor dim the mesh axes that cut it, outermost first. Only dims that are sharded.
+/// For each sharded dim the mesh axes that shard it, outermost first.
 using ShardOrder = std::map<int, std::vector<int>>;
 
 class Layout {
  public:
   static constexpr std::size_t kMaxAxes = 8;
-  /// That an axis can cut.
+  /// Only dims below this one can be sharded.
   static constexpr int kMostDims = 1 << 7;
 
   /// Of no axes.
   Layout() = default;
-  /// Axes cut a dim in ascending order. @param placements at most kMaxAxes, dims >= 0 (DT_CHECK)
+  /// With ascending shard order. @param placements at most kMaxAxes, dims >= 0 (DT_CHECK)
   explicit Layout(const Placements& placements);
   /// All axes Replicate.
   static Layout whole(std::size_t axes);
@@ -50,17 +49,17 @@ class Layout {
   }
   /// Of a ragged axis.
   const Cut& cut(std::size_t axis) const { return Cut::at(slots_[axis].cut); }
-  /// Of a sharded axis: part `index` of the n elements that the axes before it left of its dim,
-  /// over `parts` ranks.
+  /// For a sharded axis: part `index` over `parts` ranks of the n elements that the outer axes
+  /// leave of the dim.
   Chunk chunk(std::size_t axis, std::int64_t n, int parts, int index) const {
     return is_ragged(axis) ? ragged_chunk(axis, n, parts, index) : chunk_of(n, parts, index);
   }
   /// Of a Partial axis.
   ReduceOp reduce_op(std::size_t axis) const { return static_cast<ReduceOp>(slots_[axis].value); }
-  /// Of a sharded axis: how many others cut its dim before it does.
+  /// For a sharded axis: the number of axes further out on its dim.
   int depth(std::size_t axis) const { return static_cast<int>(slots_[axis].depth); }
-  /// A bit for each axis that is not whole, nor as in the other layout of as many axes: another
-  /// placement, or elsewhere in its dim's order.
+  /// A bit for each axis that is not Replicate and that differs from the other layout, in placement
+  /// or in shard order.
   unsigned strays_from(const Layout& other) const {
     unsigned strays = 0;
     for (std::size_t axis = 0; axis < kMaxAxes; ++axis) {
@@ -70,12 +69,12 @@ class Layout {
     }
     return strays;
   }
-  /// Whether the axis is placed in another way there, or elsewhere in its dim's order.
+  /// Whether the axis differs there, in placement or in shard order.
   bool differs_on(std::size_t axis, const Layout& other) const {
     return std::bit_cast<std::uint32_t>(slots_[axis]) !=
            std::bit_cast<std::uint32_t>(other.slots_[axis]);
   }
-  /// How many axes cut the dim.
+  /// The number of axes that shard the dim.
   int cuts(int dim) const {
     int count = 0;
     for (const Slot& slot : slots_) {
@@ -84,18 +83,18 @@ class Layout {
     }
     return count;
   }
-  /// Of a sharded axis: none cuts its dim after it.
+  /// For a sharded axis: it is the innermost one of its dim.
   bool is_innermost(std::size_t axis) const { return depth(axis) + 1 == cuts(dim(axis)); }
 
-  /// The axis becomes that; a shard is the innermost one of its dim, and the axes that were inside
-  /// of the one before move up.
+  /// Replaces the axis' placement. A shard becomes the innermost one of its dim, and the axes that
+  /// were inside of the old one move outwards.
   void set(std::size_t axis, const Placement& placement) { put(axis, slot_of(placement)); }
-  /// As it is in the other layout.
+  /// Takes the axis over from the other layout.
   void set(std::size_t axis, const Layout& other) { put(axis, other.slots_[axis]); }
   /// @param axes those that cut the dim (DT_CHECK), outermost first
   void set_order(int dim, const std::vector<int>& axes);
 
-  /// All there is but the number of axes.
+  /// The whole layout except the number of axes.
   std::array<std::int64_t, 4> packed() const {
     return std::bit_cast<std::array<std::int64_t, 4>>(slots_);
   }
@@ -127,7 +126,7 @@ class Layout {
   std::uint8_t count_ = 0;
 };
 
-/// Whether axes may be Partial of both at once: the value must not depend on which is reduced
+/// Whether two axes may be Partial with these ops: the value must not depend on which is reduced
 /// first.
 bool partials_mix(ReduceOp a, ReduceOp b);
 
@@ -139,12 +138,12 @@ bool partials_mix(ReduceOp a, ReduceOp b);
 /// dim's, and no axis that cuts the dim before it. Sizes as torch.chunk's become a plain Shard.
 Layout make_layout(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape,
                    Placements placements, const ShardOrder& order = {});
-/// Whether no axis cuts a dim before a ragged one does: its sizes are of the whole dim.
+/// Whether each ragged axis is the outermost one of its dim: its sizes are those of the whole dim.
 bool has_ragged_outermost(const Layout& layout);
-/// The ragged axis of each dim before the others of that dim, which stay in their order. Of two
-/// ragged ones of a dim, one is still not the outermost.
+/// Moves the ragged axis of each dim outwards; the others keep their order. Two ragged axes of one
+/// dim remain wrong.
 void put_ragged_outermost(Layout& layout);
-/// One after the other: what keeps the sizes of their ragged shards.
+/// Both lists joined: they own the sizes of their ragged shards.
 Placements placements_of(std::initializer_list<Layout> layouts);
 /// Replicate for Partial.
 Layout without_partials(Layout layout);

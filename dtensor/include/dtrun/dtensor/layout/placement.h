@@ -27,13 +27,13 @@ class Placement {
   bool is_partial() const { return kind_ == Kind::partial; }
   /// The sharded tensor dim; negative ones count from the end until normalized against a rank.
   int dim() const { return dim_; }
-  /// A shard whose sizes are told.
+  /// A ragged shard: its sizes are given.
   bool is_ragged() const { return static_cast<bool>(cut_); }
-  /// Of a ragged one: how many elements of the dim each rank has.
+  /// The sizes of a ragged shard, one per rank.
   const std::vector<std::int64_t>& sizes() const { return cut_->sizes(); }
-  /// Cut in the same way, but of another dim; of a shard.
+  /// A shard with the same sizes along another dim.
   Placement along(int dim) const { return {kind_, dim, op_, cut_}; }
-  /// Of the same kind and dim, but cut as torch.chunk does.
+  /// The same kind and dim with torch.chunk's sizes.
   Placement even() const { return {kind_, dim_, op_}; }
   /// Null unless it is ragged.
   const Cut* cut() const { return cut_.get(); }
@@ -65,8 +65,9 @@ class Placement {
 inline Placement Shard(int dim) {
   return {Placement::Kind::shard, dim, ReduceOp::sum};
 }
-/// Ragged: rank i along the axis has sizes[i] elements of the dim, which they add up to. No other
-/// axis cuts the dim before it does. @throws Error kInvalidArgument for none or a negative one
+/// Ragged: rank i along the axis has sizes[i] elements of the dim. The sizes add up to the dim, and
+/// the axis is the outermost one that shards it. @throws Error kInvalidArgument for no sizes or a
+/// negative one
 Placement Shard(int dim, std::vector<std::int64_t> sizes);
 inline Placement Replicate() {
   return {Placement::Kind::replicate, 0, ReduceOp::sum};
@@ -78,7 +79,7 @@ inline Placement Partial(ReduceOp op = ReduceOp::sum) {
 /// One per mesh axis.
 using Placements = std::vector<Placement>;
 std::string placements_to_string(const Placements& placements);
-/// Replicate for Partial: what a gradient is placed as where its tensor is so.
+/// Replicate in place of Partial: the placement of a gradient for a tensor's placement.
 Placements without_partials(Placements placements);
 
 }  // namespace dtrun::dtensor

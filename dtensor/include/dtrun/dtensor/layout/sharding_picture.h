@@ -1,6 +1,6 @@
-// Pictures of who holds what: a tensor cut into cells, and in each the ranks that hold it. Rows are
-// the last but one dim, columns the last one; each chunk of the dims before them is a picture of
-// its own. "0, 1": both hold all of the cell; "0+1": each holds a term of it. Pure.
+// Pictures of a sharded tensor: its cells, and in each the ranks that hold it. Rows are the second
+// to last dim, columns the last one. Each chunk of the other dims has a picture of its own. "0, 1":
+// both ranks hold the cell; "0+1": each holds a term of the sum. Pure.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct ShardingSubject {
 
 /// For a terminal. Where a dim has many chunks, those in the middle are left out.
 std::string sharding_text(const ShardingSubject& subject, Colors colors = Colors::none);
-/// A whole SVG file. Pointing at a cell shows its ranks and its place.
+/// A complete SVG file. The tooltip of a cell shows its ranks and its position.
 std::string sharding_svg(const ShardingSubject& subject);
 
 }  // namespace dtrun::dtensor

@@ -1,6 +1,6 @@
-// ShardingSpec: how a tensor is cut, as ColossalAI says it: for each tensor dim the mesh axes that
-// cut it, outermost first. "[S01, R]": dim 0 is cut by axis 0, each piece by axis 1; dim 1 is
-// whole. Of any number of axes, in any order ("[S10, R]"). Pure.
+// ShardingSpec: ColossalAI's notation of a sharding: for each tensor dim the mesh axes that shard
+// it, outermost first. "[S01, R]": dim 0 is sharded over axis 0 and each piece over axis 1; dim 1
+// is replicated. Any number of axes, in any order ("[S10, R]"). Pure.
 #pragma once
 
 #include <map>
@@ -20,8 +20,8 @@ struct DimSpec {
   bool is_replica() const { return shard_list.empty(); }
   /// "R", "S01".
   std::string to_string() const;
-  /// How far it is to the other one, by ColossalAI's table (ALLGATHER 20, SHARD 5, STEP_PENALTY 6):
-  /// the axes that differ are gathered from the last one on, then the other's are cut.
+  /// The distance to the other one by ColossalAI's costs (ALLGATHER 20, SHARD 5, STEP_PENALTY 6):
+  /// first the axes that differ are gathered, from the last one on, then the other's axes shard.
   int difference(const DimSpec& other) const;
   friend bool operator==(const DimSpec&, const DimSpec&) = default;
 };
@@ -42,12 +42,13 @@ class ShardingSpec {
   static ShardingSpec of(const Layout& layout, std::size_t dims);
 
   int dims() const { return static_cast<int>(sequence_.size()); }
-  /// Dims that are cut.
+  /// The sharded dims.
   DimPartition dim_partition_dict() const;
   const std::vector<DimSpec>& sharding_sequence() const { return sequence_; }
   /// Pieces as torch.chunk makes them. @throws Error kInvalidArgument where it does not fit
   Layout layout(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape) const;
-  /// ColossalAI's own demand: every piece of a dim is of one size. @throws Error kInvalidArgument
+  /// ColossalAI's requirement that all pieces of a dim have one size. @throws Error
+  /// kInvalidArgument
   void require_even(const tensors::Shape& global_shape, const std::vector<int>& mesh_shape) const;
   /// The sum of the dims' differences. @throws Error kInvalidArgument for another number of dims
   int spec_diff(const ShardingSpec& other) const;

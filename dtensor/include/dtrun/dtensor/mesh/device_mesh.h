@@ -1,7 +1,7 @@
 // DeviceMesh: ranks in an N-dimensional grid with named axes, and a ProcessGroup for every line of
-// it. A handle: copies share the mesh. A rank may stand outside of a mesh: tensors there have no
-// elements on it, and what is done with them neither computes nor communicates on it. Thread-safe
-// but for what makes a group, which is a collective of the group's ranks.
+// it. A handle: copies share the mesh. A rank may be outside of a mesh: it holds no elements of the
+// mesh's tensors, and operations on them do nothing on that rank. Thread-safe, except for calls
+// that make a group, which are collectives of its ranks.
 #pragma once
 
 #include <concepts>
@@ -93,30 +93,30 @@ class DeviceMesh {
   /// One per axis.
   std::vector<ProcessGroup> all_groups() const;
 
-  /// What sending along each axis costs, by which redistributions are planned and rules chosen:
-  /// shared memory, the device's own links, or a network where an axis leaves the machine.
+  /// The cost of each axis' links: shared memory, the device's own links, or a network where an
+  /// axis leaves the machine. Redistributions are planned and rules are chosen by them.
   const std::vector<LinkRate>& links() const;
-  /// As measured: read_links() of the file that dtrun-bench tune writes. All ranks give the same,
-  /// before they use the mesh; slices that are made later have them, too. @throws Error
-  /// kInvalidArgument unless there is one an axis
+  /// Sets measured costs, such as read_links() of the file that dtrun-bench tune writes. All ranks
+  /// give the same, before they use the mesh; later slices take them over. @throws Error
+  /// kInvalidArgument unless there is one for each axis
   void set_links(std::vector<LinkRate> links) const;
 
-  // Meshes made of this one's axes, through this rank. None of them communicates; they share this
-  // mesh's groups, and a group that is not there yet is made by its members on its first use. The
-  // same question gives the same mesh.
+  // Meshes of this one's axes, through this rank. The calls do not communicate. The meshes share
+  // this mesh's groups; a new group is made by its members on its first use. Equal calls give the
+  // same mesh.
 
-  /// The axes of those names, in that order. Names given to flatten() can be used on the mesh that
-  /// was flattened. @throws Error kInvalidArgument for an unknown name, and axes that overlap
+  /// The axes of those names, in that order. The name of a flattened axis can be used on the mesh
+  /// that was flattened. @throws Error kInvalidArgument for an unknown name, and axes that overlap
   DeviceMesh operator[](const std::vector<std::string>& names) const;
   template <std::convertible_to<std::string> Text>
   DeviceMesh operator[](const Text& name) const {
     return (*this)[std::vector<std::string>{name}];
   }
-  /// Those axes as one, the first outermost. @param axes all of them where it is empty
+  /// Joins axes into one, the first outermost. @param axes empty: all
   /// @param name default: the names joined by "_"
   DeviceMesh flatten(const std::vector<std::string>& axes = {}, std::string name = "") const;
-  /// One axis as several, the first outermost. @throws Error kInvalidArgument unless the product
-  /// of the sizes is the axis'
+  /// Splits an axis into several, the first outermost. @throws Error kInvalidArgument unless the
+  /// product of the sizes is the axis' size
   DeviceMesh unflatten(const std::string& axis, const std::vector<int>& sizes,
                        const std::vector<std::string>& names) const;
   /// The axes of all of them, which are slices of one mesh and do not overlap.

@@ -1,5 +1,5 @@
-// RankGrid: ranks in the N-dimensional grid that a mesh has them in, as a program writes it:
-// {0, 1, 2, 3}, {{0, 1}, {2, 3}}, a vector, or a tensor of integers such as arange(4).
+// RankGrid: the N-dimensional grid of a mesh's ranks, as a program writes it: {0, 1, 2, 3}, {{0,
+// 1}, {2, 3}}, a vector, or a tensor of integers such as arange(4).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
-// Spec: all that is known of a distributed tensor without its data: mesh, layout, global shape and
-// dtype. A handle of eight bytes; its mesh keeps one body for all that are equal, so that equal
-// specs of one mesh are one address. Thread-safe.
+// Spec: the mesh, layout, global shape and dtype of a distributed tensor. A handle of eight bytes.
+// The mesh keeps one body for equal specs, so that they have one address. Thread-safe.
 #pragma once
 
 #include <string>

@@ -50,8 +50,8 @@ class SoftmaxModule : public Module {
 };
 using Softmax = ModuleHolder<SoftmaxModule>;
 
-/// Drops in training only; the mask is of the thread's next random stream, the same however the
-/// input is cut.
+/// Drops elements in training only. The mask is drawn from the thread's next random stream and does
+/// not depend on the input's placements.
 class DropoutModule : public Module {
  public:
   /// @throws Error kInvalidArgument for a p outside of [0, 1]

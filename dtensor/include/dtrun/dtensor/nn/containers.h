@@ -1,4 +1,4 @@
-// Modules made of modules: Sequential and ModuleList; and Flatten, which stands between layers.
+// Modules of modules: Sequential and ModuleList; and Flatten, for use between layers.
 #pragma once
 
 #include <concepts>
@@ -47,7 +47,7 @@ class NumberedModules : public Module {
   Iterator end() const { return {named_children(), size()}; }
 };
 
-/// One after the other: each gets what the one before gave.
+/// Calls its modules one after the other on the output of the one before.
 class SequentialModule : public NumberedModules {
  public:
   template <ModulePointer... Pointers>
@@ -59,7 +59,7 @@ class SequentialModule : public NumberedModules {
 };
 using Sequential = ModuleHolder<SequentialModule>;
 
-/// A list of modules, that who has it calls. Equal ones are told once in its text.
+/// A list of modules, which its owner calls. Its text shows equal modules once.
 class ModuleListModule : public NumberedModules {
  public:
   template <ModulePointer... Pointers>
@@ -72,7 +72,7 @@ class ModuleListModule : public NumberedModules {
 };
 using ModuleList = ModuleHolder<ModuleListModule>;
 
-/// The dims from start_dim to end_dim as one.
+/// Joins the dims from start_dim to end_dim into one.
 class FlattenModule : public Module {
  public:
   explicit FlattenModule(int start = 1, int end = -1) : start_dim(start), end_dim(end) {}

@@ -1,4 +1,5 @@
-// distribute_module: a module's tensors on a mesh, and what goes in and comes out of it there.
+// distribute_module puts a module's parameters and buffers on a mesh, and converts its inputs and
+// outputs.
 // torch.distributed.tensor.distribute_module.
 //
 //     distribute_module(*model, mesh, {
@@ -16,22 +17,23 @@
 namespace dtrun::dtensor {
 
 struct DistributeModuleOptions {
-  /// Called for each module, this one first, with its path; it lays out the parameters and buffers
-  /// that are not to be replicated: distribute_parameter().
+  /// Called for each module with its path, this one first. It calls distribute_parameter() for the
+  /// parameters and buffers that shall not be replicated.
   std::function<void(const std::string& name, nn::Module& module, const DeviceMesh& mesh)>
       partition = nullptr;
-  /// Of each call's inputs: what they shall be. A forward pre-hook.
+  /// Converts the inputs of each call: a forward pre-hook.
   std::function<Tensors(nn::Module& module, const Tensors& inputs, const DeviceMesh& mesh)> input =
       nullptr;
-  /// Of each call's outputs. A forward hook.
+  /// Converts the outputs of each call: a forward hook.
   std::function<Tensors(nn::Module& module, const Tensors& outputs, const DeviceMesh& mesh)>
       output = nullptr;
 };
 
-/// All parameters and buffers become distributed ones, replicated where partition leaves them: the
-/// first rank's numbers. Gradients that are there are forgotten. They stay the same tensors, so an
-/// optimizer that holds them goes on with the distributed ones. Collective. @throws Error
-/// kInvalidArgument for a module that was distributed already, and one with tensors on another mesh
+/// All parameters and buffers become distributed, with the first rank's values; those that
+/// partition leaves alone are replicated. Gradients are dropped. The tensors stay the same objects,
+/// so that an optimizer that holds them goes on with the distributed ones. Collective. @throws
+/// Error kInvalidArgument for a module that was distributed already, and one with tensors on
+/// another mesh
 void distribute_module(nn::Module& module, const DeviceMesh& mesh,
                        const DistributeModuleOptions& options = {},
                        Tensor::Site site = Tensor::Site::current());

@@ -1,4 +1,4 @@
-// Embedding: a row of a table for each position. torch.nn.Embedding.
+// Embedding: a row of a table for each index. torch.nn.Embedding.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
-// First numbers of parameters. torch.nn.init. Each call takes the next stream of the thread's
-// random state, so one rank and every layout of every mesh get the same ones. They write in place,
-// outside the graph, and give the tensor back.
+// Initial values of parameters. torch.nn.init. Each call takes the next stream of the thread's
+// random state, so that the values do not depend on the mesh and the placements. The calls write in
+// place, outside the graph, and return the tensor.
 #pragma once
 
 #include "dtrun/dtensor/autograd/tensor.h"
@@ -20,7 +20,7 @@ const Tensor& normal_(const Tensor& tensor, double mean = 0, double stddev = 1);
 const Tensor& constant_(const Tensor& tensor, double value);
 const Tensor& zeros_(const Tensor& tensor);
 const Tensor& ones_(const Tensor& tensor);
-/// Of a bound that keeps the variance through layers with a leaky_relu of that slope.
+/// Uniform, with a bound that keeps the variance through layers with a leaky_relu of that slope.
 const Tensor& kaiming_uniform_(const Tensor& weight, double negative_slope = 0);
 const Tensor& kaiming_normal_(const Tensor& weight, double negative_slope = 0);
 const Tensor& xavier_uniform_(const Tensor& weight, double gain = 1);

@@ -14,7 +14,7 @@ struct LinearOptions {
 class LinearModule : public Module {
  public:
   LinearModule(std::int64_t in_features, std::int64_t out_features, LinearOptions options = {});
-  /// Of tensors that are there, such as an Embedding's weight: both train the same one.
+  /// Uses existing tensors, such as an Embedding's weight: both modules train the same tensor.
   /// @throws Error kInvalidArgument for shapes that do not fit
   explicit LinearModule(const Tensor& weight, const Tensor& bias = {});
   Tensor forward(const Tensor& input) override;

@@ -1,5 +1,5 @@
-// Module: a part of a model: parameters, buffers and other modules by name, and what it computes of
-// them. torch.nn.Module. Shared by pointer, never copied. One thread's.
+// Module: a part of a model. It has named parameters, buffers and modules, and a forward.
+// torch.nn.Module. Shared by pointer, never copied. For use by one thread.
 //
 //     struct Mlp : nn::Module {
 //       nn::Linear up = register_module("up", nn::Linear(64, 256));
@@ -50,17 +50,17 @@ struct IncompatibleKeys {
   std::vector<std::string> unexpected;  ///< the dict has them, the module does not
 };
 
-/// Called before forward; what it returns takes the place of the inputs, unless it is empty.
+/// Called before forward. If it returns tensors, they replace the inputs.
 using ForwardPreHook = std::function<Tensors(Module& module, const Tensors& inputs)>;
-/// Called after forward; what it returns takes the place of the outputs, unless it is empty.
+/// Called after forward. If it returns tensors, they replace the outputs.
 using ForwardHook =
     std::function<Tensors(Module& module, const Tensors& inputs, const Tensors& outputs)>;
 
-/// Called when forward has ended, also by an exception: before the forward hooks, and without
-/// outputs then.
+/// Called when forward has ended, also by an exception. It runs before the forward hooks and gets
+/// no outputs.
 using ForwardEndHook = std::function<void(Module& module)>;
 
-/// Takes a hook away again. To forget the handle leaves the hook where it is.
+/// Removes a hook. The hook stays where the handle is dropped without it.
 class HookHandle {
  public:
   explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
@@ -78,10 +78,10 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   // What it computes.
-  /// Of one tensor, one tensor: a module overrides this one or the other. Called through
+  /// From one tensor to one tensor. A module overrides this or forward_all(). Call it through
   /// operator(), which runs the hooks.
   virtual Tensor forward(const Tensor& input);
-  /// Of several, or to several.
+  /// From or to several tensors.
   virtual Tensors forward_all(const Tensors& inputs);
   /// @return the first of its outputs
   template <std::convertible_to<Tensor>... More>
@@ -96,11 +96,11 @@ class Module {
 
   // What it has. Names are not empty, have no dot, and are not used for anything else here.
   // @throws Error kInvalidArgument
-  /// A leaf, of which a gradient is wanted; undefined: a place that stays empty, as of a Linear
-  /// without bias.
+  /// Registers a leaf that wants a gradient. An undefined tensor registers an empty place, such as
+  /// the bias of a Linear without one.
   Tensor register_parameter(const std::string& name, const Tensor& tensor,
                             ParameterOptions options = {});
-  /// Saved and moved with the module, and not trained.
+  /// Registers a tensor that is saved and moved with the module but not trained.
   Tensor register_buffer(const std::string& name, const Tensor& tensor, BufferOptions options = {});
   /// @param module a shared_ptr to one, or a ModuleHolder
   template <typename Pointer>
@@ -109,8 +109,8 @@ class Module {
     return module;
   }
 
-  // All of it, this module first, then those within, in the order of registration. What stands in
-  // several places comes once, by its first name.
+  // Of this module and all modules within, in the order of registration. A tensor with several
+  // names comes once, under its first name.
   using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
   Tensors parameters() const;
   Tensors buffers() const;
@@ -132,36 +132,38 @@ class Module {
   // Saving and loading.
   /// Parameters and persistent buffers, outside the graph; they share the module's elements.
   StateDict state_dict() const;
-  /// Writes the numbers into the tensors that are there, which keep dtype, device and layout. A
-  /// local tensor is all of it, the same on every rank; a distributed one is redistributed.
-  /// Nothing is written where something is refused. @throws Error kInvalidArgument: names, shapes
+  /// Writes the values into the module's tensors, which keep their dtype, device and layout. A
+  /// local tensor in `state` is the whole one, the same on every rank; a distributed one is
+  /// redistributed. Nothing is written if anything is refused. @throws Error kInvalidArgument for
+  /// names or shapes that do not fit
   IncompatibleKeys load_state_dict(const StateDict& state, LoadOptions options = {});
 
-  // Changes to all of it. Tensors stay the same: who holds a parameter sees what it has become.
+  // Changes of the whole module. Tensors stay the same objects: whoever holds a parameter sees the
+  // change.
   void train() { set_training(Mode::train); }
   void eval() { set_training(Mode::eval); }
   bool is_training() const { return mode_ == Mode::train; }
-  /// Forgets the gradients.
+  /// Drops the gradients.
   void zero_grad() const;
   void requires_grad_(bool requires_grad = true) const;
   /// @throws Error kInvalidArgument for what lies on a mesh
   void to(Device device);
   /// Floating point ones. @throws Error kInvalidArgument for another dtype
   void to(DType dtype);
-  /// A parameter or buffer of this module on the mesh: the first rank's numbers, without the
-  /// gradient. Collective. set_data() on the tensor takes any other layout. @throws Error
-  /// kInvalidArgument where it is distributed otherwise already, kNotFound for another name
+  /// Distributes a parameter or buffer of this module: the first rank's values, without the
+  /// gradient. Collective. set_data() on the tensor changes the layout again. @throws Error
+  /// kInvalidArgument if it is distributed in another way already, kNotFound for an unknown name
   void distribute_parameter(const std::string& name, const DeviceMesh& mesh,
                             const Placements& placements,
                             Tensor::Site site = Tensor::Site::current());
-  /// Those within first, then this one.
+  /// Calls the function for the modules within, then for this one.
   void apply(const std::function<void(Module&)>& function);
 
   HookHandle register_forward_pre_hook(ForwardPreHook hook);
   HookHandle register_forward_hook(ForwardHook hook);
   HookHandle register_forward_end_hook(ForwardEndHook hook);
 
-  /// This module as another kind, or null: as<Linear>(), as<LinearModule>().
+  /// This module as a derived class, or null: as<Linear>(), as<LinearModule>().
   template <typename Kind>
   auto* as() {
     if constexpr (requires { typename Kind::ContainedType; }) {
@@ -216,10 +218,10 @@ class Module {
   NamedTensors parameters_and_buffers() const;
   Hooks& hooks();
   void append_below(const std::string& path, std::vector<Place>& places) const;
-  /// All within, as often as they stand there.
+  /// All modules within, each as often as it is registered.
   std::vector<Place> places_below() const;
   NamedTensors own_tensors(const std::function<bool(Kind)>& wanted) const;
-  /// Of this module and those within, as often as they stand there.
+  /// Of this module and those within, each as often as it is registered.
   NamedTensors named_tensors(const std::function<bool(Kind)>& wanted) const;
 
   std::vector<Owned> owned_;

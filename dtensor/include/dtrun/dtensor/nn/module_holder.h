@@ -1,5 +1,5 @@
-// ModuleHolder: a module's shared pointer that is made and called like the module: what members and
-// variables are. Copies are the same module.
+// ModuleHolder: a shared pointer to a module that is constructed and called like the module.
+// Members and variables are holders. Copies refer to the same module.
 #pragma once
 
 #include <concepts>
@@ -17,14 +17,14 @@ class ModuleHolder {
  public:
   using ContainedType = M;
 
-  /// A new module of those arguments. One holder alone is copied.
+  /// Makes a module of these arguments. A single holder is copied.
   template <typename... Args>
   requires(sizeof...(Args) > 0 && std::constructible_from<M, Args...> &&
            !(sizeof...(Args) == 1 && (std::derived_from<std::remove_cvref_t<Args>, ModuleHolder> &&
                                       ...))) explicit ModuleHolder(Args&&... args)
       : module_(std::make_shared<M>(std::forward<Args>(args)...)) {}
   ModuleHolder() requires std::default_initializable<M> : module_(std::make_shared<M>()) {}
-  /// None yet.
+  /// Without a module.
   ModuleHolder(std::nullptr_t) {}                                          // NOLINT
   ModuleHolder(std::shared_ptr<M> module) : module_(std::move(module)) {}  // NOLINT
 

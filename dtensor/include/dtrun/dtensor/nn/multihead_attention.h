@@ -1,6 +1,6 @@
-// MultiheadAttention: torch.nn.MultiheadAttention. Samples may be cut. Its weight for queries, keys
-// and values is one, whose rows cannot be cut by heads: a model whose heads are shared between
-// ranks has a Linear for each of the three.
+// MultiheadAttention: torch.nn.MultiheadAttention. Samples may be sharded. Queries, keys and values
+// have one common weight, whose rows cannot be sharded by heads. A model whose heads are divided
+// between ranks uses a Linear for each of the three.
 #pragma once
 
 #include "dtrun/dtensor/nn/linear.h"
@@ -12,8 +12,8 @@ struct MultiheadAttentionOptions {
   bool bias = true;
   bool batch_first = false;  ///< [samples, positions, embed_dim], else [positions, samples, ...]
   bool is_causal = false;    ///< a query sees the keys up to its own position; no attn_mask then
-  /// Grouped queries: heads of keys and values, each for as many heads of queries. 0: as many as
-  /// those.
+  /// Grouped queries: the number of heads of keys and values, each of which serves several heads of
+  /// queries. 0: num_heads.
   std::int64_t num_kv_heads = 0;
   DType dtype = DType::f32;
   Device device = tensors::kCpu;
@@ -25,11 +25,11 @@ class MultiheadAttentionModule : public Module {
   /// heads
   MultiheadAttentionModule(std::int64_t embed_dim, std::int64_t num_heads,
                            MultiheadAttentionOptions options = {});
-  /// Of the input to itself.
+  /// Self-attention.
   Tensor forward(const Tensor& input) override;
-  /// query, key, value, and, where they are wanted, key_padding_mask [samples, keys] and attn_mask
-  /// [queries, keys] or [samples * heads, queries, keys]; undefined: none. bool: true is not seen,
-  /// as in PyTorch; floating point: added to the scores. Without samples all lose that dim.
+  /// query, key, value, and optionally key_padding_mask [samples, keys] and attn_mask [queries,
+  /// keys] or [samples * heads, queries, keys]. In a bool mask true means not seen, as in PyTorch;
+  /// a floating-point mask is added to the scores. Without samples all tensors lose that dim.
   /// @return the result alone: the weights are not stored
   Tensors forward_all(const Tensors& inputs) override;
   /// As PyTorch's: xavier_uniform_, biases 0.

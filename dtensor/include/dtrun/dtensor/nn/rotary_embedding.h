@@ -24,8 +24,8 @@ class RotaryEmbeddingModule : public Module {
   explicit RotaryEmbeddingModule(std::int64_t dim, RotaryEmbeddingOptions options = {});
   /// At positions 0, 1, ...
   Tensor forward(const Tensor& input) override;
-  /// And, where positions are others, their numbers, a plain tensor [positions]: of a part of a
-  /// sequence context_positions().
+  /// The second tensor gives the positions: plain, [positions], such as context_positions() for a
+  /// part of a sequence.
   Tensors forward_all(const Tensors& inputs) override;
   std::string extra_repr() const override;
 

@@ -1,5 +1,5 @@
-// StateDict: tensors by name, in the order in which they were put in: what a module is saved as,
-// and loaded from. A value; the tensors in it are handles.
+// StateDict: named tensors in the order of insertion. Modules are saved to it and loaded from it. A
+// value; its tensors are handles.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class StateDict {
   StateDict() = default;
   StateDict(std::initializer_list<Entry> entries);
 
-  /// In place of the tensor that has the name, where one does.
+  /// Replaces the tensor of that name, if there is one.
   void insert(const std::string& name, Tensor tensor);
   bool contains(const std::string& name) const { return places_.count(name) != 0; }
   /// @throws Error kNotFound naming the names there are
@@ -38,7 +38,8 @@ class StateDict {
   std::unordered_map<std::string, std::size_t> places_;
 };
 
-/// A .safetensors file of the tensors (dtrun/tensor/safetensors.h). This rank alone writes.
+/// Writes the tensors to a .safetensors file (dtrun/tensor/safetensors.h). Each rank that calls it
+/// writes its own file.
 /// @throws Error kInvalidArgument for a distributed tensor, kSystem
 void save_safetensors(const std::string& path, const StateDict& state);
 /// Local tensors. @throws Error kNotFound, kInvalidArgument where the file is none

@@ -1,5 +1,5 @@
-// Attention. Sharded over batch, heads and the positions of queries; the positions of keys and what
-// is stored at each are whole on every rank.
+// Attention. The batch, the heads and the positions of queries may be sharded. Keys and values are
+// whole along their positions and features on every rank.
 #pragma once
 
 #include <optional>
@@ -15,12 +15,12 @@ struct AttentionOptions {
   bool is_causal = false;
   double dropout_p = 0;              ///< of the weights, by dropout(); 0 in evaluation
   std::optional<double> scale = {};  ///< of the scores; not given: 1 / sqrt(E)
-  /// query has a multiple of the heads that key and value have, in dim -3.
+  /// Grouped queries: in dim -3, query has a multiple of key's and value's heads.
   bool enable_gqa = false;
 };
 /// softmax(query key^T * scale + mask) value: [..., L, E], [..., S, E], [..., S, Ev] -> [..., L,
-/// Ev]. A query that sees no key gets 0, as in PyTorch. Memory grows with L + S; with L * S where
-/// weights are dropped, the mask has a gradient, or the gradient one of its own, and on CUDA.
+/// Ev]. A query that sees no key gets 0, as in PyTorch. Memory grows with L + S. It grows with L *
+/// S on CUDA, with dropout, with a mask that wants a gradient, and with create_graph.
 /// @throws Error kInvalidArgument for shapes that do not fit, and a mask beside is_causal
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options = {});

@@ -1,14 +1,13 @@
-// The operations on tensors, local and distributed. Output placements are chosen by each
-// operator's rules (src/ops); inputs are redistributed where the cheapest rule wants it. All throw
-// Error kInvalidArgument for shapes, dtypes, devices or meshes that do not fit, naming them.
+// Operations on local and distributed tensors. Each operator's sharding rules (src/ops) choose the
+// output placements. Inputs are redistributed where the cheapest rule needs it. All throw Error
+// kInvalidArgument that names the shapes, dtypes, devices or meshes that do not fit.
 #pragma once
 
 #include "dtrun/dtensor/autograd/tensor.h"
 
 namespace dtrun::dtensor {
 
-// Pointwise: broadcast and promote as PyTorch. With a number: the dtype as of a local tensor and a
-// number.
+// Pointwise: shapes broadcast and dtypes promote as in PyTorch.
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor add(const Tensor& a, Scalar b);
 Tensor sub(const Tensor& a, const Tensor& b);
@@ -26,7 +25,7 @@ Tensor sum(const Tensor& a);
 Tensor sum(const Tensor& a, const std::vector<int>& dims, bool keepdim = false);
 Tensor mean(const Tensor& a);
 Tensor mean(const Tensor& a, const std::vector<int>& dims, bool keepdim = false);
-/// Over the dims that broadcasting `shape` to a's shape stretches: the gradient of doing so.
+/// Sums `a` over the dims in which `shape` was broadcast to a's shape: the gradient of a broadcast.
 Tensor sum_to(const Tensor& a, const Shape& shape);
 
 // Joining and splitting.
@@ -35,7 +34,7 @@ Tensor stack(const Tensors& tensors, int dim = 0);
 /// Pieces of split_size along dim, the last one smaller; views.
 Tensors split(const Tensor& a, std::int64_t split_size, int dim = 0);
 Tensors split(const Tensor& a, const std::vector<std::int64_t>& sizes, int dim = 0);
-/// torch.chunk's rule, but always `chunks` pieces: trailing ones may be empty.
+/// As torch.chunk, but always `chunks` pieces: the last ones may be empty.
 Tensors chunk(const Tensor& a, int chunks, int dim = 0);
 /// Same shape and same elements, NaN equal to nothing; different dtypes promote. Collective where
 /// one is distributed.

@@ -1,6 +1,7 @@
-// check_rule: whether every sharding rule of the operators in a function is true. A rule claims:
-// where the inputs lie so, each rank runs the kernel on what it has, and the results make up the
-// whole result in that way. A wrong one gives wrong numbers in silence.
+// check_rule tests every sharding rule of the operators that a function calls. A rule names
+// placements of the inputs and of the result. It claims that each rank may run the kernel on its
+// own parts, and that the results are then the parts of the whole result. A wrong rule would give
+// wrong numbers without an error.
 #pragma once
 
 #include <functional>
@@ -18,8 +19,8 @@ struct CheckedRule {
   std::string wrong;  ///< empty where the claim is true
 };
 
-/// Runs `function` on the whole samples, then once for each rule of each operator that it calls,
-/// that one along the axis of the mesh, and compares. Collective.
+/// Runs `function` on the whole samples, then once for each rule of each operator, applied along
+/// the mesh axis, and compares the results. Collective.
 /// @param samples local, the same on every rank @param mesh of one axis
 /// @param tolerance relative to the greatest element, for what is summed in another order
 /// @throws Error kInvalidArgument for a mesh of several axes, and what `function` throws

@@ -1,4 +1,4 @@
-// Convolution of images. Cut over samples and channels, where there are no groups; heights and
+// Convolution of images. Samples may be sharded, and channels if there are no groups. Heights and
 // widths are whole on every rank.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Making tensors: local ones, and distributed ones from whole ones or from nothing. Options and
-// values as the local factories' (dtrun/tensor/ops.h, literal.h).
+// Creation of local and distributed tensors. Options and values are those of the local factories
+// (dtrun/tensor/ops.h, literal.h).
 #pragma once
 
 #include <concepts>
@@ -61,20 +61,20 @@ Tensor tensor(std::initializer_list<TensorLiteral> items, LiteralOptions options
 Tensor tensor(const TensorLiteral& value, LiteralOptions options = {});
 
 struct DistributeOptions {
-  /// Whose data counts, group rank on every axis; -1: no communication, every rank's own data is
-  /// trusted.
+  /// The rank whose data is taken, as group rank on every axis. -1: each rank takes its own data,
+  /// without communication.
   int source_rank = 0;
   ShardOrder shard_order = {};
 };
-/// Cuts the local `tensor` (same shape and dtype on every rank; only the source rank's data counts)
-/// as the placements say. Collective: scatter on sharded axes, broadcast on replicated ones.
-/// Partial: as redistribute to Partial.
+/// Distributes a local `tensor` that has the same shape and dtype on every rank. Collective: a
+/// scatter on sharded axes, a broadcast on replicated ones. A Partial axis holds what
+/// redistribute() to Partial gives.
 Tensor distribute_tensor(const Tensor& tensor, const DeviceMesh& mesh, const Placements& placements,
                          DistributeOptions options = {},
                          Tensor::Site site = Tensor::Site::current());
 
-// On a mesh: no communication; each rank makes its own part, on its current device where the mesh
-// is of CUDA devices. The numbers are those of the local factories, whatever the placements.
+// On a mesh: each rank makes its own part, without communication; on a mesh of CUDA devices on its
+// current device. The values are those of the local factories, whatever the placements.
 Tensor empty(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
              DType dtype = DType::f32);
 Tensor zeros(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,

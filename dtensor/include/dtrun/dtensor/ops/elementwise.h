@@ -1,5 +1,5 @@
-// Functions of each element by itself, as PyTorch's: values, dtypes and gradients. Integers become
-// f32 where the function is no integer's.
+// Elementwise functions with PyTorch's values, dtypes and gradients. Integers become f32 where the
+// result is not an integer.
 #pragma once
 
 #include <optional>
@@ -124,21 +124,21 @@ Tensor logical_or(const Tensor& a, Scalar b);
 Tensor logical_xor(const Tensor& a, const Tensor& b);
 Tensor logical_xor(const Tensor& a, Scalar b);
 
-/// Of each element the one that `condition`, of bool, says.
+/// a where the bool `condition` is true, else b.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
 Tensor where(const Tensor& condition, Scalar a, Scalar b);
-/// The value, as one of a's dtype, where `mask`, of bool, is true.
+/// `a` with the value, in a's dtype, wherever the bool `mask` is true.
 Tensor masked_fill(const Tensor& a, const Tensor& mask, Scalar value);
-/// nan wins; equal ones share the gradient.
+/// nan if either is nan. Equal elements share the gradient.
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, Scalar b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, Scalar b);
 
-// As large as `a`, on its mesh and device, cut as it is, whole where it is Partial; no gradient, no
-// communication.
+// Tensors of a's shape, mesh, device and placements, but Replicate where `a` is Partial. No
+// gradient, no communication.
 Tensor zeros_like(const Tensor& a);
 Tensor ones_like(const Tensor& a);
 Tensor full_like(const Tensor& a, Scalar value);

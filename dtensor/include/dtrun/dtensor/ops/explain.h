@@ -1,6 +1,6 @@
-// explain: what a call would do, without communicating. Of a redistribution: its steps, bytes,
-// predicted time, and the other ways. Of operators: the rule that each takes, what its arguments
-// are brought to, and what the rules that lost would have cost. Not collective.
+// explain tells what a call would do, without communication. For a redistribution: its steps,
+// bytes, predicted time, and the alternatives. For operators: the rule that is chosen, how the
+// arguments are redistributed, and the cost of the other rules. Not collective.
 #pragma once
 
 #include <functional>
@@ -70,11 +70,11 @@ struct CallsExplanation {
   std::string to_json() const;
 };
 
-/// Of all that `function` calls on distributed tensors: explain([&] { return matmul(a, b); }). It
-/// is run, but instead of what other ranks hold it sees zeros: results mean nothing, and a shape
-/// that depends on values (indices of a mask) may differ. No gradient is recorded, operators in
-/// place write nothing, random numbers are drawn anew afterwards. What `function` asks of a
-/// ProcessGroup itself is done.
+/// Explains everything that `function` calls on distributed tensors: explain([&] { return matmul(a,
+/// b); }). The function runs with zeros in place of other ranks' data. Its results are meaningless,
+/// and a shape that depends on values (indices of a mask) may differ. No gradient is recorded,
+/// in-place operators write nothing, and the random state is restored. Direct calls to a
+/// ProcessGroup are executed.
 CallsExplanation explain(const std::function<void()>& function);
 
 std::ostream& operator<<(std::ostream& out, const CallsExplanation& explanation);

@@ -1,6 +1,6 @@
-// Elements that are picked, placed and ordered: values, shapes and gradients as PyTorch's, on every
-// layout. Positions are i64 tensors of numbers in the whole tensor, on its mesh. A dim that is cut
-// stays so: each rank picks or places what it holds.
+// Gather, scatter, index and sort, with PyTorch's values, shapes and gradients, on every layout.
+// Indices are i64 tensors on the same mesh that count in the whole tensor. A sharded dim stays
+// sharded: each rank reads or writes the elements that it holds.
 #pragma once
 
 #include <optional>
@@ -15,13 +15,13 @@ using tensors::SortOrder;
 
 /// The slices at those positions. @param index 1-D
 Tensor index_select(const Tensor& a, int dim, const Tensor& index);
-/// `a` with alpha * source's slices added at those positions.
+/// `a` plus alpha times source's slices at those positions.
 Tensor index_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source,
                  Scalar alpha = 1);
 /// result[i][j] = a[index[i][j]][j] for dim 0.
 Tensor gather(const Tensor& a, int dim, const Tensor& index);
-/// `a` with source's elements at those positions; of several for one, the last, and then no
-/// gradient is right. @param source at least as large as the index; the rest is not used
+/// `a` with source's elements at those positions. If an index occurs twice, the last one is taken
+/// and the gradient is undefined. @param source at least as large as the index; the rest is unused
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, const Tensor& source);
 Tensor scatter(const Tensor& a, int dim, const Tensor& index, Scalar value);
 Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& source);
@@ -32,8 +32,8 @@ Tensor scatter_add(const Tensor& a, int dim, const Tensor& index, const Tensor& 
 Tensor index(const Tensor& a, const Tensor& positions);
 Tensor index(const Tensor& a, const Tensors& positions);
 enum class PutMode : std::uint8_t { replace, accumulate };
-/// `a` with values' slices at those positions, instead of what is there, none of them twice, or
-/// added to it. @param values broadcast to what index() gives
+/// `a` with values' slices at those positions, in place of the old ones (no position twice) or
+/// added to them. @param values broadcast to the shape of index()
 Tensor index_put(const Tensor& a, const Tensor& positions, const Tensor& values,
                  PutMode mode = PutMode::replace);
 Tensor index_put(const Tensor& a, const Tensors& positions, const Tensor& values,
@@ -44,14 +44,16 @@ Tensor masked_select(const Tensor& a, const Tensor& mask);
 /// [n, dims]: where the n elements are that are not 0, row by row. A distributed tensor is
 /// gathered.
 Tensor nonzero(const Tensor& a);
-/// 1 at each class of a new last dim, 0 elsewhere. i64. @param num_classes none: the greatest and 1
+/// i64: 1 at the class in a new last dim, 0 elsewhere. @param num_classes default: the greatest
+/// class + 1
 Tensor one_hot(const Tensor& classes, std::optional<std::int64_t> num_classes = {});
-/// A row of the table for each position. @param padding_idx whose row gets no gradient
+/// A row of the table for each index. @param padding_idx the row that gets no gradient
 Tensor embedding(const Tensor& positions, const Tensor& table,
                  std::optional<std::int64_t> padding_idx = {});
 
 Tensor flip(const Tensor& a, const std::vector<int>& dims);
-/// Each element `shift` places on, round the end. @param dims none: all elements as one line
+/// Shifts the elements; those beyond the end come in at the beginning. @param dims none: all
+/// elements in row-major order
 Tensor roll(const Tensor& a, const std::vector<std::int64_t>& shifts,
             const std::vector<int>& dims = {});
 Tensor tril(const Tensor& a, std::int64_t diagonal = 0);
@@ -66,7 +68,7 @@ struct Sorted {
 /// Equal elements keep their order; nan is the greatest.
 Sorted sort(const Tensor& a, int dim = -1, SortOrder order = SortOrder::ascending);
 Tensor argsort(const Tensor& a, int dim = -1, SortOrder order = SortOrder::ascending);
-/// The k first of sort().
+/// The first k of sort().
 Sorted topk(const Tensor& a, std::int64_t k, int dim = -1, SortOrder order = SortOrder::descending);
 
 }  // namespace dtrun::dtensor

@@ -1,4 +1,4 @@
-// local_map: a function of local tensors as one of distributed ones.
+// local_map makes a function of local tensors callable with distributed ones.
 // torch.distributed.tensor.experimental.local_map.
 //
 //     const auto rows = local_map([](const Tensor& a, const Tensor& b) { return matmul(a, b); },
@@ -38,8 +38,8 @@ struct LocalMapOptions {
   PlacementsOfEach out_placements;
   /// How each argument has to lie; nullopt: it is no distributed tensor. Empty: as they come.
   PlacementsOfEach in_placements = {};
-  /// How the gradients that f's parts get make up each argument's: Partial() where each rank uses
-  /// a replicated argument for its own part. nullopt, and empty: as the argument lies.
+  /// Placements of each argument's gradient: Partial() where each rank uses a replicated argument
+  /// for its own part of the result. nullopt, and empty: as the argument.
   PlacementsOfEach in_grad_placements = {};
   /// Of the results. Not given: the first distributed argument's; without one they stay local.
   DeviceMesh mesh = {};
@@ -58,7 +58,7 @@ class LocalMapCall {
   LocalMapCall(const LocalMapOptions& options, std::size_t arguments, const Tensor::Site& site);
   /// Collective where the argument is redistributed.
   Tensor local_of(const Tensor& argument);
-  /// What is no tensor stays what it is.
+  /// Other arguments are passed on.
   template <typename Other>
   requires(!std::convertible_to<Other, Tensor>) const Other& local_of(const Other& argument) {
     pass_other();
@@ -77,8 +77,9 @@ class LocalMapCall {
   std::size_t next_ = 0;
 };
 
-/// @param f of tensors and anything else, that gives a Tensor or Tensors @return f of the same
-/// arguments, distributed. Gradients flow. f's tensors are local: what it sends, it sends itself.
+/// @param f a function of tensors and other arguments that returns a Tensor or Tensors @return the
+/// same function of distributed tensors. Gradients flow. f gets local tensors and does its own
+/// communication.
 template <typename F>
 auto local_map(F f, LocalMapOptions options, Tensor::Site site = Tensor::Site::current()) {
   return [f = std::move(f), options = std::move(options), site](const auto&... arguments) {

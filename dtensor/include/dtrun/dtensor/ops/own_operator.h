@@ -1,6 +1,6 @@
-// OwnOperator: an operator that the program adds: a kernel on what a rank holds, and the rule by
-// which it may be cut. On a mesh it then does what the library's own operators do: the cheapest
-// rule is taken, operands are brought to it, explain tells why, gradients flow.
+// OwnOperator: an operator that the program adds. It has a kernel for one rank's parts and sharding
+// rules. On a mesh it works as the library's operators do: the cheapest rule is chosen, operands
+// are redistributed, explain() tells why, gradients flow.
 // torch.distributed.tensor's register_sharding, with the operator.
 //
 //     const OwnOperator row_sums({
@@ -21,7 +21,7 @@ namespace dtrun::dtensor {
 
 using LocalTensors = std::vector<LocalTensor>;
 
-/// Where this rank's parts lie in the whole; of local tensors all specs are none.
+/// Where this rank's parts lie in the whole tensors. Empty specs for local tensors.
 struct OperatorSite {
   std::vector<Spec> inputs;
   Spec output;
@@ -45,8 +45,8 @@ struct OperatorDefinition {
   ReduceOp reduces = ReduceOp::sum;
   /// More rules, along one mesh axis: "P(sum), R -> P(sum)".
   std::vector<std::string> rules = {};
-  /// From the parts of the operands the part of the result, in new memory or as a view. Called on
-  /// each rank that has a part, also an empty one.
+  /// Computes this rank's part of the result from its parts of the operands, in new memory or as a
+  /// view. It is called on each rank of the mesh, also with empty parts.
   std::function<LocalTensor(const LocalTensors& parts, const OperatorSite& site)> kernel = {};
   /// Of the whole result. Default: each letter's extent, and the first operand's dtype.
   std::function<ShapeAndDType(const std::vector<ShapeAndDType>& inputs)> result = {};

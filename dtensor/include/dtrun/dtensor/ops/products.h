@@ -1,4 +1,4 @@
-// Products of matrices and vectors, all of matmul and einsum's making.
+// Products of matrices and vectors, on top of matmul and einsum.
 #pragma once
 
 #include <string_view>
@@ -14,17 +14,17 @@ Tensor mv(const Tensor& a, const Tensor& b);   ///< [n, k] [k]
 Tensor dot(const Tensor& a, const Tensor& b);  ///< [k] [k]
 
 using tensors::ProductSum;
-/// beta * sum + alpha * a b, in one pass unless ranks have to add up parts of the product; `sum`
-/// broadcasts to it and has its dtype. Where beta is 0, `sum` counts for nothing, nan included.
-/// Where alpha is 0, so do f32 and f64 operands; halves are multiplied, as in PyTorch. Integers
-/// truncate the factors. @throws Error kInvalidArgument for dtypes that differ
+/// beta * sum + alpha * a b, in one pass unless the product is a sum over ranks. `sum` broadcasts
+/// to the product and has its dtype. If beta is 0, `sum` is ignored, nan included. If alpha is 0,
+/// f32 and f64 operands are ignored; halves are multiplied, as in PyTorch. For integers the factors
+/// are truncated. @throws Error kInvalidArgument for dtypes that differ
 Tensor addmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors = {});
 Tensor baddbmm(const Tensor& sum, const Tensor& a, const Tensor& b, ProductSum factors = {});
 
-/// torch.einsum: "ij,jk->ik"; without "->" the letters that stand once, sorted. A letter twice in
-/// one operand is its diagonal: "ii->i", and "ii->" its sum. The operands are multiplied from the
-/// left to the right, two at a time, each by one matmul. @throws Error kInvalidArgument naming what
-/// does not fit; an ellipsis is refused
+/// torch.einsum: "ij,jk->ik". Without "->" the result has the letters that occur once, sorted. A
+/// letter that occurs twice in one operand takes its diagonal: "ii->i", and "ii->" its trace. The
+/// operands are multiplied from left to right, two at a time, each by one matmul. An ellipsis is
+/// refused. @throws Error kInvalidArgument naming what does not fit
 Tensor einsum(std::string_view equation, const Tensors& operands);
 
 }  // namespace dtrun::dtensor

@@ -1,6 +1,6 @@
-// Tensors of random numbers, and dropout. Each call takes the next stream of the thread's state
-// (random_state.h); within a stream a number is told by its place in the whole, so that a tensor
-// has the same ones on one rank and on any mesh, cut any way.
+// Random tensors and dropout. Each call takes the next stream of the thread's random state
+// (random_state.h). A number depends on the stream and on its index in the whole tensor, so that a
+// tensor has the same values on one rank and on any mesh with any placements.
 #pragma once
 
 #include <concepts>
@@ -33,7 +33,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, RandomKe
 Tensor randperm(std::int64_t n, TensorOptions options = {.dtype = DType::i64});
 Tensor randperm(std::int64_t n, RandomKey key, TensorOptions options = {.dtype = DType::i64});
 
-// On a mesh: no communication. The numbers are those of the local one of the same key.
+// On a mesh, without communication. The values are those of a local tensor with the same key.
 Tensor randn(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
              DType dtype = DType::f32);
 Tensor rand(const Shape& shape, const DeviceMesh& mesh, const Placements& placements,
@@ -42,7 +42,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, const De
                const Placements& placements, DType dtype = DType::i64);
 Tensor randperm(std::int64_t n, const DeviceMesh& mesh, const Placements& placements,
                 DType dtype = DType::i64);
-/// Keyed: they take nothing from the state.
+/// With a key of one's own; the random state stays as it is.
 Tensor randn(const Shape& shape, RandomKey key, const DeviceMesh& mesh,
              const Placements& placements, DType dtype = DType::f32);
 Tensor rand(const Shape& shape, RandomKey key, const DeviceMesh& mesh, const Placements& placements,
@@ -53,8 +53,8 @@ struct DropoutOptions {
   bool training = true;               ///< false: x as it is, and nothing is drawn
   std::optional<RandomKey> key = {};  ///< not given: the next stream
 };
-/// Each element is 0 with probability p, else x / (1 - p). The mask is not stored: the gradient
-/// draws it again. @throws Error kInvalidArgument for integers and for a p outside of [0, 1]
+/// Each element is 0 with probability p, else x / (1 - p). The mask is not stored; backward draws
+/// it again. @throws Error kInvalidArgument for integers and for a p outside of [0, 1]
 Tensor dropout(const Tensor& x, const DropoutOptions& options = {});
 
 }  // namespace dtrun::dtensor

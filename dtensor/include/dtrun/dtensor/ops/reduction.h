@@ -1,6 +1,6 @@
-// Reductions and scans beside sum and mean (ops.h): values, dtypes and gradients as PyTorch's, on
-// every layout. Where dims are not named, all are reduced. What is cut along a reduced dim is
-// reduced on each rank first: what travels has the size of the result.
+// Reductions and scans other than sum and mean (basic.h), with PyTorch's values, dtypes and
+// gradients, on every layout. Without dims all of them are reduced. A dim that is sharded is
+// reduced on each rank first, so that only tensors of the result's size are communicated.
 #pragma once
 
 #include "dtrun/dtensor/autograd/tensor.h"
@@ -13,13 +13,13 @@ Tensor prod(const Tensor& a, int dim, bool keepdim = false);
 Tensor any(const Tensor& a, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor all(const Tensor& a, const std::vector<int>& dims = {}, bool keepdim = false);
 
-// The greatest and the least: nan is both. Of no elements: Error kInvalidArgument. Equal ones share
-// the gradient.
+// Maximum and minimum. nan if any element is nan. @throws Error kInvalidArgument for no elements.
+// Equal elements share the gradient.
 Tensor amax(const Tensor& a, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor amin(const Tensor& a, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor max(const Tensor& a);
 Tensor min(const Tensor& a);
-/// Of several the first, which has the whole gradient.
+/// The first of equal elements, which gets the whole gradient.
 struct Extremes {
   Tensor values;
   Tensor indices;  ///< i64, in the whole tensor
@@ -39,8 +39,8 @@ Tensor var(const Tensor& a, const std::vector<int>& dims = {}, double correction
 /// torch.std: the root of var. Its gradient is 0 where all elements are equal.
 Tensor stddev(const Tensor& a, const std::vector<int>& dims = {}, double correction = 1,
               bool keepdim = false);
-/// torch.linalg.vector_norm: any power, 0 (how many are not 0) and the infinities included. The
-/// gradient is 0 where the norm is.
+/// torch.linalg.vector_norm: any power, also 0 (the number of nonzero elements) and the infinities.
+/// The gradient is 0 where the norm is 0.
 Tensor norm(const Tensor& a, double power = 2, const std::vector<int>& dims = {},
             bool keepdim = false);
 Tensor logsumexp(const Tensor& a, const std::vector<int>& dims = {}, bool keepdim = false);

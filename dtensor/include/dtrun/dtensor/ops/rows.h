@@ -1,5 +1,5 @@
-// Operations over rows: softmax, norms and the losses of classes. A row is not cut between
-// ranks, but for the classes of cross_entropy; all other dims may be.
+// Operations over rows: softmax, norms and classification losses. A row is whole on one rank,
+// except for the classes in cross_entropy; all other dims may be sharded.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@ Tensor log_softmax(const Tensor& a, int dim);
 /// Half types are computed in f32. @param weight, bias of that shape, or undefined
 Tensor layer_norm(const Tensor& a, const Shape& normalized_shape, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
-/// a / sqrt(mean of squares + eps) * weight. @param eps not given: the smallest step above 1 of
-/// what is computed in, f32 or f64
+/// a / sqrt(mean of squares + eps) * weight. @param eps default: the machine epsilon of the dtype
+/// that is computed in, f32 or f64
 Tensor rms_norm(const Tensor& a, const Shape& normalized_shape, const Tensor& weight = {},
                 std::optional<double> eps = {});
 
@@ -28,16 +28,16 @@ struct LossOptions {
   Tensor weight = {};  ///< of each class, [classes]; the mean is over the weights. No gradient
   double label_smoothing = 0;  ///< how much of each target is spread over all classes
 };
-/// -log(softmax) of class scores [rows, classes, ...], or [classes], and the right classes, i64
-/// [rows, ...], or []; or their probabilities, like the scores. Log-probabilities are stored only
-/// for smoothing and probabilities. Scores whose classes are cut stay where they are, but for those
-/// two: ranks exchange a number a row. @throws Error kInvalidArgument naming row and class, where a
-/// target is no class
+/// -log(softmax) of scores [rows, classes, ...] or [classes] at the target. The target is a class,
+/// i64 [rows, ...] or [], or probabilities of the scores' shape. Scores that are sharded along the
+/// classes stay so: ranks exchange one number a row. With label smoothing, or with probabilities,
+/// they are gathered and log-probabilities are stored. @throws Error kInvalidArgument naming row
+/// and class where a target is no class
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossOptions& options = {});
-/// The same of log-probabilities. label_smoothing is refused
+/// The same for log-probabilities. label_smoothing is refused.
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target,
                 const LossOptions& options = {});
-/// The square of the difference.
+/// The squared difference.
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 
 /// a * weight^T + bias. @param weight [out, in] @param bias [out], or undefined

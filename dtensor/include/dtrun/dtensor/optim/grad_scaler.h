@@ -1,6 +1,6 @@
-// GradScaler: keeps small gradients of f16 above 0. The loss is multiplied before backward, the
-// gradients are divided before the step; where one is not finite the step is left out and the
-// factor becomes smaller (Micikevicius et al., "Mixed Precision Training", 2018).
+// GradScaler keeps small f16 gradients above 0. It multiplies the loss before backward and divides
+// the gradients before the step. If a gradient is not finite, the step is skipped and the factor
+// shrinks (Micikevicius et al., "Mixed Precision Training", 2018).
 // torch.amp.GradScaler.
 //
 //     scaler.scale(loss).backward();
@@ -23,12 +23,12 @@ struct GradScalerOptions {
   double growth_factor = 2;
   double backoff_factor = 0.5;
   std::int64_t growth_interval = 2000;  ///< finite steps after which the factor grows
-  /// Of a pipeline: its axis. All stages step, or none does.
+  /// The axis of a Pipeline: all stages step, or none does.
   std::optional<DeviceMesh> stages = std::nullopt;
 };
 
-/// All ranks decide alike: gradients on a mesh are asked for collectively, plain ones are the same
-/// on all ranks already. One thread's.
+/// All ranks decide alike. Distributed gradients are checked by a collective; plain gradients must
+/// be the same on all ranks. For use by one thread.
 class GradScaler {
  public:
   /// @throws Error kInvalidArgument for options out of their range

@@ -1,5 +1,5 @@
-// BoxMessages: which rank gives which box to whom, where a tensor goes from a layout on one mesh to
-// a layout on another: each rank gets just the elements that it lacks, and ranks that hold the same
+// BoxMessages: the boxes that ranks send to each other when a tensor goes from a layout on one mesh
+// to a layout on another. Each rank gets just the elements that it lacks. Ranks that hold the same
 // elements share the work of sending them. Pure.
 #pragma once
 
@@ -18,7 +18,7 @@ struct PlacedLayout {
   Layout layout;
 };
 
-/// What `from` gives `to`; it keeps it where both are one.
+/// The box that `from` sends to `to`; if they are equal, the rank keeps it.
 struct BoxMessage {
   int from;
   int to;
@@ -35,9 +35,9 @@ class BoxMessages {
   std::vector<BoxMessage> of_rank(int rank) const;
   /// Of one rank, in elements.
   Traffic traffic(int rank) const;
-  /// Every rank has all that it is to have.
+  /// Whether every rank already has all elements that it needs.
   bool are_none() const;
-  /// What the busiest rank sends or receives: of a few ranks of each mesh, in elements.
+  /// The elements that the busiest rank sends or receives, estimated from a few ranks of each mesh.
   std::int64_t busiest() const;
 
  private:

@@ -1,6 +1,6 @@
-// What moving data over a mesh costs, in seconds: a latency for each collective, and the bytes that
-// the busiest rank sends or gets over the rate of the axis. Estimates, good enough to tell plans
-// apart; all ranks of a mesh must plan with the same ones.
+// The cost in seconds of moving data over a mesh: a latency for each collective, plus the bytes
+// that the busiest rank sends or receives divided by the rate of the axis. Estimates that are good
+// enough to compare plans. All ranks of a mesh must plan with the same ones.
 #pragma once
 
 #include <compare>
@@ -16,8 +16,8 @@ struct LinkRate {
   friend bool operator==(const LinkRate&, const LinkRate&) = default;
 };
 
-/// Of the kinds of link there are, by measurement where a machine was at hand (docs/benchmarks.md:
-/// 16 MiB in shared memory), else by data sheets.
+/// Defaults by kind of link: measured for shared memory (docs/benchmarks.md, 16 MiB), otherwise
+/// from data sheets.
 inline constexpr LinkRate kSharedMemoryLink{3e-6, 4e9};
 inline constexpr LinkRate kDeviceLink{1.2e-5, 1e11};
 /// Between machines: TCP over 10 Gbit/s.

@@ -21,8 +21,8 @@ struct CrossMeshPlan {
   PlanCost cost;
 };
 
-/// The cheapest of: what is Partial is reduced to whole elements or to chunks, and what is to be
-/// Replicate is sent whole to all, or in chunks which the second mesh gathers.
+/// The cheapest of four ways: Partial axes are reduced to whole tensors or to chunks on the first
+/// mesh, and Replicate axes are sent to all ranks, or in chunks that the second mesh gathers.
 /// @param links one per axis of each mesh; none: shared memory
 CrossMeshPlan plan_cross_mesh(const tensors::Shape& global_shape, const PlacedLayout& from,
                               const PlacedLayout& to, std::int64_t item_bytes,

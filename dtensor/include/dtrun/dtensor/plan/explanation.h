@@ -1,6 +1,5 @@
-// Explanation: what a redistribution will do, for people and for programs: its steps, what each
-// sends, what it costs, and the other ways with the reason why they lost. Pure: the ranks need not
-// exist.
+// Explanation of a redistribution, for people and for programs: its steps, their bytes and cost,
+// and the alternatives with the reason why they were not chosen. Pure: the ranks need not exist.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +42,7 @@ struct ExplainedRoute {
   PlanCost cost;
   Traffic traffic;  ///< of the rank that was asked for
   std::string why;  ///< why it lost: "2.0x slower: 4,194,304 bytes more to send"
-  /// Of all ranks: the one that was asked for may send nothing where others do.
+  /// Over all ranks: the given rank may send nothing while others do.
   MeshTraffic mesh;
 
   std::vector<Step> plan() const;

@@ -1,7 +1,7 @@
-// The way of ColossalAI's layout converter from one sharding to another, on a mesh of any number of
-// axes: from each layout to the neighbour (one all_gather, all_to_all or cut away) that is nearest
-// to the target by ShardingSpec::spec_diff. For understanding and comparing: redistribute() takes
-// the way that costs the least time (plan_redistribute). Pure.
+// The path of ColossalAI's layout converter from one sharding to another, on a mesh of any number
+// of axes. Each step goes to the neighbour (one all_gather, all_to_all or local chunk) that is
+// nearest to the target by ShardingSpec::spec_diff. It is here for comparison: redistribute() takes
+// the path of least time (plan_redistribute). Pure.
 // Source: Li et al., Colossal-AI (ICPP 2023), and its layout_converter.
 #pragma once
 
@@ -24,9 +24,9 @@ struct ConversionStep {
   std::string to_string() const;
 };
 
-/// All that are one step away, gathers first, then exchanges, then cuts. As in ColossalAI an
-/// exchange is between dims that at most one axis cuts each, and the axes of a dim ascend, unless
-/// `orders` says that any order may come out.
+/// All layouts one step away: gathers first, then exchanges, then chunks. As in ColossalAI, an
+/// exchange is between dims that at most one axis shards, and the axes of a dim ascend unless
+/// `orders` permits any order.
 enum class AxisOrders { ascending, any };
 std::vector<ConversionStep> one_step_conversions(const ShardingSpec& from, int mesh_axes,
                                                  AxisOrders orders = AxisOrders::ascending);

@@ -1,4 +1,4 @@
-// What links cost, as people write it and as a file has it. Pure but for the file.
+// The costs of links as text and as a file. Pure, apart from reading the file.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace dtrun::dtensor {
 
-/// "shm", "device", "network", or LATENCY:RATE in seconds and bytes a second ("3e-6:4e9"). @throws Error
-/// kInvalidArgument
+/// "shm", "device", "network", or LATENCY:RATE in seconds and bytes a second ("3e-6:4e9"). @throws
+/// Error kInvalidArgument
 LinkRate parse_link(std::string_view text);
 /// Of each axis, by its name or by its number:
 /// {"dp": {"latency": 2e-5, "bytes_per_second": 1e9}, "1": ...}; "*" is for all that have none.

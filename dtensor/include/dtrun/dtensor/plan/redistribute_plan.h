@@ -1,6 +1,6 @@
-// Redistribute plan: from one layout to another as a list of steps, each one collective, along one
-// axis as a rule, or local work only. Pure: no communication, no clock. Made by plan_redistribute,
-// run by move/redistribute.cc, printed by plan_to_string.
+// Redistribute plan: a list of steps from one layout to another. A step is one collective, usually
+// along one axis, or local work. Pure: no communication, no clock. plan_redistribute makes it,
+// move/redistribute.cc runs it, plan_to_string prints it.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ enum class StepKind {
   relabel,         ///< an axis of one rank changes its placement; nothing happens to the data
 };
 const char* step_kind_name(StepKind kind);
-/// Whether ranks exchange anything in it.
+/// Whether ranks communicate in it.
 bool is_collective(StepKind kind);
 
 /// One axis changes its placement, in an exchange several; the layouts before and after are
@@ -41,11 +41,11 @@ struct Step {
   std::string along(const std::vector<std::string>& axis_names) const;
 };
 
-/// The steps with the least PlanCost, among those in which an axis that is not at its target yet
-/// goes there or to Replicate, or all that cut go there at once. Both layouts are made by
-/// make_layout. The axis of every step but an exchange is the innermost one of the dim that it
-/// leaves and of the dim that it comes to (axes of one rank cut nothing and do not count). Partial
-/// to another partial op goes through Replicate.
+/// The steps with the least PlanCost. In each step one axis goes to its target or to Replicate, or
+/// all sharded axes go to their targets at once. Both layouts are made by make_layout. Except in an
+/// exchange, the axis of a step is the innermost one of the dim that it leaves and of the dim that
+/// it comes to (axes of one rank do not count). Partial to another partial op goes through
+/// Replicate.
 std::vector<Step> plan_redistribute(const tensors::Shape& global_shape,
                                     const std::vector<int>& mesh_shape, const Layout& from,
                                     const Layout& to, const CostModel& costs = {});

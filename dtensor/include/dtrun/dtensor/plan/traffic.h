@@ -1,6 +1,6 @@
-// Traffic: the bytes that one rank gives to others in a step of a plan, and gets from them,
-// exactly. How a transport passes them on (through a ring, a stage in shared memory) is its own
-// affair: here a byte counts once for each rank that needs it. Pure.
+// Traffic: the exact number of bytes that a rank sends and receives in a step of a plan. A byte
+// counts once for each rank that needs it, however the transport passes it on (a ring, a buffer in
+// shared memory). Pure.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ std::vector<Traffic> plan_traffic(const tensors::Shape& global_shape,
                                   const std::vector<Step>& steps,
                                   const std::vector<int>& coordinate, std::int64_t item_bytes);
 
-/// Of all ranks. Looks at every coordinate that cuts differently: microseconds a thousand.
+/// For all ranks. It looks at every distinct coordinate: microseconds for a thousand.
 struct MeshTraffic {
   Traffic busiest;         ///< of the whole plan, of the rank that sends most
   std::int64_t total = 0;  ///< that all ranks send
