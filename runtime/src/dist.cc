@@ -30,6 +30,7 @@ struct World {
   runtime::Worker worker;
   runtime::OpenWorld open;
   int groups_made = 0;
+  std::map<std::string, int> splits;  ///< of a group, by its name: not all ranks make them
 };
 
 enum class Phase { never_initialized, initialized, destroyed };
@@ -168,18 +169,57 @@ bool is_mpi_available() {
   return is_backend_available("mpi");
 }
 
+namespace {
+
+/// By a call that all ranks of the world make: they count alike.
+ProcessGroup made_groups(const std::vector<std::vector<int>>& lists, NewGroup options,
+                         const Site& site) {
+  const int number = current_world().groups_made++;
+  const std::string name =
+      options.name.empty() ? fmt::format("group-{}", number) : std::move(options.name);
+  return world().split(lists, name, {.backend = options.backend, .timeout = options.timeout}, site);
+}
+
+}  // namespace
+
 ProcessGroup new_group(std::vector<int> ranks, NewGroup options, Site site) {
-  World& mine = current_world();
-  const int number = mine.groups_made++;
   if (ranks.empty()) {
     ranks.resize(static_cast<std::size_t>(world().size()));
     std::iota(ranks.begin(), ranks.end(), 0);
   }
   std::sort(ranks.begin(), ranks.end());
-  const std::string name =
-      options.name.empty() ? fmt::format("group-{}", number) : std::move(options.name);
-  return world().split({ranks}, name, {.backend = options.backend, .timeout = options.timeout},
-                       site);
+  return made_groups({ranks}, std::move(options), site);
+}
+
+Subgroups new_subgroups(int group_size, NewGroup options, Site site) {
+  const int ranks = world().size();
+  const int size = group_size == 0 ? current_worker().local_world_size() : group_size;
+  if (size < 1 || ranks % size != 0) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      fmt::format("new_subgroups of {} ranks each in a world of {}", size, ranks),
+                      "all of them have one size", "a divisor of the world's size");
+  }
+  std::vector<std::vector<int>> lists(static_cast<std::size_t>(ranks / size));
+  for (int rank = 0; rank < ranks; ++rank)
+    lists[static_cast<std::size_t>(rank / size)].push_back(rank);
+  return new_subgroups_by_enumeration(std::move(lists), std::move(options), site);
+}
+
+Subgroups new_subgroups_by_enumeration(std::vector<std::vector<int>> ranks_per_subgroup_list,
+                                       NewGroup options, Site site) {
+  for (std::vector<int>& list : ranks_per_subgroup_list) std::sort(list.begin(), list.end());
+  const ProcessGroup current = made_groups(ranks_per_subgroup_list, std::move(options), site);
+  return {current, std::move(ranks_per_subgroup_list)};
+}
+
+ProcessGroup split_group(const std::vector<std::vector<int>>& split_ranks,
+                         const ProcessGroup& parent, NewGroup options, Site site) {
+  const ProcessGroup& whole = chosen(parent);
+  const int number = current_world().splits[whole.name()]++;
+  const std::string name = options.name.empty() ? fmt::format("{}-split-{}", whole.name(), number)
+                                                : std::move(options.name);
+  return whole.split(split_ranks, name, {.backend = options.backend, .timeout = options.timeout},
+                     site);
 }
 
 dtensor::DeviceMesh init_device_mesh(const std::string& device_type, std::vector<int> shape,

@@ -1,6 +1,8 @@
 // dist's collectives and messages: each finds the group that it means, and says the ranks in it.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "current_world.h"
@@ -98,6 +100,82 @@ Work all_to_all(const std::vector<Tensor>& output_list, const std::vector<Tensor
                 OpOptions options, Site site) {
   return chosen(options.group)
       .all_to_all(written(output_list), read(input_list), call_options(options), site);
+}
+
+namespace {
+
+/// Several operations as one.
+class AllWorks : public Work::State {
+ public:
+  explicit AllWorks(std::vector<Work> works) : works_(std::move(works)) {}
+  void wait(base::Deadline deadline) override {
+    for (const Work& work : works_) work.wait(deadline);
+  }
+  bool is_completed() override { return std::ranges::all_of(works_, &Work::is_completed); }
+  std::exception_ptr exception() override {
+    for (const Work& work : works_) {
+      if (std::exception_ptr failure = work.exception()) return failure;
+    }
+    return nullptr;
+  }
+
+ private:
+  const std::vector<Work> works_;
+};
+
+/// Starts `count` of them; waits for all, unless the caller will.
+template <typename Start>
+Work coalesced(std::size_t count, const OpOptions& options, const Start& start) {
+  OpOptions each = options;
+  each.async_op = true;
+  std::vector<Work> works;
+  for (std::size_t i = 0; i < count; ++i) works.push_back(start(i, each));
+  Work all(std::make_shared<AllWorks>(std::move(works)));
+  if (!options.async_op) all.wait();
+  return all;
+}
+
+void check_lists(const char* call, std::size_t outputs, std::size_t inputs) {
+  if (outputs == inputs) return;
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    fmt::format("{} with {} outputs for {} inputs", call, outputs, inputs), "",
+                    "an output for each input");
+}
+
+}  // namespace
+
+Work all_reduce_coalesced(const std::vector<Tensor>& tensors, ReduceOp op, OpOptions options,
+                          Site site) {
+  return coalesced(tensors.size(), options, [&](std::size_t i, const OpOptions& each) {
+    return all_reduce(tensors[i], op, each, site);
+  });
+}
+
+Work all_gather_coalesced(const std::vector<std::vector<Tensor>>& output_tensor_lists,
+                          const std::vector<Tensor>& input_tensor_list, OpOptions options,
+                          Site site) {
+  check_lists("all_gather_coalesced", output_tensor_lists.size(), input_tensor_list.size());
+  return coalesced(input_tensor_list.size(), options, [&](std::size_t i, const OpOptions& each) {
+    return all_gather(output_tensor_lists[i], input_tensor_list[i], each, site);
+  });
+}
+
+Work all_gather_into_tensor_coalesced(const std::vector<Tensor>& outputs,
+                                      const std::vector<Tensor>& inputs, OpOptions options,
+                                      Site site) {
+  check_lists("all_gather_into_tensor_coalesced", outputs.size(), inputs.size());
+  return coalesced(inputs.size(), options, [&](std::size_t i, const OpOptions& each) {
+    return all_gather_into_tensor(outputs[i], inputs[i], each, site);
+  });
+}
+
+Work reduce_scatter_tensor_coalesced(const std::vector<Tensor>& outputs,
+                                     const std::vector<Tensor>& inputs, ReduceOp op,
+                                     OpOptions options, Site site) {
+  check_lists("reduce_scatter_tensor_coalesced", outputs.size(), inputs.size());
+  return coalesced(inputs.size(), options, [&](std::size_t i, const OpOptions& each) {
+    return reduce_scatter_tensor(outputs[i], inputs[i], op, each, site);
+  });
 }
 
 Work barrier(OpOptions options, Site site) {

@@ -49,6 +49,59 @@ TEST(DistTest, RanksAndGroupsHaveTorchsNumbers) {
   });
 }
 
+TEST(DistTest, SubgroupsDivideTheWorld) {
+  run_dist_ranks(4, [](int rank) {
+    const Subgroups pairs = new_subgroups(2);
+    EXPECT_EQ(pairs.ranks, (std::vector<std::vector<int>>{{0, 1}, {2, 3}}));
+    EXPECT_EQ(get_process_group_ranks(pairs.current),
+              pairs.ranks[static_cast<std::size_t>(rank / 2)]);
+    const Subgroups some = new_subgroups_by_enumeration({{3, 0}, {1}}, {.name = "some"});
+    EXPECT_EQ(some.current.valid(), rank != 2);
+    if (rank == 3) {
+      EXPECT_EQ(get_process_group_ranks(some.current), (std::vector<int>{0, 3}));
+    }
+    EXPECT_EQ(get_world_size(new_subgroups().current), current_worker().local_world_size());
+    EXPECT_EQ(error_of([] { new_subgroups(3); })->code(), ErrorCode::kInvalidArgument);
+    // Lists of the parent's group ranks.
+    const ProcessGroup later = new_group({1, 2, 3});
+    if (rank != 0) {
+      const ProcessGroup part = split_group({{0, 2}, {1}}, later);
+      EXPECT_EQ(get_process_group_ranks(part),
+                rank == 2 ? std::vector<int>{2} : (std::vector<int>{1, 3}));
+    }
+    // Rank 0 has made a group less than the others.
+    barrier({.group = new_group({0, 1, 2, 3})});
+  });
+}
+
+TEST(DistTest, ListsOfTensorsTravelTogether) {
+  run_dist_ranks(2, [](int rank) {
+    const double mine = rank + 1;
+    const std::vector<Tensor> terms{vector_of({mine}), vector_of({mine, 2 * mine})};
+    all_reduce_coalesced(terms);
+    EXPECT_EQ(values_of(terms[0]), Values{3});
+    EXPECT_EQ(values_of(terms[1]), (Values{3, 6}));
+    std::vector<std::vector<Tensor>> lists(2);
+    for (auto& list : lists) list = {vector_of({0}), vector_of({0})};
+    const Work work =
+        all_gather_coalesced(lists, {vector_of({mine}), vector_of({-mine})}, {.async_op = true});
+    work.wait();
+    EXPECT_TRUE(work.is_completed());
+    EXPECT_EQ(values_of(lists[0][1]), Values{2});
+    EXPECT_EQ(values_of(lists[1][0]), Values{-1});
+    const std::vector<Tensor> wholes{vector_of({0, 0}), vector_of({0, 0, 0, 0})};
+    all_gather_into_tensor_coalesced(wholes, {vector_of({mine}), vector_of({mine, mine})});
+    EXPECT_EQ(values_of(wholes[1]), (Values{1, 1, 2, 2}));
+    const std::vector<Tensor> parts{vector_of({0}), vector_of({0, 0})};
+    reduce_scatter_tensor_coalesced(parts, wholes);
+    EXPECT_EQ(values_of(parts[0]), Values{2 * mine});
+    EXPECT_EQ(values_of(parts[1]), (Values{2 * mine, 2 * mine}));
+    EXPECT_EQ(error_of([&] { reduce_scatter_tensor_coalesced({}, wholes); })->code(),
+              ErrorCode::kInvalidArgument);
+    all_reduce_coalesced({});
+  });
+}
+
 TEST(DistTest, CollectivesNameGlobalRanksAlsoInAGroup) {
   run_dist_ranks(4, [](int rank) {
     const double mine = rank;

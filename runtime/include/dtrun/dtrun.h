@@ -53,6 +53,7 @@
 #include "dtrun/dtensor/parallel/regions.h"
 #include "dtrun/dtensor/plan/layout_converter.h"
 #include "dtrun/runtime/dist.h"
+#include "dtrun/runtime/dist_objects.h"
 #include "dtrun/runtime/mp.h"
 #include "dtrun/runtime/print.h"
 #include "dtrun/runtime/simulate.h"

@@ -82,6 +82,23 @@ struct NewGroup {
 ProcessGroup new_group(std::vector<int> ranks = {}, NewGroup options = {},
                        Site site = Site::current());
 
+struct Subgroups {
+  ProcessGroup current;  ///< the one that this rank is in; invalid where it is in none
+  std::vector<std::vector<int>> ranks;  ///< of all of them
+};
+/// Groups of `group_size` consecutive ranks. Collective over the world.
+/// @param group_size 0: the ranks of a node @throws Error kInvalidArgument where it does not divide
+/// the world
+Subgroups new_subgroups(int group_size = 0, NewGroup options = {}, Site site = Site::current());
+/// A group per list of global ranks; no rank stands in two. Collective over the world.
+Subgroups new_subgroups_by_enumeration(std::vector<std::vector<int>> ranks_per_subgroup_list,
+                                       NewGroup options = {}, Site site = Site::current());
+/// As torch.distributed.split_group: a group per list of the parent's group ranks; the one that
+/// this rank is in. Collective over the parent. @param parent default: the world
+ProcessGroup split_group(const std::vector<std::vector<int>>& split_ranks,
+                         const ProcessGroup& parent = {}, NewGroup options = {},
+                         Site site = Site::current());
+
 /// The world in an N-dimensional grid. @param device_type "cpu" or "cuda"
 dtensor::DeviceMesh init_device_mesh(const std::string& device_type, std::vector<int> shape,
                                      std::vector<std::string> axis_names = {});
@@ -122,6 +139,19 @@ Work all_to_all_single(const Tensor& output, const Tensor& input,
                        const std::vector<std::int64_t>& output_split_sizes = {},
                        const std::vector<std::int64_t>& input_split_sizes = {},
                        OpOptions options = {}, Site site = Site::current());
+// Several at once: all are started before one is waited for. The Work is that of all of them.
+Work all_reduce_coalesced(const std::vector<Tensor>& tensors, ReduceOp op = ReduceOp::sum,
+                          OpOptions options = {}, Site site = Site::current());
+/// @param output_tensor_lists one list for each input
+Work all_gather_coalesced(const std::vector<std::vector<Tensor>>& output_tensor_lists,
+                          const std::vector<Tensor>& input_tensor_list, OpOptions options = {},
+                          Site site = Site::current());
+Work all_gather_into_tensor_coalesced(const std::vector<Tensor>& outputs,
+                                      const std::vector<Tensor>& inputs, OpOptions options = {},
+                                      Site site = Site::current());
+Work reduce_scatter_tensor_coalesced(const std::vector<Tensor>& outputs,
+                                     const std::vector<Tensor>& inputs, ReduceOp op = ReduceOp::sum,
+                                     OpOptions options = {}, Site site = Site::current());
 Work barrier(OpOptions options = {}, Site site = Site::current());
 
 struct MonitoredBarrier {
