@@ -215,6 +215,17 @@ TEST(BadInputTest, ATokenThatIsNoneIsRefusedAndNeverShown) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("token=munge: "), HasSubstr("try: ")));
 }
 
+TEST(BadInputTest, ATokenThatOneNodeDoesNotUseIsTold) {
+  LauncherJob job;
+  for (const char* key : {"token_file=/nowhere", "store_token=true"}) {
+    const CommandResult result = job.run({std::string("--rdzv_conf=") + key, "true"});
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_THAT(result.err, HasSubstr("has no effect in a job of one node")) << key;
+  }
+  const CommandResult result = job.run({"--rdzv_conf=store_token=false", "true"});
+  EXPECT_EQ(result.err, "") << result.describe();
+}
+
 TEST(BadInputTest, TheRanksDoNotSeeTheToken) {
   LauncherJob job;
   job.options().environment["DTRUN_TOKEN"] = "0123456789abcdef";

@@ -122,7 +122,8 @@ base::ChildCommand make_command(const Options& options, const base::Environment&
     command.arguments = {interpreter, "-u"};
     if (options.module && !options.run_path) command.arguments.emplace_back("-m");
   } else {
-    command.path = base::find_program(options.program[0], search_path_for(options.program[0], path));
+    command.path =
+        base::find_program(options.program[0], search_path_for(options.program[0], path));
   }
   command.arguments.push_back(options.program[0]);
   // torch.distributed.launch puts it there, before the program's own.
@@ -184,6 +185,18 @@ rendezvous::Proof find_proof(const Options& options, const base::Environment& en
                                            environment.get(kMungeSocketVariable).value_or("")};
   if (options.proof == AgentProof::kByPlace && !rendezvous::munge_runs(munge)) return {};
   return std::make_shared<rendezvous::Munge>(munge);
+}
+
+// A job of one node has no agents that could present a token, and so makes none for its store.
+void warn_of_unused_proof(const Options& options, std::vector<std::string>& warnings) {
+  if (options.rounds.max_nodes > 1) return;
+  const char* unused = nullptr;
+  if (!options.token_file.empty()) unused = "token_file";
+  if (options.store_token.value_or(false)) unused = "store_token=true";
+  if (unused == nullptr) return;
+  warnings.push_back(fmt::format(
+      "--rdzv_conf {} has no effect in a job of one node, whose store listens without a token",
+      unused));
 }
 
 // PyTorch's clients cannot present a token, and what a script or a wrapper starts nobody knows: the
@@ -316,6 +329,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
                                                 : "none";
   plan.report_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
   plan.proof = find_proof(options, environment);
+  warn_of_unused_proof(options, plan.warnings);
   if (demands_store_token(options, plan)) plan.store_token = make_store_token(plan);
   plan.nccl_async = environment.get(kNcclAsync).value_or("");
   plan.letters = letters_of(environment);
