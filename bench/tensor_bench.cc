@@ -276,7 +276,7 @@ int main(int argc, char** argv) {
   CLI::App app("local operations against PyTorch's");
   app.add_option("--torch", python, "a python that imports torch");
   app.add_option("--rounds", rounds);
-  app.add_option("--only", only)->delimiter(',');
+  app.add_option("--only", only)->check(CLI::IsMember(only))->delimiter(',');
   app.add_option("--dtypes", dtypes)->delimiter(',');
   app.add_option("--elements", sizes)->delimiter(',');
   app.add_option("--threads", threads)->delimiter(',');

@@ -7,6 +7,7 @@
 
 #include "autograd/call.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 #include "ops/operator_dims.h"
 
 namespace dtrun::dtensor {
@@ -27,19 +28,15 @@ sharding::AxisRule read_rule(const OperatorDefinition& definition, const std::st
   const std::size_t inputs = dims.inputs();
   const std::size_t arrow = text.find("->");
   if (arrow == std::string::npos) refuse_rule(definition, text, "there is no \"->\"");
-  const auto placement = [&](const std::string& one) {
-    const std::size_t first = one.find_first_not_of(' ');
-    if (first == std::string::npos) refuse_rule(definition, text, "a placement is missing");
-    return Placement::parse(one.substr(first, one.find_last_not_of(' ') + 1 - first));
+  const auto placement = [&](std::string_view one) {
+    const std::string_view word = base::trimmed(one);
+    if (word.empty()) refuse_rule(definition, text, "a placement is missing");
+    return Placement::parse(word);
   };
-  sharding::AxisRule rule{{}, placement(text.substr(arrow + 2))};
-  const std::string operands = text.substr(0, arrow);
-  std::size_t begin = 0;
-  for (std::size_t comma = 0; comma != std::string::npos; begin = comma + 1) {
-    comma = operands.find(',', begin);
-    const std::size_t size = comma == std::string::npos ? comma : comma - begin;
-    rule.inputs.push_back(placement(operands.substr(begin, size)));
-  }
+  const std::string_view whole = text;
+  sharding::AxisRule rule{{}, placement(whole.substr(arrow + 2))};
+  for (const std::string_view operand : base::split(whole.substr(0, arrow), ','))
+    rule.inputs.push_back(placement(operand));
   if (rule.inputs.size() != inputs) {
     refuse_rule(definition, text,
                 "it has " + std::to_string(rule.inputs.size()) + " operands, and the operator " +
