@@ -168,33 +168,26 @@ TEST_F(DtrunBenchTest, AnotherBackendIsMeasuredAlike) {
 
 // RANK is not set there: dtrun-bench learns its rank from MPI.
 TEST_F(DtrunBenchTest, MpirunsRanksAreMeasuredAlike) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "Open MPI keeps memory of its own, and unloads the plugins that took it";
+#endif
   if (testing_support::run_command({"sh", "-c", "command -v mpirun.openmpi"}).exit_code != 0)
     GTEST_SKIP() << "Open MPI's mpirun is not here (openmpi-bin)";
-  const CommandResult result = testing_support::run_command({"mpirun.openmpi",
-                                                             "--allow-run-as-root",
-                                                             "--oversubscribe",
-                                                             "--mca",
-                                                             "btl_vader_backing_directory",
-                                                             folder_,
-                                                             "--mca",
-                                                             "orte_tmpdir_base",
-                                                             folder_,
-                                                             "-n",
-                                                             "2",
-                                                             DTRUN_BENCH_BINARY,
-                                                             "collectives",
-                                                             "--backend",
-                                                             "mpi",
-                                                             "-n",
-                                                             "1",
-                                                             "-w",
-                                                             "0",
-                                                             "-m",
-                                                             "1",
-                                                             "-e",
-                                                             "4K",
-                                                             "-f",
-                                                             "512"});
+  Words words = {"mpirun.openmpi",
+                 "--allow-run-as-root",
+                 "--oversubscribe",
+                 "--mca",
+                 "btl_vader_backing_directory",
+                 folder_,
+                 "--mca",
+                 "orte_tmpdir_base",
+                 folder_,
+                 "-n",
+                 "2"};
+  for (const char* word : {DTRUN_BENCH_BINARY, "collectives", "--backend", "mpi", "-n", "1", "-w",
+                           "0", "-m", "1", "-e", "4K", "-f", "512"})
+    words.emplace_back(word);
+  const CommandResult result = testing_support::run_command(words);
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_THAT(result.out, AllOf(HasSubstr("backend mpi"), HasSubstr("# wrong elements: 0\n")));
 }
