@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <new>
 #include <string_view>
@@ -25,7 +27,9 @@ using base::ErrorCode;
 
 // The layout is frozen (see the header): a worker may be older or newer than its launcher.
 static_assert(sizeof(Operation) == 88);
+static_assert(sizeof(HistoryEntry) == 192);
 static_assert(sizeof(RankSlot) == 1536);
+static_assert(offsetof(JobPageHeader, history_offset) == 144);
 static_assert(sizeof(Cause) == 280);
 static_assert(sizeof(JobPageHeader) == 512);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
@@ -50,14 +54,28 @@ Error not_a_page(int fd, std::string why) {
                "descriptor in DTRUN_JOB_PAGE_FD (Python's subprocess: close_fds=False)");
 }
 
-// What the first bytes of every version hold.
+// What the header says of the layout; histories came later, and are zeros in older pages.
 struct Preamble {
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t slot_count;
   std::uint64_t size;
   std::uint64_t slots_offset;
+  alignas(128) std::uint32_t words[3];
+  std::uint32_t history_length;
+  std::uint64_t history_offset;
 };
+static_assert(offsetof(Preamble, history_length) == offsetof(JobPageHeader, history_length));
+static_assert(offsetof(Preamble, history_offset) == offsetof(JobPageHeader, history_offset));
+
+bool histories_fit(const Preamble& preamble) {
+  if (preamble.history_length == 0) return true;
+  if (preamble.history_offset > preamble.size || preamble.slot_count == 0 ||
+      preamble.history_offset % alignof(HistoryEntry) != 0)
+    return false;
+  const std::uint64_t of_each = (preamble.size - preamble.history_offset) / preamble.slot_count;
+  return preamble.history_length <= of_each / sizeof(HistoryEntry);
+}
 
 void demand_page(int fd, const Preamble& preamble, std::uint64_t file_size) {
   if (preamble.magic != JobPage::kMagic)
@@ -69,7 +87,7 @@ void demand_page(int fd, const Preamble& preamble, std::uint64_t file_size) {
       preamble.slots_offset >= sizeof(JobPageHeader) &&
       preamble.slots_offset % alignof(RankSlot) == 0 && preamble.slots_offset <= preamble.size &&
       preamble.slot_count <= (preamble.size - preamble.slots_offset) / sizeof(RankSlot);
-  if (preamble.size > file_size || !slots_fit)
+  if (preamble.size > file_size || !slots_fit || !histories_fit(preamble))
     throw not_a_page(fd, fmt::format("its {} bytes do not hold what its header says", file_size));
 }
 
@@ -89,6 +107,25 @@ T copy_of(const T& shared) {
   return copy;
 }
 
+struct HistoryText {
+  char* text;
+  std::size_t capacity;
+};
+
+std::array<HistoryText, 5> history_texts(HistoryEntry& entry) {
+  return {{{entry.operation.name, sizeof entry.operation.name},
+           {entry.operation.group, sizeof entry.operation.group},
+           {entry.call_site, sizeof entry.call_site},
+           {entry.dtype, sizeof entry.dtype},
+           {entry.reduce_op, sizeof entry.reduce_op}}};
+}
+
+void make_printable(char* text, std::size_t capacity) {
+  const std::string clean = printable(bounded(text, capacity - 1));
+  std::fill_n(text, capacity, '\0');
+  clean.copy(text, capacity - 1);
+}
+
 }  // namespace
 
 std::string describe_newest_operation(const RankSlot& slot) {
@@ -102,19 +139,26 @@ std::string describe_newest_operation(const RankSlot& slot) {
 
 JobPage JobPage::create(int local_ranks) {
   DT_CHECK(local_ranks > 0);
+  const auto count = static_cast<std::size_t>(local_ranks);
+  Layout layout{.slot_count = local_ranks,
+                .slots_offset = sizeof(JobPageHeader),
+                .history_length = kHistoryLength,
+                .history_offset = sizeof(JobPageHeader) + count * sizeof(RankSlot)};
   const std::size_t size =
-      sizeof(JobPageHeader) + static_cast<std::size_t>(local_ranks) * sizeof(RankSlot);
-  base::SharedMemory memory = base::SharedMemory::create("dtrun-job-page", size);
+      layout.history_offset + count * layout.history_length * sizeof(HistoryEntry);
+  base::SharedMemory memory = base::SharedMemory::reserve("dtrun-job-page", size, size);
+  memory.commit(0, layout.history_offset);
   JobPageHeader* header = new (memory.data()) JobPageHeader();
   header->magic = kMagic;
   header->version = kVersion;
   header->slot_count = static_cast<std::uint32_t>(local_ranks);
   header->size = size;
-  header->slots_offset = sizeof(JobPageHeader);
-  for (int i = 0; i < local_ranks; ++i)
-    new (memory.data() + header->slots_offset + static_cast<std::size_t>(i) * sizeof(RankSlot))
-        RankSlot();
-  return {std::move(memory), local_ranks, sizeof(JobPageHeader)};
+  header->slots_offset = layout.slots_offset;
+  header->history_length = static_cast<std::uint32_t>(layout.history_length);
+  header->history_offset = layout.history_offset;
+  for (std::size_t i = 0; i < count; ++i)
+    new (memory.data() + layout.slots_offset + i * sizeof(RankSlot)) RankSlot();
+  return {std::move(memory), layout};
 }
 
 JobPage JobPage::open(int fd, std::string_view id) {
@@ -127,12 +171,16 @@ JobPage JobPage::open(int fd, std::string_view id) {
                      "it is another file: somebody has closed the page's descriptor, and the "
                      "number was given out anew");
   // Read before it is mapped: a mapping of something shorter would end in SIGBUS.
-  if (!S_ISREG(status.st_mode) ||
+  const auto wanted = static_cast<ssize_t>(sizeof(JobPageHeader));
+  if (!S_ISREG(status.st_mode) || status.st_size < wanted ||
       ::pread(own.get(), &preamble, sizeof preamble, 0) != sizeof preamble)
     throw not_a_page(fd, "it is no file, or too short");
   demand_page(fd, preamble, static_cast<std::uint64_t>(status.st_size));
   return {base::SharedMemory::map(std::move(own), preamble.size),
-          static_cast<int>(preamble.slot_count), preamble.slots_offset};
+          Layout{.slot_count = static_cast<int>(preamble.slot_count),
+                 .slots_offset = preamble.slots_offset,
+                 .history_length = preamble.history_length,
+                 .history_offset = preamble.history_offset}};
 }
 
 JobPageHeader& JobPage::header() const {
@@ -140,14 +188,42 @@ JobPageHeader& JobPage::header() const {
 }
 
 RankSlot& JobPage::slot(int local_rank) const {
-  DT_CHECK(local_rank >= 0 && local_rank < slot_count_);
-  std::byte* const slots = memory_.data() + slots_offset_;
+  DT_CHECK(local_rank >= 0 && local_rank < slot_count());
+  std::byte* const slots = memory_.data() + layout_.slots_offset;
   return *std::launder(
       reinterpret_cast<RankSlot*>(slots + static_cast<std::size_t>(local_rank) * sizeof(RankSlot)));
 }
 
+std::size_t JobPage::history_offset(int local_rank) const {
+  DT_CHECK(local_rank >= 0 && local_rank < slot_count());
+  return layout_.history_offset +
+         static_cast<std::size_t>(local_rank) * layout_.history_length * sizeof(HistoryEntry);
+}
+
+std::span<HistoryEntry> JobPage::open_history(int local_rank) const {
+  if (layout_.history_length == 0) return {};
+  const std::size_t offset = history_offset(local_rank);
+  memory_.commit(offset, layout_.history_length * sizeof(HistoryEntry));
+  return {reinterpret_cast<HistoryEntry*>(memory_.data() + offset), layout_.history_length};
+}
+
+std::vector<HistoryEntry> JobPage::history(int local_rank) const {
+  std::vector<HistoryEntry> result;
+  const std::uint64_t recorded = slot(local_rank).recorded.load(std::memory_order_acquire);
+  const std::uint64_t length = layout_.history_length;
+  if (recorded == 0 || length == 0) return result;
+  const auto* const entries =
+      reinterpret_cast<const HistoryEntry*>(memory_.data() + history_offset(local_rank));
+  for (std::uint64_t i = std::min(recorded, length); i > 0; --i) {
+    HistoryEntry entry = copy_of(entries[(recorded - i) % length]);
+    for (const auto [text, capacity] : history_texts(entry)) make_printable(text, capacity);
+    result.push_back(entry);
+  }
+  return result;
+}
+
 std::optional<int> JobPage::slot_of(int global_rank) const {
-  for (int i = 0; i < slot_count_; ++i)
+  for (int i = 0; i < slot_count(); ++i)
     if (slot(i).global_rank.load() == global_rank) return i;
   return std::nullopt;
 }
@@ -204,7 +280,7 @@ std::string JobPage::describe_cause() const {
       result += " in its init";
       break;
     case RankState::kInCollective:
-      if (dead && cause.local_rank >= 0 && cause.local_rank < slot_count_) {
+      if (dead && cause.local_rank >= 0 && cause.local_rank < slot_count()) {
         const std::string operation = describe_newest_operation(slot(cause.local_rank));
         result += " in " + (operation.empty() ? "a collective" : operation);
       }

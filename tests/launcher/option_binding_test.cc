@@ -86,7 +86,7 @@ TEST(OptionBinding, RefusesAWordThatTheTableDoesNotNameAndSaysAllThatItNames) {
     for (const std::string_view choice : choices)
       EXPECT_THAT(error->summary(), HasSubstr(std::string(choice)));
   }
-  EXPECT_EQ(options, 15);
+  EXPECT_EQ(options, 16);
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ TEST(JobPageTest, TheFirstBytesOfThePageAreMagicVersionAndSize) {
   ::memcpy(&version, bytes + 8, 4);
   ::memcpy(&size, bytes + 16, 8);
   EXPECT_EQ(version, 1u);
-  EXPECT_EQ(size, sizeof(JobPageHeader) + 2 * sizeof(RankSlot));
+  EXPECT_EQ(size, sizeof(JobPageHeader) + 2 * sizeof(RankSlot) +
+                      2 * kHistoryLength * sizeof(HistoryEntry));
 }
 
 TEST(JobPageTest, WhatAnotherProcessWritesIsSeen) {

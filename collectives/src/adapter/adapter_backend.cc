@@ -52,6 +52,7 @@ std::size_t index_of(int rank) {
 AdapterBackend::AdapterBackend(std::unique_ptr<MessageLibrary> library, GroupOptions options,
                                std::vector<Card> members, std::shared_ptr<RankDisplay> display)
     : options_(std::move(options)),
+      recorded_group_(options_.name, options_.rank, options_.global_ranks),
       members_(std::move(members)),
       display_(std::move(display)),
       library_(std::move(library)),
@@ -363,7 +364,7 @@ Work AdapterBackend::message(Call call, std::shared_ptr<void> state, std::size_t
 void AdapterBackend::perform(const Operation& operation, std::size_t bytes, const Body& body) {
   if (const std::exception_ptr failed = failure()) return operation->fail(failed);
   const std::uint64_t number =
-      display_->record.begin(operation->fingerprint(), options_.name, bytes);
+      display_->record.begin(operation->fingerprint(), recorded_group_, bytes);
   int source = -1;
   std::exception_ptr error;
   try {
@@ -372,7 +373,8 @@ void AdapterBackend::perform(const Operation& operation, std::size_t bytes, cons
     error = fail(explain(*operation, std::current_exception()));
     library_->keep(operation->call().keep_alive);
   }
-  display_->record.end(number);
+  display_->record.end(number,
+                       error ? cpu::RankRecord::Outcome::failed : cpu::RankRecord::Outcome::done);
   if (error) return operation->fail(error);
   operation->succeed(source);
 }

@@ -107,6 +107,7 @@ class AdapterBackend : public Backend {
   void narrow_mean(const Buffer& sums, const Buffer& halves) const;
 
   const GroupOptions options_;
+  const cpu::RecordedGroup recorded_group_;
   const std::vector<Card> members_;
   const std::shared_ptr<RankDisplay> display_;
   std::unique_ptr<MessageLibrary> library_;

@@ -28,11 +28,18 @@ constexpr auto kWatchInterval = std::chrono::seconds(1);
 /// A waiting rank polls this long before it sleeps. A wake-up costs less than this.
 constexpr auto kSpin = std::chrono::microseconds(30);
 
+std::vector<int> global_ranks_of(const World& world, const GroupSpec& spec) {
+  std::vector<int> ranks;
+  for (const int world_rank : spec.world_ranks) ranks.push_back(world.card(world_rank).global_rank);
+  return ranks;
+}
+
 }  // namespace
 
 GroupEngine::GroupEngine(std::shared_ptr<World> world, GroupSpec spec, Deadline::Duration timeout)
     : world_(std::move(world)),
       spec_(std::move(spec)),
+      recorded_group_(spec_.name, spec_.rank, global_ranks_of(*world_, spec_)),
       timeout_(timeout),
       channels_(*world_, spec_),
       point_to_point_(spec_.rank, static_cast<int>(spec_.world_ranks.size()),
@@ -82,14 +89,23 @@ void GroupEngine::require_open() {
   throw_if_failed();
 }
 
-void GroupEngine::admit(const std::shared_ptr<Operation>& operation) {
+/// What fails at once stands in the rank's record as well.
+void GroupEngine::require_sound(const Fingerprint& fingerprint, std::uint64_t bytes) {
   hear_failure();
+  if (failure_) {
+    const std::uint64_t number = world_->record().begin(fingerprint, recorded_group_, bytes);
+    world_->record().end(number, RankRecord::Outcome::failed);
+  }
   throw_if_failed();
+}
+
+void GroupEngine::admit(const std::shared_ptr<Operation>& operation) {
+  require_sound(operation->fingerprint(), operation->bytes());
   operation->started = Deadline::Clock::now();
   operation->watch_next = Deadline::at(operation->started + kPatience);
   if (operation->record_number == 0)
     operation->record_number =
-        world_->record().begin(operation->fingerprint(), spec_.name, operation->bytes());
+        world_->record().begin(operation->fingerprint(), recorded_group_, operation->bytes());
 }
 
 void GroupEngine::submit_collective(const std::shared_ptr<Operation>& operation) {
@@ -320,7 +336,8 @@ void GroupEngine::await_ring(Operation& operation, Deadline deadline) {
 }
 
 void GroupEngine::finished(Operation& operation) {
-  world_->record().end(operation.record_number);
+  world_->record().end(operation.record_number, operation.exception() ? RankRecord::Outcome::failed
+                                                                      : RankRecord::Outcome::done);
 }
 
 // ---- what the members say

@@ -108,6 +108,7 @@ class GroupEngine : public GroupListener,
   void fail_alone(const base::Error& error);
   int whose_victim() const;
   void throw_if_failed() const;
+  void require_sound(const Fingerprint& fingerprint, std::uint64_t bytes);
   bool idle() const { return collectives_.empty() && point_to_point_.idle(); }
   std::vector<std::shared_ptr<Operation>> in_flight() const;
 
@@ -126,6 +127,7 @@ class GroupEngine : public GroupListener,
 
   const std::shared_ptr<World> world_;
   const GroupSpec spec_;
+  const RecordedGroup recorded_group_;
   const base::Deadline::Duration timeout_;
 
   std::mutex mutex_;

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "dtrun/tensor/dtype.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -26,40 +29,78 @@ std::int64_t recent_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+bool is_reduction(OpKind kind) {
+  return kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::reduce_scatter;
+}
+
 }  // namespace
+
+RecordedGroup::RecordedGroup(std::string group_name, int group_rank,
+                             const std::vector<int>& global_ranks)
+    : name(std::move(group_name)),
+      rank(group_rank),
+      size(static_cast<std::int32_t>(global_ranks.size())),
+      first_rank(global_ranks.front()),
+      rank_stride(size > 1 ? global_ranks[1] - global_ranks[0] : 1) {
+  for (std::size_t i = 1; i < global_ranks.size(); ++i)
+    if (global_ranks[i] - global_ranks[i - 1] != rank_stride) rank_stride = 0;
+}
 
 RankRecord::RankRecord(RankBoard& board, std::shared_ptr<rendezvous::JobPage> job_page,
                        int local_rank)
     : board_(board), job_page_(std::move(job_page)) {
   if (!job_page_ || local_rank >= job_page_->slot_count()) return;
   slot_ = &job_page_->slot(local_rank);
+  history_ = job_page_->open_history(local_rank);
   begun_ = slot_->operations.load();
 }
 
-rendezvous::Operation* RankRecord::entry(std::uint64_t number) {
-  // The ring has overwritten the entry of an older operation.
-  if (slot_ == nullptr || begun_ - number >= rendezvous::kOperationRing) return nullptr;
-  return &slot_->ring[(number - 1) % rendezvous::kOperationRing];
+template <typename Change>
+void RankRecord::update(std::uint64_t number, Change change) {
+  // A ring has overwritten the entry of an older operation.
+  if (slot_ == nullptr) return;
+  const std::uint64_t age = begun_ - number;
+  if (age < rendezvous::kOperationRing)
+    change(slot_->ring[(number - 1) % rendezvous::kOperationRing]);
+  if (age < history_.size()) change(history_[(number - 1) % history_.size()].operation);
 }
 
 /// The newest operation, as line_'s times say it is.
-void RankRecord::write(const Fingerprint& fingerprint, std::string_view group,
+void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& group,
                        std::uint64_t bytes) {
   ++begun_;
   line_.fingerprint = fingerprint;
-  copy_text(line_.group, group);
+  copy_text(line_.group, group.name);
   line_.waiting_for = -1;
   board_.write(line_);
-  rendezvous::Operation* operation = entry(begun_);
-  if (operation == nullptr) return;
-  *operation = rendezvous::Operation{};
-  copy_text(operation->name, op_kind_name(fingerprint.kind));
-  copy_text(operation->group, group);
-  operation->sequence = fingerprint.sequence;
-  operation->started_ns = line_.started_ns;
-  operation->ended_ns = line_.ended_ns;
-  operation->bytes = bytes;
+  if (slot_ == nullptr) return;
+  rendezvous::Operation operation;
+  copy_text(operation.name, op_kind_name(fingerprint.kind));
+  copy_text(operation.group, group.name);
+  operation.sequence = fingerprint.sequence;
+  operation.started_ns = line_.started_ns;
+  operation.ended_ns = line_.ended_ns;
+  operation.bytes = bytes;
+  slot_->ring[(begun_ - 1) % rendezvous::kOperationRing] = operation;
   slot_->operations.store(begun_, std::memory_order_release);
+  if (!history_.empty()) write_history(operation, fingerprint, group);
+}
+
+void RankRecord::write_history(const rendezvous::Operation& operation,
+                               const Fingerprint& fingerprint, const RecordedGroup& group) {
+  rendezvous::HistoryEntry& entry = history_[(begun_ - 1) % history_.size()];
+  entry.operation = operation;
+  std::memcpy(entry.call_site, fingerprint.site, sizeof fingerprint.site);
+  copy_text(entry.dtype, tensors::dtype_short_name(fingerprint.dtype));
+  copy_text(entry.reduce_op,
+            is_reduction(fingerprint.kind) ? reduce_op_name(fingerprint.reduce_op) : "");
+  entry.elements = fingerprint.counts & kMostElements;
+  entry.root = fingerprint.root;
+  entry.group_rank = group.rank;
+  entry.group_size = group.size;
+  entry.first_rank = group.first_rank;
+  entry.rank_stride = group.rank_stride;
+  slot_->recorded.store(begun_, std::memory_order_release);
 }
 
 void RankRecord::set_state(RankState state) {
@@ -67,7 +108,7 @@ void RankRecord::set_state(RankState state) {
     slot_->state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
 }
 
-std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, std::string_view group,
+std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, const RecordedGroup& group,
                                 std::uint64_t bytes) {
   const std::scoped_lock lock(mutex_);
   line_.started_ns = recent_ns();
@@ -78,7 +119,7 @@ std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, std::string_view
   return begun_;
 }
 
-std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, std::string_view group,
+std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, const RecordedGroup& group,
                                std::uint64_t bytes) {
   const std::scoped_lock lock(mutex_);
   line_.started_ns = recent_ns();
@@ -89,7 +130,7 @@ std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, std::string_view 
 
 void RankRecord::go_on(std::uint64_t number) {
   const std::scoped_lock lock(mutex_);
-  if (rendezvous::Operation* operation = entry(number)) operation->ended_ns = 0;
+  update(number, [](rendezvous::Operation& operation) { operation.ended_ns = 0; });
   ++active_;
   set_state(RankState::kInCollective);
   if (number != begun_) return;
@@ -99,16 +140,19 @@ void RankRecord::go_on(std::uint64_t number) {
 
 void RankRecord::waiting_for(std::uint64_t number, int global_rank) {
   const std::scoped_lock lock(mutex_);
-  if (rendezvous::Operation* operation = entry(number)) operation->waiting_for = global_rank;
+  update(number, [&](rendezvous::Operation& operation) { operation.waiting_for = global_rank; });
   if (number != begun_ || line_.waiting_for == global_rank) return;
   line_.waiting_for = global_rank;
   board_.write(line_);
 }
 
-void RankRecord::end(std::uint64_t number) {
+void RankRecord::end(std::uint64_t number, Outcome outcome) {
   const std::scoped_lock lock(mutex_);
   const std::int64_t now = recent_ns();
-  if (rendezvous::Operation* operation = entry(number)) operation->ended_ns = now;
+  update(number, [&](rendezvous::Operation& operation) {
+    operation.ended_ns = now;
+    operation.failed = outcome == Outcome::failed ? 1 : 0;
+  });
   if (--active_ == 0) set_state(RankState::kRunning);
   if (number != begun_) return;
   line_.ended_ns = now;

@@ -30,8 +30,7 @@ bool GroupEngine::run_now(const Fingerprint& fingerprint, std::span<const Buffer
   std::shared_ptr<Operation> operation;
   {
     const std::scoped_lock lock(mutex_);
-    hear_failure();
-    throw_if_failed();
+    require_sound(fingerprint, shape.shown_bytes);
     OneShot one_shot;
     std::uint64_t number = 0;
     const bool eventless =
@@ -59,7 +58,7 @@ bool GroupEngine::take_now(const DirectShape& shape, OneShot& one_shot, std::uin
     if (!one_shot.show(shape, meeting())) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
     note(shape.fingerprint);
-    number = world_->record().pass(shape.fingerprint, spec_.name, shape.shown_bytes);
+    number = world_->record().pass(shape.fingerprint, recorded_group_, shape.shown_bytes);
     for (int look = 0; look < looks; ++look) {
       if (one_shot.take(shape, meeting())) return true;
       pause_between_looks(look, world_->crowding());

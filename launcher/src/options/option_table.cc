@@ -99,6 +99,12 @@ constexpr OptionRow kRows[] = {
      "the exit code after a failure: that of the rank that failed first, the highest, that of rank "
      "R; or other codes for some, such as map:85=85,oom=93,*=1",
      "first"},
+    {"progress-timeout", 0, "TIME", G::kStop,
+     "tell which rank has not come, when others have been in one collective for so long: 300, 5m "
+     "(docs/flight_recorder.md); 0: never",
+     "0"},
+    {"on-progress-timeout", 0, "report|end", G::kStop,
+     "end: also end that rank, by SIGABRT, so that the job fails or restarts", "report"},
     {"containment", 0, "auto|cgroup|namespace|guard", G::kStop,
      "how dtrun makes sure that no process is left: guard: by the guard alone; cgroup: also by a "
      "cgroup of the job; auto: by one where it can be made; namespace: also by a pid namespace "
@@ -107,6 +113,9 @@ constexpr OptionRow kRows[] = {
     {"log-dir", 0, "FOLDER", G::kOutput,
      "where files of the ranks are kept (a temporary folder): what -r and -t ask for, and their "
      "error.json; /dev/null: none"},
+    {"flight-recorder", 0, "FOLDER", G::kOutput,
+     "when a round fails, the last operations of its ranks go there, for dtrun-explain (the "
+     "round's log folder, if it is kept); none: nowhere"},
     {"tag", 0, "auto|always|never", G::kOutput,
      "[node:rank] before lines; auto: on a terminal, and of what is tee'd", "auto"},
     {"redirects", 'r', "0-3|RANK:0-3,...", G::kOutput,

@@ -123,6 +123,7 @@ void bind_output_options(OptionBinding& binding, OutputOptions& options) {
   binding.parsed("redirects", options.redirects, parse_stream_choice);
   binding.parsed("tee", options.tee, parse_stream_choice);
   binding.text("log-dir", options.log_dir);
+  binding.text("flight-recorder", options.flight_folder);
   binding.parsed("local-ranks-filter", [&options](const std::string& text) {
     if (!text.empty() && text != "all") options.shown_local_ranks = parse_local_ranks(text);
   });

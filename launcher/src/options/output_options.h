@@ -34,6 +34,8 @@ struct OutputOptions {
   StreamChoice tee;        ///< into files and to the console
   /// Below it every run makes a folder of its own; empty: a temporary one.
   std::string log_dir;
+  /// Of the ranks' last operations; empty: that of the round, where it is kept.
+  std::string flight_folder;
   std::optional<std::set<int>> shown_local_ranks;  ///< on the console; none: all
   /// Lines with one of these texts also go into one file per attempt.
   std::vector<std::string> stdout_filters, stderr_filters;

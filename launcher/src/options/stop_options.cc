@@ -140,6 +140,12 @@ void bind_stop_options(OptionBinding& binding, StopOptions& options) {
   binding.parsed("restart-timeout", options.restart_timeout, parse_seconds);
   binding.parsed("failure-timeout", options.failure_timeout, parse_seconds);
   binding.parsed("exit", options.exit, parse_exit_policy);
+  binding.parsed("progress-timeout", options.progress_timeout, [](const std::string& text) {
+    if (const auto time = parse_duration(text)) return *time;
+    throw demand("must be a time, such as 300 or 5m");
+  });
+  binding.choice("on-progress-timeout", options.on_stall,
+                 {{"report", OnStall::kReport}, {"end", OnStall::kEnd}});
 }
 
 void complete_stop_options(const CommandLine& line, const base::Environment& environment,

@@ -28,6 +28,9 @@ struct SignalPolicy {
   std::chrono::nanoseconds time{-1};
 };
 
+/// What is done about a rank for which others wait too long.
+enum class OnStall { kReport, kEnd };
+
 struct StopOptions {
   /// Of each signal that is not left to its default action: one.
   std::vector<SignalPolicy> signals;
@@ -36,6 +39,9 @@ struct StopOptions {
   std::chrono::nanoseconds restart_timeout = std::chrono::seconds(30);
   std::chrono::nanoseconds failure_timeout = std::chrono::seconds(30);
   ExitPolicy exit;
+  /// How long a rank may be in one collective; 0: for ever.
+  std::chrono::nanoseconds progress_timeout{};
+  OnStall on_stall = OnStall::kReport;
   /// As --signals-to-handle has it: torchrun tells its ranks.
   std::string handled = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 

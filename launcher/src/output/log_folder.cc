@@ -55,6 +55,13 @@ void check_log_dir(const std::string& path) {
               "name a folder, which need not be there yet, or /dev/null for no files at all");
 }
 
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path whole =
+      path.empty() ? std::filesystem::path() : std::filesystem::absolute(path, error);
+  return error ? path : whole.string();
+}
+
 // As torchrun names it, where no --rdzv_id is given.
 std::string name_of_job(const LaunchPlan& plan) {
   return plan.options.run_id.empty() ? "none" : file_name_of(plan.options.run_id);
@@ -101,17 +108,17 @@ LogFolder LogFolder::choose(const LaunchPlan& plan) {
   LogFolder result;
   const OutputOptions& options = plan.options.output;
   result.local_ranks_ = plan.local_ranks;
+  result.flights_wanted_ = options.flight_folder != "none";
+  if (result.flights_wanted_) result.flight_root_ = absolute(options.flight_folder);
   if (options.files_disabled()) return result;
   check_log_dir(options.log_dir);
   result.kept_ = options.keeps_folder();
   result.root_is_temporary_ = options.log_dir.empty();
   // Ranks may change their folder before they need it. A deleted one leaves the path as it is.
-  std::error_code error;
   if (result.root_is_temporary_) tell_of_unusable_tmpdir();
   result.root_ = result.root_is_temporary_ ? fmt::format("{}/{}", temporary_folder().path, unique)
                                            : options.log_dir;
-  const std::filesystem::path whole = std::filesystem::absolute(result.root_, error);
-  if (!error) result.root_ = whole.string();
+  result.root_ = absolute(result.root_);
   result.folder_ = result.kept_ ? fmt::format("{}/{}{}", result.root_, name_of_job(plan),
                                               unique.substr(unique.find('_')))
                                 : result.root_;
@@ -147,6 +154,13 @@ std::string LogFolder::file_of(int round, int local_rank) const {
   if (folder_.empty()) return "";
   return kept_ ? fmt::format("{}/attempt_{}/{}/error.json", folder_, round, local_rank)
                : fmt::format("{}/{}_{}.json", folder_, round, local_rank);
+}
+
+std::string LogFolder::flight_file(int round, int node) const {
+  if (!flights_wanted_) return "";
+  if (!flight_root_.empty())
+    return fmt::format("{}/attempt_{}_node_{}.json", flight_root_, round, node);
+  return kept_ ? fmt::format("{}/attempt_{}/flight_node_{}.json", folder_, round, node) : "";
 }
 
 UniqueFd LogFolder::make_private() const {

@@ -49,6 +49,8 @@ class LogFolder {
 
   /// Where the rank puts its error.json; empty: nowhere.
   std::string file_of(int round, int local_rank) const;
+  /// Where this node's flight record of the round goes; empty: nowhere.
+  std::string flight_file(int round, int node) const;
   /// Whether the files outlive the job.
   bool kept() const { return kept_; }
   const std::string& path() const { return folder_; }
@@ -59,6 +61,8 @@ class LogFolder {
   std::string root_;    // holds the folders of runs
   std::string folder_;  // of this run; empty: files are not wanted
   bool root_is_temporary_ = false;
+  std::string flight_root_;  // of flight records; empty: in the folder of a round, if it is kept
+  bool flights_wanted_ = true;
   bool kept_ = false;
   int local_ranks_ = 0;
 };

@@ -6,11 +6,13 @@
 #include <cerrno>
 #include <condition_variable>
 #include <exception>
+#include <filesystem>
 #include <mutex>
 #include <utility>
 
 #include "dtrun/base/detached_thread.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/json.h"
 #include "dtrun/base/socket.h"
 
 namespace dtrun::launcher {
@@ -214,6 +216,21 @@ void OutputThread::on_reader_gone(base::EventLoop::Callback callback) {
 
 void OutputThread::remove(const LogFolder& folder) {
   post([folder](Output&) { folder.remove(); });
+}
+
+void OutputThread::write_file(const std::string& path, std::string content,
+                              std::function<void(const std::string&)> on_end) {
+  post([shared = shared_.get(), path, content = std::move(content),
+        on_end = std::move(on_end)](Output&) {
+    std::string failure;
+    try {
+      std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+      base::write_file_atomically(path, content);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    shared->post_to_guard([on_end, failure] { on_end(failure); });
+  });
 }
 
 void OutputThread::show_status(const StatusFacts& facts) {

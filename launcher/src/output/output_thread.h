@@ -44,6 +44,11 @@ class OutputThread {
   /// follows.
   void remove(const LogFolder& folder);
 
+  /// Writes a whole file, and its folder where there is none, before what is asked for later.
+  /// @param on_end on the guard's loop, with the reason of a failure; empty: it is written
+  void write_file(const std::string& path, std::string content,
+                  std::function<void(const std::string&)> on_end);
+
   void show_status(const StatusFacts& facts);
   void hide_status();
   /// The same, and waits until it is gone, where the terminal takes it.

@@ -71,6 +71,9 @@ WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop:
       flush_(loop_, output_),
       timer_(loop_),
       missing_timer_(loop_),
+      progress_(
+          loop_, page_, plan_.options.stop.progress_timeout,
+          [this](const rendezvous::FlightFinding& stall, int times) { on_stall(stall, times); }),
       first_signal_(SIGTERM) {}
 
 // --- the table
@@ -222,6 +225,7 @@ void WorkerGroup::spawn() {
     return happen(Event::kStartFailed);
   }
   show_status();
+  progress_.start(order_.world_size);
   happen(Event::kAllStarted);
 }
 
@@ -472,6 +476,61 @@ bool WorkerGroup::is_still_so(const std::string& suspicion) {
   return false;
 }
 
+// --- ranks that make no progress
+
+void WorkerGroup::on_stall(const rendezvous::FlightFinding& stall, int times) {
+  if (phase_ != Phase::kRunning) return;
+  const bool ends = plan_.options.stop.on_stall == OnStall::kEnd;
+  if (times == 1)
+    link_.send(
+        MessageKind::kNote, GuardNote{order_.round},
+        fmt::format("no progress for {}: {}{}",
+                    base::format_duration(plan_.options.stop.progress_timeout), stall.text,
+                    ends ? "; dtrun ends what does not come (--on-progress-timeout=end)" : ""));
+  // A rank that handles SIGABRT may live on.
+  if (ends) end_stalled(stall, times == 1 ? SIGABRT : SIGKILL);
+}
+
+void WorkerGroup::end_stalled(const rendezvous::FlightFinding& stall, int signal_number) {
+  bool any = false;
+  for (const int global_rank : stall.ranks) {
+    const Rank* const rank = rank_of(global_rank);
+    if (rank == nullptr || rank->end || base::has_ended(rank->pid)) continue;
+    any = true;
+    base::signal_process_group(rank->pid, signal_number);
+    base::signal_process_group(rank->pid, SIGCONT);  // a stopped process acts on no other signal
+  }
+  if (any) return;
+  // They are on other nodes: the ranks here fail, and name the cause.
+  rendezvous::Cause cause;
+  cause.global_rank = stall.ranks.empty() ? -1 : stall.ranks.front();
+  stall.text.copy(cause.text, sizeof cause.text - 1);
+  page_.abort(cause);
+}
+
+void WorkerGroup::write_flight_record() {
+  const std::string path = errors_.flight_file(order_.round, order_.group_rank);
+  if (path.empty()) return;
+  rendezvous::FlightRecord record = rendezvous::read_flight(page_);
+  const bool is_empty =
+      std::all_of(record.ranks.begin(), record.ranks.end(),
+                  [](const rendezvous::RankFlight& flight) { return flight.operations.empty(); });
+  if (is_empty) return;
+  record.job = plan_.run_id;
+  record.node = order_.group_rank;
+  record.round = order_.round;
+  record.world_size = order_.world_size;
+  output_.write_file(
+      path, rendezvous::to_json(record),
+      // This group may be gone by then, the link never is.
+      [&link = link_, path, round = order_.round](const std::string& failure) {
+        link.send(MessageKind::kNote, GuardNote{round},
+                  failure.empty()
+                      ? fmt::format("what the ranks did last: dtrun-explain {}", path)
+                      : fmt::format("the ranks' last operations are not kept: {}", failure));
+      });
+}
+
 // --- the end
 
 void WorkerGroup::stop(const StopOrder& order) {
@@ -521,11 +580,15 @@ void WorkerGroup::pass(const SignalOrder& order) {
 void WorkerGroup::pause() {
   if (phase_ != Phase::kRunning) return;
   paused_ = true;
+  progress_.stop();
   send_signal(SIGSTOP);
 }
 
 void WorkerGroup::resume() {
-  if (std::exchange(paused_, false)) send_signal(SIGCONT);
+  if (std::exchange(paused_, false)) {
+    progress_.start(order_.world_size);
+    send_signal(SIGCONT);
+  }
   if (phase_ == Phase::kRunning) show_status();
 }
 
@@ -548,6 +611,8 @@ void WorkerGroup::send_last_signal(int signal_number) {
 }
 
 void WorkerGroup::flush() {
+  progress_.stop();
+  if (!succeeded()) write_flight_record();
   output_.hide_status();
   flush_.start(plan_.options.stop.shutdown_timeout, [this] { happen(Event::kFlushed); });
 }

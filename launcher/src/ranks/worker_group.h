@@ -23,6 +23,7 @@
 #include "ranks/containment.h"
 #include "ranks/leftovers.h"
 #include "ranks/oom_counter.h"
+#include "ranks/progress_watch.h"
 #include "ranks/rank_births.h"
 #include "ranks/rank_watch.h"
 #include "ranks/signal_relay.h"
@@ -100,6 +101,9 @@ class WorkerGroup {
   void tell_start_failure();
   void show_status();
   void record_end(int local_rank, Rank& rank, const base::ExitStatus& status);
+  void on_stall(const rendezvous::FlightFinding& stall, int times);
+  void end_stalled(const rendezvous::FlightFinding& stall, int signal_number);
+  void write_flight_record();
   void post_look();
   void look();
   bool somebody_can_be_missed() const;
@@ -135,6 +139,7 @@ class WorkerGroup {
   OutputFlush flush_;
   base::Timer timer_;  // of the phase
   base::Timer missing_timer_;
+  ProgressWatch progress_;
   std::string suspicion_;  // why the job may have failed, if it still stands after a while
   base::Deadline suspected_for_ = base::Deadline::never();
   StartOrder order_;

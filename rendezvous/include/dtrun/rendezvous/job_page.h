@@ -1,21 +1,24 @@
 // The job page: one memfd per node and job, made by the launcher's guard and mapped by every rank
 // on the node. It carries an abort word that wakes every sleeper, the first cause of failure
-// (written once), and for each local rank what it is doing and its last operations. It stays
-// readable after all ranks are dead. The layout is frozen: magic, version and size come first;
-// fields are only added at the end of a struct's reserve. Written by the guard (cause, abort, state
-// of dead ranks) and by each rank (its own slot only). Thread-safe: all shared words are atomics; a
-// slot has one writer at a time (its rank, under the rank's lock).
-// A rank can write anything anywhere in it, also by a stray pointer, and all others must survive
-// that: the memory's size is sealed, sizes and offsets are read once and kept, and texts are copied
-// before they are used.
+// (written once), and for each local rank what it is doing and its last operations: a short ring in
+// its slot, and a history of 256 behind the slots, which is memory only once the rank has joined.
+// It stays readable after all ranks are dead. The layout is frozen: magic, version and size come
+// first; fields are only added at the end of a struct's reserve. Written by the guard (cause,
+// abort, state of dead ranks) and by each rank (its own slot only). Thread-safe: all shared words
+// are atomics; a slot has one writer at a time (its rank, under the rank's lock). A rank can write
+// anything anywhere in it, also by a stray pointer, and all others must survive that: the memory's
+// size is sealed, sizes and offsets are read once and kept, and texts are copied before they are
+// used.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "dtrun/base/shared_memory.h"
 
@@ -40,10 +43,30 @@ struct Operation {
   std::int64_t ended_ns = 0;    ///< 0: not yet
   std::uint64_t bytes = 0;
   std::int32_t waiting_for = -1;  ///< global rank; -1: nobody in particular
-  std::uint32_t reserved = 0;
+  std::uint32_t failed = 0;       ///< 1: it has ended, with an error
 };
 
 inline constexpr std::size_t kOperationRing = 16;
+
+/// An entry of a rank's history: an operation, what its call said, and who takes part. Texts are
+/// NUL-terminated.
+struct HistoryEntry {
+  Operation operation;
+  char call_site[40] = {};  ///< "train.cc:212"
+  char dtype[8] = {};
+  char reduce_op[8] = {};  ///< empty where nothing is reduced
+  std::uint64_t elements = 0;
+  std::int32_t root = -1;  ///< group rank; -1: none
+  std::int32_t group_rank = 0;
+  std::int32_t group_size = 0;
+  /// Global ranks of the members are first_rank, first_rank + rank_stride, ...; stride 0: they are
+  /// not in such an order.
+  std::int32_t first_rank = 0;
+  std::int32_t rank_stride = 0;
+  std::uint32_t reserved[5] = {};
+};
+
+inline constexpr std::size_t kHistoryLength = 256;
 
 struct alignas(128) RankSlot {
   std::atomic<std::uint32_t> state{0};  ///< RankState
@@ -54,6 +77,8 @@ struct alignas(128) RankSlot {
   std::atomic<std::uint64_t> operations{
       0};  ///< how many were begun; the newest is ring[(n-1) % kOperationRing]
   Operation ring[kOperationRing];
+  /// How many operations its history was told of; the newest is [(n-1) % length]. 0: there is none.
+  std::atomic<std::uint64_t> recorded{0};
 };
 
 /// The newest operation: "all_reduce #41 of group 'world'"; empty: none was begun. Short and
@@ -80,7 +105,9 @@ struct alignas(128) JobPageHeader {
   alignas(128) std::atomic<std::uint32_t> abort;  ///< futex word: 0 running, 1 aborting
   std::atomic<std::uint32_t> cause_state;         ///< 0 none, 1 being written, 2 there
   std::atomic<std::uint32_t> ranks_in_init;       ///< futex word
-  std::uint32_t reserved[5];
+  std::uint32_t history_length;  ///< entries of each rank; 0: a dtrun that had no histories
+  std::uint64_t history_offset;  ///< of the first rank's
+  std::uint32_t reserved[2];
   Cause cause;
 };
 
@@ -102,7 +129,13 @@ class JobPage {
   /// The number of the slot that the guard has given to this rank, if it has: LOCAL_RANK is 0 for
   /// all with --virtual-local-rank.
   std::optional<int> slot_of(int global_rank) const;
-  int slot_count() const { return slot_count_; }
+  int slot_count() const { return layout_.slot_count; }
+  /// Takes the memory of this rank's history, which only the rank itself may write to from then on.
+  /// Empty: the launcher has made none. @throws Error kSystem
+  std::span<HistoryEntry> open_history(int local_rank) const;
+  /// The rank's last operations, oldest first, whatever it has written there: texts are printable.
+  /// One that is being written at this moment may be mixed up with the one before it.
+  std::vector<HistoryEntry> history(int local_rank) const;
   int fd() const { return memory_.fd(); }
   /// Device and inode, which no other file has for as long as this one is open.
   std::string id() const;
@@ -116,11 +149,19 @@ class JobPage {
   std::string describe_cause() const;
 
  private:
-  JobPage(base::SharedMemory memory, int slot_count, std::size_t slots_offset)
-      : memory_(std::move(memory)), slot_count_(slot_count), slots_offset_(slots_offset) {}
+  /// Where things lie, read once.
+  struct Layout {
+    int slot_count = 0;
+    std::size_t slots_offset = 0;
+    std::size_t history_length = 0;
+    std::size_t history_offset = 0;
+  };
+  JobPage(base::SharedMemory memory, const Layout& layout)
+      : memory_(std::move(memory)), layout_(layout) {}
+  std::size_t history_offset(int local_rank) const;
+
   base::SharedMemory memory_;
-  int slot_count_;
-  std::size_t slots_offset_;
+  Layout layout_;
 };
 
 }  // namespace dtrun::rendezvous

@@ -1,0 +1,83 @@
+#include "ranks/progress_watch.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtrun::launcher {
+
+using base::Deadline;
+using rendezvous::FlightFinding;
+using rendezvous::FlightOperation;
+using rendezvous::FlightRecord;
+using rendezvous::FlightState;
+using rendezvous::RankState;
+using std::chrono::milliseconds;
+
+namespace {
+
+/// A stall is found at most this much later than its time; a look at 64 ranks copies 3 MB.
+constexpr Deadline::Duration kLongestInterval = std::chrono::seconds(5);
+constexpr Deadline::Duration kShortestInterval = milliseconds(50);
+
+bool somebody_is_in_an_operation(const rendezvous::JobPage& page) {
+  for (int i = 0; i < page.slot_count(); ++i)
+    if (page.slot(i).state.load() == static_cast<std::uint32_t>(RankState::kInCollective))
+      return true;
+  return false;
+}
+
+}  // namespace
+
+std::optional<FlightFinding> find_stall(const FlightRecord& record,
+                                        std::chrono::nanoseconds timeout) {
+  const double latest = record.written - std::chrono::duration<double>(timeout).count();
+  std::vector<FlightFinding> findings =
+      rendezvous::explain_flights(record.ranks, record.world_size, record.written);
+  const auto is_old = [&](const FlightFinding& finding) {
+    return std::any_of(record.ranks.begin(), record.ranks.end(),
+                       [&](const rendezvous::RankFlight& flight) {
+                         return std::any_of(flight.operations.begin(), flight.operations.end(),
+                                            [&](const FlightOperation& operation) {
+                                              return operation.state == FlightState::running &&
+                                                     operation.group == finding.group &&
+                                                     operation.sequence == finding.sequence &&
+                                                     operation.started <= latest;
+                                            });
+                       });
+  };
+  const auto found = std::find_if(findings.begin(), findings.end(), is_old);
+  return found == findings.end() ? std::nullopt : std::optional(std::move(*found));
+}
+
+ProgressWatch::ProgressWatch(base::EventLoop& loop, const rendezvous::JobPage& page,
+                             std::chrono::nanoseconds timeout, OnStall on_stall)
+    : page_(page), timeout_(timeout), on_stall_(std::move(on_stall)), timer_(loop) {}
+
+void ProgressWatch::start(int world_size) {
+  world_size_ = world_size;
+  started_ = Deadline::Clock::now();
+  if (timeout_ > std::chrono::nanoseconds::zero()) plan_look();
+}
+
+void ProgressWatch::plan_look() {
+  const Deadline::Duration interval =
+      std::clamp<Deadline::Duration>(timeout_ / 4, kShortestInterval, kLongestInterval);
+  timer_.start(Deadline::after(interval), [this] { look(); });
+}
+
+void ProgressWatch::look() {
+  plan_look();
+  // Operations that began before a pause may have waited for its end only.
+  if (Deadline::Clock::now() - started_ < timeout_ || !somebody_is_in_an_operation(page_)) return;
+  FlightRecord record = rendezvous::read_flight(page_);
+  record.world_size = world_size_;
+  const std::optional<FlightFinding> stall = find_stall(record, timeout_);
+  if (!stall) return;
+  const std::string which = fmt::format("{} #{}", stall->group, stall->sequence);
+  times_ = std::exchange(told_, which) == which ? times_ + 1 : 1;
+  on_stall_(*stall, times_);
+}
+
+}  // namespace dtrun::launcher
