@@ -16,6 +16,7 @@
 #include <string>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/unique_json.h"
 
 namespace dtrun::base {
 namespace {
@@ -44,6 +45,21 @@ TEST(JsonTest, AMistakeIsNamedWithItsSourceAndPlace) {
     EXPECT_EQ(error.code(), ErrorCode::kProtocol);
     EXPECT_NE(std::string(error.what()).find("plan.json"), std::string::npos);
     EXPECT_NE(std::string(error.what()).find("at byte"), std::string::npos);
+  }
+}
+
+TEST(JsonTest, ANameThatStandsTwiceIsAMistakeWhereNamesAreUnique) {
+  EXPECT_EQ(boost::json::serialize(parse_unique_json(R"({"a:":{"a:":":"},"\\\":":[{}]})", "x")),
+            R"({"a:":{"a:":":"},"\\\":":[{}]})");
+  for (const char* text : {R"({"a":1,"a":1})", R"([{"b":{"a":1,"\u0061":2}}])"}) {
+    try {
+      parse_unique_json(text, "the header");
+      FAIL() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kProtocol);
+      EXPECT_NE(std::string(error.what()).find("the header"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("stands twice"), std::string::npos);
+    }
   }
 }
 

@@ -113,6 +113,14 @@ TEST_F(SafetensorsTest, WhatIsNoSuchFileIsRefusedByName) {
                          "123"),
                  "begins at byte 1, where 2 was due");
   expect_refused(file_of(R"({"__metadata__":{"a":1}})", ""), "more than texts");
+  expect_refused(file_of(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
+                         R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+                         ""),
+                 "a name stands twice");
+  expect_refused(
+      file_of(R"({"a\"b":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})", ""),
+      "a name stands twice");
+  expect_refused(file_of(" {}", ""), "no JSON object");
 }
 
 TEST_F(SafetensorsTest, NamesThatCannotBeWrittenAreRefusedAndTheOldFileStays) {
