@@ -7,6 +7,8 @@ find_package(CLI11 REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_path(OPENBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas x86_64-linux-gnu REQUIRED)
 find_path(DLPACK_INCLUDE_DIR dlpack/dlpack.h REQUIRED)
+# Compiled into its user, so that libdtrun.a needs no library more.
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 if(DTRUN_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

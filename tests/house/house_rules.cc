@@ -44,8 +44,9 @@ const std::vector<Rooms>& layers_with_rooms() {
       {"launcher",
        {"text", "engines", "cpus", "options", "launch", "output", "meeting", "sources", "ranks",
         "verdict", "preview", "hosts"}},
-      {"dtensor", {"layout", "plan", "mesh", "move", "dispatch", "autograd", "ops", "nn", "optim",
-        "parallel", "data"}},
+      {"dtensor",
+       {"layout", "plan", "mesh", "move", "dispatch", "autograd", "ops", "nn", "optim", "parallel",
+        "data", "checkpoint"}},
   };
   return kRooms;
 }

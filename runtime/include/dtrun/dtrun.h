@@ -6,6 +6,8 @@
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/pending_tensor.h"
+#include "dtrun/dtensor/checkpoint/checkpoint.h"
+#include "dtrun/dtensor/checkpoint/series.h"
 #include "dtrun/dtensor/data/data_loader.h"
 #include "dtrun/dtensor/layout/placement.h"
 #include "dtrun/dtensor/layout/sharding_spec.h"
@@ -83,6 +85,11 @@ using collectives::Work;
 
 // All that is done with tensors stands there.
 using namespace dtensor;
+
+/// torch.distributed.checkpoint; as dcp::save(), too.
+namespace dist {
+namespace checkpoint = dtensor::dcp;
+}
 
 using runtime::init;
 using runtime::InitOptions;

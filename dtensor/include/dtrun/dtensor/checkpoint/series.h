@@ -1,0 +1,52 @@
+// Series: the checkpoints of a training, FOLDER/step-100, FOLDER/step-200, of which the last few
+// are kept, and the last complete one is found again.
+//
+//     dcp::Series series("runs/7");
+//     if (series.load_last(state)) print("goes on after step {}", step);
+//     for (++step; step <= steps; ++step) { ...; if (step % 100 == 0) series.save(step, state); }
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dtrun/dtensor/checkpoint/checkpoint.h"
+
+namespace dtrun::dtensor::dcp {
+
+struct SeriesOptions {
+  int keep = 3;  ///< of the last ones; 0: all
+  std::optional<collectives::ProcessGroup> group = std::nullopt;
+  Agreement* agreement = nullptr;
+  FileCalls* files = nullptr;
+};
+
+/// For use by one thread; calls are collective.
+class Series {
+ public:
+  /// The folder need not be there. @throws Error kInvalidArgument to keep fewer than 0
+  explicit Series(std::string folder, SeriesOptions options = {});
+
+  /// As dcp::save(). One of that step that is there is replaced. When it is done, those before the
+  /// last few are removed; one that cannot be removed is told in the log.
+  SaveReport save(std::int64_t step, const State& state);
+  /// Loads the last one that is complete, and says in the log which it had to pass over, and why.
+  /// @return its step; nullopt: there is none at all @throws Error of the last one where none of
+  /// them is complete; kInvalidArgument where one does not fit the state
+  std::optional<std::int64_t> load_last(const State& state);
+  /// Of the folders that are there, ascending. Not collective.
+  std::vector<std::int64_t> steps() const;
+  /// FOLDER/step-100.
+  std::string path(std::int64_t step) const;
+
+ private:
+  FileCalls& files() const;
+  void prune();
+
+  const std::string folder_;
+  const SeriesOptions options_;
+  mutable SystemFileCalls system_;  ///< has no state
+};
+
+}  // namespace dtrun::dtensor::dcp

@@ -1,0 +1,143 @@
+#include "checkpoint/commit.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "dtrun/base/error.h"
+#include "dtrun/base/log.h"
+
+namespace dtrun::dtensor::dcp {
+
+using base::Error;
+using base::ErrorCode;
+namespace log = base::log;
+
+namespace {
+
+constexpr std::string_view kPartialEnd = ".partial";
+
+/// With those above it; each is in its parent for good.
+void make_folders(FileCalls& files, const std::string& path) {
+  if (path == "." || path == "/" || is_there(files, path)) return;
+  make_folders(files, parent_of(path));
+  make_folder(files, path);
+  sync_folder(files, parent_of(path));
+}
+
+/// What may be replaced: a checkpoint, and a folder with nothing in it.
+void check_target(FileCalls& files, const std::string& folder, Existing existing) {
+  if (!is_there(files, folder)) return;
+  if (existing == Existing::refuse)
+    throw Error(ErrorCode::kInvalidArgument, folder + " is there already", "",
+                "another name, or {.existing = Existing::replace}");
+  const std::vector<std::string> names =
+      is_folder(files, folder) ? names_in(files, folder) : std::vector<std::string>{"."};
+  if (!names.empty() && std::ranges::find(names, kManifestName) == names.end())
+    throw Error(ErrorCode::kInvalidArgument, folder + " is no checkpoint, and is not replaced",
+                "it has no " + std::string(kManifestName), "another name");
+}
+
+}  // namespace
+
+std::string partial_name(const std::string& folder, std::uint64_t generation) {
+  return path_in(parent_of(folder),
+                 fmt::format(".{}.{:016x}{}", name_of(folder), generation, kPartialEnd));
+}
+
+bool is_partial_name(const std::string& name, const std::string& of) {
+  constexpr std::size_t kNumber = 17;  // a dot and 16 digits
+  if (!name.starts_with('.') || !name.ends_with(kPartialEnd) ||
+      name.size() < 2 + kNumber + kPartialEnd.size())
+    return false;
+  const std::string number = name.substr(name.size() - kPartialEnd.size() - kNumber, kNumber);
+  const std::string base = name.substr(1, name.size() - kPartialEnd.size() - kNumber - 1);
+  return number[0] == '.' && number.find_first_not_of("0123456789abcdef", 1) == std::string::npos &&
+         (of.empty() || base == of);
+}
+
+void remove_stale(FileCalls& files, const std::string& parent, const std::string& of) {
+  for (const std::string& name : names_in(files, parent)) {
+    if (!is_partial_name(name, of)) continue;
+    const std::string path = path_in(parent, name);
+    try {
+      OpenFile folder = OpenFile::open_folder(files, path);
+      if (!folder.try_lock()) continue;
+      remove_folder(files, path);
+      log::info(log::Component::kDtensor, "removed {}, which a save that was cut short has left",
+                path);
+    } catch (const Error& error) {
+      log::warning(log::Component::kDtensor, "{} stays: {}", path, error.what());
+    }
+  }
+}
+
+PartialFolder::PartialFolder(FileCalls& files, const std::string& folder, std::uint64_t generation,
+                             Existing existing)
+    : files_(files), folder_(folder), path_(partial_name(folder, generation)), existing_(existing) {
+  check_target(files, folder, existing);
+  make_folders(files, parent_of(folder));
+  remove_stale(files, parent_of(folder), name_of(folder));
+  make_folder(files, path_);
+  try {
+    lock_ = std::make_unique<OpenFile>(OpenFile::open_folder(files, path_));
+    if (!lock_->try_lock()) throw Error(ErrorCode::kSystem, "another process has taken " + path_);
+  } catch (const Error&) {
+    files.remove_folder(path_);
+    throw;
+  }
+}
+
+PartialFolder::~PartialFolder() {
+  if (is_over_) return;
+  try {
+    remove_folder(files_, path_);
+  } catch (const Error& error) {
+    log::warning(log::Component::kDtensor, "{} stays: {}", path_, error.what());
+  }
+}
+
+void PartialFolder::commit(const Manifest& manifest) {
+  OpenFile file = OpenFile::create(files_, path_in(path_, std::string(kManifestName)));
+  file.write(manifest_text(manifest));
+  file.sync();
+  file.close();
+  lock_->sync();
+  // It may have come since.
+  check_target(files_, folder_, existing_);
+  publish(is_there(files_, folder_));
+}
+
+void PartialFolder::publish(bool replaces) {
+  const int result = replaces ? files_.exchange(path_, folder_) : files_.rename(path_, folder_);
+  if (result < 0) {
+    const int error = errno;
+    throw base::system_error(
+        (replaces ? "replace " : "give its name to ") + folder_, error,
+        replaces && error == EINVAL
+            ? "a new name for each checkpoint: this file system cannot exchange two folders"
+            : "");
+  }
+  try {
+    sync_folder(files_, parent_of(folder_));
+  } catch (const Error&) {
+    take_back(replaces);
+    throw;
+  }
+  is_over_ = true;
+  if (!replaces) return;
+  try {
+    remove_folder(files_, path_);
+  } catch (const Error& error) {
+    log::warning(log::Component::kDtensor, "the checkpoint before stays as {}: {}", path_,
+                 error.what());
+  }
+}
+
+// The new checkpoint is whole; but nobody may believe in it who was told that it failed.
+void PartialFolder::take_back(bool replaced) noexcept {
+  const int result = replaced ? files_.exchange(path_, folder_) : files_.rename(folder_, path_);
+  if (result < 0) is_over_ = true;
+}
+
+}  // namespace dtrun::dtensor::dcp

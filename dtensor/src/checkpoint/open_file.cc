@@ -1,0 +1,171 @@
+#include "checkpoint/open_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::dtensor::dcp {
+
+using base::Error;
+using base::ErrorCode;
+
+namespace {
+
+/// A call that no signal has interrupted.
+template <typename Call>
+auto uninterrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+/// A write that fails for want of space has a remedy.
+[[noreturn]] void refuse_call(const std::string& action, const std::string& path) {
+  const int error = errno;
+  std::string remedy;
+  if (error == ENOSPC || error == EDQUOT) remedy = "free space, or save to another file system";
+  if (error == EROFS || error == EACCES || error == EPERM)
+    remedy = "a folder that this user may write to";
+  throw base::system_error(action + " " + path, error, remedy);
+}
+
+}  // namespace
+
+OpenFile OpenFile::create(FileCalls& files, const std::string& path) {
+  const int fd = uninterrupted([&] { return files.create(path); });
+  if (fd < 0) refuse_call("create", path);
+  return {files, path, fd};
+}
+
+OpenFile OpenFile::open(FileCalls& files, const std::string& path) {
+  const int fd = uninterrupted([&] { return files.open(path); });
+  if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+    throw Error(ErrorCode::kNotFound, path + " is not there");
+  if (fd < 0 && errno == ELOOP)
+    throw Error(ErrorCode::kProtocol, path + " is a link", "a checkpoint has files only");
+  if (fd < 0) refuse_call("open", path);
+  OpenFile file(files, path, fd);
+  FileStatus found;
+  if (files.status(fd, found) < 0) refuse_call("look at", path);
+  if (found.kind != FileKind::regular)
+    throw Error(ErrorCode::kProtocol, path + " is no file", "a checkpoint has files only");
+  return file;
+}
+
+OpenFile OpenFile::open_folder(FileCalls& files, const std::string& path) {
+  const int fd = uninterrupted([&] { return files.open_folder(path); });
+  if (fd < 0) refuse_call("open", path);
+  return {files, path, fd};
+}
+
+OpenFile::OpenFile(OpenFile&& other) noexcept
+    : files_(other.files_), path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+OpenFile::~OpenFile() {
+  if (fd_ >= 0) files_.close(fd_);
+}
+
+void OpenFile::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written =
+        uninterrupted([&] { return files_.write(fd_, bytes.data(), bytes.size()); });
+    if (written == 0) errno = EIO;
+    if (written <= 0) refuse_call("write to", path_);
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void OpenFile::read_at(std::uint64_t offset, char* bytes, std::size_t count) {
+  while (count > 0) {
+    const ssize_t read = uninterrupted([&] { return files_.read_at(fd_, bytes, count, offset); });
+    if (read < 0) refuse_call("read", path_);
+    if (read == 0)
+      throw Error(ErrorCode::kProtocol,
+                  path_ + " ends at byte " + std::to_string(offset) + ", before its last one",
+                  "the file was cut, or is being written");
+    bytes += read;
+    offset += static_cast<std::uint64_t>(read);
+    count -= static_cast<std::size_t>(read);
+  }
+}
+
+std::uint64_t OpenFile::bytes() {
+  FileStatus found;
+  if (files_.status(fd_, found) < 0) refuse_call("look at", path_);
+  return found.bytes;
+}
+
+bool OpenFile::try_lock() {
+  if (uninterrupted([&] { return files_.lock(fd_); }) == 0) return true;
+  if (errno != EWOULDBLOCK) refuse_call("lock", path_);
+  return false;
+}
+
+// After a failed fsync the kernel takes the pages for written: a second one would say nothing.
+void OpenFile::sync() {
+  if (uninterrupted([&] { return files_.sync(fd_); }) < 0) refuse_call("sync", path_);
+}
+
+void OpenFile::close() {
+  const int fd = std::exchange(fd_, -1);
+  if (files_.close(fd) < 0 && errno != EINTR) refuse_call("close", path_);
+}
+
+void make_folder(FileCalls& files, const std::string& path) {
+  if (uninterrupted([&] { return files.make_folder(path); }) < 0)
+    refuse_call("make the folder", path);
+}
+
+void sync_folder(FileCalls& files, const std::string& path) {
+  OpenFile folder = OpenFile::open_folder(files, path);
+  folder.sync();
+  folder.close();
+}
+
+bool is_there(FileCalls& files, const std::string& path) {
+  FileStatus found;
+  if (files.status(path, found) == 0) return true;
+  if (errno != ENOENT && errno != ENOTDIR) refuse_call("look at", path);
+  return false;
+}
+
+bool is_folder(FileCalls& files, const std::string& path) {
+  FileStatus found;
+  if (files.status(path, found) == 0) return found.kind == FileKind::folder;
+  if (errno != ENOENT && errno != ENOTDIR) refuse_call("look at", path);
+  return false;
+}
+
+std::vector<std::string> names_in(FileCalls& files, const std::string& path) {
+  std::vector<std::string> names;
+  if (files.list(path, names) < 0) refuse_call("list", path);
+  std::ranges::sort(names);
+  return names;
+}
+
+void remove_folder(FileCalls& files, const std::string& path) {
+  for (const std::string& name : names_in(files, path)) {
+    if (files.remove(path_in(path, name)) < 0 && errno != ENOENT)
+      refuse_call("remove", path_in(path, name));
+  }
+  if (files.remove_folder(path) < 0 && errno != ENOENT) refuse_call("remove", path);
+}
+
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string name_of(const std::string& path) {
+  const std::size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+std::string path_in(const std::string& folder, const std::string& name) {
+  return folder.ends_with('/') ? folder + name : folder + "/" + name;
+}
+
+}  // namespace dtrun::dtensor::dcp

@@ -1,0 +1,59 @@
+// OpenFile: a file of a checkpoint while it is written or read, over FileCalls: whole writes and
+// reads, calls that a signal has interrupted again, an Error for everything else. One thread's.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtrun/dtensor/checkpoint/file_calls.h"
+
+namespace dtrun::dtensor::dcp {
+
+class OpenFile {
+ public:
+  /// A new one. @throws Error kSystem
+  static OpenFile create(FileCalls& files, const std::string& path);
+  /// For reading. @throws Error kNotFound; kProtocol for what is no regular file; kSystem
+  static OpenFile open(FileCalls& files, const std::string& path);
+  static OpenFile open_folder(FileCalls& files, const std::string& path);
+  OpenFile(OpenFile&& other) noexcept;
+  OpenFile& operator=(OpenFile&&) = delete;
+  ~OpenFile();
+
+  // All throw Error kSystem.
+  void write(std::string_view bytes);
+  /// @throws Error kProtocol where the file ends before
+  void read_at(std::uint64_t offset, char* bytes, std::size_t count);
+  std::uint64_t bytes();
+  /// @return false: another has it
+  bool try_lock();
+  /// What was written is on the disk.
+  void sync();
+  void close();
+  const std::string& path() const { return path_; }
+
+ private:
+  OpenFile(FileCalls& files, std::string path, int fd)
+      : files_(files), path_(std::move(path)), fd_(fd) {}
+
+  FileCalls& files_;
+  std::string path_;
+  int fd_;
+};
+
+// All throw Error kSystem.
+void make_folder(FileCalls& files, const std::string& path);
+void sync_folder(FileCalls& files, const std::string& path);
+bool is_there(FileCalls& files, const std::string& path);
+bool is_folder(FileCalls& files, const std::string& path);
+std::vector<std::string> names_in(FileCalls& files, const std::string& path);
+/// A folder without folders in it.
+void remove_folder(FileCalls& files, const std::string& path);
+/// The folder that has it: "." of "a".
+std::string parent_of(const std::string& path);
+std::string name_of(const std::string& path);
+/// "folder/name".
+std::string path_in(const std::string& folder, const std::string& name);
+
+}  // namespace dtrun::dtensor::dcp

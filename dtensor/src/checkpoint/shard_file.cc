@@ -1,0 +1,162 @@
+#include "checkpoint/shard_file.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <cstring>
+#include <numeric>
+
+#include "dtrun/base/error.h"
+#include "dtrun/tensor/safetensors_header.h"
+
+namespace dtrun::dtensor::dcp {
+
+using base::Error;
+using base::ErrorCode;
+namespace json = boost::json;
+
+namespace {
+
+std::map<std::string, std::string> shard_metadata(std::uint64_t generation,
+                                                  const std::vector<ShardPiece>& pieces) {
+  json::object torch, own;
+  for (const ShardPiece& piece : pieces) {
+    const tensors::Shape& offsets = piece.box.offsets;
+    const json::array place(offsets.begin(), offsets.end());
+    torch[piece.name] = {{"saved_offsets", place}};
+    own[piece.name] = {{"offsets", place},
+                       {"of", json::array(piece.shape.begin(), piece.shape.end())}};
+  }
+  // The first three are PyTorch's: torch/distributed/checkpoint/_hf_utils.py.
+  return {{"format", "pt"},
+          {"DCP_VERSION", "1.0"},
+          {"DCP_SHARDING_INFO", json::serialize(torch)},
+          {"dtrun_generation", fmt::format("{:016x}", generation)},
+          {"dtrun_boxes", json::serialize(own)}};
+}
+
+/// Small pieces are written together.
+class GatheredWrites {
+ public:
+  explicit GatheredWrites(OpenFile& file) : file_(file) {}
+  void write(std::string_view bytes) {
+    if (bytes.size() < kBlockBytes) {
+      pending_.append(bytes);
+      if (pending_.size() >= kBlockBytes) flush();
+      return;
+    }
+    flush();
+    file_.write(bytes);
+  }
+  void flush() {
+    file_.write(pending_);
+    pending_.clear();
+  }
+
+ private:
+  OpenFile& file_;
+  std::string pending_;
+};
+
+}  // namespace
+
+std::string shard_name(int rank, int ranks) {
+  return fmt::format("shard-{:05}-of-{:05}.safetensors", rank + 1, ranks);
+}
+
+WrittenShard write_shard(FileCalls& files, const std::string& folder, const std::string& name,
+                         std::uint64_t generation, const std::vector<ShardPiece>& pieces) {
+  // Wider elements first: all are aligned.
+  std::vector<std::size_t> order(pieces.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) {
+    return tensors::item_size(pieces[i].elements.dtype());
+  });
+  tensors::SafetensorsHeader header{.entries = {}, .metadata = shard_metadata(generation, pieces)};
+  std::uint64_t at = 0;
+  for (const std::size_t i : order) {
+    const ShardPiece& piece = pieces[i];
+    const std::uint64_t end = at + piece.elements.bytes();
+    header.entries.push_back({piece.name, piece.elements.dtype(), piece.box.shape, at, end});
+    at = end;
+  }
+  const std::string beginning = tensors::safetensors_beginning(header);
+  WrittenShard written;
+  written.file = {name, beginning.size() + at, beginning.size(), checksum(beginning)};
+  written.chunks.resize(pieces.size());
+  OpenFile file = OpenFile::create(files, path_in(folder, name));
+  GatheredWrites writes(file);
+  writes.write(beginning);
+  at = beginning.size();
+  for (const std::size_t i : order) {
+    std::string_view bytes(static_cast<const char*>(pieces[i].elements.data()),
+                           pieces[i].elements.bytes());
+    SavedChunk& chunk = written.chunks[i];
+    chunk.box = pieces[i].box;
+    chunk.begin = at;
+    at += bytes.size();
+    for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kBlockBytes))) {
+      const std::string_view block = bytes.substr(0, kBlockBytes);
+      chunk.checksums.push_back(checksum(block));
+      writes.write(block);
+    }
+  }
+  writes.flush();
+  file.sync();
+  file.close();
+  return written;
+}
+
+ShardReader::ShardReader(FileCalls& files, const std::string& folder, const SavedFile& saved)
+    : file_(OpenFile::open(files, path_in(folder, saved.name))) {
+  const std::uint64_t bytes = file_.bytes();
+  if (bytes != saved.bytes)
+    throw Error(ErrorCode::kProtocol,
+                fmt::format("{} has {} bytes, not {}", file_.path(), bytes, saved.bytes),
+                "it was cut or added to after it was saved");
+  buffer_.resize(saved.header_bytes);
+  file_.read_at(0, buffer_.data(), buffer_.size());
+  if (checksum(buffer_) != saved.header_checksum)
+    throw Error(ErrorCode::kProtocol, "the header of " + file_.path() + " is damaged",
+                "its checksum is another one than when it was saved");
+}
+
+std::string_view ShardReader::block(const SavedTensor& tensor, const SavedChunk& chunk,
+                                    std::uint64_t index) {
+  const std::uint64_t all = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);
+  const std::uint64_t begin = index * kBlockBytes;
+  const std::uint64_t count = std::min(kBlockBytes, all - begin);
+  buffer_.resize(count);
+  file_.read_at(chunk.begin + begin, buffer_.data(), count);
+  bytes_read_ += count;
+  if (checksum(buffer_) != chunk.checksums[index])
+    throw Error(ErrorCode::kProtocol,
+                fmt::format("\"{}\" is damaged: bytes {} to {} of {}", tensor.name,
+                            chunk.begin + begin, chunk.begin + begin + count, file_.path()),
+                "their checksum is another one than when they were saved",
+                "an older checkpoint; the disk may be failing");
+  return buffer_;
+}
+
+void ShardReader::read(const SavedTensor& tensor, const SavedChunk& chunk, ByteRuns runs,
+                       char* target) {
+  std::uint64_t index = 0;
+  std::string_view bytes;
+  while (std::optional<ByteRun> run = runs.next()) {
+    while (run->bytes > 0) {
+      if (bytes.empty() || run->from / kBlockBytes != index) {
+        index = run->from / kBlockBytes;
+        bytes = block(tensor, chunk, index);
+      }
+      const std::uint64_t within = run->from - index * kBlockBytes;
+      const std::uint64_t count = std::min(run->bytes, bytes.size() - within);
+      std::memcpy(target + run->to, bytes.data() + within, count);
+      *run = {run->from + count, run->to + count, run->bytes - count};
+    }
+  }
+}
+
+}  // namespace dtrun::dtensor::dcp

@@ -1,0 +1,57 @@
+// Shard files: the .safetensors files of a checkpoint, one per rank that writes. Their tensors'
+// names are plain; their metadata has each box's place in its tensor, also as PyTorch's
+// torch.distributed.checkpoint reads it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/open_file.h"
+#include "dtrun/dtensor/checkpoint/manifest.h"
+#include "dtrun/dtensor/checkpoint/plan.h"
+#include "dtrun/tensor/tensor.h"
+
+namespace dtrun::dtensor::dcp {
+
+/// A box that is written.
+struct ShardPiece {
+  std::string name;
+  tensors::Shape shape;  ///< of the whole tensor
+  Box box;
+  tensors::LocalTensor elements;  ///< of the box; contiguous, on the CPU
+};
+
+/// "shard-00001-of-00004.safetensors".
+std::string shard_name(int rank, int ranks);
+
+struct WrittenShard {
+  SavedFile file;
+  std::vector<SavedChunk> chunks;  ///< one per piece, in their order; `file` is not set
+};
+
+/// The file is on the disk, its name in the folder perhaps not yet. @throws Error kSystem
+WrittenShard write_shard(FileCalls& files, const std::string& folder, const std::string& name,
+                         std::uint64_t generation, const std::vector<ShardPiece>& pieces);
+
+/// Reads what a manifest says is there. Everything is verified before it is given. One thread's.
+class ShardReader {
+ public:
+  /// @throws Error kNotFound; kProtocol for a file of another size, or header
+  ShardReader(FileCalls& files, const std::string& folder, const SavedFile& file);
+
+  /// Copies the runs out of a chunk. @param target where the runs' `to` counts from
+  /// @throws Error kProtocol naming file and place where a checksum differs
+  void read(const SavedTensor& tensor, const SavedChunk& chunk, ByteRuns runs, char* target);
+  /// The block number `index` of a chunk, verified. Valid until the next call.
+  std::string_view block(const SavedTensor& tensor, const SavedChunk& chunk, std::uint64_t index);
+  /// Bytes that were read of chunks.
+  std::uint64_t bytes_read() const { return bytes_read_; }
+
+ private:
+  OpenFile file_;
+  std::string buffer_;
+  std::uint64_t bytes_read_ = 0;
+};
+
+}  // namespace dtrun::dtensor::dcp

@@ -1,0 +1,391 @@
+// What is saved on one mesh comes back on any other: all layouts to all layouts, bit by bit.
+#include "dtrun/dtensor/checkpoint/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+
+#include "checkpoint/commit.h"
+#include "dtensor/checkpoint/own_folder.h"
+#include "dtensor/layout_catalogue.h"
+#include "dtensor/ragged_catalogue.h"
+#include "dtensor/refusal.h"
+#include "dtrun/collectives/default_group.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/rendezvous/hash_store.h"
+#include "dtrun/tensor/safetensors.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::dtensor::dcp {
+namespace {
+
+using collectives::ProcessGroup;
+namespace fs = std::filesystem;
+
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> kShapes = {{}, {1}, {7}, {0, 3}, {4, 6}, {3, 2, 5}};
+  return kShapes;
+}
+
+/// Numbers that say where they stand.
+LocalTensor numbers_of(const Shape& shape, DType dtype) {
+  const std::int64_t count = tensors::numel(shape);
+  return tensors::arange(count, {.dtype = DType::i64}).to(dtype).reshape(shape);
+}
+
+LocalTensor box_of(const LocalTensor& whole, const Box& box) {
+  LocalTensor part = whole;
+  for (std::size_t dim = 0; dim < box.shape.size(); ++dim)
+    part = part.narrow(static_cast<int>(dim), std::min(box.offsets[dim], whole.shape()[dim]),
+                       box.shape[dim]);
+  return part.contiguous();
+}
+
+int ranks_of(const std::vector<int>& mesh) {
+  int ranks = 1;
+  for (const int size : mesh) ranks *= size;
+  return ranks;
+}
+
+/// Every layout of every shape on the mesh; the dtypes take turns.
+struct Kept {
+  std::string name;
+  LocalTensor whole;
+  Placements placements;
+  ShardOrder order;
+};
+std::vector<Kept> all_kept(const std::vector<int>& mesh) {
+  const DType dtypes[] = {DType::f32, DType::i64, DType::bf16, DType::f64,
+                          DType::u8,  DType::f16, DType::i32,  DType::boolean};
+  std::vector<Kept> all;
+  for (const Shape& shape : shapes()) {
+    for (const Layout& layout : all_layouts(shape, mesh, {})) {
+      const std::size_t number = all.size();
+      all.push_back({"t" + std::to_string(number), numbers_of(shape, dtypes[number % 8]),
+                     layout.placements(), layout.order()});
+    }
+    const RaggedLayouts ragged = ragged_layouts(shape, mesh, 1, {Replicate()});
+    for (std::size_t i = 0; i < ragged.layouts.size(); ++i) {
+      if (!ragged.layouts[i].is_ragged()) continue;
+      all.push_back({"t" + std::to_string(all.size()), numbers_of(shape, DType::f32),
+                     ragged.held[i], ragged.layouts[i].order()});
+    }
+  }
+  return all;
+}
+
+Tensor placed(const Kept& kept, const DeviceMesh& mesh) {
+  const Spec spec =
+      make_spec(mesh, kept.placements, kept.whole.shape(), kept.whole.dtype(), kept.order);
+  return {spec, box_of(kept.whole, spec.local_box())};
+}
+
+void save_all(const std::string& folder, const std::vector<int>& mesh_shape) {
+  const std::vector<Kept> all = all_kept(mesh_shape);
+  test::run_ranks(ranks_of(mesh_shape), [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, mesh_shape);
+    nn::StateDict tensors;
+    for (const Kept& kept : all) tensors.insert(kept.name, placed(kept, mesh));
+    // Small shares, so that replicas are cut.
+    save(folder, {{"", tensors}}, {.group = group, .split_above = 16});
+  });
+}
+
+/// Each saved tensor into each layout of the mesh.
+void expect_loads_everywhere(const std::string& folder, const std::vector<Kept>& saved,
+                             const std::vector<int>& mesh_shape) {
+  test::run_ranks(ranks_of(mesh_shape), [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, mesh_shape);
+    nn::StateDict targets;
+    LoadOptions options{.group = group};
+    std::vector<std::pair<std::size_t, Tensor>> made;
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      const Shape& shape = saved[i].whole.shape();
+      for (const Layout& layout : all_layouts(shape, mesh_shape, {})) {
+        const std::string name = saved[i].name + "/" + std::to_string(made.size());
+        const Spec spec = make_spec(mesh, layout, shape, saved[i].whole.dtype());
+        const Tensor target(
+            spec, tensors::full(spec.local_box().shape, 1, {.dtype = saved[i].whole.dtype()}));
+        targets.insert(name, target);
+        options.rename[name] = saved[i].name;
+        made.emplace_back(i, target);
+      }
+    }
+    load(folder, {{"", targets}}, options);
+    for (const auto& [i, tensor] : made) {
+      const LocalTensor wanted = box_of(saved[i].whole, tensor.spec().local_box());
+      ASSERT_EQ(tensor.local().bytes(), wanted.bytes());
+      ASSERT_EQ(std::memcmp(tensor.local().data(), wanted.data(), wanted.bytes()), 0)
+          << saved[i].name << " as " << tensor.spec().to_string();
+    }
+  });
+}
+
+TEST(SaveAndLoadTest, EveryLayoutBecomesEveryLayoutOnAnyMesh) {
+  const std::vector<std::vector<int>> meshes = {{1}, {3}, {2, 2}, {4}, {2, 1, 2}, {2, 3}};
+  for (const std::vector<int>& from : meshes) {
+    const OwnFolder own;
+    save_all(own / "saved", from);
+    const std::vector<Kept> saved = all_kept(from);
+    for (const std::vector<int>& to : meshes) {
+      if (from.size() + to.size() > 4) continue;
+      expect_loads_everywhere(own / "saved", saved, to);
+    }
+  }
+}
+
+TEST(SaveAndLoadTest, EachRankReadsWhatItNeedsAndWritesItsShare) {
+  const OwnFolder own;
+  const Shape shape{4096, 1024};
+  std::mutex mutex;
+  std::map<int, std::uint64_t> written, read;
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = zeros(shape, mesh, {Replicate()});
+    const SaveReport report = save(own / "a", {{"x", x}}, {.group = group});
+    EXPECT_EQ(report.bytes, 16U << 20);
+    const std::lock_guard lock(mutex);
+    written[group.rank()] = report.own_bytes;
+  });
+  EXPECT_EQ(written[0] + written[1], 16U << 20);
+  EXPECT_EQ(written[0], written[1]);
+  test::run_ranks(4, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {4});
+    const Tensor x = ones(shape, mesh, {Shard(0)});
+    const LoadReport report = load(own / "a", {{"x", x}}, {.group = group});
+    EXPECT_EQ(tensors::LocalTensor(x.local()).to_vector()[0], 0);
+    const std::lock_guard lock(mutex);
+    read[group.rank()] = report.own_bytes;
+  });
+  for (const auto& [rank, bytes] : read) EXPECT_EQ(bytes, 4U << 20) << rank;
+}
+
+TEST(SaveAndLoadTest, ARankOutsideOfATensorsMeshTakesPart) {
+  const OwnFolder own;
+  test::run_ranks(3, [&](const ProcessGroup& group) {
+    collectives::set_default_group(&group);
+    const DeviceMesh mesh("cpu", {0, 2});
+    const Tensor x =
+        mesh.has_this_rank()
+            ? Tensor::from_local(full({2}, mesh.rank(), {}), mesh, {Shard(0)})
+            : Tensor::outside(make_spec(mesh, {Shard(0)}, {4}, DType::f32), tensors::kCpu);
+    save(own / "a", {{"x", x}});
+    if (mesh.has_this_rank()) x.fill_(9);
+    load(own / "a", {{"x", x}});
+    if (mesh.has_this_rank()) {
+      EXPECT_EQ(Tensor(x.local()).to_vector(), std::vector<double>(2, mesh.rank()));
+    }
+    collectives::set_default_group(nullptr);
+  });
+}
+
+TEST(SaveAndLoadTest, TheFilesAreSafetensorsThatSayWhereTheirBoxesLie) {
+  const OwnFolder own;
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor x = Tensor::from_local(full({1, 2}, group.rank(), {}), mesh, {Shard(0)});
+    save(own / "a", {{"x", x}}, {.group = group});
+  });
+  const tensors::NamedTensors second =
+      tensors::load_safetensors(own / "a/shard-00002-of-00002.safetensors");
+  EXPECT_EQ(second.at("x").to_vector(), (std::vector<double>{1, 1}));
+  EXPECT_EQ(second.metadata.at("DCP_SHARDING_INFO"), R"({"x":{"saved_offsets":[1,0]}})");
+  EXPECT_EQ(second.metadata.at("dtrun_boxes"), R"({"x":{"offsets":[1,0],"of":[2,2]}})");
+  EXPECT_EQ(second.metadata.at("format"), "pt");
+}
+
+TEST(SaveAndLoadTest, ValuesComeBackBitByBit) {
+  const OwnFolder own;
+  std::int64_t step = std::numeric_limits<std::int64_t>::min();
+  double rate = 0.1 + 0.2, none = std::numeric_limits<double>::quiet_NaN(), most = 1.0 / 0.0;
+  bool is_on = true;
+  std::string text = "\"\n\xc3\xa4\\";
+  const State state{{"step", step}, {"rate", rate}, {"none", none},
+                    {"most", most}, {"on", is_on},  {"text", text}};
+  save(own / "deep/er/a", state);
+  step = 0, rate = 0, none = 0, most = 0, is_on = false, text = "";
+  load(own / "deep/er/a", state);
+  EXPECT_EQ(step, std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(rate, 0.1 + 0.2);
+  EXPECT_NE(none, none);
+  EXPECT_EQ(most, 1.0 / 0.0);
+  EXPECT_TRUE(is_on);
+  EXPECT_EQ(text, "\"\n\xc3\xa4\\");
+}
+
+TEST(SaveAndLoadTest, NumbersTakeTheTargetsDtype) {
+  const OwnFolder own;
+  save(own / "a", {{"x", tensor({1.5, 2.5})}, {"i", arange(3)}});
+  const Tensor x = zeros({2}, {.dtype = DType::bf16}), i = zeros({3}, {.dtype = DType::f64});
+  load(own / "a", {{"x", x}, {"i", i}});
+  EXPECT_EQ(x.to_vector(), (std::vector<double>{1.5, 2.5}));
+  EXPECT_EQ(i.to_vector(), (std::vector<double>{0, 1, 2}));
+  const Tensor whole = zeros({2}, {.dtype = DType::i64});
+  expect_refused([&] { load(own / "a", {{"x", whole}}); }, "\"x\" is f32[2]");
+}
+
+TEST(SaveAndLoadTest, PartsAndOtherNamesAreChosenByPattern) {
+  const OwnFolder own;
+  save(own / "a", {{"model", nn::StateDict{{"a.w", full({2}, 1, {})}, {"b.w", full({2}, 2, {})}}},
+                   {"top", full({}, 3, {})}});
+  const Tensor a = zeros({2}), b = zeros({2}), top = zeros({});
+  const State state{{"net", nn::StateDict{{"a.w", a}, {"b.w", b}}}, {"head", top}};
+  expect_refused([&] { load(own / "a", state); }, "lacks net.a.w, net.b.w, head");
+  load(own / "a", state,
+       {.only = {"*.b.*", "head"}, .rename = {{"net.", "model."}, {"head", "top"}}});
+  EXPECT_EQ(a.to_vector(), (std::vector<double>{0, 0}));
+  EXPECT_EQ(b.to_vector(), (std::vector<double>{2, 2}));
+  EXPECT_EQ(top.item(), 3);
+  const LoadReport report =
+      load(own / "a", {{"model", nn::StateDict{{"a.w", a}, {"c", b}}}}, {.allow_missing = true});
+  EXPECT_EQ(report.missing, std::vector<std::string>{"model.c"});
+  EXPECT_EQ(a.to_vector(), (std::vector<double>{1, 1}));
+  EXPECT_EQ(b.to_vector(), (std::vector<double>{2, 2}));
+}
+
+TEST(SaveAndLoadTest, WhatCannotBeSavedIsToldToAllRanksAndLeavesNothing) {
+  const OwnFolder own;
+  const auto failing = [&](int ranks, const test::RankBody& body) {
+    std::vector<std::string> texts;
+    for (const auto& thrown : test::run_failing_ranks(ranks, {}, body)) {
+      EXPECT_TRUE(thrown.has_value());
+      texts.push_back(thrown ? thrown->text : "");
+    }
+    for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
+    EXPECT_TRUE(fs::is_empty(own.path()));
+    return texts[0];
+  };
+  const auto saved = [&](const ProcessGroup& group, const State& state) {
+    save(own / "a", state, {.group = group});
+  };
+  EXPECT_NE(failing(2,
+                    [&](const ProcessGroup& group) {
+                      const DeviceMesh mesh(group, {2});
+                      saved(group, {{"x", Tensor::from_local(ones({2}), mesh, {Partial()})}});
+                    })
+                .find("it is Partial"),
+            std::string::npos);
+  EXPECT_NE(failing(3,
+                    [&](const ProcessGroup& group) {
+                      saved(group, {{"x", group.rank() == 1 ? Tensor() : ones({2})}});
+                    })
+                .find("rank 1: a checkpoint cannot have \"x\""),
+            std::string::npos);
+  EXPECT_NE(failing(2,
+                    [&](const ProcessGroup& group) {
+                      saved(group, {{"x", ones({2 + group.rank()})}});
+                    })
+                .find("f32[3] on rank 1 and f32[2]"),
+            std::string::npos);
+  EXPECT_NE(failing(2,
+                    [&](const ProcessGroup& group) {
+                      std::int64_t step = group.rank();
+                      saved(group, {{"step", step}});
+                    })
+                .find("\"step\" is 1 on rank 1 and 0"),
+            std::string::npos);
+  for (const int without : {0, 1}) {
+    EXPECT_NE(failing(2,
+                      [&](const ProcessGroup& group) {
+                        State state{{"x", ones({2})}};
+                        if (group.rank() != without) state.add({"random", ThreadRandom{}});
+                        saved(group, state);
+                      })
+                  .find("not all ranks save \"random."),
+              std::string::npos);
+  }
+  expect_refused([&] { State({{"x", ones({1})}, {"x", ones({1})}}); }, "twice");
+  expect_refused(
+      [&] {
+        save(own / "a", {{"x.y", ones({1})}, {"x", nn::StateDict{{"y", ones({1})}}}});
+      },
+      "\"x.y\" twice");
+  for (const char* const path : {"", "/", "a/..", "."}) {
+    expect_refused([&] { save(path, {{"x", ones({1})}}); }, "does not name");
+    expect_refused([&] { load(path, {{"x", ones({1})}}); }, "does not name");
+  }
+}
+
+TEST(SaveAndLoadTest, WhatDoesNotFitIsRefusedAndNothingIsWritten) {
+  const OwnFolder own;
+  std::int64_t step = 3;
+  save(own / "a", {{"x", ones({2})}, {"y", ones({3})}, {"step", step}});
+  const Tensor x = zeros({2}), y = zeros({4});
+  expect_refused([&] { load(own / "a", {{"x", x}, {"y", y}}); }, "\"y\" is f32[3]");
+  double rate = 0;
+  expect_refused([&] { load(own / "a", {{"x", x}, {"step", rate}}); }, "\"step\" is 3");
+  expect_refused([&] { load(own / "a", {{"x", x}, {"y", Tensor()}}); }, "undefined");
+  expect_refused(
+      [&] {
+        load(own / "none", {{"x", x}});
+      },
+      "no checkpoint", base::ErrorCode::kNotFound);
+  const auto thrown = test::run_failing_ranks(2, {}, [&](const ProcessGroup& group) {
+    load(own / "a", {{"x", group.rank() == 1 ? y : x}}, {.group = group});
+  });
+  for (const auto& one : thrown) {
+    ASSERT_TRUE(one.has_value());
+    EXPECT_NE(one->text.find("rank 1: \"x\" is f32[2]"), std::string::npos) << one->text;
+  }
+  EXPECT_EQ(x.to_vector(), (std::vector<double>{0, 0}));
+}
+
+TEST(SaveAndLoadTest, AnOldCheckpointIsReplacedAtOnceWhereThatIsWanted) {
+  const OwnFolder own;
+  const Tensor x = ones({2});
+  save(own / "a/", {{"x", x}});
+  expect_refused([&] { save(own / "a", {{"x", x}}); }, "is there already");
+  x.fill_(2);
+  save(own / "a", {{"x", x}}, {.existing = Existing::replace});
+  x.fill_(0);
+  load(own / "a", {{"x", x}});
+  EXPECT_EQ(x.to_vector(), (std::vector<double>{2, 2}));
+  // Folders that are not checkpoints are somebody's.
+  fs::create_directory(own / "b");
+  write_content(own / "b/thesis.txt", "years");
+  expect_refused(
+      [&] {
+        save(own / "b", {{"x", x}}, {.existing = Existing::replace});
+      },
+      "is no checkpoint, and is not replaced");
+  EXPECT_EQ(content_of(own / "b/thesis.txt"), "years");
+  EXPECT_EQ(std::distance(fs::directory_iterator(own.path()), {}), 2);
+}
+
+TEST(SaveAndLoadTest, WhatKilledSavesLeftGoesAndWhatASaveHoldsStays) {
+  const OwnFolder own;
+  const std::string stale = partial_name(own / "a", 1), held = partial_name(own / "a", 2),
+                    other = partial_name(own / "b", 3);
+  for (const std::string& folder : {stale, held, other}) {
+    fs::create_directory(folder);
+    write_content(folder + "/shard-00001-of-00001.safetensors", "half");
+  }
+  SystemFileCalls files;
+  OpenFile lock = OpenFile::open_folder(files, held);
+  ASSERT_TRUE(lock.try_lock());
+  save(own / "a", {{"x", ones({2})}});
+  EXPECT_FALSE(fs::exists(stale));
+  EXPECT_TRUE(fs::exists(held));
+  EXPECT_TRUE(fs::exists(other));
+}
+
+TEST(SaveAndLoadTest, RanksCanAgreeThroughAStore) {
+  const OwnFolder own;
+  const auto store = rendezvous::make_hash_store();
+  test::run_ranks(3, [&](const ProcessGroup& group) {
+    StoreAgreement agreement(store, "saves", group.rank(), group.size());
+    const Tensor x = full({2}, 4, {});
+    for (const char* const name : {"a", "b"})
+      save(own / name, {{"x", x}}, {.agreement = &agreement});
+    x.fill_(0);
+    load(own / "b", {{"x", x}}, {.agreement = &agreement});
+    EXPECT_EQ(x.to_vector(), (std::vector<double>{4, 4}));
+  });
+  // Each rank's last word, which others may still read, is all that stays.
+  EXPECT_LE(store->list_keys().size(), 3U);
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor::dcp

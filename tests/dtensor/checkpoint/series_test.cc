@@ -1,0 +1,99 @@
+// Series: the last few checkpoints stay, the last complete one is loaded, whatever lies beside it.
+#include "dtrun/dtensor/checkpoint/series.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/commit.h"
+#include "dtensor/checkpoint/own_folder.h"
+#include "dtensor/refusal.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::dtensor::dcp {
+namespace {
+
+using collectives::ProcessGroup;
+using testing::ElementsAre;
+namespace fs = std::filesystem;
+
+TEST(SeriesTest, TheLastFewStayAndTheLastIsLoaded) {
+  const OwnFolder own;
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    Series series(own / "runs", {.keep = 2, .group = group});
+    const Tensor x = zeros({3});
+    std::int64_t step = 0;
+    const State state{{"x", x}, {"step", step}};
+    EXPECT_EQ(series.load_last(state), std::nullopt);
+    for (step = 8; step <= 11; ++step) {
+      x.fill_(step);
+      series.save(step, state);
+    }
+    x.fill_(0);
+    EXPECT_EQ(series.load_last(state), 11);
+    EXPECT_EQ(step, 11);
+    EXPECT_EQ(x.to_vector(), std::vector<double>(3, 11));
+    EXPECT_THAT(series.steps(), ElementsAre(10, 11));
+  });
+  EXPECT_EQ(std::distance(fs::directory_iterator(own / "runs"), {}), 2);
+}
+
+TEST(SeriesTest, DamagedOnesArePassedOver) {
+  const OwnFolder own;
+  Series series(own / "runs", {.keep = 0});
+  const Tensor x = zeros({3});
+  for (int step = 1; step <= 5; ++step) {
+    x.fill_(step);
+    series.save(step, {{"x", x}});
+  }
+  fs::remove(series.path(5) + "/manifest.json");
+  fs::remove(series.path(4) + "/shard-00001-of-00001.safetensors");
+  const std::string file = series.path(3) + "/shard-00001-of-00001.safetensors";
+  std::string bytes = content_of(file);
+  bytes.back() ^= 1;
+  write_content(file, bytes);
+  fs::create_directory(own / "runs/step-007");  // nobody's
+  x.fill_(0);
+  EXPECT_EQ(series.load_last({{"x", x}}), 2);
+  EXPECT_EQ(x.to_vector(), std::vector<double>(3, 2));
+  // They are made again.
+  for (int step = 3; step <= 5; ++step) series.save(step, {{"x", x}});
+  EXPECT_EQ(series.load_last({{"x", x}}), 5);
+  EXPECT_EQ(x.to_vector(), std::vector<double>(3, 2));
+}
+
+TEST(SeriesTest, WithoutACompleteOneNothingBegins) {
+  const OwnFolder own;
+  Series series(own / "runs");
+  const Tensor x = ones({3});
+  series.save(1, {{"x", x}});
+  expect_refused([&] { series.load_last({{"x", zeros({4})}}); }, "\"x\" is f32[3]");
+  write_content(series.path(1) + "/manifest.json", "");
+  expect_refused(
+      [&] {
+        series.load_last({{"x", x}});
+      },
+      "no manifest of a checkpoint", base::ErrorCode::kProtocol);
+  expect_refused([&] { Series(own / "runs", {.keep = -1}); }, "keeps -1");
+}
+
+TEST(SeriesTest, WhatKilledTrainingsLeftIsRemoved) {
+  const OwnFolder own;
+  Series series(own / "runs", {.keep = 2});
+  series.save(1, {{"x", ones({1})}});
+  fs::create_directory(partial_name(series.path(7), 5));
+  fs::create_directory(partial_name(own / "runs/other", 5));
+  series.save(2, {{"x", ones({1})}});
+  EXPECT_FALSE(fs::exists(partial_name(series.path(7), 5)));
+  EXPECT_TRUE(fs::exists(partial_name(own / "runs/other", 5)));
+  // What cannot be removed stays, and does no harm.
+  fs::create_directory(series.path(1) + "/notes");
+  for (int step = 3; step <= 5; ++step) series.save(step, {{"x", full({1}, step, {})}});
+  const Tensor x = zeros({1});
+  EXPECT_EQ(series.load_last({{"x", x}}), 5);
+  EXPECT_EQ(x.item(), 5);
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor::dcp
