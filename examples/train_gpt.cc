@@ -2,6 +2,7 @@
 // the command line says how the ranks share the work.
 //
 //     dtrun --nproc_per_node=4 train_gpt --mesh dp=2,tp=2 [--data FILE] [--steps 200]
+//         [--checkpoint FOLDER [--checkpoint-every 50] [--keep 3]]
 //
 // dp     cuts the samples of a batch
 // fsdp   cuts them, too, and what is kept of each parameter
@@ -9,6 +10,9 @@
 // tp     cuts heads, hidden layers and the bytes that can come next; with --sequence on also what
 //        lies between them
 // pp     gives each rank some of the layers
+//
+// With --checkpoint, FOLDER/step-N has all that the training needs to go on: who starts it again,
+// on the same ranks or on others, gets the same losses.
 #include <dtrun/dtrun.h>
 
 #include <algorithm>
@@ -36,7 +40,8 @@ struct Options {
   std::vector<int> sizes;
   std::vector<std::string> axes;
   std::string data = "/usr/share/common-licenses/GPL-3";
-  std::string csv, svg, first_weights, sequence = "off";
+  std::string csv, svg, first_weights, checkpoint, sequence = "off";
+  std::int64_t checkpoint_every = 50, keep = 3;
   std::int64_t steps = 200, batch = 16, accumulate = 1, context = 64, every = 20, sample = 200;
   std::int64_t width = 64, layers = 2, heads = 4, seed = 1, microbatches = 4, stages = 1;
   double rate = 3e-3, clip = 1, dropout = 0;
@@ -84,6 +89,9 @@ Setters setters_of(Options& options) {
           {"--csv", text(options.csv)},
           {"--svg", text(options.svg)},
           {"--first-weights", text(options.first_weights)},
+          {"--checkpoint", text(options.checkpoint)},
+          {"--checkpoint-every", count(options.checkpoint_every, 1)},
+          {"--keep", count(options.keep, 0)},
           {"--sequence", text(options.sequence)},
           {"--steps", count(options.steps, 1)},
           {"--batch", count(options.batch, 1)},
@@ -378,7 +386,7 @@ class Learner {
     if (pipeline_) options.stages = ranks_.mesh["pp"];
     return optim::clip_grad_norm_(model_->parameters(), most, options).item();
   }
-  const nn::Module& model() const { return *model_; }
+  nn::Module& model() const { return *model_; }
 
  private:
   static Tensor loss_of(const Tensor& scores, const Tensor& next) {
@@ -433,6 +441,9 @@ class Training {
         optimizer_(learner_.model().parameters(), {.lr = options.rate, .weight_decay = 0.1}),
         schedule_(optimizer_, std::max<std::int64_t>(1, options.steps / 10), options.steps + 1,
                   0.1),
+        series_(options.checkpoint, {.keep = static_cast<int>(options.keep)}),
+        state_{{"model", learner_.model()},     {"optimizer", optimizer_}, {"schedule", schedule_},
+               {"random", dcp::ThreadRandom()}, {"step", step_},           {"loss", loss_}},
         speaks_(dist::get_rank() == 0) {
     if (options.batch % ranks_.sample_parts() != 0) {
       refuse("a batch of " + std::to_string(options.batch) + " samples for " +
@@ -444,37 +455,55 @@ class Training {
              "--context: a multiple of the ranks of cp and tp");
     // Dropout: ranks with the same samples drop the same numbers.
     manual_seed(static_cast<std::uint64_t>(options.seed + 1 + ranks_.sample_part()));
-    if (speaks_ && !options.csv.empty()) csv_.open(options.csv);
-    if (csv_.is_open()) csv_ << "step,loss\n";
+    if (!options.checkpoint.empty() && series_.load_last(state_) && speaks_)
+      print("goes on after step {} of {}", step_, series_.path(step_));
+    if (speaks_ && !options.csv.empty()) open_csv();
   }
 
   void run() {
     const auto start = Clock::now();
+    const std::int64_t before = step_;
     std::vector<double> losses;
-    for (std::int64_t step = 1; step <= options_.steps; ++step) {
+    while (step_ < options_.steps) {
       const double rate = optimizer_.lr();
-      losses.push_back(one_step(step));
-      if (csv_.is_open()) csv_ << step << "," << losses.back() << "\n";
-      if (step % options_.every != 0 && step != options_.steps) continue;
+      ++step_;
+      loss_ = one_step(step_);
+      losses.push_back(loss_);
+      if (csv_.is_open()) csv_ << step_ << "," << loss_ << "\n";
+      const bool is_last = step_ == options_.steps;
+      if (!options_.checkpoint.empty() && (step_ % options_.checkpoint_every == 0 || is_last))
+        series_.save(step_, state_);
+      if (step_ % options_.every != 0 && !is_last) continue;
       const double kept_back = learner_.loss(text_.windows(Text::Part::kept_back, 0));
       const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      const auto done = static_cast<double>(step_ - before);
       const double each =
           static_cast<double>(options_.batch * options_.accumulate * options_.context);
       if (speaks_) {
         print(
             "step {:4}  loss {:.4f}  validation {:.4f}  rate {:.5f}  {:.0f} bytes/s  {:.0f} s left",
-            step, losses.back(), kept_back, rate, each * static_cast<double>(step) / seconds,
-            seconds / static_cast<double>(step) * static_cast<double>(options_.steps - step));
+            step_, loss_, kept_back, rate, each * done / seconds,
+            seconds / done * static_cast<double>(options_.steps - step_));
       }
     }
     if (options_.sample > 0) write_text();
-    if (speaks_ && !options_.svg.empty()) draw(options_.svg, losses);
-    if (speaks_) print("loss: {:.6f}", losses.back());
+    if (speaks_ && !options_.svg.empty() && !losses.empty()) draw(options_.svg, losses);
+    if (speaks_) print("loss: {:.6f}", loss_);
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  /// The lines of the steps that are done already stay.
+  void open_csv() {
+    std::ifstream old(options_.csv);
+    std::string lines, line;
+    for (std::getline(old, line); step_ > 0 && std::getline(old, line);) {
+      if (std::atoll(line.c_str()) <= step_) lines += line + "\n";
+    }
+    csv_.open(options_.csv);
+    csv_ << "step,loss\n" << lines;
+  }
   double one_step(std::int64_t step) {
     std::vector<Windows> batches;
     for (std::int64_t part = 0; part < options_.accumulate; ++part) {
@@ -527,6 +556,10 @@ class Training {
   Learner learner_;
   optim::AdamW optimizer_;
   optim::WarmupCosineLR schedule_;
+  std::int64_t step_ = 0;  ///< the last one that was taken
+  double loss_ = 0;        ///< its
+  dcp::Series series_;
+  const dcp::State state_;
   const bool speaks_;
   std::ofstream csv_;
 };
