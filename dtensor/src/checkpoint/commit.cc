@@ -25,7 +25,11 @@ void make_folders(FileCalls& files, const std::string& path) {
   sync_folder(files, parent_of(path));
 }
 
-/// What may be replaced: a checkpoint, and a folder with nothing in it.
+bool is_of_checkpoint(const std::string& name) {
+  return name == kManifestName || (name.starts_with("shard-") && name.ends_with(".safetensors"));
+}
+
+/// What may be replaced: a checkpoint, whole or damaged, and a folder with nothing in it.
 void check_target(FileCalls& files, const std::string& folder, Existing existing) {
   if (!is_there(files, folder)) return;
   if (existing == Existing::refuse)
@@ -33,9 +37,10 @@ void check_target(FileCalls& files, const std::string& folder, Existing existing
                 "another name, or {.existing = Existing::replace}");
   const std::vector<std::string> names =
       is_folder(files, folder) ? names_in(files, folder) : std::vector<std::string>{"."};
-  if (!names.empty() && std::ranges::find(names, kManifestName) == names.end())
+  const auto foreign = std::ranges::find_if_not(names, is_of_checkpoint);
+  if (foreign != names.end())
     throw Error(ErrorCode::kInvalidArgument, folder + " is no checkpoint, and is not replaced",
-                "it has no " + std::string(kManifestName), "another name");
+                *foreign == "." ? "it is no folder" : "it has " + *foreign, "another name");
 }
 
 }  // namespace

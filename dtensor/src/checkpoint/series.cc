@@ -85,8 +85,7 @@ void Series::prune() {
     old.resize(kept == 0 || old.size() <= kept ? 0 : old.size() - kept);
     for (const std::int64_t step : old) {
       const std::string hidden = partial_name(path(step), 0);
-      if (files().rename(path(step), hidden) < 0)
-        throw base::system_error("remove " + path(step));
+      if (files().rename(path(step), hidden) < 0) throw base::system_error("remove " + path(step));
       remove_folder(files(), hidden);
     }
     for (const std::string& name : names_in(files(), folder_)) {
@@ -94,8 +93,7 @@ void Series::prune() {
         remove_stale(files(), folder_, name.substr(1, name.rfind('.', name.rfind('.') - 1) - 1));
     }
   } catch (const Error& error) {
-    log::warning(log::Component::kDtensor, "old checkpoints stay in {}: {}", folder_,
-                 error.what());
+    log::warning(log::Component::kDtensor, "old checkpoints stay in {}: {}", folder_, error.what());
   }
 }
 

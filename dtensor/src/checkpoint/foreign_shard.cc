@@ -1,0 +1,116 @@
+#include "checkpoint/foreign_shard.h"
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <map>
+
+#include "dtrun/base/error.h"
+#include "dtrun/base/unique_json.h"
+#include "dtrun/dtensor/checkpoint/plan.h"
+#include "dtrun/tensor/safetensors_header.h"
+
+namespace dtrun::dtensor::dcp {
+
+using base::Error;
+using base::ErrorCode;
+using tensors::Shape;
+namespace json = boost::json;
+
+namespace {
+
+constexpr const char* kTorchBoxes = "DCP_SHARDING_INFO";
+
+[[noreturn]] void refuse_shard(const std::string& path, const std::string& why) {
+  throw Error(ErrorCode::kProtocol, path + " is no part of a checkpoint", why);
+}
+
+/// Where the boxes begin, by name.
+std::map<std::string, Shape> offsets_in(const tensors::SafetensorsHeader& header,
+                                        const std::string& path) {
+  std::map<std::string, Shape> offsets;
+  const auto found = header.metadata.find(kTorchBoxes);
+  if (found == header.metadata.end()) return offsets;
+  const json::value parsed = base::parse_unique_json(found->second, path + ", its " + kTorchBoxes);
+  if (!parsed.is_object()) refuse_shard(path, "its DCP_SHARDING_INFO is no object");
+  for (const auto& [name, one] : parsed.get_object()) {
+    const json::value* const list =
+        one.is_object() ? one.get_object().if_contains("saved_offsets") : nullptr;
+    if (list == nullptr || !list->is_array())
+      refuse_shard(path, "its DCP_SHARDING_INFO has no saved_offsets for " + std::string(name));
+    Shape& place = offsets[std::string(name)];
+    for (const json::value& number : list->get_array()) {
+      if (!number.is_int64() || number.get_int64() < 0)
+        refuse_shard(path, "its DCP_SHARDING_INFO has no place for " + std::string(name));
+      place.push_back(number.get_int64());
+    }
+  }
+  return offsets;
+}
+
+}  // namespace
+
+void add_foreign_shard(FileCalls& files, const std::string& folder, const std::string& name,
+                       Manifest& manifest) {
+  OpenFile file = OpenFile::open(files, path_in(folder, name));
+  const std::uint64_t bytes = file.bytes();
+  std::string beginning(std::min<std::uint64_t>(bytes, tensors::kSafetensorsLengthBytes), '\0');
+  file.read_at(0, beginning.data(), beginning.size());
+  const std::uint64_t length = tensors::safetensors_header_length(beginning, bytes, file.path());
+  std::string text(length, '\0');
+  file.read_at(beginning.size(), text.data(), text.size());
+  const std::uint64_t header_bytes = beginning.size() + length;
+  const tensors::SafetensorsHeader header =
+      tensors::parse_safetensors_header(text, bytes - header_bytes, file.path());
+  const std::map<std::string, Shape> offsets = offsets_in(header, file.path());
+  for (const tensors::SafetensorsEntry& entry : header.entries) {
+    SavedChunk chunk{{Shape(entry.shape.size(), 0), entry.shape},
+                     manifest.files.size(),
+                     header_bytes + entry.begin,
+                     {}};
+    const auto place = offsets.find(entry.name);
+    if (place != offsets.end()) {
+      if (place->second.size() != entry.shape.size())
+        refuse_shard(file.path(), "\"" + entry.name + "\" has another number of dims than offsets");
+      chunk.box.offsets = place->second;
+    }
+    manifest.tensors.push_back({entry.name, entry.dtype, entry.shape, {}, {}, {chunk}});
+  }
+  manifest.files.push_back({name, bytes, header_bytes, checksum(beginning + text)});
+}
+
+void finish_foreign(Manifest& manifest, const std::string& source) {
+  std::vector<SavedTensor>& all = manifest.tensors;
+  std::ranges::stable_sort(all, {}, &SavedTensor::name);
+  std::vector<SavedTensor> joined;
+  for (SavedTensor& one : all) {
+    if (joined.empty() || joined.back().name != one.name) {
+      joined.push_back(std::move(one));
+    } else {
+      if (joined.back().dtype != one.dtype || joined.back().shape.size() != one.shape.size())
+        refuse_shard(source, "\"" + one.name + "\" differs from file to file");
+      joined.back().chunks.push_back(std::move(one.chunks[0]));
+    }
+  }
+  for (SavedTensor& tensor : joined) {
+    for (const SavedChunk& chunk : tensor.chunks) {
+      for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim) {
+        std::int64_t end = 0;
+        if (__builtin_add_overflow(chunk.box.offsets[dim], chunk.box.shape[dim], &end))
+          refuse_shard(source, "\"" + tensor.name + "\" is larger than any memory");
+        tensor.shape[dim] = std::max(tensor.shape[dim], end);
+      }
+    }
+    std::erase_if(tensor.chunks,
+                  [](const SavedChunk& chunk) { return tensors::numel(chunk.box.shape) == 0; });
+    if (tensor.bytes() > std::uint64_t{1} << 62)
+      refuse_shard(source, "\"" + tensor.name + "\" is larger than any memory");
+    std::vector<Box> boxes;
+    for (const SavedChunk& chunk : tensor.chunks) boxes.push_back(chunk.box);
+    const std::string fault = tiling_fault(tensor.shape, boxes);
+    if (!fault.empty()) refuse_shard(source, "the parts of \"" + tensor.name + "\" " + fault);
+  }
+  all = std::move(joined);
+}
+
+}  // namespace dtrun::dtensor::dcp

@@ -1,0 +1,208 @@
+// Power cuts, failing calls and damaged bytes: what is loaded is the old checkpoint or the new one,
+// never a mixture, never neither.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "dtensor/checkpoint/disk_model.h"
+#include "dtensor/refusal.h"
+#include "dtrun/base/log.h"
+#include "dtrun/dtensor/checkpoint/checkpoint.h"
+#include "dtrun/dtensor/checkpoint/series.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::dtensor::dcp {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+/// A state that has one number everywhere.
+struct Content {
+  explicit Content(double number)
+      : a(full({5}, number, {})), b(full({2, 3}, number, {.dtype = DType::f64})), value(number) {}
+  State state() { return {{"a", a}, {"b", b}, {"value", value}}; }
+  /// The number that all of it has; -1: a mixture.
+  double number() const {
+    for (const double one : a.to_vector())
+      if (one != value) return -1;
+    for (const double one : b.to_vector())
+      if (one != value) return -1;
+    return value;
+  }
+  Tensor a, b;
+  double value;
+};
+
+/// What the disk gives; 0: no checkpoint.
+double loaded(DiskModel& disk, const std::string& folder) {
+  Content content(0);
+  try {
+    load(folder, content.state(), {.files = &disk});
+  } catch (const Error&) {
+    EXPECT_EQ(content.number(), 0) << "a load that failed has written";
+    return 0;
+  }
+  return content.number();
+}
+double last_loaded(DiskModel& disk) {
+  Content content(0);
+  Series series("/disk/runs", {.files = &disk});
+  return series.load_last(content.state()) ? content.number() : 0;
+}
+
+class CrashTest : public testing::Test {
+ protected:
+  // What is passed over is told, thousands of times.
+  CrashTest() { base::log::set_levels("-dtensor"); }
+  ~CrashTest() override { base::log::set_levels(""); }
+};
+
+TEST_F(CrashTest, APowerCutAnywhereLeavesTheOldCheckpointOrTheNewOne) {
+  std::mt19937 random(1);
+  int images = 0;
+  for (int round = 0; round < 500; ++round) {
+    for (const Existing existing : {Existing::refuse, Existing::replace}) {
+      const bool replaces = existing == Existing::replace;
+      DiskModel disk;
+      disk.take_at_most(1 + random() % 400);
+      const auto saved = [&](double number) {
+        save("/disk/a", Content(number).state(), {.existing = existing, .files = &disk});
+      };
+      if (replaces) saved(1);
+      bool is_over = false;
+      const auto check = [&] {
+        const DiskImage image = disk.after_cut(random);
+        DiskModel after(image);
+        const double number = loaded(after, "/disk/a");
+        const double old = replaces ? 1 : 0;
+        ASSERT_TRUE(number == 2 || (!is_over && number == old)) << number;
+        ++images;
+      };
+      disk.before_change = check;
+      saved(2);
+      is_over = true;
+      for (int i = 0; i < 5; ++i) check();
+    }
+  }
+  EXPECT_GT(images, 20000);
+}
+
+TEST_F(CrashTest, APowerCutInASeriesLosesNoMoreThanTheStepsSinceTheLastCheckpoint) {
+  std::mt19937 random(2);
+  int images = 0;
+  for (int round = 0; round < 100; ++round) {
+    DiskModel disk(DiskImage{{"/disk", std::nullopt}});
+    Series series("/disk/runs", {.keep = 2, .files = &disk});
+    double saved = 0;
+    disk.before_change = [&] {
+      const DiskImage image = disk.after_cut(random);
+      DiskModel after(image);
+      const double number = last_loaded(after);
+      ASSERT_TRUE(number == saved || number == saved + 1) << number << " after " << saved;
+      ++images;
+    };
+    for (int step = 1; step <= 5; ++step) {
+      series.save(step, Content(step).state());
+      saved = step;
+    }
+  }
+  EXPECT_GT(images, 5000);
+}
+
+TEST_F(CrashTest, WhicheverCallFailsTheOldCheckpointStaysOrTheNewOneIsThere) {
+  for (const int error : {ENOSPC, EIO, EINTR}) {
+    for (const bool replaces : {false, true}) {
+      int succeeded = 0, failed = 0;
+      for (int call = 1;; ++call) {
+        DiskModel disk;
+        disk.take_at_most(300);
+        if (replaces) save("/disk/a", Content(1).state(), {.files = &disk});
+        disk.fail(call, error);
+        bool has_failed = false;
+        try {
+          save("/disk/a", Content(2).state(),
+               {.existing = replaces ? Existing::replace : Existing::refuse, .files = &disk});
+        } catch (const Error& thrown) {
+          EXPECT_EQ(thrown.code(), ErrorCode::kSystem) << thrown.what();
+          has_failed = true;
+        }
+        const bool is_beyond = disk.calls() < call;
+        disk.fail(0, 0);
+        const double old = replaces ? 1 : 0;
+        EXPECT_EQ(loaded(disk, "/disk/a"), has_failed ? old : 2) << "call " << call;
+        ++(has_failed ? failed : succeeded);
+        if (is_beyond) break;
+      }
+      EXPECT_GT(succeeded, 0);
+      if (error == EINTR) {
+        // Only a lock, a listing or a status that is interrupted is an error.
+        EXPECT_GT(succeeded, failed);
+      } else {
+        EXPECT_GT(failed, succeeded);
+      }
+    }
+  }
+}
+
+TEST_F(CrashTest, ALoadOfWhichACallFailsWritesNothing) {
+  for (const int error : {EIO, EINTR, ENOMEM}) {
+    int failed = 0;
+    for (int call = 1;; ++call) {
+      DiskModel disk;
+      save("/disk/a", Content(2).state(), {.files = &disk});
+      disk.take_at_most(100);
+      disk.fail(call, error);
+      const double number = loaded(disk, "/disk/a");
+      if (disk.calls() < call) {
+        EXPECT_EQ(number, 2);
+        break;
+      }
+      EXPECT_TRUE(number == 0 || number == 2);
+      failed += number == 0 ? 1 : 0;
+    }
+    EXPECT_GT(failed, 0);
+  }
+}
+
+TEST_F(CrashTest, EveryFlippedBitIsFound) {
+  DiskModel disk;
+  save("/disk/a", Content(2).state(), {.files = &disk});
+  const DiskImage whole = disk.seen();
+  int flipped = 0;
+  for (const auto& [path, content] : whole) {
+    if (!content) continue;
+    for (std::size_t bit = 0; bit < content->size() * 8; ++bit) {
+      DiskImage image = whole;
+      (*image[path])[bit / 8] ^= static_cast<char>(1 << bit % 8);
+      DiskModel damaged(image);
+      ASSERT_EQ(loaded(damaged, "/disk/a"), 0) << path << ", bit " << bit;
+      ++flipped;
+    }
+  }
+  EXPECT_GT(flipped, 8000);
+}
+
+TEST_F(CrashTest, EveryCutAndEveryByteMoreIsFound) {
+  DiskModel disk;
+  save("/disk/a", Content(2).state(), {.files = &disk});
+  const DiskImage whole = disk.seen();
+  for (const auto& [path, content] : whole) {
+    if (!content) continue;
+    for (std::size_t bytes = 0; bytes < content->size(); ++bytes) {
+      DiskImage image = whole;
+      image[path]->resize(bytes);
+      DiskModel damaged(image);
+      ASSERT_EQ(loaded(damaged, "/disk/a"), 0) << path << " of " << bytes << " bytes";
+    }
+    DiskImage image = whole;
+    *image[path] += ' ';
+    DiskModel damaged(image);
+    ASSERT_EQ(loaded(damaged, "/disk/a"), 0) << path;
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor::dcp
