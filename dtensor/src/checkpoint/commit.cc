@@ -107,6 +107,10 @@ void PartialFolder::commit(const Manifest& manifest) {
   file.write(manifest_text(manifest));
   file.sync();
   file.close();
+  commit();
+}
+
+void PartialFolder::commit() {
   lock_->sync();
   // It may have come since.
   check_target(files_, folder_, existing_);

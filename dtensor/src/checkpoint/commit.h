@@ -32,6 +32,8 @@ class PartialFolder {
   const std::string& path() const { return path_; }
   /// All shards are on the disk. @throws Error; then the target is as it was
   void commit(const Manifest& manifest);
+  /// A folder of files that are no checkpoint's.
+  void commit();
 
  private:
   void publish(bool replaces);

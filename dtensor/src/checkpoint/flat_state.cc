@@ -1,7 +1,5 @@
 #include "checkpoint/flat_state.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <set>
 
@@ -83,12 +81,6 @@ TensorPart part_of_tensor(const std::string& name, const Tensor& tensor) {
   part.mesh_shape = spec.mesh().shape();
   part.layout = spec.layout().to_string();
   return part;
-}
-
-bool is_chosen(const std::string& name, const std::vector<std::string>& patterns) {
-  return patterns.empty() || std::ranges::any_of(patterns, [&](const std::string& pattern) {
-           return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-         });
 }
 
 }  // namespace dtrun::dtensor::dcp

@@ -23,7 +23,5 @@ nn::Module::NamedTensors parameters_of(const State& state);
 FlatState flattened(const State& state);
 /// What this rank has of a tensor.
 TensorPart part_of_tensor(const std::string& name, const Tensor& tensor);
-/// "all" for what has no patterns. @param patterns with * and ?
-bool is_chosen(const std::string& name, const std::vector<std::string>& patterns);
 
 }  // namespace dtrun::dtensor::dcp

@@ -1,6 +1,7 @@
 #include "dtrun/dtensor/checkpoint/manifest.h"
 
 #include <fmt/core.h>
+#include <fnmatch.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -10,8 +11,10 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <utility>
 
-#include "dtrun/base/error.h"
+#include "checkpoint/block_sums.h"
+#include "dtrun/base/check.h"
 #include "dtrun/tensor/safetensors_header.h"
 
 namespace dtrun::dtensor::dcp {
@@ -20,6 +23,36 @@ namespace json = boost::json;
 
 std::uint64_t checksum(std::string_view bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+BlockSums::BlockSums() : state_(XXH3_createState()) {
+  DT_CHECK(state_ != nullptr);
+  XXH3_64bits_reset(state_);
+}
+
+BlockSums::~BlockSums() {
+  XXH3_freeState(state_);
+}
+
+void BlockSums::add(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const std::uint64_t count = std::min<std::uint64_t>(bytes.size(), kBlockBytes - in_block_);
+    XXH3_64bits_update(state_, bytes.data(), count);
+    in_block_ += count;
+    bytes.remove_prefix(count);
+    if (in_block_ == kBlockBytes) end_block();
+  }
+}
+
+void BlockSums::end_block() {
+  sums_.push_back(XXH3_64bits_digest(state_));
+  XXH3_64bits_reset(state_);
+  in_block_ = 0;
+}
+
+std::vector<std::uint64_t> BlockSums::take() {
+  if (in_block_ > 0) end_block();
+  return std::exchange(sums_, {});
 }
 
 std::uint64_t blocks_of(std::uint64_t bytes) {
@@ -33,6 +66,12 @@ std::uint64_t SavedTensor::bytes() const {
 const SavedTensor* Manifest::find(const std::string& name) const {
   const auto place = std::ranges::lower_bound(tensors, name, {}, &SavedTensor::name);
   return place != tensors.end() && place->name == name ? &*place : nullptr;
+}
+
+bool is_chosen(const std::string& name, const std::vector<std::string>& patterns) {
+  return patterns.empty() || std::ranges::any_of(patterns, [&](const std::string& pattern) {
+           return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+         });
 }
 
 std::string value_text(const Value& value) {

@@ -128,7 +128,7 @@ class Saving {
       }
       if (pieces.empty()) return "";
       return to_text(write_shard(files_, path_, shard_name(agreement_.rank(), agreement_.size()),
-                                 manifest_.generation, pieces));
+                                 shard_metadata(manifest_.generation, pieces), pieces));
     });
     if (agreement_.rank() == 0) fill_manifest(texts);
   }
@@ -138,7 +138,8 @@ class Saving {
     const auto found =
         std::ranges::find(flat_.tensors, part.name, [](const auto& entry) { return entry.first; });
     const Box own = *part_of_tensor(part.name, found->second).box;
-    return {part.name, part.shape, chunk.box, elements_of(found->second, own, chunk.box)};
+    return {part.name, part.shape, chunk.box, part.dtype,
+            source_of(elements_of(found->second, own, chunk.box))};
   }
 
   void fill_manifest(const std::vector<std::string>& texts) {

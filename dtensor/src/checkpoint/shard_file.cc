@@ -9,6 +9,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "checkpoint/block_sums.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/safetensors_header.h"
 
@@ -19,24 +20,6 @@ using base::ErrorCode;
 namespace json = boost::json;
 
 namespace {
-
-std::map<std::string, std::string> shard_metadata(std::uint64_t generation,
-                                                  const std::vector<ShardPiece>& pieces) {
-  json::object torch, own;
-  for (const ShardPiece& piece : pieces) {
-    const tensors::Shape& offsets = piece.box.offsets;
-    const json::array place(offsets.begin(), offsets.end());
-    torch[piece.name] = {{"saved_offsets", place}};
-    own[piece.name] = {{"offsets", place},
-                       {"of", json::array(piece.shape.begin(), piece.shape.end())}};
-  }
-  // The first three are PyTorch's: torch/distributed/checkpoint/_hf_utils.py.
-  return {{"format", "pt"},
-          {"DCP_VERSION", "1.0"},
-          {"DCP_SHARDING_INFO", json::serialize(torch)},
-          {"dtrun_generation", fmt::format("{:016x}", generation)},
-          {"dtrun_boxes", json::serialize(own)}};
-}
 
 /// Small pieces are written together.
 class GatheredWrites {
@@ -63,24 +46,53 @@ class GatheredWrites {
 
 }  // namespace
 
+ShardMetadata shard_metadata(std::uint64_t generation, const std::vector<ShardPiece>& pieces) {
+  json::object torch, own;
+  for (const ShardPiece& piece : pieces) {
+    const tensors::Shape& offsets = piece.box.offsets;
+    const json::array place(offsets.begin(), offsets.end());
+    torch[piece.name] = {{"saved_offsets", place}};
+    own[piece.name] = {{"offsets", place},
+                       {"of", json::array(piece.shape.begin(), piece.shape.end())}};
+  }
+  // The first three are PyTorch's: torch/distributed/checkpoint/_hf_utils.py.
+  return {{"format", "pt"},
+          {"DCP_VERSION", "1.0"},
+          {"DCP_SHARDING_INFO", json::serialize(torch)},
+          {"dtrun_generation", fmt::format("{:016x}", generation)},
+          {"dtrun_boxes", json::serialize(own)}};
+}
+
+std::uint64_t ShardPiece::bytes() const {
+  return tensors::bytes_of_shape(box.shape, dtype);
+}
+
+// A block at a time, so that it is still in the cache when it is written.
+std::function<void(const ByteSink&)> source_of(const tensors::LocalTensor& elements) {
+  return [elements](const ByteSink& sink) {
+    std::string_view bytes(static_cast<const char*>(elements.data()), elements.bytes());
+    for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kBlockBytes)))
+      sink(bytes.substr(0, kBlockBytes));
+  };
+}
+
 std::string shard_name(int rank, int ranks) {
   return fmt::format("shard-{:05}-of-{:05}.safetensors", rank + 1, ranks);
 }
 
 WrittenShard write_shard(FileCalls& files, const std::string& folder, const std::string& name,
-                         std::uint64_t generation, const std::vector<ShardPiece>& pieces) {
+                         const ShardMetadata& metadata, const std::vector<ShardPiece>& pieces) {
   // Wider elements first: all are aligned.
   std::vector<std::size_t> order(pieces.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) {
-    return tensors::item_size(pieces[i].elements.dtype());
-  });
-  tensors::SafetensorsHeader header{.entries = {}, .metadata = shard_metadata(generation, pieces)};
+  std::ranges::stable_sort(order, std::greater(),
+                           [&](std::size_t i) { return tensors::item_size(pieces[i].dtype); });
+  tensors::SafetensorsHeader header{.entries = {}, .metadata = metadata};
   std::uint64_t at = 0;
   for (const std::size_t i : order) {
     const ShardPiece& piece = pieces[i];
-    const std::uint64_t end = at + piece.elements.bytes();
-    header.entries.push_back({piece.name, piece.elements.dtype(), piece.box.shape, at, end});
+    const std::uint64_t end = at + piece.bytes();
+    header.entries.push_back({piece.name, piece.dtype, piece.box.shape, at, end});
     at = end;
   }
   const std::string beginning = tensors::safetensors_beginning(header);
@@ -90,19 +102,19 @@ WrittenShard write_shard(FileCalls& files, const std::string& folder, const std:
   OpenFile file = OpenFile::create(files, path_in(folder, name));
   GatheredWrites writes(file);
   writes.write(beginning);
+  BlockSums sums;
+  const ByteSink sink = [&](std::string_view bytes) {
+    sums.add(bytes);
+    writes.write(bytes);
+  };
   at = beginning.size();
   for (const std::size_t i : order) {
-    std::string_view bytes(static_cast<const char*>(pieces[i].elements.data()),
-                           pieces[i].elements.bytes());
     SavedChunk& chunk = written.chunks[i];
     chunk.box = pieces[i].box;
     chunk.begin = at;
-    at += bytes.size();
-    for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kBlockBytes))) {
-      const std::string_view block = bytes.substr(0, kBlockBytes);
-      chunk.checksums.push_back(checksum(block));
-      writes.write(block);
-    }
+    at += pieces[i].bytes();
+    pieces[i].source(sink);
+    chunk.checksums = sums.take();
   }
   writes.flush();
   file.sync();

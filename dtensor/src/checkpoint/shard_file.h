@@ -3,6 +3,7 @@
 // torch.distributed.checkpoint reads it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,13 +15,21 @@
 
 namespace dtrun::dtensor::dcp {
 
+/// Takes bytes that follow each other.
+using ByteSink = std::function<void(std::string_view bytes)>;
+
 /// A box that is written.
 struct ShardPiece {
   std::string name;
   tensors::Shape shape;  ///< of the whole tensor
   Box box;
-  tensors::LocalTensor elements;  ///< of the box; contiguous, on the CPU
+  tensors::DType dtype;
+  std::function<void(const ByteSink&)> source;  ///< gives the elements of the box, row-major
+
+  std::uint64_t bytes() const;
 };
+/// @param elements contiguous, on the CPU
+std::function<void(const ByteSink&)> source_of(const tensors::LocalTensor& elements);
 
 /// "shard-00001-of-00004.safetensors".
 std::string shard_name(int rank, int ranks);
@@ -30,9 +39,13 @@ struct WrittenShard {
   std::vector<SavedChunk> chunks;  ///< one per piece, in their order; `file` is not set
 };
 
+using ShardMetadata = std::map<std::string, std::string>;
+/// Where the pieces lie, and of which save they are.
+ShardMetadata shard_metadata(std::uint64_t generation, const std::vector<ShardPiece>& pieces);
+
 /// The file is on the disk, its name in the folder perhaps not yet. @throws Error kSystem
 WrittenShard write_shard(FileCalls& files, const std::string& folder, const std::string& name,
-                         std::uint64_t generation, const std::vector<ShardPiece>& pieces);
+                         const ShardMetadata& metadata, const std::vector<ShardPiece>& pieces);
 
 /// Reads what a manifest says is there. Everything is verified before it is given. One thread's.
 class ShardReader {

@@ -72,6 +72,9 @@ struct Manifest {
   const SavedTensor* find(const std::string& name) const;
 };
 
+/// Whether one of the patterns, with * and ?, fits the name; without patterns any name does.
+bool is_chosen(const std::string& name, const std::vector<std::string>& patterns);
+
 /// The file's text. Its last line is a checksum of all that stands before.
 std::string manifest_text(const Manifest& manifest);
 /// @param source for messages: the file's path

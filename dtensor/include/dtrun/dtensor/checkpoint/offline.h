@@ -32,8 +32,8 @@ struct VerifyReport {
   std::vector<Fault> faults = {};
   bool has_checksums = true;  ///< of what was read; false: only that it is all there
 };
-/// Reads all bytes, and goes on behind a fault. @throws Error for an archive without a manifest that
-/// can be read
+/// Reads all bytes, and goes on behind a fault. @throws Error for an archive without a manifest
+/// that can be read
 VerifyReport verify(const std::string& path, const OfflineOptions& options = {});
 
 /// Whole tensors in one .safetensors file. @throws Error kInvalidArgument where it is there
@@ -47,9 +47,9 @@ struct WantedLayout {
   std::string pattern;
   std::string layout;  ///< in either notation of layout/notation.h
 };
-/// A checkpoint as the ranks of another mesh would have saved it. Tensors that no layout is told for
-/// are cut along their first dim over all ranks. @throws Error kInvalidArgument for a layout that
-/// does not fit
+/// A checkpoint as the ranks of another mesh would have saved it. Tensors that no layout is told
+/// for are cut along their first dim over all ranks. @throws Error kInvalidArgument for a layout
+/// that does not fit
 void reshard(Archive& from, const std::string& folder, const std::vector<int>& mesh_shape,
              const std::vector<WantedLayout>& layouts, const OfflineOptions& options = {});
 /// numpy's file of one tensor. @throws Error kInvalidArgument for bf16
@@ -58,15 +58,15 @@ void export_npy(Archive& from, const std::string& tensor, const std::string& fil
 
 struct TensorDifference {
   std::string name;
-  std::string text;             ///< "only in b", "f32[2] and f32[3]", "3 elements differ"
-  std::uint64_t elements = 0;   ///< that differ
-  double largest = 0;           ///< difference of two of them
+  std::string text;            ///< "only in b", "f32[2] and f32[3]", "3 elements differ"
+  std::uint64_t elements = 0;  ///< that differ
+  double largest = 0;          ///< difference of two of them
 };
 /// Names, shapes, dtypes and elements, bit by bit; then the values.
 std::vector<TensorDifference> diff(Archive& a, Archive& b, const OfflineOptions& options = {});
 
-/// The checkpoints of a series that go, where so many are kept: complete ones count, the last one of
-/// them always stays. @return their paths, and those of folders that killed saves left
+/// The checkpoints of a series that go, where so many are kept: complete ones count, the last one
+/// of them always stays. @return their paths, and those of folders that killed saves left
 std::vector<std::string> prunable(const std::string& folder, int keep, FileCalls& files);
 void remove_checkpoint(const std::string& path, FileCalls& files);
 

@@ -1,0 +1,290 @@
+// What offline.h makes of checkpoints: copies in other forms.
+#include "dtrun/dtensor/checkpoint/offline.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <random>
+
+#include "checkpoint/agreement_of.h"
+#include "checkpoint/commit.h"
+#include "checkpoint/flat_state.h"
+#include "checkpoint/shard_file.h"
+#include "dtrun/base/error.h"
+#include "dtrun/dtensor/checkpoint/plan.h"
+#include "dtrun/dtensor/layout/notation.h"
+
+namespace dtrun::dtensor::dcp {
+
+using base::Error;
+using base::ErrorCode;
+using tensors::Shape;
+namespace json = boost::json;
+
+namespace {
+
+SystemFileCalls& system_files() {
+  static SystemFileCalls files;
+  return files;
+}
+
+FileCalls& files_of(const OfflineOptions& options) {
+  return options.files != nullptr ? *options.files : system_files();
+}
+
+Box whole_box(const Shape& shape) {
+  return {Shape(shape.size(), 0), shape};
+}
+
+std::vector<const SavedTensor*> chosen(const Archive& from, const OfflineOptions& options) {
+  std::vector<const SavedTensor*> all;
+  for (const SavedTensor& tensor : from.manifest().tensors) {
+    if (is_chosen(tensor.name, options.only)) all.push_back(&tensor);
+  }
+  if (all.empty() && !from.manifest().tensors.empty())
+    throw Error(ErrorCode::kInvalidArgument, "no tensor of " + from.path() + " is chosen",
+                "the patterns fit none of its names", "dtrun-ckpt inspect lists them");
+  return all;
+}
+
+/// Tells of bytes as they pass.
+class Passing {
+ public:
+  Passing(const std::vector<const SavedTensor*>& tensors, const Progress& progress)
+      : progress_(progress) {
+    for (const SavedTensor* const tensor : tensors) all_ += tensor->bytes();
+    if (progress_) progress_(0, all_);
+  }
+  ShardPiece piece(Archive& from, const SavedTensor& tensor, const Box& box) {
+    return {tensor.name, tensor.shape, box, tensor.dtype,
+            [this, &from, &tensor, box](const ByteSink& sink) {
+              from.stream(tensor, box, [&](std::string_view bytes) {
+                sink(bytes);
+                add(bytes.size());
+              });
+            }};
+  }
+  void add(std::uint64_t bytes) {
+    done_ += bytes;
+    if (progress_) progress_(done_, all_);
+  }
+
+ private:
+  const Progress& progress_;
+  std::uint64_t done_ = 0, all_ = 0;
+};
+
+std::uint64_t some_generation() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+/// A file that is written under another name, and removed unless it is finished.
+class PartialFile {
+ public:
+  PartialFile(FileCalls& files, const std::string& path)
+      : files_(files), path_(path), partial_(partial_name(path, some_generation())) {
+    if (is_there(files, path))
+      throw Error(ErrorCode::kInvalidArgument, path + " is there already", "", "another name");
+  }
+  ~PartialFile() {
+    if (!is_over_) files_.remove(partial_);
+  }
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
+  std::string name() const { return name_of(partial_); }
+  std::string folder() const { return parent_of(partial_); }
+  void finish() {
+    if (files_.rename(partial_, path_) < 0) throw base::system_error("give its name to " + path_);
+    is_over_ = true;
+    sync_folder(files_, folder());
+  }
+
+ private:
+  FileCalls& files_;
+  const std::string path_;
+  const std::string partial_;
+  bool is_over_ = false;
+};
+
+/// Parts of the tensors, by size, in the order of their names.
+std::vector<std::vector<const SavedTensor*>> parts_below(
+    const std::vector<const SavedTensor*>& tensors, std::uint64_t most_bytes) {
+  std::vector<std::vector<const SavedTensor*>> parts(1);
+  std::uint64_t bytes = 0;
+  for (const SavedTensor* const tensor : tensors) {
+    if (!parts.back().empty() && bytes + tensor->bytes() > most_bytes) {
+      parts.emplace_back();
+      bytes = 0;
+    }
+    parts.back().push_back(tensor);
+    bytes += tensor->bytes();
+  }
+  return parts;
+}
+
+Layout layout_for(const SavedTensor& tensor, const std::vector<int>& mesh_shape,
+                  const std::vector<WantedLayout>& layouts) {
+  for (const WantedLayout& wanted : layouts) {
+    if (!is_chosen(tensor.name, {wanted.pattern})) continue;
+    const Layout layout = parse_layout(wanted.layout, tensor.shape, mesh_shape);
+    for (std::size_t axis = 0; axis < layout.axes(); ++axis) {
+      if (layout.is_partial(axis))
+        throw Error(ErrorCode::kInvalidArgument,
+                    "\"" + tensor.name + "\" cannot be " + wanted.layout,
+                    "what is saved is not Partial", "Replicate or Shard");
+    }
+    return layout;
+  }
+  const Placement placement = tensor.shape.empty() ? Placement(Replicate()) : Placement(Shard(0));
+  return make_layout(tensor.shape, mesh_shape, Placements(mesh_shape.size(), placement));
+}
+
+/// What the ranks of a mesh would have.
+std::vector<std::vector<TensorPart>> parts_on_mesh(const std::vector<const SavedTensor*>& tensors,
+                                                   const std::vector<int>& mesh_shape,
+                                                   const std::vector<WantedLayout>& layouts) {
+  std::int64_t ranks = 1;
+  for (const int size : mesh_shape) {
+    if (size < 1 || (ranks *= size) > 1 << 20)
+      throw Error(ErrorCode::kInvalidArgument, "there is no such mesh", "",
+                  "axes of at least one rank, at most 1,048,576 ranks");
+  }
+  if (mesh_shape.empty() || mesh_shape.size() > Layout::kMaxAxes)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("a mesh of {} axes", mesh_shape.size()),
+                "", fmt::format("1 to {}", Layout::kMaxAxes));
+  std::vector<std::vector<TensorPart>> parts(static_cast<std::size_t>(ranks));
+  for (const SavedTensor* const tensor : tensors) {
+    const Layout layout = layout_for(*tensor, mesh_shape, layouts);
+    std::vector<int> coordinate(mesh_shape.size(), 0);
+    for (std::vector<TensorPart>& rank : parts) {
+      rank.push_back({tensor->name, tensor->dtype, tensor->shape,
+                      local_box(tensor->shape, mesh_shape, coordinate, layout), mesh_shape,
+                      layout.to_string()});
+      std::size_t axis = mesh_shape.size();
+      while (axis > 0 && ++coordinate[axis - 1] == mesh_shape[axis - 1]) coordinate[--axis] = 0;
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+void merge(Archive& from, const std::string& file, const OfflineOptions& options) {
+  const std::vector<const SavedTensor*> tensors = chosen(from, options);
+  FileCalls& files = files_of(options);
+  PartialFile partial(files, file);
+  Passing passing(tensors, options.progress);
+  std::vector<ShardPiece> pieces;
+  for (const SavedTensor* const tensor : tensors)
+    pieces.push_back(passing.piece(from, *tensor, whole_box(tensor->shape)));
+  try {
+    write_shard(files, partial.folder(), partial.name(), {{"format", "pt"}}, pieces);
+  } catch (const Error& error) {
+    throw Error(error.code(), "cannot merge " + from.path() + ": " + error.summary(), error.why(),
+                error.remedy());
+  }
+  partial.finish();
+}
+
+void split(Archive& from, const std::string& folder, std::uint64_t most_bytes,
+           const OfflineOptions& options) {
+  const std::vector<const SavedTensor*> tensors = chosen(from, options);
+  FileCalls& files = files_of(options);
+  PartialFolder partial(files, checked_folder(folder), some_generation(), Existing::refuse);
+  Passing passing(tensors, options.progress);
+  const auto parts = parts_below(tensors, most_bytes);
+  json::object weight_map;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, parts.size());
+    std::vector<ShardPiece> pieces;
+    for (const SavedTensor* const tensor : parts[i]) {
+      pieces.push_back(passing.piece(from, *tensor, whole_box(tensor->shape)));
+      weight_map[tensor->name] = name;
+      bytes += tensor->bytes();
+    }
+    write_shard(files, partial.path(), name, {{"format", "pt"}}, pieces);
+  }
+  OpenFile index = OpenFile::create(files, path_in(partial.path(), "model.safetensors.index.json"));
+  index.write(json::serialize(
+      json::object{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(weight_map)}}));
+  index.sync();
+  index.close();
+  partial.commit();
+}
+
+void reshard(Archive& from, const std::string& folder, const std::vector<int>& mesh_shape,
+             const std::vector<WantedLayout>& layouts, const OfflineOptions& options) {
+  const std::vector<const SavedTensor*> tensors = chosen(from, options);
+  FileCalls& files = files_of(options);
+  const auto parts = parts_on_mesh(tensors, mesh_shape, layouts);
+  const SavePlan plan = plan_save(parts);
+  Manifest manifest = from.manifest();
+  manifest.generation = some_generation();
+  manifest.files.clear();
+  manifest.tensors.clear();
+  for (const TensorPart& part : plan.tensors)
+    manifest.tensors.push_back(
+        {part.name, part.dtype, part.shape, part.mesh_shape, part.layout, {}});
+  PartialFolder partial(files, checked_folder(folder), manifest.generation, Existing::refuse);
+  Passing passing(tensors, options.progress);
+  const int ranks = static_cast<int>(parts.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<ShardPiece> pieces;
+    std::vector<std::size_t> owners;
+    for (const PlannedChunk& chunk : plan.chunks) {
+      if (chunk.writer != rank) continue;
+      pieces.push_back(
+          passing.piece(from, from.tensor(plan.tensors[chunk.tensor].name), chunk.box));
+      owners.push_back(chunk.tensor);
+    }
+    if (pieces.empty()) continue;
+    WrittenShard shard = write_shard(files, partial.path(), shard_name(rank, ranks),
+                                     shard_metadata(manifest.generation, pieces), pieces);
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+      shard.chunks[i].file = manifest.files.size();
+      manifest.tensors[owners[i]].chunks.push_back(std::move(shard.chunks[i]));
+    }
+    manifest.files.push_back(std::move(shard.file));
+  }
+  partial.commit(manifest);
+}
+
+void export_npy(Archive& from, const std::string& name, const std::string& file,
+                const OfflineOptions& options) {
+  const SavedTensor& tensor = from.tensor(name);
+  const std::map<tensors::DType, std::string_view> kinds = {
+      {tensors::DType::f64, "<f8"},    {tensors::DType::f32, "<f4"}, {tensors::DType::f16, "<f2"},
+      {tensors::DType::i64, "<i8"},    {tensors::DType::i32, "<i4"}, {tensors::DType::u8, "|u1"},
+      {tensors::DType::boolean, "|b1"}};
+  const auto kind = kinds.find(tensor.dtype);
+  if (kind == kinds.end())
+    throw Error(ErrorCode::kInvalidArgument, "\"" + name + "\" cannot be written as .npy",
+                "numpy has no bf16", "merge, to a .safetensors file");
+  std::string shape;
+  for (const std::int64_t size : tensor.shape) shape += std::to_string(size) + ", ";
+  if (tensor.shape.size() > 1) shape.resize(shape.size() - 2);
+  if (tensor.shape.size() == 1) shape.pop_back();
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
+                                   kind->second, shape);
+  header.append((64 - (10 + header.size() + 1) % 64) % 64, ' ');
+  header += '\n';
+  const std::string length{static_cast<char>(header.size() % 256),
+                           static_cast<char>(header.size() / 256)};
+  FileCalls& files = files_of(options);
+  PartialFile partial(files, file);
+  OpenFile out = OpenFile::create(files, path_in(partial.folder(), partial.name()));
+  Passing passing({&tensor}, options.progress);
+  out.write(std::string("\x93NUMPY\x01\x00", 8) + length + header);
+  passing.piece(from, tensor, whole_box(tensor.shape)).source([&](std::string_view bytes) {
+    out.write(bytes);
+  });
+  out.sync();
+  out.close();
+  partial.finish();
+}
+
+}  // namespace dtrun::dtensor::dcp
