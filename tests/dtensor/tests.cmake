@@ -15,7 +15,7 @@ add_library(dtrun_test_vectors STATIC support/vector_file.cc ${vector_files})
 target_compile_definitions(dtrun_test_vectors PRIVATE DTRUN_VECTOR_FOLDER="${vector_folder}")
 target_link_libraries(dtrun_test_vectors PUBLIC dtrun_test_support dtrun::base PRIVATE dtrun_flags)
 
-dtrun_test(dtensor/tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES cut placement layout notation choice sharding_picture parallel/pipeline_schedule checkpoint/plan)
+dtrun_test(dtensor/tests LINKS dtrun::dtensor dtrun_test_vectors SOURCES cut placement layout notation choice sharding_picture parallel/pipeline_schedule checkpoint/manifest checkpoint/plan)
 dtrun_test(dtensor/plan_tests LINKS dtrun::dtensor dtrun_test_vectors COMPUTES SOURCES explanation layout_converter redistribute_plan)
 # Ranks are threads.
 set(operator_tables in_place index pointwise products reductions rows views)
@@ -23,6 +23,6 @@ list(TRANSFORM operator_tables REPLACE "(.+)" "dtensor/operators/\\1.cc")
 dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test_vectors dtrun_simulated_cuda PROCESSORS 2
   WITH ${operator_tables} dtensor/checkpoint/disk_model.cc dtensor/operator_devices.cc dtensor/operator_samples.cc DEFINITIONS DTRUN_DOCS="${PROJECT_SOURCE_DIR}/docs" DTRUN_HEADERS="${PROJECT_SOURCE_DIR}/dtensor/include"
   SOURCES ragged ragged_operators
-  checkpoint/crash checkpoint/save_and_load checkpoint/series checkpoint/state
+  checkpoint/crash checkpoint/offline checkpoint/save_and_load checkpoint/series checkpoint/state
   data/data_loader local_map nn/distribute_module nn/layers nn/module nn/module_vectors optim/optim_vectors optim/optimizer optim/training_tools parallel/context_parallel parallel/data_parallel parallel/fully_shard parallel/parallelize parallel/pipeline parallel/regions
   autograd check_rule communication cross_mesh device_mesh explain failure gradient_samples mesh_slices outside_mesh tensor redistribute redistribute_vectors composed elementwise index known_wrong_results operator_vectors own_operator reduction rows random random_program ops)

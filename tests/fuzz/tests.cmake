@@ -40,3 +40,5 @@ dtrun_fuzz(fuzz_store_request LAYER rendezvous LINKS dtrun::rendezvous SOURCES f
 dtrun_fuzz(fuzz_store_session LAYER rendezvous LINKS dtrun::rendezvous SOURCES fuzz/store_model.cc)
 dtrun_fuzz(fuzz_agent_protocol LAYER rendezvous LINKS dtrun::rendezvous)
 dtrun_fuzz(fuzz_head_sessions LAYER rendezvous LINKS dtrun::rendezvous)
+dtrun_fuzz(fuzz_safetensors_header LAYER tensor LINKS dtrun::tensor)
+dtrun_fuzz(fuzz_manifest LAYER dtensor LINKS dtrun::dtensor)
