@@ -1,10 +1,13 @@
 #include "dtrun/dtensor/nn/init.h"
 
 #include <cmath>
+#include <numbers>
+#include <string>
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/random.h"
 
 namespace dtrun::dtensor::nn::init {
@@ -31,6 +34,22 @@ double xavier_stddev(const Tensor& weight, double gain) {
   return both == 0 ? 0 : gain * std::sqrt(2 / both);
 }
 
+/// The inverse of erf in (-1, 1): Winitzki's approximation, then Newton's steps.
+Tensor inverse_erf(const Tensor& y) {
+  constexpr double kA = 0.147;
+  const Tensor log_of_rest = log1p(neg(square(y)));
+  const Tensor half = log_of_rest * 0.5 + 2 / (std::numbers::pi * kA);
+  Tensor x = sign(y) * sqrt(sqrt(square(half) - log_of_rest * (1 / kA)) - half);
+  for (int step = 0; step < 3; ++step)
+    x = x - (erf(x) - y) * exp(square(x)) * (std::sqrt(std::numbers::pi) / 2);
+  return x;
+}
+
+/// Of the standard normal distribution.
+double share_below(double x) {
+  return (1 + std::erf(x / std::numbers::sqrt2)) / 2;
+}
+
 }  // namespace
 
 Fans fans_of(const Shape& shape) {
@@ -52,6 +71,23 @@ const Tensor& uniform_(const Tensor& tensor, double low, double high) {
 const Tensor& normal_(const Tensor& tensor, double mean, double stddev) {
   const NoGrad no_grad;
   return tensor.copy_(normal_like(tensor) * stddev + mean);
+}
+const Tensor& trunc_normal_(const Tensor& tensor, double mean, double stddev, double low,
+                            double high) {
+  if (!(low < high) || !(stddev > 0)) {
+    throw base::Error(base::ErrorCode::kInvalidArgument,
+                      "trunc_normal_ from " + std::to_string(low) + " to " + std::to_string(high) +
+                          " with a standard deviation of " + std::to_string(stddev),
+                      "the first bound is below the second, the deviation above 0");
+  }
+  const NoGrad no_grad;
+  const double least = 2 * share_below((low - mean) / stddev) - 1;
+  const double most = 2 * share_below((high - mean) / stddev) - 1;
+  const Tensor uniform = uniform_like(tensor).to(DType::f64) * (most - least) + least;
+  // At 1 and -1 the inverse is infinite: bounds that are far away are never reached.
+  const Tensor inside = clamp(uniform, -1 + 1e-15, 1 - 1e-15);
+  const Tensor numbers = inverse_erf(inside) * (stddev * std::numbers::sqrt2) + mean;
+  return tensor.copy_(clamp(numbers, low, high));
 }
 const Tensor& constant_(const Tensor& tensor, double value) {
   const NoGrad no_grad;

@@ -21,6 +21,7 @@
 #include "dtrun/dtensor/nn/embedding.h"
 #include "dtrun/dtensor/nn/init.h"
 #include "dtrun/dtensor/nn/linear.h"
+#include "dtrun/dtensor/nn/losses.h"
 #include "dtrun/dtensor/nn/module.h"
 #include "dtrun/dtensor/nn/multihead_attention.h"
 #include "dtrun/dtensor/nn/norms.h"

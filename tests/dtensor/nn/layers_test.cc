@@ -11,6 +11,7 @@
 #include "dtrun/dtensor/nn/embedding.h"
 #include "dtrun/dtensor/nn/init.h"
 #include "dtrun/dtensor/nn/linear.h"
+#include "dtrun/dtensor/nn/losses.h"
 #include "dtrun/dtensor/nn/multihead_attention.h"
 #include "dtrun/dtensor/nn/norms.h"
 #include "dtrun/dtensor/nn/rotary_embedding.h"
@@ -60,11 +61,48 @@ TEST(LayersTest, InitSpreadsByTheFans) {
   expect_refused([] { init::kaiming_uniform_(empty({3})); }, "[out, in]");
 }
 
+TEST(LayersTest, TruncatedNormalsStayBetweenTheirBoundsAndAreSpreadAsNormals) {
+  manual_seed(5);
+  const Tensor near = init::trunc_normal_(empty({20000}, {.dtype = DType::f64}), 1, 2, -1, 3);
+  EXPECT_GE(near.min().item(), -1);
+  EXPECT_LE(near.max().item(), 3);
+  // One deviation to either side: the variance is 4 * (1 - 2 phi(1) / 0.6827) = 1.1646.
+  EXPECT_NEAR(mean(near).item(), 1, 0.03);
+  EXPECT_NEAR(near.var().item(), 1.1646, 0.03);
+  const Tensor far = init::trunc_normal_(empty({20000}, {.dtype = DType::f64}), 0, 1, -50, 50);
+  EXPECT_NEAR(far.var().item(), 1, 0.03);
+  EXPECT_NEAR(mean(pow(far, 4)).item(), 3, 0.2);
+  expect_refused([] { init::trunc_normal_(empty({1}), 0, 1, 2, 2); }, "from 2.000000 to 2.000000");
+}
+
+TEST(LayersTest, LossesAreModulesOfTwoTensors) {
+  const Tensor scores = randn({6, 5}, RandomKey{.seed = 4}).to(DType::f64);
+  const Tensor classes = randint(0, 5, {6}, RandomKey{.seed = 5});
+  const Tensor weight = rand({5}, RandomKey{.seed = 6}).to(DType::f64) + 0.5;
+  const CrossEntropyLoss entropy(LossOptions{.weight = weight, .label_smoothing = 0.1});
+  EXPECT_TRUE(equal(entropy(scores, classes),
+                    cross_entropy(scores, classes, {.weight = weight, .label_smoothing = 0.1})));
+  EXPECT_EQ(entropy->to_string(), "CrossEntropyLoss()");
+  EXPECT_EQ(entropy->state_dict().names(), std::vector<std::string>{"weight"});
+  const NLLLoss likelihood(LossOptions{.reduction = Reduction::sum});
+  EXPECT_TRUE(
+      equal(likelihood(scores, classes), nll_loss(scores, classes, {.reduction = Reduction::sum})));
+  const MSELoss squares(Reduction::none);
+  EXPECT_TRUE(equal(squares(scores, scores + 2), full({6, 5}, 4, {.dtype = DType::f64})));
+  EXPECT_EQ(MSELoss()->to_string(), "MSELoss()");
+  for (const Tensors& inputs : {Tensors{scores}, Tensors{scores, scores, scores}}) {
+    expect_refused([&] { squares->call(inputs); }, "a loss is of what a model gives");
+    expect_refused([&] { entropy->call(inputs); }, "criterion(scores, targets)");
+    expect_refused([&] { likelihood->call(inputs); }, "NLLLoss was called with");
+  }
+}
+
 TEST(LayersTest, EveryMeshHasTheFirstNumbersOfOneRank) {
   const auto numbers = [](const Tensor& like) {
     manual_seed(9);
     return Tensors{init::uniform_(like, -1, 2).detach().clone(),
-                   init::normal_(like, 1, 3).detach().clone()};
+                   init::normal_(like, 1, 3).detach().clone(),
+                   init::trunc_normal_(like, 1, 3).detach().clone()};
   };
   const Tensors whole = numbers(empty({6, 4}));
   test::run_ranks(4, [&](const ProcessGroup& group) {

@@ -17,6 +17,9 @@ Fans fans_of(const Shape& shape);
 /// Of [low, high).
 const Tensor& uniform_(const Tensor& tensor, double low = 0, double high = 1);
 const Tensor& normal_(const Tensor& tensor, double mean = 0, double stddev = 1);
+/// Normal, of [low, high] only. @throws Error kInvalidArgument where low is not below high
+const Tensor& trunc_normal_(const Tensor& tensor, double mean = 0, double stddev = 1,
+                            double low = -2, double high = 2);
 const Tensor& constant_(const Tensor& tensor, double value);
 const Tensor& zeros_(const Tensor& tensor);
 const Tensor& ones_(const Tensor& tensor);
