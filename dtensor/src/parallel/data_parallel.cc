@@ -55,9 +55,10 @@ DataParallel data_parallel(nn::Module& module, const DeviceMesh& mesh, DataParal
                            Tensor::Site site) {
   const ProcessGroup& group = group_of_one_axis("data_parallel", mesh);
   check_sizes(options);
+  // First: what follows refuses on all ranks, or on none.
+  check_same_model("data_parallel", module, group, site);
   check_free_of("data_parallel", module, group);
   auto parameters = trained(module);
-  check_same_model("data_parallel", module, group, site);
   Tensors all = module.parameters();
   for (const Tensor& buffer : module.buffers()) all.push_back(buffer);
   broadcast(all, group, site);

@@ -142,10 +142,11 @@ void hook(nn::Module& module, const std::shared_ptr<ShardRun>& run,
 void fully_shard(nn::Module& module, const DeviceMesh& mesh, FullyShardOptions options,
                  Tensor::Site site) {
   const ShardAxes axes = checked_axes(mesh);
+  // First: what follows refuses on all ranks, or on none.
+  check_same_model("fully_shard", module, mesh.group(), site);
   check_shapes(module);
   check_free_of("fully_shard", module, mesh.group());
   const std::vector<UnitPlan> plans = planned(module, options.units);
-  check_same_model("fully_shard", module, mesh.group(), site);
   const auto run = std::make_shared<ShardRun>(options.prefetch);
   for (const UnitPlan& plan : plans) {
     if (plan.parameters.empty() && !plan.path.empty()) continue;

@@ -67,11 +67,18 @@ std::vector<std::int64_t> digests(const std::string& text, const ProcessGroup& g
   return all.to_vector_i64();
 }
 
+tensors::Device device_of(const nn::Module& module) {
+  for (const auto& tensors : {module.parameters(), module.buffers()}) {
+    if (!tensors.empty()) return tensors[0].device();
+  }
+  return tensors::kCpu;
+}
+
 }  // namespace
 
 void check_same_model(const char* call, const nn::Module& module, const ProcessGroup& group,
                       const Tensor::Site& site) {
-  const tensors::Device device = module.parameters().at(0).device();
+  const tensors::Device device = device_of(module);
   const std::string text = text_of(module);
   const std::vector<std::int64_t> words = digests(text, group, device, site);
   int differs = 0;

@@ -180,7 +180,8 @@ Tensor loss_parallel(const Tensor& logits, const Tensor& target, LossOptions opt
 
 void parallelize(nn::Module& module, const DeviceMesh& mesh, const ParallelPlan& plan,
                  Tensor::Site site) {
-  group_of_one_axis("parallelize", mesh);
+  // First: what follows refuses on all ranks, or on none.
+  check_same_model("parallelize", module, group_of_one_axis("parallelize", mesh), site);
   struct Step {
     std::string path;
     nn::Module* module;

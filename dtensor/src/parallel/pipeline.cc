@@ -21,12 +21,13 @@ Pipeline::Pipeline(const nn::Sequential& model, const DeviceMesh& mesh, Pipeline
                 "a pipeline of " + std::to_string(options.stages_per_rank) + " stages per rank", "",
                 "numbers from 1");
   }
+  // First: what follows refuses on all ranks, or on none.
+  check_same_model("Pipeline", *model, group, site);
   const int stages = group.size() * options.stages_per_rank;
   const std::vector<std::int64_t> cuts = options.split_before.empty()
                                              ? balanced_cuts(child_weights(*model), stages)
                                              : options.split_before;
   const auto parts = stages_of(*model, cuts, stages);
-  if (!model->parameters().empty()) check_same_model("Pipeline", *model, group, site);
   for (int own = 0; own < options.stages_per_rank; ++own) {
     const auto& part = parts[static_cast<std::size_t>(own * group.size() + group.rank())];
     stages_.push_back(part);

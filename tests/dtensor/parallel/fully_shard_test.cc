@@ -501,6 +501,10 @@ TEST(FullyShardTest, WhatCannotBeDoneIsRefused) {
     nn::Linear layer(2, 2 + group.rank());
     expect_refused([&] { fully_shard(*layer, mesh); }, "f32[2, 2]; rank 1 has",
                    base::ErrorCode::kDisagreement);
+    nn::Sequential one_or_two{nn::Linear(2, 2)};
+    if (group.rank() == 0) one_or_two->push_back(nn::Linear(2, 2));
+    expect_refused([&] { fully_shard(*one_or_two, mesh, {.units = {"1"}}); }, "rank 1 has no more",
+                   base::ErrorCode::kDisagreement);
     for (const Tensor& parameter : model->parameters()) EXPECT_FALSE(parameter.is_distributed());
     fully_shard(*model, mesh);
     expect_refused([&] { fully_shard(*model, mesh); }, "is distributed already");

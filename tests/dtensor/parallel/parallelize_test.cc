@@ -205,6 +205,21 @@ TEST(ParallelizeTest, APlanThatMeansNothingIsRefusedAndChangesNothing) {
   });
 }
 
+TEST(ParallelizeTest, ModulesThatDifferAreNamedOnAllRanks) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    // The pattern means nothing on one of the ranks: neither waits for the other.
+    nn::Sequential layers{nn::Linear(2, 2)};
+    if (group.rank() == 0) layers->push_back(nn::Linear(2, 3, {.bias = false}));
+    expect_refused(
+        [&] {
+          parallelize(*layers, mesh, {{"1", Colwise()}});
+        },
+        "rank 0 has parameter \"1.weight\", f32[3, 2]; rank 1 has no more",
+        base::ErrorCode::kDisagreement);
+  });
+}
+
 TEST(ModuleNamesTest, StarsStandForPartsOfANameAndTwoForAnyNumberOfNames) {
   EXPECT_TRUE(matches("blocks.*.up", "blocks.0.up"));
   EXPECT_FALSE(matches("blocks.*", "blocks.0.up"));

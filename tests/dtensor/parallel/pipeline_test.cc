@@ -243,6 +243,8 @@ TEST(PipelineTest, WhatCannotBeAPipelineIsRefused) {
     expect_refused(
         [&] { Pipeline(made_layers(group.rank() == 0 ? 1 : 2, 2 + group.rank()), mesh); },
         "the ranks' modules differ", base::ErrorCode::kDisagreement);
+    expect_refused([&] { Pipeline(group.rank() == 0 ? two : nn::Sequential(nn::ReLU()), mesh); },
+                   "rank 1 has no more", base::ErrorCode::kDisagreement);
     expect_refused([&] { Pipeline(two, mesh, {.microbatches = 2 + group.rank()}); },
                    "the ranks' pipelines differ", base::ErrorCode::kDisagreement);
     Pipeline silent(two, mesh, {.microbatches = 2});

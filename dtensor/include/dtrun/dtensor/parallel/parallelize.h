@@ -86,8 +86,9 @@ using ParallelPlan = std::vector<std::pair<std::string, ParallelStyle>>;
 /// style names stay plain: every rank has all of them. Collective over the mesh.
 /// @param mesh of one axis; a slice, such as mesh["tp"]
 /// @throws Error kNotFound for a pattern that matches no module; kInvalidArgument for a mesh of
-/// several axes, two styles for one module, and a module that the style does not know. Nothing is
-/// changed then
+/// several axes, two styles for one module, and a module that the style does not know;
+/// kDisagreement, naming the first difference, where the ranks' modules differ. Nothing is changed
+/// then
 void parallelize(nn::Module& module, const DeviceMesh& mesh, const ParallelPlan& plan,
                  Tensor::Site site = Tensor::Site::current());
 
