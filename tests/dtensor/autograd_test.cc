@@ -314,6 +314,12 @@ TEST(AutogradTest, ACheckpointWhoseGradientWouldBeWrongIsRefused) {
   x.add_(1);
   expect_refused([&] { y.backward(); }, "changed in place");
   EXPECT_FALSE(weight.grad().defined());
+  const auto writes = [&](const Tensor& in) { return exp(in.mul_(weight)); };
+  expect_refused([&] { checkpoint(writes, x); },
+                 "a function that changes its input of shape [2] in place");
+  // What it has made itself it may change.
+  checkpoint([&](const Tensor& in) { return exp(in.clone().mul_(weight)); }, x).sum().backward();
+  EXPECT_TRUE(weight.grad().defined());
 }
 
 TEST(AutogradTest, AGraphKeepsWhatItNeedsAndGoesWithItsTensors) {

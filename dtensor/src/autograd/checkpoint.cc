@@ -18,21 +18,33 @@ class CheckpointNode : public StepNode {
   bool fills_other_leaves() const override { return true; }
 };
 
+/// Done a second time, the writes would find what the first ones left.
+void check_not_written(const Saved& saved) {
+  if (saved.local.storage()->version() == saved.version) return;
+  throw base::Error(base::ErrorCode::kInvalidArgument,
+                    "checkpoint() of a function that changes its input of shape " +
+                        tensors::shape_to_string(saved.local.shape()) + " in place",
+                    "backward runs it again, on the numbers that it had at first",
+                    "the form that makes a new tensor, or clone() it within the function");
+}
+
 }  // namespace
 
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& f, const Tensor& x) {
   Tensor result;
   const RandomState drawn_from = random_state();
+  const Saved before = Saved::of(x);
   {
     const NoGrad no_grad;
     result = f(x.detach()).detach();
   }
+  check_not_written(before);
   if (!Graph::is_on() || !tensors::is_floating_point(result.dtype())) return result;
   const bool wanted = x.requires_grad();
   // f may use tensors that want gradients even if x does not: a stand-in that requires a gradient
   // takes the place of x.
   const Tensor input = wanted ? x : Tensor(tensors::zeros({})).requires_grad_();
-  const auto backward = [f, saved = Saved::of(x), wanted, drawn_from,
+  const auto backward = [f, saved = before, wanted, drawn_from,
                          around = surroundings::standing()](const Tensor& gradient) {
     if (Graph::is_on()) {
       throw base::Error(base::ErrorCode::kInvalidArgument, "create_graph through a checkpoint",
