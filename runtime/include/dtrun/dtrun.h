@@ -43,6 +43,7 @@
 #include "dtrun/dtensor/ops/visualize_sharding.h"
 #include "dtrun/dtensor/optim/adam.h"
 #include "dtrun/dtensor/optim/clip_grad.h"
+#include "dtrun/dtensor/optim/check_finite.h"
 #include "dtrun/dtensor/optim/grad_scaler.h"
 #include "dtrun/dtensor/optim/lr_scheduler.h"
 #include "dtrun/dtensor/optim/moving_average.h"

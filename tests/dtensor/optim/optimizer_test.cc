@@ -7,12 +7,16 @@
 #include <limits>
 
 #include "dtensor/refusal.h"
+#include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/move/comm_counter.h"
+#include "dtrun/dtensor/nn/containers.h"
+#include "dtrun/dtensor/nn/linear.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/reduction.h"
 #include "dtrun/dtensor/optim/adam.h"
+#include "dtrun/dtensor/optim/check_finite.h"
 #include "dtrun/dtensor/optim/clip_grad.h"
 #include "dtrun/dtensor/optim/lr_scheduler.h"
 #include "dtrun/dtensor/optim/sgd.h"
@@ -143,6 +147,31 @@ TEST(OptimTest, AStepSendsNothingAndClippingOneNumberPerWayOfBeingCut) {
     optimizer.step();
     EXPECT_EQ(counter.get_total_counts(), 3);
     EXPECT_NEAR(parameters[0].grad().full_tensor().to_vector()[0], 1 / std::sqrt(480), 1e-6);
+  });
+}
+
+TEST(OptimTest, WhatIsNotFiniteIsNamedOnAllRanks) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    const nn::Sequential model{nn::Linear(2, 2), nn::Linear(2, 4)};
+    model->get_submodule("1").distribute_parameter("weight", mesh, {Shard(0)});
+    check_finite(*model, 1, mesh);
+    const Tensor weight = model->get_parameter("1.weight");
+    const Tensor ones = zeros_like(weight.detach());
+    // The last row is the second rank's.
+    if (group.rank() == 1) Tensor(ones.local())[1].fill_(std::nan(""));
+    weight.set_grad(ones);
+    expect_refused([&] { check_finite(*model, 7, mesh); },
+                   {"step 7: the gradient of \"1.weight\" is not finite: 2 of 4 numbers",
+                    "found on rank 1", "clip_grad_norm_"});
+    if (group.rank() == 0) check_finite(*model, 7);
+    const NoGrad no_grad;
+    const Tensor first = model->get_parameter("0.bias");
+    if (group.rank() == 0) first.fill_(std::numeric_limits<double>::infinity());
+    expect_refused([&] { check_finite(*model, 8, mesh); },
+                   {"step 8: parameter \"0.bias\" is not finite: 2 of 2", "found on rank 0"});
+    if (group.rank() == 0)
+      expect_refused([&] { check_finite(*model, 9); }, "step 9: parameter \"0.bias\"");
   });
 }
 
