@@ -52,6 +52,7 @@
 #include "dtrun/dtensor/parallel/context_parallel.h"
 #include "dtrun/dtensor/parallel/data_parallel.h"
 #include "dtrun/dtensor/parallel/fully_shard.h"
+#include "dtrun/dtensor/parallel/explain_step.h"
 #include "dtrun/dtensor/parallel/parallelize.h"
 #include "dtrun/dtensor/parallel/pipeline.h"
 #include "dtrun/dtensor/parallel/regions.h"
