@@ -25,10 +25,23 @@ void GroupCall::tell_of_exception() const noexcept {
   }
 }
 
+void GroupCall::show_to_observers(const ObservedCall& seen) {
+  for (CallObserver* observer = CallObserver::innermost(); observer != nullptr;
+       observer = observer->outer()) {
+    observer->on_call(seen);
+    if (std::function<void()> end = observer->at_end(seen)) at_end_.push_back(std::move(end));
+  }
+}
+
 bool GroupCall::run_now(std::span<const Buffer> inputs, std::span<const Buffer> outputs) {
   try {
-    return !options_.async && backend_->run_now(print, inputs, outputs,
-                                                options_.timeout.value_or(core_.options().timeout));
+    const bool is_done =
+        !options_.async && backend_->run_now(print, inputs, outputs,
+                                             options_.timeout.value_or(core_.options().timeout));
+    if (is_done) {
+      for (const auto& end : at_end_) end();
+    }
+    return is_done;
   } catch (...) {
     tell_of_exception();
     throw;
@@ -42,6 +55,12 @@ Call GroupCall::take() {
   call.deadline = base::Deadline::after(options_.timeout.value_or(core_.options().timeout));
   call.async = options_.async;
   std::move(staging_).attach_to(call);
+  if (!at_end_.empty()) {
+    call.finish = [first = std::move(call.finish), ends = std::move(at_end_)] {
+      if (first) first();
+      for (const auto& end : ends) end();
+    };
+  }
   return call;
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <exception>
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <string_view>
@@ -70,13 +71,11 @@ class GroupCall {
 
   /// Tells the thread's observers. @param bytes_sent asked only where there is one
   template <typename BytesSent>
-  void show(BytesSent bytes_sent) const {
-    CallObserver* observer = CallObserver::innermost();
-    if (observer == nullptr) [[likely]]
+  void show(BytesSent bytes_sent) {
+    if (CallObserver::innermost() == nullptr) [[likely]]
       return;
-    const ObservedCall seen{print.kind, print.dtype, bytes_sent(), core_.size(),
-                            core_.options().name};
-    for (; observer != nullptr; observer = observer->outer()) observer->on_call(seen);
+    show_to_observers({print.kind, print.dtype, bytes_sent(), core_.size(), core_.options().name,
+                       options_.async});
   }
 
   Backend& backend() { return *backend_; }
@@ -101,6 +100,7 @@ class GroupCall {
  private:
   /// @throws Error for a timeout of nothing, and for what the backend lacks
   void require_possible() const;
+  void show_to_observers(const ObservedCall& seen);
   void refuse(const base::Error& error) const;
   void tell_of_exception() const noexcept;
   /// Asking for exceptions takes nanoseconds, which the short way does not have.
@@ -114,6 +114,7 @@ class GroupCall {
   const CallOptions options_;
   Backend* backend_ = nullptr;
   Staging staging_;
+  std::vector<std::function<void()>> at_end_;  ///< of the observers
   int exceptions_ = 0;
   bool armed_ = false;
 };

@@ -10,6 +10,7 @@
 #include "autograd/op_node.h"
 #include "dispatch/dispatch.h"
 #include "dtrun/base/error.h"
+#include "move/span.h"
 
 namespace dtrun::dtensor {
 
@@ -69,6 +70,7 @@ Tensor call(const Op<A, V>& op, std::span<const Tensor* const> inputs, const A& 
     wants_gradient = wants_gradient || inputs[i]->requires_grad();
   }
   wants_gradient = wants_gradient && op.backward != nullptr && Graph::is_on();
+  const Span span(Span::Kind::op, op.name);
   std::vector<Brought> reduced;
   Tensor result;
   try {

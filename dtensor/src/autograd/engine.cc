@@ -14,6 +14,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "move/cause.h"
 #include "move/section.h"
+#include "move/span.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -152,6 +153,7 @@ class Engine {
     std::optional<StandingSection> section;
     if (node.section() != nullptr) section.emplace(base::Counted<Section>::share(node.section()));
     if (any_defined(due.gradients)) {
+      const Span span(Span::Kind::backward, node.name());
       for (std::size_t i = 0; i < due.gradients.size(); ++i) {
         if (due.gradients[i].defined()) settle(node, due, i);
       }
@@ -186,6 +188,7 @@ class Engine {
     if (hooks != nullptr) {
       // A copy: a hook may register another one.
       const std::vector<GradientHook> all = *hooks;
+      const Cause cause = Cause::backward_of("a gradient's hook");
       for (const GradientHook& hook : all) replace(node, gradient, spec, hook(gradient));
     }
     if (node.keeps_gradient(index)) node.keep_gradient(index, gradient);
@@ -253,6 +256,7 @@ class Pass {
   /// BackwardEnd::failed.
   void finish() {
     if (passes.depth > 1) return;
+    const Cause cause = Cause::backward_of("the end of all");
     while (!passes.waiting.empty()) {
       const auto first = std::move(passes.waiting.front());
       passes.waiting.erase(passes.waiting.begin());

@@ -38,7 +38,9 @@ base::Counted<Section> section_of(Module& module) {
 }  // namespace
 
 ModuleSection::ModuleSection(Module& module) {
-  if (collectives::CallObserver::innermost() != nullptr) section_.emplace(section_of(module));
+  if (collectives::CallObserver::innermost() == nullptr) return;
+  section_.emplace(section_of(module));
+  span_.emplace(Span::Kind::module, StandingSection::innermost()->path);
 }
 
 }  // namespace dtrun::dtensor::nn

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "move/section.h"
+#include "move/span.h"
 
 namespace dtrun::dtensor::nn {
 
@@ -16,6 +17,7 @@ class ModuleSection {
 
  private:
   std::optional<StandingSection> section_;
+  std::optional<Span> span_;
 };
 
 }  // namespace dtrun::dtensor::nn

@@ -8,6 +8,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/ops/elementwise.h"
+#include "move/span.h"
 #include "nn/load_numbers.h"
 
 namespace dtrun::dtensor::optim {
@@ -102,6 +103,7 @@ std::vector<std::vector<std::size_t>> Optimizer::chosen(const Group& group) cons
 }
 
 void Optimizer::step() {
+  const Span span(Span::Kind::step, name_);
   const NoGrad no_grad;
   for (std::size_t group = 0; group < groups_.size(); ++group) step_group(group);
 }

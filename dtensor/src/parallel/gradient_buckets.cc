@@ -6,6 +6,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "move/span.h"
 
 namespace dtrun::dtensor {
 
@@ -151,7 +152,11 @@ LocalTensor GradientBuckets::mean_of(Bucket& bucket) const {
                 "return a function that waits and gives a tensor such as GradientBucket::numbers");
   };
   if (!finish) refuse("no function");
-  const LocalTensor mean = finish();
+  LocalTensor mean;
+  {
+    const Span span(Span::Kind::wait, "wait for gradients");
+    mean = finish();
+  }
   if (!mean.defined()) refuse("no tensor");
   const LocalTensor& first = slots_[bucket.slots[0]].parameter.local();
   const Shape wanted = {bucket.elements + static_cast<std::int64_t>(bucket.slots.size())};

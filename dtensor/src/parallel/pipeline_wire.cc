@@ -5,6 +5,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/ops.h"
+#include "move/span.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -165,6 +166,7 @@ Tensor PipelineWire::receive(const PipelineMessage& message) {
     while (!channel.posted.contains(message)) post_next(channel, peer);
     const Posted posted = std::move(channel.posted.extract(message).mapped());
     post_ahead(channel, peer);
+    const Span span(Span::Kind::wait, "wait for another stage");
     posted.work.wait();
     tensor = posted.tensor;
   }

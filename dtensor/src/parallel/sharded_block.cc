@@ -7,6 +7,7 @@
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/tensor/ops.h"
+#include "move/span.h"
 
 namespace dtrun::dtensor {
 
@@ -116,7 +117,10 @@ void ShardedBlock::start_gather(const Tensors& sharded) {
 void ShardedBlock::finish_gather() {
   if (!gather_) return;
   const Gather gather = *std::exchange(gather_, std::nullopt);
-  gather.work.wait();
+  {
+    const Span span(Span::Kind::wait, "wait for parameters");
+    gather.work.wait();
+  }
   const LocalTensor memory =
       tensors::empty({layout_.whole_elements()}, {whole_.dtype, parts_.device()});
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -177,6 +181,7 @@ ShardedBlock::Reduction ShardedBlock::start_reduce(const Tensors& gradients) con
 }
 
 void ShardedBlock::start_replicas(Reduction& reduction) const {
+  const Span span(Span::Kind::wait, "wait for gradients");
   reduction.work.wait();
   reduction.sent = {};
   reduction.work = {};
@@ -185,7 +190,10 @@ void ShardedBlock::start_replicas(Reduction& reduction) const {
 }
 
 Tensors ShardedBlock::finish_reduce(const Reduction& reduction, const Tensors& sharded) const {
-  reduction.work.wait();
+  {
+    const Span span(Span::Kind::wait, "wait for gradients");
+    reduction.work.wait();
+  }
   const auto count = static_cast<std::int64_t>(parameters_.size());
   const std::int64_t elements = reduction.numbers.numel() - count;
   const std::vector<double> shares = reduction.numbers.narrow(0, elements, count).to_vector();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "dtrun/collectives/fingerprint.h"
@@ -18,6 +19,7 @@ struct ObservedCall {
   std::int64_t bytes_sent;
   int ranks;
   std::string_view group;
+  bool async = false;
 };
 
 class CallObserver {
@@ -28,6 +30,10 @@ class CallObserver {
   CallObserver& operator=(const CallObserver&) = delete;
 
   virtual void on_call(const ObservedCall& call) = 0;
+  /// Asked after on_call(). What it returns, if anything, is called once when the call has ended
+  /// well: of an asynchronous one by the thread that finished it, maybe after the observer has
+  /// gone.
+  virtual std::function<void()> at_end(const ObservedCall&) { return {}; }
 
   /// Of this thread; null as a rule.
   static CallObserver* innermost() { return innermost_; }
