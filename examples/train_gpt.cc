@@ -40,7 +40,7 @@ struct Options {
   std::vector<int> sizes;
   std::vector<std::string> axes;
   std::string data = "/usr/share/common-licenses/GPL-3";
-  std::string csv, svg, first_weights, checkpoint, sequence = "off";
+  std::string csv, svg, first_weights, checkpoint, trace, sequence = "off", explain = "off";
   std::int64_t checkpoint_every = 50, keep = 3;
   std::int64_t steps = 200, batch = 16, accumulate = 1, context = 64, every = 20, sample = 200;
   std::int64_t width = 64, layers = 2, heads = 4, seed = 1, microbatches = 4, stages = 1;
@@ -93,6 +93,8 @@ Setters setters_of(Options& options) {
           {"--checkpoint-every", count(options.checkpoint_every, 1)},
           {"--keep", count(options.keep, 0)},
           {"--sequence", text(options.sequence)},
+          {"--explain", text(options.explain)},
+          {"--trace", text(options.trace)},
           {"--steps", count(options.steps, 1)},
           {"--batch", count(options.batch, 1)},
           {"--accumulate", count(options.accumulate, 1)},
@@ -125,8 +127,11 @@ Options read_options(int argc, char** argv) {
     refuse("a width of " + std::to_string(options.width) + " for " + std::to_string(options.heads) +
                " heads",
            "a width that is a multiple of the heads");
-  if (options.sequence != "on" && options.sequence != "off")
-    refuse("--sequence " + options.sequence + " is not understood", "--sequence on, or off");
+  for (const auto& [name, value] :
+       {std::pair("--sequence ", options.sequence), std::pair("--explain ", options.explain)}) {
+    if (value != "on" && value != "off")
+      refuse(name + value + " is not understood", name + std::string("on, or off"));
+  }
   return options;
 }
 
@@ -467,7 +472,9 @@ class Training {
     while (step_ < options_.steps) {
       const double rate = optimizer_.lr();
       ++step_;
-      loss_ = one_step(step_);
+      loss_ = step_ == before + std::min<std::int64_t>(3, options_.steps - before)
+                  ? watched_step(step_)
+                  : one_step(step_);
       losses.push_back(loss_);
       if (csv_.is_open()) csv_ << step_ << "," << loss_ << "\n";
       const bool is_last = step_ == options_.steps;
@@ -518,13 +525,28 @@ class Training {
     schedule_.step();
     return loss;
   }
+  /// The one that --explain and --trace tell of: gradients and units have found their order by
+  /// then.
+  double watched_step(std::int64_t step) {
+    std::optional<Trace> trace;
+    if (!options_.trace.empty()) trace.emplace();
+    double loss = 0;
+    if (options_.explain == "on") {
+      const StepExplanation plan =
+          explain_step(learner_.model(), optimizer_, [&] { loss = one_step(step); });
+      if (speaks_) print("{}", plan.to_string());
+    } else {
+      loss = one_step(step);
+    }
+    if (trace) trace->write(options_.trace, ranks_.mesh.group());
+    return loss;
+  }
   [[noreturn]] void refuse_loss(std::int64_t step) const {
-    std::string culprit = "all parameters of this rank are finite";
-    for (const auto& [name, parameter] : learner_.model().named_parameters()) {
-      const Tensor part(parameter.local());
-      if (std::isfinite(sum(abs(part)).item())) continue;
-      culprit = "parameter " + name + " is not finite any more";
-      break;
+    std::string culprit = "all parameters and gradients are finite";
+    try {
+      optim::check_finite(learner_.model(), step, ranks_.mesh);
+    } catch (const Error& error) {
+      culprit = error.summary() + ", " + error.why();
     }
     refuse("the loss of step " + std::to_string(step) + " is no number; " + culprit,
            "a lower --rate");

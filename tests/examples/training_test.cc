@@ -148,6 +148,24 @@ TEST(TrainingTest, AGptDropsAndDrawsItsLoss) {
   EXPECT_NE(text.find("3 steps"), std::string::npos) << text;
 }
 
+TEST(TrainingTest, AGptTellsItsPlanAndTheTimeOfAStep) {
+  const std::string file = testing::TempDir() + "gpt" + std::to_string(::getpid()) + ".json";
+  const CommandResult result = train_gpt(4, {"--mesh", "fsdp=2,tp=2", "--steps", "3", "--sample",
+                                             "0", "--explain", "on", "--trace", file});
+  EXPECT_GT(last_loss(result), 1);
+  for (const char* const words :
+       {"1.attention.query.weight", "[S(0), S(0)]", "all modules", "reduce_scatter",
+        "states of the optimizer", "predicted, without activations", "measured: the whole process"})
+    EXPECT_NE(result.out.find(words), std::string::npos) << words << "\n" << result.describe();
+  std::ifstream stream(file);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  std::filesystem::remove(file);
+  for (const char* const words :
+       {"\"traceEvents\"", "\"rank 0\"", "\"rank 3\"", "\"communication 1\"", "\"AdamW\"",
+        "\"add_matmul, backward\"", "\"reduce_scatter\""})
+    EXPECT_NE(text.find(words), std::string::npos) << words;
+}
+
 TEST(TrainingTest, WhatAGptCannotDoIsToldByName) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> lines = {
       {{"--mesh", "ep=2"}, "--mesh ep=2 is not understood"},
@@ -158,7 +176,8 @@ TEST(TrainingTest, WhatAGptCannotDoIsToldByName) {
       {{"--steps", "0"}, "a value of 0"},
       {{"--width", "30"}, "a width of 30 for 4 heads"},
       {{"--data", "/nowhere"}, "cannot read /nowhere"},
-      {{"--rate", "1e30"}, "is no number"}};
+      {{"--explain", "2"}, "--explain 2 is not understood"},
+      {{"--rate", "1e30"}, "parameter \"0.bytes.weight\" is not finite"}};
   for (const auto& [line, told] : lines) {
     const CommandResult result = train_gpt(1, line);
     EXPECT_NE(result.exit_code, 0) << told;
