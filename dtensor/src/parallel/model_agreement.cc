@@ -113,15 +113,18 @@ const ProcessGroup& group_of_one_axis(const char* call, const DeviceMesh& mesh) 
               "mesh[\"" + mesh.axis_names()[0] + "\"], a slice of one axis");
 }
 
-void check_free_of(const char* call, const nn::Module& module, const ProcessGroup& group) {
-  if (group.size() == 1) return;
+bool shares_ranks(const Tensor& tensor, const ProcessGroup& group) {
+  if (group.size() == 1) return false;
   const std::vector<int>& ours = group.global_ranks();
+  std::ptrdiff_t shared = 0;
+  for (const int rank : tensor.device_mesh().ranks())
+    shared += std::count(ours.begin(), ours.end(), rank);
+  return shared > 1;
+}
+
+void check_free_of(const char* call, const nn::Module& module, const ProcessGroup& group) {
   const auto check = [&](const std::string& name, const Tensor& tensor) {
-    if (!tensor.is_distributed()) return;
-    int shared = 0;
-    for (const int rank : tensor.device_mesh().ranks())
-      shared += static_cast<int>(std::count(ours.begin(), ours.end(), rank));
-    if (shared <= 1) return;
+    if (!tensor.is_distributed() || !shares_ranks(tensor, group)) return;
     throw Error(ErrorCode::kInvalidArgument,
                 std::string(call) + ": \"" + name + "\" is distributed already, " +
                     tensor.spec().to_string(),

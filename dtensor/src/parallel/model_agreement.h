@@ -14,6 +14,9 @@ void check_same_model(const char* call, const nn::Module& module, const ProcessG
 /// The axis along which `call` works. @throws Error kInvalidArgument for a mesh of several axes
 const ProcessGroup& group_of_one_axis(const char* call, const DeviceMesh& mesh);
 
+/// Whether a distributed tensor's mesh holds this rank and others of the group.
+bool shares_ranks(const Tensor& tensor, const ProcessGroup& group);
+
 /// @throws Error kInvalidArgument where a parameter or buffer is distributed over ranks of the
 /// group
 void check_free_of(const char* call, const nn::Module& module, const ProcessGroup& group);

@@ -9,6 +9,7 @@
 #include "dtrun/tensor/ops.h"
 #include "move/span.h"
 
+#include "parallel/sharded_spec.h"
 namespace dtrun::dtensor {
 
 using base::Error;
@@ -32,8 +33,8 @@ ShardedBlock::ShardedBlock(std::vector<ShardedParameter> parameters, ShardAxes a
     : parameters_(std::move(parameters)),
       axes_(std::move(axes)),
       layout_(layout_of(parameters_, axes_.shard().size())) {
-  const LocalTensor& first = parameters_[0].parameter.local();
-  const DType dtype = first.dtype();
+  const Device device = parameters_[0].parameter.device();
+  const DType dtype = parameters_[0].parameter.dtype();
   // Integers and truth values stay what they are; nobody computes gradients of them.
   if (tensors::is_floating_point(dtype)) {
     whole_.dtype = precision.param.value_or(dtype);
@@ -43,37 +44,26 @@ ShardedBlock::ShardedBlock(std::vector<ShardedParameter> parameters, ShardAxes a
   }
   whole_.storage = tensors::Storage::wrap(
       nullptr,
-      static_cast<std::size_t>(layout_.whole_elements()) * tensors::item_size(whole_.dtype),
-      first.device(), [] {});
-  parts_ = tensors::empty({layout_.part_elements(rank())}, {dtype, first.device()});
+      static_cast<std::size_t>(layout_.whole_elements()) * tensors::item_size(whole_.dtype), device,
+      [] {});
+  parts_ = tensors::empty({layout_.part_elements(rank())}, {dtype, device});
   const NoGrad no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i].parameter;
-    axes_.mesh.group().broadcast(parameter.local(), 0, {}, site);
     const LocalTensor part = layout_.part(parts_, i, rank());
     part.copy_(layout_.rows(parameter.local(), i, rank()));
+    if (Deferred::is(parameter)) {
+      Deferred::fill(parameter, Tensor(spec_of(parameters_[i]), part), axes_.mesh.group(), site);
+      continue;
+    }
+    axes_.mesh.group().broadcast(parameter.local(), 0, {}, site);
     if (parameter.requires_grad()) parameter.set_grad({});
-    parameter.set_data(Tensor(sharded_spec(parameters_[i]), part));
+    parameter.set_data(Tensor(spec_of(parameters_[i]), part));
   }
 }
 
-// On a dim that another axis cuts, too, that axis cuts first: what it leaves is cut once more.
-Spec ShardedBlock::sharded_spec(const ShardedParameter& each) const {
-  const int own_axes = axes_.mesh.ndim();
-  DeviceMesh mesh = axes_.mesh;
-  Placements placements;
-  if (axes_.is_hybrid()) placements.push_back(Replicate());
-  placements.push_back(Shard(0));
-  ShardOrder order;
-  if (each.whole_spec) {
-    mesh = DeviceMesh::concatenate({axes_.mesh, each.whole_spec.mesh()});
-    for (const Placement& placement : each.whole_spec.placements()) placements.push_back(placement);
-    for (const auto& [dim, cut_by] : each.whole_spec.shard_order()) {
-      for (const int axis : cut_by) order[dim].push_back(axis + own_axes);
-    }
-  }
-  order[0].push_back(own_axes - 1);
-  return make_spec(mesh, placements, each.parameter.shape(), each.parameter.dtype(), order);
+Spec ShardedBlock::spec_of(const ShardedParameter& each) const {
+  return sharded_spec(axes_.mesh, each.whole_spec, each.parameter.shape(), each.parameter.dtype());
 }
 
 void ShardedBlock::collect(const Tensors& sharded) {

@@ -78,7 +78,7 @@ class ShardedBlock {
 
   int ranks() const { return layout_.ranks(); }
   int rank() const { return axes_.shard().rank(); }
-  Spec sharded_spec(const ShardedParameter& parameter) const;
+  Spec spec_of(const ShardedParameter& parameter) const;
   /// Parts that the user has put elsewhere come back into the block.
   void collect(const Tensors& sharded);
 

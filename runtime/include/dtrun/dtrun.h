@@ -58,6 +58,7 @@
 #include "dtrun/dtensor/parallel/pipeline.h"
 #include "dtrun/dtensor/parallel/regions.h"
 #include "dtrun/dtensor/plan/layout_converter.h"
+#include "dtrun/dtensor/parallel/zero_redundancy_optimizer.h"
 #include "dtrun/runtime/dist.h"
 #include "dtrun/runtime/dist_objects.h"
 #include "dtrun/runtime/mp.h"

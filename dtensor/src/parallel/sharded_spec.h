@@ -1,0 +1,16 @@
+// Where the part of a parameter lies that is cut by rows along an axis of ranks which had copies.
+#pragma once
+
+#include "dtrun/dtensor/mesh/device_mesh.h"
+#include "dtrun/dtensor/mesh/spec.h"
+
+namespace dtrun::dtensor {
+
+/// Shard(0) along the last axis of `mesh`, Replicate() along those before it; as it was along other
+/// axes. On a dim that another axis cuts, too, that axis cuts first: what it leaves is cut once
+/// more.
+/// @param whole on other axes; none: a plain tensor
+Spec sharded_spec(const DeviceMesh& mesh, const Spec& whole, const tensors::Shape& shape,
+                  tensors::DType dtype);
+
+}  // namespace dtrun::dtensor
