@@ -84,7 +84,7 @@ const Tensor& Tensor::requires_grad_(bool requires_grad) const {
            "only floating point numbers have gradients", "to(DType::f32)");
   }
   auto* const leaf = new Leaf;
-  leaf->local = local();
+  leaf->local = body().local;
   leaf->spec = spec();
   Graph::set_producer(*this, base::Counted<Node>(leaf));
   return *this;

@@ -3,6 +3,7 @@
 #include <ostream>
 #include <utility>
 
+#include "autograd/deferred.h"
 #include "autograd/step_node.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
@@ -85,7 +86,7 @@ void* Tensor::checked_data(DType wanted) const {
 const LocalTensor& Tensor::plain_local() const {
   static const LocalTensor kNone;
   if (!defined()) return kNone;
-  if (!is_distributed()) return body_->local;
+  if (!is_distributed()) return local();
   throw Error(ErrorCode::kInvalidArgument,
               "the elements of a distributed tensor were asked for: " + spec().to_string(),
               "each rank holds only its part",

@@ -1,5 +1,6 @@
 #include "dtrun/dtensor/nn/distribute_module.h"
 
+#include "autograd/deferred.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/mesh/spec.h"
@@ -28,7 +29,12 @@ void Module::distribute_parameter(const std::string& name, const DeviceMesh& mes
     }
     const NoGrad no_grad;
     if (tensor.requires_grad()) tensor.set_grad({});
-    tensor.set_data(distribute_tensor(tensor.detach(), mesh, placements, {}, site));
+    if (Deferred::is(tensor)) {
+      Deferred::fill(tensor, empty(tensor.shape(), mesh, placements, tensor.dtype()), mesh.group(),
+                     site);
+    } else {
+      tensor.set_data(distribute_tensor(tensor.detach(), mesh, placements, {}, site));
+    }
     return;
   }
   std::vector<std::string> names;

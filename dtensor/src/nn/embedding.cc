@@ -1,5 +1,6 @@
 #include "dtrun/dtensor/nn/embedding.h"
 
+#include "autograd/deferred.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/nn/init.h"
@@ -33,13 +34,14 @@ EmbeddingModule::EmbeddingModule(std::int64_t rows, std::int64_t columns, Embedd
 void EmbeddingModule::reset_parameters() const {
   init::normal_(weight);
   if (!padding_idx) return;
-  const NoGrad no_grad;
-  const Tensor rows =
-      weight.is_distributed()
-          ? arange(num_embeddings, weight.device_mesh(),
-                   Placements(weight.placements().size(), Replicate()))
-          : arange(num_embeddings, {.dtype = DType::i64, .device = weight.device()});
-  weight.copy_(weight.masked_fill(rows.eq(*padding_idx).unsqueeze(1), 0));
+  Deferred::write(weight, 0, [rows = num_embeddings, padding = *padding_idx](const Tensor& table) {
+    const NoGrad no_grad;
+    const Tensor numbers =
+        table.is_distributed()
+            ? arange(rows, table.device_mesh(), Placements(table.placements().size(), Replicate()))
+            : arange(rows, {.dtype = DType::i64, .device = table.device()});
+    table.copy_(table.masked_fill(numbers.eq(padding).unsqueeze(1), 0));
+  });
 }
 
 Tensor EmbeddingModule::forward(const Tensor& positions) {

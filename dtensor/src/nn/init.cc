@@ -4,6 +4,7 @@
 #include <numbers>
 #include <string>
 
+#include "autograd/deferred.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/ops/basic.h"
@@ -65,12 +66,18 @@ Fans fans_of(const Shape& shape) {
 }
 
 const Tensor& uniform_(const Tensor& tensor, double low, double high) {
-  const NoGrad no_grad;
-  return tensor.copy_(uniform_like(tensor) * (high - low) + low);
+  Deferred::write(tensor, 1, [low, high](const Tensor& target) {
+    const NoGrad no_grad;
+    target.copy_(uniform_like(target) * (high - low) + low);
+  });
+  return tensor;
 }
 const Tensor& normal_(const Tensor& tensor, double mean, double stddev) {
-  const NoGrad no_grad;
-  return tensor.copy_(normal_like(tensor) * stddev + mean);
+  Deferred::write(tensor, 1, [mean, stddev](const Tensor& target) {
+    const NoGrad no_grad;
+    target.copy_(normal_like(target) * stddev + mean);
+  });
+  return tensor;
 }
 const Tensor& trunc_normal_(const Tensor& tensor, double mean, double stddev, double low,
                             double high) {
@@ -80,18 +87,24 @@ const Tensor& trunc_normal_(const Tensor& tensor, double mean, double stddev, do
                           " with a standard deviation of " + std::to_string(stddev),
                       "the first bound is below the second, the deviation above 0");
   }
-  const NoGrad no_grad;
-  const double least = 2 * share_below((low - mean) / stddev) - 1;
-  const double most = 2 * share_below((high - mean) / stddev) - 1;
-  const Tensor uniform = uniform_like(tensor).to(DType::f64) * (most - least) + least;
-  // At 1 and -1 the inverse is infinite: bounds that are far away are never reached.
-  const Tensor inside = clamp(uniform, -1 + 1e-15, 1 - 1e-15);
-  const Tensor numbers = inverse_erf(inside) * (stddev * std::numbers::sqrt2) + mean;
-  return tensor.copy_(clamp(numbers, low, high));
+  Deferred::write(tensor, 1, [mean, stddev, low, high](const Tensor& target) {
+    const NoGrad no_grad;
+    const double least = 2 * share_below((low - mean) / stddev) - 1;
+    const double most = 2 * share_below((high - mean) / stddev) - 1;
+    const Tensor uniform = uniform_like(target).to(DType::f64) * (most - least) + least;
+    // At 1 and -1 the inverse is infinite: bounds that are far away are never reached.
+    const Tensor inside = clamp(uniform, -1 + 1e-15, 1 - 1e-15);
+    const Tensor numbers = inverse_erf(inside) * (stddev * std::numbers::sqrt2) + mean;
+    target.copy_(clamp(numbers, low, high));
+  });
+  return tensor;
 }
 const Tensor& constant_(const Tensor& tensor, double value) {
-  const NoGrad no_grad;
-  return tensor.fill_(value);
+  Deferred::write(tensor, 0, [value](const Tensor& target) {
+    const NoGrad no_grad;
+    target.fill_(value);
+  });
+  return tensor;
 }
 const Tensor& zeros_(const Tensor& tensor) {
   return constant_(tensor, 0);

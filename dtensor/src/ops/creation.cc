@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "autograd/call.h"
+#include "autograd/deferred.h"
 #include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/tensor/dlpack.h"
 #include "dtrun/tensor/npy.h"
@@ -41,6 +42,8 @@ LocalTensor diagonal_of(const Box& box, TensorOptions options) {
 }  // namespace
 
 Tensor empty(const Shape& shape, TensorOptions options) {
+  if (Deferred::is_on()) [[unlikely]]
+    return Deferred::make(shape, options);
   return tensors::empty(shape, options);
 }
 Tensor zeros(const Shape& shape, TensorOptions options) {

@@ -4,6 +4,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/nn/meta_scope.h"
 #include "parallel/gradient_buckets.h"
 #include "parallel/model_agreement.h"
 
@@ -59,6 +60,7 @@ DataParallel data_parallel(nn::Module& module, const DeviceMesh& mesh, DataParal
   check_same_model("data_parallel", module, group, site);
   check_free_of("data_parallel", module, group);
   auto parameters = trained(module);
+  nn::materialize(module);
   Tensors all = module.parameters();
   for (const Tensor& buffer : module.buffers()) all.push_back(buffer);
   broadcast(all, group, site);

@@ -91,8 +91,9 @@ std::vector<ShardedBlock> blocks_of(const UnitPlan& plan, const ShardAxes& axes,
                                     const MixedPrecision& precision, const Tensor::Site& site) {
   std::map<DType, std::vector<ShardedParameter>> by_dtype;
   for (const auto& [name, parameter] : plan.parameters) {
-    by_dtype[parameter.dtype()].push_back(
-        {name, parameter, parameter.spec(), parameter.local().shape()});
+    const Shape whole_here =
+        parameter.is_deferred() ? parameter.shape() : parameter.local().shape();
+    by_dtype[parameter.dtype()].push_back({name, parameter, parameter.spec(), whole_here});
   }
   std::vector<ShardedBlock> blocks;
   for (auto& [dtype, parameters] : by_dtype)

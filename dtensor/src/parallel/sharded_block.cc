@@ -2,14 +2,15 @@
 
 #include <utility>
 
+#include "autograd/deferred.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/tensor/ops.h"
 #include "move/span.h"
-
 #include "parallel/sharded_spec.h"
+
 namespace dtrun::dtensor {
 
 using base::Error;
@@ -51,12 +52,12 @@ ShardedBlock::ShardedBlock(std::vector<ShardedParameter> parameters, ShardAxes a
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i].parameter;
     const LocalTensor part = layout_.part(parts_, i, rank());
-    part.copy_(layout_.rows(parameter.local(), i, rank()));
     if (Deferred::is(parameter)) {
       Deferred::fill(parameter, Tensor(spec_of(parameters_[i]), part), axes_.mesh.group(), site);
       continue;
     }
     axes_.mesh.group().broadcast(parameter.local(), 0, {}, site);
+    part.copy_(layout_.rows(parameter.local(), i, rank()));
     if (parameter.requires_grad()) parameter.set_grad({});
     parameter.set_data(Tensor(spec_of(parameters_[i]), part));
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ using tensors::LocalTensor;
 using tensors::Scalar;
 using tensors::Shape;
 
+class Deferred;
 class Node;
 class RepeatedMove;
 struct AskedMove;
@@ -101,6 +103,8 @@ class Tensor {
   Device device() const { return body().local.device(); }
 
   // On a mesh.
+  /// Made within nn::MetaScope, and without memory so far: its numbers cannot be used.
+  bool is_deferred() const { return body().deferred != nullptr; }
   bool is_distributed() const { return static_cast<bool>(body().spec); }
   /// None of a local tensor.
   const Spec& spec() const { return body().spec; }
@@ -138,7 +142,11 @@ class Tensor {
   operator LocalTensor() const&& { return plain_local(); }        // NOLINT: outlives the temporary
   const LocalTensor& plain_local() const;
   /// What this rank holds, wherever the rest lies. No gradient flows.
-  const LocalTensor& local() const { return body().local; }
+  const LocalTensor& local() const {
+    if (is_deferred()) [[unlikely]]
+      refuse_deferred_use();
+    return body().local;
+  }
   void* data() const { return elements().data(); }
   template <typename T>
   T* data_as() const {
@@ -347,6 +355,7 @@ class Tensor {
   friend bool same(const Tensor& a, const Tensor& b) { return a.body_ == b.body_; }
 
  private:
+  friend class Deferred;
   friend class Graph;
   /// Whose elements a recorded tensor shows besides its own.
   enum class View : std::uint8_t { none, of_leaf, of_result };
@@ -357,8 +366,9 @@ class Tensor {
 
     LocalTensor local;
     Spec spec;
-    base::Counted<Node> producer;  ///< none: no gradient is wanted
-    std::uint32_t output = 0;      ///< which of the producer's
+    std::unique_ptr<Deferred> deferred;  ///< as a rule none
+    base::Counted<Node> producer;        ///< none: no gradient is wanted
+    std::uint32_t output = 0;            ///< which of the producer's
     View view = View::none;
     std::uint32_t version = 0;  ///< of the elements, when the view was made
     mutable std::atomic<bool> was_moved = false;
@@ -371,6 +381,7 @@ class Tensor {
     return *body_;
   }
   [[noreturn]] static void refuse_undefined_use();
+  [[noreturn]] void refuse_deferred_use() const;
   const LocalTensor& elements() const {
     body();
     return plain_local();
