@@ -26,3 +26,12 @@ dtrun_test(dtensor/rank_tests LINKS dtrun::dtensor dtrun_rank_support dtrun_test
   checkpoint/crash checkpoint/offline checkpoint/save_and_load checkpoint/series checkpoint/state
   data/data_loader local_map nn/distribute_module nn/layers nn/meta_scope nn/module nn/module_gradients nn/module_vectors optim/optim_vectors optim/optimizer optim/training_tools parallel/context_parallel parallel/data_parallel parallel/explain_step parallel/fully_shard parallel/parallelize parallel/pipeline parallel/regions parallel/transformer_counts parallel/zero_redundancy_optimizer
   autograd check_rule communication cross_mesh device_mesh explain failure gradient_samples mesh_slices outside_mesh tensor redistribute redistribute_vectors trace composed elementwise index known_wrong_results operator_vectors own_operator reduction rows random random_program ops)
+
+# Trainings one after the other; the long form goes on for half an hour.
+set(soak_definitions $<$<NOT:$<STREQUAL:${DTRUN_SANITIZE},>>:DTRUN_SOAK_MEMORY_IS_THE_SANITIZERS>)
+dtrun_test(dtensor/soak_tests LINKS dtrun::dtensor dtrun_rank_support PROCESSORS 2 SOURCES parallel/soak
+  DEFINITIONS DTRUN_SOAK_SECONDS=1 ${soak_definitions})
+if(DTRUN_LONG_TESTS)
+  dtrun_test(dtensor/long_tests LINKS dtrun::dtensor dtrun_rank_support PROCESSORS 2 LABEL long TIMEOUT 2400 SOURCES parallel/soak
+    DEFINITIONS DTRUN_SOAK_SECONDS=1800 ${soak_definitions})
+endif()
