@@ -66,18 +66,22 @@ Tensors Module::call(const Tensors& inputs) {
 
 /// The hooks before forward, forward, and those at its end.
 Tensors Module::forward_between(const Hooks& hooks, Tensors& given) {
-  struct Ending {
-    Module& module;
-    const Hooks& hooks;
-    ~Ending() {
-      for (const auto& [id, hook] : hooks.at_end) hook(module);
+  const auto end = [&] {
+    for (const auto& [id, hook] : hooks.at_end) hook(*this);
+  };
+  Tensors outputs;
+  try {
+    for (const auto& [id, hook] : hooks.before) {
+      Tensors changed = hook(*this, given);
+      if (!changed.empty()) given = std::move(changed);
     }
-  } const ending{*this, hooks};
-  for (const auto& [id, hook] : hooks.before) {
-    Tensors changed = hook(*this, given);
-    if (!changed.empty()) given = std::move(changed);
+    outputs = forward_all(given);
+  } catch (...) {
+    end();
+    throw;
   }
-  return forward_all(given);
+  end();
+  return outputs;
 }
 
 void Module::check_name(const char* call, const std::string& name) const {

@@ -7,6 +7,7 @@
 
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/grad.h"
+#include "dtrun/dtensor/nn/activations.h"
 #include "dtrun/dtensor/nn/linear.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
@@ -250,6 +251,24 @@ TEST(ModuleTest, HooksChangeWhatGoesInAndWhatComesOut) {
   counts.remove();
   EXPECT_TRUE(equal(linear(x), plain));
   EXPECT_EQ(calls, 1);
+}
+
+TEST(ModuleTest, HooksAtTheEndRunAfterAnExceptionAndMayThrow) {
+  const ReLU layer;
+  int ends = 0;
+  layer->register_forward_end_hook([&](Module&) { ++ends; });
+  const HookHandle refusing = layer->register_forward_pre_hook(
+      [](Module&, const Tensors&) -> Tensors { throw std::runtime_error("before"); });
+  EXPECT_THROW(layer(ones({1})), std::runtime_error);
+  EXPECT_EQ(ends, 1);
+  refusing.remove();
+  const HookHandle last =
+      layer->register_forward_end_hook([](Module&) { throw std::logic_error("at the end"); });
+  EXPECT_THROW(layer(ones({1})), std::logic_error);
+  EXPECT_EQ(ends, 2);
+  last.remove();
+  layer(ones({1}));
+  EXPECT_EQ(ends, 3);
 }
 
 TEST(ModuleTest, FirstNumbersAreThoseOfTheSeedAndWithinPyTorchsBounds) {

@@ -57,7 +57,7 @@ using ForwardHook =
     std::function<Tensors(Module& module, const Tensors& inputs, const Tensors& outputs)>;
 
 /// Called when forward has ended, also by an exception. It runs before the forward hooks and gets
-/// no outputs.
+/// no outputs. What it throws takes the place of the forward's exception.
 using ForwardEndHook = std::function<void(Module& module)>;
 
 /// Removes a hook. The hook stays where the handle is dropped without it.
