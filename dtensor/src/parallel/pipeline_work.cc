@@ -145,6 +145,11 @@ Tensor PipelineWork::run(Mode mode, const Tensor& inputs, const Tensor& targets,
   site_ = site;
   shape_ = shape_of(stages_, group_, options_);
   check(inputs, targets);
+  if (has_failed_) {
+    throw Error(ErrorCode::kUsage, "a batch for a pipeline in which an earlier one has failed",
+                "what its stages had sent may be taken for this one's",
+                "end the job: under --max-restarts it begins again");
+  }
   shape_.microbatches =
       static_cast<int>(std::min<std::int64_t>(shape_.microbatches, inputs.size(0)));
   cut_batch(inputs, targets);
@@ -156,6 +161,7 @@ Tensor PipelineWork::run(Mode mode, const Tensor& inputs, const Tensor& targets,
   const std::string key = (mode == Mode::train ? "train " : "evaluate ") +
                           std::to_string(static_cast<int>(inputs.dtype())) +
                           tensors::shape_to_string(inputs.shape());
+  has_failed_ = true;  // until it has come to its end
   wire_.begin(key, all, shape_, inputs.device(), site);
   const GradMode records(mode == Mode::train);
   for (const auto& [kind, stage, microbatch] : all[static_cast<std::size_t>(group_.rank())]) {
@@ -166,6 +172,9 @@ Tensor PipelineWork::run(Mode mode, const Tensor& inputs, const Tensor& targets,
     }
   }
   wire_.end();
+  has_failed_ = false;
+  inputs_.clear();
+  targets_.clear();
   const NoGrad no_grad;
   if (mode == Mode::forward) return wire_.from_last_rank(whole_output());
   if (group_.size() > 1) group_.broadcast(loss_.local(), group_.size() - 1, {}, site);

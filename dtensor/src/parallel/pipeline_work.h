@@ -49,6 +49,8 @@ class PipelineWork {
   std::vector<std::optional<DataParallel>> data_parallel_;  ///< of each stage
   PipelineWire wire_;
 
+  bool has_failed_ = false;
+
   // Of one batch.
   Mode mode_ = Mode::train;
   Tensor::Site site_;

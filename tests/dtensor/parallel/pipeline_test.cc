@@ -231,6 +231,24 @@ TEST(PipelineTest, StagesOfOnesOwnAreAnyModules) {
   });
 }
 
+TEST(PipelineTest, AfterABatchThatFailedThereIsNoOther) {
+  test::run_ranks(1, [](const ProcessGroup& group) {
+    bool throws = true;
+    Pipeline pipeline(made_layers(), DeviceMesh(group, {1}, {"pp"}),
+                      {.microbatches = 2, .loss = [&](const Tensor& scores, const Tensor& targets) {
+                         if (throws) throw std::runtime_error("no loss");
+                         return loss_of_scores(scores, targets);
+                       }});
+    expect_refused([&] { pipeline.step(made_tokens(1), made_targets(1)); }, "a larger batch");
+    EXPECT_THROW(pipeline.step(made_tokens(2), made_targets(2)), std::runtime_error);
+    throws = false;
+    expect_refused([&] { pipeline.step(made_tokens(2), made_targets(2)); },
+                   "an earlier one has failed", base::ErrorCode::kUsage);
+    expect_refused([&] { pipeline.forward(made_tokens(2)); }, "begins again",
+                   base::ErrorCode::kUsage);
+  });
+}
+
 TEST(PipelineTest, WhatCannotBeAPipelineIsRefused) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2}, {"pp"});

@@ -58,7 +58,8 @@ class Pipeline {
   Pipeline& operator=(Pipeline&&) noexcept;
 
   /// Forward and backward of a batch; gradients are added up. @return the mean loss, 0-dim, f64, on
-  /// every rank @throws Error kInvalidArgument for fewer samples than microbatches
+  /// every rank @throws Error kInvalidArgument for fewer samples than microbatches; kUsage after a
+  /// batch in which something has thrown, whose messages may still be on their way
   Tensor step(const Tensor& inputs, const Tensor& targets,
               Tensor::Site site = Tensor::Site::current());
   /// The same loss, without gradients.
