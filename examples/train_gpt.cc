@@ -21,6 +21,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <iomanip>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -509,7 +510,7 @@ class Training {
       if (std::atoll(line.c_str()) <= step_) lines += line + "\n";
     }
     csv_.open(options_.csv);
-    csv_ << "step,loss\n" << lines;
+    csv_ << std::setprecision(17) << "step,loss\n" << lines;
   }
   double one_step(std::int64_t step) {
     std::vector<Windows> batches;

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -120,6 +121,7 @@ TEST(TrainingTest, AGptLearnsTheSameOnEveryMeshAndWritesTheSameText) {
     std::vector<std::string> options;
   };
   const std::vector<Way> ways = {
+      {4, {"--mesh", "tp=4"}},        {4, {"--mesh", "dp=2,tp=2"}},
       {4, {"--mesh", "dp=4"}},        {4, {"--mesh", "fsdp=4"}},
       {4, {"--mesh", "dp=2,fsdp=2"}}, {4, {"--mesh", "fsdp=2,tp=2", "--sequence", "on"}},
       {3, {"--mesh", "tp=3"}},  // 4 heads
@@ -134,6 +136,24 @@ TEST(TrainingTest, AGptLearnsTheSameOnEveryMeshAndWritesTheSameText) {
     EXPECT_NEAR(last_loss(result), loss, 2e-5);
     EXPECT_EQ(text_of(result), text_of(alone));
   }
+}
+
+TEST(TrainingTest, AGptLearnsTheSameBitForBitWhereNoSumIsSplit) {
+  const std::string file = testing::TempDir() + "gpt" + std::to_string(::getpid()) + ".csv";
+  const auto losses = [&](int ranks, const char* mesh) {
+    // A bound that no gradient reaches: the norm is a sum over all stages.
+    const CommandResult result =
+        train_gpt(ranks, {"--steps", "6", "--width", "32", "--sample", "0", "--microbatches", "1",
+                          "--clip", "1e9", "--csv", file, "--mesh", mesh});
+    EXPECT_GT(last_loss(result), 1) << mesh;
+    std::ifstream stream(file);
+    return std::string{std::istreambuf_iterator<char>(stream), {}};
+  };
+  const std::string alone = losses(1, "dp=1");
+  EXPECT_EQ(std::ranges::count(alone, '\n'), 7);
+  EXPECT_EQ(losses(2, "pp=2"), alone);
+  EXPECT_EQ(losses(4, "pp=4"), alone);
+  std::filesystem::remove(file);
 }
 
 TEST(TrainingTest, AGptDropsAndDrawsItsLoss) {
