@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +10,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/split.h"
 #include "dtrun/base/unique_fd.h"
+#include "hmac_sha256.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -20,16 +19,6 @@ using base::Error;
 using base::ErrorCode;
 
 constexpr const char* kMakeOne = "head -c 32 /dev/urandom | base64 makes one";
-
-// Where it is linked, every start of dtrun pays for its size.
-base::DynamicLibrary open_crypto() {
-  base::DynamicLibrary library(
-      {OPENSSL_VERSION_MAJOR >= 3 ? "libcrypto.so.3" : "libcrypto.so.1.1"});
-  if (!library.opened())
-    throw Error(ErrorCode::kUnavailable, "a token is given, and OpenSSL's libcrypto is not here",
-                library.reason(), "install it (Debian: libssl3) on this node");
-  return library;
-}
 
 std::string read_at_most(int fd, std::size_t most) {
   std::string text(most, '\0');
@@ -63,8 +52,7 @@ void demand_private(int fd, const std::string& path, const std::string& origin) 
 
 }  // namespace
 
-Token::Token(std::string_view text, const std::string& origin)
-    : crypto_(open_crypto()), secret_(base::trimmed(text)) {
+Token::Token(std::string_view text, const std::string& origin) : secret_(base::trimmed(text)) {
   if (secret_.size() < kLeastBytes)
     throw Error(ErrorCode::kUsage, fmt::format("the token of {} is too short", origin),
                 fmt::format("it has {} characters, and less than {} could be guessed",
@@ -89,18 +77,7 @@ Token Token::from_file(const std::string& path, const std::string& origin) {
 }
 
 Token::Code Token::code_of(std::string_view message) const {
-  decltype(&::HMAC) hmac = nullptr;
-  decltype(&::EVP_sha256) sha256 = nullptr;
-  Code code;
-  unsigned int size = 0;
-  if (!crypto_.find("HMAC", hmac) || !crypto_.find("EVP_sha256", sha256) ||
-      hmac(sha256(), secret_.data(), static_cast<int>(secret_.size()),
-           reinterpret_cast<const unsigned char*>(message.data()), message.size(), code.data(),
-           &size) == nullptr ||
-      size != code.size())
-    throw Error(ErrorCode::kUnavailable, "OpenSSL's libcrypto here has no HMAC-SHA256", "",
-                "see what the loader finds: ldconfig -p | grep libcrypto");
-  return code;
+  return hmac_sha256(secret_, message);
 }
 
 bool same_code(const Token::Code& own, std::string_view theirs) {

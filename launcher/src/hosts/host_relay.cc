@@ -71,10 +71,8 @@ std::string new_mark() {
 }
 
 // What the job's dtrun would refuse is known before any rank is started on any host. The limit of
-// open files, which a plan raises, stays for the dtrun that runs; the token, too, which would cost
-// the opening of OpenSSL.
-void check_job(const std::vector<std::string>& arguments, base::Environment environment) {
-  environment.unset("DTRUN_TOKEN");
+// open files, which a plan raises, stays for the dtrun that runs.
+void check_job(const std::vector<std::string>& arguments, const base::Environment& environment) {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   make_plan(parse_options("dtrun", arguments, environment), environment);

@@ -1,14 +1,10 @@
 // Token: the secret of all agents of a job, by which they recognise each other. It never travels:
-// a side proves that it has it by a code (HMAC-SHA256) over the bytes that both have sent. A value;
-// copies share OpenSSL's libcrypto, which is opened with the first token, so that jobs without one
-// start without it. Thread-safe.
+// a side proves that it has it by a code (HMAC-SHA256) over the bytes that both have sent. A value.
 #pragma once
 
 #include <array>
 #include <string>
 #include <string_view>
-
-#include "dtrun/base/dynamic_library.h"
 
 namespace dtrun::rendezvous {
 
@@ -21,17 +17,16 @@ class Token {
 
   /// @param text the secret; white space at its ends is none of it
   /// @param origin where it comes from, for messages: "DTRUN_TOKEN"
-  /// @throws Error kUsage (too short or too long), kUnavailable (no libcrypto)
+  /// @throws Error kUsage (too short or too long)
   Token(std::string_view text, const std::string& origin);
   /// @param origin "--rdzv_conf token_file="
   /// @throws Error kNotFound, kSystem, kUsage (also where others than its owner may read or write
-  /// it), kUnavailable
+  /// it)
   static Token from_file(const std::string& path, const std::string& origin);
 
   Code code_of(std::string_view message) const;
 
  private:
-  base::DynamicLibrary crypto_;
   std::string secret_;
 };
 
