@@ -97,7 +97,7 @@ void tell_timing(const LaunchPlan& plan, const Timing& timing) {
   print_as_it_is((json ? timing_json : timing_text)(timing, plan.local_ranks));
 }
 
-int run_job(const LaunchPlan& plan, Timing timing) {
+int run_job(LaunchPlan& plan, Timing timing) {
   if (plan.options.report_bindings)
     print_text(NoticeLevel::kInfo,
                binding_report(plan, {base::allowed_cpus(),
@@ -113,6 +113,14 @@ int run_job(const LaunchPlan& plan, Timing timing) {
   GuardHandle guard = GuardHandle::start(plan, errors);
   timing.guard_started = now_ns();
   base::reserve_descriptors(plan.descriptors_of_agent);
+  if (plan.options.one_of_hosts) {
+    // This much can be done before the other hosts are ready.
+    plan.options.master_port = await_port_of_first();
+    if (!plan.options.master_port) {
+      guard.end(not_ours);
+      return 0;
+    }
+  }
   write_notices_by_thread();
   // A folder for temporary files may be large, and its file system may hang.
   base::start_detached_thread([] { remove_abandoned_folders(temporary_folder().path); });
@@ -195,7 +203,7 @@ int run_here(const std::string& called_as, CommandLine line, base::Environment e
   Options options = read_options(called_as, std::move(line), environment);
   timing.options_read = now_ns();
   begin_notices(options);
-  const LaunchPlan plan = make_plan(std::move(options), environment);
+  LaunchPlan plan = make_plan(std::move(options), environment);
   if (plan.options.dry_run != DryRun::kNo) return print_plan(plan, environment);
   timing.planned = now_ns();
   const int code = run_job(plan, timing);

@@ -464,6 +464,56 @@ esac
   EXPECT_THAT(job_.left_behind(), ElementsAre("shell"));
 }
 
+// A host's dtrun is started as soon as the host is ready, and waits for the others there.
+TEST_F(HostsTest, ADtrunThatDiesWhileItWaitsForOtherHostsIsNamed) {
+  Command dtrun = job_.start(line("127.0.0.2,mute1", {"sleep", token_}));
+  pid_t waiting = 0;
+  const auto late = std::chrono::steady_clock::now() + seconds(20);
+  while (waiting == 0 && std::chrono::steady_clock::now() < late)
+    for (const pid_t pid : processes_with(token_))
+      if (pid != dtrun.pid() && processes_of(pid).guard != 0) waiting = pid;
+  ASSERT_NE(waiting, 0) << describe_processes_with(token_);
+  ::kill(waiting, SIGKILL);
+  const CommandResult result = dtrun.finish();
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("127.0.0.2: its dtrun ended with exit code 137 before the job began"),
+                    HasSubstr("mute1: has not answered yet")))
+      << result.describe();
+  EXPECT_THAT(result.out, IsEmpty());
+  EXPECT_TRUE(all_gone_within(token_, seconds(10))) << describe_processes_with(token_);
+}
+
+TEST_F(HostsTest, WhyADtrunEndsBeforeTheJobIsTold) {
+  const std::string file = job_.folder() + "/shell";
+  const CommandResult result = run("127.0.0.2,mute1", {"--log_dir=" + file, "true"});
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("127.0.0.2: its dtrun ended with exit code 64 before the job began"),
+                    HasSubstr("why: --log_dir=" + file + " is no folder")))
+      << result.describe();
+}
+
+TEST_F(HostsTest, WarningsOfAHostsDtrunAreToldOnceTheJobBegins) {
+  job_.options().environment["TMPDIR"] = "/no/such/folder";
+  const CommandResult result = run("127.0.0.2,127.0.0.8", {"true"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.err, HasSubstr("nothing can be written to TMPDIR=/no/such/folder"))
+      << result.describe();
+  const CommandResult failed = run("127.0.0.2,refused1", {"true"});
+  EXPECT_THAT(failed.err, Not(HasSubstr("TMPDIR"))) << failed.describe();
+}
+
+TEST_F(HostsTest, CtrlCWhileAHostIsAwaitedEndsTheDtrunsThatAreReady) {
+  Command dtrun = job_.start(line("127.0.0.2,mute1", {"sleep", token_}));
+  const auto late = std::chrono::steady_clock::now() + seconds(20);
+  while (processes_with(token_).size() < 2 && std::chrono::steady_clock::now() < late) {
+  }
+  dtrun.signal(SIGINT);
+  EXPECT_EQ(dtrun.finish().exit_code, 130);
+  EXPECT_TRUE(all_gone_within(token_, seconds(10))) << describe_processes_with(token_);
+}
+
 // Hosts on this machine, of which each dtrun starts at most six.
 TEST_F(HostsTest, ManyHostsAreStartedInATree) {
   std::string hosts = "127.0.1.1";

@@ -13,6 +13,11 @@
 //     \x1e<mark> ready
 //     \x1e<mark> failed <JSON: [{"host", "what", "why", "remedy", "code"}]>
 //     \x1e<mark> end <exit code>
+//
+// The order does not go ahead of the greeting, though that would save a round trip: what listens
+// there may be a login shell or a log, and the order holds the job's secret and the user's words.
+// With the order the relay starts the host's dtrun, which lacks only the port: it waits for a line
+// with it on its standard input.
 #pragma once
 
 #include <chrono>

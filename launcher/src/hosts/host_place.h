@@ -2,6 +2,7 @@
 // somebody: the folder, the variables, and the line of one node.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,7 +22,12 @@ std::vector<std::string> variables_of_hosts();
 
 /// The whole line of a node's dtrun.
 /// @param listener at which the first node listens already
-std::vector<std::string> node_arguments(const HostOrder& order, const HostNode& node, int port,
+std::vector<std::string> node_arguments(const HostOrder& order, const HostNode& node,
                                         std::optional<int> listener);
+
+/// In a node's dtrun: waits on standard input for the port at which the first node listens, which
+/// is the relay's word to begin. Standard input is /dev/null afterwards.
+/// @return nullopt: the relay has ended
+std::optional<std::uint16_t> await_port_of_first();
 
 }  // namespace dtrun::launcher

@@ -80,10 +80,9 @@ std::string first_label(const std::string& name) {
 
 // An address is compared as it is written. The resolver, which may be slow, is asked only about a
 // name that begins as this machine's.
-bool is_this_machine(const std::string& host) {
+bool is_this_machine(const std::string& host, const std::vector<std::string>& addresses) {
   const std::string own = base::host_name();
   if (host == "localhost" || host == "127.0.0.1" || host == "::1" || host == own) return true;
-  const std::vector<std::string> addresses = base::interface_addresses();
   if (std::ranges::find(addresses, host) != addresses.end()) return true;
   if (first_label(host) != first_label(own)) return false;
   const std::string whole = base::whole_host_name();
@@ -98,10 +97,11 @@ std::vector<HostNode> nodes_of(const CommandLine& line) {
   const std::string otherwise = line.text("nproc-per-node", "1");
   std::vector<HostNode> nodes;
   std::string here;
+  const std::vector<std::string> addresses = base::interface_addresses();
   for (const ListedHost& host : hosts) {
     HostNode node{host.name, static_cast<int>(nodes.size()),
                   host.slots ? std::to_string(*host.slots) : otherwise};
-    if (is_this_machine(host.name)) {
+    if (is_this_machine(host.name, addresses)) {
       if (!here.empty())
         throw Error(ErrorCode::kUsage,
                     fmt::format("{} and {} are both this machine", here, host.name), "",

@@ -37,8 +37,6 @@ using base::Deadline;
 using base::Error;
 using base::ErrorCode;
 
-// Of a line that is only checked.
-constexpr int kSomePort = 29500;
 // For who reads the output, and for what a killed dtrun leaves to its keeper.
 constexpr auto kLastPatience = std::chrono::seconds(10);
 
@@ -139,8 +137,9 @@ class HostRelay {
       enter_folder(order_->folder, "--wdir");
       for (const auto& [name, value] : order_->environment) environment_.set(name, value);
       for (const std::string& name : variables_of_hosts()) environment_.unset(name);
-      check_job(job_arguments(kSomePort), environment_);
+      check_job(job_arguments(), environment_);
       start_below();
+      start_job();
     } catch (const Error& error) {
       return fail(error);
     }
@@ -165,55 +164,64 @@ class HostRelay {
         std::move(callbacks));
   }
 
-  std::vector<std::string> job_arguments(int port) const {
-    return node_arguments(*order_, order_->nodes.front(), port,
+  std::vector<std::string> job_arguments() const {
+    return node_arguments(*order_, order_->nodes.front(),
                           listener_ ? std::optional(listener_.get()) : std::nullopt);
   }
 
-  // Where hosts below have output, too, that of the job goes by this process: their lines stay
-  // whole.
+  // Its dtrun has been started, and waits for this line.
   void go(std::uint16_t port) {
     if (running_ || stopping_) return;
     running_ = true;
-    try {
-      start_job(port);
-    } catch (const Error& error) {
-      print_error(error.what());
-      on_job_end({.code = kExitSystem});
-    }
+    err_.put(std::exchange(job_words_, {}));
+    const std::string line = fmt::format("{}\n", port);
+    if (::write(job_input_.get(), line.data(), line.size()) < 0 && job_ended_) take_code(job_code_);
     if (below_) below_->go(port);
+    end_if_over();
   }
 
-  void start_job(std::uint16_t port) {
+  // Before the other hosts are ready: it takes some ms to load, to read its options and to fork its
+  // guard. What it says until then is kept, and is told if the job begins, or as the reason where
+  // this dtrun fails. Where hosts below have output, too, that of the job goes by this process:
+  // their lines stay whole.
+  void start_job() {
     base::ToolStreams streams;
-    base::Pipe out, err;
+    base::Pipe in = base::make_pipe(), out, err = base::make_pipe();
+    streams.in = in.read_end.get();
+    streams.err = err.write_end.get();
     if (below_) {
       out = base::make_pipe();
-      err = base::make_pipe();
       streams.out = out.write_end.get();
-      streams.err = err.write_end.get();
     }
     streams.inherited = listener_.get();
     job_ = std::make_unique<base::ToolProcess>(
         loop_,
-        base::ToolCommand{own_path_, job_arguments(port), environment_.as_strings(),
+        base::ToolCommand{own_path_, job_arguments(), environment_.as_strings(),
                           base::ToolCommand::Group::kProcessGroup},
         streams, [this](base::ExitStatus status) { on_job_end(status); });
     listener_.reset();
-    if (!below_) return;
-    const auto relay = [this](base::UniqueFd source, base::OutputSink& sink) {
-      ++streams_;
-      return std::make_unique<base::LineRelay>(loop_, std::move(source), sink,
-                                               base::LineRelayOptions{}, [this] {
-                                                 --streams_;
-                                                 end_if_over();
-                                               });
+    job_input_ = std::move(in.write_end);
+    base::LineRelayOptions to_words;
+    to_words.put = [this](std::string_view bytes) {
+      running_ ? err_.put(bytes) : void(job_words_ += bytes);
     };
-    job_out_ = relay(std::move(out.read_end), out_);
-    job_err_ = relay(std::move(err.read_end), err_);
+    to_words.beginnings = base::LineRelayOptions::Beginnings::kWithTheRest;
+    job_err_ = relay(std::move(err.read_end), err_, std::move(to_words));
+    if (below_) job_out_ = relay(std::move(out.read_end), out_, {});
+  }
+
+  std::unique_ptr<base::LineRelay> relay(base::UniqueFd source, base::OutputSink& sink,
+                                         base::LineRelayOptions options) {
+    ++streams_;
+    return std::make_unique<base::LineRelay>(loop_, std::move(source), sink, std::move(options),
+                                             [this] {
+                                               --streams_;
+                                               end_if_over();
+                                             });
   }
 
   void pass_signal(int number) {
+    if (!running_) return;
     // A dtrun that is about to stop itself does not hear the SIGCONT that comes before.
     continue_when_stopped_ = number == SIGCONT && job_ && !job_->stopped();
     if (job_) job_->signal(number);
@@ -232,16 +240,18 @@ class HostRelay {
     stopping_ = true;
     if (below_) below_->stop();
     if (job_ && job_->running()) {
-      job_->signal(SIGTERM);
+      // One that has not begun ends at the end of its input, and removes what it has made.
+      running_ ? job_->signal(SIGTERM) : job_input_.reset();
       job_->signal(SIGCONT);
       kill_timer_.start(Deadline::after(order_->grace), [this] { job_->signal(SIGKILL); });
     }
     end_if_over();
   }
 
-  void fail(const Error& error) {
+  void fail(const Error& error) { fail(error, exit_code_of_error(error, CalledAs::kDtrun)); }
+  void fail(const Error& error, int code) {
     failed_ = true;
-    code_ = exit_code_of_error(error, CalledAs::kDtrun);
+    code_ = code;
     const std::string host = order_ ? order_->nodes.front().host : base::host_name();
     tell("failed " +
          failures_to_json({{host, error.summary(), error.why(), error.remedy(), code_}}));
@@ -251,7 +261,8 @@ class HostRelay {
   void on_job_end(base::ExitStatus status) {
     kill_timer_.cancel();
     job_ended_ = true;
-    take_code(status.shell_code());
+    job_code_ = status.shell_code();
+    if (running_) take_code(job_code_);
     end_if_over();
   }
 
@@ -266,8 +277,19 @@ class HostRelay {
   void on_below_end(int code) {
     below_running_ = false;
     take_code(code);
-    if (!running_) stopping_ = true;
-    end_if_over();
+    running_ ? end_if_over() : stop();
+  }
+
+  // Its dtrun has ended before the job began: nobody has read what it said.
+  void fail_by_words() {
+    constexpr std::string_view kMark = "dtrun: error: ";
+    const auto at = job_words_.find(kMark);
+    const std::string text =
+        at == std::string::npos ? job_words_ : job_words_.substr(at + kMark.size());
+    fail({ErrorCode::kSystem,
+          fmt::format("its dtrun ended with exit code {} before the job began", job_code_),
+          text.substr(0, text.find('\n'))},
+         job_code_ == 0 ? kExitSystem : job_code_);
   }
 
   void take_code(int code) {
@@ -276,8 +298,9 @@ class HostRelay {
 
   void end_if_over() {
     const bool job_runs = job_ != nullptr && !job_ended_;
-    if (job_runs || below_running_ || streams_ > 0 || finished_) return;
-    if (!running_ && !stopping_) return;
+    if (job_runs || streams_ > 0 || finished_) return;
+    if (job_ && !running_ && !stopping_) return fail_by_words();
+    if (below_running_ || (!running_ && !stopping_)) return;
     finished_ = true;
     if (running_) tell(fmt::format("end {}", code_));
     // Out with the last words; who has died reads nothing, and is not waited for.
@@ -320,8 +343,11 @@ class HostRelay {
   std::unique_ptr<HostStarter> below_;
   std::unique_ptr<base::ToolProcess> job_;
   std::unique_ptr<base::LineRelay> job_out_, job_err_;
-  int streams_ = 0;  // of the job, that are being read
+  base::UniqueFd job_input_;
+  std::string job_words_;  // before it runs
+  int streams_ = 0;        // of the job, that are being read
   int code_ = 0;
+  int job_code_ = 0;
   bool below_running_ = false;
   bool running_ = false;
   bool continue_when_stopped_ = false;
