@@ -171,8 +171,9 @@ SpawnError spawn_error(const std::string& path, const char* step, int error_numb
                     error_number);
 }
 
-// Who stops a child before its exec stops its parent with it. That one sends it on after this long:
-// to a program that is slow to load, the signal means nothing.
+// A signal that stops a child before its exec stops its parent as well, because it shares the
+// parent's memory. The parent sends SIGCONT after this time: the program has not begun, so the stop
+// meant nothing to it.
 constexpr auto kStopPatience = std::chrono::seconds(1);
 
 using Bits = std::vector<unsigned long>;
@@ -267,7 +268,7 @@ ChildBirth::~ChildBirth() {
   try {
     finish();
   } catch (const Error&) {
-    // Nothing is left of it, which is what is wanted here.
+    // The child has ended and left nothing, as intended.
   }
 }
 

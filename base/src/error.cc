@@ -17,8 +17,8 @@ namespace dtrun::base {
 
 namespace {
 
-/// Errors that a caller in this thread has earned. The others are made in threads of dtrun's own,
-/// or are caught by it: a connection that is tried again.
+/// Errors that reach a caller in this thread. Others are thrown in dtrun's own threads, or dtrun
+/// catches them: a connection that is tried again.
 bool names_its_caller(ErrorCode code) {
   return user_frame != nullptr &&
          (code == ErrorCode::kInvalidArgument || code == ErrorCode::kDisagreement);

@@ -22,11 +22,11 @@ constexpr std::size_t kPendingLimit = 2 << 20;
 constexpr std::size_t kLargePipes = 16;
 // How much is read from a copy before others get their turn.
 constexpr std::size_t kCatchUpBytes = 1 << 20;
-// On a terminal a line is shown before its end has come: too short a time for who looks at it, and
-// longer than what is written in several pieces takes.
+// On a terminal an unfinished line is shown after this time: too short for a person to notice, and
+// longer than a program needs to write a line in several pieces.
 constexpr auto kBeginningPatience = std::chrono::milliseconds(100);
 
-// Without a character at the end that is not whole: a piece of a line may be shown on its own.
+// Cuts off an incomplete character at the end, because a piece of a line may be shown on its own.
 std::size_t size_of_whole_characters(std::string_view text) {
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);
@@ -124,7 +124,7 @@ void LineRelay::catch_up() {
     if (done >= kCatchUpBytes)
       return catch_up_turn_.start(Deadline::after(Deadline::Duration::zero()),
                                   [this] { forward_pending(); });
-    // Who shows nothing any more need not read it again.
+    // A sink that shows nothing any more need not read the copy.
     if (sink_.broken_ && !options_.copy->failed()) copy_at_ = options_.copy->size();
     const std::size_t n = options_.copy->read(copy_at_, buffer.data(), buffer.size());
     copy_at_ += n;
@@ -264,7 +264,7 @@ void LineRelay::update_interest() {
   count_kept();
   if (blocked() && (!pending_.empty() || lagging_)) sink_.await_holder();
   if (source_ended_) return;
-  // What would have to wait can be read from the copy later.
+  // Bytes that would have to wait here can be read from the copy later.
   const bool read = has_whole_copy() || (!sink_.congested() && !held_up() && late_.empty());
   if (read == reading_) return;
   reading_ = read;

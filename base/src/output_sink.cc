@@ -141,7 +141,7 @@ void OutputSink::end_line() {
   if (in_line_ && !is_terminal_) put("\n");
 }
 
-// Of a row that can be erased.
+// How long a row may be so that it can be erased; 0: none can.
 std::size_t OutputSink::columns() const {
   if (!control_codes_ || !may_erase()) return 0;
   winsize size{};
@@ -234,7 +234,7 @@ void OutputSink::await_holder() {
   held_bytes_ = 0;
   holder_timer_.start(Deadline::after(kHolderPatience), [this] {
     holder_awaited_ = false;
-    // What is queued waits for the reader, and not for the holder.
+    // The queue waits for the reader of the descriptor, not for the relay that holds the sink.
     if (held_bytes_ >= kHolderBytes || !idle()) return await_holder();
     release(holder_);
   });

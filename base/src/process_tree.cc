@@ -87,7 +87,7 @@ void continue_when_parent_dies() {
 void signal_process_group(pid_t leader, int signal_number) {
   const bool was_there = ::getpgid(leader) == leader;
   const bool somebody_was_there = ::kill(-leader, signal_number) == 0;
-  // It may be just on its way: rather twice than not at all.
+  // The leader may just be joining the group: it is better signalled twice than not at all.
   if (!was_there || !somebody_was_there || ::getpgid(leader) != leader)
     ::kill(leader, signal_number);
 }

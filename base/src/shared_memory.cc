@@ -44,7 +44,8 @@ UniqueFd make_memfd(const std::string& name) {
   return fd;
 }
 
-// Nor may anybody add a seal: one against writing would keep the others from mapping it.
+// Further seals are forbidden: a seal against writing would keep the other processes from mapping
+// it.
 void seal_size(int fd) {
   if (::fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
     throw system_error("seal the size of a memfd");

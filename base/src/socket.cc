@@ -164,7 +164,7 @@ Error listen_error(const std::string& host, std::uint16_t port, int error_number
                       remedy_for_listening(error_number));
 }
 
-// Names of other scripts and the link of an address (fe80::1%eth0) can be.
+// Names in other scripts and a link in an address (fe80::1%eth0) are allowed.
 bool cannot_be_in_host(char c) {
   const auto byte = static_cast<unsigned char>(c);
   return byte <= ' ' || byte == 0x7f || std::string_view("[]/,\"'\\").find(c) != std::string::npos;

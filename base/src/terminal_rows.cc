@@ -8,7 +8,7 @@ namespace {
 // Longer rows do not fit anywhere.
 constexpr std::size_t kMostBytes = 4096;
 
-// Not fewer than it takes; what moves the cursor elsewhere is not understood.
+// At least as many as it takes. Control codes that move the cursor elsewhere are not understood.
 std::size_t columns_of(std::string_view text) {
   std::size_t columns = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -52,7 +52,7 @@ void TerminalRows::leave_row(std::string& to, std::size_t columns) {
     to += "\r\x1b[K";
     return;
   }
-  // Of what stands in several rows, only the last could be erased.
+  // Only the last of several rows could be erased.
   to += '\n';
   if (!dangling_) rows_.erase(row);
   dangling_ = false;
@@ -63,7 +63,7 @@ void TerminalRows::keep_row(Writer writer, std::string_view bytes) {
   const auto newline = bytes.rfind('\n');
   if (newline != bytes.npos) row.clear();
   row += bytes.substr(newline == bytes.npos ? 0 : newline + 1);
-  // What a carriage return has gone back over need not be shown again.
+  // Text before a carriage return has been overwritten and need not be shown again.
   if (row.size() > 1)
     if (const auto back = row.rfind('\r', row.size() - 2); back != row.npos) row.erase(0, back + 1);
   row.resize(std::min(row.size(), kMostBytes));

@@ -26,7 +26,7 @@ constexpr std::size_t kLongestName = 120;
 constexpr std::string_view kOwnNamespace = "5dtrun";
 
 struct Frames {
-  /// What is called from here on is no user's: a program may wrap _Unwind_Backtrace.
+  /// Calls from here on are not the user's: a program may wrap _Unwind_Backtrace.
   std::uintptr_t innermost = 0;
   /// Within the call instructions, the innermost first.
   std::array<std::uintptr_t, kMostFrames> addresses;

@@ -61,7 +61,7 @@ rounds::MemberSettings member_settings(const LaunchPlan& plan, const Head& head)
   settings.hello.min_nodes = options.rounds.min_nodes;
   settings.hello.max_nodes = options.rounds.max_nodes;
   settings.hello.agent = new_agent_id();
-  // Where the head is here, its own time-out comes first, with a better text.
+  // If the head is in this process, its own timeout comes first, with a better text.
   constexpr auto kHeadStart = std::chrono::seconds(60);
   settings.join_timeout =
       options.rounds.join_timeout + (head.is_here() ? kHeadStart : kHeadStart * 0);
@@ -196,7 +196,7 @@ class Agent {
     return callbacks;
   }
 
-  // Nobody goes on without the head, unless etcd elects another.
+  // Without the head no node goes on, unless etcd elects another head.
   rounds::Moment lease() {
     return endpoint_ && plan_.options.rendezvous != Rendezvous::kEtcd ? kNoLease
                                                                       : membership_->lease();
@@ -249,8 +249,8 @@ class Agent {
     failing_ = !another_round_;
     if (!running_) return;  // their end is being reported
     const bool urgent = stop.urgency == rounds::StopUrgency::kNow;
-    // A drain: the ranks are ending as they were asked to, and another node that is done with that
-    // need not cut them short. But after the loss of a node they would only wait for it.
+    // During a drain the ranks end as they were asked to, and another node that has ended does not
+    // cut them short. But after the loss of a node they would only wait for it.
     const bool in_peace = stop.cause.by_operator() || stop.cause.is_nobodys();
     if (drain_signal_ != 0 && outcome_.stop_signal == 0 && in_peace && !urgent) return;
     StopOrder order;
@@ -366,7 +366,7 @@ class Agent {
     if (answer_time_) await_answer_for(*answer_time_);
   }
 
-  // What the other nodes do while this agent sends nothing.
+  // How the other nodes react while this agent sends nothing.
   std::string what_others_do() const {
     if (endpoint_ && plan_.options.rendezvous != Rendezvous::kEtcd)
       return "the ranks of this node are stopped: those of the other nodes wait for them";

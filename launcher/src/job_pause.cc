@@ -9,7 +9,8 @@
 namespace dtrun::launcher {
 namespace {
 
-// A guard that a debugger holds does not keep the shell from its terminal.
+// If a debugger holds the guard, dtrun stops itself after this time all the same: the shell wants
+// its terminal.
 constexpr auto kPatience = std::chrono::seconds(2);
 
 }  // namespace

@@ -68,8 +68,9 @@ void reset_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Who reads standard error may have stopped: it is waited for until a signal ends the process. As
-// long as the reader may be only slow, signals stay ignored: the exit code is the job's.
+// The reader of standard error may have stopped; dtrun waits for it until a signal ends the
+// process. At first, while the reader may be only slow, signals stay ignored, so that the exit code
+// is the job's.
 void say_last_words(base::Deadline deadline) {
   if (finish_notices(base::Deadline::after(std::chrono::seconds(1)))) return;
   for (const int number : {SIGINT, SIGQUIT, SIGTERM, SIGTSTP}) ::signal(number, SIG_DFL);
@@ -153,7 +154,8 @@ int run_job(LaunchPlan& plan, Timing timing) {
   return code;
 }
 
-// Somebody reads it, so it must have come whole; who closes the pipe has enough.
+// A program may read the answer, so an answer that is not whole is an error. A reader that closes
+// the pipe has read enough.
 void print_answer(const std::string& text) {
   ::signal(SIGPIPE, SIG_DFL);
   const bool whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();

@@ -17,7 +17,7 @@ namespace {
 using base::Deadline;
 using base::UniqueFd;
 
-// As long as one address is given before the next one is tried beside it.
+// How long one address may take before the next one is tried beside it.
 constexpr auto kStagger = std::chrono::milliseconds(250);
 
 }  // namespace
@@ -32,7 +32,7 @@ AgentDialer::AgentDialer(base::EventLoop& loop, std::string host, std::uint16_t 
     stagger_.start(Deadline::after({}), [this] { try_next(); });
     return;
   }
-  // The work must not refer to this object: it may outlive it. Its outcome does not.
+  // The work must not refer to this object, because it may outlive it. Its callback does not.
   lookup_ = std::make_unique<base::BackgroundCall>(loop, [this, host = std::move(host)] {
     std::vector<std::string> addresses;
     std::string why;

@@ -55,7 +55,7 @@ bool has_nonce(std::uint8_t kind) {
          kind == static_cast<std::uint8_t>(ProofKind::kMunge);
 }
 
-// Munge's is taken where munge runs, without a word of the user's.
+// If munge runs, its proof is used without being asked for.
 const char* without(ProofKind kind) {
   return kind == ProofKind::kMunge
              ? ": where munged does not run on all nodes, --rdzv_conf token=none on all of them"
@@ -67,7 +67,8 @@ std::string name_of(const Words& words, ProofKind kind) {
                                    : fmt::format("a token ({})", words.option);
 }
 
-// A token's text has no white space at its ends, and random bytes may.
+// A token is stripped of white space at its ends, which random bytes may have: they are written in
+// digits.
 std::string hexadecimal(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
@@ -146,7 +147,7 @@ AgentHandshake::State AgentHandshake::receive(std::string_view& bytes) {
   received_ += bytes.substr(0, most - before);
   const std::size_t taken_in = received_.size() - before;
   go_on();
-  // What came behind the last of its words was taken from this very piece.
+  // Bytes behind the handshake came in the same piece, and are left to the caller.
   bytes.remove_prefix(state_ == State::kDone ? taken_in - received_.size() : taken_in);
   if (state_ == State::kDone) received_.clear();
   return state_;
@@ -161,7 +162,8 @@ AgentHandshake::State AgentHandshake::go_on() {
   return state_;
 }
 
-// Nobody can know yet what would end the handshake well: what was read meanwhile is part of it.
+// The other side cannot end the handshake well before this answer, so all bytes that were read
+// meanwhile belong to the handshake.
 AgentHandshake::State AgentHandshake::hear(RealmAnswer answer) {
   if (state_ != State::kAsking) return state_;
   if (auto* const sealed = std::get_if<Realm::Sealed>(&answer))
@@ -221,7 +223,7 @@ AgentHandshake::State AgentHandshake::fail(std::string why) {
   return State::kFailed;
 }
 
-// What was to be believed of the head, and is not.
+// The error of a member that does not believe the head's proof.
 AgentHandshake::State AgentHandshake::disbelieve(std::string why) {
   failure_ = std::move(why);
   return State::kRefused;

@@ -25,7 +25,7 @@ Bounded<Integer> bounded(Integer& value, std::int64_t least, std::int64_t most) 
 }
 constexpr std::int64_t kMostRanks = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostRound = std::numeric_limits<std::int32_t>::max();
-// What an agent says of the past: rounds after it have numbers left.
+// The largest round that an agent may report: the rounds after it need numbers, too.
 constexpr std::int64_t kMostLastRound = kMostRound / 2;
 template <typename Integer>
 auto round_number(Integer& value) {
@@ -39,7 +39,7 @@ template <typename Integer>
 auto port_number(Integer& value) {
   return bounded(value, 0, 65535);
 }
-// Others end with them: 256 would be the success of what has failed.
+// Processes end with these codes: 256 would become 0, the success of a job that has failed.
 template <typename Integer>
 auto exit_code(Integer& value) {
   return bounded(value, 0, 255);

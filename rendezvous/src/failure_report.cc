@@ -55,8 +55,8 @@ void read_details(const json::object& details, const std::string& path, FailureR
 }  // namespace
 
 void write_failure_report(const std::string& path, const FailureReport& report) {
-  // An exception's text may hold any bytes; a JSON file may not, and its readers would refuse it
-  // all.
+  // An exception's text may hold any bytes. A JSON file may not: its readers would refuse the whole
+  // file.
   json::object details{{"message", base::as_utf8(report.message)},
                        {"extraInfo",
                         {{"py_callstack", base::as_utf8(report.call_stack)},

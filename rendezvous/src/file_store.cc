@@ -23,7 +23,7 @@ using base::Deadline;
 using Keys = Store::Keys;
 using LockKind = StoreFile::Lock::Kind;
 
-/// Then the file stays behind.
+/// How long closing may wait for the file's lock; after that the file stays behind.
 constexpr Deadline::Duration kCloseBudget = std::chrono::seconds(10);
 constexpr const char* kRefcount = "refcount/";
 constexpr const char* kCleanup = "cleanup/";
@@ -62,12 +62,12 @@ struct Call {
   Deadline::Clock::time_point begin = Deadline::Clock::now();
 };
 
-// The core is what the file says, as far as it has been read.
+// The core holds the file's contents as far as they have been read.
 class FileStore : public Store {
  public:
   explicit FileStore(const FileStoreOptions& options)
       : workers_(options.workers), file_(options.path) {
-    // In one breath: whoever leaves as the last removes a file in which nobody is counted.
+    // Both happen under one lock: the last user removes a file in which no user is counted.
     const StoreFile::Lock lock =
         file_.enter(options.leftover, Deadline::after(options.open_timeout));
     replay();
@@ -337,8 +337,8 @@ class FileStore : public Store {
     return true;
   }
 
-  /// Returns after a change, or for no reason. What has come is read before another may watch: the
-  /// kernel tells of a change once.
+  /// Returns after a change, or without one. The change is read before another thread may watch,
+  /// because the kernel reports each change once.
   void watch_for_all(std::unique_lock<std::mutex>& lock, const Call& call) {
     watched_ = true;
     struct Leave {

@@ -21,7 +21,7 @@ FileWatch::FileWatch(int fd, Tells tells)
     : inotify_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)),
       longest_sleep_(tells == Tells::every_change ? base::Deadline::Duration::max()
                                                   : kWhereNotTold) {
-  // By the descriptor: the path may lead to another file by now.
+  // Watched by its descriptor, because the path may lead to another file by now.
   const std::string file = fmt::format("/proc/self/fd/{}", fd);
   if (inotify_ && ::inotify_add_watch(inotify_.get(), file.c_str(), IN_MODIFY) >= 0) return;
   base::log::info(base::log::Component::kStore,

@@ -168,7 +168,7 @@ class LockedStore : public HashStore {
   }
 
  private:
-  /// One that is not is cancelled. @throws what end_waits() was told
+  /// A wait that has not been answered is cancelled. @throws what end_waits() was told
   bool is_released(SleepingThread& thread, std::unique_lock<std::mutex>& lock, Deadline deadline) {
     if (waits_ended_) thread.wake();
     sleeping_.push_back(&thread);

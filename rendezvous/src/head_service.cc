@@ -118,7 +118,8 @@ struct HeadService::Impl {
     return true;
   }
 
-  // Of those who have been told to go and stay: it costs them the last words at the most.
+  // Closes the oldest connection that only waits for its peer to hang up. The peer loses the last
+  // words at the most.
   bool drop_oldest_farewell() {
     while (!farewells.empty()) {
       const MemberId id = farewells.front().id;
@@ -217,7 +218,7 @@ struct HeadService::Impl {
     }
   }
 
-  // A service that hangs holds up those who come, one after the other, and nobody else.
+  // If the service hangs, new members wait one after the other; nobody else does.
   void ask_realm() {
     if (realm_call || questions.empty()) return;
     const auto asked = std::make_shared<Questions>(std::exchange(questions, {}));
@@ -282,8 +283,8 @@ struct HeadService::Impl {
 
   void on_time() {
     armed.reset();
-    // What came while nobody looked (a machine that stood still) is heard before anybody is found
-    // silent.
+    // After this machine stood still, messages that came meanwhile are read before a member counts
+    // as silent.
     for (std::size_t left = connections.size() / kEventsPerTurn + 1; left > 0; --left)
       if (serve_ready() < kEventsPerTurn) break;
     carry_out_effects();
@@ -297,7 +298,7 @@ struct HeadService::Impl {
     settle();
   }
 
-  // By which the workers of all nodes reach that agent's machine.
+  // The address by which the workers of all nodes reach that agent's machine.
   std::string address_of(MemberId id) const {
     const auto found = connections.find(id);
     if (found == connections.end()) return options.endpoint_host;

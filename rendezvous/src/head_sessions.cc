@@ -11,12 +11,13 @@ using namespace rounds;
 
 namespace {
 
-// Of complaints about strangers: a flood of them is not to flood the operator.
+// Complaints about strangers are limited to this rate, so that a flood of strangers does not flood
+// the operator.
 constexpr Moment kComplaintInterval = std::chrono::seconds(1);
 // No name is longer.
 constexpr std::size_t kMostHostBytes = 255;
 
-// They are shown on terminals, and anybody may have made them up.
+// Names are shown on terminals, and anybody may have sent them.
 void make_presentable(std::string& host) {
   host = printable(std::string_view(host).substr(0, kMostHostBytes));
 }
@@ -95,7 +96,8 @@ void HeadSessions::hear(MemberId id, Moment now) {
   while (std::optional<AgentMessage> message = entry.session.next<AgentMessage>()) {
     make_hosts_presentable(*message);
     if (auto* ready = std::get_if<StoreReady>(&*message)) {
-      // Nobody has asked for it yet: the round may not begin before it is on record.
+      // A store that is ready before it was asked for is ignored: the round may not begin before it
+      // is on record.
       if (ready->round != opened_round_) continue;
       if (ready->address.empty()) ready->address = address_of_(id);
     }
@@ -117,7 +119,7 @@ void HeadSessions::reject(MemberId id, Entry& entry, Moment now) {
   }
   const bool member = entry.stage == Entry::Stage::kMember;
   part(id, entry, refused ? Parting::kWhenSent : Parting::kAtOnce);
-  // It may live, and have workers.
+  // The agent may live, and have workers.
   if (member) carry_out(step(head_, Lost{id, LossKind::kSilent, why}, now));
 }
 
@@ -148,7 +150,7 @@ void HeadSessions::tick(Moment now) {
 }
 
 void HeadSessions::step_down() {
-  // What nobody was told is the next head's to judge.
+  // A verdict that no agent was told is left to the next head.
   if (verdict_ != Verdict::kMayBeTold) verdict_ = Verdict::kIsNotOurs;
   untold_.clear();
   carry_out(rounds::step_down(head_));
@@ -188,7 +190,7 @@ void HeadSessions::tell_verdict() {
   for (const MemberId id : std::exchange(untold_, {})) say(id, head_.verdict);
 }
 
-// Of a round that was given up meanwhile the agent's answer is out of date.
+// If the round was given up meanwhile, the agent's answer is out of date.
 void HeadSessions::open_round(MemberId id, const Prepare& prepare) {
   opened_round_ = prepare.round;
   say(id, prepare);
@@ -206,7 +208,7 @@ void HeadSessions::say(MemberId id, const HeadMessage& message) {
   }
   entry.session.say(message);
   effects_.written.push_back(id);
-  // Not ended here, in the middle of a step's actions.
+  // The session is ended later: this is the middle of a step's actions.
   if (entry.session.unsent().size() > limits_.unsent_bytes) deaf_.push_back(id);
 }
 

@@ -95,7 +95,8 @@ std::string id_of(const struct stat& status) {
   return fmt::format("{}:{}", status.st_dev, status.st_ino);
 }
 
-// What others may be writing to must not be looked at twice: volatile, so that it is not.
+// Other processes may be writing here, so it must be read once only; volatile keeps the compiler
+// from reading it twice.
 template <typename T>
 T copy_of(const T& shared) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -244,7 +245,7 @@ bool JobPage::abort(const Cause& cause) {
     page.cause_state.store(kCauseThere, std::memory_order_release);
     base::futex_wake_all(page.cause_state);
   }
-  // Also by those who come second: the first may have been killed between its two stores.
+  // Those who come second set it, too: the first may have been killed between its two stores.
   page.abort.store(1, std::memory_order_release);
   base::futex_wake_all(page.abort);
   return first;

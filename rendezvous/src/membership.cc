@@ -59,7 +59,7 @@ struct Membership::Impl {
     work_off();
   }
 
-  // Callbacks may report at once what they were asked for: it waits for its turn.
+  // A callback may report its result at once; the result is queued until this step is over.
   void deliver(rounds::MemberEvent event) {
     events.push_back(std::move(event));
     if (!busy) work_off();
@@ -121,8 +121,9 @@ struct Membership::Impl {
   }
 
   // --- the lease
-  // An echo would prove as much, but a head that is stopped sends none, and loses nobody by that:
-  // what waits in its machine then counts when it goes on.
+  // The kernel's acknowledgement is enough. An echo by the head would prove as much, but a stopped
+  // head sends none, and must not lose its members: messages that wait in its machine count when it
+  // goes on.
   void note_acknowledged() {
     if (open && state.accepted && !writing && is_acknowledged(socket.get())) acknowledged = said;
   }
@@ -199,7 +200,7 @@ struct Membership::Impl {
     open = false;
   }
 
-  // Says what is left to say; the head ends the connection when it has read that.
+  // Sends the rest; the head ends the connection when it has read it.
   void part() {
     if (!socket) return;
     flush();
@@ -268,7 +269,7 @@ struct Membership::Impl {
     }
   }
 
-  // False: it is not over, or the connection is.
+  // False if the handshake is not over, or if the connection has ended.
   bool progress_handshake() {
     switch (session.state()) {
       case AgentSession::State::kHandshake:
@@ -332,7 +333,7 @@ struct Membership::Impl {
     deliver(rounds::Unreachable{why});
   }
 
-  // As if it had taken the connection, and said no more.
+  // Treated as a head that has taken the connection and then said nothing.
   void not_a_head(const std::string& why) {
     drop();
     const std::weak_ptr<bool> alive = lives;
@@ -374,7 +375,7 @@ struct Membership::Impl {
   base::Timer handshake_timer;
   base::Timer tick;
   base::Timer farewell;
-  // Tells those who have called back that a callback has destroyed all this.
+  // Set when a callback has destroyed this object, for the code that has called it.
   std::shared_ptr<bool> lives = std::make_shared<bool>(true);
 };
 

@@ -82,7 +82,8 @@ struct Munge::Library {
   const char* (*error_text)(int error) = nullptr;
 };
 
-// Of one call: opening a credential leaves in it what that was sealed with.
+// A context for one call only: opening a credential leaves the options with which it was sealed in
+// the context.
 class Munge::Context {
  public:
   explicit Context(const Munge& munge) : library_(*munge.library_), context_(library_.create()) {
@@ -139,7 +140,7 @@ Realm::Sealed Munge::seal() {
     throw base::system_error("get random bytes from the kernel");
   Context context(*this);
   context.set(kUidOption, own_user());
-  // Not left to munged, which could have been told to encrypt nothing.
+  // The cipher is named here, because munged may be configured to encrypt nothing.
   context.set(kCipherOption, kAes128);
   char* made = nullptr;
   const int error =
@@ -163,7 +164,7 @@ Realm::Opened Munge::open(const std::string& credential) {
   gid_t group = 0;
   const int error =
       library_->decode(credential.c_str(), context.get(), &content, &size, &opened.user, &group);
-  // There is one also where the credential is refused for its time, or for being old.
+  // The payload is there even if the credential is refused because of its time or as a replay.
   const std::unique_ptr<void, Freer> owner(content);
   if (error == kSocketError || error == kTimeout)
     throw context.failed(ErrorCode::kUnavailable, "munge opens nothing on this node", error,

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kSharedFrom = 4096;
 // So many requests' answers are gathered without growing the buffer.
 constexpr std::size_t kFirstCapacity = 500;
-// Then another piece is begun: a text that has to grow is copied, and there twice meanwhile.
+// At this size another piece is begun: growing a text copies it, and both copies exist meanwhile.
 constexpr std::size_t kMostOwn = 64 << 10;
 // Sent chunks are cleared away by the dozen.
 constexpr std::size_t kMostSentChunks = 64;
@@ -22,7 +22,8 @@ std::string& OutputQueue::tail() {
   if (chunks_.empty() || chunks_.back().shared || chunks_.back().own.size() >= kMostOwn)
     add_chunk({});
   std::string& own = chunks_.back().own;
-  // A lone answer of some bytes, as to one of thousands who are released, needs no memory.
+  // A single short answer, as to one of thousands of clients that are released, takes no heap
+  // memory.
   if (chunks_.size() == 1 && !own.empty() && own.capacity() < kFirstCapacity) {
     charge_.set(charge_.bytes() - cost_of(own));
     own.reserve(kFirstCapacity);

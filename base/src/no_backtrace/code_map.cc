@@ -1,4 +1,4 @@
-// Built without libbacktrace: the symbols that a program exports, no lines.
+// Without libbacktrace only the symbols that a program exports are known, and no lines.
 #include "code_map.h"
 
 #include <dlfcn.h>

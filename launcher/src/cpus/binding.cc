@@ -23,7 +23,7 @@ using base::ErrorCode;
 
 using Cpus = std::vector<Cpu>;
 
-// What shares a number, by that number.
+// The CPUs that share a number (of a core, a cache, a node), by that number.
 std::map<int, Cpus> grouped(const Cpus& cpus, int Cpu::*by) {
   std::map<int, Cpus> groups;
   for (const Cpu& cpu : cpus) groups[cpu.*by].push_back(cpu);
@@ -89,7 +89,7 @@ Cpus cpus_of_packages(const MachineTopology& machine, const Cpus& node) {
   return result;
 }
 
-// Those that the cpuset lets this process take memory from; empty: it cannot be told.
+// The memory nodes that the cpuset allows this process; empty if they cannot be found out.
 std::set<int> allowed_memory_nodes() {
   constexpr unsigned long kMostNodes = 4096;
   constexpr unsigned long kBits = 8 * sizeof(unsigned long);

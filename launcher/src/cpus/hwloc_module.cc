@@ -52,7 +52,7 @@ std::optional<int> node_of_device(hwloc_topology_t topology, const std::string& 
   const hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology, address.c_str());
   if (device == nullptr) return std::nullopt;
   const hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(topology, device);
-  // What hangs on the whole machine is near no node more than another.
+  // A device that is attached to the whole machine is equally near to all nodes.
   if (place == nullptr || hwloc_bitmap_weight(place->nodeset) != 1) return std::nullopt;
   return hwloc_bitmap_first(place->nodeset);
 }

@@ -26,7 +26,7 @@ MachineTopology read_machine(const std::vector<int>& allowed,
     throw Error(ErrorCode::kSystem, "hwloc cannot read the machine's topology", reason,
                 "lstopo says more; unset HWLOC_* where they are set");
   }
-  // Nobody would be bound to anything, and nobody would be told.
+  // Without this check no rank would be bound to anything, and nobody would notice.
   if (machine.cpus.empty() && !allowed.empty()) {
     throw Error(ErrorCode::kSystem, "hwloc knows no CPU that this process may use",
                 "these are CPUs " + base::format_cpu_list(allowed),

@@ -49,8 +49,8 @@ void demand_in_range(const Engine& engine) {
               "start dtrun by the engine itself, or with --scheduler=none");
 }
 
-// Where each machine has as many tasks as this one, its number follows from how they are dealt out:
-// machine by machine, or in turn.
+// If each machine has as many tasks as this one, this machine's number follows from the way they
+// are dealt out: machine by machine, or in turn.
 void find_node(Engine& engine) {
   if (engine.node || !engine.tasks || *engine.tasks % engine.tasks_on_node != 0) return;
   const int nodes = engine.nodes.value_or(*engine.tasks / engine.tasks_on_node);

@@ -20,7 +20,7 @@ using base::Environment;
 using base::Error;
 using base::ErrorCode;
 
-// Of mpirun and its like, which do not tell where rank 0 is. What they stand in may, or the user.
+// Engines like mpirun do not say where rank 0 is. The allocation around them may, or the user must.
 void complete_mpi(const Environment& environment, Engine& engine) {
   if (engine.tasks == engine.tasks_on_node) {
     engine.head_host = "127.0.0.1";
@@ -34,7 +34,7 @@ void complete_mpi(const Environment& environment, Engine& engine) {
     engine.port = static_cast<std::uint16_t>(*port);
 }
 
-// Who speaks PMI-1 can be asked; MASTER_ADDR and MASTER_PORT go before.
+// An engine that speaks PMI-1 can be asked. MASTER_ADDR and MASTER_PORT go before its answer.
 void complete_by_pmi(const Environment& environment, Engine& engine) {
   complete_mpi(environment, engine);
   if (engine_text(environment, "MASTER_ADDR").empty() &&
@@ -48,7 +48,7 @@ void complete_hydra(const Environment& environment, Engine& engine) {
   complete_by_pmi(environment, engine);
 }
 
-// By mpiexec -pmi-port, which tells there how many there are.
+// mpiexec -pmi-port sets this; the number of processes is asked for at that port.
 void complete_hydra_port(const Environment& environment, Engine& engine) {
   complete_hydra(environment, engine);
   engine.pmi_port = engine_text(environment, "PMI_PORT");
@@ -61,7 +61,7 @@ bool is_slurms_pals(const Environment& environment) {
                              job + "." + engine_text(environment, "SLURM_STEP_ID");
 }
 
-// Cray's PMI is no PMI-1: what it would say is in a file, which is there before any task runs.
+// Cray's PMI is not PMI-1. The same facts are in a file, which exists before any task runs.
 void complete_pals(const Environment& environment, Engine& engine) {
   complete_by_pmi(environment, engine);
   if (engine.tasks == engine.tasks_on_node) return;
@@ -291,7 +291,7 @@ constexpr EngineRow kRows[] = {
      .port = "MASTER_PORT",
      .one_per_node = "as the containers' command, dtrun --scheduler=pytorchjob ./app",
      .complete = complete_pytorch_job},
-    // It tells no number of pods: one that has none to meet gives no --nnodes.
+    // It does not say how many pods there are, so a job of several needs --nnodes.
     {.key = "indexed-job",
      .name = "Kubernetes Indexed Job",
      .kind = EngineKind::kNodes,

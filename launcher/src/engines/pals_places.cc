@@ -17,7 +17,7 @@ using base::ErrorCode;
 // entries' size there, then its place, then their number.
 constexpr std::size_t kVersionAt = 0, kTotalSizeAt = 8, kTasksAt = 64, kNodesAt = 88,
                       kHeaderBytes = 112;
-// Of a task: its number on the node, its command, its node.
+// The entry of a task: its number on the node, its command, its node.
 constexpr std::size_t kNodeOfTaskAt = 8, kTaskBytes = 12;
 constexpr std::size_t kHostAt = 4, kHostBytes = 64, kNodeBytes = kHostAt + kHostBytes;
 
@@ -25,7 +25,7 @@ Error file_error(const std::string& why) {
   return Error(ErrorCode::kUsage, "PALS' list of tasks cannot be read", why);
 }
 
-// Whatever lies there; the caller has made sure that something does.
+// Reads any bytes. The caller has checked that they lie within the file.
 template <typename T>
 T value_at(std::string_view file, std::size_t at) {
   T value;

@@ -13,7 +13,7 @@ using base::Environment;
 using base::Error;
 using base::ErrorCode;
 
-// The numbers from which Slurm counts the steps that are none: batch, extern, interactive, pending.
+// Slurm gives these step numbers to what is no step: batch, extern, interactive, pending.
 constexpr long long kFirstShellStep = 0xfffffff0;
 
 void refuse_several_components(const Environment& environment, const Engine& engine) {
@@ -73,7 +73,7 @@ void complete_slurm_step(const Environment& environment, Engine& engine) {
   // Steps of one job may run side by side.
   constexpr long long kStepStride = 257;
   engine.port = port_of_job(job + kStepStride * step);
-  // A node that was cut off may still run the life of this job that Slurm has requeued.
+  // Slurm may have requeued the job while a node that is cut off still runs the old one.
   const int requeues = engine_number_if_any(environment, "SLURM_RESTART_COUNT").value_or(0);
   engine.run_id = fmt::format("{}.{}", job, step);
   if (requeues > 0) engine.run_id += fmt::format(".{}", requeues);
@@ -90,7 +90,7 @@ std::optional<SlurmShell> find_slurm_shell(const Environment& environment) {
 }
 
 std::chrono::nanoseconds slurm_signal_spread(const Environment& environment) {
-  // It is microseconds, and more on a machine that is busy.
+  // It usually takes microseconds, and more on a busy machine.
   constexpr auto kSpread = std::chrono::milliseconds(200);
   return engine_text(environment, "SLURM_JOB_ID").empty() ? std::chrono::nanoseconds{} : kSpread;
 }

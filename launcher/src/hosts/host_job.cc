@@ -22,7 +22,7 @@ namespace {
 using base::Deadline;
 using Action = SignalPolicy::Action;
 
-// For a reader of the output that has stopped, once the job was ended.
+// How long a reader of the output that has stopped is waited for after the job's end.
 constexpr auto kReaderPatience = std::chrono::seconds(10);
 
 class HostJob {
@@ -62,7 +62,7 @@ class HostJob {
     return numbers;
   }
 
-  // What it means for ranks every host's dtrun knows from its own line.
+  // Each host's dtrun knows from its own options what the signal means for the ranks.
   void on_signal(int number) {
     const SignalPolicy* policy = plan_.options.stop.policy_of(number);
     if (policy == nullptr || policy->action == Action::kIgnore) return;
@@ -73,7 +73,7 @@ class HostJob {
     starter_->pass_signal(SIGCONT);
   }
 
-  // A host that does not answer is not waited for longer than its ranks may take.
+  // The starter waits for a silent host as long as its ranks may take to end.
   void stop_by_signal(int number, Deadline::Duration time) {
     if (stop_signal_ != 0) return;
     stop_signal_ = number;

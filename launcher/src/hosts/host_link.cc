@@ -15,8 +15,8 @@ using base::Deadline;
 using base::log::Component;
 
 constexpr std::size_t kMostWordsBytes = 8 << 10;
-// For output that is on its way when the remote shell has ended. A shell that leaves somebody
-// behind who holds the pipes (ssh's ControlPersist) is not waited for.
+// How long output is read after the remote shell's end. A process that the shell has left behind
+// (ssh's ControlPersist) may hold the pipes for ever.
 constexpr auto kDrainTime = std::chrono::milliseconds(500);
 
 // The next word of a line; what follows it remains.
@@ -165,7 +165,8 @@ void HostLink::read_word(std::string_view word) {
   }
 }
 
-// Before the ranks run it is the remote shell that speaks: its words are told where it fails.
+// Before the ranks run, standard error is the remote shell's. It is kept, as the reason if the
+// shell fails.
 void HostLink::on_err(std::string_view bytes) {
   if (stage_ == Stage::kRunning) return sinks_.err.put(bytes);
   words_ += bytes;
@@ -184,7 +185,7 @@ void HostLink::finish_streams() {
   if (!err_->ended()) err_->finish();
 }
 
-// Posted: whoever is told may destroy this.
+// Posted, because the callback may destroy this object.
 void HostLink::become_gone() {
   if (!status_ || streams_open_ > 0 || stage_ == Stage::kGone) return;
   stage_ = Stage::kGone;

@@ -33,7 +33,7 @@ int parse_slots(std::string_view text, const std::string& where) {
   return static_cast<int>(*number);
 }
 
-// It becomes a word of the remote shell's line, and must be no option of it.
+// The name becomes an argument of the remote shell, which must not take it for an option.
 void check_name(const std::string& name, const std::string& where) {
   const auto is_allowed = [](unsigned char letter) {
     return letter > ' ' && letter != 0x7f &&
@@ -124,7 +124,8 @@ std::vector<std::string_view> words_of(std::string_view line) {
   return words;
 }
 
-// Open MPI's "slots=4"; what says nothing of ranks is passed over, and what is unknown is not.
+// Reads Open MPI's "slots=4". Known keys that do not concern the number of ranks are skipped;
+// unknown ones are errors.
 void add_line(std::string_view line, const std::string& where, HostAdder& hosts) {
   const std::vector<std::string_view> words = words_of(line);
   if (words.empty()) return;

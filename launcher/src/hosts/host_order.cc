@@ -14,7 +14,8 @@ namespace json = boost::json;
 
 constexpr const char* kSource = "the order of dtrun --hosts";
 
-// Arguments and variables are any bytes, and JSON is UTF-8: each byte is the letter of that number.
+// Arguments and variables may hold any bytes, and JSON is UTF-8. So each byte is written as the
+// character with that code point (Latin-1).
 std::string letters_of_bytes(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes) {
@@ -71,7 +72,7 @@ json::object object_of(const HostNode& node) {
           {"here", node.place == HostPlace::kThisMachine}};
 }
 
-// Boost.JSON throws what is no Error where something is missing or of another kind.
+// If a member is missing or has another type, Boost.JSON throws an exception that is no Error.
 template <typename Read>
 auto read_json(std::string_view text, Read read) {
   const json::value value = base::parse_json(text, kSource);

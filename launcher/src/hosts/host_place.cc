@@ -20,7 +20,8 @@ using base::ErrorCode;
 
 namespace {
 
-// A line of several nodes must name one. The true one comes by standard input: it is known last.
+// A command line for several nodes must name a port. The true one is known last, and comes by
+// standard input.
 constexpr int kSomePort = 29500;
 
 }  // namespace

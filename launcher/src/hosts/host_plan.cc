@@ -29,7 +29,8 @@ using base::ErrorCode;
 constexpr const char* kTokenVariable = "DTRUN_TOKEN";
 constexpr std::size_t kMostFileBytes = 16 << 20;
 
-// What --hosts decides itself, or what has no meaning where dtrun starts every node.
+// Refuses options that --hosts decides itself, or that have no meaning when dtrun starts every
+// node.
 void refuse_contradictions(const CommandLine& line) {
   const std::string& hosts = line.get(line.has("hosts") ? "hosts" : "hostfile").origin;
   if (line.has("hosts") && line.has("hostfile"))
@@ -114,8 +115,8 @@ std::vector<HostNode> nodes_of(const CommandLine& line) {
   return nodes;
 }
 
-// Where the others find the first host. It listens at all its addresses; what is called localhost
-// here needs a name that means the same to them.
+// The name by which the other hosts find the first one, which listens at all its addresses. If the
+// first host is this machine, "localhost" must be replaced by a name that the others know.
 std::string meeting_address(const std::vector<HostNode>& nodes) {
   const HostNode& first = nodes.front();
   const std::string plain = first.host.substr(first.host.find('@') + 1);
@@ -129,7 +130,7 @@ std::string meeting_address(const std::vector<HostNode>& nodes) {
   }
 }
 
-// The user's line without what says where: for every node's dtrun.
+// The user's options for every node's dtrun: without those that say where it runs.
 std::vector<std::string> words_for_nodes(const CommandLine& line) {
   static const std::set<std::string_view> kOfNodes = {
       "nproc-per-node", "nnodes", "node-rank", "master-addr", "master-port", "port-range",
@@ -157,7 +158,8 @@ std::string new_secret() {
   return text;
 }
 
-// DTRUN_* that are no options: those are in the line already.
+// DTRUN_* variables that are no options. Options from the environment are in the command line
+// already.
 std::map<std::string, std::string> own_variables(const base::Environment& environment) {
   std::set<std::string> of_options;
   for (const OptionRow& row : option_table()) of_options.insert(variable_of(row, "DTRUN_"));
@@ -167,7 +169,7 @@ std::map<std::string, std::string> own_variables(const base::Environment& enviro
   return variables;
 }
 
-// As node 0's dtrun will read it: what it refuses is refused before any host is asked.
+// Reads the options as node 0's dtrun will, so that an error is reported before any host is asked.
 Options options_of_first(const std::string& name, const CommandLine& line, const HostPlan& plan,
                          const base::Environment& environment) {
   CommandLine first = line;
@@ -185,7 +187,7 @@ Options options_of_first(const std::string& name, const CommandLine& line, const
   return read_options(name, std::move(first), environment);
 }
 
-// The remote shell gets it as a word of a line that some other shell will read.
+// The path becomes a word of a line that the other host's shell reads.
 std::string remote_dtrun_of(const std::string& name, const CommandLine& line) {
   const std::string path = line.has("remote-dtrun")              ? line.text("remote-dtrun", "")
                            : name.find('/') != std::string::npos ? own_program_path()
@@ -201,7 +203,7 @@ std::string remote_dtrun_of(const std::string& name, const CommandLine& line) {
   return path;
 }
 
-// A terminal is here, and not where the lines are tagged.
+// The terminal is on this host, and the lines are tagged and coloured on the others.
 void add_terminal_words(const CommandLine& line, Options& options, HostOrder& order) {
   if (::isatty(STDOUT_FILENO) != 1 || options.output.format == LineFormat::kJson) return;
   if (line.text("tag", "auto") == "auto") order.options.emplace_back("--tag=always");

@@ -37,7 +37,7 @@ using base::Deadline;
 using base::Error;
 using base::ErrorCode;
 
-// For who reads the output, and for what a killed dtrun leaves to its keeper.
+// How long the reader of the output may take, and the keeper of a dtrun that was killed.
 constexpr auto kLastPatience = std::chrono::seconds(10);
 
 void demand_starter() {
@@ -48,8 +48,8 @@ void demand_starter() {
               "standard input is no pipe", "dtrun --hosts=a:4,b:4 PROGRAM");
 }
 
-// Any address: what the first host's name means to itself (127.0.1.1 on Debian) is not what it
-// means to the others.
+// Listens at all addresses: on the first host its own name may resolve to an address (127.0.1.1 on
+// Debian) that the others cannot reach.
 base::UniqueFd listen_for_all(const std::string& ports) {
   const PortRange range = ports == "0" ? PortRange{} : parse_port_range(ports);
   try {
@@ -68,8 +68,8 @@ std::string new_mark() {
   return mark;
 }
 
-// What the job's dtrun would refuse is known before any rank is started on any host. The limit of
-// open files, which a plan raises, stays for the dtrun that runs.
+// Finds out what the job's dtrun would refuse before any rank is started on any host. Making a plan
+// raises the limit of open files, which is restored here: the job's dtrun raises it itself.
 void check_job(const std::vector<std::string>& arguments, const base::Environment& environment) {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
@@ -130,7 +130,7 @@ class HostRelay {
     if (line.starts_with("signal ") && number) pass_signal(static_cast<int>(*number));
   }
 
-  // Whatever is wrong here is told before the ranks of any host run.
+  // Every error of this host is reported before the ranks of any host run.
   void prepare(const std::string& line) {
     try {
       order_ = HostOrder::parse(line);
@@ -222,7 +222,8 @@ class HostRelay {
 
   void pass_signal(int number) {
     if (!running_) return;
-    // A dtrun that is about to stop itself does not hear the SIGCONT that comes before.
+    // SIGCONT may come before the job's dtrun has stopped itself, and would be lost: it is sent
+    // again once the dtrun has stopped.
     continue_when_stopped_ = number == SIGCONT && job_ && !job_->stopped();
     if (job_) job_->signal(number);
     if (below_) below_->pass_signal(number);
@@ -234,13 +235,14 @@ class HostRelay {
     job_->signal(SIGCONT);
   }
 
-  // The starter wants it, or is gone. The job's dtrun gets the time that its ranks have.
+  // Called when the starter demands the end or is gone. The job's dtrun gets as much time as its
+  // ranks have.
   void stop() {
     if (stopping_) return;
     stopping_ = true;
     if (below_) below_->stop();
     if (job_ && job_->running()) {
-      // One that has not begun ends at the end of its input, and removes what it has made.
+      // A dtrun that has not begun ends when its input ends, and removes what it has made.
       running_ ? job_->signal(SIGTERM) : job_input_.reset();
       job_->signal(SIGCONT);
       kill_timer_.start(Deadline::after(order_->grace), [this] { job_->signal(SIGKILL); });
@@ -266,7 +268,7 @@ class HostRelay {
     end_if_over();
   }
 
-  // What runs here has lost those that it meets, where it runs.
+  // Once the job runs, the loss of a host below ends the job here, too.
   void on_failures_below(const std::vector<HostFailure>& failures) {
     if (!running_) return tell("failed " + failures_to_json(failures));
     print_error(failure_text(failures, HostPhase::kJob, order_->node_count));
@@ -303,7 +305,7 @@ class HostRelay {
     if (below_running_ || (!running_ && !stopping_)) return;
     finished_ = true;
     if (running_) tell(fmt::format("end {}", code_));
-    // Out with the last words; who has died reads nothing, and is not waited for.
+    // Waits until the last words are written, but not for ever: a dead starter reads nothing.
     kill_timer_.start(Deadline::after(kLastPatience), [this] { loop_.stop(); });
     out_.on_idle([this] { stop_if_idle(); });
     err_.on_idle([this] { stop_if_idle(); });
@@ -316,7 +318,7 @@ class HostRelay {
 
   void tell(const std::string& word) { out_.put(fmt::format("{}{} {}\n", kHostMark, mark_, word)); }
 
-  // The keeper of a dtrun that was killed comes to this process, and ends what is left.
+  // The keeper of a killed dtrun becomes a child of this process, and ends what is left.
   void leave_nothing() {
     below_.reset();
     job_.reset();

@@ -17,12 +17,12 @@ namespace {
 using base::Deadline;
 using base::log::Component;
 
-// After the first host that fails the others get so long to fail, too, so that all are told.
+// After the first failure the other hosts get this long to fail, too, so that one error names all.
 constexpr auto kTellingTime = std::chrono::seconds(3);
-// To end by themselves: before the ranks run, and beyond the time that the ranks have.
+// How long the remote shells may take to end: before the ranks run, and beyond the ranks' own time.
 constexpr auto kHangUpTime = std::chrono::seconds(2), kEndTime = std::chrono::seconds(5);
 
-// What the other nodes' dtruns end with when a node is gone; they may know it first.
+// The exit code of the other nodes' dtruns when a node is gone; they may notice it first.
 constexpr int kOfAGoneNode = 1;
 
 std::string find_shell(const std::string& name, const std::string& search_path) {
@@ -60,7 +60,8 @@ void HostStarter::start(const std::vector<HostNode>& nodes) {
     if (port != 0) port_ = port;
     HostOrder order = setup_.order;
     order.nodes = nodes;
-    // So that it is the nearest one that gives a host up, and can name it.
+    // Each level of the tree gets less time than the one above, so that the nearest dtrun gives a
+    // host up and names it.
     order.join_timeout = deadline_.remaining() * 9 / 10;
     hosts_[index].link->send_order(order);
   };
@@ -167,7 +168,7 @@ void HostStarter::on_gone(std::size_t index) {
   } else if (!stopping_ && host.state != Host::State::kFailed) {
     decide(index, {failure_of(host)});
   }
-  // Of one that has gone meanwhile nobody has been told yet.
+  // Wait for the remaining remote shells.
   if (!std::ranges::all_of(hosts_, &Host::gone)) return;
   end_timer_.cancel();
   callbacks_.on_end(code_);
@@ -186,8 +187,8 @@ void HostStarter::lose(const std::vector<HostFailure>& failures) {
   if (code_ == 0 || code_ == kOfAGoneNode) code_ = exit_code_of(failures);
 }
 
-// A host that is cut off shows no end of its connection. Its own dtrun hears of nobody either, and
-// ends its ranks.
+// The connection to a host that is cut off does not end. The dtrun on that host is cut off as well,
+// and ends its ranks by itself.
 void HostStarter::give_up_silent() {
   std::vector<HostFailure> failures;
   for (const Host& host : hosts_)

@@ -38,7 +38,7 @@ constexpr KnownWords kKnownWords[] = {
     {"Network is unreachable", "cannot be reached", "ip route shows which networks are"},
 };
 
-// What a person reads first; ssh's own banners and warnings may stand before it.
+// The last line is the reason; banners and warnings of ssh may stand before it.
 std::string last_line(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
     text.remove_suffix(1);
@@ -93,10 +93,10 @@ HostFailure failure_before_greeting(const HostAttempt& attempt) {
 
 std::vector<std::string> default_remote_shell(base::Deadline::Duration join_timeout) {
   const auto most = std::chrono::seconds(60);
-  // Less than all of it: ssh itself says best what did not answer.
+  // Shorter than --join_timeout: ssh itself reports best what did not answer.
   const auto seconds = std::clamp(std::chrono::floor<std::chrono::seconds>(join_timeout * 3 / 4),
                                   std::chrono::seconds(1), most);
-  // A host that is gone is noticed after 30 s, too, by the agents after 15 s.
+  // ssh notices a lost host after 30 s (three intervals); the agents notice it after 15 s.
   return {"ssh", "-T",
           "-o",  "BatchMode=yes",
           "-o",  fmt::format("ConnectTimeout={}", seconds.count()),

@@ -58,7 +58,8 @@ std::size_t descriptors_of_guard(const Options& options, int local_ranks) {
   return kOwn + per_rank * static_cast<std::size_t>(local_ranks);
 }
 
-// Those of the store's clients and of the other agents, should this one be the head.
+// If this agent becomes the head, it also needs one for each client of the store and each other
+// agent.
 std::size_t descriptors_of_agent(const Options& options, int local_ranks) {
   constexpr std::size_t kOwn = 64, kMost = 1 << 16;
   const std::size_t of_node = static_cast<std::size_t>(local_ranks) + 1;
@@ -83,7 +84,8 @@ bool ends_with_py(const std::string& name) {
   return name.size() > 3 && name.compare(name.size() - 3, 3, ".py") == 0;
 }
 
-// torchrun takes every file for a Python program; one that cannot be executed can be nothing else.
+// torchrun takes every file for a Python program. Here a file that cannot be executed is one, under
+// torchrun's name.
 bool is_pythons_for_torchrun(const Options& options) {
   const char* const name = options.program[0].c_str();
   struct stat status {};
@@ -141,7 +143,8 @@ void tell_bindings(const LaunchPlan& plan) {
                       binding.describe());
 }
 
-// Without a word of the user's, torchrun's rule, and under its name its text: people look for it.
+// If the user says nothing, torchrun's rule holds. Called as torchrun, dtrun prints torchrun's
+// text, because people search for it.
 void limit_omp_threads(int ranks_on_node, Options& options, base::Environment& environment,
                        std::vector<std::string>& warnings) {
   const std::optional<OmpThreads>& wish = options.omp_threads;
@@ -164,7 +167,8 @@ void limit_omp_threads(int ranks_on_node, Options& options, base::Environment& e
       "*****************************************");
 }
 
-// Of the job's agents only: what the ranks have in their environment, their children and logs have.
+// The proof is for the job's agents only. Ranks do not get it: environments get into child
+// processes and logs.
 rendezvous::Proof find_proof(const Options& options, const base::Environment& environment) {
   const auto secret = environment.get(kTokenVariable);
   std::vector<std::string> given;
@@ -187,7 +191,7 @@ rendezvous::Proof find_proof(const Options& options, const base::Environment& en
   return std::make_shared<rendezvous::Munge>(munge);
 }
 
-// A job of one node has no agents that could present a token, and so makes none for its store.
+// In a job of one node no other agent can present a token, so its store gets none.
 void warn_of_unused_proof(const Options& options, std::vector<std::string>& warnings) {
   if (options.rounds.max_nodes > 1) return;
   const char* unused = nullptr;
@@ -199,8 +203,8 @@ void warn_of_unused_proof(const Options& options, std::vector<std::string>& warn
       unused));
 }
 
-// PyTorch's clients cannot present a token, and what a script or a wrapper starts nobody knows: the
-// program itself must show that its ranks can.
+// PyTorch's clients cannot present a token, and nobody knows what a script or a wrapper starts. So
+// the store demands a token only if the program file itself shows that its ranks can present one.
 bool demands_store_token(Options& options, const LaunchPlan& plan) {
   const bool have_token = std::holds_alternative<rendezvous::Token>(plan.proof);
   if (options.store_token.value_or(false) && !have_token && options.rounds.max_nodes > 1)
@@ -217,7 +221,8 @@ bool demands_store_token(Options& options, const LaunchPlan& plan) {
   return false;
 }
 
-// Made from the agents' token, which the ranks are not to know, and the same on all nodes.
+// Derived from the agents' token, so that it is the same on all nodes; the ranks must not know the
+// agents' token itself.
 std::string make_store_token(const LaunchPlan& plan) {
   std::string text;
   for (const unsigned char byte :
@@ -226,7 +231,7 @@ std::string make_store_token(const LaunchPlan& plan) {
   return text;
 }
 
-// Of each rank: the cores that it is bound to; else its part of all.
+// For each rank the number of cores that it is bound to; without binding, its share of all cores.
 std::vector<int> shares_of_cores(const std::vector<RankBinding>& bindings) {
   const MachineTopology machine = read_machine(base::allowed_cpus(), {});
   std::vector<int> shares;
@@ -246,8 +251,9 @@ Letters letters_of(const base::Environment& environment) {
   return utf8 ? Letters::kUtf8 : Letters::kAscii;
 }
 
-// As after mpirun and srun. Who was sent to the background of a terminal leaves its keys to the
-// shell: a rank has no terminal of its own, so that no SIGTTIN would stop it.
+// Rank 0 reads standard input, as with mpirun and srun. A dtrun in the background of a terminal
+// must leave the keys to the shell: no SIGTTIN would stop the rank, because it has no controlling
+// terminal.
 std::optional<int> default_stdin_rank(const Options& options) {
   const bool in_background = ::isatty(STDIN_FILENO) == 1 && ::tcgetpgrp(STDIN_FILENO) >= 0 &&
                              ::tcgetpgrp(STDIN_FILENO) != ::getpgrp();
@@ -255,7 +261,7 @@ std::optional<int> default_stdin_rank(const Options& options) {
   return 0;
 }
 
-// Of several nodes it is known only later who has which ranks.
+// With several nodes it is known only later which node has which ranks.
 void check_stdin_rank(const Options& options, int local_ranks) {
   const auto& rank = options.output.stdin_rank;
   if (!rank || options.rounds.max_nodes > 1 || *rank < local_ranks) return;
@@ -263,7 +269,7 @@ void check_stdin_rank(const Options& options, int local_ranks) {
               fmt::format("it has ranks 0 to {}", local_ranks - 1), "name one of these, or none");
 }
 
-// The other ranks of this node are other dtruns', which tell the same.
+// The other ranks of this node belong to other dtruns, which would print the same.
 void keep_adopted(const AdoptedRank& adopted, LaunchPlan& plan) {
   const auto place = static_cast<std::size_t>(adopted.local_rank);
   plan.bindings = {plan.bindings[place]};
@@ -272,7 +278,7 @@ void keep_adopted(const AdoptedRank& adopted, LaunchPlan& plan) {
   if (adopted.local_rank + adopted.group_rank > 0) plan.warnings.clear();
 }
 
-// Where each rank has a dtrun of its own, that knows the rank as its only one.
+// With --adopt each rank has a dtrun of its own, which knows no other rank.
 rendezvous::WorkerEnv with_place_on_node(rendezvous::WorkerEnv worker, const Options& options) {
   if (!options.adopted) return worker;
   worker.local_rank = options.adopted->local_rank;
@@ -305,7 +311,7 @@ bool LaunchPlan::shows_status() const {
   struct stat status {};
   const bool piped = ::fstat(STDOUT_FILENO, &status) == 0 &&
                      (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
-  // With -v, agent and guard have much to say; of --adopt, each rank has a dtrun.
+  // With -v agent and guard log much, and with --adopt there is a dtrun for each rank.
   const bool alone = !options.verbose && !options.adopted;
   return options.output.status == StatusWish::kOnTerminal && alone &&
          ::isatty(STDERR_FILENO) == 1 && !piped;
@@ -348,14 +354,15 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   }
   if (options.adopted) keep_adopted(*options.adopted, plan);
   tell_bindings(plan);
-  // What each rank gets for itself must not come from outside as well.
+  // Variables that each rank gets a value of its own for must not be inherited.
   base::Environment own;
   rendezvous::write_worker_env({}, own);
   for (const auto& [name, value] : own.variables()) common.unset(name);
   common.unset("TORCHELASTIC_ERROR_FILE");
   rendezvous::forget_job_page(common);
   common.unset("DTRUN_STORE_TOKEN");
-  // A connection that ranks do not inherit: an MPI program would speak to what has its number.
+  // Ranks do not inherit this connection. An MPI program would write to whatever descriptor has its
+  // number.
   common.unset("PMI_FD");
   common.unset("PMI_PORT");
   common.unset("PMI_ID");

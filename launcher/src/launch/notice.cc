@@ -17,7 +17,7 @@
 namespace dtrun::launcher {
 namespace {
 
-// By standard error's nature one for the process, like the log.
+// There is one per process, because there is one standard error, as for the log.
 struct Voice {
   std::mutex mutex;
   LineFormat format = LineFormat::kText;

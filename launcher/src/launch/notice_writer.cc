@@ -18,7 +18,8 @@ namespace {
 using base::Deadline;
 
 constexpr std::size_t kMostWaitingBytes = 1 << 20;
-// As good as at once for who reads it; then it is in its place among the ranks' lines.
+// A reader does not notice this delay, and within it the notice keeps its place among the ranks'
+// lines.
 constexpr auto kPatience = std::chrono::milliseconds(50);
 
 }  // namespace

@@ -62,7 +62,7 @@ bool contains_note(std::string_view notes, std::uint64_t alignment,
 }  // namespace
 
 bool presents_store_token(const std::string& path) {
-  // Whatever stands there, it is not waited for.
+  // Opened without blocking: the path may be a pipe.
   const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat status {};
   Header header;

@@ -27,7 +27,8 @@ using rendezvous::ElectedHead;
 using rendezvous::EtcdElection;
 using std::chrono::seconds;
 
-// An etcd that is about to start is waited for; where nobody has named one there may be none.
+// An etcd that was named may be about to start, so it is waited for. If none was named there may be
+// none at all.
 constexpr auto kEtcdPatience = seconds(15), kUnnamedPatience = seconds(2);
 // A member of etcd that is lost costs 1.5 s.
 constexpr auto kRecordPatience = seconds(5);
@@ -217,7 +218,7 @@ class ElectedMeetingPoint : public MeetingPoint {
     if (over_ && record.verdict) over_(*record.verdict);
   }
 
-  // It is another's to judge now, or this agent's when it leads again.
+  // The verdict is another head's now, or this agent's when it is elected again.
   void on_stepped_down() {
     recorded_ = nullptr;
     if (closed_) return;

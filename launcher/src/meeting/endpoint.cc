@@ -59,7 +59,8 @@ void tell(const LaunchPlan& plan, const Note& note) {
 rendezvous::rounds::HeadState make_state(const LaunchPlan& plan, const Head& head) {
   auto state = rendezvous::rounds::make_head(plan.options.rounds, plan.run_id,
                                              rendezvous::rounds::read_clock());
-  // Where every node has a line of its own, the right one is waited for.
+  // With the static rendezvous each node has a command line of its own. An agent with a wrong one
+  // is sent away, and the head waits for the right one.
   state.contradiction = plan.options.rendezvous == Rendezvous::kStatic ? Contradiction::kIsSentAway
                                                                        : Contradiction::kEndsTheJob;
   state.how_to_join = how_to_join(plan.options, head);

@@ -42,7 +42,7 @@ EndpointFacts gather_endpoint_facts(const Options& options, Deadline deadline) {
   EndpointFacts facts = facts_of_machine();
   const bool here =
       options.hosting == Hosting::kAlways || options.master_addr == facts.own_names[0];
-  // Where it is this machine anyhow, what its name resolves to matters less.
+  // If the endpoint is this machine anyhow, an unresolved name does no harm.
   resolve(options.master_addr, here ? Deadline::after({}) : deadline, facts);
   if (!here) facts.own_names.push_back(base::whole_host_name());
   return facts;

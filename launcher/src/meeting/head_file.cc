@@ -30,7 +30,7 @@ Error file_error(const std::string& action, const std::string& path, int error_n
                             "is the same there, and may be written to");
 }
 
-// The lock goes with the open file: its end, however it comes, gives it back.
+// The lock belongs to the open file: the kernel releases it however the process ends.
 bool try_lock(int fd, const std::string& path) {
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) return false;
@@ -49,8 +49,8 @@ Error not_ours(const std::string& path, const std::string& why) {
                "name another path in --rdzv_endpoint, one that does not exist yet");
 }
 
-// Whatever is no regular file is not even opened: a claim would replace it, and remove it later.
-// Invalid: there is nothing.
+// Only a regular file is opened: a claim replaces the file and removes it later. Returns an invalid
+// descriptor if there is no file.
 UniqueFd open_if_there(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) {
@@ -94,11 +94,12 @@ void write_record(int fd, const std::string& path, const std::string& text) {
     if (n < 0) throw file_error("write", path, errno);
     written += static_cast<std::size_t>(n);
   }
-  // Disk full may be said only here.
+  // Some file systems report a full disk only here.
   if (::fsync(fd) != 0) throw file_error("write", path, errno);
 }
 
-// Where a lock that can be had proves that nobody holds it on any machine.
+// Whether the file system's locks hold across machines, so that a lock that can be taken proves
+// that nobody holds it anywhere.
 bool locks_are_known_to_hold(int fd) {
   struct statfs file_system {};
   if (::fstatfs(fd, &file_system) != 0) return false;
@@ -168,14 +169,15 @@ std::optional<HeadRecord> HeadFile::claim(const std::string& path, const Offer& 
     const bool unlocked = try_lock(fd.get(), path);
     if (!still_at(fd.get(), path)) continue;  // its head has just gone, or been replaced
     if (!unlocked) {
-      // By its head; or, for an instant, by another agent that finds it dead.
+      // The lock is held by the head or, for an instant, by another agent that has found the head
+      // dead.
       if (somebody_answers(*record)) return record;
       silent = record;
       continue;
     }
     if (!locks_are_known_to_hold(fd.get()) && somebody_answers(*record)) return record;
     if (!own) {
-      // Not under the dead head's lock: others would take that for its life.
+      // The dead head's lock is released first: others would take it as a sign that the head lives.
       ::flock(fd.get(), LOCK_UN);
       own = draft(path, offer);
       continue;

@@ -30,7 +30,7 @@ bool is_own(const std::string& address, const EndpointFacts& facts) {
   return contains(facts.own_addresses, address) || address.starts_with("127.");
 }
 
-// Good on one link only, and not without the link's name.
+// A link-local address is valid on one link only, and only with the link's name.
 bool is_link_local(const std::string& address) {
   return address.starts_with("fe80:") || address.starts_with("169.254.");
 }
@@ -85,7 +85,7 @@ std::string why_it_is_here(const std::string& name, const EndpointFacts& facts) 
              : fmt::format("{} is {}, an address of this machine", name, addresses[0]);
 }
 
-// Of a name that stands for several machines, of which this one is not the first.
+// The name stands for several machines, and this one is not the first of them.
 std::string why_another_machine_is_first(const std::string& name, const EndpointFacts& facts) {
   const std::vector<std::string> addresses = addresses_of_endpoint(facts);
   for (const std::string& address : addresses)
@@ -97,7 +97,8 @@ std::string why_another_machine_is_first(const std::string& name, const Endpoint
   return "";
 }
 
-// A name like 127.0.1.1 of /etc/hosts; that of this machine itself may be, for others know better.
+// The name resolves to an address like 127.0.1.1 of /etc/hosts. For this machine's own name that is
+// allowed, because the other machines resolve it to another address.
 bool is_loopback_by_name(const std::string& name, const EndpointFacts& facts) {
   const auto short_name = [](const std::string& whole) { return whole.substr(0, whole.find('.')); };
   return name != "localhost" && !is_loopback(name) && !facts.addresses.empty() &&
@@ -127,7 +128,7 @@ HostElection host(const Options& options, const EndpointFacts& facts, std::strin
   if (options.node_rank.value_or(0) != 0)
     return member(facts, fmt::format("{}, but node 0 hosts, and this is node {} by --node_rank",
                                      reason, *options.node_rank));
-  // Of several machines each would host a job of its own, and none of them would know.
+  // Each of several machines would host a job of its own, and none of them would notice.
   if (options.rounds.max_nodes > 1 &&
       (options.master_addr == "localhost" || is_loopback(options.master_addr)))
     reason = fmt::format("{} is every machine itself, so only agents of this one can join",

@@ -21,7 +21,8 @@ using base::Deadline;
 using base::Error;
 using base::ErrorCode;
 
-// A name that does not resolve may be new; more than seconds it is not.
+// A name that does not resolve may have been created just now, so it is tried again for some
+// seconds.
 constexpr auto kResolvePatience = std::chrono::seconds(5);
 // For a head that may be started later than this agent; and for one on a machine on which Slurm
 // seems to have started none.
@@ -180,7 +181,7 @@ std::unique_ptr<MeetingPoint> make_meeting_point(base::EventLoop& loop, const La
   // Copies: a search that is given up may outlive everything.
   const auto searched = [&](auto search) {
     return std::make_unique<SearchedMeetingPoint>(loop, [search, options = plan.options] {
-      // First: what is wrong with it is said before others wait for this agent.
+      // Checked first, so that an error is reported before other agents wait for this one.
       std::string local_address;
       if (!options.local_addr.empty())
         local_address = choose_own_address(options, gather_own_facts(options)).listen_address;

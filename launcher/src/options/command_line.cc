@@ -99,7 +99,7 @@ class Reader {
     return words_[next_++];
   }
 
-  // A word that another option follows is no program.
+  // If an option follows the word, the word was a value and not the program.
   void pass_over_value(const std::string& word) {
     const bool can_be_one = word.find('=') == std::string::npos && next_ + 1 < words_.size();
     if (can_be_one && !looks_like_an_option(words_[next_]) &&
@@ -119,7 +119,7 @@ class Reader {
   CommandLine result_;
 };
 
-// Of a flag in the environment: any number but 0 sets it, as in torchrun.
+// A flag in the environment is set by any number but 0, as in torchrun.
 bool flag_is_set(const OptionRow& row, const std::string& name, const std::string& value) {
   if (const auto number = base::parse_integer(value)) return *number != 0;
   if (demand_of(row) == ValueDemand::kOptional) return true;

@@ -69,7 +69,7 @@ done
 unset _dtrun_link
 )";
 
-// What stands for a file there is told by what the value is called.
+// The name of the value in the help (FILE, FOLDER) tells whether files are completed.
 std::string kind_of_value(const OptionRow& row) {
   if (row.value == nullptr) return "none";
   const std::string_view value = row.value;

@@ -23,7 +23,7 @@ struct MacroAt {
   std::size_t length = 0;  ///< with '$' and braces
 };
 
-// What follows a '$', with which the text begins.
+// Reads the macro at the beginning of the text, which is a '$'.
 MacroAt find_macro(std::string_view text) {
   const bool braces = text.size() > 1 && text[1] == '{';
   const std::size_t begin = braces ? 2 : 1;

@@ -82,7 +82,8 @@ const OptionRow& find_option(const std::string& word, std::string_view name) {
   if (const OptionRow* exact = find_exactly(name)) return *exact;
   const std::vector<const OptionRow*> rows = rows_that_begin_with(with_dashes(name));
   if (rows.empty()) throw unknown_option(word, name);
-  // A line that torchrun understands means the same here, whatever else dtrun has.
+  // torchrun's options go first: a prefix that torchrun understands means the same here, whatever
+  // other options dtrun has.
   const auto is_one_of_torchruns = [](const OptionRow* row) { return is_torchruns(*row); };
   if (std::ranges::count_if(rows, is_one_of_torchruns) == 1)
     return **std::ranges::find_if(rows, is_one_of_torchruns);

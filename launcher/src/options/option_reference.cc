@@ -83,7 +83,7 @@ std::string markdown_option(const OptionRow& row) {
 }  // namespace
 
 std::string manual_page() {
-  // Ragged: between long names no line can be stretched.
+  // Lines are not justified: with long names in them they cannot be stretched.
   std::string result = ".TH DTRUN 1 \"\" dtrun \"User Commands\"\n.ad l\n.SH NAME\n";
   result += "dtrun \\- start a program once per rank, as torchrun does\n";
   result += ".SH SYNOPSIS\n.B dtrun\n[\\fIOPTIONS\\fR] \\fIPROGRAM\\fR [\\fIARGUMENTS\\fR...]\n";

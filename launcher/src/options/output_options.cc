@@ -40,7 +40,8 @@ bool has_control_codes(const base::Environment& environment) {
   return !terminal.empty() && terminal != "dumb";
 }
 
-// Where the options leave it open: NO_COLOR; then what demands colour; then the terminal.
+// If no option decides: first NO_COLOR, then the variables that demand colour, then whether it is a
+// terminal.
 Colouring colouring_of(const base::Environment& environment) {
   const auto text = [&](const char* name) { return environment.get(name).value_or(""); };
   if (!text("NO_COLOR").empty()) return Colouring::kNever;

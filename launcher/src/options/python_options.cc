@@ -9,7 +9,8 @@ void bind_python_options(OptionBinding& binding, Options& options) {
   binding.parsed("event-log-handler", [&options](const std::string& name) {
     options.event_log = name == "console" ? EventLog::kConsole : EventLog::kNone;
   });
-  // Of those that have no effect: so that a wrong value is refused as torchrun refuses it.
+  // The options without effect are parsed too, so that a wrong value is refused as torchrun refuses
+  // it.
   binding.one_of("start-method", {"spawn", "fork", "forkserver"}, [](std::size_t) {});
   binding.parsed("monitor-interval", [](const std::string& text) { parse_seconds(text); });
 }

@@ -20,7 +20,7 @@ using base::Error;
 using base::ErrorCode;
 using Seconds = std::optional<std::chrono::nanoseconds>;
 
-// Where a key decides something.
+// The rendezvous backends in which a key has an effect.
 enum class Use { kAlways, kElastic, kC10d, kEtcd, kNever };
 
 struct Key {
@@ -164,7 +164,7 @@ class Reader {
     }
   }
 
-  // What stands there instead may be a secret, and is not shown.
+  // The value may be a secret, so the error does not show it.
   void read_token() {
     if (value_ != "munge" && value_ != "none")
       throw conf_error("token=...", "must be munge or none",

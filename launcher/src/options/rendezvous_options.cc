@@ -130,7 +130,7 @@ void check_node_rank(const CommandLine& line, const Options& options) {
         "the host is node 0", "leave one of them out");
 }
 
-// That the nodes can find each other.
+// Checks that the nodes can find each other.
 void check_endpoint(const CommandLine& line, const Options& options) {
   const bool is_static = options.rendezvous == Rendezvous::kStatic;
   const bool several = options.rounds.max_nodes > 1;
@@ -192,7 +192,7 @@ void bind_rendezvous_options(OptionBinding& binding, const RendezvousConf& conf,
     options.rounds.max_nodes = range.most;
   });
   bind_restart_options(binding, options.rounds);
-  // The next three after the backend, which says whether and how they are read.
+  // These three come after the backend, because it decides whether and how they are read.
   binding.parsed("rdzv-endpoint",
                  [&options](const std::string& text) { read_endpoint(text, options); });
   binding.parsed("master-addr", [&options](const std::string& text) {
@@ -213,7 +213,7 @@ void complete_rendezvous_options(const CommandLine& line, const RendezvousConf& 
                                  Options& options) {
   if (options.rendezvous == Rendezvous::kStatic && !options.node_rank) options.node_rank = 0;
   if (options.rendezvous != Rendezvous::kC10d) options.hosting = Hosting::kByAddress;
-  // Who says how long the others may take means the one that hosts, too.
+  // A given --join_timeout is also the patience with a head that is not there yet.
   if (conf.join_timeout || line.has("join-timeout"))
     options.head_patience = options.rounds.join_timeout;
   complete_endpoint(line, options);

@@ -19,7 +19,8 @@ using std::chrono::nanoseconds;
 
 constexpr const char* kTimeoutVariable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";  // torchrun's
 
-// Those that nobody can handle, that a fault of dtrun's own raises, and that it lives by.
+// Signals that cannot be handled, that a fault in dtrun itself raises, or that dtrun needs for its
+// own work.
 constexpr int kNotHandled[] = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
                                SIGABRT, SIGTRAP, SIGSYS,  SIGCHLD, SIGPIPE};
 
@@ -38,7 +39,7 @@ void set(std::vector<SignalPolicy>& signals, SignalPolicy policy) {
   signals.push_back(policy);
 }
 
-// torchrun's list: each of them stops, and what else stops by default is left alone.
+// torchrun's list: each of these stops the job. Other signals keep their default action.
 void read_signals_to_handle(const std::string& names, StopOptions& options) {
   options.handled = names;
   std::erase_if(options.signals,

@@ -11,7 +11,8 @@
 namespace dtrun::launcher {
 namespace {
 
-// Longer than ranks are apart that do the same; too short for a reader to notice.
+// Longer than the time between ranks that print the same line, and too short for a reader to
+// notice.
 constexpr auto kFoldWindow = std::chrono::milliseconds(80);
 
 int ranks_that_are_shown(const LaunchPlan& plan) {

@@ -8,9 +8,10 @@
 namespace dtrun::launcher {
 namespace {
 
-// What waits at the most, whatever the window.
+// The most lines that wait, however long the window is.
 constexpr std::size_t kMostLines = 8192, kMostBytes = 1 << 20;
-// How far is looked for a line's like: what is not found is not folded.
+// How many waiting lines are compared with a new one. A line without an equal among them is not
+// folded.
 constexpr std::ptrdiff_t kCandidates = 16;
 constexpr std::size_t kMostVisits = 256;
 // Between the levels of a rank's lines, so that lines of other ranks find room.
@@ -183,7 +184,7 @@ void LineFold::take_one(Number number, const Taker& taker) {
   std::unique_ptr<Waiting> line = std::move(lines_[number - first_]);
   bytes_ -= line->line.text.size();
   --waiting_;
-  // Its text is still there: by that the others are told apart.
+  // Forgotten before the text is taken out: equal lines are found by their text.
   forget_alike(*line);
   while (!lines_.empty() && !lines_.front()) {
     lines_.pop_front();

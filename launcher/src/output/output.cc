@@ -127,7 +127,7 @@ void Output::make_filtered_files() {
   }
 }
 
-// The ranks' work is worth more than what they say of it.
+// If the output cannot be written, the ranks go on: their work is worth more than their output.
 void Output::lose_files(const base::Error& error) {
   folder_ = {};
   if (past_loss_.error_number == 0) past_loss_.error_number = error.error_number();

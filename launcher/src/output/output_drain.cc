@@ -8,8 +8,8 @@ using base::Deadline;
 
 namespace {
 
-// When nothing is left that could write, the pipes end at once; one that does not is held by
-// somebody who is none of ours.
+// When no process of the job is left, its pipes end at once. A pipe that does not end is held by a
+// process outside the job.
 constexpr auto kPipePatience = std::chrono::seconds(1);
 
 }  // namespace
@@ -35,7 +35,7 @@ void OutputDrain::watch() {
   timer_.start(Deadline::after(kPipePatience), [this] {
     if (patience_ == Patience::kNone || (patience_ == Patience::kForGrace && limit_.expired()))
       output_.abandon();
-    // A pipe that nobody of ours holds is not waited for.
+    // Pipes that no process of the job holds are not waited for.
     if (output_.idle()) output_.finish();
     if (patience_ == Patience::kBriefly) return end();
     watch();

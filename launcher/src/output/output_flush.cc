@@ -8,7 +8,7 @@ using base::Deadline;
 
 namespace {
 
-// What the thread needs to do what its own patience tells it, if it does not hang.
+// The time that the thread needs to act on its own timeout, if it does not hang.
 constexpr auto kThreadPatience = std::chrono::seconds(2);
 
 }  // namespace

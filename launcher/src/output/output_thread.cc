@@ -65,7 +65,7 @@ OutputThread::OutputThread(base::EventLoop& loop, const LaunchPlan& plan)
   base::start_detached_thread([shared = shared_, &plan] { run(shared, plan); });
 }
 
-// The thread is left behind, where it hangs or not: the process is about to end.
+// The thread is left behind, whether it hangs or not: the process is about to end.
 OutputThread::~OutputThread() {
   shared_->loop.stop();
   const std::lock_guard lock(shared_->mutex);
@@ -166,7 +166,7 @@ base::UniqueFd OutputThread::add_stream(OutputOrigin origin, Stream stream) {
   StreamFile& of_stream = files_[index];
   const StreamPlan plan = of_stream.plan;
   base::UniqueFd of_rank, source;
-  // What nobody sees is read nevertheless where a failure may have to be explained by it.
+  // Hidden output is read as well if the failure report may need its last lines.
   if (plan.console || (!plan.file && stream == Stream::kError)) {
     base::Pipe pipe = base::make_pipe();
     of_rank = std::move(pipe.write_end);
@@ -187,7 +187,8 @@ RankEnds OutputThread::add(OutputOrigin origin) {
   return ends;
 }
 
-// All at once: a stream that were read while it is the only one would not wait for its lines' ends.
+// All streams are added at once: a stream that is alone on its sink passes on lines that have not
+// ended.
 void OutputThread::post_added() {
   if (added_.empty()) return;
   // Callbacks can be copied, descriptors cannot.

@@ -27,7 +27,7 @@ using base::UniqueFd;
 
 constexpr std::string_view kPrivatePrefix = "dtrun_";
 constexpr std::size_t kPrivateDigits = 16;
-// Whose lock it is: the boot of the machine. It gets this name when it is locked already.
+// The lock file holds the machine's boot id. It gets this name when it is already locked.
 constexpr const char* kOwner = "owner";
 constexpr const char* kOwnerToBe = "owner.new";
 
@@ -62,8 +62,8 @@ bool is_private_name(std::string_view name) {
   return name.size() == kPrivateDigits && name.find_first_not_of("0123456789abcdef") == name.npos;
 }
 
-// A lock on it, which shows across pid namespaces, and which nobody else gets meanwhile; none: its
-// maker lives, or it cannot be told.
+// Takes the folder's lock, which is visible across pid namespaces. Returns none if its maker lives
+// or if that cannot be found out.
 UniqueFd lock_of_dead(const std::string& path) {
   const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   UniqueFd owner(
@@ -123,7 +123,7 @@ UniqueFd make_private_folder(const std::string& path) {
   return base::moved_up(std::move(owner), 32);
 }
 
-// The proof last: another dtrun goes on where this one is killed.
+// The lock file is removed last: if this dtrun is killed in between, another one can go on.
 void remove_private_folder(const std::string& path) {
   std::error_code ignored;
   for (const files::path& entry : entries_of(path))

@@ -41,7 +41,7 @@ std::string status_text(const StatusFacts& facts, std::chrono::nanoseconds elaps
   for (const std::string& part : parts) {
     if (part.empty()) continue;
     const std::size_t wanted = width + part.size() + (width > 0 ? 3 : 0);
-    // The last column is left free: there some terminals begin a new line.
+    // The last column is left free: some terminals begin a new line after it.
     if (wanted >= columns) break;
     text += (width > 0 ? between : "") + part;
     width = wanted;

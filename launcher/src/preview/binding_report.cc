@@ -19,7 +19,7 @@ std::string common_variable(const LaunchPlan& plan, const std::string& name) {
   return "";
 }
 
-// The entry of that number in a list with commas; empty: it has none.
+// The entry with that number in a list with commas; empty if there is none.
 std::string entry_of(const std::string& list, std::size_t number) {
   std::size_t begin = 0;
   for (; number > 0; --number) {

@@ -20,7 +20,7 @@ double seconds_of(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
-// What is known of this node's place before anybody is met.
+// What is known of this node's place before it has met the others.
 struct Place {
   std::optional<int> node;
   std::optional<int> base_rank;
@@ -31,7 +31,7 @@ Place place_of(const LaunchPlan& plan) {
   const Options& options = plan.options;
   Place place;
   if (options.rounds.elastic()) return place;
-  // Other nodes may have other numbers of ranks; the usual case is told, and named so.
+  // Other nodes may have other numbers of ranks. The plan assumes the usual case, and says so.
   place.world_size = options.rounds.max_nodes * plan.local_ranks;
   place.node = options.rounds.max_nodes == 1 ? 0 : options.node_rank;
   if (place.node) place.base_rank = *place.node * plan.local_ranks;
@@ -136,7 +136,7 @@ json::object variables_of(const std::vector<std::string>& strings) {
   return result;
 }
 
-// What all ranks have that dtrun has not, and have not.
+// The variables that all ranks have and dtrun has not, and the other way round.
 void add_common_environment(const LaunchPlan& plan, const base::Environment& environment,
                             json::object& result) {
   json::object set;
@@ -150,7 +150,7 @@ void add_common_environment(const LaunchPlan& plan, const base::Environment& env
   result["environment_removed"] = std::move(removed);
 }
 
-// "_0123456789abcdef" is another one at each start.
+// The random part of a folder's name, "_0123456789abcdef", is another one at each start.
 std::string without_random_parts(std::string path) {
   constexpr std::size_t kDigits = 16;
   for (auto at = path.find('_'); at != std::string::npos; at = path.find('_', at + 1)) {
@@ -263,7 +263,7 @@ class RankDescriber {
 boost::json::object describe_plan(const LaunchPlan& given, const base::Environment& environment,
                                   const std::string& host) {
   LaunchPlan plan = given;
-  // It would be another one at each start.
+  // The run id would be another one at each start, so it is null.
   const bool named = !plan.options.run_id.empty() || plan.options.rounds.max_nodes > 1;
   if (!named) plan.run_id = kNew;
   json::object result;

@@ -117,7 +117,7 @@ std::string rank_rows(const json::array& ranks) {
   return aligned(rows);
 }
 
-// What is the same for all ranks stands once; else as NAME=a|b|c.
+// A value that all ranks share is printed once, others as NAME=a|b|c.
 std::string environment_rows(const json::object& plan) {
   std::string result;
   for (const auto& [name, value] : plan.at("environment").as_object())

@@ -56,7 +56,7 @@ bool has(std::string_view list, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Of "4:cpu,memory:/path", and of version 2 "0::/path".
+// Reads a line like "4:cpu,memory:/path" or, of version 2, "0::/path".
 std::string find_path(std::string_view cgroups, std::string_view controller) {
   for (const std::string_view line : split(cgroups, '\n')) {
     const auto first = line.find(':'), second = line.find(':', first + 1);

@@ -123,12 +123,13 @@ class Guard {
     running_ = false;
     fence_.cancel();
     relay_.forget();
-    // Nobody will read the error files.
+    // The agent is dead, so nobody will read the error files.
     if (group_->succeeded() && plan_.options.rounds.one_round()) output_.remove(errors_);
     ended_group_ = std::move(group_);  // is still on the stack
     loop_.post([this] {
       ended_group_.reset();
-      // While the agent tells the head: the end of the job does not wait for this removal then.
+      // Removed while the agent reports to the head, so that the end of the job does not wait for
+      // the removal.
       if (!running_) containment_.remove_birthplace();
     });
   }

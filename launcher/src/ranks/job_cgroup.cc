@@ -86,8 +86,8 @@ bool is_name_of_job(std::string_view name) {
          name.size() - dot - 1 == 8 && consists_of(name.substr(dot + 1), "0123456789abcdef");
 }
 
-// Those of dtruns of which no process is left: whoever lives holds a lock, which shows across pid
-// namespaces. Processes in them are left alone; then the folder stays, too.
+// Removes the cgroups of dtruns that are dead. A living dtrun holds a lock, which is visible across
+// pid namespaces. A cgroup with processes in it stays, and they are left alone.
 void remove_abandoned(const std::string& parent) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(parent, ignored)) {
@@ -100,8 +100,8 @@ void remove_abandoned(const std::string& parent) {
   }
 }
 
-// Made and locked. Another dtrun may take it for abandoned in between: then it is gone again.
-// Returns a closed one and errno where none can be made.
+// Makes a folder and locks it. In between another dtrun may take it for abandoned and remove it.
+// Returns a closed descriptor if there is no folder then, and errno if none can be made.
 UniqueFd make_locked(const std::string& folder) {
   if (::mkdir(folder.c_str(), 0755) != 0) return {};
   UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -184,7 +184,7 @@ class Keeper {
   Deadline patience_ = Deadline::never();
 };
 
-// The agent has a use for the error files until it closes its end.
+// The agent needs the error files until it closes its end.
 void tell_agent(const UniqueFd& channel, const GuardEnd& end) {
   (void)!::send(channel.get(), &end, sizeof end, MSG_NOSIGNAL);
   for (char order; ::recv(channel.get(), &order, 1, 0) > 0;) {
@@ -218,7 +218,8 @@ struct Settling {
 
 [[noreturn]] void keeper_main(const LaunchPlan& plan, const LogFolder& errors, UniqueFd channel,
                               GuardLink link) {
-  // Nobody would answer there when the agent has died.
+  // The keeper must not hold the listening socket: when the agent is dead, nobody would answer
+  // there.
   if (plan.options.listener_fd) UniqueFd(*plan.options.listener_fd).reset();
   ::setsid();
   ::prctl(PR_SET_NAME, "dtrun-keeper");

@@ -12,7 +12,8 @@ namespace {
 
 using base::Deadline;
 
-// What a rank left running gets to end by itself, after SIGTERM: Python's resource tracker, say.
+// How long processes that a rank has left behind (Python's resource tracker, say) may take to end
+// after SIGTERM.
 constexpr auto kGrace = std::chrono::milliseconds(500);
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace dtrun::launcher {
 namespace {
 
-// Of "oom_kill N" among other lines.
+// Reads N of the line "oom_kill N".
 std::optional<std::int64_t> read_count(const std::string& file) {
   std::ifstream lines(file);
   std::string name;

@@ -58,7 +58,7 @@ PidNamespace PidNamespace::make() {
 
 void PidNamespace::enter() const {
   if (::unshare(CLONE_NEWNS) != 0) refuse("make a mount namespace", errno);
-  // What is mounted outside later is seen here, and nothing that is mounted here is seen outside.
+  // Later mounts outside become visible here; mounts made here do not become visible outside.
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
     refuse("keep mounts to oneself", errno);
   if (::mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)

@@ -5,7 +5,7 @@
 namespace dtrun::launcher {
 namespace {
 
-// More are no faster: by then the first one's exec is long over.
+// More at once are no faster: the exec of the first is over by then.
 constexpr std::size_t kAtOnce = 8;
 
 }  // namespace

@@ -36,8 +36,8 @@ base::UniqueFd open_signals(const StopOptions& stop) {
   return fd;
 }
 
-// `pkill dtrun` means this process by its name, and no rank. Who signals all of a job has started
-// it: slurmstepd, init. Or is outside of this pid namespace.
+// `pkill dtrun` means dtrun's processes and no rank. A sender that signals all processes of a job
+// is the one that started it (slurmstepd, init), or is outside of this pid namespace.
 bool means_all(const signalfd_siginfo& info) {
   return info.ssi_pid == 0 || base::is_above(static_cast<pid_t>(info.ssi_pid));
 }

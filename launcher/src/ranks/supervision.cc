@@ -7,12 +7,12 @@ using A = Action;
 using E = Event;
 using P = Phase;
 
-// Read it by phases. A row without actions says that nothing is done, and why is said where it is
-// not plain. What has no row cannot happen.
+// The table is sorted by phase. In a row without actions nothing is done; a comment says why unless
+// it is plain. An event without a row cannot happen in that phase.
 constexpr Row kRows[] = {
     {P::kIdle, E::kStart, P::kStarting, {A::kSpawn}},
 
-    // Nobody is reaped while the ranks are being started: that is one action.
+    // No rank is reaped while the ranks are being started, because starting them is one action.
     {P::kStarting, E::kAllStarted, P::kRunning, {}},
     {P::kStarting, E::kStartFailed, P::kKilling, {A::kTellStartFailure, A::kKill}},
 

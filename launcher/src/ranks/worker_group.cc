@@ -39,7 +39,7 @@ OutputFlush::Patience patience_of(const StopOrder& order) {
                                         : OutputFlush::Patience::kForGrace;
 }
 
-// Empty when the output's thread hangs: it has told no tails.
+// Empty if the output's thread hangs, because it has not reported the last lines then.
 std::string tail_of(const OutputState& output, int local_rank) {
   const auto index = static_cast<std::size_t>(local_rank);
   return index < output.error_tails.size() ? output.error_tails[index] : "";
@@ -89,7 +89,7 @@ void WorkerGroup::happen(Event event) {
   settle();
 }
 
-// Posted: whoever else has ended by now is reaped first.
+// Posted, so that other ranks that have ended by now are reaped first.
 void WorkerGroup::settle() {
   const supervision::Row* const row = supervision::row_of(phase_, Event::kNobodyLeft);
   if (!by_pid_.empty() || row == nullptr || !row->actions[0] || settle_posted_) return;

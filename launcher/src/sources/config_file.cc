@@ -115,7 +115,7 @@ class ConfigLine {
     return result;
   }
 
-  // nullopt: it is said that the option is not given.
+  // nullopt: the file says that the option is off.
   std::optional<std::string> meaning_of(const OptionRow& row, const std::string& value) const {
     if (demand_of(row) == ValueDemand::kNeeded) return value;
     if (value == "true" || value == "1") return "1";

@@ -40,7 +40,7 @@ std::string in_one_line(std::string text) {
   return text;
 }
 
-// nullptr: nobody has said anything.
+// nullptr: no source has a value.
 const GivenValue* word_on(const CommandLine& line, const OptionRow& row) {
   for (const auto* map : {&line.values, &line.refused})
     if (const auto given = map->find(row.name); given != map->end()) return &given->second;
@@ -63,8 +63,8 @@ std::string entry(const OptionRow& row, const GivenValue* given) {
   std::string value = given != nullptr ? given->value : flag ? "false" : row.otherwise;
   if (flag && value == "1") value = "true";
   if (flag && value == "0") value = "false";
-  // A default that is written down would go before what Slurm tells; and what Slurm tells, node 0's
-  // number above all, is right here and now only.
+  // These stand as comments. A default in a file would override what Slurm says; and what Slurm
+  // says (the node's number above all) is right for this step only.
   const bool in_force =
       given != nullptr && given->kind != Origin::kEngine && row.reach == OptionReach::kEverywhere;
   std::string result =

@@ -36,7 +36,7 @@ class Line {
   RendezvousConf rendezvous_conf() const { return read_rendezvous_conf(line_); }
   std::string origin(const char* name) const { return line_.get(name).origin; }
 
-  // What somebody has given stays.
+  // A value from another source stays.
   void add(const char* name, std::string value) {
     if (has(name)) return;
     std::string spelling = name;
@@ -46,7 +46,7 @@ class Line {
                           Origin::kEngine};
   }
 
-  // nullopt: none is given; or it is none, which its reader will say.
+  // nullopt: no value is given, or it is no number, which its reader will report.
   std::optional<NodeRange> nodes() const {
     if (!has("nnodes")) return std::nullopt;
     try {
@@ -69,7 +69,7 @@ bool has_several_per_node(const Engine& engine) {
          (engine.tasks && engine.nodes && *engine.tasks > *engine.nodes);
 }
 
-// Each may be an agent of one job, where the line counts them all.
+// Each task may be an agent of one job, if --nnodes counts them all.
 void check_tasks(const Engine& engine, const Line& line) {
   const std::optional<NodeRange> nodes = line.nodes();
   if (!has_several_per_node(engine) || (nodes && engine.tasks && nodes->most >= *engine.tasks))
@@ -143,7 +143,8 @@ bool is_static(const Line& line) {
 
 constexpr auto kPatience = std::chrono::seconds(60);  // with other tasks, which may start late
 
-// All tasks come here, or none: they have the same line, unless one only looks.
+// All tasks have the same command line, so all of them come here or none. A task that only previews
+// is the exception.
 void ask_for_head(Engine& engine, const Line& line) {
   if (line.has("dry-run") || line.has("print-config")) return foresee_meeting_by_pmi(engine);
   meet_by_pmi(engine, line.text("local-addr"), base::Deadline::after(kPatience));
@@ -175,7 +176,7 @@ void add_meeting(Engine& engine, Line& line) {
   if (engine.tasks.value_or(1) > 1) line.add("nnodes", std::to_string(*engine.tasks));
   const std::optional<NodeRange> nodes = line.nodes();
   if (!nodes || nodes->most == 1) return;
-  // The only one of its kind; what others there are, the line has to say.
+  // It is the only task. If there are other nodes, the command line must say so.
   if (engine.tasks == 1) return;
   if (is_static(line)) return add_static(engine, line);
   const std::string backend = line.text("rdzv-backend");

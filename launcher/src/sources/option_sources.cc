@@ -19,7 +19,7 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-// Nobody needs more; what is longer is something else.
+// No configuration file is longer; a longer file is something else.
 constexpr std::size_t kLongestFile = 64 * 1024;
 
 std::string read_all(const base::UniqueFd& file, const std::string& path) {
@@ -56,7 +56,7 @@ void add_named_file(Reading reading, CommandLine& line) {
   add_config_text(read_all(file, path), path, line, reading);
 }
 
-// Not being there is the rule; so is the home of somebody else, which is closed.
+// Usually there is no such file. A home that this user may not read counts as none, too.
 bool can_be_absent(const std::string& path, int error) {
   struct stat status {};
   return error == ENOENT || error == ENOTDIR ||
@@ -80,7 +80,7 @@ void add_users_file(const base::Environment& environment, Reading reading, Comma
   line.users_file = path;
 }
 
-// torchrun's default is the empty one: whoever writes it names none.
+// torchrun's default is the empty text, so an empty value names no backend.
 void drop_empty_endpoint(CommandLine& line) {
   if (line.text("rdzv-endpoint", "").empty()) line.values.erase("rdzv-endpoint");
 }
@@ -100,7 +100,7 @@ CommandLine gather_options(const std::vector<std::string>& arguments,
   add_named_file(Reading::kStrict, line);
   add_users_file(environment, Reading::kStrict, line);
   drop_empty_endpoint(line);
-  // Who names the hosts does not want those of the engine.
+  // A user who names the hosts does not want the engine's.
   if (names_hosts(line)) return line;
   line.engine = add_engine_options(environment, line);
   return line;

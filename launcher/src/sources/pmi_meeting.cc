@@ -19,14 +19,16 @@ namespace {
 
 constexpr const char* kKey = "dtrun-head";
 
-// A variable may be left over, or the descriptor closed by what stands between it and dtrun.
+// The variable may be a leftover, or a program between mpiexec and dtrun may have closed the
+// descriptor.
 bool is_a_connection(int fd) {
   int type = 0;
   socklen_t size = sizeof type;
   return fd > 2 && ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
-// Jobs begin at ports of their own, so that one does not take what another has just found free.
+// Each job begins its search at another port, so that it does not take a port that another job has
+// just found free.
 std::uint16_t find_port(const std::string& address, const std::string& job_name) {
   constexpr int kTries = 64, kLast = 65535;
   const std::uint16_t first = port_of_job_name(job_name);

@@ -6,7 +6,7 @@
 
 namespace dtrun::launcher {
 
-// What is not ASCII stands in strings only, so that the whole can be put right at once.
+// Bytes that are not ASCII occur in strings only, so the whole text can be repaired at once.
 std::string json_text(const boost::json::value& value) {
   return base::as_utf8(boost::json::serialize(value)) + "\n";
 }

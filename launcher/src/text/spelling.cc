@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::size_t kShortest = 3, kLongest = 64, kFurthest = 3;
 
-// Given up, with more than kFurthest, where it cannot be less any more: nearly always at once.
+// Returns more than kFurthest as soon as the distance must exceed it, which is nearly always at
+// once.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) > kFurthest) return kFurthest + 1;
   std::vector<std::size_t> row(b.size() + 1);
@@ -29,7 +30,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view nearest_name(std::string_view written,
                               const std::vector<std::string_view>& names) {
-  // What is shorter is near to anything, and nothing longer is a slip of the pen.
+  // A shorter word is near to any other, and a longer distance is no slip of the pen.
   if (written.size() < kShortest || written.size() > kLongest) return {};
   std::string_view nearest;
   std::size_t least = kFurthest + 1;

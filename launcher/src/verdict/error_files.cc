@@ -17,7 +17,7 @@ using base::log::Component;
 
 namespace {
 
-// Long for a disk, and short for who waits for the verdict.
+// A long time for a disk, and a short one for a user who waits for the verdict.
 constexpr auto kPatience = std::chrono::seconds(5);
 
 }  // namespace

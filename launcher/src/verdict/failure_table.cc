@@ -48,7 +48,7 @@ std::string entry(const WorkerEnd& end, int index) {
       end.error_file.empty() ? "<N/A>" : end.error_file, indent_lines(end.text));
 }
 
-// What torchrun's layout has no line for.
+// Facts for which torchrun's layout has no line.
 std::string note_of(const WorkerEnd& end, const WorkerEnd& root) {
   if (end.out_of_memory != 0)
     return fmt::format(
@@ -68,7 +68,8 @@ std::string subject(const std::vector<int>& ranks) {
                      one ? "was" : "were");
 }
 
-// Whose end says nothing about them. What ends with a code has a hand in that.
+// Ranks whose end says nothing about themselves. A rank that ended with a code of its own chose
+// that code.
 std::string note_of_victims(const std::vector<WorkerEnd>& ends, const WorkerEnd& root) {
   std::vector<int> ended, exited;
   for (const WorkerEnd& end : ends)
@@ -83,7 +84,7 @@ std::string note_of_victims(const std::vector<WorkerEnd>& ends, const WorkerEnd&
   return note;
 }
 
-// Of each node only so many are told of.
+// At most this many ranks are listed per node.
 std::string note_of_more(const std::vector<WorkerEnd>& ends) {
   const int more = unlisted(ends);
   if (more == 0) return "";
@@ -105,12 +106,12 @@ std::string tail_lines(int rank, std::string tail) {
   return text;
 }
 
-// The first cause where it is a rank of another node: as that has told it, or else the head.
+// The first cause, if it is a rank of another node: as that node reported it, else as the head did.
 WorkerEnd end_of(const JobFailure& failure, const std::vector<WorkerEnd>& ends) {
   for (const WorkerEnd& end : ends)
     if (end.rank == failure.rank) {
       WorkerEnd root = end;
-      // That of one that was given up says only that it was stopped.
+      // The code of a rank that was given up says only that it was stopped.
       if (end.stopped != 0 && !failure.text.empty()) root.text = failure.text;
       return root;
     }
@@ -137,8 +138,8 @@ int unlisted(const std::vector<WorkerEnd>& ends) {
 std::optional<FailedRanks> failed_ranks(const JobOutcome& outcome, const std::string& host) {
   FailedRanks failed;
   failed.ends = worker_ends(outcome, host);
-  // A node's end, an operator's word: ranks here were only stopped for it. Node 0 tells of all; the
-  // others of the cause only what they were told.
+  // The cause was another node's end or an operator's order, for which the ranks here were stopped.
+  // Node 0 reports everything; the other nodes report only what they were told of the cause.
   const bool elsewhere = outcome.failed_elsewhere.has_value();
   if (elsewhere && (outcome.failed_elsewhere->rank < 0 || outcome.ends_elsewhere.empty()))
     return std::nullopt;

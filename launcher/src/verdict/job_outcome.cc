@@ -12,7 +12,7 @@
 namespace dtrun::launcher {
 namespace {
 
-// Smaller: more of a cause.
+// The smaller the number, the more likely is the end a cause.
 bool precedes(const RankOutcome& a, const RankOutcome& b) {
   const auto kind = [](const RankOutcome& rank) {
     return std::make_tuple(rank.end.stopped, rank.end.victim_of >= 0, rank.end.signal == 0);
@@ -104,7 +104,8 @@ int shell_code(const RankEnd& end) {
   return own != 0 ? own : 1;  // one that was missed
 }
 
-// One that others gave up had to be stopped: the code is that of the first of these.
+// A rank that others gave up had to be stopped, so its own code means nothing: the code of the
+// first rank that gave it up counts.
 const RankEnd& end_that_counts(const JobOutcome& outcome, const RankOutcome& rank) {
   const bool given_up = outcome.missing_rank && rank.end.stopped != 0 &&
                         outcome.missing_rank->local_rank == rank.end.local_rank;
@@ -141,7 +142,7 @@ std::string said_by(const rendezvous::FailureReport& report) {
   return stack + (stack.ends_with('\n') ? "" : "\n") + report.message;
 }
 
-// Of a call stack the end says most.
+// The end of a call stack says most, so the beginning is cut.
 std::string bounded(std::string reason, std::size_t most_bytes) {
   if (reason.size() <= most_bytes) return reason;
   return "...\n" + end_of_text(reason, most_bytes);

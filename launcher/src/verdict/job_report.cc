@@ -24,7 +24,7 @@ namespace {
 void copy_root_report(const LaunchPlan& plan, const JobOutcome& outcome) {
   const RankOutcome* root = root_cause(outcome);
   if (root == nullptr || plan.report_file.empty()) return;
-  // Of one that was given up the others have told.
+  // If the root was given up by others, their reports tell of it.
   if (!root->report && outcome.missing_rank)
     for (const RankOutcome& rank : outcome.ranks)
       if (rank.report && rank.end.stopped == 0) root = &rank;
@@ -38,7 +38,7 @@ void copy_root_report(const LaunchPlan& plan, const JobOutcome& outcome) {
   }
 }
 
-// Who sits at a terminal reads a table also among objects.
+// A person at a terminal can read a table even among JSON objects.
 void print_table(const LaunchPlan& plan, const JobOutcome& outcome) {
   if (notice_format() == LineFormat::kText || ::isatty(STDERR_FILENO) == 1)
     return print_as_it_is(failure_table(plan, outcome, base::host_name()));
@@ -51,7 +51,7 @@ void print_table(const LaunchPlan& plan, const JobOutcome& outcome) {
 }
 
 void print_lost_output(const GroupEnd& end) {
-  // What hangs tells nothing of itself.
+  // A rank that hangs reports nothing about itself.
   const bool unknown = end.lost_output_bytes == 0 && end.output_error == ETIMEDOUT;
   if ((end.lost_output_bytes == 0 && !unknown) || end.output_error == EPIPE) return;
   print_error(
@@ -71,8 +71,8 @@ void print_lost_files(const LogFolder& folder, const GroupEnd& end) {
       end.lost_file_bytes > 0 ? "are" : "may be"));
 }
 
-// Of dtrun --hosts the node of the rank that failed tells it, with its table; of a node that is
-// gone, node 0.
+// With dtrun --hosts the node of the failed rank reports the failure, with its table. If that node
+// is gone, node 0 does.
 void print_failure_elsewhere(const LaunchPlan& plan, const JobOutcome& outcome) {
   const bool begun = outcome.round != rendezvous::rounds::kNoRound;
   const std::string text = fmt::format("the job {}: {}", begun ? "was stopped" : "could not begin",
@@ -124,7 +124,7 @@ int report_job(const LaunchPlan& plan, const LogFolder& errors, JobOutcome& outc
                            base::signal_name(own_signal), kExitTemporary));
   } else if (outcome.stop_signal == SIGPIPE) {  // it was told when it happened
   } else if (outcome.stop_signal != 0) {
-    // Of several hosts the starter says it.
+    // With several hosts the starter prints it.
     if (!plan.options.one_of_hosts)
       print_error(fmt::format("stopped by {}", base::signal_name(outcome.stop_signal)));
   } else if (outcome.failed_elsewhere) {
