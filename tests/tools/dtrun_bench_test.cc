@@ -38,7 +38,7 @@ class DtrunBenchTest : public testing::Test {
   static CommandResult run(int ranks, const std::string& program, const Words& arguments) {
     Words words = {DTRUN_BINARY, "--nproc_per_node=" + std::to_string(ranks), program};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    // Not in PATH: dtrun looks beside itself.
+    // dtrun-bench is not in PATH: dtrun finds it in its own folder.
     return testing_support::run_command(words, {.environment = {{"PATH", "/usr/bin:/bin"}}});
   }
   static CommandResult bench(int ranks, const Words& arguments) {
