@@ -40,7 +40,7 @@ inline constexpr std::uint8_t kProtocolVersion = 6;
 /// The purpose of a handshake with a store.
 inline constexpr const char* kStorePurpose = "store";
 
-/// Of a Proof, on the wire. A Realm is munge's.
+/// The number of a Proof on the wire. A Realm is munge's.
 enum class ProofKind : std::uint8_t { kNone = 0, kToken = 1, kMunge = 2 };
 
 class AgentHandshake {
@@ -55,13 +55,13 @@ class AgentHandshake {
   };
   using Nonce = std::array<unsigned char, 32>;
 
-  /// What a head reads at the most before it knows who is there.
+  /// The most that a head reads before it knows who is there.
   static constexpr std::size_t kMostBytes = 256;
-  /// What a member does: the head's first words, or its refusal.
+  /// The most that a member reads: the head's first words, or its refusal.
   static constexpr std::size_t kMostAnswerBytes = 3 + 32 + 2 + 1024;
   static constexpr std::size_t kMostCredentialBytes = 1024;
   static constexpr std::size_t kMostPurposeBytes = 64;
-  /// Of the text of a refusal.
+  /// The longest text of a refusal.
   static constexpr std::size_t kMostTextBytes = 1024;
 
   /// @param purpose what the connection is for: "agents"; the same on both sides
@@ -126,8 +126,8 @@ class AgentHandshake {
   std::string failure_;
 };
 
-/// What the handshake that begins so is for; empty where it is none that is known here; nullopt:
-/// too little has come.
+/// The purpose of a handshake that begins with these bytes; empty if it is none that is known here;
+/// nullopt if too little has come.
 std::optional<std::string_view> purpose_in(std::string_view first_bytes);
 
 /// From the kernel. @throws Error kSystem

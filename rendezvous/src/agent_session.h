@@ -29,7 +29,8 @@ class AgentSession {
   /// How much to read at once.
   std::size_t appetite() const;
   State receive(std::string_view bytes);
-  /// What its handshake has to ask a realm, once; the answer goes to hear(). Empty: nothing.
+  /// The question that its handshake has for a realm, once; the answer goes to hear(). Empty if
+  /// there is none.
   AgentHandshake::RealmQuestion take_question();
   State hear(AgentHandshake::RealmAnswer answer);
   /// The next whole message. Message is AgentMessage at the head, HeadMessage at an agent.
@@ -38,7 +39,7 @@ class AgentSession {
 
   void say(const rounds::AgentMessage& message);
   void say(const rounds::HeadMessage& message);
-  /// What is to be sent. taken(): so much of it has been.
+  /// The bytes to send. taken() says how many of them were sent.
   std::string_view unsent() const { return std::string_view(unsent_).substr(sent_); }
   void taken(std::size_t count);
   void drop_unsent();

@@ -23,7 +23,7 @@ class EpollSet {
   bool add(int fd, std::uint32_t events, void* tag);
   void change(int fd, std::uint32_t events, void* tag);
   void remove(int fd);
-  /// Those that are ready now, as many as fit; waits for none.
+  /// The descriptors that are ready now, as many as fit. Does not wait.
   std::span<epoll_event> ready(std::span<epoll_event> events);
 
  private:

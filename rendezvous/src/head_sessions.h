@@ -35,7 +35,7 @@ struct HeadEffects {
   std::vector<rounds::WorkerEnd> ends;  ///< for the report of the job
   /// Rounds that are to open, and to whom open_round() is to tell it first.
   std::vector<std::pair<rounds::MemberId, rounds::Prepare>> opening;
-  /// Of newcomers' handshakes to their realm.
+  /// Questions of newcomers' handshakes to their realm.
   std::vector<std::pair<rounds::MemberId, AgentHandshake::RealmQuestion>> questions;
   /// The head has judged; tell_verdict() is to tell it.
   std::optional<rounds::Close> verdict;
@@ -52,7 +52,7 @@ class HeadSessions {
   struct Limits {
     std::size_t newcomers = 4096;  ///< beyond it the oldest goes
     rounds::Moment newcomer_time = std::chrono::seconds(10);
-    /// Of what an agent has not read yet.
+    /// The most bytes that an agent may leave unread.
     std::size_t unsent_bytes = 1 << 20;
   };
   /// The address by which the head sees that agent.

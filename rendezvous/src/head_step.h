@@ -27,7 +27,7 @@ class HeadStep {
   void on(const Said& said);
   void on(const Lost& lost);
   void on(const Tick&);
-  /// What follows from the state as it is now. Every step ends here.
+  /// Does what follows from the present state. Every step ends here.
   void settle();
   /// A head that was stopped (or a machine that was) has heard nobody in that time.
   void forgive_own_pause();

@@ -15,7 +15,7 @@ class Linger {
   using Time = std::chrono::steady_clock::time_point;
 
   static constexpr auto kLongest = std::chrono::microseconds(50);
-  /// What a client takes to ask again, and both wake-ups.
+  /// The time that a client takes to ask again, with both wake-ups.
   static constexpr auto kClose = std::chrono::microseconds(100);
   /// Before others of the same loop have their turn.
   static constexpr auto kLongestTurn = std::chrono::milliseconds(1);

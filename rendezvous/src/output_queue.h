@@ -22,7 +22,7 @@ class OutputQueue {
 
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
-  /// What the queue itself costs, beside values that the store has or had.
+  /// The memory of the queue itself, without values of the store.
   std::size_t own_bytes() const { return charge_.bytes(); }
 
   template <typename Number>

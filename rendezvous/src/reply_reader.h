@@ -1,6 +1,6 @@
-// ReplyReader: takes the bytes of a store's replies apart. What a store may not answer is an error;
-// memory grows with what has come, never with what was announced. Where the bytes come from is the
-// owner's: a socket, or a fuzzer's input. Not thread-safe.
+// ReplyReader: takes the bytes of a store's replies apart. An answer that a store may not give is
+// an error. Memory grows with the bytes that have come, never with the announced length. The owner
+// brings the bytes, from a socket or from a fuzzer. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -60,7 +60,7 @@ class RequestParser {
   }
 
  private:
-  // What has come of a request, when the read did not bring all of it.
+  // The part of a request that has come, if the read did not bring all of it.
   struct Half {
     explicit Half(StoreMemory& memory) : bytes(memory) {}
     StoreBytes bytes;

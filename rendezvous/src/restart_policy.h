@@ -9,13 +9,13 @@ namespace dtrun::rendezvous::rounds {
 
 /// A worker has said by its exit code that it must not be started again.
 bool is_final(const RoundSettings& settings, const JobFailure& failure);
-/// What the operator is told of it.
+/// The message to the operator about it.
 std::string why_final(const JobFailure& failure);
 /// Two failures of workers that have the same cause as far as can be told: the same exit code or
 /// signal, or that they could not be started for the same reason. Which rank came first is chance
 /// where several fail.
 bool is_alike(const JobFailure& one, const JobFailure& other);
-/// What the operator is told of the second of two.
+/// The message to the operator about the second of two alike failures.
 std::string why_alike(const RoundSettings& settings, const JobFailure& failure);
 
 /// @param restart counted from 1

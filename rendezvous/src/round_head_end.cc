@@ -84,7 +84,7 @@ void HeadStep::close_for_good(const JobFailure& failure, const std::string& why)
   close(Close::Outcome::kFailed, failure);
 }
 
-// Once for each round that something ends before its time: the next one is compared with it.
+// Called once for each round that ends early; the next one is compared with it.
 bool HeadStep::fails_alike_again(DrainCause cause, const JobFailure& failure) {
   const bool quick =
       cause == DrainCause::kWorkerFailure && now_ - s_.running_since < s_.settings.alike_window;
@@ -122,7 +122,7 @@ void HeadStep::drain() {
   gather_again();
 }
 
-// False: there is none, and the job is over.
+// False if there is no restart left: the job is over.
 bool HeadStep::pay_for_restart() {
   int& spent = spent_for(s_.drain_cause);
   if (spent == s_.settings.max_restarts && !planted(PlantedBug::kBudgetNotChecked)) {
@@ -159,8 +159,8 @@ void HeadStep::close(Close::Outcome outcome, const JobFailure& failure) {
   }
 }
 
-// One that comes again counts once, and one of no identity not at all: it cannot be told from
-// others.
+// An agent that comes again counts once. An agent without an identity does not count, because it
+// cannot be told from others.
 void HeadStep::note_told(std::uint64_t agent) {
   if (agent != 0 && static_cast<int>(s_.told.size()) < s_.settings.max_nodes) s_.told.insert(agent);
 }

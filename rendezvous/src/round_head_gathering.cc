@@ -57,8 +57,8 @@ void HeadStep::gather() {
   if (now_ >= *s_.last_call) prepare();
 }
 
-// What is done is not done again. Who has lost the last head has ended its workers, if they were
-// not done, and who does not come in time may have had to.
+// Nodes that are done do not start again. A node that lost the last head has ended its workers
+// unless they were done; a node that does not come in time may have had to.
 void HeadStep::judge_former_round() {
   const FormerRound& former = s_.former;
   const auto done = static_cast<int>(former.done.size());
@@ -74,7 +74,7 @@ void HeadStep::judge_former_round() {
   close(Close::Outcome::kFailed, failure);
 }
 
-// Its node is lost as any other may be.
+// The node of the former head is lost, as any other node may be.
 void HeadStep::fail_with_former_head() {
   JobFailure failure;
   failure.code = kUnreachableCode;
@@ -90,8 +90,9 @@ void HeadStep::give_up_gathering() {
   close(Close::Outcome::kFailed, failure);
 }
 
-// Those of the last round come first, then as they came. Which round that was the members know
-// even where this head is new. What one had in a round before that is somebody else's by now.
+// Members of the last round come first, then the others in the order of their arrival. The members
+// know which round was the last, even if this head is new. A place of an earlier round belongs to
+// another member by now.
 std::vector<Candidate> HeadStep::choose() const {
   int last = kNoRound;
   for (const auto& [id, member] : s_.members)
@@ -112,7 +113,8 @@ std::vector<Candidate> HeadStep::choose() const {
   return chosen;
 }
 
-// The node that the user has named to meet at is node 0, until somebody else has been.
+// The node at which the user wants the nodes to meet is node 0, unless another node has been node 0
+// already.
 void HeadStep::give_first_place_to_own(std::vector<Candidate>& chosen) const {
   const auto was_placed = [](const Candidate& one) { return one.last_group_rank != kNoNodeRank; };
   if (std::any_of(chosen.begin(), chosen.end(), was_placed)) return;

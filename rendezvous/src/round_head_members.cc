@@ -53,7 +53,7 @@ void HeadStep::on_hello(MemberId id, const Hello& hello) {
          fmt::format("{} has joined with {} ranks", hello.describe(), hello.local_ranks));
   if (s_.phase == HeadPhase::kGathering) {
     if (s_.last_call) tell_standing(id, Standing::Kind::kLastCall);
-    // Its patience is not for a pause that the user has asked for.
+    // Its patience does not run during a pause that the user has asked for.
     if (now_ < s_.pause_until) tell_standing(id, Standing::Kind::kWaiting);
     return;
   }
@@ -73,7 +73,7 @@ void HeadStep::admit(MemberId id, const Hello& hello) {
   HeadMember& member = s_.members[id];
   member.hello = hello;
   member.restarts = std::min(hello.restarts, s_.settings.max_restarts);
-  // What it cost it was told with the next Start only.
+  // The agent hears of its spent restarts only with the next Start, so its Hello may say too few.
   if (const auto spent = s_.spent_by_agent.find(hello.agent); spent != s_.spent_by_agent.end())
     member.restarts = std::max(member.restarts, spent->second);
   member.heard = now_;
@@ -88,8 +88,8 @@ void HeadStep::admit(MemberId id, const Hello& hello) {
   ++s_.present;
 }
 
-// One that is done in this round, and comes by another connection, has missed nothing but perhaps
-// that its own word was lost.
+// A member that is done in this round and comes by another connection has missed nothing; only its
+// own message may have been lost.
 bool HeadStep::take_back(MemberId id, const Hello& hello) {
   const MemberId old = s_.by_agent.at(hello.agent);
   HeadMember& member = s_.members.at(old);
@@ -110,8 +110,8 @@ bool HeadStep::take_back(MemberId id, const Hello& hello) {
   return true;
 }
 
-// It took part, and comes when the job is over. Who was not done when all others were has lost its
-// place on the way, and is no part of the success.
+// The agent took part and comes when the job is over. If it was not done when all others were, it
+// had lost its place, and has no part in the success.
 bool HeadStep::is_owed_the_verdict(const Hello& hello) const {
   if (s_.phase != HeadPhase::kClosed || planted(PlantedBug::kCloseNotFinal)) return false;
   if (hello.run_id != s_.run_id || hello.last_round == kNoRound) return false;
@@ -120,7 +120,7 @@ bool HeadStep::is_owed_the_verdict(const Hello& hello) const {
           hello.done_round == std::max(s_.last_started, s_.latest_seen));
 }
 
-// What the head before this one has done its agents know best.
+// The agents know best what the head before this one has done.
 void HeadStep::learn_of_the_past(const Hello& hello) {
   if (s_.head_loss == HeadLoss::kMovesTheHead && s_.last_started == kNoRound) {
     if (s_.settings.restart_scope == RestartScope::kJob)
@@ -219,7 +219,8 @@ void HeadStep::on_word(MemberId id, HeadMember& member, const Failed& failed) {
   interrupt(DrainCause::kWorkerFailure, failed.failure, id, member.hello.agent);
 }
 
-// Of its own workers, and no more than it should tell: this is kept until the end of the job.
+// Only ends of the agent's own workers are taken, and no more than it has workers: they are kept
+// until the end of the job.
 void HeadStep::on_word(MemberId, HeadMember& member, const WorkerEnd& end) {
   const int local_rank = end.rank - member.base_rank;
   const bool own = local_rank >= 0 && local_rank < member.hello.local_ranks;
@@ -262,7 +263,7 @@ void HeadStep::lose(MemberId id, LossKind kind, const std::string& why) {
   HeadMember member = std::move(found->second);
   s_.members.erase(found);
   forget(id, member);
-  // What it was told may be lost with the connection.
+  // Messages to the agent may be lost with the connection.
   if (member.done && kind != LossKind::kGone && member.hello.agent != 0)
     s_.owed.add(member.hello.agent, now_ + s_.settings.silence_window);
   if (s_.phase == HeadPhase::kClosed) return;
@@ -297,13 +298,14 @@ void HeadStep::lose(MemberId id, LossKind kind, const std::string& why) {
 }
 
 void HeadStep::forget(MemberId id, const HeadMember& member) {
-  // What it says of itself when it comes back is not kept: nothing is, of those who come and go.
+  // The head remembers the restarts only if it knows more than the agent will say itself when it
+  // comes back.
   const bool knows_more_here = member.restarts > member.hello.restarts ||
                                (s_.failed_agent == member.hello.agent && member.restarts > 0);
   if (s_.settings.restart_scope == RestartScope::kAgent && member.hello.agent != 0 &&
       knows_more_here)
     s_.spent_by_agent[member.hello.agent] = member.restarts;
-  // An old word does no harm where it has never been started.
+  // An agent that has never been started cannot be harmed by an old message.
   if (!member.participant()) s_.connections.erase(member.hello.agent);
   if (!member.leaving) --s_.present;
   const auto twin = s_.by_agent.find(member.hello.agent);
@@ -319,7 +321,7 @@ void HeadStep::miss(MemberId id, const HeadMember& member, DrainCause cause,
   const bool took_part = member.participant() || was_in_last_round(member);
   if (!took_part) return;
   s_.somebody_missing = true;
-  // That it was in the last round it may only have said.
+  // That it was in the last round may be the agent's own claim only.
   const bool can_be_true = static_cast<int>(s_.lost_agents.size()) < s_.settings.max_nodes;
   if (cause == DrainCause::kLoss && member.hello.agent != 0 && can_be_true)
     s_.lost_agents.insert(member.hello.agent);
@@ -339,7 +341,7 @@ std::string HeadStep::name_of(const HeadMember& member) {
                               : member.hello.describe();
 }
 
-// Behind "the head"; empty: it has no agent here.
+// Follows "the head" in messages; empty if the head has no agent of its own.
 std::string HeadStep::host_of_head() const {
   const auto own = s_.own ? s_.members.find(*s_.own) : s_.members.end();
   return own == s_.members.end() ? "" : fmt::format(" on {}", own->second.hello.host);

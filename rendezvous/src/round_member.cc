@@ -56,7 +56,7 @@ Error refused(const MemberSettings& settings, const std::string& text) {
       "the same time with different ports");
 }
 
-// When its operator is told that nothing is heard of the head.
+// When the operator is told that the head is silent.
 Moment silence_limit(const MemberState& state) {
   if (!state.accepted || state.silence_told) return Moment::max();
   return state.head_heard + 2 * state.silence_window;
@@ -176,8 +176,8 @@ class MemberStep {
     }
   }
 
-  // Never says that they are gone; that the connection ends tells the head no more than that this
-  // agent is lost.
+  // Never reports that the workers are gone: the end of the connection tells the head only that
+  // this agent is lost.
   void on(const WorkersStuck& event) {
     if (event.round != s_.round || !s_.workers) return;
     s_.workers = false;
@@ -206,12 +206,12 @@ class MemberStep {
     if (!s_.connected) return;
     do_(Disconnect{});
     if (s_.phase != MemberPhase::kJoining) return on(Disconnected{"another head was elected"});
-    // That the former head had not answered yet says nothing about it.
+    // The former head's silence says nothing about the new one.
     be_disconnected();
     do_(Connect{});
   }
 
-  // While the head is there its own word comes.
+  // As long as the head is there, its own message comes.
   void on(const VerdictLeft& event) {
     if (!s_.taken) {
       if (s_.phase == MemberPhase::kJoining && !s_.connected)
@@ -273,7 +273,7 @@ class MemberStep {
         base::format_duration(now_ - s_.head_heard))});
   }
 
-  // It has judged, and stands still: nobody is elected in its place.
+  // The head has a verdict and stands still; no other head is elected.
   void give_up_head() {
     do_(Disconnect{});
     on(Disconnected{"nothing is heard of it", LossKind::kSilent});
@@ -376,7 +376,7 @@ class MemberStep {
   }
 
   // --- the head is lost
-  // A reset says that this connection is over, and nothing of who was at its other end.
+  // A reset shows that the connection is over, and nothing about the process at its other end.
   bool comes_back_after(const Disconnected& event) const {
     if (s_.settings.after_loss == AfterLoss::kRejoin) return true;
     return event.kind == LossKind::kReset &&
@@ -416,7 +416,8 @@ class MemberStep {
     do_(StopWorkers{s_.round, StopUrgency::kNow, kKill, failure, kAnotherRound});
   }
 
-  // As a head that has judged answers who comes back (HeadStep::is_owed_the_verdict).
+  // The same answer that a head with a verdict gives to an agent that comes back
+  // (HeadStep::is_owed_the_verdict).
   void take_verdict_left() {
     const bool lost_its_place = was_in_a_round() && !is_done();
     if (s_.left->outcome == Close::Outcome::kFailed || !lost_its_place) return hear(*s_.left);
@@ -425,7 +426,7 @@ class MemberStep {
             {}});
   }
 
-  // Its part is done; whether the job has ended well, and it with that, only a head can say.
+  // This node is done. Only a head can say whether the job has ended well.
   void ask_again() {
     if (is_done() && planted(PlantedBug::kDoneNeedsNoWord)) return finish({});
     join_again();
@@ -471,8 +472,8 @@ class MemberStep {
       do_(StopWorkers{s_.round, urgency, signal, s_.verdict.failure});
   }
 
-  // Its operator stops it, and the head, which was waiting for that, cannot see it any more: after
-  // the silence window others take its ranks, so that its workers get no grace.
+  // The operator stops this agent while the head cannot see it any more. After the silence window
+  // other nodes take its ranks, so its workers get no grace.
   void hurry_to_end() {
     if (s_.verdict.kind != Finish::Kind::kStopped || s_.settings.after_loss == AfterLoss::kEnd ||
         planted(PlantedBug::kGraceWhenLeaving))
@@ -549,7 +550,7 @@ std::string waiting_text(const MemberState& state) {
 bool others_may_go_on(const MemberState& state) {
   const MemberSettings& settings = state.settings;
   if (settings.hello.max_nodes == 1 || settings.after_loss == AfterLoss::kEnd) return false;
-  // What a head has judged is final.
+  // A head's verdict is final.
   return state.phase != MemberPhase::kEnding || state.verdict.kind == Finish::Kind::kStopped;
 }
 

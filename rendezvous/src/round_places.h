@@ -8,7 +8,7 @@
 
 namespace dtrun::rendezvous::rounds {
 
-/// One that is to take part.
+/// A node that is to take part.
 struct Candidate {
   MemberId id = 0;  ///< rises with arrival
   std::string host;

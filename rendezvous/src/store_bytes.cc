@@ -8,7 +8,8 @@
 namespace dtrun::rendezvous {
 namespace {
 
-// Up to here twice as much is taken when there is too little, then an eighth more: it counts.
+// Up to this size the room is doubled when there is too little, above it an eighth is added,
+// because the memory is charged.
 constexpr std::size_t kDoubledTo = 1 << 20;
 
 std::size_t roomier(std::size_t capacity) {
@@ -34,7 +35,7 @@ StoreBytes::~StoreBytes() {
   if (!is_inline()) std::free(data_);
 }
 
-// What is claimed for it is the caller's affair.
+// The caller accounts for the memory.
 void StoreBytes::move_to(std::size_t capacity) {
   char* const moved = static_cast<char*>(std::realloc(is_inline() ? nullptr : data_, capacity));
   if (moved == nullptr) throw std::bad_alloc();

@@ -1,5 +1,5 @@
 // StoreBytes: a run of bytes that the store holds, a value or a request that has not come whole.
-// What they take is claimed from the StoreMemory before it is allocated. Short ones need no
+// Their memory is claimed from the StoreMemory before it is allocated. Short ones need no
 // allocation; long ones grow where they lie, as realloc does it: by page tables, not by a copy that
 // would need the memory twice. Not thread-safe.
 #pragma once
@@ -24,7 +24,7 @@ class StoreBytes {
   std::string_view view() const { return {data_, size_}; }
   std::size_t size() const { return size_; }
   std::size_t capacity() const { return is_inline() ? sizeof inline_ : capacity_; }
-  /// What of the memory is claimed for it.
+  /// How much of the memory is claimed for it.
   std::size_t claimed() const { return is_inline() ? 0 : capacity_; }
 
   void reserve(std::size_t capacity, StoreMemory::Use use);

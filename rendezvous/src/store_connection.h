@@ -38,9 +38,9 @@ class StoreConnection {
   /// is no store, or none with this token
   static std::unique_ptr<StoreConnection> open(const TcpStoreOptions& options,
                                                base::Deadline deadline);
-  /// One more to a store that has been reached before. Who refuses is gone; who closes may be full
-  /// and is asked again for some seconds; who is silent is waited for until the deadline.
-  /// @throws Error kConnection, kProtocol as open(); Unanswered
+  /// Opens one more connection to a store that has been reached before. A store that refuses is
+  /// gone. A store that closes may be full, and is asked again for some seconds. A silent store is
+  /// waited for until the deadline. @throws Error kConnection, kProtocol as open(); Unanswered
   static std::unique_ptr<StoreConnection> open_another(const TcpStoreOptions& options,
                                                        base::Deadline deadline);
   StoreConnection(const StoreConnection&) = delete;

@@ -41,8 +41,8 @@ class StoreConnectionPool {
   /// Null: it broke.
   void give_back(std::unique_ptr<StoreConnection> connection, Place place);
 
-  /// One that is out of step, and so of no more use: but if it ends, its store has. Not one that
-  /// waits in the store, where it would stand in the way of others.
+  /// A connection that is out of step and no longer of use, kept because its end shows the store's
+  /// end. A connection that waits in the store is not kept, because it would block others there.
   void keep_as_witness(std::unique_ptr<StoreConnection> connection);
 
   const TcpStoreOptions options_;

@@ -22,7 +22,7 @@ void unlink(WaitLink& link) {
 
 constexpr std::size_t kReusedCapacity = 4096;
 
-// Of a value that is a number, however many blanks and zeros it begins with.
+// Reads a value that is a number, however many blanks and zeros it begins with.
 constexpr std::size_t kMostOfACounter = 4096;
 
 std::shared_ptr<StoreBytes> bytes_of(StoreMemory& memory, std::string_view text) {
@@ -362,7 +362,7 @@ void StoreCore::release_all(WaitList& list) {
 }
 
 void StoreCore::wake_one_for_queue(StoreEntry& entry) {
-  // Who waits for other keys, too, has seen that this one has been there, and sleeps on.
+  // A client that waits for other keys as well notes that this key has been set, and sleeps on.
   while (!entry.waiters.empty()) {
     Waiter* const waiter = release_first(entry.waiters);
     if (waiter == nullptr) continue;

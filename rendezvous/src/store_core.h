@@ -112,8 +112,8 @@ std::optional<std::int64_t> counter_sum(std::string_view text, std::int64_t delt
 
 class StoreCore {
  public:
-  /// What an entry, and an element of a queue, cost beside their texts, with what the allocator
-  /// adds: measured as the resident memory of a million.
+  /// The memory of an entry, and of an element of a queue, without their texts and with the
+  /// allocator's overhead: measured as the resident memory of a million.
   static constexpr std::size_t kEntryBytes = 256;
   static constexpr std::size_t kElementBytes = 128;
 

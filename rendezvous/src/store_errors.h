@@ -27,7 +27,7 @@ base::Error not_a_number(const std::string& key, const std::string& value);
 base::Error barrier_timeout(base::Deadline::Duration budget, const std::string& key,
                             const std::string& arrived, std::int64_t world,
                             const std::string& store = {});
-/// Of the keys, at least one is the name of a queue only.
+/// At least one of the keys is only the name of a queue.
 base::Error not_a_value(const std::vector<std::string>& keys);
 base::Error not_a_queue(const std::string& key);
 

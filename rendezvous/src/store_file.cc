@@ -215,7 +215,7 @@ void StoreFile::append(const std::vector<StoreRecord>& records) {
     put_text(bytes, record.key);
     put_text(bytes, record.value);
   }
-  // What stands behind the last whole record its writer has not lived to end.
+  // Bytes behind the last whole record belong to a writer that died before it had finished.
   if (size() > position_) cut_to(position_);
   std::size_t done = 0;
   while (done < bytes.size()) {

@@ -54,7 +54,8 @@ class StoreFile {
   /// @throws Error kTimeout where another process holds the lock for so long
   Lock enter(FileStoreOptions::Leftover leftover, base::Deadline deadline);
 
-  /// The records that came since the last call; under a lock. One that is not whole is not there.
+  /// The whole records that came since the last call; call it under a lock. An incomplete record is
+  /// left out.
   std::vector<StoreRecord> read_new();
   /// Under an exclusive lock, after read_new(). All or nothing, unless the process dies in it.
   void append(const std::vector<StoreRecord>& records);

@@ -23,8 +23,8 @@ class StoreMemory {
   StoreMemory(const StoreMemory&) = delete;
   StoreMemory& operator=(const StoreMemory&) = delete;
 
-  /// What is only passing through, answers and the requests that add nothing, may use a sixteenth
-  /// more: a full store is read and emptied.
+  /// Answers, and requests that add nothing, may use a sixteenth more, so that a full store can be
+  /// read and emptied.
   enum class Use { kKept, kPassing };
 
   std::size_t most(Use use = Use::kKept) const {
@@ -40,7 +40,7 @@ class StoreMemory {
     if (!has_room(bytes, use)) throw StoreFull();
     used_ += bytes;
   }
-  /// What cannot be refused when it comes about, such as an answer: see is_exceeded().
+  /// For memory that cannot be refused when it is needed, such as an answer's: see is_exceeded().
   void take(std::size_t bytes) { used_ += bytes; }
   bool is_exceeded() const { return used_ > most(Use::kPassing); }
   void give_back(std::size_t bytes) { used_ -= bytes; }
@@ -52,7 +52,7 @@ class StoreMemory {
   std::size_t used_ = 0;
 };
 
-/// What one owner has taken; given back with it.
+/// The memory that one owner has taken; given back when this is destroyed.
 class MemoryCharge {
  public:
   explicit MemoryCharge(StoreMemory& memory) : memory_(memory) {}

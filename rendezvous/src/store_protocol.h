@@ -149,9 +149,9 @@ inline constexpr std::size_t kMaxValueBytes = 8 << 20;
 /// A client sends at most so many keys in one request: PyTorch's server takes 131072, and no
 /// longest keys may exceed kMaxRequestBytes.
 inline constexpr std::size_t kMaxKeysSent = 1 << 14;
-/// Of one request in all, so that many allowed parts cannot fill the memory.
+/// The limit of a whole request, so that many allowed parts cannot fill the memory.
 inline constexpr std::size_t kMaxRequestBytes = 256 << 20;
-/// Of one reply's text: values grow by APPEND.
+/// The limit of a reply's text, which is larger because values grow by APPEND.
 inline constexpr std::size_t kMaxReplyBytes = 1 << 30;
 
 template <typename Number>

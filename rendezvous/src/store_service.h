@@ -18,9 +18,9 @@ class StoreSession;
 struct StoreService {
   struct Settings {
     RequestLimits limits;
-    /// Of clients that do not open with VALIDATE; nullopt: they are refused.
+    /// The dialect of clients that do not begin with VALIDATE; nullopt: they are refused.
     std::optional<StoreDialect> legacy = StoreDialect::kTorch19To20;
-    /// Of all keys, values, queues, waits, half requests and unsent answers together.
+    /// The limit of all keys, values, queues, waits, half requests and unsent answers together.
     std::size_t most_bytes = std::size_t{2} << 30;
   };
 
@@ -32,7 +32,7 @@ struct StoreService {
   const std::size_t most_output =
       std::clamp<std::size_t>(settings.most_bytes / 64, 4 << 10, 1 << 20);
   StoreCore core{settings.most_bytes};
-  /// Those whose waits other sessions' requests have ended, and who therefore have output.
+  /// The sessions that have output because other sessions' requests have ended their waits.
   std::vector<StoreSession*> released;
   /// The one that is being served.
   Request request;

@@ -73,7 +73,8 @@ class StoreSession : public Waiter {
   StoreDialect dialect_ = StoreDialect::kModern;
   bool silent_ = true;
   bool has_executed_ = false;
-  // What came before the dialect was known; while too much output was pending; all of an agent's.
+  // Bytes that came before the dialect was known or while too much output was pending, and all
+  // bytes of an agent.
   std::string held_;
   MemoryCharge held_charge_;
   std::string failure_;

@@ -105,7 +105,7 @@ struct TcpStoreServer::Impl {
     linger.rest(steady_clock::now());
   }
 
-  // Nobody, where sleep is better. The core is left to whoever wants it meanwhile.
+  // Does not spin if sleeping is better. The core is yielded to other threads meanwhile.
   std::span<epoll_event> await_next(std::span<epoll_event> events) {
     const auto answered = steady_clock::now();
     for (auto now = answered; linger.goes_on(answered, now); now = steady_clock::now()) {
@@ -201,8 +201,8 @@ struct TcpStoreServer::Impl {
     return strangers_here >= most_strangers;
   }
 
-  // Of those who have not shown who they are, the one that has been here longest goes. What it has
-  // sent may not have been looked at yet: it gets that chance.
+  // Among clients that have not shown who they are, the one that has been here longest must go. Its
+  // bytes are read first, because they may not have been looked at yet.
   bool make_room(const std::string& why) {
     const auto longest = newcomers.empty() ? Deadline::Clock::now() : newcomers.front()->since;
     if (gate && gate->part_with_one_since(longest)) return true;
@@ -335,7 +335,7 @@ struct TcpStoreServer::Impl {
     }
   }
 
-  // Of a client that does not read its answers, no requests are read.
+  // As long as a client does not read its answers, its requests are not read.
   void watch_for_what_matters(ServedClient& client) {
     const bool has_more = !client.output().empty() || client.has_unserved();
     const std::uint32_t wanted = (client.stalled() || client.ended ? 0u : EPOLLIN) |
@@ -348,7 +348,7 @@ struct TcpStoreServer::Impl {
     if (std::exchange(client.watched, 0) != 0) sockets.remove(client.fd.get());
   }
 
-  // What a stranger or a broken client does is said, but not as often as they do it.
+  // The faults of strangers and broken clients are logged at a limited rate.
   void refuse(ServedClient& client, const std::string& why) {
     strangers.warning(
         fmt::format("closing the connection of {}: {}", base::peer_address(client.fd.get()), why));
@@ -368,7 +368,7 @@ struct TcpStoreServer::Impl {
     leave_legacy_peer(client);
   }
 
-  // Those whom other clients' requests have released.
+  // Answers the clients that other clients' requests have released.
   void answer_released() {
     if (service.released.size() >= kManyReleased) send_to_released();
     for (std::size_t i = 0; i < service.released.size(); ++i) {
@@ -392,7 +392,7 @@ struct TcpStoreServer::Impl {
     for (StoreSession* session : service.released) {
       ServedClient& client = static_cast<ServedClient&>(*session);
       iovec piece{};
-      // One that was released twice is there twice.
+      // A client that was released twice is in the list twice.
       if (client.closed || client.output().empty() || std::exchange(client.in_batch, true))
         continue;
       receivers.push_back(&client);
@@ -414,8 +414,8 @@ struct TcpStoreServer::Impl {
     handshake_timer.start(time_of(*newcomers.front()), [this] { end_handshakes(); });
   }
 
-  // What has come while nobody looked is heard before anybody is found silent, and a time in which
-  // the server was stopped counts for nobody.
+  // Bytes that came while the server was stopped are read before a client counts as silent, and
+  // that time counts for no client.
   void end_handshakes() {
     const auto now = Deadline::Clock::now();
     in_turn = true;
@@ -438,8 +438,8 @@ struct TcpStoreServer::Impl {
     bury();
   }
 
-  // What clients of the old store have sent must not reach the new one, also where nobody has
-  // looked at it yet. Who has said nothing may stay, and so may an agent.
+  // Requests of the old store's clients must not reach the new store, even those that have not been
+  // read yet. Clients that have sent nothing may stay, and so may agents.
   void start_over() {
     while (UniqueFd connection = listener.next().connection) admit(std::move(connection));
     std::vector<ServedClient*> all;

@@ -57,8 +57,8 @@ void TokenGate::start_timer(Visitors::iterator visitor) {
                           [this, visitor] { end_time(visitor); });
 }
 
-// What has come while nobody looked is heard first, and a time in which this process was stopped
-// counts for nobody.
+// Bytes that came while this process was stopped are read first, and that time counts for no
+// client.
 void TokenGate::end_time(Visitors::iterator visitor) {
   const Visitor* const who = visitor->get();
   const auto now = Deadline::Clock::now();

@@ -39,8 +39,8 @@ class TokenGate {
   /// @param since when it connected
   void take(base::UniqueFd connection, const std::string& bytes, Moment since);
   std::size_t size() const { return visitors_.size(); }
-  /// Of those who have been here since then or longer, the first is asked once more and goes, or
-  /// goes on. False: there is none.
+  /// The first of those who have been here since then or longer is read once more; it then leaves
+  /// or goes on. False if there is none.
   bool part_with_one_since(Moment moment);
 
  private:

@@ -48,7 +48,7 @@ struct Variable {
 
 std::optional<Variable> find_variable(const Environment& environment, const char* name) {
   std::vector<const char*> names = {name};
-  // Whoever sets RANK has numbered the ranks: then mpirun's numbers are of something else.
+  // If RANK is set, a launcher has numbered the ranks, and mpirun's numbers mean something else.
   const bool numbered_by_hand = !environment.get("RANK").value_or("").empty();
   for (const MpiNames& mpi : kMpiNames)
     if (!numbered_by_hand && std::string_view(mpi.ours) == name)

@@ -9,7 +9,7 @@
 namespace dtrun::launcher {
 
 /// PCI addresses, "0000:3b:00.0". None without a driver, or without devices. Opens the driver,
-/// which takes a tenth of a second and more: only for who asks to be bound.
+/// which takes a tenth of a second and more, so it is called only if binding is asked for.
 std::vector<std::string> visible_cuda_devices();
 
 }  // namespace dtrun::launcher

@@ -10,8 +10,8 @@ namespace dtrun::launcher {
 /// @param visible CUDA_VISIBLE_DEVICES: unset means all, empty means none
 int count_gpus(const std::optional<std::string>& visible);
 
-/// Of `present` GPUs those that the list lets through, as CUDA reads it: up to the first entry that
-/// does not exist.
+/// How many of `present` GPUs the list lets through. As CUDA does, it is read up to the first entry
+/// that does not exist.
 int count_visible(int present, const std::string& visible);
 
 /// CPUs that this process may run on.

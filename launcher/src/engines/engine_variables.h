@@ -1,4 +1,4 @@
-// What an engine writes into the environment, read as what it must be. Pure.
+// The values of an engine's environment variables, checked and converted. Pure.
 #pragma once
 
 #include <climits>

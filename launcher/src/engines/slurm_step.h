@@ -28,8 +28,8 @@ struct SlurmShell {
 };
 std::optional<SlurmShell> find_slurm_shell(const base::Environment& environment);
 
-/// What Slurm signals are all processes of a step, in any order: how long after dtrun's own signal
-/// the same may still come to the ranks. 0: not in a job of Slurm's.
+/// Slurm signals all processes of a step, in any order. This is how long after dtrun's own signal
+/// the same signal may still come to the ranks; 0 outside of a job of Slurm.
 std::chrono::nanoseconds slurm_signal_spread(const base::Environment& environment);
 
 /// The first node of the allocation: where mpirun puts its rank 0. Empty: not in one.

@@ -8,7 +8,7 @@
 
 namespace dtrun::launcher {
 
-/// Of the environment the names alone: a token may be among the values.
+/// Of the environment only the names are shown, because a value may be a token.
 boost::json::object describe_host_plan(const HostPlan& plan);
 std::string host_plan_text(const HostPlan& plan);
 

@@ -1,9 +1,7 @@
-// HostStarter: starts relays on several hosts at once, each with its part of the others, and is
-// told by them what became of the job there. Of the dtrun that the user has started, and of each
-// relay that has hosts below it. On one EventLoop.
-//
-// No rank is started before every host is ready: until then a host that fails costs nothing, and
-// all that fail are told together.
+// HostStarter: starts relays on several hosts at once, each with its part of the others, and hears
+// from them how the job ended there. The dtrun that the user has started has one, and so has each
+// relay with hosts below it. On one EventLoop.  No rank is started before every host is ready:
+// until then a host that fails costs nothing, and all that fail are told together.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +40,7 @@ class HostStarter {
 
   /// Starts the ranks. @param port of the first node; 0: that is one of these, and has told it
   void go(std::uint16_t port);
-  /// Of the first node, where that is one of these and ready.
+  /// The port of the first node, if it is one of these and ready.
   std::uint16_t port() const { return port_; }
   void pass_signal(int signal_number);
   /// Ends everything on all of its hosts. on_end follows.

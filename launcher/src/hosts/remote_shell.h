@@ -31,9 +31,9 @@ struct HostAttempt {
 };
 
 HostFailure failure_of_attempt(const HostAttempt& attempt);
-/// Of one that was still waited for when others had failed.
+/// For a host that was still awaited when others had failed.
 HostFailure not_heard_of(const std::string& host);
-/// Of one that has not ended though the job has, on the others, so long ago.
+/// For a host that has not ended, though the job ended on the others this long ago.
 HostFailure silent_host(const std::string& host, base::Deadline::Duration waited);
 HostFailure other_version(const std::string& host, const std::string& theirs);
 

@@ -17,7 +17,8 @@ class NoticeWriter {
   NoticeWriter(const NoticeWriter&) = delete;
   NoticeWriter& operator=(const NoticeWriter&) = delete;
 
-  /// Waits for it to be written where that is soon. Of what waits, the first megabyte is kept.
+  /// Waits a moment for the text to be written. Of text that must wait longer, the first megabyte
+  /// is kept.
   void put(std::string_view text);
   /// False: not all is written by then.
   bool flush(base::Deadline deadline);

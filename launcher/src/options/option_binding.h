@@ -63,7 +63,7 @@ class OptionBinding {
   std::vector<std::string> words_;  // of the line that CLI11 gets
 };
 
-/// What a value must be: completes "--nnodes=0 ...".
+/// An Error that says what a value must be; it completes "--nnodes=0 ...".
 base::Error demand(std::string text);
 
 // Parsers of values. Not CLI11's own conversions: to those, 010 is 8 and nan a number of seconds.

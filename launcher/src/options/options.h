@@ -62,7 +62,7 @@ struct Options {
   /// Where the agents meet: --master_addr, or --rdzv_endpoint; with etcd, where that listens.
   std::string master_addr = "127.0.0.1";
   std::optional<std::uint16_t> master_port;  ///< none: the kernel's choice
-  /// Of a node 0 that dtrun --hosts has started: it listens already. Owned by who takes it.
+  /// The socket at which a node 0 of dtrun --hosts listens already. The code that takes it owns it.
   std::optional<int> listener_fd;
   /// Started by dtrun --hosts: notices that all nodes would print are printed once.
   bool one_of_hosts = false;

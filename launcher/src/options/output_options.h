@@ -73,7 +73,8 @@ struct OutputOptions {
 };
 
 void bind_output_options(OptionBinding& binding, OutputOptions& options);
-/// What follows from those that are bound. @throws Error kUsage: they contradict each other
+/// Sets the options that follow from the bound ones. @throws Error kUsage: they contradict each
+/// other
 void complete_output_options(const CommandLine& line, const base::Environment& environment,
                              CalledAs called_as, OutputOptions& options);
 

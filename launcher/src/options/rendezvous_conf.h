@@ -35,7 +35,7 @@ struct RendezvousConf {
 /// @throws Error kUsage that names the key: unknown (with the nearest that there is), given twice,
 /// without a value, or with one that it cannot have
 RendezvousConf parse_rendezvous_conf(const std::string& text);
-/// Of the option --rdzv_conf, where it is given. @throws as refuse_value() (config_error.h)
+/// Reads the option --rdzv_conf, if it is given. @throws as refuse_value() (config_error.h)
 RendezvousConf read_rendezvous_conf(const CommandLine& line);
 
 enum class NodeCount { kFixed, kElastic };

@@ -13,7 +13,8 @@ void drop_meeting_options(CommandLine& line, Options& options);
 
 /// @param conf of read_rendezvous_conf(); --join_timeout goes before its own
 void bind_rendezvous_options(OptionBinding& binding, const RendezvousConf& conf, Options& options);
-/// What follows from those that are bound. @throws Error kUsage: they contradict each other
+/// Sets the options that follow from the bound ones. @throws Error kUsage: they contradict each
+/// other
 void complete_rendezvous_options(const CommandLine& line, const RendezvousConf& conf,
                                  Options& options);
 

@@ -32,7 +32,7 @@ struct SignalPolicy {
 enum class OnStall { kReport, kEnd };
 
 struct StopOptions {
-  /// Of each signal that is not left to its default action: one.
+  /// One for each signal that does not keep its default action.
   std::vector<SignalPolicy> signals;
   // From the first signal to SIGKILL: of a stop by an operator, before another round, at the end.
   std::chrono::nanoseconds shutdown_timeout = std::chrono::seconds(30);
@@ -56,7 +56,7 @@ std::vector<SignalPolicy> default_signals(const std::set<int>& ignored);
 int signal_of(std::string_view name);
 
 void bind_stop_options(OptionBinding& binding, StopOptions& options);
-/// What follows from those that are bound. @throws Error kUsage
+/// Sets the options that follow from the bound ones. @throws Error kUsage
 void complete_stop_options(const CommandLine& line, const base::Environment& environment,
                            StopOptions& options);
 

@@ -39,7 +39,7 @@ class Console {
  private:
   using Bytes = base::LineRelayOptions::Bytes;
 
-  // Of an adopted rank, which is this dtrun's only one, the engine's number.
+  // With --adopt this dtrun has one rank, and this is the engine's number for it.
   int first_local_rank() const;
   Bytes tagged(OutputOrigin origin, Stream stream);
   Bytes folded(OutputOrigin origin, Stream stream);

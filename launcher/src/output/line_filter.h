@@ -22,7 +22,7 @@ class LineFilter {
   void end();
 
  private:
-  // Of a line that is longer than is kept, the first part decides.
+  // If a line is longer than the part that is kept, its first part decides.
   enum class LongLine { kNone, kTaken, kLeft };
 
   bool matches(std::string_view line) const;

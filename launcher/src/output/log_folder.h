@@ -15,8 +15,8 @@
 
 namespace dtrun::launcher {
 
-/// One round's folder, held open: files are made in it and in no other of its name. None where the
-/// run keeps no files.
+/// One round's folder, held open, so that files are made in it and not in another folder of its
+/// name. None if the run keeps no files.
 class AttemptFolder {
  public:
   AttemptFolder() = default;

@@ -36,7 +36,7 @@ struct OutputState {
 /// inherit: a child copies the table of descriptors up to the highest that it inherits.
 inline constexpr int kFirstDescriptorToKeep = 32;
 
-/// Of /dev/null, for writing. @throws Error kSystem
+/// /dev/null, opened for writing. @throws Error kSystem
 base::UniqueFd open_null();
 /// For the operator, when the log files get no more.
 std::string file_loss_text(const std::string& why);

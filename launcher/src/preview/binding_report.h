@@ -8,7 +8,7 @@
 
 namespace dtrun::launcher {
 
-/// What the plan does not say.
+/// Facts that are not in the plan.
 struct NodeResources {
   std::vector<int> cpus;  ///< that this process may use; ranks that are not bound have them all
   int devices = 0;        ///< GPUs that CUDA_VISIBLE_DEVICES lets through

@@ -1,6 +1,6 @@
 // PlanDescription: --dry-run, the whole plan as JSON. What only the start decides (a free port, the
 // run id of a job without a name, ranks that the rendezvous gives out) is null, and in the ranks'
-// environment a text between '<' and '>'. Nobody is asked but this machine.
+// environment a text between '<' and '>'. No other machine is asked.
 #pragma once
 
 #include <boost/json/object.hpp>

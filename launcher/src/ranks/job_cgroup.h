@@ -35,8 +35,9 @@ class JobCgroup {
   base::UniqueFd kill_fd_;
 };
 
-/// Of a JobCgroup that nobody starts anything in any more: kills, waits until all have ended,
-/// removes it and the cgroups that were made below it. Nothing happens when that is done already.
+/// Kills all processes of a JobCgroup, waits until they have ended, and removes it with the cgroups
+/// below it. No process may be started in it any more. Nothing happens if it has been removed
+/// already.
 void remove_job_cgroup(const std::string& folder, base::Deadline deadline);
 
 }  // namespace dtrun::launcher

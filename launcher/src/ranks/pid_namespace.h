@@ -22,8 +22,8 @@ class PidNamespace {
   /// In its first process: mounts of its own, with a /proc that shows it. @throws Error
   /// kUnavailable
   void enter() const;
-  /// By which number the keeper and all outside know the process of this pidfd; 0: it cannot be
-  /// told. May be called once /proc is this one's own.
+  /// The number by which processes outside of the namespace know the process of this pidfd; 0 if it
+  /// cannot be found out. May be called only once /proc is the namespace's own.
   pid_t number_outside(int pidfd) const;
   std::string describe() const;
 

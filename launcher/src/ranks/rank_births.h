@@ -23,7 +23,7 @@ class RankBirths {
   void begin(int local_rank, base::ChildCommand command, base::ChildSetup setup, RankEnds ends);
   /// @throws base::SpawnError about whose_turn(); the others are still to be finished
   void finish();
-  /// Whom an error is about.
+  /// The rank that an error is about.
   int whose_turn() const { return whose_turn_; }
 
  private:

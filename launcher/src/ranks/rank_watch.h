@@ -1,5 +1,5 @@
-// What the job page says about ranks that go before their time. Pure decisions over what was read
-// from the page; the guard reads and acts.
+// Decisions about ranks that end too early, from what the job page says. Pure: the guard reads the
+// page and acts.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
-// SignalRelay: passes the agent's signals on to the ranks, once. Who signals all processes of a job
-// has signalled the ranks already, and the guard with them: it looks at what comes to itself. Where
-// it may be the first to hear of it, an order waits a moment for the guard's own copy. Lives in the
-// guard, on its EventLoop.
+// SignalRelay: passes the agent's signals on to the ranks, once. A sender that signals all
+// processes of a job has signalled the ranks already, and the guard as well. So the guard watches
+// the signals that it gets itself. If the agent's order may be earlier, it waits a moment for the
+// guard's own copy of the signal. Lives in the guard, on its EventLoop.
 #pragma once
 
 #include <chrono>

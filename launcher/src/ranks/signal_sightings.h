@@ -15,8 +15,8 @@ class SignalSightings {
   /// This process got it, from somebody who signals all.
   void add(int signal, Time now) { seen_[signal] = now; }
 
-  /// Whether the ranks have it: each sighting counts once, and not for long. Of one that the
-  /// agent has no order for, the next would otherwise be taken for sent.
+  /// Whether the ranks have got the signal. Each sighting counts once, and not for long: otherwise
+  /// a sighting without an order of the agent would make the next order seem carried out.
   bool take(int signal, Time now);
   /// Whether an order is still to come for it.
   bool has(int signal, Time now) const;

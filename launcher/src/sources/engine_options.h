@@ -1,5 +1,5 @@
 // EngineOptions: the facts that srun, mpirun or Kubernetes provides, as options that nobody has to
-// write. Pure, except for this machine's name and for questions to mpiexec (pmi_meeting.h).
+// write. Pure, except for this machine's name and for questions to mpiexec (engine_meeting.h).
 #pragma once
 
 #include <optional>

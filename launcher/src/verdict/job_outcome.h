@@ -63,9 +63,9 @@ struct JobOutcome {
   void add(const rendezvous::rounds::WorkerEnd& end);
 };
 
-/// What the head is told of the rank that failed first here: this one, or the one of another node
-/// that it gave up, whose own node has had the time to say that it has failed, and has not.
-/// @param here this node; with the reason, where the end does not say it
+/// The report to the head about the rank that failed first here. It names this rank or the rank of
+/// another node that it gave up, if that node has had time to report a failure and has not. @param
+/// here this node; with the reason, where the end does not say it
 rendezvous::rounds::JobFailure failure_of(const JobOutcome& outcome, const RankEnd& end,
                                           rendezvous::rounds::JobFailure here);
 

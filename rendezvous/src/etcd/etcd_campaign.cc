@@ -333,7 +333,8 @@ bool EtcdCampaign::close(const std::string& verdict) {
   return false;
 }
 
-// So that nobody waits for the lease to run out. Where etcd does not answer, they do.
+// Revokes the lease, so that no agent waits for it to run out. If etcd does not answer, they must
+// wait.
 void EtcdCampaign::resign() {
   held_epoch_ = 0;
   if (lease_.id == 0 || in_trouble_) return;

@@ -35,7 +35,7 @@ EtcdMark EtcdMarks::make_beside(std::int64_t lost_lease, Deadline deadline) {
     lock.unlock();
     auto keeper = std::make_shared<EtcdLeaseKeeper>(options_, ttl_, deadline);
     lock.lock();
-    // What is replaced ends after the mutex is free: its thread is waited for.
+    // The old lease is destroyed after the mutex is free, because that waits for its thread.
     if (!keeper_ || keeper_->id() == lost_lease) keeper_.swap(keeper);
     EtcdMark mark = next();
     lock.unlock();

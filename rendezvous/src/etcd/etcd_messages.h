@@ -1,5 +1,5 @@
-// What is said to etcd's JSON gateway and what it answers: keys and values in base64, 64-bit
-// integers as strings, and whatever is zero, false or empty left out. Values; pure.
+// The requests to etcd's JSON gateway and its answers: keys and values in base64, 64-bit integers
+// as strings; members that are zero, false or empty are left out. Values; pure.
 #pragma once
 
 #include <boost/json/object.hpp>

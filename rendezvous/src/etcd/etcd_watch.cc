@@ -102,10 +102,10 @@ std::optional<EtcdWatch::News> EtcdWatch::take(const std::string& line) {
   if (id < 1 || static_cast<std::size_t>(id) > ranges_.size())
     throw Error(ErrorCode::kProtocol, "etcd tells of a watch that was not asked for");
   Range& range = ranges_[static_cast<std::size_t>(id - 1)];
-  // What a stream repeats after it was opened again has been told already.
+  // A stream that was opened again repeats changes that have been reported already.
   std::erase_if(news.events,
                 [&](const EtcdEvent& event) { return event.pair.mod_revision < range.from; });
-  // Of a fragment's last revision there may be more in the next.
+  // The next fragment may have more of this fragment's last revision.
   const std::int64_t next = etcd_flag(result, "fragment") ? 0 : 1;
   for (const EtcdEvent& event : news.events)
     range.from = std::max(range.from, event.pair.mod_revision + next);

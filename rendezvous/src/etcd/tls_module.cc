@@ -93,7 +93,7 @@ class AsioTlsSession : public TlsSession {
  public:
   AsioTlsSession(const EtcdOptions& options, std::string host)
       : host_(std::move(host)), context_(make_context(options)), stream_(Memory(io_), context_) {
-    // Without it the certificate of anybody whom the CA knows would do.
+    // Without the host's name, any certificate of the CA would be accepted.
     stream_.set_verify_callback([this, checks_host = ssl::host_name_verification(host_)](
                                     bool preverified, ssl::verify_context& context) {
       const bool is_accepted = checks_host(preverified, context);

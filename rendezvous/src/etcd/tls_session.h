@@ -34,7 +34,7 @@ class TlsSession {
   virtual bool ended() const = 0;
 };
 
-/// What the module holds. The caller owns the result.
+/// The function of the module. The caller owns the result.
 using OpenTlsSession = TlsSession* (*)(const EtcdOptions& options, const std::string& host);
 inline constexpr const char* kOpenTlsSession = "dtrun_open_tls_session";
 

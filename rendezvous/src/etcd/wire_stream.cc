@@ -42,7 +42,7 @@ Ready wait_for(int fd, short events, const Interrupt& interrupt, Deadline deadli
   }
 }
 
-// A host that is gone sends no FIN: who waits for its word must notice all the same.
+// A host that is gone sends no FIN, and a client that waits for it must notice all the same.
 void prepare(int fd) {
   const auto set = [fd](int level, int option, int value) {
     ::setsockopt(fd, level, option, &value, sizeof value);
