@@ -1,6 +1,7 @@
 // train_mlp and train_gpt learn, and learn the same on every mesh.
 #include <gtest/gtest.h>
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/living_processes.h"
 #include "support/command.h"
 
 namespace dtrun {
@@ -184,6 +186,103 @@ TEST(TrainingTest, AGptTellsItsPlanAndTheTimeOfAStep) {
        {"\"traceEvents\"", "\"rank 0\"", "\"rank 3\"", "\"communication 1\"", "\"AdamW\"",
         "\"add_matmul, backward\"", "\"reduce_scatter\""})
     EXPECT_NE(text.find(words), std::string::npos) << words;
+}
+
+/// A folder for checkpoints, removed at the end.
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(const std::string& name)
+      : path_(testing::TempDir() + "gpt." + std::to_string(::getpid()) + "." + name) {}
+  ~CheckpointFolder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+  /// Names, shapes and checksums of what step N saved: equal where all elements are.
+  std::string elements_of(int step) const {
+    std::ifstream file(path_ + "/step-" + std::to_string(step) + "/manifest.json");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::size_t begin = text.find("\"tensors\":["), end = text.rfind(",\n\"checksum\"");
+    EXPECT_LT(begin, end) << text;
+    return begin < end ? text.substr(begin, end - begin) : "";
+  }
+
+ private:
+  const std::string path_;
+};
+
+std::vector<std::string> small_gpt(const CheckpointFolder& folder, int steps) {
+  return {"--steps",
+          std::to_string(steps),
+          "--every",
+          "5",
+          "--batch",
+          "12",
+          "--context",
+          "32",
+          "--width",
+          "32",
+          "--sample",
+          "0",
+          "--dropout",
+          "0.1",
+          "--keep",
+          "0",
+          "--checkpoint",
+          folder.path(),
+          "--checkpoint-every",
+          "5"};
+}
+
+std::vector<std::string> joined(std::vector<std::string> line,
+                                const std::vector<std::string>& more) {
+  line.insert(line.end(), more.begin(), more.end());
+  return line;
+}
+
+TEST(TrainingTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
+  const CheckpointFolder calm("calm"), killed("killed");
+  const std::vector<std::string> mesh = {"--mesh", "fsdp=2"};
+  const double loss = last_loss(train_gpt(2, joined(small_gpt(calm, 60), mesh)));
+  testing_support::Command job(joined(
+      joined({DTRUN_BIN "/dtrun", "--nproc_per_node=2", "--max-restarts=1", DTRUN_BIN "/train_gpt"},
+             small_gpt(killed, 60)),
+      mesh));
+  ASSERT_TRUE(job.wait_for_output("step   10 "));
+  bool has_killed = false;
+  for (const pid_t pid : launcher::processes_with(killed.path())) {
+    std::error_code none;
+    const std::string program =
+        std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", none).filename();
+    if (!has_killed && program == "train_gpt") has_killed = ::kill(pid, SIGKILL) == 0;
+  }
+  EXPECT_TRUE(has_killed);
+  const CommandResult result = job.finish();
+  EXPECT_EQ(last_loss(result), loss);
+  EXPECT_NE(result.out.find("goes on after step "), std::string::npos) << result.describe();
+  EXPECT_EQ(killed.elements_of(60), calm.elements_of(60));
+}
+
+TEST(TrainingTest, AGptGoesOnWithMoreRanksAndFewerAndPassesDamageOver) {
+  const CheckpointFolder whole("whole"), parts("parts");
+  std::vector<std::string> alone = small_gpt(whole, 15), cut = small_gpt(parts, 15);
+  alone[13] = cut[13] = "0";  // no dropout: ranks draw their own
+  const double loss = last_loss(train_gpt(1, alone));
+  const auto go_on = [&](int ranks, const char* mesh, const char* from) {
+    const CommandResult result = train_gpt(ranks, joined(cut, {"--mesh", mesh}));
+    EXPECT_NEAR(last_loss(result), loss, 2e-5) << mesh;
+    EXPECT_NE(result.out.find(std::string("goes on after step ") + from), std::string::npos)
+        << result.describe();
+    return result;
+  };
+  last_loss(train_gpt(2, joined(cut, {"--mesh", "fsdp=2"})));
+  std::filesystem::remove_all(parts.path() + "/step-15");
+  go_on(3, "dp=3", "10");
+  // The last one is damaged, and told.
+  std::filesystem::resize_file(parts.path() + "/step-15/manifest.json", 100);
+  EXPECT_NE(go_on(4, "fsdp=2,tp=2", "10").err.find("step-15 is passed over"), std::string::npos);
+  std::filesystem::remove_all(parts.path() + "/step-15");
+  std::filesystem::remove_all(parts.path() + "/step-10");
+  go_on(2, "pp=2", "5");
+  std::filesystem::remove_all(parts.path() + "/step-15");
+  go_on(1, "dp=1", "10");
 }
 
 TEST(TrainingTest, WhatAGptCannotDoIsToldByName) {

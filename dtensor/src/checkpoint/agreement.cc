@@ -60,8 +60,8 @@ std::vector<std::string> GroupAgreement::exchange(const std::string& own) {
 }
 
 StoreAgreement::StoreAgreement(std::shared_ptr<rendezvous::Store> store, const std::string& name,
-                               int rank, int size)
-    : store_(std::move(store)), name_(name), rank_(rank), size_(size) {}
+                               int rank, int size, base::Deadline::Duration timeout)
+    : store_(std::move(store)), name_(name), rank_(rank), size_(size), timeout_(timeout) {}
 
 std::string StoreAgreement::key(std::int64_t round, int rank) const {
   return "checkpoint/" + name_ + "/" + std::to_string(round) + "/" + std::to_string(rank);
@@ -70,11 +70,12 @@ std::string StoreAgreement::key(std::int64_t round, int rank) const {
 // Who has read all keys of a round has seen that all ranks have read the round before: its own key
 // of two rounds ago is nobody's any more.
 std::vector<std::string> StoreAgreement::exchange(const std::string& own) {
-  store_->set(key(round_, rank_), own);
+  const auto deadline = base::Deadline::after(timeout_);
+  store_->set(key(round_, rank_), own, deadline);
   rendezvous::Store::Keys keys;
   for (int rank = 0; rank < size_; ++rank) keys.push_back(key(round_, rank));
-  std::vector<std::string> all = store_->multi_get(keys);
-  if (round_ > 0) store_->delete_key(key(round_ - 1, rank_));
+  std::vector<std::string> all = store_->multi_get(keys, deadline);
+  if (round_ > 0) store_->delete_key(key(round_ - 1, rank_), deadline);
   ++round_;
   return all;
 }

@@ -6,6 +6,7 @@
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/autograd/pending_tensor.h"
+#include "dtrun/dtensor/checkpoint/async_saver.h"
 #include "dtrun/dtensor/checkpoint/checkpoint.h"
 #include "dtrun/dtensor/checkpoint/series.h"
 #include "dtrun/dtensor/data/data_loader.h"

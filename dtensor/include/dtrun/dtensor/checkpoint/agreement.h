@@ -45,8 +45,9 @@ class GroupAgreement : public Agreement {
 /// other agreement has.
 class StoreAgreement : public Agreement {
  public:
+  /// @param timeout of an exchange, in which a rank may wait for another one's disk
   StoreAgreement(std::shared_ptr<rendezvous::Store> store, const std::string& name, int rank,
-                 int size);
+                 int size, base::Deadline::Duration timeout = std::chrono::minutes(30));
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::vector<std::string> exchange(const std::string& own) override;
@@ -58,6 +59,7 @@ class StoreAgreement : public Agreement {
   const std::string name_;
   const int rank_;
   const int size_;
+  const base::Deadline::Duration timeout_;
   std::int64_t round_ = 0;
 };
 

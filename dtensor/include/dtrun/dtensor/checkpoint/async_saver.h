@@ -1,0 +1,47 @@
+// AsyncSaver: saves while the training goes on. It copies the state, then a thread of its own
+// writes the copy. The ranks agree through a store, so no group of the training is used.
+// torch.distributed.checkpoint.async_save.
+//
+//     dcp::AsyncSaver saver(worker.store(), worker.rank(), worker.world_size());
+//     saver.save("runs/7/step-100", state);   // returns when the copy is made
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "dtrun/dtensor/checkpoint/checkpoint.h"
+
+namespace dtrun::dtensor::dcp {
+
+struct AsyncSaveOptions {
+  Existing existing = Existing::refuse;
+  FileCalls* files = nullptr;
+};
+
+/// For use by one thread.
+class AsyncSaver {
+ public:
+  /// All ranks make theirs alike. @param name that no other saver of the store has
+  AsyncSaver(std::shared_ptr<rendezvous::Store> store, int rank, int size,
+             const std::string& name = "async");
+  /// Waits for the save that is under way; an error that nobody has asked for is logged.
+  ~AsyncSaver();
+  AsyncSaver(const AsyncSaver&) = delete;
+  AsyncSaver& operator=(const AsyncSaver&) = delete;
+
+  /// Copies the state and returns. All ranks save the same folders in the same order. A save that
+  /// is under way is waited for before. @throws its Error, as wait(); then nothing was begun
+  void save(const std::string& folder, const State& state, const AsyncSaveOptions& options = {});
+  /// Until the save is on the disk. @return none: there was none @throws Error as dcp::save()
+  std::optional<SaveReport> wait();
+  bool is_saving() const;
+
+ private:
+  struct Work;
+
+  const std::unique_ptr<StoreAgreement> agreement_;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace dtrun::dtensor::dcp
