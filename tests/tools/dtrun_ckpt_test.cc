@@ -1,0 +1,138 @@
+// The program dtrun-ckpt, as its users start it.
+#include <gmock/gmock.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "dtrun/dtensor/checkpoint/checkpoint.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/tensor/npy.h"
+#include "dtrun/tensor/safetensors.h"
+#include "support/command.h"
+
+namespace dtrun::dtensor {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing_support::CommandResult;
+
+CommandResult ckpt(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), DTRUN_CKPT_BINARY);
+  return testing_support::run_command(arguments);
+}
+
+class DtrunCkptTest : public testing::Test {
+ protected:
+  DtrunCkptTest() {
+    std::int64_t step = 7;
+    for (const char* name : {"runs/step-1", "runs/step-2"}) {
+      dcp::save(path(name), {{"model.w", tensor_from({1, 2, 3, 4, 5, 6}, {3, 2}, DType::f32)},
+                             {"model.b", tensor_from({7, 8}, {2}, DType::bf16)},
+                             {"step", step}});
+      ++step;
+    }
+  }
+  ~DtrunCkptTest() override { fs::remove_all(folder_); }
+  static Tensor tensor_from(const std::vector<double>& values, const Shape& shape, DType dtype) {
+    return dtensor::tensor_from(values, shape, dtype);
+  }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+  const std::string folder_ = testing::TempDir() + "ckpt." + std::to_string(::getpid());
+};
+
+TEST_F(DtrunCkptTest, SaysWhatIsThere) {
+  const CommandResult result = ckpt({"inspect", path("runs/step-1")});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("2 tensors, 28 bytes in 1 files, saved by 1 ranks"),
+                                HasSubstr("step = 7"), HasSubstr("model.b  bf16[2]"),
+                                HasSubstr("model.w  f32[3, 2]")));
+  EXPECT_THAT(ckpt({"inspect", path("runs/step-1"), "--only", "*.b", "--json"}).out,
+              AllOf(HasSubstr(R"("name":"model.b","dtype":"BF16","shape":[2],"bytes":4)"),
+                    Not(HasSubstr("model.w"))));
+}
+
+TEST_F(DtrunCkptTest, DrawsWhoHadWhat) {
+  ASSERT_EQ(
+      ckpt({"reshard", path("runs/step-1"), path("on3"), "--mesh", "3", "--layout", "model.b=[R]"})
+          .exit_code,
+      0);
+  const CommandResult drawn = ckpt({"inspect", path("on3"), "--draw", "model.w"});
+  EXPECT_EQ(drawn.exit_code, 0);
+  EXPECT_THAT(drawn.out, AllOf(HasSubstr("0:2"), HasSubstr("0"), HasSubstr("2")));
+  EXPECT_THAT(ckpt({"inspect", path("runs/step-1"), "--draw", "model.w"}).err,
+              HasSubstr("was saved from no mesh"));
+}
+
+TEST_F(DtrunCkptTest, VerifyEndsWithOneWhereSomethingIsDamaged) {
+  CommandResult result = ckpt({"verify", path("runs/step-1")});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("28 bytes read, all as it was saved"));
+  const std::string shard = path("runs/step-1/shard-00001-of-00001.safetensors");
+  std::fstream file(shard, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(-1, std::ios::end);
+  file.put('\xff');
+  file.close();
+  result = ckpt({"verify", path("runs/step-1")});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("is damaged: bytes"), HasSubstr("1 faults")));
+  EXPECT_THAT(ckpt({"verify", path("runs/step-1"), "--json"}).out, HasSubstr(R"("faults":[{)"));
+  EXPECT_EQ(ckpt({"merge", path("runs/step-1"), path("m.safetensors")}).exit_code, 1);
+  EXPECT_FALSE(fs::exists(path("m.safetensors")));
+}
+
+TEST_F(DtrunCkptTest, CopiesInOtherFormsAreTheSame) {
+  const std::string from = path("runs/step-1");
+  ASSERT_EQ(ckpt({"merge", from, path("m.safetensors")}).exit_code, 0);
+  EXPECT_EQ(tensors::load_safetensors(path("m.safetensors")).at("model.w").to_vector(),
+            (std::vector<double>{1, 2, 3, 4, 5, 6}));
+  ASSERT_EQ(ckpt({"split", from, path("hf"), "--max-bytes", "10"}).exit_code, 0);
+  EXPECT_TRUE(fs::exists(path("hf/model-00002-of-00002.safetensors")));
+  ASSERT_EQ(ckpt({"convert", path("hf"), path("again")}).exit_code, 0);
+  ASSERT_EQ(ckpt({"convert", from, path("w.npy"), "--tensor", "model.w"}).exit_code, 0);
+  EXPECT_EQ(tensors::load_npy(path("w.npy")).shape(), (Shape{3, 2}));
+  ASSERT_EQ(ckpt({"convert", from, path("c.safetensors"), "--only", "*.w"}).exit_code, 0);
+  EXPECT_EQ(ckpt({"diff", from, path("again"), "--only", "model.*"}).exit_code, 0);
+  const CommandResult differs = ckpt({"diff", from, path("runs/step-2")});
+  EXPECT_EQ(differs.exit_code, 1);
+  EXPECT_THAT(differs.out, HasSubstr("step: 7 and 8"));
+  EXPECT_THAT(ckpt({"diff", from, path("runs/step-2"), "--json"}).out,
+              HasSubstr(R"("difference":"7 and 8")"));
+}
+
+TEST_F(DtrunCkptTest, PruneTellsWhatItRemoves) {
+  EXPECT_THAT(ckpt({"prune", path("runs"), "--keep", "1", "--dry-run"}).out,
+              HasSubstr("would remove " + path("runs/step-1")));
+  EXPECT_TRUE(fs::exists(path("runs/step-1")));
+  EXPECT_THAT(ckpt({"prune", path("runs"), "--keep", "1", "--json"}).out, HasSubstr("step-1"));
+  EXPECT_FALSE(fs::exists(path("runs/step-1")));
+  EXPECT_TRUE(fs::exists(path("runs/step-2")));
+}
+
+TEST_F(DtrunCkptTest, WhatMakesNoSenseIsNamedWithTheRemedy) {
+  const std::string from = path("runs/step-1");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
+      {{}, "subcommand is required"},
+      {{"merge", from}, "TARGET is required"},
+      {{"inspect", path("none")}, "is not there"},
+      {{"merge", from, from}, "is there already"},
+      {{"reshard", from, path("x")}, "--mesh is required"},
+      {{"reshard", from, path("x"), "--mesh", "2", "--layout", "R"}, "PATTERN=LAYOUT"},
+      {{"reshard", from, path("x"), "--mesh", "2", "--layout", "*=Q"}, "'Q' is no layout"},
+      {{"convert", from, path("x.npy")}, "--tensor NAME"},
+      {{"prune", path("runs"), "--keep", "0"}, "--keep"}};
+  for (const auto& [arguments, words] : wrong) {
+    const CommandResult result = ckpt(arguments);
+    EXPECT_EQ(result.exit_code, 64) << result.describe();
+    EXPECT_THAT(result.err, HasSubstr(words));
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor
