@@ -17,7 +17,6 @@ using tensors::Shape;
 
 namespace {
 
-constexpr std::string_view kSafetensors = ".safetensors";
 /// What stream() holds of a tensor.
 constexpr std::uint64_t kSlabBytes = std::uint64_t{16} << 20;
 /// Files that are open at once.
@@ -58,33 +57,13 @@ void Archive::open() {
     manifest_ = read_manifest(*files_, path_);
   } else if (is_folder(*files_, path_in(path_, "."))) {
     kind_ = ArchiveKind::safetensors_folder;
-    open_foreign_folder();
+    manifest_ = read_foreign_folder(*files_, folder_);
   } else {
     kind_ = ArchiveKind::safetensors_file;
     folder_ = parent_of(path_);
     open_foreign_file(name_of(path_));
   }
   readers_.resize(manifest_.files.size());
-}
-
-// An index repeats what the files' headers say; they are what is read.
-void Archive::open_foreign_folder() {
-  std::vector<std::string> names;
-  for (const std::string& name : names_in(*files_, folder_)) {
-    if (name.ends_with(kSafetensors)) names.push_back(name);
-  }
-  if (names.empty()) {
-    const bool is_torch = is_there(*files_, path_in(folder_, ".metadata"));
-    throw Error(ErrorCode::kNotFound, "there is no checkpoint " + path_,
-                is_torch
-                    ? "its .metadata is Python's pickle, which can only be read by executing it"
-                    : "it has no manifest.json and no .safetensors file",
-                is_torch ? "in Python, torch.distributed.checkpoint.load, and save with its "
-                           "HuggingFaceStorageWriter"
-                         : "");
-  }
-  for (const std::string& name : names) add_foreign_shard(*files_, folder_, name, manifest_);
-  finish_foreign(manifest_, path_);
 }
 
 void Archive::open_foreign_file(const std::string& name) {

@@ -113,4 +113,30 @@ void finish_foreign(Manifest& manifest, const std::string& source) {
   all = std::move(joined);
 }
 
+// An index repeats what the files' headers say; they are what is read.
+Manifest read_foreign_folder(FileCalls& files, const std::string& folder) {
+  Manifest manifest;
+  if (is_folder(files, path_in(folder, "."))) {
+    for (const std::string& name : names_in(files, folder)) {
+      if (name.ends_with(".safetensors")) add_foreign_shard(files, folder, name, manifest);
+    }
+  }
+  if (manifest.files.empty()) {
+    const bool is_torch = is_there(files, path_in(folder, ".metadata"));
+    throw Error(ErrorCode::kNotFound, "there is no checkpoint " + folder,
+                is_torch
+                    ? "its .metadata is Python's pickle, which can only be read by executing it"
+                    : "it has no manifest.json and no .safetensors file",
+                is_torch ? "in Python, torch.distributed.checkpoint.load, and save with its "
+                           "HuggingFaceStorageWriter"
+                         : "");
+  }
+  std::string sums;
+  for (const SavedFile& file : manifest.files)
+    sums += file.name + " " + std::to_string(file.header_checksum) + "\n";
+  manifest.generation = checksum(sums);
+  finish_foreign(manifest, folder);
+  return manifest;
+}
+
 }  // namespace dtrun::dtensor::dcp

@@ -17,4 +17,7 @@ void add_foreign_shard(FileCalls& files, const std::string& folder, const std::s
 /// that nothing is missing. @throws Error kProtocol
 void finish_foreign(Manifest& manifest, const std::string& source);
 
+/// All of a folder. @throws Error kNotFound for one without such files
+Manifest read_foreign_folder(FileCalls& files, const std::string& folder);
+
 }  // namespace dtrun::dtensor::dcp

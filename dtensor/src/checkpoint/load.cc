@@ -11,6 +11,7 @@
 
 #include "checkpoint/agreement_of.h"
 #include "checkpoint/flat_state.h"
+#include "checkpoint/foreign_shard.h"
 #include "checkpoint/read_manifest.h"
 #include "checkpoint/shard_file.h"
 #include "dtrun/base/error.h"
@@ -84,7 +85,8 @@ class Loading {
  private:
   void open() {
     const std::vector<std::string> generations = together(agreement_, [&] {
-      manifest_ = read_manifest(files_, folder_);
+      manifest_ = options_.source == Source::checkpoint ? read_manifest(files_, folder_)
+                                                        : read_foreign_folder(files_, folder_);
       return std::to_string(manifest_.generation);
     });
     for (std::size_t rank = 1; rank < generations.size(); ++rank) {

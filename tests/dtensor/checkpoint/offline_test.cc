@@ -93,6 +93,31 @@ TEST_F(OfflineTest, ShardsOfWholeTensorsHaveAnIndexAndAreReadAgain) {
   EXPECT_EQ(report.bytes, from.bytes());
 }
 
+TEST_F(OfflineTest, RanksLoadWhatTheyNeedOfHuggingFacesShards) {
+  Archive from(folder());
+  split(from, own_ / "split", 300);
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    const Tensor columns = zeros({6, 10}, mesh, {Shard(0)}), rows = zeros({9, 3}, mesh, {Shard(1)});
+    const LoadReport report =
+        load(own_ / "split", {{"model.columns", columns}, {"model.rows", rows}},
+             {.source = Source::safetensors, .group = group, .rename = {{"model.", ""}}});
+    expect_same(columns.full_tensor().local(), numbers({6, 10}));
+    expect_same(rows.full_tensor().local(), numbers({9, 3}));
+    EXPECT_LE(report.own_bytes, 6U * 10 * 4 + 9 * 3 * 4);
+  });
+  expect_refused(
+      [&] {
+        load(own_ / "split", {{"rows", zeros({9, 3})}});
+      },
+      "no manifest.json", base::ErrorCode::kNotFound);
+  expect_refused(
+      [&] {
+        load(own_ / "none", {{"rows", zeros({9, 3})}}, {.source = Source::safetensors});
+      },
+      "no .safetensors file", base::ErrorCode::kNotFound);
+}
+
 TEST_F(OfflineTest, ShardsOfACheckpointAreReadWithoutItsManifest) {
   Archive from(folder());
   fs::copy(folder(), own_ / "foreign");

@@ -51,7 +51,6 @@ class Archive {
 
  private:
   void open();
-  void open_foreign_folder();
   void open_foreign_file(const std::string& name);
   ShardReader& reader(std::size_t file);
 

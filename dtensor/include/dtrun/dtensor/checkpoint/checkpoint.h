@@ -49,7 +49,15 @@ struct SaveReport {
 /// folder that is there; kDisagreement; kNotFound for a folder that a rank does not see; kSystem
 SaveReport save(const std::string& folder, const State& state, const SaveOptions& options = {});
 
+/// What a folder has that is loaded.
+enum class Source : std::uint8_t {
+  checkpoint,
+  /// .safetensors files without checksums: HuggingFace's, or torch.distributed.checkpoint's.
+  safetensors,
+};
+
 struct LoadOptions {
+  Source source = Source::checkpoint;
   std::optional<collectives::ProcessGroup> group = std::nullopt;
   Agreement* agreement = nullptr;
   /// Patterns of names ("model.*"; * and ?): others of the state stay as they are. Empty: all.
