@@ -25,14 +25,16 @@ namespace json = boost::json;
 
 namespace {
 
-SystemFileCalls& system_files() {
-  static SystemFileCalls files;
-  return files;
-}
+/// The caller's, or the machine's.
+class ChosenFiles {
+ public:
+  explicit ChosenFiles(const OfflineOptions& options) : given_(options.files) {}
+  FileCalls& get() { return given_ != nullptr ? *given_ : system_; }
 
-FileCalls& files_of(const OfflineOptions& options) {
-  return options.files != nullptr ? *options.files : system_files();
-}
+ private:
+  FileCalls* const given_;
+  SystemFileCalls system_;
+};
 
 Box whole_box(const Shape& shape) {
   return {Shape(shape.size(), 0), shape};
@@ -174,7 +176,8 @@ std::vector<std::vector<TensorPart>> parts_on_mesh(const std::vector<const Saved
 
 void merge(Archive& from, const std::string& file, const OfflineOptions& options) {
   const std::vector<const SavedTensor*> tensors = chosen(from, options);
-  FileCalls& files = files_of(options);
+  ChosenFiles chosen_files(options);
+  FileCalls& files = chosen_files.get();
   PartialFile partial(files, file);
   Passing passing(tensors, options.progress);
   std::vector<ShardPiece> pieces;
@@ -192,7 +195,8 @@ void merge(Archive& from, const std::string& file, const OfflineOptions& options
 void split(Archive& from, const std::string& folder, std::uint64_t most_bytes,
            const OfflineOptions& options) {
   const std::vector<const SavedTensor*> tensors = chosen(from, options);
-  FileCalls& files = files_of(options);
+  ChosenFiles chosen_files(options);
+  FileCalls& files = chosen_files.get();
   PartialFolder partial(files, checked_folder(folder), some_generation(), Existing::refuse);
   Passing passing(tensors, options.progress);
   const auto parts = parts_below(tensors, most_bytes);
@@ -219,7 +223,8 @@ void split(Archive& from, const std::string& folder, std::uint64_t most_bytes,
 void reshard(Archive& from, const std::string& folder, const std::vector<int>& mesh_shape,
              const std::vector<WantedLayout>& layouts, const OfflineOptions& options) {
   const std::vector<const SavedTensor*> tensors = chosen(from, options);
-  FileCalls& files = files_of(options);
+  ChosenFiles chosen_files(options);
+  FileCalls& files = chosen_files.get();
   const auto parts = parts_on_mesh(tensors, mesh_shape, layouts);
   const SavePlan plan = plan_save(parts);
   Manifest manifest = from.manifest();
@@ -274,7 +279,8 @@ void export_npy(Archive& from, const std::string& name, const std::string& file,
   header += '\n';
   const std::string length{static_cast<char>(header.size() % 256),
                            static_cast<char>(header.size() / 256)};
-  FileCalls& files = files_of(options);
+  ChosenFiles chosen_files(options);
+  FileCalls& files = chosen_files.get();
   PartialFile partial(files, file);
   OpenFile out = OpenFile::create(files, path_in(partial.folder(), partial.name()));
   Passing passing({&tensor}, options.progress);
