@@ -12,12 +12,14 @@
 // pp     gives each rank some of the layers
 //
 // With --checkpoint, FOLDER/step-N has all that the training needs to go on: who starts it again,
-// on the same ranks or on others, gets the same losses.
+// on the same ranks or on others, gets the same losses. On SIGTERM, which dtrun passes on with
+// --on-signal=TERM=drain, the ranks finish their step, save, and end with 75: try again later.
 #include <dtrun/dtrun.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -36,6 +38,9 @@ using namespace dtrun;
 namespace {
 
 constexpr std::int64_t kBytes = 256;
+constexpr int kTryLater = 75;  // EX_TEMPFAIL
+
+volatile std::sig_atomic_t is_asked_to_end = 0;
 
 struct Options {
   std::vector<int> sizes;
@@ -461,12 +466,16 @@ class Training {
              "--context: a multiple of the ranks of cp and tp");
     // Dropout: ranks with the same samples drop the same numbers.
     manual_seed(static_cast<std::uint64_t>(options.seed + 1 + ranks_.sample_part()));
-    if (!options.checkpoint.empty() && series_.load_last(state_) && speaks_)
-      print("goes on after step {} of {}", step_, series_.path(step_));
+    if (!options.checkpoint.empty()) {
+      std::signal(SIGTERM, [](int) { is_asked_to_end = 1; });
+      if (series_.load_last(state_) && speaks_)
+        print("goes on after step {} of {}", step_, series_.path(step_));
+    }
     if (speaks_ && !options.csv.empty()) open_csv();
   }
 
-  void run() {
+  /// @return false: it was asked to end before, and has saved what it had
+  bool run() {
     const auto start = Clock::now();
     const std::int64_t before = step_;
     std::vector<double> losses;
@@ -479,8 +488,13 @@ class Training {
       losses.push_back(loss_);
       if (csv_.is_open()) csv_ << step_ << "," << loss_ << "\n";
       const bool is_last = step_ == options_.steps;
-      if (!options_.checkpoint.empty() && (step_ % options_.checkpoint_every == 0 || is_last))
+      const bool keeps = !options_.checkpoint.empty(), ends = keeps && !is_last && is_asked();
+      if (keeps && (ends || is_last || step_ % options_.checkpoint_every == 0))
         series_.save(step_, state_);
+      if (ends) {
+        if (speaks_) print("was asked to end, and has saved step {}", step_);
+        return false;
+      }
       if (step_ % options_.every != 0 && !is_last) continue;
       const double kept_back = learner_.loss(text_.windows(Text::Part::kept_back, 0));
       const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -497,6 +511,7 @@ class Training {
     if (options_.sample > 0) write_text();
     if (speaks_ && !options_.svg.empty() && !losses.empty()) draw(options_.svg, losses);
     if (speaks_) print("loss: {:.6f}", loss_);
+    return true;
   }
 
  private:
@@ -511,6 +526,12 @@ class Training {
     }
     csv_.open(options_.csv);
     csv_ << std::setprecision(17) << "step,loss\n" << lines;
+  }
+  /// Whether any rank was: the signal does not reach all in the same step.
+  static bool is_asked() {
+    const Tensor asked = full({}, static_cast<double>(is_asked_to_end), {});
+    dist::all_reduce(asked, ReduceOp::max);
+    return asked.item() > 0;
   }
   double one_step(std::int64_t step) {
     std::vector<Windows> batches;
@@ -597,6 +618,7 @@ int main(int argc, char** argv) {
     options.sizes = {dist::get_world_size()};
   }
   manual_seed(static_cast<std::uint64_t>(options.seed));
-  Training(options).run();
+  const bool is_done = Training(options).run();
   dist::destroy_process_group();
+  return is_done ? 0 : kTryLater;
 }

@@ -260,6 +260,27 @@ TEST(TrainingTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
   EXPECT_EQ(killed.elements_of(60), calm.elements_of(60));
 }
 
+TEST(TrainingTest, ADrainedGptSavesItsLastStepAndEndsWithTryLater) {
+  const CheckpointFolder calm("whole"), drained("drained");
+  const double loss = last_loss(train_gpt(2, small_gpt(calm, 60)));
+  // Saved at the end only, were it not for the signal.
+  const std::vector<std::string> line =
+      joined({DTRUN_BIN "/dtrun", "--nproc_per_node=2", "--on-signal=TERM=drain:60",
+              DTRUN_BIN "/train_gpt"},
+             joined(small_gpt(drained, 60), {"--checkpoint-every", "1000"}));
+  testing_support::Command job(line);
+  ASSERT_TRUE(job.wait_for_output("step    5 "));
+  job.signal(SIGTERM);
+  const CommandResult first = job.finish();
+  EXPECT_EQ(first.exit_code, 75) << first.describe();
+  EXPECT_NE(first.out.find("was asked to end, and has saved step "), std::string::npos)
+      << first.describe();
+  const CommandResult second = run_command(line);
+  EXPECT_NE(second.out.find("goes on after step "), std::string::npos) << second.describe();
+  EXPECT_EQ(last_loss(second), loss);
+  EXPECT_EQ(drained.elements_of(60), calm.elements_of(60));
+}
+
 TEST(TrainingTest, AGptGoesOnWithMoreRanksAndFewerAndPassesDamageOver) {
   const CheckpointFolder whole("whole"), parts("parts");
   std::vector<std::string> alone = small_gpt(whole, 15), cut = small_gpt(parts, 15);
