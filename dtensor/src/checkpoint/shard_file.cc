@@ -136,32 +136,44 @@ ShardReader::ShardReader(FileCalls& files, const std::string& folder, const Save
                 "its checksum is another one than when it was saved");
 }
 
+void ShardReader::fill(const SavedTensor& tensor, const SavedChunk& chunk, std::uint64_t index,
+                       char* bytes, std::uint64_t count) {
+  const std::uint64_t begin = chunk.begin + index * kBlockBytes;
+  file_.read_at(begin, bytes, count);
+  bytes_read_ += count;
+  // Files of others have none.
+  if (!chunk.checksums.empty() && checksum({bytes, count}) != chunk.checksums[index])
+    throw Error(ErrorCode::kProtocol,
+                fmt::format("\"{}\" is damaged: bytes {} to {} of {}", tensor.name, begin,
+                            begin + count, file_.path()),
+                "their checksum is another one than when they were saved",
+                "an older checkpoint; the disk may be failing");
+}
+
 std::string_view ShardReader::block(const SavedTensor& tensor, const SavedChunk& chunk,
                                     std::uint64_t index) {
   const std::uint64_t all = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);
-  const std::uint64_t begin = index * kBlockBytes;
-  const std::uint64_t count = std::min(kBlockBytes, all - begin);
-  buffer_.resize(count);
-  file_.read_at(chunk.begin + begin, buffer_.data(), count);
-  bytes_read_ += count;
-  // Files of others have none.
-  if (!chunk.checksums.empty() && checksum(buffer_) != chunk.checksums[index])
-    throw Error(ErrorCode::kProtocol,
-                fmt::format("\"{}\" is damaged: bytes {} to {} of {}", tensor.name,
-                            chunk.begin + begin, chunk.begin + begin + count, file_.path()),
-                "their checksum is another one than when they were saved",
-                "an older checkpoint; the disk may be failing");
+  buffer_.resize(std::min(kBlockBytes, all - index * kBlockBytes));
+  fill(tensor, chunk, index, buffer_.data(), buffer_.size());
   return buffer_;
 }
 
 void ShardReader::read(const SavedTensor& tensor, const SavedChunk& chunk, ByteRuns runs,
                        char* target) {
+  const std::uint64_t all = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);
   std::uint64_t index = 0;
   std::string_view bytes;
   while (std::optional<ByteRun> run = runs.next()) {
     while (run->bytes > 0) {
-      if (bytes.empty() || run->from / kBlockBytes != index) {
-        index = run->from / kBlockBytes;
+      const std::uint64_t next = run->from / kBlockBytes;
+      const std::uint64_t size = std::min(kBlockBytes, all - next * kBlockBytes);
+      if (run->from % kBlockBytes == 0 && run->bytes >= size) {  // the whole block goes there
+        fill(tensor, chunk, next, target + run->to, size);
+        *run = {run->from + size, run->to + size, run->bytes - size};
+        continue;
+      }
+      if (bytes.empty() || next != index) {
+        index = next;
         bytes = block(tensor, chunk, index);
       }
       const std::uint64_t within = run->from - index * kBlockBytes;

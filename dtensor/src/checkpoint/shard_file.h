@@ -53,7 +53,8 @@ class ShardReader {
   /// @throws Error kNotFound; kProtocol for a file of another size, or header
   ShardReader(FileCalls& files, const std::string& folder, const SavedFile& file);
 
-  /// Copies the runs out of a chunk. @param target where the runs' `to` counts from
+  /// Copies the runs out of a chunk. @param target where the runs' `to` counts from; after an Error
+  /// it may have damaged bytes
   /// @throws Error kProtocol naming file and place where a checksum differs
   void read(const SavedTensor& tensor, const SavedChunk& chunk, ByteRuns runs, char* target);
   /// The block number `index` of a chunk, verified. Valid until the next call.
@@ -62,6 +63,9 @@ class ShardReader {
   std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
+  void fill(const SavedTensor& tensor, const SavedChunk& chunk, std::uint64_t index, char* bytes,
+            std::uint64_t count);
+
   OpenFile file_;
   std::string buffer_;
   std::uint64_t bytes_read_ = 0;

@@ -162,6 +162,26 @@ TEST(SaveAndLoadTest, EachRankReadsWhatItNeedsAndWritesItsShare) {
   for (const auto& [rank, bytes] : read) EXPECT_EQ(bytes, 4U << 20) << rank;
 }
 
+TEST(SaveAndLoadTest, ChunksOfManyBlocksComeBackWholeAndInParts) {
+  const OwnFolder own;
+  const LocalTensor whole = numbers_of({1500, 1031}, DType::f32);  // 6 MB: blocks end within rows
+  test::run_ranks(3, [&](const ProcessGroup& group) {
+    const Spec spec =
+        make_spec(DeviceMesh(group, {3}), Placements{Shard(0)}, whole.shape(), DType::f32);
+    save(own / "a", {{"x", Tensor(spec, box_of(whole, spec.local_box()))}}, {.group = group});
+  });
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2});
+    for (const Placement& placement : Placements{Replicate(), Shard(0), Shard(1)}) {
+      const Tensor x = zeros(whole.shape(), mesh, {placement});
+      load(own / "a", {{"x", x}}, {.group = group});
+      const LocalTensor wanted = box_of(whole, x.spec().local_box());
+      ASSERT_EQ(std::memcmp(x.local().data(), wanted.data(), wanted.bytes()), 0)
+          << x.spec().to_string();
+    }
+  });
+}
+
 TEST(SaveAndLoadTest, ARankOutsideOfATensorsMeshTakesPart) {
   const OwnFolder own;
   test::run_ranks(3, [&](const ProcessGroup& group) {
