@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,34 +75,35 @@ std::string content_of(const fs::path& path) {
 /// In a folder lie also logs, and files of other programs: what is no record is passed over there.
 enum class Others { kRefused, kPassedOver };
 
-void read_file(const fs::path& path, Others others, std::vector<FlightRecord>& records) {
+/// nullopt: it is none, of those that are passed over.
+std::optional<FlightRecord> record_of(const fs::path& path, Others others) {
   const std::string content = content_of(path);
   const std::string name = path.string();
   const bool is_pickle = looks_like_pickle(content);
   const auto first = content.find_first_not_of(" \t\r\n");
   if (others == Others::kPassedOver && !is_pickle &&
       (first == std::string::npos || content[first] != '{'))
-    return;
-  json::value document;
-  try {
-    document = is_pickle ? parse_pickle(content, name) : base::parse_json(content, name);
-  } catch (const Error&) {
-    if (others == Others::kRefused || is_pickle) throw;
-    return;
-  }
+    return std::nullopt;
+  const json::value document =
+      is_pickle ? parse_pickle(content, name) : base::parse_json(content, name);
   if (is_torch_flight(document)) {
-    FlightRecord record{.job = "",
-                        .node = 0,
-                        .round = 0,
-                        .world_size = 0,
-                        .written = 0,
-                        .cause = "",
-                        .ranks = {torch_flight_of(document, name)}};
-    return records.push_back(std::move(record));
+    FlightRecord record;
+    record.ranks = {torch_flight_of(document, name)};
+    return record;
   }
   const bool is_ours = document.is_object() && document.get_object().contains("format");
-  if (is_ours || others == Others::kRefused)
-    records.push_back(rendezvous::flight_record_of(document, name));
+  if (!is_ours && others == Others::kPassedOver) return std::nullopt;
+  return rendezvous::flight_record_of(document, name);
+}
+
+void read_file(const fs::path& path, Others others, std::vector<FlightRecord>& records) {
+  try {
+    if (std::optional<FlightRecord> record = record_of(path, others))
+      records.push_back(std::move(*record));
+  } catch (const Error& error) {
+    if (others == Others::kRefused) throw;
+    fmt::print(stderr, "dtrun-explain: warning: passed over: {}\n", error.summary());
+  }
 }
 
 std::vector<FlightRecord> read_all(const std::vector<std::string>& paths) {

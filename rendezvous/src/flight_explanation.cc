@@ -15,6 +15,9 @@ namespace {
 using Kind = FlightFinding::Kind;
 using Flights = std::map<int, RankFlight>;
 
+/// Of a group without an order of ranks that a record could say.
+constexpr int kMostMembers = 1 << 20;
+
 bool is_open(const FlightOperation& operation) {
   return operation.state != FlightState::done;
 }
@@ -28,6 +31,44 @@ auto signature(const FlightOperation& operation) {
 std::string seconds_text(double seconds) {
   return seconds < 120 ? fmt::format("{:.1f} s", std::max(seconds, 0.0))
                        : fmt::format("{:.0f} min", seconds / 60);
+}
+
+/// Of the groups that a process has made under one name, one after the other, only the last one
+/// counts: each begins with number 1.
+void forget_former_groups(RankFlight& flight) {
+  std::map<std::string, std::uint64_t> least;
+  std::vector<FlightOperation> kept;
+  for (auto operation = flight.operations.rbegin(); operation != flight.operations.rend();
+       ++operation) {
+    if (!operation->is_message()) {
+      const auto [at, is_new] = least.emplace(operation->group, operation->sequence);
+      if (!is_new && operation->sequence >= at->second) continue;
+      at->second = operation->sequence;
+    }
+    kept.push_back(std::move(*operation));
+  }
+  std::reverse(kept.begin(), kept.end());
+  flight.operations = std::move(kept);
+}
+
+/// Groups of one split share a name, and long names are cut: their members tell them apart.
+void name_groups_apart(Flights& flights) {
+  std::map<std::string, std::set<std::uint32_t>> hashes;
+  for (const auto& [rank, flight] : flights)
+    for (const FlightOperation& operation : flight.operations)
+      hashes[operation.group].insert(operation.members_hash);
+  std::map<std::pair<std::string, std::uint32_t>, std::string> names;
+  for (auto& [rank, flight] : flights)
+    for (FlightOperation& operation : flight.operations) {
+      if (hashes.find(operation.group)->second.size() < 2) continue;
+      std::string& name = names[{operation.group, operation.members_hash}];
+      if (name.empty()) {
+        const std::vector<int> members = operation.members.all(kMostMembers);
+        name = members.empty() ? fmt::format("{} ({:08x})", operation.group, operation.members_hash)
+                               : fmt::format("{} of {}", operation.group, rank_list_text(members));
+      }
+      operation.group = name;
+    }
 }
 
 /// Where somebody waits: one collective of one group.
@@ -72,7 +113,9 @@ class Explanation {
         const auto [at, is_new] = first.emplace(operation.group, operation.sequence);
         if (!is_new) at->second = std::min(at->second, operation.sequence);
       }
-    for (const auto& [group, sequence] : first) places_.push_back(place_of(group, sequence));
+    for (const auto& [group, sequence] : first)
+      if (StuckPlace place = place_of(group, sequence); !place.waiting.empty())
+        places_.push_back(std::move(place));
   }
 
   StuckPlace place_of(const std::string& group, std::uint64_t sequence) const {
@@ -103,7 +146,9 @@ class Explanation {
     for (const auto& [rank, flight] : flights_)
       for (const FlightOperation& operation : flight.operations) {
         if (operation.group != group) continue;
-        if (!operation.members.empty()) return operation.members;
+        const int most = world_size_ > 0 ? world_size_ : kMostMembers;
+        if (std::vector<int> members = operation.members.all(most); !members.empty())
+          return members;
         callers.insert(rank);
       }
     if (group == "world" && world_size_ > 0) {
@@ -132,7 +177,7 @@ class Explanation {
         fmt::format("{}: {} {}", describe(place.call()), rank_list_text(place.waiting),
                     wait_text(place.waiting, place.call()));
     const auto add = [&](Kind kind, const std::vector<int>& ranks, const std::string& text) {
-      result.push_back({kind, text, ranks, place.group, place.sequence});
+      result.push_back({kind, text, ranks, place.group, place.sequence, since(place)});
     };
     if (!idle.empty()) add(Kind::missing, idle, what + absence_text(idle));
     if (!busy.empty()) add(Kind::waiting, busy, what + absence_text(busy));
@@ -149,7 +194,7 @@ class Explanation {
   FlightFinding differing_calls(const StuckPlace& place) const {
     std::map<std::decay_t<decltype(signature(place.call()))>, std::vector<int>> sides;
     for (const auto& [rank, call] : place.came) sides[signature(*call)].push_back(rank);
-    FlightFinding finding{Kind::differing, "", {}, place.group, place.sequence};
+    FlightFinding finding{Kind::differing, "", {}, place.group, place.sequence, since(place)};
     if (sides.size() < 2) return finding;
     std::vector<std::vector<int>> groups;
     for (auto& [call, ranks] : sides) groups.push_back(std::move(ranks));
@@ -178,13 +223,27 @@ class Explanation {
                                     ? fmt::format("; there is no record of rank {}", peer)
                                     : fmt::format(" for rank {}; {}", peer, doing_text(peer));
     result.push_back({kind, text + of_peer, peer < 0 ? std::vector<int>{} : std::vector<int>{peer},
-                      message.group, message.sequence});
+                      message.group, message.sequence, since(message), true});
   }
 
   static int peer_of(const FlightOperation& message) {
     if (message.waiting_for >= 0) return message.waiting_for;
+    if (message.root < 0) return -1;
+    const std::vector<int> members = message.members.all(kMostMembers);
     const auto index = static_cast<std::size_t>(message.root);
-    return message.root >= 0 && index < message.members.size() ? message.members[index] : -1;
+    return index < members.size() ? members[index] : -1;
+  }
+
+  static double since(const FlightOperation& operation) {
+    return operation.state == FlightState::running ? operation.started : 0;
+  }
+  static double since(const StuckPlace& place) {
+    double first = 0;
+    for (const int rank : place.waiting) {
+      const double started = since(*place.came.at(rank));
+      if (started > 0 && (first <= 0 || started < first)) first = started;
+    }
+    return first;
   }
 
   /// In an operation that is not over, on its side.
@@ -261,7 +320,7 @@ class Explanation {
       result.push_back({Kind::behind,
                         fmt::format("{}: rank {} has called it{}", describe(*newest->second),
                                     newest->first, absence_text(behind)),
-                        behind, group, newest->second->sequence});
+                        behind, group, newest->second->sequence, 0});
     }
   }
 
@@ -295,8 +354,12 @@ class Explanation {
       for (const int member : circle)
         text += fmt::format("; rank {} waits for rank {} in {}", member, next.at(member),
                             describe(*open_operation(member)));
-      const FlightOperation& first = *open_operation(circle.front());
-      result.push_back({Kind::circle, text, circle, first.group, first.sequence});
+      // Nobody gets on before the last of them waits.
+      const FlightOperation* last = open_operation(circle.front());
+      for (const int member : circle)
+        if (const auto* const open = open_operation(member); since(*open) > since(*last))
+          last = open;
+      result.push_back({Kind::circle, text, circle, last->group, last->sequence, since(*last)});
     }
   }
 
@@ -317,6 +380,8 @@ std::vector<FlightFinding> explain_flights(std::vector<RankFlight> ranks, int wo
     if (kept.rank < 0 || kept.operations.size() < flight.operations.size())
       kept = std::move(flight);
   }
+  for (auto& [rank, flight] : flights) forget_former_groups(flight);
+  name_groups_apart(flights);
   return Explanation(std::move(flights), world_size, now).findings();
 }
 

@@ -25,9 +25,6 @@ constexpr std::string_view kFormat = "dtrun flight record 1";
 constexpr std::array<std::string_view, 3> kStateNames = {"running", "done", "failed"};
 constexpr std::array<std::string_view, 7> kRankStates = {
     "none", "spawned", "init", "running", "in_collective", "left", "exited"};
-/// More members than any machine's page can name belong to a page that a rank has spoilt.
-constexpr int kMostMembers = 1 << 20;
-
 /// What is added to a time of CLOCK_MONOTONIC to get one since the epoch.
 double epoch_of_monotonic() {
   timespec monotonic{};
@@ -37,13 +34,16 @@ double epoch_of_monotonic() {
          static_cast<double>(monotonic.tv_nsec) * 1e-9;
 }
 
-std::vector<int> members_of(const HistoryEntry& entry) {
-  std::vector<int> members;
+FlightMembers members_of(const HistoryEntry& entry) {
   const bool is_known = entry.rank_stride != 0 || entry.group_size == 1;
-  if (!is_known || entry.group_size < 1 || entry.group_size > kMostMembers) return members;
-  for (int i = 0; i < entry.group_size; ++i)
-    members.push_back(static_cast<int>(entry.first_rank + std::int64_t{i} * entry.rank_stride));
-  return members;
+  if (!is_known || entry.group_size < 1) return {};
+  return {entry.first_rank, entry.rank_stride, entry.group_size, {}};
+}
+
+json::value value_of(const FlightMembers& members) {
+  if (members.count == 0) return nullptr;
+  return json::object{
+      {"first", members.first}, {"stride", members.stride}, {"count", members.count}};
 }
 
 FlightOperation operation_of(const HistoryEntry& entry, double epoch) {
@@ -63,6 +63,7 @@ FlightOperation operation_of(const HistoryEntry& entry, double epoch) {
   result.root = entry.root;
   result.waiting_for = own.waiting_for;
   result.members = members_of(entry);
+  result.members_hash = entry.members_hash;
   result.started = epoch + static_cast<double>(own.started_ns) * 1e-9;
   if (own.ended_ns != 0) result.ended = epoch + static_cast<double>(own.ended_ns) * 1e-9;
   return result;
@@ -90,7 +91,8 @@ json::object object_of(const FlightOperation& operation) {
                       {"waiting_for", number_or_null(operation.waiting_for)},
                       {"started", operation.started}};
   result["ended"] = operation.ended ? json::value(*operation.ended) : json::value();
-  result["members"] = json::array(operation.members.begin(), operation.members.end());
+  result["members"] = value_of(operation.members);
+  result["members_hash"] = operation.members_hash;
   return result;
 }
 
@@ -138,18 +140,28 @@ class FlightReader {
     return fmt::format("{}.{}[{}]", where_, key, index);
   }
   const std::string& source() const { return source_; }
-
- private:
   /// nullptr: it is null, or not there.
   const json::value* find(const char* key) const {
     const json::value* const value = object_->if_contains(key);
     return value == nullptr || value->is_null() ? nullptr : value;
   }
 
+ private:
   std::string where_;
   const std::string& source_;
   const json::object* object_ = nullptr;
 };
+
+FlightMembers members_of(const FlightReader& reader) {
+  FlightMembers members;
+  if (const json::value* const value = reader.find("members"); value != nullptr) {
+    const FlightReader range(*value, "members", reader.source());
+    members.first = range.number("first", 0);
+    members.stride = range.number("stride", 0);
+    members.count = range.number("count", 0);
+  }
+  return members;
+}
 
 FlightOperation operation_of(const FlightReader& reader) {
   FlightOperation result;
@@ -169,11 +181,8 @@ FlightOperation operation_of(const FlightReader& reader) {
   result.waiting_for = reader.number("waiting_for", -1);
   result.started = reader.number("started", 0.0);
   if (const double ended = reader.number("ended", -1.0); ended >= 0) result.ended = ended;
-  for (const json::value& member : reader.list("members")) {
-    boost::system::error_code error;
-    result.members.push_back(member.to_number<int>(error));
-    if (error) throw reader.malformed("a member is no rank");
-  }
+  result.members = members_of(reader);
+  result.members_hash = reader.number<std::uint32_t>("members_hash", 0);
   return result;
 }
 
@@ -193,6 +202,15 @@ RankFlight rank_of(const FlightReader& reader) {
 }
 
 }  // namespace
+
+std::vector<int> FlightMembers::all(int most) const {
+  if (!listed.empty()) return listed;
+  std::vector<int> ranks;
+  if (count > most) return ranks;
+  for (int i = 0; i < count; ++i)
+    ranks.push_back(static_cast<int>(first + std::int64_t{i} * stride));
+  return ranks;
+}
 
 std::string_view flight_state_name(FlightState state) {
   return kStateNames[static_cast<std::size_t>(state)];

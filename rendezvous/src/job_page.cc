@@ -220,6 +220,14 @@ std::vector<HistoryEntry> JobPage::history(int local_rank) const {
     for (const auto [text, capacity] : history_texts(entry)) make_printable(text, capacity);
     result.push_back(entry);
   }
+  // The rank goes on meanwhile.
+  const std::uint64_t later = slot(local_rank).recorded.load(std::memory_order_acquire);
+  const std::uint64_t oldest_kept = later > length ? later - length : 0;
+  const std::uint64_t oldest_read = recorded - std::min(recorded, length);
+  if (oldest_kept > oldest_read)
+    result.erase(result.begin(),
+                 result.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(
+                                      oldest_kept - oldest_read, result.size())));
   return result;
 }
 

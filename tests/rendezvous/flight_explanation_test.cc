@@ -27,7 +27,8 @@ FlightOperation call(std::uint64_t sequence, FlightState state,
   result.dtype = "f32";
   result.reduce_op = name == "all_reduce" ? "sum" : "";
   result.elements = 8;
-  result.members = std::move(members);
+  result.members_hash = static_cast<std::uint32_t>(members.front() * 100 + members.back());
+  result.members.listed = std::move(members);
   result.started = kNow - 12;
   if (state != FlightState::running) result.ended = kNow - 2;
   return result;
@@ -156,6 +157,45 @@ TEST(FlightExplanationTest, WhoHasCalledLessIsBehindWhereNobodyWaits) {
   EXPECT_THAT(findings[0].ranks, ElementsAre(1));
   EXPECT_THAT(findings[0].text,
               HasSubstr("at train.cc:2: rank 0 has called it; rank 1 has not come; rank 1 last"));
+}
+
+TEST(FlightExplanationTest, GroupsOfOneNameAreToldApart) {
+  const std::vector<int> low = {0, 1}, high = {2, 3};
+  const auto findings =
+      explain({flight(0, {call(4, FlightState::done, "all_reduce", "tp", low)}, "running"),
+               flight(1, {call(4, FlightState::done, "all_reduce", "tp", low)}, "running"),
+               flight(2, {call(4, FlightState::running, "all_reduce", "tp", high)}),
+               flight(3, {call(3, FlightState::done, "all_reduce", "tp", high)}, "running")});
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].kind, Kind::missing);
+  EXPECT_THAT(findings[0].ranks, ElementsAre(3));
+  EXPECT_THAT(findings[0].text, HasSubstr("all_reduce #4 of group 'tp of ranks 2 and 3'"));
+}
+
+TEST(FlightExplanationTest, AGroupThatIsMadeAnewDoesNotMeetItsFormerSelf) {
+  // All left the first 'world' after a barrier; rank 1 has not come to the second one's first call.
+  const auto former = [] {
+    return std::vector{call(1, FlightState::done, "barrier"), call(2, FlightState::failed)};
+  };
+  auto waiting = former();
+  waiting.push_back(call(1, FlightState::running));
+  const std::vector<int> both = {0, 1};
+  const auto findings = explain({flight(0, waiting), flight(1, {}, "running")}, 2);
+  ASSERT_EQ(findings.size(), 2U);
+  EXPECT_EQ(findings[0].kind, Kind::missing);
+  EXPECT_THAT(findings[0].text, HasSubstr("all_reduce #1 of group 'world'"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+}
+
+TEST(FlightExplanationTest, WhoWaitsForARankOfAnotherNodeIsNotTheCause) {
+  const std::vector<int> tp = {0, 1}, dp = {1, 3};
+  const auto findings =
+      explain({flight(0, {call(1, FlightState::running, "all_reduce", "tp", tp)}),
+               flight(1, {call(1, FlightState::running, "all_reduce", "dp", dp)})});
+  ASSERT_EQ(findings.size(), 2U);
+  EXPECT_EQ(findings[0].kind, Kind::unknown);
+  EXPECT_THAT(findings[0].ranks, ElementsAre(3));
+  EXPECT_EQ(findings[0].since, kNow - 12);
 }
 
 TEST(FlightExplanationTest, WhereAllIsOverNothingIsFound) {

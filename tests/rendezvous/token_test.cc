@@ -61,8 +61,9 @@ TEST(TokenTest, HmacSha256AgreesWithRfc4231) {
     EXPECT_EQ(in_digits(hmac_sha256(one.key, one.message)), one.code) << one.message;
 }
 
-// Each length of key and message up to 300 bytes, each code a part of the next key, so one wrong
-// bit anywhere changes the last one. It is Python's hashlib that has computed it.
+// Messages of each length below 300 bytes, keys of 16 and of 32 to 131, each code a part of the
+// next key, so one wrong bit anywhere changes the last one. It is Python's hashlib that has
+// computed it.
 TEST(TokenTest, HmacSha256IsRightForEveryLength) {
   std::string code(16, '0');
   for (std::size_t n = 0; n < 300; ++n)

@@ -113,6 +113,21 @@ TEST_F(DtrunCkptTest, PruneTellsWhatItRemoves) {
   EXPECT_THAT(ckpt({"prune", path("runs"), "--keep", "1", "--json"}).out, HasSubstr("step-1"));
   EXPECT_FALSE(fs::exists(path("runs/step-1")));
   EXPECT_TRUE(fs::exists(path("runs/step-2")));
+  // A killed merge leaves a file, which is in nobody's way.
+  std::ofstream(path("runs/.model.safetensors.0123456789abcdef.partial")) << "half";
+  const CommandResult again = ckpt({"prune", path("runs"), "--keep", "1"});
+  EXPECT_EQ(again.exit_code, 0) << again.describe();
+}
+
+TEST_F(DtrunCkptTest, ACutFileIsDamageAndNamesAreShownWithoutControls) {
+  const std::string file = path("runs/x.safetensors");
+  tensors::save_safetensors(file, {{{"a\x1b[2Jb", tensors::zeros({2})}}, {}});
+  const CommandResult shown = ckpt({"inspect", file});
+  EXPECT_EQ(shown.exit_code, 0) << shown.describe();
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("a\\x1b[2Jb"), Not(HasSubstr("\x1b"))));
+  fs::resize_file(file, fs::file_size(file) - 1);
+  const CommandResult cut = ckpt({"verify", file});
+  EXPECT_EQ(cut.exit_code, 1) << cut.describe();
 }
 
 TEST_F(DtrunCkptTest, WhatMakesNoSenseIsNamedWithTheRemedy) {

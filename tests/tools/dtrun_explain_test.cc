@@ -148,6 +148,15 @@ TEST_F(DtrunExplainTest, WhatIsNoRecordIsRefused) {
   EXPECT_THAT(explain({write("other.json", "{\"a\": 1}")}).err,
               HasSubstr("other.json is no flight record"));
   EXPECT_THAT(explain({folder_}).err, HasSubstr("there is no flight record in " + folder_));
+  // Other programs' files beside a record.
+  write("stats.pkl",
+        "\x80\x02"
+        "cos\nsystem\n.");
+  write("attempt_0_node_0.json", R"({"format": "dtrun flight record 1", "ranks": [{"rank": 0}]})");
+  const CommandResult mixed = explain({folder_});
+  EXPECT_EQ(mixed.exit_code, 0) << mixed.describe();
+  EXPECT_THAT(mixed.err, HasSubstr("warning: passed over: " + path("stats.pkl")));
+  EXPECT_THAT(mixed.out, HasSubstr("nobody waits"));
 }
 
 // ---- PyTorch's records

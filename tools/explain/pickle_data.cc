@@ -23,8 +23,9 @@ namespace json = boost::json;
 
 constexpr char kProtocolOpcode = '\x80';
 constexpr int kMostDepth = 64;
-/// Of values that are written out: a small pickle can name one large list many times.
-constexpr std::size_t kMostValues = std::size_t{1} << 24;
+/// Of values and bytes of texts that are written out: a small pickle can name one large list many
+/// times.
+constexpr std::size_t kMostValues = std::size_t{1} << 26;
 
 class PickleMachine {
  public:
@@ -222,6 +223,7 @@ class PickleMachine {
     if (depth > kMostDepth) throw malformed("its values are nested too deep");
     if (++written_ > kMostValues) throw malformed("it has too many values");
     const Value& value = values_[number];
+    if (value.scalar.is_string()) written_ += value.scalar.get_string().size();
     if (value.kind == Kind::scalar) return value.scalar;
     if (value.kind == Kind::mark) throw malformed("a mark stands where a value should");
     if (value.kind == Kind::list) {

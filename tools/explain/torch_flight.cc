@@ -130,7 +130,7 @@ FlightOperation operation_of(const json::object& entry,
   result.name = name.substr(0, name.find(' '));
   result.group = group_of(entry);
   if (const auto group = members.find(result.group); group != members.end())
-    result.members = group->second;
+    result.members.listed = group->second;
   if (is_message) {
     const std::vector<int> ends = ranks_of(name);
     if (ends.size() == 2) result.waiting_for = ends[result.name == "send" ? 1 : 0];
@@ -143,7 +143,8 @@ FlightOperation operation_of(const json::object& entry,
                        (retired != nullptr && retired->is_bool() && retired->get_bool());
   result.state = is_over ? FlightState::done : FlightState::running;
   result.call_site = call_site_of(entry);
-  read_input(entry, result);
+  // Of these, members' inputs may differ.
+  if (result.name != "scatter" && !result.name.starts_with("all_to_all")) read_input(entry, result);
   result.started = number_of(entry, "time_created_ns") * 1e-9;
   if (const double ended = number_of(entry, "time_discovered_completed_ns"); ended > 0)
     result.ended = ended * 1e-9;

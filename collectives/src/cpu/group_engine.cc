@@ -92,7 +92,8 @@ void GroupEngine::require_open() {
 /// What fails at once stands in the rank's record as well.
 void GroupEngine::require_sound(const Fingerprint& fingerprint, std::uint64_t bytes) {
   hear_failure();
-  if (failure_) {
+  // The first of them only: a program that tries again must not lose what came before.
+  if (failure_ && !std::exchange(refusal_recorded_, true)) {
     const std::uint64_t number = world_->record().begin(fingerprint, recorded_group_, bytes);
     world_->record().end(number, RankRecord::Outcome::failed);
   }

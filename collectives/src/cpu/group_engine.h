@@ -135,6 +135,7 @@ class GroupEngine : public GroupListener,
   std::deque<std::shared_ptr<Operation>> collectives_;
   PointToPoint point_to_point_;
   std::optional<GroupFailure> failure_;
+  bool refusal_recorded_ = false;  ///< of a call after the failure
   bool shut_down_ = false;
   /// A connection has ended whose reason the watcher has not told yet.
   std::optional<std::pair<int, base::Deadline>> broken_;

@@ -42,6 +42,8 @@ RecordedGroup::RecordedGroup(std::string group_name, int group_rank,
       size(static_cast<std::int32_t>(global_ranks.size())),
       first_rank(global_ranks.front()),
       rank_stride(size > 1 ? global_ranks[1] - global_ranks[0] : 1) {
+  for (const int member : global_ranks)
+    members_hash = (members_hash ^ static_cast<std::uint32_t>(member)) * 0x01000193U;  // FNV-1a
   for (std::size_t i = 1; i < global_ranks.size(); ++i)
     if (global_ranks[i] - global_ranks[i - 1] != rank_stride) rank_stride = 0;
 }
@@ -100,6 +102,7 @@ void RankRecord::write_history(const rendezvous::Operation& operation,
   entry.group_size = group.size;
   entry.first_rank = group.first_rank;
   entry.rank_stride = group.rank_stride;
+  entry.members_hash = group.members_hash;
   slot_->recorded.store(begun_, std::memory_order_release);
 }
 

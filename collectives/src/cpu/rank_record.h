@@ -25,6 +25,7 @@ struct RecordedGroup {
   std::int32_t size;
   std::int32_t first_rank;
   std::int32_t rank_stride;  ///< between neighbours; 0: it is not the same everywhere
+  std::uint32_t members_hash = 0;
 };
 
 class RankRecord {

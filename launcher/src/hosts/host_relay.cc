@@ -175,7 +175,11 @@ class HostRelay {
     running_ = true;
     err_.put(std::exchange(job_words_, {}));
     const std::string line = fmt::format("{}\n", port);
-    if (::write(job_input_.get(), line.data(), line.size()) < 0 && job_ended_) take_code(job_code_);
+    if (job_ended_) {
+      take_code(job_code_);
+    } else if (::write(job_input_.get(), line.data(), line.size()) < 0) {
+      // It is ending: on_job_end() takes its code.
+    }
     if (below_) below_->go(port);
     end_if_over();
   }

@@ -43,7 +43,7 @@ class ProgressWatch {
   base::Timer timer_;
   base::Deadline::Clock::time_point started_{};
   int world_size_ = 0;
-  std::string told_;  ///< the group of the stall, and its number there
+  std::string told_;  ///< the stall: its kind, its group, its number there
   int times_ = 0;
 };
 

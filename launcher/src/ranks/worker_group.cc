@@ -487,8 +487,10 @@ void WorkerGroup::on_stall(const rendezvous::FlightFinding& stall, int times) {
         fmt::format("no progress for {}: {}{}",
                     base::format_duration(plan_.options.stop.progress_timeout), stall.text,
                     ends ? "; dtrun ends what does not come (--on-progress-timeout=end)" : ""));
-  // A rank that handles SIGABRT may live on.
-  if (ends) end_stalled(stall, times == 1 ? SIGABRT : SIGKILL);
+  if (!ends) return;
+  // A rank that handles SIGABRT may live on; one that writes its core needs time.
+  if (times == 1) stalled_until_ = Deadline::after(plan_.options.stop.failure_timeout);
+  if (times == 1 || stalled_until_.expired()) end_stalled(stall, times == 1 ? SIGABRT : SIGKILL);
 }
 
 void WorkerGroup::end_stalled(const rendezvous::FlightFinding& stall, int signal_number) {

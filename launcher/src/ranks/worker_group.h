@@ -140,6 +140,7 @@ class WorkerGroup {
   base::Timer timer_;  // of the phase
   base::Timer missing_timer_;
   ProgressWatch progress_;
+  base::Deadline stalled_until_ = base::Deadline::never();  // then SIGKILL follows SIGABRT
   std::string suspicion_;  // why the job may have failed, if it still stands after a while
   base::Deadline suspected_for_ = base::Deadline::never();
   StartOrder order_;

@@ -16,15 +16,18 @@ struct FlightFinding {
     missing,    ///< members have not come, and wait nowhere themselves
     behind,     ///< nobody waits in the group, but members have made fewer calls than others
     circle,     ///< ranks wait for one another
-    waiting,    ///< members have not come because they wait elsewhere
     unknown,    ///< of members that have not come there is no record
+    waiting,    ///< members have not come because they wait elsewhere
     together,   ///< all members are in the operation
   };
   Kind kind;
   std::string text;        ///< sentences
   std::vector<int> ranks;  ///< global: who differs, has not come, or waits in the circle
-  std::string group;
+  std::string group;       ///< the name, and its members where several have that name
   std::uint64_t sequence = 0;
+  /// Since when somebody waits there, in seconds since the epoch; 0: nobody does any more.
+  double since = 0;
+  bool is_message = false;  ///< a send or receive, which may have been posted long ahead
 };
 
 /// The causes come first, then what follows from them. Empty: nobody waits.

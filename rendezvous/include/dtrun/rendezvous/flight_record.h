@@ -15,6 +15,18 @@ namespace dtrun::rendezvous {
 
 enum class FlightState : std::uint8_t { running, done, failed };
 
+/// Global ranks of a group, in its order: first, first + stride, ..., or as they are listed.
+struct FlightMembers {
+  int first = 0;
+  int stride = 0;
+  int count = 0;  ///< 0: not known, or listed
+  std::vector<int> listed;
+
+  /// Empty: not known, or more than `most`, which a rank has written wildly.
+  std::vector<int> all(int most) const;
+  bool operator==(const FlightMembers&) const = default;
+};
+
 /// One collective or message of one rank. Texts may be empty where the writer did not know them.
 struct FlightOperation {
   std::string name;   ///< "all_reduce"
@@ -29,10 +41,10 @@ struct FlightOperation {
   std::uint64_t bytes = 0;
   int root = -1;         ///< group rank; -1: none
   int waiting_for = -1;  ///< global rank; -1: nobody in particular
-  /// Global ranks, in group order; empty: not known.
-  std::vector<int> members;
-  double started = 0;           ///< seconds since the epoch; 0: not known
-  std::optional<double> ended;  ///< none: it runs, or has never started
+  FlightMembers members;
+  std::uint32_t members_hash = 0;  ///< tells groups of one name apart; 0: not known
+  double started = 0;              ///< seconds since the epoch; 0: not known
+  std::optional<double> ended;     ///< none: it runs, or has never started
 
   bool is_message() const { return name == "send" || name == "recv"; }
 };
@@ -63,7 +75,6 @@ std::string to_json(const FlightRecord& record);
 /// @param source names the text in errors. @throws Error kProtocol for what is none
 FlightRecord flight_record_of(const boost::json::value& document, const std::string& source);
 
-/// A record without its operations is told by this, too.
 std::string_view flight_state_name(FlightState state);
 
 }  // namespace dtrun::rendezvous

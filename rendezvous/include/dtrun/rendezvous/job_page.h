@@ -63,7 +63,8 @@ struct HistoryEntry {
   /// not in such an order.
   std::int32_t first_rank = 0;
   std::int32_t rank_stride = 0;
-  std::uint32_t reserved[5] = {};
+  std::uint32_t members_hash = 0;  ///< tells groups of one name apart
+  std::uint32_t reserved[4] = {};
 };
 
 inline constexpr std::size_t kHistoryLength = 256;
