@@ -1,6 +1,7 @@
 #include "dtrun/dtensor/nn/module.h"
 
 #include <algorithm>
+#include <exception>
 #include <set>
 #include <utility>
 
@@ -66,8 +67,17 @@ Tensors Module::call(const Tensors& inputs) {
 
 /// The hooks before forward, forward, and those at its end.
 Tensors Module::forward_between(const Hooks& hooks, Tensors& given) {
+  // All of them run: each undoes what one before forward has done.
   const auto end = [&] {
-    for (const auto& [id, hook] : hooks.at_end) hook(*this);
+    std::exception_ptr first;
+    for (const auto& [id, hook] : hooks.at_end) {
+      try {
+        hook(*this);
+      } catch (...) {
+        if (!first) first = std::current_exception();
+      }
+    }
+    if (first) std::rethrow_exception(first);
   };
   Tensors outputs;
   try {
