@@ -33,11 +33,12 @@ void Deferred::write(const Tensor& tensor, int streams, Write write) {
 
 void Deferred::fill(const Tensor& tensor, const Tensor& numbers) {
   const NoGrad no_grad;
-  const auto deferred = std::move(tensor.body_->deferred);
-  for (const Kept& kept : deferred->writes_) {
+  // What a write throws leaves the tensor without memory, as it was.
+  for (const Kept& kept : tensor.body_->deferred->writes_) {
     const RandomScope same_numbers(kept.drawn_from);
     kept.write(numbers);
   }
+  tensor.body_->deferred.reset();
   tensor.set_data(numbers);
 }
 
