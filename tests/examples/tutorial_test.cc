@@ -1,8 +1,11 @@
 // The tutorial's programs, under the real dtrun or by themselves, print what the document shows.
 // Ranks print in any order, so an output is compared as a set of blocks: what one print() wrote.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 
+#include "dtrun/base/unique_fd.h"
 #include "examples/printed_blocks.h"
 #include "examples/tutorials.h"
 #include "support/command.h"
@@ -89,6 +92,17 @@ CommandResult run_alone(const std::string& name, CommandOptions options = {}) {
   return run_command({DTRUN_BIN "/" + name}, std::move(options));
 }
 
+/// Two programs of the tutorial listen on port 29500, and tests run side by side.
+class PortOfTheTutorial {
+ public:
+  PortOfTheTutorial() : file_(::open(DTRUN_BIN "/process_group_2", O_RDONLY | O_CLOEXEC)) {
+    EXPECT_EQ(::flock(file_.get(), LOCK_EX), 0);
+  }
+
+ private:
+  const base::UniqueFd file_;
+};
+
 TEST(TutorialTest, MultiProcess1StartsFourProcesses) {
   const CommandResult result = run_alone("multi_process_1");
   ASSERT_EQ(result.exit_code, 0) << result.describe();
@@ -115,6 +129,7 @@ TEST(TutorialTest, ProcessGroup1NamesEveryMissingVariable) {
 }
 
 TEST(TutorialTest, ProcessGroup2MakesAGroupOfOne) {
+  const PortOfTheTutorial port;
   const CommandResult result = run_alone("process_group_2");
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(result.out, "ProcessGroup(name=group-0, backend=cpu, rank=0, ranks=[0])\n");
@@ -122,6 +137,7 @@ TEST(TutorialTest, ProcessGroup2MakesAGroupOfOne) {
 }
 
 TEST(TutorialTest, ProcessGroup3MakesGroupsInSpawnedProcesses) {
+  const PortOfTheTutorial port;
   const CommandResult result = run_alone("process_group_3");
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(
