@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/utf8.h"
 #include "dtrun/dtensor/checkpoint/offline.h"
 #include "dtrun/dtensor/layout/notation.h"
 #include "dtrun/dtensor/layout/sharding_picture.h"
@@ -160,6 +162,13 @@ int draw(const Archive& archive, const std::string& name) {
   return 0;
 }
 
+/// A name is whatever its writer has chosen: fit for a terminal, in one line.
+std::string shown(const std::string& name) {
+  std::string text = base::without_controls(name);
+  std::ranges::replace(text, '\n', ' ');
+  return text;
+}
+
 int inspect(const Options& options) {
   const Archive archive(options.path);
   if (!options.draw.empty()) return draw(archive, options.draw);
@@ -173,23 +182,30 @@ int inspect(const Options& options) {
   fmt::print("\n");
   std::size_t longest = 0;
   for (const SavedTensor& tensor : manifest.tensors) {
-    if (is_wanted(options, tensor.name)) longest = std::max(longest, tensor.name.size());
+    if (is_wanted(options, tensor.name)) longest = std::max(longest, shown(tensor.name).size());
   }
   for (const auto& [name, value] : manifest.values) {
-    if (is_wanted(options, name)) fmt::print("  {} = {}\n", name, dcp::value_text(value));
+    if (is_wanted(options, name)) fmt::print("  {} = {}\n", shown(name), dcp::value_text(value));
   }
   for (const SavedTensor& tensor : manifest.tensors) {
     if (!is_wanted(options, tensor.name)) continue;
-    fmt::print("  {:{}}  {}{}  {}\n", tensor.name, longest, tensors::dtype_short_name(tensor.dtype),
-               tensors::shape_to_string(tensor.shape), layout_text(tensor));
+    fmt::print("  {:{}}  {}{}  {}\n", shown(tensor.name), longest,
+               tensors::dtype_short_name(tensor.dtype), tensors::shape_to_string(tensor.shape),
+               shown(layout_text(tensor)));
   }
   return 0;
 }
 
 int verify(const Options& options) {
   dcp::VerifyReport report;
-  with_progress(options,
-                [&](const dcp::OfflineOptions& how) { report = dcp::verify(options.path, how); });
+  try {
+    with_progress(options,
+                  [&](const dcp::OfflineOptions& how) { report = dcp::verify(options.path, how); });
+  } catch (const Error& error) {
+    // The file that was named is what is wrong with the arguments: it is damaged.
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    throw Error(ErrorCode::kProtocol, error.summary(), error.why(), error.remedy());
+  }
   if (options.json) {
     json::array faults;
     for (const dcp::Fault& fault : report.faults)
@@ -199,7 +215,8 @@ int verify(const Options& options) {
                                                     {"faults", std::move(faults)}}));
   } else {
     for (const dcp::Fault& fault : report.faults) {
-      fmt::print("{}{}\n", fault.tensor.empty() ? "" : "\"" + fault.tensor + "\": ", fault.text);
+      fmt::print("{}{}\n", fault.tensor.empty() ? "" : "\"" + shown(fault.tensor) + "\": ",
+                 shown(fault.text));
     }
     fmt::print("{}: {} read, {}\n", options.path, bytes_text(report.bytes),
                !report.faults.empty() ? fmt::format("{} faults", report.faults.size())
@@ -270,7 +287,8 @@ int diff(const Options& options) {
                       {"largest", fmt::format("{}", one.largest)}});
     fmt::print("{}\n", json::serialize(json::object{{"differences", std::move(list)}}));
   } else {
-    for (const dcp::TensorDifference& one : found) fmt::print("{}: {}\n", one.name, one.text);
+    for (const dcp::TensorDifference& one : found)
+      fmt::print("{}: {}\n", shown(one.name), shown(one.text));
     if (found.empty()) fmt::print("no difference\n");
   }
   return found.empty() ? 0 : kExitFound;
@@ -281,7 +299,10 @@ int prune(const Options& options) {
   const std::vector<std::string> gone = dcp::prunable(options.path, options.keep, files);
   json::array list;
   for (const std::string& path : gone) {
-    if (!options.dry_run) dcp::remove_checkpoint(path, files);
+    if (!options.dry_run && !dcp::remove_checkpoint(path, files)) {
+      if (!options.json) fmt::print("{} stays: it is in use, or is not a checkpoint alone\n", path);
+      continue;
+    }
     list.push_back(json::value(path));
     if (!options.json) fmt::print("{}{}\n", options.dry_run ? "would remove " : "removed ", path);
   }
@@ -402,7 +423,7 @@ int main(int argc, char** argv) {
   try {
     return tools::run(argc, argv);
   } catch (const base::Error& error) {
-    fmt::print(stderr, "dtrun-ckpt: error: {}\n", error.what());
+    fmt::print(stderr, "dtrun-ckpt: error: {}\n", base::without_controls(error.what()));
     return tools::exit_code_of(error);
   } catch (const std::exception& error) {
     fmt::print(stderr, "dtrun-ckpt: error: {}\n", error.what());

@@ -240,10 +240,10 @@ std::vector<std::string> joined(std::vector<std::string> line,
 TEST(TrainingTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
   const CheckpointFolder calm("calm"), killed("killed");
   const std::vector<std::string> mesh = {"--mesh", "fsdp=2"};
-  const double loss = last_loss(train_gpt(2, joined(small_gpt(calm, 60), mesh)));
+  const double loss = last_loss(train_gpt(2, joined(small_gpt(calm, 240), mesh)));
   testing_support::Command job(joined(
       joined({DTRUN_BIN "/dtrun", "--nproc_per_node=2", "--max-restarts=1", DTRUN_BIN "/train_gpt"},
-             small_gpt(killed, 60)),
+             small_gpt(killed, 240)),
       mesh));
   ASSERT_TRUE(job.wait_for_output("step   10 "));
   bool has_killed = false;
@@ -257,17 +257,17 @@ TEST(TrainingTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
   const CommandResult result = job.finish();
   EXPECT_EQ(last_loss(result), loss);
   EXPECT_NE(result.out.find("goes on after step "), std::string::npos) << result.describe();
-  EXPECT_EQ(killed.elements_of(60), calm.elements_of(60));
+  EXPECT_EQ(killed.elements_of(240), calm.elements_of(240));
 }
 
 TEST(TrainingTest, ADrainedGptSavesItsLastStepAndEndsWithTryLater) {
   const CheckpointFolder calm("whole"), drained("drained");
-  const double loss = last_loss(train_gpt(2, small_gpt(calm, 60)));
+  const double loss = last_loss(train_gpt(2, small_gpt(calm, 240)));
   // Saved at the end only, were it not for the signal.
   const std::vector<std::string> line =
       joined({DTRUN_BIN "/dtrun", "--nproc_per_node=2", "--on-signal=TERM=drain:60",
               DTRUN_BIN "/train_gpt"},
-             joined(small_gpt(drained, 60), {"--checkpoint-every", "1000"}));
+             joined(small_gpt(drained, 240), {"--checkpoint-every", "1000"}));
   testing_support::Command job(line);
   ASSERT_TRUE(job.wait_for_output("step    5 "));
   job.signal(SIGTERM);
@@ -278,7 +278,7 @@ TEST(TrainingTest, ADrainedGptSavesItsLastStepAndEndsWithTryLater) {
   const CommandResult second = run_command(line);
   EXPECT_NE(second.out.find("goes on after step "), std::string::npos) << second.describe();
   EXPECT_EQ(last_loss(second), loss);
-  EXPECT_EQ(drained.elements_of(60), calm.elements_of(60));
+  EXPECT_EQ(drained.elements_of(240), calm.elements_of(240));
 }
 
 TEST(TrainingTest, AGptGoesOnWithMoreRanksAndFewerAndPassesDamageOver) {
@@ -317,7 +317,7 @@ TEST(TrainingTest, WhatAGptCannotDoIsToldByName) {
       {{"--width", "30"}, "a width of 30 for 4 heads"},
       {{"--data", "/nowhere"}, "cannot read /nowhere"},
       {{"--explain", "2"}, "--explain 2 is not understood"},
-      {{"--rate", "1e30"}, "parameter \"0.bytes.weight\" is not finite"}};
+      {{"--rate", "1e30"}, "\"0.bytes.weight\" is not finite"}};
   for (const auto& [line, told] : lines) {
     const CommandResult result = train_gpt(1, line);
     EXPECT_NE(result.exit_code, 0) << told;

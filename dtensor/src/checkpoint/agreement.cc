@@ -1,5 +1,6 @@
 #include "dtrun/dtensor/checkpoint/agreement.h"
 
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
@@ -9,6 +10,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/json.h"
+#include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
 
 namespace dtrun::dtensor::dcp {
@@ -38,30 +40,43 @@ Error error_in(const std::string& text, int rank, int size) {
   return {static_cast<ErrorCode>(fields.at(0).as_int64()), who + field(1), field(2), field(3)};
 }
 
+/// Where the group's tensors may lie.
+tensors::Device device_of(const collectives::ProcessGroup& group) {
+  return group.serves(tensors::DeviceType::cpu)
+             ? tensors::kCpu
+             : tensors::Device{tensors::DeviceType::cuda, tensors::cuda::current_device()};
+}
+
 }  // namespace
 
 std::vector<std::string> GroupAgreement::exchange(const std::string& own) {
-  const auto ranks = static_cast<std::size_t>(size());
-  std::vector<LocalTensor> lengths, texts;
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    lengths.push_back(tensors::zeros({1}, {.dtype = DType::i64}));
-  group_.all_gather(
-      lengths, tensors::full({1}, static_cast<std::int64_t>(own.size()), {.dtype = DType::i64}));
-  for (const LocalTensor& length : lengths)
-    texts.push_back(tensors::empty({length.to_vector_i64()[0]}, {.dtype = DType::u8}));
-  const LocalTensor text =
-      tensors::empty({static_cast<std::int64_t>(own.size())}, {.dtype = DType::u8});
+  const tensors::Device device = device_of(group_);
+  const LocalTensor all_sizes = tensors::zeros({size()}, {DType::i64, device});
+  group_.all_gather_into_tensor(
+      all_sizes, tensors::full({1}, static_cast<std::int64_t>(own.size()), {DType::i64, device}));
+  const std::vector<std::int64_t> sizes = all_sizes.to_vector_i64();
+  // All of the longest one's size: one operation on every backend.
+  const std::int64_t longest = std::max<std::int64_t>(1, std::ranges::max(sizes));
+  const LocalTensor text = tensors::zeros({longest}, {.dtype = DType::u8});
   if (!own.empty()) std::memcpy(text.data(), own.data(), own.size());
-  group_.all_gather(texts, text);
+  const LocalTensor texts = tensors::empty({size() * longest}, {DType::u8, device});
+  group_.all_gather_into_tensor(texts, text.to(device));
+  const LocalTensor here = texts.to(tensors::kCpu);
   std::vector<std::string> all;
-  for (const LocalTensor& one : texts)
-    all.emplace_back(static_cast<const char*>(one.data()), one.bytes());
+  for (std::size_t rank = 0; rank < sizes.size(); ++rank)
+    all.emplace_back(here.data_as<char>() + rank * static_cast<std::size_t>(longest),
+                     static_cast<std::size_t>(sizes[rank]));
   return all;
 }
 
 StoreAgreement::StoreAgreement(std::shared_ptr<rendezvous::Store> store, const std::string& name,
                                int rank, int size, base::Deadline::Duration timeout)
-    : store_(std::move(store)), name_(name), rank_(rank), size_(size), timeout_(timeout) {}
+    : store_(std::move(store)),
+      name_(name + "/" +
+            std::to_string(store_->add("checkpoint/" + name + "/made/" + std::to_string(rank), 1))),
+      rank_(rank),
+      size_(size),
+      timeout_(timeout) {}
 
 std::string StoreAgreement::key(std::int64_t round, int rank) const {
   return "checkpoint/" + name_ + "/" + std::to_string(round) + "/" + std::to_string(rank);
@@ -70,6 +85,10 @@ std::string StoreAgreement::key(std::int64_t round, int rank) const {
 // Who has read all keys of a round has seen that all ranks have read the round before: its own key
 // of two rounds ago is nobody's any more.
 std::vector<std::string> StoreAgreement::exchange(const std::string& own) {
+  if (is_lost_)
+    throw Error(ErrorCode::kConnection, "the ranks of \"" + name_ + "\" are out of step",
+                "an exchange between them has failed before", "a new saver, on all ranks");
+  is_lost_ = true;
   const auto deadline = base::Deadline::after(timeout_);
   store_->set(key(round_, rank_), own, deadline);
   rendezvous::Store::Keys keys;
@@ -77,6 +96,7 @@ std::vector<std::string> StoreAgreement::exchange(const std::string& own) {
   std::vector<std::string> all = store_->multi_get(keys, deadline);
   if (round_ > 0) store_->delete_key(key(round_ - 1, rank_), deadline);
   ++round_;
+  is_lost_ = false;
   return all;
 }
 

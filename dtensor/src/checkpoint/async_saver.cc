@@ -75,19 +75,23 @@ void AsyncSaver::save(const std::string& folder, const State& state,
   std::exception_ptr fault;
   try {
     frozen->add({"", std::make_shared<FrozenPart>(state)});
-  } catch (const base::Error&) {
+  } catch (const std::exception&) {
     fault = std::current_exception();
   }
-  work_ = std::make_unique<Work>();
-  work_->report = std::async(std::launch::async, [this, folder, frozen, fault, options] {
+  auto work = std::make_unique<Work>();
+  auto saved = [this, folder, frozen = std::move(frozen), fault, options]() mutable {
+    // The copy goes with this call; the lambda lives until the next save.
+    const std::shared_ptr<State> own = std::move(frozen);
     together(*agreement_, [&]() -> std::string {
       if (fault) std::rethrow_exception(fault);
       return "";
     });
     return dcp::save(
-        folder, *frozen,
+        folder, *own,
         {.agreement = agreement_.get(), .existing = options.existing, .files = options.files});
-  });
+  };
+  work->report = std::async(std::launch::async, std::move(saved));
+  work_ = std::move(work);
 }
 
 }  // namespace dtrun::dtensor::dcp

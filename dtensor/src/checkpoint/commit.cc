@@ -21,7 +21,7 @@ constexpr std::string_view kPartialEnd = ".partial";
 void make_folders(FileCalls& files, const std::string& path) {
   if (path == "." || path == "/" || is_there(files, path)) return;
   make_folders(files, parent_of(path));
-  make_folder(files, path);
+  ensure_folder(files, path);
   sync_folder(files, parent_of(path));
 }
 
@@ -45,6 +45,13 @@ void check_target(FileCalls& files, const std::string& folder, Existing existing
 
 }  // namespace
 
+bool may_be_removed(FileCalls& files, const std::string& folder) {
+  if (!is_folder(files, folder)) return false;
+  return std::ranges::all_of(names_in(files, folder), [&](const std::string& name) {
+    return is_of_checkpoint(name) && !is_folder(files, path_in(folder, name));
+  });
+}
+
 std::string partial_name(const std::string& folder, std::uint64_t generation) {
   return path_in(parent_of(folder),
                  fmt::format(".{}.{:016x}{}", name_of(folder), generation, kPartialEnd));
@@ -66,6 +73,8 @@ void remove_stale(FileCalls& files, const std::string& parent, const std::string
     if (!is_partial_name(name, of)) continue;
     const std::string path = path_in(parent, name);
     try {
+      // A file is that of an offline copy to one; a link leads to what is not ours.
+      if (!is_folder(files, path)) continue;
       OpenFile folder = OpenFile::open_folder(files, path);
       if (!folder.try_lock()) continue;
       remove_folder(files, path);

@@ -152,14 +152,17 @@ class Loading {
     return names;
   }
 
-  /// Names of an entry that the checkpoint lacks: with allow_missing it stays as it is.
+  /// An entry of which a name is not chosen, or is missing and may be, is not restored.
   void choose_of(const State::Entry& entry, const std::vector<std::string>& names,
                  const nn::Module::NamedTensors& parameters) {
     EntryLoad load{entry.part.get(), {}, {}};
     bool is_whole = true, is_wanted = false;
     for (const auto& [name, tensor] : entry.part->targets(names, parameters)) {
       const std::string full = full_name(entry.name, name);
-      if (!is_chosen(full, options_.only)) continue;
+      if (!is_chosen(full, options_.only)) {
+        is_whole = false;
+        continue;
+      }
       is_wanted = true;
       const SavedTensor* const saved = manifest_.find(saved_name(full));
       load.loaded.tensors.insert(name, tensor);
@@ -174,7 +177,10 @@ class Loading {
     const Saved now = entry.part->saved(parameters);
     for (const auto& [name, value] : now.values) {
       const std::string full = full_name(entry.name, name);
-      if (!is_chosen(full, options_.only)) continue;
+      if (!is_chosen(full, options_.only)) {
+        is_whole = false;
+        continue;
+      }
       is_wanted = true;
       const auto found = manifest_.values.find(saved_name(full));
       if (found == manifest_.values.end()) {
@@ -187,7 +193,10 @@ class Loading {
     }
     for (const auto& [name, value] : now.rank_values) {
       const std::string full = full_name(entry.name, name);
-      if (!is_chosen(full, options_.only)) continue;
+      if (!is_chosen(full, options_.only)) {
+        is_whole = false;
+        continue;
+      }
       is_wanted = true;
       const auto found = manifest_.rank_values.find(saved_name(full));
       if (found == manifest_.rank_values.end()) {

@@ -11,6 +11,9 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <charconv>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "checkpoint/block_sums.h"
@@ -82,6 +85,29 @@ std::string value_text(const Value& value) {
   return json::serialize(json::string(std::get<std::string>(value)));
 }
 
+std::string exact_text(double number) {
+  return fmt::format("{:a}", number);
+}
+
+// Not strtod(): the locale would say what stands for the point.
+std::optional<double> exact_number(std::string_view text) {
+  const bool is_negative = text.starts_with('-');
+  if (is_negative) text.remove_prefix(1);
+  double number = 0;
+  if (text == "inf") {
+    number = std::numeric_limits<double>::infinity();
+  } else if (text == "nan") {
+    number = std::numeric_limits<double>::quiet_NaN();
+  } else {
+    if (!text.starts_with("0x") || text.starts_with("0x-")) return std::nullopt;
+    text.remove_prefix(2);
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number, std::chars_format::hex);
+    if (error != std::errc() || stop != end || !std::isfinite(number)) return std::nullopt;
+  }
+  return is_negative ? -number : number;
+}
+
 namespace {
 
 std::string sum_text(std::uint64_t sum) {
@@ -97,7 +123,7 @@ json::value json_of(const Value& value) {
   if (const bool* const truth = std::get_if<bool>(&value)) return *truth;
   if (const std::int64_t* const number = std::get_if<std::int64_t>(&value)) return *number;
   if (const double* const number = std::get_if<double>(&value))
-    return {{"double", fmt::format("{:a}", *number)}};
+    return {{"double", exact_text(*number)}};
   return json::value(std::get<std::string>(value));
 }
 

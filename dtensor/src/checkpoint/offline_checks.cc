@@ -12,6 +12,7 @@
 #include "checkpoint/read_manifest.h"
 #include "checkpoint/shard_file.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/log.h"
 #include "dtrun/dtensor/checkpoint/offline.h"
 #include "dtrun/dtensor/checkpoint/series.h"
 #include "dtrun/tensor/ops.h"
@@ -20,6 +21,7 @@
 namespace dtrun::dtensor::dcp {
 
 using base::Error;
+namespace log = base::log;
 using tensors::LocalTensor;
 
 namespace {
@@ -176,7 +178,12 @@ std::vector<std::string> prunable(const std::string& folder, int keep, FileCalls
   std::ranges::reverse(steps);
   for (const std::int64_t step : steps) {
     if (complete == keep) {
-      gone.push_back(series.path(step));
+      if (may_be_removed(files, series.path(step))) {
+        gone.push_back(series.path(step));
+      } else {
+        log::warning(log::Component::kDtensor, "{} stays: it is not a checkpoint alone",
+                     series.path(step));
+      }
       continue;
     }
     try {
@@ -186,23 +193,36 @@ std::vector<std::string> prunable(const std::string& folder, int keep, FileCalls
       // Damaged: another process may be looking at it. It goes when `keep` newer ones stand.
     }
   }
-  if (!is_folder(files, folder)) return gone;
+  if (!leads_to_folder(files, folder)) return gone;
   for (const std::string& name : names_in(files, folder)) {
     if (!is_partial_name(name, "")) continue;
-    OpenFile partial = OpenFile::open_folder(files, path_in(folder, name));
-    if (partial.try_lock()) gone.push_back(path_in(folder, name));
+    const std::string path = path_in(folder, name);
+    try {
+      // A file is that of a merge, and has no lock that says whether it goes on.
+      if (!is_folder(files, path)) continue;
+      OpenFile partial = OpenFile::open_folder(files, path);
+      if (partial.try_lock()) gone.push_back(path);
+    } catch (const Error& error) {
+      log::warning(log::Component::kDtensor, "{} stays: {}", path, error.what());
+    }
   }
   return gone;
 }
 
 // The name goes first, as in a series.
-void remove_checkpoint(const std::string& path, FileCalls& files) {
-  std::string hidden = path;
-  if (!is_partial_name(name_of(path), "")) {
-    hidden = partial_name(path, 0);
-    if (files.rename(path, hidden) < 0) throw base::system_error("remove " + path);
+bool remove_checkpoint(const std::string& path, FileCalls& files) {
+  if (is_partial_name(name_of(path), "")) {
+    if (!is_folder(files, path)) return false;
+    OpenFile own = OpenFile::open_folder(files, path);
+    if (!own.try_lock()) return false;
+    remove_folder(files, path);
+    return true;
   }
+  if (!may_be_removed(files, path)) return false;
+  const std::string hidden = partial_name(path, 0);
+  if (files.rename(path, hidden) < 0) throw base::system_error("remove " + path);
   remove_folder(files, hidden);
+  return true;
 }
 
 }  // namespace dtrun::dtensor::dcp

@@ -118,6 +118,11 @@ void make_folder(FileCalls& files, const std::string& path) {
     refuse_call("make the folder", path);
 }
 
+void ensure_folder(FileCalls& files, const std::string& path) {
+  if (uninterrupted([&] { return files.make_folder(path); }) < 0 && errno != EEXIST)
+    refuse_call("make the folder", path);
+}
+
 void sync_folder(FileCalls& files, const std::string& path) {
   OpenFile folder = OpenFile::open_folder(files, path);
   folder.sync();
@@ -138,6 +143,10 @@ bool is_folder(FileCalls& files, const std::string& path) {
   return false;
 }
 
+bool leads_to_folder(FileCalls& files, const std::string& path) {
+  return is_folder(files, path) || is_folder(files, path_in(path, "."));
+}
+
 std::vector<std::string> names_in(FileCalls& files, const std::string& path) {
   std::vector<std::string> names;
   if (files.list(path, names) < 0) refuse_call("list", path);
@@ -146,6 +155,8 @@ std::vector<std::string> names_in(FileCalls& files, const std::string& path) {
 }
 
 void remove_folder(FileCalls& files, const std::string& path) {
+  if (!is_folder(files, path))
+    throw Error(ErrorCode::kProtocol, path + " is no folder", "links are not followed");
   for (const std::string& name : names_in(files, path)) {
     if (files.remove(path_in(path, name)) < 0 && errno != ENOENT)
       refuse_call("remove", path_in(path, name));

@@ -44,11 +44,15 @@ class OpenFile {
 
 // All throw Error kSystem.
 void make_folder(FileCalls& files, const std::string& path);
+/// One may be there already: another process may make it at the same time.
+void ensure_folder(FileCalls& files, const std::string& path);
 void sync_folder(FileCalls& files, const std::string& path);
 bool is_there(FileCalls& files, const std::string& path);
 bool is_folder(FileCalls& files, const std::string& path);
+/// A folder, or a link to one.
+bool leads_to_folder(FileCalls& files, const std::string& path);
 std::vector<std::string> names_in(FileCalls& files, const std::string& path);
-/// A folder without folders in it.
+/// A folder without folders in it. @throws Error kProtocol, too, for a link to one
 void remove_folder(FileCalls& files, const std::string& path);
 /// The folder that has it: "." of "a".
 std::string parent_of(const std::string& path);

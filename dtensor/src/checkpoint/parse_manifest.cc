@@ -7,8 +7,8 @@
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <charconv>
-#include <cstdlib>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "dtrun/base/error.h"
@@ -28,6 +28,9 @@ namespace {
 
 /// More ranks and axes than any machine has: numbers beyond are damage.
 constexpr std::int64_t kMostRanks = 1 << 24;
+
+/// With its length; as the reader of .safetensors files has it.
+constexpr std::uint64_t kMostHeaderBytes = 100'000'000 + tensors::kSafetensorsLengthBytes;
 
 /// Looks at the members of a manifest, and says which one is wrong.
 class ManifestReader {
@@ -86,9 +89,7 @@ class ManifestReader {
     if (value.is_string()) return std::string(value.get_string());
     if (value.is_object() && value.get_object().size() == 1) {
       const std::string text = this->text(value.get_object(), "double");
-      char* end = nullptr;
-      const double read = std::strtod(text.c_str(), &end);
-      if (!text.empty() && *end == '\0') return read;
+      if (const std::optional<double> read = exact_number(text)) return *read;
     }
     refuse(fmt::format("the value \"{}\" is {}", name, json::serialize(value)));
   }
@@ -105,6 +106,8 @@ class ManifestReader {
                          json::serialize(json::string(file.name))));
     if (file.header_bytes < tensors::kSafetensorsLengthBytes || file.header_bytes > file.bytes)
       refuse("the header of " + file.name + " is larger than the file");
+    if (file.header_bytes > kMostHeaderBytes)
+      refuse("the header of " + file.name + " is too large");
     return file;
   }
   SavedTensor tensor(const json::value& value, const std::vector<SavedFile>& files) const;

@@ -20,7 +20,8 @@ std::string box_text(const Box& box) {
   std::string text = "[";
   for (std::size_t dim = 0; dim < box.shape.size(); ++dim) {
     text += (dim == 0 ? "" : ", ") + std::to_string(box.offsets[dim]) + ":" +
-            std::to_string(box.offsets[dim] + box.shape[dim]);
+            std::to_string(static_cast<std::uint64_t>(box.offsets[dim]) +
+                           static_cast<std::uint64_t>(box.shape[dim]));
   }
   return text + "]";
 }

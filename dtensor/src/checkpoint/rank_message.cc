@@ -1,11 +1,8 @@
 #include "checkpoint/rank_message.h"
 
-#include <fmt/core.h>
-
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
-#include <cstdlib>
 
 #include "dtrun/base/json.h"
 
@@ -35,7 +32,7 @@ json::array list_of(const Values& values) {
   json::array list;
   for (const auto& [name, value] : values) {
     if (const double* const number = std::get_if<double>(&value)) {
-      list.push_back({name, "d", fmt::format("{:a}", *number)});
+      list.push_back({name, "d", exact_text(*number)});
     } else if (const std::int64_t* const count = std::get_if<std::int64_t>(&value)) {
       list.push_back({name, "i", *count});
     } else if (const bool* const truth = std::get_if<bool>(&value)) {
@@ -53,7 +50,7 @@ Values values_in(const json::value& list) {
     const json::array& fields = one.as_array();
     Value& value = values[text_in(fields.at(0))];
     const char kind = fields.at(1).as_string().at(0);
-    if (kind == 'd') value = std::strtod(fields.at(2).as_string().c_str(), nullptr);
+    if (kind == 'd') value = exact_number(text_in(fields.at(2))).value();
     if (kind == 'i') value = fields.at(2).as_int64();
     if (kind == 'b') value = fields.at(2).as_bool();
     if (kind == 's') value = text_in(fields.at(2));
@@ -73,14 +70,15 @@ std::string to_text(const RankOffer& offer) {
     line.push_back(json::value(part.layout));
     parts.push_back(std::move(line));
   }
-  return json::serialize(
-      json::array{std::move(parts), list_of(offer.values), list_of(offer.rank_values)});
+  return json::serialize(json::array{std::move(parts), list_of(offer.values),
+                                     list_of(offer.rank_values), offer.split_above});
 }
 
 RankOffer parse_offer(const std::string& text) {
   const json::value parsed = base::parse_json(text, "a rank's offer");
   const json::array& all = parsed.as_array();
-  RankOffer offer{{}, values_in(all.at(1)), values_in(all.at(2))};
+  RankOffer offer{
+      {}, values_in(all.at(1)), values_in(all.at(2)), all.at(3).to_number<std::uint64_t>()};
   for (const json::value& one : all.at(0).as_array()) {
     const json::array& line = one.as_array();
     TensorPart part{text_in(line.at(0)),

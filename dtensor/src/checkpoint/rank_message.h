@@ -15,6 +15,7 @@ struct RankOffer {
   std::vector<TensorPart> parts;
   Values values = {};
   Values rank_values = {};
+  std::uint64_t split_above = 0;  ///< of SaveOptions
 };
 std::string to_text(const RankOffer& offer);
 /// @throws Error kProtocol

@@ -35,6 +35,14 @@ LocalTensor elements_of(const Tensor& tensor, const Box& own, const Box& piece) 
   return elements.to(tensors::kCpu).contiguous();
 }
 
+/// As the manifest has them: a NaN is the same as that NaN.
+bool are_same(const Value& a, const Value& b) {
+  const double* const number_a = std::get_if<double>(&a);
+  const double* const number_b = std::get_if<double>(&b);
+  if (number_a == nullptr || number_b == nullptr) return a == b;
+  return exact_text(*number_a) == exact_text(*number_b);
+}
+
 /// One save, on one rank.
 class Saving {
  public:
@@ -60,25 +68,33 @@ class Saving {
   void offer() {
     const std::vector<std::string> texts = together(agreement_, [&] {
       flat_ = flattened(state_);
-      RankOffer own{{}, flat_.values, flat_.rank_values};
+      RankOffer own{{}, flat_.values, flat_.rank_values, options_.split_above};
       for (const auto& [name, tensor] : flat_.tensors)
         own.parts.push_back(part_of_tensor(name, tensor));
       return to_text(own);
     });
     // All ranks find the same, or throw the same.
     std::vector<std::vector<TensorPart>> parts;
+    std::uint64_t split_above = 0;
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {
       RankOffer rank_offer = parse_offer(texts[rank]);
+      if (rank == 0) split_above = rank_offer.split_above;
+      if (rank_offer.split_above != split_above)
+        throw Error(ErrorCode::kDisagreement,
+                    "rank " + std::to_string(rank) +
+                        " saves with split_above = " + std::to_string(rank_offer.split_above),
+                    "rank 0 has " + std::to_string(split_above),
+                    "the same SaveOptions on all ranks");
       parts.push_back(std::move(rank_offer.parts));
       add_values(rank_offer, static_cast<int>(rank));
     }
-    plan_ = plan_save(parts, options_.split_above);
+    plan_ = plan_save(parts, split_above);
   }
 
   void add_values(const RankOffer& rank_offer, int rank) {
     for (const auto& [name, value] : rank_offer.values) {
       const auto [known, is_new] = manifest_.values.try_emplace(name, value);
-      if (!is_new && known->second != value)
+      if (!is_new && !are_same(known->second, value))
         throw Error(ErrorCode::kDisagreement,
                     "\"" + name + "\" is " + value_text(value) + " on rank " +
                         std::to_string(rank) + " and " + value_text(known->second) +
@@ -120,8 +136,7 @@ class Saving {
 
   void write() {
     std::vector<ShardPiece> pieces;
-    std::vector<std::size_t> own;
-    const std::vector<std::string> texts = together(agreement_, [&]() -> std::string {
+    written_ = together(agreement_, [&]() -> std::string {
       for (std::size_t i = 0; i < plan_.chunks.size(); ++i) {
         const PlannedChunk& chunk = plan_.chunks[i];
         if (chunk.writer == agreement_.rank()) pieces.push_back(piece_of(chunk));
@@ -130,7 +145,6 @@ class Saving {
       return to_text(write_shard(files_, path_, shard_name(agreement_.rank(), agreement_.size()),
                                  shard_metadata(manifest_.generation, pieces), pieces));
     });
-    if (agreement_.rank() == 0) fill_manifest(texts);
   }
 
   ShardPiece piece_of(const PlannedChunk& chunk) const {
@@ -163,7 +177,9 @@ class Saving {
 
   void commit() {
     together(agreement_, [&]() -> std::string {
-      if (partial_) partial_->commit(manifest_);
+      if (!partial_) return "";
+      fill_manifest(written_);
+      partial_->commit(manifest_);
       return "";
     });
   }
@@ -176,6 +192,7 @@ class Saving {
   FlatState flat_;
   SavePlan plan_;
   Manifest manifest_;
+  std::vector<std::string> written_;  ///< by rank, what each has said of its shard
   std::string path_;
   std::unique_ptr<PartialFolder> partial_;  ///< on rank 0
 };

@@ -58,7 +58,7 @@ std::string Series::path(std::int64_t step) const {
 
 std::vector<std::int64_t> Series::steps() const {
   std::vector<std::int64_t> steps;
-  if (!is_folder(files(), folder_)) return steps;
+  if (!leads_to_folder(files(), folder_)) return steps;
   for (const std::string& name : names_in(files(), folder_)) {
     if (const auto step = step_of(name)) steps.push_back(*step);
   }
@@ -73,17 +73,25 @@ SaveReport Series::save(std::int64_t step, const State& state) {
                                        .existing = Existing::replace,
                                        .files = options_.files});
   const std::unique_ptr<Agreement> own = agreement_of(options_.group, options_.agreement);
-  if ((own ? *own : *options_.agreement).rank() == 0) prune();
+  if ((own ? *own : *options_.agreement).rank() == 0) prune(step);
   return report;
 }
 
-// The name goes first: what is half removed is no checkpoint that somebody might take for damaged.
-void Series::prune() {
+// Those after the saved one are not newer: the training has gone back behind them, as it does where
+// they are damaged. The name goes first: what is half removed is no checkpoint that somebody might
+// take for damaged.
+void Series::prune(std::int64_t saved) {
   try {
     std::vector<std::int64_t> old = steps();
+    std::erase_if(old, [&](std::int64_t step) { return step > saved; });
     const auto kept = static_cast<std::size_t>(options_.keep);
     old.resize(kept == 0 || old.size() <= kept ? 0 : old.size() - kept);
     for (const std::int64_t step : old) {
+      if (!may_be_removed(files(), path(step))) {
+        log::warning(log::Component::kDtensor, "{} stays: it is not a checkpoint alone",
+                     path(step));
+        continue;
+      }
       const std::string hidden = partial_name(path(step), 0);
       if (files().rename(path(step), hidden) < 0) throw base::system_error("remove " + path(step));
       remove_folder(files(), hidden);

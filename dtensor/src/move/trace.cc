@@ -8,6 +8,7 @@
 
 #include "dtrun/base/json.h"
 #include "dtrun/collectives/call_observer.h"
+#include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
 #include "move/cause.h"
 #include "move/section.h"
@@ -56,19 +57,26 @@ LocalTensor letters_of(const std::string& text) {
 /// Of all ranks, on the first one.
 std::vector<std::string> collected(const std::string& text, const ProcessGroup& group,
                                    const ProcessGroup::Site& site) {
+  // NCCL has tensors of GPUs only.
+  const tensors::Device device =
+      group.serves(tensors::DeviceType::cpu)
+          ? tensors::kCpu
+          : tensors::Device{tensors::DeviceType::cuda, tensors::cuda::current_device()};
   const LocalTensor size =
-      tensors::full({1}, static_cast<std::int64_t>(text.size()), {tensors::DType::i64});
-  const LocalTensor sizes = tensors::zeros({group.size()}, {tensors::DType::i64});
+      tensors::full({1}, static_cast<std::int64_t>(text.size()), {tensors::DType::i64, device});
+  const LocalTensor sizes = tensors::zeros({group.size()}, {tensors::DType::i64, device});
   group.all_gather_into_tensor(sizes, size, {}, site);
   std::vector<LocalTensor> all;
   if (group.rank() == 0) {
     for (const std::int64_t letters : sizes.to_vector_i64())
-      all.push_back(tensors::zeros({letters}, {tensors::DType::u8}));
+      all.push_back(tensors::zeros({letters}, {tensors::DType::u8, device}));
   }
-  group.gather(letters_of(text), all, 0, {}, site);
+  group.gather(letters_of(text).to(device), all, 0, {}, site);
   std::vector<std::string> texts;
-  for (const LocalTensor& letters : all)
+  for (const LocalTensor& gathered : all) {
+    const LocalTensor letters = gathered.to(tensors::kCpu);
     texts.emplace_back(letters.data_as<char>(), static_cast<std::size_t>(letters.numel()));
+  }
   return texts;
 }
 

@@ -217,6 +217,17 @@ TEST_F(OfflineTest, TheLastCompleteOnesOfASeriesStay) {
   for (const std::string& path : gone) remove_checkpoint(path, files);
   EXPECT_EQ(std::distance(fs::directory_iterator(own_ / "runs"), {}), 3);
   EXPECT_THAT(prunable(own_ / "runs", 0, files), SizeIs(0));
+  // A killed merge leaves a file; a save that goes on has its folder.
+  write_content(own_ / "runs/.model.safetensors.0123456789abcdef.partial", "half");
+  fs::create_directory(left);
+  {
+    OpenFile lock = OpenFile::open_folder(files, left);
+    ASSERT_TRUE(lock.try_lock());
+    EXPECT_THAT(prunable(own_ / "runs", 2, files), SizeIs(0));
+    EXPECT_FALSE(remove_checkpoint(left, files));
+  }
+  EXPECT_THAT(prunable(own_ / "runs", 2, files), ElementsAre(left));
+  EXPECT_TRUE(remove_checkpoint(left, files));
   EXPECT_THAT(prunable(own_ / "nowhere", 1, files), SizeIs(0));
 }
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <system_error>
 
 namespace dtrun::dtensor::dcp {
 
@@ -16,7 +17,10 @@ class OwnFolder {
   OwnFolder() : path_(testing::TempDir() + "checkpoint.XXXXXX") {
     EXPECT_NE(::mkdtemp(path_.data()), nullptr);
   }
-  ~OwnFolder() { std::filesystem::remove_all(path_); }
+  ~OwnFolder() {
+    std::error_code none;
+    std::filesystem::remove_all(path_, none);
+  }
   OwnFolder(const OwnFolder&) = delete;
   OwnFolder& operator=(const OwnFolder&) = delete;
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -14,6 +16,7 @@
 #include "dtrun/collectives/default_group.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/dtensor/optim/sgd.h"
 #include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/tensor/safetensors.h"
 #include "support/rank_threads.h"
@@ -404,7 +407,62 @@ TEST(SaveAndLoadTest, RanksCanAgreeThroughAStore) {
     EXPECT_EQ(x.to_vector(), (std::vector<double>{4, 4}));
   });
   // Each rank's last word, which others may still read, is all that stays.
-  EXPECT_LE(store->list_keys().size(), 3U);
+  // And how many agreements of the name it has made.
+  EXPECT_LE(store->list_keys().size(), 6U);
+}
+
+TEST(SaveAndLoadTest, ASecondAgreementOfANameReadsNothingOfTheFirst) {
+  const auto store = rendezvous::make_hash_store();
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    for (const char* const word : {"first", "second"}) {
+      StoreAgreement agreement(store, "saves", group.rank(), group.size());
+      EXPECT_EQ(agreement.exchange(word), std::vector<std::string>(2, word));
+    }
+  });
+}
+
+TEST(SaveAndLoadTest, AfterAnExchangeThatFailedRanksAreOutOfStep) {
+  StoreAgreement agreement(rendezvous::make_hash_store(), "saves", 0, 2,
+                           std::chrono::milliseconds(1));
+  expect_refused([&] { agreement.exchange("a"); }, "/1/0/1", base::ErrorCode::kTimeout);
+  expect_refused([&] { agreement.exchange("a"); }, "are out of step", base::ErrorCode::kConnection);
+}
+
+TEST(SaveAndLoadTest, NumbersThatAreNoneAreTheSameOnAllRanks) {
+  const OwnFolder own;
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    double odd = std::numeric_limits<double>::quiet_NaN(), other = -0.0;
+    save(own / "a", {{"odd", odd}, {"other", other}}, {.group = group});
+    odd = 1, other = 1;
+    load(own / "a", {{"odd", odd}, {"other", other}}, {.group = group});
+    EXPECT_TRUE(std::isnan(odd));
+    EXPECT_TRUE(other == 0 && std::signbit(other));
+  });
+  const auto thrown = test::run_failing_ranks(2, {}, [&](const ProcessGroup& group) {
+    save(own / "b", {{"x", ones({2})}},
+         {.group = group, .split_above = group.rank() == 0 ? 16U : 32U});
+  });
+  for (const auto& one : thrown) {
+    ASSERT_TRUE(one.has_value());
+    EXPECT_EQ(one->code, base::ErrorCode::kDisagreement);
+    EXPECT_NE(one->text.find("rank 1 saves with split_above = 32"), std::string::npos) << one->text;
+  }
+}
+
+TEST(SaveAndLoadTest, WhatIsRestoredAsOneIsChosenAsOneOrStays) {
+  const OwnFolder own;
+  const Tensor weight = ones({2}), x = ones({2});
+  weight.requires_grad_();
+  optim::SGD optimizer({weight}, {.lr = 0.5});
+  save(own / "a", {{"optimizer", optimizer}, {"x", x}});
+  optimizer.set_lr(0.25);
+  x.fill_(0);
+  load(own / "a", {{"optimizer", optimizer}, {"x", x}},
+       {.only = {"optimizer.param_groups.*", "x"}});
+  EXPECT_EQ(optimizer.lr(), 0.25);
+  EXPECT_EQ(x.to_vector(), (std::vector<double>{1, 1}));
+  load(own / "a", {{"optimizer", optimizer}, {"x", x}}, {.only = {"optimizer.*"}});
+  EXPECT_EQ(optimizer.lr(), 0.5);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "checkpoint/commit.h"
 #include "dtensor/checkpoint/own_folder.h"
 #include "dtensor/refusal.h"
+#include "dtrun/dtensor/checkpoint/offline.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "support/rank_threads.h"
@@ -76,6 +77,58 @@ TEST(SeriesTest, WithoutACompleteOneNothingBegins) {
       },
       "no manifest of a checkpoint", base::ErrorCode::kProtocol);
   expect_refused([&] { Series(own / "runs", {.keep = -1}); }, "keeps -1");
+}
+
+TEST(SeriesTest, WhatWasJustSavedStaysBesideLaterOnesThatAreDamaged) {
+  const OwnFolder own;
+  Series series(own / "runs", {.keep = 3});
+  const Tensor x = zeros({1});
+  for (const int step : {1000, 2000, 3000, 2}) {
+    x.fill_(step);
+    series.save(step, {{"x", x}});
+    if (step > 2) write_content(series.path(step) + "/manifest.json", "?");
+  }
+  EXPECT_EQ(series.load_last({{"x", x}}), 2);
+  for (int step = 3; step <= 5; ++step) series.save(step, {{"x", x}});
+  EXPECT_THAT(series.steps(), ElementsAre(3, 4, 5, 1000, 2000, 3000));
+  EXPECT_EQ(series.load_last({{"x", x}}), 5);
+}
+
+TEST(SeriesTest, LinksAndWhatOthersPutIntoACheckpointStay) {
+  const OwnFolder own;
+  Series series(own / "runs", {.keep = 1});
+  save(own / "precious", {{"x", ones({1})}});
+  fs::create_directory(own / "runs");
+  fs::create_directory_symlink("../precious", series.path(1));
+  fs::create_directory_symlink("../precious", partial_name(series.path(9), 5));
+  series.save(2, {{"x", ones({1})}});
+  write_content(series.path(2) + "/notes.txt", "mine");
+  for (int step = 3; step <= 4; ++step) series.save(step, {{"x", ones({1})}});
+  EXPECT_TRUE(fs::exists(own / "precious/manifest.json"));
+  EXPECT_EQ(content_of(series.path(2) + "/notes.txt"), "mine");
+  EXPECT_TRUE(fs::exists(series.path(2) + "/manifest.json"));
+  EXPECT_THAT(series.steps(), ElementsAre(1, 2, 4));
+  // Offline, too.
+  SystemFileCalls files;
+  EXPECT_THAT(prunable(own / "runs", 1, files), ElementsAre());
+  EXPECT_FALSE(remove_checkpoint(series.path(1), files));
+  EXPECT_FALSE(remove_checkpoint(series.path(2), files));
+  expect_refused([&] { remove_folder(files, series.path(1)); }, "is no folder",
+                 base::ErrorCode::kProtocol);
+  EXPECT_TRUE(fs::exists(own / "precious/manifest.json"));
+}
+
+TEST(SeriesTest, AFolderBehindALinkIsGoneOnWith) {
+  const OwnFolder own;
+  fs::create_directory(own / "disk");
+  fs::create_directory_symlink("disk", own / "runs");
+  Series series(own / "runs", {.keep = 2});
+  const Tensor x = ones({1});
+  for (int step = 1; step <= 3; ++step) series.save(step, {{"x", x}});
+  EXPECT_EQ(Series(own / "runs").load_last({{"x", x}}), 3);
+  EXPECT_THAT(series.steps(), ElementsAre(2, 3));
+  SystemFileCalls files;
+  EXPECT_THAT(prunable(own / "runs", 1, files), ElementsAre(series.path(2)));
 }
 
 TEST(SeriesTest, WhatKilledTrainingsLeftIsRemoved) {

@@ -41,8 +41,9 @@ class GroupAgreement : public Agreement {
   const collectives::ProcessGroup group_;
 };
 
-/// Through a store, whatever the ranks' groups do meanwhile. The ranks give the same name, which no
-/// other agreement has.
+/// Through a store, whatever the ranks' groups do meanwhile. The ranks give the same name; those
+/// that make several of one name make equally many. After an exchange that failed the next ones
+/// fail, too.
 class StoreAgreement : public Agreement {
  public:
   /// @param timeout of an exchange, in which a rank may wait for another one's disk
@@ -61,6 +62,7 @@ class StoreAgreement : public Agreement {
   const int size_;
   const base::Deadline::Duration timeout_;
   std::int64_t round_ = 0;
+  bool is_lost_ = false;  ///< an exchange has failed: the others may be in another round
 };
 
 /// Does the work on each rank, and exchanges what it gives. Where it throws on a rank, the first

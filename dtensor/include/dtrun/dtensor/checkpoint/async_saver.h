@@ -22,7 +22,9 @@ struct AsyncSaveOptions {
 /// For use by one thread.
 class AsyncSaver {
  public:
-  /// All ranks make theirs alike. @param name that no other saver of the store has
+  /// All ranks make theirs alike, and equally many. After a connection failed or a rank did not
+  /// come in time, saves fail: make a new one, on all ranks.
+  /// @param name of this rank's savers, of which each has its own place in the store
   AsyncSaver(std::shared_ptr<rendezvous::Store> store, int rank, int size,
              const std::string& name = "async");
   /// Waits for the save that is under way; an error that nobody has asked for is logged.

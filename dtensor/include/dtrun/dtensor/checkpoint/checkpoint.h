@@ -44,7 +44,9 @@ struct SaveReport {
   std::uint64_t generation = 0;
 };
 
-/// Collective. All ranks return, or all throw the same Error; then `folder` is as it was.
+/// Collective. All ranks return, or all throw the same Error; then `folder` is as it
+/// was, unless a rank or the connection to it is lost after rank 0 has given the new checkpoint its
+/// name: it is whole then, and the others throw.
 /// @throws Error kInvalidArgument for a Partial tensor, parts that do not make a whole, and a
 /// folder that is there; kDisagreement; kNotFound for a folder that a rank does not see; kSystem
 SaveReport save(const std::string& folder, const State& state, const SaveOptions& options = {});
@@ -61,11 +63,14 @@ struct LoadOptions {
   std::optional<collectives::ProcessGroup> group = std::nullopt;
   Agreement* agreement = nullptr;
   /// Patterns of names ("model.*"; * and ?): others of the state stay as they are. Empty: all.
+  /// Of tensors and modules it may fit some. An optimizer, or another part that is restored as one,
+  /// stays as it is unless it fits all of it.
   std::vector<std::string> only = {};
   /// Names of the state to those of the checkpoint; a name that ends with "." is a beginning:
   /// {"model.", "teacher."}.
   std::map<std::string, std::string> rename = {};
-  /// What the checkpoint lacks stays as it is.
+  /// What the checkpoint lacks stays as it is, as does all of an optimizer, or of another part that
+  /// is restored as one, of which it lacks a name.
   bool allow_missing = false;
   FileCalls* files = nullptr;
 };

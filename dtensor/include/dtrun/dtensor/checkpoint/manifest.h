@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -74,6 +75,11 @@ struct Manifest {
 
 /// Whether one of the patterns, with * and ?, fits the name; without patterns any name does.
 bool is_chosen(const std::string& name, const std::vector<std::string>& patterns);
+
+/// As C's %a, whatever the locale is: "-0x1.8p+1", "nan".
+std::string exact_text(double number);
+/// None: it is no such text.
+std::optional<double> exact_number(std::string_view text);
 
 /// The file's text. Its last line is a checksum of all that stands before.
 std::string manifest_text(const Manifest& manifest);

@@ -68,6 +68,8 @@ std::vector<TensorDifference> diff(Archive& a, Archive& b, const OfflineOptions&
 /// The checkpoints of a series that go, where so many are kept: complete ones count, the last one
 /// of them always stays. @return their paths, and those of folders that killed saves left
 std::vector<std::string> prunable(const std::string& folder, int keep, FileCalls& files);
-void remove_checkpoint(const std::string& path, FileCalls& files);
+/// @return false: it stays, for it has what is no checkpoint's, or another process writes to it
+/// @throws Error kSystem
+bool remove_checkpoint(const std::string& path, FileCalls& files);
 
 }  // namespace dtrun::dtensor::dcp

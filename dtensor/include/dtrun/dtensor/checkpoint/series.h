@@ -29,7 +29,8 @@ class Series {
   explicit Series(std::string folder, SeriesOptions options = {});
 
   /// As dcp::save(). One of that step that is there is replaced. When it is done, those before the
-  /// last few are removed; one that cannot be removed is told in the log.
+  /// last few are removed; one that cannot be removed, or that has what is no checkpoint's, is told
+  /// in the log. Those of later steps stay: they are what load_last() has passed over.
   SaveReport save(std::int64_t step, const State& state);
   /// Loads the last one that is complete, and says in the log which it had to pass over, and why.
   /// @return its step; nullopt: there is none at all @throws Error of the last one where none of
@@ -42,7 +43,8 @@ class Series {
 
  private:
   FileCalls& files() const;
-  void prune();
+  /// @param saved the last one; those after it stay
+  void prune(std::int64_t saved);
 
   const std::string folder_;
   const SeriesOptions options_;
