@@ -105,9 +105,9 @@ TEST_F(DtrunExplainTest, ARankThatDoesNotComeIsEndedAfterItsTime) {
   // A stopped rank acts on SIGABRT only once it goes on.
   for (const char* mode : {"hang", "stop"}) {
     const CommandResult result =
-        job({record(), "--progress-timeout=300ms", "--on-progress-timeout=end"}, mode);
+        job({record(), "--progress-timeout=2s", "--on-progress-timeout=end"}, mode);
     EXPECT_EQ(result.exit_code, 128 + SIGABRT) << result.describe();
-    EXPECT_THAT(result.err, AllOf(HasSubstr("no progress for 300 ms: all_reduce #2 of group "
+    EXPECT_THAT(result.err, AllOf(HasSubstr("no progress for 2 s: all_reduce #2 of group "
                                             "'world' (f32 x 8, sum) at flight_worker.cc:"),
                                   HasSubstr("; rank 1 has not come; rank 1 last called barrier")));
   }
@@ -115,7 +115,7 @@ TEST_F(DtrunExplainTest, ARankThatDoesNotComeIsEndedAfterItsTime) {
 
 TEST_F(DtrunExplainTest, RanksThatWaitForOneAnotherAreEndedToo) {
   const CommandResult result =
-      job({"--progress-timeout=0.3", "--on-progress-timeout=end"}, "circle", 2);
+      job({"--progress-timeout=2", "--on-progress-timeout=end"}, "circle", 2);
   EXPECT_EQ(result.exit_code, 128 + SIGABRT) << result.describe();
   EXPECT_THAT(result.err, HasSubstr("ranks 0 and 1 wait for one another; rank 0 waits for rank 1 "
                                     "in recv #1 of group 'world'"));
@@ -123,8 +123,8 @@ TEST_F(DtrunExplainTest, RanksThatWaitForOneAnotherAreEndedToo) {
 
 TEST_F(DtrunExplainTest, AReportIsMadeOnceAndEndsNothing) {
   Command command({"sh", "-c", "exec \"$@\" 2>&1", "sh", DTRUN_BINARY, "--nproc_per_node=3",
-                   record(), "--progress-timeout=200ms", FLIGHT_WORKER_BINARY, "hang"});
-  ASSERT_TRUE(command.wait_for_output("no progress for 200 ms: "));
+                   record(), "--progress-timeout=2s", FLIGHT_WORKER_BINARY, "hang"});
+  ASSERT_TRUE(command.wait_for_output("no progress for 2 s: "));
   command.signal(SIGQUIT);
   const CommandResult result = command.finish();
   EXPECT_NE(result.exit_code, 128 + SIGABRT);
