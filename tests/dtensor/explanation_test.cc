@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <boost/json/parse.hpp>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -164,14 +163,11 @@ TEST(ExplanationTest, TheOtherWaysCostNoLessThanTheChosenOne) {
   EXPECT_GT(others, 100U);
 }
 
-TEST(ExplanationTest, FourAxesOf65536RanksTakeLessThanATenthOfASecond) {
-  const auto start = std::chrono::steady_clock::now();
+// dtensor_bench has the time.
+TEST(ExplanationTest, FourAxesOf65536RanksArePlanned) {
   const PlanExplanation explanation =
       explain_plan(question({65536, 65536}, {16, 16, 16, 16}, "[S10, S23]", "[S32, S01]"));
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   EXPECT_GT(explanation.chosen.cost.collectives, 1);
-  EXPECT_LT(took.count(), 1.0);  // 0.1 s on an idle machine
-  RecordProperty("seconds", std::to_string(took.count()));
 }
 
 TEST(ExplanationTest, LinksAreReadFromWordsAndFiles) {

@@ -17,6 +17,7 @@
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/cuda.h"
+#include "support/one_in.h"
 #include "support/rank_threads.h"
 #include "tensor/simulated_devices.h"
 
@@ -25,12 +26,7 @@ namespace {
 
 using test::VectorCase;
 
-// Which cases are run: all; where each takes fifty times as long, and races are looked for, some.
-#ifdef __SANITIZE_THREAD__
-constexpr std::size_t kStep = 16;
-#else
-constexpr std::size_t kStep = 1;
-#endif
+constexpr std::size_t kStep = testing_support::one_in(16);
 
 const vectors::Operators& operators() {
   static const vectors::Operators kTable = [] {

@@ -25,7 +25,7 @@ constexpr char kProtocolOpcode = '\x80';
 constexpr int kMostDepth = 64;
 /// Of values and bytes of texts that are written out: a small pickle can name one large list many
 /// times.
-constexpr std::size_t kMostValues = std::size_t{1} << 26;
+constexpr std::size_t kMostValues = std::size_t{1} << 23;
 
 class PickleMachine {
  public:
