@@ -43,19 +43,23 @@ const char* op_kind_name(OpKind kind) {
   return "unknown";
 }
 
+bool is_reduction(OpKind kind) {
+  return kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::reduce_scatter;
+}
+
+bool is_message(OpKind kind) {
+  return kind == OpKind::send || kind == OpKind::receive;
+}
+
 namespace {
 
 bool has_tensors(OpKind kind) {
   return kind != OpKind::barrier && kind != OpKind::split && kind != OpKind::monitored_barrier;
 }
 
-bool reduces(OpKind kind) {
-  return kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::reduce_scatter;
-}
-
 bool counts_are_elements(OpKind kind) {
   return kind == OpKind::broadcast || kind == OpKind::all_reduce || kind == OpKind::reduce ||
-         kind == OpKind::send || kind == OpKind::receive;
+         is_message(kind);
 }
 
 }  // namespace
@@ -83,7 +87,7 @@ std::string Fingerprint::describe() const {
     } else if (counts != 0) {
       text += fmt::format(" x {} in parts", counts & kMostElements);
     }
-    if (reduces(kind)) text += fmt::format(", {}", reduce_op_name(reduce_op));
+    if (is_reduction(kind)) text += fmt::format(", {}", reduce_op_name(reduce_op));
     if (root >= 0) text += fmt::format(", root {}", root);
     text += ")";
   }

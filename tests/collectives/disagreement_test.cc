@@ -87,7 +87,8 @@ const Mismatch kMismatches[] = {
      [](const ProcessGroup& g) {
        g.gather(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);
      },
-     [](const ProcessGroup& g) { g.gather(flat_ones(3), {}, 0); }, "12 bytes came where 8"},
+     [](const ProcessGroup& g) { g.gather(flat_ones(3), {}, 0); },
+     "sent 12 bytes, rank 0 expected 8"},
     {"AllGatherSizes", [](const ProcessGroup& g) { g.all_gather(list(g, 2), flat_ones(2)); },
      [](const ProcessGroup& g) { g.all_gather(list(g, 3), flat_ones(3)); }, "the element counts"},
     {"Order",
@@ -124,7 +125,7 @@ const Mismatch kMismatches[] = {
      [](const ProcessGroup& g) {
        g.all_to_all_single(flat_ones(4 * g.size()), flat_ones(4 * g.size()));
      },
-     "bytes came where"},
+     " bytes, rank "},
     {"ScatterDtype",
      [](const ProcessGroup& g) {
        g.scatter(flat_ones(2), g.rank() == 0 ? list(g, 2) : std::vector<LocalTensor>(), 0);

@@ -312,7 +312,7 @@ Work AdapterBackend::receive(Buffer buffer, int source, std::uint32_t tag, Call 
         const int peer = message_in->header->wait(deadline);
         const MessageCard& card = message_in->card;
         if (card.fingerprint.dtype != ours.dtype || card.bytes != buffer.bytes())
-          throw cpu::Disagreement{peer, card.fingerprint, ours, ""};
+          throw Disagreement{peer, card.fingerprint, ours};
         if (buffer.count > 0) {
           message_in->payload =
               library_->receive(buffer.data, buffer.bytes(), peer, Lane::payload, card.number);

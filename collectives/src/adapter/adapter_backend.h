@@ -20,9 +20,9 @@
 #include "adapter/call_card.h"
 #include "adapter/message_library.h"
 #include "adapter/worker_threads.h"
-#include "cpu/disagreement.h"
 #include "cpu/fork_mark.h"
 #include "cpu/rank_record.h"
+#include "disagreement.h"
 #include "membership.h"
 
 namespace dtrun::collectives::adapter {
@@ -96,7 +96,7 @@ class AdapterBackend : public Backend {
   std::exception_ptr fail(const GroupFailure& failure);
   /// What an exception of the library's means.
   GroupFailure explain(const AdapterOperation& operation, const std::exception_ptr& error) const;
-  GroupFailure disagreement(const cpu::Disagreement& found) const;
+  GroupFailure disagreement(const Disagreement& found) const;
   GroupFailure late(const AdapterOperation& operation, const std::vector<int>& missing) const;
   GroupFailure lost(const AdapterOperation& operation, int peer) const;
   GroupFailure left(int peer) const;

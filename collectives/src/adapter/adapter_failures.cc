@@ -85,7 +85,7 @@ GroupFailure AdapterBackend::explain(const AdapterOperation& operation,
     return left(peer_left.peer);
   } catch (const GroupFailed& failed) {
     return failed.failure;
-  } catch (const cpu::Disagreement& found) {
+  } catch (const Disagreement& found) {
     return disagreement(found);
   } catch (const Interrupted&) {
     // Only after the group's failure or end, which then is what the caller gets to see.
@@ -101,15 +101,9 @@ GroupFailure AdapterBackend::explain(const AdapterOperation& operation,
   }
 }
 
-GroupFailure AdapterBackend::disagreement(const cpu::Disagreement& found) const {
-  const std::string in = cpu::difference(found.theirs, found.ours);
-  return {Error(ErrorCode::kDisagreement,
-                fmt::format("ranks of group '{}' disagree: rank {} called {}, rank {} called {}",
-                            options_.name, global_rank(found.peer), found.theirs.describe(),
-                            global_rank(rank()), found.ours.describe()),
-                found.detail.empty() ? fmt::format("the calls differ in {}", in)
-                                     : fmt::format("the calls differ in {}: {}", in, found.detail),
-                "every rank of a group must make the same calls in the same order"),
+GroupFailure AdapterBackend::disagreement(const Disagreement& found) const {
+  return {disagreement_error(options_.name, {global_rank(found.peer), found.theirs},
+                             {global_rank(rank()), found.ours}, found.bytes),
           -1};
 }
 

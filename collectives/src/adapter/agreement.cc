@@ -1,6 +1,4 @@
 // How the ranks of an AdapterBackend's group agree before a collective, and move its pieces.
-#include <fmt/core.h>
-
 #include <cstring>
 
 #include "adapter/adapter_backend.h"
@@ -54,20 +52,16 @@ void wait_for_all(const Messages& messages, Deadline deadline) {
   absent.throw_if_any();
 }
 
-std::string unequal(std::uint64_t came, std::uint64_t expected) {
-  return fmt::format("{} bytes came where {} were expected", came, expected);
-}
-
 void compare(int peer, const CallCard& ours, const CallCard& theirs) {
   if (theirs.kind == CallCard::kFarewell) throw PeerLeft{peer};
-  std::string detail;
+  std::optional<UnequalBytes> bytes;
   if (theirs.bytes_to_reader != ours.bytes_from_reader) {
-    detail = unequal(theirs.bytes_to_reader, ours.bytes_from_reader);
+    bytes = {theirs.bytes_to_reader, ours.bytes_from_reader, true};
   } else if (ours.bytes_to_reader != theirs.bytes_from_reader) {
-    detail = unequal(ours.bytes_to_reader, theirs.bytes_from_reader);
+    bytes = {ours.bytes_to_reader, theirs.bytes_from_reader, false};
   }
-  if (!ours.fingerprint.agrees_with(theirs.fingerprint) || !detail.empty())
-    throw cpu::Disagreement{peer, theirs.fingerprint, ours.fingerprint, detail};
+  if (!ours.fingerprint.agrees_with(theirs.fingerprint) || bytes)
+    throw Disagreement{peer, theirs.fingerprint, ours.fingerprint, bytes};
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "collective_operation.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -113,11 +111,10 @@ std::size_t CollectiveOperation::step_receive(GroupChannels& channels, Receive& 
 void CollectiveOperation::check(const Receive& receive) const {
   const MessageHeader& header = receive.message.header();
   if (header.magic != MessageHeader::kMagic || !header.fingerprint.agrees_with(fingerprint()))
-    throw Disagreement{receive.peer, header.fingerprint, fingerprint(), ""};
+    throw Disagreement{receive.peer, header.fingerprint, fingerprint()};
   if (header.bytes != receive.target.size())
-    throw Disagreement{
-        receive.peer, header.fingerprint, fingerprint(),
-        fmt::format("{} bytes came where {} were expected", header.bytes, receive.target.size())};
+    throw Disagreement{receive.peer, header.fingerprint, fingerprint(),
+                       UnequalBytes{header.bytes, receive.target.size()}};
 }
 
 void CollectiveOperation::do_local(const LocalStep& step) {

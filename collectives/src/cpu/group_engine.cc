@@ -442,7 +442,7 @@ void GroupEngine::on_announce(int rank, const Fingerprint& theirs) {
 
 void GroupEngine::compare(int rank, const Fingerprint& theirs, const Fingerprint& ours) {
   if (!failure_ && !theirs.agrees_with(ours))
-    fail(disagreement({rank, theirs, ours, ""}), Tell::members);
+    fail(disagreement({rank, theirs, ours}), Tell::members);
 }
 
 // The two calls that met need not be the first that differ: earlier calls may have gone unmatched.
@@ -455,7 +455,7 @@ void GroupEngine::on_disagreement(const Disagreement& found) {
   if (sequence < found.ours.sequence) {
     const std::optional<Fingerprint> ours = channels_.own_history().read(sequence);
     const bool known = ours && !found.theirs.agrees_with(*ours);
-    return fail(disagreement({found.peer, found.theirs, known ? *ours : found.ours, found.detail}),
+    return fail(disagreement({found.peer, found.theirs, known ? *ours : found.ours, found.bytes}),
                 Tell::members);
   }
   if (channels_.shares_memory(found.peer)) {
@@ -471,8 +471,7 @@ void GroupEngine::on_disagreement(const EarlierDisagreement& found) {
   for (const Fingerprint& fingerprint : meeting().passed())
     compare_with_history(found.peer, fingerprint);
   const Fingerprint& now = collectives_.front()->fingerprint();
-  if (!failure_)
-    fail(disagreement({found.peer, now, now, "a call before this one"}), Tell::members);
+  if (!failure_) fail(disagreement({found.peer, now, now}), Tell::members);
 }
 
 std::optional<int> GroupEngine::group_rank(int world_rank) const {

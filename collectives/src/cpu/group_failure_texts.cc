@@ -14,14 +14,8 @@ const Card& GroupEngine::card(int rank) const {
 }
 
 GroupFailure GroupEngine::disagreement(const Disagreement& found) const {
-  const std::string in = difference(found.theirs, found.ours);
-  return {Error(ErrorCode::kDisagreement,
-                fmt::format("ranks of group '{}' disagree: rank {} called {}, rank {} called {}",
-                            spec_.name, global_rank(found.peer), found.theirs.describe(),
-                            global_rank(spec_.rank), found.ours.describe()),
-                found.detail.empty() ? fmt::format("the calls differ in {}", in)
-                                     : fmt::format("the calls differ in {}: {}", in, found.detail),
-                "every rank of a group must make the same calls in the same order"),
+  return {disagreement_error(spec_.name, {global_rank(found.peer), found.theirs},
+                             {global_rank(spec_.rank), found.ours}, found.bytes),
           -1};
 }
 

@@ -57,7 +57,7 @@ void Meeting::disagree(int peer) const {
   const Post& theirs = post_of(peer);
   const Post& ours = post_of(rank_);
   if (theirs.head.passed != ours.head.passed) throw EarlierDisagreement{peer};
-  throw Disagreement{peer, theirs.fingerprint(), ours.fingerprint(), ""};
+  throw Disagreement{peer, theirs.fingerprint(), ours.fingerprint()};
 }
 
 void Meeting::post(const Fingerprint& fingerprint, Needed needed) {

@@ -1,7 +1,5 @@
 #include "point_to_point.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -36,9 +34,7 @@ void ReceiveOperation::match(int peer, const MessageHeader& header) {
   const Fingerprint& theirs = header.fingerprint;
   if (header.magic != MessageHeader::kMagic || theirs.dtype != fingerprint().dtype ||
       theirs.counts != fingerprint().counts || header.bytes != buffer_.bytes())
-    throw Disagreement{
-        peer, theirs, fingerprint(),
-        fmt::format("{} bytes came where {} were expected", header.bytes, buffer_.bytes())};
+    throw Disagreement{peer, theirs, fingerprint(), UnequalBytes{header.bytes, buffer_.bytes()}};
   matched_ = true;
   matched_from_ = peer;
   possible_sources_ = {peer};

@@ -29,10 +29,6 @@ std::int64_t recent_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-bool is_reduction(OpKind kind) {
-  return kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::reduce_scatter;
-}
-
 }  // namespace
 
 RecordedGroup::RecordedGroup(std::string group_name, int group_rank,

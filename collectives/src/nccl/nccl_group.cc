@@ -95,8 +95,8 @@ void NcclGroup::add_split_lane(int device, std::unique_ptr<Communicator> slot) {
   first_device_ = device;
 }
 
-std::string NcclGroup::own_name() const {
-  return fmt::format("rank {}", spec_.global_ranks[static_cast<std::size_t>(spec_.rank)]);
+int NcclGroup::own_rank() const {
+  return spec_.global_ranks[static_cast<std::size_t>(spec_.rank)];
 }
 
 void NcclGroup::throw_if_failed() const {
@@ -240,11 +240,12 @@ Error NcclGroup::timed_out(const Operation& operation) {
     where = "nothing is known of the others: " + error.summary();
   }
   const auto waited = std::chrono::steady_clock::now() - operation.started;
-  return Error(
-      ErrorCode::kTimeout,
-      fmt::format("{} waited {} in {} of group '{}'{}", own_name(), base::format_duration(waited),
-                  operation.fingerprint().describe(), spec_.name, for_whom),
-      where, "raise the timeout if they only need longer; look at the other ranks' output");
+  return Error(ErrorCode::kTimeout,
+               fmt::format("rank {} waited {} in {} of group '{}'{}", own_rank(),
+                           base::format_duration(waited), operation.fingerprint().describe(),
+                           spec_.name, for_whom),
+               where,
+               "raise the timeout if they only need longer; look at the other ranks' output");
 }
 
 void NcclGroup::reject(const Fingerprint& fingerprint, const Error& error) {

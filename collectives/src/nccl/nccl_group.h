@@ -101,7 +101,7 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
   std::string call_key(std::uint64_t sequence, int rank) const;
   std::string hear(const std::string& key, base::Deadline deadline);
   std::optional<base::Error> difference(const Fingerprint& mine, int rank, base::Deadline deadline);
-  std::string own_name() const;
+  int own_rank() const;
 
   // The watchdog's part.
   std::optional<base::Error> job_failure() const;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "disagreement.h"
 #include "nccl/nccl_group.h"
 #include "nccl/nccl_types.h"
 
@@ -50,10 +51,7 @@ std::optional<Error> NcclGroup::difference(const Fingerprint& mine, int rank, De
                  fmt::format("rank {} says what this build of dtrun does not know", their_rank));
   std::memcpy(&theirs, bytes.data(), sizeof(theirs));
   if (theirs.agrees_with(mine)) return std::nullopt;
-  return Error(ErrorCode::kDisagreement,
-               fmt::format("ranks of group '{}' disagree: rank {} called {}, {} called {}",
-                           spec_.name, their_rank, theirs.describe(), own_name(), mine.describe()),
-               "", "every rank of a group must make the same calls in the same order");
+  return disagreement_error(spec_.name, {their_rank, theirs}, {own_rank(), mine});
 }
 
 std::string NcclGroup::call_key(std::uint64_t sequence, int rank) const {
@@ -95,7 +93,7 @@ std::unique_ptr<Communicator> NcclGroup::split_communicator(Lock& lock, Lane& pa
       throw_if_failed();
       if (call.deadline.expired())
         throw Error(ErrorCode::kTimeout,
-                    fmt::format("{} waited too long in {} of group '{}'", own_name(),
+                    fmt::format("rank {} waited too long in {} of group '{}'", own_rank(),
                                 call.fingerprint.describe(), spec_.name),
                     board_.describe_others(call.fingerprint), "look at the other ranks' output");
       pause(lock, looks, call.deadline);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "disagreement.h"
 #include "dtrun/base/log.h"
 #include "nccl/nccl_group.h"
 #include "nccl/nccl_types.h"
@@ -26,10 +27,6 @@ constexpr auto kIdleness = std::chrono::seconds(1);
 /// How long a rank that leaves waits for the others to leave as well, before it frees what they
 /// could, in theory, still be reading.
 constexpr auto kLeaveGrace = std::chrono::seconds(10);
-
-bool between_two(const Fingerprint& fingerprint) {
-  return fingerprint.kind == OpKind::send || fingerprint.kind == OpKind::receive;
-}
 
 }  // namespace
 
@@ -105,16 +102,14 @@ void NcclGroup::hear_peers(const Operation& waiting, TimePoint now) {
   if (const std::optional<Error> failure = board_.read_failure(spec_.name))
     return fail(*failure, Tell::nobody);
   // Who differs from anyone differs from the first rank, or that one does; the rest is told.
-  if (spec_.rank == 0 || between_two(mine)) return;
+  if (spec_.rank == 0 || is_message(mine.kind)) return;
   const std::optional<Status> theirs = board_.read(0);
-  if (!theirs || theirs->progress != Status::Progress::waits || between_two(theirs->fingerprint) ||
-      theirs->fingerprint.sequence != mine.sequence || theirs->fingerprint.agrees_with(mine))
+  if (!theirs || theirs->progress != Status::Progress::waits ||
+      is_message(theirs->fingerprint.kind) || theirs->fingerprint.sequence != mine.sequence ||
+      theirs->fingerprint.agrees_with(mine))
     return;
-  fail(Error(ErrorCode::kDisagreement,
-             fmt::format("ranks of group '{}' disagree: rank {} called {}, {} called {}",
-                         spec_.name, spec_.global_ranks.front(), theirs->fingerprint.describe(),
-                         own_name(), mine.describe()),
-             "", "every rank of a group must make the same calls in the same order"),
+  fail(disagreement_error(spec_.name, {spec_.global_ranks.front(), theirs->fingerprint},
+                          {own_rank(), mine}),
        Tell::members);
 }
 

@@ -29,6 +29,10 @@ enum class OpKind : std::uint8_t {
   monitored_barrier,
 };
 const char* op_kind_name(OpKind kind);
+/// Whether a reduce op is part of the call.
+bool is_reduction(OpKind kind);
+/// Whether the call is between two ranks: a send or a receive.
+bool is_message(OpKind kind);
 
 /// Of parts: how many elements they have together, which messages say, and above that a hash of
 /// how many each has.
