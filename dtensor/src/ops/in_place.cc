@@ -121,8 +121,8 @@ const Tensor& assign(const Tensor& target, const Tensor& result) {
     fitting = fitting.redistribute(target.placements(), target.spec().shard_order());
   }
   if (MoveObserver::rehearsing() || is_outside(target)) return target;
-  target.local().copy_(fitting.local());
   target.local().storage()->count_write();
+  target.local().copy_(fitting.local());
   if (Graph::is_on()) move_producer(target, fitting);
   return target;
 }
@@ -365,6 +365,7 @@ const Tensor& Tensor::fill_(Scalar value) const {
     return assign(*this, overwritten(as_it_was(*this, {}), number));
   }
   if (MoveObserver::rehearsing() || is_outside(*this)) return *this;
+  local().storage()->count_write();
   if (is_distributed() && without_partials(placements()) != placements()) {
     // The parts make up the value.
     const NoGrad no_grad;
@@ -374,7 +375,6 @@ const Tensor& Tensor::fill_(Scalar value) const {
   } else {
     local().fill_(value);
   }
-  local().storage()->count_write();
   return *this;
 }
 

@@ -115,17 +115,18 @@ void Optimizer::step_group(std::size_t index) {
     parts.states.resize(group.state_names.size());
     for (const std::size_t i : list) {
       parts.parameters.push_back(group.parameters[i].local());
+      parts.parameters.back().storage()->count_write();
       parts.gradients.push_back(gradient_of(group.parameters[i]));
       parts.whole.push_back(group.parameters[i]);
       const Tensors& states = states_of(group, i);
-      for (std::size_t s = 0; s < states.size(); ++s) parts.states[s].push_back(states[s].local());
+      for (std::size_t s = 0; s < states.size(); ++s) {
+        parts.states[s].push_back(states[s].local());
+        parts.states[s].back().storage()->count_write();
+      }
     }
     parts.step = group.slots[list.front()].steps + 1;
     update(index, parts);
-    for (const std::size_t i : list) {
-      group.slots[i].steps = parts.step;
-      group.parameters[i].local().storage()->count_write();
-    }
+    for (const std::size_t i : list) group.slots[i].steps = parts.step;
   }
 }
 

@@ -81,8 +81,8 @@ void ShardedBlock::collect(const Tensors& sharded) {
                       tensors::shape_to_string(part.shape()),
                   "change dtype and shape before fully_shard()");
     }
-    part.copy_(its);
     parts_.storage()->count_write();
+    part.copy_(its);
     sharded[i].set_data(Tensor(sharded[i].spec(), part));
   }
 }

@@ -127,12 +127,12 @@ void ZeroRedundancyOptimizer::step(Tensor::Site site) {
     group_.all_gather(received, sent, {}, site);
     for (std::size_t k = 0; k < block.parameters.size(); ++k) {
       const LocalTensor& whole = parameters_[block.parameters[k]].local();
+      whole.storage()->count_write();
       for (int rank = 0; rank < group_.size(); ++rank) {
         if (rank == group_.rank()) continue;
         block.layout.rows(whole, k, rank)
             .copy_(block.layout.part(received[static_cast<std::size_t>(rank)], k, rank));
       }
-      whole.storage()->count_write();
     }
   }
 }

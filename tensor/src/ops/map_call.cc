@@ -304,8 +304,8 @@ const LocalTensor& map_into(const LocalTensor& target, const MapOperator& op, Op
     copies[k] = operands[k].tensor().clone();
     undisturbed[k] = copies[k];
   }
-  run_map(target, op, plan, Operands(undisturbed.data(), operands.size()), numbers);
   target.storage()->count_write();
+  run_map(target, op, plan, Operands(undisturbed.data(), operands.size()), numbers);
   return target;
 }
 

@@ -33,8 +33,10 @@ class Storage : public base::Count {
   Device device() const { return device_; }
 
   /// How often it was written to in place: what a gradient saved is valid while this stands still.
-  std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
-  void count_write() { version_.fetch_add(1, std::memory_order_relaxed); }
+  std::uint32_t version() const { return version_.load(std::memory_order_acquire); }
+  /// Before the write: who reads meanwhile, and finds the version unchanged behind, has not seen
+  /// any of it.
+  void count_write() { version_.fetch_add(1, std::memory_order_acq_rel); }
 
  private:
   friend StoragePointer;
