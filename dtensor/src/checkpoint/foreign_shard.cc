@@ -3,8 +3,14 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+#include <iterator>
 #include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
 
+#include "checkpoint/safetensors_index.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/unique_json.h"
 #include "dtrun/dtensor/checkpoint/plan.h"
@@ -113,13 +119,97 @@ void finish_foreign(Manifest& manifest, const std::string& source) {
   all = std::move(joined);
 }
 
-// An index repeats what the files' headers say; they are what is read.
+namespace {
+
+/// What is read of a folder.
+struct ForeignFiles {
+  std::vector<std::string> names;
+  std::optional<SafetensorsIndex> index;
+};
+
+SafetensorsIndex read_index(FileCalls& files, const std::string& path) {
+  OpenFile file = OpenFile::open(files, path);
+  const std::uint64_t bytes = file.bytes();
+  if (bytes > kMostManifestBytes)
+    throw Error(ErrorCode::kProtocol, path + " has " + std::to_string(bytes) + " bytes",
+                "no index is so large");
+  std::string text(bytes, '\0');
+  file.read_at(0, text.data(), text.size());
+  return parse_index(text, path);
+}
+
+[[noreturn]] void refuse_choice(const std::string& folder, const std::string& a,
+                                const std::string& b) {
+  throw Error(ErrorCode::kInvalidArgument, folder + " has " + a + " and " + b,
+              "they are different models, and neither says which one is meant",
+              "a folder for each");
+}
+
+/// Whose names end so, and that are not the one.
+std::vector<std::string> others(const std::vector<std::string>& names, std::string_view end,
+                                std::string_view one) {
+  std::vector<std::string> found;
+  std::ranges::copy_if(names, std::back_inserter(found),
+                       [&](const std::string& name) { return name.ends_with(end) && name != one; });
+  return found;
+}
+
+/// Those that model.safetensors.index.json names; the folder may have the same tensors again in
+/// others. An index of another name, such as that of a variant, must be the only one, and name all.
+ForeignFiles foreign_files(FileCalls& files, const std::string& folder) {
+  const std::vector<std::string> names = names_in(files, folder);
+  const bool is_plain = std::ranges::binary_search(names, kIndexName);
+  const std::vector<std::string> variants = others(names, kIndexEnd, kIndexName);
+  if (!is_plain && variants.empty()) return {others(names, ".safetensors", ""), std::nullopt};
+  if (!is_plain && variants.size() > 1) refuse_choice(folder, variants[0], variants[1]);
+  const std::string name = is_plain ? std::string(kIndexName) : variants[0];
+  ForeignFiles chosen{{}, read_index(files, path_in(folder, name))};
+  std::set<std::string> named;
+  for (const auto& [tensor, file] : chosen.index->files) named.insert(file);
+  for (const std::string& file : others(names, ".safetensors", "")) {
+    if (!named.contains(file) && (!is_plain || file == "model.safetensors"))
+      refuse_choice(folder, name, file);
+  }
+  for (const std::string& file : named) {
+    if (!std::ranges::binary_search(names, file))
+      throw Error(ErrorCode::kNotFound, path_in(folder, file) + " is not there", name + " names it",
+                  "all files of the model");
+  }
+  chosen.names.assign(named.begin(), named.end());
+  return chosen;
+}
+
+/// Of a tensor that whole files have several times, such as one that two layers share, the one that
+/// the index names.
+void apply_index(const SafetensorsIndex& index, Manifest& manifest, const std::string& folder) {
+  std::set<std::pair<std::string, std::string>> found;
+  std::erase_if(manifest.tensors, [&](const SavedTensor& tensor) {
+    const SavedChunk& chunk = tensor.chunks.at(0);
+    const std::string& file = manifest.files[chunk.file].name;
+    const auto place = index.files.find(tensor.name);
+    if (place != index.files.end() && place->second == file) {
+      found.emplace(tensor.name, file);
+      return false;
+    }
+    const bool is_whole = std::ranges::all_of(chunk.box.offsets, [](auto at) { return at == 0; });
+    return place != index.files.end() && is_whole;
+  });
+  for (const auto& place : index.files) {
+    if (!found.contains(place))
+      throw Error(ErrorCode::kProtocol,
+                  path_in(folder, place.second) + " lacks \"" + place.first + "\"",
+                  "the index says that it has it", "all files of one version of the model");
+  }
+}
+
+}  // namespace
+
 Manifest read_foreign_folder(FileCalls& files, const std::string& folder) {
   Manifest manifest;
   if (is_folder(files, path_in(folder, "."))) {
-    for (const std::string& name : names_in(files, folder)) {
-      if (name.ends_with(".safetensors")) add_foreign_shard(files, folder, name, manifest);
-    }
+    const ForeignFiles chosen = foreign_files(files, folder);
+    for (const std::string& name : chosen.names) add_foreign_shard(files, folder, name, manifest);
+    if (chosen.index) apply_index(*chosen.index, manifest, folder);
   }
   if (manifest.files.empty()) {
     const bool is_torch = is_there(files, path_in(folder, ".metadata"));

@@ -17,7 +17,8 @@ void add_foreign_shard(FileCalls& files, const std::string& folder, const std::s
 /// that nothing is missing. @throws Error kProtocol
 void finish_foreign(Manifest& manifest, const std::string& source);
 
-/// All of a folder. @throws Error kNotFound for one without such files
+/// Of a folder, those that its index names; without one, all.
+/// @throws Error kNotFound for one without such files; kInvalidArgument where it has two models
 Manifest read_foreign_folder(FileCalls& files, const std::string& folder);
 
 }  // namespace dtrun::dtensor::dcp

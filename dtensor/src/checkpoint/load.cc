@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "checkpoint/agreement_of.h"
+#include "checkpoint/chunk_reads.h"
 #include "checkpoint/flat_state.h"
 #include "checkpoint/foreign_shard.h"
 #include "checkpoint/read_manifest.h"
-#include "checkpoint/shard_file.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/checkpoint/checkpoint.h"
 #include "dtrun/tensor/ops.h"
@@ -174,39 +174,28 @@ class Loading {
       load.targets.push_back(targets_.size());
       targets_.push_back(target_of(full, tensor, *saved));
     }
+    // Values of either kind are found alike.
+    const auto choose_values = [&](const Values& own, const auto& saved, auto& taken) {
+      for (const auto& [name, value] : own) {
+        const std::string full = full_name(entry.name, name);
+        if (!is_chosen(full, options_.only)) {
+          is_whole = false;
+          continue;
+        }
+        is_wanted = true;
+        const auto found = saved.find(saved_name(full));
+        if (found == saved.end()) {
+          report_.missing.push_back(full);
+          is_whole = false;
+          continue;
+        }
+        check_kinds(full, found->second, value);
+        taken[name] = found->second;
+      }
+    };
     const Saved now = entry.part->saved(parameters);
-    for (const auto& [name, value] : now.values) {
-      const std::string full = full_name(entry.name, name);
-      if (!is_chosen(full, options_.only)) {
-        is_whole = false;
-        continue;
-      }
-      is_wanted = true;
-      const auto found = manifest_.values.find(saved_name(full));
-      if (found == manifest_.values.end()) {
-        report_.missing.push_back(full);
-        is_whole = false;
-      } else {
-        check_kind(full, found->second, value);
-        load.loaded.values[name] = found->second;
-      }
-    }
-    for (const auto& [name, value] : now.rank_values) {
-      const std::string full = full_name(entry.name, name);
-      if (!is_chosen(full, options_.only)) {
-        is_whole = false;
-        continue;
-      }
-      is_wanted = true;
-      const auto found = manifest_.rank_values.find(saved_name(full));
-      if (found == manifest_.rank_values.end()) {
-        report_.missing.push_back(full);
-        is_whole = false;
-      } else {
-        for (const Value& one : found->second) check_kind(full, one, value);
-        load.loaded.rank_values[name] = found->second;
-      }
-    }
+    choose_values(now.values, manifest_.values, load.loaded.values);
+    choose_values(now.rank_values, manifest_.rank_values, load.loaded.rank_values);
     load.loaded.rank = agreement_.rank();
     load.loaded.ranks = agreement_.size();
     // Of tensors that are filled in place, some are enough.
@@ -214,7 +203,11 @@ class Loading {
     if (is_wanted) entries_.push_back(std::move(load));
   }
 
-  void check_kind(const std::string& name, const Value& saved, const Value& own) const {
+  void check_kinds(const std::string& name, const std::vector<Value>& saved,
+                   const Value& own) const {
+    for (const Value& one : saved) check_kinds(name, one, own);
+  }
+  void check_kinds(const std::string& name, const Value& saved, const Value& own) const {
     if (saved.index() != own.index())
       throw Error(ErrorCode::kInvalidArgument,
                   "\"" + name + "\" is " + value_text(saved) + " in " + folder_,
@@ -238,39 +231,23 @@ class Loading {
             part.box ? tensors::empty(part.box->shape, {.dtype = saved.dtype}) : LocalTensor()};
   }
 
-  /// File by file, in the order of the bytes.
   void read() {
-    struct Piece {
-      const SavedChunk* chunk;
-      const Target* target;
-    };
-    std::map<std::size_t, std::vector<Piece>> by_file;
+    std::vector<ChunkRead> reads;
     for (const Target& target : targets_) {
-      if (!target.staged.defined() || target.staged.numel() == 0) continue;
-      for (const SavedChunk& chunk : target.saved->chunks) {
-        if (tensors::numel(intersection(chunk.box, target.box).shape) > 0)
-          by_file[chunk.file].push_back({&chunk, &target});
-      }
+      if (!target.staged.defined()) continue;
+      for (const SavedChunk& chunk : target.saved->chunks)
+        reads.push_back(
+            {target.saved, &chunk, target.box, static_cast<char*>(target.staged.data())});
     }
-    for (auto& [file, pieces] : by_file) {
-      std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.chunk->begin; });
-      ShardReader reader(files_, folder_, manifest_.files[file]);
-      for (const Piece& piece : pieces) {
-        const Target& target = *piece.target;
-        reader.read(*target.saved, *piece.chunk,
-                    ByteRuns(piece.chunk->box, target.box, tensors::item_size(target.saved->dtype)),
-                    static_cast<char*>(target.staged.data()));
-      }
-      report_.own_bytes += reader.bytes_read();
-    }
+    report_.own_bytes = read_chunks(files_, folder_, manifest_, reads);
   }
 
   void write() {
     for (Target& target : targets_) {
       if (!target.staged.defined()) continue;
       const LocalTensor own = target.tensor.local();
-      own.copy_(target.staged.to(own.device()));
       own.storage()->count_write();
+      own.copy_(target.staged.to(own.device()));
       target.staged = LocalTensor();
     }
     for (const EntryLoad& load : entries_) {

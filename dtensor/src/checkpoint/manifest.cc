@@ -71,6 +71,12 @@ const SavedTensor* Manifest::find(const std::string& name) const {
   return place != tensors.end() && place->name == name ? &*place : nullptr;
 }
 
+bool is_file_name(std::string_view name) {
+  return !name.empty() && name[0] != '.' && std::ranges::none_of(name, [](char c) {
+    return c == '/' || c == '\\' || static_cast<unsigned char>(c) < ' ';
+  });
+}
+
 bool is_chosen(const std::string& name, const std::vector<std::string>& patterns) {
   return patterns.empty() || std::ranges::any_of(patterns, [&](const std::string& pattern) {
            return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;

@@ -4,13 +4,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 #include <random>
 
 #include "checkpoint/agreement_of.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/flat_state.h"
+#include "checkpoint/safetensors_index.h"
 #include "checkpoint/shard_file.h"
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/checkpoint/plan.h"
@@ -21,7 +20,6 @@ namespace dtrun::dtensor::dcp {
 using base::Error;
 using base::ErrorCode;
 using tensors::Shape;
-namespace json = boost::json;
 
 namespace {
 
@@ -200,23 +198,22 @@ void split(Archive& from, const std::string& folder, std::uint64_t most_bytes,
   PartialFolder partial(files, checked_folder(folder), some_generation(), Existing::refuse);
   Passing passing(tensors, options.progress);
   const auto parts = parts_below(tensors, most_bytes);
-  json::object weight_map;
+  SafetensorsIndex index;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, parts.size());
     std::vector<ShardPiece> pieces;
     for (const SavedTensor* const tensor : parts[i]) {
       pieces.push_back(passing.piece(from, *tensor, whole_box(tensor->shape)));
-      weight_map[tensor->name] = name;
+      index.files[tensor->name] = name;
       bytes += tensor->bytes();
     }
     write_shard(files, partial.path(), name, {{"format", "pt"}}, pieces);
   }
-  OpenFile index = OpenFile::create(files, path_in(partial.path(), "model.safetensors.index.json"));
-  index.write(json::serialize(
-      json::object{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(weight_map)}}));
-  index.sync();
-  index.close();
+  OpenFile file = OpenFile::create(files, path_in(partial.path(), std::string(kIndexName)));
+  file.write(index_text(index, bytes));
+  file.sync();
+  file.close();
   partial.commit();
 }
 

@@ -97,11 +97,7 @@ class ManifestReader {
     const json::object& line = object(value, "a file");
     SavedFile file{text(line, "name"), bytes(line, "bytes"), bytes(line, "header_bytes"),
                    sum(member(line, "header_checksum"), "header_checksum")};
-    const bool is_plain =
-        !file.name.empty() && file.name[0] != '.' && std::ranges::none_of(file.name, [](char c) {
-          return c == '/' || c == '\\' || static_cast<unsigned char>(c) < ' ';
-        });
-    if (!is_plain)
+    if (!is_file_name(file.name))
       refuse(fmt::format("the file {} is not in its folder",
                          json::serialize(json::string(file.name))));
     if (file.header_bytes < tensors::kSafetensorsLengthBytes || file.header_bytes > file.bytes)

@@ -206,7 +206,10 @@ SavePlan plan_save(const std::vector<std::vector<TensorPart>>& parts, std::uint6
 }
 
 ByteRuns::ByteRuns(const Box& from, const Box& to, std::size_t item_bytes)
-    : common_(intersection(from, to)) {
+    : ByteRuns(from, to, item_bytes, intersection(from, to)) {}
+
+ByteRuns::ByteRuns(const Box& from, const Box& to, std::size_t item_bytes, const Box& part)
+    : common_(part) {
   elements_ = static_cast<std::uint64_t>(tensors::numel(common_.shape));
   is_done_ = elements_ == 0;
   // What the inner dims have in common stands in one piece on both sides, as long as it is all of

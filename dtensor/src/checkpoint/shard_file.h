@@ -47,11 +47,15 @@ ShardMetadata shard_metadata(std::uint64_t generation, const std::vector<ShardPi
 WrittenShard write_shard(FileCalls& files, const std::string& folder, const std::string& name,
                          const ShardMetadata& metadata, const std::vector<ShardPiece>& pieces);
 
+/// Whether a reader has to compare a file's header with its checksum.
+enum class FileHeader : std::uint8_t { verified, known };
+
 /// Reads what a manifest says is there. Everything is verified before it is given. One thread's.
 class ShardReader {
  public:
   /// @throws Error kNotFound; kProtocol for a file of another size, or header
-  ShardReader(FileCalls& files, const std::string& folder, const SavedFile& file);
+  ShardReader(FileCalls& files, const std::string& folder, const SavedFile& file,
+              FileHeader header = FileHeader::verified);
 
   /// Copies the runs out of a chunk. @param target where the runs' `to` counts from; after an Error
   /// it may have damaged bytes

@@ -241,4 +241,8 @@ void run_in_chunks(const ChunkedLoop& loop) {
   pool.run(loop);
 }
 
+void parallel_for_each(std::int64_t count, const std::function<void(std::int64_t)>& body) {
+  parallel_for(count, 1, [&](std::int64_t index, std::int64_t) { body(index); });
+}
+
 }  // namespace dtrun::tensors

@@ -58,6 +58,7 @@ int DiskModel::open_node(const NodePointer& node) {
 }
 
 int DiskModel::create(const std::string& path) {
+  const std::lock_guard guard(mutex_);
   if (!changes()) return -1;
   const std::optional<Place> place = find(path);
   if (!place) return refuse(ENOENT);
@@ -69,12 +70,14 @@ int DiskModel::create(const std::string& path) {
 }
 
 int DiskModel::open(const std::string& path) {
+  const std::lock_guard guard(mutex_);
   if (fails()) return -1;
   const std::optional<Place> place = find(path);
   return place && place->node ? open_node(place->node) : refuse(ENOENT);
 }
 
 int DiskModel::open_folder(const std::string& path) {
+  const std::lock_guard guard(mutex_);
   if (fails()) return -1;
   const std::optional<Place> place = find(path);
   if (!place || !place->node) return refuse(ENOENT);
@@ -82,6 +85,7 @@ int DiskModel::open_folder(const std::string& path) {
 }
 
 ssize_t DiskModel::write(int fd, const void* bytes, std::size_t count) {
+  const std::lock_guard guard(mutex_);
   if (!changes()) return -1;
   const std::size_t taken = std::min(count, most_);
   open_.at(fd)->bytes.append(static_cast<const char*>(bytes), taken);
@@ -89,6 +93,7 @@ ssize_t DiskModel::write(int fd, const void* bytes, std::size_t count) {
 }
 
 ssize_t DiskModel::read_at(int fd, void* bytes, std::size_t count, std::uint64_t offset) {
+  const std::lock_guard guard(mutex_);
   if (fails()) return -1;
   const std::string& all = open_.at(fd)->bytes;
   if (offset >= all.size()) return 0;
@@ -98,6 +103,7 @@ ssize_t DiskModel::read_at(int fd, void* bytes, std::size_t count, std::uint64_t
 }
 
 int DiskModel::status(int fd, FileStatus& status) {
+  const std::lock_guard guard(mutex_);
   if (fails()) return -1;
   const Node& node = *open_.at(fd);
   status = {node.is_folder ? FileKind::folder : FileKind::regular, node.bytes.size()};
@@ -105,6 +111,7 @@ int DiskModel::status(int fd, FileStatus& status) {
 }
 
 int DiskModel::status(const std::string& path, FileStatus& status) {
+  const std::lock_guard guard(mutex_);
   if (fails()) return -1;
   const std::optional<Place> place = find(path);
   if (!place || !place->node) return refuse(ENOENT);
@@ -114,6 +121,7 @@ int DiskModel::status(const std::string& path, FileStatus& status) {
 }
 
 int DiskModel::sync(int fd) {
+  const std::lock_guard guard(mutex_);
   if (!changes()) return -1;
   Node& node = *open_.at(fd);
   node.synced_bytes = node.bytes.size();
@@ -123,6 +131,7 @@ int DiskModel::sync(int fd) {
 }
 
 int DiskModel::close(int fd) {
+  const std::lock_guard guard(mutex_);
   const bool has_failed = fails();
   open_.at(fd)->is_locked = false;
   open_.erase(fd);
@@ -130,6 +139,7 @@ int DiskModel::close(int fd) {
 }
 
 int DiskModel::lock(int fd) {
+  const std::lock_guard guard(mutex_);
   if (fails()) return -1;
   Node& node = *open_.at(fd);
   if (node.is_locked) return refuse(EWOULDBLOCK);
@@ -138,6 +148,7 @@ int DiskModel::lock(int fd) {
 }
 
 int DiskModel::make_folder(const std::string& path) {
+  const std::lock_guard guard(mutex_);
   if (!changes()) return -1;
   const std::optional<Place> place = find(path);
   if (!place) return refuse(ENOENT);
@@ -150,6 +161,7 @@ int DiskModel::make_folder(const std::string& path) {
 }
 
 int DiskModel::rename(const std::string& from, const std::string& to) {
+  const std::lock_guard guard(mutex_);
   if (!changes()) return -1;
   const std::optional<Place> source = find(from), target = find(to);
   if (!source || !source->node || !target) return refuse(ENOENT);
@@ -161,6 +173,7 @@ int DiskModel::rename(const std::string& from, const std::string& to) {
 }
 
 int DiskModel::exchange(const std::string& a, const std::string& b) {
+  const std::lock_guard guard(mutex_);
   if (!changes()) return -1;
   const std::optional<Place> one = find(a), other = find(b);
   if (!one || !one->node || !other || !other->node) return refuse(ENOENT);
@@ -171,6 +184,7 @@ int DiskModel::exchange(const std::string& a, const std::string& b) {
 }
 
 int DiskModel::remove(const std::string& path) {
+  const std::lock_guard guard(mutex_);
   if (!changes()) return -1;
   const std::optional<Place> place = find(path);
   if (!place || !place->node) return refuse(ENOENT);
@@ -181,6 +195,7 @@ int DiskModel::remove(const std::string& path) {
 }
 
 int DiskModel::remove_folder(const std::string& path) {
+  const std::lock_guard guard(mutex_);
   if (!changes()) return -1;
   const std::optional<Place> place = find(path);
   if (!place || !place->node) return refuse(ENOENT);
@@ -191,6 +206,7 @@ int DiskModel::remove_folder(const std::string& path) {
 }
 
 int DiskModel::list(const std::string& path, std::vector<std::string>& names) {
+  const std::lock_guard guard(mutex_);
   if (fails()) return -1;
   const std::optional<Place> place = find(path);
   if (!place || !place->node) return refuse(ENOENT);
@@ -199,6 +215,7 @@ int DiskModel::list(const std::string& path, std::vector<std::string>& names) {
 }
 
 DiskImage DiskModel::seen() const {
+  const std::lock_guard guard(mutex_);
   DiskImage image;
   const auto add = [&](const auto& self, const Node& folder, const std::string& path) -> void {
     for (const auto& [name, node] : folder.names) {
@@ -212,6 +229,7 @@ DiskImage DiskModel::seen() const {
 }
 
 DiskImage DiskModel::after_cut(std::mt19937& random) const {
+  const std::lock_guard guard(mutex_);
   DiskImage image;
   const auto below = [&](std::size_t count) { return random() % (count + 1); };
   const auto left_of = [&](const Node& file) {

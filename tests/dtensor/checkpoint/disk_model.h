@@ -83,6 +83,8 @@ class DiskModel : public FileCalls {
   static void step(Node& folder) { folder.steps.push_back(folder.names); }
   static int refuse(int error);
 
+  /// Recursive, for before_change looks at the disk.
+  mutable std::recursive_mutex mutex_;
   NodePointer root_ = std::make_shared<Node>();
   std::map<int, NodePointer> open_;
   int next_fd_ = 1000;

@@ -118,6 +118,49 @@ TEST_F(OfflineTest, RanksLoadWhatTheyNeedOfHuggingFacesShards) {
       "no .safetensors file", base::ErrorCode::kNotFound);
 }
 
+// Models on HuggingFace's hub often have the same tensors once more, in one file that no index
+// names.
+TEST_F(OfflineTest, OfAFolderWithAnIndexTheFilesThatItNamesAreRead) {
+  Archive from(folder());
+  split(from, own_ / "split", 300);
+  merge(from, own_ / "split/consolidated.safetensors");
+  const std::string index = own_ / "split/model.safetensors.index.json",
+                    variant = own_ / "split/model.fp16.safetensors.index.json";
+  const std::string whole = content_of(index);
+  write_content(variant, "not looked at");
+  Archive model(own_ / "split");
+  EXPECT_THAT(diff(from, model, {.only = {"rows", "columns", "number", "whole"}}), SizeIs(0));
+  const auto refused = [&](const char* why, base::ErrorCode code) {
+    expect_refused([&] { Archive(own_ / "split"); }, why, code);
+  };
+  write_content(index, R"({"weight_map":{"rows":"consolidated.safetensors"}})");
+  Archive other(own_ / "split");
+  EXPECT_THAT(diff(from, other, {.only = {"rows"}}), SizeIs(0));
+  write_content(index, R"({"weight_map":{"rose":"consolidated.safetensors"}})");
+  refused("lacks \"rose\"", base::ErrorCode::kProtocol);
+  write_content(index, R"({"weight_map":{"rows":"../foreign/a.safetensors"}})");
+  refused("no .safetensors file of its folder", base::ErrorCode::kProtocol);
+  write_content(index, R"({"weight_map":{"rows":"model.safetensors"}})");
+  refused("model.safetensors.index.json names it", base::ErrorCode::kNotFound);
+  write_content(index, R"({"weight_map":{}})");
+  refused("it names no tensor", base::ErrorCode::kProtocol);
+  write_content(index, "[]");
+  refused("it has no weight_map", base::ErrorCode::kProtocol);
+  write_content(index, whole);
+  fs::rename(own_ / "split/consolidated.safetensors", own_ / "split/model.safetensors");
+  refused("model.safetensors.index.json and model.safetensors", base::ErrorCode::kInvalidArgument);
+  fs::remove(own_ / "split/model.safetensors");
+  // An index of a variant, alone: of all files, or of some.
+  fs::rename(index, variant);
+  Archive of_variant(own_ / "split");
+  EXPECT_THAT(diff(from, of_variant, {.only = {"rows"}}), SizeIs(0));
+  merge(from, own_ / "split/model.safetensors");
+  refused("model.fp16.safetensors.index.json and model.safetensors",
+          base::ErrorCode::kInvalidArgument);
+  write_content(own_ / "split/other.safetensors.index.json", whole);
+  refused("and other.safetensors.index.json", base::ErrorCode::kInvalidArgument);
+}
+
 TEST_F(OfflineTest, ShardsOfACheckpointAreReadWithoutItsManifest) {
   Archive from(folder());
   fs::copy(folder(), own_ / "foreign");
@@ -222,7 +265,7 @@ TEST_F(OfflineTest, TheLastCompleteOnesOfASeriesStay) {
   fs::create_directory(left);
   {
     OpenFile lock = OpenFile::open_folder(files, left);
-    ASSERT_TRUE(lock.try_lock());
+    EXPECT_EQ(lock.try_lock(), Lock::held);
     EXPECT_THAT(prunable(own_ / "runs", 2, files), SizeIs(0));
     EXPECT_FALSE(remove_checkpoint(left, files));
   }

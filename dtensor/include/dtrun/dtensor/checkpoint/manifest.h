@@ -73,6 +73,8 @@ struct Manifest {
   const SavedTensor* find(const std::string& name) const;
 };
 
+/// Whether it is the name of a file in a folder: not hidden, and no path that leads elsewhere.
+bool is_file_name(std::string_view name);
 /// Whether one of the patterns, with * and ?, fits the name; without patterns any name does.
 bool is_chosen(const std::string& name, const std::vector<std::string>& patterns);
 

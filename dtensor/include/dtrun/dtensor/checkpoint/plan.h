@@ -56,6 +56,8 @@ struct ByteRun {
 class ByteRuns {
  public:
   ByteRuns(const Box& from, const Box& to, std::size_t item_bytes);
+  /// @param part of what they have in common
+  ByteRuns(const Box& from, const Box& to, std::size_t item_bytes, const Box& part);
 
   std::optional<ByteRun> next();
   std::uint64_t elements() const { return elements_; }
