@@ -76,7 +76,15 @@ void remove_stale(FileCalls& files, const std::string& parent, const std::string
       // A file is that of an offline copy to one; a link leads to what is not ours.
       if (!is_folder(files, path)) continue;
       OpenFile folder = OpenFile::open_folder(files, path);
-      if (!folder.try_lock()) continue;
+      const Lock lock = folder.try_lock();
+      if (lock == Lock::busy) continue;
+      if (lock == Lock::unsupported) {
+        log::warning(log::Component::kDtensor,
+                     "{} stays: this file system has no locks, so nobody can tell whether its save "
+                     "is still under way; remove it when none is",
+                     path);
+        continue;
+      }
       remove_folder(files, path);
       log::info(log::Component::kDtensor, "removed {}, which a save that was cut short has left",
                 path);
@@ -95,7 +103,11 @@ PartialFolder::PartialFolder(FileCalls& files, const std::string& folder, std::u
   make_folder(files, path_);
   try {
     lock_ = std::make_unique<OpenFile>(OpenFile::open_folder(files, path_));
-    if (!lock_->try_lock()) throw Error(ErrorCode::kSystem, "another process has taken " + path_);
+    const Lock lock = lock_->try_lock();
+    if (lock == Lock::busy) throw Error(ErrorCode::kSystem, "another process has taken " + path_);
+    if (lock == Lock::unsupported)
+      log::info(log::Component::kDtensor, "{} is saved without a lock: its file system has none",
+                folder);
   } catch (const Error&) {
     files.remove_folder(path_);
     throw;
@@ -111,7 +123,19 @@ PartialFolder::~PartialFolder() {
   }
 }
 
+// Where another process takes the folder for one of a killed save, as it may without locks.
+void PartialFolder::check_shards(const Manifest& manifest) const {
+  for (const SavedFile& file : manifest.files) {
+    OpenFile shard = OpenFile::open(files_, path_in(path_, file.name));
+    if (shard.bytes() != file.bytes)
+      throw Error(ErrorCode::kSystem, shard.path() + " has changed before it was published",
+                  "another process has written to it");
+    shard.close();
+  }
+}
+
 void PartialFolder::commit(const Manifest& manifest) {
+  check_shards(manifest);
   OpenFile file = OpenFile::create(files_, path_in(path_, std::string(kManifestName)));
   file.write(manifest_text(manifest));
   file.sync();

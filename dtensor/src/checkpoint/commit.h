@@ -39,6 +39,7 @@ class PartialFolder {
   void commit();
 
  private:
+  void check_shards(const Manifest& manifest) const;
   void publish(bool replaces);
   void take_back(bool replaced) noexcept;
 

@@ -201,7 +201,13 @@ std::vector<std::string> prunable(const std::string& folder, int keep, FileCalls
       // A file is that of a merge, and has no lock that says whether it goes on.
       if (!is_folder(files, path)) continue;
       OpenFile partial = OpenFile::open_folder(files, path);
-      if (partial.try_lock()) gone.push_back(path);
+      const Lock lock = partial.try_lock();
+      if (lock == Lock::held) gone.push_back(path);
+      if (lock == Lock::unsupported)
+        log::warning(log::Component::kDtensor,
+                     "{} stays: this file system has no locks that tell whether its save is under "
+                     "way; when none is, rm -r removes it",
+                     path);
     } catch (const Error& error) {
       log::warning(log::Component::kDtensor, "{} stays: {}", path, error.what());
     }
@@ -214,7 +220,7 @@ bool remove_checkpoint(const std::string& path, FileCalls& files) {
   if (is_partial_name(name_of(path), "")) {
     if (!is_folder(files, path)) return false;
     OpenFile own = OpenFile::open_folder(files, path);
-    if (!own.try_lock()) return false;
+    if (own.try_lock() != Lock::held) return false;
     remove_folder(files, path);
     return true;
   }

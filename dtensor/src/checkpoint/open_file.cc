@@ -97,10 +97,12 @@ std::uint64_t OpenFile::bytes() {
   return found.bytes;
 }
 
-bool OpenFile::try_lock() {
-  if (uninterrupted([&] { return files_.lock(fd_); }) == 0) return true;
-  if (errno != EWOULDBLOCK) refuse_call("lock", path_);
-  return false;
+Lock OpenFile::try_lock() {
+  if (uninterrupted([&] { return files_.lock(fd_); }) == 0) return Lock::held;
+  if (errno == EWOULDBLOCK) return Lock::busy;
+  if (errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL)
+    return Lock::unsupported;
+  refuse_call("lock", path_);
 }
 
 // After a failed fsync the kernel takes the pages for written: a second one would say nothing.

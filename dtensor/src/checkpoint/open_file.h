@@ -2,6 +2,7 @@
 // reads, calls that a signal has interrupted again, an Error for everything else. One thread's.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,9 @@
 #include "dtrun/dtensor/checkpoint/file_calls.h"
 
 namespace dtrun::dtensor::dcp {
+
+/// What came of locking: `unsupported` where the file system has no locks.
+enum class Lock : std::uint8_t { held, busy, unsupported };
 
 class OpenFile {
  public:
@@ -26,8 +30,7 @@ class OpenFile {
   /// @throws Error kProtocol where the file ends before
   void read_at(std::uint64_t offset, char* bytes, std::size_t count);
   std::uint64_t bytes();
-  /// @return false: another has it
-  bool try_lock();
+  Lock try_lock();
   /// What was written is on the disk.
   void sync();
   void close();

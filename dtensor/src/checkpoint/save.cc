@@ -51,10 +51,16 @@ class Saving {
       : folder_(folder), state_(state), options_(options), agreement_(agreement), files_(files) {}
 
   SaveReport run() {
-    offer();
-    open();
-    write();
-    commit();
+    try {
+      offer();
+      open();
+      write();
+      commit();
+    } catch (...) {
+      // An exception that nobody catches unwinds nothing, so the folder is removed here.
+      partial_.reset();
+      throw;
+    }
     SaveReport report;
     report.generation = manifest_.generation;
     for (const PlannedChunk& chunk : plan_.chunks) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
+#include <set>
 #include <sstream>
 
 #include "checkpoint/agreement_of.h"
@@ -77,6 +78,15 @@ SaveReport Series::save(std::int64_t step, const State& state) {
   return report;
 }
 
+void Series::async_save(std::int64_t step, const State& state, AsyncSaver& saver, Staging staging) {
+  const auto then = [this, step, prunes = saver.rank() == 0] {
+    if (prunes) prune(step);
+  };
+  saver.save(
+      path(step), state,
+      {.existing = Existing::replace, .files = options_.files, .staging = staging, .then = then});
+}
+
 // Those after the saved one are not newer: the training has gone back behind them, as it does where
 // they are damaged. The name goes first: what is half removed is no checkpoint that somebody might
 // take for damaged.
@@ -96,10 +106,12 @@ void Series::prune(std::int64_t saved) {
       if (files().rename(path(step), hidden) < 0) throw base::system_error("remove " + path(step));
       remove_folder(files(), hidden);
     }
+    std::set<std::string> left;
     for (const std::string& name : names_in(files(), folder_)) {
       if (is_partial_name(name, "") && name.starts_with("." + std::string(kStep)))
-        remove_stale(files(), folder_, name.substr(1, name.rfind('.', name.rfind('.') - 1) - 1));
+        left.insert(name.substr(1, name.rfind('.', name.rfind('.') - 1) - 1));
     }
+    for (const std::string& name : left) remove_stale(files(), folder_, name);
   } catch (const Error& error) {
     log::warning(log::Component::kDtensor, "old checkpoints stay in {}: {}", folder_, error.what());
   }

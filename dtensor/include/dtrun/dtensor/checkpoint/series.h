@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "dtrun/dtensor/checkpoint/async_saver.h"
 #include "dtrun/dtensor/checkpoint/checkpoint.h"
 
 namespace dtrun::dtensor::dcp {
@@ -32,6 +33,11 @@ class Series {
   /// last few are removed; one that cannot be removed, or that has what is no checkpoint's, is told
   /// in the log. Those of later steps stay: they are what load_last() has passed over.
   SaveReport save(std::int64_t step, const State& state);
+  /// The same in the background, by the saver's ranks; the saver's thread removes the old ones. A
+  /// save of the saver that is under way is waited for before, and its error thrown. The series
+  /// stays where it is until saver.wait() has returned, or the saver has gone.
+  void async_save(std::int64_t step, const State& state, AsyncSaver& saver,
+                  Staging staging = Staging::at_once);
   /// Loads the last one that is complete, and says in the log which it had to pass over, and why.
   /// @return its step; nullopt: there is none at all @throws Error of the last one where none of
   /// them is complete; kInvalidArgument where one does not fit the state
