@@ -3,8 +3,9 @@
 //
 //     checkpoint_bench --folder DIR [--mebibytes 1024] [--rounds 3] [--python PYTHON]
 //
-// Every writer syncs what it has written. Rates are of the median round; `of the disk` compares
-// with a plain write and fsync of as many bytes in the same round.
+// Every writer syncs what it has written. Loads are of files that the page cache has not, unless
+// they are `cached`. Figures are of the median round; `of the disk` compares with a plain write and
+// fsync, or a plain read, of as many bytes in the same rounds.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -12,8 +13,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,8 +25,10 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/dtensor/checkpoint/async_saver.h"
+#include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/rendezvous/hash_store.h"
+#include "dtrun/tensor/threads.h"
 #include "support/command.h"
 
 using namespace dtrun;
@@ -44,18 +50,69 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The disk's sequential rate.
-void write_plainly(const std::string& path, const std::string& block, std::int64_t blocks) {
-  const base::UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd) throw base::system_error("create " + path);
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    for (std::size_t done = 0; done < block.size();) {
-      const ssize_t written = ::write(fd.get(), block.data() + done, block.size() - done);
-      if (written < 0) throw base::system_error("write to " + path);
-      done += static_cast<std::size_t>(written);
+/// How bytes go to a disk and come back.
+struct Way {
+  int flags = 0;  ///< O_DIRECT, or 0
+  int files = 1;  ///< each has a thread of its own
+};
+
+/// Memory that O_DIRECT takes.
+struct Block {
+  static constexpr std::size_t kBytes = std::size_t{1} << 20;
+  char* const bytes = static_cast<char*>(std::aligned_alloc(4096, kBytes));
+  Block() { std::memset(bytes, 'x', kBytes); }
+  ~Block() { std::free(bytes); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+};
+
+void in_files(const std::string& path, const Way& way,
+              const std::function<void(const std::string& file)>& work) {
+  std::vector<std::future<void>> threads;
+  for (int i = 0; i < way.files; ++i)
+    threads.push_back(std::async(std::launch::async, work, path + std::to_string(i)));
+  for (std::future<void>& thread : threads) thread.get();
+}
+
+/// The disk's sequential rate: written and synced.
+void write_plainly(const std::string& path, std::int64_t blocks, const Way& way) {
+  in_files(path, way, [&](const std::string& file) {
+    const Block block;
+    const base::UniqueFd fd(
+        ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | way.flags, 0644));
+    if (!fd) throw base::system_error("create " + file);
+    for (std::int64_t i = 0; i < blocks / way.files; ++i) {
+      for (std::size_t done = 0; done < Block::kBytes;) {
+        const ssize_t written = ::write(fd.get(), block.bytes + done, Block::kBytes - done);
+        if (written < 0) throw base::system_error("write to " + file);
+        done += static_cast<std::size_t>(written);
+      }
     }
+    if (::fsync(fd.get()) != 0) throw base::system_error("sync " + file);
+  });
+}
+
+void read_plainly(const std::string& path, const Way& way) {
+  in_files(path, way, [&](const std::string& file) {
+    const Block block;
+    const base::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | way.flags));
+    if (!fd) throw base::system_error("open " + file);
+    ssize_t count = 1;
+    while (count > 0) count = ::read(fd.get(), block.bytes, Block::kBytes);
+    if (count < 0) throw base::system_error("read " + file);
+  });
+}
+
+/// Out of the page cache, so that the next read is one of the disk.
+void evict(const std::string& path) {
+  if (fs::is_directory(path)) {
+    for (const auto& entry : fs::directory_iterator(path)) evict(entry.path());
+    return;
   }
-  if (::fsync(fd.get()) != 0) throw base::system_error("sync " + path);
+  const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) throw base::system_error("open " + path);
+  const int error = ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+  if (error != 0) throw base::system_error("evict " + path, error);
 }
 
 /// What is measured, by name; seconds of each round.
@@ -80,20 +137,60 @@ void add_peers(const Options& options, Samples& samples) {
   }
 }
 
-void measure_round(const Options& options, const dcp::State& state, Samples& samples) {
-  const std::string plain = options.folder + "/plain", saved = options.folder + "/saved",
-                    later = options.folder + "/later";
-  const std::string block(1 << 20, 'x');
-  samples["disk write"].push_back(
-      seconds_of([&] { write_plainly(plain, block, options.mebibytes); }));
-  fs::remove(plain);
+/// Which way is the fastest here: what docs/checkpoints.md says of direct I/O and of several files.
+void measure_disk(const Options& options, Samples& samples) {
+  const std::pair<const char*, Way> ways[] = {{"", {}},
+                                              {", direct", {.flags = O_DIRECT}},
+                                              {", 2 files", {.files = 2}},
+                                              {", 2 files, direct", {O_DIRECT, 2}}};
+  const std::string plain = options.folder + "/plain";
+  for (const auto& [name, way] : ways) {
+    samples[std::string("disk write") + name].push_back(
+        seconds_of([&] { write_plainly(plain, options.mebibytes, way); }));
+    for (int i = 0; i < way.files; ++i) evict(plain + std::to_string(i));
+    samples[std::string("disk read") + name].push_back(
+        seconds_of([&] { read_plainly(plain, way); }));
+    for (int i = 0; i < way.files; ++i) fs::remove(plain + std::to_string(i));
+  }
+}
+
+/// How much longer than others the step is beside which the copy is made. A step has half of the
+/// threads, as where another rank has the rest of the machine.
+void measure_background_copy(const std::string& folder, const dcp::State& state,
+                             dcp::AsyncSaver& saver, Samples& samples) {
+  const int threads = tensors::num_threads();
+  tensors::set_num_threads(std::max(1, threads / 2));
+  const Tensor weights = randn({1024, 1024}, RandomKey{1, 3});
+  const auto forward_and_backward = [&] {
+    for (int i = 0; i < 20; ++i) matmul(weights, weights);
+  };
+  const double alone = seconds_of(forward_and_backward);
+  samples["dtrun async stall, staged beside a step"].push_back(
+      seconds_of([&] {
+        saver.save(folder, state, {.staging = dcp::Staging::in_background});
+        forward_and_backward();
+        saver.wait_staged();
+      }) -
+      alone);
+  samples["a step"].push_back(alone);
+  saver.wait();
+  fs::remove_all(folder);
+  tensors::set_num_threads(threads);
+}
+
+void measure_round(const Options& options, const dcp::State& state, dcp::AsyncSaver& saver,
+                   Samples& samples) {
+  const std::string saved = options.folder + "/saved", later = options.folder + "/later";
+  measure_disk(options, samples);
   samples["dtrun save"].push_back(seconds_of([&] { dcp::save(saved, state); }));
+  evict(saved);
   samples["dtrun load"].push_back(seconds_of([&] { dcp::load(saved, state); }));
+  samples["dtrun load, cached"].push_back(seconds_of([&] { dcp::load(saved, state); }));
   fs::remove_all(saved);
-  dcp::AsyncSaver saver(rendezvous::make_hash_store(), 0, 1);
   samples["dtrun async stall"].push_back(seconds_of([&] { saver.save(later, state); }));
   saver.wait();
   fs::remove_all(later);
+  measure_background_copy(later, state, saver, samples);
   add_peers(options, samples);
 }
 
@@ -102,12 +199,18 @@ void report(const Options& options, const Samples& samples) {
     std::ranges::sort(all);
     return all[all.size() / 2];
   };
-  const double disk = median(samples.at("disk write"));
-  fmt::print("{:24} {:>8} {:>8} {:>12}\n", "", "seconds", "MB/s", "of the disk");
+  const double written = median(samples.at("disk write")), read = median(samples.at("disk read"));
+  fmt::print("{:40} {:>8} {:>8} {:>12}\n", "", "seconds", "MB/s", "of the disk");
   for (const auto& [name, all] : samples) {
     const double seconds = median(all);
-    fmt::print("{:24} {:8.3f} {:8.0f} {:12.2f}\n", name, seconds,
-               static_cast<double>(options.mebibytes) * 1.048576 / seconds, disk / seconds);
+    if (name.find("step") != std::string::npos) {  // no bytes, or a difference
+      fmt::print("{:40} {:8.3f}\n", name, seconds);
+      continue;
+    }
+    const bool is_read = name.find("load") != std::string::npos || name.starts_with("disk read");
+    fmt::print("{:40} {:8.3f} {:8.0f} {:12.2f}\n", name, seconds,
+               static_cast<double>(options.mebibytes) * 1.048576 / seconds,
+               (is_read ? read : written) / seconds);
   }
 }
 
@@ -127,7 +230,14 @@ int run(int argc, char** argv) {
   const dcp::State state{{"model", tensors}};
   fs::create_directories(options.folder);
   Samples samples;
-  for (int round = 0; round < options.rounds; ++round) measure_round(options, state, samples);
+  // The first copy's memory is new; a training makes many.
+  dcp::AsyncSaver saver(rendezvous::make_hash_store(), 0, 1);
+  samples["dtrun first async stall"].push_back(
+      seconds_of([&] { saver.save(options.folder + "/first", state); }));
+  saver.wait();
+  fs::remove_all(options.folder + "/first");
+  for (int round = 0; round < options.rounds; ++round)
+    measure_round(options, state, saver, samples);
   report(options, samples);
   return 0;
 }

@@ -2,7 +2,7 @@
 // the command line says how the ranks share the work.
 //
 //     dtrun --nproc_per_node=4 train_gpt --mesh dp=2,tp=2 [--data FILE] [--steps 200]
-//         [--checkpoint FOLDER [--checkpoint-every 50] [--keep 3]]
+//         [--checkpoint FOLDER [--checkpoint-every 50] [--keep 3] [--checkpoint-async on]]
 //
 // dp     cuts the samples of a batch
 // fsdp   cuts them, too, and what is kept of each parameter
@@ -41,13 +41,21 @@ namespace {
 constexpr std::int64_t kBytes = 256;
 constexpr int kTryLater = 75;  // EX_TEMPFAIL
 
+using Clock = std::chrono::steady_clock;
+const Clock::time_point kStart = Clock::now();
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 volatile std::sig_atomic_t is_asked_to_end = 0;
 
 struct Options {
   std::vector<int> sizes;
   std::vector<std::string> axes;
   std::string data = "/usr/share/common-licenses/GPL-3";
-  std::string csv, svg, first_weights, checkpoint, trace, sequence = "off", explain = "off";
+  std::string csv, svg, first_weights, checkpoint, trace;
+  std::string sequence = "off", explain = "off", checkpoint_async = "off";
   std::int64_t checkpoint_every = 50, keep = 3;
   std::int64_t steps = 200, batch = 16, accumulate = 1, context = 64, every = 20, sample = 200;
   std::int64_t width = 64, layers = 2, heads = 4, seed = 1, microbatches = 4, stages = 1;
@@ -98,6 +106,7 @@ Setters setters_of(Options& options) {
           {"--first-weights", text(options.first_weights)},
           {"--checkpoint", text(options.checkpoint)},
           {"--checkpoint-every", count(options.checkpoint_every, 1)},
+          {"--checkpoint-async", text(options.checkpoint_async)},
           {"--keep", count(options.keep, 0)},
           {"--sequence", text(options.sequence)},
           {"--explain", text(options.explain)},
@@ -135,7 +144,8 @@ Options read_options(int argc, char** argv) {
                " heads",
            "a width that is a multiple of the heads");
   for (const auto& [name, value] :
-       {std::pair("--sequence ", options.sequence), std::pair("--explain ", options.explain)}) {
+       {std::pair("--sequence ", options.sequence), std::pair("--explain ", options.explain),
+        std::pair("--checkpoint-async ", options.checkpoint_async)}) {
     if (value != "on" && value != "off")
       refuse(name + value + " is not understood", name + std::string("on, or off"));
   }
@@ -469,8 +479,12 @@ class Training {
     manual_seed(static_cast<std::uint64_t>(options.seed + 1 + ranks_.sample_part()));
     if (!options.checkpoint.empty()) {
       std::signal(SIGTERM, [](int) { is_asked_to_end = 1; });
-      if (series_.load_last(state_) && speaks_)
-        print("goes on after step {} of {}", step_, series_.path(step_));
+      if (options.checkpoint_async == "on") {
+        const auto& worker = dist::current_worker();
+        saver_.emplace(worker.store(), worker.rank(), worker.world_size());
+      }
+      goes_on_ = series_.load_last(state_).has_value();
+      if (goes_on_ && speaks_) print("goes on after step {} of {}", step_, series_.path(step_));
     }
     if (speaks_ && !options.csv.empty()) open_csv();
   }
@@ -486,18 +500,21 @@ class Training {
       loss_ = step_ == before + std::min<std::int64_t>(3, options_.steps - before)
                   ? watched_step(step_)
                   : one_step(step_);
+      if (goes_on_ && speaks_ && step_ == before + 1)
+        print("took its next step {:.2f} s after it was started", seconds_since(kStart));
       losses.push_back(loss_);
       if (csv_.is_open()) csv_ << step_ << "," << loss_ << "\n";
       const bool is_last = step_ == options_.steps;
       const bool keeps = !options_.checkpoint.empty(), ends = keeps && !is_last && is_asked();
       if (keeps && (ends || is_last || step_ % options_.checkpoint_every == 0)) save();
+      if (saver_ && (ends || is_last)) saver_->wait();
       if (ends) {
         if (speaks_) print("was asked to end, and has saved step {}", step_);
         return false;
       }
       if (step_ % options_.every != 0 && !is_last) continue;
       const double kept_back = learner_.loss(text_.windows(Text::Part::kept_back, 0));
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      const double seconds = seconds_since(start);
       const auto done = static_cast<double>(step_ - before);
       const double each =
           static_cast<double>(options_.batch * options_.accumulate * options_.context);
@@ -515,8 +532,6 @@ class Training {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   /// The lines of the steps that are done already stay.
   void open_csv() {
     std::ifstream old(options_.csv);
@@ -532,7 +547,11 @@ class Training {
   /// The lines first: who goes on after this step has them.
   void save() {
     if (csv_.is_open()) csv_.flush();
-    series_.save(step_, state_);
+    if (saver_) {
+      series_.async_save(step_, state_, *saver_, dcp::Staging::in_background);
+    } else {
+      series_.save(step_, state_);
+    }
   }
   /// Whether any rank was: the signal does not reach all in the same step.
   static bool is_asked() {
@@ -549,6 +568,7 @@ class Training {
     const double loss = learner_.learn(batches);
     if (!std::isfinite(loss)) refuse_loss(step);
     learner_.clip(options_.clip);
+    if (saver_) saver_->wait_staged();
     optimizer_.step();
     optimizer_.zero_grad();
     schedule_.step();
@@ -610,6 +630,8 @@ class Training {
   std::int64_t step_ = 0;  ///< the last one that was taken
   double loss_ = 0;        ///< its
   dcp::Series series_;
+  std::optional<dcp::AsyncSaver> saver_;  ///< with --checkpoint-async on
+  bool goes_on_ = false;                  ///< after steps of an earlier start
   const dcp::State state_;
   const bool speaks_;
   std::ofstream csv_;

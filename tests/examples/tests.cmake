@@ -11,6 +11,10 @@ dtrun_test(examples/tests LINKS dtrun_test_tutorials dtrun_launcher_test_support
   DEFINITIONS DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     DTRUN_KILL_NAMED_WITHIN_MS=$<IF:$<BOOL:${DTRUN_SANITIZE}>,5000,1000>
   DEPENDS examples killed_at dtrun_launcher)
+if(DTRUN_LONG_TESTS)
+  dtrun_test(examples/long_tests LINKS dtrun_launcher_test_support LABEL long TIMEOUT 2400 PROCESSORS 2 SOURCES training_kills
+    DEFINITIONS DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DEPENDS examples dtrun_launcher)
+endif()
 dtrun_test(examples/lab_tests LINKS dtrun_test_tutorials dtrun_slurm_lab GTest::gmock ONE_CTEST_TEST SOURCES tutorial_slurm
   DEPENDS examples)
 dtrun_suite_test(examples_lab_tests TutorialSlurm)

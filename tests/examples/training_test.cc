@@ -244,7 +244,7 @@ TEST(TrainingTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
   testing_support::Command job(joined(
       joined({DTRUN_BIN "/dtrun", "--nproc_per_node=2", "--max-restarts=1", DTRUN_BIN "/train_gpt"},
              small_gpt(killed, 240)),
-      mesh));
+      joined(mesh, {"--checkpoint-async", "on"})));
   ASSERT_TRUE(job.wait_for_output("step   10 "));
   bool has_killed = false;
   for (const pid_t pid : launcher::processes_with(killed.path())) {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <map>
 
 #include "support/slurm_lab.h"
 
@@ -110,6 +111,50 @@ TEST_F(SlurmBatchTest, APreemptedJobSavesAndComesBack) {
   // Where a rank has saved and ended before Slurm came to its dtrun, that one is named as a failure
   // (docs/engines.md); the job's code is the same.
   EXPECT_THAT(text, HasSubstr("exit code 75, requeue 1 of 10"));
+}
+
+TEST_F(SlurmBatchTest, APreemptedTrainingComesBackAndEndsWithTheSameBits) {
+  const auto training = [](const std::string& folder) {
+    std::vector<std::string> words = {"--on-signal=TERM=drain:60", DTRUN_BIN "/train_gpt"};
+    for (const auto& [name, value] :
+         std::map<std::string, std::string>{{"--steps", "400"},
+                                            {"--every", "5"},
+                                            {"--batch", "12"},
+                                            {"--context", "32"},
+                                            {"--width", "32"},
+                                            {"--sample", "0"},
+                                            {"--dropout", "0.1"},
+                                            {"--checkpoint-every", "1000"},
+                                            {"--checkpoint", folder}})
+      words.insert(words.end(), {name, value});
+    return words;
+  };
+  const std::string calm = lab_->folder() + "/calm", preempted = lab_->folder() + "/preempted";
+  const std::vector<std::string> nodes = {"--nodelist=node1,node2"};
+  const Job undisturbed = run_batch("requeue", nodes, training(calm));
+  ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.output;
+  const std::string file = lab_->folder() + "/training.out";
+  const auto job = lab_->start(batch_line(
+      "requeue", {"--wait", "--output=" + file, "--nodelist=node1,node2"}, training(preempted)));
+  const auto output = lab_->start({"tail", "-n", "+1", "--retry", "--follow=name", file});
+  ASSERT_TRUE(output->next_line("step    5 "));
+  const CommandResult urgent =
+      lab_->run({"srun", "--partition=high", "--exclusive", "--nodelist=node1,node2", "hostname"});
+  EXPECT_EQ(urgent.exit_code, 0) << urgent.describe();
+  EXPECT_EQ(job->finish().exit_code, 0);
+  std::ifstream in(file);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_THAT(text, AllOf(HasSubstr("was asked to end, and has saved step "),
+                          HasSubstr("goes on after step "), HasSubstr("took its next step ")));
+  // The checksums of all elements.
+  const auto elements_of = [](const std::string& folder) {
+    std::ifstream manifest(folder + "/step-400/manifest.json");
+    const std::string all((std::istreambuf_iterator<char>(manifest)), {});
+    const std::size_t begin = all.find("\"tensors\":["), end = all.rfind(",\n\"checksum\"");
+    return begin < end ? all.substr(begin, end - begin) : "";
+  };
+  EXPECT_NE(elements_of(calm), "");
+  EXPECT_EQ(elements_of(preempted), elements_of(calm));
 }
 
 TEST_F(SlurmBatchTest, SignalsOfSlurmReachTheRanksAndTheirCodeComesBack) {

@@ -37,7 +37,7 @@ target_link_libraries(store_client PRIVATE dtrun::rendezvous dtrun_flags)
 dtrun_test(multinode/tests LINKS dtrun_launcher_test_support GTest::gmock PROCESSORS 2 SOURCES ssh_hosts store_host two_hosts
   DEFINITIONS DTRUN_BIN="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     STORE_CLIENT="$<TARGET_FILE:store_client>"
-  DEPENDS transports layouts misbehave dtrun_launcher store_client dtrun_store)
+  DEPENDS transports layouts train_gpt misbehave dtrun_launcher store_client dtrun_store)
 set(long_sources)
 if(DTRUN_LONG_TESTS)
   set(long_sources slurm_faults slurm_time_limit)
@@ -45,9 +45,10 @@ endif()
 dtrun_test(multinode/lab_tests LINKS dtrun_slurm_lab dtrun::base GTest::gmock ONE_CTEST_TEST
   SOURCES elastic_hosts slurm slurm_batch slurm_engine ${long_sources}
   DEPENDS transports layouts misbehave examples await_ends)
-foreach(suite ElasticHostsTest SlurmTest SlurmBatchTest SlurmEngineTest)
+foreach(suite ElasticHostsTest SlurmTest SlurmEngineTest)
   dtrun_suite_test(multinode_lab_tests ${suite})
 endforeach()
+dtrun_suite_test(multinode_lab_tests SlurmBatchTest TIMEOUT 300)
 if(DTRUN_LONG_TESTS)
   dtrun_suite_test(multinode_lab_tests SlurmFaultsTest LABEL long TIMEOUT 300)
   dtrun_suite_test(multinode_lab_tests SlurmTimeLimitTest LABEL long TIMEOUT 300)

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -14,6 +16,7 @@
 namespace dtrun {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing_support::Command;
 using testing_support::CommandOptions;
@@ -71,6 +74,63 @@ TEST_F(TwoHostsTest, BothTransportsCarryBytesAndTheSumIsRight) {
                                                " sum right shared memory some tcp some\n"))
           << results[node].describe();
   }
+}
+
+// "loss: 1.5" of rank 0's last line; NaN where there is none.
+double loss_of(const CommandResult& result) {
+  const std::size_t at = result.out.rfind("loss: ");
+  return at == std::string::npos ? std::nan("") : std::strtod(result.out.c_str() + at + 6, nullptr);
+}
+
+TEST_F(TwoHostsTest, AGptLearnsTheSameOverTwoHostsAsOnOneRank) {
+  const std::vector<std::string> training = {
+      DTRUN_BIN "/train_gpt", "--steps", "20", "--width", "32", "--sample", "0"};
+  std::vector<std::string> alone = {DTRUN_BIN "/dtrun", "--nproc_per_node=1"};
+  alone.insert(alone.end(), training.begin(), training.end());
+  const double loss = loss_of(run_command(alone));
+  EXPECT_GT(loss, 1);
+  for (const char* const mesh : {"dp=2,tp=2", "fsdp=4", "pp=2,dp=2"}) {
+    std::vector<std::string> line = training;
+    line.insert(line.end(), {"--mesh", mesh});
+    const auto first = start(1, line), second = start(2, line);
+    const CommandResult results[] = {first->finish(), second->finish()};
+    EXPECT_NEAR(loss_of(results[0]), loss, 2e-5) << mesh << results[0].describe();
+    EXPECT_EQ(results[1].exit_code, 0) << mesh << results[1].describe();
+  }
+}
+
+// Each host has a /dev/shm of its own; the rest of the file system is the same on both.
+TEST_F(TwoHostsTest, ATrainingOnDisksOfEachHostsOwnIsToldSoAtItsFirstCheckpoint) {
+  const std::vector<std::string> training = {DTRUN_BIN "/train_gpt",
+                                             "--steps",
+                                             "4",
+                                             "--checkpoint-every",
+                                             "2",
+                                             "--sample",
+                                             "0",
+                                             "--width",
+                                             "32"};
+  const auto trained = [&](const std::string& folder) {
+    std::vector<std::string> line = training;
+    line.insert(line.end(), {"--checkpoint", folder});
+    const auto first = start(1, line), second = start(2, line);
+    return std::array{first->finish(), second->finish()};
+  };
+  for (const CommandResult& result : trained("/dev/shm/runs")) {
+    EXPECT_NE(result.exit_code, 0) << result.describe();
+    EXPECT_THAT(result.err, AllOf(HasSubstr("does not see /dev/shm/runs/.step-2."),
+                                  HasSubstr("a folder that all nodes share")))
+        << result.describe();
+  }
+  for (const char* const host : {"1", "2"}) {
+    const CommandResult left =
+        run_command({lab("hosts-exec"), host, "sh", "-c", "ls -A /dev/shm/runs || true"}, options_);
+    EXPECT_EQ(left.out, "") << left.describe();
+  }
+  const std::string shared = folder_ + "/runs";
+  for (const CommandResult& result : trained(shared))
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_TRUE(std::filesystem::exists(shared + "/step-4/manifest.json"));
 }
 
 TEST_F(TwoHostsTest, EveryLayoutGoesToEveryOtherOverBothTransportsAtOnce) {

@@ -111,7 +111,7 @@ TEST(CheckpointFaultsTest, LocksAndWritesThatDoNothingEndTheSave) {
   const OwnFolder own;
   OddDisk taken, broken, idle;
   taken.lock_error = EWOULDBLOCK;
-  broken.lock_error = ENOLCK;
+  broken.lock_error = EIO;
   idle.writes_nothing = true;
   const auto saved = [&](FileCalls& files) {
     save(own / "a", {{"x", ones({2})}}, {.files = &files});
@@ -120,6 +120,23 @@ TEST(CheckpointFaultsTest, LocksAndWritesThatDoNothingEndTheSave) {
   expect_refused([&] { saved(broken); }, "cannot lock", ErrorCode::kSystem);
   expect_refused([&] { saved(idle); }, "cannot write to", ErrorCode::kSystem);
   EXPECT_EQ(entries_in(own.path()), 0U);
+}
+
+TEST(CheckpointFaultsTest, WithoutLocksASaveSucceedsAndLeavesTheRemainsOfOthers) {
+  const OwnFolder own;
+  OddDisk lockless;
+  lockless.lock_error = ENOLCK;
+  const std::string remains = own / ".a.0123456789abcdef.partial";
+  fs::create_directory(remains);
+  const Tensor x = ones({2});
+  save(own / "a", {{"x", x}}, {.files = &lockless});
+  EXPECT_TRUE(fs::exists(remains)) << "its save may be under way";
+  x.fill_(0);
+  load(own / "a", {{"x", x}}, {.files = &lockless});
+  EXPECT_EQ(x.to_vector(), (std::vector<double>{1, 1}));
+  // Where there are locks, nobody holds that of the remains.
+  save(own / "a", {{"x", x}}, {.existing = Existing::replace});
+  EXPECT_FALSE(fs::exists(remains));
 }
 
 TEST(CheckpointFaultsTest, NeitherLinksNorPipesNorHugeFilesAreRead) {
