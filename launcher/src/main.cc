@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -212,6 +213,20 @@ int run_here(const std::string& called_as, CommandLine line, base::Environment e
   return plan.options.ends_as_torchrun && code != 0 ? kExitTorch : code;
 }
 
+// "dtrun doctor" is the program dtrun-doctor beside dtrun; a program of the user's that is called
+// so is ./doctor.
+void become_doctor(const std::vector<std::string>& arguments) {
+  std::error_code none;
+  const std::string doctor =
+      std::filesystem::read_symlink("/proc/self/exe", none).replace_filename("dtrun-doctor");
+  std::vector<std::string> words = arguments;
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  ::execv(doctor.c_str(), pointers.data());
+  throw base::system_error("run " + doctor, errno, "scripts/install puts it there");
+}
+
 int run_line(const std::string& called_as, CommandLine line, const base::Environment& environment,
              const Timing& timing) {
   if (const auto answer = answer_to_inquiry(line)) {
@@ -231,6 +246,9 @@ int run(const std::string& called_as, const std::vector<std::string>& arguments)
   fill_standard_streams();
   reset_signals();
   const base::Environment environment = base::Environment::current();
+  if (!arguments.empty() && arguments[0] == "doctor" &&
+      launcher::called_as(called_as) == CalledAs::kDtrun)
+    become_doctor(arguments);
   try {
     return run_line(called_as, gather_options(arguments, environment), environment, timing);
   } catch (const Error&) {

@@ -1,0 +1,187 @@
+// dtrun doctor, on machines that are made ill on purpose: each fault is found by name, with what it
+// means and what to do.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/json.hpp>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "dtrun/base/json.h"
+#include "dtrun/base/unique_fd.h"
+#include "support/command.h"
+
+namespace dtrun {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing_support::CommandOptions;
+using testing_support::CommandResult;
+using testing_support::run_command;
+using Words = std::vector<std::string>;
+
+CommandResult doctor(Words options = {}, const CommandOptions& how = {}) {
+  options.insert(options.begin(), {DTRUN_BINARY, "doctor"});
+  return run_command(options, how);
+}
+
+struct Found {
+  std::string verdict, found, meaning, remedy;
+};
+
+/// By subject.
+std::map<std::string, Found> findings_of(const CommandResult& result) {
+  std::map<std::string, Found> all;
+  const boost::json::value parsed = base::parse_json(result.out, "the doctor's answer");
+  for (const boost::json::value& one : parsed.at("findings").as_array()) {
+    const auto text = [&](const char* name) { return std::string(one.at(name).as_string()); };
+    all[text("subject")] = {text("verdict"), text("found"), text("meaning"), text("remedy")};
+  }
+  return all;
+}
+
+/// The doctor, started by a shell that first makes the machine ill, in namespaces of its own.
+std::map<std::string, Found> findings_after(const std::string& harm, Words options = {}) {
+  std::string line = harm + "; exec " DTRUN_BINARY " doctor --json";
+  for (const std::string& option : options) line += " " + option;
+  const CommandResult result = run_command({"unshare", "-m", "-u", "-n", "sh", "-c", line});
+  EXPECT_NE(result.out, "") << result.describe();
+  return findings_of(result);
+}
+
+TEST(DoctorTest, ThisMachineIsLookedAtFromEverySide) {
+  const CommandResult text = doctor();
+  const CommandResult json = doctor({"--json", "--end-with-0"});
+  EXPECT_EQ(json.exit_code, 0) << json.describe();
+  const auto found = findings_of(json);
+  EXPECT_EQ(found.size(), 23U);
+  bool is_ill = false;
+  for (const auto& [subject, one] : found) {
+    EXPECT_THAT(text.out, HasSubstr(subject));
+    EXPECT_NE(one.found, "") << subject;
+    EXPECT_EQ(one.verdict == "ok", one.remedy.empty()) << subject;
+    if (one.verdict != "ok") {
+      EXPECT_NE(one.meaning, "") << subject;
+    }
+    is_ill |= one.verdict == "bad";
+  }
+  EXPECT_EQ(text.exit_code, is_ill ? 1 : 0) << text.describe();
+  EXPECT_THAT(text.out, AllOf(HasSubstr(" warnings, "), HasSubstr(" bad\n")));
+  EXPECT_THAT(doctor({"--only-faults"}).out, Not(HasSubstr(": ok  ")));
+}
+
+TEST(DoctorTest, LowLimitsAreFound) {
+  const auto found = findings_of(run_command({"prlimit", "--nofile=200", "--memlock=65536",
+                                              "--core=0", DTRUN_BINARY, "doctor", "--json"}));
+  EXPECT_EQ(found.at("open files").verdict, "bad");
+  EXPECT_EQ(found.at("open files").found, "200, at most 200");
+  EXPECT_THAT(found.at("open files").remedy, HasSubstr("ulimit -n"));
+  EXPECT_THAT(found.at("core files").meaning, HasSubstr("ulimit -c unlimited"));
+  EXPECT_THAT(found.at("locked memory").found, HasSubstr("64 KiB"));
+}
+
+TEST(DoctorTest, SharedMemoryThatIsSmallOrGoneIsFound) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to mount file systems";
+  const Found small =
+      findings_after("mount -t tmpfs -o size=64m tmpfs /dev/shm").at("shared memory");
+  EXPECT_EQ(small.verdict, "warning");
+  EXPECT_EQ(small.found, "64 MiB free of 64 MiB in /dev/shm");
+  EXPECT_THAT(small.remedy, HasSubstr("--shm-size"));
+  const Found full = findings_after("mount -t tmpfs -o size=1m tmpfs /dev/shm").at("shared memory");
+  EXPECT_EQ(full.verdict, "bad");
+  const auto of_no_folder = findings_after("TMPDIR=/nowhere; export TMPDIR");
+  EXPECT_EQ(of_no_folder.at("temporary files").verdict, "bad");
+  EXPECT_THAT(of_no_folder.at("temporary files").found, HasSubstr("/nowhere cannot be written to"));
+}
+
+TEST(DoctorTest, ANetworkInWhichNobodyIsReachedIsFound) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make network namespaces";
+  const auto down = findings_after("hostname nobody-knows-me");
+  EXPECT_EQ(down.at("interfaces").verdict, "bad");
+  EXPECT_EQ(down.at("interfaces").found, "none is up");
+  EXPECT_EQ(down.at("host name").verdict, "warning");
+  EXPECT_THAT(down.at("host name").found, HasSubstr("nobody-knows-me has no address: "));
+  const auto alone = findings_after(
+      "ip link set lo up; sysctl -qw net.core.somaxconn=128 "
+      "net.ipv4.ip_local_port_range='40000 41000'");
+  EXPECT_EQ(alone.at("interfaces").found, "loopback only");
+  EXPECT_EQ(alone.at("interfaces").verdict, "ok");
+  EXPECT_EQ(alone.at("listen queue").verdict, "warning");
+  EXPECT_EQ(alone.at("listen queue").found, "128");
+  EXPECT_EQ(alone.at("ports of connections").verdict, "warning");
+  EXPECT_EQ(alone.at("ports of connections").found, "40000 to 41000");
+}
+
+TEST(DoctorTest, APortThatSomebodyHasIsFound) {
+  const base::UniqueFd holder(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(::bind(holder.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(holder.get(), 1), 0);
+  ASSERT_EQ(::getsockname(holder.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  const Found found = findings_of(doctor({"--json", "--port", port})).at("port " + port);
+  EXPECT_EQ(found.verdict, "warning");
+  EXPECT_EQ(found.found, "Address already in use");
+  EXPECT_THAT(found.remedy, AllOf(HasSubstr("ss -ltnp"), HasSubstr("--master_port=PORT")));
+}
+
+TEST(DoctorTest, AnEnvironmentThatMisleadsIsFound) {
+  CommandOptions how;
+  how.environment["OMP_NUM_THREADS"] = "1000";
+  how.environment["SLURM_JOB_ID"] = "77";
+  how.environment["PMI_RANK"] = "3";
+  std::string folder = testing::TempDir() + "doctor.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  std::ofstream(folder + "/dtrun") << "#!/bin/sh\n";
+  ASSERT_EQ(::chmod((folder + "/dtrun").c_str(), 0755), 0);
+  how.environment["PATH"] = folder;
+  const auto found = findings_of(doctor({"--json"}, how));
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(found.at("threads per rank").verdict, "warning");
+  EXPECT_EQ(found.at("Slurm").verdict, "warning");
+  EXPECT_THAT(found.at("Slurm").found, HasSubstr("SLURM_JOB_ID=77"));
+  EXPECT_THAT(found.at("PMI").meaning, HasSubstr("--adopt"));
+  EXPECT_EQ(found.at("dtrun").verdict, "warning");
+  EXPECT_THAT(found.at("dtrun").found, HasSubstr(folder + "/dtrun in PATH"));
+  EXPECT_THAT(found.at("stacks").found, HasSubstr("no eu-stack, gdb or py-spy"));
+}
+
+TEST(DoctorTest, EachHostIsLookedAt) {
+  std::string folder = testing::TempDir() + "doctor.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  std::ofstream(folder + "/shell") << "#!/bin/sh\nshift; exec \"$@\"\n";
+  ASSERT_EQ(::chmod((folder + "/shell").c_str(), 0755), 0);
+  const CommandResult two =
+      doctor({"--hosts", "127.0.0.2,127.0.0.3", "--remote-shell", folder + "/shell"});
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(two.exit_code, 0) << two.describe();
+  std::size_t hosts = 0;
+  for (std::size_t at = two.out.find(" bad\n"); at != std::string::npos;
+       at = two.out.find(" bad\n", at + 1))
+    ++hosts;
+  EXPECT_EQ(hosts, 2U) << two.describe();
+}
+
+TEST(DoctorTest, WhatMakesNoSenseIsRefused) {
+  EXPECT_EQ(doctor({"--port", "0"}).exit_code, 64);
+  EXPECT_EQ(doctor({"--ports"}).exit_code, 64);
+  const CommandResult unreached = doctor({"--hosts", "a:0"});
+  EXPECT_EQ(unreached.exit_code, 64) << unreached.describe();
+  // Elsewhere on the line the word is a program's, or its argument.
+  EXPECT_THAT(run_command({DTRUN_BINARY, "--nproc_per_node=1", "doctor"}).err,
+              Not(HasSubstr("open files")));
+}
+
+}  // namespace
+}  // namespace dtrun
