@@ -15,7 +15,7 @@ set_target_properties(dtrun_archive PROPERTIES OUTPUT_NAME dtrun EXPORT_NAME dtr
 target_compile_features(dtrun_archive INTERFACE cxx_std_20)
 target_include_directories(dtrun_archive INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(dtrun_archive INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
-set(parts dtrun_archive dtrun_launcher dtrun_bench dtrun_ckpt dtrun_doctor dtrun_explain dtrun_plan dtrun_store)
+set(parts dtrun_archive dtrun_launcher dtrun_bench dtrun_ckpt dtrun_doctor dtrun_explain dtrun_jobs dtrun_plan dtrun_store)
 set(package_links "-L\${libdir} -ldtrun -pthread -ldl")
 if(DTRUN_HAVE_CUDA)
   # With the CUDA runtime in it, who links it needs no toolkit.
@@ -46,11 +46,11 @@ string(APPEND package_links " -Wl,-rpath,\${libdir}")
 # What is not built yet, is: who has built the demo only may install. dtrun_launch, the launcher as a library, stays at home.
 install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" --build \"${PROJECT_BINARY_DIR}\" --parallel --target dtrun_installed
   COMMAND_ERROR_IS_FATAL ANY)")
-install(TARGETS dtrun_launcher dtrun_bench dtrun_ckpt dtrun_doctor dtrun_explain dtrun_plan dtrun_store RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS dtrun_launcher dtrun_bench dtrun_ckpt dtrun_doctor dtrun_explain dtrun_jobs dtrun_plan dtrun_store RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS dtrun_archive EXPORT dtrun_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
 install(FILES ${PROJECT_SOURCE_DIR}/tools/dtrun-bench.1 ${PROJECT_SOURCE_DIR}/tools/dtrun-ckpt.1
-  ${PROJECT_SOURCE_DIR}/tools/dtrun-doctor.1 ${PROJECT_SOURCE_DIR}/tools/dtrun-explain.1
+  ${PROJECT_SOURCE_DIR}/tools/dtrun-doctor.1 ${PROJECT_SOURCE_DIR}/tools/dtrun-explain.1 ${PROJECT_SOURCE_DIR}/tools/dtrun-jobs.1
   ${PROJECT_SOURCE_DIR}/tools/dtrun-plan.1 ${PROJECT_SOURCE_DIR}/tools/dtrun-store.1
   DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 if(DTRUN_SANITIZE STREQUAL "")

@@ -213,18 +213,22 @@ int run_here(const std::string& called_as, CommandLine line, base::Environment e
   return plan.options.ends_as_torchrun && code != 0 ? kExitTorch : code;
 }
 
-// "dtrun doctor" is the program dtrun-doctor beside dtrun; a program of the user's that is called
-// so is ./doctor.
-void become_doctor(const std::vector<std::string>& arguments) {
+// "dtrun doctor" is the program dtrun-doctor beside dtrun, and "dtrun ps" is "dtrun-jobs ps". A
+// program of the user's that is called so is ./ps, or comes after an option.
+void become_tool(const std::vector<std::string>& arguments) {
+  const std::string word = arguments.empty() ? "" : arguments.front();
+  const bool is_of_jobs = word == "ps" || word == "status" || word == "stacks" || word == "signal";
+  if (word != "doctor" && !is_of_jobs) return;
   std::error_code none;
-  const std::string doctor =
-      std::filesystem::read_symlink("/proc/self/exe", none).replace_filename("dtrun-doctor");
+  const std::string tool = std::filesystem::read_symlink("/proc/self/exe", none)
+                               .replace_filename(is_of_jobs ? "dtrun-jobs" : "dtrun-doctor");
   std::vector<std::string> words = arguments;
+  if (is_of_jobs) words.insert(words.begin(), tool);
   std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
+  for (std::string& one : words) pointers.push_back(one.data());
   pointers.push_back(nullptr);
-  ::execv(doctor.c_str(), pointers.data());
-  throw base::system_error("run " + doctor, errno, "scripts/install puts it there");
+  ::execv(tool.c_str(), pointers.data());
+  throw base::system_error("run " + tool, errno, "scripts/install puts it there");
 }
 
 int run_line(const std::string& called_as, CommandLine line, const base::Environment& environment,
@@ -246,9 +250,7 @@ int run(const std::string& called_as, const std::vector<std::string>& arguments)
   fill_standard_streams();
   reset_signals();
   const base::Environment environment = base::Environment::current();
-  if (!arguments.empty() && arguments[0] == "doctor" &&
-      launcher::called_as(called_as) == CalledAs::kDtrun)
-    become_doctor(arguments);
+  if (launcher::called_as(called_as) == CalledAs::kDtrun) become_tool(arguments);
   try {
     return run_line(called_as, gather_options(arguments, environment), environment, timing);
   } catch (const Error&) {

@@ -1,0 +1,306 @@
+// dtrun-jobs: the jobs of dtrun on this machine, as `dtrun ps`, `dtrun status`, `dtrun stacks` and
+// `dtrun signal`.
+#include <fmt/core.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "doctor/text_files.h"
+#include "dtrun/base/deadline.h"
+#include "dtrun/base/env.h"
+#include "dtrun/base/error.h"
+#include "dtrun/base/event_loop.h"
+#include "dtrun/base/tool_process.h"
+#include "jobs/local_job.h"
+#include "launch/exit_code.h"
+
+namespace dtrun::jobs {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using rendezvous::RankState;
+namespace json = boost::json;
+
+struct Options {
+  std::string job;
+  int rank = -1;
+  std::string signal = "TERM";
+  bool as_json = false;
+};
+
+/// "0-3 of 8".
+std::string ranks_text(const LocalJob& job) {
+  int first = -1, last = -1;
+  for (const LocalRank& rank : job.ranks) {
+    if (rank.rank < 0) continue;
+    first = first < 0 ? rank.rank : std::min(first, rank.rank);
+    last = std::max(last, rank.rank);
+  }
+  if (first < 0) return "none yet";
+  const std::string own = first == last ? std::to_string(first) : fmt::format("{}-{}", first, last);
+  return job.world.empty() ? own : own + " of " + job.world;
+}
+
+/// "3 in a collective, 1 computes", or why it fails.
+std::string state_text(const LocalJob& job) {
+  if (!job.cause.empty()) return job.cause;
+  const std::map<RankState, const char*> words = {{RankState::kNone, "to come"},
+                                                  {RankState::kSpawned, "not joined"},
+                                                  {RankState::kInit, "joining"},
+                                                  {RankState::kRunning, "computing"},
+                                                  {RankState::kInCollective, "in a collective"},
+                                                  {RankState::kLeft, "left"},
+                                                  {RankState::kExited, "ended"}};
+  std::map<RankState, int> counts;
+  for (const LocalRank& rank : job.ranks) ++counts[rank.state];
+  std::string text;
+  for (const auto& [state, count] : counts) {
+    const auto word = words.find(state);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count,
+                        word == words.end() ? "in disorder" : word->second);
+  }
+  return text;
+}
+
+std::string age_text(const LocalJob& job) {
+  return base::format_duration(job.age);
+}
+
+json::object json_of(const LocalJob& job) {
+  json::array ranks;
+  for (const LocalRank& rank : job.ranks) {
+    json::object one{{"rank", rank.rank},
+                     {"local_rank", rank.local_rank},
+                     {"pid", rank.pid},
+                     {"stopped", rank.is_stopped},
+                     {"does", describe(rank)}};
+    if (rank.newest)
+      one["operation"] = json::object{{"name", rank.newest->operation.name},
+                                      {"sequence", rank.newest->operation.sequence},
+                                      {"group", rank.newest->operation.group},
+                                      {"call_site", rank.newest->call_site},
+                                      {"running", rank.newest->operation.ended_ns == 0},
+                                      {"waiting_for", rank.newest->operation.waiting_for}};
+    ranks.push_back(std::move(one));
+  }
+  return {{"pid", job.pid},           {"id", job.id},
+          {"node", job.node},         {"nodes", job.nodes},
+          {"world_size", job.world},  {"seconds", job.age.count()},
+          {"command", job.command},   {"cause", job.cause},
+          {"ranks", std::move(ranks)}};
+}
+
+void list_jobs(const Options& options) {
+  const std::vector<LocalJob> jobs = local_jobs();
+  if (options.as_json) {
+    json::array list;
+    for (const LocalJob& job : jobs) list.push_back(json_of(job));
+    fmt::print("{}\n", json::serialize(list));
+    return;
+  }
+  if (jobs.empty()) {
+    fmt::print("no job of dtrun that you may look at runs on this machine\n");
+    return;
+  }
+  fmt::print("{:>8} {:16} {:12} {:>9}  {}\n", "PID", "JOB", "RANKS", "FOR", "COMMAND");
+  for (const LocalJob& job : jobs) {
+    fmt::print("{:8} {:16} {:12} {:>9}  {}\n", job.pid, job.id.empty() ? "-" : job.id,
+               ranks_text(job), age_text(job), job.command);
+    fmt::print("{:8} {}\n", "", state_text(job));
+  }
+}
+
+/// The one that is meant: by the pid of its dtrun, or the beginning of its id; without either, the
+/// only one.
+LocalJob chosen_job(const Options& options) {
+  std::vector<LocalJob> jobs = local_jobs();
+  if (!options.job.empty())
+    std::erase_if(jobs, [&](const LocalJob& job) {
+      return std::to_string(job.pid) != options.job &&
+             (job.id.empty() || !job.id.starts_with(options.job));
+    });
+  if (jobs.empty())
+    throw Error(ErrorCode::kNotFound,
+                options.job.empty() ? "no job of dtrun runs on this machine"
+                                    : "no job \"" + options.job + "\" runs on this machine",
+                "one that has ended, or of another user or container, is not seen",
+                "dtrun ps, on the machine of the ranks");
+  if (jobs.size() > 1) {
+    std::string all;
+    for (const LocalJob& job : jobs) all += fmt::format("{}{}", all.empty() ? "" : ", ", job.pid);
+    throw Error(ErrorCode::kUsage, fmt::format("{} jobs are meant", jobs.size()), "",
+                "one of " + all);
+  }
+  return jobs.front();
+}
+
+/// All, or the one that was asked for.
+std::vector<LocalRank> chosen_ranks(const LocalJob& job, const Options& options) {
+  std::vector<LocalRank> ranks = job.ranks;
+  if (options.rank >= 0)
+    std::erase_if(ranks, [&](const LocalRank& rank) { return rank.rank != options.rank; });
+  if (ranks.empty())
+    throw Error(ErrorCode::kNotFound, fmt::format("rank {} is not on this machine", options.rank),
+                "it has ranks " + ranks_text(job));
+  return ranks;
+}
+
+void show_status(const Options& options) {
+  const LocalJob job = chosen_job(options);
+  if (options.as_json) {
+    fmt::print("{}\n", json::serialize(json_of(job)));
+    return;
+  }
+  fmt::print("job {} (pid {}), ranks {}, for {}: {}\n", job.id.empty() ? "-" : job.id, job.pid,
+             ranks_text(job), age_text(job), job.command);
+  if (!job.cause.empty()) fmt::print("it ends, because {}\n", job.cause);
+  for (const LocalRank& rank : job.ranks)
+    fmt::print("  rank {} (pid {}) {}\n", rank.rank, rank.pid, describe(rank));
+}
+
+/// The program that shows a process' stacks, and its arguments; empty: there is none.
+std::vector<std::string> stack_program(pid_t pid) {
+  const std::string own = std::filesystem::path(fmt::format("/proc/{}/exe", pid));
+  std::error_code gone;
+  const std::string name = std::filesystem::read_symlink(own, gone).filename();
+  const std::string number = std::to_string(pid);
+  if (name.starts_with("python") && !doctor::in_path("py-spy").empty())
+    return {doctor::in_path("py-spy"), "dump", "--pid", number};
+  if (!doctor::in_path("eu-stack").empty()) return {doctor::in_path("eu-stack"), "-p", number};
+  if (!doctor::in_path("gdb").empty())
+    return {
+        doctor::in_path("gdb"), "-p", number, "-nx", "-batch", "-ex", "set pagination off", "-ex",
+        "thread apply all bt"};
+  return {};
+}
+
+void run_program(std::vector<std::string> words) {
+  base::EventLoop loop;
+  base::ToolCommand command;
+  command.path = words.front();
+  command.arguments.assign(words.begin() + 1, words.end());
+  command.environment = base::Environment::current().as_strings();
+  const base::ToolProcess process(loop, command, {}, [&](base::ExitStatus) { loop.stop(); });
+  loop.run();
+}
+
+/// What the kernel says of its threads, to anybody.
+void show_threads(pid_t pid) {
+  std::error_code gone;
+  for (const auto& thread :
+       std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), gone)) {
+    const auto line = [&](const char* name) {
+      return doctor::first_line(thread.path() / name).value_or("?");
+    };
+    fmt::print("  thread {} ({}) waits in {}\n", thread.path().filename().string(), line("comm"),
+               line("wchan"));
+  }
+}
+
+void show_stacks(const Options& options) {
+  const LocalJob job = chosen_job(options);
+  for (const LocalRank& rank : chosen_ranks(job, options)) {
+    fmt::print("== rank {} (pid {}) {}\n", rank.rank, rank.pid, describe(rank));
+    std::fflush(stdout);
+    if (rank.pid <= 0 || rank.state == RankState::kExited) continue;
+    const std::vector<std::string> words = stack_program(rank.pid);
+    if (words.empty()) {
+      fmt::print("no eu-stack, gdb or py-spy is here to show its stack; the kernel says:\n");
+      show_threads(rank.pid);
+    } else {
+      run_program(words);
+    }
+  }
+}
+
+int signal_of(const std::string& text) {
+  const std::map<std::string, int> numbers = {
+      {"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"KILL", SIGKILL},
+      {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM}, {"CONT", SIGCONT},
+      {"STOP", SIGSTOP}, {"ABRT", SIGABRT}};
+  const auto found = numbers.find(text.starts_with("SIG") ? text.substr(3) : text);
+  if (found != numbers.end()) return found->second;
+  std::string names;
+  for (const auto& [name, number] : numbers) names += (names.empty() ? "" : " ") + name;
+  throw Error(ErrorCode::kUsage, "there is no signal \"" + text + "\" for a job", "",
+              "one of " + names);
+}
+
+void send_signal(const Options& options) {
+  const int number = signal_of(options.signal);
+  const LocalJob job = chosen_job(options);
+  const pid_t pid = options.rank < 0 ? job.pid : chosen_ranks(job, options).front().pid;
+  if (pid <= 0 || ::kill(pid, number) != 0)
+    throw base::system_error(fmt::format("signal process {}", pid), pid <= 0 ? ESRCH : errno);
+  fmt::print("{} has {}\n",
+             options.rank < 0 ? fmt::format("dtrun (pid {})", pid)
+                              : fmt::format("rank {} (pid {})", options.rank, pid),
+             base::signal_name(number));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("dtrun-jobs shows the jobs of dtrun on this machine, and what their ranks do.");
+  app.name("dtrun-jobs");
+  app.set_version_flag("--version", "dtrun-jobs " DTRUN_VERSION);
+  app.require_subcommand(1);
+  Options options;
+  const auto add_job = [&](CLI::App* command) {
+    command->add_option("JOB", options.job, "the pid of its dtrun, or the beginning of its id");
+  };
+  CLI::App* const ps = app.add_subcommand("ps", "the jobs: a line each, and what their ranks do");
+  CLI::App* const status = app.add_subcommand("status", "what each rank of a job does");
+  CLI::App* const stacks =
+      app.add_subcommand("stacks", "where each rank of a job is, by its stack");
+  CLI::App* const signal = app.add_subcommand("signal", "sends a signal to a job, or to one rank");
+  for (CLI::App* const command : {status, stacks, signal}) add_job(command);
+  for (CLI::App* const command : {stacks, signal})
+    command->add_option("RANK,--rank", options.rank, "this rank alone")
+        ->check(CLI::NonNegativeNumber)
+        ->type_name("N");
+  signal
+      ->add_option("--signal", options.signal,
+                   "TERM unless told; dtrun passes it on as it does when it gets it from elsewhere")
+      ->type_name("NAME");
+  for (CLI::App* const command : {ps, status})
+    command->add_flag("--json", options.as_json, "for programs");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {
+    return app.exit(wanted);
+  } catch (const CLI::ParseError& error) {
+    throw Error(ErrorCode::kUsage, error.what(), "", "dtrun ps --help");
+  }
+  if (ps->parsed()) list_jobs(options);
+  if (status->parsed()) show_status(options);
+  if (stacks->parsed()) show_stacks(options);
+  if (signal->parsed()) send_signal(options);
+  return 0;
+}
+
+}  // namespace
+}  // namespace dtrun::jobs
+
+int main(int argc, char** argv) {
+  using namespace dtrun;
+  try {
+    return jobs::run(argc, argv);
+  } catch (const base::Error& error) {
+    fmt::print(stderr, "dtrun-jobs: error: {}\n", error.what());
+    return error.code() == base::ErrorCode::kUsage ? launcher::kExitUsage : launcher::kExitSystem;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "dtrun-jobs: error: {}\n", error.what());
+    return launcher::kExitInternal;
+  }
+}
