@@ -1,6 +1,7 @@
 // dtrun-doctor: looks at this machine, or at each of several hosts, and says what of it keeps jobs
 // from running, or makes them slow, and what to do. It changes nothing.
 #include <fmt/core.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +9,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "doctor/examinations.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/base/utf8.h"
 #include "launch/exit_code.h"
 
 namespace dtrun::doctor {
@@ -81,9 +84,9 @@ std::string json_of(const Findings& findings) {
   for (const Finding& finding : findings)
     list.push_back(json::object{{"subject", finding.subject},
                                 {"verdict", name_of(finding.verdict)},
-                                {"found", finding.found},
-                                {"meaning", finding.meaning},
-                                {"remedy", finding.remedy}});
+                                {"found", base::as_utf8(finding.found)},
+                                {"meaning", base::as_utf8(finding.meaning)},
+                                {"remedy", base::as_utf8(finding.remedy)}});
   return json::serialize(json::object{{"host", base::host_name()}, {"findings", std::move(list)}}) +
          "\n";
 }
@@ -133,9 +136,10 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw Error(ErrorCode::kUsage, error.what(), "", "dtrun-doctor --help");
   }
-  if (!options.hosts.empty()) examine_hosts(options);
+  if (app.count("--hosts") > 0) examine_hosts(options);
   const Findings findings = examine(options);
   fmt::print("{}", options.as_json ? json_of(findings) : text_of(findings, options));
+  if (std::fflush(stdout) != 0) throw base::system_error("write to the standard output");
   const bool is_ill = std::ranges::any_of(
       findings, [](const Finding& finding) { return finding.verdict == Verdict::bad; });
   return is_ill && !options.ends_with_0 ? kExitIll : 0;
@@ -146,6 +150,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace dtrun;
+  ::signal(SIGPIPE, SIG_DFL);
   try {
     return doctor::run(argc, argv);
   } catch (const base::Error& error) {

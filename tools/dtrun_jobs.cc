@@ -2,6 +2,7 @@
 // `dtrun signal`.
 #include <fmt/core.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -11,7 +12,7 @@
 #include <boost/json/serialize.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,7 +23,9 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/tool_process.h"
+#include "dtrun/base/unique_fd.h"
 #include "jobs/local_job.h"
+#include "jobs/process_table.h"
 #include "launch/exit_code.h"
 
 namespace dtrun::jobs {
@@ -32,6 +35,8 @@ using base::Error;
 using base::ErrorCode;
 using rendezvous::RankState;
 namespace json = boost::json;
+
+constexpr int kMostRanks = 1 << 24;
 
 struct Options {
   std::string job;
@@ -74,8 +79,13 @@ std::string state_text(const LocalJob& job) {
   return text;
 }
 
+/// "3 s", "4 min", "2 h 10 min", "5 d 3 h".
 std::string age_text(const LocalJob& job) {
-  return base::format_duration(job.age);
+  const long long seconds = job.age.count(), minutes = seconds / 60, hours = minutes / 60;
+  if (seconds < 120) return fmt::format("{} s", seconds);
+  if (minutes < 120) return fmt::format("{} min", minutes);
+  if (hours < 48) return fmt::format("{} h {} min", hours, minutes % 60);
+  return fmt::format("{} d {} h", hours / 24, hours % 24);
 }
 
 json::object json_of(const LocalJob& job) {
@@ -87,10 +97,10 @@ json::object json_of(const LocalJob& job) {
                      {"stopped", rank.is_stopped},
                      {"does", describe(rank)}};
     if (rank.newest)
-      one["operation"] = json::object{{"name", rank.newest->operation.name},
+      one["operation"] = json::object{{"name", plain(rank.newest->operation.name)},
                                       {"sequence", rank.newest->operation.sequence},
-                                      {"group", rank.newest->operation.group},
-                                      {"call_site", rank.newest->call_site},
+                                      {"group", plain(rank.newest->operation.group)},
+                                      {"call_site", plain(rank.newest->call_site)},
                                       {"running", rank.newest->operation.ended_ns == 0},
                                       {"waiting_for", rank.newest->operation.waiting_for}};
     ranks.push_back(std::move(one));
@@ -122,24 +132,31 @@ void list_jobs(const Options& options) {
   }
 }
 
+/// A beginning of an id that is no pid by mistake.
+constexpr std::size_t kLeastOfId = 8;
+
 /// The one that is meant: by the pid of its dtrun, or the beginning of its id; without either, the
 /// only one.
 LocalJob chosen_job(const Options& options) {
   std::vector<LocalJob> jobs = local_jobs();
+  const auto by_pid = std::ranges::find(
+      jobs, options.job, [](const LocalJob& job) { return std::to_string(job.pid); });
+  if (by_pid != jobs.end()) return *by_pid;
   if (!options.job.empty())
     std::erase_if(jobs, [&](const LocalJob& job) {
-      return std::to_string(job.pid) != options.job &&
-             (job.id.empty() || !job.id.starts_with(options.job));
+      return options.job.size() < kLeastOfId || !job.id.starts_with(options.job);
     });
   if (jobs.empty())
     throw Error(ErrorCode::kNotFound,
                 options.job.empty() ? "no job of dtrun runs on this machine"
                                     : "no job \"" + options.job + "\" runs on this machine",
                 "one that has ended, or of another user or container, is not seen",
-                "dtrun ps, on the machine of the ranks");
+                "dtrun ps, on the machine of the ranks; a job is named by the pid of its dtrun, or "
+                "by 8 and more characters of its id");
   if (jobs.size() > 1) {
     std::string all;
-    for (const LocalJob& job : jobs) all += fmt::format("{}{}", all.empty() ? "" : ", ", job.pid);
+    for (const LocalJob& job : jobs)
+      all += fmt::format("{}{} ({})", all.empty() ? "" : ", ", job.pid, job.command.substr(0, 60));
     throw Error(ErrorCode::kUsage, fmt::format("{} jobs are meant", jobs.size()), "",
                 "one of " + all);
   }
@@ -186,14 +203,22 @@ std::vector<std::string> stack_program(pid_t pid) {
   return {};
 }
 
-void run_program(std::vector<std::string> words) {
+/// @return whether it has shown them; it has half a minute
+bool run_program(const std::vector<std::string>& words) {
   base::EventLoop loop;
   base::ToolCommand command;
   command.path = words.front();
   command.arguments.assign(words.begin() + 1, words.end());
   command.environment = base::Environment::current().as_strings();
-  const base::ToolProcess process(loop, command, {}, [&](base::ExitStatus) { loop.stop(); });
+  bool has_shown = false;
+  const base::ToolProcess process(loop, command, {}, [&](base::ExitStatus status) {
+    has_shown = status.success();
+    loop.stop();
+  });
+  base::Timer patience(loop);
+  patience.start(base::Deadline::after(std::chrono::seconds(30)), [&] { loop.stop(); });
   loop.run();
+  return has_shown;
 }
 
 /// What the kernel says of its threads, to anybody.
@@ -204,8 +229,8 @@ void show_threads(pid_t pid) {
     const auto line = [&](const char* name) {
       return doctor::first_line(thread.path() / name).value_or("?");
     };
-    fmt::print("  thread {} ({}) waits in {}\n", thread.path().filename().string(), line("comm"),
-               line("wchan"));
+    fmt::print("  thread {} ({}) waits in {}\n", thread.path().filename().string(),
+               plain(line("comm")), line("wchan"));
   }
 }
 
@@ -214,14 +239,19 @@ void show_stacks(const Options& options) {
   for (const LocalRank& rank : chosen_ranks(job, options)) {
     fmt::print("== rank {} (pid {}) {}\n", rank.rank, rank.pid, describe(rank));
     std::fflush(stdout);
-    if (rank.pid <= 0 || rank.state == RankState::kExited) continue;
+    if (rank.pid <= 0) continue;
     const std::vector<std::string> words = stack_program(rank.pid);
     if (words.empty()) {
       fmt::print("no eu-stack, gdb or py-spy is here to show its stack; the kernel says:\n");
-      show_threads(rank.pid);
+    } else if (!run_program(words)) {
+      fmt::print(
+          "{} has not shown its stack (as another user than root, kernel.yama.ptrace_scope "
+          "must be 0); the kernel says:\n",
+          words.front());
     } else {
-      run_program(words);
+      continue;
     }
+    show_threads(rank.pid);
   }
 }
 
@@ -238,16 +268,34 @@ int signal_of(const std::string& text) {
               "one of " + names);
 }
 
+/// To that very process: its number may be another one's by the time that a signal is sent.
+void signal_process(pid_t pid, int number, const std::function<bool()>& is_still_meant) {
+  const base::UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process) throw base::system_error(fmt::format("signal process {}", pid), "dtrun ps");
+  if (!is_still_meant())
+    throw Error(ErrorCode::kNotFound, fmt::format("process {} has just ended", pid), "",
+                "dtrun ps");
+  if (::syscall(SYS_pidfd_send_signal, process.get(), number, nullptr, 0) != 0)
+    throw base::system_error(fmt::format("signal process {}", pid), "dtrun ps");
+}
+
 void send_signal(const Options& options) {
   const int number = signal_of(options.signal);
   const LocalJob job = chosen_job(options);
-  const pid_t pid = options.rank < 0 ? job.pid : chosen_ranks(job, options).front().pid;
-  if (pid <= 0 || ::kill(pid, number) != 0)
-    throw base::system_error(fmt::format("signal process {}", pid), pid <= 0 ? ESRCH : errno);
-  fmt::print("{} has {}\n",
-             options.rank < 0 ? fmt::format("dtrun (pid {})", pid)
-                              : fmt::format("rank {} (pid {})", options.rank, pid),
-             base::signal_name(number));
+  if (options.rank < 0) {
+    signal_process(job.pid, number, [&] {
+      return job.guard == job.pid || ProcessTable().is_below(job.guard, job.pid);
+    });
+    fmt::print("dtrun (pid {}) has {}\n", job.pid, base::signal_name(number));
+    return;
+  }
+  const LocalRank rank = chosen_ranks(job, options).front();
+  if (rank.pid <= 0)
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("rank {} has no process: it {}", rank.rank, describe(rank)), "",
+                "dtrun status " + std::to_string(job.pid));
+  signal_process(rank.pid, number, [&] { return ProcessTable().is_below(rank.pid, job.guard); });
+  fmt::print("rank {} (pid {}) has {}\n", rank.rank, rank.pid, base::signal_name(number));
 }
 
 int run(int argc, char** argv) {
@@ -256,18 +304,18 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "dtrun-jobs " DTRUN_VERSION);
   app.require_subcommand(1);
   Options options;
-  const auto add_job = [&](CLI::App* command) {
-    command->add_option("JOB", options.job, "the pid of its dtrun, or the beginning of its id");
-  };
   CLI::App* const ps = app.add_subcommand("ps", "the jobs: a line each, and what their ranks do");
   CLI::App* const status = app.add_subcommand("status", "what each rank of a job does");
   CLI::App* const stacks =
       app.add_subcommand("stacks", "where each rank of a job is, by its stack");
   CLI::App* const signal = app.add_subcommand("signal", "sends a signal to a job, or to one rank");
-  for (CLI::App* const command : {status, stacks, signal}) add_job(command);
+  for (CLI::App* const command : {status, stacks, signal})
+    command
+        ->add_option("JOB", options.job, "the pid of its dtrun, or 8 and more characters of its id")
+        ->required(command == signal);
   for (CLI::App* const command : {stacks, signal})
     command->add_option("RANK,--rank", options.rank, "this rank alone")
-        ->check(CLI::NonNegativeNumber)
+        ->check(CLI::Range(0, kMostRanks))
         ->type_name("N");
   signal
       ->add_option("--signal", options.signal,
@@ -280,12 +328,15 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& wanted) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
-    throw Error(ErrorCode::kUsage, error.what(), "", "dtrun ps --help");
+    const auto chosen = app.get_subcommands();
+    throw Error(ErrorCode::kUsage, error.what(), "",
+                "dtrun " + (chosen.empty() ? "ps" : chosen.front()->get_name()) + " --help");
   }
   if (ps->parsed()) list_jobs(options);
   if (status->parsed()) show_status(options);
   if (stacks->parsed()) show_stacks(options);
   if (signal->parsed()) send_signal(options);
+  if (std::fflush(stdout) != 0) throw base::system_error("write to the standard output");
   return 0;
 }
 
@@ -294,6 +345,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace dtrun;
+  ::signal(SIGPIPE, SIG_DFL);
   try {
     return jobs::run(argc, argv);
   } catch (const base::Error& error) {

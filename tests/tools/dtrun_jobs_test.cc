@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <boost/json.hpp>
+#include <chrono>
+#include <fstream>
 
 #include "dtrun/base/json.h"
 #include "support/command.h"
@@ -38,18 +40,23 @@ class JobsTest : public testing::Test {
     const CommandResult told = dtrun({"status", pid(), "--json"});
     return told.exit_code == 0 ? base::parse_json(told.out, "the status") : boost::json::value();
   }
-  /// Until two ranks wait in the all_reduce: asked again and again, as a user would.
+  /// Until two ranks wait in the all_reduce, and the third has left the barrier before it: asked
+  /// again and again, as a user would.
   void await_hang() {
-    for (int waiting = 0; waiting < 2;) {
-      ASSERT_GT(job_.pid(), 0);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    for (int settled = 0; settled < 3;) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "the job does not come to its hang";
       const boost::json::value now = status();
       if (now.is_null()) continue;
-      waiting = 0;
+      settled = 0;
       for (const boost::json::value& rank : now.at("ranks").as_array()) {
         const auto* const operation = rank.as_object().if_contains("operation");
-        if (operation != nullptr && operation->at("name").as_string() == "all_reduce" &&
-            operation->at("waiting_for").as_int64() == 1)
-          ++waiting;
+        if (operation == nullptr) continue;
+        const bool waits = operation->at("name").as_string() == "all_reduce" &&
+                           operation->at("waiting_for").as_int64() == 1;
+        const bool has_left =
+            rank.at("rank").as_int64() == 1 && !operation->at("running").as_bool();
+        settled += waits || has_left ? 1 : 0;
       }
     }
   }
@@ -103,24 +110,30 @@ TEST_F(JobsTest, SignalsGoToOneRankOrToTheJob) {
     return std::string(status().at("ranks").at(1).at("does").as_string());
   };
   EXPECT_EQ(dtrun({"signal", pid(), "1", "--signal=STOP"}).exit_code, 0);
-  while (rank_1().find("stopped by a signal") == std::string::npos) ASSERT_GT(job_.pid(), 0);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (rank_1().find("stopped by a signal") == std::string::npos)
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
   EXPECT_EQ(dtrun({"signal", pid(), "1", "--signal=SIGCONT"}).exit_code, 0);
   const CommandResult ended = dtrun({"signal", pid()});
   EXPECT_THAT(ended.out, HasSubstr("dtrun (pid " + pid() + ") has SIGTERM")) << ended.describe();
   EXPECT_THAT(job_.finish().err, HasSubstr("stopped by SIGTERM"));
-  const CommandResult gone = dtrun({"status", "0"});
+  const CommandResult gone = dtrun({"status", pid()});
   EXPECT_EQ(gone.exit_code, 71) << gone.describe();
-  EXPECT_THAT(gone.err,
-              AllOf(HasSubstr("no job \"0\" runs on this machine"), HasSubstr("dtrun ps")));
+  EXPECT_THAT(gone.err, AllOf(HasSubstr("runs on this machine"), HasSubstr("dtrun ps")));
 }
 
 TEST_F(JobsTest, OtherUsersSeeNothing) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
+  const Words as_other = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
+  const auto by_other = [&](Words words) {
+    words.insert(words.begin(), as_other.begin(), as_other.end());
+    return run_command(words);
+  };
+  if (by_other({"test", "-x", DTRUN_BINARY}).exit_code != 0)
+    GTEST_SKIP() << "needs root, to be somebody else, who may run dtrun";
   await_hang();
-  const CommandResult other = run_command(
-      {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", DTRUN_BINARY, "ps"});
-  EXPECT_EQ(other.exit_code, 0) << other.describe();
-  EXPECT_THAT(other.out, Not(HasSubstr(pid())));
+  const CommandResult other = by_other({DTRUN_BINARY, "status", pid()});
+  EXPECT_EQ(other.exit_code, 71) << other.describe();
+  EXPECT_THAT(other.err, HasSubstr("of another user or container, is not seen"));
 }
 
 TEST_F(JobsTest, WhatMakesNoSenseIsRefused) {
@@ -132,11 +145,52 @@ TEST_F(JobsTest, WhatMakesNoSenseIsRefused) {
   };
   refused({"signal", pid(), "--signal=FOO"}, 64, "one of ABRT CONT HUP");
   refused({"stacks", pid(), "7"}, 71, "rank 7 is not on this machine");
-  refused({"status", pid(), "7"}, 64, "dtrun ps --help");
+  refused({"status", pid(), "7"}, 64, "dtrun status --help");
+  refused({"signal"}, 64, "JOB is required");
+  refused({"stacks", pid(), "x"}, 64, "dtrun stacks --help");
   refused({"status", "no-such-job"}, 71, "dtrun ps, on the machine of the ranks");
   // After an option the word is a program's.
   EXPECT_THAT(dtrun({"--nproc_per_node=1", "status", "no-such-job"}).err,
               Not(HasSubstr("runs on this machine")));
+}
+
+// Each level's dtrun is a rank of the one above.
+TEST(JobListTest, AJobInAJobIsOneOfItsOwn) {
+  Command job({DTRUN_BINARY, "--nproc_per_node=2", "--tag=never", DTRUN_BINARY,
+               "--nproc_per_node=1", "sh", "-c", "echo ready; sleep 60"});
+  ASSERT_TRUE(job.next_line("ready"));
+  ASSERT_TRUE(job.next_line("ready"));
+  const auto jobs = base::parse_json(dtrun({"ps", "--json"}).out, "the list");
+  const boost::json::array* ranks = nullptr;
+  for (const boost::json::value& one : jobs.as_array())
+    if (one.at("pid").as_int64() == job.pid()) ranks = &one.at("ranks").as_array();
+  ASSERT_NE(ranks, nullptr);
+  ASSERT_EQ(ranks->size(), 2U);
+  for (const boost::json::value& rank : *ranks) {
+    const CommandResult inner = dtrun({"status", std::to_string(rank.at("pid").as_int64())});
+    EXPECT_EQ(inner.exit_code, 0) << inner.describe();
+    EXPECT_THAT(inner.out, HasSubstr("ranks 0 of 1"));
+  }
+  job.signal(SIGTERM);
+  job.finish();
+}
+
+TEST(JobListTest, NumbersAreThoseOfThisPidNamespace) {
+  Command job({DTRUN_BINARY, "--nproc_per_node=1", "--containment=namespace", "--tag=never", "sh",
+               "-c", "echo ready; exec sleep 60"});
+  if (!job.wait_for_output("ready"))
+    GTEST_SKIP() << "no pid namespace can be made here: " << job.finish().err;
+  const CommandResult told = dtrun({"status", std::to_string(job.pid()), "--json"});
+  ASSERT_EQ(told.exit_code, 0) << told.describe();
+  const auto now = base::parse_json(told.out, "the status");
+  const std::int64_t rank = now.at("ranks").at(0).at("pid").as_int64();
+  std::ifstream file("/proc/" + std::to_string(rank) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  EXPECT_EQ(name, "sleep") << told.describe();
+  EXPECT_NE(now.at("id").as_string(), "");
+  EXPECT_EQ(dtrun({"signal", std::to_string(job.pid()), "0", "--signal=KILL"}).exit_code, 0);
+  EXPECT_NE(job.finish().exit_code, 0);
 }
 
 TEST(JobListTest, APlainProgramIsToldAsWhatHasNotJoined) {

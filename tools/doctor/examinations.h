@@ -7,7 +7,7 @@
 
 namespace dtrun::doctor {
 
-/// Open files, processes, locked memory, shared memory, temporary files, cgroups, core files.
+/// Open files, processes, locked memory, /dev/shm, temporary files, memory, cgroups, core files.
 Findings examine_limits();
 /// The host's name and addresses, ports, the listen queue.
 /// @param port that jobs of several nodes meet at

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "cpus/device_count.h"
 #include "doctor/examinations.h"
@@ -42,34 +43,44 @@ Finding threads() {
   return finding;
 }
 
+/// Those that this container may open, of those that the driver tells of.
+bool may_open_gpus() {
+  return std::filesystem::exists("/dev/nvidia0") || std::filesystem::exists("/dev/nvidia1");
+}
+
 Finding gpus() {
   const auto visible = base::get_env("CUDA_VISIBLE_DEVICES");
-  const int count = launcher::count_gpus(visible), all = launcher::count_gpus(std::nullopt);
+  const int all = launcher::count_gpus(std::nullopt), count = launcher::count_gpus(visible);
   Finding finding{"GPUs", Verdict::good, all == 0 ? "none" : fmt::format("{} of {}", count, all)};
   const auto driver = first_line("/proc/driver/nvidia/version");
   if (driver) finding.found += ", " + *driver;
-  if (all > 0 && count == 0) {
+  if (all == 0) {
+    finding.meaning = driver ? "the driver is here, and shows no device; nvidia-smi says why"
+                             : "jobs run on the CPUs";
+  } else if (!may_open_gpus()) {
+    finding.meaning = "this container has none of them: docker run --gpus all gives it some";
+  } else if (count == 0) {
     finding.verdict = Verdict::warning;
     finding.meaning = "CUDA_VISIBLE_DEVICES=" + visible.value_or("") + " hides all";
     finding.remedy = "unset CUDA_VISIBLE_DEVICES";
-  } else if (all == 0 && driver) {
-    finding.verdict = Verdict::bad;
-    finding.meaning = "the driver is here, and shows no device";
-    finding.remedy = "nvidia-smi; in a container, docker run --gpus all";
-  } else if (all == 0) {
-    finding.meaning = "jobs run on the CPUs";
   }
   return finding;
+}
+
+/// "2.28.9". Before 2.9, two digits less.
+std::string nccl_version(int number) {
+  const int major = number < 10'000 ? 1'000 : 10'000;
+  return fmt::format("{}.{}.{}", number / major, number % major / 100, number % 100);
 }
 
 Finding nccl() {
   const base::DynamicLibrary library({"libnccl.so.2"});
   int (*get_version)(int*) = nullptr;
   int version = 0;
-  const bool needs_it = launcher::count_gpus(base::get_env("CUDA_VISIBLE_DEVICES")) > 0;
+  const bool needs_it =
+      may_open_gpus() && launcher::count_gpus(base::get_env("CUDA_VISIBLE_DEVICES")) > 0;
   if (library.opened() && library.find("ncclGetVersion", get_version) && get_version(&version) == 0)
-    return {"NCCL", Verdict::good,
-            fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100)};
+    return {"NCCL", Verdict::good, nccl_version(version)};
   Finding finding{"NCCL", needs_it ? Verdict::bad : Verdict::good, "not found"};
   finding.meaning = needs_it ? "ranks on GPUs cannot exchange anything" : "nothing here needs it";
   if (needs_it) finding.remedy = "install libnccl2, or set LD_LIBRARY_PATH: " + library.reason();

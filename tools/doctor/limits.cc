@@ -1,15 +1,15 @@
-#include <dirent.h>
 #include <fmt/core.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "doctor/examinations.h"
 #include "doctor/text_files.h"
-#include "dtrun/base/cpu_quota.h"
 #include "dtrun/base/env.h"
 
 namespace dtrun::doctor {
@@ -53,10 +53,13 @@ Finding processes() {
   return finding;
 }
 
+/// An adapter whose device programs of this container may open.
 bool has_rdma() {
   std::error_code none;
-  return std::filesystem::directory_iterator("/sys/class/infiniband", none) !=
-         std::filesystem::directory_iterator();
+  for (std::filesystem::directory_iterator entry("/dev/infiniband", none);
+       !none && entry != std::filesystem::directory_iterator(); entry.increment(none))
+    if (entry->path().filename().string().starts_with("uverbs")) return true;
+  return false;
 }
 
 Finding locked_memory() {
@@ -66,40 +69,49 @@ Finding locked_memory() {
       limit.rlim_cur != RLIM_INFINITY && static_cast<double>(limit.rlim_cur) < 64 * kMiB;
   if (!has_rdma()) {
     finding.meaning = "RDMA would need it, and there is no such adapter here";
-  } else if (is_little) {
-    finding.verdict = Verdict::bad;
+  } else if (is_little && ::geteuid() != 0) {
+    finding.verdict = Verdict::warning;
     finding.meaning = "NCCL and MPI cannot register memory with the RDMA adapter";
     finding.remedy = "ulimit -l unlimited, also for the Slurm daemon (LimitMEMLOCK=infinity)";
   }
   return finding;
 }
 
+// dtrun's own collectives take memory that no file system limits.
 Finding shared_memory() {
   Finding finding{"shared memory", Verdict::good, ""};
+  finding.meaning = "NCCL, Open MPI and PyTorch's loaders use it; dtrun's own collectives do not";
+  finding.remedy =
+      "docker run --shm-size=1g, mount -o remount,size=50% /dev/shm, or remove what lies there";
   struct statvfs disk {};
   if (::statvfs("/dev/shm", &disk) != 0 || ::access("/dev/shm", R_OK | W_OK | X_OK) != 0) {
-    finding.verdict = Verdict::bad;
+    finding.verdict = Verdict::warning;
     finding.found = "/dev/shm cannot be used";
-    finding.meaning = "the ranks of a node exchange their tensors there";
-    finding.remedy = "mount -t tmpfs tmpfs /dev/shm, with mode 1777";
+    finding.remedy = "mount -t tmpfs -o mode=1777 tmpfs /dev/shm";
     return finding;
   }
   const double all = static_cast<double>(disk.f_blocks) * static_cast<double>(disk.f_frsize);
   const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
   finding.found = fmt::format("{} free of {} in /dev/shm", bytes_text(free), bytes_text(all));
-  if (free >= 256 * kMiB) return finding;
-  finding.verdict = free < 16 * kMiB ? Verdict::bad : Verdict::warning;
-  finding.meaning = "the ranks of a node exchange their tensors there; without it they use TCP";
-  finding.remedy =
-      "docker run --shm-size=1g, mount -o remount,size=50% /dev/shm, or remove what lies there";
+  if (free < 256 * kMiB) {
+    finding.verdict = Verdict::warning;
+    return finding;
+  }
+  finding.meaning.clear();
+  finding.remedy.clear();
   return finding;
 }
 
+bool may_write(const std::string& folder) {
+  return ::access(folder.c_str(), R_OK | W_OK | X_OK) == 0;
+}
+
 Finding temporary_files() {
-  const std::string folder = base::get_env("TMPDIR").value_or("/tmp");
+  const std::string named = base::get_env("TMPDIR").value_or("");
+  const std::string folder = named.empty() || !may_write(named) ? "/tmp" : named;
   Finding finding{"temporary files", Verdict::good, ""};
   struct statvfs disk {};
-  if (::statvfs(folder.c_str(), &disk) != 0 || ::access(folder.c_str(), R_OK | W_OK | X_OK) != 0) {
+  if (::statvfs(folder.c_str(), &disk) != 0 || !may_write(folder)) {
     finding.verdict = Verdict::bad;
     finding.found = folder + " cannot be written to";
     finding.meaning = "the ranks' error files lie there";
@@ -108,16 +120,22 @@ Finding temporary_files() {
   }
   const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
   finding.found = fmt::format("{} free in {}", bytes_text(free), folder);
-  if (free >= 64 * kMiB) return finding;
-  finding.verdict = Verdict::warning;
-  finding.meaning = "the ranks' error files and logs lie there";
-  finding.remedy = "free space, or TMPDIR=FOLDER";
+  if (!named.empty() && folder != named) {
+    finding.verdict = Verdict::warning;
+    finding.found += ", for TMPDIR=" + named + " cannot be written to";
+    finding.meaning = "the ranks' error files lie there; other programs may insist on TMPDIR";
+    finding.remedy = "make that folder, or unset TMPDIR";
+  } else if (free < 64 * kMiB) {
+    finding.verdict = Verdict::warning;
+    finding.meaning = "the ranks' error files and logs lie there";
+    finding.remedy = "free space, or TMPDIR=FOLDER";
+  }
   return finding;
 }
 
 Finding cgroups() {
   Finding finding{"cgroups", Verdict::good, "version 2"};
-  if (!first_line("/sys/fs/cgroup/cgroup.controllers")) {
+  if (!std::filesystem::exists("/sys/fs/cgroup/cgroup.controllers")) {
     finding.found = "no version 2 at /sys/fs/cgroup";
     finding.meaning = "dtrun finds all processes of a rank by its guard instead, as surely";
   } else if (::access("/sys/fs/cgroup/cgroup.procs", W_OK) != 0 && ::geteuid() != 0) {
@@ -128,14 +146,31 @@ Finding cgroups() {
   return finding;
 }
 
+/// The narrowest one among this process' cgroups of version 2 and those above; 0: none.
+double memory_limit() {
+  std::ifstream own("/proc/self/cgroup");
+  std::string path;
+  for (std::string line; std::getline(own, line);)
+    if (line.starts_with("0::")) path = line.substr(3);
+  double least = 0;
+  for (std::filesystem::path at = path; !path.empty(); at = at.parent_path()) {
+    const auto limit =
+        first_line("/sys/fs/cgroup" + (at == "/" ? "" : at.string()) + "/memory.max");
+    const double bytes = limit && *limit != "max" ? std::atof(limit->c_str()) : 0;
+    if (bytes > 0 && (least == 0 || bytes < least)) least = bytes;
+    if (at == "/" || !at.has_parent_path()) break;
+  }
+  return least;
+}
+
 Finding memory() {
   Finding finding{"memory", Verdict::good, ""};
   const double all =
       static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   finding.found = bytes_text(all);
-  const auto limit = first_line("/sys/fs/cgroup/memory.max");
-  if (limit && *limit != "max" && !limit->empty()) {
-    finding.found += fmt::format(", this cgroup at most {}", bytes_text(std::atof(limit->c_str())));
+  const double limit = memory_limit();
+  if (limit > 0 && limit < all) {
+    finding.found += fmt::format(", this cgroup at most {}", bytes_text(limit));
     finding.meaning = "above it the kernel kills a rank (exit code -9)";
   }
   return finding;
@@ -146,7 +181,7 @@ Finding core_files() {
   const std::string pattern = first_line("/proc/sys/kernel/core_pattern").value_or("");
   Finding finding{"core files", Verdict::good,
                   fmt::format("{} to {}", limit_text(limit.rlim_cur, true), pattern)};
-  if (limit.rlim_cur == 0)
+  if (limit.rlim_cur == 0 && !pattern.starts_with('|'))
     finding.meaning =
         "a rank that crashes leaves none; ulimit -c unlimited before dtrun changes that";
   return finding;

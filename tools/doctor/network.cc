@@ -80,7 +80,10 @@ Finding host_name() {
 Finding interfaces() {
   Finding finding{"interfaces", Verdict::good, ""};
   ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return {"interfaces", Verdict::bad, std::strerror(errno)};
+  if (::getifaddrs(&all) != 0) {
+    finding.found = fmt::format("unknown: {}", std::strerror(errno));
+    return finding;
+  }
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, ::freeifaddrs);
   std::vector<std::string> others;
   bool has_loopback = false;
@@ -89,7 +92,7 @@ Finding interfaces() {
     const int family = one->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     const std::string address = text_of(one->ifa_addr);
-    has_loopback |= is_loopback(address);
+    has_loopback |= address.starts_with("127.");
     if (!is_loopback(address) && !address.starts_with("fe80"))
       others.push_back(fmt::format("{} {}", one->ifa_name, address));
   }
@@ -110,21 +113,24 @@ Finding meeting_port(int port) {
   Finding finding{fmt::format("port {}", port), Verdict::good, "free"};
   const base::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_ANY);
   address.sin_port = htons(static_cast<std::uint16_t>(port));
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-      ::listen(fd.get(), 1) == 0)
+  if (fd && ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
+      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
     return finding;
+  const int error = errno;
   finding.verdict = Verdict::warning;
-  finding.found = std::strerror(errno);
+  finding.found = std::strerror(error);
   finding.meaning =
       "jobs of several nodes meet at it unless told otherwise; those of one machine choose a free "
       "one";
-  finding.remedy = fmt::format(
-      "ss -ltnp 'sport = :{}' shows who has it; --master_port=PORT takes another", port);
+  finding.remedy =
+      error == EADDRINUSE
+          ? fmt::format("ss -ltnp 'sport = :{}' shows who has it; --master_port=PORT takes another",
+                        port)
+          : "--master_port=PORT takes another";
   return finding;
 }
 
@@ -143,7 +149,7 @@ Finding own_ports() {
 
 Finding listen_queue() {
   const std::string line = first_line("/proc/sys/net/core/somaxconn").value_or("");
-  Finding finding{"listen queue", Verdict::good, line};
+  Finding finding{"listen queue", Verdict::good, line.empty() ? "unknown" : line};
   if (line.empty() || std::atoi(line.c_str()) >= 1024) return finding;
   finding.verdict = Verdict::warning;
   finding.meaning =

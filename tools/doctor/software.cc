@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -55,7 +56,7 @@ Finding slurm() {
     return finding;
   }
   finding.found += fmt::format(", {}", fmt::join(variables, " "));
-  if (srun.empty()) {
+  if (srun.empty() && !base::get_env("SLURM_STEP_ID")) {
     finding.verdict = Verdict::warning;
     finding.meaning =
         "this is a job of Slurm, and srun, which starts dtrun on each node, is not in PATH";
@@ -84,10 +85,11 @@ Finding stack_tools() {
       "stacks", Verdict::good,
       found.empty() ? "no eu-stack, gdb or py-spy" : fmt::format("{}", fmt::join(found, ", "))};
   const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope").value_or("0");
-  if (found.empty())
+  if (found.empty()) {
     finding.meaning = "nothing here shows where a rank hangs; elfutils and gdb do";
-  else if (scope == "2" || scope == "3")
+  } else if (scope != "0" && ::geteuid() != 0) {
     finding.meaning = "kernel.yama.ptrace_scope=" + scope + ": only root can look into a rank";
+  }
   return finding;
 }
 

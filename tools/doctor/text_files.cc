@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -31,7 +32,9 @@ std::string in_path(const std::string& program) {
   std::istringstream folders(base::get_env("PATH").value_or("/usr/bin:/bin"));
   for (std::string folder; std::getline(folders, folder, ':');) {
     const std::string path = (folder.empty() ? "." : folder) + "/" + program;
-    if (::access(path.c_str(), X_OK) == 0) return path;
+    std::error_code none;
+    if (std::filesystem::is_regular_file(path, none) && ::access(path.c_str(), X_OK) == 0)
+      return path;
   }
   return "";
 }
