@@ -34,7 +34,10 @@ int SystemFileCalls::create(const std::string& path) {
 }
 
 int SystemFileCalls::open(const std::string& path) {
-  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  // The kernel reads farther ahead: hashing and copying go on beside the disk.
+  if (fd >= 0) ::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+  return fd;
 }
 
 int SystemFileCalls::open_folder(const std::string& path) {
