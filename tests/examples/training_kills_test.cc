@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/checkpoint_folder.h"
 #include "launcher/living_processes.h"
 #include "support/command.h"
 
@@ -25,24 +26,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kBetweenKills = std::chrono::seconds(3);
 
-/// A folder for checkpoints, removed at the end.
-struct Folder {
-  explicit Folder(const std::string& name)
-      : path(testing::TempDir() + "kills." + std::to_string(::getpid()) + "." + name) {}
-  ~Folder() { std::filesystem::remove_all(path); }
-  /// Names, shapes and checksums of what was saved last: equal where all elements are.
-  std::string elements(const std::string& steps) const {
-    std::ifstream file(path + "/step-" + steps + "/manifest.json");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    const std::size_t begin = text.find("\"tensors\":["), end = text.rfind(",\n\"checksum\"");
-    return begin < end ? text.substr(begin, end - begin) : "";
-  }
-  const std::string path;
-};
-
-std::vector<pid_t> ranks_of(const Folder& folder) {
+std::vector<pid_t> ranks_of(const CheckpointFolder& folder) {
   std::vector<pid_t> ranks;
-  for (const pid_t pid : launcher::processes_with(folder.path)) {
+  for (const pid_t pid : launcher::processes_with(folder.path())) {
     std::error_code gone;
     const auto program =
         std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", gone);
@@ -54,8 +40,8 @@ std::vector<pid_t> ranks_of(const Folder& folder) {
 TEST(TrainingKillsTest, ARankKilledEveryFewSecondsCostsNoBitOfTheWeights) {
   const char* const asked = std::getenv("DTRUN_KILL_STEPS");
   const std::string steps = asked != nullptr ? asked : "30000";
-  const Folder calm("calm"), killed("killed");
-  const auto line = [&](const Folder& folder) {
+  const CheckpointFolder calm("calm"), killed("killed");
+  const auto line = [&](const CheckpointFolder& folder) {
     return std::vector<std::string>{DTRUN_BIN "/dtrun",
                                     "--nproc_per_node=2",
                                     "--max-restarts=100000",
@@ -77,7 +63,7 @@ TEST(TrainingKillsTest, ARankKilledEveryFewSecondsCostsNoBitOfTheWeights) {
                                     "--dropout",
                                     "0.1",
                                     "--checkpoint",
-                                    folder.path,
+                                    folder.path(),
                                     "--checkpoint-every",
                                     "20"};
   };
@@ -105,8 +91,8 @@ TEST(TrainingKillsTest, ARankKilledEveryFewSecondsCostsNoBitOfTheWeights) {
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   std::printf("%s steps, %d kills in %.0f s\n", steps.c_str(), kills, seconds);
   EXPECT_GT(kills, 0);
-  EXPECT_NE(killed.elements(steps), "");
-  EXPECT_EQ(killed.elements(steps), calm.elements(steps));
+  EXPECT_NE(killed.elements_of(std::stoi(steps)), "");
+  EXPECT_EQ(killed.elements_of(std::stoi(steps)), calm.elements_of(std::stoi(steps)));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "examples/checkpoint_folder.h"
 #include "launcher/living_processes.h"
 #include "support/command.h"
 
@@ -187,26 +188,6 @@ TEST(TrainingTest, AGptTellsItsPlanAndTheTimeOfAStep) {
         "\"add_matmul, backward\"", "\"reduce_scatter\""})
     EXPECT_NE(text.find(words), std::string::npos) << words;
 }
-
-/// A folder for checkpoints, removed at the end.
-class CheckpointFolder {
- public:
-  explicit CheckpointFolder(const std::string& name)
-      : path_(testing::TempDir() + "gpt." + std::to_string(::getpid()) + "." + name) {}
-  ~CheckpointFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-  /// Names, shapes and checksums of what step N saved: equal where all elements are.
-  std::string elements_of(int step) const {
-    std::ifstream file(path_ + "/step-" + std::to_string(step) + "/manifest.json");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    const std::size_t begin = text.find("\"tensors\":["), end = text.rfind(",\n\"checksum\"");
-    EXPECT_LT(begin, end) << text;
-    return begin < end ? text.substr(begin, end - begin) : "";
-  }
-
- private:
-  const std::string path_;
-};
 
 std::vector<std::string> small_gpt(const CheckpointFolder& folder, int steps) {
   return {"--steps",

@@ -127,17 +127,6 @@ struct ForeignFiles {
   std::optional<SafetensorsIndex> index;
 };
 
-SafetensorsIndex read_index(FileCalls& files, const std::string& path) {
-  OpenFile file = OpenFile::open(files, path);
-  const std::uint64_t bytes = file.bytes();
-  if (bytes > kMostManifestBytes)
-    throw Error(ErrorCode::kProtocol, path + " has " + std::to_string(bytes) + " bytes",
-                "no index is so large");
-  std::string text(bytes, '\0');
-  file.read_at(0, text.data(), text.size());
-  return parse_index(text, path);
-}
-
 [[noreturn]] void refuse_choice(const std::string& folder, const std::string& a,
                                 const std::string& b) {
   throw Error(ErrorCode::kInvalidArgument, folder + " has " + a + " and " + b,
@@ -163,7 +152,8 @@ ForeignFiles foreign_files(FileCalls& files, const std::string& folder) {
   if (!is_plain && variants.empty()) return {others(names, ".safetensors", ""), std::nullopt};
   if (!is_plain && variants.size() > 1) refuse_choice(folder, variants[0], variants[1]);
   const std::string name = is_plain ? std::string(kIndexName) : variants[0];
-  ForeignFiles chosen{{}, read_index(files, path_in(folder, name))};
+  const std::string path = path_in(folder, name);
+  ForeignFiles chosen{{}, parse_index(whole_text(files, path, kMostManifestBytes), path)};
   std::set<std::string> named;
   for (const auto& [tensor, file] : chosen.index->files) named.insert(file);
   for (const std::string& file : others(names, ".safetensors", "")) {

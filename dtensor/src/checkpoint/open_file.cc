@@ -115,6 +115,17 @@ void OpenFile::close() {
   if (files_.close(fd) < 0 && errno != EINTR) refuse_call("close", path_);
 }
 
+std::string whole_text(FileCalls& files, const std::string& path, std::uint64_t most_bytes) {
+  OpenFile file = OpenFile::open(files, path);
+  const std::uint64_t bytes = file.bytes();
+  if (bytes > most_bytes)
+    throw Error(ErrorCode::kProtocol, path + " has " + std::to_string(bytes) + " bytes",
+                "no such file is so large");
+  std::string text(bytes, '\0');
+  file.read_at(0, text.data(), text.size());
+  return text;
+}
+
 void make_folder(FileCalls& files, const std::string& path) {
   if (uninterrupted([&] { return files.make_folder(path); }) < 0)
     refuse_call("make the folder", path);

@@ -45,6 +45,10 @@ class OpenFile {
   int fd_;
 };
 
+/// All of a small file, such as a manifest. @throws Error as open(); kProtocol for one that is
+/// larger
+std::string whole_text(FileCalls& files, const std::string& path, std::uint64_t most_bytes);
+
 // All throw Error kSystem.
 void make_folder(FileCalls& files, const std::string& path);
 /// One may be there already: another process may make it at the same time.

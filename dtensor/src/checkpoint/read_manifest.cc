@@ -12,14 +12,7 @@ Manifest read_manifest(FileCalls& files, const std::string& folder) {
   if (!is_there(files, path))
     throw Error(ErrorCode::kNotFound, "there is no checkpoint " + folder,
                 "it has no " + std::string(kManifestName), "");
-  OpenFile file = OpenFile::open(files, path);
-  const std::uint64_t bytes = file.bytes();
-  if (bytes > kMostManifestBytes)
-    throw Error(ErrorCode::kProtocol, path + " has " + std::to_string(bytes) + " bytes",
-                "no manifest is so large");
-  std::string text(bytes, '\0');
-  file.read_at(0, text.data(), text.size());
-  return parse_manifest(text, path);
+  return parse_manifest(whole_text(files, path, kMostManifestBytes), path);
 }
 
 }  // namespace dtrun::dtensor::dcp

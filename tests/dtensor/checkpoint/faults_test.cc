@@ -163,7 +163,7 @@ TEST(CheckpointFaultsTest, NeitherLinksNorPipesNorHugeFilesAreRead) {
   fs::create_directory(own / (std::string("a") + kShard));
   refused("is no file");
   fs::resize_file(own / "a/manifest.json", kMostManifestBytes + 1);
-  refused("no manifest is so large");
+  refused("no such file is so large");
   fs::resize_file(own / "a/manifest.json", 10);
   refused("no manifest of a checkpoint");
 }

@@ -1,0 +1,33 @@
+// CheckpointFolder: where a test's train_gpt keeps its checkpoints, removed at the end.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace dtrun {
+
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(const std::string& name)
+      : path_(testing::TempDir() + "gpt." + std::to_string(::getpid()) + "." + name) {}
+  ~CheckpointFolder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+  /// Names, shapes and checksums of what step N saved: equal where all elements are.
+  std::string elements_of(int step) const {
+    std::ifstream file(path_ + "/step-" + std::to_string(step) + "/manifest.json");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::size_t begin = text.find("\"tensors\":["), end = text.rfind(",\n\"checksum\"");
+    EXPECT_LT(begin, end) << text;
+    return begin < end ? text.substr(begin, end - begin) : "";
+  }
+
+ private:
+  const std::string path_;
+};
+
+}  // namespace dtrun
