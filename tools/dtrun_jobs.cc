@@ -135,17 +135,24 @@ void list_jobs(const Options& options) {
 /// A beginning of an id that is no pid by mistake.
 constexpr std::size_t kLeastOfId = 8;
 
-/// The one that is meant: by the pid of its dtrun, or the beginning of its id; without either, the
-/// only one.
-LocalJob chosen_job(const Options& options) {
+/// Those that are meant: by the pid of their dtrun, or the beginning of their id; without either,
+/// all.
+std::vector<LocalJob> meant_jobs(const Options& options) {
   std::vector<LocalJob> jobs = local_jobs();
   const auto by_pid = std::ranges::find(
       jobs, options.job, [](const LocalJob& job) { return std::to_string(job.pid); });
-  if (by_pid != jobs.end()) return *by_pid;
+  if (by_pid != jobs.end()) return {*by_pid};
   if (!options.job.empty())
     std::erase_if(jobs, [&](const LocalJob& job) {
       return options.job.size() < kLeastOfId || !job.id.starts_with(options.job);
     });
+  return jobs;
+}
+
+LocalJob chosen_job(const Options& options) {
+  // Processes come and go while they are listed, so one look may miss a job.
+  std::vector<LocalJob> jobs = meant_jobs(options);
+  for (int look = 1; jobs.empty() && look < 3; ++look) jobs = meant_jobs(options);
   if (jobs.empty())
     throw Error(ErrorCode::kNotFound,
                 options.job.empty() ? "no job of dtrun runs on this machine"

@@ -62,9 +62,10 @@ std::vector<HeldPage> pages_of(pid_t pid, std::map<std::string, std::shared_ptr<
     struct stat status {};
     if (::stat(entry->path().c_str(), &status) != 0) continue;
     const std::string id = fmt::format("{}:{}", status.st_dev, status.st_ino);
-    const auto [place, is_new] = known.try_emplace(id, nullptr);
-    if (is_new) place->second = opened(entry->path());
-    if (place->second != nullptr) pages.push_back({id, place->second});
+    // One of its holders may just be ending, or starting another program.
+    std::shared_ptr<JobPage>& page = known[id];
+    if (page == nullptr) page = opened(entry->path());
+    if (page != nullptr) pages.push_back({id, page});
   }
   return pages;
 }
