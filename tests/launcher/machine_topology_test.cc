@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <set>
@@ -104,6 +105,7 @@ TEST(MachineTopologyTest, WhatHwlocCannotReadIsSaid) {
   std::ofstream(file) << "<topology version=\"2.0\"></topology>";
   const OtherMachine other("HWLOC_XMLFILE", file);
   const auto error = testing_support::error_of([] { read_machine({0}, {}); });
+  std::filesystem::remove(file);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), base::ErrorCode::kSystem);
   EXPECT_THAT(error->what(), HasSubstr("hwloc cannot read the machine's topology"));
