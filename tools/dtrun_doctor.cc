@@ -18,7 +18,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/base/utf8.h"
-#include "launch/exit_code.h"
+#include "tool_main.h"
 
 namespace dtrun::doctor {
 namespace {
@@ -149,15 +149,6 @@ int run(int argc, char** argv) {
 }  // namespace dtrun::doctor
 
 int main(int argc, char** argv) {
-  using namespace dtrun;
   ::signal(SIGPIPE, SIG_DFL);
-  try {
-    return doctor::run(argc, argv);
-  } catch (const base::Error& error) {
-    fmt::print(stderr, "dtrun-doctor: error: {}\n", error.what());
-    return error.code() == base::ErrorCode::kUsage ? launcher::kExitUsage : launcher::kExitSystem;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "dtrun-doctor: error: {}\n", error.what());
-    return launcher::kExitInternal;
-  }
+  return dtrun::tools::tool_main("dtrun-doctor", dtrun::doctor::run, argc, argv);
 }

@@ -21,7 +21,7 @@
 #include "dtrun/rendezvous/flight_record.h"
 #include "explain/pickle_data.h"
 #include "explain/torch_flight.h"
-#include "launch/exit_code.h"
+#include "tool_main.h"
 
 namespace dtrun::explain {
 namespace {
@@ -243,14 +243,5 @@ int run(int argc, char** argv) {
 }  // namespace dtrun::explain
 
 int main(int argc, char** argv) {
-  using namespace dtrun;
-  try {
-    return explain::run(argc, argv);
-  } catch (const base::Error& error) {
-    fmt::print(stderr, "dtrun-explain: error: {}\n", error.what());
-    return error.code() == base::ErrorCode::kUsage ? launcher::kExitUsage : launcher::kExitSystem;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "dtrun-explain: error: {}\n", error.what());
-    return launcher::kExitInternal;
-  }
+  return dtrun::tools::tool_main("dtrun-explain", dtrun::explain::run, argc, argv);
 }

@@ -26,7 +26,7 @@
 #include "dtrun/base/unique_fd.h"
 #include "jobs/local_job.h"
 #include "jobs/process_table.h"
-#include "launch/exit_code.h"
+#include "tool_main.h"
 
 namespace dtrun::jobs {
 namespace {
@@ -200,13 +200,20 @@ std::vector<std::string> stack_program(pid_t pid) {
   std::error_code gone;
   const std::string name = std::filesystem::read_symlink(own, gone).filename();
   const std::string number = std::to_string(pid);
-  if (name.starts_with("python") && !doctor::in_path("py-spy").empty())
-    return {doctor::in_path("py-spy"), "dump", "--pid", number};
-  if (!doctor::in_path("eu-stack").empty()) return {doctor::in_path("eu-stack"), "-p", number};
-  if (!doctor::in_path("gdb").empty())
-    return {
-        doctor::in_path("gdb"), "-p", number, "-nx", "-batch", "-ex", "set pagination off", "-ex",
-        "thread apply all bt"};
+  const std::string py_spy = name.starts_with("python") ? doctor::in_path("py-spy") : "";
+  if (!py_spy.empty()) return {py_spy, "dump", "--pid", number};
+  if (const std::string eu_stack = doctor::in_path("eu-stack"); !eu_stack.empty())
+    return {eu_stack, "-p", number};
+  if (const std::string gdb = doctor::in_path("gdb"); !gdb.empty())
+    return {gdb,
+            "-p",
+            number,
+            "-nx",
+            "-batch",
+            "-ex",
+            "set pagination off",
+            "-ex",
+            "thread apply all bt"};
   return {};
 }
 
@@ -351,15 +358,6 @@ int run(int argc, char** argv) {
 }  // namespace dtrun::jobs
 
 int main(int argc, char** argv) {
-  using namespace dtrun;
   ::signal(SIGPIPE, SIG_DFL);
-  try {
-    return jobs::run(argc, argv);
-  } catch (const base::Error& error) {
-    fmt::print(stderr, "dtrun-jobs: error: {}\n", error.what());
-    return error.code() == base::ErrorCode::kUsage ? launcher::kExitUsage : launcher::kExitSystem;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "dtrun-jobs: error: {}\n", error.what());
-    return launcher::kExitInternal;
-  }
+  return dtrun::tools::tool_main("dtrun-jobs", dtrun::jobs::run, argc, argv);
 }

@@ -1,12 +1,10 @@
 #include "doctor/text_files.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
-#include <sstream>
 
+#include "dtrun/base/child_process.h"
 #include "dtrun/base/env.h"
 
 namespace dtrun::doctor {
@@ -29,14 +27,11 @@ std::string bytes_text(double bytes) {
 }
 
 std::string in_path(const std::string& program) {
-  std::istringstream folders(base::get_env("PATH").value_or("/usr/bin:/bin"));
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string path = (folder.empty() ? "." : folder) + "/" + program;
-    std::error_code none;
-    if (std::filesystem::is_regular_file(path, none) && ::access(path.c_str(), X_OK) == 0)
-      return path;
+  try {
+    return base::find_program(program, base::get_env("PATH").value_or("/usr/bin:/bin"));
+  } catch (const base::SpawnError&) {
+    return "";
   }
-  return "";
 }
 
 }  // namespace dtrun::doctor
