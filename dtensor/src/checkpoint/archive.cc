@@ -18,7 +18,7 @@ using tensors::Shape;
 namespace {
 
 /// What stream() holds of a tensor.
-constexpr std::uint64_t kSlabBytes = std::uint64_t{16} << 20;
+constexpr std::uint64_t kSlabBytes = std::uint64_t{4} << 20;
 /// Files that are open at once.
 constexpr std::size_t kMostOpenFiles = 64;
 
@@ -94,7 +94,8 @@ ShardReader& Archive::reader(std::size_t file) {
     if (static_cast<std::size_t>(open) >= kMostOpenFiles) {
       for (auto& one : readers_) one.reset();
     }
-    readers_[file] = std::make_unique<ShardReader>(*files_, folder_, manifest_.files[file]);
+    readers_[file] = std::make_unique<ShardReader>(*files_, folder_, manifest_.files[file],
+                                                   FileHeader::verified, PageCache::passed_by);
   }
   return *readers_[file];
 }

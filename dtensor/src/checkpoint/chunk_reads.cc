@@ -7,7 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include "checkpoint/shard_file.h"
 #include "dtrun/tensor/safetensors_header.h"
 #include "dtrun/tensor/threads.h"
 
@@ -76,10 +75,11 @@ std::vector<Task> tasks_of(const std::vector<Slice>& slices, std::uint64_t task_
 /// The reads of one call.
 class Reading {
  public:
-  Reading(FileCalls& files, const std::string& folder, const Manifest& manifest)
+  Reading(FileCalls& files, const std::string& folder, const Manifest& manifest, PageCache cache)
       : files_(files),
         folder_(folder),
         manifest_(manifest),
+        cache_(cache),
         known_headers_(manifest.files.size()) {}
 
   /// @return bytes of chunks
@@ -95,7 +95,7 @@ class Reading {
         // The thread that is the first to read of a file looks at its header.
         const bool is_known = known_headers_[open].exchange(true);
         reader.emplace(files_, folder_, manifest_.files[open],
-                       is_known ? FileHeader::known : FileHeader::verified);
+                       is_known ? FileHeader::known : FileHeader::verified, cache_);
       }
       reader->read(
           *read.tensor, *read.chunk,
@@ -109,13 +109,15 @@ class Reading {
   FileCalls& files_;
   const std::string& folder_;
   const Manifest& manifest_;
+  const PageCache cache_;
   std::vector<std::atomic<bool>> known_headers_;
 };
 
 }  // namespace
 
 std::uint64_t read_chunks(FileCalls& files, const std::string& folder, const Manifest& manifest,
-                          const std::vector<ChunkRead>& reads, std::uint64_t task_bytes) {
+                          const std::vector<ChunkRead>& reads, PageCache cache,
+                          std::uint64_t task_bytes) {
   if (tensors::num_threads() == 1) task_bytes = ~std::uint64_t{0} / 2;
   std::vector<Slice> slices;
   for (const ChunkRead& read : reads) add_slices(read, task_bytes, slices);
@@ -124,7 +126,7 @@ std::uint64_t read_chunks(FileCalls& files, const std::string& folder, const Man
   });
   const std::vector<Task> tasks = tasks_of(slices, task_bytes);
   std::vector<std::uint64_t> bytes(tasks.size());
-  Reading reading(files, folder, manifest);
+  Reading reading(files, folder, manifest, cache);
   tensors::parallel_for_each(static_cast<std::int64_t>(tasks.size()), [&](std::int64_t i) {
     bytes[static_cast<std::size_t>(i)] = reading.run(tasks[static_cast<std::size_t>(i)]);
   });

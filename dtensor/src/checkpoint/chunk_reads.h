@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/shard_file.h"
 #include "dtrun/dtensor/checkpoint/file_calls.h"
 #include "dtrun/dtensor/checkpoint/manifest.h"
 #include "dtrun/dtensor/layout/box.h"
@@ -30,7 +31,7 @@ inline constexpr std::uint64_t kTaskBytes = std::uint64_t{32} << 20;
 /// @throws Error kProtocol naming file and place of damage; then memory may have damaged bytes;
 /// kNotFound; kSystem
 std::uint64_t read_chunks(FileCalls& files, const std::string& folder, const Manifest& manifest,
-                          const std::vector<ChunkRead>& reads,
+                          const std::vector<ChunkRead>& reads, PageCache cache,
                           std::uint64_t task_bytes = kTaskBytes);
 
 }  // namespace dtrun::dtensor::dcp

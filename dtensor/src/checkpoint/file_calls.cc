@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -50,6 +51,19 @@ ssize_t SystemFileCalls::write(int fd, const void* bytes, std::size_t count) {
 
 ssize_t SystemFileCalls::read_at(int fd, void* bytes, std::size_t count, std::uint64_t offset) {
   return ::pread(fd, bytes, count, static_cast<off_t>(offset));
+}
+
+// RWF_NOWAIT: no read that has to wait for the disk.
+bool SystemFileCalls::is_cached(int fd, std::uint64_t offset) {
+  char byte = 0;
+  iovec place{&byte, 1};
+  return ::preadv2(fd, &place, 1, static_cast<off_t>(offset), RWF_NOWAIT) >= 0 || errno != EAGAIN;
+}
+
+int SystemFileCalls::direct(int fd, bool on) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0) return -1;
+  return ::fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT);
 }
 
 int SystemFileCalls::status(int fd, FileStatus& status) {

@@ -239,7 +239,9 @@ class Loading {
         reads.push_back(
             {target.saved, &chunk, target.box, static_cast<char*>(target.staged.data())});
     }
-    report_.own_bytes = read_chunks(files_, folder_, manifest_, reads);
+    // What a replicated tensor's first reader brings to the page cache, the others find there.
+    const PageCache cache = agreement_.size() == 1 ? PageCache::passed_by : PageCache::used;
+    report_.own_bytes = read_chunks(files_, folder_, manifest_, reads, cache);
   }
 
   void write() {

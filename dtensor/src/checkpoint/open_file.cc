@@ -1,5 +1,7 @@
 #include "checkpoint/open_file.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -61,7 +63,11 @@ OpenFile OpenFile::open_folder(FileCalls& files, const std::string& path) {
 }
 
 OpenFile::OpenFile(OpenFile&& other) noexcept
-    : files_(other.files_), path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+    : files_(other.files_),
+      path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      is_direct_(other.is_direct_),
+      can_be_direct_(other.can_be_direct_) {}
 
 OpenFile::~OpenFile() {
   if (fd_ >= 0) files_.close(fd_);
@@ -71,6 +77,7 @@ void OpenFile::write(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written =
         uninterrupted([&] { return files_.write(fd_, bytes.data(), bytes.size()); });
+    if (written < 0 && turn_direct_off()) continue;
     if (written == 0) errno = EIO;
     if (written <= 0) refuse_call("write to", path_);
     bytes.remove_prefix(static_cast<std::size_t>(written));
@@ -78,17 +85,43 @@ void OpenFile::write(std::string_view bytes) {
 }
 
 void OpenFile::read_at(std::uint64_t offset, char* bytes, std::size_t count) {
-  while (count > 0) {
-    const ssize_t read = uninterrupted([&] { return files_.read_at(fd_, bytes, count, offset); });
+  read_at(offset, bytes, count, count);
+}
+
+void OpenFile::read_at(std::uint64_t offset, char* bytes, std::size_t least, std::size_t most) {
+  for (std::size_t done = 0; done < least;) {
+    const ssize_t read = uninterrupted(
+        [&] { return files_.read_at(fd_, bytes + done, most - done, offset + done); });
+    if (read < 0 && turn_direct_off()) continue;
     if (read < 0) refuse_call("read", path_);
     if (read == 0)
       throw Error(ErrorCode::kProtocol,
-                  path_ + " ends at byte " + std::to_string(offset) + ", before its last one",
+                  fmt::format("{} ends at byte {}, before its last one", path_, offset + done),
                   "the file was cut, or is being written");
-    bytes += read;
-    offset += static_cast<std::uint64_t>(read);
-    count -= static_cast<std::size_t>(read);
+    done += static_cast<std::size_t>(read);
   }
+}
+
+std::string_view OpenFile::read_direct_at(std::uint64_t offset, std::size_t count,
+                                          DirectMemory& memory) {
+  const std::size_t before = offset % kDirectBytes;
+  memory.resize(before + count);
+  const std::size_t most = (before + count + kDirectBytes - 1) / kDirectBytes * kDirectBytes;
+  read_at(offset - before, memory.data(), before + count, most);
+  return {memory.data() + before, count};
+}
+
+// The file system wants other multiples, or the call before ended within one.
+bool OpenFile::turn_direct_off() {
+  if (errno != EINVAL || !is_direct_) return false;
+  can_be_direct_ = false;
+  return set_direct(false);
+}
+
+bool OpenFile::set_direct(bool on) {
+  if (on && !can_be_direct_) return false;
+  if (is_direct_ != on && files_.direct(fd_, on) == 0) is_direct_ = on;
+  return is_direct_ == on;
 }
 
 std::uint64_t OpenFile::bytes() {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/direct_memory.h"
 #include "dtrun/dtensor/checkpoint/file_calls.h"
 
 namespace dtrun::dtensor::dcp {
@@ -25,10 +26,17 @@ class OpenFile {
   OpenFile& operator=(OpenFile&&) = delete;
   ~OpenFile();
 
-  // All throw Error kSystem.
+  // All throw Error kSystem. Direct ones: sizes, addresses and the place in the file are multiples
+  // of kDirectBytes.
   void write(std::string_view bytes);
   /// @throws Error kProtocol where the file ends before
   void read_at(std::uint64_t offset, char* bytes, std::size_t count);
+  /// As read_at(), past the page cache once set_direct(true) was called.
+  /// @return the bytes, in `memory`
+  std::string_view read_direct_at(std::uint64_t offset, std::size_t count, DirectMemory& memory);
+  /// Past the page cache from now on, or not. @return false where that cannot be done
+  bool set_direct(bool on);
+  bool is_cached(std::uint64_t offset) { return files_.is_cached(fd_, offset); }
   std::uint64_t bytes();
   Lock try_lock();
   /// What was written is on the disk.
@@ -37,12 +45,15 @@ class OpenFile {
   const std::string& path() const { return path_; }
 
  private:
+  bool turn_direct_off();
+  void read_at(std::uint64_t offset, char* bytes, std::size_t least, std::size_t most);
   OpenFile(FileCalls& files, std::string path, int fd)
       : files_(files), path_(std::move(path)), fd_(fd) {}
 
   FileCalls& files_;
   std::string path_;
   int fd_;
+  bool is_direct_ = false, can_be_direct_ = true;
 };
 
 /// All of a small file, such as a manifest. @throws Error as open(); kProtocol for one that is

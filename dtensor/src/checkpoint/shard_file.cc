@@ -8,8 +8,10 @@
 #include <boost/json/serialize.hpp>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "checkpoint/block_sums.h"
+#include "checkpoint/block_writer.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/safetensors_header.h"
 
@@ -18,33 +20,6 @@ namespace dtrun::dtensor::dcp {
 using base::Error;
 using base::ErrorCode;
 namespace json = boost::json;
-
-namespace {
-
-/// Small pieces are written together.
-class GatheredWrites {
- public:
-  explicit GatheredWrites(OpenFile& file) : file_(file) {}
-  void write(std::string_view bytes) {
-    if (bytes.size() < kBlockBytes) {
-      pending_.append(bytes);
-      if (pending_.size() >= kBlockBytes) flush();
-      return;
-    }
-    flush();
-    file_.write(bytes);
-  }
-  void flush() {
-    file_.write(pending_);
-    pending_.clear();
-  }
-
- private:
-  OpenFile& file_;
-  std::string pending_;
-};
-
-}  // namespace
 
 ShardMetadata shard_metadata(std::uint64_t generation, const std::vector<ShardPiece>& pieces) {
   json::object torch, own;
@@ -100,12 +75,12 @@ WrittenShard write_shard(FileCalls& files, const std::string& folder, const std:
   written.file = {name, beginning.size() + at, beginning.size(), checksum(beginning)};
   written.chunks.resize(pieces.size());
   OpenFile file = OpenFile::create(files, path_in(folder, name));
-  GatheredWrites writes(file);
-  writes.write(beginning);
+  BlockWriter writer(file, written.file.bytes);
+  writer.write(beginning);
   BlockSums sums;
   const ByteSink sink = [&](std::string_view bytes) {
     sums.add(bytes);
-    writes.write(bytes);
+    writer.write(bytes);
   };
   at = beginning.size();
   for (const std::size_t i : order) {
@@ -116,68 +91,86 @@ WrittenShard write_shard(FileCalls& files, const std::string& folder, const std:
     pieces[i].source(sink);
     chunk.checksums = sums.take();
   }
-  writes.flush();
+  writer.finish();
   file.sync();
   file.close();
   return written;
 }
 
 ShardReader::ShardReader(FileCalls& files, const std::string& folder, const SavedFile& saved,
-                         FileHeader header)
-    : file_(OpenFile::open(files, path_in(folder, saved.name))) {
-  const std::uint64_t bytes = file_.bytes();
-  if (bytes != saved.bytes)
+                         FileHeader header, PageCache cache)
+    : file_(OpenFile::open(files, path_in(folder, saved.name))),
+      bytes_(file_.bytes()),
+      cache_(cache) {
+  if (bytes_ != saved.bytes)
     throw Error(ErrorCode::kProtocol,
-                fmt::format("{} has {} bytes, not {}", file_.path(), bytes, saved.bytes),
+                fmt::format("{} has {} bytes, not {}", file_.path(), bytes_, saved.bytes),
                 "it was cut or added to after it was saved");
   if (header == FileHeader::known) return;
-  buffer_.resize(saved.header_bytes);
-  file_.read_at(0, buffer_.data(), buffer_.size());
-  if (checksum(buffer_) != saved.header_checksum)
+  if (checksum(bytes_at(0, saved.header_bytes)) != saved.header_checksum)
     throw Error(ErrorCode::kProtocol, "the header of " + file_.path() + " is damaged",
                 "its checksum is another one than when it was saved");
 }
 
-void ShardReader::fill(const SavedTensor& tensor, const SavedChunk& chunk, std::uint64_t index,
-                       char* bytes, std::uint64_t count) {
+// The page cache has what was read ahead of a header or of small pieces; one place farther on tells
+// whether it has the file.
+std::string_view ShardReader::bytes_at(std::uint64_t begin, std::uint64_t count, char* memory) {
+  constexpr std::uint64_t kLeast = std::uint64_t{256} << 10;
+  const bool is_large = cache_ == PageCache::passed_by && count >= kLeast;
+  if (is_large && !std::exchange(has_looked_, true) && file_.is_cached(bytes_ / 4 * 3))
+    cache_ = PageCache::used;
+  const bool is_direct = is_large && cache_ == PageCache::passed_by;
+  if (file_.set_direct(is_direct) && is_direct) return file_.read_direct_at(begin, count, direct_);
+  if (memory == nullptr) {
+    buffer_.resize(count);
+    memory = buffer_.data();
+  }
+  file_.read_at(begin, memory, count);
+  return {memory, count};
+}
+
+std::string_view ShardReader::verified(const SavedTensor& tensor, const SavedChunk& chunk,
+                                       std::uint64_t index, std::uint64_t count, char* memory) {
   const std::uint64_t begin = chunk.begin + index * kBlockBytes;
-  file_.read_at(begin, bytes, count);
+  held_ = {};
+  const std::string_view bytes = bytes_at(begin, count, memory);
   bytes_read_ += count;
   // Files of others have none.
-  if (!chunk.checksums.empty() && checksum({bytes, count}) != chunk.checksums[index])
+  if (!chunk.checksums.empty() && checksum(bytes) != chunk.checksums[index])
     throw Error(ErrorCode::kProtocol,
                 fmt::format("\"{}\" is damaged: bytes {} to {} of {}", tensor.name, begin,
                             begin + count, file_.path()),
                 "their checksum is another one than when they were saved",
                 "an older checkpoint; the disk may be failing");
+  if (bytes.data() != memory) {
+    held_ = bytes;
+    held_at_ = begin;
+  }
+  return bytes;
 }
 
 std::string_view ShardReader::block(const SavedTensor& tensor, const SavedChunk& chunk,
                                     std::uint64_t index) {
   const std::uint64_t all = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);
-  buffer_.resize(std::min(kBlockBytes, all - index * kBlockBytes));
-  fill(tensor, chunk, index, buffer_.data(), buffer_.size());
-  return buffer_;
+  if (!held_.empty() && held_at_ == chunk.begin + index * kBlockBytes) return held_;
+  return verified(tensor, chunk, index, std::min(kBlockBytes, all - index * kBlockBytes));
 }
 
 void ShardReader::read(const SavedTensor& tensor, const SavedChunk& chunk, ByteRuns runs,
                        char* target) {
   const std::uint64_t all = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);
-  std::uint64_t index = 0;
-  std::string_view bytes;
   while (std::optional<ByteRun> run = runs.next()) {
     while (run->bytes > 0) {
-      const std::uint64_t next = run->from / kBlockBytes;
-      const std::uint64_t size = std::min(kBlockBytes, all - next * kBlockBytes);
+      const std::uint64_t index = run->from / kBlockBytes;
+      const std::uint64_t size = std::min(kBlockBytes, all - index * kBlockBytes);
       if (run->from % kBlockBytes == 0 && run->bytes >= size) {  // the whole block goes there
-        fill(tensor, chunk, next, target + run->to, size);
+        char* const to = target + run->to;
+        const std::string_view whole = verified(tensor, chunk, index, size, to);
+        if (whole.data() != to) std::memcpy(to, whole.data(), size);
         *run = {run->from + size, run->to + size, run->bytes - size};
         continue;
       }
-      if (bytes.empty() || next != index) {
-        index = next;
-        bytes = block(tensor, chunk, index);
-      }
+      const std::string_view bytes = block(tensor, chunk, index);
       const std::uint64_t within = run->from - index * kBlockBytes;
       const std::uint64_t count = std::min(run->bytes, bytes.size() - within);
       std::memcpy(target + run->to, bytes.data() + within, count);

@@ -50,12 +50,20 @@ WrittenShard write_shard(FileCalls& files, const std::string& folder, const std:
 /// Whether a reader has to compare a file's header with its checksum.
 enum class FileHeader : std::uint8_t { verified, known };
 
+/// Whether reads go through the page cache. What it has is taken from there in either case.
+enum class PageCache : std::uint8_t {
+  used,       ///< other processes read the same bytes, or small pieces are read
+  passed_by,  ///< large blocks take less of the processor, and drive nothing out of the cache
+};
+
 /// Reads what a manifest says is there. Everything is verified before it is given. One thread's.
 class ShardReader {
  public:
   /// @throws Error kNotFound; kProtocol for a file of another size, or header
   ShardReader(FileCalls& files, const std::string& folder, const SavedFile& file,
-              FileHeader header = FileHeader::verified);
+              FileHeader header = FileHeader::verified, PageCache cache = PageCache::used);
+  ShardReader(const ShardReader&) = delete;
+  ShardReader& operator=(const ShardReader&) = delete;
 
   /// Copies the runs out of a chunk. @param target where the runs' `to` counts from; after an Error
   /// it may have damaged bytes
@@ -67,11 +75,20 @@ class ShardReader {
   std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
-  void fill(const SavedTensor& tensor, const SavedChunk& chunk, std::uint64_t index, char* bytes,
-            std::uint64_t count);
+  /// What is read lies in `memory`, or in the reader's own.
+  std::string_view bytes_at(std::uint64_t begin, std::uint64_t count, char* memory = nullptr);
+  /// A block.
+  std::string_view verified(const SavedTensor& tensor, const SavedChunk& chunk, std::uint64_t index,
+                            std::uint64_t count, char* memory = nullptr);
 
   OpenFile file_;
+  std::uint64_t bytes_;
+  PageCache cache_;
+  bool has_looked_ = false;  ///< whether the page cache has the bytes
   std::string buffer_;
+  DirectMemory direct_;
+  std::string_view held_;  ///< the block that was read last, in one of those
+  std::uint64_t held_at_ = 0;
   std::uint64_t bytes_read_ = 0;
 };
 

@@ -71,7 +71,7 @@ class ChunkReadsTest : public testing::Test {
     std::vector<ChunkRead> reads;
     for (const SavedChunk& chunk : tensor.chunks)
       reads.push_back({&tensor, &chunk, box, static_cast<char*>(memory.data())});
-    return read_chunks(disk_, "/disk/a", manifest_, reads, task_bytes);
+    return read_chunks(disk_, "/disk/a", manifest_, reads, cache_, task_bytes);
   }
 
   const std::vector<std::pair<std::string, LocalTensor>> wholes_ = {
@@ -83,12 +83,14 @@ class ChunkReadsTest : public testing::Test {
       {"none", numbers({0, 4})}};
   DiskModel disk_;
   Manifest manifest_;
+  PageCache cache_ = PageCache::used;
   const int threads_ = tensors::num_threads();
 };
 
 TEST_F(ChunkReadsTest, AnyBoxIsRightOnAnyNumberOfThreads) {
   for (const int threads : {1, 2, 7}) {
     tensors::set_num_threads(threads);
+    cache_ = threads == 7 ? PageCache::used : PageCache::passed_by;
     for (const SavedTensor& tensor : manifest_.tensors) {
       const Shape& shape = tensor.shape;
       std::vector<Box> boxes = {{Shape(shape.size(), 0), shape}};
@@ -128,6 +130,30 @@ TEST_F(ChunkReadsTest, BytesAreReadOnceByOneThreadAndWhereSlicesAreBlocks) {
   EXPECT_LT(bytes_of(odd, 2), 3 * odd.bytes());
 }
 
+TEST_F(ChunkReadsTest, LargeBlocksPassByThePageCacheWhereTheFileSystemCanDoThat) {
+  tensors::set_num_threads(1);
+  cache_ = PageCache::passed_by;
+  const SavedTensor& tensor = *manifest_.find("odd whole");
+  const LocalTensor& wanted = whole_of(tensor);
+  const auto is_read = [&] {
+    const LocalTensor memory = tensors::zeros(tensor.shape, {.dtype = DType::f32});
+    const std::uint64_t bytes = read(tensor, {Shape(2, 0), tensor.shape}, memory, kTaskBytes);
+    EXPECT_EQ(std::memcmp(memory.data(), wanted.data(), wanted.bytes()), 0);
+    return bytes;
+  };
+  EXPECT_EQ(is_read(), tensor.bytes());
+  const std::uint64_t direct = disk_.bytes_read_directly();
+  EXPECT_GE(direct, 1U << 20);
+  // Reads that end within a multiple go on through the page cache.
+  disk_.take_at_most(100'001);
+  EXPECT_EQ(is_read(), tensor.bytes());
+  EXPECT_EQ(disk_.bytes_read_directly(), direct + 100'001);
+  disk_.take_at_most(~std::size_t{0});
+  disk_.refuse_direct();
+  EXPECT_EQ(is_read(), tensor.bytes());
+  EXPECT_EQ(disk_.bytes_read_directly(), direct + 100'001);
+}
+
 TEST_F(ChunkReadsTest, DamageInAnySliceIsFound) {
   const SavedTensor& tensor = *manifest_.find("even rows");
   const LocalTensor memory = tensors::zeros(tensor.shape, {.dtype = DType::f32});
@@ -144,8 +170,9 @@ TEST_F(ChunkReadsTest, DamageInAnySliceIsFound) {
       std::vector<ChunkRead> reads;
       for (const SavedChunk& one : tensor.chunks)
         reads.push_back({&tensor, &one, all, static_cast<char*>(memory.data())});
-      expect_refused([&] { read_chunks(damaged, "/disk/a", manifest_, reads, 100'000); },
-                     "is damaged", base::ErrorCode::kProtocol);
+      expect_refused(
+          [&] { read_chunks(damaged, "/disk/a", manifest_, reads, PageCache::passed_by, 100'000); },
+          "is damaged", base::ErrorCode::kProtocol);
     }
     // A header is looked at by whoever is the first to open the file.
     DiskImage image = whole;
@@ -154,7 +181,8 @@ TEST_F(ChunkReadsTest, DamageInAnySliceIsFound) {
     expect_refused(
         [&] {
           read_chunks(damaged, "/disk/a", manifest_,
-                      {{&tensor, &chunk, all, static_cast<char*>(memory.data())}}, 100'000);
+                      {{&tensor, &chunk, all, static_cast<char*>(memory.data())}}, PageCache::used,
+                      100'000);
         },
         "the header of", base::ErrorCode::kProtocol);
   }

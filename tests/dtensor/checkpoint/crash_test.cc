@@ -23,8 +23,10 @@ using testing_support::one_in;
 
 /// A state that has one number everywhere.
 struct Content {
-  explicit Content(double number)
-      : a(full({5}, number, {})), b(full({2, 3}, number, {.dtype = DType::f64})), value(number) {}
+  explicit Content(double number, std::int64_t size = 5)
+      : a(full({size}, number, {})),
+        b(full({2, 3}, number, {.dtype = DType::f64})),
+        value(number) {}
   State state() { return {{"a", a}, {"b", b}, {"value", value}}; }
   /// The number that all of it has; -1: a mixture.
   double number() const {
@@ -39,8 +41,8 @@ struct Content {
 };
 
 /// What the disk gives; 0: no checkpoint.
-double loaded(DiskModel& disk, const std::string& folder) {
-  Content content(0);
+double loaded(DiskModel& disk, const std::string& folder, std::int64_t size = 5) {
+  Content content(0, size);
   try {
     load(folder, content.state(), {.files = &disk});
   } catch (const Error&) {
@@ -90,6 +92,28 @@ TEST_F(CrashTest, APowerCutAnywhereLeavesTheOldCheckpointOrTheNewOne) {
     }
   }
   EXPECT_GT(images, 20000 / static_cast<int>(one_in(5)));
+}
+
+// Files of several blocks, which a thread writes past the page cache.
+TEST_F(CrashTest, APowerCutInALargeSaveLeavesTheOldCheckpointOrTheNewOne) {
+  constexpr std::int64_t kSize = 1'400'003;
+  std::mt19937 random(3);
+  int images = 0;
+  for (int round = 0; round < static_cast<int>(10 / one_in(5)); ++round) {
+    DiskModel disk;
+    save("/disk/a", Content(1, kSize).state(), {.files = &disk});
+    disk.before_change = [&] {
+      DiskModel after(disk.after_cut(random));
+      const double number = loaded(after, "/disk/a", kSize);
+      ASSERT_TRUE(number == 1 || number == 2) << number;
+      ++images;
+    };
+    save("/disk/a", Content(2, kSize).state(), {.existing = Existing::replace, .files = &disk});
+    disk.before_change = nullptr;
+    ASSERT_EQ(loaded(disk, "/disk/a", kSize), 2);
+    ASSERT_GT(disk.bytes_written_directly(), 2 * kSize * sizeof(float) * 99 / 100);
+  }
+  EXPECT_GT(images, 150 / static_cast<int>(one_in(5)));
 }
 
 TEST_F(CrashTest, APowerCutInASeriesLosesNoMoreThanTheStepsSinceTheLastCheckpoint) {

@@ -84,10 +84,17 @@ int DiskModel::open_folder(const std::string& path) {
   return place->node->is_folder ? open_node(place->node) : refuse(ENOTDIR);
 }
 
+bool DiskModel::fits(int fd, const void* bytes, std::size_t count, std::uint64_t offset) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes);
+  return !direct_.contains(fd) || (address | count | offset) % kDirectBytes == 0;
+}
+
 ssize_t DiskModel::write(int fd, const void* bytes, std::size_t count) {
   const std::lock_guard guard(mutex_);
   if (!changes()) return -1;
+  if (!fits(fd, bytes, count, open_.at(fd)->bytes.size())) return refuse(EINVAL);
   const std::size_t taken = std::min(count, most_);
+  if (direct_.contains(fd)) bytes_written_directly_ += taken;
   open_.at(fd)->bytes.append(static_cast<const char*>(bytes), taken);
   return static_cast<ssize_t>(taken);
 }
@@ -95,11 +102,25 @@ ssize_t DiskModel::write(int fd, const void* bytes, std::size_t count) {
 ssize_t DiskModel::read_at(int fd, void* bytes, std::size_t count, std::uint64_t offset) {
   const std::lock_guard guard(mutex_);
   if (fails()) return -1;
+  if (!fits(fd, bytes, count, offset)) return refuse(EINVAL);
   const std::string& all = open_.at(fd)->bytes;
   if (offset >= all.size()) return 0;
   const std::size_t taken = std::min({count, most_, all.size() - offset});
   std::memcpy(bytes, all.data() + offset, taken);
+  if (direct_.contains(fd)) bytes_read_directly_ += taken;
   return static_cast<ssize_t>(taken);
+}
+
+int DiskModel::direct(int fd, bool on) {
+  const std::lock_guard guard(mutex_);
+  if (fails()) return -1;
+  if (!has_direct_) return refuse(EINVAL);
+  if (on) {
+    direct_.insert(fd);
+  } else {
+    direct_.erase(fd);
+  }
+  return 0;
 }
 
 int DiskModel::status(int fd, FileStatus& status) {
@@ -135,6 +156,7 @@ int DiskModel::close(int fd) {
   const bool has_failed = fails();
   open_.at(fd)->is_locked = false;
   open_.erase(fd);
+  direct_.erase(fd);
   return has_failed ? -1 : 0;
 }
 

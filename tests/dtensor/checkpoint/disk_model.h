@@ -32,6 +32,11 @@ class DiskModel : public FileCalls {
   /// A write or a read takes so many bytes at most.
   void take_at_most(std::size_t bytes) { most_ = bytes; }
 
+  /// The file system has no direct I/O.
+  void refuse_direct() { has_direct_ = false; }
+  std::uint64_t bytes_written_directly() const { return bytes_written_directly_; }
+  std::uint64_t bytes_read_directly() const { return bytes_read_directly_; }
+
   /// As programs see it.
   DiskImage seen() const;
   /// What a power cut may leave now: names and bytes that were not synced are there or not, or in
@@ -45,6 +50,9 @@ class DiskModel : public FileCalls {
   int open_folder(const std::string& path) override;
   ssize_t write(int fd, const void* bytes, std::size_t count) override;
   ssize_t read_at(int fd, void* bytes, std::size_t count, std::uint64_t offset) override;
+  /// Nothing is.
+  bool is_cached(int, std::uint64_t) override { return false; }
+  int direct(int fd, bool on) override;
   int status(int fd, FileStatus& status) override;
   int status(const std::string& path, FileStatus& status) override;
   int sync(int fd) override;
@@ -79,6 +87,8 @@ class DiskModel : public FileCalls {
   /// @return true: it fails, errno is set
   bool fails();
   bool changes();
+  /// Whether direct I/O takes the call.
+  bool fits(int fd, const void* bytes, std::size_t count, std::uint64_t offset) const;
   int open_node(const NodePointer& node);
   static void step(Node& folder) { folder.steps.push_back(folder.names); }
   static int refuse(int error);
@@ -87,6 +97,9 @@ class DiskModel : public FileCalls {
   mutable std::recursive_mutex mutex_;
   NodePointer root_ = std::make_shared<Node>();
   std::map<int, NodePointer> open_;
+  std::set<int> direct_;
+  bool has_direct_ = true;
+  std::uint64_t bytes_written_directly_ = 0, bytes_read_directly_ = 0;
   int next_fd_ = 1000;
   int calls_ = 0, fails_at_ = 0, error_ = 0;
   std::size_t most_ = ~std::size_t{0};

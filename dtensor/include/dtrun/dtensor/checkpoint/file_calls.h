@@ -19,6 +19,9 @@ struct FileStatus {
   std::uint64_t bytes = 0;
 };
 
+/// Direct I/O: offsets, sizes and addresses are multiples of so many bytes.
+inline constexpr std::size_t kDirectBytes = 4096;
+
 class FileCalls {
  public:
   virtual ~FileCalls() = default;
@@ -31,6 +34,10 @@ class FileCalls {
   virtual int open_folder(const std::string& path) = 0;
   virtual ssize_t write(int fd, const void* bytes, std::size_t count) = 0;
   virtual ssize_t read_at(int fd, void* bytes, std::size_t count, std::uint64_t offset) = 0;
+  /// Whether the page cache has the byte; true, too, where nothing tells.
+  virtual bool is_cached(int fd, std::uint64_t offset) = 0;
+  /// Reads and writes go past the page cache (O_DIRECT), or not. EINVAL where the file system cannot do that.
+  virtual int direct(int fd, bool on) = 0;
   virtual int status(int fd, FileStatus& status) = 0;
   /// Of a path; a link is `other`.
   virtual int status(const std::string& path, FileStatus& status) = 0;
@@ -57,6 +64,8 @@ class SystemFileCalls : public FileCalls {
   int open_folder(const std::string& path) override;
   ssize_t write(int fd, const void* bytes, std::size_t count) override;
   ssize_t read_at(int fd, void* bytes, std::size_t count, std::uint64_t offset) override;
+  bool is_cached(int fd, std::uint64_t offset) override;
+  int direct(int fd, bool on) override;
   int status(int fd, FileStatus& status) override;
   int status(const std::string& path, FileStatus& status) override;
   int sync(int fd) override;
