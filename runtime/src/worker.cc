@@ -16,6 +16,7 @@
 #include "dtrun/rendezvous/program_note.h"
 #include "dtrun/rendezvous/tcp_store.h"
 #include "dtrun/tensor/cuda.h"
+#include "crash_handler.h"
 #include "escaped_exception.h"
 #include "init_method.h"
 #include "job_place.h"
@@ -228,6 +229,7 @@ Worker init(InitOptions options) {
   if (simulated != nullptr) options.environment = simulated->environment();
   if (options.rank >= 0) options.environment.set("RANK", std::to_string(options.rank));
   report_escaped_exceptions(options.environment);
+  if (simulated == nullptr) report_crashes(options.environment);
   const InitMethod method = find_meeting(options);
   impl->env = find_place(options, method);
   const rendezvous::WorkerEnv& env = impl->env;

@@ -20,7 +20,7 @@ enum class MessageKind : std::uint32_t {
   kSignal,        ///< agent: SignalOrder
   kPause,         ///< agent: PauseOrder; answered by kPaused
   kResume,        ///< agent: PauseOrder
-  kRankEnd,       ///< guard: RankEnd, then the end of its standard error
+  kRankEnd,       ///< guard: RankEnd, then the end of its standard error and its last operations
   kSpawned,       ///< guard: Spawned
   kSpawnFailure,  ///< guard: SpawnFailure, then the Error's text
   kFirstFailure,  ///< guard: FirstFailure, the end of its standard error; after an exit with 0 also
@@ -110,6 +110,7 @@ struct RankEnd {
   int dumped = 0;         ///< 1: a core was written
   int oom = 0;            ///< 1: the OOM killer has ended it, as its memory cgroup says
   std::int64_t time = 0;  ///< seconds since the epoch
+  int tail_bytes = 0;     ///< of its standard error, which follow
   bool success() const { return code == 0 && signal == 0; }
 };
 

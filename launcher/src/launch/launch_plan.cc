@@ -27,6 +27,7 @@ constexpr std::string_view kLocalRankMacro = "${local_rank}";
 constexpr const char* kTokenVariable = "DTRUN_TOKEN";
 constexpr const char* kMungeSocketVariable = "DTRUN_MUNGE_SOCKET";
 constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
+constexpr const char* kPythonFaults = "PYTHONFAULTHANDLER";
 constexpr const char* kNcclAsync = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
 int decide_local_ranks(const std::string& wish, const base::Environment& environment) {
@@ -368,6 +369,8 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   common.unset("PMI_ID");
   common.unset(kTokenVariable);
   common.set("TORCHELASTIC_SIGNALS_TO_HANDLE", options.stop.handled);
+  // A Python rank that crashes says where, and the failure table shows it.
+  if (!common.get(kPythonFaults)) common.set(kPythonFaults, "1");
   plan.command.environment = common.as_strings();
   plan.warnings.insert(plan.warnings.end(), options.warnings.begin(), options.warnings.end());
   for (std::string& warning : options.output.warnings(plan.local_ranks))

@@ -30,8 +30,9 @@ void add_loss(FileLoss& sum, const FileLoss& loss) {
   if (sum.error_number == 0) sum.error_number = loss.error_number;
 }
 
+// With a report of Python's faulthandler, which is kept whole, the last lines before it.
 std::string last_lines(const std::string& text) {
-  std::size_t at = text.size();
+  std::size_t at = std::min(text.size(), text.rfind(kPythonFault));
   if (at > 0 && text[at - 1] == '\n') --at;
   for (int lines = 0; lines < kTailLines; ++lines) {
     const auto newline = at == 0 ? std::string::npos : text.rfind('\n', at - 1);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "output/console.h"
@@ -35,6 +36,10 @@ struct OutputState {
 /// The lowest number of descriptors that stay in this process. Lower ones are for those that ranks
 /// inherit: a child copies the table of descriptors up to the highest that it inherits.
 inline constexpr int kFirstDescriptorToKeep = 32;
+
+/// How the report of Python's faulthandler begins, which the end of a rank's standard error has
+/// whole.
+inline constexpr std::string_view kPythonFault = "Fatal Python error: ";
 
 /// /dev/null, opened for writing. @throws Error kSystem
 base::UniqueFd open_null();

@@ -12,6 +12,7 @@
 #include "dtrun/base/process_tree.h"
 #include "launch/timing.h"
 #include "ranks/autogroup.h"
+#include "ranks/last_operations.h"
 
 namespace dtrun::launcher {
 
@@ -307,7 +308,9 @@ void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus&
   const bool foreign_kill = status.signal == SIGKILL && last_signal_ != SIGKILL;
   end.stopped = rank.told_to_end && !foreign_kill ? 1 : 0;
   end.oom = foreign_kill && oom_.claim_one() ? 1 : 0;
-  end.time = static_cast<std::int64_t>(std::time(nullptr));
+  rank.ended =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  end.time = static_cast<std::int64_t>(rank.ended);
   rank.end = end;
 }
 
@@ -533,6 +536,17 @@ void WorkerGroup::write_flight_record() {
       });
 }
 
+// Of each local rank, from the job page; empty of those that ended well.
+std::vector<std::string> WorkerGroup::operations_of_failed() const {
+  std::vector<std::string> operations(ranks_.size());
+  if (succeeded()) return operations;
+  const rendezvous::FlightRecord record = rendezvous::read_flight(page_);
+  for (std::size_t i = 0; i < ranks_.size() && i < record.ranks.size(); ++i)
+    if (ranks_[i].end && !ranks_[i].end->success())
+      operations[i] = last_operations(record.ranks[i], ranks_[i].ended);
+  return operations;
+}
+
 // --- the end
 
 void WorkerGroup::stop(const StopOrder& order) {
@@ -627,9 +641,15 @@ bool WorkerGroup::succeeded() const {
 
 void WorkerGroup::report() {
   const OutputState output = output_.state();
-  for (const Rank& rank : ranks_)
-    if (rank.end)
-      link_.send(MessageKind::kRankEnd, *rank.end, tail_of(output, rank.end->local_rank));
+  const std::vector<std::string> operations = operations_of_failed();
+  for (const Rank& rank : ranks_) {
+    if (!rank.end) continue;
+    const auto local_rank = static_cast<std::size_t>(rank.end->local_rank);
+    RankEnd end = *rank.end;
+    const std::string tail = tail_of(output, end.local_rank);
+    end.tail_bytes = static_cast<int>(tail.size());
+    link_.send(MessageKind::kRankEnd, end, tail + operations[local_rank]);
+  }
   GroupEnd end;
   end.round = order_.round;
   end.success = succeeded() ? 1 : 0;

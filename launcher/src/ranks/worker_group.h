@@ -77,6 +77,7 @@ class WorkerGroup {
     pid_t number_outside = 0;  ///< for all reports; differs from pid in a pid namespace only
     bool told_to_end = false;  ///< this process signalled it to end while it lived
     std::optional<RankEnd> end;
+    double ended = 0;  ///< seconds since the epoch
     rendezvous::RankState state_at_end = rendezvous::RankState::kNone;
   };
 
@@ -104,6 +105,7 @@ class WorkerGroup {
   void on_stall(const rendezvous::FlightFinding& stall, int times);
   void end_stalled(const rendezvous::FlightFinding& stall, int signal_number);
   void write_flight_record();
+  std::vector<std::string> operations_of_failed() const;
   void post_look();
   void look();
   bool somebody_can_be_missed() const;

@@ -8,6 +8,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/exit_status.h"
 #include "launch/exit_code.h"
+#include "output/output.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -135,9 +136,10 @@ std::vector<FailedRank> failed_by_themselves(const JobOutcome& outcome, const Fa
 
 namespace {
 
+// A crash's stack stands below.
 std::string said_by(const rendezvous::FailureReport& report) {
   const std::string& stack = report.call_stack;
-  if (stack.empty()) return report.message;
+  if (stack.empty() || stack.starts_with("#0 ")) return report.message;
   if (stack.find(report.message) != std::string::npos) return stack;
   return stack + (stack.ends_with('\n') ? "" : "\n") + report.message;
 }
@@ -170,6 +172,20 @@ std::string end_of_text(const std::string& text, std::size_t most_bytes) {
   return text.substr(lines ? newline + 1 : begin);
 }
 
+void take_python_fault(RankOutcome& rank) {
+  constexpr std::string_view kThread = "Current thread ";
+  const auto begin = rank.error_tail.rfind(kPythonFault);
+  if (rank.end.signal == 0 || begin == std::string::npos) return;
+  const std::string report = rank.error_tail.substr(begin);
+  rank.error_tail.resize(begin);
+  rank.stack = report.substr(0, report.find('\n'));
+  const auto thread = report.find(kThread);
+  if (thread == std::string::npos) return;
+  // An empty line ends the thread.
+  rank.stack += "\n" + report.substr(thread, report.find("\n\n", thread) - thread);
+  if (rank.stack.back() == '\n') rank.stack.pop_back();
+}
+
 std::vector<rendezvous::rounds::WorkerEnd> worker_ends(const JobOutcome& outcome,
                                                        const std::string& host) {
   std::vector<rendezvous::rounds::WorkerEnd> ends;
@@ -192,6 +208,9 @@ std::vector<rendezvous::rounds::WorkerEnd> worker_ends(const JobOutcome& outcome
         bounded(reason_of(outcome, rank), &rank == root ? kMostReasonBytes : kMostReasonBytes / 2);
     if (&rank == root && rank.end.stopped == 0)
       end.tail = end_of_text(rank.error_tail, kMostTailBytes);
+    end.stack = rank.stack;
+    end.core = rank.core;
+    end.operations = rank.operations;
     ends.push_back(std::move(end));
   };
   if (root != nullptr) add(*root);

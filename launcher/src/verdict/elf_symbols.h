@@ -1,0 +1,20 @@
+// The functions of a program or library, by its symbols: for a machine that has no addr2line. Reads
+// the file; trusts nothing in it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dtrun::launcher {
+
+/// The function that each offset lies in, as C++ has its name; empty where none is known.
+/// @param file 64 bits, of this machine's byte order; what is none, or cannot be read, knows
+/// nothing
+std::vector<std::string> functions_at(const std::string& file,
+                                      const std::vector<std::uint64_t>& offsets);
+
+/// "dtrun::f(int)" of "_ZN5dtrun1fEi"; any other text stays.
+std::string demangled(const std::string& name);
+
+}  // namespace dtrun::launcher
