@@ -1,5 +1,5 @@
-// dtrun-jobs: the jobs of dtrun on this machine, as `dtrun ps`, `dtrun status`, `dtrun stacks` and
-// `dtrun signal`.
+// dtrun-jobs: the jobs of dtrun on this machine, as `dtrun ps`, `dtrun status`, `dtrun stacks`,
+// `dtrun attach` and `dtrun signal`.
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -24,6 +24,7 @@
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/tool_process.h"
 #include "dtrun/base/unique_fd.h"
+#include "jobs/attachment.h"
 #include "jobs/local_job.h"
 #include "jobs/process_table.h"
 #include "tool_main.h"
@@ -322,8 +323,10 @@ int run(int argc, char** argv) {
   CLI::App* const status = app.add_subcommand("status", "what each rank of a job does");
   CLI::App* const stacks =
       app.add_subcommand("stacks", "where each rank of a job is, by its stack");
+  CLI::App* const attachment = app.add_subcommand(
+      "attach", "what a job writes from now on, until it ends; Ctrl-C ends only this");
   CLI::App* const signal = app.add_subcommand("signal", "sends a signal to a job, or to one rank");
-  for (CLI::App* const command : {status, stacks, signal})
+  for (CLI::App* const command : {status, stacks, attachment, signal})
     command
         ->add_option("JOB", options.job, "the pid of its dtrun, or 8 and more characters of its id")
         ->required(command == signal);
@@ -350,6 +353,7 @@ int run(int argc, char** argv) {
   if (status->parsed()) show_status(options);
   if (stacks->parsed()) show_stacks(options);
   if (signal->parsed()) send_signal(options);
+  if (attachment->parsed()) return attach(chosen_job(options));
   if (std::fflush(stdout) != 0) throw base::system_error("write to the standard output");
   return 0;
 }

@@ -321,6 +321,7 @@ class Agent {
   // guard removes the error files, which have to be read first.
   void dismiss_guard() {
     link_watch_.on_readable(nullptr);
+    tell_job_end(plan_, outcome_, link_);
     link_.end();
   }
 
@@ -498,6 +499,7 @@ class Agent {
       case MessageKind::kPause:
       case MessageKind::kResume:
       case MessageKind::kFlush:
+      case MessageKind::kJobEnd:
       case MessageKind::kLease:
         break;
     }

@@ -132,6 +132,7 @@ int run_job(LaunchPlan& plan, Timing timing) {
   try {
     JobOutcome outcome = run_agent(plan, errors, guard, not_ours);
     code = report_job(plan, errors, outcome);
+    tell_job_end(plan, outcome, guard.link());
     tell_events(plan, outcome);
     // A job that was told to stop does not wait for a reader that has stopped.
     if (outcome.stop_signal != 0)
@@ -217,7 +218,8 @@ int run_here(const std::string& called_as, CommandLine line, base::Environment e
 // program of the user's that is called so is ./ps, or comes after an option.
 void become_tool(const std::vector<std::string>& arguments) {
   const std::string word = arguments.empty() ? "" : arguments.front();
-  const bool is_of_jobs = word == "ps" || word == "status" || word == "stacks" || word == "signal";
+  const bool is_of_jobs =
+      word == "ps" || word == "status" || word == "stacks" || word == "signal" || word == "attach";
   if (word != "doctor" && !is_of_jobs) return;
   std::error_code none;
   const std::string tool = std::filesystem::read_symlink("/proc/self/exe", none)

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "crash_handler.h"
 #include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/collectives/backend_spec.h"
@@ -16,7 +17,6 @@
 #include "dtrun/rendezvous/program_note.h"
 #include "dtrun/rendezvous/tcp_store.h"
 #include "dtrun/tensor/cuda.h"
-#include "crash_handler.h"
 #include "escaped_exception.h"
 #include "init_method.h"
 #include "job_place.h"

@@ -27,6 +27,7 @@ enum class MessageKind : std::uint32_t {
                   ///< why that is a failure
   kGroupEnd,      ///< guard: GroupEnd; its last message about the round
   kFlush,         ///< agent: FlushOrder; no round will follow
+  kJobEnd,        ///< agent: JobEnd; its last message
   kNote,          ///< guard: GuardNote, then a text for the operator
   kPaused,        ///< guard: PauseOrder; all ranks are stopped, except those that are ending
   kReaderGone,    ///< guard: GuardNote; nobody reads the standard output any more
@@ -97,6 +98,11 @@ struct PauseOrder {};
 /// Output that still waits to be written gets the grace period.
 struct FlushOrder {
   Urgency urgency = Urgency::kClean;
+};
+
+/// The job has ended, and is reported.
+struct JobEnd {
+  int exit_code = 0;
 };
 
 struct RankEnd {

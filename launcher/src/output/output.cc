@@ -58,10 +58,16 @@ std::string file_loss_text(const std::string& why) {
 }
 
 Output::Output(base::EventLoop& loop, const LaunchPlan& plan)
-    : loop_(loop), plan_(plan), out_(std::make_unique<Console>(loop, STDOUT_FILENO, plan)) {
+    : loop_(loop),
+      plan_(plan),
+      readers_(loop),
+      out_(std::make_unique<Console>(loop, STDOUT_FILENO, plan)) {
   // Two sinks on one pipe could each be in the middle of a line.
   if (!same_file(STDOUT_FILENO, STDERR_FILENO))
     error_ = std::make_unique<Console>(loop, STDERR_FILENO, plan);
+  out_->sink().observe([this](std::string_view bytes) { readers_.add(Stream::kOut, bytes); });
+  if (error_)
+    error_->sink().observe([this](std::string_view bytes) { readers_.add(Stream::kError, bytes); });
   for (Console* const console : {out_.get(), error_.get()})
     if (console != nullptr && console->sink().is_terminal())
       console->sink().ask_before_erasing([&plan] { return plan.foreground->is_ours(); });

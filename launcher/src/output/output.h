@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "output/attached_readers.h"
 #include "output/console.h"
 #include "output/line_filter.h"
 #include "output/log_folder.h"
@@ -73,6 +74,9 @@ class Output {
     out_->sink().on_reader_gone(callback);
   }
 
+  /// Those that read along, of all rounds.
+  AttachedReaders& readers() { return readers_; }
+
   void show_status(const StatusFacts& facts);
   void hide_status();
 
@@ -114,6 +118,7 @@ class Output {
 
   base::EventLoop& loop_;
   const LaunchPlan& plan_;
+  AttachedReaders readers_;
   std::unique_ptr<Console> out_;
   std::unique_ptr<Console> error_;      // none: both go to the same place, through one console
   std::unique_ptr<StatusLine> status_;  // none: it is not wanted, or there is no terminal

@@ -40,6 +40,9 @@ class OutputThread {
   /// As Output::on_reader_gone(), but on the guard's loop.
   void on_reader_gone(base::EventLoop::Callback callback);
 
+  /// Tells those that read along (AttachedReaders) how the job has ended. No round follows.
+  void end_readers(int exit_code);
+
   /// Removes what is not kept, some time later: file systems can take milliseconds. No round
   /// follows.
   void remove(const LogFolder& folder);

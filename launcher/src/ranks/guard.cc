@@ -77,6 +77,8 @@ class Guard {
       if (running_) set_fence(message->as<Lease>().until);
     } else if (message->kind == MessageKind::kFlush) {
       flush(message->as<FlushOrder>());
+    } else if (message->kind == MessageKind::kJobEnd) {
+      output_.end_readers(message->as<JobEnd>().exit_code);
     }
   }
 
