@@ -52,10 +52,11 @@ std::string new_run_id() {
   return result;
 }
 
-// Two pipes, two files and a pidfd for each rank, and its own.
+// Two pipes, two files and a pidfd for each rank, with --stdin=all another pipe, and its own.
 std::size_t descriptors_of_guard(const Options& options, int local_ranks) {
   constexpr std::size_t kOwn = 64;
-  const std::size_t per_rank = options.output.any_files() ? 5 : 3;
+  const std::size_t per_rank =
+      (options.output.any_files() ? 5 : 3) + (options.output.stdin_to_all ? 2 : 0);
   return kOwn + per_rank * static_cast<std::size_t>(local_ranks);
 }
 

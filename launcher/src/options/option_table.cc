@@ -140,8 +140,10 @@ constexpr OptionRow kRows[] = {
      "a colour for each rank's tags; auto: on a terminal, unless NO_COLOR or TERM=dumb", "auto"},
     {"status", 0, "auto|never", G::kOutput, "the state of the ranks in the last line of a terminal",
      "auto"},
-    {"stdin", 0, "RANK|none", G::kOutput,
-     "the rank that reads dtrun's standard input (one node: 0; several: none)"},
+    {"stdin", 0, "RANK|all|none", G::kOutput,
+     "the rank that reads dtrun's standard input; all: each rank of this node gets a copy of it "
+     "(one "
+     "node: 0; several: none)"},
     {"on-closed-output", 0, "stop|ignore", G::kOutput,
      "when dtrun's standard output has no reader any more (dtrun ... | head): end the job with "
      "141, "

@@ -17,8 +17,9 @@ namespace dtrun::launcher {
 
 /// The rank's ends of its streams.
 struct RankEnds {
-  base::UniqueFd out;
-  base::UniqueFd err;
+  base::UniqueFd in = {};  ///< none: it has no pipe of its own
+  base::UniqueFd out = {};
+  base::UniqueFd err = {};
 };
 
 class OutputThread {

@@ -16,6 +16,7 @@
 #include "output/output_thread.h"
 #include "ranks/containment.h"
 #include "ranks/signal_relay.h"
+#include "ranks/stdin_copies.h"
 #include "ranks/worker_group.h"
 
 namespace dtrun::launcher {
@@ -50,9 +51,9 @@ class Guard {
 
  private:
   void prepare_group() {
-    group_ = std::make_unique<WorkerGroup>(
-        GroupSurroundings{plan_, errors_, containment_, loop_, link_, output_, relay_},
-        [this] { on_group_end(); });
+    group_ = std::make_unique<WorkerGroup>(GroupSurroundings{plan_, errors_, containment_, loop_,
+                                                             link_, output_, relay_, stdin_copies_},
+                                           [this] { on_group_end(); });
   }
 
   void on_agent_message() {
@@ -153,6 +154,7 @@ class Guard {
   OutputThread output_;
   OutputFlush flush_;
   SignalRelay relay_;
+  StdinCopies stdin_copies_;
   Deadline lease_ = Deadline::never();  // until when the ranks may live
   base::Timer fence_;                   // runs out with it
   base::FdWatch agent_watch_;

@@ -64,6 +64,7 @@ WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop:
       link_(surroundings.link),
       output_(surroundings.output),
       relay_(surroundings.relay),
+      stdin_copies_(surroundings.stdin_copies),
       on_end_(std::move(on_end)),
       rank_group_(sessions_share_the_cpus() ? base::ChildSetup::Group::kSession
                                             : base::ChildSetup::Group::kProcessGroup),
@@ -213,6 +214,7 @@ void WorkerGroup::spawn() {
   });
   try {
     output_.begin_round(errors_, order_.round);
+    if (plan_.options.output.stdin_to_all) stdin_ends_ = stdin_copies_.open(plan_.local_ranks);
     spawned.began = now_ns();
     for (int local_rank = 0; local_rank < plan_.local_ranks; ++local_rank)
       begin_rank(local_rank, births);
@@ -244,6 +246,10 @@ void WorkerGroup::begin_rank(int local_rank, RankBirths& births) {
   setup.environment = rank_environment(plan_, worker_env(local_rank));
   if (plan_.options.output.stdin_rank == order_.base_rank + local_rank)
     setup.stdin_fd = STDIN_FILENO;
+  if (!stdin_ends_.empty()) {
+    ends.in = std::move(stdin_ends_[static_cast<std::size_t>(local_rank)]);
+    setup.stdin_fd = ends.in.get();
+  }
   setup.stdout_fd = ends.out.get();
   setup.stderr_fd = ends.err.get();
   setup.inherited_fds = {page_.fd()};

@@ -27,6 +27,7 @@
 #include "ranks/rank_births.h"
 #include "ranks/rank_watch.h"
 #include "ranks/signal_relay.h"
+#include "ranks/stdin_copies.h"
 #include "ranks/supervision.h"
 
 namespace dtrun::launcher {
@@ -40,6 +41,7 @@ struct GroupSurroundings {
   GuardLink& link;
   OutputThread& output;
   SignalRelay& relay;
+  StdinCopies& stdin_copies;
 };
 
 /// Writes the losses of output into the guard's last message about a round.
@@ -133,6 +135,8 @@ class WorkerGroup {
   GuardLink& link_;
   OutputThread& output_;
   SignalRelay& relay_;
+  StdinCopies& stdin_copies_;
+  std::vector<base::UniqueFd> stdin_ends_;  // of the ranks to be started, with --stdin=all
   base::EventLoop::Callback on_end_;
   base::ChildSetup::Group rank_group_;
   rendezvous::JobPage page_;
