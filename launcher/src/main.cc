@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "agent.h"
@@ -99,6 +100,13 @@ void tell_timing(const LaunchPlan& plan, const Timing& timing) {
   print_as_it_is((json ? timing_json : timing_text)(timing, plan.local_ranks));
 }
 
+// The table comes when the terminal is as it was.
+JobOutcome run_with_terminal(const LaunchPlan& plan, const std::function<JobOutcome()>& run) {
+  std::optional<TerminalRelay> relay;
+  if (plan.debug_terminal) relay.emplace(plan.debug_terminal);
+  return run();
+}
+
 int run_job(LaunchPlan& plan, Timing timing) {
   if (plan.options.report_bindings)
     print_text(NoticeLevel::kInfo,
@@ -112,6 +120,7 @@ int run_job(LaunchPlan& plan, Timing timing) {
   const LogFolder errors = LogFolder::choose(plan);
   if (errors.kept() && plan.options.output.log_dir.empty())
     print_line(NoticeLevel::kInfo, fmt::format("the ranks' output is kept in {}", errors.path()));
+  if (plan.options.debug_rank) plan.debug_terminal = std::make_shared<DebugTerminal>();
   GuardHandle guard = GuardHandle::start(plan, errors);
   timing.guard_started = now_ns();
   base::reserve_descriptors(plan.descriptors_of_agent);
@@ -130,7 +139,8 @@ int run_job(LaunchPlan& plan, Timing timing) {
   std::chrono::seconds patience{10};
   base::Deadline last_words = base::Deadline::never();
   try {
-    JobOutcome outcome = run_agent(plan, errors, guard, not_ours);
+    JobOutcome outcome =
+        run_with_terminal(plan, [&] { return run_agent(plan, errors, guard, not_ours); });
     code = report_job(plan, errors, outcome);
     tell_job_end(plan, outcome, guard.link());
     tell_events(plan, outcome);

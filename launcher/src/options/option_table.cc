@@ -68,6 +68,11 @@ constexpr OptionRow kRows[] = {
      "a variable that the ranks on all hosts get; without VALUE, as it is here; -x may be "
      "repeated",
      nullptr, R::kCommandLineOnly, OptionRepeats::kAllCount},
+    {"debug-rank", 0, "N", G::kProgram,
+     "run rank N under a debugger on this terminal: pdb for Python, gdb for other programs; one "
+     "node "
+     "(docs/debugging.md)",
+     nullptr, R::kCommandLineOnly},
     {"max-restarts", 0, "N", G::kRestart,
      "how often the whole job is started again after a failure", "0"},
     {"restart-scope", 0, "job|agent", G::kRestart,

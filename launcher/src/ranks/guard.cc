@@ -138,6 +138,7 @@ class Guard {
   }
 
   void on_agent_gone() {
+    if (plan_.debug_terminal) plan_.debug_terminal->restore();
     containment_.kill();
     if (running_) group_->kill_now();
     running_ = false;

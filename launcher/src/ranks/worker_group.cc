@@ -254,6 +254,11 @@ void WorkerGroup::begin_rank(int local_rank, RankBirths& births) {
   setup.stderr_fd = ends.err.get();
   setup.inherited_fds = {page_.fd()};
   setup.group = rank_group_;
+  if (plan_.options.debug_rank == local_rank) {
+    setup.stdin_fd = setup.stdout_fd = setup.stderr_fd = plan_.debug_terminal->rank_end();
+    setup.group = base::ChildSetup::Group::kSession;
+    setup.takes_terminal = true;
+  }
   setup.cgroup_fd = birthplace_.get();
   const RankBinding& binding = plan_.bindings[static_cast<std::size_t>(local_rank)];
   setup.cpus = binding.cpus;
