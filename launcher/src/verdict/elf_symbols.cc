@@ -31,9 +31,12 @@ class ElfFile {
     const bool is_known = std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
                           header.e_ident[EI_CLASS] == ELFCLASS64 &&
                           header.e_shentsize == sizeof(Elf64_Shdr);
+    if (is_known && header.e_phentsize == sizeof(Elf64_Phdr))
+      segments_ = read<Elf64_Phdr>(header.e_phoff, header.e_phnum * sizeof(Elf64_Phdr));
     if (is_known) sections_ = read<Elf64_Shdr>(header.e_shoff, header.e_shnum * sizeof(Elf64_Shdr));
   }
 
+  const std::vector<Elf64_Phdr>& segments() const { return segments_; }
   /// All symbols, or those that it exports where it is stripped.
   const Elf64_Shdr* symbol_table() const {
     const Elf64_Shdr* exported = nullptr;
@@ -60,10 +63,20 @@ class ElfFile {
  private:
   base::UniqueFd fd_;
   std::uint64_t size_ = 0;
+  std::vector<Elf64_Phdr> segments_;
   std::vector<Elf64_Shdr> sections_;
 };
 
 }  // namespace
+
+std::uint64_t address_in_file(const std::string& file, std::uint64_t offset) {
+  const ElfFile elf(file);
+  for (const Elf64_Phdr& segment : elf.segments())
+    if (segment.p_type == PT_LOAD && offset >= segment.p_offset &&
+        offset - segment.p_offset < segment.p_filesz)
+      return offset - segment.p_offset + segment.p_vaddr;
+  return offset;
+}
 
 std::string demangled(const std::string& name) {
   if (!name.starts_with("_Z")) return name;

@@ -14,6 +14,10 @@ namespace dtrun::launcher {
 std::vector<std::string> functions_at(const std::string& file,
                                       const std::vector<std::uint64_t>& offsets);
 
+/// Where this byte of the file lies in the program's or library's own addresses, as addr2line wants
+/// them; the same number where the file is none.
+std::uint64_t address_in_file(const std::string& file, std::uint64_t offset);
+
 /// "dtrun::f(int)" of "_ZN5dtrun1fEi"; any other text stays.
 std::string demangled(const std::string& name);
 
