@@ -59,8 +59,9 @@ TEST(RankCrashTest, EverySignalOfACrashIsToldOf) {
 TEST(RankCrashTest, AnOverflowOfTheStackIsCalledSo) {
   const CommandResult result = run_crash("overflow");
   EXPECT_EQ(result.exit_code, 128 + SIGSEGV) << result.describe();
+  EXPECT_THAT(result.err, testing::ContainsRegex("traceback : Signal 11 [^\n]*\n  #0"));
   EXPECT_THAT(result.err, AllOf(HasSubstr(": the stack has overflowed, at address 0x"),
-                                ContainsRegex("#1-#[0-9]+ [^\n]*overflow_the_stack")));
+                                ContainsRegex("#[01]-#[0-9]+ [^\n]*overflow_the_stack")));
 }
 
 TEST(RankCrashTest, AThreadIsShown) {

@@ -97,10 +97,10 @@ TEST_F(JobsTest, TheStackOfOneRankIsShown) {
   without.environment["PATH"] = "/nowhere";
   const CommandResult kernel = run_command({DTRUN_BINARY, "stacks", pid(), "--rank=1"}, without);
   EXPECT_EQ(kernel.exit_code, 0) << kernel.describe();
-  EXPECT_THAT(kernel.out, AllOf(HasSubstr("no eu-stack, gdb or py-spy is here"),
-                                HasSubstr("(flight_worker)"),
-                                AnyOf(HasSubstr(" main in flight_worker\n"),
-                                      HasSubstr("(flight_worker) waits in "))));
+  EXPECT_THAT(
+      kernel.out,
+      AllOf(HasSubstr("no eu-stack, gdb or py-spy is here"), HasSubstr("(flight_worker)"),
+            AnyOf(HasSubstr(" main in flight_worker\n"), HasSubstr("(flight_worker) waits in "))));
   // It runs on.
   EXPECT_THAT(dtrun({"status", pid()}).out, HasSubstr("rank 1 (pid "));
   if (one.err.find("not permitted") != std::string::npos ||

@@ -115,7 +115,10 @@ class TerminalRelay::Pump {
   }
 
   // What the debugger and its program write. False: both have ended.
-  bool show() { return show_some() > 0 || errno == EAGAIN || errno == EINTR; }
+  bool show() {
+    const ssize_t n = show_some();
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+  }
 
   ssize_t show_some() {
     std::array<char, 4096> bytes;

@@ -70,8 +70,7 @@ constexpr OptionRow kRows[] = {
      nullptr, R::kCommandLineOnly, OptionRepeats::kAllCount},
     {"debug-rank", 0, "N", G::kProgram,
      "run rank N under a debugger on this terminal: pdb for Python, gdb for other programs; one "
-     "node "
-     "(docs/debugging.md)",
+     "node (docs/debugging.md)",
      nullptr, R::kCommandLineOnly},
     {"max-restarts", 0, "N", G::kRestart,
      "how often the whole job is started again after a failure", "0"},
@@ -147,8 +146,7 @@ constexpr OptionRow kRows[] = {
      "auto"},
     {"stdin", 0, "RANK|all|none", G::kOutput,
      "the rank that reads dtrun's standard input; all: each rank of this node gets a copy of it "
-     "(one "
-     "node: 0; several: none)"},
+     "(one node: 0; several: none)"},
     {"on-closed-output", 0, "stop|ignore", G::kOutput,
      "when dtrun's standard output has no reader any more (dtrun ... | head): end the job with "
      "141, "

@@ -178,7 +178,11 @@ void AttachedReaders::say_end(Reader& reader, int exit_code) {
     last = reader.frames.front().substr(reader.sent);
     reader.frames.pop_front();
   }
-  for (const std::string& frame : reader.frames) reader.dropped += frame.size();
+  for (std::string& frame : reader.frames) {
+    const auto content = rendezvous::take_attach_frame(frame);
+    reader.dropped +=
+        content->kind == AttachKind::kDropped ? content->number() : content->text.size();
+  }
   if (reader.dropped > 0) last += frame_of(AttachKind::kDropped, std::to_string(reader.dropped));
   last += frame_of(AttachKind::kEnd, std::to_string(exit_code));
   ::send(reader.fd.get(), last.data(), last.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -137,9 +137,9 @@ std::vector<FailedRank> failed_by_themselves(const JobOutcome& outcome, const Fa
 namespace {
 
 // A crash's stack stands below.
-std::string said_by(const rendezvous::FailureReport& report) {
+std::string said_by(const rendezvous::FailureReport& report, const std::string& crash_stack) {
   const std::string& stack = report.call_stack;
-  if (stack.empty() || stack.starts_with("#0 ")) return report.message;
+  if (stack.empty() || stack == crash_stack) return report.message;
   if (stack.find(report.message) != std::string::npos) return stack;
   return stack + (stack.ends_with('\n') ? "" : "\n") + report.message;
 }
@@ -153,7 +153,8 @@ std::string bounded(std::string reason, std::size_t most_bytes) {
 }  // namespace
 
 std::string reason_of(const JobOutcome& outcome, const RankOutcome& rank) {
-  if (const std::string said = rank.report ? said_by(*rank.report) : ""; !said.empty()) return said;
+  if (const std::string said = rank.report ? said_by(*rank.report, rank.stack) : ""; !said.empty())
+    return said;
   if (outcome.missing_rank && outcome.missing_rank->local_rank == rank.end.local_rank)
     return outcome.missing_cause;
   if (rank.end.signal != 0)
