@@ -1,6 +1,7 @@
-// dtrun-jobs: the jobs of dtrun on this machine, as `dtrun ps`, `dtrun status`, `dtrun stacks` and
-// `dtrun signal`.
+// dtrun-jobs: the jobs of dtrun on this machine, as `dtrun ps`, `dtrun status`, `dtrun stacks`,
+// `dtrun attach` and `dtrun signal`.
 #include <fmt/core.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,11 +23,15 @@
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/event_loop.h"
+#include "dtrun/base/split.h"
 #include "dtrun/base/tool_process.h"
 #include "dtrun/base/unique_fd.h"
+#include "jobs/attachment.h"
 #include "jobs/local_job.h"
 #include "jobs/process_table.h"
+#include "jobs/stack_scan.h"
 #include "tool_main.h"
+#include "verdict/stack_lines.h"
 
 namespace dtrun::jobs {
 namespace {
@@ -37,6 +42,8 @@ using rendezvous::RankState;
 namespace json = boost::json;
 
 constexpr int kMostRanks = 1 << 24;
+/// Of the program that finds the lines of a scanned stack.
+constexpr auto kLinePatience = std::chrono::seconds(5);
 
 struct Options {
   std::string job;
@@ -248,24 +255,39 @@ void show_threads(pid_t pid) {
   }
 }
 
+/// By the memory of its stacks. False: they cannot be read.
+bool show_scan(pid_t pid) {
+  const std::vector<ThreadStack> stacks = scan_stacks(pid);
+  std::vector<std::vector<rendezvous::CrashFrame>> frames;
+  for (const ThreadStack& stack : stacks) frames.push_back(stack.frames);
+  const std::vector<std::string> texts =
+      launcher::readable_stacks(frames, base::Deadline::after(kLinePatience));
+  for (std::size_t i = 0; i < stacks.size(); ++i)
+    fmt::print("  thread {} ({})\n    {}\n", stacks[i].thread, stacks[i].name,
+               fmt::join(base::split(texts[i], '\n'), "\n    "));
+  return !stacks.empty();
+}
+
+void show_stack(pid_t pid) {
+  const std::vector<std::string> words = stack_program(pid);
+  if (!words.empty() && run_program(words)) return;
+  const std::string why = words.empty()
+                              ? "no eu-stack, gdb or py-spy is here to show its stack"
+                              : words.front() +
+                                    " has not shown its stack (as another user than root, "
+                                    "kernel.yama.ptrace_scope must be 0)";
+  fmt::print("{}; its memory says, with some calls that have ended already:\n", why);
+  if (show_scan(pid)) return;
+  fmt::print("  nothing: it may not be read; the kernel says:\n");
+  show_threads(pid);
+}
+
 void show_stacks(const Options& options) {
   const LocalJob job = chosen_job(options);
   for (const LocalRank& rank : chosen_ranks(job, options)) {
     fmt::print("== rank {} (pid {}) {}\n", rank.rank, rank.pid, describe(rank));
     std::fflush(stdout);
-    if (rank.pid <= 0) continue;
-    const std::vector<std::string> words = stack_program(rank.pid);
-    if (words.empty()) {
-      fmt::print("no eu-stack, gdb or py-spy is here to show its stack; the kernel says:\n");
-    } else if (!run_program(words)) {
-      fmt::print(
-          "{} has not shown its stack (as another user than root, kernel.yama.ptrace_scope "
-          "must be 0); the kernel says:\n",
-          words.front());
-    } else {
-      continue;
-    }
-    show_threads(rank.pid);
+    if (rank.pid > 0) show_stack(rank.pid);
   }
 }
 
@@ -322,8 +344,10 @@ int run(int argc, char** argv) {
   CLI::App* const status = app.add_subcommand("status", "what each rank of a job does");
   CLI::App* const stacks =
       app.add_subcommand("stacks", "where each rank of a job is, by its stack");
+  CLI::App* const attachment = app.add_subcommand(
+      "attach", "what a job writes from now on, until it ends; Ctrl-C ends only this");
   CLI::App* const signal = app.add_subcommand("signal", "sends a signal to a job, or to one rank");
-  for (CLI::App* const command : {status, stacks, signal})
+  for (CLI::App* const command : {status, stacks, attachment, signal})
     command
         ->add_option("JOB", options.job, "the pid of its dtrun, or 8 and more characters of its id")
         ->required(command == signal);
@@ -350,6 +374,7 @@ int run(int argc, char** argv) {
   if (status->parsed()) show_status(options);
   if (stacks->parsed()) show_stacks(options);
   if (signal->parsed()) send_signal(options);
+  if (attachment->parsed()) return attach(chosen_job(options));
   if (std::fflush(stdout) != 0) throw base::system_error("write to the standard output");
   return 0;
 }

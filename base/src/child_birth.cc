@@ -5,6 +5,7 @@
 #include <linux/close_range.h>
 #include <linux/mempolicy.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -35,6 +36,7 @@ struct BirthRequest {
   std::size_t inherited_count;
   unsigned first_foreign;  // no descriptor from here on is the child's
   ChildSetup::Group group;
+  bool takes_terminal;
   pid_t parent;
   bool has_limit;
   rlim_t soft_limit;
@@ -146,6 +148,8 @@ DT_IN_CHILD int child_main(void* argument) {
   if (raw_syscall(SYS_getppid) != request->parent) give_up(request, "find the parent", -ESRCH);
   set_up_signals();
   set_up_descriptors(request);
+  if (request->takes_terminal)
+    checked(request, "take the terminal", raw_syscall(SYS_ioctl, 0, TIOCSCTTY, 0));
   set_up_limits(request);
   give_up(request, "execute",
           raw_syscall(SYS_execve, word(request->path), word(request->argv), word(request->envp)));
@@ -227,6 +231,7 @@ BirthRequest ChildBirth::State::make_request() {
   for (const int fd : setup.inherited_fds) highest = std::max(highest, fd);
   made.first_foreign = static_cast<unsigned>(highest) + 1;
   made.group = setup.group;
+  made.takes_terminal = setup.takes_terminal;
   made.parent = ::getpid();
   made.has_limit = command.open_files_soft_limit.has_value();
   made.soft_limit = command.open_files_soft_limit.value_or(0);

@@ -131,6 +131,7 @@ void OutputSink::put(std::string_view bytes) {
     clear_footer();
     if (on_footer_gone_) on_footer_gone_();
   }
+  if (observer_) observer_(bytes);
   in_line_ = bytes.back() != '\n';
   if (!is_terminal_ || (!in_line_ && rows_.empty())) return queue(bytes);
   queue(rows_.put(writer_, bytes, columns()));

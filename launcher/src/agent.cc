@@ -321,6 +321,7 @@ class Agent {
   // guard removes the error files, which have to be read first.
   void dismiss_guard() {
     link_watch_.on_readable(nullptr);
+    tell_job_end(plan_, outcome_, link_);
     link_.end();
   }
 
@@ -461,7 +462,7 @@ class Agent {
     if (!message) return on_guard_gone();
     switch (message->kind) {
       case MessageKind::kRankEnd:
-        outcome_.ranks.push_back({message->as<RankEnd>(), message->text_after<RankEnd>(), "", {}});
+        on_rank_end(message->as<RankEnd>(), message->text_after<RankEnd>());
         break;
       case MessageKind::kSpawned:
         on_spawned(message->as<Spawned>());
@@ -498,6 +499,7 @@ class Agent {
       case MessageKind::kPause:
       case MessageKind::kResume:
       case MessageKind::kFlush:
+      case MessageKind::kJobEnd:
       case MessageKind::kLease:
         break;
     }
@@ -513,6 +515,15 @@ class Agent {
         this_node(), base::format_duration(membership_->state().silence_window * 9 / 10)));
     print_note(plan_, failure.text);
     fail_here(failure);
+  }
+
+  void on_rank_end(const RankEnd& end, const std::string& text) {
+    const auto tail_bytes = std::min(static_cast<std::size_t>(end.tail_bytes), text.size());
+    RankOutcome rank{.end = end};
+    rank.error_tail = text.substr(0, tail_bytes);
+    rank.operations = text.substr(tail_bytes);
+    take_python_fault(rank);
+    outcome_.ranks.push_back(std::move(rank));
   }
 
   void on_first_failure(const FirstFailure& first, const std::string& text) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "agent.h"
@@ -99,6 +100,13 @@ void tell_timing(const LaunchPlan& plan, const Timing& timing) {
   print_as_it_is((json ? timing_json : timing_text)(timing, plan.local_ranks));
 }
 
+// The table comes when the terminal is as it was.
+JobOutcome run_with_terminal(const LaunchPlan& plan, const std::function<JobOutcome()>& run) {
+  std::optional<TerminalRelay> relay;
+  if (plan.debug_terminal) relay.emplace(plan.debug_terminal);
+  return run();
+}
+
 int run_job(LaunchPlan& plan, Timing timing) {
   if (plan.options.report_bindings)
     print_text(NoticeLevel::kInfo,
@@ -112,6 +120,7 @@ int run_job(LaunchPlan& plan, Timing timing) {
   const LogFolder errors = LogFolder::choose(plan);
   if (errors.kept() && plan.options.output.log_dir.empty())
     print_line(NoticeLevel::kInfo, fmt::format("the ranks' output is kept in {}", errors.path()));
+  if (plan.options.debug_rank) plan.debug_terminal = std::make_shared<DebugTerminal>();
   GuardHandle guard = GuardHandle::start(plan, errors);
   timing.guard_started = now_ns();
   base::reserve_descriptors(plan.descriptors_of_agent);
@@ -130,8 +139,10 @@ int run_job(LaunchPlan& plan, Timing timing) {
   std::chrono::seconds patience{10};
   base::Deadline last_words = base::Deadline::never();
   try {
-    JobOutcome outcome = run_agent(plan, errors, guard, not_ours);
+    JobOutcome outcome =
+        run_with_terminal(plan, [&] { return run_agent(plan, errors, guard, not_ours); });
     code = report_job(plan, errors, outcome);
+    tell_job_end(plan, outcome, guard.link());
     tell_events(plan, outcome);
     // A job that was told to stop does not wait for a reader that has stopped.
     if (outcome.stop_signal != 0)
@@ -217,7 +228,8 @@ int run_here(const std::string& called_as, CommandLine line, base::Environment e
 // program of the user's that is called so is ./ps, or comes after an option.
 void become_tool(const std::vector<std::string>& arguments) {
   const std::string word = arguments.empty() ? "" : arguments.front();
-  const bool is_of_jobs = word == "ps" || word == "status" || word == "stacks" || word == "signal";
+  const bool is_of_jobs =
+      word == "ps" || word == "status" || word == "stacks" || word == "signal" || word == "attach";
   if (word != "doctor" && !is_of_jobs) return;
   std::error_code none;
   const std::string tool = std::filesystem::read_symlink("/proc/self/exe", none)

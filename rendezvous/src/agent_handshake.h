@@ -35,7 +35,7 @@
 namespace dtrun::rendezvous {
 
 inline constexpr unsigned char kPreamble = 0xD7;  ///< >= 0x80: no client of a store
-inline constexpr std::uint8_t kProtocolVersion = 6;
+inline constexpr std::uint8_t kProtocolVersion = 7;
 
 /// The purpose of a handshake with a store.
 inline constexpr const char* kStorePurpose = "store";

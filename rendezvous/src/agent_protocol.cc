@@ -93,7 +93,8 @@ void fields(Archive& archive, WorkerEnd& m) {
   archive(round_number(m.round), bounded(m.rank, 0, kMostRanks),
           bounded(m.local_rank, 0, kMostRanks), exit_code(m.code), signal_number(m.signal), m.pid,
           bounded(m.stopped, 0, 1), bounded(m.dumped, 0, 1), bounded(m.out_of_memory, 0, 1), m.time,
-          m.host, m.error_file, m.text, m.tail, bounded(m.more, 0, kMostRanks));
+          m.host, m.error_file, m.text, m.tail, bounded(m.more, 0, kMostRanks), m.stack, m.core,
+          m.operations);
 }
 template <typename Archive>
 void fields(Archive& archive, Accepted& m) {

@@ -3,10 +3,13 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <numeric>
 #include <optional>
 
+#include "crash_handler.h"
 #include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/collectives/backend_spec.h"
@@ -228,6 +231,10 @@ Worker init(InitOptions options) {
   if (simulated != nullptr) options.environment = simulated->environment();
   if (options.rank >= 0) options.environment.set("RANK", std::to_string(options.rank));
   report_escaped_exceptions(options.environment);
+  if (simulated == nullptr) report_crashes(options.environment);
+  // Somebody thinks about a rank of the job (dtrun --debug-rank), and the others wait for it.
+  if (options.environment.contains("DTRUN_IS_DEBUGGED"))
+    options.timeout = std::max<Deadline::Duration>(options.timeout, std::chrono::hours(24 * 365));
   const InitMethod method = find_meeting(options);
   impl->env = find_place(options, method);
   const rendezvous::WorkerEnv& env = impl->env;

@@ -137,7 +137,7 @@ class Conversation {
     agent = {};
     agent.id = sessions_.open({}, now_);
     sessions_.receive(*agent.id,
-                      std::string_view("\xd7\x06\x00\x06"
+                      std::string_view("\xd7\x07\x00\x06"
                                        "agents",
                                        10),
                       now_);
@@ -202,7 +202,7 @@ class Conversation {
     session->drop_unsent();
     std::string_view left = agent->heard;
     if (!agent->answered_handshake && left.size() >= 3) {
-      FUZZ_CHECK(left.starts_with("\xd7\x06") && left[2] == 0, "another answer to the handshake");
+      FUZZ_CHECK(left.starts_with("\xd7\x07") && left[2] == 0, "another answer to the handshake");
       left.remove_prefix(3);
       agent->answered_handshake = true;
     }

@@ -8,8 +8,11 @@
 #include "cpus/device_count.h"
 #include "ranks/rank_watch.h"
 #include "ranks/signal_sightings.h"
+#include "verdict/core_file.h"
+#include "verdict/elf_symbols.h"
 #include "verdict/failure_table.h"
 #include "verdict/job_outcome.h"
+#include "verdict/stack_lines.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -121,6 +124,45 @@ TEST(ExitCodeTest, EveryCodeAndEverySignalOfARankIsKept) {
     outcome.ranks = {ended(0, 0, number, 0)};
     EXPECT_EQ(exit_code_of(outcome, {}), 128 + number);
   }
+}
+
+TEST(CoreFileTest, ThePatternOfTheKernelIsFollowed) {
+  const CoreFacts facts{.pid = 812, .signal = 11, .is_dumped = true, .ended = 0};
+  EXPECT_EQ(core_glob("core", false, facts), "core");
+  EXPECT_EQ(core_glob("core", true, facts), "core.812");
+  EXPECT_EQ(core_glob("core.%p", true, facts), "core.812");
+  EXPECT_EQ(core_glob("/var/cores/%e[%s]%%%t%", false, facts), "/var/cores/*\\[11]%*");
+  EXPECT_EQ(describe_core({.pid = 812, .signal = SIGTERM}), "");
+}
+
+TEST(StackLinesTest, WhatAddr2LinePrintsIsRead) {
+  const auto places = parse_addr2line(
+      "0x0000000000001234\ninner(int)\n/home/me/app.h:3 (discriminator "
+      "2)\nouter\n/home/me/app.cc:9\n"
+      "0x0000000000001300\n??\n??:0\n0x0000000000001400\n_Z1fv\n/home/me/app.cc:?\n",
+      4);
+  ASSERT_EQ(places.size(), 4U);
+  ASSERT_EQ(places[0].size(), 2U);
+  EXPECT_EQ(places[0][0].function + " " + places[0][0].line, "inner(int) app.h:3");
+  EXPECT_EQ(places[0][1].function + " " + places[0][1].line, "outer app.cc:9");
+  EXPECT_TRUE(places[1].empty());
+  EXPECT_EQ(places[2][0].function + places[2][0].line, "f()");
+  EXPECT_TRUE(places[3].empty());
+  EXPECT_EQ(parse_addr2line("not what was asked for", 1).size(), 1U);
+}
+
+TEST(StackLinesTest, AFileThatIsNoProgramHasNoFunctions) {
+  EXPECT_EQ(functions_at("/etc/passwd", {1, 2}), std::vector<std::string>(2));
+  EXPECT_EQ(functions_at("/nowhere", {1}), std::vector<std::string>(1));
+  EXPECT_EQ(functions_at("/dev/zero", {1}), std::vector<std::string>(1));
+}
+
+TEST(StackLinesTest, OnlyAWholeStackOfACrashIsOne) {
+  EXPECT_EQ(rendezvous::parse_crash_stack("#0 0x12 /a b+0x2\n#1 0x13").size(), 2U);
+  EXPECT_EQ(rendezvous::parse_crash_stack("#0 0x12 /a b+0x2")[0].file, "/a b");
+  for (const char* text :
+       {"", "at x", "#1 0x12", "#0 12", "#0 0x12 /a", "#0 0x12 /a+0xg", "#0 0x1\nx"})
+    EXPECT_TRUE(rendezvous::parse_crash_stack(text).empty()) << text;
 }
 
 TEST(ExitCodeTest, PoliciesSeeTheRanksOfOtherNodesButNotThoseThatWereStopped) {

@@ -122,6 +122,26 @@ TEST(FailureTest, OfManyErrorLinesTheLastTwentyAreShown) {
   EXPECT_FALSE(std::getline(report, line));
 }
 
+TEST(FailureTest, TheStackThatPythonWritesStandsInTheTable) {
+  const CommandResult result = run_ranks(1, R"(exec >&2
+    echo before; echo 'Fatal Python error: Segmentation fault'; echo
+    echo 'Thread 0x1 (most recent call first):'
+    i=0; while [ $i -lt 30 ]; do echo "  File other.py, line $i"; i=$((i+1)); done; echo
+    echo 'Current thread 0x2 (most recent call first):'; echo '  File "a.py", line 4 in <module>'; echo
+    echo 'Extension modules: many'; ulimit -c 0; kill -SEGV $$)");
+  EXPECT_THAT(result.err, HasSubstr("\n  Fatal Python error: Segmentation fault\n"
+                                    "  Current thread 0x2 (most recent call first):\n"
+                                    "    File \"a.py\", line 4 in <module>\n====="));
+  EXPECT_THAT(result.err, HasSubstr("standard error:\n  | before\n")) << result.err;
+}
+
+TEST(FailureTest, PythonRanksTellOfTheirCrashesUnlessTheUserWantsItOtherwise) {
+  EXPECT_EQ(run_ranks(1, "echo $PYTHONFAULTHANDLER").out, "1\n");
+  LauncherJob job;
+  job.options().environment["PYTHONFAULTHANDLER"] = "";
+  EXPECT_EQ(job.run({"sh", "-c", "echo \"[$PYTHONFAULTHANDLER]\""}).out, "[]\n");
+}
+
 TEST(FailureTest, AnErrorFileGivesTheMessageAndIsCopiedWithTheCode) {
   LauncherJob job;
   const std::string copy = job.folder() + "/copy.json";

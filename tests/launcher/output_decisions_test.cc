@@ -69,7 +69,7 @@ TEST(OutputDecisionsTest, WhatCannotBeReadIsRefusedByItsName) {
   EXPECT_THAT(why_not({"--color=x"}), HasSubstr("must be auto, always or never"));
   EXPECT_THAT(why_not({"--log-format=xml"}), HasSubstr("must be text or json"));
   EXPECT_THAT(why_not({"--status=x"}), HasSubstr("must be auto or never"));
-  EXPECT_THAT(why_not({"--stdin=all"}), HasSubstr("must be a rank or none"));
+  EXPECT_THAT(why_not({"--stdin=each"}), HasSubstr("must be a rank, all or none"));
   EXPECT_THAT(why_not({"--fold", "--log-format=json"}), HasSubstr("exclude each other"));
 }
 

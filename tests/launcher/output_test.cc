@@ -25,7 +25,7 @@ using testing_support::CommandResult;
 const std::string kFlood = DTRUN_WORKERS "/flood_worker";
 
 // What one stream of the job brought: the next sequence number of each rank, and what is wrong.
-struct Reading {
+struct FloodReading {
   std::map<int, std::vector<std::uint32_t>> sequences;
   std::size_t bytes = 0;
   int truncated = 0;
@@ -33,8 +33,8 @@ struct Reading {
 };
 
 // Takes the stream apart record by record; each is compared with the one that was to be written.
-Reading read_records(std::string_view stream) {
-  Reading reading;
+FloodReading read_records(std::string_view stream) {
+  FloodReading reading;
   reading.bytes = stream.size();
   while (!stream.empty()) {
     if (stream[0] != '\x01') {
@@ -69,9 +69,9 @@ Reading read_records(std::string_view stream) {
 
 // All records up to the last one, each once and in order, over both streams of a rank.
 void expect_complete(const CommandResult& result, int truncated) {
-  const Reading out = read_records(result.out);
+  const FloodReading out = read_records(result.out);
   const std::string error_stream = result.err.substr(0, result.err.find("====="));
-  const Reading err = read_records(error_stream);
+  const FloodReading err = read_records(error_stream);
   EXPECT_EQ(out.complaint, "");
   EXPECT_EQ(err.complaint, "");
   EXPECT_EQ(out.truncated + err.truncated, truncated);
@@ -134,7 +134,7 @@ TEST(OutputTest, BothStreamsIntoOnePipeKeepTheirLinesWhole) {
       {"sh", "-c",
        "OMP_NUM_THREADS=1 " DTRUN_BINARY " --nproc_per_node=4 " + kFlood + " " +
            std::to_string(DTRUN_FLOOD_BYTES / 40) + " newline 2>&1"});
-  const Reading reading = read_records(result.out);
+  const FloodReading reading = read_records(result.out);
   EXPECT_EQ(reading.complaint, "");
   EXPECT_EQ(reading.sequences.size(), 4u);
 }
@@ -152,7 +152,7 @@ TEST(OutputTest, AFileGetsAllInAppendModeAndOtherwise) {
     std::ifstream stream(file);
     std::stringstream text;
     text << stream.rdbuf();
-    const Reading reading = read_records(text.str());
+    const FloodReading reading = read_records(text.str());
     EXPECT_EQ(reading.complaint, "");
     EXPECT_EQ(reading.sequences.size(), 4u);
     EXPECT_GE(reading.bytes, static_cast<std::size_t>(DTRUN_FLOOD_BYTES / 10));

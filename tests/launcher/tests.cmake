@@ -24,10 +24,15 @@ if(DTRUN_SANITIZE STREQUAL "")
 else()
   set(amounts DTRUN_TREE_HOSTS=60 DTRUN_JOBS_IN_A_ROW=3 DTRUN_FLOOD_BYTES=8388608)
 endif()
+# The sanitizers' own checks at the end of a program do not work under gdb.
+set(debug_tests)
+if(DTRUN_SANITIZE STREQUAL "")
+  set(debug_tests debug_rank)
+endif()
 # Jobs. Of the kill matrix every fifth cell, and a few random kills.
 dtrun_test(launcher/job_tests LINKS ${job_links} PROCESSORS 2
-  SOURCES adopt bad_input console containment cpuset elastic failure guard joining kill_matrix log_files nodes oom output pid_namespace
-    hosts program_file rendezvous start stop stopped_agent time torchrun_suite
+  SOURCES adopt bad_input console containment cpuset ${debug_tests} elastic failure guard joining kill_matrix log_files nodes oom output pid_namespace
+    hosts program_file rendezvous start stdin stop stopped_agent time torchrun_suite
   DEFINITIONS ${amounts} DTRUN_KILL_TIMES=5 DTRUN_MATRIX_STEP=5 DTRUN_RANDOM_KILLS=30 DTRUN_RANDOM_SEED=1
   DEPENDS elastic_worker flood_worker hello page_worker)
 # The same by the hundred.

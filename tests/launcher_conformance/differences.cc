@@ -8,6 +8,8 @@ const std::vector<Difference>& differences() {
        "`DTRUN_JOB_PAGE_FD` and `DTRUN_JOB_PAGE_ID`, of dtrun's own libraries, are set"},
       {"*", "env.DTRUN_JOB_PAGE_ID", "-", "ID",
        "`DTRUN_JOB_PAGE_FD` and `DTRUN_JOB_PAGE_ID`, of dtrun's own libraries, are set"},
+      {"*", "env.PYTHONFAULTHANDLER", "-", "1",
+       "`PYTHONFAULTHANDLER=1` is set, unless the variable is there"},
       {"*", "env.MASTER_PORT", "PORT", "FREE",
        "a job on one node takes a free port, not 29500: two jobs do not clash"},
       {"default", "env.MASTER_PORT", "29500", "FREE",

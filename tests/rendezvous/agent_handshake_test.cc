@@ -62,8 +62,8 @@ TEST(AgentHandshakeTest, TwoWithoutATokenKnowEachOther) {
   const Record record = converse(head, member);
   EXPECT_EQ(head.state(), State::kDone);
   EXPECT_EQ(member.state(), State::kDone);
-  EXPECT_EQ(hex(record.by_member), hex(bytes("d7 06 00 06 'agents'")));
-  EXPECT_EQ(hex(record.by_head), hex(bytes("d7 06 00")));
+  EXPECT_EQ(hex(record.by_member), hex(bytes("d7 07 00 06 'agents'")));
+  EXPECT_EQ(hex(record.by_head), hex(bytes("d7 07 00")));
 }
 
 TEST(AgentHandshakeTest, TwoWithTheSameTokenKnowEachOtherInPiecesOfAnySize) {
@@ -136,21 +136,21 @@ TEST(AgentHandshakeTest, AStoreAndItsClientsAreToldOfTheirOwnOptions) {
 TEST(AgentHandshakeTest, AHeadThatAsksForLessIsNotTalkedTo) {
   AgentHandshake member = side(Role::kMember, right_token());
   member.take_output();
-  EXPECT_EQ(feed(member, bytes("d7 06 00")), State::kRefused);
+  EXPECT_EQ(feed(member, bytes("d7 07 00")), State::kRefused);
   EXPECT_TRUE(contains(member.failure(), "and the head demands none")) << member.failure();
   EXPECT_EQ(member.take_output(), "");
   AgentHandshake bare = side(Role::kMember);
-  EXPECT_EQ(feed(bare, bytes("d7 06 01")), State::kRefused);
+  EXPECT_EQ(feed(bare, bytes("d7 07 01")), State::kRefused);
   EXPECT_EQ(bare.failure(), "this job demands a token (--rdzv_conf token_file=)");
   AgentHandshake unknown = side(Role::kMember);
-  EXPECT_EQ(feed(unknown, bytes("d7 06 07")), State::kRefused);
+  EXPECT_EQ(feed(unknown, bytes("d7 07 07")), State::kRefused);
   EXPECT_TRUE(contains(unknown.failure(), "kind 7")) << unknown.failure();
 }
 
 TEST(AgentHandshakeTest, AHeadWithoutTheTokenIsNotBelieved) {
   AgentHandshake member = side(Role::kMember, right_token());
   member.take_output();
-  EXPECT_EQ(feed(member, bytes("d7 06 01 00*32 d7 00*32")), State::kRefused);
+  EXPECT_EQ(feed(member, bytes("d7 07 01 00*32 d7 00*32")), State::kRefused);
   EXPECT_EQ(member.failure(), "who listens there does not have this job's token");
 }
 
@@ -169,12 +169,12 @@ TEST(AgentHandshakeTest, AReflectedConversationIsWorthNothing) {
   AgentHandshake member = side(Role::kMember, right_token());
   EXPECT_NE(feed(member, member.take_output()), State::kDone);
   AgentHandshake head = side(Role::kHead, right_token());
-  feed(head, bytes("d7 06 01 06 'agents' 00*32"));
+  feed(head, bytes("d7 07 01 06 'agents' 00*32"));
   const std::string nonce = head.take_output().substr(3);
   AgentHandshake victim = side(Role::kMember, right_token());
   victim.take_output();
   // Another head's code over the same nonces would be the head's; a member's code is wanted.
-  feed(victim, bytes("d7 06 01") + nonce);
+  feed(victim, bytes("d7 07 01") + nonce);
   EXPECT_EQ(feed(head, victim.take_output()), State::kRefused);
 }
 
@@ -220,7 +220,7 @@ TEST(AgentHandshakeTest, AnotherVersionIsRefusedInWordsThatItReads) {
   AgentHandshake head = side(Role::kHead);
   EXPECT_EQ(feed(head, bytes("d7 02 2a 00*3 00")), State::kRefused);
   const std::string text =
-      "this node's dtrun speaks version 2 of the agents' protocol, the head's speaks 6";
+      "this node's dtrun speaks version 2 of the agents' protocol, the head's speaks 7";
   EXPECT_EQ(head.failure(), text);
   EXPECT_EQ(hex(head.take_output()), hex(bytes("54 00*3 02 4f 00*3") + text));
   // And as version 2 refuses.
@@ -231,8 +231,8 @@ TEST(AgentHandshakeTest, AnotherVersionIsRefusedInWordsThatItReads) {
   EXPECT_EQ(feed(wordless, bytes("05 00*3 02 00*4")), State::kRefused);
   EXPECT_EQ(wordless.failure(), "it gives no reason");
   AgentHandshake newer = side(Role::kMember);
-  EXPECT_EQ(feed(newer, bytes("d7 07")), State::kRefused);
-  EXPECT_TRUE(contains(newer.failure(), "the head's dtrun speaks version 7")) << newer.failure();
+  EXPECT_EQ(feed(newer, bytes("d7 08")), State::kRefused);
+  EXPECT_TRUE(contains(newer.failure(), "the head's dtrun speaks version 8")) << newer.failure();
 }
 
 TEST(AgentHandshakeTest, AnotherPurposeIsRefusedByName) {
@@ -259,7 +259,7 @@ TEST(AgentHandshakeTest, WhatIsNoAgentIsToldByItsFirstBytes) {
     EXPECT_EQ(member.failure(), "no dtrun agent is at the other end");
   }
   AgentHandshake head = side(Role::kHead);
-  EXPECT_EQ(feed(head, bytes("d7 06 00 ff")), State::kFailed);
+  EXPECT_EQ(feed(head, bytes("d7 07 00 ff")), State::kFailed);
 }
 
 TEST(AgentHandshakeTest, TwoOfOneUserInOneRealmKnowEachOtherInPiecesOfAnySize) {
@@ -299,7 +299,7 @@ TEST(AgentHandshakeTest, AnotherRealmOrUserIsNotBelieved) {
   }
   // Who did not open the credential.
   AgentHandshake head = side(Role::kHead, job.proof());
-  EXPECT_EQ(feed(head, bytes("d7 06 02 06 'agents' 00*32 00*32")), State::kRefused);
+  EXPECT_EQ(feed(head, bytes("d7 07 02 06 'agents' 00*32 00*32")), State::kRefused);
   EXPECT_TRUE(contains(head.failure(), "did not open the head's credential")) << head.failure();
 }
 
@@ -341,7 +341,7 @@ TEST(AgentHandshakeTest, ACredentialThatIsNoneIsRefused) {
   const auto answered = [&](const std::string& rest) {
     AgentHandshake member = side(Role::kMember, job.proof());
     member.take_output();
-    feed(member, bytes("d7 06 02 00*32") + rest);
+    feed(member, bytes("d7 07 02 00*32") + rest);
     EXPECT_EQ(member.take_output(), "");
     return std::pair(member.state(), member.failure());
   };
@@ -382,7 +382,7 @@ TEST(AgentHandshakeTest, MungeAndAnotherProofRefuseEachOtherByName) {
       EXPECT_TRUE(contains(failure, c.told)) << failure;
   }
   // A head that asks for less than it was offered is no head.
-  for (const char* less : {"d7 06 00", "d7 06 01 00*32 d7 00*32"}) {
+  for (const char* less : {"d7 07 00", "d7 07 01 00*32 d7 00*32"}) {
     AgentHandshake member = side(Role::kMember, munge);
     member.take_output();
     EXPECT_EQ(feed(member, bytes(less)), State::kRefused);

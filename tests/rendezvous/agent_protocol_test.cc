@@ -29,7 +29,8 @@ std::vector<AgentMessage> agent_messages() {
           Failed{1, some_failure()},
           Done{2},
           Leaving{some_failure()},
-          WorkerEnd{1, 2, 0, 3, 0, 4, 1, 0, 1, 5, "h1", "/e.json", "why", "last", 6}};
+          WorkerEnd{1, 2, 0, 3, 0, 4, 1, 0, 1, 5, "h1", "/e.json", "why", "last", 6, "#0 f",
+                    "/core", "barrier"}};
 }
 std::vector<HeadMessage> head_messages() {
   return {Accepted{Moment(5), Moment(15)},

@@ -23,7 +23,7 @@ TEST(HeadServiceTest, WhatIsNoAgentIsClosedAtOnce) {
   ServedHead head(job_of(1, 1));
   for (const std::string& text :
        {std::string("GET / HTTP/1.1\r\n\r\n"), bytes("16 03 01 02 00 01 00 01 fc 03 03"),
-        std::string("SSH-2.0-OpenSSH_9.2\r\n"), bytes("d7 06 00 ff"), kAgentOpening + bytes("ff*4"),
+        std::string("SSH-2.0-OpenSSH_9.2\r\n"), bytes("d7 07 00 ff"), kAgentOpening + bytes("ff*4"),
         kAgentOpening + bytes("01 00 01 00"), kAgentOpening + bytes("01 00*3 63"),
         kAgentOpening + frame(Beat{}), kAgentOpening + frame(Done{0})}) {
     RawClient stranger(head.port());
@@ -38,7 +38,7 @@ TEST(HeadServiceTest, AnotherVersionIsToldSoInItsOwnWords) {
   ServedHead head(job_of(1, 1));
   RawClient old(head.port());
   const std::string text =
-      "this node's dtrun speaks version 2 of the agents' protocol, the head's speaks 6";
+      "this node's dtrun speaks version 2 of the agents' protocol, the head's speaks 7";
   old.send(bytes("d7 02 0a 00*3 00"));
   EXPECT_EQ(hex(old.receive(9 + text.size())), hex(bytes("54 00*3 02 4f 00*3") + text));
   EXPECT_TRUE(old.closed_by_peer());
@@ -57,8 +57,8 @@ TEST(HeadServiceTest, AStrangerGetsNothingFromAHeadWithAToken) {
   told = none.receive(static_cast<unsigned char>(told[5]));
   EXPECT_TRUE(contains(told, "this job demands a token")) << told;
   EXPECT_TRUE(none.closed_by_peer());
-  liar.send(bytes("d7 06 01 06 'agents' 00*32"));
-  EXPECT_EQ(hex(liar.receive(3)), hex(bytes("d7 06 01")));
+  liar.send(bytes("d7 07 01 06 'agents' 00*32"));
+  EXPECT_EQ(hex(liar.receive(3)), hex(bytes("d7 07 01")));
   liar.receive(32);
   liar.send(std::string(32, '\0') + frame(hello_of("liar", job_of(1, 1))));
   told = liar.receive(9);
@@ -212,7 +212,7 @@ TEST(HeadServiceTest, ASilentNewcomerIsClosedAfterItsTime) {
   RawAgent member(head.port());
   member.join(hello_of("a", job_of(2, 2)));
   RawClient silent(head.port()), halfway(head.port()), wordless(head.port());
-  halfway.send(bytes("d7 06 00 06 'age'"));
+  halfway.send(bytes("d7 07 00 06 'age'"));
   wordless.send(kAgentOpening + bytes("40"));
   EXPECT_TRUE(silent.closed_by_peer());
   EXPECT_TRUE(halfway.closed_by_peer());

@@ -249,15 +249,15 @@ TEST(MembershipTest, AHeadOfAnotherVersionIsNamedWithBothVersions) {
   testing_support::ScriptedServer older(
       [&](int, int fd) { testing_support::ScriptedServer::write(fd, refusal); });
   testing_support::ScriptedServer newer(
-      [&](int, int fd) { testing_support::ScriptedServer::write(fd, bytes("d7 07 00")); });
+      [&](int, int fd) { testing_support::ScriptedServer::write(fd, bytes("d7 08 00")); });
   TestAgents agents(job);
   TestAgent& a = agents.add("a", {"127.0.0.1", *older.endpoint().port, {}});
   TestAgent& b = agents.add("b", {"127.0.0.1", *newer.endpoint().port, {}});
   ASSERT_TRUE(agents.until_finished({&a, &b}));
   EXPECT_TRUE(contains(a.finished->error->what(), text)) << a.finished->error->what();
   EXPECT_TRUE(contains(b.finished->error->what(),
-                       "the head's dtrun speaks version 7 of the agents' protocol, this node's "
-                       "speaks 6"))
+                       "the head's dtrun speaks version 8 of the agents' protocol, this node's "
+                       "speaks 7"))
       << b.finished->error->what();
   for (const TestAgent* agent : {&a, &b})
     EXPECT_TRUE(contains(agent->finished->error->what(), "start all nodes with the same dtrun"))

@@ -9,8 +9,8 @@
 
 namespace dtrun::rendezvous {
 
-inline const std::string kAgentOpening = bytes("d7 06 00 06 'agents'");
-inline const std::string kHeadAnswer = bytes("d7 06 00");
+inline const std::string kAgentOpening = bytes("d7 07 00 06 'agents'");
+inline const std::string kHeadAnswer = bytes("d7 07 00");
 
 inline std::string frame(const rounds::AgentMessage& message) {
   std::string result;

@@ -165,7 +165,7 @@ TEST(TcpStoreServerTest, AgentsAndWhoHasTheTokenComeByOnePort) {
       connect_tcp_store({.host = "127.0.0.1", .port = server.port(), .token = token});
   EXPECT_EQ(store->add("n", 1), 1);
   // Of another version, or of another kind, an agent is told so by the agents' head.
-  for (const char* opening : {"d7 06 00 06 'agents'", "d7 06 01 05 'other'", "d7 02", "80"}) {
+  for (const char* opening : {"d7 07 00 06 'agents'", "d7 07 01 05 'other'", "d7 02", "80"}) {
     const std::string whole = bytes(opening);
     for (std::size_t cut = 0; cut < whole.size(); ++cut) {
       RawClient agent(server.port());

@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+#include <chrono>
+#include <filesystem>
+#include <string>
 
 #include "job_place.h"
 #include "support/thrown_error.h"
@@ -121,6 +125,21 @@ TEST(JobPlaceTest, ArgumentsThatCannotBeAreNamed) {
     EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument) << text;
     EXPECT_THAT(error->summary(), HasSubstr(text));
   }
+}
+
+// dtrun --debug-rank says so to all ranks.
+TEST(InitMethodTest, WhileARankIsDebuggedTheOthersWaitForIt) {
+  const std::string path = testing::TempDir() + "debugged_" + std::to_string(::getpid());
+  InitOptions options;
+  options.init_method = "file://" + path;
+  options.rank = 0;
+  options.world_size = 1;
+  options.timeout = std::chrono::seconds(5);
+  options.environment = Environment();
+  EXPECT_EQ(init(options).world().timeout(), std::chrono::seconds(5));
+  options.environment.set("DTRUN_IS_DEBUGGED", "1");
+  EXPECT_GE(init(options).world().timeout(), std::chrono::hours(24));
+  std::filesystem::remove(path);
 }
 
 }  // namespace

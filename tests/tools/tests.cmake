@@ -2,8 +2,8 @@ add_executable(flight_worker tools/flight_worker.cc)
 target_link_libraries(flight_worker PRIVATE dtrun::dtrun dtrun_flags)
 add_executable(spoilt_bench tools/spoilt_bench.cc)
 target_link_libraries(spoilt_bench PRIVATE dtrun_measuring dtrun_flags)
-dtrun_test(tools/tests LINKS dtrun_explaining dtrun_measuring dtrun::rendezvous GTest::gmock PROCESSORS 2
-  SOURCES dtrun_bench dtrun_ckpt dtrun_doctor dtrun_explain dtrun_jobs dtrun_plan dtrun_store
+dtrun_test(tools/tests LINKS dtrun_launcher_test_support dtrun_explaining dtrun_measuring dtrun::rendezvous GTest::gmock PROCESSORS 2
+  SOURCES dtrun_attach dtrun_bench dtrun_ckpt dtrun_doctor dtrun_explain dtrun_jobs dtrun_plan dtrun_store
   DEFINITIONS DTRUN_BINARY="$<TARGET_FILE:dtrun_launcher>" DTRUN_PLAN_BINARY="$<TARGET_FILE:dtrun_plan>" DTRUN_STORE_BINARY="$<TARGET_FILE:dtrun_store>"
     DTRUN_CKPT_BINARY="$<TARGET_FILE:dtrun_ckpt>" DTRUN_DOCTOR_BINARY="$<TARGET_FILE:dtrun_doctor>" DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}" DTRUN_EXPLAIN_BINARY="$<TARGET_FILE:dtrun_explain>" FLIGHT_WORKER_BINARY="$<TARGET_FILE:flight_worker>"
     DTRUN_BENCH_BINARY="$<TARGET_FILE:dtrun_bench>" SPOILT_BENCH_BINARY="$<TARGET_FILE:spoilt_bench>"

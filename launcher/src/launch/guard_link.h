@@ -20,13 +20,14 @@ enum class MessageKind : std::uint32_t {
   kSignal,        ///< agent: SignalOrder
   kPause,         ///< agent: PauseOrder; answered by kPaused
   kResume,        ///< agent: PauseOrder
-  kRankEnd,       ///< guard: RankEnd, then the end of its standard error
+  kRankEnd,       ///< guard: RankEnd, then the end of its standard error and its last operations
   kSpawned,       ///< guard: Spawned
   kSpawnFailure,  ///< guard: SpawnFailure, then the Error's text
   kFirstFailure,  ///< guard: FirstFailure, the end of its standard error; after an exit with 0 also
                   ///< why that is a failure
   kGroupEnd,      ///< guard: GroupEnd; its last message about the round
   kFlush,         ///< agent: FlushOrder; no round will follow
+  kJobEnd,        ///< agent: JobEnd; its last message
   kNote,          ///< guard: GuardNote, then a text for the operator
   kPaused,        ///< guard: PauseOrder; all ranks are stopped, except those that are ending
   kReaderGone,    ///< guard: GuardNote; nobody reads the standard output any more
@@ -99,6 +100,11 @@ struct FlushOrder {
   Urgency urgency = Urgency::kClean;
 };
 
+/// The job has ended, and is reported.
+struct JobEnd {
+  int exit_code = 0;
+};
+
 struct RankEnd {
   int local_rank = 0;
   int pid = 0;
@@ -110,6 +116,7 @@ struct RankEnd {
   int dumped = 0;         ///< 1: a core was written
   int oom = 0;            ///< 1: the OOM killer has ended it, as its memory cgroup says
   std::int64_t time = 0;  ///< seconds since the epoch
+  int tail_bytes = 0;     ///< of its standard error, which follow
   bool success() const { return code == 0 && signal == 0; }
 };
 

@@ -27,6 +27,7 @@ constexpr std::string_view kLocalRankMacro = "${local_rank}";
 constexpr const char* kTokenVariable = "DTRUN_TOKEN";
 constexpr const char* kMungeSocketVariable = "DTRUN_MUNGE_SOCKET";
 constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
+constexpr const char* kPythonFaults = "PYTHONFAULTHANDLER";
 constexpr const char* kNcclAsync = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
 int decide_local_ranks(const std::string& wish, const base::Environment& environment) {
@@ -51,10 +52,11 @@ std::string new_run_id() {
   return result;
 }
 
-// Two pipes, two files and a pidfd for each rank, and its own.
+// Two pipes, two files and a pidfd for each rank, with --stdin=all another pipe, and its own.
 std::size_t descriptors_of_guard(const Options& options, int local_ranks) {
   constexpr std::size_t kOwn = 64;
-  const std::size_t per_rank = options.output.any_files() ? 5 : 3;
+  const std::size_t per_rank =
+      (options.output.any_files() ? 5 : 3) + (options.output.stdin_to_all ? 2 : 0);
   return kOwn + per_rank * static_cast<std::size_t>(local_ranks);
 }
 
@@ -112,13 +114,16 @@ std::string search_path_for(const std::string& name, const std::string& path) {
                                                    : self.parent_path().string() + ":" + path;
 }
 
+bool is_python(const Options& options) {
+  return options.run_path ||
+         (!options.no_python &&
+          (options.module || ends_with_py(options.program[0]) || is_pythons_for_torchrun(options)));
+}
+
 base::ChildCommand make_command(const Options& options, const base::Environment& environment) {
   base::ChildCommand command;
   const std::string path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
-  const bool python = options.run_path ||
-                      (!options.no_python && (options.module || ends_with_py(options.program[0]) ||
-                                              is_pythons_for_torchrun(options)));
-  if (python) {
+  if (is_python(options)) {
     const std::string interpreter = environment.get("PYTHON_EXEC").value_or("python3");
     command.path = find_interpreter(interpreter, path);
     command.arguments = {interpreter, "-u"};
@@ -305,6 +310,53 @@ StoreServer decide_store_server(const Options& options, const base::Environment&
   return StoreServer::kAgent;
 }
 
+// Nothing else may use the terminal, or end the job while somebody thinks.
+void prepare_debugging(Options& options, int local_ranks) {
+  const auto refuse = [&](const char* why, const char* remedy) {
+    throw Error(ErrorCode::kUsage, fmt::format("rank {} cannot be debugged", *options.debug_rank),
+                why, remedy);
+  };
+  if (options.rounds.max_nodes > 1 || options.one_of_hosts || options.adopted)
+    refuse("--debug-rank is for a job of one node that dtrun itself starts",
+           "on several nodes: dtrun ps there, and gdb -p PID");
+  if (*options.debug_rank >= local_ranks)
+    refuse("the job has no such rank", "ranks count from 0 to --nproc_per_node minus 1");
+  if (options.output.stdin_is_given && (options.output.stdin_rank || options.output.stdin_to_all))
+    refuse("--stdin gives the standard input to a program, which the debugger needs",
+           "leave --stdin out");
+  if (options.dry_run == DryRun::kNo &&
+      (::isatty(STDIN_FILENO) != 1 || ::isatty(STDOUT_FILENO) != 1))
+    refuse("standard input and output are no terminal",
+           "start dtrun from a shell, without a pipe; under Slurm: srun --pty");
+  options.output.stdin_rank.reset();
+  options.output.status = StatusWish::kNever;
+  if (options.stop.progress_timeout.count() > 0 || options.rounds.max_restarts > 0)
+    options.warnings.emplace_back(
+        "--debug-rank: the job is not restarted, and not looked at for progress");
+  options.stop.progress_timeout = {};
+  options.rounds.max_restarts = 0;
+}
+
+base::ChildCommand make_debug_command(const Options& options, base::ChildCommand command,
+                                      const base::Environment& environment) {
+  if (is_python(options)) {  // behind the interpreter and -u
+    command.arguments.insert(command.arguments.begin() + 2, {"-m", "pdb"});
+    return command;
+  }
+  std::vector<std::string> arguments = {"gdb", "-q", "-return-child-result", "--args",
+                                        command.path};
+  arguments.insert(arguments.end(), command.arguments.begin() + 1, command.arguments.end());
+  command.arguments = std::move(arguments);
+  try {
+    command.path = base::find_program("gdb", environment.get("PATH").value_or(""));
+  } catch (const base::SpawnError& error) {
+    throw base::SpawnError(Error(error.code(), "--debug-rank needs gdb, which is not in PATH",
+                                 error.why(), "install gdb (Debian: apt-get install gdb)"),
+                           error.error_number());
+  }
+  return command;
+}
+
 }  // namespace
 
 bool LaunchPlan::shows_status() const {
@@ -342,6 +394,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   plan.store_server = decide_store_server(options, environment, plan.warnings);
   if (!options.output.stdin_is_given) options.output.stdin_rank = default_stdin_rank(options);
   check_stdin_rank(options, plan.local_ranks);
+  if (options.debug_rank) prepare_debugging(options, plan.local_ranks);
   base::Environment common = environment;
   const int ranks_on_node = options.adopted ? options.adopted->local_world_size : plan.local_ranks;
   limit_omp_threads(ranks_on_node, options, common, plan.warnings);
@@ -361,6 +414,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   common.unset("TORCHELASTIC_ERROR_FILE");
   rendezvous::forget_job_page(common);
   common.unset("DTRUN_STORE_TOKEN");
+  common.unset("DTRUN_IS_DEBUGGED");
   // Ranks do not inherit this connection. An MPI program would write to whatever descriptor has its
   // number.
   common.unset("PMI_FD");
@@ -368,7 +422,12 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   common.unset("PMI_ID");
   common.unset(kTokenVariable);
   common.set("TORCHELASTIC_SIGNALS_TO_HANDLE", options.stop.handled);
+  // A Python rank that crashes says where, and the failure table shows it.
+  if (!common.get(kPythonFaults)) common.set(kPythonFaults, "1");
+  if (options.debug_rank) common.set("DTRUN_IS_DEBUGGED", "1");
   plan.command.environment = common.as_strings();
+  if (options.debug_rank)
+    plan.debug_command = make_debug_command(options, plan.command, environment);
   plan.warnings.insert(plan.warnings.end(), options.warnings.begin(), options.warnings.end());
   for (std::string& warning : options.output.warnings(plan.local_ranks))
     plan.warnings.push_back(std::move(warning));
@@ -379,7 +438,8 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
 }
 
 base::ChildCommand command_of_rank(const LaunchPlan& plan, int local_rank) {
-  base::ChildCommand command = plan.command;
+  base::ChildCommand command =
+      plan.options.debug_rank == local_rank ? plan.debug_command : plan.command;
   const std::optional<AdoptedRank>& adopted = plan.options.adopted;
   const std::string number = std::to_string(adopted ? adopted->local_rank : local_rank);
   for (std::string& argument : command.arguments)

@@ -11,6 +11,7 @@
 #include "dtrun/base/env.h"
 #include "dtrun/rendezvous/proof.h"
 #include "dtrun/rendezvous/worker_env.h"
+#include "launch/debug_terminal.h"
 #include "launch/foreground.h"
 #include "options/options.h"
 
@@ -25,7 +26,10 @@ struct LaunchPlan {
   Options options;
   int local_ranks = 1;
   std::string run_id;
-  std::string program_name;              ///< as the user wrote it; for reports
+  std::string program_name;          ///< as the user wrote it; for reports
+  base::ChildCommand debug_command;  ///< of the rank that is debugged, if there is one
+  /// Its terminal, once the job begins.
+  std::shared_ptr<DebugTerminal> debug_terminal;
   base::ChildCommand command;            ///< with the environment that all ranks share
   std::size_t descriptors_of_guard = 0;  ///< the most that it has open at once
   std::size_t descriptors_of_agent = 0;  ///< the same for the agent, when all nodes have come

@@ -68,6 +68,10 @@ constexpr OptionRow kRows[] = {
      "a variable that the ranks on all hosts get; without VALUE, as it is here; -x may be "
      "repeated",
      nullptr, R::kCommandLineOnly, OptionRepeats::kAllCount},
+    {"debug-rank", 0, "N", G::kProgram,
+     "run rank N under a debugger on this terminal: pdb for Python, gdb for other programs; one "
+     "node (docs/debugging.md)",
+     nullptr, R::kCommandLineOnly},
     {"max-restarts", 0, "N", G::kRestart,
      "how often the whole job is started again after a failure", "0"},
     {"restart-scope", 0, "job|agent", G::kRestart,
@@ -140,8 +144,9 @@ constexpr OptionRow kRows[] = {
      "a colour for each rank's tags; auto: on a terminal, unless NO_COLOR or TERM=dumb", "auto"},
     {"status", 0, "auto|never", G::kOutput, "the state of the ranks in the last line of a terminal",
      "auto"},
-    {"stdin", 0, "RANK|none", G::kOutput,
-     "the rank that reads dtrun's standard input (one node: 0; several: none)"},
+    {"stdin", 0, "RANK|all|none", G::kOutput,
+     "the rank that reads dtrun's standard input; all: each rank of this node gets a copy of it "
+     "(one node: 0; several: none)"},
     {"on-closed-output", 0, "stop|ignore", G::kOutput,
      "when dtrun's standard output has no reader any more (dtrun ... | head): end the job with "
      "141, "

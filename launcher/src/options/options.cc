@@ -47,6 +47,9 @@ void bind_own_options(OptionBinding& binding, Options& options) {
   binding.parsed("omp-threads", options.omp_threads, [](const std::string& text) {
     return text == "share" ? OmpThreads{} : OmpThreads{parse_integer_within(text, 1, 65536)};
   });
+  binding.parsed("debug-rank", [&options](const std::string& text) {
+    options.debug_rank = parse_integer_within(text, 0, INT_MAX);
+  });
   binding.flag("report-bindings", options.report_bindings);
   binding.flag("verbose", options.verbose);
   binding.flag("one-of-hosts", options.one_of_hosts);

@@ -104,6 +104,7 @@ struct Options {
   DryRun dry_run = DryRun::kNo;
   bool verbose = false;
   bool report_bindings = false;
+  std::optional<int> debug_rank;  ///< runs under a debugger, on the terminal
   TimingForm timing = TimingForm::kNone;
   std::string users_file;             ///< the user's own configuration, where there is one; for -v
   std::vector<std::string> warnings;  ///< what was given and has no effect

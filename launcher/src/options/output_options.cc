@@ -52,7 +52,7 @@ Colouring colouring_of(const base::Environment& environment) {
 }
 
 int parse_stdin_rank(const std::string& text) {
-  if (!base::parse_integer(text)) throw demand("must be a rank or none");
+  if (!base::parse_integer(text)) throw demand("must be a rank, all or none");
   return parse_integer_within(text, 0, INT_MAX);
 }
 
@@ -146,7 +146,8 @@ void bind_output_options(OptionBinding& binding, OutputOptions& options) {
   binding.choice("status", options.status,
                  {{"auto", StatusWish::kOnTerminal}, {"never", StatusWish::kNever}});
   binding.parsed("stdin", [&options](const std::string& text) {
-    if (text != "none") options.stdin_rank = parse_stdin_rank(text);
+    options.stdin_to_all = text == "all";
+    if (text != "none" && text != "all") options.stdin_rank = parse_stdin_rank(text);
   });
   binding.choice("on-closed-output", options.closed_output,
                  {{"stop", ClosedOutput::kStop}, {"ignore", ClosedOutput::kIgnore}});

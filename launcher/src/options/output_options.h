@@ -50,6 +50,7 @@ struct OutputOptions {
   ClosedOutput closed_output = ClosedOutput::kStop;
   bool control_codes = false;     ///< the terminal, if there is one, knows them
   std::optional<int> stdin_rank;  ///< who reads dtrun's standard input; none: nobody
+  bool stdin_to_all = false;      ///< each rank of this node gets a copy of it
   bool stdin_is_given = false;    ///< by --stdin; else it is the default
 
   /// --log-dir=/dev/null: no files, not even the ranks' error.json.

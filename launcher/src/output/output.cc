@@ -30,8 +30,9 @@ void add_loss(FileLoss& sum, const FileLoss& loss) {
   if (sum.error_number == 0) sum.error_number = loss.error_number;
 }
 
+// With a report of Python's faulthandler, which is kept whole, the last lines before it.
 std::string last_lines(const std::string& text) {
-  std::size_t at = text.size();
+  std::size_t at = std::min(text.size(), text.rfind(kPythonFault));
   if (at > 0 && text[at - 1] == '\n') --at;
   for (int lines = 0; lines < kTailLines; ++lines) {
     const auto newline = at == 0 ? std::string::npos : text.rfind('\n', at - 1);
@@ -57,10 +58,16 @@ std::string file_loss_text(const std::string& why) {
 }
 
 Output::Output(base::EventLoop& loop, const LaunchPlan& plan)
-    : loop_(loop), plan_(plan), out_(std::make_unique<Console>(loop, STDOUT_FILENO, plan)) {
+    : loop_(loop),
+      plan_(plan),
+      readers_(loop),
+      out_(std::make_unique<Console>(loop, STDOUT_FILENO, plan)) {
   // Two sinks on one pipe could each be in the middle of a line.
   if (!same_file(STDOUT_FILENO, STDERR_FILENO))
     error_ = std::make_unique<Console>(loop, STDERR_FILENO, plan);
+  out_->sink().observe([this](std::string_view bytes) { readers_.add(Stream::kOut, bytes); });
+  if (error_)
+    error_->sink().observe([this](std::string_view bytes) { readers_.add(Stream::kError, bytes); });
   for (Console* const console : {out_.get(), error_.get()})
     if (console != nullptr && console->sink().is_terminal())
       console->sink().ask_before_erasing([&plan] { return plan.foreground->is_ours(); });

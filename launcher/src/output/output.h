@@ -6,8 +6,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "output/attached_readers.h"
 #include "output/console.h"
 #include "output/line_filter.h"
 #include "output/log_folder.h"
@@ -35,6 +37,10 @@ struct OutputState {
 /// The lowest number of descriptors that stay in this process. Lower ones are for those that ranks
 /// inherit: a child copies the table of descriptors up to the highest that it inherits.
 inline constexpr int kFirstDescriptorToKeep = 32;
+
+/// How the report of Python's faulthandler begins, which the end of a rank's standard error has
+/// whole.
+inline constexpr std::string_view kPythonFault = "Fatal Python error: ";
 
 /// /dev/null, opened for writing. @throws Error kSystem
 base::UniqueFd open_null();
@@ -67,6 +73,9 @@ class Output {
   void on_reader_gone(const base::EventLoop::Callback& callback) {
     out_->sink().on_reader_gone(callback);
   }
+
+  /// Those that read along, of all rounds.
+  AttachedReaders& readers() { return readers_; }
 
   void show_status(const StatusFacts& facts);
   void hide_status();
@@ -109,6 +118,7 @@ class Output {
 
   base::EventLoop& loop_;
   const LaunchPlan& plan_;
+  AttachedReaders readers_;
   std::unique_ptr<Console> out_;
   std::unique_ptr<Console> error_;      // none: both go to the same place, through one console
   std::unique_ptr<StatusLine> status_;  // none: it is not wanted, or there is no terminal

@@ -215,6 +215,10 @@ void OutputThread::on_reader_gone(base::EventLoop::Callback callback) {
   });
 }
 
+void OutputThread::end_readers(int exit_code) {
+  ask(kPatience, [exit_code](Output& output) { output.readers().end(exit_code); });
+}
+
 void OutputThread::remove(const LogFolder& folder) {
   post([folder](Output&) { folder.remove(); });
 }

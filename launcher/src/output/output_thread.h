@@ -17,8 +17,9 @@ namespace dtrun::launcher {
 
 /// The rank's ends of its streams.
 struct RankEnds {
-  base::UniqueFd out;
-  base::UniqueFd err;
+  base::UniqueFd in = {};  ///< none: it has no pipe of its own
+  base::UniqueFd out = {};
+  base::UniqueFd err = {};
 };
 
 class OutputThread {
@@ -39,6 +40,9 @@ class OutputThread {
   void on_file_loss(std::function<void(const std::string&)> callback);
   /// As Output::on_reader_gone(), but on the guard's loop.
   void on_reader_gone(base::EventLoop::Callback callback);
+
+  /// Tells those that read along (AttachedReaders) how the job has ended. No round follows.
+  void end_readers(int exit_code);
 
   /// Removes what is not kept, some time later: file systems can take milliseconds. No round
   /// follows.

@@ -16,6 +16,7 @@
 #include "output/output_thread.h"
 #include "ranks/containment.h"
 #include "ranks/signal_relay.h"
+#include "ranks/stdin_copies.h"
 #include "ranks/worker_group.h"
 
 namespace dtrun::launcher {
@@ -50,9 +51,9 @@ class Guard {
 
  private:
   void prepare_group() {
-    group_ = std::make_unique<WorkerGroup>(
-        GroupSurroundings{plan_, errors_, containment_, loop_, link_, output_, relay_},
-        [this] { on_group_end(); });
+    group_ = std::make_unique<WorkerGroup>(GroupSurroundings{plan_, errors_, containment_, loop_,
+                                                             link_, output_, relay_, stdin_copies_},
+                                           [this] { on_group_end(); });
   }
 
   void on_agent_message() {
@@ -77,6 +78,8 @@ class Guard {
       if (running_) set_fence(message->as<Lease>().until);
     } else if (message->kind == MessageKind::kFlush) {
       flush(message->as<FlushOrder>());
+    } else if (message->kind == MessageKind::kJobEnd) {
+      output_.end_readers(message->as<JobEnd>().exit_code);
     }
   }
 
@@ -135,6 +138,7 @@ class Guard {
   }
 
   void on_agent_gone() {
+    if (plan_.debug_terminal) plan_.debug_terminal->restore();
     containment_.kill();
     if (running_) group_->kill_now();
     running_ = false;
@@ -151,6 +155,7 @@ class Guard {
   OutputThread output_;
   OutputFlush flush_;
   SignalRelay relay_;
+  StdinCopies stdin_copies_;
   Deadline lease_ = Deadline::never();  // until when the ranks may live
   base::Timer fence_;                   // runs out with it
   base::FdWatch agent_watch_;

@@ -12,6 +12,7 @@
 #include "dtrun/base/process_tree.h"
 #include "launch/timing.h"
 #include "ranks/autogroup.h"
+#include "ranks/last_operations.h"
 
 namespace dtrun::launcher {
 
@@ -63,6 +64,7 @@ WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop:
       link_(surroundings.link),
       output_(surroundings.output),
       relay_(surroundings.relay),
+      stdin_copies_(surroundings.stdin_copies),
       on_end_(std::move(on_end)),
       rank_group_(sessions_share_the_cpus() ? base::ChildSetup::Group::kSession
                                             : base::ChildSetup::Group::kProcessGroup),
@@ -212,6 +214,7 @@ void WorkerGroup::spawn() {
   });
   try {
     output_.begin_round(errors_, order_.round);
+    if (plan_.options.output.stdin_to_all) stdin_ends_ = stdin_copies_.open(plan_.local_ranks);
     spawned.began = now_ns();
     for (int local_rank = 0; local_rank < plan_.local_ranks; ++local_rank)
       begin_rank(local_rank, births);
@@ -243,10 +246,19 @@ void WorkerGroup::begin_rank(int local_rank, RankBirths& births) {
   setup.environment = rank_environment(plan_, worker_env(local_rank));
   if (plan_.options.output.stdin_rank == order_.base_rank + local_rank)
     setup.stdin_fd = STDIN_FILENO;
+  if (!stdin_ends_.empty()) {
+    ends.in = std::move(stdin_ends_[static_cast<std::size_t>(local_rank)]);
+    setup.stdin_fd = ends.in.get();
+  }
   setup.stdout_fd = ends.out.get();
   setup.stderr_fd = ends.err.get();
   setup.inherited_fds = {page_.fd()};
   setup.group = rank_group_;
+  if (plan_.options.debug_rank == local_rank) {
+    setup.stdin_fd = setup.stdout_fd = setup.stderr_fd = plan_.debug_terminal->rank_end();
+    setup.group = base::ChildSetup::Group::kSession;
+    setup.takes_terminal = true;
+  }
   setup.cgroup_fd = birthplace_.get();
   const RankBinding& binding = plan_.bindings[static_cast<std::size_t>(local_rank)];
   setup.cpus = binding.cpus;
@@ -307,7 +319,9 @@ void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus&
   const bool foreign_kill = status.signal == SIGKILL && last_signal_ != SIGKILL;
   end.stopped = rank.told_to_end && !foreign_kill ? 1 : 0;
   end.oom = foreign_kill && oom_.claim_one() ? 1 : 0;
-  end.time = static_cast<std::int64_t>(std::time(nullptr));
+  rank.ended =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  end.time = static_cast<std::int64_t>(rank.ended);
   rank.end = end;
 }
 
@@ -533,6 +547,17 @@ void WorkerGroup::write_flight_record() {
       });
 }
 
+// Of each local rank, from the job page; empty of those that ended well.
+std::vector<std::string> WorkerGroup::operations_of_failed() const {
+  std::vector<std::string> operations(ranks_.size());
+  if (succeeded()) return operations;
+  const rendezvous::FlightRecord record = rendezvous::read_flight(page_);
+  for (std::size_t i = 0; i < ranks_.size() && i < record.ranks.size(); ++i)
+    if (ranks_[i].end && !ranks_[i].end->success())
+      operations[i] = last_operations(record.ranks[i], ranks_[i].ended);
+  return operations;
+}
+
 // --- the end
 
 void WorkerGroup::stop(const StopOrder& order) {
@@ -627,9 +652,15 @@ bool WorkerGroup::succeeded() const {
 
 void WorkerGroup::report() {
   const OutputState output = output_.state();
-  for (const Rank& rank : ranks_)
-    if (rank.end)
-      link_.send(MessageKind::kRankEnd, *rank.end, tail_of(output, rank.end->local_rank));
+  const std::vector<std::string> operations = operations_of_failed();
+  for (const Rank& rank : ranks_) {
+    if (!rank.end) continue;
+    const auto local_rank = static_cast<std::size_t>(rank.end->local_rank);
+    RankEnd end = *rank.end;
+    const std::string tail = tail_of(output, end.local_rank);
+    end.tail_bytes = static_cast<int>(tail.size());
+    link_.send(MessageKind::kRankEnd, end, tail + operations[local_rank]);
+  }
   GroupEnd end;
   end.round = order_.round;
   end.success = succeeded() ? 1 : 0;

@@ -27,6 +27,7 @@
 #include "ranks/rank_births.h"
 #include "ranks/rank_watch.h"
 #include "ranks/signal_relay.h"
+#include "ranks/stdin_copies.h"
 #include "ranks/supervision.h"
 
 namespace dtrun::launcher {
@@ -40,6 +41,7 @@ struct GroupSurroundings {
   GuardLink& link;
   OutputThread& output;
   SignalRelay& relay;
+  StdinCopies& stdin_copies;
 };
 
 /// Writes the losses of output into the guard's last message about a round.
@@ -77,6 +79,7 @@ class WorkerGroup {
     pid_t number_outside = 0;  ///< for all reports; differs from pid in a pid namespace only
     bool told_to_end = false;  ///< this process signalled it to end while it lived
     std::optional<RankEnd> end;
+    double ended = 0;  ///< seconds since the epoch
     rendezvous::RankState state_at_end = rendezvous::RankState::kNone;
   };
 
@@ -104,6 +107,7 @@ class WorkerGroup {
   void on_stall(const rendezvous::FlightFinding& stall, int times);
   void end_stalled(const rendezvous::FlightFinding& stall, int signal_number);
   void write_flight_record();
+  std::vector<std::string> operations_of_failed() const;
   void post_look();
   void look();
   bool somebody_can_be_missed() const;
@@ -131,6 +135,8 @@ class WorkerGroup {
   GuardLink& link_;
   OutputThread& output_;
   SignalRelay& relay_;
+  StdinCopies& stdin_copies_;
+  std::vector<base::UniqueFd> stdin_ends_;  // of the ranks to be started, with --stdin=all
   base::EventLoop::Callback on_end_;
   base::ChildSetup::Group rank_group_;
   rendezvous::JobPage page_;

@@ -9,6 +9,8 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
 #include "dtrun/rendezvous/failure_report.h"
+#include "verdict/core_file.h"
+#include "verdict/stack_lines.h"
 
 namespace dtrun::launcher {
 
@@ -19,16 +21,23 @@ namespace {
 
 // A long time for a disk, and a short one for a user who waits for the verdict.
 constexpr auto kPatience = std::chrono::seconds(5);
+// Of that, for the programs that find the lines of stacks.
+constexpr auto kLinePatience = std::chrono::seconds(3);
 
 }  // namespace
 
 struct ErrorFiles::Finding {
   std::size_t index = 0;  // of the rank, in JobOutcome::ranks
-  std::string path;
+  std::string path;       // empty: there is no file
+  CoreFacts core_facts = {};
   std::optional<rendezvous::FailureReport> report = {};
   std::string trouble = {};
+  std::string core = {};
+  bool is_crash = false;  // the report's call stack is of a crash, and readable
 
   void read() {
+    core = describe_core(core_facts);
+    if (path.empty()) return;
     try {
       report = rendezvous::read_failure_report(path);
     } catch (const base::Error& error) {
@@ -37,13 +46,35 @@ struct ErrorFiles::Finding {
   }
 };
 
+// Frames that several ranks have are looked up once.
+void ErrorFiles::make_stacks_readable(std::vector<Finding>& findings) {
+  std::vector<std::vector<rendezvous::CrashFrame>> stacks;
+  std::vector<Finding*> crashed;
+  for (Finding& finding : findings) {
+    if (!finding.report) continue;
+    std::vector<rendezvous::CrashFrame> frames =
+        rendezvous::parse_crash_stack(finding.report->call_stack);
+    if (frames.empty()) continue;
+    stacks.push_back(std::move(frames));
+    crashed.push_back(&finding);
+  }
+  if (crashed.empty()) return;
+  const std::vector<std::string> texts = readable_stacks(stacks, Deadline::after(kLinePatience));
+  for (std::size_t i = 0; i < crashed.size(); ++i) {
+    crashed[i]->report->call_stack = texts[i];
+    crashed[i]->is_crash = true;
+  }
+}
+
 void ErrorFiles::read(const LogFolder& folder, JobOutcome& outcome,
                       base::EventLoop::Callback done) {
   std::vector<Finding> wanted;
   for (std::size_t i = 0; i < outcome.ranks.size(); ++i) {
     const RankEnd& end = outcome.ranks[i].end;
-    std::string path = folder.file_of(outcome.round, end.local_rank);
-    if (!end.success() && !path.empty()) wanted.push_back({i, std::move(path)});
+    if (end.success()) continue;
+    // A signal of dtrun's own is nobody's crash.
+    CoreFacts facts{end.pid, end.stopped != 0 ? 0 : end.signal, end.dumped != 0, end.time};
+    wanted.push_back({i, folder.file_of(outcome.round, end.local_rank), facts});
   }
   if (wanted.empty()) return done();
   done_ = std::move(done);
@@ -55,6 +86,7 @@ void ErrorFiles::read(const LogFolder& folder, JobOutcome& outcome,
     call_ = std::make_unique<base::BackgroundCall>(
         loop_, [this, &folder, &outcome, findings = std::move(wanted)]() mutable {
           for (Finding& finding : findings) finding.read();
+          make_stacks_readable(findings);
           return [this, &folder, &outcome, findings] { take(findings, folder, outcome); };
         });
   } catch (const base::Error& error) {  // there is no thread or descriptor for it
@@ -67,6 +99,9 @@ void ErrorFiles::take(const std::vector<Finding>& findings, const LogFolder& fol
   for (const Finding& finding : findings) {
     RankOutcome& rank = outcome.ranks[finding.index];
     rank.report = finding.report;
+    rank.core = finding.core;
+    // Not within the reason of the end: it stands below that.
+    if (rank.report && finding.is_crash) rank.stack = rank.report->call_stack;
     if (rank.report && folder.kept()) rank.error_file = finding.path;
     if (!finding.trouble.empty())
       base::log::warning(Component::kLauncher, "rank {}: {}",

@@ -1,6 +1,6 @@
-// ErrorFiles: reads the error.json of the ranks that did not end well, beside the loop: a log
-// folder whose file system does not answer holds up the report, but neither heartbeats nor signals.
-// Belongs to its loop's thread.
+// ErrorFiles: reads the error.json of the ranks that did not end well, and finds their cores and
+// the lines of their stacks, beside the loop: a log folder whose file system does not answer holds
+// up the report, but neither heartbeats nor signals. Belongs to its loop's thread.
 #pragma once
 
 #include <memory>
@@ -26,6 +26,7 @@ class ErrorFiles {
 
  private:
   struct Finding;
+  static void make_stacks_readable(std::vector<Finding>& findings);
   void take(const std::vector<Finding>& findings, const LogFolder& folder, JobOutcome& outcome);
   void give_up(const std::string& why);
   void end();

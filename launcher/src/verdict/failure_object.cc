@@ -4,12 +4,20 @@
 #include <chrono>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/split.h"
 #include "options/line_tag.h"
 
 namespace dtrun::launcher {
 namespace {
 
 using rendezvous::rounds::WorkerEnd;
+
+boost::json::array lines_of(const std::string& text) {
+  boost::json::array lines;
+  for (const std::string_view line : base::split(text, '\n'))
+    if (!line.empty()) lines.emplace_back(std::string(line));
+  return lines;
+}
 
 boost::json::object object_of(const WorkerEnd& end) {
   boost::json::object object;
@@ -27,6 +35,10 @@ boost::json::object object_of(const WorkerEnd& end) {
   object["stopped"] = end.stopped != 0;
   object["out_of_memory"] = end.out_of_memory != 0;
   object["core"] = end.dumped != 0;
+  object["core_file"] = nullptr;
+  if (end.dumped != 0 && !end.core.empty()) object["core_file"] = end.core;
+  object["stack"] = lines_of(end.stack);
+  object["last_operations"] = lines_of(end.operations);
   object["stderr_tail"] = end.tail;
   return object;
 }

@@ -45,7 +45,8 @@ std::string entry(const WorkerEnd& end, int index) {
       "  traceback : {}\n",
       index, local_time(static_cast<std::int64_t>(end.time)), end.host, end.rank, end.local_rank,
       end.signal != 0 ? -end.signal : end.code, end.pid,
-      end.error_file.empty() ? "<N/A>" : end.error_file, indent_lines(end.text));
+      end.error_file.empty() ? "<N/A>" : end.error_file,
+      indent_lines(end.stack.empty() ? end.text : end.text + "\n" + end.stack));
 }
 
 // Facts for which torchrun's layout has no line.
@@ -55,9 +56,8 @@ std::string note_of(const WorkerEnd& end, const WorkerEnd& root) {
         "rank {} was ended by the kernel's OOM killer: its memory cgroup counted it. Give the job "
         "more memory, or make its ranks use less\n",
         end.rank);
-  if (end.rank == root.rank && end.dumped != 0)
-    return fmt::format("rank {} dumped a core (sysctl kernel.core_pattern says where)\n", end.rank);
-  return "";
+  if (end.rank != root.rank || end.core.empty()) return "";
+  return fmt::format("the core of rank {}: {}\n", end.rank, end.core);
 }
 
 // "ranks 0-1,3 were"; empty: there are none.
@@ -92,10 +92,9 @@ std::string note_of_more(const std::vector<WorkerEnd>& ends) {
                      more == 1 ? "" : "s", rendezvous::rounds::kMostWorkerEnds);
 }
 
-std::string tail_lines(int rank, std::string tail) {
+std::string quoted_lines(const std::string& title, std::string tail) {
   if (tail.empty()) return "";
-  std::string text =
-      fmt::format("The last lines that rank {} wrote to its standard error:\n", rank);
+  std::string text = title + ":\n";
   if (tail.back() != '\n') tail += '\n';
   std::size_t begin = 0;
   while (begin < tail.size()) {
@@ -104,6 +103,11 @@ std::string tail_lines(int rank, std::string tail) {
     begin = end;
   }
   return text;
+}
+
+std::string tail_lines(int rank, const std::string& tail) {
+  return quoted_lines(fmt::format("The last lines that rank {} wrote to its standard error", rank),
+                      tail);
 }
 
 // The first cause, if it is a rank of another node: as that node reported it, else as the head did.
@@ -169,7 +173,9 @@ std::string failure_table(const LaunchPlan& plan, const JobOutcome& outcome,
   if (others.empty()) others = "  <NO_OTHER_FAILURES>\n";
   return thick + title + "\n" + thin + "Failures:\n" + others + thin +
          "Root Cause (first observed failure):\n" + entry(root, 0) + thick + notes +
-         note_of_victims(ends, root) + note_of_more(ends) + tail_lines(root.rank, root.tail);
+         note_of_victims(ends, root) + note_of_more(ends) +
+         quoted_lines(fmt::format("The last operations of rank {}", root.rank), root.operations) +
+         tail_lines(root.rank, root.tail);
 }
 
 }  // namespace dtrun::launcher

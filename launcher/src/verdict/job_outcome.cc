@@ -8,6 +8,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/exit_status.h"
 #include "launch/exit_code.h"
+#include "output/output.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -135,9 +136,10 @@ std::vector<FailedRank> failed_by_themselves(const JobOutcome& outcome, const Fa
 
 namespace {
 
-std::string said_by(const rendezvous::FailureReport& report) {
+// A crash's stack stands below.
+std::string said_by(const rendezvous::FailureReport& report, const std::string& crash_stack) {
   const std::string& stack = report.call_stack;
-  if (stack.empty()) return report.message;
+  if (stack.empty() || stack == crash_stack) return report.message;
   if (stack.find(report.message) != std::string::npos) return stack;
   return stack + (stack.ends_with('\n') ? "" : "\n") + report.message;
 }
@@ -151,7 +153,8 @@ std::string bounded(std::string reason, std::size_t most_bytes) {
 }  // namespace
 
 std::string reason_of(const JobOutcome& outcome, const RankOutcome& rank) {
-  if (const std::string said = rank.report ? said_by(*rank.report) : ""; !said.empty()) return said;
+  if (const std::string said = rank.report ? said_by(*rank.report, rank.stack) : ""; !said.empty())
+    return said;
   if (outcome.missing_rank && outcome.missing_rank->local_rank == rank.end.local_rank)
     return outcome.missing_cause;
   if (rank.end.signal != 0)
@@ -168,6 +171,20 @@ std::string end_of_text(const std::string& text, std::size_t most_bytes) {
   const auto newline = text.find('\n', begin);
   const bool lines = newline != std::string::npos && newline + 1 < text.size();
   return text.substr(lines ? newline + 1 : begin);
+}
+
+void take_python_fault(RankOutcome& rank) {
+  constexpr std::string_view kThread = "Current thread ";
+  const auto begin = rank.error_tail.rfind(kPythonFault);
+  if (rank.end.signal == 0 || begin == std::string::npos) return;
+  const std::string report = rank.error_tail.substr(begin);
+  rank.error_tail.resize(begin);
+  rank.stack = report.substr(0, report.find('\n'));
+  const auto thread = report.find(kThread);
+  if (thread == std::string::npos) return;
+  // An empty line ends the thread.
+  rank.stack += "\n" + report.substr(thread, report.find("\n\n", thread) - thread);
+  if (rank.stack.back() == '\n') rank.stack.pop_back();
 }
 
 std::vector<rendezvous::rounds::WorkerEnd> worker_ends(const JobOutcome& outcome,
@@ -192,6 +209,9 @@ std::vector<rendezvous::rounds::WorkerEnd> worker_ends(const JobOutcome& outcome
         bounded(reason_of(outcome, rank), &rank == root ? kMostReasonBytes : kMostReasonBytes / 2);
     if (&rank == root && rank.end.stopped == 0)
       end.tail = end_of_text(rank.error_tail, kMostTailBytes);
+    end.stack = rank.stack;
+    end.core = rank.core;
+    end.operations = rank.operations;
     ends.push_back(std::move(end));
   };
   if (root != nullptr) add(*root);

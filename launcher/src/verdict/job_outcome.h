@@ -16,9 +16,12 @@ namespace dtrun::launcher {
 
 struct RankOutcome {
   RankEnd end;
-  std::string error_tail;  ///< last lines of its standard error
-  std::string error_file;  ///< where its error.json is; empty: it wrote none
-  std::optional<rendezvous::FailureReport> report;
+  std::string error_tail = {};  ///< last lines of its standard error
+  std::string error_file = {};  ///< where its error.json is; empty: it wrote none
+  std::optional<rendezvous::FailureReport> report = {};
+  std::string operations = {};  ///< its last ones, a line each
+  std::string stack = {};  ///< where it crashed, a frame a line; empty: it did not, or is silent
+  std::string core = {};   ///< where its core is, or why there is none
 };
 
 struct SpawnOutcome {
@@ -81,6 +84,11 @@ std::int64_t time_of(const RankOutcome& rank);
 /// Why the rank ended: its error.json (the call stack, as torchrun shows it, and the message,
 /// unless the stack has it), or why it was missed, or its signal, or whose victim it is.
 std::string reason_of(const JobOutcome& outcome, const RankOutcome& rank);
+
+/// Of a rank that a signal has ended: moves the report of Python's faulthandler ("Fatal Python
+/// error: ...") from the end of its standard error to its stack: its first line and the thread that
+/// crashed.
+void take_python_fault(RankOutcome& rank);
 
 /// For the first cause; half as much for all others.
 inline constexpr std::size_t kMostReasonBytes = 4 << 10;

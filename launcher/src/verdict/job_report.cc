@@ -106,6 +106,12 @@ void print_round_failure(const JobOutcome& outcome) {
                          outcome.round, how, why));
 }
 
+void tell_job_end(const LaunchPlan& plan, const JobOutcome& outcome, GuardLink& link) {
+  const int code = exit_code_of(outcome, plan.options.stop.exit);
+  link.send(MessageKind::kJobEnd,
+            JobEnd{plan.options.ends_as_torchrun && code != 0 ? kExitTorch : code});
+}
+
 int report_job(const LaunchPlan& plan, const LogFolder& errors, JobOutcome& outcome) {
   std::sort(outcome.ranks.begin(), outcome.ranks.end(),
             [](const auto& a, const auto& b) { return a.end.local_rank < b.end.local_rank; });

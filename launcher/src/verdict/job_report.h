@@ -16,4 +16,8 @@ void print_round_failure(const JobOutcome& outcome);
 /// launcher's own TORCHELASTIC_ERROR_FILE. Returns the exit code.
 int report_job(const LaunchPlan& plan, const LogFolder& errors, JobOutcome& outcome);
 
+/// Tells the guard how dtrun will exit, for those that are attached. Nothing happens where the
+/// guard has gone, or has been told.
+void tell_job_end(const LaunchPlan& plan, const JobOutcome& outcome, GuardLink& link);
+
 }  // namespace dtrun::launcher

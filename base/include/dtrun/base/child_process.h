@@ -43,6 +43,8 @@ struct ChildSetup {
   int stderr_fd = 2;
   std::vector<int> inherited_fds;  ///< keep their numbers; must be above 2
   Group group = Group::kSession;
+  /// With a session: its standard input is a terminal, which becomes the session's.
+  bool takes_terminal = false;
   std::vector<int> cpus;           ///< it may run on; empty: on this process's own
   std::optional<int> memory_node;  ///< NUMA node that its memory is taken from first
   int cgroup_fd = -1;              ///< folder of the cgroup2 that it is born into; -1: our own

@@ -32,6 +32,8 @@ class OutputSink {
 
   /// Queues the bytes that the destination does not take now.
   void put(std::string_view bytes);
+  /// Sees all bytes that are put from now on.
+  void observe(std::function<void(std::string_view)> observer) { observer_ = std::move(observer); }
   /// Ends an unfinished line, so that another can begin. (A terminal does so itself.)
   void end_line();
   bool idle() const { return queue_.size() == sent_; }
@@ -98,6 +100,7 @@ class OutputSink {
   Kind kind_ = Kind::kPlain;
   std::unique_ptr<FdWatch> watch_;
   Timer holder_timer_;
+  std::function<void(std::string_view)> observer_;
   EventLoop::Callback on_idle_;
   EventLoop::Callback on_footer_gone_;
   EventLoop::Callback on_congestion_;

@@ -152,9 +152,12 @@ struct WorkerEnd {
   std::uint64_t time = 0;  ///< seconds since the epoch, by its own clock
   std::string host;
   std::string error_file;
-  std::string text;       ///< why
-  std::string tail = {};  ///< of its standard error; of the first that failed there
-  std::int32_t more = 0;  ///< of its node, that are not told: of the last that is
+  std::string text;             ///< why
+  std::string tail = {};        ///< of its standard error; of the first that failed there
+  std::int32_t more = 0;        ///< of its node, that are not told: of the last that is
+  std::string stack = {};       ///< where it crashed, a frame a line
+  std::string core = {};        ///< where its core is, or why there is none
+  std::string operations = {};  ///< its last ones, a line each
 };
 /// The most that one node sends.
 inline constexpr std::size_t kMostWorkerEnds = 64;
