@@ -56,6 +56,11 @@ install(FILES ${PROJECT_SOURCE_DIR}/tools/dtrun-bench.1 ${PROJECT_SOURCE_DIR}/to
 if(DTRUN_SANITIZE STREQUAL "")
   list(APPEND parts dtrun_references)
   install(FILES ${PROJECT_BINARY_DIR}/launcher/dtrun.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+# "man dtrun-ps", too: a command of dtrun that dtrun-jobs carries out.
+foreach(command ps status stacks signal)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tools/dtrun-${command}.1 CONTENT ".so man1/dtrun-jobs.1\n")
+  install(FILES ${PROJECT_BINARY_DIR}/tools/dtrun-${command}.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endforeach()
   install(FILES ${PROJECT_BINARY_DIR}/launcher/dtrun.bash RENAME dtrun
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 endif()
