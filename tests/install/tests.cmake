@@ -5,7 +5,7 @@ if(DTRUN_SANITIZE STREQUAL "")
   set_tests_properties(install.TheFirstProgramIsBuiltAsItsPageSays PROPERTIES FIXTURES_SETUP installed TIMEOUT 600)
   foreach(pair "readme,TheProgramOfTheReadmeRuns" "tensors,TheProgramsOfThePageOnTensorsRun" "dtensor,TheProgramsOfThePageOnDTensorRun"
       "moved,WhatIsInstalledMayBeMoved" "libraries,LibrariesAreOpenedWhenTheyAreNeeded"
-      "manuals,ManualPagesNameWhatIsInstalled" "clang,ClangCompilesTheFirstProgram")
+      "manuals,ManualPagesNameWhatIsInstalled" "packages,PackagesHoldWhatIsInstalled" "clang,ClangCompilesTheFirstProgram")
     string(REGEX MATCH "^([a-z]+),(.*)$" _ ${pair})
     add_test(NAME install.${CMAKE_MATCH_2} COMMAND ${install_test} ${CMAKE_MATCH_1})
     set_tests_properties(install.${CMAKE_MATCH_2} PROPERTIES FIXTURES_REQUIRED installed TIMEOUT 120 SKIP_REGULAR_EXPRESSION "^skipped: ")

@@ -97,7 +97,11 @@ std::string manual_page() {
   for (const UsageExample& code : exit_codes())
     result += fmt::format(".TP\n{}\n{}\n", roff(code.command), roff(code.meaning));
   // Where cmake/DtrunInstall.cmake puts them.
-  result += ".SH SEE ALSO\n.BR dtrun\\-store (1)\n.PP\n";
+  result += ".SH SEE ALSO\n";
+  for (const char* tool : {"bench", "ckpt", "doctor", "explain", "jobs", "plan", "store"})
+    result +=
+        fmt::format(".BR dtrun\\-{} (1){}\n", tool, tool == std::string_view("store") ? "" : ",");
+  result += ".PP\n";
   result +=
       "Documents named docs/*.md are in share/doc/dtrun, beside the folder bin that dtrun is in.\n";
   return result;
