@@ -57,7 +57,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/tools/dtrun-bench.1 ${PROJECT_SOURCE_DIR}/to
   ${PROJECT_SOURCE_DIR}/tools/dtrun-plan.1 ${PROJECT_SOURCE_DIR}/tools/dtrun-store.1
   DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 # "man dtrun-ps", too: a command of dtrun that dtrun-jobs carries out.
-foreach(command ps status stacks signal)
+foreach(command ps status stacks attach signal)
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tools/dtrun-${command}.1 CONTENT ".so man1/dtrun-jobs.1\n")
   install(FILES ${PROJECT_BINARY_DIR}/tools/dtrun-${command}.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endforeach()
