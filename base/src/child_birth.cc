@@ -29,6 +29,7 @@ namespace dtrun::base {
 // Everything the child reads and writes, laid out before the clone.
 struct BirthRequest {
   const char* path;
+  const char* folder;  // nullptr: the parent's
   char* const* argv;
   char* const* envp;
   int stdio[3];
@@ -151,6 +152,8 @@ DT_IN_CHILD int child_main(void* argument) {
   if (request->takes_terminal)
     checked(request, "take the terminal", raw_syscall(SYS_ioctl, 0, TIOCSCTTY, 0));
   set_up_limits(request);
+  if (request->folder != nullptr)
+    checked(request, "enter its folder", raw_syscall(SYS_chdir, word(request->folder)));
   give_up(request, "execute",
           raw_syscall(SYS_execve, word(request->path), word(request->argv), word(request->envp)));
 }
@@ -220,6 +223,7 @@ struct ChildBirth::State {
 BirthRequest ChildBirth::State::make_request() {
   BirthRequest made{};
   made.path = command.path.c_str();
+  made.folder = command.folder.empty() ? nullptr : command.folder.c_str();
   made.argv = argv.data();
   made.envp = envp.data();
   made.stdio[0] = setup.stdin_fd;

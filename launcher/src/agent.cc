@@ -215,7 +215,7 @@ class Agent {
     if (outcome_.guard_died) return loop_.stop();  // nobody is here to start them
     if (outcome_.group_end.unkillable > 0) return drop_out(start.round);
     if (drain_signal_ != 0) return stay_drained(start.round);
-    if (failed_here_) print_round_failure(outcome_);
+    if (failed_here_) print_round_failure(plan_, outcome_);
     failed_here_ = failing_ = another_round_ = false;
     outcome_.begin_round(start);
     set_notice_node(plan_.shown_node(start.group_rank));
@@ -535,6 +535,7 @@ class Agent {
       outcome_.missing_cause = cause;
     }
     JobFailure failure = failure_of(outcome_, end, failure_here(cause));
+    if (plan_.programs.size() > 1) name_program(plan_.program_name(end.local_rank), failure);
     failure.tail = end_of_text(text.substr(0, tail_bytes), kMostTailBytes);
     fail_here(failure);
   }

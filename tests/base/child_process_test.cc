@@ -201,6 +201,21 @@ TEST(ChildProcessTest, CpusThatDoNotExistAreAnError) {
   }
 }
 
+TEST(ChildProcessTest, AChildWorksInTheFolderAskedFor) {
+  ChildCommand command = shell("pwd");
+  command.folder = "/usr";
+  EXPECT_EQ(run(command).out, "/usr\n");
+  EXPECT_NE(run(shell("pwd")).out, "/usr\n");
+  command.folder = "/no/such/folder";
+  try {
+    ChildProcess::spawn(command, {});
+    FAIL() << "it was started";
+  } catch (const SpawnError& error) {
+    EXPECT_EQ(error.error_number(), ENOENT);
+    EXPECT_NE(std::string(error.what()).find("enter its folder"), std::string::npos);
+  }
+}
+
 TEST(ChildProcessTest, AProgramThatCannotBeExecutedIsTheErrnoOfExec) {
   EXPECT_EQ(spawn_errno("/no/such/program"), ENOENT);
   const std::string plain = temporary_file("text", 0644);

@@ -90,9 +90,9 @@ TEST(EngineFiles, ManifestsHaveLinesThatMeanTwoPodsOfFourRanks) {
     EXPECT_EQ(options.rounds.min_nodes, 2) << name;
     EXPECT_EQ(options.rounds.max_nodes, 2) << name;
     EXPECT_EQ(options.node_rank, 1) << name;
-    EXPECT_EQ(options.local_ranks, "4") << name;
+    EXPECT_EQ(options.programs.front().local_ranks, "4") << name;
     EXPECT_THAT(options.master_addr, HasSubstr("app-")) << name;
-    EXPECT_EQ(options.program.front(), "./app") << name;
+    EXPECT_EQ(options.programs.front().words.front(), "./app") << name;
   }
 }
 
@@ -106,7 +106,7 @@ TEST(EngineFiles, TheLineThatTorchXWritesIsReadWordByWord) {
   EXPECT_EQ(options.role, "");
   EXPECT_TRUE(options.module);
   EXPECT_EQ(options.run_id, "app-x1");
-  EXPECT_EQ(options.program, (std::vector<std::string>{"app.main", "--lr", "0.1"}));
+  EXPECT_EQ(options.programs.front().words, (std::vector<std::string>{"app.main", "--lr", "0.1"}));
 }
 
 void expect_ranks_twice(const std::string& script, const std::string& mpirun) {

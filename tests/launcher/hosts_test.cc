@@ -216,6 +216,24 @@ esac
   const std::string token_ = unique_token();
 };
 
+TEST_F(HostsTest, EachHostRunsEachProgramWithTheVariablesOfTheStarter) {
+  ASSERT_EQ(::mkdir((job_.folder() + "/here").c_str(), 0700), 0);
+  job_.options().environment["GIVEN"] = "it's \"quoted\"";
+  const std::string place = "echo $0 $RANK of $WORLD_SIZE $DTRUN_APP_NUM $GIVEN ${PWD##*/} $1";
+  const CommandResult result =
+      run("127.0.0.2,127.0.0.3", {"env", "-u", "GIVEN", "sh", "-c", place, "a", ":",  //
+                                  "-x", "GIVEN", "--wdir=here", "--", "sh", "-c", place, "b", ":"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  const std::string there = job_.folder().substr(job_.folder().rfind('/') + 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("a 0 of 4 0 " + there), HasSubstr("a 2 of 4 0 " + there),
+                                HasSubstr("b 1 of 4 1 it's \"quoted\" here :\n"),
+                                HasSubstr("b 3 of 4 1 it's \"quoted\" here :\n")))
+      << result.describe();
+  const CommandResult slots = run("127.0.0.2:2,127.0.0.3", {"true", ":", "true"});
+  EXPECT_EQ(slots.exit_code, 64) << slots.describe();
+  EXPECT_THAT(slots.err, HasSubstr("127.0.0.2 is to have 2 ranks, but several programs are named"));
+}
+
 TEST_F(HostsTest, TwoHostsAreOneJobWithTheFoldersAndVariablesOfItsStarter) {
   ASSERT_EQ(::mkdir((job_.folder() + "/here").c_str(), 0700), 0);
   job_.options().environment["GIVEN"] = "it's \"quoted\" $HOME";

@@ -124,7 +124,7 @@ TEST(VirtualDevices, AreTheEntriesOfTheListThatIsInForce) {
 TEST(EventLogTest, EveryRankIsARecordOfTorchruns) {
   LaunchPlan plan;
   plan.run_id = "job7";
-  plan.program_name = "train.py";
+  plan.programs = {{.name = "train.py", .command = {}}};
   JobOutcome outcome;
   outcome.base_rank = 4;
   outcome.group_rank = 1;

@@ -17,7 +17,7 @@ using testing::Not;
 TEST(BindingReport, HasARowForEachRank) {
   LaunchPlan plan;
   plan.bindings = {{.cpus = {0, 1, 8}, .memory_node = 1}, {}};
-  plan.command.environment = {"CUDA_VISIBLE_DEVICES=5,GPU-7", "OMP_NUM_THREADS=4"};
+  plan.programs[0].command.environment = {"CUDA_VISIBLE_DEVICES=5,GPU-7", "OMP_NUM_THREADS=4"};
   EXPECT_EQ(binding_report(plan, {.cpus = {0, 1, 2}, .devices = 2}),
             "local rank  CPUs             memory        GPU    OMP_NUM_THREADS\n"
             "0           0-1,8            node 1 first  5      4\n"

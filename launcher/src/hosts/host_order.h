@@ -45,9 +45,9 @@ struct HostNode {
 };
 
 struct HostOrder {
-  std::string version;               ///< of the starter
-  std::vector<std::string> options;  ///< of every node's dtrun
-  std::vector<std::string> program;
+  std::string version;                             ///< of the starter
+  std::vector<std::string> options;                ///< of every node's dtrun
+  std::vector<std::string> program;                ///< words_of() the programs
   std::map<std::string, std::string> environment;  ///< beside the host's own
   std::string folder;
   int node_count = 0;

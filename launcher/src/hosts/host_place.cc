@@ -60,7 +60,6 @@ std::vector<std::string> node_arguments(const HostOrder& order, const HostNode& 
   words.emplace_back("--scheduler=none");
   words.emplace_back("--one_of_hosts");
   if (listener) words.push_back(fmt::format("--listener_fd={}", *listener));
-  words.emplace_back("--");
   words.insert(words.end(), order.program.begin(), order.program.end());
   return words;
 }

@@ -90,11 +90,24 @@ bool is_this_machine(const std::string& host, const std::vector<std::string>& ad
   return host == whole || host == first_label(whole);
 }
 
-std::vector<HostNode> nodes_of(const CommandLine& line) {
-  const bool from_file = line.has("hostfile");
-  const std::vector<ListedHost> hosts =
-      from_file ? parse_hostfile(text_of_file(line.text("hostfile", "")), line.text("hostfile", ""))
-                : parse_host_list(line.get("hosts").value, line.get("hosts").origin);
+std::vector<ListedHost> listed_hosts(const CommandLine& line) {
+  return line.has("hostfile")
+             ? parse_hostfile(text_of_file(line.text("hostfile", "")), line.text("hostfile", ""))
+             : parse_host_list(line.get("hosts").value, line.get("hosts").origin);
+}
+
+// Each of several programs has a number of ranks of its own.
+void refuse_slots(const std::vector<ListedHost>& hosts) {
+  for (const ListedHost& host : hosts)
+    if (host.slots)
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("{} is to have {} ranks, but several programs are named", host.name,
+                              *host.slots),
+                  "how many ranks of each a host has is said by each program's --nproc_per_node",
+                  "name the hosts without numbers");
+}
+
+std::vector<HostNode> nodes_of(const std::vector<ListedHost>& hosts, const CommandLine& line) {
   const std::string otherwise = line.text("nproc-per-node", "1");
   std::vector<HostNode> nodes;
   std::string here;
@@ -212,40 +225,19 @@ void add_terminal_words(const CommandLine& line, Options& options, HostOrder& or
 
 }  // namespace
 
-std::map<std::string, std::string> exported_variables(const CommandLine& line,
-                                                      const base::Environment& environment) {
-  std::map<std::string, std::string> variables;
-  if (!line.has("env")) return variables;
-  std::string_view left = line.get("env").value;
-  while (true) {
-    const std::string_view one = left.substr(0, left.find(kValueSeparator));
-    const auto equals = one.find('=');
-    const std::string name(one.substr(0, equals));
-    if (name.empty())
-      throw Error(ErrorCode::kUsage, fmt::format("-x {} names no variable", one), "",
-                  "-x NAME or -x NAME=VALUE");
-    const auto here = environment.get(name);
-    if (equals == std::string_view::npos && !here)
-      throw Error(ErrorCode::kUsage, fmt::format("-x {}: there is no such variable here", name), "",
-                  fmt::format("set it, or say -x {}=VALUE", name));
-    variables[name] =
-        equals == std::string_view::npos ? *here : std::string(one.substr(equals + 1));
-    if (one.size() == left.size()) return variables;
-    left.remove_prefix(one.size() + 1);
-  }
-}
-
 HostPlan make_host_plan(const std::string& name, const CommandLine& line,
                         const base::Environment& environment) {
   refuse_contradictions(line);
   HostPlan plan;
   HostOrder& order = plan.order;
-  order.nodes = nodes_of(line);
+  const std::vector<ListedHost> hosts = listed_hosts(line);
+  order.nodes = nodes_of(hosts, line);
   order.node_count = static_cast<int>(order.nodes.size());
   order.master_addr = meeting_address(order.nodes);
   plan.options = options_of_first(name, line, plan, environment);
   order.version = version_number();
-  order.program = line.program;
+  if (plan.options.programs.size() > 1) refuse_slots(hosts);
+  order.program = words_of(plan.options.programs);
   order.options = words_for_nodes(line);
   add_terminal_words(line, plan.options, order);
   if (!line.has("rdzv-id")) order.options.push_back("--rdzv_id=" + new_secret().substr(0, 16));

@@ -23,8 +23,4 @@ struct HostPlan {
 HostPlan make_host_plan(const std::string& name, const CommandLine& line,
                         const base::Environment& environment);
 
-/// What -x gives the ranks. @throws Error kUsage: no name, or not set here
-std::map<std::string, std::string> exported_variables(const CommandLine& line,
-                                                      const base::Environment& environment);
-
 }  // namespace dtrun::launcher

@@ -7,9 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 
-#include "cpus/device_count.h"
 #include "cpus/machine_topology.h"
 #include "cpus/virtual_devices.h"
 #include "dtrun/base/cpu_list.h"
@@ -23,25 +21,12 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-constexpr std::string_view kLocalRankMacro = "${local_rank}";
 constexpr const char* kTokenVariable = "DTRUN_TOKEN";
+// Of the rank's program, from 0; where there are several.
+constexpr const char* kProgramNumber = "DTRUN_APP_NUM";
 constexpr const char* kMungeSocketVariable = "DTRUN_MUNGE_SOCKET";
-constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
 constexpr const char* kPythonFaults = "PYTHONFAULTHANDLER";
 constexpr const char* kNcclAsync = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
-
-int decide_local_ranks(const std::string& wish, const base::Environment& environment) {
-  if (const auto number = base::parse_integer(wish)) return static_cast<int>(*number);
-  if (wish == "cpu") return count_cpus();
-  const auto visible = environment.get(kVisibleDevices);
-  const int gpus = count_gpus(visible);
-  if (gpus > 0) return gpus;
-  if (wish == "auto") return count_cpus();
-  throw Error(ErrorCode::kUnavailable, "--nproc_per_node=gpu, but there is no GPU here",
-              visible ? fmt::format("CUDA_VISIBLE_DEVICES='{}' is in force", *visible)
-                      : "neither NVML nor /proc/driver/nvidia shows one",
-              "--nproc_per_node=cpu, auto or a number");
-}
 
 std::string new_run_id() {
   unsigned char bytes[8] = {};
@@ -80,65 +65,6 @@ std::size_t raise_open_files_limit(std::size_t needed, int local_ranks) {
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
   return before;
-}
-
-bool ends_with_py(const std::string& name) {
-  return name.size() > 3 && name.compare(name.size() - 3, 3, ".py") == 0;
-}
-
-// torchrun takes every file for a Python program. Here a file that cannot be executed is one, under
-// torchrun's name.
-bool is_pythons_for_torchrun(const Options& options) {
-  const char* const name = options.program[0].c_str();
-  struct stat status {};
-  return is_torchs_name(options.called_as) && ::stat(name, &status) == 0 &&
-         S_ISREG(status.st_mode) && ::access(name, X_OK) != 0;
-}
-
-std::string find_interpreter(const std::string& name, const std::string& search_path) {
-  try {
-    return base::find_program(name, search_path);
-  } catch (const base::SpawnError& error) {
-    throw base::SpawnError(
-        Error(error.code(), error.summary() + ", which would run the Python program", error.why(),
-              "set PYTHON_EXEC to a Python; --no_python executes the program itself"),
-        error.error_number());
-  }
-}
-
-// dtrun-bench and its like are those of this dtrun, whatever PATH has.
-std::string search_path_for(const std::string& name, const std::string& path) {
-  std::error_code unreadable;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", unreadable);
-  return unreadable || !name.starts_with("dtrun-") ? path
-                                                   : self.parent_path().string() + ":" + path;
-}
-
-bool is_python(const Options& options) {
-  return options.run_path ||
-         (!options.no_python &&
-          (options.module || ends_with_py(options.program[0]) || is_pythons_for_torchrun(options)));
-}
-
-base::ChildCommand make_command(const Options& options, const base::Environment& environment) {
-  base::ChildCommand command;
-  const std::string path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
-  if (is_python(options)) {
-    const std::string interpreter = environment.get("PYTHON_EXEC").value_or("python3");
-    command.path = find_interpreter(interpreter, path);
-    command.arguments = {interpreter, "-u"};
-    if (options.module && !options.run_path) command.arguments.emplace_back("-m");
-  } else {
-    command.path =
-        base::find_program(options.program[0], search_path_for(options.program[0], path));
-  }
-  command.arguments.push_back(options.program[0]);
-  // torch.distributed.launch puts it there, before the program's own.
-  if (options.pass_local_rank)
-    command.arguments.push_back(fmt::format("--local-rank={}", kLocalRankMacro));
-  command.arguments.insert(command.arguments.end(), options.program.begin() + 1,
-                           options.program.end());
-  return command;
 }
 
 void tell_bindings(const LaunchPlan& plan) {
@@ -218,12 +144,15 @@ bool demands_store_token(Options& options, const LaunchPlan& plan) {
                 "store would make its own",
                 "", "give them one: DTRUN_TOKEN, or token_file in --rdzv_conf");
   if (!have_token || options.store_token) return have_token && *options.store_token;
-  if (presents_store_token(plan.command.path)) return true;
-  options.notes.push_back(fmt::format(
-      "the ranks' store asks for no token: {} is no program with dtrun's runtime linked into it "
-      "(--rdzv_conf store_token=true on all nodes if all ranks are)",
-      plan.command.path));
-  return false;
+  for (const PlannedProgram& program : plan.programs) {
+    if (presents_store_token(program.command.path)) continue;
+    options.notes.push_back(fmt::format(
+        "the ranks' store asks for no token: {} is no program with dtrun's runtime linked into it "
+        "(--rdzv_conf store_token=true on all nodes if all ranks are)",
+        program.command.path));
+    return false;
+  }
+  return true;
 }
 
 // Derived from the agents' token, so that it is the same on all nodes; the ranks must not know the
@@ -337,9 +266,10 @@ void prepare_debugging(Options& options, int local_ranks) {
   options.rounds.max_restarts = 0;
 }
 
-base::ChildCommand make_debug_command(const Options& options, base::ChildCommand command,
+base::ChildCommand make_debug_command(PlannedProgram program,
                                       const base::Environment& environment) {
-  if (is_python(options)) {  // behind the interpreter and -u
+  base::ChildCommand& command = program.command;
+  if (program.is_python) {  // behind the interpreter and -u
     command.arguments.insert(command.arguments.begin() + 2, {"-m", "pdb"});
     return command;
   }
@@ -355,6 +285,50 @@ base::ChildCommand make_debug_command(const Options& options, base::ChildCommand
                            error.error_number());
   }
   return command;
+}
+
+void plan_programs(const Options& options, const base::Environment& environment, LaunchPlan& plan) {
+  std::int64_t ranks = 0;
+  plan.programs.clear();
+  for (const ProgramOptions& program : options.programs) {
+    plan.programs.push_back(plan_program(options, program, environment));
+    ranks += plan.programs.back().local_ranks;
+  }
+  constexpr int kMost = rendezvous::rounds::kMostLocalRanks;
+  if (ranks > kMost)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} programs with {} ranks on each node", plan.programs.size(), ranks),
+                fmt::format("a node has at most {}", kMost), "start fewer");
+  plan.local_ranks = static_cast<int>(ranks);
+}
+
+// What its ranks share.
+std::vector<std::string> environment_of_program(const Options& options, std::size_t number,
+                                                base::Environment common) {
+  for (const auto& [name, value] : options.programs[number].variables) common.set(name, value);
+  // Variables that each rank gets a value of its own for must not be inherited.
+  base::Environment own;
+  rendezvous::write_worker_env({}, own);
+  for (const auto& [name, value] : own.variables()) common.unset(name);
+  if (options.virtual_local_rank) common.unset(kVisibleDevices);
+  if (options.omp_threads && options.omp_threads->count == 0) common.unset("OMP_NUM_THREADS");
+  common.unset("TORCHELASTIC_ERROR_FILE");
+  rendezvous::forget_job_page(common);
+  common.unset("DTRUN_STORE_TOKEN");
+  // Ranks do not inherit this connection. An MPI program would write to whatever descriptor has its
+  // number.
+  common.unset("PMI_FD");
+  common.unset("PMI_PORT");
+  common.unset("PMI_ID");
+  common.unset("DTRUN_IS_DEBUGGED");
+  common.unset(kTokenVariable);
+  common.unset(kProgramNumber);
+  if (options.programs.size() > 1) common.set(kProgramNumber, std::to_string(number));
+  common.set("TORCHELASTIC_SIGNALS_TO_HANDLE", options.stop.handled);
+  // A Python rank that crashes says where, and the failure table shows it.
+  if (!common.get(kPythonFaults)) common.set(kPythonFaults, "1");
+  if (options.debug_rank) common.set("DTRUN_IS_DEBUGGED", "1");
+  return common.as_strings();
 }
 
 }  // namespace
@@ -373,14 +347,29 @@ int LaunchPlan::shown_node(int group_rank) const {
   return options.adopted ? options.adopted->node.value_or(group_rank) : group_rank;
 }
 
+std::size_t LaunchPlan::program_of(int local_rank) const {
+  std::size_t number = 0;
+  // The last has all the rest: an adopted rank, the only one of its dtrun, may have any number.
+  for (; number + 1 < programs.size() && local_rank >= programs[number].local_ranks; ++number)
+    local_rank -= programs[number].local_ranks;
+  return number;
+}
+
+std::string LaunchPlan::program_name(int local_rank) const {
+  if (programs.size() == 1 || (local_rank >= 0 && local_rank < local_ranks))
+    return programs[program_of(local_rank)].name;
+  std::string names;
+  for (const PlannedProgram& program : programs)
+    names += fmt::format("{}{}", names.empty() ? "" : " : ", program.name);
+  return names;
+}
+
 LaunchPlan make_plan(Options options, const base::Environment& environment) {
   LaunchPlan plan;
-  plan.local_ranks = decide_local_ranks(options.local_ranks, environment);
-  plan.program_name = options.program[0];
-  plan.command = make_command(options, environment);
+  plan_programs(options, environment, plan);
   plan.descriptors_of_guard = descriptors_of_guard(options, plan.local_ranks);
   plan.descriptors_of_agent = descriptors_of_agent(options, plan.local_ranks);
-  plan.command.open_files_soft_limit =
+  const std::size_t open_files =
       raise_open_files_limit(plan.descriptors_of_guard, plan.local_ranks);
   plan.run_id = !options.run_id.empty()         ? options.run_id
                 : options.rounds.max_nodes == 1 ? new_run_id()
@@ -401,33 +390,18 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   plan.bindings = bind_ranks(options.binding, ranks_on_node, plan.warnings);
   if (options.omp_threads && options.omp_threads->count == 0)
     plan.omp_shares = shares_of_cores(plan.bindings);
-  if (options.virtual_local_rank) {
+  if (options.virtual_local_rank)
     plan.virtual_devices = virtual_devices(ranks_on_node, environment.get(kVisibleDevices));
-    common.unset(kVisibleDevices);
-  }
   if (options.adopted) keep_adopted(*options.adopted, plan);
   tell_bindings(plan);
-  // Variables that each rank gets a value of its own for must not be inherited.
-  base::Environment own;
-  rendezvous::write_worker_env({}, own);
-  for (const auto& [name, value] : own.variables()) common.unset(name);
-  common.unset("TORCHELASTIC_ERROR_FILE");
-  rendezvous::forget_job_page(common);
-  common.unset("DTRUN_STORE_TOKEN");
-  common.unset("DTRUN_IS_DEBUGGED");
-  // Ranks do not inherit this connection. An MPI program would write to whatever descriptor has its
-  // number.
-  common.unset("PMI_FD");
-  common.unset("PMI_PORT");
-  common.unset("PMI_ID");
-  common.unset(kTokenVariable);
-  common.set("TORCHELASTIC_SIGNALS_TO_HANDLE", options.stop.handled);
-  // A Python rank that crashes says where, and the failure table shows it.
-  if (!common.get(kPythonFaults)) common.set(kPythonFaults, "1");
-  if (options.debug_rank) common.set("DTRUN_IS_DEBUGGED", "1");
-  plan.command.environment = common.as_strings();
+  for (std::size_t number = 0; number < plan.programs.size(); ++number) {
+    base::ChildCommand& command = plan.programs[number].command;
+    command.open_files_soft_limit = open_files;
+    command.environment = environment_of_program(options, number, common);
+  }
   if (options.debug_rank)
-    plan.debug_command = make_debug_command(options, plan.command, environment);
+    plan.debug_command =
+        make_debug_command(plan.programs[plan.program_of(*options.debug_rank)], environment);
   plan.warnings.insert(plan.warnings.end(), options.warnings.begin(), options.warnings.end());
   for (std::string& warning : options.output.warnings(plan.local_ranks))
     plan.warnings.push_back(std::move(warning));
@@ -438,8 +412,9 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
 }
 
 base::ChildCommand command_of_rank(const LaunchPlan& plan, int local_rank) {
-  base::ChildCommand command =
-      plan.options.debug_rank == local_rank ? plan.debug_command : plan.command;
+  base::ChildCommand command = plan.options.debug_rank == local_rank
+                                   ? plan.debug_command
+                                   : plan.programs[plan.program_of(local_rank)].command;
   const std::optional<AdoptedRank>& adopted = plan.options.adopted;
   const std::string number = std::to_string(adopted ? adopted->local_rank : local_rank);
   for (std::string& argument : command.arguments)

@@ -13,6 +13,7 @@
 #include "dtrun/rendezvous/worker_env.h"
 #include "launch/debug_terminal.h"
 #include "launch/foreground.h"
+#include "launch/planned_program.h"
 #include "options/options.h"
 
 namespace dtrun::launcher {
@@ -24,13 +25,12 @@ enum class Letters { kAscii, kUtf8 };
 
 struct LaunchPlan {
   Options options;
-  int local_ranks = 1;
+  int local_ranks = 1;  ///< of all programs
   std::string run_id;
-  std::string program_name;          ///< as the user wrote it; for reports
-  base::ChildCommand debug_command;  ///< of the rank that is debugged, if there is one
+  std::vector<PlannedProgram> programs{1};  ///< at least one, in the order of their ranks
+  base::ChildCommand debug_command;         ///< of the rank that is debugged, if there is one
   /// Its terminal, once the job begins.
   std::shared_ptr<DebugTerminal> debug_terminal;
-  base::ChildCommand command;            ///< with the environment that all ranks share
   std::size_t descriptors_of_guard = 0;  ///< the most that it has open at once
   std::size_t descriptors_of_agent = 0;  ///< the same for the agent, when all nodes have come
   std::string nccl_async;  ///< TORCH_NCCL_ASYNC_ERROR_HANDLING of this environment; may be ""
@@ -53,6 +53,11 @@ struct LaunchPlan {
   bool shows_status() const;
   /// Whether the status line may stand in the terminal's last line now.
   bool may_stand_on_status() const { return shows_status() && foreground->is_ours(); }
+  /// Which program the rank runs: an index of `programs`.
+  std::size_t program_of(int local_rank) const;
+  /// For reports: as every node is started by the same line, the program of any node's rank. All
+  /// names where the rank is not known (-1), or is one that this node has not.
+  std::string program_name(int local_rank) const;
   /// The number of this node in lines and messages: `group_rank`, or for an adopted rank the
   /// engine's number of the machine.
   int shown_node(int group_rank) const;

@@ -43,6 +43,7 @@ class Reader {
       const std::string& word = words_[next_];
       if (word == "--") {
         ++next_;
+        result_.options_ended = true;
         break;
       }
       if (word.size() < 2 || word[0] != '-') break;

@@ -28,9 +28,10 @@ struct CommandLine {
   /// Options without a value that a source switches off (PET_MODULE=0): later sources do not count
   /// for them.
   std::map<std::string, GivenValue> refused;
-  std::vector<std::string> program;
-  EngineFindings engine;   ///< about the engine that has started dtrun
-  std::string users_file;  ///< the user's own configuration, where there is one
+  std::vector<std::string> program;  ///< the first one and all that follows it
+  bool options_ended = false;        ///< by "--": what follows is one program
+  EngineFindings engine;             ///< about the engine that has started dtrun
+  std::string users_file;            ///< the user's own configuration, where there is one
 
   bool has(const std::string& name) const { return values.contains(name); }
   const GivenValue& get(const std::string& name) const { return values.at(name); }

@@ -64,7 +64,9 @@ class HelpFormatter : public CLI::Formatter {
   }
 
   std::string make_usage(const CLI::App* /*app*/, std::string name) const override {
-    std::string result = fmt::format("\nUsage: {} [OPTIONS] PROGRAM [ARGUMENTS...]\n\n", name);
+    std::string result = fmt::format(
+        "\nUsage: {} [OPTIONS] PROGRAM [ARGUMENTS...] [: [OPTIONS] PROGRAM [ARGUMENTS...]]...\n\n",
+        name);
     for (const UsageExample& example : usage_examples())
       result += fmt::format("  {}\n      {}\n", example.command, example.meaning);
     return result + "\n";

@@ -86,7 +86,9 @@ std::string manual_page() {
   // Lines are not justified: with long names in them they cannot be stretched.
   std::string result = ".TH DTRUN 1 \"\" dtrun \"User Commands\"\n.ad l\n.SH NAME\n";
   result += "dtrun \\- start a program once per rank, as torchrun does\n";
-  result += ".SH SYNOPSIS\n.B dtrun\n[\\fIOPTIONS\\fR] \\fIPROGRAM\\fR [\\fIARGUMENTS\\fR...]\n";
+  result +=
+      ".SH SYNOPSIS\n.B dtrun\n[\\fIOPTIONS\\fR] \\fIPROGRAM\\fR [\\fIARGUMENTS\\fR...] "
+      "[: [\\fIOPTIONS\\fR] \\fIPROGRAM\\fR [\\fIARGUMENTS\\fR...]]...\n";
   result += fmt::format(".SH DESCRIPTION\n{}\n", roff(usage_intro()));
   for (const std::string_view note : usage_notes()) result += fmt::format(".PP\n{}\n", roff(note));
   result += ".SH EXAMPLES\n";

@@ -15,19 +15,8 @@ using base::ErrorCode;
 
 namespace {
 
-std::string parse_rank_count(const std::string& text) {
-  if (text == "cpu" || text == "gpu" || text == "auto") return text;
-  // torchrun's too.
-  if (text == "xpu")
-    throw demand(
-        "cannot be counted: dtrun knows of NVIDIA's GPUs only; it must be a number, cpu, gpu or "
-        "auto");
-  if (!base::parse_integer(text)) throw demand("must be a number, cpu, gpu or auto");
-  return std::to_string(parse_integer_within(text, 1, rendezvous::rounds::kMostLocalRanks));
-}
-
 void bind_own_options(OptionBinding& binding, Options& options) {
-  binding.parsed("nproc-per-node", options.local_ranks, parse_rank_count);
+  binding.parsed("nproc-per-node", options.programs.front().local_ranks, parse_rank_count);
   binding.text("role", options.role);
   binding.flag("module", options.module);
   binding.flag("no-python", options.no_python);
@@ -66,9 +55,11 @@ void check_combinations(const CommandLine& line, const Options& options) {
   if (line.has("pass-local-rank") && line.has("use-env"))
     throw Error(ErrorCode::kUsage, "--pass_local_rank and --use_env exclude each other", "",
                 "leave one of them out");
-  if (options.program.empty())
-    throw Error(ErrorCode::kUsage, "no program was named", "",
-                "dtrun [options] PROGRAM [ARGUMENTS...]; dtrun --help lists the options");
+  if (line.has("adopt") && options.programs.size() > 1)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} starts one rank, and {} programs are named",
+                            line.get("adopt").origin, options.programs.size()),
+                "", "name the programs to what starts the ranks, such as mpirun");
 }
 
 void read_findings(const EngineFindings& findings, Options& options) {
@@ -94,7 +85,6 @@ void Options::tell_without_effect(const GivenValue& given, const std::string& wh
 Options read_options(const std::string& name, CommandLine line,
                      const base::Environment& environment) {
   Options options;
-  options.program = std::move(line.program);
   options.users_file = std::move(line.users_file);
   options.called_as = launcher::called_as(name);
   if (line.has("standalone")) drop_meeting_options(line, options);
@@ -114,6 +104,7 @@ Options read_options(const std::string& name, CommandLine line,
   options.ends_as_torchrun = is_torchs_name(options.called_as) && !line.has("exit");
   if (options.called_as == CalledAs::kTorchDistributedLaunch && !line.has("use-env"))
     options.pass_local_rank = true;
+  read_programs(options.called_as, line, environment, options.programs);
   check_engine_endpoint(line.engine.engine, options);
   check_combinations(line, options);
   return options;

@@ -16,6 +16,7 @@
 #include "options/command_line.h"
 #include "options/output_options.h"
 #include "options/port_range.h"
+#include "options/program_options.h"
 #include "options/stop_options.h"
 
 namespace dtrun::launcher {
@@ -53,7 +54,6 @@ struct EtcdAccess {
 enum class TimingForm { kNone, kText, kJson };
 
 struct Options {
-  std::string local_ranks = "1";  ///< a number, "cpu", "gpu" or "auto"
   Rendezvous rendezvous = Rendezvous::kStatic;
   /// How many nodes, how often, how long: the settings of head and members.
   rendezvous::rounds::RoundSettings rounds;
@@ -109,7 +109,8 @@ struct Options {
   std::string users_file;             ///< the user's own configuration, where there is one; for -v
   std::vector<std::string> warnings;  ///< what was given and has no effect
   std::vector<std::string> notes;     ///< the same, for -v alone
-  std::vector<std::string> program;   ///< the program and its arguments, verbatim
+  /// At least one, in the order of their ranks on each node.
+  std::vector<ProgramOptions> programs{1};
 
   /// A warning if the option is on the command line; a note for -v if it is from the environment or
   /// a file, where it may serve all jobs.

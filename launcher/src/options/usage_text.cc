@@ -7,6 +7,8 @@ constexpr UsageExample kExamples[] = {
     {"dtrun --nproc_per_node=4 ./app --lr 0.1", "four ranks on this node"},
     {"dtrun --nproc_per_node=gpu train.py", "a Python script, one rank for each GPU"},
     {"dtrun --hosts=node1:4,node2:4 ./app", "four ranks on each of two hosts, started over ssh"},
+    {"dtrun --nproc_per_node=1 ./learner : --nproc_per_node=3 ./actor",
+     "two programs, one job of four ranks"},
     {"srun --ntasks-per-node=1 dtrun ./app", "nodes, GPUs and the meeting point from Slurm"},
     {"dtrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=node1:29400 ./app",
      "the same command on both nodes; one of them is node1"},
@@ -35,6 +37,9 @@ constexpr std::string_view kNotes[] = {
     "Options come before PROGRAM; everything after its name is the program's. ${local_rank} in the "
     "arguments becomes each rank's number on its node. $PYTHON_EXEC, or python3, with -u runs *.py "
     "programs.",
+    "After a ':' stands another program of the same job, with --nproc_per_node, --wdir and -x of "
+    "its own; all other options stand before the first one. DTRUN_APP_NUM is the number of a "
+    "rank's program. After --, a ':' is an argument (docs/command_line.md).",
     "'-' and '_' are the same in names. A unique prefix is enough; prefixes among torchrun's "
     "options go first.",
     "Every option except --help, --version and --completion can be set by the environment, as "

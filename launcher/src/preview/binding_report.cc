@@ -12,9 +12,11 @@ namespace {
 
 using Row = std::array<std::string, 5>;
 
-std::string common_variable(const LaunchPlan& plan, const std::string& name) {
+// Of the program that the rank runs.
+std::string program_variable(const LaunchPlan& plan, std::size_t rank, const std::string& name) {
   const std::string begin = name + "=";
-  for (const std::string& entry : plan.command.environment)
+  const PlannedProgram& program = plan.programs[plan.program_of(static_cast<int>(rank))];
+  for (const std::string& entry : program.command.environment)
     if (entry.starts_with(begin)) return entry.substr(begin.size());
   return "";
 }
@@ -34,7 +36,7 @@ std::string entry_of(const std::string& list, std::size_t number) {
 std::string device_of(const LaunchPlan& plan, const NodeResources& node, std::size_t rank) {
   if (rank < plan.virtual_devices.size()) return plan.virtual_devices[rank];
   if (rank >= static_cast<std::size_t>(node.devices)) return "-";
-  const std::string visible = common_variable(plan, "CUDA_VISIBLE_DEVICES");
+  const std::string visible = program_variable(plan, rank, "CUDA_VISIBLE_DEVICES");
   return visible.empty() ? std::to_string(rank) : entry_of(visible, rank);
 }
 
@@ -43,7 +45,7 @@ Row row_of(const LaunchPlan& plan, const NodeResources& node, std::size_t rank) 
   const bool bound = !binding.cpus.empty();
   const std::string threads = rank < plan.omp_shares.size()
                                   ? std::to_string(plan.omp_shares[rank])
-                                  : common_variable(plan, "OMP_NUM_THREADS");
+                                  : program_variable(plan, rank, "OMP_NUM_THREADS");
   return {std::to_string(rank),
           base::format_cpu_list(bound ? binding.cpus : node.cpus) + (bound ? "" : " (not bound)"),
           binding.memory_node ? fmt::format("node {} first", *binding.memory_node) : "any",

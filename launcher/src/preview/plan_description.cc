@@ -136,11 +136,25 @@ json::object variables_of(const std::vector<std::string>& strings) {
   return result;
 }
 
+// What the ranks of all programs have alike.
+json::object common_variables(const LaunchPlan& plan) {
+  json::object common = variables_of(plan.programs.front().command.environment);
+  for (const PlannedProgram& program : plan.programs) {
+    const json::object own = variables_of(program.command.environment);
+    json::object alike;
+    for (const auto& [name, value] : common)
+      if (const json::value* const same = own.if_contains(name); same && *same == value)
+        alike[name] = value;
+    common = std::move(alike);
+  }
+  return common;
+}
+
 // The variables that all ranks have and dtrun has not, and the other way round.
 void add_common_environment(const LaunchPlan& plan, const base::Environment& environment,
                             json::object& result) {
   json::object set;
-  const json::object common = variables_of(plan.command.environment);
+  const json::object common = common_variables(plan);
   for (const auto& [name, value] : common)
     if (environment.get(std::string(name)) != value.as_string().c_str()) set[name] = value;
   json::array removed;
@@ -179,10 +193,9 @@ class RankDescriber {
     const auto& adopted = plan_.options.adopted;
     result["local_rank"] = adopted ? adopted->local_rank : local_rank;
     result["host"] = host_;
-    json::array arguments;
-    for (const std::string& argument : command_of_rank(plan_, local_rank).arguments)
-      arguments.emplace_back(argument);
-    result["arguments"] = std::move(arguments);
+    const base::ChildCommand command = command_of_rank(plan_, local_rank);
+    result["arguments"] = json::array(command.arguments.begin(), command.arguments.end());
+    result["folder"] = command.folder.empty() ? json::value(nullptr) : json::value(command.folder);
     json::object variables = environment_of(local_rank);
     const RankBinding& binding = plan_.bindings[static_cast<std::size_t>(local_rank)];
     result["cpus"] = json::array(binding.cpus.begin(), binding.cpus.end());
@@ -229,6 +242,9 @@ class RankDescriber {
     worker.run_id = plan_.run_id;
     worker.error_file = error_file_of(local_rank);
     json::object variables = variables_of(rank_environment(plan_, worker));
+    const json::object common = common_variables(plan_);
+    for (const auto& [name, value] : variables_of(command_of_rank(plan_, local_rank).environment))
+      if (!common.contains(name)) variables[name] = value;
     const auto replace = [&](std::initializer_list<const char*> names, std::string_view text) {
       for (const char* name : names) variables[name] = text;
     };
@@ -247,7 +263,7 @@ class RankDescriber {
 
   json::value omp_num_threads(const json::object& variables) const {
     if (const json::value* own = variables.if_contains("OMP_NUM_THREADS")) return *own;
-    const json::object common = variables_of(plan_.command.environment);
+    const json::object common = common_variables(plan_);
     const json::value* shared = common.if_contains("OMP_NUM_THREADS");
     return shared != nullptr ? *shared : json::value(nullptr);
   }
@@ -280,7 +296,10 @@ boost::json::object describe_plan(const LaunchPlan& given, const base::Environme
   result["containment"] = name_of(plan.options.containment);
   result["rendezvous"] = rendezvous_of(plan, host);
   result["timeouts"] = timeouts_of(plan.options);
-  result["program"] = plan.command.path;
+  std::string programs;
+  for (const PlannedProgram& program : plan.programs)
+    programs += (programs.empty() ? "" : " : ") + program.command.path;
+  result["program"] = programs;
   add_common_environment(plan, environment, result);
   json::array ranks;
   const RankDescriber describer(plan, host);

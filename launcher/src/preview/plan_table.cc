@@ -117,22 +117,39 @@ std::string rank_rows(const json::array& ranks) {
   return aligned(rows);
 }
 
+// Of ranks that run several programs some may not have it.
+std::string variable_of(const json::value& rank, std::string_view name) {
+  const json::value* const value = rank.at("environment").as_object().if_contains(name);
+  return value == nullptr ? "(unset)" : text_of(*value, "");
+}
+
+// In the order in which the ranks have them.
+std::vector<std::string> names_of_variables(const json::array& ranks) {
+  json::object names;
+  for (const json::value& rank : ranks)
+    for (const auto& [name, value] : rank.at("environment").as_object()) names[name] = nullptr;
+  std::vector<std::string> result;
+  for (const auto& [name, nothing] : names) result.emplace_back(std::string_view(name));
+  return result;
+}
+
 // A value that all ranks share is printed once, others as NAME=a|b|c.
 std::string environment_rows(const json::object& plan) {
   std::string result;
   for (const auto& [name, value] : plan.at("environment").as_object())
     result += fmt::format("  {}={}\n", std::string_view(name), text_of(value, ""));
   const json::array& ranks = plan.at("ranks").as_array();
-  for (const auto& [name, first] : ranks.front().at("environment").as_object()) {
-    std::string values = text_of(first, "");
+  for (const std::string& name : names_of_variables(ranks)) {
+    const std::string first = variable_of(ranks.front(), name);
+    std::string values = first;
     bool same = true;
-    for (const json::value& rank : ranks) same = same && rank.at("environment").at(name) == first;
+    for (const json::value& rank : ranks) same = same && variable_of(rank, name) == first;
     for (std::size_t i = 1; i < ranks.size() && !same; ++i) {
       const bool left_out = ranks.size() > kMostValues && i + 1 < ranks.size() && i > 1;
-      if (!left_out) values += " | " + text_of(ranks[i].at("environment").at(name), "");
+      if (!left_out) values += " | " + variable_of(ranks[i], name);
       if (left_out && i == 2) values += " | ...";
     }
-    result += fmt::format("  {}={}\n", std::string_view(name), values);
+    result += fmt::format("  {}={}\n", name, values);
   }
   for (const json::value& name : plan.at("environment_removed").as_array())
     result += fmt::format("  {} is removed\n", text_of(name, ""));

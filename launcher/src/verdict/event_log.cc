@@ -45,7 +45,7 @@ std::vector<std::string> worker_events(const LaunchPlan& plan, const JobOutcome&
     metadata["state"] = state;
     metadata["rdzv_backend"] = backend_name(plan.options.rendezvous);
     metadata["agent_restarts"] = outcome.restarts;
-    metadata["entry_point"] = plan.program_name;
+    metadata["entry_point"] = plan.program_name(rank.end.local_rank);
     metadata["raw_error"] = nullptr;
     if (state == "FAILED")
       metadata["raw_error"] = rank.report

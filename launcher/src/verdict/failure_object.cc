@@ -19,12 +19,13 @@ boost::json::array lines_of(const std::string& text) {
   return lines;
 }
 
-boost::json::object object_of(const WorkerEnd& end) {
+boost::json::object object_of(const LaunchPlan& plan, const WorkerEnd& end) {
   boost::json::object object;
   object["rank"] = end.rank;
   object["local_rank"] = end.local_rank;
   object["host"] = end.host;
   object["pid"] = end.pid;
+  object["program"] = plan.program_name(end.local_rank);
   object["time"] = iso_time(std::chrono::system_clock::time_point(std::chrono::seconds(end.time)));
   object["exitcode"] = end.signal != 0 ? -end.signal : end.code;
   object["signal"] = nullptr;
@@ -45,11 +46,11 @@ boost::json::object object_of(const WorkerEnd& end) {
 
 }  // namespace
 
-boost::json::object failure_object(const FailedRanks& failed) {
+boost::json::object failure_object(const LaunchPlan& plan, const FailedRanks& failed) {
   boost::json::array failures;
-  failures.push_back(object_of(failed.root));
+  failures.push_back(object_of(plan, failed.root));
   for (const WorkerEnd& end : failed.ends)
-    if (end.rank != failed.root.rank) failures.push_back(object_of(end));
+    if (end.rank != failed.root.rank) failures.push_back(object_of(plan, end));
   boost::json::object object;
   object["root_cause"] = failures[0];
   object["failures"] = std::move(failures);

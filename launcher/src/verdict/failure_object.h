@@ -12,6 +12,6 @@ namespace dtrun::launcher {
 /// rank, local_rank, host, pid, time, exitcode (negative: a signal), signal (its name or null),
 /// error_file (or null), text, stopped (by dtrun, after another's failure), out_of_memory, core
 /// (one was dumped) and stderr_tail.
-boost::json::object failure_object(const FailedRanks& failed);
+boost::json::object failure_object(const LaunchPlan& plan, const FailedRanks& failed);
 
 }  // namespace dtrun::launcher

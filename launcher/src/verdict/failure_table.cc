@@ -34,17 +34,22 @@ std::string indent_lines(const std::string& text) {
 }
 
 // One rank's, of whichever node.
-std::string entry(const WorkerEnd& end, int index) {
+std::string entry(const LaunchPlan& plan, const WorkerEnd& end, int index) {
+  const std::string program =
+      plan.programs.size() == 1
+          ? ""
+          : fmt::format("  program   : {}\n", plan.program_name(end.local_rank));
   return fmt::format(
       "[{}]:\n"
       "  time      : {}\n"
       "  host      : {}\n"
       "  rank      : {} (local_rank: {})\n"
+      "{}"
       "  exitcode  : {} (pid: {})\n"
       "  error_file: {}\n"
       "  traceback : {}\n",
       index, local_time(static_cast<std::int64_t>(end.time)), end.host, end.rank, end.local_rank,
-      end.signal != 0 ? -end.signal : end.code, end.pid,
+      program, end.signal != 0 ? -end.signal : end.code, end.pid,
       end.error_file.empty() ? "<N/A>" : end.error_file,
       indent_lines(end.stack.empty() ? end.text : end.text + "\n" + end.stack));
 }
@@ -162,17 +167,17 @@ std::string failure_table(const LaunchPlan& plan, const JobOutcome& outcome,
     return tail_lines(outcome.failed_elsewhere->rank, outcome.failed_elsewhere->tail);
   if (!failed) return "";
   const auto& [ends, root] = *failed;
-  const std::string title = plan.program_name + " FAILED";
+  const std::string title = plan.program_name(root.local_rank) + " FAILED";
   const std::string thick = std::string(kWidth, '=') + "\n", thin = std::string(kWidth, '-') + "\n";
   std::string others, notes;
   int index = 1;
   for (const WorkerEnd& end : ends) {
-    if (end.rank != root.rank) others += entry(end, index++);
+    if (end.rank != root.rank) others += entry(plan, end, index++);
     notes += note_of(end, root);
   }
   if (others.empty()) others = "  <NO_OTHER_FAILURES>\n";
   return thick + title + "\n" + thin + "Failures:\n" + others + thin +
-         "Root Cause (first observed failure):\n" + entry(root, 0) + thick + notes +
+         "Root Cause (first observed failure):\n" + entry(plan, root, 0) + thick + notes +
          note_of_victims(ends, root) + note_of_more(ends) +
          quoted_lines(fmt::format("The last operations of rank {}", root.rank), root.operations) +
          tail_lines(root.rank, root.tail);

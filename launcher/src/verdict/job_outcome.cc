@@ -85,6 +85,13 @@ rendezvous::rounds::JobFailure failure_of(const JobOutcome& outcome, const RankE
   return here;
 }
 
+void name_program(const std::string& program, rendezvous::rounds::JobFailure& failure) {
+  if (!failure.text.empty()) return;
+  failure.text = fmt::format("rank {} on node {} ({}), which runs {}, failed: {}", failure.rank,
+                             failure.node_rank, failure.host, program,
+                             base::ExitStatus{failure.code, failure.signal}.describe());
+}
+
 const RankOutcome* root_cause(const JobOutcome& outcome) {
   const RankOutcome* root = nullptr;
   for (const RankOutcome& rank : outcome.ranks) {

@@ -72,6 +72,9 @@ struct JobOutcome {
 rendezvous::rounds::JobFailure failure_of(const JobOutcome& outcome, const RankEnd& end,
                                           rendezvous::rounds::JobFailure here);
 
+/// Says which program the failed rank ran, for a job of several.
+void name_program(const std::string& program, rendezvous::rounds::JobFailure& failure);
+
 /// The rank because of which the job failed; nullptr: it is not on this node. A victim of another's
 /// failure only where there is no other; then deaths by signal before exit codes; then by the time
 /// in error.json; then by the order in which they were seen.

@@ -44,8 +44,9 @@ void print_table(const LaunchPlan& plan, const JobOutcome& outcome) {
     return print_as_it_is(failure_table(plan, outcome, base::host_name()));
   if (const auto failed = failed_ranks(outcome, base::host_name()))
     print_object(NoticeLevel::kError,
-                 fmt::format("{} FAILED: rank {} first", plan.program_name, failed->root.rank),
-                 failure_object(*failed));
+                 fmt::format("{} FAILED: rank {} first", plan.program_name(failed->root.local_rank),
+                             failed->root.rank),
+                 failure_object(plan, *failed));
   else
     print_text(NoticeLevel::kError, failure_table(plan, outcome, base::host_name()));
 }
@@ -91,7 +92,7 @@ const char* how_it_ended(const JobOutcome& outcome, int code) {
 
 }  // namespace
 
-void print_round_failure(const JobOutcome& outcome) {
+void print_round_failure(const LaunchPlan& plan, const JobOutcome& outcome) {
   const RankOutcome* const root = root_cause(outcome);
   if (root == nullptr) return;
   const std::string why = root->report ? root->report->message : outcome.missing_cause;
@@ -99,11 +100,14 @@ void print_round_failure(const JobOutcome& outcome) {
   const std::string how =
       root->end.stopped != 0 ? ""
                              : base::ExitStatus{root->end.code, root->end.signal}.describe() + ": ";
-  print_line(NoticeLevel::kError,
-             fmt::format("rank {} (local_rank: {}, pid: {}) failed in round {}: {}{}",
-                         outcome.base_rank + root->end.local_rank,
-                         outcome.first_local_rank + root->end.local_rank, root->end.pid,
-                         outcome.round, how, why));
+  print_line(
+      NoticeLevel::kError,
+      fmt::format(
+          "rank {} (local_rank: {}, pid: {}{}) failed in round {}: {}{}",
+          outcome.base_rank + root->end.local_rank, outcome.first_local_rank + root->end.local_rank,
+          root->end.pid,
+          plan.programs.size() == 1 ? "" : ", program: " + plan.program_name(root->end.local_rank),
+          outcome.round, how, why));
 }
 
 void tell_job_end(const LaunchPlan& plan, const JobOutcome& outcome, GuardLink& link) {

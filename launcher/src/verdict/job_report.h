@@ -10,7 +10,7 @@
 namespace dtrun::launcher {
 
 /// One line: why a rank failed in a round after which another one begins, if the rank has said so.
-void print_round_failure(const JobOutcome& outcome);
+void print_round_failure(const LaunchPlan& plan, const JobOutcome& outcome);
 
 /// Prints what went wrong, copies the first cause's file to this
 /// launcher's own TORCHELASTIC_ERROR_FILE. Returns the exit code.

@@ -31,6 +31,7 @@ struct ChildCommand {
   std::vector<std::string> arguments;    ///< argv[0] included
   std::vector<std::string> environment;  ///< "NAME=value"
   std::optional<std::size_t> open_files_soft_limit;
+  std::string folder = {};  ///< that it works in; empty: this process's
 };
 
 /// What is particular to one child.
