@@ -38,12 +38,6 @@ namespace rounds = rendezvous::rounds;
 
 constexpr auto kKillPatience = std::chrono::seconds(10);
 
-std::vector<int> handled_signals(const StopOptions& options) {
-  std::vector<int> result;
-  for (const SignalPolicy& policy : options.signals) result.push_back(policy.signal);
-  return result;
-}
-
 std::uint64_t new_agent_id() {
   std::uint64_t id = 0;
   if (::getrandom(&id, sizeof id, 0) != sizeof id) throw base::system_error("get random bytes");
@@ -81,10 +75,11 @@ rounds::MemberSettings member_settings(const LaunchPlan& plan, const Head& head)
 
 class Agent {
  public:
-  Agent(const LaunchPlan& plan, const LogFolder& errors, GuardHandle& guard,
+  Agent(const LaunchPlan& plan, const LogFolder& errors, EventFile& events, GuardHandle& guard,
         std::vector<pid_t> not_ours)
       : plan_(plan),
         errors_(errors),
+        events_(events),
         not_ours_(std::move(not_ours)),
         guard_(guard),
         link_(guard.link()),
@@ -105,7 +100,7 @@ class Agent {
   }
 
   JobOutcome run() {
-    signals_ = std::make_unique<base::SignalWatch>(loop_, handled_signals(plan_.options.stop),
+    signals_ = std::make_unique<base::SignalWatch>(loop_, plan_.options.stop.numbers(),
                                                    [this](int number) { on_signal(number); });
     waiting_.start();
     meeting_point_->find([this](Head head) { on_head(std::move(head)); });
@@ -218,6 +213,7 @@ class Agent {
     if (failed_here_) print_round_failure(plan_, outcome_);
     failed_here_ = failing_ = another_round_ = false;
     outcome_.begin_round(start);
+    events_.round_began(outcome_, start.world_size);
     set_notice_node(plan_.shown_node(start.group_rank));
     running_ = true;
     waiting_.stop();
@@ -523,6 +519,7 @@ class Agent {
     rank.error_tail = text.substr(0, tail_bytes);
     rank.operations = text.substr(tail_bytes);
     take_python_fault(rank);
+    events_.rank_ended(outcome_, end);
     outcome_.ranks.push_back(std::move(rank));
   }
 
@@ -546,6 +543,7 @@ class Agent {
     running_ = false;
     waiting_.start();
     const bool well = end.success != 0;
+    events_.round_ended(outcome_, well);
     if (!well && end.unkillable > 0)
       return error_files_.read(errors_, outcome_, [this, round = end.round] { drop_out(round); });
     if (well)
@@ -617,6 +615,7 @@ class Agent {
     failed_here_ = true;
     failing_ = afterwards() == Afterwards::kNothing;
     outcome_.own_failure = failure;
+    events_.failed(outcome_, failure);
     membership_->tell(rounds::WorkersFailed{outcome_.round, failure});
     // The guard ends the round by itself; this order says what follows.
     if (!running_ || afterwards() == Afterwards::kNothing) return;
@@ -658,6 +657,7 @@ class Agent {
 
   const LaunchPlan& plan_;
   const LogFolder& errors_;
+  EventFile& events_;
   std::vector<pid_t> not_ours_;
   GuardHandle& guard_;
   base::EventLoop loop_;
@@ -689,9 +689,9 @@ class Agent {
 
 }  // namespace
 
-JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, GuardHandle& guard,
-                     std::vector<pid_t> not_ours) {
-  return Agent(plan, errors, guard, std::move(not_ours)).run();
+JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, EventFile& events,
+                     GuardHandle& guard, std::vector<pid_t> not_ours) {
+  return Agent(plan, errors, events, guard, std::move(not_ours)).run();
 }
 
 }  // namespace dtrun::launcher

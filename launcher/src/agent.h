@@ -11,6 +11,7 @@
 #include "launch/launch_plan.h"
 #include "output/log_folder.h"
 #include "ranks/keeper.h"
+#include "verdict/event_file.h"
 #include "verdict/job_outcome.h"
 
 namespace dtrun::launcher {
@@ -20,7 +21,7 @@ namespace dtrun::launcher {
 /// happened, the guard still cleans up
 /// @param not_ours children that this process had before it was dtrun (shells exec)
 /// @throws Error when the nodes do not come together; then the guard runs on until the link closes
-JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, GuardHandle& guard,
-                     std::vector<pid_t> not_ours);
+JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, EventFile& events,
+                     GuardHandle& guard, std::vector<pid_t> not_ours);
 
 }  // namespace dtrun::launcher

@@ -40,6 +40,7 @@
 #include "ranks/keeper.h"
 #include "sources/option_sources.h"
 #include "text/json_text.h"
+#include "verdict/event_file.h"
 #include "verdict/event_log.h"
 #include "verdict/job_report.h"
 
@@ -115,6 +116,7 @@ int run_job(LaunchPlan& plan, Timing timing) {
   print_warnings(plan);
   for (const std::string& note : plan.options.notes)
     base::log::info(Component::kLauncher, "{}", note);
+  EventFile events(plan);
   const std::vector<pid_t> not_ours = base::child_pids();
   base::become_subreaper();
   const LogFolder errors = LogFolder::choose(plan);
@@ -133,6 +135,7 @@ int run_job(LaunchPlan& plan, Timing timing) {
     }
   }
   write_notices_by_thread();
+  events.job_began();
   // A folder for temporary files may be large, and its file system may hang.
   base::start_detached_thread([] { remove_abandoned_folders(temporary_folder().path); });
   int code = kExitInternal;
@@ -140,10 +143,11 @@ int run_job(LaunchPlan& plan, Timing timing) {
   base::Deadline last_words = base::Deadline::never();
   try {
     JobOutcome outcome =
-        run_with_terminal(plan, [&] { return run_agent(plan, errors, guard, not_ours); });
+        run_with_terminal(plan, [&] { return run_agent(plan, errors, events, guard, not_ours); });
     code = report_job(plan, errors, outcome);
     tell_job_end(plan, outcome, guard.link());
     tell_events(plan, outcome);
+    events.job_ended(outcome, code);
     // A job that was told to stop does not wait for a reader that has stopped.
     if (outcome.stop_signal != 0)
       last_words = base::Deadline::after(plan.options.stop.shutdown_timeout);

@@ -183,6 +183,9 @@ constexpr OptionRow kRows[] = {
      "print the whole plan, and start nothing: ranks, commands, environment, bindings, files, who "
      "would host; no other machine is asked",
      nullptr, R::kNotInFiles},
+    {"events", 0, "FILE", G::kKnowing,
+     "append what happens on each node, an object of JSON in each line: rounds, ranks' ends, "
+     "restarts, failures (docs/output.md)"},
     {"timing", 0, "[text|json]", G::kKnowing,
      "print at the end how long each step of the start took"},
     {"completion", 0, "bash", G::kKnowing,

@@ -41,6 +41,7 @@ void bind_own_options(OptionBinding& binding, Options& options) {
   });
   binding.flag("report-bindings", options.report_bindings);
   binding.flag("verbose", options.verbose);
+  binding.text("events", options.events_file);
   binding.flag("one-of-hosts", options.one_of_hosts);
   binding.choice("dry-run", options.dry_run, {{"1", DryRun::kTable}, {"json", DryRun::kJson}});
   binding.choice(

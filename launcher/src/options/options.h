@@ -100,6 +100,7 @@ struct Options {
   bool run_path = false;            ///< PROGRAM is Python's, whatever it is called
   bool virtual_local_rank = false;  ///< each rank sees one device, as number 0
   EventLog event_log = EventLog::kNone;
+  std::string events_file;       ///< of --events; empty: none
   bool pass_local_rank = false;  ///< --local-rank=N before the program's own arguments
   DryRun dry_run = DryRun::kNo;
   bool verbose = false;

@@ -107,6 +107,12 @@ const SignalPolicy* StopOptions::policy_of(int signal) const {
   return nullptr;
 }
 
+std::vector<int> StopOptions::numbers() const {
+  std::vector<int> result;
+  for (const SignalPolicy& policy : signals) result.push_back(policy.signal);
+  return result;
+}
+
 std::vector<SignalPolicy> default_signals(const std::set<int>& ignored) {
   std::vector<SignalPolicy> signals = {{SIGINT, Action::kStop},
                                        {SIGTERM, Action::kStop},

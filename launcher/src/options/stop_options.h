@@ -46,6 +46,7 @@ struct StopOptions {
   std::string handled = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
   const SignalPolicy* policy_of(int signal) const;
+  std::vector<int> numbers() const;
 };
 
 /// The signals as they are handled where the user says nothing.
