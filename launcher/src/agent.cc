@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <signal.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,8 +22,10 @@
 #include "meeting/elected_meeting_point.h"
 #include "meeting/endpoint.h"
 #include "meeting/meeting_point.h"
+#include "meeting/member_settings.h"
 #include "meeting/round_store.h"
 #include "meeting/waiting_notice.h"
+#include "restart_commands.h"
 #include "verdict/error_files.h"
 #include "verdict/job_report.h"
 
@@ -37,41 +38,6 @@ using rendezvous::rounds::JobFailure;
 namespace rounds = rendezvous::rounds;
 
 constexpr auto kKillPatience = std::chrono::seconds(10);
-
-std::uint64_t new_agent_id() {
-  std::uint64_t id = 0;
-  if (::getrandom(&id, sizeof id, 0) != sizeof id) throw base::system_error("get random bytes");
-  return id;
-}
-
-rounds::MemberSettings member_settings(const LaunchPlan& plan, const Head& head) {
-  const Options& options = plan.options;
-  rounds::MemberSettings settings;
-  settings.hello.run_id = plan.run_id;
-  settings.hello.host = base::host_name();
-  settings.hello.role = options.role;
-  settings.hello.node_rank = options.node_rank.value_or(rounds::kNoNodeRank);
-  settings.hello.local_ranks = plan.local_ranks;
-  settings.hello.min_nodes = options.rounds.min_nodes;
-  settings.hello.max_nodes = options.rounds.max_nodes;
-  settings.hello.agent = new_agent_id();
-  // If the head is in this process, its own timeout comes first, with a better text.
-  constexpr auto kHeadStart = std::chrono::seconds(60);
-  settings.join_timeout =
-      options.rounds.join_timeout + (head.is_here() ? kHeadStart : kHeadStart * 0);
-  settings.reach_timeout = head.patience;
-  settings.read_timeout = options.answer_timeout;
-  const bool another_may_follow = options.rendezvous == Rendezvous::kEtcd;
-  // A head whose connections were reset listens at the same place, or is gone.
-  constexpr auto kSameHeadPatience = std::chrono::seconds(2);
-  settings.rejoin_timeout = another_may_follow ? election_patience(options) : kSameHeadPatience;
-  settings.after_loss = another_may_follow           ? rounds::AfterLoss::kRejoin
-                        : options.rounds.one_round() ? rounds::AfterLoss::kEnd
-                                                     : rounds::AfterLoss::kMakeRoom;
-  settings.head_name = head.name();
-  settings.why_not_me = head.reason;
-  return settings;
-}
 
 class Agent {
  public:
@@ -89,6 +55,7 @@ class Agent {
             loop_, link_, [this] { before_pause(); }, [this] { after_pause(); }),
         waiting_(loop_, plan, [this] { return waiting_text(); }),
         error_files_(loop_),
+        restart_commands_(loop_, plan),
         meeting_point_(make_meeting_point(loop_, plan)),
         store_(loop_, plan, [this] { on_store_client(); }) {
     outcome_.local_ranks = plan.local_ranks;
@@ -243,6 +210,8 @@ class Agent {
   void stop_workers(const rounds::StopWorkers& stop) {
     another_round_ = stop.then == rounds::StopWorkers::Then::kAnotherRound;
     failing_ = !another_round_;
+    restart_cause_ = stop.cause.describe();
+    if (failing_) restart_commands_.cancel();
     if (!running_) return;  // their end is being reported
     const bool urgent = stop.urgency == rounds::StopUrgency::kNow;
     // During a drain the ranks end as they were asked to, and another node that has ended does not
@@ -403,6 +372,7 @@ class Agent {
       late_stop_ = finished_ || failing_;
       if (!late_stop_) outcome_.stop_signal = policy.signal;
       stop_grace_ = policy.time;
+      restart_commands_.cancel();
       tell_how_to_hurry();
       base::log::info(Component::kLauncher, "{}: the job is being stopped",
                       base::signal_name(policy.signal));
@@ -555,11 +525,27 @@ class Agent {
       tell_drained();
     using How = rounds::WorkersGone::How;
     if (well) return membership_->tell(rounds::WorkersGone{end.round, How::kAllSucceeded});
-    error_files_.read(errors_, outcome_, [this, round = end.round] {
-      rounds::WorkersGone gone{round, How::kOtherwise};
-      gone.ends = worker_ends(outcome_, base::host_name());
-      membership_->tell(gone);
-    });
+    error_files_.read(errors_, outcome_, [this, round = end.round] { prepare_restart(round); });
+  }
+
+  // The next round begins when all nodes have left this one, so they wait for these commands.
+  void prepare_restart(int round) {
+    const bool expected =
+        another_round_ || (failed_here_ && outcome_.restarts < outcome_.max_restarts);
+    if (!expected || finished_ || outcome_.stop_signal != 0 || drain_signal_ != 0)
+      return tell_gone(round);
+    const std::string cause = failed_here_ ? outcome_.own_failure->describe() : restart_cause_;
+    restart_commands_.run({outcome_.restarts + 1, shown_node(), cause},
+                          [this, round](const std::string& fault) {
+                            if (fault.empty()) return tell_gone(round);
+                            drop_out(round, fault);
+                          });
+  }
+
+  void tell_gone(int round) {
+    rounds::WorkersGone gone{round, rounds::WorkersGone::How::kOtherwise};
+    gone.ends = worker_ends(outcome_, base::host_name());
+    membership_->tell(gone);
   }
 
   // The node leaves as one that was stopped, with its ranks' own exit code.
@@ -579,11 +565,13 @@ class Agent {
 
   // Two rounds must not run side by side, and this round's ranks cannot be ended.
   void drop_out(int round) {
-    const int left = outcome_.group_end.unkillable;
+    drop_out(round,
+             fmt::format("{} of its processes did not die of SIGKILL within {}",
+                         outcome_.group_end.unkillable, base::format_duration(kKillPatience)));
+  }
+  void drop_out(int round, const std::string& why) {
     membership_->tell(rounds::WorkersStuck{
-        round, failure_here(fmt::format("{} drops out: {} of its processes did not die of SIGKILL "
-                                        "within {}",
-                                        this_node(), left, base::format_duration(kKillPatience)))});
+        round, failure_here(fmt::format("{} drops out: {}", this_node(), why))});
   }
 
   void on_flushed(const GroupEnd& end) {
@@ -668,6 +656,7 @@ class Agent {
   JobPause pause_;
   WaitingNotice waiting_;
   ErrorFiles error_files_;
+  RestartCommands restart_commands_;
   JobOutcome outcome_;
   std::unique_ptr<MeetingPoint> meeting_point_;
   std::string head_host_;
@@ -677,6 +666,7 @@ class Agent {
   std::unique_ptr<rendezvous::Membership> membership_;
   std::unique_ptr<base::SignalWatch> signals_;
   StoreArrivals arrivals_;
+  std::string restart_cause_;          // another node's failure
   int drain_signal_ = 0;               // the signal after which this node's ranks end by themselves
   Deadline::Duration stop_grace_{-1};  // of the signal that stopped the job
   bool running_ = false;               // the guard has a round's ranks

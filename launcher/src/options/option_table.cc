@@ -82,6 +82,12 @@ constexpr OptionRow kRows[] = {
      "pause before the first restart, twice as long before each further one, MOST (300) at the "
      "most",
      "0"},
+    {"on-restart", 0, "COMMAND", G::kRestart,
+     "what each node runs before a restart, by sh -c (docs/supervision.md)"},
+    {"health-check", 0, "COMMAND", G::kRestart,
+     "the same, after it: a node where it fails takes no part in the job any more"},
+    {"restart-command-timeout", 0, "SECONDS", G::kRestart,
+     "how long each of both may take; then it is killed, and has failed", "60"},
     {"give-up-on", 0, "RULE,...", G::kRestart,
      "failures after which nothing is started again: alike[:TIME]: the same one, by exit code or "
      "signal, twice in a row, each within TIME (10) of the start; code:N: a rank has failed with N",

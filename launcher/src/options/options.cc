@@ -42,6 +42,9 @@ void bind_own_options(OptionBinding& binding, Options& options) {
   binding.flag("report-bindings", options.report_bindings);
   binding.flag("verbose", options.verbose);
   binding.text("events", options.events_file);
+  binding.text("on-restart", options.on_restart);
+  binding.text("health-check", options.health_check);
+  binding.parsed("restart-command-timeout", options.restart_command_timeout, parse_seconds);
   binding.flag("one-of-hosts", options.one_of_hosts);
   binding.choice("dry-run", options.dry_run, {{"1", DryRun::kTable}, {"json", DryRun::kJson}});
   binding.choice(

@@ -100,6 +100,9 @@ struct Options {
   bool run_path = false;            ///< PROGRAM is Python's, whatever it is called
   bool virtual_local_rank = false;  ///< each rank sees one device, as number 0
   EventLog event_log = EventLog::kNone;
+  std::string on_restart;    ///< a shell command; empty: none
+  std::string health_check;  ///< the same
+  std::chrono::nanoseconds restart_command_timeout = std::chrono::seconds(60);  ///< of each
   std::string events_file;       ///< of --events; empty: none
   bool pass_local_rank = false;  ///< --local-rank=N before the program's own arguments
   DryRun dry_run = DryRun::kNo;
