@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "dtrun/base/utf8.h"
@@ -22,7 +21,10 @@ namespace {
 /// What stands behind the name in /proc/PID/stat: the state first.
 std::vector<std::string> stat_of(pid_t pid) {
   std::ifstream file(proc_path(pid, "stat"));
-  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  // A name may have line breaks. A process that ends meanwhile is no error, but an iterator of the
+  // buffer would throw one.
+  std::string line;
+  std::getline(file, line, '\0');
   const std::size_t end = line.rfind(')');
   std::vector<std::string> fields;
   if (end == std::string::npos) return fields;
