@@ -210,7 +210,7 @@ class Agent {
   void stop_workers(const rounds::StopWorkers& stop) {
     another_round_ = stop.then == rounds::StopWorkers::Then::kAnotherRound;
     failing_ = !another_round_;
-    restart_cause_ = stop.cause.describe();
+    restart_cause_ = stop.cause;
     if (failing_) restart_commands_.cancel();
     if (!running_) return;  // their end is being reported
     const bool urgent = stop.urgency == rounds::StopUrgency::kNow;
@@ -272,6 +272,7 @@ class Agent {
   void finish(const rounds::Finish& finish) {
     if (finish.error) throw base::Error(*finish.error);
     finished_ = true;
+    restart_commands_.cancel();
     if (finish.kind == rounds::Finish::Kind::kFailed) outcome_.end_job_for(finish.failure);
     if (finish.kind == rounds::Finish::Kind::kSucceeded) outcome_.forget_failures();
     if (outcome_.group_end.output_pending != 0 && !outcome_.guard_died) {
@@ -534,7 +535,7 @@ class Agent {
         another_round_ || (failed_here_ && outcome_.restarts < outcome_.max_restarts);
     if (!expected || finished_ || outcome_.stop_signal != 0 || drain_signal_ != 0)
       return tell_gone(round);
-    const std::string cause = failed_here_ ? outcome_.own_failure->describe() : restart_cause_;
+    const JobFailure& cause = failed_here_ ? *outcome_.own_failure : restart_cause_;
     restart_commands_.run({outcome_.restarts + 1, shown_node(), cause},
                           [this, round](const std::string& fault) {
                             if (fault.empty()) return tell_gone(round);
@@ -666,7 +667,7 @@ class Agent {
   std::unique_ptr<rendezvous::Membership> membership_;
   std::unique_ptr<base::SignalWatch> signals_;
   StoreArrivals arrivals_;
-  std::string restart_cause_;          // another node's failure
+  JobFailure restart_cause_;           // another node's
   int drain_signal_ = 0;               // the signal after which this node's ranks end by themselves
   Deadline::Duration stop_grace_{-1};  // of the signal that stopped the job
   bool running_ = false;               // the guard has a round's ranks

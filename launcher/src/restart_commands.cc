@@ -32,7 +32,11 @@ void RestartCommands::start(const char* option, const std::string& command,
   base::Environment environment = base::Environment::current();
   environment.set("DTRUN_RUN_ID", plan_.run_id);
   environment.set("DTRUN_RESTART", std::to_string(restart_.number));
-  environment.set("DTRUN_RESTART_CAUSE", restart_.cause);
+  environment.set("DTRUN_RESTART_CAUSE", restart_.cause.describe());
+  if (restart_.cause.rank >= 0) {
+    environment.set("DTRUN_FAILED_RANK", std::to_string(restart_.cause.rank));
+    environment.set("DTRUN_FAILED_EXIT_CODE", std::to_string(restart_.cause.exit_code()));
+  }
   if (restart_.node >= 0) environment.set("DTRUN_NODE_RANK", std::to_string(restart_.node));
   // Neither the program nor the timer may be destroyed within its own call.
   const auto settle = [this, number = ++number_, option, command, end](const std::string& what) {

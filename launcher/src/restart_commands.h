@@ -8,6 +8,7 @@
 
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/tool_process.h"
+#include "dtrun/rendezvous/round_messages.h"
 #include "launch/launch_plan.h"
 
 namespace dtrun::launcher {
@@ -18,9 +19,9 @@ class RestartCommands {
       : loop_(loop), plan_(plan), patience_(loop) {}
 
   struct Restart {
-    int number = 1;     ///< of this one, from 1
-    int node = -1;      ///< that this is; -1: not known
-    std::string cause;  ///< why
+    int number = 1;  ///< of this one, from 1
+    int node = -1;   ///< that this is; -1: not known
+    rendezvous::rounds::JobFailure cause;
   };
   /// Runs them one after the other.
   /// @param done called once, with why this node must not take part any more, or nothing. May be
