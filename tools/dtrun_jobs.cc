@@ -264,8 +264,10 @@ bool show_scan(pid_t pid) {
       launcher::readable_stacks(frames, base::Deadline::after(kLinePatience));
   for (std::size_t i = 0; i < stacks.size(); ++i)
     fmt::print("  thread {} ({})\n    {}\n", stacks[i].thread, stacks[i].name,
-               fmt::join(base::split(texts[i], '\n'), "\n    "));
-  return !stacks.empty();
+               stacks[i].frames.empty()
+                   ? "not read: it did not stop, or there was no time left"
+                   : fmt::format("{}", fmt::join(base::split(texts[i], '\n'), "\n    ")));
+  return std::ranges::any_of(stacks, [](const ThreadStack& one) { return !one.frames.empty(); });
 }
 
 void show_stack(pid_t pid) {

@@ -124,6 +124,7 @@ int run_job(LaunchPlan& plan, Timing timing) {
     print_line(NoticeLevel::kInfo, fmt::format("the ranks' output is kept in {}", errors.path()));
   if (plan.options.debug_rank) plan.debug_terminal = std::make_shared<DebugTerminal>();
   GuardHandle guard = GuardHandle::start(plan, errors);
+  if (plan.debug_terminal) plan.debug_terminal->leave_rank_end();
   timing.guard_started = now_ns();
   base::reserve_descriptors(plan.descriptors_of_agent);
   if (plan.options.one_of_hosts) {

@@ -6,9 +6,11 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 #include <unwind.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -21,6 +23,7 @@
 #include <string_view>
 
 #include "dtrun/base/futex.h"
+#include "dtrun/base/utf8.h"
 #include "dtrun/rendezvous/crash_stack.h"
 
 namespace dtrun::runtime {
@@ -39,6 +42,9 @@ constexpr std::uintptr_t kOverflowReach = 1 << 20;
 /// How long a second thread that crashes leaves the process to the first.
 constexpr auto kPatience = std::chrono::seconds(1);
 
+/// What comes behind the frames of a report.
+constexpr std::size_t kReportEndBytes = 64;
+
 /// A text in memory that is there already. What does not fit is dropped.
 class PreparedText {
  public:
@@ -48,9 +54,14 @@ class PreparedText {
   }
   /// As it may stand in a JSON string.
   void add_path(const char* path) {
-    for (; *path != '\0'; ++path) {
-      const bool is_plain = *path >= ' ' && *path != '"' && *path != '\\' && *path != '\x7f';
-      add(std::string_view(is_plain ? path : "?", 1));
+    const std::string_view text = path;
+    for (std::size_t at = 0; at < text.size();) {
+      const char c = text[at];
+      const std::size_t length = std::max<std::size_t>(1, base::utf8_length(text, at));
+      const bool is_ascii = c > '\x1f' && c < '\x7f';
+      const bool is_plain = is_ascii ? c != '"' && c != '\\' : length > 1;
+      add(is_plain ? text.substr(at, length) : "?");
+      at += length;
     }
   }
   void add_number(std::uint64_t number, unsigned base = 10) {
@@ -61,6 +72,9 @@ class PreparedText {
     if (base == 16) add("0x");
     add(std::string_view(digits.data() + at, digits.size() - at));
   }
+  std::size_t size() const { return size_; }
+  std::size_t room() const { return data_.size() - size_; }
+  void cut(std::size_t size) { size_ = size; }
   void write_to(int fd) const {
     for (std::size_t at = 0; at < size_;) {
       const ssize_t n = ::write(fd, data_.data() + at, size_ - at);
@@ -126,7 +140,7 @@ void add_cause(const siginfo_t& info, const CrashFrames& frames, PreparedText& t
   if (info.si_code <= 0) return;
   if (info.si_signo == SIGFPE && info.si_code == FPE_INTDIV)
     return text.add(": an integer was divided by zero");
-  if (info.si_signo == SIGSEGV && address + kOverflowReach > frames.top &&
+  if (info.si_signo == SIGSEGV && frames.top != 0 && address + kOverflowReach > frames.top &&
       address < frames.top + kOverflowReach)
     return add_address(": the stack has overflowed, at address ");
   if (info.si_signo == SIGSEGV && info.si_code == SEGV_MAPERR)
@@ -170,8 +184,13 @@ void write_crash_report(const siginfo_t& info) {
   text.add_number(static_cast<std::uint64_t>(handler.pid));
   add_cause(info, handler.frames, text);
   text.add(R"(","extraInfo":{"py_callstack":")");
-  for (std::size_t i = 0; i < handler.frames.count; ++i)
+  for (std::size_t i = 0; i < handler.frames.count; ++i) {
+    const std::size_t before = text.size();
     add_frame(i, handler.frames.addresses[i], text);
+    if (text.room() >= kReportEndBytes) continue;
+    text.cut(before);
+    break;
+  }
   text.add(R"(","timestamp":")");
   text.add_number(static_cast<std::uint64_t>(::time(nullptr)));
   text.add("\"}}}\n");
@@ -182,13 +201,29 @@ void write_crash_report(const siginfo_t& info) {
   ::rename(handler.draft.c_str(), handler.report.c_str());
 }
 
+// A call to where no code is: the walk ends there, but its caller stands where calls leave it.
+void add_caller_of_no_code(const ucontext_t& context, CrashFrames& frames) {
+  dl_find_object found{};
+  if (frames.count != 1 ||
+      ::_dl_find_object(reinterpret_cast<void*>(frames.addresses[0]), &found) == 0)
+    return;
+#if defined(__x86_64__)
+  const auto* const stack =
+      reinterpret_cast<const std::uintptr_t*>(context.uc_mcontext.gregs[REG_RSP]);
+  frames.addresses[frames.count++] = *stack - 1;
+#elif defined(__aarch64__)
+  frames.addresses[frames.count++] = context.uc_mcontext.regs[30] - 1;
+#endif
+}
+
 /// The first thread that crashes writes; one that comes meanwhile waits for it.
-void tell_crash(const siginfo_t& info) {
+void tell_crash(const siginfo_t& info, const ucontext_t& context) {
   CrashHandler& handler = *the_handler;
   pid_t nobody = 0;
   const pid_t me = ::gettid();
   if (handler.thread.compare_exchange_strong(nobody, me)) {
     _Unwind_Backtrace(note_crash_frame, &handler.frames);
+    add_caller_of_no_code(context, handler.frames);
   } else if (nobody != me) {
     const auto deadline = base::Deadline::after(kPatience);
     while (handler.done.load() == 0 && !deadline.expired())
@@ -219,9 +254,17 @@ void withdraw_crash_report() {
   handler.thread = 0;
 }
 
+/// Whether the process dies although a handler has returned: it has set the default action, and the
+/// code fails again; or abort() called it.
+bool is_the_end(int number, const siginfo_t& info) {
+  struct sigaction now {};
+  ::sigaction(number, nullptr, &now);
+  return now.sa_handler == SIG_DFL || (number == SIGABRT && info.si_pid == ::getpid());
+}
+
 void on_crash(int number, siginfo_t* info, void* context) {
   const int saved_errno = errno;
-  if (the_handler->pid == ::getpid()) tell_crash(*info);
+  if (the_handler->pid == ::getpid()) tell_crash(*info, *static_cast<const ucontext_t*>(context));
   const struct sigaction& previous = previous_of(number);
   if (previous.sa_handler == SIG_DFL) {
     // The same signal again, with all that is known about it. It comes where the code was
@@ -237,7 +280,7 @@ void on_crash(int number, siginfo_t* info, void* context) {
       previous.sa_sigaction(number, info, context);
     else
       previous.sa_handler(number);
-    withdraw_crash_report();
+    if (!is_the_end(number, *info)) withdraw_crash_report();
   }
   errno = saved_errno;
 }

@@ -1,6 +1,7 @@
 // --debug-rank: one rank under a debugger, on the terminal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <fstream>
@@ -55,6 +56,21 @@ TEST(DebugRankTest, CtrlCIsTheDebuggers) {
   const std::string seen = job.finish();
   EXPECT_TRUE(WIFEXITED(job.status())) << seen;
   EXPECT_THAT(seen, Not(HasSubstr("stopping, again to kill")));
+}
+
+TEST(DebugRankTest, AfterTheDebuggerTheTerminalIsTheJobs) {
+  if (!is_here("gdb")) GTEST_SKIP() << "no gdb is here";
+  TerminalJob job({kQuietGdb, "--nproc_per_node=2", "--debug-rank=0", "sh", "-c",
+                   "[ $RANK = 0 ] || { echo rank o''ne; exec sleep 1000; }"});
+  ASSERT_TRUE(job.wait_for("(gdb) "));
+  job.type("run\n");
+  ASSERT_TRUE(job.wait_for("exited normally"));
+  ASSERT_TRUE(job.wait_for("(gdb) "));
+  job.type("quit\n");
+  while (job.is_raw()) ::sched_yield();
+  job.type("\x03");
+  const std::string seen = job.finish();
+  EXPECT_TRUE(WIFEXITED(job.status()) && WEXITSTATUS(job.status()) == 128 + SIGINT) << seen;
 }
 
 TEST(DebugRankTest, TheTerminalIsAsItWasWhoeverDies) {

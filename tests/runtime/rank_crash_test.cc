@@ -80,6 +80,23 @@ TEST(RankCrashTest, WhatAHandlerRepairsIsNoCrash) {
   EXPECT_THAT(result.err, AllOf(Not(HasSubstr("SIGSEGV")), Not(HasSubstr("#0"))));
 }
 
+TEST(RankCrashTest, AfterAHandlerThatRepairsNothingTheCrashIsTold) {
+  const CommandResult result = run_crash("complain");
+  EXPECT_EQ(result.exit_code, 128 + SIGSEGV) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("this program crashes\n"),
+                                ContainsRegex("  #0 [^\n]*write_to_nothing")));
+  const CommandResult aborted = run_crash("complain_of_abort");
+  EXPECT_EQ(aborted.exit_code, 128 + SIGABRT) << aborted.describe();
+  EXPECT_THAT(aborted.err, AllOf(HasSubstr("this program crashes\n"),
+                                 ContainsRegex("#[0-9]+ [^\n]*crash\\([^\n]* (at|in) crash")));
+}
+
+TEST(RankCrashTest, ACallOfNoFunctionShowsWhoCalled) {
+  const CommandResult result = run_crash("call");
+  EXPECT_EQ(result.exit_code, 128 + SIGSEGV) << result.describe();
+  EXPECT_THAT(result.err, ContainsRegex("  #0 0x0\n  #1 [^\n]*call\\("));
+}
+
 TEST(RankCrashTest, TheCrashOfAChildIsNotTheRanks) {
   const CommandResult result = run_crash("child");
   EXPECT_EQ(result.exit_code, 4) << result.describe();

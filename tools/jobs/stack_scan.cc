@@ -137,8 +137,8 @@ class StackReader {
   std::vector<Mapping> mappings_;
 };
 
-/// Whether the thread stands still by then.
-bool await_stop(pid_t thread, base::Deadline deadline) {
+/// Status of the thread, once it stands still; nullopt: not by then.
+std::optional<int> await_stop(pid_t thread, base::Deadline deadline) {
   sigset_t ends;
   ::sigemptyset(&ends);
   ::sigaddset(&ends, SIGCHLD);
@@ -148,7 +148,8 @@ bool await_stop(pid_t thread, base::Deadline deadline) {
     const timespec patience{0, 10'000'000L};
     ::sigtimedwait(&ends, nullptr, &patience);
   }
-  return found == thread && WIFSTOPPED(status);
+  if (found != thread || !WIFSTOPPED(status)) return std::nullopt;
+  return status;
 }
 
 std::string name_of(const fs::path& task) {
@@ -172,13 +173,22 @@ std::vector<ThreadStack> scan_stacks(pid_t pid) {
   for (fs::directory_iterator task(proc_path(pid, "task"), gone);
        !gone && task != fs::directory_iterator(); task.increment(gone)) {
     const pid_t thread = std::atoi(task->path().filename().c_str());
-    if (::ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0) continue;
-    ::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr);
-    if (await_stop(thread, deadline)) {
-      if (const auto place = place_of(thread))
-        stacks.push_back({thread, name_of(task->path()), reader.frames_at(*place)});
+    const std::string name = name_of(task->path());
+    // A thread that does not stop, in a call of a dead file system, say, uses up the time. It is
+    // let go by the end of this process; no other one is stopped after it.
+    if (deadline.expired() || ::ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0) {
+      stacks.push_back({thread, name, {}});
+      continue;
     }
-    ::ptrace(PTRACE_DETACH, thread, nullptr, nullptr);
+    ::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr);
+    const std::optional<int> status = await_stop(thread, deadline);
+    std::vector<CrashFrame> frames;
+    if (const auto place = status ? place_of(thread) : std::nullopt)
+      frames = reader.frames_at(*place);
+    stacks.push_back({thread, name, std::move(frames)});
+    // A signal that was about to be delivered still is; an event of ptrace is none.
+    const long signal = status && *status >> 16 == 0 ? WSTOPSIG(*status) : 0;
+    ::ptrace(PTRACE_DETACH, thread, nullptr, signal);
   }
   return stacks;
 }

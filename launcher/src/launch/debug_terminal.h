@@ -22,6 +22,8 @@ class DebugTerminal {
 
   /// What the rank has as its standard streams.
   int rank_end() const { return rank_end_.get(); }
+  /// This process needs the rank's end no more. When no process has it, the debugger has ended.
+  void leave_rank_end() { rank_end_.reset(); }
   /// What is read and written on the other side. Does not block.
   int own_end() const { return own_end_.get(); }
 

@@ -406,7 +406,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   for (std::string& warning : options.output.warnings(plan.local_ranks))
     plan.warnings.push_back(std::move(warning));
   plan.options = std::move(options);
-  if (::isatty(STDOUT_FILENO) == 1 || ::isatty(STDERR_FILENO) == 1)
+  if (::isatty(STDIN_FILENO) == 1 || ::isatty(STDOUT_FILENO) == 1 || ::isatty(STDERR_FILENO) == 1)
     plan.foreground = std::make_shared<Foreground>();
   return plan;
 }

@@ -155,7 +155,7 @@ class Guard {
   OutputThread output_;
   OutputFlush flush_;
   SignalRelay relay_;
-  StdinCopies stdin_copies_;
+  StdinCopies stdin_copies_{[this] { return plan_.foreground && plan_.foreground->is_ours(); }};
   Deadline lease_ = Deadline::never();  // until when the ranks may live
   base::Timer fence_;                   // runs out with it
   base::FdWatch agent_watch_;

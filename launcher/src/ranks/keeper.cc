@@ -241,6 +241,7 @@ struct Settling {
   }
   link.close();
   settling.write_end.reset();
+  if (plan.debug_terminal) plan.debug_terminal->leave_rank_end();
   GuardEnd end;
   if (guard > 0) {
     Keeper keeper(guard, channel, std::move(settling.read_end), containment);

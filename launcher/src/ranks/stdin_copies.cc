@@ -22,11 +22,13 @@ namespace dtrun::launcher {
 namespace {
 
 constexpr std::size_t kPieceBytes = 64 << 10;
+constexpr int kTerminalPatience = 100;  // milliseconds
 
 }  // namespace
 
 struct StdinCopies::Shared {
   base::UniqueFd wake;  // an eventfd: something below has changed
+  std::function<bool()> may_read;
   std::mutex mutex;
   std::optional<std::vector<base::UniqueFd>> next_round;  // our ends of its pipes
   bool is_over = false;
@@ -76,13 +78,16 @@ class StdinCopies::Pump {
   // For news, for ranks that take or close, and, once all have everything, for more.
   void wait() {
     const bool wants_more = is_whole() && !ranks_.empty();
+    const bool may_read = !wants_more || !is_terminal_ || shared_->may_read();
     std::vector<pollfd> words = {{shared_->wake.get(), POLLIN, 0},
-                                 {wants_more ? STDIN_FILENO : -1, POLLIN, 0}};
+                                 {wants_more && may_read ? STDIN_FILENO : -1, POLLIN, 0}};
     for (const Rank& rank : ranks_) {
       const short wish = rank.given < piece_.size() ? POLLOUT : 0;
       words.push_back({rank.pipe.get(), wish, 0});
     }
-    if (::poll(words.data(), words.size(), -1) < 0) return;
+    // Nothing tells when the terminal is this job's again.
+    const int patience = is_terminal_ && wants_more ? kTerminalPatience : -1;
+    if (::poll(words.data(), words.size(), patience) < 0) return;
     if (std::uint64_t count = 0; words[0].revents != 0) [[maybe_unused]]
       const ssize_t n = ::read(shared_->wake.get(), &count, sizeof count);
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -92,7 +97,7 @@ class StdinCopies::Pump {
       else if ((events & POLLOUT) != 0)
         give(ranks_[i]);
     }
-    if (words[1].revents != 0) read_piece();
+    if (words[1].revents != 0 && (!is_terminal_ || shared_->may_read())) read_piece();
   }
 
   void give(Rank& rank) {
@@ -114,6 +119,7 @@ class StdinCopies::Pump {
   std::shared_ptr<Shared> shared_;
   std::vector<Rank> ranks_;
   std::string piece_;
+  const bool is_terminal_ = ::isatty(STDIN_FILENO) == 1;
   bool is_at_end_ = false;
 };
 
@@ -135,6 +141,7 @@ std::vector<base::UniqueFd> StdinCopies::open(int ranks) {
   const bool is_new = shared_ == nullptr;
   if (is_new) {
     shared_ = std::make_shared<Shared>();
+    shared_->may_read = may_read_;
     shared_->wake = base::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!shared_->wake)
       throw base::system_error("make an eventfd", "raise the limit of open files");

@@ -5,7 +5,9 @@
 // the guard; SIGPIPE must be ignored.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "dtrun/base/unique_fd.h"
@@ -14,7 +16,9 @@ namespace dtrun::launcher {
 
 class StdinCopies {
  public:
-  StdinCopies() = default;
+  /// @param may_read where the standard input is a terminal: asked by the thread before it reads.
+  /// While the shell has the terminal, the keys are the shell's
+  explicit StdinCopies(std::function<bool()> may_read) : may_read_(std::move(may_read)) {}
   ~StdinCopies();
   StdinCopies(const StdinCopies&) = delete;
   StdinCopies& operator=(const StdinCopies&) = delete;
@@ -26,6 +30,7 @@ class StdinCopies {
  private:
   struct Shared;
   class Pump;
+  std::function<bool()> may_read_;
   std::shared_ptr<Shared> shared_;  // none: nobody has wanted copies yet
 };
 

@@ -219,6 +219,7 @@ void WorkerGroup::spawn() {
     for (int local_rank = 0; local_rank < plan_.local_ranks; ++local_rank)
       begin_rank(local_rank, births);
     births.finish();
+    if (plan_.debug_terminal) plan_.debug_terminal->leave_rank_end();
     spawned.last = now_ns();
     link_.send(MessageKind::kSpawned, spawned);
   } catch (const base::Error& error) {

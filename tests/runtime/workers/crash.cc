@@ -35,6 +35,16 @@ void repair(int, siginfo_t* info, void*) {
   ::mprotect(reinterpret_cast<void*>(page), 4096, PROT_READ | PROT_WRITE);
 }
 
+void complain(int number) {
+  constexpr char kText[] = "this program crashes\n";
+  (void)!::write(2, kText, sizeof kText - 1);
+  if (number == SIGSEGV) ::signal(number, SIG_DFL);
+}
+
+[[gnu::noinline]] void call(void (*volatile* function)()) {
+  (*function)();
+}
+
 void install_repair() {
   struct sigaction action {};
   action.sa_sigaction = repair;
@@ -53,7 +63,12 @@ void install_repair() {
     volatile int zero = 0;
     divide_by(&zero);
   }
-  if (how == "abort") std::abort();
+  if (how == "call") {
+    void (*volatile none)() = nullptr;
+    call(&none);
+  }
+  if (how == "complain") write_to_nothing(nullptr);
+  if (how == "abort" || how == "complain_of_abort") std::abort();
   if (how == "kill") ::kill(::getpid(), SIGSEGV);
   if (how == "repair") {  // by a handler that was there before
     void* const page = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -79,6 +94,8 @@ void install_repair() {
 int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
   if (how == "repair") install_repair();
+  if (how == "complain") ::signal(SIGSEGV, complain);
+  if (how == "complain_of_abort") ::signal(SIGABRT, complain);
   dist::init_process_group();
   dist::barrier();
   if (dist::get_rank() == 0) crash(how);
