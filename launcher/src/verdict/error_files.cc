@@ -33,13 +33,14 @@ struct ErrorFiles::Finding {
   std::optional<rendezvous::FailureReport> report = {};
   std::string trouble = {};
   std::string core = {};
-  bool is_crash = false;  // the report's call stack is of a crash, and readable
+  std::vector<rendezvous::CrashFrame> frames = {};  // where the report is of a crash
 
   void read() {
     core = describe_core(core_facts);
     if (path.empty()) return;
     try {
       report = rendezvous::read_failure_report(path);
+      if (report) frames = rendezvous::parse_crash_stack(report->call_stack);
     } catch (const base::Error& error) {
       trouble = error.what();
     }
@@ -51,18 +52,13 @@ void ErrorFiles::make_stacks_readable(std::vector<Finding>& findings) {
   std::vector<std::vector<rendezvous::CrashFrame>> stacks;
   std::vector<Finding*> crashed;
   for (Finding& finding : findings) {
-    if (!finding.report) continue;
-    std::vector<rendezvous::CrashFrame> frames =
-        rendezvous::parse_crash_stack(finding.report->call_stack);
-    if (frames.empty()) continue;
-    stacks.push_back(std::move(frames));
+    if (finding.frames.empty()) continue;
+    stacks.push_back(finding.frames);
     crashed.push_back(&finding);
   }
-  if (crashed.empty()) return;
   const std::vector<std::string> texts = readable_stacks(stacks, Deadline::after(kLinePatience));
   for (std::size_t i = 0; i < crashed.size(); ++i) {
     crashed[i]->report->call_stack = texts[i];
-    crashed[i]->is_crash = true;
   }
 }
 
@@ -86,7 +82,6 @@ void ErrorFiles::read(const LogFolder& folder, JobOutcome& outcome,
     call_ = std::make_unique<base::BackgroundCall>(
         loop_, [this, &folder, &outcome, findings = std::move(wanted)]() mutable {
           for (Finding& finding : findings) finding.read();
-          make_stacks_readable(findings);
           return [this, &folder, &outcome, findings] { take(findings, folder, outcome); };
         });
   } catch (const base::Error& error) {  // there is no thread or descriptor for it
@@ -101,13 +96,41 @@ void ErrorFiles::take(const std::vector<Finding>& findings, const LogFolder& fol
     rank.report = finding.report;
     rank.core = finding.core;
     // Not within the reason of the end: it stands below that.
-    if (rank.report && finding.is_crash) rank.stack = rank.report->call_stack;
+    if (!finding.frames.empty()) rank.stack = rank.report->call_stack;
     if (rank.report && folder.kept()) rank.error_file = finding.path;
     if (!finding.trouble.empty())
       base::log::warning(Component::kLauncher, "rank {}: {}",
                          outcome.base_rank + rank.end.local_rank, finding.trouble);
   }
-  end();
+  find_lines(findings, outcome);
+}
+
+// Until then, and where it takes too long, stacks have addresses only.
+void ErrorFiles::find_lines(std::vector<Finding> findings, JobOutcome& outcome) {
+  std::erase_if(findings, [](const Finding& finding) { return finding.frames.empty(); });
+  if (findings.empty()) return end();
+  patience_.start(Deadline::after(kLinePatience * 2), [this] {
+    base::log::warning(Component::kLauncher,
+                       "the files of the program are read too slowly: its "
+                       "stack is shown by addresses");
+    end();
+  });
+  try {
+    call_ = std::make_unique<base::BackgroundCall>(
+        loop_, [this, &outcome, findings = std::move(findings)]() mutable {
+          make_stacks_readable(findings);
+          return [this, &outcome, findings] {
+            for (const Finding& finding : findings) {
+              RankOutcome& rank = outcome.ranks[finding.index];
+              rank.report = finding.report;
+              rank.stack = finding.report->call_stack;
+            }
+            end();
+          };
+        });
+  } catch (const base::Error&) {
+    end();
+  }
 }
 
 void ErrorFiles::give_up(const std::string& why) {

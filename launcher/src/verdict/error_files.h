@@ -21,13 +21,14 @@ class ErrorFiles {
   /// Reads those of the round that has ended into `outcome`, which must live, with the same ranks,
   /// until `done` is called.
   /// @param done called once: with all that was there, or, when the files have not come within 5 s,
-  /// with none. May be called at once
+  /// with none; the lines of stacks may take 6 s more. May be called at once
   void read(const LogFolder& folder, JobOutcome& outcome, base::EventLoop::Callback done);
 
  private:
   struct Finding;
   static void make_stacks_readable(std::vector<Finding>& findings);
   void take(const std::vector<Finding>& findings, const LogFolder& folder, JobOutcome& outcome);
+  void find_lines(std::vector<Finding> findings, JobOutcome& outcome);
   void give_up(const std::string& why);
   void end();
 
