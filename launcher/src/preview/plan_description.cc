@@ -180,6 +180,7 @@ class RankDescriber {
       : plan_(plan),
         place_(place_of(plan)),
         logs_(LogFolder::choose(plan)),
+        common_(common_variables(plan)),
         host_(std::move(host)) {}
 
   json::object describe(int local_rank) const {
@@ -242,9 +243,8 @@ class RankDescriber {
     worker.run_id = plan_.run_id;
     worker.error_file = error_file_of(local_rank);
     json::object variables = variables_of(rank_environment(plan_, worker));
-    const json::object common = common_variables(plan_);
     for (const auto& [name, value] : variables_of(command_of_rank(plan_, local_rank).environment))
-      if (!common.contains(name)) variables[name] = value;
+      if (!common_.contains(name)) variables[name] = value;
     const auto replace = [&](std::initializer_list<const char*> names, std::string_view text) {
       for (const char* name : names) variables[name] = text;
     };
@@ -263,14 +263,14 @@ class RankDescriber {
 
   json::value omp_num_threads(const json::object& variables) const {
     if (const json::value* own = variables.if_contains("OMP_NUM_THREADS")) return *own;
-    const json::object common = common_variables(plan_);
-    const json::value* shared = common.if_contains("OMP_NUM_THREADS");
+    const json::value* shared = common_.if_contains("OMP_NUM_THREADS");
     return shared != nullptr ? *shared : json::value(nullptr);
   }
 
   const LaunchPlan& plan_;
   Place place_;
   LogFolder logs_;
+  json::object common_;  // variables that all ranks have alike
   std::string host_;
 };
 

@@ -21,7 +21,7 @@ namespace {
 
 // A long time for a disk, and a short one for a user who waits for the verdict.
 constexpr auto kPatience = std::chrono::seconds(5);
-// Of that, for the programs that find the lines of stacks.
+// For the programs that find the lines of stacks, after that.
 constexpr auto kLinePatience = std::chrono::seconds(3);
 
 }  // namespace
@@ -57,9 +57,7 @@ void ErrorFiles::make_stacks_readable(std::vector<Finding>& findings) {
     crashed.push_back(&finding);
   }
   const std::vector<std::string> texts = readable_stacks(stacks, Deadline::after(kLinePatience));
-  for (std::size_t i = 0; i < crashed.size(); ++i) {
-    crashed[i]->report->call_stack = texts[i];
-  }
+  for (std::size_t i = 0; i < crashed.size(); ++i) crashed[i]->report->call_stack = texts[i];
 }
 
 void ErrorFiles::read(const LogFolder& folder, JobOutcome& outcome,
