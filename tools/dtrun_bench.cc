@@ -10,7 +10,7 @@
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 #include "dtrun/rendezvous/failure_report.h"
-#include "launch/exit_code.h"
+#include "options/exit_code.h"
 #include "text/spelling.h"
 
 namespace dtrun::bench {

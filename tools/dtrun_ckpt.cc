@@ -20,7 +20,7 @@
 #include "dtrun/dtensor/layout/notation.h"
 #include "dtrun/dtensor/layout/sharding_picture.h"
 #include "dtrun/tensor/safetensors_header.h"
-#include "launch/exit_code.h"
+#include "options/exit_code.h"
 
 namespace dtrun::tools {
 namespace {

@@ -12,7 +12,7 @@
 #include "dtrun/dtensor/layout/sharding_picture.h"
 #include "dtrun/dtensor/plan/explanation.h"
 #include "dtrun/dtensor/plan/link_file.h"
-#include "launch/exit_code.h"
+#include "options/exit_code.h"
 
 namespace dtrun::tools {
 namespace {

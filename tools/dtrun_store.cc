@@ -25,8 +25,8 @@
 #include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/tcp_store_server.h"
 #include "dtrun/rendezvous/token.h"
-#include "launch/exit_code.h"
-#include "launch/notice_writer.h"
+#include "options/exit_code.h"
+#include "output/notice_writer.h"
 
 namespace dtrun::tools {
 namespace {

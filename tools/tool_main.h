@@ -8,7 +8,7 @@
 #include <exception>
 
 #include "dtrun/base/error.h"
-#include "launch/exit_code.h"
+#include "options/exit_code.h"
 
 namespace dtrun::tools {
 

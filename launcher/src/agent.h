@@ -8,8 +8,8 @@
 
 #include <vector>
 
-#include "launch/launch_plan.h"
 #include "output/log_folder.h"
+#include "plan/launch_plan.h"
 #include "ranks/keeper.h"
 #include "verdict/event_file.h"
 #include "verdict/job_outcome.h"

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "launch/foreground.h"
+#include "terminal/foreground.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "dtrun/base/event_loop.h"
-#include "launch/guard_link.h"
+#include "ranks/guard_link.h"
 
 namespace dtrun::launcher {
 

@@ -6,7 +6,7 @@
 
 #include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
-#include "launch/notice.h"
+#include "output/notice.h"
 
 namespace dtrun::launcher {
 

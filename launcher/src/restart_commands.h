@@ -9,7 +9,7 @@
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/tool_process.h"
 #include "dtrun/rendezvous/round_messages.h"
-#include "launch/launch_plan.h"
+#include "plan/launch_plan.h"
 
 namespace dtrun::launcher {
 

@@ -3,13 +3,13 @@
 // agent, with a token, munge or neither), two for the cuts, then the stream. What must hold: the
 // result does not depend on the cuts; a message that was read is written as the very bytes it was
 // read from; without the proof nobody gets through a handshake that demands one.
-#include "agent_protocol.h"
+#include "rounds/agent_protocol.h"
 
 #include <optional>
 
-#include "agent_session.h"
 #include "dtrun/base/error.h"
 #include "fuzz/fuzz_input.h"
+#include "rounds/agent_session.h"
 
 namespace dtrun::fuzz {
 namespace {

@@ -8,14 +8,14 @@
 //   gone;
 // - the head's counts are those of its members; no more newcomers than allowed;
 // - once time has passed the head wants to be woken later than now.
-#include "head_sessions.h"
+#include "rounds/head_sessions.h"
 
 #include <array>
 #include <map>
 #include <set>
 
-#include "agent_protocol.h"
 #include "fuzz/fuzz_input.h"
+#include "rounds/agent_protocol.h"
 
 namespace dtrun::fuzz {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "fuzz/fuzz_input.h"
-#include "store_session.h"
+#include "store/store_session.h"
 
 namespace dtrun::fuzz {
 namespace {

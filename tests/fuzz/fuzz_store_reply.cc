@@ -2,7 +2,7 @@
 // byte for the cuts, one for how many reads, their kinds, then the stream. What must hold: each
 // read gives what a naive decoder of the whole stream says, or its error; no more is asked of the
 // stream at once than has come before, so that a length that is a lie takes no memory.
-#include "reply_reader.h"
+#include "store/reply_reader.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 // RequestParser in every dialect, however its input is cut. Input: a byte for the dialect and the
 // limits, two for the cuts, then the stream. What must hold: cut input gives the requests of whole
 // input, and both those of the naive decoder; a request is whole at the same byte.
-#include "request_parser.h"
+#include "store/request_parser.h"
 
 #include <optional>
 

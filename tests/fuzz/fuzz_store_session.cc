@@ -4,7 +4,7 @@
 // client that goes and another that comes. What must hold after each command: every client has been
 // sent exactly what the model sends, nothing else; states, dialects and the number of keys agree;
 // who waits in the model waits in the store.
-#include "store_session.h"
+#include "store/store_session.h"
 
 #include <algorithm>
 #include <memory>

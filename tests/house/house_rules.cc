@@ -41,9 +41,10 @@ struct Rooms {
 
 const std::vector<Rooms>& layers_with_rooms() {
   static const std::vector<Rooms> kRooms = {
+      {"rendezvous", {"wire", "job", "proof", "store", "etcd", "rounds"}},
       {"launcher",
-       {"text", "engines", "cpus", "options", "launch", "output", "meeting", "sources", "ranks",
-        "verdict", "preview", "hosts"}},
+       {"text", "engines", "cpus", "options", "terminal", "plan", "output", "meeting", "sources",
+        "ranks", "verdict", "preview", "hosts"}},
       {"dtensor",
        {"layout", "plan", "mesh", "move", "dispatch", "autograd", "ops", "nn", "optim", "parallel",
         "data", "checkpoint"}},
@@ -182,7 +183,11 @@ namespace {
 // The room that an include names, of the layer's own sources or public headers; empty: neither.
 std::string included_room(const std::string& line, const std::string& layer) {
   const std::string mine = "#include \"dtrun/" + layer + "/", source = "#include \"";
-  if (line.starts_with(mine)) return first_folder(line.substr(mine.size()));
+  if (line.starts_with(mine)) {
+    // Public headers that stand in no room may be included from each.
+    const std::string header = line.substr(mine.size());
+    return header.find('/') == std::string::npos ? "" : first_folder(header);
+  }
   if (!line.starts_with(source) || line.starts_with("#include \"dtrun/")) return "";
   return first_folder(line.substr(source.size()));
 }

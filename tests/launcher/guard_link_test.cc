@@ -1,4 +1,4 @@
-#include "launch/guard_link.h"
+#include "ranks/guard_link.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

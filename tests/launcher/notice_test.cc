@@ -14,10 +14,10 @@
 
 #include "dtrun/base/json.h"
 #include "dtrun/base/socket.h"
-#include "launch/notice.h"
-#include "launch/notice_writer.h"
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
+#include "output/notice.h"
+#include "output/notice_writer.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -1,5 +1,5 @@
 // Whose ranks present the token of their store, by the program's file, which may be anything.
-#include "launch/program_file.h"
+#include "plan/program_file.h"
 
 #include <elf.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "dtrun/rendezvous/program_note.h"
-#include "launch/launch_plan.h"
 #include "launcher/launcher_job.h"
+#include "plan/launch_plan.h"
 #include "sources/option_sources.h"
 #include "support/thrown_error.h"
 

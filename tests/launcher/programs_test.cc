@@ -8,9 +8,9 @@
 #include <fstream>
 
 #include "dtrun/base/json.h"
-#include "launch/launch_plan.h"
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
+#include "plan/launch_plan.h"
 #include "sources/option_sources.h"
 #include "support/own_port.h"
 #include "support/thrown_error.h"

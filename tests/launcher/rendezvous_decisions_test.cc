@@ -4,11 +4,11 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
-#include "launch/launch_plan.h"
 #include "meeting/host_election.h"
 #include "options/node_range.h"
 #include "options/port_range.h"
 #include "options/rendezvous_conf.h"
+#include "plan/launch_plan.h"
 #include "sources/option_sources.h"
 #include "text/spelling.h"
 

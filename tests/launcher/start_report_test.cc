@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "dtrun/base/json.h"
-#include "launch/timing.h"
 #include "launcher/launcher_job.h"
 #include "preview/binding_report.h"
+#include "ranks/timing.h"
 #include "support/thrown_error.h"
 
 namespace dtrun::launcher {

@@ -1,9 +1,9 @@
-#include "agent_dialer.h"
+#include "rounds/agent_dialer.h"
 
 #include <gtest/gtest.h>
 
-#include "agent_socket.h"
 #include "rendezvous/served_head.h"
+#include "rounds/agent_socket.h"
 #include "support/own_port.h"
 #include "support/thrown_error.h"
 

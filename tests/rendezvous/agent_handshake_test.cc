@@ -1,4 +1,4 @@
-#include "agent_handshake.h"
+#include "proof/agent_handshake.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "agent_protocol.h"
+#include "rounds/agent_protocol.h"
 
 #include <gtest/gtest.h>
 

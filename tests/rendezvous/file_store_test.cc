@@ -24,7 +24,7 @@
 #include "dtrun/rendezvous/prefix_store.h"
 #include "rendezvous/early_and_late.h"
 #include "rendezvous/store_promises.h"
-#include "store_file.h"
+#include "store/store_file.h"
 
 namespace dtrun::rendezvous {
 namespace {

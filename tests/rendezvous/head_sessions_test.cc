@@ -1,5 +1,5 @@
 // What the head does with bytes, without sockets.
-#include "head_sessions.h"
+#include "rounds/head_sessions.h"
 
 #include <gtest/gtest.h>
 

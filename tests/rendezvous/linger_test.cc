@@ -1,5 +1,5 @@
 // When a server stays awake for the next request: only where it pays.
-#include "linger.h"
+#include "wire/linger.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "agent_protocol.h"
 #include "rendezvous/served_store.h"
+#include "rounds/agent_protocol.h"
 
 namespace dtrun::rendezvous {
 

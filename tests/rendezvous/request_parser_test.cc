@@ -1,4 +1,4 @@
-#include "request_parser.h"
+#include "store/request_parser.h"
 
 #include <gtest/gtest.h>
 

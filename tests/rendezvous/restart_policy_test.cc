@@ -1,5 +1,5 @@
 // What a failure costs, and when the head starts all workers again.
-#include "restart_policy.h"
+#include "rounds/restart_policy.h"
 
 #include <gmock/gmock.h>
 

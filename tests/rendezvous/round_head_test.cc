@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "natural_order.h"
 #include "rendezvous/round_head_test.h"
-#include "round_places.h"
+#include "rounds/natural_order.h"
+#include "rounds/round_places.h"
 
 namespace dtrun::rendezvous::rounds {
 namespace {

@@ -1,4 +1,4 @@
-#include "store_core.h"
+#include "store/store_core.h"
 
 #include <gtest/gtest.h>
 

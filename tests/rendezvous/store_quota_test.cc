@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "rendezvous/served_store.h"
-#include "store_session.h"
+#include "store/store_session.h"
 
 namespace dtrun::rendezvous {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "rendezvous/served_store.h"
-#include "send_pool.h"
+#include "store/send_pool.h"
 
 namespace dtrun::rendezvous {
 namespace {

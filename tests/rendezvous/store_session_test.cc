@@ -1,4 +1,4 @@
-#include "store_session.h"
+#include "store/store_session.h"
 
 #include <gtest/gtest.h>
 

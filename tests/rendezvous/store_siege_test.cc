@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "rate_limited_log.h"
 #include "rendezvous/served_store.h"
+#include "wire/rate_limited_log.h"
 
 namespace dtrun::rendezvous {
 namespace {

@@ -9,7 +9,7 @@
 #include "rendezvous/scripted_store.h"
 #include "rendezvous/served_store.h"
 #include "rendezvous/store_promises.h"
-#include "store_connection.h"
+#include "store/store_connection.h"
 #include "support/own_port.h"
 
 namespace dtrun::rendezvous {

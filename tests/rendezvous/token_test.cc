@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "hmac_sha256.h"
+#include "proof/hmac_sha256.h"
 #include "support/thrown_error.h"
 
 namespace dtrun::rendezvous {

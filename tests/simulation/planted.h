@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "planted_bug.h"
+#include "rounds/planted_bug.h"
 
 namespace dtrun::simulation {
 

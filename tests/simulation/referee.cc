@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "restart_policy.h"
+#include "rounds/restart_policy.h"
 #include "words.h"
 
 namespace dtrun::simulation {

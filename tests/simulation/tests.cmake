@@ -2,18 +2,18 @@
 # (docs/simulation.md). The copy never meets the layer's own library: whoever links both has two of everything.
 set(rounds ${PROJECT_SOURCE_DIR}/rendezvous)
 add_library(dtrun_simulation STATIC
-  ${rounds}/src/absent_agents.cc
-  ${rounds}/src/natural_order.cc
-  ${rounds}/src/printable.cc
-  ${rounds}/src/restart_policy.cc
-  ${rounds}/src/round_admission.cc
-  ${rounds}/src/round_head.cc
-  ${rounds}/src/round_head_end.cc
-  ${rounds}/src/round_head_gathering.cc
-  ${rounds}/src/round_head_members.cc
-  ${rounds}/src/round_member.cc
-  ${rounds}/src/round_messages.cc
-  ${rounds}/src/round_places.cc
+  ${rounds}/src/rounds/absent_agents.cc
+  ${rounds}/src/rounds/natural_order.cc
+  ${rounds}/src/wire/printable.cc
+  ${rounds}/src/rounds/restart_policy.cc
+  ${rounds}/src/rounds/round_admission.cc
+  ${rounds}/src/rounds/round_head.cc
+  ${rounds}/src/rounds/round_head_end.cc
+  ${rounds}/src/rounds/round_head_gathering.cc
+  ${rounds}/src/rounds/round_head_members.cc
+  ${rounds}/src/rounds/round_member.cc
+  ${rounds}/src/rounds/round_messages.cc
+  ${rounds}/src/rounds/round_places.cc
   simulation/planted.cc
   simulation/referee.cc
   simulation/scenario.cc

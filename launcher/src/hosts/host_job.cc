@@ -13,8 +13,8 @@
 #include "dtrun/base/event_loop.h"
 #include "hosts/host_place.h"
 #include "hosts/host_starter.h"
-#include "launch/exit_code.h"
-#include "launch/notice.h"
+#include "options/exit_code.h"
+#include "output/notice.h"
 
 namespace dtrun::launcher {
 namespace {

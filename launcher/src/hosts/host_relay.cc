@@ -23,11 +23,11 @@
 #include "hosts/host_order.h"
 #include "hosts/host_place.h"
 #include "hosts/host_starter.h"
-#include "launch/exit_code.h"
-#include "launch/launch_plan.h"
-#include "launch/notice.h"
+#include "options/exit_code.h"
 #include "options/port_range.h"
 #include "options/version.h"
+#include "output/notice.h"
+#include "plan/launch_plan.h"
 #include "sources/option_sources.h"
 
 namespace dtrun::launcher {

@@ -8,8 +8,8 @@
 #include "dtrun/base/child_process.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
-#include "launch/exit_code.h"
-#include "launch/notice.h"
+#include "options/exit_code.h"
+#include "output/notice.h"
 
 namespace dtrun::launcher {
 namespace {

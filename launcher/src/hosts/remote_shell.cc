@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "dtrun/base/error.h"
-#include "launch/exit_code.h"
+#include "options/exit_code.h"
 #include "options/version.h"
 
 namespace dtrun::launcher {

@@ -7,8 +7,8 @@
 #include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/round_clock.h"
-#include "launch/notice.h"
 #include "meeting/host_election.h"
+#include "output/notice.h"
 
 namespace dtrun::launcher {
 

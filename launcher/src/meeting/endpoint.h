@@ -10,8 +10,8 @@
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/rendezvous/head_service.h"
 #include "dtrun/rendezvous/tcp_store_server.h"
-#include "launch/launch_plan.h"
 #include "meeting/meeting_point.h"
+#include "plan/launch_plan.h"
 
 namespace dtrun::launcher {
 

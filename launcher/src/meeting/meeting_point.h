@@ -21,7 +21,7 @@
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/rendezvous/round_messages.h"
-#include "launch/launch_plan.h"
+#include "plan/launch_plan.h"
 
 namespace dtrun::launcher {
 

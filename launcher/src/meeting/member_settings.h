@@ -2,8 +2,8 @@
 #pragma once
 
 #include "dtrun/rendezvous/round_member.h"
-#include "launch/launch_plan.h"
 #include "meeting/meeting_point.h"
+#include "plan/launch_plan.h"
 
 namespace dtrun::launcher {
 

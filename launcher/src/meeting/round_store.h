@@ -10,8 +10,8 @@
 #include "dtrun/base/event_loop.h"
 #include "dtrun/rendezvous/round_member.h"
 #include "dtrun/rendezvous/tcp_store_server.h"
-#include "launch/launch_plan.h"
 #include "meeting/endpoint.h"
+#include "plan/launch_plan.h"
 
 namespace dtrun::launcher {
 

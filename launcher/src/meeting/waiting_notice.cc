@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "launch/notice.h"
+#include "output/notice.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "dtrun/base/event_loop.h"
-#include "launch/launch_plan.h"
+#include "plan/launch_plan.h"
 
 namespace dtrun::launcher {
 

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "dtrun/base/line_relay.h"
-#include "launch/launch_plan.h"
 #include "options/line_tag.h"
 #include "output/line_fold.h"
+#include "plan/launch_plan.h"
 
 namespace dtrun::launcher {
 

@@ -11,7 +11,7 @@
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
-#include "launch/notice.h"
+#include "output/notice.h"
 #include "output/private_folder.h"
 
 namespace dtrun::launcher {

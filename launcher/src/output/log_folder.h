@@ -11,7 +11,7 @@
 #include <string>
 
 #include "dtrun/base/unique_fd.h"
-#include "launch/launch_plan.h"
+#include "plan/launch_plan.h"
 
 namespace dtrun::launcher {
 

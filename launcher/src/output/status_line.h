@@ -7,7 +7,7 @@
 
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/output_sink.h"
-#include "launch/launch_plan.h"
+#include "plan/launch_plan.h"
 
 namespace dtrun::launcher {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/launch_plan.h"
+#include "plan/launch_plan.h"
 
 namespace dtrun::launcher {
 

@@ -6,7 +6,7 @@
 #include <boost/json/object.hpp>
 #include <string>
 
-#include "launch/launch_plan.h"
+#include "plan/launch_plan.h"
 
 namespace dtrun::launcher {
 

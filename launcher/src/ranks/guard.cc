@@ -11,7 +11,7 @@
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/process_tree.h"
 #include "dtrun/base/unique_fd.h"
-#include "launch/exit_code.h"
+#include "options/exit_code.h"
 #include "output/output_flush.h"
 #include "output/output_thread.h"
 #include "ranks/containment.h"

@@ -5,10 +5,10 @@
 // dies, everything dies: the end of the link says so.
 #pragma once
 
-#include "launch/guard_link.h"
-#include "launch/launch_plan.h"
 #include "output/log_folder.h"
+#include "plan/launch_plan.h"
 #include "ranks/containment.h"
+#include "ranks/guard_link.h"
 
 namespace dtrun::launcher {
 

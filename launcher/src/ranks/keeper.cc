@@ -19,8 +19,8 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
 #include "dtrun/base/process_tree.h"
-#include "launch/exit_code.h"
-#include "launch/notice.h"
+#include "options/exit_code.h"
+#include "output/notice.h"
 #include "ranks/containment.h"
 #include "ranks/guard.h"
 

@@ -11,9 +11,9 @@
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/exit_status.h"
 #include "dtrun/base/unique_fd.h"
-#include "launch/guard_link.h"
-#include "launch/launch_plan.h"
 #include "output/log_folder.h"
+#include "plan/launch_plan.h"
+#include "ranks/guard_link.h"
 
 namespace dtrun::launcher {
 

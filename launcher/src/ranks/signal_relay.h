@@ -9,7 +9,7 @@
 
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/unique_fd.h"
-#include "launch/launch_plan.h"
+#include "plan/launch_plan.h"
 #include "ranks/signal_sightings.h"
 
 namespace dtrun::launcher {

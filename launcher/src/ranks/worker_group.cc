@@ -10,9 +10,9 @@
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/process_tree.h"
-#include "launch/timing.h"
 #include "ranks/autogroup.h"
 #include "ranks/last_operations.h"
+#include "ranks/timing.h"
 
 namespace dtrun::launcher {
 

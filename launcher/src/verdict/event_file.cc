@@ -10,8 +10,8 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
-#include "launch/notice.h"
 #include "options/line_tag.h"
+#include "output/notice.h"
 #include "text/json_text.h"
 
 namespace dtrun::launcher {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "dtrun/base/unique_fd.h"
-#include "launch/launch_plan.h"
+#include "plan/launch_plan.h"
 #include "verdict/job_outcome.h"
 
 namespace dtrun::launcher {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/launch_plan.h"
+#include "plan/launch_plan.h"
 #include "verdict/job_outcome.h"
 
 namespace dtrun::launcher {

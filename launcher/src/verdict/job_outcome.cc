@@ -7,7 +7,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/exit_status.h"
-#include "launch/exit_code.h"
+#include "options/exit_code.h"
 #include "output/output.h"
 
 namespace dtrun::launcher {

@@ -8,9 +8,9 @@
 
 #include "dtrun/rendezvous/failure_report.h"
 #include "dtrun/rendezvous/round_messages.h"
-#include "launch/guard_link.h"
-#include "launch/timing.h"
 #include "options/exit_policy.h"
+#include "ranks/guard_link.h"
+#include "ranks/timing.h"
 
 namespace dtrun::launcher {
 

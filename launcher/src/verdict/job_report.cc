@@ -13,8 +13,8 @@
 #include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/base/utf8.h"
-#include "launch/exit_code.h"
-#include "launch/notice.h"
+#include "options/exit_code.h"
+#include "output/notice.h"
 #include "verdict/failure_object.h"
 #include "verdict/failure_table.h"
 

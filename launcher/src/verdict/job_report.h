@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "launch/launch_plan.h"
 #include "output/log_folder.h"
+#include "plan/launch_plan.h"
 #include "verdict/job_outcome.h"
 
 namespace dtrun::launcher {

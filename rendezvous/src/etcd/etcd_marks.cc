@@ -1,7 +1,7 @@
 #include "etcd/etcd_marks.h"
 
-#include "answer_deadline.h"
 #include "dtrun/base/error.h"
+#include "wire/answer_deadline.h"
 
 namespace dtrun::rendezvous {
 

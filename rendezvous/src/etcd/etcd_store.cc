@@ -14,14 +14,14 @@
 #include <span>
 #include <type_traits>
 
-#include "answer_deadline.h"
 #include "dtrun/base/error.h"
 #include "etcd/etcd_lease_keeper.h"
 #include "etcd/etcd_store_keys.h"
 #include "etcd/etcd_watch.h"
 #include "etcd/etcd_writer.h"
-#include "store_core.h"
-#include "store_errors.h"
+#include "store/store_core.h"
+#include "store/store_errors.h"
+#include "wire/answer_deadline.h"
 
 namespace dtrun::rendezvous {
 namespace {

@@ -15,7 +15,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/socket.h"
-#include "numeric_address.h"
+#include "wire/numeric_address.h"
 
 namespace dtrun::rendezvous {
 namespace {

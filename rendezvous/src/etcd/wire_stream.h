@@ -9,7 +9,7 @@
 #include "dtrun/base/unique_fd.h"
 #include "dtrun/rendezvous/etcd_options.h"
 #include "etcd/tls_session.h"
-#include "interrupt.h"
+#include "wire/interrupt.h"
 
 namespace dtrun::rendezvous {
 
