@@ -14,6 +14,8 @@
 
 namespace dtrun::dtensor::dcp {
 
+class BlockWalk;
+class ReadAhead;
 class ShardReader;
 
 enum class ArchiveKind : std::uint8_t {
@@ -50,6 +52,9 @@ class Archive {
   std::uint64_t bytes() const;
 
  private:
+  void read(const SavedTensor& tensor, const Box& box, char* target, ReadAhead* ahead);
+  /// One that knows which blocks the readers hold.
+  BlockWalk walk() const;
   void open();
   void open_foreign_file(const std::string& name);
   ShardReader& reader(std::size_t file);
