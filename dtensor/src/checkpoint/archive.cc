@@ -141,10 +141,31 @@ void Archive::stream(const SavedTensor& tensor, const Box& box, const Sink& sink
   }
   std::string bytes;
   for (const Box& slab : slabs) {
+    if (pass_on(tensor, slab, sink, ahead ? &*ahead : nullptr)) continue;
     bytes.resize(static_cast<std::size_t>(tensors::numel(slab.shape)) * item);
     read(tensor, slab, bytes.data(), ahead ? &*ahead : nullptr);
     sink(bytes);
   }
+}
+
+// Rows that stand one after the other in one chunk, as most do, need no memory of their own.
+bool Archive::pass_on(const SavedTensor& tensor, const Box& slab, const Sink& sink,
+                      ReadAhead* ahead) {
+  for (const SavedChunk& chunk : tensor.chunks) {
+    ByteRuns runs(chunk.box, slab, tensors::item_size(tensor.dtype));
+    if (runs.elements() == 0) continue;
+    std::optional<ByteRun> run = runs.next();
+    if (run->bytes != tensors::bytes_of_shape(slab.shape, tensor.dtype)) return false;
+    ShardReader& from = reader(chunk.file);
+    while (run->bytes > 0) {
+      const std::string_view block = from.block(tensor, chunk, run->from / kBlockBytes, ahead);
+      const std::string_view part = block.substr(run->from % kBlockBytes, run->bytes);
+      sink(part);
+      *run = {run->from + part.size(), 0, run->bytes - part.size()};
+    }
+    return true;
+  }
+  return false;
 }
 
 void Archive::verify(const SavedTensor& tensor, const SavedChunk& chunk, const Sink& sink) {
