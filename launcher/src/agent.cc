@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/event_loop.h"
@@ -15,13 +16,8 @@
 #include "dtrun/base/log.h"
 #include "dtrun/base/process_tree.h"
 #include "dtrun/base/socket.h"
-#include "dtrun/rendezvous/membership.h"
 #include "job_pause.h"
-#include "meeting/elected_meeting_point.h"
-#include "meeting/endpoint.h"
-#include "meeting/meeting_point.h"
-#include "meeting/member_settings.h"
-#include "meeting/round_store.h"
+#include "meeting/job_seat.h"
 #include "meeting/waiting_notice.h"
 #include "output/notice.h"
 #include "ranks/timing.h"
@@ -35,6 +31,7 @@ namespace {
 using base::Deadline;
 using base::log::Component;
 using rendezvous::rounds::JobFailure;
+using How = rendezvous::rounds::WorkersGone::How;
 namespace rounds = rendezvous::rounds;
 
 constexpr auto kKillPatience = std::chrono::seconds(10);
@@ -56,21 +53,18 @@ class Agent {
         waiting_(loop_, plan, [this] { return waiting_text(); }),
         error_files_(loop_),
         restart_commands_(loop_, plan),
-        meeting_point_(make_meeting_point(loop_, plan)),
-        store_(loop_, plan, [this] { on_store_client(); }) {
+        seat_(loop_, plan, seat_callbacks()) {
     outcome_.local_ranks = plan.local_ranks;
     if (plan.options.adopted) outcome_.first_local_rank = plan.options.adopted->local_rank;
     outcome_.max_restarts = plan.options.rounds.max_restarts;
     link_watch_.on_readable([this] { on_guard_message(); });
-    meeting_point_->on_lost([this](const std::string& why) { on_head_lost(why); });
-    meeting_point_->on_over([this](const rounds::Close& verdict) { on_over(verdict); });
   }
 
   JobOutcome run() {
     signals_ = std::make_unique<base::SignalWatch>(loop_, plan_.options.stop.numbers(),
                                                    [this](int number) { on_signal(number); });
     waiting_.start();
-    meeting_point_->find([this](Head head) { on_head(std::move(head)); });
+    seat_.begin();
     loop_.run();
     ignore_late_signals();
     return std::move(outcome_);
@@ -88,95 +82,24 @@ class Agent {
     for (const SignalPolicy& policy : plan_.options.stop.signals) ::signal(policy.signal, SIG_IGN);
   }
 
-  // Called again when another head is elected.
-  void on_head(Head head) {
-    if (finished_) return;
-    tell_who_hosts(head);
-    endpoint_.reset();
-    head_host_ = head.host;
-    local_address_ = head.local_address;
-    const rounds::MemberSettings settings = member_settings(plan_, head);
-    rendezvous::HeadPlace place;
-    place.host = head.addresses.size() == 1 ? head.addresses.front() : head.host;
-    // Port 0: a head that steps down is found by the next election, not at this port.
-    place.port = head.is_here() && head.last_round ? 0 : head.port;
-    if (head.is_here()) {
-      endpoint_ = std::make_unique<Endpoint>(
-          loop_, plan_, std::move(head), [this] { go_if_all_is_over(); },
-          [this](int round, base::EventLoop::Callback go) {
-            meeting_point_->record_round(round, std::move(go));
-          },
-          [this](const rounds::Close& verdict, base::EventLoop::Callback go) {
-            meeting_point_->record_verdict(verdict, std::move(go));
-          },
-          [this](const rounds::WorkerEnd& end) { outcome_.add(end); },
-          [this] { on_store_client(); });
-      place.own = endpoint_->own_agent();
-    }
-    if (membership_) return membership_->move(std::move(place), settings.head_name);
-    membership_ =
-        std::make_unique<rendezvous::Membership>(loop_, settings, plan_.proof, callbacks());
-    membership_->begin(std::move(place));
+  JobSeatCallbacks seat_callbacks() {
+    return {.on_start = [this](const rounds::Start& start) { start_workers(start); },
+            .on_stop = [this](const rounds::StopWorkers& stop) { stop_workers(stop); },
+            .on_finish = [this](const rounds::Finish& what) { finish(what); },
+            .on_lease =
+                [this](rounds::Moment until) {
+                  // If a debugger holds the guard, this loop must not wait for it.
+                  if (running_) link_.send_if_room(MessageKind::kLease, Lease{until});
+                },
+            .on_worker_end = [this](const rounds::WorkerEnd& end) { outcome_.add(end); },
+            .on_store_client = [this] { on_store_client(); }};
   }
 
-  // This agent's own ranks end with the rounds of which it was the head, as all others do.
-  void on_head_lost(const std::string& why) {
-    if (finished_ || !endpoint_ || endpoint_->closed()) return;
-    base::log::warning(Component::kLauncher, "this agent is the head no more: {}", why);
-    endpoint_->step_down();
-    endpoint_.reset();
-  }
-
-  // A head has recorded its verdict, and may die before it tells it.
-  void on_over(const rounds::Close& verdict) {
-    if (!finished_ && membership_) membership_->tell(rounds::VerdictLeft{verdict});
-  }
-
-  void tell_who_hosts(const Head& head) const {
-    if (head.reason.empty()) return;
-    // With --adopt there is one agent per rank: the head's agent speaks for all.
-    const bool speaks =
-        plan_.options.rounds.max_nodes > 1 && (head.is_here() || !plan_.options.adopted);
-    if (!speaks) return base::log::info(Component::kLauncher, "{}", who_hosts(head));
-    print_note(plan_, fmt::format("{} {}", base::host_name(), who_hosts(head)));
-  }
-
-  // --- from the rounds
-  rendezvous::MembershipCallbacks callbacks() {
-    rendezvous::MembershipCallbacks callbacks;
-    callbacks.on_open_store = [this](const rounds::OpenStore& what) { open_store(what.round); };
-    callbacks.on_start_workers = [this](const rounds::StartWorkers& what) {
-      start_workers(what.start);
-    };
-    callbacks.on_stop_workers = [this](const rounds::StopWorkers& what) { stop_workers(what); };
-    callbacks.on_finish = [this](const rounds::Finish& what) { finish(what); };
-    callbacks.on_note = [this](const rounds::MemberNote& note) { print_note(plan_, note.text); };
-    callbacks.on_lease = [this](rounds::Moment) {
-      // If a debugger holds the guard, this loop must not wait for it.
-      if (running_) link_.send_if_room(MessageKind::kLease, Lease{lease()});
-    };
-    return callbacks;
-  }
-
-  // Without the head no node goes on, unless etcd elects another head.
-  rounds::Moment lease() {
-    return endpoint_ && plan_.options.rendezvous != Rendezvous::kEtcd ? kNoLease
-                                                                      : membership_->lease();
-  }
-
-  void open_store(int round) {
-    try {
-      membership_->tell(store_.open(round, endpoint_.get(),
-                                    {head_host_, membership_->reached_from(), local_address_}));
-    } catch (const base::Error& error) {
-      membership_->tell(rounds::StoreFailed{round, error.what()});
-    }
-  }
-
+  // --- from the seat
   void start_workers(const rounds::Start& start) {
     if (outcome_.guard_died) return loop_.stop();  // nobody is here to start them
-    if (outcome_.group_end.unkillable > 0) return drop_out(start.round);
-    if (drain_signal_ != 0) return stay_drained(start.round);
+    if (outcome_.group_end.unkillable > 0) return drop_out();
+    if (drain_signal_ != 0) return stay_drained();
     if (failed_here_) print_round_failure(plan_, outcome_);
     failed_here_ = failing_ = another_round_ = false;
     outcome_.begin_round(start);
@@ -199,7 +122,7 @@ class Agent {
     const bool another = start.restart_count < order.max_restarts;
     order.after_failure = another ? StopCause::kRestart : StopCause::kFailure;
     order.master_port = static_cast<std::uint16_t>(start.master_port);
-    order.lease = lease();
+    order.lease = seat_.lease();
     base::log::info(Component::kLauncher, "round {}: {} has ranks {} to {} of {}", start.round,
                     this_node(), start.base_rank, start.base_rank + plan_.local_ranks - 1,
                     start.world_size);
@@ -294,16 +217,10 @@ class Agent {
   void go_if_all_is_over() {
     const bool flushed = outcome_.group_end.output_pending == 0 || outcome_.guard_died;
     if (!finished_ || !flushed) return;
-    // An agent that ends before the job leaves the others to the next head.
-    const bool another_may_follow = plan_.options.rendezvous == Rendezvous::kEtcd;
-    if (endpoint_ && !endpoint_->ended() && another_may_follow && !endpoint_->job_is_over())
-      endpoint_->step_down();
-    // Stopped before the start of a job of one node: the head would wait for a node for ever.
-    const bool nobody_else = plan_.options.rounds.max_nodes == 1 && outcome_.stop_signal != 0;
-    if (endpoint_ && !endpoint_->ended() && nobody_else) return loop_.stop();
-    if (endpoint_ && !endpoint_->ended()) return;
-    if (!endpoint_ || !endpoint_->closed()) return loop_.stop();
-    meeting_point_->close(endpoint_->verdict(), [this] { loop_.stop(); });
+    if (std::exchange(leaving_, true)) return;
+    const bool stopped = outcome_.stop_signal != 0;
+    seat_.leave(stopped ? JobSeat::End::kByOperator : JobSeat::End::kWithJob,
+                [this] { loop_.stop(); });
   }
 
   // --- from the operator
@@ -335,7 +252,7 @@ class Agent {
 
   // How the other nodes react while this agent sends nothing.
   std::string what_others_do() const {
-    if (endpoint_ && plan_.options.rendezvous != Rendezvous::kEtcd)
+    if (seat_.holds_up_all())
       return "the ranks of this node are stopped: those of the other nodes wait for them";
     return fmt::format(
         "the ranks of this node are stopped: the other nodes give it up when they have heard "
@@ -380,9 +297,7 @@ class Agent {
     } else if (finished_) {
       return loop_.stop();  // only other nodes are waited for, or a reader of the output
     }
-    if (membership_) return membership_->tell(rounds::OperatorStop{policy.signal});
-    finished_ = true;  // no head has been found yet
-    loop_.stop();
+    seat_.stop({policy.signal});
   }
 
   // For an operator at a terminal.
@@ -402,10 +317,9 @@ class Agent {
     print_error(
         "nobody reads the standard output any more: the job is stopped "
         "(--on-closed-output=ignore lets it run on)");
-    membership_->tell(rounds::OperatorStop{
-        .signal = SIGPIPE,
-        .why =
-            fmt::format("nobody reads the standard output of dtrun on {} any more", this_node())});
+    seat_.stop({.signal = SIGPIPE,
+                .why = fmt::format("nobody reads the standard output of dtrun on {} any more",
+                                   this_node())});
   }
 
   // --- from the ranks, where this agent has their store
@@ -479,7 +393,7 @@ class Agent {
         "the guard of {} has ended its ranks, because other nodes may take their place: node 0 has "
         "heard nothing of this dtrun for {} (--rdzv_conf keep_alive_interval, "
         "keep_alive_max_attempt)",
-        this_node(), base::format_duration(membership_->state().silence_window * 9 / 10)));
+        this_node(), base::format_duration(seat_.silence_window() * 9 / 10)));
     print_note(plan_, failure.text);
     fail_here(failure);
   }
@@ -516,7 +430,7 @@ class Agent {
     const bool well = end.success != 0;
     events_.round_ended(outcome_, well);
     if (!well && end.unkillable > 0)
-      return error_files_.read(errors_, outcome_, [this, round = end.round] { drop_out(round); });
+      return error_files_.read(errors_, outcome_, [this] { drop_out(); });
     if (well)
       base::log::info(Component::kLauncher, "all ranks of this node have ended well");
     else
@@ -524,55 +438,47 @@ class Agent {
     const bool goes_on = well && !another_round_;
     if (!goes_on && drain_signal_ != 0 && outcome_.stop_signal == 0 && !failed_here_)
       tell_drained();
-    using How = rounds::WorkersGone::How;
-    if (well) return membership_->tell(rounds::WorkersGone{end.round, How::kAllSucceeded});
-    error_files_.read(errors_, outcome_, [this, round = end.round] { prepare_restart(round); });
+    if (well) return seat_.gone(How::kAllSucceeded);
+    error_files_.read(errors_, outcome_, [this] { prepare_restart(); });
   }
 
   // The next round begins when all nodes have left this one, so they wait for these commands.
-  void prepare_restart(int round) {
+  void prepare_restart() {
     const bool expected =
         another_round_ || (failed_here_ && outcome_.restarts < outcome_.max_restarts);
     if (!expected || finished_ || outcome_.stop_signal != 0 || drain_signal_ != 0)
-      return tell_gone(round);
+      return tell_gone();
     const JobFailure& cause = failed_here_ ? *outcome_.own_failure : restart_cause_;
     restart_commands_.run({outcome_.restarts + 1, shown_node(), cause},
-                          [this, round](const std::string& fault) {
-                            if (fault.empty()) return tell_gone(round);
-                            drop_out(round, fault);
+                          [this](const std::string& fault) {
+                            if (fault.empty()) return tell_gone();
+                            drop_out(fault);
                           });
   }
 
-  void tell_gone(int round) {
-    rounds::WorkersGone gone{round, rounds::WorkersGone::How::kOtherwise};
-    gone.ends = worker_ends(outcome_, base::host_name());
-    membership_->tell(gone);
-  }
+  void tell_gone() { seat_.gone(How::kOtherwise, worker_ends(outcome_, base::host_name())); }
 
   // The node leaves as one that was stopped, with its ranks' own exit code.
   void tell_drained() {
     outcome_.drain_signal = drain_signal_;
     // The ranks did not end in time and had to be stopped.
     if (outcome_.group_end.yielded == 0) outcome_.stop_signal = drain_signal_;
-    membership_->tell(
-        rounds::OperatorStop{drain_signal_, exit_code_of(outcome_, plan_.options.stop.exit)});
+    seat_.stop({drain_signal_, exit_code_of(outcome_, plan_.options.stop.exit)});
   }
 
   // The others begin another round after all ranks of this node have ended well: it takes no part.
-  void stay_drained(int round) {
+  void stay_drained() {
     tell_drained();
-    membership_->tell(rounds::WorkersGone{round, rounds::WorkersGone::How::kOtherwise});
+    seat_.gone(How::kOtherwise);
   }
 
   // Two rounds must not run side by side, and this round's ranks cannot be ended.
-  void drop_out(int round) {
-    drop_out(round,
-             fmt::format("{} of its processes did not die of SIGKILL within {}",
+  void drop_out() {
+    drop_out(fmt::format("{} of its processes did not die of SIGKILL within {}",
                          outcome_.group_end.unkillable, base::format_duration(kKillPatience)));
   }
-  void drop_out(int round, const std::string& why) {
-    membership_->tell(rounds::WorkersStuck{
-        round, failure_here(fmt::format("{} drops out: {}", this_node(), why))});
+  void drop_out(const std::string& why) {
+    seat_.stuck(failure_here(fmt::format("{} drops out: {}", this_node(), why)));
   }
 
   void on_flushed(const GroupEnd& end) {
@@ -596,8 +502,8 @@ class Agent {
     if (!running_) return go_if_all_is_over();
     running_ = false;
     fail_here(failure_here(fmt::format("the guard of {} has died", this_node())));
-    if (outcome_.group_end.unkillable > 0) return drop_out(outcome_.round);
-    membership_->tell(rounds::WorkersGone{outcome_.round, rounds::WorkersGone::How::kOtherwise});
+    if (outcome_.group_end.unkillable > 0) return drop_out();
+    seat_.gone(How::kOtherwise);
   }
 
   void fail_here(const JobFailure& failure) {
@@ -605,7 +511,7 @@ class Agent {
     failing_ = afterwards() == Afterwards::kNothing;
     outcome_.own_failure = failure;
     events_.failed(outcome_, failure);
-    membership_->tell(rounds::WorkersFailed{outcome_.round, failure});
+    seat_.failed(failure);
     // The guard ends the round by itself; this order says what follows.
     if (!running_ || afterwards() == Afterwards::kNothing) return;
     StopOrder order;
@@ -614,14 +520,7 @@ class Agent {
     link_.send(MessageKind::kStop, order);
   }
 
-  // With --adopt there is one agent per rank: the head's agent speaks for all.
-  std::string waiting_text() const {
-    if (running_ || finished_) return "";
-    if (endpoint_) return endpoint_->waiting_text();
-    if (plan_.options.adopted) return "";
-    return membership_ ? rounds::waiting_text(membership_->state())
-                       : "waiting for the node that is to host the job";
-  }
+  std::string waiting_text() const { return running_ || finished_ ? "" : seat_.waiting_text(); }
 
   JobFailure failure_here(std::string text) const {
     JobFailure failure;
@@ -659,12 +558,7 @@ class Agent {
   ErrorFiles error_files_;
   RestartCommands restart_commands_;
   JobOutcome outcome_;
-  std::unique_ptr<MeetingPoint> meeting_point_;
-  std::string head_host_;
-  std::string local_address_;  // of --local_addr
-  RoundStore store_;
-  std::unique_ptr<Endpoint> endpoint_;  // none: another agent hosts
-  std::unique_ptr<rendezvous::Membership> membership_;
+  JobSeat seat_;
   std::unique_ptr<base::SignalWatch> signals_;
   StoreArrivals arrivals_;
   JobFailure restart_cause_;           // another node's
@@ -675,7 +569,8 @@ class Agent {
   bool failing_ = false;        // the round ends early, and no other follows
   bool another_round_ = false;  // the round ends early, and another follows
   bool late_stop_ = false;      // a signal to stop came when it could change nothing
-  bool finished_ = false;       // there will be no round any more on this node
+  bool leaving_ = false;
+  bool finished_ = false;  // there will be no round any more on this node
 };
 
 }  // namespace
