@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -38,6 +39,7 @@
 #include "preview/plan_table.h"
 #include "ranks/keeper.h"
 #include "ranks/timing.h"
+#include "sources/engine_options.h"
 #include "sources/option_sources.h"
 #include "text/json_text.h"
 #include "verdict/event_file.h"
@@ -108,7 +110,16 @@ JobOutcome run_with_terminal(const LaunchPlan& plan, const std::function<JobOutc
   return run();
 }
 
+// Of agent and guard. That it is high enough make_plan() has seen.
+void raise_open_files_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int run_job(LaunchPlan& plan, Timing timing) {
+  raise_open_files_limit();
   if (plan.options.report_bindings)
     print_text(NoticeLevel::kInfo,
                binding_report(plan, {base::allowed_cpus(),
@@ -248,8 +259,11 @@ void become_tool(const std::vector<std::string>& arguments) {
   throw base::system_error("run " + tool, errno, "scripts/install puts it there");
 }
 
+// The only step before the rendezvous that may wait for other tasks is meet_engine(): reading the
+// options before it and planning after it ask nobody.
 int run_line(const std::string& called_as, CommandLine line, const base::Environment& environment,
              const Timing& timing) {
+  meet_engine(line);
   if (const auto answer = answer_to_inquiry(line)) {
     print_answer(*answer);
     return 0;

@@ -73,7 +73,7 @@ void read_findings(const EngineFindings& findings, Options& options) {
   const Engine& engine = *findings.engine;
   options.engine_note = findings.note;
   // Node 0 alone reports it, so that it appears once per job.
-  if (findings.decided && engine.task == 0)
+  if (!findings.decided.empty() && engine.task == 0)
     options.warnings.push_back(fmt::format("dtrun: {}", findings.note));
   if (engine.key == "slurm" && engine.nodes.value_or(1) >= options.rounds.max_nodes)
     options.step_nodes = engine.node_list;
