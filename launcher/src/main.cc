@@ -11,7 +11,7 @@
 #include <functional>
 #include <optional>
 
-#include "agent.h"
+#include "agent/agent.h"
 #include "cpus/device_count.h"
 #include "dtrun/base/cpu_list.h"
 #include "dtrun/base/detached_thread.h"

@@ -44,7 +44,7 @@ const std::vector<Rooms>& layers_with_rooms() {
       {"rendezvous", {"wire", "job", "proof", "store", "etcd", "rounds"}},
       {"launcher",
        {"text", "engines", "cpus", "options", "terminal", "plan", "output", "meeting", "sources",
-        "ranks", "verdict", "preview", "hosts"}},
+        "ranks", "verdict", "preview", "agent", "hosts"}},
       {"dtensor",
        {"layout", "plan", "mesh", "move", "dispatch", "autograd", "ops", "nn", "optim", "parallel",
         "data", "checkpoint"}},

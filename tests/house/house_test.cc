@@ -83,7 +83,7 @@ TEST(HouseRuleTest, ARoomThatLooksUpIsFoundAndOneThatDoesNotIsLeft) {
   };
   EXPECT_EQ(findings("launcher/src/options/a.h", "plan/launch_plan.h"), 1u);
   EXPECT_EQ(findings("rendezvous/src/store/a.cc", "rounds/head_step.h"), 1u);
-  EXPECT_EQ(findings("launcher/src/ranks/a.cc", "agent.h"), 1u);
+  EXPECT_EQ(findings("launcher/src/ranks/a.cc", "agent/agent.h"), 1u);
   EXPECT_EQ(findings("launcher/src/options/a.h", "engines/engine.h"), 0u);
   EXPECT_EQ(findings("launcher/src/ranks/a.cc", "ranks/guard.h"), 0u);
   EXPECT_EQ(findings("launcher/src/main.cc", "verdict/job_report.h"), 0u);
