@@ -353,6 +353,21 @@ TEST(CourseTest, AStopWhileCommandsRunEndsThemAndTellsTheRanksEndsBeforeIt) {
   EXPECT_EQ(state.phase, Phase::kWaiting);
 }
 
+// The order of the two is chance: another node ends the job while a rank fails here.
+TEST(CourseTest, AFailureHereDoesNotReviveAJobThatEnds) {
+  Facts facts;
+  facts.restarts_left = true;
+  for (const auto& [first, second] :
+       {std::pair(Event::kStopJob, Event::kFailure), std::pair(Event::kFailure, Event::kStopJob)}) {
+    State state = state_after({Event::kStart, first, second}, facts);
+    State stopped = state;
+    EXPECT_TRUE(has(step(stopped, Event::kStopWish), Action::kBeginLateStop));
+    step(state, Event::kEndedBadly);
+    EXPECT_EQ(actions_of(step(state, Event::kCollected)), std::vector{Action::kTellEnds})
+        << "commands before a round that will not be";
+  }
+}
+
 TEST(CourseTest, AGuardThatDiesBetweenRoundsIsMissedWhenTheNextOneBegins) {
   State state = state_after({Event::kStart, Event::kStopRound, Event::kEndedBadly,
                              Event::kGuardGone, Event::kCollected, Event::kPrepared});

@@ -97,11 +97,7 @@ constexpr Row kRows[] = {
     {P::kPreparing, E::kUnfit, W::kAlways, P::kWaiting, {A::kTellUnfit}},
     {P::kPreparing, E::kStopRound, W::kAlways, P::kPreparing, {}},
     {P::kPreparing, E::kStopJob, W::kAlways, P::kWaiting, {A::kEndCommands, A::kTellEnds}},
-    {P::kPreparing,
-     E::kStopWish,
-     W::kFirstStopIsLate,
-     P::kWaiting,
-     {A::kBeginLateStop, A::kEndCommands, A::kTellEnds, A::kTellStop}},
+    // It is never late: where the job ends no commands run.
     {P::kPreparing,
      E::kStopWish,
      W::kFirstStop,
@@ -176,7 +172,8 @@ bool holds(When when, const Facts& facts) {
     case When::kDrainedForAnother:
       return drains && !facts.failed_here && another;
     case When::kMayGoOn:
-      return (another || (facts.failed_here && facts.restarts_left)) && !stopped && !facts.drain;
+      return (another || (facts.failed_here && facts.restarts_left)) && !ends && !stopped &&
+             !facts.drain;
     case When::kEndIsSure:
       return stopped || ends;
     case When::kFirstStop:
@@ -228,10 +225,7 @@ void learn(Action action, Facts& facts) {
       break;
     case Action::kTellFailure:
       facts.failed_here = true;
-      if (facts.only_round)
-        facts.prospect = Prospect::kEndOfJob;
-      else if (facts.prospect == Prospect::kEndOfJob)
-        facts.prospect = Prospect::kOpen;
+      if (facts.only_round) facts.prospect = Prospect::kEndOfJob;
       break;
     default:
       break;
