@@ -59,7 +59,6 @@ WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop:
     : plan_(surroundings.plan),
       errors_(surroundings.errors),
       containment_(surroundings.containment),
-      birthplace_(containment_.make_birthplace()),
       loop_(surroundings.loop),
       link_(surroundings.link),
       output_(surroundings.output),
@@ -215,9 +214,14 @@ void WorkerGroup::spawn() {
   try {
     output_.begin_round(errors_, order_.round);
     if (plan_.options.output.stdin_to_all) stdin_ends_ = stdin_copies_.open(plan_.local_ranks);
+    // Of this round, because it may be killed.
+    const base::UniqueFd birthplace = containment_.make_birthplace();
     spawned.began = now_ns();
-    for (int local_rank = 0; local_rank < plan_.local_ranks; ++local_rank)
-      begin_rank(local_rank, births);
+    for (int local_rank = 0; local_rank < plan_.local_ranks; ++local_rank) {
+      begin_rank(local_rank, birthplace, births);
+      // Counted while the first rank execs: nothing can run it out of memory before.
+      if (!oom_) oom_.emplace();
+    }
     births.finish();
     if (plan_.debug_terminal) plan_.debug_terminal->leave_rank_end();
     spawned.last = now_ns();
@@ -241,7 +245,7 @@ void WorkerGroup::show_status() {
                        .max_restarts = order_.max_restarts});
 }
 
-void WorkerGroup::begin_rank(int local_rank, RankBirths& births) {
+void WorkerGroup::begin_rank(int local_rank, const base::UniqueFd& birthplace, RankBirths& births) {
   RankEnds ends = output_.add({order_.group_rank, order_.base_rank + local_rank, local_rank});
   base::ChildSetup setup;
   setup.environment = rank_environment(plan_, worker_env(local_rank));
@@ -260,7 +264,7 @@ void WorkerGroup::begin_rank(int local_rank, RankBirths& births) {
     setup.group = base::ChildSetup::Group::kSession;
     setup.takes_terminal = true;
   }
-  setup.cgroup_fd = birthplace_.get();
+  setup.cgroup_fd = birthplace.get();
   const RankBinding& binding = plan_.bindings[static_cast<std::size_t>(local_rank)];
   setup.cpus = binding.cpus;
   setup.memory_node = binding.memory_node;
@@ -319,7 +323,7 @@ void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus&
   // Another's SIGKILL is a cause even now: it was under way when the ranks were told to end.
   const bool foreign_kill = status.signal == SIGKILL && last_signal_ != SIGKILL;
   end.stopped = rank.told_to_end && !foreign_kill ? 1 : 0;
-  end.oom = foreign_kill && oom_.claim_one() ? 1 : 0;
+  end.oom = foreign_kill && oom_->claim_one() ? 1 : 0;
   rank.ended =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   end.time = static_cast<std::int64_t>(rank.ended);
