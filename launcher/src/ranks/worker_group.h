@@ -97,7 +97,6 @@ class WorkerGroup {
   base::Deadline::Duration grace() const;
   void settle();
 
-  rendezvous::WorkerEnv worker_env(int local_rank) const;
   void spawn();
   void begin_rank(int local_rank, const base::UniqueFd& birthplace, RankBirths& births);
   void register_rank(int local_rank, base::ChildProcess child);
