@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "agent/agent.h"
+#include "agent/metrics_server.h"
 #include "cpus/device_count.h"
 #include "dtrun/base/cpu_list.h"
 #include "dtrun/base/detached_thread.h"
@@ -42,8 +43,8 @@
 #include "sources/engine_options.h"
 #include "sources/option_sources.h"
 #include "text/json_text.h"
-#include "verdict/event_file.h"
 #include "verdict/event_log.h"
+#include "verdict/job_events.h"
 #include "verdict/job_report.h"
 
 namespace dtrun::launcher {
@@ -127,7 +128,7 @@ int run_job(LaunchPlan& plan, Timing timing) {
   print_warnings(plan);
   for (const std::string& note : plan.options.notes)
     base::log::info(Component::kLauncher, "{}", note);
-  EventFile events(plan);
+  JobEvents events(plan);
   const std::vector<pid_t> not_ours = base::child_pids();
   base::become_subreaper();
   const LogFolder errors = LogFolder::choose(plan);
@@ -154,8 +155,9 @@ int run_job(LaunchPlan& plan, Timing timing) {
   std::chrono::seconds patience{10};
   base::Deadline last_words = base::Deadline::never();
   try {
-    JobOutcome outcome =
-        run_with_terminal(plan, [&] { return run_agent(plan, errors, events, guard, not_ours); });
+    JobOutcome outcome = run_with_terminal(plan, [&] {
+      return run_agent(plan, errors, events, listen_for_scrapes(plan), guard, not_ours);
+    });
     code = report_job(plan, errors, outcome);
     tell_job_end(plan, outcome, guard.link());
     tell_events(plan, outcome);

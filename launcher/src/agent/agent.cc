@@ -11,6 +11,7 @@
 
 #include "agent/course.h"
 #include "agent/guard_orders.h"
+#include "agent/metrics_server.h"
 #include "agent/restart_commands.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
@@ -68,8 +69,8 @@ class WaitingNotice {
 // actions. What an action needs to know of its event the agent keeps until the next of its kind.
 class Agent {
  public:
-  Agent(const LaunchPlan& plan, const LogFolder& errors, EventFile& events, GuardHandle& guard,
-        std::vector<pid_t> not_ours)
+  Agent(const LaunchPlan& plan, const LogFolder& errors, JobEvents& events, base::UniqueFd scrapes,
+        GuardHandle& guard, std::vector<pid_t> not_ours)
       : plan_(plan),
         errors_(errors),
         events_(events),
@@ -81,7 +82,8 @@ class Agent {
         waiting_(loop_, plan, [this] { return waiting_text(); }),
         error_files_(loop_),
         restart_commands_(loop_, plan),
-        seat_(loop_, plan, seat_callbacks()) {
+        seat_(loop_, plan, seat_callbacks()),
+        metrics_(loop_, std::move(scrapes), [this] { return events_.metrics().text(); }) {
     outcome_.local_ranks = plan.local_ranks;
     if (plan.options.adopted) outcome_.first_local_rank = plan.options.adopted->local_rank;
     outcome_.max_restarts = plan.options.rounds.max_restarts;
@@ -351,6 +353,7 @@ class Agent {
 
   // --- from the guard
   void on_spawned(const Spawned& spawned) {
+    events_.ranks_started(outcome_, spawned);
     Timing& timing = outcome_.timing;
     if (timing.last_spawned != 0) return;
     timing.spawn_began = spawned.began;
@@ -483,6 +486,7 @@ class Agent {
     const GuardEnd end = guard_.wait(not_ours_);
     outcome_.group_end.unkillable = end.unkillable;
     outcome_.guard_died = true;
+    events_.guard_died(outcome_);
     outcome_.guard_end = end.status.describe();
     fail(failure_here(fmt::format("the guard of {} has died", this_node())),
          end.unkillable > 0 ? Event::kGuardGoneStuck : Event::kGuardGone);
@@ -533,7 +537,7 @@ class Agent {
 
   const LaunchPlan& plan_;
   const LogFolder& errors_;
-  EventFile& events_;
+  JobEvents& events_;
   std::vector<pid_t> not_ours_;
   GuardHandle& guard_;
   base::EventLoop loop_;
@@ -545,6 +549,7 @@ class Agent {
   RestartCommands restart_commands_;
   JobOutcome outcome_;
   JobSeat seat_;
+  MetricsServer metrics_;
   std::unique_ptr<base::SignalWatch> signals_;
   StoreArrivals arrivals_;
   course::State course_;
@@ -560,9 +565,9 @@ class Agent {
 
 }  // namespace
 
-JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, EventFile& events,
-                     GuardHandle& guard, std::vector<pid_t> not_ours) {
-  return Agent(plan, errors, events, guard, std::move(not_ours)).run();
+JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, JobEvents& events,
+                     base::UniqueFd scrapes, GuardHandle& guard, std::vector<pid_t> not_ours) {
+  return Agent(plan, errors, events, std::move(scrapes), guard, std::move(not_ours)).run();
 }
 
 }  // namespace dtrun::launcher
