@@ -57,8 +57,8 @@ class GuardOrders {
   std::vector<pid_t> not_ours_;
   Callback before_pause_;
   base::Timer answer_;  ///< to a stop
-  std::optional<base::Deadline::Duration>
-      answer_time_;    ///< answer_ runs for so long; none: it does not
+  /// answer_ runs for so long; none: it does not.
+  std::optional<base::Deadline::Duration> answer_time_;
   base::Timer pause_;  ///< until the ranks are stopped
   bool pausing_ = false;
 };
