@@ -175,20 +175,50 @@ __attribute__((always_inline)) inline void transpose_square(A* result, std::int6
   }
 }
 
+/// Of the last rows, less than eight, and 0 behind them.
+template <typename A>
+__attribute__((always_inline)) inline void transpose_last(A* result, std::int64_t result_row,
+                                                          const A* in, std::int64_t in_row,
+                                                          std::int64_t rows, std::int64_t columns) {
+  A square[kSquare * kSquare] = {};
+  std::int64_t c = 0;
+  for (; c + kSquare <= columns; c += kSquare) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      std::memcpy(square + r * kSquare, in + r * in_row + c, kSquare * sizeof(A));
+    }
+    transpose_square(result + c * result_row, result_row, square, kSquare);
+  }
+  for (; c < columns; ++c) {
+    for (std::int64_t r = 0; r < kSquare; ++r) {
+      result[c * result_row + r] = r < rows ? in[r * in_row + c] : A{0};
+    }
+  }
+}
+
 template <typename A>
 DTRUN_MULTIVERSION void transpose_rows(A* result, std::int64_t result_row, const A* in,
-                                       std::int64_t in_row, std::int64_t rows,
-                                       std::int64_t columns) {
-  for (std::int64_t r = 0; r < rows; r += kSquare) {
-    const std::int64_t few = std::min(kSquare, rows - r);
+                                       std::int64_t in_row, std::int64_t rows, std::int64_t columns,
+                                       std::int64_t filled) {
+  std::int64_t r = 0;
+  for (; r + kSquare <= rows; r += kSquare) {
     std::int64_t c = 0;
-    if (few == kSquare) {
-      for (; c + kSquare <= columns; c += kSquare) {
-        transpose_square(result + c * result_row + r, result_row, in + r * in_row + c, in_row);
-      }
+    for (; c + kSquare <= columns; c += kSquare) {
+      transpose_square(result + c * result_row + r, result_row, in + r * in_row + c, in_row);
     }
     for (; c < columns; ++c) {
-      for (std::int64_t i = r; i < r + few; ++i) result[c * result_row + i] = in[i * in_row + c];
+      for (std::int64_t i = r; i < r + kSquare; ++i) {
+        result[c * result_row + i] = in[i * in_row + c];
+      }
+    }
+  }
+  if (r < rows) {
+    transpose_last(result + r, result_row, in + r * in_row, in_row, rows - r, columns);
+    r += kSquare;
+  }
+  for (; r < filled; r += kSquare) {
+    const A zeros[kSquare] = {};
+    for (std::int64_t c = 0; c < columns; ++c) {
+      std::memcpy(result + c * result_row + r, zeros, sizeof zeros);
     }
   }
 }
@@ -257,8 +287,9 @@ void AttentionKernels<A>::add(A* row, const A* other, std::int64_t count) {
 
 template <typename A>
 void AttentionKernels<A>::transpose(A* result, std::int64_t result_row, const A* in,
-                                    std::int64_t in_row, std::int64_t rows, std::int64_t columns) {
-  transpose_rows(result, result_row, in, in_row, rows, columns);
+                                    std::int64_t in_row, std::int64_t rows, std::int64_t columns,
+                                    std::int64_t filled) {
+  transpose_rows(result, result_row, in, in_row, rows, columns, filled);
 }
 
 template struct AttentionKernels<float>;

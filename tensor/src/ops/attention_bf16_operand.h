@@ -61,7 +61,7 @@ class PairedBlocks {
       // Two neighbours are one word, which moves as a float does.
       AttentionKernels<float>::transpose(reinterpret_cast<float*>(data(i)), kKeys,
                                          reinterpret_cast<const float*>(loaded), width_ / 2, kKeys,
-                                         width_ / 2);
+                                         width_ / 2, kKeys);
       return;
     }
     for (std::int64_t r = 0; r < kKeys; r += 2) {

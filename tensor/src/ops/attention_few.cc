@@ -23,11 +23,7 @@ std::int64_t tiles_of_chunk(std::int64_t products_of_tile) {
 template <typename A>
 void turn(const RowsOfNumbers<A>& in, std::int64_t rows, std::int64_t columns, A* result,
           std::int64_t width) {
-  AttentionKernels<A>::transpose(result, width, in.data, in.step, rows, columns);
-  if (rows == width) return;
-  for (std::int64_t c = 0; c < columns; ++c) {
-    std::fill(result + c * width + rows, result + (c + 1) * width, A{0});
-  }
+  AttentionKernels<A>::transpose(result, width, in.data, in.step, rows, columns, width);
 }
 
 template <typename A>
@@ -116,8 +112,8 @@ class FewForward {
     const std::int64_t keys = std::min(kKeys, key_.rows() - first);
     for (std::int64_t k = 0; k < keys; k += kTurnedKeys) {
       const std::int64_t some = std::min(kTurnedKeys, keys - k), width = in_tile_lanes(some);
-      turn(rows_of_numbers(key_, head, first + k, some, numbers, room.loaded), some, numbers,
-           room.turned, width);
+      turn(rows_of_numbers(key_, key_.at(head, first + k), some, numbers, room.loaded), some,
+           numbers, room.turned, width);
       multiply_tile(TileProduct<A>{room.scores + k, keys_, room.queries, numbers, 1, room.turned,
                                    width, rows, width, numbers, TileSum::fresh});
     }
@@ -129,7 +125,7 @@ class FewForward {
     AttentionKernels<A>::weigh({room.scores, keys_, rows, in_tile_lanes(keys)},
                                {room.greatest, room.total, room.results, columns_, columns_});
     const RowsOfNumbers<A> values =
-        rows_of_numbers(value_, head, first, keys, columns_, room.loaded);
+        rows_of_numbers(value_, value_.at(head, first), keys, columns_, room.loaded);
     multiply_tile(TileProduct<A>{room.results, columns_, room.scores, keys_, 1, values.data,
                                  values.step, rows, columns_, keys, TileSum::added});
   }
@@ -222,8 +218,8 @@ class FewBackward {
       AttentionKernels<A>::scale(row, scale_, query_.columns());
       std::fill(row + query_.columns(), row + key_columns_, A{0});
     }
-    const RowsOfNumbers<A> gradients =
-        rows_of_numbers(gradient_, head, 0, rows, value_columns_, room.loaded_gradients);
+    const RowsOfNumbers<A> gradients = rows_of_numbers(gradient_, gradient_.at(head, 0), rows,
+                                                       value_columns_, room.loaded_gradients);
     for (std::int64_t r = 0; r < rows; ++r) {
       output_.load(room.results, output_.at(head, r), output_.columns());
       room.dots[r] = AttentionKernels<A>::dot(room.results, gradients.data + r * gradients.step,
@@ -231,13 +227,13 @@ class FewBackward {
     }
     const ScoreTile<A> tile{room.scores, keys_, rows, keys_};
     const RowsOfNumbers<A> key_rows =
-        rows_of_numbers(key_, head, 0, keys, key_columns_, room.loaded_keys);
+        rows_of_numbers(key_, key_.at(head, 0), keys, key_columns_, room.loaded_keys);
     turn(key_rows, keys, key_.columns(), room.turned, keys_);
     multiply_tile(TileProduct<A>{room.scores, keys_, room.queries, key_columns_, 1, room.turned,
                                  keys_, rows, keys_, query_.columns(), TileSum::fresh});
     visible_.apply(tile, head, 0, 0, keys);
-    turn(rows_of_numbers(value_, head, 0, keys, value_columns_, room.loaded_values), keys,
-         value_.columns(), room.turned, keys_);
+    turn(rows_of_numbers(value_, value_.at(head, 0), keys, value_columns_, room.loaded_values),
+         keys, value_.columns(), room.turned, keys_);
     multiply_tile(TileProduct<A>{room.slopes, keys_, gradients.data, gradients.step, 1, room.turned,
                                  keys_, rows, keys_, value_.columns(), TileSum::fresh});
     AttentionKernels<A>::weigh_again(tile, room.slopes, logsumexp_ + head * rows, room.dots);

@@ -25,6 +25,8 @@ class HeadMatrices {
  public:
   HeadMatrices(const LocalTensor& tensor, DType computed)
       : tensor_(tensor),
+        rows_(tensor.size(-2)),
+        columns_(tensor.size(-1)),
         size_(static_cast<std::int64_t>(item_size(tensor.dtype()))),
         computed_size_(static_cast<std::int64_t>(item_size(computed))),
         load_(copy_kernel(computed, tensor.dtype())),
@@ -35,8 +37,8 @@ class HeadMatrices {
   }
 
   std::int64_t heads() const { return heads_; }
-  std::int64_t rows() const { return tensor_.size(-2); }
-  std::int64_t columns() const { return tensor_.size(-1); }
+  std::int64_t rows() const { return rows_; }
+  std::int64_t columns() const { return columns_; }
   DType dtype() const { return tensor_.dtype(); }
   /// Elements from one to the next.
   std::int64_t row_step() const { return tensor_.strides()[tensor_.strides().size() - 2]; }
@@ -120,6 +122,8 @@ class HeadMatrices {
   }
 
   const LocalTensor& tensor_;
+  std::int64_t rows_;
+  std::int64_t columns_;
   std::int64_t size_;
   std::int64_t computed_size_;
   RowKernel load_;
@@ -138,12 +142,11 @@ struct RowsOfNumbers {
   std::int64_t step;
 };
 
-/// Some rows, each `width` numbers long and filled up with 0: where they lie if they are so there,
-/// otherwise copies in `room`.
+/// The rows from `from` on, each `width` numbers long and filled up with 0: where they lie if they
+/// are so there, otherwise copies in `room`.
 template <typename A>
-RowsOfNumbers<A> rows_of_numbers(const HeadMatrices& in, std::int64_t head, std::int64_t first,
-                                 std::int64_t rows, std::int64_t width, A* room) {
-  char* const from = in.at(head, first);
+RowsOfNumbers<A> rows_of_numbers(const HeadMatrices& in, char* from, std::int64_t rows,
+                                 std::int64_t width, A* room) {
   const bool is_dense = in.column_step() == 1 && in.columns() == width;
   if (is_dense && in.dtype() == kComputedIn<A>) {
     return {reinterpret_cast<const A*>(from), in.row_step()};
@@ -152,8 +155,9 @@ RowsOfNumbers<A> rows_of_numbers(const HeadMatrices& in, std::int64_t head, std:
     in.load(room, from, rows * width);
     return {room, width};
   }
+  const std::int64_t step = in.row_step() * static_cast<std::int64_t>(item_size(in.dtype()));
   for (std::int64_t r = 0; r < rows; ++r) {
-    in.load(room + r * width, in.at(head, first + r), in.columns());
+    in.load(room + r * width, from + r * step, in.columns());
     std::fill(room + r * width + in.columns(), room + (r + 1) * width, A{0});
   }
   return {room, width};
@@ -222,15 +226,10 @@ class PackedColumns {
     const std::int64_t rows = std::min(width_, in_.rows() - first);
     const std::int64_t columns = in_.columns();
     Scratch scratch(rows * columns * static_cast<std::int64_t>(sizeof(A)));
-    A* const loaded = reinterpret_cast<A*>(scratch.data());
-    for (std::int64_t r = 0; r < rows; ++r) {
-      in_.load(loaded + r * columns, in_.in_matrix(i / blocks_, first + r), columns);
-    }
-    AttentionKernels<A>::transpose(data(i), width_, loaded, columns, rows, columns);
-    if (rows == width_) return;
-    for (std::int64_t c = 0; c < columns; ++c) {
-      std::fill(data(i) + c * width_ + rows, data(i) + (c + 1) * width_, A{0});
-    }
+    const RowsOfNumbers<A> loaded = rows_of_numbers(in_, in_.in_matrix(i / blocks_, first), rows,
+                                                    columns, reinterpret_cast<A*>(scratch.data()));
+    AttentionKernels<A>::transpose(data(i), width_, loaded.data, loaded.step, rows, columns,
+                                   width_);
   }
 
   const HeadMatrices& in_;
