@@ -275,7 +275,7 @@ class AttentionBackward {
 /// Few queries take longer to be packed, with their keys, than to be multiplied.
 bool suits_bf16_tiles(const LocalTensor& query, const LocalTensor& key) {
   constexpr std::int64_t kFewQueries = 16;
-  return query.dtype() == DType::bf16 && has_bf16_tiles() && query.size(-2) > kFewQueries &&
+  return query.dtype() == DType::bf16 && has_bf16_vectors() && query.size(-2) > kFewQueries &&
          query.size(-2) * key.size(-2) > kBf16Inner * kBf16Inner;
 }
 

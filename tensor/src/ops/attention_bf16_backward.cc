@@ -105,7 +105,7 @@ class Bf16AttentionBackward {
     room.weight_pairs = reinterpret_cast<BFloat16*>(turned + kKeys * numbers);
     room.slope_pairs = room.weight_pairs + kTile;
     room.slope_rows = room.slope_pairs + kTile;
-    std::fill_n(room.slope_rows, kTile, kBf16Zero);
+    clear_bf16(room.slope_rows, room.slope_rows + kTile);
     room.sum = TileSum::fresh;
     if (begin == end) {
       std::fill_n(sums_at(part, head, 0), query_blocks_ * kQueries * key_columns(), 0.0f);
