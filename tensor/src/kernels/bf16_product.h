@@ -47,7 +47,7 @@ struct Bf16Product {
 void multiply_bf16(const Bf16Product& product);
 
 /// The sums of 32 rows and 32 columns over steps of 32, from sides that are packed for tiles
-/// (amx.cc). Distances in bytes.
+/// (packed_bf16.cc). Distances in bytes.
 struct Bf16Steps {
   const std::byte* left;
   std::int64_t left_step;
