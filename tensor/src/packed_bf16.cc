@@ -2,10 +2,11 @@
 // packed into what steps read: 2 KiB for 32 columns and 32 of k, pairs of k together (VNNI), zeros
 // beyond the edges. So is the left, unless its rows can be read as they lie and are short.
 //
-// Up to 1,024 of k are summed in the tiles. More are cut into chunks of about 256, so that a panel
-// of the right stays in the first cache while the left's pass by; a block of the result is so large
-// that both sides' chunks and its sums stay in the second. What the tiles gave is added to the
-// sums, and rounded, by vectors, while the tiles work on what comes next.
+// Up to 1,024 of k are summed at once. More are cut into chunks of about 256 (vectors: 512), so that
+// a panel of the right stays in the first cache while the left's pass by; a block of the result is
+// so large that both sides' chunks and its sums stay in the second. What the tiles gave is added to
+// the sums, and rounded, by vectors, while the tiles work on what comes next. Processors without
+// tiles multiply the same steps by vectors.
 #include "packed_bf16.h"
 
 #if defined(__x86_64__)
@@ -447,9 +448,11 @@ class Product {
   static constexpr std::int64_t kMostPanels = 12;
 
   static std::int64_t chunk_steps_of(std::int64_t inner) {
-    constexpr std::int64_t kMostSteps = 32, kSteps = 8;
+    constexpr std::int64_t kMostSteps = 32, kStepsOfTiles = 8, kStepsOfVectors = 16;
     const std::int64_t steps = (inner + kSide - 1) / kSide;
-    return steps <= kMostSteps ? steps : part_of(steps, kSteps);
+    if (steps <= kMostSteps) return steps;
+    // Vectors are slower, so they can wait for the second cache.
+    return part_of(steps, has_bf16_tiles() ? kStepsOfTiles : kStepsOfVectors);
   }
   std::int64_t blocks_across(std::int64_t columns) const {
     return (right_.lines.panels() + columns - 1) / columns;
