@@ -34,11 +34,11 @@ void add_copy(Stage& stage, Slice destination, Slice source) {
 
 Schedule broadcast(const CollectiveShape& shape) {
   Stage stage;
-  const Slice buffer = output(shape, 0, shape.output_counts[0]);
   if (shape.rank == shape.root) {
-    for_each_peer(shape, [&](int peer) { stage.sends.push_back({peer, buffer}); });
+    const Slice whole = input(shape, 0, shape.input_counts[0]);
+    for_each_peer(shape, [&](int peer) { stage.sends.push_back({peer, whole}); });
   } else {
-    stage.receives.push_back({shape.root, buffer});
+    stage.receives.push_back({shape.root, output(shape, 0, shape.output_counts[0])});
   }
   return {{std::move(stage)}, 0};
 }
@@ -102,7 +102,7 @@ Stage reduce_chunks(const CollectiveShape& shape, Region source, Region destinat
 }
 
 Schedule all_reduce(const CollectiveShape& shape) {
-  const std::int64_t count = shape.output_counts[0];
+  const std::int64_t count = shape.input_counts[0];
   if (bytes_of(shape, count) <= kWholeReduceBytes || count < shape.size)
     return all_reduce_whole(shape);
   Schedule schedule;

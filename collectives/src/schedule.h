@@ -60,9 +60,7 @@ struct CollectiveShape {
   int size = 1;
   int root = -1;
   std::size_t item_bytes = 1;
-  /// Elements. Of the one buffer for broadcast, all_reduce, reduce; of rank r's piece for
-  /// all_gather and reduce_scatter (known to all), gather and scatter (known to the root; elsewhere
-  /// only the own entry is read); to and from rank r for all_to_all.
+  /// Elements of the buffers, as Collective lists them.
   std::vector<std::int64_t> input_counts;
   std::vector<std::int64_t> output_counts;
 };

@@ -144,9 +144,12 @@ class ScheduleTest : public testing::TestWithParam<int> {
 
 TEST_P(ScheduleTest, BroadcastGivesEverybodyTheRootsElements) {
   std::vector<Simulated> ranks = ranks_of(size(), OpKind::broadcast, last());
-  for (Simulated& rank : ranks) rank.outputs = {block(rank.shape.rank, 0, 11)};
-  for (const Simulated& rank : Simulator(ranks).run())
-    EXPECT_EQ(rank.outputs[0], block(last(), 0, 11));
+  for (Simulated& rank : ranks) {
+    (rank.shape.rank == last() ? rank.inputs : rank.outputs) = {block(rank.shape.rank, 0, 11)};
+  }
+  for (const Simulated& rank : Simulator(ranks).run()) {
+    for (const std::vector<int>& output : rank.outputs) EXPECT_EQ(output, block(last(), 0, 11));
+  }
 }
 
 TEST_P(ScheduleTest, AllReduceSumsAtEverySize) {

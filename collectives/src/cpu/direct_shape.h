@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <span>
 
 #include "dtrun/collectives/backend.h"
 #include "post.h"
@@ -23,30 +22,29 @@ inline constexpr int kMostOnStage = 32;
 
 /// Borrows the call's fingerprint and buffers.
 struct DirectShape {
-  DirectShape(const Fingerprint& the_fingerprint, int the_rank, int the_size,
-              std::span<const Buffer> the_inputs, std::span<const Buffer> the_outputs)
-      : fingerprint(the_fingerprint),
+  DirectShape(const CollectiveView& the_collective, int the_rank, int the_size)
+      : collective(the_collective),
         rank(the_rank),
         size(the_size),
-        inputs(the_inputs),
-        outputs(the_outputs),
         shown_bytes(most_bytes()),
         way(choose()) {}
 
-  const Fingerprint& fingerprint;
+  const CollectiveView collective;
   const int rank;
   const int size;
-  const std::span<const Buffer> inputs;
-  const std::span<const Buffer> outputs;
   const std::size_t shown_bytes;  ///< the most that one member shows to all
   const DirectWay way;
 
-  /// A collective without buffers is a barrier, whatever its kind: a split for another backend has
-  /// no data.
-  OpKind kind() const {
-    return inputs.empty() && outputs.empty() ? OpKind::barrier : fingerprint.kind;
+  OpKind kind() const { return collective.kind(); }
+  const Buffer& input(int index = 0) const {
+    return collective.inputs[static_cast<std::size_t>(index)];
   }
-  bool is_root() const { return rank == fingerprint.root; }
+  const Buffer& output(int index = 0) const {
+    return collective.outputs[static_cast<std::size_t>(index)];
+  }
+  /// Of a broadcast.
+  const Buffer& shared() const { return is_root() ? input() : output(); }
+  bool is_root() const { return rank == collective.root(); }
 
   /// Whether this rank shows bytes to others.
   bool shows() const {
@@ -57,7 +55,7 @@ struct DirectShape {
   /// Whether this rank needs that peer's bytes, or its arrival.
   bool needs(int peer) const {
     if (peer == rank) return false;
-    if (kind() == OpKind::broadcast) return peer == fingerprint.root;
+    if (kind() == OpKind::broadcast) return peer == collective.root();
     if (kind() == OpKind::reduce) return is_root();
     return true;
   }
@@ -67,16 +65,16 @@ struct DirectShape {
     std::size_t bytes = 0;
     switch (kind()) {
       case OpKind::all_reduce:
-      case OpKind::broadcast:
-        return outputs[0].bytes();
       case OpKind::reduce:
-        return inputs[0].bytes();
+        return input().bytes();
+      case OpKind::broadcast:
+        return shared().bytes();
       case OpKind::all_gather:
       case OpKind::split:
-        for (const Buffer& buffer : outputs) bytes = std::max(bytes, buffer.bytes());
+        for (const Buffer& buffer : collective.outputs) bytes = std::max(bytes, buffer.bytes());
         return bytes;
       case OpKind::reduce_scatter:
-        for (const Buffer& buffer : inputs) bytes += buffer.bytes();
+        for (const Buffer& buffer : collective.inputs) bytes += buffer.bytes();
         return bytes;
       default:
         return 0;

@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -48,13 +47,11 @@ class GroupEngine : public GroupListener,
   /// Takes the operation in; from now on it is moved. @throws the group's first error
   void submit_collective(const std::shared_ptr<Operation>& operation);
   /// The collective goes by posts and stages: the same answer on all members.
-  bool goes_direct(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
-                   std::span<const Buffer> outputs);
+  bool goes_direct(const CollectiveView& collective);
   Meeting& meeting() { return channels_.meeting(); }
   /// A blocking collective that goes by posts, without an Operation unless somebody is late.
   /// @return false: it does not go by posts, nothing was done
-  bool run_now(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
-               std::span<const Buffer> outputs, base::Deadline::Duration timeout);
+  bool run_now(const CollectiveView& collective, base::Deadline::Duration timeout);
   void submit_send(const std::shared_ptr<SendOperation>& send);
   void submit_receive(const std::shared_ptr<ReceiveOperation>& receive);
   /// Drives until the operation is done, and rethrows its error.

@@ -15,35 +15,33 @@ namespace {
 constexpr int kLooks = 128;
 }  // namespace
 
-bool GroupEngine::goes_direct(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
-                              std::span<const Buffer> outputs) {
+bool GroupEngine::goes_direct(const CollectiveView& collective) {
   return meeting().possible() &&
-         DirectShape(fingerprint, spec_.rank, size(), inputs, outputs).way != DirectWay::rings;
+         DirectShape(collective, spec_.rank, size()).way != DirectWay::rings;
 }
 
-bool GroupEngine::run_now(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
-                          std::span<const Buffer> outputs, Deadline::Duration timeout) {
+bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration timeout) {
   if (!meeting().possible()) return false;
-  const DirectShape shape(fingerprint, spec_.rank, size(), inputs, outputs);
+  const DirectShape shape(collective, spec_.rank, size());
   if (shape.way != DirectWay::post) return false;
   require_own_process();
   std::shared_ptr<Operation> operation;
   {
     const std::scoped_lock lock(mutex_);
-    require_sound(fingerprint, shape.shown_bytes);
+    require_sound(collective.fingerprint, shape.shown_bytes);
     OneShot one_shot;
     std::uint64_t number = 0;
     const bool eventless =
         idle() && announced_.empty() && !channels_.anybody_left() &&
         channels_.table().long_waits.load(std::memory_order_acquire) == long_waits_seen_;
     if (eventless && take_now(shape, one_shot, number)) return true;
-    Call call;
-    call.fingerprint = fingerprint;
-    call.deadline = Deadline::after(timeout);
-    operation = std::make_shared<DirectOperation>(
-        shared_from_this(), meeting(), std::move(call),
-        CollectiveBuffers{{inputs.begin(), inputs.end()}, {outputs.begin(), outputs.end()}},
-        one_shot);
+    Collective rest{{collective.inputs.begin(), collective.inputs.end()},
+                    {collective.outputs.begin(), collective.outputs.end()},
+                    {}};
+    rest.call.fingerprint = collective.fingerprint;
+    rest.call.deadline = Deadline::after(timeout);
+    operation =
+        std::make_shared<DirectOperation>(shared_from_this(), meeting(), std::move(rest), one_shot);
     operation->record_number = number;
     enqueue(operation);
   }
@@ -57,8 +55,9 @@ bool GroupEngine::take_now(const DirectShape& shape, OneShot& one_shot, std::uin
   try {
     if (!one_shot.show(shape, meeting())) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
-    note(shape.fingerprint);
-    number = world_->record().pass(shape.fingerprint, recorded_group_, shape.shown_bytes);
+    note(shape.collective.fingerprint);
+    number =
+        world_->record().pass(shape.collective.fingerprint, recorded_group_, shape.shown_bytes);
     for (int look = 0; look < looks; ++look) {
       if (one_shot.take(shape, meeting())) return true;
       pause_between_looks(look, world_->crowding());
