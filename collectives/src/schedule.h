@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "algorithm.h"
 #include "dtrun/collectives/fingerprint.h"
 #include "dtrun/collectives/reduce_op.h"
 #include "dtrun/tensor/dtype.h"
@@ -56,6 +57,7 @@ struct Schedule {
 /// What a schedule depends on.
 struct CollectiveShape {
   OpKind kind = OpKind::none;
+  Way way = Way::messages;  ///< or chunks
   int rank = 0;
   int size = 1;
   int root = -1;
@@ -64,10 +66,6 @@ struct CollectiveShape {
   std::vector<std::int64_t> input_counts;
   std::vector<std::int64_t> output_counts;
 };
-
-/// Reductions of at most this many bytes go to everybody whole, in one stage; larger ones are cut
-/// into one chunk per rank, whose owner combines it.
-inline constexpr std::size_t kWholeReduceBytes = 16 << 10;
 
 Schedule make_schedule(const CollectiveShape& shape);
 

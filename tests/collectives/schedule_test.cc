@@ -52,6 +52,10 @@ class Simulator {
         rank.shape.input_counts.push_back(static_cast<std::int64_t>(input.size()));
       for (const std::vector<int>& output : rank.outputs)
         rank.shape.output_counts.push_back(static_cast<std::int64_t>(output.size()));
+      const std::int64_t count = rank.inputs.empty() ? 0 : rank.shape.input_counts.front();
+      rank.shape.way = choose_algorithm({rank.shape.kind, static_cast<std::size_t>(count), count,
+                                         rank.shape.size, Sharing::not_all, Crowding::alone})
+                           .way;
       rank.schedule = make_schedule(rank.shape);
       rank.scratch.assign(rank.schedule.scratch_bytes, -1000000);
     }

@@ -64,12 +64,16 @@ Work CpuBackend::finish(const std::shared_ptr<Operation>& operation) {
 }
 
 Work CpuBackend::start(Collective collective) {
+  const Situation situation = engine_->situation_of(collective.view());
+  const Way way = choose_algorithm(situation).way;
+  engine_->log_way(collective.view(), situation, way);
   std::shared_ptr<Operation> operation;
-  if (engine_->goes_direct(collective.view())) {
-    operation =
-        std::make_shared<DirectOperation>(engine_, engine_->meeting(), std::move(collective));
+  if (way == Way::post || way == Way::stages) {
+    operation = std::make_shared<DirectOperation>(engine_, engine_->meeting(),
+                                                  std::move(collective), situation.bytes, way);
   } else {
     const CollectiveShape shape{.kind = collective.kind(),
+                                .way = way,
                                 .rank = rank(),
                                 .size = size(),
                                 .root = collective.root(),

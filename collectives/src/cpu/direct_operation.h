@@ -17,7 +17,7 @@ class DirectOperation : public Operation {
  public:
   /// @param meeting the engine's @param one_shot what has been done of it already
   DirectOperation(std::shared_ptr<GroupEngine> engine, Meeting& meeting, Collective collective,
-                  OneShot one_shot = {});
+                  std::size_t shown_bytes, Way way, OneShot one_shot = {});
 
   bool step(GroupChannels& channels) override;
   std::vector<int> missing() const override;

@@ -91,7 +91,7 @@ void read_payloads(const DirectShape& shape, Meeting& meeting) {
 
 bool OneShot::show(const DirectShape& shape, Meeting& meeting) {
   if (!meeting.begin_turn()) return false;
-  if (shape.way == DirectWay::post && shape.shows()) write_payload(shape, meeting);
+  if (shape.way == Way::post && shape.shows()) write_payload(shape, meeting);
   // The others of a broadcast wait for the root only.
   const bool alone = shape.kind() == OpKind::broadcast && shape.is_root();
   meeting.post(shape.collective.fingerprint,
@@ -101,7 +101,7 @@ bool OneShot::show(const DirectShape& shape, Meeting& meeting) {
 }
 
 bool OneShot::needs(int peer, const DirectShape& shape) {
-  return shape.way == DirectWay::stage ? peer != shape.rank : shape.needs(peer);
+  return shape.way == Way::stages ? peer != shape.rank : shape.needs(peer);
 }
 
 bool OneShot::all_came(const DirectShape& shape, Meeting& meeting) {
@@ -115,8 +115,8 @@ bool OneShot::all_came(const DirectShape& shape, Meeting& meeting) {
 bool OneShot::take(const DirectShape& shape, Meeting& meeting) {
   if (!all_came(shape, meeting)) return false;
   const bool from_one = shape.kind() == OpKind::broadcast || shape.kind() == OpKind::reduce;
-  if (shape.way == DirectWay::stage || !from_one) meeting.met();
-  if (shape.way == DirectWay::post) read_payloads(shape, meeting);
+  if (shape.way == Way::stages || !from_one) meeting.met();
+  if (shape.way == Way::post) read_payloads(shape, meeting);
   return true;
 }
 

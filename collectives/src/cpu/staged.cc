@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "dtrun/base/check.h"
+#include "chunk.h"
 #include "reduction.h"
 
 namespace dtrun::collectives::cpu {
@@ -12,11 +12,6 @@ namespace dtrun::collectives::cpu {
 namespace {
 
 constexpr std::size_t kLine = 64;
-
-/// Elements [begin, begin + count) of an all_reduce's buffer are combined by that rank.
-std::int64_t part_begin(std::int64_t count, int size, int rank) {
-  return rank * (count / size) + std::min<std::int64_t>(rank, count % size);
-}
 
 /// Whose pieces lie side by side on one stage.
 std::size_t places(const DirectShape& shape) {
@@ -49,7 +44,7 @@ std::int64_t longest_part(const DirectShape& shape) {
 
 Staged::Staged(const DirectShape& shape)
     : item_bytes_(tensors::item_size(shape.collective.fingerprint.dtype)) {
-  if (shape.way != DirectWay::stage) return;
+  if (shape.way != Way::stages) return;
   const std::size_t bytes = kStageBytes / places(shape) / kLine * kLine;
   piece_ = static_cast<std::int64_t>(bytes / item_bytes_);
   data_steps_ = (longest_part(shape) + piece_ - 1) / piece_;
@@ -61,8 +56,8 @@ Staged::Piece Staged::piece(const DirectShape& shape, int part, std::int64_t ste
   std::int64_t end = 0;
   switch (shape.kind()) {
     case OpKind::all_reduce:
-      begin = part_begin(shape.input().count, shape.size, part);
-      end = part_begin(shape.input().count, shape.size, part + 1);
+      begin = chunk_of(shape.input().count, shape.size, part).begin;
+      end = chunk_of(shape.input().count, shape.size, part).end;
       break;
     case OpKind::reduce_scatter:
       end = shape.input(part).count;
