@@ -232,14 +232,16 @@ Buffer Staging::in_place(const LocalTensor& tensor) {
   return keep(contiguous);
 }
 
-std::vector<Buffer> Staging::inputs(const std::vector<LocalTensor>& list) {
+std::vector<Buffer> Staging::inputs(std::span<const LocalTensor> list) {
   std::vector<Buffer> buffers;
+  buffers.reserve(list.size());
   for (const LocalTensor& tensor : list) buffers.push_back(input(tensor));
   return buffers;
 }
 
-std::vector<Buffer> Staging::outputs(const std::vector<LocalTensor>& list) {
+std::vector<Buffer> Staging::outputs(std::span<const LocalTensor> list) {
   std::vector<Buffer> buffers;
+  buffers.reserve(list.size());
   for (const LocalTensor& tensor : list) buffers.push_back(output(tensor));
   return buffers;
 }

@@ -2,8 +2,7 @@
 // every rank and in every run.
 #include "schedule.h"
 
-#include <algorithm>
-
+#include "chunk.h"
 #include "dtrun/base/check.h"
 
 namespace dtrun::collectives {
@@ -34,25 +33,13 @@ void add_copy(Stage& stage, Slice destination, Slice source) {
 
 Schedule broadcast(const CollectiveShape& shape) {
   Stage stage;
-  const Slice buffer = output(shape, 0, shape.output_counts[0]);
   if (shape.rank == shape.root) {
-    for_each_peer(shape, [&](int peer) { stage.sends.push_back({peer, buffer}); });
+    const Slice whole = input(shape, 0, shape.input_counts[0]);
+    for_each_peer(shape, [&](int peer) { stage.sends.push_back({peer, whole}); });
   } else {
-    stage.receives.push_back({shape.root, buffer});
+    stage.receives.push_back({shape.root, output(shape, 0, shape.output_counts[0])});
   }
   return {{std::move(stage)}, 0};
-}
-
-/// Elements [begin, end) of a buffer of `count` that rank `owner` combines.
-struct Chunk {
-  std::int64_t begin, end;
-  std::int64_t size() const { return end - begin; }
-};
-Chunk chunk_of(std::int64_t count, int size, int owner) {
-  const std::int64_t base = count / size;
-  const std::int64_t extra = count % size;
-  const std::int64_t begin = owner * base + std::min<std::int64_t>(owner, extra);
-  return {begin, begin + base + (owner < extra ? 1 : 0)};
 }
 
 Slice part(const CollectiveShape& shape, Region region, Chunk chunk) {
@@ -102,9 +89,8 @@ Stage reduce_chunks(const CollectiveShape& shape, Region source, Region destinat
 }
 
 Schedule all_reduce(const CollectiveShape& shape) {
-  const std::int64_t count = shape.output_counts[0];
-  if (bytes_of(shape, count) <= kWholeReduceBytes || count < shape.size)
-    return all_reduce_whole(shape);
+  const std::int64_t count = shape.input_counts[0];
+  if (shape.way != Way::chunks) return all_reduce_whole(shape);
   Schedule schedule;
   schedule.stages.push_back(reduce_chunks(shape, Region::input, Region::output, count, schedule));
   Stage share;
@@ -122,7 +108,7 @@ Schedule reduce(const CollectiveShape& shape) {
   const std::int64_t count = shape.input_counts[0];
   const bool is_root = shape.rank == shape.root;
   Schedule schedule;
-  if (bytes_of(shape, count) <= kWholeReduceBytes || count < shape.size) {
+  if (shape.way != Way::chunks) {
     Stage stage;
     if (is_root) {
       receive_and_combine(shape, stage, input(shape, 0, count), output(shape, 0, count), schedule);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "algorithm.h"
 #include "dtrun/collectives/fingerprint.h"
 #include "dtrun/collectives/reduce_op.h"
 #include "dtrun/tensor/dtype.h"
@@ -56,20 +57,15 @@ struct Schedule {
 /// What a schedule depends on.
 struct CollectiveShape {
   OpKind kind = OpKind::none;
+  Way way = Way::messages;  ///< or chunks
   int rank = 0;
   int size = 1;
   int root = -1;
   std::size_t item_bytes = 1;
-  /// Elements. Of the one buffer for broadcast, all_reduce, reduce; of rank r's piece for
-  /// all_gather and reduce_scatter (known to all), gather and scatter (known to the root; elsewhere
-  /// only the own entry is read); to and from rank r for all_to_all.
+  /// Elements of the buffers, as Collective lists them.
   std::vector<std::int64_t> input_counts;
   std::vector<std::int64_t> output_counts;
 };
-
-/// Reductions of at most this many bytes go to everybody whole, in one stage; larger ones are cut
-/// into one chunk per rank, whose owner combines it.
-inline constexpr std::size_t kWholeReduceBytes = 16 << 10;
 
 Schedule make_schedule(const CollectiveShape& shape);
 

@@ -52,6 +52,10 @@ class Simulator {
         rank.shape.input_counts.push_back(static_cast<std::int64_t>(input.size()));
       for (const std::vector<int>& output : rank.outputs)
         rank.shape.output_counts.push_back(static_cast<std::int64_t>(output.size()));
+      const std::int64_t count = rank.inputs.empty() ? 0 : rank.shape.input_counts.front();
+      rank.shape.way = choose_algorithm({rank.shape.kind, static_cast<std::size_t>(count), count,
+                                         rank.shape.size, Sharing::not_all, Crowding::alone})
+                           .way;
       rank.schedule = make_schedule(rank.shape);
       rank.scratch.assign(rank.schedule.scratch_bytes, -1000000);
     }
@@ -144,9 +148,12 @@ class ScheduleTest : public testing::TestWithParam<int> {
 
 TEST_P(ScheduleTest, BroadcastGivesEverybodyTheRootsElements) {
   std::vector<Simulated> ranks = ranks_of(size(), OpKind::broadcast, last());
-  for (Simulated& rank : ranks) rank.outputs = {block(rank.shape.rank, 0, 11)};
-  for (const Simulated& rank : Simulator(ranks).run())
-    EXPECT_EQ(rank.outputs[0], block(last(), 0, 11));
+  for (Simulated& rank : ranks) {
+    (rank.shape.rank == last() ? rank.inputs : rank.outputs) = {block(rank.shape.rank, 0, 11)};
+  }
+  for (const Simulated& rank : Simulator(ranks).run()) {
+    for (const std::vector<int>& output : rank.outputs) EXPECT_EQ(output, block(last(), 0, 11));
+  }
 }
 
 TEST_P(ScheduleTest, AllReduceSumsAtEverySize) {

@@ -13,26 +13,15 @@ namespace dtrun::collectives::cpu {
 
 using tensors::DType;
 
-std::uint64_t CollectiveBuffers::bytes() const {
-  std::uint64_t bytes = 0;
-  for (const Buffer& buffer : outputs) bytes += buffer.bytes();
-  for (const Buffer& buffer : inputs) {
-    const bool is_output = std::ranges::any_of(
-        outputs, [&](const Buffer& output) { return output.data == buffer.data; });
-    if (!is_output) bytes += buffer.bytes();
-  }
-  return bytes;
-}
-
-CollectiveOperation::CollectiveOperation(std::shared_ptr<GroupEngine> engine, Call call,
-                                         Schedule schedule, CollectiveBuffers buffers, int size)
-    : Operation(std::move(engine), std::move(call)),
+CollectiveOperation::CollectiveOperation(std::shared_ptr<GroupEngine> engine, Collective collective,
+                                         Schedule schedule, int size)
+    : Operation(std::move(engine), std::move(collective.call)),
       schedule_(std::move(schedule)),
-      buffers_(std::move(buffers)),
+      inputs_(std::move(collective.inputs)),
+      outputs_(std::move(collective.outputs)),
       size_(size),
-      scratch_(schedule_.scratch_bytes == 0 ? nullptr : new std::byte[schedule_.scratch_bytes]) {
-  bytes_ = buffers_.bytes();
-}
+      scratch_(schedule_.scratch_bytes == 0 ? nullptr : new std::byte[schedule_.scratch_bytes]),
+      bytes_(CollectiveView{fingerprint(), inputs_, outputs_}.bytes()) {}
 
 std::span<std::byte> CollectiveOperation::resolve(const Slice& slice) const {
   if (slice.region == Region::scratch) {
@@ -40,8 +29,7 @@ std::span<std::byte> CollectiveOperation::resolve(const Slice& slice) const {
     return {scratch_.get() + slice.offset, slice.bytes};
   }
   if (slice.bytes == 0) return {};
-  const std::vector<Buffer>& list =
-      slice.region == Region::input ? buffers_.inputs : buffers_.outputs;
+  const std::vector<Buffer>& list = slice.region == Region::input ? inputs_ : outputs_;
   const Buffer& buffer = list[static_cast<std::size_t>(slice.index)];
   DT_CHECK(slice.offset + slice.bytes <= buffer.bytes());
   return {static_cast<std::byte*>(buffer.data) + slice.offset, slice.bytes};

@@ -25,76 +25,34 @@ StagedCall StagedBackend::staged(int device, Call call) {
   return {std::move(stream), pool_, std::move(call)};
 }
 
-Work StagedBackend::broadcast(Buffer buffer, int source, Call call) {
-  StagedCall staging = staged(buffer.device_index, std::move(call));
-  const Buffer image = rank() == source ? staging.input(buffer) : staging.output(buffer);
-  return host_->broadcast(image, source, staging.take());
+int StagedBackend::device_of(const CollectiveView& collective) const {
+  if (!collective.inputs.empty()) return collective.inputs.front().device_index;
+  if (!collective.outputs.empty()) return collective.outputs.front().device_index;
+  return device_->current_device();
 }
 
-Work StagedBackend::all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) {
-  StagedCall staging = staged(input.device_index, std::move(call));
-  // On the host one image serves both.
-  const Buffer image = staging.through(input, output);
-  return host_->all_reduce(image, image, op, staging.take());
+Work StagedBackend::start(Collective collective) {
+  const int device = device_of(collective.view());
+  StagedCall staging = staged(device, std::move(collective.call));
+  Collective hosted;
+  if (staging.kind() == OpKind::all_reduce) {
+    // On the host one image serves both.
+    hosted.inputs = {staging.through(collective.inputs.front(), collective.outputs.front())};
+    hosted.outputs = hosted.inputs;
+  } else {
+    hosted.inputs = staging.inputs(collective.inputs);
+    hosted.outputs = staging.outputs(collective.outputs);
+  }
+  hosted.call = staging.take();
+  return host_->start(std::move(hosted));
 }
 
-Work StagedBackend::reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) {
-  StagedCall staging = staged(input.device_index, std::move(call));
-  const Buffer from = staging.input(input);
-  const Buffer to = rank() == destination ? staging.output(output) : output;
-  return host_->reduce(from, to, destination, op, staging.take());
-}
-
-Work StagedBackend::all_gather(Buffer input, std::vector<Buffer> outputs, Call call) {
-  StagedCall staging = staged(input.device_index, std::move(call));
-  const Buffer from = staging.input(input);
-  std::vector<Buffer> to = staging.outputs(outputs);
-  return host_->all_gather(from, std::move(to), staging.take());
-}
-
-Work StagedBackend::gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) {
-  StagedCall staging = staged(input.device_index, std::move(call));
-  const Buffer from = staging.input(input);
-  std::vector<Buffer> to = staging.outputs(outputs);
-  return host_->gather(from, std::move(to), destination, staging.take());
-}
-
-Work StagedBackend::scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) {
-  StagedCall staging = staged(output.device_index, std::move(call));
-  std::vector<Buffer> from = staging.inputs(inputs);
-  const Buffer to = staging.output(output);
-  return host_->scatter(to, std::move(from), source, staging.take());
-}
-
-Work StagedBackend::reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op,
-                                   Call call) {
-  StagedCall staging = staged(output.device_index, std::move(call));
-  std::vector<Buffer> from = staging.inputs(inputs);
-  const Buffer to = staging.output(output);
-  return host_->reduce_scatter(to, std::move(from), op, staging.take());
-}
-
-Work StagedBackend::all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) {
-  StagedCall staging = staged(inputs.front().device_index, std::move(call));
-  std::vector<Buffer> from = staging.inputs(inputs);
-  std::vector<Buffer> to = staging.outputs(outputs);
-  return host_->all_to_all(std::move(to), std::move(from), staging.take());
-}
-
-Work StagedBackend::barrier(Call call) {
-  return host_->barrier(staged(device_->current_device(), std::move(call)).take());
-}
-
-Work StagedBackend::send(Buffer buffer, int destination, std::uint32_t tag, Call call) {
-  StagedCall staging = staged(buffer.device_index, std::move(call));
-  const Buffer image = staging.input(buffer);
-  return host_->send(image, destination, tag, staging.take());
-}
-
-Work StagedBackend::receive(Buffer buffer, int source, std::uint32_t tag, Call call) {
-  StagedCall staging = staged(buffer.device_index, std::move(call));
-  const Buffer image = staging.output(buffer);
-  return host_->receive(image, source, tag, staging.take());
+Work StagedBackend::start(Message message) {
+  StagedCall staging = staged(message.buffer.device_index, std::move(message.call));
+  message.buffer =
+      message.kind == OpKind::send ? staging.input(message.buffer) : staging.output(message.buffer);
+  message.call = staging.take();
+  return host_->start(std::move(message));
 }
 
 std::unique_ptr<Backend> StagedBackend::split(const std::vector<int>& ranks, int list_index,

@@ -25,22 +25,13 @@ class StagedBackend : public Backend {
   tensors::DeviceType device_type() const override { return tensors::DeviceType::cuda; }
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
-  std::optional<base::Error> lacks(OpKind kind, tensors::DType dtype, ReduceOp op) const override {
-    return host_->lacks(kind, dtype, op);
+  std::optional<base::Error> lacks(const Fingerprint& fingerprint) const override {
+    return host_->lacks(fingerprint);
   }
 
-  Work broadcast(Buffer buffer, int source, Call call) override;
-  Work all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) override;
-  Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) override;
-  Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) override;
-  Work gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) override;
-  Work scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) override;
-  Work reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op, Call call) override;
-  Work all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) override;
-  /// After it, also what the ranks' streams had before it is done.
-  Work barrier(Call call) override;
-  Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) override;
-  Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) override;
+  /// After a barrier, also what the ranks' streams had before it is done.
+  Work start(Collective collective) override;
+  Work start(Message message) override;
 
   std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
                                  const std::string& name, Call call) override;
@@ -52,6 +43,7 @@ class StagedBackend : public Backend {
 
  private:
   StagedCall staged(int device, Call call);
+  int device_of(const CollectiveView& collective) const;
 
   const std::unique_ptr<Backend> host_;
   const std::shared_ptr<DeviceApi> device_;

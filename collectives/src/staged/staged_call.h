@@ -39,6 +39,7 @@ class StagedCall {
  public:
   StagedCall(std::shared_ptr<CopyStream> stream, std::shared_ptr<PinnedPool> pool, Call call);
 
+  OpKind kind() const { return call_.fingerprint.kind; }
   // The images of the call's buffers.
   Buffer input(const Buffer& buffer);
   Buffer output(const Buffer& buffer);
