@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "algorithm.h"
+
 namespace dtrun::collectives {
 
 void GroupCall::require_possible() const {
@@ -61,7 +63,7 @@ class ContiguousBuffers {
 }  // namespace
 
 Work GroupCall::run(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs) {
-  if (!options_.async && run_now(inputs, outputs)) return Work();
+  if (!options_.async && all_know_the_bytes(print.kind) && run_now(inputs, outputs)) return Work();
   Collective collective;
   arm();
   if (inputs.size() == 1 && inputs.data() == outputs.data()) {
@@ -78,7 +80,9 @@ Work GroupCall::run(std::span<const LocalTensor> inputs, std::span<const LocalTe
 bool GroupCall::run_now(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs) {
   ContiguousBuffers buffers;
   const auto from = buffers.add(inputs);
-  const auto to = from ? buffers.add(outputs) : std::nullopt;
+  if (!from) return false;
+  const bool in_place = inputs.data() == outputs.data() && inputs.size() == outputs.size();
+  const auto to = in_place ? from : buffers.add(outputs);
   if (!to) return false;
   try {
     const bool is_done =

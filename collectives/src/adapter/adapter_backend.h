@@ -20,10 +20,10 @@
 #include "adapter/call_card.h"
 #include "adapter/message_library.h"
 #include "adapter/worker_threads.h"
-#include "cpu/fork_mark.h"
-#include "cpu/rank_record.h"
 #include "disagreement.h"
+#include "fork_mark.h"
 #include "membership.h"
+#include "rank_record.h"
 
 namespace dtrun::collectives::adapter {
 
@@ -31,8 +31,8 @@ namespace dtrun::collectives::adapter {
 struct RankDisplay {
   explicit RankDisplay(const GroupOptions& options)
       : record(board, options.job_page, options.local_rank) {}
-  cpu::RankBoard board;
-  cpu::RankRecord record;
+  RankBoard board;
+  RankRecord record;
 };
 
 class AdapterBackend : public Backend {
@@ -105,11 +105,11 @@ class AdapterBackend : public Backend {
   void narrow_mean(const Buffer& sums, const Buffer& halves) const;
 
   const GroupOptions options_;
-  const cpu::RecordedGroup recorded_group_;
+  const RecordedGroup recorded_group_;
   const std::vector<Card> members_;
   const std::shared_ptr<RankDisplay> display_;
   std::unique_ptr<MessageLibrary> library_;
-  const cpu::ForkMark fork_mark_;
+  const ForkMark fork_mark_;
   std::atomic<std::uint64_t> bytes_sent_{0};
   std::atomic<std::uint64_t> bytes_received_{0};
   std::vector<std::uint32_t> messages_sent_;  ///< to each rank

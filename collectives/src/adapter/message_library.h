@@ -11,15 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "cpu/control_connection.h"
 #include "dtrun/base/deadline.h"
 #include "dtrun/collectives/backend.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/tensor/reduce_kernel.h"
+#include "group_failure.h"
 
 namespace dtrun::collectives::adapter {
-
-using cpu::GroupFailure;
 
 // How a wait ends before its operation has.
 /// The deadline passed; the peers that were waited for, as far as they are known.

@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "cpu/quiet_thread.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
 #include "gloo/gloo_store.h"
 #include "gloo/held_pipe_signal.h"
+#include "quiet_thread.h"
 
 namespace dtrun::collectives::gloo_backend {
 
@@ -96,7 +96,7 @@ Device make_device(const GroupOptions& options) {
   Device device;
   std::exception_ptr error;
   // gloo's thread inherits the signal mask of the thread that makes the device.
-  cpu::start_quiet_thread("dtrun-gloo", [&] {
+  start_quiet_thread("dtrun-gloo", [&] {
     try {
       device = ::gloo::transport::tcp::CreateDevice(where);
     } catch (const std::exception& gloo_says) {
@@ -131,7 +131,7 @@ GlooLibrary::GlooLibrary(const GroupOptions& options, Device device, Deadline de
                 gloo_says.what(),
                 "every rank must be reachable at the address that it has towards the store");
   }
-  watch_ = cpu::start_quiet_thread("dtrun-gloo-watch", [this] { watch(); });
+  watch_ = start_quiet_thread("dtrun-gloo-watch", [this] { watch(); });
 }
 
 GlooLibrary::~GlooLibrary() {

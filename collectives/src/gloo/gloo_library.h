@@ -23,7 +23,6 @@
 
 namespace dtrun::collectives::gloo_backend {
 
-using adapter::GroupFailure;
 using adapter::Lane;
 using adapter::MessageInFlight;
 using UnboundBuffer = ::gloo::transport::UnboundBuffer;

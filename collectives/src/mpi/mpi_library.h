@@ -18,7 +18,6 @@
 
 namespace dtrun::collectives::mpi {
 
-using adapter::GroupFailure;
 using adapter::Lane;
 using adapter::MessageInFlight;
 using Requests = std::vector<MPI_Request>;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dtrun/base/log.h"
+#include "group_failure_texts.h"
 #include "nccl/nccl_types.h"
 
 namespace dtrun::collectives::nccl {
@@ -42,10 +43,7 @@ NcclGroup::~NcclGroup() {
 
 /// Before any lock, which a thread may have held that the child does not have.
 void NcclGroup::require_own_process() const {
-  if (fork_mark_.in_child())
-    throw Error(ErrorCode::kUsage, "group '" + spec_.name + "' is used in a forked child",
-                "its GPU and connections belong to the parent process",
-                "fork before joining the job, or use the group in the parent only");
+  if (fork_mark_.in_child()) throw forked_child_error(spec_.name, "GPU and connections");
 }
 
 int NcclGroup::default_device() {
@@ -230,9 +228,7 @@ Error NcclGroup::timed_out(const Operation& operation) {
     const auto lane = lanes_.find(operation.launch.lane);
     const std::vector<int> missing =
         lane == lanes_.end() ? std::vector<int>() : lane->second->missing();
-    if (!missing.empty())
-      for_whom =
-          fmt::format(" for rank{} {}", missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
+    if (!missing.empty()) for_whom = rank_list(missing);
     where = board_.describe_others(operation.fingerprint());
     if (lane != lanes_.end() && lane->second->phase() == Lane::Phase::starting)
       where = "NCCL has not made its communicator; " + where;
@@ -241,9 +237,7 @@ Error NcclGroup::timed_out(const Operation& operation) {
   }
   const auto waited = std::chrono::steady_clock::now() - operation.started;
   return Error(ErrorCode::kTimeout,
-               fmt::format("rank {} waited {} in {} of group '{}'{}", own_rank(),
-                           base::format_duration(waited), operation.fingerprint().describe(),
-                           spec_.name, for_whom),
+               waited_text(own_rank(), waited, operation.fingerprint(), spec_.name, for_whom),
                where,
                "raise the timeout if they only need longer; look at the other ranks' output");
 }

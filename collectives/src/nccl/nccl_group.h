@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "cpu/fork_mark.h"
 #include "device_api.h"
 #include "dtrun/collectives/process_group.h"
+#include "fork_mark.h"
 #include "nccl/lane.h"
 #include "nccl/operation.h"
 #include "nccl/status_board.h"
@@ -122,7 +122,7 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
   const std::shared_ptr<NcclWorld> world_;
   const NcclGroupSpec spec_;
   StatusBoard board_;
-  const cpu::ForkMark fork_mark_;
+  const ForkMark fork_mark_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -6,6 +6,7 @@
 
 #include "disagreement.h"
 #include "dtrun/base/log.h"
+#include "group_failure_texts.h"
 #include "nccl/nccl_group.h"
 #include "nccl/nccl_types.h"
 
@@ -31,11 +32,8 @@ constexpr auto kLeaveGrace = std::chrono::seconds(10);
 }  // namespace
 
 std::optional<Error> NcclGroup::job_failure() const {
-  if (!world_->job_page || !world_->job_page->aborted()) return std::nullopt;
-  const std::string cause = world_->job_page->describe_cause();
-  if (cause.empty() || world_->job_page->header().cause.global_rank < 0)
-    return Error(ErrorCode::kAborted, "the job is being stopped", cause);
-  return Error(ErrorCode::kPeerFailed, cause, "", "look at that rank's output first");
+  const std::optional<GroupFailure> failure = collectives::job_failure(world_->job_page.get());
+  return failure ? std::optional(failure->error) : std::nullopt;
 }
 
 Watched::TimePoint NcclGroup::inspect() {
