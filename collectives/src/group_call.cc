@@ -67,11 +67,11 @@ Work GroupCall::run(std::span<const LocalTensor> inputs, std::span<const LocalTe
   Collective collective;
   arm();
   if (inputs.size() == 1 && inputs.data() == outputs.data()) {
-    collective.inputs.push_back(staging_.in_place(inputs.front()));
+    collective.inputs.push_back(buffers_.in_place(inputs.front()));
     collective.outputs = collective.inputs;
   } else {
-    collective.inputs = staging_.inputs(inputs);
-    collective.outputs = staging_.outputs(outputs);
+    collective.inputs = buffers_.inputs(inputs);
+    collective.outputs = buffers_.outputs(outputs);
   }
   collective.call = take();
   return backend_->start(std::move(collective));
@@ -103,7 +103,7 @@ Call GroupCall::take() {
   call.fingerprint = print;
   call.deadline = base::Deadline::after(options_.timeout.value_or(core_.options().timeout));
   call.async = options_.async;
-  std::move(staging_).attach_to(call);
+  std::move(buffers_).attach_to(call);
   if (!at_end_.empty()) {
     call.finish = [first = std::move(call.finish), ends = std::move(at_end_)] {
       if (first) first();

@@ -301,11 +301,11 @@ Work AdapterBackend::send(Message given) {
   return message(
       std::move(given.call), message_out, buffer.bytes(),
       [=, this] {
-        message_out->header =
-            library_->send(&message_out->card, sizeof(MessageCard), destination, Lane::header, tag);
+        message_out->header = library_->send(&message_out->card, sizeof(MessageCard), destination,
+                                             MessageKind::header, tag);
         if (buffer.count > 0)
           message_out->payload = library_->send(buffer.data, buffer.bytes(), destination,
-                                                Lane::payload, message_out->card.number);
+                                                MessageKind::payload, message_out->card.number);
       },
       [=, this](Deadline deadline) {
         message_out->header->wait(deadline);
@@ -330,8 +330,8 @@ Work AdapterBackend::receive(Message given) {
   return message(
       std::move(given.call), message_in, buffer.bytes(),
       [=, this] {
-        message_in->header =
-            library_->receive(&message_in->card, sizeof(MessageCard), source, Lane::header, tag);
+        message_in->header = library_->receive(&message_in->card, sizeof(MessageCard), source,
+                                               MessageKind::header, tag);
       },
       [=, this](Deadline deadline) {
         const int peer = message_in->header->wait(deadline);
@@ -339,8 +339,8 @@ Work AdapterBackend::receive(Message given) {
         if (card.fingerprint.dtype != ours.dtype || card.bytes != buffer.bytes())
           throw Disagreement{peer, card.fingerprint, ours};
         if (buffer.count > 0) {
-          message_in->payload =
-              library_->receive(buffer.data, buffer.bytes(), peer, Lane::payload, card.number);
+          message_in->payload = library_->receive(buffer.data, buffer.bytes(), peer,
+                                                  MessageKind::payload, card.number);
           message_in->payload->wait(deadline);
         }
         bytes_received_ += buffer.bytes();

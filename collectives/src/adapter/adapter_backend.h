@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "adapter/adapter_operation.h"
 #include "adapter/call_card.h"
 #include "adapter/message_library.h"
+#include "adapter/operation.h"
 #include "adapter/worker_threads.h"
 #include "disagreement.h"
 #include "fork_mark.h"
