@@ -8,23 +8,6 @@ namespace dtrun::collectives {
 
 namespace {
 
-/// Elsewhere counts differ by rank and are not known to all, so the members could choose
-/// differently.
-bool all_know_the_bytes(OpKind kind) {
-  switch (kind) {
-    case OpKind::all_reduce:
-    case OpKind::broadcast:
-    case OpKind::reduce:
-    case OpKind::all_gather:
-    case OpKind::split:
-    case OpKind::reduce_scatter:
-    case OpKind::barrier:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool can_be_cut(OpKind kind) {
   return kind == OpKind::all_reduce || kind == OpKind::reduce;
 }

@@ -36,6 +36,23 @@ enum class Sharing : std::uint8_t { all, not_all };
 /// Whether this machine has a core for each of the world's ranks on it.
 enum class Crowding : std::uint8_t { alone, crowded };
 
+/// Elsewhere counts differ by rank and are not known to all, so the members could choose
+/// differently: such a call goes by messages.
+constexpr bool all_know_the_bytes(OpKind kind) {
+  switch (kind) {
+    case OpKind::all_reduce:
+    case OpKind::broadcast:
+    case OpKind::reduce:
+    case OpKind::all_gather:
+    case OpKind::split:
+    case OpKind::reduce_scatter:
+    case OpKind::barrier:
+      return true;
+    default:
+      return false;
+  }
+}
+
 struct Situation {
   OpKind kind = OpKind::none;
   std::size_t bytes = 0;      ///< the most that one rank shows to all; 0 where not all know it

@@ -89,7 +89,7 @@ std::uint64_t hash_bytes(std::string_view bytes);
 Buffer buffer_of(const LocalTensor& contiguous);
 
 /// A call's buffers: contiguous, with copies where the tensors are not.
-class Staging {
+class CallBuffers {
  public:
   Buffer input(const LocalTensor& tensor);
   Buffer output(const LocalTensor& tensor);

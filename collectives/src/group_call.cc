@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "algorithm.h"
+
 namespace dtrun::collectives {
 
 void GroupCall::require_possible() const {
@@ -61,15 +63,15 @@ class ContiguousBuffers {
 }  // namespace
 
 Work GroupCall::run(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs) {
-  if (!options_.async && run_now(inputs, outputs)) return Work();
+  if (!options_.async && all_know_the_bytes(print.kind) && run_now(inputs, outputs)) return Work();
   Collective collective;
   arm();
   if (inputs.size() == 1 && inputs.data() == outputs.data()) {
-    collective.inputs.push_back(staging_.in_place(inputs.front()));
+    collective.inputs.push_back(buffers_.in_place(inputs.front()));
     collective.outputs = collective.inputs;
   } else {
-    collective.inputs = staging_.inputs(inputs);
-    collective.outputs = staging_.outputs(outputs);
+    collective.inputs = buffers_.inputs(inputs);
+    collective.outputs = buffers_.outputs(outputs);
   }
   collective.call = take();
   return backend_->start(std::move(collective));
@@ -78,7 +80,9 @@ Work GroupCall::run(std::span<const LocalTensor> inputs, std::span<const LocalTe
 bool GroupCall::run_now(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs) {
   ContiguousBuffers buffers;
   const auto from = buffers.add(inputs);
-  const auto to = from ? buffers.add(outputs) : std::nullopt;
+  if (!from) return false;
+  const bool in_place = inputs.data() == outputs.data() && inputs.size() == outputs.size();
+  const auto to = in_place ? from : buffers.add(outputs);
   if (!to) return false;
   try {
     const bool is_done =
@@ -99,7 +103,7 @@ Call GroupCall::take() {
   call.fingerprint = print;
   call.deadline = base::Deadline::after(options_.timeout.value_or(core_.options().timeout));
   call.async = options_.async;
-  std::move(staging_).attach_to(call);
+  std::move(buffers_).attach_to(call);
   if (!at_end_.empty()) {
     call.finish = [first = std::move(call.finish), ends = std::move(at_end_)] {
       if (first) first();

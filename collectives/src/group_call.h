@@ -95,9 +95,9 @@ class GroupCall {
   Call take();
 
   /// Where the call's tensors are made contiguous.
-  Staging& staging() {
+  CallBuffers& buffers() {
     arm();
-    return staging_;
+    return buffers_;
   }
 
   Fingerprint print;
@@ -119,7 +119,7 @@ class GroupCall {
   GroupCore& core_;
   const CallOptions options_;
   Backend* backend_ = nullptr;
-  Staging staging_;
+  CallBuffers buffers_;
   std::vector<std::function<void()>> at_end_;  ///< of the observers
   int exceptions_ = 0;
   bool armed_ = false;

@@ -8,6 +8,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/process_group.h"
 #include "group_call.h"
+#include "group_failure_texts.h"
 
 namespace dtrun::collectives {
 
@@ -74,16 +75,14 @@ class MonitoredBarrier {
 
   Error missing_error(const std::vector<int>& missing, bool all) const {
     const bool one = missing.size() == 1 || !all;
-    return Error(ErrorCode::kTimeout,
-                 fmt::format("rank {} waited {} in {} of group '{}' for rank{} {}",
-                             core_.options().global_ranks[0], base::format_duration(timeout_),
-                             print_.describe(), core_.options().name, one ? "" : "s",
-                             one ? fmt::to_string(missing.front())
-                                 : fmt::format("{}", fmt::join(missing, ", "))),
-                 missing.size() > 1 && !all
-                     ? "it is the first one missing; with wait_all_ranks all are named"
-                     : "",
-                 "look at the missing ranks' output; raise the timeout if they only need longer");
+    return Error(
+        ErrorCode::kTimeout,
+        waited_text(core_.options().global_ranks[0], timeout_, print_, core_.options().name,
+                    rank_list(one ? std::vector<int>{missing.front()} : missing)),
+        missing.size() > 1 && !all
+            ? "it is the first one missing; with wait_all_ranks all are named"
+            : "",
+        "look at the missing ranks' output; raise the timeout if they only need longer");
   }
 
   const GroupCore& core_;

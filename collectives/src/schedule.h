@@ -1,4 +1,4 @@
-// Schedule: what one rank does in one collective, as data: stages of messages that travel at the
+// Schedule: what one rank does in one collective, as data: steps of messages that travel at the
 // same time, each followed by local work. Made without I/O, clock or threads from what all ranks
 // know; the cpu backend's CollectiveOperation carries it out, and a test runs all ranks' schedules
 // in one loop. Values.
@@ -34,23 +34,23 @@ struct Transfer {
   Slice slice;
 };
 
-/// Local work after a stage's messages: destination = copy of sources[0], or the sources combined
+/// Local work after a step's messages: destination = copy of sources[0], or the sources combined
 /// in the order given. The destination may be one of the sources.
-struct LocalStep {
+struct LocalWork {
   enum class Kind : std::uint8_t { copy, combine };
   Kind kind = Kind::copy;
   Slice destination;
   std::vector<Slice> sources;
 };
 
-struct Stage {
+struct Step {
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
-  std::vector<LocalStep> local;
+  std::vector<LocalWork> local;
 };
 
 struct Schedule {
-  std::vector<Stage> stages;
+  std::vector<Step> steps;
   std::size_t scratch_bytes = 0;
 };
 

@@ -239,7 +239,7 @@ TEST(NcclFailureTest, WhatNcclDoesNotHaveIsRefusedWithTheRemedy) {
   });
 }
 
-TEST(NcclFailureTest, ALaneThatCannotBeMadeFailsTheGroup) {
+TEST(NcclFailureTest, AQueueThatCannotBeMadeFailsTheGroup) {
   NcclJob job(2, {.has_streams = false});
   const auto thrown = job.run([&](Backend& backend) {
     Values values = {1};

@@ -179,7 +179,7 @@ TEST(NcclStateTest, ASubgroupIsSplitFromACommunicatorThatIsThere) {
   }
 }
 
-TEST(NcclStateTest, TheLaneWaitsForTheCallerAndTheCallerForTheLane) {
+TEST(NcclStateTest, TheQueueWaitsForTheCallerAndTheCallerForTheQueue) {
   NcclJob job(1);
   job.run_well([&](Backend& backend) {
     Values values = {1};

@@ -6,15 +6,15 @@
 
 #include "collectives/nccl_job.h"
 #include "make_backend.h"
-#include "staged/staged_backend.h"
 #include "support/rank_threads.h"
+#include "through_host/through_host_backend.h"
 
 namespace dtrun::test {
 namespace {
 
 using collectives::make_cpu_backend;
-using collectives::staged::PinnedPool;
-using collectives::staged::StagedBackend;
+using collectives::through_host::PinnedPool;
+using collectives::through_host::ThroughHostBackend;
 
 /// Ranks that share one simulated GPU.
 void run_staged(int size, NcclSimulation& simulation, const std::function<void(Backend&)>& body) {
@@ -24,8 +24,8 @@ void run_staged(int size, NcclSimulation& simulation, const std::function<void(B
     threads.emplace_back([&, rank] {
       const std::optional<Error> error = error_of([&] {
         const std::shared_ptr<collectives::DeviceApi> device = simulation.device_of(rank);
-        StagedBackend backend(make_cpu_backend(group_options(store, rank, size)), device,
-                              std::make_shared<PinnedPool>(device));
+        ThroughHostBackend backend(make_cpu_backend(group_options(store, rank, size)), device,
+                                   std::make_shared<PinnedPool>(device));
         body(backend);
       });
       EXPECT_FALSE(error) << error->what();
@@ -111,8 +111,8 @@ TEST(StagedTest, AnAsynchronousCallIsDoneWhenItsResultIsOnTheDevice) {
 TEST(StagedTest, ACallWaitsForWhatItsStreamHadBefore) {
   NcclSimulation simulation;
   const std::shared_ptr<collectives::DeviceApi> device = simulation.device_of(0);
-  StagedBackend backend(make_cpu_backend(group_options(rendezvous::make_hash_store(), 0, 1)),
-                        device, std::make_shared<PinnedPool>(device));
+  ThroughHostBackend backend(make_cpu_backend(group_options(rendezvous::make_hash_store(), 0, 1)),
+                             device, std::make_shared<PinnedPool>(device));
   Values values = {1};
   const Values later = {5};
   simulation.freeze(true);

@@ -6,11 +6,12 @@
 #include <utility>
 
 #include "combine_op.h"
-#include "cpu/reduction.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/rendezvous/prefix_store.h"
 #include "dtrun/tensor/reduce_kernel.h"
+#include "group_failure_texts.h"
+#include "reduction.h"
 
 namespace dtrun::collectives::adapter {
 
@@ -69,9 +70,7 @@ AdapterBackend::~AdapterBackend() {
 /// Before any lock, which a thread may have held that the child does not have.
 void AdapterBackend::require_own_process() const {
   if (fork_mark_.in_child())
-    throw Error(ErrorCode::kUsage, "group '" + options_.name + "' is used in a forked child",
-                "its connections and shared memory belong to the parent process",
-                "fork before joining the job, or use the group in the parent only");
+    throw forked_child_error(options_.name, "connections and shared memory");
 }
 
 void AdapterBackend::narrow_mean(const Buffer& sums, const Buffer& halves) const {
@@ -189,7 +188,7 @@ Work AdapterBackend::reduce_scatter(Buffer output, Pieces inputs, Call call) {
     std::vector<const void*> sources;
     for (const Buffer& part : parts) sources.push_back(part.data);
     if (output.count == 0) return -1;
-    cpu::reduce_pieces(op, output.dtype, output.data, sources.data(), size(), output.count);
+    reduce_pieces(op, output.dtype, output.data, sources.data(), size(), output.count);
     return -1;
   });
 }
@@ -302,11 +301,11 @@ Work AdapterBackend::send(Message given) {
   return message(
       std::move(given.call), message_out, buffer.bytes(),
       [=, this] {
-        message_out->header =
-            library_->send(&message_out->card, sizeof(MessageCard), destination, Lane::header, tag);
+        message_out->header = library_->send(&message_out->card, sizeof(MessageCard), destination,
+                                             MessageKind::header, tag);
         if (buffer.count > 0)
           message_out->payload = library_->send(buffer.data, buffer.bytes(), destination,
-                                                Lane::payload, message_out->card.number);
+                                                MessageKind::payload, message_out->card.number);
       },
       [=, this](Deadline deadline) {
         message_out->header->wait(deadline);
@@ -331,8 +330,8 @@ Work AdapterBackend::receive(Message given) {
   return message(
       std::move(given.call), message_in, buffer.bytes(),
       [=, this] {
-        message_in->header =
-            library_->receive(&message_in->card, sizeof(MessageCard), source, Lane::header, tag);
+        message_in->header = library_->receive(&message_in->card, sizeof(MessageCard), source,
+                                               MessageKind::header, tag);
       },
       [=, this](Deadline deadline) {
         const int peer = message_in->header->wait(deadline);
@@ -340,8 +339,8 @@ Work AdapterBackend::receive(Message given) {
         if (card.fingerprint.dtype != ours.dtype || card.bytes != buffer.bytes())
           throw Disagreement{peer, card.fingerprint, ours};
         if (buffer.count > 0) {
-          message_in->payload =
-              library_->receive(buffer.data, buffer.bytes(), peer, Lane::payload, card.number);
+          message_in->payload = library_->receive(buffer.data, buffer.bytes(), peer,
+                                                  MessageKind::payload, card.number);
           message_in->payload->wait(deadline);
         }
         bytes_received_ += buffer.bytes();
@@ -399,8 +398,7 @@ void AdapterBackend::perform(const Operation& operation, std::size_t bytes, cons
     error = fail(explain(*operation, std::current_exception()));
     library_->keep(operation->call().keep_alive);
   }
-  display_->record.end(number,
-                       error ? cpu::RankRecord::Outcome::failed : cpu::RankRecord::Outcome::done);
+  display_->record.end(number, error ? RankRecord::Outcome::failed : RankRecord::Outcome::done);
   if (error) return operation->fail(error);
   operation->succeed(source);
 }
@@ -449,9 +447,7 @@ void AdapterBackend::shutdown() {
   if (!failure()) say_farewell();
   {
     const std::scoped_lock lock(mutex_);
-    if (!failure_)
-      failure_ = std::make_exception_ptr(
-          Error(ErrorCode::kAborted, "this rank has left group '" + options_.name + "'"));
+    if (!failure_) failure_ = std::make_exception_ptr(left_error(options_.name));
   }
   library_->leave();
   threads_.join();

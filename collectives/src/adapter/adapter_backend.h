@@ -17,13 +17,13 @@
 #include <utility>
 #include <vector>
 
-#include "adapter/adapter_operation.h"
 #include "adapter/message_library.h"
+#include "adapter/operation.h"
 #include "adapter/worker_threads.h"
-#include "cpu/fork_mark.h"
-#include "cpu/rank_record.h"
 #include "disagreement.h"
+#include "fork_mark.h"
 #include "membership.h"
+#include "rank_record.h"
 
 namespace dtrun::collectives::adapter {
 
@@ -53,8 +53,8 @@ static_assert(sizeof(MessageCard) == 80);
 struct RankDisplay {
   explicit RankDisplay(const GroupOptions& options)
       : record(board, options.job_page, options.local_rank) {}
-  cpu::RankBoard board;
-  cpu::RankRecord record;
+  RankBoard board;
+  RankRecord record;
 };
 
 class AdapterBackend : public Backend {
@@ -127,11 +127,11 @@ class AdapterBackend : public Backend {
   void narrow_mean(const Buffer& sums, const Buffer& halves) const;
 
   const GroupOptions options_;
-  const cpu::RecordedGroup recorded_group_;
+  const RecordedGroup recorded_group_;
   const std::vector<Card> members_;
   const std::shared_ptr<RankDisplay> display_;
   std::unique_ptr<MessageLibrary> library_;
-  const cpu::ForkMark fork_mark_;
+  const ForkMark fork_mark_;
   std::atomic<std::uint64_t> bytes_sent_{0};
   std::atomic<std::uint64_t> bytes_received_{0};
   std::vector<std::uint32_t> messages_sent_;  ///< to each rank

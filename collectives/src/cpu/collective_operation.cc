@@ -37,28 +37,28 @@ std::span<std::byte> CollectiveOperation::resolve(const Slice& slice) const {
 
 bool CollectiveOperation::step(GroupChannels& channels) {
   bool moved = false;
-  while (stage_ < schedule_.stages.size()) {
-    if (!stage_begun_) begin_stage();
-    moved |= step_stage(channels);
+  while (step_ < schedule_.steps.size()) {
+    if (!step_begun_) begin_step();
+    moved |= move_step(channels);
     if (!sends_.empty() || !receives_.empty()) return moved;
-    for (const LocalStep& local : schedule_.stages[stage_].local) do_local(local);
-    stage_begun_ = false;
-    ++stage_;
+    for (const LocalWork& local : schedule_.steps[step_].local) do_local(local);
+    step_begun_ = false;
+    ++step_;
   }
   complete();
   return true;
 }
 
-void CollectiveOperation::begin_stage() {
-  const Stage& stage = schedule_.stages[stage_];
-  for (const Transfer& transfer : stage.sends)
+void CollectiveOperation::begin_step() {
+  const Step& step = schedule_.steps[step_];
+  for (const Transfer& transfer : step.sends)
     sends_.emplace_back(transfer.peer, fingerprint(), 0, resolve(transfer.slice));
-  for (const Transfer& transfer : stage.receives)
+  for (const Transfer& transfer : step.receives)
     receives_.push_back({transfer.peer, resolve(transfer.slice), {}});
-  stage_begun_ = true;
+  step_begun_ = true;
 }
 
-bool CollectiveOperation::step_stage(GroupChannels& channels) {
+bool CollectiveOperation::move_step(GroupChannels& channels) {
   std::size_t moved = 0;
   for (OutgoingMessage& send : sends_) moved += step_send(channels, send);
   for (Receive& receive : receives_) moved += step_receive(channels, receive);
@@ -105,10 +105,10 @@ void CollectiveOperation::check(const Receive& receive) const {
                        UnequalBytes{header.bytes, receive.target.size()}};
 }
 
-void CollectiveOperation::do_local(const LocalStep& step) {
-  const std::span<std::byte> destination = resolve(step.destination);
-  if (step.kind == LocalStep::Kind::copy || step.sources.size() == 1) {
-    const std::span<std::byte> source = resolve(step.sources[0]);
+void CollectiveOperation::do_local(const LocalWork& work) {
+  const std::span<std::byte> destination = resolve(work.destination);
+  if (work.kind == LocalWork::Kind::copy || work.sources.size() == 1) {
+    const std::span<std::byte> source = resolve(work.sources[0]);
     if (source.data() != destination.data())
       std::memcpy(destination.data(), source.data(), source.size());
     return;
@@ -116,7 +116,7 @@ void CollectiveOperation::do_local(const LocalStep& step) {
   const DType dtype = fingerprint().dtype;
   const auto count = static_cast<std::int64_t>(destination.size() / tensors::item_size(dtype));
   std::vector<const void*> sources;
-  for (const Slice& source : step.sources) sources.push_back(resolve(source).data());
+  for (const Slice& source : work.sources) sources.push_back(resolve(source).data());
   DT_CHECK(sources.size() == static_cast<std::size_t>(size_));
   reduce_pieces(fingerprint().reduce_op, dtype, destination.data(), sources.data(), size_, count);
 }

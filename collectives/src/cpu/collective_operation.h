@@ -29,12 +29,12 @@ class CollectiveOperation : public Operation {
     IncomingMessage message;
   };
 
-  void begin_stage();
-  bool step_stage(GroupChannels& channels);
+  void begin_step();
+  bool move_step(GroupChannels& channels);
   std::size_t step_send(GroupChannels& channels, OutgoingMessage& send);
   std::size_t step_receive(GroupChannels& channels, Receive& receive);
   void check(const Receive& receive) const;
-  void do_local(const LocalStep& step);
+  void do_local(const LocalWork& work);
   std::span<std::byte> resolve(const Slice& slice) const;
 
   const Schedule schedule_;
@@ -43,8 +43,8 @@ class CollectiveOperation : public Operation {
   const int size_;
   std::unique_ptr<std::byte[]> scratch_;
   const std::uint64_t bytes_;
-  std::size_t stage_ = 0;
-  bool stage_begun_ = false;
+  std::size_t step_ = 0;
+  bool step_begun_ = false;
   std::vector<OutgoingMessage> sends_;
   std::vector<Receive> receives_;
 };

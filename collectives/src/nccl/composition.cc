@@ -50,7 +50,7 @@ bool lie_one_after_the_other(const std::vector<Buffer>& buffers) {
 
 Launch Composer::launch(std::function<Result(Communicator, DeviceStream)> issue) const {
   Launch result;
-  result.lane.device = device_index;
+  result.queue.device = device_index;
   result.issue = std::move(issue);
   return result;
 }
@@ -210,22 +210,22 @@ Launch Composer::barrier() const {
   return result;
 }
 
-Launch Composer::send(Buffer buffer, LaneKey lane) const {
+Launch Composer::send(Buffer buffer, QueueKey queue) const {
   Launch result = launch([api = nccl, buffer](Communicator communicator, DeviceStream stream) {
     if (buffer.count == 0) return Result::success;
     return api->send(source_of(buffer), 1, communicator, stream);
   });
-  result.lane = lane;
+  result.queue = queue;
   return result;
 }
 
-Launch Composer::receive(Buffer buffer, LaneKey lane) const {
+Launch Composer::receive(Buffer buffer, QueueKey queue) const {
   Launch result = launch([api = nccl, buffer](Communicator communicator, DeviceStream stream) {
     if (buffer.count == 0) return Result::success;
     return api->receive(buffer.data, static_cast<std::size_t>(buffer.count),
                         data_type(buffer.dtype), 0, communicator, stream);
   });
-  result.lane = lane;
+  result.queue = queue;
   return result;
 }
 

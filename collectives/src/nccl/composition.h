@@ -19,8 +19,8 @@ struct Composer {
 
   Launch collective(const CollectiveView& collective) const;
   /// In a communicator of the two: the sender is 0, the receiver 1.
-  Launch send(Buffer buffer, LaneKey lane) const;
-  Launch receive(Buffer buffer, LaneKey lane) const;
+  Launch send(Buffer buffer, QueueKey queue) const;
+  Launch receive(Buffer buffer, QueueKey queue) const;
 
  private:
   using Buffers = std::vector<Buffer>;

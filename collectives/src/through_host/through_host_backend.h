@@ -1,5 +1,5 @@
-// StagedBackend: collectives on CUDA tensors through pinned host memory, over another backend: any
-// number of ranks may share a GPU, which NCCL refuses. A call waits for the caller's stream; it
+// ThroughHostBackend: collectives on CUDA tensors through pinned host memory, over another backend:
+// any number of ranks may share a GPU, which NCCL refuses. A call waits for the caller's stream; it
 // returns, or its Work is done, when the results are on the device.
 #pragma once
 
@@ -10,16 +10,16 @@
 #include <vector>
 
 #include "dtrun/collectives/backend.h"
-#include "staged/staged_call.h"
+#include "through_host/host_images.h"
 
-namespace dtrun::collectives::staged {
+namespace dtrun::collectives::through_host {
 
-class StagedBackend : public Backend {
+class ThroughHostBackend : public Backend {
  public:
   /// @param host its buffers are host memory
-  StagedBackend(std::unique_ptr<Backend> host, std::shared_ptr<DeviceApi> device,
-                std::shared_ptr<PinnedPool> pool);
-  ~StagedBackend() override;
+  ThroughHostBackend(std::unique_ptr<Backend> host, std::shared_ptr<DeviceApi> device,
+                     std::shared_ptr<PinnedPool> pool);
+  ~ThroughHostBackend() override;
 
   std::string name() const override { return "staged"; }
   tensors::DeviceType device_type() const override { return tensors::DeviceType::cuda; }
@@ -42,7 +42,7 @@ class StagedBackend : public Backend {
   void shutdown() override { host_->shutdown(); }
 
  private:
-  StagedCall staged(int device, Call call);
+  HostImages images_of(int device, Call call);
   int device_of(const CollectiveView& collective) const;
 
   const std::unique_ptr<Backend> host_;
@@ -52,4 +52,4 @@ class StagedBackend : public Backend {
   std::map<int, std::shared_ptr<CopyStream>> streams_;  ///< by device
 };
 
-}  // namespace dtrun::collectives::staged
+}  // namespace dtrun::collectives::through_host
