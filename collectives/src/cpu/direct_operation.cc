@@ -5,16 +5,17 @@
 
 namespace dtrun::collectives::cpu {
 
-DirectOperation::DirectOperation(std::shared_ptr<GroupEngine> engine, Meeting& meeting, Call call,
-                                 CollectiveBuffers buffers, OneShot one_shot)
-    : Operation(std::move(engine), std::move(call)),
+DirectOperation::DirectOperation(std::shared_ptr<GroupEngine> engine, Meeting& meeting,
+                                 Collective collective, std::size_t shown_bytes, Way way,
+                                 OneShot one_shot)
+    : Operation(std::move(engine), std::move(collective.call)),
       meeting_(meeting),
-      buffers_(std::move(buffers)),
-      shape_(fingerprint(), meeting.rank(), meeting.size(), buffers_.inputs, buffers_.outputs),
+      inputs_(std::move(collective.inputs)),
+      outputs_(std::move(collective.outputs)),
+      shape_{{fingerprint(), inputs_, outputs_}, meeting.rank(), meeting.size(), shown_bytes, way},
+      bytes_(shape_.collective.bytes()),
       one_shot_(one_shot),
-      staged_(shape_) {
-  bytes_ = buffers_.bytes();
-}
+      staged_(shape_) {}
 
 bool DirectOperation::step(GroupChannels& channels) {
   // Who has left will not come any more, even where this rank could go on without it.
@@ -35,12 +36,12 @@ bool DirectOperation::advance() {
   }
   const bool show = !one_shot_.shown();
   if (show) {
-    if (shape_.way == DirectWay::stage) meeting_.open_stage();
+    if (shape_.way == Way::stages) meeting_.open_stage();
     if (!one_shot_.show(shape_, meeting_)) return false;
   }
   if (!one_shot_.take(shape_, meeting_)) return show;
   met_ = true;
-  if (shape_.way == DirectWay::post) complete();
+  if (shape_.way == Way::post) complete();
   return true;
 }
 

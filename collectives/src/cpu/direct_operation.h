@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "collective_operation.h"
 #include "direct_shape.h"
 #include "one_shot.h"
 #include "operation.h"
@@ -17,8 +16,8 @@ namespace dtrun::collectives::cpu {
 class DirectOperation : public Operation {
  public:
   /// @param meeting the engine's @param one_shot what has been done of it already
-  DirectOperation(std::shared_ptr<GroupEngine> engine, Meeting& meeting, Call call,
-                  CollectiveBuffers buffers, OneShot one_shot = {});
+  DirectOperation(std::shared_ptr<GroupEngine> engine, Meeting& meeting, Collective collective,
+                  std::size_t shown_bytes, Way way, OneShot one_shot = {});
 
   bool step(GroupChannels& channels) override;
   std::vector<int> missing() const override;
@@ -30,9 +29,10 @@ class DirectOperation : public Operation {
   bool waits_for(int peer) const;
 
   Meeting& meeting_;
-  const CollectiveBuffers buffers_;
+  const std::vector<Buffer> inputs_;
+  const std::vector<Buffer> outputs_;
   const DirectShape shape_;
-  std::uint64_t bytes_ = 0;
+  const std::uint64_t bytes_;
   OneShot one_shot_;
   Staged staged_;
   bool met_ = false;

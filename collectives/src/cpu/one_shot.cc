@@ -28,8 +28,7 @@ void reduce(const DirectShape& shape, Meeting& meeting, const Buffer& own, const
   for (int rank = 0; rank < shape.size; ++rank)
     pieces[rank] = rank == shape.rank ? own.data : meeting.payload(rank, payload_bytes) + offset;
   if (own.count != 0)
-    reduce_pieces(shape.fingerprint.reduce_op, own.dtype, output.data, pieces, shape.size,
-                  own.count);
+    reduce_pieces(shape.collective.op(), own.dtype, output.data, pieces, shape.size, own.count);
   meeting.counters().shared_memory_bytes_received +=
       own.bytes() * static_cast<std::size_t>(shape.size - 1);
 }
@@ -40,16 +39,16 @@ void write_payload(const DirectShape& shape, Meeting& meeting) {
   std::size_t written = 0;
   switch (shape.kind()) {
     case OpKind::broadcast:
-      copy(payload, shape.outputs[0].data, written = bytes);
+      copy(payload, shape.input().data, written = bytes);
       break;
     case OpKind::reduce_scatter:
-      for (const Buffer& input : shape.inputs) {
+      for (const Buffer& input : shape.collective.inputs) {
         copy(payload + written, input.data, input.bytes());
         written += input.bytes();
       }
       break;
     default:
-      copy(payload, shape.inputs[0].data, written = shape.inputs[0].bytes());
+      copy(payload, shape.input().data, written = shape.input().bytes());
   }
   meeting.counters().shared_memory_bytes_sent +=
       written * static_cast<std::size_t>(shape.kind() == OpKind::reduce ? 1 : shape.size - 1);
@@ -59,28 +58,26 @@ void read_payloads(const DirectShape& shape, Meeting& meeting) {
   const std::size_t bytes = shape.shown_bytes;
   switch (shape.kind()) {
     case OpKind::all_reduce:
-      return reduce(shape, meeting, shape.inputs[0], shape.outputs[0], bytes, 0);
+      return reduce(shape, meeting, shape.input(), shape.output(), bytes, 0);
     case OpKind::reduce:
-      if (shape.is_root()) reduce(shape, meeting, shape.inputs[0], shape.outputs[0], bytes, 0);
+      if (shape.is_root()) reduce(shape, meeting, shape.input(), shape.output(), bytes, 0);
       return;
     case OpKind::reduce_scatter: {
       std::size_t offset = 0;
-      for (int rank = 0; rank < shape.rank; ++rank)
-        offset += shape.inputs[static_cast<std::size_t>(rank)].bytes();
-      return reduce(shape, meeting, shape.inputs[static_cast<std::size_t>(shape.rank)],
-                    shape.outputs[0], bytes, offset);
+      for (int rank = 0; rank < shape.rank; ++rank) offset += shape.input(rank).bytes();
+      return reduce(shape, meeting, shape.input(shape.rank), shape.output(), bytes, offset);
     }
     case OpKind::broadcast:
       if (shape.is_root()) return;
-      copy(shape.outputs[0].data, meeting.payload(shape.fingerprint.root, bytes), bytes);
+      copy(shape.output().data, meeting.payload(shape.collective.root(), bytes), bytes);
       meeting.counters().shared_memory_bytes_received += bytes;
       return;
     case OpKind::all_gather:
     case OpKind::split:
       for (int rank = 0; rank < shape.size; ++rank) {
-        const Buffer& output = shape.outputs[static_cast<std::size_t>(rank)];
+        const Buffer& output = shape.output(rank);
         const bool own = rank == shape.rank;
-        const void* from = own ? shape.inputs[0].data : meeting.payload(rank, bytes);
+        const void* from = own ? shape.input().data : meeting.payload(rank, bytes);
         if (from != output.data) copy(output.data, from, output.bytes());
         if (!own) meeting.counters().shared_memory_bytes_received += output.bytes();
       }
@@ -94,16 +91,17 @@ void read_payloads(const DirectShape& shape, Meeting& meeting) {
 
 bool OneShot::show(const DirectShape& shape, Meeting& meeting) {
   if (!meeting.begin_turn()) return false;
-  if (shape.way == DirectWay::post && shape.shows()) write_payload(shape, meeting);
+  if (shape.way == Way::post && shape.shows()) write_payload(shape, meeting);
   // The others of a broadcast wait for the root only.
   const bool alone = shape.kind() == OpKind::broadcast && shape.is_root();
-  meeting.post(shape.fingerprint, alone ? Meeting::Needed::alone : Meeting::Needed::with_all);
+  meeting.post(shape.collective.fingerprint,
+               alone ? Meeting::Needed::alone : Meeting::Needed::with_all);
   shown_ = true;
   return true;
 }
 
 bool OneShot::needs(int peer, const DirectShape& shape) {
-  return shape.way == DirectWay::stage ? peer != shape.rank : shape.needs(peer);
+  return shape.way == Way::stages ? peer != shape.rank : shape.needs(peer);
 }
 
 bool OneShot::all_came(const DirectShape& shape, Meeting& meeting) {
@@ -117,8 +115,8 @@ bool OneShot::all_came(const DirectShape& shape, Meeting& meeting) {
 bool OneShot::take(const DirectShape& shape, Meeting& meeting) {
   if (!all_came(shape, meeting)) return false;
   const bool from_one = shape.kind() == OpKind::broadcast || shape.kind() == OpKind::reduce;
-  if (shape.way == DirectWay::stage || !from_one) meeting.met();
-  if (shape.way == DirectWay::post) read_payloads(shape, meeting);
+  if (shape.way == Way::stages || !from_one) meeting.met();
+  if (shape.way == Way::post) read_payloads(shape, meeting);
   return true;
 }
 

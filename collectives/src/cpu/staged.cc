@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "dtrun/base/check.h"
+#include "chunk.h"
 #include "reduction.h"
 
 namespace dtrun::collectives::cpu {
@@ -12,11 +12,6 @@ namespace dtrun::collectives::cpu {
 namespace {
 
 constexpr std::size_t kLine = 64;
-
-/// Elements [begin, begin + count) of an all_reduce's buffer are combined by that rank.
-std::int64_t part_begin(std::int64_t count, int size, int rank) {
-  return rank * (count / size) + std::min<std::int64_t>(rank, count % size);
-}
 
 /// Whose pieces lie side by side on one stage.
 std::size_t places(const DirectShape& shape) {
@@ -29,16 +24,18 @@ std::int64_t longest_part(const DirectShape& shape) {
   std::int64_t longest = 0;
   switch (shape.kind()) {
     case OpKind::all_reduce:
-      return (shape.outputs[0].count + shape.size - 1) / shape.size;
+      return (shape.input().count + shape.size - 1) / shape.size;
     case OpKind::broadcast:
-      return shape.outputs[0].count;
+      return shape.shared().count;
     case OpKind::reduce:
-      return shape.inputs[0].count;
+      return shape.input().count;
     case OpKind::reduce_scatter:
-      for (const Buffer& buffer : shape.inputs) longest = std::max(longest, buffer.count);
+      for (const Buffer& buffer : shape.collective.inputs)
+        longest = std::max(longest, buffer.count);
       return longest;
     default:
-      for (const Buffer& buffer : shape.outputs) longest = std::max(longest, buffer.count);
+      for (const Buffer& buffer : shape.collective.outputs)
+        longest = std::max(longest, buffer.count);
       return longest;
   }
 }
@@ -46,8 +43,8 @@ std::int64_t longest_part(const DirectShape& shape) {
 }  // namespace
 
 Staged::Staged(const DirectShape& shape)
-    : item_bytes_(tensors::item_size(shape.fingerprint.dtype)) {
-  if (shape.way != DirectWay::stage) return;
+    : item_bytes_(tensors::item_size(shape.collective.fingerprint.dtype)) {
+  if (shape.way != Way::stages) return;
   const std::size_t bytes = kStageBytes / places(shape) / kLine * kLine;
   piece_ = static_cast<std::int64_t>(bytes / item_bytes_);
   data_steps_ = (longest_part(shape) + piece_ - 1) / piece_;
@@ -57,18 +54,17 @@ Staged::Staged(const DirectShape& shape)
 Staged::Piece Staged::piece(const DirectShape& shape, int part, std::int64_t step) const {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  const auto index = static_cast<std::size_t>(part);
   switch (shape.kind()) {
     case OpKind::all_reduce:
-      begin = part_begin(shape.outputs[0].count, shape.size, part);
-      end = part_begin(shape.outputs[0].count, shape.size, part + 1);
+      begin = chunk_of(shape.input().count, shape.size, part).begin;
+      end = chunk_of(shape.input().count, shape.size, part).end;
       break;
     case OpKind::reduce_scatter:
-      end = shape.inputs[index].count;
+      end = shape.input(part).count;
       break;
     case OpKind::all_gather:
     case OpKind::split:
-      end = shape.outputs[index].count;
+      end = shape.output(part).count;
       break;
     default:
       end = longest_part(shape);
@@ -117,16 +113,14 @@ std::size_t Staged::lay_pieces(const DirectShape& shape, std::byte* stage) const
       for (int rank = 0; rank < shape.size; ++rank) {
         if (rank == shape.rank) continue;
         const bool whole = shape.kind() == OpKind::all_reduce;
-        const Buffer& from = shape.inputs[whole ? 0 : static_cast<std::size_t>(rank)];
+        const Buffer& from = shape.input(whole ? 0 : rank);
         bytes += put(from, piece(shape, rank, step_), rank);
       }
       return bytes;
-    case OpKind::broadcast:
-      return readers * put(shape.outputs[0], piece(shape, shape.rank, step_), 0);
     case OpKind::reduce:
-      return put(shape.inputs[0], piece(shape, shape.rank, step_), 0);
+      return put(shape.input(), piece(shape, shape.rank, step_), 0);
     default:
-      return readers * put(shape.inputs[0], piece(shape, shape.rank, step_), 0);
+      return readers * put(shape.input(), piece(shape, shape.rank, step_), 0);
   }
 }
 
@@ -137,7 +131,7 @@ void Staged::lay(const DirectShape& shape, Meeting& meeting) const {
   if (shape.kind() == OpKind::all_reduce && step_ > 0) {
     const Piece combined = piece(shape, shape.rank, step_ - 1);
     const std::size_t size = static_cast<std::size_t>(combined.count) * item_bytes_;
-    if (size != 0) std::memcpy(stage + place(shape.size), at(shape.outputs[0], combined), size);
+    if (size != 0) std::memcpy(stage + place(shape.size), at(shape.output(), combined), size);
     bytes += size * static_cast<std::size_t>(shape.size - 1);
   }
   meeting.counters().shared_memory_bytes_sent += bytes;
@@ -148,13 +142,13 @@ void Staged::reduce(const DirectShape& shape, Meeting& meeting) const {
   const bool to_root = shape.kind() == OpKind::reduce;
   const Piece mine = piece(shape, shape.rank, step_);
   if (mine.count == 0) return;
-  const Buffer& own = shape.inputs[scatter ? static_cast<std::size_t>(shape.rank) : 0];
+  const Buffer& own = shape.input(scatter ? shape.rank : 0);
   std::array<const void*, kMostOnStage> pieces;
   for (int rank = 0; rank < shape.size; ++rank)
     pieces[static_cast<std::size_t>(rank)] =
         rank == shape.rank ? at(own, mine)
                            : meeting.look_at_stage(rank) + place(to_root ? 0 : shape.rank);
-  reduce_pieces(shape.fingerprint.reduce_op, own.dtype, at(shape.outputs[0], mine), pieces.data(),
+  reduce_pieces(shape.collective.op(), own.dtype, at(shape.output(), mine), pieces.data(),
                 shape.size, mine.count);
   meeting.counters().shared_memory_bytes_received +=
       static_cast<std::size_t>(mine.count) * item_bytes_ * static_cast<std::size_t>(shape.size - 1);
@@ -174,7 +168,7 @@ void Staged::take(const DirectShape& shape, Meeting& meeting) const {
       if (step_ < data_steps_) reduce(shape, meeting);
       for (int peer = 0; step_ > 0 && peer < shape.size; ++peer)
         if (peer != shape.rank)
-          copy_from(meeting, peer, shape.size, shape.outputs[0], piece(shape, peer, step_ - 1));
+          copy_from(meeting, peer, shape.size, shape.output(), piece(shape, peer, step_ - 1));
       return;
     case OpKind::reduce_scatter:
       return reduce(shape, meeting);
@@ -183,17 +177,17 @@ void Staged::take(const DirectShape& shape, Meeting& meeting) const {
       return;
     case OpKind::broadcast:
       if (!shape.is_root())
-        copy_from(meeting, shape.fingerprint.root, 0, shape.outputs[0],
+        copy_from(meeting, shape.collective.root(), 0, shape.output(),
                   piece(shape, shape.rank, step_));
       return;
     default:
       for (int peer = 0; peer < shape.size; ++peer) {
-        const Buffer& output = shape.outputs[static_cast<std::size_t>(peer)];
+        const Buffer& output = shape.output(peer);
         const Piece part = piece(shape, peer, step_);
         if (peer != shape.rank) {
           copy_from(meeting, peer, 0, output, part);
-        } else if (part.count != 0 && output.data != shape.inputs[0].data) {
-          std::memcpy(at(output, part), at(shape.inputs[0], part),
+        } else if (part.count != 0 && output.data != shape.input().data) {
+          std::memcpy(at(output, part), at(shape.input(), part),
                       static_cast<std::size_t>(part.count) * item_bytes_);
         }
       }

@@ -8,7 +8,7 @@
 
 #include "dtrun/tensor/dtype.h"
 
-namespace dtrun::collectives::cpu {
+namespace dtrun::collectives {
 
 using rendezvous::RankState;
 
@@ -170,4 +170,4 @@ BoardLine RankRecord::line() {
   return line_;
 }
 
-}  // namespace dtrun::collectives::cpu
+}  // namespace dtrun::collectives

@@ -1,8 +1,8 @@
-#include "staged/staged_call.h"
+#include "through_host/host_images.h"
 
 #include <utility>
 
-namespace dtrun::collectives::staged {
+namespace dtrun::collectives::through_host {
 
 CopyStream::CopyStream(std::shared_ptr<DeviceApi> api, int device)
     : api_(std::move(api)), device_(device) {
@@ -28,13 +28,13 @@ void CopyStream::follow_caller() const {
   api_->make_wait(stream_, begin.get());
 }
 
-StagedCall::StagedCall(std::shared_ptr<CopyStream> stream, std::shared_ptr<PinnedPool> pool,
+HostImages::HostImages(std::shared_ptr<CopyStream> stream, std::shared_ptr<PinnedPool> pool,
                        Call call)
     : stream_(std::move(stream)), pool_(std::move(pool)), call_(std::move(call)) {
   stream_->follow_caller();
 }
 
-Buffer StagedCall::image_of(const Buffer& buffer) {
+Buffer HostImages::image_of(const Buffer& buffer) {
   Buffer image = buffer;
   image.device_index = 0;
   if (buffer.count == 0) return image;
@@ -43,38 +43,38 @@ Buffer StagedCall::image_of(const Buffer& buffer) {
   return image;
 }
 
-Buffer StagedCall::input(const Buffer& buffer) {
+Buffer HostImages::input(const Buffer& buffer) {
   const Buffer image = image_of(buffer);
   if (buffer.count > 0)
     stream_->api().copy(image.data, buffer.data, buffer.bytes(), stream_->get());
   return image;
 }
 
-Buffer StagedCall::output(const Buffer& buffer) {
+Buffer HostImages::output(const Buffer& buffer) {
   const Buffer image = image_of(buffer);
   if (buffer.count > 0) copies_back_.push_back({buffer, image});
   return image;
 }
 
-Buffer StagedCall::through(const Buffer& from, const Buffer& to) {
+Buffer HostImages::through(const Buffer& from, const Buffer& to) {
   const Buffer image = input(from);
   if (to.count > 0) copies_back_.push_back({to, image});
   return image;
 }
 
-std::vector<Buffer> StagedCall::inputs(const std::vector<Buffer>& buffers) {
+std::vector<Buffer> HostImages::inputs(const std::vector<Buffer>& buffers) {
   std::vector<Buffer> images;
   for (const Buffer& buffer : buffers) images.push_back(input(buffer));
   return images;
 }
 
-std::vector<Buffer> StagedCall::outputs(const std::vector<Buffer>& buffers) {
+std::vector<Buffer> HostImages::outputs(const std::vector<Buffer>& buffers) {
   std::vector<Buffer> images;
   for (const Buffer& buffer : buffers) images.push_back(output(buffer));
   return images;
 }
 
-Call StagedCall::take() {
+Call HostImages::take() {
   // Also without inputs: what the caller's stream still does to the outputs must be over.
   stream_->drain();
   Call call = std::move(call_);
@@ -94,4 +94,4 @@ Call StagedCall::take() {
   return call;
 }
 
-}  // namespace dtrun::collectives::staged
+}  // namespace dtrun::collectives::through_host

@@ -8,7 +8,7 @@
 
 #include "dtrun/base/error.h"
 
-namespace dtrun::collectives::cpu {
+namespace dtrun::collectives {
 
 std::thread start_quiet_thread(std::string name, std::function<void()> body) {
   // A new thread inherits the mask, so no signal can come in between.
@@ -31,4 +31,4 @@ std::thread start_quiet_thread(std::string name, std::function<void()> body) {
   }
 }
 
-}  // namespace dtrun::collectives::cpu
+}  // namespace dtrun::collectives

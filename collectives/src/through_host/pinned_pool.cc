@@ -1,10 +1,10 @@
-#include "staged/pinned_pool.h"
+#include "through_host/pinned_pool.h"
 
 #include <algorithm>
 #include <bit>
 #include <utility>
 
-namespace dtrun::collectives::staged {
+namespace dtrun::collectives::through_host {
 
 namespace {
 
@@ -31,4 +31,4 @@ std::shared_ptr<void> PinnedPool::allocate(std::size_t bytes) {
           }};
 }
 
-}  // namespace dtrun::collectives::staged
+}  // namespace dtrun::collectives::through_host

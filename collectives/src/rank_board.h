@@ -11,7 +11,7 @@
 
 #include "dtrun/collectives/fingerprint.h"
 
-namespace dtrun::collectives::cpu {
+namespace dtrun::collectives {
 
 struct BoardLine {
   Fingerprint fingerprint;        ///< kind none: nothing yet
@@ -43,4 +43,4 @@ class RankBoard {
   std::atomic<std::uint64_t> words_[kWords] = {};
 };
 
-}  // namespace dtrun::collectives::cpu
+}  // namespace dtrun::collectives

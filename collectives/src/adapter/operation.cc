@@ -1,4 +1,4 @@
-#include "adapter/adapter_operation.h"
+#include "adapter/operation.h"
 
 #include <utility>
 

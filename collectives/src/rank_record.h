@@ -14,7 +14,7 @@
 #include "dtrun/rendezvous/job_page.h"
 #include "rank_board.h"
 
-namespace dtrun::collectives::cpu {
+namespace dtrun::collectives {
 
 /// What records say of an operation's group. Ranks are global.
 struct RecordedGroup {
@@ -68,4 +68,4 @@ class RankRecord {
   BoardLine line_;
 };
 
-}  // namespace dtrun::collectives::cpu
+}  // namespace dtrun::collectives

@@ -6,9 +6,9 @@
 #include <string>
 #include <thread>
 
-namespace dtrun::collectives::cpu {
+namespace dtrun::collectives {
 
 /// @param name at most 15 characters
 std::thread start_quiet_thread(std::string name, std::function<void()> body);
 
-}  // namespace dtrun::collectives::cpu
+}  // namespace dtrun::collectives

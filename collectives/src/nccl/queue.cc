@@ -1,4 +1,4 @@
-#include "nccl/lane.h"
+#include "nccl/queue.h"
 
 #include <utility>
 
@@ -13,8 +13,8 @@ constexpr auto kQuestionInterval = std::chrono::milliseconds(2);
 
 }  // namespace
 
-Lane::Lane(std::shared_ptr<NcclApi> nccl, std::shared_ptr<DeviceApi> device, int device_index,
-           MeetingPlace place)
+Queue::Queue(std::shared_ptr<NcclApi> nccl, std::shared_ptr<DeviceApi> device, int device_index,
+             MeetingPlace place)
     : nccl_(std::move(nccl)),
       device_(std::move(device)),
       device_index_(device_index),
@@ -26,8 +26,8 @@ Lane::Lane(std::shared_ptr<NcclApi> nccl, std::shared_ptr<DeviceApi> device, int
   meeting_.emplace(*nccl_, std::move(place));
 }
 
-Lane::Lane(std::shared_ptr<NcclApi> nccl, std::shared_ptr<DeviceApi> device, int device_index,
-           std::unique_ptr<Communicator> slot)
+Queue::Queue(std::shared_ptr<NcclApi> nccl, std::shared_ptr<DeviceApi> device, int device_index,
+             std::unique_ptr<Communicator> slot)
     : nccl_(std::move(nccl)),
       device_(std::move(device)),
       device_index_(device_index),
@@ -36,29 +36,29 @@ Lane::Lane(std::shared_ptr<NcclApi> nccl, std::shared_ptr<DeviceApi> device, int
       slot_(std::move(slot)),
       communicator_(*slot_) {}
 
-Lane::~Lane() {
+Queue::~Queue() {
   device_->destroy_stream(stream_);
 }
 
-void Lane::push(std::shared_ptr<Operation> operation) {
-  queue_.push_back(std::move(operation));
+void Queue::push(std::shared_ptr<Operation> operation) {
+  waiting_.push_back(std::move(operation));
 }
 
-void Lane::advance() {
+void Queue::advance() {
   if (phase_ == Phase::closed) return;
   // Also for questions: on a thread of ours, the runtime would begin to use device 0 for them.
   const CurrentDevice current(*device_, device_index_);
   if (phase_ == Phase::meeting) meet();
   if (phase_ == Phase::starting) start();
   if (phase_ != Phase::ready) return;
-  while (!queue_.empty() && issue(*queue_.front())) {
-    running_.push_back(std::move(queue_.front()));
-    queue_.pop_front();
+  while (!waiting_.empty() && issue(*waiting_.front())) {
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
   }
   retire();
 }
 
-void Lane::meet() {
+void Queue::meet() {
   const auto now = std::chrono::steady_clock::now();
   if (now < next_question_) return;
   next_question_ = now + kQuestionInterval;
@@ -70,23 +70,23 @@ void Lane::meet() {
   check(*nccl_, result, "make a communicator", communicator_);
 }
 
-void Lane::start() {
+void Queue::start() {
   if (!is_busy("make a communicator")) phase_ = Phase::ready;
 }
 
-bool Lane::is_busy(std::string_view action) {
+bool Queue::is_busy(std::string_view action) {
   Result state = Result::success;
   check(*nccl_, nccl_->async_error(communicator_, state), action, communicator_);
   return check(*nccl_, state, action, communicator_) == Result::in_progress;
 }
 
-bool Lane::issue(Operation& operation) {
+bool Queue::issue(Operation& operation) {
   const char* const name = op_kind_name(operation.fingerprint().kind);
-  if (operation.stage == Operation::Stage::waiting) {
+  if (operation.progress == Operation::Progress::waiting) {
     // At a split that another thread has asked for.
     if (is_busy(name)) return false;
     device_->make_wait(stream_, operation.begin.get());
-    operation.stage = Operation::Stage::issued;
+    operation.progress = Operation::Progress::issued;
     check(*nccl_, operation.launch.issue(communicator_, stream_), name, communicator_);
   }
   // An event recorded before NCCL has enqueued its kernels would pass without them.
@@ -95,43 +95,43 @@ bool Lane::issue(Operation& operation) {
   // It stays until the device has done it: it holds what it copies to.
   if (operation.call.finish) device_->run_on(device_index_, stream_, operation.call.finish);
   device_->record(operation.end.get(), stream_);
-  operation.stage = Operation::Stage::enqueued;
+  operation.progress = Operation::Progress::enqueued;
   return true;
 }
 
-void Lane::retire() {
+void Queue::retire() {
   while (!running_.empty() && device_->has_passed(running_.front()->end.get())) {
-    running_.front()->stage = Operation::Stage::done;
+    running_.front()->progress = Operation::Progress::done;
     running_.front()->release();
     running_.pop_front();
   }
 }
 
-void Lane::check_running() {
+void Queue::check_running() {
   if (phase_ != Phase::ready || !has_work()) return;
   const CurrentDevice current(*device_, device_index_);
   is_busy("go on");
 }
 
-const Operation* Lane::oldest() const {
+const Operation* Queue::oldest() const {
   if (!running_.empty()) return running_.front().get();
-  return queue_.empty() ? nullptr : queue_.front().get();
+  return waiting_.empty() ? nullptr : waiting_.front().get();
 }
 
-std::vector<int> Lane::missing() const {
+std::vector<int> Queue::missing() const {
   return phase_ == Phase::meeting ? meeting_->missing() : std::vector<int>();
 }
 
-Communicator Lane::take() {
+Communicator Queue::take() {
   phase_ = Phase::closed;
   return std::exchange(communicator_, nullptr);
 }
 
-void Lane::drop_operations() {
+void Queue::drop_operations() {
   for (const auto& operation : running_) operation->release();
-  for (const auto& operation : queue_) operation->release();
+  for (const auto& operation : waiting_) operation->release();
   running_.clear();
-  queue_.clear();
+  waiting_.clear();
 }
 
 }  // namespace dtrun::collectives::nccl

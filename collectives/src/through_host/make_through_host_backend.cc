@@ -1,6 +1,6 @@
 // Where a staged backend begins, in a build that has CUDA.
 #include "make_backend.h"
-#include "staged/staged_backend.h"
+#include "through_host/through_host_backend.h"
 
 namespace dtrun::collectives {
 
@@ -16,9 +16,9 @@ std::optional<Error> staged_obstacle() {
 
 std::unique_ptr<Backend> make_staged_backend(const GroupOptions& options) {
   std::shared_ptr<DeviceApi> device = real_device_api();
-  auto pool = std::make_shared<staged::PinnedPool>(device);
-  return std::make_unique<staged::StagedBackend>(make_cpu_backend(options), std::move(device),
-                                                 std::move(pool));
+  auto pool = std::make_shared<through_host::PinnedPool>(device);
+  return std::make_unique<through_host::ThroughHostBackend>(make_cpu_backend(options),
+                                                            std::move(device), std::move(pool));
 }
 
 }  // namespace dtrun::collectives

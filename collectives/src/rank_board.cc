@@ -7,7 +7,7 @@
 
 #include "dtrun/base/deadline.h"
 
-namespace dtrun::collectives::cpu {
+namespace dtrun::collectives {
 
 std::int64_t monotonic_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -64,4 +64,4 @@ std::optional<BoardLine> RankBoard::read() const {
   return std::nullopt;
 }
 
-}  // namespace dtrun::collectives::cpu
+}  // namespace dtrun::collectives

@@ -1,7 +1,7 @@
-// Lane: a communicator with its stream, and the operations that go through it in their order: those
-// that wait for the communicator to be made or for NCCL to take them, and those that the device has
-// not done yet. A state machine: advance() does what can be done now and never blocks. Guarded by
-// its group's mutex.
+// Queue: a communicator with its stream, and the operations that go through it in their order:
+// those that wait for the communicator to be made or for NCCL to take them, and those that the
+// device has not done yet. A state machine: advance() does what can be done now and never blocks.
+// Guarded by its group's mutex.
 #pragma once
 
 #include <chrono>
@@ -16,19 +16,19 @@
 
 namespace dtrun::collectives::nccl {
 
-class Lane {
+class Queue {
  public:
   enum class Phase { meeting, starting, ready, closed };
 
   /// Its communicator is made by a meeting. On the device, which is the current one.
-  Lane(std::shared_ptr<NcclApi> nccl, std::shared_ptr<DeviceApi> device, int device_index,
-       MeetingPlace place);
+  Queue(std::shared_ptr<NcclApi> nccl, std::shared_ptr<DeviceApi> device, int device_index,
+        MeetingPlace place);
   /// Its communicator comes from a split, which NCCL may still be at.
-  Lane(std::shared_ptr<NcclApi> nccl, std::shared_ptr<DeviceApi> device, int device_index,
-       std::unique_ptr<Communicator> slot);
-  ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  Queue(std::shared_ptr<NcclApi> nccl, std::shared_ptr<DeviceApi> device, int device_index,
+        std::unique_ptr<Communicator> slot);
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
 
   Phase phase() const { return phase_; }
   int device() const { return device_index_; }
@@ -37,15 +37,15 @@ class Lane {
   void advance();
   /// @throws Error that a running operation has met
   void check_running();
-  bool has_work() const { return !queue_.empty() || !running_.empty(); }
+  bool has_work() const { return !waiting_.empty() || !running_.empty(); }
   /// All that were pushed are enqueued, and the communicator can be split or closed.
-  bool is_settled() const { return phase_ == Phase::ready && queue_.empty(); }
+  bool is_settled() const { return phase_ == Phase::ready && waiting_.empty(); }
   /// The oldest that is not done; null: none.
   const Operation* oldest() const;
   template <typename Visit>
   void for_each(Visit visit) const {
     for (const auto& operation : running_) visit(*operation);
-    for (const auto& operation : queue_) visit(*operation);
+    for (const auto& operation : waiting_) visit(*operation);
   }
   /// Global ranks that have not come to make the communicator.
   std::vector<int> missing() const;
@@ -53,7 +53,7 @@ class Lane {
   /// NCCL is still at something on this communicator. @param action for the message
   bool is_busy(std::string_view action);
   Communicator communicator() const { return communicator_; }
-  /// Closes the lane: no call on its communicator from now on. @return what to abort or destroy;
+  /// Closes the queue: no call on its communicator from now on. @return what to abort or destroy;
   /// null: nothing
   Communicator take();
   /// Gives back what the operations held. Only once the device does not work on them any more.
@@ -77,7 +77,7 @@ class Lane {
   std::chrono::steady_clock::time_point next_question_{};
   std::unique_ptr<Communicator> slot_;  ///< where NCCL writes; see NcclApi::init_rank
   Communicator communicator_ = nullptr;
-  std::deque<std::shared_ptr<Operation>> queue_;    ///< not enqueued yet
+  std::deque<std::shared_ptr<Operation>> waiting_;  ///< not enqueued yet
   std::deque<std::shared_ptr<Operation>> running_;  ///< enqueued, not done
 };
 

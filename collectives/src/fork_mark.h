@@ -10,7 +10,7 @@
 
 #include "dtrun/base/error.h"
 
-namespace dtrun::collectives::cpu {
+namespace dtrun::collectives {
 
 class ForkMark {
  public:
@@ -38,4 +38,4 @@ class ForkMark {
   std::atomic<int>* mark_;
 };
 
-}  // namespace dtrun::collectives::cpu
+}  // namespace dtrun::collectives

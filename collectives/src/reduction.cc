@@ -3,7 +3,7 @@
 #include "combine_op.h"
 #include "dtrun/tensor/reduce_kernel.h"
 
-namespace dtrun::collectives::cpu {
+namespace dtrun::collectives {
 
 void reduce_pieces(ReduceOp op, tensors::DType dtype, void* output, const void* const* pieces,
                    int n, std::int64_t count) {
@@ -11,4 +11,4 @@ void reduce_pieces(ReduceOp op, tensors::DType dtype, void* output, const void* 
   tensors::combine_all(combine_op(op), dtype, output, pieces, n, count);
 }
 
-}  // namespace dtrun::collectives::cpu
+}  // namespace dtrun::collectives

@@ -1,8 +1,9 @@
-// The error texts of a failed group: which rank, in which call, where, for how long.
+// Why a group of the cpu backend fails, with what this rank knows of the others.
 #include <fmt/core.h>
 #include <fmt/format.h>
 
 #include "group_engine.h"
+#include "group_failure_texts.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -32,12 +33,9 @@ GroupFailure GroupEngine::left(int peer) const {
               fmt::format("look for what happened to rank {}", cause)),
         cause};
   }
-  return {Error(ErrorCode::kPeerFailed,
-                fmt::format("{} has left group '{}', and rank {} still needs it",
-                            describe_member(card(peer)), spec_.name, global_rank(spec_.rank)),
-                fmt::format("this rank is {}", world_->record().line().describe(monotonic_ns())),
-                "let all ranks make the same number of calls before they leave"),
-          global_rank(peer)};
+  return member_left_failure(
+      card(peer), spec_.name, global_rank(spec_.rank),
+      fmt::format("this rank is {}", world_->record().line().describe(monotonic_ns())));
 }
 
 GroupFailure GroupEngine::broken(int peer) const {
@@ -73,10 +71,8 @@ GroupFailure GroupEngine::timed_out(const Operation& operation) {
     where += fmt::format("; and {} more", missing.size() - kMostDescribed);
   const auto waited = base::Deadline::Clock::now() - operation.started;
   return {Error(ErrorCode::kTimeout,
-                fmt::format("rank {} waited {} in {} of group '{}' for rank{} {}",
-                            global_rank(spec_.rank), base::format_duration(waited),
-                            operation.fingerprint().describe(), spec_.name,
-                            missing.size() == 1 ? "" : "s", fmt::join(missing, ", ")),
+                waited_text(global_rank(spec_.rank), waited, operation.fingerprint(), spec_.name,
+                            rank_list(missing)),
                 where, "raise the timeout if they only need longer"),
           missing.empty() ? -1 : missing.front()};
 }

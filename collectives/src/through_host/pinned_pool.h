@@ -11,7 +11,7 @@
 
 #include "device_api.h"
 
-namespace dtrun::collectives::staged {
+namespace dtrun::collectives::through_host {
 
 class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
  public:
@@ -25,4 +25,4 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   std::map<std::size_t, std::vector<std::shared_ptr<void>>> free_;  ///< by size
 };
 
-}  // namespace dtrun::collectives::staged
+}  // namespace dtrun::collectives::through_host

@@ -1,4 +1,4 @@
-// Stands in for staged/ where the build had no CUDA toolkit.
+// Stands in for through_host/ where the build had no CUDA toolkit.
 #include "make_backend.h"
 
 namespace dtrun::collectives {

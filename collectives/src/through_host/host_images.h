@@ -1,4 +1,4 @@
-// StagedCall: one call's way through host memory: its buffers' images there, what is copied into
+// HostImages: one call's way through host memory: its buffers' images there, what is copied into
 // them before the host's backend sees them, and what is copied back once it is done. Copies run on
 // a stream of the backend's own, behind all that the caller's stream had when the call was made.
 #pragma once
@@ -9,9 +9,9 @@
 
 #include "device_api.h"
 #include "dtrun/collectives/backend.h"
-#include "staged/pinned_pool.h"
+#include "through_host/pinned_pool.h"
 
-namespace dtrun::collectives::staged {
+namespace dtrun::collectives::through_host {
 
 /// A device's stream for copies, owned.
 class CopyStream {
@@ -35,10 +35,11 @@ class CopyStream {
   DeviceStream stream_;
 };
 
-class StagedCall {
+class HostImages {
  public:
-  StagedCall(std::shared_ptr<CopyStream> stream, std::shared_ptr<PinnedPool> pool, Call call);
+  HostImages(std::shared_ptr<CopyStream> stream, std::shared_ptr<PinnedPool> pool, Call call);
 
+  OpKind kind() const { return call_.fingerprint.kind; }
   // The images of the call's buffers.
   Buffer input(const Buffer& buffer);
   Buffer output(const Buffer& buffer);
@@ -63,4 +64,4 @@ class StagedCall {
   std::vector<CopyBack> copies_back_;
 };
 
-}  // namespace dtrun::collectives::staged
+}  // namespace dtrun::collectives::through_host
