@@ -148,15 +148,16 @@ int run_job(LaunchPlan& plan, Timing timing) {
     }
   }
   write_notices_by_thread();
-  events.job_began();
   // A folder for temporary files may be large, and its file system may hang.
   base::start_detached_thread([] { remove_abandoned_folders(temporary_folder().path); });
   int code = kExitInternal;
   std::chrono::seconds patience{10};
   base::Deadline last_words = base::Deadline::never();
   try {
+    base::UniqueFd metrics_listener = listen_for_scrapes(plan);
+    events.job_began();
     JobOutcome outcome = run_with_terminal(plan, [&] {
-      return run_agent(plan, errors, events, listen_for_scrapes(plan), guard, not_ours);
+      return run_agent(plan, errors, events, std::move(metrics_listener), guard, not_ours);
     });
     code = report_job(plan, errors, outcome);
     tell_job_end(plan, outcome, guard.link());
