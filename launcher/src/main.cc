@@ -1,4 +1,4 @@
-// dtrun: options -> plan -> rendezvous -> supervise -> report.
+// dtrun: options -> facts of this machine -> plan -> rendezvous -> supervise -> report.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
@@ -88,6 +88,12 @@ void print_warnings(const LaunchPlan& plan) {
   if (plan.options.one_of_hosts && plan.options.node_rank != 0) return;
   for (const std::string& warning : plan.warnings)
     print_text(NoticeLevel::kWarning, base::without_controls(warning) + "\n");
+}
+
+void tell_bindings(const LaunchPlan& plan) {
+  for (std::size_t rank = 0; rank < plan.bindings.size(); ++rank)
+    if (const RankBinding& binding = plan.bindings[rank]; !binding.cpus.empty())
+      base::log::info(Component::kLauncher, "local rank {}: {}", rank, binding.describe());
 }
 
 void tell_events(const LaunchPlan& plan, const JobOutcome& outcome) {
@@ -236,7 +242,9 @@ int run_here(const std::string& called_as, CommandLine line, base::Environment e
   Options options = read_options(called_as, std::move(line), environment);
   timing.options_read = now_ns();
   begin_notices(options);
-  LaunchPlan plan = make_plan(std::move(options), environment);
+  const MachineFacts facts = look_at_machine(options, environment);
+  LaunchPlan plan = make_plan(std::move(options), environment, facts);
+  tell_bindings(plan);
   if (plan.options.dry_run != DryRun::kNo) return print_plan(plan, environment);
   timing.planned = now_ns();
   const int code = run_job(plan, timing);
