@@ -8,22 +8,6 @@ namespace dtrun::collectives {
 
 namespace {
 
-bool can_be_cut(OpKind kind) {
-  return kind == OpKind::all_reduce || kind == OpKind::reduce;
-}
-
-Way choose_way(const Situation& now) {
-  if (now.ranks > 1 && now.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
-    if (now.bytes <= kPostBytes &&
-        now.bytes * static_cast<std::size_t>(now.ranks) <= kAllPostsBytes) {
-      return Way::post;
-    }
-    if (now.ranks <= kMostOnStage) return Way::stages;
-  }
-  const bool whole = now.bytes <= kWholeReduceBytes || now.elements < now.ranks;
-  return can_be_cut(now.kind) && !whole ? Way::chunks : Way::messages;
-}
-
 std::string why_messages(const Situation& now) {
   if (now.ranks == 1) return "there is no other rank";
   if (now.sharing != Sharing::all) return fmt::format("not all {} ranks share memory", now.ranks);
@@ -74,11 +58,6 @@ Situation situation_of(const CollectiveView& collective, int ranks, Sharing shar
       break;
   }
   return now;
-}
-
-Algorithm choose_algorithm(const Situation& now) {
-  // With more ranks than cores, polling would take the core from the rank that is waited for.
-  return {choose_way(now), now.crowding == Crowding::crowded ? 1 : kShortLooks};
 }
 
 std::string explain(const Situation& now, Way way) {

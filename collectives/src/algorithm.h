@@ -17,6 +17,8 @@ inline constexpr std::size_t kPostBytes = 16 << 10;
 inline constexpr std::size_t kAllPostsBytes = 128 << 10;
 /// Half a stage is divided among the members; smaller pieces than this are not worth a step.
 inline constexpr int kMostOnStage = 32;
+/// Of each half of a stage: what a rank lays there in one step.
+inline constexpr std::size_t kStageBytes = 256 << 10;
 /// Reductions of at most this many bytes go to everybody whole, in one step; larger ones are cut
 /// into one chunk per rank, whose owner combines it.
 inline constexpr std::size_t kWholeReduceBytes = 16 << 10;
@@ -70,7 +72,23 @@ struct Algorithm {
 /// What the call's buffers say of its situation.
 Situation situation_of(const CollectiveView& collective, int ranks, Sharing sharing,
                        Crowding crowding);
-Algorithm choose_algorithm(const Situation& situation);
+/// Inline: a small collective takes 130 ns.
+constexpr Way choose_way(const Situation& now) {
+  if (now.ranks > 1 && now.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
+    if (now.bytes <= kPostBytes &&
+        now.bytes * static_cast<std::size_t>(now.ranks) <= kAllPostsBytes) {
+      return Way::post;
+    }
+    if (now.ranks <= kMostOnStage) return Way::stages;
+  }
+  const bool can_be_cut = now.kind == OpKind::all_reduce || now.kind == OpKind::reduce;
+  const bool whole = now.bytes <= kWholeReduceBytes || now.elements < now.ranks;
+  return can_be_cut && !whole ? Way::chunks : Way::messages;
+}
+constexpr Algorithm choose_algorithm(const Situation& now) {
+  // With more ranks than cores, polling would take the core from the rank that is waited for.
+  return {choose_way(now), now.crowding == Crowding::crowded ? 1 : kShortLooks};
+}
 /// "by posts: 16 bytes of each of 2 ranks, which share memory".
 std::string explain(const Situation& situation, Way way);
 

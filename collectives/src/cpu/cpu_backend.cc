@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "collective_operation.h"
-#include "direct_operation.h"
 #include "point_to_point.h"
 #include "schedule.h"
+#include "shared_operation.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -69,7 +69,7 @@ Work CpuBackend::start(Collective collective) {
   engine_->log_way(collective.view(), situation, way);
   std::shared_ptr<Operation> operation;
   if (way == Way::post || way == Way::stages) {
-    operation = std::make_shared<DirectOperation>(engine_, engine_->meeting(),
+    operation = std::make_shared<SharedOperation>(engine_, engine_->meeting(),
                                                   std::move(collective), situation.bytes, way);
   } else {
     const CollectiveShape shape{.kind = collective.kind(),

@@ -14,13 +14,12 @@
 #include <vector>
 
 #include "algorithm.h"
-#include "direct_shape.h"
 #include "disagreement.h"
 #include "group_channels.h"
-#include "one_shot.h"
 #include "operation.h"
 #include "point_to_point.h"
 #include "progress_thread.h"
+#include "shared_steps.h"
 #include "world.h"
 
 namespace dtrun::collectives::cpu {
@@ -80,7 +79,7 @@ class GroupEngine : public GroupListener,
   // All under mutex_.
   void admit(const std::shared_ptr<Operation>& operation);
   void enqueue(const std::shared_ptr<Operation>& operation);
-  bool take_now(const DirectShape& shape, OneShot& one_shot, int looks, std::uint64_t& number);
+  bool take_now(const SharedPlan& plan, SharedSteps& steps, int looks, std::uint64_t& number);
   bool step_all();
   /// May throw what an operation throws.
   bool step();
