@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
 namespace dtrun::collectives {
 
 namespace {
@@ -31,33 +29,6 @@ const char* way_name(Way way) {
       return "messages in chunks";
   }
   return "unknown";
-}
-
-Situation situation_of(const CollectiveView& collective, int ranks, Sharing sharing,
-                       Crowding crowding) {
-  Situation now{collective.kind(), 0, 0, ranks, sharing, crowding};
-  switch (now.kind) {
-    case OpKind::all_reduce:
-    case OpKind::reduce:
-      now.elements = collective.inputs.front().count;
-      now.bytes = collective.inputs.front().bytes();
-      break;
-    case OpKind::broadcast:
-      // At the root it is an input, elsewhere an output.
-      now.bytes = (collective.inputs.empty() ? collective.outputs : collective.inputs)[0].bytes();
-      break;
-    case OpKind::all_gather:
-    case OpKind::split:
-      for (const Buffer& buffer : collective.outputs)
-        now.bytes = std::max(now.bytes, buffer.bytes());
-      break;
-    case OpKind::reduce_scatter:
-      for (const Buffer& buffer : collective.inputs) now.bytes += buffer.bytes();
-      break;
-    default:
-      break;
-  }
-  return now;
 }
 
 std::string explain(const Situation& now, Way way) {

@@ -15,6 +15,7 @@
 
 #include "algorithm.h"
 #include "disagreement.h"
+#include "dtrun/base/log.h"
 #include "group_channels.h"
 #include "operation.h"
 #include "point_to_point.h"
@@ -48,6 +49,7 @@ class GroupEngine : public GroupListener,
   void submit_collective(const std::shared_ptr<Operation>& operation);
   Situation situation_of(const CollectiveView& collective);
   /// Tells who asks for it (DTRUN_LOGS=+collectives) which way the collective goes, and why.
+  bool says_ways() const { return says_ways_; }
   void log_way(const CollectiveView& collective, const Situation& situation, Way way) const;
   Meeting& meeting() { return channels_.meeting(); }
   /// A blocking collective that goes by posts, without an Operation unless somebody is late.
@@ -127,6 +129,9 @@ class GroupEngine : public GroupListener,
   const GroupSpec spec_;
   const RecordedGroup recorded_group_;
   const base::Deadline::Duration timeout_;
+  /// Asked once: the question takes a share of a small collective's time.
+  const bool says_ways_ =
+      base::log::enabled(base::log::Component::kCollectives, base::log::Level::kDebug);
 
   std::mutex mutex_;
   GroupChannels channels_;

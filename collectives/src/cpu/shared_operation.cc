@@ -6,13 +6,13 @@
 namespace dtrun::collectives::cpu {
 
 SharedOperation::SharedOperation(std::shared_ptr<GroupEngine> engine, Meeting& meeting,
-                                 Collective collective, std::size_t shown_bytes, Way way,
+                                 Collective collective, const Situation& situation, Way way,
                                  SharedSteps steps)
     : Operation(std::move(engine), std::move(collective.call)),
       meeting_(meeting),
       inputs_(std::move(collective.inputs)),
       outputs_(std::move(collective.outputs)),
-      plan_({fingerprint(), inputs_, outputs_}, meeting.rank(), meeting.size(), shown_bytes, way),
+      plan_({fingerprint(), inputs_, outputs_}, meeting.rank(), situation, way),
       bytes_(plan_.collective().bytes()),
       steps_(steps) {}
 

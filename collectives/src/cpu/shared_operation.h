@@ -14,10 +14,10 @@ namespace dtrun::collectives::cpu {
 
 class SharedOperation : public Operation {
  public:
-  /// @param meeting the engine's @param shown_bytes @param way as SharedPlan's
+  /// @param meeting the engine's @param situation @param way as SharedPlan's
   /// @param steps what has been done of it already
   SharedOperation(std::shared_ptr<GroupEngine> engine, Meeting& meeting, Collective collective,
-                  std::size_t shown_bytes, Way way, SharedSteps steps = {});
+                  const Situation& situation, Way way, SharedSteps steps = {});
 
   bool step(GroupChannels& channels) override;
   std::vector<int> missing() const override;

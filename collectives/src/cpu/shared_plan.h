@@ -19,14 +19,14 @@ namespace dtrun::collectives::cpu {
 
 class SharedPlan {
  public:
-  /// @param shown_bytes the most that one member shows to all @param way post or stages
-  SharedPlan(const CollectiveView& collective, int rank, int size, std::size_t shown_bytes, Way way)
+  /// @param way post or stages
+  SharedPlan(const CollectiveView& collective, int rank, const Situation& situation, Way way)
       : collective_(collective),
         rank_(rank),
-        size_(size),
-        shown_bytes_(shown_bytes),
+        size_(situation.ranks),
+        shown_bytes_(situation.bytes),
         way_(way),
-        item_bytes_(tensors::item_size(collective.fingerprint.dtype)) {
+        item_bytes_(situation.item_bytes) {
     if (way == Way::stages) cut_into_steps();
   }
 
@@ -34,10 +34,10 @@ class SharedPlan {
   OpKind kind() const { return collective_.kind(); }
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// The most that one member shows to all.
   std::size_t shown_bytes() const { return shown_bytes_; }
   Way way() const { return way_; }
   std::int64_t steps() const { return steps_; }
-  /// All buffers of a collective are of one dtype.
   std::size_t item_bytes() const { return item_bytes_; }
 
   /// Whether this rank needs that peer's bytes, or its arrival.

@@ -18,8 +18,6 @@ Situation GroupEngine::situation_of(const CollectiveView& collective) {
 
 void GroupEngine::log_way(const CollectiveView& collective, const Situation& situation,
                           Way way) const {
-  // Before the texts are made.
-  if (!base::log::enabled(base::log::Component::kCollectives, base::log::Level::kDebug)) return;
   base::log::debug(base::log::Component::kCollectives, "group '{}': {} goes {}", spec_.name,
                    collective.fingerprint.describe(), explain(situation, way));
 }
@@ -29,9 +27,9 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
   const Situation situation = situation_of(collective);
   const Algorithm algorithm = choose_algorithm(situation);
   if (algorithm.way != Way::post) return false;
-  const SharedPlan plan(collective, spec_.rank, size(), situation.bytes, algorithm.way);
+  const SharedPlan plan(collective, spec_.rank, situation, algorithm.way);
   require_own_process();
-  log_way(collective, situation, algorithm.way);
+  if (says_ways_) log_way(collective, situation, algorithm.way);
   std::shared_ptr<Operation> operation;
   {
     const std::scoped_lock lock(mutex_);
@@ -48,7 +46,7 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
     rest.call.fingerprint = collective.fingerprint;
     rest.call.deadline = Deadline::after(timeout);
     operation = std::make_shared<SharedOperation>(shared_from_this(), meeting(), std::move(rest),
-                                                  situation.bytes, algorithm.way, steps);
+                                                  situation, algorithm.way, steps);
     operation->record_number = number;
     enqueue(operation);
   }
