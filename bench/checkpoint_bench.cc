@@ -9,6 +9,7 @@
 // cache or directly, one file or two. A merge reads and writes them.
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -57,14 +58,21 @@ double seconds_of(const std::function<void()>& work) {
 struct Way {
   int flags = 0;  ///< O_DIRECT, or 0
   int files = 1;  ///< each has a thread of its own
+  int pages = MADV_NOHUGEPAGE;
 };
 
-/// Memory that O_DIRECT takes.
+/// Memory that O_DIRECT takes: what a mapping has of a huge page.
 struct Block {
-  static constexpr std::size_t kBytes = std::size_t{1} << 20;
-  char* const bytes = static_cast<char*>(std::aligned_alloc(4096, kBytes));
-  Block() { std::memset(bytes, 'x', kBytes); }
-  ~Block() { std::free(bytes); }
+  static constexpr std::size_t kBytes = std::size_t{2} << 20;
+  char* const mapped = static_cast<char*>(
+      ::mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  char* const bytes = mapped + (kBytes - reinterpret_cast<std::uintptr_t>(mapped) % kBytes);
+  explicit Block(int pages) {
+    if (mapped == MAP_FAILED) throw base::system_error("map memory");
+    ::madvise(bytes, kBytes, pages);
+    std::memset(bytes, 'x', kBytes);
+  }
+  ~Block() { ::munmap(mapped, 2 * kBytes); }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 };
@@ -78,26 +86,25 @@ void in_files(const std::string& path, const Way& way,
 }
 
 /// The disk's sequential rate: written and synced.
-void write_plainly(const std::string& path, std::int64_t blocks, const Way& way) {
+void write_plainly(const std::string& path, std::int64_t mebibytes, const Way& way) {
   in_files(path, way, [&](const std::string& file) {
-    const Block block;
+    const Block block(way.pages);
     const base::UniqueFd fd(
         ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | way.flags, 0644));
     if (!fd) throw base::system_error("create " + file);
-    for (std::int64_t i = 0; i < blocks / way.files; ++i) {
-      for (std::size_t done = 0; done < Block::kBytes;) {
-        const ssize_t written = ::write(fd.get(), block.bytes + done, Block::kBytes - done);
-        if (written < 0) throw base::system_error("write to " + file);
-        done += static_cast<std::size_t>(written);
-      }
+    for (std::int64_t left = (mebibytes << 20) / way.files; left > 0;) {
+      const auto most = std::min<std::size_t>(Block::kBytes, static_cast<std::size_t>(left));
+      const ssize_t written = ::write(fd.get(), block.bytes, most);
+      if (written < 0) throw base::system_error("write to " + file);
+      left -= written;
     }
     if (::fsync(fd.get()) != 0) throw base::system_error("sync " + file);
   });
 }
 
-void read_file(const std::string& file, int flags) {
-  const Block block;
-  const base::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | flags));
+void read_file(const std::string& file, const Way& way) {
+  const Block block(way.pages);
+  const base::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | way.flags));
   if (!fd) throw base::system_error("open " + file);
   ssize_t count = 1;
   while (count > 0) count = ::read(fd.get(), block.bytes, Block::kBytes);
@@ -105,12 +112,12 @@ void read_file(const std::string& file, int flags) {
 }
 
 void read_plainly(const std::string& path, const Way& way) {
-  in_files(path, way, [&](const std::string& file) { read_file(file, way.flags); });
+  in_files(path, way, [&](const std::string& file) { read_file(file, way); });
 }
 
 /// Into the page cache.
 void warm(const std::string& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) read_file(entry.path(), 0);
+  for (const auto& entry : fs::directory_iterator(folder)) read_file(entry.path(), {});
 }
 
 /// Out of the page cache, so that the next read is one of the disk.
@@ -149,10 +156,12 @@ void add_peers(const Options& options, Samples& samples) {
 
 /// Which way is the fastest here: what docs/checkpoints.md says of direct I/O and of several files.
 void measure_disk(const Options& options, Samples& samples) {
-  const std::pair<const char*, Way> ways[] = {{"", {}},
-                                              {", direct", {.flags = O_DIRECT}},
-                                              {", 2 files", {.files = 2}},
-                                              {", 2 files, direct", {O_DIRECT, 2}}};
+  const std::pair<const char*, Way> ways[] = {
+      {"", {}},
+      {", direct", {.flags = O_DIRECT}},
+      {", 2 files", {.files = 2}},
+      {", 2 files, direct", {O_DIRECT, 2}},
+      {", direct, huge pages", {O_DIRECT, 1, MADV_HUGEPAGE}}};
   const std::string plain = options.folder + "/plain";
   for (const auto& [name, way] : ways) {
     samples[std::string("disk write") + name].push_back(
@@ -164,26 +173,32 @@ void measure_disk(const Options& options, Samples& samples) {
   }
 }
 
-/// How much longer than others the step is beside which the copy is made. A step has half of the
-/// threads, as where another rank has the rest of the machine.
-void measure_background_copy(const std::string& folder, const dcp::State& state,
+/// How much longer the steps are beside which a save is made in the background, copy and all, until
+/// it is on the disk, than the same steps before and behind it. A step has half of the threads, as
+/// where another rank has the rest of the machine.
+void measure_background_save(const std::string& folder, const dcp::State& state,
                              dcp::AsyncSaver& saver, Samples& samples) {
   const int threads = tensors::num_threads();
   tensors::set_num_threads(std::max(1, threads / 2));
   const Tensor weights = randn({1024, 1024}, RandomKey{1, 3});
   const auto forward_and_backward = [&] {
-    for (int i = 0; i < 20; ++i) matmul(weights, weights);
+    for (int i = 0; i < 5; ++i) matmul(weights, weights);
   };
-  const double alone = seconds_of(forward_and_backward);
-  samples["dtrun async stall, staged beside a step"].push_back(
-      seconds_of([&] {
-        saver.save(folder, state, {.staging = dcp::Staging::in_background});
-        forward_and_backward();
-        saver.wait_staged();
-      }) -
-      alone);
-  samples["a step"].push_back(alone);
+  constexpr int kSteps = 10;
+  const auto steps = [&] {
+    for (int i = 0; i < kSteps; ++i) forward_and_backward();
+  };
+  const double before = seconds_of(steps);
+  const double beside = seconds_of([&] {
+    saver.save(folder, state, {.staging = dcp::Staging::in_background});
+    forward_and_backward();
+    saver.wait_staged();
+    for (int i = 1; i < kSteps; ++i) forward_and_backward();
+  });
   saver.wait();
+  const double behind = seconds_of(steps);
+  samples["dtrun async stall, staged beside a step"].push_back(beside - (before + behind) / 2);
+  samples["a step"].push_back((before + behind) / 2 / kSteps);
   fs::remove_all(folder);
   tensors::set_num_threads(threads);
 }
@@ -207,7 +222,7 @@ void measure_round(const Options& options, const dcp::State& state, dcp::AsyncSa
   samples["dtrun async stall"].push_back(seconds_of([&] { saver.save(later, state); }));
   saver.wait();
   fs::remove_all(later);
-  measure_background_copy(later, state, saver, samples);
+  measure_background_save(later, state, saver, samples);
   add_peers(options, samples);
 }
 

@@ -8,6 +8,7 @@
 #include "cuda/kernels.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/ops.h"
+#include "formulas/line.h"
 
 namespace dtrun::tensors {
 namespace {

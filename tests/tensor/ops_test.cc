@@ -202,7 +202,7 @@ TEST(OpsTest, Bf16ProductsAreRightInChunksOfKAndInWholeBlocks) {
     const LocalTensor turned = b.transpose(0, 1).contiguous().transpose(0, 1);
     EXPECT_TRUE(equal(matmul(a, b), exact)) << shape_to_string(sizes);
     EXPECT_TRUE(equal(matmul(a, turned), exact)) << shape_to_string(sizes);
-    // What CPUs without AMX do.
+    // What CPUs without products of bf16 do.
     const LocalTensor blocks = empty(exact.shape(), {DType::bf16});
     multiply_bf16_in_blocks(matrix_of(a), matrix_of(turned), static_cast<BFloat16*>(blocks.data()),
                             {});

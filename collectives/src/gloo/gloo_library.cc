@@ -4,6 +4,7 @@
 #include <gloo/allreduce.h>
 #include <gloo/broadcast.h>
 #include <gloo/reduce.h>
+#include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
-#include "gloo/gloo_store.h"
+#include "dtrun/rendezvous/store.h"
 #include "gloo/held_pipe_signal.h"
 #include "quiet_thread.h"
 
@@ -28,6 +29,35 @@ using base::ErrorCode;
 using std::chrono::milliseconds;
 
 namespace {
+
+// Our Store, as gloo wants one for its rendezvous. Every wait keeps to one deadline.
+class GlooStore : public ::gloo::rendezvous::Store {
+ public:
+  GlooStore(std::shared_ptr<rendezvous::Store> store, base::Deadline deadline)
+      : store_(std::move(store)), deadline_(deadline) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    store_->set(prefixed(key), {data.data(), data.size()});
+  }
+  std::vector<char> get(const std::string& key) override {
+    const std::string value = store_->get(prefixed(key), deadline_);
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    std::vector<std::string> ours;
+    for (const std::string& key : keys) ours.push_back(prefixed(key));
+    store_->wait(ours, deadline_);
+  }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
+    wait(keys);
+  }
+
+ private:
+  static std::string prefixed(const std::string& key) { return "gloo/context/" + key; }
+
+  const std::shared_ptr<rendezvous::Store> store_;
+  const base::Deadline deadline_;
+};
 
 // gloo's own collectives do not use the highest 16 bits of a slot.
 constexpr int kKindShift = 56;

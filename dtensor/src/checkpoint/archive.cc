@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "checkpoint/foreign_shard.h"
+#include "checkpoint/read_ahead.h"
 #include "checkpoint/read_manifest.h"
 #include "checkpoint/shard_file.h"
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/safetensors_header.h"
 
 namespace dtrun::dtensor::dcp {
 
@@ -100,30 +103,86 @@ ShardReader& Archive::reader(std::size_t file) {
   return *readers_[file];
 }
 
+BlockWalk Archive::walk() const {
+  BlockWalk walk(readers_.size());
+  for (std::size_t i = 0; i < readers_.size(); ++i) {
+    if (readers_[i] == nullptr) continue;
+    if (const std::optional<std::uint64_t> held = readers_[i]->held()) walk.hold(i, *held);
+  }
+  return walk;
+}
+
 void Archive::read(const SavedTensor& tensor, const Box& box, char* target) {
+  read(tensor, box, target, nullptr);
+}
+
+void Archive::read(const SavedTensor& tensor, const Box& box, char* target, ReadAhead* ahead) {
   const std::size_t item = tensors::item_size(tensor.dtype);
   for (const SavedChunk& chunk : tensor.chunks) {
     const ByteRuns runs(chunk.box, box, item);
-    if (runs.elements() > 0) reader(chunk.file).read(tensor, chunk, runs, target);
+    if (runs.elements() > 0) reader(chunk.file).read(tensor, chunk, runs, target, ahead);
   }
 }
 
 void Archive::stream(const SavedTensor& tensor, const Box& box, const Sink& sink) {
   const std::size_t item = tensors::item_size(tensor.dtype);
+  const std::vector<Box> slabs = slabs_of(box, item, kSlabBytes);
+  std::optional<ReadAhead> ahead;
+  if (tensors::bytes_of_shape(box.shape, tensor.dtype) >= kLeastReadAhead) {
+    // As read() goes, from slab to slab, from chunk to chunk.
+    ahead.emplace(*files_, folder_, manifest_, PageCache::passed_by, walk(),
+                  [&, slab = std::size_t{0}, chunk = std::size_t{0}](BlockWalk& walk) mutable {
+                    if (chunk == tensor.chunks.size()) chunk = 0, ++slab;
+                    if (slab == slabs.size()) return false;
+                    const SavedChunk& one = tensor.chunks[chunk++];
+                    walk.go_on(tensor, one, ByteRuns(one.box, slabs[slab], item));
+                    return true;
+                  });
+  }
   std::string bytes;
-  for (const Box& slab : slabs_of(box, item, kSlabBytes)) {
+  for (const Box& slab : slabs) {
+    if (pass_on(tensor, slab, sink, ahead ? &*ahead : nullptr)) continue;
     bytes.resize(static_cast<std::size_t>(tensors::numel(slab.shape)) * item);
-    read(tensor, slab, bytes.data());
+    read(tensor, slab, bytes.data(), ahead ? &*ahead : nullptr);
     sink(bytes);
   }
 }
 
+// Rows that stand one after the other in one chunk, as most do, need no memory of their own.
+bool Archive::pass_on(const SavedTensor& tensor, const Box& slab, const Sink& sink,
+                      ReadAhead* ahead) {
+  for (const SavedChunk& chunk : tensor.chunks) {
+    ByteRuns runs(chunk.box, slab, tensors::item_size(tensor.dtype));
+    if (runs.elements() == 0) continue;
+    std::optional<ByteRun> run = runs.next();
+    if (run->bytes != tensors::bytes_of_shape(slab.shape, tensor.dtype)) return false;
+    ShardReader& from = reader(chunk.file);
+    while (run->bytes > 0) {
+      const std::string_view block = from.block(tensor, chunk, run->from / kBlockBytes, ahead);
+      const std::string_view part = block.substr(run->from % kBlockBytes, run->bytes);
+      sink(part);
+      *run = {run->from + part.size(), 0, run->bytes - part.size()};
+    }
+    return true;
+  }
+  return false;
+}
+
 void Archive::verify(const SavedTensor& tensor, const SavedChunk& chunk, const Sink& sink) {
   ShardReader& from = reader(chunk.file);
-  const std::uint64_t bytes = static_cast<std::uint64_t>(tensors::numel(chunk.box.shape)) *
-                              tensors::item_size(tensor.dtype);
+  const std::uint64_t bytes = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);
+  std::optional<ReadAhead> ahead;
+  if (bytes >= kLeastReadAhead) {
+    ahead.emplace(*files_, folder_, manifest_, PageCache::passed_by, walk(),
+                  [&, is_over = false](BlockWalk& walk) mutable {
+                    if (std::exchange(is_over, true)) return false;
+                    walk.go_on(tensor, chunk,
+                               ByteRuns(chunk.box, chunk.box, tensors::item_size(tensor.dtype)));
+                    return true;
+                  });
+  }
   for (std::uint64_t i = 0; i < blocks_of(bytes); ++i) {
-    const std::string_view block = from.block(tensor, chunk, i);
+    const std::string_view block = from.block(tensor, chunk, i, ahead ? &*ahead : nullptr);
     if (sink) sink(block);
   }
 }

@@ -4,12 +4,10 @@
 #include <cstring>
 #include <system_error>
 
-#include "dtrun/dtensor/checkpoint/manifest.h"
-
 namespace dtrun::dtensor::dcp {
 namespace {
 
-constexpr std::uint64_t kLargeFile = 4 * kBlockBytes;
+constexpr std::uint64_t kLargeFile = std::uint64_t{4} << 20;
 
 }  // namespace
 
@@ -48,12 +46,12 @@ BlockWriter::Block& BlockWriter::next_block() {
 void BlockWriter::write(std::string_view bytes) {
   while (!bytes.empty()) {
     Block& block = next_block();
-    char* const memory = block.memory.resize(kBlockBytes);
-    const std::size_t count = std::min(bytes.size(), kBlockBytes - block.size);
+    char* const memory = block.memory.resize(kWriteBytes);
+    const std::size_t count = std::min(bytes.size(), kWriteBytes - block.size);
     std::memcpy(memory + block.size, bytes.data(), count);
     block.size += count;
     bytes.remove_prefix(count);
-    if (block.size == kBlockBytes) hand_over();
+    if (block.size == kWriteBytes) hand_over();
   }
 }
 

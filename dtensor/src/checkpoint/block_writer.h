@@ -16,6 +16,9 @@
 
 namespace dtrun::dtensor::dcp {
 
+/// What is written at a time: a huge page.
+inline constexpr std::size_t kWriteBytes = std::size_t{2} << 20;
+
 /// One thread's.
 class BlockWriter {
  public:
@@ -44,7 +47,7 @@ class BlockWriter {
   void run();
   void stop();
 
-  static constexpr std::size_t kBlocks = 8;
+  static constexpr std::size_t kBlocks = 6;
 
   OpenFile& file_;
   bool is_direct_ = false;

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "checkpoint/read_ahead.h"
 #include "dtrun/tensor/safetensors_header.h"
 #include "dtrun/tensor/threads.h"
 
@@ -22,6 +23,11 @@ struct Slice {
 
 std::uint64_t bytes_of(const ChunkRead& read, const Box& box) {
   return tensors::bytes_of_shape(box.shape, read.tensor->dtype);
+}
+
+ByteRuns runs_of(const Slice& slice) {
+  const ChunkRead& read = *slice.read;
+  return {read.chunk->box, read.box, tensors::item_size(read.tensor->dtype), slice.part};
 }
 
 /// Cuts along the first dim that has several places. Where a row of the chunk is a part of a block
@@ -85,6 +91,18 @@ class Reading {
   /// @return bytes of chunks
   std::uint64_t run(const Task& task) {
     std::uint64_t bytes = 0;
+    for (const Slice* slice = task.first; slice != task.second; ++slice) bytes += slice->bytes;
+    std::optional<ReadAhead> ahead;
+    if (bytes >= kLeastReadAhead) {
+      ahead.emplace(files_, folder_, manifest_, cache_, BlockWalk(manifest_.files.size()),
+                    [slice = task.first, end = task.second](BlockWalk& walk) mutable {
+                      if (slice == end) return false;
+                      walk.go_on(*slice->read->tensor, *slice->read->chunk, runs_of(*slice));
+                      ++slice;
+                      return true;
+                    });
+    }
+    bytes = 0;
     std::optional<ShardReader> reader;
     std::size_t open = 0;
     for (const Slice* slice = task.first; slice != task.second; ++slice) {
@@ -97,10 +115,8 @@ class Reading {
         reader.emplace(files_, folder_, manifest_.files[open],
                        is_known ? FileHeader::known : FileHeader::verified, cache_);
       }
-      reader->read(
-          *read.tensor, *read.chunk,
-          ByteRuns(read.chunk->box, read.box, tensors::item_size(read.tensor->dtype), slice->part),
-          read.memory);
+      reader->read(*read.tensor, *read.chunk, runs_of(*slice), read.memory,
+                   ahead ? &*ahead : nullptr);
     }
     return reader ? bytes + reader->bytes_read() : bytes;
   }

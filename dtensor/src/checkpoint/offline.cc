@@ -182,7 +182,8 @@ void merge(Archive& from, const std::string& file, const OfflineOptions& options
   for (const SavedTensor* const tensor : tensors)
     pieces.push_back(passing.piece(from, *tensor, whole_box(tensor->shape)));
   try {
-    write_shard(files, partial.folder(), partial.name(), {{"format", "pt"}}, pieces);
+    write_shard(files, partial.folder(), partial.name(), {{"format", "pt"}}, pieces,
+                Checksums::none);
   } catch (const Error& error) {
     throw Error(error.code(), "cannot merge " + from.path() + ": " + error.summary(), error.why(),
                 error.remedy());
@@ -208,7 +209,7 @@ void split(Archive& from, const std::string& folder, std::uint64_t most_bytes,
       index.files[tensor->name] = name;
       bytes += tensor->bytes();
     }
-    write_shard(files, partial.path(), name, {{"format", "pt"}}, pieces);
+    write_shard(files, partial.path(), name, {{"format", "pt"}}, pieces, Checksums::none);
   }
   OpenFile file = OpenFile::create(files, path_in(partial.path(), std::string(kIndexName)));
   file.write(index_text(index, bytes));

@@ -12,6 +12,7 @@
 
 #include "checkpoint/block_sums.h"
 #include "checkpoint/block_writer.h"
+#include "checkpoint/read_ahead.h"
 #include "dtrun/base/error.h"
 #include "dtrun/tensor/safetensors_header.h"
 
@@ -56,7 +57,8 @@ std::string shard_name(int rank, int ranks) {
 }
 
 WrittenShard write_shard(FileCalls& files, const std::string& folder, const std::string& name,
-                         const ShardMetadata& metadata, const std::vector<ShardPiece>& pieces) {
+                         const ShardMetadata& metadata, const std::vector<ShardPiece>& pieces,
+                         Checksums checksums) {
   // Wider elements first: all are aligned.
   std::vector<std::size_t> order(pieces.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -79,7 +81,7 @@ WrittenShard write_shard(FileCalls& files, const std::string& folder, const std:
   writer.write(beginning);
   BlockSums sums;
   const ByteSink sink = [&](std::string_view bytes) {
-    sums.add(bytes);
+    if (checksums == Checksums::made) sums.add(bytes);
     writer.write(bytes);
   };
   at = beginning.size();
@@ -99,41 +101,25 @@ WrittenShard write_shard(FileCalls& files, const std::string& folder, const std:
 
 ShardReader::ShardReader(FileCalls& files, const std::string& folder, const SavedFile& saved,
                          FileHeader header, PageCache cache)
-    : file_(OpenFile::open(files, path_in(folder, saved.name))),
-      bytes_(file_.bytes()),
-      cache_(cache) {
-  if (bytes_ != saved.bytes)
+    : file_(files, path_in(folder, saved.name), cache) {
+  if (file_.bytes() != saved.bytes)
     throw Error(ErrorCode::kProtocol,
-                fmt::format("{} has {} bytes, not {}", file_.path(), bytes_, saved.bytes),
+                fmt::format("{} has {} bytes, not {}", file_.path(), file_.bytes(), saved.bytes),
                 "it was cut or added to after it was saved");
   if (header == FileHeader::known) return;
-  if (checksum(bytes_at(0, saved.header_bytes)) != saved.header_checksum)
+  if (checksum(file_.at(0, saved.header_bytes, memory_)) != saved.header_checksum)
     throw Error(ErrorCode::kProtocol, "the header of " + file_.path() + " is damaged",
                 "its checksum is another one than when it was saved");
 }
 
-// The page cache has what was read ahead of a header or of small pieces; one place farther on tells
-// whether it has the file.
-std::string_view ShardReader::bytes_at(std::uint64_t begin, std::uint64_t count, char* memory) {
-  constexpr std::uint64_t kLeast = std::uint64_t{256} << 10;
-  const bool is_large = cache_ == PageCache::passed_by && count >= kLeast;
-  if (is_large && !std::exchange(has_looked_, true) && file_.is_cached(bytes_ / 4 * 3))
-    cache_ = PageCache::used;
-  const bool is_direct = is_large && cache_ == PageCache::passed_by;
-  if (file_.set_direct(is_direct) && is_direct) return file_.read_direct_at(begin, count, direct_);
-  if (memory == nullptr) {
-    buffer_.resize(count);
-    memory = buffer_.data();
-  }
-  file_.read_at(begin, memory, count);
-  return {memory, count};
-}
-
 std::string_view ShardReader::verified(const SavedTensor& tensor, const SavedChunk& chunk,
-                                       std::uint64_t index, std::uint64_t count, char* memory) {
+                                       std::uint64_t index, std::uint64_t count, ReadAhead* ahead,
+                                       char* memory) {
   const std::uint64_t begin = chunk.begin + index * kBlockBytes;
   held_ = {};
-  const std::string_view bytes = bytes_at(begin, count, memory);
+  const std::optional<std::string_view> taken =
+      ahead == nullptr ? std::nullopt : ahead->take({chunk.file, begin, count}, memory_);
+  const std::string_view bytes = taken ? *taken : file_.at(begin, count, memory_, memory);
   bytes_read_ += count;
   // Files of others have none.
   if (!chunk.checksums.empty() && checksum(bytes) != chunk.checksums[index])
@@ -150,14 +136,14 @@ std::string_view ShardReader::verified(const SavedTensor& tensor, const SavedChu
 }
 
 std::string_view ShardReader::block(const SavedTensor& tensor, const SavedChunk& chunk,
-                                    std::uint64_t index) {
+                                    std::uint64_t index, ReadAhead* ahead) {
   const std::uint64_t all = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);
-  if (!held_.empty() && held_at_ == chunk.begin + index * kBlockBytes) return held_;
-  return verified(tensor, chunk, index, std::min(kBlockBytes, all - index * kBlockBytes));
+  if (holds(chunk, index)) return held_;
+  return verified(tensor, chunk, index, std::min(kBlockBytes, all - index * kBlockBytes), ahead);
 }
 
 void ShardReader::read(const SavedTensor& tensor, const SavedChunk& chunk, ByteRuns runs,
-                       char* target) {
+                       char* target, ReadAhead* ahead) {
   const std::uint64_t all = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);
   while (std::optional<ByteRun> run = runs.next()) {
     while (run->bytes > 0) {
@@ -165,12 +151,13 @@ void ShardReader::read(const SavedTensor& tensor, const SavedChunk& chunk, ByteR
       const std::uint64_t size = std::min(kBlockBytes, all - index * kBlockBytes);
       if (run->from % kBlockBytes == 0 && run->bytes >= size) {  // the whole block goes there
         char* const to = target + run->to;
-        const std::string_view whole = verified(tensor, chunk, index, size, to);
+        const std::string_view whole =
+            holds(chunk, index) ? held_ : verified(tensor, chunk, index, size, ahead, to);
         if (whole.data() != to) std::memcpy(to, whole.data(), size);
         *run = {run->from + size, run->to + size, run->bytes - size};
         continue;
       }
-      const std::string_view bytes = block(tensor, chunk, index);
+      const std::string_view bytes = block(tensor, chunk, index, ahead);
       const std::uint64_t within = run->from - index * kBlockBytes;
       const std::uint64_t count = std::min(run->bytes, bytes.size() - within);
       std::memcpy(target + run->to, bytes.data() + within, count);

@@ -5,15 +5,18 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "checkpoint/open_file.h"
+#include "checkpoint/file_bytes.h"
 #include "dtrun/dtensor/checkpoint/manifest.h"
 #include "dtrun/dtensor/checkpoint/plan.h"
 #include "dtrun/tensor/tensor.h"
 
 namespace dtrun::dtensor::dcp {
+
+class ReadAhead;
 
 /// Takes bytes that follow each other.
 using ByteSink = std::function<void(std::string_view bytes)>;
@@ -43,18 +46,16 @@ using ShardMetadata = std::map<std::string, std::string>;
 /// Where the pieces lie, and of which save they are.
 ShardMetadata shard_metadata(std::uint64_t generation, const std::vector<ShardPiece>& pieces);
 
+/// Whether a file's blocks get checksums, which a manifest has.
+enum class Checksums : std::uint8_t { made, none };
+
 /// The file is on the disk, its name in the folder perhaps not yet. @throws Error kSystem
 WrittenShard write_shard(FileCalls& files, const std::string& folder, const std::string& name,
-                         const ShardMetadata& metadata, const std::vector<ShardPiece>& pieces);
+                         const ShardMetadata& metadata, const std::vector<ShardPiece>& pieces,
+                         Checksums checksums = Checksums::made);
 
 /// Whether a reader has to compare a file's header with its checksum.
 enum class FileHeader : std::uint8_t { verified, known };
-
-/// Whether reads go through the page cache. What it has is taken from there in either case.
-enum class PageCache : std::uint8_t {
-  used,       ///< other processes read the same bytes, or small pieces are read
-  passed_by,  ///< large blocks take less of the processor, and drive nothing out of the cache
-};
 
 /// Reads what a manifest says is there. Everything is verified before it is given. One thread's.
 class ShardReader {
@@ -66,28 +67,32 @@ class ShardReader {
   ShardReader& operator=(const ShardReader&) = delete;
 
   /// Copies the runs out of a chunk. @param target where the runs' `to` counts from; after an Error
-  /// it may have damaged bytes
+  /// it may have damaged bytes @param ahead of this folder, or null
   /// @throws Error kProtocol naming file and place where a checksum differs
-  void read(const SavedTensor& tensor, const SavedChunk& chunk, ByteRuns runs, char* target);
+  void read(const SavedTensor& tensor, const SavedChunk& chunk, ByteRuns runs, char* target,
+            ReadAhead* ahead = nullptr);
   /// The block number `index` of a chunk, verified. Valid until the next call.
-  std::string_view block(const SavedTensor& tensor, const SavedChunk& chunk, std::uint64_t index);
+  std::string_view block(const SavedTensor& tensor, const SavedChunk& chunk, std::uint64_t index,
+                         ReadAhead* ahead = nullptr);
+  /// Where the block begins that read() and block() need not read again.
+  std::optional<std::uint64_t> held() const {
+    return held_.empty() ? std::nullopt : std::optional(held_at_);
+  }
   /// Bytes that were read of chunks.
   std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
-  /// What is read lies in `memory`, or in the reader's own.
-  std::string_view bytes_at(std::uint64_t begin, std::uint64_t count, char* memory = nullptr);
-  /// A block.
+  /// A block. It lies in `memory`, or in the reader's own.
   std::string_view verified(const SavedTensor& tensor, const SavedChunk& chunk, std::uint64_t index,
-                            std::uint64_t count, char* memory = nullptr);
+                            std::uint64_t count, ReadAhead* ahead, char* memory = nullptr);
 
-  OpenFile file_;
-  std::uint64_t bytes_;
-  PageCache cache_;
-  bool has_looked_ = false;  ///< whether the page cache has the bytes
-  std::string buffer_;
-  DirectMemory direct_;
-  std::string_view held_;  ///< the block that was read last, in one of those
+  bool holds(const SavedChunk& chunk, std::uint64_t index) const {
+    return !held_.empty() && held_at_ == chunk.begin + index * kBlockBytes;
+  }
+
+  FileBytes file_;
+  DirectMemory memory_;
+  std::string_view held_;  ///< the block that was read last, in `memory_`
   std::uint64_t held_at_ = 0;
   std::uint64_t bytes_read_ = 0;
 };

@@ -53,18 +53,15 @@ std::size_t descriptors_of_agent(const Options& options, int local_ranks) {
   return std::min(kOwn + of_node * static_cast<std::size_t>(options.rounds.max_nodes), kMost);
 }
 
-// The limit that this process raises for itself is not the ranks' business. Returns what it was.
-std::size_t raise_open_files_limit(std::size_t needed, int local_ranks) {
+// Of this process and its children, as they are started.
+std::size_t open_files_limit(std::size_t needed, int local_ranks) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  const std::size_t before = limit.rlim_cur;
   if (limit.rlim_max < needed)
     throw Error(ErrorCode::kSystem, fmt::format("{} ranks need {} open files", local_ranks, needed),
                 fmt::format("the limit is {}", limit.rlim_max),
                 "raise the limit of open files (ulimit -n), or start fewer ranks");
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  return before;
+  return limit.rlim_cur;
 }
 
 void tell_bindings(const LaunchPlan& plan) {
@@ -369,8 +366,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   plan_programs(options, environment, plan);
   plan.descriptors_of_guard = descriptors_of_guard(options, plan.local_ranks);
   plan.descriptors_of_agent = descriptors_of_agent(options, plan.local_ranks);
-  const std::size_t open_files =
-      raise_open_files_limit(plan.descriptors_of_guard, plan.local_ranks);
+  const std::size_t open_files = open_files_limit(plan.descriptors_of_guard, plan.local_ranks);
   plan.run_id = !options.run_id.empty()         ? options.run_id
                 : options.rounds.max_nodes == 1 ? new_run_id()
                                                 : "none";
@@ -396,6 +392,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment) {
   tell_bindings(plan);
   for (std::size_t number = 0; number < plan.programs.size(); ++number) {
     base::ChildCommand& command = plan.programs[number].command;
+    // The limit that agent and guard raise for themselves is not the ranks' business.
     command.open_files_soft_limit = open_files;
     command.environment = environment_of_program(options, number, common);
   }

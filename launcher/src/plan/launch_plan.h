@@ -63,7 +63,10 @@ struct LaunchPlan {
   int shown_node(int group_rank) const;
 };
 
-/// @throws Error (kUsage, kUnavailable), SpawnError when the program cannot be found or executed
+/// Decides, and changes nothing. It looks at this machine: its CPUs and GPUs, the programs' files,
+/// whether munged listens here, the terminal. It asks no other machine and waits for nobody.
+/// @throws Error (kUsage, kUnavailable, kSystem), SpawnError when the program cannot be found or
+/// executed
 LaunchPlan make_plan(Options options, const base::Environment& environment);
 
 /// The command with `${local_rank}` in its arguments replaced, as torchrun does.

@@ -1,11 +1,22 @@
 #include "ranks/containment.h"
 
 #include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
 
 #include "dtrun/base/error.h"
 #include "ranks/own_cgroup.h"
 
 namespace dtrun::launcher {
+namespace {
+
+constexpr char kProven = '+';
+constexpr const char* kNoBirths = "processes cannot be born below this process's own cgroup";
+
+}  // namespace
 
 Containment Containment::choose(ContainmentWish wish) {
   Containment result;
@@ -18,7 +29,16 @@ Containment Containment::choose(ContainmentWish wish) {
     result.why_no_cgroup_ = "Slurm would not see the ranks in one below its own";
   } else {
     try {
-      result.cgroup_.emplace(JobCgroup::make(place));  // tries it with a child, so it comes first
+      result.cgroup_.emplace(JobCgroup::make(place));
+      if (wish == ContainmentWish::kAuto)
+        result.word_ = base::make_pipe();
+      else if (!result.cgroup_
+                    ->admits_births())  // before a namespace, whose first child is the guard
+        result.refuse_births();
+      if (wish == ContainmentWish::kCgroup && !result.cgroup_)
+        throw base::Error(base::ErrorCode::kUnavailable, "no cgroup for the job", kNoBirths,
+                          "allow clone3 in the sandbox (seccomp); where the cgroup has been killed "
+                          "before, start dtrun in a new one");
     } catch (const base::Error& error) {
       if (wish == ContainmentWish::kCgroup) throw;
       result.why_no_cgroup_ = error.why();
@@ -26,6 +46,33 @@ Containment Containment::choose(ContainmentWish wish) {
   }
   if (wish == ContainmentWish::kNamespace) result.make_namespace();
   return result;
+}
+
+void Containment::refuse_births() {
+  cgroup_->kill();
+  remove_job_cgroup(cgroup_->folder(), base::Deadline::after(kKillPatience));
+  cgroup_.reset();
+  why_no_cgroup_ = kNoBirths;
+}
+
+void Containment::prove() {
+  if (!word_.write_end) return;
+  const bool births = cgroup_->admits_births();
+  if (births) (void)!::write(word_.write_end.get(), &kProven, 1);
+  word_ = {};
+  if (!births) refuse_births();
+}
+
+void Containment::await_proof() {
+  word_.write_end.reset();
+  if (!word_.read_end) return;
+  const auto deadline = base::Deadline::after(kKillPatience);
+  pollfd word{word_.read_end.get(), POLLIN, 0};
+  while (::poll(&word, 1, deadline.poll_timeout_ms()) < 0 && errno == EINTR) {
+  }
+  char said = 0;
+  births_ = (word.revents & POLLIN) != 0 && ::read(word.fd, &said, 1) == 1 && said == kProven;
+  word_ = {};
 }
 
 void Containment::make_namespace() {
@@ -61,8 +108,9 @@ std::string Containment::describe() const {
                      cgroup_->folder(), reapers);
 }
 
-base::UniqueFd Containment::make_birthplace() const {
-  return cgroup_ ? cgroup_->make_round() : base::UniqueFd();
+base::UniqueFd Containment::make_birthplace() {
+  if (!cgroup_ || !births_) return {};
+  return std::exchange(first_round_, false) ? cgroup_->first_round() : cgroup_->make_round();
 }
 
 void Containment::remove_birthplace() const {

@@ -26,8 +26,7 @@ using base::Deadline;
 
 class Guard {
  public:
-  Guard(const LaunchPlan& plan, const LogFolder& errors, const Containment& containment,
-        GuardLink link)
+  Guard(const LaunchPlan& plan, const LogFolder& errors, Containment& containment, GuardLink link)
       : plan_(plan),
         errors_(errors),
         containment_(containment),
@@ -98,6 +97,7 @@ class Guard {
     ended_group_.reset();
     if (!group_) prepare_group();
     running_ = true;
+    containment_.await_proof();
     group_->start(order);
     set_fence(order.lease);
   }
@@ -148,7 +148,7 @@ class Guard {
 
   const LaunchPlan& plan_;
   const LogFolder& errors_;
-  const Containment& containment_;
+  Containment& containment_;
   base::EventLoop loop_;
   GuardLink link_;
   base::ChildReaper reaper_;
@@ -166,7 +166,7 @@ class Guard {
 
 }  // namespace
 
-int run_guard(const LaunchPlan& plan, const LogFolder& errors, const Containment& containment,
+int run_guard(const LaunchPlan& plan, const LogFolder& errors, Containment& containment,
               GuardLink link) {
   ::setsid();
   ::prctl(PR_SET_NAME, "dtrun-guard");

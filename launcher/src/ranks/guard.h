@@ -14,7 +14,7 @@ namespace dtrun::launcher {
 
 /// Runs the guard in the calling (just forked) process until the agent has gone, or has no more use
 /// for it and kills it: between rounds it has nothing to lose. Returns its exit code.
-int run_guard(const LaunchPlan& plan, const LogFolder& errors, const Containment& containment,
+int run_guard(const LaunchPlan& plan, const LogFolder& errors, Containment& containment,
               GuardLink link);
 
 }  // namespace dtrun::launcher

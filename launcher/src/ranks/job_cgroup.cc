@@ -131,15 +131,20 @@ JobCgroup JobCgroup::make(const CgroupPlace& place) {
   if (!fd) refuse(fmt::format("{} cannot be made ({})", folder, strerrordesc_np(errno)), remedy);
   UniqueFd kill_fd(::openat(fd.get(), "cgroup.kill", O_WRONLY | O_CLOEXEC));
   const std::string type = read_at(fd.get(), "cgroup.type");
-  if (kill_fd && type == "domain\n" && base::ChildProcess::can_be_born_into(fd.get()))
-    return {folder, std::move(fd), std::move(kill_fd)};
+  if (kill_fd && type == "domain\n") return {folder, std::move(fd), std::move(kill_fd)};
   ::rmdir(folder.c_str());
   if (!kill_fd) refuse("this kernel has no cgroup.kill", "it came with Linux 5.14");
-  if (type != "domain\n")
-    refuse(fmt::format("{} is threaded", place.folder), "start dtrun in another cgroup");
-  refuse(fmt::format("processes cannot be born below {}", place.folder),
-         "allow clone3 in the sandbox (seccomp); where the cgroup has been killed before, start "
-         "dtrun in a new one");
+  refuse(fmt::format("{} is threaded", place.folder), "start dtrun in another cgroup");
+}
+
+bool JobCgroup::admits_births() const {
+  return base::ChildProcess::can_be_born_into(fd_.get());
+}
+
+UniqueFd JobCgroup::first_round() const {
+  UniqueFd fd(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!fd) throw base::system_error("duplicate a descriptor", "raise the limit of open files");
+  return fd;
 }
 
 UniqueFd JobCgroup::make_round() const {

@@ -16,10 +16,14 @@ class JobCgroup {
  public:
   /// @throws Error kUnavailable that says why there cannot be one here
   static JobCgroup make(const CgroupPlace& place);
+  /// Whether a process can be born into it, found out with one. Takes as long as a process lives.
+  bool admits_births() const;
   const std::string& folder() const { return folder_; }
-  /// A cgroup below for the ranks of one round; the ones before it go, as far as they are empty.
-  /// Ranks are born into it: into one that has been killed they cannot (base/src/clone_child.h).
-  /// @throws Error kSystem
+  /// Where the ranks of the first round are born: the job's own cgroup.
+  base::UniqueFd first_round() const;
+  /// A cgroup below for the ranks of a later round; the ones before it go, as far as they are
+  /// empty. Ranks are born into it: into one that has been killed they cannot
+  /// (base/src/clone_child.h). @throws Error kSystem
   base::UniqueFd make_round() const;
   /// Removes those that are empty.
   void remove_rounds() const;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -37,6 +38,7 @@ using std::chrono::seconds;
 constexpr auto kGuardPatience = seconds(12);
 constexpr auto kKeeperPatience = seconds(24);
 constexpr char kKill = 'k';
+constexpr char kFarewell = 'f';
 
 sigset_t child_signal() {
   sigset_t set;
@@ -90,7 +92,7 @@ void enter(const Containment& containment, UniqueFd settling) {
 }
 
 [[noreturn]] void guard_main(const LaunchPlan& plan, const LogFolder& errors,
-                             const Containment& containment, GuardLink link) {
+                             Containment& containment, GuardLink link, UniqueFd farewell) {
   int code = kExitInternal;
   try {
     code = run_guard(plan, errors, containment, std::move(link));
@@ -98,20 +100,25 @@ void enter(const Containment& containment, UniqueFd settling) {
     print_error(error.what());
   }
   containment.kill();
-  base::kill_descendants({}, Deadline::after(kKillPatience));
+  const int unkillable = base::kill_descendants({}, Deadline::after(kKillPatience));
   // The keeper may have been killed.
   containment.remove(Deadline::after(kKillPatience));
   errors.remove();
+  // Nothing is left but this process.
+  if (unkillable == 0) (void)!::write(farewell.get(), &kFarewell, 1);
   ::_exit(code);
 }
 
 class Keeper {
  public:
   /// @param settling read until its end, before the agent is greeted; may be closed
-  Keeper(pid_t guard, const UniqueFd& channel, UniqueFd settling, const Containment& containment)
+  /// @param farewell the guard's last word
+  Keeper(pid_t guard, const UniqueFd& channel, UniqueFd settling, UniqueFd farewell,
+         const Containment& containment)
       : guard_(guard),
         channel_(channel.get()),
         settling_(std::move(settling)),
+        farewell_(std::move(farewell)),
         containment_(containment) {
     const sigset_t child = child_signal();
     child_events_ = UniqueFd(::signalfd(-1, &child, SFD_CLOEXEC));
@@ -119,8 +126,9 @@ class Keeper {
       throw base::system_error("wait for the guard", "raise the limit of open files (ulimit -n)");
   }
 
-  // Until the guard has ended; it ends with the agent.
-  ExitStatus wait_for_guard() {
+  // Until the guard has ended; it ends with the agent. Nothing: it has nothing more to do, and the
+  // agent waits for its end, so that both processes can end at the same time.
+  std::optional<ExitStatus> wait_for_guard() {
     while (true) {
       int status = 0;
       if (::waitpid(guard_, &status, WNOHANG | WUNTRACED) == guard_) {
@@ -136,12 +144,14 @@ class Keeper {
       const int timeout = patience_.expired() ? -1 : patience_.poll_timeout_ms();
       pollfd events[] = {{child_events_.get(), POLLIN, 0},
                          {channel_, POLLIN, 0},
-                         {settling_ ? settling_.get() : -1, POLLIN, 0}};
-      if (::poll(events, 3, timeout) < 0) continue;
+                         {settling_ ? settling_.get() : -1, POLLIN, 0},
+                         {farewell_ ? farewell_.get() : -1, POLLIN, 0}};
+      if (::poll(events, 4, timeout) < 0) continue;
       signalfd_siginfo ignored;
       if (events[0].revents != 0) (void)!::read(child_events_.get(), &ignored, sizeof ignored);
       if (events[1].revents != 0) read_order();
       if (events[2].revents != 0) settle();
+      if (events[3].revents != 0 && has_said_farewell() && channel_ < 0) return std::nullopt;
     }
   }
 
@@ -166,6 +176,13 @@ class Keeper {
     accept(channel_, containment_);
   }
 
+  bool has_said_farewell() {
+    char word = 0;
+    const bool said = ::read(farewell_.get(), &word, 1) == 1 && word == kFarewell;
+    farewell_.reset();
+    return said;
+  }
+
   void read_order() {
     char order = 0;
     if (::recv(channel_, &order, 1, 0) == 1) {
@@ -179,6 +196,7 @@ class Keeper {
   pid_t guard_;
   int channel_;  // -1: the agent has closed its end, or has died
   UniqueFd settling_;
+  UniqueFd farewell_;
   const Containment& containment_;
   UniqueFd child_events_;
   Deadline patience_ = Deadline::never();
@@ -193,9 +211,7 @@ void tell_agent(const UniqueFd& channel, const GuardEnd& end) {
 
 Containment choose_containment(const LaunchPlan& plan, const UniqueFd& channel) {
   try {
-    Containment containment = Containment::choose(plan.options.containment);
-    if (!containment.has_namespace()) accept(channel.get(), containment);
-    return containment;
+    return Containment::choose(plan.options.containment);
   } catch (const base::Error& error) {
     refuse(channel.get(), text_of(error));
     ::_exit(kExitUsage);
@@ -228,24 +244,35 @@ struct Settling {
   base::continue_when_parent_dies();
   const sigset_t child = child_signal();
   ::sigprocmask(SIG_BLOCK, &child, nullptr);
-  const Containment containment = choose_containment(plan, channel);
+  Containment containment = choose_containment(plan, channel);
   base::continue_when_parent_dies();  // a user namespace has made the kernel forget it
   Settling settling(containment);
+  base::Pipe farewell = base::make_pipe();
   const pid_t guard = ::fork();
   if (guard == 0) {
     ::sigprocmask(SIG_UNBLOCK, &child, nullptr);
     channel.reset();
     settling.read_end.reset();
+    farewell.read_end.reset();
     enter(containment, std::move(settling.write_end));
-    guard_main(plan, errors, containment, std::move(link));
+    guard_main(plan, errors, containment, std::move(link), std::move(farewell.write_end));
   }
   link.close();
   settling.write_end.reset();
+  farewell.write_end.reset();
+  if (guard > 0) containment.prove();
+  if (!containment.has_namespace()) accept(channel.get(), containment);
   if (plan.debug_terminal) plan.debug_terminal->leave_rank_end();
   GuardEnd end;
   if (guard > 0) {
-    Keeper keeper(guard, channel, std::move(settling.read_end), containment);
-    end.status = keeper.wait_for_guard();
+    Keeper keeper(guard, channel, std::move(settling.read_end), std::move(farewell.read_end),
+                  containment);
+    const std::optional<ExitStatus> status = keeper.wait_for_guard();
+    if (!status) {
+      errors.remove();
+      ::_exit(0);
+    }
+    end.status = *status;
   } else {
     print_error(base::system_error("start the guard", "raise the limit of processes").what());
     end.status.code = kExitSystem;
@@ -342,9 +369,11 @@ void GuardHandle::end(const std::vector<pid_t>& not_ours) {
   channel_.reset();
   ::kill(keeper_, SIGCONT);
   base::await_end(keeper_, Deadline::after(kKeeperPatience));
-  // A keeper that was killed has left its work to this process.
-  if (reap_keeper().success()) return;
+  // A keeper that was killed has left its work to this process; another one has left the guard,
+  // which is ending.
+  const bool killed = !reap_keeper().success();
   base::kill_descendants(not_ours, Deadline::after(kKillPatience));
+  if (!killed) return;
   if (!folder_.empty()) remove_job_cgroup(folder_, Deadline::after(kKillPatience));
 }
 

@@ -36,7 +36,7 @@ namespace dtrun::launcher {
 struct GroupSurroundings {
   const LaunchPlan& plan;
   const LogFolder& errors;
-  const Containment& containment;
+  Containment& containment;
   base::EventLoop& loop;
   GuardLink& link;
   OutputThread& output;
@@ -97,9 +97,8 @@ class WorkerGroup {
   base::Deadline::Duration grace() const;
   void settle();
 
-  rendezvous::WorkerEnv worker_env(int local_rank) const;
   void spawn();
-  void begin_rank(int local_rank, RankBirths& births);
+  void begin_rank(int local_rank, const base::UniqueFd& birthplace, RankBirths& births);
   void register_rank(int local_rank, base::ChildProcess child);
   void tell_start_failure();
   void show_status();
@@ -129,8 +128,7 @@ class WorkerGroup {
 
   const LaunchPlan& plan_;
   const LogFolder& errors_;
-  const Containment& containment_;
-  base::UniqueFd birthplace_;  // a cgroup; of this round, because it may be killed
+  Containment& containment_;
   base::EventLoop& loop_;
   GuardLink& link_;
   OutputThread& output_;
@@ -141,7 +139,7 @@ class WorkerGroup {
   base::ChildSetup::Group rank_group_;
   rendezvous::JobPage page_;
   Leftovers leftovers_;
-  OomCounter oom_;
+  std::optional<OomCounter> oom_;  // none: no rank has been born
   OutputFlush flush_;
   base::Timer timer_;  // of the phase
   base::Timer missing_timer_;

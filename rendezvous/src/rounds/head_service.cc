@@ -1,12 +1,12 @@
-// All connections stand in one epoll set, which the loop watches as one descriptor: ten thousand
-// agents cost a record here each, not a watch of the loop's.
+// All connections stand in one EpollSet. They come from the listener of the store's server, which
+// tells agents from the store's clients by their first byte.
 #include "dtrun/rendezvous/head_service.h"
 
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <cerrno>
+#include <array>
 #include <deque>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -19,6 +19,7 @@
 #include "dtrun/rendezvous/round_clock.h"
 #include "rounds/agent_socket.h"
 #include "rounds/head_sessions.h"
+#include "wire/epoll_set.h"
 
 namespace dtrun::rendezvous {
 namespace {
@@ -28,13 +29,12 @@ using base::UniqueFd;
 using rounds::MemberId;
 using rounds::Moment;
 
-constexpr int kEventsPerTurn = 256;
+constexpr std::size_t kEventsPerTurn = 256;
 constexpr std::size_t kAgentReadBytes = 16 << 10;
 
-UniqueFd make_epoll() {
-  UniqueFd fd(::epoll_create1(EPOLL_CLOEXEC));
-  if (!fd) throw base::system_error("make an epoll set", "raise the limit (ulimit -n)");
-  return fd;
+// A member may be gone when its events come.
+std::uint64_t tag_of(MemberId id) {
+  return static_cast<std::uint64_t>(id);
 }
 
 HeadSessions::Limits limits_of(const HeadServiceOptions& options) {
@@ -68,11 +68,10 @@ struct HeadService::Impl {
         callbacks(std::move(calls)),
         sessions(std::move(head), options.proof, limits_of(options),
                  [this](MemberId id) { return address_of(id); }),
-        epoll(make_epoll()),
         buffer(kAgentReadBytes, '\0'),
-        epoll_watch(loop, epoll.get()),
+        watch(loop, sockets.fd()),
         timer(loop) {
-    epoll_watch.on_readable([this] {
+    watch.on_readable([this] {
       serve_ready();
       settle();
     });
@@ -103,10 +102,7 @@ struct HeadService::Impl {
   }
 
   void add(MemberId id, UniqueFd fd) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = static_cast<std::uint64_t>(id);
-    if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0)
+    if (!sockets.add(fd.get(), EPOLLIN, tag_of(id)))
       throw base::system_error("watch an agent's connection");
     connections[id].fd = std::move(fd);
   }
@@ -133,16 +129,16 @@ struct HeadService::Impl {
 
   // --- talking
   // @return how many connections had something
-  int serve_ready() {
-    epoll_event events[kEventsPerTurn];
-    const int count = ::epoll_wait(epoll.get(), events, kEventsPerTurn, 0);
+  std::size_t serve_ready() {
+    std::array<epoll_event, kEventsPerTurn> room;
+    const std::span<epoll_event> events = sockets.ready(room);
     const Moment now = rounds::read_clock();
-    for (int i = 0; i < count; ++i) {
-      const auto id = static_cast<MemberId>(events[i].data.u64);
-      if ((events[i].events & EPOLLOUT) != 0) flush(id);
-      if ((events[i].events & ~EPOLLOUT) != 0) read(id, now);
+    for (const epoll_event& event : events) {
+      const auto id = static_cast<MemberId>(event.data.u64);
+      if ((event.events & EPOLLOUT) != 0) flush(id);
+      if ((event.events & ~EPOLLOUT) != 0) read(id, now);
     }
-    return std::max(count, 0);
+    return events.size();
   }
 
   void read(MemberId id, Moment now) {
@@ -166,10 +162,7 @@ struct HeadService::Impl {
     Connection& connection = found->second;
     const bool writing = send_unsent(connection.fd.get(), *session) == Sent::kSome;
     if (writing != connection.writing) {
-      epoll_event event{};
-      event.events = writing ? EPOLLIN | EPOLLOUT : EPOLLIN;
-      event.data.u64 = static_cast<std::uint64_t>(id);
-      ::epoll_ctl(epoll.get(), EPOLL_CTL_MOD, connection.fd.get(), &event);
+      sockets.change(connection.fd.get(), writing ? EPOLLIN | EPOLLOUT : EPOLLIN, tag_of(id));
       connection.writing = writing;
     }
     if (!writing && connection.stage == Stage::kLastWords) {
@@ -316,7 +309,7 @@ struct HeadService::Impl {
   const HeadServiceCallbacks callbacks;
   HeadSessions sessions;
   std::optional<MemberId> own;
-  UniqueFd epoll;
+  EpollSet sockets;
   std::string buffer;
   std::unordered_map<MemberId, Connection> connections;
   Questions questions;  // not asked yet
@@ -325,7 +318,7 @@ struct HeadService::Impl {
   std::optional<Moment> armed;
   bool ended = false;
   bool finished = false;
-  base::FdWatch epoll_watch;
+  base::FdWatch watch;
   base::Timer timer;
   std::shared_ptr<int> lives = std::make_shared<int>();  // for callbacks that others keep
 };

@@ -12,13 +12,13 @@ EpollSet::EpollSet() : fd_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!fd_) throw base::system_error("cannot make an epoll descriptor", errno);
 }
 
-bool EpollSet::add(int fd, std::uint32_t events, void* tag) {
-  epoll_event event{events, {tag}};
+bool EpollSet::add(int fd, std::uint32_t events, epoll_data tag) {
+  epoll_event event{events, tag};
   return ::epoll_ctl(fd_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-void EpollSet::change(int fd, std::uint32_t events, void* tag) {
-  epoll_event event{events, {tag}};
+void EpollSet::change(int fd, std::uint32_t events, epoll_data tag) {
+  epoll_event event{events, tag};
   DT_CHECK(::epoll_ctl(fd_.get(), EPOLL_CTL_MOD, fd, &event) == 0);
 }
 

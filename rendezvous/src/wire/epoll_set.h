@@ -20,13 +20,23 @@ class EpollSet {
 
   int fd() const { return fd_.get(); }
   /// `tag` comes back with the events. False: the system has no room for one more.
-  bool add(int fd, std::uint32_t events, void* tag);
-  void change(int fd, std::uint32_t events, void* tag);
+  bool add(int fd, std::uint32_t events, void* tag) { return add(fd, events, epoll_data{tag}); }
+  void change(int fd, std::uint32_t events, void* tag) { change(fd, events, epoll_data{tag}); }
+  /// The same with a number, for what may be gone when its events come.
+  bool add(int fd, std::uint32_t events, std::uint64_t tag) {
+    return add(fd, events, epoll_data{.u64 = tag});
+  }
+  void change(int fd, std::uint32_t events, std::uint64_t tag) {
+    change(fd, events, epoll_data{.u64 = tag});
+  }
   void remove(int fd);
   /// The descriptors that are ready now, as many as fit. Does not wait.
   std::span<epoll_event> ready(std::span<epoll_event> events);
 
  private:
+  bool add(int fd, std::uint32_t events, epoll_data tag);
+  void change(int fd, std::uint32_t events, epoll_data tag);
+
   base::UniqueFd fd_;
 };
 

@@ -14,6 +14,8 @@
 
 namespace dtrun::dtensor::dcp {
 
+class BlockWalk;
+class ReadAhead;
 class ShardReader;
 
 enum class ArchiveKind : std::uint8_t {
@@ -41,7 +43,7 @@ class Archive {
   /// Elements of a box, row-major. What has a checksum is verified. @throws Error kProtocol,
   /// kSystem
   void read(const SavedTensor& tensor, const Box& box, char* target);
-  /// All of a tensor, row-major, a few MiB at a time.
+  /// All of a tensor, row-major, at most a few MiB at a time.
   using Sink = std::function<void(std::string_view bytes)>;
   void stream(const SavedTensor& tensor, const Box& box, const Sink& sink);
   /// Reads all of a chunk, block by block. @throws Error kProtocol
@@ -50,6 +52,11 @@ class Archive {
   std::uint64_t bytes() const;
 
  private:
+  void read(const SavedTensor& tensor, const Box& box, char* target, ReadAhead* ahead);
+  /// A box that is one run of one chunk. @return false: it is not
+  bool pass_on(const SavedTensor& tensor, const Box& slab, const Sink& sink, ReadAhead* ahead);
+  /// One that knows which blocks the readers hold.
+  BlockWalk walk() const;
   void open();
   void open_foreign_file(const std::string& name);
   ShardReader& reader(std::size_t file);

@@ -2,15 +2,15 @@
 // packed into what steps read: 2 KiB for 32 columns and 32 of k, pairs of k together (VNNI), zeros
 // beyond the edges. So is the left, unless its rows can be read as they lie and are short.
 //
-// Up to 1,024 of k are summed in the tiles. More are cut into chunks of about 256, so that a panel
-// of the right stays in the first cache while the left's pass by; a block of the result is so large
-// that both sides' chunks and its sums stay in the second. What the tiles gave is added to the
-// sums, and rounded, by vectors, while the tiles work on what comes next.
-#include "amx.h"
+// Up to 1,024 of k are summed at once. More are cut into chunks of about 256 (vectors: 512), so that
+// a panel of the right stays in the first cache while the left's pass by; a block of the result is
+// so large that both sides' chunks and its sums stay in the second. What the tiles gave is added to
+// the sums, and rounded, by vectors, while the tiles work on what comes next. Processors without
+// tiles multiply the same steps by vectors.
+#include "packed_bf16.h"
 
 #if defined(__x86_64__)
 
-#include <cpuid.h>
 #include <immintrin.h>
 
 #include <algorithm>
@@ -320,6 +320,10 @@ class BlockProduct {
   /// The sums of 32 rows and 32 columns over some steps; meanwhile what was left of those before.
   DTRUN_AMX inline void multiply(Steps left, Steps right, std::int64_t steps, const Finish& next,
                                  float* sums) {
+    if (!by_tiles_) {
+      finish_rows(kSide);
+      return multiply_steps({left.data, left.step, left.row, right.data, steps, sums});
+    }
     constexpr int kSumStride = kSide * sizeof(float);
     // Spread over the steps: a burst of writes would hold up the tiles' loads.
     const std::int64_t rows = (kSide + steps - 1) / steps;
@@ -399,6 +403,7 @@ class BlockProduct {
   const Operand& right_;
   std::uint16_t* const result_;
   const ProductForm& form_;
+  const bool by_tiles_ = has_bf16_tiles();
   Finish finish_;
   Ahead ahead_[2];
   int flip_ = 0;
@@ -443,9 +448,11 @@ class Product {
   static constexpr std::int64_t kMostPanels = 12;
 
   static std::int64_t chunk_steps_of(std::int64_t inner) {
-    constexpr std::int64_t kMostSteps = 32, kSteps = 8;
+    constexpr std::int64_t kMostSteps = 32, kStepsOfTiles = 8, kStepsOfVectors = 16;
     const std::int64_t steps = (inner + kSide - 1) / kSide;
-    return steps <= kMostSteps ? steps : part_of(steps, kSteps);
+    if (steps <= kMostSteps) return steps;
+    // Vectors are slower, so they can wait for the second cache.
+    return part_of(steps, has_bf16_tiles() ? kStepsOfTiles : kStepsOfVectors);
   }
   std::int64_t blocks_across(std::int64_t columns) const {
     return (right_.lines.panels() + columns - 1) / columns;
@@ -463,14 +470,14 @@ class Product {
 
   DTRUN_AMX void run_blocks(std::int64_t begin, std::int64_t end) const {
     alignas(64) static constexpr TileSizes kSizes;
-    _tile_loadconfig(&kSizes);
+    if (has_bf16_tiles()) _tile_loadconfig(&kSizes);
     BlockProduct product(left_, right_, result_, form_);
     const std::int64_t last = blocks(block_rows_, block_columns_) - 1;
     for (std::int64_t i = begin; i < end; ++i) {
       product.run(block(i), block(std::min(i + 1, last)),
                   left_.chunks() == 1 ? nullptr : kept_sums());
     }
-    _tile_release();
+    if (has_bf16_tiles()) _tile_release();
   }
   /// Huge pages, where it is worth them.
   static std::int64_t at_least_huge(std::int64_t bytes) {
@@ -489,28 +496,10 @@ class Product {
   std::int64_t block_rows_, block_columns_;
 };
 
-/// What packing and rounding take besides the tiles.
-bool has_avx512() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!__get_cpuid_count(1, 0, &a, &b, &c, &d) || !(c >> 27 & 1)) return false;
-  std::uint32_t enabled = 0, unused = 0;
-  asm volatile("xgetbv" : "=a"(enabled), "=d"(unused) : "c"(0));
-  constexpr std::uint32_t kSaved = 0xe6;  // by the kernel
-  if ((enabled & kSaved) != kSaved || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-  constexpr std::uint32_t kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F DQ BW VL
-  if ((b & kAvx512) != kAvx512) return false;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);  // AVX512_BF16
-}
-
 }  // namespace
 
-bool has_amx() {
-  static const bool has = has_avx512() && has_bf16_tiles();
-  return has;
-}
-
-void multiply_in_amx(const MatrixView& a, const MatrixView& b, BFloat16* result,
-                     const ProductForm& form) {
+void multiply_packed_bf16(const MatrixView& a, const MatrixView& b, BFloat16* result,
+                          const ProductForm& form) {
   Product(a, b, result, form).run();
 }
 
@@ -522,11 +511,8 @@ void multiply_in_amx(const MatrixView& a, const MatrixView& b, BFloat16* result,
 
 namespace dtrun::tensors {
 
-bool has_amx() {
-  return false;
-}
-void multiply_in_amx(const MatrixView&, const MatrixView&, BFloat16*, const ProductForm&) {
-  DT_CHECK(!"AMX on another CPU than x86");
+void multiply_packed_bf16(const MatrixView&, const MatrixView&, BFloat16*, const ProductForm&) {
+  DT_CHECK(!"vectors of bf16");
 }
 
 }  // namespace dtrun::tensors

@@ -24,10 +24,10 @@ class RestartCommands {
     rendezvous::rounds::JobFailure cause;
   };
   /// Runs them one after the other.
-  /// @param done called once, with why this node must not take part any more, or nothing. May be
-  /// called at once
+  /// @param done called once, unless they are cancelled, with why this node must not take part any
+  /// more, or nothing. May be called at once
   void run(const Restart& restart, std::function<void(std::string fault)> done);
-  /// The job ends: kills what runs, and calls `done` with nothing.
+  /// The job ends: kills what runs.
   void cancel();
 
  private:

@@ -11,7 +11,7 @@
 #include "output/log_folder.h"
 #include "plan/launch_plan.h"
 #include "ranks/keeper.h"
-#include "verdict/event_file.h"
+#include "verdict/job_events.h"
 #include "verdict/job_outcome.h"
 
 namespace dtrun::launcher {
@@ -19,9 +19,10 @@ namespace dtrun::launcher {
 /// Runs the job to its end.
 /// @param guard stays until the caller ends it: if this process dies before it has reported what
 /// happened, the guard still cleans up
+/// @param scrapes where metrics are asked for; may be closed
 /// @param not_ours children that this process had before it was dtrun (shells exec)
 /// @throws Error when the nodes do not come together; then the guard runs on until the link closes
-JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, EventFile& events,
-                     GuardHandle& guard, std::vector<pid_t> not_ours);
+JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, JobEvents& events,
+                     base::UniqueFd scrapes, GuardHandle& guard, std::vector<pid_t> not_ours);
 
 }  // namespace dtrun::launcher

@@ -1,4 +1,4 @@
-#include "restart_commands.h"
+#include "agent/restart_commands.h"
 
 #include <fmt/core.h>
 
@@ -70,7 +70,7 @@ void RestartCommands::cancel() {
   ++number_;
   process_.reset();
   patience_.cancel();
-  finish("");
+  done_ = nullptr;
 }
 
 void RestartCommands::finish(const std::string& fault) {

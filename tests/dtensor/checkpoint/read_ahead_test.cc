@@ -1,0 +1,204 @@
+// Reading ahead: the blocks that are wanted, in their order, each once; what fails is told where
+// its block is taken.
+#include "checkpoint/read_ahead.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+#include "checkpoint/read_manifest.h"
+#include "dtensor/checkpoint/disk_model.h"
+#include "dtensor/refusal.h"
+#include "dtrun/dtensor/checkpoint/archive.h"
+#include "dtrun/dtensor/checkpoint/checkpoint.h"
+#include "dtrun/dtensor/checkpoint/offline.h"
+#include "dtrun/dtensor/ops/basic.h"
+#include "dtrun/dtensor/ops/creation.h"
+#include "dtrun/tensor/ops.h"
+#include "support/rank_threads.h"
+
+namespace dtrun::dtensor::dcp {
+namespace {
+
+using base::ErrorCode;
+using collectives::ProcessGroup;
+using tensors::LocalTensor;
+
+/// Counts how often each byte of a file was read.
+class CountingDisk : public DiskModel {
+ public:
+  int open(const std::string& path) override {
+    const int fd = DiskModel::open(path);
+    const std::lock_guard guard(mutex_);
+    paths_[fd] = path;
+    return fd;
+  }
+  ssize_t read_at(int fd, void* bytes, std::size_t count, std::uint64_t offset) override {
+    const ssize_t taken = DiskModel::read_at(fd, bytes, count, offset);
+    const std::lock_guard guard(mutex_);
+    std::vector<int>& times = times_[paths_[fd]];
+    times.resize(std::max<std::size_t>(times.size(), offset + count));
+    for (ssize_t i = 0; i < taken; ++i) ++times[offset + static_cast<std::size_t>(i)];
+    return taken;
+  }
+  void forget() { times_.clear(); }
+  const std::map<std::string, std::vector<int>>& times() const { return times_; }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::string> paths_;
+  std::map<std::string, std::vector<int>> times_;
+};
+
+class ReadAheadTest : public testing::Test {
+ protected:
+  /// Saved by two ranks, each tensor of more bytes than are read without threads.
+  ReadAheadTest() {
+    test::run_ranks(2, [&](const ProcessGroup& group) {
+      const DeviceMesh mesh(group, {2});
+      State state;
+      for (const auto& [name, shape, placement] : tensors_) {
+        state.add(
+            {name, distribute_tensor(numbers(shape), mesh, {placement}, {.source_rank = -1})});
+      }
+      save("/disk/a", state, {.group = group, .files = &disk_});
+    });
+    manifest_ = read_manifest(disk_, "/disk/a");
+  }
+  static LocalTensor numbers(const Shape& shape) {
+    return tensors::arange(tensors::numel(shape), {.dtype = DType::f32}).reshape(shape);
+  }
+  const SavedChunk& chunk() const { return manifest_.find("rows")->chunks[0]; }
+  /// All of the first chunk of "rows", then what `more` says.
+  ReadAhead ahead(ReadAhead::Next more = [](BlockWalk&) { return false; }) {
+    return {disk_,
+            "/disk/a",
+            manifest_,
+            PageCache::used,
+            BlockWalk(manifest_.files.size()),
+            [this, more = std::move(more), is_begun = false](BlockWalk& walk) mutable {
+              if (std::exchange(is_begun, true)) return more(walk);
+              walk.go_on(*manifest_.find("rows"), chunk(),
+                         ByteRuns(chunk().box, chunk().box, sizeof(float)));
+              return true;
+            }};
+  }
+  FilePart block(std::uint64_t index) const {
+    const std::uint64_t all = tensors::numel(chunk().box.shape) * sizeof(float);
+    return {chunk().file, chunk().begin + index * kBlockBytes,
+            std::min(kBlockBytes, all - index * kBlockBytes)};
+  }
+
+  const std::vector<std::tuple<std::string, Shape, Placement>> tensors_ = {
+      {"rows", {5120, 1024}, Shard(0)},
+      {"columns", {2048, 1024}, Shard(1)},
+      {"odd", {1301, 1031}, Shard(0)},
+      {"odd columns", {1301, 1031}, Shard(1)}};
+  CountingDisk disk_;
+  Manifest manifest_;
+  DirectMemory memory_;
+};
+
+TEST_F(ReadAheadTest, AMergeAndAReshardReadEachByteOnceAndGiveTheSameElements) {
+  disk_.refuse_direct();  // whose reads have whole multiples, so they overlap
+  const auto expect_once = [&](const std::string& name) {
+    for (const SavedChunk& one : manifest_.find(name)->chunks) {
+      const auto begin = disk_.times().at("/disk/a/" + manifest_.files[one.file].name).begin() +
+                         static_cast<std::ptrdiff_t>(one.begin);
+      const auto bytes = tensors::numel(one.box.shape) * static_cast<std::int64_t>(sizeof(float));
+      EXPECT_EQ(std::count(begin, begin + bytes, 1), bytes) << name;
+    }
+  };
+  disk_.forget();
+  Archive to_merge(disk_, "/disk/a");
+  merge(to_merge, "/disk/merged", {.files = &disk_});
+  for (const auto& [name, shape, placement] : tensors_) expect_once(name);
+  disk_.forget();
+  Archive to_reshard(disk_, "/disk/a");
+  reshard(to_reshard, "/disk/on-4", {4}, {}, {.files = &disk_});
+  // Of the others a block is read twice in which two ranks' parts meet.
+  for (const std::string name : {"rows", "columns"}) expect_once(name);
+  for (const std::string path : {"/disk/a", "/disk/merged", "/disk/on-4"}) {
+    Archive archive(disk_, path);
+    for (const auto& [name, shape, placement] : tensors_) {
+      const LocalTensor wanted = numbers(shape);
+      const SavedTensor& tensor = archive.tensor(name);
+      std::string found;
+      archive.stream(tensor, {Shape(2, 0), shape}, [&](std::string_view bytes) { found += bytes; });
+      ASSERT_EQ(found.size(), wanted.bytes());
+      EXPECT_EQ(std::memcmp(found.data(), wanted.data(), found.size()), 0) << path << ", " << name;
+      std::size_t verified = 0;
+      for (const SavedChunk& one : tensor.chunks)
+        archive.verify(tensor, one, [&](std::string_view bytes) { verified += bytes.size(); });
+      EXPECT_EQ(verified, wanted.bytes());
+    }
+  }
+}
+
+TEST_F(ReadAheadTest, DamageIsFoundInAnyBlockOfAStream) {
+  const SavedTensor& tensor = *manifest_.find("rows");
+  for (const std::uint64_t place : {std::uint64_t{0}, 3 * kBlockBytes + 5, 9 * kBlockBytes + 1}) {
+    DiskImage image = disk_.seen();
+    (*image["/disk/a/" + manifest_.files[chunk().file].name])[chunk().begin + place] ^= 1;
+    DiskModel damaged(image);
+    Archive archive(damaged, "/disk/a");
+    std::size_t given = 0;
+    expect_refused(
+        [&] {
+          archive.stream(tensor, {Shape(2, 0), tensor.shape},
+                         [&](std::string_view bytes) { given += bytes.size(); });
+        },
+        "\"rows\" is damaged", ErrorCode::kProtocol);
+    EXPECT_LE(given, place);
+  }
+}
+
+TEST_F(ReadAheadTest, ABlockThatCannotBeReadIsToldWhenItIsTaken) {
+  // A file that lacks its last block.
+  DiskImage image = disk_.seen();
+  std::string& bytes = *image["/disk/a/" + manifest_.files[chunk().file].name];
+  bytes.resize(chunk().begin + 7 * kBlockBytes + 100);
+  DiskModel cut(image);
+  ReadAhead reads(cut, "/disk/a", manifest_, PageCache::passed_by,
+                  BlockWalk(manifest_.files.size()),
+                  [&, is_begun = false](BlockWalk& walk) mutable {
+                    if (std::exchange(is_begun, true)) return false;
+                    walk.go_on(*manifest_.find("rows"), chunk(),
+                               ByteRuns(chunk().box, chunk().box, sizeof(float)));
+                    return true;
+                  });
+  for (std::uint64_t i = 0; i < 7; ++i) {
+    const std::optional<std::string_view> taken = reads.take(block(i), memory_);
+    ASSERT_TRUE(taken.has_value());
+    EXPECT_TRUE(*taken == std::string_view(bytes).substr(block(i).begin, block(i).bytes));
+  }
+  expect_refused([&] { reads.take(block(7), memory_); }, "before its last one",
+                 ErrorCode::kProtocol);
+}
+
+TEST_F(ReadAheadTest, AnotherPartThanTheNextIsLeftToTheCaller) {
+  ReadAhead reads = ahead();
+  EXPECT_FALSE(reads.take(block(1), memory_).has_value());
+  EXPECT_TRUE(reads.take(block(0), memory_).has_value());
+  EXPECT_FALSE(reads.take(block(0), memory_).has_value());
+  // What was read and is not taken ends with it.
+}
+
+TEST_F(ReadAheadTest, BehindTheLastBlockIsNothing) {
+  ReadAhead reads = ahead();
+  for (std::uint64_t i = 0; i < 10; ++i)
+    ASSERT_TRUE(reads.take(block(i), memory_).has_value()) << i;
+  EXPECT_FALSE(reads.take(block(0), memory_).has_value());
+}
+
+TEST_F(ReadAheadTest, AWalkThatFailsIsToldBehindTheBlocksBeforeIt) {
+  ReadAhead reads = ahead([](BlockWalk&) -> bool { throw std::runtime_error("no way on"); });
+  for (std::uint64_t i = 0; i < 10; ++i)
+    ASSERT_TRUE(reads.take(block(i), memory_).has_value()) << i;
+  EXPECT_THROW(reads.take(block(0), memory_), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace dtrun::dtensor::dcp
