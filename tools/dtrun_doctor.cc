@@ -2,6 +2,7 @@
 // from running, or makes them slow, and what to do. It changes nothing.
 #include <fmt/core.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -68,9 +69,17 @@ void print(const std::string& text) {
   if (std::fflush(stdout) != 0) throw base::system_error("write to the standard output");
 }
 
+/// Three descriptors for each host.
+void raise_open_files_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /// @return the exit code: what is found does not matter, if all hosts could be looked at
 int examine_hosts(const Options& options) {
-  ::signal(SIGPIPE, SIG_IGN);  // a host may end at any time
+  raise_open_files_limit();
   TourPlan plan;
   for (const launcher::ListedHost& host : launcher::parse_host_list(options.hosts, "--hosts"))
     plan.hosts.push_back(host.name);
@@ -78,7 +87,9 @@ int examine_hosts(const Options& options) {
                    ? launcher::default_remote_shell(std::chrono::seconds(kConnectSeconds))
                    : launcher::split_remote_shell(options.remote_shell);
   plan.doctor = {launcher::own_program_path(), "--visit", "--port", std::to_string(options.port)};
+  ::signal(SIGPIPE, SIG_IGN);  // a host may end at any time
   const TourReport found = tour(plan);
+  ::signal(SIGPIPE, SIG_DFL);
   for (const HostReport& report : found.reports)
     print(report_of(report.host, report.findings, options));
   if (found.failures.empty()) return 0;

@@ -2,27 +2,9 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
 namespace dtrun::collectives {
 
 namespace {
-
-bool can_be_cut(OpKind kind) {
-  return kind == OpKind::all_reduce || kind == OpKind::reduce;
-}
-
-Way choose_way(const Situation& now) {
-  if (now.ranks > 1 && now.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
-    if (now.bytes <= kPostBytes &&
-        now.bytes * static_cast<std::size_t>(now.ranks) <= kAllPostsBytes) {
-      return Way::post;
-    }
-    if (now.ranks <= kMostOnStage) return Way::stages;
-  }
-  const bool whole = now.bytes <= kWholeReduceBytes || now.elements < now.ranks;
-  return can_be_cut(now.kind) && !whole ? Way::chunks : Way::messages;
-}
 
 std::string why_messages(const Situation& now) {
   if (now.ranks == 1) return "there is no other rank";
@@ -47,38 +29,6 @@ const char* way_name(Way way) {
       return "messages in chunks";
   }
   return "unknown";
-}
-
-Situation situation_of(const CollectiveView& collective, int ranks, Sharing sharing,
-                       Crowding crowding) {
-  Situation now{collective.kind(), 0, 0, ranks, sharing, crowding};
-  switch (now.kind) {
-    case OpKind::all_reduce:
-    case OpKind::reduce:
-      now.elements = collective.inputs.front().count;
-      now.bytes = collective.inputs.front().bytes();
-      break;
-    case OpKind::broadcast:
-      // At the root it is an input, elsewhere an output.
-      now.bytes = (collective.inputs.empty() ? collective.outputs : collective.inputs)[0].bytes();
-      break;
-    case OpKind::all_gather:
-    case OpKind::split:
-      for (const Buffer& buffer : collective.outputs)
-        now.bytes = std::max(now.bytes, buffer.bytes());
-      break;
-    case OpKind::reduce_scatter:
-      for (const Buffer& buffer : collective.inputs) now.bytes += buffer.bytes();
-      break;
-    default:
-      break;
-  }
-  return now;
-}
-
-Algorithm choose_algorithm(const Situation& now) {
-  // With more ranks than cores, polling would take the core from the rank that is waited for.
-  return {choose_way(now), now.crowding == Crowding::crowded ? 1 : kShortLooks};
 }
 
 std::string explain(const Situation& now, Way way) {

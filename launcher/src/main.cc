@@ -1,4 +1,4 @@
-// dtrun: options -> plan -> rendezvous -> supervise -> report.
+// dtrun: options -> facts of this machine -> plan -> rendezvous -> supervise -> report.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
@@ -90,6 +90,12 @@ void print_warnings(const LaunchPlan& plan) {
     print_text(NoticeLevel::kWarning, base::without_controls(warning) + "\n");
 }
 
+void tell_bindings(const LaunchPlan& plan) {
+  for (std::size_t rank = 0; rank < plan.bindings.size(); ++rank)
+    if (const RankBinding& binding = plan.bindings[rank]; !binding.cpus.empty())
+      base::log::info(Component::kLauncher, "local rank {}: {}", rank, binding.describe());
+}
+
 void tell_events(const LaunchPlan& plan, const JobOutcome& outcome) {
   if (plan.options.event_log == EventLog::kNone) return;
   for (const std::string& line :
@@ -148,15 +154,16 @@ int run_job(LaunchPlan& plan, Timing timing) {
     }
   }
   write_notices_by_thread();
-  events.job_began();
   // A folder for temporary files may be large, and its file system may hang.
   base::start_detached_thread([] { remove_abandoned_folders(temporary_folder().path); });
   int code = kExitInternal;
   std::chrono::seconds patience{10};
   base::Deadline last_words = base::Deadline::never();
   try {
+    base::UniqueFd metrics_listener = listen_for_scrapes(plan);
+    events.job_began();
     JobOutcome outcome = run_with_terminal(plan, [&] {
-      return run_agent(plan, errors, events, listen_for_scrapes(plan), guard, not_ours);
+      return run_agent(plan, errors, events, std::move(metrics_listener), guard, not_ours);
     });
     code = report_job(plan, errors, outcome);
     tell_job_end(plan, outcome, guard.link());
@@ -235,7 +242,9 @@ int run_here(const std::string& called_as, CommandLine line, base::Environment e
   Options options = read_options(called_as, std::move(line), environment);
   timing.options_read = now_ns();
   begin_notices(options);
-  LaunchPlan plan = make_plan(std::move(options), environment);
+  const MachineFacts facts = look_at_machine(options, environment);
+  LaunchPlan plan = make_plan(std::move(options), environment, facts);
+  tell_bindings(plan);
   if (plan.options.dry_run != DryRun::kNo) return print_plan(plan, environment);
   timing.planned = now_ns();
   const int code = run_job(plan, timing);

@@ -14,7 +14,7 @@ constexpr Sharing kNotAll = Sharing::not_all;
 
 /// Of f32.
 Situation of(OpKind kind, std::size_t bytes, int ranks, Sharing sharing) {
-  return {kind, bytes, static_cast<std::int64_t>(bytes / 4), ranks, sharing, Crowding::alone};
+  return {kind, bytes, static_cast<std::int64_t>(bytes / 4), 4, ranks, sharing, Crowding::alone};
 }
 
 TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
@@ -84,6 +84,7 @@ TEST(AlgorithmTest, BytesAreTheMostThatOneRankShows) {
   };
   const std::vector<Buffer> one = {buffer(3)}, list = {buffer(3), buffer(5)}, none;
   Fingerprint print;
+  print.dtype = tensors::DType::f32;
   const auto bytes = [&](OpKind kind, const std::vector<Buffer>& in,
                          const std::vector<Buffer>& out) {
     print.kind = kind;

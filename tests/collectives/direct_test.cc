@@ -14,8 +14,8 @@
 #include <numeric>
 #include <string>
 
-#include "cpu/direct_shape.h"
-#include "cpu/meeting.h"
+#include "cpu/post.h"
+#include "cpu/shared_plan.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
 #include "dtrun/tensor/ops.h"

@@ -53,7 +53,7 @@ class Simulator {
       for (const std::vector<int>& output : rank.outputs)
         rank.shape.output_counts.push_back(static_cast<std::int64_t>(output.size()));
       const std::int64_t count = rank.inputs.empty() ? 0 : rank.shape.input_counts.front();
-      rank.shape.way = choose_algorithm({rank.shape.kind, static_cast<std::size_t>(count), count,
+      rank.shape.way = choose_algorithm({rank.shape.kind, static_cast<std::size_t>(count), count, 1,
                                          rank.shape.size, Sharing::not_all, Crowding::alone})
                            .way;
       rank.schedule = make_schedule(rank.shape);

@@ -131,6 +131,23 @@ TEST(MetricsTest, ARestartedJobIsCounted) {
   EXPECT_EQ(command.finish().exit_code, 0);
 }
 
+TEST(MetricsTest, ARankThatHasEndedIsDownWhileOthersRun) {
+  const OwnPort port;
+  LauncherJob job;
+  job.options().input = testing_support::CommandOptions::Input::kPipe;
+  Command command = job.start({"--metrics-port=" + port.text(), "--nproc_per_node=2", "--stdin=all",
+                               "sh", "-c", "[ $RANK = 1 ] && exit 0; echo runs; cat"});
+  ASSERT_TRUE(command.wait_for_output("runs"));
+  auto samples = scrape(port);
+  const double start = samples.at("process_start_time_seconds");
+  while (samples.at("dtrun_ranks_running") != 1) samples = scrape(port);
+  EXPECT_EQ(samples.at("dtrun_rank_up{rank=\"0\",local_rank=\"0\",program=\"sh\"}"), 1);
+  EXPECT_EQ(samples.at("dtrun_rank_up{rank=\"1\",local_rank=\"1\",program=\"sh\"}"), 0);
+  EXPECT_EQ(samples.at("process_start_time_seconds"), start);
+  command.close_input();
+  EXPECT_EQ(command.finish().exit_code, 0);
+}
+
 TEST(MetricsTest, NodesThatWaitForOthersSayThatNoRankRuns) {
   const OwnPort metrics, port;
   LauncherJob job;

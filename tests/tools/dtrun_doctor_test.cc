@@ -252,6 +252,26 @@ TEST(DoctorTest, ManyHostsConnectToTheFirstAndTheNextAlone) {
   EXPECT_THAT(doctor::targets_of(16, 17), testing::ElementsAre(0));
 }
 
+/// 127.0.0.3 greets, and then says something that is no answer, or nothing.
+TEST(DoctorTest, AHostThatTalksNonsenseHoldsUpNoOther) {
+  std::string folder = testing::TempDir() + "doctor.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string version = run_doctor({"--version"}).out;
+  std::ofstream(folder + "/shell")
+      << "#!/bin/sh\nhost=$1; shift\n[ $host = 127.0.0.3 ] || exec \"$@\"\n"
+      << "echo '{\"dtrun-doctor\":\"" << version.substr(13, version.find('\n') - 13)
+      << "\",\"mark\":\"x\",\"ports\":[],\"findings\":[]}'\n"
+      << "read question; echo '{\"time\":\"late\",\"number\":1}'; read question; echo '[]'\n";
+  ASSERT_EQ(::chmod((folder + "/shell").c_str(), 0755), 0);
+  const CommandResult result =
+      run_doctor({"--hosts", "127.0.0.2,127.0.0.3", "--remote-shell", folder + "/shell"});
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("127.0.0.2: ok       open files")) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("127.0.0.3: warning  clock of hosts         it has not told"));
+  EXPECT_THAT(result.out, HasSubstr("127.0.0.3: warning  reaches                it has not told"));
+}
+
 TEST(DoctorTest, WhatMakesNoSenseIsRefused) {
   EXPECT_EQ(run_doctor({"--port", "0"}).exit_code, 64);
   EXPECT_EQ(run_doctor({"--ports"}).exit_code, 64);

@@ -97,7 +97,7 @@ std::vector<std::size_t> targets_of(std::size_t host, std::size_t hosts) {
   std::vector<std::size_t> targets;
   for (std::size_t other = 0; other < hosts; ++other) {
     const bool is_near = other == 0 || other == (host + 1) % hosts;
-    if (other != host && (hosts <= kMostOfAllPairs || is_near)) targets.push_back(other);
+    if (other != host && (hosts <= kMostHostsForAllPairs || is_near)) targets.push_back(other);
   }
   return targets;
 }

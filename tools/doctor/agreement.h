@@ -40,9 +40,9 @@ struct Reach {
 /// One of all that were reached, and one for each host that was not.
 Findings reach_findings(const std::vector<Reach>& reaches);
 
-/// Who connects to whom, as indices: everybody to everybody up to kMostPairs hosts, beyond that to
-/// the first and to the next.
-inline constexpr std::size_t kMostOfAllPairs = 16;
+/// Who connects to whom, as indices: everybody to everybody up to so many hosts, beyond that to the
+/// first and to the next.
+inline constexpr std::size_t kMostHostsForAllPairs = 16;
 std::vector<std::size_t> targets_of(std::size_t host, std::size_t hosts);
 
 }  // namespace dtrun::doctor

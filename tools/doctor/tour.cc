@@ -8,6 +8,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -22,6 +23,7 @@
 #include "dtrun/base/event_loop.h"
 #include "dtrun/base/json.h"
 #include "dtrun/base/tool_process.h"
+#include "options/exit_code.h"
 
 namespace dtrun::doctor {
 namespace {
@@ -70,14 +72,18 @@ class Visited {
   bool has_ended() const { return status_.has_value(); }
   const json::object& greeting() const { return *greeting_; }
 
-  void ask(const json::object& question) {
+  /// Answers to earlier questions are not heard any more.
+  void ask(json::object question) {
     answer_.reset();
+    question["number"] = ++question_;
     const std::string line = json::serialize(question) + "\n";
     // Far less than a pipe holds.
     if (::write(to_host_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
       gone_ = true;
   }
   bool has_answered() const { return answer_ || gone_; }
+  /// It is not asked again.
+  void give_up() { gone_ = true; }
   const std::optional<json::value>& answer() const { return answer_; }
   void hang_up() { to_host_.reset(); }
 
@@ -98,6 +104,7 @@ class Visited {
   void read_answers() {
     char bytes[16 << 10];
     const ssize_t n = ::read(from_host_.get(), bytes, sizeof bytes);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (n <= 0 || pending_.size() > kMostBytes) {
       gone_ = true;
       return watch_->on_readable(nullptr);
@@ -112,14 +119,15 @@ class Visited {
   void hear(const std::string& line) {
     try {
       if (greeting_) {
-        answer_ = base::parse_json(line, host_ + "'s answer");
+        json::value answer = base::parse_json(line, host_ + "'s answer");
+        if (answer.at("number") == question_) answer_ = std::move(answer);
       } else if (const auto at = line.find(kVisitGreeting); at != std::string::npos) {
         // A login shell may have said something before it.
         greeting_ = base::parse_json(line.substr(at), host_ + "'s greeting").as_object();
       } else {
         banner_ = line;
       }
-    } catch (const base::Error& error) {
+    } catch (const std::exception& error) {
       words_ += error.what();
       gone_ = true;
     }
@@ -128,6 +136,7 @@ class Visited {
   void read_errors() {
     char bytes[4096];
     const ssize_t n = ::read(errors_.get(), bytes, sizeof bytes);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (n <= 0) return error_watch_->on_readable(nullptr);
     if (words_.size() < kMostBytes) words_.append(bytes, static_cast<std::size_t>(n));
   }
@@ -140,6 +149,7 @@ class Visited {
   std::optional<base::FdWatch> watch_, error_watch_;
   std::string pending_, words_, banner_;
   std::optional<json::object> greeting_;
+  std::int64_t question_ = 0;
   std::optional<json::value> answer_;
   bool gone_ = false;
 };
@@ -147,20 +157,30 @@ class Visited {
 class Tour {
  public:
   explicit Tour(const TourPlan& plan) : plan_(plan) {
-    for (const std::string& host : plan.hosts)
-      visits_.push_back(std::make_unique<Visited>(loop_, host, plan));
+    for (const std::string& host : plan.hosts) {
+      try {
+        visits_.push_back(std::make_unique<Visited>(loop_, host, plan));
+      } catch (const base::SpawnError&) {
+        throw;  // there is no such remote shell
+      } catch (const base::Error& error) {
+        failures_.push_back({host, "is not visited", error.what(), "name fewer hosts at once",
+                             launcher::kExitSystem});
+      }
+    }
   }
 
   TourReport take() {
     wait_for_all(kVisitTime, [](const Visited& visit) { return visit.is_decided(); });
     TourReport report;
+    report.failures = failures_;
     for (const auto& visit : visits_) {
-      if (!visit->talks() || visit->greeting().at("dtrun-doctor") != DTRUN_VERSION) {
+      if (visit->talks() && visit->greeting().at("dtrun-doctor") == DTRUN_VERSION) {
+        hosts_.push_back(visit.get());
+        report.reports.push_back(
+            {visit->host(), findings_of_json(visit->greeting().at("findings"))});
+      } else {
         report.failures.push_back(visit->failure(plan_.doctor.front()));
-        continue;
       }
-      hosts_.push_back(visit.get());
-      report.reports.push_back({visit->host(), findings_of_json(visit->greeting().at("findings"))});
     }
     compare_clocks(report);
     connect_all(report);
@@ -188,12 +208,21 @@ class Tour {
     for (std::size_t i = 0; i < hosts_.size(); ++i)
       for (int sample = 0; sample < kClockSamples; ++sample)
         if (!take_sample(*hosts_[i], samples[i])) break;
-    if (samples.empty() || samples.front().empty()) return;
-    const ClockOffset reference = clock_offset(samples.front());
-    for (std::size_t i = 1; i < hosts_.size(); ++i)
-      if (!samples[i].empty())
-        report.reports[i].findings.push_back(
-            clock_finding(hosts_.front()->host(), clock_offset(samples[i]), reference));
+    const auto reference =
+        std::ranges::find_if(samples, [](const auto& some) { return !some.empty(); });
+    const auto first = static_cast<std::size_t>(reference - samples.begin());
+    for (std::size_t i = 0; i < hosts_.size(); ++i) {
+      if (i == first) continue;
+      report.reports[i].findings.push_back(
+          samples[i].empty() ? silent_clock()
+                             : clock_finding(hosts_[first]->host(), clock_offset(samples[i]),
+                                             clock_offset(*reference)));
+    }
+  }
+
+  static Finding silent_clock() {
+    return {"clock of hosts", Verdict::warning, "it has not told its time",
+            "the doctor on it has ended, or its connection hangs", "ask it again"};
   }
 
   /// False: there was no answer.
@@ -203,8 +232,14 @@ class Tour {
     visit.ask({{"ask", "time"}});
     while (!visit.has_answered() && !deadline.expired()) loop_.run_some(deadline);
     const Nanoseconds answered = now();
-    if (!visit.answer()) return false;
-    samples.push_back({asked, Nanoseconds(visit.answer()->at("time").as_int64()), answered});
+    const json::value* const time = visit.answer() && visit.answer()->is_object()
+                                        ? visit.answer()->as_object().if_contains("time")
+                                        : nullptr;
+    if (time == nullptr || !time->is_int64()) {
+      visit.give_up();
+      return false;
+    }
+    samples.push_back({asked, Nanoseconds(time->as_int64()), answered});
     return true;
   }
 
@@ -218,7 +253,7 @@ class Tour {
     wait_for_all(kAnswerTime,
                  [&](const Visited& visit) { return !is_asked(visit) || visit.has_answered(); });
     for (std::size_t i = 0; i < hosts_.size(); ++i) {
-      const Findings found = reach_findings(reaches_of(*hosts_[i]));
+      const Findings found = found_by(*hosts_[i]);
       Findings& all = report.reports[i].findings;
       all.insert(all.end(), found.begin(), found.end());
     }
@@ -235,11 +270,18 @@ class Tour {
     return targets;
   }
 
-  static std::vector<Reach> reaches_of(const Visited& visit) {
-    if (!visit.answer())
-      return {{"the others", 0, "it has not answered, or its connection has ended", {}}};
+  static Findings found_by(const Visited& visit) {
+    try {
+      if (visit.answer()) return reach_findings(reaches_in(visit.answer()->at("reached")));
+    } catch (const std::exception&) {  // it talks nonsense
+    }
+    return {{"reaches", Verdict::warning, "it has not told whom",
+             "the doctor on it has ended, or its connection hangs", "ask it again"}};
+  }
+
+  static std::vector<Reach> reaches_in(const json::value& list) {
     std::vector<Reach> reaches;
-    for (const json::value& one : visit.answer()->at("reached").as_array())
+    for (const json::value& one : list.as_array())
       reaches.push_back({std::string(one.at("host").as_string()), one.at("port").to_number<int>(),
                          std::string(one.at("error").as_string()),
                          Nanoseconds(one.at("nanoseconds").as_int64())});
@@ -250,6 +292,7 @@ class Tour {
   base::EventLoop loop_;
   std::vector<std::unique_ptr<Visited>> visits_;
   std::vector<Visited*> hosts_;  // those that have come
+  std::vector<launcher::HostFailure> failures_;
 };
 
 }  // namespace

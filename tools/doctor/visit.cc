@@ -70,7 +70,8 @@ void give_marks(std::vector<UniqueFd> listeners, const std::string& mark) {
 std::string try_to_reach(const std::string& host, std::uint16_t port, const std::string& mark) {
   const Deadline deadline = Deadline::after(kPatience);
   try {
-    const UniqueFd socket = base::connect_tcp_once(host, port, deadline);
+    // Tries each address of the name for a second at first: one of them may lead nowhere.
+    const UniqueFd socket = base::connect_tcp(host, port, deadline);
     std::string answer(kMarkLength, '\0');
     base::receive_all(socket.get(), answer.data(), answer.size(), deadline);
     if (answer == mark) return "";
@@ -133,8 +134,12 @@ int run_visit(const Findings& findings, int port) {
        {"mark", mark},
        {"ports", std::move(ports)},
        {"findings", findings_to_json(findings)}});
-  for (std::string line; std::getline(std::cin, line);)
-    say(answer(base::parse_json(line, "the doctor's question")));
+  for (std::string line; std::getline(std::cin, line);) {
+    const json::value question = base::parse_json(line, "the doctor's question");
+    json::object told = answer(question);
+    told["number"] = question.at("number");
+    say(told);
+  }
   return 0;
 }
 

@@ -3,10 +3,10 @@
 // on its standard input, a line of JSON each, until that ends:
 //
 //     -> {"dtrun-doctor": "0.1.0", "mark": "a1b2...", "ports": [41234, 29500], "findings": [...]}
-//     <- {"ask": "time"}
-//     -> {"time": 1795717792584042000}                           nanoseconds since the epoch
-//     <- {"ask": "connect", "to": [{"host", "port", "mark"}, ...]}
-//     -> {"reached": [{"host", "port", "error", "nanoseconds"}, ...]}
+//     <- {"ask": "time", "number": 1}
+//     -> {"time": 1795717792584042000, "number": 1}              nanoseconds since the epoch
+//     <- {"ask": "connect", "to": [{"host", "port", "mark"}, ...], "number": 2}
+//     -> {"reached": [{"host", "port", "error", "nanoseconds"}, ...], "number": 2}
 //
 // Whoever connects to one of its ports gets its mark, which is random: a name may lead elsewhere.
 #pragma once

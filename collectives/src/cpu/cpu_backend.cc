@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "collective_operation.h"
-#include "direct_operation.h"
 #include "point_to_point.h"
 #include "schedule.h"
+#include "shared_operation.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -66,11 +66,11 @@ Work CpuBackend::finish(const std::shared_ptr<Operation>& operation) {
 Work CpuBackend::start(Collective collective) {
   const Situation situation = engine_->situation_of(collective.view());
   const Way way = choose_algorithm(situation).way;
-  engine_->log_way(collective.view(), situation, way);
+  if (engine_->says_ways()) engine_->log_way(collective.view(), situation, way);
   std::shared_ptr<Operation> operation;
   if (way == Way::post || way == Way::stages) {
-    operation = std::make_shared<DirectOperation>(engine_, engine_->meeting(),
-                                                  std::move(collective), situation.bytes, way);
+    operation = std::make_shared<SharedOperation>(engine_, engine_->meeting(),
+                                                  std::move(collective), situation, way);
   } else {
     const CollectiveShape shape{.kind = collective.kind(),
                                 .way = way,

@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "algorithm.h"
-#include "direct_shape.h"
 #include "disagreement.h"
+#include "dtrun/base/log.h"
 #include "group_channels.h"
-#include "one_shot.h"
 #include "operation.h"
 #include "point_to_point.h"
 #include "progress_thread.h"
+#include "shared_steps.h"
 #include "world.h"
 
 namespace dtrun::collectives::cpu {
@@ -49,6 +49,7 @@ class GroupEngine : public GroupListener,
   void submit_collective(const std::shared_ptr<Operation>& operation);
   Situation situation_of(const CollectiveView& collective);
   /// Tells who asks for it (DTRUN_LOGS=+collectives) which way the collective goes, and why.
+  bool says_ways() const { return says_ways_; }
   void log_way(const CollectiveView& collective, const Situation& situation, Way way) const;
   Meeting& meeting() { return channels_.meeting(); }
   /// A blocking collective that goes by posts, without an Operation unless somebody is late.
@@ -80,7 +81,7 @@ class GroupEngine : public GroupListener,
   // All under mutex_.
   void admit(const std::shared_ptr<Operation>& operation);
   void enqueue(const std::shared_ptr<Operation>& operation);
-  bool take_now(const DirectShape& shape, OneShot& one_shot, int looks, std::uint64_t& number);
+  bool take_now(const SharedPlan& plan, SharedSteps& steps, int looks, std::uint64_t& number);
   bool step_all();
   /// May throw what an operation throws.
   bool step();
@@ -128,6 +129,9 @@ class GroupEngine : public GroupListener,
   const GroupSpec spec_;
   const RecordedGroup recorded_group_;
   const base::Deadline::Duration timeout_;
+  /// Asked once: the question takes a share of a small collective's time.
+  const bool says_ways_ =
+      base::log::enabled(base::log::Component::kCollectives, base::log::Level::kDebug);
 
   std::mutex mutex_;
   GroupChannels channels_;

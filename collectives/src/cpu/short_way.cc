@@ -1,10 +1,10 @@
 // The short way of a group's engine: a blocking collective by posts runs on the caller's stack,
 // under the engine's lock, without clock, queue or allocation. If a member is late, the rest of the
 // collective becomes an ordinary Operation.
-#include "direct_operation.h"
 #include "dtrun/base/log.h"
 #include "group_engine.h"
 #include "pause.h"
+#include "shared_operation.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -18,8 +18,6 @@ Situation GroupEngine::situation_of(const CollectiveView& collective) {
 
 void GroupEngine::log_way(const CollectiveView& collective, const Situation& situation,
                           Way way) const {
-  // Before the texts are made.
-  if (!base::log::enabled(base::log::Component::kCollectives, base::log::Level::kDebug)) return;
   base::log::debug(base::log::Component::kCollectives, "group '{}': {} goes {}", spec_.name,
                    collective.fingerprint.describe(), explain(situation, way));
 }
@@ -29,26 +27,26 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
   const Situation situation = situation_of(collective);
   const Algorithm algorithm = choose_algorithm(situation);
   if (algorithm.way != Way::post) return false;
-  const DirectShape shape{collective, spec_.rank, size(), situation.bytes, algorithm.way};
+  const SharedPlan plan(collective, spec_.rank, situation, algorithm.way);
   require_own_process();
-  log_way(collective, situation, algorithm.way);
+  if (says_ways_) log_way(collective, situation, algorithm.way);
   std::shared_ptr<Operation> operation;
   {
     const std::scoped_lock lock(mutex_);
-    require_sound(collective.fingerprint, shape.shown_bytes);
-    OneShot one_shot;
+    require_sound(collective.fingerprint, plan.shown_bytes());
+    SharedSteps steps;
     std::uint64_t number = 0;
     const bool eventless =
         idle() && announced_.empty() && !channels_.anybody_left() &&
         channels_.table().long_waits.load(std::memory_order_acquire) == long_waits_seen_;
-    if (eventless && take_now(shape, one_shot, algorithm.looks, number)) return true;
+    if (eventless && take_now(plan, steps, algorithm.looks, number)) return true;
     Collective rest{{collective.inputs.begin(), collective.inputs.end()},
                     {collective.outputs.begin(), collective.outputs.end()},
                     {}};
     rest.call.fingerprint = collective.fingerprint;
     rest.call.deadline = Deadline::after(timeout);
-    operation = std::make_shared<DirectOperation>(shared_from_this(), meeting(), std::move(rest),
-                                                  situation.bytes, algorithm.way, one_shot);
+    operation = std::make_shared<SharedOperation>(shared_from_this(), meeting(), std::move(rest),
+                                                  situation, algorithm.way, steps);
     operation->record_number = number;
     enqueue(operation);
   }
@@ -56,16 +54,16 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
   return true;
 }
 
-bool GroupEngine::take_now(const DirectShape& shape, OneShot& one_shot, int looks,
+bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks,
                            std::uint64_t& number) {
   try {
-    if (!one_shot.show(shape, meeting())) return false;
+    if (!steps.show(plan, meeting())) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
-    note(shape.collective.fingerprint);
+    note(plan.collective().fingerprint);
     number =
-        world_->record().pass(shape.collective.fingerprint, recorded_group_, shape.shown_bytes);
+        world_->record().pass(plan.collective().fingerprint, recorded_group_, plan.shown_bytes());
     for (int look = 0; look < looks; ++look) {
-      if (one_shot.take(shape, meeting())) return true;
+      if (steps.take(plan, meeting())) return true;
       pause_between_looks(look, world_->crowding());
     }
   } catch (const Disagreement&) {

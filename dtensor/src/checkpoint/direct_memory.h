@@ -5,31 +5,28 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 
 #include "dtrun/dtensor/checkpoint/file_calls.h"
+#include "dtrun/tensor/storage.h"
 
 namespace dtrun::dtensor::dcp {
 
-/// One owner's.
+/// One owner's. It is a tensor's memory: that is of huge pages, and what is given back is kept for
+/// the next, where the kernel would have to clear new pages.
 class DirectMemory {
  public:
-  /// At least so many bytes; those that were there are lost. @throws std::bad_alloc
+  /// At least so many bytes; those that were there are lost. @throws Error kSystem
   char* resize(std::size_t bytes) {
     if (bytes > size_) allocate(bytes);
     return data();
   }
-  char* data() const { return bytes_.get(); }
-  std::size_t size() const { return size_; }
+  char* data() const { return data_; }
 
  private:
   void allocate(std::size_t bytes);
 
-  struct Unmap {
-    std::size_t size;
-    void operator()(char* bytes) const;
-  };
-  std::unique_ptr<char, Unmap> bytes_;
+  tensors::StoragePointer storage_;
+  char* data_ = nullptr;
   std::size_t size_ = 0;
 };
 

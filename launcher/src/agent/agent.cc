@@ -69,8 +69,8 @@ class WaitingNotice {
 // actions. What an action needs to know of its event the agent keeps until the next of its kind.
 class Agent {
  public:
-  Agent(const LaunchPlan& plan, const LogFolder& errors, JobEvents& events, base::UniqueFd scrapes,
-        GuardHandle& guard, std::vector<pid_t> not_ours)
+  Agent(const LaunchPlan& plan, const LogFolder& errors, JobEvents& events,
+        base::UniqueFd metrics_listener, GuardHandle& guard, std::vector<pid_t> not_ours)
       : plan_(plan),
         errors_(errors),
         events_(events),
@@ -83,7 +83,7 @@ class Agent {
         error_files_(loop_),
         restart_commands_(loop_, plan),
         seat_(loop_, plan, seat_callbacks()),
-        metrics_(loop_, std::move(scrapes), [this] { return events_.metrics().text(); }) {
+        metrics_(loop_, std::move(metrics_listener), [this] { return events_.metrics().text(); }) {
     outcome_.local_ranks = plan.local_ranks;
     if (plan.options.adopted) outcome_.first_local_rank = plan.options.adopted->local_rank;
     outcome_.max_restarts = plan.options.rounds.max_restarts;
@@ -368,6 +368,9 @@ class Agent {
       case MessageKind::kRankEnd:
         on_rank_end(message->as<RankEnd>(), message->text_after<RankEnd>());
         break;
+      case MessageKind::kRankGone:
+        events_.rank_gone(message->as<RankGone>());
+        break;
       case MessageKind::kSpawned:
         on_spawned(message->as<Spawned>());
         break;
@@ -566,8 +569,9 @@ class Agent {
 }  // namespace
 
 JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, JobEvents& events,
-                     base::UniqueFd scrapes, GuardHandle& guard, std::vector<pid_t> not_ours) {
-  return Agent(plan, errors, events, std::move(scrapes), guard, std::move(not_ours)).run();
+                     base::UniqueFd metrics_listener, GuardHandle& guard,
+                     std::vector<pid_t> not_ours) {
+  return Agent(plan, errors, events, std::move(metrics_listener), guard, std::move(not_ours)).run();
 }
 
 }  // namespace dtrun::launcher

@@ -19,10 +19,11 @@ namespace dtrun::launcher {
 /// Runs the job to its end.
 /// @param guard stays until the caller ends it: if this process dies before it has reported what
 /// happened, the guard still cleans up
-/// @param scrapes where metrics are asked for; may be closed
+/// @param metrics_listener where metrics are asked for; may be closed
 /// @param not_ours children that this process had before it was dtrun (shells exec)
 /// @throws Error when the nodes do not come together; then the guard runs on until the link closes
 JobOutcome run_agent(const LaunchPlan& plan, const LogFolder& errors, JobEvents& events,
-                     base::UniqueFd scrapes, GuardHandle& guard, std::vector<pid_t> not_ours);
+                     base::UniqueFd metrics_listener, GuardHandle& guard,
+                     std::vector<pid_t> not_ours);
 
 }  // namespace dtrun::launcher

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "dtrun/base/error.h"
@@ -17,6 +19,8 @@ namespace dtrun::launcher {
 namespace {
 
 constexpr std::string_view kEnd = "\r\n\r\n";
+/// When the system could not do what it was asked.
+constexpr auto kPause = std::chrono::milliseconds(100);
 
 std::string response_of(std::string_view status, std::string_view more_headers,
                         std::string_view body, bool with_body = true) {
@@ -52,8 +56,9 @@ std::string http_response(std::string_view request, const std::function<std::str
 
 MetricsServer::MetricsServer(base::EventLoop& loop, base::UniqueFd listener,
                              std::function<std::string()> metrics)
-    : loop_(loop), metrics_(std::move(metrics)), listener_(std::move(listener)) {
+    : loop_(loop), metrics_(std::move(metrics)), listener_(std::move(listener)), pause_(loop) {
   if (!listener_) return;
+  spare_.emplace();
   base::set_nonblocking(listener_.get());
   watch_ = std::make_unique<base::FdWatch>(loop, listener_.get());
   watch_->on_readable([this] { accept_one(); });
@@ -61,15 +66,31 @@ MetricsServer::MetricsServer(base::EventLoop& loop, base::UniqueFd listener,
 
 void MetricsServer::accept_one() {
   base::UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket && (errno == EMFILE || errno == ENFILE)) {
-    // The client sees it and comes again; the listener would else stay readable for ever.
-    spare_.lend([&] {
+  if (socket) return admit(std::move(socket));
+  if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED || errno == EPROTO) return;
+  // The listener would stay readable for ever. Where a descriptor is missing the client is turned
+  // away: it sees that, and comes again.
+  if (errno == EMFILE || errno == ENFILE)
+    spare_->lend([&] {
       base::UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
     });
-    return;
+  look_again_later();
+}
+
+void MetricsServer::look_again_later() {
+  watch_->on_readable(nullptr);
+  pause_.start(base::Deadline::after(kPause),
+               [this] { watch_->on_readable([this] { accept_one(); }); });
+}
+
+void MetricsServer::admit(base::UniqueFd socket) {
+  try {
+    connections_.emplace_back(loop_, std::move(socket));
+  } catch (const std::exception& error) {  // the kernel has no room to watch it
+    return base::log::warning(base::log::Component::kLauncher,
+                              "a client of the metrics is lost: {}", error.what());
   }
-  if (!socket) return;
-  Connection& connection = connections_.emplace_back(loop_, std::move(socket));
+  Connection& connection = connections_.back();
   connection.watch.on_readable([this, &connection] { read(connection); });
   connection.patience.start(base::Deadline::after(kPatience),
                             [this, &connection] { end(connection); });
@@ -83,6 +104,8 @@ void MetricsServer::read(Connection& connection) {
   char bytes[4096];
   const ssize_t n = ::recv(connection.fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  // One that sends no more gets its answer.
+  if (n == 0 && !connection.response.empty()) return connection.watch.on_readable(nullptr);
   if (n <= 0) return end(connection);
   // What comes after the request is read and forgotten: to close a socket with unread bytes would
   // take the answer back.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,7 +31,7 @@ class MetricsServer {
   static constexpr std::size_t kMostRequestBytes = 8 << 10;
   /// Beyond it the oldest connection is closed.
   static constexpr std::size_t kMostConnections = 16;
-  /// Of a connection, from its first byte to its last.
+  /// Of a connection.
   static constexpr base::Deadline::Duration kPatience = std::chrono::seconds(5);
 
   /// @param listener bound and listening; closed: there is no server
@@ -53,6 +54,8 @@ class MetricsServer {
   };
 
   void accept_one();
+  void admit(base::UniqueFd socket);
+  void look_again_later();
   void read(Connection& connection);
   void answer(Connection& connection);
   void write(Connection& connection);
@@ -61,7 +64,8 @@ class MetricsServer {
   base::EventLoop& loop_;
   std::function<std::string()> metrics_;
   base::UniqueFd listener_;
-  base::SpareFd spare_;
+  std::optional<base::SpareFd> spare_;
+  base::Timer pause_;
   std::unique_ptr<base::FdWatch> watch_;
   std::list<Connection> connections_;  // oldest first
   bool burial_posted_ = false;

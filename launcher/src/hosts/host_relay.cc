@@ -69,7 +69,8 @@ std::string new_mark() {
 
 // Finds out what the job's dtrun would refuse before any rank is started on any host.
 void check_job(const std::vector<std::string>& arguments, const base::Environment& environment) {
-  make_plan(parse_options("dtrun", arguments, environment), environment);
+  const Options options = parse_options("dtrun", arguments, environment);
+  make_plan(options, environment, look_at_machine(options, environment));
 }
 
 class HostRelay {

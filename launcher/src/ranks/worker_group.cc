@@ -99,6 +99,7 @@ WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop:
       rank_group_(RankBirths::usual_group()),
       page_(rendezvous::JobPage::create(plan_.local_ranks)),
       leftovers_(loop_, containment_),
+      oom_(containment_.own_cgroup()),
       flush_(loop_, output_),
       timer_(loop_),
       missing_timer_(loop_),
@@ -225,11 +226,8 @@ void WorkerGroup::spawn() {
     // Of this round, because it may be killed.
     const base::UniqueFd birthplace = containment_.make_birthplace();
     spawned.began = now_ns();
-    for (int local_rank = 0; local_rank < plan_.local_ranks; ++local_rank) {
+    for (int local_rank = 0; local_rank < plan_.local_ranks; ++local_rank)
       begin_rank(local_rank, birthplace, births);
-      // Counted while the first rank execs: nothing can run it out of memory before.
-      if (!oom_) oom_.emplace();
-    }
     births.finish();
     if (plan_.debug_terminal) plan_.debug_terminal->leave_rank_end();
     spawned.last = now_ns();
@@ -308,11 +306,12 @@ void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus&
   // Another's SIGKILL is a cause even now: it was under way when the ranks were told to end.
   const bool foreign_kill = status.signal == SIGKILL && last_signal_ != SIGKILL;
   end.stopped = rank.told_to_end && !foreign_kill ? 1 : 0;
-  end.oom = foreign_kill && oom_->claim_one() ? 1 : 0;
+  end.oom = foreign_kill && oom_.claim_one() ? 1 : 0;
   rank.ended =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   end.time = static_cast<std::int64_t>(rank.ended);
   rank.end = end;
+  if (plan_.options.metrics) link_.send(MessageKind::kRankGone, RankGone{local_rank});
 }
 
 const WorkerGroup::Rank* WorkerGroup::first_to_fail() const {

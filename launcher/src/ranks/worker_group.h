@@ -139,7 +139,7 @@ class WorkerGroup {
   base::ChildSetup::Group rank_group_;
   rendezvous::JobPage page_;
   Leftovers leftovers_;
-  std::optional<OomCounter> oom_;  // none: no rank has been born
+  OomCounter oom_;
   OutputFlush flush_;
   base::Timer timer_;  // of the phase
   base::Timer missing_timer_;

@@ -25,6 +25,8 @@ class JobEvents {
     file_.ranks_started(outcome, spawned);
     metrics_.ranks_started(outcome, spawned);
   }
+  /// Long before its end is told, if others run on.
+  void rank_gone(const RankGone& gone) { metrics_.rank_gone(gone); }
   void rank_ended(const JobOutcome& outcome, const RankEnd& end) {
     file_.rank_ended(outcome, end);
     metrics_.rank_ended(end);

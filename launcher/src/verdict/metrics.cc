@@ -13,6 +13,7 @@
 
 #include "dtrun/base/exit_status.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/base/utf8.h"
 #include "options/version.h"
 
 namespace dtrun::launcher {
@@ -30,7 +31,7 @@ struct Label {
 
 std::string escaped(const std::string& value) {
   std::string result;
-  for (const char c : value) {
+  for (const char c : base::as_utf8(value)) {
     if (c == '\\' || c == '"') result += '\\';
     if (c == '\n')
       result += "\\n";
@@ -115,18 +116,11 @@ double open_descriptors() {
   return none ? 0 : static_cast<double>(std::distance(begin(files), end(files)) - 1);
 }
 
-void tell_process(std::string& text) {
-  tell(text, "process_start_time_seconds", Type::kGauge, "Start of this dtrun since the epoch.",
-       start_time());
-  tell(text, "process_cpu_seconds_total", Type::kCounter,
-       "CPU time of this dtrun, without guard and ranks.", cpu_seconds());
-  tell(text, "process_resident_memory_bytes", Type::kGauge, "Resident memory of this dtrun.",
-       resident_bytes());
-  tell(text, "process_open_fds", Type::kGauge, "Open descriptors of this dtrun.",
-       open_descriptors());
-}
-
 }  // namespace
+
+// The start time is found once: two clocks make it, which are never read at the same moment.
+Metrics::Metrics(const LaunchPlan& plan)
+    : plan_(plan), start_time_(plan.options.metrics ? start_time() : 0) {}
 
 void Metrics::round_began(const JobOutcome& outcome, int world_size) {
   ++rounds_;
@@ -209,17 +203,19 @@ void Metrics::tell_ranks(std::string& text) const {
       std::count_if(up_.begin(), up_.end(), [](const auto& of) { return of.second; });
   tell(text, "dtrun_ranks_running", Type::kGauge, "Ranks of this node that run.",
        static_cast<double>(running));
-  tell(text, "dtrun_rank_starts_total", Type::kCounter, "Ranks started on this node.",
+  tell(text, "dtrun_rank_starts_total", Type::kCounter,
+       "Ranks started on this node, in rounds in which all could be.",
        static_cast<double>(starts_));
   begin(text, "dtrun_rank_ends_total", Type::kCounter,
-        "Ranks ended on this node, by exit code or signal.");
+        "Ranks of ended rounds of this node, by exit code or signal.");
   for (const auto& [end, count] : ends_)
     add(text, "dtrun_rank_ends_total",
         {{"exitcode", end.second == 0 ? std::to_string(end.first) : ""},
          {"signal", end.second == 0 ? "" : base::signal_name(end.second)}},
         static_cast<double>(count));
   tell(text, "dtrun_ranks_out_of_memory_total", Type::kCounter,
-       "Ranks that the kernel's OOM killer has ended.", static_cast<double>(out_of_memory_));
+       "Ranks of ended rounds that the kernel's OOM killer has ended.",
+       static_cast<double>(out_of_memory_));
   begin(text, "dtrun_rank_up", Type::kGauge, "1: the rank runs. Of the last round.");
   for (const auto& [rank, up] : up_)
     add(text, "dtrun_rank_up",
@@ -227,6 +223,17 @@ void Metrics::tell_ranks(std::string& text) const {
          {"local_rank", std::to_string(first_local_rank_ + rank)},
          {"program", plan_.program_name(rank)}},
         up ? 1 : 0);
+}
+
+void Metrics::tell_process(std::string& text) const {
+  tell(text, "process_start_time_seconds", Type::kGauge, "Start of this dtrun since the epoch.",
+       start_time_);
+  tell(text, "process_cpu_seconds_total", Type::kCounter,
+       "CPU time of this dtrun, without guard and ranks.", cpu_seconds());
+  tell(text, "process_resident_memory_bytes", Type::kGauge, "Resident memory of this dtrun.",
+       resident_bytes());
+  tell(text, "process_open_fds", Type::kGauge, "Open descriptors of this dtrun.",
+       open_descriptors());
 }
 
 std::string Metrics::text() const {

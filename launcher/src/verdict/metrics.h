@@ -19,11 +19,12 @@ class Metrics {
   using Clock = std::chrono::system_clock;
 
   /// @param plan must live longer
-  explicit Metrics(const LaunchPlan& plan) : plan_(plan) {}
+  explicit Metrics(const LaunchPlan& plan);
 
   void round_began(const JobOutcome& outcome, int world_size);
   /// All ranks of this node run.
   void ranks_started(const JobOutcome& outcome, const Spawned& spawned);
+  void rank_gone(const RankGone& gone) { up_[gone.local_rank] = false; }
   void rank_ended(const RankEnd& end);
   void failed(const rendezvous::rounds::JobFailure& failure);
   void round_ended(const JobOutcome& outcome);
@@ -38,9 +39,11 @@ class Metrics {
 
   void tell_job(std::string& text) const;
   void tell_ranks(std::string& text) const;
+  void tell_process(std::string& text) const;
 
   const LaunchPlan& plan_;
-  int node_ = -1;  ///< -1: its number has not been given out
+  double start_time_ = 0;  ///< of this process, since the epoch
+  int node_ = -1;          ///< -1: its number has not been given out
   int round_ = -1;
   int first_rank_ = 0;
   int first_local_rank_ = 0;
