@@ -273,7 +273,9 @@ TEST(ContainmentTest, TheNextDtrunRemovesTheFoldersOfThoseThatWereKilledAndNoOth
   std::filesystem::create_directories(kept + "/none_fedcba9876543210/attempt_0");
   std::vector<std::string> expected = {"dtrun_0123456789abcdef", "dtrun_fedcba9876543210"};
   if (::geteuid() == 0) {
-    std::filesystem::copy(job.folder() + "/" + abandoned[0], foreign);
+    std::filesystem::copy(
+        job.folder() + "/" + abandoned[0], foreign,
+        std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
     ASSERT_EQ(::chown(foreign.c_str(), 65534, 65534), 0);
     expected.emplace_back("dtrun_00000000000000ff");
   }
