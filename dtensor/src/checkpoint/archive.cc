@@ -124,11 +124,20 @@ void Archive::read(const SavedTensor& tensor, const Box& box, char* target, Read
   }
 }
 
+// As the first file has it.
+bool Archive::is_cached(const SavedTensor& tensor, const Box& box) {
+  const auto first = std::ranges::find_if(tensor.chunks, [&](const SavedChunk& chunk) {
+    return tensors::numel(intersection(chunk.box, box).shape) > 0;
+  });
+  return first != tensor.chunks.end() && reader(first->file).is_cached();
+}
+
 void Archive::stream(const SavedTensor& tensor, const Box& box, const Sink& sink) {
   const std::size_t item = tensors::item_size(tensor.dtype);
   const std::vector<Box> slabs = slabs_of(box, item, kSlabBytes);
   std::optional<ReadAhead> ahead;
-  if (tensors::bytes_of_shape(box.shape, tensor.dtype) >= kLeastReadAhead) {
+  if (tensors::bytes_of_shape(box.shape, tensor.dtype) >= kLeastReadAhead &&
+      !is_cached(tensor, box)) {
     // As read() goes, from slab to slab, from chunk to chunk.
     ahead.emplace(*files_, folder_, manifest_, PageCache::passed_by, walk(),
                   [&, slab = std::size_t{0}, chunk = std::size_t{0}](BlockWalk& walk) mutable {
@@ -172,7 +181,7 @@ void Archive::verify(const SavedTensor& tensor, const SavedChunk& chunk, const S
   ShardReader& from = reader(chunk.file);
   const std::uint64_t bytes = tensors::bytes_of_shape(chunk.box.shape, tensor.dtype);
   std::optional<ReadAhead> ahead;
-  if (bytes >= kLeastReadAhead) {
+  if (bytes >= kLeastReadAhead && !from.is_cached()) {
     ahead.emplace(*files_, folder_, manifest_, PageCache::passed_by, walk(),
                   [&, is_over = false](BlockWalk& walk) mutable {
                     if (std::exchange(is_over, true)) return false;

@@ -91,19 +91,8 @@ class Reading {
   /// @return bytes of chunks
   std::uint64_t run(const Task& task) {
     std::uint64_t bytes = 0;
-    for (const Slice* slice = task.first; slice != task.second; ++slice) bytes += slice->bytes;
-    std::optional<ReadAhead> ahead;
-    if (bytes >= kLeastReadAhead) {
-      ahead.emplace(files_, folder_, manifest_, cache_, BlockWalk(manifest_.files.size()),
-                    [slice = task.first, end = task.second](BlockWalk& walk) mutable {
-                      if (slice == end) return false;
-                      walk.go_on(*slice->read->tensor, *slice->read->chunk, runs_of(*slice));
-                      ++slice;
-                      return true;
-                    });
-    }
-    bytes = 0;
     std::optional<ShardReader> reader;
+    std::optional<ReadAhead> ahead;
     std::size_t open = 0;
     for (const Slice* slice = task.first; slice != task.second; ++slice) {
       const ChunkRead& read = *slice->read;
@@ -115,6 +104,8 @@ class Reading {
         reader.emplace(files_, folder_, manifest_.files[open],
                        is_known ? FileHeader::known : FileHeader::verified, cache_);
       }
+      if (slice == task.first && bytes_of(task) >= kLeastReadAhead && !reader->is_cached())
+        read_ahead(task, ahead);
       reader->read(*read.tensor, *read.chunk, runs_of(*slice), read.memory,
                    ahead ? &*ahead : nullptr);
     }
@@ -122,6 +113,20 @@ class Reading {
   }
 
  private:
+  static std::uint64_t bytes_of(const Task& task) {
+    return std::accumulate(task.first, task.second, std::uint64_t{0},
+                           [](std::uint64_t sum, const Slice& slice) { return sum + slice.bytes; });
+  }
+  void read_ahead(const Task& task, std::optional<ReadAhead>& ahead) {
+    ahead.emplace(files_, folder_, manifest_, cache_, BlockWalk(manifest_.files.size()),
+                  [slice = task.first, end = task.second](BlockWalk& walk) mutable {
+                    if (slice == end) return false;
+                    walk.go_on(*slice->read->tensor, *slice->read->chunk, runs_of(*slice));
+                    ++slice;
+                    return true;
+                  });
+  }
+
   FileCalls& files_;
   const std::string& folder_;
   const Manifest& manifest_;

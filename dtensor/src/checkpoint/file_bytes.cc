@@ -1,7 +1,5 @@
 #include "checkpoint/file_bytes.h"
 
-#include <utility>
-
 namespace dtrun::dtensor::dcp {
 
 FileBytes::FileBytes(FileCalls& files, const std::string& path, PageCache cache)
@@ -9,13 +7,15 @@ FileBytes::FileBytes(FileCalls& files, const std::string& path, PageCache cache)
 
 // The page cache has what was read ahead of a header or of small pieces; one place farther on tells
 // whether it has the file.
+bool FileBytes::is_cached() {
+  if (!is_cached_) is_cached_ = file_.is_cached(bytes_ / 4 * 3);
+  return *is_cached_;
+}
+
 std::string_view FileBytes::at(std::uint64_t begin, std::uint64_t count, DirectMemory& memory,
                                char* place) {
   constexpr std::uint64_t kLeast = std::uint64_t{256} << 10;
-  const bool is_large = cache_ == PageCache::passed_by && count >= kLeast;
-  if (is_large && !std::exchange(has_looked_, true) && file_.is_cached(bytes_ / 4 * 3))
-    cache_ = PageCache::used;
-  const bool is_direct = is_large && cache_ == PageCache::passed_by;
+  const bool is_direct = cache_ == PageCache::passed_by && count >= kLeast && !is_cached();
   if (file_.set_direct(is_direct) && is_direct) return file_.read_direct_at(begin, count, memory);
   if (place == nullptr) place = memory.resize(count);
   file_.read_at(begin, place, count);

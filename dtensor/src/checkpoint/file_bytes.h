@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "checkpoint/direct_memory.h"
@@ -25,14 +26,16 @@ class FileBytes {
   /// @throws Error kProtocol where the file ends before; kSystem
   std::string_view at(std::uint64_t begin, std::uint64_t count, DirectMemory& memory,
                       char* place = nullptr);
+  /// Whether the page cache has the file, when it is first asked: by one place in it.
+  bool is_cached();
   std::uint64_t bytes() const { return bytes_; }
   const std::string& path() const { return file_.path(); }
 
  private:
   OpenFile file_;
   std::uint64_t bytes_;
-  PageCache cache_;
-  bool has_looked_ = false;  ///< whether the page cache has the bytes
+  const PageCache cache_;
+  std::optional<bool> is_cached_;
 };
 
 }  // namespace dtrun::dtensor::dcp

@@ -74,6 +74,8 @@ class ShardReader {
   /// The block number `index` of a chunk, verified. Valid until the next call.
   std::string_view block(const SavedTensor& tensor, const SavedChunk& chunk, std::uint64_t index,
                          ReadAhead* ahead = nullptr);
+  /// Then nothing has to be read ahead.
+  bool is_cached() { return file_.is_cached(); }
   /// Where the block begins that read() and block() need not read again.
   std::optional<std::uint64_t> held() const {
     return held_.empty() ? std::nullopt : std::optional(held_at_);

@@ -53,6 +53,7 @@ class Archive {
 
  private:
   void read(const SavedTensor& tensor, const Box& box, char* target, ReadAhead* ahead);
+  bool is_cached(const SavedTensor& tensor, const Box& box);
   /// A box that is one run of one chunk. @return false: it is not
   bool pass_on(const SavedTensor& tensor, const Box& slab, const Sink& sink, ReadAhead* ahead);
   /// One that knows which blocks the readers hold.
