@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""start_and_end.py DTRUN [--runs N] [--peer NAME=COMMAND]... [RANKS...]: how long `true` takes, from a launcher's start to its end.
+"""start_and_end.py DTRUN [RANKS...] [--runs N] [--peer NAME=COMMAND]...: how long `true` takes, from a launcher's start to its end.
 
 RANKS: 1 4 8 16. DTRUN with a cgroup for the job, DTRUN with its guard alone, Debian's MPICH where it is installed, and each
 peer (`-n RANKS true` is added to its command) take turns. Told are medians in ms, the least in brackets, and each median over

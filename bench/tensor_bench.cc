@@ -80,6 +80,7 @@ const char* const kOps[] = {"add",
                             "attention_causal",
                             "attention_backward",
                             "attention_causal_backward",
+                            "attention_decode",
                             "gelu_tanh",
                             "gelu_backward",
                             "gelu_tanh_backward",
@@ -159,11 +160,13 @@ Call adamw_call(std::int64_t elements) {
   return [=] { tensors::adam_step_(parameters, gradients, first, second, {}); };
 }
 
-/// One sample of 8 heads, numbers of 64.
+/// One sample of 8 heads, numbers of 64. To decode is to ask all keys with the last query alone.
 Call attention_call(const Case& what) {
-  const tensors::Shape shape = {1, 8, std::max<std::int64_t>(1, what.elements / 512), 64};
+  const std::int64_t positions = std::max<std::int64_t>(1, what.elements / 512);
+  const tensors::Shape shape = {1, 8, positions, 64};
   std::vector<LocalTensor> x;
   for (std::uint64_t i = 0; i < 4; ++i) x.push_back(tensors::randn(shape, {i}).to(what.dtype));
+  if (what.op == "attention_decode") x[0] = x[0].narrow(2, positions - 1, 1).contiguous();
   tensors::AttentionForm form{.scale = 0.125};
   if (what.op.find("causal") != std::string::npos) form.causal_from = 0;
   const tensors::Attended result = tensors::attention(x[0], x[1], x[2], form);

@@ -2,22 +2,25 @@
 // from running, or makes them slow, and what to do. It changes nothing.
 #include <fmt/core.h>
 #include <signal.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "doctor/examinations.h"
+#include "doctor/tour.h"
+#include "doctor/visit.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
-#include "dtrun/base/utf8.h"
+#include "hosts/host_list.h"
+#include "hosts/host_place.h"
+#include "hosts/remote_shell.h"
 #include "tool_main.h"
 
 namespace dtrun::doctor {
@@ -28,6 +31,8 @@ using base::ErrorCode;
 namespace json = boost::json;
 
 constexpr int kDefaultPort = 29500;
+/// ssh gives up after three quarters of it.
+constexpr int kConnectSeconds = 40;
 /// What keeps jobs from running was found.
 constexpr int kExitIll = 1;
 
@@ -35,22 +40,11 @@ struct Options {
   std::string hosts;
   std::string remote_shell;
   int port = kDefaultPort;
+  bool visits = false;
   bool as_json = false;
   bool only_faults = false;
   bool ends_with_0 = false;
 };
-
-const char* name_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::good:
-      return "ok";
-    case Verdict::warning:
-      return "warning";
-    case Verdict::bad:
-      return "bad";
-  }
-  return "";
-}
 
 Findings examine(const Options& options) {
   Findings all;
@@ -60,55 +54,49 @@ Findings examine(const Options& options) {
   return all;
 }
 
-/// Whole lines at once: several hosts write beside each other.
-std::string text_of(const Findings& findings, const Options& options) {
-  const std::string begin = base::host_name() + ": ";
-  std::string text;
-  for (const Finding& finding : findings) {
-    if (options.only_faults && finding.verdict == Verdict::good) continue;
-    text += fmt::format("{}{:8} {:22} {}\n", begin, name_of(finding.verdict), finding.subject,
-                        finding.found);
-    if (!finding.meaning.empty()) text += fmt::format("{}{:31} {}\n", begin, "", finding.meaning);
-    if (!finding.remedy.empty())
-      text += fmt::format("{}{:31} try: {}\n", begin, "", finding.remedy);
-  }
-  const auto count = [&](Verdict verdict) {
-    return std::ranges::count(findings, verdict, &Finding::verdict);
-  };
-  return text + fmt::format("{}{} ok, {} warnings, {} bad\n", begin, count(Verdict::good),
-                            count(Verdict::warning), count(Verdict::bad));
-}
-
-std::string json_of(const Findings& findings) {
-  json::array list;
-  for (const Finding& finding : findings)
-    list.push_back(json::object{{"subject", finding.subject},
-                                {"verdict", name_of(finding.verdict)},
-                                {"found", base::as_utf8(finding.found)},
-                                {"meaning", base::as_utf8(finding.meaning)},
-                                {"remedy", base::as_utf8(finding.remedy)}});
-  return json::serialize(json::object{{"host", base::host_name()}, {"findings", std::move(list)}}) +
+std::string json_of(const std::string& host, const Findings& findings) {
+  return json::serialize(json::object{{"host", host}, {"findings", findings_to_json(findings)}}) +
          "\n";
 }
 
-/// This program on each host, by dtrun: a host that cannot be reached is named by it.
-[[noreturn]] void examine_hosts(const Options& options) {
-  std::error_code none;
-  const std::string own = std::filesystem::read_symlink("/proc/self/exe", none);
-  const std::string dtrun = std::filesystem::path(own).parent_path() / "dtrun";
-  std::vector<std::string> words = {dtrun, "--hosts=" + options.hosts, "--nproc_per_node=1",
-                                    "--tag=never"};
-  if (!options.remote_shell.empty()) words.push_back("--remote_shell=" + options.remote_shell);
-  words.insert(words.end(), {own, "--port", std::to_string(options.port)});
-  if (options.as_json) words.emplace_back("--json");
-  if (options.only_faults) words.emplace_back("--only-faults");
-  // A host that is ill must not end the others'.
-  words.emplace_back("--end-with-0");
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  ::execv(dtrun.c_str(), arguments.data());
-  throw base::system_error("run " + dtrun);
+std::string report_of(const std::string& host, const Findings& findings, const Options& options) {
+  return options.as_json ? json_of(host, findings)
+                         : findings_text(host, findings, options.only_faults);
+}
+
+void print(const std::string& text) {
+  fmt::print("{}", text);
+  if (std::fflush(stdout) != 0) throw base::system_error("write to the standard output");
+}
+
+/// Three descriptors for each host.
+void raise_open_files_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/// @return the exit code: what is found does not matter, if all hosts could be looked at
+int examine_hosts(const Options& options) {
+  raise_open_files_limit();
+  TourPlan plan;
+  for (const launcher::ListedHost& host : launcher::parse_host_list(options.hosts, "--hosts"))
+    plan.hosts.push_back(host.name);
+  plan.shell = options.remote_shell.empty()
+                   ? launcher::default_remote_shell(std::chrono::seconds(kConnectSeconds))
+                   : launcher::split_remote_shell(options.remote_shell);
+  plan.doctor = {launcher::own_program_path(), "--visit", "--port", std::to_string(options.port)};
+  ::signal(SIGPIPE, SIG_IGN);  // a host may end at any time
+  const TourReport found = tour(plan);
+  ::signal(SIGPIPE, SIG_DFL);
+  for (const HostReport& report : found.reports)
+    print(report_of(report.host, report.findings, options));
+  if (found.failures.empty()) return 0;
+  fmt::print(stderr, "dtrun-doctor: error: {}\n",
+             launcher::failure_text(found.failures, launcher::HostPhase::kStart,
+                                    static_cast<int>(plan.hosts.size())));
+  return launcher::exit_code_of(found.failures);
 }
 
 int run(int argc, char** argv) {
@@ -127,6 +115,8 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1, 65535))
       ->type_name("N");
   app.add_flag("--only-faults", options.only_faults, "shows what is not ok");
+  app.add_flag("--visit", options.visits, "answers a dtrun-doctor --hosts; for its own use")
+      ->group("");
   app.add_flag("--end-with-0", options.ends_with_0, "whatever is found");
   app.add_flag("--json", options.as_json, "an object for each host");
   try {
@@ -136,10 +126,10 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw Error(ErrorCode::kUsage, error.what(), "", "dtrun-doctor --help");
   }
-  if (app.count("--hosts") > 0) examine_hosts(options);
+  if (app.count("--hosts") > 0) return examine_hosts(options);
   const Findings findings = examine(options);
-  fmt::print("{}", options.as_json ? json_of(findings) : text_of(findings, options));
-  if (std::fflush(stdout) != 0) throw base::system_error("write to the standard output");
+  if (options.visits) return run_visit(findings, options.port);
+  print(report_of(base::host_name(), findings, options));
   const bool is_ill = std::ranges::any_of(
       findings, [](const Finding& finding) { return finding.verdict == Verdict::bad; });
   return is_ill && !options.ends_with_0 ? kExitIll : 0;

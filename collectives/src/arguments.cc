@@ -205,20 +205,20 @@ Buffer buffer_of(const LocalTensor& contiguous) {
           contiguous.dtype(), contiguous.device().index};
 }
 
-Buffer Staging::keep(const LocalTensor& contiguous) {
+Buffer CallBuffers::keep(const LocalTensor& contiguous) {
   kept_.push_back(contiguous);
   return buffer_of(contiguous);
 }
 
-void Staging::copy_back(const LocalTensor& target, const LocalTensor& temporary) {
+void CallBuffers::copy_back(const LocalTensor& target, const LocalTensor& temporary) {
   copies_.emplace_back(target, temporary);
 }
 
-Buffer Staging::input(const LocalTensor& tensor) {
+Buffer CallBuffers::input(const LocalTensor& tensor) {
   return keep(tensor.contiguous());
 }
 
-Buffer Staging::output(const LocalTensor& tensor) {
+Buffer CallBuffers::output(const LocalTensor& tensor) {
   if (tensor.is_contiguous()) return keep(tensor);
   const LocalTensor temporary =
       tensors::empty(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
@@ -226,25 +226,27 @@ Buffer Staging::output(const LocalTensor& tensor) {
   return keep(temporary);
 }
 
-Buffer Staging::in_place(const LocalTensor& tensor) {
+Buffer CallBuffers::in_place(const LocalTensor& tensor) {
   const LocalTensor contiguous = tensor.contiguous();
   if (!tensor.is_contiguous()) copy_back(tensor, contiguous);
   return keep(contiguous);
 }
 
-std::vector<Buffer> Staging::inputs(const std::vector<LocalTensor>& list) {
+std::vector<Buffer> CallBuffers::inputs(std::span<const LocalTensor> list) {
   std::vector<Buffer> buffers;
+  buffers.reserve(list.size());
   for (const LocalTensor& tensor : list) buffers.push_back(input(tensor));
   return buffers;
 }
 
-std::vector<Buffer> Staging::outputs(const std::vector<LocalTensor>& list) {
+std::vector<Buffer> CallBuffers::outputs(std::span<const LocalTensor> list) {
   std::vector<Buffer> buffers;
+  buffers.reserve(list.size());
   for (const LocalTensor& tensor : list) buffers.push_back(output(tensor));
   return buffers;
 }
 
-void Staging::attach_to(Call& call) && {
+void CallBuffers::attach_to(Call& call) && {
   call.keep_alive = std::make_shared<std::vector<LocalTensor>>(std::move(kept_));
   if (copies_.empty()) return;
   call.finish = [copies = std::move(copies_)] {

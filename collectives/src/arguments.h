@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -88,13 +89,13 @@ std::uint64_t hash_bytes(std::string_view bytes);
 Buffer buffer_of(const LocalTensor& contiguous);
 
 /// A call's buffers: contiguous, with copies where the tensors are not.
-class Staging {
+class CallBuffers {
  public:
   Buffer input(const LocalTensor& tensor);
   Buffer output(const LocalTensor& tensor);
   Buffer in_place(const LocalTensor& tensor);
-  std::vector<Buffer> inputs(const std::vector<LocalTensor>& list);
-  std::vector<Buffer> outputs(const std::vector<LocalTensor>& list);
+  std::vector<Buffer> inputs(std::span<const LocalTensor> list);
+  std::vector<Buffer> outputs(std::span<const LocalTensor> list);
   /// Hands everything over to the call.
   void attach_to(Call& call) &&;
 

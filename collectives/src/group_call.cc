@@ -1,14 +1,16 @@
 #include "group_call.h"
 
+#include <memory>
 #include <optional>
 #include <utility>
+
+#include "algorithm.h"
 
 namespace dtrun::collectives {
 
 void GroupCall::require_possible() const {
   if (options_.timeout) require_timeout(*options_.timeout, op_kind_name(print.kind));
-  if (std::optional<base::Error> lack = backend_->lacks(print.kind, print.dtype, print.reduce_op))
-    throw *std::move(lack);
+  if (std::optional<base::Error> lack = backend_->lacks(print)) throw *std::move(lack);
 }
 
 void GroupCall::refuse(const base::Error& error) const {
@@ -33,11 +35,58 @@ void GroupCall::show_to_observers(const ObservedCall& seen) {
   }
 }
 
-bool GroupCall::run_now(std::span<const Buffer> inputs, std::span<const Buffer> outputs) {
+namespace {
+
+/// The buffers of tensors that need no copies, without an allocation.
+class ContiguousBuffers {
+ public:
+  /// @return nullopt: one needs a copy, or they are more than go the short way
+  std::optional<std::span<const Buffer>> add(std::span<const LocalTensor> tensors) {
+    if (tensors.size() > kMost - count_) return std::nullopt;
+    const std::size_t begin = count_;
+    for (const LocalTensor& tensor : tensors) {
+      if (!tensor.is_contiguous()) return std::nullopt;
+      std::construct_at(buffers() + count_++, buffer_of(tensor));
+    }
+    return std::span<const Buffer>(buffers() + begin, count_ - begin);
+  }
+
+ private:
+  static constexpr std::size_t kMost = 17;  ///< one, and a list of 16
+  Buffer* buffers() { return reinterpret_cast<Buffer*>(memory_); }
+
+  std::size_t count_ = 0;
+  /// Not an array of buffers: to make them all would take as long as a part of a small collective.
+  alignas(Buffer) std::byte memory_[kMost * sizeof(Buffer)];
+};
+
+}  // namespace
+
+Work GroupCall::run(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs) {
+  if (!options_.async && all_know_the_bytes(print.kind) && run_now(inputs, outputs)) return Work();
+  Collective collective;
+  arm();
+  if (inputs.size() == 1 && inputs.data() == outputs.data()) {
+    collective.inputs.push_back(buffers_.in_place(inputs.front()));
+    collective.outputs = collective.inputs;
+  } else {
+    collective.inputs = buffers_.inputs(inputs);
+    collective.outputs = buffers_.outputs(outputs);
+  }
+  collective.call = take();
+  return backend_->start(std::move(collective));
+}
+
+bool GroupCall::run_now(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs) {
+  ContiguousBuffers buffers;
+  const auto from = buffers.add(inputs);
+  if (!from) return false;
+  const bool in_place = inputs.data() == outputs.data() && inputs.size() == outputs.size();
+  const auto to = in_place ? from : buffers.add(outputs);
+  if (!to) return false;
   try {
     const bool is_done =
-        !options_.async && backend_->run_now(print, inputs, outputs,
-                                             options_.timeout.value_or(core_.options().timeout));
+        backend_->run_now({print, *from, *to}, options_.timeout.value_or(core_.options().timeout));
     if (is_done) {
       for (const auto& end : at_end_) end();
     }
@@ -54,7 +103,7 @@ Call GroupCall::take() {
   call.fingerprint = print;
   call.deadline = base::Deadline::after(options_.timeout.value_or(core_.options().timeout));
   call.async = options_.async;
-  std::move(staging_).attach_to(call);
+  std::move(buffers_).attach_to(call);
   if (!at_end_.empty()) {
     call.finish = [first = std::move(call.finish), ends = std::move(at_end_)] {
       if (first) first();

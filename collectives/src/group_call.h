@@ -6,7 +6,6 @@
 
 #include <exception>
 #include <functional>
-#include <initializer_list>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -79,20 +78,26 @@ class GroupCall {
   }
 
   Backend& backend() { return *backend_; }
-  /// A blocking call on contiguous tensors, where the backend has a short way for it. @return
-  /// false: nothing was done
-  bool run_now(std::span<const Buffer> inputs, std::span<const Buffer> outputs);
-  bool run_now(std::initializer_list<Buffer> inputs, std::initializer_list<Buffer> outputs) {
-    return run_now(std::span(inputs.begin(), inputs.size()),
-                   std::span(outputs.begin(), outputs.size()));
+  /// Hands a collective over, with what it gives and gets as Collective says; one tensor that is
+  /// both is worked on in place. A blocking call on contiguous tensors goes the backend's short way
+  /// where it has one.
+  Work run(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
+  Work run(const LocalTensor& input, std::span<const LocalTensor> outputs) {
+    return run({&input, 1}, outputs);
+  }
+  Work run(std::span<const LocalTensor> inputs, const LocalTensor& output) {
+    return run(inputs, {&output, 1});
+  }
+  Work run(const LocalTensor& input, const LocalTensor& output) {
+    return run({&input, 1}, {&output, 1});
   }
   /// What the backend gets; once.
   Call take();
 
   /// Where the call's tensors are made contiguous.
-  Staging& staging() {
+  CallBuffers& buffers() {
     arm();
-    return staging_;
+    return buffers_;
   }
 
   Fingerprint print;
@@ -100,6 +105,7 @@ class GroupCall {
  private:
   /// @throws Error for a timeout of nothing, and for what the backend lacks
   void require_possible() const;
+  bool run_now(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
   void show_to_observers(const ObservedCall& seen);
   void refuse(const base::Error& error) const;
   void tell_of_exception() const noexcept;
@@ -113,7 +119,7 @@ class GroupCall {
   GroupCore& core_;
   const CallOptions options_;
   Backend* backend_ = nullptr;
-  Staging staging_;
+  CallBuffers buffers_;
   std::vector<std::function<void()>> at_end_;  ///< of the observers
   int exceptions_ = 0;
   bool armed_ = false;

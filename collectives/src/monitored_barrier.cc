@@ -8,6 +8,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/process_group.h"
 #include "group_call.h"
+#include "group_failure_texts.h"
 
 namespace dtrun::collectives {
 
@@ -31,7 +32,7 @@ class MonitoredBarrier {
     const Deadline deadline = Deadline::after(timeout_);
     std::vector<Work> words;
     for (int rank = 1; rank < core_.size(); ++rank)
-      words.push_back(backend_.receive({}, rank, kTag, call(deadline)));
+      words.push_back(backend_.start(word(OpKind::receive, rank, deadline)));
     const std::vector<int> missing = wait_for(words);
     if (!missing.empty()) {
       const Error error = missing_error(missing, options.wait_all_ranks);
@@ -40,7 +41,7 @@ class MonitoredBarrier {
     }
     std::vector<Work> answers;
     for (int rank = 1; rank < core_.size(); ++rank)
-      answers.push_back(backend_.send({}, rank, kTag, call(deadline)));
+      answers.push_back(backend_.start(word(OpKind::send, rank, deadline)));
     for (const Work& answer : answers) answer.wait();
   }
 
@@ -48,17 +49,14 @@ class MonitoredBarrier {
     // Rank 0's verdict names whom it missed: it must come before this rank's own deadline.
     const Deadline deadline =
         Deadline::after(timeout_ > Deadline::Duration::max() / 2 ? timeout_ : 2 * timeout_);
-    backend_.send({}, 0, kTag, call(deadline)).wait();
-    backend_.receive({}, 0, kTag, call(deadline)).wait();
+    backend_.start(word(OpKind::send, 0, deadline)).wait();
+    backend_.start(word(OpKind::receive, 0, deadline)).wait();
   }
 
  private:
-  Call call(Deadline deadline) const {
-    Call result;
-    result.fingerprint = print_;
-    result.deadline = deadline;
-    result.async = true;
-    return result;
+  /// Of no bytes.
+  Message word(OpKind kind, int peer, Deadline deadline) const {
+    return {kind, {}, peer, kTag, {.fingerprint = print_, .deadline = deadline, .async = true}};
   }
 
   /// @return the global ranks whose word has not come in time
@@ -77,16 +75,14 @@ class MonitoredBarrier {
 
   Error missing_error(const std::vector<int>& missing, bool all) const {
     const bool one = missing.size() == 1 || !all;
-    return Error(ErrorCode::kTimeout,
-                 fmt::format("rank {} waited {} in {} of group '{}' for rank{} {}",
-                             core_.options().global_ranks[0], base::format_duration(timeout_),
-                             print_.describe(), core_.options().name, one ? "" : "s",
-                             one ? fmt::to_string(missing.front())
-                                 : fmt::format("{}", fmt::join(missing, ", "))),
-                 missing.size() > 1 && !all
-                     ? "it is the first one missing; with wait_all_ranks all are named"
-                     : "",
-                 "look at the missing ranks' output; raise the timeout if they only need longer");
+    return Error(
+        ErrorCode::kTimeout,
+        waited_text(core_.options().global_ranks[0], timeout_, print_, core_.options().name,
+                    rank_list(one ? std::vector<int>{missing.front()} : missing)),
+        missing.size() > 1 && !all
+            ? "it is the first one missing; with wait_all_ranks all are named"
+            : "",
+        "look at the missing ranks' output; raise the timeout if they only need longer");
   }
 
   const GroupCore& core_;

@@ -1,7 +1,6 @@
-// The collectives of a ProcessGroup: each is counted, checked, made contiguous, and handed to the
-// backend of its tensors.
+// The collectives of a ProcessGroup: what each one's arguments must be, on what of it the ranks
+// must agree, and which tensors a rank gives and gets.
 #include <algorithm>
-#include <array>
 #include <span>
 #include <utility>
 
@@ -11,6 +10,8 @@
 namespace dtrun::collectives {
 
 namespace {
+
+constexpr std::span<const LocalTensor> kNone;
 
 /// For calls in which all ranks' tensors have one shape.
 void agree_on_shape(Fingerprint& print, const LocalTensor& tensor) {
@@ -39,42 +40,6 @@ std::int64_t bytes_of_all_reduce(const LocalTensor& tensor, int ranks, int rank)
          static_cast<std::int64_t>(tensors::item_size(tensor.dtype()));
 }
 
-/// The buffers of tensors that need no copies, without an allocation.
-class ContiguousBuffers {
- public:
-  explicit ContiguousBuffers(const std::vector<LocalTensor>& tensors) {
-    if (tensors.size() > buffers_.size()) return;
-    for (const LocalTensor& tensor : tensors) {
-      if (!tensor.is_contiguous()) return;
-      buffers_[count_++] = buffer_of(tensor);
-    }
-    is_complete_ = true;
-  }
-  bool is_complete() const { return is_complete_; }
-  std::span<const Buffer> get() const { return {buffers_.data(), count_}; }
-
- private:
-  std::array<Buffer, 16> buffers_;
-  std::size_t count_ = 0;
-  bool is_complete_ = false;
-};
-
-bool gather_now(GroupCall& call, const LocalTensor& input,
-                const std::vector<LocalTensor>& outputs) {
-  if (!input.is_contiguous()) return false;
-  const ContiguousBuffers to(outputs);
-  const Buffer from = buffer_of(input);
-  return to.is_complete() && call.run_now({&from, 1}, to.get());
-}
-
-bool scatter_now(GroupCall& call, const LocalTensor& output,
-                 const std::vector<LocalTensor>& inputs) {
-  if (!output.is_contiguous()) return false;
-  const ContiguousBuffers from(inputs);
-  const Buffer to = buffer_of(output);
-  return from.is_complete() && call.run_now(from.get(), {&to, 1});
-}
-
 }  // namespace
 
 Work ProcessGroup::broadcast(const LocalTensor& tensor, int source, CallOptions options,
@@ -85,10 +50,7 @@ Work ProcessGroup::broadcast(const LocalTensor& tensor, int source, CallOptions 
   call.print.root = source;
   call.show([&] { return rank() == source ? bytes_of(tensor) * (size() - 1) : 0; });
   agree_on_shape(call.print, tensor);
-  if (tensor.is_contiguous() && call.run_now({}, {buffer_of(tensor)})) return Work();
-  const Buffer buffer =
-      rank() == source ? call.staging().input(tensor) : call.staging().output(tensor);
-  return call.backend().broadcast(buffer, source, call.take());
+  return rank() == source ? call.run(tensor, kNone) : call.run(kNone, tensor);
 }
 
 Work ProcessGroup::all_reduce(const LocalTensor& tensor, ReduceOp op, CallOptions options,
@@ -99,12 +61,7 @@ Work ProcessGroup::all_reduce(const LocalTensor& tensor, ReduceOp op, CallOption
              [&](const GroupShape&) { require_reduce_op(op, tensor.dtype()); });
   call.show([&] { return bytes_of_all_reduce(tensor, size(), rank()); });
   agree_on_shape(call.print, tensor);
-  if (tensor.is_contiguous()) {
-    const Buffer buffer = buffer_of(tensor);
-    if (call.run_now({buffer}, {buffer})) return Work();
-  }
-  const Buffer buffer = call.staging().in_place(tensor);
-  return call.backend().all_reduce(buffer, buffer, op, call.take());
+  return call.run(tensor, tensor);
 }
 
 Work ProcessGroup::all_reduce_into_tensor(const LocalTensor& output, const LocalTensor& input,
@@ -118,13 +75,7 @@ Work ProcessGroup::all_reduce_into_tensor(const LocalTensor& output, const Local
   });
   call.show([&] { return bytes_of_all_reduce(input, size(), rank()); });
   agree_on_shape(call.print, input);
-  if (input.is_contiguous() && output.is_contiguous() &&
-      call.run_now({buffer_of(input)}, {buffer_of(output)})) {
-    return Work();
-  }
-  const Buffer from = call.staging().input(input);
-  const Buffer to = call.staging().output(output);
-  return call.backend().all_reduce(from, to, op, call.take());
+  return call.run(input, output);
 }
 
 Work ProcessGroup::reduce(const LocalTensor& tensor, int destination, ReduceOp op,
@@ -138,10 +89,7 @@ Work ProcessGroup::reduce(const LocalTensor& tensor, int destination, ReduceOp o
   call.show([&] { return rank() == destination ? 0 : bytes_of(tensor); });
   call.print.root = destination;
   agree_on_shape(call.print, tensor);
-  const Buffer input = call.staging().input(tensor);
-  Buffer output{nullptr, 0, tensor.dtype()};
-  if (rank() == destination) output = call.staging().output(tensor);
-  return call.backend().reduce(input, output, destination, op, call.take());
+  return rank() == destination ? call.run(tensor, tensor) : call.run(tensor, kNone);
 }
 
 Work ProcessGroup::all_gather(const std::vector<LocalTensor>& outputs, const LocalTensor& input,
@@ -152,10 +100,7 @@ Work ProcessGroup::all_gather(const std::vector<LocalTensor>& outputs, const Loc
   });
   call.show([&] { return bytes_of(input) * (size() - 1); });
   call.print.counts = hash_counts(outputs);
-  if (gather_now(call, input, outputs)) return Work();
-  const Buffer own = call.staging().input(input);
-  std::vector<Buffer> buffers = call.staging().outputs(outputs);
-  return call.backend().all_gather(own, std::move(buffers), call.take());
+  return call.run(input, outputs);
 }
 
 Work ProcessGroup::gather(const LocalTensor& input, const std::vector<LocalTensor>& outputs,
@@ -167,9 +112,7 @@ Work ProcessGroup::gather(const LocalTensor& input, const std::vector<LocalTenso
   });
   call.show([&] { return rank() == destination ? 0 : bytes_of(input); });
   call.print.root = destination;
-  const Buffer own = call.staging().input(input);
-  std::vector<Buffer> buffers = call.staging().outputs(outputs);
-  return call.backend().gather(own, std::move(buffers), destination, call.take());
+  return call.run(input, outputs);
 }
 
 Work ProcessGroup::scatter(const LocalTensor& output, const std::vector<LocalTensor>& inputs,
@@ -180,9 +123,7 @@ Work ProcessGroup::scatter(const LocalTensor& output, const std::vector<LocalTen
   });
   call.show([&] { return bytes_for_others(inputs, rank()); });
   call.print.root = source;
-  const Buffer own = call.staging().output(output);
-  std::vector<Buffer> buffers = call.staging().inputs(inputs);
-  return call.backend().scatter(own, std::move(buffers), source, call.take());
+  return call.run(inputs, output);
 }
 
 Work ProcessGroup::reduce_scatter(const LocalTensor& output, const std::vector<LocalTensor>& inputs,
@@ -195,10 +136,7 @@ Work ProcessGroup::reduce_scatter(const LocalTensor& output, const std::vector<L
   });
   call.show([&] { return bytes_for_others(inputs, rank()); });
   call.print.counts = hash_counts(inputs);
-  if (scatter_now(call, output, inputs)) return Work();
-  const Buffer own = call.staging().output(output);
-  std::vector<Buffer> buffers = call.staging().inputs(inputs);
-  return call.backend().reduce_scatter(own, std::move(buffers), op, call.take());
+  return call.run(inputs, output);
 }
 
 Work ProcessGroup::all_to_all(const std::vector<LocalTensor>& outputs,
@@ -212,9 +150,7 @@ Work ProcessGroup::all_to_all(const std::vector<LocalTensor>& outputs,
     require_pieces(group, {inputs[own], "this rank's own input"}, {outputs, "outputs"});
   });
   call.show([&] { return bytes_for_others(inputs, rank()); });
-  std::vector<Buffer> targets = call.staging().outputs(outputs);
-  std::vector<Buffer> sources = call.staging().inputs(inputs);
-  return call.backend().all_to_all(std::move(targets), std::move(sources), call.take());
+  return call.run(inputs, outputs);
 }
 
 Work ProcessGroup::all_gather_into_tensor(const LocalTensor& output, const LocalTensor& input,
@@ -227,10 +163,7 @@ Work ProcessGroup::all_gather_into_tensor(const LocalTensor& output, const Local
   });
   call.show([&] { return bytes_of(input) * (size() - 1); });
   call.print.counts = hash_counts(parts);
-  if (gather_now(call, input, parts)) return Work();
-  const Buffer own = call.staging().input(input);
-  std::vector<Buffer> buffers = call.staging().outputs(parts);
-  return call.backend().all_gather(own, std::move(buffers), call.take());
+  return call.run(input, parts);
 }
 
 Work ProcessGroup::reduce_scatter_tensor(const LocalTensor& output, const LocalTensor& input,
@@ -245,10 +178,7 @@ Work ProcessGroup::reduce_scatter_tensor(const LocalTensor& output, const LocalT
   });
   call.show([&] { return bytes_for_others(parts, rank()); });
   call.print.counts = hash_counts(parts);
-  if (scatter_now(call, output, parts)) return Work();
-  const Buffer own = call.staging().output(output);
-  std::vector<Buffer> buffers = call.staging().inputs(parts);
-  return call.backend().reduce_scatter(own, std::move(buffers), op, call.take());
+  return call.run(parts, output);
 }
 
 Work ProcessGroup::all_to_all_single(const LocalTensor& output, const LocalTensor& input,
@@ -268,17 +198,14 @@ Work ProcessGroup::all_to_all_single(const LocalTensor& output, const LocalTenso
                        {outputs[own], "this rank's own output"});
   });
   call.show([&] { return bytes_for_others(inputs, rank()); });
-  std::vector<Buffer> targets = call.staging().outputs(outputs);
-  std::vector<Buffer> sources = call.staging().inputs(inputs);
-  return call.backend().all_to_all(std::move(targets), std::move(sources), call.take());
+  return call.run(inputs, outputs);
 }
 
 Work ProcessGroup::barrier(CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::barrier, options, site);
   call.check([](const GroupShape&) {});
   call.show([] { return std::int64_t{0}; });
-  if (call.run_now({}, {})) return Work();
-  return call.backend().barrier(call.take());
+  return call.run(kNone, kNone);
 }
 
 }  // namespace dtrun::collectives

@@ -48,7 +48,7 @@ Message message_of(GroupCall& call, const LocalTensor& tensor, const Address& ad
   });
   Message message{address.kind, {}, address.peer, address.tag, {}};
   message.buffer =
-      address.kind == OpKind::send ? call.staging().input(tensor) : call.staging().output(tensor);
+      address.kind == OpKind::send ? call.buffers().input(tensor) : call.buffers().output(tensor);
   message.call = call.take();
   return message;
 }
@@ -57,9 +57,7 @@ Work start(GroupCore& core, const LocalTensor& tensor, const Address& address,
            const CallOptions& options, const ProcessGroup::Site& site) {
   GroupCall call(core, address.kind, options, site);
   Message message = message_of(call, tensor, address);
-  if (address.kind == OpKind::send)
-    return call.backend().send(message.buffer, message.peer, message.tag, std::move(message.call));
-  return call.backend().receive(message.buffer, message.peer, message.tag, std::move(message.call));
+  return call.backend().start(std::move(message));
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ ProcessGroup ProcessGroup::split(const RankLists& rank_lists, const std::string&
     // All ranks must pass the same lists before some of them wait for each other in the store. For
     // the backends this is a barrier.
     call.print.kind = OpKind::barrier;
-    call.backend().barrier(call.take());
+    call.run(std::span<const LocalTensor>(), std::span<const LocalTensor>());
     call.settle();
     if (list >= 0) backends = make_backends(child);
   }

@@ -2,8 +2,7 @@
 // every rank and in every run.
 #include "schedule.h"
 
-#include <algorithm>
-
+#include "chunk.h"
 #include "dtrun/base/check.h"
 
 namespace dtrun::collectives {
@@ -28,31 +27,19 @@ void for_each_peer(const CollectiveShape& shape, Visit visit) {
   for (int step = 1; step < shape.size; ++step) visit((shape.rank + step) % shape.size);
 }
 
-void add_copy(Stage& stage, Slice destination, Slice source) {
-  if (source.bytes != 0) stage.local.push_back({LocalStep::Kind::copy, destination, {source}});
+void add_copy(Step& step, Slice destination, Slice source) {
+  if (source.bytes != 0) step.local.push_back({LocalWork::Kind::copy, destination, {source}});
 }
 
 Schedule broadcast(const CollectiveShape& shape) {
-  Stage stage;
-  const Slice buffer = output(shape, 0, shape.output_counts[0]);
+  Step step;
   if (shape.rank == shape.root) {
-    for_each_peer(shape, [&](int peer) { stage.sends.push_back({peer, buffer}); });
+    const Slice whole = input(shape, 0, shape.input_counts[0]);
+    for_each_peer(shape, [&](int peer) { step.sends.push_back({peer, whole}); });
   } else {
-    stage.receives.push_back({shape.root, buffer});
+    step.receives.push_back({shape.root, output(shape, 0, shape.output_counts[0])});
   }
-  return {{std::move(stage)}, 0};
-}
-
-/// Elements [begin, end) of a buffer of `count` that rank `owner` combines.
-struct Chunk {
-  std::int64_t begin, end;
-  std::int64_t size() const { return end - begin; }
-};
-Chunk chunk_of(std::int64_t count, int size, int owner) {
-  const std::int64_t base = count / size;
-  const std::int64_t extra = count % size;
-  const std::int64_t begin = owner * base + std::min<std::int64_t>(owner, extra);
-  return {begin, begin + base + (owner < extra ? 1 : 0)};
+  return {{std::move(step)}, 0};
 }
 
 Slice part(const CollectiveShape& shape, Region region, Chunk chunk) {
@@ -60,9 +47,9 @@ Slice part(const CollectiveShape& shape, Region region, Chunk chunk) {
 }
 
 /// Receives `bytes` from every peer into scratch and combines them with `own` in rank order.
-void receive_and_combine(const CollectiveShape& shape, Stage& stage, Slice own, Slice destination,
+void receive_and_combine(const CollectiveShape& shape, Step& step, Slice own, Slice destination,
                          Schedule& schedule) {
-  LocalStep combine{LocalStep::Kind::combine, destination, {}};
+  LocalWork combine{LocalWork::Kind::combine, destination, {}};
   for (int rank = 0; rank < shape.size; ++rank) {
     if (rank == shape.rank) {
       combine.sources.push_back(own);
@@ -71,50 +58,49 @@ void receive_and_combine(const CollectiveShape& shape, Stage& stage, Slice own, 
     const Slice received{Region::scratch, 0, schedule.scratch_bytes, own.bytes};
     // Rows start on cache lines, so that pieces of two peers never share one.
     schedule.scratch_bytes += (own.bytes + 63) / 64 * 64;
-    stage.receives.push_back({rank, received});
+    step.receives.push_back({rank, received});
     combine.sources.push_back(received);
   }
-  if (own.bytes != 0) stage.local.push_back(std::move(combine));
+  if (own.bytes != 0) step.local.push_back(std::move(combine));
 }
 
 Schedule all_reduce_whole(const CollectiveShape& shape) {
   Schedule schedule;
-  Stage stage;
+  Step step;
   const Slice own = input(shape, 0, shape.input_counts[0]);
-  for_each_peer(shape, [&](int peer) { stage.sends.push_back({peer, own}); });
-  receive_and_combine(shape, stage, own, output(shape, 0, shape.output_counts[0]), schedule);
-  schedule.stages.push_back(std::move(stage));
+  for_each_peer(shape, [&](int peer) { step.sends.push_back({peer, own}); });
+  receive_and_combine(shape, step, own, output(shape, 0, shape.output_counts[0]), schedule);
+  schedule.steps.push_back(std::move(step));
   return schedule;
 }
 
 /// Every owner receives its chunk from all and combines it. Pieces come from `source`; the result
 /// lands in the same place of `destination`.
-Stage reduce_chunks(const CollectiveShape& shape, Region source, Region destination,
-                    std::int64_t count, Schedule& schedule) {
-  Stage stage;
+Step reduce_chunks(const CollectiveShape& shape, Region source, Region destination,
+                   std::int64_t count, Schedule& schedule) {
+  Step step;
   for_each_peer(shape, [&](int peer) {
-    stage.sends.push_back({peer, part(shape, source, chunk_of(count, shape.size, peer))});
+    step.sends.push_back({peer, part(shape, source, chunk_of(count, shape.size, peer))});
   });
   const Chunk mine = chunk_of(count, shape.size, shape.rank);
-  receive_and_combine(shape, stage, part(shape, source, mine), part(shape, destination, mine),
+  receive_and_combine(shape, step, part(shape, source, mine), part(shape, destination, mine),
                       schedule);
-  return stage;
+  return step;
 }
 
 Schedule all_reduce(const CollectiveShape& shape) {
-  const std::int64_t count = shape.output_counts[0];
-  if (bytes_of(shape, count) <= kWholeReduceBytes || count < shape.size)
-    return all_reduce_whole(shape);
+  const std::int64_t count = shape.input_counts[0];
+  if (shape.way != Way::chunks) return all_reduce_whole(shape);
   Schedule schedule;
-  schedule.stages.push_back(reduce_chunks(shape, Region::input, Region::output, count, schedule));
-  Stage share;
+  schedule.steps.push_back(reduce_chunks(shape, Region::input, Region::output, count, schedule));
+  Step share;
   const Slice mine = part(shape, Region::output, chunk_of(count, shape.size, shape.rank));
   for_each_peer(shape, [&](int peer) {
     share.sends.push_back({peer, mine});
     share.receives.push_back(
         {peer, part(shape, Region::output, chunk_of(count, shape.size, peer))});
   });
-  schedule.stages.push_back(std::move(share));
+  schedule.steps.push_back(std::move(share));
   return schedule;
 }
 
@@ -122,21 +108,21 @@ Schedule reduce(const CollectiveShape& shape) {
   const std::int64_t count = shape.input_counts[0];
   const bool is_root = shape.rank == shape.root;
   Schedule schedule;
-  if (bytes_of(shape, count) <= kWholeReduceBytes || count < shape.size) {
-    Stage stage;
+  if (shape.way != Way::chunks) {
+    Step step;
     if (is_root) {
-      receive_and_combine(shape, stage, input(shape, 0, count), output(shape, 0, count), schedule);
+      receive_and_combine(shape, step, input(shape, 0, count), output(shape, 0, count), schedule);
     } else {
-      stage.sends.push_back({shape.root, input(shape, 0, count)});
+      step.sends.push_back({shape.root, input(shape, 0, count)});
     }
-    schedule.stages.push_back(std::move(stage));
+    schedule.steps.push_back(std::move(step));
     return schedule;
   }
   // Owners keep their combined chunk in scratch: only the root has an output, and inputs must not
   // change.
-  Stage combine = reduce_chunks(shape, Region::input, Region::output, count, schedule);
+  Step combine = reduce_chunks(shape, Region::input, Region::output, count, schedule);
   const Chunk mine = chunk_of(count, shape.size, shape.rank);
-  Stage collect;
+  Step collect;
   if (is_root) {
     for_each_peer(shape, [&](int peer) {
       collect.receives.push_back(
@@ -145,89 +131,89 @@ Schedule reduce(const CollectiveShape& shape) {
   } else {
     const Slice result{Region::scratch, 0, schedule.scratch_bytes, bytes_of(shape, mine.size())};
     schedule.scratch_bytes += result.bytes;
-    for (LocalStep& step : combine.local) step.destination = result;
+    for (LocalWork& step : combine.local) step.destination = result;
     collect.sends.push_back({shape.root, result});
   }
-  schedule.stages.push_back(std::move(combine));
-  schedule.stages.push_back(std::move(collect));
+  schedule.steps.push_back(std::move(combine));
+  schedule.steps.push_back(std::move(collect));
   return schedule;
 }
 
 Schedule all_gather(const CollectiveShape& shape) {
-  Stage stage;
+  Step step;
   const Slice own = input(shape, 0, shape.input_counts[0]);
   for_each_peer(shape, [&](int peer) {
-    stage.sends.push_back({peer, own});
-    stage.receives.push_back(
+    step.sends.push_back({peer, own});
+    step.receives.push_back(
         {peer, output(shape, peer, shape.output_counts[static_cast<std::size_t>(peer)])});
   });
-  add_copy(stage, output(shape, shape.rank, shape.input_counts[0]), own);
-  return {{std::move(stage)}, 0};
+  add_copy(step, output(shape, shape.rank, shape.input_counts[0]), own);
+  return {{std::move(step)}, 0};
 }
 
 Schedule gather(const CollectiveShape& shape) {
-  Stage stage;
+  Step step;
   const Slice own = input(shape, 0, shape.input_counts[0]);
   if (shape.rank != shape.root) {
-    stage.sends.push_back({shape.root, own});
-    return {{std::move(stage)}, 0};
+    step.sends.push_back({shape.root, own});
+    return {{std::move(step)}, 0};
   }
   for_each_peer(shape, [&](int peer) {
-    stage.receives.push_back(
+    step.receives.push_back(
         {peer, output(shape, peer, shape.output_counts[static_cast<std::size_t>(peer)])});
   });
-  add_copy(stage, output(shape, shape.rank, shape.input_counts[0]), own);
-  return {{std::move(stage)}, 0};
+  add_copy(step, output(shape, shape.rank, shape.input_counts[0]), own);
+  return {{std::move(step)}, 0};
 }
 
 Schedule scatter(const CollectiveShape& shape) {
-  Stage stage;
+  Step step;
   const Slice own = output(shape, 0, shape.output_counts[0]);
   if (shape.rank != shape.root) {
-    stage.receives.push_back({shape.root, own});
-    return {{std::move(stage)}, 0};
+    step.receives.push_back({shape.root, own});
+    return {{std::move(step)}, 0};
   }
   for_each_peer(shape, [&](int peer) {
-    stage.sends.push_back(
+    step.sends.push_back(
         {peer, input(shape, peer, shape.input_counts[static_cast<std::size_t>(peer)])});
   });
-  add_copy(stage, own, input(shape, shape.rank, shape.output_counts[0]));
-  return {{std::move(stage)}, 0};
+  add_copy(step, own, input(shape, shape.rank, shape.output_counts[0]));
+  return {{std::move(step)}, 0};
 }
 
 Schedule reduce_scatter(const CollectiveShape& shape) {
   Schedule schedule;
-  Stage stage;
+  Step step;
   for_each_peer(shape, [&](int peer) {
-    stage.sends.push_back(
+    step.sends.push_back(
         {peer, input(shape, peer, shape.input_counts[static_cast<std::size_t>(peer)])});
   });
   const std::int64_t mine = shape.output_counts[0];
-  receive_and_combine(shape, stage, input(shape, shape.rank, mine), output(shape, 0, mine),
+  receive_and_combine(shape, step, input(shape, shape.rank, mine), output(shape, 0, mine),
                       schedule);
-  schedule.stages.push_back(std::move(stage));
+  schedule.steps.push_back(std::move(step));
   return schedule;
 }
 
 Schedule all_to_all(const CollectiveShape& shape) {
-  Stage stage;
+  Step step;
   for_each_peer(shape, [&](int peer) {
     const std::size_t index = static_cast<std::size_t>(peer);
-    stage.sends.push_back({peer, input(shape, peer, shape.input_counts[index])});
-    stage.receives.push_back({peer, output(shape, peer, shape.output_counts[index])});
+    step.sends.push_back({peer, input(shape, peer, shape.input_counts[index])});
+    step.receives.push_back({peer, output(shape, peer, shape.output_counts[index])});
   });
   const std::int64_t mine = shape.input_counts[static_cast<std::size_t>(shape.rank)];
-  add_copy(stage, output(shape, shape.rank, mine), input(shape, shape.rank, mine));
-  return {{std::move(stage)}, 0};
+  add_copy(step, output(shape, shape.rank, mine), input(shape, shape.rank, mine));
+  return {{std::move(step)}, 0};
 }
 
 Schedule barrier(const CollectiveShape& shape) {
-  Stage stage;
+  Step step;
   for_each_peer(shape, [&](int peer) {
-    stage.sends.push_back({peer, input(shape, 0, 0)});
-    stage.receives.push_back({peer, output(shape, 0, 0)});
+    step.sends.push_back({peer, input(shape, 0, 0)});
+    step.receives.push_back({peer, output(shape, 0, 0)});
   });
-  return {{std::move(stage)}, 0};
+  return {{std::move(step)}, 0};
 }
 
 }  // namespace

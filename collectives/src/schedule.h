@@ -1,4 +1,4 @@
-// Schedule: what one rank does in one collective, as data: stages of messages that travel at the
+// Schedule: what one rank does in one collective, as data: steps of messages that travel at the
 // same time, each followed by local work. Made without I/O, clock or threads from what all ranks
 // know; the cpu backend's CollectiveOperation carries it out, and a test runs all ranks' schedules
 // in one loop. Values.
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "algorithm.h"
 #include "dtrun/collectives/fingerprint.h"
 #include "dtrun/collectives/reduce_op.h"
 #include "dtrun/tensor/dtype.h"
@@ -33,43 +34,38 @@ struct Transfer {
   Slice slice;
 };
 
-/// Local work after a stage's messages: destination = copy of sources[0], or the sources combined
+/// Local work after a step's messages: destination = copy of sources[0], or the sources combined
 /// in the order given. The destination may be one of the sources.
-struct LocalStep {
+struct LocalWork {
   enum class Kind : std::uint8_t { copy, combine };
   Kind kind = Kind::copy;
   Slice destination;
   std::vector<Slice> sources;
 };
 
-struct Stage {
+struct Step {
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
-  std::vector<LocalStep> local;
+  std::vector<LocalWork> local;
 };
 
 struct Schedule {
-  std::vector<Stage> stages;
+  std::vector<Step> steps;
   std::size_t scratch_bytes = 0;
 };
 
 /// What a schedule depends on.
 struct CollectiveShape {
   OpKind kind = OpKind::none;
+  Way way = Way::messages;  ///< or chunks
   int rank = 0;
   int size = 1;
   int root = -1;
   std::size_t item_bytes = 1;
-  /// Elements. Of the one buffer for broadcast, all_reduce, reduce; of rank r's piece for
-  /// all_gather and reduce_scatter (known to all), gather and scatter (known to the root; elsewhere
-  /// only the own entry is read); to and from rank r for all_to_all.
+  /// Elements of the buffers, as Collective lists them.
   std::vector<std::int64_t> input_counts;
   std::vector<std::int64_t> output_counts;
 };
-
-/// Reductions of at most this many bytes go to everybody whole, in one stage; larger ones are cut
-/// into one chunk per rank, whose owner combines it.
-inline constexpr std::size_t kWholeReduceBytes = 16 << 10;
 
 Schedule make_schedule(const CollectiveShape& shape);
 

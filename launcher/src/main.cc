@@ -1,7 +1,8 @@
-// dtrun: options -> plan -> rendezvous -> supervise -> report.
+// dtrun: options -> facts of this machine -> plan -> rendezvous -> supervise -> report.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,7 +11,8 @@
 #include <functional>
 #include <optional>
 
-#include "agent.h"
+#include "agent/agent.h"
+#include "agent/metrics_server.h"
 #include "cpus/device_count.h"
 #include "dtrun/base/cpu_list.h"
 #include "dtrun/base/detached_thread.h"
@@ -38,10 +40,11 @@
 #include "preview/plan_table.h"
 #include "ranks/keeper.h"
 #include "ranks/timing.h"
+#include "sources/engine_options.h"
 #include "sources/option_sources.h"
 #include "text/json_text.h"
-#include "verdict/event_file.h"
 #include "verdict/event_log.h"
+#include "verdict/job_events.h"
 #include "verdict/job_report.h"
 
 namespace dtrun::launcher {
@@ -87,6 +90,12 @@ void print_warnings(const LaunchPlan& plan) {
     print_text(NoticeLevel::kWarning, base::without_controls(warning) + "\n");
 }
 
+void tell_bindings(const LaunchPlan& plan) {
+  for (std::size_t rank = 0; rank < plan.bindings.size(); ++rank)
+    if (const RankBinding& binding = plan.bindings[rank]; !binding.cpus.empty())
+      base::log::info(Component::kLauncher, "local rank {}: {}", rank, binding.describe());
+}
+
 void tell_events(const LaunchPlan& plan, const JobOutcome& outcome) {
   if (plan.options.event_log == EventLog::kNone) return;
   for (const std::string& line :
@@ -108,7 +117,16 @@ JobOutcome run_with_terminal(const LaunchPlan& plan, const std::function<JobOutc
   return run();
 }
 
+// Of agent and guard. That it is high enough make_plan() has seen.
+void raise_open_files_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int run_job(LaunchPlan& plan, Timing timing) {
+  raise_open_files_limit();
   if (plan.options.report_bindings)
     print_text(NoticeLevel::kInfo,
                binding_report(plan, {base::allowed_cpus(),
@@ -116,7 +134,7 @@ int run_job(LaunchPlan& plan, Timing timing) {
   print_warnings(plan);
   for (const std::string& note : plan.options.notes)
     base::log::info(Component::kLauncher, "{}", note);
-  EventFile events(plan);
+  JobEvents events(plan);
   const std::vector<pid_t> not_ours = base::child_pids();
   base::become_subreaper();
   const LogFolder errors = LogFolder::choose(plan);
@@ -136,15 +154,17 @@ int run_job(LaunchPlan& plan, Timing timing) {
     }
   }
   write_notices_by_thread();
-  events.job_began();
   // A folder for temporary files may be large, and its file system may hang.
   base::start_detached_thread([] { remove_abandoned_folders(temporary_folder().path); });
   int code = kExitInternal;
   std::chrono::seconds patience{10};
   base::Deadline last_words = base::Deadline::never();
   try {
-    JobOutcome outcome =
-        run_with_terminal(plan, [&] { return run_agent(plan, errors, events, guard, not_ours); });
+    base::UniqueFd metrics_listener = listen_for_scrapes(plan);
+    events.job_began();
+    JobOutcome outcome = run_with_terminal(plan, [&] {
+      return run_agent(plan, errors, events, std::move(metrics_listener), guard, not_ours);
+    });
     code = report_job(plan, errors, outcome);
     tell_job_end(plan, outcome, guard.link());
     tell_events(plan, outcome);
@@ -222,7 +242,9 @@ int run_here(const std::string& called_as, CommandLine line, base::Environment e
   Options options = read_options(called_as, std::move(line), environment);
   timing.options_read = now_ns();
   begin_notices(options);
-  LaunchPlan plan = make_plan(std::move(options), environment);
+  const MachineFacts facts = look_at_machine(options, environment);
+  LaunchPlan plan = make_plan(std::move(options), environment, facts);
+  tell_bindings(plan);
   if (plan.options.dry_run != DryRun::kNo) return print_plan(plan, environment);
   timing.planned = now_ns();
   const int code = run_job(plan, timing);
@@ -248,8 +270,11 @@ void become_tool(const std::vector<std::string>& arguments) {
   throw base::system_error("run " + tool, errno, "scripts/install puts it there");
 }
 
+// The only step before the rendezvous that may wait for other tasks is meet_engine(): reading the
+// options before it and planning after it ask nobody.
 int run_line(const std::string& called_as, CommandLine line, const base::Environment& environment,
              const Timing& timing) {
+  meet_engine(line);
   if (const auto answer = answer_to_inquiry(line)) {
     print_answer(*answer);
     return 0;

@@ -6,16 +6,17 @@
 #include <limits>
 #include <type_traits>
 
-#include "amx.h"
 #include "arithmetic.h"
 #include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
+#include "kernels/bf16_product.h"
 #include "kernels/tile_product.h"
 #include "loops/scratch.h"
 #include "loops/thread_pool.h"
 #include "multiversion.h"
 #include "onednn.h"
 #include "openblas.h"
+#include "packed_bf16.h"
 
 namespace dtrun::tensors {
 namespace {
@@ -350,10 +351,10 @@ void multiply_floats(const MatrixView& a, const MatrixView& b, T* result, const 
 
 void multiply_bf16(const MatrixView& a, const MatrixView& b, BFloat16* result,
                    const ProductForm& form) {
-  // Below it, getting the tiles ready takes longer than the products.
-  constexpr std::int64_t kWorthTiles = 20 * 20 * 20;
-  if (has_amx() && a.rows * a.columns * b.columns >= kWorthTiles) {
-    return multiply_in_amx(a, b, result, form);
+  // Below it, packing takes longer than the products.
+  constexpr std::int64_t kWorthPacking = 20 * 20 * 20;
+  if (has_bf16_vectors() && a.rows * a.columns * b.columns >= kWorthPacking) {
+    return multiply_packed_bf16(a, b, result, form);
   }
   multiply_bf16_in_blocks(a, b, result, form);
 }

@@ -1,5 +1,5 @@
-// One matrix product, and what is added to it: oneDNN or OpenBLAS (onednn.h, openblas.h), AMX tiles
-// (amx.h), or own loops.
+// One matrix product, and what is added to it: oneDNN or OpenBLAS (onednn.h, openblas.h), products
+// of bf16 (packed_bf16.h), or own loops.
 #pragma once
 
 #include <cstdint>
@@ -67,13 +67,13 @@ struct ProductForm {
 };
 
 /// The product, row-major, in that form. f32: oneDNN where it is found, else OpenBLAS; f64:
-/// OpenBLAS; both leave a and b unread where alpha is 0. bf16: AMX where the CPU has it; f16, and
-/// bf16 elsewhere: f32 blocks; the sum with the addend is rounded once. i64, i32, u8: own loops,
-/// which wrap and want row-major inputs. Other dtypes: DT_CHECK.
+/// OpenBLAS; both leave a and b unread where alpha is 0. bf16: products of pairs (AMX, AVX-512)
+/// where the CPU has them; f16, and bf16 elsewhere: f32 blocks; the sum with the addend is rounded
+/// once. i64, i32, u8: own loops, which wrap and want row-major inputs. Other dtypes: DT_CHECK.
 void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, void* result,
                        const ProductForm& form = {});
 
-/// What multiplies bf16 where there are no AMX tiles.
+/// What multiplies bf16 where the processor cannot.
 void multiply_bf16_in_blocks(const MatrixView& a, const MatrixView& b, BFloat16* result,
                              const ProductForm& form);
 

@@ -19,12 +19,12 @@
 #include "cpu/cpu_share.h"
 #include "cpu/heap.h"
 #include "cpu/meeting.h"
-#include "cpu/rank_board.h"
 #include "cpu/ring.h"
 #include "cpu/world.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/tensor/ops.h"
+#include "rank_board.h"
 #include "support/rank_threads.h"
 #include "support/thrown_error.h"
 

@@ -6,14 +6,18 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <mutex>
 #include <numeric>
+#include <string>
 
-#include "cpu/direct_shape.h"
-#include "cpu/meeting.h"
+#include "cpu/post.h"
+#include "cpu/shared_plan.h"
 #include "dtrun/base/error.h"
+#include "dtrun/base/log.h"
 #include "dtrun/tensor/ops.h"
 #include "support/rank_processes.h"
 #include "support/rank_threads.h"
@@ -161,6 +165,37 @@ TEST_P(DirectTest, EveryKindOfCallMixes) {
       EXPECT_EQ(piece.to_vector(), Values(2, call));
     }
   });
+}
+
+std::mutex lines_mutex;
+std::vector<std::string> lines;
+
+TEST(DirectLogTest, EachRankSaysWhichWayACollectiveGoes) {
+  lines.clear();
+  base::log::set_levels("+collectives");
+  base::log::set_writer([](const base::log::Line& line) {
+    const std::scoped_lock lock(lines_mutex);
+    lines.emplace_back(line.message);
+  });
+  run_ranks(2, [](const ProcessGroup& group) {
+    group.all_reduce(tensors::ones({4}));
+    group.all_reduce(tensors::ones({100000}));
+    group.gather(tensors::ones({4}),
+                 group.rank() == 0
+                     ? std::vector<LocalTensor>{tensors::ones({4}), tensors::ones({4})}
+                     : std::vector<LocalTensor>(),
+                 0);
+  });
+  base::log::set_writer(nullptr);
+  base::log::set_levels("");
+  const auto said = [](const std::string& call, const std::string& way) {
+    return std::ranges::count_if(lines, [&](const std::string& line) {
+      return contains(line, "group 'world': " + call) && contains(line, " goes by " + way + ": ");
+    });
+  };
+  EXPECT_EQ(said("all_reduce #1 (f32 x 4, sum) at direct_test.cc:", "posts"), 2);
+  EXPECT_EQ(said("all_reduce #2 (f32 x 100000, sum)", "stages"), 2);
+  EXPECT_EQ(said("gather #3", "messages"), 2);
 }
 
 TEST(DirectDisagreementTest, CallsInWhichNobodyWaitedAreComparedLater) {

@@ -19,9 +19,9 @@ Error next_failure(Backend& backend, std::uint64_t sequence) {
   Values values = {1};
   for (;; ++sequence) {
     const std::optional<Error> error = error_of([&] {
-      backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                         call_of(OpKind::all_reduce, sequence, Deadline::after(kLong)));
-      backend.barrier(call_of(OpKind::barrier, ++sequence, Deadline::after(kLong)));
+      test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                       call_of(OpKind::all_reduce, sequence, Deadline::after(kLong)));
+      test::barrier(backend, call_of(OpKind::barrier, ++sequence, Deadline::after(kLong)));
     });
     if (error) return *error;
   }
@@ -38,9 +38,9 @@ TEST(NcclFailureTest, AnAsynchronousErrorAbortsOnceAndReachesAllRanks) {
   NcclJob job(3);
   const auto thrown = job.run([&](Backend& backend) {
     Values values = {1};
-    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                       call_of(OpKind::all_reduce, 1));
-    backend.barrier(call_of(OpKind::barrier, 2));
+    test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                     call_of(OpKind::all_reduce, 1));
+    test::barrier(backend, call_of(OpKind::barrier, 2));
     if (backend.rank() == 1) job.simulation.break_rank(1, Result::remote_error);
     const Error first = next_failure(backend, 3);
     const Error again = next_failure(backend, 100);
@@ -60,8 +60,8 @@ TEST(NcclFailureTest, ACommunicatorWithoutAllItsRanksNamesTheMissing) {
   const auto thrown = job.run([&](Backend& backend) {
     if (backend.rank() == 2) return;
     Values values = {1};
-    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                       call_of(OpKind::all_reduce, 1, Deadline::after(kShort)));
+    test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                     call_of(OpKind::all_reduce, 1, Deadline::after(kShort)));
   });
   for (const int rank : {0, 1}) {
     ASSERT_TRUE(thrown[static_cast<std::size_t>(rank)]);
@@ -77,8 +77,8 @@ TEST(NcclFailureTest, ACommunicatorThatIsNeverMadeIsAborted) {
   NcclJob job(2, {.init_ends = false});
   const auto thrown = job.run([&](Backend& backend) {
     Values values = {1};
-    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                       call_of(OpKind::all_reduce, 1, Deadline::after(kShort)));
+    test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                     call_of(OpKind::all_reduce, 1, Deadline::after(kShort)));
   });
   for (const auto& error : thrown) {
     ASSERT_TRUE(error);
@@ -92,22 +92,22 @@ TEST(NcclFailureTest, ADeadlineThatPassesWithoutAWaiterEndsTheGroup) {
   NcclJob job(2);
   const auto thrown = job.run([&](Backend& backend) {
     Values values = {1};
-    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                       call_of(OpKind::all_reduce, 1));
-    backend.barrier(call_of(OpKind::barrier, 2));
+    test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                     call_of(OpKind::all_reduce, 1));
+    test::barrier(backend, call_of(OpKind::barrier, 2));
     if (backend.rank() == 1) {
       // The other's word comes to a rank only while it works: it has a call that cannot end.
       const Error error = *error_of([&] {
-        backend.receive(buffer_of(values), 0, 0,
-                        call_of(OpKind::receive, 1, Deadline::after(kLong)));
+        test::receive(backend, buffer_of(values), 0, 0,
+                      call_of(OpKind::receive, 1, Deadline::after(kLong)));
       });
       EXPECT_TRUE(contains(error.what(), "rank 0 failed in group 'world'")) << error.what();
       return;
     }
     Call call = call_of(OpKind::all_reduce, 3, Deadline::after(kShort));
     call.async = true;
-    const Work work =
-        backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum, std::move(call));
+    const Work work = test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                                       std::move(call));
     while (!work.is_completed()) std::this_thread::yield();
     ASSERT_TRUE(work.exception());
     const Error error = *error_of([&] { work.wait(); });
@@ -124,8 +124,8 @@ TEST(NcclFailureTest, AWaitWithADeadlineLeavesTheOperationAlone) {
   std::atomic<int> looked = 0;
   job.run_well([&](Backend& backend) {
     Values values = {1};
-    const Work work = backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                                         async_call(OpKind::all_reduce, 1));
+    const Work work = test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                                       async_call(OpKind::all_reduce, 1));
     const std::optional<Error> error = error_of([&] { work.wait(Deadline::after(kShort)); });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ErrorCode::kTimeout);
@@ -141,8 +141,8 @@ TEST(NcclFailureTest, RanksOnOneGpuAreRefusedWithTheRemedy) {
   NcclJob job(2, {.one_gpu = true});
   const auto thrown = job.run([&](Backend& backend) {
     Values values = {1};
-    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                       call_of(OpKind::all_reduce, 1));
+    test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                     call_of(OpKind::all_reduce, 1));
   });
   for (const auto& error : thrown) {
     ASSERT_TRUE(error);
@@ -160,10 +160,11 @@ TEST(NcclFailureTest, RanksThatCallDifferentThingsAreTold) {
       Values values = {1, 2};
       Call call = call_of(backend.rank() == 0 ? OpKind::all_reduce : OpKind::broadcast, 1);
       if (backend.rank() == 0)
-        backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum, std::move(call));
+        test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                         std::move(call));
       else
-        backend.broadcast(buffer_of(values), 0, std::move(call));
-      backend.barrier(call_of(OpKind::barrier, 2));
+        test::broadcast(backend, buffer_of(values), 0, std::move(call));
+      test::barrier(backend, call_of(OpKind::barrier, 2));
     });
     for (const auto& error : thrown) {
       ASSERT_TRUE(error);
@@ -183,8 +184,8 @@ TEST(NcclFailureTest, APeersRejectionReachesThoseWhoWait) {
       return;
     }
     Values values = {1};
-    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                       call_of(OpKind::all_reduce, 1));
+    test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                     call_of(OpKind::all_reduce, 1));
   });
   ASSERT_TRUE(thrown[0]);
   EXPECT_EQ(thrown[0]->code(), ErrorCode::kPeerFailed);
@@ -203,8 +204,8 @@ TEST(NcclFailureTest, TheJobsEndEndsAWait) {
       return;
     }
     Values values = {1};
-    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                       call_of(OpKind::all_reduce, 1));
+    test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                     call_of(OpKind::all_reduce, 1));
   });
   ASSERT_TRUE(thrown[0]);
   EXPECT_EQ(thrown[0]->code(), ErrorCode::kPeerFailed);
@@ -221,28 +222,29 @@ TEST(NcclFailureTest, WhatNcclDoesNotHaveIsRefusedWithTheRemedy) {
       EXPECT_EQ(error->code(), ErrorCode::kUnavailable);
       EXPECT_TRUE(contains(error->remedy(), "staged")) << error->what();
     };
-    refusal([&] { backend.receive(buffer_of(values), -1, 0, call_of(OpKind::receive, 1)); });
-    refusal([&] { backend.send(buffer_of(values), 1, 7, call_of(OpKind::send, 1)); });
+    refusal([&] { test::receive(backend, buffer_of(values), -1, 0, call_of(OpKind::receive, 1)); });
+    refusal([&] { test::send(backend, buffer_of(values), 1, 7, call_of(OpKind::send, 1)); });
     refusal([&] {
-      backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::bxor,
-                         call_of(OpKind::all_reduce, 1));
+      test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::bxor,
+                       call_of(OpKind::all_reduce, 1));
     });
     Buffer elsewhere = buffer_of(values);
     elsewhere.device_index = 1;
     const std::optional<Error> two_devices = error_of([&] {
-      backend.all_gather(buffer_of(values), {elsewhere, elsewhere}, call_of(OpKind::all_gather, 1));
+      test::all_gather(backend, buffer_of(values), {elsewhere, elsewhere},
+                       call_of(OpKind::all_gather, 1));
     });
     ASSERT_TRUE(two_devices);
     EXPECT_EQ(two_devices->code(), ErrorCode::kInvalidArgument);
   });
 }
 
-TEST(NcclFailureTest, ALaneThatCannotBeMadeFailsTheGroup) {
+TEST(NcclFailureTest, AQueueThatCannotBeMadeFailsTheGroup) {
   NcclJob job(2, {.has_streams = false});
   const auto thrown = job.run([&](Backend& backend) {
     Values values = {1};
-    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                       call_of(OpKind::all_reduce, 1));
+    test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                     call_of(OpKind::all_reduce, 1));
   });
   for (const auto& error : thrown) {
     ASSERT_TRUE(error);
@@ -257,8 +259,8 @@ TEST(NcclFailureTest, AGroupThatIsLeftTakesNoCalls) {
     backend.shutdown();
     Values values = {1};
     const std::optional<Error> error = error_of([&] {
-      backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                         call_of(OpKind::all_reduce, 1));
+      test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                       call_of(OpKind::all_reduce, 1));
     });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ErrorCode::kAborted);

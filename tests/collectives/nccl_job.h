@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/backend_calls.h"
 #include "collectives/nccl_simulation.h"
 #include "dtrun/rendezvous/hash_store.h"
 #include "nccl/nccl_backend.h"
@@ -20,12 +21,6 @@ namespace dtrun::test {
 using base::Deadline;
 using base::Error;
 using base::ErrorCode;
-using collectives::Backend;
-using collectives::Buffer;
-using collectives::Call;
-using collectives::OpKind;
-using collectives::ReduceOp;
-using collectives::Work;
 using collectives::nccl::HostWait;
 using collectives::nccl::NcclBackend;
 using collectives::nccl::NcclGroup;

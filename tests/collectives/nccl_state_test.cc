@@ -29,14 +29,15 @@ TEST(NcclStateTest, EveryCollectiveMovesTheRightElements) {
       std::uint64_t sequence = 0;
       for (const std::size_t count : {0UL, 1UL, 7UL, 1023UL}) {
         Values shared(count, me);
-        backend.broadcast(buffer_of(shared), size - 1, call_of(OpKind::broadcast, ++sequence));
+        test::broadcast(backend, buffer_of(shared), size - 1,
+                        call_of(OpKind::broadcast, ++sequence));
         EXPECT_EQ(shared, Values(count, size - 1));
         Values input(count, me + 1), output(count, -1);
-        backend.all_reduce(buffer_of(input), buffer_of(output), ReduceOp::sum,
-                           call_of(OpKind::all_reduce, ++sequence));
+        test::all_reduce(backend, buffer_of(input), buffer_of(output), ReduceOp::sum,
+                         call_of(OpKind::all_reduce, ++sequence));
         EXPECT_EQ(std::exchange(output, Values(count, -1)), Values(count, size * (size + 1) / 2));
-        backend.reduce(buffer_of(input), buffer_of(output), 0, ReduceOp::max,
-                       call_of(OpKind::reduce, ++sequence));
+        test::reduce(backend, buffer_of(input), buffer_of(output), 0, ReduceOp::max,
+                     call_of(OpKind::reduce, ++sequence));
         EXPECT_EQ(input, Values(count, me + 1));
         EXPECT_EQ(output, Values(count, me == 0 ? size : -1));
         for (const bool even : {true, false}) {
@@ -44,16 +45,16 @@ TEST(NcclStateTest, EveryCollectiveMovesTheRightElements) {
           std::vector<Values> all(at(size));
           for (int rank = 0; rank < size; ++rank) all[at(rank)].resize(length(rank));
           Values own = part(me, 0, length(me));
-          backend.all_gather(buffer_of(own), buffers_of(all),
-                             call_of(OpKind::all_gather, ++sequence));
+          test::all_gather(backend, buffer_of(own), buffers_of(all),
+                           call_of(OpKind::all_gather, ++sequence));
           for (int rank = 0; rank < size; ++rank)
             EXPECT_EQ(all[at(rank)], part(rank, 0, length(rank)));
 
           std::vector<Values> inputs;
           for (int rank = 0; rank < size; ++rank) inputs.push_back(Values(length(rank), me + rank));
           Values sum(length(me));
-          backend.reduce_scatter(buffer_of(sum), buffers_of(inputs), ReduceOp::sum,
-                                 call_of(OpKind::reduce_scatter, ++sequence));
+          test::reduce_scatter(backend, buffer_of(sum), buffers_of(inputs), ReduceOp::sum,
+                               call_of(OpKind::reduce_scatter, ++sequence));
           EXPECT_EQ(sum, Values(length(me), size * (size - 1) / 2 + size * me));
 
           std::vector<Values> sent, received;
@@ -61,16 +62,16 @@ TEST(NcclStateTest, EveryCollectiveMovesTheRightElements) {
             sent.push_back(part(me, rank, length(me + rank)));
             received.push_back(Values(length(me + rank)));
           }
-          backend.all_to_all(buffers_of(received), buffers_of(sent),
-                             call_of(OpKind::all_to_all, ++sequence));
+          test::all_to_all(backend, buffers_of(received), buffers_of(sent),
+                           call_of(OpKind::all_to_all, ++sequence));
           for (int rank = 0; rank < size; ++rank)
             EXPECT_EQ(received[at(rank)], part(rank, me, length(me + rank)));
 
           std::vector<Values> gathered(me == size - 1 ? at(size) : 0);
           for (std::size_t rank = 0; rank < gathered.size(); ++rank)
             gathered[rank].resize(length(static_cast<int>(rank)));
-          backend.gather(buffer_of(own), buffers_of(gathered), size - 1,
-                         call_of(OpKind::gather, ++sequence));
+          test::gather(backend, buffer_of(own), buffers_of(gathered), size - 1,
+                       call_of(OpKind::gather, ++sequence));
           for (std::size_t rank = 0; rank < gathered.size(); ++rank)
             EXPECT_EQ(gathered[rank], part(static_cast<int>(rank), 0, gathered[rank].size()));
 
@@ -78,12 +79,12 @@ TEST(NcclStateTest, EveryCollectiveMovesTheRightElements) {
           for (int rank = 0; me == 0 && rank < size; ++rank)
             scattered.push_back(part(0, rank, length(rank)));
           Values got(length(me));
-          backend.scatter(buffer_of(got), buffers_of(scattered), 0,
-                          call_of(OpKind::scatter, ++sequence));
+          test::scatter(backend, buffer_of(got), buffers_of(scattered), 0,
+                        call_of(OpKind::scatter, ++sequence));
           EXPECT_EQ(got, part(0, me, length(me)));
         }
       }
-      backend.barrier(call_of(OpKind::barrier, ++sequence));
+      test::barrier(backend, call_of(OpKind::barrier, ++sequence));
     });
   }
 }
@@ -94,10 +95,10 @@ TEST(NcclStateTest, ACallReturnsBeforeTheDeviceIsDone) {
   std::atomic<int> returned = 0;
   job.simulation.freeze(true);
   job.run_well([&](Backend& backend) {
-    backend.all_reduce(buffer_of(values[backend.rank()]), buffer_of(values[backend.rank()]),
-                       ReduceOp::sum, call_of(OpKind::all_reduce, 1));
-    const Work work =
-        backend.broadcast(buffer_of(values[backend.rank()]), 0, async_call(OpKind::broadcast, 2));
+    test::all_reduce(backend, buffer_of(values[backend.rank()]), buffer_of(values[backend.rank()]),
+                     ReduceOp::sum, call_of(OpKind::all_reduce, 1));
+    const Work work = test::broadcast(backend, buffer_of(values[backend.rank()]), 0,
+                                      async_call(OpKind::broadcast, 2));
     work.wait();
     if (++returned == 2) job.simulation.freeze(false);
     work.wait(Deadline::after(std::chrono::seconds(60)));
@@ -117,9 +118,9 @@ TEST(NcclStateTest, MessagesNeverWaitForThoseThatGoTheOtherWay) {
         Values sent = {me, 7};
         Values received(2);
         const Work send =
-            backend.send(buffer_of(sent), next, 0, async_call(OpKind::send, 2 * round + 1));
-        const Work receive = backend.receive(buffer_of(received), previous, 0,
-                                             async_call(OpKind::receive, 2 * round + 2));
+            test::send(backend, buffer_of(sent), next, 0, async_call(OpKind::send, 2 * round + 1));
+        const Work receive = test::receive(backend, buffer_of(received), previous, 0,
+                                           async_call(OpKind::receive, 2 * round + 2));
         receive.wait(Deadline::after(std::chrono::seconds(60)));
         send.wait(Deadline::after(std::chrono::seconds(60)));
         EXPECT_EQ(received, (Values{previous, 7}));
@@ -138,8 +139,9 @@ TEST(NcclStateTest, MessagesFromASecondDeviceHaveACommunicatorOfTheirOwn) {
       Values values = {sends ? device + 5 : 0};
       Buffer buffer = buffer_of(values);
       buffer.device_index = device;
-      const Work work = sends ? backend.send(buffer, 1, 0, async_call(OpKind::send, 1))
-                              : backend.receive(buffer, 0, 0, async_call(OpKind::receive, 1));
+      const Work work = sends
+                            ? test::send(backend, buffer, 1, 0, async_call(OpKind::send, 1))
+                            : test::receive(backend, buffer, 0, 0, async_call(OpKind::receive, 1));
       work.wait(Deadline::after(std::chrono::seconds(60)));
       EXPECT_EQ(values, Values{device + 5});
     }
@@ -156,8 +158,8 @@ TEST(NcclStateTest, ASubgroupIsSplitFromACommunicatorThatIsThere) {
       std::uint64_t sequence = 0;
       Values values = {me};
       if (has_parent)
-        backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                           call_of(OpKind::all_reduce, ++sequence));
+        test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                         call_of(OpKind::all_reduce, ++sequence));
       const std::vector<int> ranks = me == 3   ? std::vector<int>()
                                      : me == 1 ? std::vector<int>{1}
                                                : std::vector<int>{2, 0};
@@ -167,7 +169,7 @@ TEST(NcclStateTest, ASubgroupIsSplitFromACommunicatorThatIsThere) {
       ASSERT_EQ(child == nullptr, me == 3);
       if (!child) return;
       Values mine = {me};
-      child->broadcast(buffer_of(mine), 0, call_of(OpKind::broadcast, 1));
+      test::broadcast(*child, buffer_of(mine), 0, call_of(OpKind::broadcast, 1));
       EXPECT_EQ(mine, Values{me == 1 ? 1 : 2});
       EXPECT_EQ(child->rank(), me == 0 ? 1 : 0);
     });
@@ -177,12 +179,12 @@ TEST(NcclStateTest, ASubgroupIsSplitFromACommunicatorThatIsThere) {
   }
 }
 
-TEST(NcclStateTest, TheLaneWaitsForTheCallerAndTheCallerForTheLane) {
+TEST(NcclStateTest, TheQueueWaitsForTheCallerAndTheCallerForTheQueue) {
   NcclJob job(1);
   job.run_well([&](Backend& backend) {
     Values values = {1};
-    backend.all_reduce(buffer_of(values), buffer_of(values), ReduceOp::sum,
-                       call_of(OpKind::all_reduce, 1));
+    test::all_reduce(backend, buffer_of(values), buffer_of(values), ReduceOp::sum,
+                     call_of(OpKind::all_reduce, 1));
   });
   const std::vector<std::string> expected = {"record",    "unique_id",  "init_rank",
                                              "make_wait", "all_reduce", "record",
@@ -201,7 +203,7 @@ TEST(NcclStateTest, WhatIsCopiedToLivesUntilTheDeviceHasDoneIt) {
     target.reset();
     job.simulation.freeze(true);
     const Work work =
-        backend.all_reduce(buffer_of(mine), buffer_of(mine), ReduceOp::sum, std::move(call));
+        test::all_reduce(backend, buffer_of(mine), buffer_of(mine), ReduceOp::sum, std::move(call));
     while (job.simulation.count(0, "record") < 2) EXPECT_FALSE(work.is_completed());
     EXPECT_FALSE(watched.expired());
     job.simulation.freeze(false);
@@ -222,16 +224,16 @@ TEST(NcclStateTest, AForkedChildMayNotUseTheGroup) {
     const pid_t child = ::fork();
     if (child == 0) {
       const auto refused = testing_support::error_of([&] {
-        backend.all_reduce(buffer_of(mine), buffer_of(mine), ReduceOp::sum,
-                           async_call(OpKind::all_reduce, 1));
+        test::all_reduce(backend, buffer_of(mine), buffer_of(mine), ReduceOp::sum,
+                         async_call(OpKind::all_reduce, 1));
       });
       ::_exit(refused && refused->code() == base::ErrorCode::kUsage ? 7 : 8);
     }
     int status = -1;
     EXPECT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_EQ(status, W_EXITCODE(7, 0));
-    const Work work = backend.all_reduce(buffer_of(mine), buffer_of(mine), ReduceOp::sum,
-                                         async_call(OpKind::all_reduce, 1));
+    const Work work = test::all_reduce(backend, buffer_of(mine), buffer_of(mine), ReduceOp::sum,
+                                       async_call(OpKind::all_reduce, 1));
     work.wait(Deadline::after(std::chrono::seconds(60)));
     EXPECT_EQ(mine, Values(4, 2));
   });

@@ -22,7 +22,7 @@ struct Simulated {
   Memory outputs;
   std::vector<int> scratch;
   Schedule schedule;
-  std::size_t stage = 0;
+  std::size_t step = 0;
   bool sent = false;
 
   std::vector<int> read(const Slice& slice) { return {begin(slice), begin(slice) + length(slice)}; }
@@ -52,6 +52,10 @@ class Simulator {
         rank.shape.input_counts.push_back(static_cast<std::int64_t>(input.size()));
       for (const std::vector<int>& output : rank.outputs)
         rank.shape.output_counts.push_back(static_cast<std::int64_t>(output.size()));
+      const std::int64_t count = rank.inputs.empty() ? 0 : rank.shape.input_counts.front();
+      rank.shape.way = choose_algorithm({rank.shape.kind, static_cast<std::size_t>(count), count, 1,
+                                         rank.shape.size, Sharing::not_all, Crowding::alone})
+                           .way;
       rank.schedule = make_schedule(rank.shape);
       rank.scratch.assign(rank.schedule.scratch_bytes, -1000000);
     }
@@ -63,7 +67,7 @@ class Simulator {
       moved = false;
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) moved |= step(rank);
     }
-    for (const Simulated& rank : ranks_) EXPECT_EQ(rank.stage, rank.schedule.stages.size());
+    for (const Simulated& rank : ranks_) EXPECT_EQ(rank.step, rank.schedule.steps.size());
     for (const auto& [edge, messages] : network_) EXPECT_TRUE(messages.empty());
     return std::move(ranks_);
   }
@@ -71,23 +75,23 @@ class Simulator {
  private:
   bool step(std::size_t number) {
     Simulated& rank = ranks_[number];
-    if (rank.stage == rank.schedule.stages.size()) return false;
-    const Stage& stage = rank.schedule.stages[rank.stage];
+    if (rank.step == rank.schedule.steps.size()) return false;
+    const Step& now = rank.schedule.steps[rank.step];
     const int self = static_cast<int>(number);
     if (!rank.sent)
-      for (const Transfer& send : stage.sends)
+      for (const Transfer& send : now.sends)
         network_[{self, send.peer}].push_back(rank.read(send.slice));
     const bool sent_now = !rank.sent;
     rank.sent = true;
-    for (const Transfer& receive : stage.receives)
+    for (const Transfer& receive : now.receives)
       if (network_[{receive.peer, self}].empty()) return sent_now;
-    for (const Transfer& receive : stage.receives) {
+    for (const Transfer& receive : now.receives) {
       auto& messages = network_[{receive.peer, self}];
       EXPECT_EQ(messages.front().size(), receive.slice.bytes);
       rank.write(receive.slice, messages.front());
       messages.pop_front();
     }
-    for (const LocalStep& local : stage.local) {
+    for (const LocalWork& local : now.local) {
       std::vector<int> result = rank.read(local.sources.front());
       for (std::size_t i = 1; i < local.sources.size(); ++i) {
         const std::vector<int> more = rank.read(local.sources[i]);
@@ -96,7 +100,7 @@ class Simulator {
       rank.write(local.destination, result);
     }
     rank.sent = false;
-    ++rank.stage;
+    ++rank.step;
     return true;
   }
 
@@ -144,9 +148,12 @@ class ScheduleTest : public testing::TestWithParam<int> {
 
 TEST_P(ScheduleTest, BroadcastGivesEverybodyTheRootsElements) {
   std::vector<Simulated> ranks = ranks_of(size(), OpKind::broadcast, last());
-  for (Simulated& rank : ranks) rank.outputs = {block(rank.shape.rank, 0, 11)};
-  for (const Simulated& rank : Simulator(ranks).run())
-    EXPECT_EQ(rank.outputs[0], block(last(), 0, 11));
+  for (Simulated& rank : ranks) {
+    (rank.shape.rank == last() ? rank.inputs : rank.outputs) = {block(rank.shape.rank, 0, 11)};
+  }
+  for (const Simulated& rank : Simulator(ranks).run()) {
+    for (const std::vector<int>& output : rank.outputs) EXPECT_EQ(output, block(last(), 0, 11));
+  }
 }
 
 TEST_P(ScheduleTest, AllReduceSumsAtEverySize) {
@@ -233,7 +240,7 @@ TEST_P(ScheduleTest, AllToAllExchangesEveryPair) {
 TEST_P(ScheduleTest, InABarrierEveryRankHearsFromEveryOther) {
   const std::vector<Simulated> ranks = Simulator(ranks_of(size(), OpKind::barrier, -1)).run();
   for (const Simulated& rank : ranks)
-    EXPECT_EQ(rank.schedule.stages[0].receives.size(), static_cast<std::size_t>(last()));
+    EXPECT_EQ(rank.schedule.steps[0].receives.size(), static_cast<std::size_t>(last()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, ScheduleTest, testing::Values(1, 2, 3, 4, 5, 8, 17));

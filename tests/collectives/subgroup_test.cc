@@ -33,41 +33,12 @@ class HostedCuda : public Backend {
   DeviceType device_type() const override { return DeviceType::cuda; }
   int rank() const override { return cpu_->rank(); }
   int size() const override { return cpu_->size(); }
-  std::optional<Error> lacks(OpKind, DType dtype, ReduceOp) const override {
-    if (dtype != DType::f64) return std::nullopt;
+  std::optional<Error> lacks(const Fingerprint& fingerprint) const override {
+    if (fingerprint.dtype != DType::f64) return std::nullopt;
     return Error(ErrorCode::kUnavailable, "backend 'nccl' has no float64 today");
   }
-  Work broadcast(Buffer buffer, int source, Call call) override {
-    return cpu_->broadcast(buffer, source, std::move(call));
-  }
-  Work all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) override {
-    return cpu_->all_reduce(input, output, op, std::move(call));
-  }
-  Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) override {
-    return cpu_->reduce(input, output, destination, op, std::move(call));
-  }
-  Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) override {
-    return cpu_->all_gather(input, std::move(outputs), std::move(call));
-  }
-  Work gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) override {
-    return cpu_->gather(input, std::move(outputs), destination, std::move(call));
-  }
-  Work scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) override {
-    return cpu_->scatter(output, std::move(inputs), source, std::move(call));
-  }
-  Work reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op, Call call) override {
-    return cpu_->reduce_scatter(output, std::move(inputs), op, std::move(call));
-  }
-  Work all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) override {
-    return cpu_->all_to_all(std::move(outputs), std::move(inputs), std::move(call));
-  }
-  Work barrier(Call call) override { return cpu_->barrier(std::move(call)); }
-  Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) override {
-    return cpu_->send(buffer, destination, tag, std::move(call));
-  }
-  Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) override {
-    return cpu_->receive(buffer, source, tag, std::move(call));
-  }
+  Work start(Collective collective) override { return cpu_->start(std::move(collective)); }
+  Work start(Message message) override { return cpu_->start(std::move(message)); }
   std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
                                  const std::string& name, Call call) override {
     std::unique_ptr<Backend> part = cpu_->split(ranks, list_index, name, std::move(call));

@@ -18,7 +18,7 @@ add_library(dtrun_nccl_simulation STATIC collectives/nccl_simulation.cc)
 target_include_directories(dtrun_nccl_simulation PUBLIC ${PROJECT_SOURCE_DIR}/collectives/src)
 target_link_libraries(dtrun_nccl_simulation PUBLIC dtrun_rank_support dtrun::collectives PRIVATE dtrun_flags)
 
-dtrun_test(collectives/tests LINKS dtrun_rank_support SOURCES backend_spec fingerprint membership schedule)
+dtrun_test(collectives/tests LINKS dtrun_rank_support SOURCES algorithm backend_spec fingerprint membership schedule)
 set(gloo_tests)
 set(gloo_files)
 if(DTRUN_HAVE_GLOO)

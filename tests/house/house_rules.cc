@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kMaxFileLines = 700;
 constexpr std::size_t kMaxFunctionLines = 70;
+constexpr std::ptrdiff_t kMinPrivateLines = 50;
 constexpr std::size_t kMaxCellCharacters = 220;
 constexpr std::ptrdiff_t kMaxReadmeLines = 60;
 
@@ -44,7 +45,7 @@ const std::vector<Rooms>& layers_with_rooms() {
       {"rendezvous", {"wire", "job", "proof", "store", "etcd", "rounds"}},
       {"launcher",
        {"text", "engines", "cpus", "options", "terminal", "plan", "output", "meeting", "sources",
-        "ranks", "verdict", "preview", "hosts"}},
+        "ranks", "verdict", "preview", "agent", "hosts"}},
       {"dtensor",
        {"layout", "plan", "mesh", "move", "dispatch", "autograd", "ops", "nn", "optim", "parallel",
         "data", "checkpoint"}},
@@ -209,6 +210,55 @@ Findings climbing_rooms(const SourceFile& file) {
       if (!room.empty() && room != "generated" && rooms.place_of(room) > own)
         findings.push_back(at(file, i + 1, "may not include what is in " + layer + "'s " + room));
     }
+  }
+  return findings;
+}
+
+namespace {
+
+std::ptrdiff_t lines_in(const SourceFile& file) {
+  return std::count(file.text.begin(), file.text.end(), '\n');
+}
+
+// What the file names in its #include "..." lines.
+std::vector<std::string> included_by(const SourceFile& file) {
+  std::vector<std::string> names;
+  const std::string prefix = "#include \"";
+  for (const std::string& line : lines_of(file.text))
+    if (line.starts_with(prefix))
+      names.push_back(line.substr(prefix.size(), line.find('"', prefix.size()) - prefix.size()));
+  return names;
+}
+
+bool may_be_part_of_another(const SourceFile& file) {
+  return file.path.ends_with(".h") && file.path.find("/include/") == std::string::npos &&
+         file.path.find("/kernels/") == std::string::npos && lines_in(file) < kMinPrivateLines;
+}
+
+bool is_named_by(const std::string& path, const std::string& included) {
+  return path == included || path.ends_with("/" + included);
+}
+
+}  // namespace
+
+Findings parts_of_one_file(const std::vector<SourceFile>& tree) {
+  Findings findings;
+  std::map<std::string, std::vector<const SourceFile*>> users;  // by the name in the #include
+  for (const SourceFile& file : tree)
+    if (is_cpp(file.path))
+      for (const std::string& name : included_by(file)) users[name].push_back(&file);
+  for (const SourceFile& header : tree) {
+    if (!may_be_part_of_another(header)) continue;
+    const std::string source = header.path.substr(0, header.path.size() - 2) + ".cc";
+    std::ptrdiff_t lines = lines_in(header);
+    for (const SourceFile& file : tree)
+      if (file.path == source) lines += lines_in(file);
+    std::set<std::string> includers;
+    for (const auto& [name, files] : users)
+      for (const SourceFile* file : files)
+        if (is_named_by(header.path, name) && file->path != source) includers.insert(file->path);
+    if (lines < kMinPrivateLines && includers.size() == 1)
+      findings.push_back(at(header, 1, "is small, and part of " + *includers.begin()));
   }
   return findings;
 }

@@ -21,6 +21,10 @@ using Findings = std::vector<std::string>;
 Findings climbing_includes(const SourceFile& file);
 /// Of the launcher's rooms, the folders in launcher/src, the lower ones know nothing of the higher.
 Findings climbing_rooms(const SourceFile& file);
+/// A private header that has, together with its source, fewer than 50 lines, and that one other
+/// file alone includes: both are always read together. Kernels stay units of their own, because
+/// they are compiled with options of their own. @param tree all files
+Findings parts_of_one_file(const std::vector<SourceFile>& tree);
 /// More than 700 lines.
 Findings long_files(const SourceFile& file);
 /// A function body of more than 70 lines.

@@ -44,6 +44,9 @@ TEST(HouseTest, NoIncludeClimbsALayer) {
 TEST(HouseTest, NoRoomLooksUp) {
   expect_clean(climbing_rooms);
 }
+TEST(HouseTest, NoFileIsAPartOfAnother) {
+  for (const std::string& finding : parts_of_one_file(tree())) ADD_FAILURE() << finding;
+}
 TEST(HouseTest, NoFileIsTooLong) {
   expect_clean(long_files);
 }
@@ -83,7 +86,7 @@ TEST(HouseRuleTest, ARoomThatLooksUpIsFoundAndOneThatDoesNotIsLeft) {
   };
   EXPECT_EQ(findings("launcher/src/options/a.h", "plan/launch_plan.h"), 1u);
   EXPECT_EQ(findings("rendezvous/src/store/a.cc", "rounds/head_step.h"), 1u);
-  EXPECT_EQ(findings("launcher/src/ranks/a.cc", "agent.h"), 1u);
+  EXPECT_EQ(findings("launcher/src/ranks/a.cc", "agent/agent.h"), 1u);
   EXPECT_EQ(findings("launcher/src/options/a.h", "engines/engine.h"), 0u);
   EXPECT_EQ(findings("launcher/src/ranks/a.cc", "ranks/guard.h"), 0u);
   EXPECT_EQ(findings("launcher/src/main.cc", "verdict/job_report.h"), 0u);
@@ -93,6 +96,22 @@ TEST(HouseRuleTest, ARoomThatLooksUpIsFoundAndOneThatDoesNotIsLeft) {
   EXPECT_EQ(findings("dtensor/include/dtrun/dtensor/mesh/a.h", "dtrun/dtensor/layout/layout.h"),
             0u);
   EXPECT_EQ(findings("dtensor/src/ops/a.cc", "dtrun/tensor/ops.h"), 0u);
+}
+
+TEST(HouseRuleTest, ASmallFileThatOneOtherAloneIncludesIsFound) {
+  const SourceFile small{"base/src/room/a.h", std::string(20, '\n')};
+  const SourceFile source{"base/src/room/a.cc", "#include \"room/a.h\"\n"};
+  const SourceFile user{"base/src/b.cc", "#include \"room/a.h\"\n"};
+  const SourceFile test{"tests/base/a_test.cc", "#include \"room/a.h\"\n"};
+  EXPECT_EQ(parts_of_one_file({small, source, user}).size(), 1u);
+  EXPECT_EQ(parts_of_one_file({small, user}).size(), 1u);
+  EXPECT_TRUE(parts_of_one_file({small, source, user, test}).empty()) << "it has a test";
+  EXPECT_TRUE(parts_of_one_file({small, source}).empty()) << "nobody else includes it";
+  const SourceFile larger{source.path, source.text + std::string(40, '\n')};
+  EXPECT_TRUE(parts_of_one_file({small, larger, user}).empty()) << "together they are not small";
+  const SourceFile open{"base/include/dtrun/base/a.h", ""};
+  EXPECT_TRUE(
+      parts_of_one_file({open, {"base/src/b.cc", "#include \"dtrun/base/a.h\"\n"}}).empty());
 }
 
 TEST(HouseRuleTest, AFileOfSevenHundredAndOneLinesIsFound) {

@@ -29,7 +29,7 @@ using testing_support::CommandOptions;
 using testing_support::CommandResult;
 using testing_support::kPatience;
 
-constexpr int kRanks = 3;
+constexpr int kLocalRanks = 3;
 
 std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
@@ -53,20 +53,20 @@ std::string collective_script_with(const std::string& token) {
 }
 
 std::vector<std::string> job_command(const std::string& script) {
-  return {DTRUN_BINARY, "--nproc_per_node=" + std::to_string(kRanks), "sh", "-c", script};
+  return {DTRUN_BINARY, "--nproc_per_node=" + std::to_string(kLocalRanks), "sh", "-c", script};
 }
 
 bool wait_until_up(Command& command) {
-  for (int rank = 0; rank < kRanks; ++rank)
+  for (int rank = 0; rank < kLocalRanks; ++rank)
     if (!command.wait_for_output("up " + std::to_string(rank))) return false;
   return true;
 }
 
-enum class Victim { kAgent, kGuard, kBoth };
+enum class KilledProcess { kAgent, kGuard, kBoth };
 enum class KillMoment { kStart, kIdle, kCollective };
 
 struct Kill {
-  Victim victim;
+  KilledProcess victim;
   KillMoment moment;
 };
 
@@ -84,15 +84,15 @@ class KillTest : public testing::TestWithParam<Kill> {
     } else {
       for (int i = 0; i < delay; ++i) (void)children_of(command.pid());
     }
-    if (GetParam().victim != Victim::kAgent) {
+    if (GetParam().victim != KilledProcess::kAgent) {
       const pid_t guard = wait_for_guard(command.pid()).guard;
       if (guard > 0) ::kill(guard, SIGKILL);
     }
-    if (GetParam().victim != Victim::kGuard) command.signal(SIGKILL);
+    if (GetParam().victim != KilledProcess::kGuard) command.signal(SIGKILL);
     EXPECT_TRUE(all_gone_within(token, kPatience)) << describe_processes_with(token);
     const CommandResult result = command.finish();  // the keeper's end, too: it has the output
     EXPECT_THAT(job.left_behind(), IsEmpty());
-    if (GetParam().victim == Victim::kGuard) {
+    if (GetParam().victim == KilledProcess::kGuard) {
       EXPECT_EQ(result.exit_code, 125) << result.describe();
       EXPECT_THAT(result.err, HasSubstr("the guard process has died (SIGKILL)"));
     } else if (result.exit_code != 125) {  // the agent may see the guard's end before its own
@@ -112,9 +112,9 @@ TEST_P(KillTest, NothingIsLeft) {
 }
 
 std::string name_of(const testing::TestParamInfo<Kill>& info) {
-  const char* const victim = info.param.victim == Victim::kAgent   ? "Agent"
-                             : info.param.victim == Victim::kGuard ? "Guard"
-                                                                   : "Both";
+  const char* const victim = info.param.victim == KilledProcess::kAgent   ? "Agent"
+                             : info.param.victim == KilledProcess::kGuard ? "Guard"
+                                                                          : "Both";
   const char* const moment = info.param.moment == KillMoment::kStart  ? "AtStart"
                              : info.param.moment == KillMoment::kIdle ? "Idle"
                                                                       : "InACollective";
@@ -122,15 +122,15 @@ std::string name_of(const testing::TestParamInfo<Kill>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Matrix, KillTest,
-                         testing::Values(Kill{Victim::kAgent, KillMoment::kStart},
-                                         Kill{Victim::kAgent, KillMoment::kIdle},
-                                         Kill{Victim::kAgent, KillMoment::kCollective},
-                                         Kill{Victim::kGuard, KillMoment::kStart},
-                                         Kill{Victim::kGuard, KillMoment::kIdle},
-                                         Kill{Victim::kGuard, KillMoment::kCollective},
-                                         Kill{Victim::kBoth, KillMoment::kStart},
-                                         Kill{Victim::kBoth, KillMoment::kIdle},
-                                         Kill{Victim::kBoth, KillMoment::kCollective}),
+                         testing::Values(Kill{KilledProcess::kAgent, KillMoment::kStart},
+                                         Kill{KilledProcess::kAgent, KillMoment::kIdle},
+                                         Kill{KilledProcess::kAgent, KillMoment::kCollective},
+                                         Kill{KilledProcess::kGuard, KillMoment::kStart},
+                                         Kill{KilledProcess::kGuard, KillMoment::kIdle},
+                                         Kill{KilledProcess::kGuard, KillMoment::kCollective},
+                                         Kill{KilledProcess::kBoth, KillMoment::kStart},
+                                         Kill{KilledProcess::kBoth, KillMoment::kIdle},
+                                         Kill{KilledProcess::kBoth, KillMoment::kCollective}),
                          name_of);
 
 #ifndef DTRUN_LONG
@@ -273,7 +273,9 @@ TEST(ContainmentTest, TheNextDtrunRemovesTheFoldersOfThoseThatWereKilledAndNoOth
   std::filesystem::create_directories(kept + "/none_fedcba9876543210/attempt_0");
   std::vector<std::string> expected = {"dtrun_0123456789abcdef", "dtrun_fedcba9876543210"};
   if (::geteuid() == 0) {
-    std::filesystem::copy(job.folder() + "/" + abandoned[0], foreign);
+    std::filesystem::copy(
+        job.folder() + "/" + abandoned[0], foreign,
+        std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
     ASSERT_EQ(::chown(foreign.c_str(), 65534, 65534), 0);
     expected.emplace_back("dtrun_00000000000000ff");
   }

@@ -8,11 +8,11 @@
 
 #include "dtrun/base/json.h"
 #include "launcher/launcher_job.h"
+#include "launcher/plan_here.h"
 #include "options/option_names.h"
 #include "options/usage_text.h"
 #include "preview/plan_description.h"
 #include "preview/plan_table.h"
-#include "sources/option_sources.h"
 #include "support/thrown_error.h"
 
 namespace dtrun::launcher {
@@ -35,8 +35,7 @@ base::Environment ordinary() {
 boost::json::object described(std::vector<std::string> words) {
   words.insert(words.end(), {"echo", "a b", "${local_rank}"});
   const base::Environment environment = ordinary();
-  return describe_plan(make_plan(parse_options("dtrun", words, environment), environment),
-                       environment, "node1");
+  return describe_plan(plan_here(words, environment), environment, "node1");
 }
 
 const boost::json::object& rank(const boost::json::object& plan, std::size_t local_rank) {

@@ -41,18 +41,21 @@ TEST(EventFileTest, ARestartedJobTellsItsRoundsItsRanksAndItsFailures) {
                "exit $((RANK - RANK * TORCHELASTIC_RESTART_COUNT))"});
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   const auto events = events_in(path);
-  ASSERT_THAT(names_of(events), ElementsAre("job_start", "round_start", "failure", "rank_end",
-                                            "rank_end", "round_end", "round_start", "rank_end",
-                                            "rank_end", "round_end", "job_end"));
+  ASSERT_THAT(names_of(events),
+              ElementsAre("job_start", "round_start", "ranks_start", "failure", "rank_end",
+                          "rank_end", "round_end", "round_start", "ranks_start", "rank_end",
+                          "rank_end", "round_end", "job_end"));
   EXPECT_EQ(events[0].at("program"), "sh");
   EXPECT_EQ(events[0].at("max_restarts"), 1);
-  EXPECT_EQ(events[2].at("rank"), 1);
-  EXPECT_THAT(std::string(events[2].at("cause").as_string()), HasSubstr("exit code 1"));
-  EXPECT_EQ(events[5].at("success"), false);
-  EXPECT_EQ(events[6].at("restarts"), 1);
-  EXPECT_EQ(events[6].at("world_size"), 2);
-  EXPECT_EQ(events[9].at("success"), true);
-  EXPECT_EQ(events[10].at("exitcode"), 0);
+  EXPECT_EQ(events[2].at("local_ranks"), 2);
+  EXPECT_GT(events[2].at("seconds").as_double(), 0);
+  EXPECT_EQ(events[3].at("rank"), 1);
+  EXPECT_THAT(std::string(events[3].at("cause").as_string()), HasSubstr("exit code 1"));
+  EXPECT_EQ(events[6].at("success"), false);
+  EXPECT_EQ(events[7].at("restarts"), 1);
+  EXPECT_EQ(events[7].at("world_size"), 2);
+  EXPECT_EQ(events[11].at("success"), true);
+  EXPECT_EQ(events[12].at("exitcode"), 0);
   for (const boost::json::object& event : events) {
     EXPECT_EQ(event.at("job"), events[0].at("job"));
     EXPECT_EQ(event.at("time").as_string().size(), std::string("2026-11-26T13:05:09.125Z").size());

@@ -19,8 +19,8 @@
 #include "dtrun/base/unique_fd.h"
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
+#include "launcher/plan_here.h"
 #include "ranks/keeper.h"
-#include "sources/option_sources.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -45,10 +45,10 @@ class GuardTest : public testing::Test {
     base::Environment environment = base::Environment::current();
     environment.set("said", said_);
     environment.set("TMPDIR", job_.folder());
-    plan_ = make_plan(parse_options("dtrun", {"sh", "-c", script}, environment), environment);
-    // Its standard output is ours when it is forked.
+    // Its standard output is ours when it is planned and forked.
     const base::UniqueFd ours(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
     ::dup2(console_.get(), STDOUT_FILENO);
+    plan_ = plan_here({"sh", "-c", script}, environment);
     guard_.emplace(GuardHandle::start(*plan_, errors_.emplace(LogFolder::choose(*plan_))));
     ::dup2(ours.get(), STDOUT_FILENO);
     guard_->link().send(MessageKind::kStart, StartOrder{});

@@ -29,7 +29,7 @@ TEST_F(OomCounterTest, VersionTwoCountsInTheNearestCgroupThatKnowsOfMemory) {
   write("/proc/self/cgroup", "0::/a/b\n");
   write("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n");
   write("/sys/fs/cgroup/a/memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 0\n");
-  OomCounter counter(job_.folder());
+  OomCounter counter{OwnCgroup(job_.folder())};
   EXPECT_FALSE(counter.claim_one());
   write("/sys/fs/cgroup/a/memory.events", "low 0\noom 3\noom_kill 4\n");
   EXPECT_TRUE(counter.claim_one());
@@ -46,13 +46,13 @@ TEST_F(OomCounterTest, VersionOneCountsInItsOwnTreeWhereverThatIsMounted) {
         "32 23 0:28 /docker/c /cg/m rw - cgroup cgroup rw,cpu,memory\n");
   write("/sys/fs/cgroup/memory/j/memory.oom_control", "oom_kill_disable 0\noom_kill 0\n");
   write("/cg/m/j/memory.oom_control", "oom_kill_disable 0\noom_kill 0\n");
-  OomCounter counter(job_.folder());
+  OomCounter counter{OwnCgroup(job_.folder())};
   EXPECT_EQ(counter.file(), job_.folder() + "/cg/m/j/memory.oom_control");
 }
 
 TEST_F(OomCounterTest, WhereNothingCountsNothingIsClaimed) {
   write("/proc/self/cgroup", "nonsense\n1:cpu:/x\n");
-  OomCounter counter(job_.folder());
+  OomCounter counter{OwnCgroup(job_.folder())};
   EXPECT_EQ(counter.file(), "");
   EXPECT_FALSE(counter.claim_one());
 }

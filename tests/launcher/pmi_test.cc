@@ -12,6 +12,7 @@
 #include "engines/engine.h"
 #include "engines/pmi_client.h"
 #include "launcher_job.h"
+#include "sources/engine_options.h"
 #include "sources/option_sources.h"
 #include "sources/pmi_meeting.h"
 #include "support/command.h"
@@ -147,21 +148,44 @@ TEST(PmiMeeting, ADescriptorThatIsNoConnectionIsLeftAlone) {
   }
 }
 
+base::Environment of_task_one(const Mpiexec& mpiexec) {
+  base::Environment environment;
+  environment.set("PMI_FD", std::to_string(*mpiexec.engine(0).pmi_fd));
+  for (const auto& [name, value] :
+       {std::pair("PMI_RANK", "1"), std::pair("PMI_SIZE", "2"), std::pair("MPI_LOCALNRANKS", "1"),
+        std::pair("MPI_LOCALRANKID", "0")})
+    environment.set(name, value);
+  return environment;
+}
+
 // mpiexec, too, would wait for tasks that do not come.
 TEST(PmiMeeting, WhoOnlyLooksAsksNobody) {
   for (const char* look : {"--dry-run", "--print-config"}) {
     const Mpiexec mpiexec("");
-    base::Environment environment;
-    environment.set("PMI_FD", std::to_string(*mpiexec.engine(0).pmi_fd));
-    for (const auto& [name, value] :
-         {std::pair("PMI_RANK", "1"), std::pair("PMI_SIZE", "2"), std::pair("MPI_LOCALNRANKS", "1"),
-          std::pair("MPI_LOCALRANKID", "0")})
-      environment.set(name, value);
+    const base::Environment environment = of_task_one(mpiexec);
     const CommandLine line = gather_options({look, "true"}, environment);
     EXPECT_EQ(mpiexec.asked(), "") << look;
     ASSERT_TRUE(line.values.contains("rdzv-endpoint")) << look;
     EXPECT_THAT(line.values.at("rdzv-endpoint").value, HasSubstr("host-of-task-0"));
   }
+}
+
+TEST(PmiMeeting, ReadingTheOptionsAsksNobodyAndLeavesTheHeadOpen) {
+  const Mpiexec mpiexec(kBegun + kMet);
+  CommandLine line = gather_options({"true"}, of_task_one(mpiexec));
+  EXPECT_EQ(mpiexec.asked(), "");
+  EXPECT_EQ(line.engine.open, EngineQuestion::kHead);
+  EXPECT_EQ(line.values.at("nnodes").value, "2");
+  EXPECT_FALSE(line.has("rdzv-endpoint"));
+  meet_engine(line);
+  EXPECT_EQ(line.engine.open, EngineQuestion::kNone);
+  EXPECT_THAT(mpiexec.asked(), HasSubstr("barrier_in"));
+  EXPECT_EQ(line.values.at("rdzv-endpoint").value, "node7:61500");
+  EXPECT_EQ(line.values.at("rdzv-id").value, "kvs_7");
+  EXPECT_EQ(line.values.at("node-rank").value, "1");
+  EXPECT_THAT(line.engine.note, HasSubstr("hence --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint="));
+  meet_engine(line);  // nothing is open any more
+  EXPECT_EQ(mpiexec.asked(), "");
 }
 
 // What is said to who asks, once, at a port.
@@ -219,6 +243,24 @@ TEST(PmiMeeting, WhoKnowsTheHeadAsksAPortForNoMore) {
   EXPECT_EQ(engine.tasks, 2);
   EXPECT_EQ(engine.nodes, 1);
   EXPECT_FALSE(engine.pmi_fd);
+  EXPECT_EQ(port.asked(), "cmd=initack pmiid=1\n");
+}
+
+TEST(PmiMeeting, ReadingTheOptionsLeavesOpenHowManyTasksThereAre) {
+  Port port(kIntroduced);
+  base::Environment environment;
+  environment.set("PMI_PORT", port.engine(1, 1).pmi_port);
+  for (const auto& [name, value] :
+       {std::pair("PMI_ID", "1"), std::pair("MPI_LOCALNRANKS", "1"),
+        std::pair("MPI_LOCALRANKID", "0"), std::pair("MASTER_ADDR", "h1")})
+    environment.set(name, value);
+  CommandLine line = gather_options({"true"}, environment);
+  EXPECT_EQ(line.engine.open, EngineQuestion::kTasks);
+  EXPECT_FALSE(line.has("nnodes"));
+  meet_engine(line);
+  EXPECT_EQ(line.engine.open, EngineQuestion::kNone);
+  EXPECT_EQ(line.values.at("nnodes").value, "2");
+  EXPECT_EQ(line.values.at("rdzv-endpoint").value, "h1");
   EXPECT_EQ(port.asked(), "cmd=initack pmiid=1\n");
 }
 

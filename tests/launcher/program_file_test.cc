@@ -14,8 +14,7 @@
 
 #include "dtrun/rendezvous/program_note.h"
 #include "launcher/launcher_job.h"
-#include "plan/launch_plan.h"
-#include "sources/option_sources.h"
+#include "launcher/plan_here.h"
 #include "support/thrown_error.h"
 
 namespace dtrun::launcher {
@@ -61,7 +60,7 @@ class ProgramFileTest : public testing::Test {
     environment.set("PATH", "/usr/bin:/bin");
     if (with_token) environment.set("DTRUN_TOKEN", "a-token-of-this-test");
     words.insert(words.begin(), {"--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=h:1"});
-    return !make_plan(parse_options("dtrun", words, environment), environment).store_token.empty();
+    return !plan_here(words, environment).store_token.empty();
   }
 
   LauncherJob job_;

@@ -10,8 +10,7 @@
 #include "dtrun/base/json.h"
 #include "launcher/launcher_job.h"
 #include "launcher/living_processes.h"
-#include "plan/launch_plan.h"
-#include "sources/option_sources.h"
+#include "launcher/plan_here.h"
 #include "support/own_port.h"
 #include "support/thrown_error.h"
 
@@ -110,21 +109,15 @@ TEST(ProgramOptionsTest, WhatIsWrongIsNamed) {
   ASSERT_TRUE(adopted);
   EXPECT_THAT(adopted->what(), HasSubstr("--adopt starts one rank, and 2 programs are named"));
   const auto too_many = error_of([] {
-    make_plan(parse_options("dtrun",
-                            {"--nproc_per_node=65536", "true", ":", "--nproc_per_node=1", "true"},
-                            with_path()),
-              with_path());
+    plan_here({"--nproc_per_node=65536", "true", ":", "--nproc_per_node=1", "true"}, with_path());
   });
   ASSERT_TRUE(too_many);
   EXPECT_THAT(too_many->what(), HasSubstr("65537 ranks"));
 }
 
 TEST(ProgramOptionsTest, ThePlanKnowsWhichProgramARankRuns) {
-  const LaunchPlan plan = make_plan(
-      parse_options("dtrun",
-                    {"--nproc_per_node=2", "true", ":", "--nproc_per_node=2", "echo", ":", "sh"},
-                    with_path()),
-      with_path());
+  const LaunchPlan plan = plan_here(
+      {"--nproc_per_node=2", "true", ":", "--nproc_per_node=2", "echo", ":", "sh"}, with_path());
   EXPECT_EQ(plan.local_ranks, 5);
   Words names;
   for (int rank = -1; rank <= 5; ++rank) names.push_back(plan.program_name(rank));

@@ -11,7 +11,7 @@ target_link_options(dtrun_test_cuda_driver PRIVATE -Wl,-soname,libcuda.so.1)
 target_link_libraries(dtrun_test_cuda_driver PRIVATE dtrun_flags)
 # Decisions.
 dtrun_test(launcher/tests LINKS dtrun::launcher GTest::gmock
-  SOURCES binding cgroup_place command_line config decisions engine guard_link head_file machine_topology option_binding option_reference output_decisions
+  SOURCES binding cgroup_place command_line config course decisions engine guard_link head_file launch_plan machine_topology option_binding option_reference output_decisions
     python_options rendezvous_decisions stop_options supervision
   DEFINITIONS DTRUN_SOURCE_DIR="${PROJECT_SOURCE_DIR}" DTRUN_CUDA_DRIVER="$<TARGET_FILE:dtrun_test_cuda_driver>"
   DEPENDS dtrun_test_cuda_driver)
@@ -31,7 +31,7 @@ if(DTRUN_SANITIZE STREQUAL "")
 endif()
 # Jobs. Of the kill matrix every fifth cell, and a few random kills.
 dtrun_test(launcher/job_tests LINKS ${job_links} PROCESSORS 2
-  SOURCES adopt bad_input console containment cpuset ${debug_tests} elastic event_file failure guard joining kill_matrix log_files nodes oom output pid_namespace
+  SOURCES adopt bad_input console containment cpuset ${debug_tests} elastic event_file failure guard joining kill_matrix log_files metrics nodes oom output pid_namespace
     hosts program_file programs rendezvous restart_commands start stdin stop stopped_agent time torchrun_suite
   DEFINITIONS ${amounts} DTRUN_KILL_TIMES=5 DTRUN_MATRIX_STEP=5 DTRUN_RANDOM_KILLS=30 DTRUN_RANDOM_SEED=1
   DEPENDS elastic_worker flood_worker hello page_worker)

@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <sstream>
 
 #include "launcher/living_processes.h"
 #include "support/command.h"
@@ -148,6 +150,64 @@ TEST_F(SshHostsTest, AHostThatIsCutOffEndsTheJobOnBothSides) {
                                 HasSubstr("node2: has not ended within 6 s after the others")))
       << result.describe();
   expect_nothing_left();
+}
+
+// What the doctor says of each host, a line or more each.
+std::map<std::string, std::string> by_host(const std::string& text) {
+  std::map<std::string, std::string> lines;
+  std::istringstream all(text);
+  for (std::string line; std::getline(all, line);)
+    lines[line.substr(0, line.find(':'))] += line + "\n";
+  return lines;
+}
+
+TEST_F(SshHostsTest, TheDoctorFindsWhichHostsDoNotReachEachOther) {
+  start_sshd({"1", "2", "3"});
+  const std::vector<std::string> ask = {"doctor", "--hosts=node1,node2,node3"};
+  const CommandResult well = run(ask);
+  EXPECT_EQ(well.exit_code, 0) << well.describe();
+  for (const auto& [host, text] : by_host(well.out)) {
+    EXPECT_THAT(text,
+                testing::ContainsRegex(": ok +reaches +node[12], node[23]; the slowest of 4"));
+    EXPECT_THAT(text, Not(HasSubstr("not at port"))) << text;
+  }
+  EXPECT_THAT(by_host(well.out).at("node3"), testing::ContainsRegex("ok +clock of hosts +.*node1"));
+  // Node 2 does not reach node 3, whose packets it does not answer either.
+  ASSERT_EQ(run_command({lab("hosts-exec"), "2", "ip", "route", "add", "unreachable", "10.88.0.3"},
+                        options_)
+                .exit_code,
+            0);
+  const CommandResult cut = run(ask);
+  EXPECT_EQ(cut.exit_code, 0) << cut.describe();
+  const auto found = by_host(cut.out);
+  EXPECT_THAT(found.at("node1"), testing::ContainsRegex("ok +reaches +node2, node3; "));
+  EXPECT_THAT(found.at("node2"), testing::ContainsRegex("ok +reaches +node1; "));
+  EXPECT_THAT(found.at("node2"), testing::ContainsRegex("bad +reaches node3 .*No route to host"));
+  EXPECT_THAT(found.at("node3"), testing::ContainsRegex("bad +reaches node2 "));
+  EXPECT_THAT(found.at("node3"), HasSubstr("try: let TCP through between the hosts"));
+}
+
+TEST_F(SshHostsTest, TheDoctorFindsANameThatLeadsElsewhere) {
+  start_sshd({"1", "2"});
+  const CommandResult misled = run_command(
+      {lab("hosts-exec"), "2", "sh", "-c",
+       "sed 's/^10.88.0.1 /10.88.0.2 /' /etc/hosts >/tmp/h && cat /tmp/h >/etc/hosts; rm /tmp/h"},
+      options_);
+  ASSERT_EQ(misled.exit_code, 0) << misled.describe();
+  const CommandResult result = run({"doctor", "--hosts=node1,node2"});
+  EXPECT_THAT(by_host(result.out).at("node2"),
+              testing::ContainsRegex("bad +reaches node1 .*port 29500: somebody else answers at "
+                                     "10.88.0.2"))
+      << result.describe();
+}
+
+TEST_F(SshHostsTest, AHostThatCannotBeVisitedHoldsUpNoOther) {
+  start_sshd({"1", "2"});
+  const CommandResult result = run({"doctor", "--json", "--hosts=node1,node4,node2"});
+  EXPECT_EQ(result.exit_code, 69) << result.describe();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("1 of 3 hosts are not ready"), HasSubstr("node4: ")));
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("{\"host\":\"node1\""), HasSubstr("{\"host\":\"node2\"")));
 }
 
 TEST_F(SshHostsTest, FourHostsAndThisOneAreStartedInATree) {

@@ -72,8 +72,9 @@ void expect_right(const Example& x, double tolerance) {
 }
 
 TEST(AttentionTest, AgreesWithTheFormulaWhateverTheShape) {
-  const std::pair<std::int64_t, std::int64_t> shapes[] = {{1, 1},    {5, 3},     {97, 130},
-                                                          {200, 64}, {103, 291}, {96, 256}};
+  const std::pair<std::int64_t, std::int64_t> shapes[] = {
+      {1, 1},   {1, 129}, {1, 300},  {2, 16},   {5, 3},     {7, 65},
+      {16, 70}, {96, 64}, {97, 130}, {200, 64}, {103, 291}, {96, 256}};
   for (const auto& [queries, keys] : shapes) {
     SCOPED_TRACE(testing::Message() << queries << " x " << keys);
     LocalTensor some = le(numbers({queries, keys}, 5, DType::f64), 0.3);
@@ -120,8 +121,9 @@ bool are_same_bits(const LocalTensor& a, const LocalTensor& b) {
 
 TEST(AttentionTest, BitsDoNotDependOnThreadsOrLayout) {
   const int before = num_threads();
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Example x = example(300, 200, dtype, {.causal_from = 0});
+  for (const auto& [queries, dtype] : {std::pair{300, DType::f32}, std::pair{300, DType::bf16},
+                                       std::pair{1, DType::f32}, std::pair{9, DType::bf16}}) {
+    const Example x = example(queries, 200, dtype, {.causal_from = 0});
     const auto run = [&](const LocalTensor& key) {
       const Attended forward = attention(x.query, key, x.value, x.form);
       const AttentionGradients back =
@@ -138,6 +140,82 @@ TEST(AttentionTest, BitsDoNotDependOnThreadsOrLayout) {
     }
   }
   set_num_threads(before);
+}
+
+/// Some queries of an example, which see what they saw among the others.
+Attended attention_of(const Example& x, std::int64_t first, std::int64_t count) {
+  AttentionForm form = x.form;
+  if (form.causal_from) form.causal_from = *form.causal_from + first;
+  if (form.mask.defined()) form.mask = form.mask.narrow(-2, first, count);
+  return attention(x.query.narrow(-2, first, count), x.key, x.value, form);
+}
+
+// So a model that generates finds what it would find in the whole text, and a part of the queries
+// what the whole would.
+TEST(AttentionTest, AQuerysBitsDoNotDependOnHowManyThereAre) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::f16}) {
+    for (const auto& [queries, keys] : {std::pair{200, 200}, std::pair{130, 47}}) {
+      const LocalTensor bias = numbers({queries, keys}, 6, DType::f64);
+      for (const AttentionForm& form :
+           {AttentionForm{}, AttentionForm{.causal_from = 0}, AttentionForm{.mask = bias}}) {
+        const Example x = example(queries, keys, dtype, form);
+        const Attended all = attention_of(x, 0, queries);
+        for (const auto& [first, count] :
+             {std::pair{0, 1}, std::pair{77, 1}, std::pair{40, 7}, std::pair{queries - 96, 96}}) {
+          const Attended some = attention_of(x, first, count);
+          EXPECT_TRUE(are_same_bits(all.output.narrow(-2, first, count).contiguous(), some.output));
+          EXPECT_TRUE(
+              are_same_bits(all.logsumexp.narrow(-1, first, count).contiguous(), some.logsumexp));
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionTest, HeadsThatShareTheirKeysFindWhatEachFindsAlone) {
+  for (const std::int64_t queries : {1, 5, 50, 120}) {
+    const LocalTensor query = numbers({2, 3, 8, queries, 32}, 1, DType::f32);
+    const LocalTensor key = numbers({2, 3, 1, 140, 32}, 2, DType::f32);
+    const LocalTensor value = numbers({2, 3, 1, 140, 32}, 3, DType::f32);
+    const AttentionForm form{.scale = 0.2, .causal_from = 90};
+    const Attended shared =
+        attention(query, key.expand({2, 3, 8, 140, 32}), value.expand({2, 3, 8, 140, 32}), form);
+    for (const std::int64_t head : {0, 3, 7}) {
+      const Attended alone = attention(query.narrow(2, head, 1), key, value, form);
+      EXPECT_TRUE(are_same_bits(shared.output.narrow(2, head, 1).contiguous(), alone.output));
+      EXPECT_TRUE(are_same_bits(shared.logsumexp.narrow(2, head, 1).contiguous(), alone.logsumexp));
+    }
+    const LocalTensor of_all = key.expand({2, 3, 8, 140, 32}).contiguous();
+    const Attended apart =
+        attention(query, of_all, value.expand({2, 3, 8, 140, 32}).contiguous(), form);
+    EXPECT_TRUE(are_same_bits(shared.output, apart.output));
+    // Batches that lie in another order have no one step from head to head.
+    const LocalTensor turned = query.transpose(0, 1).contiguous().transpose(0, 1);
+    EXPECT_TRUE(are_same_bits(
+        attention(turned, of_all, value.expand({2, 3, 8, 140, 32}), form).output, shared.output));
+  }
+}
+
+// Where queries and keys of a head are one tile, the way back packs nothing for others.
+TEST(AttentionTest, GradientsOfFewPositionsAreThoseOfTheSamePositionsAmongOthers) {
+  for (const auto& [queries, keys] : {std::pair{1, 1}, std::pair{3, 17}, std::pair{33, 64}}) {
+    const Example x = example(queries, keys, DType::f32, {.causal_from = 5});
+    // Keys that no query sees make it two tiles.
+    const auto with_unseen = [](const LocalTensor& a) {
+      return cat({a, ones({a.size(0), a.size(1), 64, a.size(3)})}, -2);
+    };
+    const LocalTensor seen =
+        lt(arange(keys + 64), keys) * le(arange(keys + 64), (arange(queries) + 5).unsqueeze(-1));
+    const AttentionForm masked{.scale = x.form.scale, .mask = seen.to(DType::boolean)};
+    const LocalTensor key = with_unseen(x.key), value = with_unseen(x.value);
+    const AttentionGradients few = attention_backward(
+        x.gradient, x.query, x.key, x.value, attention(x.query, x.key, x.value, x.form), x.form);
+    const AttentionGradients many = attention_backward(
+        x.gradient, x.query, key, value, attention(x.query, key, value, masked), masked);
+    EXPECT_TRUE(are_same_bits(few.query, many.query));
+    EXPECT_TRUE(are_same_bits(few.key, many.key.narrow(-2, 0, keys).contiguous()));
+    EXPECT_TRUE(are_same_bits(few.value, many.value.narrow(-2, 0, keys).contiguous()));
+  }
 }
 
 /// In KiB, by its name in /proc/self/status.

@@ -13,6 +13,7 @@
 #include "dtrun/tensor/literal.h"
 #include "dtrun/tensor/ops/index.h"
 #include "dtrun/tensor/threads.h"
+#include "kernels/bf16_product.h"
 #include "onednn.h"
 #include "openblas.h"
 
@@ -202,12 +203,38 @@ TEST(OpsTest, Bf16ProductsAreRightInChunksOfKAndInWholeBlocks) {
     const LocalTensor turned = b.transpose(0, 1).contiguous().transpose(0, 1);
     EXPECT_TRUE(equal(matmul(a, b), exact)) << shape_to_string(sizes);
     EXPECT_TRUE(equal(matmul(a, turned), exact)) << shape_to_string(sizes);
-    // What CPUs without AMX do.
+    // What CPUs without products of bf16 do.
     const LocalTensor blocks = empty(exact.shape(), {DType::bf16});
     multiply_bf16_in_blocks(matrix_of(a), matrix_of(turned), static_cast<BFloat16*>(blocks.data()),
                             {});
     EXPECT_TRUE(equal(blocks, exact)) << shape_to_string(sizes);
   }
+}
+
+TEST(OpsTest, VectorsSumWhatIsPackedForTiles) {
+  if (!has_bf16_vectors()) GTEST_SKIP() << "the processor has no products of bf16";
+  constexpr std::int64_t kSteps = 3, kSide = 32;
+  const LocalTensor left =
+      remainder(arange(kSide * kSteps * kSide) * 7, 5).view({kSide, kSteps, kSide});
+  const LocalTensor right =
+      remainder(arange(kSide * kSteps * kSide) * 11, 7).view({kSteps * kSide, kSide});
+  const LocalTensor exact =
+      matmul(left.view({kSide, kSteps * kSide}).to(DType::f32), right.to(DType::f32));
+  // Steps of 32 rows; steps of two tiles of 16 pairs of rows and 16 columns.
+  const LocalTensor rows = left.transpose(0, 1).contiguous().to(DType::bf16);
+  const LocalTensor pairs =
+      right.view({kSteps, 16, 2, 2, 16}).permute({0, 3, 1, 4, 2}).contiguous().to(DType::bf16);
+  const LocalTensor sums = empty({kSide, kSide});
+  multiply_steps({static_cast<const std::byte*>(rows.data()), 2048, 64,
+                  static_cast<const std::byte*>(pairs.data()), kSteps,
+                  static_cast<float*>(sums.data())});
+  EXPECT_TRUE(equal(sums, exact));
+  // As the left lies where it is not packed.
+  const LocalTensor lying = left.contiguous().to(DType::bf16);
+  multiply_steps({static_cast<const std::byte*>(lying.data()), 64, kSteps * 64,
+                  static_cast<const std::byte*>(pairs.data()), kSteps,
+                  static_cast<float*>(sums.data())});
+  EXPECT_TRUE(equal(sums, exact));
 }
 
 /// beta * sum + alpha * a b in f64.

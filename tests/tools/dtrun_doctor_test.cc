@@ -13,6 +13,7 @@
 #include <fstream>
 #include <map>
 
+#include "doctor/agreement.h"
 #include "dtrun/base/json.h"
 #include "dtrun/base/unique_fd.h"
 #include "support/command.h"
@@ -28,7 +29,7 @@ using testing_support::CommandResult;
 using testing_support::run_command;
 using Words = std::vector<std::string>;
 
-CommandResult doctor(Words options = {}, const CommandOptions& how = {}) {
+CommandResult run_doctor(Words options = {}, const CommandOptions& how = {}) {
   options.insert(options.begin(), {DTRUN_BINARY, "doctor"});
   return run_command(options, how);
 }
@@ -58,8 +59,8 @@ std::map<std::string, Found> findings_after(const std::string& harm, Words optio
 }
 
 TEST(DoctorTest, ThisMachineIsLookedAtFromEverySide) {
-  const CommandResult text = doctor();
-  const CommandResult json = doctor({"--json", "--end-with-0"});
+  const CommandResult text = run_doctor();
+  const CommandResult json = run_doctor({"--json", "--end-with-0"});
   EXPECT_EQ(json.exit_code, 0) << json.describe();
   const auto found = findings_of(json);
   EXPECT_EQ(found.size(), 23U);
@@ -75,7 +76,7 @@ TEST(DoctorTest, ThisMachineIsLookedAtFromEverySide) {
   }
   EXPECT_EQ(text.exit_code, is_ill ? 1 : 0) << text.describe();
   EXPECT_THAT(text.out, AllOf(HasSubstr(" warnings, "), HasSubstr(" bad\n")));
-  EXPECT_THAT(doctor({"--only-faults"}).out, Not(HasSubstr(": ok  ")));
+  EXPECT_THAT(run_doctor({"--only-faults"}).out, Not(HasSubstr(": ok  ")));
 }
 
 TEST(DoctorTest, LowLimitsAreFound) {
@@ -114,11 +115,11 @@ TEST(DoctorTest, SharedMemoryThatIsSmallOrGoneIsFound) {
 TEST(DoctorTest, AFolderForTemporaryFilesThatIsNotThereIsFound) {
   CommandOptions how;
   how.environment["TMPDIR"] = "/nowhere";
-  const Found found = findings_of(doctor({"--json"}, how)).at("temporary files");
+  const Found found = findings_of(run_doctor({"--json"}, how)).at("temporary files");
   EXPECT_EQ(found.verdict, "warning");
   EXPECT_THAT(found.found, HasSubstr("in /tmp, for TMPDIR=/nowhere cannot be written to"));
   how.environment["TMPDIR"] = "";
-  EXPECT_THAT(findings_of(doctor({"--json"}, how)).at("temporary files").found,
+  EXPECT_THAT(findings_of(run_doctor({"--json"}, how)).at("temporary files").found,
               Not(HasSubstr("TMPDIR")));
 }
 
@@ -150,7 +151,7 @@ TEST(DoctorTest, APortThatSomebodyHasIsFound) {
   ASSERT_EQ(::listen(holder.get(), 1), 0);
   ASSERT_EQ(::getsockname(holder.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
   const std::string port = std::to_string(ntohs(address.sin_port));
-  const Found found = findings_of(doctor({"--json", "--port", port})).at("port " + port);
+  const Found found = findings_of(run_doctor({"--json", "--port", port})).at("port " + port);
   EXPECT_EQ(found.verdict, "warning");
   EXPECT_EQ(found.found, "Address already in use");
   EXPECT_THAT(found.remedy, AllOf(HasSubstr("ss -ltnp"), HasSubstr("--master_port=PORT")));
@@ -166,7 +167,7 @@ TEST(DoctorTest, AnEnvironmentThatMisleadsIsFound) {
   std::ofstream(folder + "/dtrun") << "#!/bin/sh\n";
   ASSERT_EQ(::chmod((folder + "/dtrun").c_str(), 0755), 0);
   how.environment["PATH"] = folder;
-  const auto found = findings_of(doctor({"--json"}, how));
+  const auto found = findings_of(run_doctor({"--json"}, how));
   std::filesystem::remove_all(folder);
   EXPECT_EQ(found.at("threads per rank").verdict, "warning");
   EXPECT_EQ(found.at("Slurm").verdict, "warning");
@@ -183,7 +184,7 @@ TEST(DoctorTest, EachHostIsLookedAt) {
   std::ofstream(folder + "/shell") << "#!/bin/sh\nshift; exec \"$@\"\n";
   ASSERT_EQ(::chmod((folder + "/shell").c_str(), 0755), 0);
   const CommandResult two =
-      doctor({"--hosts", "127.0.0.2,127.0.0.3", "--remote-shell", folder + "/shell"});
+      run_doctor({"--hosts", "127.0.0.2,127.0.0.3", "--remote-shell", folder + "/shell"});
   std::filesystem::remove_all(folder);
   EXPECT_EQ(two.exit_code, 0) << two.describe();
   std::size_t hosts = 0;
@@ -193,11 +194,89 @@ TEST(DoctorTest, EachHostIsLookedAt) {
   EXPECT_EQ(hosts, 2U) << two.describe();
 }
 
+/// A shell that hands all to this machine, and sets the clock of 127.0.0.3 wrong.
+std::map<std::string, Found> clock_of_a_host_that_is_off_by(std::int64_t seconds) {
+  std::string folder = testing::TempDir() + "doctor.XXXXXX";
+  EXPECT_NE(::mkdtemp(folder.data()), nullptr);
+  std::ofstream(folder + "/seconds", std::ios::binary)
+      .write(reinterpret_cast<const char*>(&seconds), sizeof seconds);
+  std::ofstream(folder + "/shell")
+      << "#!/bin/sh\nhost=$1; shift\n"
+         "[ $host = 127.0.0.3 ] && export DTRUN_TEST_CLOCK="
+      << folder << "/seconds LD_PRELOAD=" << DTRUN_STEPPED_CLOCK << "\nexec \"$@\"\n";
+  EXPECT_EQ(::chmod((folder + "/shell").c_str(), 0755), 0);
+  const CommandResult result =
+      run_doctor({"--json", "--hosts", "127.0.0.2,127.0.0.3", "--remote-shell", folder + "/shell"});
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  CommandResult second;
+  second.out = result.out.substr(result.out.find('\n') + 1);
+  return findings_of(second);
+}
+
+TEST(DoctorTest, AClockThatIsOffIsFound) {
+  if (std::string_view(DTRUN_STEPPED_CLOCK).empty())
+    GTEST_SKIP() << "the sanitizers have a clock_gettime of their own";
+  EXPECT_EQ(clock_of_a_host_that_is_off_by(0).at("clock of hosts").verdict, "ok");
+  const Found ahead = clock_of_a_host_that_is_off_by(5).at("clock of hosts");
+  EXPECT_EQ(ahead.verdict, "warning");
+  EXPECT_THAT(ahead.found, AllOf(testing::ContainsRegex("^(4.99|5)"),
+                                 HasSubstr("s ahead of 127.0.0.2, give or take ")));
+  EXPECT_THAT(ahead.remedy, HasSubstr("chronyc"));
+  const Found behind = clock_of_a_host_that_is_off_by(-90).at("clock of hosts");
+  EXPECT_EQ(behind.verdict, "bad");
+  EXPECT_THAT(behind.found, HasSubstr(" behind 127.0.0.2"));
+  EXPECT_THAT(behind.meaning, HasSubstr("MUNGE"));
+}
+
+TEST(DoctorTest, TheClockIsReadByTheShortestRoundTrip) {
+  using doctor::ClockOffset;
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  const ClockOffset offset =
+      doctor::clock_offset({{milliseconds(0), milliseconds(1900), milliseconds(1000)},
+                            {milliseconds(2000), milliseconds(3005), milliseconds(2010)},
+                            {milliseconds(4000), milliseconds(4000), milliseconds(4500)}});
+  EXPECT_EQ(offset.offset, seconds(1));
+  EXPECT_EQ(offset.uncertainty, milliseconds(5));
+  // What the measurement leaves open is nobody's fault.
+  const ClockOffset vague{seconds(10), seconds(10)};
+  EXPECT_EQ(doctor::clock_finding("a", vague, {}).verdict, doctor::Verdict::good);
+}
+
+TEST(DoctorTest, ManyHostsConnectToTheFirstAndTheNextAlone) {
+  EXPECT_THAT(doctor::targets_of(1, 3), testing::ElementsAre(0, 2));
+  EXPECT_EQ(doctor::targets_of(3, 16).size(), 15U);
+  EXPECT_THAT(doctor::targets_of(0, 17), testing::ElementsAre(1));
+  EXPECT_THAT(doctor::targets_of(3, 17), testing::ElementsAre(0, 4));
+  EXPECT_THAT(doctor::targets_of(16, 17), testing::ElementsAre(0));
+}
+
+/// 127.0.0.3 greets, and then says something that is no answer, or nothing.
+TEST(DoctorTest, AHostThatTalksNonsenseHoldsUpNoOther) {
+  std::string folder = testing::TempDir() + "doctor.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string version = run_doctor({"--version"}).out;
+  std::ofstream(folder + "/shell")
+      << "#!/bin/sh\nhost=$1; shift\n[ $host = 127.0.0.3 ] || exec \"$@\"\n"
+      << "echo '{\"dtrun-doctor\":\"" << version.substr(13, version.find('\n') - 13)
+      << "\",\"mark\":\"x\",\"ports\":[],\"findings\":[]}'\n"
+      << "read question; echo '{\"time\":\"late\",\"number\":1}'; read question; echo '[]'\n";
+  ASSERT_EQ(::chmod((folder + "/shell").c_str(), 0755), 0);
+  const CommandResult result =
+      run_doctor({"--hosts", "127.0.0.2,127.0.0.3", "--remote-shell", folder + "/shell"});
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("127.0.0.2: ok       open files")) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("127.0.0.3: warning  clock of hosts         it has not told"));
+  EXPECT_THAT(result.out, HasSubstr("127.0.0.3: warning  reaches                it has not told"));
+}
+
 TEST(DoctorTest, WhatMakesNoSenseIsRefused) {
-  EXPECT_EQ(doctor({"--port", "0"}).exit_code, 64);
-  EXPECT_EQ(doctor({"--ports"}).exit_code, 64);
+  EXPECT_EQ(run_doctor({"--port", "0"}).exit_code, 64);
+  EXPECT_EQ(run_doctor({"--ports"}).exit_code, 64);
   for (const char* const hosts : {"a:0", ""}) {
-    const CommandResult refused = doctor({"--hosts", hosts});
+    const CommandResult refused = run_doctor({"--hosts", hosts});
     EXPECT_EQ(refused.exit_code, 64) << refused.describe();
   }
   // What a program reads is whole, or an error.

@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "combine_op.h"
-#include "cpu/reduction.h"
+#include "dtrun/base/check.h"
 #include "dtrun/base/error.h"
 #include "dtrun/rendezvous/prefix_store.h"
 #include "dtrun/tensor/reduce_kernel.h"
+#include "group_failure_texts.h"
+#include "reduction.h"
 
 namespace dtrun::collectives::adapter {
 
@@ -68,9 +70,7 @@ AdapterBackend::~AdapterBackend() {
 /// Before any lock, which a thread may have held that the child does not have.
 void AdapterBackend::require_own_process() const {
   if (fork_mark_.in_child())
-    throw Error(ErrorCode::kUsage, "group '" + options_.name + "' is used in a forked child",
-                "its connections and shared memory belong to the parent process",
-                "fork before joining the job, or use the group in the parent only");
+    throw forked_child_error(options_.name, "connections and shared memory");
 }
 
 void AdapterBackend::narrow_mean(const Buffer& sums, const Buffer& halves) const {
@@ -80,7 +80,45 @@ void AdapterBackend::narrow_mean(const Buffer& sums, const Buffer& halves) const
 
 // ---- collectives
 
-Work AdapterBackend::broadcast(Buffer buffer, int source, Call call) {
+Work AdapterBackend::start(Collective given) {
+  const auto only = [&](int other, const Buffer& buffer) {
+    Pieces pieces(members_.size());
+    pieces[index_of(other)] = buffer;
+    return pieces;
+  };
+  Pieces inputs = std::move(given.inputs), outputs = std::move(given.outputs);
+  const int root = given.root();
+  switch (given.kind()) {
+    case OpKind::broadcast:
+      return broadcast(rank() == root ? inputs.front() : outputs.front(), std::move(given.call));
+    case OpKind::all_reduce:
+      return all_reduce(inputs.front(), outputs.front(), std::move(given.call));
+    case OpKind::reduce:
+      return reduce(inputs.front(), outputs.empty() ? Buffer() : outputs.front(),
+                    std::move(given.call));
+    case OpKind::all_gather:
+      return exchange_pieces(std::move(given.call), Pieces(members_.size(), inputs.front()),
+                             std::move(outputs));
+    case OpKind::gather:
+      return exchange_pieces(std::move(given.call), only(root, inputs.front()), std::move(outputs));
+    case OpKind::scatter:
+      return exchange_pieces(std::move(given.call), std::move(inputs), only(root, outputs.front()));
+    case OpKind::reduce_scatter:
+      return reduce_scatter(outputs.front(), std::move(inputs), std::move(given.call));
+    case OpKind::all_to_all:
+      return exchange_pieces(std::move(given.call), std::move(inputs), std::move(outputs));
+    case OpKind::barrier:
+      // Nobody has all cards before everybody has come.
+      return collective(std::move(given.call), {}, {}, [](Deadline) { return -1; });
+    default:
+      break;
+  }
+  DT_CHECK(false);
+  return {};
+}
+
+Work AdapterBackend::broadcast(Buffer buffer, Call call) {
+  const int source = call.fingerprint.root;
   return collective(std::move(call), {}, {}, [=, this](Deadline deadline) {
     if (size() > 1 && buffer.count > 0) library_->broadcast(buffer, source, deadline);
     return -1;
@@ -88,7 +126,8 @@ Work AdapterBackend::broadcast(Buffer buffer, int source, Call call) {
 }
 
 // Halves are averaged in f32: their sum may be more than a half can be.
-Work AdapterBackend::all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) {
+Work AdapterBackend::all_reduce(Buffer input, Buffer output, Call call) {
+  const ReduceOp op = call.fingerprint.reduce_op;
   if (op == ReduceOp::avg && tensors::is_half(input.dtype) && size() > 1) {
     const Buffer wide = wide_copy(call, input);
     return collective(std::move(call), {}, {}, [=, this](Deadline deadline) {
@@ -108,7 +147,9 @@ Work AdapterBackend::all_reduce(Buffer input, Buffer output, ReduceOp op, Call c
   });
 }
 
-Work AdapterBackend::reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) {
+Work AdapterBackend::reduce(Buffer input, Buffer output, Call call) {
+  const int destination = call.fingerprint.root;
+  const ReduceOp op = call.fingerprint.reduce_op;
   Buffer target = output;
   if (rank() != destination)
     target = {scratch(call, input.bytes()).get(), input.count, input.dtype};
@@ -134,31 +175,10 @@ Work AdapterBackend::reduce(Buffer input, Buffer output, int destination, Reduce
   });
 }
 
-Work AdapterBackend::all_gather(Buffer input, std::vector<Buffer> outputs, Call call) {
-  return exchange_pieces(std::move(call), Pieces(members_.size(), input), std::move(outputs));
-}
-
-Work AdapterBackend::gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) {
-  Pieces inputs(members_.size());
-  inputs[index_of(destination)] = input;
-  return exchange_pieces(std::move(call), std::move(inputs), std::move(outputs));
-}
-
-Work AdapterBackend::scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) {
-  Pieces outputs(members_.size());
-  outputs[index_of(source)] = output;
-  return exchange_pieces(std::move(call), std::move(inputs), std::move(outputs));
-}
-
-Work AdapterBackend::all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs,
-                                Call call) {
-  return exchange_pieces(std::move(call), std::move(inputs), std::move(outputs));
-}
-
 // Everybody sends everybody its part, and combines what it gets in rank order: always the same
 // bits.
-Work AdapterBackend::reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op,
-                                    Call call) {
+Work AdapterBackend::reduce_scatter(Buffer output, Pieces inputs, Call call) {
+  const ReduceOp op = call.fingerprint.reduce_op;
   const std::shared_ptr<std::byte[]> memory = scratch(call, output.bytes() * members_.size());
   Pieces parts(members_.size());
   for (std::size_t peer = 0; peer < parts.size(); ++peer)
@@ -168,14 +188,9 @@ Work AdapterBackend::reduce_scatter(Buffer output, std::vector<Buffer> inputs, R
     std::vector<const void*> sources;
     for (const Buffer& part : parts) sources.push_back(part.data);
     if (output.count == 0) return -1;
-    cpu::reduce_pieces(op, output.dtype, output.data, sources.data(), size(), output.count);
+    reduce_pieces(op, output.dtype, output.data, sources.data(), size(), output.count);
     return -1;
   });
-}
-
-// Nobody has all cards before everybody has come.
-Work AdapterBackend::barrier(Call call) {
-  return collective(std::move(call), {}, {}, [](Deadline) { return -1; });
 }
 
 std::unique_ptr<Backend> AdapterBackend::split(const std::vector<int>& ranks, int list_index,
@@ -265,7 +280,14 @@ void AdapterBackend::drain() {
 
 // ---- messages
 
-Work AdapterBackend::send(Buffer buffer, int destination, std::uint32_t tag, Call call) {
+Work AdapterBackend::start(Message given) {
+  return given.kind == OpKind::send ? send(std::move(given)) : receive(std::move(given));
+}
+
+Work AdapterBackend::send(Message given) {
+  const Buffer buffer = given.buffer;
+  const int destination = given.peer;
+  const std::uint32_t tag = given.tag;
   require_peer(destination, tag);
   struct Outgoing {
     MessageCard card;
@@ -275,15 +297,15 @@ Work AdapterBackend::send(Buffer buffer, int destination, std::uint32_t tag, Cal
   const auto message_out = std::make_shared<Outgoing>();
   message_out->card.bytes = buffer.bytes();
   message_out->card.number = messages_sent_[index_of(destination)]++ % library_->largest_tag();
-  message_out->card.fingerprint = call.fingerprint;
+  message_out->card.fingerprint = given.call.fingerprint;
   return message(
-      std::move(call), message_out, buffer.bytes(),
+      std::move(given.call), message_out, buffer.bytes(),
       [=, this] {
-        message_out->header =
-            library_->send(&message_out->card, sizeof(MessageCard), destination, Lane::header, tag);
+        message_out->header = library_->send(&message_out->card, sizeof(MessageCard), destination,
+                                             MessageKind::header, tag);
         if (buffer.count > 0)
           message_out->payload = library_->send(buffer.data, buffer.bytes(), destination,
-                                                Lane::payload, message_out->card.number);
+                                                MessageKind::payload, message_out->card.number);
       },
       [=, this](Deadline deadline) {
         message_out->header->wait(deadline);
@@ -293,7 +315,10 @@ Work AdapterBackend::send(Buffer buffer, int destination, std::uint32_t tag, Cal
       });
 }
 
-Work AdapterBackend::receive(Buffer buffer, int source, std::uint32_t tag, Call call) {
+Work AdapterBackend::receive(Message given) {
+  const Buffer buffer = given.buffer;
+  const int source = given.peer;
+  const std::uint32_t tag = given.tag;
   require_peer(source, tag);
   struct Incoming {
     MessageCard card;
@@ -301,12 +326,12 @@ Work AdapterBackend::receive(Buffer buffer, int source, std::uint32_t tag, Call 
     std::unique_ptr<MessageInFlight> payload;
   };
   const auto message_in = std::make_shared<Incoming>();
-  const Fingerprint ours = call.fingerprint;
+  const Fingerprint ours = given.call.fingerprint;
   return message(
-      std::move(call), message_in, buffer.bytes(),
+      std::move(given.call), message_in, buffer.bytes(),
       [=, this] {
-        message_in->header =
-            library_->receive(&message_in->card, sizeof(MessageCard), source, Lane::header, tag);
+        message_in->header = library_->receive(&message_in->card, sizeof(MessageCard), source,
+                                               MessageKind::header, tag);
       },
       [=, this](Deadline deadline) {
         const int peer = message_in->header->wait(deadline);
@@ -314,8 +339,8 @@ Work AdapterBackend::receive(Buffer buffer, int source, std::uint32_t tag, Call 
         if (card.fingerprint.dtype != ours.dtype || card.bytes != buffer.bytes())
           throw Disagreement{peer, card.fingerprint, ours};
         if (buffer.count > 0) {
-          message_in->payload =
-              library_->receive(buffer.data, buffer.bytes(), peer, Lane::payload, card.number);
+          message_in->payload = library_->receive(buffer.data, buffer.bytes(), peer,
+                                                  MessageKind::payload, card.number);
           message_in->payload->wait(deadline);
         }
         bytes_received_ += buffer.bytes();
@@ -373,8 +398,7 @@ void AdapterBackend::perform(const Operation& operation, std::size_t bytes, cons
     error = fail(explain(*operation, std::current_exception()));
     library_->keep(operation->call().keep_alive);
   }
-  display_->record.end(number,
-                       error ? cpu::RankRecord::Outcome::failed : cpu::RankRecord::Outcome::done);
+  display_->record.end(number, error ? RankRecord::Outcome::failed : RankRecord::Outcome::done);
   if (error) return operation->fail(error);
   operation->succeed(source);
 }
@@ -423,9 +447,7 @@ void AdapterBackend::shutdown() {
   if (!failure()) say_farewell();
   {
     const std::scoped_lock lock(mutex_);
-    if (!failure_)
-      failure_ = std::make_exception_ptr(
-          Error(ErrorCode::kAborted, "this rank has left group '" + options_.name + "'"));
+    if (!failure_) failure_ = std::make_exception_ptr(left_error(options_.name));
   }
   library_->leave();
   threads_.join();

@@ -13,26 +13,48 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "adapter/adapter_operation.h"
-#include "adapter/call_card.h"
 #include "adapter/message_library.h"
+#include "adapter/operation.h"
 #include "adapter/worker_threads.h"
-#include "cpu/fork_mark.h"
-#include "cpu/rank_record.h"
 #include "disagreement.h"
+#include "fork_mark.h"
 #include "membership.h"
+#include "rank_record.h"
 
 namespace dtrun::collectives::adapter {
+
+/// What every two ranks of a group exchange before a collective of an adapter.
+struct CallCard {
+  static constexpr std::uint64_t kCall = 0x6c6c6143;      // "Call"
+  static constexpr std::uint64_t kFarewell = 0x65796279;  // "ybye": the sender leaves the group
+
+  std::uint64_t kind = kCall;
+  std::uint64_t bytes_to_reader = 0;
+  std::uint64_t bytes_from_reader = 0;  ///< that the writer expects
+  Fingerprint fingerprint;
+};
+static_assert(sizeof(CallCard) == 88);
+static_assert(std::is_trivially_copyable_v<CallCard>);
+
+/// What stands before a message's payload.
+struct MessageCard {
+  std::uint64_t bytes = 0;
+  std::uint32_t number = 0;  ///< the payload's tag: of the sender's messages to the reader
+  std::uint32_t reserved = 0;
+  Fingerprint fingerprint;
+};
+static_assert(sizeof(MessageCard) == 80);
 
 /// What a rank shows of itself: one for all its groups that were split from one another.
 struct RankDisplay {
   explicit RankDisplay(const GroupOptions& options)
       : record(board, options.job_page, options.local_rank) {}
-  cpu::RankBoard board;
-  cpu::RankRecord record;
+  RankBoard board;
+  RankRecord record;
 };
 
 class AdapterBackend : public Backend {
@@ -48,17 +70,8 @@ class AdapterBackend : public Backend {
   int rank() const override { return options_.rank; }
   int size() const override { return static_cast<int>(members_.size()); }
 
-  Work broadcast(Buffer buffer, int source, Call call) override;
-  Work all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) override;
-  Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) override;
-  Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) override;
-  Work gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) override;
-  Work scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) override;
-  Work reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op, Call call) override;
-  Work all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) override;
-  Work barrier(Call call) override;
-  Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) override;
-  Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) override;
+  Work start(Collective collective) override;
+  Work start(Message message) override;
 
   std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
                                  const std::string& name, Call call) override;
@@ -73,7 +86,12 @@ class AdapterBackend : public Backend {
   /// A list of pieces, one per rank; empty: nothing to or from anybody.
   using Pieces = std::vector<Buffer>;
 
-  // Collectives.
+  // Collectives. Root and reduce op stand in the call.
+  Work broadcast(Buffer buffer, Call call);
+  Work all_reduce(Buffer input, Buffer output, Call call);
+  /// @param output at the root
+  Work reduce(Buffer input, Buffer output, Call call);
+  Work reduce_scatter(Buffer output, Pieces inputs, Call call);
   Work collective(Call call, Pieces inputs, Pieces outputs, Body body);
   Work exchange_pieces(Call call, Pieces inputs, Pieces outputs);
   void run_in_order(std::function<void()> job, const Operation& operation);
@@ -83,6 +101,8 @@ class AdapterBackend : public Backend {
   void transfer(const Pieces& inputs, const Pieces& outputs, base::Deadline deadline);
 
   // Messages.
+  Work send(Message given);
+  Work receive(Message given);
   /// @param state what they need besides the caller's buffers @param start posts what can be posted
   /// at once, so that calls keep their order
   Work message(Call call, std::shared_ptr<void> state, std::size_t bytes,
@@ -107,11 +127,11 @@ class AdapterBackend : public Backend {
   void narrow_mean(const Buffer& sums, const Buffer& halves) const;
 
   const GroupOptions options_;
-  const cpu::RecordedGroup recorded_group_;
+  const RecordedGroup recorded_group_;
   const std::vector<Card> members_;
   const std::shared_ptr<RankDisplay> display_;
   std::unique_ptr<MessageLibrary> library_;
-  const cpu::ForkMark fork_mark_;
+  const ForkMark fork_mark_;
   std::atomic<std::uint64_t> bytes_sent_{0};
   std::atomic<std::uint64_t> bytes_received_{0};
   std::vector<std::uint32_t> messages_sent_;  ///< to each rank

@@ -1,12 +1,12 @@
 // What an AdapterBackend says when its group fails: who, what, where; and how it fails.
 #include <fmt/core.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include "adapter/adapter_backend.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/futex.h"
 #include "dtrun/base/socket.h"
+#include "group_failure_texts.h"
 
 namespace dtrun::collectives::adapter {
 
@@ -65,12 +65,8 @@ std::exception_ptr AdapterBackend::fail(const GroupFailure& failure) {
 void AdapterBackend::reject(const Fingerprint& fingerprint, const Error& error) {
   // A child's mistakes are not its parent's.
   if (size() == 1 || fork_mark_.in_child()) return;
-  const Card& me = members_[static_cast<std::size_t>(rank())];
-  fail({Error(ErrorCode::kPeerFailed,
-              fmt::format("{} rejected its {} of group '{}': {}", describe_member(me),
-                          fingerprint.describe(), options_.name, error.summary()),
-              error.why(), error.remedy()),
-        me.global_rank});
+  fail(rejected_failure(members_[static_cast<std::size_t>(rank())], fingerprint, options_.name,
+                        error));
 }
 
 GroupFailure AdapterBackend::explain(const AdapterOperation& operation,
@@ -89,7 +85,7 @@ GroupFailure AdapterBackend::explain(const AdapterOperation& operation,
     return disagreement(found);
   } catch (const Interrupted&) {
     // Only after the group's failure or end, which then is what the caller gets to see.
-    return {Error(ErrorCode::kAborted, "this rank has left group '" + options_.name + "'"), -1};
+    return {left_error(options_.name), -1};
   } catch (const Error& ours) {
     return {ours, -1};
   } catch (const std::exception& other) {
@@ -116,13 +112,9 @@ GroupFailure AdapterBackend::late(const AdapterOperation& operation,
     who += (who.empty() ? "" : ", ") + describe_member(members_[static_cast<std::size_t>(peer)]);
   }
   const auto waited = Deadline::Clock::now() - operation.started();
-  const std::string whom = ranks.empty() ? "its peers"
-                                         : fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s",
-                                                       fmt::join(ranks, ", "));
   return {Error(ErrorCode::kTimeout,
-                fmt::format("rank {} waited {} in {} of group '{}' for {}", global_rank(rank()),
-                            base::format_duration(waited), operation.fingerprint().describe(),
-                            options_.name, whom),
+                waited_text(global_rank(rank()), waited, operation.fingerprint(), options_.name,
+                            ranks.empty() ? "its peers" : rank_list(ranks)),
                 who.empty() ? "" : "no answer came from " + who,
                 "raise the timeout if they only need longer"),
           ranks.empty() ? -1 : ranks.front()};
@@ -138,19 +130,12 @@ GroupFailure AdapterBackend::lost(const AdapterOperation& operation, int peer) c
       return {Error(ErrorCode::kPeerFailed, *cause, met, "look at that rank's output first"),
               member.global_rank};
   }
-  return {
-      Error(ErrorCode::kPeerFailed, describe_member(member) + " ended without leaving its groups",
-            met, "look at that rank's output first"),
-      member.global_rank};
+  return {member_lost_error(member, met), member.global_rank};
 }
 
 GroupFailure AdapterBackend::left(int peer) const {
-  const Card& member = members_[static_cast<std::size_t>(peer)];
-  return {Error(ErrorCode::kPeerFailed,
-                fmt::format("{} has left group '{}', and rank {} still needs it",
-                            describe_member(member), options_.name, global_rank(rank())),
-                "", "let all ranks make the same number of calls before they leave"),
-          member.global_rank};
+  return member_left_failure(members_[static_cast<std::size_t>(peer)], options_.name,
+                             global_rank(rank()), "");
 }
 
 }  // namespace dtrun::collectives::adapter

@@ -11,11 +11,11 @@ namespace {
 
 using Messages = std::vector<std::unique_ptr<MessageInFlight>>;
 
-/// The messages of one stage, and the cards that they carry where it is about cards. When the stage
-/// fails it is handed to the library whole, which alone knows when it touches nothing of it any
-/// more.
-struct Stage {
-  explicit Stage(std::size_t size) : ours(size), theirs(size), receives(size), sends(size) {}
+/// The messages of one exchange, and the cards that they carry where it is about cards. When the
+/// exchange fails it is handed to the library whole, which alone knows when it touches nothing of
+/// it any more.
+struct Exchange {
+  explicit Exchange(std::size_t size) : ours(size), theirs(size), receives(size), sends(size) {}
   std::vector<CallCard> ours;
   std::vector<CallCard> theirs;
   Messages receives;  ///< destroyed before what they write to
@@ -69,33 +69,33 @@ void compare(int peer, const CallCard& ours, const CallCard& theirs) {
 void AdapterBackend::agree(const Fingerprint& fingerprint, const Pieces& inputs,
                            const Pieces& outputs, Deadline deadline) {
   if (size() == 1) return;
-  const auto stage = std::make_shared<Stage>(members_.size());
+  const auto exchange = std::make_shared<Exchange>(members_.size());
   try {
     for (int step = 1; step < size(); ++step) {
       const int peer = (rank() + step) % size();
       const std::size_t index = static_cast<std::size_t>(peer);
-      stage->receives[index] =
-          library_->receive(&stage->theirs[index], sizeof(CallCard), peer, Lane::call, 0);
-      stage->ours[index] = {CallCard::kCall, inputs[index].bytes(), outputs[index].bytes(),
-                            fingerprint};
-      stage->sends[index] =
-          library_->send(&stage->ours[index], sizeof(CallCard), peer, Lane::call, 0);
+      exchange->receives[index] =
+          library_->receive(&exchange->theirs[index], sizeof(CallCard), peer, MessageKind::call, 0);
+      exchange->ours[index] = {CallCard::kCall, inputs[index].bytes(), outputs[index].bytes(),
+                               fingerprint};
+      exchange->sends[index] =
+          library_->send(&exchange->ours[index], sizeof(CallCard), peer, MessageKind::call, 0);
     }
     Absent absent;
     for (std::size_t peer = 0; peer < members_.size(); ++peer)
-      if (stage->receives[peer] &&
-          absent.has_come(static_cast<int>(peer), *stage->receives[peer], deadline))
-        compare(static_cast<int>(peer), stage->ours[peer], stage->theirs[peer]);
+      if (exchange->receives[peer] &&
+          absent.has_come(static_cast<int>(peer), *exchange->receives[peer], deadline))
+        compare(static_cast<int>(peer), exchange->ours[peer], exchange->theirs[peer]);
     absent.throw_if_any();
-    wait_for_all(stage->sends, deadline);
+    wait_for_all(exchange->sends, deadline);
   } catch (...) {
-    library_->keep(stage);
+    library_->keep(exchange);
     throw;
   }
 }
 
 void AdapterBackend::transfer(const Pieces& inputs, const Pieces& outputs, Deadline deadline) {
-  const auto stage = std::make_shared<Stage>(members_.size());
+  const auto exchange = std::make_shared<Exchange>(members_.size());
   try {
     for (int step = 0; step < size(); ++step) {
       const int peer = (rank() + step) % size();
@@ -108,17 +108,18 @@ void AdapterBackend::transfer(const Pieces& inputs, const Pieces& outputs, Deadl
         continue;
       }
       if (output.count > 0)
-        stage->receives[index] =
-            library_->receive(output.data, output.bytes(), peer, Lane::data, 0);
+        exchange->receives[index] =
+            library_->receive(output.data, output.bytes(), peer, MessageKind::data, 0);
       if (input.count > 0)
-        stage->sends[index] = library_->send(input.data, input.bytes(), peer, Lane::data, 0);
+        exchange->sends[index] =
+            library_->send(input.data, input.bytes(), peer, MessageKind::data, 0);
       bytes_received_ += output.bytes();
       bytes_sent_ += input.bytes();
     }
-    wait_for_all(stage->receives, deadline);
-    wait_for_all(stage->sends, deadline);
+    wait_for_all(exchange->receives, deadline);
+    wait_for_all(exchange->sends, deadline);
   } catch (...) {
-    library_->keep(stage);
+    library_->keep(exchange);
     throw;
   }
 }
@@ -127,20 +128,20 @@ void AdapterBackend::transfer(const Pieces& inputs, const Pieces& outputs, Deadl
 void AdapterBackend::say_farewell() {
   const Deadline deadline = Deadline::after(library_->patience());
   if (size() == 1 || deadline.expired()) return;
-  const auto stage = std::make_shared<Stage>(members_.size());
+  const auto exchange = std::make_shared<Exchange>(members_.size());
   // The farewell of one that does not leave yet does not come.
-  library_->keep(stage);
+  library_->keep(exchange);
   try {
     for (std::size_t peer = 0; peer < members_.size(); ++peer) {
       if (static_cast<int>(peer) == rank()) continue;
-      stage->ours[peer].kind = CallCard::kFarewell;
-      stage->receives[peer] = library_->receive(&stage->theirs[peer], sizeof(CallCard),
-                                                static_cast<int>(peer), Lane::call, 0);
-      stage->sends[peer] = library_->send(&stage->ours[peer], sizeof(CallCard),
-                                          static_cast<int>(peer), Lane::call, 0);
+      exchange->ours[peer].kind = CallCard::kFarewell;
+      exchange->receives[peer] = library_->receive(&exchange->theirs[peer], sizeof(CallCard),
+                                                   static_cast<int>(peer), MessageKind::call, 0);
+      exchange->sends[peer] = library_->send(&exchange->ours[peer], sizeof(CallCard),
+                                             static_cast<int>(peer), MessageKind::call, 0);
     }
-    wait_for_all(stage->receives, deadline);
-    wait_for_all(stage->sends, deadline);
+    wait_for_all(exchange->receives, deadline);
+    wait_for_all(exchange->sends, deadline);
   } catch (...) {
     // Somebody is busy, has left before, or has died: this rank leaves all the same.
   }

@@ -11,15 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "cpu/control_connection.h"
 #include "dtrun/base/deadline.h"
 #include "dtrun/collectives/backend.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/tensor/reduce_kernel.h"
+#include "group_failure.h"
 
 namespace dtrun::collectives::adapter {
-
-using cpu::GroupFailure;
 
 // How a wait ends before its operation has.
 /// The deadline passed; the peers that were waited for, as far as they are known.
@@ -41,9 +39,9 @@ struct GroupFailed {
 /// This rank itself has called fail() or leave().
 struct Interrupted {};
 
-/// Kinds of messages that never meet. Within one lane, messages between two ranks with the same tag
-/// keep their order.
-enum class Lane : std::uint8_t { call, data, header, payload };
+/// Messages of different kinds never meet. Of one kind, messages between two ranks with the same
+/// tag keep their order.
+enum class MessageKind : std::uint8_t { call, data, header, payload };
 
 /// A message in flight. Its memory must outlive it. One that may not have arrived is not destroyed
 /// but handed to keep().
@@ -60,10 +58,10 @@ class MessageLibrary {
   virtual std::string name() const = 0;
 
   virtual std::unique_ptr<MessageInFlight> send(const void* data, std::size_t bytes, int peer,
-                                                Lane lane, std::uint32_t tag) = 0;
-  /// @param peer -1: any, in which case all receives of this lane and tag are for any
+                                                MessageKind kind, std::uint32_t tag) = 0;
+  /// @param peer -1: any, in which case all receives of this kind and tag are for any
   virtual std::unique_ptr<MessageInFlight> receive(void* data, std::size_t bytes, int peer,
-                                                   Lane lane, std::uint32_t tag) = 0;
+                                                   MessageKind kind, std::uint32_t tag) = 0;
   /// The largest tag of a message. @throws nothing
   virtual std::uint32_t largest_tag() const = 0;
 

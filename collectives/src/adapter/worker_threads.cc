@@ -2,13 +2,13 @@
 
 #include <utility>
 
-#include "cpu/quiet_thread.h"
+#include "quiet_thread.h"
 
 namespace dtrun::collectives::adapter {
 
 void WorkerThreads::run(std::function<void()> job) {
   const std::scoped_lock lock(mutex_);
-  if (idle_ <= jobs_.size()) threads_.push_back(cpu::start_quiet_thread(name_, [this] { work(); }));
+  if (idle_ <= jobs_.size()) threads_.push_back(start_quiet_thread(name_, [this] { work(); }));
   jobs_.push_back(std::move(job));
   changed_->notify_one();
 }

@@ -13,26 +13,15 @@ namespace dtrun::collectives::cpu {
 
 using tensors::DType;
 
-std::uint64_t CollectiveBuffers::bytes() const {
-  std::uint64_t bytes = 0;
-  for (const Buffer& buffer : outputs) bytes += buffer.bytes();
-  for (const Buffer& buffer : inputs) {
-    const bool is_output = std::ranges::any_of(
-        outputs, [&](const Buffer& output) { return output.data == buffer.data; });
-    if (!is_output) bytes += buffer.bytes();
-  }
-  return bytes;
-}
-
-CollectiveOperation::CollectiveOperation(std::shared_ptr<GroupEngine> engine, Call call,
-                                         Schedule schedule, CollectiveBuffers buffers, int size)
-    : Operation(std::move(engine), std::move(call)),
+CollectiveOperation::CollectiveOperation(std::shared_ptr<GroupEngine> engine, Collective collective,
+                                         Schedule schedule, int size)
+    : Operation(std::move(engine), std::move(collective.call)),
       schedule_(std::move(schedule)),
-      buffers_(std::move(buffers)),
+      inputs_(std::move(collective.inputs)),
+      outputs_(std::move(collective.outputs)),
       size_(size),
-      scratch_(schedule_.scratch_bytes == 0 ? nullptr : new std::byte[schedule_.scratch_bytes]) {
-  bytes_ = buffers_.bytes();
-}
+      scratch_(schedule_.scratch_bytes == 0 ? nullptr : new std::byte[schedule_.scratch_bytes]),
+      bytes_(CollectiveView{fingerprint(), inputs_, outputs_}.bytes()) {}
 
 std::span<std::byte> CollectiveOperation::resolve(const Slice& slice) const {
   if (slice.region == Region::scratch) {
@@ -40,8 +29,7 @@ std::span<std::byte> CollectiveOperation::resolve(const Slice& slice) const {
     return {scratch_.get() + slice.offset, slice.bytes};
   }
   if (slice.bytes == 0) return {};
-  const std::vector<Buffer>& list =
-      slice.region == Region::input ? buffers_.inputs : buffers_.outputs;
+  const std::vector<Buffer>& list = slice.region == Region::input ? inputs_ : outputs_;
   const Buffer& buffer = list[static_cast<std::size_t>(slice.index)];
   DT_CHECK(slice.offset + slice.bytes <= buffer.bytes());
   return {static_cast<std::byte*>(buffer.data) + slice.offset, slice.bytes};
@@ -49,28 +37,28 @@ std::span<std::byte> CollectiveOperation::resolve(const Slice& slice) const {
 
 bool CollectiveOperation::step(GroupChannels& channels) {
   bool moved = false;
-  while (stage_ < schedule_.stages.size()) {
-    if (!stage_begun_) begin_stage();
-    moved |= step_stage(channels);
+  while (step_ < schedule_.steps.size()) {
+    if (!step_begun_) begin_step();
+    moved |= move_step(channels);
     if (!sends_.empty() || !receives_.empty()) return moved;
-    for (const LocalStep& local : schedule_.stages[stage_].local) do_local(local);
-    stage_begun_ = false;
-    ++stage_;
+    for (const LocalWork& local : schedule_.steps[step_].local) do_local(local);
+    step_begun_ = false;
+    ++step_;
   }
   complete();
   return true;
 }
 
-void CollectiveOperation::begin_stage() {
-  const Stage& stage = schedule_.stages[stage_];
-  for (const Transfer& transfer : stage.sends)
+void CollectiveOperation::begin_step() {
+  const Step& step = schedule_.steps[step_];
+  for (const Transfer& transfer : step.sends)
     sends_.emplace_back(transfer.peer, fingerprint(), 0, resolve(transfer.slice));
-  for (const Transfer& transfer : stage.receives)
+  for (const Transfer& transfer : step.receives)
     receives_.push_back({transfer.peer, resolve(transfer.slice), {}});
-  stage_begun_ = true;
+  step_begun_ = true;
 }
 
-bool CollectiveOperation::step_stage(GroupChannels& channels) {
+bool CollectiveOperation::move_step(GroupChannels& channels) {
   std::size_t moved = 0;
   for (OutgoingMessage& send : sends_) moved += step_send(channels, send);
   for (Receive& receive : receives_) moved += step_receive(channels, receive);
@@ -117,10 +105,10 @@ void CollectiveOperation::check(const Receive& receive) const {
                        UnequalBytes{header.bytes, receive.target.size()}};
 }
 
-void CollectiveOperation::do_local(const LocalStep& step) {
-  const std::span<std::byte> destination = resolve(step.destination);
-  if (step.kind == LocalStep::Kind::copy || step.sources.size() == 1) {
-    const std::span<std::byte> source = resolve(step.sources[0]);
+void CollectiveOperation::do_local(const LocalWork& work) {
+  const std::span<std::byte> destination = resolve(work.destination);
+  if (work.kind == LocalWork::Kind::copy || work.sources.size() == 1) {
+    const std::span<std::byte> source = resolve(work.sources[0]);
     if (source.data() != destination.data())
       std::memcpy(destination.data(), source.data(), source.size());
     return;
@@ -128,7 +116,7 @@ void CollectiveOperation::do_local(const LocalStep& step) {
   const DType dtype = fingerprint().dtype;
   const auto count = static_cast<std::int64_t>(destination.size() / tensors::item_size(dtype));
   std::vector<const void*> sources;
-  for (const Slice& source : step.sources) sources.push_back(resolve(source).data());
+  for (const Slice& source : work.sources) sources.push_back(resolve(source).data());
   DT_CHECK(sources.size() == static_cast<std::size_t>(size_));
   reduce_pieces(fingerprint().reduce_op, dtype, destination.data(), sources.data(), size_, count);
 }

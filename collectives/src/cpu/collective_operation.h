@@ -13,19 +13,10 @@
 
 namespace dtrun::collectives::cpu {
 
-/// A collective's buffers, as its Schedule's regions know them.
-struct CollectiveBuffers {
-  std::vector<Buffer> inputs;
-  std::vector<Buffer> outputs;
-
-  /// Of all of them; an input that is an output, too, counts once.
-  std::uint64_t bytes() const;
-};
-
 class CollectiveOperation : public Operation {
  public:
-  CollectiveOperation(std::shared_ptr<GroupEngine> engine, Call call, Schedule schedule,
-                      CollectiveBuffers buffers, int size);
+  CollectiveOperation(std::shared_ptr<GroupEngine> engine, Collective collective, Schedule schedule,
+                      int size);
 
   bool step(GroupChannels& channels) override;
   std::vector<int> missing() const override;
@@ -38,21 +29,22 @@ class CollectiveOperation : public Operation {
     IncomingMessage message;
   };
 
-  void begin_stage();
-  bool step_stage(GroupChannels& channels);
+  void begin_step();
+  bool move_step(GroupChannels& channels);
   std::size_t step_send(GroupChannels& channels, OutgoingMessage& send);
   std::size_t step_receive(GroupChannels& channels, Receive& receive);
   void check(const Receive& receive) const;
-  void do_local(const LocalStep& step);
+  void do_local(const LocalWork& work);
   std::span<std::byte> resolve(const Slice& slice) const;
 
   const Schedule schedule_;
-  const CollectiveBuffers buffers_;
+  const std::vector<Buffer> inputs_;
+  const std::vector<Buffer> outputs_;
   const int size_;
   std::unique_ptr<std::byte[]> scratch_;
-  std::uint64_t bytes_ = 0;
-  std::size_t stage_ = 0;
-  bool stage_begun_ = false;
+  const std::uint64_t bytes_;
+  std::size_t step_ = 0;
+  bool step_begun_ = false;
   std::vector<OutgoingMessage> sends_;
   std::vector<Receive> receives_;
 };

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "dtrun/base/error.h"
 #include "dtrun/base/unique_fd.h"
 
 namespace dtrun::collectives::cpu {
@@ -25,16 +24,6 @@ struct Frame {
   FrameKind kind = FrameKind::goodbye;
   std::uint64_t group = 0;  ///< group id; 0: none
   std::string payload;
-};
-
-/// Why a group failed, as it travels to the other members.
-struct GroupFailure {
-  base::Error error;
-  int failed_rank = -1;  ///< global; -1: nobody in particular
-
-  std::string encode() const;
-  /// @throws Error kProtocol
-  static GroupFailure decode(const std::string& text);
 };
 
 class ControlConnection {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "collective_operation.h"
-#include "direct_operation.h"
 #include "point_to_point.h"
 #include "schedule.h"
+#include "shared_operation.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -63,76 +63,48 @@ Work CpuBackend::finish(const std::shared_ptr<Operation>& operation) {
   return Work(operation);
 }
 
-Work CpuBackend::run(OpKind kind, int root, std::vector<Buffer> inputs, std::vector<Buffer> outputs,
-                     Call call) {
-  if (engine_->goes_direct(call.fingerprint, inputs, outputs)) {
-    auto operation =
-        std::make_shared<DirectOperation>(engine_, engine_->meeting(), std::move(call),
-                                          CollectiveBuffers{std::move(inputs), std::move(outputs)});
-    engine_->submit_collective(operation);
-    return finish(operation);
+Work CpuBackend::start(Collective collective) {
+  const Situation situation = engine_->situation_of(collective.view());
+  const Way way = choose_algorithm(situation).way;
+  if (engine_->says_ways()) engine_->log_way(collective.view(), situation, way);
+  std::shared_ptr<Operation> operation;
+  if (way == Way::post || way == Way::stages) {
+    operation = std::make_shared<SharedOperation>(engine_, engine_->meeting(),
+                                                  std::move(collective), situation, way);
+  } else {
+    const CollectiveShape shape{.kind = collective.kind(),
+                                .way = way,
+                                .rank = rank(),
+                                .size = size(),
+                                .root = collective.root(),
+                                .item_bytes = tensors::item_size(collective.call.fingerprint.dtype),
+                                .input_counts = counts_of(collective.inputs),
+                                .output_counts = counts_of(collective.outputs)};
+    operation = std::make_shared<CollectiveOperation>(engine_, std::move(collective),
+                                                      make_schedule(shape), size());
   }
-  CollectiveShape shape;
-  shape.kind = kind;
-  shape.rank = rank();
-  shape.size = size();
-  shape.root = root;
-  shape.item_bytes = tensors::item_size(call.fingerprint.dtype);
-  shape.input_counts = counts_of(inputs);
-  shape.output_counts = counts_of(outputs);
-  auto operation = std::make_shared<CollectiveOperation>(
-      engine_, std::move(call), make_schedule(shape),
-      CollectiveBuffers{std::move(inputs), std::move(outputs)}, size());
   engine_->submit_collective(operation);
   return finish(operation);
 }
 
-Work CpuBackend::broadcast(Buffer buffer, int source, Call call) {
-  return run(OpKind::broadcast, source, {}, {buffer}, std::move(call));
-}
-Work CpuBackend::all_reduce(Buffer input, Buffer output, ReduceOp, Call call) {
-  return run(OpKind::all_reduce, -1, {input}, {output}, std::move(call));
-}
-Work CpuBackend::reduce(Buffer input, Buffer output, int destination, ReduceOp, Call call) {
-  return run(OpKind::reduce, destination, {input}, {output}, std::move(call));
-}
-Work CpuBackend::all_gather(Buffer input, std::vector<Buffer> outputs, Call call) {
-  return run(OpKind::all_gather, -1, {input}, std::move(outputs), std::move(call));
-}
-Work CpuBackend::gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) {
-  return run(OpKind::gather, destination, {input}, std::move(outputs), std::move(call));
-}
-Work CpuBackend::scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) {
-  return run(OpKind::scatter, source, std::move(inputs), {output}, std::move(call));
-}
-Work CpuBackend::reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp, Call call) {
-  return run(OpKind::reduce_scatter, -1, std::move(inputs), {output}, std::move(call));
-}
-Work CpuBackend::all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) {
-  return run(OpKind::all_to_all, -1, std::move(inputs), std::move(outputs), std::move(call));
-}
-Work CpuBackend::barrier(Call call) {
-  return run(OpKind::barrier, -1, {}, {}, std::move(call));
-}
-
-Work CpuBackend::send(Buffer buffer, int destination, std::uint32_t tag, Call call) {
-  auto operation =
-      std::make_shared<SendOperation>(engine_, std::move(call), buffer, destination, tag);
-  engine_->submit_send(operation);
-  return finish(operation);
-}
-
-Work CpuBackend::receive(Buffer buffer, int source, std::uint32_t tag, Call call) {
-  std::vector<int> sources = {source};
-  if (source < 0) {
+Work CpuBackend::start(Message message) {
+  if (message.kind == OpKind::send) {
+    auto send = std::make_shared<SendOperation>(engine_, std::move(message.call), message.buffer,
+                                                message.peer, message.tag);
+    engine_->submit_send(send);
+    return finish(send);
+  }
+  std::vector<int> sources = {message.peer};
+  if (message.peer < 0) {
     sources.resize(static_cast<std::size_t>(size()));
     std::iota(sources.begin(), sources.end(), 0);
     std::erase(sources, rank());
   }
-  auto operation = std::make_shared<ReceiveOperation>(engine_, std::move(call), buffer, source, tag,
-                                                      std::move(sources));
-  engine_->submit_receive(operation);
-  return finish(operation);
+  auto receive =
+      std::make_shared<ReceiveOperation>(engine_, std::move(message.call), message.buffer,
+                                         message.peer, message.tag, std::move(sources));
+  engine_->submit_receive(receive);
+  return finish(receive);
 }
 
 /// Of the new group's members on this machine this rank is the first.
@@ -162,9 +134,11 @@ std::unique_ptr<Backend> CpuBackend::split(const std::vector<int>& ranks, int li
     throw;
   }
   std::vector<GroupMemory> memory(static_cast<std::size_t>(size()));
-  std::vector<Buffer> outputs;
-  for (GroupMemory& of_member : memory) outputs.push_back({&of_member, 2, call.fingerprint.dtype});
-  run(OpKind::split, -1, {{&own, 2, call.fingerprint.dtype}}, std::move(outputs), std::move(call));
+  // An all_gather by another name: who splits meets those who do.
+  const tensors::DType dtype = call.fingerprint.dtype;
+  Collective exchange{{{&own, 2, dtype}}, {}, std::move(call)};
+  for (GroupMemory& of_member : memory) exchange.outputs.push_back({&of_member, 2, dtype});
+  start(std::move(exchange));
   if (ranks.empty()) return nullptr;
   GroupSpec spec;
   spec.id = child_group_id(engine_->spec().id, sequence, list_index);
@@ -178,9 +152,8 @@ std::unique_ptr<Backend> CpuBackend::split(const std::vector<int>& ranks, int li
   return std::make_unique<CpuBackend>(world, std::move(spec), timeout_);
 }
 
-bool CpuBackend::run_now(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
-                         std::span<const Buffer> outputs, base::Deadline::Duration timeout) {
-  return engine_->run_now(fingerprint, inputs, outputs, timeout);
+bool CpuBackend::run_now(const CollectiveView& collective, base::Deadline::Duration timeout) {
+  return engine_->run_now(collective, timeout);
 }
 
 void CpuBackend::reject(const Fingerprint& fingerprint, const base::Error& error) {

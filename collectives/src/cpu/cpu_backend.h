@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -26,30 +25,18 @@ class CpuBackend : public Backend {
   int rank() const override { return engine_->spec().rank; }
   int size() const override { return engine_->size(); }
 
-  Work broadcast(Buffer buffer, int source, Call call) override;
-  Work all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) override;
-  Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) override;
-  Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) override;
-  Work gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) override;
-  Work scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) override;
-  Work reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op, Call call) override;
-  Work all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) override;
-  Work barrier(Call call) override;
-  Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) override;
-  Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) override;
+  Work start(Collective collective) override;
+  Work start(Message message) override;
 
   std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
                                  const std::string& name, Call call) override;
-  bool run_now(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
-               std::span<const Buffer> outputs, base::Deadline::Duration timeout) override;
+  bool run_now(const CollectiveView& collective, base::Deadline::Duration timeout) override;
   void reject(const Fingerprint& fingerprint, const base::Error& error) override;
   TransportCounters counters() const override { return engine_->counters(); }
   std::vector<int> machines() const override { return engine_->machines(); }
   void shutdown() override { engine_->shutdown(); }
 
  private:
-  Work run(OpKind kind, int root, std::vector<Buffer> inputs, std::vector<Buffer> outputs,
-           Call call);
   Work finish(const std::shared_ptr<Operation>& operation);
   bool keeps_table(const std::vector<int>& ranks) const;
 

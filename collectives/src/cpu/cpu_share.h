@@ -6,13 +6,11 @@
 #include <cstdint>
 #include <optional>
 
+#include "algorithm.h"
 #include "commons.h"
 #include "dtrun/base/cpu_quota.h"
 
 namespace dtrun::collectives::cpu {
-
-/// Whether this machine has a core for each of the world's ranks on it.
-enum class Crowding { alone, crowded };
 
 class CpuShare {
  public:

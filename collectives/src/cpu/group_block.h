@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "algorithm.h"
 #include "call_history.h"
 #include "channel.h"
 #include "group_table.h"

@@ -8,6 +8,7 @@
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/log.h"
+#include "group_failure_texts.h"
 #include "pause.h"
 
 namespace dtrun::collectives::cpu {
@@ -71,15 +72,12 @@ std::vector<int> GroupEngine::machines() const {
 /// Called before any lock is taken: in a forked child a lock may be held by a thread that does not
 /// exist there.
 void GroupEngine::require_own_process() const {
-  if (world_->in_child())
-    throw Error(ErrorCode::kUsage, "group '" + spec_.name + "' is used in a forked child",
-                "its connections and shared memory belong to the parent process",
-                "fork before joining the job, or use the group in the parent only");
+  if (world_->in_child()) throw forked_child_error(spec_.name, "connections and shared memory");
 }
 
 void GroupEngine::throw_if_failed() const {
   if (failure_) throw failure_->error;
-  if (shut_down_) throw Error(ErrorCode::kAborted, "this rank has left group '" + spec_.name + "'");
+  if (shut_down_) throw left_error(spec_.name);
 }
 
 void GroupEngine::require_open() {
@@ -569,13 +567,7 @@ void GroupEngine::reject(const Fingerprint& fingerprint, const Error& error) {
   if (world_->in_child()) return;
   const std::scoped_lock lock(mutex_);
   if (size() == 1) return;
-  const Card& me = card(spec_.rank);
-  GroupFailure failure{Error(ErrorCode::kPeerFailed,
-                             describe_member(me) + " rejected its " + fingerprint.describe() +
-                                 " of group '" + spec_.name + "': " + error.summary(),
-                             error.why(), error.remedy()),
-                       me.global_rank};
-  fail(std::move(failure), Tell::members);
+  fail(rejected_failure(card(spec_.rank), fingerprint, spec_.name, error), Tell::members);
 }
 
 void GroupEngine::shutdown() {
@@ -606,8 +598,7 @@ void GroupEngine::shutdown() {
   // This rank may leave because of a failure that another rank reported, and its farewell may
   // overtake that report. It repeats the cause, so that nobody takes its leaving for the cause.
   if (failure_) tell_failure(*failure_);
-  fail({Error(ErrorCode::kAborted, "this rank has left group '" + spec_.name + "'"), -1},
-       Tell::nobody);
+  fail({left_error(spec_.name), -1}, Tell::nobody);
   for (int rank = 0; rank < size(); ++rank) {
     if (channels_.shares_memory(rank)) continue;
     if (world_->record().line().victim_of >= 0) send_status(rank);

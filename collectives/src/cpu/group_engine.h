@@ -10,17 +10,17 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "direct_shape.h"
+#include "algorithm.h"
 #include "disagreement.h"
+#include "dtrun/base/log.h"
 #include "group_channels.h"
-#include "one_shot.h"
 #include "operation.h"
 #include "point_to_point.h"
 #include "progress_thread.h"
+#include "shared_steps.h"
 #include "world.h"
 
 namespace dtrun::collectives::cpu {
@@ -47,14 +47,14 @@ class GroupEngine : public GroupListener,
   void require_open();
   /// Takes the operation in; from now on it is moved. @throws the group's first error
   void submit_collective(const std::shared_ptr<Operation>& operation);
-  /// The collective goes by posts and stages: the same answer on all members.
-  bool goes_direct(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
-                   std::span<const Buffer> outputs);
+  Situation situation_of(const CollectiveView& collective);
+  /// Tells who asks for it (DTRUN_LOGS=+collectives) which way the collective goes, and why.
+  bool says_ways() const { return says_ways_; }
+  void log_way(const CollectiveView& collective, const Situation& situation, Way way) const;
   Meeting& meeting() { return channels_.meeting(); }
   /// A blocking collective that goes by posts, without an Operation unless somebody is late.
   /// @return false: it does not go by posts, nothing was done
-  bool run_now(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
-               std::span<const Buffer> outputs, base::Deadline::Duration timeout);
+  bool run_now(const CollectiveView& collective, base::Deadline::Duration timeout);
   void submit_send(const std::shared_ptr<SendOperation>& send);
   void submit_receive(const std::shared_ptr<ReceiveOperation>& receive);
   /// Drives until the operation is done, and rethrows its error.
@@ -81,7 +81,7 @@ class GroupEngine : public GroupListener,
   // All under mutex_.
   void admit(const std::shared_ptr<Operation>& operation);
   void enqueue(const std::shared_ptr<Operation>& operation);
-  bool take_now(const DirectShape& shape, OneShot& one_shot, std::uint64_t& number);
+  bool take_now(const SharedPlan& plan, SharedSteps& steps, int looks, std::uint64_t& number);
   bool step_all();
   /// May throw what an operation throws.
   bool step();
@@ -129,6 +129,9 @@ class GroupEngine : public GroupListener,
   const GroupSpec spec_;
   const RecordedGroup recorded_group_;
   const base::Deadline::Duration timeout_;
+  /// Asked once: the question takes a share of a small collective's time.
+  const bool says_ways_ =
+      base::log::enabled(base::log::Component::kCollectives, base::log::Level::kDebug);
 
   std::mutex mutex_;
   GroupChannels channels_;

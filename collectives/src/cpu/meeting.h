@@ -22,9 +22,6 @@ namespace dtrun::collectives::cpu {
 
 struct GroupSpec;
 
-/// Of each half of a stage.
-inline constexpr std::size_t kStageBytes = 256 << 10;
-
 class Meeting {
  public:
   /// @param table of the members on this machine

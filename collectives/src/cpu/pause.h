@@ -3,7 +3,7 @@
 
 #include <sched.h>
 
-#include "cpu_share.h"
+#include "algorithm.h"
 
 namespace dtrun::collectives::cpu {
 

@@ -55,7 +55,4 @@ static_assert(sizeof(PostHead) == 32);
 static_assert(sizeof(Post) == 128);
 static_assert(offsetof(Post, site) == 64 && offsetof(Post, payload) % 8 == 0);
 
-/// Longer payloads do not go by post.
-inline constexpr std::size_t kPostBytes = 16 << 10;
-
 }  // namespace dtrun::collectives::cpu

@@ -1,49 +1,52 @@
 // The short way of a group's engine: a blocking collective by posts runs on the caller's stack,
 // under the engine's lock, without clock, queue or allocation. If a member is late, the rest of the
 // collective becomes an ordinary Operation.
-#include "direct_operation.h"
+#include "dtrun/base/log.h"
 #include "group_engine.h"
 #include "pause.h"
+#include "shared_operation.h"
 
 namespace dtrun::collectives::cpu {
 
 using base::Deadline;
 
-namespace {
-/// Polls this often before it gives up the short way: some tens of microseconds, during which other
-/// threads cannot take the lock.
-constexpr int kLooks = 128;
-}  // namespace
-
-bool GroupEngine::goes_direct(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
-                              std::span<const Buffer> outputs) {
-  return meeting().possible() &&
-         DirectShape(fingerprint, spec_.rank, size(), inputs, outputs).way != DirectWay::rings;
+Situation GroupEngine::situation_of(const CollectiveView& collective) {
+  return collectives::situation_of(collective, size(),
+                                   meeting().possible() ? Sharing::all : Sharing::not_all,
+                                   world_->crowding());
 }
 
-bool GroupEngine::run_now(const Fingerprint& fingerprint, std::span<const Buffer> inputs,
-                          std::span<const Buffer> outputs, Deadline::Duration timeout) {
+void GroupEngine::log_way(const CollectiveView& collective, const Situation& situation,
+                          Way way) const {
+  base::log::debug(base::log::Component::kCollectives, "group '{}': {} goes {}", spec_.name,
+                   collective.fingerprint.describe(), explain(situation, way));
+}
+
+bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration timeout) {
   if (!meeting().possible()) return false;
-  const DirectShape shape(fingerprint, spec_.rank, size(), inputs, outputs);
-  if (shape.way != DirectWay::post) return false;
+  const Situation situation = situation_of(collective);
+  const Algorithm algorithm = choose_algorithm(situation);
+  if (algorithm.way != Way::post) return false;
+  const SharedPlan plan(collective, spec_.rank, situation, algorithm.way);
   require_own_process();
+  if (says_ways_) log_way(collective, situation, algorithm.way);
   std::shared_ptr<Operation> operation;
   {
     const std::scoped_lock lock(mutex_);
-    require_sound(fingerprint, shape.shown_bytes);
-    OneShot one_shot;
+    require_sound(collective.fingerprint, plan.shown_bytes());
+    SharedSteps steps;
     std::uint64_t number = 0;
     const bool eventless =
         idle() && announced_.empty() && !channels_.anybody_left() &&
         channels_.table().long_waits.load(std::memory_order_acquire) == long_waits_seen_;
-    if (eventless && take_now(shape, one_shot, number)) return true;
-    Call call;
-    call.fingerprint = fingerprint;
-    call.deadline = Deadline::after(timeout);
-    operation = std::make_shared<DirectOperation>(
-        shared_from_this(), meeting(), std::move(call),
-        CollectiveBuffers{{inputs.begin(), inputs.end()}, {outputs.begin(), outputs.end()}},
-        one_shot);
+    if (eventless && take_now(plan, steps, algorithm.looks, number)) return true;
+    Collective rest{{collective.inputs.begin(), collective.inputs.end()},
+                    {collective.outputs.begin(), collective.outputs.end()},
+                    {}};
+    rest.call.fingerprint = collective.fingerprint;
+    rest.call.deadline = Deadline::after(timeout);
+    operation = std::make_shared<SharedOperation>(shared_from_this(), meeting(), std::move(rest),
+                                                  situation, algorithm.way, steps);
     operation->record_number = number;
     enqueue(operation);
   }
@@ -51,16 +54,16 @@ bool GroupEngine::run_now(const Fingerprint& fingerprint, std::span<const Buffer
   return true;
 }
 
-bool GroupEngine::take_now(const DirectShape& shape, OneShot& one_shot, std::uint64_t& number) {
-  // With more ranks than cores, polling would take the core from the rank that is waited for.
-  const int looks = world_->crowding() == Crowding::crowded ? 1 : kLooks;
+bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks,
+                           std::uint64_t& number) {
   try {
-    if (!one_shot.show(shape, meeting())) return false;
+    if (!steps.show(plan, meeting())) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
-    note(shape.fingerprint);
-    number = world_->record().pass(shape.fingerprint, recorded_group_, shape.shown_bytes);
+    note(plan.collective().fingerprint);
+    number =
+        world_->record().pass(plan.collective().fingerprint, recorded_group_, plan.shown_bytes());
     for (int look = 0; look < looks; ++look) {
-      if (one_shot.take(shape, meeting())) return true;
+      if (steps.take(plan, meeting())) return true;
       pause_between_looks(look, world_->crowding());
     }
   } catch (const Disagreement&) {

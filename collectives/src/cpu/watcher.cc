@@ -14,6 +14,7 @@
 
 #include "data_hello.h"
 #include "dtrun/base/socket.h"
+#include "group_failure_texts.h"
 #include "quiet_thread.h"
 #include "watcher_tag.h"
 #include "world.h"
@@ -303,10 +304,7 @@ Error World::describe_loss(int world_rank) {
   if (on_job_page(world_rank))
     if (const std::optional<GroupFailure> failure = job_failure()) return failure->error;
   const std::optional<std::string> where = whereabouts(world_rank);
-  return Error(
-      ErrorCode::kPeerFailed,
-      fmt::format("{} ended without leaving its groups", describe_member(card(world_rank))),
-      where ? fmt::format("it was {}", *where) : "", "look at that rank's output first");
+  return member_lost_error(card(world_rank), where ? fmt::format("it was {}", *where) : "");
 }
 
 void World::deliver(std::uint64_t group, std::function<void(GroupListener&)> event) {

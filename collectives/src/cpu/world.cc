@@ -16,6 +16,7 @@
 #include "dtrun/base/futex.h"
 #include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
+#include "group_failure_texts.h"
 #include "tcp_channel.h"
 #include "watcher_tag.h"
 
@@ -227,13 +228,7 @@ void World::await_ring(std::uint32_t ticket, Deadline until) {
 }
 
 std::optional<GroupFailure> World::job_failure() const {
-  if (!job_page_ || !job_page_->aborted()) return std::nullopt;
-  const std::string cause = job_page_->describe_cause();
-  const int failed = job_page_->header().cause.global_rank;
-  if (cause.empty() || failed < 0)
-    return GroupFailure{Error(ErrorCode::kAborted, "the job is being stopped", cause), -1};
-  return GroupFailure{Error(ErrorCode::kPeerFailed, cause, "", "look at that rank's output first"),
-                      failed};
+  return collectives::job_failure(job_page_.get());
 }
 
 int World::victim_of(int world_rank) {

@@ -30,6 +30,7 @@
 #include "dtrun/collectives/process_group.h"
 #include "fork_mark.h"
 #include "group_block.h"
+#include "group_failure.h"
 #include "heap.h"
 #include "lifelines.h"
 #include "membership.h"

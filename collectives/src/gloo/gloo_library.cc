@@ -4,16 +4,17 @@
 #include <gloo/allreduce.h>
 #include <gloo/broadcast.h>
 #include <gloo/reduce.h>
+#include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "cpu/quiet_thread.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/socket.h"
-#include "gloo/gloo_store.h"
+#include "dtrun/rendezvous/store.h"
 #include "gloo/held_pipe_signal.h"
+#include "quiet_thread.h"
 
 namespace dtrun::collectives::gloo_backend {
 
@@ -29,10 +30,39 @@ using std::chrono::milliseconds;
 
 namespace {
 
+// Our Store, as gloo wants one for its rendezvous. Every wait keeps to one deadline.
+class GlooStore : public ::gloo::rendezvous::Store {
+ public:
+  GlooStore(std::shared_ptr<rendezvous::Store> store, base::Deadline deadline)
+      : store_(std::move(store)), deadline_(deadline) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    store_->set(prefixed(key), {data.data(), data.size()});
+  }
+  std::vector<char> get(const std::string& key) override {
+    const std::string value = store_->get(prefixed(key), deadline_);
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    std::vector<std::string> ours;
+    for (const std::string& key : keys) ours.push_back(prefixed(key));
+    store_->wait(ours, deadline_);
+  }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
+    wait(keys);
+  }
+
+ private:
+  static std::string prefixed(const std::string& key) { return "gloo/context/" + key; }
+
+  const std::shared_ptr<rendezvous::Store> store_;
+  const base::Deadline deadline_;
+};
+
 // gloo's own collectives do not use the highest 16 bits of a slot.
-constexpr int kLaneShift = 56;
-constexpr std::uint64_t kWatchSlot = std::uint64_t{0x80} << kLaneShift;
-constexpr std::uint64_t kProbeSlot = std::uint64_t{0x81} << kLaneShift;
+constexpr int kKindShift = 56;
+constexpr std::uint64_t kWatchSlot = std::uint64_t{0x80} << kKindShift;
+constexpr std::uint64_t kProbeSlot = std::uint64_t{0x81} << kKindShift;
 
 /// A failing rank writes its reason to the store before it breaks its connections. Only when gloo's
 /// own timeout breaks them first does the reason come later: wait this long for it.
@@ -40,8 +70,8 @@ constexpr auto kWordGrace = milliseconds(250);
 constexpr char kLeft = 'L';
 constexpr char kFailed = 'F';
 
-std::uint64_t slot_of(Lane lane, std::uint32_t tag) {
-  return (static_cast<std::uint64_t>(lane) + 1) << kLaneShift | tag;
+std::uint64_t slot_of(MessageKind kind, std::uint32_t tag) {
+  return (static_cast<std::uint64_t>(kind) + 1) << kKindShift | tag;
 }
 
 /// In ms, rounded up; never 0, which gloo refuses, and small enough not to overflow its clock.
@@ -96,7 +126,7 @@ Device make_device(const GroupOptions& options) {
   Device device;
   std::exception_ptr error;
   // gloo's thread inherits the signal mask of the thread that makes the device.
-  cpu::start_quiet_thread("dtrun-gloo", [&] {
+  start_quiet_thread("dtrun-gloo", [&] {
     try {
       device = ::gloo::transport::tcp::CreateDevice(where);
     } catch (const std::exception& gloo_says) {
@@ -131,7 +161,7 @@ GlooLibrary::GlooLibrary(const GroupOptions& options, Device device, Deadline de
                 gloo_says.what(),
                 "every rank must be reachable at the address that it has towards the store");
   }
-  watch_ = cpu::start_quiet_thread("dtrun-gloo-watch", [this] { watch(); });
+  watch_ = start_quiet_thread("dtrun-gloo-watch", [this] { watch(); });
 }
 
 GlooLibrary::~GlooLibrary() {
@@ -142,17 +172,17 @@ GlooLibrary::~GlooLibrary() {
 // ---- messages and collectives
 
 std::unique_ptr<MessageInFlight> GlooLibrary::send(const void* data, std::size_t bytes, int peer,
-                                                   Lane lane, std::uint32_t tag) {
+                                                   MessageKind kind, std::uint32_t tag) {
   // gloo's buffers are for both ways, and so never const.
   std::unique_ptr<UnboundBuffer> buffer =
       context_->createUnboundBuffer(const_cast<void*>(data), bytes);
-  await([&] { return buffer->send(peer, slot_of(lane, tag)), peer; },
+  await([&] { return buffer->send(peer, slot_of(kind, tag)), peer; },
         {peer, nullptr, Deadline::never()});
   return std::make_unique<GlooMessage>(*this, std::move(buffer), GlooMessage::Way::out, peer);
 }
 
 std::unique_ptr<MessageInFlight> GlooLibrary::receive(void* data, std::size_t bytes, int peer,
-                                                      Lane lane, std::uint32_t tag) {
+                                                      MessageKind kind, std::uint32_t tag) {
   std::unique_ptr<UnboundBuffer> buffer = context_->createUnboundBuffer(data, bytes);
   std::vector<int> sources = {peer};
   if (peer < 0) {
@@ -162,9 +192,9 @@ std::unique_ptr<MessageInFlight> GlooLibrary::receive(void* data, std::size_t by
   }
   const auto post = [&] {
     if (peer < 0) {
-      buffer->recv(sources, slot_of(lane, tag));
+      buffer->recv(sources, slot_of(kind, tag));
     } else {
-      buffer->recv(peer, slot_of(lane, tag));
+      buffer->recv(peer, slot_of(kind, tag));
     }
     return 0;
   };

@@ -23,9 +23,8 @@
 
 namespace dtrun::collectives::gloo_backend {
 
-using adapter::GroupFailure;
-using adapter::Lane;
 using adapter::MessageInFlight;
+using adapter::MessageKind;
 using UnboundBuffer = ::gloo::transport::UnboundBuffer;
 using Device = std::shared_ptr<::gloo::transport::Device>;
 
@@ -39,10 +38,10 @@ class GlooLibrary : public adapter::MessageLibrary {
   ~GlooLibrary() override;
 
   std::string name() const override { return "gloo"; }
-  std::unique_ptr<MessageInFlight> send(const void* data, std::size_t bytes, int peer, Lane lane,
-                                        std::uint32_t tag) override;
-  std::unique_ptr<MessageInFlight> receive(void* data, std::size_t bytes, int peer, Lane lane,
-                                           std::uint32_t tag) override;
+  std::unique_ptr<MessageInFlight> send(const void* data, std::size_t bytes, int peer,
+                                        MessageKind kind, std::uint32_t tag) override;
+  std::unique_ptr<MessageInFlight> receive(void* data, std::size_t bytes, int peer,
+                                           MessageKind kind, std::uint32_t tag) override;
   std::uint32_t largest_tag() const override { return 0xffffffff; }
 
   void broadcast(Buffer buffer, int source, base::Deadline deadline) override;

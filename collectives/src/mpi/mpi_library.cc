@@ -18,9 +18,9 @@ namespace {
 
 /// MPI counts in int.
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
-/// A tag of MPI's is a tag of ours and a lane.
-constexpr std::uint32_t kLanes = 8;
-constexpr int kAlarmTag = kLanes - 1;
+/// A tag of MPI's is a tag of ours and a kind.
+constexpr std::uint32_t kKinds = 8;
+constexpr int kAlarmTag = kKinds - 1;
 /// A failure's text is shorter.
 constexpr std::size_t kLongestAlarm = 65536;
 /// What a peer has sent before it left may still be on its way when its leaving is known: they go
@@ -89,21 +89,21 @@ MpiLibrary::~MpiLibrary() {
 // ---- messages and collectives
 
 std::uint32_t MpiLibrary::largest_tag() const {
-  return static_cast<std::uint32_t>(process_.largest_tag()) / kLanes - 1;
+  return static_cast<std::uint32_t>(process_.largest_tag()) / kKinds - 1;
 }
 
-int MpiLibrary::tag_of(Lane lane, std::uint32_t tag) const {
-  return static_cast<int>(tag * kLanes + static_cast<std::uint32_t>(lane));
+int MpiLibrary::tag_of(MessageKind kind, std::uint32_t tag) const {
+  return static_cast<int>(tag * kKinds + static_cast<std::uint32_t>(kind));
 }
 
 std::unique_ptr<MessageInFlight> MpiLibrary::send(const void* data, std::size_t bytes, int peer,
-                                                  Lane lane, std::uint32_t tag) {
+                                                  MessageKind kind, std::uint32_t tag) {
   Requests requests;
   const auto* begin = static_cast<const std::byte*>(data);
   for (std::size_t done = 0; done < bytes; done += kMostBytes) {
     const int count = static_cast<int>(std::min(kMostBytes, bytes - done));
     requests.push_back(api_.no_request);
-    process_.require(api_.isend(begin + done, count, api_.bytes_1, peer, tag_of(lane, tag),
+    process_.require(api_.isend(begin + done, count, api_.bytes_1, peer, tag_of(kind, tag),
                                 communicator_, &requests.back()),
                      "MPI_Isend");
   }
@@ -111,14 +111,14 @@ std::unique_ptr<MessageInFlight> MpiLibrary::send(const void* data, std::size_t 
 }
 
 std::unique_ptr<MessageInFlight> MpiLibrary::receive(void* data, std::size_t bytes, int peer,
-                                                     Lane lane, std::uint32_t tag) {
+                                                     MessageKind kind, std::uint32_t tag) {
   Requests requests;
   auto* begin = static_cast<std::byte*>(data);
   for (std::size_t done = 0; done < bytes; done += kMostBytes) {
     const int count = static_cast<int>(std::min(kMostBytes, bytes - done));
     requests.push_back(api_.no_request);
     process_.require(api_.irecv(begin + done, count, api_.bytes_1, peer < 0 ? MPI_ANY_SOURCE : peer,
-                                tag_of(lane, tag), communicator_, &requests.back()),
+                                tag_of(kind, tag), communicator_, &requests.back()),
                      "MPI_Irecv");
   }
   return std::make_unique<MpiMessage>(*this, std::move(requests), peer);

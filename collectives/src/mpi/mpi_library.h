@@ -18,9 +18,8 @@
 
 namespace dtrun::collectives::mpi {
 
-using adapter::GroupFailure;
-using adapter::Lane;
 using adapter::MessageInFlight;
+using adapter::MessageKind;
 using Requests = std::vector<MPI_Request>;
 
 class MpiLibrary : public adapter::MessageLibrary {
@@ -30,10 +29,10 @@ class MpiLibrary : public adapter::MessageLibrary {
   ~MpiLibrary() override;
 
   std::string name() const override { return "mpi"; }
-  std::unique_ptr<MessageInFlight> send(const void* data, std::size_t bytes, int peer, Lane lane,
-                                        std::uint32_t tag) override;
-  std::unique_ptr<MessageInFlight> receive(void* data, std::size_t bytes, int peer, Lane lane,
-                                           std::uint32_t tag) override;
+  std::unique_ptr<MessageInFlight> send(const void* data, std::size_t bytes, int peer,
+                                        MessageKind kind, std::uint32_t tag) override;
+  std::unique_ptr<MessageInFlight> receive(void* data, std::size_t bytes, int peer,
+                                           MessageKind kind, std::uint32_t tag) override;
   std::uint32_t largest_tag() const override;
 
   void broadcast(Buffer buffer, int source, base::Deadline deadline) override;
@@ -61,7 +60,7 @@ class MpiLibrary : public adapter::MessageLibrary {
   class Pace;
 
   void collective(Buffer buffer, const char* call, base::Deadline deadline, const Part& begin);
-  int tag_of(Lane lane, std::uint32_t tag) const;
+  int tag_of(MessageKind kind, std::uint32_t tag) const;
   void stop(const std::string& word, MpiProcess::End end);
   void tell_all(const std::string& word);
   void listen();

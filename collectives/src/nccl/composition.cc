@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dtrun/base/check.h"
 #include "nccl/nccl_types.h"
 
 namespace dtrun::collectives::nccl {
@@ -49,16 +50,48 @@ bool lie_one_after_the_other(const std::vector<Buffer>& buffers) {
 
 Launch Composer::launch(std::function<Result(Communicator, DeviceStream)> issue) const {
   Launch result;
-  result.lane.device = device_index;
+  result.queue.device = device_index;
   result.issue = std::move(issue);
   return result;
 }
 
-Launch Composer::broadcast(Buffer buffer, int source) const {
-  return launch([api = nccl, buffer, source](Communicator communicator, DeviceStream stream) {
-    if (buffer.count == 0) return Result::success;
-    return api->broadcast(source_of(buffer), buffer.data, source, communicator, stream);
-  });
+Launch Composer::collective(const CollectiveView& call) const {
+  const auto combine = [&] { return reduction(call.op(), call.fingerprint.dtype); };
+  const Buffers inputs(call.inputs.begin(), call.inputs.end());
+  const Buffers outputs(call.outputs.begin(), call.outputs.end());
+  switch (call.kind()) {
+    case OpKind::broadcast:
+      return broadcast(call);
+    case OpKind::all_reduce:
+      return all_reduce(inputs.front(), outputs.front(), combine());
+    case OpKind::reduce:
+      return reduce(call, combine());
+    case OpKind::all_gather:
+      return all_gather(inputs.front(), outputs);
+    case OpKind::gather:
+      return exchange(outputs, only(call.root(), inputs.front()));
+    case OpKind::scatter:
+      return exchange(only(call.root(), outputs.front()), inputs);
+    case OpKind::reduce_scatter:
+      return reduce_scatter(outputs.front(), inputs, combine());
+    case OpKind::all_to_all:
+      return exchange(outputs, inputs);
+    case OpKind::barrier:
+      return barrier();
+    default:
+      break;
+  }
+  DT_CHECK(false);
+  return {};
+}
+
+Launch Composer::broadcast(const CollectiveView& call) const {
+  const Buffer buffer = call.root() == rank ? call.inputs.front() : call.outputs.front();
+  return launch(
+      [api = nccl, buffer, root = call.root()](Communicator communicator, DeviceStream stream) {
+        if (buffer.count == 0) return Result::success;
+        return api->broadcast(source_of(buffer), buffer.data, root, communicator, stream);
+      });
 }
 
 Launch Composer::all_reduce(Buffer input, Buffer output, Reduction op) const {
@@ -68,12 +101,14 @@ Launch Composer::all_reduce(Buffer input, Buffer output, Reduction op) const {
   });
 }
 
-Launch Composer::reduce(Buffer input, Buffer output, int destination, Reduction op) const {
-  return launch(
-      [api = nccl, input, output, destination, op](Communicator communicator, DeviceStream stream) {
-        if (input.count == 0) return Result::success;
-        return api->reduce(source_of(input), output.data, op, destination, communicator, stream);
-      });
+Launch Composer::reduce(const CollectiveView& call, Reduction op) const {
+  const Buffer input = call.inputs.front();
+  void* const target = call.root() == rank ? call.outputs.front().data : nullptr;
+  return launch([api = nccl, input, target, root = call.root(), op](Communicator communicator,
+                                                                    DeviceStream stream) {
+    if (input.count == 0) return Result::success;
+    return api->reduce(source_of(input), target, op, root, communicator, stream);
+  });
 }
 
 Launch Composer::all_gather(Buffer input, std::vector<Buffer> outputs) const {
@@ -159,20 +194,10 @@ Launch Composer::exchange(std::vector<Buffer> outputs, std::vector<Buffer> input
   });
 }
 
-Launch Composer::gather(Buffer input, std::vector<Buffer> outputs, int destination) const {
-  std::vector<Buffer> inputs(static_cast<std::size_t>(std::max(rank, destination)) + 1);
-  inputs[static_cast<std::size_t>(destination)] = input;
-  return exchange(std::move(outputs), std::move(inputs));
-}
-
-Launch Composer::scatter(Buffer output, std::vector<Buffer> inputs, int source) const {
-  std::vector<Buffer> outputs(static_cast<std::size_t>(std::max(rank, source)) + 1);
-  outputs[static_cast<std::size_t>(source)] = output;
-  return exchange(std::move(outputs), std::move(inputs));
-}
-
-Launch Composer::all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs) const {
-  return exchange(std::move(outputs), std::move(inputs));
+Composer::Buffers Composer::only(int other, const Buffer& buffer) const {
+  Buffers list(static_cast<std::size_t>(std::max(rank, other)) + 1);
+  list[static_cast<std::size_t>(other)] = buffer;
+  return list;
 }
 
 Launch Composer::barrier() const {
@@ -185,22 +210,22 @@ Launch Composer::barrier() const {
   return result;
 }
 
-Launch Composer::send(Buffer buffer, LaneKey lane) const {
+Launch Composer::send(Buffer buffer, QueueKey queue) const {
   Launch result = launch([api = nccl, buffer](Communicator communicator, DeviceStream stream) {
     if (buffer.count == 0) return Result::success;
     return api->send(source_of(buffer), 1, communicator, stream);
   });
-  result.lane = lane;
+  result.queue = queue;
   return result;
 }
 
-Launch Composer::receive(Buffer buffer, LaneKey lane) const {
+Launch Composer::receive(Buffer buffer, QueueKey queue) const {
   Launch result = launch([api = nccl, buffer](Communicator communicator, DeviceStream stream) {
     if (buffer.count == 0) return Result::success;
     return api->receive(buffer.data, static_cast<std::size_t>(buffer.count),
                         data_type(buffer.dtype), 0, communicator, stream);
   });
-  result.lane = lane;
+  result.queue = queue;
   return result;
 }
 

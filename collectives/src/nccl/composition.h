@@ -17,27 +17,29 @@ struct Composer {
   int device_index = 0;
   int rank = 0;
 
-  Launch broadcast(Buffer buffer, int source) const;
-  Launch all_reduce(Buffer input, Buffer output, Reduction op) const;
-  Launch reduce(Buffer input, Buffer output, int destination, Reduction op) const;
-  /// Equal counts: one call, over a buffer of its own where the outputs do not lie one after the
-  /// other. Others: a group of broadcasts.
-  Launch all_gather(Buffer input, std::vector<Buffer> outputs) const;
-  /// Likewise; others: a group of reductions.
-  Launch reduce_scatter(Buffer output, std::vector<Buffer> inputs, Reduction op) const;
-  // Groups of sends and receives; a rank's own part is copied, empty parts are left out.
-  Launch gather(Buffer input, std::vector<Buffer> outputs, int destination) const;
-  Launch scatter(Buffer output, std::vector<Buffer> inputs, int source) const;
-  Launch all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs) const;
-  /// An all_reduce of one byte, for which the host waits.
-  Launch barrier() const;
+  Launch collective(const CollectiveView& collective) const;
   /// In a communicator of the two: the sender is 0, the receiver 1.
-  Launch send(Buffer buffer, LaneKey lane) const;
-  Launch receive(Buffer buffer, LaneKey lane) const;
+  Launch send(Buffer buffer, QueueKey queue) const;
+  Launch receive(Buffer buffer, QueueKey queue) const;
 
  private:
-  /// To every other rank its input, from every other its output. Either list may be empty.
-  Launch exchange(std::vector<Buffer> outputs, std::vector<Buffer> inputs) const;
+  using Buffers = std::vector<Buffer>;
+
+  Launch broadcast(const CollectiveView& collective) const;
+  Launch all_reduce(Buffer input, Buffer output, Reduction op) const;
+  Launch reduce(const CollectiveView& collective, Reduction op) const;
+  /// Equal counts: one call, over a buffer of its own where the outputs do not lie one after the
+  /// other. Others: a group of broadcasts.
+  Launch all_gather(Buffer input, Buffers outputs) const;
+  /// Likewise; others: a group of reductions.
+  Launch reduce_scatter(Buffer output, Buffers inputs, Reduction op) const;
+  /// A group of sends and receives: to every other rank its input, from every other its output. A
+  /// rank's own part is copied, empty parts are left out. Either list may be short.
+  Launch exchange(Buffers outputs, Buffers inputs) const;
+  /// An all_reduce of one byte, for which the host waits.
+  Launch barrier() const;
+  /// The list in which only that rank has a part.
+  Buffers only(int other, const Buffer& buffer) const;
   Launch launch(std::function<Result(Communicator, DeviceStream)> issue) const;
 };
 

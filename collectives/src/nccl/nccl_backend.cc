@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "nccl/nccl_types.h"
@@ -18,96 +20,57 @@ NcclBackend::~NcclBackend() {
   group_->shutdown();
 }
 
-std::optional<Error> NcclBackend::lacks(OpKind kind, tensors::DType dtype, ReduceOp op) const {
-  if (kind != OpKind::all_reduce && kind != OpKind::reduce && kind != OpKind::reduce_scatter)
-    return std::nullopt;
+std::optional<Error> NcclBackend::lacks(const Fingerprint& fingerprint) const {
+  if (!is_reduction(fingerprint.kind)) return std::nullopt;
   try {
-    reduction(op, dtype);
+    reduction(fingerprint.reduce_op, fingerprint.dtype);
     return std::nullopt;
   } catch (const Error& error) {
     return error;
   }
 }
 
-Composer NcclBackend::composer(const Buffer& buffer, const std::vector<Buffer>& list) const {
-  for (const Buffer& other : list)
-    if (other.device_index != buffer.device_index)
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("one call has tensors on cuda:{} and on cuda:{}", buffer.device_index,
-                              other.device_index),
-                  "a collective runs on one GPU per rank", "move them to one device");
-  return {group_->world().nccl, group_->world().device, buffer.device_index, rank()};
+Composer NcclBackend::composer(int device) const {
+  return {group_->world().nccl, group_->world().device, device, rank()};
 }
 
-Work NcclBackend::broadcast(Buffer buffer, int source, Call call) {
-  return group_->run(composer(buffer).broadcast(buffer, source), std::move(call));
+int NcclBackend::device_of(const CollectiveView& collective) const {
+  std::optional<int> device;
+  for (const std::span<const Buffer> list : {collective.inputs, collective.outputs})
+    for (const Buffer& buffer : list)
+      if (const int other = buffer.device_index; device.value_or(other) != other) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("one call has tensors on cuda:{} and on cuda:{}", *device, other),
+                    "a collective runs on one GPU per rank", "move them to one device");
+      } else {
+        device = other;
+      }
+  return device ? *device : group_->default_device();
 }
 
-Work NcclBackend::all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) {
-  const Reduction combine = reduction(op, input.dtype);
-  return group_->run(composer(input).all_reduce(input, output, combine), std::move(call));
-}
-
-Work NcclBackend::reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) {
-  const Reduction combine = reduction(op, input.dtype);
-  return group_->run(composer(input).reduce(input, output, destination, combine), std::move(call));
-}
-
-Work NcclBackend::all_gather(Buffer input, std::vector<Buffer> outputs, Call call) {
-  const Composer compose = composer(input, outputs);
-  return group_->run(compose.all_gather(input, std::move(outputs)), std::move(call));
-}
-
-Work NcclBackend::gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) {
-  const Composer compose = composer(input, outputs);
-  return group_->run(compose.gather(input, std::move(outputs), destination), std::move(call));
-}
-
-Work NcclBackend::scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) {
-  const Composer compose = composer(output, inputs);
-  return group_->run(compose.scatter(output, std::move(inputs), source), std::move(call));
-}
-
-Work NcclBackend::reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op,
-                                 Call call) {
-  const Reduction combine = reduction(op, output.dtype);
-  const Composer compose = composer(output, inputs);
-  return group_->run(compose.reduce_scatter(output, std::move(inputs), combine), std::move(call));
-}
-
-Work NcclBackend::all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) {
-  const Composer compose = composer(inputs.front(), outputs);
-  return group_->run(compose.all_to_all(std::move(outputs), std::move(inputs)), std::move(call));
-}
-
-Work NcclBackend::barrier(Call call) {
-  Buffer nothing;
-  nothing.device_index = group_->default_device();
-  return group_->run(composer(nothing).barrier(), std::move(call));
-}
-
-Work NcclBackend::message(Buffer buffer, LaneKey lane, std::uint32_t tag, Call call) {
-  if (tag != 0)
-    throw Error(ErrorCode::kUnavailable, fmt::format("backend 'nccl' has no tags, and got {}", tag),
-                "NCCL matches the messages between two ranks in their order",
-                "leave the tag out, or use backend 'staged'");
-  const Composer compose = composer(buffer);
-  const bool sends = call.fingerprint.kind == OpKind::send;
-  return group_->run(sends ? compose.send(buffer, lane) : compose.receive(buffer, lane),
+Work NcclBackend::start(Collective collective) {
+  const Composer compose = composer(device_of(collective.view()));
+  Call call = std::move(collective.call);
+  return group_->run(compose.collective({call.fingerprint, collective.inputs, collective.outputs}),
                      std::move(call));
 }
 
-Work NcclBackend::send(Buffer buffer, int destination, std::uint32_t tag, Call call) {
-  call.fingerprint.kind = OpKind::send;
-  return message(buffer, {buffer.device_index, rank(), destination}, tag, std::move(call));
-}
-
-Work NcclBackend::receive(Buffer buffer, int source, std::uint32_t tag, Call call) {
-  if (source < 0)
+Work NcclBackend::start(Message message) {
+  const bool sends = message.kind == OpKind::send;
+  if (!sends && message.peer < 0)
     throw Error(ErrorCode::kUnavailable, "backend 'nccl' cannot receive from any rank",
                 "NCCL must know the sender", "name the source, or use backend 'staged'");
-  call.fingerprint.kind = OpKind::receive;
-  return message(buffer, {buffer.device_index, source, rank()}, tag, std::move(call));
+  if (message.tag != 0)
+    throw Error(ErrorCode::kUnavailable,
+                fmt::format("backend 'nccl' has no tags, and got {}", message.tag),
+                "NCCL matches the messages between two ranks in their order",
+                "leave the tag out, or use backend 'staged'");
+  const Buffer& buffer = message.buffer;
+  const Composer compose = composer(buffer.device_index);
+  message.call.fingerprint.kind = message.kind;
+  Launch launch = sends ? compose.send(buffer, {buffer.device_index, rank(), message.peer})
+                        : compose.receive(buffer, {buffer.device_index, message.peer, rank()});
+  return group_->run(std::move(launch), std::move(message.call));
 }
 
 std::unique_ptr<Backend> NcclBackend::split(const std::vector<int>& ranks, int list_index,

@@ -25,19 +25,10 @@ class NcclBackend : public Backend {
   int rank() const override { return group_->spec().rank; }
   int size() const override { return group_->size(); }
 
-  std::optional<base::Error> lacks(OpKind kind, tensors::DType dtype, ReduceOp op) const override;
+  std::optional<base::Error> lacks(const Fingerprint& fingerprint) const override;
 
-  Work broadcast(Buffer buffer, int source, Call call) override;
-  Work all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) override;
-  Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) override;
-  Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) override;
-  Work gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) override;
-  Work scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) override;
-  Work reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op, Call call) override;
-  Work all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) override;
-  Work barrier(Call call) override;
-  Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) override;
-  Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) override;
+  Work start(Collective collective) override;
+  Work start(Message message) override;
 
   std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
                                  const std::string& name, Call call) override;
@@ -46,8 +37,9 @@ class NcclBackend : public Backend {
   void shutdown() override { group_->shutdown(); }
 
  private:
-  Composer composer(const Buffer& buffer, const std::vector<Buffer>& list = {}) const;
-  Work message(Buffer buffer, LaneKey lane, std::uint32_t tag, Call call);
+  Composer composer(int device) const;
+  /// Where it runs. @throws Error kInvalidArgument for buffers on several GPUs
+  int device_of(const CollectiveView& collective) const;
 
   const std::shared_ptr<NcclGroup> group_;
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dtrun/base/log.h"
+#include "group_failure_texts.h"
 #include "nccl/nccl_types.h"
 
 namespace dtrun::collectives::nccl {
@@ -15,7 +16,7 @@ namespace dtrun::collectives::nccl {
 using base::Deadline;
 using base::Error;
 using base::ErrorCode;
-using Stage = Operation::Stage;
+using Progress = Operation::Progress;
 
 namespace {
 
@@ -37,15 +38,12 @@ NcclGroup::~NcclGroup() {
   if (!fork_mark_.in_child()) return;
   // Streams, events, communicators and the watchdog's thread are the parent's.
   new std::shared_ptr<NcclWorld>(world_);
-  new std::map<LaneKey, std::unique_ptr<Lane>>(std::move(lanes_));
+  new std::map<QueueKey, std::unique_ptr<Queue>>(std::move(queues_));
 }
 
 /// Before any lock, which a thread may have held that the child does not have.
 void NcclGroup::require_own_process() const {
-  if (fork_mark_.in_child())
-    throw Error(ErrorCode::kUsage, "group '" + spec_.name + "' is used in a forked child",
-                "its GPU and connections belong to the parent process",
-                "fork before joining the job, or use the group in the parent only");
+  if (fork_mark_.in_child()) throw forked_child_error(spec_.name, "GPU and connections");
 }
 
 int NcclGroup::default_device() {
@@ -58,8 +56,8 @@ int NcclGroup::default_device() {
   return world_->device->current_device();
 }
 
-Lane& NcclGroup::lane(const LaneKey& key) {
-  if (const auto found = lanes_.find(key); found != lanes_.end()) return *found->second;
+Queue& NcclGroup::queue(const QueueKey& key) {
+  if (const auto found = queues_.find(key); found != queues_.end()) return *found->second;
   MeetingPlace place;
   place.store = world_->store;
   place.gpu_name = fmt::format("cuda:{} of {}", key.device, world_->host);
@@ -70,7 +68,7 @@ Lane& NcclGroup::lane(const LaneKey& key) {
   const auto of_the_same = [&](const auto& entry) {
     return entry.first.from == key.from && entry.first.to == key.to;
   };
-  const auto number = std::count_if(lanes_.begin(), lanes_.end(), of_the_same);
+  const auto number = std::count_if(queues_.begin(), queues_.end(), of_the_same);
   if (key.from < 0) {
     place.key = fmt::format("{}/lane/{}", spec_.key, number);
     place.rank = spec_.rank;
@@ -84,14 +82,15 @@ Lane& NcclGroup::lane(const LaneKey& key) {
   }
   const CurrentDevice current(*world_->device, key.device);
   // Made before it has a place: fail() closes all that have one.
-  return *(lanes_[key] =
-               std::make_unique<Lane>(world_->nccl, world_->device, key.device, std::move(place)));
+  return *(queues_[key] =
+               std::make_unique<Queue>(world_->nccl, world_->device, key.device, std::move(place)));
 }
 
-void NcclGroup::add_split_lane(int device, std::unique_ptr<Communicator> slot) {
+void NcclGroup::add_split_queue(int device, std::unique_ptr<Communicator> slot) {
   const std::scoped_lock lock(mutex_);
   const CurrentDevice current(*world_->device, device);
-  lanes_[{device}] = std::make_unique<Lane>(world_->nccl, world_->device, device, std::move(slot));
+  queues_[{device}] =
+      std::make_unique<Queue>(world_->nccl, world_->device, device, std::move(slot));
   first_device_ = device;
 }
 
@@ -125,7 +124,7 @@ Work NcclGroup::run(Launch launch, Call call) {
 }
 
 std::shared_ptr<Operation> NcclGroup::enqueue(Launch launch, Call call) {
-  const LaneKey key = launch.lane;
+  const QueueKey key = launch.queue;
   const CurrentDevice current(*world_->device, key.device);
   last_ = call.fingerprint;
   last_call_ = std::chrono::steady_clock::now();
@@ -133,9 +132,9 @@ std::shared_ptr<Operation> NcclGroup::enqueue(Launch launch, Call call) {
                                                std::move(launch), std::move(call));
   // What the caller's stream does after this is no business of the operation's.
   world_->device->record(operation->begin.get(), world_->device->current_stream(key.device));
-  Lane& queue = lane(key);
-  queue.push(operation);
-  queue.advance();
+  Queue& target = queue(key);
+  target.push(operation);
+  target.advance();
   if (std::exchange(watchdog_sleeps_, false)) world_->watchdog.call();
   return operation;
 }
@@ -147,20 +146,20 @@ void NcclGroup::wait(Operation& operation, Deadline deadline) {
   // use two groups in another order than their peers would wait for each other there.
   if (operation.launch.host_wait == HostWait::yes || world_->host_wait == HostWait::yes ||
       !deadline.is_never())
-    return await(lock, operation, Stage::done, deadline);
-  await(lock, operation, Stage::enqueued, deadline);
-  const int device = operation.launch.lane.device;
+    return await(lock, operation, Progress::done, deadline);
+  await(lock, operation, Progress::enqueued, deadline);
+  const int device = operation.launch.queue.device;
   const CurrentDevice current(*world_->device, device);
   world_->device->make_wait(world_->device->current_stream(device), operation.end.get());
 }
 
-void NcclGroup::await(Lock& lock, Operation& operation, Stage stage, Deadline deadline) {
+void NcclGroup::await(Lock& lock, Operation& operation, Progress progress, Deadline deadline) {
   for (int looks = 0;;) {
-    if (!failure_ && operation.stage < stage) advance_all();
+    if (!failure_ && operation.progress < progress) advance_all();
     // What was done before the group failed is done.
-    if (operation.stage == Stage::done) return;
+    if (operation.progress == Progress::done) return;
     throw_if_failed();
-    if (operation.stage >= stage) return;
+    if (operation.progress >= progress) return;
     if (operation.call.deadline.expired()) {
       fail(timed_out(operation), Tell::members);
       throw_if_failed();
@@ -186,7 +185,7 @@ void NcclGroup::pause(Lock& lock, int& looks, Deadline deadline) {
 
 void NcclGroup::advance_all() {
   try {
-    for (const auto& [key, lane] : lanes_) lane->advance();
+    for (const auto& [key, queue] : queues_) queue->advance();
   } catch (const Error& error) {
     fail(error, Tell::members);
   }
@@ -196,19 +195,19 @@ bool NcclGroup::is_completed(Operation& operation) {
   require_own_process();
   const std::scoped_lock lock(mutex_);
   if (!failure_) advance_all();
-  return operation.stage == Stage::done || failure_ != nullptr;
+  return operation.progress == Progress::done || failure_ != nullptr;
 }
 
 std::exception_ptr NcclGroup::exception(Operation& operation) {
   const std::scoped_lock lock(mutex_);
-  return operation.stage == Stage::done ? nullptr : failure_;
+  return operation.progress == Progress::done ? nullptr : failure_;
 }
 
 void NcclGroup::fail(const Error& error, Tell tell) {
   if (failure_) return;
   failure_ = std::make_exception_ptr(error);
-  for (const auto& [key, lane] : lanes_)
-    if (const Communicator communicator = lane->take()) doomed_.push_back(communicator);
+  for (const auto& [key, queue] : queues_)
+    if (const Communicator communicator = queue->take()) doomed_.push_back(communicator);
   // Sync calls return before the device is done: whoever reads results now reads garbage.
   base::log::error(base::log::Component::kCollectives,
                    "group '{}' failed; results of its unfinished calls are not to be used:\n{}",
@@ -227,23 +226,19 @@ Error NcclGroup::timed_out(const Operation& operation) {
   std::string where;
   std::string for_whom;
   try {
-    const auto lane = lanes_.find(operation.launch.lane);
+    const auto queue = queues_.find(operation.launch.queue);
     const std::vector<int> missing =
-        lane == lanes_.end() ? std::vector<int>() : lane->second->missing();
-    if (!missing.empty())
-      for_whom =
-          fmt::format(" for rank{} {}", missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
+        queue == queues_.end() ? std::vector<int>() : queue->second->missing();
+    if (!missing.empty()) for_whom = rank_list(missing);
     where = board_.describe_others(operation.fingerprint());
-    if (lane != lanes_.end() && lane->second->phase() == Lane::Phase::starting)
+    if (queue != queues_.end() && queue->second->phase() == Queue::Phase::starting)
       where = "NCCL has not made its communicator; " + where;
   } catch (const Error& error) {
     where = "nothing is known of the others: " + error.summary();
   }
   const auto waited = std::chrono::steady_clock::now() - operation.started;
   return Error(ErrorCode::kTimeout,
-               fmt::format("rank {} waited {} in {} of group '{}'{}", own_rank(),
-                           base::format_duration(waited), operation.fingerprint().describe(),
-                           spec_.name, for_whom),
+               waited_text(own_rank(), waited, operation.fingerprint(), spec_.name, for_whom),
                where,
                "raise the timeout if they only need longer; look at the other ranks' output");
 }

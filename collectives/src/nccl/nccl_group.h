@@ -1,4 +1,4 @@
-// NcclGroup: the ranks of one group, their lanes and their common fate. It launches operations,
+// NcclGroup: the ranks of one group, their queues and their common fate. It launches operations,
 // waits for them, and fails as a whole: on a failed call, an asynchronous error, a deadline, a
 // peer's word or the job's end its communicators are aborted, once each, by the watchdog, and every
 // later call throws the first error. Thread-safe; NCCL is called by one thread at a time.
@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "cpu/fork_mark.h"
 #include "device_api.h"
 #include "dtrun/collectives/process_group.h"
-#include "nccl/lane.h"
+#include "fork_mark.h"
 #include "nccl/operation.h"
+#include "nccl/queue.h"
 #include "nccl/status_board.h"
 #include "nccl/watchdog.h"
 
@@ -83,12 +83,13 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
   enum class Tell { nobody, members };
 
   std::shared_ptr<Operation> enqueue(Launch launch, Call call);
-  Lane& lane(const LaneKey& key);
-  void add_split_lane(int device, std::unique_ptr<Communicator> slot);
-  std::unique_ptr<Communicator> split_communicator(Lock& lock, Lane& parent,
+  Queue& queue(const QueueKey& key);
+  void add_split_queue(int device, std::unique_ptr<Communicator> slot);
+  std::unique_ptr<Communicator> split_communicator(Lock& lock, Queue& parent,
                                                    std::optional<int> color, int key,
                                                    const Call& call);
-  void await(Lock& lock, Operation& operation, Operation::Stage stage, base::Deadline deadline);
+  void await(Lock& lock, Operation& operation, Operation::Progress progress,
+             base::Deadline deadline);
   /// Waits a little for anything to change.
   void pause(Lock& lock, int& looks, base::Deadline deadline);
   void advance_all();
@@ -97,7 +98,7 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
   base::Error timed_out(const Operation& operation);
 
   void require_own_process() const;
-  Lane* group_lane();
+  Queue* group_queue();
   std::string call_key(std::uint64_t sequence, int rank) const;
   std::string hear(const std::string& key, base::Deadline deadline);
   std::optional<base::Error> difference(const Fingerprint& mine, int rank, base::Deadline deadline);
@@ -115,18 +116,18 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
   // Leaving.
   /// @return whether the device has done all that it was given
   bool drain(Lock& lock);
-  void close_lanes(Lock& lock);
+  void close_queues(Lock& lock);
   /// Waits for the peers to do the same. @return whether it came to that
   bool finalize(Communicator communicator, base::Deadline deadline);
 
   const std::shared_ptr<NcclWorld> world_;
   const NcclGroupSpec spec_;
   StatusBoard board_;
-  const cpu::ForkMark fork_mark_;
+  const ForkMark fork_mark_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<LaneKey, std::unique_ptr<Lane>> lanes_;
+  std::map<QueueKey, std::unique_ptr<Queue>> queues_;
   std::exception_ptr failure_;
   bool left_ = false;
   std::vector<Communicator> doomed_;  ///< to be aborted by the watchdog

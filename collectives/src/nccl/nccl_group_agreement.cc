@@ -75,17 +75,17 @@ void NcclGroup::compare(const Call& call) {
   throw_if_failed();
 }
 
-Lane* NcclGroup::group_lane() {
-  Lane* result = nullptr;
-  for (const auto& [key, lane] : lanes_) {
+Queue* NcclGroup::group_queue() {
+  Queue* result = nullptr;
+  for (const auto& [key, queue] : queues_) {
     if (key.from >= 0) continue;
     if (result != nullptr) return nullptr;  // which one, the members could answer differently
-    result = lane.get();
+    result = queue.get();
   }
   return result;
 }
 
-std::unique_ptr<Communicator> NcclGroup::split_communicator(Lock& lock, Lane& parent,
+std::unique_ptr<Communicator> NcclGroup::split_communicator(Lock& lock, Queue& parent,
                                                             std::optional<int> color, int key,
                                                             const Call& call) {
   const auto wait_while = [&](const auto& busy) {
@@ -129,14 +129,14 @@ std::shared_ptr<NcclGroup> NcclGroup::split(NcclGroupSpec child, std::optional<i
     Lock lock(mutex_);
     throw_if_failed();
     // Calls are in the same order everywhere: either all members have a communicator, or none has.
-    if (Lane* const parent = group_lane()) {
+    if (Queue* const parent = group_queue()) {
       device = parent->device();
       slot = split_communicator(lock, *parent, color, child.rank, call);
     }
   }
   if (!color) return nullptr;
   auto group = std::make_shared<NcclGroup>(world_, std::move(child));
-  if (slot && *slot != nullptr) group->add_split_lane(device, std::move(slot));
+  if (slot && *slot != nullptr) group->add_split_queue(device, std::move(slot));
   return group;
 }
 

@@ -6,6 +6,7 @@
 
 #include "disagreement.h"
 #include "dtrun/base/log.h"
+#include "group_failure_texts.h"
 #include "nccl/nccl_group.h"
 #include "nccl/nccl_types.h"
 
@@ -31,11 +32,8 @@ constexpr auto kLeaveGrace = std::chrono::seconds(10);
 }  // namespace
 
 std::optional<Error> NcclGroup::job_failure() const {
-  if (!world_->job_page || !world_->job_page->aborted()) return std::nullopt;
-  const std::string cause = world_->job_page->describe_cause();
-  if (cause.empty() || world_->job_page->header().cause.global_rank < 0)
-    return Error(ErrorCode::kAborted, "the job is being stopped", cause);
-  return Error(ErrorCode::kPeerFailed, cause, "", "look at that rank's output first");
+  const std::optional<GroupFailure> failure = collectives::job_failure(world_->job_page.get());
+  return failure ? std::optional(failure->error) : std::nullopt;
 }
 
 Watched::TimePoint NcclGroup::inspect() {
@@ -63,17 +61,17 @@ Watched::TimePoint NcclGroup::inspect() {
 }
 
 void NcclGroup::look_around(TimePoint now) {
-  for (const auto& [key, lane] : lanes_) {
-    lane->advance();
-    lane->check_running();
+  for (const auto& [key, queue] : queues_) {
+    queue->advance();
+    queue->check_running();
   }
   const Operation* const waiting = oldest();
   if (waiting == nullptr) return tell_of_idleness(now);
   if (const std::optional<Error> failure = job_failure()) return fail(*failure, Tell::nobody);
   if (now - waiting->started > kPatience) hear_peers(*waiting, now);
   std::optional<Error> late;
-  for (const auto& [key, lane] : lanes_)
-    lane->for_each([&](const Operation& operation) {
+  for (const auto& [key, queue] : queues_)
+    queue->for_each([&](const Operation& operation) {
       if (!late && operation.call.deadline.expired()) late = timed_out(operation);
     });
   if (late) fail(*late, Tell::members);
@@ -81,8 +79,8 @@ void NcclGroup::look_around(TimePoint now) {
 
 const Operation* NcclGroup::oldest() const {
   const Operation* result = nullptr;
-  for (const auto& [key, lane] : lanes_) {
-    const Operation* const candidate = lane->oldest();
+  for (const auto& [key, queue] : queues_) {
+    const Operation* const candidate = queue->oldest();
     if (candidate != nullptr && (result == nullptr || candidate->started < result->started))
       result = candidate;
   }
@@ -137,7 +135,7 @@ void NcclGroup::bury_doomed(Lock& lock) {
                          world_->nccl->error_text(result));
   }
   lock.lock();
-  for (const auto& [key, lane] : lanes_) lane->drop_operations();
+  for (const auto& [key, queue] : queues_) queue->drop_operations();
   changed_.notify_all();
 }
 
@@ -155,7 +153,7 @@ void NcclGroup::shutdown() {
   if (failure_) return bury_doomed(lock);
   failure_ =
       std::make_exception_ptr(Error(ErrorCode::kAborted, "this rank has left its nccl group"));
-  close_lanes(lock);
+  close_queues(lock);
 }
 
 bool NcclGroup::drain(Lock& lock) {
@@ -164,23 +162,24 @@ bool NcclGroup::drain(Lock& lock) {
     if (!failure_) advance_all();
     if (failure_ || oldest() == nullptr) return true;
     bool only_receives = true;
-    for (const auto& [key, lane] : lanes_)
-      lane->for_each([&](const Operation& operation) {
+    for (const auto& [key, queue] : queues_)
+      queue->for_each([&](const Operation& operation) {
         if (operation.fingerprint().kind != OpKind::receive) only_receives = false;
       });
     if (only_receives || deadline.expired()) return false;
   }
 }
 
-void NcclGroup::close_lanes(Lock& lock) {
+void NcclGroup::close_queues(Lock& lock) {
   struct Closing {
     Communicator communicator;
     bool is_ready;
   };
   std::vector<Closing> closing;
-  for (const auto& [key, lane] : lanes_) {
-    const bool is_ready = lane->phase() == Lane::Phase::ready;
-    if (const Communicator communicator = lane->take()) closing.push_back({communicator, is_ready});
+  for (const auto& [key, queue] : queues_) {
+    const bool is_ready = queue->phase() == Queue::Phase::ready;
+    if (const Communicator communicator = queue->take())
+      closing.push_back({communicator, is_ready});
   }
   lock.unlock();
   const Deadline deadline =

@@ -1,5 +1,5 @@
-// Operation: one call on its way to the device. It waits for its lane's communicator, is issued to
-// NCCL, counts as enqueued once NCCL has put it on the lane's stream and its end is marked by an
+// Operation: one call on its way to the device. It waits for its queue's communicator, is issued to
+// NCCL, counts as enqueued once NCCL has put it on the queue's stream and its end is marked by an
 // event, and is done once the event has passed. Guarded by its group's mutex; what Work does goes
 // through the group.
 #pragma once
@@ -19,20 +19,20 @@ namespace dtrun::collectives::nccl {
 class NcclGroup;
 
 /// Which communicator an operation runs on. Messages have one per pair of ranks and direction: a
-/// lane is a queue, and what goes the other way must not stand behind it.
-struct LaneKey {
+/// queue is a queue, and what goes the other way must not stand behind it.
+struct QueueKey {
   int device = 0;
-  int from = -1;  ///< group rank of the sender; -1: the lane of the whole group
+  int from = -1;  ///< group rank of the sender; -1: the queue of the whole group
   int to = -1;
-  auto operator<=>(const LaneKey&) const = default;
+  auto operator<=>(const QueueKey&) const = default;
 };
 
 /// Whether wait() lets the calling thread go on while the device still works.
 enum class HostWait { no, yes };
 
 struct Launch {
-  LaneKey lane;
-  /// NCCL's calls, all in one group, and copies before them. Runs once, on the lane's device.
+  QueueKey queue;
+  /// NCCL's calls, all in one group, and copies before them. Runs once, on the queue's device.
   std::function<Result(Communicator, DeviceStream)> issue;
   /// Copies after them. May be empty.
   std::function<void(DeviceStream)> after;
@@ -41,7 +41,7 @@ struct Launch {
 
 class Operation : public Work::State {
  public:
-  enum class Stage { waiting, issued, enqueued, done };
+  enum class Progress { waiting, issued, enqueued, done };
 
   /// On the device of the launch.
   Operation(std::shared_ptr<NcclGroup> group, const std::shared_ptr<DeviceApi>& device,
@@ -58,7 +58,7 @@ class Operation : public Work::State {
   const std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
   Launch launch;
   Call call;
-  Stage stage = Stage::waiting;
+  Progress progress = Progress::waiting;
   Event begin;  ///< the caller's stream has come to the call
   Event end;
 

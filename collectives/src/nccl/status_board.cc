@@ -19,7 +19,7 @@ constexpr char kSeparator = '\x1f';
 /// More ranks than these are counted, not listed.
 constexpr std::size_t kMostListed = 8;
 
-std::string rank_list(const std::vector<int>& ranks) {
+std::string short_rank_list(const std::vector<int>& ranks) {
   const std::vector<int> listed(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                    ranks.size(), kMostListed)));
   std::string text =
@@ -88,10 +88,10 @@ std::string StatusBoard::describe_others(const Fingerprint& mine) {
           fmt::format("rank {} waits in {}", global_rank, status->fingerprint.describe()));
   }
   if (!same.empty())
-    others.push_back(
-        fmt::format("{} wait{} in the same call", rank_list(same), same.size() == 1 ? "s" : ""));
+    others.push_back(fmt::format("{} wait{} in the same call", short_rank_list(same),
+                                 same.size() == 1 ? "s" : ""));
   if (!silent.empty())
-    others.push_back(fmt::format("{} ha{} called nothing that took long", rank_list(silent),
+    others.push_back(fmt::format("{} ha{} called nothing that took long", short_rank_list(silent),
                                  silent.size() == 1 ? "s" : "ve"));
   return fmt::format("{}", fmt::join(others, "; "));
 }

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "cpu/quiet_thread.h"
+#include "quiet_thread.h"
 
 namespace dtrun::collectives::nccl {
 
 Watchdog::Watchdog() {
-  thread_ = cpu::start_quiet_thread("dtrun-nccl", [this] { watch(); });
+  thread_ = start_quiet_thread("dtrun-nccl", [this] { watch(); });
 }
 
 Watchdog::~Watchdog() {

@@ -11,7 +11,6 @@
 #include <map>
 #include <set>
 
-#include "cpus/cuda_devices.h"
 #include "dtrun/base/cpu_list.h"
 #include "dtrun/base/error.h"
 
@@ -163,24 +162,28 @@ std::string RankBinding::describe() const {
   return text;
 }
 
-std::vector<RankBinding> bind_ranks(BindingKind kind, int local_ranks,
+MemoryRights read_memory_rights() {
+  // The policy that a process has by default, so nothing changes.
+  const bool may = ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) == 0;
+  MemoryRights rights{.nodes = {}, .refusal = may ? "" : std::strerror(errno)};
+  rights.nodes = allowed_memory_nodes();
+  return rights;
+}
+
+std::vector<RankBinding> bind_ranks(const MachineTopology& machine, const MemoryRights& memory,
+                                    BindingKind kind, int local_ranks,
                                     std::vector<std::string>& warnings) {
-  if (kind == BindingKind::kNone)
-    return std::vector<RankBinding>(static_cast<std::size_t>(local_ranks));
-  std::vector<RankBinding> bindings =
-      plan_binding(read_machine(base::allowed_cpus(), visible_cuda_devices()), kind, local_ranks);
-  const std::set<int> allowed = allowed_memory_nodes();
+  std::vector<RankBinding> bindings = plan_binding(machine, kind, local_ranks);
   for (std::size_t rank = 0; rank < bindings.size(); ++rank)
-    if (const std::string warning = drop_forbidden_memory(allowed, bindings[rank]);
+    if (const std::string warning = drop_forbidden_memory(memory.nodes, bindings[rank]);
         !warning.empty())
       warnings.push_back(fmt::format("dtrun: --numa-binding, local rank {}: {}", rank, warning));
-  const bool memory_too = ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) == 0;
-  if (memory_too || !bindings.front().memory_node) return bindings;
+  if (memory.refusal.empty() || !bindings.front().memory_node) return bindings;
   for (RankBinding& binding : bindings) binding.memory_node.reset();
   warnings.push_back(
       fmt::format("dtrun: --numa-binding binds CPUs only: memory cannot be bound here "
                   "(set_mempolicy: {})",
-                  std::strerror(errno)));
+                  memory.refusal));
   return bindings;
 }
 

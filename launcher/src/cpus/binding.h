@@ -1,5 +1,5 @@
-// Binding: which CPUs and which memory each local rank gets (--numa-binding). plan_binding() is
-// pure; bind_ranks() asks this machine.
+// Binding: which CPUs and which memory each local rank gets (--numa-binding). Pure, but for
+// read_memory_rights(), which asks this machine.
 #pragma once
 
 #include <optional>
@@ -43,10 +43,19 @@ std::string drop_forbidden_memory(const std::set<int>& allowed, RankBinding& bin
 /// How many cores the rank has: for OMP_NUM_THREADS.
 int cores_of(const MachineTopology& machine, const RankBinding& binding);
 
-/// On this machine: its CPUs that this process may use, and its GPUs. Where memory cannot be bound
-/// (a container without that right), the CPUs are bound alone, with a warning.
-/// @throws Error as read_machine()
-std::vector<RankBinding> bind_ranks(BindingKind kind, int local_ranks,
+/// Whether this process may bind memory, and to which nodes.
+struct MemoryRights {
+  std::set<int> nodes;  ///< that its cpuset allows; empty: not known
+  std::string refusal;  ///< why memory cannot be bound at all, as in a container; empty: it can be
+};
+
+MemoryRights read_memory_rights();
+
+/// plan_binding() within these rights. Where memory cannot be bound, the CPUs are bound alone, with
+/// a warning.
+/// @throws Error as plan_binding()
+std::vector<RankBinding> bind_ranks(const MachineTopology& machine, const MemoryRights& memory,
+                                    BindingKind kind, int local_ranks,
                                     std::vector<std::string>& warnings);
 
 }  // namespace dtrun::launcher

@@ -7,6 +7,8 @@
 
 namespace dtrun::launcher {
 
+inline constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
+
 /// @param visible CUDA_VISIBLE_DEVICES: unset means all, empty means none
 int count_gpus(const std::optional<std::string>& visible);
 

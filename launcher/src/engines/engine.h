@@ -38,7 +38,7 @@ struct Engine {
   std::optional<int> gpus_on_node;
   std::optional<int> pmi_fd;  ///< by which the rest can be asked for (pmi_meeting.h)
   std::string pmi_port;       ///< HOST:PORT, which also knows `tasks`; empty: none
-  std::string places_file;    ///< the file with the rest (pals_meeting.h); empty: none
+  std::string places_file;    ///< the file with the rest (pals_places.h); empty: none
   std::string no_places;      ///< why it could not be read; empty: it could, or there is none
 
   /// "Slurm step 17.0: task 1 of 4"
@@ -54,10 +54,14 @@ struct AdoptedRank {
   std::optional<int> node;  ///< the machine's number, as far as the engine tells it
 };
 
+/// What is in no variable and no file: only the engine itself can say it (meet_engine()).
+enum class EngineQuestion { kNone, kTasks, kHead };
+
 struct EngineFindings {
   std::optional<Engine> engine;
-  std::string note;      ///< what was detected, and what it decides; empty: nothing
-  bool decided = false;  ///< it decides something
+  std::string note;     ///< what was detected, and what it decides; empty: nothing
+  std::string decided;  ///< " --nnodes=2 ...", the options that it decides; may be empty
+  EngineQuestion open = EngineQuestion::kNone;  ///< the options that wait for it are not decided
   std::optional<AdoptedRank> adopted;
   /// How long after a signal to dtrun the engine may send the same to the ranks.
   std::chrono::nanoseconds shared_signal_wait{};

@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -68,13 +67,10 @@ std::string new_mark() {
   return mark;
 }
 
-// Finds out what the job's dtrun would refuse before any rank is started on any host. Making a plan
-// raises the limit of open files, which is restored here: the job's dtrun raises it itself.
+// Finds out what the job's dtrun would refuse before any rank is started on any host.
 void check_job(const std::vector<std::string>& arguments, const base::Environment& environment) {
-  rlimit before{};
-  ::getrlimit(RLIMIT_NOFILE, &before);
-  make_plan(parse_options("dtrun", arguments, environment), environment);
-  ::setrlimit(RLIMIT_NOFILE, &before);
+  const Options options = parse_options("dtrun", arguments, environment);
+  make_plan(options, environment, look_at_machine(options, environment));
 }
 
 class HostRelay {

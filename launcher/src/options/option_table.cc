@@ -192,6 +192,9 @@ constexpr OptionRow kRows[] = {
     {"events", 0, "FILE", G::kKnowing,
      "append what happens on each node, an object of JSON in each line: rounds, ranks' ends, "
      "restarts, failures (docs/output.md)"},
+    {"metrics-port", 0, "[ADDRESS:]PORT", G::kKnowing,
+     "serve metrics of each node's part of the job to Prometheus, at http://ADDRESS:PORT/metrics; "
+     "ADDRESS is 127.0.0.1 unless given; 0: any free port (docs/metrics.md)"},
     {"timing", 0, "[text|json]", G::kKnowing,
      "print at the end how long each step of the start took"},
     {"completion", 0, "bash", G::kKnowing,

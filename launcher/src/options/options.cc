@@ -15,6 +15,17 @@ using base::ErrorCode;
 
 namespace {
 
+// "9400" or "ADDRESS:9400".
+base::HostPort parse_metrics_place(const std::string& text) {
+  const auto colon = text.rfind(':');
+  const std::string port = colon == std::string::npos ? text : text.substr(colon + 1);
+  base::HostPort place{"127.0.0.1", {}};
+  if (colon != std::string::npos) place = base::HostPort::parse(text.substr(0, colon));
+  if (place.port) throw demand("must be a port, or an address and a port");
+  place.port = static_cast<std::uint16_t>(parse_integer_within(port, 0, 65535));
+  return place;
+}
+
 void bind_own_options(OptionBinding& binding, Options& options) {
   binding.parsed("nproc-per-node", options.programs.front().local_ranks, parse_rank_count);
   binding.text("role", options.role);
@@ -42,6 +53,7 @@ void bind_own_options(OptionBinding& binding, Options& options) {
   binding.flag("report-bindings", options.report_bindings);
   binding.flag("verbose", options.verbose);
   binding.text("events", options.events_file);
+  binding.parsed("metrics-port", options.metrics, parse_metrics_place);
   binding.text("on-restart", options.on_restart);
   binding.text("health-check", options.health_check);
   binding.parsed("restart-command-timeout", options.restart_command_timeout, parse_seconds);
@@ -73,7 +85,7 @@ void read_findings(const EngineFindings& findings, Options& options) {
   const Engine& engine = *findings.engine;
   options.engine_note = findings.note;
   // Node 0 alone reports it, so that it appears once per job.
-  if (findings.decided && engine.task == 0)
+  if (!findings.decided.empty() && engine.task == 0)
     options.warnings.push_back(fmt::format("dtrun: {}", findings.note));
   if (engine.key == "slurm" && engine.nodes.value_or(1) >= options.rounds.max_nodes)
     options.step_nodes = engine.node_list;

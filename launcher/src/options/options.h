@@ -104,6 +104,8 @@ struct Options {
   std::string health_check;  ///< the same
   std::chrono::nanoseconds restart_command_timeout = std::chrono::seconds(60);  ///< of each
   std::string events_file;       ///< of --events; empty: none
+  /// Where metrics are served, with a port (0: any); none: nowhere.
+  std::optional<base::HostPort> metrics;
   bool pass_local_rank = false;  ///< --local-rank=N before the program's own arguments
   DryRun dry_run = DryRun::kNo;
   bool verbose = false;

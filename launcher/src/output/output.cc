@@ -71,7 +71,7 @@ Output::Output(base::EventLoop& loop, const LaunchPlan& plan)
   for (Console* const console : {out_.get(), error_.get()})
     if (console != nullptr && console->sink().is_terminal())
       console->sink().ask_before_erasing([&plan] { return plan.foreground->is_ours(); });
-  if (plan.shows_status())
+  if (plan.shows_status)
     status_ = std::make_unique<StatusLine>(loop, console_of(Stream::kError).sink(), STDERR_FILENO,
                                            plan.letters);
 }

@@ -239,7 +239,7 @@ void OutputThread::write_file(const std::string& path, std::string content,
 }
 
 void OutputThread::show_status(const StatusFacts& facts) {
-  if (!plan_.shows_status()) return;
+  if (!plan_.shows_status) return;
   post([facts](Output& output) { output.show_status(facts); });
 }
 
@@ -248,7 +248,7 @@ void OutputThread::hide_status() {
 }
 
 void OutputThread::hide_status_now() {
-  if (plan_.shows_status()) ask(kPatience, [](Output& output) { output.hide_status(); });
+  if (plan_.shows_status) ask(kPatience, [](Output& output) { output.hide_status(); });
 }
 
 std::string OutputThread::error_tail(int local_rank) {

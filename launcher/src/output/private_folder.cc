@@ -27,19 +27,27 @@ using base::UniqueFd;
 
 constexpr std::string_view kPrivatePrefix = "dtrun_";
 constexpr std::size_t kPrivateDigits = 16;
-// The lock file holds the machine's boot id. It gets this name when it is already locked.
+// A symbolic link whose target is the machine's boot id: it has no data that a disk would write,
+// and it is made when the folder is locked already.
 constexpr const char* kOwner = "owner";
-constexpr const char* kOwnerToBe = "owner.new";
-
-std::string read_whole(int fd) {
-  char text[128];
-  const ssize_t n = fd < 0 ? -1 : ::pread(fd, text, sizeof text, 0);
-  return n > 0 ? std::string(text, static_cast<std::size_t>(n)) : "";
-}
 
 std::string this_boot() {
   const UniqueFd fd(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  return read_whole(fd.get());
+  char text[128];
+  const ssize_t n = fd ? ::read(fd.get(), text, sizeof text) : -1;
+  // Without the end of its line.
+  return n > 1 ? std::string(text, static_cast<std::size_t>(n) - 1) : "";
+}
+
+// Of the machine on which the folder was made; empty: it is not made yet, or not by dtrun.
+std::string boot_in(const UniqueFd& folder) {
+  char text[128];
+  const ssize_t n = ::readlinkat(folder.get(), kOwner, text, sizeof text);
+  return n > 0 ? std::string(text, static_cast<std::size_t>(n)) : "";
+}
+
+UniqueFd open_folder(const std::string& path) {
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
 bool is_own_folder(const std::string& path) {
@@ -65,13 +73,11 @@ bool is_private_name(std::string_view name) {
 // Takes the folder's lock, which is visible across pid namespaces. Returns none if its maker lives
 // or if that cannot be found out.
 UniqueFd lock_of_dead(const std::string& path) {
-  const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  UniqueFd owner(
-      folder ? ::openat(folder.get(), kOwner, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1);
-  const std::string boot = owner ? read_whole(owner.get()) : "";
-  if (boot.empty() || boot != this_boot() || ::flock(owner.get(), LOCK_EX | LOCK_NB) != 0)
+  UniqueFd folder = open_folder(path);
+  const std::string boot = folder ? boot_in(folder) : "";
+  if (boot.empty() || boot != this_boot() || ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0)
     return {};
-  return owner;
+  return folder;
 }
 
 // As far as it can be read.
@@ -109,21 +115,15 @@ void make_own_folder(const std::string& path) {
 
 UniqueFd make_private_folder(const std::string& path) {
   make_own_folder(path);
-  const std::string to_be = path + "/" + kOwnerToBe;
-  UniqueFd owner(::open(to_be.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-  const std::string boot = this_boot();
+  UniqueFd folder = open_folder(path);
   const bool shows =
-      owner && ::flock(owner.get(), LOCK_SH | LOCK_NB) == 0 &&
-      ::write(owner.get(), boot.data(), boot.size()) == static_cast<ssize_t>(boot.size()) &&
-      ::rename(to_be.c_str(), (path + "/" + kOwner).c_str()) == 0;
-  if (!shows) {
-    ::unlink(to_be.c_str());
-    return {};
-  }
-  return base::moved_up(std::move(owner), 32);
+      folder && ::flock(folder.get(), LOCK_SH | LOCK_NB) == 0 &&
+      (::symlinkat(this_boot().c_str(), folder.get(), kOwner) == 0 || errno == EEXIST);
+  if (!shows) return {};
+  return base::moved_up(std::move(folder), 32);
 }
 
-// The lock file is removed last: if this dtrun is killed in between, another one can go on.
+// The link is removed last: if this dtrun is killed in between, another one can go on.
 void remove_private_folder(const std::string& path) {
   std::error_code ignored;
   for (const files::path& entry : entries_of(path))

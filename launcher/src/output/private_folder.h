@@ -1,5 +1,5 @@
 // PrivateFolder: the temporary folder of a run that keeps no files: dtrun_ and 16 hexadecimal
-// digits, the user's alone (0700). The process that made it holds a lock in it while it lives, so
+// digits, the user's alone (0700). The process that made it holds a lock on it while it lives, so
 // that the next dtrun recognises a folder that was left behind when all processes were killed.
 #pragma once
 

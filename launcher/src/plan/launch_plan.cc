@@ -1,19 +1,12 @@
 #include "plan/launch_plan.h"
 
 #include <fmt/core.h>
-#include <sys/random.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 
-#include "cpus/machine_topology.h"
+#include "cpus/device_count.h"
 #include "cpus/virtual_devices.h"
-#include "dtrun/base/cpu_list.h"
-#include "dtrun/base/log.h"
-#include "dtrun/rendezvous/munge.h"
-#include "plan/program_file.h"
+#include "plan/proof_source.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -21,21 +14,10 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-constexpr const char* kTokenVariable = "DTRUN_TOKEN";
 // Of the rank's program, from 0; where there are several.
 constexpr const char* kProgramNumber = "DTRUN_APP_NUM";
-constexpr const char* kMungeSocketVariable = "DTRUN_MUNGE_SOCKET";
 constexpr const char* kPythonFaults = "PYTHONFAULTHANDLER";
 constexpr const char* kNcclAsync = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
-
-std::string new_run_id() {
-  unsigned char bytes[8] = {};
-  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
-    throw base::system_error("get random bytes");
-  std::string result;
-  for (const unsigned char byte : bytes) result += fmt::format("{:02x}", byte);
-  return result;
-}
 
 // Two pipes, two files and a pidfd for each rank, with --stdin=all another pipe, and its own.
 std::size_t descriptors_of_guard(const Options& options, int local_ranks) {
@@ -53,25 +35,13 @@ std::size_t descriptors_of_agent(const Options& options, int local_ranks) {
   return std::min(kOwn + of_node * static_cast<std::size_t>(options.rounds.max_nodes), kMost);
 }
 
-// The limit that this process raises for itself is not the ranks' business. Returns what it was.
-std::size_t raise_open_files_limit(std::size_t needed, int local_ranks) {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  const std::size_t before = limit.rlim_cur;
+// Of this process and its children, as they are started.
+std::size_t open_files_limit(const rlimit& limit, std::size_t needed, int local_ranks) {
   if (limit.rlim_max < needed)
     throw Error(ErrorCode::kSystem, fmt::format("{} ranks need {} open files", local_ranks, needed),
                 fmt::format("the limit is {}", limit.rlim_max),
                 "raise the limit of open files (ulimit -n), or start fewer ranks");
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  return before;
-}
-
-void tell_bindings(const LaunchPlan& plan) {
-  for (std::size_t rank = 0; rank < plan.bindings.size(); ++rank)
-    if (const RankBinding& binding = plan.bindings[rank]; !binding.cpus.empty())
-      base::log::info(base::log::Component::kLauncher, "local rank {}: {}", rank,
-                      binding.describe());
+  return limit.rlim_cur;
 }
 
 // If the user says nothing, torchrun's rule holds. Called as torchrun, dtrun prints torchrun's
@@ -100,26 +70,13 @@ void limit_omp_threads(int ranks_on_node, Options& options, base::Environment& e
 
 // The proof is for the job's agents only. Ranks do not get it: environments get into child
 // processes and logs.
-rendezvous::Proof find_proof(const Options& options, const base::Environment& environment) {
-  const auto secret = environment.get(kTokenVariable);
-  std::vector<std::string> given;
-  if (secret) given.emplace_back(kTokenVariable);
-  if (!options.token_file.empty()) given.emplace_back("token_file in --rdzv_conf");
-  if (options.proof == AgentProof::kMunge) given.emplace_back("token=munge in --rdzv_conf");
-  if (options.proof == AgentProof::kNone) given.emplace_back("token=none in --rdzv_conf");
-  if (given.size() > 1)
-    throw Error(ErrorCode::kUsage,
-                fmt::format("two tokens are given, {} and {}", given[0], given[1]), "",
-                "leave one of them out");
-  if (options.rounds.max_nodes == 1) return {};  // no other agent can come
-  if (secret) return rendezvous::Token(*secret, kTokenVariable);
-  if (!options.token_file.empty())
-    return rendezvous::Token::from_file(options.token_file, "--rdzv_conf token_file=");
-  if (options.proof == AgentProof::kNone) return {};
-  const rendezvous::MungeOptions munge{.socket =
-                                           environment.get(kMungeSocketVariable).value_or("")};
-  if (options.proof == AgentProof::kByPlace && !rendezvous::munge_runs(munge)) return {};
-  return std::make_shared<rendezvous::Munge>(munge);
+rendezvous::Proof make_proof(ProofSource source, const base::Environment& environment,
+                             const MachineFacts& facts) {
+  if (source == ProofSource::kVariable)
+    return rendezvous::Token(environment.get(kTokenVariable).value(), kTokenVariable);
+  if (source == ProofSource::kFile) return facts.file_token.value();
+  if (source == ProofSource::kNone || facts.munge == nullptr) return {};
+  return facts.munge;
 }
 
 // In a job of one node no other agent can present a token, so its store gets none.
@@ -136,7 +93,7 @@ void warn_of_unused_proof(const Options& options, std::vector<std::string>& warn
 
 // PyTorch's clients cannot present a token, and nobody knows what a script or a wrapper starts. So
 // the store demands a token only if the program file itself shows that its ranks can present one.
-bool demands_store_token(Options& options, const LaunchPlan& plan) {
+bool demands_store_token(Options& options, const LaunchPlan& plan, const MachineFacts& facts) {
   const bool have_token = std::holds_alternative<rendezvous::Token>(plan.proof);
   if (options.store_token.value_or(false) && !have_token && options.rounds.max_nodes > 1)
     throw Error(ErrorCode::kUsage,
@@ -144,12 +101,12 @@ bool demands_store_token(Options& options, const LaunchPlan& plan) {
                 "store would make its own",
                 "", "give them one: DTRUN_TOKEN, or token_file in --rdzv_conf");
   if (!have_token || options.store_token) return have_token && *options.store_token;
-  for (const PlannedProgram& program : plan.programs) {
-    if (presents_store_token(program.command.path)) continue;
+  for (const ProgramFacts& program : facts.programs) {
+    if (program.presents_store_token) continue;
     options.notes.push_back(fmt::format(
         "the ranks' store asks for no token: {} is no program with dtrun's runtime linked into it "
         "(--rdzv_conf store_token=true on all nodes if all ranks are)",
-        program.command.path));
+        program.path));
     return false;
   }
   return true;
@@ -166,8 +123,8 @@ std::string make_store_token(const LaunchPlan& plan) {
 }
 
 // For each rank the number of cores that it is bound to; without binding, its share of all cores.
-std::vector<int> shares_of_cores(const std::vector<RankBinding>& bindings) {
-  const MachineTopology machine = read_machine(base::allowed_cpus(), {});
+std::vector<int> shares_of_cores(const MachineTopology& machine,
+                                 const std::vector<RankBinding>& bindings) {
   std::vector<int> shares;
   for (const RankBinding& binding : bindings) {
     const auto same = std::count(bindings.begin(), bindings.end(), binding);
@@ -188,10 +145,9 @@ Letters letters_of(const base::Environment& environment) {
 // Rank 0 reads standard input, as with mpirun and srun. A dtrun in the background of a terminal
 // must leave the keys to the shell: no SIGTTIN would stop the rank, because it has no controlling
 // terminal.
-std::optional<int> default_stdin_rank(const Options& options) {
-  const bool in_background = ::isatty(STDIN_FILENO) == 1 && ::tcgetpgrp(STDIN_FILENO) >= 0 &&
-                             ::tcgetpgrp(STDIN_FILENO) != ::getpgrp();
-  if (options.rounds.max_nodes > 1 || options.adopted || in_background) return std::nullopt;
+std::optional<int> default_stdin_rank(const Options& options, const StandardStreams& streams) {
+  if (options.rounds.max_nodes > 1 || options.adopted || streams.input_is_the_shells)
+    return std::nullopt;
   return 0;
 }
 
@@ -210,6 +166,18 @@ void keep_adopted(const AdoptedRank& adopted, LaunchPlan& plan) {
   if (!plan.omp_shares.empty()) plan.omp_shares = {plan.omp_shares[place]};
   if (!plan.virtual_devices.empty()) plan.virtual_devices = {plan.virtual_devices[place]};
   if (adopted.local_rank + adopted.group_rank > 0) plan.warnings.clear();
+}
+
+// What each rank has of this node.
+void place_ranks(const Options& options, const base::Environment& environment, int ranks_on_node,
+                 const MachineFacts& facts, LaunchPlan& plan) {
+  plan.bindings =
+      bind_ranks(facts.topology, facts.memory, options.binding, ranks_on_node, plan.warnings);
+  if (options.omp_threads && options.omp_threads->count == 0)
+    plan.omp_shares = shares_of_cores(facts.topology, plan.bindings);
+  if (options.virtual_local_rank)
+    plan.virtual_devices = virtual_devices(ranks_on_node, environment.get(kVisibleDevices));
+  if (options.adopted) keep_adopted(*options.adopted, plan);
 }
 
 // With --adopt each rank has a dtrun of its own, which knows no other rank.
@@ -240,7 +208,7 @@ StoreServer decide_store_server(const Options& options, const base::Environment&
 }
 
 // Nothing else may use the terminal, or end the job while somebody thinks.
-void prepare_debugging(Options& options, int local_ranks) {
+void prepare_debugging(const StandardStreams& streams, int local_ranks, Options& options) {
   const auto refuse = [&](const char* why, const char* remedy) {
     throw Error(ErrorCode::kUsage, fmt::format("rank {} cannot be debugged", *options.debug_rank),
                 why, remedy);
@@ -253,8 +221,7 @@ void prepare_debugging(Options& options, int local_ranks) {
   if (options.output.stdin_is_given && (options.output.stdin_rank || options.output.stdin_to_all))
     refuse("--stdin gives the standard input to a program, which the debugger needs",
            "leave --stdin out");
-  if (options.dry_run == DryRun::kNo &&
-      (::isatty(STDIN_FILENO) != 1 || ::isatty(STDOUT_FILENO) != 1))
+  if (options.dry_run == DryRun::kNo && !(streams.input_is_terminal && streams.output_is_terminal))
     refuse("standard input and output are no terminal",
            "start dtrun from a shell, without a pipe; under Slurm: srun --pty");
   options.output.stdin_rank.reset();
@@ -266,8 +233,7 @@ void prepare_debugging(Options& options, int local_ranks) {
   options.rounds.max_restarts = 0;
 }
 
-base::ChildCommand make_debug_command(PlannedProgram program,
-                                      const base::Environment& environment) {
+base::ChildCommand make_debug_command(PlannedProgram program, const MachineFacts& facts) {
   base::ChildCommand& command = program.command;
   if (program.is_python) {  // behind the interpreter and -u
     command.arguments.insert(command.arguments.begin() + 2, {"-m", "pdb"});
@@ -277,21 +243,21 @@ base::ChildCommand make_debug_command(PlannedProgram program,
                                         command.path};
   arguments.insert(arguments.end(), command.arguments.begin() + 1, command.arguments.end());
   command.arguments = std::move(arguments);
-  try {
-    command.path = base::find_program("gdb", environment.get("PATH").value_or(""));
-  } catch (const base::SpawnError& error) {
-    throw base::SpawnError(Error(error.code(), "--debug-rank needs gdb, which is not in PATH",
-                                 error.why(), "install gdb (Debian: apt-get install gdb)"),
-                           error.error_number());
-  }
+  if (const auto* const error = std::get_if<base::SpawnError>(&facts.gdb))
+    throw base::SpawnError(Error(error->code(), "--debug-rank needs gdb, which is not in PATH",
+                                 error->why(), "install gdb (Debian: apt-get install gdb)"),
+                           error->error_number());
+  command.path = std::get<std::string>(facts.gdb);
   return command;
 }
 
-void plan_programs(const Options& options, const base::Environment& environment, LaunchPlan& plan) {
+void plan_programs(const Options& options, const base::Environment& environment,
+                   const MachineFacts& facts, LaunchPlan& plan) {
   std::int64_t ranks = 0;
   plan.programs.clear();
-  for (const ProgramOptions& program : options.programs) {
-    plan.programs.push_back(plan_program(options, program, environment));
+  for (std::size_t number = 0; number < options.programs.size(); ++number) {
+    const ProgramOptions& program = options.programs[number];
+    plan.programs.push_back(plan_program(options, program, environment, facts.programs.at(number)));
     ranks += plan.programs.back().local_ranks;
   }
   constexpr int kMost = rendezvous::rounds::kMostLocalRanks;
@@ -300,6 +266,14 @@ void plan_programs(const Options& options, const base::Environment& environment,
                 fmt::format("{} programs with {} ranks on each node", plan.programs.size(), ranks),
                 fmt::format("a node has at most {}", kMost), "start fewer");
   plan.local_ranks = static_cast<int>(ranks);
+}
+
+// It is wanted, and the reader of standard output does not write to the same terminal.
+bool shows_status(const Options& options, const StandardStreams& streams) {
+  // With -v agent and guard log much, and with --adopt there is a dtrun for each rank.
+  const bool alone = !options.verbose && !options.adopted;
+  return options.output.status == StatusWish::kOnTerminal && alone && streams.error_is_terminal &&
+         !streams.output_is_pipe;
 }
 
 // What its ranks share.
@@ -333,16 +307,6 @@ std::vector<std::string> environment_of_program(const Options& options, std::siz
 
 }  // namespace
 
-bool LaunchPlan::shows_status() const {
-  struct stat status {};
-  const bool piped = ::fstat(STDOUT_FILENO, &status) == 0 &&
-                     (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
-  // With -v agent and guard log much, and with --adopt there is a dtrun for each rank.
-  const bool alone = !options.verbose && !options.adopted;
-  return options.output.status == StatusWish::kOnTerminal && alone &&
-         ::isatty(STDERR_FILENO) == 1 && !piped;
-}
-
 int LaunchPlan::shown_node(int group_rank) const {
   return options.adopted ? options.adopted->node.value_or(group_rank) : group_rank;
 }
@@ -364,50 +328,47 @@ std::string LaunchPlan::program_name(int local_rank) const {
   return names;
 }
 
-LaunchPlan make_plan(Options options, const base::Environment& environment) {
+LaunchPlan make_plan(Options options, const base::Environment& environment,
+                     const MachineFacts& facts) {
   LaunchPlan plan;
-  plan_programs(options, environment, plan);
+  plan_programs(options, environment, facts, plan);
   plan.descriptors_of_guard = descriptors_of_guard(options, plan.local_ranks);
   plan.descriptors_of_agent = descriptors_of_agent(options, plan.local_ranks);
   const std::size_t open_files =
-      raise_open_files_limit(plan.descriptors_of_guard, plan.local_ranks);
+      open_files_limit(facts.open_files, plan.descriptors_of_guard, plan.local_ranks);
   plan.run_id = !options.run_id.empty()         ? options.run_id
-                : options.rounds.max_nodes == 1 ? new_run_id()
+                : options.rounds.max_nodes == 1 ? facts.fresh_run_id
                                                 : "none";
   plan.report_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
-  plan.proof = find_proof(options, environment);
+  plan.proof = make_proof(choose_proof(options, environment), environment, facts);
   warn_of_unused_proof(options, plan.warnings);
-  if (demands_store_token(options, plan)) plan.store_token = make_store_token(plan);
+  if (demands_store_token(options, plan, facts)) plan.store_token = make_store_token(plan);
   plan.nccl_async = environment.get(kNcclAsync).value_or("");
   plan.letters = letters_of(environment);
   plan.store_server = decide_store_server(options, environment, plan.warnings);
-  if (!options.output.stdin_is_given) options.output.stdin_rank = default_stdin_rank(options);
+  if (!options.output.stdin_is_given)
+    options.output.stdin_rank = default_stdin_rank(options, facts.streams);
   check_stdin_rank(options, plan.local_ranks);
-  if (options.debug_rank) prepare_debugging(options, plan.local_ranks);
+  if (options.debug_rank) prepare_debugging(facts.streams, plan.local_ranks, options);
   base::Environment common = environment;
   const int ranks_on_node = options.adopted ? options.adopted->local_world_size : plan.local_ranks;
   limit_omp_threads(ranks_on_node, options, common, plan.warnings);
-  plan.bindings = bind_ranks(options.binding, ranks_on_node, plan.warnings);
-  if (options.omp_threads && options.omp_threads->count == 0)
-    plan.omp_shares = shares_of_cores(plan.bindings);
-  if (options.virtual_local_rank)
-    plan.virtual_devices = virtual_devices(ranks_on_node, environment.get(kVisibleDevices));
-  if (options.adopted) keep_adopted(*options.adopted, plan);
-  tell_bindings(plan);
+  place_ranks(options, environment, ranks_on_node, facts, plan);
   for (std::size_t number = 0; number < plan.programs.size(); ++number) {
     base::ChildCommand& command = plan.programs[number].command;
+    // The limit that agent and guard raise for themselves is not the ranks' business.
     command.open_files_soft_limit = open_files;
     command.environment = environment_of_program(options, number, common);
   }
   if (options.debug_rank)
     plan.debug_command =
-        make_debug_command(plan.programs[plan.program_of(*options.debug_rank)], environment);
+        make_debug_command(plan.programs[plan.program_of(*options.debug_rank)], facts);
   plan.warnings.insert(plan.warnings.end(), options.warnings.begin(), options.warnings.end());
   for (std::string& warning : options.output.warnings(plan.local_ranks))
     plan.warnings.push_back(std::move(warning));
+  plan.foreground = facts.foreground;
+  plan.shows_status = shows_status(options, facts.streams);
   plan.options = std::move(options);
-  if (::isatty(STDIN_FILENO) == 1 || ::isatty(STDOUT_FILENO) == 1 || ::isatty(STDERR_FILENO) == 1)
-    plan.foreground = std::make_shared<Foreground>();
   return plan;
 }
 

@@ -1,5 +1,6 @@
 // LaunchPlan: everything that is decided before anything happens: which program, how many ranks,
-// with which environment. Made once from the options; read by agent and guard.
+// with which environment. Made once from the options and the facts of this machine; read by agent
+// and guard. Pure.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include "dtrun/rendezvous/proof.h"
 #include "dtrun/rendezvous/worker_env.h"
 #include "options/options.h"
+#include "plan/machine_facts.h"
 #include "plan/planned_program.h"
 #include "terminal/debug_terminal.h"
 #include "terminal/foreground.h"
@@ -46,13 +48,11 @@ struct LaunchPlan {
   std::vector<std::string> virtual_devices;
   Letters letters = Letters::kAscii;             ///< what the terminal can surely show
   std::shared_ptr<const Foreground> foreground;  ///< none: output and errors go to no terminal
+  bool shows_status = false;                     ///< whether there is a status line
   std::vector<std::string> warnings;
 
-  /// Whether there is a status line: it is wanted, and the reader of standard output does not write
-  /// to the same terminal.
-  bool shows_status() const;
   /// Whether the status line may stand in the terminal's last line now.
-  bool may_stand_on_status() const { return shows_status() && foreground->is_ours(); }
+  bool may_stand_on_status() const { return shows_status && foreground && foreground->is_ours(); }
   /// Which program the rank runs: an index of `programs`.
   std::size_t program_of(int local_rank) const;
   /// For reports: as every node is started by the same line, the program of any node's rank. All
@@ -63,8 +63,11 @@ struct LaunchPlan {
   int shown_node(int group_rank) const;
 };
 
-/// @throws Error (kUsage, kUnavailable), SpawnError when the program cannot be found or executed
-LaunchPlan make_plan(Options options, const base::Environment& environment);
+/// Only decides: the same facts give the same plan, on whatever machine.
+/// @param facts of look_at_machine() with the same options and environment
+/// @throws Error (kUsage, kUnavailable, kSystem), SpawnError where gdb is needed and not there
+LaunchPlan make_plan(Options options, const base::Environment& environment,
+                     const MachineFacts& facts);
 
 /// The command with `${local_rank}` in its arguments replaced, as torchrun does.
 base::ChildCommand command_of_rank(const LaunchPlan& plan, int local_rank);

@@ -1,4 +1,4 @@
-// PlannedProgram: one of the programs of a job, and the ranks of each node that run it.
+// PlannedProgram: one of the programs of a job, and the ranks of each node that run it. Pure.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 #include "dtrun/base/child_process.h"
 #include "dtrun/base/env.h"
 #include "options/options.h"
+#include "plan/program_facts.h"
 
 namespace dtrun::launcher {
 
 /// In a program's arguments: the rank's number on its node, as with torchrun.
 inline constexpr std::string_view kLocalRankMacro = "${local_rank}";
-inline constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
 
 struct PlannedProgram {
   std::string name;  ///< as the user wrote it; for reports
@@ -20,9 +20,9 @@ struct PlannedProgram {
   base::ChildCommand command;  ///< with the environment that all its ranks share
 };
 
-/// All but the environment. @param environment of dtrun, in which the program is looked for
-/// @throws Error (kUsage, kUnavailable), SpawnError when the program cannot be found or executed
+/// All but the environment. @param environment of dtrun
+/// @throws Error kUnavailable: there is no GPU, and the ranks are to be as many
 PlannedProgram plan_program(const Options& options, const ProgramOptions& program,
-                            base::Environment environment);
+                            const base::Environment& environment, const ProgramFacts& facts);
 
 }  // namespace dtrun::launcher

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "dtrun/base/error.h"
-#include "ranks/own_cgroup.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -24,16 +23,17 @@ Containment Containment::choose(ContainmentWish wish) {
     result.why_no_cgroup_ = "--containment=guard";
     return result;
   }
-  const CgroupPlace place = OwnCgroup().place();
+  const CgroupPlace place = result.own_.place();
   if (wish != ContainmentWish::kCgroup && place.of_slurm) {
     result.why_no_cgroup_ = "Slurm would not see the ranks in one below its own";
   } else {
     try {
+      base::Pipe proof;
+      if (wish == ContainmentWish::kAuto) proof = base::make_pipe();
       result.cgroup_.emplace(JobCgroup::make(place));
-      if (wish == ContainmentWish::kAuto)
-        result.word_ = base::make_pipe();
-      else if (!result.cgroup_
-                    ->admits_births())  // before a namespace, whose first child is the guard
+      result.proof_ = std::move(proof);
+      // Before a namespace is made, whose first child is the guard.
+      if (wish != ContainmentWish::kAuto && !result.cgroup_->admits_births())
         result.refuse_births();
       if (wish == ContainmentWish::kCgroup && !result.cgroup_)
         throw base::Error(base::ErrorCode::kUnavailable, "no cgroup for the job", kNoBirths,
@@ -55,24 +55,24 @@ void Containment::refuse_births() {
   why_no_cgroup_ = kNoBirths;
 }
 
-void Containment::prove() {
-  if (!word_.write_end) return;
-  const bool births = cgroup_->admits_births();
-  if (births) (void)!::write(word_.write_end.get(), &kProven, 1);
-  word_ = {};
-  if (!births) refuse_births();
+void Containment::prove(const std::function<void()>& on_decided) {
+  const bool asked = proof_.write_end.valid();
+  if (asked && !cgroup_->admits_births()) refuse_births();
+  on_decided();
+  if (asked && cgroup_) (void)!::write(proof_.write_end.get(), &kProven, 1);
+  proof_ = {};
 }
 
 void Containment::await_proof() {
-  word_.write_end.reset();
-  if (!word_.read_end) return;
+  proof_.write_end.reset();
+  if (!proof_.read_end) return;
   const auto deadline = base::Deadline::after(kKillPatience);
-  pollfd word{word_.read_end.get(), POLLIN, 0};
+  pollfd word{proof_.read_end.get(), POLLIN, 0};
   while (::poll(&word, 1, deadline.poll_timeout_ms()) < 0 && errno == EINTR) {
   }
   char said = 0;
   births_ = (word.revents & POLLIN) != 0 && ::read(word.fd, &said, 1) == 1 && said == kProven;
-  word_ = {};
+  proof_ = {};
 }
 
 void Containment::make_namespace() {

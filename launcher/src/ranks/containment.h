@@ -4,6 +4,7 @@
 // whom.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "dtrun/base/unique_fd.h"
 #include "options/options.h"
 #include "ranks/job_cgroup.h"
+#include "ranks/own_cgroup.h"
 #include "ranks/pid_namespace.h"
 
 namespace dtrun::launcher {
@@ -27,8 +29,8 @@ class Containment {
   static Containment choose(ContainmentWish wish);
   /// The keeper, once it has forked the guard: finds out whether processes can be born into the
   /// cgroup, and tells the guard. That takes 0.2 ms, in which the guard gets ready. Without births
-  /// the cgroup is removed.
-  void prove();
+  /// the cgroup is removed. @param on_decided called before the guard can start a rank
+  void prove(const std::function<void()>& on_decided);
   /// The guard, before its first round: waits for the keeper's word. Without one, because the
   /// keeper is dead or held up, the ranks get no cgroup.
   void await_proof();
@@ -52,13 +54,16 @@ class Containment {
   void remove(base::Deadline deadline) const;
   /// The folder that remove() removes, for another process that has to do it; empty: none.
   std::string folder() const { return cgroup_ ? cgroup_->folder() : ""; }
+  /// In which dtrun itself was started.
+  const OwnCgroup& own_cgroup() const { return own_; }
 
  private:
   void make_namespace();
   void refuse_births();
 
+  OwnCgroup own_;
   std::optional<JobCgroup> cgroup_;
-  base::Pipe word_;          // from prove() to await_proof(); closed: nothing is left to be proven
+  base::Pipe proof_;         // from prove() to await_proof(); closed: nothing is left to be proven
   bool births_ = true;       // ranks are born into the cgroup
   bool first_round_ = true;  // has not begun
   std::optional<PidNamespace> namespace_;

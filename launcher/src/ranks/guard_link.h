@@ -21,6 +21,7 @@ enum class MessageKind : std::uint32_t {
   kPause,         ///< agent: PauseOrder; answered by kPaused
   kResume,        ///< agent: PauseOrder
   kRankEnd,       ///< guard: RankEnd, then the end of its standard error and its last operations
+  kRankGone,      ///< guard: RankGone, at once; only where metrics are served
   kSpawned,       ///< guard: Spawned
   kSpawnFailure,  ///< guard: SpawnFailure, then the Error's text
   kFirstFailure,  ///< guard: FirstFailure, the end of its standard error; after an exit with 0 also
@@ -118,6 +119,11 @@ struct RankEnd {
   std::int64_t time = 0;  ///< seconds since the epoch
   int tail_bytes = 0;     ///< of its standard error, which follow
   bool success() const { return code == 0 && signal == 0; }
+};
+
+/// What becomes of it is told by its RankEnd, when the group has ended.
+struct RankGone {
+  int local_rank = 0;
 };
 
 struct GuardNote {

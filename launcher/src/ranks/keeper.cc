@@ -151,7 +151,8 @@ class Keeper {
       if (events[0].revents != 0) (void)!::read(child_events_.get(), &ignored, sizeof ignored);
       if (events[1].revents != 0) read_order();
       if (events[2].revents != 0) settle();
-      if (events[3].revents != 0 && has_said_farewell() && channel_ < 0) return std::nullopt;
+      if (events[3].revents != 0) hear_farewell();
+      if (said_farewell_ && channel_ < 0) return std::nullopt;
     }
   }
 
@@ -176,11 +177,10 @@ class Keeper {
     accept(channel_, containment_);
   }
 
-  bool has_said_farewell() {
+  void hear_farewell() {
     char word = 0;
-    const bool said = ::read(farewell_.get(), &word, 1) == 1 && word == kFarewell;
+    said_farewell_ = ::read(farewell_.get(), &word, 1) == 1 && word == kFarewell;
     farewell_.reset();
-    return said;
   }
 
   void read_order() {
@@ -197,6 +197,7 @@ class Keeper {
   int channel_;  // -1: the agent has closed its end, or has died
   UniqueFd settling_;
   UniqueFd farewell_;
+  bool said_farewell_ = false;
   const Containment& containment_;
   UniqueFd child_events_;
   Deadline patience_ = Deadline::never();
@@ -260,8 +261,10 @@ struct Settling {
   link.close();
   settling.write_end.reset();
   farewell.write_end.reset();
-  if (guard > 0) containment.prove();
-  if (!containment.has_namespace()) accept(channel.get(), containment);
+  if (guard > 0)
+    containment.prove([&] {
+      if (!containment.has_namespace()) accept(channel.get(), containment);
+    });
   if (plan.debug_terminal) plan.debug_terminal->leave_rank_end();
   GuardEnd end;
   if (guard > 0) {
@@ -332,8 +335,14 @@ ExitStatus GuardHandle::reap_keeper() {
 void GuardHandle::receive_greeting() {
   if (greeted_) return;
   greeted_ = true;
+  // It comes when the cgroup has been tried. A stopped keeper would never send it.
+  ::kill(keeper_, SIGCONT);
+  const auto deadline = Deadline::after(kKeeperPatience);
+  pollfd ready{channel_.get(), POLLIN, 0};
+  while (::poll(&ready, 1, deadline.poll_timeout_ms()) < 0 && errno == EINTR) {
+  }
   char text[4096];
-  const ssize_t n = ::recv(channel_.get(), text, sizeof text, 0);
+  const ssize_t n = ::recv(channel_.get(), text, sizeof text, MSG_DONTWAIT);
   if (n < 1) return;
   if (text[0] == '+') {
     folder_.assign(text + 1, text + n);

@@ -4,8 +4,6 @@
 #include <optional>
 #include <vector>
 
-#include "ranks/own_cgroup.h"
-
 namespace dtrun::launcher {
 namespace {
 
@@ -29,9 +27,8 @@ void add_upwards(const CgroupPlace& place, const char* name, std::vector<std::st
   if (!place.mount.empty()) files.push_back(place.mount + name);
 }
 
-std::vector<std::string> candidates(const std::string& root) {
+std::vector<std::string> candidates(const OwnCgroup& own) {
   std::vector<std::string> files;
-  const OwnCgroup own(root);
   add_upwards(own.place(), "/memory.events", files);
   add_upwards(own.place("memory"), "/memory.oom_control", files);
   return files;
@@ -39,8 +36,8 @@ std::vector<std::string> candidates(const std::string& root) {
 
 }  // namespace
 
-OomCounter::OomCounter(const std::string& root) {
-  for (const std::string& file : candidates(root)) {
+OomCounter::OomCounter(const OwnCgroup& own) {
+  for (const std::string& file : candidates(own)) {
     const auto count = read_count(file);
     if (!count) continue;
     file_ = file;

@@ -7,13 +7,14 @@
 #include <cstdint>
 #include <string>
 
+#include "ranks/own_cgroup.h"
+
 namespace dtrun::launcher {
 
 class OomCounter {
  public:
   /// Where nothing counts, nothing is ever claimed.
-  /// @param root before /proc and /sys; not empty for tests
-  explicit OomCounter(const std::string& root = "");
+  explicit OomCounter(const OwnCgroup& own);
 
   /// Whether a process has been ended since the start that nobody has claimed yet; claims it.
   bool claim_one();

@@ -1,5 +1,8 @@
 #include "ranks/rank_births.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <utility>
 
 namespace dtrun::launcher {
@@ -10,11 +13,66 @@ constexpr std::size_t kAtOnce = 8;
 
 }  // namespace
 
-void RankBirths::begin(int local_rank, base::ChildCommand command, base::ChildSetup setup,
-                       RankEnds ends) {
+// Where the kernel schedules sessions (sched_autogroup_enabled, see sched(7)), the CPUs are shared
+// among sessions first, and among the processes of each then: ranks in one session would get
+// together what any other session gets.
+base::ChildSetup::Group RankBirths::usual_group() {
+  const base::UniqueFd fd(::open("/proc/sys/kernel/sched_autogroup_enabled", O_RDONLY | O_CLOEXEC));
+  char digit = '0';
+  const bool sessions_share = fd && ::read(fd.get(), &digit, 1) == 1 && digit == '1';
+  return sessions_share ? base::ChildSetup::Group::kSession
+                        : base::ChildSetup::Group::kProcessGroup;
+}
+
+rendezvous::WorkerEnv RankBirths::worker_env(int local_rank) const {
+  rendezvous::WorkerEnv env;
+  env.rank = place_.order.base_rank + local_rank;
+  env.local_rank = local_rank;
+  env.world_size = place_.order.world_size;
+  env.local_world_size = place_.plan.local_ranks;
+  env.group_rank = place_.order.group_rank;
+  env.group_world_size = place_.order.group_world_size;
+  env.role_rank = place_.order.role_base_rank + local_rank;
+  env.role_world_size = place_.order.role_world_size;
+  env.role_name = place_.plan.options.role;
+  env.master_addr = place_.order.master_addr;
+  env.master_port = place_.order.master_port;
+  env.restart_count = place_.order.restart_count;
+  env.max_restarts = place_.order.max_restarts;
+  env.run_id = place_.plan.run_id;
+  env.error_file = place_.errors.file_of(place_.order.round, local_rank);
+  env.store_token = place_.plan.store_token;
+  env.job_page_fd = place_.page.fd();
+  env.job_page_id = place_.page.id();
+  return env;
+}
+
+void RankBirths::begin(int local_rank, const base::UniqueFd& birthplace, RankEnds ends) {
+  const LaunchPlan& plan = place_.plan;
+  const int global_rank = place_.order.base_rank + local_rank;
+  base::ChildSetup setup;
+  setup.environment = rank_environment(plan, worker_env(local_rank));
+  if (plan.options.output.stdin_rank == global_rank) setup.stdin_fd = STDIN_FILENO;
+  if (ends.in) setup.stdin_fd = ends.in.get();
+  setup.stdout_fd = ends.out.get();
+  setup.stderr_fd = ends.err.get();
+  setup.inherited_fds = {place_.page.fd()};
+  setup.group = place_.group;
+  if (plan.options.debug_rank == local_rank) {
+    setup.stdin_fd = setup.stdout_fd = setup.stderr_fd = plan.debug_terminal->rank_end();
+    setup.group = base::ChildSetup::Group::kSession;
+    setup.takes_terminal = true;
+  }
+  setup.cgroup_fd = birthplace.get();
+  const RankBinding& binding = plan.bindings[static_cast<std::size_t>(local_rank)];
+  setup.cpus = binding.cpus;
+  setup.memory_node = binding.memory_node;
+  rendezvous::RankSlot& slot = place_.page.slot(local_rank);
+  slot.global_rank = global_rank;
+  slot.state = static_cast<std::uint32_t>(rendezvous::RankState::kSpawned);
   if (births_.size() == kAtOnce) finish_oldest();
   whose_turn_ = local_rank;
-  base::ChildBirth child(std::move(command), std::move(setup));
+  base::ChildBirth child(command_of_rank(plan, local_rank), std::move(setup));
   births_.push_back({local_rank, std::move(ends), std::move(child)});
 }
 

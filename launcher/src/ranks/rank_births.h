@@ -7,7 +7,12 @@
 #include <functional>
 
 #include "dtrun/base/child_birth.h"
+#include "dtrun/rendezvous/job_page.h"
+#include "dtrun/rendezvous/worker_env.h"
+#include "output/log_folder.h"
 #include "output/output_thread.h"
+#include "plan/launch_plan.h"
+#include "ranks/guard_link.h"
 
 namespace dtrun::launcher {
 
@@ -15,12 +20,25 @@ class RankBirths {
  public:
   using OnBorn = std::function<void(int local_rank, base::ChildProcess)>;
 
-  /// @param on_born called for each, in the order of begin()
-  explicit RankBirths(OnBorn on_born) : on_born_(std::move(on_born)) {}
+  /// The group of a rank without a terminal of its own: a process group, or, where ranks get as
+  /// much of the CPUs as other processes do only so, a session.
+  static base::ChildSetup::Group usual_group();
 
-  /// @param ends of the rank's output, which the guard keeps open until it has them
+  /// What the ranks of a round have in common.
+  struct Place {
+    const LaunchPlan& plan;
+    const LogFolder& errors;
+    const StartOrder& order;
+    rendezvous::JobPage& page;
+    base::ChildSetup::Group group;  ///< usual_group(), asked before there is a round
+  };
+  /// @param on_born called for each, in the order of begin()
+  RankBirths(Place place, OnBorn on_born) : place_(place), on_born_(std::move(on_born)) {}
+
+  /// @param birthplace the cgroup; invalid: this process's
+  /// @param ends of the rank's streams, which the guard keeps open until it has them
   /// @throws base::SpawnError about whose_turn()
-  void begin(int local_rank, base::ChildCommand command, base::ChildSetup setup, RankEnds ends);
+  void begin(int local_rank, const base::UniqueFd& birthplace, RankEnds ends);
   /// @throws base::SpawnError about whose_turn(); the others are still to be finished
   void finish();
   /// The rank that an error is about.
@@ -33,8 +51,10 @@ class RankBirths {
     base::ChildBirth child;
   };
 
+  rendezvous::WorkerEnv worker_env(int local_rank) const;
   void finish_oldest();
 
+  const Place place_;
   OnBorn on_born_;
   std::deque<Birth> births_;
   int whose_turn_ = 0;

@@ -10,8 +10,7 @@
 
 #include "dtrun/base/check.h"
 #include "dtrun/base/process_tree.h"
-#include "ranks/autogroup.h"
-#include "ranks/last_operations.h"
+#include "dtrun/rendezvous/flight_explanation.h"
 #include "ranks/timing.h"
 
 namespace dtrun::launcher {
@@ -46,6 +45,38 @@ std::string tail_of(const OutputState& output, int local_rank) {
   return index < output.error_tails.size() ? output.error_tails[index] : "";
 }
 
+constexpr std::size_t kOperationsTold = 5;
+
+std::string time_between(double from, double to) {
+  return base::format_duration(std::chrono::milliseconds(
+      std::max(std::int64_t{0}, static_cast<std::int64_t>((to - from) * 1000))));
+}
+
+std::string how_it_went(const rendezvous::FlightOperation& operation, double ended) {
+  if (!operation.ended || operation.state == rendezvous::FlightState::running) {
+    std::string text = operation.started > 0
+                           ? " had run for " + time_between(operation.started, ended)
+                           : std::string(" had begun");
+    if (operation.waiting_for >= 0)
+      text += fmt::format(", waited for rank {}", operation.waiting_for);
+    return text;
+  }
+  return fmt::format(" {} {} before",
+                     operation.state == rendezvous::FlightState::failed ? "failed" : "ended",
+                     time_between(*operation.ended, ended));
+}
+
+// The newest five of the record, oldest first, a line each: "all_reduce #41 of group 'world'
+// (f32 x 1024, sum) at train.cc:12 had run for 3.0 s, waited for rank 1". Empty: it called none.
+std::string last_operations(const rendezvous::RankFlight& flight, double ended) {
+  const std::size_t count = flight.operations.size();
+  std::string text;
+  for (std::size_t i = count - std::min(kOperationsTold, count); i < count; ++i)
+    text += fmt::format("{}{}{}", text.empty() ? "" : "\n", describe(flight.operations[i]),
+                        how_it_went(flight.operations[i], ended));
+  return text;
+}
+
 }  // namespace
 
 void tell_losses(const OutputState& output, GroupEnd& end) {
@@ -65,10 +96,10 @@ WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop:
       relay_(surroundings.relay),
       stdin_copies_(surroundings.stdin_copies),
       on_end_(std::move(on_end)),
-      rank_group_(sessions_share_the_cpus() ? base::ChildSetup::Group::kSession
-                                            : base::ChildSetup::Group::kProcessGroup),
+      rank_group_(RankBirths::usual_group()),
       page_(rendezvous::JobPage::create(plan_.local_ranks)),
       leftovers_(loop_, containment_),
+      oom_(containment_.own_cgroup()),
       flush_(loop_, output_),
       timer_(loop_),
       missing_timer_(loop_),
@@ -175,29 +206,6 @@ Deadline::Duration WorkerGroup::grace() const {
 
 // --- starting
 
-rendezvous::WorkerEnv WorkerGroup::worker_env(int local_rank) const {
-  rendezvous::WorkerEnv env;
-  env.rank = order_.base_rank + local_rank;
-  env.local_rank = local_rank;
-  env.world_size = order_.world_size;
-  env.local_world_size = plan_.local_ranks;
-  env.group_rank = order_.group_rank;
-  env.group_world_size = order_.group_world_size;
-  env.role_rank = order_.role_base_rank + local_rank;
-  env.role_world_size = order_.role_world_size;
-  env.role_name = plan_.options.role;
-  env.master_addr = order_.master_addr;
-  env.master_port = order_.master_port;
-  env.restart_count = order_.restart_count;
-  env.max_restarts = order_.max_restarts;
-  env.run_id = plan_.run_id;
-  env.error_file = errors_.file_of(order_.round, local_rank);
-  env.store_token = plan_.store_token;
-  env.job_page_fd = page_.fd();
-  env.job_page_id = page_.id();
-  return env;
-}
-
 void WorkerGroup::start(const StartOrder& order) {
   order_ = order;
   cause_ = order.after_failure;
@@ -207,21 +215,19 @@ void WorkerGroup::start(const StartOrder& order) {
 void WorkerGroup::spawn() {
   ranks_.resize(static_cast<std::size_t>(plan_.local_ranks));
   Spawned spawned;
-  RankBirths births([&](int local_rank, base::ChildProcess child) {
-    register_rank(local_rank, std::move(child));
-    if (local_rank == 0) spawned.first = now_ns();
-  });
+  RankBirths births({plan_, errors_, order_, page_, rank_group_},
+                    [&](int local_rank, base::ChildProcess child) {
+                      register_rank(local_rank, std::move(child));
+                      if (local_rank == 0) spawned.first = now_ns();
+                    });
   try {
     output_.begin_round(errors_, order_.round);
     if (plan_.options.output.stdin_to_all) stdin_ends_ = stdin_copies_.open(plan_.local_ranks);
     // Of this round, because it may be killed.
     const base::UniqueFd birthplace = containment_.make_birthplace();
     spawned.began = now_ns();
-    for (int local_rank = 0; local_rank < plan_.local_ranks; ++local_rank) {
+    for (int local_rank = 0; local_rank < plan_.local_ranks; ++local_rank)
       begin_rank(local_rank, birthplace, births);
-      // Counted while the first rank execs: nothing can run it out of memory before.
-      if (!oom_) oom_.emplace();
-    }
     births.finish();
     if (plan_.debug_terminal) plan_.debug_terminal->leave_rank_end();
     spawned.last = now_ns();
@@ -247,31 +253,8 @@ void WorkerGroup::show_status() {
 
 void WorkerGroup::begin_rank(int local_rank, const base::UniqueFd& birthplace, RankBirths& births) {
   RankEnds ends = output_.add({order_.group_rank, order_.base_rank + local_rank, local_rank});
-  base::ChildSetup setup;
-  setup.environment = rank_environment(plan_, worker_env(local_rank));
-  if (plan_.options.output.stdin_rank == order_.base_rank + local_rank)
-    setup.stdin_fd = STDIN_FILENO;
-  if (!stdin_ends_.empty()) {
-    ends.in = std::move(stdin_ends_[static_cast<std::size_t>(local_rank)]);
-    setup.stdin_fd = ends.in.get();
-  }
-  setup.stdout_fd = ends.out.get();
-  setup.stderr_fd = ends.err.get();
-  setup.inherited_fds = {page_.fd()};
-  setup.group = rank_group_;
-  if (plan_.options.debug_rank == local_rank) {
-    setup.stdin_fd = setup.stdout_fd = setup.stderr_fd = plan_.debug_terminal->rank_end();
-    setup.group = base::ChildSetup::Group::kSession;
-    setup.takes_terminal = true;
-  }
-  setup.cgroup_fd = birthplace.get();
-  const RankBinding& binding = plan_.bindings[static_cast<std::size_t>(local_rank)];
-  setup.cpus = binding.cpus;
-  setup.memory_node = binding.memory_node;
-  rendezvous::RankSlot& slot = page_.slot(local_rank);
-  slot.global_rank = order_.base_rank + local_rank;
-  slot.state = static_cast<std::uint32_t>(RankState::kSpawned);
-  births.begin(local_rank, command_of_rank(plan_, local_rank), std::move(setup), std::move(ends));
+  if (!stdin_ends_.empty()) ends.in = std::move(stdin_ends_[static_cast<std::size_t>(local_rank)]);
+  births.begin(local_rank, birthplace, std::move(ends));
 }
 
 void WorkerGroup::register_rank(int local_rank, base::ChildProcess child) {
@@ -323,11 +306,12 @@ void WorkerGroup::record_end(int local_rank, Rank& rank, const base::ExitStatus&
   // Another's SIGKILL is a cause even now: it was under way when the ranks were told to end.
   const bool foreign_kill = status.signal == SIGKILL && last_signal_ != SIGKILL;
   end.stopped = rank.told_to_end && !foreign_kill ? 1 : 0;
-  end.oom = foreign_kill && oom_->claim_one() ? 1 : 0;
+  end.oom = foreign_kill && oom_.claim_one() ? 1 : 0;
   rank.ended =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   end.time = static_cast<std::int64_t>(rank.ended);
   rank.end = end;
+  if (plan_.options.metrics) link_.send(MessageKind::kRankGone, RankGone{local_rank});
 }
 
 const WorkerGroup::Rank* WorkerGroup::first_to_fail() const {

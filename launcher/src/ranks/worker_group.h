@@ -97,7 +97,6 @@ class WorkerGroup {
   base::Deadline::Duration grace() const;
   void settle();
 
-  rendezvous::WorkerEnv worker_env(int local_rank) const;
   void spawn();
   void begin_rank(int local_rank, const base::UniqueFd& birthplace, RankBirths& births);
   void register_rank(int local_rank, base::ChildProcess child);
@@ -140,7 +139,7 @@ class WorkerGroup {
   base::ChildSetup::Group rank_group_;
   rendezvous::JobPage page_;
   Leftovers leftovers_;
-  std::optional<OomCounter> oom_;  // none: no rank has been born
+  OomCounter oom_;
   OutputFlush flush_;
   base::Timer timer_;  // of the phase
   base::Timer missing_timer_;

@@ -3,16 +3,21 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "dtrun/base/error.h"
+#include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
 #include "dtrun/rendezvous/master_address.h"
 #include "engines/engine_variables.h"
+#include "engines/pals_places.h"
 #include "engines/slurm_step.h"
 #include "options/config_error.h"
 #include "options/node_range.h"
 #include "options/rendezvous_conf.h"
-#include "sources/pals_meeting.h"
 #include "sources/pmi_meeting.h"
 
 namespace dtrun::launcher {
@@ -29,7 +34,7 @@ constexpr const char* kByHand =
 // The line, with what the engine adds to it.
 class Line {
  public:
-  Line(const Engine& engine, CommandLine& line) : engine_(engine), line_(line) {}
+  Line(EngineFindings& findings, CommandLine& line) : findings_(findings), line_(line) {}
 
   bool has(const char* name) const { return line_.has(name); }
   std::string text(const char* name) const { return line_.text(name, ""); }
@@ -41,8 +46,9 @@ class Line {
     if (has(name)) return;
     std::string spelling = name;
     std::replace(spelling.begin(), spelling.end(), '-', '_');
-    decided_ += fmt::format(" --{}={}", spelling, value);
-    line_.values[name] = {std::move(value), fmt::format("{}'s {}", engine_.name, spelling),
+    findings_.decided += fmt::format(" --{}={}", spelling, value);
+    line_.values[name] = {std::move(value),
+                          fmt::format("{}'s {}", findings_.engine->name, spelling),
                           Origin::kEngine};
   }
 
@@ -56,12 +62,9 @@ class Line {
     }
   }
 
-  const std::string& decided() const { return decided_; }
-
  private:
-  const Engine& engine_;
+  EngineFindings& findings_;
   CommandLine& line_;
-  std::string decided_;
 };
 
 bool has_several_per_node(const Engine& engine) {
@@ -141,18 +144,29 @@ bool is_static(const Line& line) {
   return line.has("master-addr") || line.has("master-port") || line.has("rdzv-endpoint");
 }
 
-constexpr auto kPatience = std::chrono::seconds(60);  // with other tasks, which may start late
-
-// All tasks have the same command line, so all of them come here or none. A task that only previews
-// is the exception.
-void ask_for_head(Engine& engine, const Line& line) {
-  if (line.has("dry-run") || line.has("print-config")) return foresee_meeting_by_pmi(engine);
-  meet_by_pmi(engine, line.text("local-addr"), base::Deadline::after(kPatience));
+// All tasks have the same command line, so all of them have this question or none. A task that only
+// previews is the exception: the others may not come.
+bool head_is_open(EngineFindings& findings, const Line& line) {
+  const Engine& engine = *findings.engine;
+  if (!can_be_asked(engine)) {
+    if (engine.pmi_fd)
+      base::log::info(base::log::Component::kLauncher,
+                      "PMI_FD={} is no connection to {}, which is not asked", *engine.pmi_fd,
+                      engine.name);
+    return false;
+  }
+  if (line.has("dry-run") || line.has("print-config")) {
+    foresee_meeting_by_pmi(*findings.engine);
+    return false;
+  }
+  findings.open = EngineQuestion::kHead;
+  return true;
 }
 
-void add_static(Engine& engine, Line& line) {
+void add_static(EngineFindings& findings, Line& line) {
+  const Engine& engine = *findings.engine;
   if (!line.has("master-addr") && !line.has("rdzv-endpoint")) {
-    ask_for_head(engine, line);
+    if (head_is_open(findings, line)) return;
     endpoint(engine);
     line.add("master-addr", engine.head_host);
     if (engine.port) line.add("master-port", std::to_string(*engine.port));
@@ -160,10 +174,10 @@ void add_static(Engine& engine, Line& line) {
   line.add("node-rank", std::to_string(engine.task));
 }
 
-void add_c10d(Engine& engine, Line& line) {
+void add_c10d(EngineFindings& findings, Line& line) {
+  const Engine& engine = *findings.engine;
   const bool by_file = line.rendezvous_conf().store_type == StoreType::kFile;
-  if (line.has("rdzv-endpoint") || by_file) return;
-  ask_for_head(engine, line);
+  if (line.has("rdzv-endpoint") || by_file || head_is_open(findings, line)) return;
   line.add("rdzv-backend", "c10d");
   line.add("rdzv-endpoint", endpoint(engine));
   if (!engine.run_id.empty()) line.add("rdzv-id", engine.run_id);
@@ -172,18 +186,21 @@ void add_c10d(Engine& engine, Line& line) {
   if (nodes && nodes->least == nodes->most) line.add("node-rank", std::to_string(engine.task));
 }
 
-void add_meeting(Engine& engine, Line& line) {
+// The last options that are added, so that what is open about the head holds up no others.
+void add_meeting(EngineFindings& findings, Line& line) {
+  const Engine& engine = *findings.engine;
   if (engine.tasks.value_or(1) > 1) line.add("nnodes", std::to_string(*engine.tasks));
   const std::optional<NodeRange> nodes = line.nodes();
   if (!nodes || nodes->most == 1) return;
   // It is the only task. If there are other nodes, the command line must say so.
   if (engine.tasks == 1) return;
-  if (is_static(line)) return add_static(engine, line);
+  if (is_static(line)) return add_static(findings, line);
   const std::string backend = line.text("rdzv-backend");
-  if (backend.empty() || backend == "c10d") add_c10d(engine, line);
+  if (backend.empty() || backend == "c10d") add_c10d(findings, line);
 }
 
-AdoptedRank adopt(Engine& engine, Line& line) {
+void adopt(EngineFindings& findings, Line& line) {
+  const Engine& engine = *findings.engine;
   if (engine.per_rank.empty())
     throw Error(ErrorCode::kUsage, fmt::format("--adopt: {} does not number ranks", engine.name),
                 "it starts one dtrun per node, which starts the ranks of its node",
@@ -198,14 +215,13 @@ AdoptedRank adopt(Engine& engine, Line& line) {
                               engine.task, engine.tasks.value_or(1)),
                   "leave one of them out");
   line.add("nproc-per-node", "1");
-  add_meeting(engine, line);
-  AdoptedRank adopted;
+  add_meeting(findings, line);
+  AdoptedRank& adopted = findings.adopted.emplace();
   adopted.local_rank = engine.task_on_node;
   adopted.local_world_size = engine.tasks_on_node;
   adopted.group_rank = engine.node.value_or(engine.task);
   adopted.node = engine.node;
   adopted.group_world_size = engine.node ? engine.nodes.value_or(1) : engine.tasks.value_or(1);
-  return adopted;
 }
 
 void check_slurm_shell(const Environment& environment, const CommandLine& line) {
@@ -231,6 +247,52 @@ void demand_no_adoption(const CommandLine& line) {
               "dtrun --nproc_per_node=N ./app starts the ranks itself");
 }
 
+// Where the dtruns of one mpiexec of PALS meet, by the file that it writes. If that cannot be read,
+// the reason is kept: the head may not be needed.
+void read_places(Engine& engine) {
+  if (engine.places_file.empty()) return;
+  std::ifstream file(engine.places_file, std::ios::binary);
+  if (!file) {
+    engine.no_places = fmt::format("{}, which tells it, cannot be opened ({})", engine.places_file,
+                                   std::strerror(errno));
+    return;
+  }
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  try {
+    const PalsPlaces places = read_pals_places(bytes, engine.task);
+    if (engine.head_host.empty()) engine.head_host = places.head_host;
+    engine.nodes = places.nodes;
+    engine.node = places.node;
+  } catch (const Error& error) {
+    engine.no_places = fmt::format("{}: {}", engine.places_file, error.why());
+  }
+}
+
+void write_note(EngineFindings& findings) {
+  findings.note = findings.engine->describe();
+  if (!findings.decided.empty()) findings.note += ", hence" + findings.decided;
+}
+
+// Once the number of tasks is known, if it is told at all.
+void add_options(EngineFindings& findings, CommandLine& given) {
+  const Engine& engine = *findings.engine;
+  Line line(findings, given);
+  const bool alone = line.has("standalone");
+  if (!alone) check_node_rank(engine, line);
+  if (line.has("adopt")) {
+    if (alone)
+      throw Error(ErrorCode::kUsage, "--adopt and --standalone exclude each other",
+                  "--adopt starts a rank of the engine's job", "leave one of them out");
+    return adopt(findings, line);
+  }
+  if (engine.gpus_on_node.value_or(0) > 0)
+    line.add("nproc-per-node", std::to_string(*engine.gpus_on_node));
+  if (alone) return;
+  check_tasks(engine, line);
+  check_node_count(engine, line);
+  add_meeting(findings, line);
+}
+
 }  // namespace
 
 EngineFindings add_engine_options(const Environment& environment, CommandLine& given) {
@@ -249,29 +311,31 @@ EngineFindings add_engine_options(const Environment& environment, CommandLine& g
   }
   Engine& engine = *findings.engine;
   if (engine.head_is_here) engine.head_host = base::host_name();
-  count_by_pmi(engine, base::Deadline::after(kPatience));
-  meet_by_pals(engine);
-  Line line(engine, given);
-  const bool alone = line.has("standalone");
-  if (!alone) check_node_rank(engine, line);
-  if (line.has("adopt")) {
-    if (alone)
-      throw Error(ErrorCode::kUsage, "--adopt and --standalone exclude each other",
-                  "--adopt starts a rank of the engine's job", "leave one of them out");
-    findings.adopted = adopt(engine, line);
+  read_places(engine);
+  if (!engine.pmi_port.empty()) {
+    findings.open = EngineQuestion::kTasks;
   } else {
-    if (engine.gpus_on_node.value_or(0) > 0)
-      line.add("nproc-per-node", std::to_string(*engine.gpus_on_node));
-    if (!alone) {
-      check_tasks(engine, line);
-      check_node_count(engine, line);
-      add_meeting(engine, line);
-    }
+    add_options(findings, given);
+    write_note(findings);
   }
-  findings.note = engine.describe();
-  if (!line.decided().empty()) findings.note += ", hence" + line.decided();
-  findings.decided = !line.decided().empty();
   return findings;
+}
+
+void meet_engine(CommandLine& line) {
+  constexpr auto kPatience = std::chrono::seconds(60);  // with other tasks, which may start late
+  EngineFindings& findings = line.engine;
+  if (findings.open == EngineQuestion::kTasks) {
+    findings.open = EngineQuestion::kNone;
+    count_by_pmi(*findings.engine, base::Deadline::after(kPatience));
+    add_options(findings, line);
+  }
+  if (findings.open == EngineQuestion::kHead) {
+    findings.open = EngineQuestion::kNone;
+    meet_by_pmi(*findings.engine, line.text("local-addr", ""), base::Deadline::after(kPatience));
+    Line rest(findings, line);
+    add_meeting(findings, rest);
+  }
+  if (findings.engine) write_note(findings);
 }
 
 }  // namespace dtrun::launcher

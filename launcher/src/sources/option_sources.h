@@ -10,7 +10,9 @@
 
 namespace dtrun::launcher {
 
-/// For --help, --version and the like only the command line is read.
+/// Reads, and no more: it opens no connection and waits for nobody. What only the engine itself can
+/// say stays open (line.engine.open) until meet_engine() (engine_options.h) has asked for it. For
+/// --help, --version and the like only the command line is read.
 /// @throws Error kUsage: what cannot be read, and where; kNotFound: no such --config
 CommandLine gather_options(const std::vector<std::string>& arguments,
                            const base::Environment& environment);
@@ -20,7 +22,8 @@ CommandLine gather_options(const std::vector<std::string>& arguments,
 LineFormat wished_format(const std::vector<std::string>& arguments,
                          const base::Environment& environment);
 
-/// read_options() of what is gathered. @param name argv[0] @param arguments without argv[0]
+/// read_options() of what is gathered; nobody is asked. @param name argv[0] @param arguments
+/// without argv[0]
 Options parse_options(const std::string& name, const std::vector<std::string>& arguments,
                       const base::Environment& environment);
 

@@ -1,13 +1,13 @@
 #include "sources/pmi_meeting.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include "dtrun/base/error.h"
-#include "dtrun/base/log.h"
 #include "dtrun/base/socket.h"
 #include "engines/engine_variables.h"
 #include "engines/pmi_client.h"
@@ -18,14 +18,6 @@ namespace dtrun::launcher {
 namespace {
 
 constexpr const char* kKey = "dtrun-head";
-
-// The variable may be a leftover, or a program between mpiexec and dtrun may have closed the
-// descriptor.
-bool is_a_connection(int fd) {
-  int type = 0;
-  socklen_t size = sizeof type;
-  return fd > 2 && ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
-}
 
 // Each job begins its search at another port, so that it does not take a port that another job has
 // just found free.
@@ -47,6 +39,14 @@ std::string own_endpoint(const Engine& engine, const std::string& local_addr,
 
 }  // namespace
 
+bool can_be_asked(const Engine& engine) {
+  int type = 0;
+  socklen_t size = sizeof type;
+  return engine.pmi_fd.value_or(-1) > STDERR_FILENO &&
+         ::getsockopt(*engine.pmi_fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
+         type == SOCK_STREAM;
+}
+
 void count_by_pmi(Engine& engine, base::Deadline deadline) {
   if (engine.pmi_port.empty()) return;
   const base::HostPort place = base::HostPort::parse(std::exchange(engine.pmi_port, ""));
@@ -61,12 +61,9 @@ void count_by_pmi(Engine& engine, base::Deadline deadline) {
 }
 
 void meet_by_pmi(Engine& engine, const std::string& local_addr, base::Deadline deadline) {
-  if (!engine.pmi_fd) return;
-  if (!is_a_connection(*engine.pmi_fd))
-    return base::log::info(base::log::Component::kLauncher,
-                           "PMI_FD={} is no connection to {}, which is not asked", *engine.pmi_fd,
-                           engine.name);
-  PmiClient server(base::UniqueFd(*engine.pmi_fd), {engine.name, engine.head_by_hand}, deadline);
+  if (!can_be_asked(engine)) return;
+  PmiClient server(base::UniqueFd(*std::exchange(engine.pmi_fd, std::nullopt)),
+                   {engine.name, engine.head_by_hand}, deadline);
   server.begin();
   if (engine.task == 0) server.put(kKey, own_endpoint(engine, local_addr, server.job_name()));
   server.barrier();
@@ -78,7 +75,7 @@ void meet_by_pmi(Engine& engine, const std::string& local_addr, base::Deadline d
 }
 
 void foresee_meeting_by_pmi(Engine& engine) {
-  if (engine.pmi_fd && is_a_connection(*engine.pmi_fd)) engine.head_host = "host-of-task-0";
+  if (can_be_asked(engine)) engine.head_host = "host-of-task-0";
 }
 
 }  // namespace dtrun::launcher

@@ -15,8 +15,12 @@ namespace dtrun::launcher {
 /// @throws Error kConnection
 void count_by_pmi(Engine& engine, base::Deadline deadline);
 
+/// Whether engine.pmi_fd is a connection: its variable may be a leftover, or a program between
+/// mpiexec and dtrun may have closed it.
+bool can_be_asked(const Engine& engine);
+
 /// Completes head, port and run id by engine.pmi_fd, where that is a connection; else there
-/// is nobody to ask, and nothing is changed. All tasks must call this. Closes the descriptor.
+/// is nobody to ask, and nothing is changed. All tasks must call this. Takes the descriptor.
 /// @param local_addr --local_addr of this dtrun; may be empty
 /// @throws Error kConnection: the engine does not answer, or not all tasks have asked before the
 /// deadline

@@ -53,6 +53,13 @@ void EventFile::round_began(const JobOutcome& outcome, int world_size) {
          {"world_size", world_size}});
 }
 
+void EventFile::ranks_started(const JobOutcome& outcome, const Spawned& spawned) {
+  write("ranks_start", &outcome,
+        {{"first_rank", outcome.base_rank},
+         {"local_ranks", outcome.local_ranks},
+         {"seconds", static_cast<double>(spawned.last - spawned.began) / 1e9}});
+}
+
 void EventFile::rank_ended(const JobOutcome& outcome, const RankEnd& end) {
   write("rank_end", &outcome,
         {{"rank", outcome.base_rank + end.local_rank},

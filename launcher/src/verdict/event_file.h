@@ -20,6 +20,8 @@ class EventFile {
   void job_began();
   /// Also a restart: `restarts` counts them.
   void round_began(const JobOutcome& outcome, int world_size);
+  /// All ranks of this node run.
+  void ranks_started(const JobOutcome& outcome, const Spawned& spawned);
   void rank_ended(const JobOutcome& outcome, const RankEnd& end);
   /// The first failure of this node in the round.
   void failed(const JobOutcome& outcome, const rendezvous::rounds::JobFailure& failure);

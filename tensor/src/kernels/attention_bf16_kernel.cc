@@ -103,7 +103,20 @@ DTRUN_BF16 void pair_rows_of_bf16(BFloat16* result, const BFloat16* first, const
   }
 }
 
+DTRUN_BF16 void split_pairs(BFloat16* first, BFloat16* second, const BFloat16* pairs,
+                            std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += kTileLanes) {
+    const __m512i both = _mm512_loadu_si512(pairs + 2 * i);
+    _mm256_storeu_si256((__m256i*)(first + i), _mm512_cvtepi32_epi16(both));
+    _mm256_storeu_si256((__m256i*)(second + i), _mm512_cvtepi32_epi16(_mm512_srli_epi32(both, 16)));
+  }
+}
+
 }  // namespace
+
+void split_bf16(BFloat16* first, BFloat16* second, const BFloat16* pairs, std::int64_t count) {
+  split_pairs(first, second, pairs, count);
+}
 
 void pair_bf16(BFloat16* result, const BFloat16* first, const BFloat16* second,
                std::int64_t count) {
@@ -124,11 +137,14 @@ void weigh_in_bf16(const ScoreTile<float>& scores, float factor, const SeenKeys<
 namespace dtrun::tensors {
 
 void pair_bf16(BFloat16*, const BFloat16*, const BFloat16*, std::int64_t) {
-  DT_CHECK(has_bf16_tiles());
+  DT_CHECK(has_bf16_vectors());
+}
+void split_bf16(BFloat16*, BFloat16*, const BFloat16*, std::int64_t) {
+  DT_CHECK(has_bf16_vectors());
 }
 void weigh_in_bf16(const ScoreTile<float>&, float, const SeenKeys<float>&, BFloat16*,
                    std::int64_t) {
-  DT_CHECK(has_bf16_tiles());
+  DT_CHECK(has_bf16_vectors());
 }
 
 }  // namespace dtrun::tensors

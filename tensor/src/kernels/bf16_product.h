@@ -1,7 +1,9 @@
 // Bf16Product: the product of two small matrices of bf16, summed in f32, by the processor's tiles
-// (AMX: Sapphire Rapids and later).
+// (AMX: Sapphire Rapids and later) or by its vectors (AVX-512 for bf16: Cooper Lake, Zen 4 and
+// later), which take pairs of numbers where those of f32 take one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "half.h"
@@ -14,6 +16,8 @@ constexpr std::int64_t kBf16Inner = 32;  ///< and what is summed over, of so man
 
 /// Whether the processor has such tiles, and the kernel lets this process use them: asked for once.
 bool has_bf16_tiles();
+/// Whether it has vectors of AVX-512 with products of bf16. One that has tiles has these, too.
+bool has_bf16_vectors();
 
 /// What _tile_loadconfig reads: eight tiles of 16 rows of 64 bytes.
 struct alignas(64) TileSizes {
@@ -39,8 +43,21 @@ struct Bf16Product {
   std::int64_t inner;
   TileSum sum;
 };
-/// Only where has_bf16_tiles().
+/// Only where has_bf16_vectors(); by tiles where there are some.
 void multiply_bf16(const Bf16Product& product);
+
+/// The sums of 32 rows and 32 columns over steps of 32, from sides that are packed for tiles
+/// (packed_bf16.cc). Distances in bytes.
+struct Bf16Steps {
+  const std::byte* left;
+  std::int64_t left_step;
+  std::int64_t left_row;
+  const std::byte* right;  ///< a step: two tiles of 16 pairs of rows and 16 columns
+  std::int64_t steps;
+  float* sums;  ///< [32, 32]
+};
+/// By vectors. Only where has_bf16_vectors().
+void multiply_steps(const Bf16Steps& product);
 
 /// Two rows, rounded, beside each other: result[count, 2].
 void pair_rows(BFloat16* result, const float* first, const float* second, std::int64_t count);

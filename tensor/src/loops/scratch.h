@@ -1,4 +1,5 @@
-// Scratch: memory for one chunk of a loop. A little of it lies in the object, on the stack.
+// Scratch: memory for one chunk of a loop. A little of it lies in the object, on the stack; more is
+// kept by the thread for its next chunk.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +7,7 @@
 #include <new>
 
 #include "host_blocks.h"
+#include "thread_blocks.h"
 
 namespace dtrun::tensors {
 
@@ -15,14 +17,17 @@ class Scratch {
   explicit Scratch(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
     if (is_large()) {
       block_ = host_blocks::allocate(bytes_);
-      if (block_ == nullptr) throw std::bad_alloc();
     } else if (bytes_ > sizeof own_) {
-      block_ = ::operator new (bytes_, std::align_val_t{64});
+      block_ = is_kept() ? thread_blocks::allocate(bytes_)
+                         : ::operator new (bytes_, std::align_val_t{64});
     }
+    if (block_ == nullptr && bytes_ > sizeof own_) throw std::bad_alloc();
   }
   ~Scratch() {
     if (is_large()) {
       host_blocks::release(block_, bytes_);
+    } else if (block_ != nullptr && is_kept()) {
+      thread_blocks::release(block_, bytes_);
     } else if (block_ != nullptr) {
       ::operator delete (block_, std::align_val_t{64});
     }
@@ -34,6 +39,8 @@ class Scratch {
 
  private:
   bool is_large() const { return bytes_ >= host_blocks::kLeastBytes; }
+
+  bool is_kept() const { return thread_blocks::serves(bytes_); }
 
   const std::size_t bytes_;
   void* block_ = nullptr;

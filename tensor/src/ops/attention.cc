@@ -7,14 +7,13 @@
 
 #include "dtrun/base/error.h"
 #include "ops/attention_bf16.h"
+#include "ops/attention_few.h"
 #include "ops/attention_operand.h"
 #include "ops/attention_scores.h"
 #include "ops/map_call.h"
 
 namespace dtrun::tensors {
 namespace {
-
-constexpr std::int64_t kKeysBackward = 64;
 
 [[noreturn]] void refuse(std::string_view name, const LocalTensor& a, const LocalTensor& b,
                          std::string why) {
@@ -273,9 +272,10 @@ class AttentionBackward {
   LocalTensor sums_;  ///< of each part's gradients of the queries
 };
 
-/// What is shorter than a tile takes longer to be packed than to be multiplied.
+/// Few queries take longer to be packed, with their keys, than to be multiplied.
 bool suits_bf16_tiles(const LocalTensor& query, const LocalTensor& key) {
-  return query.dtype() == DType::bf16 && has_bf16_tiles() &&
+  constexpr std::int64_t kFewQueries = 16;
+  return query.dtype() == DType::bf16 && has_bf16_vectors() && query.size(-2) > kFewQueries &&
          query.size(-2) * key.size(-2) > kBf16Inner * kBf16Inner;
 }
 
@@ -290,10 +290,12 @@ Attended attention(const LocalTensor& query, const LocalTensor& key, const Local
       empty(Shape(query.shape().begin(), query.shape().end() - 1),
             {is_double ? DType::f64 : DType::f32})};
   if (result.logsumexp.numel() == 0) return result;
-  if (is_double) {
-    AttentionForward<double>(query, key, value, form, result).run();
-  } else if (suits_bf16_tiles(query, key)) {
+  if (suits_bf16_tiles(query, key)) {
     run_bf16_attention(query, key, value, form, result);
+  } else if (is_one_tile_of_queries(query)) {
+    run_few_attention(query, key, value, form, result);
+  } else if (is_double) {
+    AttentionForward<double>(query, key, value, form, result).run();
   } else {
     AttentionForward<float>(query, key, value, form, result).run();
   }
@@ -311,10 +313,12 @@ AttentionGradients attention_backward(const LocalTensor& gradient, const LocalTe
                                   empty(key.shape(), {query.dtype()}),
                                   empty(value.shape(), {query.dtype()})};
   const Attended dense{forward.output, forward.logsumexp.contiguous()};
-  if (query.dtype() == DType::f64) {
-    AttentionBackward<double>(gradient, query, key, value, dense, form, result).run();
-  } else if (suits_bf16_tiles(query, key)) {
+  if (suits_bf16_tiles(query, key)) {
     run_bf16_attention_backward(gradient, query, key, value, dense, form, result);
+  } else if (is_one_tile_of_gradients(query, key)) {
+    run_few_attention_backward(gradient, query, key, value, dense, form, result);
+  } else if (query.dtype() == DType::f64) {
+    AttentionBackward<double>(gradient, query, key, value, dense, form, result).run();
   } else {
     AttentionBackward<float>(gradient, query, key, value, dense, form, result).run();
   }

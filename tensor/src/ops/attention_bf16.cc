@@ -57,8 +57,8 @@ class Bf16Attention {
     room.queries = room.weights + kQueries * kKeys;
     load_bf16_rows(query_, query_.at(head, first), room.queries, rows, numbers);
     const std::int64_t tile_rows = in_tile_lanes(rows);
-    std::fill(room.queries + rows * numbers, room.queries + tile_rows * numbers, kBf16Zero);
-    std::fill(room.weights + rows * kKeys, room.weights + tile_rows * kKeys, kBf16Zero);
+    clear_bf16(room.queries + rows * numbers, room.queries + tile_rows * numbers);
+    clear_bf16(room.weights + rows * kKeys, room.weights + tile_rows * kKeys);
     std::fill_n(room.results, tile_rows * columns, 0.0f);
     std::fill_n(room.greatest, rows, -std::numeric_limits<float>::infinity());
     std::fill_n(room.total, rows * kTileLanes, 0.0f);

@@ -1,4 +1,4 @@
-// Attention of bf16 where the processor has tiles for it: weights are rounded to bf16 before they
+// Attention of bf16 where the processor has products of it: weights are rounded to bf16 before they
 // meet the values, as PyTorch rounds them, and so are the scores' gradients.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace dtrun::tensors {
 
-/// @param result filled. Only where has_bf16_tiles()
+/// @param result filled. Only where has_bf16_vectors()
 void run_bf16_attention(const LocalTensor& query, const LocalTensor& key, const LocalTensor& value,
                         const AttentionForm& form, const Attended& result);
 

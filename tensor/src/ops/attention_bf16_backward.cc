@@ -105,7 +105,7 @@ class Bf16AttentionBackward {
     room.weight_pairs = reinterpret_cast<BFloat16*>(turned + kKeys * numbers);
     room.slope_pairs = room.weight_pairs + kTile;
     room.slope_rows = room.slope_pairs + kTile;
-    std::fill_n(room.slope_rows, kTile, kBf16Zero);
+    clear_bf16(room.slope_rows, room.slope_rows + kTile);
     room.sum = TileSum::fresh;
     if (begin == end) {
       std::fill_n(sums_at(part, head, 0), query_blocks_ * kQueries * key_columns(), 0.0f);
@@ -123,7 +123,7 @@ class Bf16AttentionBackward {
                            const float* sums, float* turned, float scale) {
     const std::int64_t columns = in_tile_lanes(target.columns());
     const std::int64_t keys = std::min(kKeys, target.rows() - block * kKeys);
-    AttentionKernels<float>::transpose(turned, columns, sums, kKeys, columns, kKeys);
+    AttentionKernels<float>::transpose(turned, columns, sums, kKeys, columns, kKeys, columns);
     if (scale != 1.0f) AttentionKernels<float>::scale(turned, scale, kKeys * columns);
     for (std::int64_t r = 0; r < keys; ++r) {
       target.store(target.at(head, block * kKeys + r), turned + r * columns, target.columns());

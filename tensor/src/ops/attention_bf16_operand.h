@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/attention_bf16_kernel.h"
 #include "kernels/bf16_product.h"
@@ -11,7 +12,10 @@
 
 namespace dtrun::tensors {
 
-constexpr BFloat16 kBf16Zero{0};
+/// The compiler would write one by one.
+inline void clear_bf16(BFloat16* begin, BFloat16* end) {
+  std::memset(static_cast<void*>(begin), 0, static_cast<std::size_t>(end - begin) * sizeof *begin);
+}
 
 inline std::int64_t in_bf16_inner(std::int64_t count) {
   return (count + kBf16Inner - 1) / kBf16Inner * kBf16Inner;
@@ -21,9 +25,12 @@ inline std::int64_t in_bf16_inner(std::int64_t count) {
 inline void load_bf16_rows(const HeadMatrices& in, char* first, BFloat16* target, std::int64_t rows,
                            std::int64_t width) {
   const auto step = in.row_step() * static_cast<std::int64_t>(sizeof(BFloat16));
+  if (in.columns() == width && in.row_step() == width && in.column_step() == 1) {
+    return in.load(target, first, rows * width);
+  }
   for (std::int64_t r = 0; r < rows; ++r) {
     in.load(target + r * width, first + r * step, in.columns());
-    std::fill(target + r * width + in.columns(), target + (r + 1) * width, kBf16Zero);
+    clear_bf16(target + r * width + in.columns(), target + (r + 1) * width);
   }
 }
 
@@ -56,12 +63,12 @@ class PairedBlocks {
     Scratch scratch(kKeys * width_ * static_cast<std::int64_t>(sizeof(BFloat16)));
     auto* const loaded = reinterpret_cast<BFloat16*>(scratch.data());
     load_bf16_rows(in_, in_.in_matrix(i / blocks_, first), loaded, rows, width_);
-    std::fill(loaded + rows * width_, loaded + kKeys * width_, kBf16Zero);
+    clear_bf16(loaded + rows * width_, loaded + kKeys * width_);
     if (over_ == Over::columns) {
       // Two neighbours are one word, which moves as a float does.
       AttentionKernels<float>::transpose(reinterpret_cast<float*>(data(i)), kKeys,
                                          reinterpret_cast<const float*>(loaded), width_ / 2, kKeys,
-                                         width_ / 2);
+                                         width_ / 2, kKeys);
       return;
     }
     for (std::int64_t r = 0; r < kKeys; r += 2) {
@@ -108,9 +115,16 @@ class QueryBlocks {
     BFloat16* const loaded = rows(head, block);
     BFloat16* const target = turned(head, block);
     load_bf16_rows(in_, in_.at(head, first), loaded, count, width_);
-    std::fill(loaded + count * width_, loaded + kQueries * width_, kBf16Zero);
-    for (std::int64_t r = 0; r < kQueries; ++r) {
-      for (std::int64_t c = 0; c < width_; ++c) target[c * kQueries + r] = loaded[r * width_ + c];
+    clear_bf16(loaded + count * width_, loaded + kQueries * width_);
+    // Two neighbours are one word, which is turned and then split.
+    Scratch scratch(kQueries * width_ * static_cast<std::int64_t>(sizeof(BFloat16)));
+    AttentionKernels<float>::transpose(reinterpret_cast<float*>(scratch.data()), kQueries,
+                                       reinterpret_cast<const float*>(loaded), width_ / 2, kQueries,
+                                       width_ / 2, kQueries);
+    const auto* const pairs = reinterpret_cast<const BFloat16*>(scratch.data());
+    for (std::int64_t c = 0; c < width_; c += 2) {
+      split_bf16(target + c * kQueries, target + (c + 1) * kQueries, pairs + c * kQueries,
+                 kQueries);
     }
   }
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <vector>
 
 #include "dtrun/tensor/ops/attention.h"
 #include "ops/attention_operand.h"
@@ -15,6 +14,7 @@ namespace dtrun::tensors {
 /// Tiles depend on nothing but the shape: the same bits for any number of threads.
 constexpr std::int64_t kQueries = 96;
 constexpr std::int64_t kKeys = 128;
+constexpr std::int64_t kKeysBackward = 64;
 
 /// [batch..., rows, columns]
 inline Shape with_batch_of(const LocalTensor& query, std::int64_t rows, std::int64_t columns) {
@@ -33,7 +33,7 @@ class Visible {
     require_host("attention", form.mask);
     expanded_ = form.mask.expand(with_batch_of(query, query.size(-2), key.size(-2)));
     is_bool_ = expanded_.dtype() == DType::boolean;
-    matrices_.emplace_back(expanded_, is_bool_ ? DType::u8 : kComputedIn<A>);
+    matrices_.emplace(expanded_, is_bool_ ? DType::u8 : kComputedIn<A>);
   }
 
   /// Whether none of the queries sees any of the keys from this one on.
@@ -50,7 +50,7 @@ class Visible {
       if (causal_from_) {
         seen = std::clamp<std::int64_t>(*causal_from_ + first_query + r + 1 - first_key, 0, keys);
       }
-      if (!matrices_.empty()) mask(row, matrices_[0].at(head, first_query + r, first_key), seen);
+      if (matrices_) mask(row, matrices_->at(head, first_query + r, first_key), seen);
       std::fill(row + seen, row + tile.columns, kNothing);
     }
   }
@@ -61,11 +61,11 @@ class Visible {
   void mask(A* row, char* from, std::int64_t count) const {
     if (is_bool_) {
       std::uint8_t takes_part[kKeys];
-      matrices_[0].load(takes_part, from, count);
+      matrices_->load(takes_part, from, count);
       for (std::int64_t i = 0; i < count; ++i) row[i] = takes_part[i] != 0 ? row[i] : kNothing;
     } else {
       A added[kKeys];
-      matrices_[0].load(added, from, count);
+      matrices_->load(added, from, count);
       AttentionKernels<A>::add(row, added, count);
     }
   }
@@ -73,7 +73,7 @@ class Visible {
   std::optional<std::int64_t> causal_from_;
   LocalTensor expanded_;
   bool is_bool_ = false;
-  std::vector<HeadMatrices> matrices_;
+  std::optional<HeadMatrices> matrices_;
 };
 
 /// The heads' keys are cut into parts, each of which sums gradients of the queries of its own.

@@ -37,17 +37,60 @@ struct Call {
   base::Deadline deadline = base::Deadline::never();
   bool async = false;
   /// Kept until the operation is done: tensors and temporary copies.
-  std::shared_ptr<void> keep_alive;
+  std::shared_ptr<void> keep_alive = nullptr;
   /// Runs once when the operation has succeeded, before it counts as done, on the thread that
   /// finished it: copies results out of temporaries. May be empty.
-  std::function<void()> finish;
+  std::function<void()> finish = nullptr;
 };
 
-/// One of several messages that start at the same time.
+/// A collective without its ownership: what all ranks must agree on, and this rank's buffers.
+struct CollectiveView {
+  const Fingerprint& fingerprint;
+  std::span<const Buffer> inputs;
+  std::span<const Buffer> outputs;
+
+  OpKind kind() const { return fingerprint.kind; }
+  /// Source or destination, group rank; -1: none.
+  int root() const { return fingerprint.root; }
+  ReduceOp op() const { return fingerprint.reduce_op; }
+  /// Of all buffers; an input that is an output, too, counts once.
+  std::uint64_t bytes() const;
+};
+
+/// One collective. Kind, root and reduce op stand in the call's fingerprint, which the peers see,
+/// and nowhere else. What a rank gives is an input, what it gets an output; lists have one buffer
+/// per rank, in rank order. Buffers may be empty, and those of a list of different counts.
+///
+/// | kind           | inputs               | outputs                |
+/// |----------------|----------------------|------------------------|
+/// | broadcast      | at the root: one     | elsewhere: one         |
+/// | all_reduce     | one                  | one                    |
+/// | reduce         | one                  | at the root: one       |
+/// | all_gather     | one                  | a list                 |
+/// | gather         | one                  | at the root: a list    |
+/// | scatter        | at the root: a list  | one                    |
+/// | reduce_scatter | a list               | one                    |
+/// | all_to_all     | a list               | a list                 |
+/// | barrier        | none                 | none                   |
+///
+/// Where a reduction has one input and one output they are the same buffer or do not overlap. No
+/// other input is written to.
+struct Collective {
+  std::vector<Buffer> inputs;
+  std::vector<Buffer> outputs;
+  Call call;
+
+  CollectiveView view() const { return {call.fingerprint, inputs, outputs}; }
+  OpKind kind() const { return call.fingerprint.kind; }
+  int root() const { return call.fingerprint.root; }
+  ReduceOp op() const { return call.fingerprint.reduce_op; }
+};
+
+/// One message between two ranks.
 struct Message {
   OpKind kind = OpKind::send;  ///< or receive
   Buffer buffer;
-  int peer = 0;  ///< -1 for a receive from any rank
+  int peer = 0;  ///< -1 for a receive from any rank; Work::source_rank() tells which
   std::uint32_t tag = 0;
   Call call;
 };
@@ -69,33 +112,16 @@ class Backend {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Why the backend cannot do this with such tensors: kUnavailable; nullopt: it can. Asked before
-  /// each call, so that peers are told.
-  virtual std::optional<base::Error> lacks(OpKind kind, tensors::DType dtype, ReduceOp op) const {
-    static_cast<void>(kind), static_cast<void>(dtype), static_cast<void>(op);
+  /// Why the backend cannot do such a call, by its kind, dtype and reduce op: kUnavailable;
+  /// nullopt: it can. Asked before each call, so that peers are told.
+  virtual std::optional<base::Error> lacks(const Fingerprint& fingerprint) const {
+    static_cast<void>(fingerprint);
     return std::nullopt;
   }
 
-  // Ranks are the group's. Lists have one entry per rank, in rank order; entries may be empty and
-  // of different counts. Every call returns a Work that is done already unless call.async.
-  virtual Work broadcast(Buffer buffer, int source, Call call) = 0;
-  /// `input` and `output` are one buffer or do not overlap; the first is left as it is.
-  virtual Work all_reduce(Buffer input, Buffer output, ReduceOp op, Call call) = 0;
-  /// `output` is written at `destination` only; inputs of the others are left as they are.
-  virtual Work reduce(Buffer input, Buffer output, int destination, ReduceOp op, Call call) = 0;
-  virtual Work all_gather(Buffer input, std::vector<Buffer> outputs, Call call) = 0;
-  /// outputs: at `destination` only, else empty.
-  virtual Work gather(Buffer input, std::vector<Buffer> outputs, int destination, Call call) = 0;
-  /// inputs: at `source` only, else empty.
-  virtual Work scatter(Buffer output, std::vector<Buffer> inputs, int source, Call call) = 0;
-  /// inputs[r] is this rank's contribution to rank r's output.
-  virtual Work reduce_scatter(Buffer output, std::vector<Buffer> inputs, ReduceOp op,
-                              Call call) = 0;
-  virtual Work all_to_all(std::vector<Buffer> outputs, std::vector<Buffer> inputs, Call call) = 0;
-  virtual Work barrier(Call call) = 0;
-  virtual Work send(Buffer buffer, int destination, std::uint32_t tag, Call call) = 0;
-  /// source -1: from any rank; Work::source_rank() tells which.
-  virtual Work receive(Buffer buffer, int source, std::uint32_t tag, Call call) = 0;
+  // Ranks are the group's. Both return a Work that is done already unless call.async.
+  virtual Work start(Collective collective) = 0;
+  virtual Work start(Message message) = 0;
 
   /// Asynchronous messages whose order must not matter. @return a Work each, in that order
   virtual std::vector<Work> exchange(std::vector<Message> messages);
@@ -107,10 +133,7 @@ class Backend {
                                          const std::string& name, Call call) = 0;
   /// Carries out a blocking collective on buffers that need no copies, if this backend has a short
   /// way for it, with less around it than a Call. @return false: nothing was done
-  virtual bool run_now(const Fingerprint&, std::span<const Buffer>, std::span<const Buffer>,
-                       base::Deadline::Duration) {
-    return false;
-  }
+  virtual bool run_now(const CollectiveView&, base::Deadline::Duration) { return false; }
   /// Tells the members that this rank's call failed before the backend saw it: they fail as well.
   virtual void reject(const Fingerprint& fingerprint, const base::Error& error) = 0;
 

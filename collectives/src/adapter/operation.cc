@@ -1,0 +1,56 @@
+#include "adapter/operation.h"
+
+#include <utility>
+
+#include "dtrun/base/error.h"
+
+namespace dtrun::collectives::adapter {
+
+void AdapterOperation::wait(base::Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const auto done = [this] { return done_; };
+  if (deadline.is_never()) {
+    changed_.wait(lock, done);
+  } else if (!changed_.wait_until(lock, deadline.when(), done)) {
+    throw base::Error(base::ErrorCode::kTimeout, fingerprint().describe() + " is not done yet",
+                      "the wait had a deadline of its own; the operation goes on");
+  }
+  if (error_) std::rethrow_exception(error_);
+}
+
+bool AdapterOperation::is_completed() {
+  const std::scoped_lock lock(mutex_);
+  return done_;
+}
+
+std::exception_ptr AdapterOperation::exception() {
+  const std::scoped_lock lock(mutex_);
+  return error_;
+}
+
+int AdapterOperation::source_rank() {
+  const std::scoped_lock lock(mutex_);
+  return source_rank_;
+}
+
+void AdapterOperation::succeed(int source_rank) {
+  if (call_.finish) call_.finish();
+  end(nullptr, source_rank);
+}
+
+void AdapterOperation::fail(std::exception_ptr error) {
+  end(std::move(error), -1);
+}
+
+void AdapterOperation::end(std::exception_ptr error, int source_rank) {
+  // The tensors may be the last of theirs: not under the lock.
+  const std::shared_ptr<void> kept = std::exchange(call_.keep_alive, nullptr);
+  call_.finish = nullptr;
+  const std::scoped_lock lock(mutex_);
+  error_ = std::move(error);
+  source_rank_ = source_rank;
+  done_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace dtrun::collectives::adapter

@@ -1,0 +1,55 @@
+#include "algorithm.h"
+
+#include <fmt/core.h>
+
+namespace dtrun::collectives {
+
+namespace {
+
+std::string why_messages(const Situation& now) {
+  if (now.ranks == 1) return "there is no other rank";
+  if (now.sharing != Sharing::all) return fmt::format("not all {} ranks share memory", now.ranks);
+  if (!all_know_the_bytes(now.kind)) return "not every rank knows all sizes";
+  return fmt::format(
+      "{} bytes of each of {} ranks are too many for posts, and the ranks for stages", now.bytes,
+      now.ranks);
+}
+
+}  // namespace
+
+const char* way_name(Way way) {
+  switch (way) {
+    case Way::post:
+      return "posts";
+    case Way::stages:
+      return "stages";
+    case Way::messages:
+      return "messages";
+    case Way::chunks:
+      return "messages in chunks";
+  }
+  return "unknown";
+}
+
+std::string explain(const Situation& now, Way way) {
+  std::string text;
+  switch (way) {
+    case Way::post:
+      text = fmt::format("{} bytes of each of {} ranks, which share memory", now.bytes, now.ranks);
+      break;
+    case Way::stages:
+      text = fmt::format("{} bytes of each of {} ranks, which share memory, are too many for posts",
+                         now.bytes, now.ranks);
+      break;
+    case Way::messages:
+      text = why_messages(now);
+      break;
+    case Way::chunks:
+      text = fmt::format("{}; {} bytes are too many to go whole", why_messages(now), now.bytes);
+      break;
+  }
+  if (now.crowding == Crowding::crowded) text += "; there are more ranks than cores";
+  return fmt::format("by {}: {}", way_name(way), text);
+}
+
+}  // namespace dtrun::collectives

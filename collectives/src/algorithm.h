@@ -1,0 +1,125 @@
+// Algorithm: which way a collective of the cpu backend goes, and why. Pure, and chosen from what
+// all members of the group know, so that all choose the same; only how long a rank polls is its own
+// affair. docs/collectives.md has the table.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "dtrun/collectives/backend.h"
+
+namespace dtrun::collectives {
+
+/// Up to this many bytes of a rank lie beside its post; more do not go by post.
+inline constexpr std::size_t kPostBytes = 16 << 10;
+/// Above this many bytes of all ranks together, stages are faster than posts.
+inline constexpr std::size_t kAllPostsBytes = 128 << 10;
+/// Half a stage is divided among the members; smaller pieces than this are not worth a step.
+inline constexpr int kMostOnStage = 32;
+/// Of each half of a stage: what a rank lays there in one step.
+inline constexpr std::size_t kStageBytes = 256 << 10;
+/// Reductions of at most this many bytes go to everybody whole, in one step; larger ones are cut
+/// into one chunk per rank, whose owner combines it.
+inline constexpr std::size_t kWholeReduceBytes = 16 << 10;
+/// A blocking call by posts looks so often for the others before it becomes an operation: some tens
+/// of microseconds, during which other threads cannot take the group's lock.
+inline constexpr int kShortLooks = 128;
+
+/// post: each rank shows all its bytes at once. stages: the bytes go step by step through a block
+/// of fixed size. messages: as between any two ranks; of a reduction, all bytes to all. chunks: by
+/// messages, to each owner its chunk and the result from there.
+enum class Way : std::uint8_t { post, stages, messages, chunks };
+const char* way_name(Way way);
+
+/// Whether every two ranks of the group share memory.
+enum class Sharing : std::uint8_t { all, not_all };
+
+/// Whether this machine has a core for each of the world's ranks on it.
+enum class Crowding : std::uint8_t { alone, crowded };
+
+/// Elsewhere counts differ by rank and are not known to all, so the members could choose
+/// differently: such a call goes by messages.
+constexpr bool all_know_the_bytes(OpKind kind) {
+  switch (kind) {
+    case OpKind::all_reduce:
+    case OpKind::broadcast:
+    case OpKind::reduce:
+    case OpKind::all_gather:
+    case OpKind::split:
+    case OpKind::reduce_scatter:
+    case OpKind::barrier:
+      return true;
+    default:
+      return false;
+  }
+}
+
+struct Situation {
+  OpKind kind = OpKind::none;
+  std::size_t bytes = 0;      ///< the most that one rank shows to all; 0 where not all know it
+  std::int64_t elements = 0;  ///< of an all_reduce or reduce
+  std::size_t item_bytes = 1;
+  int ranks = 1;
+  Sharing sharing = Sharing::not_all;
+  Crowding crowding = Crowding::alone;
+};
+
+struct Algorithm {
+  Way way = Way::messages;
+  int looks = 1;  ///< of the short way
+};
+
+// Inline: a small collective takes 130 ns.
+
+/// What the call's buffers say of its situation.
+inline Situation situation_of(const CollectiveView& collective, int ranks, Sharing sharing,
+                              Crowding crowding) {
+  Situation now{
+      .kind = collective.kind(), .ranks = ranks, .sharing = sharing, .crowding = crowding};
+  // All buffers of a collective are of one dtype.
+  now.item_bytes = tensors::item_size(collective.fingerprint.dtype);
+  std::int64_t shown = 0;
+  switch (now.kind) {
+    case OpKind::all_reduce:
+    case OpKind::reduce:
+      shown = now.elements = collective.inputs.front().count;
+      break;
+    case OpKind::broadcast:
+      // At the root it is an input, elsewhere an output.
+      shown = (collective.inputs.empty() ? collective.outputs : collective.inputs)[0].count;
+      break;
+    case OpKind::all_gather:
+    case OpKind::split:
+      for (const Buffer& buffer : collective.outputs) shown = std::max(shown, buffer.count);
+      break;
+    case OpKind::reduce_scatter:
+      for (const Buffer& buffer : collective.inputs) shown += buffer.count;
+      break;
+    default:
+      break;
+  }
+  now.bytes = static_cast<std::size_t>(shown) * now.item_bytes;
+  return now;
+}
+constexpr Way choose_way(const Situation& now) {
+  if (now.ranks > 1 && now.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
+    if (now.bytes <= kPostBytes &&
+        now.bytes * static_cast<std::size_t>(now.ranks) <= kAllPostsBytes) {
+      return Way::post;
+    }
+    if (now.ranks <= kMostOnStage) return Way::stages;
+  }
+  const bool can_be_cut = now.kind == OpKind::all_reduce || now.kind == OpKind::reduce;
+  const bool whole = now.bytes <= kWholeReduceBytes || now.elements < now.ranks;
+  return can_be_cut && !whole ? Way::chunks : Way::messages;
+}
+constexpr Algorithm choose_algorithm(const Situation& now) {
+  // With more ranks than cores, polling would take the core from the rank that is waited for.
+  return {choose_way(now), now.crowding == Crowding::crowded ? 1 : kShortLooks};
+}
+/// "by posts: 16 bytes of each of 2 ranks, which share memory".
+std::string explain(const Situation& situation, Way way);
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,80 @@
+// Why a group of the cpu backend fails, with what this rank knows of the others.
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include "group_engine.h"
+#include "group_failure_texts.h"
+
+namespace dtrun::collectives::cpu {
+
+using base::Error;
+using base::ErrorCode;
+
+const Card& GroupEngine::card(int rank) const {
+  return world_->card(spec_.world_ranks[static_cast<std::size_t>(rank)]);
+}
+
+GroupFailure GroupEngine::disagreement(const Disagreement& found) const {
+  return {disagreement_error(spec_.name, {global_rank(found.peer), found.theirs},
+                             {global_rank(spec_.rank), found.ours}, found.bytes),
+          -1};
+}
+
+GroupFailure GroupEngine::left(int peer) const {
+  // The peer may have failed because of another rank's death in another group: blame that rank.
+  const int cause = world_->victim_of(spec_.world_ranks[static_cast<std::size_t>(peer)]);
+  if (cause >= 0 && cause != global_rank(spec_.rank)) {
+    return {
+        Error(ErrorCode::kPeerFailed,
+              fmt::format("rank {} failed, therefore {} has left group '{}', and rank {} still "
+                          "needs it",
+                          cause, describe_member(card(peer)), spec_.name, global_rank(spec_.rank)),
+              fmt::format("this rank is {}", world_->record().line().describe(monotonic_ns())),
+              fmt::format("look for what happened to rank {}", cause)),
+        cause};
+  }
+  return member_left_failure(
+      card(peer), spec_.name, global_rank(spec_.rank),
+      fmt::format("this rank is {}", world_->record().line().describe(monotonic_ns())));
+}
+
+GroupFailure GroupEngine::broken(int peer) const {
+  return {Error(ErrorCode::kPeerFailed,
+                fmt::format("the connection between rank {} and {} broke", global_rank(spec_.rank),
+                            describe_member(card(peer))),
+                "the peer or the network between the hosts failed", "look at that rank's output"),
+          global_rank(peer)};
+}
+
+GroupFailure GroupEngine::stuck(const Error& error) const {
+  const Card& me = card(spec_.rank);
+  return {Error(ErrorCode::kPeerFailed,
+                fmt::format("{} cannot go on in group '{}': {}", describe_member(me), spec_.name,
+                            error.summary()),
+                error.why(), error.remedy()),
+          me.global_rank};
+}
+
+GroupFailure GroupEngine::timed_out(const Operation& operation) {
+  // Beyond this many missing ranks only their number is printed.
+  constexpr std::size_t kMostDescribed = 16;
+  std::vector<int> missing;
+  std::string where;
+  for (const int rank : operation.missing()) {
+    missing.push_back(global_rank(rank));
+    if (missing.size() > kMostDescribed) continue;
+    where += fmt::format("{}{} is {}", where.empty() ? "" : "; ", describe_member(card(rank)),
+                         world_->whereabouts(spec_.world_ranks[static_cast<std::size_t>(rank)])
+                             .value_or("not answering"));
+  }
+  if (missing.size() > kMostDescribed)
+    where += fmt::format("; and {} more", missing.size() - kMostDescribed);
+  const auto waited = base::Deadline::Clock::now() - operation.started;
+  return {Error(ErrorCode::kTimeout,
+                waited_text(global_rank(spec_.rank), waited, operation.fingerprint(), spec_.name,
+                            rank_list(missing)),
+                where, "raise the timeout if they only need longer"),
+          missing.empty() ? -1 : missing.front()};
+}
+
+}  // namespace dtrun::collectives::cpu

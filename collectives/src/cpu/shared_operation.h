@@ -1,0 +1,36 @@
+// SharedOperation: a collective whose members share memory, in flight: a SharedPlan, carried out
+// step by step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "operation.h"
+#include "shared_plan.h"
+#include "shared_steps.h"
+
+namespace dtrun::collectives::cpu {
+
+class SharedOperation : public Operation {
+ public:
+  /// @param meeting the engine's @param situation @param way as SharedPlan's
+  /// @param steps what has been done of it already
+  SharedOperation(std::shared_ptr<GroupEngine> engine, Meeting& meeting, Collective collective,
+                  const Situation& situation, Way way, SharedSteps steps = {});
+
+  bool step(GroupChannels& channels) override;
+  std::vector<int> missing() const override;
+  std::uint64_t bytes() const override { return bytes_; }
+  bool by_messages() const override { return false; }
+
+ private:
+  Meeting& meeting_;
+  const std::vector<Buffer> inputs_;
+  const std::vector<Buffer> outputs_;
+  const SharedPlan plan_;
+  const std::uint64_t bytes_;
+  SharedSteps steps_;
+};
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,182 @@
+// SharedPlan: a collective whose members share memory, as steps. In each step a rank lays pieces of
+// its buffers where the others can read them, and takes theirs. What each kind lays and takes is
+// said here and nowhere else. A collective by post is one step, whose pieces are whole and lie
+// beside the post; one by stages is as many steps as its pieces need. Pure, and computed from what
+// all members know. Borrows the call's fingerprint and buffers.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "algorithm.h"
+#include "chunk.h"
+#include "dtrun/collectives/backend.h"
+
+namespace dtrun::collectives::cpu {
+
+class SharedPlan {
+ public:
+  /// @param way post or stages
+  SharedPlan(const CollectiveView& collective, int rank, const Situation& situation, Way way)
+      : collective_(collective),
+        rank_(rank),
+        size_(situation.ranks),
+        shown_bytes_(situation.bytes),
+        way_(way),
+        item_bytes_(situation.item_bytes) {
+    if (way == Way::stages) cut_into_steps();
+  }
+
+  const CollectiveView& collective() const { return collective_; }
+  OpKind kind() const { return collective_.kind(); }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  /// The most that one member shows to all.
+  std::size_t shown_bytes() const { return shown_bytes_; }
+  Way way() const { return way_; }
+  std::int64_t steps() const { return steps_; }
+  std::size_t item_bytes() const { return item_bytes_; }
+
+  /// Whether this rank needs that peer's bytes, or its arrival.
+  bool needs(int peer) const {
+    if (peer == rank_) return false;
+    if (kind() == OpKind::broadcast) return peer == collective_.root();
+    if (kind() == OpKind::reduce) return is_root();
+    return true;
+  }
+  bool is_root() const { return rank_ == collective_.root(); }
+
+  /// Elements of a buffer that one step carries.
+  struct Piece {
+    std::int64_t begin;
+    std::int64_t count;
+  };
+
+  /// Calls put(buffer, piece, place, readers) for each piece that this rank lays in that step.
+  template <typename Put>
+  void for_each_laid(std::int64_t step, Put put) const {
+    switch (kind()) {
+      case OpKind::broadcast:
+        if (is_root()) put(input(), whole(input(), step), 0, size_ - 1);
+        return;
+      case OpKind::reduce:
+        if (!is_root()) put(input(), whole(input(), step), 0, 1);
+        return;
+      case OpKind::all_gather:
+      case OpKind::split:
+        return put(input(), whole(input(), step), 0, size_ - 1);
+      case OpKind::reduce_scatter:
+        for (int peer = 0; peer < size_; ++peer)
+          if (peer != rank_) put(input(peer), whole(input(peer), step), peer, 1);
+        return;
+      case OpKind::all_reduce:
+        if (way_ == Way::post) return put(input(), whole(input(), step), 0, size_ - 1);
+        // Each rank owns a chunk, to which the others' pieces go.
+        for (int peer = 0; peer < size_; ++peer)
+          if (peer != rank_) put(input(), chunk(peer, step), peer, 1);
+        // What this rank has combined in the step before.
+        if (step > 0) put(output(), chunk(rank_, step - 1), size_, size_ - 1);
+        return;
+      default:
+        return;
+    }
+  }
+
+  /// Calls combine(input, piece, place) for the pieces of all that this rank combines in that step,
+  /// into the same piece of the output, and copy(peer, place, output, piece) for those that it
+  /// copies; the own one, too, where a list has it.
+  template <typename Combine, typename Copy>
+  void for_each_taken(std::int64_t step, Combine combine, Copy copy) const {
+    switch (kind()) {
+      case OpKind::broadcast:
+        if (!is_root()) copy(collective_.root(), 0, output(), whole(output(), step));
+        return;
+      case OpKind::reduce:
+        if (is_root()) combine(input(), whole(input(), step), 0);
+        return;
+      case OpKind::all_gather:
+      case OpKind::split:
+        for (int peer = 0; peer < size_; ++peer)
+          copy(peer, 0, output(peer), whole(output(peer), step));
+        return;
+      case OpKind::reduce_scatter:
+        return combine(input(rank_), whole(input(rank_), step), rank_);
+      case OpKind::all_reduce:
+        if (way_ == Way::post) return combine(input(), whole(input(), step), 0);
+        combine(input(), chunk(rank_, step), rank_);
+        for (int peer = 0; step > 0 && peer < size_; ++peer)
+          if (peer != rank_) copy(peer, size_, output(), chunk(peer, step - 1));
+        return;
+      default:
+        return;
+    }
+  }
+
+  /// Byte offset of a place, which is a rank's or, behind those, the combined pieces'.
+  std::size_t offset_of(int place) const {
+    if (way_ == Way::stages)
+      return static_cast<std::size_t>(place) * static_cast<std::size_t>(piece_) * item_bytes_;
+    // Beside a post they lie as the inputs do, one after the other.
+    std::size_t offset = 0;
+    for (int before = 0; before < place; ++before) offset += input(before).bytes();
+    return offset;
+  }
+  const Buffer& input(int index = 0) const {
+    return collective_.inputs[static_cast<std::size_t>(index)];
+  }
+  const Buffer& output(int index = 0) const {
+    return collective_.outputs[static_cast<std::size_t>(index)];
+  }
+
+ private:
+  /// Pieces begin on cache lines.
+  static constexpr std::size_t kLine = 64;
+
+  Piece cut(std::int64_t begin, std::int64_t end, std::int64_t step) const {
+    begin = std::min(begin + step * piece_, end);
+    return {begin, std::min(piece_, end - begin)};
+  }
+  Piece whole(const Buffer& buffer, std::int64_t step) const { return cut(0, buffer.count, step); }
+  Piece chunk(int owner, std::int64_t step) const {
+    const Chunk owned = chunk_of(input().count, size_, owner);
+    return cut(owned.begin, owned.end, step);
+  }
+
+  /// Whose pieces lie side by side on one stage.
+  int places() const {
+    if (kind() == OpKind::all_reduce) return size_ + 1;
+    return kind() == OpKind::reduce_scatter ? size_ : 1;
+  }
+
+  /// Of what one place carries in all steps.
+  std::int64_t most_elements() const {
+    if (kind() == OpKind::all_reduce) return chunk_of(input().count, size_, 0).size();
+    std::int64_t most = 0;
+    for (const std::span<const Buffer> list : {collective_.inputs, collective_.outputs})
+      for (const Buffer& buffer : list) most = std::max(most, buffer.count);
+    return most;
+  }
+
+  void cut_into_steps() {
+    const std::size_t bytes = kStageBytes / static_cast<std::size_t>(places()) / kLine * kLine;
+    piece_ = static_cast<std::int64_t>(bytes / item_bytes_);
+    steps_ = (most_elements() + piece_ - 1) / piece_;
+    // What has been combined in the last step goes to the others in one more.
+    if (kind() == OpKind::all_reduce) ++steps_;
+  }
+
+  const CollectiveView collective_;
+  const int rank_;
+  const int size_;
+  const std::size_t shown_bytes_;
+  const Way way_;
+  const std::size_t item_bytes_;
+  std::int64_t piece_ =
+      std::numeric_limits<std::int64_t>::max();  ///< elements of a place in a step
+  std::int64_t steps_ = 1;
+};
+
+}  // namespace dtrun::collectives::cpu

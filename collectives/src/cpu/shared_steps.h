@@ -1,0 +1,39 @@
+// SharedSteps: how far one rank has come in a SharedPlan. All members meet by posts; a post is the
+// only step of a small collective, the steps of a large one follow on the stages. A value that can
+// be carried on by whoever has time. Used under the engine's lock.
+#pragma once
+
+#include "meeting.h"
+#include "shared_plan.h"
+
+namespace dtrun::collectives::cpu {
+
+class SharedSteps {
+ public:
+  enum class Progress { waiting, moved, done };
+  /// At most one step. @throws Disagreement
+  Progress advance(const SharedPlan& plan, Meeting& meeting);
+
+  // The post's step in two halves.
+  /// Shows this rank's post. @return false: others are still busy with what this would overwrite
+  bool show(const SharedPlan& plan, Meeting& meeting);
+  bool shown() const { return shown_; }
+  /// Takes what the others show. @return false: not all of them have come. @throws Disagreement
+  bool take(const SharedPlan& plan, Meeting& meeting);
+
+  /// The peer, who does nothing any more, has come to this turn.
+  bool has_come(int peer, const Meeting& meeting) const;
+  bool waits_for(int peer, const SharedPlan& plan, Meeting& meeting) const;
+
+ private:
+  bool all_came(const SharedPlan& plan, Meeting& meeting);
+  Progress advance_on_stages(const SharedPlan& plan, Meeting& meeting);
+
+  bool shown_ = false;
+  bool met_ = false;
+  bool laid_ = false;      ///< on the stage, in this step
+  int seen_ = 0;           ///< how many members, in rank order, have come
+  std::int64_t step_ = 0;  ///< on the stages
+};
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,173 @@
+#include "rank_record.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "dtrun/tensor/dtype.h"
+
+namespace dtrun::collectives {
+
+using rendezvous::RankState;
+
+namespace {
+
+template <std::size_t N>
+void copy_text(char (&target)[N], std::string_view text) {
+  const std::size_t length = std::min(text.size(), N - 1);
+  std::memcpy(target, text.data(), length);
+  target[length] = '\0';
+}
+
+/// CLOCK_MONOTONIC_COARSE: a few milliseconds behind monotonic_ns() at a quarter of its cost. The
+/// times are for people, and an operation may take less time than an exact clock read.
+std::int64_t recent_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace
+
+RecordedGroup::RecordedGroup(std::string group_name, int group_rank,
+                             const std::vector<int>& global_ranks)
+    : name(std::move(group_name)),
+      rank(group_rank),
+      size(static_cast<std::int32_t>(global_ranks.size())),
+      first_rank(global_ranks.front()),
+      rank_stride(size > 1 ? global_ranks[1] - global_ranks[0] : 1) {
+  for (const int member : global_ranks)
+    members_hash = (members_hash ^ static_cast<std::uint32_t>(member)) * 0x01000193U;  // FNV-1a
+  for (std::size_t i = 1; i < global_ranks.size(); ++i)
+    if (global_ranks[i] - global_ranks[i - 1] != rank_stride) rank_stride = 0;
+}
+
+RankRecord::RankRecord(RankBoard& board, std::shared_ptr<rendezvous::JobPage> job_page,
+                       int local_rank)
+    : board_(board), job_page_(std::move(job_page)) {
+  if (!job_page_ || local_rank >= job_page_->slot_count()) return;
+  slot_ = &job_page_->slot(local_rank);
+  history_ = job_page_->open_history(local_rank);
+  begun_ = slot_->operations.load();
+}
+
+template <typename Change>
+void RankRecord::update(std::uint64_t number, Change change) {
+  // A ring has overwritten the entry of an older operation.
+  if (slot_ == nullptr) return;
+  const std::uint64_t age = begun_ - number;
+  if (age < rendezvous::kOperationRing)
+    change(slot_->ring[(number - 1) % rendezvous::kOperationRing]);
+  if (age < history_.size()) change(history_[(number - 1) % history_.size()].operation);
+}
+
+/// The newest operation, as line_'s times say it is.
+void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& group,
+                       std::uint64_t bytes) {
+  ++begun_;
+  line_.fingerprint = fingerprint;
+  copy_text(line_.group, group.name);
+  line_.waiting_for = -1;
+  board_.write(line_);
+  if (slot_ == nullptr) return;
+  rendezvous::Operation operation;
+  copy_text(operation.name, op_kind_name(fingerprint.kind));
+  copy_text(operation.group, group.name);
+  operation.sequence = fingerprint.sequence;
+  operation.started_ns = line_.started_ns;
+  operation.ended_ns = line_.ended_ns;
+  operation.bytes = bytes;
+  slot_->ring[(begun_ - 1) % rendezvous::kOperationRing] = operation;
+  slot_->operations.store(begun_, std::memory_order_release);
+  if (!history_.empty()) write_history(operation, fingerprint, group);
+}
+
+void RankRecord::write_history(const rendezvous::Operation& operation,
+                               const Fingerprint& fingerprint, const RecordedGroup& group) {
+  rendezvous::HistoryEntry& entry = history_[(begun_ - 1) % history_.size()];
+  entry.operation = operation;
+  std::memcpy(entry.call_site, fingerprint.site, sizeof fingerprint.site);
+  copy_text(entry.dtype, tensors::dtype_short_name(fingerprint.dtype));
+  copy_text(entry.reduce_op,
+            is_reduction(fingerprint.kind) ? reduce_op_name(fingerprint.reduce_op) : "");
+  entry.elements = fingerprint.counts & kMostElements;
+  entry.root = fingerprint.root;
+  entry.group_rank = group.rank;
+  entry.group_size = group.size;
+  entry.first_rank = group.first_rank;
+  entry.rank_stride = group.rank_stride;
+  entry.members_hash = group.members_hash;
+  slot_->recorded.store(begun_, std::memory_order_release);
+}
+
+void RankRecord::set_state(RankState state) {
+  if (slot_ != nullptr)
+    slot_->state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
+}
+
+std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, const RecordedGroup& group,
+                                std::uint64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  line_.started_ns = recent_ns();
+  line_.ended_ns = 0;
+  ++active_;
+  write(fingerprint, group, bytes);
+  set_state(RankState::kInCollective);
+  return begun_;
+}
+
+std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, const RecordedGroup& group,
+                               std::uint64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  line_.started_ns = recent_ns();
+  line_.ended_ns = line_.started_ns;
+  write(fingerprint, group, bytes);
+  return begun_;
+}
+
+void RankRecord::go_on(std::uint64_t number) {
+  const std::scoped_lock lock(mutex_);
+  update(number, [](rendezvous::Operation& operation) { operation.ended_ns = 0; });
+  ++active_;
+  set_state(RankState::kInCollective);
+  if (number != begun_) return;
+  line_.ended_ns = 0;
+  board_.write(line_);
+}
+
+void RankRecord::waiting_for(std::uint64_t number, int global_rank) {
+  const std::scoped_lock lock(mutex_);
+  update(number, [&](rendezvous::Operation& operation) { operation.waiting_for = global_rank; });
+  if (number != begun_ || line_.waiting_for == global_rank) return;
+  line_.waiting_for = global_rank;
+  board_.write(line_);
+}
+
+void RankRecord::end(std::uint64_t number, Outcome outcome) {
+  const std::scoped_lock lock(mutex_);
+  const std::int64_t now = recent_ns();
+  update(number, [&](rendezvous::Operation& operation) {
+    operation.ended_ns = now;
+    operation.failed = outcome == Outcome::failed ? 1 : 0;
+  });
+  if (--active_ == 0) set_state(RankState::kRunning);
+  if (number != begun_) return;
+  line_.ended_ns = now;
+  board_.write_end(now);
+}
+
+void RankRecord::set_victim_of(int global_rank) {
+  if (slot_ != nullptr) slot_->victim_of.store(global_rank);
+  const std::scoped_lock lock(mutex_);
+  line_.victim_of = global_rank;
+  board_.write(line_);
+}
+
+BoardLine RankRecord::line() {
+  const std::scoped_lock lock(mutex_);
+  return line_;
+}
+
+}  // namespace dtrun::collectives

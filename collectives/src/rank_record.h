@@ -1,0 +1,71 @@
+// RankRecord: what a rank shows of itself while it works: the line on its board, for local peers,
+// and its slot of the job page, for the launcher. Cheap: no system call but the clock's.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dtrun/collectives/fingerprint.h"
+#include "dtrun/rendezvous/job_page.h"
+#include "rank_board.h"
+
+namespace dtrun::collectives {
+
+/// What records say of an operation's group. Ranks are global.
+struct RecordedGroup {
+  RecordedGroup(std::string name, int group_rank, const std::vector<int>& global_ranks);
+
+  std::string name;
+  std::int32_t rank;  ///< own, in the group
+  std::int32_t size;
+  std::int32_t first_rank;
+  std::int32_t rank_stride;  ///< between neighbours; 0: it is not the same everywhere
+  std::uint32_t members_hash = 0;
+};
+
+class RankRecord {
+ public:
+  enum class Outcome { done, failed };
+
+  /// @param board the rank's own; outlives this. @param job_page may be null
+  RankRecord(RankBoard& board, std::shared_ptr<rendezvous::JobPage> job_page, int local_rank);
+
+  /// @return the operation's number, for end()
+  std::uint64_t begin(const Fingerprint& fingerprint, const RecordedGroup& group,
+                      std::uint64_t bytes);
+  /// begin() and end() in one, for an operation that is about to be over. @return as begin()
+  std::uint64_t pass(const Fingerprint& fingerprint, const RecordedGroup& group,
+                     std::uint64_t bytes);
+  /// It was not over.
+  void go_on(std::uint64_t number);
+  void waiting_for(std::uint64_t number, int global_rank);
+  void end(std::uint64_t number, Outcome outcome);
+  /// This rank fails because of that one.
+  void set_victim_of(int global_rank);
+  BoardLine line();
+
+ private:
+  void write(const Fingerprint& fingerprint, const RecordedGroup& group, std::uint64_t bytes);
+  void write_history(const rendezvous::Operation& operation, const Fingerprint& fingerprint,
+                     const RecordedGroup& group);
+  void set_state(rendezvous::RankState state);
+  /// Changes what both rings say of that operation, where they still do.
+  template <typename Change>
+  void update(std::uint64_t number, Change change);
+
+  RankBoard& board_;
+  std::shared_ptr<rendezvous::JobPage> job_page_;
+  rendezvous::RankSlot* slot_ = nullptr;
+  std::span<rendezvous::HistoryEntry> history_;
+  std::mutex mutex_;
+  std::uint64_t begun_ = 0;
+  int active_ = 0;
+  BoardLine line_;
+};
+
+}  // namespace dtrun::collectives

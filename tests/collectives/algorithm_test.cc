@@ -1,0 +1,127 @@
+// Which way a collective goes: a table over kinds, sizes, ranks, shared memory and cores.
+#include "algorithm.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace dtrun::collectives {
+namespace {
+
+constexpr std::size_t kKiB = 1024;
+constexpr Sharing kAll = Sharing::all;
+constexpr Sharing kNotAll = Sharing::not_all;
+
+/// Of f32.
+Situation of(OpKind kind, std::size_t bytes, int ranks, Sharing sharing) {
+  return {kind, bytes, static_cast<std::int64_t>(bytes / 4), 4, ranks, sharing, Crowding::alone};
+}
+
+TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
+  const struct {
+    OpKind kind;
+    std::size_t bytes;
+    int ranks;
+    Sharing sharing;
+    Way way;
+  } rows[] = {
+      // Up to 16 KiB of a rank and 128 KiB of all go by posts.
+      {OpKind::all_reduce, 0, 2, kAll, Way::post},
+      {OpKind::all_reduce, 16 * kKiB, 2, kAll, Way::post},
+      {OpKind::all_reduce, 16 * kKiB + 4, 2, kAll, Way::stages},
+      {OpKind::all_reduce, 16 * kKiB, 8, kAll, Way::post},
+      {OpKind::all_reduce, 16 * kKiB, 9, kAll, Way::stages},
+      {OpKind::broadcast, 4, 8, kAll, Way::post},
+      {OpKind::broadcast, 1024 * kKiB, 8, kAll, Way::stages},
+      {OpKind::reduce, 16 * kKiB, 4, kAll, Way::post},
+      {OpKind::reduce, 64 * kKiB, 4, kAll, Way::stages},
+      {OpKind::all_gather, 16 * kKiB, 4, kAll, Way::post},
+      {OpKind::all_gather, 64 * kKiB, 4, kAll, Way::stages},
+      {OpKind::split, 16, 4, kAll, Way::post},
+      {OpKind::reduce_scatter, 64 * kKiB, 4, kAll, Way::stages},
+      {OpKind::barrier, 0, 300, kAll, Way::post},
+      // Above 32 ranks a step would carry too little.
+      {OpKind::all_reduce, 4 * kKiB, 32, kAll, Way::post},
+      {OpKind::all_reduce, 4 * kKiB + 4, 32, kAll, Way::stages},
+      {OpKind::all_reduce, 4 * kKiB, 33, kAll, Way::messages},
+      {OpKind::all_reduce, 64 * kKiB, 33, kAll, Way::chunks},
+      {OpKind::all_gather, 64 * kKiB, 33, kAll, Way::messages},
+      // Not every rank knows these sizes.
+      {OpKind::gather, 4, 2, kAll, Way::messages},
+      {OpKind::scatter, 4, 2, kAll, Way::messages},
+      {OpKind::all_to_all, 4, 2, kAll, Way::messages},
+      // Without memory that all share.
+      {OpKind::all_reduce, 16 * kKiB, 2, kNotAll, Way::messages},
+      {OpKind::all_reduce, 16 * kKiB + 4, 2, kNotAll, Way::chunks},
+      {OpKind::reduce, 16 * kKiB + 4, 2, kNotAll, Way::chunks},
+      {OpKind::all_reduce, 32 * kKiB, 10000, kNotAll, Way::messages},
+      {OpKind::broadcast, 1024 * kKiB, 2, kNotAll, Way::messages},
+      {OpKind::reduce_scatter, 1024 * kKiB, 2, kNotAll, Way::messages},
+      {OpKind::barrier, 0, 2, kNotAll, Way::messages},
+      // Alone.
+      {OpKind::barrier, 0, 1, kAll, Way::messages},
+      {OpKind::broadcast, 4, 1, kAll, Way::messages},
+  };
+  for (const auto& row : rows) {
+    const Situation now = of(row.kind, row.bytes, row.ranks, row.sharing);
+    EXPECT_EQ(choose_algorithm(now).way, row.way)
+        << op_kind_name(row.kind) << " of " << row.bytes << " bytes, " << row.ranks << " ranks";
+  }
+}
+
+TEST(AlgorithmTest, ARankPollsOnlyWhereItHasACore) {
+  Situation now = of(OpKind::all_reduce, 4, 2, kAll);
+  EXPECT_EQ(choose_algorithm(now).looks, kShortLooks);
+  now.crowding = Crowding::crowded;
+  EXPECT_EQ(choose_algorithm(now).looks, 1);
+  EXPECT_EQ(choose_algorithm(now).way, Way::post);
+}
+
+TEST(AlgorithmTest, BytesAreTheMostThatOneRankShows) {
+  float values[8] = {};
+  const auto buffer = [&](std::int64_t count) {
+    return Buffer{values, count, tensors::DType::f32};
+  };
+  const std::vector<Buffer> one = {buffer(3)}, list = {buffer(3), buffer(5)}, none;
+  Fingerprint print;
+  print.dtype = tensors::DType::f32;
+  const auto bytes = [&](OpKind kind, const std::vector<Buffer>& in,
+                         const std::vector<Buffer>& out) {
+    print.kind = kind;
+    return situation_of({print, in, out}, 2, kAll, Crowding::alone).bytes;
+  };
+  EXPECT_EQ(bytes(OpKind::all_reduce, one, one), 12U);
+  EXPECT_EQ(bytes(OpKind::reduce, one, none), 12U);
+  EXPECT_EQ(bytes(OpKind::broadcast, one, none), 12U);
+  EXPECT_EQ(bytes(OpKind::broadcast, none, one), 12U);
+  EXPECT_EQ(bytes(OpKind::all_gather, one, list), 20U);
+  EXPECT_EQ(bytes(OpKind::reduce_scatter, list, one), 32U);
+  EXPECT_EQ(bytes(OpKind::gather, one, list), 0U);
+  EXPECT_EQ(bytes(OpKind::barrier, none, none), 0U);
+}
+
+TEST(AlgorithmTest, TheReasonIsSaid) {
+  const auto said = [](const Situation& now) { return explain(now, choose_algorithm(now).way); };
+  EXPECT_EQ(said(of(OpKind::all_reduce, 16, 2, kAll)),
+            "by posts: 16 bytes of each of 2 ranks, which share memory");
+  EXPECT_EQ(
+      said(of(OpKind::all_reduce, 65536, 2, kAll)),
+      "by stages: 65536 bytes of each of 2 ranks, which share memory, are too many for posts");
+  EXPECT_EQ(said(of(OpKind::gather, 0, 2, kAll)), "by messages: not every rank knows all sizes");
+  EXPECT_EQ(said(of(OpKind::barrier, 0, 1, kAll)), "by messages: there is no other rank");
+  EXPECT_EQ(
+      said(of(OpKind::broadcast, 65536, 40, kAll)),
+      "by messages: 65536 bytes of each of 40 ranks are too many for posts, and the ranks for "
+      "stages");
+  EXPECT_EQ(said(of(OpKind::all_reduce, 65536, 2, kNotAll)),
+            "by messages in chunks: not all 2 ranks share memory; 65536 bytes are too many to go "
+            "whole");
+  Situation crowded = of(OpKind::barrier, 0, 3, kAll);
+  crowded.crowding = Crowding::crowded;
+  EXPECT_EQ(said(crowded),
+            "by posts: 0 bytes of each of 3 ranks, which share memory; there are more ranks than "
+            "cores");
+}
+
+}  // namespace
+}  // namespace dtrun::collectives
