@@ -204,6 +204,40 @@ TEST(MetricsTest, SilentClientsBeyondTheMostMakeRoomForOthersAndHoldUpNothing) {
   for (const base::UniqueFd& socket : silent) EXPECT_THAT(read_all(socket), IsEmpty());
 }
 
+TEST(MetricsTest, CurlGetsTheText) {
+  if (testing_support::run_command({"curl", "--version"}).exit_code != 0)
+    GTEST_SKIP() << "no curl here: scripts/install-packages --lab";
+  const OwnPort port;
+  WaitingJob job(port);
+  ASSERT_TRUE(job.ranks_run());
+  const std::string page = "http://127.0.0.1:" + port.text() + "/metrics";
+  const CommandResult text = testing_support::run_command({"curl", "-sSf", page});
+  EXPECT_EQ(text.exit_code, 0) << text.describe();
+  EXPECT_THAT(text.out, HasSubstr("\ndtrun_ranks_running 1\n"));
+  EXPECT_EQ(testing_support::run_command({"curl", "-sf", "-d", "x=1", page}).exit_code, 22);
+  EXPECT_EQ(job.end().exit_code, 0);
+}
+
+// All ask, and none reads its answer.
+TEST(MetricsTest, AThousandClientsThatNeverReadDelayNeitherAScrapeNorTheEnd) {
+  const OwnPort port;
+  WaitingJob job(port);
+  ASSERT_TRUE(job.ranks_run());
+  const double descriptors = scrape(port).at("process_open_fds");
+  std::vector<base::UniqueFd> clients;
+  for (int client = 0; client < 1000; ++client) {
+    clients.push_back(connect(port));
+    // The server may have closed it to make room for later ones.
+    const std::string request = "GET /metrics HTTP/1.1\r\n\r\n";
+    EXPECT_NE(::send(clients.back().get(), request.data(), request.size(), MSG_NOSIGNAL), 0);
+  }
+  const auto samples = scrape(port);
+  EXPECT_EQ(samples.at("dtrun_ranks_running"), 1);
+  EXPECT_LE(samples.at("process_open_fds"), descriptors + MetricsServer::kMostConnections);
+  const CommandResult result = job.end();
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+}
+
 TEST(MetricsTest, APortInUseIsAnErrorBeforeAnyRankStarts) {
   const OwnPort port;
   const base::UniqueFd other = base::listen_tcp("127.0.0.1", port.number());
