@@ -20,6 +20,7 @@
 #include "dtrun/base/socket.h"
 #include "hosts/host_list.h"
 #include "hosts/host_place.h"
+#include "hosts/host_plan.h"
 #include "hosts/remote_shell.h"
 #include "tool_main.h"
 
@@ -77,12 +78,22 @@ void raise_open_files_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/// A user before the '@' is the remote shell's; and "localhost" is another machine on each.
+ToldHost told_host(const std::string& name, const std::vector<std::string>& addresses) {
+  const std::string host = name.substr(name.rfind('@') + 1);
+  const bool is_loopback = host == "localhost" || host == "127.0.0.1" || host == "::1";
+  return {.name = name,
+          .reached_as = is_loopback ? base::host_name() : host,
+          .is_here = launcher::is_this_machine(name, addresses)};
+}
+
 /// @return the exit code: what is found does not matter, if all hosts could be looked at
 int examine_hosts(const Options& options) {
   raise_open_files_limit();
   TourPlan plan;
+  const std::vector<std::string> addresses = base::interface_addresses();
   for (const launcher::ListedHost& host : launcher::parse_host_list(options.hosts, "--hosts"))
-    plan.hosts.push_back(host.name);
+    plan.hosts.push_back(told_host(host.name, addresses));
   plan.shell = options.remote_shell.empty()
                    ? launcher::default_remote_shell(std::chrono::seconds(kConnectSeconds))
                    : launcher::split_remote_shell(options.remote_shell);

@@ -187,6 +187,15 @@ TEST_F(SshHostsTest, TheDoctorFindsWhichHostsDoNotReachEachOther) {
   EXPECT_THAT(found.at("node3"), HasSubstr("try: let TCP through between the hosts"));
 }
 
+TEST_F(SshHostsTest, TheDoctorNeedsNoShellHereAndLeavesTheUserToIt) {
+  start_sshd({"1"});
+  const CommandResult result = run({"doctor", "--hosts=localhost,root@node1"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  const auto found = by_host(result.out);
+  EXPECT_THAT(found.at("localhost"), testing::ContainsRegex("ok +reaches +node1; "));
+  EXPECT_THAT(found.at("root@node1"), testing::ContainsRegex("ok +reaches +head; "));
+}
+
 TEST_F(SshHostsTest, TheDoctorFindsANameThatLeadsElsewhere) {
   start_sshd({"1", "2"});
   const CommandResult misled = run_command(

@@ -86,8 +86,7 @@ Findings reach_findings(const std::vector<Reach>& reaches) {
          "choice on every other host: jobs of these hosts do not start, or fail at their first "
          "collective",
          "let TCP through between the hosts (firewall, security group); the same address for a "
-         "name on all hosts; --port-range=A:B keeps to few ports; DTRUN_SOCKET_IFNAME names "
-         "another network"});
+         "name on all hosts; --port-range=A:B keeps to few ports"});
   }
   if (!well.empty()) findings.insert(findings.begin(), reached(well));
   return findings;

@@ -42,10 +42,14 @@ constexpr std::size_t kMostBytes = 1 << 20;
 /// One host's remote shell and the doctor behind it.
 class Visited {
  public:
-  Visited(base::EventLoop& loop, std::string host, const TourPlan& plan) : host_(std::move(host)) {
+  Visited(base::EventLoop& loop, const ToldHost& host, const TourPlan& plan)
+      : host_(host.name), reached_as_(host.reached_as) {
     const base::Environment environment = base::Environment::current();
-    std::vector<std::string> words = plan.shell;
-    words.push_back(host_);
+    std::vector<std::string> words;
+    if (!host.is_here) {
+      words = plan.shell;
+      words.push_back(host_);
+    }
     words.insert(words.end(), plan.doctor.begin(), plan.doctor.end());
     shell_ = words.front();
     const std::string path = base::find_program(
@@ -66,6 +70,7 @@ class Visited {
   }
 
   const std::string& host() const { return host_; }
+  const std::string& reached_as() const { return reached_as_; }
   /// The doctor behind the shell has come, and the connection stands.
   bool talks() const { return greeting_ && !gone_; }
   bool is_decided() const { return greeting_ || (gone_ && status_); }
@@ -142,6 +147,7 @@ class Visited {
   }
 
   std::string host_;
+  std::string reached_as_;
   std::string shell_;
   UniqueFd to_host_, from_host_, errors_;
   std::unique_ptr<base::ToolProcess> process_;
@@ -157,13 +163,13 @@ class Visited {
 class Tour {
  public:
   explicit Tour(const TourPlan& plan) : plan_(plan) {
-    for (const std::string& host : plan.hosts) {
+    for (const ToldHost& host : plan.hosts) {
       try {
         visits_.push_back(std::make_unique<Visited>(loop_, host, plan));
       } catch (const base::SpawnError&) {
         throw;  // there is no such remote shell
       } catch (const base::Error& error) {
-        failures_.push_back({host, "is not visited", error.what(), "name fewer hosts at once",
+        failures_.push_back({host.name, "is not visited", error.what(), "name fewer hosts at once",
                              launcher::kExitSystem});
       }
     }
@@ -265,7 +271,7 @@ class Tour {
       const json::object& greeting = hosts_[other]->greeting();
       for (const json::value& port : greeting.at("ports").as_array())
         targets.push_back(json::object{
-            {"host", hosts_[other]->host()}, {"port", port}, {"mark", greeting.at("mark")}});
+            {"host", hosts_[other]->reached_as()}, {"port", port}, {"mark", greeting.at("mark")}});
     }
     return targets;
   }

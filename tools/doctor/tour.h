@@ -11,8 +11,14 @@
 
 namespace dtrun::doctor {
 
+struct ToldHost {
+  std::string name;        ///< as it was told: "b", "me@b"
+  std::string reached_as;  ///< by the others
+  bool is_here = false;    ///< needs no remote shell
+};
+
 struct TourPlan {
-  std::vector<std::string> hosts;
+  std::vector<ToldHost> hosts;
   std::vector<std::string> shell;   ///< its words; host and command follow
   std::vector<std::string> doctor;  ///< the command on each host
 };

@@ -79,17 +79,6 @@ std::string first_label(const std::string& name) {
   return name.substr(0, name.find('.'));
 }
 
-// An address is compared as it is written. The resolver, which may be slow, is asked only about a
-// name that begins as this machine's.
-bool is_this_machine(const std::string& host, const std::vector<std::string>& addresses) {
-  const std::string own = base::host_name();
-  if (host == "localhost" || host == "127.0.0.1" || host == "::1" || host == own) return true;
-  if (std::ranges::find(addresses, host) != addresses.end()) return true;
-  if (first_label(host) != first_label(own)) return false;
-  const std::string whole = base::whole_host_name();
-  return host == whole || host == first_label(whole);
-}
-
 std::vector<ListedHost> listed_hosts(const CommandLine& line) {
   return line.has("hostfile")
              ? parse_hostfile(text_of_file(line.text("hostfile", "")), line.text("hostfile", ""))
@@ -224,6 +213,15 @@ void add_terminal_words(const CommandLine& line, Options& options, HostOrder& or
 }
 
 }  // namespace
+
+bool is_this_machine(const std::string& host, const std::vector<std::string>& addresses) {
+  const std::string own = base::host_name();
+  if (host == "localhost" || host == "127.0.0.1" || host == "::1" || host == own) return true;
+  if (std::ranges::find(addresses, host) != addresses.end()) return true;
+  if (first_label(host) != first_label(own)) return false;
+  const std::string whole = base::whole_host_name();
+  return host == whole || host == first_label(whole);
+}
 
 HostPlan make_host_plan(const std::string& name, const CommandLine& line,
                         const base::Environment& environment) {

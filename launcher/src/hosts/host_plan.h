@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "dtrun/base/env.h"
 #include "hosts/host_order.h"
@@ -16,6 +17,11 @@ struct HostPlan {
   Options options;         ///< of node 0, as its dtrun will read them
   std::string head_ports;  ///< where node 0 listens: a port, A:B, or 0 for any
 };
+
+/// Whether the host is this machine, so that no remote shell is needed. An address is compared as
+/// it is written. The resolver, which may be slow, is asked only about a name that begins as this
+/// machine's. @param addresses of this machine's interfaces
+bool is_this_machine(const std::string& host, const std::vector<std::string>& addresses);
 
 /// @param name argv[0]
 /// @param line that names hosts
