@@ -1,4 +1,6 @@
 """examples/distributed_tensor.cc in PyTorch: the program that it is a translation of, with its numbers."""
+import os
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
@@ -31,3 +33,6 @@ total = sharded_tensor.to_local().sum()
 dist.all_reduce(total)
 show("all_reduce()", total)
 dist.destroy_process_group()
+# Gloo's threads may still hold a tensor of DTensor's here. Such a thread takes Python's lock while
+# the interpreter goes, and the process aborts (pytorch/pytorch#179291).
+os._exit(0)

@@ -97,7 +97,8 @@ TEST_F(SlurmBatchTest, APreemptedJobSavesAndComesBack) {
                               "signal.signal(signal.SIGTERM, save)\n"
                               "print('life', life, os.environ['RANK'], flush=True)\n"
                               "while life == '0': signal.pause()"}));
-  const auto output = lab_->start({"tail", "-n", "+1", "--retry", "--follow=name", file});
+  const auto output =
+      lab_->start({"tail", "-n", "+1", "-s", "0.02", "--retry", "--follow=name", file});
   for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(output->next_line("life 0"));
   const CommandResult urgent =
       lab_->run({"srun", "--partition=high", "--exclusive", "--nodelist=node1,node2", "hostname"});
@@ -134,14 +135,24 @@ TEST_F(SlurmBatchTest, APreemptedTrainingComesBackAndEndsWithTheSameBits) {
   const Job undisturbed = run_batch("requeue", nodes, training(calm));
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.output;
   const std::string file = lab_->folder() + "/training.out";
-  const auto job = lab_->start(batch_line(
-      "requeue", {"--wait", "--output=" + file, "--nodelist=node1,node2"}, training(preempted)));
-  const auto output = lab_->start({"tail", "-n", "+1", "--retry", "--follow=name", file});
+  // Not --wait: sbatch looks after 2 s, then 4 s, then 8 s, ...
+  const CommandResult job = lab_->run(
+      batch_line("requeue", {"--parsable", "--output=" + file, nodes[0]}, training(preempted)));
+  ASSERT_EQ(job.exit_code, 0) << job.describe();
+  const auto output =
+      lab_->start({"tail", "-n", "+1", "-s", "0.02", "--retry", "--follow=name", file});
   ASSERT_TRUE(output->next_line("step    5 "));
+  // The training stands still until Slurm's SIGCONT and SIGTERM come: it can't end before them.
+  for (const int node : {1, 2}) {
+    const CommandResult stopped = lab_->run_on(node, {"pkill", "-STOP", "-x", "train_gpt"});
+    ASSERT_EQ(stopped.exit_code, 0) << stopped.describe();
+  }
   const CommandResult urgent =
       lab_->run({"srun", "--partition=high", "--exclusive", "--nodelist=node1,node2", "hostname"});
   EXPECT_EQ(urgent.exit_code, 0) << urgent.describe();
-  EXPECT_EQ(job->finish().exit_code, 0);
+  ASSERT_TRUE(output->next_line("loss: "));
+  const std::string ended_well = "--dependency=afterok:" + job.out.substr(0, job.out.find('\n'));
+  EXPECT_EQ(lab_->run({"srun", ended_well, "true"}).exit_code, 0);
   std::ifstream in(file);
   const std::string text((std::istreambuf_iterator<char>(in)), {});
   EXPECT_THAT(text, AllOf(HasSubstr("was asked to end, and has saved step "),
@@ -246,8 +257,8 @@ TEST_F(SlurmBatchTest, AnElasticJobGoesOnWithoutTheNodeThatSlurmTakesAway) {
                             "test $WORLD_SIZE = 2 && exit 0; exec sleep 60"}));
   lab_->options().environment.erase("PET_RDZV_CONF");
   ASSERT_EQ(queued.exit_code, 0) << queued.describe();
-  const auto output = lab_->start(
-      {"tail", "-n", "+1", "--retry", "--follow=name", lab_->folder() + "/elastic.out"});
+  const auto output = lab_->start({"tail", "-n", "+1", "-s", "0.02", "--retry", "--follow=name",
+                                   lab_->folder() + "/elastic.out"});
   ASSERT_TRUE(output->wait_for_output("up 3 of 4"));
   // node1 hosts; without it the job ends.
   EXPECT_EQ(
