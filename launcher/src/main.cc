@@ -155,7 +155,9 @@ int run_job(LaunchPlan& plan, Timing timing) {
   }
   write_notices_by_thread();
   // A folder for temporary files may be large, and its file system may hang.
-  base::start_detached_thread([] { remove_abandoned_folders(temporary_folder().path); });
+  base::start_detached_thread([] {
+    for (const std::string& place : places_of_private_folders()) remove_abandoned_folders(place);
+  });
   int code = kExitInternal;
   std::chrono::seconds patience{10};
   base::Deadline last_words = base::Deadline::never();

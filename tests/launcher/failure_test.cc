@@ -208,7 +208,7 @@ TEST(FailureTest, ErrorFilesAreNamedByWholePathsAndAnEmptyTmpdirIsNone) {
   for (const char* option : {"--log_dir=logs", "--nproc_per_node=1"}) {
     const CommandResult result = job.run({option, "sh", "-c", "echo $TORCHELASTIC_ERROR_FILE"});
     EXPECT_EQ(result.exit_code, 0) << result.describe();
-    const std::string folder = option[2] == 'l' ? job.folder() + "/logs/" : "/tmp/dtrun_";
+    const std::string folder = option[2] == 'l' ? job.folder() + "/logs/" : "/dev/shm/dtrun_";
     EXPECT_EQ(result.out.rfind(folder, 0), 0U) << result.out;
   }
 }

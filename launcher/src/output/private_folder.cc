@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,6 +27,7 @@ namespace {
 namespace files = std::filesystem;
 using base::UniqueFd;
 
+constexpr const char* kSharedMemory = "/dev/shm";
 constexpr std::string_view kPrivatePrefix = "dtrun_";
 constexpr std::size_t kPrivateDigits = 16;
 // A symbolic link whose target is the machine's boot id: it has no data that a disk would write,
@@ -64,6 +67,11 @@ int why_not_writable(const std::string& folder) {
   return ::access(folder.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
 }
 
+bool is_memory(const char* folder) {
+  struct statfs system {};
+  return ::statfs(folder, &system) == 0 && system.f_type == TMPFS_MAGIC;
+}
+
 bool is_private_name(std::string_view name) {
   if (!name.starts_with(kPrivatePrefix)) return false;
   name.remove_prefix(kPrivatePrefix.size());
@@ -98,6 +106,14 @@ TemporaryFolder temporary_folder() {
   if (const int error = why_not_writable(named); error != 0)
     return {P_tmpdir, named, strerrordesc_np(error)};
   return {named, "", ""};
+}
+
+std::vector<std::string> places_of_private_folders() {
+  std::vector<std::string> places = {temporary_folder().path};
+  const bool named = !base::get_env("TMPDIR").value_or("").empty();
+  if (!named && is_memory(kSharedMemory) && why_not_writable(kSharedMemory) == 0)
+    places.insert(places.begin(), kSharedMemory);
+  return places;
 }
 
 std::string private_folder_name() {
