@@ -56,6 +56,16 @@ class SlurmBatchTest : public testing::Test {
     return {result.exit_code, output_of(name) + result.describe()};
   }
 
+  /// What is in the file, and what is added to it; it need not be there yet.
+  static std::unique_ptr<testing_support::Command> follow(const std::string& file) {
+    return lab_->start({"tail", "-n", "+1", "-s", "0.02", "--retry", "--follow=name", file});
+  }
+  /// A job that has others on node1 and node2 put back into the queue.
+  static CommandResult run_urgent_job() {
+    return lab_->run(
+        {"srun", "--partition=high", "--exclusive", "--nodelist=node1,node2", "hostname"});
+  }
+
   static std::unique_ptr<SlurmLab> lab_;
 };
 
@@ -97,11 +107,9 @@ TEST_F(SlurmBatchTest, APreemptedJobSavesAndComesBack) {
                               "signal.signal(signal.SIGTERM, save)\n"
                               "print('life', life, os.environ['RANK'], flush=True)\n"
                               "while life == '0': signal.pause()"}));
-  const auto output =
-      lab_->start({"tail", "-n", "+1", "-s", "0.02", "--retry", "--follow=name", file});
+  const auto output = follow(file);
   for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(output->next_line("life 0"));
-  const CommandResult urgent =
-      lab_->run({"srun", "--partition=high", "--exclusive", "--nodelist=node1,node2", "hostname"});
+  const CommandResult urgent = run_urgent_job();
   EXPECT_THAT(urgent.sorted_lines(), ElementsAre("node1", "node2")) << urgent.describe();
   EXPECT_EQ(job->finish().exit_code, 0);
   std::ifstream in(file);
@@ -139,16 +147,14 @@ TEST_F(SlurmBatchTest, APreemptedTrainingComesBackAndEndsWithTheSameBits) {
   const CommandResult job = lab_->run(
       batch_line("requeue", {"--parsable", "--output=" + file, nodes[0]}, training(preempted)));
   ASSERT_EQ(job.exit_code, 0) << job.describe();
-  const auto output =
-      lab_->start({"tail", "-n", "+1", "-s", "0.02", "--retry", "--follow=name", file});
+  const auto output = follow(file);
   ASSERT_TRUE(output->next_line("step    5 "));
   // The training stands still until Slurm's SIGCONT and SIGTERM come: it can't end before them.
   for (const int node : {1, 2}) {
     const CommandResult stopped = lab_->run_on(node, {"pkill", "-STOP", "-x", "train_gpt"});
     ASSERT_EQ(stopped.exit_code, 0) << stopped.describe();
   }
-  const CommandResult urgent =
-      lab_->run({"srun", "--partition=high", "--exclusive", "--nodelist=node1,node2", "hostname"});
+  const CommandResult urgent = run_urgent_job();
   EXPECT_EQ(urgent.exit_code, 0) << urgent.describe();
   ASSERT_TRUE(output->next_line("loss: "));
   const std::string ended_well = "--dependency=afterok:" + job.out.substr(0, job.out.find('\n'));
@@ -257,8 +263,7 @@ TEST_F(SlurmBatchTest, AnElasticJobGoesOnWithoutTheNodeThatSlurmTakesAway) {
                             "test $WORLD_SIZE = 2 && exit 0; exec sleep 60"}));
   lab_->options().environment.erase("PET_RDZV_CONF");
   ASSERT_EQ(queued.exit_code, 0) << queued.describe();
-  const auto output = lab_->start({"tail", "-n", "+1", "-s", "0.02", "--retry", "--follow=name",
-                                   lab_->folder() + "/elastic.out"});
+  const auto output = follow(lab_->folder() + "/elastic.out");
   ASSERT_TRUE(output->wait_for_output("up 3 of 4"));
   // node1 hosts; without it the job ends.
   EXPECT_EQ(
