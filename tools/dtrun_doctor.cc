@@ -78,12 +78,11 @@ void raise_open_files_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// A user before the '@' is the remote shell's; and "localhost" is another machine on each.
+/// A user before the '@' is the remote shell's: with one, this machine is reached by it, too.
 ToldHost told_host(const std::string& name, const std::vector<std::string>& addresses) {
   const std::string host = name.substr(name.rfind('@') + 1);
-  const bool is_loopback = host == "localhost" || host == "127.0.0.1" || host == "::1";
   return {.name = name,
-          .reached_as = is_loopback ? base::host_name() : host,
+          .reached_as = launcher::names_loopback(host) ? base::host_name() : host,
           .is_here = launcher::is_this_machine(name, addresses)};
 }
 

@@ -214,9 +214,13 @@ void add_terminal_words(const CommandLine& line, Options& options, HostOrder& or
 
 }  // namespace
 
+bool names_loopback(const std::string& host) {
+  return host == "localhost" || host == "127.0.0.1" || host == "::1";
+}
+
 bool is_this_machine(const std::string& host, const std::vector<std::string>& addresses) {
   const std::string own = base::host_name();
-  if (host == "localhost" || host == "127.0.0.1" || host == "::1" || host == own) return true;
+  if (names_loopback(host) || host == own) return true;
   if (std::ranges::find(addresses, host) != addresses.end()) return true;
   if (first_label(host) != first_label(own)) return false;
   const std::string whole = base::whole_host_name();

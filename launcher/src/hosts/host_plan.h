@@ -18,6 +18,8 @@ struct HostPlan {
   std::string head_ports;  ///< where node 0 listens: a port, A:B, or 0 for any
 };
 
+/// "localhost" and its addresses: another machine on each.
+bool names_loopback(const std::string& host);
 /// Whether the host is this machine, so that no remote shell is needed. An address is compared as
 /// it is written. The resolver, which may be slow, is asked only about a name that begins as this
 /// machine's. @param addresses of this machine's interfaces
