@@ -10,7 +10,7 @@
 
 #include "doctor/examinations.h"
 #include "doctor/text_files.h"
-#include "dtrun/base/env.h"
+#include "output/private_folder.h"
 
 namespace dtrun::doctor {
 namespace {
@@ -80,7 +80,8 @@ Finding locked_memory() {
 // dtrun's own collectives take memory that no file system limits.
 Finding shared_memory() {
   Finding finding{"shared memory", Verdict::good, ""};
-  finding.meaning = "NCCL, Open MPI and PyTorch's loaders use it; dtrun's own collectives do not";
+  finding.meaning =
+      "NCCL, Open MPI and PyTorch's loaders use it; of dtrun only small error files lie there";
   finding.remedy =
       "docker run --shm-size=1g, mount -o remount,size=50% /dev/shm, or remove what lies there";
   struct statvfs disk {};
@@ -102,32 +103,31 @@ Finding shared_memory() {
   return finding;
 }
 
-bool may_write(const std::string& folder) {
-  return ::access(folder.c_str(), R_OK | W_OK | X_OK) == 0;
-}
-
 Finding temporary_files() {
-  const std::string named = base::get_env("TMPDIR").value_or("");
-  const std::string folder = named.empty() || !may_write(named) ? "/tmp" : named;
+  const launcher::TemporaryFolder temporary = launcher::temporary_folder();
+  const bool has_all = launcher::places_of_private_folders().front() == temporary.path;
+  const std::string what =
+      has_all ? "the ranks' error files and logs lie there" : "the ranks' logs lie there";
   Finding finding{"temporary files", Verdict::good, ""};
   struct statvfs disk {};
-  if (::statvfs(folder.c_str(), &disk) != 0 || !may_write(folder)) {
-    finding.verdict = Verdict::bad;
-    finding.found = folder + " cannot be written to";
-    finding.meaning = "the ranks' error files lie there";
+  if (::statvfs(temporary.path.c_str(), &disk) != 0 ||
+      ::access(temporary.path.c_str(), R_OK | W_OK | X_OK) != 0) {
+    finding.verdict = has_all ? Verdict::bad : Verdict::warning;
+    finding.found = temporary.path + " cannot be written to";
+    finding.meaning = what;
     finding.remedy = "TMPDIR=FOLDER";
     return finding;
   }
   const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-  finding.found = fmt::format("{} free in {}", bytes_text(free), folder);
-  if (!named.empty() && folder != named) {
+  finding.found = fmt::format("{} free in {}", bytes_text(free), temporary.path);
+  if (!temporary.unusable.empty()) {
     finding.verdict = Verdict::warning;
-    finding.found += ", for TMPDIR=" + named + " cannot be written to";
-    finding.meaning = "the ranks' error files lie there; other programs may insist on TMPDIR";
+    finding.found += ", for TMPDIR=" + temporary.unusable + " cannot be written to";
+    finding.meaning = what + "; other programs may insist on TMPDIR";
     finding.remedy = "make that folder, or unset TMPDIR";
   } else if (free < 64 * kMiB) {
     finding.verdict = Verdict::warning;
-    finding.meaning = "the ranks' error files and logs lie there";
+    finding.meaning = what;
     finding.remedy = "free space, or TMPDIR=FOLDER";
   }
   return finding;
