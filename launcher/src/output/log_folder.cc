@@ -115,10 +115,13 @@ LogFolder LogFolder::choose(const LaunchPlan& plan) {
   result.kept_ = options.keeps_folder();
   result.root_is_temporary_ = options.log_dir.empty();
   // Ranks may change their folder before they need it. A deleted one leaves the path as it is.
-  if (result.root_is_temporary_) tell_of_unusable_tmpdir();
-  const std::string place =
-      result.kept_ ? temporary_folder().path : places_of_private_folders().front();
-  result.root_ = result.root_is_temporary_ ? fmt::format("{}/{}", place, unique) : options.log_dir;
+  if (result.root_is_temporary_) {
+    tell_of_unusable_tmpdir();
+    result.root_ = (result.kept_ ? temporary_folder().path : places_of_private_folders().front()) +
+                   "/" + unique;
+  } else {
+    result.root_ = options.log_dir;
+  }
   result.root_ = absolute(result.root_);
   result.folder_ = result.kept_ ? fmt::format("{}/{}{}", result.root_, name_of_job(plan),
                                               unique.substr(unique.find('_')))
