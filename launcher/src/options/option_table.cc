@@ -47,7 +47,7 @@ constexpr OptionRow kRows[] = {
     {"rdzv-conf", 0, "K=V,K=V", G::kMeeting,
      "times (join_timeout, last_call_timeout, keep_alive_interval ...); who hosts (is_host, "
      "store_type); who may join (token_file, token, store_token); how etcd is reached (protocol, "
-     "ca_cert ...): docs/elastic.md has all keys"},
+     "ca_cert ...): all: docs/elastic.md"},
     {"join-timeout", 0, "SECONDS", G::kMeeting, "how long to wait for the other nodes", "600"},
     {"local-addr", 0, "HOST", G::kMeeting, "how the other nodes reach this one (found out)"},
     {"port-range", 0, "A:B", G::kMeeting, "ports to listen on where none is named (any)"},
