@@ -126,8 +126,12 @@ TEST_F(SshHostsTest, TwoHostsAreOneJob) {
 TEST_F(SshHostsTest, AHostMayHaveAnotherUserAndAnotherShell) {
   std::filesystem::permissions(folder_, std::filesystem::perms(0755));
   start_sshd({"1", "2"});
-  const CommandResult result = run({"--hosts=node1,other@node2", "--wdir=/", "sh", "-c",
-                                    "echo $RANK of $WORLD_SIZE: $(id -u) at $MASTER_ADDR"});
+  // Where that user may execute it, wherever the clone is.
+  const std::string copy = folder_ + "/dtrun";
+  std::filesystem::copy_file(DTRUN_BIN "/dtrun", copy);
+  const CommandResult result =
+      run({"--hosts=node1,other@node2", "--wdir=/", "--remote_dtrun=" + copy, "sh", "-c",
+           "echo $RANK of $WORLD_SIZE: $(id -u) at $MASTER_ADDR"});
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_THAT(result.sorted_lines(),
               testing::ElementsAre("0 of 2: 0 at 10.88.0.1", "1 of 2: 12345 at 10.88.0.1"))

@@ -27,7 +27,8 @@ constexpr KnownWords kKnownWords[] = {
     {"Host key verification failed", "has a host key that is not known here",
      "ssh HOST once, and accept its key; or ssh-keyscan HOST >> ~/.ssh/known_hosts"},
     {"Could not resolve hostname", "is not known here", "getent hosts HOST shows what is known"},
-    {"Permission denied", "accepts no key of yours, and would ask for a password",
+    // With the methods that it tried; a shell says the same of a file.
+    {"Permission denied (", "accepts no key of yours, and would ask for a password",
      "ssh-copy-id HOST; ssh -o BatchMode=yes HOST true must work"},
     {"Too many authentication failures", "has refused too many keys",
      "name the right one in ~/.ssh/config: IdentityFile, and IdentitiesOnly yes"},
