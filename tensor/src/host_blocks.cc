@@ -6,9 +6,11 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cerrno>
 #include <cstdint>
 #include <mutex>
 
+#include "dtrun/base/check.h"
 #include "dtrun/tensor/host_memory.h"
 
 namespace dtrun::tensors::host_blocks {
@@ -135,6 +137,28 @@ void release(void* block, std::size_t bytes) noexcept {
   used.fetch_sub(bytes, std::memory_order_relaxed);
   const std::size_t size = capacity(bytes);
   if (!kept.keep({block, size, false})) unmap({block, size, false});
+}
+
+// By way of addresses that nobody has yet. What is moved away leaves its addresses mapped, so that
+// no other thread's mapping can come between. Always the whole size, so that the kernel notes each
+// block as one range: mremap takes one at a time.
+bool exchange_contents(void* one, void* other, std::size_t bytes) noexcept {
+  const std::size_t size = capacity(bytes);
+  if (size % kHugePage != 0) return false;
+  const auto move = [size](void* from, void* to, int flags) {
+    return ::mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED | flags, to) != MAP_FAILED;
+  };
+  void* const between = map(size);
+  if (between == nullptr) return false;
+  if (!move(one, between, MREMAP_DONTUNMAP)) {
+    // A kernel before 5.7 does not know the flag. After any other error the addresses may be free.
+    if (errno == EINVAL) ::munmap(between, size);
+    return false;
+  }
+  const bool is_exchanged = move(other, one, MREMAP_DONTUNMAP);
+  // Where that failed the kernel has no memory to note one more range; this one it has noted.
+  DT_CHECK(move(between, is_exchanged ? other : one, 0));
+  return is_exchanged;
 }
 
 std::size_t kept_bytes() {

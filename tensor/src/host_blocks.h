@@ -14,13 +14,18 @@ constexpr std::size_t kLeastBytes = static_cast<std::size_t>(-1);
 #else
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
 #endif
-constexpr std::size_t kMostKeptBytes = std::size_t{512} << 20;
+constexpr std::size_t kMostKeptBytes = std::size_t{1} << 30;
 
-/// @param bytes at least kLeastBytes
+/// Begins at a huge page. @param bytes at least kLeastBytes
 /// @return nullptr where there is no memory (errno says why)
 void* allocate(std::size_t bytes);
 /// @param bytes as asked for
 void release(void* block, std::size_t bytes) noexcept;
+/// Two blocks of the same size change contents: their pages change places, which takes
+/// microseconds, and their addresses stay. Nobody may use either meanwhile.
+/// @param bytes of both, as asked for
+/// @return false: nothing was done: a size that is not of huge pages, or a kernel that cannot
+bool exchange_contents(void* one, void* other, std::size_t bytes) noexcept;
 /// Of this process, now.
 std::size_t kept_bytes();
 

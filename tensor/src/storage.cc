@@ -20,45 +20,47 @@ constexpr std::size_t kAlignment = thread_blocks::kAlignment;
 /// Of a block, besides the elements.
 constexpr std::size_t kBesides = sizeof(Storage) + kAlignment;
 
+[[noreturn]] void refuse(std::size_t bytes, int error) {
+  throw base::system_error(fmt::format("allocate {} bytes for a tensor", bytes), error,
+                           "a smaller tensor, or shards of it on more ranks");
+}
+
 /// At least aligned as malloc's.
-void* allocate_host(std::size_t bytes) {
+void* allocate_block(std::size_t bytes) {
   // malloc's cache per thread holds the small ones; aligned_alloc never looks there.
   void* data = bytes <= thread_blocks::kLeastBytes ? std::malloc(bytes)
                : thread_blocks::serves(bytes)      ? thread_blocks::allocate(bytes)
                                                    : nullptr;
   if (data != nullptr) return data;
-  int error = ENOMEM;
-  if (bytes >= host_blocks::kLeastBytes && bytes <= PTRDIFF_MAX / 2) {
-    data = host_blocks::allocate(bytes);
-    if (data != nullptr) return data;
-  } else if (bytes <= PTRDIFF_MAX) {
-    error = posix_memalign(&data, kAlignment, bytes);
-  }
-  if (error != 0) {
-    throw base::system_error(fmt::format("allocate {} bytes for a tensor", bytes), error,
-                             "a smaller tensor, or shards of it on more ranks");
-  }
+  const int error = bytes <= PTRDIFF_MAX ? posix_memalign(&data, kAlignment, bytes) : ENOMEM;
+  if (error != 0) refuse(bytes, error);
   return data;
 }
 
-void release_host(void* block, std::size_t bytes) noexcept {
+void release_block(void* block, std::size_t bytes) noexcept {
   if (thread_blocks::serves(bytes)) return thread_blocks::release(block, bytes);
-  if (bytes >= host_blocks::kLeastBytes) return host_blocks::release(block, bytes);
   std::free(block);
 }
 
 }  // namespace
 
 StoragePointer Storage::allocate(std::size_t bytes, Device device) {
-  if (device.is_cpu()) return allocate_block(bytes);
+  if (device.is_cpu()) return allocate_host(bytes);
   void* const data = cuda::allocate(bytes, device.index);
   return StoragePointer(new Storage(data, bytes, device, Owner::cuda));
 }
 
-/// The elements stand behind the Storage in one block, which it begins.
-StoragePointer Storage::allocate_block(std::size_t bytes) {
+/// The elements of small ones stand behind the Storage in one block, which it begins. Large ones
+/// have pages of their own.
+StoragePointer Storage::allocate_host(std::size_t bytes) {
+  if (bytes >= host_blocks::kLeastBytes) {
+    StoragePointer storage(new Storage(nullptr, bytes, kCpu, Owner::pages));
+    if (bytes <= PTRDIFF_MAX / 2) storage->data_ = host_blocks::allocate(bytes);
+    if (storage->data_ == nullptr) refuse(bytes, ENOMEM);
+    return storage;
+  }
   char* const block =
-      static_cast<char*>(allocate_host(bytes > SIZE_MAX - kBesides ? SIZE_MAX : bytes + kBesides));
+      static_cast<char*>(allocate_block(bytes > SIZE_MAX - kBesides ? SIZE_MAX : bytes + kBesides));
   const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(block) + sizeof(Storage);
   char* const data = block + sizeof(Storage) + (kAlignment - end % kAlignment) % kAlignment;
   return StoragePointer(new (block) Storage(data, bytes, kCpu, Owner::block));
@@ -71,6 +73,11 @@ StoragePointer Storage::wrap(void* data, std::size_t bytes, Device device,
   return storage;
 }
 
+bool Storage::exchange_contents(Storage& other) {
+  return &other != this && owner_ == Owner::pages && other.owner_ == Owner::pages &&
+         bytes_ == other.bytes_ && host_blocks::exchange_contents(data_, other.data_, bytes_);
+}
+
 void Storage::point_to(void* data) {
   DT_CHECK(owner_ == Owner::caller);
   data_ = data;
@@ -81,9 +88,12 @@ void Storage::destroy(Storage* storage) noexcept {
     case Owner::block: {
       const std::size_t bytes = storage->bytes_ + kBesides;
       storage->~Storage();
-      release_host(storage, bytes);
+      release_block(storage, bytes);
       return;
     }
+    case Owner::pages:
+      if (storage->data_ != nullptr) host_blocks::release(storage->data_, storage->bytes_);
+      break;
     case Owner::cuda:
       cuda::release(storage->data_, storage->device_.index);
       break;

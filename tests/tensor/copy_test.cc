@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "dtrun/base/error.h"
@@ -53,7 +55,7 @@ TEST(StorageTest, ALargeBlockIsKeptForTheNextOfItsSizeAndNoMoreThanABound) {
   const void* const first = Storage::allocate(kBytes, kCpu)->data();
   EXPECT_EQ(Storage::allocate(kBytes, kCpu)->data(), first);
   std::vector<StoragePointer> blocks;
-  for (int i = 0; i < 16; ++i) blocks.push_back(Storage::allocate(kBytes, kCpu));
+  for (int i = 0; i < 32; ++i) blocks.push_back(Storage::allocate(kBytes, kCpu));
   blocks.clear();
   EXPECT_LE(host_blocks::kept_bytes(), host_blocks::kMostKeptBytes);
   EXPECT_GE(host_blocks::kept_bytes(), kBytes);
@@ -61,6 +63,46 @@ TEST(StorageTest, ALargeBlockIsKeptForTheNextOfItsSizeAndNoMoreThanABound) {
   const std::size_t before = host_blocks::kept_bytes();
   Storage::allocate(host_blocks::kMostKeptBytes + 1, kCpu);
   EXPECT_EQ(host_blocks::kept_bytes(), before);
+}
+
+TEST(StorageTest, ContentsAreExchangedAndAddressesStay) {
+  for (const std::size_t bytes : {std::size_t{40} << 20, (std::size_t{33} << 20) + 12}) {
+    const auto own = Storage::allocate(bytes, kCpu), other = Storage::allocate(bytes, kCpu);
+    auto* const own_data = static_cast<unsigned char*>(own->data());
+    auto* const other_data = static_cast<unsigned char*>(other->data());
+    // Again and again: what a move leaves behind must be fit for the next.
+    for (int round = 0; round < 3; ++round) {
+      std::memset(own_data, 1, bytes);
+      for (std::size_t i = 0; i < bytes; ++i)
+        other_data[i] = static_cast<unsigned char>(i * 7 + i / 4096);
+      const std::uint32_t version = own->version();
+      ASSERT_TRUE(own->exchange_contents(*other));
+      EXPECT_EQ(own->data(), own_data);
+      EXPECT_EQ(other->data(), other_data);
+      EXPECT_EQ(own->version(), version);
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < bytes; ++i)
+        wrong += own_data[i] != static_cast<unsigned char>(i * 7 + i / 4096);
+      EXPECT_EQ(wrong, 0u);
+      EXPECT_EQ(std::count(other_data, other_data + bytes, 1), static_cast<std::ptrdiff_t>(bytes));
+      // The other has no page of the first any more, and can be written to.
+      std::memset(other_data, 2, bytes);
+      EXPECT_NE(own_data[bytes - 1], 2);
+    }
+  }
+}
+
+TEST(StorageTest, ContentsOfAnotherSizeOrSmallOnesOrTheCallersAreNotExchanged) {
+  constexpr std::size_t kBytes = std::size_t{40} << 20;
+  const auto own = Storage::allocate(kBytes, kCpu);
+  EXPECT_FALSE(own->exchange_contents(*own));
+  EXPECT_FALSE(own->exchange_contents(*Storage::allocate(kBytes + 4, kCpu)));
+  const auto small = Storage::allocate(4096, kCpu);
+  EXPECT_FALSE(small->exchange_contents(*Storage::allocate(4096, kCpu)));
+  float value = 3;
+  const auto wrapped = Storage::wrap(&value, 4, kCpu, [] {});
+  EXPECT_FALSE(wrapped->exchange_contents(*Storage::allocate(4, kCpu)));
+  EXPECT_EQ(value, 3);
 }
 
 TEST(StorageTest, AThreadKeepsMiddlingBlocksUpToABoundAndFreesThemAtItsEnd) {
