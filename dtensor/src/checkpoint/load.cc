@@ -56,6 +56,14 @@ std::string some_names(const std::vector<std::string>& names) {
   return text;
 }
 
+/// @return false: they have to be copied
+bool takes_contents(const LocalTensor& own, const LocalTensor& staged) {
+  const bool is_all_of_its_storage = own.is_contiguous() && own.offset() == 0 &&
+                                     own.storage()->bytes() == staged.storage()->bytes();
+  return is_all_of_its_storage && own.dtype() == staged.dtype() &&
+         own.storage()->exchange_contents(*staged.storage());
+}
+
 /// One load, on one rank.
 class Loading {
  public:
@@ -249,7 +257,7 @@ class Loading {
       if (!target.staged.defined()) continue;
       const LocalTensor own = target.tensor.local();
       own.storage()->count_write();
-      own.copy_(target.staged.to(own.device()));
+      if (!takes_contents(own, target.staged)) own.copy_(target.staged.to(own.device()));
       target.staged = LocalTensor();
     }
     for (const EntryLoad& load : entries_) {
