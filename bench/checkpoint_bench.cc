@@ -6,7 +6,9 @@
 // Every writer syncs what it has written. Loads are of files that the page cache has not, unless
 // they are `cached`. Figures are of the median round, those of steps of the fastest. `of the disk`
 // compares with the fastest of the plain ways to write and sync, or to read, as many bytes in the
-// same rounds: through the page cache or directly, one file or two. A merge reads and writes them.
+// same rounds: through the page cache or directly, one file or two. They use a block of 2 MiB again
+// and again, which stays in a cache; a load fills as much memory as it reads, as does the last of
+// the plain reads. A merge reads and writes the bytes.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -61,18 +63,19 @@ struct Way {
   int pages = MADV_NOHUGEPAGE;
 };
 
-/// Memory that O_DIRECT takes: what a mapping has of a huge page.
+/// Memory that O_DIRECT takes: it begins at a huge page.
 struct Block {
-  static constexpr std::size_t kBytes = std::size_t{2} << 20;
-  char* const mapped = static_cast<char*>(
-      ::mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  char* const bytes = mapped + (kBytes - reinterpret_cast<std::uintptr_t>(mapped) % kBytes);
-  explicit Block(int pages) {
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  const std::size_t size;
+  char* const mapped = static_cast<char*>(::mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE,
+                                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  char* const bytes = mapped + (kHugePage - reinterpret_cast<std::uintptr_t>(mapped) % kHugePage);
+  explicit Block(int pages, std::size_t bytes_of_it = kHugePage) : size(bytes_of_it) {
     if (mapped == MAP_FAILED) throw base::system_error("map memory");
-    ::madvise(bytes, kBytes, pages);
-    std::memset(bytes, 'x', kBytes);
+    ::madvise(bytes, size, pages);
+    std::memset(bytes, 'x', size);
   }
-  ~Block() { ::munmap(mapped, 2 * kBytes); }
+  ~Block() { ::munmap(mapped, size + kHugePage); }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 };
@@ -93,7 +96,7 @@ void write_plainly(const std::string& path, std::int64_t mebibytes, const Way& w
         ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | way.flags, 0644));
     if (!fd) throw base::system_error("create " + file);
     for (std::int64_t left = (mebibytes << 20) / way.files; left > 0;) {
-      const auto most = std::min<std::size_t>(Block::kBytes, static_cast<std::size_t>(left));
+      const auto most = std::min<std::size_t>(block.size, static_cast<std::size_t>(left));
       const ssize_t written = ::write(fd.get(), block.bytes, most);
       if (written < 0) throw base::system_error("write to " + file);
       left -= written;
@@ -102,22 +105,25 @@ void write_plainly(const std::string& path, std::int64_t mebibytes, const Way& w
   });
 }
 
-void read_file(const std::string& file, const Way& way) {
-  const Block block(way.pages);
-  const base::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | way.flags));
+/// Through all of the block, from its begin again and again.
+void read_file(const std::string& file, int flags, const Block& block) {
+  const base::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | flags));
   if (!fd) throw base::system_error("open " + file);
   ssize_t count = 1;
-  while (count > 0) count = ::read(fd.get(), block.bytes, Block::kBytes);
+  for (std::size_t at = 0; count > 0; at += Block::kHugePage)
+    count = ::read(fd.get(), block.bytes + at % block.size, Block::kHugePage);
   if (count < 0) throw base::system_error("read " + file);
 }
 
 void read_plainly(const std::string& path, const Way& way) {
-  in_files(path, way, [&](const std::string& file) { read_file(file, way); });
+  in_files(path, way,
+           [&](const std::string& file) { read_file(file, way.flags, Block(way.pages)); });
 }
 
 /// Into the page cache.
 void warm(const std::string& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) read_file(entry.path(), {});
+  const Block block(MADV_NOHUGEPAGE);
+  for (const auto& entry : fs::directory_iterator(folder)) read_file(entry.path(), 0, block);
 }
 
 /// Out of the page cache, so that the next read is one of the disk.
@@ -158,7 +164,8 @@ void add_peers(const Options& options, Samples& samples) {
 }
 
 /// Which way is the fastest here: what docs/checkpoints.md says of direct I/O and of several files.
-void measure_disk(const Options& options, Samples& samples) {
+/// @param memory for all bytes
+void measure_disk(const Options& options, const Block& memory, Samples& samples) {
   const std::pair<const char*, Way> ways[] = {
       {"", {}},
       {", direct", {.flags = O_DIRECT}},
@@ -172,6 +179,11 @@ void measure_disk(const Options& options, Samples& samples) {
     for (int i = 0; i < way.files; ++i) evict(plain + std::to_string(i));
     samples[std::string("disk read") + name].push_back(
         seconds_of([&] { read_plainly(plain, way); }));
+    if (way.pages == MADV_HUGEPAGE) {
+      evict(plain + "0");
+      samples[std::string("disk read") + name + ", all kept"].push_back(
+          seconds_of([&] { read_file(plain + "0", way.flags, memory); }));
+    }
     for (int i = 0; i < way.files; ++i) fs::remove(plain + std::to_string(i));
   }
 }
@@ -208,9 +220,9 @@ void measure_background_save(const std::string& folder, const dcp::State& state,
 }
 
 void measure_round(const Options& options, const dcp::State& state, dcp::AsyncSaver& saver,
-                   Samples& samples) {
+                   const Block& memory, Samples& samples) {
   const std::string saved = options.folder + "/saved", later = options.folder + "/later";
-  measure_disk(options, samples);
+  measure_disk(options, memory, samples);
   samples["dtrun save"].push_back(seconds_of([&] { dcp::save(saved, state); }));
   evict(saved);
   samples["dtrun load"].push_back(seconds_of([&] { dcp::load(saved, state); }));
@@ -292,8 +304,9 @@ int run(int argc, char** argv) {
       seconds_of([&] { saver.save(options.folder + "/first", state); }));
   saver.wait();
   fs::remove_all(options.folder + "/first");
+  const Block memory(MADV_HUGEPAGE, static_cast<std::size_t>(options.mebibytes) << 20);
   for (int round = 0; round < options.rounds; ++round)
-    measure_round(options, state, saver, samples);
+    measure_round(options, state, saver, memory, samples);
   report(options, samples);
   return 0;
 }
