@@ -18,6 +18,7 @@
 #include <dtrun/dtrun.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -25,6 +26,7 @@
 #include <fstream>
 #include <functional>
 #include <iomanip>
+#include <iostream>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -40,6 +42,7 @@ namespace {
 
 constexpr std::int64_t kBytes = 256;
 constexpr int kTryLater = 75;  // EX_TEMPFAIL
+constexpr int kUsage = 64;     // EX_USAGE
 
 using Clock = std::chrono::steady_clock;
 const Clock::time_point kStart = Clock::now();
@@ -66,89 +69,125 @@ struct Options {
   throw Error(ErrorCode::kUsage, "train_gpt: " + what, "", remedy);
 }
 
-/// "dp=2,tp=2".
-void read_mesh(const std::string& text, Options& options) {
+/// @return false: the text is not wholly a number, or too small a one
+template <typename Number>
+bool read_number(const std::string& text, Number least, Number& target) {
+  const char* const end = text.data() + text.size();
+  Number number{};
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end || !(number >= least)) return false;
+  target = number;
+  return true;
+}
+
+/// "dp=2,tp=2". @return false: it is none
+bool read_mesh(const std::string& text, Options& options) {
   std::istringstream list(text);
   for (std::string part; std::getline(list, part, ',');) {
     const std::size_t equals = part.find('=');
     const std::string axis = part.substr(0, equals);
-    const int size = equals == std::string::npos ? 0 : std::atoi(part.c_str() + equals + 1);
+    int size = 0;
     const std::vector<std::string> known{"dp", "fsdp", "cp", "tp", "pp"};
     const bool is_new = std::ranges::find(options.axes, axis) == options.axes.end();
-    if (std::ranges::find(known, axis) == known.end() || !is_new || size < 1) {
-      refuse("--mesh " + text + " is not understood",
-             "--mesh dp=2,tp=2: axes dp, fsdp, cp, tp and pp, each once, sizes from 1");
-    }
+    if (equals == std::string::npos || !read_number(part.substr(equals + 1), 1, size) ||
+        std::ranges::find(known, axis) == known.end() || !is_new)
+      return false;
     options.axes.push_back(axis);
     options.sizes.push_back(size);
   }
+  return true;
 }
 
-using Setters = std::map<std::string, std::function<void(const std::string&)>>;
+/// An option of the command line, which has a value.
+struct Setting {
+  std::string meaning, otherwise;                    ///< its value where it is not given
+  std::function<bool(const std::string& text)> set;  ///< false: the text is no value of it
+};
+using Settings = std::map<std::string, Setting>;
 
-Setters setters_of(Options& options) {
-  const auto count = [](std::int64_t& target, std::int64_t least) {
-    return [&target, least](const std::string& text) {
-      target = std::atoll(text.c_str());
-      if (target < least) refuse("a value of " + text, "at least " + std::to_string(least));
-    };
+Settings settings_of(Options& options) {
+  const auto count = [](std::int64_t& target, std::int64_t least, const std::string& meaning) {
+    return Setting{
+        meaning + ", at least " + std::to_string(least), std::to_string(target),
+        [&target, least](const std::string& value) { return read_number(value, least, target); }};
   };
-  const auto text = [](std::string& target) {
-    return [&target](const std::string& value) { target = value; };
+  const auto text = [](std::string& target, const std::string& meaning) {
+    const auto set = [&target](const std::string& value) { return target = value, true; };
+    return Setting{meaning, target, set};
   };
-  const auto number = [](double& target) {
-    return [&target](const std::string& value) { target = std::atof(value.c_str()); };
+  const auto on_or_off = [](std::string& target, const std::string& meaning) {
+    return Setting{"on or off: " + meaning, target, [&target](const std::string& value) {
+                     return (target = value) == "on" || value == "off";
+                   }};
   };
-  return {{"--mesh", [&options](const std::string& value) { read_mesh(value, options); }},
-          {"--data", text(options.data)},
-          {"--csv", text(options.csv)},
-          {"--svg", text(options.svg)},
-          {"--first-weights", text(options.first_weights)},
-          {"--checkpoint", text(options.checkpoint)},
-          {"--checkpoint-every", count(options.checkpoint_every, 1)},
-          {"--checkpoint-async", text(options.checkpoint_async)},
-          {"--keep", count(options.keep, 0)},
-          {"--sequence", text(options.sequence)},
-          {"--explain", text(options.explain)},
-          {"--trace", text(options.trace)},
-          {"--steps", count(options.steps, 1)},
-          {"--batch", count(options.batch, 1)},
-          {"--accumulate", count(options.accumulate, 1)},
-          {"--context", count(options.context, 2)},
-          {"--every", count(options.every, 1)},
-          {"--sample", count(options.sample, 0)},
-          {"--width", count(options.width, 1)},
-          {"--layers", count(options.layers, 1)},
-          {"--heads", count(options.heads, 1)},
-          {"--seed", count(options.seed, 0)},
-          {"--microbatches", count(options.microbatches, 1)},
-          {"--stages", count(options.stages, 1)},
-          {"--dropout", number(options.dropout)},
-          {"--rate", number(options.rate)},
-          {"--clip", number(options.clip)}};
+  const auto number = [](double& target, const std::string& meaning) {
+    return Setting{meaning + ", a number from 0", std::to_string(target),
+                   [&target](const std::string& value) { return read_number(value, 0.0, target); }};
+  };
+  return {
+      {"--mesh",
+       {"dp=2,tp=2: axes dp, fsdp, cp, tp and pp, each once, sizes from 1", "dp, of all ranks",
+        [&options](const std::string& value) { return read_mesh(value, options); }}},
+      {"--data", text(options.data, "a file: its bytes are learned")},
+      {"--csv", text(options.csv, "a file for the loss of each step")},
+      {"--svg", text(options.svg, "a file for a picture of the loss")},
+      {"--first-weights", text(options.first_weights, "a .safetensors file for the first weights")},
+      {"--checkpoint", text(options.checkpoint, "a folder for what is needed to go on")},
+      {"--checkpoint-every", count(options.checkpoint_every, 1, "steps from one to the next")},
+      {"--checkpoint-async", on_or_off(options.checkpoint_async, "write beside the steps")},
+      {"--keep", count(options.keep, 0, "checkpoints that are kept; 0: all")},
+      {"--sequence", on_or_off(options.sequence, "tp cuts what lies between layers, too")},
+      {"--explain", on_or_off(options.explain, "print the plan of the third step")},
+      {"--trace", text(options.trace, "a file for a Perfetto trace of the third step")},
+      {"--steps", count(options.steps, 1, "steps of the training")},
+      {"--batch", count(options.batch, 1, "samples of a step")},
+      {"--accumulate", count(options.accumulate, 1, "parts of a step's samples")},
+      {"--context", count(options.context, 2, "bytes of a sample")},
+      {"--every", count(options.every, 1, "steps from one line to the next")},
+      {"--sample", count(options.sample, 0, "bytes that it writes in the end")},
+      {"--width", count(options.width, 1, "numbers of a position")},
+      {"--layers", count(options.layers, 1, "layers")},
+      {"--heads", count(options.heads, 1, "heads of a layer")},
+      {"--seed", count(options.seed, 0, "of all random numbers")},
+      {"--microbatches", count(options.microbatches, 1, "parts of a batch in a pipeline")},
+      {"--stages", count(options.stages, 1, "stages of a pipeline on each rank")},
+      {"--dropout", number(options.dropout, "the share of numbers that are dropped")},
+      {"--rate", number(options.rate, "the highest learning rate")},
+      {"--clip", number(options.clip, "the largest norm of a step's gradients")}};
 }
 
-Options read_options(int argc, char** argv) {
+std::string help_text(const Settings& settings) {
+  std::ostringstream text;
+  text << "Usage: dtrun --nproc_per_node=4 train_gpt [OPTION VALUE]...\n\n";
+  for (const auto& [name, setting] : settings) {
+    text << "  " << std::left << std::setw(20) << name << setting.meaning;
+    text << (setting.otherwise.empty() ? "\n" : " (" + setting.otherwise + ")\n");
+  }
+  return text.str();
+}
+
+/// @return none: help is wanted @throws Error kUsage
+std::optional<Options> read_options(int argc, char** argv) {
   Options options;
-  const Setters setters = setters_of(options);
-  std::string names;
-  for (const auto& [name, set] : setters) names += (names.empty() ? "" : ", ") + name;
+  const Settings settings = settings_of(options);
   for (int i = 1; i < argc; i += 2) {
-    const auto found = setters.find(argv[i]);
-    if (found == setters.end()) refuse("there is no option " + std::string(argv[i]), names);
-    if (i + 1 == argc) refuse(found->first + " lacks its value", names + ", and a value");
-    found->second(argv[i + 1]);
+    const std::string name = argv[i];
+    if (name == "--help" || name == "-h") {
+      const char* const rank = std::getenv("RANK");
+      if (rank == nullptr || rank == std::string("0")) std::cout << help_text(settings);
+      return std::nullopt;
+    }
+    const auto found = settings.find(name);
+    if (found == settings.end()) refuse("there is no option " + name, "train_gpt --help");
+    const Setting& setting = found->second;
+    if (i + 1 == argc) refuse(name + " lacks its value", setting.meaning);
+    if (!setting.set(argv[i + 1]))
+      refuse(name + " " + argv[i + 1] + " is not understood", setting.meaning);
   }
-  if (options.width % options.heads != 0)
-    refuse("a width of " + std::to_string(options.width) + " for " + std::to_string(options.heads) +
-               " heads",
+  const auto [width, heads] = std::pair(options.width, options.heads);
+  if (width % heads != 0)
+    refuse("a width of " + std::to_string(width) + " for " + std::to_string(heads) + " heads",
            "a width that is a multiple of the heads");
-  for (const auto& [name, value] :
-       {std::pair("--sequence ", options.sequence), std::pair("--explain ", options.explain),
-        std::pair("--checkpoint-async ", options.checkpoint_async)}) {
-    if (value != "on" && value != "off")
-      refuse(name + value + " is not understood", name + std::string("on, or off"));
-  }
   return options;
 }
 
@@ -640,7 +679,15 @@ class Training {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options options = read_options(argc, argv);
+  Options options;
+  try {
+    const std::optional<Options> read = read_options(argc, argv);
+    if (!read) return 0;
+    options = *read;
+  } catch (const Error& error) {
+    std::cerr << error.what() << '\n';
+    return kUsage;
+  }
   dist::init_process_group();
   if (options.axes.empty()) {
     options.axes = {"dp"};

@@ -294,7 +294,10 @@ TEST(TrainingTest, WhatAGptCannotDoIsToldByName) {
       {{"--sequence", "yes"}, "--sequence yes is not understood"},
       {{"--stops", "3"}, "there is no option --stops"},
       {{"--steps"}, "--steps lacks its value"},
-      {{"--steps", "0"}, "a value of 0"},
+      {{"--steps", "0"}, "--steps 0 is not understood"},
+      {{"--steps", "5x"}, "--steps 5x is not understood"},
+      {{"--rate", "fast"}, "--rate fast is not understood"},
+      {{"--mesh", "dp=2x"}, "--mesh dp=2x is not understood"},
       {{"--width", "30"}, "a width of 30 for 4 heads"},
       {{"--data", "/nowhere"}, "cannot read /nowhere"},
       {{"--explain", "2"}, "--explain 2 is not understood"},
@@ -304,6 +307,15 @@ TEST(TrainingTest, WhatAGptCannotDoIsToldByName) {
     EXPECT_NE(result.exit_code, 0) << told;
     EXPECT_NE(result.err.find(told), std::string::npos) << result.describe();
   }
+}
+
+TEST(TrainingTest, TheHelpOfAGptIsPrintedOnceWithEachOptionAndItsValue) {
+  const CommandResult result = train_gpt(2, {"--steps", "3", "--help"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  const std::string line = "  --width             numbers of a position, at least 1 (64)\n";
+  const std::size_t place = result.out.find(line);
+  ASSERT_NE(place, std::string::npos) << result.describe();
+  EXPECT_EQ(result.out.find(line, place + 1), std::string::npos);
 }
 
 TEST(TrainingTest, ExpertsLearnTheSameOnAnyNumberOfRanks) {
