@@ -8,9 +8,9 @@
 #include <bit>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <mutex>
 
-#include "dtrun/base/check.h"
 #include "dtrun/tensor/host_memory.h"
 
 namespace dtrun::tensors::host_blocks {
@@ -20,10 +20,14 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kPlaces = 512;
 /// So many, the last used, are not offered to the kernel: that takes as long as a small operation.
 constexpr std::size_t kWarm = 4;
+/// Nor do they have more bytes than that.
+constexpr std::size_t kMostWarmBytes = std::size_t{512} << 20;
 
-/// Eight sizes between a power of two and the next; pages that nobody touches take no memory.
+/// Eight sizes between a power of two and the next, whole huge pages where it has one; pages that
+/// nobody touches take no memory.
 std::size_t capacity(std::size_t bytes) {
-  const std::size_t step = std::bit_floor(bytes) / 8;
+  const std::size_t eighth = std::bit_floor(bytes) / 8;
+  const std::size_t step = bytes < kHugePage ? eighth : std::max(eighth, kHugePage);
   return (bytes + step - 1) / step * step;
 }
 
@@ -87,10 +91,15 @@ class Kept {
 
  private:
   void offer_pages() {
-    if (count_ <= kWarm) return;
-    Block& cold = blocks_[count_ - 1 - kWarm];
-    if (!cold.is_offered) ::madvise(cold.data, cold.size, MADV_FREE);
-    cold.is_offered = true;
+    std::size_t warm = 0;
+    for (std::size_t i = count_; i-- > 0;) {
+      Block& block = blocks_[i];
+      warm += block.size;
+      if (count_ - i <= kWarm && warm <= kMostWarmBytes) continue;
+      if (block.is_offered) return;  // so are those before it
+      ::madvise(block.data, block.size, MADV_FREE);
+      block.is_offered = true;
+    }
   }
   Block remove(std::size_t index) {
     const Block block = blocks_[index];
@@ -140,7 +149,7 @@ void release(void* block, std::size_t bytes) noexcept {
 }
 
 // By way of addresses that nobody has yet. What is moved away leaves its addresses mapped, so that
-// no other thread's mapping can come between. Always the whole size, so that the kernel notes each
+// no other thread's mapping comes between. Always the whole size, so that the kernel notes each
 // block as one range: mremap takes one at a time.
 bool exchange_contents(void* one, void* other, std::size_t bytes) noexcept {
   const std::size_t size = capacity(bytes);
@@ -151,13 +160,18 @@ bool exchange_contents(void* one, void* other, std::size_t bytes) noexcept {
   void* const between = map(size);
   if (between == nullptr) return false;
   if (!move(one, between, MREMAP_DONTUNMAP)) {
-    // A kernel before 5.7 does not know the flag. After any other error the addresses may be free.
+    // A kernel before 5.7 does not know the flag. After another error the addresses may be free.
     if (errno == EINVAL) ::munmap(between, size);
     return false;
   }
   const bool is_exchanged = move(other, one, MREMAP_DONTUNMAP);
-  // Where that failed the kernel has no memory to note one more range; this one it has noted.
-  DT_CHECK(move(between, is_exchanged ? other : one, 0));
+  void* const last = is_exchanged ? other : one;
+  if (move(between, last, 0)) return is_exchanged;
+  // The process has as many ranges as the kernel allows. Its own are still there, mostly.
+  ::mmap(last, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+         0);
+  std::memcpy(last, between, bytes);
+  ::munmap(between, size);
   return is_exchanged;
 }
 

@@ -1,7 +1,8 @@
 // Large blocks of host memory, of huge pages where the kernel has them. What is given back is kept
 // for the next block of its size: the kernel would clear every page again, which takes longer than
 // most operations. At most kMostKeptBytes of a process, the longest unused first out; and the
-// kernel may take the pages of all but the four used last before it runs short (MADV_FREE).
+// kernel may take the pages of all but the four used last, or 512 MiB, before it runs short
+// (MADV_FREE).
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
 #endif
 constexpr std::size_t kMostKeptBytes = std::size_t{1} << 30;
 
-/// Begins at a huge page. @param bytes at least kLeastBytes
+/// Begins at a huge page. @param bytes some kLeastBytes at least
 /// @return nullptr where there is no memory (errno says why)
 void* allocate(std::size_t bytes);
 /// @param bytes as asked for

@@ -2,11 +2,11 @@
 // packed into what steps read: 2 KiB for 32 columns and 32 of k, pairs of k together (VNNI), zeros
 // beyond the edges. So is the left, unless its rows can be read as they lie and are short.
 //
-// Up to 1,024 of k are summed at once. More are cut into chunks of about 256 (vectors: 512), so that
-// a panel of the right stays in the first cache while the left's pass by; a block of the result is
-// so large that both sides' chunks and its sums stay in the second. What the tiles gave is added to
-// the sums, and rounded, by vectors, while the tiles work on what comes next. Processors without
-// tiles multiply the same steps by vectors.
+// Up to 1,024 of k are summed at once. More are cut into chunks of about 256 (vectors: 512), so
+// that a panel of the right stays in the first cache while the left's pass by; a block of the
+// result is so large that both sides' chunks and its sums stay in the second. What the tiles gave
+// is added to the sums, and rounded, by vectors, while the tiles work on what comes next.
+// Processors without tiles multiply the same steps by vectors.
 #include "packed_bf16.h"
 
 #if defined(__x86_64__)

@@ -19,6 +19,8 @@ namespace {
 constexpr std::size_t kAlignment = thread_blocks::kAlignment;
 /// Of a block, besides the elements.
 constexpr std::size_t kBesides = sizeof(Storage) + kAlignment;
+/// From here on elements have pages of their own: with kBesides they are no thread's block.
+constexpr std::size_t kLeastPages = host_blocks::kLeastBytes - kBesides;
 
 [[noreturn]] void refuse(std::size_t bytes, int error) {
   throw base::system_error(fmt::format("allocate {} bytes for a tensor", bytes), error,
@@ -53,14 +55,13 @@ StoragePointer Storage::allocate(std::size_t bytes, Device device) {
 /// The elements of small ones stand behind the Storage in one block, which it begins. Large ones
 /// have pages of their own.
 StoragePointer Storage::allocate_host(std::size_t bytes) {
-  if (bytes >= host_blocks::kLeastBytes) {
+  if (bytes >= kLeastPages) {
     StoragePointer storage(new Storage(nullptr, bytes, kCpu, Owner::pages));
     if (bytes <= PTRDIFF_MAX / 2) storage->data_ = host_blocks::allocate(bytes);
     if (storage->data_ == nullptr) refuse(bytes, ENOMEM);
     return storage;
   }
-  char* const block =
-      static_cast<char*>(allocate_block(bytes > SIZE_MAX - kBesides ? SIZE_MAX : bytes + kBesides));
+  char* const block = static_cast<char*>(allocate_block(bytes + kBesides));
   const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(block) + sizeof(Storage);
   char* const data = block + sizeof(Storage) + (kAlignment - end % kAlignment) % kAlignment;
   return StoragePointer(new (block) Storage(data, bytes, kCpu, Owner::block));

@@ -18,6 +18,7 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/dtensor/optim/sgd.h"
 #include "dtrun/rendezvous/hash_store.h"
+#include "dtrun/tensor/ops/reduction.h"
 #include "dtrun/tensor/safetensors.h"
 #include "support/rank_threads.h"
 
@@ -247,6 +248,54 @@ TEST(SaveAndLoadTest, NumbersTakeTheTargetsDtype) {
   EXPECT_EQ(i.to_vector(), (std::vector<double>{0, 1, 2}));
   const Tensor whole = zeros({2}, {.dtype = DType::i64});
   expect_refused([&] { load(own / "a", {{"x", whole}}); }, "\"x\" is f32[2]");
+}
+
+/// Those that have their memory to themselves exchange pages with what was read.
+TEST(SaveAndLoadTest, LargeTensorsComeBackWhereTheyAre) {
+  const OwnFolder own;
+  const std::int64_t rows = 3, columns = (std::int64_t{1} << 20) + 5;  // 4 MiB and some a row
+  const LocalTensor numbers = numbers_of({rows, columns}, DType::f32);
+  const auto zeros_of = [](const Shape& shape, DType dtype = DType::f32) {
+    return tensors::zeros(shape, {.dtype = dtype});
+  };
+  save(own / "a", {{"x", Tensor(numbers)}});
+  const LocalTensor buffer = zeros_of({2 * rows, columns});
+  const LocalTensor whole = zeros_of({rows, columns});
+  const LocalTensor targets[] = {whole,
+                                 whole,  // under two names
+                                 buffer.narrow(0, 0, rows),
+                                 buffer.narrow(0, rows, rows),
+                                 zeros_of({columns, rows}).transpose(0, 1),
+                                 zeros_of({rows, columns}, DType::f64)};
+  State state;
+  LoadOptions options;
+  std::vector<const void*> places;
+  for (const LocalTensor& target : targets) {
+    const std::string name = "x" + std::to_string(places.size());
+    state.add({name, Tensor(target)});
+    options.rename[name] = "x";
+    places.push_back(target.data());
+  }
+  const std::uint32_t version = whole.storage()->version();
+  for (int round = 0; round < 2; ++round) {
+    for (const LocalTensor& target : targets) target.fill_(-1);
+    load(own / "a", state, options);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      EXPECT_EQ(targets[i].data(), places[i]);
+      EXPECT_TRUE(tensors::equal(targets[i].to(DType::f32), numbers)) << i;
+    }
+  }
+  EXPECT_GT(whole.storage()->version(), version);
+  // What is damaged reaches none.
+  for (const LocalTensor& target : targets) target.fill_(-1);
+  const std::string file = own / "a/shard-00001-of-00001.safetensors";
+  std::string content = content_of(file);
+  content[content.size() - 1000] ^= 1;
+  write_content(file, content);
+  expect_refused([&] { load(own / "a", state, options); }, "is damaged",
+                 base::ErrorCode::kProtocol);
+  for (const LocalTensor& target : targets)
+    EXPECT_EQ(tensors::max(target).item(), tensors::min(target).item());
 }
 
 TEST(SaveAndLoadTest, PartsAndOtherNamesAreChosenByPattern) {

@@ -17,17 +17,17 @@ using StoragePointer = base::Counted<Storage>;
 
 class Storage : public base::Count {
  public:
-  /// Zero bytes is fine. CPU memory is aligned to 64 bytes, large blocks to pages. @throws Error
-  /// kSystem, or kUnavailable for a device that is not built in or not here
+  /// Zero bytes is fine. CPU memory is aligned to 64 bytes. @throws Error kSystem, or kUnavailable
+  /// for a device that is not built in or not here
   static StoragePointer allocate(std::size_t bytes, Device device);
   /// Wraps memory of the caller's; `release` runs once, when the last user is gone.
   static StoragePointer wrap(void* data, std::size_t bytes, Device device,
                              std::function<void()> release);
 
-  /// Two of the same size change contents, and their addresses stay: what a copy of one to the
-  /// other would do in more time. Not counted as a write. Nobody may use either meanwhile.
-  /// @return false: nothing was done, and copying does: memory of the caller's or of a device, or
-  /// too little for pages to change places
+  /// Two of the same size change contents, and their addresses stay: pages change places, which is
+  /// not for memory that a device knows by its pages. Not counted as a write. Nobody may use either
+  /// meanwhile. @return false: nothing was done, and copying does: memory of the caller's, of a
+  /// device, or of no whole huge pages
   bool exchange_contents(Storage& other);
 
   /// Null while memory that comes and goes is away.
