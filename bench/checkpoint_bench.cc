@@ -164,8 +164,7 @@ void add_peers(const Options& options, Samples& samples) {
 }
 
 /// Which way is the fastest here: what docs/checkpoints.md says of direct I/O and of several files.
-/// @param memory for all bytes
-void measure_disk(const Options& options, const Block& memory, Samples& samples) {
+void measure_disk(const Options& options, Samples& samples) {
   const std::pair<const char*, Way> ways[] = {
       {"", {}},
       {", direct", {.flags = O_DIRECT}},
@@ -180,6 +179,7 @@ void measure_disk(const Options& options, const Block& memory, Samples& samples)
     samples[std::string("disk read") + name].push_back(
         seconds_of([&] { read_plainly(plain, way); }));
     if (way.pages == MADV_HUGEPAGE) {
+      const Block memory(way.pages, static_cast<std::size_t>(options.mebibytes) << 20);
       evict(plain + "0");
       samples[std::string("disk read") + name + ", all kept"].push_back(
           seconds_of([&] { read_file(plain + "0", way.flags, memory); }));
@@ -220,9 +220,9 @@ void measure_background_save(const std::string& folder, const dcp::State& state,
 }
 
 void measure_round(const Options& options, const dcp::State& state, dcp::AsyncSaver& saver,
-                   const Block& memory, Samples& samples) {
+                   Samples& samples) {
   const std::string saved = options.folder + "/saved", later = options.folder + "/later";
-  measure_disk(options, memory, samples);
+  measure_disk(options, samples);
   samples["dtrun save"].push_back(seconds_of([&] { dcp::save(saved, state); }));
   evict(saved);
   samples["dtrun load"].push_back(seconds_of([&] { dcp::load(saved, state); }));
@@ -304,9 +304,8 @@ int run(int argc, char** argv) {
       seconds_of([&] { saver.save(options.folder + "/first", state); }));
   saver.wait();
   fs::remove_all(options.folder + "/first");
-  const Block memory(MADV_HUGEPAGE, static_cast<std::size_t>(options.mebibytes) << 20);
   for (int round = 0; round < options.rounds; ++round)
-    measure_round(options, state, saver, memory, samples);
+    measure_round(options, state, saver, samples);
   report(options, samples);
   return 0;
 }
