@@ -1,8 +1,7 @@
 // A small GPT learns the bytes of a text, then writes some. The model is written as for one rank;
 // the command line says how the ranks share the work.
 //
-//     dtrun --nproc_per_node=4 train_gpt --mesh dp=2,tp=2 [--data FILE] [--steps 200]
-//         [--checkpoint FOLDER [--checkpoint-every 50] [--keep 3] [--checkpoint-async on]]
+//     dtrun --nproc_per_node=4 train_gpt --mesh dp=2,tp=2 [--data FILE] [--steps 200]...  (--help)
 //
 // dp     cuts the samples of a batch
 // fsdp   cuts them, too, and what is kept of each parameter
@@ -41,8 +40,8 @@ using namespace dtrun;
 namespace {
 
 constexpr std::int64_t kBytes = 256;
-constexpr int kTryLater = 75;  // EX_TEMPFAIL
-constexpr int kUsage = 64;     // EX_USAGE
+constexpr int kUsage = 64, kTryLater = 75;  // EX_USAGE, EX_TEMPFAIL
+constexpr int kMost = 1 << 30;
 
 using Clock = std::chrono::steady_clock;
 const Clock::time_point kStart = Clock::now();
@@ -69,13 +68,13 @@ struct Options {
   throw Error(ErrorCode::kUsage, "train_gpt: " + what, "", remedy);
 }
 
-/// @return false: the text is not wholly a number, or too small a one
+/// @return false: the text is not wholly a number, or too small or large a one
 template <typename Number>
-bool read_number(const std::string& text, Number least, Number& target) {
+bool read_number(const std::string& text, Number least, Number most, Number& target) {
   const char* const end = text.data() + text.size();
   Number number{};
   const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stop != end || !(number >= least)) return false;
+  if (error != std::errc() || stop != end || !(number >= least && number <= most)) return false;
   target = number;
   return true;
 }
@@ -89,7 +88,7 @@ bool read_mesh(const std::string& text, Options& options) {
     int size = 0;
     const std::vector<std::string> known{"dp", "fsdp", "cp", "tp", "pp"};
     const bool is_new = std::ranges::find(options.axes, axis) == options.axes.end();
-    if (equals == std::string::npos || !read_number(part.substr(equals + 1), 1, size) ||
+    if (equals == std::string::npos || !read_number(part.substr(equals + 1), 1, kMost, size) ||
         std::ranges::find(known, axis) == known.end() || !is_new)
       return false;
     options.axes.push_back(axis);
@@ -107,9 +106,10 @@ using Settings = std::map<std::string, Setting>;
 
 Settings settings_of(Options& options) {
   const auto count = [](std::int64_t& target, std::int64_t least, const std::string& meaning) {
-    return Setting{
-        meaning + ", at least " + std::to_string(least), std::to_string(target),
-        [&target, least](const std::string& value) { return read_number(value, least, target); }};
+    return Setting{meaning + ", at least " + std::to_string(least), std::to_string(target),
+                   [&target, least](const std::string& value) {
+                     return read_number<std::int64_t>(value, least, kMost, target);
+                   }};
   };
   const auto text = [](std::string& target, const std::string& meaning) {
     const auto set = [&target](const std::string& value) { return target = value, true; };
@@ -120,9 +120,11 @@ Settings settings_of(Options& options) {
                      return (target = value) == "on" || value == "off";
                    }};
   };
-  const auto number = [](double& target, const std::string& meaning) {
+  const auto number = [](double& target, double most, const std::string& meaning) {
     return Setting{meaning + ", a number from 0", std::to_string(target),
-                   [&target](const std::string& value) { return read_number(value, 0.0, target); }};
+                   [&target, most](const std::string& value) {
+                     return read_number(value, 0.0, most, target);
+                   }};
   };
   return {
       {"--mesh",
@@ -151,9 +153,9 @@ Settings settings_of(Options& options) {
       {"--seed", count(options.seed, 0, "of all random numbers")},
       {"--microbatches", count(options.microbatches, 1, "parts of a batch in a pipeline")},
       {"--stages", count(options.stages, 1, "stages of a pipeline on each rank")},
-      {"--dropout", number(options.dropout, "the share of numbers that are dropped")},
-      {"--rate", number(options.rate, "the highest learning rate")},
-      {"--clip", number(options.clip, "the largest norm of a step's gradients")}};
+      {"--dropout", number(options.dropout, 1, "the share of numbers that are dropped")},
+      {"--rate", number(options.rate, 1e38, "the highest learning rate")},
+      {"--clip", number(options.clip, 1e38, "the largest norm of a step's gradients")}};
 }
 
 std::string help_text(const Settings& settings) {
@@ -174,20 +176,18 @@ std::optional<Options> read_options(int argc, char** argv) {
     const std::string name = argv[i];
     if (name == "--help" || name == "-h") {
       const char* const rank = std::getenv("RANK");
-      if (rank == nullptr || rank == std::string("0")) std::cout << help_text(settings);
+      if (rank == nullptr || *rank == '0') std::cout << help_text(settings);
       return std::nullopt;
     }
     const auto found = settings.find(name);
     if (found == settings.end()) refuse("there is no option " + name, "train_gpt --help");
     const Setting& setting = found->second;
     if (i + 1 == argc) refuse(name + " lacks its value", setting.meaning);
-    if (!setting.set(argv[i + 1]))
-      refuse(name + " " + argv[i + 1] + " is not understood", setting.meaning);
+    const std::string value = argv[i + 1];
+    if (!setting.set(value)) refuse(name + " " + value + " is not understood", setting.meaning);
   }
-  const auto [width, heads] = std::pair(options.width, options.heads);
-  if (width % heads != 0)
-    refuse("a width of " + std::to_string(width) + " for " + std::to_string(heads) + " heads",
-           "a width that is a multiple of the heads");
+  if (options.width % options.heads != 0)
+    refuse("--width is no multiple of --heads", "as many numbers for each head");
   return options;
 }
 

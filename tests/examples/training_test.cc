@@ -296,9 +296,10 @@ TEST(TrainingTest, WhatAGptCannotDoIsToldByName) {
       {{"--steps"}, "--steps lacks its value"},
       {{"--steps", "0"}, "--steps 0 is not understood"},
       {{"--steps", "5x"}, "--steps 5x is not understood"},
+      {{"--dropout", "2"}, "--dropout 2 is not understood"},
       {{"--rate", "fast"}, "--rate fast is not understood"},
       {{"--mesh", "dp=2x"}, "--mesh dp=2x is not understood"},
-      {{"--width", "30"}, "a width of 30 for 4 heads"},
+      {{"--width", "30"}, "--width is no multiple of --heads"},
       {{"--data", "/nowhere"}, "cannot read /nowhere"},
       {{"--explain", "2"}, "--explain 2 is not understood"},
       {{"--rate", "1e30"}, "\"0.bytes.weight\" is not finite"}};
