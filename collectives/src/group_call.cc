@@ -86,7 +86,7 @@ bool GroupCall::run_now(std::span<const LocalTensor> inputs, std::span<const Loc
   if (!to) return false;
   try {
     const bool is_done =
-        backend_->run_now({print, *from, *to}, options_.timeout.value_or(core_.options().timeout));
+        backend_->run_now({print, *from, *to}, options_.timeout.value_or(core_.timeout()));
     if (is_done) {
       for (const auto& end : at_end_) end();
     }
@@ -101,7 +101,7 @@ Call GroupCall::take() {
   arm();
   Call call;
   call.fingerprint = print;
-  call.deadline = base::Deadline::after(options_.timeout.value_or(core_.options().timeout));
+  call.deadline = base::Deadline::after(options_.timeout.value_or(core_.timeout()));
   call.async = options_.async;
   std::move(buffers_).attach_to(call);
   if (!at_end_.empty()) {

@@ -15,7 +15,10 @@ using base::ErrorCode;
 using tensors::DeviceType;
 
 GroupCore::GroupCore(GroupOptions options, BackendSpec spec, BackendSet backends)
-    : options_(std::move(options)), spec_(std::move(spec)), backends_(std::move(backends)) {}
+    : options_(std::move(options)),
+      spec_(std::move(spec)),
+      backends_(std::move(backends)),
+      timeout_(options_.timeout.count()) {}
 
 Backend& GroupCore::backend_for(const LocalTensor& tensor, std::string_view what) const {
   if (!tensor.defined())

@@ -61,6 +61,13 @@ class GroupCore {
   const BackendSpec& spec() const { return spec_; }
   int rank() const { return options_.rank; }
   int size() const { return static_cast<int>(options_.global_ranks.size()); }
+  /// Of calls that name none.
+  base::Deadline::Duration timeout() const {
+    return base::Deadline::Duration(timeout_.load(std::memory_order_relaxed));
+  }
+  void set_timeout(base::Deadline::Duration timeout) {
+    timeout_.store(timeout.count(), std::memory_order_relaxed);
+  }
 
   /// nullptr: tensors of that device type are refused.
   Backend* backend_of(tensors::DeviceType type) const {
@@ -92,6 +99,7 @@ class GroupCore {
   const GroupOptions options_;
   const BackendSpec spec_;
   const BackendSet backends_;
+  std::atomic<base::Deadline::Duration::rep> timeout_;
   std::uint64_t collectives_ = 0;
   std::uint64_t messages_ = 0;
   /// Loops call from one line, and writing its text takes as long as a small collective.

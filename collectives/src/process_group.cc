@@ -83,7 +83,11 @@ const std::vector<int>& ProcessGroup::global_ranks() const {
   return core().options().global_ranks;
 }
 Deadline::Duration ProcessGroup::timeout() const {
-  return core().options().timeout;
+  return core().timeout();
+}
+void ProcessGroup::set_timeout(Deadline::Duration timeout) const {
+  require_timeout(timeout, fmt::format("group '{}'", name()));
+  core().set_timeout(timeout);
 }
 
 std::string ProcessGroup::to_string() const {

@@ -63,6 +63,7 @@ GroupOptions child_options(const GroupCore& parent, const std::vector<int>& rank
                            const std::string& name, const std::string& meeting_place) {
   GroupOptions child = parent.options();
   child.name = name;
+  child.timeout = parent.timeout();
   child.global_ranks.clear();
   for (const int member : ranks) {
     if (member == parent.rank()) child.rank = static_cast<int>(child.global_ranks.size());

@@ -138,6 +138,9 @@ int get_world_size(const ProcessGroup& group) {
 std::string get_backend(const ProcessGroup& group) {
   return chosen(group).backend_name();
 }
+void set_timeout(base::Deadline::Duration timeout, const ProcessGroup& group) {
+  chosen(group).set_timeout(timeout);
+}
 std::vector<int> get_process_group_ranks(const ProcessGroup& group) {
   return chosen(group).global_ranks();
 }

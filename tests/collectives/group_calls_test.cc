@@ -212,6 +212,32 @@ TEST(TimeoutTest, AMissingRankIsNamedOnEveryRankAndToldToTheLateOne) {
   }
 }
 
+TEST(TimeoutTest, AGroupsOwnCanBeChangedAndGoesToItsSplits) {
+  const auto thrown = run_failing_ranks(2, {}, [](const ProcessGroup& group) {
+    const std::optional<Error> error = error_of([&] { group.set_timeout(milliseconds(0)); });
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(contains(error->what(), "the timeout of group 'world' is 0 s")) << error->what();
+    group.set_timeout(milliseconds(500));
+    const ProcessGroup pair = group.split({{0, 1}}, "pair");
+    EXPECT_EQ(pair.timeout(), milliseconds(500));
+    pair.set_timeout(seconds(30));
+    EXPECT_EQ(group.timeout(), milliseconds(500));
+    if (group.rank() == 1) {
+      // A call's own goes first: it comes when the other has given up.
+      const std::optional<Error> late =
+          error_of([&] { group.recv(ones({1}), 0, 0, {.timeout = seconds(60)}); });
+      ASSERT_TRUE(late.has_value());
+    }
+    group.all_reduce(ones({1}));
+  });
+  for (const auto& mine : thrown) {
+    ASSERT_TRUE(mine.has_value());
+    EXPECT_EQ(mine->code, ErrorCode::kTimeout) << mine->text;
+    EXPECT_TRUE(contains(mine->text, "of group 'world' for rank 1")) << mine->text;
+  }
+}
+
 TEST(WorkTest, AnOperationThatFailsKeepsItsError) {
   run_ranks(2, [](const ProcessGroup& group) {
     const LocalTensor tensor = ones({4});

@@ -177,6 +177,8 @@ TEST(DistTest, ABatchOfMessagesNamesGlobalRanks) {
     const ProcessGroup pair = new_group({1, 2}, {.timeout = std::chrono::seconds(30)});
     if (rank == 0) return;
     EXPECT_EQ(pair.timeout(), std::chrono::seconds(30));
+    set_timeout(std::chrono::seconds(40), pair);
+    EXPECT_EQ(pair.timeout(), std::chrono::seconds(40));
     const double mine = rank;
     const int peer = 3 - rank;
     const Tensor incoming = vector_of({0});

@@ -90,17 +90,21 @@ class ProcessGroup {
   /// For whoever has made the backends: the library, and tests.
   explicit ProcessGroup(std::shared_ptr<GroupCore> core) : core_(std::move(core)) {}
 
-  /// False: no group at all, or one that this rank is no member of, of which the name is known.
   /// Over a backend that is there already, dtrun's or another. Not collective. Only rank,
   /// global_ranks, name and timeout of the options are looked at. @throws Error kInvalidArgument
   static ProcessGroup over(GroupOptions options, std::unique_ptr<Backend> backend);
 
+  /// False: no group at all, or one that this rank is no member of, of which the name is known.
   bool valid() const { return core_ != nullptr; }
   int rank() const;
   int size() const;
   const std::string& name() const;  ///< also of an invalid group
   const std::vector<int>& global_ranks() const;
+  /// Of calls that name none.
   base::Deadline::Duration timeout() const;
+  /// For this rank's calls from now on, and for groups that are split off from now on; calls in
+  /// flight keep theirs. Thread-safe. @throws Error kInvalidArgument unless it is more than nothing
+  void set_timeout(base::Deadline::Duration timeout) const;
   /// "cpu", or "cpu:cpu,cuda:nccl" where there are two.
   std::string backend_name() const;
   /// Whether tensors of that device type are served.
@@ -116,8 +120,9 @@ class ProcessGroup {
                  Site site = Site::current()) const;
   Work all_reduce(const LocalTensor& tensor, ReduceOp op = ReduceOp::sum, CallOptions options = {},
                   Site site = Site::current()) const;
-  /// The same with a result of its own: it costs a copy less than to all_reduce a copy. The peers may
-  /// call all_reduce. @param output of the input's shape; the same tensor or apart from it in memory
+  /// The same with a result of its own: it costs a copy less than to all_reduce a copy. The peers
+  /// may call all_reduce. @param output of the input's shape; the same tensor or apart from it in
+  /// memory
   Work all_reduce_into_tensor(const LocalTensor& output, const LocalTensor& input,
                               ReduceOp op = ReduceOp::sum, CallOptions options = {},
                               Site site = Site::current()) const;

@@ -60,6 +60,9 @@ tensors::Device device();
 int get_rank(const ProcessGroup& group = {});
 int get_world_size(const ProcessGroup& group = {});
 std::string get_backend(const ProcessGroup& group = {});
+/// Of this rank's calls from now on that name none. @throws Error kInvalidArgument unless it is
+/// more than nothing
+void set_timeout(base::Deadline::Duration timeout, const ProcessGroup& group = {});
 std::vector<int> get_process_group_ranks(const ProcessGroup& group = {});
 /// @throws Error kInvalidArgument where the rank is not in the group
 int get_group_rank(const ProcessGroup& group, int global_rank);
