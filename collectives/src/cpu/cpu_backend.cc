@@ -88,11 +88,32 @@ Work CpuBackend::start(Collective collective) {
 }
 
 Work CpuBackend::start(Message message) {
+  return finish(submit(std::move(message)));
+}
+
+// Ranks that exchange do so at the same time mostly: what is short is here before another thread
+// could have been woken.
+std::vector<Work> CpuBackend::exchange(std::vector<Message> messages) {
+  constexpr std::size_t kShort = 64 << 10;
+  bool are_short = true;
+  std::vector<std::shared_ptr<Operation>> operations;
+  operations.reserve(messages.size());
+  for (Message& message : messages) {
+    are_short &= message.buffer.bytes() <= kShort;
+    operations.push_back(submit(std::move(message)));
+  }
+  const bool are_done =
+      are_short ? engine_->drive_a_while(operations) : engine_->drive() == Drivable::Outcome::idle;
+  if (!are_done) engine_->drive_in_background();
+  return {operations.begin(), operations.end()};
+}
+
+std::shared_ptr<Operation> CpuBackend::submit(Message message) {
   if (message.kind == OpKind::send) {
     auto send = std::make_shared<SendOperation>(engine_, std::move(message.call), message.buffer,
                                                 message.peer, message.tag);
     engine_->submit_send(send);
-    return finish(send);
+    return send;
   }
   std::vector<int> sources = {message.peer};
   if (message.peer < 0) {
@@ -104,7 +125,7 @@ Work CpuBackend::start(Message message) {
       std::make_shared<ReceiveOperation>(engine_, std::move(message.call), message.buffer,
                                          message.peer, message.tag, std::move(sources));
   engine_->submit_receive(receive);
-  return finish(receive);
+  return receive;
 }
 
 /// Of the new group's members on this machine this rank is the first.

@@ -27,6 +27,7 @@ class CpuBackend : public Backend {
 
   Work start(Collective collective) override;
   Work start(Message message) override;
+  std::vector<Work> exchange(std::vector<Message> messages) override;
 
   std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
                                  const std::string& name, Call call) override;
@@ -37,6 +38,7 @@ class CpuBackend : public Backend {
   void shutdown() override { engine_->shutdown(); }
 
  private:
+  std::shared_ptr<Operation> submit(Message message);
   Work finish(const std::shared_ptr<Operation>& operation);
   bool keeps_table(const std::vector<int>& ranks) const;
 

@@ -68,6 +68,8 @@ class GroupEngine : public GroupListener,
   void shutdown();
 
   Outcome drive() override;
+  /// Polls until they are done, but not for long. @return whether they are
+  bool drive_a_while(const std::vector<std::shared_ptr<Operation>>& operations);
   base::Deadline next_look() override;
 
   void on_frame(int world_rank, const Frame& frame) override;
