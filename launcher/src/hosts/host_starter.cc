@@ -22,8 +22,9 @@ constexpr auto kTellingTime = std::chrono::seconds(3);
 // How long the remote shells may take to end: before the ranks run, and beyond the ranks' own time.
 constexpr auto kHangUpTime = std::chrono::seconds(2), kEndTime = std::chrono::seconds(5);
 
-// The exit code of the other nodes' dtruns when a node is gone; they may notice it first.
-constexpr int kOfAGoneNode = 1;
+// The exit code of the other nodes' dtruns when a node is gone, and when its relay has stopped its
+// dtrun because the shell has ended. They may hear of either before this one does.
+constexpr int kOfAGoneNode = 1, kOfAStoppedNode = kExitSignal + SIGTERM;
 
 std::string find_shell(const std::string& name, const std::string& search_path) {
   try {
@@ -99,6 +100,7 @@ void HostStarter::go(std::uint16_t port) {
 }
 
 void HostStarter::pass_signal(int signal_number) {
+  is_signalled_ = true;
   for (const Host& host : hosts_) host.link->pass_signal(signal_number);
 }
 
@@ -184,7 +186,9 @@ void HostStarter::on_job_end(int code) {
 
 void HostStarter::lose(const std::vector<HostFailure>& failures) {
   callbacks_.on_failures(failures);
-  if (code_ == 0 || code_ == kOfAGoneNode) code_ = exit_code_of(failures);
+  const bool is_of_the_loss =
+      code_ == kOfAGoneNode || (code_ == kOfAStoppedNode && !is_signalled_);
+  if (code_ == 0 || is_of_the_loss) code_ = exit_code_of(failures);
 }
 
 // The connection to a host that is cut off does not end. The dtrun on that host is cut off as well,

@@ -76,6 +76,7 @@ class HostStarter {
   base::Timer join_timer_, tell_timer_, end_timer_;
   std::uint16_t port_ = 0;
   int code_ = 0;
+  bool is_signalled_ = false;  ///< the user's signals have been passed on
   bool running_ = false;
   bool stopping_ = false;
 };
