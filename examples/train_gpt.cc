@@ -153,7 +153,7 @@ Settings settings_of(Options& options) {
       {"--seed", count(options.seed, 0, "of all random numbers")},
       {"--microbatches", count(options.microbatches, 1, "parts of a batch in a pipeline")},
       {"--stages", count(options.stages, 1, "stages of a pipeline on each rank")},
-      {"--dropout", number(options.dropout, 1, "the share of numbers that are dropped")},
+      {"--dropout", number(options.dropout, 1, "the share, 1 at most, that is dropped")},
       {"--rate", number(options.rate, 1e38, "the highest learning rate")},
       {"--clip", number(options.clip, 1e38, "the largest norm of a step's gradients")}};
 }

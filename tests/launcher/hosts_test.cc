@@ -162,7 +162,7 @@ TEST(RemoteShell, EachOfSshsWordsHasItsMeaning) {
                       255),
               HasSubstr("another host key than before"));
   EXPECT_THAT(meaning("csh: dtrun: Command not found.\n", 127), HasSubstr("has no dtrun"));
-  EXPECT_THAT(meaning("bash: line 1: /root/dtrun: Permission denied\n", 126),
+  EXPECT_THAT(meaning("bash: line 1: /opt/dtrun: Permission denied\n", 126),
               HasSubstr("cannot execute dtrun"));
   EXPECT_THAT(meaning("what is that\n", 3), HasSubstr("ssh ended with exit code 3"));
 }

@@ -28,7 +28,8 @@ constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
 constexpr auto kWatchInterval = std::chrono::seconds(1);
 /// A waiting rank polls this long before it sleeps. A wake-up costs less than this.
 constexpr auto kSpin = std::chrono::microseconds(30);
-/// In this ranks exchange short messages where each has a core, and where two share one.
+/// A rank polls this long for a batch of short messages: where each rank has a core, and where
+/// ranks share cores.
 constexpr auto kExchange = std::chrono::microseconds(20);
 constexpr auto kCrowdedExchange = std::chrono::microseconds(100);
 
@@ -221,15 +222,16 @@ Drivable::Outcome GroupEngine::drive() {
 bool GroupEngine::drive_a_while(const std::vector<std::shared_ptr<Operation>>& operations) {
   const auto is_done = [](const auto& operation) { return operation->done(); };
   // By the clock: a yield may take as long as another rank computes.
-  const bool is_crowded = world_->crowding() == Crowding::crowded;
-  const Deadline end = Deadline::after(is_crowded ? kCrowdedExchange : kExchange);
+  const Crowding crowding = world_->crowding();
+  const Deadline end =
+      Deadline::after(crowding == Crowding::crowded ? kCrowdedExchange : kExchange);
   for (int look = 0; look == 0 || !end.expired(); ++look) {
     {
       const std::scoped_lock lock(mutex_);
       if (step_all()) world_->doorbell().ring();
     }
     if (std::ranges::all_of(operations, is_done)) return true;
-    pause_between_looks(look, world_->crowding());
+    pause_between_looks(look, crowding);
   }
   return false;
 }
