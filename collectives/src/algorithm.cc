@@ -7,12 +7,13 @@ namespace dtrun::collectives {
 namespace {
 
 std::string why_messages(const Situation& now) {
-  if (now.ranks == 1) return "there is no other rank";
-  if (now.sharing != Sharing::all) return fmt::format("not all {} ranks share memory", now.ranks);
+  if (now.place.ranks == 1) return "there is no other rank";
+  if (now.place.sharing != Sharing::all)
+    return fmt::format("not all {} ranks share memory", now.place.ranks);
   if (!all_know_the_bytes(now.kind)) return "not every rank knows all sizes";
   return fmt::format(
       "{} bytes of each of {} ranks are too many for posts, and the ranks for stages", now.bytes,
-      now.ranks);
+      now.place.ranks);
 }
 
 }  // namespace
@@ -27,6 +28,8 @@ const char* way_name(Way way) {
       return "messages";
     case Way::chunks:
       return "messages in chunks";
+    case Way::machines:
+      return "machines";
   }
   return "unknown";
 }
@@ -35,17 +38,23 @@ std::string explain(const Situation& now, Way way) {
   std::string text;
   switch (way) {
     case Way::post:
-      text = fmt::format("{} bytes of each of {} ranks, which share memory", now.bytes, now.ranks);
+      text = fmt::format("{} bytes of each of {} ranks, which share memory", now.bytes,
+                         now.place.ranks);
       break;
     case Way::stages:
       text = fmt::format("{} bytes of each of {} ranks, which share memory, are too many for posts",
-                         now.bytes, now.ranks);
+                         now.bytes, now.place.ranks);
       break;
     case Way::messages:
       text = why_messages(now);
       break;
     case Way::chunks:
       text = fmt::format("{}; {} bytes are too many to go whole", why_messages(now), now.bytes);
+      break;
+    case Way::machines:
+      text =
+          fmt::format("{} ranks on {} machines; {} bytes shall not cross the network once a rank",
+                      now.place.ranks, now.place.machines, now.bytes);
       break;
   }
   if (now.crowding == Crowding::crowded) text += "; there are more ranks than cores";

@@ -23,14 +23,18 @@ inline constexpr std::size_t kStageBytes = 256 << 10;
 /// Reductions of at most this many bytes go to everybody whole, in one step; larger ones are cut
 /// into one chunk per rank, whose owner combines it.
 inline constexpr std::size_t kWholeReduceBytes = 16 << 10;
+/// Fewer bytes than these are sent to each rank of the other machines, which is one step instead of
+/// two to four.
+inline constexpr std::size_t kMachinesBytes = 128 << 10;
 /// A blocking call by posts looks so often for the others before it becomes an operation: some tens
 /// of microseconds, during which other threads cannot take the group's lock.
 inline constexpr int kShortLooks = 128;
 
 /// post: each rank shows all its bytes at once. stages: the bytes go step by step through a block
 /// of fixed size. messages: as between any two ranks; of a reduction, all bytes to all. chunks: by
-/// messages, to each owner its chunk and the result from there.
-enum class Way : std::uint8_t { post, stages, messages, chunks };
+/// messages, to each owner its chunk and the result from there. machines: by messages, first among
+/// the ranks of each machine, then between the machines.
+enum class Way : std::uint8_t { post, stages, messages, chunks, machines };
 const char* way_name(Way way);
 
 /// Whether every two ranks of the group share memory.
@@ -56,13 +60,25 @@ constexpr bool all_know_the_bytes(OpKind kind) {
   }
 }
 
+/// Where bytes need not cross the network once for each rank.
+constexpr bool has_way_by_machines(OpKind kind) {
+  return kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::all_gather ||
+         kind == OpKind::reduce_scatter || kind == OpKind::broadcast;
+}
+
+/// What a group's ranks run on, as all of them know.
+struct GroupPlace {
+  int ranks = 1;
+  int machines = 1;  ///< or more where not all share memory
+  Sharing sharing = Sharing::not_all;
+};
+
 struct Situation {
   OpKind kind = OpKind::none;
   std::size_t bytes = 0;      ///< the most that one rank shows to all; 0 where not all know it
   std::int64_t elements = 0;  ///< of an all_reduce or reduce
   std::size_t item_bytes = 1;
-  int ranks = 1;
-  Sharing sharing = Sharing::not_all;
+  GroupPlace place;
   Crowding crowding = Crowding::alone;
 };
 
@@ -74,10 +90,9 @@ struct Algorithm {
 // Inline: a small collective takes 130 ns.
 
 /// What the call's buffers say of its situation.
-inline Situation situation_of(const CollectiveView& collective, int ranks, Sharing sharing,
+inline Situation situation_of(const CollectiveView& collective, const GroupPlace& place,
                               Crowding crowding) {
-  Situation now{
-      .kind = collective.kind(), .ranks = ranks, .sharing = sharing, .crowding = crowding};
+  Situation now{.kind = collective.kind(), .place = place, .crowding = crowding};
   // All buffers of a collective are of one dtype.
   now.item_bytes = tensors::item_size(collective.fingerprint.dtype);
   std::int64_t shown = 0;
@@ -104,15 +119,19 @@ inline Situation situation_of(const CollectiveView& collective, int ranks, Shari
   return now;
 }
 constexpr Way choose_way(const Situation& now) {
-  if (now.ranks > 1 && now.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
-    if (now.bytes <= kPostBytes &&
-        now.bytes * static_cast<std::size_t>(now.ranks) <= kAllPostsBytes) {
+  const int ranks = now.place.ranks;
+  if (ranks > 1 && now.place.sharing == Sharing::all && all_know_the_bytes(now.kind)) {
+    if (now.bytes <= kPostBytes && now.bytes * static_cast<std::size_t>(ranks) <= kAllPostsBytes) {
       return Way::post;
     }
-    if (now.ranks <= kMostOnStage) return Way::stages;
+    if (ranks <= kMostOnStage) return Way::stages;
+  }
+  if (now.place.sharing != Sharing::all && now.place.machines < ranks &&
+      now.bytes >= kMachinesBytes && has_way_by_machines(now.kind)) {
+    return Way::machines;
   }
   const bool can_be_cut = now.kind == OpKind::all_reduce || now.kind == OpKind::reduce;
-  const bool whole = now.bytes <= kWholeReduceBytes || now.elements < now.ranks;
+  const bool whole = now.bytes <= kWholeReduceBytes || now.elements < ranks;
   return can_be_cut && !whole ? Way::chunks : Way::messages;
 }
 constexpr Algorithm choose_algorithm(const Situation& now) {

@@ -2,8 +2,10 @@
 // every rank and in every run.
 #include "schedule.h"
 
-#include "chunk.h"
+#include <map>
+
 #include "dtrun/base/check.h"
+#include "hierarchical_schedule.h"
 
 namespace dtrun::collectives {
 
@@ -42,10 +44,6 @@ Schedule broadcast(const CollectiveShape& shape) {
   return {{std::move(step)}, 0};
 }
 
-Slice part(const CollectiveShape& shape, Region region, Chunk chunk) {
-  return {region, 0, bytes_of(shape, chunk.begin), bytes_of(shape, chunk.size())};
-}
-
 /// Receives `bytes` from every peer into scratch and combines them with `own` in rank order.
 void receive_and_combine(const CollectiveShape& shape, Step& step, Slice own, Slice destination,
                          Schedule& schedule) {
@@ -74,68 +72,16 @@ Schedule all_reduce_whole(const CollectiveShape& shape) {
   return schedule;
 }
 
-/// Every owner receives its chunk from all and combines it. Pieces come from `source`; the result
-/// lands in the same place of `destination`.
-Step reduce_chunks(const CollectiveShape& shape, Region source, Region destination,
-                   std::int64_t count, Schedule& schedule) {
+Schedule reduce_whole(const CollectiveShape& shape) {
+  const std::int64_t count = shape.input_counts[0];
+  Schedule schedule;
   Step step;
-  for_each_peer(shape, [&](int peer) {
-    step.sends.push_back({peer, part(shape, source, chunk_of(count, shape.size, peer))});
-  });
-  const Chunk mine = chunk_of(count, shape.size, shape.rank);
-  receive_and_combine(shape, step, part(shape, source, mine), part(shape, destination, mine),
-                      schedule);
-  return step;
-}
-
-Schedule all_reduce(const CollectiveShape& shape) {
-  const std::int64_t count = shape.input_counts[0];
-  if (shape.way != Way::chunks) return all_reduce_whole(shape);
-  Schedule schedule;
-  schedule.steps.push_back(reduce_chunks(shape, Region::input, Region::output, count, schedule));
-  Step share;
-  const Slice mine = part(shape, Region::output, chunk_of(count, shape.size, shape.rank));
-  for_each_peer(shape, [&](int peer) {
-    share.sends.push_back({peer, mine});
-    share.receives.push_back(
-        {peer, part(shape, Region::output, chunk_of(count, shape.size, peer))});
-  });
-  schedule.steps.push_back(std::move(share));
-  return schedule;
-}
-
-Schedule reduce(const CollectiveShape& shape) {
-  const std::int64_t count = shape.input_counts[0];
-  const bool is_root = shape.rank == shape.root;
-  Schedule schedule;
-  if (shape.way != Way::chunks) {
-    Step step;
-    if (is_root) {
-      receive_and_combine(shape, step, input(shape, 0, count), output(shape, 0, count), schedule);
-    } else {
-      step.sends.push_back({shape.root, input(shape, 0, count)});
-    }
-    schedule.steps.push_back(std::move(step));
-    return schedule;
-  }
-  // Owners keep their combined chunk in scratch: only the root has an output, and inputs must not
-  // change.
-  Step combine = reduce_chunks(shape, Region::input, Region::output, count, schedule);
-  const Chunk mine = chunk_of(count, shape.size, shape.rank);
-  Step collect;
-  if (is_root) {
-    for_each_peer(shape, [&](int peer) {
-      collect.receives.push_back(
-          {peer, part(shape, Region::output, chunk_of(count, shape.size, peer))});
-    });
+  if (shape.rank == shape.root) {
+    receive_and_combine(shape, step, input(shape, 0, count), output(shape, 0, count), schedule);
   } else {
-    const Slice result{Region::scratch, 0, schedule.scratch_bytes, bytes_of(shape, mine.size())};
-    schedule.scratch_bytes += result.bytes;
-    for (LocalWork& step : combine.local) step.destination = result;
-    collect.sends.push_back({shape.root, result});
+    step.sends.push_back({shape.root, input(shape, 0, count)});
   }
-  schedule.steps.push_back(std::move(combine));
-  schedule.steps.push_back(std::move(collect));
+  schedule.steps.push_back(std::move(step));
   return schedule;
 }
 
@@ -216,16 +162,41 @@ Schedule barrier(const CollectiveShape& shape) {
   return {{std::move(step)}, 0};
 }
 
+/// Each rank as a machine of its own.
+MachineLists each_alone(int ranks) {
+  MachineLists lists;
+  for (int rank = 0; rank < ranks; ++rank) lists.push_back({rank});
+  return lists;
+}
+
 }  // namespace
 
+MachineLists machine_lists(const std::vector<int>& machines) {
+  std::map<int, std::size_t> places;
+  MachineLists lists;
+  for (std::size_t rank = 0; rank < machines.size(); ++rank) {
+    const auto [place, is_new] = places.try_emplace(machines[rank], lists.size());
+    if (is_new) lists.emplace_back();
+    lists[place->second].push_back(static_cast<int>(rank));
+  }
+  return lists;
+}
+
 Schedule make_schedule(const CollectiveShape& shape) {
+  if (shape.way == Way::machines) return hierarchical_schedule(shape);
+  if (shape.way == Way::chunks) {
+    const MachineLists machines = each_alone(shape.size);
+    CollectiveShape alone = shape;
+    alone.machines = &machines;
+    return hierarchical_schedule(alone);
+  }
   switch (shape.kind) {
     case OpKind::broadcast:
       return broadcast(shape);
     case OpKind::all_reduce:
-      return all_reduce(shape);
+      return all_reduce_whole(shape);
     case OpKind::reduce:
-      return reduce(shape);
+      return reduce_whole(shape);
     case OpKind::all_gather:
     case OpKind::split:
       return all_gather(shape);

@@ -35,14 +35,16 @@ struct Transfer {
 };
 
 /// Local work after a step's messages: destination = copy of sources[0], or the sources combined
-/// in the order given. The destination may be one of the sources.
+/// in the order given: those of all ranks; those of some, as a part; or such parts. The destination
+/// may be one of the sources.
 struct LocalWork {
-  enum class Kind : std::uint8_t { copy, combine };
+  enum class Kind : std::uint8_t { copy, combine, combine_part, combine_parts };
   Kind kind = Kind::copy;
   Slice destination;
   std::vector<Slice> sources;
 };
 
+/// Transfers of one peer stand side by side, and travel in that order.
 struct Step {
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
@@ -54,10 +56,22 @@ struct Schedule {
   std::size_t scratch_bytes = 0;
 };
 
+/// A group's ranks by machine, in ascending order; machines in the order of their first rank.
+using MachineLists = std::vector<std::vector<int>>;
+/// @param machines a number for each rank, as Backend::machines()
+MachineLists machine_lists(const std::vector<int>& machines);
+
+/// Less does not fill the network; more makes the first step, which the network spends idle, long.
+inline constexpr std::size_t kTransferBytes = 256 << 10;
+
 /// What a schedule depends on.
 struct CollectiveShape {
   OpKind kind = OpKind::none;
-  Way way = Way::messages;  ///< or chunks
+  Way way = Way::messages;                 ///< or chunks, or machines
+  const MachineLists* machines = nullptr;  ///< where the way is machines
+  bool scales_parts = false;               ///< as reduction.h says
+  /// By machines or in chunks: what a rank has to send to another one in a step.
+  std::size_t transfer_bytes = kTransferBytes;
   int rank = 0;
   int size = 1;
   int root = -1;

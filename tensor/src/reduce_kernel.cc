@@ -194,10 +194,11 @@ void narrow(DType half, void* target, const float* source, std::int64_t count) {
   });
 }
 
-void average_all(DType dtype, void* output, const void* const* inputs, int n, std::int64_t count) {
+void average_all(DType dtype, void* output, const void* const* inputs, int n, std::int64_t count,
+                 std::int64_t divisor) {
   if (!is_half(dtype)) {
     combine_all(CombineOp::sum, dtype, output, inputs, n, count);
-    return divide(dtype, output, count, n);
+    return divide(dtype, output, count, divisor);
   }
   float sums[kBlock];
   float terms[kBlock];
@@ -210,7 +211,7 @@ void average_all(DType dtype, void* output, const void* const* inputs, int n, st
       widen(dtype, terms, static_cast<const char*>(inputs[k]) + offset, length);
       accumulate<Add>(sums, terms, length);
     }
-    divide_elements(sums, length, n);
+    divide_elements(sums, length, divisor);
     narrow(dtype, static_cast<char*>(output) + offset, sums, length);
   }
 }

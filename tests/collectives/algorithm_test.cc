@@ -12,9 +12,10 @@ constexpr std::size_t kKiB = 1024;
 constexpr Sharing kAll = Sharing::all;
 constexpr Sharing kNotAll = Sharing::not_all;
 
-/// Of f32.
+/// Of f32; ranks that do not all share memory have a machine each.
 Situation of(OpKind kind, std::size_t bytes, int ranks, Sharing sharing) {
-  return {kind, bytes, static_cast<std::int64_t>(bytes / 4), 4, ranks, sharing, Crowding::alone};
+  const GroupPlace place{ranks, sharing == kAll ? 1 : ranks, sharing};
+  return {kind, bytes, static_cast<std::int64_t>(bytes / 4), 4, place, Crowding::alone};
 }
 
 TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
@@ -69,6 +70,24 @@ TEST(AlgorithmTest, TheWayFollowsKindBytesRanksAndSharing) {
   }
 }
 
+TEST(AlgorithmTest, ManyBytesGoByMachinesWhereOneHasSeveralRanks) {
+  const auto way = [](OpKind kind, std::size_t bytes, int ranks, int machines) {
+    Situation now = of(kind, bytes, ranks, kNotAll);
+    now.place.machines = machines;
+    return choose_algorithm(now).way;
+  };
+  for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce, OpKind::all_gather,
+                            OpKind::reduce_scatter, OpKind::broadcast}) {
+    EXPECT_EQ(way(kind, kMachinesBytes, 4, 2), Way::machines) << op_kind_name(kind);
+    EXPECT_EQ(way(kind, kMachinesBytes, 4, 3), Way::machines) << op_kind_name(kind);
+    EXPECT_NE(way(kind, kMachinesBytes - 4, 4, 2), Way::machines) << op_kind_name(kind);
+    EXPECT_NE(way(kind, kMachinesBytes, 4, 4), Way::machines) << op_kind_name(kind);
+  }
+  // Not every rank knows the bytes, or they differ from pair to pair.
+  for (const OpKind kind : {OpKind::gather, OpKind::scatter, OpKind::all_to_all, OpKind::split})
+    EXPECT_EQ(way(kind, 1024 * kKiB, 4, 2), Way::messages) << op_kind_name(kind);
+}
+
 TEST(AlgorithmTest, ARankPollsOnlyWhereItHasACore) {
   Situation now = of(OpKind::all_reduce, 4, 2, kAll);
   EXPECT_EQ(choose_algorithm(now).looks, kShortLooks);
@@ -88,7 +107,7 @@ TEST(AlgorithmTest, BytesAreTheMostThatOneRankShows) {
   const auto bytes = [&](OpKind kind, const std::vector<Buffer>& in,
                          const std::vector<Buffer>& out) {
     print.kind = kind;
-    return situation_of({print, in, out}, 2, kAll, Crowding::alone).bytes;
+    return situation_of({print, in, out}, GroupPlace{2, 1, kAll}, Crowding::alone).bytes;
   };
   EXPECT_EQ(bytes(OpKind::all_reduce, one, one), 12U);
   EXPECT_EQ(bytes(OpKind::reduce, one, none), 12U);
@@ -116,6 +135,11 @@ TEST(AlgorithmTest, TheReasonIsSaid) {
   EXPECT_EQ(said(of(OpKind::all_reduce, 65536, 2, kNotAll)),
             "by messages in chunks: not all 2 ranks share memory; 65536 bytes are too many to go "
             "whole");
+  Situation mixed = of(OpKind::all_reduce, 1048576, 4, kNotAll);
+  mixed.place.machines = 2;
+  EXPECT_EQ(said(mixed),
+            "by machines: 4 ranks on 2 machines; 1048576 bytes shall not cross the network once a "
+            "rank");
   Situation crowded = of(OpKind::barrier, 0, 3, kAll);
   crowded.crowding = Crowding::crowded;
   EXPECT_EQ(said(crowded),

@@ -35,6 +35,46 @@ TEST_P(CpuConformanceTest, GroupsWorkSideBySide) {
   run(Part::groups);
 }
 
+/// Two machines, and three: shared memory and TCP at once. By how many ranks are on the first ones.
+class MachinesConformanceTest : public testing::TestWithParam<std::vector<int>> {
+ protected:
+  void run(Part part) const {
+    Subject subject;
+    subject.name = "cpu on several machines";
+    subject.worlds.clear();
+    for (const int size : {3, 4, 7}) {
+      if (GetParam().front() < size) subject.worlds.push_back(size);
+    }
+    subject.run = [machines = GetParam()](int size, const test::RankBody& body) {
+      test::run_ranks(size, {.machines = machines}, body);
+    };
+    run_part(subject, part);
+  }
+};
+
+TEST_P(MachinesConformanceTest, ReductionsAreThoseOfTheReference) {
+  run(Part::reductions);
+}
+TEST_P(MachinesConformanceTest, PiecesComeWhereTheyBelong) {
+  run(Part::pieces);
+}
+TEST_P(MachinesConformanceTest, MessagesComeWhole) {
+  run(Part::messages);
+}
+TEST_P(MachinesConformanceTest, GroupsWorkSideBySide) {
+  run(Part::groups);
+}
+
+INSTANTIATE_TEST_SUITE_P(, MachinesConformanceTest,
+                         testing::Values(std::vector<int>{2}, std::vector<int>{3},
+                                         std::vector<int>{1, 2}),
+                         [](const auto& tested) {
+                           std::string name;
+                           for (const int ranks : tested.param)
+                             name += std::to_string(ranks) + "And";
+                           return name + "TheRest";
+                         });
+
 INSTANTIATE_TEST_SUITE_P(, CpuConformanceTest,
                          testing::Values(Transport::automatic, Transport::tcp),
                          [](const auto& tested) {

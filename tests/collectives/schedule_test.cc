@@ -1,10 +1,12 @@
 // Runs all ranks' schedules in one loop, without I/O: bytes are single numbers, combining is
 // addition. Checks that every message has one sender and one receiver that agree on its size, that
-// nothing is read before it is written, and that the results are right.
+// nothing is read before it is written, that nothing is written while it is sent, and that the
+// results are right.
 #include "schedule.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <numeric>
@@ -24,6 +26,7 @@ struct Simulated {
   Schedule schedule;
   std::size_t step = 0;
   bool sent = false;
+  std::vector<std::vector<int>> in_flight;  ///< what the step's sends read
 
   std::vector<int> read(const Slice& slice) { return {begin(slice), begin(slice) + length(slice)}; }
   void write(const Slice& slice, const std::vector<int>& values) {
@@ -46,16 +49,25 @@ struct Simulated {
 
 class Simulator {
  public:
-  explicit Simulator(std::vector<Simulated> ranks) : ranks_(std::move(ranks)) {
+  /// @param machines where not given, the way is the one that the algorithm chooses
+  explicit Simulator(std::vector<Simulated> ranks, MachineLists machines = {})
+      : ranks_(std::move(ranks)), machines_(std::move(machines)) {
     for (Simulated& rank : ranks_) {
       for (const std::vector<int>& input : rank.inputs)
         rank.shape.input_counts.push_back(static_cast<std::int64_t>(input.size()));
       for (const std::vector<int>& output : rank.outputs)
         rank.shape.output_counts.push_back(static_cast<std::int64_t>(output.size()));
       const std::int64_t count = rank.inputs.empty() ? 0 : rank.shape.input_counts.front();
-      rank.shape.way = choose_algorithm({rank.shape.kind, static_cast<std::size_t>(count), count, 1,
-                                         rank.shape.size, Sharing::not_all, Crowding::alone})
-                           .way;
+      rank.shape.way =
+          choose_algorithm({rank.shape.kind, static_cast<std::size_t>(count), count, 1,
+                            GroupPlace{rank.shape.size, rank.shape.size, Sharing::not_all},
+                            Crowding::alone})
+              .way;
+      if (!machines_.empty()) {
+        rank.shape.way = Way::machines;
+        rank.shape.machines = &machines_;
+        rank.shape.transfer_bytes = 100;
+      }
       rank.schedule = make_schedule(rank.shape);
       rank.scratch.assign(rank.schedule.scratch_bytes, -1000000);
     }
@@ -79,18 +91,25 @@ class Simulator {
     const Step& now = rank.schedule.steps[rank.step];
     const int self = static_cast<int>(number);
     if (!rank.sent)
-      for (const Transfer& send : now.sends)
-        network_[{self, send.peer}].push_back(rank.read(send.slice));
+      for (const Transfer& send : now.sends) {
+        rank.in_flight.push_back(rank.read(send.slice));
+        network_[{self, send.peer}].push_back(rank.in_flight.back());
+      }
     const bool sent_now = !rank.sent;
     rank.sent = true;
-    for (const Transfer& receive : now.receives)
-      if (network_[{receive.peer, self}].empty()) return sent_now;
+    std::map<int, std::size_t> awaited;
+    for (const Transfer& receive : now.receives) ++awaited[receive.peer];
+    for (const auto& [peer, messages] : awaited)
+      if (network_[{peer, self}].size() < messages) return sent_now;
     for (const Transfer& receive : now.receives) {
       auto& messages = network_[{receive.peer, self}];
       EXPECT_EQ(messages.front().size(), receive.slice.bytes);
       rank.write(receive.slice, messages.front());
       messages.pop_front();
     }
+    for (std::size_t i = 0; i < now.sends.size(); ++i)
+      EXPECT_EQ(rank.read(now.sends[i].slice), rank.in_flight[i]);
+    rank.in_flight.clear();
     for (const LocalWork& local : now.local) {
       std::vector<int> result = rank.read(local.sources.front());
       for (std::size_t i = 1; i < local.sources.size(); ++i) {
@@ -105,6 +124,7 @@ class Simulator {
   }
 
   std::vector<Simulated> ranks_;
+  const MachineLists machines_;
   std::map<std::pair<int, int>, std::deque<std::vector<int>>> network_;
 };
 
@@ -244,6 +264,138 @@ TEST_P(ScheduleTest, InABarrierEveryRankHearsFromEveryOther) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, ScheduleTest, testing::Values(1, 2, 3, 4, 5, 8, 17));
+
+// By machines: of equal and unequal size, of neighbouring ranks or not, each rank alone. A rank
+// sends 100 bytes to another one in a step, so the buffers have several pieces.
+class HierarchicalScheduleTest : public testing::TestWithParam<MachineLists> {
+ protected:
+  const MachineLists& machines() const { return GetParam(); }
+  int size() const {
+    std::size_t ranks = 0;
+    for (const std::vector<int>& members : machines()) ranks += members.size();
+    return static_cast<int>(ranks);
+  }
+  int machine_of(int rank) const {
+    int machine = 0;
+    for (const std::vector<int>& members : machines()) {
+      if (std::ranges::find(members, rank) != members.end()) break;
+      ++machine;
+    }
+    return machine;
+  }
+  std::vector<std::size_t> counts() const {
+    const std::size_t piece = 100 * static_cast<std::size_t>(size());
+    return {0, 1, 5, 83, piece, piece + 1, 7 * piece + 45};
+  }
+  /// Pieces, and the shares of ranks in them, have whole elements.
+  std::size_t rounding() const { return 10 * static_cast<std::size_t>(size() * size()); }
+  /// What all ranks of a machine send to the other machines; of the machine that sends the most.
+  std::size_t most_between(const std::vector<Simulated>& ranks) const {
+    std::map<int, std::size_t> bytes;
+    for (const Simulated& rank : ranks)
+      for (const Step& step : rank.schedule.steps)
+        for (const Transfer& send : step.sends)
+          if (machine_of(send.peer) != machine_of(rank.shape.rank))
+            bytes[machine_of(rank.shape.rank)] += send.slice.bytes;
+    std::size_t most = 0;
+    for (const auto& [machine, sent] : bytes) most = std::max(most, sent);
+    return most;
+  }
+};
+
+TEST_P(HierarchicalScheduleTest, AllReduceSumsInPlaceAndNot) {
+  for (const std::size_t count : counts()) {
+    std::vector<Simulated> ranks = ranks_of(size(), OpKind::all_reduce, -1);
+    for (Simulated& rank : ranks) {
+      rank.inputs = {block(rank.shape.rank, 0, count)};
+      rank.outputs = {std::vector<int>(count)};
+    }
+    const std::vector<int> sum = sum_over_ranks(size(), 0, count);
+    const std::vector<Simulated> done = Simulator(ranks, machines()).run();
+    for (const Simulated& rank : done) {
+      EXPECT_EQ(rank.inputs[0], block(rank.shape.rank, 0, count));
+      EXPECT_EQ(rank.outputs[0], sum) << count;
+    }
+    // Two thirds of the vector for three machines, and as much of the sum; rounding aside.
+    const std::size_t m = machines().size();
+    EXPECT_LE(most_between(done), 2 * count * (m - 1) / m + rounding());
+  }
+}
+
+TEST_P(HierarchicalScheduleTest, ReduceWritesAtTheRootAndNowhereElse) {
+  for (const int root : {0, size() - 1})
+    for (const std::size_t count : counts()) {
+      std::vector<Simulated> ranks = ranks_of(size(), OpKind::reduce, root);
+      for (Simulated& rank : ranks) {
+        rank.inputs = {block(rank.shape.rank, 0, count)};
+        rank.outputs = {std::vector<int>(rank.shape.rank == root ? count : 0)};
+      }
+      for (const Simulated& rank : Simulator(ranks, machines()).run()) {
+        EXPECT_EQ(rank.inputs[0], block(rank.shape.rank, 0, count));
+        if (rank.shape.rank == root) {
+          EXPECT_EQ(rank.outputs[0], sum_over_ranks(size(), 0, count));
+        }
+      }
+    }
+}
+
+TEST_P(HierarchicalScheduleTest, AllGatherCollectsUnevenPartsAndSendsEachOncePerMachine) {
+  for (const std::size_t unit : {std::size_t{1}, std::size_t{77}}) {
+    std::vector<Simulated> ranks = ranks_of(size(), OpKind::all_gather, -1);
+    std::size_t total = 0;
+    for (Simulated& rank : ranks) {
+      rank.inputs = {block(rank.shape.rank, 0, unit * count_of(rank.shape.rank))};
+      total += rank.inputs[0].size();
+      for (int from = 0; from < size(); ++from) rank.outputs.emplace_back(unit * count_of(from));
+    }
+    const std::vector<Simulated> done = Simulator(ranks, machines()).run();
+    for (const Simulated& rank : done)
+      for (std::size_t from = 0; from < rank.outputs.size(); ++from)
+        EXPECT_EQ(rank.outputs[from], block(static_cast<int>(from), 0, rank.outputs[from].size()));
+    EXPECT_LE(most_between(done), total * (machines().size() - 1));
+  }
+}
+
+TEST_P(HierarchicalScheduleTest, ReduceScatterSumsUnevenParts) {
+  for (const std::size_t unit : {std::size_t{1}, std::size_t{77}}) {
+    const auto part = [&](int to) { return unit * count_of(to); };
+    std::vector<Simulated> ranks = ranks_of(size(), OpKind::reduce_scatter, -1);
+    std::size_t total = 0;
+    for (int to = 0; to < size(); ++to) total += part(to);
+    for (Simulated& rank : ranks) {
+      rank.outputs = {std::vector<int>(part(rank.shape.rank))};
+      for (int to = 0; to < size(); ++to)
+        rank.inputs.push_back(block(rank.shape.rank, to, part(to)));
+    }
+    const std::vector<Simulated> done = Simulator(ranks, machines()).run();
+    for (const Simulated& rank : done)
+      EXPECT_EQ(rank.outputs[0], sum_over_ranks(size(), rank.shape.rank, part(rank.shape.rank)));
+    EXPECT_LE(most_between(done), total);
+  }
+}
+
+TEST_P(HierarchicalScheduleTest, BroadcastGivesEverybodyTheRootsElements) {
+  for (const int root : {0, size() - 1})
+    for (const std::size_t count : counts()) {
+      std::vector<Simulated> ranks = ranks_of(size(), OpKind::broadcast, root);
+      for (Simulated& rank : ranks)
+        (rank.shape.rank == root ? rank.inputs : rank.outputs) = {block(rank.shape.rank, 0, count)};
+      const std::vector<Simulated> done = Simulator(ranks, machines()).run();
+      for (const Simulated& rank : done)
+        for (const std::vector<int>& output : rank.outputs)
+          EXPECT_EQ(output, block(root, 0, count)) << count;
+      EXPECT_LE(most_between(done), count + rounding());
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Machines, HierarchicalScheduleTest,
+                         testing::Values(MachineLists{{0, 1}, {2, 3}}, MachineLists{{0, 1, 2}, {3}},
+                                         MachineLists{{0}, {1, 2, 3}},
+                                         MachineLists{{0, 2, 4}, {1, 3}},
+                                         MachineLists{{0}, {1}, {2}},
+                                         MachineLists{{0, 1}, {2, 3, 4}, {5}},
+                                         MachineLists{{0, 1, 2, 3}, {4, 5, 6, 7}},
+                                         MachineLists{{0, 3}, {1, 4}, {2, 5}, {6, 7, 8}}));
 
 }  // namespace
 }  // namespace dtrun::collectives

@@ -15,6 +15,8 @@ struct RankOptions {
   std::string backend = "cpu";
   collectives::Transport transport = collectives::Transport::automatic;
   base::Deadline::Duration timeout = std::chrono::seconds(60);
+  /// How many ranks share memory, one group after the other; the last one has the rest. Empty: all.
+  std::vector<int> machines = {};
 };
 
 /// Group options of one rank.

@@ -58,13 +58,32 @@ void CollectiveOperation::begin_step() {
   step_begun_ = true;
 }
 
+namespace {
+
+/// Transfers of one peer lie side by side: one waits for the one before it.
+template <typename Transfers, typename PeerOf, typename IsComplete>
+bool has_turn(const Transfers& transfers, std::size_t i, PeerOf peer_of, IsComplete is_complete) {
+  return i == 0 || peer_of(transfers[i - 1]) != peer_of(transfers[i]) ||
+         is_complete(transfers[i - 1]);
+}
+
+}  // namespace
+
 bool CollectiveOperation::move_step(GroupChannels& channels) {
+  const auto is_sent = [](const OutgoingMessage& send) { return send.complete(); };
+  const auto has_come = [](const Receive& receive) { return receive.message.complete(); };
   std::size_t moved = 0;
-  for (OutgoingMessage& send : sends_) moved += step_send(channels, send);
-  for (Receive& receive : receives_) moved += step_receive(channels, receive);
+  for (std::size_t i = 0; i < sends_.size(); ++i)
+    if (has_turn(
+            sends_, i, [](const OutgoingMessage& send) { return send.peer(); }, is_sent))
+      moved += step_send(channels, sends_[i]);
+  for (std::size_t i = 0; i < receives_.size(); ++i)
+    if (has_turn(
+            receives_, i, [](const Receive& receive) { return receive.peer; }, has_come))
+      moved += step_receive(channels, receives_[i]);
   if (moved == 0) return false;
-  std::erase_if(sends_, [](const OutgoingMessage& send) { return send.complete(); });
-  std::erase_if(receives_, [](const Receive& receive) { return receive.message.complete(); });
+  std::erase_if(sends_, is_sent);
+  std::erase_if(receives_, has_come);
   return true;
 }
 
@@ -107,18 +126,25 @@ void CollectiveOperation::check(const Receive& receive) const {
 
 void CollectiveOperation::do_local(const LocalWork& work) {
   const std::span<std::byte> destination = resolve(work.destination);
-  if (work.kind == LocalWork::Kind::copy || work.sources.size() == 1) {
+  using Kind = LocalWork::Kind;
+  if (work.kind == Kind::copy || (work.kind == Kind::combine && work.sources.size() == 1)) {
     const std::span<std::byte> source = resolve(work.sources[0]);
     if (source.data() != destination.data())
       std::memcpy(destination.data(), source.data(), source.size());
     return;
   }
   const DType dtype = fingerprint().dtype;
+  const ReduceOp op = fingerprint().reduce_op;
   const auto count = static_cast<std::int64_t>(destination.size() / tensors::item_size(dtype));
   std::vector<const void*> sources;
   for (const Slice& source : work.sources) sources.push_back(resolve(source).data());
-  DT_CHECK(sources.size() == static_cast<std::size_t>(size_));
-  reduce_pieces(fingerprint().reduce_op, dtype, destination.data(), sources.data(), size_, count);
+  const int n = static_cast<int>(sources.size());
+  if (work.kind == Kind::combine_part)
+    return reduce_to_part(op, dtype, destination.data(), sources.data(), n, count, size_);
+  if (work.kind == Kind::combine_parts)
+    return reduce_parts(op, dtype, destination.data(), sources.data(), n, count, size_);
+  DT_CHECK(n == size_);
+  reduce_pieces(op, dtype, destination.data(), sources.data(), n, count);
 }
 
 std::vector<int> CollectiveOperation::missing() const {

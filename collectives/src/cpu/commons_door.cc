@@ -116,8 +116,9 @@ bool wait_readable(int fd, Deadline deadline) {
 
 /// The size is in the key: ranks with different sizes do not share memory, and the comparison of
 /// their cards names the disagreement.
-std::string key_of(int ranks) {
-  return fmt::format("commons/{}/{}/{}", locality_here(), ::geteuid(), ranks);
+std::string key_of(const CommonsDoor::Place& place) {
+  return fmt::format("commons/{}/{}/{}/{}", locality_here(), place.machine, ::geteuid(),
+                     place.ranks);
 }
 
 std::string random_name() {
@@ -146,7 +147,7 @@ CommonsDoor::CommonsDoor(const Place& place, Company company) {
   door_ = listen_as(name);
   const std::string plate = fmt::format("{}\nrank {} (pid {} on {})", name, place.global_rank,
                                         ::getpid(), base::host_name());
-  const std::string first = place.store.compare_set(key_of(place.ranks), "", plate, place.deadline);
+  const std::string first = place.store.compare_set(key_of(place), "", plate, place.deadline);
   if (first == plate) {
     name_ = name;
     make(place.ranks);

@@ -27,6 +27,7 @@ class CommonsDoor {
     int world_rank;
     int ranks;  ///< of the world
     base::Deadline deadline;
+    std::string machine = "";  ///< as GroupOptions::machine
   };
   /// Finds the machine's commons, or makes it. Where it cannot be reached, whatever stands between
   /// (namespaces, a security module), and with `alone` the rank gets one of its own.

@@ -6,6 +6,7 @@
 
 #include "collective_operation.h"
 #include "point_to_point.h"
+#include "reduction.h"
 #include "schedule.h"
 #include "shared_operation.h"
 
@@ -72,12 +73,15 @@ Work CpuBackend::start(Collective collective) {
     operation = std::make_shared<SharedOperation>(engine_, engine_->meeting(),
                                                   std::move(collective), situation, way);
   } else {
+    const Fingerprint& print = collective.call.fingerprint;
     const CollectiveShape shape{.kind = collective.kind(),
                                 .way = way,
+                                .machines = &engine_->machine_lists(),
+                                .scales_parts = scales_parts(print.reduce_op, print.dtype),
                                 .rank = rank(),
                                 .size = size(),
                                 .root = collective.root(),
-                                .item_bytes = tensors::item_size(collective.call.fingerprint.dtype),
+                                .item_bytes = tensors::item_size(print.dtype),
                                 .input_counts = counts_of(collective.inputs),
                                 .output_counts = counts_of(collective.outputs)};
     operation = std::make_shared<CollectiveOperation>(engine_, std::move(collective),

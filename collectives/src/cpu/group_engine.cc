@@ -47,6 +47,9 @@ GroupEngine::GroupEngine(std::shared_ptr<World> world, GroupSpec spec, Deadline:
       recorded_group_(spec_.name, spec_.rank, global_ranks_of(*world_, spec_)),
       timeout_(timeout),
       channels_(*world_, spec_),
+      machine_lists_(collectives::machine_lists(machines())),
+      place_{size(), static_cast<int>(machine_lists_.size()),
+             channels_.meeting().possible() ? Sharing::all : Sharing::not_all},
       point_to_point_(spec_.rank, static_cast<int>(spec_.world_ranks.size()),
                       [this](Operation& operation) { finished(operation); }) {
   world_->add_group(spec_.id, *this);

@@ -20,6 +20,7 @@
 #include "operation.h"
 #include "point_to_point.h"
 #include "progress_thread.h"
+#include "schedule.h"
 #include "shared_steps.h"
 #include "world.h"
 
@@ -40,6 +41,8 @@ class GroupEngine : public GroupListener,
   TransportCounters counters();
   /// By member: equal numbers share memory.
   std::vector<int> machines() const;
+  /// The members by machine.
+  const MachineLists& machine_lists() const { return machine_lists_; }
 
   /// @throws Error kUsage in a forked child
   void require_own_process() const;
@@ -137,6 +140,8 @@ class GroupEngine : public GroupListener,
 
   std::mutex mutex_;
   GroupChannels channels_;
+  const MachineLists machine_lists_;
+  const GroupPlace place_;
   std::deque<std::shared_ptr<Operation>> collectives_;
   PointToPoint point_to_point_;
   std::optional<GroupFailure> failure_;

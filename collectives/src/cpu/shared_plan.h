@@ -23,7 +23,7 @@ class SharedPlan {
   SharedPlan(const CollectiveView& collective, int rank, const Situation& situation, Way way)
       : collective_(collective),
         rank_(rank),
-        size_(situation.ranks),
+        size_(situation.place.ranks),
         shown_bytes_(situation.bytes),
         way_(way),
         item_bytes_(situation.item_bytes) {

@@ -11,9 +11,7 @@ namespace dtrun::collectives::cpu {
 using base::Deadline;
 
 Situation GroupEngine::situation_of(const CollectiveView& collective) {
-  return collectives::situation_of(collective, size(),
-                                   meeting().possible() ? Sharing::all : Sharing::not_all,
-                                   world_->crowding());
+  return collectives::situation_of(collective, place_, world_->crowding());
 }
 
 void GroupEngine::log_way(const CollectiveView& collective, const Situation& situation,

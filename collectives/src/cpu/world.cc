@@ -55,9 +55,10 @@ World::World(const GroupOptions& options, Deadline deadline)
       rank_(options.rank),
       timeout_(options.timeout),
       job_page_(options.job_page),
-      door_({*options.store, options.global_ranks[static_cast<std::size_t>(options.rank)],
-             options.rank, static_cast<int>(options.global_ranks.size()), deadline},
-            company_of(options.transport)),
+      door_(
+          {*options.store, options.global_ranks[static_cast<std::size_t>(options.rank)],
+           options.rank, static_cast<int>(options.global_ranks.size()), deadline, options.machine},
+          company_of(options.transport)),
       heap_(door_.commons(), rank_),
       record_(door_.commons().cell(rank_).board, options.job_page, options.local_rank),
       progress_thread_(

@@ -77,6 +77,8 @@ struct GroupOptions {
   std::string address = "127.0.0.1";
   /// tcp: also towards peers on this machine.
   Transport transport = Transport::automatic;
+  /// Ranks with different texts share no memory, as on two machines: for simulations of several.
+  std::string machine;
 };
 
 class GroupCore;

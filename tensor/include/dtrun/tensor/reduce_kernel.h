@@ -26,9 +26,10 @@ void combine(CombineOp op, DType dtype, void* accumulator, const void* input, st
 void combine_all(CombineOp op, DType dtype, void* output, const void* const* inputs, int n,
                  std::int64_t count);
 
-/// The mean of inputs[0][i], inputs[1][i] ..., as combine_all and divide; f16 and bf16 in f32
+/// (inputs[0][i] + inputs[1][i] + ...) / divisor, as combine_all and divide; f16 and bf16 in f32
 /// throughout, also where their sum is none.
-void average_all(DType dtype, void* output, const void* const* inputs, int n, std::int64_t count);
+void average_all(DType dtype, void* output, const void* const* inputs, int n, std::int64_t count,
+                 std::int64_t divisor);
 
 /// f16 and bf16, of which a sum may be none.
 bool is_half(DType dtype);
