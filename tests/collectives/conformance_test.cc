@@ -35,6 +35,18 @@ TEST_P(CpuConformanceTest, GroupsWorkSideBySide) {
   run(Part::groups);
 }
 
+/// Large messages through the ring, as where the kernel lets nobody read another's memory.
+TEST(RingConformanceTest, PiecesAndMessagesComeWhole) {
+  Subject subject;
+  subject.name = "cpu without single copies";
+  subject.worlds = {2, 3};
+  subject.run = [](int size, const test::RankBody& body) {
+    test::run_ranks(size, {.single_copy = SingleCopy::never}, body);
+  };
+  run_part(subject, Part::pieces);
+  run_part(subject, Part::messages);
+}
+
 /// Two machines, and three: shared memory and TCP at once. By how many ranks are on the first ones.
 class MachinesConformanceTest : public testing::TestWithParam<std::vector<int>> {
  protected:

@@ -18,10 +18,14 @@
 #include "cpu/control_connection.h"
 #include "cpu/cpu_share.h"
 #include "cpu/heap.h"
+#include "cpu/life_sign.h"
 #include "cpu/meeting.h"
+#include "cpu/message.h"
+#include "cpu/peer_memory.h"
 #include "cpu/ring.h"
 #include "cpu/world.h"
 #include "dtrun/base/socket.h"
+#include "dtrun/base/unique_fd.h"
 #include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/tensor/ops.h"
 #include "rank_board.h"
@@ -112,6 +116,103 @@ TEST(RingTest, BytesComeOutInOrderHoweverTheyAreCut) {
   EXPECT_TRUE(received == sent);
   std::byte more;
   EXPECT_EQ(receiver.read({&more, 1}), 0U);
+}
+
+struct LendingRing {
+  static constexpr std::size_t kCapacity = 64 << 10;
+  OwnHeap own;
+  std::optional<LifeSign> life_sign = LifeSign::give(own.commons, 0);
+  std::unique_ptr<PeerMemory> memory = PeerMemory::open(own.commons, 0);
+  RingHeader* const ring = [this] {
+    auto* made = new (own.heap.at(own.heap.allocate(ring_bytes(kCapacity)))) RingHeader();
+    made->capacity = kCapacity;
+    return made;
+  }();
+  Doorbell doorbell;
+  RingSendChannel sender{*ring, doorbell};
+};
+
+TEST(RingTest, APayloadThatDoesNotFitIsLentUntilItIsFetched) {
+  LendingRing lending;
+  ASSERT_NE(lending.memory, nullptr);
+  std::vector<std::byte> payload(LendingRing::kCapacity);
+  for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i * 7);
+  // Nobody who can fetch it is there yet.
+  EXPECT_FALSE(lending.sender.can_lend(payload));
+  RingReceiveChannel receiver(*lending.ring, lending.doorbell, lending.memory.get());
+  EXPECT_TRUE(lending.sender.can_lend(payload));
+  EXPECT_FALSE(lending.sender.can_lend(Bytes(payload).first(payload.size() - 1)));
+  OutgoingMessage out(1, Fingerprint(), 5, payload);
+  while (!out.is_written()) out.step(lending.sender);
+  EXPECT_FALSE(out.complete());
+  // The next message follows at once.
+  const std::byte more[3] = {std::byte{1}, std::byte{2}, std::byte{3}};
+  OutgoingMessage next(1, Fingerprint(), 6, more);
+  while (!next.complete()) next.step(lending.sender);
+  IncomingMessage in;
+  while (!in.has_header()) in.step_header(receiver);
+  ASSERT_EQ(in.header().bytes, payload.size());
+  std::vector<std::byte> target(payload.size());
+  while (!in.complete()) in.step_payload(receiver, target);
+  EXPECT_TRUE(target == payload);
+  EXPECT_FALSE(out.complete());
+  EXPECT_EQ(out.step(lending.sender).payload_bytes, payload.size());
+  EXPECT_TRUE(out.complete());
+  IncomingMessage last;
+  while (!last.has_header()) last.step_header(receiver);
+  EXPECT_EQ(last.header().tag, 6U);
+  std::byte small[3];
+  while (!last.complete()) last.step_payload(receiver, small);
+  EXPECT_EQ(small[2], std::byte{3});
+}
+
+TEST(RingTest, APayloadThatWasWithdrawnIsNotFetched) {
+  LendingRing lending;
+  std::vector<std::byte> payload(LendingRing::kCapacity), target(LendingRing::kCapacity);
+  RingReceiveChannel receiver(*lending.ring, lending.doorbell, lending.memory.get());
+  OutgoingMessage out(1, Fingerprint(), 5, payload);
+  while (!out.is_written()) out.step(lending.sender);
+  lending.sender.withdraw();
+  IncomingMessage in;
+  while (!in.has_header()) in.step_header(receiver);
+  EXPECT_EQ(in.step_payload(receiver, target).bytes, 0U);
+  EXPECT_FALSE(in.complete());
+  EXPECT_TRUE(receiver.broken());
+}
+
+TEST(PeerMemoryTest, AnotherProcessIsReadWhileItLives) {
+  const Commons commons = Commons::create(2);
+  std::vector<char> text(100'000, 'a');
+  const base::Pipe there = base::make_pipe(), end = base::make_pipe();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::fill(text.begin(), text.end(), 'b');  // in its own copy of the page
+    const std::optional<LifeSign> life_sign = LifeSign::give(commons, 1);
+    const bool is_told = ::write(there.write_end.get(), "x", 1) == 1;
+    char byte;
+    ::_exit(is_told && ::read(end.read_end.get(), &byte, 1) == 1 ? 0 : 1);
+  }
+  char byte;
+  ASSERT_EQ(::read(there.read_end.get(), &byte, 1), 1);
+  const std::unique_ptr<PeerMemory> memory = PeerMemory::open(commons, 1);
+  ASSERT_NE(memory, nullptr) << "this machine does not let a process read another one's memory";
+  std::vector<char> seen(text.size());
+  const auto address = reinterpret_cast<std::uintptr_t>(text.data());
+  EXPECT_TRUE(memory->read(std::as_writable_bytes(std::span(seen)), address));
+  EXPECT_EQ(seen, std::vector<char>(text.size(), 'b'));
+  EXPECT_EQ(error_of([&] { memory->read(std::as_writable_bytes(std::span(seen)), 16); })->code(),
+            ErrorCode::kSystem);
+  ASSERT_EQ(::write(end.write_end.get(), "x", 1), 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(memory->read(std::as_writable_bytes(std::span(seen)), address));
+  EXPECT_EQ(PeerMemory::open(commons, 1), nullptr);
+  // Nobody's.
+  EXPECT_EQ(PeerMemory::open(commons, 0), nullptr);
+  EXPECT_FALSE(PeerMemory::is_readable({reinterpret_cast<const std::byte*>(16), 4}));
+  EXPECT_TRUE(PeerMemory::is_readable(std::as_bytes(std::span(seen))));
 }
 
 TEST(RankBoardTest, AReaderNeverSeesHalfALine) {

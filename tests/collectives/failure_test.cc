@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -111,6 +112,80 @@ TEST_P(FailureTest, ARankThatDiesInTheMiddleOfMuchDataIsNamed) {
       EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed) << ended.thrown->text;
       EXPECT_TRUE(contains(ended.thrown->text, "rank 1 ")) << ended.thrown->text;
     }
+  }
+}
+
+constexpr std::int64_t kMuch = 2'000'000;  // more than a ring or a socket's buffers hold
+
+/// Several, so that a sender knows whether its memory can be read.
+void move_much(const ProcessGroup& group, const LocalTensor& tensor, int times) {
+  for (int i = 0; i < times; ++i) {
+    if (group.rank() == 0) {
+      group.send(tensor, 1);
+    } else {
+      group.recv(tensor, 0);
+    }
+  }
+}
+
+TEST_P(FailureTest, ARankThatDiesInALargeMessageIsNamedByTheOtherSide) {
+  for (const int victim : {0, 1}) {
+    RankProcesses ranks(2, options(), Guard::job_page, [&](const ProcessGroup& group) {
+      const LocalTensor tensor = tensors::ones({kMuch});
+      move_much(group, tensor, 3);
+      if (group.rank() == victim) ::pause();
+      move_much(group, tensor, 1);
+    });
+    ranks.await_operation(1 - victim, 4);
+    ranks.signal(victim, SIGKILL);
+    EXPECT_EQ(ranks.wait(victim).status, SIGKILL);
+    const RankProcesses::Ended ended = ranks.wait(1 - victim);
+    ASSERT_TRUE(ended.thrown.has_value());
+    EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed) << ended.thrown->text;
+    EXPECT_TRUE(contains(ended.thrown->text, "rank " + std::to_string(victim)))
+        << ended.thrown->text;
+  }
+}
+
+TEST_P(FailureTest, ALargeMessageOfARankThatHasDiedIsNotReceived) {
+  RankProcesses ranks(2, options(), Guard::none, [](const ProcessGroup& group) {
+    const LocalTensor tensor = tensors::ones({kMuch});
+    move_much(group, tensor, 3);
+    const LocalTensor pid = tensors::full({1}, ::getpid(), {.dtype = tensors::DType::i64});
+    move_much(group, pid, 1);
+    if (group.rank() == 0) {
+      const Work work = group.isend(tensor, 1);
+      ::raise(SIGKILL);
+    }
+    // Until the test has reaped it.
+    while (::kill(static_cast<pid_t>(*static_cast<const std::int64_t*>(pid.data())), 0) == 0)
+      ::sched_yield();
+    move_much(group, tensor, 1);
+  });
+  EXPECT_EQ(ranks.wait(0).status, SIGKILL);
+  const RankProcesses::Ended ended = ranks.wait(1);
+  ASSERT_TRUE(ended.thrown.has_value());
+  EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed) << ended.thrown->text;
+  EXPECT_TRUE(contains(ended.thrown->text, "rank 0")) << ended.thrown->text;
+}
+
+TEST_P(FailureTest, ALargeMessageWhoseSenderGaveUpIsNotReceived) {
+  std::promise<void> gave_up;
+  const auto thrown = run_failing_ranks(2, options(), [&](const ProcessGroup& group) {
+    const LocalTensor tensor = tensors::ones({kMuch});
+    move_much(group, tensor, 3);
+    if (group.rank() == 1) {
+      gave_up.get_future().wait();
+      return move_much(group, tensor, 1);
+    }
+    const auto error = error_of([&] { group.send(tensor, 1, 0, {.timeout = milliseconds(50)}); });
+    gave_up.set_value();
+    ASSERT_TRUE(error.has_value());
+    throw *error;
+  });
+  for (const auto& rank : thrown) {
+    ASSERT_TRUE(rank.has_value());
+    EXPECT_EQ(rank->code, ErrorCode::kTimeout) << rank->text;
   }
 }
 

@@ -17,6 +17,7 @@ struct RankOptions {
   base::Deadline::Duration timeout = std::chrono::seconds(60);
   /// How many ranks share memory, one group after the other; the last one has the rest. Empty: all.
   std::vector<int> machines = {};
+  collectives::SingleCopy single_copy = collectives::SingleCopy::automatic;
 };
 
 /// Group options of one rank.

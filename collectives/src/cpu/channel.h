@@ -22,6 +22,15 @@ class SendChannel {
   virtual std::size_t write(Bytes first, Bytes second) = 0;
   /// The connection has ended; nothing more will be taken.
   virtual bool broken() const { return false; }
+
+  // A large payload need not be written: it is lent, and the reader fetches it from where it lies.
+  /// Whether the reader would fetch this.
+  virtual bool can_lend(Bytes) const { return false; }
+  /// The payload of the message whose header was written last. @return its number
+  virtual std::uint64_t lend() { return 0; }
+  virtual bool is_returned(std::uint64_t) const { return true; }
+  /// Payloads that are not returned yet are no more to be used.
+  virtual void withdraw() {}
 };
 
 class ReceiveChannel {
@@ -29,6 +38,10 @@ class ReceiveChannel {
   virtual ~ReceiveChannel() = default;
   /// Fills the front of `target`. Returns how many bytes came.
   virtual std::size_t read(std::span<std::byte> target) = 0;
+  /// The same of a payload that was lent, from that address on.
+  virtual std::size_t fetch(std::span<std::byte>, std::uint64_t) { return 0; }
+  /// All of the lent payload that came first was fetched.
+  virtual void give_back() {}
   /// The connection has ended; nothing more will come.
   virtual bool broken() const { return false; }
   /// Nothing is there now. Of shared memory only, where what was sent can be seen at once.

@@ -71,11 +71,12 @@ bool has_turn(const Transfers& transfers, std::size_t i, PeerOf peer_of, IsCompl
 
 bool CollectiveOperation::move_step(GroupChannels& channels) {
   const auto is_sent = [](const OutgoingMessage& send) { return send.complete(); };
+  const auto is_written = [](const OutgoingMessage& send) { return send.is_written(); };
   const auto has_come = [](const Receive& receive) { return receive.message.complete(); };
   std::size_t moved = 0;
   for (std::size_t i = 0; i < sends_.size(); ++i)
     if (has_turn(
-            sends_, i, [](const OutgoingMessage& send) { return send.peer(); }, is_sent))
+            sends_, i, [](const OutgoingMessage& send) { return send.peer(); }, is_written))
       moved += step_send(channels, sends_[i]);
   for (std::size_t i = 0; i < receives_.size(); ++i)
     if (has_turn(
@@ -88,10 +89,13 @@ bool CollectiveOperation::move_step(GroupChannels& channels) {
 }
 
 std::size_t CollectiveOperation::step_send(GroupChannels& channels, OutgoingMessage& send) {
-  if (channels.has_left(send.peer())) throw LeftError{send.peer()};
+  // Asked first: what the peer fetched before it left is seen below.
+  const bool has_left = channels.has_left(send.peer());
+  if (has_left && !send.is_written()) throw LeftError{send.peer()};
   SendChannel& channel = channels.to(send.peer(), Lane::collective);
   const Progress progress = send.step(channel);
   channels.count_sent(send.peer(), Lane::collective, progress);
+  if (!send.complete() && has_left) throw LeftError{send.peer()};
   if (!send.complete() && channel.broken()) throw BrokenConnection{send.peer()};
   return progress.bytes;
 }

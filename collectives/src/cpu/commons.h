@@ -28,6 +28,8 @@ struct Cell {
   std::atomic<std::uint64_t> quota_cgroup{0};  ///< as CpuQuota::cgroup; 0: no quota
   std::atomic<std::int32_t> pid{0};
   std::atomic<std::uint64_t> pid_namespace{0};  ///< where that is its number; 0: unknown
+  std::atomic<std::uint64_t> word{0};           ///< of this process' memory: PeerMemory tries it
+  std::atomic<std::uint64_t> word_address{0};
   alignas(128) std::byte rest[128];
 };
 static_assert(sizeof(Cell) == 512);

@@ -97,7 +97,8 @@ ReceiveChannel* GroupChannels::from(int peer, Lane lane) {
         std::memory_order_seq_cst);
     if (offset == 0) return nullptr;
     auto* ring = reinterpret_cast<RingHeader*>(world_.at(world_rank(peer), offset));
-    channel = std::make_unique<RingReceiveChannel>(*ring, world_.doorbell(world_rank(peer)));
+    channel = std::make_unique<RingReceiveChannel>(*ring, world_.doorbell(world_rank(peer)),
+                                                   world_.memory_of(world_rank(peer)));
   }
   return channel.get();
 }
@@ -146,6 +147,12 @@ void GroupChannels::count_received(int peer, Lane lane, const Progress& progress
   } else {
     counters_.shared_memory_bytes_received += progress.payload_bytes;
   }
+}
+
+void GroupChannels::withdraw_lent() {
+  for (Peer& peer : peers_)
+    for (const std::unique_ptr<SendChannel>& channel : peer.send)
+      if (channel) channel->withdraw();
 }
 
 void GroupChannels::depart() {

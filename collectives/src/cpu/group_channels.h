@@ -70,6 +70,9 @@ class GroupChannels {
   /// Wakes those that sleep.
   void ring_local_members();
 
+  /// What this rank has lent is no more to be used: it may be overwritten from now on.
+  void withdraw_lent();
+
   /// Tells the local members that this rank leaves, and that it looks at nothing of theirs any
   /// more; gives its rings and block back. The last call on this object.
   void depart();

@@ -555,6 +555,7 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
   if (failure_ || shut_down_) return;
   failure_ = std::move(failure);
   if (const int cause = whose_victim(); cause >= 0) world_->record().set_victim_of(cause);
+  channels_.withdraw_lent();
   const std::exception_ptr error = std::make_exception_ptr(failure_->error);
   for (const std::shared_ptr<Operation>& operation : in_flight()) {
     operation->complete(error);

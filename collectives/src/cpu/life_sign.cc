@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "dtrun/base/error.h"
+#include "peer_memory.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -26,13 +27,12 @@ struct flock byte_of(int world_rank, short kind) {
   return lock;
 }
 
-/// The inode of this process' pid namespace; 0: unknown.
+}  // namespace
+
 std::uint64_t own_pid_namespace() {
   struct stat status {};
   return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
-
-}  // namespace
 
 std::optional<LifeSign> LifeSign::give(const Commons& commons, int world_rank) {
   // A lock belongs to an open file description. The received descriptor shares that of the rank
@@ -46,6 +46,7 @@ std::optional<LifeSign> LifeSign::give(const Commons& commons, int world_rank) {
     throw system_error("lock a rank's place in the shared memory");
   }
   Cell& cell = commons.cell(world_rank);
+  PeerMemory::show(cell);
   cell.pid.store(::getpid());
   cell.pid_namespace.store(own_pid_namespace());
   return LifeSign(std::move(description));

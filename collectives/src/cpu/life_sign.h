@@ -24,6 +24,9 @@ class LifeSign {
   base::UniqueFd description_;
 };
 
+/// The inode of this process' pid namespace; 0: unknown.
+std::uint64_t own_pid_namespace();
+
 /// A pidfd of that rank's process; none where it is this one, or not to be seen from here.
 base::UniqueFd process_of(const Commons& commons, int world_rank);
 

@@ -17,9 +17,10 @@ struct MessageHeader {
   std::uint32_t magic = kMagic;
   std::uint32_t tag = 0;
   std::uint64_t bytes = 0;
+  std::uint64_t lent_at = 0;  ///< where the payload lies in the sender's memory; 0: it follows
   Fingerprint fingerprint;
 };
-static_assert(sizeof(MessageHeader) == 80);
+static_assert(sizeof(MessageHeader) == 88);
 
 /// How far a step got.
 struct Progress {
@@ -38,8 +39,14 @@ class OutgoingMessage {
 
   int peer() const { return peer_; }
   bool complete() const { return done_ == sizeof(header_) + payload_.size(); }
+  /// Nothing is left to be written: the next message may follow.
+  bool is_written() const { return complete() || lent_number_ != 0; }
   Progress step(SendChannel& channel) {
     const Bytes header = std::as_bytes(std::span(&header_, 1));
+    if (done_ == 0)
+      header_.lent_at =
+          channel.can_lend(payload_) ? reinterpret_cast<std::uintptr_t>(payload_.data()) : 0;
+    if (header_.lent_at != 0) return step_lent(channel, header);
     const std::size_t of_header = std::min(done_, header.size());
     const std::size_t of_payload = done_ - of_header;
     const std::size_t taken =
@@ -49,10 +56,23 @@ class OutgoingMessage {
   }
 
  private:
+  Progress step_lent(SendChannel& channel, Bytes header) {
+    if (lent_number_ == 0) {
+      const std::size_t taken = channel.write(header.subspan(done_), {});
+      done_ += taken;
+      if (done_ == header.size()) lent_number_ = channel.lend();
+      return {taken, 0};
+    }
+    if (!channel.is_returned(lent_number_)) return {};
+    done_ += payload_.size();
+    return {payload_.size(), payload_.size()};
+  }
+
   int peer_;
   MessageHeader header_;
   Bytes payload_;
   std::size_t done_ = 0;
+  std::uint64_t lent_number_ = 0;
 };
 
 /// A message's way in: first the header; then its reader says where the payload goes.
@@ -69,8 +89,12 @@ class IncomingMessage {
   }
   /// @param target as large as the payload
   Progress step_payload(ReceiveChannel& channel, std::span<std::byte> target) {
-    const std::size_t count = channel.read(target.subspan(payload_done_));
+    target = target.subspan(payload_done_);
+    const std::size_t count = header_.lent_at == 0
+                                  ? channel.read(target)
+                                  : channel.fetch(target, header_.lent_at + payload_done_);
     payload_done_ += count;
+    if (header_.lent_at != 0 && complete()) channel.give_back();
     return {count, count};
   }
 

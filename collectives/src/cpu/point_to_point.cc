@@ -18,12 +18,16 @@ SendOperation::SendOperation(std::shared_ptr<GroupEngine> engine, Call call, Buf
 
 bool SendOperation::step(GroupChannels& channels) {
   const int peer = destination();
-  if (channels.has_left(peer)) throw LeftError{peer};
+  // Asked first: what the peer fetched before it left is seen below.
+  const bool has_left = channels.has_left(peer);
+  if (has_left && !message_.is_written()) throw LeftError{peer};
   SendChannel& channel = channels.to(peer, Lane::point_to_point);
   const Progress progress = message_.step(channel);
   channels.count_sent(peer, Lane::point_to_point, progress);
   if (message_.complete()) {
     complete();
+  } else if (has_left) {
+    throw LeftError{peer};
   } else if (channel.broken()) {
     throw BrokenConnection{peer};
   }
@@ -109,13 +113,12 @@ void PointToPoint::check_any_source(GroupChannels& channels) const {
 
 bool PointToPoint::step_sends(GroupChannels& channels, Peer& peer) {
   bool moved = false;
-  while (!peer.sends.empty()) {
-    const std::shared_ptr<SendOperation> send = peer.sends.front();
+  for (const std::shared_ptr<SendOperation>& send : peer.sends) {
     moved |= send->step(channels);
-    if (!send->done()) break;
-    peer.sends.pop_front();
-    finished_(*send);
+    if (send->done()) finished_(*send);
+    if (!send->is_written()) break;
   }
+  std::erase_if(peer.sends, [](const auto& send) { return send->done(); });
   return moved;
 }
 

@@ -29,6 +29,7 @@ class SendOperation : public Operation {
   std::uint64_t bytes() const override { return buffer_.bytes(); }
 
   int destination() const { return message_.peer(); }
+  bool is_written() const { return message_.is_written(); }
   std::uint32_t tag() const { return tag_; }
   const Buffer& buffer() const { return buffer_; }
 

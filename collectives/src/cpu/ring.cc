@@ -8,6 +8,8 @@ namespace dtrun::collectives::cpu {
 namespace {
 // Large messages are published piece by piece, so that both sides copy at the same time.
 constexpr std::size_t kPublishBytes = 32 << 10;
+// Of a lent payload: the group's lock is held meanwhile.
+constexpr std::size_t kFetchBytes = 1 << 20;
 }  // namespace
 
 std::size_t RingSendChannel::put(Bytes bytes) {
@@ -62,6 +64,24 @@ std::size_t RingReceiveChannel::read(std::span<std::byte> target) {
     peer_.ring_sleepers();
   }
   return filled;
+}
+
+bool RingSendChannel::can_lend(Bytes payload) const {
+  return payload.size() >= ring_.capacity && ring_.fetches.load(std::memory_order_acquire) != 0 &&
+         PeerMemory::is_readable(payload);
+}
+
+std::size_t RingReceiveChannel::fetch(std::span<std::byte> target, std::uint64_t address) {
+  if (broken_ || memory_ == nullptr) return 0;
+  const std::span<std::byte> now = target.first(std::min(target.size(), kFetchBytes));
+  // Where the producer has failed, its memory may have held something else already.
+  broken_ = !memory_->read(now, address) || ring_.withdrawn.load(std::memory_order_seq_cst) != 0;
+  return broken_ ? 0 : now.size();
+}
+
+void RingReceiveChannel::give_back() {
+  ring_.returned.fetch_add(1, std::memory_order_seq_cst);
+  peer_.ring_sleepers();
 }
 
 }  // namespace dtrun::collectives::cpu

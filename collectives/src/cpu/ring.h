@@ -9,13 +9,17 @@
 
 #include "channel.h"
 #include "doorbell.h"
+#include "peer_memory.h"
 
 namespace dtrun::collectives::cpu {
 
 struct RingHeader {
   std::uint64_t capacity = 0;  ///< a power of two; the bytes follow the header
   alignas(128) std::atomic<std::uint64_t> written{0};
+  std::atomic<std::uint32_t> withdrawn{0};  ///< 1: the producer's lent payloads are no more
   alignas(128) std::atomic<std::uint64_t> read{0};
+  std::atomic<std::uint64_t> returned{0};  ///< lent payloads that the consumer has fetched
+  std::atomic<std::uint32_t> fetches{0};   ///< 1: the consumer can read the producer's memory
 
   std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
 };
@@ -29,6 +33,13 @@ class RingSendChannel : public SendChannel {
   /// @param ring in this rank's heap; @param peer the consumer's doorbell
   RingSendChannel(RingHeader& ring, Doorbell& peer) : ring_(ring), peer_(peer) {}
   std::size_t write(Bytes first, Bytes second) override;
+  /// What the ring cannot hold: the sender waits for the receiver anyhow.
+  bool can_lend(Bytes payload) const override;
+  std::uint64_t lend() override { return ++lent_; }
+  bool is_returned(std::uint64_t number) const override {
+    return ring_.returned.load(std::memory_order_seq_cst) >= number;
+  }
+  void withdraw() override { ring_.withdrawn.store(1, std::memory_order_seq_cst); }
 
  private:
   std::size_t put(Bytes bytes);
@@ -37,20 +48,30 @@ class RingSendChannel : public SendChannel {
   Doorbell& peer_;
   std::uint64_t written_ = 0;
   std::uint64_t read_ = 0;  ///< as last seen
+  std::uint64_t lent_ = 0;
 };
 
 class RingReceiveChannel : public ReceiveChannel {
  public:
-  /// @param ring in the producer's heap; @param peer the producer's doorbell
-  RingReceiveChannel(RingHeader& ring, Doorbell& peer) : ring_(ring), peer_(peer) {}
+  /// @param ring in the producer's heap; @param peer the producer's doorbell; @param memory the
+  /// producer's, if it can be read
+  RingReceiveChannel(RingHeader& ring, Doorbell& peer, const PeerMemory* memory = nullptr)
+      : ring_(ring), peer_(peer), memory_(memory) {
+    ring.fetches.store(memory == nullptr ? 0 : 1, std::memory_order_release);
+  }
   std::size_t read(std::span<std::byte> target) override;
+  std::size_t fetch(std::span<std::byte> target, std::uint64_t address) override;
+  void give_back() override;
+  bool broken() const override { return broken_; }
   bool empty() const override { return ring_.written.load(std::memory_order_seq_cst) == read_; }
 
  private:
   RingHeader& ring_;
   Doorbell& peer_;
+  const PeerMemory* const memory_;
   std::uint64_t written_ = 0;  ///< as last seen
   std::uint64_t read_ = 0;
+  bool broken_ = false;  ///< the producer has ended, or withdrawn a payload
 };
 
 }  // namespace dtrun::collectives::cpu

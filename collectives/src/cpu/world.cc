@@ -54,6 +54,7 @@ World::World(const GroupOptions& options, Deadline deadline)
     : name_(options.name),
       rank_(options.rank),
       timeout_(options.timeout),
+      single_copy_(options.single_copy),
       job_page_(options.job_page),
       door_(
           {*options.store, options.global_ranks[static_cast<std::size_t>(options.rank)],
@@ -171,6 +172,20 @@ std::byte* World::at(int world_rank, Offset offset) {
   std::unique_ptr<PeerHeap>& heap = peers_[static_cast<std::size_t>(world_rank)].heap;
   if (!heap) heap = std::make_unique<PeerHeap>(door_.commons(), world_rank);
   return heap->at(offset);
+}
+
+const PeerMemory* World::memory_of(int world_rank) {
+  if (single_copy_ == SingleCopy::never) return nullptr;
+  const std::scoped_lock lock(mutex_);
+  Peer& peer = peers_[static_cast<std::size_t>(world_rank)];
+  if (!std::exchange(peer.memory_was_tried, true)) {
+    peer.memory = PeerMemory::open(door_.commons(), world_rank);
+    base::log::debug(base::log::Component::kCollectives, "{}: {}",
+                     describe_member(card(world_rank)),
+                     peer.memory ? "large messages come by one copy, out of its memory"
+                                 : "its memory cannot be read, so messages come through a ring");
+  }
+  return peer.memory.get();
 }
 
 std::shared_ptr<ControlConnection> World::control(int world_rank) {

@@ -34,6 +34,7 @@
 #include "heap.h"
 #include "lifelines.h"
 #include "membership.h"
+#include "peer_memory.h"
 #include "progress_thread.h"
 #include "rank_record.h"
 
@@ -76,6 +77,8 @@ class World : public std::enable_shared_from_this<World> {
   /// What lies there in that rank's heap, which is mapped when it is first asked for.
   /// @throws Error kSystem
   std::byte* at(int world_rank, Offset offset);
+  /// Of a rank with whom this one shares a heap; null: it cannot be read from here, or shall not.
+  const PeerMemory* memory_of(int world_rank);
   GroupTable& root_table() const { return door_.commons().root_table(); }
   Heap& heap() { return heap_; }
 
@@ -133,6 +136,8 @@ class World : public std::enable_shared_from_this<World> {
  private:
   struct Peer {
     std::unique_ptr<PeerHeap> heap;              ///< guarded by mutex_
+    std::unique_ptr<PeerMemory> memory;          ///< guarded by mutex_
+    bool memory_was_tried = false;               ///< guarded by mutex_
     std::shared_ptr<ControlConnection> control;  ///< guarded by mutex_
     bool said_goodbye = false;                   ///< watcher thread only
     bool lost = false;                           ///< watcher thread only
@@ -179,6 +184,7 @@ class World : public std::enable_shared_from_this<World> {
   const std::string name_;
   const int rank_;
   const base::Deadline::Duration timeout_;
+  const SingleCopy single_copy_;
   std::vector<Card> cards_;
   std::vector<Route> routes_;
   std::shared_ptr<rendezvous::JobPage> job_page_;

@@ -62,6 +62,10 @@ struct MonitoredBarrierOptions {
 /// How the cpu backend reaches peers. automatic: shared memory where it can be had, else TCP.
 enum class Transport { automatic, tcp };
 
+/// Whether a large message between two ranks of a machine is read out of the sender's memory by one
+/// copy: where the kernel allows that, or never.
+enum class SingleCopy { automatic, never };
+
 /// Where the group's ranks run and how they find each other. Made by runtime, or by a test.
 struct GroupOptions {
   std::shared_ptr<rendezvous::Store> store;  ///< already prefixed for this group's life
@@ -77,6 +81,7 @@ struct GroupOptions {
   std::string address = "127.0.0.1";
   /// tcp: also towards peers on this machine.
   Transport transport = Transport::automatic;
+  SingleCopy single_copy = SingleCopy::automatic;
   /// Ranks with different texts share no memory, as on two machines: for simulations of several.
   std::string machine;
 };
