@@ -44,13 +44,27 @@ RecordedGroup::RecordedGroup(std::string group_name, int group_rank,
     if (global_ranks[i] - global_ranks[i - 1] != rank_stride) rank_stride = 0;
 }
 
-RankRecord::RankRecord(RankBoard& board, std::shared_ptr<rendezvous::JobPage> job_page,
-                       int local_rank)
-    : board_(board), job_page_(std::move(job_page)) {
+RankRecord::RankRecord(std::shared_ptr<rendezvous::JobPage> job_page, int local_rank)
+    : job_page_(std::move(job_page)) {
   if (!job_page_ || local_rank >= job_page_->slot_count()) return;
   slot_ = &job_page_->slot(local_rank);
   history_ = job_page_->open_history(local_rank);
   begun_ = slot_->operations.load();
+}
+
+void RankRecord::attach(RankBoard& board) {
+  const std::scoped_lock lock(mutex_);
+  boards_.push_back(&board);
+  if (line_.fingerprint.kind != OpKind::none) board.write(line_);
+}
+
+void RankRecord::detach(RankBoard& board) {
+  const std::scoped_lock lock(mutex_);
+  std::erase(boards_, &board);
+}
+
+void RankRecord::show_line() {
+  for (RankBoard* const board : boards_) board->write(line_);
 }
 
 template <typename Change>
@@ -70,7 +84,7 @@ void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& grou
   line_.fingerprint = fingerprint;
   copy_text(line_.group, group.name);
   line_.waiting_for = -1;
-  board_.write(line_);
+  show_line();
   if (slot_ == nullptr) return;
   rendezvous::Operation operation;
   copy_text(operation.name, op_kind_name(fingerprint.kind));
@@ -134,7 +148,7 @@ void RankRecord::go_on(std::uint64_t number) {
   set_state(RankState::kInCollective);
   if (number != begun_) return;
   line_.ended_ns = 0;
-  board_.write(line_);
+  show_line();
 }
 
 void RankRecord::waiting_for(std::uint64_t number, int global_rank) {
@@ -142,7 +156,7 @@ void RankRecord::waiting_for(std::uint64_t number, int global_rank) {
   update(number, [&](rendezvous::Operation& operation) { operation.waiting_for = global_rank; });
   if (number != begun_ || line_.waiting_for == global_rank) return;
   line_.waiting_for = global_rank;
-  board_.write(line_);
+  show_line();
 }
 
 void RankRecord::end(std::uint64_t number, Outcome outcome) {
@@ -155,19 +169,24 @@ void RankRecord::end(std::uint64_t number, Outcome outcome) {
   if (--active_ == 0) set_state(RankState::kRunning);
   if (number != begun_) return;
   line_.ended_ns = now;
-  board_.write_end(now);
+  for (RankBoard* const board : boards_) board->write_end(now);
 }
 
 void RankRecord::set_victim_of(int global_rank) {
   if (slot_ != nullptr) slot_->victim_of.store(global_rank);
   const std::scoped_lock lock(mutex_);
   line_.victim_of = global_rank;
-  board_.write(line_);
+  show_line();
 }
 
 BoardLine RankRecord::line() {
   const std::scoped_lock lock(mutex_);
   return line_;
+}
+
+std::shared_ptr<RankRecord> record_of(const GroupOptions& options) {
+  return options.record ? options.record
+                        : std::make_shared<RankRecord>(options.job_page, options.local_rank);
 }
 
 }  // namespace dtrun::collectives

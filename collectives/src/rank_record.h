@@ -1,5 +1,6 @@
-// RankRecord: what a rank shows of itself while it works: the line on its board, for local peers,
-// and its slot of the job page, for the launcher. Cheap: no system call but the clock's.
+// RankRecord: what a rank shows of itself while it works: the line on its boards, for local peers,
+// and its slot of the job page, for the launcher. One for each rank of a job, shared by all its
+// groups and their backends: the slot has one writer. Cheap: no system call but the clock's.
 // Thread-safe.
 #pragma once
 
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "dtrun/collectives/fingerprint.h"
+#include "dtrun/collectives/process_group.h"
 #include "dtrun/rendezvous/job_page.h"
 #include "rank_board.h"
 
@@ -32,8 +34,12 @@ class RankRecord {
  public:
   enum class Outcome { done, failed };
 
-  /// @param board the rank's own; outlives this. @param job_page may be null
-  RankRecord(RankBoard& board, std::shared_ptr<rendezvous::JobPage> job_page, int local_rank);
+  /// @param job_page may be null
+  RankRecord(std::shared_ptr<rendezvous::JobPage> job_page, int local_rank);
+
+  /// The board shows this rank's line until detach().
+  void attach(RankBoard& board);
+  void detach(RankBoard& board);
 
   /// @return the operation's number, for end()
   std::uint64_t begin(const Fingerprint& fingerprint, const RecordedGroup& group,
@@ -54,18 +60,22 @@ class RankRecord {
   void write_history(const rendezvous::Operation& operation, const Fingerprint& fingerprint,
                      const RecordedGroup& group);
   void set_state(rendezvous::RankState state);
+  void show_line();
   /// Changes what both rings say of that operation, where they still do.
   template <typename Change>
   void update(std::uint64_t number, Change change);
 
-  RankBoard& board_;
-  std::shared_ptr<rendezvous::JobPage> job_page_;
+  const std::shared_ptr<rendezvous::JobPage> job_page_;
   rendezvous::RankSlot* slot_ = nullptr;
   std::span<rendezvous::HistoryEntry> history_;
   std::mutex mutex_;
+  std::vector<RankBoard*> boards_;  ///< one for each world of the cpu backend
   std::uint64_t begun_ = 0;
   int active_ = 0;
   BoardLine line_;
 };
+
+/// The one that the options name, or a new one of this rank's.
+std::shared_ptr<RankRecord> record_of(const GroupOptions& options);
 
 }  // namespace dtrun::collectives

@@ -132,7 +132,7 @@ TEST_P(FailureTest, AStoppedRankIsNamedWithWhereItIs) {
     EXPECT_TRUE(contains(ended.thrown->text, "rank 1 (pid " + std::to_string(ranks.pid(1))));
     // A stopped rank's board can be read on its machine; over TCP it does not answer.
     EXPECT_TRUE(contains(ended.thrown->text, GetParam() == Transport::automatic
-                                                 ? "is in recv #1 (f32 x 1)"
+                                                 ? "is in recv #1 (f32 x 1, peer "
                                                  : "is not answering"))
         << ended.thrown->text;
     EXPECT_EQ(ranks.job_page().slot(rank).victim_of.load(), 1);

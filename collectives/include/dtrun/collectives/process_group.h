@@ -59,6 +59,8 @@ struct MonitoredBarrierOptions {
   bool wait_all_ranks = false;
 };
 
+class RankRecord;
+
 /// How the cpu backend reaches peers. automatic: shared memory where it can be had, else TCP.
 enum class Transport { automatic, tcp };
 
@@ -77,6 +79,9 @@ struct GroupOptions {
   std::string address = "127.0.0.1";
   /// tcp: also towards peers on this machine.
   Transport transport = Transport::automatic;
+  /// Where the rank's backends record what they do; null: the group makes one, which groups that
+  /// are made of it share.
+  std::shared_ptr<RankRecord> record = nullptr;
 };
 
 class GroupCore;
