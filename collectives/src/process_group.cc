@@ -111,6 +111,14 @@ TransportCounters ProcessGroup::counters() const {
   return core().counters();
 }
 
+CallCounters ProcessGroup::call_counters() const {
+  return {name(), rank(), size(), core().meter().counts()};
+}
+
+void ProcessGroup::set_call_timing(CallTiming timing) const {
+  core().meter().set_timing(timing);
+}
+
 std::vector<int> ProcessGroup::machines() const {
   return core().machines();
 }

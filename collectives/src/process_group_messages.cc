@@ -50,7 +50,7 @@ Message message_of(GroupCall& call, const LocalTensor& tensor, const Address& ad
   Message message{address.kind, {}, address.peer, address.tag, {}};
   message.buffer =
       address.kind == OpKind::send ? call.buffers().input(tensor) : call.buffers().output(tensor);
-  message.call = call.take();
+  message.call = call.take(message.buffer.bytes());
   return message;
 }
 

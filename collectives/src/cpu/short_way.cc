@@ -5,6 +5,7 @@
 #include "group_engine.h"
 #include "pause.h"
 #include "shared_operation.h"
+#include "short_call.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -40,6 +41,7 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
         idle() && announced_.empty() && !channels_.anybody_left() &&
         channels_.table().long_waits.load(std::memory_order_acquire) == long_waits_seen_;
     if (eventless && take_now(plan, steps, algorithm.looks, number)) return true;
+    if (collective.short_call != nullptr) collective.short_call->wait();
     Collective rest{{collective.inputs.begin(), collective.inputs.end()},
                     {collective.outputs.begin(), collective.outputs.end()},
                     {}};
@@ -60,6 +62,8 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
     if (!steps.show(plan, meeting())) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
     note(plan.collective().fingerprint);
+    if (ShortCall* const call = plan.collective().short_call)
+      call->count(plan.collective().bytes());
     number =
         world_->record().pass(plan.collective().fingerprint, recorded_group_, plan.shown_bytes());
     for (int look = 0; look < looks; ++look) {

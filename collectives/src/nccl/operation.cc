@@ -36,6 +36,8 @@ void Operation::release() {
 void Operation::conclude(RankRecord::Outcome outcome) {
   if (record_number == 0) return;
   group_->world().record->end(std::exchange(record_number, 0), outcome);
+  call.timer.end(outcome == RankRecord::Outcome::done ? CallTimer::Outcome::done
+                                                      : CallTimer::Outcome::failed);
 }
 
 }  // namespace dtrun::collectives::nccl

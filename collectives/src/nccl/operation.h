@@ -56,7 +56,7 @@ class Operation : public Work::State {
   const Fingerprint& fingerprint() const { return call.fingerprint; }
   /// Gives back what the operation held for the device's sake.
   void release();
-  /// It is over, as far as this rank's record goes. The first outcome counts.
+  /// It is over, as far as this rank's record and counters go. The first outcome counts.
   void conclude(RankRecord::Outcome outcome);
 
   const std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
