@@ -42,6 +42,7 @@ Message message_of(GroupCall& call, const LocalTensor& tensor, const Address& ad
              [&](const GroupShape& group) { require_address(group, address); });
   call.print.counts = static_cast<std::uint64_t>(tensor.numel());
   call.print.root = address.peer;
+  call.print.shape = address.tag;
   call.show([&] {
     const std::size_t bytes =
         static_cast<std::size_t>(tensor.numel()) * tensors::item_size(tensor.dtype());

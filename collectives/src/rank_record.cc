@@ -49,6 +49,7 @@ RankRecord::RankRecord(std::shared_ptr<rendezvous::JobPage> job_page, int local_
   if (!job_page_ || local_rank >= job_page_->slot_count()) return;
   slot_ = &job_page_->slot(local_rank);
   history_ = job_page_->open_history(local_rank);
+  is_exact_ = !history_.empty() && job_page_->times() == rendezvous::HistoryPlan::Times::exact;
   begun_ = slot_->operations.load();
 }
 
@@ -65,6 +66,10 @@ void RankRecord::detach(RankBoard& board) {
 
 void RankRecord::show_line() {
   for (RankBoard* const board : boards_) board->write(line_);
+}
+
+std::int64_t RankRecord::now_ns() const {
+  return is_exact_ ? monotonic_ns() : recent_ns();
 }
 
 template <typename Change>
@@ -113,6 +118,7 @@ void RankRecord::write_history(const rendezvous::Operation& operation,
   entry.first_rank = group.first_rank;
   entry.rank_stride = group.rank_stride;
   entry.members_hash = group.members_hash;
+  entry.tag = is_message(fingerprint.kind) ? fingerprint.shape : 0;
   slot_->recorded.store(begun_, std::memory_order_release);
 }
 
@@ -124,7 +130,7 @@ void RankRecord::set_state(RankState state) {
 std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, const RecordedGroup& group,
                                 std::uint64_t bytes) {
   const std::scoped_lock lock(mutex_);
-  line_.started_ns = recent_ns();
+  line_.started_ns = now_ns();
   line_.ended_ns = 0;
   ++active_;
   write(fingerprint, group, bytes);
@@ -133,12 +139,18 @@ std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, const RecordedGr
 }
 
 std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, const RecordedGroup& group,
-                               std::uint64_t bytes) {
+                               std::uint64_t bytes, std::int64_t started_ns) {
   const std::scoped_lock lock(mutex_);
-  line_.started_ns = recent_ns();
+  line_.started_ns = started_ns != 0 ? started_ns : now_ns();
   line_.ended_ns = line_.started_ns;
   write(fingerprint, group, bytes);
   return begun_;
+}
+
+void RankRecord::passed(std::uint64_t number) {
+  const std::scoped_lock lock(mutex_);
+  const std::int64_t now = now_ns();
+  update(number, [now](rendezvous::Operation& operation) { operation.ended_ns = now; });
 }
 
 void RankRecord::go_on(std::uint64_t number) {
@@ -161,7 +173,7 @@ void RankRecord::waiting_for(std::uint64_t number, int global_rank) {
 
 void RankRecord::end(std::uint64_t number, Outcome outcome) {
   const std::scoped_lock lock(mutex_);
-  const std::int64_t now = recent_ns();
+  const std::int64_t now = now_ns();
   update(number, [&](rendezvous::Operation& operation) {
     operation.ended_ns = now;
     operation.failed = outcome == Outcome::failed ? 1 : 0;

@@ -45,10 +45,15 @@ class RankRecord {
   std::uint64_t begin(const Fingerprint& fingerprint, const RecordedGroup& group,
                       std::uint64_t bytes);
   /// begin() and end() in one, for an operation that is about to be over. @return as begin()
+  /// @param started_ns when it began; 0: now
   std::uint64_t pass(const Fingerprint& fingerprint, const RecordedGroup& group,
-                     std::uint64_t bytes);
+                     std::uint64_t bytes, std::int64_t started_ns = 0);
   /// It was not over.
   void go_on(std::uint64_t number);
+  /// Whether the job is traced, so that the times are to be exact.
+  bool is_exact() const { return is_exact_; }
+  /// Of an operation that pass() has told of: it is over now.
+  void passed(std::uint64_t number);
   void waiting_for(std::uint64_t number, int global_rank);
   void end(std::uint64_t number, Outcome outcome);
   /// This rank fails because of that one.
@@ -61,6 +66,7 @@ class RankRecord {
                      const RecordedGroup& group);
   void set_state(rendezvous::RankState state);
   void show_line();
+  std::int64_t now_ns() const;
   /// Changes what both rings say of that operation, where they still do.
   template <typename Change>
   void update(std::uint64_t number, Change change);
@@ -68,6 +74,7 @@ class RankRecord {
   const std::shared_ptr<rendezvous::JobPage> job_page_;
   rendezvous::RankSlot* slot_ = nullptr;
   std::span<rendezvous::HistoryEntry> history_;
+  bool is_exact_ = false;
   std::mutex mutex_;
   std::vector<RankBoard*> boards_;  ///< one for each world of the cpu backend
   std::uint64_t begun_ = 0;

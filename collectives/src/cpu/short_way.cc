@@ -58,6 +58,9 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
 
 bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks,
                            std::uint64_t& number) {
+  RankRecord& record = world_->record();
+  // Before the peers see this rank come: in a trace nobody ends before all have begun.
+  const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
   try {
     if (!steps.show(plan, meeting())) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
@@ -65,16 +68,19 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
     if (ShortCall* const call = plan.collective().short_call)
       call->count(plan.collective().bytes());
     number =
-        world_->record().pass(plan.collective().fingerprint, recorded_group_, plan.shown_bytes());
+        record.pass(plan.collective().fingerprint, recorded_group_, plan.shown_bytes(), begun_ns);
     for (int look = 0; look < looks; ++look) {
-      if (steps.take(plan, meeting())) return true;
+      if (steps.take(plan, meeting())) {
+        if (record.is_exact()) record.passed(number);
+        return true;
+      }
       pause_between_looks(look, world_->crowding());
     }
   } catch (const Disagreement&) {
     // The Operation below finds the disagreement again and reports it.
   } catch (const EarlierDisagreement&) {
   }
-  if (number != 0) world_->record().go_on(number);
+  if (number != 0) record.go_on(number);
   return false;
 }
 
