@@ -32,12 +32,13 @@ std::int64_t recent_ns() {
 }  // namespace
 
 RecordedGroup::RecordedGroup(std::string group_name, int group_rank,
-                             const std::vector<int>& global_ranks)
+                             const std::vector<int>& global_ranks, const RankBoard* shown_on)
     : name(std::move(group_name)),
       rank(group_rank),
       size(static_cast<std::int32_t>(global_ranks.size())),
       first_rank(global_ranks.front()),
-      rank_stride(size > 1 ? global_ranks[1] - global_ranks[0] : 1) {
+      rank_stride(size > 1 ? global_ranks[1] - global_ranks[0] : 1),
+      board(shown_on) {
   for (const int member : global_ranks)
     members_hash = (members_hash ^ static_cast<std::uint32_t>(member)) * 0x01000193U;  // FNV-1a
   for (std::size_t i = 1; i < global_ranks.size(); ++i)
@@ -55,17 +56,31 @@ RankRecord::RankRecord(std::shared_ptr<rendezvous::JobPage> job_page, int local_
 
 void RankRecord::attach(RankBoard& board) {
   const std::scoped_lock lock(mutex_);
-  boards_.push_back(&board);
-  if (line_.fingerprint.kind != OpKind::none) board.write(line_);
+  Shown& shown = shown_.emplace_back();
+  shown.board = &board;
+  shown.line.victim_of = shown_.front().line.victim_of;
 }
 
 void RankRecord::detach(RankBoard& board) {
   const std::scoped_lock lock(mutex_);
-  std::erase(boards_, &board);
+  // What was done last stays known.
+  if (newest_->board == &board) {
+    shown_.front().line = newest_->line;
+    newest_ = &shown_.front();
+  }
+  std::erase_if(shown_, [&](const Shown& shown) { return shown.board == &board; });
 }
 
-void RankRecord::show_line() {
-  for (RankBoard* const board : boards_) board->write(line_);
+RankRecord::Shown& RankRecord::shown_on(const RankBoard* board) {
+  for (Shown& shown : shown_)
+    if (shown.board == board) return shown;
+  return shown_.front();
+}
+
+RankRecord::Shown* RankRecord::shown_of(std::uint64_t number) {
+  for (Shown& shown : shown_)
+    if (shown.number == number) return &shown;
+  return nullptr;
 }
 
 std::int64_t RankRecord::now_ns() const {
@@ -82,21 +97,26 @@ void RankRecord::update(std::uint64_t number, Change change) {
   if (age < history_.size()) change(history_[(number - 1) % history_.size()].operation);
 }
 
-/// The newest operation, as line_'s times say it is.
+/// The newest operation, as its line's times say it is.
 void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& group,
-                       std::uint64_t bytes) {
+                       std::uint64_t bytes, Times times) {
   ++begun_;
-  line_.fingerprint = fingerprint;
-  copy_text(line_.group, group.name);
-  line_.waiting_for = -1;
-  show_line();
+  newest_ = &shown_on(group.board);
+  newest_->number = begun_;
+  BoardLine& line = newest_->line;
+  line.started_ns = times.started_ns;
+  line.ended_ns = times.ended_ns;
+  line.fingerprint = fingerprint;
+  copy_text(line.group, group.name);
+  line.waiting_for = -1;
+  newest_->write();
   if (slot_ == nullptr) return;
   rendezvous::Operation operation;
   copy_text(operation.name, op_kind_name(fingerprint.kind));
   copy_text(operation.group, group.name);
   operation.sequence = fingerprint.sequence;
-  operation.started_ns = line_.started_ns;
-  operation.ended_ns = line_.ended_ns;
+  operation.started_ns = times.started_ns;
+  operation.ended_ns = times.ended_ns;
   operation.bytes = bytes;
   slot_->ring[(begun_ - 1) % rendezvous::kOperationRing] = operation;
   slot_->operations.store(begun_, std::memory_order_release);
@@ -130,10 +150,8 @@ void RankRecord::set_state(RankState state) {
 std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, const RecordedGroup& group,
                                 std::uint64_t bytes) {
   const std::scoped_lock lock(mutex_);
-  line_.started_ns = now_ns();
-  line_.ended_ns = 0;
   ++active_;
-  write(fingerprint, group, bytes);
+  write(fingerprint, group, bytes, {now_ns(), 0});
   set_state(RankState::kInCollective);
   return begun_;
 }
@@ -141,9 +159,8 @@ std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, const RecordedGr
 std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, const RecordedGroup& group,
                                std::uint64_t bytes, std::int64_t started_ns) {
   const std::scoped_lock lock(mutex_);
-  line_.started_ns = started_ns != 0 ? started_ns : now_ns();
-  line_.ended_ns = line_.started_ns;
-  write(fingerprint, group, bytes);
+  const std::int64_t now = started_ns != 0 ? started_ns : now_ns();
+  write(fingerprint, group, bytes, {now, now});
   return begun_;
 }
 
@@ -158,17 +175,19 @@ void RankRecord::go_on(std::uint64_t number) {
   update(number, [](rendezvous::Operation& operation) { operation.ended_ns = 0; });
   ++active_;
   set_state(RankState::kInCollective);
-  if (number != begun_) return;
-  line_.ended_ns = 0;
-  show_line();
+  Shown* const shown = shown_of(number);
+  if (shown == nullptr) return;
+  shown->line.ended_ns = 0;
+  shown->write();
 }
 
 void RankRecord::waiting_for(std::uint64_t number, int global_rank) {
   const std::scoped_lock lock(mutex_);
   update(number, [&](rendezvous::Operation& operation) { operation.waiting_for = global_rank; });
-  if (number != begun_ || line_.waiting_for == global_rank) return;
-  line_.waiting_for = global_rank;
-  show_line();
+  Shown* const shown = shown_of(number);
+  if (shown == nullptr || shown->line.waiting_for == global_rank) return;
+  shown->line.waiting_for = global_rank;
+  shown->write();
 }
 
 void RankRecord::end(std::uint64_t number, Outcome outcome) {
@@ -179,21 +198,24 @@ void RankRecord::end(std::uint64_t number, Outcome outcome) {
     operation.failed = outcome == Outcome::failed ? 1 : 0;
   });
   if (--active_ == 0) set_state(RankState::kRunning);
-  if (number != begun_) return;
-  line_.ended_ns = now;
-  for (RankBoard* const board : boards_) board->write_end(now);
+  Shown* const shown = shown_of(number);
+  if (shown == nullptr) return;
+  shown->line.ended_ns = now;
+  if (shown->board != nullptr) shown->board->write_end(now);
 }
 
 void RankRecord::set_victim_of(int global_rank) {
   if (slot_ != nullptr) slot_->victim_of.store(global_rank);
   const std::scoped_lock lock(mutex_);
-  line_.victim_of = global_rank;
-  show_line();
+  for (Shown& shown : shown_) {
+    shown.line.victim_of = global_rank;
+    shown.write();
+  }
 }
 
 BoardLine RankRecord::line() {
   const std::scoped_lock lock(mutex_);
-  return line_;
+  return newest_->line;
 }
 
 std::shared_ptr<RankRecord> record_of(const GroupOptions& options) {

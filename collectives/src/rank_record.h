@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -20,7 +21,10 @@ namespace dtrun::collectives {
 
 /// What records say of an operation's group. Ranks are global.
 struct RecordedGroup {
-  RecordedGroup(std::string name, int group_rank, const std::vector<int>& global_ranks);
+  /// @param board that shows the group's operations to local peers; attached to the record. null:
+  /// none does
+  RecordedGroup(std::string name, int group_rank, const std::vector<int>& global_ranks,
+                const RankBoard* board = nullptr);
 
   std::string name;
   std::int32_t rank;  ///< own, in the group
@@ -28,6 +32,7 @@ struct RecordedGroup {
   std::int32_t first_rank;
   std::int32_t rank_stride;  ///< between neighbours; 0: it is not the same everywhere
   std::uint32_t members_hash = 0;
+  const RankBoard* board;
 };
 
 class RankRecord {
@@ -37,7 +42,7 @@ class RankRecord {
   /// @param job_page may be null
   RankRecord(std::shared_ptr<rendezvous::JobPage> job_page, int local_rank);
 
-  /// The board shows this rank's line until detach().
+  /// The board shows what this rank does in the groups that name it, until detach().
   void attach(RankBoard& board);
   void detach(RankBoard& board);
 
@@ -58,15 +63,33 @@ class RankRecord {
   void end(std::uint64_t number, Outcome outcome);
   /// This rank fails because of that one.
   void set_victim_of(int global_rank);
+  /// Of the newest operation, on whichever board.
   BoardLine line();
 
  private:
-  void write(const Fingerprint& fingerprint, const RecordedGroup& group, std::uint64_t bytes);
+  struct Times {
+    std::int64_t started_ns;
+    std::int64_t ended_ns;
+  };
+  void write(const Fingerprint& fingerprint, const RecordedGroup& group, std::uint64_t bytes,
+             Times times);
   void write_history(const rendezvous::Operation& operation, const Fingerprint& fingerprint,
                      const RecordedGroup& group);
   void set_state(rendezvous::RankState state);
-  void show_line();
   std::int64_t now_ns() const;
+  /// What a board shows. Peers look for this rank on the board of the world in which they wait for
+  /// it, and a rank may have many worlds: each operation is written to one of them.
+  struct Shown {
+    RankBoard* board = nullptr;  ///< null: of groups without one
+    BoardLine line;
+    std::uint64_t number = 0;  ///< of its operation
+    void write() const {
+      if (board != nullptr) board->write(line);
+    }
+  };
+  Shown& shown_on(const RankBoard* board);
+  /// null: there have been others since.
+  Shown* shown_of(std::uint64_t number);
   /// Changes what both rings say of that operation, where they still do.
   template <typename Change>
   void update(std::uint64_t number, Change change);
@@ -76,10 +99,10 @@ class RankRecord {
   std::span<rendezvous::HistoryEntry> history_;
   bool is_exact_ = false;
   std::mutex mutex_;
-  std::vector<RankBoard*> boards_;  ///< one for each world of the cpu backend
   std::uint64_t begun_ = 0;
   int active_ = 0;
-  BoardLine line_;
+  std::list<Shown> shown_{1};  ///< the first is that of groups without a board
+  Shown* newest_ = &shown_.front();
 };
 
 /// The one that the options name, or a new one of this rank's.
