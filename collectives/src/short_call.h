@@ -25,7 +25,7 @@ class ShortCall {
     meter_.count(kind_, bytes);
   }
   bool is_counted() const { return is_counted_; }
-  /// It waits for a peer: from now on it is timed, if it was not.
+  /// It waits for a peer, and not for moments only: from now on it is timed, if it was not.
   void wait() {
     if (begun_ == Clock::time_point{}) begun_ = Clock::now();
   }

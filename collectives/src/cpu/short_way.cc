@@ -61,12 +61,12 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
   RankRecord& record = world_->record();
   // Before the peers see this rank come: in a trace nobody ends before all have begun.
   const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
+  ShortCall* const call = plan.collective().short_call;
   try {
     if (!steps.show(plan, meeting())) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
     note(plan.collective().fingerprint);
-    if (ShortCall* const call = plan.collective().short_call)
-      call->count(plan.collective().bytes());
+    if (call != nullptr) call->count(plan.collective().bytes());
     number =
         record.pass(plan.collective().fingerprint, recorded_group_, plan.shown_bytes(), begun_ns);
     for (int look = 0; look < looks; ++look) {
@@ -74,6 +74,7 @@ bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks
         if (record.is_exact()) record.passed(number);
         return true;
       }
+      if (call != nullptr && yields_between_looks(look, world_->crowding())) call->wait();
       pause_between_looks(look, world_->crowding());
     }
   } catch (const Disagreement&) {
