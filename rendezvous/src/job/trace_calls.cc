@@ -73,7 +73,9 @@ void TraceCalls::add_call(Places places) {
   const auto begin = [&](const TracePlace& place) { return entry(place).operation.started_ns; };
   std::ranges::stable_sort(places, {}, begin);
   const TracePlace& last = places.back();
-  const std::vector<int> missing = not_come(places);
+  const bool is_done = std::ranges::all_of(
+      places, [&](const TracePlace& place) { return state_name(entry(place)) == "done"; });
+  const std::vector<int> missing = is_done ? std::vector<int>() : not_come(places);
   ++calls_;
   for (const TracePlace& place : places) {
     CallPart part;
