@@ -73,21 +73,28 @@ std::string refusal_of(const std::function<void()>& act) {
   return "no error";
 }
 
+TEST(FlightTraceTest, ManyRanksKeepFewerOperationsEach) {
+  EXPECT_EQ(trace_length(1), 16384U);
+  EXPECT_EQ(trace_length(8), 16384U);
+  EXPECT_EQ(trace_length(64), 2048U);
+  EXPECT_EQ(trace_length(4096), 1024U);
+}
+
 TEST(FlightTraceTest, APageOfATraceKeepsMoreAndAFlightRecordTheLast256) {
-  const JobPage page =
-      JobPage::create(1, {.length = kTraceLength, .times = HistoryPlan::Times::exact});
+  const std::size_t length = trace_length(1);
+  const JobPage page = JobPage::create(1, {.length = length, .times = HistoryPlan::Times::exact});
   const JobPage mapped = JobPage::open(page.fd());
   EXPECT_EQ(mapped.times(), HistoryPlan::Times::exact);
   const std::span<HistoryEntry> history = mapped.open_history(0);
-  ASSERT_EQ(history.size(), kTraceLength);
-  const std::uint64_t count = kTraceLength + 10;
+  ASSERT_EQ(history.size(), length);
+  const std::uint64_t count = length + 10;
   for (std::uint64_t i = 1; i <= count; ++i)
     history[(i - 1) % history.size()] = call_entry("barrier", i, static_cast<std::int64_t>(i), 0);
   page.slot(0).global_rank = 0;
   page.slot(0).operations = count;
   page.slot(0).recorded = count;
   const FlightTrace trace = read_trace(page);
-  ASSERT_EQ(trace.ranks.at(0).operations.size(), kTraceLength);
+  ASSERT_EQ(trace.ranks.at(0).operations.size(), length);
   EXPECT_EQ(trace.ranks[0].begun, count);
   EXPECT_EQ(trace.ranks[0].operations.front().operation.sequence, 11U);
   EXPECT_EQ(trace.ranks[0].operations.back().operation.sequence, count);

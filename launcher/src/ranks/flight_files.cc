@@ -11,10 +11,10 @@
 
 namespace dtrun::launcher {
 
-rendezvous::HistoryPlan FlightFiles::history_plan(const OutputOptions& options) {
+rendezvous::HistoryPlan FlightFiles::history_plan(const LaunchPlan& plan) {
   using rendezvous::HistoryPlan;
-  if (options.trace_file.empty()) return {};
-  return {.length = rendezvous::kTraceLength, .times = HistoryPlan::Times::exact};
+  if (plan.options.output.trace_file.empty()) return {};
+  return {.length = rendezvous::trace_length(plan.local_ranks), .times = HistoryPlan::Times::exact};
 }
 
 void FlightFiles::write_record(const StartOrder& round) {

@@ -24,7 +24,7 @@ class FlightFiles {
   explicit FlightFiles(const Surroundings& surroundings) : around_(surroundings) {}
 
   /// How the page's histories must be, so that they hold what is to be written.
-  static rendezvous::HistoryPlan history_plan(const OutputOptions& options);
+  static rendezvous::HistoryPlan history_plan(const LaunchPlan& plan);
 
   /// Nothing where no rank has called anything, or no record is wanted.
   void write_record(const StartOrder& round);

@@ -8,6 +8,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -259,6 +260,11 @@ FlightTrace heads_of(const TraceReader& facts) {
 
 }  // namespace
 
+std::size_t trace_length(int local_ranks) {
+  constexpr std::size_t kOfANode = 131072, kMost = 16384, kLeast = 1024;
+  return std::clamp(kOfANode / static_cast<std::size_t>(std::max(local_ranks, 1)), kLeast, kMost);
+}
+
 FlightTrace read_trace(const JobPage& page) {
   FlightTrace trace;
   trace.cause = page.describe_cause();
@@ -272,7 +278,7 @@ FlightTrace read_trace(const JobPage& page) {
     rank.pid = slot.pid.load();
     rank.begun = slot.operations.load();
     rank.until_ns = now;
-    rank.operations = page.history(i, kTraceLength);
+    rank.operations = page.history(i, std::numeric_limits<std::size_t>::max());
     trace.ranks.push_back(std::move(rank));
   }
   return trace;

@@ -14,8 +14,10 @@
 
 namespace dtrun::rendezvous {
 
-/// How many of its last operations a rank of a traced job keeps: 3 MiB of memory.
-inline constexpr std::size_t kTraceLength = 16384;
+/// How many of its last operations each rank of a traced node keeps: 16384, which are 3 MiB of
+/// memory, and fewer where there are more than 8 ranks, so that neither the file, of some 520 bytes
+/// for each, nor what makes it grows with them; 1024 at least.
+std::size_t trace_length(int local_ranks);
 
 /// A node's monotonic clock.
 struct TraceClock {
