@@ -13,12 +13,14 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/json.h"
 #include "dtrun/rendezvous/flight_explanation.h"
 #include "dtrun/rendezvous/flight_record.h"
+#include "dtrun/rendezvous/flight_trace.h"
 #include "explain/pickle_data.h"
 #include "explain/torch_flight.h"
 #include "tool_main.h"
@@ -45,6 +47,7 @@ struct Options {
   int round = -1;  ///< -1: the last
   int last = 0;
   Form form = Form::kText;
+  std::string trace;  ///< where the joined trace goes; empty: flight records are explained
 };
 
 /// What the files of one round say together.
@@ -206,6 +209,21 @@ void print_json(const Round& round, const std::vector<FlightFinding>& findings) 
                                                   {"findings", std::move(list)}}));
 }
 
+void join_traces(const Options& options) {
+  std::vector<rendezvous::FlightTrace> parts;
+  for (const std::string& path : options.paths)
+    parts.push_back(rendezvous::flight_trace_of(base::parse_json(content_of(path), path), path));
+  const rendezvous::FlightTrace all = rendezvous::joined(std::move(parts));
+  base::write_file_atomically(options.trace, rendezvous::to_json(all));
+  for (const rendezvous::TraceClock& clock : all.clocks)
+    fmt::print("node {}: {} ms added to its times{}\n", clock.node,
+               static_cast<double>(clock.shift_ns) / 1e6,
+               clock.uncertainty_ns  ? fmt::format(", right to {} ms",
+                                                   static_cast<double>(*clock.uncertainty_ns) / 1e6)
+               : clock.shift_ns == 0 ? ""
+                                     : ", as the wall clocks say");
+}
+
 int run(int argc, char** argv) {
   CLI::App app(
       "dtrun-explain says who was missing where, from the flight records that dtrun writes when a "
@@ -222,12 +240,19 @@ int run(int argc, char** argv) {
       ->type_name("N");
   app.add_flag_callback(
       "--json", [&] { options.form = Form::kJson; }, "an object for programs");
+  app.add_option("--trace", options.trace,
+                 "joins the traces of several nodes, PATH..., in this file, and explains nothing")
+      ->type_name("FILE");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wanted) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
     throw Error(ErrorCode::kUsage, error.what(), "", "dtrun-explain --help");
+  }
+  if (!options.trace.empty()) {
+    join_traces(options);
+    return 0;
   }
   const Round round = choose_round(read_all(options.paths), options.round);
   const std::vector<FlightFinding> findings =

@@ -88,7 +88,7 @@ std::string Fingerprint::describe() const {
       text += fmt::format(" x {} in parts", counts & kMostElements);
     }
     if (is_reduction(kind)) text += fmt::format(", {}", reduce_op_name(reduce_op));
-    if (root >= 0) text += fmt::format(", root {}", root);
+    if (root >= 0) text += fmt::format(", {} {}", is_message(kind) ? "peer" : "root", root);
     text += ")";
   }
   if (site[0] != '\0') text += fmt::format(" at {}", site);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "algorithm.h"
+#include "short_call.h"
 
 namespace dtrun::collectives {
 
@@ -73,7 +74,8 @@ Work GroupCall::run(std::span<const LocalTensor> inputs, std::span<const LocalTe
     collective.inputs = buffers_.inputs(inputs);
     collective.outputs = buffers_.outputs(outputs);
   }
-  collective.call = take();
+  collective.call.fingerprint = print;
+  collective.call = take(collective.view().bytes());
   return backend_->start(std::move(collective));
 }
 
@@ -84,25 +86,30 @@ bool GroupCall::run_now(std::span<const LocalTensor> inputs, std::span<const Loc
   const bool in_place = inputs.data() == outputs.data() && inputs.size() == outputs.size();
   const auto to = in_place ? from : buffers.add(outputs);
   if (!to) return false;
+  ShortCall call(core_.meter(), print.kind);
+  const CollectiveView collective{print, *from, *to, &call};
   try {
-    const bool is_done =
-        backend_->run_now({print, *from, *to}, options_.timeout.value_or(core_.timeout()));
-    if (is_done) {
-      for (const auto& end : at_end_) end();
-    }
-    return is_done;
+    if (!backend_->run_now(collective, options_.timeout.value_or(core_.timeout()))) return false;
+    if (!call.is_counted()) call.count(collective.bytes());
+    call.succeed();
+    for (const auto& end : at_end_) end();
+    return true;
   } catch (...) {
+    call.count(collective.bytes());
+    call.fail();
     tell_of_exception();
     throw;
   }
 }
 
-Call GroupCall::take() {
+Call GroupCall::take(std::uint64_t bytes) {
   arm();
+  core_.meter().count(print.kind, bytes);
   Call call;
   call.fingerprint = print;
   call.deadline = base::Deadline::after(options_.timeout.value_or(core_.timeout()));
   call.async = options_.async;
+  call.timer = core_.timer_of(print.kind);
   std::move(buffers_).attach_to(call);
   if (!at_end_.empty()) {
     call.finish = [first = std::move(call.finish), ends = std::move(at_end_)] {

@@ -91,8 +91,8 @@ class GroupCall {
   Work run(const LocalTensor& input, const LocalTensor& output) {
     return run({&input, 1}, {&output, 1});
   }
-  /// What the backend gets; once.
-  Call take();
+  /// What the backend gets; once. Counts the call. @param bytes of its buffers
+  Call take(std::uint64_t bytes);
 
   /// Where the call's tensors are made contiguous.
   CallBuffers& buffers() {

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "dtrun/base/env.h"
 #include "dtrun/base/error.h"
 
 namespace dtrun::collectives {
@@ -18,7 +19,9 @@ GroupCore::GroupCore(GroupOptions options, BackendSpec spec, BackendSet backends
     : options_(std::move(options)),
       spec_(std::move(spec)),
       backends_(std::move(backends)),
-      timeout_(options_.timeout.count()) {}
+      timeout_(options_.timeout.count()) {
+  if (base::get_env("DTRUN_TIME_CALLS") == "all") meter_->set_timing(CallTiming::all_calls);
+}
 
 Backend& GroupCore::backend_for(const LocalTensor& tensor, std::string_view what) const {
   if (!tensor.defined())

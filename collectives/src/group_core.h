@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "call_meter.h"
 #include "dtrun/collectives/backend_spec.h"
 #include "dtrun/collectives/process_group.h"
 #include "make_backend.h"
@@ -89,6 +90,9 @@ class GroupCore {
   void require_open(OpKind kind) const;
 
   TransportCounters counters() const;
+  CallMeter& meter() const { return *meter_; }
+  /// The call is counted already.
+  CallTimer timer_of(OpKind kind) const { return {meter_, kind}; }
   std::vector<int> machines() const;
   void leave();
 
@@ -105,6 +109,7 @@ class GroupCore {
   /// Loops call from one line, and writing its text takes as long as a small collective.
   base::CallSite last_site_;
   Fingerprint last_print_;  ///< has its text
+  const std::shared_ptr<CallMeter> meter_ = std::make_shared<CallMeter>();
   SubgroupTable subgroups_;
   std::atomic<bool> left_ = false;  ///< a waiting thread may leave for another one
 };

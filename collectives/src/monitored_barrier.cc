@@ -102,12 +102,20 @@ void ProcessGroup::monitored_barrier(MonitoredBarrierOptions options, Site site)
         fmt::format("group '{}' of backend '{}' has no monitored_barrier", name(), group.backend),
         "its messages go over the cpu", "make the group with cpu:cpu,cuda:nccl");
   });
+  core_->meter().count(OpKind::monitored_barrier, 0);
+  CallTimer timer = core_->timer_of(OpKind::monitored_barrier);
   MonitoredBarrier barrier(*core_, call.backend(), call.print, options.timeout.value_or(timeout()));
-  if (rank() == 0) {
-    barrier.lead(options);
-  } else {
-    barrier.follow();
+  try {
+    if (rank() == 0) {
+      barrier.lead(options);
+    } else {
+      barrier.follow();
+    }
+  } catch (...) {
+    timer.end(CallTimer::Outcome::failed);
+    throw;
   }
+  timer.end(CallTimer::Outcome::done);
 }
 
 }  // namespace dtrun::collectives

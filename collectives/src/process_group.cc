@@ -7,6 +7,7 @@
 
 #include "dtrun/base/error.h"
 #include "group_core.h"
+#include "rank_record.h"
 
 namespace dtrun::collectives {
 
@@ -30,6 +31,7 @@ void check_options(const GroupOptions& options) {
 ProcessGroup ProcessGroup::create(GroupOptions options) {
   check_options(options);
   BackendSpec spec = parse_backend_spec(options.backend);
+  options.record = record_of(options);
   BackendSet backends = make_backends(options);
   return ProcessGroup(
       std::make_shared<GroupCore>(std::move(options), std::move(spec), std::move(backends)));
@@ -107,6 +109,14 @@ void ProcessGroup::refuse(OpKind kind, const Error& error, Site site) const {
 
 TransportCounters ProcessGroup::counters() const {
   return core().counters();
+}
+
+CallCounters ProcessGroup::call_counters() const {
+  return {name(), rank(), size(), core().meter().counts()};
+}
+
+void ProcessGroup::set_call_timing(CallTiming timing) const {
+  core().meter().set_timing(timing);
 }
 
 std::vector<int> ProcessGroup::machines() const {

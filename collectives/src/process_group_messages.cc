@@ -41,6 +41,8 @@ Message message_of(GroupCall& call, const LocalTensor& tensor, const Address& ad
   call.check(tensor, "the tensor",
              [&](const GroupShape& group) { require_address(group, address); });
   call.print.counts = static_cast<std::uint64_t>(tensor.numel());
+  call.print.root = address.peer;
+  call.print.shape = address.tag;
   call.show([&] {
     const std::size_t bytes =
         static_cast<std::size_t>(tensor.numel()) * tensors::item_size(tensor.dtype());
@@ -49,7 +51,7 @@ Message message_of(GroupCall& call, const LocalTensor& tensor, const Address& ad
   Message message{address.kind, {}, address.peer, address.tag, {}};
   message.buffer =
       address.kind == OpKind::send ? call.buffers().input(tensor) : call.buffers().output(tensor);
-  message.call = call.take();
+  message.call = call.take(message.buffer.bytes());
   return message;
 }
 

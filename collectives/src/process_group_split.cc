@@ -79,10 +79,14 @@ BackendSet split_backends(const GroupCore& parent, const Call& call, const std::
                           int list, const std::string& name) {
   BackendSet set;
   using tensors::DeviceType;
+  // Where there are two, they share one call, which is timed once.
+  const auto part = [&] {
+    return Call{.fingerprint = call.fingerprint, .deadline = call.deadline};
+  };
   if (Backend* cpu = parent.backend_of(DeviceType::cpu))
-    set.cpu = cpu->split(ranks, list, name, call);
+    set.cpu = cpu->split(ranks, list, name, part());
   if (Backend* cuda = parent.backend_of(DeviceType::cuda))
-    set.cuda = cuda->split(ranks, list, name, call);
+    set.cuda = cuda->split(ranks, list, name, part());
   return set;
 }
 
@@ -112,7 +116,9 @@ ProcessGroup ProcessGroup::split(const RankLists& rank_lists, const std::string&
   child.backend = backend;
   BackendSet backends;
   if (backend == backend_name()) {
-    backends = split_backends(*core_, call.take(), ranks, list, new_name);
+    Call taken = call.take(0);
+    backends = split_backends(*core_, taken, ranks, list, new_name);
+    taken.timer.end(CallTimer::Outcome::done);
   } else {
     // All ranks must pass the same lists before some of them wait for each other in the store. For
     // the backends this is a barrier.
@@ -126,8 +132,9 @@ ProcessGroup ProcessGroup::split(const RankLists& rank_lists, const std::string&
     group.stranger_to_ = new_name;
     return group;
   }
-  return ProcessGroup(
-      std::make_shared<GroupCore>(std::move(child), std::move(spec), std::move(backends)));
+  auto made = std::make_shared<GroupCore>(std::move(child), std::move(spec), std::move(backends));
+  made->meter().set_timing(core_->meter().timing());
+  return ProcessGroup(std::move(made));
 }
 
 ProcessGroup ProcessGroup::shared_split(const RankLists& rank_lists, const std::string& new_name,
@@ -146,7 +153,9 @@ ProcessGroup ProcessGroup::subgroup(const std::vector<int>& ranks, const std::st
     GroupOptions child =
         child_options(parent, ranks, new_name, fmt::format("subgroup/{}.{:x}", ranks.size(), list));
     child.backend = backend_name();
-    return create(std::move(child));
+    ProcessGroup made = create(std::move(child));
+    made.set_call_timing(parent.meter().timing());
+    return made;
   });
 }
 

@@ -32,25 +32,59 @@ std::int64_t recent_ns() {
 }  // namespace
 
 RecordedGroup::RecordedGroup(std::string group_name, int group_rank,
-                             const std::vector<int>& global_ranks)
+                             const std::vector<int>& global_ranks, const RankBoard* shown_on)
     : name(std::move(group_name)),
       rank(group_rank),
       size(static_cast<std::int32_t>(global_ranks.size())),
       first_rank(global_ranks.front()),
-      rank_stride(size > 1 ? global_ranks[1] - global_ranks[0] : 1) {
+      rank_stride(size > 1 ? global_ranks[1] - global_ranks[0] : 1),
+      board(shown_on) {
   for (const int member : global_ranks)
     members_hash = (members_hash ^ static_cast<std::uint32_t>(member)) * 0x01000193U;  // FNV-1a
   for (std::size_t i = 1; i < global_ranks.size(); ++i)
     if (global_ranks[i] - global_ranks[i - 1] != rank_stride) rank_stride = 0;
 }
 
-RankRecord::RankRecord(RankBoard& board, std::shared_ptr<rendezvous::JobPage> job_page,
-                       int local_rank)
-    : board_(board), job_page_(std::move(job_page)) {
+RankRecord::RankRecord(std::shared_ptr<rendezvous::JobPage> job_page, int local_rank)
+    : job_page_(std::move(job_page)) {
   if (!job_page_ || local_rank >= job_page_->slot_count()) return;
   slot_ = &job_page_->slot(local_rank);
   history_ = job_page_->open_history(local_rank);
+  is_exact_ = !history_.empty() && job_page_->times() == rendezvous::HistoryPlan::Times::exact;
   begun_ = slot_->operations.load();
+}
+
+void RankRecord::attach(RankBoard& board) {
+  const std::scoped_lock lock(mutex_);
+  Shown& shown = shown_.emplace_back();
+  shown.board = &board;
+  shown.line.victim_of = shown_.front().line.victim_of;
+}
+
+void RankRecord::detach(RankBoard& board) {
+  const std::scoped_lock lock(mutex_);
+  // What was done last stays known.
+  if (newest_->board == &board) {
+    shown_.front().line = newest_->line;
+    newest_ = &shown_.front();
+  }
+  std::erase_if(shown_, [&](const Shown& shown) { return shown.board == &board; });
+}
+
+RankRecord::Shown& RankRecord::shown_on(const RankBoard* board) {
+  for (Shown& shown : shown_)
+    if (shown.board == board) return shown;
+  return shown_.front();
+}
+
+RankRecord::Shown* RankRecord::shown_of(std::uint64_t number) {
+  for (Shown& shown : shown_)
+    if (shown.number == number) return &shown;
+  return nullptr;
+}
+
+std::int64_t RankRecord::now_ns() const {
+  return is_exact_ ? monotonic_ns() : recent_ns();
 }
 
 template <typename Change>
@@ -63,21 +97,26 @@ void RankRecord::update(std::uint64_t number, Change change) {
   if (age < history_.size()) change(history_[(number - 1) % history_.size()].operation);
 }
 
-/// The newest operation, as line_'s times say it is.
+/// The newest operation, as its line's times say it is.
 void RankRecord::write(const Fingerprint& fingerprint, const RecordedGroup& group,
-                       std::uint64_t bytes) {
+                       std::uint64_t bytes, Times times) {
   ++begun_;
-  line_.fingerprint = fingerprint;
-  copy_text(line_.group, group.name);
-  line_.waiting_for = -1;
-  board_.write(line_);
+  newest_ = &shown_on(group.board);
+  newest_->number = begun_;
+  BoardLine& line = newest_->line;
+  line.started_ns = times.started_ns;
+  line.ended_ns = times.ended_ns;
+  line.fingerprint = fingerprint;
+  copy_text(line.group, group.name);
+  line.waiting_for = -1;
+  newest_->write();
   if (slot_ == nullptr) return;
   rendezvous::Operation operation;
   copy_text(operation.name, op_kind_name(fingerprint.kind));
   copy_text(operation.group, group.name);
   operation.sequence = fingerprint.sequence;
-  operation.started_ns = line_.started_ns;
-  operation.ended_ns = line_.ended_ns;
+  operation.started_ns = times.started_ns;
+  operation.ended_ns = times.ended_ns;
   operation.bytes = bytes;
   slot_->ring[(begun_ - 1) % rendezvous::kOperationRing] = operation;
   slot_->operations.store(begun_, std::memory_order_release);
@@ -99,6 +138,7 @@ void RankRecord::write_history(const rendezvous::Operation& operation,
   entry.first_rank = group.first_rank;
   entry.rank_stride = group.rank_stride;
   entry.members_hash = group.members_hash;
+  entry.tag = is_message(fingerprint.kind) ? fingerprint.shape : 0;
   slot_->recorded.store(begun_, std::memory_order_release);
 }
 
@@ -110,21 +150,24 @@ void RankRecord::set_state(RankState state) {
 std::uint64_t RankRecord::begin(const Fingerprint& fingerprint, const RecordedGroup& group,
                                 std::uint64_t bytes) {
   const std::scoped_lock lock(mutex_);
-  line_.started_ns = recent_ns();
-  line_.ended_ns = 0;
   ++active_;
-  write(fingerprint, group, bytes);
+  write(fingerprint, group, bytes, {now_ns(), 0});
   set_state(RankState::kInCollective);
   return begun_;
 }
 
 std::uint64_t RankRecord::pass(const Fingerprint& fingerprint, const RecordedGroup& group,
-                               std::uint64_t bytes) {
+                               std::uint64_t bytes, std::int64_t started_ns) {
   const std::scoped_lock lock(mutex_);
-  line_.started_ns = recent_ns();
-  line_.ended_ns = line_.started_ns;
-  write(fingerprint, group, bytes);
+  const std::int64_t now = started_ns != 0 ? started_ns : now_ns();
+  write(fingerprint, group, bytes, {now, now});
   return begun_;
+}
+
+void RankRecord::passed(std::uint64_t number) {
+  const std::scoped_lock lock(mutex_);
+  const std::int64_t now = now_ns();
+  update(number, [now](rendezvous::Operation& operation) { operation.ended_ns = now; });
 }
 
 void RankRecord::go_on(std::uint64_t number) {
@@ -132,42 +175,52 @@ void RankRecord::go_on(std::uint64_t number) {
   update(number, [](rendezvous::Operation& operation) { operation.ended_ns = 0; });
   ++active_;
   set_state(RankState::kInCollective);
-  if (number != begun_) return;
-  line_.ended_ns = 0;
-  board_.write(line_);
+  Shown* const shown = shown_of(number);
+  if (shown == nullptr) return;
+  shown->line.ended_ns = 0;
+  shown->write();
 }
 
 void RankRecord::waiting_for(std::uint64_t number, int global_rank) {
   const std::scoped_lock lock(mutex_);
   update(number, [&](rendezvous::Operation& operation) { operation.waiting_for = global_rank; });
-  if (number != begun_ || line_.waiting_for == global_rank) return;
-  line_.waiting_for = global_rank;
-  board_.write(line_);
+  Shown* const shown = shown_of(number);
+  if (shown == nullptr || shown->line.waiting_for == global_rank) return;
+  shown->line.waiting_for = global_rank;
+  shown->write();
 }
 
 void RankRecord::end(std::uint64_t number, Outcome outcome) {
   const std::scoped_lock lock(mutex_);
-  const std::int64_t now = recent_ns();
+  const std::int64_t now = now_ns();
   update(number, [&](rendezvous::Operation& operation) {
     operation.ended_ns = now;
     operation.failed = outcome == Outcome::failed ? 1 : 0;
   });
   if (--active_ == 0) set_state(RankState::kRunning);
-  if (number != begun_) return;
-  line_.ended_ns = now;
-  board_.write_end(now);
+  Shown* const shown = shown_of(number);
+  if (shown == nullptr) return;
+  shown->line.ended_ns = now;
+  if (shown->board != nullptr) shown->board->write_end(now);
 }
 
 void RankRecord::set_victim_of(int global_rank) {
   if (slot_ != nullptr) slot_->victim_of.store(global_rank);
   const std::scoped_lock lock(mutex_);
-  line_.victim_of = global_rank;
-  board_.write(line_);
+  for (Shown& shown : shown_) {
+    shown.line.victim_of = global_rank;
+    shown.write();
+  }
 }
 
 BoardLine RankRecord::line() {
   const std::scoped_lock lock(mutex_);
-  return line_;
+  return newest_->line;
+}
+
+std::shared_ptr<RankRecord> record_of(const GroupOptions& options) {
+  return options.record ? options.record
+                        : std::make_shared<RankRecord>(options.job_page, options.local_rank);
 }
 
 }  // namespace dtrun::collectives

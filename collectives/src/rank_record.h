@@ -1,9 +1,11 @@
-// RankRecord: what a rank shows of itself while it works: the line on its board, for local peers,
-// and its slot of the job page, for the launcher. Cheap: no system call but the clock's.
+// RankRecord: what a rank shows of itself while it works: the line on its boards, for local peers,
+// and its slot of the job page, for the launcher. One for each rank of a job, shared by all its
+// groups and their backends: the slot has one writer. Cheap: no system call but the clock's.
 // Thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "dtrun/collectives/fingerprint.h"
+#include "dtrun/collectives/process_group.h"
 #include "dtrun/rendezvous/job_page.h"
 #include "rank_board.h"
 
@@ -18,7 +21,10 @@ namespace dtrun::collectives {
 
 /// What records say of an operation's group. Ranks are global.
 struct RecordedGroup {
-  RecordedGroup(std::string name, int group_rank, const std::vector<int>& global_ranks);
+  /// @param board that shows the group's operations to local peers; attached to the record. null:
+  /// none does
+  RecordedGroup(std::string name, int group_rank, const std::vector<int>& global_ranks,
+                const RankBoard* board = nullptr);
 
   std::string name;
   std::int32_t rank;  ///< own, in the group
@@ -26,46 +32,80 @@ struct RecordedGroup {
   std::int32_t first_rank;
   std::int32_t rank_stride;  ///< between neighbours; 0: it is not the same everywhere
   std::uint32_t members_hash = 0;
+  const RankBoard* board;
 };
 
 class RankRecord {
  public:
   enum class Outcome { done, failed };
 
-  /// @param board the rank's own; outlives this. @param job_page may be null
-  RankRecord(RankBoard& board, std::shared_ptr<rendezvous::JobPage> job_page, int local_rank);
+  /// @param job_page may be null
+  RankRecord(std::shared_ptr<rendezvous::JobPage> job_page, int local_rank);
+
+  /// The board shows what this rank does in the groups that name it, until detach().
+  void attach(RankBoard& board);
+  void detach(RankBoard& board);
 
   /// @return the operation's number, for end()
   std::uint64_t begin(const Fingerprint& fingerprint, const RecordedGroup& group,
                       std::uint64_t bytes);
   /// begin() and end() in one, for an operation that is about to be over. @return as begin()
+  /// @param started_ns when it began; 0: now
   std::uint64_t pass(const Fingerprint& fingerprint, const RecordedGroup& group,
-                     std::uint64_t bytes);
+                     std::uint64_t bytes, std::int64_t started_ns = 0);
   /// It was not over.
   void go_on(std::uint64_t number);
+  /// Whether the job is traced, so that the times are to be exact.
+  bool is_exact() const { return is_exact_; }
+  /// Of an operation that pass() has told of: it is over now.
+  void passed(std::uint64_t number);
   void waiting_for(std::uint64_t number, int global_rank);
   void end(std::uint64_t number, Outcome outcome);
   /// This rank fails because of that one.
   void set_victim_of(int global_rank);
+  /// Of the newest operation, on whichever board.
   BoardLine line();
 
  private:
-  void write(const Fingerprint& fingerprint, const RecordedGroup& group, std::uint64_t bytes);
+  struct Times {
+    std::int64_t started_ns;
+    std::int64_t ended_ns;
+  };
+  void write(const Fingerprint& fingerprint, const RecordedGroup& group, std::uint64_t bytes,
+             Times times);
   void write_history(const rendezvous::Operation& operation, const Fingerprint& fingerprint,
                      const RecordedGroup& group);
   void set_state(rendezvous::RankState state);
+  std::int64_t now_ns() const;
+  /// What a board shows. Peers look for this rank on the board of the world in which they wait for
+  /// it, and a rank may have many worlds: each operation is written to one of them.
+  struct Shown {
+    RankBoard* board = nullptr;  ///< null: of groups without one
+    BoardLine line;
+    std::uint64_t number = 0;  ///< of its operation
+    void write() const {
+      if (board != nullptr) board->write(line);
+    }
+  };
+  Shown& shown_on(const RankBoard* board);
+  /// null: there have been others since.
+  Shown* shown_of(std::uint64_t number);
   /// Changes what both rings say of that operation, where they still do.
   template <typename Change>
   void update(std::uint64_t number, Change change);
 
-  RankBoard& board_;
-  std::shared_ptr<rendezvous::JobPage> job_page_;
+  const std::shared_ptr<rendezvous::JobPage> job_page_;
   rendezvous::RankSlot* slot_ = nullptr;
   std::span<rendezvous::HistoryEntry> history_;
+  bool is_exact_ = false;
   std::mutex mutex_;
   std::uint64_t begun_ = 0;
   int active_ = 0;
-  BoardLine line_;
+  std::list<Shown> shown_{1};  ///< the first is that of groups without a board
+  Shown* newest_ = &shown_.front();
 };
+
+/// The one that the options name, or a new one of this rank's.
+std::shared_ptr<RankRecord> record_of(const GroupOptions& options);
 
 }  // namespace dtrun::collectives

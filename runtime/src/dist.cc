@@ -141,6 +141,12 @@ std::string get_backend(const ProcessGroup& group) {
 void set_timeout(base::Deadline::Duration timeout, const ProcessGroup& group) {
   chosen(group).set_timeout(timeout);
 }
+collectives::CallCounters call_counters(const ProcessGroup& group) {
+  return chosen(group).call_counters();
+}
+void set_call_timing(CallTiming timing, const ProcessGroup& group) {
+  chosen(group).set_call_timing(timing);
+}
 std::vector<int> get_process_group_ranks(const ProcessGroup& group) {
   return chosen(group).global_ranks();
 }

@@ -29,6 +29,7 @@
 #include "dtrun/rendezvous/hash_store.h"
 #include "dtrun/tensor/ops.h"
 #include "rank_board.h"
+#include "rank_record.h"
 #include "support/rank_threads.h"
 #include "support/thrown_error.h"
 
@@ -251,6 +252,42 @@ TEST(RankBoardTest, ALineReadsAsASentence) {
   line.ended_ns = 2'500'000'000;
   EXPECT_EQ(line.describe(3'000'000'000),
             "in no collective, 500 ms after barrier #4 of group 'dp'");
+}
+
+// A rank with two worlds: the peers of each look at its board.
+TEST(RankRecordTest, EachBoardShowsTheOperationsOfItsWorld) {
+  RankRecord record(nullptr, 0);
+  RankBoard first, second;
+  record.attach(first);
+  record.attach(second);
+  const RecordedGroup one("one", 0, {0, 1}, &first), two("two", 0, {0, 2}, &second),
+      other("nccl", 0, {0, 1});
+  Fingerprint print;
+  print.kind = OpKind::barrier;
+  print.sequence = 7;
+  const std::uint64_t waits = record.begin(print, one, 0);
+  print.kind = OpKind::send;
+  const std::uint64_t sends = record.begin(print, two, 4);
+  record.waiting_for(waits, 1);
+  EXPECT_EQ(first.read()->waiting_for, 1);
+  EXPECT_EQ(first.read()->fingerprint.kind, OpKind::barrier);
+  EXPECT_EQ(first.read()->ended_ns, 0);
+  EXPECT_EQ(second.read()->fingerprint.kind, OpKind::send);
+  record.end(sends, RankRecord::Outcome::done);
+  EXPECT_EQ(first.read()->ended_ns, 0);
+  EXPECT_NE(second.read()->ended_ns, 0);
+  print.kind = OpKind::all_reduce;
+  record.end(record.begin(print, other, 0), RankRecord::Outcome::done);
+  EXPECT_EQ(record.line().fingerprint.kind, OpKind::all_reduce);
+  EXPECT_EQ(first.read()->ended_ns, 0);
+  record.end(waits, RankRecord::Outcome::done);
+  EXPECT_NE(first.read()->ended_ns, 0);
+  record.set_victim_of(2);
+  EXPECT_EQ(first.read()->victim_of, 2);
+  record.end(record.begin(print, two, 0), RankRecord::Outcome::done);
+  record.detach(second);
+  EXPECT_STREQ(record.line().group, "two");
+  EXPECT_EQ(record.line().victim_of, 2);
 }
 
 struct ConnectedPair {

@@ -263,8 +263,10 @@ TEST(MessageTest, ASendAndAReceiveOfDifferentSizeFailOnBothSides) {
   for (const std::optional<Thrown>& mine : thrown) {
     ASSERT_TRUE(mine.has_value());
     EXPECT_EQ(mine->code, ErrorCode::kDisagreement);
-    EXPECT_NE(mine->text.find("rank 0 called send #1 (f32 x 4)"), std::string::npos) << mine->text;
-    EXPECT_NE(mine->text.find("rank 1 called recv #1 (f32 x 3)"), std::string::npos) << mine->text;
+    EXPECT_NE(mine->text.find("rank 0 called send #1 (f32 x 4, peer 1)"), std::string::npos)
+        << mine->text;
+    EXPECT_NE(mine->text.find("rank 1 called recv #1 (f32 x 3, peer 0)"), std::string::npos)
+        << mine->text;
     EXPECT_NE(mine->text.find("the element counts"), std::string::npos) << mine->text;
   }
 }

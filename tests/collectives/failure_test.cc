@@ -115,7 +115,7 @@ TEST_P(FailureTest, ARankThatDiesInTheMiddleOfMuchDataIsNamed) {
   }
 }
 
-constexpr std::int64_t kMuch = 2'000'000;  // more than a ring or a socket's buffers hold
+constexpr std::int64_t kMuch = 8'000'000;  // more than a ring or a socket's buffers hold
 
 /// Several, so that a sender knows whether its memory can be read.
 void move_much(const ProcessGroup& group, const LocalTensor& tensor, int times) {
@@ -207,7 +207,7 @@ TEST_P(FailureTest, AStoppedRankIsNamedWithWhereItIs) {
     EXPECT_TRUE(contains(ended.thrown->text, "rank 1 (pid " + std::to_string(ranks.pid(1))));
     // A stopped rank's board can be read on its machine; over TCP it does not answer.
     EXPECT_TRUE(contains(ended.thrown->text, GetParam() == Transport::automatic
-                                                 ? "is in recv #1 (f32 x 1)"
+                                                 ? "is in recv #1 (f32 x 1, peer "
                                                  : "is not answering"))
         << ended.thrown->text;
     EXPECT_EQ(ranks.job_page().slot(rank).victim_of.load(), 1);

@@ -34,15 +34,17 @@ using Values = std::vector<std::int64_t>;
 
 struct NcclJob {
   explicit NcclJob(int ranks, NcclSimulation::Options options = {})
-      : size(ranks), simulation(options) {}
+      : size(ranks), simulation(options), records(static_cast<std::size_t>(ranks)) {}
 
   const int size;
   NcclSimulation simulation;
+  /// By rank, once it has a backend.
+  std::vector<std::shared_ptr<collectives::RankRecord>> records;
   std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
   Deadline::Duration timeout = std::chrono::seconds(60);
   HostWait host_wait = HostWait::no;
   bool compare_calls = false;
-  std::shared_ptr<rendezvous::JobPage> job_page;
+  std::shared_ptr<rendezvous::JobPage> job_page = nullptr;
   tensors::DeviceType tensors_of = tensors::DeviceType::cuda;
 
   std::unique_ptr<Backend> backend(int rank) {
@@ -51,6 +53,8 @@ struct NcclJob {
     world->device = simulation.device_of(rank);
     world->store = store;
     world->job_page = job_page;
+    world->record = std::make_shared<collectives::RankRecord>(job_page, rank);
+    records[static_cast<std::size_t>(rank)] = world->record;
     world->tensors_of = tensors_of;
     world->host = "n0";
     world->machine = "machine";

@@ -172,6 +172,22 @@ TEST(DistTest, TheFlatCallsTakeOneTensorForAllRanks) {
   });
 }
 
+TEST(DistTest, CallsAreCountedByGroup) {
+  run_dist_ranks(2, [](int) {
+    set_call_timing(CallTiming::all_calls);
+    const collectives::CallCounters before = call_counters();
+    all_reduce(vector_of({1, 2}));
+    const ProcessGroup pair = new_group({0, 1});
+    all_reduce(vector_of({1}), ReduceOp::sum, {.group = pair});
+    const collectives::CallCount count =
+        call_counters().since(before).of(collectives::OpKind::all_reduce);
+    EXPECT_EQ(count.calls, 1U);
+    EXPECT_EQ(count.timed, 1U);
+    EXPECT_EQ(call_counters(pair).of(collectives::OpKind::all_reduce).timed, 1U);
+    EXPECT_NE(call_counters().to_string().find("all_reduce"), std::string::npos);
+  });
+}
+
 TEST(DistTest, ABatchOfMessagesNamesGlobalRanks) {
   run_dist_ranks(3, [](int rank) {
     const ProcessGroup pair = new_group({1, 2}, {.timeout = std::chrono::seconds(30)});

@@ -1,5 +1,6 @@
 // A rank whose job comes to an end, or to none, for a reason that its last operations show:
-//     flight_worker fail|hang|stop|circle
+//     flight_worker fail|hang|stop|circle|kill
+// With work it ends well, after calls of every kind.
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
@@ -28,6 +29,29 @@ void await_peers() {
   }
 }
 
+// Of three ranks: two groups, calls at the same time, messages with tags out of order.
+void work() {
+  using namespace dtrun;
+  const int rank = dist::get_rank();
+  Tensor numbers = ones({8});
+  for (int i = 0; i < 3; ++i) dist::all_reduce(numbers);
+  const ProcessGroup pair = dist::new_group({0, 1}, {.name = "pair"});
+  if (pair.valid()) dist::all_reduce(numbers, ReduceOp::sum, {.group = pair});
+  Tensor one = ones({100000}), another = ones({100000});
+  const Work first = dist::all_reduce(one, ReduceOp::sum, {.async_op = true});
+  const Work second = dist::all_reduce(another, ReduceOp::sum, {.async_op = true});
+  second.wait();
+  first.wait();
+  if (rank == 0) {
+    dist::send(numbers, 1, {.tag = 7});
+    dist::send(numbers, 1, {.tag = 8});
+  }
+  if (rank == 1) {
+    dist::recv(numbers, 0, {.tag = 8});
+    dist::recv(numbers, 0, {.tag = 7});
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -44,6 +68,11 @@ int main(int argc, char** argv) {
   }
   if (mode == "hang" && is_second)
     while (true) ::pause();
+  if (mode == "kill" && is_second) {
+    await_peers();
+    ::raise(SIGKILL);
+  }
+  if (mode == "work") work();
   if (mode == "stop" && is_second) ::raise(SIGSTOP);
   Tensor numbers = ones({8});
   if (mode == "circle") dist::recv(numbers, is_second ? 0 : 1);

@@ -52,11 +52,11 @@ std::size_t index_of(int rank) {
 }  // namespace
 
 AdapterBackend::AdapterBackend(std::unique_ptr<MessageLibrary> library, GroupOptions options,
-                               std::vector<Card> members, std::shared_ptr<RankDisplay> display)
+                               std::vector<Card> members)
     : options_(std::move(options)),
       recorded_group_(options_.name, options_.rank, options_.global_ranks),
       members_(std::move(members)),
-      display_(std::move(display)),
+      record_(record_of(options_)),
       library_(std::move(library)),
       messages_sent_(members_.size()),
       threads_("dtrun-" + library_->name()) {}
@@ -196,6 +196,7 @@ Work AdapterBackend::reduce_scatter(Buffer output, Pieces inputs, Call call) {
 std::unique_ptr<Backend> AdapterBackend::split(const std::vector<int>& ranks, int list_index,
                                                const std::string& name, Call call) {
   GroupOptions child = options_;
+  child.record = record_;
   child.name = name;
   child.store = rendezvous::make_prefix_store(
       fmt::format("split/{}/{}", call.fingerprint.sequence, list_index), options_.store);
@@ -214,8 +215,7 @@ std::unique_ptr<Backend> AdapterBackend::split(const std::vector<int>& ranks, in
     return -1;
   });
   if (!library) return nullptr;
-  return std::make_unique<AdapterBackend>(std::move(library), std::move(child), std::move(members),
-                                          display_);
+  return std::make_unique<AdapterBackend>(std::move(library), std::move(child), std::move(members));
 }
 
 Work AdapterBackend::exchange_pieces(Call call, Pieces inputs, Pieces outputs) {
@@ -388,8 +388,7 @@ Work AdapterBackend::message(Call call, std::shared_ptr<void> state, std::size_t
 
 void AdapterBackend::perform(const Operation& operation, std::size_t bytes, const Body& body) {
   if (const std::exception_ptr failed = failure()) return operation->fail(failed);
-  const std::uint64_t number =
-      display_->record.begin(operation->fingerprint(), recorded_group_, bytes);
+  const std::uint64_t number = record_->begin(operation->fingerprint(), recorded_group_, bytes);
   int source = -1;
   std::exception_ptr error;
   try {
@@ -398,7 +397,7 @@ void AdapterBackend::perform(const Operation& operation, std::size_t bytes, cons
     error = fail(explain(*operation, std::current_exception()));
     library_->keep(operation->call().keep_alive);
   }
-  display_->record.end(number, error ? RankRecord::Outcome::failed : RankRecord::Outcome::done);
+  record_->end(number, error ? RankRecord::Outcome::failed : RankRecord::Outcome::done);
   if (error) return operation->fail(error);
   operation->succeed(source);
 }

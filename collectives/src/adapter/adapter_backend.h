@@ -49,20 +49,12 @@ struct MessageCard {
 };
 static_assert(sizeof(MessageCard) == 80);
 
-/// What a rank shows of itself: one for all its groups that were split from one another.
-struct RankDisplay {
-  explicit RankDisplay(const GroupOptions& options)
-      : record(board, options.job_page, options.local_rank) {}
-  RankBoard board;
-  RankRecord record;
-};
-
 class AdapterBackend : public Backend {
  public:
   /// The group's members have met.
   /// @param options of this group; its store is for this group alone @param members in rank order
   AdapterBackend(std::unique_ptr<MessageLibrary> library, GroupOptions options,
-                 std::vector<Card> members, std::shared_ptr<RankDisplay> display);
+                 std::vector<Card> members);
   ~AdapterBackend() override;
 
   std::string name() const override { return library_->name(); }
@@ -129,7 +121,7 @@ class AdapterBackend : public Backend {
   const GroupOptions options_;
   const RecordedGroup recorded_group_;
   const std::vector<Card> members_;
-  const std::shared_ptr<RankDisplay> display_;
+  const std::shared_ptr<RankRecord> record_;
   std::unique_ptr<MessageLibrary> library_;
   const ForkMark fork_mark_;
   std::atomic<std::uint64_t> bytes_sent_{0};

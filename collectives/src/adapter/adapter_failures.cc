@@ -57,7 +57,7 @@ std::exception_ptr AdapterBackend::fail(const GroupFailure& failure) {
   }
   const ErrorCode code = failure.error.code();
   const bool of_peer = code == ErrorCode::kPeerFailed || code == ErrorCode::kTimeout;
-  if (failure.failed_rank >= 0 && of_peer) display_->record.set_victim_of(failure.failed_rank);
+  if (failure.failed_rank >= 0 && of_peer) record_->set_victim_of(failure.failed_rank);
   library_->fail(failure);
   return this->failure();
 }

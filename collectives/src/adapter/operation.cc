@@ -46,6 +46,7 @@ void AdapterOperation::end(std::exception_ptr error, int source_rank) {
   // The tensors may be the last of theirs: not under the lock.
   const std::shared_ptr<void> kept = std::exchange(call_.keep_alive, nullptr);
   call_.finish = nullptr;
+  call_.timer.end(error ? CallTimer::Outcome::failed : CallTimer::Outcome::done);
   const std::scoped_lock lock(mutex_);
   error_ = std::move(error);
   source_rank_ = source_rank;

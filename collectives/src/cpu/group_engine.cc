@@ -44,7 +44,8 @@ std::vector<int> global_ranks_of(const World& world, const GroupSpec& spec) {
 GroupEngine::GroupEngine(std::shared_ptr<World> world, GroupSpec spec, Deadline::Duration timeout)
     : world_(std::move(world)),
       spec_(std::move(spec)),
-      recorded_group_(spec_.name, spec_.rank, global_ranks_of(*world_, spec_)),
+      recorded_group_(spec_.name, spec_.rank, global_ranks_of(*world_, spec_),
+                      &world_->cell(world_->rank()).board),
       timeout_(timeout),
       channels_(*world_, spec_),
       machine_lists_(collectives::machine_lists(machines())),

@@ -5,6 +5,7 @@
 #include "group_engine.h"
 #include "pause.h"
 #include "shared_operation.h"
+#include "short_call.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -38,6 +39,7 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
         idle() && announced_.empty() && !channels_.anybody_left() &&
         channels_.table().long_waits.load(std::memory_order_acquire) == long_waits_seen_;
     if (eventless && take_now(plan, steps, algorithm.looks, number)) return true;
+    if (collective.short_call != nullptr) collective.short_call->wait();
     Collective rest{{collective.inputs.begin(), collective.inputs.end()},
                     {collective.outputs.begin(), collective.outputs.end()},
                     {}};
@@ -54,21 +56,30 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
 
 bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks,
                            std::uint64_t& number) {
+  RankRecord& record = world_->record();
+  // Before the peers see this rank come: in a trace nobody ends before all have begun.
+  const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
+  ShortCall* const call = plan.collective().short_call;
   try {
     if (!steps.show(plan, meeting())) return false;
     // Bookkeeping is done here because it overlaps with the members' posts.
     note(plan.collective().fingerprint);
+    if (call != nullptr) call->count(plan.collective().bytes());
     number =
-        world_->record().pass(plan.collective().fingerprint, recorded_group_, plan.shown_bytes());
+        record.pass(plan.collective().fingerprint, recorded_group_, plan.shown_bytes(), begun_ns);
     for (int look = 0; look < looks; ++look) {
-      if (steps.take(plan, meeting())) return true;
+      if (steps.take(plan, meeting())) {
+        if (record.is_exact()) record.passed(number);
+        return true;
+      }
+      if (call != nullptr && yields_between_looks(look, world_->crowding())) call->wait();
       pause_between_looks(look, world_->crowding());
     }
   } catch (const Disagreement&) {
     // The Operation below finds the disagreement again and reports it.
   } catch (const EarlierDisagreement&) {
   }
-  if (number != 0) world_->record().go_on(number);
+  if (number != 0) record.go_on(number);
   return false;
 }
 

@@ -61,9 +61,10 @@ World::World(const GroupOptions& options, Deadline deadline)
            options.rank, static_cast<int>(options.global_ranks.size()), deadline, options.machine},
           company_of(options.transport)),
       heap_(door_.commons(), rank_),
-      record_(door_.commons().cell(rank_).board, options.job_page, options.local_rank),
+      record_(record_of(options)),
       progress_thread_(
           doorbell(), [this](std::uint32_t ticket, Deadline until) { await_ring(ticket, until); }) {
+  record_->attach(door_.commons().cell(rank_).board);
 }
 
 void World::listen(const GroupOptions& options, Card& mine) {
@@ -154,6 +155,7 @@ World::~World() {
     door_.commons().cell(rank_).state.store(CellState::left);
   }
   stop_watcher();
+  record_->detach(door_.commons().cell(rank_).board);
 }
 
 Route World::route(int world_rank) const {

@@ -96,7 +96,7 @@ class World : public std::enable_shared_from_this<World> {
     std::uint32_t local_members;
   };
   void retire(Retired retired);
-  RankRecord& record() { return record_; }
+  RankRecord& record() { return *record_; }
   ProgressThread& progress_thread() { return progress_thread_; }
 
   // Groups.
@@ -192,7 +192,7 @@ class World : public std::enable_shared_from_this<World> {
   Heap heap_;
   GroupMemory root_memory_;
   bool joined_ = false;
-  RankRecord record_;
+  const std::shared_ptr<RankRecord> record_;
   std::vector<Peer> peers_;
   Crowding crowding_ = Crowding::alone;
   const ForkMark fork_mark_;

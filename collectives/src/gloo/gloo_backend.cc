@@ -57,8 +57,7 @@ std::unique_ptr<Backend> make_gloo_backend(const GroupOptions& options) {
   const base::Deadline deadline = base::Deadline::after(options.timeout);
   std::vector<Card> members = adapter::meet_members(options, deadline);
   std::unique_ptr<adapter::MessageLibrary> library(gloo_backend::gloo_module()(options, deadline));
-  return std::make_unique<adapter::AdapterBackend>(std::move(library), options, std::move(members),
-                                                   std::make_shared<adapter::RankDisplay>(options));
+  return std::make_unique<adapter::AdapterBackend>(std::move(library), options, std::move(members));
 }
 
 }  // namespace dtrun::collectives

@@ -85,8 +85,7 @@ std::unique_ptr<Backend> make_mpi_backend(const GroupOptions& options) {
   auto library = std::make_unique<mpi::MpiLibrary>(
       process,
       process.communicator(process.api().world, options.global_ranks, tag_of(options.name)));
-  return std::make_unique<adapter::AdapterBackend>(std::move(library), options, std::move(members),
-                                                   std::make_shared<adapter::RankDisplay>(options));
+  return std::make_unique<adapter::AdapterBackend>(std::move(library), options, std::move(members));
 }
 
 }  // namespace dtrun::collectives

@@ -26,6 +26,7 @@ std::shared_ptr<nccl::NcclWorld> make_world(const GroupOptions& options, const s
   world->device = real_device_api();
   world->store = options.store;
   world->job_page = options.job_page;
+  world->record = record_of(options);
   world->host = host;
   world->machine = cpu::locality_here();
   world->local_rank = options.local_rank;

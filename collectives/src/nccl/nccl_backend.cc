@@ -51,8 +51,10 @@ int NcclBackend::device_of(const CollectiveView& collective) const {
 Work NcclBackend::start(Collective collective) {
   const Composer compose = composer(device_of(collective.view()));
   Call call = std::move(collective.call);
-  return group_->run(compose.collective({call.fingerprint, collective.inputs, collective.outputs}),
-                     std::move(call));
+  const CollectiveView view{call.fingerprint, collective.inputs, collective.outputs};
+  Launch launch = compose.collective(view);
+  launch.bytes = view.bytes();
+  return group_->run(std::move(launch), std::move(call));
 }
 
 Work NcclBackend::start(Message message) {
@@ -70,6 +72,7 @@ Work NcclBackend::start(Message message) {
   message.call.fingerprint.kind = message.kind;
   Launch launch = sends ? compose.send(buffer, {buffer.device_index, rank(), message.peer})
                         : compose.receive(buffer, {buffer.device_index, message.peer, rank()});
+  launch.bytes = buffer.bytes();
   return group_->run(std::move(launch), std::move(message.call));
 }
 

@@ -29,6 +29,7 @@ constexpr auto kLookInterval = std::chrono::microseconds(200);
 NcclGroup::NcclGroup(std::shared_ptr<NcclWorld> world, NcclGroupSpec spec)
     : world_(std::move(world)),
       spec_(std::move(spec)),
+      recorded_group_(spec_.name, spec_.rank, spec_.global_ranks),
       board_(world_->store, spec_.key, spec_.rank, spec_.global_ranks) {
   world_->watchdog.add(*this);
 }
@@ -133,6 +134,8 @@ std::shared_ptr<Operation> NcclGroup::enqueue(Launch launch, Call call) {
   // What the caller's stream does after this is no business of the operation's.
   world_->device->record(operation->begin.get(), world_->device->current_stream(key.device));
   Queue& target = queue(key);
+  operation->record_number =
+      world_->record->begin(operation->fingerprint(), recorded_group_, operation->launch.bytes);
   target.push(operation);
   target.advance();
   if (std::exchange(watchdog_sleeps_, false)) world_->watchdog.call();
@@ -206,8 +209,10 @@ std::exception_ptr NcclGroup::exception(Operation& operation) {
 void NcclGroup::fail(const Error& error, Tell tell) {
   if (failure_) return;
   failure_ = std::make_exception_ptr(error);
-  for (const auto& [key, queue] : queues_)
+  for (const auto& [key, queue] : queues_) {
     if (const Communicator communicator = queue->take()) doomed_.push_back(communicator);
+    queue->for_each([](Operation& operation) { operation.conclude(RankRecord::Outcome::failed); });
+  }
   // Sync calls return before the device is done: whoever reads results now reads garbage.
   base::log::error(base::log::Component::kCollectives,
                    "group '{}' failed; results of its unfinished calls are not to be used:\n{}",

@@ -20,6 +20,7 @@
 #include "nccl/queue.h"
 #include "nccl/status_board.h"
 #include "nccl/watchdog.h"
+#include "rank_record.h"
 
 namespace dtrun::collectives::nccl {
 
@@ -29,6 +30,7 @@ struct NcclWorld {
   std::shared_ptr<DeviceApi> device;
   std::shared_ptr<rendezvous::Store> store;
   std::shared_ptr<rendezvous::JobPage> job_page;  ///< may be null
+  std::shared_ptr<RankRecord> record;             ///< of this rank
   std::string host;                               ///< for messages
   std::string machine;                            ///< equal texts: the same machine
   int local_rank = 0;
@@ -122,6 +124,7 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
 
   const std::shared_ptr<NcclWorld> world_;
   const NcclGroupSpec spec_;
+  const RecordedGroup recorded_group_;
   StatusBoard board_;
   const ForkMark fork_mark_;
 

@@ -122,10 +122,11 @@ std::unique_ptr<Communicator> NcclGroup::split_communicator(Lock& lock, Queue& p
 std::shared_ptr<NcclGroup> NcclGroup::split(NcclGroupSpec child, std::optional<int> color,
                                             const Call& call) {
   require_own_process();
-  compare(call);
   std::unique_ptr<Communicator> slot;
   int device = -1;
-  {
+  const std::uint64_t number = world_->record->begin(call.fingerprint, recorded_group_, 0);
+  try {
+    compare(call);
     Lock lock(mutex_);
     throw_if_failed();
     // Calls are in the same order everywhere: either all members have a communicator, or none has.
@@ -133,7 +134,11 @@ std::shared_ptr<NcclGroup> NcclGroup::split(NcclGroupSpec child, std::optional<i
       device = parent->device();
       slot = split_communicator(lock, *parent, color, child.rank, call);
     }
+  } catch (...) {
+    world_->record->end(number, RankRecord::Outcome::failed);
+    throw;
   }
+  world_->record->end(number, RankRecord::Outcome::done);
   if (!color) return nullptr;
   auto group = std::make_shared<NcclGroup>(world_, std::move(child));
   if (slot && *slot != nullptr) group->add_split_queue(device, std::move(slot));

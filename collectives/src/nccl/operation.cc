@@ -33,4 +33,11 @@ void Operation::release() {
   call.keep_alive.reset();
 }
 
+void Operation::conclude(RankRecord::Outcome outcome) {
+  if (record_number == 0) return;
+  group_->world().record->end(std::exchange(record_number, 0), outcome);
+  call.timer.end(outcome == RankRecord::Outcome::done ? CallTimer::Outcome::done
+                                                      : CallTimer::Outcome::failed);
+}
+
 }  // namespace dtrun::collectives::nccl

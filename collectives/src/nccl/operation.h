@@ -13,6 +13,7 @@
 #include "device_api.h"
 #include "dtrun/collectives/backend.h"
 #include "nccl/nccl_api.h"
+#include "rank_record.h"
 
 namespace dtrun::collectives::nccl {
 
@@ -37,6 +38,7 @@ struct Launch {
   /// Copies after them. May be empty.
   std::function<void(DeviceStream)> after;
   HostWait host_wait = HostWait::no;
+  std::uint64_t bytes = 0;  ///< of this rank's buffers
 };
 
 class Operation : public Work::State {
@@ -54,10 +56,13 @@ class Operation : public Work::State {
   const Fingerprint& fingerprint() const { return call.fingerprint; }
   /// Gives back what the operation held for the device's sake.
   void release();
+  /// It is over, as far as this rank's record and counters go. The first outcome counts.
+  void conclude(RankRecord::Outcome outcome);
 
   const std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
   Launch launch;
   Call call;
+  std::uint64_t record_number = 0;  ///< 0: the record knows no more of it
   Progress progress = Progress::waiting;
   Event begin;  ///< the caller's stream has come to the call
   Event end;

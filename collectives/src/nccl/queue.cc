@@ -102,6 +102,7 @@ bool Queue::issue(Operation& operation) {
 void Queue::retire() {
   while (!running_.empty() && device_->has_passed(running_.front()->end.get())) {
     running_.front()->progress = Operation::Progress::done;
+    running_.front()->conclude(RankRecord::Outcome::done);
     running_.front()->release();
     running_.pop_front();
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dtrun/base/json.h"
+#include "dtrun/base/trace_file.h"
 #include "dtrun/collectives/call_observer.h"
 #include "dtrun/tensor/cuda.h"
 #include "dtrun/tensor/ops.h"
@@ -154,14 +155,14 @@ double Trace::hidden_share() const {
 }
 
 std::string Trace::to_json(int rank) const {
-  return trace_file({trace_lines(events(), rank)});
+  return base::trace_file({trace_lines(events(), rank)});
 }
 
 void Trace::write(const std::string& path, const ProcessGroup& group,
                   ProcessGroup::Site site) const {
   const int rank = group.global_ranks()[static_cast<std::size_t>(group.rank())];
   const std::vector<std::string> all = collected(trace_lines(events(), rank), group, site);
-  if (group.rank() == 0) base::write_file_atomically(path, trace_file(all));
+  if (group.rank() == 0) base::write_file_atomically(path, base::trace_file(all));
 }
 
 }  // namespace dtrun::dtensor

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <utility>
+
+#include "dtrun/base/trace_file.h"
 
 namespace dtrun::dtensor {
 namespace {
@@ -13,31 +17,11 @@ namespace json = boost::json;
 
 constexpr int kComputing = 1;
 
-/// Threads for communications: what goes on at the same time has one of its own.
-class Lanes {
- public:
-  int take(const TraceEvent& event) {
-    const auto is_free = [&](double busy_until) { return busy_until <= event.begin; };
-    auto lane = std::find_if(busy_until_.begin(), busy_until_.end(), is_free);
-    if (lane == busy_until_.end()) lane = busy_until_.insert(busy_until_.end(), 0);
-    *lane = event.end;
-    return kComputing + 1 + static_cast<int>(lane - busy_until_.begin());
-  }
-  int count() const { return static_cast<int>(busy_until_.size()); }
-
- private:
-  std::vector<double> busy_until_;
-};
-
-std::string name_line(const char* what, const std::string& name, int rank, int thread) {
-  return json::serialize(json::object{{"ph", "M"},
-                                      {"name", what},
-                                      {"pid", rank},
-                                      {"tid", thread},
-                                      {"args", json::object{{"name", name}}}});
+std::int64_t nanoseconds(double microseconds) {
+  return std::llround(microseconds * 1000);
 }
 
-std::string event_line(const TraceEvent& event, int rank, int thread) {
+std::string line_of(const TraceEvent& event, int rank, int thread) {
   json::object facts;
   if (!event.section.empty()) facts["module"] = event.section;
   if (event.is_communication()) {
@@ -46,14 +30,13 @@ std::string event_line(const TraceEvent& event, int rank, int thread) {
     facts["blocking"] = event.blocks;
     if (!event.cause.empty()) facts["for"] = event.cause;
   }
-  return json::serialize(json::object{{"ph", "X"},
-                                      {"name", event.name},
-                                      {"cat", event.category},
-                                      {"pid", rank},
-                                      {"tid", thread},
-                                      {"ts", event.begin},
-                                      {"dur", event.end - event.begin},
-                                      {"args", std::move(facts)}});
+  return base::trace_slice({.name = event.name,
+                            .category = event.category,
+                            .process = rank,
+                            .thread = thread,
+                            .begin_ns = nanoseconds(event.begin),
+                            .end_ns = nanoseconds(event.end),
+                            .arguments = json::serialize(facts)});
 }
 
 using Stretch = std::pair<double, double>;
@@ -97,25 +80,22 @@ std::vector<Stretch> common(const std::vector<Stretch>& a, const std::vector<Str
 }  // namespace
 
 std::string trace_lines(const std::vector<TraceEvent>& events, int rank) {
-  Lanes lanes;
-  std::string text = name_line("process_name", "rank " + std::to_string(rank), rank, kComputing);
-  text += ",\n" + name_line("thread_name", "compute", rank, kComputing);
+  // What is communicated at the same time has threads of its own.
+  base::TraceLanes lanes;
+  std::string text =
+      base::trace_name("process_name", "rank " + std::to_string(rank), rank, kComputing);
+  text += ",\n" + base::trace_name("thread_name", "compute", rank, kComputing);
   for (const TraceEvent& event : events) {
-    const int thread = event.is_communication() ? lanes.take(event) : kComputing;
-    text += ",\n" + event_line(event, rank, thread);
+    const int lane = event.is_communication()
+                         ? 1 + lanes.take(nanoseconds(event.begin), nanoseconds(event.end))
+                         : 0;
+    text += ",\n" + line_of(event, rank, kComputing + lane);
   }
   for (int lane = 1; lane <= lanes.count(); ++lane) {
-    text += ",\n" + name_line("thread_name", "communication " + std::to_string(lane), rank,
-                              kComputing + lane);
+    text += ",\n" + base::trace_name("thread_name", "communication " + std::to_string(lane), rank,
+                                     kComputing + lane);
   }
   return text;
-}
-
-std::string trace_file(const std::vector<std::string>& lines_of_ranks) {
-  std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
-  for (std::size_t i = 0; i < lines_of_ranks.size(); ++i)
-    text += (i == 0 ? "" : ",\n") + lines_of_ranks[i];
-  return text + "\n]}\n";
 }
 
 Overlap overlap_of(const std::vector<TraceEvent>& events) {

@@ -10,9 +10,6 @@ namespace dtrun::dtensor {
 
 /// The events of one rank, separated by commas, without the list around them.
 std::string trace_lines(const std::vector<TraceEvent>& events, int rank);
-/// A file of the lines of several ranks.
-std::string trace_file(const std::vector<std::string>& lines_of_ranks);
-
 /// The time, of all that the communications take, in which something was computed, and all of it.
 /// What is computed within a wait or a blocking call does not count.
 struct Overlap {

@@ -126,6 +126,9 @@ constexpr OptionRow kRows[] = {
     {"flight-recorder", 0, "FOLDER", G::kOutput,
      "when a round fails, the last operations of its ranks go there, for dtrun-explain (the "
      "round's log folder, if it is kept); none: nowhere"},
+    {"trace", 0, "FILE", G::kOutput,
+     "when a round ends, what its ranks have sent and received, and when, goes there, for "
+     "ui.perfetto.dev; with several nodes each writes a file of its own (docs/tracing.md)"},
     {"tag", 0, "auto|always|never", G::kOutput,
      "[node:rank] before lines; auto: on a terminal, and of what is tee'd", "auto"},
     {"redirects", 'r', "0-3|RANK:0-3,...", G::kOutput,

@@ -125,6 +125,7 @@ void bind_output_options(OptionBinding& binding, OutputOptions& options) {
   binding.parsed("tee", options.tee, parse_stream_choice);
   binding.text("log-dir", options.log_dir);
   binding.text("flight-recorder", options.flight_folder);
+  binding.text("trace", options.trace_file);
   binding.parsed("local-ranks-filter", [&options](const std::string& text) {
     if (!text.empty() && text != "all") options.shown_local_ranks = parse_local_ranks(text);
   });

@@ -36,6 +36,8 @@ struct OutputOptions {
   std::string log_dir;
   /// Of the ranks' last operations; empty: that of the round, where it is kept.
   std::string flight_folder;
+  /// Of the ranks' collectives and messages; empty: they are not traced.
+  std::string trace_file;
   std::optional<std::set<int>> shown_local_ranks;  ///< on the console; none: all
   /// Lines with one of these texts also go into one file per attempt.
   std::vector<std::string> stdout_filters, stderr_filters;

@@ -110,6 +110,8 @@ LogFolder LogFolder::choose(const LaunchPlan& plan) {
   result.local_ranks_ = plan.local_ranks;
   result.flights_wanted_ = options.flight_folder != "none";
   if (result.flights_wanted_) result.flight_root_ = absolute(options.flight_folder);
+  if (!options.trace_file.empty()) result.trace_ = absolute(options.trace_file);
+  result.has_nodes_ = plan.options.rounds.max_nodes > 1;
   if (options.files_disabled()) return result;
   check_log_dir(options.log_dir);
   result.kept_ = options.keeps_folder();
@@ -165,6 +167,15 @@ std::string LogFolder::flight_file(int round, int node) const {
   if (!flight_root_.empty())
     return fmt::format("{}/attempt_{}_node_{}.json", flight_root_, round, node);
   return kept_ ? fmt::format("{}/attempt_{}/flight_node_{}.json", folder_, round, node) : "";
+}
+
+std::string LogFolder::trace_file(int round, int node) const {
+  if (trace_.empty()) return "";
+  std::string name = trace_.stem().string();
+  if (round > 0) name += fmt::format(".round{}", round);
+  if (has_nodes_) name += fmt::format(".node{}", node);
+  const std::string end = trace_.extension().string();
+  return (trace_.parent_path() / (name + (end.empty() ? ".json" : end))).string();
 }
 
 UniqueFd LogFolder::make_private() const {

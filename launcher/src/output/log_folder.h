@@ -8,6 +8,7 @@
 // follows a link.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "dtrun/base/unique_fd.h"
@@ -51,6 +52,9 @@ class LogFolder {
   std::string file_of(int round, int local_rank) const;
   /// Where this node's flight record of the round goes; empty: nowhere.
   std::string flight_file(int round, int node) const;
+  /// Where this node's trace of the round goes: trace.json, trace.round1.json for a later round,
+  /// trace.node1.json where there are several nodes; empty: nowhere.
+  std::string trace_file(int round, int node) const;
   /// Whether the files outlive the job.
   bool kept() const { return kept_; }
   const std::string& path() const { return folder_; }
@@ -63,6 +67,8 @@ class LogFolder {
   bool root_is_temporary_ = false;
   std::string flight_root_;  // of flight records; empty: in the folder of a round, if it is kept
   bool flights_wanted_ = true;
+  std::filesystem::path trace_;  // empty: nothing is traced
+  bool has_nodes_ = false;
   bool kept_ = false;
   int local_ranks_ = 0;
 };

@@ -223,14 +223,14 @@ void OutputThread::remove(const LogFolder& folder) {
   post([folder](Output&) { folder.remove(); });
 }
 
-void OutputThread::write_file(const std::string& path, std::string content,
+void OutputThread::write_file(const std::string& path, std::function<std::string()> content,
                               std::function<void(const std::string&)> on_end) {
   post([shared = shared_.get(), path, content = std::move(content),
         on_end = std::move(on_end)](Output&) {
     std::string failure;
     try {
       std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-      base::write_file_atomically(path, content);
+      base::write_file_atomically(path, content());
     } catch (const std::exception& error) {
       failure = error.what();
     }

@@ -49,8 +49,9 @@ class OutputThread {
   void remove(const LogFolder& folder);
 
   /// Writes a whole file, and its folder where there is none, before what is asked for later.
+  /// @param content made on the output's thread
   /// @param on_end on the guard's loop, with the reason of a failure; empty: it is written
-  void write_file(const std::string& path, std::string content,
+  void write_file(const std::string& path, std::function<std::string()> content,
                   std::function<void(const std::string&)> on_end);
 
   void show_status(const StatusFacts& facts);

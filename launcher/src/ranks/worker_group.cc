@@ -97,7 +97,8 @@ WorkerGroup::WorkerGroup(const GroupSurroundings& surroundings, base::EventLoop:
       stdin_copies_(surroundings.stdin_copies),
       on_end_(std::move(on_end)),
       rank_group_(RankBirths::usual_group()),
-      page_(rendezvous::JobPage::create(plan_.local_ranks)),
+      page_(rendezvous::JobPage::create(plan_.local_ranks, FlightFiles::history_plan(plan_))),
+      flights_({plan_, errors_, output_, link_, page_}),
       leftovers_(loop_, containment_),
       oom_(containment_.own_cgroup()),
       flush_(loop_, output_),
@@ -513,29 +514,6 @@ void WorkerGroup::end_stalled(const rendezvous::FlightFinding& stall, int signal
   page_.abort(cause);
 }
 
-void WorkerGroup::write_flight_record() {
-  const std::string path = errors_.flight_file(order_.round, order_.group_rank);
-  if (path.empty()) return;
-  rendezvous::FlightRecord record = rendezvous::read_flight(page_);
-  const bool is_empty =
-      std::all_of(record.ranks.begin(), record.ranks.end(),
-                  [](const rendezvous::RankFlight& flight) { return flight.operations.empty(); });
-  if (is_empty) return;
-  record.job = plan_.run_id;
-  record.node = order_.group_rank;
-  record.round = order_.round;
-  record.world_size = order_.world_size;
-  output_.write_file(
-      path, rendezvous::to_json(record),
-      // This group may be gone by then, the link never is.
-      [&link = link_, path, round = order_.round](const std::string& failure) {
-        link.send(MessageKind::kNote, GuardNote{round},
-                  failure.empty()
-                      ? fmt::format("what the ranks did last: dtrun-explain {}", path)
-                      : fmt::format("the ranks' last operations are not kept: {}", failure));
-      });
-}
-
 // Of each local rank, from the job page; empty of those that ended well.
 std::vector<std::string> WorkerGroup::operations_of_failed() const {
   std::vector<std::string> operations(ranks_.size());
@@ -628,7 +606,8 @@ void WorkerGroup::send_last_signal(int signal_number) {
 
 void WorkerGroup::flush() {
   progress_.stop();
-  if (!succeeded()) write_flight_record();
+  if (!succeeded()) flights_.write_record(order_);
+  flights_.write_trace(order_);
   output_.hide_status();
   flush_.start(plan_.options.stop.shutdown_timeout, [this] { happen(Event::kFlushed); });
 }

@@ -20,6 +20,7 @@
 #include "output/output_thread.h"
 #include "plan/launch_plan.h"
 #include "ranks/containment.h"
+#include "ranks/flight_files.h"
 #include "ranks/guard_link.h"
 #include "ranks/leftovers.h"
 #include "ranks/oom_counter.h"
@@ -105,7 +106,6 @@ class WorkerGroup {
   void record_end(int local_rank, Rank& rank, const base::ExitStatus& status);
   void on_stall(const rendezvous::FlightFinding& stall, int times);
   void end_stalled(const rendezvous::FlightFinding& stall, int signal_number);
-  void write_flight_record();
   std::vector<std::string> operations_of_failed() const;
   void post_look();
   void look();
@@ -138,6 +138,7 @@ class WorkerGroup {
   base::EventLoop::Callback on_end_;
   base::ChildSetup::Group rank_group_;
   rendezvous::JobPage page_;
+  FlightFiles flights_;
   Leftovers leftovers_;
   OomCounter oom_;
   OutputFlush flush_;

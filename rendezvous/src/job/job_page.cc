@@ -138,12 +138,12 @@ std::string describe_newest_operation(const RankSlot& slot) {
                      printable(bounded(operation.group, sizeof operation.group)));
 }
 
-JobPage JobPage::create(int local_ranks) {
+JobPage JobPage::create(int local_ranks, const HistoryPlan& plan) {
   DT_CHECK(local_ranks > 0);
   const auto count = static_cast<std::size_t>(local_ranks);
   Layout layout{.slot_count = local_ranks,
                 .slots_offset = sizeof(JobPageHeader),
-                .history_length = kHistoryLength,
+                .history_length = plan.length,
                 .history_offset = sizeof(JobPageHeader) + count * sizeof(RankSlot)};
   const std::size_t size =
       layout.history_offset + count * layout.history_length * sizeof(HistoryEntry);
@@ -157,6 +157,7 @@ JobPage JobPage::create(int local_ranks) {
   header->slots_offset = layout.slots_offset;
   header->history_length = static_cast<std::uint32_t>(layout.history_length);
   header->history_offset = layout.history_offset;
+  header->history_times = static_cast<std::uint32_t>(plan.times);
   for (std::size_t i = 0; i < count; ++i)
     new (memory.data() + layout.slots_offset + i * sizeof(RankSlot)) RankSlot();
   return {std::move(memory), layout};
@@ -208,14 +209,15 @@ std::span<HistoryEntry> JobPage::open_history(int local_rank) const {
   return {reinterpret_cast<HistoryEntry*>(memory_.data() + offset), layout_.history_length};
 }
 
-std::vector<HistoryEntry> JobPage::history(int local_rank) const {
+std::vector<HistoryEntry> JobPage::history(int local_rank, std::size_t most) const {
   std::vector<HistoryEntry> result;
   const std::uint64_t recorded = slot(local_rank).recorded.load(std::memory_order_acquire);
   const std::uint64_t length = layout_.history_length;
   if (recorded == 0 || length == 0) return result;
   const auto* const entries =
       reinterpret_cast<const HistoryEntry*>(memory_.data() + history_offset(local_rank));
-  for (std::uint64_t i = std::min(recorded, length); i > 0; --i) {
+  const std::uint64_t wanted = std::min<std::uint64_t>({recorded, length, most});
+  for (std::uint64_t i = wanted; i > 0; --i) {
     HistoryEntry entry = copy_of(entries[(recorded - i) % length]);
     for (const auto [text, capacity] : history_texts(entry)) make_printable(text, capacity);
     result.push_back(entry);
@@ -223,7 +225,7 @@ std::vector<HistoryEntry> JobPage::history(int local_rank) const {
   // The rank goes on meanwhile.
   const std::uint64_t later = slot(local_rank).recorded.load(std::memory_order_acquire);
   const std::uint64_t oldest_kept = later > length ? later - length : 0;
-  const std::uint64_t oldest_read = recorded - std::min(recorded, length);
+  const std::uint64_t oldest_read = recorded - wanted;
   if (oldest_kept > oldest_read)
     result.erase(result.begin(),
                  result.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(

@@ -14,6 +14,7 @@
 
 #include "dtrun/base/deadline.h"
 #include "dtrun/base/error.h"
+#include "dtrun/collectives/call_timer.h"
 #include "dtrun/collectives/fingerprint.h"
 #include "dtrun/collectives/reduce_op.h"
 #include "dtrun/collectives/work.h"
@@ -41,13 +42,19 @@ struct Call {
   /// Runs once when the operation has succeeded, before it counts as done, on the thread that
   /// finished it: copies results out of temporaries. May be empty.
   std::function<void()> finish = nullptr;
+  /// The backend ends it when the operation is over.
+  CallTimer timer = {};
 };
+
+class ShortCall;
 
 /// A collective without its ownership: what all ranks must agree on, and this rank's buffers.
 struct CollectiveView {
   const Fingerprint& fingerprint;
   std::span<const Buffer> inputs;
   std::span<const Buffer> outputs;
+  /// Of a call that goes a short way, where its group counts it; null: nowhere.
+  ShortCall* short_call = nullptr;
 
   OpKind kind() const { return fingerprint.kind; }
   /// Source or destination, group rank; -1: none.

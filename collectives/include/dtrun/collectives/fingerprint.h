@@ -48,10 +48,11 @@ struct Fingerprint {
   tensors::DType dtype = tensors::DType::u8;
   ReduceOp reduce_op = ReduceOp::sum;
   std::uint8_t reserved = 0;
-  std::int32_t root = -1;    ///< source or destination, group rank; -1: none
+  std::int32_t root = -1;    ///< source or destination, group rank; -1: none. Of a message the peer
   std::uint64_t counts = 0;  ///< the element count, or, of parts that must be equal on all ranks,
                              ///< parts_count(); 0: free
-  std::uint32_t shape = 0;   ///< hash of the tensor's sizes where they must be equal; 0: free
+  std::uint32_t shape = 0;   ///< hash of the tensor's sizes where they must be equal; 0: free. Of a
+                             ///< message the tag
   char site[36] = {};        ///< "train.cc:212", NUL-terminated; never compared
 
   /// Everything but the site.

@@ -19,6 +19,7 @@
 #include "dtrun/base/call_site.h"
 #include "dtrun/base/deadline.h"
 #include "dtrun/collectives/backend.h"
+#include "dtrun/collectives/call_counters.h"
 #include "dtrun/collectives/reduce_op.h"
 #include "dtrun/collectives/work.h"
 #include "dtrun/rendezvous/job_page.h"
@@ -59,6 +60,8 @@ struct MonitoredBarrierOptions {
   bool wait_all_ranks = false;
 };
 
+class RankRecord;
+
 /// How the cpu backend reaches peers. automatic: shared memory where it can be had, else TCP.
 enum class Transport { automatic, tcp };
 
@@ -84,6 +87,9 @@ struct GroupOptions {
   SingleCopy single_copy = SingleCopy::automatic;
   /// Ranks with different texts share no memory, as on two machines: for simulations of several.
   std::string machine;
+  /// Where the rank's backends record what they do; null: the group makes one, which groups that
+  /// are made of it share.
+  std::shared_ptr<RankRecord> record = nullptr;
 };
 
 class GroupCore;
@@ -210,6 +216,12 @@ class ProcessGroup {
                            Site site = Site::current()) const;
 
   TransportCounters counters() const;
+  /// This rank's calls of this group since it was made, by operation; those of groups that were
+  /// split off are theirs. Not collective. Thread-safe.
+  CallCounters call_counters() const;
+  /// Which of this rank's calls are timed from now on, and in groups that are split off from now
+  /// on. At first all, where the environment has DTRUN_TIME_CALLS=all. Thread-safe.
+  void set_call_timing(CallTiming timing) const;
   /// A number for each rank of the group, the same on all ranks: equal ones share memory, as the
   /// cpu backend knows. Empty: not known. Not collective.
   std::vector<int> machines() const;

@@ -1,14 +1,14 @@
 // The job page: one memfd per node and job, made by the launcher's guard and mapped by every rank
 // on the node. It carries an abort word that wakes every sleeper, the first cause of failure
 // (written once), and for each local rank what it is doing and its last operations: a short ring in
-// its slot, and a history of 256 behind the slots, which is memory only once the rank has joined.
-// It stays readable after all ranks are dead. The layout is frozen: magic, version and size come
-// first; fields are only added at the end of a struct's reserve. Written by the guard (cause,
-// abort, state of dead ranks) and by each rank (its own slot only). Thread-safe: all shared words
-// are atomics; a slot has one writer at a time (its rank, under the rank's lock). A rank can write
-// anything anywhere in it, also by a stray pointer, and all others must survive that: the memory's
-// size is sealed, sizes and offsets are read once and kept, and texts are copied before they are
-// used.
+// its slot, and a history of 256, or of as many as a trace keeps, behind the slots, which is memory
+// only once the rank has joined. It stays readable after all ranks are dead. The layout is frozen:
+// magic, version and size come first; fields are only added at the end of a struct's reserve.
+// Written by the guard (cause, abort, state of dead ranks) and by each rank (its own slot only).
+// Thread-safe: all shared words are atomics; a slot has one writer at a time (its rank, under the
+// rank's lock). A rank can write anything anywhere in it, also by a stray pointer, and all others
+// must survive that: the memory's size is sealed, sizes and offsets are read once and kept, and
+// texts are copied before they are used.
 #pragma once
 
 #include <atomic>
@@ -64,10 +64,21 @@ struct HistoryEntry {
   std::int32_t first_rank = 0;
   std::int32_t rank_stride = 0;
   std::uint32_t members_hash = 0;  ///< tells groups of one name apart
-  std::uint32_t reserved[4] = {};
+  std::uint32_t tag = 0;           ///< of a message
+  std::uint32_t reserved[3] = {};
 };
 
 inline constexpr std::size_t kHistoryLength = 256;
+
+/// How the ranks of a page write their histories.
+struct HistoryPlan {
+  enum class Times : std::uint32_t {
+    coarse,  ///< some milliseconds late
+    exact,   ///< to the nanosecond, at the price of two looks at the clock for each operation
+  };
+  std::size_t length = kHistoryLength;  ///< entries of each rank
+  Times times = Times::coarse;
+};
 
 struct alignas(128) RankSlot {
   std::atomic<std::uint32_t> state{0};  ///< RankState
@@ -108,7 +119,8 @@ struct alignas(128) JobPageHeader {
   std::atomic<std::uint32_t> ranks_in_init;       ///< futex word
   std::uint32_t history_length;  ///< entries of each rank; 0: a dtrun that had no histories
   std::uint64_t history_offset;  ///< of the first rank's
-  std::uint32_t reserved[2];
+  std::uint32_t history_times;   ///< HistoryPlan::Times
+  std::uint32_t reserved[1];
   Cause cause;
 };
 
@@ -118,7 +130,7 @@ class JobPage {
   static constexpr std::uint32_t kVersion = 1;
 
   /// Guard side. @throws Error kSystem
-  static JobPage create(int local_ranks);
+  static JobPage create(int local_ranks, const HistoryPlan& plan = {});
   /// Worker side: duplicates the fd. It may be another file by now: a program between the launcher
   /// and this one may have closed it, and the number may have been reused.
   /// @param id of the expected page, as id() returns it; empty: any
@@ -136,7 +148,11 @@ class JobPage {
   std::span<HistoryEntry> open_history(int local_rank) const;
   /// The rank's last operations, oldest first, whatever it has written there: texts are printable.
   /// One that is being written at this moment may be mixed up with the one before it.
-  std::vector<HistoryEntry> history(int local_rank) const;
+  std::vector<HistoryEntry> history(int local_rank, std::size_t most = kHistoryLength) const;
+  /// Of the histories.
+  HistoryPlan::Times times() const {
+    return static_cast<HistoryPlan::Times>(header().history_times);
+  }
   int fd() const { return memory_.fd(); }
   /// Device and inode, which no other file has for as long as this one is open.
   std::string id() const;

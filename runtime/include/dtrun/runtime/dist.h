@@ -19,6 +19,7 @@
 
 namespace dtrun::dist {
 
+using collectives::CallTiming;
 using collectives::ProcessGroup;
 using collectives::ReduceOp;
 using collectives::Work;
@@ -63,6 +64,11 @@ std::string get_backend(const ProcessGroup& group = {});
 /// Of this rank's calls from now on that name none. @throws Error kInvalidArgument unless it is
 /// more than nothing
 void set_timeout(base::Deadline::Duration timeout, const ProcessGroup& group = {});
+/// This rank's calls of the group so far: how many, how many bytes, how long. A table:
+/// print("{}", dist::call_counters().to_string()).
+collectives::CallCounters call_counters(const ProcessGroup& group = {});
+/// Which calls are timed from now on. At first the long ones; with DTRUN_TIME_CALLS=all all.
+void set_call_timing(CallTiming timing, const ProcessGroup& group = {});
 std::vector<int> get_process_group_ranks(const ProcessGroup& group = {});
 /// @throws Error kInvalidArgument where the rank is not in the group
 int get_group_rank(const ProcessGroup& group, int global_rank);
