@@ -16,6 +16,7 @@
 #include "algorithm.h"
 #include "disagreement.h"
 #include "dtrun/base/log.h"
+#include "engine_mutex.h"
 #include "group_channels.h"
 #include "operation.h"
 #include "point_to_point.h"
@@ -135,7 +136,10 @@ class GroupEngine : public GroupListener,
   const bool says_ways_ =
       base::log::enabled(base::log::Component::kCollectives, base::log::Level::kDebug);
 
-  std::mutex mutex_;
+  EngineMutex mutex_;
+  /// For the watcher thread: it holds the world's list of groups, which a callback may need. The
+  /// progress thread has all that a Work is for, and comes when the doorbell rings.
+  EngineMutex::Quiet watchers_mutex_{mutex_};
   GroupChannels channels_;
   std::deque<std::shared_ptr<Operation>> collectives_;
   PointToPoint point_to_point_;

@@ -69,7 +69,7 @@ GroupFailure GroupEngine::timed_out(const Operation& operation) {
   }
   if (missing.size() > kMostDescribed)
     where += fmt::format("; and {} more", missing.size() - kMostDescribed);
-  const auto waited = base::Deadline::Clock::now() - operation.started;
+  const auto waited = base::Deadline::Clock::now() - operation.started();
   return {Error(ErrorCode::kTimeout,
                 waited_text(global_rank(spec_.rank), waited, operation.fingerprint(), spec_.name,
                             rank_list(missing)),

@@ -206,8 +206,10 @@ std::exception_ptr NcclGroup::exception(Operation& operation) {
 void NcclGroup::fail(const Error& error, Tell tell) {
   if (failure_) return;
   failure_ = std::make_exception_ptr(error);
-  for (const auto& [key, queue] : queues_)
+  for (const auto& [key, queue] : queues_) {
     if (const Communicator communicator = queue->take()) doomed_.push_back(communicator);
+    queue->conclude_all(failure_);
+  }
   // Sync calls return before the device is done: whoever reads results now reads garbage.
   base::log::error(base::log::Component::kCollectives,
                    "group '{}' failed; results of its unfinished calls are not to be used:\n{}",
@@ -236,7 +238,7 @@ Error NcclGroup::timed_out(const Operation& operation) {
   } catch (const Error& error) {
     where = "nothing is known of the others: " + error.summary();
   }
-  const auto waited = std::chrono::steady_clock::now() - operation.started;
+  const auto waited = std::chrono::steady_clock::now() - operation.started();
   return Error(ErrorCode::kTimeout,
                waited_text(own_rank(), waited, operation.fingerprint(), spec_.name, for_whom),
                where,

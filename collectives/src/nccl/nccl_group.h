@@ -112,6 +112,8 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
   bool published_idleness() const;
   const Operation* oldest() const;
   void bury_doomed(Lock& lock);
+  /// Of all operations that are over, without the lock: by the watchdog, or by who leaves.
+  void run_callbacks(Lock& lock);
 
   // Leaving.
   /// @return whether the device has done all that it was given
