@@ -17,7 +17,7 @@ namespace {
 using collectives::OpKind;
 
 collectives::CallOptions call_options(const OpOptions& options) {
-  return {.async = options.async_op, .timeout = options.timeout};
+  return {.async = options.async_op, .timeout = options.timeout, .factor = options.factor};
 }
 collectives::CallOptions call_options(const MessageOptions& options) {
   return {.timeout = options.timeout};

@@ -107,6 +107,9 @@ TEST(DistTest, ListsOfTensorsTravelTogether) {
     EXPECT_EQ(error_of([&] { reduce_scatter_tensor_coalesced({}, wholes); })->code(),
               ErrorCode::kInvalidArgument);
     EXPECT_TRUE(all_reduce_coalesced({}).elapsed().has_value());
+    const Tensor scaled = vector_of({mine});
+    all_reduce(scaled, ReduceOp::premul_sum, {.factor = 0.5 * mine});
+    EXPECT_EQ(values_of(scaled), Values{2.5});
   });
 }
 

@@ -51,8 +51,9 @@ int NcclBackend::device_of(const CollectiveView& collective) const {
 Work NcclBackend::start(Collective collective) {
   const Composer compose = composer(device_of(collective.view()));
   Call call = std::move(collective.call);
-  return group_->run(compose.collective({call.fingerprint, collective.inputs, collective.outputs}),
-                     std::move(call));
+  Launch launch =
+      compose.collective({call.fingerprint, collective.inputs, collective.outputs}, call.factor);
+  return group_->run(std::move(launch), std::move(call));
 }
 
 Work NcclBackend::start(Message message) {

@@ -27,6 +27,8 @@ class NcclBackend : public Backend {
 
   std::optional<base::Error> lacks(const Fingerprint& fingerprint) const override;
 
+  bool scales_inputs() const override { return true; }
+
   Work start(Collective collective) override;
   Work start(Message message) override;
 

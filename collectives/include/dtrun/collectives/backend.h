@@ -36,6 +36,9 @@ struct Call {
   Fingerprint fingerprint;
   base::Deadline deadline = base::Deadline::never();
   bool async = false;
+  /// Of a premul_sum, for a backend that scales_inputs(); for others the inputs are scaled already,
+  /// and are to be summed.
+  double factor = 1;
   /// Kept until the operation is done: tensors and temporary copies.
   std::shared_ptr<void> keep_alive = nullptr;
   /// Runs once when the operation has succeeded, before it counts as done, on the thread that
@@ -118,6 +121,9 @@ class Backend {
     static_cast<void>(fingerprint);
     return std::nullopt;
   }
+
+  /// Whether it multiplies the inputs of a premul_sum itself, which saves a copy of them.
+  virtual bool scales_inputs() const { return false; }
 
   // Ranks are the group's. Both return a Work that is done already unless call.async.
   virtual Work start(Collective collective) = 0;

@@ -35,6 +35,9 @@ struct CallOptions {
   std::optional<base::Deadline::Duration> timeout = std::nullopt;
   /// Of all_to_all, whose sizes are each rank's own: what all ranks must pass alike all the same.
   std::uint64_t agreed = 0;
+  /// Of ReduceOp::premul_sum, and of no other: what this rank's elements are multiplied by, rounded
+  /// to their dtype. The ranks' factors may differ, as in NCCL. The input stays as it is.
+  std::optional<double> factor = std::nullopt;
 };
 
 /// What a subgroup has otherwise than the group it is made from.

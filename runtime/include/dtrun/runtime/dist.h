@@ -111,6 +111,8 @@ struct OpOptions {
   ProcessGroup group = {};  ///< default: the world
   bool async_op = false;
   std::optional<base::Deadline::Duration> timeout = std::nullopt;  ///< default: the group's
+  /// Of ReduceOp::premul_sum: this rank's. As torch's _make_nccl_premul_sum, on every backend.
+  std::optional<double> factor = std::nullopt;
 };
 
 // See collectives::ProcessGroup for what each does. Tensors must be local: a distributed one is
