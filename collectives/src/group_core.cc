@@ -52,6 +52,17 @@ void GroupCore::reject(const Fingerprint& fingerprint, const Error& error) const
     if (Backend* backend = backend_of(type)) backend->reject(fingerprint, error);
 }
 
+void GroupCore::abort(const std::string& reason) const {
+  if (left_) return;
+  const int me = options_.global_ranks[static_cast<std::size_t>(rank())];
+  const Error error(ErrorCode::kAborted,
+                    fmt::format("rank {} has aborted group '{}'{}{}", me, options_.name,
+                                reason.empty() ? "" : ": ", reason),
+                    "", "make a new group of the ranks that are to go on");
+  for (const DeviceType type : {DeviceType::cpu, DeviceType::cuda})
+    if (Backend* backend = backend_of(type)) backend->abort(error);
+}
+
 void GroupCore::require_open(OpKind kind) const {
   if (!left_) return;
   throw Error(ErrorCode::kAborted,

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -85,6 +86,8 @@ class GroupCore {
   Fingerprint next_fingerprint(OpKind kind, const base::CallSite& site);
   /// Tells the members, whichever backend they wait in, that this rank's call is wrong.
   void reject(const Fingerprint& fingerprint, const base::Error& error) const;
+  /// Any thread. @throws Error kUsage in a forked child
+  void abort(const std::string& reason) const;
   /// @throws Error kAborted after leave()
   void require_open(OpKind kind) const;
 

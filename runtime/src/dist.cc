@@ -141,6 +141,9 @@ std::string get_backend(const ProcessGroup& group) {
 void set_timeout(base::Deadline::Duration timeout, const ProcessGroup& group) {
   chosen(group).set_timeout(timeout);
 }
+void abort(const ProcessGroup& group, const std::string& reason) {
+  (group.valid() ? group : chosen(group)).abort(reason);
+}
 std::vector<int> get_process_group_ranks(const ProcessGroup& group) {
   return chosen(group).global_ranks();
 }

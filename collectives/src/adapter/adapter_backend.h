@@ -76,6 +76,7 @@ class AdapterBackend : public Backend {
   std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
                                  const std::string& name, Call call) override;
   void reject(const Fingerprint& fingerprint, const base::Error& error) override;
+  void abort(const base::Error& error) override;
   TransportCounters counters() const override;
   void shutdown() override;
 

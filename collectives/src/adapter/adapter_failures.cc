@@ -69,6 +69,11 @@ void AdapterBackend::reject(const Fingerprint& fingerprint, const Error& error) 
                         error));
 }
 
+void AdapterBackend::abort(const Error& error) {
+  require_own_process();
+  fail({error, global_rank(rank())});
+}
+
 GroupFailure AdapterBackend::explain(const AdapterOperation& operation,
                                      const std::exception_ptr& error) const {
   try {

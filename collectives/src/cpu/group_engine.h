@@ -99,6 +99,8 @@ class GroupEngine : public GroupListener,
   void drive_in_background();
   /// This rank rejects its own call: the group fails everywhere.
   void reject(const Fingerprint& fingerprint, const base::Error& error);
+  /// The group fails everywhere with that error. Any thread.
+  void abort(const base::Error& error);
   /// Leaves the group: finishes what was sent, tells the members. Idempotent.
   void shutdown();
 

@@ -46,6 +46,14 @@ GroupFailure GroupEngine::broken(int peer) const {
           global_rank(peer)};
 }
 
+void GroupEngine::abort(const Error& error) {
+  require_own_process();
+  const std::scoped_lock lock(mutex_);
+  // A member's word may be there already.
+  hear_failure();
+  fail({error, global_rank(spec_.rank)}, Tell::members);
+}
+
 GroupFailure GroupEngine::stuck(const Error& error) const {
   const Card& me = card(spec_.rank);
   return {Error(ErrorCode::kPeerFailed,

@@ -214,9 +214,10 @@ void NcclGroup::fail(const Error& error, Tell tell) {
   base::log::error(base::log::Component::kCollectives,
                    "group '{}' failed; results of its unfinished calls are not to be used:\n{}",
                    spec_.name, error.what());
-  if (tell == Tell::members && size() > 1) {
+  if (tell != Tell::nobody && size() > 1) {
     try {
-      board_.publish_failure(error);
+      board_.publish_failure(error, tell == Tell::members ? StatusBoard::Wording::of_a_peer
+                                                          : StatusBoard::Wording::as_it_stands);
     } catch (const Error&) {  // without the store they meet their own deadline
     }
   }
@@ -253,6 +254,12 @@ void NcclGroup::reject(const Fingerprint& fingerprint, const Error& error) {
              fmt::format("{} was rejected: {}", fingerprint.describe(), error.summary()),
              error.why(), error.remedy()),
        Tell::members);
+}
+
+void NcclGroup::abort(const Error& error) {
+  require_own_process();
+  const std::scoped_lock lock(mutex_);
+  fail(error, Tell::members_alike);
 }
 
 }  // namespace dtrun::collectives::nccl

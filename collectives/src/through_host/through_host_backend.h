@@ -38,6 +38,7 @@ class ThroughHostBackend : public Backend {
   void reject(const Fingerprint& fingerprint, const base::Error& error) override {
     host_->reject(fingerprint, error);
   }
+  void abort(const base::Error& error) override { host_->abort(error); }
   TransportCounters counters() const override { return host_->counters(); }
   void shutdown() override { host_->shutdown(); }
 

@@ -142,6 +142,10 @@ class Backend {
   virtual bool run_now(const CollectiveView&, base::Deadline::Duration) { return false; }
   /// Tells the members that this rank's call failed before the backend saw it: they fail as well.
   virtual void reject(const Fingerprint& fingerprint, const base::Error& error) = 0;
+  /// Ends the group: what is in flight here and on the members, and every later call, fails with
+  /// that error. From any thread, also while others are in a call. A group that has failed already
+  /// keeps its first error. @throws Error kUsage in a forked child
+  virtual void abort(const base::Error& error) = 0;
 
   virtual TransportCounters counters() const = 0;
   /// A number for each rank of the group, the same on all ranks: equal ones share memory. Empty:

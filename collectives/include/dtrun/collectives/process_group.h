@@ -4,9 +4,9 @@
 // from different threads. A group has one backend per device type; the tensors' device chooses it,
 // and all tensors of a call are on one device type. Errors: kInvalidArgument (this rank's argument
 // is wrong, a timeout of zero too; its peers are told and fail too), kUnavailable (the backend has
-// no such operation or dtype), kDisagreement, kPeerFailed, kTimeout, kAborted (also: after
-// shutdown()). After any of these but a wrong argument of a message, which concerns nobody else
-// yet, the group is poisoned: later calls throw the first error.
+// no such operation or dtype), kDisagreement, kPeerFailed, kTimeout, kAborted (after abort() on any
+// rank, or after shutdown()). After any of these but a wrong argument of a message, which concerns
+// nobody else yet, the group is poisoned: later calls throw the first error.
 #pragma once
 
 #include <chrono>
@@ -204,6 +204,13 @@ class ProcessGroup {
   /// error.
   [[noreturn]] void refuse(OpKind kind, const base::Error& error,
                            Site site = Site::current()) const;
+
+  /// Ends the group on all its ranks: the calls in flight throw Error kAborted, which names this
+  /// rank and the reason, and so does every later call, on the peers as soon as they hear of it.
+  /// From any thread, also while others wait in the group; it waits for nobody. A second call, and
+  /// one in a group that has failed or was left, changes nothing. Groups that were split from it,
+  /// or it from, go on. @param reason may be empty
+  void abort(const std::string& reason = "") const;
 
   TransportCounters counters() const;
   /// A number for each rank of the group, the same on all ranks: equal ones share memory, as the

@@ -63,6 +63,9 @@ std::string get_backend(const ProcessGroup& group = {});
 /// Of this rank's calls from now on that name none. @throws Error kInvalidArgument unless it is
 /// more than nothing
 void set_timeout(base::Deadline::Duration timeout, const ProcessGroup& group = {});
+/// As ProcessGroup::abort(). On a thread that has not called init_process_group() the group must be
+/// given.
+void abort(const ProcessGroup& group = {}, const std::string& reason = "");
 std::vector<int> get_process_group_ranks(const ProcessGroup& group = {});
 /// @throws Error kInvalidArgument where the rank is not in the group
 int get_group_rank(const ProcessGroup& group, int global_rank);
