@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "dtrun/base/error.h"
@@ -64,10 +65,14 @@ void GroupCore::abort(const std::string& reason) const {
 }
 
 void GroupCore::require_open(OpKind kind) const {
+  if (left_) require_open(op_kind_name(kind));
+}
+
+void GroupCore::require_open(const char* call) const {
   if (!left_) return;
   throw Error(ErrorCode::kAborted,
-              fmt::format("{} in group '{}', which rank {} has left", op_kind_name(kind),
-                          options_.name, options_.global_ranks[static_cast<std::size_t>(rank())]),
+              fmt::format("{} in group '{}', which rank {} has left", call, options_.name,
+                          options_.global_ranks[static_cast<std::size_t>(rank())]),
               "the group was shut down before this call",
               "make all calls before shutdown() or destroy_process_group()");
 }
@@ -89,6 +94,14 @@ TransportCounters GroupCore::counters() const {
 std::vector<int> GroupCore::machines() const {
   const Backend* backend = backend_of(DeviceType::cpu);
   return backend == nullptr ? std::vector<int>() : backend->machines();
+}
+
+std::vector<int> GroupCore::ended_ranks() const {
+  std::set<int> ended;
+  for (const DeviceType type : {DeviceType::cpu, DeviceType::cuda})
+    if (Backend* backend = backend_of(type))
+      for (const int rank : backend->ended_ranks()) ended.insert(rank);
+  return {ended.begin(), ended.end()};
 }
 
 void GroupCore::leave() {

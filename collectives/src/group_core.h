@@ -91,12 +91,22 @@ class GroupCore {
   /// @throws Error kAborted after leave()
   void require_open(OpKind kind) const;
 
+  void require_open(const char* call) const;
+
   TransportCounters counters() const;
   std::vector<int> machines() const;
+  /// As all backends can tell together.
+  std::vector<int> ended_ranks() const;
   void leave();
 
   /// The groups that were made of this one's ranks and are shared.
   SubgroupTable& subgroups() { return subgroups_; }
+  /// Of the calls of shrink().
+  struct Shrinks {
+    std::uint64_t next = 0;      ///< attempt
+    std::vector<int> survivors;  ///< of the last one that went well; empty: there was none
+  };
+  Shrinks& shrinks() { return shrinks_; }
 
  private:
   const GroupOptions options_;
@@ -109,6 +119,7 @@ class GroupCore {
   base::CallSite last_site_;
   Fingerprint last_print_;  ///< has its text
   SubgroupTable subgroups_;
+  Shrinks shrinks_;
   std::atomic<bool> left_ = false;  ///< a waiting thread may leave for another one
 };
 

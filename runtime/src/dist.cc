@@ -228,6 +228,15 @@ ProcessGroup split_group(const std::vector<std::vector<int>>& split_ranks,
                      site);
 }
 
+ProcessGroup shrink_group(const std::vector<int>& ranks_to_exclude, const ProcessGroup& group,
+                          ShrinkGroup options) {
+  const ProcessGroup& whole = chosen(group);
+  collectives::ShrinkOptions given{.timeout = options.timeout, .name = std::move(options.name)};
+  for (const int rank : ranks_to_exclude)
+    given.excluded_ranks.push_back(get_group_rank(whole, rank));
+  return whole.shrink(std::move(given));
+}
+
 dtensor::DeviceMesh init_device_mesh(const std::string& device_type, std::vector<int> shape,
                                      std::vector<std::string> axis_names) {
   return {world(), std::move(shape), std::move(axis_names),

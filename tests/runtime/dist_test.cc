@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/cuda.h"
 #include "runtime/dist_ranks.h"
@@ -296,6 +298,26 @@ TEST(DistTest, AGroupThatThisRankIsNoMemberOfIsRefusedByNameAndIsNotTheWorld) {
       EXPECT_EQ(error->code(), ErrorCode::kUsage);
       EXPECT_THAT(error->what(), HasSubstr("this rank is no member of group 'first'"));
     }
+  });
+}
+
+TEST(DistTest, AnAbortedGroupIsShrunkToTheRanksThatStay) {
+  run_dist_ranks(4, [](int rank) {
+    const ProcessGroup group = new_group({1, 2, 3}, {.name = "late"});
+    if (rank == 0) return;
+    // From a thread that has no world, too.
+    if (rank == 3) std::thread([&] { abort(group, "no more"); }).join();
+    const auto error = error_of([&] { barrier({.group = group}); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->summary(), "rank 3 has aborted group 'late': no more");
+    if (rank == 2) return;
+    const ProcessGroup rest = shrink_group({2}, group, {.timeout = std::chrono::seconds(40)});
+    EXPECT_EQ(rest.name(), "late-shrink-0");
+    EXPECT_EQ(get_process_group_ranks(rest), (std::vector<int>{1, 3}));
+    const Tensor sum = vector_of({1});
+    all_reduce(sum, ReduceOp::sum, {.group = rest});
+    EXPECT_EQ(values_of(sum), Values{2});
+    EXPECT_EQ(error_of([&] { shrink_group({0}, rest); })->code(), ErrorCode::kInvalidArgument);
   });
 }
 

@@ -75,7 +75,7 @@ void AdapterBackend::abort(const Error& error) {
 }
 
 GroupFailure AdapterBackend::explain(const AdapterOperation& operation,
-                                     const std::exception_ptr& error) const {
+                                     const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const Late& late_peers) {
@@ -125,7 +125,16 @@ GroupFailure AdapterBackend::late(const AdapterOperation& operation,
           ranks.empty() ? -1 : ranks.front()};
 }
 
-GroupFailure AdapterBackend::lost(const AdapterOperation& operation, int peer) const {
+std::vector<int> AdapterBackend::ended_ranks() {
+  const std::scoped_lock lock(mutex_);
+  return {lost_.begin(), lost_.end()};
+}
+
+GroupFailure AdapterBackend::lost(const AdapterOperation& operation, int peer) {
+  {
+    const std::scoped_lock lock(mutex_);
+    lost_.insert(peer);
+  }
   const Card& member = members_[static_cast<std::size_t>(peer)];
   const std::string met = fmt::format("rank {} was in {} of group '{}'", global_rank(rank()),
                                       operation.fingerprint().describe(), options_.name);

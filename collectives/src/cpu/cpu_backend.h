@@ -36,6 +36,7 @@ class CpuBackend : public Backend {
   void abort(const base::Error& error) override { engine_->abort(error); }
   TransportCounters counters() const override { return engine_->counters(); }
   std::vector<int> machines() const override { return engine_->machines(); }
+  std::vector<int> ended_ranks() override { return engine_->ended_ranks(); }
   void shutdown() override { engine_->shutdown(); }
 
  private:

@@ -99,6 +99,8 @@ class GroupEngine : public GroupListener,
   void drive_in_background();
   /// This rank rejects its own call: the group fails everywhere.
   void reject(const Fingerprint& fingerprint, const base::Error& error);
+  /// Members that have ended or left, as far as can be told now.
+  std::vector<int> ended_ranks();
   /// The group fails everywhere with that error. Any thread.
   void abort(const base::Error& error);
   /// Leaves the group: finishes what was sent, tells the members. Idempotent.

@@ -46,6 +46,17 @@ GroupFailure GroupEngine::broken(int peer) const {
           global_rank(peer)};
 }
 
+std::vector<int> GroupEngine::ended_ranks() {
+  require_own_process();
+  std::vector<int> ended;
+  const std::scoped_lock lock(mutex_);
+  for (int rank = 0; rank < size(); ++rank)
+    if (channels_.has_left(rank) ||
+        world_->has_ended(spec_.world_ranks[static_cast<std::size_t>(rank)]))
+      ended.push_back(rank);
+  return ended;
+}
+
 void GroupEngine::abort(const Error& error) {
   require_own_process();
   const std::scoped_lock lock(mutex_);

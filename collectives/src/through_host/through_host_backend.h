@@ -40,6 +40,7 @@ class ThroughHostBackend : public Backend {
   }
   void abort(const base::Error& error) override { host_->abort(error); }
   TransportCounters counters() const override { return host_->counters(); }
+  std::vector<int> ended_ranks() override { return host_->ended_ranks(); }
   void shutdown() override { host_->shutdown(); }
 
  private:

@@ -151,6 +151,8 @@ class Backend {
   /// A number for each rank of the group, the same on all ranks: equal ones share memory. Empty:
   /// not known.
   virtual std::vector<int> machines() const { return {}; }
+  /// Group ranks that have ended or have left, in their order, as far as this backend can tell now.
+  virtual std::vector<int> ended_ranks() { return {}; }
   /// Waits for sends in flight, tells the peers that this rank leaves. Idempotent; never throws for
   /// a peer's death.
   virtual void shutdown() = 0;

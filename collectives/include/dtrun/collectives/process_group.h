@@ -47,6 +47,18 @@ struct SplitOptions {
   std::optional<base::Deadline::Duration> timeout = std::nullopt;
 };
 
+/// Who a shrunk group lacks.
+struct ShrinkOptions {
+  /// Group ranks, which do not call; all others must. Empty: those that have ended, and those that
+  /// do not come in time.
+  std::vector<int> excluded_ranks = {};
+  /// For the ranks to come, and then again to make the group. Default: 30 s, or the group's where
+  /// that is less.
+  std::optional<base::Deadline::Duration> timeout = std::nullopt;
+  /// Default: "world-shrink-0".
+  std::optional<std::string> name = std::nullopt;
+};
+
 /// One message of batch_isend_irecv().
 struct P2POp {
   enum class Kind { send, receive };
@@ -204,6 +216,16 @@ class ProcessGroup {
   /// error.
   [[noreturn]] void refuse(OpKind kind, const base::Error& error,
                            Site site = Site::current()) const;
+
+  /// Collective over those that are left of a group in which ranks have died, or which was aborted
+  /// or has failed otherwise: a new group of them, in their order, over the same kind of backend.
+  /// They agree in the store, which must have outlived the dead. A rank that is alive and comes too
+  /// late is left out, too, and told so. Ends by its timeout, whoever dies meanwhile; where it
+  /// throws it does so on all that came, but for kAborted, and may be called again. What is in
+  /// flight in this group goes on: abort() it first. @throws Error kTimeout or kPeerFailed naming
+  /// who did not come, or ended before the new group was there; kDisagreement about the excluded;
+  /// kAborted on a rank that the others went on without; kInvalidArgument
+  ProcessGroup shrink(ShrinkOptions options = {}) const;
 
   /// Ends the group on all its ranks: the calls in flight throw Error kAborted, which names this
   /// rank and the reason, and so does every later call, on the peers as soon as they hear of it.

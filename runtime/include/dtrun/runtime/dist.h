@@ -105,6 +105,16 @@ ProcessGroup split_group(const std::vector<std::vector<int>>& split_ranks,
                          const ProcessGroup& parent = {}, NewGroup options = {},
                          Site site = Site::current());
 
+struct ShrinkGroup {
+  std::optional<base::Deadline::Duration> timeout = std::nullopt;  ///< as ShrinkOptions::timeout
+  std::optional<std::string> name = std::nullopt;                  ///< as ShrinkOptions::name
+};
+/// As torch.distributed.shrink_group: a group of those that are left, which alone call it; see
+/// ProcessGroup::shrink(). The default group stays what it is: pass the new one as `group`.
+/// @param ranks_to_exclude global ranks; empty: those that have ended, or do not come in time
+ProcessGroup shrink_group(const std::vector<int>& ranks_to_exclude = {},
+                          const ProcessGroup& group = {}, ShrinkGroup options = {});
+
 /// The world in an N-dimensional grid. @param device_type "cpu" or "cuda"
 dtensor::DeviceMesh init_device_mesh(const std::string& device_type, std::vector<int> shape,
                                      std::vector<std::string> axis_names = {});
