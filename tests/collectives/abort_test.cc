@@ -126,7 +126,7 @@ TEST(AbortProcessTest, ReachesRanksInOtherProcessesAndNoForkedChildMayDoIt) {
 #endif
   for (const Transport transport : {Transport::automatic, Transport::tcp}) {
     test::RankProcesses ranks(
-        3, {.transport = transport}, test::RankProcesses::Guard::none,
+        3, {.transport = transport}, test::RankProcesses::Guard::job_page,
         [](const ProcessGroup& group) {
           group.barrier();
           if (group.rank() != 1) {
@@ -149,6 +149,8 @@ TEST(AbortProcessTest, ReachesRanksInOtherProcessesAndNoForkedChildMayDoIt) {
       EXPECT_EQ(ended.thrown->code, ErrorCode::kAborted) << ended.thrown->text;
       EXPECT_TRUE(contains(ended.thrown->text, "rank 1 has aborted group 'world': the loss is nan"))
           << ended.thrown->text;
+      // A launcher blames rank 1 for their ends.
+      EXPECT_EQ(ranks.job_page().slot(rank).victim_of.load(), 1);
     }
     EXPECT_EQ(ranks.wait(1).status, 0);
   }

@@ -56,7 +56,8 @@ std::exception_ptr AdapterBackend::fail(const GroupFailure& failure) {
     failure_ = std::make_exception_ptr(failure.error);
   }
   const ErrorCode code = failure.error.code();
-  const bool of_peer = code == ErrorCode::kPeerFailed || code == ErrorCode::kTimeout;
+  const bool of_peer = code == ErrorCode::kPeerFailed || code == ErrorCode::kTimeout ||
+                       (code == ErrorCode::kAborted && failure.failed_rank != global_rank(rank()));
   if (failure.failed_rank >= 0 && of_peer) display_->record.set_victim_of(failure.failed_rank);
   library_->fail(failure);
   return this->failure();

@@ -569,6 +569,9 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
 int GroupEngine::whose_victim() const {
   const ErrorCode code = failure_->error.code();
   if (code == ErrorCode::kPeerFailed) return failure_->failed_rank;
+  // Of an abort the others are the victims.
+  if (code == ErrorCode::kAborted && failure_->failed_rank != global_rank(spec_.rank))
+    return failure_->failed_rank;
   if (code != ErrorCode::kTimeout) return -1;
   if (failure_->failed_rank != global_rank(spec_.rank)) return failure_->failed_rank;
   for (const std::shared_ptr<Operation>& operation : in_flight())
