@@ -10,6 +10,7 @@
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/cuda.h"
 #include "runtime/dist_ranks.h"
+#include "support/store_backend.h"
 #include "support/thrown_error.h"
 
 namespace dtrun::dist {
@@ -214,6 +215,32 @@ TEST(DistTest, AThreadMayInitAgainAfterDestroyAtTheSameFile) {
       EXPECT_EQ(values_of(tensor), Values{3});
       destroy_process_group();
     }
+  });
+}
+
+TEST(DistTest, ABackendOfTheProgramsOwnIsUsedByItsName) {
+  register_backend("store", [](const collectives::GroupOptions& options) {
+    return std::make_unique<test::StoreBackend>(options);
+  });
+  EXPECT_TRUE(is_backend_available("store"));
+  run_uninitialized_ranks(2, [](InitProcessGroup mine) {
+    mine.backend = "store";
+    init_process_group(mine);
+    EXPECT_EQ(get_backend(), "store");
+    const Tensor sum = vector_of({1, 2});
+    all_reduce(sum);
+    EXPECT_EQ(values_of(sum), (Values{2, 4}));
+    EXPECT_EQ(get_backend(new_group({0, 1}, {.backend = "cpu"})), "cpu");
+    barrier();
+    destroy_process_group();
+  });
+  run_dist_ranks(2, [](int) {
+    const ProcessGroup group = new_group({0, 1}, {.backend = "cpu:store"});
+    EXPECT_EQ(get_backend(group), "store");
+    const Tensor sum = vector_of({1});
+    all_reduce(sum, ReduceOp::sum, {.group = group});
+    EXPECT_EQ(values_of(sum), Values{2});
+    barrier();
   });
 }
 

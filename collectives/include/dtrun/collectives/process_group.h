@@ -83,7 +83,8 @@ struct GroupOptions {
   int rank = 0;                              ///< in this group
   std::vector<int> global_ranks;             ///< of the members, in group order
   std::string name = "world";
-  /// One name ("cpu", "gloo", "mpi", "nccl", "staged"), or one per device: "cpu:gloo,cuda:nccl".
+  /// One name ("cpu", "gloo", "mpi", "nccl", "staged", or one of register_backend()), or one per
+  /// device: "cpu:gloo,cuda:nccl".
   std::string backend = "cpu";
   base::Deadline::Duration timeout = std::chrono::minutes(30);
   std::shared_ptr<rendezvous::JobPage> job_page;  ///< null: none, peers are watched by pidfd

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dtrun/collectives/process_group.h"
+#include "dtrun/collectives/register_backend.h"
 #include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
 #include "dtrun/runtime/worker.h"
@@ -21,12 +22,14 @@ namespace dtrun::dist {
 
 using collectives::ProcessGroup;
 using collectives::ReduceOp;
+using collectives::register_backend;
 using collectives::Work;
 using dtensor::Tensor;
 using Site = base::CallSite;
 
 struct InitProcessGroup {
-  /// "cpu", "gloo", "mpi", "nccl", "staged", or one per device: "cpu:cpu,cuda:nccl".
+  /// "cpu", "gloo", "mpi", "nccl", "staged", one of register_backend(), or one per device:
+  /// "cpu:cpu,cuda:nccl".
   std::string backend = "cpu";
   /// "env://", "tcp://HOST:PORT" (rank 0 serves the store there) or "file:///PATH" (a file that all
   /// ranks can reach). The last two need rank and world_size.
