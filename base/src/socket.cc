@@ -238,19 +238,57 @@ std::vector<std::string> resolve_addresses(const std::string& host) {
   return result;
 }
 
-std::vector<std::string> interface_addresses() {
+namespace {
+
+struct InterfaceAddress {
+  std::string name;
+  int family;
+  std::string address;
+};
+
+/// Of the interfaces that are up.
+std::vector<InterfaceAddress> interfaces() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) throw system_error("list this machine's network interfaces");
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
-  std::vector<std::string> result;
+  std::vector<InterfaceAddress> result;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     const int family = entry->ifa_addr->sa_family;
-    if (family == AF_INET) result.push_back(numeric_address(entry->ifa_addr, sizeof(sockaddr_in)));
-    if (family == AF_INET6)
-      result.push_back(numeric_address(entry->ifa_addr, sizeof(sockaddr_in6)));
+    if (family != AF_INET && family != AF_INET6) continue;
+    const std::size_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    result.push_back(
+        {entry->ifa_name, family, numeric_address(entry->ifa_addr, static_cast<socklen_t>(size))});
   }
   return result;
+}
+
+}  // namespace
+
+std::vector<std::string> interface_addresses() {
+  std::vector<std::string> result;
+  for (InterfaceAddress& interface : interfaces()) result.push_back(std::move(interface.address));
+  return result;
+}
+
+std::string address_of_interface(std::string_view names, std::string_view source) {
+  const std::vector<InterfaceAddress> all = interfaces();
+  for (std::size_t at = 0; at <= names.size();) {
+    const std::size_t end = std::min(names.find(',', at), names.size());
+    const std::string_view name = names.substr(at, end - at);
+    at = end + 1;
+    for (const int family : {AF_INET, AF_INET6})
+      for (const InterfaceAddress& interface : all)
+        if (interface.name == name && interface.family == family) return interface.address;
+  }
+  std::string there;
+  for (const InterfaceAddress& interface : all)
+    if (there.find(interface.name) == std::string::npos)
+      there += (there.empty() ? "" : ", ") + interface.name;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{}: no such interface of {} is up and has an address", source, host_name()),
+      fmt::format("these are: {}", there), "name one of them; ip address shows all");
 }
 
 UniqueFd listen_tcp(const std::string& host, std::uint16_t port) {

@@ -171,7 +171,9 @@ std::vector<LocalTensor> split_parts(const GroupShape& group, NamedTensor whole,
 void require_reduce_op(ReduceOp op, DType dtype) {
   if (!reduce_op_supports(op, dtype))
     refuse(fmt::format("{} tensors cannot be reduced by {}", dtype_name(dtype), reduce_op_name(op)),
-           op == ReduceOp::avg ? "truth values have no mean" : "bits are for integers and bool");
+           op == ReduceOp::avg          ? "truth values have no mean"
+           : op == ReduceOp::premul_sum ? "the factor is a real number: f64, f32, f16 and bf16"
+                                        : "bits are for integers and bool");
 }
 
 std::uint64_t hash_bytes(std::string_view bytes) {

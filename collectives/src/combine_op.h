@@ -6,12 +6,14 @@
 
 namespace dtrun::collectives {
 
-/// avg combines as sum; its division comes last.
+/// avg combines as sum, its division comes last; so does premul_sum, whose terms are products by
+/// then.
 inline tensors::CombineOp combine_op(ReduceOp op) {
   using tensors::CombineOp;
   switch (op) {
     case ReduceOp::sum:
     case ReduceOp::avg:
+    case ReduceOp::premul_sum:
       return CombineOp::sum;
     case ReduceOp::product:
       return CombineOp::product;

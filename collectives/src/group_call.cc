@@ -3,14 +3,17 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "algorithm.h"
+#include "premul_factor.h"
 #include "short_call.h"
 
 namespace dtrun::collectives {
 
 void GroupCall::require_possible() const {
   if (options_.timeout) require_timeout(*options_.timeout, op_kind_name(print.kind));
+  require_factor(print.reduce_op, options_.factor);
   if (std::optional<base::Error> lack = backend_->lacks(print)) throw *std::move(lack);
 }
 
@@ -64,6 +67,15 @@ class ContiguousBuffers {
 }  // namespace
 
 Work GroupCall::run(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs) {
+  if (print.reduce_op != ReduceOp::premul_sum || backend_->scales_inputs()) [[likely]]
+    return hand_over(inputs, outputs);
+  arm();
+  const std::vector<LocalTensor> terms = scaled_copies(inputs, *options_.factor);
+  return hand_over(terms, outputs);
+}
+
+Work GroupCall::hand_over(std::span<const LocalTensor> inputs,
+                          std::span<const LocalTensor> outputs) {
   if (!options_.async && all_know_the_bytes(print.kind) && run_now(inputs, outputs)) return Work();
   Collective collective;
   arm();
@@ -110,6 +122,7 @@ Call GroupCall::take(std::uint64_t bytes) {
   call.deadline = base::Deadline::after(options_.timeout.value_or(core_.timeout()));
   call.async = options_.async;
   call.timer = core_.timer_of(print.kind);
+  call.factor = options_.factor.value_or(1);
   std::move(buffers_).attach_to(call);
   if (!at_end_.empty()) {
     call.finish = [first = std::move(call.finish), ends = std::move(at_end_)] {

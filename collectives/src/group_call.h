@@ -103,7 +103,9 @@ class GroupCall {
   Fingerprint print;
 
  private:
-  /// @throws Error for a timeout of nothing, and for what the backend lacks
+  Work hand_over(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
+  /// @throws Error for a timeout of nothing, a factor too many or too few, and for what the backend
+  /// lacks
   void require_possible() const;
   bool run_now(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
   void show_to_observers(const ObservedCall& seen);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "dtrun/base/env.h"
@@ -55,11 +56,26 @@ void GroupCore::reject(const Fingerprint& fingerprint, const Error& error) const
     if (Backend* backend = backend_of(type)) backend->reject(fingerprint, error);
 }
 
+void GroupCore::abort(const std::string& reason) const {
+  if (left_) return;
+  const int me = options_.global_ranks[static_cast<std::size_t>(rank())];
+  const Error error(ErrorCode::kAborted,
+                    fmt::format("rank {} has aborted group '{}'{}{}", me, options_.name,
+                                reason.empty() ? "" : ": ", reason),
+                    "", "make a new group of the ranks that are to go on");
+  for (const DeviceType type : {DeviceType::cpu, DeviceType::cuda})
+    if (Backend* backend = backend_of(type)) backend->abort(error);
+}
+
 void GroupCore::require_open(OpKind kind) const {
+  if (left_) require_open(op_kind_name(kind));
+}
+
+void GroupCore::require_open(const char* call) const {
   if (!left_) return;
   throw Error(ErrorCode::kAborted,
-              fmt::format("{} in group '{}', which rank {} has left", op_kind_name(kind),
-                          options_.name, options_.global_ranks[static_cast<std::size_t>(rank())]),
+              fmt::format("{} in group '{}', which rank {} has left", call, options_.name,
+                          options_.global_ranks[static_cast<std::size_t>(rank())]),
               "the group was shut down before this call",
               "make all calls before shutdown() or destroy_process_group()");
 }
@@ -81,6 +97,14 @@ TransportCounters GroupCore::counters() const {
 std::vector<int> GroupCore::machines() const {
   const Backend* backend = backend_of(DeviceType::cpu);
   return backend == nullptr ? std::vector<int>() : backend->machines();
+}
+
+std::vector<int> GroupCore::ended_ranks() const {
+  std::set<int> ended;
+  for (const DeviceType type : {DeviceType::cpu, DeviceType::cuda})
+    if (Backend* backend = backend_of(type))
+      for (const int rank : backend->ended_ranks()) ended.insert(rank);
+  return {ended.begin(), ended.end()};
 }
 
 void GroupCore::leave() {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -86,18 +87,30 @@ class GroupCore {
   Fingerprint next_fingerprint(OpKind kind, const base::CallSite& site);
   /// Tells the members, whichever backend they wait in, that this rank's call is wrong.
   void reject(const Fingerprint& fingerprint, const base::Error& error) const;
+  /// Any thread. @throws Error kUsage in a forked child
+  void abort(const std::string& reason) const;
   /// @throws Error kAborted after leave()
   void require_open(OpKind kind) const;
+
+  void require_open(const char* call) const;
 
   TransportCounters counters() const;
   CallMeter& meter() const { return *meter_; }
   /// The call is counted already.
   CallTimer timer_of(OpKind kind) const { return {meter_, kind}; }
   std::vector<int> machines() const;
+  /// As all backends can tell together.
+  std::vector<int> ended_ranks() const;
   void leave();
 
   /// The groups that were made of this one's ranks and are shared.
   SubgroupTable& subgroups() { return subgroups_; }
+  /// Of the calls of shrink().
+  struct Shrinks {
+    std::uint64_t next = 0;      ///< attempt
+    std::vector<int> survivors;  ///< of the last one that went well; empty: there was none
+  };
+  Shrinks& shrinks() { return shrinks_; }
 
  private:
   const GroupOptions options_;
@@ -111,6 +124,7 @@ class GroupCore {
   Fingerprint last_print_;  ///< has its text
   const std::shared_ptr<CallMeter> meter_ = std::make_shared<CallMeter>();
   SubgroupTable subgroups_;
+  Shrinks shrinks_;
   std::atomic<bool> left_ = false;  ///< a waiting thread may leave for another one
 };
 

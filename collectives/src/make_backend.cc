@@ -10,6 +10,7 @@
 #include "dtrun/collectives/available_backends.h"
 #include "dtrun/collectives/backend_spec.h"
 #include "dtrun/rendezvous/prefix_store.h"
+#include "registered_backends.h"
 
 namespace dtrun::collectives {
 
@@ -17,11 +18,11 @@ using base::Error;
 using base::ErrorCode;
 using tensors::DeviceType;
 
-namespace {
-
 std::optional<Error> no_obstacle() {
   return std::nullopt;
 }
+
+namespace {
 
 constexpr BackendKind kKinds[] = {
     {"cpu", DeviceType::cpu, no_obstacle, make_cpu_backend},
@@ -46,7 +47,7 @@ const BackendKind& usable_kind(const std::string& name) {
 
 std::unique_ptr<Backend> make(const BackendKind& kind, GroupOptions options) {
   options.backend = kind.name;
-  return kind.make(options);
+  return kind.factory == nullptr ? kind.make(options) : make_registered(kind, options);
 }
 
 }  // namespace
@@ -58,6 +59,7 @@ std::span<const BackendKind> backend_kinds() {
 const BackendKind& backend_kind(std::string_view name) {
   for (const BackendKind& kind : kKinds)
     if (kind.name == name) return kind;
+  if (const BackendKind* registered = registered_backend(name)) return *registered;
   throw Error(ErrorCode::kInvalidArgument, fmt::format("no backend '{}'", name), "",
               list_of_usable());
 }
@@ -70,6 +72,7 @@ std::vector<std::string> available_backends() {
   std::vector<std::string> names;
   for (const BackendKind& kind : kKinds)
     if (!kind.obstacle()) names.emplace_back(kind.name);
+  for (std::string& name : registered_backend_names()) names.push_back(std::move(name));
   return names;
 }
 

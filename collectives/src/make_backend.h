@@ -11,22 +11,29 @@
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/backend.h"
 #include "dtrun/collectives/process_group.h"
+#include "dtrun/collectives/register_backend.h"
 
 namespace dtrun::collectives {
+
+/// Nothing is in the way of such a backend.
+std::optional<base::Error> no_obstacle();
 
 /// What dtrun knows of a backend before one is made.
 struct BackendKind {
   std::string_view name;
-  tensors::DeviceType device;  ///< of the tensors that it takes
+  tensors::DeviceType device = tensors::DeviceType::cpu;  ///< of the tensors that it takes
   /// Why it cannot be used here: kUnavailable, not built in, or no such device; nullopt: it can.
-  std::optional<base::Error> (*obstacle)();
+  std::optional<base::Error> (*obstacle)() = no_obstacle;
   /// Collective over the members. @throws Error why joining failed
-  std::unique_ptr<Backend> (*make)(const GroupOptions& options);
+  std::unique_ptr<Backend> (*make)(const GroupOptions& options) = nullptr;
+  /// In place of make: of one that the program has registered.
+  const BackendFactory* factory = nullptr;
 };
 
-/// Every name that a user may write, built in or not.
+/// dtrun's own, built in or not.
 std::span<const BackendKind> backend_kinds();
-/// @throws Error kInvalidArgument for an unknown name, with the list of those that are usable
+/// One of them, or one that the program has registered. @throws Error kInvalidArgument for an
+/// unknown name, with the list of those that are usable
 const BackendKind& backend_kind(std::string_view name);
 /// "cpu, nccl": the backends of those kinds that can be used here.
 std::string usable_backends();

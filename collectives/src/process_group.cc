@@ -107,6 +107,10 @@ void ProcessGroup::refuse(OpKind kind, const Error& error, Site site) const {
   throw error;
 }
 
+void ProcessGroup::abort(const std::string& reason) const {
+  core().abort(reason);
+}
+
 TransportCounters ProcessGroup::counters() const {
   return core().counters();
 }

@@ -147,6 +147,9 @@ collectives::CallCounters call_counters(const ProcessGroup& group) {
 void set_call_timing(CallTiming timing, const ProcessGroup& group) {
   chosen(group).set_call_timing(timing);
 }
+void abort(const ProcessGroup& group, const std::string& reason) {
+  (group.valid() ? group : chosen(group)).abort(reason);
+}
 std::vector<int> get_process_group_ranks(const ProcessGroup& group) {
   return chosen(group).global_ranks();
 }
@@ -229,6 +232,15 @@ ProcessGroup split_group(const std::vector<std::vector<int>>& split_ranks,
                                                 : std::move(options.name);
   return whole.split(split_ranks, name, {.backend = options.backend, .timeout = options.timeout},
                      site);
+}
+
+ProcessGroup shrink_group(const std::vector<int>& ranks_to_exclude, const ProcessGroup& group,
+                          ShrinkGroup options) {
+  const ProcessGroup& whole = chosen(group);
+  collectives::ShrinkOptions given{.timeout = options.timeout, .name = std::move(options.name)};
+  for (const int rank : ranks_to_exclude)
+    given.excluded_ranks.push_back(get_group_rank(whole, rank));
+  return whole.shrink(std::move(given));
 }
 
 dtensor::DeviceMesh init_device_mesh(const std::string& device_type, std::vector<int> shape,

@@ -2,6 +2,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -15,7 +17,7 @@ namespace {
 using collectives::OpKind;
 
 collectives::CallOptions call_options(const OpOptions& options) {
-  return {.async = options.async_op, .timeout = options.timeout};
+  return {.async = options.async_op, .timeout = options.timeout, .factor = options.factor};
 }
 collectives::CallOptions call_options(const MessageOptions& options) {
   return {.timeout = options.timeout};
@@ -107,7 +109,17 @@ namespace {
 /// Several operations as one.
 class AllWorks : public Work::State {
  public:
-  explicit AllWorks(std::vector<Work> works) : works_(std::move(works)) {}
+  /// As they all are: it is over when the last of them is.
+  static Work of(std::vector<Work> works, Clock::time_point started) {
+    const auto all = std::make_shared<AllWorks>(std::move(works), started);
+    const auto one_is_over = [all](const std::exception_ptr&) { all->count_down(); };
+    for (const Work& work : all->works_) static_cast<void>(work.then(one_is_over));
+    all->count_down();  // this function's own: there may be no other
+    return Work(all);
+  }
+  AllWorks(std::vector<Work> works, Clock::time_point started)
+      : Work::State(started), works_(std::move(works)), left_(works_.size() + 1) {}
+
   void wait(base::Deadline deadline) override {
     for (const Work& work : works_) work.wait(deadline);
   }
@@ -120,17 +132,24 @@ class AllWorks : public Work::State {
   }
 
  private:
+  void count_down() {
+    if (--left_ > 0) return;
+    if (const std::function<void()> callbacks = settle(exception(), nullptr)) callbacks();
+  }
+
   const std::vector<Work> works_;
+  std::atomic<std::size_t> left_;
 };
 
 /// Starts `count` of them; waits for all, unless the caller will.
 template <typename Start>
 Work coalesced(std::size_t count, const OpOptions& options, const Start& start) {
+  const Work::State::Clock::time_point started = Work::State::Clock::now();
   OpOptions each = options;
   each.async_op = true;
   std::vector<Work> works;
   for (std::size_t i = 0; i < count; ++i) works.push_back(start(i, each));
-  Work all(std::make_shared<AllWorks>(std::move(works)));
+  Work all = AllWorks::of(std::move(works), started);
   if (!options.async_op) all.wait();
   return all;
 }

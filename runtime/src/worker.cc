@@ -141,6 +141,9 @@ std::shared_ptr<rendezvous::Store> open_store(const rendezvous::WorkerEnv& env,
 }
 
 std::string own_address(const rendezvous::WorkerEnv& env) {
+  for (const char* name : {"DTRUN_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"})
+    if (const char* names = std::getenv(name); names != nullptr && *names != '\0')
+      return base::address_of_interface(names, fmt::format("{}={}", name, names));
   if (!env.master_addr.empty()) return base::source_address_towards(env.master_addr);
   // Ranks that meet in a file know no other host; only peers elsewhere would need the address.
   try {

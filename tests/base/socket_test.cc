@@ -120,6 +120,18 @@ TEST(SocketTest, NamesAndThisMachinesOwnAddressesAreNumeric) {
   EXPECT_TRUE(whole_host_name().starts_with(host_name().substr(0, host_name().find('.'))));
 }
 
+TEST(SocketTest, TheFirstInterfaceThatIsThereGivesTheAddress) {
+  EXPECT_EQ(address_of_interface("lo", "x"), "127.0.0.1");
+  EXPECT_EQ(address_of_interface("nosuch0,lo", "x"), "127.0.0.1");
+  for (const char* names : {"nosuch0", "", "l", "lo0,", "lo;"}) {
+    std::string text;
+    EXPECT_EQ(code_of([&] { address_of_interface(names, "IFNAME"); }, &text),
+              ErrorCode::kInvalidArgument);
+    EXPECT_NE(text.find("IFNAME: no such interface"), std::string::npos) << text;
+    EXPECT_NE(text.find("these are: lo"), std::string::npos) << text;
+  }
+}
+
 TEST(SocketTest, AListenerMayAskWhetherThePortIsTaken) {
   const UniqueFd listener = listen_tcp_unless_taken("127.0.0.1", 0);
   ASSERT_TRUE(listener);

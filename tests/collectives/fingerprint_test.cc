@@ -59,13 +59,16 @@ TEST(FingerprintTest, ALongFileNameKeepsItsEndAndItsLine) {
 }
 
 TEST(ReduceOpTest, NamesGoBothWays) {
-  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::product, ReduceOp::min,
-                            ReduceOp::max, ReduceOp::band, ReduceOp::bor, ReduceOp::bxor})
+  for (const ReduceOp op :
+       {ReduceOp::sum, ReduceOp::avg, ReduceOp::product, ReduceOp::min, ReduceOp::max,
+        ReduceOp::band, ReduceOp::bor, ReduceOp::bxor, ReduceOp::premul_sum})
     EXPECT_EQ(parse_reduce_op(reduce_op_name(op)), op);
   EXPECT_THROW(parse_reduce_op("mean"), base::Error);
 }
 
-TEST(ReduceOpTest, BitsAreForIntegersAndTruthValuesHaveNoMean) {
+TEST(ReduceOpTest, BitsAreForIntegersFactorsForFloatsAndTruthValuesHaveNoMean) {
+  EXPECT_FALSE(reduce_op_supports(ReduceOp::premul_sum, tensors::DType::i64));
+  EXPECT_TRUE(reduce_op_supports(ReduceOp::premul_sum, tensors::DType::bf16));
   EXPECT_FALSE(reduce_op_supports(ReduceOp::bxor, tensors::DType::f16));
   EXPECT_TRUE(reduce_op_supports(ReduceOp::bxor, tensors::DType::boolean));
   EXPECT_FALSE(reduce_op_supports(ReduceOp::avg, tensors::DType::boolean));

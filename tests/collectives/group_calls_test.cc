@@ -238,6 +238,56 @@ TEST(TimeoutTest, AGroupsOwnCanBeChangedAndGoesToItsSplits) {
   }
 }
 
+TEST(PremulSumTest, AFactorIsNeededThereAndNowhereElse) {
+  run_ranks(1, [](const ProcessGroup& group) {
+    const LocalTensor row = ones({2, 3});
+    refuses([&] { group.all_reduce(row, ReduceOp::premul_sum); }, "premul_sum has no factor");
+    refuses([&] { group.all_reduce(row, ReduceOp::sum, {.factor = 2}); },
+            "there is a factor, 2, for a call that is no premul_sum");
+    refuses([&] { group.broadcast(row, 0, {.factor = 2}); }, "there is a factor, 2");
+    refuses([&] { group.barrier({.factor = 0.5}); }, "there is a factor, 0.5");
+    refuses([&] { group.all_reduce(ones({2}, {DType::i64}), ReduceOp::premul_sum, {.factor = 2}); },
+            "int64 tensors cannot be reduced by premul_sum");
+    // Alone, too.
+    group.all_reduce(row, ReduceOp::premul_sum, {.factor = 3});
+    EXPECT_EQ(row.to_vector(), std::vector<double>(6, 3));
+  });
+}
+
+TEST(PremulSumTest, EachRanksFactorIsItsOwnAndTheInputsStay) {
+  run_ranks(3, [](const ProcessGroup& group) {
+    const double factor = group.rank() + 0.5;
+    const CallOptions options{.factor = factor};
+    for (const std::int64_t count : {4, 100000}) {
+      const LocalTensor input = ones({count}), output = tensors::zeros({count});
+      group.all_reduce_into_tensor(output, input, ReduceOp::premul_sum, options);
+      EXPECT_EQ(output.to_vector(), std::vector<double>(static_cast<std::size_t>(count), 4.5));
+      group.reduce(input, 1, ReduceOp::premul_sum, options);
+      EXPECT_EQ(input.to_vector()[3], group.rank() == 1 ? 4.5 : 1);
+      const LocalTensor whole = ones({3 * count});
+      group.reduce_scatter_tensor(output, whole, ReduceOp::premul_sum, options);
+      EXPECT_EQ(output.to_vector()[0], 4.5);
+      EXPECT_EQ(whole.to_vector(), std::vector<double>(static_cast<std::size_t>(3 * count), 1));
+    }
+    // Rounded to the dtype, as NCCL does it: 1 + 2^-9 is 1 in bf16.
+    const LocalTensor halves = ones({2}, {DType::bf16});
+    group.all_reduce(halves, ReduceOp::premul_sum, {.factor = 1 + 1.0 / 512});
+    EXPECT_EQ(halves.to_vector(), (std::vector<double>{3, 3}));
+  });
+}
+
+TEST(PremulSumTest, WhoSumsWithoutAFactorDisagrees) {
+  const auto thrown = run_failing_ranks(2, {}, [](const ProcessGroup& group) {
+    if (group.rank() == 0) group.all_reduce(ones({4}));
+    group.all_reduce(ones({4}), ReduceOp::premul_sum, {.factor = 1});
+  });
+  for (const auto& mine : thrown) {
+    ASSERT_TRUE(mine.has_value());
+    EXPECT_EQ(mine->code, ErrorCode::kDisagreement) << mine->text;
+    EXPECT_TRUE(contains(mine->text, "premul_sum)")) << mine->text;
+  }
+}
+
 TEST(WorkTest, AnOperationThatFailsKeepsItsError) {
   run_ranks(2, [](const ProcessGroup& group) {
     const LocalTensor tensor = ones({4});

@@ -4,11 +4,13 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <list>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "dtrun/base/error.h"
+#include "dtrun/tensor/ops.h"
 #include "dtrun/tensor/reduce_kernel.h"
 
 namespace dtrun::test {
@@ -23,6 +25,7 @@ using collectives::nccl::Source;
 using collectives::nccl::UniqueId;
 using tensors::CombineOp;
 using tensors::DType;
+using tensors::LocalTensor;
 
 using base::Error;
 using base::ErrorCode;
@@ -74,6 +77,7 @@ struct Op {
   void* target;
   Reduction reduction;
   int peer;  ///< or root
+  std::optional<double> factor = std::nullopt;
   bool done = false;
 
   std::size_t bytes() const { return source.count * tensors::item_size(dtype_of(source.type)); }
@@ -104,6 +108,7 @@ struct End {
   Communicator* split_slot = nullptr;
   std::optional<int> split_color;
   int split_key = 0;
+  std::map<Reduction, double> reductions;  ///< that were made, and not destroyed
 };
 
 struct Clique {
@@ -125,6 +130,12 @@ End* end_of(Communicator communicator) {
 }
 SimulatedEvent* event_of(DeviceEvent event) {
   return reinterpret_cast<SimulatedEvent*>(event);
+}
+
+LocalTensor tensor_of(const void* data, std::size_t count, DataType type) {
+  const std::size_t bytes = count * tensors::item_size(dtype_of(type));
+  return LocalTensor(tensors::Storage::wrap(const_cast<void*>(data), bytes, tensors::kCpu, [] {}),
+                     dtype_of(type), {static_cast<std::int64_t>(count)}, {1});
 }
 
 void reduce_into(void* target, const std::vector<const void*>& inputs, std::size_t count,
@@ -149,7 +160,15 @@ bool run_collective(const std::vector<Op*>& ops) {
         op->source.type != first.source.type || op->peer != first.peer)
       return false;
   std::vector<const void*> inputs;
-  for (const Op* op : ops) inputs.push_back(op->source.data);
+  std::list<LocalTensor> products;
+  for (const Op* op : ops) {
+    const std::size_t parts = op->kind == Kind::reduce_scatter ? ops.size() : 1;
+    const Source& from = op->source;
+    if (op->factor)
+      products.push_back(
+          tensors::mul(tensor_of(from.data, from.count * parts, from.type), *op->factor));
+    inputs.push_back(op->factor ? products.back().data() : from.data);
+  }
   // Inputs may be outputs of the same call: results are put down once all are computed.
   std::vector<std::vector<char>> results(ops.size());
   const std::size_t part = first.bytes();
@@ -420,6 +439,23 @@ class SimulatedNccl : public collectives::nccl::NcclApi {
   Result destroy(Communicator communicator) override { return close(communicator, "destroy"); }
   Result abort(Communicator communicator) override { return close(communicator, "abort"); }
 
+  Result make_premul_sum(Reduction* made, const void* factor, DataType type,
+                         Communicator communicator) override {
+    const std::scoped_lock lock(state_->mutex);
+    state_->note(rank_, "make_premul_sum");
+    *made = static_cast<Reduction>(++made_);
+    end_of(communicator)->reductions[*made] = tensor_of(factor, 1, type).item();
+    return Result::success;
+  }
+  Result destroy_reduction(Reduction made, Communicator communicator) override {
+    const std::scoped_lock lock(state_->mutex);
+    state_->note(rank_, "destroy_reduction");
+    End& end = *end_of(communicator);
+    if (!end.enqueuing.empty()) state_->violate(rank_, "a reduction destroyed while it was used");
+    if (end.reductions.erase(made) == 0) state_->violate(rank_, "no such reduction to destroy");
+    return Result::success;
+  }
+
   Result group_start() override {
     const std::scoped_lock lock(state_->mutex);
     if (std::exchange(in_group_[std::this_thread::get_id()], true))
@@ -540,6 +576,8 @@ class SimulatedNccl : public collectives::nccl::NcclApi {
     state_->note(rank_, name);
     End& end = *end_of(communicator);
     if (std::exchange(end.is_aborted, true)) state_->violate(rank_, name + " twice");
+    if (name == "destroy" && !end.reductions.empty())
+      state_->violate(rank_, "a communicator destroyed with reductions of its own");
     if (name == "destroy" && !end.finalizing) state_->violate(rank_, "destroy before finalize");
     end.enqueuing.clear();
     withdraw(end);
@@ -565,6 +603,13 @@ class SimulatedNccl : public collectives::nccl::NcclApi {
       pending.stream = &state_->stream(rank_, stream);
     } else {
       state_->note(rank_, name);
+    }
+    if (op.reduction > Reduction::average) {
+      const std::map<Reduction, double>& made = pending.end->reductions;
+      if (const auto found = made.find(op.reduction); found != made.end())
+        op.factor = found->second;
+      else
+        state_->violate(rank_, name + " by a reduction that there is not");
     }
     pending.ops.push_back(op);
     if (!in_group_[std::this_thread::get_id()]) flush();
@@ -601,6 +646,7 @@ class SimulatedNccl : public collectives::nccl::NcclApi {
 
   const std::shared_ptr<NcclSimulation::State> state_;
   const int rank_;
+  int made_ = static_cast<int>(Reduction::average);
   std::map<std::thread::id, bool> in_group_;
   std::map<std::thread::id, Pending> pending_;
 };

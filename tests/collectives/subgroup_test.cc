@@ -47,6 +47,7 @@ class HostedCuda : public Backend {
   void reject(const Fingerprint& fingerprint, const Error& error) override {
     cpu_->reject(fingerprint, error);
   }
+  void abort(const Error& error) override { cpu_->abort(error); }
   TransportCounters counters() const override { return cpu_->counters(); }
   void shutdown() override { cpu_->shutdown(); }
 

@@ -31,7 +31,8 @@ TEST(PlacementTest, ParseReadsWhatToStringWrites) {
 }
 
 TEST(PlacementTest, ParseRefusesWhatIsNoPlacement) {
-  for (const char* text : {"", "S", "S()", "S(x)", "S(1", "S(1)x", "P", "P(mean)", "Q(1)", "r"}) {
+  for (const char* text :
+       {"", "S", "S()", "S(x)", "S(1", "S(1)x", "P", "P(mean)", "P(premul_sum)", "Q(1)", "r"}) {
     try {
       Placement::parse(text);
       FAIL() << text;

@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "dtrun/dtensor/ops/creation.h"
 #include "dtrun/tensor/cuda.h"
 #include "runtime/dist_ranks.h"
+#include "support/store_backend.h"
 #include "support/thrown_error.h"
 
 namespace dtrun::dist {
@@ -85,8 +88,16 @@ TEST(DistTest, ListsOfTensorsTravelTogether) {
     for (auto& list : lists) list = {vector_of({0}), vector_of({0})};
     const Work work =
         all_gather_coalesced(lists, {vector_of({mine}), vector_of({-mine})}, {.async_op = true});
+    Values seen;
+    const Work next = work.then([&](const std::exception_ptr& error) {
+      EXPECT_EQ(error, nullptr);
+      seen = values_of(lists[1][1]);
+    });
     work.wait();
-    EXPECT_TRUE(work.is_completed());
+    EXPECT_TRUE(work.is_success());
+    next.wait();
+    EXPECT_EQ(seen, Values{-2});
+    EXPECT_TRUE(work.elapsed().has_value());
     EXPECT_EQ(values_of(lists[0][1]), Values{2});
     EXPECT_EQ(values_of(lists[1][0]), Values{-1});
     const std::vector<Tensor> wholes{vector_of({0, 0}), vector_of({0, 0, 0, 0})};
@@ -98,7 +109,10 @@ TEST(DistTest, ListsOfTensorsTravelTogether) {
     EXPECT_EQ(values_of(parts[1]), (Values{2 * mine, 2 * mine}));
     EXPECT_EQ(error_of([&] { reduce_scatter_tensor_coalesced({}, wholes); })->code(),
               ErrorCode::kInvalidArgument);
-    all_reduce_coalesced({});
+    EXPECT_TRUE(all_reduce_coalesced({}).elapsed().has_value());
+    const Tensor scaled = vector_of({mine});
+    all_reduce(scaled, ReduceOp::premul_sum, {.factor = 0.5 * mine});
+    EXPECT_EQ(values_of(scaled), Values{2.5});
   });
 }
 
@@ -220,6 +234,33 @@ TEST(DistTest, AThreadMayInitAgainAfterDestroyAtTheSameFile) {
   });
 }
 
+TEST(DistTest, ABackendOfTheProgramsOwnIsUsedByItsName) {
+  const auto make = [](const collectives::GroupOptions& options) {
+    return std::make_unique<test::StoreBackend>(options);
+  };
+  if (!is_backend_available("store")) register_backend("store", make);
+  EXPECT_TRUE(is_backend_available("store"));
+  run_uninitialized_ranks(2, [](InitProcessGroup mine) {
+    mine.backend = "store";
+    init_process_group(mine);
+    EXPECT_EQ(get_backend(), "store");
+    const Tensor sum = vector_of({1, 2});
+    all_reduce(sum);
+    EXPECT_EQ(values_of(sum), (Values{2, 4}));
+    EXPECT_EQ(get_backend(new_group({0, 1}, {.backend = "cpu"})), "cpu");
+    barrier();
+    destroy_process_group();
+  });
+  run_dist_ranks(2, [](int) {
+    const ProcessGroup group = new_group({0, 1}, {.backend = "cpu:store"});
+    EXPECT_EQ(get_backend(group), "store");
+    const Tensor sum = vector_of({1});
+    all_reduce(sum, ReduceOp::sum, {.group = group});
+    EXPECT_EQ(values_of(sum), Values{2});
+    barrier();
+  });
+}
+
 TEST(DistTest, OnlyWhatCanBeUsedHereIsAvailable) {
   EXPECT_TRUE(is_backend_available("cpu"));
   EXPECT_FALSE(is_backend_available("smoke"));
@@ -301,6 +342,26 @@ TEST(DistTest, AGroupThatThisRankIsNoMemberOfIsRefusedByNameAndIsNotTheWorld) {
       EXPECT_EQ(error->code(), ErrorCode::kUsage);
       EXPECT_THAT(error->what(), HasSubstr("this rank is no member of group 'first'"));
     }
+  });
+}
+
+TEST(DistTest, AnAbortedGroupIsShrunkToTheRanksThatStay) {
+  run_dist_ranks(4, [](int rank) {
+    const ProcessGroup group = new_group({1, 2, 3}, {.name = "late"});
+    if (rank == 0) return;
+    // From a thread that has no world, too.
+    if (rank == 3) std::thread([&] { abort(group, "no more"); }).join();
+    const auto error = error_of([&] { barrier({.group = group}); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->summary(), "rank 3 has aborted group 'late': no more");
+    if (rank == 2) return;
+    const ProcessGroup rest = shrink_group({2}, group, {.timeout = std::chrono::seconds(40)});
+    EXPECT_EQ(rest.name(), "late-shrink-0");
+    EXPECT_EQ(get_process_group_ranks(rest), (std::vector<int>{1, 3}));
+    const Tensor sum = vector_of({1});
+    all_reduce(sum, ReduceOp::sum, {.group = rest});
+    EXPECT_EQ(values_of(sum), Values{2});
+    EXPECT_EQ(error_of([&] { shrink_group({0}, rest); })->code(), ErrorCode::kInvalidArgument);
   });
 }
 

@@ -38,6 +38,16 @@ TEST(ExitWarningTest, WhoeverDestroysMayInitAgain) {
   EXPECT_EQ(count_of(result.err, kWarning), 0) << result.describe();
 }
 
+TEST(ExitWarningTest, WhoIsLeftShrinksTheGroupAndTheJobGoesOn) {
+  const CommandResult result = run_leaving("one-leaves");
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_THAT(result.out, HasSubstr("has left group 'world', and rank 0 still needs it\n"));
+  EXPECT_THAT(result.out,
+              HasSubstr("rank 0 goes on in ProcessGroup(name=world-shrink-0, backend=cpu, "
+                        "rank=0, ranks=[0]): tensor([1.])\n"));
+  EXPECT_EQ(count_of(result.err, kWarning), 0) << result.describe();
+}
+
 TEST(ExitWarningTest, WhoeverDoesNotIsWarnedOnceAndTheJobSucceeds) {
   for (const char* how : {"return", "exit", "send-last"}) {
     const CommandResult result = run_leaving(how);

@@ -58,7 +58,9 @@ class RankCases {
  private:
   bool skips(OpKind kind, const Setting& setting) const;
   collectives::CallOptions options(const Setting& setting) const {
-    return {.async = setting.mode == Mode::async};
+    collectives::CallOptions made{.async = setting.mode == Mode::async};
+    if (setting.op == ReduceOp::premul_sum) made.factor = factor_of(rank_);
+    return made;
   }
   LocalTensor make(const Setting& setting, const Values& values) const;
   LocalTensor blank(const Setting& setting, std::int64_t count) const;

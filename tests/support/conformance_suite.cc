@@ -15,8 +15,9 @@ namespace {
 
 using collectives::ProcessGroup;
 
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::product, ReduceOp::min,
-                             ReduceOp::max, ReduceOp::band, ReduceOp::bor,     ReduceOp::bxor};
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::product,
+                             ReduceOp::min, ReduceOp::max,  ReduceOp::band,
+                             ReduceOp::bor, ReduceOp::bxor, ReduceOp::premul_sum};
 constexpr OpKind kReductions[] = {OpKind::all_reduce, OpKind::reduce, OpKind::reduce_scatter};
 constexpr std::int64_t kSmall[] = {0, 1, 7, 1023};
 constexpr std::int64_t kLarge = 65536 + 3;

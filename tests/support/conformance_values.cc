@@ -47,6 +47,8 @@ std::int64_t combine_integers(DType dtype, ReduceOp op, std::int64_t a, std::int
       return a | b;
     case ReduceOp::bxor:
       return a ^ b;
+    case ReduceOp::premul_sum:  // of floating point only
+      break;
   }
   return 0;
 }
@@ -90,12 +92,21 @@ Values values_of(DType dtype, ReduceOp op, int rank, std::int64_t count, int sal
   return values;
 }
 
+double factor_of(int rank) {
+  constexpr double kFactors[] = {2, -1, 0.5};
+  return kFactors[rank % 3];
+}
+
 Values reduced(DType dtype, ReduceOp op, int size, std::int64_t count, int salt) {
-  Values total = values_of(dtype, op, 0, count, salt);
-  for (int rank = 1; rank < size; ++rank)
+  const auto term = [&](int rank, std::int64_t i) {
+    const double value = value_of(dtype, op, rank, i, salt);
+    return op == ReduceOp::premul_sum ? factor_of(rank) * value : value;
+  };
+  Values total(static_cast<std::size_t>(count));
+  for (int rank = 0; rank < size; ++rank)
     for (std::int64_t i = 0; i < count; ++i) {
       double& element = total[static_cast<std::size_t>(i)];
-      element = combine(dtype, op, element, value_of(dtype, op, rank, i, salt));
+      element = rank == 0 ? term(0, i) : combine(dtype, op, element, term(rank, i));
     }
   if (op != ReduceOp::avg) return total;
   for (double& element : total) {

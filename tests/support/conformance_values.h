@@ -17,6 +17,8 @@ using tensors::DType;
 using tensors::LocalTensor;
 using Values = std::vector<double>;
 
+/// Of a premul_sum; its products, too, are exact in every dtype.
+double factor_of(int rank);
 /// A rank's elements. @param salt tells the tensors of one case apart
 Values values_of(DType dtype, ReduceOp op, int rank, std::int64_t count, int salt = 0);
 /// Those of ranks 0 to size - 1, element by element. Integers wrap as their dtype does; their mean

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -68,6 +69,8 @@ class AdapterBackend : public Backend {
   std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
                                  const std::string& name, Call call) override;
   void reject(const Fingerprint& fingerprint, const base::Error& error) override;
+  void abort(const base::Error& error) override;
+  std::vector<int> ended_ranks() override;
   TransportCounters counters() const override;
   void shutdown() override;
 
@@ -107,10 +110,10 @@ class AdapterBackend : public Backend {
   std::exception_ptr failure();
   std::exception_ptr fail(const GroupFailure& failure);
   /// What an exception of the library's means.
-  GroupFailure explain(const AdapterOperation& operation, const std::exception_ptr& error) const;
+  GroupFailure explain(const AdapterOperation& operation, const std::exception_ptr& error);
   GroupFailure disagreement(const Disagreement& found) const;
   GroupFailure late(const AdapterOperation& operation, const std::vector<int>& missing) const;
-  GroupFailure lost(const AdapterOperation& operation, int peer) const;
+  GroupFailure lost(const AdapterOperation& operation, int peer);
   GroupFailure left(int peer) const;
   int global_rank(int rank) const;
   void wait_for_operations(base::Deadline deadline);
@@ -134,6 +137,7 @@ class AdapterBackend : public Backend {
   bool running_ = false;                       ///< a collective, on whichever thread
   std::vector<std::weak_ptr<AdapterOperation>> in_flight_;
   bool shut_down_ = false;
+  std::set<int> lost_;     ///< peers whose end the library has told
   WorkerThreads threads_;  ///< last: its jobs use the rest
 };
 

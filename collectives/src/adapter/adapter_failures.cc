@@ -56,7 +56,8 @@ std::exception_ptr AdapterBackend::fail(const GroupFailure& failure) {
     failure_ = std::make_exception_ptr(failure.error);
   }
   const ErrorCode code = failure.error.code();
-  const bool of_peer = code == ErrorCode::kPeerFailed || code == ErrorCode::kTimeout;
+  const bool of_peer = code == ErrorCode::kPeerFailed || code == ErrorCode::kTimeout ||
+                       (code == ErrorCode::kAborted && failure.failed_rank != global_rank(rank()));
   if (failure.failed_rank >= 0 && of_peer) record_->set_victim_of(failure.failed_rank);
   library_->fail(failure);
   return this->failure();
@@ -69,8 +70,13 @@ void AdapterBackend::reject(const Fingerprint& fingerprint, const Error& error) 
                         error));
 }
 
+void AdapterBackend::abort(const Error& error) {
+  require_own_process();
+  fail({error, global_rank(rank())});
+}
+
 GroupFailure AdapterBackend::explain(const AdapterOperation& operation,
-                                     const std::exception_ptr& error) const {
+                                     const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const Late& late_peers) {
@@ -120,7 +126,16 @@ GroupFailure AdapterBackend::late(const AdapterOperation& operation,
           ranks.empty() ? -1 : ranks.front()};
 }
 
-GroupFailure AdapterBackend::lost(const AdapterOperation& operation, int peer) const {
+std::vector<int> AdapterBackend::ended_ranks() {
+  const std::scoped_lock lock(mutex_);
+  return {lost_.begin(), lost_.end()};
+}
+
+GroupFailure AdapterBackend::lost(const AdapterOperation& operation, int peer) {
+  {
+    const std::scoped_lock lock(mutex_);
+    lost_.insert(peer);
+  }
   const Card& member = members_[static_cast<std::size_t>(peer)];
   const std::string met = fmt::format("rank {} was in {} of group '{}'", global_rank(rank()),
                                       operation.fingerprint().describe(), options_.name);

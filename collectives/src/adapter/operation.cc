@@ -1,5 +1,6 @@
 #include "adapter/operation.h"
 
+#include <functional>
 #include <utility>
 
 #include "dtrun/base/error.h"
@@ -47,11 +48,15 @@ void AdapterOperation::end(std::exception_ptr error, int source_rank) {
   const std::shared_ptr<void> kept = std::exchange(call_.keep_alive, nullptr);
   call_.finish = nullptr;
   call_.timer.end(error ? CallTimer::Outcome::failed : CallTimer::Outcome::done);
-  const std::scoped_lock lock(mutex_);
-  error_ = std::move(error);
-  source_rank_ = source_rank;
-  done_ = true;
-  changed_.notify_all();
+  const std::function<void()> callbacks = settle(error, kept);
+  {
+    const std::scoped_lock lock(mutex_);
+    error_ = std::move(error);
+    source_rank_ = source_rank;
+    done_ = true;
+    changed_.notify_all();
+  }
+  if (callbacks) callbacks();
 }
 
 }  // namespace dtrun::collectives::adapter

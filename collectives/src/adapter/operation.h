@@ -13,27 +13,25 @@ namespace dtrun::collectives::adapter {
 
 class AdapterOperation : public Work::State {
  public:
-  explicit AdapterOperation(Call call)
-      : call_(std::move(call)), started_(base::Deadline::Clock::now()) {}
+  explicit AdapterOperation(Call call) : call_(std::move(call)) {}
 
   void wait(base::Deadline deadline) override;
   bool is_completed() override;
   std::exception_ptr exception() override;
   int source_rank() override;
 
+  // Both run the callbacks behind it, so they are called without the backend's lock.
   /// Hands the results out, then counts as done.
   void succeed(int source_rank);
   void fail(std::exception_ptr error);
 
   const Call& call() const { return call_; }
   const Fingerprint& fingerprint() const { return call_.fingerprint; }
-  base::Deadline::Clock::time_point started() const { return started_; }
 
  private:
   void end(std::exception_ptr error, int source_rank);
 
   Call call_;
-  const base::Deadline::Clock::time_point started_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;

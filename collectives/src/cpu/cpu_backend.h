@@ -33,8 +33,10 @@ class CpuBackend : public Backend {
                                  const std::string& name, Call call) override;
   bool run_now(const CollectiveView& collective, base::Deadline::Duration timeout) override;
   void reject(const Fingerprint& fingerprint, const base::Error& error) override;
+  void abort(const base::Error& error) override { engine_->abort(error); }
   TransportCounters counters() const override { return engine_->counters(); }
   std::vector<int> machines() const override { return engine_->machines(); }
+  std::vector<int> ended_ranks() override { return engine_->ended_ranks(); }
   void shutdown() override { engine_->shutdown(); }
 
  private:

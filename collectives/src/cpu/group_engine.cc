@@ -108,8 +108,7 @@ void GroupEngine::require_sound(const Fingerprint& fingerprint, std::uint64_t by
 
 void GroupEngine::admit(const std::shared_ptr<Operation>& operation) {
   require_sound(operation->fingerprint(), operation->bytes());
-  operation->started = Deadline::Clock::now();
-  operation->watch_next = Deadline::at(operation->started + kPatience);
+  operation->watch_next = Deadline::at(operation->started() + kPatience);
   if (operation->record_number == 0)
     operation->record_number =
         world_->record().begin(operation->fingerprint(), recorded_group_, operation->bytes());
@@ -253,7 +252,7 @@ Deadline GroupEngine::next_look() {
   for (const std::shared_ptr<Operation>& operation : in_flight()) {
     next = next.earlier(operation->call().deadline).earlier(operation->watch_next);
     if (is_to_announce(*operation))
-      next = next.earlier(Deadline::at(operation->started + kPatience));
+      next = next.earlier(Deadline::at(operation->started() + kPatience));
   }
   return next;
 }
@@ -279,7 +278,7 @@ void GroupEngine::look_around() {
     if (failure_) return;
     if (operation->watch_next.expired()) watch_missing(*operation);
     if (failure_) return;
-    if (is_to_announce(*operation) && Deadline::Clock::now() - operation->started >= kPatience) {
+    if (is_to_announce(*operation) && Deadline::Clock::now() - operation->started() >= kPatience) {
       // A monitored barrier has one message per member: one announcement covers them all.
       for (const std::shared_ptr<Operation>& other : in_flight())
         if (other->fingerprint().sequence == operation->fingerprint().sequence)
@@ -362,6 +361,8 @@ void GroupEngine::await_ring(Operation& operation, Deadline deadline) {
 void GroupEngine::finished(Operation& operation) {
   world_->record().end(operation.record_number, operation.exception() ? RankRecord::Outcome::failed
                                                                       : RankRecord::Outcome::done);
+  if (std::function<void()> callbacks = operation.take_callbacks())
+    mutex_.run_later(std::move(callbacks));
 }
 
 // ---- what the members say
@@ -511,7 +512,7 @@ void GroupEngine::on_frame(int world_rank, const Frame& frame) {
     std::memcpy(&record, frame.payload.data(), sizeof(record));
     return true;
   };
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(watchers_mutex_);
   switch (frame.kind) {
     case FrameKind::poison:
       fail(GroupFailure::decode(frame.payload), Tell::nobody);
@@ -534,19 +535,19 @@ void GroupEngine::on_frame(int world_rank, const Frame& frame) {
 void GroupEngine::on_data_connection(int world_rank, Lane lane, base::UniqueFd fd) {
   const std::optional<int> rank = group_rank(world_rank);
   if (!rank) return;
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(watchers_mutex_);
   channels_.attach(*rank, lane, std::move(fd));
   world_->doorbell().ring();
 }
 
 void GroupEngine::on_member_lost(int world_rank, const Error& error) {
   if (!group_rank(world_rank)) return;
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(watchers_mutex_);
   fail({error, world_->card(world_rank).global_rank}, Tell::members);
 }
 
 void GroupEngine::on_trouble(const Error& error) {
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(watchers_mutex_);
   fail_alone(error);
 }
 
@@ -573,6 +574,9 @@ void GroupEngine::fail(GroupFailure failure, Tell tell) {
 int GroupEngine::whose_victim() const {
   const ErrorCode code = failure_->error.code();
   if (code == ErrorCode::kPeerFailed) return failure_->failed_rank;
+  // Of an abort the others are the victims.
+  if (code == ErrorCode::kAborted && failure_->failed_rank != global_rank(spec_.rank))
+    return failure_->failed_rank;
   if (code != ErrorCode::kTimeout) return -1;
   if (failure_->failed_rank != global_rank(spec_.rank)) return failure_->failed_rank;
   for (const std::shared_ptr<Operation>& operation : in_flight())

@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "algorithm.h"
@@ -25,6 +27,39 @@
 #include "world.h"
 
 namespace dtrun::collectives::cpu {
+
+/// The engine's lock. What is handed to it while it is held, the callbacks behind operations, runs
+/// when it has been given back, on that thread, so that a callback may use the group. Thread-safe.
+class EngineMutex {
+ public:
+  void lock() { mutex_.lock(); }
+  void unlock() {
+    if (later_.empty()) [[likely]]
+      return mutex_.unlock();
+    const std::vector<std::function<void()>> now = std::exchange(later_, {});
+    mutex_.unlock();
+    for (const std::function<void()>& call : now) call();
+  }
+
+  /// Under the lock. @param call never throws
+  void run_later(std::function<void()> call) { later_.push_back(std::move(call)); }
+
+  /// The same lock for a thread that runs none: it holds what a callback could want. Another thread
+  /// must take the lock soon.
+  class Quiet {
+   public:
+    explicit Quiet(EngineMutex& whole) : whole_(whole) {}
+    void lock() { whole_.mutex_.lock(); }
+    void unlock() { whole_.mutex_.unlock(); }
+
+   private:
+    EngineMutex& whole_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::function<void()>> later_;
+};
 
 class GroupEngine : public GroupListener,
                     public Drivable,
@@ -67,6 +102,10 @@ class GroupEngine : public GroupListener,
   void drive_in_background();
   /// This rank rejects its own call: the group fails everywhere.
   void reject(const Fingerprint& fingerprint, const base::Error& error);
+  /// Members that have ended or left, as far as can be told now.
+  std::vector<int> ended_ranks();
+  /// The group fails everywhere with that error. Any thread.
+  void abort(const base::Error& error);
   /// Leaves the group: finishes what was sent, tells the members. Idempotent.
   void shutdown();
 
@@ -138,7 +177,10 @@ class GroupEngine : public GroupListener,
   const bool says_ways_ =
       base::log::enabled(base::log::Component::kCollectives, base::log::Level::kDebug);
 
-  std::mutex mutex_;
+  EngineMutex mutex_;
+  /// For the watcher thread: it holds the world's list of groups, which a callback may need. The
+  /// progress thread has all that a Work is for, and comes when the doorbell rings.
+  EngineMutex::Quiet watchers_mutex_{mutex_};
   GroupChannels channels_;
   const MachineLists machine_lists_;
   const GroupPlace place_;

@@ -46,6 +46,25 @@ GroupFailure GroupEngine::broken(int peer) const {
           global_rank(peer)};
 }
 
+std::vector<int> GroupEngine::ended_ranks() {
+  require_own_process();
+  std::vector<int> ended;
+  const std::scoped_lock lock(mutex_);
+  for (int rank = 0; rank < size(); ++rank)
+    if (channels_.has_left(rank) ||
+        world_->has_ended(spec_.world_ranks[static_cast<std::size_t>(rank)]))
+      ended.push_back(rank);
+  return ended;
+}
+
+void GroupEngine::abort(const Error& error) {
+  require_own_process();
+  const std::scoped_lock lock(mutex_);
+  // A member's word may be there already.
+  hear_failure();
+  fail({error, global_rank(spec_.rank)}, Tell::members);
+}
+
 GroupFailure GroupEngine::stuck(const Error& error) const {
   const Card& me = card(spec_.rank);
   return {Error(ErrorCode::kPeerFailed,
@@ -69,7 +88,7 @@ GroupFailure GroupEngine::timed_out(const Operation& operation) {
   }
   if (missing.size() > kMostDescribed)
     where += fmt::format("; and {} more", missing.size() - kMostDescribed);
-  const auto waited = base::Deadline::Clock::now() - operation.started;
+  const auto waited = base::Deadline::Clock::now() - operation.started();
   return {Error(ErrorCode::kTimeout,
                 waited_text(global_rank(spec_.rank), waited, operation.fingerprint(), spec_.name,
                             rank_list(missing)),

@@ -6,7 +6,9 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "dtrun/base/deadline.h"
@@ -40,13 +42,15 @@ class Operation : public Work::State {
   virtual bool by_messages() const { return true; }
   /// The operation is over: with an error, or well.
   void complete(std::exception_ptr error = nullptr);
+  /// Once it is over: runs the callbacks behind it, which the engine's lock must not be held for.
+  /// Empty: there are none.
+  std::function<void()> take_callbacks() { return std::exchange(callbacks_, nullptr); }
 
   const Call& call() const { return call_; }
   const Fingerprint& fingerprint() const { return call_.fingerprint; }
 
   /// For the engine's books.
   std::uint64_t record_number = 0;
-  base::Deadline::Clock::time_point started{};
   bool announced = false;
   /// When the peers that it waits for are to be watched, anew.
   base::Deadline watch_next = base::Deadline::never();
@@ -55,6 +59,7 @@ class Operation : public Work::State {
   const std::shared_ptr<GroupEngine> engine_;
   Call call_;
   std::exception_ptr error_;
+  std::function<void()> callbacks_;
   std::atomic<bool> done_{false};
 };
 

@@ -345,4 +345,11 @@ void World::remove_group(std::uint64_t id) {
   finished_groups_.insert(id);
 }
 
+bool World::has_ended(int world_rank) {
+  if (world_rank == rank_) return false;
+  if (shares_memory(world_rank)) return !LifeSign::is_seen(door_.commons(), world_rank);
+  const std::scoped_lock lock(groups_mutex_);
+  return std::ranges::any_of(losses_, [&](const auto& loss) { return loss.first == world_rank; });
+}
+
 }  // namespace dtrun::collectives::cpu

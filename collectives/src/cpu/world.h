@@ -129,6 +129,8 @@ class World : public std::enable_shared_from_this<World> {
   bool in_child() const { return fork_mark_.in_child(); }
   /// "in all_reduce #41 ... for 2.1 s, waiting for rank 0"; where that is known.
   std::optional<std::string> whereabouts(int world_rank);
+  /// That rank's process, or its world, has ended, as far as can be told now.
+  bool has_ended(int world_rank);
   /// The global rank because of which that one has failed, as far as is known; -1: none.
   int victim_of(int world_rank);
   void store_status(int world_rank, const BoardLine& line);

@@ -5,6 +5,7 @@
 
 #include "dtrun/base/check.h"
 #include "nccl/nccl_types.h"
+#include "premul_factor.h"
 
 namespace dtrun::collectives::nccl {
 
@@ -55,8 +56,44 @@ Launch Composer::launch(std::function<Result(Communicator, DeviceStream)> issue)
   return result;
 }
 
-Launch Composer::collective(const CollectiveView& call) const {
-  const auto combine = [&] { return reduction(call.op(), call.fingerprint.dtype); };
+Launch Composer::reduction_launch(
+    const Combine& combine,
+    std::function<Result(Reduction, Communicator, DeviceStream)> issue) const {
+  if (!combine.factor)
+    return launch([op = combine.op, issue = std::move(issue)](Communicator communicator,
+                                                              DeviceStream stream) {
+      return issue(op, communicator, stream);
+    });
+  struct Made {
+    Reduction op;
+    Communicator communicator = nullptr;
+  };
+  const auto made = std::make_shared<Made>();
+  Launch result =
+      launch([api = nccl, made, dtype = combine.dtype,
+              element = factor_element(*combine.factor, combine.dtype),
+              issue = std::move(issue)](Communicator communicator, DeviceStream stream) {
+        const Result status =
+            api->make_premul_sum(&made->op, element.bytes, data_type(dtype), communicator);
+        if (status != Result::success) return status;
+        made->communicator = communicator;
+        return issue(made->op, communicator, stream);
+      });
+  // NCCL may still be at the call when it has returned; it is through when this is asked for.
+  result.after = [api = nccl, made](DeviceStream) {
+    check(*api, api->destroy_reduction(made->op, made->communicator), "give a reduction back",
+          made->communicator);
+  };
+  return result;
+}
+
+Launch Composer::collective(const CollectiveView& call, double factor) const {
+  const auto combine = [&] {
+    Combine made{reduction(call.op(), call.fingerprint.dtype), std::nullopt,
+                 call.fingerprint.dtype};
+    if (call.op() == ReduceOp::premul_sum) made.factor = factor;
+    return made;
+  };
   const Buffers inputs(call.inputs.begin(), call.inputs.end());
   const Buffers outputs(call.outputs.begin(), call.outputs.end());
   switch (call.kind()) {
@@ -94,21 +131,24 @@ Launch Composer::broadcast(const CollectiveView& call) const {
       });
 }
 
-Launch Composer::all_reduce(Buffer input, Buffer output, Reduction op) const {
-  return launch([api = nccl, input, output, op](Communicator communicator, DeviceStream stream) {
-    if (input.count == 0) return Result::success;
-    return api->all_reduce(source_of(input), output.data, op, communicator, stream);
-  });
+Launch Composer::all_reduce(Buffer input, Buffer output, const Combine& combine) const {
+  return reduction_launch(
+      combine,
+      [api = nccl, input, output](Reduction op, Communicator communicator, DeviceStream stream) {
+        if (input.count == 0) return Result::success;
+        return api->all_reduce(source_of(input), output.data, op, communicator, stream);
+      });
 }
 
-Launch Composer::reduce(const CollectiveView& call, Reduction op) const {
+Launch Composer::reduce(const CollectiveView& call, const Combine& combine) const {
   const Buffer input = call.inputs.front();
   void* const target = call.root() == rank ? call.outputs.front().data : nullptr;
-  return launch([api = nccl, input, target, root = call.root(), op](Communicator communicator,
-                                                                    DeviceStream stream) {
-    if (input.count == 0) return Result::success;
-    return api->reduce(source_of(input), target, op, root, communicator, stream);
-  });
+  return reduction_launch(
+      combine, [api = nccl, input, target, root = call.root()](
+                   Reduction op, Communicator communicator, DeviceStream stream) {
+        if (input.count == 0) return Result::success;
+        return api->reduce(source_of(input), target, op, root, communicator, stream);
+      });
 }
 
 Launch Composer::all_gather(Buffer input, std::vector<Buffer> outputs) const {
@@ -145,33 +185,36 @@ Launch Composer::all_gather(Buffer input, std::vector<Buffer> outputs) const {
   return result;
 }
 
-Launch Composer::reduce_scatter(Buffer output, std::vector<Buffer> inputs, Reduction op) const {
+Launch Composer::reduce_scatter(Buffer output, std::vector<Buffer> inputs,
+                                const Combine& combine) const {
   if (!counts_are_equal(inputs)) {
-    return launch([api = nccl, me = rank, output, inputs = std::move(inputs), op](
-                      Communicator communicator, DeviceStream stream) {
-      CallGroup group(*api);
-      for (std::size_t root = 0; root < inputs.size(); ++root) {
-        if (inputs[root].count == 0) continue;
-        void* const target = static_cast<int>(root) == me ? output.data : nullptr;
-        group.add(api->reduce(source_of(inputs[root]), target, op, static_cast<int>(root),
-                              communicator, stream));
-      }
-      return group.end();
-    });
+    return reduction_launch(
+        combine, [api = nccl, me = rank, output, inputs = std::move(inputs)](
+                     Reduction op, Communicator communicator, DeviceStream stream) {
+          CallGroup group(*api);
+          for (std::size_t root = 0; root < inputs.size(); ++root) {
+            if (inputs[root].count == 0) continue;
+            void* const target = static_cast<int>(root) == me ? output.data : nullptr;
+            group.add(api->reduce(source_of(inputs[root]), target, op, static_cast<int>(root),
+                                  communicator, stream));
+          }
+          return group.end();
+        });
   }
   std::shared_ptr<void> scratch;
   if (!lie_one_after_the_other(inputs))
     scratch = device->allocate(output.bytes() * inputs.size(), device_index);
-  return launch([api = nccl, cuda = device, output, inputs = std::move(inputs), op, scratch](
-                    Communicator communicator, DeviceStream stream) {
-    if (output.count == 0) return Result::success;
-    Source source = source_of(output);
-    source.data = scratch ? scratch.get() : inputs.front().data;
-    char* part = static_cast<char*>(scratch.get());
-    for (std::size_t i = 0; scratch && i < inputs.size(); ++i, part += output.bytes())
-      cuda->copy(part, inputs[i].data, inputs[i].bytes(), stream);
-    return api->reduce_scatter(source, output.data, op, communicator, stream);
-  });
+  return reduction_launch(
+      combine, [api = nccl, cuda = device, output, inputs = std::move(inputs), scratch](
+                   Reduction op, Communicator communicator, DeviceStream stream) {
+        if (output.count == 0) return Result::success;
+        Source source = source_of(output);
+        source.data = scratch ? scratch.get() : inputs.front().data;
+        char* part = static_cast<char*>(scratch.get());
+        for (std::size_t i = 0; scratch && i < inputs.size(); ++i, part += output.bytes())
+          cuda->copy(part, inputs[i].data, inputs[i].bytes(), stream);
+        return api->reduce_scatter(source, output.data, op, communicator, stream);
+      });
 }
 
 Launch Composer::exchange(std::vector<Buffer> outputs, std::vector<Buffer> inputs) const {

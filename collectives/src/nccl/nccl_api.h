@@ -27,7 +27,7 @@ enum class Result {
 };
 /// ncclDataType_t.
 enum class DataType { i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16 };
-/// ncclRedOp_t.
+/// ncclRedOp_t; those that are made have numbers behind these.
 enum class Reduction { sum, product, max, min, average };
 
 using Communicator = struct CommunicatorTag*;
@@ -66,6 +66,13 @@ class NcclApi {
   virtual Result destroy(Communicator communicator) = 0;
   /// Local: ends what runs on the device, waits for no peer.
   virtual Result abort(Communicator communicator) = 0;
+
+  /// A sum of products, for calls on that communicator. Nothing to ask after.
+  /// @param factor one element of that type, in host memory
+  virtual Result make_premul_sum(Reduction* made, const void* factor, DataType type,
+                                 Communicator communicator) = 0;
+  /// Once the calls that use it are enqueued. One that is not destroyed goes with its communicator.
+  virtual Result destroy_reduction(Reduction made, Communicator communicator) = 0;
 
   virtual Result group_start() = 0;
   virtual Result group_end() = 0;

@@ -52,7 +52,7 @@ Work NcclBackend::start(Collective collective) {
   const Composer compose = composer(device_of(collective.view()));
   Call call = std::move(collective.call);
   const CollectiveView view{call.fingerprint, collective.inputs, collective.outputs};
-  Launch launch = compose.collective(view);
+  Launch launch = compose.collective(view, call.factor);
   launch.bytes = view.bytes();
   return group_->run(std::move(launch), std::move(call));
 }

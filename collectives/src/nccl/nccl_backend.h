@@ -27,12 +27,15 @@ class NcclBackend : public Backend {
 
   std::optional<base::Error> lacks(const Fingerprint& fingerprint) const override;
 
+  bool scales_inputs() const override { return true; }
+
   Work start(Collective collective) override;
   Work start(Message message) override;
 
   std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,
                                  const std::string& name, Call call) override;
   void reject(const Fingerprint& fingerprint, const base::Error& error) override;
+  void abort(const base::Error& error) override { group_->abort(error); }
   TransportCounters counters() const override { return {}; }
   void shutdown() override { group_->shutdown(); }
 

@@ -211,15 +211,16 @@ void NcclGroup::fail(const Error& error, Tell tell) {
   failure_ = std::make_exception_ptr(error);
   for (const auto& [key, queue] : queues_) {
     if (const Communicator communicator = queue->take()) doomed_.push_back(communicator);
-    queue->for_each([](Operation& operation) { operation.conclude(RankRecord::Outcome::failed); });
+    queue->conclude_all(failure_);
   }
   // Sync calls return before the device is done: whoever reads results now reads garbage.
   base::log::error(base::log::Component::kCollectives,
                    "group '{}' failed; results of its unfinished calls are not to be used:\n{}",
                    spec_.name, error.what());
-  if (tell == Tell::members && size() > 1) {
+  if (tell != Tell::nobody && size() > 1) {
     try {
-      board_.publish_failure(error);
+      board_.publish_failure(error, tell == Tell::members ? StatusBoard::Wording::of_a_peer
+                                                          : StatusBoard::Wording::as_it_stands);
     } catch (const Error&) {  // without the store they meet their own deadline
     }
   }
@@ -241,7 +242,7 @@ Error NcclGroup::timed_out(const Operation& operation) {
   } catch (const Error& error) {
     where = "nothing is known of the others: " + error.summary();
   }
-  const auto waited = std::chrono::steady_clock::now() - operation.started;
+  const auto waited = std::chrono::steady_clock::now() - operation.started();
   return Error(ErrorCode::kTimeout,
                waited_text(own_rank(), waited, operation.fingerprint(), spec_.name, for_whom),
                where,
@@ -256,6 +257,12 @@ void NcclGroup::reject(const Fingerprint& fingerprint, const Error& error) {
              fmt::format("{} was rejected: {}", fingerprint.describe(), error.summary()),
              error.why(), error.remedy()),
        Tell::members);
+}
+
+void NcclGroup::abort(const Error& error) {
+  require_own_process();
+  const std::scoped_lock lock(mutex_);
+  fail(error, Tell::members_alike);
 }
 
 }  // namespace dtrun::collectives::nccl

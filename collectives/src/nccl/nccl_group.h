@@ -71,6 +71,9 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
   /// group; its communicator is split from this one's, where there is one
   std::shared_ptr<NcclGroup> split(NcclGroupSpec child, std::optional<int> color, const Call& call);
   void reject(const Fingerprint& fingerprint, const base::Error& error);
+  /// The group fails everywhere with that error: here at once, on a peer that waits within about a
+  /// second. Any thread.
+  void abort(const base::Error& error);
   void shutdown();
 
   // For operations.
@@ -82,7 +85,8 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  enum class Tell { nobody, members };
+  /// members: that this rank has failed, and why; members_alike: the error as it stands.
+  enum class Tell { nobody, members, members_alike };
 
   std::shared_ptr<Operation> enqueue(Launch launch, Call call);
   Queue& queue(const QueueKey& key);
@@ -114,6 +118,8 @@ class NcclGroup : public Watched, public std::enable_shared_from_this<NcclGroup>
   bool published_idleness() const;
   const Operation* oldest() const;
   void bury_doomed(Lock& lock);
+  /// Of all operations that are over, without the lock: by the watchdog, or by who leaves.
+  void run_callbacks(Lock& lock);
 
   // Leaving.
   /// @return whether the device has done all that it was given

@@ -2,7 +2,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
+#include <vector>
 
 #include "disagreement.h"
 #include "dtrun/base/log.h"
@@ -49,11 +51,10 @@ Watched::TimePoint NcclGroup::inspect() {
            Tell::members);
     }
   }
-  if (failure_) {
-    bury_doomed(lock);
-    return TimePoint::max();
-  }
+  if (failure_) bury_doomed(lock);
   changed_.notify_all();
+  run_callbacks(lock);
+  if (failure_) return TimePoint::max();
   watchdog_sleeps_ = oldest() == nullptr;
   if (!watchdog_sleeps_) return now + kWatchInterval;
   const bool will_tell = last_.sequence != 0 && !published_idleness();
@@ -68,7 +69,7 @@ void NcclGroup::look_around(TimePoint now) {
   const Operation* const waiting = oldest();
   if (waiting == nullptr) return tell_of_idleness(now);
   if (const std::optional<Error> failure = job_failure()) return fail(*failure, Tell::nobody);
-  if (now - waiting->started > kPatience) hear_peers(*waiting, now);
+  if (now - waiting->started() > kPatience) hear_peers(*waiting, now);
   std::optional<Error> late;
   for (const auto& [key, queue] : queues_)
     queue->for_each([&](const Operation& operation) {
@@ -81,7 +82,7 @@ const Operation* NcclGroup::oldest() const {
   const Operation* result = nullptr;
   for (const auto& [key, queue] : queues_) {
     const Operation* const candidate = queue->oldest();
-    if (candidate != nullptr && (result == nullptr || candidate->started < result->started))
+    if (candidate != nullptr && (result == nullptr || candidate->started() < result->started()))
       result = candidate;
   }
   return result;
@@ -139,6 +140,21 @@ void NcclGroup::bury_doomed(Lock& lock) {
   changed_.notify_all();
 }
 
+void NcclGroup::run_callbacks(Lock& lock) {
+  // Until there are none: the watchdog may sleep after this, and nobody else would run them.
+  for (;;) {
+    std::vector<std::function<void()>> callbacks;
+    for (const auto& [key, queue] : queues_)
+      for (std::function<void()>& callback : queue->take_callbacks())
+        callbacks.push_back(std::move(callback));
+    if (callbacks.empty()) return;
+    lock.unlock();
+    for (const std::function<void()>& callback : callbacks) callback();
+    callbacks.clear();
+    lock.lock();
+  }
+}
+
 void NcclGroup::shutdown() {
   if (fork_mark_.in_child()) return;
   Lock lock(mutex_);
@@ -150,10 +166,14 @@ void NcclGroup::shutdown() {
   if (!failure_ && !drained)
     fail(Error(ErrorCode::kAborted, "this rank has left its nccl group in the middle of a call"),
          Tell::members);
-  if (failure_) return bury_doomed(lock);
-  failure_ =
-      std::make_exception_ptr(Error(ErrorCode::kAborted, "this rank has left its nccl group"));
-  close_queues(lock);
+  if (failure_) {
+    bury_doomed(lock);
+  } else {
+    failure_ =
+        std::make_exception_ptr(Error(ErrorCode::kAborted, "this rank has left its nccl group"));
+    close_queues(lock);
+  }
+  run_callbacks(lock);
 }
 
 bool NcclGroup::drain(Lock& lock) {

@@ -34,6 +34,8 @@ Reduction reduction(ReduceOp op, DType dtype) {
   switch (op) {
     case ReduceOp::sum:
       return boolean ? Reduction::max : Reduction::sum;
+    case ReduceOp::premul_sum:
+      return Reduction::sum;
     case ReduceOp::avg:
       return Reduction::average;
     case ReduceOp::product:

@@ -11,8 +11,8 @@ namespace dtrun::collectives::nccl {
 
 /// bool travels as bytes.
 DataType data_type(tensors::DType dtype);
-/// bool has bytes 0 and 1: "or" is their maximum, "and" their minimum. @throws Error kUnavailable
-/// for what NCCL cannot do: bits of integers
+/// bool has bytes 0 and 1: "or" is their maximum, "and" their minimum. A premul_sum is a sum of
+/// what the call makes it of. @throws Error kUnavailable for what NCCL cannot do: bits of integers
 Reduction reduction(ReduceOp op, tensors::DType dtype);
 
 /// @throws Error unless the call succeeded or is in progress; several ranks on one GPU, which NCCL

@@ -33,7 +33,7 @@ void Operation::release() {
   call.keep_alive.reset();
 }
 
-void Operation::conclude(RankRecord::Outcome outcome) {
+void Operation::end_record(RankRecord::Outcome outcome) {
   if (record_number == 0) return;
   group_->world().record->end(std::exchange(record_number, 0), outcome);
   call.timer.end(outcome == RankRecord::Outcome::done ? CallTimer::Outcome::done

@@ -6,9 +6,11 @@
 
 #include <chrono>
 #include <compare>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "device_api.h"
 #include "dtrun/collectives/backend.h"
@@ -54,12 +56,15 @@ class Operation : public Work::State {
   std::exception_ptr exception() override;
 
   const Fingerprint& fingerprint() const { return call.fingerprint; }
+  /// It is over, which is_completed() must not have said yet. @return as Work::State::settle
+  [[nodiscard]] std::function<void()> conclude(std::exception_ptr error) {
+    return settle(std::move(error), call.keep_alive);
+  }
   /// Gives back what the operation held for the device's sake.
   void release();
   /// It is over, as far as this rank's record and counters go. The first outcome counts.
-  void conclude(RankRecord::Outcome outcome);
+  void end_record(RankRecord::Outcome outcome);
 
-  const std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
   Launch launch;
   Call call;
   std::uint64_t record_number = 0;  ///< 0: the record knows no more of it

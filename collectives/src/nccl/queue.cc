@@ -101,11 +101,22 @@ bool Queue::issue(Operation& operation) {
 
 void Queue::retire() {
   while (!running_.empty() && device_->has_passed(running_.front()->end.get())) {
+    conclude(*running_.front(), nullptr);
     running_.front()->progress = Operation::Progress::done;
-    running_.front()->conclude(RankRecord::Outcome::done);
     running_.front()->release();
     running_.pop_front();
   }
+}
+
+void Queue::conclude(Operation& operation, const std::exception_ptr& error) {
+  operation.end_record(error ? RankRecord::Outcome::failed : RankRecord::Outcome::done);
+  if (std::function<void()> callbacks = operation.conclude(error))
+    callbacks_.push_back(std::move(callbacks));
+}
+
+void Queue::conclude_all(const std::exception_ptr& error) {
+  for (const auto& operation : running_) conclude(*operation, error);
+  for (const auto& operation : waiting_) conclude(*operation, error);
 }
 
 void Queue::check_running() {

@@ -6,9 +6,12 @@
 
 #include <chrono>
 #include <deque>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nccl/meeting.h"
@@ -56,6 +59,10 @@ class Queue {
   /// Closes the queue: no call on its communicator from now on. @return what to abort or destroy;
   /// null: nothing
   Communicator take();
+  /// The group has failed, and with it all that is not done.
+  void conclude_all(const std::exception_ptr& error);
+  /// What runs the callbacks behind the operations that are over, since it was asked last.
+  std::vector<std::function<void()>> take_callbacks() { return std::exchange(callbacks_, {}); }
   /// Gives back what the operations held. Only once the device does not work on them any more.
   void drop_operations();
 
@@ -65,6 +72,7 @@ class Queue {
   /// @return whether all is issued and enqueued
   bool issue(Operation& operation);
   void retire();
+  void conclude(Operation& operation, const std::exception_ptr& error);
 
   const std::shared_ptr<NcclApi> nccl_;
   const std::shared_ptr<DeviceApi> device_;
@@ -79,6 +87,7 @@ class Queue {
   Communicator communicator_ = nullptr;
   std::deque<std::shared_ptr<Operation>> waiting_;  ///< not enqueued yet
   std::deque<std::shared_ptr<Operation>> running_;  ///< enqueued, not done
+  std::vector<std::function<void()>> callbacks_;    ///< of what is over
 };
 
 }  // namespace dtrun::collectives::nccl

@@ -81,6 +81,8 @@ struct Library {
   decltype(&::ncclCommFinalize) comm_finalize;
   decltype(&::ncclCommDestroy) comm_destroy;
   decltype(&::ncclCommAbort) comm_abort;
+  decltype(&::ncclRedOpCreatePreMulSum) red_op_create_premul_sum;
+  decltype(&::ncclRedOpDestroy) red_op_destroy;
   decltype(&::ncclGroupStart) group_start;
   decltype(&::ncclGroupEnd) group_end;
   decltype(&::ncclAllReduce) all_reduce;
@@ -122,6 +124,8 @@ Library load_all() {
   load(library, "ncclCommFinalize", nccl.comm_finalize);
   load(library, "ncclCommDestroy", nccl.comm_destroy);
   load(library, "ncclCommAbort", nccl.comm_abort);
+  load(library, "ncclRedOpCreatePreMulSum", nccl.red_op_create_premul_sum);
+  load(library, "ncclRedOpDestroy", nccl.red_op_destroy);
   load(library, "ncclGroupStart", nccl.group_start);
   load(library, "ncclGroupEnd", nccl.group_end);
   load(library, "ncclAllReduce", nccl.all_reduce);
@@ -186,6 +190,19 @@ class RealNcclApi : public NcclApi {
   }
   Result abort(Communicator communicator) override {
     return result(nccl().comm_abort(handle(communicator)));
+  }
+
+  Result make_premul_sum(Reduction* made, const void* factor, DataType data_type,
+                         Communicator communicator) override {
+    ncclRedOp_t number = ncclSum;
+    const ncclResult_t code =
+        nccl().red_op_create_premul_sum(&number, const_cast<void*>(factor), type(data_type),
+                                        ncclScalarHostImmediate, handle(communicator));
+    *made = static_cast<Reduction>(number);
+    return result(code);
+  }
+  Result destroy_reduction(Reduction made, Communicator communicator) override {
+    return result(nccl().red_op_destroy(reduction(made), handle(communicator)));
   }
 
   Result group_start() override { return result(nccl().group_start()); }

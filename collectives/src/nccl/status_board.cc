@@ -3,10 +3,11 @@
 #include <fmt/core.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include <algorithm>
+#include "dtrun/base/env.h"
 
 namespace dtrun::collectives::nccl {
 
@@ -96,10 +97,12 @@ std::string StatusBoard::describe_others(const Fingerprint& mine) {
   return fmt::format("{}", fmt::join(others, "; "));
 }
 
-void StatusBoard::publish_failure(const Error& error) {
-  const std::string text =
+void StatusBoard::publish_failure(const Error& error, Wording wording) {
+  std::string text =
       fmt::format("{}{}{}{}{}{}{}", global_ranks_[static_cast<std::size_t>(rank_)], kSeparator,
                   error.summary(), kSeparator, error.why(), kSeparator, error.remedy());
+  if (wording == Wording::as_it_stands)
+    text += fmt::format("{}{}", kSeparator, static_cast<int>(error.code()));
   store_->compare_set(key_ + "/failure", "", text);
 }
 
@@ -107,6 +110,9 @@ std::optional<Error> StatusBoard::read_failure(const std::string& group) {
   const std::optional<std::string> text = store_->try_get(key_ + "/failure");
   if (!text) return std::nullopt;
   const std::vector<std::string> fields = split_fields(*text);
+  if (fields.size() == 5)
+    return Error(static_cast<ErrorCode>(base::parse_integer(fields[4]).value_or(0)), fields[1],
+                 fields[2], fields[3]);
   if (fields.size() != 4) return std::nullopt;
   return Error(ErrorCode::kPeerFailed,
                fmt::format("rank {} failed in group '{}': {}", fields[0], group, fields[1]),

@@ -32,8 +32,10 @@ class StatusBoard {
   /// "ranks 0, 2 wait in the same call; rank 1 has done all_reduce #3 ... and calls nothing".
   std::string describe_others(const Fingerprint& mine);
 
+  /// What the others throw: that this rank has failed with the error, or the error itself.
+  enum class Wording { of_a_peer, as_it_stands };
   /// The group's first failure stays.
-  void publish_failure(const base::Error& error);
+  void publish_failure(const base::Error& error, Wording wording);
   /// As this rank throws it: it names the rank that failed.
   std::optional<base::Error> read_failure(const std::string& group);
 

@@ -38,7 +38,9 @@ class ThroughHostBackend : public Backend {
   void reject(const Fingerprint& fingerprint, const base::Error& error) override {
     host_->reject(fingerprint, error);
   }
+  void abort(const base::Error& error) override { host_->abort(error); }
   TransportCounters counters() const override { return host_->counters(); }
+  std::vector<int> ended_ranks() override { return host_->ended_ranks(); }
   void shutdown() override { host_->shutdown(); }
 
  private:

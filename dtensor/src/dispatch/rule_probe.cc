@@ -56,6 +56,7 @@ LocalTensor part_of(const LocalTensor& whole, ReduceOp op, int rank, int ranks) 
     case ReduceOp::band:
     case ReduceOp::bor:
     case ReduceOp::bxor:
+    case ReduceOp::premul_sum:  // no Partial has it
       break;
   }
   throw base::Error(base::ErrorCode::kUnavailable,

@@ -62,6 +62,12 @@ std::string Placement::repr() const {
   return "Replicate()";
 }
 
+void refuse_partial_products() {
+  throw Error(ErrorCode::kInvalidArgument, "no tensor is Partial(premul_sum)",
+              "the factor belongs to a call of a group, not to a tensor",
+              "multiply the tensor and use Partial(sum)");
+}
+
 Placement Placement::parse(std::string_view text) {
   if (text == "R") return Replicate();
   if (text.size() < 4 || text[1] != '(' || text.back() != ')') throw unreadable(text);

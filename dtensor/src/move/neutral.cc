@@ -53,6 +53,7 @@ std::int64_t neutral_integer(ReduceOp op, DType dtype) {
     case ReduceOp::avg:
     case ReduceOp::bor:
     case ReduceOp::bxor:
+    case ReduceOp::premul_sum:  // no Partial has it
       break;
   }
   return 0;

@@ -50,6 +50,9 @@ constexpr OptionRow kRows[] = {
      "ca_cert ...): all: docs/elastic.md"},
     {"join-timeout", 0, "SECONDS", G::kMeeting, "how long to wait for the other nodes", "600"},
     {"local-addr", 0, "HOST", G::kMeeting, "how the other nodes reach this one (found out)"},
+    {"iface", 0, "NAME", G::kMeeting,
+     "the network interface that ranks use: DTRUN_SOCKET_IFNAME, and GLOO_SOCKET_IFNAME and "
+     "NCCL_SOCKET_IFNAME where they are not set (that of the route)"},
     {"port-range", 0, "A:B", G::kMeeting, "ports to listen on where none is named (any)"},
     {"module", 'm', nullptr, G::kProgram, "PROGRAM is a Python module: python3 -u -m PROGRAM"},
     {"no-python", 0, nullptr, G::kProgram, "execute PROGRAM itself, though it is called *.py"},

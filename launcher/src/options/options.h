@@ -69,6 +69,7 @@ struct Options {
   std::string head_file;  ///< of Rendezvous::kFile: the path of the endpoint
   EtcdAccess etcd;
   std::string local_addr;  ///< by which the other nodes reach this one; empty: found out
+  std::string interface_name;  ///< of the ranks; empty: that of the route to the master
   PortRange ports;         ///< where no port is named
   /// How long to wait at the endpoint while no head listens there; none: the user has not said how
   /// long others may take.

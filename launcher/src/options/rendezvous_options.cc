@@ -206,6 +206,7 @@ void bind_rendezvous_options(OptionBinding& binding, const RendezvousConf& conf,
   binding.text("rdzv-id", options.run_id);
   binding.parsed("join-timeout", options.rounds.join_timeout, parse_seconds);
   binding.parsed("local-addr", options.local_addr, parse_host);
+  binding.text("iface", options.interface_name);
   binding.parsed("port-range", options.ports, parse_port_range);
 }
 

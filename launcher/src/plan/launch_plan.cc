@@ -68,6 +68,15 @@ void limit_omp_threads(int ranks_on_node, Options& options, base::Environment& e
       "*****************************************");
 }
 
+void name_interface(const std::string& name, base::Environment& environment) {
+  if (name.empty()) return;
+  environment.set("DTRUN_SOCKET_IFNAME", name);
+  if (!environment.contains("GLOO_SOCKET_IFNAME")) environment.set("GLOO_SOCKET_IFNAME", name);
+  // NCCL takes prefixes of names unless told otherwise.
+  if (!environment.contains("NCCL_SOCKET_IFNAME"))
+    environment.set("NCCL_SOCKET_IFNAME", "=" + name);
+}
+
 // The proof is for the job's agents only. Ranks do not get it: environments get into child
 // processes and logs.
 rendezvous::Proof make_proof(ProofSource source, const base::Environment& environment,
@@ -353,6 +362,7 @@ LaunchPlan make_plan(Options options, const base::Environment& environment,
   base::Environment common = environment;
   const int ranks_on_node = options.adopted ? options.adopted->local_world_size : plan.local_ranks;
   limit_omp_threads(ranks_on_node, options, common, plan.warnings);
+  name_interface(options.interface_name, common);
   place_ranks(options, environment, ranks_on_node, facts, plan);
   for (std::size_t number = 0; number < plan.programs.size(); ++number) {
     base::ChildCommand& command = plan.programs[number].command;

@@ -108,6 +108,9 @@ MachineFacts look_at_machine(const Options& options, const base::Environment& en
   if (facts.streams.input_is_terminal || facts.streams.output_is_terminal ||
       facts.streams.error_is_terminal)
     facts.foreground = std::make_shared<Foreground>();
+  // An interface that is not there is an error of this dtrun, not of each rank.
+  if (!options.interface_name.empty())
+    base::address_of_interface(options.interface_name, "--iface=" + options.interface_name);
   if (may_need_gdb(options, facts)) facts.gdb = find_gdb(environment);
   return facts;
 }

@@ -24,6 +24,20 @@ int main(int, char** argv) {
     print("rank {} world {}: {}", dist::get_rank(), again, tensor);
   }
   if (how == "init-again") dist::destroy_process_group();
+  if (how == "one-leaves") {
+    if (dist::get_rank() == 0) {
+      try {
+        dist::barrier();
+      } catch (const base::Error& error) {
+        print("rank 0 hears: {}", error.summary());
+      }
+      const ProcessGroup rest = dist::shrink_group();
+      const Tensor tensor = ones({1});
+      dist::all_reduce(tensor, ReduceOp::sum, {.group = rest});
+      print("rank 0 goes on in {}: {}", rest.to_string(), tensor);
+    }
+    dist::destroy_process_group();
+  }
   if (how == "exit") ::exit(0);
   if (how == "throw" && dist::get_rank() == 0) throw std::runtime_error("the data is bad");
   if (how == "send-last") {

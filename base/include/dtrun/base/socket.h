@@ -29,6 +29,10 @@ struct HostPort {
 std::vector<std::string> resolve_addresses(const std::string& host);
 /// Numeric addresses of this machine's interfaces that are up, loopback included.
 std::vector<std::string> interface_addresses();
+/// The numeric address of the first of these interfaces ("eth1,eth0") that is up and has one, IPv4
+/// before IPv6. @param source what named them, for the error. @throws Error kInvalidArgument naming
+/// the interfaces that there are
+std::string address_of_interface(std::string_view names, std::string_view source);
 
 /// Listens on one address; port 0 lets the kernel choose. @throws Error kSystem (address in use
 /// names the port)

@@ -37,6 +37,9 @@ struct Call {
   Fingerprint fingerprint;
   base::Deadline deadline = base::Deadline::never();
   bool async = false;
+  /// Of a premul_sum, for a backend that scales_inputs(); for others the inputs are scaled already,
+  /// and are to be summed.
+  double factor = 1;
   /// Kept until the operation is done: tensors and temporary copies.
   std::shared_ptr<void> keep_alive = nullptr;
   /// Runs once when the operation has succeeded, before it counts as done, on the thread that
@@ -126,6 +129,9 @@ class Backend {
     return std::nullopt;
   }
 
+  /// Whether it multiplies the inputs of a premul_sum itself, which saves a copy of them.
+  virtual bool scales_inputs() const { return false; }
+
   // Ranks are the group's. Both return a Work that is done already unless call.async.
   virtual Work start(Collective collective) = 0;
   virtual Work start(Message message) = 0;
@@ -143,11 +149,17 @@ class Backend {
   virtual bool run_now(const CollectiveView&, base::Deadline::Duration) { return false; }
   /// Tells the members that this rank's call failed before the backend saw it: they fail as well.
   virtual void reject(const Fingerprint& fingerprint, const base::Error& error) = 0;
+  /// Ends the group: what is in flight here and on the members, and every later call, fails with
+  /// that error. From any thread, also while others are in a call. A group that has failed already
+  /// keeps its first error. @throws Error kUsage in a forked child
+  virtual void abort(const base::Error& error) = 0;
 
   virtual TransportCounters counters() const = 0;
   /// A number for each rank of the group, the same on all ranks: equal ones share memory. Empty:
   /// not known.
   virtual std::vector<int> machines() const { return {}; }
+  /// Group ranks that have ended or have left, in their order, as far as this backend can tell now.
+  virtual std::vector<int> ended_ranks() { return {}; }
   /// Waits for sends in flight, tells the peers that this rank leaves. Idempotent; never throws for
   /// a peer's death.
   virtual void shutdown() = 0;

@@ -20,7 +20,8 @@ struct BackendSpec {
 };
 
 /// "cpu:gloo,cuda:nccl" names one per device type. A single name serves the device types of its
-/// own: "cpu", "gloo", "mpi" CPU tensors; "nccl", "staged" CUDA tensors.
+/// own: "cpu", "gloo", "mpi" CPU tensors; "nccl", "staged" CUDA tensors; what the program has
+/// registered, those it was registered for.
 /// @throws Error kInvalidArgument for an unknown name, an unknown device or one named twice, with
 /// the list of what is there
 BackendSpec parse_backend_spec(const std::string& text);

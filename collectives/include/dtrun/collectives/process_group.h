@@ -4,9 +4,9 @@
 // from different threads. A group has one backend per device type; the tensors' device chooses it,
 // and all tensors of a call are on one device type. Errors: kInvalidArgument (this rank's argument
 // is wrong, a timeout of zero too; its peers are told and fail too), kUnavailable (the backend has
-// no such operation or dtype), kDisagreement, kPeerFailed, kTimeout, kAborted (also: after
-// shutdown()). After any of these but a wrong argument of a message, which concerns nobody else
-// yet, the group is poisoned: later calls throw the first error.
+// no such operation or dtype), kDisagreement, kPeerFailed, kTimeout, kAborted (after abort() on any
+// rank, or after shutdown()). After any of these but a wrong argument of a message, which concerns
+// nobody else yet, the group is poisoned: later calls throw the first error.
 #pragma once
 
 #include <chrono>
@@ -36,6 +36,9 @@ struct CallOptions {
   std::optional<base::Deadline::Duration> timeout = std::nullopt;
   /// Of all_to_all, whose sizes are each rank's own: what all ranks must pass alike all the same.
   std::uint64_t agreed = 0;
+  /// Of ReduceOp::premul_sum, and of no other: what this rank's elements are multiplied by, rounded
+  /// to their dtype. The ranks' factors may differ, as in NCCL. The input stays as it is.
+  std::optional<double> factor = std::nullopt;
 };
 
 /// What a subgroup has otherwise than the group it is made from.
@@ -43,6 +46,18 @@ struct SplitOptions {
   /// As GroupOptions::backend; default: the parent's.
   std::optional<std::string> backend = std::nullopt;
   std::optional<base::Deadline::Duration> timeout = std::nullopt;
+};
+
+/// Who a shrunk group lacks.
+struct ShrinkOptions {
+  /// Group ranks, which do not call; all others must. Empty: those that have ended, and those that
+  /// do not come in time.
+  std::vector<int> excluded_ranks = {};
+  /// For the ranks to come, and then again to make the group. Default: 30 s, or the group's where
+  /// that is less.
+  std::optional<base::Deadline::Duration> timeout = std::nullopt;
+  /// Default: "world-shrink-0".
+  std::optional<std::string> name = std::nullopt;
 };
 
 /// One message of batch_isend_irecv().
@@ -75,7 +90,8 @@ struct GroupOptions {
   int rank = 0;                              ///< in this group
   std::vector<int> global_ranks;             ///< of the members, in group order
   std::string name = "world";
-  /// One name ("cpu", "gloo", "mpi", "nccl", "staged"), or one per device: "cpu:gloo,cuda:nccl".
+  /// One name ("cpu", "gloo", "mpi", "nccl", "staged", or one of register_backend()), or one per
+  /// device: "cpu:gloo,cuda:nccl".
   std::string backend = "cpu";
   base::Deadline::Duration timeout = std::chrono::minutes(30);
   std::shared_ptr<rendezvous::JobPage> job_page;  ///< null: none, peers are watched by pidfd
@@ -214,6 +230,23 @@ class ProcessGroup {
   /// error.
   [[noreturn]] void refuse(OpKind kind, const base::Error& error,
                            Site site = Site::current()) const;
+
+  /// Collective over those that are left of a group in which ranks have died, or which was aborted
+  /// or has failed otherwise: a new group of them, in their order, over the same kind of backend.
+  /// They agree in the store, which must have outlived the dead. A rank that is alive and comes too
+  /// late is left out, too, and told so. Ends by its timeout, whoever dies meanwhile; where it
+  /// throws it does so on all that came, but for kAborted, and may be called again. What is in
+  /// flight in this group goes on: abort() it first. @throws Error kTimeout or kPeerFailed naming
+  /// who did not come, or ended before the new group was there; kDisagreement about the excluded;
+  /// kAborted on a rank that the others went on without; kInvalidArgument
+  ProcessGroup shrink(ShrinkOptions options = {}) const;
+
+  /// Ends the group on all its ranks: the calls in flight throw Error kAborted, which names this
+  /// rank and the reason, and so does every later call, on the peers as soon as they hear of it.
+  /// From any thread, also while others wait in the group; it waits for nobody. A second call, and
+  /// one in a group that has failed or was left, changes nothing. Groups that were split from it,
+  /// or it from, go on. @param reason may be empty
+  void abort(const std::string& reason = "") const;
 
   TransportCounters counters() const;
   /// This rank's calls of this group since it was made, by operation; those of groups that were

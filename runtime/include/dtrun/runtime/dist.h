@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dtrun/collectives/process_group.h"
+#include "dtrun/collectives/register_backend.h"
 #include "dtrun/dtensor/autograd/tensor.h"
 #include "dtrun/dtensor/mesh/device_mesh.h"
 #include "dtrun/runtime/worker.h"
@@ -22,12 +23,14 @@ namespace dtrun::dist {
 using collectives::CallTiming;
 using collectives::ProcessGroup;
 using collectives::ReduceOp;
+using collectives::register_backend;
 using collectives::Work;
 using dtensor::Tensor;
 using Site = base::CallSite;
 
 struct InitProcessGroup {
-  /// "cpu", "gloo", "mpi", "nccl", "staged", or one per device: "cpu:cpu,cuda:nccl".
+  /// "cpu", "gloo", "mpi", "nccl", "staged", one of register_backend(), or one per device:
+  /// "cpu:cpu,cuda:nccl".
   std::string backend = "cpu";
   /// "env://", "tcp://HOST:PORT" (rank 0 serves the store there) or "file:///PATH" (a file that all
   /// ranks can reach). The last two need rank and world_size.
@@ -69,6 +72,9 @@ void set_timeout(base::Deadline::Duration timeout, const ProcessGroup& group = {
 collectives::CallCounters call_counters(const ProcessGroup& group = {});
 /// Which calls are timed from now on. At first the long ones; with DTRUN_TIME_CALLS=all all.
 void set_call_timing(CallTiming timing, const ProcessGroup& group = {});
+/// As ProcessGroup::abort(). On a thread that has not called init_process_group() the group must be
+/// given.
+void abort(const ProcessGroup& group = {}, const std::string& reason = "");
 std::vector<int> get_process_group_ranks(const ProcessGroup& group = {});
 /// @throws Error kInvalidArgument where the rank is not in the group
 int get_group_rank(const ProcessGroup& group, int global_rank);
@@ -108,6 +114,16 @@ ProcessGroup split_group(const std::vector<std::vector<int>>& split_ranks,
                          const ProcessGroup& parent = {}, NewGroup options = {},
                          Site site = Site::current());
 
+struct ShrinkGroup {
+  std::optional<base::Deadline::Duration> timeout = std::nullopt;  ///< as ShrinkOptions::timeout
+  std::optional<std::string> name = std::nullopt;                  ///< as ShrinkOptions::name
+};
+/// As torch.distributed.shrink_group: a group of those that are left, which alone call it; see
+/// ProcessGroup::shrink(). The default group stays what it is: pass the new one as `group`.
+/// @param ranks_to_exclude global ranks; empty: those that have ended, or do not come in time
+ProcessGroup shrink_group(const std::vector<int>& ranks_to_exclude = {},
+                          const ProcessGroup& group = {}, ShrinkGroup options = {});
+
 /// The world in an N-dimensional grid. @param device_type "cpu" or "cuda"
 dtensor::DeviceMesh init_device_mesh(const std::string& device_type, std::vector<int> shape,
                                      std::vector<std::string> axis_names = {});
@@ -117,6 +133,8 @@ struct OpOptions {
   ProcessGroup group = {};  ///< default: the world
   bool async_op = false;
   std::optional<base::Deadline::Duration> timeout = std::nullopt;  ///< default: the group's
+  /// Of ReduceOp::premul_sum: this rank's. As torch's _make_nccl_premul_sum, on every backend.
+  std::optional<double> factor = std::nullopt;
 };
 
 // See collectives::ProcessGroup for what each does. Tensors must be local: a distributed one is

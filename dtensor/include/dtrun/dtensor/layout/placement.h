@@ -72,7 +72,11 @@ Placement Shard(int dim, std::vector<std::int64_t> sizes);
 inline Placement Replicate() {
   return {Placement::Kind::replicate, 0, ReduceOp::sum};
 }
+[[noreturn]] void refuse_partial_products();
+/// @throws Error kInvalidArgument for premul_sum, whose factor is a call's and not a tensor's
 inline Placement Partial(ReduceOp op = ReduceOp::sum) {
+  if (op == ReduceOp::premul_sum) [[unlikely]]
+    refuse_partial_products();
   return {Placement::Kind::partial, 0, op};
 }
 
