@@ -65,9 +65,10 @@ class Builder {
   int local_size() const { return members_of(machine_); }
   /// Every rank counts as a machine.
   bool each_alone() const { return machines() == shape_.size; }
-  bool combines_inside() const {
-    return local_size() > 1 || (shape_.scales_parts && !each_alone());
-  }
+  /// Otherwise this rank's elements are the machine's part as they are.
+  bool combines_inside() const { return local_size() > 1 || (has_wide_parts() && !each_alone()); }
+  bool has_wide_parts() const { return shape_.part_bytes != shape_.item_bytes; }
+  std::size_t part_bytes() const { return each_alone() ? shape_.item_bytes : shape_.part_bytes; }
   LocalWork::Kind last_work() const {
     return each_alone() ? LocalWork::Kind::combine : LocalWork::Kind::combine_parts;
   }
@@ -114,22 +115,31 @@ class Builder {
   Slice slice(Region region, int index, const Chunk& range) const {
     return {region, index, bytes_of(range.begin), bytes_of(range.size())};
   }
-  /// Scratch for rows of at most so many elements. @return the offset of the first
-  std::size_t rows(int count, std::int64_t elements) {
-    const std::size_t begin = schedule_.scratch_bytes;
-    schedule_.scratch_bytes += static_cast<std::size_t>(count) * row_bytes(elements);
-    return begin;
-  }
-  std::size_t row_bytes(std::int64_t elements) const {
-    return (bytes_of(elements) + kLine - 1) / kLine * kLine;
+  /// Rows of scratch, each for at most so many elements.
+  struct Rows {
+    std::size_t begin = 0;
+    std::size_t stride = 0;
+    std::size_t at(std::size_t row) const { return begin + row * stride; }
+  };
+  Rows rows(int count, std::int64_t elements, std::size_t item_bytes) {
+    const std::size_t bytes = static_cast<std::size_t>(elements) * item_bytes;
+    const Rows made{schedule_.scratch_bytes, (bytes + kLine - 1) / kLine * kLine};
+    schedule_.scratch_bytes += static_cast<std::size_t>(count) * made.stride;
+    return made;
   }
   static Slice scratch(std::size_t offset, std::size_t bytes) {
     return {Region::scratch, 0, offset, bytes};
   }
-  /// Of a slice that begins at `range`: what of it is `part`.
-  Slice within(Slice whole, const Chunk& range, const Chunk& part) const {
-    whole.offset += bytes_of(part.begin - range.begin);
-    whole.bytes = bytes_of(part.size());
+  /// Elements of a row, or of its part, from `begin` on.
+  static Slice elements(std::size_t row, std::int64_t begin, std::int64_t count,
+                        std::size_t item_bytes) {
+    return scratch(row + static_cast<std::size_t>(begin) * item_bytes,
+                   static_cast<std::size_t>(count) * item_bytes);
+  }
+  /// Of a machine's part, which is of `range`: that of `within`.
+  Slice of_part(Slice whole, const Chunk& range, const Chunk& within) const {
+    whole.offset += static_cast<std::size_t>(within.begin - range.begin) * part_bytes();
+    whole.bytes = static_cast<std::size_t>(within.size()) * part_bytes();
     return whole;
   }
   static Chunk shifted(Chunk chunk, std::int64_t by) { return {chunk.begin + by, chunk.end + by}; }
@@ -147,6 +157,7 @@ class Builder {
 
   // Reductions: combined on the machines, then between them, each owner its part; then spread.
   void reduction();
+  std::int64_t elements_combined_here(const Chunk& piece) const;
   void reduce_piece(std::int64_t number, const Chunk& piece);
   Slice reduce_inside(Step& step, const Chunk& piece, const Chunk& own, std::int64_t number);
   std::vector<Segment> segments_of(const Chunk& piece) const;
@@ -159,6 +170,7 @@ class Builder {
   }
   void all_gather();
   void reduce_scatter();
+  void reduce_scatter_piece(std::int64_t number, std::int64_t size, int targets);
   void broadcast();
   void broadcast_piece(std::int64_t number, const Chunk& piece);
 
@@ -167,13 +179,12 @@ class Builder {
   int machine_ = 0;
   int place_ = 0;
   Schedule schedule_;
-  /// Of reductions: where peers' parts arrive, and what this rank has combined. Rows of two pieces
-  /// where one is sent while the next is combined.
-  std::size_t inside_ = 0;
-  std::size_t combined_ = 0;
-  std::size_t between_ = 0;
-  std::size_t results_ = 0;
-  std::int64_t row_elements_ = 0;
+  // Of reductions: where the neighbours' elements and the other machines' parts arrive; this
+  // machine's part, and the result. Of two pieces where one is sent while the next is combined.
+  Rows inside_;
+  Rows combined_;
+  Rows between_;
+  Rows results_;
 };
 
 // ---- all_reduce and reduce
@@ -181,13 +192,26 @@ class Builder {
 void Builder::reduction() {
   const std::int64_t count = shape_.input_counts[0];
   const std::int64_t size = std::min(shared_piece(), std::max<std::int64_t>(count, 1));
-  row_elements_ = (size + local_size() - 1) / local_size();
-  inside_ = rows(local_size() - 1, row_elements_);
-  combined_ = rows(2, row_elements_);
-  between_ = rows(machines() - 1, row_elements_);
-  results_ = rows(2, row_elements_);
-  for (std::int64_t number = 0; number * size < count; ++number)
+  const std::int64_t pieces = (count + size - 1) / size;
+  if (pieces == 0) return;
+  const std::int64_t chunk = (size + local_size() - 1) / local_size();
+  // The last piece is shorter, but rounding may give this rank more of it.
+  const std::int64_t own = std::max(elements_combined_here(piece_of(count, size, 0)),
+                                    elements_combined_here(piece_of(count, size, pieces - 1)));
+  inside_ = rows(local_size() - 1, chunk, shape_.item_bytes);
+  combined_ = rows(combines_inside() ? 2 : 0, chunk, part_bytes());
+  between_ = rows(machines() - 1, own, part_bytes());
+  results_ = rows(shape_.kind == OpKind::reduce ? 2 : 0, own, shape_.item_bytes);
+  for (std::int64_t number = 0; number < pieces; ++number)
     reduce_piece(number, piece_of(count, size, number));
+}
+
+std::int64_t Builder::elements_combined_here(const Chunk& piece) const {
+  std::int64_t elements = 0;
+  for (const Segment& segment : segments_of(piece))
+    if (segment.owners[static_cast<std::size_t>(machine_)] == shape_.rank)
+      elements += part_of(segment, machine_).size();
+  return elements;
 }
 
 /// Cuts the piece wherever a machine's owner changes, so that unequal machines find each other.
@@ -213,24 +237,23 @@ std::vector<Segment> Builder::segments_of(const Chunk& piece) const {
   return segments;
 }
 
-/// @return this machine's sum of the own chunk
+/// @return this machine's part of the own chunk
 Slice Builder::reduce_inside(Step& step, const Chunk& piece, const Chunk& own,
                              std::int64_t number) {
   const Slice mine = slice(Region::input, 0, own);
   if (!combines_inside()) return mine;
   std::vector<Slice> sources(static_cast<std::size_t>(local_size()), mine);
-  std::size_t row = inside_;
+  std::size_t row = 0;
   for_each_local_peer([&](int place, int peer) {
     send(step, peer, slice(Region::input, 0, chunk_on(machine_, place, piece)));
-    const Slice theirs = scratch(row, mine.bytes);
-    row += row_bytes(row_elements_);
+    const Slice theirs = scratch(inside_.at(row++), mine.bytes);
     receive(step, peer, theirs);
     sources[static_cast<std::size_t>(place)] = theirs;
   });
-  const Slice sum = scratch(
-      combined_ + static_cast<std::size_t>(number % 2) * row_bytes(row_elements_), mine.bytes);
-  work(step, LocalWork::Kind::combine_part, sum, std::move(sources));
-  return sum;
+  const Slice part =
+      elements(combined_.at(static_cast<std::size_t>(number % 2)), 0, own.size(), part_bytes());
+  work(step, LocalWork::Kind::combine_part, part, std::move(sources));
+  return part;
 }
 
 void Builder::reduce_piece(std::int64_t number, const Chunk& piece) {
@@ -238,11 +261,10 @@ void Builder::reduce_piece(std::int64_t number, const Chunk& piece) {
   const bool is_root = shape_.rank == shape_.root;
   const Chunk own = chunk_on(machine_, place_, piece);
   step(number, 3);  // makes all four
-  const Slice sum = reduce_inside(step(number, 0), piece, own, number);
-  const Slice results = scratch(
-      results_ + static_cast<std::size_t>(number % 2) * row_bytes(row_elements_), sum.bytes);
+  const Slice part = reduce_inside(step(number, 0), piece, own, number);
   Step& exchange = step(number, 1);
   Step& spread = step(number, 2);
+  std::int64_t combined = 0;  // here, of the segments before
   for (const Segment& segment : segments_of(piece)) {
     const auto owner_on = [&](int machine) {
       return segment.owners[static_cast<std::size_t>(machine)];
@@ -254,14 +276,16 @@ void Builder::reduce_piece(std::int64_t number, const Chunk& piece) {
       for (int machine = 0; machine < machines(); ++machine)
         if (owner_on(machine) != shape_.rank) receive(spread, owner_on(machine), output(machine));
     if (owner_on(machine_) != shape_.rank) continue;
-    const Chunk part = part_of(segment, machine_);
-    const Slice result = to_all || is_root ? output(machine_) : within(results, own, part);
-    std::vector<Slice> sources(machines_.size(), within(sum, own, part));
-    std::size_t row = between_;
+    const Chunk mine = part_of(segment, machine_);
+    const Slice result = to_all || is_root
+                             ? output(machine_)
+                             : elements(results_.at(static_cast<std::size_t>(number % 2)), combined,
+                                        mine.size(), shape_.item_bytes);
+    std::vector<Slice> sources(machines_.size(), of_part(part, own, mine));
+    std::size_t row = 0;
     for_each_other_machine([&](int machine) {
-      send(exchange, owner_on(machine), within(sum, own, part_of(segment, machine)));
-      const Slice theirs = within(scratch(row, sum.bytes), own, part);
-      row += row_bytes(row_elements_);
+      send(exchange, owner_on(machine), of_part(part, own, part_of(segment, machine)));
+      const Slice theirs = elements(between_.at(row++), combined, mine.size(), part_bytes());
       receive(exchange, owner_on(machine), theirs);
       sources[static_cast<std::size_t>(machine)] = theirs;
       if (!to_all) return;
@@ -270,6 +294,7 @@ void Builder::reduce_piece(std::int64_t number, const Chunk& piece) {
     });
     work(exchange, last_work(), result, std::move(sources));
     if (!to_all && !is_root) send(spread, shape_.root, result);
+    combined += mine.size();
   }
   if (!to_all) return;
   for_each_local_peer([&](int place, int peer) {
@@ -320,66 +345,63 @@ void Builder::all_gather() {
 void Builder::reduce_scatter() {
   const std::int64_t size = elements_in(shape_.transfer_bytes);
   const std::int64_t longest = *std::ranges::max_element(shape_.input_counts);
-  row_elements_ = std::min(size, std::max<std::int64_t>(longest, 1));
+  const std::int64_t most = std::min(size, longest);
   // For how many ranks this one combines.
   int targets = 0;
   for (int machine = 0; machine < machines(); ++machine)
     for (int place = 0; place < members_of(machine); ++place)
       targets += place % local_size() == place_ ? 1 : 0;
-  inside_ = rows(targets * (local_size() - 1), row_elements_);
-  combined_ = rows(2 * targets, row_elements_);
-  between_ = rows(machines() - 1, row_elements_);
-  for (std::int64_t number = 0; number * size < longest; ++number) {
-    const auto part = [&](int rank) {
-      return slice(Region::input, rank,
-                   piece_of(shape_.input_counts[static_cast<std::size_t>(rank)], size, number));
-    };
-    step(number, 1);  // makes both
-    std::size_t sums = combined_ + static_cast<std::size_t>(number % 2) *
-                                       static_cast<std::size_t>(targets) * row_bytes(row_elements_);
-    std::size_t row = inside_;
-    Slice own_sum;
-    for (int machine = 0; machine < machines(); ++machine)
-      for (int place = 0; place < members_of(machine); ++place) {
-        const int target = member(machine, place);
-        const int combiner = member(machine_, place % local_size());
-        if (combiner != shape_.rank) {
-          send(step(number, 0), combiner, part(target));
-          continue;
-        }
-        Slice sum = part(target);
-        if (combines_inside()) {
-          std::vector<Slice> sources(static_cast<std::size_t>(local_size()), sum);
-          sum = scratch(sums, sum.bytes);
-          for_each_local_peer([&](int peer_place, int peer) {
-            const Slice theirs = scratch(row, sum.bytes);
-            row += row_bytes(row_elements_);
-            receive(step(number, 0), peer, theirs);
-            sources[static_cast<std::size_t>(peer_place)] = theirs;
-          });
-          work(step(number, 0), LocalWork::Kind::combine_part, sum, std::move(sources));
-        }
-        sums += row_bytes(row_elements_);
-        if (target == shape_.rank) {
-          own_sum = sum;
-        } else {
-          send(step(number, 1), target, sum);
-        }
+  inside_ = rows(targets * (local_size() - 1), most, shape_.item_bytes);
+  combined_ = rows(combines_inside() ? 2 * targets : 0, most, part_bytes());
+  between_ = rows(machines() - 1, most, part_bytes());
+  for (std::int64_t number = 0; number * size < longest; ++number)
+    reduce_scatter_piece(number, size, targets);
+}
+
+void Builder::reduce_scatter_piece(std::int64_t number, std::int64_t size, int targets) {
+  const auto chunk = [&](int rank) {
+    return piece_of(shape_.input_counts[static_cast<std::size_t>(rank)], size, number);
+  };
+  step(number, 1);  // makes both
+  Step& inside = step(number, 0);
+  Step& between = step(number, 1);
+  std::size_t sums = static_cast<std::size_t>(number % 2 * targets), row = 0;
+  Slice own_part;
+  for (int machine = 0; machine < machines(); ++machine)
+    for (int place = 0; place < members_of(machine); ++place) {
+      const int target = member(machine, place);
+      const int combiner = member(machine_, place % local_size());
+      const Slice mine = slice(Region::input, target, chunk(target));
+      if (combiner != shape_.rank) {
+        send(inside, combiner, mine);
+        continue;
       }
-    // What the other machines have for this rank.
-    std::vector<Slice> sources(machines_.size(), own_sum);
-    row = between_;
-    for_each_other_machine([&](int machine) {
-      const Slice theirs = scratch(row, own_sum.bytes);
-      row += row_bytes(row_elements_);
-      receive(step(number, 1), member(machine, place_ % members_of(machine)), theirs);
-      sources[static_cast<std::size_t>(machine)] = theirs;
-    });
-    Slice result = part(shape_.rank);
-    result.region = Region::output;
-    result.index = 0;
-    work(step(number, 1), last_work(), result, std::move(sources));
-  }
+      Slice part = mine;
+      if (combines_inside()) {
+        std::vector<Slice> sources(static_cast<std::size_t>(local_size()), mine);
+        for_each_local_peer([&](int peer_place, int peer) {
+          const Slice theirs = scratch(inside_.at(row++), mine.bytes);
+          receive(inside, peer, theirs);
+          sources[static_cast<std::size_t>(peer_place)] = theirs;
+        });
+        part = elements(combined_.at(sums++), 0, chunk(target).size(), part_bytes());
+        work(inside, LocalWork::Kind::combine_part, part, std::move(sources));
+      }
+      if (target == shape_.rank) {
+        own_part = part;
+      } else {
+        send(between, target, part);
+      }
+    }
+  // What the other machines have for this rank.
+  std::vector<Slice> sources(machines_.size(), own_part);
+  row = 0;
+  for_each_other_machine([&](int machine) {
+    const Slice theirs = elements(between_.at(row++), 0, chunk(shape_.rank).size(), part_bytes());
+    receive(between, member(machine, place_ % members_of(machine)), theirs);
+    sources[static_cast<std::size_t>(machine)] = theirs;
+  });
+  work(between, last_work(), slice(Region::output, 0, chunk(shape_.rank)), std::move(sources));
 }
 
 // ---- broadcast: the root gives each machine elsewhere its part, the machines exchange the parts

@@ -34,9 +34,10 @@ struct Transfer {
   Slice slice;
 };
 
-/// Local work after a step's messages: destination = copy of sources[0], or the sources combined
-/// in the order given: those of all ranks; those of some, as a part; or such parts. The destination
-/// may be one of the sources.
+/// Local work after a step's messages. copy: the destination becomes sources[0]. combine: the
+/// sources of all ranks become the result. combine_part: those of some ranks become a part.
+/// combine_parts: parts become the result. Sources are combined in the order given; but for a part
+/// the destination may be one of them.
 struct LocalWork {
   enum class Kind : std::uint8_t { copy, combine, combine_part, combine_parts };
   Kind kind = Kind::copy;
@@ -69,7 +70,7 @@ struct CollectiveShape {
   OpKind kind = OpKind::none;
   Way way = Way::messages;                 ///< or chunks, or machines
   const MachineLists* machines = nullptr;  ///< where the way is machines
-  bool scales_parts = false;               ///< as reduction.h says
+  std::size_t part_bytes = 1;              ///< an element of a part: part_item_size()
   /// By machines or in chunks: what a rank has to send to another one in a step.
   std::size_t transfer_bytes = kTransferBytes;
   int rank = 0;

@@ -1,6 +1,7 @@
 // The cpu backend in the conformance suite, over shared memory and over TCP.
 #include <gtest/gtest.h>
 
+#include "dtrun/tensor/ops.h"
 #include "support/conformance_suite.h"
 
 namespace dtrun::collectives {
@@ -75,6 +76,26 @@ TEST_P(MachinesConformanceTest, MessagesComeWhole) {
 }
 TEST_P(MachinesConformanceTest, GroupsWorkSideBySide) {
   run(Part::groups);
+}
+
+/// A machine's part of a sum is more than an f16 can hold, and one of an average less.
+TEST(MachinesTest, HalvesAreRoundedOnce) {
+  constexpr std::int64_t kCount = 100'000;
+  test::run_ranks(4, {.machines = {2}}, [](const ProcessGroup& group) {
+    const tensors::TensorOptions half{.dtype = tensors::DType::f16};
+    const LocalTensor sum = tensors::full({kCount}, group.rank() < 2 ? 40000 : -40000, half);
+    group.all_reduce(sum);
+    const LocalTensor average = tensors::full({kCount}, 0x1p-24, half);
+    group.all_reduce(average, ReduceOp::avg);
+    const std::vector<LocalTensor> inputs(4, tensors::full({kCount}, 40000, half));
+    const LocalTensor scattered = tensors::empty({kCount}, half);
+    group.reduce_scatter(scattered, inputs, ReduceOp::avg);
+    for (const std::int64_t i : {std::int64_t{0}, kCount / 2, kCount - 1}) {
+      EXPECT_EQ(sum.to_vector()[static_cast<std::size_t>(i)], 0);
+      EXPECT_EQ(average.to_vector()[static_cast<std::size_t>(i)], 0x1p-24);
+      EXPECT_EQ(scattered.to_vector()[static_cast<std::size_t>(i)], 40000);
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(, MachinesConformanceTest,

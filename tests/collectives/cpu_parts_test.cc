@@ -2,12 +2,14 @@
 // behind.
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -181,6 +183,27 @@ TEST(RingTest, APayloadThatWasWithdrawnIsNotFetched) {
   EXPECT_TRUE(receiver.broken());
 }
 
+TEST(RingTest, MemoryThatIsGoneIsAnErrorOnlyWhereItWasNotWithdrawn) {
+  for (const bool is_withdrawn : {false, true}) {
+    LendingRing lending;
+    std::vector<std::byte> target(LendingRing::kCapacity);
+    RingReceiveChannel receiver(*lending.ring, lending.doorbell, lending.memory.get());
+    void* const memory =
+        ::mmap(nullptr, target.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    OutgoingMessage out(1, Fingerprint(), 5, {static_cast<std::byte*>(memory), target.size()});
+    while (!out.is_written()) out.step(lending.sender);
+    IncomingMessage in;
+    while (!in.has_header()) in.step_header(receiver);
+    if (is_withdrawn) lending.sender.withdraw();
+    ASSERT_EQ(::munmap(memory, target.size()), 0);
+    const auto error = error_of([&] { in.step_payload(receiver, target); });
+    EXPECT_EQ(error.has_value(), !is_withdrawn);
+    EXPECT_EQ(receiver.broken(), is_withdrawn);
+    EXPECT_FALSE(in.complete());
+  }
+}
+
 TEST(PeerMemoryTest, AnotherProcessIsReadWhileItLives) {
   const Commons commons = Commons::create(2);
   std::vector<char> text(100'000, 'a');
@@ -200,17 +223,16 @@ TEST(PeerMemoryTest, AnotherProcessIsReadWhileItLives) {
   ASSERT_NE(memory, nullptr) << "this machine does not let a process read another one's memory";
   std::vector<char> seen(text.size());
   const auto address = reinterpret_cast<std::uintptr_t>(text.data());
-  EXPECT_TRUE(memory->read(std::as_writable_bytes(std::span(seen)), address));
+  EXPECT_EQ(memory->read(std::as_writable_bytes(std::span(seen)), address), 0);
   EXPECT_EQ(seen, std::vector<char>(text.size(), 'b'));
-  EXPECT_EQ(error_of([&] { memory->read(std::as_writable_bytes(std::span(seen)), 16); })->code(),
-            ErrorCode::kSystem);
+  EXPECT_EQ(memory->read(std::as_writable_bytes(std::span(seen)), 16), EFAULT);
   ASSERT_EQ(::write(end.write_end.get(), "x", 1), 1);
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_FALSE(memory->read(std::as_writable_bytes(std::span(seen)), address));
+  EXPECT_EQ(memory->read(std::as_writable_bytes(std::span(seen)), address), ESRCH);
   EXPECT_EQ(PeerMemory::open(commons, 1), nullptr);
-  // Nobody's.
+  // No process has taken this cell.
   EXPECT_EQ(PeerMemory::open(commons, 0), nullptr);
   EXPECT_FALSE(PeerMemory::is_readable({reinterpret_cast<const std::byte*>(16), 4}));
   EXPECT_TRUE(PeerMemory::is_readable(std::as_bytes(std::span(seen))));

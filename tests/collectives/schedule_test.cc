@@ -388,6 +388,34 @@ TEST_P(HierarchicalScheduleTest, BroadcastGivesEverybodyTheRootsElements) {
     }
 }
 
+TEST(HierarchicalScheduleMemoryTest, ScratchIsNoMoreThanAFewBuffers) {
+  const std::int64_t count = 16 << 20;
+  const auto scratch = [&](OpKind kind, int machines, int ranks_of_each) {
+    MachineLists lists(static_cast<std::size_t>(machines));
+    for (int rank = 0; rank < machines * ranks_of_each; ++rank)
+      lists[static_cast<std::size_t>(rank / ranks_of_each)].push_back(rank);
+    CollectiveShape shape;
+    shape.kind = kind;
+    shape.way = Way::machines;
+    shape.machines = &lists;
+    shape.size = machines * ranks_of_each;
+    shape.root = 0;
+    shape.rank = 1;
+    shape.item_bytes = shape.part_bytes = 4;
+    if (kind == OpKind::reduce_scatter) {
+      shape.input_counts.assign(static_cast<std::size_t>(shape.size), count / shape.size);
+      shape.output_counts = {count / shape.size};
+    } else {
+      shape.input_counts = shape.output_counts = {count};
+    }
+    return make_schedule(shape).scratch_bytes;
+  };
+  for (const OpKind kind : {OpKind::all_reduce, OpKind::reduce, OpKind::reduce_scatter})
+    for (const auto& [machines, ranks] : {std::pair{256, 1}, {128, 2}, {32, 8}, {2, 64}})
+      EXPECT_LE(scratch(kind, machines, ranks), 3 * 4 * static_cast<std::size_t>(count))
+          << op_kind_name(kind) << " on " << machines << " machines of " << ranks;
+}
+
 INSTANTIATE_TEST_SUITE_P(Machines, HierarchicalScheduleTest,
                          testing::Values(MachineLists{{0, 1}, {2, 3}}, MachineLists{{0, 1, 2}, {3}},
                                          MachineLists{{0}, {1, 2, 3}},

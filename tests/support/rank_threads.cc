@@ -23,9 +23,11 @@ GroupOptions group_options(std::shared_ptr<rendezvous::Store> store, int rank, i
   group.timeout = options.timeout;
   group.transport = options.transport;
   group.single_copy = options.single_copy;
-  int machine = 0, last = 0;
-  for (const int ranks : options.machines) machine += rank >= (last += ranks) ? 1 : 0;
-  group.machine = std::to_string(machine);
+  if (!options.machines.empty()) {
+    int machine = 0, last = 0;
+    for (const int ranks : options.machines) machine += rank >= (last += ranks) ? 1 : 0;
+    group.machine = std::to_string(machine);
+  }
   return group;
 }
 

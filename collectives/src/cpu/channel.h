@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "dtrun/base/error.h"
+
 namespace dtrun::collectives::cpu {
 
 /// Collectives and point-to-point messages do not wait for each other.
@@ -39,7 +41,10 @@ class ReceiveChannel {
   /// Fills the front of `target`. Returns how many bytes came.
   virtual std::size_t read(std::span<std::byte> target) = 0;
   /// The same of a payload that was lent, from that address on.
-  virtual std::size_t fetch(std::span<std::byte>, std::uint64_t) { return 0; }
+  virtual std::size_t fetch(std::span<std::byte>, std::uint64_t) {
+    throw base::Error(base::ErrorCode::kProtocol,
+                      "a message over TCP says that its bytes are lent");
+  }
   /// All of the lent payload that came first was fetched.
   virtual void give_back() {}
   /// The connection has ended; nothing more will come.

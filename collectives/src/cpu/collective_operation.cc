@@ -139,12 +139,14 @@ void CollectiveOperation::do_local(const LocalWork& work) {
   }
   const DType dtype = fingerprint().dtype;
   const ReduceOp op = fingerprint().reduce_op;
-  const auto count = static_cast<std::int64_t>(destination.size() / tensors::item_size(dtype));
+  const std::size_t item =
+      work.kind == Kind::combine_part ? part_item_size(dtype) : tensors::item_size(dtype);
+  const auto count = static_cast<std::int64_t>(destination.size() / item);
   std::vector<const void*> sources;
   for (const Slice& source : work.sources) sources.push_back(resolve(source).data());
   const int n = static_cast<int>(sources.size());
   if (work.kind == Kind::combine_part)
-    return reduce_to_part(op, dtype, destination.data(), sources.data(), n, count, size_);
+    return reduce_to_part(op, dtype, destination.data(), sources.data(), n, count);
   if (work.kind == Kind::combine_parts)
     return reduce_parts(op, dtype, destination.data(), sources.data(), n, count, size_);
   DT_CHECK(n == size_);

@@ -77,7 +77,7 @@ Work CpuBackend::start(Collective collective) {
     const CollectiveShape shape{.kind = collective.kind(),
                                 .way = way,
                                 .machines = &engine_->machine_lists(),
-                                .scales_parts = scales_parts(print.reduce_op, print.dtype),
+                                .part_bytes = part_item_size(print.dtype),
                                 .rank = rank(),
                                 .size = size(),
                                 .root = collective.root(),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "channel.h"
 #include "dtrun/collectives/fingerprint.h"
@@ -42,10 +43,10 @@ class OutgoingMessage {
   /// Nothing is left to be written: the next message may follow.
   bool is_written() const { return complete() || lent_number_ != 0; }
   Progress step(SendChannel& channel) {
+    if (complete()) return {};
     const Bytes header = std::as_bytes(std::span(&header_, 1));
-    if (done_ == 0)
-      header_.lent_at =
-          channel.can_lend(payload_) ? reinterpret_cast<std::uintptr_t>(payload_.data()) : 0;
+    if (!std::exchange(is_begun_, true) && channel.can_lend(payload_))
+      header_.lent_at = reinterpret_cast<std::uintptr_t>(payload_.data());
     if (header_.lent_at != 0) return step_lent(channel, header);
     const std::size_t of_header = std::min(done_, header.size());
     const std::size_t of_payload = done_ - of_header;
@@ -73,6 +74,7 @@ class OutgoingMessage {
   Bytes payload_;
   std::size_t done_ = 0;
   std::uint64_t lent_number_ = 0;
+  bool is_begun_ = false;
 };
 
 /// A message's way in: first the header; then its reader says where the payload goes.

@@ -1,51 +1,59 @@
 #include "peer_memory.h"
 
-#include <fmt/core.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <mutex>
 #include <random>
+#include <utility>
 
-#include "dtrun/base/error.h"
 #include "life_sign.h"
 
 namespace dtrun::collectives::cpu {
 
 namespace {
 
-/// Lies at the same address in no two processes with the same value.
-const std::uint64_t& own_word() {
-  static const std::uint64_t word = [] {
-    std::random_device random;
-    return (std::uint64_t{random()} << 32) | random();
-  }();
+/// A word of this process that no other one has: a forked child draws its own.
+class OwnWord {
+ public:
+  std::uint64_t value() {
+    const std::scoped_lock lock(mutex_);
+    if (std::exchange(pid_, ::getpid()) != pid_ || word_ == 0) {
+      std::random_device random;
+      word_ = (std::uint64_t{random()} << 32) | random() | 1;
+    }
+    return word_;
+  }
+  std::uint64_t address() const { return reinterpret_cast<std::uintptr_t>(&word_); }
+
+ private:
+  std::mutex mutex_;
+  pid_t pid_ = 0;
+  std::uint64_t word_ = 0;
+};
+
+OwnWord& own_word() {
+  static OwnWord word;
   return word;
 }
 
 }  // namespace
 
 void PeerMemory::show(Cell& own) {
-  own.word.store(own_word());
-  own.word_address.store(reinterpret_cast<std::uintptr_t>(&own_word()));
+  own.word.store(own_word().value());
+  own.word_address.store(own_word().address());
 }
 
 std::unique_ptr<PeerMemory> PeerMemory::open(const Commons& commons, int world_rank) {
   const Cell& cell = commons.cell(world_rank);
   const std::uint64_t pid_namespace = cell.pid_namespace.load();
   if (pid_namespace == 0 || pid_namespace != own_pid_namespace()) return nullptr;
-  std::unique_ptr<PeerMemory> peer(new PeerMemory(cell.pid.load()));
+  std::unique_ptr<PeerMemory> peer(new PeerMemory(cell));
   std::uint64_t word = 0;
-  try {
-    // Another process may have that number in a namespace whose inode is used anew.
-    const bool is_read =
-        peer->read(std::as_writable_bytes(std::span(&word, 1)), cell.word_address.load());
-    if (is_read && word == cell.word.load()) return peer;
-  } catch (const base::Error&) {
-    // Not allowed, or no such system call.
-  }
-  return nullptr;
+  const bool can_read =
+      peer->read(std::as_writable_bytes(std::span(&word, 1)), peer->word_address_) == 0;
+  return can_read ? std::move(peer) : nullptr;
 }
 
 bool PeerMemory::is_readable(std::span<const std::byte> own) {
@@ -57,22 +65,24 @@ bool PeerMemory::is_readable(std::span<const std::byte> own) {
   return ::process_vm_readv(::getpid(), &target, 1, sources, 2, 0) == 2;
 }
 
-bool PeerMemory::read(std::span<std::byte> target, std::uint64_t address) const {
-  if (pid_ == ::getpid()) {  // ranks that are threads
-    std::memcpy(target.data(), reinterpret_cast<const void*>(address), target.size());
-    return true;
-  }
+// Ranks that are threads read their own process so, too: memory that a failed sender has given back
+// is an error then, not a crash.
+int PeerMemory::read(std::span<std::byte> target, std::uint64_t address) const {
   while (!target.empty()) {
-    const iovec to{target.data(), target.size()};
-    const iovec from{reinterpret_cast<void*>(address), target.size()};
-    const ssize_t count = ::process_vm_readv(pid_, &to, 1, &from, 1, 0);
+    std::uint64_t word = 0;
+    const iovec to[] = {{&word, sizeof(word)}, {target.data(), target.size()}};
+    const iovec from[] = {{reinterpret_cast<void*>(word_address_), sizeof(word)},
+                          {reinterpret_cast<void*>(address), target.size()}};
+    const ssize_t count = ::process_vm_readv(pid_, to, 2, from, 2, 0);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == ESRCH) return false;
-    if (count <= 0) throw base::system_error(fmt::format("read the memory of process {}", pid_));
-    target = target.subspan(static_cast<std::size_t>(count));
-    address += static_cast<std::uint64_t>(count);
+    if (count < 0) return errno;
+    if (word != word_) return ESRCH;
+    const std::size_t read = static_cast<std::size_t>(count) - sizeof(word);
+    if (read == 0) return EFAULT;
+    target = target.subspan(read);
+    address += read;
   }
-  return true;
+  return 0;
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -24,13 +24,18 @@ class PeerMemory {
   /// Whether these bytes of this process can be read by others: mapped devices cannot.
   static bool is_readable(std::span<const std::byte> own);
 
-  /// @return false: the process has ended. @throws Error kSystem
-  bool read(std::span<std::byte> target, std::uint64_t address) const;
+  /// @return 0; ESRCH: the process has ended, perhaps another one has its number; or why else not
+  int read(std::span<std::byte> target, std::uint64_t address) const;
+  pid_t pid() const { return pid_; }
 
  private:
-  explicit PeerMemory(pid_t pid) : pid_(pid) {}
+  explicit PeerMemory(const Cell& cell)
+      : pid_(cell.pid.load()), word_(cell.word.load()), word_address_(cell.word_address.load()) {}
 
   const pid_t pid_;
+  /// What lies there as long as the process is the one that showed it.
+  const std::uint64_t word_;
+  const std::uint64_t word_address_;
 };
 
 }  // namespace dtrun::collectives::cpu

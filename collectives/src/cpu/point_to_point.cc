@@ -113,12 +113,17 @@ void PointToPoint::check_any_source(GroupChannels& channels) const {
 
 bool PointToPoint::step_sends(GroupChannels& channels, Peer& peer) {
   bool moved = false;
-  for (const std::shared_ptr<SendOperation>& send : peer.sends) {
+  for (auto next = peer.sends.begin(); next != peer.sends.end();) {
+    const std::shared_ptr<SendOperation> send = *next;
     moved |= send->step(channels);
-    if (send->done()) finished_(*send);
     if (!send->is_written()) break;
+    if (!send->done()) {  // lent
+      ++next;
+      continue;
+    }
+    next = peer.sends.erase(next);
+    finished_(*send);
   }
-  std::erase_if(peer.sends, [](const auto& send) { return send->done(); });
   return moved;
 }
 

@@ -1,7 +1,12 @@
 #include "ring.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+
+#include "dtrun/base/error.h"
 
 namespace dtrun::collectives::cpu {
 
@@ -74,9 +79,14 @@ bool RingSendChannel::can_lend(Bytes payload) const {
 std::size_t RingReceiveChannel::fetch(std::span<std::byte> target, std::uint64_t address) {
   if (broken_ || memory_ == nullptr) return 0;
   const std::span<std::byte> now = target.first(std::min(target.size(), kFetchBytes));
-  // Where the producer has failed, its memory may have held something else already.
-  broken_ = !memory_->read(now, address) || ring_.withdrawn.load(std::memory_order_seq_cst) != 0;
-  return broken_ ? 0 : now.size();
+  const int error = memory_->read(now, address);
+  // Asked after the copy: where the producer has failed, its memory may have held something else
+  // already, or be gone. Not a load, which may come before the copy's.
+  const bool is_withdrawn = ring_.withdrawn.fetch_or(0, std::memory_order_acq_rel) != 0;
+  broken_ = is_withdrawn || error == ESRCH;
+  if (broken_) return 0;
+  if (error == 0) return now.size();
+  throw base::system_error(fmt::format("read the memory of process {}", memory_->pid()), error);
 }
 
 void RingReceiveChannel::give_back() {

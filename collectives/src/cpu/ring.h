@@ -1,6 +1,9 @@
-// Ring: a byte queue in shared memory with one producer and one consumer. It lies in the producer's
-// heap; each side keeps its position in a cache line of its own and a private copy of the other's,
-// so that a line moves between cores only when something is new.
+// Ring: a byte queue in shared memory with one producer and one consumer. Payloads that it cannot
+// hold are lent: the consumer fetches them out of the producer's memory and counts them as
+// returned. A producer that fails says so (withdrawn) before it lets go of that memory, and the
+// consumer asks after each copy. It lies in the producer's heap; each side keeps its position in a
+// cache line of its own and a private copy of the other's, so that a line moves between cores only
+// when something is new.
 #pragma once
 
 #include <atomic>
