@@ -6,14 +6,12 @@
 // dp     cuts the samples of a batch
 // fsdp   cuts them, too, and what is kept of each parameter
 // cp     cuts the positions of each sample; attention goes round the ring of ranks
-// tp     cuts heads, hidden layers and the bytes that can come next; with --sequence on also what
-//        lies between them
+// tp     cuts heads, hidden layers and the bytes that can come next; --sequence on: more
 // pp     gives each rank some of the layers
 //
-// With --checkpoint, FOLDER/step-N has all that the training needs to go on: who starts it again,
-// on the same ranks, gets the same losses; on others they agree to about 2e-5, and only without
-// dropout, for which each rank draws its own numbers. On SIGTERM, which dtrun passes on with
-// --on-signal=TERM=drain, the ranks finish their step, save, and end with 75: try again later.
+// With --checkpoint, FOLDER/step-N has all that the training needs to go on: the same ranks get the
+// same losses; on others they agree to about 2e-5, without dropout, for which each rank draws its
+// own numbers. On SIGTERM (--on-signal=TERM=drain) the ranks end the step, save, and exit with 75.
 #include <dtrun/dtrun.h>
 
 #include <algorithm>
@@ -613,8 +611,7 @@ class Training {
     schedule_.step();
     return loss;
   }
-  /// The one that --explain and --trace tell of: gradients and units have found their order by
-  /// then.
+  /// What --explain and --trace tell of: gradients and units have found their order by then.
   double watched_step(std::int64_t step) {
     std::optional<Trace> trace;
     if (!options_.trace.empty()) trace.emplace();
@@ -626,7 +623,10 @@ class Training {
     } else {
       loss = one_step(step);
     }
-    if (trace) trace->write(options_.trace, ranks_.mesh.group());
+    if (!trace) return loss;
+    trace->write(options_.trace, ranks_.mesh.group());
+    if (speaks_)
+      print("trace: {:.0f} % of rank 0's communication hidden", 100 * trace->hidden_share());
     return loss;
   }
   [[noreturn]] void refuse_loss(std::int64_t step) const {

@@ -69,7 +69,7 @@ constexpr bool has_way_by_machines(OpKind kind) {
 /// What a group's ranks run on, as all of them know.
 struct GroupPlace {
   int ranks = 1;
-  int machines = 1;  ///< or more where not all share memory
+  int machines = 1;  ///< whose ranks share memory; one that shares it with nobody counts as one
   Sharing sharing = Sharing::not_all;
 };
 

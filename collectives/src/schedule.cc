@@ -1,5 +1,5 @@
-// Elements are combined in rank order by whichever rank combines them: the result is the same on
-// every rank and in every run.
+// Whoever combines elements does so in rank order, or by machine in rank order: the result is the
+// same on every rank and in every run.
 #include "schedule.h"
 
 #include <map>

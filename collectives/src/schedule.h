@@ -27,8 +27,8 @@ struct Slice {
   std::size_t bytes = 0;
 };
 
-/// One message from or to a peer (group rank). It travels also when it has no bytes: its header
-/// carries the fingerprint.
+/// One message from or to a peer (group rank). One without bytes travels, too: its header carries
+/// the fingerprint. (By machines and in chunks there are none.)
 struct Transfer {
   int peer = 0;
   Slice slice;

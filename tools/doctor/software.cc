@@ -88,7 +88,9 @@ Finding stack_tools() {
   if (found.empty()) {
     finding.meaning = "nothing here shows where a rank hangs; elfutils and gdb do";
   } else if (scope != "0" && ::geteuid() != 0) {
-    finding.meaning = "kernel.yama.ptrace_scope=" + scope + ": only root can look into a rank";
+    finding.meaning = "kernel.yama.ptrace_scope=" + scope +
+                      ": only root can look into a rank, and large messages between ranks take two "
+                      "copies";
   }
   return finding;
 }

@@ -1,6 +1,5 @@
-// CpuBackend: collectives on host memory: shared-memory rings between ranks of one machine, TCP
-// between others. Reductions are combined in rank order: every rank gets the same bits, in every
-// run.
+// CpuBackend: collectives on host memory: shared memory between ranks of one machine, TCP between
+// others. Every rank gets the same bits of a reduction, in every run.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 #include "dtrun/dtensor/parallel/data_parallel.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "dtrun/base/error.h"
@@ -35,11 +36,21 @@ nn::Module::NamedTensors trained(const nn::Module& module) {
 }
 
 void check_sizes(const DataParallelOptions& options) {
-  if (options.bucket_bytes > 0 && options.first_bucket_bytes > 0) return;
+  if (options.bucket_bytes.value_or(1) > 0 && options.first_bucket_bytes > 0) return;
   throw Error(ErrorCode::kInvalidArgument,
               "data_parallel with buckets of " + std::to_string(options.first_bucket_bytes) +
-                  " and " + std::to_string(options.bucket_bytes) + " bytes",
+                  " and " + std::to_string(options.bucket_bytes.value_or(1)) + " bytes",
               "", "sizes from 1");
+}
+
+std::int64_t bucket_bytes_for(const nn::Module::NamedTensors& parameters) {
+  constexpr std::int64_t kMebibyte = 1 << 20;
+  std::int64_t bytes = 0;
+  for (const auto& [name, parameter] : parameters) {
+    const LocalTensor& local = parameter.local();
+    bytes += local.numel() * static_cast<std::int64_t>(tensors::item_size(local.dtype()));
+  }
+  return std::clamp(bytes / 8, kMebibyte, 25 * kMebibyte);
 }
 
 }  // namespace
@@ -67,6 +78,7 @@ DataParallel data_parallel(nn::Module& module, const DeviceMesh& mesh, DataParal
 
   const bool broadcasts = options.broadcast_buffers && !module.buffers().empty();
   if (!options.comm_hook) options.comm_hook = all_reduce_hook();
+  if (!options.bucket_bytes) options.bucket_bytes = bucket_bytes_for(parameters);
   const auto buckets =
       std::make_shared<GradientBuckets>(std::move(parameters), group, std::move(options));
   buckets->watch();

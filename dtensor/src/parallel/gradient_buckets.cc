@@ -44,7 +44,7 @@ void GradientBuckets::assign(const std::vector<std::size_t>& order) {
     bucket.slots.push_back(index);
     bucket.elements += local.numel();
     const std::int64_t limit =
-        buckets_.empty() ? options_.first_bucket_bytes : options_.bucket_bytes;
+        buckets_.empty() ? options_.first_bucket_bytes : options_.bucket_bytes.value();
     const auto bytes =
         bucket.elements * static_cast<std::int64_t>(tensors::item_size(local.dtype()));
     if (bytes >= limit) close(std::exchange(bucket, {}));

@@ -53,6 +53,23 @@ TEST(DataParallelTest, EveryRankTrainsAsOneRankOnAllSamples) {
   }
 }
 
+// The first bucket has 1 MiB, the others an eighth of all.
+TEST(DataParallelTest, BucketsAreAnEighthOfTheGradientsUnlessTold) {
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    nn::Sequential model;
+    constexpr std::int64_t kLayers = 24;  // of 1 MiB, so an eighth has 3
+    for (std::int64_t i = 0; i < kLayers; ++i)
+      model->push_back(nn::Linear(512, 512, {.bias = false}));
+    data_parallel(*model, mesh);
+    const Tensor x = ones({1, 512});
+    model(x).sum().backward();  // learns the order
+    CommCounter counter;
+    model(x).sum().backward();
+    EXPECT_EQ(counter.by_collective().at("all_reduce").calls, 1 + (kLayers - 1 + 2) / 3);
+  });
+}
+
 TEST(DataParallelTest, EachGradientIsReducedOnceInAsManyCallsAsThereAreBuckets) {
   test::run_ranks(2, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2}, {"dp"});

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,9 @@ enum class BucketLaunch : unsigned char {
 };
 
 struct DataParallelOptions {
-  std::int64_t bucket_bytes = std::int64_t{25} << 20;
+  /// Default: an eighth of the gradients, from 1 MiB to 25 MiB. The last bucket closes when backward
+  /// ends, so nothing is computed while it travels.
+  std::optional<std::int64_t> bucket_bytes = std::nullopt;
   /// The first bucket is small, so that communication starts early.
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
   /// The first rank's buffers, in each forward of training.
