@@ -56,9 +56,8 @@ RankRecord::RankRecord(std::shared_ptr<rendezvous::JobPage> job_page, int local_
 
 void RankRecord::attach(RankBoard& board) {
   const std::scoped_lock lock(mutex_);
-  Shown& shown = shown_.emplace_back();
-  shown.board = &board;
-  shown.line.victim_of = shown_.front().line.victim_of;
+  // A new board blames nobody: what befell the older groups is not this one's affair.
+  shown_.emplace_back().board = &board;
 }
 
 void RankRecord::detach(RankBoard& board) {
