@@ -21,6 +21,13 @@ void copy_text(char (&target)[N], std::string_view text) {
   target[length] = '\0';
 }
 
+/// A record has room for seven letters.
+std::string_view recorded_name(const Fingerprint& fingerprint) {
+  if (!is_reduction(fingerprint.kind)) return "";
+  if (fingerprint.reduce_op == ReduceOp::premul_sum) return "premul";
+  return reduce_op_name(fingerprint.reduce_op);
+}
+
 /// CLOCK_MONOTONIC_COARSE: a few milliseconds behind monotonic_ns() at a quarter of its cost. The
 /// times are for people, and an operation may take less time than an exact clock read.
 std::int64_t recent_ns() {
@@ -128,8 +135,7 @@ void RankRecord::write_history(const rendezvous::Operation& operation,
   entry.operation = operation;
   std::memcpy(entry.call_site, fingerprint.site, sizeof fingerprint.site);
   copy_text(entry.dtype, tensors::dtype_short_name(fingerprint.dtype));
-  copy_text(entry.reduce_op,
-            is_reduction(fingerprint.kind) ? reduce_op_name(fingerprint.reduce_op) : "");
+  copy_text(entry.reduce_op, recorded_name(fingerprint));
   entry.elements = fingerprint.counts & kMostElements;
   entry.root = fingerprint.root;
   entry.group_rank = group.rank;
