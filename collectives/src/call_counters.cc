@@ -45,7 +45,9 @@ CallCounters CallCounters::since(const CallCounters& earlier) const {
     count.timed -= before.timed;
     count.total -= before.total;
   }
-  std::erase_if(result.operations, [](const CallCount& count) { return count.calls == 0; });
+  std::erase_if(result.operations, [](const CallCount& count) {
+    return count.calls == 0 && count.timed == 0 && count.failed == 0;
+  });
   return result;
 }
 

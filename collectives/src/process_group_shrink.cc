@@ -20,6 +20,7 @@
 #include "group_core.h"
 #include "group_failure.h"
 #include "group_failure_texts.h"
+#include "rank_record.h"
 
 namespace dtrun::collectives {
 
@@ -53,12 +54,16 @@ class Shrinking {
     BackendSet backends = make(members, child);
     core_.shrinks() = {attempt_ + 1, members};
     child.timeout = core_.timeout();
+    // The old group's failure is overcome: from here on it explains nothing that happens to this
+    // rank.
+    if (child.record) child.record->set_victim_of(-1);
     if (child.rank == 0)
       base::log::warning(base::log::Component::kCollectives,
                          "group '{}' goes on as '{}' with {} of {} ranks: {}", core_.options().name,
                          child.name, members.size(), core_.size(), names_of(members));
-    return ProcessGroup(
-        std::make_shared<GroupCore>(std::move(child), core_.spec(), std::move(backends)));
+    auto made = std::make_shared<GroupCore>(std::move(child), core_.spec(), std::move(backends));
+    made->meter().set_timing(core_.meter().timing());
+    return ProcessGroup(std::move(made));
   }
 
  private:

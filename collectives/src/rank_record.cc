@@ -21,6 +21,13 @@ void copy_text(char (&target)[N], std::string_view text) {
   target[length] = '\0';
 }
 
+/// A record has room for seven letters.
+std::string_view recorded_name(const Fingerprint& fingerprint) {
+  if (!is_reduction(fingerprint.kind)) return "";
+  if (fingerprint.reduce_op == ReduceOp::premul_sum) return "premul";
+  return reduce_op_name(fingerprint.reduce_op);
+}
+
 /// CLOCK_MONOTONIC_COARSE: a few milliseconds behind monotonic_ns() at a quarter of its cost. The
 /// times are for people, and an operation may take less time than an exact clock read.
 std::int64_t recent_ns() {
@@ -56,9 +63,8 @@ RankRecord::RankRecord(std::shared_ptr<rendezvous::JobPage> job_page, int local_
 
 void RankRecord::attach(RankBoard& board) {
   const std::scoped_lock lock(mutex_);
-  Shown& shown = shown_.emplace_back();
-  shown.board = &board;
-  shown.line.victim_of = shown_.front().line.victim_of;
+  // A new board blames nobody: what befell the older groups is not this one's affair.
+  shown_.emplace_back().board = &board;
 }
 
 void RankRecord::detach(RankBoard& board) {
@@ -129,8 +135,7 @@ void RankRecord::write_history(const rendezvous::Operation& operation,
   entry.operation = operation;
   std::memcpy(entry.call_site, fingerprint.site, sizeof fingerprint.site);
   copy_text(entry.dtype, tensors::dtype_short_name(fingerprint.dtype));
-  copy_text(entry.reduce_op,
-            is_reduction(fingerprint.kind) ? reduce_op_name(fingerprint.reduce_op) : "");
+  copy_text(entry.reduce_op, recorded_name(fingerprint));
   entry.elements = fingerprint.counts & kMostElements;
   entry.root = fingerprint.root;
   entry.group_rank = group.rank;

@@ -2,9 +2,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "current_world.h"
@@ -112,9 +112,9 @@ class AllWorks : public Work::State {
   /// As they all are: it is over when the last of them is.
   static Work of(std::vector<Work> works, Clock::time_point started) {
     const auto all = std::make_shared<AllWorks>(std::move(works), started);
-    const auto one_is_over = [all](const std::exception_ptr&) { all->count_down(); };
+    const auto one_is_over = [all](const std::exception_ptr& error) { all->count_down(error); };
     for (const Work& work : all->works_) static_cast<void>(work.then(one_is_over));
-    all->count_down();  // this function's own: there may be no other
+    all->count_down(nullptr);  // this function's own: there may be no other
     return Work(all);
   }
   AllWorks(std::vector<Work> works, Clock::time_point started)
@@ -132,13 +132,22 @@ class AllWorks : public Work::State {
   }
 
  private:
-  void count_down() {
-    if (--left_ > 0) return;
-    if (const std::function<void()> callbacks = settle(exception(), nullptr)) callbacks();
+  /// The error is handed in: an operation tells its callbacks before its exception() does.
+  void count_down(const std::exception_ptr& error) {
+    std::function<void()> callbacks;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!error_) error_ = error;
+      if (--left_ > 0) return;
+      callbacks = settle(error_, nullptr);
+    }
+    if (callbacks) callbacks();
   }
 
   const std::vector<Work> works_;
-  std::atomic<std::size_t> left_;
+  std::mutex mutex_;
+  std::size_t left_;
+  std::exception_ptr error_;  ///< the first
 };
 
 /// Starts `count` of them; waits for all, unless the caller will.

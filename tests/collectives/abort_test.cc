@@ -10,6 +10,9 @@
 #include "collectives/nccl_job.h"
 #include "dtrun/collectives/available_backends.h"
 #include "dtrun/collectives/process_group.h"
+#include "dtrun/rendezvous/flight_record.h"
+#include "dtrun/rendezvous/hash_store.h"
+#include "dtrun/rendezvous/job_page.h"
 #include "dtrun/tensor/ops.h"
 #include "support/promptness.h"
 #include "support/rank_processes.h"
@@ -154,6 +157,67 @@ TEST(AbortProcessTest, ReachesRanksInOtherProcessesAndNoForkedChildMayDoIt) {
     }
     EXPECT_EQ(ranks.wait(1).status, 0);
   }
+}
+
+// The abort comes while rank 0 looks for rank 1's part on the short way, or just before or after.
+TEST(AbortRecordTest, ACallThatMeetsItIsRecordedOnceAndHasEnded) {
+  for (int round = 0; round < 200; ++round) {
+    const auto page = std::make_shared<rendezvous::JobPage>(rendezvous::JobPage::create(2));
+    const std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) page->slot(rank).global_rank = rank;
+    for (int rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        GroupOptions options = test::group_options(store, rank, 2);
+        options.job_page = page;
+        options.local_rank = rank;
+        const auto group = ProcessGroup::create(options);
+        const LocalTensor tensor = ones({1});
+        if (rank == 0) {
+          group.send(tensor, 1);
+        } else {
+          group.recv(tensor, 0);
+          group.abort("the loss is nan");
+        }
+        expect_abort(error_of([&] { group.all_reduce(tensor); }));
+      });
+    for (std::thread& thread : threads) thread.join();
+    const auto operations = rendezvous::read_flight(*page).ranks.at(0).operations;
+    ASSERT_EQ(operations.size(), 2U) << "round " << round;
+    EXPECT_EQ(operations[0].state, rendezvous::FlightState::done);
+    EXPECT_EQ(operations[1].state, rendezvous::FlightState::failed) << "round " << round;
+    EXPECT_EQ(operations[1].name, "all_reduce");
+  }
+}
+
+// No operation is in flight, so no watchdog hears of it: the ranks wait for one another's word.
+TEST(NcclAbortTest, ReachesThePeersThatCompareTheirCalls) {
+  const auto begin = Deadline::Clock::now();
+  test::NcclJob job(3);
+  job.compare_calls = true;
+  const auto thrown = job.run([&](Backend& backend) {
+    if (backend.rank() == 0) return;
+    if (backend.rank() == 1) {
+      std::thread other([&] {
+        // Rank 2 has come to the split, and waits there for rank 0 as this rank does.
+        job.store->get("come");
+        backend.abort(
+            Error(ErrorCode::kAborted, "rank 1 has aborted group 'world': the loss is nan"));
+      });
+      const auto error = error_of([&] {
+        backend.split({1, 2}, 0, "pair", test::call_of(OpKind::split, 1));
+      });
+      other.join();
+      expect_abort(error);
+      return;
+    }
+    job.store->set("come", "1");
+    expect_abort(error_of([&] {
+      backend.split({1, 2}, 0, "pair", test::call_of(OpKind::split, 1));
+    }));
+  });
+  for (const std::optional<Error>& error : thrown) EXPECT_FALSE(error) << error->what();
+  EXPECT_LT(Deadline::Clock::now() - begin, testing_support::kPatience);
 }
 
 TEST(NcclAbortTest, ReachesThePeersThatWait) {

@@ -108,6 +108,21 @@ TEST(CallCountersTest, ShortCallsAreTimedOnDemand) {
   });
 }
 
+TEST(CallCountersTest, ADifferenceHasTheTimesAndFailuresOfCallsThatBeganBefore) {
+  CallCounters before, after;
+  before.operations = {{.kind = OpKind::all_reduce, .calls = 2, .timed = 1},
+                       {.kind = OpKind::broadcast, .calls = 1},
+                       {.kind = OpKind::barrier, .calls = 1, .timed = 1}};
+  after.operations = {
+      {.kind = OpKind::all_reduce, .calls = 2, .timed = 2, .total = milliseconds(3)},
+      {.kind = OpKind::broadcast, .calls = 1, .failed = 1},
+      {.kind = OpKind::barrier, .calls = 1, .timed = 1}};
+  const CallCounters step = after.since(before);
+  EXPECT_EQ(step.operations.size(), 2U) << step.to_string();
+  EXPECT_EQ(step.of(OpKind::all_reduce).total, milliseconds(3));
+  EXPECT_EQ(step.of(OpKind::broadcast).failed, 1U);
+}
+
 TEST(CallCountersTest, AShortCallThatWaitsForAPeerIsTimed) {
   run_ranks(2, [](const ProcessGroup& group) {
     // On a busy machine rank 0 may itself be late, but not each time.

@@ -76,6 +76,17 @@ TEST(NcclRecordTest, CollectivesMessagesAndSplitsAreRecorded) {
   }
 }
 
+TEST(NcclRecordTest, APremulSumHasANameThatFitsTheRecord) {
+  const std::shared_ptr<JobPage> page = page_of(1);
+  collectives::RankRecord record(page, 0);
+  collectives::Fingerprint fingerprint;
+  fingerprint.kind = OpKind::all_reduce;
+  fingerprint.reduce_op = ReduceOp::premul_sum;
+  record.end(record.begin(fingerprint, {"world", 0, {0}}, 8),
+             collectives::RankRecord::Outcome::done);
+  EXPECT_EQ(read_flight(*page).ranks[0].operations.at(0).reduce_op, "premul");
+}
+
 TEST(NcclRecordTest, TheRecordSaysWhoHasNotCome) {
   NcclJob job(2);
   job.host_wait = HostWait::yes;

@@ -61,6 +61,10 @@ TEST(RegisterBackendTest, AGroupWorksOverIt) {
       EXPECT_TRUE(work.elapsed().has_value());
       work.then([](const std::exception_ptr& error) { EXPECT_EQ(error, nullptr); }).wait();
       EXPECT_EQ(columns.to_vector(), std::vector<double>(8, 6));
+      const CallCount count = group.call_counters().of(OpKind::all_reduce);
+      EXPECT_EQ(count.calls, 2U);
+      EXPECT_EQ(count.failed, 0U);
+      EXPECT_EQ(count.timed, 2U);
       const LocalTensor shared = tensors::full({2}, group.rank());
       group.broadcast(shared, 2);
       EXPECT_EQ(shared.to_vector(), (std::vector<double>{2, 2}));

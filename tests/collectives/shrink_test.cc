@@ -145,6 +145,39 @@ TEST(ShrinkTest, TheRanksOfAnAbortedGroupComeTogetherAgain) {
   });
 }
 
+TEST(ShrinkTest, TheNewGroupBlamesNobodyForWhatBefellTheOldOne) {
+  for (const Transport transport : {Transport::automatic, Transport::tcp}) {
+    test::RankProcesses ranks(
+        3, {.transport = transport}, RankProcesses::Guard::job_page, [](const ProcessGroup& group) {
+          group.set_call_timing(CallTiming::all_calls);
+          const LocalTensor word = ones({1});
+          if (group.rank() != 0) group.send(word, 0);
+          for (int peer = 1; group.rank() == 0 && peer < 3; ++peer) group.recv(word, peer);
+          if (group.rank() == 0) group.abort("try again");
+          expect_thrown(error_of([&] { group.barrier(); }), ErrorCode::kAborted, "try again");
+          const ProcessGroup rest = group.shrink();
+          rest.all_reduce(ones({1}));
+          EXPECT_EQ(rest.call_counters().of(OpKind::all_reduce).timed, 1U);
+          if (rest.rank() == 1) {
+            for (const int peer : {0, 2}) rest.recv(word, peer);
+            return rest.shutdown();
+          }
+          rest.send(word, 1);
+          if (rest.rank() == 0) return;
+          const std::optional<Error> error = error_of([&] { rest.recv(word, 1); });
+          expect_thrown(error, ErrorCode::kPeerFailed, "rank 1");
+          EXPECT_FALSE(contains(error->what(), "rank 0 failed")) << error->what();
+          if (testing::Test::HasFailure()) throw Error(ErrorCode::kSystem, "see above");
+        });
+    for (const int rank : {0, 1, 2}) {
+      const RankProcesses::Ended ended = ranks.wait(rank);
+      EXPECT_EQ(ended.status, 0);
+      EXPECT_FALSE(ended.thrown.has_value()) << ended.thrown->text;
+    }
+    EXPECT_EQ(ranks.job_page().slot(1).victim_of.load(), -1);
+  }
+}
+
 TEST(ShrinkTest, WhoComesTooLateIsLeftOutAndToldSo) {
   std::promise<void> made;
   std::shared_future<void> is_made = made.get_future().share();

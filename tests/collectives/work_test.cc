@@ -190,6 +190,39 @@ TEST_P(WorkCallbackTest, MayUseTheGroup) {
   });
 }
 
+/// Over gloo a collective begins when the one before it, with its callbacks, is over.
+TEST(GlooCallbackTest, MustNotWaitForACollectiveOfItsGroup) {
+  if (!is_backend_available("gloo")) GTEST_SKIP() << "backend gloo is not built";
+  test::run_ranks(2, {.backend = "gloo"}, [](const ProcessGroup& group) {
+    const LocalTensor tensors[] = {ones({8}), ones({8}), ones({8})};
+    const ProcessGroup other = group.split({{0, 1}}, "other");
+    std::optional<Error> waited, blocked, elsewhere;
+    Work next;
+    const Work behind =
+        group.all_reduce(tensors[0], ReduceOp::sum, kAsync).then([&](const std::exception_ptr&) {
+          next = group.all_reduce(tensors[1], ReduceOp::sum, kAsync);
+          waited = error_of([&] { next.wait(); });
+          elsewhere = error_of([&] { other.all_reduce(tensors[2]); });
+        });
+    behind.wait();
+    next.wait();
+    EXPECT_EQ(tensors[1].to_vector(), std::vector<double>(8, 2));
+    EXPECT_FALSE(elsewhere.has_value());
+    EXPECT_EQ(tensors[2].to_vector(), std::vector<double>(8, 2));
+    other.all_reduce(tensors[0], ReduceOp::sum, kAsync)
+        .then([&](const std::exception_ptr&) {
+          blocked = error_of([&] { other.all_reduce(tensors[2]); });
+        })
+        .wait();
+    for (const std::optional<Error>& error : {waited, blocked}) {
+      ASSERT_TRUE(error.has_value());
+      EXPECT_EQ(error->code(), ErrorCode::kUsage) << error->what();
+      EXPECT_TRUE(contains(error->what(), "a callback behind a collective waits for all_reduce"))
+          << error->what();
+    }
+  });
+}
+
 /// What the callback behind a receive that never comes gets, on each rank where there is one.
 std::vector<std::optional<Error>> errors_behind_a_receive(
     int size, const test::RankOptions& options,

@@ -261,6 +261,48 @@ TEST(DistTest, ABackendOfTheProgramsOwnIsUsedByItsName) {
   });
 }
 
+/// A backend whose operations are between the two halves of their end: callbacks are told of the
+/// error, and exception() is not there yet.
+class HalfToldBackend : public test::StoreBackend {
+ public:
+  using StoreBackend::start;
+  using StoreBackend::StoreBackend;
+  Work start(collectives::Collective given) override {
+    if (given.kind() != collectives::OpKind::all_reduce)
+      return StoreBackend::start(std::move(given));
+    return Work(std::make_shared<HalfTold>());
+  }
+
+ private:
+  class HalfTold : public Work::State {
+   public:
+    HalfTold() {
+      const base::Error error(ErrorCode::kPeerFailed, "rank 1 has gone");
+      // Nobody can have put a callback behind it yet.
+      static_cast<void>(settle(std::make_exception_ptr(error), nullptr));
+    }
+    void wait(base::Deadline) override {}
+    bool is_completed() override { return false; }
+    std::exception_ptr exception() override { return nullptr; }
+  };
+};
+
+TEST(DistTest, ACallbackBehindCoalescedCallsGetsTheErrorThatTheyGaveTheirCallbacks) {
+  register_backend("half_told", [](const collectives::GroupOptions& options) {
+    return std::make_unique<HalfToldBackend>(options);
+  });
+  run_dist_ranks(2, [](int) {
+    const ProcessGroup group = new_group({0, 1}, {.backend = "half_told"});
+    std::exception_ptr told;
+    all_reduce_coalesced({vector_of({1}), vector_of({2})}, ReduceOp::sum,
+                         {.group = group, .async_op = true})
+        .then([&](const std::exception_ptr& error) { told = error; });
+    ASSERT_NE(told, nullptr);
+    EXPECT_EQ(error_of([&] { std::rethrow_exception(told); })->summary(), "rank 1 has gone");
+    barrier();
+  });
+}
+
 TEST(DistTest, OnlyWhatCanBeUsedHereIsAvailable) {
   EXPECT_TRUE(is_backend_available("cpu"));
   EXPECT_FALSE(is_backend_available("smoke"));

@@ -61,6 +61,7 @@ class StoreBackend : public collectives::Backend {
     }
     if (reduces && !sum.empty()) std::memcpy(given.outputs.front().data, sum.data(), mine.size());
     if (given.call.finish) given.call.finish();
+    given.call.timer.end(collectives::CallTimer::Outcome::done);
     return given.call.async ? Work(std::make_shared<Over>()) : Work();
   }
   Work start(collectives::Message) override {

@@ -230,7 +230,8 @@ Work AdapterBackend::exchange_pieces(Call call, Pieces inputs, Pieces outputs) {
 Work AdapterBackend::collective(Call call, Pieces inputs, Pieces outputs, Body body) {
   require_own_process();
   if (const std::exception_ptr failed = failure()) std::rethrow_exception(failed);
-  const auto operation = std::make_shared<AdapterOperation>(std::move(call));
+  if (!call.async) HeldOrder::require_free(this, call.fingerprint);
+  const auto operation = std::make_shared<AdapterOperation>(std::move(call), this);
   inputs.resize(members_.size());
   outputs.resize(members_.size());
   const std::size_t bytes = total_bytes(inputs) + total_bytes(outputs);
@@ -260,7 +261,10 @@ void AdapterBackend::run_in_order(std::function<void()> job, const Operation& op
     if (operation->call().async) waiting_.push_back(std::move(job));
   }
   if (operation->call().async) return threads_.run([this] { drain(); });
-  job();
+  {
+    const HeldOrder held(this);
+    job();
+  }
   drain();
 }
 
@@ -274,6 +278,7 @@ void AdapterBackend::drain() {
       job = std::move(waiting_.front());
       waiting_.pop_front();
     }
+    const HeldOrder held(this);
     job();
   }
 }

@@ -1,5 +1,7 @@
 #include "adapter/operation.h"
 
+#include <fmt/core.h>
+
 #include <functional>
 #include <utility>
 
@@ -7,8 +9,21 @@
 
 namespace dtrun::collectives::adapter {
 
+thread_local const HeldOrder* HeldOrder::innermost = nullptr;
+
+void HeldOrder::require_free(const void* group, const Fingerprint& awaited) {
+  for (const HeldOrder* held = innermost; held != nullptr; held = held->outer_)
+    if (held->group_ == group)
+      throw base::Error(base::ErrorCode::kUsage,
+                        fmt::format("a callback behind a collective waits for {} of the same group",
+                                    awaited.describe()),
+                        "with this backend that one cannot begin before the callback has returned",
+                        "start it with async_op, and wait for it outside the callback");
+}
+
 void AdapterOperation::wait(base::Deadline deadline) {
   std::unique_lock lock(mutex_);
+  if (!done_ && order_ != nullptr) HeldOrder::require_free(order_, fingerprint());
   const auto done = [this] { return done_; };
   if (deadline.is_never()) {
     changed_.wait(lock, done);

@@ -11,9 +11,32 @@
 
 namespace dtrun::collectives::adapter {
 
+/// This thread runs a collective of a group, and its callbacks: until it has gone on, the next
+/// collective of that group cannot begin. Lives on the thread's stack.
+class HeldOrder {
+ public:
+  /// @param group compared only
+  explicit HeldOrder(const void* group) : group_(group), outer_(innermost) { innermost = this; }
+  ~HeldOrder() { innermost = outer_; }
+  HeldOrder(const HeldOrder&) = delete;
+  HeldOrder& operator=(const HeldOrder&) = delete;
+
+  /// @throws Error kUsage where this thread holds the group's order: to wait for that collective
+  /// would be to wait for ever
+  static void require_free(const void* group, const Fingerprint& awaited);
+
+ private:
+  static thread_local const HeldOrder* innermost;
+
+  const void* const group_;
+  const HeldOrder* const outer_;
+};
+
 class AdapterOperation : public Work::State {
  public:
-  explicit AdapterOperation(Call call) : call_(std::move(call)) {}
+  /// @param order the group whose order it waits in; null: it waits in none
+  explicit AdapterOperation(Call call, const void* order = nullptr)
+      : call_(std::move(call)), order_(order) {}
 
   void wait(base::Deadline deadline) override;
   bool is_completed() override;
@@ -32,6 +55,7 @@ class AdapterOperation : public Work::State {
   void end(std::exception_ptr error, int source_rank);
 
   Call call_;
+  const void* const order_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;

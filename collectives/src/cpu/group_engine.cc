@@ -96,18 +96,19 @@ void GroupEngine::require_open() {
 }
 
 /// What fails at once stands in the rank's record as well.
-void GroupEngine::require_sound(const Fingerprint& fingerprint, std::uint64_t bytes) {
+void GroupEngine::require_sound(const Fingerprint& fingerprint, std::uint64_t bytes,
+                                std::uint64_t number) {
   hear_failure();
   // The first of them only: a program that tries again must not lose what came before.
-  if (failure_ && !std::exchange(refusal_recorded_, true)) {
-    const std::uint64_t number = world_->record().begin(fingerprint, recorded_group_, bytes);
+  if (failure_ && (!std::exchange(refusal_recorded_, true) || number != 0)) {
+    if (number == 0) number = world_->record().begin(fingerprint, recorded_group_, bytes);
     world_->record().end(number, RankRecord::Outcome::failed);
   }
   throw_if_failed();
 }
 
 void GroupEngine::admit(const std::shared_ptr<Operation>& operation) {
-  require_sound(operation->fingerprint(), operation->bytes());
+  require_sound(operation->fingerprint(), operation->bytes(), operation->record_number);
   operation->watch_next = Deadline::at(operation->started() + kPatience);
   if (operation->record_number == 0)
     operation->record_number =

@@ -152,7 +152,8 @@ class GroupEngine : public GroupListener,
   void fail_alone(const base::Error& error);
   int whose_victim() const;
   void throw_if_failed() const;
-  void require_sound(const Fingerprint& fingerprint, std::uint64_t bytes);
+  /// @param number of the call in the rank's record; 0: it does not stand there yet
+  void require_sound(const Fingerprint& fingerprint, std::uint64_t bytes, std::uint64_t number = 0);
   bool idle() const { return collectives_.empty() && point_to_point_.idle(); }
   std::vector<std::shared_ptr<Operation>> in_flight() const;
 

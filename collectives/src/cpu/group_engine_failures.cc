@@ -48,12 +48,18 @@ GroupFailure GroupEngine::broken(int peer) const {
 
 std::vector<int> GroupEngine::ended_ranks() {
   require_own_process();
+  std::vector<bool> left;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (int rank = 0; rank < size(); ++rank) left.push_back(channels_.has_left(rank));
+  }
+  // The world is asked without the engine's lock: its watcher holds the world's while it tells the
+  // engine of a loss.
   std::vector<int> ended;
-  const std::scoped_lock lock(mutex_);
-  for (int rank = 0; rank < size(); ++rank)
-    if (channels_.has_left(rank) ||
-        world_->has_ended(spec_.world_ranks[static_cast<std::size_t>(rank)]))
-      ended.push_back(rank);
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    if (left[index] || world_->has_ended(spec_.world_ranks[index])) ended.push_back(rank);
+  }
   return ended;
 }
 

@@ -30,6 +30,12 @@ std::string NcclGroup::hear(const std::string& key, Deadline deadline) {
       if (error.code() != ErrorCode::kTimeout || deadline.expired()) throw;
     }
     if (const std::optional<Error> failure = job_failure()) throw *failure;
+    {
+      const std::scoped_lock lock(mutex_);
+      throw_if_failed();
+    }
+    // The watchdog reads it only while operations are in flight.
+    if (const std::optional<Error> failure = board_.read_failure(spec_.name)) throw *failure;
   }
 }
 

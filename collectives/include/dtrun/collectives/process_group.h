@@ -234,11 +234,13 @@ class ProcessGroup {
   /// Collective over those that are left of a group in which ranks have died, or which was aborted
   /// or has failed otherwise: a new group of them, in their order, over the same kind of backend.
   /// They agree in the store, which must have outlived the dead. A rank that is alive and comes too
-  /// late is left out, too, and told so. Ends by its timeout, whoever dies meanwhile; where it
-  /// throws it does so on all that came, but for kAborted, and may be called again. What is in
-  /// flight in this group goes on: abort() it first. @throws Error kTimeout or kPeerFailed naming
-  /// who did not come, or ended before the new group was there; kDisagreement about the excluded;
-  /// kAborted on a rank that the others went on without; kInvalidArgument
+  /// late is left out, too, and told so. Three waits have its timeout each: for those that are to
+  /// come, for the backends, for all to have theirs; so it ends within three times that, whoever
+  /// dies meanwhile. Where it throws it does so on all that came, but for kAborted, and may be
+  /// called again. What is in flight in this group goes on: abort() it first. @throws Error
+  /// kTimeout or kPeerFailed naming who did not come, or ended before the new group was there;
+  /// kDisagreement about the excluded; kAborted on a rank that the others went on without;
+  /// kInvalidArgument
   ProcessGroup shrink(ShrinkOptions options = {}) const;
 
   /// Ends the group on all its ranks: the calls in flight throw Error kAborted, which names this

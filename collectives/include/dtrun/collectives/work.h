@@ -76,9 +76,11 @@ class Work {
 
   /// Runs the callback once when the operation is over: at once and here if it is already, else on
   /// the thread that finishes it, which may be a waiting one or one of the library's. No lock of
-  /// the group is held meanwhile. The tensors of the operation live until it has returned. On a
-  /// thread of the library's it holds up whatever else that thread moves, so it is to be short, and
-  /// it must neither leave the group nor let go of its last handle.
+  /// the group is held meanwhile. The tensors of the operation live until it has returned, where it
+  /// was put there before the end. On a thread of the library's it holds up whatever else that
+  /// thread moves, so it is to be short, and it must neither leave the group nor let go of its last
+  /// handle. It may start asynchronous calls in the group. With gloo and mpi one that waits for a
+  /// collective of its group throws Error kUsage: that one cannot begin before it has returned.
   /// @return is done once the callback has returned, and fails with what it throws; its elapsed()
   /// runs from the first operation's call. Its wait() blocks the thread with every backend
   /// @throws Error kInvalidArgument for an empty callback
