@@ -232,16 +232,21 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "dtrun-explain " DTRUN_VERSION);
   Options options;
   app.add_option("PATH", options.paths, "folders of records, or files")->required();
-  app.add_option("--round", options.round, "which round is explained; none: the last")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
-  app.add_option("--last", options.last, "also shows the last N operations of each rank")
-      ->check(CLI::Range(0, kMostShown))
-      ->type_name("N");
-  app.add_flag_callback(
+  CLI::Option* const round_number =
+      app.add_option("--round", options.round, "which round is explained; none: the last")
+          ->check(CLI::NonNegativeNumber)
+          ->type_name("N");
+  CLI::Option* const last =
+      app.add_option("--last", options.last, "also shows the last N operations of each rank")
+          ->check(CLI::Range(0, kMostShown))
+          ->type_name("N");
+  CLI::Option* const json_wanted = app.add_flag_callback(
       "--json", [&] { options.form = Form::kJson; }, "an object for programs");
   app.add_option("--trace", options.trace,
                  "joins the traces of several nodes, PATH..., in this file, and explains nothing")
+      ->excludes(round_number)
+      ->excludes(last)
+      ->excludes(json_wanted)
       ->type_name("FILE");
   try {
     app.parse(argc, argv);

@@ -50,6 +50,7 @@ class Shrinking {
     announce();
     const std::vector<int> members = decide();
     require_membership(members);
+    require_first_time();
     GroupOptions child = child_of(members);
     BackendSet backends = make(members, child);
     core_.shrinks() = {attempt_ + 1, members};
@@ -232,6 +233,19 @@ class Shrinking {
                             core_.options().name, names_of(members), names_of({core_.rank()})),
                 "it came too late, or they took it for dead",
                 "give shrink() a longer timeout; this rank can only leave");
+  }
+
+  /// A rank that made its backends in this attempt, and then left it by an error, cannot make them
+  /// again: the others hold on to the first ones.
+  void require_first_time() {
+    if (!store().check(keys("made", {core_.rank()}))) return;
+    const std::string why = names_of({core_.rank()}) + " left an attempt, and came again";
+    well_or_throw(propose("verdict", failure_text(not_made(why))));
+    throw Error(ErrorCode::kAborted,
+                fmt::format("group '{}' was shrunk, and has gone on without {}",
+                            core_.options().name, names_of({core_.rank()})),
+                "its last call of shrink() ended by an error just before the new group was there",
+                "this rank can only leave");
   }
 
   GroupOptions child_of(const std::vector<int>& members) const {

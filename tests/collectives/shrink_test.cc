@@ -259,6 +259,24 @@ TEST(ShrinkTest, ADeathInTheMiddleFailsTheAttemptAndTheNextOneGoesWell) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// What an earlier call has left in the store is written by hand.
+TEST(ShrinkTest, WhoLeftAnAttemptAfterItsBackendsWereMadeCannotComeAgain) {
+  for (const std::string verdict : {"made", ""}) {
+    const std::shared_ptr<rendezvous::Store> store = rendezvous::make_hash_store();
+    const auto group = ProcessGroup::create(test::group_options(store, 0, 1));
+    store->set("shrink/0/members", "0");
+    store->set("shrink/0/made/0", "1");
+    if (!verdict.empty()) store->set("shrink/0/verdict", verdict);
+    const std::optional<Error> error = error_of([&] { group.shrink(); });
+    if (!verdict.empty()) {
+      expect_thrown(error, ErrorCode::kAborted, "was shrunk, and has gone on without rank 0");
+    } else {
+      expect_thrown(error, ErrorCode::kPeerFailed, "rank 0 left an attempt, and came again");
+      expect_group(group.shrink(), {0});
+    }
+  }
+}
+
 TEST(ShrinkTest, WhatMakesNoSenseIsRefusedBeforeAnybodyHearsOfIt) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const auto refuses = [&](ShrinkOptions options, const std::string& text) {

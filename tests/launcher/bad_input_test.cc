@@ -137,6 +137,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{{"-r", "0:x", "true"}, 64, {"-r", "both"}},
         BadInput{{"--stdin=1", "true"}, 64, {"--stdin=1", "ranks 0 to 0"}},
         BadInput{{"--log_dir=/etc/passwd", "true"}, 64, {"--log_dir", "no folder"}},
+        BadInput{{"--trace=/usr", "true"}, 64, {"--trace=/usr is a folder"}},
+        BadInput{{"--trace=/nowhere/", "true"}, 64, {"--trace=/nowhere/ is a folder"}},
         BadInput{{"--start-method=thread", "true"}, 64, {"--start-method=thread", "forkserver"}},
         BadInput{{"--tag=maybe", "true"}, 64, {"--tag=maybe", "always"}},
         BadInput{{"--shutdown_timeout=-1", "true"}, 64, {"--shutdown_timeout=-1"}},

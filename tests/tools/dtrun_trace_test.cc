@@ -256,6 +256,12 @@ TEST_F(DtrunTraceTest, NodesWriteTheirOwnFilesWhichAreJoined) {
       testing_support::run_command({DTRUN_EXPLAIN_BINARY, "--trace", path("all.json"),
                                     path("trace.node0.json"), path("trace.node0.json")});
   EXPECT_THAT(twice.err, HasSubstr("rank 0 stands in two of the traces"));
+  for (const std::string option : {"--json", "--last=1", "--round=0"}) {
+    const CommandResult refused = testing_support::run_command(
+        {DTRUN_EXPLAIN_BINARY, option, "--trace", path("all.json"), path("trace.node0.json")});
+    EXPECT_EQ(refused.exit_code, 64) << refused.describe();
+    EXPECT_THAT(refused.err, HasSubstr(option.substr(0, option.find('=')) + " excludes --trace"));
+  }
 }
 
 }  // namespace

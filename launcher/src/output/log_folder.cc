@@ -55,6 +55,15 @@ void check_log_dir(const std::string& path) {
               "name a folder, which need not be there yet, or /dev/null for no files at all");
 }
 
+void check_trace_file(const std::string& path) {
+  struct stat status {};
+  if (path.empty() ||
+      (path.back() != '/' && (::stat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))))
+    return;
+  throw Error(ErrorCode::kUsage, fmt::format("--trace={} is a folder", path), "",
+              "name a file in it, such as trace.json");
+}
+
 std::string absolute(const std::string& path) {
   std::error_code error;
   const std::filesystem::path whole =
@@ -110,6 +119,7 @@ LogFolder LogFolder::choose(const LaunchPlan& plan) {
   result.local_ranks_ = plan.local_ranks;
   result.flights_wanted_ = options.flight_folder != "none";
   if (result.flights_wanted_) result.flight_root_ = absolute(options.flight_folder);
+  check_trace_file(options.trace_file);
   if (!options.trace_file.empty()) result.trace_ = absolute(options.trace_file);
   result.has_nodes_ = plan.options.rounds.max_nodes > 1;
   if (options.files_disabled()) return result;

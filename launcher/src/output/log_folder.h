@@ -39,7 +39,7 @@ class LogFolder {
  public:
   /// Only names the folder: agent and guard must both know the name before it exists, because else
   /// a folder could be left behind that nobody knows. @throws Error kUsage where log_dir cannot be
-  /// one
+  /// one, or the trace's file is a folder
   static LogFolder choose(const LaunchPlan& plan);
 
   /// The guard's part, before each round, where files are kept; else none. @throws Error kSystem
