@@ -109,9 +109,10 @@ TEST(DryRun, ShowsBindingsDevicesAndLogs) {
               testing::MatchesRegex("/logs/job7_<random>/attempt_0/1/error.json"));
   EXPECT_NE(variable(plan, 1, "OMP_NUM_THREADS"), "");
   const auto by_loopback = described({"--iface=lo"});
-  EXPECT_EQ(variable(by_loopback, 0, "DTRUN_SOCKET_IFNAME"), "lo");
-  EXPECT_EQ(variable(by_loopback, 0, "GLOO_SOCKET_IFNAME"), "lo");
-  EXPECT_EQ(variable(by_loopback, 0, "NCCL_SOCKET_IFNAME"), "=lo");
+  const auto& common = by_loopback.at("environment");
+  EXPECT_EQ(common.at("DTRUN_SOCKET_IFNAME"), "lo");
+  EXPECT_EQ(common.at("GLOO_SOCKET_IFNAME"), "lo");
+  EXPECT_EQ(common.at("NCCL_SOCKET_IFNAME"), "=lo");
   const auto teed = described({"--nproc_per_node=2", "-t", "0:1,1:3", "-r1:2", "--log_dir=/logs"});
   EXPECT_EQ(rank(teed, 0).at("stdout").at("file"), "/logs/none_<random>/attempt_0/0/stdout.log");
   const auto apart = described({"-r3"});

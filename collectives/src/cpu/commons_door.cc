@@ -117,8 +117,8 @@ bool wait_readable(int fd, Deadline deadline) {
 /// The size is in the key: ranks with different sizes do not share memory, and the comparison of
 /// their cards names the disagreement.
 std::string key_of(const CommonsDoor::Place& place) {
-  return fmt::format("commons/{}/{}/{}/{}", locality_here(), place.machine, ::geteuid(),
-                     place.ranks);
+  const std::string machine = place.machine.empty() ? "" : "/" + place.machine;
+  return fmt::format("commons/{}/{}/{}{}", locality_here(), ::geteuid(), place.ranks, machine);
 }
 
 std::string random_name() {
