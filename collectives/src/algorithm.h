@@ -66,6 +66,12 @@ constexpr bool has_way_by_machines(OpKind kind) {
          kind == OpKind::reduce_scatter || kind == OpKind::broadcast;
 }
 
+/// The root of a broadcast sends each other machine a part, which these then exchange: all bytes
+/// leave it once.
+constexpr bool gains_by_machines(OpKind kind, int machines, int ranks) {
+  return machines < ranks || (kind == OpKind::broadcast && machines > 2);
+}
+
 /// What a group's ranks run on, as all of them know.
 struct GroupPlace {
   int ranks = 1;
@@ -126,8 +132,8 @@ constexpr Way choose_way(const Situation& now) {
     }
     if (ranks <= kMostOnStage) return Way::stages;
   }
-  if (now.place.sharing != Sharing::all && now.place.machines < ranks &&
-      now.bytes >= kMachinesBytes && has_way_by_machines(now.kind)) {
+  if (now.place.sharing != Sharing::all && now.bytes >= kMachinesBytes &&
+      has_way_by_machines(now.kind) && gains_by_machines(now.kind, now.place.machines, ranks)) {
     return Way::machines;
   }
   const bool can_be_cut = now.kind == OpKind::all_reduce || now.kind == OpKind::reduce;
