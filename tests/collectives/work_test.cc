@@ -10,6 +10,7 @@
 
 #include "collectives/nccl_job.h"
 #include "dtrun/collectives/available_backends.h"
+#include "dtrun/collectives/call_observer.h"
 #include "dtrun/collectives/process_group.h"
 #include "dtrun/tensor/ops.h"
 #include "make_backend.h"
@@ -35,6 +36,38 @@ constexpr CallOptions kAsync{.async = true};
 std::optional<Error> error_in(const std::exception_ptr& outcome) {
   if (!outcome) return std::nullopt;
   return error_of([&] { std::rethrow_exception(outcome); });
+}
+
+/// What it wants to do when a call has ended cannot be done.
+class ThrowingObserver : public CallObserver {
+ public:
+  void on_call(const ObservedCall&) override {}
+  std::function<void()> at_end(const ObservedCall&) override {
+    return [] { throw Error(ErrorCode::kSystem, "no memory for the results"); };
+  }
+};
+
+TEST(WorkTest, WhatFailsBehindAnAsynchronousCallFailsItAndNoOther) {
+  std::vector<std::string> backends = {"cpu"};
+  if (is_backend_available("gloo")) backends.push_back("gloo");
+  for (const std::string& backend : backends)
+    test::run_ranks(2, {.backend = backend}, [&](const ProcessGroup& group) {
+      const LocalTensor tensor = ones({3});
+      std::optional<Error> error;
+      {
+        std::optional<ThrowingObserver> observer;
+        if (group.rank() == 0) observer.emplace();
+        const Work work = group.all_reduce(tensor, ReduceOp::max, kAsync);
+        error = error_of([&] { work.wait(); });
+      }
+      EXPECT_EQ(error.has_value(), group.rank() == 0) << backend;
+      if (error) {
+        EXPECT_EQ(error->code(), ErrorCode::kSystem) << error->what();
+      }
+      // The group goes on.
+      group.all_reduce(tensor);
+      EXPECT_EQ(tensor.to_vector(), std::vector<double>(3, 2)) << backend;
+    });
 }
 
 class WorkCallbackTest : public testing::TestWithParam<std::string> {

@@ -50,8 +50,13 @@ int AdapterOperation::source_rank() {
 }
 
 void AdapterOperation::succeed(int source_rank) {
-  if (call_.finish) call_.finish();
-  end(nullptr, source_rank);
+  std::exception_ptr error;
+  try {
+    if (call_.finish) call_.finish();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  end(std::move(error), source_rank);
 }
 
 void AdapterOperation::fail(std::exception_ptr error) {
