@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string_view>
@@ -60,8 +61,11 @@ void remove_tree_below(const std::string& folder) {
   }
 }
 
-// Until the kernel says that the last process has left, or the deadline.
+// Until the kernel says that the last process has left, or the deadline. Another dtrun that starts
+// may remove the folder of a dead agent meanwhile. poll() does not wake up then, but the file
+// cannot be read any more.
 void wait_until_empty(int folder, Deadline deadline) {
+  constexpr auto kLook = std::chrono::milliseconds(20);
   const UniqueFd events(::openat(folder, "cgroup.events", O_RDONLY | O_CLOEXEC));
   char text[256];
   while (events && !deadline.expired()) {
@@ -70,7 +74,7 @@ void wait_until_empty(int folder, Deadline deadline) {
                       std::string_view::npos)
       return;
     pollfd changed{events.get(), POLLPRI, 0};
-    ::poll(&changed, 1, deadline.poll_timeout_ms());
+    ::poll(&changed, 1, deadline.earlier(Deadline::after(kLook)).poll_timeout_ms());
   }
 }
 
