@@ -1,5 +1,8 @@
-// The cpu backend in the conformance suite, over shared memory and over TCP.
+// The cpu backend in the conformance suite, over shared memory, over TCP, and over both at once.
 #include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
 
 #include "dtrun/tensor/ops.h"
 #include "support/conformance_suite.h"
@@ -10,14 +13,22 @@ namespace {
 using conformance::Part;
 using conformance::Subject;
 
-class CpuConformanceTest : public testing::TestWithParam<Transport> {
+/// How the ranks reach each other, and how many there are.
+struct Place {
+  std::string name;
+  test::RankOptions options;
+  std::vector<int> worlds = Subject().worlds;
+};
+
+class CpuConformanceTest : public testing::TestWithParam<Place> {
  protected:
   void run(Part part) const {
-    const Transport transport = GetParam();
+    const Place& place = GetParam();
     Subject subject;
-    subject.name = transport == Transport::tcp ? "cpu over TCP" : "cpu";
-    subject.run = [transport](int size, const test::RankBody& body) {
-      test::run_ranks(size, {.transport = transport}, body);
+    subject.name = "cpu, " + place.name;
+    subject.worlds = place.worlds;
+    subject.run = [options = place.options](int size, const test::RankBody& body) {
+      test::run_ranks(size, options, body);
     };
     run_part(subject, part);
   }
@@ -36,6 +47,15 @@ TEST_P(CpuConformanceTest, GroupsWorkSideBySide) {
   run(Part::groups);
 }
 
+// Two machines, and three: shared memory and TCP at once.
+INSTANTIATE_TEST_SUITE_P(
+    , CpuConformanceTest,
+    testing::Values(Place{"Automatic", {}}, Place{"Tcp", {.transport = Transport::tcp}},
+                    Place{"TwoAndTheRest", {.machines = {2}}, {3, 4, 7}},
+                    Place{"ThreeAndTheRest", {.machines = {3}}, {4, 7}},
+                    Place{"OneAndTwoAndTheRest", {.machines = {1, 2}}, {3, 4, 7}}),
+    [](const auto& tested) { return tested.param.name; });
+
 /// Large messages through the ring, as where the kernel lets nobody read another's memory.
 TEST(RingConformanceTest, PiecesAndMessagesComeWhole) {
   Subject subject;
@@ -46,36 +66,6 @@ TEST(RingConformanceTest, PiecesAndMessagesComeWhole) {
   };
   run_part(subject, Part::pieces);
   run_part(subject, Part::messages);
-}
-
-/// Two machines, and three: shared memory and TCP at once. By how many ranks are on the first ones.
-class MachinesConformanceTest : public testing::TestWithParam<std::vector<int>> {
- protected:
-  void run(Part part) const {
-    Subject subject;
-    subject.name = "cpu on several machines";
-    subject.worlds.clear();
-    for (const int size : {3, 4, 7}) {
-      if (GetParam().front() < size) subject.worlds.push_back(size);
-    }
-    subject.run = [machines = GetParam()](int size, const test::RankBody& body) {
-      test::run_ranks(size, {.machines = machines}, body);
-    };
-    run_part(subject, part);
-  }
-};
-
-TEST_P(MachinesConformanceTest, ReductionsAreThoseOfTheReference) {
-  run(Part::reductions);
-}
-TEST_P(MachinesConformanceTest, PiecesComeWhereTheyBelong) {
-  run(Part::pieces);
-}
-TEST_P(MachinesConformanceTest, MessagesComeWhole) {
-  run(Part::messages);
-}
-TEST_P(MachinesConformanceTest, GroupsWorkSideBySide) {
-  run(Part::groups);
 }
 
 /// A machine's part of a sum is more than an f16 can hold, and one of an average less.
@@ -97,22 +87,6 @@ TEST(MachinesTest, HalvesAreRoundedOnce) {
     }
   });
 }
-
-INSTANTIATE_TEST_SUITE_P(, MachinesConformanceTest,
-                         testing::Values(std::vector<int>{2}, std::vector<int>{3},
-                                         std::vector<int>{1, 2}),
-                         [](const auto& tested) {
-                           std::string name;
-                           for (const int ranks : tested.param)
-                             name += std::to_string(ranks) + "And";
-                           return name + "TheRest";
-                         });
-
-INSTANTIATE_TEST_SUITE_P(, CpuConformanceTest,
-                         testing::Values(Transport::automatic, Transport::tcp),
-                         [](const auto& tested) {
-                           return tested.param == Transport::tcp ? "Tcp" : "Automatic";
-                         });
 
 }  // namespace
 }  // namespace dtrun::collectives
