@@ -61,9 +61,8 @@ void remove_tree_below(const std::string& folder) {
   }
 }
 
-// Until the kernel says that the last process has left, or the deadline. Another dtrun that starts
-// may remove the folder of a dead agent meanwhile. poll() does not wake up then, but the file
-// cannot be read any more.
+// Until the kernel says that the last process has left, or the deadline. Somebody else may remove
+// the folder meanwhile. poll() does not wake up then, but the file cannot be read any more.
 void wait_until_empty(int folder, Deadline deadline) {
   constexpr auto kLook = std::chrono::milliseconds(20);
   const UniqueFd events(::openat(folder, "cgroup.events", O_RDONLY | O_CLOEXEC));
