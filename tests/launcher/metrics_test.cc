@@ -76,12 +76,23 @@ std::map<std::string, double> scrape(const OwnPort& port) {
   return samples;
 }
 
+// The agent hears of the ranks' start after their first output: scrapes until it has.
+std::map<std::string, double> scrape_when_running(const OwnPort& port, int ranks) {
+  const base::Deadline deadline = base::Deadline::after(std::chrono::seconds(30));
+  auto samples = scrape(port);
+  while (samples.at("dtrun_ranks_running") != ranks && !deadline.expired()) samples = scrape(port);
+  return samples;
+}
+
 // A job whose rank says that it runs, and ends when its input does.
 class WaitingJob {
  public:
-  explicit WaitingJob(const OwnPort& port) : command_(start(port)) {}
+  explicit WaitingJob(const OwnPort& port) : port_(port), command_(start(port)) {}
 
-  bool ranks_run() { return command_.wait_for_output("runs"); }
+  bool ranks_run() {
+    return command_.wait_for_output("runs") &&
+           scrape_when_running(port_, 1).at("dtrun_ranks_running") == 1;
+  }
   CommandResult end() {
     command_.close_input();
     return command_.finish();
@@ -94,6 +105,7 @@ class WaitingJob {
         {"--metrics-port=" + port.text(), "--stdin=all", "sh", "-c", "echo runs; cat"});
   }
 
+  const OwnPort& port_;
   LauncherJob job_;
   Command command_;
 };
@@ -107,7 +119,7 @@ TEST(MetricsTest, ARestartedJobIsCounted) {
                                "--max_restarts=2", "--stdin=all", "--rdzv_id=a\"b", "sh", "-c",
                                "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit $RANK; echo up; cat"});
   ASSERT_TRUE(command.wait_for_output("up\nup\n"));
-  const auto samples = scrape(port);
+  const auto samples = scrape_when_running(port, 2);
   EXPECT_EQ(samples.at("dtrun_rounds_total"), 2);
   EXPECT_EQ(samples.at("dtrun_restarts_total"), 1);
   EXPECT_EQ(samples.at("dtrun_max_restarts"), 2);
@@ -138,9 +150,9 @@ TEST(MetricsTest, ARankThatHasEndedIsDownWhileOthersRun) {
   Command command = job.start({"--metrics-port=" + port.text(), "--nproc_per_node=2", "--stdin=all",
                                "sh", "-c", "[ $RANK = 1 ] && exit 0; echo runs; cat"});
   ASSERT_TRUE(command.wait_for_output("runs"));
-  auto samples = scrape(port);
-  const double start = samples.at("process_start_time_seconds");
-  while (samples.at("dtrun_ranks_running") != 1) samples = scrape(port);
+  const double start = scrape(port).at("process_start_time_seconds");
+  const auto samples = scrape_when_running(port, 1);
+  EXPECT_EQ(samples.at("dtrun_ranks_running"), 1);
   EXPECT_EQ(samples.at("dtrun_rank_up{rank=\"0\",local_rank=\"0\",program=\"sh\"}"), 1);
   EXPECT_EQ(samples.at("dtrun_rank_up{rank=\"1\",local_rank=\"1\",program=\"sh\"}"), 0);
   EXPECT_EQ(samples.at("process_start_time_seconds"), start);

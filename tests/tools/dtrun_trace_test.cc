@@ -42,7 +42,7 @@ class TraceDocument {
     double latest = -1e300;
     for (const json::value& value : document_.at("traceEvents").as_array()) {
       const json::object& event = value.as_object();
-      const std::string_view kind = text(event.at("ph"));
+      const std::string kind = text(event.at("ph"));
       const Thread thread{event.at("pid").as_int64(), event.at("tid").as_int64()};
       if (kind == "M") {
         if (const json::value* const name = event.at("args").as_object().if_contains("name"))
@@ -56,7 +56,7 @@ class TraceDocument {
       if (kind == "X")
         add_slice(event, thread);
       else
-        arrows_[event.at("id").to_number<int>()].push_back({std::string(kind), thread, ns(at)});
+        arrows_[event.at("id").to_number<int>()].push_back({kind, thread, ns(at)});
     }
     expect_nested();
     expect_arrows();
