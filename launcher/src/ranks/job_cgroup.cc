@@ -61,8 +61,10 @@ void remove_tree_below(const std::string& folder) {
   }
 }
 
-// Until the kernel says that the last process has left, or the deadline. Somebody else may remove
-// the folder meanwhile. poll() does not wake up then, but the file cannot be read any more.
+// Until the last process has left, or the deadline. Keeper and guard may both wait here. The kernel
+// tells of a cgroup file's changes at most every 10 ms, and drops what it has not told yet when the
+// folder is removed: whoever removes it first can leave the other in poll(), however long. Hence
+// the look every 20 ms; the file of a removed folder cannot be read.
 void wait_until_empty(int folder, Deadline deadline) {
   constexpr auto kLook = std::chrono::milliseconds(20);
   const UniqueFd events(::openat(folder, "cgroup.events", O_RDONLY | O_CLOEXEC));
