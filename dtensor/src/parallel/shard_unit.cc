@@ -41,12 +41,15 @@ class UnshardNode : public Node {
       add(gradients);
       return {};
     }
-    run_->reduce(*unit_, by_block(gradients));
+    // The buffer that is sent takes the place of the whole parameters.
+    const std::vector<Tensors> averaged = by_block(gradients);
     run_->after_backward(*unit_);
+    run_->reduce(*unit_, averaged);
     return {};
   }
 
  private:
+  /// None lies in the whole parameters' memory: a function may give a parameter as a gradient.
   std::vector<Tensors> by_block(std::span<const Tensor> gradients) const {
     std::vector<Tensors> all;
     std::size_t next = 0;
@@ -54,6 +57,7 @@ class UnshardNode : public Node {
       Tensors& its = all.emplace_back(block.parameters().size());
       for (Tensor& gradient : its) {
         if (next < gradients.size()) gradient = gradients[next];
+        if (gradient.defined() && unit_->holds(gradient)) gradient = gradient.clone();
         ++next;
       }
     }
@@ -99,6 +103,11 @@ void ShardUnit::gather() {
 
 void ShardUnit::give_back() {
   for (ShardedBlock& block : blocks_) block.give_back();
+}
+
+bool ShardUnit::holds(const Tensor& tensor) const {
+  return std::any_of(blocks_.begin(), blocks_.end(),
+                     [&](const ShardedBlock& block) { return block.holds(tensor.local()); });
 }
 
 void ShardUnit::show(ShardRun& run, Shown purpose) {
@@ -170,6 +179,7 @@ void ShardRun::prefetch(const ShardUnit& unit, Direction direction) {
 
 void ShardRun::before_backward(ShardUnit& unit) {
   join_pass();
+  if (prefetch_ == 0) finish_scatters();
   unit.gather();
   prefetch(unit, Direction::back);
   const bool is_shown = std::find(shown_in_backward_.begin(), shown_in_backward_.end(), &unit) !=
@@ -200,13 +210,17 @@ void ShardRun::at_end(std::function<void()> flush) {
   flushes_.push_back(std::move(flush));
 }
 
-// At most one unit's gradients travel beside what is computed: each has its own copy of them.
-void ShardRun::reduce(ShardUnit& unit, const std::vector<Tensors>& gradients) {
-  join_pass();
+void ShardRun::finish_scatters() {
   for (Pending& pending : pending_) {
     if (!std::exchange(pending.is_scattered, true))
       pending.unit->blocks()[pending.block].start_replicas(pending.reduction);
   }
+}
+
+// At most one unit's gradients travel beside what is computed: each has its own copy of them.
+void ShardRun::reduce(ShardUnit& unit, const std::vector<Tensors>& gradients) {
+  join_pass();
+  finish_scatters();
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const ShardedBlock& block = unit.blocks()[i];
     if (tensors::is_floating_point(block.whole_dtype()))
@@ -230,11 +244,12 @@ void ShardRun::end_pass(BackwardEnd end) {
   }
   if (end == BackwardEnd::failed) return;
   for (const auto& flush : std::exchange(flushes_, {})) flush();
+  finish_scatters();
   for (Pending& pending : pending_) {
-    if (!pending.is_scattered)
-      pending.unit->blocks()[pending.block].start_replicas(pending.reduction);
+    deliver(pending);
+    // The leaves have copies.
+    pending.reduction = {};
   }
-  for (Pending& pending : pending_) deliver(pending);
 }
 
 void ShardRun::deliver(Pending& pending) {

@@ -33,6 +33,8 @@ class ShardUnit : public std::enable_shared_from_this<ShardUnit> {
   void gather();
   /// Not while it is shown.
   void give_back();
+  /// Whether these elements lie in whole parameters, and are gone with them.
+  bool holds(const Tensor& tensor) const;
 
   // While it is shown, the user's handles are the whole parameters.
   /// @param run whose gradients these are part of, where one is wanted
@@ -81,6 +83,8 @@ class ShardRun : public std::enable_shared_from_this<ShardRun> {
   enum class Direction : signed char { back = -1, on = 1 };
   void prefetch(const ShardUnit& unit, Direction direction);
   void join_pass();
+  /// Waits for the gradients that travel, and frees the buffers that they were sent from.
+  void finish_scatters();
   void end_pass(BackwardEnd end);
   void deliver(Pending& pending);
 

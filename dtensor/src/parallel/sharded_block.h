@@ -49,6 +49,10 @@ class ShardedBlock {
   void give_back();
   /// Plain or on other axes; outside the graph. Without elements while it is not whole.
   Tensor whole(std::size_t parameter) const;
+  /// Whether these elements lie in the whole parameters' memory.
+  bool holds(const tensors::LocalTensor& elements) const {
+    return elements.storage() == whole_.storage;
+  }
 
   // Averaging.
   struct Reduction {

@@ -6,6 +6,7 @@
 
 #include "dtensor/parallel/small_models.h"
 #include "dtensor/refusal.h"
+#include "dtrun/dtensor/autograd/function.h"
 #include "dtrun/dtensor/autograd/grad.h"
 #include "dtrun/dtensor/move/comm_counter.h"
 #include "dtrun/dtensor/ops/creation.h"
@@ -476,14 +477,43 @@ TEST(FullyShardTest, ARankHoldsItsPartsAndFewUnitsThatAreWhole) {
       if (group.rank() == 0) peak = tensors::host_memory().peak - before;
       group.barrier();
     });
-    // Weights and AdamW's two states, then gradients. Of a unit weights, gradients and the buffer
-    // that is sent are whole.
+    // Weights and AdamW's two states, then gradients. Of one unit weights and gradients are whole,
+    // or gradients and the buffer that is sent. With prefetch also the weights of the unit that is
+    // gathered ahead, and the buffer of the one before, which travels.
     constexpr std::size_t kPart = kUnits * kUnit / kRanks;
     EXPECT_NEAR(static_cast<double>(parts) / (kRanks * 3 * kPart), 1, 1e-3);
-    const std::size_t whole = (3 + static_cast<std::size_t>(prefetch)) * kUnit;
+    const std::size_t whole = (prefetch == 0 ? 2 : 4) * kUnit;
     EXPECT_LE(static_cast<double>(peak) / (kRanks * (4 * kPart + whole)), 1.001) << prefetch;
     EXPECT_GE(peak, kRanks * (4 * kPart));
   }
+}
+
+/// Its gradient is the parameter itself, in the same memory.
+struct HalfOfSquares : autograd::Function<HalfOfSquares> {
+  static Tensor forward(autograd::FunctionContext& ctx, const Tensor& x) {
+    ctx.save_for_backward({x});
+    return sum(square(x)) / 2;
+  }
+  static Tensor backward(autograd::FunctionContext& ctx, const Tensor&) {
+    return ctx.saved_tensors()[0];
+  }
+};
+
+struct Penalty : nn::Module {
+  Tensor weight = register_parameter("weight", arange(12).to(tensors::DType::f64).reshape({4, 3}));
+  Tensor forward(const Tensor& x) override { return x + HalfOfSquares::apply(weight); }
+};
+
+TEST(FullyShardTest, AGradientThatIsTheWholeParameterOutlivesIt) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"dp"});
+    for (const int prefetch : {0, 1}) {
+      const auto model = std::make_shared<Penalty>();
+      fully_shard(*model, mesh, {.prefetch = prefetch});
+      (*model)(zeros({1}).to(tensors::DType::f64)).backward();
+      expect_near(model->weight.grad().full_tensor(), Penalty().weight, "weight");
+    }
+  });
 }
 
 TEST(FullyShardTest, WhatCannotBeDoneIsRefused) {

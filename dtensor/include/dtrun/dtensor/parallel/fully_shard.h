@@ -41,7 +41,9 @@ struct FullyShardOptions {
   /// parameters back after backward only.
   std::vector<std::string> units = {};
   Reshard reshard = Reshard::after_forward;
-  /// Units that are gathered ahead, in the order that the first forward took, and back.
+  /// Units that are gathered ahead, in the order that the first forward took, and back. 0: also a
+  /// unit's gradients have been averaged before the next unit is gathered, so that of one unit
+  /// alone weights and gradients are whole.
   int prefetch = 1;
   MixedPrecision mixed_precision = {};
 };
