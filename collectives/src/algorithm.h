@@ -30,7 +30,8 @@ inline constexpr std::size_t kMachinesBytes = 128 << 10;
 /// collective go one way: of fewer, sender and receiver copy pieces through a ring at the same
 /// time.
 inline constexpr std::size_t kLentOneWayBytes = (1 << 20) + 1;
-/// The same where ranks share cores, which take turns instead.
+/// The same of a gather where ranks share cores, which take turns instead. Elsewhere there all that
+/// a ring cannot hold is lent.
 inline constexpr std::size_t kLentCrowdedBytes = 512 << 10;
 /// A blocking call by posts or short messages looks so often for the others before it becomes an
 /// operation: some tens of microseconds, during which other threads cannot take the group's lock.
@@ -70,7 +71,8 @@ constexpr bool all_know_the_bytes(OpKind kind) {
 /// with one copy already, so all that a ring cannot hold is lent.
 constexpr std::size_t least_lent_bytes(OpKind kind, Crowding crowding) {
   if (kind != OpKind::gather && kind != OpKind::scatter && kind != OpKind::broadcast) return 0;
-  return crowding == Crowding::crowded ? kLentCrowdedBytes : kLentOneWayBytes;
+  if (crowding == Crowding::alone) return kLentOneWayBytes;
+  return kind == OpKind::gather ? kLentCrowdedBytes : 0;
 }
 
 /// Where bytes need not cross the network once for each rank.

@@ -123,7 +123,9 @@ TEST(AlgorithmTest, BytesAreTheMostThatOneRankShows) {
 
 TEST(AlgorithmTest, MiddleMessagesThatGoOneWayAreNotLent) {
   EXPECT_EQ(least_lent_bytes(OpKind::gather, Crowding::alone), kLentOneWayBytes);
-  EXPECT_EQ(least_lent_bytes(OpKind::scatter, Crowding::crowded), kLentCrowdedBytes);
+  EXPECT_EQ(least_lent_bytes(OpKind::scatter, Crowding::alone), kLentOneWayBytes);
+  EXPECT_EQ(least_lent_bytes(OpKind::gather, Crowding::crowded), kLentCrowdedBytes);
+  EXPECT_EQ(least_lent_bytes(OpKind::scatter, Crowding::crowded), 0U);
   EXPECT_EQ(least_lent_bytes(OpKind::all_to_all, Crowding::alone), 0U);
   EXPECT_EQ(least_lent_bytes(OpKind::send, Crowding::alone), 0U);
 }
