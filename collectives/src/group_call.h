@@ -83,6 +83,10 @@ class GroupCall {
   /// both is worked on in place. A blocking call on contiguous tensors goes the backend's short way
   /// where it has one.
   Work run(const TensorList& inputs, const TensorList& outputs);
+  /// Of a message that was over at once: what the observers want then.
+  void end_now() const {
+    for (const auto& end : at_end_) end();
+  }
   /// What the backend gets; once. Counts the call. @param bytes of its buffers
   Call take(std::uint64_t bytes);
 

@@ -212,6 +212,38 @@ TEST_P(DirectTest, PiecesOfAnyLengthComeInAnyOrder) {
   });
 }
 
+TEST(DirectShortTest, MessagesKeepTheirTagsAndOrderHoweverTheyGo) {
+  run_ranks(3, [](const ProcessGroup& group) {
+    const int right = (group.rank() + 1) % 3, left = (group.rank() + 2) % 3;
+    const auto full = [](std::int64_t count, int value) { return tensors::full({count}, value); };
+    for (int call = 0; call < 200; ++call) {
+      // A ring holds less than 64 Ki elements and a header.
+      const std::int64_t count = call % 40 == 7 ? (64 << 10) - call % 3 * 20 : call % 4;
+      const LocalTensor incoming = tensors::zeros({count});
+      using Kind = P2POp::Kind;
+      const std::vector<P2POp> batch = {{Kind::receive, incoming, left, 5},
+                                        {Kind::send, full(count, call), right, 5}};
+      for (const Work& work : group.batch_isend_irecv(batch)) work.wait();
+      EXPECT_EQ(incoming.to_vector(), Values(static_cast<std::size_t>(count), call));
+      if (group.rank() == 2) continue;
+      // Tags that are asked for in another order, and a receive from anybody.
+      const LocalTensor first = tensors::zeros({2}), second = tensors::zeros({2});
+      if (group.rank() == 0) {
+        group.send(full(2, call), 1, 1);
+        group.send(full(2, call + 1), 1, 2);
+        EXPECT_EQ(group.recv(first, call % 2 == 0 ? 1 : -1, 1), 1);
+        EXPECT_EQ(first.to_vector(), Values(2, call + 2));
+      } else {
+        EXPECT_EQ(group.recv(second, 0, call % 3 == 0 ? 1 : 2), 0);
+        EXPECT_EQ(group.recv(first, 0, call % 3 == 0 ? 2 : 1), 0);
+        EXPECT_EQ(first.to_vector(), Values(2, call % 3 == 0 ? call + 1 : call));
+        group.send(full(2, call + 2), 0, 1);
+      }
+    }
+    group.monitored_barrier();
+  });
+}
+
 TEST(DirectShortTest, ARootThatIsFarBehindGetsAllInOrder) {
   // A ring holds 2,730 of these messages.
   constexpr int kAhead = 2700;

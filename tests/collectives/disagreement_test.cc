@@ -267,8 +267,19 @@ TEST(RejectionTest, EveryWrongArgumentIsNamed) {
   });
 }
 
-TEST(MessageTest, ASendAndAReceiveOfDifferentSizeFailOnBothSides) {
+class MessageTest : public testing::TestWithParam<int> {};
+/// How many messages agree before.
+INSTANTIATE_TEST_SUITE_P(Before, MessageTest, testing::Values(0, 3));
+
+TEST_P(MessageTest, ASendAndAReceiveOfDifferentSizeFailOnBothSides) {
   const auto thrown = run_failing_ranks(2, {}, [](const ProcessGroup& group) {
+    for (int call = 0; call < GetParam(); ++call) {
+      if (group.rank() == 0) {
+        group.send(flat_ones(4), 1);
+      } else {
+        group.recv(flat_ones(4), 0);
+      }
+    }
     if (group.rank() == 0) {
       group.send(flat_ones(4), 1);
     } else {
@@ -279,9 +290,12 @@ TEST(MessageTest, ASendAndAReceiveOfDifferentSizeFailOnBothSides) {
   for (const std::optional<Thrown>& mine : thrown) {
     ASSERT_TRUE(mine.has_value());
     EXPECT_EQ(mine->code, ErrorCode::kDisagreement);
-    EXPECT_NE(mine->text.find("rank 0 called send #1 (f32 x 4, peer 1)"), std::string::npos)
+    const std::string number = std::to_string(GetParam() + 1);
+    EXPECT_NE(mine->text.find("rank 0 called send #" + number + " (f32 x 4, peer 1)"),
+              std::string::npos)
         << mine->text;
-    EXPECT_NE(mine->text.find("rank 1 called recv #1 (f32 x 3, peer 0)"), std::string::npos)
+    EXPECT_NE(mine->text.find("rank 1 called recv #" + number + " (f32 x 3, peer 0)"),
+              std::string::npos)
         << mine->text;
     EXPECT_NE(mine->text.find("the element counts"), std::string::npos) << mine->text;
   }

@@ -75,6 +75,10 @@ Work CpuBackend::start(Message message) {
   return finish(submit(std::move(message)));
 }
 
+void CpuBackend::exchange_now(std::span<ShortMessage> messages) {
+  engine_->exchange_now(messages);
+}
+
 // Ranks that exchange do so at the same time mostly: what is short is here before another thread
 // could have been woken.
 std::vector<Work> CpuBackend::exchange(std::vector<Message> messages) {

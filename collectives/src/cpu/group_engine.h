@@ -93,6 +93,8 @@ class GroupEngine : public GroupListener,
   /// A blocking collective by posts or by short messages, without an Operation unless somebody is
   /// late. @return false: it goes another way, nothing was done
   bool run_now(const CollectiveView& collective, base::Deadline::Duration timeout);
+  /// Short messages, without an Operation: is_done tells which of them are over.
+  void exchange_now(std::span<ShortMessage> messages);
   void submit_send(const std::shared_ptr<SendOperation>& send);
   void submit_receive(const std::shared_ptr<ReceiveOperation>& receive);
   /// Drives until the operation is done, and rethrows its error.

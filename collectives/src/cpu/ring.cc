@@ -73,6 +73,12 @@ std::size_t RingSendChannel::write(Bytes first, Bytes second) {
   return taken;
 }
 
+bool RingReceiveChannel::has(std::size_t bytes) {
+  if (written_ - read_ >= bytes) return true;
+  written_ = ring_.written.load(std::memory_order_seq_cst);
+  return written_ - read_ >= bytes;
+}
+
 std::size_t RingReceiveChannel::read(std::span<std::byte> target) {
   std::size_t filled = 0;
   while (filled < target.size()) {

@@ -65,6 +65,7 @@ class RingReceiveChannel : public ReceiveChannel {
     ring.fetches.store(memory == nullptr ? 0 : 1, std::memory_order_release);
   }
   std::size_t read(std::span<std::byte> target) override;
+  bool has(std::size_t bytes) override;
   std::size_t fetch(std::span<std::byte> target, std::uint64_t address) override;
   void give_back() override;
   bool broken() const override { return broken_; }

@@ -111,6 +111,41 @@ bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation&
   return true;
 }
 
+void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
+  if (!meeting().possible()) return;
+  require_own_process();
+  const std::scoped_lock lock(mutex_);
+  hear_failure();
+  if (failure_ || shut_down_ || channels_.anybody_left() || !idle()) return;
+  RankRecord& record = world_->record();
+  const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
+  const auto end = [&](ShortMessage& message) {
+    message.is_done = true;
+    message.short_call.count(message.buffer.bytes());
+    const std::uint64_t number =
+        record.pass(message.fingerprint, recorded_group_, message.buffer.bytes(), begun_ns);
+    if (record.is_exact()) record.passed(number);
+  };
+  const auto is_send = [](const ShortMessage& message) {
+    return message.fingerprint.kind == OpKind::send;
+  };
+  for (ShortMessage& message : messages) {
+    if (!is_send(message)) continue;
+    if (!point_to_point_.send_now(message, channels_)) return;
+    end(message);
+  }
+  int look = 0;
+  for (ShortMessage& message : messages) {
+    if (is_send(message)) continue;
+    while (!point_to_point_.receive_now(message, channels_)) {
+      if (++look == kShortLooks) return;
+      if (yields_between_looks(look, world_->crowding())) message.short_call.wait();
+      pause_between_looks(look, world_->crowding());
+    }
+    end(message);
+  }
+}
+
 bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks,
                            std::uint64_t& number) {
   RankRecord& record = world_->record();
