@@ -26,8 +26,15 @@ inline constexpr std::size_t kWholeReduceBytes = 16 << 10;
 /// Fewer bytes than these are sent to each rank of the other machines, which is one step instead of
 /// two to four.
 inline constexpr std::size_t kMachinesBytes = 128 << 10;
-/// A blocking call by posts looks so often for the others before it becomes an operation: some tens
-/// of microseconds, during which other threads cannot take the group's lock.
+/// A message of at least this many bytes is lent to a rank of the machine where all bytes of the
+/// collective go one way: of fewer, sender and receiver copy pieces through a ring at the same
+/// time.
+inline constexpr std::size_t kLentOneWayBytes = (1 << 20) + 1;
+/// The same of a gather where ranks share cores, which take turns instead. Elsewhere there all that
+/// a ring cannot hold is lent.
+inline constexpr std::size_t kLentCrowdedBytes = 512 << 10;
+/// A blocking call by posts or short messages looks so often for the others before it becomes an
+/// operation: some tens of microseconds, during which other threads cannot take the group's lock.
 inline constexpr int kShortLooks = 128;
 
 /// post: each rank shows all its bytes at once. stages: the bytes go step by step through a block
@@ -58,6 +65,14 @@ constexpr bool all_know_the_bytes(OpKind kind) {
     default:
       return false;
   }
+}
+
+/// Smaller messages of such a collective are not lent. Where both sides send, each core is busy
+/// with one copy already, so all that a ring cannot hold is lent.
+constexpr std::size_t least_lent_bytes(OpKind kind, Crowding crowding) {
+  if (kind != OpKind::gather && kind != OpKind::scatter && kind != OpKind::broadcast) return 0;
+  if (crowding == Crowding::alone) return kLentOneWayBytes;
+  return kind == OpKind::gather ? kLentCrowdedBytes : 0;
 }
 
 /// Where bytes need not cross the network once for each rank.

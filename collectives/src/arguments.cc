@@ -59,10 +59,10 @@ void require_list(const GroupShape& group, const std::vector<LocalTensor>& list,
     require_tensor(group, list[rank], dtype, {what, rank});
 }
 
-void require_same_count(NamedTensor a, NamedTensor b) {
-  if (a.tensor.numel() != b.tensor.numel())
-    refuse(fmt::format("{} has {} elements, {} has {}", a.name.to_string(), a.tensor.numel(),
-                       b.name.to_string(), b.tensor.numel()));
+void require_same_count(NamedCount a, NamedCount b) {
+  if (a.count != b.count)
+    refuse(fmt::format("{} has {} elements, {} has {}", a.name.to_string(), a.count,
+                       b.name.to_string(), b.count));
 }
 
 void require_image(NamedTensor output, NamedTensor input) {
@@ -99,7 +99,7 @@ void require_same_rows(NamedTensor a, NamedTensor b) {
 void require_pieces(const GroupShape& group, NamedTensor own, NamedList all) {
   require_list(group, all.tensors, own.tensor.dtype(), all.name);
   const auto rank = static_cast<std::size_t>(group.rank);
-  require_same_count(own, {all.tensors[rank], {all.name, rank}});
+  require_same_count({own.name, own.tensor.numel()}, {{all.name, rank}, all.tensors[rank].numel()});
 }
 
 void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList all,
@@ -112,33 +112,8 @@ void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList a
            "", fmt::format("pass an empty list everywhere but at the {}", root.name));
 }
 
-std::vector<LocalTensor> equal_parts(const GroupShape& group, NamedTensor whole, NamedTensor part) {
-  const tensors::Shape& shape = part.tensor.shape();
-  tensors::Shape stacked = shape;
-  stacked.insert(stacked.begin(), group.size);
-  tensors::Shape joined = shape;
-  if (!joined.empty()) joined[0] *= group.size;
-  std::vector<LocalTensor> parts;
-  for (int rank = 0; rank < group.size; ++rank) {
-    if (whole.tensor.shape() == stacked) {
-      parts.push_back(whole.tensor.select(0, rank));
-    } else if (whole.tensor.shape() == joined && !shape.empty()) {
-      parts.push_back(whole.tensor.narrow(0, rank * shape[0], shape[0]));
-    } else {
-      refuse(fmt::format("{} has the shape [{}], and {} [{}] in a group of {}",
-                         whole.name.to_string(), fmt::join(whole.tensor.shape(), ", "),
-                         part.name.to_string(), fmt::join(shape, ", "), group.size),
-             "",
-             fmt::format("give {} the shape [{}]", whole.name.to_string(),
-                         fmt::join(shape.empty() ? stacked : joined, ", ")));
-    }
-  }
-  return parts;
-}
-
-std::vector<LocalTensor> split_parts(const GroupShape& group, NamedTensor whole,
-                                     const std::vector<std::int64_t>& sizes,
-                                     std::string_view what) {
+void require_rows(const GroupShape& group, NamedTensor whole,
+                  const std::vector<std::int64_t>& sizes, std::string_view what) {
   if (whole.tensor.dim() == 0)
     refuse(fmt::format("{} has no dims to split", whole.name.to_string()));
   const std::int64_t rows = whole.tensor.size(0);
@@ -147,9 +122,7 @@ std::vector<LocalTensor> split_parts(const GroupShape& group, NamedTensor whole,
       refuse(fmt::format("{} has {} rows, which {} ranks cannot share evenly",
                          whole.name.to_string(), rows, group.size),
              "", fmt::format("give {}", what));
-    return tensors::split(
-        whole.tensor,
-        std::vector<std::int64_t>(static_cast<std::size_t>(group.size), rows / group.size), 0);
+    return;
   }
   if (sizes.size() != static_cast<std::size_t>(group.size))
     refuse(
@@ -165,7 +138,6 @@ std::vector<LocalTensor> split_parts(const GroupShape& group, NamedTensor whole,
   if (sum != rows)
     refuse(fmt::format("{} are {} rows together, and {} has {}", what, sum, whole.name.to_string(),
                        rows));
-  return tensors::split(whole.tensor, sizes, 0);
 }
 
 void require_reduce_op(ReduceOp op, DType dtype) {
@@ -180,17 +152,6 @@ std::uint64_t hash_bytes(std::string_view bytes) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   return hash == 0 ? 1 : hash;
-}
-
-std::uint64_t hash_counts(const std::vector<LocalTensor>& list) {
-  std::vector<std::int64_t> counts;
-  std::uint64_t elements = 0;
-  for (const LocalTensor& tensor : list) {
-    counts.push_back(tensor.numel());
-    elements += static_cast<std::uint64_t>(tensor.numel());
-  }
-  return parts_count(elements, hash_bytes({reinterpret_cast<const char*>(counts.data()),
-                                           counts.size() * sizeof(counts[0])}));
 }
 
 std::uint32_t hash_shape(const LocalTensor& tensor) {

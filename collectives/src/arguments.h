@@ -41,6 +41,10 @@ struct NamedTensor {
   const LocalTensor& tensor;
   ArgumentName name;
 };
+struct NamedCount {
+  ArgumentName name;
+  std::int64_t count;
+};
 struct NamedList {
   const std::vector<LocalTensor>& tensors;
   std::string_view name;
@@ -61,7 +65,7 @@ void require_length(const GroupShape& group, const std::vector<LocalTensor>& lis
 /// The same, all of that dtype.
 void require_list(const GroupShape& group, const std::vector<LocalTensor>& list,
                   tensors::DType dtype, std::string_view what);
-void require_same_count(NamedTensor a, NamedTensor b);
+void require_same_count(NamedCount a, NamedCount b);
 /// Of one shape, and either one view or without an element in common.
 void require_image(NamedTensor output, NamedTensor input);
 /// The shapes differ in dim 0 at most.
@@ -70,17 +74,11 @@ void require_same_rows(NamedTensor a, NamedTensor b);
 void require_pieces(const GroupShape& group, NamedTensor own, NamedList all);
 /// The same at the root; elsewhere no list.
 void require_rooted_pieces(const GroupShape& group, NamedTensor own, NamedList all, NamedRank root);
+/// `whole` has sizes[r] rows for each rank r; where there are no sizes, as many for each.
+void require_rows(const GroupShape& group, NamedTensor whole,
+                  const std::vector<std::int64_t>& sizes, std::string_view what);
 void require_reduce_op(ReduceOp op, tensors::DType dtype);
 
-/// Views of `whole`, one per rank, each of the shape of `part`: equal parts of dim 0, or, where
-/// `whole` has one dim more, whole[r].
-std::vector<LocalTensor> equal_parts(const GroupShape& group, NamedTensor whole, NamedTensor part);
-/// Views of `whole`: sizes[r] rows for rank r; equal parts where there are no sizes.
-std::vector<LocalTensor> split_parts(const GroupShape& group, NamedTensor whole,
-                                     const std::vector<std::int64_t>& sizes, std::string_view what);
-
-/// Never 0; equal for equal lists of counts.
-std::uint64_t hash_counts(const std::vector<LocalTensor>& list);
 /// Of the sizes per dim; never 0.
 std::uint32_t hash_shape(const LocalTensor& tensor);
 /// Of anything that all ranks must pass alike.

@@ -45,6 +45,11 @@ namespace {
 class ContiguousBuffers {
  public:
   /// @return nullopt: one needs a copy, or they are more than go the short way
+  std::optional<std::span<const Buffer>> add(const TensorList& list) {
+    return list.parts == nullptr ? add(list.tensors) : add(*list.parts);
+  }
+
+ private:
   std::optional<std::span<const Buffer>> add(std::span<const LocalTensor> tensors) {
     if (tensors.size() > kMost - count_) return std::nullopt;
     const std::size_t begin = count_;
@@ -54,9 +59,21 @@ class ContiguousBuffers {
     }
     return std::span<const Buffer>(buffers() + begin, count_ - begin);
   }
+  std::optional<std::span<const Buffer>> add(const Parts& parts) {
+    if (parts.size() > kMost - count_ || !parts.whole().is_contiguous()) return std::nullopt;
+    const std::size_t begin = count_;
+    Buffer part = buffer_of(parts.whole());
+    auto* at = static_cast<std::byte*>(part.data);
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      part.count = parts.count(rank);
+      part.data = part.count == 0 ? nullptr : at;
+      at += part.bytes();
+      std::construct_at(buffers() + count_++, part);
+    }
+    return std::span<const Buffer>(buffers() + begin, count_ - begin);
+  }
 
- private:
-  static constexpr std::size_t kMost = 17;  ///< one, and a list of 16
+  static constexpr std::size_t kMost = 32;  ///< two lists of 16
   Buffer* buffers() { return reinterpret_cast<Buffer*>(memory_); }
 
   std::size_t count_ = 0;
@@ -66,19 +83,31 @@ class ContiguousBuffers {
 
 }  // namespace
 
-Work GroupCall::run(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs) {
-  if (print.reduce_op != ReduceOp::premul_sum || backend_->scales_inputs()) [[likely]]
-    return hand_over(inputs, outputs);
+Work GroupCall::run(const TensorList& inputs, const TensorList& outputs) {
+  const bool scales = print.reduce_op == ReduceOp::premul_sum && !backend_->scales_inputs();
+  if (!options_.async && !scales && run_now(inputs, outputs)) [[likely]]
+    return Work();
   arm();
+  const auto tensors_of = [](const TensorList& list) {
+    return list.parts != nullptr ? list.parts->tensors() : std::vector<LocalTensor>();
+  };
+  const std::vector<LocalTensor> input_parts = tensors_of(inputs),
+                                 output_parts = tensors_of(outputs);
+  const auto from = inputs.parts != nullptr ? std::span(input_parts) : inputs.tensors;
+  const auto to = outputs.parts != nullptr ? std::span(output_parts) : outputs.tensors;
+  return scales ? hand_over_scaled(from, to) : hand_over(from, to);
+}
+
+Work GroupCall::hand_over_scaled(std::span<const LocalTensor> inputs,
+                                 std::span<const LocalTensor> outputs) {
   const std::vector<LocalTensor> terms = scaled_copies(inputs, *options_.factor);
+  if (!options_.async && run_now(terms, outputs)) return Work();
   return hand_over(terms, outputs);
 }
 
 Work GroupCall::hand_over(std::span<const LocalTensor> inputs,
                           std::span<const LocalTensor> outputs) {
-  if (!options_.async && all_know_the_bytes(print.kind) && run_now(inputs, outputs)) return Work();
   Collective collective;
-  arm();
   if (inputs.size() == 1 && inputs.data() == outputs.data()) {
     collective.inputs.push_back(buffers_.in_place(inputs.front()));
     collective.outputs = collective.inputs;
@@ -91,11 +120,13 @@ Work GroupCall::hand_over(std::span<const LocalTensor> inputs,
   return backend_->start(std::move(collective));
 }
 
-bool GroupCall::run_now(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs) {
+bool GroupCall::run_now(const TensorList& inputs, const TensorList& outputs) {
   ContiguousBuffers buffers;
   const auto from = buffers.add(inputs);
   if (!from) return false;
-  const bool in_place = inputs.data() == outputs.data() && inputs.size() == outputs.size();
+  const bool in_place = inputs.parts == nullptr && outputs.parts == nullptr &&
+                        inputs.tensors.data() == outputs.tensors.data() &&
+                        inputs.tensors.size() == outputs.tensors.size();
   const auto to = in_place ? from : buffers.add(outputs);
   if (!to) return false;
   ShortCall call(core_.meter(), print.kind);

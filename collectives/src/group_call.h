@@ -14,6 +14,7 @@
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/call_observer.h"
 #include "group_core.h"
+#include "parts.h"
 
 namespace dtrun::collectives {
 
@@ -81,15 +82,10 @@ class GroupCall {
   /// Hands a collective over, with what it gives and gets as Collective says; one tensor that is
   /// both is worked on in place. A blocking call on contiguous tensors goes the backend's short way
   /// where it has one.
-  Work run(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
-  Work run(const LocalTensor& input, std::span<const LocalTensor> outputs) {
-    return run({&input, 1}, outputs);
-  }
-  Work run(std::span<const LocalTensor> inputs, const LocalTensor& output) {
-    return run(inputs, {&output, 1});
-  }
-  Work run(const LocalTensor& input, const LocalTensor& output) {
-    return run({&input, 1}, {&output, 1});
+  Work run(const TensorList& inputs, const TensorList& outputs);
+  /// Of a message that was over at once: what the observers want then.
+  void end_now() const {
+    for (const auto& end : at_end_) end();
   }
   /// What the backend gets; once. Counts the call. @param bytes of its buffers
   Call take(std::uint64_t bytes);
@@ -104,10 +100,11 @@ class GroupCall {
 
  private:
   Work hand_over(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
+  Work hand_over_scaled(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
   /// @throws Error for a timeout of nothing, a factor too many or too few, and for what the backend
   /// lacks
   void require_possible() const;
-  bool run_now(std::span<const LocalTensor> inputs, std::span<const LocalTensor> outputs);
+  bool run_now(const TensorList& inputs, const TensorList& outputs);
   void show_to_observers(const ObservedCall& seen);
   void refuse(const base::Error& error) const;
   void tell_of_exception() const noexcept;

@@ -32,6 +32,11 @@ std::int64_t bytes_for_others(const std::vector<LocalTensor>& parts, int own) {
   return bytes;
 }
 
+std::int64_t bytes_for_others(const Parts& parts, int own) {
+  const std::int64_t elements = parts.whole().numel() - parts.count(static_cast<std::size_t>(own));
+  return elements * static_cast<std::int64_t>(tensors::item_size(parts.whole().dtype()));
+}
+
 /// Of an all_reduce: the parts that others reduce, and the own part's result to each of them.
 std::int64_t bytes_of_all_reduce(const LocalTensor& tensor, int ranks, int rank) {
   const std::int64_t whole = tensor.numel(), most = (whole + ranks - 1) / ranks;
@@ -156,10 +161,10 @@ Work ProcessGroup::all_to_all(const std::vector<LocalTensor>& outputs,
 Work ProcessGroup::all_gather_into_tensor(const LocalTensor& output, const LocalTensor& input,
                                           CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::all_gather, options, site);
-  std::vector<LocalTensor> parts;
+  Parts parts;
   call.check(input, "the input", [&](const GroupShape& group) {
     require_tensor(group, output, input.dtype(), "the output");
-    parts = equal_parts(group, {output, "the output"}, {input, "the input"});
+    parts = Parts::equal(group, {output, "the output"}, {input, "the input"});
   });
   call.show([&] { return bytes_of(input) * (size() - 1); });
   call.print.counts = hash_counts(parts);
@@ -170,11 +175,11 @@ Work ProcessGroup::reduce_scatter_tensor(const LocalTensor& output, const LocalT
                                          ReduceOp op, CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::reduce_scatter, options, site);
   call.print.reduce_op = op;
-  std::vector<LocalTensor> parts;
+  Parts parts;
   call.check(output, "the output", [&](const GroupShape& group) {
     require_reduce_op(op, output.dtype());
     require_tensor(group, input, output.dtype(), "the input");
-    parts = equal_parts(group, {input, "the input"}, {output, "the output"});
+    parts = Parts::equal(group, {input, "the input"}, {output, "the output"});
   });
   call.show([&] { return bytes_for_others(parts, rank()); });
   call.print.counts = hash_counts(parts);
@@ -186,16 +191,15 @@ Work ProcessGroup::all_to_all_single(const LocalTensor& output, const LocalTenso
                                      const std::vector<std::int64_t>& input_split_sizes,
                                      CallOptions options, Site site) const {
   GroupCall call(core(), OpKind::all_to_all, options, site);
-  std::vector<LocalTensor> outputs;
-  std::vector<LocalTensor> inputs;
+  Parts outputs, inputs;
   call.check(input, "the input", [&](const GroupShape& group) {
     require_tensor(group, output, input.dtype(), "the output");
-    inputs = split_parts(group, {input, "the input"}, input_split_sizes, "input_split_sizes");
-    outputs = split_parts(group, {output, "the output"}, output_split_sizes, "output_split_sizes");
+    inputs = Parts::split(group, {input, "the input"}, input_split_sizes, "input_split_sizes");
+    outputs = Parts::split(group, {output, "the output"}, output_split_sizes, "output_split_sizes");
     require_same_rows({output, "the output"}, {input, "the input"});
     const std::size_t own = static_cast<std::size_t>(group.rank);
-    require_same_count({inputs[own], "this rank's own input"},
-                       {outputs[own], "this rank's own output"});
+    require_same_count({"this rank's own input", inputs.count(own)},
+                       {"this rank's own output", outputs.count(own)});
   });
   call.show([&] { return bytes_for_others(inputs, rank()); });
   return call.run(inputs, outputs);

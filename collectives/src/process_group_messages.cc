@@ -2,11 +2,14 @@
 #include <fmt/core.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "dtrun/base/error.h"
 #include "dtrun/collectives/process_group.h"
 #include "group_call.h"
+#include "short_call.h"
 
 namespace dtrun::collectives {
 
@@ -36,44 +39,100 @@ void require_address(const GroupShape& group, const Address& address) {
                 fmt::format("use tags up to {}", ProcessGroup::kLastTag));
 }
 
-/// A message that is checked and counted, not yet started.
-Message message_of(GroupCall& call, const LocalTensor& tensor, const Address& address) {
-  call.check(tensor, "the tensor",
-             [&](const GroupShape& group) { require_address(group, address); });
-  call.print.counts = static_cast<std::uint64_t>(tensor.numel());
-  call.print.root = address.peer;
-  call.print.shape = address.tag;
-  call.show([&] {
-    const std::size_t bytes =
-        static_cast<std::size_t>(tensor.numel()) * tensors::item_size(tensor.dtype());
-    return address.kind == OpKind::send ? static_cast<std::int64_t>(bytes) : 0;
-  });
-  Message message{address.kind, {}, address.peer, address.tag, {}};
-  message.buffer =
-      address.kind == OpKind::send ? call.buffers().input(tensor) : call.buffers().output(tensor);
-  message.call = call.take(message.buffer.bytes());
-  return message;
-}
+/// One message's call: checked, then over at once or started.
+class MessageCall {
+ public:
+  MessageCall(GroupCore& core, const LocalTensor& tensor, const Address& address,
+              const CallOptions& options, const ProcessGroup::Site& site)
+      : call_(core, address.kind, options, site),
+        short_call_(core.meter(), address.kind),
+        tensor_(tensor),
+        address_(address) {
+    call_.check(tensor, "the tensor",
+                [&](const GroupShape& group) { require_address(group, address); });
+    call_.print.counts = static_cast<std::uint64_t>(tensor.numel());
+    call_.print.root = address.peer;
+    call_.print.shape = address.tag;
+    call_.show([&] {
+      return address.kind == OpKind::send ? static_cast<std::int64_t>(tensor.bytes()) : 0;
+    });
+  }
+
+  Backend& backend() { return call_.backend(); }
+  bool can_be_short() const { return tensor_.is_contiguous(); }
+  ShortMessage as_short() {
+    return {call_.print, buffer_of(tensor_), address_.peer, address_.tag, short_call_};
+  }
+  /// It was over at once.
+  void end() {
+    short_call_.succeed();
+    call_.end_now();
+  }
+  Message as_message() {
+    Message message{address_.kind, {}, address_.peer, address_.tag, {}};
+    message.buffer = address_.kind == OpKind::send ? call_.buffers().input(tensor_)
+                                                   : call_.buffers().output(tensor_);
+    message.call = call_.take(message.buffer.bytes());
+    return message;
+  }
+
+ private:
+  GroupCall call_;
+  ShortCall short_call_;
+  const LocalTensor& tensor_;
+  const Address address_;
+};
 
 Work start(GroupCore& core, const LocalTensor& tensor, const Address& address,
            const CallOptions& options, const ProcessGroup::Site& site) {
-  GroupCall call(core, address.kind, options, site);
-  Message message = message_of(call, tensor, address);
-  return call.backend().start(std::move(message));
+  MessageCall call(core, tensor, address, options, site);
+  return call.backend().start(call.as_message());
+}
+
+/// @return the rank that it came from or went to
+int run(GroupCore& core, const LocalTensor& tensor, const Address& address, CallOptions options,
+        const ProcessGroup::Site& site) {
+  options.async = false;
+  MessageCall call(core, tensor, address, options, site);
+  if (call.can_be_short()) {
+    ShortMessage message = call.as_short();
+    call.backend().exchange_now({&message, 1});
+    if (message.is_done) {
+      call.end();
+      return address.peer;
+    }
+  }
+  return call.backend().start(call.as_message()).source_rank();
+}
+
+/// Those that are not over at once. @param works of all
+void start_rest(std::deque<MessageCall>& calls, std::span<const ShortMessage> shown,
+                std::vector<Work>& works) {
+  std::vector<Message> messages;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (i < shown.size() && shown[i].is_done) {
+      calls[i].end();
+      continue;
+    }
+    messages.push_back(calls[i].as_message());
+    places.push_back(i);
+  }
+  if (messages.empty()) return;
+  std::vector<Work> started = calls.front().backend().exchange(std::move(messages));
+  for (std::size_t i = 0; i < started.size(); ++i) works[places[i]] = std::move(started[i]);
 }
 
 }  // namespace
 
 void ProcessGroup::send(const LocalTensor& tensor, int destination, std::uint32_t tag,
                         CallOptions options, Site site) const {
-  options.async = false;
-  start(core(), tensor, {OpKind::send, destination, tag}, options, site);
+  run(core(), tensor, {OpKind::send, destination, tag}, options, site);
 }
 
 int ProcessGroup::recv(const LocalTensor& tensor, int source, std::uint32_t tag,
                        CallOptions options, Site site) const {
-  options.async = false;
-  return start(core(), tensor, {OpKind::receive, source, tag}, options, site).source_rank();
+  return run(core(), tensor, {OpKind::receive, source, tag}, options, site);
 }
 
 Work ProcessGroup::isend(const LocalTensor& tensor, int destination, std::uint32_t tag,
@@ -90,21 +149,27 @@ Work ProcessGroup::irecv(const LocalTensor& tensor, int source, std::uint32_t ta
 
 std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& operations,
                                                   Site site) const {
-  std::vector<Message> messages;
-  Backend* backend = nullptr;
+  std::deque<MessageCall> calls;
   // None is started before all are checked.
   for (const P2POp& operation : operations) {
     const OpKind kind = operation.kind == P2POp::Kind::send ? OpKind::send : OpKind::receive;
-    GroupCall call(core(), kind, {.async = true}, site);
-    messages.push_back(message_of(call, operation.tensor, {kind, operation.peer, operation.tag}));
-    if (backend != nullptr && backend != &call.backend())
+    calls.emplace_back(core(), operation.tensor, Address{kind, operation.peer, operation.tag},
+                       CallOptions{.async = true}, site);
+    if (&calls.front().backend() != &calls.back().backend())
       throw Error(ErrorCode::kInvalidArgument,
                   "the tensors of a batch of messages are on different devices", "",
                   "make one batch per device");
-    backend = &call.backend();
   }
-  if (backend == nullptr) return {};
-  return backend->exchange(std::move(messages));
+  std::vector<Work> works(calls.size());
+  std::vector<ShortMessage> shown;
+  const auto can_be_short = [](const MessageCall& call) { return call.can_be_short(); };
+  if (std::all_of(calls.begin(), calls.end(), can_be_short) && !calls.empty()) {
+    shown.reserve(calls.size());
+    for (MessageCall& call : calls) shown.push_back(call.as_short());
+    calls.front().backend().exchange_now(shown);
+  }
+  start_rest(calls, shown, works);
+  return works;
 }
 
 }  // namespace dtrun::collectives

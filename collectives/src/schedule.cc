@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "deliveries.h"
 #include "dtrun/base/check.h"
 #include "hierarchical_schedule.h"
 
@@ -27,21 +28,6 @@ Slice output(const CollectiveShape& shape, int index, std::int64_t count) {
 template <typename Visit>
 void for_each_peer(const CollectiveShape& shape, Visit visit) {
   for (int step = 1; step < shape.size; ++step) visit((shape.rank + step) % shape.size);
-}
-
-void add_copy(Step& step, Slice destination, Slice source) {
-  if (source.bytes != 0) step.local.push_back({LocalWork::Kind::copy, destination, {source}});
-}
-
-Schedule broadcast(const CollectiveShape& shape) {
-  Step step;
-  if (shape.rank == shape.root) {
-    const Slice whole = input(shape, 0, shape.input_counts[0]);
-    for_each_peer(shape, [&](int peer) { step.sends.push_back({peer, whole}); });
-  } else {
-    step.receives.push_back({shape.root, output(shape, 0, shape.output_counts[0])});
-  }
-  return {{std::move(step)}, 0};
 }
 
 /// Receives `bytes` from every peer into scratch and combines them with `own` in rank order.
@@ -85,45 +71,26 @@ Schedule reduce_whole(const CollectiveShape& shape) {
   return schedule;
 }
 
-Schedule all_gather(const CollectiveShape& shape) {
+Schedule deliver(const CollectiveShape& shape) {
+  const Deliveries all(shape.kind, shape.rank, shape.size, shape.root);
+  const auto count = [](const std::vector<std::int64_t>& counts, int index) {
+    return counts[static_cast<std::size_t>(index)];
+  };
   Step step;
-  const Slice own = input(shape, 0, shape.input_counts[0]);
-  for_each_peer(shape, [&](int peer) {
-    step.sends.push_back({peer, own});
-    step.receives.push_back(
-        {peer, output(shape, peer, shape.output_counts[static_cast<std::size_t>(peer)])});
-  });
-  add_copy(step, output(shape, shape.rank, shape.input_counts[0]), own);
-  return {{std::move(step)}, 0};
-}
-
-Schedule gather(const CollectiveShape& shape) {
-  Step step;
-  const Slice own = input(shape, 0, shape.input_counts[0]);
-  if (shape.rank != shape.root) {
-    step.sends.push_back({shape.root, own});
-    return {{std::move(step)}, 0};
+  for (int i = 0; i < all.sends(); ++i) {
+    const auto [peer, index] = all.send(i);
+    step.sends.push_back({peer, input(shape, index, count(shape.input_counts, index))});
   }
-  for_each_peer(shape, [&](int peer) {
-    step.receives.push_back(
-        {peer, output(shape, peer, shape.output_counts[static_cast<std::size_t>(peer)])});
-  });
-  add_copy(step, output(shape, shape.rank, shape.input_counts[0]), own);
-  return {{std::move(step)}, 0};
-}
-
-Schedule scatter(const CollectiveShape& shape) {
-  Step step;
-  const Slice own = output(shape, 0, shape.output_counts[0]);
-  if (shape.rank != shape.root) {
-    step.receives.push_back({shape.root, own});
-    return {{std::move(step)}, 0};
+  for (int i = 0; i < all.receives(); ++i) {
+    const auto [peer, index] = all.receive(i);
+    step.receives.push_back({peer, output(shape, index, count(shape.output_counts, index))});
   }
-  for_each_peer(shape, [&](int peer) {
-    step.sends.push_back(
-        {peer, input(shape, peer, shape.input_counts[static_cast<std::size_t>(peer)])});
-  });
-  add_copy(step, own, input(shape, shape.rank, shape.output_counts[0]));
+  if (!all.copies_own()) return {{std::move(step)}, 0};
+  const std::int64_t own = count(shape.input_counts, all.own_input());
+  if (own != 0)
+    step.beside.push_back({LocalWork::Kind::copy,
+                           output(shape, all.own_output(), own),
+                           {input(shape, all.own_input(), own)}});
   return {{std::move(step)}, 0};
 }
 
@@ -139,18 +106,6 @@ Schedule reduce_scatter(const CollectiveShape& shape) {
                       schedule);
   schedule.steps.push_back(std::move(step));
   return schedule;
-}
-
-Schedule all_to_all(const CollectiveShape& shape) {
-  Step step;
-  for_each_peer(shape, [&](int peer) {
-    const std::size_t index = static_cast<std::size_t>(peer);
-    step.sends.push_back({peer, input(shape, peer, shape.input_counts[index])});
-    step.receives.push_back({peer, output(shape, peer, shape.output_counts[index])});
-  });
-  const std::int64_t mine = shape.input_counts[static_cast<std::size_t>(shape.rank)];
-  add_copy(step, output(shape, shape.rank, mine), input(shape, shape.rank, mine));
-  return {{std::move(step)}, 0};
 }
 
 Schedule barrier(const CollectiveShape& shape) {
@@ -190,30 +145,17 @@ Schedule make_schedule(const CollectiveShape& shape) {
     alone.machines = &machines;
     return hierarchical_schedule(alone);
   }
+  if (Deliveries::make_up(shape.kind)) return deliver(shape);
   switch (shape.kind) {
-    case OpKind::broadcast:
-      return broadcast(shape);
     case OpKind::all_reduce:
       return all_reduce_whole(shape);
     case OpKind::reduce:
       return reduce_whole(shape);
-    case OpKind::all_gather:
-    case OpKind::split:
-      return all_gather(shape);
-    case OpKind::gather:
-      return gather(shape);
-    case OpKind::scatter:
-      return scatter(shape);
     case OpKind::reduce_scatter:
       return reduce_scatter(shape);
-    case OpKind::all_to_all:
-      return all_to_all(shape);
     case OpKind::barrier:
       return barrier(shape);
-    case OpKind::none:
-    case OpKind::send:
-    case OpKind::receive:
-    case OpKind::monitored_barrier:
+    default:
       break;
   }
   DT_CHECK(false);

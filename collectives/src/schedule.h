@@ -1,7 +1,7 @@
 // Schedule: what one rank does in one collective, as data: steps of messages that travel at the
-// same time, each followed by local work. Made without I/O, clock or threads from what all ranks
-// know; the cpu backend's CollectiveOperation carries it out, and a test runs all ranks' schedules
-// in one loop. Values.
+// same time, with local work beside and after them. Made without I/O, clock or threads from what
+// all ranks know; the cpu backend's CollectiveOperation carries it out, and a test runs all ranks'
+// schedules in one loop. Values.
 #pragma once
 
 #include <cstddef>
@@ -49,6 +49,7 @@ struct LocalWork {
 struct Step {
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
+  std::vector<LocalWork> beside;  ///< needs none of the messages: done while they travel
   std::vector<LocalWork> local;
 };
 

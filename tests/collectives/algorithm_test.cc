@@ -121,6 +121,15 @@ TEST(AlgorithmTest, BytesAreTheMostThatOneRankShows) {
   EXPECT_EQ(bytes(OpKind::barrier, none, none), 0U);
 }
 
+TEST(AlgorithmTest, MiddleMessagesThatGoOneWayAreNotLent) {
+  EXPECT_EQ(least_lent_bytes(OpKind::gather, Crowding::alone), kLentOneWayBytes);
+  EXPECT_EQ(least_lent_bytes(OpKind::scatter, Crowding::alone), kLentOneWayBytes);
+  EXPECT_EQ(least_lent_bytes(OpKind::gather, Crowding::crowded), kLentCrowdedBytes);
+  EXPECT_EQ(least_lent_bytes(OpKind::scatter, Crowding::crowded), 0U);
+  EXPECT_EQ(least_lent_bytes(OpKind::all_to_all, Crowding::alone), 0U);
+  EXPECT_EQ(least_lent_bytes(OpKind::send, Crowding::alone), 0U);
+}
+
 TEST(AlgorithmTest, TheReasonIsSaid) {
   const auto said = [](const Situation& now) { return explain(now, choose_algorithm(now).way); };
   EXPECT_EQ(said(of(OpKind::all_reduce, 16, 2, kAll)),

@@ -169,6 +169,24 @@ TEST(RingTest, APayloadThatDoesNotFitIsLentUntilItIsFetched) {
   EXPECT_EQ(small[2], std::byte{3});
 }
 
+TEST(RingTest, APayloadThatIsNotToBeLentGoesThroughTheRingInPieces) {
+  LendingRing lending;
+  RingReceiveChannel receiver(*lending.ring, lending.doorbell, lending.memory.get());
+  std::vector<std::byte> payload(3 * LendingRing::kCapacity), target(payload.size());
+  for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i * 11);
+  OutgoingMessage out(1, Fingerprint(), 5, payload, payload.size() + 1);
+  IncomingMessage in;
+  while (!in.complete()) {
+    EXPECT_FALSE(lending.sender.has_room(LendingRing::kCapacity + 1));
+    out.step(lending.sender);
+    if (!in.has_header()) in.step_header(receiver);
+    if (in.has_header()) in.step_payload(receiver, target);
+  }
+  EXPECT_EQ(in.header().lent_at, 0U);
+  EXPECT_TRUE(out.complete());
+  EXPECT_TRUE(target == payload);
+}
+
 TEST(RingTest, APayloadThatWasWithdrawnIsNotFetched) {
   LendingRing lending;
   std::vector<std::byte> payload(LendingRing::kCapacity), target(LendingRing::kCapacity);

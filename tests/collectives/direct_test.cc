@@ -167,6 +167,105 @@ TEST_P(DirectTest, EveryKindOfCallMixes) {
   });
 }
 
+/// What rank `from` has for rank `to`: of different lengths, some of which a ring cannot hold.
+LocalTensor piece(std::int64_t count, int from, int to, int size) {
+  return ramp(count * ((from + 2 * to) % (size + 1)) / size, from);
+}
+
+TEST_P(DirectTest, PiecesOfAnyLengthComeInAnyOrder) {
+  const int size = GetParam();
+  run_ranks(size, [size](const ProcessGroup& group) {
+    const int me = group.rank();
+    const auto pieces = [&](std::int64_t count, bool to_me) {
+      std::vector<LocalTensor> list;
+      for (int peer = 0; peer < size; ++peer)
+        list.push_back(to_me ? piece(count, peer, me, size) : piece(count, me, peer, size));
+      return list;
+    };
+    const auto zeros_like = [](std::vector<LocalTensor> list) {
+      for (LocalTensor& tensor : list) tensor = tensors::zeros(tensor.shape());
+      return list;
+    };
+    const auto expect = [](const std::vector<LocalTensor>& got,
+                           const std::vector<LocalTensor>& wanted) {
+      for (std::size_t i = 0; i < got.size(); ++i)
+        EXPECT_EQ(got[i].to_vector(), wanted[i].to_vector());
+    };
+    const std::vector<LocalTensor> none;
+    int root = 0;
+    for (const std::int64_t count : {1, 3, 1000, 1, 9000, 60000, 2, 70000, 0, 300000, 5}) {
+      root = (root + 1) % size;
+      const CallOptions options{.async = count == 2};
+      const std::vector<LocalTensor> exchanged = zeros_like(pieces(count, true));
+      const std::vector<LocalTensor> gathered = zeros_like(pieces(count, true));
+      const LocalTensor mine = tensors::zeros(piece(count, root, me, size).shape());
+      for (Work& work : std::vector<Work>{
+               group.all_to_all(exchanged, pieces(count, false), options),
+               group.gather(piece(count, me, root, size), me == root ? gathered : none, root,
+                            options),
+               group.scatter(mine, me == root ? pieces(count, false) : none, root, options)})
+        work.wait();
+      expect(exchanged, pieces(count, true));
+      if (me == root) expect(gathered, pieces(count, true));
+      EXPECT_EQ(mine.to_vector(), piece(count, root, me, size).to_vector());
+    }
+  });
+}
+
+TEST(DirectShortTest, MessagesKeepTheirTagsAndOrderHoweverTheyGo) {
+  run_ranks(3, [](const ProcessGroup& group) {
+    const int right = (group.rank() + 1) % 3, left = (group.rank() + 2) % 3;
+    const auto full = [](std::int64_t count, int value) { return tensors::full({count}, value); };
+    for (int call = 0; call < 200; ++call) {
+      // A ring holds less than 64 Ki elements and a header.
+      const std::int64_t count = call % 40 == 7 ? (64 << 10) - call % 3 * 20 : call % 4;
+      const LocalTensor incoming = tensors::zeros({count});
+      using Kind = P2POp::Kind;
+      const std::vector<P2POp> batch = {{Kind::receive, incoming, left, 5},
+                                        {Kind::send, full(count, call), right, 5}};
+      for (const Work& work : group.batch_isend_irecv(batch)) work.wait();
+      EXPECT_EQ(incoming.to_vector(), Values(static_cast<std::size_t>(count), call));
+      if (group.rank() == 2) continue;
+      // Tags that are asked for in another order, and a receive from anybody.
+      const LocalTensor first = tensors::zeros({2}), second = tensors::zeros({2});
+      if (group.rank() == 0) {
+        group.send(full(2, call), 1, 1);
+        group.send(full(2, call + 1), 1, 2);
+        EXPECT_EQ(group.recv(first, call % 2 == 0 ? 1 : -1, 1), 1);
+        EXPECT_EQ(first.to_vector(), Values(2, call + 2));
+      } else {
+        EXPECT_EQ(group.recv(second, 0, call % 3 == 0 ? 1 : 2), 0);
+        EXPECT_EQ(group.recv(first, 0, call % 3 == 0 ? 2 : 1), 0);
+        EXPECT_EQ(first.to_vector(), Values(2, call % 3 == 0 ? call + 1 : call));
+        group.send(full(2, call + 2), 0, 1);
+      }
+    }
+    group.monitored_barrier();
+  });
+}
+
+TEST(DirectShortTest, ARootThatIsFarBehindGetsAllInOrder) {
+  // A ring holds 2,730 of these messages.
+  constexpr int kAhead = 2700;
+  run_ranks(3, [](const ProcessGroup& group) {
+    const auto gather = [&](int call) {
+      std::vector<LocalTensor> all;
+      for (int rank = 0; rank < 3; ++rank) all.push_back(tensors::zeros({2}));
+      const bool is_root = group.rank() == 0;
+      group.gather(tensors::full({2}, call * 3 + group.rank()),
+                   is_root ? all : std::vector<LocalTensor>(), 0);
+      for (int rank = 0; is_root && rank < 3; ++rank)
+        ASSERT_EQ(all[static_cast<std::size_t>(rank)].to_vector(), Values(2, call * 3 + rank));
+    };
+    const LocalTensor word = tensors::ones({1});
+    for (int source = 1; group.rank() == 0 && source < 3; ++source) group.recv(word, source);
+    for (int call = 0; call < kAhead; ++call) gather(call);
+    if (group.rank() != 0) group.send(word, 0);
+    for (int call = kAhead; call < 3 * kAhead; ++call) gather(call);
+    group.barrier();
+  });
+}
+
 std::mutex lines_mutex;
 std::vector<std::string> lines;
 
@@ -180,11 +279,13 @@ TEST(DirectLogTest, EachRankSaysWhichWayACollectiveGoes) {
   run_ranks(2, [](const ProcessGroup& group) {
     group.all_reduce(tensors::ones({4}));
     group.all_reduce(tensors::ones({100000}));
-    group.gather(tensors::ones({4}),
-                 group.rank() == 0
-                     ? std::vector<LocalTensor>{tensors::ones({4}), tensors::ones({4})}
-                     : std::vector<LocalTensor>(),
-                 0);
+    // The second one finds a ring, and goes the short way.
+    for (int call = 0; call < 2; ++call)
+      group.gather(tensors::ones({4}),
+                   group.rank() == 0
+                       ? std::vector<LocalTensor>{tensors::ones({4}), tensors::ones({4})}
+                       : std::vector<LocalTensor>(),
+                   0);
   });
   base::log::set_writer(nullptr);
   base::log::set_levels("");
@@ -196,6 +297,7 @@ TEST(DirectLogTest, EachRankSaysWhichWayACollectiveGoes) {
   EXPECT_EQ(said("all_reduce #1 (f32 x 4, sum) at direct_test.cc:", "posts"), 2);
   EXPECT_EQ(said("all_reduce #2 (f32 x 100000, sum)", "stages"), 2);
   EXPECT_EQ(said("gather #3", "messages"), 2);
+  EXPECT_EQ(said("gather #4", "messages"), 2);
 }
 
 TEST(DirectDisagreementTest, CallsInWhichNobodyWaitedAreComparedLater) {
@@ -305,6 +407,25 @@ TEST(DirectFailureTest, ARootIsToldOfARankThatHasLeft) {
     EXPECT_TRUE(std::string(error->what()).starts_with("rank 1 ")) << error->what();
     EXPECT_TRUE(contains(error->what(), "has left group 'twin'")) << error->what();
   });
+}
+
+TEST(DirectFailureTest, ARankThatIsKilledAmongShortMessagesIsNamed) {
+  test::RankProcesses ranks(3, {}, test::RankProcesses::Guard::job_page,
+                            [](const ProcessGroup& group) {
+                              const LocalTensor input = tensors::ones({6});
+                              const LocalTensor output = tensors::zeros({6});
+                              for (;;) group.all_to_all_single(output, input);
+                            });
+  const auto begun = [&] { return ranks.job_page().slot(1).operations.load(); };
+  while (begun() < 20) ::sched_yield();
+  ranks.signal(1, SIGKILL);
+  ranks.wait(1);
+  for (const int rank : {0, 2}) {
+    const auto ended = ranks.wait(rank);
+    ASSERT_TRUE(ended.thrown.has_value());
+    EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed) << ended.thrown->text;
+    EXPECT_NE(ended.thrown->text.find("rank 1 "), std::string::npos) << ended.thrown->text;
+  }
 }
 
 TEST(DirectFailureTest, ARankThatIsKilledAmongShortCallsIsNamed) {

@@ -142,11 +142,23 @@ const Mismatch kMismatches[] = {
      [](const ProcessGroup& g) { g.split({{0}}, "a"); }, "the element counts"},
 };
 
+/// What agrees before. After calls of the same kinds, rings are there: these go the short way.
+enum class Before { nothing, messages };
+
 struct Case {
   Mismatch mismatch;
   int size;
   Transport transport;
+  Before before;
 };
+
+void call_by_messages(const ProcessGroup& group) {
+  const LocalTensor output = flat_ones(group.size());
+  for (int call = 0; call < 3; ++call) {
+    group.all_to_all_single(output, flat_ones(group.size()));
+    group.barrier();
+  }
+}
 
 class DisagreementTest : public testing::TestWithParam<Case> {};
 
@@ -157,6 +169,7 @@ TEST_P(DisagreementTest, EveryRankIsToldOfBothSidesWithinASecond) {
     const auto start = base::Deadline::Clock::now();
     thrown =
         run_failing_ranks(now.size, {.transport = now.transport}, [&](const ProcessGroup& group) {
+          if (now.before == Before::messages) call_by_messages(group);
           const bool odd = group.rank() == now.size - 1;
           call_and_go_on(group, odd ? now.mismatch.odd : now.mismatch.most);
         });
@@ -178,12 +191,15 @@ std::vector<Case> cases() {
   for (const Mismatch& mismatch : kMismatches)
     for (const int size : {2, 4})
       for (const Transport transport : {Transport::automatic, Transport::tcp})
-        all.push_back({mismatch, size, transport});
+        all.push_back({mismatch, size, transport, Before::nothing});
+  for (const Mismatch& mismatch : kMismatches)
+    all.push_back({mismatch, 3, Transport::automatic, Before::messages});
   return all;
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& tested) {
   return std::string(tested.param.mismatch.name) +
+         (tested.param.before == Before::messages ? "AfterMessages" : "") +
          (tested.param.transport == Transport::tcp ? "Tcp" : "Automatic") +
          std::to_string(tested.param.size);
 }
@@ -251,8 +267,19 @@ TEST(RejectionTest, EveryWrongArgumentIsNamed) {
   });
 }
 
-TEST(MessageTest, ASendAndAReceiveOfDifferentSizeFailOnBothSides) {
+class MessageTest : public testing::TestWithParam<int> {};
+/// How many messages agree before.
+INSTANTIATE_TEST_SUITE_P(Before, MessageTest, testing::Values(0, 3));
+
+TEST_P(MessageTest, ASendAndAReceiveOfDifferentSizeFailOnBothSides) {
   const auto thrown = run_failing_ranks(2, {}, [](const ProcessGroup& group) {
+    for (int call = 0; call < GetParam(); ++call) {
+      if (group.rank() == 0) {
+        group.send(flat_ones(4), 1);
+      } else {
+        group.recv(flat_ones(4), 0);
+      }
+    }
     if (group.rank() == 0) {
       group.send(flat_ones(4), 1);
     } else {
@@ -263,9 +290,12 @@ TEST(MessageTest, ASendAndAReceiveOfDifferentSizeFailOnBothSides) {
   for (const std::optional<Thrown>& mine : thrown) {
     ASSERT_TRUE(mine.has_value());
     EXPECT_EQ(mine->code, ErrorCode::kDisagreement);
-    EXPECT_NE(mine->text.find("rank 0 called send #1 (f32 x 4, peer 1)"), std::string::npos)
+    const std::string number = std::to_string(GetParam() + 1);
+    EXPECT_NE(mine->text.find("rank 0 called send #" + number + " (f32 x 4, peer 1)"),
+              std::string::npos)
         << mine->text;
-    EXPECT_NE(mine->text.find("rank 1 called recv #1 (f32 x 3, peer 0)"), std::string::npos)
+    EXPECT_NE(mine->text.find("rank 1 called recv #" + number + " (f32 x 3, peer 0)"),
+              std::string::npos)
         << mine->text;
     EXPECT_NE(mine->text.find("the element counts"), std::string::npos) << mine->text;
   }

@@ -95,6 +95,9 @@ class Simulator {
         rank.in_flight.push_back(rank.read(send.slice));
         network_[{self, send.peer}].push_back(rank.in_flight.back());
       }
+    if (!rank.sent)
+      for (const LocalWork& local : now.beside)
+        rank.write(local.destination, rank.read(local.sources.front()));
     const bool sent_now = !rank.sent;
     rank.sent = true;
     std::map<int, std::size_t> awaited;

@@ -22,6 +22,8 @@ class SendChannel {
   virtual ~SendChannel() = default;
   /// Takes from the front of `first`, then of `second`. Returns how many bytes it took.
   virtual std::size_t write(Bytes first, Bytes second) = 0;
+  /// Whether write() would take so many bytes now, as far as shared memory tells.
+  virtual bool has_room(std::size_t) { return false; }
   /// The connection has ended; nothing more will be taken.
   virtual bool broken() const { return false; }
 
@@ -47,6 +49,8 @@ class ReceiveChannel {
   }
   /// All of the lent payload that came first was fetched.
   virtual void give_back() {}
+  /// Whether read() would give so many bytes now, as far as shared memory tells.
+  virtual bool has(std::size_t) { return false; }
   /// The connection has ended; nothing more will come.
   virtual bool broken() const { return false; }
   /// Nothing is there now. Of shared memory only, where what was sent can be seen at once.

@@ -2,26 +2,42 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "channel.h"
 #include "disagreement.h"
 #include "dtrun/base/check.h"
 #include "group_channels.h"
+#include "group_engine.h"
 #include "reduction.h"
 
 namespace dtrun::collectives::cpu {
 
 using tensors::DType;
 
-CollectiveOperation::CollectiveOperation(std::shared_ptr<GroupEngine> engine, Collective collective,
-                                         Schedule schedule, int size)
-    : Operation(std::move(engine), std::move(collective.call)),
+namespace {
+
+std::vector<std::int64_t> counts_of(const std::vector<Buffer>& buffers) {
+  std::vector<std::int64_t> counts;
+  for (const Buffer& buffer : buffers) counts.push_back(buffer.count);
+  return counts;
+}
+
+}  // namespace
+
+CollectiveOperation::CollectiveOperation(const std::shared_ptr<GroupEngine>& engine,
+                                         Collective collective, Schedule schedule,
+                                         const DeliverySteps* begun)
+    : Operation(engine, std::move(collective.call)),
       schedule_(std::move(schedule)),
       inputs_(std::move(collective.inputs)),
       outputs_(std::move(collective.outputs)),
-      size_(size),
+      size_(engine->size()),
+      least_lent_(least_lent_bytes(fingerprint().kind, engine->world()->crowding())),
       scratch_(schedule_.scratch_bytes == 0 ? nullptr : new std::byte[schedule_.scratch_bytes]),
-      bytes_(CollectiveView{fingerprint(), inputs_, outputs_}.bytes()) {}
+      bytes_(CollectiveView{fingerprint(), inputs_, outputs_}.bytes()) {
+  if (begun != nullptr) go_on_from(*begun);
+}
 
 std::span<std::byte> CollectiveOperation::resolve(const Slice& slice) const {
   if (slice.region == Region::scratch) {
@@ -40,6 +56,8 @@ bool CollectiveOperation::step(GroupChannels& channels) {
   while (step_ < schedule_.steps.size()) {
     if (!step_begun_) begin_step();
     moved |= move_step(channels);
+    if (!std::exchange(beside_done_, true))
+      for (const LocalWork& local : schedule_.steps[step_].beside) do_local(local);
     if (!sends_.empty() || !receives_.empty()) return moved;
     for (const LocalWork& local : schedule_.steps[step_].local) do_local(local);
     step_begun_ = false;
@@ -52,10 +70,20 @@ bool CollectiveOperation::step(GroupChannels& channels) {
 void CollectiveOperation::begin_step() {
   const Step& step = schedule_.steps[step_];
   for (const Transfer& transfer : step.sends)
-    sends_.emplace_back(transfer.peer, fingerprint(), 0, resolve(transfer.slice));
+    sends_.emplace_back(transfer.peer, fingerprint(), 0, resolve(transfer.slice), least_lent_);
   for (const Transfer& transfer : step.receives)
-    receives_.push_back({transfer.peer, resolve(transfer.slice), {}});
+    receives_.push_back({transfer.peer, resolve(transfer.slice), {}, false});
   step_begun_ = true;
+  beside_done_ = false;
+}
+
+/// All is sent; the messages that have come are the first of the only step's.
+void CollectiveOperation::go_on_from(const DeliverySteps& begun) {
+  begin_step();
+  beside_done_ = true;
+  sends_.clear();
+  receives_.erase(receives_.begin(), receives_.begin() + begun.complete());
+  receives_.front().message = begun.begun();
 }
 
 namespace {
@@ -109,8 +137,8 @@ std::size_t CollectiveOperation::step_receive(GroupChannels& channels, Receive& 
   };
   if (channel != nullptr && !receive.message.has_header()) {
     count(receive.message.step_header(*channel));
-    if (receive.message.has_header()) check(receive);
   }
+  if (receive.message.has_header() && !std::exchange(receive.is_checked, true)) check(receive);
   if (receive.message.has_header() && !receive.message.complete())
     count(receive.message.step_payload(*channel, receive.target));
   if (receive.message.complete()) return moved;
@@ -160,6 +188,24 @@ std::vector<int> CollectiveOperation::missing() const {
     for (const OutgoingMessage& send : sends_) peers.push_back(send.peer());
   std::sort(peers.begin(), peers.end());
   return peers;
+}
+
+std::shared_ptr<Operation> make_collective_operation(const std::shared_ptr<GroupEngine>& engine,
+                                                     Collective collective, Way way,
+                                                     const DeliverySteps* begun) {
+  const Fingerprint& print = collective.call.fingerprint;
+  const CollectiveShape shape{.kind = collective.kind(),
+                              .way = way,
+                              .machines = &engine->machine_lists(),
+                              .part_bytes = part_item_size(print.dtype),
+                              .rank = engine->spec().rank,
+                              .size = engine->size(),
+                              .root = collective.root(),
+                              .item_bytes = tensors::item_size(print.dtype),
+                              .input_counts = counts_of(collective.inputs),
+                              .output_counts = counts_of(collective.outputs)};
+  return std::make_shared<CollectiveOperation>(engine, std::move(collective), make_schedule(shape),
+                                               begun);
 }
 
 }  // namespace dtrun::collectives::cpu

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "delivery_steps.h"
 #include "dtrun/collectives/reduce_op.h"
 #include "message.h"
 #include "operation.h"
@@ -15,8 +16,9 @@ namespace dtrun::collectives::cpu {
 
 class CollectiveOperation : public Operation {
  public:
-  CollectiveOperation(std::shared_ptr<GroupEngine> engine, Collective collective, Schedule schedule,
-                      int size);
+  /// @param begun what has been done of it already; null: nothing
+  CollectiveOperation(const std::shared_ptr<GroupEngine>& engine, Collective collective,
+                      Schedule schedule, const DeliverySteps* begun = nullptr);
 
   bool step(GroupChannels& channels) override;
   std::vector<int> missing() const override;
@@ -27,9 +29,11 @@ class CollectiveOperation : public Operation {
     int peer;
     std::span<std::byte> target;
     IncomingMessage message;
+    bool is_checked;
   };
 
   void begin_step();
+  void go_on_from(const DeliverySteps& begun);
   bool move_step(GroupChannels& channels);
   std::size_t step_send(GroupChannels& channels, OutgoingMessage& send);
   std::size_t step_receive(GroupChannels& channels, Receive& receive);
@@ -41,12 +45,19 @@ class CollectiveOperation : public Operation {
   const std::vector<Buffer> inputs_;
   const std::vector<Buffer> outputs_;
   const int size_;
+  const std::size_t least_lent_;
   std::unique_ptr<std::byte[]> scratch_;
   const std::uint64_t bytes_;
   std::size_t step_ = 0;
   bool step_begun_ = false;
+  bool beside_done_ = false;  ///< the step's work beside its messages
   std::vector<OutgoingMessage> sends_;
   std::vector<Receive> receives_;
 };
+
+/// @param way messages, chunks or machines @param begun as CollectiveOperation's
+std::shared_ptr<Operation> make_collective_operation(const std::shared_ptr<GroupEngine>& engine,
+                                                     Collective collective, Way way,
+                                                     const DeliverySteps* begun = nullptr);
 
 }  // namespace dtrun::collectives::cpu

@@ -6,8 +6,6 @@
 
 #include "collective_operation.h"
 #include "point_to_point.h"
-#include "reduction.h"
-#include "schedule.h"
 #include "shared_operation.h"
 
 namespace dtrun::collectives::cpu {
@@ -22,12 +20,6 @@ std::uint64_t child_group_id(std::uint64_t parent, std::uint64_t sequence, int l
   for (const std::uint64_t part : {parent, sequence, static_cast<std::uint64_t>(list_index)})
     for (int byte = 0; byte < 8; ++byte) id = (id ^ ((part >> (8 * byte)) & 0xff)) * 0x100000001b3;
   return id;
-}
-
-std::vector<std::int64_t> counts_of(const std::vector<Buffer>& buffers) {
-  std::vector<std::int64_t> counts;
-  for (const Buffer& buffer : buffers) counts.push_back(buffer.count);
-  return counts;
 }
 
 }  // namespace
@@ -73,19 +65,7 @@ Work CpuBackend::start(Collective collective) {
     operation = std::make_shared<SharedOperation>(engine_, engine_->meeting(),
                                                   std::move(collective), situation, way);
   } else {
-    const Fingerprint& print = collective.call.fingerprint;
-    const CollectiveShape shape{.kind = collective.kind(),
-                                .way = way,
-                                .machines = &engine_->machine_lists(),
-                                .part_bytes = part_item_size(print.dtype),
-                                .rank = rank(),
-                                .size = size(),
-                                .root = collective.root(),
-                                .item_bytes = tensors::item_size(print.dtype),
-                                .input_counts = counts_of(collective.inputs),
-                                .output_counts = counts_of(collective.outputs)};
-    operation = std::make_shared<CollectiveOperation>(engine_, std::move(collective),
-                                                      make_schedule(shape), size());
+    operation = make_collective_operation(engine_, std::move(collective), way);
   }
   engine_->submit_collective(operation);
   return finish(operation);
@@ -93,6 +73,10 @@ Work CpuBackend::start(Collective collective) {
 
 Work CpuBackend::start(Message message) {
   return finish(submit(std::move(message)));
+}
+
+void CpuBackend::exchange_now(std::span<ShortMessage> messages) {
+  engine_->exchange_now(messages);
 }
 
 // Ranks that exchange do so at the same time mostly: what is short is here before another thread

@@ -26,6 +26,7 @@ class CpuBackend : public Backend {
 
   Work start(Collective collective) override;
   Work start(Message message) override;
+  void exchange_now(std::span<ShortMessage> messages) override;
   std::vector<Work> exchange(std::vector<Message> messages) override;
 
   std::unique_ptr<Backend> split(const std::vector<int>& ranks, int list_index,

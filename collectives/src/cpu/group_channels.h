@@ -44,6 +44,13 @@ class GroupChannels {
   SendChannel& to(int peer, Lane lane);
   /// Null while the peer has not sent anything.
   ReceiveChannel* from(int peer, Lane lane);
+  /// Null where they are not made yet.
+  SendChannel* made_to(int peer, Lane lane) const {
+    return peers_[index(peer)].send[static_cast<std::size_t>(lane)].get();
+  }
+  ReceiveChannel* made_from(int peer, Lane lane) const {
+    return peers_[index(peer)].receive[static_cast<std::size_t>(lane)].get();
+  }
   void attach(int peer, Lane lane, base::UniqueFd fd);
 
   // Members that have left: those that share memory say so in the table, the others in a frame.

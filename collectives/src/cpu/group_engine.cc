@@ -493,9 +493,12 @@ void GroupEngine::on_disagreement(const Disagreement& found) {
 
 // Some call since the members last met does not agree. The peer's history says which one.
 void GroupEngine::on_disagreement(const EarlierDisagreement& found) {
-  for (const Fingerprint& fingerprint : meeting().passed())
-    compare_with_history(found.peer, fingerprint);
-  const Fingerprint& now = collectives_.front()->fingerprint();
+  const Fingerprint now = collectives_.front()->fingerprint();
+  const std::uint64_t first =
+      now.sequence - std::min<std::uint64_t>(now.sequence, CallHistory::kLength);
+  for (std::uint64_t sequence = first; !failure_ && sequence < now.sequence; ++sequence)
+    if (const auto ours = channels_.own_history().read(sequence))
+      compare_with_history(found.peer, *ours);
   if (!failure_) fail(disagreement({found.peer, now, now}), Tell::members);
 }
 

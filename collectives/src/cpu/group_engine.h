@@ -90,9 +90,11 @@ class GroupEngine : public GroupListener,
   bool says_ways() const { return says_ways_; }
   void log_way(const CollectiveView& collective, const Situation& situation, Way way) const;
   Meeting& meeting() { return channels_.meeting(); }
-  /// A blocking collective that goes by posts, without an Operation unless somebody is late.
-  /// @return false: it does not go by posts, nothing was done
+  /// A blocking collective by posts or by short messages, without an Operation unless somebody is
+  /// late. @return false: it goes another way, nothing was done
   bool run_now(const CollectiveView& collective, base::Deadline::Duration timeout);
+  /// Short messages, without an Operation: is_done tells which of them are over.
+  void exchange_now(std::span<ShortMessage> messages);
   void submit_send(const std::shared_ptr<SendOperation>& send);
   void submit_receive(const std::shared_ptr<ReceiveOperation>& receive);
   /// Drives until the operation is done, and rethrows its error.
@@ -125,7 +127,15 @@ class GroupEngine : public GroupListener,
   // All under mutex_.
   void admit(const std::shared_ptr<Operation>& operation);
   void enqueue(const std::shared_ptr<Operation>& operation);
+  /// Nothing has happened or is in flight that an operation would have to look at.
+  bool is_eventless() const;
   bool take_now(const SharedPlan& plan, SharedSteps& steps, int looks, std::uint64_t& number);
+  /// @param rest what is not done of it, under way; else null
+  void meet_now(const CollectiveView& collective, const Situation& situation, int looks,
+                base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
+  /// @return false: nothing was done
+  bool deliver_now(const CollectiveView& collective, const Situation& situation, int looks,
+                   base::Deadline::Duration timeout, std::shared_ptr<Operation>& rest);
   bool step_all();
   /// May throw what an operation throws.
   bool step();

@@ -1,5 +1,7 @@
 #include "meeting.h"
 
+#include <cstring>
+
 #include "disagreement.h"
 #include "group_channels.h"
 
@@ -11,9 +13,6 @@ namespace {
 bool has_come_to(Turn theirs, Turn turn) {
   return static_cast<std::int32_t>(theirs - turn) >= 0;
 }
-
-/// More are not remembered.
-constexpr std::size_t kMostPassed = 64;
 
 }  // namespace
 
@@ -46,11 +45,13 @@ bool Meeting::begin_turn() {
 
 void Meeting::pass(const Fingerprint& fingerprint) {
   if (!possible()) return;
-  const auto* bytes = reinterpret_cast<const unsigned char*>(&fingerprint);
-  for (std::size_t i = 0; i < sizeof(PostHead::fingerprint); ++i)
-    passing_hash_ = (passing_hash_ ^ bytes[i]) * 0x01000193U + 1;
-  passing_.push_back(fingerprint);
-  if (passing_.size() > kMostPassed) passing_.pop_front();
+  std::uint32_t words[7];
+  static_assert(sizeof(words) == sizeof(PostHead::fingerprint));
+  std::memcpy(words, &fingerprint, sizeof(words));
+  for (const std::uint32_t word : words) {
+    passing_hash_ = (passing_hash_ ^ word) * 0x9e3779b1U + 1;
+    passing_hash_ ^= passing_hash_ >> 15;
+  }
 }
 
 void Meeting::disagree(int peer) const {
@@ -61,8 +62,6 @@ void Meeting::disagree(int peer) const {
 }
 
 void Meeting::post(const Fingerprint& fingerprint, Needed needed) {
-  if (!passed_.empty()) passed_.clear();
-  if (!passing_.empty()) passed_.swap(passing_);
   Post& post = post_of(rank_);
   post.show(passing_hash_, fingerprint);
   passing_hash_ = 0;

@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "dtrun/collectives/backend.h"
@@ -84,8 +83,6 @@ class Meeting {
 
   /// A collective has gone by messages instead.
   void pass(const Fingerprint& fingerprint);
-  /// The last of those that have passed between this turn and the one before.
-  const std::deque<Fingerprint>& passed() const { return passed_; }
 
   TransportCounters& counters() { return counters_; }
 
@@ -116,9 +113,7 @@ class Meeting {
   Turn met_ = kFirstTurn - 1;
   Turn step_ = kFirstTurn - 1;  ///< the last that was begun
   Offset stage_ = 0;
-  std::deque<Fingerprint> passing_;  ///< since this turn
-  std::deque<Fingerprint> passed_;   ///< before it
-  std::uint32_t passing_hash_ = 0;   ///< of all that have passed, not only of the last
+  std::uint32_t passing_hash_ = 0;  ///< of all that have passed since this turn
   TransportCounters counters_;
 };
 

@@ -31,8 +31,10 @@ struct Progress {
 
 class OutgoingMessage {
  public:
-  OutgoingMessage(int peer, const Fingerprint& fingerprint, std::uint32_t tag, Bytes payload)
-      : peer_(peer), payload_(payload) {
+  /// @param least_lent a smaller payload is not lent
+  OutgoingMessage(int peer, const Fingerprint& fingerprint, std::uint32_t tag, Bytes payload,
+                  std::size_t least_lent = 0)
+      : peer_(peer), payload_(payload), may_lend_(payload.size() >= least_lent) {
     header_.tag = tag;
     header_.bytes = payload.size();
     header_.fingerprint = fingerprint;
@@ -45,7 +47,7 @@ class OutgoingMessage {
   Progress step(SendChannel& channel) {
     if (complete()) return {};
     const Bytes header = std::as_bytes(std::span(&header_, 1));
-    if (!std::exchange(is_begun_, true) && channel.can_lend(payload_))
+    if (!std::exchange(is_begun_, true) && may_lend_ && channel.can_lend(payload_))
       header_.lent_at = reinterpret_cast<std::uintptr_t>(payload_.data());
     if (header_.lent_at != 0) return step_lent(channel, header);
     const std::size_t of_header = std::min(done_, header.size());
@@ -72,6 +74,7 @@ class OutgoingMessage {
   int peer_;
   MessageHeader header_;
   Bytes payload_;
+  bool may_lend_;
   std::size_t done_ = 0;
   std::uint64_t lent_number_ = 0;
   bool is_begun_ = false;

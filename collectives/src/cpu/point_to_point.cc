@@ -8,6 +8,16 @@
 
 namespace dtrun::collectives::cpu {
 
+namespace {
+
+/// Whether the message is what such a receive asks for.
+bool is_asked_for(const MessageHeader& header, const Fingerprint& ours, std::size_t bytes) {
+  return header.magic == MessageHeader::kMagic && header.fingerprint.dtype == ours.dtype &&
+         header.fingerprint.counts == ours.counts && header.bytes == bytes;
+}
+
+}  // namespace
+
 SendOperation::SendOperation(std::shared_ptr<GroupEngine> engine, Call call, Buffer buffer,
                              int destination, std::uint32_t tag)
     : Operation(std::move(engine), std::move(call)),
@@ -36,8 +46,7 @@ bool SendOperation::step(GroupChannels& channels) {
 
 void ReceiveOperation::match(int peer, const MessageHeader& header) {
   const Fingerprint& theirs = header.fingerprint;
-  if (header.magic != MessageHeader::kMagic || theirs.dtype != fingerprint().dtype ||
-      theirs.counts != fingerprint().counts || header.bytes != buffer_.bytes())
+  if (!is_asked_for(header, fingerprint(), buffer_.bytes()))
     throw Disagreement{peer, theirs, fingerprint(), UnequalBytes{header.bytes, buffer_.bytes()}};
   matched_ = true;
   matched_from_ = peer;
@@ -46,6 +55,38 @@ void ReceiveOperation::match(int peer, const MessageHeader& header) {
 
 PointToPoint::PointToPoint(int rank, int size, Finished finished)
     : rank_(rank), finished_(std::move(finished)), peers_(static_cast<std::size_t>(size)) {}
+
+bool PointToPoint::send_now(const ShortMessage& message, GroupChannels& channels) {
+  SendChannel* const channel = channels.made_to(message.peer, Lane::point_to_point);
+  const Bytes payload(static_cast<const std::byte*>(message.buffer.data), message.buffer.bytes());
+  if (channel == nullptr || !channel->has_room(sizeof(MessageHeader) + payload.size()))
+    return false;
+  OutgoingMessage out(message.peer, message.fingerprint, message.tag, payload);
+  channels.count_sent(message.peer, Lane::point_to_point, out.step(*channel));
+  return true;
+}
+
+bool PointToPoint::receive_now(const ShortMessage& message, GroupChannels& channels) {
+  if (message.peer < 0) return false;
+  Peer& peer = peers_[static_cast<std::size_t>(message.peer)];
+  ReceiveChannel* const channel = channels.made_from(message.peer, Lane::point_to_point);
+  if (channel == nullptr || peer.active() || !peer.unexpected.empty()) return false;
+  const auto count = [&](const Progress& progress) {
+    channels.count_received(message.peer, Lane::point_to_point, progress);
+  };
+  if (!peer.incoming.has_header()) count(peer.incoming.step_header(*channel));
+  if (!peer.incoming.has_header()) return false;
+  const MessageHeader& header = peer.incoming.header();
+  const std::size_t bytes = message.buffer.bytes();
+  // An operation says what is wrong, and waits for what is long.
+  if (header.tag != message.tag || header.lent_at != 0 ||
+      !is_asked_for(header, message.fingerprint, bytes) || !channel->has(bytes))
+    return false;
+  count(
+      peer.incoming.step_payload(*channel, {static_cast<std::byte*>(message.buffer.data), bytes}));
+  peer.incoming = IncomingMessage();
+  return true;
+}
 
 void PointToPoint::add(std::shared_ptr<SendOperation> send) {
   Peer& peer = peers_[static_cast<std::size_t>(send->destination())];
@@ -151,8 +192,8 @@ bool PointToPoint::step_receives(GroupChannels& channels, int rank) {
     if (!peer.incoming.has_header()) {
       step(peer.incoming.step_header(*channel));
       if (!peer.incoming.has_header()) break;
-      place(rank);
     }
+    if (!peer.active()) place(rank);
     step(peer.incoming.step_payload(
         *channel, peer.receive ? peer.receive->target() : std::span(peer.aside->payload)));
     if (!peer.incoming.complete()) break;

@@ -83,6 +83,11 @@ class PointToPoint {
   /// @param finished called for every operation that has completed
   PointToPoint(int rank, int size, Finished finished);
 
+  // The short way of a message, while nothing is in flight. @return false: it goes another way, or
+  // has not come yet
+  bool send_now(const ShortMessage& message, GroupChannels& channels);
+  bool receive_now(const ShortMessage& message, GroupChannels& channels);
+
   void add(std::shared_ptr<SendOperation> send);
   void add(std::shared_ptr<ReceiveOperation> receive);
   bool step(GroupChannels& channels);
@@ -101,7 +106,7 @@ class PointToPoint {
   struct Peer {
     std::deque<std::shared_ptr<SendOperation>> sends;
     std::list<Unexpected> unexpected;
-    // The message on its way in: into a receive, or aside.
+    // The message on its way in: into a receive, or aside; neither while only its header is here.
     IncomingMessage incoming;
     std::shared_ptr<ReceiveOperation> receive;
     std::optional<Unexpected> aside;

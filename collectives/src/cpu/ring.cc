@@ -13,6 +13,8 @@ namespace dtrun::collectives::cpu {
 namespace {
 // Large messages are published piece by piece, so that both sides copy at the same time.
 constexpr std::size_t kPublishBytes = 32 << 10;
+// How often a producer is told what is read, for each time around the ring.
+constexpr std::size_t kPublishedParts = 8;
 // Of a lent payload: the group's lock is held meanwhile.
 constexpr std::size_t kFetchBytes = 1 << 20;
 }  // namespace
@@ -25,6 +27,24 @@ std::size_t RingSendChannel::put(Bytes bytes) {
     std::memcpy(ring_.bytes(), bytes.data() + until_end, bytes.size() - until_end);
   written_ += bytes.size();
   return bytes.size();
+}
+
+/// Takes the lines of the next short message back from the consumer's cache while the caller does
+/// something else.
+void RingSendChannel::claim_next_lines() const {
+#if defined(__x86_64__)
+  constexpr std::size_t kLine = 64, kLines = 3;
+  for (std::size_t line = 0; line < kLines; ++line) {
+    const std::size_t position = (written_ + line * kLine) & (ring_.capacity - 1);
+    asm volatile("prefetchw %0" : : "m"(ring_.bytes()[position]));
+  }
+#endif
+}
+
+bool RingSendChannel::has_room(std::size_t bytes) {
+  if (ring_.capacity - (written_ - read_) >= bytes) return true;
+  read_ = ring_.read.load(std::memory_order_seq_cst);
+  return ring_.capacity - (written_ - read_) >= bytes;
 }
 
 std::size_t RingSendChannel::write(Bytes first, Bytes second) {
@@ -49,7 +69,14 @@ std::size_t RingSendChannel::write(Bytes first, Bytes second) {
     ring_.written.store(written_, std::memory_order_seq_cst);
     peer_.ring_sleepers();
   }
+  claim_next_lines();
   return taken;
+}
+
+bool RingReceiveChannel::has(std::size_t bytes) {
+  if (written_ - read_ >= bytes) return true;
+  written_ = ring_.written.load(std::memory_order_seq_cst);
+  return written_ - read_ >= bytes;
 }
 
 std::size_t RingReceiveChannel::read(std::span<std::byte> target) {
@@ -65,7 +92,10 @@ std::size_t RingReceiveChannel::read(std::span<std::byte> target) {
     std::memcpy(target.data() + filled, ring_.bytes() + position, count);
     filled += count;
     read_ += count;
+    // A producer that waits has filled the ring, so that this comes before all of it is read.
+    if (read_ - published_ < ring_.capacity / kPublishedParts) continue;
     ring_.read.store(read_, std::memory_order_seq_cst);
+    published_ = read_;
     peer_.ring_sleepers();
   }
   return filled;

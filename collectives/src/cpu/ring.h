@@ -36,6 +36,7 @@ class RingSendChannel : public SendChannel {
   /// @param ring in this rank's heap; @param peer the consumer's doorbell
   RingSendChannel(RingHeader& ring, Doorbell& peer) : ring_(ring), peer_(peer) {}
   std::size_t write(Bytes first, Bytes second) override;
+  bool has_room(std::size_t bytes) override;
   /// What the ring cannot hold: the sender waits for the receiver anyhow.
   bool can_lend(Bytes payload) const override;
   std::uint64_t lend() override { return ++lent_; }
@@ -46,6 +47,7 @@ class RingSendChannel : public SendChannel {
 
  private:
   std::size_t put(Bytes bytes);
+  void claim_next_lines() const;
 
   RingHeader& ring_;
   Doorbell& peer_;
@@ -63,6 +65,7 @@ class RingReceiveChannel : public ReceiveChannel {
     ring.fetches.store(memory == nullptr ? 0 : 1, std::memory_order_release);
   }
   std::size_t read(std::span<std::byte> target) override;
+  bool has(std::size_t bytes) override;
   std::size_t fetch(std::span<std::byte> target, std::uint64_t address) override;
   void give_back() override;
   bool broken() const override { return broken_; }
@@ -74,7 +77,8 @@ class RingReceiveChannel : public ReceiveChannel {
   const PeerMemory* const memory_;
   std::uint64_t written_ = 0;  ///< as last seen
   std::uint64_t read_ = 0;
-  bool broken_ = false;  ///< the producer has ended, or withdrawn a payload
+  std::uint64_t published_ = 0;  ///< of what is read, what the producer knows
+  bool broken_ = false;          ///< the producer has ended, or withdrawn a payload
 };
 
 }  // namespace dtrun::collectives::cpu

@@ -1,6 +1,7 @@
-// The short way of a group's engine: a blocking collective by posts runs on the caller's stack,
-// under the engine's lock, without clock, queue or allocation. If a member is late, the rest of the
-// collective becomes an ordinary Operation.
+// The short way of a group's engine: a blocking collective by posts or by short messages runs on
+// the caller's stack, under the engine's lock, without clock, queue or allocation. If a member is
+// late, the rest of the collective becomes an ordinary Operation.
+#include "collective_operation.h"
 #include "dtrun/base/log.h"
 #include "group_engine.h"
 #include "pause.h"
@@ -10,6 +11,19 @@
 namespace dtrun::collectives::cpu {
 
 using base::Deadline;
+
+namespace {
+
+Collective owned(const CollectiveView& collective, Deadline::Duration timeout) {
+  Collective owned{{collective.inputs.begin(), collective.inputs.end()},
+                   {collective.outputs.begin(), collective.outputs.end()},
+                   {}};
+  owned.call.fingerprint = collective.fingerprint;
+  owned.call.deadline = Deadline::after(timeout);
+  return owned;
+}
+
+}  // namespace
 
 Situation GroupEngine::situation_of(const CollectiveView& collective) {
   return collectives::situation_of(collective, place_, world_->crowding());
@@ -25,33 +39,111 @@ bool GroupEngine::run_now(const CollectiveView& collective, Deadline::Duration t
   if (!meeting().possible()) return false;
   const Situation situation = situation_of(collective);
   const Algorithm algorithm = choose_algorithm(situation);
-  if (algorithm.way != Way::post) return false;
-  const SharedPlan plan(collective, spec_.rank, situation, algorithm.way);
+  const bool delivers =
+      algorithm.way == Way::messages && Deliveries::make_up(situation.kind) && size() > 1;
+  if (algorithm.way != Way::post && !delivers) return false;
   require_own_process();
-  if (says_ways_) log_way(collective, situation, algorithm.way);
-  std::shared_ptr<Operation> operation;
-  {
-    const std::scoped_lock lock(mutex_);
-    require_sound(collective.fingerprint, plan.shown_bytes());
-    SharedSteps steps;
-    std::uint64_t number = 0;
-    const bool eventless =
-        idle() && announced_.empty() && !channels_.anybody_left() &&
-        channels_.table().long_waits.load(std::memory_order_acquire) == long_waits_seen_;
-    if (eventless && take_now(plan, steps, algorithm.looks, number)) return true;
-    if (collective.short_call != nullptr) collective.short_call->wait();
-    Collective rest{{collective.inputs.begin(), collective.inputs.end()},
-                    {collective.outputs.begin(), collective.outputs.end()},
-                    {}};
-    rest.call.fingerprint = collective.fingerprint;
-    rest.call.deadline = Deadline::after(timeout);
-    operation = std::make_shared<SharedOperation>(shared_from_this(), meeting(), std::move(rest),
-                                                  situation, algorithm.way, steps);
-    operation->record_number = number;
-    enqueue(operation);
+  std::shared_ptr<Operation> rest;
+  if (!delivers) {
+    meet_now(collective, situation, algorithm.looks, timeout, rest);
+  } else if (!deliver_now(collective, situation, algorithm.looks, timeout, rest)) {
+    return false;
   }
-  wait(*operation, Deadline::never());
+  if (rest) wait(*rest, Deadline::never());
   return true;
+}
+
+bool GroupEngine::is_eventless() const {
+  return idle() && announced_.empty() && !channels_.anybody_left() &&
+         channels_.table().long_waits.load(std::memory_order_acquire) == long_waits_seen_;
+}
+
+void GroupEngine::meet_now(const CollectiveView& collective, const Situation& situation, int looks,
+                           Deadline::Duration timeout, std::shared_ptr<Operation>& rest) {
+  const SharedPlan plan(collective, spec_.rank, situation, Way::post);
+  if (says_ways_) log_way(collective, situation, Way::post);
+  const std::scoped_lock lock(mutex_);
+  require_sound(collective.fingerprint, plan.shown_bytes());
+  SharedSteps steps;
+  std::uint64_t number = 0;
+  if (is_eventless() && take_now(plan, steps, looks, number)) return;
+  if (collective.short_call != nullptr) collective.short_call->wait();
+  rest = std::make_shared<SharedOperation>(shared_from_this(), meeting(),
+                                           owned(collective, timeout), situation, Way::post, steps);
+  rest->record_number = number;
+  enqueue(rest);
+}
+
+bool GroupEngine::deliver_now(const CollectiveView& collective, const Situation& situation,
+                              int looks, Deadline::Duration timeout,
+                              std::shared_ptr<Operation>& rest) {
+  const Deliveries all(situation.kind, spec_.rank, size(), collective.root());
+  const std::scoped_lock lock(mutex_);
+  if (!is_eventless() || !DeliverySteps::can_begin(all, collective, channels_)) return false;
+  if (says_ways_) log_way(collective, situation, Way::messages);
+  const std::uint64_t bytes = collective.bytes();
+  require_sound(collective.fingerprint, bytes);
+  RankRecord& record = world_->record();
+  const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
+  ShortCall* const call = collective.short_call;
+  DeliverySteps steps;
+  steps.send(all, collective, channels_);
+  // As with posts, books are kept while the peers' bytes are on their way.
+  note(collective.fingerprint);
+  if (call != nullptr) call->count(bytes);
+  const std::uint64_t number =
+      record.pass(collective.fingerprint, recorded_group_, bytes, begun_ns);
+  for (int look = 0; look < looks; ++look) {
+    if (steps.receive(all, collective, channels_)) {
+      meeting().pass(collective.fingerprint);
+      if (record.is_exact()) record.passed(number);
+      return true;
+    }
+    if (call != nullptr && yields_between_looks(look, world_->crowding())) call->wait();
+    pause_between_looks(look, world_->crowding());
+  }
+  if (call != nullptr) call->wait();
+  record.go_on(number);
+  rest = make_collective_operation(shared_from_this(), owned(collective, timeout), Way::messages,
+                                   &steps);
+  rest->record_number = number;
+  enqueue(rest);
+  return true;
+}
+
+void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
+  if (!meeting().possible()) return;
+  require_own_process();
+  const std::scoped_lock lock(mutex_);
+  hear_failure();
+  if (failure_ || shut_down_ || channels_.anybody_left() || !idle()) return;
+  RankRecord& record = world_->record();
+  const std::int64_t begun_ns = record.is_exact() ? monotonic_ns() : 0;
+  const auto end = [&](ShortMessage& message) {
+    message.is_done = true;
+    message.short_call.count(message.buffer.bytes());
+    const std::uint64_t number =
+        record.pass(message.fingerprint, recorded_group_, message.buffer.bytes(), begun_ns);
+    if (record.is_exact()) record.passed(number);
+  };
+  const auto is_send = [](const ShortMessage& message) {
+    return message.fingerprint.kind == OpKind::send;
+  };
+  for (ShortMessage& message : messages) {
+    if (!is_send(message)) continue;
+    if (!point_to_point_.send_now(message, channels_)) return;
+    end(message);
+  }
+  int look = 0;
+  for (ShortMessage& message : messages) {
+    if (is_send(message)) continue;
+    while (!point_to_point_.receive_now(message, channels_)) {
+      if (++look == kShortLooks) return;
+      if (yields_between_looks(look, world_->crowding())) message.short_call.wait();
+      pause_between_looks(look, world_->crowding());
+    }
+    end(message);
+  }
 }
 
 bool GroupEngine::take_now(const SharedPlan& plan, SharedSteps& steps, int looks,

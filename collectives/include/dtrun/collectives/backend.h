@@ -105,6 +105,16 @@ struct Message {
   Call call;
 };
 
+/// The same without its ownership, for a message that may be over at once.
+struct ShortMessage {
+  const Fingerprint& fingerprint;
+  Buffer buffer;
+  int peer = 0;
+  std::uint32_t tag = 0;
+  ShortCall& short_call;
+  bool is_done = false;
+};
+
 /// Bytes moved by this rank for this group, by transport.
 struct TransportCounters {
   std::uint64_t shared_memory_bytes_sent = 0;
@@ -136,6 +146,9 @@ class Backend {
   virtual Work start(Collective collective) = 0;
   virtual Work start(Message message) = 0;
 
+  /// Sends what finds room and takes what comes within moments, in that order. What is not done
+  /// then, and every message of a backend without such a way, is still to be started.
+  virtual void exchange_now(std::span<ShortMessage>) {}
   /// Asynchronous messages whose order must not matter. @return a Work each, in that order
   virtual std::vector<Work> exchange(std::vector<Message> messages);
 

@@ -14,9 +14,9 @@ namespace dtrun::collectives {
 
 /// Which calls a group times. All are counted.
 enum class CallTiming : std::uint8_t {
-  /// All but the short ones that need not wait: blocking collectives of up to 16 KiB among ranks
-  /// that share memory and come at the same time. Such a call takes some 0.3 us, and to time it
-  /// costs a fifth of that.
+  /// All but the short ones that need not wait: blocking collectives by posts or short messages,
+  /// sends, receives and batches of them, among ranks that share memory and come at the same time.
+  /// Such a call takes some 0.3 us, and to time it costs a fifth of that.
   long_calls,
   all_calls,
 };

@@ -1,0 +1,35 @@
+// DeliverySteps: how far one rank has come in a collective of short messages, whose Deliveries it
+// carries out on the caller's stack. What travels is what a CollectiveOperation sends and expects,
+// so each rank goes this way or that as it can, and an operation can go on from here. A value. Used
+// under the engine's lock.
+#pragma once
+
+#include "deliveries.h"
+#include "dtrun/collectives/backend.h"
+#include "group_channels.h"
+#include "message.h"
+
+namespace dtrun::collectives::cpu {
+
+class DeliverySteps {
+ public:
+  /// Whether all that this rank sends finds room in rings now, and all rings are there.
+  static bool can_begin(const Deliveries& all, const CollectiveView& collective,
+                        GroupChannels& channels);
+  /// Everything, and the own part's copy.
+  void send(const Deliveries& all, const CollectiveView& collective, GroupChannels& channels);
+  /// Takes what has come. @return whether that is all. A message that is not the awaited one, and
+  /// one that is lent, are left to an operation, which goes on with begun()
+  bool receive(const Deliveries& all, const CollectiveView& collective, GroupChannels& channels);
+
+  /// So many messages have come whole, in the order of the deliveries.
+  int complete() const { return complete_; }
+  /// Of the next one.
+  const IncomingMessage& begun() const { return begun_; }
+
+ private:
+  int complete_ = 0;
+  IncomingMessage begun_;
+};
+
+}  // namespace dtrun::collectives::cpu

@@ -1,0 +1,79 @@
+// Deliveries: the messages of a collective in which each part goes straight from a buffer of one
+// rank to a buffer of another, and nothing is combined. Which parts these are is said here and
+// nowhere else. Pure.
+#pragma once
+
+#include "dtrun/collectives/fingerprint.h"
+
+namespace dtrun::collectives {
+
+class Deliveries {
+ public:
+  constexpr Deliveries(OpKind kind, int rank, int size, int root)
+      : kind_(kind), rank_(rank), size_(size), root_(root) {}
+
+  /// Whether a collective consists of deliveries.
+  static constexpr bool make_up(OpKind kind) {
+    switch (kind) {
+      case OpKind::broadcast:
+      case OpKind::all_gather:
+      case OpKind::split:
+      case OpKind::gather:
+      case OpKind::scatter:
+      case OpKind::all_to_all:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  /// Another rank, and the buffer in the list of this rank's inputs or outputs.
+  struct Delivery {
+    int peer;
+    int index;
+  };
+  constexpr int sends() const {
+    if (kind_ == OpKind::gather) return is_root() ? 0 : 1;
+    return has_source() && !is_root() ? 0 : size_ - 1;
+  }
+  constexpr Delivery send(int number) const {
+    if (kind_ == OpKind::gather) return {root_, 0};
+    const int to = peer(number);
+    return {to, gives_list() ? to : 0};
+  }
+  constexpr int receives() const {
+    if (has_source()) return is_root() ? 0 : 1;
+    return kind_ == OpKind::gather && !is_root() ? 0 : size_ - 1;
+  }
+  constexpr Delivery receive(int number) const {
+    if (has_source()) return {root_, 0};
+    return {peer(number), peer(number)};
+  }
+
+  /// Whether this rank's own part is copied from an input to an output.
+  constexpr bool copies_own() const {
+    if (kind_ == OpKind::broadcast) return false;
+    return is_root() || (kind_ != OpKind::gather && kind_ != OpKind::scatter);
+  }
+  constexpr int own_input() const { return gives_list() ? rank_ : 0; }
+  constexpr int own_output() const { return kind_ == OpKind::scatter ? 0 : rank_; }
+
+ private:
+  constexpr bool is_root() const { return rank_ == root_; }
+  /// All comes from the root.
+  constexpr bool has_source() const {
+    return kind_ == OpKind::broadcast || kind_ == OpKind::scatter;
+  }
+  constexpr bool gives_list() const {
+    return kind_ == OpKind::scatter || kind_ == OpKind::all_to_all;
+  }
+  /// From the right neighbour on, so that not all ranks write to rank 0 first.
+  constexpr int peer(int number) const { return (rank_ + 1 + number) % size_; }
+
+  OpKind kind_;
+  int rank_;
+  int size_;
+  int root_;
+};
+
+}  // namespace dtrun::collectives
