@@ -193,6 +193,13 @@ Tensor loss_parallel(const Tensor& logits, const Tensor& target, LossOptions opt
 
 namespace {
 
+std::string text_of(const ParallelPlan& plan) {
+  std::string text;
+  for (const auto& [pattern, style] : plan)
+    text += "the style " + style.name() + " for \"" + pattern + "\"\n";
+  return text;
+}
+
 /// A module, and the style that a pattern gave it.
 struct Step {
   std::string path;
@@ -243,7 +250,8 @@ void check_layouts(const std::vector<Step>& steps, const DeviceMesh& mesh) {
 void parallelize(nn::Module& module, const DeviceMesh& mesh, const ParallelPlan& plan,
                  Tensor::Site site) {
   // First: what follows refuses on all ranks, or on none.
-  check_same_model("parallelize", module, group_of_one_axis("parallelize", mesh), site);
+  check_same_model("parallelize", module, group_of_one_axis("parallelize", mesh), site,
+                   text_of(plan));
   std::vector<Step> steps;
   for (const auto& [pattern, style] : plan) {
     for (const auto& [path, within] : matching_modules("parallelize", module, pattern)) {

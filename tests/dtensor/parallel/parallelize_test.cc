@@ -281,6 +281,23 @@ TEST(ParallelizeTest, ModulesThatDifferAreNamedOnAllRanks) {
   });
 }
 
+TEST(ParallelizeTest, PlansThatDifferAreNamedOnAllRanks) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    const auto model = made_reader();
+    ParallelPlan plan = block_plan();
+    if (group.rank() == 1) plan[1].second = Sequence();
+    const auto cut = [&] { parallelize(*model, mesh, plan); };
+    expect_refused(cut,
+                   "rank 0 has the style Rowwise for \"blocks.*.down\"; rank 1 has the style "
+                   "Sequence for \"blocks.*.down\"",
+                   base::ErrorCode::kDisagreement);
+    if (group.rank() == 1) plan.pop_back();
+    expect_refused(cut, "rank 1 has no more", base::ErrorCode::kDisagreement);
+    for (const Tensor& parameter : model->parameters()) EXPECT_FALSE(parameter.is_distributed());
+  });
+}
+
 TEST(ModuleNamesTest, StarsStandForPartsOfANameAndTwoForAnyNumberOfNames) {
   EXPECT_TRUE(matches("blocks.*.up", "blocks.0.up"));
   EXPECT_FALSE(matches("blocks.*", "blocks.0.up"));

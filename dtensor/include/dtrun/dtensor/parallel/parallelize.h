@@ -96,7 +96,7 @@ using ParallelPlan = std::vector<std::pair<std::string, ParallelStyle>>;
 /// @throws Error kNotFound for a pattern that matches no module; kInvalidArgument for a mesh of
 /// several axes, two styles for one module, two layouts for one parameter, which two modules may
 /// have or an earlier call cut, and a module that the style does not know; kDisagreement, naming
-/// the first difference, where the ranks' modules differ. Nothing is changed then
+/// the first difference, where the ranks' modules or plans differ. Nothing is changed then
 void parallelize(nn::Module& module, const DeviceMesh& mesh, const ParallelPlan& plan,
                  Tensor::Site site = Tensor::Site::current());
 
