@@ -251,14 +251,23 @@ std::vector<std::string> joined(std::vector<std::string> line,
   return line;
 }
 
-TEST(TrainingTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
+struct KilledTraining {
+  const char* axes;
+  int ranks;
+  int steps;  ///< more than are done before the kill, which follows on the tenth
+};
+class TrainingKillTest : public testing::TestWithParam<KilledTraining> {};
+
+TEST_P(TrainingKillTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
+  const auto [axes, ranks, steps] = GetParam();
   const CheckpointFolder calm("calm"), killed("killed");
-  const std::vector<std::string> mesh = {"--mesh", "fsdp=2"};
-  const double loss = last_loss(train_gpt(2, joined(small_gpt(calm, 240), mesh)));
-  testing_support::Command job(joined(
-      joined({DTRUN_BIN "/dtrun", "--nproc_per_node=2", "--max-restarts=1", DTRUN_BIN "/train_gpt"},
-             small_gpt(killed, 240)),
-      joined(mesh, {"--checkpoint-async", "on"})));
+  const std::vector<std::string> mesh = {"--mesh", axes};
+  const double loss = last_loss(train_gpt(ranks, joined(small_gpt(calm, steps), mesh)));
+  testing_support::Command job(
+      joined(joined({DTRUN_BIN "/dtrun", "--nproc_per_node=" + std::to_string(ranks),
+                     "--max-restarts=1", DTRUN_BIN "/train_gpt"},
+                    small_gpt(killed, steps)),
+             joined(mesh, {"--checkpoint-async", "on"})));
   ASSERT_TRUE(job.wait_for_output("step   10 "));
   bool has_killed = false;
   for (const pid_t pid : launcher::processes_with(killed.path())) {
@@ -271,8 +280,18 @@ TEST(TrainingTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
   const CommandResult result = job.finish();
   EXPECT_EQ(last_loss(result), loss);
   EXPECT_NE(result.out.find("goes on after step "), std::string::npos) << result.describe();
-  EXPECT_EQ(killed.elements_of(240), calm.elements_of(240));
+  EXPECT_EQ(killed.elements_of(steps), calm.elements_of(steps));
 }
+
+INSTANTIATE_TEST_SUITE_P(Meshes, TrainingKillTest,
+                         testing::Values(KilledTraining{"fsdp=2", 2, 240},
+                                         KilledTraining{"dp=2,tp=2", 4, 80},
+                                         KilledTraining{"pp=2", 2, 80}),
+                         [](const auto& tested) {
+                           std::string name = tested.param.axes;
+                           std::erase_if(name, [](char c) { return c == '=' || c == ','; });
+                           return name;
+                         });
 
 TEST(TrainingTest, ADrainedGptSavesItsLastStepAndEndsWithTryLater) {
   const CheckpointFolder calm("whole"), drained("drained");
