@@ -1,5 +1,7 @@
 #include "dtrun/dtensor/parallel/parallelize.h"
 
+#include <sstream>
+
 #include "dtrun/base/error.h"
 #include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/nn/embedding.h"
@@ -194,10 +196,10 @@ Tensor loss_parallel(const Tensor& logits, const Tensor& target, LossOptions opt
 namespace {
 
 std::string text_of(const ParallelPlan& plan) {
-  std::string text;
+  std::ostringstream text;
   for (const auto& [pattern, style] : plan)
-    text += "the style " + style.name() + " for \"" + pattern + "\"\n";
-  return text;
+    text << "the style " << style.name() << " for \"" << pattern << "\"\n";
+  return text.str();
 }
 
 /// A module, and the style that a pattern gave it.
