@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -111,13 +112,43 @@ std::string text_of(const CommandResult& result) {
   return begin < end ? result.out.substr(begin + 7, end - begin - 7) : "";
 }
 
+/// What train_gpt --csv writes, which goes with this.
+class LossFile {
+ public:
+  LossFile() : path_(testing::TempDir() + "gpt" + std::to_string(::getpid()) + ".csv") {}
+  ~LossFile() { std::filesystem::remove(path_); }
+  LossFile(const LossFile&) = delete;
+  LossFile& operator=(const LossFile&) = delete;
+  const std::string& path() const { return path_; }
+  std::string text() const {
+    std::ifstream stream(path_);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+  /// One per step.
+  std::vector<double> losses() const {
+    std::istringstream lines(text());
+    std::vector<double> found;
+    std::string line;
+    for (std::getline(lines, line); std::getline(lines, line);) {
+      EXPECT_EQ(std::atoi(line.c_str()), static_cast<int>(found.size()) + 1) << line;
+      found.push_back(std::strtod(line.c_str() + line.find(',') + 1, nullptr));
+    }
+    return found;
+  }
+
+ private:
+  const std::string path_;
+};
+
 TEST(TrainingTest, AGptLearnsTheSameOnEveryMeshAndWritesTheSameText) {
-  const std::vector<std::string> line = {"--steps",  "8", "--every",   "8",  "--accumulate", "2",
-                                         "--batch",  "8", "--context", "32", "--width",      "32",
-                                         "--sample", "20"};
+  const LossFile file;
+  const std::vector<std::string> line = {
+      "--steps",   "8",  "--every", "8",  "--accumulate", "2",  "--batch", "8",
+      "--context", "32", "--width", "32", "--sample",     "20", "--csv",   file.path()};
   const CommandResult alone = train_gpt(1, line);
-  const double loss = last_loss(alone);
-  EXPECT_LT(loss, 5);  // it begins at log(256)
+  EXPECT_LT(last_loss(alone), 5);  // it begins at log(256)
+  const std::vector<double> losses = file.losses();
+  ASSERT_EQ(losses.size(), 8U);
   EXPECT_EQ(text_of(alone).size(), 16U + 20U) << alone.describe();
   struct Way {
     int ranks;
@@ -136,27 +167,29 @@ TEST(TrainingTest, AGptLearnsTheSameOnEveryMeshAndWritesTheSameText) {
     std::vector<std::string> on_mesh = line;
     on_mesh.insert(on_mesh.end(), way.options.begin(), way.options.end());
     const CommandResult result = train_gpt(way.ranks, on_mesh);
-    EXPECT_NEAR(last_loss(result), loss, 2e-5);
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    const std::vector<double> found = file.losses();
+    ASSERT_EQ(found.size(), losses.size());
+    for (std::size_t step = 0; step < losses.size(); ++step)
+      EXPECT_NEAR(found[step], losses[step], 1e-6 * losses[step]) << "step " << step + 1;
     EXPECT_EQ(text_of(result), text_of(alone));
   }
 }
 
 TEST(TrainingTest, AGptLearnsTheSameBitForBitWhereNoSumIsSplit) {
-  const std::string file = testing::TempDir() + "gpt" + std::to_string(::getpid()) + ".csv";
+  const LossFile file;
   const auto losses = [&](int ranks, const char* mesh) {
     // A bound that no gradient reaches: the norm is a sum over all stages.
     const CommandResult result =
         train_gpt(ranks, {"--steps", "6", "--width", "32", "--sample", "0", "--microbatches", "1",
-                          "--clip", "1e9", "--csv", file, "--mesh", mesh});
+                          "--clip", "1e9", "--csv", file.path(), "--mesh", mesh});
     EXPECT_GT(last_loss(result), 1) << mesh;
-    std::ifstream stream(file);
-    return std::string{std::istreambuf_iterator<char>(stream), {}};
+    return file.text();
   };
   const std::string alone = losses(1, "dp=1");
   EXPECT_EQ(std::ranges::count(alone, '\n'), 7);
   EXPECT_EQ(losses(2, "pp=2"), alone);
   EXPECT_EQ(losses(4, "pp=4"), alone);
-  std::filesystem::remove(file);
 }
 
 TEST(TrainingTest, AGptDropsAndDrawsItsLoss) {
@@ -218,14 +251,23 @@ std::vector<std::string> joined(std::vector<std::string> line,
   return line;
 }
 
-TEST(TrainingTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
+struct KilledTraining {
+  const char* axes;
+  int ranks;
+  int steps;  ///< more than are done before the kill, which follows on the tenth
+};
+class TrainingKillTest : public testing::TestWithParam<KilledTraining> {};
+
+TEST_P(TrainingKillTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
+  const auto [axes, ranks, steps] = GetParam();
   const CheckpointFolder calm("calm"), killed("killed");
-  const std::vector<std::string> mesh = {"--mesh", "fsdp=2"};
-  const double loss = last_loss(train_gpt(2, joined(small_gpt(calm, 240), mesh)));
-  testing_support::Command job(joined(
-      joined({DTRUN_BIN "/dtrun", "--nproc_per_node=2", "--max-restarts=1", DTRUN_BIN "/train_gpt"},
-             small_gpt(killed, 240)),
-      joined(mesh, {"--checkpoint-async", "on"})));
+  const std::vector<std::string> mesh = {"--mesh", axes};
+  const double loss = last_loss(train_gpt(ranks, joined(small_gpt(calm, steps), mesh)));
+  testing_support::Command job(
+      joined(joined({DTRUN_BIN "/dtrun", "--nproc_per_node=" + std::to_string(ranks),
+                     "--max-restarts=1", DTRUN_BIN "/train_gpt"},
+                    small_gpt(killed, steps)),
+             joined(mesh, {"--checkpoint-async", "on"})));
   ASSERT_TRUE(job.wait_for_output("step   10 "));
   bool has_killed = false;
   for (const pid_t pid : launcher::processes_with(killed.path())) {
@@ -238,8 +280,18 @@ TEST(TrainingTest, AGptWhoseRankIsKilledEndsWithTheSameBits) {
   const CommandResult result = job.finish();
   EXPECT_EQ(last_loss(result), loss);
   EXPECT_NE(result.out.find("goes on after step "), std::string::npos) << result.describe();
-  EXPECT_EQ(killed.elements_of(240), calm.elements_of(240));
+  EXPECT_EQ(killed.elements_of(steps), calm.elements_of(steps));
 }
+
+INSTANTIATE_TEST_SUITE_P(Meshes, TrainingKillTest,
+                         testing::Values(KilledTraining{"fsdp=2", 2, 240},
+                                         KilledTraining{"dp=2,tp=2", 4, 80},
+                                         KilledTraining{"pp=2", 2, 80}),
+                         [](const auto& tested) {
+                           std::string name = tested.param.axes;
+                           std::erase_if(name, [](char c) { return c == '=' || c == ','; });
+                           return name;
+                         });
 
 TEST(TrainingTest, ADrainedGptSavesItsLastStepAndEndsWithTryLater) {
   const CheckpointFolder calm("whole"), drained("drained");

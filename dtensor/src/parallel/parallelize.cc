@@ -1,8 +1,9 @@
 #include "dtrun/dtensor/parallel/parallelize.h"
 
-#include <map>
+#include <sstream>
 
 #include "dtrun/base/error.h"
+#include "dtrun/dtensor/mesh/spec.h"
 #include "dtrun/dtensor/nn/embedding.h"
 #include "dtrun/dtensor/nn/linear.h"
 #include "parallel/model_agreement.h"
@@ -50,13 +51,23 @@ void hook(nn::Module& module, const DeviceMesh& mesh, const Placement& given,
   });
 }
 
-void distribute(nn::Module& module, const DeviceMesh& mesh,
-                const std::map<std::string, Placement>& placements, const Tensor::Site& site) {
-  for (const auto& [name, parameter] : module.own_parameters()) {
-    const auto found = placements.find(name);
-    module.distribute_parameter(name, mesh,
-                                {found == placements.end() ? Replicate() : found->second}, site);
-  }
+void distribute(nn::Module& module, const DeviceMesh& mesh, const ParallelStyle::Layout& layout,
+                const Tensor::Site& site) {
+  for (const auto& [name, parameter] : module.own_parameters())
+    module.distribute_parameter(name, mesh, {layout(module, name)}, site);
+}
+
+Placement columns(nn::Module& module, const std::string& parameter) {
+  if (parameter == "bias") return Shard(0);
+  if (parameter != "weight") return Replicate();
+  return Shard(module.as<nn::Embedding>() != nullptr ? 1 : 0);
+}
+Placement rows(nn::Module& module, const std::string& parameter) {
+  if (parameter != "weight") return Replicate();
+  return Shard(module.as<nn::Embedding>() != nullptr ? 0 : 1);
+}
+Placement everywhere(nn::Module&, const std::string&) {
+  return Replicate();
 }
 
 [[noreturn]] void refuse_kind(const char* style, const std::string& path, nn::Module& module) {
@@ -73,36 +84,40 @@ bool knows(nn::Module& module) {
 }  // namespace
 
 ParallelStyle Colwise(StyleOptions options) {
-  return {
-      "Colwise", [options](const std::string& path, nn::Module& module, const DeviceMesh& mesh,
-                           const Tensor::Site& site) {
-        if (!knows(module)) refuse_kind("Colwise", path, module);
-        const bool is_linear = module.as<nn::Linear>() != nullptr;
-        distribute(module, mesh, {{"weight", Shard(is_linear ? 0 : 1)}, {"bias", Shard(0)}}, site);
-        hook(module, mesh, options.input.value_or(Replicate()), Replicate(),
-             options.output.value_or(Shard(-1)), options.result);
-      }};
+  return {"Colwise",
+          [options](const std::string& path, nn::Module& module, const DeviceMesh& mesh,
+                    const Tensor::Site& site) {
+            if (!knows(module)) refuse_kind("Colwise", path, module);
+            distribute(module, mesh, columns, site);
+            hook(module, mesh, options.input.value_or(Replicate()), Replicate(),
+                 options.output.value_or(Shard(-1)), options.result);
+          },
+          columns};
 }
 
 ParallelStyle Rowwise(StyleOptions options) {
-  return {"Rowwise", [options](const std::string& path, nn::Module& module, const DeviceMesh& mesh,
-                               const Tensor::Site& site) {
+  return {"Rowwise",
+          [options](const std::string& path, nn::Module& module, const DeviceMesh& mesh,
+                    const Tensor::Site& site) {
             if (!knows(module)) refuse_kind("Rowwise", path, module);
+            distribute(module, mesh, rows, site);
             const bool is_linear = module.as<nn::Linear>() != nullptr;
-            distribute(module, mesh, {{"weight", Shard(is_linear ? 1 : 0)}}, site);
             const Placement input = is_linear ? Shard(-1) : Replicate();
             hook(module, mesh, options.input.value_or(input), input,
                  options.output.value_or(Replicate()), options.result);
-          }};
+          },
+          rows};
 }
 
 ParallelStyle Sequence(StyleOptions options) {
-  return {"Sequence", [options](const std::string&, nn::Module& module, const DeviceMesh& mesh,
-                                const Tensor::Site& site) {
-            distribute(module, mesh, {}, site);
+  return {"Sequence",
+          [options](const std::string&, nn::Module& module, const DeviceMesh& mesh,
+                    const Tensor::Site& site) {
+            distribute(module, mesh, everywhere, site);
             hook(module, mesh, options.input.value_or(Shard(1)), options.input.value_or(Shard(1)),
                  options.output.value_or(Shard(1)), options.result);
-          }};
+          },
+          everywhere};
 }
 
 namespace {
@@ -169,25 +184,76 @@ ParallelStyle PrepareInputOutput(PrepareOptions input, PrepareOptions output) {
 
 Tensor loss_parallel(const Tensor& logits, const Tensor& target, LossOptions options) {
   const DeviceMesh mesh = logits.device_mesh();
-  const Placements everywhere(logits.placements().size(), Replicate());
+  const Placements whole(logits.placements().size(), Replicate());
   const auto placed = [&](const Tensor& plain) {
     const bool is_there = !plain.defined() || plain.is_distributed();
-    return is_there ? plain : Tensor::from_local(plain, mesh, everywhere);
+    return is_there ? plain : Tensor::from_local(plain, mesh, whole);
   };
   options.weight = placed(options.weight);
-  return cross_entropy(logits, placed(target), options).redistribute(everywhere).to_local();
+  return cross_entropy(logits, placed(target), options).redistribute(whole).to_local();
 }
+
+namespace {
+
+std::string text_of(const ParallelPlan& plan) {
+  std::ostringstream text;
+  for (const auto& [pattern, style] : plan)
+    text << "the style " << style.name() << " for \"" << pattern << "\"\n";
+  return text.str();
+}
+
+/// A module, and the style that a pattern gave it.
+struct Step {
+  std::string path;
+  nn::Module* module;
+  const std::string* pattern;
+  const ParallelStyle* style;
+};
+
+/// A parameter's layout to come, and what asked for it.
+struct Wish {
+  Tensor parameter;
+  Placement placement;
+  std::string text;  ///< `Colwise makes "head.weight" Shard(0)`
+};
+
+[[noreturn]] void refuse_layouts(const std::string& one, const std::string& other) {
+  throw Error(ErrorCode::kInvalidArgument,
+              "parallelize: two layouts for one parameter: " + one + ", " + other,
+              "they are one tensor, which lies in one way",
+              "styles that agree: Rowwise of an Embedding and Colwise of a Linear both cut the "
+              "weight's first dim");
+}
+
+/// Modules may have a tensor in common, and an earlier call may have cut it.
+void check_layouts(const std::vector<Step>& steps, const DeviceMesh& mesh) {
+  std::vector<Wish> wishes;
+  for (const Step& step : steps) {
+    if (!step.style->layout()) continue;
+    for (const auto& [name, parameter] : step.module->own_parameters()) {
+      const Placement placement = step.style->layout()(*step.module, name);
+      const std::string full = step.path.empty() ? name : step.path + "." + name;
+      const std::string text =
+          step.style->name() + " makes \"" + full + "\" " + placement.to_string();
+      for (const Wish& other : wishes) {
+        if (same(other.parameter, parameter) && other.placement != placement)
+          refuse_layouts(other.text, text);
+      }
+      if (parameter.is_distributed() &&
+          parameter.spec() != make_spec(mesh, {placement}, parameter.shape(), parameter.dtype()))
+        refuse_layouts("it is " + parameter.spec().to_string() + " already", text);
+      wishes.push_back({parameter, placement, text});
+    }
+  }
+}
+
+}  // namespace
 
 void parallelize(nn::Module& module, const DeviceMesh& mesh, const ParallelPlan& plan,
                  Tensor::Site site) {
   // First: what follows refuses on all ranks, or on none.
-  check_same_model("parallelize", module, group_of_one_axis("parallelize", mesh), site);
-  struct Step {
-    std::string path;
-    nn::Module* module;
-    const std::string* pattern;
-    const ParallelStyle* style;
-  };
+  check_same_model("parallelize", module, group_of_one_axis("parallelize", mesh), site,
+                   text_of(plan));
   std::vector<Step> steps;
   for (const auto& [pattern, style] : plan) {
     for (const auto& [path, within] : matching_modules("parallelize", module, pattern)) {
@@ -204,6 +270,7 @@ void parallelize(nn::Module& module, const DeviceMesh& mesh, const ParallelPlan&
       steps.push_back({path, within, &pattern, &style});
     }
   }
+  check_layouts(steps, mesh);
   for (const Step& step : steps) step.style->apply(step.path, *step.module, mesh, site);
 }
 

@@ -8,16 +8,9 @@
 #include <map>
 #include <memory>
 
-#include "dtensor/vector_tensor.h"
-#include "dtrun/dtensor/nn/containers.h"
-#include "dtrun/dtensor/nn/embedding.h"
-#include "dtrun/dtensor/nn/linear.h"
-#include "dtrun/dtensor/nn/norms.h"
-#include "dtrun/dtensor/ops/attention.h"
+#include "dtensor/vector_models.h"
 #include "dtrun/dtensor/ops/basic.h"
-#include "dtrun/dtensor/ops/elementwise.h"
 #include "dtrun/dtensor/ops/rows.h"
-#include "dtrun/dtensor/ops/views.h"
 #include "dtrun/dtensor/optim/adam.h"
 #include "dtrun/dtensor/optim/clip_grad.h"
 #include "dtrun/dtensor/optim/lr_scheduler.h"
@@ -30,14 +23,17 @@ namespace {
 
 using collectives::ProcessGroup;
 using test::VectorCase;
+using vector_models::everywhere;
+using vector_models::gathered;
+using vector_models::number;
+using vector_models::place_parameters;
+using vector_models::placed;
+using vector_models::whole;
 
-double number(const boost::json::object& object, const char* name, double other = 0) {
-  const boost::json::value* const found = object.if_contains(name);
-  return found == nullptr || found->is_null() ? other : found->to_number<double>();
+std::vector<VectorCase> cases_of(const std::string& op) {
+  return vector_models::cases_of("training", op);
 }
-std::int64_t whole(const boost::json::object& object, const char* name, std::int64_t other = 0) {
-  return static_cast<std::int64_t>(number(object, name, static_cast<double>(other)));
-}
+
 /// Null where it is not there.
 const boost::json::object* part(const VectorCase& example, const char* name) {
   const boost::json::value* const found = example.if_contains(name);
@@ -46,15 +42,6 @@ const boost::json::object* part(const VectorCase& example, const char* name) {
 double norm_type_of(const boost::json::object& object) {
   const std::string text = test::text_of(object.at("norm_type"));
   return text == "inf" ? std::numeric_limits<double>::infinity() : std::stod(text);
-}
-
-std::vector<VectorCase> cases_of(const std::string& op) {
-  std::vector<VectorCase> chosen;
-  for (VectorCase& example : test::read_vector_file("training")) {
-    if (test::text_of(example.at("op")) == op) chosen.push_back(std::move(example));
-  }
-  EXPECT_FALSE(chosen.empty()) << op;
-  return chosen;
 }
 
 std::unique_ptr<LRScheduler> schedule_of(const std::string& name, const boost::json::object& args,
@@ -88,15 +75,6 @@ TEST(OptimVectorsTest, RatesAreTorchs) {
   }
 }
 
-/// Cut in turn along both axes, one, or none.
-Tensor placed(const LocalTensor& numbers, const DeviceMesh* mesh, std::size_t which) {
-  if (mesh == nullptr) return Tensor(numbers);
-  const bool can = !numbers.shape().empty();
-  const Placements placements = {can && which % 3 != 2 ? Placement(Shard(0)) : Replicate(),
-                                 can && which % 3 == 0 ? Placement(Shard(-1)) : Replicate()};
-  return distribute_tensor(Tensor(numbers), *mesh, placements, {.source_rank = -1});
-}
-
 void check_clipping(const VectorCase& example, const DeviceMesh* mesh) {
   const auto& shapes = example.at("shapes").as_array();
   Tensors parameters;
@@ -115,9 +93,7 @@ void check_clipping(const VectorCase& example, const DeviceMesh* mesh) {
     const LocalTensor wanted = tensor_of(example.at("clipped").as_array()[i],
                                          test::sizes_of(shapes[i]), tensors::DType::f32);
     const Tensor& gradient = parameters[i].grad();
-    EXPECT_EQ(difference(mesh == nullptr ? gradient.local() : gradient.full_tensor().local(),
-                         wanted, {1e-6, 1e-7}),
-              "");
+    EXPECT_EQ(difference(gathered(gradient), wanted, {1e-6, 1e-7}), "");
   }
 }
 
@@ -131,91 +107,6 @@ TEST(OptimVectorsTest, ClippingIsTorchsOnAnyMesh) {
     for (const VectorCase& example : cases_of("clip_grad_norm")) check_clipping(example, &mesh);
   });
 }
-
-struct Mlp : nn::Module {
-  explicit Mlp(const boost::json::object& config)
-      : fc1(register_module("fc1", nn::Linear(whole(config, "in"), whole(config, "hidden")))),
-        fc2(register_module("fc2", nn::Linear(whole(config, "hidden"), whole(config, "out")))) {}
-  Tensor forward(const Tensor& x) override { return fc2(gelu(fc1(x))); }
-  nn::Linear fc1, fc2;
-};
-
-struct Attention : nn::Module {
-  Attention(std::int64_t width, std::int64_t its_heads)
-      : heads(its_heads),
-        qkv(register_module("qkv", nn::Linear(width, 3 * width))),
-        proj(register_module("proj", nn::Linear(width, width))) {}
-  Tensor forward(const Tensor& x) override {
-    const std::int64_t width = x.size(-1);
-    const auto split = [&](const Tensor& all, int which) {
-      return unflatten(all.narrow(-1, which * width, width), -1, {heads, width / heads})
-          .transpose(1, 2);
-    };
-    const Tensor all = qkv(x);
-    const Tensor mixed = scaled_dot_product_attention(split(all, 0), split(all, 1), split(all, 2),
-                                                      {.is_causal = true});
-    return proj(flatten(mixed.transpose(1, 2), 2));
-  }
-  const std::int64_t heads;
-  nn::Linear qkv, proj;
-};
-
-struct FeedForward : nn::Module {
-  explicit FeedForward(std::int64_t width)
-      : fc1(register_module("fc1", nn::Linear(width, 4 * width))),
-        fc2(register_module("fc2", nn::Linear(4 * width, width))) {}
-  Tensor forward(const Tensor& x) override { return fc2(gelu(fc1(x))); }
-  nn::Linear fc1, fc2;
-};
-
-struct Block : nn::Module {
-  Block(std::int64_t width, std::int64_t heads)
-      : ln1(register_module("ln1", nn::LayerNorm(width))),
-        attn(register_module("attn", nn::ModuleHolder<Attention>(width, heads))),
-        ln2(register_module("ln2", nn::LayerNorm(width))),
-        mlp(register_module("mlp", nn::ModuleHolder<FeedForward>(width))) {}
-  Tensor forward(const Tensor& x) override {
-    const Tensor y = x + attn(ln1(x));
-    return y + mlp(ln2(y));
-  }
-  nn::LayerNorm ln1;
-  nn::ModuleHolder<Attention> attn;
-  nn::LayerNorm ln2;
-  nn::ModuleHolder<FeedForward> mlp;
-};
-
-/// Whole on all ranks of the other one's mesh.
-Tensor everywhere(const Tensor& tensor, const Tensor& like) {
-  if (!like.is_distributed()) return tensor;
-  const Placements whole(like.placements().size(), Replicate());
-  return distribute_tensor(tensor, like.device_mesh(), whole, {.source_rank = -1});
-}
-
-struct Gpt : nn::Module {
-  explicit Gpt(const boost::json::object& config)
-      : wte(register_module("wte",
-                            nn::Embedding(whole(config, "vocab"), whole(config, "d_model")))),
-        wpe(register_module("wpe",
-                            nn::Embedding(whole(config, "context"), whole(config, "d_model")))),
-        blocks(register_module("blocks", nn::ModuleList())),
-        ln_f(register_module("ln_f", nn::LayerNorm(whole(config, "d_model")))),
-        head(register_module("head", nn::Linear(whole(config, "d_model"), whole(config, "vocab"),
-                                                {.bias = false}))) {
-    for (std::int64_t i = 0; i < whole(config, "layers"); ++i)
-      blocks->push_back(nn::ModuleHolder<Block>(whole(config, "d_model"), whole(config, "heads")));
-  }
-  Tensor forward(const Tensor& tokens) override {
-    const Tensor positions = everywhere(arange(tokens.size(-1)), tokens);
-    Tensor x = wte(tokens) + wpe(positions);
-    for (std::int64_t i = 0; i < static_cast<std::int64_t>(blocks->size()); ++i)
-      x = (*blocks)[i](x);
-    return head(ln_f(x));
-  }
-  nn::Embedding wte, wpe;
-  nn::ModuleList blocks;
-  nn::LayerNorm ln_f;
-  nn::Linear head;
-};
 
 std::unique_ptr<Optimizer> optimizer_of(const VectorCase& example, const Tensors& parameters) {
   const std::string name = test::text_of(example.at("optimizer"));
@@ -248,9 +139,9 @@ class Training {
       : example_(example), tensors_(example.at("tensors").as_object()), mesh_(mesh) {
     const boost::json::object& config = example.at("config").as_object();
     if (test::text_of(example.at("model")) == "mlp") {
-      model_ = std::make_shared<Mlp>(config);
+      model_ = vector_models::mlp_of(config);
     } else {
-      model_ = std::make_shared<Gpt>(config);
+      model_ = std::make_shared<vector_models::Gpt>(config);
     }
     const tensors::DType dtype = tensors::parse_dtype(test::text_of(example.at("dtype")));
     model_->to(dtype);
@@ -259,7 +150,7 @@ class Training {
     for (const auto& [name, parameter] : model_->named_parameters())
       state.insert(name, Tensor(tensor_of(tensors_.at("param/" + name).as_object())));
     model_->load_state_dict(state);
-    if (mesh != nullptr) place_parameters();
+    if (mesh != nullptr) place_parameters(*model_, *mesh);
     optimizer_ = optimizer_of(example, model_->parameters());
     if (const boost::json::object* const args = part(example, "schedule"))
       schedule_ = schedule_of("warmup_cosine", *args, *optimizer_);
@@ -290,21 +181,7 @@ class Training {
     return tensor_of(tensors_.at(name).as_object());
   }
   /// Whole, on all ranks.
-  Tensor input(const std::string& name) const {
-    const LocalTensor numbers = given(name);
-    if (mesh_ == nullptr) return Tensor(numbers);
-    return distribute_tensor(Tensor(numbers), *mesh_, {Replicate(), Replicate()},
-                             {.source_rank = -1});
-  }
-  void place_parameters() {
-    std::size_t number = 0;
-    for (const auto& [name, module] : model_->named_modules()) {
-      for (const auto& [own, parameter] : module->own_parameters()) {
-        const Tensor like = placed(parameter.local(), mesh_, number++);
-        module->distribute_parameter(own, *mesh_, like.placements());
-      }
-    }
-  }
+  Tensor input(const std::string& name) const { return everywhere(given(name), mesh_); }
   double forward_and_backward(std::int64_t step) {
     const std::int64_t parts = whole(example_, "micro_batches", 1);
     double loss = 0;
@@ -331,7 +208,7 @@ class Training {
       if (!tensors_.contains(prefix + name)) continue;
       const Tensor found = take(parameter);
       ASSERT_TRUE(found.defined()) << prefix << name;
-      LocalTensor numbers = found.is_distributed() ? found.full_tensor().local() : found.local();
+      LocalTensor numbers = gathered(found);
       LocalTensor wanted = given(prefix + name);
       if (name.ends_with("qkv.bias") && wanted.dtype() == tensors::DType::f32) {
         numbers = without_key(numbers);

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <vector>
 
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/autograd/grad.h"
@@ -67,6 +70,64 @@ TEST(OptimTest, GroupsHaveOptionsOfTheirOwnAndWhatHasNoGradientStays) {
   EXPECT_FALSE(p.grad().defined());
   const StepLR schedule(optimizer, 1, 0.1);
   EXPECT_EQ(schedule.get_last_lr(), (std::vector<double>{0.5, 0.25}));
+}
+
+/// Of both groups, whose rates were 0.5 and 2, at the steps from 0 on.
+template <typename Schedule, typename... Args>
+void expect_rates(const std::function<double(std::int64_t)>& factor, Args... args) {
+  const Tensor p = parameter({1}), q = parameter({1});
+  SGD optimizer({{{p}, {.lr = 0.5}}, {{q}, {.lr = 2}}});
+  Schedule schedule(optimizer, args...);
+  for (std::int64_t step = 0; step < 12; ++step) {
+    EXPECT_NEAR(optimizer.lr(0), 0.5 * factor(step), 1e-15) << "step " << step;
+    EXPECT_NEAR(optimizer.lr(1), 2 * factor(step), 1e-15) << "step " << step;
+    EXPECT_EQ(schedule.last_epoch(), step);
+    schedule.step();
+  }
+  // Closed forms, so that a schedule goes on anywhere.
+  schedule.set_last_epoch(3);
+  EXPECT_NEAR(optimizer.lr(0), 0.5 * factor(3), 1e-15);
+}
+
+TEST(OptimTest, RatesAreTheClosedFormsOfPyTorch) {
+  using Milestones = std::vector<std::int64_t>;
+  expect_rates<LambdaLR>([](std::int64_t step) { return 1.0 / static_cast<double>(1 + step); },
+                         [](std::int64_t step) { return 1.0 / static_cast<double>(1 + step); });
+  const auto stairs = [](std::int64_t step) { return std::pow(0.1, step / 4); };
+  expect_rates<StepLR>(stairs, 4);
+  expect_rates<StepLR>([](std::int64_t step) { return std::pow(0.5, step); }, 1, 0.5);
+  const auto milestones = [](std::int64_t step) { return step < 2 ? 1 : step < 5 ? 0.5 : 0.125; };
+  expect_rates<MultiStepLR>(milestones, Milestones{2, 5, 5}, 0.5);
+  expect_rates<MultiStepLR>(milestones, Milestones{5, 2, 5}, 0.5);
+  expect_rates<MultiStepLR>([](std::int64_t step) { return step < 3 ? 1 : 0.1; }, Milestones{3});
+  expect_rates<ConstantLR>([](std::int64_t step) { return step < 5 ? 1.0 / 3 : 1; });
+  expect_rates<ConstantLR>([](std::int64_t step) { return step < 2 ? 0.25 : 1; }, 0.25, 2);
+  const auto power = [](double of) {
+    return [of](std::int64_t step) {
+      return std::pow(1 - std::min(1.0, static_cast<double>(step) / 5), of);
+    };
+  };
+  expect_rates<PolynomialLR>(power(1));
+  expect_rates<PolynomialLR>(power(2.5), 5, 2.5);
+}
+
+TEST(OptimTest, NesterovLooksAheadAsInPyTorch) {
+  for (const double decay : {0.0, 0.25}) {
+    // torch.optim.SGD: buffer = momentum * buffer + gradient, and a step by gradient + momentum *
+    // buffer.
+    double expected = 2, buffer = 0;
+    const Tensor p = parameter({3}, expected);
+    SGD optimizer({p}, {.lr = 0.1, .momentum = 0.9, .weight_decay = decay, .nesterov = true});
+    for (int step = 0; step < 4; ++step) {
+      const double gradient = 2 * expected + decay * expected;
+      buffer = 0.9 * buffer + gradient;
+      expected -= 0.1 * (gradient + 0.9 * buffer);
+      sum(p * p).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      for (const double found : p.to_vector()) EXPECT_NEAR(found, expected, 1e-5) << step;
+    }
+  }
 }
 
 TEST(OptimTest, AStepBetweenForwardAndBackwardIsNoticed) {

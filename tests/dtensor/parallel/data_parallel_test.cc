@@ -405,6 +405,28 @@ TEST(DataParallelTest, ModulesThatDifferAreNamed) {
   });
 }
 
+TEST(DataParallelTest, LayoutsThatDifferAreNamedByAllThatComparesModels) {
+  test::run_ranks(4, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    const auto model = made_reader();
+    // The ranks of a row agree, those of a column do not.
+    const bool is_first = group.rank() < 2;
+    parallelize(*model, mesh["tp"], {{"**.up", is_first ? Colwise() : Rowwise()}});
+    const auto has = [](int rank) {
+      return "rank " + std::to_string(rank) + " has parameter \"blocks.0.up.weight\", f64[12, 8], ";
+    };
+    const int column = group.rank() % 2;
+    const auto refused = [&](const std::function<void()>& call) {
+      for (const std::string& words :
+           {has(column), has(column + 2), std::string("[S(0)]"), std::string("[S(1)]")})
+        expect_refused(call, words, base::ErrorCode::kDisagreement);
+    };
+    refused([&] { data_parallel(*model, mesh["dp"]); });
+    refused([&] { fully_shard(*model, mesh["dp"]); });
+    EXPECT_FALSE(model->head->weight.is_distributed());
+  });
+}
+
 TEST(DataParallelTest, WhatCannotBeDoneIsRefused) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2}, {"dp"}), box(group, {1, 2}, {"tp", "dp"});

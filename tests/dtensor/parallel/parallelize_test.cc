@@ -205,6 +205,67 @@ TEST(ParallelizeTest, APlanThatMeansNothingIsRefusedAndChangesNothing) {
   });
 }
 
+/// The head is the table.
+struct TiedHead : nn::Module {
+  nn::Linear first = register_module("first", nn::Linear(8, 8));
+  nn::Embedding table = register_module("table", nn::Embedding(5, 8));
+  nn::Linear head = register_module("head", nn::Linear(table->weight));
+  Tensor forward(const Tensor& tokens) override { return head(first(table(tokens))); }
+};
+std::shared_ptr<TiedHead> made_tied() {
+  manual_seed(8);
+  auto model = std::make_shared<TiedHead>();
+  model->to(tensors::DType::f64);
+  return model;
+}
+
+TEST(ParallelizeTest, TwoLayoutsOfOneParameterAreNamedAndNothingIsChanged) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    const auto model = made_tied();
+    const auto refused = [&](const ParallelPlan& plan, std::initializer_list<const char*> words) {
+      expect_refused([&] { parallelize(*model, mesh, plan); }, words);
+    };
+    const ParallelStyle columns = Colwise();
+    refused({{"first", columns}, {"table", columns}, {"head", columns}},
+            {"two layouts for one parameter: Colwise makes \"table.weight\" S(1), Colwise makes "
+             "\"head.weight\" S(0)",
+             "they are one tensor"});
+    const ParallelStyle own(
+        "ByRows", [](const auto&, auto&, const auto&, const auto&) { FAIL(); },
+        [](nn::Module&, const std::string&) { return Shard(1); });
+    refused({{"table", Rowwise()}, {"head", own}},
+            {"Rowwise makes \"table.weight\" S(0), ByRows makes \"head.weight\" S(1)"});
+    for (const Tensor& parameter : model->parameters()) EXPECT_FALSE(parameter.is_distributed());
+    // By one call after the other.
+    parallelize(*model, mesh, {{"table", Rowwise()}});
+    refused({{"first", columns}, {"head", Rowwise()}},
+            {"already, Rowwise makes \"head.weight\" S(1)"});
+    EXPECT_FALSE(model->first->weight.is_distributed());
+  });
+}
+
+TEST(ParallelizeTest, ATableThatIsAlsoTheHeadIsCutOnce) {
+  const auto trained = [](TiedHead& model) {
+    const Tensor tokens = made_targets(3).view({3, 4});
+    const Tensor scores = model(tokens);
+    const Tensor loss = cross_entropy(scores.reshape({12, 5}), made_targets(3));
+    loss.backward();
+    return loss.item();
+  };
+  const auto whole = made_tied();
+  const double expected = trained(*whole);
+  test::run_ranks(2, [&](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    const auto model = made_tied();
+    parallelize(*model, mesh, {{"table", Rowwise()}, {"head", Colwise({.output = Replicate()})}});
+    EXPECT_TRUE(same(model->table->weight, model->head->weight));
+    EXPECT_EQ(model->head->weight.placements(), Placements{Shard(0)});
+    EXPECT_NEAR(trained(*model), expected, 1e-12);
+    expect_gradients(*model, *whole);
+  });
+}
+
 TEST(ParallelizeTest, ModulesThatDifferAreNamedOnAllRanks) {
   test::run_ranks(2, [](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {2}, {"tp"});
@@ -217,6 +278,23 @@ TEST(ParallelizeTest, ModulesThatDifferAreNamedOnAllRanks) {
         },
         "rank 0 has parameter \"1.weight\", f32[3, 2]; rank 1 has no more",
         base::ErrorCode::kDisagreement);
+  });
+}
+
+TEST(ParallelizeTest, PlansThatDifferAreNamedOnAllRanks) {
+  test::run_ranks(2, [](const ProcessGroup& group) {
+    const DeviceMesh mesh(group, {2}, {"tp"});
+    const auto model = made_reader();
+    ParallelPlan plan = block_plan();
+    if (group.rank() == 1) plan[1].second = Sequence();
+    const auto cut = [&] { parallelize(*model, mesh, plan); };
+    expect_refused(cut,
+                   "rank 0 has the style Rowwise for \"blocks.*.down\"; rank 1 has the style "
+                   "Sequence for \"blocks.*.down\"",
+                   base::ErrorCode::kDisagreement);
+    if (group.rank() == 1) plan.pop_back();
+    expect_refused(cut, "rank 1 has no more", base::ErrorCode::kDisagreement);
+    for (const Tensor& parameter : model->parameters()) EXPECT_FALSE(parameter.is_distributed());
   });
 }
 

@@ -42,8 +42,9 @@ struct TokenFileOptions {
 };
 
 /// A file of tokens: a sample is {text, next}, i64 [context] each, where next is what follows each
-/// token of text. Only what is asked for is read; ranks share the page cache. Any number of threads
-/// may read it.
+/// token of text. It is read and not mapped, only what is asked for: a file that becomes shorter is
+/// an error and no SIGBUS, and ranks share the page cache either way. Any number of threads may
+/// read it.
 class TokenFile : public Dataset {
  public:
   /// @throws Error kNotFound, kSystem; kInvalidArgument for options out of their range, a file that

@@ -33,10 +33,17 @@ class ParallelStyle {
  public:
   using Apply = std::function<void(const std::string& path, nn::Module& module,
                                    const DeviceMesh& mesh, const Tensor::Site& site)>;
+  /// How one of the module's own parameters will lie.
+  using Layout = std::function<Placement(nn::Module& module, const std::string& parameter)>;
   /// One of one's own: distribute_parameter() and hooks.
-  ParallelStyle(std::string name, Apply apply) : name_(std::move(name)), apply_(std::move(apply)) {}
+  /// @param layout what apply does to every parameter. With it parallelize() finds another style
+  /// for the same tensor before anything is changed
+  ParallelStyle(std::string name, Apply apply, Layout layout = nullptr)
+      : name_(std::move(name)), apply_(std::move(apply)), layout_(std::move(layout)) {}
 
   const std::string& name() const { return name_; }
+  /// Null where it is not known.
+  const Layout& layout() const { return layout_; }
   void apply(const std::string& path, nn::Module& module, const DeviceMesh& mesh,
              const Tensor::Site& site) const {
     apply_(path, module, mesh, site);
@@ -45,6 +52,7 @@ class ParallelStyle {
  private:
   std::string name_;
   Apply apply_;
+  Layout layout_;
 };
 
 struct StyleOptions {
@@ -86,9 +94,9 @@ using ParallelPlan = std::vector<std::pair<std::string, ParallelStyle>>;
 /// style names stay plain: every rank has all of them. Collective over the mesh.
 /// @param mesh of one axis; a slice, such as mesh["tp"]
 /// @throws Error kNotFound for a pattern that matches no module; kInvalidArgument for a mesh of
-/// several axes, two styles for one module, and a module that the style does not know;
-/// kDisagreement, naming the first difference, where the ranks' modules differ. Nothing is changed
-/// then
+/// several axes, two styles for one module, two layouts for one parameter, which two modules may
+/// have or an earlier call cut, and a module that the style does not know; kDisagreement, naming
+/// the first difference, where the ranks' modules or plans differ. Nothing is changed then
 void parallelize(nn::Module& module, const DeviceMesh& mesh, const ParallelPlan& plan,
                  Tensor::Site site = Tensor::Site::current());
 
