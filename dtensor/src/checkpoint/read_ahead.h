@@ -55,7 +55,9 @@ class ReadAhead {
   void read(Block& block, OpenFiles& open) const;
   void end(const std::exception_ptr& fault);
 
-  static constexpr std::size_t kBlocks = 8;
+  /// Few, so that they stay in a cache: the disk's bytes come into it, and are verified and copied
+  /// out of it. Of 512 MiB that took 0.21 to 0.26 s with 4 blocks and 0.26 to 0.30 with 8.
+  static constexpr std::size_t kBlocks = 4;
   static constexpr std::size_t kMostOpenFiles = 16;
 
   FileCalls& files_;
