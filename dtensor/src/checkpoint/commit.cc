@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
@@ -41,6 +44,36 @@ void check_target(FileCalls& files, const std::string& folder, Existing existing
   if (foreign != names.end())
     throw Error(ErrorCode::kInvalidArgument, folder + " is no checkpoint, and is not replaced",
                 *foreign == "." ? "it is no folder" : "it has " + *foreign, "another name");
+}
+
+/// Makes a folder and locks it. In between another save of the same checkpoint may take it for one
+/// that was cut short, and remove it: then it is made again.
+std::unique_ptr<OpenFile> made_and_locked(FileCalls& files, const std::string& path) {
+  constexpr int kTries = 1000;
+  constexpr auto kPause = std::chrono::milliseconds(1);
+  for (int tries = 0; tries < kTries; ++tries) {
+    // Whoever holds the lock is about to remove it.
+    if (tries > 0) std::this_thread::sleep_for(kPause);
+    if (tries > 0 && is_there(files, path)) continue;
+    make_folder(files, path);
+    try {
+      auto folder = std::make_unique<OpenFile>(OpenFile::open_folder(files, path));
+      const Lock lock = folder->try_lock();
+      if (lock == Lock::unsupported || (lock == Lock::held && is_there(files, path))) {
+        if (lock == Lock::unsupported)
+          log::info(log::Component::kDtensor,
+                    "{} is saved without a lock: its file system has none", path);
+        return folder;
+      }
+    } catch (const Error&) {
+      // Removed before it was opened; else nothing is left of it.
+      if (files.remove_folder(path) < 0 && errno == ENOENT) continue;
+      throw;
+    }
+  }
+  files.remove_folder(path);
+  throw Error(ErrorCode::kSystem, "another process has taken " + path,
+              "two trainings save to one folder", "a folder for each");
 }
 
 }  // namespace
@@ -100,18 +133,7 @@ PartialFolder::PartialFolder(FileCalls& files, const std::string& folder, std::u
   check_target(files, folder, existing);
   make_folders(files, parent_of(folder));
   remove_stale(files, parent_of(folder), name_of(folder));
-  make_folder(files, path_);
-  try {
-    lock_ = std::make_unique<OpenFile>(OpenFile::open_folder(files, path_));
-    const Lock lock = lock_->try_lock();
-    if (lock == Lock::busy) throw Error(ErrorCode::kSystem, "another process has taken " + path_);
-    if (lock == Lock::unsupported)
-      log::info(log::Component::kDtensor, "{} is saved without a lock: its file system has none",
-                folder);
-  } catch (const Error&) {
-    files.remove_folder(path_);
-    throw;
-  }
+  lock_ = made_and_locked(files, path_);
 }
 
 PartialFolder::~PartialFolder() {

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <stdexcept>
+#include <utility>
 
 #include "checkpoint/open_file.h"
 #include "dtensor/checkpoint/own_folder.h"
@@ -120,6 +121,48 @@ TEST(CheckpointFaultsTest, LocksAndWritesThatDoNothingEndTheSave) {
   expect_refused([&] { saved(broken); }, "cannot lock", ErrorCode::kSystem);
   expect_refused([&] { saved(idle); }, "cannot write to", ErrorCode::kSystem);
   EXPECT_EQ(entries_in(own.path()), 0U);
+}
+
+/// Another save looks for remains at the worst moments: before the new folder is opened, before it
+/// is locked, and with the lock in its hands while this one asks for it.
+struct CleaningNeighbour : SystemFileCalls {
+  int make_folder(const std::string& path) override {
+    const int result = SystemFileCalls::make_folder(path);
+    if (!path.ends_with(".partial")) return result;
+    partial = path;
+    ++made;
+    if (made == 1) fs::remove(path);
+    if (made == 3) {
+      held = SystemFileCalls::open_folder(path);
+      EXPECT_EQ(SystemFileCalls::lock(held), 0);
+    }
+    return result;
+  }
+  int lock(int fd) override {
+    if (made == 2) fs::remove(partial);
+    const int result = SystemFileCalls::lock(fd);
+    if (held >= 0) {
+      EXPECT_EQ(result, -1);
+      fs::remove(partial);
+      SystemFileCalls::close(std::exchange(held, -1));
+      errno = EWOULDBLOCK;
+    }
+    return result;
+  }
+  std::string partial;
+  int made = 0;
+  int held = -1;
+};
+
+TEST(CheckpointFaultsTest, AnotherSaveThatCleansUpTakesNoFolderThatWasJustMade) {
+  const OwnFolder own;
+  CleaningNeighbour neighbour;
+  save(own / "a", {{"x", ones({2})}}, {.files = &neighbour});
+  EXPECT_EQ(neighbour.made, 4);
+  const Tensor x = zeros({2});
+  load(own / "a", {{"x", x}});
+  EXPECT_EQ(x.to_vector(), (std::vector<double>{1, 1}));
+  EXPECT_EQ(entries_in(own.path()), 1U);
 }
 
 TEST(CheckpointFaultsTest, WithoutLocksASaveSucceedsAndLeavesTheRemainsOfOthers) {
