@@ -11,7 +11,7 @@
 //
 // With --checkpoint, FOLDER/step-N has all that the training needs to go on: the same ranks get the
 // same losses; on others they agree to about 2e-5, without dropout, for which each rank draws its
-// own numbers. On SIGTERM (--on-signal=TERM=drain) the ranks end the step, save, and exit with 75.
+// own numbers. On SIGTERM or SIGUSR1 (--on-signal=TERM=drain) they end the step, save, and exit 75.
 #include <dtrun/dtrun.h>
 
 #include <algorithm>
@@ -515,7 +515,7 @@ class Training {
     // Dropout: ranks with the same samples drop the same numbers.
     manual_seed(static_cast<std::uint64_t>(options.seed + 1 + ranks_.sample_part()));
     if (!options.checkpoint.empty()) {
-      std::signal(SIGTERM, [](int) { is_asked_to_end = 1; });
+      for (const int sent : {SIGTERM, SIGUSR1}) std::signal(sent, [](int) { is_asked_to_end = 1; });
       if (options.checkpoint_async == "on") {
         const auto& worker = dist::current_worker();
         saver_.emplace(worker.store(), worker.rank(), worker.world_size());

@@ -293,25 +293,29 @@ INSTANTIATE_TEST_SUITE_P(Meshes, TrainingKillTest,
                            return name;
                          });
 
+// Slurm's preemption sends SIGTERM, `sbatch --signal=USR1@120` SIGUSR1.
 TEST(TrainingTest, ADrainedGptSavesItsLastStepAndEndsWithTryLater) {
-  const CheckpointFolder calm("whole"), drained("drained");
+  const CheckpointFolder calm("whole");
   const double loss = last_loss(train_gpt(2, small_gpt(calm, 240)));
-  // Saved at the end only, were it not for the signal.
-  const std::vector<std::string> line =
-      joined({DTRUN_BIN "/dtrun", "--nproc_per_node=2", "--on-signal=TERM=drain:60",
-              DTRUN_BIN "/train_gpt"},
-             joined(small_gpt(drained, 240), {"--checkpoint-every", "1000"}));
-  testing_support::Command job(line);
-  ASSERT_TRUE(job.wait_for_output("step    5 "));
-  job.signal(SIGTERM);
-  const CommandResult first = job.finish();
-  EXPECT_EQ(first.exit_code, 75) << first.describe();
-  EXPECT_NE(first.out.find("was asked to end, and has saved step "), std::string::npos)
-      << first.describe();
-  const CommandResult second = run_command(line);
-  EXPECT_NE(second.out.find("goes on after step "), std::string::npos) << second.describe();
-  EXPECT_EQ(last_loss(second), loss);
-  EXPECT_EQ(drained.elements_of(240), calm.elements_of(240));
+  for (const int warning : {SIGTERM, SIGUSR1}) {
+    const CheckpointFolder drained("drained");
+    // Saved at the end only, were it not for the signal.
+    const std::vector<std::string> line =
+        joined({DTRUN_BIN "/dtrun", "--nproc_per_node=2", "--on-signal=TERM=drain:60,USR1=drain:60",
+                DTRUN_BIN "/train_gpt"},
+               joined(small_gpt(drained, 240), {"--checkpoint-every", "1000"}));
+    testing_support::Command job(line);
+    ASSERT_TRUE(job.wait_for_output("step    5 "));
+    job.signal(warning);
+    const CommandResult first = job.finish();
+    EXPECT_EQ(first.exit_code, 75) << first.describe();
+    EXPECT_NE(first.out.find("was asked to end, and has saved step "), std::string::npos)
+        << first.describe();
+    const CommandResult second = run_command(line);
+    EXPECT_NE(second.out.find("goes on after step "), std::string::npos) << second.describe();
+    EXPECT_EQ(last_loss(second), loss);
+    EXPECT_EQ(drained.elements_of(240), calm.elements_of(240));
+  }
 }
 
 TEST(TrainingTest, AGptGoesOnWithMoreRanksAndFewerAndPassesDamageOver) {
