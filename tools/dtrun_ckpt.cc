@@ -10,6 +10,7 @@
 #include <boost/json/serialize.hpp>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -226,19 +227,52 @@ int verify(const Options& options) {
   return report.faults.empty() ? 0 : kExitFound;
 }
 
-int merge(const Options& options) {
+enum class Target : std::uint8_t { archive, npy };
+
+/// Makes a copy, and tells what lies at the target then.
+int copy(const Options& options,
+         const std::function<void(Archive& from, const dcp::OfflineOptions&)>& write,
+         Target form = Target::archive) {
+  const auto begin = std::chrono::steady_clock::now();
   Archive from(options.path);
-  with_progress(options,
-                [&](const dcp::OfflineOptions& how) { dcp::merge(from, options.second, how); });
+  with_progress(options, [&](const dcp::OfflineOptions& how) { write(from, how); });
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+
+  const std::string& target = options.second;
+  std::string kind = ".npy file";
+  std::size_t tensors = 1;
+  std::uint64_t bytes = 0;
+  if (form == Target::npy) {
+    bytes = std::filesystem::file_size(target);
+  } else {
+    const Archive written(target);
+    kind = dcp::archive_kind_name(written.kind());
+    tensors = written.manifest().tensors.size();
+    bytes = written.bytes();
+  }
+  if (options.json) {
+    fmt::print("{}\n", json::serialize(json::object{{"target", target},
+                                                    {"kind", kind},
+                                                    {"tensors", tensors},
+                                                    {"bytes", bytes},
+                                                    {"seconds", time.count()}}));
+  } else {
+    fmt::print("{}: a {}, {} tensor{}, {}, written in {:.2f} s\n", target, kind, tensors,
+               tensors == 1 ? "" : "s", bytes_text(bytes), time.count());
+  }
   return 0;
 }
 
+int merge(const Options& options) {
+  return copy(options, [&](Archive& from, const dcp::OfflineOptions& how) {
+    dcp::merge(from, options.second, how);
+  });
+}
+
 int split(const Options& options) {
-  Archive from(options.path);
-  with_progress(options, [&](const dcp::OfflineOptions& how) {
+  return copy(options, [&](Archive& from, const dcp::OfflineOptions& how) {
     dcp::split(from, options.second, options.most_bytes, how);
   });
-  return 0;
 }
 
 int reshard(const Options& options) {
@@ -250,28 +284,29 @@ int reshard(const Options& options) {
                   "PATTERN=LAYOUT: --layout '*.weight=[S(0), R]'");
     layouts.push_back({text.substr(0, equals), text.substr(equals + 1)});
   }
-  Archive from(options.path);
-  with_progress(options, [&](const dcp::OfflineOptions& how) {
+  return copy(options, [&](Archive& from, const dcp::OfflineOptions& how) {
     dcp::reshard(from, options.second, options.mesh, layouts, how);
   });
-  return 0;
+}
+
+int convert_to_npy(const Options& options) {
+  if (options.tensor.empty())
+    throw Error(ErrorCode::kUsage, "a .npy file has one tensor", "", "--tensor NAME");
+  return copy(
+      options,
+      [&](Archive& from, const dcp::OfflineOptions& how) {
+        dcp::export_npy(from, options.tensor, options.second, how);
+      },
+      Target::npy);
 }
 
 /// By the target's ending.
 int convert(const Options& options) {
-  Archive from(options.path);
-  with_progress(options, [&](const dcp::OfflineOptions& how) {
-    if (options.second.ends_with(".npy")) {
-      if (options.tensor.empty())
-        throw Error(ErrorCode::kUsage, "a .npy file has one tensor", "", "--tensor NAME");
-      dcp::export_npy(from, options.tensor, options.second, how);
-    } else if (options.second.ends_with(".safetensors")) {
-      dcp::merge(from, options.second, how);
-    } else {
-      dcp::reshard(from, options.second, {1}, {}, how);
-    }
+  if (options.second.ends_with(".npy")) return convert_to_npy(options);
+  if (options.second.ends_with(".safetensors")) return merge(options);
+  return copy(options, [&](Archive& from, const dcp::OfflineOptions& how) {
+    dcp::reshard(from, options.second, {1}, {}, how);
   });
-  return 0;
 }
 
 int diff(const Options& options) {
@@ -327,8 +362,8 @@ void add_only(CLI::App* command, Options& options) {
       ->type_name("PATTERN,...")
       ->delimiter(',');
 }
-void add_json(CLI::App* command, Options& options) {
-  command->add_flag("--json", options.json, "an object instead of lines");
+CLI::Option* add_json(CLI::App* command, Options& options) {
+  return command->add_flag("--json", options.json, "an object instead of lines");
 }
 
 std::vector<std::pair<CLI::App*, Command>> add_commands(CLI::App& app, Options& options) {
@@ -338,20 +373,23 @@ std::vector<std::pair<CLI::App*, Command>> add_commands(CLI::App& app, Options& 
     return commands.back().first;
   };
   CLI::App* command = add("inspect", "tensors, their layouts, and values", inspect);
+  add_only(command, options);
   command->add_option("--draw", options.draw, "which rank had what of this tensor")
-      ->type_name("NAME");
-  add_only(command, options), add_json(command, options);
+      ->type_name("NAME")
+      ->excludes(add_json(command, options));
   command = add("verify", "reads every byte; ends with 1 where one is damaged", verify);
   add_only(command, options), add_json(command, options);
   command = add("merge", "whole tensors in one .safetensors file", merge);
-  add_target(command, "the file", options), add_only(command, options);
+  add_target(command, "the file", options), add_only(command, options), add_json(command, options);
   command = add("split", "HuggingFace's shards of whole tensors, and their index", split);
-  add_target(command, "the folder", options), add_only(command, options);
+  add_target(command, "the folder", options), add_only(command, options),
+      add_json(command, options);
   command->add_option("--max-bytes", options.most_bytes, "of a shard")
       ->type_name("BYTES")
       ->capture_default_str();
   command = add("reshard", "a checkpoint as the ranks of another mesh would save it", reshard);
-  add_target(command, "the folder", options), add_only(command, options);
+  add_target(command, "the folder", options), add_only(command, options),
+      add_json(command, options);
   command->add_option("--mesh", options.mesh, "the sizes of its axes: 2,2")
       ->type_name("N,...")
       ->delimiter(',')
@@ -367,7 +405,8 @@ std::vector<std::pair<CLI::App*, Command>> add_commands(CLI::App& app, Options& 
   command =
       add("convert", "to what the target's name ends with: .npy, .safetensors, or a checkpoint",
           convert);
-  add_target(command, "the file or folder", options), add_only(command, options);
+  add_target(command, "the file or folder", options), add_only(command, options),
+      add_json(command, options);
   command->add_option("--tensor", options.tensor, "of a .npy file")->type_name("NAME");
   command = add("prune", "removes all but the last checkpoints of a series (FOLDER/step-N)", prune);
   command->add_option("--keep", options.keep, "that stay")

@@ -68,6 +68,7 @@ TEST_F(DtrunCkptTest, DrawsWhoHadWhat) {
   EXPECT_THAT(drawn.out, AllOf(HasSubstr("0:2"), HasSubstr("0"), HasSubstr("2")));
   EXPECT_THAT(ckpt({"inspect", path("runs/step-1"), "--draw", "model.w"}).err,
               HasSubstr("was saved from no mesh"));
+  EXPECT_EQ(ckpt({"inspect", path("on3"), "--draw", "model.w", "--json"}).exit_code, 64);
 }
 
 TEST_F(DtrunCkptTest, VerifyEndsWithOneWhereSomethingIsDamaged) {
@@ -89,13 +90,19 @@ TEST_F(DtrunCkptTest, VerifyEndsWithOneWhereSomethingIsDamaged) {
 
 TEST_F(DtrunCkptTest, CopiesInOtherFormsAreTheSame) {
   const std::string from = path("runs/step-1");
-  ASSERT_EQ(ckpt({"merge", from, path("m.safetensors")}).exit_code, 0);
+  const CommandResult merged = ckpt({"merge", from, path("m.safetensors")});
+  ASSERT_EQ(merged.exit_code, 0);
+  EXPECT_THAT(merged.out,
+              HasSubstr("m.safetensors: a .safetensors file, 2 tensors, 28 bytes, written in "));
   EXPECT_EQ(tensors::load_safetensors(path("m.safetensors")).at("model.w").to_vector(),
             (std::vector<double>{1, 2, 3, 4, 5, 6}));
-  ASSERT_EQ(ckpt({"split", from, path("hf"), "--max-bytes", "10"}).exit_code, 0);
+  EXPECT_THAT(
+      ckpt({"split", from, path("hf"), "--max-bytes", "10", "--json"}).out,
+      AllOf(HasSubstr(R"(hf","kind":")"), HasSubstr(R"("tensors":2,"bytes":28,"seconds":)")));
   EXPECT_TRUE(fs::exists(path("hf/model-00002-of-00002.safetensors")));
   ASSERT_EQ(ckpt({"convert", path("hf"), path("again")}).exit_code, 0);
-  ASSERT_EQ(ckpt({"convert", from, path("w.npy"), "--tensor", "model.w"}).exit_code, 0);
+  EXPECT_THAT(ckpt({"convert", from, path("w.npy"), "--tensor", "model.w"}).out,
+              HasSubstr("w.npy: a .npy file, 1 tensor, 152 bytes, written in "));
   EXPECT_EQ(tensors::load_npy(path("w.npy")).shape(), (Shape{3, 2}));
   ASSERT_EQ(ckpt({"convert", from, path("c.safetensors"), "--only", "*.w"}).exit_code, 0);
   EXPECT_EQ(ckpt({"diff", from, path("again"), "--only", "model.*"}).exit_code, 0);
