@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "dtrun/base/deadline.h"
 #include "dtrun/base/error.h"
 #include "dtrun/base/log.h"
 
@@ -49,12 +50,13 @@ void check_target(FileCalls& files, const std::string& folder, Existing existing
 /// Makes a folder and locks it. In between another save of the same checkpoint may take it for one
 /// that was cut short, and remove it: then it is made again.
 std::unique_ptr<OpenFile> made_and_locked(FileCalls& files, const std::string& path) {
-  constexpr int kTries = 1000;
-  constexpr auto kPause = std::chrono::milliseconds(1);
-  for (int tries = 0; tries < kTries; ++tries) {
-    // Whoever holds the lock is about to remove it.
-    if (tries > 0) std::this_thread::sleep_for(kPause);
-    if (tries > 0 && is_there(files, path)) continue;
+  const auto deadline = base::Deadline::after(std::chrono::seconds(1));
+  for (bool is_first = true; is_first || !deadline.expired(); is_first = false) {
+    // Whoever holds the lock is about to remove an empty folder, which takes microseconds.
+    if (!is_first && is_there(files, path)) {
+      std::this_thread::yield();
+      continue;
+    }
     make_folder(files, path);
     try {
       auto folder = std::make_unique<OpenFile>(OpenFile::open_folder(files, path));
