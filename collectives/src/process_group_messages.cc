@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <utility>
 
 #include "dtrun/base/error.h"
@@ -39,6 +40,21 @@ void require_address(const GroupShape& group, const Address& address) {
                 fmt::format("use tags up to {}", ProcessGroup::kLastTag));
 }
 
+/// What is known of a message of a batch that was over when the call returned.
+class OverAtOnce final : public Work::State {
+ public:
+  OverAtOnce(Clock::time_point started, int source) : State(started), source_(source) {
+    (void)settle(nullptr, nullptr);
+  }
+  void wait(base::Deadline) override {}
+  bool is_completed() override { return true; }
+  std::exception_ptr exception() override { return nullptr; }
+  int source_rank() override { return source_; }
+
+ private:
+  const int source_;
+};
+
 /// One message's call: checked, then over at once or started.
 class MessageCall {
  public:
@@ -67,6 +83,12 @@ class MessageCall {
   void end() {
     short_call_.succeed();
     call_.end_now();
+  }
+  /// The same of one of a batch, which began then.
+  Work end(Work::State::Clock::time_point begun) {
+    end();
+    return Work(
+        std::make_shared<OverAtOnce>(begun, address_.kind == OpKind::receive ? address_.peer : -1));
   }
   Message as_message() {
     Message message{address_.kind, {}, address_.peer, address_.tag, {}};
@@ -105,14 +127,14 @@ int run(GroupCore& core, const LocalTensor& tensor, const Address& address, Call
   return call.backend().start(call.as_message()).source_rank();
 }
 
-/// Those that are not over at once. @param works of all
+/// Those that are not over at once. @param begun when all were called @param works of all
 void start_rest(std::deque<MessageCall>& calls, std::span<const ShortMessage> shown,
-                std::vector<Work>& works) {
+                Work::State::Clock::time_point begun, std::vector<Work>& works) {
   std::vector<Message> messages;
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (i < shown.size() && shown[i].is_done) {
-      calls[i].end();
+      works[i] = calls[i].end(begun);
       continue;
     }
     messages.push_back(calls[i].as_message());
@@ -149,6 +171,7 @@ Work ProcessGroup::irecv(const LocalTensor& tensor, int source, std::uint32_t ta
 
 std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& operations,
                                                   Site site) const {
+  const auto begun = Work::State::Clock::now();
   std::deque<MessageCall> calls;
   // None is started before all are checked.
   for (const P2POp& operation : operations) {
@@ -168,7 +191,7 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& oper
     for (MessageCall& call : calls) shown.push_back(call.as_short());
     calls.front().backend().exchange_now(shown);
   }
-  start_rest(calls, shown, works);
+  start_rest(calls, shown, begun, works);
   return works;
 }
 

@@ -28,10 +28,6 @@ constexpr auto kBrokenGrace = std::chrono::milliseconds(500);
 constexpr auto kWatchInterval = std::chrono::seconds(1);
 /// A waiting rank polls this long before it sleeps. A wake-up costs less than this.
 constexpr auto kSpin = std::chrono::microseconds(30);
-/// A rank polls this long for a batch of short messages: where each rank has a core, and where
-/// ranks share cores.
-constexpr auto kExchange = std::chrono::microseconds(20);
-constexpr auto kCrowdedExchange = std::chrono::microseconds(100);
 
 std::vector<int> global_ranks_of(const World& world, const GroupSpec& spec) {
   std::vector<int> ranks;
@@ -227,8 +223,7 @@ bool GroupEngine::drive_a_while(const std::vector<std::shared_ptr<Operation>>& o
   const auto is_done = [](const auto& operation) { return operation->done(); };
   // By the clock: a yield may take as long as another rank computes.
   const Crowding crowding = world_->crowding();
-  const Deadline end =
-      Deadline::after(crowding == Crowding::crowded ? kCrowdedExchange : kExchange);
+  const Deadline end = Deadline::after(time_to_exchange(crowding));
   for (int look = 0; look == 0 || !end.expired(); ++look) {
     {
       const std::scoped_lock lock(mutex_);

@@ -3,9 +3,17 @@
 
 #include <sched.h>
 
+#include <chrono>
+
 #include "algorithm.h"
 
 namespace dtrun::collectives::cpu {
+
+/// A rank polls this long for short messages: where each rank has a core, and where ranks share
+/// cores.
+inline constexpr std::chrono::microseconds time_to_exchange(Crowding crowding) {
+  return std::chrono::microseconds(crowding == Crowding::crowded ? 100 : 20);
+}
 
 /// Whether the rank gives its core away before its next poll: the wait may become a long one.
 /// @param look how often the caller has polled in vain

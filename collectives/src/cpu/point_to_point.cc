@@ -66,26 +66,27 @@ bool PointToPoint::send_now(const ShortMessage& message, GroupChannels& channels
   return true;
 }
 
-bool PointToPoint::receive_now(const ShortMessage& message, GroupChannels& channels) {
-  if (message.peer < 0) return false;
+Taken PointToPoint::receive_now(const ShortMessage& message, GroupChannels& channels) {
+  if (message.peer < 0) return Taken::other_way;
   Peer& peer = peers_[static_cast<std::size_t>(message.peer)];
   ReceiveChannel* const channel = channels.made_from(message.peer, Lane::point_to_point);
-  if (channel == nullptr || peer.active() || !peer.unexpected.empty()) return false;
+  if (channel == nullptr || peer.active() || !peer.unexpected.empty()) return Taken::other_way;
   const auto count = [&](const Progress& progress) {
     channels.count_received(message.peer, Lane::point_to_point, progress);
   };
   if (!peer.incoming.has_header()) count(peer.incoming.step_header(*channel));
-  if (!peer.incoming.has_header()) return false;
+  if (!peer.incoming.has_header()) return Taken::not_yet;
   const MessageHeader& header = peer.incoming.header();
   const std::size_t bytes = message.buffer.bytes();
   // An operation says what is wrong, and waits for what is long.
   if (header.tag != message.tag || header.lent_at != 0 ||
-      !is_asked_for(header, message.fingerprint, bytes) || !channel->has(bytes))
-    return false;
+      !is_asked_for(header, message.fingerprint, bytes))
+    return Taken::other_way;
+  if (!channel->has(bytes)) return Taken::not_yet;
   count(
       peer.incoming.step_payload(*channel, {static_cast<std::byte*>(message.buffer.data), bytes}));
   peer.incoming = IncomingMessage();
-  return true;
+  return Taken::done;
 }
 
 void PointToPoint::add(std::shared_ptr<SendOperation> send) {

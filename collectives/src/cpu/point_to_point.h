@@ -77,16 +77,22 @@ class ReceiveOperation : public Operation {
   int matched_from_ = -1;
 };
 
+/// What came of looking for a message once.
+enum class Taken : std::uint8_t {
+  done,
+  not_yet,
+  other_way,  ///< an operation has to take it, however often one looks
+};
+
 class PointToPoint {
  public:
   using Finished = std::function<void(Operation&)>;
   /// @param finished called for every operation that has completed
   PointToPoint(int rank, int size, Finished finished);
 
-  // The short way of a message, while nothing is in flight. @return false: it goes another way, or
-  // has not come yet
+  // The short way of a message, while nothing is in flight.
   bool send_now(const ShortMessage& message, GroupChannels& channels);
-  bool receive_now(const ShortMessage& message, GroupChannels& channels);
+  Taken receive_now(const ShortMessage& message, GroupChannels& channels);
 
   void add(std::shared_ptr<SendOperation> send);
   void add(std::shared_ptr<ReceiveOperation> receive);

@@ -13,8 +13,10 @@ namespace dtrun::collectives::cpu {
 namespace {
 // Large messages are published piece by piece, so that both sides copy at the same time.
 constexpr std::size_t kPublishBytes = 32 << 10;
-// How often a producer is told what is read, for each time around the ring.
-constexpr std::size_t kPublishedParts = 8;
+// A producer is told what is read after so many bytes, or this part of the ring where that is less.
+// The rest looks taken to it even while the ring is empty.
+constexpr std::size_t kUntoldBytes = 4 << 10;
+constexpr std::size_t kUntoldPart = 8;
 // Of a lent payload: the group's lock is held meanwhile.
 constexpr std::size_t kFetchBytes = 1 << 20;
 }  // namespace
@@ -93,7 +95,7 @@ std::size_t RingReceiveChannel::read(std::span<std::byte> target) {
     filled += count;
     read_ += count;
     // A producer that waits has filled the ring, so that this comes before all of it is read.
-    if (read_ - published_ < ring_.capacity / kPublishedParts) continue;
+    if (read_ - published_ < std::min(ring_.capacity / kUntoldPart, kUntoldBytes)) continue;
     ring_.read.store(read_, std::memory_order_seq_cst);
     published_ = read_;
     peer_.ring_sleepers();

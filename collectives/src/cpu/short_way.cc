@@ -1,6 +1,8 @@
 // The short way of a group's engine: a blocking collective by posts or by short messages runs on
 // the caller's stack, under the engine's lock, without clock, queue or allocation. If a member is
 // late, the rest of the collective becomes an ordinary Operation.
+#include <optional>
+
 #include "collective_operation.h"
 #include "dtrun/base/log.h"
 #include "group_engine.h"
@@ -134,13 +136,21 @@ void GroupEngine::exchange_now(std::span<ShortMessage> messages) {
     if (!point_to_point_.send_now(message, channels_)) return;
     end(message);
   }
-  int look = 0;
+  const Crowding crowding = world_->crowding();
+  std::optional<Deadline> yields_end;
   for (ShortMessage& message : messages) {
     if (is_send(message)) continue;
-    while (!point_to_point_.receive_now(message, channels_)) {
-      if (++look == kShortLooks) return;
-      if (yields_between_looks(look, world_->crowding())) message.short_call.wait();
-      pause_between_looks(look, world_->crowding());
+    for (int look = 0;; ++look) {
+      const Taken taken = point_to_point_.receive_now(message, channels_);
+      if (taken == Taken::done) break;
+      if (taken == Taken::other_way) return;
+      // By the clock: a yield may take as long as another rank computes.
+      if (yields_between_looks(look, crowding)) {
+        message.short_call.wait();
+        if (!yields_end) yields_end = Deadline::after(time_to_exchange(crowding));
+        if (yields_end->expired()) return;
+      }
+      pause_between_looks(look, crowding);
     }
     end(message);
   }
