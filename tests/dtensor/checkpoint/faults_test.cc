@@ -14,6 +14,7 @@
 #include "dtensor/checkpoint/own_folder.h"
 #include "dtensor/refusal.h"
 #include "dtrun/dtensor/checkpoint/checkpoint.h"
+#include "dtrun/dtensor/checkpoint/series.h"
 #include "dtrun/dtensor/ops/basic.h"
 #include "dtrun/dtensor/ops/creation.h"
 #include "support/rank_threads.h"
@@ -239,6 +240,42 @@ TEST(CheckpointFaultsTest, OnAFullDiskTheOldCheckpointStaysAndNoPartIsLeft) {
   load(own / "a", {{"x", x}});
   EXPECT_EQ(x.to_vector()[999], 1);
   EXPECT_EQ(entries_in(own.path()), 1U);
+}
+
+TEST(CheckpointFaultsTest, AReadOnlyDiskIsSaidToBeOneAndItsCheckpointsAreRead) {
+  const OwnFolder own;
+  if (::mount("tmpfs", own.path().c_str(), "tmpfs", 0, "size=1m") != 0)
+    GTEST_SKIP() << "needs root, to mount a small tmpfs";
+  const Mounted mounted{own.path()};
+  const Tensor x = ones({10});
+  save(own / "a", {{"x", x}});
+  ASSERT_EQ(::mount("", own.path().c_str(), "", MS_REMOUNT | MS_RDONLY, ""), 0);
+  for (const char* const name : {"a", "b"})
+    expect_refused(
+        [&] {
+          save(own / name, {{"x", x}}, {.existing = Existing::replace});
+        },
+        "a folder that this user may write to", ErrorCode::kSystem);
+  x.fill_(0);
+  load(own / "a", {{"x", x}});
+  EXPECT_EQ(x.to_vector()[9], 1);
+  EXPECT_EQ(entries_in(own.path()), 1U);
+}
+
+TEST(CheckpointFaultsTest, AFolderThatSomebodyRemovesIsMadeAgainAndMissedByALoad) {
+  const OwnFolder own;
+  const Tensor x = ones({10});
+  Series series(own / "runs/7", {});
+  series.save(1, {{"x", x}});
+  fs::remove_all(own / "runs");
+  EXPECT_EQ(series.load_last({{"x", x}}), std::nullopt);
+  expect_refused(
+      [&] {
+        load(own / "runs/7/step-1", {{"x", x}});
+      },
+      "there is no checkpoint", ErrorCode::kNotFound);
+  series.save(2, {{"x", x}});
+  EXPECT_EQ(series.load_last({{"x", x}}), 2);
 }
 
 TEST(CheckpointFaultsTest, WhatIsNoErrorOfOursIsOneForAllRanks) {
