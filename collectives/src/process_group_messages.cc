@@ -40,10 +40,10 @@ void require_address(const GroupShape& group, const Address& address) {
                 fmt::format("use tags up to {}", ProcessGroup::kLastTag));
 }
 
-/// What is known of a message of a batch that was over when the call returned.
-class OverAtOnce final : public Work::State {
+/// What is known of a message that a batch has received before its call returned.
+class ReceivedAtOnce final : public Work::State {
  public:
-  OverAtOnce(Clock::time_point started, int source) : State(started), source_(source) {
+  ReceivedAtOnce(Clock::time_point started, int source) : State(started), source_(source) {
     (void)settle(nullptr, nullptr);
   }
   void wait(base::Deadline) override {}
@@ -87,8 +87,9 @@ class MessageCall {
   /// The same of one of a batch, which began then.
   Work end(Work::State::Clock::time_point begun) {
     end();
-    return Work(
-        std::make_shared<OverAtOnce>(begun, address_.kind == OpKind::receive ? address_.peer : -1));
+    // There is nothing to know of a send, and a hundred nanoseconds count.
+    if (address_.kind == OpKind::send) return {};
+    return Work(std::make_shared<ReceivedAtOnce>(begun, address_.peer));
   }
   Message as_message() {
     Message message{address_.kind, {}, address_.peer, address_.tag, {}};

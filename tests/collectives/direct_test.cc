@@ -224,10 +224,8 @@ TEST(DirectShortTest, MessagesKeepTheirTagsAndOrderHoweverTheyGo) {
       const std::vector<P2POp> batch = {{Kind::receive, incoming, left, 5},
                                         {Kind::send, full(count, call), right, 5}};
       const std::vector<Work> works = group.batch_isend_irecv(batch);
-      for (const Work& work : works) {
-        work.wait();
-        EXPECT_TRUE(work.elapsed().has_value());
-      }
+      for (const Work& work : works) work.wait();
+      EXPECT_TRUE(works[0].elapsed().has_value());
       EXPECT_EQ(works[0].source_rank(), left);
       EXPECT_EQ(incoming.to_vector(), Values(static_cast<std::size_t>(count), call));
       if (group.rank() == 2) continue;
