@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -412,12 +413,11 @@ TEST(DirectFailureTest, ARootIsToldOfARankThatHasLeft) {
   });
 }
 
-TEST(DirectFailureTest, ARankThatIsKilledAmongShortMessagesIsNamed) {
+/// Of three ranks that call it over and over, rank 1 is killed.
+void expect_the_killed_rank_is_named(const std::function<void(const ProcessGroup&)>& call) {
   test::RankProcesses ranks(3, {}, test::RankProcesses::Guard::job_page,
-                            [](const ProcessGroup& group) {
-                              const LocalTensor input = tensors::ones({6});
-                              const LocalTensor output = tensors::zeros({6});
-                              for (;;) group.all_to_all_single(output, input);
+                            [&call](const ProcessGroup& group) {
+                              for (;;) call(group);
                             });
   const auto begun = [&] { return ranks.job_page().slot(1).operations.load(); };
   while (begun() < 20) ::sched_yield();
@@ -431,23 +431,17 @@ TEST(DirectFailureTest, ARankThatIsKilledAmongShortMessagesIsNamed) {
   }
 }
 
+TEST(DirectFailureTest, ARankThatIsKilledAmongShortMessagesIsNamed) {
+  const LocalTensor input = tensors::ones({6}), output = tensors::zeros({6});
+  expect_the_killed_rank_is_named(
+      [&](const ProcessGroup& group) { group.all_to_all_single(output, input); });
+}
+
 TEST(DirectFailureTest, ARankThatIsKilledAmongShortCallsIsNamed) {
   for (const std::int64_t count : {1, 100000}) {
-    test::RankProcesses ranks(3, {}, test::RankProcesses::Guard::job_page,
-                              [count](const ProcessGroup& group) {
-                                const LocalTensor tensor = tensors::ones({count});
-                                for (;;) group.all_reduce(tensor, ReduceOp::max);
-                              });
-    const auto begun = [&] { return ranks.job_page().slot(1).operations.load(); };
-    while (begun() < 20) ::sched_yield();
-    ranks.signal(1, SIGKILL);
-    ranks.wait(1);
-    for (const int rank : {0, 2}) {
-      const auto ended = ranks.wait(rank);
-      ASSERT_TRUE(ended.thrown.has_value());
-      EXPECT_EQ(ended.thrown->code, ErrorCode::kPeerFailed) << ended.thrown->text;
-      EXPECT_NE(ended.thrown->text.find("rank 1 "), std::string::npos) << ended.thrown->text;
-    }
+    const LocalTensor tensor = tensors::ones({count});
+    expect_the_killed_rank_is_named(
+        [&](const ProcessGroup& group) { group.all_reduce(tensor, ReduceOp::max); });
   }
 }
 
