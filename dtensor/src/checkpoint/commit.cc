@@ -48,8 +48,9 @@ void check_target(FileCalls& files, const std::string& folder, Existing existing
 }
 
 /// Makes a folder and locks it. In between another save of the same checkpoint may take it for one
-/// that was cut short, and remove it: then it is made again.
-std::unique_ptr<OpenFile> made_and_locked(FileCalls& files, const std::string& path) {
+/// that was cut short, and remove it: then it is made again. @param target for which it is made
+std::unique_ptr<OpenFile> made_and_locked(FileCalls& files, const std::string& path,
+                                          const std::string& target) {
   const auto deadline = base::Deadline::after(std::chrono::seconds(1));
   for (bool is_first = true; is_first || !deadline.expired(); is_first = false) {
     // Whoever holds the lock is about to remove an empty folder, which takes microseconds.
@@ -61,12 +62,10 @@ std::unique_ptr<OpenFile> made_and_locked(FileCalls& files, const std::string& p
     try {
       auto folder = std::make_unique<OpenFile>(OpenFile::open_folder(files, path));
       const Lock lock = folder->try_lock();
-      if (lock == Lock::unsupported || (lock == Lock::held && is_there(files, path))) {
-        if (lock == Lock::unsupported)
-          log::info(log::Component::kDtensor,
-                    "{} is saved without a lock: its file system has none", path);
-        return folder;
-      }
+      if (lock == Lock::unsupported)
+        log::info(log::Component::kDtensor, "{} is saved without a lock: its file system has none",
+                  target);
+      if (lock == Lock::unsupported || (lock == Lock::held && is_there(files, path))) return folder;
     } catch (const Error&) {
       // Removed before it was opened; else nothing is left of it.
       if (files.remove_folder(path) < 0 && errno == ENOENT) continue;
@@ -135,7 +134,7 @@ PartialFolder::PartialFolder(FileCalls& files, const std::string& folder, std::u
   check_target(files, folder, existing);
   make_folders(files, parent_of(folder));
   remove_stale(files, parent_of(folder), name_of(folder));
-  lock_ = made_and_locked(files, path_);
+  lock_ = made_and_locked(files, path_, folder);
 }
 
 PartialFolder::~PartialFolder() {

@@ -42,9 +42,9 @@ class UnshardNode : public Node {
       return {};
     }
     // The buffer that is sent takes the place of the whole parameters.
-    const std::vector<Tensors> averaged = by_block(gradients);
+    const std::vector<Tensors> to_average = by_block(gradients);
     run_->after_backward(*unit_);
-    run_->reduce(*unit_, averaged);
+    run_->reduce(*unit_, to_average);
     return {};
   }
 
