@@ -155,12 +155,9 @@ std::uint64_t hash_bytes(std::string_view bytes) {
 }
 
 std::uint32_t hash_shape(const LocalTensor& tensor) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const std::int64_t size : tensor.shape()) {
-    hash = (hash ^ static_cast<std::uint64_t>(size)) * 0x9e3779b97f4a7c15;
-    hash ^= hash >> 29;
-  }
-  return static_cast<std::uint32_t>(hash) | 1U;
+  NumberHash hash;
+  for (const std::int64_t size : tensor.shape()) hash.add(static_cast<std::uint64_t>(size));
+  return static_cast<std::uint32_t>(hash.value()) | 1U;
 }
 
 Buffer buffer_of(const LocalTensor& contiguous) {

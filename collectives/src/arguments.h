@@ -79,6 +79,18 @@ void require_rows(const GroupShape& group, NamedTensor whole,
                   const std::vector<std::int64_t>& sizes, std::string_view what);
 void require_reduce_op(ReduceOp op, tensors::DType dtype);
 
+/// Of numbers, one after the other.
+class NumberHash {
+ public:
+  void add(std::uint64_t number) {
+    value_ = (value_ ^ number) * 0x9e3779b97f4a7c15;
+    value_ ^= value_ >> 29;
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325;
+};
 /// Of the sizes per dim; never 0.
 std::uint32_t hash_shape(const LocalTensor& tensor);
 /// Of anything that all ranks must pass alike.

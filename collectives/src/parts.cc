@@ -16,14 +16,14 @@ namespace {
 /// @param count of the rank's part
 template <typename Count>
 std::uint64_t hash_of(std::size_t size, Count count) {
-  std::uint64_t hash = 0xcbf29ce484222325, elements = 0;
+  NumberHash hash;
+  std::uint64_t elements = 0;
   for (std::size_t rank = 0; rank < size; ++rank) {
     const auto mine = static_cast<std::uint64_t>(count(rank));
     elements += mine;
-    hash = (hash ^ mine) * 0x9e3779b97f4a7c15;
-    hash ^= hash >> 29;
+    hash.add(mine);
   }
-  return parts_count(elements, hash);
+  return parts_count(elements, hash.value());
 }
 
 }  // namespace
