@@ -32,6 +32,7 @@ LocalTensor shared_part(const LocalTensor& tensor, const Box& box, const Box& wa
   const Box common = intersection(box, wanted);
   LocalTensor part = tensor;
   for (std::size_t dim = 0; dim < common.shape.size(); ++dim) {
+    if (common.shape[dim] == box.shape[dim]) continue;  // the whole dim: no view is needed
     const std::int64_t start = common.shape[dim] == 0 ? 0 : common.offsets[dim] - box.offsets[dim];
     part = part.narrow(static_cast<int>(dim), start, common.shape[dim]);
   }

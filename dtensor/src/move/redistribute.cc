@@ -75,34 +75,56 @@ class StepRun {
 
   LocalTensor all_gather() {
     LocalTensor whole = empty_like(local_, shape_after());
-    work_ = group_.all_gather(chunks(whole, step_.before), local_, options_, call_);
+    work_ = are_rows(whole, step_.before)
+                ? group_.all_gather_into_tensor(whole, local_, options_, call_)
+                : group_.all_gather(chunks(whole, step_.before), local_, options_, call_);
     return whole;
   }
 
   LocalTensor all_to_all() {
     LocalTensor result = empty_like(local_, shape_after());
-    work_ = group_.all_to_all(chunks(result, step_.before), chunks(local_, step_.after), options_,
-                              call_);
+    work_ = are_rows(result, step_.before) && are_equal(local_, step_.after)
+                ? group_.all_to_all_single(result, packed_for(result), {}, {}, options_, call_)
+                : group_.all_to_all(chunks(result, step_.before), chunks(local_, step_.after),
+                                    options_, call_);
     return result;
+  }
+
+  /// The chunks of the local part one after the other, in one copy: to send them from where they
+  /// lie takes a view of each, which costs more while they are small and gains nothing beyond.
+  LocalTensor packed_for(const LocalTensor& result) const {
+    const auto dim = static_cast<std::size_t>(step_.after.dim(axis_));
+    Shape shape = local_.shape();
+    tensors::Strides strides = local_.strides();
+    shape[dim] /= group_.size();
+    strides.insert(strides.begin(), strides[dim] * shape[dim]);
+    shape.insert(shape.begin(), group_.size());
+    LocalTensor packed = empty_like(local_, result.shape());
+    const LocalTensor by_rank(packed.storage(), packed.dtype(), shape,
+                              tensors::contiguous_strides(shape), packed.offset());
+    by_rank.copy_({local_.storage(), local_.dtype(), shape, strides, local_.offset()});
+    return packed;
   }
 
   LocalTensor all_reduce() {
     LocalTensor result = empty_like(local_, local_.shape());
-    work_ = group_.all_reduce_into_tensor(result, local_, step_.before[axis_].reduce_op(), options_,
+    work_ = group_.all_reduce_into_tensor(result, local_, step_.before.reduce_op(axis_), options_,
                                           call_);
     return result;
   }
 
   LocalTensor reduce_scatter() {
     LocalTensor result = empty_like(local_, shape_after());
-    work_ = group_.reduce_scatter(result, chunks(local_, step_.after),
-                                  step_.before[axis_].reduce_op(), options_, call_);
+    const ReduceOp op = step_.before.reduce_op(axis_);
+    work_ = are_rows(local_, step_.after)
+                ? group_.reduce_scatter_tensor(result, local_, op, options_, call_)
+                : group_.reduce_scatter(result, chunks(local_, step_.after), op, options_, call_);
     return result;
   }
 
   LocalTensor to_partial() const {
-    const ReduceOp op = step_.after[axis_].reduce_op();
-    if (step_.before[axis_].is_replicate()) {
+    const ReduceOp op = step_.after.reduce_op(axis_);
+    if (step_.before.is_replicate(axis_)) {
       // A copy, as on the other ranks: otherwise a later write would change the source on some
       // ranks only.
       if (group_.rank() == 0 || op == ReduceOp::avg) return local_.clone();
@@ -118,6 +140,15 @@ class StepRun {
     if (is_whole(step_.after)) return site_.global_shape;
     const DeviceMesh& mesh = site_.mesh;
     return local_box(site_.global_shape, mesh.shape(), mesh.coordinate(), step_.after).shape;
+  }
+
+  /// Whether all ranks' chunks of `tensor` under `layout` are of one size.
+  bool are_equal(const LocalTensor& tensor, const Layout& layout) const {
+    return !layout.is_ragged(axis_) && tensor.size(layout.dim(axis_)) % group_.size() == 0;
+  }
+  /// Whether they also are rows: the collective then takes the tensor, without a view of each.
+  bool are_rows(const LocalTensor& tensor, const Layout& layout) const {
+    return layout.dim(axis_) == 0 && are_equal(tensor, layout);
   }
 
   /// The part of `tensor`, as a view, that a rank of the axis holds under `layout`.
