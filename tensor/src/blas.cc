@@ -419,6 +419,10 @@ void multiply_matrices(DType dtype, const MatrixView& a, const MatrixView& b, vo
       return multiply_typed(a, b, static_cast<std::int64_t*>(result), form);
     case DType::i32:
       return multiply_typed(a, b, static_cast<std::int32_t*>(result), form);
+    case DType::i16:
+      return multiply_typed(a, b, static_cast<std::int16_t*>(result), form);
+    case DType::i8:
+      return multiply_typed(a, b, static_cast<std::int8_t*>(result), form);
     case DType::u8:
       return multiply_typed(a, b, static_cast<std::uint8_t*>(result), form);
     default:

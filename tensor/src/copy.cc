@@ -90,6 +90,10 @@ Range range_of(DType dtype) {
       return {-0x1p63, std::nextafter(0x1p63, 0)};
     case DType::i32:
       return {-0x1p31, 0x1p31 - 1};
+    case DType::i16:
+      return {-0x1p15, 0x1p15 - 1};
+    case DType::i8:
+      return {-0x1p7, 0x1p7 - 1};
     case DType::u8:
       return {0, 0xff};
     case DType::boolean:

@@ -22,9 +22,10 @@ struct ElementType {
   std::uint8_t bits;
 };
 constexpr ElementType kElementTypes[] = {
-    {DType::f64, kDLFloat, 64},   {DType::f32, kDLFloat, 32},      {DType::f16, kDLFloat, 16},
-    {DType::bf16, kDLBfloat, 16}, {DType::i64, kDLInt, 64},        {DType::i32, kDLInt, 32},
-    {DType::u8, kDLUInt, 8},      {DType::boolean, kDLBoolCode, 8}};
+    {DType::f64, kDLFloat, 64},      {DType::f32, kDLFloat, 32}, {DType::f16, kDLFloat, 16},
+    {DType::bf16, kDLBfloat, 16},    {DType::i64, kDLInt, 64},   {DType::i32, kDLInt, 32},
+    {DType::i16, kDLInt, 16},        {DType::i8, kDLInt, 8},     {DType::u8, kDLUInt, 8},
+    {DType::boolean, kDLBoolCode, 8}};
 
 /// What a tensor that was given away keeps.
 struct Shared {

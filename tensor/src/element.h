@@ -50,13 +50,15 @@ template <typename T>
 using ComputeType = typename Element<T>::Compute;
 
 /// Floating point to integer truncates. What does not fit becomes the lowest number, as x86 does
-/// it; u8 goes through i64 and wraps.
+/// it; u8 goes through i64, i8 and i16 through i32, and wraps.
 template <typename To, typename From>
 DTRUN_BOTH To convert_number(From value) {
   if constexpr (std::is_same_v<To, bool>) {
     return value != From{0};
   } else if constexpr (std::is_same_v<To, std::uint8_t> && std::is_floating_point_v<From>) {
     return static_cast<To>(convert_number<std::int64_t>(value));
+  } else if constexpr (sizeof(To) < 4 && std::is_integral_v<To> && std::is_floating_point_v<From>) {
+    return static_cast<To>(convert_number<std::int32_t>(value));
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
     constexpr From kLow = static_cast<From>(std::numeric_limits<To>::min());
     return value >= kLow && value < -kLow ? static_cast<To>(value) : std::numeric_limits<To>::min();
@@ -95,6 +97,10 @@ DTRUN_BOTH decltype(auto) dispatch(DType dtype, Function&& function) {
       return function(TypeTag<std::int64_t>{});
     case DType::i32:
       return function(TypeTag<std::int32_t>{});
+    case DType::i16:
+      return function(TypeTag<std::int16_t>{});
+    case DType::i8:
+      return function(TypeTag<std::int8_t>{});
     case DType::u8:
       return function(TypeTag<std::uint8_t>{});
     case DType::boolean:

@@ -34,13 +34,15 @@ struct NumpyType {
   std::string_view name;  ///< without the byte order
   DType dtype;
 };
-constexpr std::array<NumpyType, 7> kTypes = {{{"b1", DType::boolean},
-                                              {"u1", DType::u8},
-                                              {"i4", DType::i32},
-                                              {"i8", DType::i64},
-                                              {"f2", DType::f16},
-                                              {"f4", DType::f32},
-                                              {"f8", DType::f64}}};
+constexpr std::array<NumpyType, kDTypes - 1> kTypes = {{{"b1", DType::boolean},
+                                                        {"i2", DType::i16},
+                                                        {"i1", DType::i8},
+                                                        {"u1", DType::u8},
+                                                        {"i4", DType::i32},
+                                                        {"i8", DType::i64},
+                                                        {"f2", DType::f16},
+                                                        {"f4", DType::f32},
+                                                        {"f8", DType::f64}}};
 
 std::string header_of(const LocalTensor& tensor) {
   const auto type = std::ranges::find(kTypes, tensor.dtype(), &NumpyType::dtype);

@@ -31,14 +31,16 @@ struct FileType {
   std::string_view name;
   DType dtype;
 };
-constexpr std::array<FileType, 8> kFileTypes = {{{"F64", DType::f64},
-                                                 {"F32", DType::f32},
-                                                 {"F16", DType::f16},
-                                                 {"BF16", DType::bf16},
-                                                 {"I64", DType::i64},
-                                                 {"I32", DType::i32},
-                                                 {"U8", DType::u8},
-                                                 {"BOOL", DType::boolean}}};
+constexpr std::array<FileType, kDTypes> kFileTypes = {{{"F64", DType::f64},
+                                                       {"F32", DType::f32},
+                                                       {"F16", DType::f16},
+                                                       {"BF16", DType::bf16},
+                                                       {"I64", DType::i64},
+                                                       {"I32", DType::i32},
+                                                       {"I16", DType::i16},
+                                                       {"I8", DType::i8},
+                                                       {"U8", DType::u8},
+                                                       {"BOOL", DType::boolean}}};
 
 [[noreturn]] void refuse_header(const std::string& file, std::string found) {
   throw Error(ErrorCode::kInvalidArgument, file + " cannot be read as .safetensors",

@@ -49,8 +49,8 @@ void run_gloo_ranks(int size, const test::RankBody& body) {
   test::run_ranks(size, gloo(), body);
 }
 
-constexpr DType kDTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
-                             DType::i64, DType::i32, DType::u8,  DType::boolean};
+constexpr DType kDTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
+                             DType::i32, DType::i16, DType::i8,  DType::u8,   DType::boolean};
 
 TEST(GlooTest, ReductionsAreRightForEveryDtypeAndEveryOp) {
   run_gloo_ranks(3, [](const ProcessGroup& group) {

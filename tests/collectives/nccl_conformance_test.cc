@@ -20,6 +20,7 @@ Subject simulated_nccl() {
   subject.supports = [](OpKind kind, DType dtype, ReduceOp op) {
     const bool reduces =
         kind == OpKind::all_reduce || kind == OpKind::reduce || kind == OpKind::reduce_scatter;
+    if (reduces && dtype == DType::i16) return false;
     const bool bits = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
     if (!reduces || !bits) return true;
     return dtype == DType::boolean && op != ReduceOp::bxor;

@@ -46,6 +46,8 @@ DType dtype_of(DataType type) {
       return DType::i32;
     case DataType::i64:
       return DType::i64;
+    case DataType::i8:
+      return DType::i8;
     default:
       return DType::u8;
   }

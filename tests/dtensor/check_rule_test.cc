@@ -83,8 +83,8 @@ TEST(CheckRuleTest, AMeshOfTwoAxesIsRefused) {
 
 // --- docs/operators.md
 
-constexpr DType kDTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
-                             DType::i64, DType::i32, DType::u8,  DType::boolean};
+constexpr DType kDTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
+                             DType::i32, DType::i16, DType::i8,  DType::u8,   DType::boolean};
 
 /// Which of them the sample's floating-point inputs may be.
 std::string dtypes_of(const OperatorSample& sample) {

@@ -262,7 +262,7 @@ TEST(IndexTest, ElementsOfEachDtypeComeOutOfACutDim) {
   test::run_ranks(3, [&](const ProcessGroup& group) {
     const DeviceMesh mesh(group, {3});
     for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
-                              DType::i32, DType::u8, DType::boolean}) {
+                              DType::i32, DType::i16, DType::i8, DType::u8, DType::boolean}) {
       SCOPED_TRACE(tensors::dtype_name(dtype));
       const bool floating = tensors::is_floating_point(dtype);
       const Tensor whole =

@@ -157,8 +157,9 @@ TEST(OpsTest, DtypesPromoteAsThoseOfLocalTensors) {
 }
 
 TEST(OpsTest, OfEveryTwoDtypesAndCountsOfDimsTheResultIsThatOfLocalTensors) {
-  const std::vector<DType> dtypes = {DType::f64, DType::f32, DType::f16, DType::bf16,
-                                     DType::i64, DType::i32, DType::u8,  DType::boolean};
+  const std::vector<DType> dtypes = {DType::f64, DType::f32,    DType::f16, DType::bf16,
+                                     DType::i64, DType::i32,    DType::i16, DType::i8,
+                                     DType::u8,  DType::boolean};
   const std::vector<std::pair<Shape, Placements>> layouts = {
       {{4}, {Shard(0)}}, {{4}, {Replicate()}}, {{}, {Replicate()}}, {{}, {Partial(ReduceOp::max)}}};
   test::run_ranks(2, [&](const ProcessGroup& group) {
@@ -222,8 +223,11 @@ TEST(OpsTest, ARefusalSaysWhatWasCalledWithWhat) {
                    "in add of f32[4, 6] on (2): [S(1)] and f32[5, 6] on (2): [S(0)]");
   });
   // This one's own words name the operator and its operands: they are not told twice.
-  expect_refused([] { matmul(ones({2, 3}), ones({2, 3})); },
-                 "matmul of float32 [2, 3] and float32 [2, 3]");
+  expect_refused(
+      [] {
+        matmul(ones({2, 3}), ones({2, 3}));
+      },
+      "matmul of float32 [2, 3] and float32 [2, 3]");
 }
 
 }  // namespace

@@ -13,6 +13,8 @@ namespace {
 
 std::int64_t wrapped(DType dtype, std::int64_t value) {
   if (dtype == DType::u8) return static_cast<std::uint8_t>(value);
+  if (dtype == DType::i8) return static_cast<std::int8_t>(value);
+  if (dtype == DType::i16) return static_cast<std::int16_t>(value);
   if (dtype == DType::i32) return static_cast<std::int32_t>(value);
   return value;
 }

@@ -21,6 +21,8 @@ TEST(DTypeTest, BothNamesOfEachParseToIt) {
 TEST(DTypeTest, SizesAreThoseOfTheTypes) {
   EXPECT_EQ(item_size(DType::f64), 8u);
   EXPECT_EQ(item_size(DType::bf16), 2u);
+  EXPECT_EQ(item_size(DType::i16), 2u);
+  EXPECT_EQ(item_size(DType::i8), 1u);
   EXPECT_EQ(item_size(DType::boolean), 1u);
 }
 
@@ -32,18 +34,23 @@ TEST(DTypeTest, PromotionIsSymmetricAndKeepsEqualTypes) {
   EXPECT_EQ(promote_types(DType::f16, DType::bf16), DType::f32);
   EXPECT_EQ(promote_types(DType::i64, DType::f16), DType::f16);
   EXPECT_EQ(promote_types(DType::u8, DType::boolean), DType::u8);
+  EXPECT_EQ(promote_types(DType::u8, DType::i8), DType::i16);
+  EXPECT_EQ(promote_types(DType::u8, DType::i16), DType::i16);
 }
 
-/// torch.result_type of PyTorch 2.11 and 2.15. Rows: each of kAllDTypes with dims, then without.
+/// torch.result_type of PyTorch 2.15. Rows: each of kAllDTypes with dims, then without.
 /// Columns: the same, then 2.0, 2 and True.
 constexpr const char* kResultTypes[] = {
-    "ddddddddddddddddddd", "dffffffffffffffffff", "dfhfhhhhhhhhhhhhhhh", "dffbbbbbbbbbbbbbbbb",
-    "dfhblllldfhbllllfll", "dfhbliiidfhbiiiifii", "dfhbliuudfhbuuuufuu", "dfhbliu?dfhbliu?fl?",
-    "dfhbddddddddddddddd", "dfhbffffdffffffffff", "dfhbhhhhdfhfhhhhhhh", "dfhbbbbbdffbbbbbbbb",
-    "dfhbliuldfhbllllfll", "dfhbliuidfhbliiifii", "dfhbliuudfhbliuufuu", "dfhbliu?dfhbliu?fl?"};
+    "ddddddddddddddddddddddd", "dffffffffffffffffffffff", "dfhfhhhhhhhhhhhhhhhhhhh",
+    "dffbbbbbbbbbbbbbbbbbbbb", "dfhblllllldfhbllllllfll", "dfhbliiiiidfhbiiiiiifii",
+    "dfhblissssdfhbssssssfss", "dfhblisysydfhbyyyyyyfyy", "dfhblissuudfhbuuuuuufuu",
+    "dfhblisyu?dfhblisyu?fl?", "dfhbddddddddddddddddddd", "dfhbffffffdffffffffffff",
+    "dfhbhhhhhhdfhfhhhhhhhhh", "dfhbbbbbbbdffbbbbbbbbbb", "dfhblisyuldfhbllllllfll",
+    "dfhblisyuidfhbliiiiifii", "dfhblisyusdfhblissssfss", "dfhblisyuydfhblisysyfyy",
+    "dfhblisyuudfhblissuufuu", "dfhblisyu?dfhblisyu?fl?"};
 
 TEST(DTypeTest, OfTwoOperandsItIsWhatPyTorchSays) {
-  const std::string_view letters = "dfhbliu?";
+  const std::string_view letters = "dfhblisyu?";
   std::vector<TypedOperand> operands;
   for (const DType dtype : kAllDTypes) operands.emplace_back(dtype, Shape{2});
   for (const DType dtype : kAllDTypes) operands.emplace_back(dtype, Shape{});

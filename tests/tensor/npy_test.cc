@@ -67,8 +67,8 @@ TEST_F(NpyTest, FilesAreNumpysByteForByte) {
 }
 
 TEST_F(NpyTest, EveryDTypeAndShapeComesBack) {
-  for (const DType dtype :
-       {DType::f64, DType::f32, DType::f16, DType::i64, DType::i32, DType::u8, DType::boolean}) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::i64, DType::i32, DType::i16,
+                            DType::i8, DType::u8, DType::boolean}) {
     for (const Shape& shape : {Shape{}, Shape{3}, Shape{0, 2}, Shape{2, 3, 1}}) {
       const LocalTensor whole = arange(numel(shape)).view(shape).to(dtype);
       save_npy(path(), whole);

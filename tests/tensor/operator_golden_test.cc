@@ -498,6 +498,10 @@ TEST(OperatorGoldenTest, EveryOperatorGivesPyTorchsResultForEveryDType) {
   EXPECT_GE(compare_with_goldens("tensor_operators"), 2000);
 }
 
+TEST(OperatorGoldenTest, EveryOperatorGivesPyTorchsResultForShortIntegers) {
+  EXPECT_GE(compare_with_goldens("tensor_short_integers"), 1500);
+}
+
 TEST(OperatorGoldenTest, ConvolutionsGivePyTorchsResultsAndGradients) {
   EXPECT_GE(compare_with_goldens("tensor_convolutions"), 36);
 }

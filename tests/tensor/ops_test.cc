@@ -300,7 +300,7 @@ TEST(OpsTest, FactorsOfProductsAreTakenAsPyTorchTakesThem) {
                                         empty({0, 2}, {dtype}), {.beta = 2, .alpha = nan});
     EXPECT_EQ(none.to_vector(), Values(4, 6));
   }
-  for (const DType dtype : {DType::i64, DType::i32, DType::u8}) {
+  for (const DType dtype : {DType::i64, DType::i32, DType::i16, DType::i8, DType::u8}) {
     EXPECT_EQ(first(dtype, 3, 1, {.beta = 0.5}), 4);
     EXPECT_EQ(first(dtype, 3, 1, {.beta = 2.9, .alpha = 1.5}), 10);
   }

@@ -75,7 +75,7 @@ TEST_F(DtrunBenchTest, EveryOperationIsMeasuredAndRight) {
 
 TEST_F(DtrunBenchTest, EveryDtypeAndEveryOpIsExact) {
   std::vector<std::pair<std::string, std::string>> pairs;
-  for (const char* dtype : {"f64", "float", "f16", "bfloat16", "i64", "i32", "u8"})
+  for (const char* dtype : {"f64", "float", "f16", "bfloat16", "i64", "i32", "i16", "i8", "u8"})
     pairs.emplace_back(dtype, "sum");
   for (const char* op : {"prod", "min", "max", "avg"})
     for (const char* dtype : {"bf16", "u8"}) pairs.emplace_back(dtype, op);

@@ -2,6 +2,8 @@
 
     PYTHON_WITH_TORCH tests/vectors/make_operator_goldens.py tests/vectors
 
+With --short-integers it writes tensor_short_integers.jsonl.gz instead: the cases that have an int16 or int8 tensor, of PyTorch 2.15.
+
 A case is {"op", "in": [tensor or {"number"}, ...], "args", "out": [tensor, ...]} or "error": true where PyTorch refuses. Tensors
 are make_print_goldens.py's. Elements are demanded to the bit, nan of any kind for nan, or, where the case has them, within
 "rtol" times the element plus "atol".
@@ -377,14 +379,31 @@ def more_picks():
         yield case("one_hot", [listed], {"count": count}, lambda a, count=count: F.one_hot(a, count))
 
 
+def all_cases():
+    generators = [unary(), binary(), in_place(), ternary(), shapes(), reductions(), rows(), picks(), later(), last(), more_picks()]
+    return list(itertools.chain(*generators))
+
+
+def write_short_integers(folder):
+    assert torch.__version__.startswith("2.15"), torch.__version__
+    added = {"i16": torch.int16, "i8": torch.int8}
+    DTYPES.update(added)
+    SHORT_NAMES.update({dtype: name for name, dtype in added.items()})
+    INTEGERS.extend(added)
+    cases = [c for c in all_cases() if any(t.get("dtype") in added for t in c["in"] + c.get("out", []))]
+    write(f"{folder}/tensor_short_integers.jsonl.gz", cases)
+
+
 def main(folder):
     assert torch.__version__.startswith("2.11"), torch.__version__
-    torch.set_num_threads(1)
-    generators = [unary(), binary(), in_place(), ternary(), shapes(), reductions(), rows(), picks(), later(), last(), more_picks()]
-    write(f"{folder}/tensor_operators.jsonl.gz", list(itertools.chain(*generators)))
+    write(f"{folder}/tensor_operators.jsonl.gz", all_cases())
     rng.seed(20261123)
     write(f"{folder}/tensor_convolutions.jsonl.gz", list(convolutions()))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    torch.set_num_threads(1)
+    if "--short-integers" in sys.argv:
+        write_short_integers(sys.argv[1])
+    else:
+        main(sys.argv[1])

@@ -193,7 +193,7 @@ void add_options(CLI::App& app, CollectivesOptions& options) {
   app.add_option("-o,--op", options.reduction, "sum, prod, min, max or avg")
       ->type_name("REDOP")
       ->capture_default_str();
-  app.add_option("-d,--datatype", options.dtype, "f64, f32, f16, bf16, i64, i32 or u8")
+  app.add_option("-d,--datatype", options.dtype, "f64, f32, f16, bf16, i64, i32, i16, i8 or u8")
       ->type_name("DTYPE")
       ->capture_default_str();
   app.add_option("-r,--root", options.root, "of reduce, broadcast, gather and scatter")

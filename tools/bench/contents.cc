@@ -19,6 +19,10 @@ constexpr std::size_t kPeriod = 1021;
 /// Whole numbers up to here, and their sums in any order, are exact.
 int exact_limit(DType dtype) {
   switch (dtype) {
+    case DType::i8:
+      return 127;
+    case DType::i16:
+      return 32767;
     case DType::u8:
       return 255;
     case DType::bf16:

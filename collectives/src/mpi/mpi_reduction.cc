@@ -8,11 +8,11 @@ namespace dtrun::collectives::mpi {
 
 using tensors::CombineOp;
 using tensors::DType;
+using tensors::kDTypes;
 
 namespace {
 
 constexpr std::size_t kOps = static_cast<std::size_t>(CombineOp::bxor) + 1;
-constexpr std::size_t kDTypes = static_cast<std::size_t>(DType::boolean) + 1;
 
 // MPI hands its function no argument of the caller's: there is one for each op and dtype.
 template <std::size_t kIndex>

@@ -22,6 +22,10 @@ DataType data_type(DType dtype) {
       return DataType::i64;
     case DType::i32:
       return DataType::i32;
+    case DType::i16:
+      return DataType::f16;  // nccl has none of two bytes; it only moves these
+    case DType::i8:
+      return DataType::i8;
     case DType::u8:
     case DType::boolean:
       return DataType::u8;
@@ -29,8 +33,20 @@ DataType data_type(DType dtype) {
   return DataType::u8;
 }
 
+namespace {
+
+[[noreturn]] void refuse_reduction(ReduceOp op, DType dtype) {
+  throw Error(
+      ErrorCode::kUnavailable,
+      fmt::format("nccl has no {} of {} tensors", reduce_op_name(op), tensors::dtype_name(dtype)),
+      "", "use a group of backend 'staged', or move the tensors to the cpu");
+}
+
+}  // namespace
+
 Reduction reduction(ReduceOp op, DType dtype) {
   const bool boolean = dtype == DType::boolean;
+  if (dtype == DType::i16) refuse_reduction(op, dtype);
   switch (op) {
     case ReduceOp::sum:
       return boolean ? Reduction::max : Reduction::sum;
@@ -53,10 +69,7 @@ Reduction reduction(ReduceOp op, DType dtype) {
     case ReduceOp::bxor:
       break;
   }
-  throw Error(
-      ErrorCode::kUnavailable,
-      fmt::format("nccl has no {} of {} tensors", reduce_op_name(op), tensors::dtype_name(dtype)),
-      "", "use a group of backend 'staged', or move the tensors to the cpu");
+  refuse_reduction(op, dtype);
 }
 
 namespace {

@@ -260,9 +260,9 @@ void export_npy(Archive& from, const std::string& name, const std::string& file,
                 const OfflineOptions& options) {
   const SavedTensor& tensor = from.tensor(name);
   const std::map<tensors::DType, std::string_view> kinds = {
-      {tensors::DType::f64, "<f8"},    {tensors::DType::f32, "<f4"}, {tensors::DType::f16, "<f2"},
-      {tensors::DType::i64, "<i8"},    {tensors::DType::i32, "<i4"}, {tensors::DType::u8, "|u1"},
-      {tensors::DType::boolean, "|b1"}};
+      {tensors::DType::f64, "<f8"}, {tensors::DType::f32, "<f4"}, {tensors::DType::f16, "<f2"},
+      {tensors::DType::i64, "<i8"}, {tensors::DType::i32, "<i4"}, {tensors::DType::i16, "<i2"},
+      {tensors::DType::i8, "|i1"},  {tensors::DType::u8, "|u1"},  {tensors::DType::boolean, "|b1"}};
   const auto kind = kinds.find(tensor.dtype);
   if (kind == kinds.end())
     throw Error(ErrorCode::kInvalidArgument, "\"" + name + "\" cannot be written as .npy",

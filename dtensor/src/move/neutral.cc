@@ -19,6 +19,10 @@ std::int64_t largest_integer(DType dtype) {
       return std::numeric_limits<std::int64_t>::max();
     case DType::i32:
       return std::numeric_limits<std::int32_t>::max();
+    case DType::i16:
+      return std::numeric_limits<std::int16_t>::max();
+    case DType::i8:
+      return std::numeric_limits<std::int8_t>::max();
     case DType::u8:
       return std::numeric_limits<std::uint8_t>::max();
     default:
@@ -32,6 +36,10 @@ std::int64_t smallest_integer(DType dtype) {
       return std::numeric_limits<std::int64_t>::min();
     case DType::i32:
       return std::numeric_limits<std::int32_t>::min();
+    case DType::i16:
+      return std::numeric_limits<std::int16_t>::min();
+    case DType::i8:
+      return std::numeric_limits<std::int8_t>::min();
     default:
       return 0;
   }

@@ -48,6 +48,8 @@ void require_whole_numbers(std::string_view op, std::int64_t least, std::int64_t
   if (end <= least) return;
   const bool fits = dtype == DType::u8        ? within(0, UINT8_MAX)
                     : dtype == DType::boolean ? within(0, 1)
+                    : dtype == DType::i8      ? within(INT8_MIN, INT8_MAX)
+                    : dtype == DType::i16     ? within(INT16_MIN, INT16_MAX)
                     : dtype == DType::i32     ? within(INT32_MIN, INT32_MAX)
                     : dtype == DType::f16     ? within(-65504, 65504)
                                               : true;

@@ -33,6 +33,8 @@ DTRUN_BOTH C rounded_through(DType through, C value) {
   }
   if constexpr (std::is_same_v<C, std::int32_t>) {
     if (through == DType::u8) return static_cast<std::uint8_t>(value);
+    if (through == DType::i8) return static_cast<std::int8_t>(value);
+    if (through == DType::i16) return static_cast<std::int16_t>(value);
   }
   return value;
 }
@@ -63,6 +65,8 @@ DTRUN_BOTH void dispatch_result(DType dtype, Function&& function) {
       }
       if constexpr (std::is_same_v<C, std::int32_t>) {
         if (dtype == DType::u8) return function(TypeTag<std::uint8_t>{});
+        if (dtype == DType::i8) return function(TypeTag<std::int8_t>{});
+        if (dtype == DType::i16) return function(TypeTag<std::int16_t>{});
       }
       return function(TypeTag<C>{});
     }

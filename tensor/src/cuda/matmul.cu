@@ -46,6 +46,10 @@ void multiply_integers(const LocalTensor& result, const LocalTensor& a, const Lo
       return run<std::int64_t>(result, a, b);
     case DType::i32:
       return run<std::int32_t>(result, a, b);
+    case DType::i16:
+      return run<std::int16_t>(result, a, b);
+    case DType::i8:
+      return run<std::int8_t>(result, a, b);
     default:
       DT_CHECK(result.dtype() == DType::u8);
       return run<std::uint8_t>(result, a, b);

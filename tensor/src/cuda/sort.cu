@@ -47,10 +47,11 @@ struct SortLines {
 
   DTRUN_BOTH SortItem load(std::int64_t line, std::int64_t i) const {
     const std::int64_t place = layout.others.offsets(line).of[2] + i * layout.steps[2];
-    const bool is_integer =
-        dtype == DType::i64 || dtype == DType::i32 || dtype == DType::u8 || dtype == DType::boolean;
-    const std::uint64_t key = is_integer ? sort_key(load_number<std::int64_t>(source, dtype, place))
-                                         : sort_key(load_floating<double>(source, dtype, place));
+    const bool is_floating =
+        dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+    const std::uint64_t key = is_floating
+                                  ? sort_key(load_floating<double>(source, dtype, place))
+                                  : sort_key(load_number<std::int64_t>(source, dtype, place));
     return {order == SortOrder::ascending ? key : ~key, i};
   }
 };

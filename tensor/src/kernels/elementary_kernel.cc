@@ -50,6 +50,7 @@ const MapOperator kWhere{
     "where", Domain::all, MapFunction::where,
     MapRuns{{kWhereBits<std::uint64_t>, kWhereBits<std::uint32_t>, kWhereBits<std::uint16_t>,
              kWhereBits<std::uint16_t>, kWhereBits<std::uint64_t>, kWhereBits<std::uint32_t>,
-             kWhereBits<std::uint8_t>, kWhereBits<std::uint8_t>}}};
+             kWhereBits<std::uint16_t>, kWhereBits<std::uint8_t>, kWhereBits<std::uint8_t>,
+             kWhereBits<std::uint8_t>}}};
 
 }  // namespace dtrun::tensors

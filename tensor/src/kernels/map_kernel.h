@@ -22,7 +22,7 @@ using MapRun = void (*)(void* out, const void* const* inputs, std::int64_t count
 
 /// The loops of one operator, by the dtype of its inputs; nullptr where it has none.
 struct MapRuns {
-  std::array<MapRun, 8> by_dtype{};
+  std::array<MapRun, kDTypes> by_dtype{};
 
   constexpr MapRun of(DType dtype) const { return by_dtype[static_cast<std::size_t>(dtype)]; }
   constexpr MapRuns with(DType dtype, MapRun run) const {

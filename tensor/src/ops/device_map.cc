@@ -24,6 +24,8 @@ DType device_compute(const MapOperator& op, DType compute) {
     case DType::f16:
     case DType::bf16:
       return DType::f32;
+    case DType::i16:
+    case DType::i8:
     case DType::u8:
       return DType::i32;
     case DType::boolean:

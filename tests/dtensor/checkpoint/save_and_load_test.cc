@@ -61,14 +61,15 @@ struct Kept {
   ShardOrder order;
 };
 std::vector<Kept> all_kept(const std::vector<int>& mesh) {
-  const DType dtypes[] = {DType::f32, DType::i64, DType::bf16, DType::f64,
-                          DType::u8,  DType::f16, DType::i32,  DType::boolean};
+  const DType dtypes[] = {DType::f32, DType::i64, DType::bf16,    DType::f64, DType::u8,
+                          DType::f16, DType::i32, DType::boolean, DType::i16, DType::i8};
   std::vector<Kept> all;
   for (const Shape& shape : shapes()) {
     for (const Layout& layout : all_layouts(shape, mesh, {})) {
       const std::size_t number = all.size();
-      all.push_back({"t" + std::to_string(number), numbers_of(shape, dtypes[number % 8]),
-                     layout.placements(), layout.order()});
+      all.push_back({"t" + std::to_string(number),
+                     numbers_of(shape, dtypes[number % std::size(dtypes)]), layout.placements(),
+                     layout.order()});
     }
     const RaggedLayouts ragged = ragged_layouts(shape, mesh, 1, {Replicate()});
     for (std::size_t i = 0; i < ragged.layouts.size(); ++i) {

@@ -8,9 +8,11 @@
 namespace dtrun::tensors {
 
 namespace values {
-enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
+enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
 }
 using values::DType;
+
+inline constexpr std::size_t kDTypes = static_cast<std::size_t>(DType::boolean) + 1;
 
 std::size_t item_size(DType dtype);
 bool is_floating_point(DType dtype);
@@ -40,6 +42,10 @@ template <>
 inline constexpr DType kDTypeOf<std::int64_t> = DType::i64;
 template <>
 inline constexpr DType kDTypeOf<std::int32_t> = DType::i32;
+template <>
+inline constexpr DType kDTypeOf<std::int16_t> = DType::i16;
+template <>
+inline constexpr DType kDTypeOf<std::int8_t> = DType::i8;
 template <>
 inline constexpr DType kDTypeOf<std::uint8_t> = DType::u8;
 template <>
