@@ -150,11 +150,63 @@ TEST(Values, AreTakenAsArgparseTakesThem) {
       "--rdzv-conf");
 }
 
+// CLI11 2.1 would read "--role= x" as the role x, "[a,b]" as two values and "{}" as none.
+TEST(Values, AreNotWhatCli11WouldMakeOfTheLine) {
+  const CommandLine line = read_command_line({"--role=", "--log_dir", "[a,b]", "x", "y"}, {});
+  EXPECT_EQ(line.get("role").value, "");
+  EXPECT_EQ(line.get("log-dir").value, "[a,b]");
+  EXPECT_THAT(line.program, ElementsAre("x", "y"));
+  for (const char* text : {"[a,b]", "{}", "%%", "--nnodes=2", "-m", "--", "a=b", " ", "true"}) {
+    EXPECT_EQ(value_of({std::string("--role=") + text, "x"}, "role"), text);
+    EXPECT_EQ(value_of({std::string("--dry-run=") + text, "x"}, "dry-run"), text);
+    EXPECT_EQ(value_of({std::string("-r=") + text, "-v", "x"}, "redirects"), text);
+    EXPECT_THAT(read_command_line({std::string("-x") + text, "x"}, {}).get("env").all,
+                ElementsAre(text));
+  }
+  // What follows an option whose value may be left out is the program.
+  EXPECT_THAT(read_command_line({"--dry-run", "json"}, {}).program, ElementsAre("json"));
+}
+
+TEST(Values, OfARepeatedOptionAreTheLastOrAll) {
+  const CommandLine line = read_command_line(
+      {"-x", "A=1", "-mv", "--env=B", "--role=a", "-r3", "--nproc-per_node=2", "--no-py",
+       "--redirects", "0:1", "--nproc_per-node", "3", "-xA=2", "--module", "x"},
+      {});
+  EXPECT_THAT(line.get("env").all, ElementsAre("A=1", "B", "A=2"));
+  EXPECT_EQ(line.get("env").origin, "-x");
+  EXPECT_EQ(line.get("redirects").value, "0:1");
+  EXPECT_EQ(line.get("redirects").origin, "--redirects");
+  EXPECT_EQ(line.get("nproc-per-node").value, "3");
+  EXPECT_EQ(line.get("nproc-per-node").origin, "--nproc_per-node");
+  EXPECT_EQ(line.get("module").value, "1");
+  EXPECT_EQ(line.get("no-python").origin, "--no-py");
+  EXPECT_EQ(line.values.size(), 7u);
+}
+
+TEST(Values, OfEveryOptionAreReadInEitherSpelling) {
+  for (const OptionRow& row : option_table()) {
+    const bool flag = demand_of(row) == ValueDemand::kNone;
+    for (const std::string& name : {std::string("--") + row.name, spelling_of(row)}) {
+      EXPECT_EQ(value_of({flag ? name : name + "=-v", "x"}, row.name), flag ? "1" : "-v") << name;
+      if (demand_of(row) == ValueDemand::kOptional) {
+        EXPECT_EQ(value_of({name, "x"}, row.name), "1") << name;
+      }
+    }
+    if (row.letter == 0) continue;
+    const std::string letter = {'-', row.letter};
+    const bool needed = demand_of(row) == ValueDemand::kNeeded;
+    EXPECT_EQ(value_of({"-v" + letter.substr(1), needed ? "" : "x", "x"}, row.name),
+              needed ? "" : "1")
+        << letter;
+  }
+}
+
 TEST(Values, ThatAreNotThereAreMissed) {
   for (const Words& words :
        {Words{"--role"}, Words{"--role", "--nnodes=2", "x"}, Words{"--role", "-m", "x"},
         Words{"--role", "--", "x"}, Words{"-mv=1", "x"}, Words{"--module=1", "x"},
-        Words{"-zm", "y"}, Words{"-m-", "x"}}) {
+        Words{"--module=", "x"}, Words{"--dry-run=", "x"}, Words{"-vr"}, Words{"-zm", "y"},
+        Words{"-m-", "x"}}) {
     const auto error = error_of([&] { read_command_line(words, {}); });
     ASSERT_TRUE(error) << words[0];
     EXPECT_EQ(error->code(), base::ErrorCode::kUsage);
@@ -164,7 +216,6 @@ TEST(Values, ThatAreNotThereAreMissed) {
 
 TEST(Variables, SetEveryOptionInTorchrunsFormAndOurs) {
   for (const OptionRow& row : option_table()) {
-    if (row.help == nullptr) continue;
     base::Environment environment;
     environment.set(variable_of(row, "DTRUN_"), "7");
     const bool reached = row.reach != OptionReach::kCommandLineOnly;
@@ -195,7 +246,7 @@ TEST(Help, HasEveryOptionOfThisVersionInItsGroupAndFitsATerminal) {
   const std::string help = help_text();
   std::size_t at = 0;
   for (const OptionRow& row : option_table()) {
-    if (row.help == nullptr || row.group == OptionGroup::kHidden) continue;
+    if (row.group == OptionGroup::kHidden) continue;
     const auto found = help.find("\n" + std::string(row.letter != 0 ? "  -" : "      --"), at);
     ASSERT_NE(found, std::string::npos) << row.name;
     EXPECT_EQ(help.find(spelling_of(row), found), found + 7) << row.name;

@@ -24,7 +24,6 @@ TEST(OptionBinding, TakesATextAsItIsWritten) {
     std::string role = "default";
     OptionBinding binding(line);
     binding.text("role", role);
-    binding.read();
     EXPECT_EQ(role, text);
   }
 }
@@ -37,7 +36,6 @@ TEST(OptionBinding, LeavesWhatNobodyHasGiven) {
   binding.text("role", role);
   binding.flag("module", module);
   binding.flag("verbose", verbose);
-  binding.read();
   EXPECT_EQ(role, "default");
   EXPECT_FALSE(module);
   EXPECT_TRUE(verbose);
@@ -60,8 +58,7 @@ TEST(OptionBinding, BlamesAValueOnWhereItIsFrom) {
   environment.set("PET_MAX_RESTARTS", "-1");
   const CommandLine line = read_command_line({"x"}, environment);
   OptionBinding binding(line);
-  binding.parsed("max-restarts", restarts, within(0, 9));
-  const auto error = error_of([&] { binding.read(); });
+  const auto error = error_of([&] { binding.parsed("max-restarts", restarts, within(0, 9)); });
   ASSERT_TRUE(error);
   EXPECT_THAT(error->what(), AllOf(HasSubstr("PET_MAX_RESTARTS=-1 must be from 0 to 9"),
                                    HasSubstr("dtrun --help=max_restarts")));

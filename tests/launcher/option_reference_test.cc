@@ -31,7 +31,7 @@ using Names = std::set<std::string>;
 Names names_of_table() {
   Names names;
   for (const OptionRow& row : option_table())
-    if (row.help != nullptr && row.group != OptionGroup::kHidden) names.insert(spelling_of(row));
+    if (row.group != OptionGroup::kHidden) names.insert(spelling_of(row));
   return names;
 }
 
@@ -67,7 +67,7 @@ TEST(OptionReference, TheCommittedDocumentIsTheTables) {
 
 TEST(OptionReference, TheParserTakesEveryDefaultAndEveryWordThatIsOffered) {
   for (const OptionRow& row : option_table()) {
-    if (row.help == nullptr || row.reach == OptionReach::kCommandLineOnly) continue;
+    if (row.reach == OptionReach::kCommandLineOnly) continue;
     std::vector<std::string> values;
     if (row.otherwise != nullptr) values.emplace_back(row.otherwise);
     for (const std::string_view choice : choices_of(row)) values.emplace_back(choice);

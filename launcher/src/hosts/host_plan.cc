@@ -259,7 +259,6 @@ HostPlan make_host_plan(const std::string& name, const CommandLine& line,
   order.remote_dtrun = remote_dtrun_of(name, line);
   OptionBinding binding(line);
   binding.parsed("hosts-fanout", order.fanout, within(1, 100'000));
-  binding.read();
   plan.head_ports = line.has("master-port")  ? line.text("master-port", "0")
                     : line.has("port-range") ? line.text("port-range", "0")
                                              : "0";

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 
@@ -32,62 +33,83 @@ bool looks_like_an_option(const std::string& word) {
          word.find(' ') == std::string::npos;
 }
 
-// Takes the words up to the program, one option at a time.
-class Reader {
+// Both spellings and the letter; in braces the value of a flag.
+std::string names_of(const OptionRow& row) {
+  const char* const value = demand_of(row) == ValueDemand::kNone ? "{1}" : "";
+  std::string names = fmt::format("{0}{1},--{2}{1}", spelling_of(row), value, row.name);
+  if (row.letter != 0) names += fmt::format(",-{}{}", row.letter, value);
+  return names;
+}
+
+CLI::Option* define(const OptionRow& row, CLI::App& app) {
+  const ValueDemand demand = demand_of(row);
+  CLI::Option* const option =
+      demand == ValueDemand::kNone ? app.add_flag(names_of(row)) : app.add_option(names_of(row));
+  if (demand == ValueDemand::kOptional) option->expected(0, 1)->default_str("1");
+  return row.repeats == OptionRepeats::kAllCount ? option->take_all() : option->take_last();
+}
+
+// Cuts the line at the program and gives CLI11 what stands before it, in a form that it reads
+// without doubt: options by their whole names, one in a word, and a needed value as the next word.
+// Of "--role= x" CLI11 2.1 would make the role x, and of "--role --nnodes=2" the role --nnodes=2.
+class LineReader {
  public:
-  Reader(const std::vector<std::string>& words, Reading reading)
+  LineReader(const std::vector<std::string>& words, Reading reading)
       : words_(words), reading_(reading) {}
 
   CommandLine read() {
-    while (next_ < words_.size()) {
+    CommandLine line;
+    while (next_ < words_.size() && !line.options_ended) {
       const std::string& word = words_[next_];
-      if (word == "--") {
-        ++next_;
-        result_.options_ended = true;
-        break;
-      }
       if (word.size() < 2 || word[0] != '-') break;
       ++next_;
-      try {
-        word[1] == '-' ? read_long(word) : read_short(word);
-      } catch (const Error&) {
-        if (reading_ == Reading::kStrict) throw;
-        pass_over_value(word);
-      }
+      line.options_ended = word == "--";
+      if (!line.options_ended) cut(word);
     }
-    result_.program.assign(words_.begin() + static_cast<std::ptrdiff_t>(next_), words_.end());
-    return std::move(result_);
+    line.program.assign(words_.begin() + static_cast<std::ptrdiff_t>(next_), words_.end());
+    if (!cut_.empty()) parse(line);
+    return line;
   }
 
  private:
-  void read_long(const std::string& word) {
-    const auto equals = word.find('=');
-    const std::string origin = word.substr(0, equals);
-    const OptionRow& row = find_option(word, std::string_view(origin).substr(2));
-    demand_built(row, origin);
-    const ValueDemand demand = demand_of(row);
-    if (equals != std::string::npos) {
-      if (demand == ValueDemand::kNone)
-        throw usage_error(fmt::format("option {} takes no value", origin));
-      keep(row, word.substr(equals + 1), origin);
-    } else {
-      keep(row, demand == ValueDemand::kNeeded ? next_value(origin) : "1", origin);
+  void cut(const std::string& word) {
+    try {
+      word[1] == '-' ? cut_long(word) : cut_letters(word);
+    } catch (const Error&) {
+      if (reading_ == Reading::kStrict) throw;
+      pass_over_value(word);
     }
   }
 
+  void cut_long(const std::string& word) {
+    const auto equals = word.find('=');
+    const std::string origin = word.substr(0, equals);
+    const OptionRow& row = find_option(word, std::string_view(origin).substr(2));
+    const std::string name = origin.substr(2) == row.name ? origin : spelling_of(row);
+    const ValueDemand demand = demand_of(row);
+    if (demand == ValueDemand::kNeeded)
+      return keep(row, origin,
+                  {name, equals == word.npos ? next_value(origin) : word.substr(equals + 1)});
+    if (equals != word.npos && (demand == ValueDemand::kNone || equals + 1 == word.size()))
+      throw usage_error(fmt::format(
+          "option {} {}", origin,
+          demand == ValueDemand::kNone ? "takes no value" : "has nothing after its '='"));
+    keep(row, origin, {name + word.substr(std::min(equals, word.size()))});
+  }
+
   // "-r3", "-r=3", "-r 3", and "-mr3", which is "-m -r 3".
-  void read_short(const std::string& word) {
+  void cut_letters(const std::string& word) {
     for (std::size_t at = 1; at < word.size(); ++at) {
       const OptionRow& row = find_letter(word, word[at]);
       const std::string origin = {'-', word[at]};
-      demand_built(row, origin);
       if (demand_of(row) != ValueDemand::kNeeded) {
-        keep(row, "1", origin);
+        keep(row, origin, {origin});
         continue;
       }
       const std::string rest = word.substr(at + 1);
-      return keep(row, rest.empty() ? next_value(origin) : rest.substr(rest[0] == '=' ? 1 : 0),
-                  origin);
+      return keep(
+          row, origin,
+          {origin, rest.empty() ? next_value(origin) : rest.substr(rest[0] == '=' ? 1 : 0)});
     }
   }
 
@@ -108,16 +130,30 @@ class Reader {
       ++next_;
   }
 
-  void keep(const OptionRow& row, std::string value, std::string origin) {
-    if (row.repeats == OptionRepeats::kAllCount && result_.has(row.name))
-      value = result_.get(row.name).value + kValueSeparator + value;
-    result_.values[row.name] = {std::move(value), std::move(origin), Origin::kCommandLine};
+  void keep(const OptionRow& row, const std::string& origin,
+            const std::vector<std::string>& words) {
+    spellings_[&row] = origin;
+    cut_.insert(cut_.end(), words.begin(), words.end());
+  }
+
+  // Only what is given is defined: to define all options takes CLI11 0.4 ms of each start.
+  void parse(CommandLine& line) {
+    CLI::App app;
+    app.set_help_flag();
+    for (const auto& [row, origin] : spellings_) define(*row, app);
+    std::ranges::reverse(cut_);  // as CLI11 takes them
+    app.parse(std::move(cut_));
+    for (const auto& [row, origin] : spellings_) {
+      const std::vector<std::string> values = app.get_option(spelling_of(*row))->reduced_results();
+      line.values[row->name] = {values.back(), origin, Origin::kCommandLine, values};
+    }
   }
 
   const std::vector<std::string>& words_;
   const Reading reading_;
   std::size_t next_ = 0;
-  CommandLine result_;
+  std::vector<std::string> cut_;
+  std::map<const OptionRow*, std::string> spellings_;  // of what is cut, the last ones
 };
 
 // A flag in the environment is set by any number but 0, as in torchrun.
@@ -135,7 +171,6 @@ void add_variable(const OptionRow& row, const std::string& name, const std::stri
     line.refused[row.name] = {"0", name, kind};
     return;
   }
-  demand_built(row, name);
   line.values[row.name] = {!needed && base::parse_integer(value) ? "1" : value, name, kind};
 }
 
@@ -155,16 +190,9 @@ void add_environment(const base::Environment& environment, Reading reading, Comm
 
 }  // namespace
 
-void demand_built(const OptionRow& row, const std::string& origin) {
-  if (row.help != nullptr) return;
-  throw usage_error(fmt::format("{} is not yet in this version of dtrun", origin),
-                    is_torchruns(row) ? "torchrun has this option; dtrun will get it" : "",
-                    "start without it");
-}
-
 CommandLine read_command_line(const std::vector<std::string>& arguments,
                               const base::Environment& environment, Reading reading) {
-  CommandLine line = Reader(arguments, reading).read();
+  CommandLine line = LineReader(arguments, reading).read();
   add_environment(environment, reading, line);
   return line;
 }

@@ -21,6 +21,7 @@ struct GivenValue {
   std::string value;   ///< "1" for a flag, and for an option whose value was left out
   std::string origin;  ///< as it was spelled: "--nproc_per_node", "PET_NPROC_PER_NODE"
   Origin kind = Origin::kCommandLine;
+  std::vector<std::string> all = {};  ///< of an option of which all values count
 };
 
 struct CommandLine {
@@ -54,7 +55,7 @@ enum class Reading {
 };
 
 /// Command line over PET_* over DTRUN_*. '-' and '_' are the same, unique prefixes are enough, and
-/// nothing after the program is looked at. @throws Error kUsage
+/// nothing after the program is looked at. CLI11 parses what stands before it. @throws Error kUsage
 CommandLine read_command_line(const std::vector<std::string>& arguments,
                               const base::Environment& environment,
                               Reading reading = Reading::kStrict);
@@ -68,8 +69,5 @@ void read_part(Reading reading, Part&& part) {
     if (reading == Reading::kStrict) throw;
   }
 }
-
-/// @param origin for the message. @throws Error kUsage where this version does not have it
-void demand_built(const OptionRow& row, const std::string& origin);
 
 }  // namespace dtrun::launcher

@@ -81,7 +81,7 @@ std::string kind_of_value(const OptionRow& row) {
 }
 
 bool is_offered(const OptionRow& row) {
-  return row.help != nullptr && row.group != OptionGroup::kHidden;
+  return row.group != OptionGroup::kHidden;
 }
 
 // A case of the shell: "--nproc_per_node" and "-t", with '-' made '_' before.

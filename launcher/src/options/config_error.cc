@@ -10,12 +10,12 @@ using base::Error;
 
 void refuse_value(const CommandLine& line, const char* name, const Error& error) {
   if (!line.has(name)) throw Error(error);
-  const auto& [value, origin, kind] = line.get(name);
+  const std::string& origin = line.get(name).origin;
   std::string what = error.summary();
   const std::string spelling = spelling_of(*find_exactly(name));
   if (what.starts_with(spelling)) what.replace(0, spelling.size(), origin);
   const Error told(error.code(), what, error.why(), error.remedy());
-  if (kind == Origin::kFile && what.starts_with(origin)) throw ConfigError(told);
+  if (line.get(name).kind == Origin::kFile && what.starts_with(origin)) throw ConfigError(told);
   throw Error(told);
 }
 

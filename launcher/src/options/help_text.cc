@@ -107,7 +107,7 @@ std::string help_text() {
   app.set_help_flag();
   app.formatter(std::make_shared<HelpFormatter>());
   for (const OptionRow& row : option_table()) {
-    if (row.help == nullptr || row.group == OptionGroup::kHidden) continue;
+    if (row.group == OptionGroup::kHidden) continue;
     app.add_option(spelling_of(row))->group(std::string(heading_of(row.group)));
   }
   return app.help();
@@ -115,8 +115,7 @@ std::string help_text() {
 
 std::string help_text(const OptionRow& row) {
   std::string result = name_and_value(row).substr(row.letter != 0 ? 0 : 4) + "\n";
-  result +=
-      "  " + wrapped(row.help != nullptr ? row.help : "not yet in this version of dtrun", 2, 2);
+  result += "  " + wrapped(row.help, 2, 2);
   if (row.otherwise != nullptr) result += fmt::format("  default: {}\n", row.otherwise);
   if (row.reach != OptionReach::kCommandLineOnly)
     result += fmt::format("  environment: {}, {}\n", variable_of(row, "PET_"),

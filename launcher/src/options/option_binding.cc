@@ -17,11 +17,6 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-// Both spellings: "--nproc_per_node,--nproc-per-node".
-std::string names_of(const char* name) {
-  return fmt::format("{},--{}", spelling_of(*find_exactly(name)), name);
-}
-
 // "must be job or agent"
 std::string alternatives(const OptionRow& row) {
   const auto words = choices_of(row);
@@ -33,56 +28,29 @@ std::string alternatives(const OptionRow& row) {
 
 }  // namespace
 
-OptionBinding::OptionBinding(const CommandLine& line)
-    : line_(line), app_(std::make_unique<CLI::App>()) {
-  app_->set_help_flag();
-}
-
-OptionBinding::~OptionBinding() = default;
-
-// Only what is given is defined: to define all options takes CLI11 0.4 ms of each start.
 void OptionBinding::flag(const char* name, bool& target) {
-  if (!line_.has(name)) return;
-  app_->add_flag(names_of(name), target);
-  words_.push_back(std::string("--") + name);
+  if (line_.has(name)) target = true;
 }
 
 void OptionBinding::text(const char* name, std::string& target) {
-  parsed(name, target, [](const std::string& value) { return value; });
+  target = line_.text(name, std::move(target));
 }
 
-void OptionBinding::parsed(const char* name, Parser parser) {
+void OptionBinding::parsed(const char* name, const Parser& parser) {
   if (!line_.has(name)) return;
-  const auto take = [this, name, parser = std::move(parser)](const CLI::results_t& values) {
-    try {
-      parser(values.front());
-    } catch (const Error& error) {
-      refuse_value(line_, name, error.summary());
-    }
-    return true;
-  };
-  app_->add_option(names_of(name), CLI::callback_t(take));
-  words_.insert(words_.end(), {std::string("--") + name, line_.get(name).value});
+  try {
+    parser(line_.get(name).value);
+  } catch (const Error& error) {
+    refuse_value(line_, name, error.summary());
+  }
 }
 
 void OptionBinding::one_of(const char* name, const std::vector<std::string>& words,
-                           std::function<void(std::size_t)> take) {
-  parsed(name, [words, take = std::move(take)](const std::string& value) {
-    take(static_cast<std::size_t>(std::ranges::find(words, value) - words.begin()));
+                           const std::function<void(std::size_t)>& take) {
+  parsed(name, [&](const std::string& text) {
+    if (!CLI::IsMember(&words)(text).empty()) throw demand(alternatives(*find_exactly(name)));
+    take(static_cast<std::size_t>(std::ranges::find(words, text) - words.begin()));
   });
-  if (line_.has(name)) app_->get_option(std::string("--") + name)->check(CLI::IsMember(words));
-}
-
-void OptionBinding::read() {
-  std::ranges::reverse(words_);  // as CLI11 takes them
-  try {
-    app_->parse(std::move(words_));
-  } catch (const CLI::ValidationError& error) {
-    // "--restart_scope: node not in {job,agent}"
-    const std::string_view text = error.what();
-    const OptionRow& row = *find_exactly(text.substr(2, text.find(':') - 2));
-    refuse_value(line_, row.name, alternatives(row));
-  }
 }
 
 Error demand(std::string text) {
@@ -92,7 +60,7 @@ Error demand(std::string text) {
 int parse_integer_within(const std::string& text, int least, int most) {
   const auto number = base::parse_integer(text);
   if (!number) throw demand("is no number");
-  if (*number < least || *number > most)
+  if (!CLI::Range(std::int64_t{least}, std::int64_t{most})(std::to_string(*number)).empty())
     throw demand(most == INT_MAX ? fmt::format("must be at least {}", least)
                                  : fmt::format("must be from {} to {}", least, most));
   return static_cast<int>(*number);

@@ -9,7 +9,7 @@ namespace dtrun::launcher {
 namespace {
 
 bool is_told(const OptionRow& row) {
-  return row.help != nullptr && row.group != OptionGroup::kHidden;
+  return row.group != OptionGroup::kHidden;
 }
 
 // --- man

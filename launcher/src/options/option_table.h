@@ -40,14 +40,11 @@ struct OptionRow {
   /// words, which completion offers. In brackets: needs '=', and may be left out. nullptr: a flag.
   const char* value;
   OptionGroup group;
-  const char* help;  ///< without the default; nullptr: this version does not have it yet
+  const char* help;                 ///< without the default
   const char* otherwise = nullptr;  ///< the default, as it would be written; nullptr: none
   OptionReach reach = OptionReach::kEverywhere;
   OptionRepeats repeats = OptionRepeats::kLastWins;
 };
-
-/// Between the values of an option of which all count.
-inline constexpr char kValueSeparator = '\0';
 
 std::span<const OptionRow> option_table();
 

@@ -111,7 +111,6 @@ Options read_options(const std::string& name, CommandLine line,
   bind_stop_options(binding, options.stop);
   bind_output_options(binding, options.output);
   bind_python_options(binding, options);
-  binding.read();
   complete_rendezvous_options(line, conf, options);
   read_findings(line.engine, options);
   complete_stop_options(line, environment, options.stop);

@@ -39,7 +39,6 @@ ProgramOptions read_later_program(const CommandLine& line, const base::Environme
   ProgramOptions program;
   OptionBinding binding(line);
   binding.parsed("nproc-per-node", program.local_ranks, parse_rank_count);
-  binding.read();
   program.variables = exported_variables(line, environment);
   program.folder = line.text("wdir", "");
   return program;
@@ -95,23 +94,19 @@ std::map<std::string, std::string> exported_variables(const CommandLine& line,
                                                       const base::Environment& environment) {
   std::map<std::string, std::string> variables;
   if (!line.has("env")) return variables;
-  std::string_view left = line.get("env").value;
-  while (true) {
-    const std::string_view one = left.substr(0, left.find(kValueSeparator));
+  for (const std::string& one : line.get("env").all) {
     const auto equals = one.find('=');
-    const std::string name(one.substr(0, equals));
+    const std::string name = one.substr(0, equals);
     if (name.empty())
       throw Error(ErrorCode::kUsage, fmt::format("-x {} names no variable", one), "",
                   "-x NAME or -x NAME=VALUE");
     const auto here = environment.get(name);
-    if (equals == std::string_view::npos && !here)
+    if (equals == std::string::npos && !here)
       throw Error(ErrorCode::kUsage, fmt::format("-x {}: there is no such variable here", name), "",
                   fmt::format("set it, or say -x {}=VALUE", name));
-    variables[name] =
-        equals == std::string_view::npos ? *here : std::string(one.substr(equals + 1));
-    if (one.size() == left.size()) return variables;
-    left.remove_prefix(one.size() + 1);
+    variables[name] = equals == std::string::npos ? *here : one.substr(equals + 1);
   }
+  return variables;
 }
 
 }  // namespace dtrun::launcher

@@ -33,7 +33,6 @@ std::optional<std::string> answer_to_inquiry(const CommandLine& line) {
   binding.choice("completion", text, {{"bash", bash_completion}});
   binding.choice("reference", text, {{"man", manual_page}, {"markdown", option_markdown}});
   binding.choice("print-config", report, {{"1", config_report}, {"json", config_report_json}});
-  binding.read();
   if (text != nullptr) return text();
   if (report != nullptr) return report(line);
   return std::nullopt;

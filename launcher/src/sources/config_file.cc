@@ -46,7 +46,6 @@ class ConfigLine {
       fail("is not NAME = VALUE", "an option without a value is written: verbose = true");
     const OptionRow& row = find_row(std::string(trimmed(text.substr(0, equals))));
     const std::string origin = fmt::format("{}: {}", place_, spelling_of(row).substr(2));
-    demand_built(row, origin);
     const std::string value = read_value(trimmed(text.substr(equals + 1)));
     const auto [earlier, is_new] = file.values.try_emplace(row.name, GivenValue{value, origin});
     if (!is_new)

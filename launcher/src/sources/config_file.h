@@ -1,5 +1,6 @@
 // ConfigFile: options kept in a file, one per line. TOML would want quotes around host:29500 and
-// sections that dtrun has no use for:
+// sections that dtrun has no use for. CLI11 2.1's reader of such files tells no lines, takes a '#'
+// in quotes for a comment, and cuts values at commas and blanks:
 //
 //     # a comment
 //     nproc_per_node = 4

@@ -48,7 +48,7 @@ const GivenValue* word_on(const CommandLine& line, const OptionRow& row) {
 }
 
 bool is_reported(const OptionRow& row) {
-  return row.help != nullptr && row.reach != OptionReach::kCommandLineOnly;
+  return row.reach != OptionReach::kCommandLineOnly;
 }
 
 void demand_readable(const CommandLine& line) {

@@ -47,7 +47,7 @@ std::string read_all(const base::UniqueFd& file, const std::string& path) {
 
 void add_named_file(Reading reading, CommandLine& line) {
   if (!line.has("config")) return;
-  const auto& [path, origin, kind] = line.get("config");
+  const std::string &path = line.get("config").value, &origin = line.get("config").origin;
   const base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file)
     throw ConfigError(Error(ErrorCode::kNotFound, fmt::format("cannot open {}={}", origin, path),
